@@ -49,16 +49,25 @@ pub(crate) fn id_of(i: &Array) -> Option<u32> {
 
 /// A list of sizes.
 pub(crate) fn shape_of(list: &JsValue) -> Vec<usize> {
-    Array::from(list).iter().map(|n| n.as_f64().unwrap_or(0.0).max(0.0) as usize).collect()
+    list.unchecked_ref::<Array>().iter().map(|n| n.as_f64().unwrap_or(0.0).max(0.0) as usize).collect()
+}
+
+/// The bytes of an input `[name, dtype, shape, data]`.
+pub(crate) fn bytes_of(i: &Array) -> Option<Uint8Array> {
+    i.get(3).dyn_into().ok()
 }
 
 /// `[name, dtype, shape, data]`.
 pub(crate) fn host_input(i: &Array) -> Result<(String, HostTensor)> {
     let name = name_of(i);
+    let t = host_value(&name, i)?;
+    Ok((name, t))
+}
+
+/// The value of an input of this name.
+pub(crate) fn host_value(name: &str, i: &Array) -> Result<HostTensor> {
     let shape = shape_of(&i.get(2));
     let dt = dtype(&i.get(1).as_string().unwrap_or_default())?;
-    let data = i.get(3).dyn_into::<Uint8Array>().map(|d| d.to_vec()).unwrap_or_default();
-    let bad = |e: Error| Error::Input { name: name.clone(), what: e.to_string() };
-    let t = HostTensor::new(dt, shape, data).map_err(bad)?;
-    Ok((name, t))
+    let data = bytes_of(i).map(|d| d.to_vec()).unwrap_or_default();
+    HostTensor::new(dt, shape, data).map_err(|e| Error::Input { name: name.to_owned(), what: e.to_string() })
 }

@@ -4,9 +4,9 @@
 //! Work that waits is asynchronous and runs one at a time: a graph must not be compacted while another part of the page
 //! is between planning and running.
 
-use crate::args::{budget_of, dtype, host_input, id_of, name_of};
+use crate::args::{budget_of, bytes_of, dtype, host_value, id_of, name_of, shape_of};
 use crate::file::Parts;
-use crate::js::{now, set};
+use crate::js::{at_once, now, set};
 use crate::ops;
 use crate::pace::{By, Pace};
 use crate::signal::Signal;
@@ -136,6 +136,9 @@ impl Drop for Turn {
     }
 }
 
+/// Bytes of an input that are sent to the device together: few enough to stay in a core's caches in between.
+const PIECE: u32 = 64 << 10;
+
 impl Inner {
     pub(crate) async fn turn(self: &Rc<Inner>) -> Turn {
         while self.busy.replace(true) {
@@ -159,6 +162,9 @@ impl Inner {
 
     /// Until a run can go on: its kernels are compiled, and what it reads is there.
     async fn prepared(&self, runner: &RefCell<Runner>, run: &mut Run) -> Result<()> {
+        if runner.borrow().ready(&mut self.engine.borrow_mut(), run)? {
+            return Ok(()); // as above
+        }
         let start = now();
         while !runner.borrow().ready(&mut self.engine.borrow_mut(), run)? {
             self.signal.wait().await;
@@ -270,19 +276,45 @@ impl Inner {
     async fn input(
         self: &Rc<Inner>,
         runner: &RefCell<Runner>,
+        name: &str,
         i: &Array,
         others: &[(&str, Input)],
         abort: &JsValue,
     ) -> Result<Input> {
-        let Some(id) = id_of(i) else { return Ok(Input::Host(host_input(i)?.1)) };
-        let (name, t) = (name_of(i), self.tensor(id)?);
-        if runner.borrow().take(&name, &t, others).is_none() && !t.is_readable() {
+        let Some(id) = id_of(i) else {
+            let takes = |t: &Tensor| runner.borrow().take(name, t, others);
+            return self.sent(i, takes)?.map_or_else(|| host_value(name, i).map(Input::Host), Ok);
+        };
+        let t = self.tensor(id)?;
+        if runner.borrow().take(name, &t, others).is_none() && !t.is_readable() {
             self.realize(vec![t.root()], abort).await?;
         }
-        if let Some(input) = runner.borrow().take(&name, &t, others) {
+        if let Some(input) = runner.borrow().take(name, &t, others) {
             return Ok(input);
         }
         self.host(t, abort).await.map(Input::Host)
+    }
+
+    /// The values of an input on the device, if they are many, it has them as they are, and a run takes a tensor there: they go to the device a
+    /// piece at a time, so that no copy of all of them is made on the way.
+    fn sent(&self, i: &Array, takes: impl Fn(&Tensor) -> Option<Input>) -> Result<Option<Input>> {
+        let Some(data) = bytes_of(i).filter(|d| d.length() >= 2 * PIECE) else { return Ok(None) };
+        let (dtype, shape) = (dtype(&i.get(1).as_string().unwrap_or_default())?, shape_of(&i.get(2)));
+        let mut engine = self.engine.borrow_mut();
+        let bytes = shape.iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d));
+        if bytes != Some(data.length() as usize) || engine.device().target().stored_as(dtype)? != dtype {
+            return Ok(None);
+        }
+        let t = Tensor::empty(&self.session, dtype, &shape)?;
+        let (Some(input), Some(id)) = (takes(&t), t.buffer()) else { return Ok(None) };
+        let mut piece = vec![0; PIECE as usize];
+        for at in (0..data.length()).step_by(PIECE as usize) {
+            let end = data.length().min(at + PIECE);
+            let part = &mut piece[..(end - at) as usize];
+            data.subarray(at, end).copy_to(part);
+            engine.write_part(&mut self.session.state(), id, at as usize, part)?;
+        }
+        Ok(Some(input))
     }
 
     async fn host(self: &Rc<Inner>, t: Tensor, abort: &JsValue) -> Result<HostTensor> {
@@ -383,6 +415,78 @@ pub fn wasm_runtime(shared: bool, workers: &Array, store: Option<Store>) -> std:
     let (signal, meter, threads) = (device.signal(), device.meter(), device.threads());
     let by = By::Page { limit: device.limit(), alone: threads.is_none() };
     Ok(runtime(Box::new(device), Side::Wasm(threads), by, signal, meter, store))
+}
+
+async fn run_model(
+    inner: Rc<Inner>,
+    id: u32,
+    inputs: Array,
+    progress: Option<js_sys::Function>,
+    abort: JsValue,
+) -> std::result::Result<JsValue, JsValue> {
+    let runner = inner.runner(id).map_err(throw)?;
+    let names: Vec<String> = inputs.iter().map(|i| name_of(i.unchecked_ref())).collect();
+    let mut given: Vec<(&str, Input)> = Vec::with_capacity(names.len());
+    for (name, i) in names.iter().zip(inputs.iter()) {
+        let input = inner.input(&runner, name, i.unchecked_ref(), &given, &abort).await.map_err(throw)?;
+        given.push((name, input));
+    }
+    // whoever reads lets other runs go on, which may take what this one would have
+    loop {
+        let unfit = runner.borrow().unfit(&given).map_err(throw)?;
+        let Some(&i) = unfit.first() else { break };
+        let Input::Tensor(t) = &given[i].1 else { break };
+        let t = t.clone();
+        given[i].1 = Input::Host(inner.host(t, &abort).await.map_err(throw)?);
+    }
+    let inputs = runner.borrow().inputs(given).map_err(throw)?;
+    let tell = |phase: &str| {
+        if let Some(f) = &progress {
+            let _ = f.call1(&JsValue::NULL, &phase.into());
+        }
+    };
+    let _turn = inner.turn().await;
+    inner.pace.begin();
+    inner.pace.breathe(&abort).await.map_err(throw)?;
+    tell("compile");
+    let (times, counters) = (inner.times.get(), inner.engine.borrow().counters());
+    let begin = || runner.borrow_mut().begin_in_pieces(&mut inner.engine.borrow_mut(), &inputs);
+    let mut run = inner.planning(begin).map_err(throw)?;
+    let mut told = false;
+    loop {
+        if run.plans() {
+            told = false;
+        } else if !run.is_submitting() {
+            inner.prepared(&runner, &mut run).await.map_err(throw)?;
+            if !std::mem::replace(&mut told, true) {
+                tell("run");
+            }
+        }
+        let (plans, brings, start) = (run.folds(), run.brings(), run.is_submitting().then(now));
+        inner.pace.allow(true);
+        let work = inner.pace.portion();
+        let piece = || runner.borrow_mut().piece(&mut inner.engine.borrow_mut(), &mut run, work);
+        let out = if plans { inner.planning(piece) } else { inner.running(piece) };
+        let Some(out) = out.map_err(throw)? else {
+            if brings || start.is_some() {
+                let waits = now();
+                let may_stop = start.is_some() && run.may_stop();
+                inner.pace.submitted(&inner.engine, start, may_stop, &abort).await.map_err(throw)?;
+                inner.spend(Times { run: now() - waits, ..Times::default() });
+            }
+            inner.pace.breathe_if(run.may_stop(), &abort).await.map_err(throw)?;
+            continue;
+        };
+        inner.pace.caught_up().await;
+        // threads may not be done with it; its time is that of all its work where that can be said
+        inner.running(|| inner.engine.borrow_mut().device().sync()).map_err(throw)?;
+        let mut numbers = timing(inner.times.get().minus(times), counters, inner.engine.borrow().counters());
+        let known = out.iter().map(|o| &o.0).eq(runner.borrow().model().outputs().iter().map(|p| &p.name));
+        let names = || out.iter().map(|o| JsValue::from(&o.0)).collect::<Array>().into();
+        let names = if known { JsValue::UNDEFINED } else { names() };
+        numbers.extend(out.into_iter().map(|o| f64::from(inner.keep(o.1))));
+        return Ok(Array::of2(&Float64Array::from(&*numbers), &names).into());
+    }
 }
 
 /// `[planMs, deviceMs, runMs, plansMade, plansCached, kernelsCompiled, kernelsCached, fallbacks]` of some work: times and counters at its
@@ -575,18 +679,23 @@ impl Runtime {
         Ok(self.inner.keep(t.map_err(throw)?))
     }
 
-    /// Computes tensors, unless `abort` fires, an `AbortSignal`.
-    pub async fn realize(&self, ids: Vec<u32>, abort: JsValue) -> std::result::Result<(), JsValue> {
+    /// Computes tensors, unless `abort` fires, an `AbortSignal`. Nothing, or a promise of it where that takes waiting.
+    pub fn realize(&self, ids: Vec<u32>, abort: JsValue) -> std::result::Result<JsValue, JsValue> {
         let inner = self.inner.clone();
-        let held = ids.iter().map(|&i| inner.tensor(i)).collect::<Result<Vec<_>>>().map_err(throw)?;
-        inner.realize(held.iter().map(Tensor::root).collect(), &abort).await.map(drop).map_err(throw)
+        at_once(async move {
+            let held = ids.iter().map(|&i| inner.tensor(i)).collect::<Result<Vec<_>>>().map_err(throw)?;
+            let done = inner.realize(held.iter().map(Tensor::root).collect(), &abort).await;
+            done.map(|_| JsValue::UNDEFINED).map_err(throw)
+        })
     }
 
-    /// Computes a tensor and reads its bytes, unless `abort` fires.
-    pub async fn data(&self, id: u32, abort: JsValue) -> std::result::Result<Uint8Array, JsValue> {
+    /// Computes a tensor and reads its bytes, unless `abort` fires: a `Uint8Array`, or a promise of it where that takes waiting.
+    pub fn data(&self, id: u32, abort: JsValue) -> std::result::Result<JsValue, JsValue> {
         let inner = self.inner.clone();
-        let t = inner.tensor(id).map_err(throw)?;
-        Ok(Uint8Array::from(&*inner.bytes(t, &abort).await.map_err(throw)?))
+        at_once(async move {
+            let t = inner.tensor(id).map_err(throw)?;
+            Ok(Uint8Array::from(&*inner.bytes(t, &abort).await.map_err(throw)?).into())
+        })
     }
 
     /// Frees the device memory of values nobody holds any more.
@@ -630,79 +739,16 @@ impl Runtime {
 
     /// Runs a model on a list of `[name, dtype, shape, data]` and `[name, id]`. Gives `[numbers, names]`: the timing, then the numbers of the
     /// outputs; and their names, unless they are those of the model. `progress(phase)` is told `compile` and `run`. Ends when `abort`
-    /// fires, an `AbortSignal`.
+    /// fires, an `AbortSignal`. All that, or a promise of it where a run takes waiting.
     #[wasm_bindgen(js_name = runModel)]
-    pub async fn run_model(
+    pub fn run_model(
         &self,
         id: u32,
         inputs: Array,
         progress: Option<js_sys::Function>,
         abort: JsValue,
     ) -> std::result::Result<JsValue, JsValue> {
-        let inner = self.inner.clone();
-        let runner = inner.runner(id).map_err(throw)?;
-        let names: Vec<String> = inputs.iter().map(|i| name_of(i.unchecked_ref())).collect();
-        let mut given: Vec<(&str, Input)> = Vec::with_capacity(names.len());
-        for (name, i) in names.iter().zip(inputs.iter()) {
-            let input = inner.input(&runner, i.unchecked_ref(), &given, &abort).await.map_err(throw)?;
-            given.push((name, input));
-        }
-        // whoever reads lets other runs go on, which may take what this one would have
-        loop {
-            let unfit = runner.borrow().unfit(&given).map_err(throw)?;
-            let Some(&i) = unfit.first() else { break };
-            let Input::Tensor(t) = &given[i].1 else { break };
-            let t = t.clone();
-            given[i].1 = Input::Host(inner.host(t, &abort).await.map_err(throw)?);
-        }
-        let inputs = runner.borrow().inputs(given).map_err(throw)?;
-        let tell = |phase: &str| {
-            if let Some(f) = &progress {
-                let _ = f.call1(&JsValue::NULL, &phase.into());
-            }
-        };
-        let _turn = inner.turn().await;
-        inner.pace.begin();
-        inner.pace.breathe(&abort).await.map_err(throw)?;
-        tell("compile");
-        let (times, counters) = (inner.times.get(), inner.engine.borrow().counters());
-        let begin = || runner.borrow_mut().begin_in_pieces(&mut inner.engine.borrow_mut(), &inputs);
-        let mut run = inner.planning(begin).map_err(throw)?;
-        let mut told = false;
-        loop {
-            if run.plans() {
-                told = false;
-            } else if !run.is_submitting() {
-                inner.prepared(&runner, &mut run).await.map_err(throw)?;
-                if !std::mem::replace(&mut told, true) {
-                    tell("run");
-                }
-            }
-            let (plans, brings, start) = (run.folds(), run.brings(), run.is_submitting().then(now));
-            inner.pace.allow(true);
-            let work = inner.pace.portion();
-            let piece = || runner.borrow_mut().piece(&mut inner.engine.borrow_mut(), &mut run, work);
-            let out = if plans { inner.planning(piece) } else { inner.running(piece) };
-            let Some(out) = out.map_err(throw)? else {
-                if brings || start.is_some() {
-                    let waits = now();
-                    let may_stop = start.is_some() && run.may_stop();
-                    inner.pace.submitted(&inner.engine, start, may_stop, &abort).await.map_err(throw)?;
-                    inner.spend(Times { run: now() - waits, ..Times::default() });
-                }
-                inner.pace.breathe_if(run.may_stop(), &abort).await.map_err(throw)?;
-                continue;
-            };
-            inner.pace.caught_up().await;
-            // threads may not be done with it; its time is that of all its work where that can be said
-            inner.running(|| inner.engine.borrow_mut().device().sync()).map_err(throw)?;
-            let mut numbers = timing(inner.times.get().minus(times), counters, inner.engine.borrow().counters());
-            let known = out.iter().map(|o| &o.0).eq(runner.borrow().model().outputs().iter().map(|p| &p.name));
-            let names = || out.iter().map(|o| JsValue::from(&o.0)).collect::<Array>().into();
-            let names = if known { JsValue::UNDEFINED } else { names() };
-            numbers.extend(out.into_iter().map(|o| f64::from(inner.keep(o.1))));
-            return Ok(Array::of2(&Float64Array::from(&*numbers), &names).into());
-        }
+        at_once(run_model(self.inner.clone(), id, inputs, progress, abort))
     }
 
     /// The files of an index: `[[tensor, file]]`.

@@ -1,8 +1,10 @@
 //! Small helpers over JavaScript values.
 
 use js_sys::{Array, Function, Object, Promise, Reflect};
+use std::task::{Context, Poll, Waker};
 use wasm_bindgen::prelude::wasm_bindgen;
 use wasm_bindgen::{JsCast, JsValue};
+use wasm_bindgen_futures::future_to_promise;
 
 /// `{key: value, ..}`.
 pub(crate) fn object(entries: &[(&str, JsValue)]) -> Object {
@@ -27,6 +29,16 @@ pub(crate) fn get(o: &JsValue, key: &str) -> JsValue {
 pub(crate) fn text(e: &JsValue) -> String {
     let message = get(e, "message").as_string();
     message.or_else(|| e.as_string()).unwrap_or_else(|| format!("{e:?}"))
+}
+
+/// What work gives that never has to wait, or a promise of it: a promise and its turns cost more than a small kernel does. It is polled a first
+/// time here, where nothing wakes it, and again once it is the promise's; so what it waits for must look again whenever it is polled.
+pub(crate) fn at_once(work: impl Future<Output = Result<JsValue, JsValue>> + 'static) -> Result<JsValue, JsValue> {
+    let mut work = Box::pin(work);
+    match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done,
+        Poll::Pending => Ok(future_to_promise(work).into()),
+    }
 }
 
 /// Is this a page's own thread, which must not wait?

@@ -101,6 +101,14 @@ impl Engine {
         self.device.upload(buf, 0, &convert(data, dtype, stored))
     }
 
+    /// Overwrites a part of a buffer, from byte `at` on, with host data of the dtype that the device stores it as.
+    pub fn write_part(&mut self, state: &mut State, id: u32, at: usize, data: &[u8]) -> Result<()> {
+        self.belong_to(state)?;
+        let buf = self.buffer(state, id)?;
+        self.changed(state, id);
+        self.device.upload(buf, at, data)
+    }
+
     /// Forgets what was known of a buffer's contents.
     pub(super) fn changed(&mut self, state: &mut State, id: u32) {
         if let Some(info) = state.buffer_mut(id) {

@@ -1,6 +1,6 @@
 // Devices: which there are, starting one, and the one that new tensors use.
 import type { DType } from "./dtype.js";
-import { DeviceError, FetchError, type GradloomError, StateError, OutOfMemoryError, UnsupportedError, ValueError, guard, guardAsync } from "./errors.js";
+import { DeviceError, FetchError, type GradloomError, StateError, OutOfMemoryError, UnsupportedError, ValueError, guard, guardAsync, guardSoon } from "./errors.js";
 import { type Engine, type ModuleOptions, type Runtime, builtin, inNode, loadWasm, newEngine } from "./module.js";
 import { Cache, type CacheOptions, type CacheState, deleteEntries } from "./cache.js";
 import { always, join, prefetch } from "./parts.js";
@@ -547,7 +547,7 @@ export async function clearCache(): Promise<void> {
  * Work on a device. If memory is refused, tensors that the program forgot may still hold it: a loop that never lets the page have a turn
  * keeps them from being freed. They are, and the work is tried once more.
  */
-export function onDevice<T>(host: Host, body: () => Promise<T>, signal?: AbortSignal, late?: (value: T) => void): Promise<T> {
+export function onDevice<T>(host: Host, body: () => Promise<T> | T, signal?: AbortSignal, late?: (value: T) => void): Promise<T> | T {
   const again = async (error: unknown): Promise<T> => {
     if (!(error instanceof OutOfMemoryError)) throw error;
     const { collected } = await piece("collect").catch(() => {
@@ -556,7 +556,8 @@ export function onDevice<T>(host: Host, body: () => Promise<T>, signal?: AbortSi
     await collected(host);
     return guardAsync(body, signal, late);
   };
-  return guardAsync(body, signal, late).catch(again);
+  const work = guardSoon(body, signal, late);
+  return work instanceof Promise ? work.catch(again) : work;
 }
 
 /** What the started devices hold. */

@@ -103,13 +103,25 @@ export function guard<T>(body: () => T): T {
 }
 
 /** The same for one that waits. With a signal the wait ends at once when it fires; `late` gets what still arrives. */
-export function guardAsync<T>(body: () => Promise<T>, signal?: AbortSignal, late?: (value: T) => void): Promise<T> {
+export function guardAsync<T>(body: () => Promise<T> | T, signal?: AbortSignal, late?: (value: T) => void): Promise<T> {
+  const given = guardSoon(body, signal, late);
+  return given instanceof Promise ? given : Promise.resolve(given);
+}
+
+/** The same, without a promise for what is there at once: promises and their turns cost more than a small kernel does. */
+export function guardSoon<T>(body: () => Promise<T> | T, signal?: AbortSignal, late?: (value: T) => void): Promise<T> | T {
   if (signal?.aborted) return Promise.reject(signal.reason);
   let work: Promise<T>;
   try {
-    work = body();
+    const given = body();
+    if (!(given instanceof Promise)) {
+      if (!signal?.aborted) return given;
+      late?.(given);
+      return Promise.reject(signal.reason);
+    }
+    work = given;
   } catch (error) {
-    return Promise.reject(wrap(error));
+    return Promise.reject(signal?.aborted ? signal.reason : wrap(error));
   }
   if (!signal) return work.catch((error) => Promise.reject(wrap(error)));
   return new Promise((done, fail) => {

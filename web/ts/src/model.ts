@@ -131,6 +131,11 @@ export type ModelInput = Tensor | TypedArray | Nested | Strings;
 /** @internal */
 export type RawInput = readonly [name: string, dtype: DType, shape: readonly number[], data: Uint8Array];
 
+/** A value, or the number of a tensor of the model's own device. */
+type Given = RawInput | readonly [name: string, id: number];
+
+const isThere = (given: Given | Promise<RawInput>): given is Given => !(given instanceof Promise);
+
 /** Timing and then the tensors, and their names unless they are those of the model's outputs. */
 type RawOutputs = [numbers: Float64Array, names: string[] | undefined];
 
@@ -236,27 +241,31 @@ export class LocalModel implements Model {
       throw new ValueError("E_VALUE", "run takes an object of inputs by name");
     }
     if (guard(() => this.#host.raw.lost())) await guardAsync(() => (this.#moving ??= this.#move()), signal);
-    const given = await Promise.all(Object.entries(inputs).map(([name, value]) => this.#given(name, value, signal)));
+    const waits = Object.entries(inputs).map(([name, value]) => this.#given(name, value, signal));
+    const given = waits.every(isThere) ? waits : await Promise.all(waits);
     const id = options.outputs ? this.#pick(options.outputs) : this.#live();
     if (this.#dynamic !== false && !this.#flexible) {
-      await this.#look(given.map((each) => [each[0], each.length === 2 ? (inputs[each[0]] as Tensor).shape : each[2]]), signal);
+      const shapes: Shapes = given.map((each) => [each[0], each.length === 2 ? (inputs[each[0]] as Tensor).shape : each[2]]);
+      if (!this.#alike((this.#first ??= shapes), shapes)) await this.#grow(signal);
     }
     const tell = onProgress && ((phase: Progress["phase"]) => onProgress({ phase, loaded: 0, total: 0 }));
     const host = this.#host;
-    const run = (): Promise<RawOutputs> => host.raw.runModel(id, given, tell, signal);
+    const run = (): Promise<RawOutputs> | RawOutputs => host.raw.runModel(id, given, tell, signal);
     const late = ([numbers]: RawOutputs): void => numbers.subarray(TIMING_NUMBERS).forEach((each) => host.raw.free(each));
     const [numbers, names = options.outputs ?? this.outputs.map((port) => port.name)] = await onDevice(host, run, signal, late);
     this.#timing = timingOf(numbers);
     return Object.fromEntries(names.map((name, at) => [name, made(host, numbers[TIMING_NUMBERS + at]!)]));
   }
 
-  /** Has lengths change once a second shape is seen: who never has other sizes loads nothing for it. */
-  async #look(shapes: Shapes, signal?: AbortSignal): Promise<void> {
-    this.#first ??= shapes;
-    // batches have plans of their own where nobody asked for one that serves all
-    const seen = (all: Shapes): string =>
-      JSON.stringify(all.map(([name, shape]) => [name, this.#dynamic || shape.length < 2 ? shape : shape.slice(1)]));
-    if (seen(this.#first) === seen(shapes)) return;
+  /** Whether one plan serves both: batches have plans of their own where nobody asked for one that serves all. */
+  #alike(a: Shapes, b: Shapes): boolean {
+    const same = (x: readonly number[], y: readonly number[]): boolean =>
+      x.length === y.length && x.every((n, at) => n === y[at] || (at === 0 && x.length > 1 && !this.#dynamic));
+    return a === b || (a.length === b.length && a.every(([name, shape], at) => name === b[at]![0] && same(shape, b[at]![1])));
+  }
+
+  /** Has lengths change, since a second shape was seen: who never has other sizes loads nothing for it. */
+  async #grow(signal?: AbortSignal): Promise<void> {
     try {
       await guardAsync(() => join(this.#host.engine, "lengths"), signal);
     } catch (error) {
@@ -336,16 +345,18 @@ export class LocalModel implements Model {
   }
 
   /** An input where it is, if this device has it, or else its values. */
-  #given(name: string, value: ModelInput, signal?: AbortSignal): Promise<RawInput> | readonly [name: string, id: number] {
-    if (value instanceof Tensor && !source(value) && !Tensor.away(value)) {
+  #given(name: string, value: ModelInput, signal?: AbortSignal): Given | Promise<RawInput> {
+    if (!(value instanceof Tensor)) return this.#input(name, value);
+    const own = source(value);
+    if (own) return [name, value.dtype, value.shape, own.bytes];
+    if (!Tensor.away(value)) {
       const { host, id } = bind(value);
       if (host === this.#host) return [name, id];
     }
-    return this.#input(name, value, signal);
+    return rawOf(name, value, signal);
   }
 
-  async #input(name: string, value: ModelInput, signal?: AbortSignal): Promise<RawInput> {
-    if (value instanceof Tensor) return rawOf(name, value, signal);
+  #input(name: string, value: Exclude<ModelInput, Tensor>): RawInput {
     const base = name.replace(/\[\d+\]$/, "");
     const port = this.inputs.find((each) => each.name === (each.sequence ? base : name));
     if (isTypedArray(value)) {

@@ -226,9 +226,9 @@ export class Tensor {
     return values;
   }
 
-  #read(signal?: AbortSignal): Promise<Uint8Array> {
+  #read(signal?: AbortSignal): Promise<Uint8Array> | Uint8Array {
     const { host, id } = bind(this);
-    return onDevice(host, () => host.raw.data(id, signal) as Promise<Uint8Array>, signal);
+    return onDevice(host, () => host.raw.data(id, signal) as Promise<Uint8Array> | Uint8Array, signal);
   }
 
   /**
@@ -752,7 +752,7 @@ export async function realize(tensors: readonly Tensor[], options: { signal?: Ab
   if (elsewhere.length > 0) await Promise.all(elsewhere.map((t) => Tensor.landed(t, options.signal)));
   const host = hostOf(tensors);
   const ids = tensors.map((t) => bind(t, host).id);
-  await onDevice(host, () => host.raw.realize(ids, options.signal) as Promise<unknown>, options.signal);
+  await onDevice(host, () => host.raw.realize(ids, options.signal), options.signal);
 }
 
 /**

@@ -592,9 +592,11 @@ impl Runner {
         let wanted = match &end {
             End::Outputs(names) => {
                 run.build = None;
-                if self.session.state().wants_compaction() {
-                    engine.collect(&mut self.session.state());
+                let mut state = self.session.state();
+                if state.wants_compaction() || state.wants_memory() {
+                    engine.collect(&mut state);
                 }
+                drop(state);
                 let values = match (&run.chosen, self.way) {
                     (Some(chosen), Some(way)) => {
                         let nodes: Vec<UOp> = values.iter().map(Tensor::node).collect();
