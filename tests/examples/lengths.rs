@@ -201,7 +201,7 @@ fn samples(any: &mut OnnxModel, args: &[String]) -> Result<()> {
         bounds.insert(name.to_owned(), (n(min)?, n(max)?));
     }
     any.set_lengths(Lengths::Bounds(bounds))?;
-    let all = npz::read(&std::fs::read(file).map_err(|e| Error::value(file.clone(), e.to_string()))?)?;
+    let all = npz::read(&std::fs::read(file).map_err(|e| Error::value("read", format!("{file}: {e}")))?)?;
     let (mut worst, mut plans, mut programs) = (0f64, Vec::new(), Vec::new());
     for i in 0.. {
         let (given, wanted) = (format!("{i}/in/"), format!("{i}/out/"));
