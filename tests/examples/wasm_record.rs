@@ -259,7 +259,7 @@ fn save(case: &str, dir: &Path, relaxed: bool) -> Result<()> {
                     first: 0,
                 },
             };
-            encoded.extend(s.to_bytes());
+            encoded.extend(s.words().iter().flat_map(|w| w.to_le_bytes()));
         }
         runs.push(format!("[{},{}]", put(&mut image, &encoded), steps.len()));
     }
