@@ -1,6 +1,8 @@
 // Devices: which there are, starting one, and the one that new tensors use.
 import type { DType } from "./dtype.js";
-import { DeviceError, FetchError, type GradloomError, StateError, OutOfMemoryError, UnsupportedError, ValueError, guard, guardAsync, guardSoon } from "./errors.js";
+import {
+  DeviceError, FetchError, type GradloomError, StateError, OutOfMemoryError, UnsupportedError, ValueError, guard, guardAsync, guardSoon,
+} from "./errors.js";
 import { type Engine, type ModuleOptions, type Runtime, builtin, inNode, loadWasm, newEngine } from "./module.js";
 import { Cache, type CacheOptions, type CacheState, deleteEntries } from "./cache.js";
 import { always, join, prefetch } from "./parts.js";
