@@ -182,13 +182,13 @@ impl Tensor {
         w.max(&axes, false)
     }
 
-    /// The same pooling one axis after the other, if that looks at fewer elements than whole windows do: the largest of the largest is the
+    /// The same pooling one axis after the other, if that costs less than whole windows do: the largest of the largest is the
     /// largest of all, and so are sums. The last axis comes last, since the elements that its steps skip lie in between those they want.
     fn by_axis(&self, o: &PoolOpts) -> Option<Vec<PoolOpts>> {
         /// What it costs to store an element and load it again, in elements of a window.
-        const STORED: usize = 4;
-        /// What it costs to load an element from between others, in elements of a window.
-        const APART: usize = 2;
+        const STORED: usize = 2;
+        /// What it costs to load an element from between others, which vectors hold none of, in elements of a window.
+        const APART: usize = 4;
         let (shape, d) = (self.shape(), o.kernel.len());
         let lead = shape.len().checked_sub(d)?;
         let list = |list: &[usize]| per_axis("max_pool", "an option", list, d, 1).ok();
@@ -200,14 +200,12 @@ impl Tensor {
         let size = |i: usize| shape[lead + i].saturating_add(padding[i].0).saturating_add(padding[i].1);
         let counts: Vec<usize> = (0..d).map(|i| window_count(size(i), o.kernel[i], stride[i], dilation[i])).collect();
         let product = |list: &[usize]| list.iter().fold(1usize, |n, &x| n.saturating_mul(x));
-        // what no two windows look at is looked at once anyway
-        if (1..d).all(|i| stride[i] >= dilation[i] * (o.kernel[i] - 1) + 1) {
-            return None;
-        }
-        let load = if stride[d - 1] > 1 { APART } else { 1 };
+        // only the last axis has lanes that lie apart, and a single window of it has all of them side by side
+        let load = if stride[d - 1] > 1 && counts[d - 1] > 1 { APART } else { 1 };
         let whole = product(&counts).saturating_mul(product(&o.kernel)).saturating_mul(load);
         let of_axis = |i: usize| product(&counts[..=i]).saturating_mul(product(&shape[lead + i + 1..]));
-        let apart = (0..d).fold(0usize, |n, i| n.saturating_add(of_axis(i).saturating_mul(o.kernel[i] + STORED)));
+        let of_one = |i: usize| o.kernel[i].saturating_mul(if i == d - 1 { load } else { 1 }) + STORED;
+        let apart = (0..d).fold(0usize, |n, i| n.saturating_add(of_axis(i).saturating_mul(of_one(i))));
         let one = |i: usize| PoolOpts {
             kernel: (0..d).map(|j| if i == j { o.kernel[j] } else { 1 }).collect(),
             stride: (0..d).map(|j| if i == j { stride[j] } else { 1 }).collect(),
@@ -251,9 +249,10 @@ impl Tensor {
         };
         let Some(axes) = self.by_axis(opts) else { return at_once(self, opts) };
         let (mut t, mut padding) = (self.clone(), vec![(0, 0); opts.kernel.len()]);
-        for o in &axes {
+        for (i, o) in axes.iter().enumerate() {
             let (sum, of_axis) = at_once(&t, o)?;
-            t = sum;
+            // a sum of sums would be made one again
+            t = if i + 1 < axes.len() { sum.contiguous() } else { sum };
             padding.iter_mut().zip(of_axis).for_each(|(all, p)| *all = (all.0 + p.0, all.1 + p.1));
         }
         Ok((t, padding))
