@@ -251,7 +251,8 @@ test("a package in a worker of the page's lives on too", async () => {
     self.addEventListener("unhandledrejection", ({ reason }) => postMessage("unhandled: " + reason));
     await init({ device: "wasm", threads: 1, cache: false });
     const end = trapAtClock(2);
-    const [a, b] = await settled([new Tensor([1, 2]).add(1).data(), new Tensor([3]).add(1).data()]);
+    const calls = [() => new Tensor([1, 2]).add(1).data(), () => new Tensor([3]).add(1).data()];
+    const [a, b] = await settled(calls.map(async (call) => call()));
     end();
     await init({ device: "wasm", threads: 1 });
     postMessage([a.reason?.code, b.reason?.code, await new Tensor([1, 2]).add(1).tolist()]);`;
