@@ -156,6 +156,8 @@ struct Root {
 
 /// Bytes of memory that are worth a node of a compaction: a page costs a microsecond, a node some dozen nanoseconds.
 const BYTES_PER_NODE: usize = 512;
+/// So few bytes stay in a core's caches, and no page is made for them in each run.
+const CACHED_BYTES: usize = 1 << 20;
 /// Compactions in vain make the next one wait for twice as much each, up to so often.
 const MOST_IN_VAIN: u32 = 12;
 
@@ -439,7 +441,7 @@ impl State {
     /// True when the memory that a compaction may find is worth the walk over the graph: pages that are used again need not be
     /// made again by the system. For hosts that keep no [`Replay`](super::Replay)s, whose inputs may be found too.
     pub fn wants_memory(&self) -> bool {
-        self.fresh_bytes > self.graph.len().saturating_mul(BYTES_PER_NODE << self.in_vain)
+        self.fresh_bytes > self.graph.len().saturating_mul(BYTES_PER_NODE << self.in_vain).max(CACHED_BYTES)
     }
 
     /// Keeps buffers until the returned token and its clones are dropped, whether or not a live root reaches them.
@@ -512,6 +514,9 @@ mod tests {
         s.release(first);
         assert_eq!(s.compact(), vec![0]);
         assert!(!s.wants_memory(), "nothing was made since");
+        s.add_buffer(F32, 1 << 10, None);
+        assert!(!s.wants_memory(), "little was made since");
+        assert_eq!(s.compact().len(), 1);
         let mut compactions = 0;
         for _ in 0..256 {
             held.push(make(&mut s));
