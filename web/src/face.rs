@@ -298,7 +298,9 @@ impl Inner {
     /// The values of an input on the device, if they are many, it has them as they are, and a run takes a tensor there: they go to the device a
     /// piece at a time, so that no copy of all of them is made on the way.
     fn sent(&self, i: &Array, takes: impl Fn(&Tensor) -> Option<Input>) -> Result<Option<Input>> {
-        let Some(data) = bytes_of(i).filter(|d| d.length() >= 2 * PIECE) else { return Ok(None) };
+        // where another run is under way, writing would wait for all of it
+        let free = !self.busy.get();
+        let Some(data) = bytes_of(i).filter(|d| free && d.length() >= 2 * PIECE) else { return Ok(None) };
         let (dtype, shape) = (dtype(&i.get(1).as_string().unwrap_or_default())?, shape_of(&i.get(2)));
         let mut engine = self.engine.borrow_mut();
         let bytes = shape.iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d));
@@ -309,7 +311,7 @@ impl Inner {
         let (Some(input), Some(id)) = (takes(&t), t.buffer()) else { return Ok(None) };
         let mut piece = vec![0; PIECE as usize];
         for at in (0..data.length()).step_by(PIECE as usize) {
-            let end = data.length().min(at + PIECE);
+            let end = data.length().min(at.saturating_add(PIECE));
             let part = &mut piece[..(end - at) as usize];
             data.subarray(at, end).copy_to(part);
             engine.write_part(&mut self.session.state(), id, at as usize, part)?;
