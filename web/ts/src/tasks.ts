@@ -2,7 +2,7 @@
 import "./apart.js";
 import type { AudioSource } from "./audio/sound.js";
 import type { ChatMessage } from "./chat.js";
-import { missing } from "./errors.js";
+import { ValueError, missing } from "./errors.js";
 import type { FileSource } from "./progress.js";
 import type { ImageSource } from "./vision/pixels.js";
 import type { Ranked } from "./vision/scores.js";
@@ -11,12 +11,13 @@ import type { Face } from "./tasks/faces.js";
 import type { FileKind } from "./tasks/files.js";
 import type { Note, NotesOptions } from "./tasks/notes.js";
 import { work } from "./tasks/opened.js";
-import type { Found, Picture } from "./tasks/pictures.js";
-import type { ReadText, TextLine } from "./tasks/read-text.js";
+import type { Picture } from "./tasks/pictures.js";
+import type { ReadText, ReadTextOptions } from "./tasks/read-text.js";
 import type { TaskOptions } from "./tasks/recipe.js";
 import type { Segments } from "./tasks/segments.js";
 import type { Speech, Transcript, VadOptions } from "./tasks/sounds.js";
 import type { TextBox } from "./tasks/text-boxes.js";
+import type { Found } from "./tasks/things.js";
 
 export type { ChatTaskOptions } from "./tasks/chats.js";
 export type { Face } from "./tasks/faces.js";
@@ -24,12 +25,13 @@ export type { FileKind } from "./tasks/files.js";
 export { midi } from "./tasks/midi.js";
 export type { Note, NotesOptions } from "./tasks/notes.js";
 export { open, unload } from "./tasks/opened.js";
-export type { Found, Picture } from "./tasks/pictures.js";
-export type { ReadText, TextLine } from "./tasks/read-text.js";
-export type { ImageRecipe, ModelNotice, Opened, Recipe, TaskName, TaskOptions } from "./tasks/recipe.js";
+export type { Picture } from "./tasks/pictures.js";
+export type { ReadText, ReadTextOptions, TextLine } from "./tasks/read-text.js";
+export type { ImageRecipe, ModelNotice, Opened, Recipe, SsdRecipe, TaskName, TaskOptions } from "./tasks/recipe.js";
 export type { Segment, Segments } from "./tasks/segments.js";
-export type { Speech, Transcript, VadOptions } from "./tasks/sounds.js";
+export type { Heard, Speech, Transcript, VadOptions } from "./tasks/sounds.js";
 export type { TextBox } from "./tasks/text-boxes.js";
+export type { Found } from "./tasks/things.js";
 
 /** What a picture shows: the `k` likeliest classes, best first. */
 export function classify(source: ImageSource, options: TaskOptions & { k?: number }): Promise<Ranked[]> {
@@ -52,7 +54,7 @@ export function detectText(source: ImageSource, options: TaskOptions): Promise<T
 }
 
 /** What is written in a picture: upright lines, read from left to right. */
-export function readText(source: ImageSource, options: TaskOptions & { onLine?: (line: TextLine) => void }): Promise<ReadText> {
+export function readText(source: ImageSource, options: ReadTextOptions): Promise<ReadText> {
   return work("readText", "readText", [source], options);
 }
 
@@ -82,7 +84,7 @@ export function upscale(
   return work("upscale", "upscale", [source], options);
 }
 
-/** Where somebody speaks in a sound: Silero's detector, frame by frame, with what it heard before. */
+/** Where somebody speaks in a sound, or in the next part of one: Silero's detector, frame by frame, with what it heard before. */
 export function vad(source: AudioSource, options: VadOptions): Promise<Speech> {
   return work("vad", "vad", [source], options);
 }
@@ -116,9 +118,24 @@ export function embed(texts: readonly string[], options: TaskOptions): Promise<F
   return work("embed", "embed", [texts], options);
 }
 
+/** How `similar` compares. */
+export interface SimilarOptions extends TaskOptions {
+  /** The vectors of the texts, as `embed` gave them: then only the query's is computed. */
+  vectors?: readonly Float32Array[];
+}
+
 /** How near texts are to a query, by the angle of their vectors: 1 for the same, nearest first. */
-export function similar(query: string, texts: readonly string[], options: TaskOptions): Promise<{ index: number; score: number; text: string }[]> {
-  return work("similar", "embed", [query, texts], options);
+export async function similar(
+  query: string,
+  texts: readonly string[],
+  { vectors, ...options }: SimilarOptions,
+): Promise<{ index: number; score: number; text: string }[]> {
+  const known = vectors?.length;
+  if (known !== undefined && known !== texts.length) throw new ValueError("E_VALUE", `similar: ${texts.length} texts, and vectors of ${known}`);
+  const [first, ...rest] = (await embed(vectors ? [query] : [query, ...texts], options)) as [Float32Array, ...Float32Array[]];
+  const near = (v: Float32Array): number => v.reduce((sum, x, i) => sum + x * (first[i] as number), 0);
+  const scored = (vectors ?? rest).map((v, index) => ({ index, score: near(v), text: texts[index] as string }));
+  return scored.sort((a, b) => b.score - a.score);
 }
 
 /**

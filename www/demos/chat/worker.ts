@@ -23,17 +23,18 @@ const handlers = {
 
   async answer({ messages, seed }: { messages: ChatMessage[]; seed: number }, { signal, tell }: Context) {
     if (!llm) throw new Error("no model is loaded");
-    const how = { signal, seed, maxTokens: MOST, temperature: 0.7, topK: 40, topP: 0.95, repetitionPenalty: 1.1 };
+    const own = llm;
+    const onText = (text: string): void => {
+      const { tokens, tokensPerSecond } = own.stats;
+      tell({ step: tokens, steps: MOST, text, tokensPerSecond });
+    };
     try {
-      for await (const text of answer(llm, messages, how)) {
-        const { tokens, tokensPerSecond } = llm.stats;
-        tell({ step: tokens, steps: MOST, text, tokensPerSecond });
-      }
+      await answer(own, messages, { signal, seed, maxTokens: MOST, temperature: 0.7, topK: 40, topP: 0.95, repetitionPenalty: 1.1, onText });
     } catch (error) {
       // what is there is there
       if (!signal.aborted) throw error;
     }
-    return { stopped: signal.aborted, stats: llm.stats };
+    return { stopped: signal.aborted, stats: own.stats };
   },
 };
 

@@ -1,14 +1,14 @@
 // Classifying: of two photographs, a picture of the visitor's, or live before the camera.
-import { Demo, el } from "../../src/demo/page";
+import { el } from "../../src/demo/page";
+import { TaskDemo } from "../../src/demo/task";
 import { onCamera, onPicture, paint, planes } from "../../src/demo/widgets";
-import type { Api } from "./worker";
+import { kindsIn } from "./code.js";
 
-const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
+const demo = new TaskDemo("models/efficientnet_lite0/recipe.json");
 const source = el<HTMLCanvasElement>("source");
 
 async function once(signal: AbortSignal): Promise<{ best: string; ms: number }> {
-  const picture = await createImageBitmap(source);
-  const { ranks, ms } = await demo.ask("classify", { picture }, { signal, transfer: [picture] });
+  const { value: ranks, ms } = await demo.perform(signal, (how) => kindsIn(source, how));
   demo.took(ms, "picture");
   demo.cost();
   el("kinds-text").textContent = "Of 1,000 things that the network knows.";

@@ -1,5 +1,5 @@
-// Whoever is in a picture, without what is behind.
-import { removeBackground } from "gradloom/tasks";
+// Whoever is in a picture, without what is behind: softly, or as a sticker.
+import { removeBackground, segment } from "gradloom/tasks";
 
 /**
  * The picture with all but the person transparent, and the share of it that the person takes.
@@ -9,4 +9,16 @@ import { removeBackground } from "gradloom/tasks";
 export async function cutOut(picture, { model = "models/selfie_segmentation/recipe.json", ...options } = {}) {
   const { picture: image, mask } = await removeBackground(picture, { model, ...options });
   return { image, share: mask.reduce((sum, v) => sum + v, 0) / mask.length };
+}
+
+/**
+ * The person cut out along one line, for a sticker: each pixel of the picture is the person's or not.
+ * @param {ImageData} picture
+ * @param {Partial<import("gradloom/tasks").TaskOptions>} options
+ */
+export async function cutLine(picture, { model = "models/selfie_segmentation/segment.json", ...options } = {}) {
+  const { width, height, classes, segments } = await segment(picture, { model, ...options });
+  const data = Uint8ClampedArray.from(picture.data, (v, at) => (at % 4 === 3 ? 255 * classes[at >> 2] : v));
+  const { share = 0 } = segments.find(({ label }) => label === "person") ?? {};
+  return { image: new ImageData(data, width, height), share };
 }

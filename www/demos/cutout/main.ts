@@ -1,11 +1,14 @@
 // Cutting people out: of a picture, or live before the camera, and what they then stand before.
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
-import { onCamera, onPicture, paint } from "../../src/demo/widgets";
-import { cutOut } from "./code.js";
+import { onCamera, onPicture, paint, planes } from "../../src/demo/widgets";
+import { cutLine, cutOut } from "./code.js";
 
 const demo = new TaskDemo("models/selfie_segmentation/recipe.json");
 const [source, cut] = [el<HTMLCanvasElement>("source"), el<HTMLCanvasElement>("cut")];
+const before = el<HTMLSelectElement>("backdrop");
+/** A sticker's edge is a line, and a network of its own recipe says where. */
+const isSticker = (): boolean => before.value === "sticker";
 let found: ImageData | undefined;
 
 /** The backdrop, and the person before it. */
@@ -14,8 +17,17 @@ async function compose(): Promise<void> {
   const person = await createImageBitmap(found);
   [cut.width, cut.height] = [person.width, person.height];
   const pen = cut.getContext("2d") as CanvasRenderingContext2D;
-  const { value } = el<HTMLSelectElement>("backdrop");
-  if (value === "blur") {
+  const { value } = before;
+  if (value === "sticker") {
+    // the rim: the person in white, in a ring around
+    const rim = Math.max(2, cut.width / 80);
+    pen.clearRect(0, 0, cut.width, cut.height);
+    for (let at = 0; at < 24; at += 1) pen.drawImage(person, rim * Math.sin((at * Math.PI) / 12), rim * Math.cos((at * Math.PI) / 12));
+    pen.globalCompositeOperation = "source-in";
+    pen.fillStyle = "#fff";
+    pen.fillRect(0, 0, cut.width, cut.height);
+    pen.globalCompositeOperation = "source-over";
+  } else if (value === "blur") {
     pen.filter = `blur(${Math.round(cut.width / 40)}px)`;
     pen.drawImage(source, 0, 0);
     pen.filter = "none";
@@ -37,7 +49,10 @@ async function compose(): Promise<void> {
 }
 
 async function once(signal: AbortSignal): Promise<number> {
-  const { value: { image, share }, ms } = await demo.perform(signal, (how) => cutOut(source, how));
+  const picture = source.getContext("2d")?.getImageData(0, 0, source.width, source.height) as ImageData;
+  const { value: { image, share }, ms } = isSticker()
+    ? await demo.perform(signal, (how) => cutLine(picture, how), "models/selfie_segmentation/segment.json")
+    : await demo.perform(signal, (how) => cutOut(picture, how));
   found = image as ImageData;
   await compose();
   el("share").textContent = `The person takes ${Math.round(100 * share)} % of the picture`;
@@ -46,14 +61,23 @@ async function once(signal: AbortSignal): Promise<number> {
   return ms;
 }
 
-async function run(): Promise<void> {
+async function run(show?: (signal: AbortSignal) => Promise<void>): Promise<void> {
   await demo.work("Cutting out", async (signal) => {
+    await show?.(signal);
     await once(signal);
     return "Cut out.";
   });
 }
 
-el("backdrop").addEventListener("input", () => void compose());
+let wasSticker = false;
+before.addEventListener("input", () => {
+  const isOther = isSticker() !== wasSticker;
+  wasSticker = isSticker();
+  // another edge needs the network once more; the camera asks it anyhow
+  if (isOther && found && !demo.busy) void run();
+  else void compose();
+});
+el("sample").addEventListener("click", () => void run(async (signal) => paint(source, await planes("data/astronaut.bin", 0, 320, signal))));
 onCamera(demo, 480, async (video, signal) => {
   const frame = await createImageBitmap(video);
   paint(source, frame);

@@ -1,9 +1,9 @@
-// Reading: the lines of a picture are framed as they are read.
-import type { TextLine } from "gradloom/tasks";
+// Reading: the lines of a picture are framed when they are found, and more so when they are read.
+import type { TextBox, TextLine } from "gradloom/tasks";
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
 import { bitmap, colour, files, paint } from "../../src/demo/widgets";
-import { read as readIn } from "./code.js";
+import { linesOf, read as readIn } from "./code.js";
 
 const demo = new TaskDemo("models/ppocrv4_rec/recipe.json");
 const source = el<HTMLCanvasElement>("source");
@@ -31,10 +31,10 @@ function receipt(): void {
   pen.fillText("Thank you, come again!", 60, 420);
 }
 
-function frame({ box: [left, top, right, bottom] }: TextLine): void {
+function frame({ box: [left, top, right, bottom] }: TextBox, width: number): void {
   const pen = source.getContext("2d") as CanvasRenderingContext2D;
   pen.strokeStyle = colour("--accent");
-  pen.lineWidth = Math.max(2, source.width / 320);
+  pen.lineWidth = width * Math.max(1, source.width / 640);
   pen.strokeRect(left, top, right - left, bottom - top);
 }
 
@@ -44,16 +44,20 @@ async function read(): Promise<void> {
     else receipt();
     el<HTMLButtonElement>("copy").disabled = true;
     text.textContent = "";
+    const { value: lines } = await demo.perform(signal, (how) => linesOf(source, how), "models/ppocrv4_det/recipe.json");
+    // the frames must not be read
+    const plain = source.getContext("2d")?.getImageData(0, 0, source.width, source.height) as ImageData;
+    for (const line of lines) frame(line, 1);
     const { value: found } = await demo.perform(signal, (how) => {
       let last = performance.now();
       const onLine = (line: TextLine): void => {
         const now = performance.now();
-        frame(line);
+        frame(line, 2);
         text.textContent += `${line.text}\n`;
         demo.took(now - last, "line");
         last = now;
       };
-      return readIn(source, { ...how, onLine });
+      return readIn(plain, { ...how, lines, onLine });
     });
     text.textContent = found.text;
     const least = Math.min(1, ...found.lines.map((line) => line.confidence));

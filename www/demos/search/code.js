@@ -1,5 +1,5 @@
 // Search by meaning: passages become vectors once, and a query finds those that point its way.
-import { embed } from "gradloom/tasks";
+import { embed, similar } from "gradloom/tasks";
 
 /** Sentences of each paragraph, put together until they are so many letters. Markdown and web addresses stay as they are. */
 export function passages(text, letters = 360) {
@@ -16,21 +16,23 @@ export function passages(text, letters = 360) {
 }
 
 export class Index {
+  texts = [];
+  from = []; // where each text is from
+  vectors = [];
+
   constructor(options = {}) {
     this.options = { model: "models/minilm_l6_v2/recipe.json", ...options };
-    this.entries = []; // { text, from, vector }
   }
 
   async add(texts, from, options = {}) {
-    const vectors = await embed(texts, { ...this.options, ...options });
-    this.entries.push(...texts.map((text, i) => ({ text, from, vector: vectors[i] })));
+    this.vectors.push(...(await embed(texts, { ...this.options, ...options })));
+    this.texts.push(...texts);
+    this.from.push(...texts.map(() => from));
   }
 
   /** The nearest passages, best first: 1 would be the same words. */
   async find(query, count = 6, options = {}) {
-    const [asked] = await embed([query], { ...this.options, ...options });
-    const score = ({ vector }) => vector.reduce((sum, v, i) => sum + v * asked[i], 0);
-    const scored = this.entries.map((entry) => ({ text: entry.text, from: entry.from, score: score(entry) }));
-    return scored.sort((a, b) => b.score - a.score).slice(0, count);
+    const near = await similar(query, this.texts, { ...this.options, ...options, vectors: this.vectors });
+    return near.slice(0, count).map(({ index, text, score }) => ({ text, from: this.from[index], score }));
   }
 }

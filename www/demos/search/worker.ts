@@ -25,7 +25,7 @@ const handlers = {
   async add({ texts, from }: { texts: string[]; from: string }, context: Context): Promise<number> {
     const own = await opened(context);
     await own.add(texts, from, { signal: context.signal, onProgress: context.progress });
-    return own.entries.length;
+    return own.texts.length;
   },
   async find({ query }: { query: string }, { signal }: Context): Promise<{ hits: Hit[]; ms: number }> {
     if (!index) return { hits: [], ms: 0 };

@@ -22,40 +22,32 @@ function report(probabilities: readonly number[]): string {
   return text;
 }
 
-let listener: Listener | undefined;
-
-async function hear(samples: Float32Array, forget: boolean, signal: AbortSignal): Promise<number[]> {
+/** Hears a sound, or the next part of one by the listener of those before. */
+async function hear(samples: Float32Array, signal: AbortSignal, listener?: Listener): Promise<number[]> {
   const { value } = await demo.perform(signal, async ({ model }) => {
-    // another device has another model
-    if (listener?.model !== model.model) listener = new Listener(model.model);
-    const own = listener as Listener;
-    if (forget) own.forget();
-    const steps = Math.floor((own.rest.length + samples.length) / FRAME);
-    const heard: number[] = [];
+    const own = listener ?? new Listener();
+    const steps = Math.floor(samples.length / FRAME);
     let last = performance.now();
-    for await (const probability of own.hear(samples, signal)) {
-      heard.push(probability as number);
+    const onFrame = (_: number, frame: number): void => {
       const now = performance.now();
       demo.took(now - last, "frame");
-      if (forget) demo.measure(heard.length / steps);
+      if (!listener) demo.measure((frame + 1) / steps);
       last = now;
-      signal.throwIfAborted();
-    }
-    return heard;
+    };
+    return own.hear(samples, { model, signal, onFrame });
   });
   return value;
 }
 
 el("sample").addEventListener("click", () => void demo.work("Fetching the sample", async (signal) => {
   const samples = new Float32Array(await (await sample("data/speech.f32", signal)).arrayBuffer());
-  return report(await hear(samples, true, signal));
+  return report(await hear(samples, signal));
 }));
 el("microphone").addEventListener("click", () => void demo.work("Asking for the microphone", async (signal) => {
   let all: number[] = [];
-  let forget = true;
+  const listener = new Listener();
   return microphone(signal, async (samples) => {
-    all = [...all, ...(await hear(samples, forget, signal))].slice(-300);
-    forget = false;
+    all = [...all, ...(await hear(samples, signal, listener))].slice(-300);
     demo.say("Listening. The sound stays in this page.");
     demo.cost();
     report(all);
@@ -63,7 +55,7 @@ el("microphone").addEventListener("click", () => void demo.work("Asking for the 
 }));
 files("sound", "drop", (file) => void demo.work("Reading the sound", async (signal) => {
   const samples = await sound(file, file.name);
-  return report(await hear(samples.slice(0, 60 * RATE), true, signal));
+  return report(await hear(samples.slice(0, 60 * RATE), signal));
 }));
 addEventListener("themechange", () => report(shown));
 plot(canvas, [], 1, 2);

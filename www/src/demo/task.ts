@@ -20,11 +20,9 @@ class Task implements Asks<Own> {
   ms = 0;
   #device: DeviceKind = "wasm";
   #threads = 1;
-  #model: Promise<Opened> | undefined;
+  readonly #models = new Map<string, Promise<Opened>>();
   /** What came over the network, by the size of the file. */
   readonly #bytes = new Map<number, number>();
-
-  constructor(readonly recipe: string) {}
 
   /** Answers what every demo asks. */
   ask: Asks<Own>["ask"] = async (name, what): Promise<any> => {
@@ -33,20 +31,21 @@ class Task implements Asks<Own> {
     const gpu = list.find(({ kind }) => kind === "webgpu");
     this.#device = what !== "auto" ? (what as unknown as DeviceKind) : gpu?.available && !gpu.software ? "webgpu" : "wasm";
     this.#threads = list.find(({ kind }) => kind === this.#device)?.threads ?? 1;
-    (await this.#model?.catch(() => undefined))?.dispose();
-    this.#model = undefined;
+    for (const each of this.#models.values()) (await each.catch(() => undefined))?.dispose();
+    this.#models.clear();
     return (this.cost = await this.costs());
   };
 
   /** What a task is given: its model is opened when it is first needed. */
-  async how(progress: (p: Progress) => void, signal?: AbortSignal): Promise<How> {
+  async how(recipe: string, progress: (p: Progress) => void, signal?: AbortSignal): Promise<How> {
     const onProgress = (p: Progress): void => {
       if (p.phase === "download") this.#bytes.set(p.total, p.loaded - (p.cached ?? 0));
       progress(p);
     };
     const how = { device: this.#device, onProgress, ...(signal && { signal }) };
-    const opening = (this.#model ??= open(new URL(this.recipe, site), { device: this.#device, onProgress }));
-    opening.catch(() => (this.#model = undefined));
+    const opening = this.#models.get(recipe) ?? open(new URL(recipe, site), { device: this.#device, onProgress });
+    this.#models.set(recipe, opening);
+    opening.catch(() => this.#models.delete(recipe));
     return { ...how, model: await opening };
   }
 
@@ -54,7 +53,8 @@ class Task implements Asks<Own> {
     const own = (await stats()).filter((each) => each.device === this.#device);
     const sum = (of: (s: (typeof own)[number]) => number): number => own.reduce((all, each) => all + of(each), 0);
     const entries = performance.getEntriesByType("resource") as PerformanceResourceTiming[];
-    const { threads } = ((await this.#model?.catch(() => undefined))?.model?.device ?? { threads: this.#threads }) as Device;
+    const [opened] = await Promise.all([...this.#models.values()].map((each) => each.catch(() => undefined)));
+    const { threads } = (opened?.model?.device ?? { threads: this.#threads }) as Device;
     return {
       device: this.#device,
       threads,
@@ -66,20 +66,22 @@ class Task implements Asks<Own> {
   }
 }
 
-/** A demo of one task. */
+/** A demo of one task, or of a few. */
 export class TaskDemo extends Demo<Own> {
   readonly #task: Task;
+  readonly #recipe: string;
 
   /** The recipe's address is relative to the site's root. */
   constructor(recipe: string) {
-    const task = new Task(recipe);
+    const task = new Task();
     super(task);
     this.#task = task;
+    this.#recipe = recipe;
   }
 
-  /** Does something with the model, and says how long it took once that was there. */
-  async perform<T>(signal: AbortSignal | undefined, body: (how: How) => Promise<T>): Promise<{ value: T; ms: number }> {
-    const how = await this.#task.how((p) => this.progress(p), signal);
+  /** Does something with the model, or with that of another recipe, and says how long it took once that was there. */
+  async perform<T>(signal: AbortSignal | undefined, body: (how: How) => Promise<T>, recipe = this.#recipe): Promise<{ value: T; ms: number }> {
+    const how = await this.#task.how(recipe, (p) => this.progress(p), signal);
     const start = performance.now();
     const value = await body(how);
     const ms = performance.now() - start;

@@ -34,7 +34,6 @@ export interface SentOptions {
 }
 
 const SOUNDS: ReadonlySet<Work> = new Set(["vad", "transcribe", "notes"] as const);
-const TEXTS: ReadonlySet<Work> = new Set(["embed", "similar"] as const);
 
 function split({ signal: _, model: __, device: ___, ...options }: Partial<TaskOptions>): { sent: SentOptions; told: Functions } {
   const all = Object.entries(options);
@@ -56,7 +55,7 @@ const lost = new FinalizationRegistry(({ calls, id }: { calls: Calls; id: number
 
 /** What a task is given, ready to be sent. */
 function sendable(name: Work, input: unknown, signal?: AbortSignal): unknown {
-  if (TEXTS.has(name)) return input;
+  if (name === "embed") return input;
   if (name === "fileType") return fileFor(input as string, signal);
   return SOUNDS.has(name) ? soundFor(input as string, signal) : pictureFor(input as ImageSource, signal);
 }
@@ -85,7 +84,7 @@ class There {
     } catch (error) {
       if (error instanceof GradloomError || (error as Error)?.name !== "DataCloneError") throw error;
       // a picture of another origin, say: reading it here tells, or works
-      if (!SOUNDS.has(name) && !TEXTS.has(name) && name !== "fileType") return ask(await pixelsFor(input as ImageSource, signal));
+      if (!SOUNDS.has(name) && name !== "embed" && name !== "fileType") return ask(await pixelsFor(input as ImageSource, signal));
       throw new ValueError("E_VALUE", `${name}: what was given is neither a file nor values: ${(error as Error).message}`, { cause: error });
     }
   }

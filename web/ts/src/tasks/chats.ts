@@ -8,8 +8,8 @@ import { type TaskOptions, readRecipe } from "./recipe.js";
 
 /** How `chat` answers: as `LLM.chat` does, by the model of a recipe. */
 export interface ChatTaskOptions extends Omit<TaskOptions, "model">, AnswerOptions {
-  /** The address of a recipe, whose model is a GGUF file, or the `config.json` of a folder as Hugging Face has it. */
-  model: string | URL;
+  /** The address of a recipe, whose model is a GGUF file, or the `config.json` of a folder as Hugging Face has it; or a model that `LLM.load` gave. */
+  model: string | URL | LLM;
   /** Tokens that there is room for. */
   context?: number;
   /** Hears the answer as it comes. */
@@ -41,6 +41,7 @@ async function load(address: string | URL, { onProgress, context, device, worker
 /** Loaded once for each address, device, room and thread, until `unload`. */
 function modelOf(options: ChatTaskOptions): Promise<LLM> {
   const model = addressOf("chat", options);
+  if (typeof model !== "string" && !(model instanceof URL)) return Promise.resolve(model);
   const key = `${String(options.device ?? "auto")} ${options.context} ${options.worker} ${model}`;
   let found = loaded.get(key);
   if (!found) {

@@ -1,10 +1,9 @@
 // Faces in pictures: BlazeFace (Bazarevsky et al. 2019, arXiv:1907.05047), whose boxes are told from places on grids of several widths.
-import { FormatError, ValueError } from "../errors.js";
-import type { Tensor } from "../tensor.js";
+import { FormatError } from "../errors.js";
 import { type Box, overlap, scaleBoxes } from "../vision/boxes.js";
 import { fitImage } from "../vision/image.js";
 import type { ImageSource } from "../vision/pixels.js";
-import { type TaskOptions, imageOf, inputOf, given } from "./recipe.js";
+import { type TaskOptions, given, imageOf, inputOf, runAll } from "./recipe.js";
 
 /** A face in a picture. */
 export interface Face {
@@ -42,13 +41,11 @@ function anchors({ strides, side }: Grids): [number, number][] {
 export async function detectFaces(source: ImageSource, options: TaskOptions & { score?: number; iou?: number }): Promise<Face[]> {
   const opened = given(options);
   const { more, boxes: limits = {}, name } = opened.recipe;
-  const { score: least = limits.score ?? 0.5, iou = limits.iou ?? 0.3, signal } = options;
+  const { score: least = limits.score ?? 0.5, iou = limits.iou ?? 0.3 } = options;
   const grids = more as unknown as Grids;
   const { tensor, placement } = await fitImage(source, imageOf(opened, options));
-  let all: Record<string, Tensor> | undefined;
+  const all = await runAll(opened, { [inputOf(opened)]: tensor }, options);
   try {
-    if (!opened.model) throw new ValueError("E_VALUE", `${name} is no graph`);
-    all = (await opened.model.run({ [inputOf(opened)]: tensor }, signal ? { signal } : {})) as Record<string, Tensor>;
     const [rows, logits] = [all[grids.boxes], all[grids.scores]];
     const places = anchors(grids);
     if (!rows || !logits || rows.shape[1] !== places.length || logits.shape[1] !== places.length) {
@@ -72,8 +69,7 @@ export async function detectFaces(source: ImageSource, options: TaskOptions & { 
       return { box, score, points: points.map(([px, py]): [number, number] => [px, py]) };
     });
   } finally {
-    tensor.dispose();
-    for (const t of Object.values(all ?? {})) t.dispose();
+    for (const t of Object.values(all)) t.dispose();
   }
 }
 

@@ -2,10 +2,11 @@
 export { detectFaces } from "./faces.js";
 export { fileType } from "./files.js";
 export { notes } from "./notes.js";
-export { classify, detect, removeBackground, stylize, upscale } from "./pictures.js";
+export { classify, removeBackground, stylize, upscale } from "./pictures.js";
 export { readText } from "./read-text.js";
 export { openHere } from "./recipe.js";
 export { segment } from "./segments.js";
 export { transcribe, vad } from "./sounds.js";
 export { detectText } from "./text-boxes.js";
-export { embed, similar } from "./texts.js";
+export { embed } from "./texts.js";
+export { detect } from "./things.js";

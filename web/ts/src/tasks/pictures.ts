@@ -2,25 +2,15 @@
 import type { DType } from "../dtype.js";
 import { ValueError } from "../errors.js";
 import { Tensor, tidy } from "../tensor.js";
-import { type Box, nms, scaleBoxes, toBoxes } from "../vision/boxes.js";
-import { type PictureOptions, fitImage, fromImage, toImageData } from "../vision/image.js";
+import { type PictureOptions, fromImage, toImageData } from "../vision/image.js";
 import { type ImageSource, type Pixels, readPixels } from "../vision/pixels.js";
 import { resize } from "../vision/resize.js";
 import { type Ranked, softmax, topK } from "../vision/scores.js";
+import { scoresOf } from "./efficientnet.js";
 import { type Opened, type TaskOptions, imageOf, inputOf, given, runOf } from "./recipe.js";
 
 /** A picture as RGBA bytes: `ImageData` in pages. */
 export type Picture = Pixels & { data: Uint8ClampedArray };
-
-/** Something in a picture. */
-export interface Found {
-  /** In pixels of the picture that was given. */
-  box: Box;
-  score: number;
-  /** The number of the class, and its name. */
-  index: number;
-  label: string | undefined;
-}
 
 const picture = (data: Uint8ClampedArray, width: number, height: number): Picture =>
   typeof ImageData === "undefined" ? { data, width, height } : (new ImageData(data as Uint8ClampedArray<ArrayBuffer>, width, height) as Picture);
@@ -29,40 +19,11 @@ const picture = (data: Uint8ClampedArray, width: number, height: number): Pictur
 export async function classify(source: ImageSource, options: TaskOptions & { k?: number }): Promise<Ranked[]> {
   const opened = given(options);
   const { recipe } = opened;
-  const out = await runOf(opened, { [inputOf(opened)]: await fromImage(source, imageOf(opened, options)) }, options);
+  const image = await fromImage(source, imageOf(opened, options));
+  const out = opened.model ? await runOf(opened, { [inputOf(opened)]: image }, options) : await scoresOf(opened, image, options);
   const scores = (await out.data<DType>()) as ArrayLike<number>;
   out.dispose();
   return topK(recipe.softmax ? softmax(scores) : scores, Math.min(options.k ?? 5, scores.length), recipe.labels);
-}
-
-/** The things in a picture and where they are, best first. */
-export async function detect(source: ImageSource, options: TaskOptions & { score?: number; iou?: number }): Promise<Found[]> {
-  const opened = given(options);
-  const { boxes: how = {}, labels } = opened.recipe;
-  const { tensor, placement } = await fitImage(source, imageOf(opened, options));
-  using out = await runOf(opened, { [inputOf(opened)]: tensor }, options);
-  if (out.rank !== 3 || out.shape[0] !== 1) throw new ValueError("E_VALUE", `a detector gives [1, numbers, boxes], not [${out.shape.join(", ")}]`);
-  using rows = tidy(() => (how.rows === "boxes" ? out.reshape(out.shape.slice(1)) : out.reshape(out.shape.slice(1)).transpose()).contiguous());
-  const [count, width] = rows.shape as [number, number];
-  const values = await rows.data();
-  const least = options.score ?? how.score ?? 0.25;
-  const [scores, classes, kept] = [[] as number[], [] as number[], [] as number[]];
-  for (let at = 0; at < count; at += 1) {
-    let best = 4;
-    for (let i = 5; i < width; i += 1) if ((values[at * width + i] as number) > (values[at * width + best] as number)) best = i;
-    const score = values[at * width + best] as number;
-    if (score < least) continue;
-    scores.push(score);
-    classes.push(best - 4);
-    kept.push(...values.subarray(at * width, at * width + 4));
-  }
-  const boxes = toBoxes(kept, how.form ?? "cxcywh");
-  const stay = nms(boxes, scores, { classes, iou: options.iou ?? how.iou ?? 0.45 });
-  const back = scaleBoxes(boxes, placement);
-  return stay.map((at) => {
-    const index = classes[at] as number;
-    return { box: back[at] as Box, score: scores[at] as number, index, label: labels?.[index] };
-  });
 }
 
 /** A picture painted in a style, or in several with a weight for each. */

@@ -42,12 +42,20 @@ const WIDTHS = [160, 320, 480, 640, 960, 1280, 1920];
 /** Characters less likely than this on average are no text. */
 const LEAST = 0.5;
 
+/** How a picture is read. */
+export interface ReadTextOptions extends TaskOptions {
+  /** The lines of the picture, as `detectText` found them, so that they are not looked for again. */
+  lines?: readonly TextBox[];
+  /** Told of each line that was read. */
+  onLine?: (line: TextLine) => void;
+}
+
 /** What is written in a picture: upright lines, read from left to right. */
-export async function readText(source: ImageSource, options: TaskOptions & { onLine?: (line: TextLine) => void }): Promise<ReadText> {
+export async function readText(source: ImageSource, { lines: known, ...options }: ReadTextOptions): Promise<ReadText> {
   const opened = given(options);
-  const reader = await readerOf(opened, options);
   const own = await readPixels(source, options);
-  const found = await detectText(own, { ...options, model: reader.detector });
+  const looked = async (): Promise<readonly TextBox[]> => detectText(own, { ...options, model: await detectorOf(opened, options) });
+  const [reader, found] = await Promise.all([readerOf(opened, options), known ?? looked()]);
   const lines: TextLine[] = [];
   for (const line of rows(found).flat()) {
     const { text, confidence } = await read(own, line.box, opened, reader, options);
@@ -60,23 +68,33 @@ export async function readText(source: ImageSource, options: TaskOptions & { onL
   return { text, lines };
 }
 
-interface Reader extends Disposable {
-  detector: Opened;
+interface Reader {
   classes: string[];
   height: number;
+}
+
+/** The model that finds lines. */
+function detectorOf({ recipe, url, kept }: Opened, options: TaskOptions): Promise<Opened> {
+  const load = async (): Promise<Opened> => {
+    const { detect } = (recipe.more ?? {}) as Partial<Shape>;
+    if (typeof detect !== "string") throw new FormatError("E_FORMAT", `${recipe.name}: the recipe of a reader has \`more.detect\``);
+    const { model: _, ...fetching } = options;
+    return openHere(new URL(detect, url), fetching);
+  };
+  const found = (kept.get("detector") as Promise<Opened> | undefined) ?? load();
+  kept.set("detector", found);
+  found.catch(() => kept.delete("detector"));
+  return found;
 }
 
 function readerOf(opened: Opened, options: TaskOptions): Promise<Reader> {
   const { recipe, url, kept } = opened;
   const load = async (): Promise<Reader> => {
-    const { detect, characters, height = 48, before = ["\0"], after = [" "] } = (recipe.more ?? {}) as Partial<Shape>;
-    if (typeof detect !== "string" || typeof characters !== "string") {
-      throw new FormatError("E_FORMAT", `${recipe.name}: the recipe of a reader has \`more.detect\` and \`more.characters\``);
-    }
+    const { characters, height = 48, before = ["\0"], after = [" "] } = (recipe.more ?? {}) as Partial<Shape>;
+    if (typeof characters !== "string") throw new FormatError("E_FORMAT", `${recipe.name}: the recipe of a reader has \`more.characters\``);
     const { model: _, ...fetching } = options;
-    const [detector, list] = await Promise.all([openHere(new URL(detect, url), fetching), readSource(new URL(characters, url), fetching)]);
-    const classes = [...before, ...new TextDecoder().decode(list).replace(/\n$/, "").split("\n"), ...after];
-    return { detector, classes, height, [Symbol.dispose]: () => detector.dispose() };
+    const list = await readSource(new URL(characters, url), fetching);
+    return { classes: [...before, ...new TextDecoder().decode(list).replace(/\n$/, "").split("\n"), ...after], height };
   };
   const found = (kept.get("reader") as Promise<Reader> | undefined) ?? load();
   kept.set("reader", found);

@@ -17,6 +17,13 @@ export type ImageRecipe = Pick<
   "size" | "fit" | "shortSide" | "align" | "background" | "resample" | "channels" | "scale" | "mean" | "std" | "layout" | "dtype"
 >;
 
+/** A detector of TensorFlow's SSD kind, without its last steps: the sides of its grids in cells, and the names of its outputs. */
+export interface SsdRecipe {
+  cells: readonly number[];
+  boxes: string;
+  scores: string;
+}
+
 /** A `recipe.json`. Addresses in it are relative to it. */
 export interface Recipe {
   task: TaskName;
@@ -40,7 +47,7 @@ export interface Recipe {
   /** The scores are logits: they are made probabilities. */
   softmax?: boolean;
   /** Detectors: rows of a box and a score for each class, as `[numbers, boxes]` or `[boxes, numbers]`. */
-  boxes?: { form?: BoxForm; rows?: "numbers" | "boxes"; score?: number; iou?: number };
+  boxes?: { form?: BoxForm; rows?: "numbers" | "boxes"; score?: number; iou?: number; ssd?: SsdRecipe };
   /** What else a task needs to know of its model. */
   more?: Readonly<Record<string, unknown>>;
 }
@@ -83,6 +90,7 @@ export interface Opened {
 
 /** Tasks whose file is weights alone: the network is here. */
 const WEIGHTS: ReadonlySet<TaskName> = new Set(["embed", "transcribe"] as const);
+const isWeights = ({ task, more }: Recipe): boolean => WEIGHTS.has(task) || more?.["network"] !== undefined;
 
 /** What an address is relative to. */
 const base = (): string | undefined => (globalThis as { location?: { href: string } }).location?.href;
@@ -132,7 +140,7 @@ export async function openHere(address: string | URL, options: Omit<TaskOptions,
   const { device, onProgress } = options;
   const { recipe, url, file, own } = await readRecipe(address, options);
   const how = { ...own, ...(onProgress && { onProgress }), ...(device && { device }) };
-  const model = WEIGHTS.has(recipe.task) ? undefined : await loadLocal(file, how);
+  const model = isWeights(recipe) ? undefined : await loadLocal(file, how);
   const kept = new Map<string, unknown>();
   const dispose = (): void => {
     model?.dispose();
@@ -149,19 +157,24 @@ export function given({ model }: TaskOptions): Opened {
   throw new InternalError("E_INTERNAL", "the model of this task is not open");
 }
 
-/** Runs the model of a task, and gives the output that its recipe names. What the model took and the other outputs are freed. */
-export async function runOf({ model, recipe }: Opened, inputs: Record<string, Tensor>, { signal }: RunOptions): Promise<Tensor> {
+/** Runs the model of a task, and gives all its outputs. What the model took is freed. */
+export async function runAll({ model, recipe }: Opened, inputs: Record<string, Tensor>, { signal }: RunOptions): Promise<Record<string, Tensor>> {
   if (!model) throw new ValueError("E_VALUE", `${recipe.name} is no graph`);
-  const { output = model.outputs[0]?.name ?? "" } = recipe;
   try {
-    const all = await model.run(inputs, signal ? { signal } : {});
-    for (const [name, t] of Object.entries(all)) if (name !== output) t.dispose();
-    const found = all[output];
-    if (!found) throw new FormatError("E_FORMAT", `${recipe.name} has no output ${output}`);
-    return found;
+    return (await model.run(inputs, signal ? { signal } : {})) as Record<string, Tensor>;
   } finally {
     for (const t of Object.values(inputs)) t.dispose();
   }
+}
+
+/** Runs the model of a task, and gives the output that its recipe names. What the model took and the other outputs are freed. */
+export async function runOf(opened: Opened, inputs: Record<string, Tensor>, options: RunOptions): Promise<Tensor> {
+  const { output = opened.model?.outputs[0]?.name ?? "", name: called } = opened.recipe;
+  const all = await runAll(opened, inputs, options);
+  for (const [name, t] of Object.entries(all)) if (name !== output) t.dispose();
+  const found = all[output];
+  if (!found) throw new FormatError("E_FORMAT", `${called} has no output ${output}`);
+  return found;
 }
 
 /** The input that a picture goes to. */

@@ -15,6 +15,14 @@ export interface Speech {
   frameSeconds: number;
   /** Parts with speech, in seconds. */
   segments: { start: number; end: number }[];
+  /** What the detector knows at the end of this part of a sound: the next part goes on `after` it. */
+  heard: Heard;
+}
+
+/** What a detector of speech has heard: the state of its network, and samples that the next frame begins with. */
+export interface Heard {
+  state: Float32Array;
+  samples: Float32Array;
 }
 
 /** How speech is found. */
@@ -24,27 +32,36 @@ export interface VadOptions extends TaskOptions {
   /** Silence that ends a part, and speech that makes one, in seconds: 0.1 and 0.25. */
   silenceSeconds?: number;
   speechSeconds?: number;
+  /** Goes on where an earlier part of the same sound ended, from a microphone, say. Times are those of this part. */
+  after?: Heard;
+  /** More will come: samples at the end that make no whole frame wait in `heard` for the next part. They count as the end of the sound otherwise. */
+  more?: boolean;
   /** Told of each frame. */
   onFrame?: (probability: number, frame: number) => void;
 }
 
-/** Where somebody speaks in a sound: Silero's detector, frame by frame, with what it heard before. */
+/** Where somebody speaks in a sound, or in the next part of one: Silero's detector, frame by frame, with what it heard before. */
 export async function vad(source: AudioSource, options: VadOptions): Promise<Speech> {
   const opened = given(options);
   const { rate = 16_000, frame = 512, context = 64, state = [2, 1, 128] } = (opened.recipe.more ?? {}) as Partial<Shapes>;
-  const { onFrame, signal } = options;
+  const { after, more = false, onFrame, signal } = options;
   const { channels } = await readAudio(source, { sampleRate: rate, ...(signal && { signal }), ...(options.fetch && { fetch: options.fetch }) });
-  const samples = channels[0] as Float32Array;
-  const count = Math.ceil(samples.length / frame);
+  const before = after?.samples ?? new Float32Array(context);
+  const [sound] = channels as [Float32Array];
+  const length = before.length - context + sound.length;
+  const count = more ? Math.floor(length / frame) : Math.ceil(length / frame);
+  // the last frame of an end is filled with silence
+  const samples = new Float32Array(context + Math.max(length, count * frame));
+  samples.set(before);
+  samples.set(sound, before.length);
   const probabilities = new Float32Array(count);
   const model = opened.model as NonNullable<typeof opened.model>;
-  let memory: Tensor = new Tensor(new Float32Array(state.reduce((a, b) => a * b, 1)), state);
+  let memory: Tensor = new Tensor(after?.state ?? new Float32Array(state.reduce((a, b) => a * b, 1)), state);
+  let heard: Heard;
   try {
     for (let at = 0; at < count; at += 1) {
-      const heard = new Float32Array(context + frame);
-      const from = at * frame - context;
-      heard.set(samples.subarray(Math.max(0, from), from + heard.length), Math.max(0, -from));
-      const inputs = { input: new Tensor(heard, [1, heard.length]), state: memory, sr: BigInt64Array.of(BigInt(rate)) };
+      const part = samples.slice(at * frame, at * frame + context + frame);
+      const inputs = { input: new Tensor(part, [1, part.length]), state: memory, sr: BigInt64Array.of(BigInt(rate)) };
       const { output, stateN } = (await model.run(inputs, signal ? { signal } : {})) as { output: Tensor; stateN: Tensor };
       memory.dispose();
       memory = stateN;
@@ -53,11 +70,12 @@ export async function vad(source: AudioSource, options: VadOptions): Promise<Spe
       inputs.input.dispose();
       onFrame?.(probabilities[at] as number, at);
     }
+    heard = { state: await memory.data("f32"), samples: samples.slice(count * frame) };
   } finally {
     memory.dispose();
   }
   const frameSeconds = frame / rate;
-  return { probabilities, frameSeconds, segments: segmentsOf(probabilities, frameSeconds, samples.length / rate, options) };
+  return { probabilities, frameSeconds, segments: segmentsOf(probabilities, frameSeconds, length / rate, options), heard };
 }
 
 interface Shapes {

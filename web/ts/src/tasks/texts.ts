@@ -60,13 +60,6 @@ function filled({ places }: Encoder, { ids, mask }: BatchEncoding): { ids: numbe
   return { ids: grown(ids), mask: grown(mask) };
 }
 
-/** How near texts are to a query, by the angle of their vectors: 1 for the same, nearest first. */
-export async function similar(query: string, texts: readonly string[], options: TaskOptions): Promise<{ index: number; score: number; text: string }[]> {
-  const [first, ...rest] = (await embed([query, ...texts], options)) as [Float32Array, ...Float32Array[]];
-  const dot = (v: Float32Array): number => v.reduce((sum, x, i) => sum + x * (first[i] as number), 0);
-  return rest.map((v, index) => ({ index, score: dot(v), text: texts[index] as string })).sort((a, b) => b.score - a.score);
-}
-
 async function encoderOf({ recipe, url, kept }: Opened, options: TaskOptions): Promise<Encoder> {
   const found = (kept.get("encoder") as Promise<Encoder> | undefined) ?? loadEncoder();
   kept.set("encoder", found);

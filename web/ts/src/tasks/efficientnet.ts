@@ -1,0 +1,80 @@
+// Classifiers whose file is weights alone: EfficientNet-Lite (Tan and Le 2019, arXiv:1905.11946), with the names and the padding of TensorFlow's.
+import { FormatError } from "../errors.js";
+import { loadWeights } from "../files.js";
+import { type Tensor, tidy } from "../tensor.js";
+import type { Opened, TaskOptions } from "./recipe.js";
+
+/** Repeats, first stride and channels of each stage. */
+type Stage = [repeats: number, stride: number, channels: number];
+
+interface Network extends Disposable {
+  stages: readonly Stage[];
+  weights: Record<string, Tensor>;
+}
+
+/** What a convolution is beside its weights. */
+interface How {
+  stride?: number;
+  /** Values stay between 0 and 6. */
+  bounded?: boolean;
+}
+
+/** The scores of a picture `[1, 3, height, width]`, which is freed. */
+export async function scoresOf(opened: Opened, picture: Tensor, options: TaskOptions): Promise<Tensor> {
+  using image = picture;
+  const network = await networkOf(opened, options);
+  return tidy(() => forward(network, image));
+}
+
+async function networkOf({ recipe, url, kept }: Opened, options: TaskOptions): Promise<Network> {
+  const load = async (): Promise<Network> => {
+    const { network, stages } = (recipe.more ?? {}) as { network?: string; stages?: readonly Stage[] };
+    if (network !== "efficientnet-lite" || !Array.isArray(stages)) {
+      throw new FormatError("E_FORMAT", `${recipe.name}: the network \`${network}\` is none; there is efficientnet-lite, with its \`stages\``);
+    }
+    const { model: _, onModel: __, device, hash: ___, ...fetching } = options;
+    const how = { ...fetching, ...(recipe.sha256 && { hash: recipe.sha256 }), ...(device && { device }) };
+    const weights = await loadWeights(new URL(recipe.model, url), how);
+    for (const t of Object.values(weights)) t.freeze();
+    const dispose = (): void => Object.values(weights).forEach((t) => t.dispose());
+    return { stages, weights, [Symbol.dispose]: dispose };
+  };
+  const found = (kept.get("network") as Promise<Network> | undefined) ?? load();
+  kept.set("network", found);
+  found.catch(() => kept.delete("network"));
+  return found;
+}
+
+function forward({ weights, stages }: Network, picture: Tensor): Tensor {
+  const w = (name: string): Tensor => {
+    const found = weights[name];
+    if (!found) throw new FormatError("E_FORMAT", `the weights have no ${name}`);
+    return found;
+  };
+  /** A convolution, padded so that each stride has its result, and its norm, which is folded into it. */
+  const conv = (x: Tensor, name: string, norm: string, { stride = 1, bounded = true }: How = {}): Tensor => {
+    const weight = w(`${name}.weight`);
+    const kernel = weight.shape[2] as number;
+    const missing = x.shape.slice(2).map((n) => Math.max(0, (Math.ceil(n / stride) - 1) * stride + kernel - n));
+    const padded = missing.every((n) => n === 0) ? x : x.pad([[0, 0], [0, 0], ...missing.map((n): [number, number] => [n >> 1, n - (n >> 1)])]);
+    const scale = w(`${norm}.weight`).div(w(`${norm}.running_var`).add(1e-3).sqrt());
+    const shift = w(`${norm}.bias`).sub(w(`${norm}.running_mean`).mul(scale));
+    // a filter for each channel, or all channels in each filter
+    const groups = weight.shape[1] === 1 ? (x.shape[1] as number) : 1;
+    const y = padded.conv(weight.mul(scale.reshape([-1, 1, 1, 1])), shift, { stride, groups });
+    return bounded ? y.relu6() : y;
+  };
+  let x = conv(picture, "_conv_stem", "_bn0", { stride: 2 });
+  let block = 0;
+  for (const [repeats, first, channels] of stages) {
+    for (let i = 0; i < repeats; i += 1) {
+      const at = (part: string): string => `_blocks.${block}.${part}`;
+      let y = block === 0 ? x : conv(x, at("_expand_conv"), at("_bn0"));
+      y = conv(y, at("_depthwise_conv"), at("_bn1"), { stride: i === 0 ? first : 1 });
+      y = conv(y, at("_project_conv"), at("_bn2"), { bounded: false });
+      x = i > 0 && x.shape[1] === channels ? x.add(y) : y;
+      block += 1;
+    }
+  }
+  return conv(x, "_conv_head", "_bn1").mean([2, 3]).linear(w("_fc.weight"), w("_fc.bias"));
+}

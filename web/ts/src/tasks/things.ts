@@ -1,0 +1,123 @@
+// Things in pictures: of detectors whose rows are boxes (YOLO's), and of those whose rows are told from places on grids (SSD's).
+import { FormatError, ValueError } from "../errors.js";
+import { type Tensor, tidy } from "../tensor.js";
+import { type Box, nms, scaleBoxes, toBoxes } from "../vision/boxes.js";
+import { fitImage } from "../vision/image.js";
+import type { ImageSource } from "../vision/pixels.js";
+import { type Opened, type SsdRecipe, type TaskOptions, given, imageOf, inputOf, runAll, runOf } from "./recipe.js";
+
+/** Something in a picture. */
+export interface Found {
+  /** In pixels of the picture that was given. */
+  box: Box;
+  score: number;
+  /** The number of the class, and its name. */
+  index: number;
+  label: string | undefined;
+}
+
+/** What may be there, in the model's picture. */
+interface Candidate {
+  box: Box;
+  score: number;
+  index: number;
+}
+
+/** The things in a picture and where they are, best first. */
+export async function detect(source: ImageSource, options: TaskOptions & { score?: number; iou?: number }): Promise<Found[]> {
+  const opened = given(options);
+  const { boxes: how = {}, labels } = opened.recipe;
+  const least = options.score ?? how.score ?? 0.25;
+  const { tensor, placement } = await fitImage(source, imageOf(opened, options));
+  const found = how.ssd ? await fromGrids(opened, tensor, how.ssd, least, options) : await fromRows(opened, tensor, least, options);
+  const [boxes, scores, classes] = [found.map(({ box }) => box), found.map(({ score }) => score), found.map(({ index }) => index)];
+  const stay = nms(boxes, scores, { classes, iou: options.iou ?? how.iou ?? 0.45 });
+  const back = scaleBoxes(boxes, placement);
+  return stay.map((at) => {
+    const { score, index } = found[at] as Candidate;
+    return { box: back[at] as Box, score, index, label: labels?.[index] };
+  });
+}
+
+/** The largest of some numbers, and which it is. */
+function largest(values: Float32Array): [score: number, index: number] {
+  let index = 0;
+  for (let i = 1; i < values.length; i += 1) if ((values[i] as number) > (values[index] as number)) index = i;
+  return [values[index] as number, index];
+}
+
+/** Rows of a box and a score for each class. */
+async function fromRows(opened: Opened, picture: Tensor, least: number, options: TaskOptions): Promise<Candidate[]> {
+  const { form = "cxcywh", rows: order } = opened.recipe.boxes ?? {};
+  using out = await runOf(opened, { [inputOf(opened)]: picture }, options);
+  if (out.rank !== 3 || out.shape[0] !== 1) throw new ValueError("E_VALUE", `a detector gives [1, numbers, boxes], not [${out.shape.join(", ")}]`);
+  using rows = tidy(() => (order === "boxes" ? out.reshape(out.shape.slice(1)) : out.reshape(out.shape.slice(1)).transpose()).contiguous());
+  const [count, width] = rows.shape as [number, number];
+  const values = await rows.data();
+  const found: Candidate[] = [];
+  for (let at = 0; at < count; at += 1) {
+    const row = values.subarray(at * width, (at + 1) * width);
+    const [score, index] = largest(row.subarray(4));
+    if (score >= least) found.push({ box: toBoxes(row.subarray(0, 4), form)[0] as Box, score, index });
+  }
+  return found;
+}
+
+/** The middle and the size of a place, in parts of the picture. */
+interface Place {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+/** The aspects of the places in each cell, after the first grid, which has the first three of them. */
+const ASPECTS = [1, 2, 1 / 2, 3, 1 / 3];
+/** How much a step of the network is: of a place's size for its middle, and of the logarithm of its size. */
+const STEPS = [10, 10, 5, 5] as const;
+/** The sizes of places on the first and on the last grid, and the smallest one of the first. */
+const [SMALL, LARGE, LEAST] = [0.2, 0.95, 0.1];
+
+/** Places as TensorFlow's SSD has them (Liu et al. 2016, arXiv:1512.02325, and its `ssd_anchor_generator`): grid by grid, cell by cell. */
+export function places(cells: readonly number[]): Place[] {
+  const size = (grid: number): number => (grid >= cells.length ? 1 : SMALL + ((LARGE - SMALL) * grid) / Math.max(1, cells.length - 1));
+  return cells.flatMap((side, grid) => {
+    const one = size(grid);
+    const kinds: [size: number, aspect: number][] =
+      grid === 0 ? [[LEAST, 1], [one, 2], [one, 1 / 2]] : [...ASPECTS.map((aspect): [number, number] => [one, aspect]), [Math.sqrt(one * size(grid + 1)), 1]];
+    const each = (at: number): Place[] => {
+      const [x, y] = [((at % side) + 0.5) / side, (Math.floor(at / side) + 0.5) / side];
+      return kinds.map(([s, aspect]) => ({ x, y, width: s * Math.sqrt(aspect), height: s / Math.sqrt(aspect) }));
+    };
+    return Array.from({ length: side * side }, (_, at) => each(at)).flat();
+  });
+}
+
+/** Rows that say how a box differs from a place, and the logits of classes, of which the first is none. */
+async function fromGrids(opened: Opened, picture: Tensor, ssd: SsdRecipe, least: number, options: TaskOptions): Promise<Candidate[]> {
+  const { name, image } = opened.recipe;
+  const grid = places(ssd.cells);
+  const [high, wide] = [image?.size ?? 300].flat() as [number, number?];
+  const all = await runAll(opened, { [inputOf(opened)]: picture }, options);
+  try {
+    const [rows, logits] = [all[ssd.boxes], all[ssd.scores]];
+    if (!rows || !logits || rows.shape[1] !== grid.length || logits.shape[1] !== grid.length) {
+      throw new FormatError("E_FORMAT", `${name} has no \`${ssd.boxes}\` and \`${ssd.scores}\` of ${grid.length} rows`);
+    }
+    const [numbers, values] = [await rows.data("f32"), await logits.data("f32")];
+    const count = logits.shape[2] as number;
+    return grid.flatMap((place, at) => {
+      const [logit, before] = largest(values.subarray(at * count + 1, (at + 1) * count));
+      const score = 1 / (1 + Math.exp(-logit));
+      if (score < least) return [];
+      const [y, x, h, w] = STEPS.map((step, i) => (numbers[4 * at + i] as number) / step) as [number, number, number, number];
+      const middle = [place.x + x * place.width, place.y + y * place.height] as const;
+      const half = [(place.width * Math.exp(w)) / 2, (place.height * Math.exp(h)) / 2] as const;
+      const parts = [middle[0] - half[0], middle[1] - half[1], middle[0] + half[0], middle[1] + half[1]];
+      const [left, top, right, bottom] = parts.map((part, i) => part * (i % 2 === 0 ? (wide ?? high) : high)) as [number, number, number, number];
+      return [{ box: [left, top, right, bottom] as const, score, index: before + 1 }];
+    });
+  } finally {
+    for (const t of Object.values(all)) t.dispose();
+  }
+}
