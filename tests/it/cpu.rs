@@ -289,6 +289,35 @@ fn rows_that_are_read_again_are_fetched_ahead() {
     assert_eq!(rows(16).matches("prefetcht1").count(), 0);
 }
 
+/// Conditions that one choice reads are compared into mask registers and joined there, and values are those of the evaluator.
+#[test]
+fn conditions_of_choices_stay_in_mask_registers() {
+    use gradloom::{Runtime, Session, Tensor};
+    let choose = |s: &Session, n: usize| {
+        let numbers = |by: usize| (0..n).map(|i| ((i * by) % 7) as u32 * 0x2aaa_aaaa).collect::<Vec<_>>();
+        let [x, y] = [3, 5].map(|by| Tensor::new(s, &numbers(by), &[n]));
+        let (x, y) = (x?, y?);
+        let floats = |t: &Tensor| t.bitcast(DType::F32);
+        // unsigned, signed and float comparisons, one of them negated, some with NaN
+        let small = x.lt(&y)?.logical_and(x.bitcast(DType::I32)?.gt(y.bitcast(DType::I32)?)?)?;
+        let either = small.logical_or(floats(&x)?.lt(floats(&y)?)?.logical_not()?)?;
+        either.logical_xor(&x.eq(&y)?)?.select(&x, &y)
+    };
+    let text = text_of(Isa::Avx512, |s| choose(s, 1024));
+    assert!(text.contains("vpcmpltud k") && text.contains("kandw") && text.contains("korw"), "{text}");
+    assert!(!text.contains("vpmovm2d") && !text.contains("vpmovd2m"), "{text}");
+    let values = |device: &str| {
+        let mut rt = Runtime::open(device, 1).expect("the device opens");
+        let t = choose(&rt.session().clone(), 1003).expect("a graph");
+        rt.to_vec::<u32>(&t).expect("values")
+    };
+    let want = values("eval");
+    assert!(want.iter().any(|v| *v != want[0]));
+    for device in ["cpu:avx2", "cpu"] {
+        assert_eq!(values(device), want, "{device}");
+    }
+}
+
 /// Only the last step of a row that no vector divides is masked.
 #[test]
 fn rows_are_masked_at_their_end_alone() {

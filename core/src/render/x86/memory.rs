@@ -66,6 +66,11 @@ impl Lower<'_> {
             self.f.label(skip);
             return Ok(Val::R(r));
         }
+        if w == 16 && zero && !pairs && !self.strays(index) {
+            let condition = self.predicate(gate, u, pt, off)?;
+            self.predicate_to_k1(&condition);
+            return Ok(Val::R(self.load_under_k1(m)));
+        }
         let mask = self.demand_reg(gate, pt, off, w)?;
         let m = self.near_memory(index, m, mask, w);
         let r = if pairs { self.load_pairs(w, m, Some(mask)) } else { self.load_masked(w, m, mask) };
@@ -131,15 +136,21 @@ impl Lower<'_> {
         first.saturating_mul(size) < -PAGE || (last - len as i64).saturating_mul(size) > PAGE
     }
 
+    /// Sixteen contiguous lanes where k1 is set, zeros elsewhere.
+    fn load_under_k1(&mut self, m: Mem) -> VReg {
+        let r = self.f.reg(Size::Z);
+        let i = self.f.emit(Code::EVEX_Vmovups_zmm_k1z_zmmm512, &[Opnd::R(r, Size::Z), Opnd::M(m)], 1, !1, 9);
+        (i.masked, i.zeroing) = (true, true);
+        r
+    }
+
     /// Contiguous lanes where the mask is set, zeros elsewhere.
     pub(super) fn load_masked(&mut self, w: usize, m: Mem, mask: VReg) -> VReg {
         let (r, size) = (self.f.reg(vec_size(w)), vec_size(w));
         match w {
             16 => {
                 self.mask_to_k1(mask);
-                let ops = [Opnd::R(r, size), Opnd::M(m)];
-                let i = self.f.emit(Code::EVEX_Vmovups_zmm_k1z_zmmm512, &ops, 1, !1, 9);
-                (i.masked, i.zeroing) = (true, true);
+                return self.load_under_k1(m);
             }
             8 => self.f.def(Code::VEX_Vmaskmovps_ymm_ymm_m256, &[Opnd::R(r, size), Opnd::R(mask, size), Opnd::M(m)]),
             _ => self.f.def(Code::VEX_Vmaskmovps_xmm_xmm_m128, &[Opnd::R(r, size), Opnd::R(mask, size), Opnd::M(m)]),
@@ -426,15 +437,17 @@ impl Lower<'_> {
                         self.store_vector(dt, w, m, v);
                         self.f.label(skip);
                     }
+                    Some(g) if w == 16 => {
+                        let condition = self.predicate(g, u, &pt, off)?;
+                        self.predicate_to_k1(&condition);
+                        let ops = [Opnd::M(m), Opnd::R(v, Size::Z)];
+                        self.f.emit(table::store(16), &ops, 0, !0, 9).masked = true;
+                    }
                     Some(g) => {
                         let mask = self.demand_reg(g, &pt, off, w)?;
                         let size = vec_size(w);
                         let (m, v, mask_) = (Opnd::M(m), Opnd::R(v, size), Opnd::R(mask, size));
                         match w {
-                            16 => {
-                                self.mask_to_k1(mask);
-                                self.f.emit(table::store(16), &[m, v], 0, !0, 9).masked = true;
-                            }
                             8 => self.f.read(Code::VEX_Vmaskmovps_m256_ymm_ymm, &[m, mask_, v]),
                             _ => self.f.read(Code::VEX_Vmaskmovps_m128_xmm_xmm, &[m, mask_, v]),
                         }

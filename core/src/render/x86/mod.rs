@@ -1,6 +1,6 @@
 //! x86-64 machine code through iced-x86: AVX2, FMA and F16C, or AVX-512 with 16 lanes and, where there are, its dot
 //! products. The machine of the linear program (`machine`), its instruction selection (`vector`, `scalar`, `cast`, `memory`, `near`,
-//! `reduce`, `dot`) and encoding (`encode`). Kernels follow the System V ABI.
+//! `predicate`, `reduce`, `dot`) and encoding (`encode`). Kernels follow the System V ABI.
 
 mod cast;
 mod dot;
@@ -8,6 +8,7 @@ mod encode;
 mod machine;
 mod memory;
 mod near;
+mod predicate;
 mod reduce;
 mod scalar;
 mod table;

@@ -56,6 +56,15 @@ impl Lower<'_> {
             self.v3(V3::AddPs, w, sum, d, c);
             return Ok(Val::R(sum));
         }
+        if op == Op::Where && w == 16 {
+            let condition = self.predicate(src[0], u, pt, off)?;
+            let (x, y) = (self.demand(src[1], pt, off, w)?, self.demand_reg(src[2], pt, off, w)?);
+            let (d, x) = (self.fresh(dt, w), self.opnd(x, w));
+            self.predicate_to_k1(&condition);
+            let ops = [Opnd::R(d, Size::Z), Opnd::R(y, Size::Z), x];
+            self.f.emit(Code::EVEX_Vpblendmd_zmm_k1z_zmm_zmmm512b32, &ops, 1, !1, 2).masked = true;
+            return Ok(Val::R(d));
+        }
         let a = self.demand(src[0], pt, off, w)?;
         Ok(match op {
             Op::Cast => self.cast_vector(sdt, dt, w, a)?,
