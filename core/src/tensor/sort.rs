@@ -21,6 +21,8 @@ const FEW: usize = 16;
 const MANY: usize = 1 << 13;
 /// Elements, at most, of which only the least one decides whether the others are looked at.
 const GROUP: usize = 256;
+/// Rows whose elements lie side by side come to a multiple of this many: as many as lanes of any vector.
+const LANES: usize = 16;
 
 impl Tensor {
     /// Sorted values and their indices (i32) along an axis.
@@ -50,7 +52,7 @@ impl Tensor {
         let n = t.dim(-1)?;
         let k = k.unwrap_or(n);
         let t = if t.dtype() == DType::Bool { t.cast(DType::U8)? } else { t };
-        let few = k <= FEW && few_of(t.numel()) * k <= n && t.dtype().size() <= 4;
+        let few = k <= FEW && few_of(t.numel() / n.max(1), n) * k <= n && t.dtype().size() <= 4;
         if n <= RANK_LIMIT && !few || t.numel() == 0 || k == 0 {
             return t.rank_order(descending, k)?.move_axis(-1, a);
         }
@@ -158,26 +160,39 @@ impl Tensor {
         first.add(at.modulo(group as i32)?)
     }
 
-    /// The same, one after the other: the least of what comes after the one before, and the first place where that is.
+    /// The same, one after the other: the least of what comes after the one before, and the first place where that is. Many rows lie side by
+    /// side in memory for that, so that lanes are rows: nothing is combined across lanes, and rows of any length have no rest.
     fn select_each(&self, k: usize) -> Result<Tensor> {
-        let (n, key) = (self.dim(1)?, self.contiguous());
+        let (rows, n) = (self.dim(0)?, self.dim(1)?);
+        let key = if rows < LANES {
+            self.contiguous()
+        } else {
+            let room = (rows.next_multiple_of(LANES) - rows) as i64;
+            let key = self.pad(&[(0, room), (0, 0)], super::PadMode::Constant, u32::MAX)?;
+            key.transpose(0, 1)?.contiguous().transpose(0, 1)?
+        };
         let place = Tensor::iota(self.session(), n)?.unsqueeze(0)?;
         let mut found: Vec<Tensor> = Vec::new();
-        let mut last: Option<Tensor> = None;
         for _ in 0..k {
-            let later = match (&last, found.last()) {
-                (Some(last), Some(at)) => Some(key.gt(last)?.logical_or(key.eq(last)?.logical_and(place.gt(at)?)?)?),
-                _ => None,
+            let (rest, from) = match found.last() {
+                None => (key.clone(), None),
+                Some(at) => {
+                    // one place says it all: the key there is read again, and only it is stored
+                    let last = key.gather(1, at)?;
+                    let later = key.gt(&last)?.logical_or(key.eq(&last)?.logical_and(place.gt(at)?)?)?;
+                    (later.select(&key, u32::MAX)?, Some((last, at)))
+                }
             };
-            let rest = later.as_ref().map_or(Ok(key.clone()), |l| l.select(&key, u32::MAX))?;
             let least = rest.min(&[1], true)?;
-            let equal = rest.eq(&least)?;
-            // a key may be the largest number itself
-            let here = later.map_or(Ok(equal.clone()), |l| l.logical_and(&equal))?;
-            found.push(here.select(&place, n as i32)?.min(&[1], true)?);
-            last = Some(least);
+            let mut here = key.eq(&least)?;
+            if let Some((last, at)) = from {
+                // of keys that are equal to the one before, those behind it
+                let behind = least.gt(&last)?.select(-1, at)?;
+                here = here.logical_and(place.gt(&behind)?)?;
+            }
+            found.push(here.select(&place, n as i32)?.min(&[1], true)?.contiguous());
         }
-        Tensor::cat(&found.iter().collect::<Vec<_>>(), 1)
+        Tensor::cat(&found.iter().collect::<Vec<_>>(), 1)?.narrow(0, 0, rows)
     }
 
     /// Indices of the `k` smallest keys `[rows, n]`, in their order.
@@ -189,7 +204,7 @@ impl Tensor {
         if k <= RANK_LIMIT && 4 * k * group <= n {
             return self.select_in_groups(bits, k, group);
         }
-        if k <= FEW && few_of(rows * n) * k <= n {
+        if k <= FEW && few_of(rows, n) * k <= n {
             return self.select_each(k);
         }
         if n <= RANK_LIMIT {
@@ -228,9 +243,13 @@ impl Tensor {
     }
 }
 
-/// How many times as many elements as are looked for a row has at least, if they are found one after the other: each takes two kernels.
-fn few_of(elements: usize) -> usize {
-    if elements >= MANY { 6 } else { 16 }
+/// How many times as many elements as are looked for a row of `n` has at least, if they are found one after the other: each takes a kernel.
+fn few_of(rows: usize, n: usize) -> usize {
+    match rows * n {
+        _ if rows >= LANES => 4,
+        MANY.. => 6,
+        _ => 16,
+    }
 }
 
 /// Indices that sort keys `[rows, n]`, given as words, the least one first.
