@@ -7,6 +7,8 @@ import { main, root } from "./lib/run.mjs";
 import { settled, sitePages } from "./lib/site.mjs";
 import { serve } from "./serve.mjs";
 
+/** Pixels of a page that are in its picture: the browser takes none of some 16,000. */
+const LONGEST = 8000;
 const SIZES = { phone: { width: 390, height: 844 }, desktop: { width: 1280, height: 900 } };
 
 main(async () => {
@@ -23,7 +25,9 @@ main(async () => {
           const page = await browser.newPage({ viewport, colorScheme });
           await page.goto(`${server.url}/${path}?device=wasm`);
           await settled(page);
-          await page.screenshot({ path: join(out, `${path.replaceAll("/", "-") || "home-"}${size}-${colorScheme}.png`), fullPage: true });
+          const height = Math.min(LONGEST, await page.evaluate(() => document.documentElement.scrollHeight));
+          const clip = { x: 0, y: 0, width: viewport.width, height };
+          await page.screenshot({ path: join(out, `${path.replaceAll("/", "-") || "home-"}${size}-${colorScheme}.png`), fullPage: true, clip });
           await page.close();
         }
       }

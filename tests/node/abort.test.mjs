@@ -121,7 +121,7 @@ test("a kernel that is cut into slices gives the same", async () => {
       assert.deepEqual(await cut.data(undefined, { signal }), await whole.data());
       return looks();
     };
-    // 6 Gflop are some slices of ten milliseconds for any processor, and the page has its turn after each
+    // 6 Gflop are some slices of eight milliseconds for any processor, and the page has its turn after each
     const [little, much] = [await looksAt(16), await looksAt(1440)];
     assert.ok(much >= little + 2, `${much} looks, and ${little} at a product that takes no time`);
     device.dispose();

@@ -225,6 +225,8 @@ impl Inner {
         };
         self.compiled().await?;
         self.pace.breathe(abort).await?;
+        // what threads still do of the run before, memory waits for
+        self.pace.done(&self.engine).await?;
         while !self.running(|| self.engine.borrow_mut().bring(&mut self.session.state(), &pending))? {
             self.pace.allow(true);
             self.pace.submitted(&self.engine, None, false, abort).await?;
@@ -241,6 +243,7 @@ impl Inner {
         if state.wants_compaction() || state.wants_memory() {
             engine.collect(&mut state);
         }
+        self.pace.left(state.graph.len());
         Ok(replay)
     }
 

@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 
-/// Milliseconds of work after which the page has its turn.
-const SLICE_MS: f64 = 10.0;
+/// Milliseconds of work after which the page has its turn: half of a frame, since the piece under way is not cut, and what came before it in the same
+/// turn, building a graph, say, is not known.
+const SLICE_MS: f64 = 8.0;
 /// What is left of the longest piece of planning with each piece that follows, where the next one is guessed.
 const FADES: f64 = 0.8;
 /// Milliseconds from a submission to a GPU until it takes the next one; that the last one is done comes some milliseconds late.
@@ -26,8 +27,9 @@ const GPU_SLICE_MS: f64 = 20.0;
 const FIRST_RATE: f64 = 1e6;
 const LEAST_RATE: f64 = 1e5;
 const MOST_RATE: f64 = 1e12;
-/// Nodes that were added to a graph since the last work, from which on it may have taken milliseconds of the page's turn: some 10 us each, the first
-/// time that code runs.
+/// What adding a node to a graph takes of the page's turn, the first time that code runs.
+const NODE_MS: f64 = 0.01;
+/// Nodes that were added since the last work, from which on it begins in another turn.
 const MANY_NODES: usize = 256;
 
 /// Who does the work of runs.
@@ -49,7 +51,7 @@ pub(crate) struct Pace {
     end: Arc<AtomicU64>,
     /// Whether the page's turn in which that slice began is not over yet.
     same_turn: Rc<Cell<bool>>,
-    /// Those of the graph when the last work began.
+    /// Those of the graph when the last work ended.
     nodes: Cell<usize>,
     /// How many milliseconds the next piece of planning may take: as those before it, the last ones above all.
     piece: Cell<f64>,
@@ -134,17 +136,28 @@ impl Pace {
     /// As [`Pace::begin`], on a graph of so many nodes. Nobody measured how long the page took to add to it, so if that is much, work begins in the
     /// page's next turn.
     pub(crate) async fn begin_on(&self, nodes: usize) {
-        let added = nodes.saturating_sub(self.nodes.replace(nodes));
+        let added = nodes.saturating_sub(self.nodes.get());
         if added >= MANY_NODES && !self.same_turn.get() {
             // it never rejects
             let _ = JsFuture::from(turn_of_page()).await;
+        } else if !self.same_turn.get() {
+            self.slice_of(SLICE_MS - added as f64 * NODE_MS);
         }
         self.begin();
     }
 
+    /// Work ended, and left so many nodes in the graph.
+    pub(crate) fn left(&self, nodes: usize) {
+        self.nodes.set(nodes);
+    }
+
     /// A slice begins, which is that of all work until the page has its next turn.
     fn slice(&self) {
-        self.end.store((now() + SLICE_MS).to_bits(), Ordering::Relaxed);
+        self.slice_of(SLICE_MS);
+    }
+
+    fn slice_of(&self, ms: f64) {
+        self.end.store((now() + ms).to_bits(), Ordering::Relaxed);
         if self.same_turn.replace(true) {
             return;
         }

@@ -76,6 +76,7 @@ impl Captured {
         let _turn = inner.turn().await;
         inner.pace.begin();
         inner.pace.breathe(&abort).await.map_err(throw)?;
+        inner.pace.done(&inner.engine).await.map_err(throw)?;
         write(&inner, &into, &data).map_err(throw)?;
         let again = || inner.engine.borrow_mut().launch_again(&mut inner.session.state(), &replay, &Default::default());
         let mut run = inner.running(again).map_err(throw)?;

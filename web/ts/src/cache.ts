@@ -60,6 +60,22 @@ function openDatabase(): Promise<IDBDatabase> {
   return settled(request);
 }
 
+/** A connection to the storage that is on its way for the first cache. */
+let ahead: Promise<IDBDatabase> | undefined;
+
+/** Begins to open the storage, for a cache that is about to be made. */
+export function openAhead(): void {
+  if (typeof indexedDB === "undefined") return;
+  ahead ??= openDatabase();
+  ahead.catch(() => {});
+}
+
+/** Closes what was opened for a cache that is not made. */
+export function closeAhead(): void {
+  void ahead?.then((database) => database.close(), () => {});
+  ahead = undefined;
+}
+
 /** The entries of one device. The wasm module calls `get` and `put`. */
 export class Cache {
   readonly #known = new Map<string, Uint8Array>();
@@ -86,7 +102,8 @@ export class Cache {
         this.state.reason = "there is no IndexedDB here";
         return;
       }
-      const opening = openDatabase();
+      const opening = ahead ?? openDatabase();
+      ahead = undefined;
       opening.catch(() => {});
       const database = await patient(opening);
       // Another tab with a newer package may want to change the layout.

@@ -3,8 +3,8 @@ import type { DType } from "./dtype.js";
 import {
   DeviceError, FetchError, type GradloomError, StateError, OutOfMemoryError, UnsupportedError, ValueError, guard, guardAsync, guardSoon,
 } from "./errors.js";
-import { type Engine, type ModuleOptions, type Runtime, builtin, inNode, loadWasm, newEngine } from "./module.js";
-import { Cache, type CacheOptions, type CacheState, deleteEntries } from "./cache.js";
+import { type Engine, type ModuleOptions, type Runtime, builtin, inNode, loadWasm, moduleState, newEngine } from "./module.js";
+import { Cache, type CacheOptions, type CacheState, closeAhead, deleteEntries, openAhead } from "./cache.js";
 import { always, join, prefetch } from "./parts.js";
 import { piece } from "./pieces.js";
 import { type TuneOptions, type TunedKernel, slots } from "./tune.js";
@@ -278,15 +278,45 @@ async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonl
   return Object.freeze(Object.defineProperties(device, { ...Object.fromEntries(hidden), [Symbol.dispose]: { value: dispose } }) as Host);
 }
 
+/** The workers of a device. */
+interface Crew {
+  workers: WorkerLike[];
+  /** Why there are no more of them. */
+  failed: string | undefined;
+  /** Those that have ended, of which the device is told. */
+  readonly gone: Set<WorkerLike>;
+  tell?: (worker: WorkerLike) => void;
+}
+
+/** Those that come up while the module does, for the first device of the page. */
+let early: Promise<Crew> | undefined;
+
+async function newCrew(): Promise<Crew> {
+  const crew: Crew = { workers: [], failed: undefined, gone: new Set() };
+  const gone = (worker: WorkerLike): void => {
+    crew.gone.add(worker);
+    crew.tell?.(worker);
+  };
+  return Object.assign(crew, await startWorkers((await threadCount()) - 1, gone));
+}
+
+/** Lets go of what there is no device for. */
+function dismiss(): void {
+  closeAhead();
+  void early?.then(({ workers }) => workers.forEach((worker) => worker.terminate()));
+  early = undefined;
+}
+
 async function startWasm(engine: Engine): Promise<Host> {
   prefetch("wasm");
-  const threads = await threadCount();
+  const coming = early ?? newCrew();
+  early = undefined;
+  const crew = await coming;
+  const { workers, failed, gone } = crew;
   let raw: Runtime | undefined;
-  const gone = new Set<WorkerLike>();
-  const { workers, failed } = await startWorkers(threads - 1, (worker) => {
-    gone.add(worker);
+  crew.tell = (worker) => {
     if (!engine.ended) raw?.workerGone(worker);
-  });
+  };
   await join(engine, "wasm").catch((error: unknown) => {
     workers.forEach((worker) => worker.terminate());
     throw error;
@@ -367,9 +397,19 @@ async function hasAdapter(): Promise<boolean> {
   }
 }
 
-/** Begins to fetch what a device will need that is not started yet. */
-async function prefetchDevice(kind: DeviceKind | "auto" = "auto"): Promise<void> {
-  prefetch(kind !== "wasm" && (await hasAdapter()) ? "webgpu" : "wasm");
+/**
+ * Begins to fetch what a device will need that is not started yet. While the module is on its way for the first time, its workers are started and
+ * the storage is opened too.
+ */
+async function prefetchDevice(loading: Promise<Engine>, kind: DeviceKind | "auto" = "auto"): Promise<void> {
+  const isFirst = (): boolean => moduleState().compiled === undefined;
+  if (isFirst()) {
+    if (cacheWanted !== false) openAhead();
+    loading.catch(dismiss);
+  }
+  if (kind !== "wasm" && (await hasAdapter())) return prefetch("webgpu");
+  prefetch("wasm");
+  if (isFirst()) early ??= newCrew();
 }
 
 function noWebGpu(): string {
@@ -382,7 +422,7 @@ function noWebGpu(): string {
 export async function open(kind: DeviceKind | "auto", engine?: Engine): Promise<Host> {
   if (!engine) {
     const loading = loadWasm();
-    if (!current) void prefetchDevice(kind);
+    if (!current) void prefetchDevice(loading, kind);
     engine = await loading;
   }
   if (kind === "auto") {
@@ -449,7 +489,7 @@ export async function init(options: InitOptions = {}): Promise<Device> {
   if (!options.isolated) {
     const shared = async (): Promise<Device> => {
       const loading = loadWasm(options);
-      void prefetchDevice(options.device);
+      void prefetchDevice(loading, options.device);
       current = (await begin(await loading)) as Host;
       Object.assign(settings, { gpuDevice: undefined }, kept);
       return current;
@@ -458,7 +498,7 @@ export async function init(options: InitOptions = {}): Promise<Device> {
   }
   const apart = async (): Promise<Device> => {
     const loading = newEngine(options);
-    void prefetchDevice(options.device);
+    void prefetchDevice(loading, options.device);
     const engine = await loading;
     isolated.add(engine);
     return begin(engine).catch((error: GradloomError) => {

@@ -4,7 +4,7 @@ import { guard } from "./errors.js";
 import type { Engine } from "./module.js";
 
 /** Milliseconds of work after which the page has its turn. */
-const SLICE_MS = 10;
+const SLICE_MS = 8;
 /** Bytes that are copied at a time. */
 const PART_BYTES = 1 << 22;
 
