@@ -326,3 +326,35 @@ fn products_of_any_shape() {
         });
     }
 }
+
+/// Vectors of two digits with blocks of half bytes and of bytes: what the chains of both digits multiply is made once, and nothing is put aside.
+#[test]
+fn chains_of_two_digits_stay_in_registers() {
+    use gradloom_core::device::NullDevice;
+    use gradloom_core::engine::Bytes;
+    use gradloom_core::io::gguf::{self, Activations, Data, Gguf, Kind, Use};
+    use gradloom_core::render::Code;
+    for (kind, vectors, made) in [(Kind::Q4_0, 1, 4 * 8), (Kind::Q8_0, 1, 0), (Kind::Q4_0, 8, 4)] {
+        let mut rt = Runtime::on(Box::new(NullDevice::new(Target::x86(Isa::Avx512Vnni, 1))));
+        let s = rt.session().clone();
+        let shape = [512, 768];
+        let bytes = vec![0; shape[0] * shape[1] / kind.block_elems() * kind.block_bytes()];
+        let data = Data { name: "w", kind, shape: &shape, bytes: &bytes };
+        let file = Bytes::from(gguf::write(&[], &[data]).expect("a file"));
+        let index = Gguf::parse(&file).expect("an index");
+        let uses = |_: &str| Use::Product(Activations::I16);
+        let list = gguf::matrices_of(&s, &file, &index.entries, &uses).expect("matrices");
+        let words = list[0].2.as_ref().and_then(|p| p.words()).expect("words");
+        let x = Tensor::empty(&s, DType::F32, &[vectors, shape[1]]).expect("vectors");
+        let replay = rt.realize(&[&words.products(&x).expect("a product")]).expect("compiles");
+        let last = replay.plan().calls.last().expect("a kernel").program;
+        let Code::Bytes(code) = &rt.engine().program(last).expect("it was compiled").source.code else {
+            panic!("no code")
+        };
+        let text = gradloom::disasm::disassemble(code);
+        let vectors_aside = text.lines().filter(|l| l.contains("mm") && l.contains("[rsp")).count();
+        assert_eq!(vectors_aside, 0, "{kind:?} and {vectors}:\n{text}");
+        assert_eq!(text.matches("vpand").count(), made, "{kind:?} and {vectors}:\n{text}");
+        assert!(text.matches("vpdpbusd").count() >= 64, "{kind:?} and {vectors}:\n{text}");
+    }
+}

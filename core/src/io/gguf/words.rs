@@ -217,12 +217,14 @@ impl Part<'_> {
             };
             let mut digits = vec![zero; self.digits.len()];
             digits[0] = less;
-            for t in first..first + together {
-                for j in 0..l.len / 4 {
-                    let code = self.code(t, j)?;
-                    for (sum, words) in digits.iter_mut().zip(&self.digits) {
-                        *sum = code.dot_bytes(&at(words, t * l.len / 4 + j)?, sum)?;
-                    }
+            // words in the order of memory, and what lies in one word one after the other
+            let mut codes: Vec<(usize, usize)> =
+                (first..first + together).flat_map(|t| (0..l.len / 4).map(move |j| (t, j))).collect();
+            codes.sort_by_key(|&(t, j)| ((l.low)(t).at / 4 + j, t));
+            for (t, j) in codes {
+                let code = self.code(t, j)?;
+                for (sum, words) in digits.iter_mut().zip(&self.digits) {
+                    *sum = code.dot_bytes(&at(words, t * l.len / 4 + j)?, sum)?;
                 }
             }
             let sum = whole(digits)?;

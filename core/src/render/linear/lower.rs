@@ -108,6 +108,8 @@ pub(in crate::render) struct Lower<'a, M: Machine> {
     /// Stretches of code with a store to scratch.
     stored_in: FxHashSet<u32>,
     pub(in crate::render) eager: Vec<bool>,
+    /// What is computed with the first of some values, in this order.
+    together: FxHashMap<UOp, Vec<UOp>>,
     cache: FxHashMap<Key, Val>,
     journal: Vec<Vec<Key>>,
     pub(in crate::render) params: FxHashMap<u32, VReg>,
@@ -177,6 +179,7 @@ pub(in crate::render) fn lower<M: Machine>(p: &Program, m: M) -> Result<Func<M>>
         users: vec![SmallVec::new(); n],
         stored_in: FxHashSet::default(),
         eager: vec![false; n],
+        together: FxHashMap::default(),
         cache: FxHashMap::default(),
         journal: vec![Vec::new()],
         params: FxHashMap::default(),
@@ -251,8 +254,9 @@ impl<M: Machine> Lower<'_, M> {
         self.chains();
     }
 
-    /// Each of a chain of dot products waits for the one before. The chains of all elements of a tile are computed side by side, where
-    /// there are registers for their sums beside the accumulators, and a quarter of all for what they multiply.
+    /// Each of a chain of dot products waits for the one before. All chains of a piece of code, of all elements of their tiles, are computed
+    /// side by side, where there are registers for their sums beside the accumulators, and a quarter of all for what they multiply: link
+    /// by link, so that what several chains multiply is kept no longer than for one link.
     fn chains(&mut self) {
         let g = self.g;
         let dot = |u: &UOp| g.op(*u) == Op::DotBytes;
@@ -265,18 +269,32 @@ impl<M: Machine> Lower<'_, M> {
         };
         let accs: usize = self.p.order.iter().filter(|&&u| g.op(u) == Op::Acc).map(|&u| elems(u)).sum();
         let room = (self.m.vectors().count_ones() as usize * 3 / 4).saturating_sub(accs);
-        let mut sums: FxHashMap<u32, usize> = FxHashMap::default();
-        let dots: Vec<UOp> = self.p.order.iter().copied().filter(dot).collect();
-        for &u in &dots {
-            let added =
-                |x: &UOp| dot(x) && g.src_at(*x, 2) == u && self.block[x.0 as usize] == self.block[u.0 as usize];
+        // of each piece of code: registers of sums, and the dot products with the number of links before each
+        let mut pieces: FxHashMap<u32, (usize, Vec<(usize, UOp)>)> = FxHashMap::default();
+        let mut links: FxHashMap<UOp, usize> = FxHashMap::default();
+        for &u in self.p.order.iter().filter(|u| dot(u)) {
+            let block = self.block[u.0 as usize];
+            let (sums, dots) = pieces.entry(block).or_default();
+            let added = |x: &UOp| dot(x) && g.src_at(*x, 2) == u && self.block[x.0 as usize] == block;
             if !self.users[u.0 as usize].iter().any(added) {
-                *sums.entry(self.block[u.0 as usize]).or_default() += elems(u);
+                *sums += elems(u);
+            }
+            let before = links.get(&g.src_at(u, 2)).map_or(0, |n| n + 1);
+            links.insert(u, before);
+            if self.tiles[u.0 as usize].lane > 0 {
+                dots.push((before, u));
             }
         }
-        for u in dots {
-            let k = u.0 as usize;
-            self.eager[k] |= self.tiles[k].lane > 0 && sums.get(&self.block[k]).is_some_and(|&n| n <= room);
+        for (sums, mut dots) in pieces.into_values().filter(|p| p.0 <= room) {
+            dots.iter().for_each(|&(_, u)| self.eager[u.0 as usize] = true);
+            let at = |u: UOp| self.place[u.0 as usize] as usize;
+            let Some((first, last)) = dots.first().map(|d| d.1).zip(dots.last().map(|d| at(d.1))) else { continue };
+            // what is computed sooner must read the same
+            let writes = |u: &UOp| matches!(g.op(*u), Op::Store | Op::Acc | Op::AccUpdate | Op::AccMulAdd);
+            if sums > 0 && !self.p.order[at(first)..last].iter().any(writes) {
+                dots.sort_by_key(|&(before, u)| (before, at(u)));
+                self.together.insert(first, dots.into_iter().map(|d| d.1).collect());
+            }
         }
     }
 
@@ -316,7 +334,10 @@ impl<M: Machine> Lower<'_, M> {
                 Op::Acc => self.acc(u)?,
                 Op::AccUpdate => self.acc_update(u)?,
                 Op::AccMulAdd => self.acc_mul_add(u)?,
-                _ if self.eager[u.0 as usize] => self.materialise(u)?,
+                _ if self.eager[u.0 as usize] => match self.together.remove(&u) {
+                    Some(list) => list.into_iter().try_for_each(|u| self.materialise(u))?,
+                    None => self.materialise(u)?,
+                },
                 _ => {}
             }
         }
