@@ -3,7 +3,7 @@
 
 use gradloom::io::json::Json;
 use gradloom::io::safetensors::SafeTensors;
-use gradloom::llm::{AdapterFile, Choice, Finetune, LanguageModel, LoadOptions, Lora, Rates, Sampler};
+use gradloom::llm::{AdapterFile, Choice, Finetune, LanguageModel, Learned, LoadOptions, Lora, Rates, Sampler};
 use gradloom::{Error, NativeHost};
 use gradloom_tests::here;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,50 @@ fn load(path: &Path, device: &str, adapters: Vec<AdapterFile>) -> Option<Languag
     Some(LanguageModel::load_with(path, device, NativeHost::without_cache(), &options).expect("a model"))
 }
 
+fn read(name: &str) -> Json {
+    Json::parse(&std::fs::read(fixtures().join(name)).expect("a file")).expect("JSON")
+}
+
+fn number(of: &Json, key: &str) -> f64 {
+    of.get(key).and_then(Json::as_f64).expect(key)
+}
+
+fn list<'a>(of: &'a Json, key: &str) -> &'a [Json] {
+    of.get(key).and_then(Json::as_array).expect(key)
+}
+
 fn numbers(of: &Json, key: &str) -> Vec<f64> {
-    of.get(key).and_then(Json::as_array).expect(key).iter().map(|n| n.as_f64().expect("a number")).collect()
+    list(of, key).iter().map(|n| n.as_f64().expect("a number")).collect()
+}
+
+/// What all cases read, and how one of them learns.
+fn task(known: &Json, case: &Json) -> (Vec<Vec<u32>>, Finetune) {
+    let texts: Vec<Vec<u32>> = list(known, "texts").iter().map(ids).collect();
+    let time = number(known, "time") as usize;
+    let lora = Lora {
+        rank: number(case, "rank") as usize,
+        alpha: number(case, "alpha"),
+        targets: list(case, "targets").iter().map(|t| t.as_str().expect("a name").to_owned()).collect(),
+        seed: number(known, "seed") as u64,
+    };
+    let how = Finetune {
+        lora,
+        // all of them, so that their order does not matter
+        batch: texts.iter().map(|t| (t.len() - 1).div_ceil(time)).sum(),
+        time,
+        rate: number(known, "rate"),
+        weight_decay: number(known, "decay"),
+        most_norm: number(known, "norm"),
+        ..Finetune::default()
+    };
+    (texts, how)
+}
+
+/// An adapter as PEFT writes it.
+fn write(learned: &Learned, folder: &Path) {
+    std::fs::create_dir_all(folder).expect("a folder");
+    std::fs::write(folder.join("adapter_config.json"), &learned.config).expect("written");
+    std::fs::write(folder.join("adapter_model.safetensors"), &learned.file).expect("written");
 }
 
 fn ids(of: &Json) -> Vec<u32> {
@@ -40,32 +82,13 @@ fn text(m: &mut LanguageModel, prompt: &[u32], n: usize) -> Vec<u32> {
 
 #[test]
 fn adapters_learn_as_those_of_peft() {
-    let known = Json::parse(&std::fs::read(fixtures().join("finetune.json")).expect("a file")).expect("JSON");
-    let number = |of: &Json, key: &str| of.get(key).and_then(Json::as_f64).expect("a number");
-    let texts: Vec<Vec<u32>> = known.get("texts").and_then(Json::as_array).expect("texts").iter().map(ids).collect();
+    let known = read("finetune.json");
     let prompt = ids(known.get("prompt").expect("a prompt"));
-    let cases = known.get("cases").and_then(Json::as_array).expect("cases");
-    for (at, case) in cases.iter().enumerate() {
+    for (at, case) in list(&known, "cases").iter().enumerate() {
         let name = case.get("model").and_then(Json::as_str).expect("a name");
         let want = numbers(case, "losses");
-        let targets = case.get("targets").and_then(Json::as_array).expect("targets");
-        let time = number(&known, "time") as usize;
-        let how = Finetune {
-            lora: Lora {
-                rank: number(case, "rank") as usize,
-                alpha: number(case, "alpha"),
-                targets: targets.iter().map(|t| t.as_str().expect("a name").to_owned()).collect(),
-                seed: number(&known, "seed") as u64,
-            },
-            steps: want.len(),
-            // all of them, so that their order does not matter
-            batch: texts.iter().map(|t| (t.len() - 1).div_ceil(time)).sum(),
-            time,
-            rate: number(&known, "rate"),
-            weight_decay: number(&known, "decay"),
-            most_norm: number(&known, "norm"),
-            ..Finetune::default()
-        };
+        let (texts, how) = task(&known, case);
+        let how = Finetune { steps: want.len(), ..how };
         // rows of queries and keys in another order, and another device, for some
         let gguf = fixtures().join(format!("{name}.gguf"));
         let folder = fixtures().join(name);
@@ -96,7 +119,7 @@ fn adapters_learn_as_those_of_peft() {
             }
             // what was in use goes on as before
             assert_eq!(text(&mut m, &prompt, 24), plain, "{what}");
-            m.add_adapter("learned", learned.adapter).expect("an adapter");
+            m.add_adapter("learned", learned.adapter.clone()).expect("an adapter");
             m.use_adapter(Some("learned")).expect("an adapter");
             let want = ids(case.get("tokens").expect("tokens"));
             assert_eq!(text(&mut m, &prompt, 24), want, "{what}: the adapter in use");
@@ -104,9 +127,7 @@ fn adapters_learn_as_those_of_peft() {
             assert_eq!(text(&mut m, &prompt, 24), plain, "{what}: without it");
             // as files, beside the other file of the model too
             let temp = std::env::temp_dir().join(format!("gradloom-learn-{}-{at}", std::process::id()));
-            std::fs::create_dir_all(&temp).expect("a folder");
-            std::fs::write(temp.join("adapter_config.json"), &learned.config).expect("written");
-            std::fs::write(temp.join("adapter_model.safetensors"), &learned.file).expect("written");
+            write(&learned, &temp);
             for other in [&folder, &gguf] {
                 let Some(mut m) = load(other, device, vec![AdapterFile::new(&temp)]) else { continue };
                 let name = m.adapters()[0].to_owned();
@@ -120,33 +141,14 @@ fn adapters_learn_as_those_of_peft() {
 
 #[test]
 fn rates_change_and_adapters_go_on_as_with_torch() {
-    let read = |name: &str| Json::parse(&std::fs::read(fixtures().join(name)).expect("a file")).expect("JSON");
     let (known, rates) = (read("finetune.json"), read("rates.json"));
-    let number = |of: &Json, key: &str| of.get(key).and_then(Json::as_f64).expect("a number");
-    let list = |of: &Json, key: &str| of.get(key).and_then(Json::as_array).expect("a list").to_vec();
-    let texts: Vec<Vec<u32>> = list(&known, "texts").iter().map(ids).collect();
-    let time = number(&known, "time") as usize;
     for (at, case) in list(&rates, "cases").iter().enumerate() {
         let name = case.get("model").and_then(Json::as_str).expect("a name");
         let (gguf, folder) = (fixtures().join(format!("{name}.gguf")), fixtures().join(name));
         let want = numbers(case, "losses");
         let temp = std::env::temp_dir().join(format!("gradloom-rates-{}-{at}", std::process::id()));
-        std::fs::create_dir_all(&temp).expect("a folder");
         let mut losses = Vec::new();
-        let mut how = Finetune {
-            lora: Lora {
-                rank: number(case, "rank") as usize,
-                alpha: number(case, "alpha"),
-                targets: list(case, "targets").iter().map(|t| t.as_str().expect("a name").to_owned()).collect(),
-                seed: number(&known, "seed") as u64,
-            },
-            batch: texts.iter().map(|t| (t.len() - 1).div_ceil(time)).sum(),
-            time,
-            rate: number(&known, "rate"),
-            weight_decay: number(&known, "decay"),
-            most_norm: number(&known, "norm"),
-            ..Finetune::default()
-        };
+        let (texts, mut how) = task(&known, case);
         // what the file of the one model has learned goes on beside the other
         for (part, path) in list(case, "parts").iter().zip([&folder, &gguf]) {
             let [steps, schedule, warmup] = part.as_array().expect("three") else { panic!("a part of {part:?}") };
@@ -165,8 +167,7 @@ fn rates_change_and_adapters_go_on_as_with_torch() {
                 true
             });
             let learned = learned.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-            std::fs::write(temp.join("adapter_config.json"), &learned.config).expect("written");
-            std::fs::write(temp.join("adapter_model.safetensors"), &learned.file).expect("written");
+            write(&learned, &temp);
             let config = Json::parse(learned.config.as_bytes()).expect("JSON");
             assert_eq!(number(&config, "lora_alpha"), number(case, "alpha"), "{name}");
             assert_eq!(number(&config, "r"), number(case, "rank"), "{name}");
