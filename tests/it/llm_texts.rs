@@ -1,6 +1,7 @@
 //! Language models with several texts at once, with guesses, and for whole texts: each gives what one text at a time gives.
 
 use gradloom::NativeHost;
+use gradloom::engine::plan::Call;
 use gradloom::llm::{Choice, LanguageModel, Sampler};
 use gradloom_tests::here;
 use std::path::{Path, PathBuf};
@@ -160,4 +161,38 @@ fn embeddings_do_not_depend_on_chunks() {
     }
     assert!(sum.iter().any(|d| d.abs() > 1e-2), "another text has another vector");
     assert!(m.embed(&[]).is_err());
+}
+
+/// Of a prompt only the last token's logits are wanted: the last layer goes on with one row.
+#[test]
+fn prompts_compute_what_is_asked_for() {
+    for (name, texts) in [("llama.gguf", 1), ("gemma3.gguf", 1), ("phi3.gguf", 1), ("gpt2.gguf", 3)] {
+        let Some(mut m) = load(name, "cpu", 64, texts) else { return };
+        let text = prompt(40, 3);
+        let logits = |m: &mut LanguageModel| m.logits().expect("logits");
+        // token by token
+        m.begin(&text[..1]).expect("reads");
+        text[1..].iter().for_each(|t| m.read(&[*t]).expect("reads"));
+        let want = logits(&mut m);
+        m.choose_text(0, 0).expect("a text");
+        m.begin(&text).expect("reads");
+        let got = logits(&mut m);
+        let most = want.iter().fold(0.0f32, |m, w| m.max(w.abs()));
+        let off = got.iter().zip(&want).fold(0.0f32, |m, (g, w)| m.max((g - w).abs()));
+        assert!(off <= 1e-4 * most, "{name}: {off} off of {most}");
+        // a graph that gives all states computes more than the output of the other rows
+        let all = m.decoder().states(32).expect("a graph");
+        let roots: Vec<_> = all.roots().into_iter().cloned().collect();
+        let every = m.runtime().realize(&roots.iter().collect::<Vec<_>>()).expect("runs").plan().clone();
+        let next = m.replay(32).expect("a plan").plan().clone();
+        let c = m.decoder().config();
+        let output = 2 * c.width as u64 * m.decoder().vocabulary().expect("a vocabulary") as u64;
+        let layers = c.layers as f64;
+        let [every, next] = [every, next].map(|plan| {
+            let program = |c: &Call| m.runtime().engine().program(c.program).map_or(0, |p| p.flops);
+            plan.calls.iter().map(program).sum::<u64>()
+        });
+        let most = every as f64 * (1.0 - 0.5 / layers) + 2.0 * output as f64;
+        assert!((next as f64) < most, "{name}: {next} operations, {every} for all tokens");
+    }
 }

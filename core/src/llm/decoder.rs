@@ -88,6 +88,20 @@ pub(super) struct Shared {
     pub(super) turns: Vec<[Tensor; 2]>,
 }
 
+/// The only token of a chunk whose state is wanted.
+struct One<'a> {
+    which: &'a Tensor,
+    /// Where it is.
+    place: Shared,
+}
+
+impl One<'_> {
+    /// Its row of `[n, width]`.
+    fn of(&self, x: &Tensor) -> Result<Tensor> {
+        x.narrow_at(0, self.which, 1)
+    }
+}
+
 /// Whose tokens a chunk reads.
 pub(super) enum Texts {
     /// Those of the only text.
@@ -300,9 +314,8 @@ impl Decoder {
         let s = &self.session;
         let (tokens, best) = (Tensor::empty(s, DType::I32, &[n])?, Tensor::empty(s, DType::I32, &[1])?);
         let logits = Tensor::empty(s, DType::F32, &[self.vocabulary()?])?;
-        let x = self.through(&tokens, &self.place(n)?)?;
         let last = Tensor::variable(s, LAST, 0, n as i32 - 1)?;
-        let y = self.output(&x.narrow_at(0, &last, 1)?)?;
+        let y = self.output(&self.through_to(&tokens, &self.place(n)?, &last)?)?;
         logits.assign(y.flatten(0, -1)?)?;
         best.assign(logits.argmax(-1, false)?.reshape(&[1])?)?;
         Ok(Chunk { tokens, logits, best, caches: self.caches.iter().flatten().cloned().collect() })
@@ -316,7 +329,22 @@ impl Decoder {
     pub(super) fn through(&self, tokens: &Tensor, place: &Shared) -> Result<Tensor> {
         let mut x = self.embed(tokens, place)?;
         for i in 0..self.config.layers {
-            x = self.layer(i, &x, place)?;
+            x = self.layer(i, &x, place, None)?;
+        }
+        Ok(x)
+    }
+
+    /// The state `[1, width]` of one of the tokens of a text after all layers: of the others the last layer computes keys and values.
+    fn through_to(&self, tokens: &Tensor, place: &Shared, which: &Tensor) -> Result<Tensor> {
+        let (n, layers) = (tokens.dim(0)?, self.config.layers);
+        if n == 1 || layers == 0 {
+            return self.through(tokens, place)?.narrow_at(0, which, 1);
+        }
+        let at = Tensor::variable(&self.session, POSITION, 0, (self.room - n) as i32)?.add(which)?.reshape(&[1])?;
+        let one = One { which, place: self.places(at, place.rows.clone(), Texts::Only, None)? };
+        let mut x = self.embed(tokens, place)?;
+        for i in 0..layers {
+            x = self.layer(i, &x, place, (i + 1 == layers).then_some(&one))?;
         }
         Ok(x)
     }
@@ -374,8 +402,8 @@ impl Decoder {
         }
     }
 
-    /// `[n, width]` to the same.
-    fn layer(&self, i: usize, x: &Tensor, place: &Shared) -> Result<Tensor> {
+    /// `[n, width]` to the same, or to one row of it.
+    fn layer(&self, i: usize, x: &Tensor, place: &Shared, one: Option<&One>) -> Result<Tensor> {
         let of = |part: &str| format!("blk.{i}.{part}");
         let block = self.config.arch.block;
         let before = |x: &Tensor, part: &str| match block {
@@ -387,7 +415,11 @@ impl Decoder {
             _ => Ok(x),
         };
         let own = before(x, "attn_norm")?;
-        let y = after(self.attention(i, &own, place)?, "post_attention_norm")?;
+        let y = after(self.attention(i, &own, place, one)?, "post_attention_norm")?;
+        let [x, own] = match one {
+            Some(one) => [one.of(x)?, one.of(&own)?],
+            None => [x.clone(), own],
+        };
         if block == Block::Parallel && self.config.parallel {
             return Ok(x.add(y)?.add(self.feed(i, &own)?)?.contiguous());
         }
@@ -396,21 +428,26 @@ impl Decoder {
         Ok(x.add(y)?.contiguous())
     }
 
-    fn attention(&self, i: usize, x: &Tensor, place: &Shared) -> Result<Tensor> {
+    fn attention(&self, i: usize, x: &Tensor, place: &Shared, one: Option<&One>) -> Result<Tensor> {
         let c = &self.config;
         let (n, d) = (x.dim(0)?, c.head_width);
         let of = |part: &str| format!("blk.{i}.{part}");
         let counts = [c.heads, c.kv_heads, c.kv_heads];
         let parts: Vec<Tensor> = match self.weights.contains_key(&of("attn_qkv.weight")) {
             true => self.linear(x, &of("attn_qkv"))?.split(&counts.map(|h| h * d), -1)?,
-            false => ["attn_q", "attn_k", "attn_v"].iter().map(|p| self.linear(x, &of(p))).collect::<Result<_>>()?,
+            false => {
+                let asked = one.map(|one| one.of(x)).transpose()?;
+                let [q, k, v] = ["attn_q", "attn_k", "attn_v"].map(of);
+                vec![self.linear(asked.as_ref().unwrap_or(x), &q)?, self.linear(x, &k)?, self.linear(x, &v)?]
+            }
         };
-        if parts.iter().zip(counts).any(|(p, h)| p.shape() != [n, h * d]) {
+        if parts.iter().zip(counts).any(|(p, h)| p.shape().get(1) != Some(&(h * d))) {
             return Err(err(format!("projections of layer {i} have other shapes than {counts:?} heads of {d}")));
         }
         let global = c.window.is_none() || c.global[i];
         let which = usize::from(!global);
-        let head = |t: &Tensor, heads: usize, norm: Option<&str>| -> Result<Tensor> {
+        let head = |t: &Tensor, heads: usize, norm: Option<&str>, place: &Shared| -> Result<Tensor> {
+            let n = t.dim(0)?;
             let t = match norm.map(|p| (of(p), c.norm_width(heads))) {
                 Some((name, Some(width))) => self.norm(&t.reshape(&[n * heads * d / width, width])?, &name)?,
                 _ => t.clone(),
@@ -421,11 +458,16 @@ impl Decoder {
                 _ => Ok(t),
             }
         };
-        let q = head(&parts[0], c.heads, Some("attn_q_norm"))?;
-        let k = head(&parts[1], c.kv_heads, Some("attn_k_norm"))?;
-        let v = head(&parts[2], c.kv_heads, None)?;
+        let asked = match one {
+            Some(one) if parts[0].dim(0)? == n => one.of(&parts[0])?,
+            _ => parts[0].clone(),
+        };
+        let own = one.map_or(place, |one| &one.place);
+        let q = head(&asked, c.heads, Some("attn_q_norm"), own)?;
+        let k = head(&parts[1], c.kv_heads, Some("attn_k_norm"), place)?;
+        let v = head(&parts[2], c.kv_heads, None, place)?;
         let q = q.mul(c.scale)?;
-        let mask = &place.masks[which];
+        let (mask, asked) = (&own.masks[which], q.dim(1)?);
         if let Texts::Whole(batch) = place.texts {
             let y = self.attend_whole([&q, &k, &v], mask, batch)?;
             return self.linear(&y.reshape(&[n, c.heads * d])?, &of("attn_output"));
@@ -444,7 +486,7 @@ impl Decoder {
             }
             Texts::Each => self.attend_each(&q, &keys, &values, mask)?,
         };
-        self.linear(&y.reshape(&[n, c.heads * d])?, &of("attn_output"))
+        self.linear(&y.reshape(&[asked, c.heads * d])?, &of("attn_output"))
     }
 
     /// Queries `[heads, n, width]` of one text with its keys and values: `[n, heads, width]`.
