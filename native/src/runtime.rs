@@ -234,6 +234,43 @@ mod tests {
         assert_eq!(rt.to_vec::<f32>(&y).expect("values")[..3], [2.0; 3]);
     }
 
+    /// What a run was bound to is used again, and not where arenas became larger, memory went back, or another run has it.
+    #[test]
+    fn captured_computations_run_on_the_memory_that_there_is() {
+        for device in ["eval", "cpu"] {
+            let device = crate::open(device, 1).expect("a device");
+            let mut rt = Runtime::with_host(device, NativeHost::without_cache());
+            let step = |rt: &mut Runtime, n: usize| {
+                let x = Tensor::new(rt.session(), &vec![1.0f32; n], &[n]).expect("a tensor");
+                let middle = x.mul(2.0).expect("a product").contiguous();
+                let sum = middle.sum(&[0], true).expect("a sum").contiguous();
+                let y = middle.div(&sum).expect("a quotient").add(1.0).expect("a sum");
+                let step = rt.realize(&[&y]).expect("values");
+                (x, step)
+            };
+            let given = |rt: &mut Runtime, (x, step): &(Tensor, Replay), by: f32| {
+                let data: Vec<u8> = (0..x.numel()).flat_map(|i| (by + (i % 2) as f32).to_le_bytes()).collect();
+                rt.write(x, &data).expect("a new input");
+                let y = rt.replay(step).expect("values").remove(0);
+                let first = (by / (by + 0.5) / x.numel() as f32) + 1.0;
+                let got = rt.to_vec::<f32>(&y).expect("values")[0];
+                assert!((got - first).abs() < 1e-5, "{got} for {first}");
+                y
+            };
+            let small = step(&mut rt, 32);
+            given(&mut rt, &small, 1.0);
+            let kept = given(&mut rt, &small, 2.0);
+            let large = step(&mut rt, 4096);
+            for by in [3.0, 4.0, 5.0] {
+                given(&mut rt, &large, by);
+                given(&mut rt, &small, by);
+                rt.collect();
+            }
+            let want = 2.0 / 2.5 / 32.0 + 1.0;
+            assert!((rt.to_vec::<f32>(&kept).expect("values")[0] - want).abs() < 1e-5);
+        }
+    }
+
     #[test]
     fn a_captured_computation_keeps_what_it_reads() {
         let device = crate::open("eval", 1).expect("the evaluator");

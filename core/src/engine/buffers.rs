@@ -277,6 +277,7 @@ impl Engine {
             if have >= bytes {
                 return Ok(());
             }
+            self.unbind();
             if have > 0 {
                 self.arenas[i].1 = 0;
                 self.free(vec![(buf, have)]);
@@ -286,6 +287,7 @@ impl Engine {
             return Ok(());
         }
         let buf = self.alloc(bytes)?;
+        self.unbind();
         self.arenas.push((buf, bytes));
         Ok(())
     }

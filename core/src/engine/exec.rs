@@ -1,6 +1,7 @@
 //! The engine: plans, their cache, and the buffers of a session on one device. It never waits: [`Engine::start`] plans and
 //! starts compilation, [`Engine::ready`] says when it is done, [`Engine::finish`] submits. A driver loops or awaits.
 
+use super::bound::Bound;
 use super::buffers::{Half, other_session};
 use super::cache::{self, Alone, Host};
 use super::plan::{Compiled, Place, Plan};
@@ -10,7 +11,7 @@ use super::start::{At, Closed, Running, Starting};
 use super::state::{Bytes, RootId, State};
 use super::tuned::Tuned;
 use super::watch::Watcher;
-use crate::codegen::{ParamInfo, VarInfo};
+use crate::codegen::VarInfo;
 use crate::device::{BufId, Device, KernelId, Step, View};
 use crate::dtype::Scalar;
 use crate::interrupt::Interrupt;
@@ -108,6 +109,9 @@ pub struct Engine {
     /// How session buffers that were computed of constants are computed again.
     pub(super) recipes: FxHashMap<u32, Arc<Recipe>>,
     pub(super) arenas: Vec<(BufId, usize)>,
+    /// The steps of plans that ran, and what they were bound to: it grows when programs or arenas become others.
+    pub(super) bound: FxHashMap<u128, Bound>,
+    pub(super) epoch: u64,
     pub(super) pool: Pool,
     /// What device buffers may take together, in bytes.
     pub(super) memory_limit: usize,
@@ -144,10 +148,10 @@ pub(super) struct Recipe {
 /// A captured computation: runs again on other inputs without building a graph.
 #[derive(Clone)]
 pub struct Replay {
-    held: Held,
+    pub(super) held: Held,
     session: Weak<()>,
     externals: Vec<u32>,
-    shapes: Vec<Vec<usize>>,
+    shapes: Arc<[Vec<usize>]>,
     /// Keeps the buffers that it reads and writes.
     hold: Option<Arc<()>>,
 }
@@ -181,6 +185,8 @@ impl Engine {
             packed: FxHashMap::default(),
             recipes: FxHashMap::default(),
             arenas: Vec::new(),
+            bound: FxHashMap::default(),
+            epoch: 0,
             pool: Pool::default(),
             memory_limit: usize::MAX,
             vars: Vec::new(),
@@ -334,7 +340,7 @@ impl Engine {
 
     /// Prepares a run of what was planned, whose steps [`Engine::submit_some`] submits.
     pub fn launch(&mut self, state: &mut State, p: Pending) -> Result<Running> {
-        let shapes: Vec<Vec<usize>> = p.nodes.iter().map(|&u| state.graph.shape(u).to_vec()).collect();
+        let shapes = p.nodes.iter().map(|&u| state.graph.shape(u).to_vec()).collect();
         let Pending { held, externals, nodes } = p;
         let session = Arc::downgrade(state.identity());
         self.running(state, Replay { held, session, externals, shapes, hold: None }, nodes)
@@ -347,25 +353,21 @@ impl Engine {
         }
         let externals: Vec<u32> = r.externals.iter().map(|b| swap.get(b).copied().unwrap_or(*b)).collect();
         self.plans.get(r.held.key); // it is in use
-        self.running(state, Replay { externals, ..r.clone() }, Vec::new())
+        let again = Replay {
+            held: r.held.clone(),
+            session: r.session.clone(),
+            externals,
+            shapes: r.shapes.clone(),
+            hold: r.hold.clone(),
+        };
+        self.running(state, again, Vec::new())
     }
 
     fn running(&mut self, state: &mut State, replay: Replay, nodes: Vec<UOp>) -> Result<Running> {
         self.belong_to(state)?;
-        let plan = &replay.held.plan;
-        let (steps, outputs) = self.bind(state, plan, &replay.externals)?;
-        let mut first_write = steps.len();
-        let mut work = Vec::with_capacity(steps.len());
-        for (i, c) in plan.calls.iter().enumerate() {
-            let Some(Loaded { compiled, .. }) = self.programs.get(&c.program) else { continue };
-            work.push(compiled.flops.max(compiled.bytes));
-            let written = |(a, p): (&Place, &ParamInfo)| matches!(a, Place::External(_)) && p.written;
-            if c.args.iter().zip(&compiled.source.params).any(written) {
-                first_write = first_write.min(i);
-            }
-        }
-        work.resize(steps.len(), 0);
-        Ok(Running { replay, nodes, outputs, steps, work, at: 0, first_write })
+        let Held { key, plan, .. } = &replay.held;
+        let (bound, outputs) = self.bound(state, *key, plan, &replay.externals)?;
+        Ok(Running { replay, nodes, outputs, bound, at: 0 })
     }
 
     /// The flat node of each root of a run.
@@ -382,7 +384,7 @@ impl Engine {
     pub(super) fn conclude(&mut self, state: &mut State, r: Running) -> Result<(Replay, Vec<UOp>)> {
         let flat = self.roots(state, &r)?;
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-        for ((&u, flat), shape) in r.nodes.iter().zip(flat).zip(&r.replay.shapes) {
+        for ((&u, flat), shape) in r.nodes.iter().zip(flat).zip(r.replay.shapes()) {
             let whole = state.graph.reshape(flat, shape);
             map.insert(u, whole);
         }
@@ -395,6 +397,7 @@ impl Engine {
             }
         }
         state.replace(&map);
+        self.keep_bound(r.replay.held.key, r.bound);
         Ok((r.replay, r.outputs))
     }
 
@@ -446,14 +449,42 @@ impl Engine {
     }
 
     /// Allocates a plan's outputs and gives every call its buffers. Returns the output buffers' nodes too.
-    fn bind(&mut self, state: &mut State, plan: &Plan, externals: &[u32]) -> Result<(Vec<Step>, Vec<UOp>)> {
+    pub(super) fn bind(&mut self, state: &mut State, plan: &Plan, externals: &[u32]) -> Result<(Vec<Step>, Vec<UOp>)> {
         let mut outputs = Vec::new();
         let steps = self.bind_to(state, plan, externals, &mut outputs);
         if steps.is_err() {
-            // where memory is short, the next attempt needs what this one took
-            outputs.iter().filter_map(|&u| state.buffer_id(u)).for_each(|id| self.drop_buffer(id));
+            self.forget(state, &outputs);
         }
         Ok((steps?, outputs))
+    }
+
+    /// Allocates a plan's outputs: their nodes, and where they are.
+    pub(super) fn outputs(&mut self, state: &mut State, plan: &Plan) -> Result<(Vec<UOp>, Vec<View>)> {
+        let mut outputs = Vec::with_capacity(plan.outputs.len());
+        let views = self.output_views(state, plan, &mut outputs);
+        if views.is_err() {
+            self.forget(state, &outputs);
+        }
+        Ok((outputs, views?))
+    }
+
+    fn output_views(&mut self, state: &mut State, plan: &Plan, outputs: &mut Vec<UOp>) -> Result<Vec<View>> {
+        let mut views = Vec::with_capacity(plan.outputs.len());
+        for o in &plan.outputs {
+            let bytes = o.len * self.device.target().stored_as(o.dtype)?.size();
+            let buf = self.alloc(bytes)?;
+            let node = state.add_buffer(o.dtype, o.len, None);
+            let id = state.buffer_id(node).unwrap_or_default();
+            self.buffers.insert(id, (buf, bytes));
+            outputs.push(node);
+            views.push(View { buf, offset: 0, bytes });
+        }
+        Ok(views)
+    }
+
+    /// Gives outputs back. Where memory is short, the next attempt needs what this one took.
+    fn forget(&mut self, state: &State, outputs: &[UOp]) {
+        outputs.iter().filter_map(|&u| state.buffer_id(u)).for_each(|id| self.drop_buffer(id));
     }
 
     fn bind_to(
@@ -467,20 +498,10 @@ impl Engine {
             self.var_bits(v)?;
         }
         self.restore(state, plan, externals)?;
-        let target = self.device.target().clone();
         for (i, &bytes) in plan.arenas.iter().enumerate() {
             self.arena(i, bytes)?;
         }
-        let mut out_views = Vec::new();
-        for o in &plan.outputs {
-            let bytes = o.len * target.stored_as(o.dtype)?.size();
-            let buf = self.alloc(bytes)?;
-            let node = state.add_buffer(o.dtype, o.len, None);
-            let id = state.buffer_id(node).unwrap_or_default();
-            self.buffers.insert(id, (buf, bytes));
-            outputs.push(node);
-            out_views.push(View { buf, offset: 0, bytes });
-        }
+        let out_views = self.output_views(state, plan, outputs)?;
         let lost = || Error::Internal("a plan's program is not on the device".into());
         let mut steps = Vec::with_capacity(plan.calls.len());
         let mut all_there = true;
@@ -535,7 +556,7 @@ impl Engine {
     }
 
     /// Computes constants again that a plan reads and that are no longer on the device.
-    fn restore(&mut self, state: &mut State, plan: &Plan, externals: &[u32]) -> Result<()> {
+    pub(super) fn restore(&mut self, state: &mut State, plan: &Plan, externals: &[u32]) -> Result<()> {
         if self.recipes.is_empty() {
             return Ok(());
         }

@@ -2,6 +2,7 @@
 //! Never: waiting, clocks, threads, device handles.
 
 pub mod bench;
+mod bound;
 mod boxed;
 mod bring;
 mod buffers;

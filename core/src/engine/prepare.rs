@@ -99,6 +99,7 @@ impl Engine {
 
     /// Releases the programs, copies and arenas that no plan uses.
     fn release_unused(&mut self) {
+        self.unbind();
         let mut used: FxHashSet<u128> = FxHashSet::default();
         let mut arenas: Vec<usize> = Vec::new();
         for held in self.plans.values() {
@@ -341,6 +342,7 @@ impl Engine {
         let all: Vec<(u128, Compiled)> = copies.map(|p| (p.key, *p.compiled)).chain(fresh).collect();
         let sources: Vec<_> = all.iter().map(|f| f.1.source.clone()).collect();
         let ids = self.device.compile(&sources)?;
+        self.unbind();
         for ((key, compiled), kernel) in all.into_iter().zip(ids) {
             let bytes = compiled_bytes(&compiled);
             let (launches, old) = self.programs.get(&key).map_or((0, 0), |l| (l.launches.get(), l.bytes));
@@ -359,6 +361,7 @@ impl Engine {
     /// plans again.
     pub fn kernels(&mut self) -> Result<Vec<(u128, Ast, u64)>> {
         let target = self.device.target().clone();
+        self.count_launches();
         let mut keys: Vec<u128> = self.kept.iter().flatten().map(|k| *k.0).collect();
         sort::ascending(&mut keys);
         let mut list: Vec<(u128, Ast, u64)> = Vec::new();

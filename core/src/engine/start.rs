@@ -2,6 +2,7 @@
 //! them: one pass of the scheduler, a kernel's program, its code, one call of the device's compiler. And the submission of a run in pieces.
 //! What was begun may be dropped at any point: the engine is as it was, but for programs that a later start finds compiled.
 
+use super::bound::Bound;
 use super::exec::{Engine, Held, Pending, Replay};
 use super::plan::{Compiled, Half, Job, Plan};
 use super::state::State;
@@ -65,18 +66,14 @@ pub struct Running {
     /// The node of each root, of a run that was planned for them.
     pub(super) nodes: Vec<UOp>,
     pub(super) outputs: Vec<UOp>,
-    pub(super) steps: Vec<Step>,
-    /// About how much work each step is, in units of some nanoseconds.
-    pub(super) work: Vec<u64>,
+    pub(super) bound: Bound,
     pub(super) at: usize,
-    /// The first step that writes a buffer which was there before: from there on the run is not left half done.
-    pub(super) first_write: usize,
 }
 
 impl Running {
     /// May it be dropped without harm?
     pub fn may_stop(&self) -> bool {
-        self.at <= self.first_write
+        self.at <= self.bound.first_write
     }
 }
 
@@ -134,20 +131,21 @@ impl Engine {
     /// Submits steps of about so much work, one at least; of a run in portions, those that overwrite what was there before are in another one
     /// than those before them. True once all are submitted, and done as far as that needs the caller.
     pub fn submit_some(&mut self, r: &mut Running, work: u64) -> Result<bool> {
-        if r.at < r.steps.len() {
-            let (mut end, mut sum) = (r.at + 1, r.work[r.at]);
-            while end < r.steps.len() && (work == u64::MAX || end != r.first_write) {
-                sum = sum.saturating_add(r.work[end]);
+        let b = &r.bound;
+        if r.at < b.steps.len() {
+            let (mut end, mut sum) = (r.at + 1, b.work[r.at]);
+            while end < b.steps.len() && (work == u64::MAX || end != b.first_write) {
+                sum = sum.saturating_add(b.work[end]);
                 if sum > work {
                     break;
                 }
                 end += 1;
             }
             self.counters.launches += (end - r.at) as u64;
-            self.give(&r.steps[r.at..end])?;
+            self.give(&b.steps[r.at..end])?;
             r.at = end;
         }
-        let done = r.at == r.steps.len() && self.device.work()?;
+        let done = r.at == b.steps.len() && self.device.work()?;
         if done {
             self.ran();
         }
@@ -179,7 +177,7 @@ impl Engine {
             if self.submit_some(r, work)? {
                 return Ok(());
             }
-            if r.at == r.steps.len() {
+            if r.at == r.bound.steps.len() {
                 self.device.sync()?;
             }
         }
@@ -193,6 +191,9 @@ impl Engine {
     /// The values of a captured computation that has run again, as nodes.
     pub fn values(&mut self, state: &mut State, r: Running) -> Result<Vec<UOp>> {
         let roots = self.roots(state, &r)?;
-        Ok(roots.iter().zip(r.replay.shapes()).map(|(&flat, shape)| state.graph.reshape(flat, shape)).collect())
+        let values = roots.iter().zip(r.replay.shapes());
+        let values = values.map(|(&flat, shape)| state.graph.reshape(flat, shape)).collect();
+        self.keep_bound(r.replay.held.key, r.bound);
+        Ok(values)
     }
 }

@@ -1,0 +1,147 @@
+//! What a plan gave to the device when it ran last. The next run of the plan exchanges the buffers that are others now, and looks nothing else
+//! up: a run of many short kernels would spend as long on finding their programs and buffers as on them.
+//! Never: plans whose calls depend on the values of variables, or that write buffers which were there before.
+
+use super::exec::{Engine, Loaded};
+use super::plan::{Place, Plan};
+use super::state::State;
+use crate::Result;
+use crate::codegen::ParamInfo;
+use crate::device::{Step, View};
+use crate::uop::UOp;
+
+/// The steps of a plan's run.
+#[derive(Default)]
+pub(super) struct Bound {
+    pub(super) steps: Vec<Step>,
+    /// About how much work each step is, in units of some nanoseconds.
+    pub(super) work: Vec<u64>,
+    /// The first step that writes a buffer which was there before: from there on the run is not left half done.
+    pub(super) first_write: usize,
+    /// [`Engine::epoch`] of the programs and arenas in them.
+    epoch: u64,
+    /// May the steps serve another run, and how many of those were not counted for their programs yet?
+    lasts: bool,
+    runs: u64,
+    /// The buffers of the caller's, and which arguments of which steps they are.
+    wants: Vec<Want>,
+    /// The same of each output.
+    outputs: Vec<Vec<(u32, u32)>>,
+}
+
+/// A session buffer as some steps read it.
+struct Want {
+    slot: u32,
+    /// The kernel that makes the copy which they read in its place.
+    pack: Option<u128>,
+    view: View,
+    arguments: Vec<(u32, u32)>,
+}
+
+impl Engine {
+    /// Everything that a run of the plan submits, and the nodes of the outputs that were allocated for it.
+    pub(super) fn bound(
+        &mut self,
+        state: &mut State,
+        key: u128,
+        plan: &Plan,
+        externals: &[u32],
+    ) -> Result<(Bound, Vec<UOp>)> {
+        if let Some(mut bound) = self.bound.remove(&key).filter(|b| b.epoch == self.epoch) {
+            self.restore(state, plan, externals)?;
+            if self.exchange(externals, &mut bound) {
+                let (outputs, views) = self.outputs(state, plan)?;
+                for (view, arguments) in views.iter().zip(&bound.outputs) {
+                    put(&mut bound.steps, arguments, *view);
+                }
+                bound.runs += 1;
+                return Ok((bound, outputs));
+            }
+        }
+        let (steps, outputs) = self.bind(state, plan, externals)?;
+        Ok((self.note(plan, steps), outputs))
+    }
+
+    /// Keeps the steps of a run for the next one.
+    pub(super) fn keep_bound(&mut self, key: u128, bound: Bound) {
+        if bound.lasts && bound.epoch == self.epoch && self.plans.contains(key) {
+            self.bound.insert(key, bound);
+        }
+    }
+
+    /// Steps that were bound before are of no use: programs or arenas are others now.
+    pub(super) fn unbind(&mut self) {
+        self.count_launches();
+        self.epoch += 1;
+        self.bound.clear();
+    }
+
+    /// Counts the launches of programs in runs that looked none of them up.
+    pub(super) fn count_launches(&mut self) {
+        for held in self.plans.values() {
+            let runs = self.bound.get_mut(&held.key).map_or(0, |b| std::mem::take(&mut b.runs));
+            for loaded in held.plan.calls.iter().filter(|_| runs > 0).filter_map(|c| self.programs.get(&c.program)) {
+                loaded.launches.set(loaded.launches.get() + runs);
+            }
+        }
+    }
+
+    /// Puts the caller's buffers into the steps. False where one is not on the device as they want it.
+    fn exchange(&self, externals: &[u32], bound: &mut Bound) -> bool {
+        for want in &mut bound.wants {
+            let id = externals[want.slot as usize];
+            let found = match want.pack {
+                Some(key) => self.copy_of(id, key).map(|c| (c.buf, c.bytes)),
+                None => self.buffers.get(&id).copied(),
+            };
+            let Some((buf, bytes)) = found else { return false };
+            let view = View { buf, offset: 0, bytes };
+            if view != want.view {
+                want.view = view;
+                put(&mut bound.steps, &want.arguments, view);
+            }
+        }
+        true
+    }
+
+    /// Notes what the steps of a plan hold.
+    fn note(&self, plan: &Plan, steps: Vec<Step>) -> Bound {
+        let mut b = Bound { first_write: steps.len(), epoch: self.epoch, ..Bound::default() };
+        b.outputs.resize_with(plan.outputs.len(), Vec::new);
+        b.lasts = plan.vars.is_empty();
+        for (at, (c, step)) in (0u32..).zip(plan.calls.iter().zip(&steps)) {
+            let Some(Loaded { compiled, .. }) = self.programs.get(&c.program) else { continue };
+            b.work.push(compiled.flops.max(compiled.bytes));
+            let written = |(a, p): (&Place, &ParamInfo)| matches!(a, Place::External(_)) && p.written;
+            if c.args.iter().zip(&compiled.source.params).any(written) {
+                b.first_write = b.first_write.min(at as usize);
+            }
+            let Step::Launch { args, .. } = step else { continue };
+            for (i, (a, &view)) in (0u32..).zip(c.args.iter().zip(args)) {
+                match *a {
+                    Place::External(slot) => {
+                        let pack = compiled.packs.iter().find(|p| p.slot == i).map(|p| p.key);
+                        match b.wants.iter_mut().find(|w| (w.slot, w.pack) == (slot, pack)) {
+                            Some(w) => w.arguments.push((at, i)),
+                            None => b.wants.push(Want { slot, pack, view, arguments: vec![(at, i)] }),
+                        }
+                    }
+                    Place::Output(o) => b.outputs[o as usize].push((at, i)),
+                    Place::Arena { .. } => {}
+                }
+            }
+        }
+        b.work.resize(steps.len(), 0);
+        b.lasts &= b.first_write == steps.len();
+        Bound { steps, ..b }
+    }
+}
+
+/// Makes a buffer those arguments of steps.
+fn put(steps: &mut [Step], arguments: &[(u32, u32)], view: View) {
+    for &(step, i) in arguments {
+        if let Step::Launch { args, .. } = &mut steps[step as usize] {
+            args[i as usize] = view;
+        }
+    }
+}
