@@ -7,7 +7,7 @@ use gradloom_core::nn::Lstm;
 use gradloom_core::optim::{Adam, AdamOpts, Optimizer};
 use gradloom_core::schedule::Ast;
 use gradloom_core::target::Target;
-use gradloom_core::tensor::{Attention, ConvOpts, Interpolate, PoolOpts, Session, Tensor};
+use gradloom_core::tensor::{Attention, ConvOpts, Interpolate, PadMode, PoolOpts, Session, Tensor};
 use gradloom_core::uop::{Arg, Op, UOp};
 use gradloom_core::{DType, Error, Result};
 use std::cell::RefCell;
@@ -243,6 +243,23 @@ fn lstm(net: &Net, steps: usize) -> Result<Tensor> {
     Ok(Lstm::new(&net.session, 32, 32, 1)?.forward(&net.input(&[1, steps, 32])?, None)?.0)
 }
 
+/// Blocks whose loops are chosen in ways of their own: windows with strides, padding, the largest few, a recurrence both ways, transpositions.
+fn blocks(net: &Net) -> Result<Vec<Tensor>> {
+    let map = |channels: usize, side: usize| net.input(&[1, channels, side, side]);
+    let means = map(64, 40)?.avg_pool(&PoolOpts::new(&[5, 5]).stride(&[5, 5]))?;
+    let largest = map(64, 56)?.max_pool(&PoolOpts::new(&[3, 3]).stride(&[2, 2]).padding(&[1, 1]))?;
+    let near = map(64, 28)?.max_pool(&PoolOpts::new(&[5, 5]).stride(&[1, 1]).padding(&[2, 2]))?;
+    let depthwise = |side: usize, k: usize, stride: usize| {
+        let opts = ConvOpts::new().padding(&[k / 2, k / 2]).stride(&[stride, stride]).groups(64);
+        map(64, side)?.conv(&net.weight(&[64, 1, k, k])?, None, &opts)
+    };
+    let padded = map(32, 56)?.pad(&[(0, 0), (0, 0), (3, 3), (3, 3)], PadMode::Reflect, 0.0)?;
+    let (few, _) = net.input(&[257, 197])?.topk(5, -1, true)?;
+    let both = Lstm::bidirectional(&net.session, 32, 64, 1)?.forward(&net.input(&[1, 8, 32])?, None)?.0;
+    let turned = net.input(&[192, 257])?.t()?.add(1.0)?;
+    Ok(vec![means, largest, near, depthwise(56, 7, 2)?, depthwise(14, 7, 1)?, padded, few, both, turned])
+}
+
 /// Forward and backward through perceptron layers.
 fn train(net: &Net, n: usize) -> Result<Vec<Tensor>> {
     let mut params = Vec::new();
@@ -300,7 +317,7 @@ fn transposes(net: &Net, n: usize) -> Result<Tensor> {
 }
 
 /// The benchmark's networks, by the names that [`build`] knows.
-pub const BENCHMARKS: [&str; 26] = [
+pub const BENCHMARKS: [&str; 27] = [
     "matmul:256",
     "matmul:1024",
     "wmatmul:1024",
@@ -327,6 +344,7 @@ pub const BENCHMARKS: [&str; 26] = [
     "lstm:20",
     "causal:512",
     "step:100",
+    "blocks",
 ];
 
 /// The results of a network: a name, and after a colon its size.
@@ -361,6 +379,7 @@ pub fn build(net: &Net, name: &str) -> Result<Vec<Tensor>> {
         "chain" => chain(net, n)?,
         "wide" => wide(net, n)?,
         "layers" => layers(net, n)?,
+        "blocks" => return blocks(net),
         "lstm" => lstm(net, n)?,
         "causal" => causal(net, n)?,
         "gathers" => gathers(net, n)?,
