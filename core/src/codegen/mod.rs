@@ -44,13 +44,41 @@ pub fn compile_watched(ast: &Ast, t: &Target, opts: Option<&[Opt]>, watch: &mut 
     proposed(ast, t, opts, Some(watch))
 }
 
+/// A kernel between two passes, for whoever has other things to do meanwhile.
+pub struct Passing {
+    lowering: Lowering,
+    next: usize,
+}
+
+impl Passing {
+    /// Before the first pass of what [`compile`] tries first.
+    pub fn new(ast: &Ast, opts: Option<&[Opt]>) -> Result<Passing> {
+        Ok(Passing { lowering: begun(ast, opts, 0)?, next: 0 })
+    }
+
+    /// Runs the next pass that the target has, and gives the program after the last one. After an error [`compile`] may know what to leave out.
+    pub fn step(&mut self, ast: &Ast, t: &Target) -> Result<Option<Program>> {
+        while let Some(pass) = PASSES.get(self.next) {
+            self.next += 1;
+            if self.lowering.run(pass, t)? {
+                return Ok(None);
+            }
+        }
+        let done = std::mem::replace(&mut self.lowering, Lowering::new(ast, None, 0));
+        let (p, others) = ended(done, t)?;
+        Ok(Some(if SEEKS { cheapest(ast, t, p, others, &mut None) } else { p }))
+    }
+}
+
+/// Does the cost model look for cheaper opts? Pages would have to download it for that.
+const SEEKS: bool = cfg!(any(feature = "x86", test));
+
 /// Is told of each pass that ran.
-type Watch<'a> = dyn FnMut(&Pass, &Lowering<'_>) + 'a;
+type Watch<'a> = dyn FnMut(&Pass, &Lowering) + 'a;
 
 fn proposed(ast: &Ast, t: &Target, opts: Option<&[Opt]>, mut watch: Option<&mut Watch<'_>>) -> Result<Program> {
     let first = match lower(ast, t, opts, 0, &mut watch) {
-        // pages would have to download the cost model for it
-        Ok((p, others)) if cfg!(any(feature = "x86", test)) => return Ok(cheapest(ast, t, p, others, &mut watch)),
+        Ok((p, others)) if SEEKS => return Ok(cheapest(ast, t, p, others, &mut watch)),
         Ok((p, _)) => return Ok(p),
         // how long loops may be is for the scheduler to see to
         Err(e) if opts.is_none() && !matches!(e, Error::Turns { .. }) => e,
@@ -100,22 +128,32 @@ fn lower(
     refused: usize,
     watch: &mut Option<&mut Watch<'_>>,
 ) -> Result<(Program, Vec<Vec<Opt>>)> {
-    let mut l = Lowering::new(ast, t, opts, refused);
-    if cfg!(debug_assertions) {
-        spec::verify(&ast.g, &[ast.sink], Stage::Kernel)?;
-        spec::verify(&ast.g, &ast.live, Stage::Lowering)?;
-        needed::check(ast)?;
-    }
+    let mut l = begun(ast, opts, refused)?;
     for pass in &PASSES {
         if watch.is_some() {
             l.record();
         }
-        if l.run(pass)?
+        if l.run(pass, t)?
             && let Some(watch) = watch
         {
             watch(pass, &l);
         }
     }
+    ended(l, t)
+}
+
+/// Before the first pass.
+fn begun(ast: &Ast, opts: Option<&[Opt]>, refused: usize) -> Result<Lowering> {
+    if cfg!(debug_assertions) {
+        spec::verify(&ast.g, &[ast.sink], Stage::Kernel)?;
+        spec::verify(&ast.g, &ast.live, Stage::Lowering)?;
+        needed::check(ast)?;
+    }
+    Ok(Lowering::new(ast, opts, refused))
+}
+
+/// After the last pass: the program, and opts that may cost less than those it has.
+fn ended(mut l: Lowering, t: &Target) -> Result<(Program, Vec<Vec<Opt>>)> {
     let others = std::mem::take(&mut l.others);
     let p = l.program()?;
     spec::verify(&p.g, &p.order, Stage::Program)?;
@@ -134,6 +172,7 @@ mod tests {
     use crate::schedule::schedule;
     use crate::target::Isa;
     use crate::tensor::{Session, Tensor};
+    use crate::uop::print::print_program;
     use crate::{DType, engine};
 
     fn product() -> Ast {
@@ -156,6 +195,25 @@ mod tests {
                 opts = p.opts.len();
             }
             assert_eq!(opts, 0);
+        }
+    }
+
+    #[test]
+    fn a_kernel_between_passes_becomes_the_same_program() {
+        let ast = product();
+        for t in [Target::x86(Isa::Avx2, 1), Target::wasm(false, 1), Target::wgsl("webgpu")] {
+            let mut passing = Passing::new(&ast, None).unwrap();
+            let mut steps = 0;
+            let made = loop {
+                steps += 1;
+                if let Some(p) = passing.step(&ast, &t).unwrap() {
+                    break p;
+                }
+            };
+            assert_eq!(steps, 1 + PASSES.iter().filter(|pass| (pass.when)(&t)).count());
+            let whole = compile(&ast, &t, None).unwrap();
+            assert_eq!(format!("{:?}", made.opts), format!("{:?}", whole.opts));
+            assert_eq!(print_program(&made.g, &made.order), print_program(&whole.g, &whole.order));
         }
     }
 

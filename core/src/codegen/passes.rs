@@ -15,9 +15,8 @@ use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 
 /// A kernel on its way to a program.
-pub struct Lowering<'a> {
+pub struct Lowering {
     kernel: Kernel,
-    target: &'a Target,
     /// What is applied: given, or chosen by the pass that does so.
     opts: Option<Vec<Opt>>,
     /// How many proposals of the heuristic were refused before.
@@ -44,7 +43,7 @@ pub struct Pass {
     pub when: fn(&Target) -> bool,
     /// The rules of the spec that hold after it; tests check them ([`Lowering::verify`]).
     pub leaves: Stage,
-    run: fn(&mut Lowering<'_>) -> Result<()>,
+    run: fn(&mut Lowering, &Target) -> Result<()>,
 }
 
 fn always(_: &Target) -> bool {
@@ -71,7 +70,7 @@ pub static PASSES: [Pass; 21] = [
         what: "Neighbouring loops become one where no address gets harder.",
         when: always,
         leaves: Stage::Kernel,
-        run: |l| {
+        run: |l, _| {
             if !attention::is_one(&l.kernel) {
                 l.kernel.merge_axes();
             }
@@ -83,7 +82,7 @@ pub static PASSES: [Pass; 21] = [
         what: "A loop whose index addresses divide becomes one loop for each digit.",
         when: always,
         leaves: Stage::Kernel,
-        run: |l| {
+        run: |l, _| {
             if !attention::is_one(&l.kernel) {
                 digits::split(&mut l.kernel);
             }
@@ -96,13 +95,13 @@ pub static PASSES: [Pass; 21] = [
         what: "Opts are chosen, unless they are given.",
         when: always,
         leaves: Stage::Kernel,
-        run: |l| {
+        run: |l, t| {
             if l.opts.is_none() && attention::is_one(&l.kernel) {
                 l.opts = Some(Vec::new());
             } else if l.opts.is_none() {
-                let chosen = heuristic::choose(&l.kernel, l.target);
+                let chosen = heuristic::choose(&l.kernel, t);
                 if l.refused == 0 {
-                    l.others = others::reordered(&l.kernel, l.target, &chosen);
+                    l.others = others::reordered(&l.kernel, t, &chosen);
                 }
                 l.opts = Some(proposal(chosen, l.refused));
             }
@@ -114,7 +113,7 @@ pub static PASSES: [Pass; 21] = [
         what: "Finds the loops of which a mask leaves only the first turns.",
         when: has_own_loops,
         leaves: Stage::Kernel,
-        run: |l| {
+        run: |l, _| {
             l.masked = reach::find(&mut l.kernel);
             Ok(())
         },
@@ -124,14 +123,14 @@ pub static PASSES: [Pass; 21] = [
         what: "Loops are split, become vectors, registers and threads, and operands are staged, as the opts say.",
         when: always,
         leaves: Stage::Lowering,
-        run: |l| l.kernel.apply_all(l.opts.as_deref().unwrap_or_default(), l.target),
+        run: |l, t| l.kernel.apply_all(l.opts.as_deref().unwrap_or_default(), t),
     },
     Pass {
         name: "needed-turns",
         what: "Counts the turns of loops whose results somebody needs, where launch scalars decide that.",
         when: always,
         leaves: Stage::Lowering,
-        run: |l| {
+        run: |l, _| {
             live::turns(&mut l.kernel);
             Ok(())
         },
@@ -141,28 +140,28 @@ pub static PASSES: [Pass; 21] = [
         what: "Products of matrix tiles become one op; their elements are spread over threads and registers.",
         when: has_tiles,
         leaves: Stage::Lowering,
-        run: |l| matrix::lower(&mut l.kernel, l.target),
+        run: |l, t| matrix::lower(&mut l.kernel, t),
     },
     Pass {
         name: "attention",
         what: "Scores, softmax and the sum of values become one loop over blocks of keys, with matrix tiles.",
         when: has_tiles,
         leaves: Stage::Lowering,
-        run: |l| attention::lower(&mut l.kernel, l.target, &mut l.loops, &mut l.stats),
+        run: |l, t| attention::lower(&mut l.kernel, t, &mut l.loops, &mut l.stats),
     },
     Pass {
         name: "launch",
         what: "What is left of the output loops becomes the launch grid.",
         when: always,
         leaves: Stage::Lowering,
-        run: |l| l.kernel.map_launch(l.target),
+        run: |l, t| l.kernel.map_launch(t),
     },
     Pass {
         name: "mask-ends",
         what: "Computes where masked loops may end, from the loops around them, and where those of results end that nobody needs.",
         when: always,
         leaves: Stage::Lowering,
-        run: |l| {
+        run: |l, _| {
             reach::ends(&mut l.kernel, &l.masked);
             live::loops(&mut l.kernel);
             Ok(())
@@ -173,7 +172,7 @@ pub static PASSES: [Pass; 21] = [
         what: "The first and last turn of the innermost loop get code of their own, where masks matter in these alone.",
         when: has_own_loops,
         leaves: Stage::Lowering,
-        run: |l| {
+        run: |l, _| {
             reach::borders(&mut l.kernel);
             Ok(())
         },
@@ -183,8 +182,8 @@ pub static PASSES: [Pass; 21] = [
         what: "`exp(x - max)` cannot overflow, so that it is written out without a guard against that.",
         when: always,
         leaves: Stage::Lowering,
-        run: |l| {
-            exp_below_max::lower(&mut l.kernel, l.target);
+        run: |l, t| {
+            exp_below_max::lower(&mut l.kernel, t);
             Ok(())
         },
     },
@@ -200,28 +199,28 @@ pub static PASSES: [Pass; 21] = [
         what: "Staged operands become arrays of the workgroup, with barriers.",
         when: has_threads,
         leaves: Stage::Lowering,
-        run: |l| shared::lower(&mut l.kernel, l.target, &mut l.loops),
+        run: |l, t| shared::lower(&mut l.kernel, t, &mut l.loops),
     },
     Pass {
         name: "local-arrays",
         what: "Staged operands become private arrays and the loops that fill them.",
         when: has_own_loops,
         leaves: Stage::Lowering,
-        run: |l| stage::lower(&mut l.kernel, &mut l.loops),
+        run: |l, _| stage::lower(&mut l.kernel, &mut l.loops),
     },
     Pass {
         name: "reductions",
         what: "Reductions become accumulators and loops.",
         when: always,
         leaves: Stage::Lowering,
-        run: |l| reduce::lower(&mut l.kernel, l.target, &mut l.loops),
+        run: |l, t| reduce::lower(&mut l.kernel, t, &mut l.loops),
     },
     Pass {
         name: "mask-bounds",
         what: "Masked loops get the ends that were computed.",
         when: always,
         leaves: Stage::Lowering,
-        run: |l| {
+        run: |l, _| {
             reach::apply(&mut l.kernel);
             Ok(())
         },
@@ -239,7 +238,7 @@ pub static PASSES: [Pass; 21] = [
         what: "An address becomes an offset and a stride for each axis of its tile.",
         when: always,
         leaves: Stage::Lowering,
-        run: |l| {
+        run: |l, _| {
             late::split_addresses(&mut l.kernel);
             Ok(())
         },
@@ -249,8 +248,8 @@ pub static PASSES: [Pass; 21] = [
         what: "Last identities: shifts for divisions of indices, fused multiply-add, subtraction.",
         when: always,
         leaves: Stage::Lowering,
-        run: |l| {
-            late::finish(&mut l.kernel, l.target);
+        run: |l, t| {
+            late::finish(&mut l.kernel, t);
             Ok(())
         },
     },
@@ -259,22 +258,21 @@ pub static PASSES: [Pass; 21] = [
         what: "Nodes get their places in loops, in the order of execution.",
         when: always,
         leaves: Stage::Program,
-        run: |l| {
+        run: |l, _| {
             l.order = Some(late::linearize(&mut l.kernel, &l.loops)?);
             Ok(())
         },
     },
 ];
 
-fn decompose(l: &mut Lowering<'_>) -> Result<()> {
-    late::decompose(&mut l.kernel, l.target)
+fn decompose(l: &mut Lowering, t: &Target) -> Result<()> {
+    late::decompose(&mut l.kernel, t)
 }
 
-impl<'a> Lowering<'a> {
-    pub(super) fn new(ast: &Ast, target: &'a Target, opts: Option<&[Opt]>, refused: usize) -> Lowering<'a> {
+impl Lowering {
+    pub(super) fn new(ast: &Ast, opts: Option<&[Opt]>, refused: usize) -> Lowering {
         Lowering {
             kernel: Kernel::new(ast),
-            target,
             opts: opts.map(<[Opt]>::to_vec),
             refused,
             others: Vec::new(),
@@ -329,10 +327,10 @@ impl<'a> Lowering<'a> {
     }
 
     /// Runs a pass, if the target has it.
-    pub(super) fn run(&mut self, pass: &Pass) -> Result<bool> {
-        let runs = (pass.when)(self.target);
+    pub(super) fn run(&mut self, pass: &Pass, t: &Target) -> Result<bool> {
+        let runs = (pass.when)(t);
         if runs {
-            (pass.run)(self)?;
+            (pass.run)(self, t)?;
         }
         Ok(runs)
     }

@@ -172,16 +172,32 @@ pub fn with_numbers(key: u128, numbers: impl Iterator<Item = u32>) -> u128 {
 
 /// A kernel on its way to code.
 pub enum Half {
+    /// Not all passes ran.
+    Passing(Box<codegen::Passing>),
     /// What is to be rendered.
     Program(Box<Program>),
     /// The code is there: the kernel was written by a user.
     Whole(Box<Compiled>),
 }
 
+/// What a step towards a kernel's code made.
+pub enum Made {
+    /// There is more to do.
+    Half(Half),
+    /// All of it.
+    Whole(Box<Compiled>),
+}
+
 impl Half {
-    /// The first half of compiling a kernel: its program.
+    /// A kernel of which nothing is done.
     pub fn of(ast: &Ast, t: &Target, renderer: &dyn Renderer, opts: Option<&[Opt]>) -> Result<Half> {
-        let Some(u) = ast.custom() else { return Ok(Half::Program(Box::new(codegen::compile(ast, t, opts)?))) };
+        match ast.custom() {
+            None => Ok(Half::Passing(Box::new(codegen::Passing::new(ast, opts)?))),
+            Some(u) => Half::custom(u, ast, t, renderer),
+        }
+    }
+
+    fn custom(u: UOp, ast: &Ast, t: &Target, renderer: &dyn Renderer) -> Result<Half> {
         let Arg::Custom(c) = ast.g.arg(u) else { return Err(Error::Internal("a custom kernel without code".into())) };
         let Some((source, grid)) = renderer.custom(c, &ast.g, ast.g.src(u), t)? else {
             let what = format!("custom kernel `{}`, which is code in WGSL", c.name);
@@ -192,18 +208,28 @@ impl Half {
         Ok(Half::Whole(Box::new(Compiled { source, grid, extents, vars, flops: 0, bytes, packs, program: None })))
     }
 
-    /// The second half: its code.
-    pub fn code(self, t: &Target, renderer: &dyn Renderer) -> Result<Compiled> {
-        match self {
-            Half::Program(program) => Compiled::new(*program, t, renderer),
-            Half::Whole(compiled) => Ok(*compiled),
-        }
+    /// The next step: a pass, or the code of the program. After an error [`compile`] may know what to leave out.
+    pub fn step(self, ast: &Ast, t: &Target, renderer: &dyn Renderer) -> Result<Made> {
+        Ok(match self {
+            Half::Passing(mut passing) => Made::Half(match passing.step(ast, t)? {
+                Some(program) => Half::Program(Box::new(program)),
+                None => Half::Passing(passing),
+            }),
+            Half::Program(program) => Made::Whole(Box::new(Compiled::new(*program, t, renderer)?)),
+            Half::Whole(compiled) => Made::Whole(compiled),
+        })
     }
 }
 
 /// Compiles and renders one kernel.
 pub fn compile(ast: &Ast, t: &Target, renderer: &dyn Renderer, opts: Option<&[Opt]>) -> Result<Compiled> {
-    Half::of(ast, t, renderer, opts)?.code(t, renderer)
+    match ast.custom() {
+        None => Compiled::new(codegen::compile(ast, t, opts)?, t, renderer),
+        Some(u) => match Half::custom(u, ast, t, renderer)?.step(ast, t, renderer)? {
+            Made::Whole(compiled) => Ok(*compiled),
+            Made::Half(_) => Err(Error::Internal("a custom kernel has passes".into())),
+        },
+    }
 }
 
 /// Renders a program in the target's language.

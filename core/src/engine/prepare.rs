@@ -3,7 +3,7 @@
 
 use super::cache::{self, Kind};
 use super::exec::{Engine, Held, Loaded};
-use super::plan::{self, Call, Compiled, Half, Job, Packed, Place, Plan};
+use super::plan::{self, Call, Compiled, Half, Job, Made, Packed, Place, Plan};
 use super::start::{At, Closed, Compiling};
 use super::tuned;
 use crate::codegen::Opt;
@@ -256,7 +256,7 @@ impl Engine {
         (todo, known)
     }
 
-    /// Compiles some kernels, as many as the host does at once, or half of one; or else gives the device some that are compiled, once they are
+    /// Compiles some kernels, as many as the host does at once, or a step of one; or else gives the device some that are compiled, once they are
     /// worth a call of its compiler, which may be at work while the next ones are made. True when there are none left.
     pub(super) fn compile_some(&mut self, c: &mut Compiling) -> Result<bool> {
         let most = self.device.compile_bytes();
@@ -279,7 +279,7 @@ impl Engine {
         Ok(ends && c.fresh.is_empty())
     }
 
-    /// Compiles as many kernels as the host does at once; where that is one, the half of it.
+    /// Compiles as many kernels as the host does at once; where that is one, a step of it.
     fn compile_next(&mut self, c: &mut Compiling) -> Result<()> {
         let (target, interrupt) = (self.device.target().clone(), self.interrupt.clone());
         let renderer = self.device.renderer();
@@ -290,8 +290,16 @@ impl Engine {
             result => result,
         };
         if let Some((job, opts, half)) = c.half.take() {
-            let result = plain(&job, &opts, half.code(&target, renderer));
-            return self.is_compiled(c, job, opts, result?);
+            let compiled = match half.step(&job.ast, &target, renderer) {
+                Ok(Made::Half(half)) => {
+                    c.half = Some((job, opts, half));
+                    return Ok(());
+                }
+                Ok(Made::Whole(compiled)) => *compiled,
+                // as a whole it is tried with fewer opts
+                Err(_) => plain(&job, &opts, interrupt.check().and_then(|()| whole(&job, opts.as_deref())))?,
+            };
+            return self.is_compiled(c, job, opts, compiled);
         }
         let n = c.todo.len().min(self.host.at_once());
         let mut todo: Vec<(Job, Option<Vec<Opt>>)> = c.todo.drain(..n).collect();

@@ -1,5 +1,5 @@
 //! Planning and compiling in pieces, so that a caller can look at its clock, at its event loop or at an [`Interrupt`] between
-//! them: one pass of the scheduler, a kernel's program, its code, one call of the device's compiler. And the submission of a run in pieces.
+//! them: one pass of the scheduler, one pass over a kernel, its code, one call of the device's compiler. And the submission of a run in pieces.
 //! What was begun may be dropped at any point: the engine is as it was, but for programs that a later start finds compiled.
 
 use super::bound::Bound;
@@ -50,7 +50,7 @@ pub(super) struct Closed {
 pub(super) struct Compiling {
     pub(super) plan: Plan,
     pub(super) todo: VecDeque<(Job, Option<Vec<Opt>>)>,
-    /// The kernel whose program is there, and whose code is to be made.
+    /// The kernel that is on its way to code.
     pub(super) half: Option<(Job, Option<Vec<Opt>>, Half)>,
     /// Compiled, and not on the device yet.
     pub(super) fresh: VecDeque<(u128, Compiled)>,
