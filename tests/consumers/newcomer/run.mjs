@@ -60,7 +60,7 @@ main(async () => {
       const index = join(page, "index.html");
       writeFileSync(index, readFileSync(index, "utf8").replace("JOB", job));
       const speech = readFileSync(join(root, "tests/models/whisper_tiny_en/speech.wav"));
-      const files = Object.assign({ "photo.png": picture, "speech.wav": speech }, ...models.map(recipeFiles));
+      const files = Object.assign({ "photo.png": picture, "speech.wav": speech }, ...models.map((name) => recipeFiles(name)));
       for (const [path, bytes] of Object.entries(files)) {
         // Vite serves what is in `public` from its root
         for (const folder of [page, join(page, "public")]) {
