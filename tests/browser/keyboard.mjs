@@ -1,16 +1,15 @@
 // The gallery by the keyboard alone: from the list to every demo by its link, Tab to every control, Enter on the one that begins, Tab to Stop.
 // usage: node tests/browser/demo.mjs keyboard [SLUG ..]
-import { join } from "node:path";
 import { demos } from "../../www/demos/index.mjs";
-import { Failure, root } from "../../scripts/lib/run.mjs";
+import { Failure } from "../../scripts/lib/run.mjs";
 
 const MINUTE = 60_000;
 /** More controls than any page has. */
 const MOST = 120;
 
-/** What begins each demo. A demo that begins with a picture of the visitor's is given one where its chooser opens. */
+/** What begins each demo. */
 const BEGINS = {
-  digits: "train", style: "paint", upscale: "enlarge", cutout: "picture", classify: "cat", faces: "sample", transcribe: "sample",
+  digits: "train", style: "paint", upscale: "enlarge", cutout: "sample", classify: "cat", faces: "sample", transcribe: "sample",
   speech: "sample", files: "own", read: "read", notes: "sample", siren: "fit", writer: "train", search: "read", dreamer: "train",
   cells: "grow", chat: "send", compare: "compare",
 };
@@ -88,12 +87,7 @@ async function visit(page, slug) {
   const controls = await around(page, slug);
   await tabTo(page, ({ id }) => id === begin, `#${begin} of ${slug}`);
   const before = await status();
-  if (begin === "picture") {
-    const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.keyboard.press("Enter")]);
-    await chooser.setFiles(join(root, "www/public/thumbs/cutout.webp"));
-  } else {
-    await page.keyboard.press("Enter");
-  }
+  await page.keyboard.press("Enter");
   // the end of it, or Stop if that comes first
   const busy = () => page.evaluate(() => !document.getElementById("stop").hidden);
   await until(async () => (await busy()) || (await status()) !== before, "nothing begins");
