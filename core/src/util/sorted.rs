@@ -232,6 +232,12 @@ impl<K: Ord, V> FromIterator<(K, V)> for SortedMap<K, V> {
     }
 }
 
+impl<K: Ord, V, const N: usize> From<[(K, V); N]> for SortedMap<K, V> {
+    fn from(entries: [(K, V); N]) -> Self {
+        entries.into_iter().collect()
+    }
+}
+
 impl<K: Ord + Borrow<Q>, Q: Ord + ?Sized, V> Index<&Q> for SortedMap<K, V> {
     type Output = V;
 
@@ -281,6 +287,11 @@ impl<K: Ord> SortedSet<K> {
         K: Borrow<Q>,
     {
         self.0.remove(key).is_some()
+    }
+
+    /// Leaves out the keys that are not to stay.
+    pub fn retain(&mut self, mut stays: impl FnMut(&K) -> bool) {
+        self.0.retain(|key, _| stays(key));
     }
 
     /// The keys, in order.

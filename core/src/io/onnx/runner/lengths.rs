@@ -21,8 +21,8 @@ use crate::io::HostTensor;
 use crate::tensor::Tensor;
 use crate::uop::UOp;
 use crate::util::rows;
+use crate::util::sorted::{SortedMap, SortedSet};
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(super) use self::seen::Known;
@@ -39,7 +39,7 @@ pub enum Lengths {
     /// fastest.
     Inner,
     /// Dimensions by their names in the model (of one without a name, `input.axis`), from the least to the largest.
-    Bounds(BTreeMap<String, (usize, usize)>),
+    Bounds(SortedMap<String, (usize, usize)>),
 }
 
 /// The least room of a length that was seen to change.
@@ -198,7 +198,7 @@ impl Runner {
         let labels = |(p, dims): (&Port, &[Dim])| -> Vec<Label> {
             dims.iter().enumerate().map(|(i, d)| Label::of(&p.name, i, Some(d))).collect()
         };
-        let known: BTreeSet<String> = ports.iter().zip(all).flat_map(labels).flat_map(|l| l.names).collect();
+        let known: SortedSet<String> = ports.iter().zip(all).flat_map(labels).flat_map(|l| l.names).collect();
         let Some(strange) = names.find(|&n| !known.contains(n)) else { return Ok(()) };
         let known: Vec<String> = known.into_iter().collect();
         let what = format!("no input has a dimension `{strange}` that changes; there are [{}]", known.join(", "));
@@ -384,7 +384,7 @@ impl Runner {
         let mut key = b"lengths".to_vec();
         key.extend(chosen.family.number.to_le_bytes());
         let mut out = Inputs { key, names: vec![], feeds: vec![], given: vec![], chosen: None };
-        let mut used: BTreeSet<u32> = BTreeSet::new();
+        let mut used: SortedSet<u32> = SortedSet::new();
         for ((name, input), slot) in inputs.into_iter().zip(&chosen.family.inputs) {
             let t = match input {
                 Input::Host(t) if self.is_value(name) => {

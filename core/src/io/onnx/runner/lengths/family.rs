@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::tensor::Tensor;
 use crate::uop::UOp;
+use crate::util::sorted::SortedMap;
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::BTreeMap;
 
 /// Builds of one graph for different lengths.
 struct Builds {
@@ -80,7 +80,7 @@ impl Runner {
         let size = |name: &str| size_of(seen, name).unwrap_or(0) as i64;
         let mut vars: Vec<Variable> = Vec::new();
         let mut own_names: Vec<String> = Vec::new();
-        let mut by_name: BTreeMap<&str, Form> = BTreeMap::new();
+        let mut by_name: SortedMap<&str, Form> = SortedMap::new();
         for d in dims {
             if let (Relation::None, Some((min, max))) = (d.relation, d.bounds) {
                 let (step, one) = (d.step.max(1) as i64, Form::variable(vars.len()));

@@ -8,33 +8,33 @@ use crate::dtype::DType;
 use crate::engine::lengths::Form;
 use crate::error::{Error, Result};
 use crate::io::HostTensor;
+use crate::util::sorted::{SortedMap, SortedSet};
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Sizes of the dimensions in one run, by their names.
-type Row = BTreeMap<String, usize>;
+type Row = SortedMap<String, usize>;
 
 /// What a runner knows of the lengths of its inputs.
 #[derive(Default)]
 pub(in super::super) struct Known {
     pub(super) wanted: Lengths,
     /// The first value of each dimension, and whether there was another one.
-    seen: BTreeMap<String, (usize, bool)>,
+    seen: SortedMap<String, (usize, bool)>,
     /// By what is the same for all runs of one.
     pub(super) families: FxHashMap<Vec<u8>, Option<Arc<Family>>>,
     /// What lengths change by in a graph, where that is more than one, by the names of the dimensions.
-    pub(super) steps: BTreeMap<String, usize>,
+    pub(super) steps: SortedMap<String, usize>,
     /// How many were tried.
     pub(super) made: usize,
     /// Sizes of the dimensions in earlier runs, each once. Those of the first have a plan of their own.
     rows: Vec<Row>,
     /// By the dimensions that they are about.
-    pub(super) notes: BTreeMap<String, String>,
+    pub(super) notes: SortedMap<String, String>,
     /// Dimensions that are part of a graph which cannot be had for every length.
-    refused: BTreeSet<String>,
+    refused: SortedSet<String>,
     /// How often no graph for every length could be made, by the dimensions that it was about.
-    failures: BTreeMap<String, usize>,
+    failures: SortedMap<String, usize>,
     /// Of buffers that grow in place, how many elements they have along their axis.
     pub(super) filled: FxHashMap<u32, usize>,
 }
@@ -113,7 +113,7 @@ pub(super) fn size_of(seen: &[Seen], name: &str) -> Option<usize> {
 
 impl Label {
     /// A dimension of `n` elements here as a form; what is no variable stays as it is.
-    pub(super) fn form(&self, vars: &BTreeMap<&str, Form>, n: usize, size: &dyn Fn(&str) -> i64) -> Option<Form> {
+    pub(super) fn form(&self, vars: &SortedMap<&str, Form>, n: usize, size: &dyn Fn(&str) -> i64) -> Option<Form> {
         let mut sum = Form::number(self.more);
         if self.names.iter().all(|name| !vars.contains_key(name.as_str())) {
             return Some(Form::number(n as i64));
@@ -184,7 +184,7 @@ impl Known {
     /// # Errors
     /// `E_INPUT` for a length outside of the bounds that were promised.
     pub(super) fn dimensions(&mut self, seen: &[Seen]) -> Result<Vec<Vec<Dimension>>> {
-        let names: BTreeSet<&String> = seen.iter().flat_map(|s| &s.labels).flat_map(|l| &l.names).collect();
+        let names: SortedSet<&String> = seen.iter().flat_map(|s| &s.labels).flat_map(|l| &l.names).collect();
         let row: Row = names.into_iter().filter_map(|n| Some((n.clone(), size_of(seen, n)?))).collect();
         if !self.rows.contains(&row) {
             if self.rows.len() >= MOST_ROWS {
@@ -193,12 +193,12 @@ impl Known {
             self.rows.push(row.clone());
         }
         let (mut dims, mut others) = (Vec::new(), Vec::new());
-        let own_plans: BTreeSet<&String> = match self.wanted {
+        let own_plans: SortedSet<&String> = match self.wanted {
             Lengths::Inner => row.keys().filter(|name| is_batch(seen, name)).collect(),
-            _ => BTreeSet::new(),
+            _ => SortedSet::new(),
         };
         for (name, &n) in row.iter().filter(|r| !own_plans.contains(r.0)) {
-            let (first, changes) = self.seen.entry(name.clone()).or_insert((n, false));
+            let (first, changes) = self.seen.or_insert_with(name.clone(), || (n, false));
             *changes |= *first != n;
             let bounds = match &self.wanted {
                 Lengths::Fixed => None,
@@ -257,7 +257,7 @@ impl Known {
             return;
         }
         let free = |dims: &[Dimension], j: usize| j < own && dims[j].relation == Relation::None;
-        let mut parts: BTreeSet<usize> = BTreeSet::new();
+        let mut parts: SortedSet<usize> = SortedSet::new();
         let count = dims.len();
         for (kind, i) in order.into_iter().flat_map(|kind| (0..count).map(move |i| (kind, i))) {
             if dims[i].relation != Relation::None || parts.contains(&i) {
@@ -294,7 +294,7 @@ impl Known {
                 self.notes.retain(|of, _| !of.split(", ").all(|n| names.contains(&n)));
             }
             Some(why) => {
-                *self.failures.entry(all.clone()).or_default() += 1;
+                *self.failures.or_insert_with(all.clone(), || 0) += 1;
                 self.refused.extend(names.into_iter().map(str::to_owned));
                 self.notes.insert(all.clone(), format!("each length of {all} has a plan of its own: {why}"));
             }
