@@ -1,8 +1,11 @@
 //! Language models with several texts at once, with guesses, and for whole texts: each gives what one text at a time gives.
 
-use gradloom::NativeHost;
+use gradloom::device::NullDevice;
+use gradloom::dtype::Scalar;
 use gradloom::engine::plan::Call;
-use gradloom::llm::{Choice, LanguageModel, Sampler};
+use gradloom::llm::{Choice, LanguageModel, POSITION, Sampler};
+use gradloom::target::{Isa, Target};
+use gradloom::{DType, NativeHost, Result, Runtime, Tensor};
 use gradloom_tests::here;
 use std::path::{Path, PathBuf};
 
@@ -194,5 +197,36 @@ fn prompts_compute_what_is_asked_for() {
         });
         let most = every as f64 * (1.0 - 0.5 / layers) + 2.0 * output as f64;
         assert!((next as f64) < most, "{name}: {next} operations, {every} for all tokens");
+    }
+}
+
+/// Masks of places are computed in the kernels that read them, whose loops over keys end there: no target stores one for all layers.
+#[test]
+fn masks_are_no_buffers() {
+    for t in [Target::wasm(true, 1), Target::wasm(false, 1), Target::x86(Isa::Avx2, 1), Target::x86(Isa::Avx512, 1)] {
+        for tokens in [1, 32] {
+            let mut rt = Runtime::on(Box::new(NullDevice::new(t.clone())));
+            rt.engine().set_var(POSITION, Scalar::Int(3));
+            let s = rt.session().clone();
+            let layers = || -> Result<Vec<Tensor>> {
+                let row = Tensor::arange(&s, 0.0, tokens as f64, 1.0, DType::I32)?.reshape(&[tokens, 1])?;
+                let row = row.add(Tensor::variable(&s, POSITION, 0, 640 - tokens as i32)?)?;
+                let col = Tensor::arange(&s, 0.0, 640.0, 1.0, DType::I32)?;
+                let mask = col.le(&row)?.logical_and(col.add(512)?.gt(&row)?)?;
+                let layer = |_| {
+                    let scores = Tensor::empty(&s, DType::F32, &[12, tokens, 640])?;
+                    let values = Tensor::empty(&s, DType::F32, &[12, 640, 64])?;
+                    mask.select(scores, f64::NEG_INFINITY)?.softmax(-1)?.matmul(&values)
+                };
+                (0..12).map(layer).collect()
+            };
+            let layers = layers().expect("a graph");
+            let plan = rt.realize(&layers.iter().collect::<Vec<_>>()).expect("a plan").plan().clone();
+            for call in &plan.calls {
+                let p = rt.engine().program(call.program).expect("it was compiled");
+                let masks = p.source.params.iter().filter(|p| p.dtype == DType::Bool).count();
+                assert_eq!(masks, 0, "{} and {tokens} tokens: {}", t.name, p.source.name);
+            }
+        }
     }
 }

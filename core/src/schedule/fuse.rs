@@ -21,6 +21,8 @@ use smallvec::SmallVec;
 /// Steps of index arithmetic that a kernel substitutes into each other at most. What a chain of reshapes comes to grows with
 /// the square of its length, and the time to simplify it faster; 16 of them are some 200 nodes.
 const MOST_STEPS: u32 = 16;
+/// Operations of a mask that are computed wherever it is read: two comparisons with a window's ends, and what their places are made of.
+const MASK_OPS: u32 = 32;
 /// A sum of this many sums is computed at once.
 const SHORT_SUM: u64 = 32;
 
@@ -426,12 +428,20 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &
         } else if cut[i] && !forced[i] {
             // what one reader reads once is never computed twice: it was a candidate for a reduction below, cut by now
             let once = wanted[i].flags & (EXPANDED | SHARED) == 0;
-            if here.reduces.is_empty() && (once || costs.recompute(&value(g, u, &here, &wanted[i]))) {
+            let stays = || once || is_place_mask(g, u, &here) || costs.recompute(&value(g, u, &here, &wanted[i]));
+            if here.reduces.is_empty() && stays() {
                 cut[i] = false;
             }
         }
         info[i] = if cut[i] { whole(u) } else { here };
     }
+}
+
+/// Are these comparisons of places with launch variables? A kernel that has such a mask itself ends its loops where it leaves nothing; stored, it
+/// would be values as any.
+fn is_place_mask(g: &Graph, u: UOp, here: &Inline) -> bool {
+    let is_mask = g.dtype(u) == crate::DType::Bool && here.buffers.is_empty() && here.ops <= MASK_OPS;
+    is_mask && g.reachable(&[u]).iter().any(|&x| g.op(x) == Op::Var)
 }
 
 /// Are these floats with zeros around them? Zeros between elements, as a transposed convolution has them, are better left out of its sums,
