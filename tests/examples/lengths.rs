@@ -80,7 +80,7 @@ fn shapes(any: &mut OnnxModel, fixed: &mut OnnxModel, args: &[String]) -> Result
             None => count = a.parse().map_err(|_| Error::value("shapes", a.clone()))?,
         }
     }
-    any.set_lengths(Lengths::Bounds(bounds.clone()))?;
+    any.set_lengths(Lengths::Bounds(bounds.clone().into_iter().collect()))?;
     let mut seed = 7u64;
     let mut random = |(min, max): (usize, usize)| {
         seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -200,7 +200,7 @@ fn samples(any: &mut OnnxModel, args: &[String]) -> Result<()> {
         let n = |s: &str| s.parse::<usize>().map_err(|_| usage());
         bounds.insert(name.to_owned(), (n(min)?, n(max)?));
     }
-    any.set_lengths(Lengths::Bounds(bounds))?;
+    any.set_lengths(Lengths::Bounds(bounds.into_iter().collect()))?;
     let all = npz::read(&std::fs::read(file).map_err(|e| Error::value("read", format!("{file}: {e}")))?)?;
     let (mut worst, mut plans, mut programs) = (0f64, Vec::new(), Vec::new());
     for i in 0.. {
