@@ -2,7 +2,7 @@
 import { FormatError } from "../errors.js";
 import { loadWeights } from "../files.js";
 import { type Tensor, tidy } from "../tensor.js";
-import type { Opened, TaskOptions } from "./recipe.js";
+import { type Opened, type TaskOptions, keep } from "./recipe.js";
 
 /** Repeats, first stride and channels of each stage. */
 type Stage = [repeats: number, stride: number, channels: number];
@@ -26,7 +26,8 @@ export async function scoresOf(opened: Opened, picture: Tensor, options: TaskOpt
   return tidy(() => forward(network, image));
 }
 
-async function networkOf({ recipe, url, kept }: Opened, options: TaskOptions): Promise<Network> {
+function networkOf(opened: Opened, options: TaskOptions): Promise<Network> {
+  const { recipe, url } = opened;
   const load = async (): Promise<Network> => {
     const { network, stages } = (recipe.more ?? {}) as { network?: string; stages?: readonly Stage[] };
     if (network !== "efficientnet-lite" || !Array.isArray(stages)) {
@@ -39,10 +40,7 @@ async function networkOf({ recipe, url, kept }: Opened, options: TaskOptions): P
     const dispose = (): void => Object.values(weights).forEach((t) => t.dispose());
     return { stages, weights, [Symbol.dispose]: dispose };
   };
-  const found = (kept.get("network") as Promise<Network> | undefined) ?? load();
-  kept.set("network", found);
-  found.catch(() => kept.delete("network"));
-  return found;
+  return keep(opened, "network", load);
 }
 
 function forward({ weights, stages }: Network, picture: Tensor): Tensor {

@@ -5,7 +5,7 @@ import { readSource } from "../progress.js";
 import type { Box } from "../vision/boxes.js";
 import { fitImage } from "../vision/image.js";
 import { type ImageSource, type Rgba, readPixels } from "../vision/pixels.js";
-import { type Opened, type TaskOptions, imageOf, inputOf, given, openHere, runOf } from "./recipe.js";
+import { type Opened, type TaskOptions, imageOf, inputOf, given, keep, openHere, runOf } from "./recipe.js";
 import { type TextBox, detectText } from "./text-boxes.js";
 
 /** A line of text with its words. */
@@ -74,21 +74,19 @@ interface Reader {
 }
 
 /** The model that finds lines. */
-function detectorOf({ recipe, url, kept }: Opened, options: TaskOptions): Promise<Opened> {
+function detectorOf(opened: Opened, options: TaskOptions): Promise<Opened> {
+  const { recipe, url } = opened;
   const load = async (): Promise<Opened> => {
     const { detect } = (recipe.more ?? {}) as Partial<Shape>;
     if (typeof detect !== "string") throw new FormatError("E_FORMAT", `${recipe.name}: the recipe of a reader has \`more.detect\``);
     const { model: _, ...fetching } = options;
     return openHere(new URL(detect, url), fetching);
   };
-  const found = (kept.get("detector") as Promise<Opened> | undefined) ?? load();
-  kept.set("detector", found);
-  found.catch(() => kept.delete("detector"));
-  return found;
+  return keep(opened, "detector", load);
 }
 
 function readerOf(opened: Opened, options: TaskOptions): Promise<Reader> {
-  const { recipe, url, kept } = opened;
+  const { recipe, url } = opened;
   const load = async (): Promise<Reader> => {
     const { characters, height = 48, before = ["\0"], after = [" "] } = (recipe.more ?? {}) as Partial<Shape>;
     if (typeof characters !== "string") throw new FormatError("E_FORMAT", `${recipe.name}: the recipe of a reader has \`more.characters\``);
@@ -96,10 +94,7 @@ function readerOf(opened: Opened, options: TaskOptions): Promise<Reader> {
     const list = await readSource(new URL(characters, url), fetching);
     return { classes: [...before, ...new TextDecoder().decode(list).replace(/\n$/, "").split("\n"), ...after], height };
   };
-  const found = (kept.get("reader") as Promise<Reader> | undefined) ?? load();
-  kept.set("reader", found);
-  found.catch(() => kept.delete("reader"));
-  return found;
+  return keep(opened, "reader", load);
 }
 
 async function read(picture: Rgba, box: Box, opened: Opened, { classes, height }: Reader, options: TaskOptions): Promise<{ text: string; confidence: number }> {

@@ -151,6 +151,14 @@ export async function openHere(address: string | URL, options: Omit<TaskOptions,
   return { recipe, url, model, kept, dispose, [Symbol.dispose]: dispose };
 }
 
+/** What a task needs of an open model besides it, kept for the next calls: made by the first one, and again where that failed. */
+export function keep<T>({ kept }: Opened, what: string, make: () => Promise<T>): Promise<T> {
+  const found = (kept.get(what) as Promise<T> | undefined) ?? make();
+  kept.set(what, found);
+  found.catch(() => kept.delete(what));
+  return found;
+}
+
 /** What was opened for a task. */
 export function given({ model }: TaskOptions): Opened {
   if (typeof model !== "string" && !(model instanceof URL)) return model;

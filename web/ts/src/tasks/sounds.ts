@@ -5,7 +5,7 @@ import { hostOf } from "../device.js";
 import { loadWeights } from "../files.js";
 import { Tensor, tidy } from "../tensor.js";
 import { Tokenizer } from "../tokenizer.js";
-import { type Opened, type TaskOptions, given } from "./recipe.js";
+import { type Opened, type TaskOptions, given, keep } from "./recipe.js";
 import { type Marks, Whisper } from "./whisper.js";
 
 /** Where somebody speaks. */
@@ -149,7 +149,8 @@ export async function transcribe(source: AudioSource, options: TaskOptions & { o
   return { text: pieces.map(({ text }) => text).join(""), pieces };
 }
 
-function recognizerOf({ recipe, url, kept }: Opened, options: TaskOptions): Promise<Recognizer> {
+function recognizerOf(opened: Opened, options: TaskOptions): Promise<Recognizer> {
+  const { recipe, url } = opened;
   const load = async (): Promise<Recognizer> => {
     const { tokenizer = "tokenizer.json" } = (recipe.more ?? {}) as { tokenizer?: string };
     const { model: _, onModel: __, hash: ___, device, ...fetching } = options;
@@ -164,8 +165,5 @@ function recognizerOf({ recipe, url, kept }: Opened, options: TaskOptions): Prom
     };
     return { whisper, tokenizer: words, [Symbol.dispose]: dispose };
   };
-  const found = (kept.get("recognizer") as Promise<Recognizer> | undefined) ?? load();
-  kept.set("recognizer", found);
-  found.catch(() => kept.delete("recognizer"));
-  return found;
+  return keep(opened, "recognizer", load);
 }

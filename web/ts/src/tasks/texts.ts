@@ -4,7 +4,7 @@ import { loadWeights } from "../files.js";
 import { readSource } from "../progress.js";
 import { Tensor, tidy } from "../tensor.js";
 import { type BatchEncoding, Tokenizer } from "../tokenizer.js";
-import { type Opened, type TaskOptions, given } from "./recipe.js";
+import { type Opened, type TaskOptions, given, keep } from "./recipe.js";
 
 interface Config {
   layers: number;
@@ -60,11 +60,9 @@ function filled({ places }: Encoder, { ids, mask }: BatchEncoding): { ids: numbe
   return { ids: grown(ids), mask: grown(mask) };
 }
 
-async function encoderOf({ recipe, url, kept }: Opened, options: TaskOptions): Promise<Encoder> {
-  const found = (kept.get("encoder") as Promise<Encoder> | undefined) ?? loadEncoder();
-  kept.set("encoder", found);
-  found.catch(() => kept.delete("encoder"));
-  return found;
+function encoderOf(opened: Opened, options: TaskOptions): Promise<Encoder> {
+  const { recipe, url } = opened;
+  return keep(opened, "encoder", loadEncoder);
 
   async function loadEncoder(): Promise<Encoder> {
     const more = (recipe.more ?? {}) as Partial<{ tokenizer: string; config: string; maxTokens: number }>;
