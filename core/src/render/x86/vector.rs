@@ -59,11 +59,8 @@ impl Lower<'_> {
         if op == Op::Where && w == 16 {
             let condition = self.predicate(src[0], u, pt, off)?;
             let (x, y) = (self.demand(src[1], pt, off, w)?, self.demand_reg(src[2], pt, off, w)?);
-            let (d, x) = (self.fresh(dt, w), self.opnd(x, w));
             self.predicate_to_k1(&condition);
-            let ops = [Opnd::R(d, Size::Z), Opnd::R(y, Size::Z), x];
-            self.f.emit(Code::EVEX_Vpblendmd_zmm_k1z_zmm_zmmm512b32, &ops, 1, !1, 2).masked = true;
-            return Ok(Val::R(d));
+            return Ok(Val::R(self.blend_under_k1(x, y)));
         }
         let a = self.demand(src[0], pt, off, w)?;
         Ok(match op {
@@ -280,16 +277,24 @@ impl Lower<'_> {
         d
     }
 
+    /// `k1 ? x : y` in each of sixteen lanes.
+    fn blend_under_k1(&mut self, x: Val, y: VReg) -> VReg {
+        let (d, x) = (self.f.reg(Size::Z), self.opnd(x, 16));
+        let ops = [Opnd::R(d, Size::Z), Opnd::R(y, Size::Z), x];
+        self.f.emit(Code::EVEX_Vpblendmd_zmm_k1z_zmm_zmmm512b32, &ops, 1, !1, 2).masked = true;
+        d
+    }
+
     /// `mask ? x : y` per lane.
     pub(super) fn blend(&mut self, mask: VReg, x: Val, y: VReg, w: usize) -> VReg {
+        if w == 16 {
+            self.mask_to_k1(mask);
+            return self.blend_under_k1(x, y);
+        }
         let (d, size) = (self.f.reg(vec_size(w)), vec_size(w));
         let x = self.opnd(x, w);
         let (d_, y_, m_) = (Opnd::R(d, size), Opnd::R(y, size), Opnd::R(mask, size));
         match w {
-            16 => {
-                self.mask_to_k1(mask);
-                self.f.emit(Code::EVEX_Vpblendmd_zmm_k1z_zmm_zmmm512b32, &[d_, y_, x], 1, !1, 2).masked = true;
-            }
             8 => _ = self.f.emit(Code::VEX_Vblendvps_ymm_ymm_ymmm256_ymm, &[d_, y_, x, m_], 1, !1, 2),
             _ => _ = self.f.emit(Code::VEX_Vblendvps_xmm_xmm_xmmm128_xmm, &[d_, y_, x, m_], 1, !1, 2),
         }
