@@ -10,7 +10,7 @@
 use crate::handles::{Dir, Entry, is_ours};
 use crate::mac::{Key, siphash};
 use std::ffi::OsStr;
-use std::fs::{File, TryLockError};
+use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +25,8 @@ const TOUCH: Duration = Duration::from_secs(6 * 3600);
 const ABANDONED: Duration = Duration::from_secs(3600);
 /// No entry is larger.
 const MOST_BYTES: u64 = 64 << 20;
+/// The file that says how many bytes were written since room was made; it is no entry's name.
+const TALLY: &str = "written";
 /// Bytes of the digest that an entry begins with.
 const DIGEST: usize = 16;
 /// How long another process may take to write a key.
@@ -140,28 +142,44 @@ impl Shelf {
         Some(bytes)
     }
 
-    /// Writes what comes; makes room at the end, and whenever much has been written.
+    /// Writes what comes; makes room whenever much has been written, by this process and those before. The folder is not gone through
+    /// more often, since it may have many thousands of entries.
     fn write_all(&self, entries: Receiver<(u128, Vec<u8>)>, limit: u64) {
-        let mut written = 0;
+        let much = limit / 8;
+        let mut written = self.tally().unwrap_or(u64::MAX);
         for (key, bytes) in entries {
-            written += bytes.len() as u64;
+            written = written.saturating_add(bytes.len() as u64);
             self.write(key, &bytes);
-            if written > limit / 8 {
+            if written > much {
                 self.sweep(limit);
                 written = 0;
             }
         }
-        self.sweep(limit);
+        // of processes that end at the same time one's bytes are forgotten: room is made a little later then
+        self.put(TALLY, &[&written.to_le_bytes()]);
+    }
+
+    /// Bytes that were written since room was made, if that is known.
+    fn tally(&self) -> Option<u64> {
+        let file = self.dir.file(OsStr::new(TALLY)).ok()?;
+        let mut bytes = Vec::new();
+        file.metadata().ok().filter(Metadata::is_file)?;
+        file.take(9).read_to_end(&mut bytes).ok()?;
+        Some(u64::from_le_bytes(bytes.try_into().ok()?))
     }
 
     fn write(&self, key: u128, bytes: &[u8]) {
+        self.put(&name(key), &[&self.digest(key, bytes), bytes]);
+    }
+
+    /// Writes a file as a whole: readers see all of it or nothing.
+    fn put(&self, name: &str, parts: &[&[u8]]) {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let unfinished = format!("tmp-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let unfinished = OsStr::new(&unfinished);
         let write = |mut file: File| {
-            file.write_all(&self.digest(key, bytes))?;
-            file.write_all(bytes)?;
-            self.dir.rename(unfinished, OsStr::new(&name(key)))
+            parts.iter().try_for_each(|part| file.write_all(part))?;
+            self.dir.rename(unfinished, OsStr::new(name))
         };
         if self.dir.create(unfinished).and_then(write).is_err() {
             let _ = self.dir.remove(unfinished);
@@ -335,8 +353,9 @@ mod tests {
         drop(s);
         let s = Store::open(&dir.cache(), LIMIT).unwrap();
         assert_eq!((s.load(1), s.load(2)), (Some(vec![4]), None));
-        let names: Vec<_> = std::fs::read_dir(dir.cache()).unwrap().flatten().map(|e| e.file_name()).collect();
-        assert_eq!(names.len(), 1, "{names:?}");
+        let mut names: Vec<_> = std::fs::read_dir(dir.cache()).unwrap().flatten().map(|e| e.file_name()).collect();
+        names.sort();
+        assert_eq!(names, [name(1).as_str(), TALLY], "nothing unfinished is left");
         let key = metadata(dir.0.join(KEY_NAME)).unwrap();
         assert_eq!((key.len(), key.mode() & 0o777), (16, 0o600));
     }
@@ -366,7 +385,11 @@ mod tests {
         drop(s);
         let s = Store::open(&dir.cache(), 1000).unwrap();
         let left: Vec<u128> = (0..11).filter(|&i| s.load(i).is_some()).collect();
-        assert_eq!(left, [0, 5, 6, 7, 8, 9, 10]);
+        assert_eq!(
+            left,
+            [0, 4, 5, 6, 7, 8, 9, 10],
+            "three were used longest ago, and room is made as soon as entry 8 is written"
+        );
     }
 
     #[test]
@@ -376,8 +399,28 @@ mod tests {
             let file = File::create(dir.cache().join(name)).unwrap();
             file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
         }
-        Store::open(&dir.cache(), LIMIT).unwrap().save(2, vec![1]);
-        assert!(!dir.cache().join("tmp-1-1").exists() && dir.cache().join("tmp-1-2").exists());
+        let left = || ["tmp-1-1", "tmp-1-2"].map(|name| dir.cache().join(name).exists());
+        let save = |key, bytes| Store::open(&dir.cache(), LIMIT).unwrap().save(key, vec![1; bytes]);
+        save(2, 1);
+        assert_eq!(left(), [true, true], "the folder is gone through for a single byte");
+        // a process alone does not write much, all together do
+        (3..6).for_each(|key| save(key, LIMIT as usize / 16));
+        assert_eq!(left(), [false, true]);
+    }
+
+    #[test]
+    fn a_spoilt_tally_makes_room_at_once() {
+        for spoilt in [&b""[..], &[0; 9], &u64::MAX.to_le_bytes()] {
+            let dir = Scratch::filled(&format!("tally-{}", spoilt.len()));
+            let (tally, unfinished) = (dir.cache().join(TALLY), dir.cache().join("tmp-1-1"));
+            assert_eq!(std::fs::read(&tally).unwrap(), 0u64.to_le_bytes());
+            std::fs::write(&tally, spoilt).unwrap();
+            let file = File::create(&unfinished).unwrap();
+            file.set_modified(SystemTime::now() - 2 * ABANDONED).unwrap();
+            Store::open(&dir.cache(), LIMIT).unwrap().save(2, vec![1]);
+            assert!(!unfinished.exists(), "{spoilt:?}");
+            assert_eq!(std::fs::read(&tally).unwrap(), 0u64.to_le_bytes(), "{spoilt:?}");
+        }
     }
 
     #[test]
