@@ -77,12 +77,11 @@ impl Gpu {
 impl WgpuDevice {
     /// Opens the adapter that the system prefers for speed. Fails if there is no driver.
     pub fn new() -> Result<WgpuDevice> {
-        let instance = gpu::Instance::new(gpu::InstanceDescriptor::new_without_display_handle());
         let wish = gpu::RequestAdapterOptions {
             power_preference: gpu::PowerPreference::HighPerformance,
             ..Default::default()
         };
-        let adapter = block_on(instance.request_adapter(&wish)).map_err(|e| error(format!("no adapter: {e}")))?;
+        let adapter = block_on(instance().request_adapter(&wish)).map_err(|e| error(format!("no adapter: {e}")))?;
         WgpuDevice::open(&adapter)
     }
 
@@ -312,6 +311,12 @@ pub(crate) fn error(what: impl Into<String>) -> Error {
 }
 
 /// Runs a future to its end. wgpu's futures on native platforms are ready at once, or become so without help.
+/// The process's instance: drivers are loaded with the first one and stay, since loading one takes longer than to open a device.
+fn instance() -> &'static gpu::Instance {
+    static SHARED: OnceLock<gpu::Instance> = OnceLock::new();
+    SHARED.get_or_init(|| gpu::Instance::new(gpu::InstanceDescriptor::new_without_display_handle()))
+}
+
 fn block_on<T>(f: impl Future<Output = T>) -> T {
     let mut f = pin!(f);
     let mut cx = Context::from_waker(Waker::noop());
