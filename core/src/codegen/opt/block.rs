@@ -69,6 +69,8 @@ impl View<'_> {
                 }
             }
             _ if joined && self.reuse(a, tile) == 1 && self.turns(a, tile) => turned,
+            // twice as much is read, and put in place by a permutation
+            Some(2) if self.t.permutes => 1.5 * if a.gated != 0 { gated } else { plain },
             _ if self.reds.iter().any(|&r| stride(r) == Some(1)) => lanes * 1.3,
             _ => lanes * 3.0,
         })
@@ -82,7 +84,10 @@ impl View<'_> {
         let reuse = self.reuse(a, tile) as f64;
         let far = self.far(points);
         let cycles = |joined: bool| Some(1.5 * vectors * self.copy_cost(a, tile, joined)? / reuse);
-        let apart = Staged { read: vectors * far, copy: far * cycles(false)?, apart: true };
+        let pairs = tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) == Some(2);
+        // where tiles differ in how many vectors they read of such a copy, a load counts as what it takes
+        let each = if pairs { self.vector_load(tile) } else { 1.0 };
+        let apart = Staged { read: vectors * far * each, copy: far * cycles(false)?, apart: true };
         if elems >= points {
             // what is read once is copied only to be turned
             let once = self.t.machine.parallel_loads
@@ -94,11 +99,12 @@ impl View<'_> {
             }
             return Some(Staged { apart: false, ..apart });
         }
-        let read = match tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) {
-            Some(2) => 3.0,
+        // windows that overlap are read across cache lines
+        let across = 1.0 + (self.t.lanes * 4) as f64 / 64.0;
+        let read = match () {
+            _ if pairs => (2.0 * self.vector_load(tile) * across).max(3.0),
             _ if self.reuse(a, tile) == 1 && self.turns(a, tile) => 1.0,
-            // windows that overlap are read across cache lines
-            _ => 1.0 + (self.t.lanes * 4) as f64 / 64.0,
+            _ => across,
         };
         let mut once = elems as f64 / points as f64;
         let mut read = vectors * read;

@@ -78,8 +78,8 @@ impl View<'_> {
         let slide = self.sliding_rows(a, tile)?;
         let all: usize = tile.ups.iter().map(|u| u.1).product();
         let (taps, rows, width) = (self.len(slide.taps), slide.rows, tile.width.min(self.t.lanes));
-        // a load is a whole cycle where a multiply-add is, and there are two lines for most of them
-        let whole = if width == self.t.lanes { 2.0 * self.t.machine.multiply_add } else { 1.0 };
+        // there are two lines for most of them
+        let whole = self.vector_load(tile);
         let lines = if slide.turned { 1.0 } else { 1.0 + (width * 4) as f64 / 64.0 };
         let each = (all * tile.vectors) as f64 * whole * lines;
         let read = ((rows - 1) * slide.step + taps).min(rows * taps);
@@ -91,6 +91,11 @@ impl View<'_> {
             () => once * each,
         };
         Some([there, once * each])
+    }
+
+    /// What a load of a vector costs: a whole cycle where a multiply-add does.
+    pub(super) fn vector_load(&self, tile: &Tile) -> f64 {
+        if tile.width >= self.t.lanes { 2.0 * self.t.machine.multiply_add } else { 1.0 }
     }
 
     /// The axis whose taps share the rows of a tile, if any do.

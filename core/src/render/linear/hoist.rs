@@ -3,8 +3,10 @@
 
 use super::alloc::pressure;
 use super::machine::Machine;
-use super::mir::{Func, Item, Mem, Size, VReg};
+use super::mir::{Func, Item, Mem, Opnd, Size, VReg};
+use super::share::{lives, rename};
 use crate::util::sort;
+use rustc_hash::FxHashMap;
 
 /// Registers left for what spill code and later choices may need.
 pub(super) const SPARE: usize = 2;
@@ -13,7 +15,7 @@ pub(super) const SPARE: usize = 2;
 pub(in crate::render) fn constants<M: Machine>(f: &mut Func<M>, m: M) {
     let mut at = 0;
     while let Some((begin, end)) = next_loop(f, at) {
-        at = end + hoist(f, begin, end, m);
+        at = end.saturating_add_signed(hoist(f, begin, end, m));
     }
 }
 
@@ -30,8 +32,8 @@ pub(super) fn next_loop<M: Machine>(f: &Func<M>, at: usize) -> Option<(usize, us
     None
 }
 
-/// Returns the number of items inserted.
-fn hoist<M: Machine>(f: &mut Func<M>, begin: usize, end: usize, m: M) -> usize {
+/// Returns the number of items inserted, less those that are gone.
+fn hoist<M: Machine>(f: &mut Func<M>, begin: usize, end: usize, m: M) -> isize {
     let mut uses: Vec<(Mem, Size, usize)> = Vec::new();
     for item in &f.items[begin..end] {
         let Some((m, size)) = constant(f, item) else { continue };
@@ -66,12 +68,51 @@ fn hoist<M: Machine>(f: &mut Func<M>, begin: usize, end: usize, m: M) -> usize {
         }
     }
     let n = chosen.len();
+    let dropped = read_in_place(f, begin, end, &chosen);
     let tail = f.items.split_off(begin);
     for (m, size, r) in chosen {
         f.items.push(Item::Op(M::restore(size, r, m)));
     }
     f.items.extend(tail);
-    n
+    n as isize - dropped as isize
+}
+
+/// Instructions read the hoisted registers, and no copies of them that nothing else writes. Returns the number of copies that are gone.
+fn read_in_place<M: Machine>(f: &mut Func<M>, begin: usize, end: usize, chosen: &[(Mem, Size, VReg)]) -> usize {
+    let copy = |item: &Item<M>| match item {
+        Item::Op(i) if i.copy => match (i.ops[0], i.ops[1]) {
+            (Opnd::R(to, _), Opnd::R(from, _)) => chosen.iter().any(|c| c.2 == from).then_some((to, from)),
+            _ => None,
+        },
+        _ => None,
+    };
+    if !f.items[begin..end].iter().any(|item| copy(item).is_some()) {
+        return 0;
+    }
+    let lives = lives(f);
+    let mut names: FxHashMap<VReg, VReg> = FxHashMap::default();
+    for (i, item) in f.items.iter().enumerate().take(end).skip(begin) {
+        if let Some((to, from)) = copy(item) {
+            let life = lives[to.0 as usize];
+            if life.writes == 1 && life.first > i && life.last < end {
+                names.insert(to, from);
+            }
+        }
+    }
+    let mut at = 0;
+    let before = f.items.len();
+    f.items.retain(|item| {
+        at += 1;
+        let inside = (begin..end).contains(&(at - 1));
+        !(inside && copy(item).is_some_and(|c| names.contains_key(&c.0)))
+    });
+    let dropped = before - f.items.len();
+    for item in &mut f.items[begin..end - dropped] {
+        if let Item::Op(i) = item {
+            rename(i, &names);
+        }
+    }
+    dropped
 }
 
 fn constant<M: Machine>(f: &Func<M>, item: &Item<M>) -> Option<(Mem, Size)> {

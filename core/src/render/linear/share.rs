@@ -31,10 +31,10 @@ struct Repeat<M: Machine> {
 
 /// How often a register is written, and the items between which it is read.
 #[derive(Clone, Copy)]
-struct Life {
-    writes: u32,
-    first: usize,
-    last: usize,
+pub(super) struct Life {
+    pub(super) writes: u32,
+    pub(super) first: usize,
+    pub(super) last: usize,
 }
 
 /// What is to be changed, by the numbers of items.
@@ -77,7 +77,7 @@ pub(in crate::render) fn values<M: Machine>(f: &mut Func<M>, m: M) {
     }
 }
 
-fn lives<M: Machine>(f: &Func<M>) -> Vec<Life> {
+pub(super) fn lives<M: Machine>(f: &Func<M>) -> Vec<Life> {
     let mut lives = vec![Life { writes: 0, first: usize::MAX, last: 0 }; f.regs.len()];
     for (i, item) in f.items.iter().enumerate() {
         let Item::Op(inst) = item else { continue };
@@ -252,7 +252,7 @@ fn digest<M: Machine>(v: &Value<M>) -> [i64; 2] {
     [of(&v.ops[0]), of(&v.ops[1])]
 }
 
-fn rename<M: Machine>(i: &mut Inst<M>, names: &FxHashMap<VReg, VReg>) {
+pub(super) fn rename<M: Machine>(i: &mut Inst<M>, names: &FxHashMap<VReg, VReg>) {
     let of = |r: &mut VReg| *r = names.get(r).copied().unwrap_or(*r);
     for o in &mut i.ops {
         match o {

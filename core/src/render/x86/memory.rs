@@ -165,9 +165,12 @@ impl Lower<'_> {
         let halves = [0usize, 1].map(|h| {
             let m = Mem { disp: m.disp + (h * (w - 1) * 4) as i32, ..m };
             let Some(mask) = mask else {
+                if h == 1 {
+                    return Opnd::M(m);
+                }
                 let r = self.f.reg(size);
                 self.v2(V2::Load, w, r, Val::M(m));
-                return r;
+                return Opnd::R(r, size);
             };
             // each lane's mask twice, then only where its element is
             let (twice, own) = (self.f.reg(size), self.f.reg(size));
@@ -185,20 +188,21 @@ impl Lower<'_> {
             let keep: Vec<u8> = (0..w).flat_map(|i| (((i % 2 == h) as u32).wrapping_neg()).to_le_bytes()).collect();
             let keep = self.pool(&keep);
             self.v3(V3::And, w, own, twice, keep);
-            self.load_masked(w, m, own)
+            Opnd::R(self.load_masked(w, m, own), size)
         });
-        let (a, b, r) = (Opnd::R(halves[0], size), Opnd::R(halves[1], size), self.f.reg(size));
+        let ([a, b], r) = (halves, self.f.reg(size));
         let d = Opnd::R(r, size);
-        match w {
-            16 => {
+        match (w, a) {
+            (16, Opnd::R(first, _)) => {
                 let order: Vec<u8> =
                     (0..16u32).flat_map(|i| if i < 8 { 2 * i } else { 2 * i + 1 }.to_le_bytes()).collect();
                 let order = self.pool(&order);
-                self.put(r, order, DType::I32, w);
-                // the indices are overwritten by the result
-                self.f.update(Code::EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32, &[d, a, b]);
+                // the result takes the place of the first vector, so that the indices may stay in a register
+                let order = Opnd::R(self.put_fresh(order, w), size);
+                self.f.update(Code::EVEX_Vpermt2ps_zmm_k1z_zmm_zmmm512b32, &[a, order, b]);
+                return first;
             }
-            8 => {
+            (8, _) => {
                 let t = Opnd::R(self.f.reg(size), size);
                 self.f.def(Code::VEX_Vshufps_ymm_ymm_ymmm256_imm8, &[t, a, b, Opnd::I8(0xd8)]);
                 self.f.def(Code::VEX_Vpermpd_ymm_ymmm256_imm8, &[d, t, Opnd::I8(0xd8)]);

@@ -5,11 +5,11 @@
 use super::Lower;
 use super::Opnd;
 use super::table::V3;
+use crate::Result;
 use crate::render::linear::lower::{Point, Val, vec_size};
 use crate::render::linear::mir::VReg;
 use crate::render::linear::stream::gcd;
 use crate::uop::{Arg, Op, UOp};
-use crate::{DType, Result};
 use iced_x86::Code;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -73,8 +73,6 @@ impl Lower<'_> {
         let place = |(i, v): (usize, &i64)| if wanted[i] { (v - least) as u32 } else { 0 };
         let order: Vec<u8> = at.iter().enumerate().flat_map(|x| place(x).to_le_bytes()).collect();
         let order = self.pool(&order);
-        let r = self.f.reg(size);
-        let d = Opnd::R(r, size);
         let near = (vectors == 2).then(|| {
             let a = self.f.reg(size);
             self.v2(super::table::V2::Load, w, a, Val::M(m));
@@ -91,15 +89,14 @@ impl Lower<'_> {
             Opnd::R(self.load_masked(w, m, mask), size)
         };
         if let Some(a) = near {
-            self.put(r, order, DType::I32, w);
-            // the indices are overwritten by the result
-            self.f.update(Code::EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32, &[d, Opnd::R(a, size), far]);
-            return Ok(Some(self.only(r, &wanted)));
+            // the result takes the place of the first vector, so that the indices may stay in a register
+            let order = Opnd::R(self.put_fresh(order, w), size);
+            self.f.update(Code::EVEX_Vpermt2ps_zmm_k1z_zmm_zmmm512b32, &[Opnd::R(a, size), order, far]);
+            return Ok(Some(self.only(a, &wanted)));
         }
-        let lanes = self.f.reg(size);
-        self.put(lanes, order, DType::I32, w);
+        let (lanes, r) = (self.put_fresh(order, w), self.f.reg(size));
         let code = if w == 16 { Code::EVEX_Vpermps_zmm_k1z_zmm_zmmm512b32 } else { Code::VEX_Vpermps_ymm_ymm_ymmm256 };
-        self.f.def(code, &[d, Opnd::R(lanes, size), far]);
+        self.f.def(code, &[Opnd::R(r, size), Opnd::R(lanes, size), far]);
         Ok(Some(self.only(r, &wanted)))
     }
 
