@@ -25,6 +25,7 @@ use gradloom_core::io::onnx::{Input, Model, NoExternalData, Operators, Run, Runn
 use gradloom_core::io::safetensors;
 use gradloom_core::tensor::{Session, Tensor, wire};
 use gradloom_core::{DType, Error, Result};
+use js_sys::WebAssembly::Memory;
 use js_sys::{Array, Float64Array, Uint8Array};
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -65,8 +66,8 @@ pub(crate) type ReadBox = fn(&Rc<Inner>, &Tensor) -> Option<Pin<Box<dyn Future<O
 pub(crate) enum Side {
     /// The browser's own object, and what is allocated on it.
     WebGpu(JsValue, Rc<RefCell<Buffers>>),
-    /// Threads, if there are any.
-    Wasm(Option<Handle>),
+    /// Threads, if there are any, and the memory that buffers lie in.
+    Wasm(Option<Handle>, Memory),
 }
 
 /// Milliseconds spent: planning and generating code, waiting for the device to compile that, running.
@@ -298,8 +299,8 @@ impl Inner {
         self.host(t, abort).await.map(Input::Host)
     }
 
-    /// The values of an input on the device, if they are many, it has them as they are, and a run takes a tensor there: they go to the device a
-    /// piece at a time, so that no copy of all of them is made on the way.
+    /// The values of an input on the device, if they are many, it has them as they are, and a run takes a tensor there: no copy of them is made
+    /// on the way where the device's memory can be written here, and elsewhere they go there a piece at a time.
     fn sent(&self, i: &Array, takes: impl Fn(&Tensor) -> Option<Input>) -> Result<Option<Input>> {
         // where another run is under way, writing would wait for all of it
         let free = !self.busy.get();
@@ -312,6 +313,13 @@ impl Inner {
         }
         let t = Tensor::empty(&self.session, dtype, &shape)?;
         let (Some(input), Some(id)) = (takes(&t), t.buffer()) else { return Ok(None) };
+        if let Side::Wasm(_, memory) = &self.side
+            && let Some(at) = engine.place(&mut self.session.state(), id, data.length() as usize)?
+        {
+            let to = Uint8Array::new_with_byte_offset_and_length(&memory.buffer(), at as u32, data.length());
+            to.set(&data, 0);
+            return Ok(Some(input));
+        }
         let mut piece = vec![0; PIECE as usize];
         for at in (0..data.length()).step_by(PIECE as usize) {
             let end = data.length().min(at.saturating_add(PIECE));
@@ -417,9 +425,9 @@ pub fn wasm_runtime(shared: bool, workers: &Array, store: Option<Store>) -> std:
     if shared && workers.length() > 0 {
         device.add_threads(workers).map_err(throw)?;
     }
-    let (signal, meter, threads) = (device.signal(), device.meter(), device.threads());
+    let (signal, meter, threads, memory) = (device.signal(), device.meter(), device.threads(), device.memory());
     let by = By::Page { limit: device.limit(), alone: threads.is_none() };
-    Ok(runtime(Box::new(device), Side::Wasm(threads), by, signal, meter, store))
+    Ok(runtime(Box::new(device), Side::Wasm(threads, memory), by, signal, meter, store))
 }
 
 async fn run_model(
@@ -535,14 +543,14 @@ impl Runtime {
     pub fn gpu(&self) -> JsValue {
         match &self.inner.side {
             Side::WebGpu(gpu, _) => gpu.clone(),
-            Side::Wasm(_) => JsValue::UNDEFINED,
+            Side::Wasm(..) => JsValue::UNDEFINED,
         }
     }
 
     /// A worker of this device has ended.
     #[wasm_bindgen(js_name = workerGone)]
     pub fn worker_gone(&self, worker: &JsValue) {
-        if let Side::Wasm(Some(threads)) = &self.inner.side {
+        if let Side::Wasm(Some(threads), _) = &self.inner.side {
             threads.gone(worker);
         }
     }

@@ -16,7 +16,7 @@ use wasm_bindgen::prelude::*;
 fn buffers(inner: &Inner) -> Result<&Rc<RefCell<Buffers>>> {
     match &inner.side {
         Side::WebGpu(_, buffers) => Ok(buffers),
-        Side::Wasm(_) => Err(Error::Internal("this device has no GPU buffers".into())),
+        Side::Wasm(..) => Err(Error::Internal("this device has no GPU buffers".into())),
     }
 }
 

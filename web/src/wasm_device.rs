@@ -190,6 +190,11 @@ impl WasmDevice {
         self.limit.clone()
     }
 
+    /// The memory that its buffers lie in.
+    pub(crate) fn memory(&self) -> Memory {
+        self.memory.clone()
+    }
+
     /// Until the device is done with what was submitted: threads go on with it while the page does something else, but for what
     /// touches memory or workers.
     fn settle(&mut self) -> Result<()> {
@@ -389,6 +394,12 @@ impl Device for WasmDevice {
         self.settle()?;
         self.bytes().subarray(at as u32, (at + data.len()) as u32).copy_from(data);
         Ok(())
+    }
+
+    fn place(&mut self, buf: BufId, bytes: usize) -> Result<Option<usize>> {
+        let at = self.range(buf, 0, bytes)?;
+        self.settle()?;
+        Ok(Some(at))
     }
 
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {

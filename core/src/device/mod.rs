@@ -106,6 +106,13 @@ pub trait Device: MaySend {
         self.upload(buf, 0, &all)
     }
 
+    /// Where in the device's memory the first `bytes` of a buffer lie, once nothing that was submitted uses them: for a host that writes there
+    /// itself what lies outside of this process's memory. Nothing where it cannot.
+    fn place(&mut self, buf: BufId, bytes: usize) -> Result<Option<usize>> {
+        let _ = (buf, bytes);
+        Ok(None)
+    }
+
     /// Starts compiling kernels; they may be named in `submit` once [`Device::ready`] is true.
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>>;
 

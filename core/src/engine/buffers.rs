@@ -109,6 +109,15 @@ impl Engine {
         self.device.upload(buf, at, data)
     }
 
+    /// Where the first `bytes` of a buffer lie in the device's memory ([`Device::place`](crate::device::Device::place)), for the caller to
+    /// write them there.
+    pub fn place(&mut self, state: &mut State, id: u32, bytes: usize) -> Result<Option<usize>> {
+        self.belong_to(state)?;
+        let buf = self.buffer(state, id)?;
+        self.changed(state, id);
+        self.device.place(buf, bytes)
+    }
+
     /// Forgets what was known of a buffer's contents.
     pub(super) fn changed(&mut self, state: &mut State, id: u32) {
         if let Some(info) = state.buffer_mut(id) {
