@@ -1,18 +1,21 @@
 // `npm test`: every test of the project, from a fresh clone. Stages run in order and the first failure ends the run.
 // usage: node scripts/test.mjs [--only a,b] [--from a] [--list]
 import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { fetchData } from "./fetch-models.mjs";
 import { buildPackage, buildSite, buildWasm, checkTypes, unpackInto } from "./lib/package.mjs";
-import { Failure, main, root, run } from "./lib/run.mjs";
+import { Failure, main, root, run, runBeside } from "./lib/run.mjs";
 import { setup } from "./lib/system.mjs";
 
 /** Native tests compile with little optimisation, except where a test would crawl: those crates say so in Cargo.toml. */
 const stages = {
   setup: () => setup(),
   fetch: () => fetchData(),
+  build: () => buildAtOnce(),
   rust: () => run("cargo", ["test", "--workspace", "--no-fail-fast", "--features", "gradloom-tests/wgpu"]),
   wasm: () => {
+    if (built) return;
     buildWasm();
     run("cargo", ["xtask", "wasm", "--tests"]);
   },
@@ -20,7 +23,7 @@ const stages = {
   node: () => {
     unpackInto(join(root, "tests"));
     const files = readdirSync(join(root, "tests/node")).filter((name) => name.endsWith(".test.mjs"));
-    run("node", ["--test", "--test-reporter=spec", ...files.map((name) => `tests/node/${name}`)]);
+    run("node", ["--test", "--test-reporter=spec", `--test-concurrency=${availableParallelism()}`, ...files.map((name) => `tests/node/${name}`)]);
   },
   consumers: () => run("node", ["tests/consumers/run.mjs"]),
   browser: () => {
@@ -35,6 +38,23 @@ const stages = {
   },
   demo: () => run("node", ["tests/browser/demo.mjs"]),
 };
+
+/** Were the modules of a page built by this run already? */
+let built = false;
+
+/**
+ * What the stages after this one build, at once: the modules of a page are optimised one function after the other, on one processor, and the
+ * native tests take what is left. Those stages build nothing again.
+ */
+async function buildAtOnce() {
+  run("cargo", ["build", "--quiet", "--package", "xtask"]);
+  const xtask = join(process.env.CARGO_TARGET_DIR ?? join(root, "target"), "debug/xtask");
+  await Promise.all([
+    runBeside("cargo", ["test", "--workspace", "--no-run", "--features", "gradloom-tests/wgpu"]),
+    runBeside(xtask, ["wasm"]).then(() => runBeside(xtask, ["wasm", "--tests"])),
+  ]);
+  built = true;
+}
 
 /** Not part of a whole run, where another stage covers them; for --only. */
 const extras = {

@@ -1,5 +1,5 @@
 // Running programs from the project's scripts: shown, timed, and failing with one clear line.
-import { spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { homedir } from "node:os";
 import { delimiter, join } from "node:path";
@@ -23,6 +23,20 @@ export function run(program, args, options = {}) {
   if (done.error) throw new Failure(`\`${program}\` did not start: ${done.error.message}`);
   if (done.signal) throw new Failure(`\`${program} ${args.join(" ")}\` was ended by ${done.signal}`);
   if (done.status !== 0) throw new Failure(`\`${program} ${args.join(" ")}\` ended with status ${done.status}`);
+}
+
+/** Runs a program beside others, and shows its output when it has ended; throws a [Failure] when it fails. */
+export async function runBeside(program, args, options = {}) {
+  const child = spawn(program, args, { cwd: root, stdio: ["ignore", "pipe", "pipe"], ...options });
+  const parts = [];
+  for (const stream of [child.stdout, child.stderr]) stream.on("data", (part) => parts.push(part));
+  const [status, signal] = await new Promise((done, fail) => {
+    child.on("error", (error) => fail(new Failure(`\`${program}\` did not start: ${error.message}`)));
+    child.on("close", (...how) => done(how));
+  });
+  process.stdout.write(Buffer.concat(parts));
+  if (signal) throw new Failure(`\`${program} ${args.join(" ")}\` was ended by ${signal}`);
+  if (status !== 0) throw new Failure(`\`${program} ${args.join(" ")}\` ended with status ${status}`);
 }
 
 /** Runs a program and returns what it printed; throws a [Failure] with its errors when it fails. */
