@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { after, before, test } from "node:test";
-import { GradloomError, init, memory } from "gradloom";
+import { GradloomError, Tensor, init, memory, saveWeights } from "gradloom";
 import { chat, classify, detect, detectFaces, detectText, embed, fileType, midi, notes, open, readText } from "gradloom/tasks";
 import { removeBackground, segment, similar, stylize, transcribe, unload, upscale, vad } from "gradloom/tasks";
 import { nms, toBoxes } from "gradloom/vision";
@@ -436,6 +436,11 @@ test("models are loaded once, and are what their recipes say", async () => {
   const model = new URL("esrgan_slim_x2/model.onnx", folder).href;
   const wrong = { task: "upscale", model, name: "x", license: "MIT", sha256: "0".repeat(64) };
   await fails(open(at(JSON.stringify(wrong))), "E_FETCH", /has the hash/);
+  // of tasks whose file is weights, too, which the first call loads
+  const file = `data:application/octet-stream;base64,${Buffer.from(await saveWeights({ w: Tensor.zeros([2]) })).toString("base64")}`;
+  const weights = { ...wrong, model: file, more: { tokenizer: new URL("minilm_l6_v2/tokenizer.json", folder).href, network: "efficientnet-lite", stages: [] } };
+  const calls = { embed: (it) => embed("x", it), transcribe: (it) => transcribe({ channels: [new Float32Array(16000)], sampleRate: 16000 }, it), classify: (it) => classify(dot, it) };
+  for (const [task, call] of Object.entries(calls)) await fails(call({ model: at(JSON.stringify({ ...weights, task })), device: "wasm" }), "E_FETCH", /has the hash/);
   opened.dispose();
   await fails(upscale(dot, { model: opened }), "E_STATE", /disposed/);
   await assert.rejects(upscale(dot, using("esrgan_slim_x2", { signal: AbortSignal.abort() })), { name: "AbortError" });

@@ -1,8 +1,7 @@
 // Classifiers whose file is weights alone: EfficientNet-Lite (Tan and Le 2019, arXiv:1905.11946), with the names and the padding of TensorFlow's.
 import { FormatError } from "../errors.js";
-import { loadWeights } from "../files.js";
 import { type Tensor, tidy } from "../tensor.js";
-import { type Opened, type TaskOptions, keep } from "./recipe.js";
+import { type Opened, type TaskOptions, keep, weightsOf } from "./recipe.js";
 
 /** Repeats, first stride and channels of each stage. */
 type Stage = [repeats: number, stride: number, channels: number];
@@ -27,15 +26,13 @@ export async function scoresOf(opened: Opened, picture: Tensor, options: TaskOpt
 }
 
 function networkOf(opened: Opened, options: TaskOptions): Promise<Network> {
-  const { recipe, url } = opened;
+  const { recipe } = opened;
   const load = async (): Promise<Network> => {
     const { network, stages } = (recipe.more ?? {}) as { network?: string; stages?: readonly Stage[] };
     if (network !== "efficientnet-lite" || !Array.isArray(stages)) {
       throw new FormatError("E_FORMAT", `${recipe.name}: the network \`${network}\` is none; there is efficientnet-lite, with its \`stages\``);
     }
-    const { model: _, onModel: __, device, hash: ___, ...fetching } = options;
-    const how = { ...fetching, ...(recipe.sha256 && { hash: recipe.sha256 }), ...(device && { device }) };
-    const weights = await loadWeights(new URL(recipe.model, url), how);
+    const weights = await weightsOf(opened, options);
     for (const t of Object.values(weights)) t.freeze();
     const dispose = (): void => Object.values(weights).forEach((t) => t.dispose());
     return { stages, weights, [Symbol.dispose]: dispose };

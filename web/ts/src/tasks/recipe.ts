@@ -1,4 +1,5 @@
 // Recipes: what a model is for, what it takes and what it gives, in a file beside it. Whoever publishes a model can publish its recipe.
+import { loadWeights } from "../files.js";
 import { type LoadOptions, type Model, type RunOptions, loadLocal } from "../model.js";
 import { FormatError, InternalError, ValueError } from "../errors.js";
 import { type FetchOptions, readSource } from "../progress.js";
@@ -157,6 +158,18 @@ export function keep<T>({ kept }: Opened, what: string, make: () => Promise<T>):
   kept.set(what, found);
   found.catch(() => kept.delete(what));
   return found;
+}
+
+/** How files beside a recipe are fetched: as the options say, but for what is said of the model's own file. */
+export function fetchingOf({ model: _, onModel: __, hash: ___, device: ____, ...fetching }: TaskOptions): FetchOptions {
+  return fetching;
+}
+
+/** The weights of a task whose file is no graph. Their hash is the recipe's. */
+export function weightsOf({ recipe, url }: Opened, options: TaskOptions): Promise<Record<string, Tensor>> {
+  const { device } = options;
+  const how = { ...fetchingOf(options), ...(recipe.sha256 && { hash: recipe.sha256 }), ...(device && { device }) };
+  return loadWeights(new URL(recipe.model, url), how);
 }
 
 /** What was opened for a task. */

@@ -2,10 +2,9 @@
 import { logMel } from "../audio/mel.js";
 import { type AudioSource, chunks, readAudio } from "../audio/sound.js";
 import { hostOf } from "../device.js";
-import { loadWeights } from "../files.js";
 import { Tensor, tidy } from "../tensor.js";
 import { Tokenizer } from "../tokenizer.js";
-import { type Opened, type TaskOptions, given, keep } from "./recipe.js";
+import { type Opened, type TaskOptions, fetchingOf, given, keep, weightsOf } from "./recipe.js";
 import { type Marks, Whisper } from "./whisper.js";
 
 /** Where somebody speaks. */
@@ -153,9 +152,9 @@ function recognizerOf(opened: Opened, options: TaskOptions): Promise<Recognizer>
   const { recipe, url } = opened;
   const load = async (): Promise<Recognizer> => {
     const { tokenizer = "tokenizer.json" } = (recipe.more ?? {}) as { tokenizer?: string };
-    const { model: _, onModel: __, hash: ___, device, ...fetching } = options;
+    const fetching = fetchingOf(options);
     const [weights, words] = await Promise.all([
-      loadWeights(new URL(recipe.model, url), { ...fetching, ...(recipe.sha256 && { hash: recipe.sha256 }), ...(device && { device }) }),
+      weightsOf(opened, options),
       Tokenizer.load(new URL(tokenizer, url), fetching),
     ]);
     const whisper = await Whisper.of(weights);

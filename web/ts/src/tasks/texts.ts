@@ -1,10 +1,9 @@
 // Tasks on texts: sentence embeddings by BERT and its kin, from their safetensors files.
 import { FormatError, ValueError } from "../errors.js";
-import { loadWeights } from "../files.js";
 import { readSource } from "../progress.js";
 import { Tensor, tidy } from "../tensor.js";
 import { type BatchEncoding, Tokenizer } from "../tokenizer.js";
-import { type Opened, type TaskOptions, given, keep } from "./recipe.js";
+import { type Opened, type TaskOptions, fetchingOf, given, keep, weightsOf } from "./recipe.js";
 
 interface Config {
   layers: number;
@@ -67,9 +66,9 @@ function encoderOf(opened: Opened, options: TaskOptions): Promise<Encoder> {
   async function loadEncoder(): Promise<Encoder> {
     const more = (recipe.more ?? {}) as Partial<{ tokenizer: string; config: string; maxTokens: number }>;
     const { tokenizer = "tokenizer.json", config = "config.json", maxTokens = 256 } = more;
-    const { model: _, onModel: __, device, hash: ___, ...fetching } = options;
+    const fetching = fetchingOf(options);
     const [weights, words, text] = await Promise.all([
-      loadWeights(new URL(recipe.model, url), { ...fetching, ...(recipe.sha256 && { hash: recipe.sha256 }), ...(device && { device }) }),
+      weightsOf(opened, options),
       Tokenizer.load(new URL(tokenizer, url), fetching),
       readSource(new URL(config, url), fetching),
     ]);
