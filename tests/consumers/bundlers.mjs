@@ -20,6 +20,7 @@ const tool = (name) => join(npmTools(), "node_modules/.bin", name);
 const PAGE = {
   "the model's output": ({ speech }) => heard(speech),
   "two threads": ({ threads }) => threads === 2,
+  "a worker that starts before the module is there": ({ order }) => order.join() === "worker,module",
   "tokens, by a module of their own": ({ tokens }) => same(tokens),
   "weights of torch.save": ({ weights }) => weights.join() === "0,6,12",
   "pixels of a canvas": ({ pixels }) => pixels.join() === "0,0,0,255,0,0,0,0",

@@ -46,6 +46,7 @@ main(async () => {
       "the model's output": heard(vite.speech),
       "tokens, by a module of their own": same(vite.tokens),
       "weights of torch.save": vite.weights.join() === "0,6,12",
+      "a worker that starts before the module is there": vite.order.join() === "worker,module",
       training: vite.losses[1] < vite.losses[0] / 4,
     });
   } finally {

@@ -3,7 +3,29 @@ import { Tensor, Tokenizer, init, load, loadWeights, version } from "gradloom";
 import { DataLoader } from "gradloom/data";
 import { fromImage } from "gradloom/vision";
 
+/** What begins in which order: the threads' workers come up while the module is on its way. */
+function watched() {
+  const order = [];
+  const { Worker: Plain } = globalThis;
+  globalThis.Worker = class extends Plain {
+    constructor(...args) {
+      super(...args);
+      order.push("worker");
+    }
+  };
+  for (const name of ["instantiate", "instantiateStreaming"]) {
+    const plain = WebAssembly[name];
+    WebAssembly[name] = async (...args) => {
+      const made = await plain.apply(WebAssembly, args);
+      order.push("module");
+      return made;
+    };
+  }
+  return order;
+}
+
 async function main() {
+  const order = watched();
   // where a bundler does not know files by `new URL`, the page says where they were copied to
   const { wasmUrl } = globalThis;
   const device = await init({ device: "wasm", threads: 2, ...(wasmUrl && { wasmUrl }) });
@@ -20,7 +42,7 @@ async function main() {
   canvas.getContext("2d").fillRect(0, 0, 1, 1);
   const pixels = [...(await (await fromImage(canvas, { channels: "rgba", dtype: "u8", layout: "hwc" })).data())];
   const batches = new DataLoader({ x: [1, 2, 3] }, { batchSize: 2 }).length;
-  return { version: version(), threads: device.threads, speech: await output.item(), tokens, weights, pixels, batches };
+  return { version: version(), threads: device.threads, speech: await output.item(), tokens, weights, pixels, batches, order: order.slice(0, 2) };
 }
 
 main().then(
