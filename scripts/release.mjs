@@ -1,7 +1,9 @@
 // `npm run release`: everything that a release consists of, into dist/: the npm package, bills of materials (CycloneDX) of the package and of
 // the native program, and checksums; and the two crates as they would be published. It publishes nothing; the last lines say how to.
+// `npm run release -- --dry` says in seconds what would be published, and fails for what would be refused: versions that differ, a changelog without them, a
+// package that npm or cargo does not take. It packs what is built.
 import { createHash } from "node:crypto";
-import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { buildPackage, buildWasm, tarball } from "./lib/package.mjs";
 import { Failure, main, output, root, run } from "./lib/run.mjs";
@@ -24,7 +26,42 @@ function crates(folder, target, file) {
   }
 }
 
+/** Fails where the version of a release is not the same everywhere, or the changelog says nothing of it. */
+function checkVersions() {
+  const text = (file) => readFileSync(join(root, file), "utf8");
+  const { version } = JSON.parse(text("web/ts/package.json"));
+  const crates = /^\[workspace\.package\][^[]*^version = "(.*?)"/ms.exec(text("Cargo.toml"))?.[1];
+  if (crates !== version) throw new Failure(`release: the package is ${version}, the crates are ${crates}`);
+  const heading = new RegExp(`^## (?:Unreleased|\\[?${version.replaceAll(".", "\\.")}\\]?(?: .*)?)$`, "m");
+  const [, after] = text("CHANGELOG.md").split(heading);
+  if (!after?.split(/^## /m)[0].trim()) throw new Failure(`release: CHANGELOG.md says nothing of ${version}`);
+  return version;
+}
+
+/** What would be published, as npm and cargo say. */
+async function dry() {
+  const version = checkVersions();
+  if (!existsSync(tarball)) await buildPackage();
+  // npm asks the registry for nothing then
+  const [packed] = [JSON.parse(output("npm", ["publish", tarball, "--dry-run", "--json", "--access", "public", "--loglevel=error"]))].flat();
+  const { name, version: own, files } = packed.gradloom ?? packed;
+  if (name !== "gradloom" || own !== version) throw new Failure(`release: dist/gradloom.tgz is ${name} ${own}, not gradloom ${version}: build it again`);
+  for (const wanted of ["package.json", "README.md", "LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY-NOTICES.txt", "dist/index.js", "dist/index.d.ts"]) {
+    if (!files.some(({ path }) => path === wanted)) throw new Failure(`release: dist/gradloom.tgz has no ${wanted}`);
+  }
+  console.log(`release: npm would take gradloom ${version}, ${files.length} files`);
+  for (const crate of ["gradloom-core", "gradloom"]) {
+    const list = output("cargo", ["package", "--list", "--allow-dirty", "-p", crate]).split("\n");
+    for (const wanted of ["Cargo.toml", "src/lib.rs"]) {
+      if (!list.includes(wanted)) throw new Failure(`release: ${crate} would lack ${wanted}`);
+    }
+    console.log(`release: cargo would pack ${crate} ${version}, ${list.length} files`);
+  }
+}
+
 await main(async () => {
+  if (process.argv.includes("--dry")) return dry();
+  checkVersions();
   if (!process.argv.includes("--dirty") && output("git", ["status", "--porcelain"]) !== "") {
     throw new Failure("release: the working tree has changes that are not committed (--dirty makes a trial release)");
   }

@@ -22,6 +22,12 @@ test("the licences are in it, and no source", () => {
   assert.deepEqual(names, ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "THIRD-PARTY-NOTICES.txt", "dist", "docs", "package.json"]);
 });
 
+test("a release would be taken by npm and cargo, and the changelog speaks of it", () => {
+  const { status, stdout, stderr } = spawnSync(process.execPath, ["scripts/release.mjs", "--dry"], { cwd: new URL("../..", import.meta.url), encoding: "utf8" });
+  assert.equal(status, 0, stdout + stderr);
+  for (const name of ["npm would take gradloom", "cargo would pack gradloom-core", "cargo would pack gradloom "]) assert.ok(stdout.includes(name), stdout);
+});
+
 test("the guides are in it, and lead to each other", () => {
   const guides = readdirSync(new URL("docs", folder)).sort();
   assert.deepEqual(guides, readdirSync(new URL("../../docs/guide", import.meta.url)).sort());
