@@ -42,8 +42,8 @@ const glue = /pkg\/gradloom_(?!web\b)\w+\.js$/;
 const quoted = (code) => code.replace(/(\bimport\(|\bnew URL\()`([^`$\\]*)`/g, '$1"$2"');
 
 /**
- * The modules that one imports, directly and not, as far as they are in the folder: what each imports, and that as an object, what it exports, and
- * whether it loads others later.
+ * The modules that one imports, directly and not, as far as they are in the folder: what each imports, and that as an object, what it exports, whose
+ * exports it hands on, and whether it loads others later.
  */
 async function modulesOf(folder, entry) {
   const { parseAst } = await import("rolldown/parseAst");
@@ -51,11 +51,12 @@ async function modulesOf(folder, entry) {
   const visit = (id) => {
     if (all.has(id)) return;
     const code = readFileSync(id, "utf8");
-    const [imports, spaces, names] = [[], [], []];
-    all.set(id, { imports, spaces, names, isLazy: /\bimport\("/.test(code) });
+    const [imports, spaces, names, handedOn] = [[], [], [], []];
+    all.set(id, { imports, spaces, names, handedOn, isLazy: /\bimport\("/.test(code) });
     for (const { type, source, declaration, specifiers } of parseAst(code).body) {
       if (source) imports.push(join(dirname(id), source.value));
       if (specifiers?.some((each) => each.type === "ImportNamespaceSpecifier")) spaces.push(imports.at(-1));
+      if (type === "ExportAllDeclaration") handedOn.push(imports.at(-1));
       if (type !== "ExportNamedDeclaration") continue;
       names.push(...specifiers.map(({ exported }) => exported.name));
       if (declaration) names.push(...(declaration.declarations ?? [declaration]).map(({ id: { name } }) => name));
@@ -89,6 +90,23 @@ async function coreOf(folder) {
 /** A module that hands on what another one exports, under other names. */
 const handedOn = (names, from) => `export { ${names.map(([name, as]) => `${name} as ${as}`).join(", ")} } from ${JSON.stringify(from)};`;
 
+/** Objects of all that a module exports. */
+const SPACE = "space:";
+
+/**
+ * A module with one of them, named `space`. Bundlers make such objects with code of their own, whose file every page would ask for after all
+ * others.
+ */
+function spaceOf(all, id) {
+  const names = (each) => [...all.get(each).names, ...all.get(each).handedOn.flatMap(names)];
+  const list = names(id).join(", ");
+  const tag = '[Symbol.toStringTag]: { value: "Module" }';
+  return [
+    `import { ${list} } from ${JSON.stringify(id)};`,
+    `export const space = /* @__PURE__ */ Object.freeze(/* @__PURE__ */ Object.defineProperties({ __proto__: null, ${list} }, { ${tag} }));`,
+  ].join("\n");
+}
+
 /** What TypeScript says of where things were, so that maps lead to its sources. */
 function mapped(folder, id) {
   if (!id.startsWith(folder) || !existsSync(`${id}.map`)) return null;
@@ -119,7 +137,8 @@ async function bundle(folder) {
   const { parseAst } = await import("rolldown/parseAst");
   const { minifySync } = await import("rolldown/utils");
   const core = await coreOf(folder);
-  const page = new Set([...(await modulesOf(folder, "index")).keys()].filter((id) => !core.has(id) && id !== join(folder, "index.js")));
+  const modules = await modulesOf(folder, "index");
+  const page = new Set([...modules.keys()].filter((id) => !core.has(id) && id !== join(folder, "index.js")));
   const workers = await Promise.all(SCRIPTS.map((name) => bundleWorker(folder, name, core)));
   const shared = new Set(workers.flatMap(({ names }) => names));
   const build = await rolldown({
@@ -130,13 +149,18 @@ async function bundle(folder) {
     plugins: [
       {
         name: "core",
-        resolveId: (id) => (id === SHARED ? id : null),
+        resolveId: (id) => (id === SHARED || id.startsWith(SPACE) ? id : null),
         load(id) {
+          if (id.startsWith(SPACE)) return spaceOf(modules, id.slice(SPACE.length));
           if (id !== SHARED) return mapped(folder, id);
           return [...core].map(([file, names]) => handedOn(names.filter(([, as]) => shared.has(as)), file)).join("\n");
         },
         /** The wasm file of the page's own module lies where it did, seen from the file that has everything. */
         transform(code, id) {
+          if (id === join(folder, "index.js")) {
+            const spaces = (_, name, from) => `import { space as ${name} } from ${JSON.stringify(SPACE + join(folder, from))};`;
+            return { code: code.replace(/import \* as (\w+) from "([^"]+)";/g, spaces), map: null };
+          }
           if (!id.endsWith("gradloom_web.js")) return null;
           return { code: code.replace("new URL('gradloom_web_bg.wasm'", "new URL('./pkg/gradloom_web_bg.wasm'"), map: null };
         },
@@ -151,7 +175,7 @@ async function bundle(folder) {
     codeSplitting: {
       groups: [
         { name: "core", test: (id) => core.has(id) || id === SHARED },
-        { name: "page", test: (id) => page.has(id) },
+        { name: "page", test: (id) => page.has(id) || id.startsWith(SPACE) },
       ],
     },
   });
