@@ -438,9 +438,13 @@ test("models are loaded once, and are what their recipes say", async () => {
   await fails(open(at(JSON.stringify(wrong))), "E_FETCH", /has the hash/);
   // of tasks whose file is weights, too, which the first call loads
   const file = `data:application/octet-stream;base64,${Buffer.from(await saveWeights({ w: Tensor.zeros([2]) })).toString("base64")}`;
-  const weights = { ...wrong, model: file, more: { tokenizer: new URL("minilm_l6_v2/tokenizer.json", folder).href, network: "efficientnet-lite", stages: [] } };
-  const calls = { embed: (it) => embed("x", it), transcribe: (it) => transcribe({ channels: [new Float32Array(16000)], sampleRate: 16000 }, it), classify: (it) => classify(dot, it) };
-  for (const [task, call] of Object.entries(calls)) await fails(call({ model: at(JSON.stringify({ ...weights, task })), device: "wasm" }), "E_FETCH", /has the hash/);
+  const tokenizer = new URL("../fixtures/text/bert.json", folder).href;
+  const weights = { ...wrong, model: file, more: { tokenizer, config: model, network: "efficientnet-lite", stages: [] } };
+  const sound = { channels: [new Float32Array(16000)], sampleRate: 16000 };
+  const calls = { embed: (it) => embed(["x"], it), transcribe: (it) => transcribe(sound, it), classify: (it) => classify(dot, it) };
+  for (const [task, call] of Object.entries(calls)) {
+    await fails(call({ model: at(JSON.stringify({ ...weights, task })), device: "wasm" }), "E_FETCH", /has the hash/);
+  }
   opened.dispose();
   await fails(upscale(dot, { model: opened }), "E_STATE", /disposed/);
   await assert.rejects(upscale(dot, using("esrgan_slim_x2", { signal: AbortSignal.abort() })), { name: "AbortError" });
