@@ -8,6 +8,7 @@ use crate::js::{is_aborted, now, turn_of_page};
 use crate::signal::Signal;
 use gradloom_core::engine::{Engine, Running};
 use gradloom_core::interrupt::{Go, Interrupt};
+use gradloom_core::util::between;
 use gradloom_core::{Error, Result};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -264,7 +265,7 @@ impl Pace {
                     // the next portion is as much as the device gets done in time
                     let took = now() - start;
                     let change = if took < GPU_SLICE_MS / 2.0 { 2.0 } else { GPU_SLICE_MS / took };
-                    rate.set((rate.get() * change).clamp(LEAST_RATE, MOST_RATE));
+                    rate.set(between(rate.get() * change, LEAST_RATE, MOST_RATE));
                 }
             }
             By::Page { .. } => {

@@ -11,7 +11,7 @@ use gradloom_core::engine::{Bench, Compiled, Trying, plan};
 use gradloom_core::render::Renderer;
 use gradloom_core::schedule::Ast;
 use gradloom_core::target::Target;
-use gradloom_core::util::sort;
+use gradloom_core::util::{between, sort};
 use gradloom_core::{Error, Result};
 use js_sys::{Function, Promise};
 use std::rc::Rc;
@@ -78,7 +78,7 @@ impl Tuner {
         let mut left: f64 = shares.iter().map(|s| s.0).sum();
         let mut out = Vec::new();
         for (share, key, ast, launches) in shares {
-            let part = (share / left.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
+            let part = between(share / left.max(f64::MIN_POSITIVE), 0.0, 1.0);
             left -= share;
             let stop = self.spent_ms + (self.budget_ms - self.spent_ms) * part;
             if !self.go_on(stop).await? {
@@ -280,7 +280,7 @@ impl Tuner {
             if once > 4.0 * limit.max(GRAIN_MS) {
                 return Ok(once);
             }
-            let n = (GRAIN_MS / once.max(1e-3)).ceil().clamp(1.0, MAX_REPEATS);
+            let n = between((GRAIN_MS / once.max(1e-3)).ceil(), 1.0, MAX_REPEATS);
             let steps = vec![trying.again(); n as usize].concat();
             let mut best = f64::INFINITY;
             for _ in 0..rounds {

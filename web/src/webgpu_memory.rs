@@ -4,6 +4,7 @@
 use crate::js::{self, object, text};
 use crate::webgpu_device::{Shared, failed};
 use gradloom_core::device::{BufId, View};
+use gradloom_core::util::decimal::Shown;
 use gradloom_core::{Error, Result};
 use js_sys::Uint8Array;
 use std::rc::Rc;
@@ -117,6 +118,7 @@ impl Buffers {
         // of more bytes than are counted here the first ones
         let (size, needed) = (gpu.size() as usize, bytes.max(4).next_multiple_of(4));
         if !(start >= 0.0 && start % align as f64 == 0.0 && start + needed as f64 <= size as f64) {
+            let start = Shown(start);
             return Err(bad(format!(
                 "it has {size} bytes; {needed} from {start} on are wanted, a multiple of {align}"
             )));

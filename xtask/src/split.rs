@@ -43,6 +43,13 @@ impl<'a> Linked<'a> {
         Ok(Linked { module, names: function_names(module)? })
     }
 
+    /// The functions whose names hold a text, by their names.
+    pub(crate) fn named(&self, text: &str) -> Vec<&'a str> {
+        let mut all: Vec<&str> = self.names.values().copied().filter(|name| name.contains(text)).collect();
+        all.sort_unstable();
+        all
+    }
+
     /// The same module with its functions' numbers as their names, so that another tool's output tells which one is which, and without
     /// the records that such a tool would leave as they are.
     pub(crate) fn numbered(&self) -> Result<Vec<u8>, String> {

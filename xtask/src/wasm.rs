@@ -73,6 +73,9 @@ const PARTS: [split::Part<'_>; 11] = [
     split::Part { name: "share", after: Some("webgpu"), exports: &["runtime_fromGpuBuffer", "runtime_gpuBuffer"] },
 ];
 
+/// Functions that write floats, twenty kilobytes of them, which pages do without.
+const FLOATS_OF_STD: &str = "flt2dec";
+
 /// The features of `gradloom-web-extra`: each is a module that the package loads on first use.
 const EXTRAS: [&str; 5] = ["text", "files", "chat", "ops", "llm"];
 
@@ -233,6 +236,9 @@ fn bind(root: &Path, part: &Build<'_>, profile: &str, folder: &str) -> Result<()
     std::fs::create_dir_all(&pkg).map_err(|error| failed(&pkg, error))?;
     let compiled = std::fs::read(&input).map_err(|error| failed(&input, error))?;
     let linked = if parts.is_empty() { None } else { Some(split::Linked::new(&compiled)?) };
+    if let Some(first) = linked.as_ref().and_then(|l| l.named(FLOATS_OF_STD).first().copied()) {
+        return Err(format!("{name} writes a float by std's formats ({first}): see core/src/util/decimal.rs"));
+    }
     let mut bindgen = Bindgen::new();
     match &linked {
         Some(linked) => bindgen.input_bytes(name, linked.numbered()?),

@@ -10,6 +10,7 @@ use super::{Program, TileAxis};
 use crate::target::{Prices, Target};
 use crate::uop::mma::Side;
 use crate::uop::{Arg, AxisKind, Op, RangeSet, ReduceOp, UOp};
+use crate::util::between;
 use std::fmt;
 
 /// What limits a kernel most.
@@ -147,7 +148,7 @@ impl Access {
 
 /// The part of what a loop's body touches that a cache still holds in the next turn.
 fn kept(m: &Prices, level: usize, body: f64, conflict: bool) -> f64 {
-    if conflict && level == 0 { 0.0 } else { (2.0 - body / m.caches[level].0).clamp(0.0, 1.0) }
+    if conflict && level == 0 { 0.0 } else { between(2.0 - body / m.caches[level].0, 0.0, 1.0) }
 }
 
 /// A loop that is open.

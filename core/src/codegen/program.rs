@@ -27,6 +27,7 @@ use super::pack::Pack;
 use crate::dtype::Scalar;
 use crate::uop::mma::BUILT;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, Space, UOp};
+use crate::util::decimal::Shown;
 use crate::util::sort;
 use crate::{DType, Error, Result};
 use smallvec::SmallVec;
@@ -89,7 +90,7 @@ impl VarInfo {
         }
         let whole = value.as_i64();
         if matches!(value, Scalar::Float(_)) && whole as f64 != value.as_f64() {
-            return bad(format!("the value {} is not a whole number", value.as_f64()));
+            return bad(format!("the value {} is not a whole number", Shown(value.as_f64())));
         }
         match i32::try_from(whole) {
             Ok(v) if (self.min..=self.max).contains(&whole) => Ok(v as u32),

@@ -2,6 +2,7 @@
 //! 0.0 differ. An `Int` always lies in the range of the dtype it was made for (u64 above i64::MAX is stored wrapped).
 
 use super::DType;
+use crate::util::decimal::Shown;
 use half::{bf16, f16};
 
 /// A constant: an integer (also bool, as 0 or 1) or a float held as f64 bits.
@@ -139,7 +140,7 @@ impl std::fmt::Debug for Scalar {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Scalar::Int(i) => write!(f, "{i}"),
-            Scalar::Float(b) => write!(f, "{:?}", f64::from_bits(*b)),
+            Scalar::Float(b) => write!(f, "{:?}", Shown(f64::from_bits(*b))),
         }
     }
 }

@@ -3,6 +3,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use crate::error::{Error, Result};
+use crate::util::decimal::Shown;
 use crate::util::{decimal, sort};
 
 /// The deepest nesting of arrays and objects.
@@ -84,7 +85,7 @@ pub fn write(out: &mut String, json: &Json) {
         Json::Null => out.push_str("null"),
         Json::Bool(b) => out.push_str(if *b { "true" } else { "false" }),
         Json::Int(i) => out.push_str(&i.to_string()),
-        Json::Float(f) if f.is_finite() => out.push_str(&f.to_string()),
+        Json::Float(f) if f.is_finite() => out.push_str(&Shown(*f).to_string()),
         Json::Float(_) => out.push_str("null"),
         Json::Str(s) => write_str(out, s),
         Json::Array(list) => {

@@ -5,6 +5,7 @@ use super::err;
 use crate::error::{Error, Result};
 use crate::io::gguf::{Gguf, Value};
 use crate::io::json::Json;
+use crate::util::decimal::Shown;
 
 /// Numbers above this are mistakes: they size tables before any weight is looked at.
 const MOST: usize = 1 << 24;
@@ -204,7 +205,7 @@ fn rotations(arch: &Arch, s: &dyn Source, head_width: usize) -> Result<[Rope; 2]
     let base = s.number("rope_theta").unwrap_or(10_000.0);
     let local = s.number("rope_local_base_freq").unwrap_or(if arch.global_every == 6 { 10_000.0 } else { base });
     if !(base > 1.0 && local > 1.0) {
-        return Err(err(format!("a base of rotations of {base}, {local}")));
+        return Err(err(format!("a base of rotations of {}, {}", Shown(base), Shown(local))));
     }
     let plain = Rope::new(base, width);
     let of = |key: &str| s.number(&format!("rope_scaling.{key}"));

@@ -2,6 +2,7 @@
 
 use super::{Layer, Mode, Module, Role, bias_init, each, join};
 use crate::tensor::{Session, Tensor};
+use crate::util::decimal::Shown;
 use crate::{DType, Error, Result};
 
 /// `x W^T + b`.
@@ -94,7 +95,7 @@ impl Module for AlphaDropout {
 impl Layer for AlphaDropout {
     fn apply(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
         if !(0.0..1.0).contains(&self.p) {
-            return Err(Error::value("dropout", format!("probability {} is not in [0, 1)", self.p)));
+            return Err(Error::value("dropout", format!("probability {} is not in [0, 1)", Shown(self.p))));
         }
         if mode == Mode::Eval || self.p == 0.0 {
             return Ok(x.clone());

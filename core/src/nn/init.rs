@@ -2,6 +2,7 @@
 //! until they are realized.
 
 use crate::tensor::Tensor;
+use crate::util::decimal::Shown;
 use crate::{Error, Result};
 
 /// Which side of a weight the variance is kept on.
@@ -167,7 +168,7 @@ pub fn orthogonal(t: &Tensor, gain: f64) -> Result<()> {
 pub fn sparse(t: &Tensor, sparsity: f64, std: f64) -> Result<()> {
     let shape = t.want_rank("init", 2)?;
     if !(0.0..=1.0).contains(&sparsity) {
-        return Err(Error::value("init", format!("sparsity {sparsity} is not in [0, 1]")));
+        return Err(Error::value("init", format!("sparsity {} is not in [0, 1]", Shown(sparsity))));
     }
     let zeros = (shape[0] as f64 * sparsity).ceil() as usize;
     let order = Tensor::rand_bits(t.session(), &shape)?.argsort(0, false)?.argsort(0, false)?;

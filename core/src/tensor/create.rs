@@ -4,6 +4,7 @@ use super::{IntoOperand, Operand, Session, Tensor, check_len, check_numel, sprea
 use crate::dtype::Scalar;
 use crate::engine::state::Bytes;
 use crate::uop::{Arg, Op, ReduceOp, Shape};
+use crate::util::decimal::Shown;
 use crate::{DType, Error, Result};
 use smallvec::smallvec;
 
@@ -161,6 +162,7 @@ impl Tensor {
     pub fn arange(session: &Session, start: f64, stop: f64, step: f64, dtype: DType) -> Result<Tensor> {
         let n = ((stop - start) / step).ceil();
         if step == 0.0 || !n.is_finite() {
+            let [start, stop, step] = [start, stop, step].map(Shown);
             return Err(Error::value("arange", format!("bad range {start}..{stop} by {step}")));
         }
         let iota = Tensor::iota(session, n.max(0.0).min(1e18) as usize)?;
@@ -168,6 +170,7 @@ impl Tensor {
             return iota.cast(dtype)?.mul(step)?.add(start);
         }
         if start.fract() != 0.0 || step.fract() != 0.0 {
+            let [start, step] = [start, step].map(Shown);
             return Err(Error::value("arange", format!("{start} and {step} are not whole, dtype {dtype}")));
         }
         let wide = if start.abs().max(stop.abs()) < 2e9 { DType::I32 } else { DType::I64 };

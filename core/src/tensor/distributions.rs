@@ -3,6 +3,7 @@
 //! less than once in 10^9 elements, and then the mean is taken.
 
 use super::{Session, Tensor};
+use crate::util::decimal::Shown;
 use crate::{DType, Error, Result};
 use std::f64::consts::{LN_2, PI};
 
@@ -18,7 +19,11 @@ const POISSON_EVENTS: usize = 46;
 const POISSON_NORMAL: f64 = 1000.0;
 
 fn positive(op: &'static str, what: &str, v: f64) -> Result<()> {
-    if v > 0.0 && v.is_finite() { Ok(()) } else { Err(Error::value(op, format!("{what} {v} is not positive"))) }
+    if v > 0.0 && v.is_finite() {
+        Ok(())
+    } else {
+        Err(Error::value(op, format!("{what} {} is not positive", Shown(v))))
+    }
 }
 
 impl Tensor {
@@ -66,7 +71,7 @@ impl Tensor {
     /// Trials up to the first success of probability `p`, from 1, f32.
     pub fn geometric(session: &Session, p: f64, shape: &[usize]) -> Result<Tensor> {
         if !(p > 0.0 && p < 1.0) {
-            return Err(Error::value("geometric", format!("probability {p} is not in (0, 1)")));
+            return Err(Error::value("geometric", format!("probability {} is not in (0, 1)", Shown(p))));
         }
         let trials = Tensor::rand_positive(session, shape)?.log2()?.mul(LN_2 / (-p).ln_1p())?;
         trials.ceil()?.maximum(1)
@@ -85,6 +90,7 @@ impl Tensor {
         let (a, b) = ((low - mean) / std, (high - mean) / std);
         // the inverse distribution in f32 is good up to 5 deviations
         if !(low < high && a < 4.5 && b > -4.5) {
+            let [low, high, mean] = [low, high, mean].map(Shown);
             return Err(Error::value("trunc_normal", format!("{low}..{high} is empty or far from the mean {mean}")));
         }
         let (a, b) = (a.max(-5.0), b.min(5.0));

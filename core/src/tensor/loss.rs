@@ -1,6 +1,7 @@
 //! Losses. Each gives the mean over what counts; the elementwise forms are simple enough to write out.
 
 use super::Tensor;
+use crate::util::decimal::Shown;
 use crate::{DType, Error, Result};
 
 impl Tensor {
@@ -33,7 +34,10 @@ impl Tensor {
     /// Targets equal to `ignore_index` do not count.
     pub fn cross_entropy(&self, target: &Tensor, ignore_index: Option<i64>, smoothing: f64) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&smoothing) {
-            return Err(Error::value("cross_entropy", format!("label smoothing {smoothing} is not in [0, 1]")));
+            return Err(Error::value(
+                "cross_entropy",
+                format!("label smoothing {} is not in [0, 1]", Shown(smoothing)),
+            ));
         }
         if self.rank() < 2 {
             return Err(Error::Shape { op: "cross_entropy", lhs: self.shape(), rhs: target.shape() });

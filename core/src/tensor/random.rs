@@ -8,6 +8,7 @@
 //! takes a key tensor as input ([`Tensor::rand_bits_keyed`]), as JAX does.
 
 use super::{Session, Tensor, check_len};
+use crate::util::decimal::Shown;
 use crate::{DType, Error, Result};
 use std::f64::consts::{LN_2, PI};
 
@@ -190,7 +191,7 @@ impl Tensor {
     /// Zeroes elements with probability `p` and scales the others by `1/(1-p)`: dropout while training.
     pub fn dropout(&self, p: f64) -> Result<Tensor> {
         if !(0.0..1.0).contains(&p) {
-            return Err(Error::value("dropout", format!("probability {p} is not in [0, 1)")));
+            return Err(Error::value("dropout", format!("probability {} is not in [0, 1)", Shown(p))));
         }
         self.dropout_with(&Tensor::rand_bits(self.session(), &self.shape())?, p)
     }

@@ -2,6 +2,7 @@
 //! what is kept lies above a threshold, which is found digit by digit.
 
 use super::{Session, Tensor};
+use crate::util::decimal::Shown;
 use crate::{DType, Error, Result};
 
 /// How [`Tensor::sample`] chooses; the defaults draw from the distribution as it is.
@@ -63,7 +64,7 @@ impl Tensor {
     /// Logits divided by a temperature above 0.
     pub fn temperature(&self, t: f64) -> Result<Tensor> {
         if !(t > 0.0 && t.is_finite()) {
-            return Err(Error::value("temperature", format!("{t} is not positive")));
+            return Err(Error::value("temperature", format!("{} is not positive", Shown(t))));
         }
         self.mul(1.0 / t)
     }
@@ -72,7 +73,7 @@ impl Tensor {
     /// 2019). Negative tokens count for nothing.
     pub fn repetition_penalty(&self, seen: &Tensor, penalty: f64) -> Result<Tensor> {
         if !(penalty > 0.0 && penalty.is_finite()) {
-            return Err(Error::value("repetition_penalty", format!("{penalty} is not positive")));
+            return Err(Error::value("repetition_penalty", format!("{} is not positive", Shown(penalty))));
         }
         if !seen.dtype().is_int() {
             return Err(Error::DType {
@@ -105,7 +106,7 @@ impl Tensor {
     /// axis; equally likely ones stay together. The others become minus infinity.
     pub fn keep_top_p(&self, p: f64) -> Result<Tensor> {
         if !(p > 0.0 && p <= 1.0) {
-            return Err(Error::value("keep_top_p", format!("{p} is not in (0, 1]")));
+            return Err(Error::value("keep_top_p", format!("{} is not in (0, 1]", Shown(p))));
         }
         self.want_float("keep_top_p")?;
         let chance = self.cast(DType::F32)?.softmax(-1)?.contiguous();
@@ -118,7 +119,7 @@ impl Tensor {
     /// become minus infinity.
     pub fn keep_min_p(&self, p: f64) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&p) {
-            return Err(Error::value("keep_min_p", format!("{p} is not in [0, 1]")));
+            return Err(Error::value("keep_min_p", format!("{} is not in [0, 1]", Shown(p))));
         }
         let least = self.max(&[-1], true)?.add(p.ln())?;
         self.ge(least)?.select(self, f64::NEG_INFINITY)

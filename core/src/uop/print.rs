@@ -4,6 +4,7 @@
 
 use super::{Arg, AxisKind, Graph, Meet, Op, ReduceOp, Space, UOp};
 use crate::dtype::Scalar;
+use crate::util::decimal::Shown;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt::Write;
 
@@ -88,7 +89,7 @@ fn write_arg(arg: &Arg, out: &mut String) {
     let _ = match arg {
         Arg::None => Ok(()),
         Arg::Const(Scalar::Int(i)) => write!(out, "[{i}]"),
-        Arg::Const(Scalar::Float(b)) => write!(out, "[{:?}]", f64::from_bits(*b)),
+        Arg::Const(Scalar::Float(b)) => write!(out, "[{:?}]", Shown(f64::from_bits(*b))),
         Arg::Buffer { id, len } => write!(out, "[id={id} len={len}]"),
         Arg::Param { slot, len } => write!(out, "[slot={slot} len={len}]"),
         Arg::Var { name, min, max } => write!(out, "[{name:?} min={min} max={max}]"),

@@ -1,7 +1,9 @@
-//! Decimal numbers as f64, rounded to the nearest as std's `parse` does. That one has a table of ten kilobytes that do not compress,
-//! in a browser's package too; here what is not exact in a few steps is computed with long integers.
+//! Decimal numbers as f64, rounded to the nearest as std's `parse` does, and floats as decimal numbers, as std's formats write them. Those have
+//! tables of ten kilobytes that do not compress, and twenty kilobytes of code, in a browser's package too; here what is not exact in a
+//! few steps is computed with long integers. Code that pages load formats no float otherwise.
 
 use std::cmp::Ordering;
+use std::fmt;
 
 /// Digits beyond these only matter as a whole: no number between two f64 has as many.
 const DIGITS: usize = 800;
@@ -131,9 +133,239 @@ fn two_to(power: i64) -> f64 {
     f64::from_bits(((power + 1023) as u64) << 52)
 }
 
+/// Where bytes of code count for more than time: std writes a number in half a microsecond, this in six.
+const IS_SMALL: bool = cfg!(target_arch = "wasm32");
+
+/// A number as std writes it: `{}` and `{:?}` give the same texts as those of an f64.
+#[derive(Clone, Copy)]
+pub struct Shown(pub f64);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if IS_SMALL { f.write_str(&self.text(plain)) } else { fmt::Display::fmt(&self.0, f) }
+    }
+}
+
+impl fmt::Debug for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if IS_SMALL { f.write_str(&self.text(general)) } else { fmt::Debug::fmt(&self.0, f) }
+    }
+}
+
+impl Shown {
+    fn text(self, form: fn(&str, i32) -> String) -> String {
+        let bits = self.0.to_bits();
+        // numbers of up to 15 digits are told apart by f64: if one of those is this number, nothing shorter is
+        for places in 0..=22 {
+            let ten = (0..places).fold(1.0, |n, _| n * 10.0);
+            let n = self.0.abs() * ten;
+            if n >= 1e15 {
+                break;
+            }
+            if n == n.floor() && n / ten == self.0.abs() {
+                let digits = (n as u64).to_string();
+                let point = digits.len() as i32 - places;
+                return signed(self.0.is_sign_negative(), form(digits.trim_end_matches('0'), point));
+            }
+        }
+        let (part, power) = (bits & ((1 << 52) - 1), (bits >> 52 & 0x7ff) as i32);
+        written(self.0, (part, power, 52, 1075), form)
+    }
+}
+
+/// An f32 as std's `{:?}` writes it.
+pub fn of_f32(v: f32) -> String {
+    if IS_SMALL { text_of_f32(v) } else { format!("{v:?}") }
+}
+
+fn text_of_f32(v: f32) -> String {
+    let bits = v.to_bits();
+    let (part, power) = (u64::from(bits & ((1 << 23) - 1)), (bits >> 23 & 0xff) as i32);
+    written(f64::from(v), (part, power, 23, 150), general)
+}
+
+fn signed(negative: bool, text: String) -> String {
+    if negative { format!("-{text}") } else { text }
+}
+
+/// A float by its fraction, its exponent as stored, how many bits the fraction has, and by how much the exponent is shifted.
+fn written(v: f64, (part, power, bits, bias): (u64, i32, u32, i32), form: fn(&str, i32) -> String) -> String {
+    if v.is_nan() {
+        return "NaN".into();
+    }
+    let text = match (v.is_infinite(), v == 0.0, power) {
+        (true, ..) => "inf".into(),
+        (_, true, _) => form("", 1),
+        (.., 0) => shortest(part, 1 - bias, false, form),
+        // below a power of two the next number is half as far away
+        _ => shortest(part | 1 << bits, power - bias, part == 0 && power > 1, form),
+    };
+    signed(v.is_sign_negative(), text)
+}
+
+/// `n` times two to the power of `power` in the fewest digits that are no other number, and of those the nearest (Steele and White 1990, "dragon4").
+/// The form is given the digits, and how many of them are before the point.
+fn shortest(n: u64, power: i32, near_below: bool, form: fn(&str, i32) -> String) -> String {
+    let long = |n: u64| if n >> 32 == 0 { vec![n as u32] } else { vec![n as u32, (n >> 32) as u32] };
+    // the number, and how far it is to half way to the next ones, in units of 1/one
+    let (mut left, mut one, mut above, mut below) = (long(n), long(1), long(1), long(1));
+    let wider = u32::from(near_below);
+    up(&mut left, power.max(0) as u32 + 1 + wider);
+    up(&mut one, (-power).max(0) as u32 + 1 + wider);
+    up(&mut above, power.max(0) as u32 + wider);
+    up(&mut below, power.max(0) as u32);
+    // digits before the point: this many or one more
+    let bits = 64 - n.leading_zeros() as i32 + power - 1;
+    let mut point = (i64::from(bits) * 1233 >> 12) as i32;
+    for _ in 0..point {
+        times_and(&mut one, 10, 0);
+    }
+    for _ in point..0 {
+        [&mut left, &mut above, &mut below].into_iter().for_each(|l| times_and(l, 10, 0));
+    }
+    let is_even = n & 1 == 0;
+    let past = |left: &[u32], above: &[u32], one: &[u32]| {
+        let sum = compare(&plus(left, above), one);
+        sum == Ordering::Greater || (is_even && sum == Ordering::Equal)
+    };
+    while past(&left, &above, &one) {
+        times_and(&mut one, 10, 0);
+        point += 1;
+    }
+    let mut digits = String::new();
+    loop {
+        [&mut left, &mut above, &mut below].into_iter().for_each(|l| times_and(l, 10, 0));
+        let mut digit = b'0';
+        while compare(&left, &one) != Ordering::Less {
+            minus(&mut left, &one);
+            digit += 1;
+        }
+        let low = compare(&left, &below);
+        let (low, high) = (low == Ordering::Less || (is_even && low == Ordering::Equal), past(&left, &above, &one));
+        if low || high {
+            let half = compare(&plus(&left, &left), &one);
+            digit += u8::from(high && (!low || half != Ordering::Less));
+            digits.push(char::from(digit));
+            return form(&digits, point);
+        }
+        digits.push(char::from(digit));
+    }
+}
+
+fn up(long: &mut Vec<u32>, bits: u32) {
+    times_and(long, 1 << (bits % 32), 0);
+    long.splice(..0, std::iter::repeat_n(0, bits as usize / 32));
+}
+
+fn plus(a: &[u32], b: &[u32]) -> Vec<u32> {
+    let mut carry = 0;
+    let mut word = |i: usize| {
+        carry += u64::from(a.get(i).copied().unwrap_or(0)) + u64::from(b.get(i).copied().unwrap_or(0));
+        let word = carry as u32;
+        carry >>= 32;
+        word
+    };
+    (0..=a.len().max(b.len())).map(&mut word).collect()
+}
+
+/// Of what is not smaller.
+fn minus(a: &mut [u32], b: &[u32]) {
+    let mut borrow = 0;
+    for (i, word) in a.iter_mut().enumerate() {
+        let n = i64::from(*word) - i64::from(b.get(i).copied().unwrap_or(0)) + borrow;
+        *word = n as u32;
+        borrow = n >> 32;
+    }
+}
+
+fn compare(a: &[u32], b: &[u32]) -> Ordering {
+    let word = |l: &[u32], i: usize| l.get(i).copied().unwrap_or(0);
+    let words = (0..a.len().max(b.len())).rev();
+    words.map(|i| word(a, i).cmp(&word(b, i))).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
+}
+
+/// All places, and no more.
+fn plain(digits: &str, point: i32) -> String {
+    let zeros = |n: i32| "0".repeat(n.max(0) as usize);
+    let (whole, part) = digits.split_at((point.max(0) as usize).min(digits.len()));
+    let whole = if point > 0 { format!("{whole}{}", zeros(point - whole.len() as i32)) } else { "0".into() };
+    if part.is_empty() { whole } else { format!("{whole}.{}{part}", zeros(-point)) }
+}
+
+/// At least one place after the point, and a power of ten where the number is large or small.
+fn general(digits: &str, point: i32) -> String {
+    if digits.is_empty() || (-3..=16).contains(&point) {
+        let text = plain(digits, point);
+        return if text.contains('.') { text } else { text + ".0" };
+    }
+    let (first, rest) = digits.split_at(1);
+    if rest.is_empty() { format!("{first}e{}", point - 1) } else { format!("{first}.{rest}e{}", point - 1) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn show(v: f64) {
+        assert_eq!((Shown(v).text(plain), Shown(v).text(general)), (format!("{v}"), format!("{v:?}")));
+        let v = v as f32;
+        assert_eq!(text_of_f32(v), format!("{v:?}"));
+    }
+
+    #[test]
+    fn numbers_are_written_as_std_writes_them() {
+        let mut list = vec![
+            0.0,
+            1.0,
+            0.1,
+            0.3,
+            1e-5,
+            1e-4,
+            9.9e-5,
+            1e15,
+            1e16,
+            9_999_999_999_999_998.0,
+            123_456.789,
+            1e21,
+            1e22,
+            1e23,
+        ];
+        list.extend([
+            5e-324,
+            2.2250738585072014e-308,
+            f64::MIN_POSITIVE,
+            f64::MAX,
+            f64::EPSILON,
+            1.0 / 3.0,
+            2.0f64.powi(-44),
+            9e-265,
+        ]);
+        list.extend([
+            f64::INFINITY,
+            f64::NAN,
+            f64::from(f32::MAX),
+            f64::from(f32::MIN_POSITIVE),
+            1e-45,
+            16_777_216.0,
+            3.4e38,
+            0.2 + 0.1,
+        ]);
+        list.extend((-1074..1024).map(|p| two_to(i64::from(p).max(-1022)) * two_to((i64::from(p) + 1022).min(0))));
+        list.extend((-320..309).map(|p| parse(&format!("1e{p}")).unwrap()));
+        list.iter()
+            .flat_map(|&v| [v, -v, f64::from_bits(v.to_bits().wrapping_sub(1)), f64::from_bits(v.to_bits() + 1)])
+            .for_each(show);
+        let mut x = 88_172_645_463_325_252u64;
+        for i in 0..20_000u32 {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            show(f64::from_bits(x));
+            show(f64::from(f32::from_bits(x as u32)));
+            show((x >> 40) as f64 / 10f64.powi((i % 30) as i32));
+            show(x as f64 / f64::from(i));
+        }
+    }
 
     fn check(text: &str) {
         let (mine, std) = (parse(text).unwrap(), text.parse::<f64>().unwrap());

@@ -12,3 +12,12 @@ pub mod sorted;
 
 pub use gather::gather;
 pub use rows::rows;
+
+/// The number, or the bound that it is beyond; NaN stays. As std's `clamp`, which brings along what writes floats, for the message of a panic.
+pub fn between(v: f64, low: f64, high: f64) -> f64 {
+    match () {
+        () if v < low => low,
+        () if v > high => high,
+        () => v,
+    }
+}

@@ -6,6 +6,7 @@ use crate::DType;
 use crate::dtype::Scalar;
 use crate::engine::Bytes;
 use crate::uop::{Arg, Axes, Op, Pairs, ReduceOp, Shape, UOp};
+use crate::util::decimal::Shown;
 use smallvec::SmallVec;
 
 /// Parts of all axes whose length changes: the node's axis, and the part.
@@ -184,7 +185,7 @@ impl Lengths<'_> {
                 return scalar(self.g.binary(Op::Div, top, below));
             }
         }
-        Err(format!("a constant that is {} for one length and {} for another", values[0], values[1]))
+        Err(format!("a constant that is {} for one length and {} for another", Shown(values[0]), Shown(values[1])))
     }
 
     pub(super) fn times(&mut self, forms: &[Form]) -> UOp {

@@ -3,6 +3,7 @@
 use super::dialect::{Wgsl, memory_type, scalar_type};
 use crate::DType::{self, F32, I32, U32};
 use crate::uop::Op;
+use crate::util::decimal::{Shown, of_f32};
 
 /// Fills `{f}`, `{i}`, `{u}`, `{b}`: the f32, i32, u32 and bool types of so many lanes.
 fn fill(template: &str, lanes: usize) -> String {
@@ -20,7 +21,7 @@ impl Wgsl {
     pub(super) fn float(&mut self, v: f32) -> String {
         if v.is_finite() {
             // the shortest digits of the largest number are above it, which Tint refuses; as an f64 it is exact
-            let s = if v.abs() == f32::MAX { format!("{:?}", f64::from(v)) } else { format!("{v:?}") };
+            let s = if v.abs() == f32::MAX { format!("{:?}", Shown(f64::from(v))) } else { of_f32(v) };
             return if v.is_sign_negative() { format!("({s}f)") } else { format!("{s}f") };
         }
         let (name, bits) = match v {

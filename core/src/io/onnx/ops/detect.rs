@@ -8,6 +8,8 @@ use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
 use crate::tensor::{RoiGrid, Tensor};
+use crate::util::between;
+use crate::util::decimal::Shown;
 use crate::util::sort;
 use rustc_hash::FxHashMap;
 
@@ -190,7 +192,7 @@ fn roi_align(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
             let both = Tensor::cat(&[&side(2, 4, grid.output.0)?, &side(1, 3, grid.output.1)?], 0)?;
             Ok(Value::lazy(both))
         })?;
-        let most: Vec<usize> = most.to_f64().into_iter().map(|v| v.clamp(1.0, 4096.0) as usize).collect();
+        let most: Vec<usize> = most.to_f64().into_iter().map(|v| between(v, 1.0, 4096.0) as usize).collect();
         let &[rows, columns] = &most[..] else { return o.fail("no boxes") };
         grid.samples = (rows, columns);
     }
@@ -257,6 +259,7 @@ fn mel_weights(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (bands, rows) = (o.size(bands as i64)?, o.size(dft as i64)? / 2 + 1);
     let count = o.cx.check_shape(&[rows, bands])?;
     if rate <= 0.0 || low < 0.0 || high < low {
+        let [low, high, rate] = [low, high, rate].map(Shown);
         return o.fail(format!("frequencies {low} to {high} at a rate of {rate}"));
     }
     let mel = |f: f64| 2595.0 * (1.0 + f / 700.0).log10();

@@ -8,6 +8,8 @@ use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
 use crate::tensor::Tensor;
+use crate::util::between;
+use crate::util::decimal::Shown;
 
 pub(super) static OPS: &[OpDef] = &[float_op("Resize", 6, 14, resize), float_op("Upsample", 2, 2, upsample)];
 
@@ -131,7 +133,7 @@ fn by_scales(
         let to = f64::from((exact as f32).floor());
         // also false for NaN
         if !(scale > 0.0 && to < (1u64 << 31) as f64) {
-            return o.fail(format!("a scale of {scale}"));
+            return o.fail(format!("a scale of {}", Shown(scale)));
         }
         plan.push((a, Axis { from, to: to as usize, scale, exact, roi }));
     }
@@ -230,7 +232,7 @@ fn nearest(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], how: &s
             "round_prefer_ceil" => (p + 0.5).floor(),
             _ => return None,
         };
-        Some(p.clamp(0.0, (axis.from - 1) as f64) as usize)
+        Some(between(p, 0.0, (axis.from - 1) as f64) as usize)
     };
     let picks = at.iter().map(|&p| pick(p)).collect::<Option<Vec<_>>>();
     let Some(picks) = picks else { return o.fail(format!("nearest_mode `{how}` is unknown")) };

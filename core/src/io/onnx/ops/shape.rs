@@ -8,6 +8,7 @@ use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
 use crate::tensor::{Tensor, broadcast_shape};
+use crate::util::decimal::Shown;
 use std::cmp::Ordering;
 
 pub(super) static OPS: &[OpDef] = &[
@@ -399,7 +400,7 @@ fn range(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         if span <= 0 { 0.0 } else { ((span + d.abs() - 1) / d.abs()) as f64 }
     };
     if count.is_nan() || count > (1 << 24) as f64 {
-        return o.fail(format!("a range of {count} elements"));
+        return o.fail(format!("a range of {} elements", Shown(count)));
     }
     if o.cx.is_of_lengths() && !dtype.is_float() && count > FOLD_SHAPES as f64 {
         let (start, limit, delta) = (start.as_f64(), limit.as_f64(), delta.as_f64());

@@ -9,6 +9,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::io::HostTensor;
 use crate::tensor::Tensor;
+use crate::util::decimal::Shown;
 use rustc_hash::FxHashMap;
 
 pub(super) static OPS: &[OpDef] = &[
@@ -339,7 +340,7 @@ fn ensemble(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let next = |i: i64, leaf: i64| o.size(i).map(|i| if leaf != 0 { n.saturating_add(i) } else { i });
     for i in 0..n {
         let Some(&(_, mode)) = MODES.get(modes[i] as usize).filter(|m| m.1 != Mode::Leaf) else {
-            return o.fail(format!("the mode {} is unknown", modes[i]));
+            return o.fail(format!("the mode {} is unknown", Shown(modes[i])));
         };
         f.nodes.push(Node {
             mode,
