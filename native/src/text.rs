@@ -8,6 +8,7 @@ use crate::model::read_file;
 use gradloom_core::Result;
 use gradloom_core::io::gguf::Gguf;
 use gradloom_core::io::json::Json;
+use gradloom_core::llm::text_with_calls;
 use gradloom_core::text;
 use std::ops::Deref;
 use std::path::Path;
@@ -69,6 +70,11 @@ impl Tokenizer {
     /// The text of tokens; special ones left out, or shown as they are written.
     pub fn decode_with(&self, ids: &[u32], skip_special: bool) -> Result<String> {
         contain(|| self.0.decode_with(ids, skip_special))
+    }
+
+    /// The text of tokens where functions may be called ([`gradloom_core::llm::text_with_calls`]).
+    pub fn decode_with_calls(&self, ids: &[u32]) -> Result<String> {
+        contain(|| text_with_calls(&self.0, ids))
     }
 
     /// Cuts texts to this many tokens, special ones included; `None` leaves them whole.

@@ -1,6 +1,6 @@
 //! Texts of a form that was asked for: which texts a schema lets through, and what is written when tokens are drawn at random.
 
-use gradloom::llm::{Choice, Grammar, Matcher, Sampler, Vocabulary};
+use gradloom::llm::{Calls, Choice, Grammar, Matcher, Sampler, Vocabulary};
 use gradloom::text::{self, Tokenizer};
 use gradloom_core::io::json::Json;
 use std::path::Path;
@@ -115,4 +115,36 @@ fn schemas_that_cannot_be_are_refused_by_name() {
     s.see(quote);
     s.choose(&mut [0.0; 48]);
     assert_eq!(s.failed().map(gradloom::Error::code), Some("E_VALUE"));
+}
+
+#[test]
+fn special_tokens_that_begin_calls_may_come_where_there_are_calls_and_are_shown() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/llm/llama/tokenizer.json");
+    let file = std::fs::read_to_string(path).expect("a file");
+    let added = |id: u32, text: &str| {
+        format!(
+            r#"{{"id": {id}, "content": "{text}", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}}"#
+        )
+    };
+    let all = format!(r#", {}, {}], "normalizer""#, added(48, "[TOOL_CALLS]"), added(49, "<|end|>"));
+    let file = file.replacen(r#"], "normalizer""#, &all, 1);
+    let t = Tokenizer::from_json(file.as_bytes(), text::UNICODE).expect("a tokenizer");
+    let of = |grammar: gradloom::Result<Grammar>| {
+        Matcher::new(&Arc::new(grammar.expect("a grammar")), &Arc::new(Vocabulary::new(&t, 50))).expect("a matcher")
+    };
+    let tools = Json::parse(br#"[{"name": "now"}]"#).expect("JSON");
+    let id = |text: &str| t.id(text).expect(text);
+    let mut m = of(Grammar::from_tools(&tools, &Calls::May, true));
+    let may = m.tokens().expect("tokens");
+    assert!(m.has_calls() && may.contains(&48) && !may.contains(&49) && may.contains(&id("x")));
+    m.take(48).expect("a mark");
+    let may = m.tokens().expect("tokens");
+    assert!(may.contains(&id("n")) && !may.contains(&id("x")), "a call follows");
+    let mut plain = of(Grammar::from_schema(&Json::parse(br#"{"type": "string"}"#).expect("JSON")));
+    plain.take(id("\"")).expect("a string begins");
+    assert!(!plain.has_calls() && !plain.tokens().expect("tokens").contains(&48), "no token of calls elsewhere");
+    let mut ids = vec![id("a"), 48, 49];
+    ids.extend(["n", "o", "w"].map(id));
+    assert_eq!(t.decode_with_calls(&ids).expect("text"), "a[TOOL_CALLS]now");
+    assert_eq!(t.decode(&ids).expect("text"), "anow");
 }

@@ -4,6 +4,7 @@
 //! where it is and the places where it goes on afterwards; stacks share their ends, so that equal ones have equal numbers, and the tokens
 //! that may come in a state are found once. A token may come if its bytes may, one after the other. (Aho and Ullman 1972, chapter 2.)
 
+use super::calls::is_word;
 use crate::error::{Error, Result};
 use crate::text::Tokenizer;
 use crate::util::sort;
@@ -53,6 +54,8 @@ pub struct Grammar {
     /// Where the alternatives of each rule begin.
     rules: Vec<Vec<u32>>,
     start: u32,
+    /// Special tokens that are words of calls stand for their text.
+    words: bool,
 }
 
 impl Grammar {
@@ -80,6 +83,10 @@ impl Grammar {
         Ok(Item::Rule(rule))
     }
 
+    pub(super) fn show_words(&mut self) {
+        self.words = true;
+    }
+
     pub(super) fn set_start(&mut self, rule: u32) {
         self.start = rule;
     }
@@ -92,20 +99,28 @@ pub struct Vocabulary {
     tokens: Vec<(Vec<u8>, u32, usize)>,
     /// Where the bytes of each token are.
     places: FxHashMap<u32, usize>,
+    /// Special tokens that are words of calls.
+    words: FxHashSet<u32>,
 }
 
 impl Vocabulary {
-    /// Of all tokens that stand for text.
+    /// Of all tokens that stand for text, and those that stand for words of calls.
     pub fn new(tokenizer: &Tokenizer, size: usize) -> Vocabulary {
         let ids = 0..u32::try_from(size).unwrap_or(u32::MAX);
-        let bytes = |id: u32| tokenizer.bytes(id).filter(|b| !b.is_empty()).map(|b| (b, id, 0));
+        let word = |id: &u32| tokenizer.token(*id).is_some_and(is_word) && tokenizer.bytes(*id).is_none();
+        let words: FxHashSet<u32> = ids.clone().filter(word).collect();
+        let text = |id: u32| match words.contains(&id) {
+            true => tokenizer.token(id).map(|t| t.as_bytes().to_vec()),
+            false => tokenizer.bytes(id),
+        };
+        let bytes = |id: u32| text(id).filter(|b| !b.is_empty()).map(|b| (b, id, 0));
         let mut tokens: Vec<(Vec<u8>, u32, usize)> = ids.filter_map(bytes).collect();
         sort::by(&mut tokens, |a, b| a.0.cmp(&b.0).then(a.1.cmp(&b.1)));
         for i in 1..tokens.len() {
             tokens[i].2 = tokens[i].0.iter().zip(&tokens[i - 1].0).take_while(|(a, b)| a == b).count();
         }
         let places = tokens.iter().enumerate().map(|(i, t)| (t.1, i)).collect();
-        Vocabulary { tokens, places }
+        Vocabulary { tokens, places, words }
     }
 }
 
@@ -151,6 +166,11 @@ impl Matcher {
         }
     }
 
+    /// Are there calls, whose words may be special tokens? [`super::text_with_calls`] has their text.
+    pub fn has_calls(&self) -> bool {
+        self.grammar.words
+    }
+
     /// May the text end here?
     pub fn may_end(&self) -> bool {
         self.state.ends
@@ -178,7 +198,7 @@ impl Matcher {
                 };
                 path.push(next);
             }
-            let fits = path.len() == bytes.len() + 1;
+            let fits = path.len() == bytes.len() + 1 && (self.grammar.words || !vocabulary.words.contains(id));
             if fits && path.last().is_some_and(|s| s.ends || !s.tops.is_empty()) {
                 out.push(*id);
             }
@@ -273,7 +293,8 @@ pub(super) mod tests {
     pub(in super::super) fn fits(grammar: &Arc<Grammar>, text: &str) -> bool {
         let tokens: Vec<(Vec<u8>, u32, usize)> = (0..=255u8).map(|b| (vec![b], u32::from(b), 0)).collect();
         let places = tokens.iter().enumerate().map(|(i, t)| (t.1, i)).collect();
-        let mut m = Matcher::new(grammar, &Arc::new(Vocabulary { tokens, places })).unwrap();
+        let mut m =
+            Matcher::new(grammar, &Arc::new(Vocabulary { tokens, places, words: FxHashSet::default() })).unwrap();
         text.bytes().all(|b| m.take(u32::from(b)).is_ok()) && m.may_end()
     }
 }

@@ -24,6 +24,7 @@
 mod adapter;
 mod arch;
 mod batch;
+mod calls;
 mod config;
 mod decoder;
 mod grammar;
@@ -39,6 +40,7 @@ mod tools;
 pub use adapter::Adapter;
 pub use arch::{ARCHES, Arch};
 pub use batch::{Batch, LONGEST, States};
+pub use calls::{Call, Splitter, text_with_calls};
 pub use config::{Config, Rope, ends, ends_of};
 pub use decoder::{Chunk, Decoder, FACTORS, LAST, POSITION, SEQUENCE, chunks};
 pub use grammar::{Grammar, Matcher, Vocabulary};
@@ -47,7 +49,7 @@ pub use learn::{Learned, Learner, Lesson, Lora, Rates, Windows};
 pub use remote::{Buffer, Graph, Input, Loss, Remote, Wanted};
 pub use sample::{Choice, Sampler};
 pub use stream::Stream;
-pub use tools::{Call, Calls, Splitter};
+pub use tools::Calls;
 
 use crate::error::Error;
 

@@ -79,7 +79,7 @@ fn one(list: &[(u8, u8)]) -> Item {
     Item::Set(Set::ranges(list))
 }
 
-fn literal(text: &str) -> Vec<Item> {
+pub(super) fn literal(text: &str) -> Vec<Item> {
     text.bytes().map(|b| one(&[(b, b)])).collect()
 }
 
@@ -142,22 +142,21 @@ impl<'a> Builder<'a> {
         Ok(self.g)
     }
 
-    /// `{"name": .., "arguments": {..}}`, where arguments fit a schema, or are any object if there is none. Where the schema cannot be kept to, and
-    /// need not, they are any object too.
-    pub(super) fn call(&mut self, name: &str, parameters: Option<&'a Json>, strict: bool) -> Result<Item> {
+    /// Arguments that fit a schema, or any object if there is none. Where the schema cannot be kept to, and need not, they are any object too.
+    pub(super) fn arguments(&mut self, parameters: Option<&'a Json>, strict: bool) -> Result<Item> {
         let says =
             |p: &&Json| ["type", "properties", "$ref", "anyOf", "allOf", "oneOf"].iter().any(|k| p.get(k).is_some());
-        let given = match parameters.filter(says) {
-            Some(schema) => {
-                self.root = schema;
-                self.refs.clear();
-                match self.schema(schema, 0) {
-                    Err(Error::Unsupported { .. }) if !strict => self.kind("object", &Json::Null, 0)?,
-                    made => made?,
-                }
-            }
-            None => self.kind("object", &Json::Null, 0)?,
-        };
+        let Some(schema) = parameters.filter(says) else { return self.kind("object", &Json::Null, 0) };
+        self.root = schema;
+        self.refs.clear();
+        match self.schema(schema, 0) {
+            Err(Error::Unsupported { .. }) if !strict => self.kind("object", &Json::Null, 0),
+            made => made,
+        }
+    }
+
+    /// `{"name": .., "arguments": {..}}`.
+    pub(super) fn call(&mut self, name: &str, given: Item) -> Result<Item> {
         let space = self.space;
         let mut own = String::new();
         write_str(&mut own, name);
@@ -168,6 +167,16 @@ impl<'a> Builder<'a> {
             [vec![space, key], colon, vec![given, space], literal("}")].concat(),
         ];
         self.g.add(&[parts.concat()])
+    }
+
+    /// `name=value, name=value`, as Python has arguments, with values of JSON.
+    pub(super) fn keywords(&mut self) -> Result<Item> {
+        let letter = one(&[(b'A', b'Z'), (b'_', b'_'), (b'a', b'z')]);
+        let other = one(&[(b'0', b'9'), (b'A', b'Z'), (b'_', b'_'), (b'a', b'z')]);
+        let rest = self.repeated(&[other], &[], (0, None))?;
+        let value = self.g.add(&[vec![Item::Rule(self.any)], literal("True"), literal("False"), literal("None")])?;
+        let pair = [vec![letter, rest], literal("="), vec![value]].concat();
+        self.repeated(&pair, &[literal(","), vec![self.space]].concat(), (0, None))
     }
 
     fn schema(&mut self, s: &'a Json, depth: usize) -> Result<Item> {
@@ -337,7 +346,12 @@ impl<'a> Builder<'a> {
     }
 
     /// So many of something, with something between.
-    fn repeated(&mut self, what: &[Item], between: &[Item], (least, most): (u64, Option<u64>)) -> Result<Item> {
+    pub(super) fn repeated(
+        &mut self,
+        what: &[Item],
+        between: &[Item],
+        (least, most): (u64, Option<u64>),
+    ) -> Result<Item> {
         // what may follow after the first
         let mut rest = match most {
             Some(0) => return self.g.add(&[Vec::new()]),

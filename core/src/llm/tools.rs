@@ -1,17 +1,12 @@
 //! Calls of functions in what a model writes: the grammar that lets none come but of functions that there are, with arguments that fit their
-//! JSON schemas, and the calls in a text.
-//!
-//! Two forms are known, which most models are trained on: an object `{"name": .., "arguments": {..}}` that is all of the answer (`parameters`
-//! in place of `arguments` is Llama 3's word), and such objects between `<tool_call>` and `</tool_call>` after any text (Hermes, Qwen and
-//! others). Models with a form of their own write one of these, if they have to.
+//! JSON schemas, in each of the forms that models are trained on (`calls.rs`): an object or a list of objects that is all of the answer, and those
+//! that begin with a mark, after any text. Arguments in Python's form have names, and any values.
 
+use super::calls::{ARGUMENTS, LIST, NAMED, NAMED_END, NUMBER, PYTHON, TAG, TAG_END, TO, is_name};
 use super::grammar::{Grammar, Item, Set};
-use super::schema::Builder;
+use super::schema::{Builder, literal};
 use crate::error::{Error, Result};
-use crate::io::json::{Json, write};
-
-const OPEN: &str = "<tool_call>";
-const CLOSE: &str = "</tool_call>";
+use crate::io::json::Json;
 
 /// Whether functions are called.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,15 +25,6 @@ struct Function<'a> {
     parameters: Option<&'a Json>,
     /// Arguments fit the schema, or the request is refused; else any object does where the schema cannot be kept to.
     strict: bool,
-}
-
-/// A call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// The function's name.
-    pub name: String,
-    /// Its arguments, a JSON object.
-    pub arguments: String,
 }
 
 fn wrong(what: String) -> Error {
@@ -81,131 +67,148 @@ impl Grammar {
             return Err(wrong(all));
         }
         let mut b = Builder::new(tools)?;
-        let mut objects = Vec::new();
-        for f in &list {
-            objects.push(vec![b.call(f.name, f.parameters, f.strict)?]);
-        }
-        let object = b.g.add(&objects)?;
-        let space = b.space;
-        let literal = |text: &str| -> Vec<Item> { text.bytes().map(|c| Item::Set(Set::ranges(&[(c, c)]))).collect() };
-        // after a first mark
-        let tagged = b.g.reserve();
-        let more = match several {
-            true => b.g.add(&[Vec::new(), [vec![space], literal(OPEN), vec![Item::Rule(tagged)]].concat()])?,
-            false => b.g.add(&[Vec::new()])?,
-        };
-        b.g.define(tagged, &[[vec![space, object, space], literal(CLOSE), vec![more]].concat()])?;
-        let bare = vec![object];
-        let start = match calls {
-            Calls::May => {
-                let text = text(&mut b.g, tagged)?;
-                b.g.add(&[vec![bare], text].concat())?
+        let given = list.iter().map(|f| b.arguments(f.parameters, f.strict)).collect::<Result<Vec<_>>>()?;
+        let forms = Forms::new(&mut b, &list, &given, several)?;
+        let marked = |(mark, rule): &(String, u32)| [literal(mark), vec![Item::Rule(*rule)]].concat();
+        let mut ways = vec![vec![forms.object], vec![forms.list]];
+        match calls {
+            Calls::May => ways.extend(text(&mut b.g, &forms.marked)?),
+            _ => {
+                ways.extend(forms.marked.iter().map(marked));
+                // the prompt may end in the mark
+                let direct =
+                    forms.marked.iter().filter_map(|(mark, rule)| Some((mark.strip_prefix(TO)?.into(), *rule)));
+                ways.extend(direct.map(|way| marked(&way)));
             }
-            _ => b.g.add(&[bare, [literal(OPEN), vec![Item::Rule(tagged)]].concat()])?,
-        };
+        }
+        let start = b.g.add(&ways)?;
+        b.g.show_words();
         b.finish(start)
     }
 }
 
-/// Any text up to a mark, after which `tagged` follows; it does not begin with an object.
-fn text(g: &mut Grammar, tagged: u32) -> Result<Vec<Vec<Item>>> {
-    let mark = OPEN.as_bytes();
-    // by how many bytes of a mark were there; the first byte comes nowhere else in it
-    let states: Vec<u32> = mark.iter().map(|_| g.reserve()).collect();
-    let ways = |k: usize, without: &[u8]| {
-        let next = match states.get(k + 1) {
-            Some(state) => Item::Rule(*state),
-            None => Item::Rule(tagged),
+/// The rules of the forms that calls are written in.
+struct Forms {
+    object: Item,
+    list: Item,
+    /// What follows each mark.
+    marked: Vec<(String, u32)>,
+}
+
+impl Forms {
+    fn new(b: &mut Builder<'_>, list: &[Function<'_>], given: &[Item], several: bool) -> Result<Forms> {
+        let space = b.space;
+        let objects = list.iter().zip(given).map(|(f, given)| Ok(vec![b.call(f.name, *given)?]));
+        let objects = objects.collect::<Result<Vec<_>>>()?;
+        let object = b.g.add(&objects)?;
+        // what may follow a call: nothing, or with something between another one
+        let more = |b: &mut Builder<'_>, again: Vec<Vec<Item>>| {
+            let again = if several { again } else { Vec::new() };
+            b.g.add(&[vec![Vec::new()], again].concat())
         };
-        let taken = [&[mark[0], mark[k]], without].concat();
+        let next = b.g.reserve();
+        let after = more(b, vec![[literal(","), vec![space, object, Item::Rule(next)]].concat()])?;
+        b.g.define(next, &[vec![after]])?;
+        let list_of = [literal("["), vec![space, object, Item::Rule(next), space], literal("]")].concat();
+        let list_of = b.g.add(&[list_of])?;
+
+        let tagged = b.g.reserve();
+        let after = more(b, vec![[vec![space], literal(TAG), vec![Item::Rule(tagged)]].concat()])?;
+        b.g.define(tagged, &[[vec![space, object, space], literal(TAG_END), vec![after]].concat()])?;
+
+        // functions whose names need no quotes
+        let plain: Vec<(&str, Item)> =
+            list.iter().zip(given).filter_map(|(f, g)| Some((is_name(f.name)?, *g))).collect();
+        let listed = b.g.reserve();
+        let one = b.g.reserve();
+        let after = more(b, vec![[literal(LIST), vec![Item::Rule(one)]].concat()])?;
+        let letter = Item::Set(Set::ranges(&[(b'0', b'9'), (b'A', b'Z'), (b'a', b'z')]));
+        let letters = b.repeated(&[letter], &[], (1, None))?;
+        let number = b.g.add(&[Vec::new(), [literal(NUMBER), vec![letters]].concat()])?;
+        let of = |(name, given): &(&str, Item)| {
+            [literal(name), vec![number], literal(ARGUMENTS), vec![*given, after]].concat()
+        };
+        b.g.define(one, &plain.iter().map(of).collect::<Vec<_>>())?;
+        let spaced = b.g.add(&[Vec::new(), literal(" ")])?;
+        b.g.define(listed, &[vec![spaced, list_of], vec![Item::Rule(one)]])?;
+
+        let python = b.g.reserve();
+        let next = b.g.reserve();
+        let after = more(b, vec![[literal(";"), vec![space, object, Item::Rule(next)]].concat()])?;
+        b.g.define(next, &[vec![after]])?;
+        let keywords = b.keywords()?;
+        let called =
+            |(name, _): &(&str, Item)| [literal(name), literal(".call("), vec![keywords], literal(")")].concat();
+        let mut ways: Vec<Vec<Item>> = plain.iter().map(called).collect();
+        ways.push(vec![space, object, Item::Rule(next)]);
+        b.g.define(python, &ways)?;
+
+        let named = b.g.reserve();
+        let after = more(b, vec![[vec![space], literal(NAMED), vec![Item::Rule(named)]].concat()])?;
+        let of = |(name, given): &(&str, Item)| {
+            [literal(name), literal(">"), vec![space, *given, space], literal(NAMED_END), vec![after]].concat()
+        };
+        b.g.define(named, &plain.iter().map(of).collect::<Vec<_>>())?;
+
+        let marks = [(TAG, tagged), (LIST, listed), (PYTHON, python), (NAMED, named)];
+        let mut marked: Vec<(String, u32)> = marks.into_iter().map(|(mark, rule)| (mark.to_owned(), rule)).collect();
+        let directed: Vec<u32> = plain.iter().map(|_| b.g.reserve()).collect();
+        let lines = plain.iter().map(|(name, _)| format!("{TO}{name}\n"));
+        let again = lines.clone().zip(&directed);
+        let again = again.map(|(mark, rule)| [vec![space], literal(&mark), vec![Item::Rule(*rule)]].concat()).collect();
+        let after = more(b, again)?;
+        for ((_, given), rule) in plain.iter().zip(&directed) {
+            b.g.define(*rule, &[vec![*given, after]])?;
+        }
+        marked.extend(lines.zip(directed));
+        Ok(Forms { object, list: list_of, marked })
+    }
+}
+
+/// Any text up to the first mark, after which its rule follows; it does not begin with an object. (Aho and Corasick 1975.)
+fn text(g: &mut Grammar, marks: &[(String, u32)]) -> Result<Vec<Vec<Item>>> {
+    // places: what of a mark has been there, nothing first
+    let mut places: Vec<&[u8]> = vec![b""];
+    for (mark, _) in marks {
+        let parts = (1..mark.len()).map(|n| &mark.as_bytes()[..n]);
+        let new: Vec<&[u8]> = parts.filter(|part| !places.contains(part)).collect();
+        places.extend(new);
+    }
+    let rules: Vec<u32> = places.iter().map(|_| g.reserve()).collect();
+    let mut bytes: Vec<u8> = marks.iter().flat_map(|(mark, _)| mark.bytes()).collect();
+    bytes.sort_unstable();
+    bytes.dedup();
+    let ways = |place: &[u8], without: &[u8]| {
+        // the rules that bytes lead to, where that is not the first place
+        let mut found: Vec<(u8, u32)> = Vec::new();
+        for b in &bytes {
+            let seen = [place, &[*b]].concat();
+            let ends = marks.iter().find(|(mark, _)| seen.ends_with(mark.as_bytes())).map(|(_, rule)| *rule);
+            let longest =
+                || (0..seen.len()).find_map(|n| places.iter().position(|p| !p.is_empty() && *p == &seen[n..]));
+            found.extend(ends.or_else(|| Some(rules[longest()?])).map(|rule| (*b, rule)));
+        }
         let mut other = Vec::new();
         let mut low = 0u16;
         for b in 0..=256u16 {
-            if b == 256 || taken.contains(&(b as u8)) {
+            if b == 256 || without.contains(&(b as u8)) || found.iter().any(|f| u16::from(f.0) == b) {
                 other.extend((low < b).then(|| (low as u8, (b - 1) as u8)));
                 low = b + 1;
             }
         }
-        let mut all = vec![Vec::new(), vec![Item::Set(Set::ranges(&other)), Item::Rule(states[0])]];
-        all.push(vec![Item::Set(Set::ranges(&[(mark[k], mark[k])])), next]);
-        if k > 0 {
-            all.push(vec![Item::Set(Set::ranges(&[(mark[0], mark[0])])), Item::Rule(states[1])]);
-        }
+        let mut all = vec![Vec::new(), vec![Item::Set(Set::ranges(&other)), Item::Rule(rules[0])]];
+        all.extend(found.iter().map(|(b, rule)| vec![Item::Set(Set::ranges(&[(*b, *b)])), Item::Rule(*rule)]));
         all
     };
-    for (k, state) in states.iter().enumerate() {
-        g.define(*state, &ways(k, &[]))?;
+    for (place, rule) in places.iter().zip(&rules) {
+        g.define(*rule, &ways(place, &[]))?;
     }
-    Ok(ways(0, b"{"))
-}
-
-/// Tells calls from text while it is made.
-#[derive(Debug, Default)]
-pub struct Splitter {
-    held: String,
-    /// All from here on is held back: an object at the beginning, or what follows a mark.
-    is_call: bool,
-    begun: bool,
-}
-
-impl Splitter {
-    /// Takes text; gives what of it is surely no part of a call.
-    pub fn push(&mut self, new: &str) -> String {
-        self.held += new;
-        if !self.begun && !self.held.is_empty() {
-            self.begun = true;
-            self.is_call = self.held.starts_with('{');
-        }
-        if self.is_call {
-            return String::new();
-        }
-        if let Some(at) = self.held.find(OPEN) {
-            self.is_call = true;
-            let rest = self.held.split_off(at);
-            return std::mem::replace(&mut self.held, rest);
-        }
-        let keep = self.held.char_indices().map(|c| c.0).find(|at| OPEN.starts_with(&self.held[*at..]));
-        let rest = self.held.split_off(keep.unwrap_or(self.held.len()));
-        std::mem::replace(&mut self.held, rest)
-    }
-
-    /// The rest: text, or calls. What was cut off in a call is text.
-    pub fn finish(&mut self) -> (String, Vec<Call>) {
-        let rest = std::mem::take(&mut self.held);
-        match self.is_call.then(|| calls(&rest)).flatten() {
-            Some(list) => (String::new(), list),
-            None => (rest, Vec::new()),
-        }
-    }
-}
-
-/// Calls one after the other, and nothing else.
-fn calls(text: &str) -> Option<Vec<Call>> {
-    if text.starts_with('{') {
-        return Some(vec![call(text)?]);
-    }
-    let mut out = Vec::new();
-    let mut rest = text.trim();
-    while !rest.is_empty() {
-        let (inner, after) = rest.strip_prefix(OPEN)?.split_once(CLOSE)?;
-        out.push(call(inner)?);
-        rest = after.trim_start();
-    }
-    Some(out)
-}
-
-fn call(text: &str) -> Option<Call> {
-    let object = Json::parse(text.trim().as_bytes()).ok()?;
-    let name = object.get("name")?.as_str()?.to_owned();
-    let given = object.get("arguments").or_else(|| object.get("parameters"))?;
-    given.as_object()?;
-    let mut arguments = String::new();
-    write(&mut arguments, given);
-    Some(Call { name, arguments })
+    Ok(ways(&[], b"{"))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::calls::Splitter;
     use super::super::grammar::tests::fits;
     use super::*;
     use std::sync::Arc;
@@ -229,6 +232,16 @@ mod tests {
             r#"{"name": "now", "arguments": {"any": [1]}}"#,
             "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>",
             "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>\n<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>",
+            r#"[{"name": "now", "arguments": {}}]"#,
+            r#"[{"name": "now", "arguments": {}}, {"name": "weather", "arguments": {"city": "Oslo"}}]"#,
+            r#"[TOOL_CALLS] [{"name": "now", "arguments": {}}, {"name": "weather", "arguments": {"city": "Oslo"}}]"#,
+            r#"[TOOL_CALLS]weather[ARGS]{"city": "Rome"}[TOOL_CALLS]now[CALL_ID]a1[ARGS]{}"#,
+            r#"<|python_tag|>{"name": "weather", "parameters": {"city": "Rome"}}; {"name": "now", "parameters": {}}"#,
+            r#"<|python_tag|>weather.call(city="Rome", days=3)"#,
+            "<|python_tag|>now.call()",
+            r#"<function=weather>{"city": "Rome"}</function><function=now>{}</function>"#,
+            ">>>weather\n{\"city\": \"Rome\"}\n>>>now\n{}",
+            "weather\n{\"city\": \"Rome\"}",
         ];
         let bad = [
             "",
@@ -240,21 +253,53 @@ mod tests {
             r#"{"name": "now", "arguments": 3}"#,
             r#"{"name": "now", "arguments": {}} so"#,
             "<tool_call>{\"name\": \"now\", \"arguments\": {}}",
+            "[]",
+            r#"[TOOL_CALLS]weather[ARGS]{"city": "Bonn"}"#,
+            r#"[TOOL_CALLS]other[ARGS]{}"#,
+            r#"[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Bonn"}}]"#,
+            r#"<|python_tag|>{"name": "weather", "parameters": {"city": "Bonn"}}"#,
+            "<|python_tag|>other.call()",
+            "<|python_tag|>now.call(3)",
+            r#"<function=weather>{"city": "Bonn"}</function>"#,
+            "<function=now>{}",
+            ">>>weather\n{\"city\": \"Bonn\"}",
+            "weather\n{\"city\": \"Bonn\"}",
         ];
         for text in good {
             assert!(fits(&must, text), "{text}");
-            let mut s = Splitter::default();
+            let mut s = Splitter::new(&Json::parse(TOOLS.as_bytes()).unwrap());
             assert_eq!(s.push(text), "");
-            assert!(s.finish().1.iter().all(|c| ["weather", "now"].contains(&&*c.name)), "{text}");
+            let (rest, calls) = s.finish();
+            assert!(rest.is_empty() && !calls.is_empty(), "{text}");
+            assert!(calls.iter().all(|c| ["weather", "now"].contains(&&*c.name)), "{text}");
         }
         bad.iter().for_each(|text| assert!(!fits(&must, text), "{text}"));
         let may = grammar(TOOLS, &Calls::May, false).unwrap();
         let after = |text: &str| format!("Let me see <b>.\n<tool_call>\n{text}\n</tool_call>");
         good[..4]
             .iter()
-            .chain(&["", "hello <tool", "<think>x</think> 3 < 4", " {"])
+            .chain(&[
+                "",
+                "hello <tool",
+                "<think>x</think> 3 < 4",
+                " {",
+                ">>> 1 + 1",
+                ">>>other\n[1]",
+                "[1] [TOOL_CAL",
+                "<<tool_call",
+                "now\nx",
+            ])
             .for_each(|text| assert!(fits(&may, text), "{text}"));
         assert!(fits(&may, &after(good[0])) && !fits(&may, &after("{}")) && !fits(&may, good[4]), "one call");
+        for marked in good
+            .iter()
+            .chain(&bad[bad.len() - 10..])
+            .filter(|text| text.starts_with(['<', '>']) || text.starts_with("[TOOL"))
+        {
+            let is_one =
+                good.contains(marked) && Splitter::new(&Json::parse(TOOLS.as_bytes()).unwrap()).all(marked).len() == 1;
+            assert_eq!(fits(&may, &format!("<> > [TOOL {marked}")), is_one, "{marked}");
+        }
         [bad[2], bad[3], bad[5], "{", "<tool_call>", "x<tool_call>y"]
             .iter()
             .for_each(|text| assert!(!fits(&may, text), "{text}"));
@@ -283,24 +328,5 @@ mod tests {
             assert_eq!(grammar(bad, &Calls::May, true).unwrap_err().code(), "E_VALUE", "{bad}");
         }
         assert!(grammar(TOOLS, &Calls::This("x".into()), true).is_err());
-    }
-
-    #[test]
-    fn text_comes_at_once_and_calls_at_the_end() {
-        let mut s = Splitter::default();
-        let parts: Vec<String> =
-            ["I look", " <too", "l> <tool", "_call>{\"name\": \"a\", ", "\"arguments\": {}}</tool_call>"]
-                .map(|t| s.push(t))
-                .into();
-        assert_eq!(parts, ["I look", " ", "<tool> ", "", ""]);
-        let want = Call { name: "a".into(), arguments: "{}".into() };
-        assert_eq!(s.finish(), (String::new(), vec![want]));
-        let mut s = Splitter::default();
-        assert_eq!(
-            (s.push("{\"name\": \"a\", \"argu"), s.finish()),
-            (String::new(), ("{\"name\": \"a\", \"argu".into(), vec![]))
-        );
-        let mut s = Splitter::default();
-        assert_eq!((s.push("a <tool"), s.finish()), ("a ".into(), ("<tool".into(), vec![])));
     }
 }

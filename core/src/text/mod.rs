@@ -186,9 +186,14 @@ impl Tokenizer {
 
     /// The text of tokens; special ones left out, or shown as they are written.
     pub fn decode_with(&self, ids: &[u32], skip_special: bool) -> Result<String> {
+        self.decode_showing(ids, &|_| !skip_special)
+    }
+
+    /// The text of tokens; of special ones those that are to be shown.
+    pub(crate) fn decode_showing(&self, ids: &[u32], special: &dyn Fn(&str) -> bool) -> Result<String> {
         let shown = |&id: &u32| {
             let t = self.token(id)?;
-            (!skip_special || !self.added.is_special(t)).then(|| t.to_owned())
+            (!self.added.is_special(t) || special(t)).then(|| t.to_owned())
         };
         let tokens: Vec<String> = ids.iter().filter_map(shown).collect();
         Ok(match &self.decoder {

@@ -5,6 +5,7 @@
 use super::metrics::Metrics;
 use super::reply::Refusal;
 use crate::llm::{Choice, LanguageModel, Matcher, Sampler, Stream};
+use crate::text::Tokenizer;
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,6 +97,8 @@ struct Running {
     text: usize,
     sampler: Sampler,
     stream: Stream,
+    /// What makes text of tokens.
+    decode: fn(&Tokenizer, &[u32]) -> Result<String>,
     /// Tokens of the prompt that are read.
     read: usize,
     /// The token that is chosen and not read yet.
@@ -210,13 +213,16 @@ impl Engine<'_> {
             }
         };
         job.ids.iter().for_each(|&t| sampler.see_prompt(t));
+        let calls = job.matcher.as_ref().is_some_and(Matcher::has_calls);
+        let decode = if calls { Tokenizer::decode_with_calls } else { Tokenizer::decode };
         if let Some(matcher) = job.matcher.take() {
             sampler.constrain(matcher, self.model.ends());
         }
         self.metrics.kept_tokens.add(kept);
         let stream = Stream::new(&job.stops);
         let done = Done { reason: "stop", made: 0, kept };
-        self.running.push(Running { job, text, sampler, stream, read: kept, next: None, chances: Vec::new(), done });
+        let (read, next, chances) = (kept, None, Vec::new());
+        self.running.push(Running { job, text, sampler, stream, decode, read, next, chances, done });
     }
 
     /// A piece of a prompt, and a step of all texts that are written.
@@ -323,7 +329,7 @@ impl Engine<'_> {
         }
         let tokenizer = self.model.tokenizer().cloned();
         let tokenizer = tokenizer.ok_or_else(|| Error::Internal("the tokenizer is gone".into()))?;
-        let decode = |ids: &[u32]| tokenizer.decode(ids);
+        let decode = |ids: &[u32]| (r.decode)(&tokenizer, ids);
         if !r.job.ignore_end && self.model.ends().contains(&token) {
             r.chances.pop();
             return Ok(());
@@ -358,7 +364,7 @@ impl Engine<'_> {
                 metrics.failed.add(1);
                 return false;
             }
-            let decode = |ids: &[u32]| tokenizer.as_ref().map_or(Ok(String::new()), |t| t.decode(ids));
+            let decode = |ids: &[u32]| tokenizer.as_ref().map_or(Ok(String::new()), |t| (r.decode)(t, ids));
             let rest = r.stream.finish(&decode).unwrap_or_default();
             if !rest.is_empty() || !r.chances.is_empty() {
                 r.job.tell(Event::Text(rest, std::mem::take(&mut r.chances)));

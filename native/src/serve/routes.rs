@@ -185,7 +185,7 @@ async fn answer(s: &Arc<Shared>, r: Request, form: Form) -> Checked<Response> {
         prompt: prompts.iter().map(Vec::len).sum(),
         has_chances: ask.chances.is_some(),
     };
-    let one = || Answer { calls: ask.tools.is_some().then(Splitter::default), ..Answer::default() };
+    let one = || Answer { calls: ask.tools.as_ref().map(Splitter::new), ..Answer::default() };
     let answers: Vec<Answer> = (0..prompts.len() * ask.answers).map(|_| one()).collect();
     match ask.stream {
         true => Ok(events_of(head, answers, come, ask.usage)),

@@ -235,9 +235,9 @@ impl RawModel {
             None if must => Calls::Must,
             None => Calls::May,
         };
-        let grammar = Json::parse(tools.as_bytes()).and_then(|t| Grammar::from_tools(&t, &calls, true));
-        writer.splitter = Some(Splitter::default());
-        grammar.and_then(|g| self.bind(writer, tokenizer, g)).map_err(throw)
+        let tools = Json::parse(tools.as_bytes()).map_err(throw)?;
+        writer.splitter = Some(Splitter::new(&tools));
+        Grammar::from_tools(&tools, &calls, true).and_then(|g| self.bind(writer, tokenizer, g)).map_err(throw)
     }
 
     /// In how many parts `n` tokens are read after `position` others: of each part how long its graph is, and how many of the tokens it
@@ -317,13 +317,15 @@ impl RawWriter {
     /// The text that a token makes certain.
     pub fn push(&mut self, token: u32, tokenizer: &RawTokenizer) -> std::result::Result<String, JsValue> {
         self.sampler.see(token);
-        let new = self.stream.push(token, &|ids| tokenizer.0.decode(ids)).map_err(throw)?;
+        let decode = self.decode();
+        let new = self.stream.push(token, &|ids| decode(&tokenizer.0, ids)).map_err(throw)?;
         Ok(self.splitter.as_mut().map_or(new.clone(), |s| s.push(&new)))
     }
 
     /// The rest of the text.
     pub fn finish(&mut self, tokenizer: &RawTokenizer) -> std::result::Result<String, JsValue> {
-        let rest = self.stream.finish(&|ids| tokenizer.0.decode(ids)).map_err(throw)?;
+        let decode = self.decode();
+        let rest = self.stream.finish(&|ids| decode(&tokenizer.0, ids)).map_err(throw)?;
         let Some(mut s) = self.splitter.take() else { return Ok(rest) };
         let before = s.push(&rest);
         let (after, calls) = s.finish();
@@ -339,5 +341,12 @@ impl RawWriter {
     /// Did a stop string come?
     pub fn stopped(&self) -> bool {
         self.stream.stopped()
+    }
+}
+
+impl RawWriter {
+    /// What makes text of tokens.
+    fn decode(&self) -> fn(&Tokenizer, &[u32]) -> Result<String> {
+        if self.splitter.is_some() { llm::text_with_calls } else { Tokenizer::decode }
     }
 }
