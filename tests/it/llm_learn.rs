@@ -189,6 +189,62 @@ fn rates_change_and_adapters_go_on_as_with_torch() {
 }
 
 #[test]
+fn a_run_that_goes_on_is_the_one_that_never_ended() {
+    let file = fixtures().join("llama.gguf");
+    let texts: Vec<Vec<u32>> = (0..6u32).map(|i| (0..24).map(|t| 2 + (t * (i + 3) + i) % 40).collect()).collect();
+    // a scale whose inverse is not exact
+    let lora = Lora { rank: 3, alpha: 5.0, seed: 7, ..Lora::default() };
+    let (rates, warmup) = (Rates::Cosine, 2);
+    let how = Finetune {
+        lora,
+        steps: 9,
+        batch: 2,
+        time: 16,
+        rate: 1e-2,
+        rates,
+        warmup,
+        weight_decay: 0.1,
+        ..Finetune::default()
+    };
+    let run = |how: &Finetune, adapters: Vec<AdapterFile>, most: usize| {
+        let mut m = load(&file, "cpu", adapters)?;
+        let from = m.adapters().first().map(|n| (*n).to_owned());
+        let mut losses = Vec::new();
+        let learned = m.finetune(&texts, &Finetune { from, ..how.clone() }, |step, loss| {
+            losses.push((step, loss));
+            losses.len() < most
+        });
+        Some((learned.expect("learns"), losses))
+    };
+    let Some((whole, want)) = run(&how, vec![], 9) else { return };
+    let (part, mut losses) = run(&how, vec![], 4).expect("as before");
+    let temp = std::env::temp_dir().join(format!("gradloom-resume-{}", std::process::id()));
+    write(&part, &temp);
+    let adapters = || vec![AdapterFile::new(&temp)];
+    let more = Finetune { state: Some(part.state.clone()), ..how.clone() };
+    let (rest, later) = run(&more, adapters(), 9).expect("as before");
+    losses.extend(later);
+    assert_eq!(losses, want, "bit by bit");
+    assert_eq!((&rest.file, &rest.state, &rest.config), (&whole.file, &whole.state, &whole.config));
+    // moments that begin anew give others
+    let (_, anew) = run(&how, adapters(), 9).expect("as before");
+    assert_eq!(anew.len(), 9);
+    assert_ne!(anew[5].1, want[5].1);
+
+    let mut m = load(&file, "cpu", adapters()).expect("as before");
+    let from = m.adapters().first().map(|n| (*n).to_owned());
+    let mut refused = |how: Finetune, what: &str| {
+        let e = m.finetune(&texts, &how, |_, _| true).err().unwrap_or_else(|| panic!("{what}: it is not refused"));
+        assert!(e.to_string().contains(what), "{e}");
+    };
+    refused(more.clone(), "goes on");
+    refused(Finetune { from: from.clone(), steps: 4, ..more.clone() }, "4 steps are done");
+    refused(Finetune { from: from.clone(), state: Some(part.file.clone()), ..more.clone() }, "another adapter");
+    refused(Finetune { from, state: Some(vec![1; 9]), ..more }, "safetensors");
+    std::fs::remove_dir_all(&temp).expect("removed");
+}
+
+#[test]
 fn a_quantised_model_learns_a_text() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/verses/verses-q8_0.gguf");
     let Some(mut m) = load(&file, "cpu", vec![]) else { return };

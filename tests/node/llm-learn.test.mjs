@@ -110,6 +110,29 @@ test("a quantised model learns a line and a chat", async () => {
   llm.dispose();
 });
 
+test("a run that goes on is the one that never ended", async () => {
+  const texts = Array.from({ length: 4 }, (_, i) => Array.from({ length: 20 }, (__, t) => 2 + ((t * (i + 3) + i) % 40)));
+  const how = { rank: 3, alpha: 6, batch: 2, length: 16, learningRate: 1e-2, weightDecay: 0.1, warmup: 2, seed: 7 };
+  for (const worker of [true, false]) {
+    const llm = await LLM.load(new URL("llama.gguf", fixtures), { context: 64, worker });
+    const whole = await llm.finetune(texts, { ...how, name: "whole", steps: 7 });
+    const part = await llm.finetune(texts, { ...how, name: "part", steps: 3 });
+    const rest = await llm.finetune(texts, { ...how, name: "rest", resume: "part", state: part.state, steps: 7 });
+    assert.deepEqual([...part.losses, ...rest.losses], whole.losses, "bit by bit");
+    assert.deepEqual(rest.file, whole.file);
+    assert.deepEqual(rest.state, whole.state);
+    // moments that begin anew give others
+    const anew = await llm.finetune(texts, { ...how, name: "anew", resume: "part", steps: 7 });
+    assert.notEqual(anew.losses[4], whole.losses[4]);
+    const refused = (options, message) => assert.rejects(llm.finetune(texts, { ...how, name: "x", ...options }), { code: "E_VALUE", message });
+    await refused({ state: part.state }, /goes on/);
+    await refused({ resume: "part", state: part.state, steps: 3 }, /3 steps are done/);
+    await refused({ resume: "part", state: part.file, steps: 9 }, /another adapter/);
+    await assert.rejects(llm.finetune(texts, { ...how, name: "x", resume: "part", state: new Uint8Array(9), steps: 9 }), { code: "E_FORMAT" });
+    llm.dispose();
+  }
+});
+
 test("functions are called with arguments that fit, and calls are no part of the text", async () => {
   // a token is a character
   const llm = await LLM.load(new URL("llama/", fixtures), { context: 256 });

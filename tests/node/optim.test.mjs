@@ -1,7 +1,7 @@
 // Optimisers, schedules and limits on gradients from JavaScript, against the numbers of PyTorch.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Tensor, init, optim } from "gradloom";
+import { Tensor, ValueError, init, loadWeights, optim, saveWeights } from "gradloom";
 import * as all from "gradloom/optim";
 import { cases, close } from "./cases.mjs";
 
@@ -42,6 +42,36 @@ for (const [name, kind, options, first, sixth] of CASES) {
     optimizer.dispose();
   });
 }
+
+test("an optimiser goes on where another one was", async () => {
+  await init();
+  const [momentum, lrDecay] = [0.5, 0.01];
+  const kinds = {
+    SGD: { momentum }, Adam: {}, AdamW: { weightDecay: 0.2 }, RMSprop: { momentum, centered: true }, Adagrad: { lrDecay },
+    Adamax: {}, LAMB: {}, Lion: {}, Adafactor: {},
+  };
+  for (const [kind, options] of Object.entries(kinds)) {
+    const make = (values) => {
+      const own = values.map((v) => new Tensor(v, [2, 2], { requiresGrad: true }));
+      return [own, new all[kind](own, { learningRate: 0.05, ...options })];
+    };
+    const run = async (own, optimizer, steps) => {
+      for (let step = 0; step < steps; step += 1) await optimizer.minimize(() => own[0].matmul(own[1]).sub(1).square().sum());
+      return Promise.all(own.map((t) => t.data()));
+    };
+    const first = [[1, -2, 0.5, 3], [0.25, 1, -1, 2]];
+    const whole = await run(...make(first), 6);
+    const [own, optimizer] = make(first);
+    const values = await run(own, optimizer, 4);
+    const file = await saveWeights(optimizer.stateDict());
+    const [again, other] = make(values);
+    await other.loadStateDict(await loadWeights(file));
+    assert.deepEqual(await run(again, other, 2), whole, kind);
+    await assert.rejects(other.loadStateDict({}), { code: "E_VALUE", message: /step is missing/ });
+    const others = Object.fromEntries(Object.keys(other.stateDict()).map((name) => [name, Tensor.zeros([name === "step" ? 1 : 3])]));
+    await assert.rejects(other.loadStateDict(others), ValueError);
+  }
+});
 
 /** Recorded cases: class and options. Twenty steps on matrices where the name begins with opt20, else five. */
 const RECORDED = {

@@ -23,7 +23,8 @@ test("the licences are in it, and no source", () => {
 });
 
 test("a release would be taken by npm and cargo, and the changelog speaks of it", () => {
-  const { status, stdout, stderr } = spawnSync(process.execPath, ["scripts/release.mjs", "--dry"], { cwd: new URL("../..", import.meta.url), encoding: "utf8" });
+  const options = { cwd: new URL("../..", import.meta.url), encoding: "utf8" };
+  const { status, stdout, stderr } = spawnSync(process.execPath, ["scripts/release.mjs", "--dry"], options);
   assert.equal(status, 0, stdout + stderr);
   for (const name of ["npm would take gradloom", "cargo would pack gradloom-core", "cargo would pack gradloom "]) assert.ok(stdout.includes(name), stdout);
 });

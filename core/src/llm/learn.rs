@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::io::json;
 use crate::io::safetensors;
 use crate::tensor::{Tensor, threefry2x32};
+use crate::util::decimal::Shown;
 
 /// Which adapters learn.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,6 +89,8 @@ pub struct Learned {
     pub config: String,
     /// PEFT's `adapter_model.safetensors`.
     pub file: Vec<u8>,
+    /// Where the host's optimiser is, for a run that goes on later: safetensors of the factors as they are, their moments, and the steps.
+    pub state: Vec<u8>,
 }
 
 fn bad(what: String) -> Error {
@@ -101,7 +104,7 @@ impl Decoder {
     /// `E_VALUE` for a rank of 0 and for a target that no matrix has.
     pub fn learner(&self, lora: &Lora) -> Result<Learner> {
         if lora.rank == 0 || lora.rank > 1 << 16 || !lora.alpha.is_finite() {
-            return Err(bad(format!("a rank of {} with alpha {}", lora.rank, lora.alpha)));
+            return Err(bad(format!("a rank of {} with alpha {}", lora.rank, Shown(lora.alpha))));
         }
         let arch = self.config().arch;
         let mut found = vec![false; lora.targets.len()];
@@ -241,7 +244,7 @@ impl Learner {
             files.iter().map(|(n, shape, bytes)| (n.as_str(), DType::F32, &shape[..], &bytes[..])).collect();
         let file = safetensors::write(&list, &[("format", "pt")])?;
         let adapter = Adapter { terms, gguf: config.gguf, alpha: Some(self.lora.alpha) };
-        Ok(Learned { adapter, config: self.config(&modules), file })
+        Ok(Learned { adapter, config: self.config(&modules), file, state: Vec::new() })
     }
 
     fn config(&self, modules: &[String]) -> String {

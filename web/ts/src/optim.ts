@@ -16,6 +16,10 @@ export abstract class Optimizer {
   readonly #variables = new Map<string, Tensor>();
   readonly #host: Host;
   protected readonly state: Tensor[][] = [];
+  /** What a parameter's state is called, in the order of `stateShapes`. */
+  protected readonly stateNames: readonly string[] = [];
+  /** Steps so far. */
+  protected stepsDone = 0;
 
   constructor(parameters: Iterable<Tensor>, learningRate: number) {
     this.parameters = [...parameters];
@@ -51,17 +55,48 @@ export abstract class Optimizer {
     }
   }
 
+  #stateOf(at: number): Tensor[] {
+    const { dtype } = this.parameters[at] as Tensor;
+    const device = this.#host;
+    return (this.state[at] ??= this.stateShapes(this.parameters[at] as Tensor).map((shape) => storage(Tensor.zeros(shape, { dtype, device }))));
+  }
+
+  #named(): [string, Tensor][] {
+    return this.parameters.flatMap((_, at) => this.#stateOf(at).map((t, i): [string, Tensor] => [`${at}.${this.stateNames[i] ?? i}`, t]));
+  }
+
+  /**
+   * What it has besides the parameters, for `saveWeights`: the state of each by the parameter's number, and `step`, how many steps there were.
+   * The tensors are the optimiser's own, which later steps change, but for `step`.
+   */
+  stateDict(): Record<string, Tensor> {
+    return { ...Object.fromEntries(this.#named()), step: new Tensor([this.stepsDone], [1], { device: this.#host }) };
+  }
+
+  /** Goes on where the optimiser of these tensors was, which had the same parameters. */
+  async loadStateDict(tensors: Readonly<Record<string, Tensor>>): Promise<void> {
+    const own = this.#named();
+    const given = (name: string, shape: readonly number[]): Tensor => {
+      const t = tensors[name];
+      if (t && String(t.shape) === String(shape)) return t;
+      throw new ValueError("E_VALUE", `loadStateDict: ${name} is ${t ? `[${t.shape.join(", ")}]` : "missing"}, where [${shape.join(", ")}] is wanted`);
+    };
+    const step = given("step", [1]);
+    const pairs = own.map(([name, t]): [Tensor, Tensor] => [t, given(name, t.shape)]);
+    for (const [t, value] of pairs) t.assign(value);
+    await realize(own.map(([, t]) => t));
+    this.stepsDone = await step.item();
+  }
+
   /** Applies the gradients. The losses they came from are computed too, so that `await loss.item()` is free afterwards. */
   async step(options: { signal?: AbortSignal } = {}): Promise<void> {
     const ready = this.parameters.map((p, at) => ({ p, at })).filter(({ p }) => p.grad);
     if (ready.length === 0) throw new ValueError("E_VALUE", "step: no parameter has a gradient", { hint: "call loss.backward() first" });
     options.signal?.throwIfAborted();
+    this.stepsDone += 1;
     this.#setRates();
     const wanted = new Set<Tensor>();
-    for (const { p, at } of ready) {
-      const device = this.#host;
-      this.state[at] ??= this.stateShapes(p).map((shape) => storage(Tensor.zeros(shape, { dtype: p.dtype, device })));
-    }
+    for (const { at } of ready) this.#stateOf(at);
     tidy(() => {
       const updates = ready.map(({ p, at }) => {
         for (const t of companions(p.grad as Tensor)) wanted.add(t);
@@ -138,6 +173,7 @@ export class SGD extends Optimizer {
   readonly momentum: number;
   readonly nesterov: boolean;
   readonly weightDecay: number;
+  protected override readonly stateNames: readonly string[] = ["momentum_buffer"];
 
   constructor(parameters: Iterable<Tensor>, options: { learningRate: number; momentum?: number; nesterov?: boolean; weightDecay?: number }) {
     super(parameters, options.learningRate);
@@ -178,7 +214,7 @@ export class Adam extends Optimizer {
   readonly eps: number;
   readonly weightDecay: number;
   protected readonly decoupled: boolean = false;
-  #steps = 0;
+  protected override readonly stateNames: readonly string[] = ["exp_avg", "exp_avg_sq"];
 
   constructor(parameters: Iterable<Tensor>, options: AdamOptions = {}) {
     super(parameters, options.learningRate ?? 1e-3);
@@ -192,10 +228,9 @@ export class Adam extends Optimizer {
   }
 
   protected rates(): Record<string, number> {
-    this.#steps += 1;
     const [a, b] = this.betas;
-    const second = 1 / Math.sqrt(1 - b ** this.#steps);
-    return { lr: this.learningRate, move: this.learningRate / (1 - a ** this.#steps), second };
+    const second = 1 / Math.sqrt(1 - b ** this.stepsDone);
+    return { lr: this.learningRate, move: this.learningRate / (1 - a ** this.stepsDone), second };
   }
 
   protected update(p: Tensor, gradient: Tensor, [m, v]: readonly Tensor[]): [Tensor, ...Tensor[]] {

@@ -18,10 +18,10 @@ pub(crate) struct Job {
     /// Texts: a text file, or .jsonl with a `text` or a chat's `messages` in each line
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// Where the adapter goes: a folder, or a .safetensors file, beside which adapter_config.json is written
+    /// Where the adapter goes: a folder, or a .safetensors file, beside which adapter_config.json and optimizer.safetensors are written
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
-    /// Steps of the optimiser
+    /// Steps of the optimiser; of a run that goes on, those before are among them
     #[arg(long, default_value_t = 100)]
     steps: usize,
     /// Texts of a step
@@ -39,7 +39,8 @@ pub(crate) struct Job {
     /// A matrix of the layers that gets an adapter, such as q_proj, once per matrix; all of them unless told otherwise
     #[arg(long, value_name = "NAME")]
     target: Vec<String>,
-    /// An adapter that goes on learning from where it is, as `--lora` takes it: rank, alpha and matrices are its own
+    /// An adapter that goes on learning from where it is, as `--lora` takes it: rank, alpha and matrices are its own. Where optimizer.safetensors
+    /// lies beside it, the run goes on as if it had never ended
     #[arg(long, value_name = "ADAPTER", conflicts_with_all = ["rank", "alpha", "target", "lora"])]
     resume: Option<PathBuf>,
     /// The learning rate
@@ -67,11 +68,15 @@ enum Schedule {
 }
 
 pub(crate) fn finetune(job: &Job, cache: &Cache, progress: Progress) -> Outcome<Json> {
-    let [folder, config, file] = places(&job.out)?;
+    let [folder, config, file, optimizer] = places(&job.out);
     let wanted = job.length.checked_next_multiple_of(128).unwrap_or(usize::MAX);
     let mut model = job.model.load(wanted, 1, cache, progress)?;
     let from = match &job.resume {
         Some(path) => Some(model.read_adapter(&AdapterFile::new(path))?),
+        None => None,
+    };
+    let state = match job.resume.as_deref().map(|path| places(path)[3].clone()).filter(|path| path.exists()) {
+        Some(path) => Some(std::fs::read(&path).map_err(|e| failed(&path, &e))?),
         None => None,
     };
     let texts = read(&job.data, &model)?;
@@ -82,6 +87,7 @@ pub(crate) fn finetune(job: &Job, cache: &Cache, progress: Progress) -> Outcome<
         batch: job.batch,
         time: job.length,
         from,
+        state,
         rate: job.rate,
         rates: match job.schedule {
             Schedule::Constant => Rates::Constant,
@@ -106,6 +112,7 @@ pub(crate) fn finetune(job: &Job, cache: &Cache, progress: Progress) -> Outcome<
     std::fs::create_dir_all(&folder).map_err(|e| failed(&folder, &e))?;
     put(&config, learned.config.as_bytes())?;
     put(&file, &learned.file)?;
+    put(&optimizer, &learned.state)?;
     Ok(Json::from(vec![
         ("out", Json::text(&job.out.display().to_string())),
         ("steps", Json::count(losses.len())),
@@ -120,13 +127,13 @@ fn failed(path: &Path, e: &std::io::Error) -> Failure {
     Failure(format!("{}: {e}", path.display()))
 }
 
-/// The folder, and in it the adapter's two files.
-fn places(out: &Path) -> Outcome<[PathBuf; 3]> {
+/// The folder, and in it the adapter's two files and the optimiser's.
+fn places(out: &Path) -> [PathBuf; 4] {
     let is_file = out.extension().is_some_and(|e| e == "safetensors");
     let folder = if is_file { out.parent().unwrap_or(Path::new("")).to_owned() } else { out.to_owned() };
     let file = if is_file { out.to_owned() } else { folder.join("adapter_model.safetensors") };
     let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
-    Ok([folder.clone(), folder.join("adapter_config.json"), file])
+    [folder.clone(), folder.join("adapter_config.json"), file, folder.join("optimizer.safetensors")]
 }
 
 /// Tokens of the texts of a file.

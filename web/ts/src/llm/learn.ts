@@ -1,9 +1,10 @@
 // An adapter that learns beside a language model: batches and the graph of their loss come from the model's module, gradients and the optimiser are
 // those of tensors.
 import { type Host, onDevice } from "../device.js";
-import { ValueError, guard } from "../errors.js";
+import { ValueError, guard, guardAsync } from "../errors.js";
 import { AdamW } from "../optim.js";
-import { made } from "../tensor.js";
+import { join } from "../parts.js";
+import { Tensor, bind, made } from "../tensor.js";
 import { clipGradNorm } from "../train/clip.js";
 import type { RawModel } from "./files.js";
 import type { FinetuneOptions } from "./options.js";
@@ -29,16 +30,59 @@ function factor(step: number, { schedule = "constant", warmup = 0 }: FinetuneOpt
   return schedule === "linear" ? 1 - share : 1;
 }
 
-/** The values of the adapter's factors after all steps, and the loss of each. */
+/** Where a run is, of the factors and the optimiser, as native runs write it. */
+async function stateOf(host: Host, own: readonly Tensor[], optimizer: AdamW): Promise<Uint8Array> {
+  await join(host.engine, "weights");
+  const all = { ...Object.fromEntries(own.map((t, at) => [`${at}.value`, t])), ...optimizer.stateDict() };
+  const ids = Uint32Array.from(Object.values(all), (t) => bind(t, host).id);
+  try {
+    return await guardAsync(() => host.raw.saveWeights(Object.keys(all), ids) as Promise<Uint8Array>);
+  } finally {
+    all["step"]?.dispose();
+  }
+}
+
+/** Goes on where a run was; the steps that were done. */
+async function restore(host: Host, own: readonly Tensor[], optimizer: AdamW, file: Uint8Array): Promise<number> {
+  await join(host.engine, "weights");
+  type Entry = [name: string, dtype: string, shape: number[], start: number, end: number];
+  const index = guard(() => host.engine.api.safetensorsIndex(file, file.length)) as Entry[];
+  const made = index.map(([name, dtype, shape, start, end]): [string, Tensor] => {
+    if (dtype !== "f32") throw new ValueError("E_VALUE", `finetune: the state's ${name} is of ${dtype}`);
+    return [name, new Tensor(new Float32Array(file.slice(start, end).buffer), shape, { device: host })];
+  });
+  const given = Object.fromEntries(made);
+  try {
+    const values = own.map((t, at): [Tensor, Tensor | undefined] => [t, given[`${at}.value`]]);
+    if (values.some(([t, value]) => String(value?.shape) !== String(t.shape))) {
+      throw new ValueError("E_VALUE", "finetune: the state is of another adapter");
+    }
+    await optimizer.loadStateDict(given);
+    for (const [t, value] of values) await onDevice(host, async () => host.raw.overwrite(bind(t, host).id, bytesOf(await (value as Tensor).data())));
+    return await (given["step"] as Tensor).item();
+  } finally {
+    for (const [, t] of made) t.dispose();
+  }
+}
+
+const bytesOf = ({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array => new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength);
+
+/** What became of a run: the values of the adapter's factors after all steps, the loss of each, and where the optimiser is. */
+interface Run {
+  values: Uint8Array[];
+  losses: number[];
+  state: Uint8Array;
+}
+
 export async function learn(
   place: Place,
   texts: readonly (readonly number[])[],
   options: FinetuneOptions,
   onStep: (step: number, loss: number) => void,
   from: number | undefined,
-): Promise<[values: Uint8Array[], losses: number[]]> {
+): Promise<Run> {
   const { host, raw } = place;
-  const { rank = 8, alpha = 2 * rank, seed = 0, targets = [], batch = 4, length = 128, steps = 100, signal } = options;
+  const { rank = 8, alpha = 2 * rank, seed = 0, targets = [], batch = 4, length = 128, steps = 100, signal, state } = options;
   const { learningRate = 2e-4, weightDecay = 0, maxNorm = 1, schedule = "constant", warmup = 0 } = options;
   for (const [name, value] of Object.entries({ rank, batch, length, steps })) {
     if (!Number.isSafeInteger(value) || value < 1) throw new ValueError("E_VALUE", `finetune: ${name} is ${value}`);
@@ -49,6 +93,7 @@ export async function learn(
   if (!["constant", "linear", "cosine"].includes(schedule) || !Number.isSafeInteger(warmup) || warmup < 0) {
     throw new ValueError("E_VALUE", `finetune: the schedule ${schedule} after ${warmup} steps`);
   }
+  if (state && from === undefined) throw new ValueError("E_VALUE", "finetune: a `state` is of an adapter that goes on: `resume`");
   const tokens = Uint32Array.from(texts.flat());
   const how = Float64Array.of(rank, alpha, seed, batch, length);
   const asked = guard(() => raw.learn(tokens, Uint32Array.from(texts, ({ length: n }) => n), [...targets], how, from)) as unknown as Loss;
@@ -60,7 +105,9 @@ export async function learn(
   const losses: number[] = [];
   const optimizer = new AdamW(own, { learningRate, weightDecay });
   try {
-    for (let step = 0; step < steps; step += 1) {
+    const begin = state ? await restore(host, own, optimizer, state) : 0;
+    if (begin >= steps) throw new ValueError("E_VALUE", `finetune: ${begin} steps are done, ${steps} are wanted in all`);
+    for (let step = begin; step < steps; step += 1) {
       signal?.throwIfAborted();
       optimizer.learningRate = learningRate * factor(step, options, steps);
       const lesson = guard(() => raw.lesson(step)) as [Uint8Array, Uint8Array];
@@ -85,7 +132,7 @@ export async function learn(
     }
     const values: Uint8Array[] = [];
     for (const buffer of parameters) values.push((await onDevice(host, () => host.raw.data(place.tensor(buffer), signal))) as Uint8Array);
-    return [values, losses];
+    return { values, losses, state: await stateOf(host, own, optimizer) };
   } finally {
     optimizer.dispose();
     // tensors that were wrapped free what they wrap

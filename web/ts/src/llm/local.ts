@@ -222,7 +222,7 @@ export class LocalModel implements Backend {
         onStep?.(step, loss);
         this.#live();
       };
-      const [values, losses] = await learn(place, tokens, options, told, from);
+      const { values, losses, state } = await learn(place, tokens, options, told, from);
       const [config, file, isNew] = guard(() => this.#raw.learned(values)) as unknown as [string, Uint8Array, boolean];
       this.#adapters.push(name);
       if (isNew) {
@@ -230,7 +230,7 @@ export class LocalModel implements Backend {
         this.#text = [];
         this.#adapter = undefined;
       }
-      return { name, file, config: new TextEncoder().encode(config), losses };
+      return { name, file, config: new TextEncoder().encode(config), losses, state };
     } finally {
       done();
     }

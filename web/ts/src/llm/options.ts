@@ -83,12 +83,17 @@ export interface FinetuneOptions {
   alpha?: number;
   /** Matrices of the layers that get an adapter, as PEFT's `target_modules` (`q_proj`) or GGUF (`attn_q`) calls them; all of them unless told otherwise. */
   targets?: readonly string[];
-  /** Steps of AdamW, 100 unless told otherwise; texts of a step, 4; and tokens of each, 128: longer texts are cut to pieces. */
+  /**
+   * Steps of AdamW, 100 unless told otherwise, those before a `state` among them; texts of a step, 4; and tokens of each, 128: longer texts are
+   * cut to pieces.
+   */
   steps?: number;
   batch?: number;
   length?: number;
   /** An adapter of the model, by name, that goes on learning from where it is: rank, alpha and targets are its own. */
   resume?: string;
+  /** The `state` of the run that `resume` is of: it goes on as if it had never ended. Without it the optimiser begins anew. */
+  state?: Uint8Array;
   /** How the rate changes: not at all, or down to 0 after the last step; before that it rises from 0 over so many steps, none unless told otherwise. */
   schedule?: "constant" | "linear" | "cosine";
   warmup?: number;
@@ -103,12 +108,16 @@ export interface FinetuneOptions {
   onStep?: (step: number, loss: number) => void;
 }
 
-/** What learned: PEFT's two files, which `adapters` of `LLM.load` takes as `{ from: file, config }`, and the loss before each step. */
+/**
+ * What learned: PEFT's two files, which `adapters` of `LLM.load` takes as `{ from: file, config }`, the loss before each step, and where the optimiser
+ * is, as safetensors, for a later run that goes on.
+ */
 export interface Finetuned {
   name: string;
   file: Uint8Array;
   config: Uint8Array;
   losses: readonly number[];
+  state: Uint8Array;
 }
 
 /** Something to learn: a text, its tokens, or a chat. */

@@ -16,7 +16,6 @@ type State = readonly Tensor[];
 
 abstract class Rule extends Optimizer {
   readonly weightDecay: number;
-  #steps = 0;
 
   constructor(parameters: Iterable<Tensor>, options: RuleOptions, learningRate: number, weightDecay = 0) {
     super(parameters, options.learningRate ?? learningRate);
@@ -24,8 +23,7 @@ abstract class Rule extends Optimizer {
   }
 
   protected rates(): Record<string, number> {
-    this.#steps += 1;
-    return { lr: this.learningRate, ...this.ratesAt(this.#steps) };
+    return { lr: this.learningRate, ...this.ratesAt(this.stepsDone) };
   }
 
   /** More launch variables of a step, counted from 1. */
