@@ -13,6 +13,7 @@ use gradloom_tests::hostile::one_node;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 /// Small ones of different kinds: convolutions, attention with several inputs and outputs, an encoder of texts, and what people have.
 const FEW: [&str; 4] = ["zoo_densenet", "zoo_llama_past", "zoo_t5_encoder", "magika"];
@@ -130,7 +131,7 @@ fn check_c(style: c::Style, weights: c::Weights, tag: &str, options: &[&str]) {
     if here::device("c", gradloom::open("c", 1)).is_none() {
         return;
     }
-    for model in models() {
+    let check = |model| {
         let case = Case::new(model);
         let r = case.record(&style.target());
         let dir = tmp(&[tag, model]);
@@ -144,7 +145,17 @@ fn check_c(style: c::Style, weights: c::Weights, tag: &str, options: &[&str]) {
         done(Command::new("cc").current_dir(&dir).args(options).args(["model.c", "main.c", "-o", "model", "-lm"]));
         done(Command::new("./model").current_dir(&dir));
         case.compare(&r, &dir, tag);
-    }
+    };
+    // the compiler takes five to twenty seconds for some of them, and each is one file
+    let next = Mutex::new(models().into_iter());
+    let work = || {
+        loop {
+            let Some(model) = next.lock().unwrap().next() else { return };
+            check(model);
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|s| (0..threads).for_each(|_| drop(s.spawn(work))));
 }
 
 #[test]
