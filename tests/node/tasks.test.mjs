@@ -437,7 +437,9 @@ test("models are loaded once, and are what their recipes say", async () => {
   const wrong = { task: "upscale", model, name: "x", license: "MIT", sha256: "0".repeat(64) };
   await fails(open(at(JSON.stringify(wrong))), "E_FETCH", /has the hash/);
   // of tasks whose file is weights, too, which the first call loads
-  const file = `data:application/octet-stream;base64,${Buffer.from(await saveWeights({ w: Tensor.zeros([2]) })).toString("base64")}`;
+  const w = Tensor.zeros([2]);
+  const file = `data:application/octet-stream;base64,${Buffer.from(await saveWeights({ w })).toString("base64")}`;
+  w.dispose();
   const tokenizer = new URL("../fixtures/text/bert.json", folder).href;
   const weights = { ...wrong, model: file, more: { tokenizer, config: model, network: "efficientnet-lite", stages: [] } };
   const sound = { channels: [new Float32Array(16000)], sampleRate: 16000 };
