@@ -102,6 +102,44 @@ fn matmul_tile_stays_in_registers() {
     assert!(!text.contains("[rsp") && text.contains("zmm"), "{text}");
 }
 
+/// Lanes two apart: a load of each half, one of them by the permutation itself, whose indices stay in a register.
+#[test]
+fn every_other_element_is_one_permutation() {
+    use gradloom_core::DType::F32;
+    use gradloom_core::uop::AxisKind;
+    use gradloom_tests::programs::{Build, Data};
+
+    let t = Target::x86(Isa::Avx512, 1);
+    let (l, regs, taps) = (t.lanes, 3, 5);
+    let value = |i: usize| (i * 7 % 23) as f64 - 11.0;
+    let (x, w) = (Data::new(F32, 2 * regs * l + taps, value), Data::new(F32, taps, |i| value(i + 3)));
+    let want = Data::new(F32, regs * l, |i| (0..taps).map(|q| x.f(2 * i + q) * w.f(q)).sum());
+    let mut b = Build::new(&t);
+    let (x, w, y) = (b.input(x), b.input(w), b.output(want));
+    let (ni, lane) = (b.tile(regs, AxisKind::Upcast, false), b.tile(l, AxisKind::Upcast, true));
+    let (zero, none) = (b.g.float(0.0, F32), b.g.idx(0));
+    let acc = b.acc(0, zero, &[ni, lane]);
+    let r = b.open(taps, AxisKind::Reduce);
+    let (xv, wv) = (b.load(x, r, &[(ni, 2 * l as i64), (lane, 2)], F32), b.load(w, r, &[], F32));
+    let u = b.mul_add(acc, xv, wv);
+    let e = b.end(r, &[u]);
+    let v = b.read(acc, &[e]);
+    b.store(y, none, &[(ni, l as i64), (lane, 1)], v);
+    let s = b.finish("pairs");
+    let code = X86.render(&s.program, &t).expect("the kernel renders");
+    let Code::Bytes(bytes) = &code else { panic!("machine code is bytes") };
+    let text = gradloom::disasm::disassemble(bytes);
+    assert_eq!(text.matches("vpermt2ps").count(), regs, "{text}");
+    // the indices, the first halves, and what is stored
+    assert_eq!(text.matches("vmovups").count(), 1 + regs + regs, "{text}");
+    if detect().is_some_and(|have| have >= Isa::Avx512) {
+        let mut dev = CpuDevice::with_isa(Isa::Avx512, 1).expect("the device opens");
+        let kernel = Device::compile(&mut dev, &[Source::new(&s.program, code)]).expect("compiles")[0];
+        let got = gradloom_tests::runner::run_one(&mut dev, &s, kernel).expect("runs");
+        s.check(&got).expect("every other element");
+    }
+}
+
 /// The text of a kernel of dot products of three rows and two vectors.
 fn dot(isa: Isa, a: DType, b: DType, group: usize) -> String {
     let t = Target::x86(isa, 1);
