@@ -44,13 +44,13 @@ let built = false;
 
 /**
  * What the stages after this one build, at once: the modules of a page are optimised one function after the other, on one processor, and the
- * native tests take what is left. Those stages build nothing again.
+ * native tests take what is left. Those stages build nothing again. What the native build says is shown as it comes, the rest at its end.
  */
 async function buildAtOnce() {
   run("cargo", ["build", "--quiet", "--package", "xtask"]);
   const xtask = join(process.env.CARGO_TARGET_DIR ?? join(root, "target"), "debug/xtask");
   await Promise.all([
-    runBeside("cargo", ["test", "--workspace", "--no-run", "--features", "gradloom-tests/wgpu"]),
+    runBeside("cargo", ["test", "--workspace", "--no-run", "--features", "gradloom-tests/wgpu"], { stdio: "inherit" }),
     runBeside(xtask, ["wasm"]).then(() => runBeside(xtask, ["wasm", "--tests"])),
   ]);
   built = true;

@@ -25,11 +25,11 @@ export function run(program, args, options = {}) {
   if (done.status !== 0) throw new Failure(`\`${program} ${args.join(" ")}\` ended with status ${done.status}`);
 }
 
-/** Runs a program beside others, and shows its output when it has ended; throws a [Failure] when it fails. */
+/** Runs a program beside others, and shows its output when it has ended, or at once with `stdio: "inherit"`; throws a [Failure] when it fails. */
 export async function runBeside(program, args, options = {}) {
   const child = spawn(program, args, { cwd: root, stdio: ["ignore", "pipe", "pipe"], ...options });
   const parts = [];
-  for (const stream of [child.stdout, child.stderr]) stream.on("data", (part) => parts.push(part));
+  for (const stream of [child.stdout, child.stderr]) stream?.on("data", (part) => parts.push(part));
   const [status, signal] = await new Promise((done, fail) => {
     child.on("error", (error) => fail(new Failure(`\`${program}\` did not start: ${error.message}`)));
     child.on("close", (...how) => done(how));

@@ -85,7 +85,7 @@ impl View<'_> {
         let far = self.far(points);
         let cycles = |joined: bool| Some(1.5 * vectors * self.copy_cost(a, tile, joined)? / reuse);
         let pairs = tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) == Some(2);
-        // where tiles differ in how many vectors they read of such a copy, a load counts as what it takes
+        // of every other element, tiles of the same size read very different numbers of vectors, so each load counts in full
         let each = if pairs { self.vector_load(tile) } else { 1.0 };
         let apart = Staged { read: vectors * far * each, copy: far * cycles(false)?, apart: true };
         if elems >= points {

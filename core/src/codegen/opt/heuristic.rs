@@ -385,7 +385,7 @@ impl<'a> View<'a> {
         }
         let all = full && used == registers + 1;
         let from_memory = self.inner.iter().map(|a| self.stream_cost(a, tile)).sum::<f64>();
-        // where a load of the widest vector takes a cycle, tiles may have too many of them: those whose results share no weights
+        // where loading one of the widest vectors takes a whole cycle, a tile whose results share no weights waits for its weights
         let again = |a: &&Access| a.constant && self.reuse(a, tile) > 1 && tile.lane.is_some_and(|l| a.has(self.id(l)));
         let weights = self.inner.iter().filter(again).map(|a| self.access_cost(a, tile, lanes)).sum::<f64>();
         let bound = (loads + weights * (self.vector_load(tile) - 1.0)) / 2.0;

@@ -78,7 +78,7 @@ impl View<'_> {
         let slide = self.sliding_rows(a, tile)?;
         let all: usize = tile.ups.iter().map(|u| u.1).product();
         let (taps, rows, width) = (self.len(slide.taps), slide.rows, tile.width.min(self.t.lanes));
-        // there are two lines for most of them
+        // most such vectors lie across two lines of the cache
         let whole = self.vector_load(tile);
         let lines = if slide.turned { 1.0 } else { 1.0 + (width * 4) as f64 / 64.0 };
         let each = (all * tile.vectors) as f64 * whole * lines;
@@ -93,7 +93,8 @@ impl View<'_> {
         Some([there, once * each])
     }
 
-    /// What a load of a vector costs: a whole cycle where a multiply-add does.
+    /// What loading a vector of a tile costs, in half cycles: one, or two where a multiply-add of the widest vectors takes a whole cycle, since
+    /// such a machine loads one of them in a cycle as well.
     pub(super) fn vector_load(&self, tile: &Tile) -> f64 {
         if tile.width >= self.t.lanes { 2.0 * self.t.machine.multiply_add } else { 1.0 }
     }
