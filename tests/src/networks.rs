@@ -7,7 +7,7 @@ use gradloom_core::nn::Lstm;
 use gradloom_core::optim::{Adam, AdamOpts, Optimizer};
 use gradloom_core::schedule::Ast;
 use gradloom_core::target::Target;
-use gradloom_core::tensor::{Attention, ConvOpts, Interpolate, PadMode, PoolOpts, Session, Tensor};
+use gradloom_core::tensor::{Attention, ConvOpts, ConvTransposeOpts, Interpolate, PadMode, PoolOpts, Session, Tensor};
 use gradloom_core::uop::{Arg, Op, UOp};
 use gradloom_core::{DType, Error, Result};
 use std::cell::RefCell;
@@ -253,11 +253,27 @@ fn blocks(net: &Net) -> Result<Vec<Tensor>> {
         let opts = ConvOpts::new().padding(&[k / 2, k / 2]).stride(&[stride, stride]).groups(64);
         map(64, side)?.conv(&net.weight(&[64, 1, k, k])?, None, &opts)
     };
+    let few_out = ConvOpts::new().padding(&[1, 1]).stride(&[2, 2]);
+    let strided = map(64, 86)?.conv(&net.weight(&[16, 64, 3, 3])?, None, &few_out)?;
+    let phases = ConvTransposeOpts { conv: ConvOpts::new().stride(&[2, 2]), output_padding: Vec::new() };
+    let phases = map(256, 28)?.conv_transpose(&net.weight(&[256, 96, 4, 4])?, None, &phases)?;
     let padded = map(32, 56)?.pad(&[(0, 0), (0, 0), (3, 3), (3, 3)], PadMode::Reflect, 0.0)?;
     let (few, _) = net.input(&[257, 197])?.topk(5, -1, true)?;
     let both = Lstm::bidirectional(&net.session, 32, 64, 1)?.forward(&net.input(&[1, 8, 32])?, None)?.0;
     let turned = net.input(&[192, 257])?.t()?.add(1.0)?;
-    Ok(vec![means, largest, near, depthwise(56, 7, 2)?, depthwise(14, 7, 1)?, padded, few, both, turned])
+    Ok(vec![
+        means,
+        largest,
+        near,
+        depthwise(56, 7, 2)?,
+        depthwise(14, 7, 1)?,
+        strided,
+        phases,
+        padded,
+        few,
+        both,
+        turned,
+    ])
 }
 
 /// Forward and backward through perceptron layers.
