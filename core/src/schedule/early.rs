@@ -1,18 +1,25 @@
 //! Tensor-graph clean-up before scheduling: what needs no index math. One forward pass, since sources come first.
-//! Long sums are cut into pieces here ([`super::split`]), long scans and scatters too ([`super::ordered`]).
+//! Long sums are cut into pieces here ([`super::split`]), long scans and scatters too ([`super::ordered`]), and joins become memory ([`super::join`]).
 
+use super::join::Joins;
 use super::{ordered, split};
 use crate::target::Target;
 use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use smallvec::SmallVec;
 
-/// Copies what `roots` need into a fresh graph, simplified.
-pub fn simplify(g: &Graph, roots: &[UOp], t: &Target) -> (Graph, Vec<UOp>) {
+/// Copies what `roots` need into a fresh graph, simplified. The parameters of the result after the first `n_params` are memory of joins.
+pub fn simplify(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> (Graph, Vec<UOp>) {
     let mut out = Graph::new();
     let mut map = vec![UOp(u32::MAX); g.len()];
-    for u in g.reachable(roots) {
+    let nodes = g.reachable(roots);
+    let mut joins = Joins::find(g, &nodes, n_params, t);
+    for u in nodes {
         let src: SmallVec<[UOp; 4]> = g.src(u).iter().map(|s| map[s.0 as usize]).collect();
-        map[u.0 as usize] = rebuild(&mut out, g, u, &src, t);
+        let copy = match joins.is_memory(&out, &src) && g.op(u) == Op::Contiguous {
+            true => src[0],
+            false => rebuild(&mut out, g, u, &src, t),
+        };
+        map[u.0 as usize] = joins.copied(&mut out, g, u, copy);
     }
     let roots = roots.iter().map(|r| map[r.0 as usize]).collect();
     (out, roots)

@@ -11,6 +11,7 @@ mod cost;
 pub mod early;
 pub mod fuse;
 pub mod integers;
+mod join;
 pub mod lower;
 pub(crate) mod needed;
 pub mod order;
@@ -164,7 +165,7 @@ impl Scheduling {
         let t = &self.t;
         self.next = match std::mem::replace(&mut self.next, Next::Over) {
             Next::Simplify => {
-                (self.g, self.roots) = early::simplify(&self.g, &self.roots, t);
+                (self.g, self.roots) = early::simplify(&self.g, &self.roots, self.n_params, t);
                 Next::Cut
             }
             Next::Cut => Next::Rows(fuse::first(&self.g, &self.roots, &self.knots, t)),
@@ -200,7 +201,7 @@ impl Scheduling {
                     BufferInfo { dtype, len, origin: Origin::Temp } => len.saturating_mul(dtype.size()),
                     _ => 0,
                 };
-                let kernels = order::order(states::merge(kernels, t), temp_bytes);
+                let kernels = order::order(states::merge(kernels, &buffers.list, t), temp_bytes);
                 Next::Share(cuts, buffers, kernels)
             }
             Next::Share(cuts, buffers, mut kernels) => {
@@ -228,10 +229,19 @@ pub struct Buffers {
 fn external_buffers(g: &Graph, roots: &[UOp], n_params: usize) -> Buffers {
     let void = BufferInfo { dtype: DType::Void, len: 0, origin: Origin::Temp };
     let mut b = Buffers { list: vec![void; n_params], of: Default::default() };
+    let outputs: rustc_hash::FxHashSet<UOp> = roots.iter().map(|&r| fuse::storage(g, r)).collect();
     for u in g.reachable(roots) {
         if let (Op::Param, Arg::Param { slot, len }) = (g.op(u), g.arg(u)) {
-            b.list[*slot as usize] = BufferInfo { dtype: g.dtype(u), len: *len, origin: Origin::External(*slot) };
-            b.of.insert(u, *slot as usize);
+            let at = *slot as usize;
+            let origin = match outputs.contains(&u) {
+                _ if at < n_params => Origin::External(*slot),
+                // memory of a join
+                true => Origin::Output,
+                false => Origin::Temp,
+            };
+            b.list.resize(b.list.len().max(at + 1), void);
+            b.list[at] = BufferInfo { dtype: g.dtype(u), len: *len, origin };
+            b.of.insert(u, at);
         }
     }
     b

@@ -148,7 +148,10 @@ impl<F: Fn(usize) -> usize> Memory<F> {
                 *at = (at.0 + 1, at.1 + i);
             }
         }
-        let takes = pending.iter().map(|p| p.writes.iter().map(|w| temp_bytes(w.0)).sum()).collect();
+        // several kernels fill one buffer together: a part each
+        let mut writers: FxHashMap<State, usize> = FxHashMap::default();
+        pending.iter().flat_map(|p| &p.writes).for_each(|&w| *writers.entry(w).or_default() += 1);
+        let takes = pending.iter().map(|p| p.writes.iter().map(|w| temp_bytes(w.0) / writers[w]).sum()).collect();
         let frees = vec![0; pending.len()];
         let mut m = Memory { temp_bytes, left, takes, frees, good: SortedSet::new() };
         let single: Vec<(usize, usize)> = m.left.iter().filter(|l| l.1.0 == 1).map(|(b, l)| (*b, l.1)).collect();

@@ -1,7 +1,8 @@
 //! Kernels with several results: elementwise kernels over the same loops become one, where they share what they read or
-//! one reads what another writes at the same place. An optimiser's step is one kernel per parameter this way.
+//! one reads what another writes at the same place. An optimiser's step is one kernel per parameter this way. A copy of what any other kernel
+//! computes becomes a second Store of that kernel: so parts of a join ([`super::join`]) that others want too are stored at both places at once.
 
-use super::order::{Pending, edges};
+use super::order::{Pending, State, edges};
 use super::{Ast, Kernel};
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
@@ -22,8 +23,27 @@ pub fn merge(mut pending: Vec<Pending>, t: &Target) -> Vec<Pending> {
     let mut group: Vec<usize> = (0..pending.len()).collect();
     let mut members: Vec<Vec<usize>> = (0..pending.len()).map(|i| vec![i]).collect();
     let mut by_loops: FxHashMap<Vec<usize>, Vec<usize>> = FxHashMap::default();
+    let mut sums: FxHashMap<State, usize> = FxHashMap::default();
+    let mut waits = vec![0usize; pending.len()];
+    then.iter().flatten().for_each(|&i| waits[i] += 1);
     for i in 0..pending.len() {
-        let Some(loops) = elementwise(&pending[i].kernel.ast) else { continue };
+        let Some(loops) = elementwise(&pending[i].kernel.ast) else {
+            sums.extend(pending[i].writes.iter().map(|&w| (w, i)));
+            continue;
+        };
+        // it waits for nothing but what it copies
+        if waits[i] == 1
+            && let Some(a) = copied(&pending[i]).and_then(|from| sums.get(&from).copied())
+            && results(&pending[a].kernel.ast) == Some(loops.len())
+            && let Some(p) = joined(&pending[a], &pending[i], t)
+        {
+            sums.extend(p.writes.iter().map(|&w| (w, a)));
+            pending[a] = p;
+            group[i] = a;
+            members[a].push(i);
+            members[i].clear();
+            continue;
+        }
         let list = by_loops.entry(loops).or_default();
         let found = list.iter().rev().take(LOOK_BACK).copied().find_map(|a| {
             let order = Order { then: &then, group: &group, members: &members };
@@ -61,6 +81,30 @@ pub(super) fn elementwise(ast: &Ast) -> Option<Vec<usize>> {
         g.iter().filter(|&u| g.op(u) == Op::Range).map(|u| (g.range_arg(u).id, g.range_len(u))).collect();
     sort::ascending(&mut loops);
     Some(loops.into_iter().map(|l| l.1).collect())
+}
+
+/// What a kernel is a copy of, whole and in order.
+fn copied(p: &Pending) -> Option<State> {
+    let g = &p.kernel.ast.g;
+    let (&[store], &[from]) = (g.src(p.kernel.ast.sink), &p.reads[..]) else { return None };
+    let plain = |u: UOp, n: usize| g.src(u).len() == n;
+    let value = (g.op(store) == Op::Store && plain(store, 2)).then(|| g.src_at(store, 1))?;
+    (g.op(value) == Op::Load && plain(value, 1)).then_some(from)
+}
+
+/// How many loops a kernel of plain sums or the like has over its results, numbered before all others.
+fn results(ast: &Ast) -> Option<usize> {
+    let g = &ast.g;
+    let is_plain = |u: UOp| !matches!(g.op(u), Op::Custom | Op::Stage | Op::Scratch | Op::Barrier);
+    let mut ids: Vec<(u8, AxisKind)> = Vec::new();
+    for u in g.iter().filter(|&u| g.op(u) == Op::Range) {
+        ids.push((g.range_arg(u).id, g.kind(u)));
+    }
+    sort::by_key(&mut ids, |r| r.0);
+    let n = ids.iter().take_while(|r| r.1 == AxisKind::Loop).count();
+    let first = ids[..n].iter().enumerate().all(|(i, r)| i == r.0 as usize);
+    let rest = ids[n..].iter().all(|r| r.1 == AxisKind::Reduce);
+    (first && rest && g.iter().all(is_plain)).then_some(n)
 }
 
 /// Do two kernels read the same, or one what the other writes?

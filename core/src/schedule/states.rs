@@ -5,7 +5,7 @@
 
 use super::order::{Pending, edges};
 use super::outputs::{Order, elementwise, joined};
-use super::{Ast, Kernel};
+use super::{Ast, BufferInfo, Kernel, Origin};
 use crate::rewrite::{Memo, substitute1};
 use crate::rules::simplify_with;
 use crate::target::Target;
@@ -29,9 +29,10 @@ struct Open {
 }
 
 /// Joins kernels that assign to small buffers; the others stay as they are.
-pub(super) fn merge(mut pending: Vec<Pending>, t: &Target) -> Vec<Pending> {
+pub(super) fn merge(mut pending: Vec<Pending>, list: &[BufferInfo], t: &Target) -> Vec<Pending> {
+    let was_there = |buffer: usize| matches!(list[buffer].origin, Origin::External(_));
     let small: Vec<(usize, Vec<usize>)> = (0..pending.len())
-        .filter(|&i| pending[i].writes.iter().any(|w| w.1 > 0))
+        .filter(|&i| pending[i].writes.iter().any(|w| w.1 > 0 && was_there(w.0)))
         .filter_map(|i| Some((i, elementwise(&pending[i].kernel.ast)?)))
         .filter(|(_, loops)| loops.iter().product::<usize>() <= SMALL)
         .collect();
