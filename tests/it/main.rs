@@ -26,6 +26,7 @@ mod guard;
 mod hostile;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod integers;
+mod joins;
 mod lengths;
 mod llm;
 mod llm_adapters;

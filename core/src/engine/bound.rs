@@ -49,7 +49,7 @@ impl Engine {
     ) -> Result<(Bound, Vec<UOp>)> {
         if let Some(mut bound) = self.bound.remove(&key).filter(|b| b.epoch == self.epoch) {
             self.restore(state, plan, externals)?;
-            if self.exchange(externals, &mut bound) {
+            if self.exchange(state, externals, &mut bound)? {
                 let (outputs, views) = self.outputs(state, plan)?;
                 for (view, arguments) in views.iter().zip(&bound.outputs) {
                     put(&mut bound.steps, arguments, *view);
@@ -86,22 +86,27 @@ impl Engine {
         }
     }
 
-    /// Puts the caller's buffers into the steps. False where one is not on the device as they want it.
-    fn exchange(&self, externals: &[u32], bound: &mut Bound) -> bool {
+    /// Puts the caller's buffers into the steps; what only the host has is uploaded. False where a packed copy has to be made first.
+    fn exchange(&mut self, state: &mut State, externals: &[u32], bound: &mut Bound) -> Result<bool> {
         for want in &mut bound.wants {
             let id = externals[want.slot as usize];
-            let found = match want.pack {
-                Some(key) => self.copy_of(id, key).map(|c| (c.buf, c.bytes)),
+            let there = match want.pack {
+                Some(key) => match self.copy_of(id, key) {
+                    Some(c) => Some((c.buf, c.bytes)),
+                    None => return Ok(false),
+                },
                 None => self.buffers.get(&id).copied(),
             };
-            let Some((buf, bytes)) = found else { return false };
-            let view = View { buf, offset: 0, bytes };
+            let view = match there {
+                Some((buf, bytes)) => View { buf, offset: 0, bytes },
+                None => self.whole(state, id)?,
+            };
             if view != want.view {
                 want.view = view;
                 put(&mut bound.steps, &want.arguments, view);
             }
         }
-        true
+        Ok(true)
     }
 
     /// Notes what the steps of a plan hold.

@@ -19,7 +19,7 @@ pub fn simplify(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> (Graph
             true => src[0],
             false => rebuild(&mut out, g, u, &src, t),
         };
-        map[u.0 as usize] = joins.copied(&mut out, g, u, copy);
+        map[u.0 as usize] = joins.copied(&mut out, g, u, copy, &|out, g, m, x| rebuild(out, g, m, &[x], t));
     }
     let roots = roots.iter().map(|r| map[r.0 as usize]).collect();
     (out, roots)

@@ -162,13 +162,36 @@ fn forced_cuts(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Vec<bool> {
             _ => {}
         }
     }
-    for &u in nodes {
+    let read = first_reads(g, nodes);
+    for &u in nodes.iter().filter(|&&u| g.op(u) == Op::Store) {
+        let (target, value) = (g.src_at(u, 0), g.src_at(u, 1));
+        let was_read = read.get(&storage(g, stored_to(g, target))).is_some_and(|&first| first <= u);
         // in-place with a permuted read of the target: the value must be complete first
-        if g.op(u) == Op::Store && reads_elsewhere(g, g.src_at(u, 0), g.src_at(u, 1)) {
-            forced[g.src_at(u, 1).0 as usize] = true;
+        if was_read && reads_elsewhere(g, target, value) {
+            forced[value.0 as usize] = true;
         }
     }
     forced
+}
+
+/// The first node that reads each storage which something is stored to: no value of a Store before it does.
+fn first_reads(g: &Graph, nodes: &[UOp]) -> FxHashMap<UOp, UOp> {
+    let mut targets: FxHashSet<UOp> = FxHashSet::default();
+    let mut read: FxHashMap<UOp, UOp> = FxHashMap::default();
+    for &u in nodes.iter().filter(|&&u| g.op(u) == Op::Store) {
+        let mut at = g.src_at(u, 0);
+        while targets.insert(at) && (g.op(at).is_movement() || g.op(at) == Op::Gather) {
+            at = g.src_at(at, 0);
+        }
+    }
+    for &u in nodes.iter().filter(|u| !targets.contains(u)) {
+        // what is stored to, or waited for, is not read
+        let read_from = if matches!(g.op(u), Op::Store | Op::After) { 1 } else { 0 };
+        for &s in &g.src(u)[read_from..] {
+            read.entry(storage(g, stored_to(g, s))).or_insert(u);
+        }
+    }
+    read
 }
 
 /// Does `value` read the storage of `target` at other places than those it is stored to?

@@ -6,13 +6,15 @@
 //! Never: joins that are cheaper in the kernels of their readers.
 
 use super::fuse::{base, storage};
+use crate::analysis::work::work;
 use crate::target::Target;
-use crate::uop::{Arg, Graph, Op, UOp};
+use crate::uop::{Arg, Graph, Op, Shape, UOp};
 use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Of so few parts each has to be free: as a choice they cost little, and nothing where their reader computes anyway.
+/// So few parts may not need kernels of their own: a choice among them costs little, and nothing where their reader computes anyway. Nor may
+/// parts have more shapes, each of which is a program.
 const FEW: usize = 4;
 
 /// A join whose parts are stored.
@@ -29,13 +31,16 @@ struct Join {
     stores: Vec<UOp>,
 }
 
+/// Copies a movement of the first graph to another one, where this is what it moves.
+pub(super) type View<'a> = &'a dyn Fn(&mut Graph, &Graph, UOp, UOp) -> UOp;
+
 /// The joins of a graph that are made in memory of their own.
 pub(super) struct Joins {
     list: Vec<Join>,
     /// By the node that is the whole.
     whole: FxHashMap<UOp, usize>,
-    /// The joins that a node is a part of, and where it begins in each.
-    places: FxHashMap<UOp, SmallVec<[(usize, usize); 1]>>,
+    /// The parts that are views of a node: of which join, what, and where it begins.
+    places: FxHashMap<UOp, SmallVec<[(usize, UOp, usize); 1]>>,
     /// Parameters before theirs.
     n_params: usize,
 }
@@ -45,8 +50,7 @@ impl Joins {
     pub(super) fn find(g: &Graph, nodes: &[UOp], n_params: usize, t: &Target) -> Joins {
         let (whole, places) = (FxHashMap::default(), FxHashMap::default());
         let mut joins = Joins { list: Vec::new(), whole, places, n_params };
-        let is_pad = |s: &UOp| g.op(*s) == Op::Pad;
-        let mut ends = nodes.iter().rev().filter(|&&u| links(g, u).is_some() && g.src(u).iter().any(is_pad)).peekable();
+        let mut ends = nodes.iter().rev().filter(|&&u| is_join(g, u)).peekable();
         if ends.peek().is_none() {
             return joins;
         }
@@ -63,7 +67,7 @@ impl Joins {
             {
                 joins.whole.insert(u, joins.list.len());
                 for &(value, begin) in &join.parts {
-                    joins.places.entry(value).or_default().push((joins.list.len(), begin));
+                    joins.places.entry(base(g, value)).or_default().push((joins.list.len(), value, begin));
                 }
                 joins.list.push(join);
             }
@@ -77,8 +81,9 @@ impl Joins {
         matches!(out.arg(storage(out, x)), Arg::Param { slot, .. } if *slot as usize >= self.n_params)
     }
 
-    /// `copy` is node `u` of `g` in `out`. Stores it where it is part of a join, and gives what takes its place if it is one.
-    pub(super) fn copied(&mut self, out: &mut Graph, g: &Graph, u: UOp, copy: UOp) -> UOp {
+    /// `copy` is node `u` of `g` in `out`. Stores it where it is part of a join, and gives what takes its place if it is one. `view` makes a copy
+    /// of a movement.
+    pub(super) fn copied(&mut self, out: &mut Graph, g: &Graph, u: UOp, copy: UOp, view: View) -> UOp {
         let whole = self.whole.get(&u).map(|&at| &self.list[at]);
         let copy = match whole.and_then(|join| Some((join, join.memory?))) {
             Some((join, memory)) => {
@@ -87,26 +92,38 @@ impl Joins {
             }
             None => copy,
         };
-        for &(at, begin) in self.places.get(&u).into_iter().flatten() {
+        for &(at, value, begin) in self.places.get(&u).into_iter().flatten() {
+            let mut moves: SmallVec<[UOp; 4]> = SmallVec::new();
+            let mut x = value;
+            while x != u {
+                moves.push(x);
+                x = g.src_at(x, 0);
+            }
+            let part = moves.iter().rev().fold(copy, |part, &m| view(out, g, m, part));
             let join = &mut self.list[at];
             let w = join.whole;
             let slot = (self.n_params + at) as u32;
             let memory = *join.memory.get_or_insert_with(|| out.param(slot, g.dtype(w), g.memory_len(w)));
             let mut pairs: SmallVec<[(usize, usize); 6]> = g.shape(w).iter().map(|&n| (0, n)).collect();
-            pairs[join.axis] = (begin, begin + g.shape(u)[join.axis]);
+            pairs[join.axis] = (begin, begin + g.shape(value)[join.axis]);
             let target = out.reshape(memory, g.shape(w));
             let target = out.shrink(target, &pairs);
             let value = match join.sum && g.dtype(w).is_float() {
                 true => {
                     let zero = out.float(0.0, g.dtype(w));
-                    out.binary(Op::Add, copy, zero)
+                    out.binary(Op::Add, part, zero)
                 }
-                false => copy,
+                false => part,
             };
             join.stores.push(out.store(target, value));
         }
         copy
     }
+}
+
+/// Does it look like a join?
+fn is_join(g: &Graph, u: UOp) -> bool {
+    links(g, u).is_some_and(|parts| parts.iter().any(|&s| g.op(s) == Op::Pad))
 }
 
 /// What a node would join, if it is one link of a chain that joins: the part or parts, and the rest of the chain.
@@ -178,18 +195,27 @@ fn end_of(g: &Graph, cond: UOp, axis: usize) -> Option<usize> {
 fn pays(g: &Graph, u: UOp, join: &Join, users: &[u32], t: &Target) -> bool {
     let m = &t.machine;
     let bytes = |x: UOp| g.numel(x) as f64 * g.dtype(x).size() as f64;
-    let mut stored = 0.0;
+    let all = g.numel(u) as f64;
+    let (mut stored, mut chosen) = (0.0, 0.0);
+    let mut shapes: SmallVec<[&Shape; FEW]> = SmallVec::new();
     for &(value, _) in &join.parts {
+        // each element loads from every part, under a mask of two bounds, and chooses
+        chosen += all * 4.0 * (m.op + m.load);
         match kernel_of(g, value, users) {
             Stored::Alone => {}
-            _ if join.parts.len() <= FEW => return false,
+            Stored::Again(_) if join.parts.len() <= FEW => return false,
             Stored::Too => stored += bytes(value) * m.byte,
-            Stored::Again => stored += m.launch + 2.0 * bytes(value) * m.byte,
+            Stored::Again(ops) => {
+                stored += m.prices.launch + 2.0 * bytes(value) * m.byte;
+                chosen += all * f64::from(ops) * m.op;
+                // parts of one shape share a program
+                if !shapes.contains(&g.shape(value)) {
+                    shapes.push(g.shape(value));
+                }
+            }
         }
     }
-    // each element loads from every part, under a mask, and chooses
-    let asks = g.numel(u) as f64 * join.parts.len() as f64;
-    g.memory_len(u) as u64 == g.numel(u) && stored < asks * (2.0 * m.op + m.load)
+    g.memory_len(u) as u64 == g.numel(u) && shapes.len() <= FEW && stored < chosen
 }
 
 /// What storing a part takes.
@@ -198,26 +224,31 @@ enum Stored {
     Alone,
     /// It is computed for others, and stored once more.
     Too,
-    /// A kernel that reads it.
-    Again,
+    /// A kernel, which computes it with so many operations.
+    Again(u32),
 }
 
 fn kernel_of(g: &Graph, value: UOp, users: &[u32]) -> Stored {
     let b = base(g, value);
-    if g.op(b).is_alu() && (users[b.0 as usize] > 1 || users[value.0 as usize] > 1) {
+    if is_join(g, b) {
+        return Stored::Again(0);
+    }
+    let shared = users[b.0 as usize] > 1 || users[value.0 as usize] > 1;
+    if g.op(b) == Op::Contiguous || shared && (g.op(b).is_alu() || g.op(b) == Op::Reduce) {
         return Stored::Too;
     }
     // down through what nobody else wants
-    let mut stack = vec![value];
+    let (mut stack, mut ops) = (vec![value], 0u32);
     while let Some(x) = stack.pop() {
-        if users[x.0 as usize] > 1 {
-            continue;
-        }
         match g.op(x) {
+            _ if users[x.0 as usize] > 1 => {}
             Op::Reduce => return Stored::Alone,
-            op if op.is_movement() || op.is_alu() => stack.extend(g.src(x)),
+            op if op.is_movement() || op.is_alu() => {
+                ops = ops.saturating_add(work(op).hidden);
+                stack.extend(g.src(x));
+            }
             _ => {}
         }
     }
-    Stored::Again
+    Stored::Again(ops)
 }

@@ -39,10 +39,8 @@ pub(super) fn follow(kernels: &mut [Kernel], list: &[BufferInfo], from: &Graph, 
 /// What is known where a value is used.
 type Known = SmallVec<[UOp; 8]>;
 
-/// An axis of a buffer, as the kernel that fills it has it.
+/// An axis of a buffer, along which each kernel that stores there has a loop over all of it.
 struct Axis {
-    /// The kernel's loop.
-    range: UOp,
     stride: i64,
     len: i64,
     end: End,
@@ -61,6 +59,8 @@ enum End {
 /// Which buffers have axes, and the ends found for them.
 struct Needs {
     axes: FxHashMap<usize, Vec<Axis>>,
+    /// Elements of each buffer.
+    lens: Vec<usize>,
     ends: Graph,
 }
 
@@ -92,7 +92,8 @@ fn apply(kernels: &mut [Kernel], list: &[BufferInfo], from: &Graph, roots: &[UOp
     if wanted.is_empty() {
         return;
     }
-    let mut needs = Needs { axes: axes(kernels, list, &wanted), ends: Graph::new() };
+    let lens = list.iter().map(|b| b.len).collect();
+    let mut needs = Needs { axes: axes(kernels, list, &wanted), lens, ends: Graph::new() };
     for w in &wanted {
         needs.want(from, w);
     }
@@ -101,49 +102,53 @@ fn apply(kernels: &mut [Kernel], list: &[BufferInfo], from: &Graph, roots: &[UOp
     }
 }
 
-/// Buffers that one kernel fills, whole and in order.
+/// The axes of buffers, as all kernels that store there have them.
 fn axes(kernels: &[Kernel], buffers: &[BufferInfo], wanted: &[Wanted]) -> FxHashMap<usize, Vec<Axis>> {
-    let mut writers: FxHashMap<usize, usize> = FxHashMap::default();
+    let mut out: FxHashMap<usize, Vec<Axis>> = FxHashMap::default();
     for k in kernels {
-        k.split_args().0.iter().for_each(|b| *writers.entry(*b).or_default() += 1);
-    }
-    let mut out = FxHashMap::default();
-    for k in kernels.iter().filter(|k| k.ast.custom().is_none()) {
         let g = &k.ast.g;
-        for (i, &store) in g.src(k.ast.sink).iter().enumerate() {
-            let Some(b) = k.args.get(i).copied().filter(|b| writers.get(b) == Some(&1)) else { continue };
+        for (i, &b) in k.split_args().0.iter().enumerate() {
             let known = match buffers[b].origin {
                 Origin::External(_) => false,
                 Origin::Temp => true,
                 Origin::Output => wanted.iter().any(|w| w.buffer == b),
             };
-            if let Some(axes) = filled(g, store, buffers[b].len).filter(|_| known) {
-                out.insert(b, axes);
+            let own = if known && k.ast.custom().is_none() { loops(g, g.src_at(k.ast.sink, i)) } else { Vec::new() };
+            let own = own.into_iter().map(|(_, stride, len)| Axis { stride, len, end: End::Unread });
+            match out.get_mut(&b) {
+                None => _ = out.insert(b, own.collect()),
+                Some(axes) => {
+                    let own: Vec<Axis> = own.collect();
+                    axes.retain(|a| own.iter().any(|o| (o.stride, o.len) == (a.stride, a.len)));
+                }
             }
         }
     }
     out
 }
 
-/// The axes of a buffer that a store fills, if it stores to each element once.
-fn filled(g: &Graph, store: UOp, len: usize) -> Option<Vec<Axis>> {
+/// The loops of a store that are axes of its buffer, with stride and length: each counts from the axis' first element to its last.
+fn loops(g: &Graph, store: UOp) -> Vec<(UOp, i64, i64)> {
     if g.op(store) != Op::Store || g.src(store).len() != 2 {
-        return None;
+        return Vec::new();
     }
     let to = affine(g, g.src_at(g.src_at(store, 0), 1));
-    let mut terms = to.terms.clone();
-    terms.sort_unstable_by_key(|t| t.1);
-    let mut stride = 1;
-    let mut out = Vec::new();
-    for &(range, by) in &terms {
-        let n = g.range_len(range) as i64;
-        if by != stride || g.kind(range) != AxisKind::Loop || g.dtype(range) != DType::I32 {
-            return None;
-        }
-        out.push(Axis { range, stride, len: n, end: End::Unread });
-        stride *= n;
+    let is_loop = |r: UOp| g.op(r) == Op::Range && g.kind(r) == AxisKind::Loop && g.dtype(r) == DType::I32;
+    if !to.is_whole() || to.constant < 0 || !to.terms.iter().all(|t| is_loop(t.0) && t.1 > 0) {
+        return Vec::new();
     }
-    (to.is_whole() && to.constant == 0 && stride == len as i64).then_some(out)
+    let last = |&(r, by): &(UOp, i64)| (g.range_len(r) as i64 - 1) * by;
+    let mut out = Vec::new();
+    for &(range, stride) in &to.terms {
+        let (n, others) = (g.range_len(range) as i64, || to.terms.iter().filter(move |t| t.0 != range));
+        // what lies below the axis stays below its stride, and what lies above it, a part's place too, are steps of the whole axis
+        let inside: i64 = others().filter(|t| t.1 < stride).map(last).sum();
+        let outside = others().filter(|t| t.1 >= stride).all(|t| t.1 % (stride * n) == 0);
+        if outside && to.constant % stride + inside < stride && to.constant / stride % n == 0 {
+            out.push((range, stride, n));
+        }
+    }
+    out
 }
 
 impl Needs {
@@ -181,16 +186,27 @@ impl Needs {
 
     /// Conditions on its loops.
     fn live(&mut self, k: &Kernel, g: &mut Graph) -> Vec<UOp> {
-        let written = k.split_args().0;
-        let own: Option<Vec<&Vec<Axis>>> = written.iter().map(|b| self.axes.get(b)).collect();
-        let Some(own) = own.filter(|o| !o.is_empty()) else { return Vec::new() };
+        let stores = g.srcs(k.ast.sink);
+        let mut ends: Option<Vec<(UOp, End)>> = None;
+        for (i, b) in k.split_args().0.iter().enumerate() {
+            let Some(axes) = self.axes.get(b) else { return Vec::new() };
+            let mut own = Vec::new();
+            for (range, stride, len) in loops(g, stores[i]) {
+                own.extend(axes.iter().find(|a| (a.stride, a.len) == (stride, len)).map(|a| (range, a.end)));
+            }
+            ends = Some(match ends {
+                None => own,
+                Some(before) => {
+                    let both = |(r, a): (UOp, End)| Some((r, self.ends.joined(a, own.iter().find(|o| o.0 == r)?.1)));
+                    before.into_iter().filter_map(both).collect()
+                }
+            });
+        }
         let mut out = Vec::new();
-        for first in own[0] {
-            let of = |axes: &&Vec<Axis>| axes.iter().find(|a| a.range == first.range).map_or(End::All, |a| a.end);
-            let all = own.iter().map(of).reduce(|a, b| self.ends.joined(a, b)).unwrap_or(End::All);
-            if let End::Below(end) = all {
+        for (range, end) in ends.unwrap_or_default() {
+            if let End::Below(end) = end {
                 let end = g.import(&self.ends, &[end], |_, _| None)[0];
-                out.push(g.binary(Op::CmpLt, first.range, end));
+                out.push(g.binary(Op::CmpLt, range, end));
             }
         }
         out
@@ -270,7 +286,7 @@ impl Needs {
     /// A buffer is read at an offset, by loops of which this is known.
     fn read(&mut self, g: &mut Graph, memo: &mut Memo, buffer: usize, at: UOp, known: &[UOp]) {
         let Some(axes) = self.axes.get_mut(&buffer) else { return };
-        let len: i64 = axes.iter().map(|a| a.len).product();
+        let len = self.lens[buffer] as i64;
         for a in axes.iter_mut().filter(|a| a.end != End::All) {
             let place = digit(g, memo, at, a.stride, a.len);
             let mut end = end_of(&mut self.ends, g, memo, place, a.len, known);

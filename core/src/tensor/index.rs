@@ -41,6 +41,10 @@ impl Tensor {
 
     /// Negative indices moved up by `n`, as i32 (i64 if `n` needs it).
     pub(super) fn wrapped(&self, n: usize) -> Result<Tensor> {
+        // what is spread over other axes is wrapped once
+        if let Some(narrow) = self.before_expand() {
+            return narrow.wrapped(n)?.expand(&self.shape());
+        }
         // an index that does not fit i32 must not wrap into range: limit it in its own dtype first
         let dt = self.dtype();
         let index = match dt {
@@ -53,6 +57,15 @@ impl Tensor {
             return Ok(index);
         }
         index.lt(0)?.select(index.add(n as i64)?, &index)
+    }
+
+    /// What this tensor repeats, if repeating it was the last that was done.
+    fn before_expand(&self) -> Option<Tensor> {
+        let mut s = self.session().state();
+        let u = s.node(self.root());
+        let root = (s.graph.op(u) == Op::Expand).then(|| s.graph.src_at(u, 0)).map(|x| s.add_root(x))?;
+        drop(s);
+        Some(Tensor { session: self.session().clone(), root })
     }
 
     /// Positions in axes of these sizes laid end to end, from an index for each, which broadcast; -1, or one past the last, where

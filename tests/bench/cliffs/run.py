@@ -3,13 +3,13 @@
 and in gradloom, one after the other in one run, the least time of each. Numbers are checked. Prints the blocks where gradloom is slower.
 
 usage: run.py [--seed 1] [--blocks 150] [--only REGEX] [--threads 1] [--device cpu] [--seconds 0.2] [--below 0.9] [--worst 10]
-              [--binary PATH] [--other PATH] [--keep FOLDER] [--on node|page|webgpu] [--busy] [--networks]
+              [--binary PATH] [--other PATH] [--keep FOLDER] [--on node|page|webgpu] [--busy] [--networks|--scales]
 
 A ratio is onnxruntime's time over gradloom's: above 1 gradloom is faster. With `--other`, a second binary of gradloom is timed beside the
 first one and takes onnxruntime's place: ratios are its time over the first one's. `--on` times the npm package (`npm run build` makes it)
 beside onnxruntime-web instead: both on WebAssembly in Node, in a page of Chromium, or both on WebGPU in a page; `--other` is another
 package's tarball then, and `--busy` takes the processor's time in Node, one thread, where other work shares the machine. `--networks` takes whole
-networks (networks.py) in place of blocks. Exits with 1 where a number is wrong or a block fails.
+networks (networks.py) in place of blocks, `--scales` single operators at sizes that are far from those of pictures (scales.py). Exits with 1 where a number is wrong or a block fails.
 Needs numpy, onnx and onnxruntime."""
 import argparse
 import json
@@ -28,6 +28,7 @@ from onnx import TensorProto, helper
 from blocks import block
 from make_models import TYPES
 from networks import networks
+from scales import scale
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
 TOLERANCE = 2e-3
@@ -48,6 +49,7 @@ def parse():
     p.add_argument("--other")
     p.add_argument("--busy", action="store_true")
     p.add_argument("--networks", action="store_true")
+    p.add_argument("--scales", action="store_true")
     p.add_argument("--keep", help="write the models there")
     return p.parse_args()
 
@@ -145,7 +147,8 @@ def main():
     folder = o.keep or tempfile.mkdtemp()
     os.makedirs(folder, exist_ok=True)
     blocks = []
-    for g, outputs in networks() if o.networks else (block(i, o.seed) for i in range(o.blocks)):
+    one = scale if o.scales else block
+    for g, outputs in networks() if o.networks else (one(i, o.seed) for i in range(o.blocks)):
         if not re.search(o.only, g.name):
             continue
         path = os.path.join(folder, f"{o.seed}_{g.name}")
