@@ -8,14 +8,15 @@
 use super::fuse::{base, storage};
 use crate::analysis::work::work;
 use crate::target::Target;
-use crate::uop::{Arg, Graph, Op, Shape, UOp};
-use crate::util::sort;
-use rustc_hash::FxHashMap;
+use crate::uop::{Arg, Graph, Op, UOp};
 use smallvec::SmallVec;
 
 /// So few parts may not need kernels of their own: a choice among them costs little, and nothing where their reader computes anyway. Nor may
 /// parts have more shapes, each of which is a program.
 const FEW: usize = 4;
+
+/// Longest axis of a join.
+const LONGEST: usize = 1 << 20;
 
 /// A join whose parts are stored.
 struct Join {
@@ -31,16 +32,28 @@ struct Join {
     stores: Vec<UOp>,
 }
 
+/// A part of a join, and the next one that is a view of the same node.
+struct Place {
+    join: usize,
+    value: UOp,
+    begin: usize,
+    next: usize,
+}
+
 /// Copies a movement of the first graph to another one, where this is what it moves.
 pub(super) type View<'a> = &'a dyn Fn(&mut Graph, &Graph, UOp, UOp) -> UOp;
+
+/// None of them.
+const NONE: usize = usize::MAX;
 
 /// The joins of a graph that are made in memory of their own.
 pub(super) struct Joins {
     list: Vec<Join>,
-    /// By the node that is the whole.
-    whole: FxHashMap<UOp, usize>,
-    /// The parts that are views of a node: of which join, what, and where it begins.
-    places: FxHashMap<UOp, SmallVec<[(usize, UOp, usize); 1]>>,
+    /// By node: the join that it is.
+    whole: Vec<usize>,
+    /// By node: the first part that is a view of it.
+    first: Vec<usize>,
+    places: Vec<Place>,
     /// Parameters before theirs.
     n_params: usize,
 }
@@ -48,29 +61,29 @@ pub(super) struct Joins {
 impl Joins {
     /// Those of `nodes` that are cheaper as memory, which come behind so many parameters.
     pub(super) fn find(g: &Graph, nodes: &[UOp], n_params: usize, t: &Target) -> Joins {
-        let (whole, places) = (FxHashMap::default(), FxHashMap::default());
-        let mut joins = Joins { list: Vec::new(), whole, places, n_params };
-        let mut ends = nodes.iter().rev().filter(|&&u| is_join(g, u)).peekable();
-        if ends.peek().is_none() {
+        let mut joins = Joins { list: Vec::new(), whole: Vec::new(), first: Vec::new(), places: Vec::new(), n_params };
+        if !nodes.iter().any(|&u| is_join(g, u)) {
             return joins;
         }
-        let mut users = vec![0u32; g.len()];
+        (joins.whole, joins.first) = (vec![NONE; g.len()], vec![NONE; g.len()]);
+        let mut users = vec![0usize; g.len()];
         for &u in nodes {
             g.src(u).iter().for_each(|s| users[s.0 as usize] += 1);
         }
         let mut inside = vec![false; g.len()];
-        for &u in ends {
-            // the whole comes before the choices that it is made of
-            if !inside[u.0 as usize]
-                && let Some(join) = recognised(g, u, &mut inside)
-                && pays(g, u, &join, &users, t)
-            {
-                joins.whole.insert(u, joins.list.len());
-                for &(value, begin) in &join.parts {
-                    joins.places.entry(base(g, value)).or_default().push((joins.list.len(), value, begin));
-                }
-                joins.list.push(join);
+        // the whole comes before the choices that it is made of
+        for &u in nodes.iter().rev().filter(|&&u| is_join(g, u)) {
+            if inside[u.0 as usize] {
+                continue;
             }
+            let Some(join) = recognised(g, u, &mut inside).filter(|j| pays(g, u, j, &users, t)) else { continue };
+            joins.whole[u.0 as usize] = joins.list.len();
+            for &(value, begin) in &join.parts {
+                let first = &mut joins.first[base(g, value).0 as usize];
+                let next = std::mem::replace(first, joins.places.len());
+                joins.places.push(Place { join: joins.list.len(), value, begin, next });
+            }
+            joins.list.push(join);
         }
         joins
     }
@@ -83,39 +96,37 @@ impl Joins {
 
     /// `copy` is node `u` of `g` in `out`. Stores it where it is part of a join, and gives what takes its place if it is one. `view` makes a copy
     /// of a movement.
-    pub(super) fn copied(&mut self, out: &mut Graph, g: &Graph, u: UOp, copy: UOp, view: View) -> UOp {
-        let whole = self.whole.get(&u).map(|&at| &self.list[at]);
-        let copy = match whole.and_then(|join| Some((join, join.memory?))) {
-            Some((join, memory)) => {
-                let filled = out.after(memory, &join.stores);
-                out.reshape(filled, g.shape(u))
-            }
-            None => copy,
-        };
-        for &(at, value, begin) in self.places.get(&u).into_iter().flatten() {
-            let mut moves: SmallVec<[UOp; 4]> = SmallVec::new();
+    pub(super) fn copied(&mut self, out: &mut Graph, g: &Graph, u: UOp, mut copy: UOp, view: View) -> UOp {
+        if self.list.is_empty() {
+            return copy;
+        }
+        if let Some(Join { memory: Some(memory), stores, .. }) = self.list.get(self.whole[u.0 as usize]) {
+            let filled = out.after(*memory, stores);
+            copy = out.reshape(filled, g.shape(u));
+        }
+        let mut at = self.first[u.0 as usize];
+        while let Some(&Place { join, value, begin, next }) = self.places.get(at) {
+            at = next;
+            let mut moves = Vec::new();
             let mut x = value;
             while x != u {
                 moves.push(x);
                 x = g.src_at(x, 0);
             }
-            let part = moves.iter().rev().fold(copy, |part, &m| view(out, g, m, part));
-            let join = &mut self.list[at];
-            let w = join.whole;
-            let slot = (self.n_params + at) as u32;
-            let memory = *join.memory.get_or_insert_with(|| out.param(slot, g.dtype(w), g.memory_len(w)));
-            let mut pairs: SmallVec<[(usize, usize); 6]> = g.shape(w).iter().map(|&n| (0, n)).collect();
+            let mut part = moves.iter().rev().fold(copy, |part, &m| view(out, g, m, part));
+            let slot = (self.n_params + join) as u32;
+            let join = &mut self.list[join];
+            let (dtype, shape) = (g.dtype(join.whole), g.shape(join.whole));
+            let memory = *join.memory.get_or_insert_with(|| out.param(slot, dtype, g.memory_len(join.whole)));
+            let mut pairs: SmallVec<[(usize, usize); 6]> = shape.iter().map(|&n| (0, n)).collect();
             pairs[join.axis] = (begin, begin + g.shape(value)[join.axis]);
-            let target = out.reshape(memory, g.shape(w));
+            let target = out.reshape(memory, shape);
             let target = out.shrink(target, &pairs);
-            let value = match join.sum && g.dtype(w).is_float() {
-                true => {
-                    let zero = out.float(0.0, g.dtype(w));
-                    out.binary(Op::Add, part, zero)
-                }
-                false => part,
-            };
-            join.stores.push(out.store(target, value));
+            if join.sum && dtype.is_float() {
+                let zero = out.float(0.0, dtype);
+                part = out.binary(Op::Add, part, zero);
+            }
+            join.stores.push(out.store(target, part));
         }
         copy
     }
@@ -155,28 +166,26 @@ fn recognised(g: &Graph, u: UOp, seen: &mut [bool]) -> Option<Join> {
             (false, _) => leaves.push((x, None)),
         }
     }
-    let mut parts: Vec<(UOp, usize)> = Vec::with_capacity(leaves.len());
+    let n = g.shape(u)[axis];
+    if n > LONGEST {
+        return None;
+    }
+    // each place belongs to one part
+    let mut parts = Vec::with_capacity(leaves.len());
+    let mut taken = vec![false; n];
     for &(x, end) in &leaves {
         let pairs = padded(x)?;
         let (value, begin) = (g.src_at(x, 0), pairs[axis].0);
         let until = begin + g.shape(value)[axis];
         let alone = pairs.iter().enumerate().all(|(a, p)| a == axis || *p == (0, 0));
-        if !alone || begin == until || end.is_some_and(|e| e != until) {
+        let free = taken[begin..until].iter_mut().all(|t| !std::mem::replace(t, true));
+        if !alone || !free || begin == until || end.is_some_and(|e| e != until) {
             return None;
         }
         parts.push((value, begin));
     }
-    sort::by_key(&mut parts, |p| p.1);
-    // one after the other, from the first place to the last
-    let mut at = 0;
-    for &(value, begin) in &parts {
-        if begin != at {
-            return None;
-        }
-        at += g.shape(value)[axis];
-    }
     let join = Join { whole: u, axis, sum: op == Op::Add, parts, memory: None, stores: Vec::new() };
-    (at == g.shape(u)[axis] && join.parts.len() > 1).then_some(join)
+    (taken.iter().all(|t| *t) && join.parts.len() > 1).then_some(join)
 }
 
 /// The number that a condition says places along an axis are below.
@@ -192,12 +201,12 @@ fn end_of(g: &Graph, cond: UOp, axis: usize) -> Option<usize> {
 }
 
 /// Is memory that parts are stored to cheaper than a choice?
-fn pays(g: &Graph, u: UOp, join: &Join, users: &[u32], t: &Target) -> bool {
+fn pays(g: &Graph, u: UOp, join: &Join, users: &[usize], t: &Target) -> bool {
     let m = &t.machine;
     let bytes = |x: UOp| g.numel(x) as f64 * g.dtype(x).size() as f64;
     let all = g.numel(u) as f64;
     let (mut stored, mut chosen) = (0.0, 0.0);
-    let mut shapes: SmallVec<[&Shape; FEW]> = SmallVec::new();
+    let mut shapes: Vec<UOp> = Vec::new();
     for &(value, _) in &join.parts {
         // each element loads from every part, under a mask of two bounds, and chooses
         chosen += all * 4.0 * (m.op + m.load);
@@ -209,8 +218,8 @@ fn pays(g: &Graph, u: UOp, join: &Join, users: &[u32], t: &Target) -> bool {
                 stored += m.prices.launch + 2.0 * bytes(value) * m.byte;
                 chosen += all * f64::from(ops) * m.op;
                 // parts of one shape share a program
-                if !shapes.contains(&g.shape(value)) {
-                    shapes.push(g.shape(value));
+                if !shapes.iter().any(|&s| g.shape(s) == g.shape(value)) {
+                    shapes.push(value);
                 }
             }
         }
@@ -228,7 +237,7 @@ enum Stored {
     Again(u32),
 }
 
-fn kernel_of(g: &Graph, value: UOp, users: &[u32]) -> Stored {
+fn kernel_of(g: &Graph, value: UOp, users: &[usize]) -> Stored {
     let b = base(g, value);
     if is_join(g, b) {
         return Stored::Again(0);

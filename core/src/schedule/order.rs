@@ -149,9 +149,10 @@ impl<F: Fn(usize) -> usize> Memory<F> {
             }
         }
         // several kernels fill one buffer together: a part each
-        let mut writers: FxHashMap<State, usize> = FxHashMap::default();
-        pending.iter().flat_map(|p| &p.writes).for_each(|&w| *writers.entry(w).or_default() += 1);
-        let takes = pending.iter().map(|p| p.writes.iter().map(|w| temp_bytes(w.0) / writers[w]).sum()).collect();
+        let written = || pending.iter().flat_map(|p| &p.writes).map(|w| w.0);
+        let mut writers = vec![0usize; written().max().map_or(0, |b| b + 1)];
+        written().for_each(|b| writers[b] += 1);
+        let takes = pending.iter().map(|p| p.writes.iter().map(|w| temp_bytes(w.0) / writers[w.0]).sum()).collect();
         let frees = vec![0; pending.len()];
         let mut m = Memory { temp_bytes, left, takes, frees, good: SortedSet::new() };
         let single: Vec<(usize, usize)> = m.left.iter().filter(|l| l.1.0 == 1).map(|(b, l)| (*b, l.1)).collect();

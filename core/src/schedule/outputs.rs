@@ -2,7 +2,7 @@
 //! one reads what another writes at the same place. An optimiser's step is one kernel per parameter this way. A copy of what any other kernel
 //! computes becomes a second Store of that kernel: so parts of a join ([`super::join`]) that others want too are stored at both places at once.
 
-use super::order::{Pending, State, edges};
+use super::order::{Pending, edges};
 use super::{Ast, Kernel};
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
@@ -23,21 +23,22 @@ pub fn merge(mut pending: Vec<Pending>, t: &Target) -> Vec<Pending> {
     let mut group: Vec<usize> = (0..pending.len()).collect();
     let mut members: Vec<Vec<usize>> = (0..pending.len()).map(|i| vec![i]).collect();
     let mut by_loops: FxHashMap<Vec<usize>, Vec<usize>> = FxHashMap::default();
-    let mut sums: FxHashMap<State, usize> = FxHashMap::default();
+    // the kernel that stores each buffer, if that is one and holds sums
+    let buffers = pending.iter().flat_map(|p| p.kernel.args.iter()).max().map_or(0, |b| b + 1);
+    let mut sums: Vec<Option<usize>> = vec![None; buffers];
     let mut waits = vec![0usize; pending.len()];
     then.iter().flatten().for_each(|&i| waits[i] += 1);
     for i in 0..pending.len() {
         let Some(loops) = elementwise(&pending[i].kernel.ast) else {
-            sums.extend(pending[i].writes.iter().map(|&w| (w, i)));
+            pending[i].writes.iter().filter(|w| w.1 == 0).for_each(|w| sums[w.0] = Some(i));
             continue;
         };
         // it waits for nothing but what it copies
         if waits[i] == 1
-            && let Some(a) = copied(&pending[i]).and_then(|from| sums.get(&from).copied())
-            && results(&pending[a].kernel.ast) == Some(loops.len())
+            && let Some(a) = copied(&pending[i]).and_then(|from| *sums.get(from)?)
+            && results(&pending[a].kernel.ast).as_ref() == Some(&loops)
             && let Some(p) = joined(&pending[a], &pending[i], t)
         {
-            sums.extend(p.writes.iter().map(|&w| (w, a)));
             pending[a] = p;
             group[i] = a;
             members[a].push(i);
@@ -83,28 +84,26 @@ pub(super) fn elementwise(ast: &Ast) -> Option<Vec<usize>> {
     Some(loops.into_iter().map(|l| l.1).collect())
 }
 
-/// What a kernel is a copy of, whole and in order.
-fn copied(p: &Pending) -> Option<State> {
+/// The buffer that a kernel is a copy of, whole and in order, if it was stored once.
+fn copied(p: &Pending) -> Option<usize> {
     let g = &p.kernel.ast.g;
     let (&[store], &[from]) = (g.src(p.kernel.ast.sink), &p.reads[..]) else { return None };
     let plain = |u: UOp, n: usize| g.src(u).len() == n;
     let value = (g.op(store) == Op::Store && plain(store, 2)).then(|| g.src_at(store, 1))?;
-    (g.op(value) == Op::Load && plain(value, 1)).then_some(from)
+    (g.op(value) == Op::Load && plain(value, 1) && from.1 == 0).then_some(from.0)
 }
 
-/// How many loops a kernel of plain sums or the like has over its results, numbered before all others.
-fn results(ast: &Ast) -> Option<usize> {
+/// Lengths of the loops over results of a kernel of plain sums or the like, if these are numbered before all others.
+fn results(ast: &Ast) -> Option<Vec<usize>> {
     let g = &ast.g;
     let is_plain = |u: UOp| !matches!(g.op(u), Op::Custom | Op::Stage | Op::Scratch | Op::Barrier);
-    let mut ids: Vec<(u8, AxisKind)> = Vec::new();
-    for u in g.iter().filter(|&u| g.op(u) == Op::Range) {
-        ids.push((g.range_arg(u).id, g.kind(u)));
-    }
-    sort::by_key(&mut ids, |r| r.0);
-    let n = ids.iter().take_while(|r| r.1 == AxisKind::Loop).count();
-    let first = ids[..n].iter().enumerate().all(|(i, r)| i == r.0 as usize);
-    let rest = ids[n..].iter().all(|r| r.1 == AxisKind::Reduce);
-    (first && rest && g.iter().all(is_plain)).then_some(n)
+    let mut ranges: Vec<UOp> = g.iter().filter(|&u| g.op(u) == Op::Range).collect();
+    sort::by_key(&mut ranges, |&r| g.range_arg(r).id);
+    let n = ranges.iter().take_while(|&&r| g.kind(r) == AxisKind::Loop).count();
+    let (own, rest) = ranges.split_at(n);
+    let first = own.iter().enumerate().all(|(i, &r)| i == g.range_arg(r).id as usize);
+    let plain = first && rest.iter().all(|&r| g.kind(r) == AxisKind::Reduce) && g.iter().all(is_plain);
+    plain.then(|| own.iter().map(|&r| g.range_len(r)).collect())
 }
 
 /// Do two kernels read the same, or one what the other writes?

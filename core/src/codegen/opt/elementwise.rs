@@ -34,7 +34,7 @@ impl View<'_> {
         if let Some(walk) = walk.filter(|_| !self.t.has_local) {
             return self.walk(walk, best, opts);
         }
-        let Some(best) = best else { return };
+        let Some(best) = best else { return self.repeated(opts) };
         let n = self.len(best);
         let vectors = if self.t.has_local {
             1
@@ -44,6 +44,17 @@ impl View<'_> {
             1
         };
         self.lane(best, vectors * lanes, opts);
+    }
+
+    /// Elements one by one: a processor's loop takes as long as what it does, so several are a turn.
+    fn repeated(&self, opts: &mut Vec<Opt>) {
+        const TURNS: usize = 8;
+        let Some(&r) = self.outs.last().filter(|_| !self.t.has_local) else { return };
+        let n = self.len(r);
+        let by = if n <= TURNS { n } else { (2..=TURNS).rev().find(|&f| n.is_multiple_of(f)).unwrap_or(TURNS / 2) };
+        if by > 1 {
+            opts.push(Opt::upcast(self.id(r), by));
+        }
     }
 
     /// A processor's turns one after the other: what is stored in a turn and read in the next takes its time, which other rows
