@@ -17,21 +17,21 @@ use gradloom_core::uop::{Arg, Graph, Op, UOp};
 use gradloom_tests::here;
 
 /// Queries, keys, terms of a score, columns of a value, heads, and heads of keys and values.
-type Sides = [usize; 6];
+pub(crate) type Sides = [usize; 6];
 
 /// Attention over two texts.
-struct Case {
-    dtype: DType,
-    sides: Sides,
-    causal: bool,
-    mask: Option<DType>,
+pub(crate) struct Case {
+    pub(crate) dtype: DType,
+    pub(crate) sides: Sides,
+    pub(crate) causal: bool,
+    pub(crate) mask: Option<DType>,
 }
 
-const PLAIN: Case = Case { dtype: DType::F16, sides: [64, 64, 32, 32, 2, 2], causal: false, mask: None };
+pub(crate) const PLAIN: Case = Case { dtype: DType::F16, sides: [64, 64, 32, 32, 2, 2], causal: false, mask: None };
 
 impl Case {
     /// The tensor that a device computes, or the same of factors that are f32.
-    fn tensor(&self, s: &Session, wide: bool) -> Tensor {
+    pub(crate) fn tensor(&self, s: &Session, wide: bool) -> Tensor {
         let [rows, keys, terms, columns, heads, kv] = self.sides;
         let shapes = [vec![2, heads, rows, terms], vec![2, kv, keys, terms], vec![2, kv, keys, columns]];
         let widen = |x: Tensor| if wide && x.dtype() != DType::Bool { x.cast(DType::F32).expect("f32") } else { x };
@@ -68,7 +68,7 @@ fn values(bytes: &[u8], dt: DType) -> Vec<f64> {
 }
 
 /// Compares with the graph in f32, of the same numbers; the kernels.
-fn check(what: &str, t: &Target, case: &Case) -> Vec<Program> {
+pub(crate) fn check(what: &str, t: &Target, case: &Case) -> Vec<Program> {
     let s = Session::new();
     let (g, roots, n) = closed(&case.tensor(&s, false));
     let (wide, wide_roots, _) = closed(&case.tensor(&s, true));
@@ -81,7 +81,11 @@ fn check(what: &str, t: &Target, case: &Case) -> Vec<Program> {
     let got = values(&got, case.dtype);
     assert_eq!(got.len(), want.len(), "{what}");
     // weights are rounded to 16 bits, and so are results
-    let off = if case.dtype == DType::F16 { 2e-3 } else { 1.2e-2 };
+    let off = match case.dtype {
+        DType::F32 => 5e-5,
+        DType::F16 => 2e-3,
+        _ => 1.2e-2,
+    };
     for (i, (a, b)) in got.iter().zip(&want).enumerate() {
         assert!(a.is_nan() && b.is_nan() || (a - b).abs() <= off, "{what}, element {i}: {a}, {b} wanted");
     }

@@ -3,6 +3,7 @@
 mod arch;
 mod arm64;
 mod attention;
+mod attention_registers;
 mod canary;
 mod chains;
 mod chat;

@@ -3,22 +3,22 @@
 //! the scores computed anew. Out: which loop is what, so that code generation makes one loop over keys of the three
 //! (`codegen/attention.rs`).
 //!
-//! What is between the sum of products and the exponential (a factor, a mask, a comparison of places) may be anything elementwise.
+//! What is between the sum of products and the exponential (a factor, a mask, a comparison of places) may be anything elementwise. Whether and how a
+//! target computes it so is in [`fit`].
 
-use super::product::{is_half, sides, terms_of};
+mod fit;
+
+use super::product::{sides, terms_of};
 use crate::DType;
-use crate::target::{MatrixTile, Target};
-use crate::uop::mma::{Digit, Side};
 use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, UOp};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
+use std::sync::OnceLock;
+
+pub use fit::{Registers, Way, block, way};
 
 /// Nodes of a score that are looked at.
 const MOST_NODES: usize = 400;
-/// Columns of values, and terms of a score, for which there are registers.
-const MOST_COLUMNS: usize = 128;
-/// Elements after each row in workgroup memory.
-const ROW_PADDING: usize = 8;
 
 /// The parts of a kernel that is attention.
 #[derive(Clone, Debug)]
@@ -39,8 +39,8 @@ pub struct Attention {
     pub weight: UOp,
     /// What multiplies the exponential in a weight, the same for all keys.
     pub factors: SmallVec<[UOp; 2]>,
-    /// What queries, keys and values are loaded by.
-    pub loads: [UOp; 3],
+    /// An element of the queries, of the keys and of the values: loads, or what is computed of some.
+    pub elements: [UOp; 3],
     /// What products of queries and keys are multiplied by, and those with values.
     pub scales: [f64; 2],
     /// The loops over queries, over the keys of `sum`, over what `product` sums over, and over the columns of the values.
@@ -54,8 +54,25 @@ impl Attention {
     }
 }
 
-/// The parts of a kernel, if it is attention whose factors are floats of 16 bits as they lie in memory.
+type Find = fn(&Graph, UOp) -> Option<Attention>;
+
+/// [`find`], a pointer that is set at run time: see the table in `codegen/attention.rs`.
+static FIND: OnceLock<Box<Find>> = OnceLock::new();
+
+/// From now on kernels are known to be attention.
+pub(crate) fn enable() {
+    FIND.get_or_init(|| Box::new(find_in));
+}
+
+/// The parts of a kernel, if it is attention.
 pub fn find(g: &Graph, sink: UOp) -> Option<Attention> {
+    if cfg!(not(target_arch = "wasm32")) {
+        enable();
+    }
+    FIND.get().and_then(|find| find(g, sink))
+}
+
+fn find_in(g: &Graph, sink: UOp) -> Option<Attention> {
     let &[store] = g.src(sink) else { return None };
     if g.op(store) != Op::Store || g.src(store).len() != 2 {
         return None;
@@ -103,15 +120,12 @@ fn only(mut all: impl Iterator<Item = UOp>) -> Option<UOp> {
 fn weighted(g: &Graph, sum: UOp, max: UOp) -> Option<Attention> {
     let terms = terms_of(g, sum).filter(|t| t.gate.is_none())?;
     let key = g.src_at(sum, 1);
-    let plain = |u: UOp| g.op(u) == Op::Load && g.src(u).len() == 1 && is_half(g.dtype(u));
+    let sums = |u: UOp| g.reachable(&[u]).iter().any(|&x| g.op(x) == Op::Reduce);
     let (weight, value) = match terms.pair {
-        [a, b] if plain(b) && !plain(a) => (a, b),
-        [a, b] if plain(a) && !plain(b) => (b, a),
+        [a, b] if sums(a) && !sums(b) => (a, b),
+        [a, b] if sums(b) && !sums(a) => (b, a),
         _ => return None,
     };
-    if g.dtype(weight) != g.dtype(value) {
-        return None;
-    }
     let mut factors = SmallVec::new();
     let mut exp = weight;
     loop {
@@ -141,15 +155,12 @@ fn weighted(g: &Graph, sum: UOp, max: UOp) -> Option<Attention> {
         return None;
     }
     let product = only(inside.iter().copied().filter(|&u| g.op(u) == Op::Reduce))?;
-    let scores = terms_of(g, product).filter(|t| t.gate.is_none() && t.pair.iter().all(|&u| plain(u)))?;
+    let scores = terms_of(g, product).filter(|t| t.gate.is_none())?;
     let (query, keys) = match scores.pair {
         [a, b] if g.depends(b, key) && !g.depends(a, key) => (a, b),
         [a, b] if g.depends(a, key) && !g.depends(b, key) => (b, a),
         _ => return None,
     };
-    if [query, keys].iter().any(|&u| g.dtype(u) != g.dtype(value)) {
-        return None;
-    }
     let loops: Vec<UOp> = g.reachable(&[sum]).into_iter().filter(|&u| g.op(u) == Op::Range).collect();
     let loops: Vec<UOp> = loops.into_iter().filter(|&r| g.kind(r) == AxisKind::Loop).collect();
     let [rows, _] = sides(g, &loops, [g.ranges(query), g.ranges(keys)]).own;
@@ -167,51 +178,10 @@ fn weighted(g: &Graph, sum: UOp, max: UOp) -> Option<Attention> {
         product,
         weight,
         factors,
-        loads: [query, keys, value],
+        elements: [query, keys, value],
         scales: [scores.scale, terms.scale],
         axes: [row, key, g.src_at(product, 1), column],
     })
-}
-
-/// The tile that both products of the kernel use, where the target has one: threads hold what it multiplies, and a product lies in their
-/// registers as the left factor of the next one does, its columns being what that sums over.
-pub fn tile<'a>(g: &Graph, a: &Attention, t: &'a Target) -> Option<&'a MatrixTile> {
-    let fits = |tile: &&MatrixTile| {
-        let l = &tile.layout;
-        let turned = |d: &Digit| if d.side == Side::N { Digit { side: Side::K, ..*d } } else { *d };
-        let threads = l.c.threads.iter().map(turned).eq(l.a.threads.iter().copied());
-        let (own, more) = l.a.registers.split_at(l.c.registers.len().min(l.a.registers.len()));
-        // what is left are further products side by side
-        let mut step = l.len(Side::N);
-        let beside = more.iter().all(|d| {
-            let next = d.side == Side::K && d.step as usize == step;
-            step *= d.len as usize;
-            next
-        });
-        let held = !l.in_memory() && tile.sums == DType::F32 && tile.factors == g.dtype(a.loads[0]);
-        held && threads && beside && l.c.registers.iter().map(turned).eq(own.iter().copied())
-    };
-    t.matrix_tiles.iter().find(fits).filter(|tile| t.has_local && tile.layout.threads() == t.subgroup as usize)
-}
-
-/// Keys of a block of the loop, whose keys and values have room in workgroup memory: there are two blocks at least.
-pub fn block(g: &Graph, a: &Attention, t: &Target, tile: &MatrixTile) -> Option<usize> {
-    let ([_, keys, terms, columns], step) = (a.lens(g), tile.layout.len(Side::K));
-    // without copies that go on by themselves an element may be a word
-    let size = if t.copies.is_some() { 2 } else { 4 };
-    let fits = |n: usize| n * (terms + columns + 2 * ROW_PADDING) * size <= t.workgroup_bytes;
-    [64, 32, 16].into_iter().find(|&n| n < keys && n % step == 0 && fits(n))
-}
-
-/// Does the kernel become one loop over keys on this target? Its rows are many enough for a tile, and a thread has registers for the columns.
-pub fn pays(g: &Graph, a: &Attention, t: &Target) -> bool {
-    let Some(tile) = tile(g, a, t) else { return false };
-    let ([m, n, k], [rows, _, terms, columns]) = (tile.sides(), a.lens(g));
-    let wide = columns.is_multiple_of(n) && columns <= MOST_COLUMNS && terms.is_multiple_of(k) && terms <= MOST_COLUMNS;
-    let store = g.reachable(&[a.sum]);
-    let outer = store.into_iter().filter(|&r| g.op(r) == Op::Range && g.kind(r) == AxisKind::Loop && r != a.axes[3]);
-    let all_rows = outer.into_iter().all(|r| g.depends(a.product, r));
-    wide && rows >= m && block(g, a, t, tile).is_some() && all_rows
 }
 
 /// Two expressions are compared, of which one has other loops in the place of some.

@@ -2,7 +2,6 @@
 //! on ([`crate::schedule::Ast`]), so that no pass guesses it from what opts have left.
 
 use super::product::factors;
-use crate::uop::mma::BUILT;
 use crate::uop::{AxisKind, Graph, Op, RangeSet, UOp};
 use smallvec::SmallVec;
 
@@ -21,7 +20,7 @@ pub enum Role {
     Rows,
     /// Rows between matrix products that stay in local arrays: attention.
     Chain,
-    /// The same without arrays, where one loop over keys can do it all: attention on GPUs with matrix tiles.
+    /// The same without arrays, where one loop over keys can do it all: attention on GPUs.
     Attention,
 }
 
@@ -38,7 +37,7 @@ impl Role {
             let walks = all(Op::Range).any(|r| g.kind(r) == AxisKind::Walk);
             return if walks { Role::Walk } else { Role::Elementwise };
         };
-        if BUILT && super::attention::find(g, sink).is_some() {
+        if super::attention::find(g, sink).is_some() {
             return Role::Attention;
         }
         let inside = reduces.iter().fold(!0, |m: RangeSet, &r| m & g.ranges(r));

@@ -1,28 +1,34 @@
 //! Attention as one loop over blocks of keys. In: a kernel whose three reductions go over the same keys ([`crate::analysis::attention`]): the maximum
 //! of a row's scores, the sum of exponentials below it, and the sum of these times values. Out: a loop whose turns each compute the scores of
-//! some keys with matrix tiles, and three accumulators: the maximum so far, and both sums, which are multiplied by `exp(old - new)` where the maximum has
-//! grown (Milakov and Gimelshein 2018; Dao et al. 2022). No score leaves the registers of a thread: the product of the first tile is the left factor of
-//! the second one, and the rows of keys and values that a block needs are staged in workgroup memory.
+//! some keys, and three accumulators: the maximum so far, and both sums, which are multiplied by `exp(old - new)` where the maximum has
+//! grown (Milakov and Gimelshein 2018; Dao et al. 2022). The rows of keys and values that a block needs are staged in workgroup memory.
+//!
+//! Both products are made with matrix tiles, of which no score leaves the registers of a thread, since the product of the first tile is the left
+//! factor of the second one; or else with tiles of registers ([`registers`]). What is here is the same for both: a tile of registers has a layout
+//! too, of the threads that share its rows.
 //!
 //! A row whose scores are all minus infinity so far has no maximum to subtract; zero is subtracted instead, so that its sums stay zero, and
 //! NaN comes of their quotient at the end as it does without the loop.
+
+mod registers;
 
 use super::axes::{Kernel, Stats};
 use super::matrix::Fragment;
 use super::reduce::{LoopInfo, exchange};
 use super::stage::place_in;
-use crate::analysis::attention::{Attention, block, find, pays, tile};
+use crate::analysis::attention::{Attention, Registers, Way, block, find, way};
 use crate::analysis::product::is_half;
 use crate::analysis::{Role, affine};
 use crate::rewrite::substitute1;
 use crate::rules::decomp::exp_below_zero;
 use crate::rules::simplify_with;
-use crate::target::{MatrixTile, Target};
+use crate::target::Target;
 use crate::uop::mma::{BUILT, Layout, Side};
 use crate::uop::{Arg, Axes, AxisKind, Graph, Op, ReduceOp, Space, UOp};
 use crate::{DType, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::sync::OnceLock;
 
 type Ranges = SmallVec<[UOp; 4]>;
 
@@ -31,32 +37,67 @@ const REGISTERS: usize = 128;
 /// Subgroups of a workgroup at most: they share what is staged.
 const SUBGROUPS: usize = 8;
 
-/// Is the kernel attention? Opts are for others, and its loops stay as they are.
-pub(super) fn is_one(k: &Kernel) -> bool {
-    BUILT && k.role == Role::Attention
+/// As in [`super::live`], pointers that [`enable`] sets at run time, so that of a WebAssembly module only the part for a GPU contains this.
+struct How {
+    is_one: fn(&Kernel, &Target) -> bool,
+    lower: fn(&mut Kernel, &Target, &mut FxHashMap<u8, LoopInfo>, &mut Stats) -> Result<()>,
+}
+
+static HOW: OnceLock<Box<How>> = OnceLock::new();
+
+/// From now on attention is one kernel on devices that compute it so. Only WebAssembly modules have to say so.
+pub fn enable() {
+    crate::schedule::attention::enable();
+    HOW.get_or_init(|| Box::new(How { is_one: is_one_in, lower: lower_in }));
+}
+
+fn how() -> Option<&'static How> {
+    if cfg!(not(target_arch = "wasm32")) {
+        enable();
+    }
+    HOW.get().map(|how| &**how)
+}
+
+/// Does the kernel become one loop over keys? Opts are for others, and its loops stay as they are.
+pub(super) fn is_one(k: &Kernel, t: &Target) -> bool {
+    k.role == Role::Attention && how().is_some_and(|how| (how.is_one)(k, t))
 }
 
 /// Lowers a kernel that is attention, where that pays on the target.
 pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>, stats: &mut Stats) -> Result<()> {
-    if !is_one(k) {
-        return Ok(());
+    match how() {
+        Some(how) if k.role == Role::Attention => (how.lower)(k, t, loops, stats),
+        _ => Ok(()),
     }
-    let Some(a) = find(&k.g, k.sink).filter(|a| pays(&k.g, a, t)) else { return Ok(()) };
-    let Some(tile) = tile(&k.g, &a, t) else { return Ok(()) };
+}
+
+fn is_one_in(k: &Kernel, t: &Target) -> bool {
+    find(&k.g, k.sink).is_some_and(|a| way(&k.g, &a, t).is_some())
+}
+
+fn lower_in(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>, stats: &mut Stats) -> Result<()> {
+    let Some(a) = find(&k.g, k.sink) else { return Ok(()) };
+    let Some(way) = way(&k.g, &a, t) else { return Ok(()) };
     // the kernel has the scores three times
     let outer: u64 = k.ranges_of(AxisKind::Loop).iter().map(|&r| k.g.range_len(r) as u64).product();
     let [_, keys, terms, columns] = a.lens(&k.g).map(|n| n as u64);
     stats.flops = stats.flops.saturating_sub(4 * outer / columns.max(1) * keys * terms);
     let gone = [a.axes[0], a.axes[3]].map(|r| k.g.range_arg(r).id);
     k.turns.retain(|t| !gone.contains(&t.id));
-    Loop::new(k, t, a, tile)?.lower(k, t, loops)
+    let layout = match &way {
+        Way::Matrix(tile) => tile.layout.clone(),
+        Way::Registers(r) => r.layout(),
+    };
+    Loop::new(k, t, a, &way, &layout)?.lower(k, t, loops)
 }
 
 /// The loops of the new kernel.
 struct Loop<'a> {
     a: Attention,
     layout: &'a Layout,
-    /// Rows and columns of a tile's product, and terms of its sum.
+    /// Tiles of registers, if these multiply.
+    registers: Option<Registers>,
+    /// Rows and columns of a tile's product, and terms of the sum of weighted values.
     sides: [usize; 3],
     /// Keys of a block.
     keys: usize,
@@ -70,7 +111,8 @@ struct Loop<'a> {
     sum: Fragment<'a>,
     /// Where products lie side by side as one left factor.
     beside: Ranges,
-    /// The first row of a subgroup's tile, and tiles one below the other.
+    /// The first row of a workgroup, and how far below it that of a subgroup's tile is; tiles one below the other.
+    first: UOp,
     row: UOp,
     tiles: Option<UOp>,
     /// Tiles of columns.
@@ -85,62 +127,85 @@ struct Loop<'a> {
     loads: bool,
 }
 
+/// What lies in workgroup memory: queries and values where there is room.
+struct Arrays {
+    queries: Option<UOp>,
+    keys: UOp,
+    values: Option<UOp>,
+}
+
 impl<'a> Loop<'a> {
-    fn new(k: &mut Kernel, t: &Target, a: Attention, tile: &'a MatrixTile) -> Result<Loop<'a>> {
-        let (layout, sides) = (&tile.layout, tile.sides());
-        let ([m, n, _], [rows, keys, terms, columns]) = (sides, a.lens(&k.g));
-        let block = block(&k.g, &a, t, tile).unwrap_or(keys);
-        let all: usize = k.ranges_of(AxisKind::Loop).iter().map(|&r| k.g.range_len(r)).product();
-        let heads = all / (rows * columns).max(1);
-        let (mut below, mut subgroups) = (1, 1);
-        // as many rows together as leave work for all processors, since they share what is staged
-        let busy = |rows_of: usize| heads * rows.div_ceil(rows_of) >= t.processors.max(1);
-        let most = SUBGROUPS.min(t.max_local_total as usize / layout.threads());
-        while 2 * subgroups <= most && m * subgroups < rows && (subgroups < 4 || busy(2 * m * subgroups)) {
-            subgroups *= 2;
-        }
-        let held = m * (columns + block) / layout.threads() + m * terms / layout.threads() / 2;
-        if 2 * held <= REGISTERS && busy(2 * m * subgroups) && m * subgroups < rows {
-            below = 2;
-        }
+    fn new(k: &mut Kernel, t: &Target, a: Attention, way: &Way<'_>, layout: &'a Layout) -> Result<Loop<'a>> {
+        let [rows, keys, _, columns] = a.lens(&k.g);
+        let mut sides = [Side::M, Side::N, Side::K].map(|s| layout.len(s));
+        let (registers, block, subgroups, below) = match way {
+            Way::Registers(r) => (Some(*r), r.keys(), r.threads[0], 1),
+            Way::Matrix(tile) if BUILT => {
+                let block = block(&k.g, &a, t, tile).unwrap_or(keys);
+                let [subgroups, below] = subgroups(k, t, &a, layout, block);
+                (None, block, subgroups, below)
+            }
+            Way::Matrix(_) => (None, keys, 1, 1),
+        };
         let thread = match layout.threads() {
             1 => k.g.idx(0),
             n => k.new_range(n, AxisKind::Local(0), false)?,
         };
         let [query, key, score] = [&layout.a, &layout.b, &layout.c].map(|s| Fragment::new(k, s, thread));
-        let (query, key, score) = (query?, key?, score?);
-        let value = Fragment::new(k, &layout.b, thread)?;
+        let (mut query, mut key, mut score) = (query?, key?, score?);
+        let mut value = Fragment::new(k, &layout.b, thread)?;
         let mut sum = Fragment::new(k, &layout.c, thread)?;
+        let mut beside = Ranges::new();
+        if let Some(r) = &registers {
+            sides[2] = block;
+            // a kernel has one axis of vectors
+            let lane = k.new_range(r.lanes, AxisKind::Upcast, true)?;
+            for f in [&mut key, &mut score, &mut value, &mut sum] {
+                f.registers[0] = lane;
+            }
+            query.registers[0] = score.registers[1];
+            if r.vectors > 1 {
+                beside.push(k.new_range(r.vectors, AxisKind::Upcast, false)?);
+            }
+        } else {
+            let more = &layout.a.registers[layout.c.registers.len()..];
+            let more = more.iter().map(|d| k.new_range(d.len as usize, AxisKind::Upcast, false));
+            beside = more.collect::<Result<Ranges>>()?;
+        }
         // rows of both products are in the same registers
         for (i, d) in layout.c.registers.iter().enumerate() {
             if d.side == Side::M {
                 sum.registers[i] = score.registers[i];
             }
         }
-        let more = &layout.a.registers[layout.c.registers.len()..];
-        let beside = more.iter().map(|d| k.new_range(d.len as usize, AxisKind::Upcast, false));
-        let beside = beside.collect::<Result<Ranges>>()?;
+        let [m, n, _] = sides;
         let group = m * subgroups * below;
-        let mut row = scaled(k, rows.div_ceil(group), AxisKind::Loop, group)?;
+        let first = scaled(k, rows.div_ceil(group), AxisKind::Loop, group)?;
         let last = k.g.idx(group as i64 - 1);
-        let last = k.g.binary(Op::Add, row, last);
-        if subgroups > 1 {
-            let part = scaled(k, subgroups, AxisKind::Local(0), m * below)?;
-            row = k.g.binary(Op::Add, row, part);
-        }
+        let last = k.g.binary(Op::Add, first, last);
+        let mut row = match subgroups {
+            1 => k.g.idx(0),
+            _ => scaled(k, subgroups, AxisKind::Local(0), m * below)?,
+        };
         let tiles = match below {
             1 => None,
             n => Some(k.new_range(n, AxisKind::Upcast, false)?),
         };
+        if let Some(r) = tiles {
+            let far = times(&mut k.g, r, m);
+            row = k.g.binary(Op::Add, row, far);
+        }
         let column = match columns / n {
             1 => k.g.idx(0),
             n => k.new_range(n, AxisKind::Upcast, false)?,
         };
         let turn = k.new_range(keys.div_ceil(block), AxisKind::Reduce, false)?;
         let uneven = [!rows.is_multiple_of(group), !keys.is_multiple_of(block)];
-        let mut l = Loop {
+        let loads = t.copies.is_some() && registers.is_none();
+        Ok(Loop {
             a,
             layout,
+            registers,
             sides,
             keys: block,
             thread,
@@ -150,19 +215,15 @@ impl<'a> Loop<'a> {
             value,
             sum,
             beside,
+            first,
             row,
             tiles,
             column,
             last,
             turn,
             uneven,
-            loads: t.copies.is_some(),
-        };
-        if let Some(r) = l.tiles {
-            let far = times(&mut k.g, r, m);
-            l.row = k.g.binary(Op::Add, l.row, far);
-        }
-        Ok(l)
+            loads,
+        })
     }
 
     fn lower(&self, k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<()> {
@@ -171,9 +232,12 @@ impl<'a> Loop<'a> {
         if let Some(end) = self.end(k) {
             k.ends.push((k.g.range_arg(self.turn).id, end));
         }
-        let staged = [self.staged(k, 1)?, self.staged(k, 2)?];
+        let arrays = match &self.registers {
+            Some(r) => self.arrays(k, r)?,
+            None => Arrays { queries: None, keys: self.staged(k, 1)?, values: Some(self.staged(k, 2)?) },
+        };
         let rows: Ranges = self.rows();
-        let scores: Vec<UOp> = (0..steps).map(|i| self.scores(k, staged[0], i)).collect::<Result<_>>()?;
+        let scores: Vec<UOp> = (0..steps).map(|i| self.scores(k, &arrays, i)).collect::<Result<_>>()?;
         // the largest score of each row so far
         let none = k.g.float(f64::NEG_INFINITY, dt);
         let m = accumulator(k, none, &rows);
@@ -195,8 +259,13 @@ impl<'a> Loop<'a> {
         body.push(update(k, o, shrink, ReduceOp::Mul, 0));
         body.push(update(k, l, own, ReduceOp::Add, 0));
         for (i, &w) in weights.iter().enumerate() {
-            let product = self.weighted(k, w, staged[1], i)?;
-            body.push(update(k, o, product, ReduceOp::Add, i));
+            body.push(match (&self.registers, arrays.values) {
+                (Some(r), values) => self.summed(k, r, [o, w], values, t, loops)?,
+                (None, values) => {
+                    let product = self.weighted(k, w, values.unwrap_or(w), i)?;
+                    update(k, o, product, ReduceOp::Add, i)
+                }
+            });
         }
         // read in the next turn
         body.push(update(k, m, new, ReduceOp::Max, 0));
@@ -284,36 +353,60 @@ impl<'a> Loop<'a> {
         digits.filter(|(d, _)| d.side == Side::N).map(|(_, &r)| r).chain(self.beside.iter().copied()).collect()
     }
 
-    /// The row of an element of a fragment. Rows that are none are the last one.
-    fn row_of(&self, k: &mut Kernel, f: &Fragment<'_>) -> UOp {
+    /// The row of an element of a fragment, which may be none, and how far below the first of the workgroup it is.
+    fn rows_of(&self, k: &mut Kernel, f: &Fragment<'_>) -> [UOp; 2] {
         let place = f.place(&mut k.g, Side::M);
-        let at = k.g.binary(Op::Add, self.row, place);
-        if !self.uneven[0] {
+        let inside = k.g.binary(Op::Add, self.row, place);
+        [k.g.binary(Op::Add, self.first, inside), inside]
+    }
+
+    /// The same row, or the last one for those that are none.
+    fn row_of(&self, k: &mut Kernel, f: &Fragment<'_>) -> UOp {
+        let [at, _] = self.rows_of(k, f);
+        self.clamped(k, 0, at)
+    }
+
+    /// The place along an axis, or the last one for those that are none.
+    fn clamped(&self, k: &mut Kernel, axis: usize, at: UOp) -> UOp {
+        if !self.uneven[axis] {
             return at;
         }
-        let last = k.g.idx(k.g.range_len(self.a.axes[0]) as i64 - 1);
+        let last = k.g.idx(k.g.range_len(self.a.axes[axis]) as i64 - 1);
         k.g.binary(Op::Min, at, last)
+    }
+
+    /// The key of a block's `i`-th.
+    fn key_of(&self, k: &mut Kernel, i: UOp) -> UOp {
+        let first = times(&mut k.g, self.turn, self.keys);
+        k.g.binary(Op::Add, first, i)
+    }
+
+    /// An element of the keys or of the values: zero for keys that are none.
+    fn element(&self, k: &mut Kernel, which: usize, at: UOp, along: UOp) -> UOp {
+        let (own, [row, key, terms, columns]) = (self.a.elements[which], self.a.axes);
+        let axes = [[row, terms], [key, terms], [key, columns]][which];
+        let (plain, none) = (k.g.op(own) == Op::Load && k.g.src(own).len() == 1, which > 0 && self.uneven[1]);
+        let place = if none && plain { at } else { self.clamped(k, which.min(1), at) };
+        let map = [(axes[0], place), (axes[1], along)].into_iter().collect();
+        let mut value = substitute1(&mut k.g, own, &map);
+        if none {
+            let (n, zero) = (k.g.idx(k.g.range_len(key) as i64), k.g.float(0.0, k.g.dtype(own)));
+            let gate = k.g.binary(Op::CmpLt, at, n);
+            let index = k.g.src_at(value, 0);
+            value = if plain { k.g.load_gated(index, zero, gate) } else { k.g.select(gate, value, zero) };
+        }
+        simplify_with(&mut k.g, value, &mut k.memo)
     }
 
     /// The array of a block's keys or values: a row for each key.
     fn staged(&self, k: &mut Kernel, which: usize) -> Result<UOp> {
-        let load = self.a.loads[which];
-        let [_, key, terms, columns] = self.a.axes;
+        let [_, _, terms, columns] = self.a.axes;
         let along = if which == 1 { terms } else { columns };
         let row = k.new_range(self.keys, AxisKind::Fill, false)?;
         let own = k.new_range(k.g.range_len(along), AxisKind::Fill, false)?;
-        let first = times(&mut k.g, self.turn, self.keys);
-        let at = k.g.binary(Op::Add, first, row);
-        let map = [(key, at), (along, own)].into_iter().collect();
-        let mut value = substitute1(&mut k.g, load, &map);
-        if self.uneven[1] {
-            let n = k.g.idx(k.g.range_len(key) as i64);
-            let (gate, zero) = (k.g.binary(Op::CmpLt, at, n), k.g.float(0.0, k.g.dtype(load)));
-            let index = k.g.src_at(value, 0);
-            value = k.g.load_gated(index, zero, gate);
-        }
-        let value = simplify_with(&mut k.g, value, &mut k.memo);
-        Ok(k.g.node(Op::Stage, k.g.dtype(load), &[value, row, own], Arg::Number(1)))
+        let at = self.key_of(k, row);
+        let value = self.element(k, which, at, own);
+        Ok(k.g.node(Op::Stage, k.g.dtype(value), &[value, row, own], Arg::Number(1)))
     }
 
     /// A right factor of a tile that lies in an array: rows are keys, and the tile's columns or its terms are among them.
@@ -335,26 +428,14 @@ impl<'a> Loop<'a> {
     }
 
     /// Scores of so many keys as are terms of the second product: the `i`-th of a block.
-    fn scores(&self, k: &mut Kernel, stage: UOp, i: usize) -> Result<UOp> {
+    fn scores(&self, k: &mut Kernel, arrays: &Arrays, i: usize) -> Result<UOp> {
         let [_, n, terms] = self.sides;
-        let step = match k.g.range_len(self.a.axes[2]) / terms {
-            1 => k.g.idx(0),
-            n => k.new_range(n, AxisKind::Unroll, false)?,
-        };
         // which of the keys
         let first = self.beside_place(k, i * terms, n);
-        let from = times(&mut k.g, step, terms);
-        let sides = [k.new_range(n, AxisKind::Tile, false)?, k.new_range(terms, AxisKind::Dot, false)?];
-        let (row, column) = (k.g.binary(Op::Add, first, sides[0]), k.g.binary(Op::Add, from, sides[1]));
-        let right = self.right(k, &self.key, stage, [row, column], sides);
-        let (row, place) = (self.row_of(k, &self.query), self.query.place(&mut k.g, Side::K));
-        let term = k.g.binary(Op::Add, from, place);
-        let map = [(self.a.axes[0], row), (self.a.axes[2], term)].into_iter().collect();
-        let left = substitute1(&mut k.g, self.a.loads[0], &map);
-        let left = simplify_with(&mut k.g, left, &mut k.memo);
-        let product = self.mma(k, left, right, [&self.query.registers, &self.key.registers, &self.score.registers]);
-        let over = range(&k.g, step);
-        let mut product = k.g.reduce_over(product, ReduceOp::Add, &over);
+        let mut product = match &self.registers {
+            Some(_) => self.terms(k, arrays, first)?,
+            None => self.tiles_of(k, arrays, first)?,
+        };
         if self.a.scales[0] != 1.0 {
             let by = k.g.float(self.a.scales[0], DType::F32);
             product = k.g.binary(Op::Mul, product, by);
@@ -363,19 +444,39 @@ impl<'a> Loop<'a> {
         let column = self.score.place(&mut k.g, Side::N);
         let block = times(&mut k.g, self.turn, self.keys);
         let at = [first, column].into_iter().fold(block, |s, x| k.g.binary(Op::Add, s, x));
-        let n_keys = k.g.range_len(self.a.axes[1]) as i64;
-        let (all, last) = (k.g.idx(n_keys), k.g.idx(n_keys - 1));
-        let key = if self.uneven[1] { k.g.binary(Op::Min, at, last) } else { at };
+        let key = self.clamped(k, 1, at);
         let row = self.row_of(k, &self.score);
         let score = widened(&mut k.g, self.a.score, self.a.product, product);
         let half = k.g.cast(product, k.g.dtype(self.a.product));
         let map = [(self.a.axes[0], row), (self.a.axes[1], key), (self.a.product, half)].into_iter().collect();
         let mut score = substitute1(&mut k.g, score, &map);
         if self.uneven[1] {
+            let all = k.g.idx(k.g.range_len(self.a.axes[1]) as i64);
             let (there, none) = (k.g.binary(Op::CmpLt, at, all), k.g.float(f64::NEG_INFINITY, DType::F32));
             score = k.g.select(there, score, none);
         }
         Ok(simplify_with(&mut k.g, score, &mut k.memo))
+    }
+
+    /// Products of queries and keys by matrix tiles.
+    fn tiles_of(&self, k: &mut Kernel, arrays: &Arrays, first: UOp) -> Result<UOp> {
+        let [n, terms] = [Side::N, Side::K].map(|s| self.layout.len(s));
+        let step = match k.g.range_len(self.a.axes[2]) / terms {
+            1 => k.g.idx(0),
+            n => k.new_range(n, AxisKind::Unroll, false)?,
+        };
+        let from = times(&mut k.g, step, terms);
+        let sides = [k.new_range(n, AxisKind::Tile, false)?, k.new_range(terms, AxisKind::Dot, false)?];
+        let (row, column) = (k.g.binary(Op::Add, first, sides[0]), k.g.binary(Op::Add, from, sides[1]));
+        let right = self.right(k, &self.key, arrays.keys, [row, column], sides);
+        let (row, place) = (self.row_of(k, &self.query), self.query.place(&mut k.g, Side::K));
+        let term = k.g.binary(Op::Add, from, place);
+        let map = [(self.a.axes[0], row), (self.a.axes[2], term)].into_iter().collect();
+        let left = substitute1(&mut k.g, self.a.elements[0], &map);
+        let left = simplify_with(&mut k.g, left, &mut k.memo);
+        let product = self.mma(k, left, right, [&self.query.registers, &self.key.registers, &self.score.registers]);
+        let over = range(&k.g, step);
+        Ok(k.g.reduce_over(product, ReduceOp::Add, &over))
     }
 
     /// `first`, and how far products lie beside the first of those that are one left factor.
@@ -403,14 +504,14 @@ impl<'a> Loop<'a> {
         let (first, from) = (k.g.idx((i * terms) as i64), times(&mut k.g, self.column, n));
         let (row, column) = (k.g.binary(Op::Add, first, keys), k.g.binary(Op::Add, from, columns));
         let right = self.right(k, &self.value, stage, [row, column], [columns, keys]);
-        let left = k.g.cast(weights, k.g.dtype(self.a.loads[2]));
+        let left = k.g.cast(weights, k.g.dtype(self.a.elements[2]));
         let own: Ranges = self.score.registers.iter().chain(&self.beside).copied().collect();
         Ok(self.mma(k, left, right, [&own, &self.value.registers, &self.sum.registers]))
     }
 
     /// The same of a score that becomes a weight, which is rounded to 16 bits: one instruction where the target has it.
     fn weight(&self, k: &mut Kernel, score: UOp, below: UOp, t: &Target) -> UOp {
-        if !t.has_rough_powers() || !t.fma {
+        if !t.has_rough_powers() || !t.fma || self.registers.is_some() {
             return self.exp(k, score, below, t);
         }
         let by = k.g.src_at(k.g.src_at(self.a.exp, 0), 1);
@@ -445,6 +546,9 @@ impl<'a> Loop<'a> {
 
     /// The same of all threads that have some of the row.
     fn across(&self, k: &mut Kernel, mut part: UOp, op: ReduceOp, t: &Target) -> Result<UOp> {
+        if self.registers.is_some() {
+            return self.joined(k, part, op, t);
+        }
         let mut bit = 1usize;
         for d in &self.layout.c.threads {
             let end = bit * d.len as usize;
@@ -484,8 +588,7 @@ impl<'a> Loop<'a> {
         let index = substitute1(&mut k.g, index, &map);
         let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[index, value]);
         if self.uneven[0] {
-            let (place, n) = (self.sum.place(&mut k.g, Side::M), k.g.range_len(self.a.axes[0]));
-            let (at, n) = (k.g.binary(Op::Add, self.row, place), k.g.idx(n as i64));
+            let ([at, _], n) = (self.rows_of(k, &self.sum), k.g.idx(k.g.range_len(self.a.axes[0]) as i64));
             src.push(k.g.binary(Op::CmpLt, at, n));
         }
         let store = k.g.node(Op::Store, DType::Void, &src, Arg::None);
@@ -493,6 +596,25 @@ impl<'a> Loop<'a> {
         k.sink = simplify_with(&mut k.g, sink, &mut k.memo);
         Ok(())
     }
+}
+
+/// Subgroups of a workgroup, and tiles one below the other in each.
+fn subgroups(k: &Kernel, t: &Target, a: &Attention, layout: &Layout, block: usize) -> [usize; 2] {
+    let ([rows, _, terms, columns], m) = (a.lens(&k.g), layout.len(Side::M));
+    let all: usize = k.ranges_of(AxisKind::Loop).iter().map(|&r| k.g.range_len(r)).product();
+    let heads = all / (rows * columns).max(1);
+    let (mut below, mut subgroups) = (1, 1);
+    // as many rows together as leave work for all processors, since they share what is staged
+    let busy = |rows_of: usize| heads * rows.div_ceil(rows_of) >= t.processors.max(1);
+    let most = SUBGROUPS.min(t.max_local_total as usize / layout.threads());
+    while 2 * subgroups <= most && m * subgroups < rows && (subgroups < 4 || busy(2 * m * subgroups)) {
+        subgroups *= 2;
+    }
+    let held = m * (columns + block) / layout.threads() + m * terms / layout.threads() / 2;
+    if 2 * held <= REGISTERS && busy(2 * m * subgroups) && m * subgroups < rows {
+        below = 2;
+    }
+    [subgroups, below]
 }
 
 /// A score as f32, with `sum` in the place of the sum of products, which is exact: it is not rounded to 16 bits, and neither is what is made of it before

@@ -160,8 +160,7 @@ impl Kernel {
             let cond = substitute1(&mut self.g, self.reach[i].1, map);
             self.reach[i].1 = simplify_with(&mut self.g, cond, &mut self.memo);
         }
-        let ends = if BUILT { self.ends.len() } else { 0 };
-        for i in 0..ends {
+        for i in 0..self.ends.len() {
             let end = substitute1(&mut self.g, self.ends[i].1, map);
             self.ends[i].1 = simplify_with(&mut self.g, end, &mut self.memo);
         }

@@ -2,7 +2,7 @@
 //!
 //! Never: tensors, plans, renderers. What it must know of a backend it reads from the [`Target`].
 
-mod attention;
+pub mod attention;
 pub mod axes;
 mod borders;
 pub mod cost;

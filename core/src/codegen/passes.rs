@@ -7,7 +7,6 @@ use super::reduce::LoopInfo;
 use super::{attention, digits, exp_below_max, late, live, matrix, reach, reduce, shared, stage};
 use crate::schedule::Ast;
 use crate::target::Target;
-use crate::uop::mma::BUILT;
 use crate::uop::print::{print, print_program};
 use crate::uop::spec::{self, Stage};
 use crate::uop::{Trace, UOp};
@@ -70,8 +69,8 @@ pub static PASSES: [Pass; 21] = [
         what: "Neighbouring loops become one where no address gets harder.",
         when: always,
         leaves: Stage::Kernel,
-        run: |l, _| {
-            if !attention::is_one(&l.kernel) {
+        run: |l, t| {
+            if !attention::is_one(&l.kernel, t) {
                 l.kernel.merge_axes();
             }
             Ok(())
@@ -82,8 +81,8 @@ pub static PASSES: [Pass; 21] = [
         what: "A loop whose index addresses divide becomes one loop for each digit.",
         when: always,
         leaves: Stage::Kernel,
-        run: |l, _| {
-            if !attention::is_one(&l.kernel) {
+        run: |l, t| {
+            if !attention::is_one(&l.kernel, t) {
                 digits::split(&mut l.kernel);
             }
             l.stats = l.kernel.stats();
@@ -96,7 +95,7 @@ pub static PASSES: [Pass; 21] = [
         when: always,
         leaves: Stage::Kernel,
         run: |l, t| {
-            if l.opts.is_none() && attention::is_one(&l.kernel) {
+            if l.opts.is_none() && attention::is_one(&l.kernel, t) {
                 l.opts = Some(Vec::new());
             } else if l.opts.is_none() {
                 let chosen = heuristic::choose(&l.kernel, t);
@@ -144,8 +143,8 @@ pub static PASSES: [Pass; 21] = [
     },
     Pass {
         name: "attention",
-        what: "Scores, softmax and the sum of values become one loop over blocks of keys, with matrix tiles.",
-        when: has_tiles,
+        what: "Scores, softmax and the sum of values become one loop over blocks of keys, with tiles of matrices or of registers.",
+        when: has_threads,
         leaves: Stage::Lowering,
         run: |l, t| attention::lower(&mut l.kernel, t, &mut l.loops, &mut l.stats),
     },
@@ -306,7 +305,7 @@ impl Lowering {
         for (i, t) in k.turns.iter().enumerate() {
             out += &format!("// loop {}: no more turns than root {}\n", t.id, k.reach.len() + i + 1);
         }
-        for (i, (id, _)) in k.ends.iter().enumerate().filter(|_| BUILT) {
+        for (i, (id, _)) in k.ends.iter().enumerate() {
             out += &format!("// loop {id}: ends at root {}\n", i + 1 + k.reach.len() + k.turns.len());
         }
         let known = k.reach.iter().map(|r| r.1).chain(k.turns.iter().map(|t| t.node)).chain(k.ends.iter().map(|e| e.1));

@@ -13,7 +13,6 @@ use super::borders;
 use crate::DType;
 use crate::rewrite::substitute1;
 use crate::rules::{below, simplify_with};
-use crate::uop::mma::BUILT;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, RangeSet, ReduceOp, UOp, graph::MAX_RANGES};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -365,7 +364,7 @@ pub fn apply(k: &mut Kernel) {
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     for r in k.ranges() {
         let arg = k.g.range_arg(r);
-        let end = k.reach.iter().chain(k.ends.iter().filter(|_| BUILT)).find(|x| x.0 == arg.id && arg.kind.is_loop());
+        let end = k.reach.iter().chain(&k.ends).find(|x| x.0 == arg.id && arg.kind.is_loop());
         let Some(&(_, end)) = end else { continue };
         let n = k.g.src_at(r, 0);
         let end = k.g.binary(Op::Min, end, n);

@@ -349,7 +349,7 @@ fn accumulator(dt: DType, t: &Target) -> DType {
 }
 
 /// Update number `i` of one pass: numbered, because two bodies that later simplify to one value still count twice.
-fn update(g: &mut Graph, op: ReduceOp, acc: UOp, x: UOp, i: usize, t: &Target) -> UOp {
+pub(super) fn update(g: &mut Graph, op: ReduceOp, acc: UOp, x: UOp, i: usize, t: &Target) -> UOp {
     let dot = |u: &UOp| g.op(*u) == Op::Range && g.kind(*u) == AxisKind::Dot;
     let product = op == ReduceOp::Add
         && g.op(x) == Op::Mul

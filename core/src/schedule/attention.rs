@@ -1,4 +1,4 @@
-//! Attention on GPUs with matrix tiles: what lies between two matrix products, the scores and what is summed with the values, joins the kernel of the
+//! Attention on GPUs: what lies between two matrix products, the scores and what is summed with the values, joins the kernel of the
 //! second one, and no score goes to memory. Such a kernel has three reductions over all keys, which code generation makes one loop of
 //! (`codegen/attention.rs`); as it stands here it computes the scores three times. So what is joined is looked at once it is a kernel, and
 //! computed apart after all where code generation would not know it.
@@ -8,15 +8,47 @@ use super::order::Pending;
 use super::rows::{self, Rows, Walk, is_product, stored};
 use crate::analysis::attention;
 use crate::target::Target;
-use crate::uop::mma::BUILT;
 use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::OnceLock;
 
 /// Nodes between two things that belong together.
 const NEAR: usize = 64;
 
+/// A pointer that is set at run time: see the table in `codegen/attention.rs`.
+struct How {
+    merge: fn(&Graph, &[UOp], &[UOp], &mut Cuts, &Target),
+    not_found: fn(&[Pending], &Cuts, &Target) -> Vec<UOp>,
+}
+
+static HOW: OnceLock<Box<How>> = OnceLock::new();
+
+/// From now on kernels of attention are joined.
+pub(crate) fn enable() {
+    crate::analysis::attention::enable();
+    HOW.get_or_init(|| Box::new(How { merge: merge_in, not_found: not_found_in }));
+}
+
+fn how() -> Option<&'static How> {
+    if cfg!(not(target_arch = "wasm32")) {
+        enable();
+    }
+    HOW.get().map(|how| &**how)
+}
+
 /// Joins the kernels of attention, but those in `apart`.
 pub(super) fn merge(g: &Graph, nodes: &[UOp], apart: &[UOp], cuts: &mut Cuts, t: &Target) {
+    if let Some(how) = how() {
+        (how.merge)(g, nodes, apart, cuts, t);
+    }
+}
+
+/// Kernels that were joined and are not what code generation makes one loop of.
+pub(super) fn not_found(kernels: &[Pending], cuts: &Cuts, t: &Target) -> Vec<UOp> {
+    how().map_or(Vec::new(), |how| (how.not_found)(kernels, cuts, t))
+}
+
+fn merge_in(g: &Graph, nodes: &[UOp], apart: &[UOp], cuts: &mut Cuts, t: &Target) {
     let largest = |u: UOp| g.op(u) == Op::Reduce && matches!(g.arg(u), Arg::Reduce(ReduceOp::Max, _));
     let exponentials = nodes.iter().copied().filter(|&u| {
         // below a maximum of the same
@@ -125,12 +157,11 @@ fn loops(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<rows::Loops> 
     rows::loops(g.shape(stored(g, owner).0), &walk.outer.take()?)
 }
 
-/// Kernels that were joined and are not what code generation makes one loop of.
-pub(super) fn not_found(kernels: &[Pending], cuts: &Cuts, t: &Target) -> Vec<UOp> {
-    let joined = kernels.iter().filter(|k| BUILT && cuts.attention.contains(&k.node));
+fn not_found_in(kernels: &[Pending], cuts: &Cuts, t: &Target) -> Vec<UOp> {
+    let joined = kernels.iter().filter(|k| cuts.attention.contains(&k.node));
     let is = |k: &&Pending| {
         let ast = &k.kernel.ast;
-        attention::find(&ast.g, ast.sink).is_some_and(|a| attention::pays(&ast.g, &a, t))
+        attention::find(&ast.g, ast.sink).is_some_and(|a| attention::way(&ast.g, &a, t).is_some())
     };
     joined.filter(|k| !is(k)).map(|k| k.node).collect()
 }

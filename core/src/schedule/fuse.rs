@@ -13,7 +13,6 @@ use super::{attention, chain};
 use crate::DType;
 use crate::analysis::work::work;
 use crate::target::Target;
-use crate::uop::mma::BUILT;
 use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -130,7 +129,7 @@ pub(super) fn first(g: &Graph, roots: &[UOp], knots: &[UOp], t: &Target) -> Cuts
 pub(super) fn together(g: &Graph, roots: &[UOp], apart: &[UOp], mut cuts: Cuts, t: &Target) -> Cuts {
     let nodes = g.reachable(roots);
     chain::merge(g, roots, &nodes, &mut cuts, t);
-    if BUILT && t.has_tiles() {
+    if t.has_local {
         attention::merge(g, &nodes, apart, &mut cuts, t);
     }
     cuts

@@ -4,7 +4,7 @@
 //! The input is closed: concrete buffers have become numbered `Param`s, so equal computations give equal schedules
 //! whatever buffers they run on. Never: renderers, devices.
 
-mod attention;
+pub(crate) mod attention;
 pub mod chain;
 pub mod collapse;
 mod cost;

@@ -85,7 +85,7 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     let vector = v.vectorisable();
     if k.role == Role::Chain {
         opts = chain::choose(k, t);
-    } else if k.role == Role::Rows {
+    } else if matches!(k.role, Role::Rows | Role::Attention) {
         opts = rows::choose(k, t);
     } else if let Some(tiled) = v.ahead().or_else(|| v.tiled(vector)) {
         return tiled;
