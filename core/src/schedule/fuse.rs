@@ -164,30 +164,32 @@ fn forced_cuts(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Vec<bool> {
     let read = first_reads(g, nodes);
     for &u in nodes.iter().filter(|&&u| g.op(u) == Op::Store) {
         let (target, value) = (g.src_at(u, 0), g.src_at(u, 1));
-        let was_read = read.get(&storage(g, stored_to(g, target))).is_some_and(|&first| first <= u);
+        let first = read[storage(g, stored_to(g, target)).0 as usize];
         // in-place with a permuted read of the target: the value must be complete first
-        if was_read && reads_elsewhere(g, target, value) {
+        if first <= u.0 && reads_elsewhere(g, target, value) {
             forced[value.0 as usize] = true;
         }
     }
     forced
 }
 
-/// The first node that reads each storage which something is stored to: no value of a Store before it does.
-fn first_reads(g: &Graph, nodes: &[UOp]) -> FxHashMap<UOp, UOp> {
-    let mut targets: FxHashSet<UOp> = FxHashSet::default();
-    let mut read: FxHashMap<UOp, UOp> = FxHashMap::default();
+/// By storage that something is stored to: the first node that reads it. No value of a Store before that one does.
+fn first_reads(g: &Graph, nodes: &[UOp]) -> Vec<u32> {
+    let mut targets = vec![false; g.len()];
+    let mut read = vec![u32::MAX; g.len()];
     for &u in nodes.iter().filter(|&&u| g.op(u) == Op::Store) {
         let mut at = g.src_at(u, 0);
-        while targets.insert(at) && (g.op(at).is_movement() || g.op(at) == Op::Gather) {
+        while !std::mem::replace(&mut targets[at.0 as usize], true)
+            && (g.op(at).is_movement() || g.op(at) == Op::Gather)
+        {
             at = g.src_at(at, 0);
         }
     }
-    for &u in nodes.iter().filter(|u| !targets.contains(u)) {
+    for &u in nodes.iter().rev().filter(|u| !targets[u.0 as usize]) {
         // what is stored to, or waited for, is not read
-        let read_from = if matches!(g.op(u), Op::Store | Op::After) { 1 } else { 0 };
+        let read_from = usize::from(matches!(g.op(u), Op::Store | Op::After));
         for &s in &g.src(u)[read_from..] {
-            read.entry(storage(g, stored_to(g, s))).or_insert(u);
+            read[storage(g, stored_to(g, s)).0 as usize] = u.0;
         }
     }
     read

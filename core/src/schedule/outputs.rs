@@ -81,7 +81,9 @@ pub(super) fn elementwise(ast: &Ast) -> Option<Vec<usize>> {
     let mut loops: Vec<(u8, usize)> =
         g.iter().filter(|&u| g.op(u) == Op::Range).map(|u| (g.range_arg(u).id, g.range_len(u))).collect();
     sort::ascending(&mut loops);
-    Some(loops.into_iter().map(|l| l.1).collect())
+    // one that does the same in every turn of a loop has lost it: kernels with others would take its number for another loop
+    let numbered = loops.iter().enumerate().all(|(i, l)| i == l.0 as usize);
+    numbered.then(|| loops.into_iter().map(|l| l.1).collect())
 }
 
 /// The buffer that a kernel is a copy of, whole and in order, if it was stored once.

@@ -7,8 +7,6 @@
 use super::{Tensor, check_axis};
 use crate::{DType, Error, Result};
 
-/// Longest axis whose floats are compared as they are: keys of them are a kernel of their own.
-const SHORT: usize = 16;
 /// Longest axis sorted by counting ranks.
 const RANK_LIMIT: usize = 512;
 /// Bits of a digit.
@@ -56,13 +54,7 @@ impl Tensor {
         let t = if t.dtype() == DType::Bool { t.cast(DType::U8)? } else { t };
         let few = k <= FEW && few_of(t.numel() / n.max(1), n) * k <= n && t.dtype().size() <= 4;
         if n <= RANK_LIMIT && !few || t.numel() == 0 || k == 0 {
-            // keys are compared with one instruction, floats with several
-            let keys = if n > SHORT && t.dtype().is_float() { t.sort_keys(descending)? } else { Vec::new() };
-            let order = match keys.as_slice() {
-                [(key, _)] => key.contiguous().rank_order(false, k)?,
-                _ => t.rank_order(descending, k)?,
-            };
-            return order.move_axis(-1, a);
+            return t.rank_order(descending, k)?.move_axis(-1, a);
         }
         let lead = t.shape()[..t.rank() - 1].to_vec();
         let words = t.reshape(&[t.numel() / n, n])?.sort_keys(descending)?;
@@ -91,14 +83,9 @@ impl Tensor {
         let place = Tensor::iota(self.session(), n)?;
         let (i, j) = (place.unsqueeze(-1)?, place.unsqueeze(0)?);
         // y[j] goes before x[i] if it is smaller, or neither is and j < i
-        let ahead = if self.dtype().is_float() {
-            let first = y.before(&x, descending)?;
-            let tied = first.logical_or(x.before(&y, descending)?)?.logical_not()?;
-            first.logical_or(tied.logical_and(j.lt(&i)?)?)?
-        } else {
-            let (x, y) = if descending { (&y, &x) } else { (&x, &y) };
-            j.lt(&i)?.select(y.le(x)?, y.lt(x)?)?
-        };
+        let first = y.before(&x, descending)?;
+        let tied = first.logical_or(x.before(&y, descending)?)?.logical_not()?;
+        let ahead = first.logical_or(tied.logical_and(j.lt(&i)?)?)?;
         // counts apart from the scattered write that follows: they are vectors' work
         let rank = ahead.cast(DType::I32)?.sum(&[-1], false)?.contiguous();
         place.expand(&rank.shape())?.moved_to(-1, &rank, k)
