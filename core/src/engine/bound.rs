@@ -49,7 +49,8 @@ impl Engine {
     ) -> Result<(Bound, Vec<UOp>)> {
         if let Some(mut bound) = self.bound.remove(&key).filter(|b| b.epoch == self.epoch) {
             self.restore(state, plan, externals)?;
-            if self.exchange(state, externals, &mut bound)? {
+            // bringing something back to the device may have moved an arena
+            if self.exchange(state, externals, &mut bound)? && bound.epoch == self.epoch {
                 let (outputs, views) = self.outputs(state, plan)?;
                 for (view, arguments) in views.iter().zip(&bound.outputs) {
                     put(&mut bound.steps, arguments, *view);

@@ -173,7 +173,8 @@ fn forced_cuts(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Vec<bool> {
     forced
 }
 
-/// By storage that something is stored to: the first node that reads it. No value of a Store before that one does.
+/// By storage: the first node that reads it other than as the target of a Store, `u32::MAX` if none does. The values of Stores that come before
+/// that node cannot read the storage, which spares a look through all that they are made of.
 fn first_reads(g: &Graph, nodes: &[UOp]) -> Vec<u32> {
     let mut targets = vec![false; g.len()];
     let mut read = vec![u32::MAX; g.len()];

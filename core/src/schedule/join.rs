@@ -1,8 +1,8 @@
 //! Joins of tensors whose parts are stored where they belong. In: a graph in which a join ([`crate::tensor::Tensor::cat`], and the gradient of
 //! cutting something into pieces) is a choice among padded parts, or their sum. Out: one in which it is memory with a Store for each part, where
-//! that is cheaper. In a choice each element asks every part whether it is its own, so that n parts are n times the work of a copy: what a
-//! recurrence computed step by step took longer to put together than to compute. A Store comes right behind what it stores, so that
-//! [`super::outputs`] has one kernel compute a part and put it there, and a sum or product goes to its place by itself.
+//! that is cheaper. In a choice each element asks every part whether it is its own, so that n parts are n times the work of a copy: the steps of
+//! a long recurrence took more time to put together than to compute. A Store comes right behind what it stores, so that [`super::outputs`] finds
+//! both kernels near each other and makes them one, which computes a part and puts it there.
 //! Never: joins that are cheaper in the kernels of their readers.
 
 use super::fuse::{base, storage};
@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 /// parts have more shapes, each of which is a program.
 const FEW: usize = 4;
 
-/// Longest axis of a join.
+/// Longest axis of a join: which places are taken is noted one by one.
 const LONGEST: usize = 1 << 20;
 
 /// A join whose parts are stored.
@@ -40,10 +40,10 @@ struct Place {
     next: usize,
 }
 
-/// Copies a movement of the first graph to another one, where this is what it moves.
+/// Copies a movement op into the graph that is being built: given that graph, the one that the op is in, the op, and the copy of its source.
 pub(super) type View<'a> = &'a dyn Fn(&mut Graph, &Graph, UOp, UOp) -> UOp;
 
-/// None of them.
+/// In place of a number, where there is no join or no part.
 const NONE: usize = usize::MAX;
 
 /// The joins of a graph that are made in memory of their own.
@@ -229,14 +229,15 @@ fn pays(g: &Graph, u: UOp, join: &Join, users: &[usize], t: &Target) -> bool {
 
 /// What storing a part takes.
 enum Stored {
-    /// Nothing: it is a sum or so that is wanted nowhere else, whose kernel stores it there.
+    /// Nothing: it holds a reduction that nobody else wants, which has a kernel anyway.
     Alone,
-    /// It is computed for others, and stored once more.
+    /// One more store in the kernel that computes it for others.
     Too,
-    /// A kernel, which computes it with so many operations.
+    /// A kernel of its own, which computes it with so many operations.
     Again(u32),
 }
 
+/// Which kernel would store a part, by who else uses what it is made of.
 fn kernel_of(g: &Graph, value: UOp, users: &[usize]) -> Stored {
     let b = base(g, value);
     if is_join(g, b) {

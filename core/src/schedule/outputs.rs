@@ -23,7 +23,7 @@ pub fn merge(mut pending: Vec<Pending>, t: &Target) -> Vec<Pending> {
     let mut group: Vec<usize> = (0..pending.len()).collect();
     let mut members: Vec<Vec<usize>> = (0..pending.len()).map(|i| vec![i]).collect();
     let mut by_loops: FxHashMap<Vec<usize>, Vec<usize>> = FxHashMap::default();
-    // the kernel that stores each buffer, if that is one and holds sums
+    // by buffer: the kernel that stores it, if that is not elementwise
     let buffers = pending.iter().flat_map(|p| p.kernel.args.iter()).max().map_or(0, |b| b + 1);
     let mut sums: Vec<Option<usize>> = vec![None; buffers];
     let mut waits = vec![0usize; pending.len()];
@@ -81,7 +81,7 @@ pub(super) fn elementwise(ast: &Ast) -> Option<Vec<usize>> {
     let mut loops: Vec<(u8, usize)> =
         g.iter().filter(|&u| g.op(u) == Op::Range).map(|u| (g.range_arg(u).id, g.range_len(u))).collect();
     sort::ascending(&mut loops);
-    // one that does the same in every turn of a loop has lost it: kernels with others would take its number for another loop
+    // a loop whose turns are all the same is simplified away and leaves a gap; kernels are joined by the numbers of their loops, so there may be none
     let numbered = loops.iter().enumerate().all(|(i, l)| i == l.0 as usize);
     numbered.then(|| loops.into_iter().map(|l| l.1).collect())
 }

@@ -34,7 +34,7 @@ impl View<'_> {
         if let Some(walk) = walk.filter(|_| !self.t.has_local) {
             return self.walk(walk, best, opts);
         }
-        let Some(best) = best else { return self.repeated(opts) };
+        let Some(best) = best else { return self.several(opts) };
         let n = self.len(best);
         let vectors = if self.t.has_local {
             1
@@ -46,8 +46,8 @@ impl View<'_> {
         self.lane(best, vectors * lanes, opts);
     }
 
-    /// Elements one by one: a processor's loop takes as long as what it does, so several are a turn.
-    fn repeated(&self, opts: &mut Vec<Opt>) {
+    /// Where no axis has lanes, several elements a turn: on a processor, counting and jumping takes as long as moving one element.
+    fn several(&self, opts: &mut Vec<Opt>) {
         const TURNS: usize = 8;
         let Some(&r) = self.outs.last().filter(|_| !self.t.has_local) else { return };
         let n = self.len(r);
