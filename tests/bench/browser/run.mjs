@@ -209,6 +209,8 @@ main(async () => {
   const only = chosen.only ? chosen.only.split(",") : COLUMNS.map(({ name }) => name);
   const unknown = only.filter((name) => !COLUMNS.some((each) => each.name === name));
   if (unknown.length > 0) throw new Failure(`bench: there is no column ${unknown.join(", ")}; there are ${COLUMNS.map((c) => c.name).join(", ")}`);
+  const strange = chosen.cases.split(",").filter((name) => !names.includes(name));
+  if (strange.length > 0) throw new Failure(`bench: there is no case ${strange.join(", ")}; there are ${names.join(", ")}`);
   const columns = COLUMNS.filter(({ name }) => only.includes(name));
   const peers = columns.some(({ adapter }) => adapter !== "gradloom") ? installPeers() : join(cache, "peers");
   const data = join(cache, "browser");
