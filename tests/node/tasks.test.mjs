@@ -447,11 +447,24 @@ test("models are loaded once, and are what their recipes say", async () => {
   for (const [task, call] of Object.entries(calls)) {
     await fails(call({ model: at(JSON.stringify({ ...weights, task })), device: "wasm" }), "E_FETCH", /has the hash/);
   }
+  // a recipe that is in its own address has no files beside it
+  await fails(open(at(JSON.stringify({ ...wrong, model: "model.onnx" }))), "E_FORMAT", /there is no `model.onnx` beside a recipe at a `data:` address/);
+  for (const task of ["embed", "transcribe"]) {
+    const bare = { ...weights, task, more: {} };
+    await fails(calls[task]({ model: at(JSON.stringify(bare)), device: "wasm" }), "E_FORMAT", /there is no `tokenizer.json` beside/);
+  }
   opened.dispose();
   await fails(upscale(dot, { model: opened }), "E_STATE", /disposed/);
   await assert.rejects(upscale(dot, using("esrgan_slim_x2", { signal: AbortSignal.abort() })), { name: "AbortError" });
   const held = async () => (await memory())[0].tensors;
   const start = await held();
+  // where a file is missing, those that came are let go
+  for (const task of ["embed", "transcribe"]) {
+    const more = { tokenizer: new URL("nothing.json", folder).href, config: tokenizer };
+    await fails(calls[task]({ model: at(JSON.stringify({ ...weights, sha256: undefined, task, more })), device: "wasm" }), "E_FETCH", /nothing/);
+  }
+  for (let turn = 0; turn < 200 && (await held()) !== start; turn += 1) await new Promise((done) => setTimeout(done, 10));
+  assert.equal(await held(), start, "nothing is kept of what failed");
   await upscale(dot, using("esrgan_slim_x2"));
   await stylize({ data: new Uint8Array(4 * 64 * 64), width: 64, height: 64 }, using("style_multistyle26"));
   assert.equal(await held(), start, "tasks free what they make");

@@ -5,7 +5,7 @@ import { readSource } from "../progress.js";
 import type { Box } from "../vision/boxes.js";
 import { fitImage } from "../vision/image.js";
 import { type ImageSource, type Rgba, readPixels } from "../vision/pixels.js";
-import { type Opened, type TaskOptions, imageOf, inputOf, given, keep, openHere, runOf } from "./recipe.js";
+import { type Opened, type TaskOptions, beside, imageOf, inputOf, given, keep, openHere, runOf } from "./recipe.js";
 import { type TextBox, detectText } from "./text-boxes.js";
 
 /** A line of text with its words. */
@@ -75,23 +75,23 @@ interface Reader {
 
 /** The model that finds lines. */
 function detectorOf(opened: Opened, options: TaskOptions): Promise<Opened> {
-  const { recipe, url } = opened;
+  const { recipe } = opened;
   const load = async (): Promise<Opened> => {
     const { detect } = (recipe.more ?? {}) as Partial<Shape>;
     if (typeof detect !== "string") throw new FormatError("E_FORMAT", `${recipe.name}: the recipe of a reader has \`more.detect\``);
     const { model: _, ...fetching } = options;
-    return openHere(new URL(detect, url), fetching);
+    return openHere(beside(opened, detect), fetching);
   };
   return keep(opened, "detector", load);
 }
 
 function readerOf(opened: Opened, options: TaskOptions): Promise<Reader> {
-  const { recipe, url } = opened;
+  const { recipe } = opened;
   const load = async (): Promise<Reader> => {
     const { characters, height = 48, before = ["\0"], after = [" "] } = (recipe.more ?? {}) as Partial<Shape>;
     if (typeof characters !== "string") throw new FormatError("E_FORMAT", `${recipe.name}: the recipe of a reader has \`more.characters\``);
     const { model: _, ...fetching } = options;
-    const list = await readSource(new URL(characters, url), fetching);
+    const list = await readSource(beside(opened, characters), fetching);
     return { classes: [...before, ...new TextDecoder().decode(list).replace(/\n$/, "").split("\n"), ...after], height };
   };
   return keep(opened, "reader", load);

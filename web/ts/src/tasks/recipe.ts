@@ -108,6 +108,22 @@ function checked(value: unknown, from: string): Recipe {
   return recipe as Recipe;
 }
 
+/** The address of a file that a recipe names. A recipe that is in its own address (`data:`) has no files beside it. */
+export function beside({ recipe, url }: Pick<Opened, "recipe" | "url">, file: string): URL {
+  try {
+    return new URL(file, url);
+  } catch (cause) {
+    const hint = "name its files by whole addresses";
+    throw new FormatError("E_FORMAT", `${recipe.name}: there is no \`${file}\` beside a recipe at a \`${url.protocol}\` address`, { cause, hint });
+  }
+}
+
+/** Frees what is on its way for something that failed, as it comes. */
+export function release(...work: Promise<Disposable | Record<string, Tensor>>[]): void {
+  const all = (it: Disposable | Record<string, Tensor>): Disposable[] => (Symbol.dispose in it ? [it as Disposable] : Object.values(it));
+  for (const each of work) void each.then((it) => all(it).forEach((one) => one[Symbol.dispose]()), () => {});
+}
+
 /** What a recipe says, its address and its model's, and how that is fetched. */
 interface Read {
   recipe: Recipe;
@@ -131,7 +147,7 @@ export async function readRecipe(address: string | URL, options: Omit<TaskOption
   }
   const recipe = checked(parsed, String(address));
   const url = new URL(address, base() ?? (await import("../tasks/paths.js")).folder());
-  const file = new URL(recipe.model, url);
+  const file = beside({ recipe, url }, recipe.model);
   onModel?.({ name: recipe.name, url: file.href, license: recipe.license, source: recipe.source, bytes: recipe.bytes });
   return { recipe, url, file, own: { ...own, ...(recipe.sha256 && { hash: recipe.sha256 }) } };
 }
@@ -166,10 +182,11 @@ export function fetchingOf({ model: _, onModel: __, hash: ___, device: ____, ...
 }
 
 /** The weights of a task whose file is no graph. Their hash is the recipe's. */
-export function weightsOf({ recipe, url }: Opened, options: TaskOptions): Promise<Record<string, Tensor>> {
+export function weightsOf(opened: Opened, options: TaskOptions): Promise<Record<string, Tensor>> {
+  const { recipe } = opened;
   const { device } = options;
   const how = { ...fetchingOf(options), ...(recipe.sha256 && { hash: recipe.sha256 }), ...(device && { device }) };
-  return loadWeights(new URL(recipe.model, url), how);
+  return loadWeights(beside(opened, recipe.model), how);
 }
 
 /** What was opened for a task. */

@@ -4,7 +4,7 @@ import { type AudioSource, chunks, readAudio } from "../audio/sound.js";
 import { hostOf } from "../device.js";
 import { Tensor, tidy } from "../tensor.js";
 import { Tokenizer } from "../tokenizer.js";
-import { type Opened, type TaskOptions, fetchingOf, given, keep, weightsOf } from "./recipe.js";
+import { type Opened, type TaskOptions, beside, fetchingOf, given, keep, release, weightsOf } from "./recipe.js";
 import { type Marks, Whisper } from "./whisper.js";
 
 /** Where somebody speaks. */
@@ -149,15 +149,19 @@ export async function transcribe(source: AudioSource, options: TaskOptions & { o
 }
 
 function recognizerOf(opened: Opened, options: TaskOptions): Promise<Recognizer> {
-  const { recipe, url } = opened;
   const load = async (): Promise<Recognizer> => {
-    const { tokenizer = "tokenizer.json" } = (recipe.more ?? {}) as { tokenizer?: string };
-    const fetching = fetchingOf(options);
-    const [weights, words] = await Promise.all([
-      weightsOf(opened, options),
-      Tokenizer.load(new URL(tokenizer, url), fetching),
-    ]);
-    const whisper = await Whisper.of(weights);
+    const { tokenizer = "tokenizer.json" } = (opened.recipe.more ?? {}) as { tokenizer?: string };
+    const [file, weights] = [beside(opened, tokenizer), weightsOf(opened, options)];
+    const words = Tokenizer.load(file, fetchingOf(options));
+    try {
+      const [all, found] = await Promise.all([weights, words]);
+      return recognizer(await Whisper.of(all), found);
+    } catch (error) {
+      release(weights, words);
+      throw error;
+    }
+  };
+  const recognizer = (whisper: Whisper, words: Tokenizer): Recognizer => {
     const dispose = (): void => {
       whisper[Symbol.dispose]();
       words.dispose();

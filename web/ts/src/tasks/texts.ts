@@ -3,7 +3,7 @@ import { FormatError, ValueError } from "../errors.js";
 import { readSource } from "../progress.js";
 import { Tensor, tidy } from "../tensor.js";
 import { type BatchEncoding, Tokenizer } from "../tokenizer.js";
-import { type Opened, type TaskOptions, fetchingOf, given, keep, weightsOf } from "./recipe.js";
+import { type Opened, type TaskOptions, beside, fetchingOf, given, keep, release, weightsOf } from "./recipe.js";
 
 interface Config {
   layers: number;
@@ -60,18 +60,23 @@ function filled({ places }: Encoder, { ids, mask }: BatchEncoding): { ids: numbe
 }
 
 function encoderOf(opened: Opened, options: TaskOptions): Promise<Encoder> {
-  const { recipe, url } = opened;
+  const more = (opened.recipe.more ?? {}) as Partial<{ tokenizer: string; config: string; maxTokens: number }>;
+  const { tokenizer = "tokenizer.json", config = "config.json", maxTokens = 256 } = more;
   return keep(opened, "encoder", loadEncoder);
 
   async function loadEncoder(): Promise<Encoder> {
-    const more = (recipe.more ?? {}) as Partial<{ tokenizer: string; config: string; maxTokens: number }>;
-    const { tokenizer = "tokenizer.json", config = "config.json", maxTokens = 256 } = more;
+    const [file, configFile] = [beside(opened, tokenizer), beside(opened, config)];
     const fetching = fetchingOf(options);
-    const [weights, words, text] = await Promise.all([
-      weightsOf(opened, options),
-      Tokenizer.load(new URL(tokenizer, url), fetching),
-      readSource(new URL(config, url), fetching),
-    ]);
+    const [weights, words] = [weightsOf(opened, options), Tokenizer.load(file, fetching)];
+    try {
+      return encoder(...(await Promise.all([weights, words, readSource(configFile, fetching)])));
+    } catch (error) {
+      release(weights, words);
+      throw error;
+    }
+  }
+
+  function encoder(weights: Record<string, Tensor>, words: Tokenizer, text: Uint8Array): Encoder {
     words.setMaxLength(maxTokens);
     const parsed = JSON.parse(new TextDecoder().decode(text)) as { num_hidden_layers: number; num_attention_heads: number; layer_norm_eps?: number };
     const [layers, heads] = [parsed.num_hidden_layers, parsed.num_attention_heads];
