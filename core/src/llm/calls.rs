@@ -35,6 +35,8 @@ pub(super) const PYTHON: &str = "<|python_tag|>";
 pub(super) const NAMED: &str = "<function=";
 pub(super) const NAMED_END: &str = "</function>";
 pub(super) const TO: &str = ">>>";
+/// Functionary's mark of text for the user: the name that it calls whoever asked.
+const TO_ALL: &str = ">>>all\n";
 
 /// The forms. A bare object or list at the beginning needs no mark (Llama 3, Mistral without its special tokens).
 const FORMS: [Form; 5] = [
@@ -120,16 +122,36 @@ impl Splitter {
                 Begins::Perhaps => return String::new(),
                 start => (self.begun, self.is_call) = (true, start == Begins::Yes),
             }
+            self.drop_mark(&TO_ALL[TO.len()..]);
         }
-        if self.is_call {
-            return String::new();
+        let mut out = String::new();
+        while !self.is_call {
+            let found = self.held.char_indices().map(|c| (c.0, self.mark(&self.held[c.0..])));
+            let found = found.into_iter().find(|(_, mark)| *mark != Begins::No);
+            let (at, mark) = found.unwrap_or((self.held.len(), Begins::No));
+            let rest = self.held.split_off(at);
+            out += &std::mem::replace(&mut self.held, rest);
+            self.is_call = mark == Begins::Yes;
+            if !self.drop_mark(TO_ALL) {
+                break;
+            }
         }
-        let found = self.held.char_indices().map(|c| (c.0, self.mark(&self.held[c.0..])));
-        let found = found.into_iter().find(|(_, mark)| *mark != Begins::No);
-        let (at, mark) = found.unwrap_or((self.held.len(), Begins::No));
-        self.is_call = mark == Begins::Yes;
-        let rest = self.held.split_off(at);
-        std::mem::replace(&mut self.held, rest)
+        out
+    }
+
+    /// Is there no function of the name that functionary has for whoever asked?
+    fn tells_all(&self) -> bool {
+        !self.names.is_empty() && self.names.iter().all(|name| name != "all")
+    }
+
+    /// Takes away a mark of text for the user, if one begins what is held: then this is no call.
+    fn drop_mark(&mut self, mark: &str) -> bool {
+        let is_one = self.is_call && self.tells_all() && self.held.starts_with(mark);
+        if is_one {
+            self.is_call = false;
+            self.held.drain(..mark.len());
+        }
+        is_one
     }
 
     /// Does the answer begin with a call that has no mark?
@@ -141,12 +163,16 @@ impl Splitter {
         };
         // the prompt may end in the mark
         let names = self.names.iter().map(|name| begins(&self.held, &format!("{name}\n{{")));
-        any([begins(&self.held, "{"), list].into_iter().chain(names))
+        let all = self.tells_all().then(|| begins(&self.held, &TO_ALL[TO.len()..]));
+        any([begins(&self.held, "{"), list].into_iter().chain(names).chain(all))
     }
 
     fn mark(&self, text: &str) -> Begins {
         any(FORMS.iter().map(|form| match form.mark {
-            TO => any(self.names.iter().map(|name| begins(text, &format!("{TO}{name}\n")))),
+            TO => {
+                let names = self.names.iter().map(|name| begins(text, &format!("{TO}{name}\n")));
+                any(names.chain(self.tells_all().then(|| begins(text, TO_ALL))))
+            }
             mark => begins(text, mark),
         }))
     }
@@ -161,15 +187,28 @@ impl Splitter {
     /// The rest: text, or calls. What was cut off in a call is text.
     pub fn finish(&mut self) -> (String, Vec<Call>) {
         let rest = std::mem::take(&mut self.held);
-        match self.is_call.then(|| calls(&rest, &self.names)).flatten() {
-            Some(list) => (String::new(), list),
+        match self.is_call.then(|| self.calls(&rest)).flatten() {
+            Some(found) => found,
             None => (rest, Vec::new()),
         }
     }
+
+    /// Calls one after the other, and nothing else but text for the user.
+    fn calls(&self, text: &str) -> Option<(String, Vec<Call>)> {
+        let (mut out, rest) = calls(text, &self.names)?;
+        let Some(rest) = rest.strip_prefix(TO_ALL).filter(|_| self.tells_all()) else {
+            return rest.is_empty().then_some((String::new(), out));
+        };
+        let mut more = Splitter { names: self.names.clone(), begun: true, ..Splitter::default() };
+        let text = more.push(rest);
+        let (end, others) = more.finish();
+        out.extend(others);
+        Some((text + &end, out))
+    }
 }
 
-/// Calls one after the other, and nothing else.
-fn calls(text: &str, names: &[String]) -> Option<Vec<Call>> {
+/// Calls one after the other, and what is behind them: nothing, or what no form reads.
+fn calls<'a>(text: &'a str, names: &[String]) -> Read<'a> {
     let mut rest = text.trim();
     let bare = match FORMS.iter().any(|form| rest.starts_with(form.mark)) {
         true => None,
@@ -181,13 +220,15 @@ fn calls(text: &str, names: &[String]) -> Option<Vec<Call>> {
         out.extend(list);
         rest = after.trim_start();
     }
-    while !rest.is_empty() {
+    let next = |rest: &'a str| {
         let (form, inner) = FORMS.iter().find_map(|form| Some((form, rest.strip_prefix(form.mark)?)))?;
-        let (list, after) = (form.read)(inner, names)?;
+        (form.read)(inner, names)
+    };
+    while let Some((list, after)) = next(rest) {
         out.extend(list);
         rest = after.trim_start();
     }
-    (!out.is_empty()).then_some(out)
+    (!out.is_empty()).then_some((out, rest))
 }
 
 /// An object, or a list of them.
@@ -426,7 +467,13 @@ mod tests {
             (r#"So: <function=weather>{"city": "Rome"}</function>"#, "So: ", vec![rome]),
             ("<function=weather>\n{\"city\": \"Rome\"}\n</function>\n<function=now>{}</function>", "", vec![rome, now]),
             (">>>weather\n{\"city\": \"Rome\"}", "", vec![rome]),
-            (">>>all\nI look.>>>weather\n{\"city\": \"Rome\"}>>>now\n{}", ">>>all\nI look.", vec![rome, now]),
+            // what is for all is for the user
+            (">>>all\nI look.>>>weather\n{\"city\": \"Rome\"}>>>now\n{}", "I look.", vec![rome, now]),
+            (">>>all\nI look.", "I look.", vec![]),
+            ("all\nI look.>>>now\n{}", "I look.", vec![now]),
+            ("all\nI look >>>all\nonce >>> more", "I look once >>> more", vec![]),
+            (">>>now\n{}\n>>>all\nSo.>>>weather\n{\"city\": \"Rome\"}", "So.", vec![now, rome]),
+            ("now\n{}>>>all\nSo", "So", vec![now]),
             ("weather\n{\"city\": \"Rome\"}\n>>>now\n{}", "", vec![rome, now]),
             // marks inside of strings are none
             (
@@ -487,6 +534,13 @@ mod tests {
             ">>>other\n{}",
             ">>>now\n",
             ">>>now\n{]}",
+            ">>>al",
+            ">>>all",
+            ">>>all {}",
+            "al",
+            "all",
+            "allow\n",
+            ">>>now\n{} so>>>all\nSo",
             "a >>>no",
         ] {
             assert_eq!(split(text), (text.to_string(), vec![]), "{text}");
@@ -510,5 +564,24 @@ mod tests {
         let mut s = splitter();
         assert_eq!((s.push("[1"), s.push("]: >"), s.push(">> x")), ("[1".into(), "]: ".into(), ">>> x".into()));
         assert_eq!((s.push("a <tool"), s.finish()), ("a ".into(), ("<tool".into(), vec![])));
+        // text for the user is no later for its mark
+        let mut s = splitter();
+        let parts = [">>", ">al", "l\nI ", "look", ">>>n", "ow\n{}"].map(|t| s.push(t));
+        assert_eq!(parts, ["", "", "I ", "look", "", ""]);
+        assert_eq!(s.finish().1.len(), 1);
+    }
+
+    #[test]
+    fn a_function_that_is_called_all_is_a_function() {
+        let with = |tools: &str, text: &str| {
+            let mut s = Splitter::new(&Json::parse(tools.as_bytes()).unwrap());
+            let before = s.push(text);
+            let (after, calls) = s.finish();
+            (before + &after, calls.len())
+        };
+        assert_eq!(with(r#"[{"name": "all"}]"#, ">>>all\n{}"), (String::new(), 1));
+        assert_eq!(with(r#"[{"name": "all"}]"#, ">>>all\nHi"), (">>>all\nHi".into(), 0));
+        // where there is no function nobody is called
+        assert_eq!(with("[]", ">>>all\nHi"), (">>>all\nHi".into(), 0));
     }
 }
