@@ -51,9 +51,13 @@ function patient<T>(work: Promise<T>): Promise<T> {
   return Promise.race([work, late]);
 }
 
+/** Those that were made just now: there is nothing to read in them. */
+const made = new WeakSet<IDBDatabase>();
+
 function openDatabase(): Promise<IDBDatabase> {
   const request = indexedDB.open(NAME, LAYOUT);
   request.onupgradeneeded = () => {
+    made.add(request.result);
     request.result.createObjectStore("entries");
     request.result.createObjectStore("index");
   };
@@ -110,7 +114,7 @@ export class Cache {
       database.onversionchange = () => this.#fail("another tab changed it");
       database.onclose = () => this.#fail("the browser closed it");
       this.#database = database;
-      await patient(Promise.all(groups.map((group) => this.#readGroup(database, group))));
+      if (!made.has(database)) await patient(Promise.all(groups.map((group) => this.#readGroup(database, group))));
       this.state.state = "on";
       addEventListener?.("pagehide", () => void this.flush());
     } catch (error) {
