@@ -224,6 +224,71 @@ fn language_models_go_on_with_a_text() {
     assert!(text(&r.stderr).contains("99999999"), "{}", text(&r.stderr));
 }
 
+/// Three steps and three more are six: the same losses, and the same bytes of the adapter and of the optimiser's state. Without that state the
+/// adapter goes on from where it is, and its steps are counted anew.
+#[test]
+fn a_training_that_resumes_is_one_that_never_ended() {
+    let folder = scratch("finetune");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let place = |name: &str| folder.join(name).to_str().expect("a plain path").to_owned();
+    let line = "The time has come, the Walrus said, to talk of many things.\n";
+    std::fs::write(place("texts.txt"), line.repeat(4)).expect("written");
+    let (model, data) = (model("verses", "verses-q8_0.gguf"), place("texts.txt"));
+    let train = |out: &str, steps: &str, more: &[&str]| {
+        let out = place(out);
+        let how = ["--batch", "2", "--length", "16", "--rate", "1e-2", "--warmup", "2", "--weight-decay", "0.1"];
+        let always = [
+            "finetune",
+            &model,
+            "--data",
+            &data,
+            "--out",
+            &out,
+            "--steps",
+            steps,
+            "--threads",
+            "1",
+            "--json",
+            "--no-cache",
+        ];
+        gradloom(&[&always[..], &how, more].concat())
+    };
+    let losses = |r: Output| -> Vec<f64> {
+        assert!(r.status.success(), "{}", text(&r.stderr));
+        let result = Json::parse(text(&r.stdout).trim().as_bytes()).expect("JSON");
+        let list = result.get("losses").and_then(Json::as_array).expect("losses");
+        list.iter().map(|l| l.as_f64().expect("a number")).collect()
+    };
+    let bytes = |file: &str| std::fs::read(place(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
+    let new = ["--rank", "2", "--target", "q_proj"];
+    let (whole, half) = (losses(train("whole", "6", &new)), losses(train("half", "3", &new)));
+    assert_eq!((half.len(), &half[..]), (3, &whole[..3]));
+    let (from, alone) = (place("half"), place("half/adapter_model.safetensors"));
+    assert_eq!(losses(train("more", "6", &["--resume", &from])), whole[3..]);
+    for file in ["adapter_config.json", "adapter_model.safetensors", "optimizer.safetensors"] {
+        assert_eq!(bytes(&format!("more/{file}")), bytes(&format!("whole/{file}")), "{file}");
+    }
+    // by the file's name, to another one
+    assert_eq!(losses(train("file/here.safetensors", "6", &["--resume", &alone])), whole[3..]);
+    assert_eq!(bytes("file/here.safetensors"), bytes("whole/adapter_model.safetensors"));
+
+    let r = train("none", "3", &["--resume", &from]);
+    assert_eq!(r.status.code(), Some(1));
+    assert!(text(&r.stderr).contains("3 steps are done, 3 are wanted in all"), "{}", text(&r.stderr));
+    let r = train("none", "6", &["--resume", &place("nothing")]);
+    assert_eq!(r.status.code(), Some(1));
+    assert!(text(&r.stderr).contains("nothing"), "{}", text(&r.stderr));
+    assert_eq!(train("none", "6", &["--resume", &from, "--rank", "2"]).status.code(), Some(2));
+    assert!(!folder.join("none").exists(), "nothing is written of what failed");
+
+    std::fs::remove_file(place("half/optimizer.safetensors")).expect("removed");
+    let anew = losses(train("anew", "3", &["--resume", &from]));
+    assert_eq!(anew.len(), 3);
+    assert!(anew.iter().zip(&whole[3..]).any(|(a, b)| a != b), "{anew:?}");
+    assert!(anew[0] != half[0], "it began where the adapter was: {anew:?}");
+}
+
 /// Weights go through formats and come back as they were; floats are rounded, and blocks of GGUF made and read, where that is asked for.
 #[test]
 fn converts_weights() {
