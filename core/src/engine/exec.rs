@@ -171,7 +171,7 @@ impl Engine {
             watcher: host.watcher(),
             device,
             host,
-            tuned: Tuned::shipped(),
+            tuned: Tuned::default(),
             kept: None,
             plans: Lru::default(),
             code_bytes: 0,

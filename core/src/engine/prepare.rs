@@ -220,7 +220,7 @@ impl Engine {
     pub fn tuned(&mut self, key: u128) -> Option<Vec<Opt>> {
         let entry = self.opts_entry(key);
         let found = self.host.load(Kind::Opts, entry).and_then(|b| cache::load_opts(entry, &b));
-        found.or_else(|| self.tuned.get(self.line_label(key)?).map(<[Opt]>::to_vec))
+        found.or_else(|| self.tuned.get(self.line_label(key)?))
     }
 
     /// Takes tuned opts for plans made from now on: lines as [`Engine::tuned_line`] gives them. Returns how many there are.

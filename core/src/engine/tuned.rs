@@ -22,25 +22,16 @@ const SHIPPED: &[&str] = if cfg!(target_arch = "wasm32") {
     &[include_str!("tuned/wasm.txt"), include_str!("tuned/cpu.txt")]
 };
 
-/// Tuned opts by kernel and device family.
+/// Tuned opts by kernel and device family. Those of this release are read when a kernel asks for its own: most programs have none of them.
+#[derive(Default)]
 pub(super) struct Tuned(FxHashMap<u64, Vec<Opt>>);
 
 impl Tuned {
-    /// Those of this release.
-    pub(super) fn shipped() -> Tuned {
-        let mut all = Tuned(FxHashMap::default());
-        for text in SHIPPED {
-            // that they are well formed is tested
-            let _ = all.add(text);
-        }
-        all
-    }
-
     /// Adds the lines of a text, before those there are; returns how many. A bad line is an error, and then none is added.
     pub(super) fn add(&mut self, text: &str) -> Result<usize> {
         let mut found = Vec::new();
         for (number, line) in text.lines().enumerate() {
-            let line = line.split('#').next().unwrap_or_default().trim();
+            let line = plain(line);
             if !line.is_empty() {
                 let bad = || Error::format("tuned opts", format!("line {} is none: `{line}`", number + 1), None);
                 found.push(parse(line).ok_or_else(bad)?);
@@ -52,9 +43,22 @@ impl Tuned {
     }
 
     /// Those of a kernel, by [`super::cache::line_label`].
-    pub(super) fn get(&self, label: u64) -> Option<&[Opt]> {
-        self.0.get(&label).map(Vec::as_slice)
+    pub(super) fn get(&self, label: u64) -> Option<Vec<Opt>> {
+        self.0.get(&label).cloned().or_else(|| shipped(label))
     }
+}
+
+/// Those of this release; of two lines the last. That they are well formed is tested.
+fn shipped(label: u64) -> Option<Vec<Opt>> {
+    let key = format!("{label:016x}");
+    let lines = SHIPPED.iter().rev().flat_map(|text| text.lines().rev());
+    let line = lines.into_iter().find(|line| line.starts_with(&key))?;
+    Some(parse(plain(line))?.1)
+}
+
+/// A line without its comment.
+fn plain(line: &str) -> &str {
+    line.split('#').next().unwrap_or_default().trim()
 }
 
 /// The line for the opts of a kernel.
@@ -94,11 +98,11 @@ mod tests {
         let copy = Staging { param: 1, load: 1, level: Level::Outside, apart: true };
         let opts = [Opt::lane(3, 16), Opt::Stage(copy)];
         let entry = 0x0123_4567_89ab_cdef;
-        let mut tuned = Tuned(FxHashMap::default());
+        let mut tuned = Tuned::default();
         let text = format!("# a model\n\n{}\n{} # no opts\n", line(entry, &opts), line(5, &[]));
         assert_eq!(tuned.add(&text).unwrap(), 2);
-        assert_eq!(tuned.get(entry), Some(&opts[..]));
-        assert_eq!(tuned.get(5), Some(&[][..]));
+        assert_eq!(tuned.get(entry), Some(opts.into()));
+        assert_eq!(tuned.get(5), Some(vec![]));
         assert_eq!(tuned.get(6), None);
     }
 
@@ -116,7 +120,7 @@ mod tests {
             "0000000000000001 pad r0 to 4294967295",
             "0000000000000001 upcast r0 by 64, unroll r1 by 65",
         ] {
-            let mut tuned = Tuned(FxHashMap::default());
+            let mut tuned = Tuned::default();
             let error = tuned.add(&format!("{good}\n{bad}")).unwrap_err();
             assert!(error.to_string().contains("line 2"), "{error}");
             assert_eq!(tuned.get(1), None);
@@ -126,7 +130,21 @@ mod tests {
     #[test]
     fn what_is_shipped_is_well_formed() {
         for text in SHIPPED {
-            assert!(Tuned(FxHashMap::default()).add(text).unwrap() > 0);
+            assert!(Tuned::default().add(text).unwrap() > 0);
         }
+    }
+
+    #[test]
+    fn what_is_shipped_is_found_and_others_lines_go_first() {
+        let mut all = Tuned::default();
+        SHIPPED.iter().for_each(|text| drop(all.add(text).unwrap()));
+        assert!(all.0.len() > 20);
+        let mut tuned = Tuned::default();
+        for (label, opts) in &all.0 {
+            assert_eq!(tuned.get(*label).as_ref(), Some(opts), "{label:016x}");
+        }
+        let label = *all.0.keys().next().unwrap();
+        tuned.add(&line(label, &[])).unwrap();
+        assert_eq!(tuned.get(label), Some(vec![]));
     }
 }
