@@ -13,9 +13,13 @@ const stages = {
   setup: () => setup(),
   fetch: () => fetchData(),
   build: () => buildAtOnce(),
-  rust: () => run("cargo", ["test", "--workspace", "--no-fail-fast", "--features", "gradloom-tests/wgpu"]),
+  rust: () => {
+    const tests = runBeside("cargo", ["test", "--workspace", "--no-fail-fast", "--features", "gradloom-tests/wgpu"], { stdio: "inherit" });
+    // what fails beside them ends them
+    return Promise.race([tests, pages?.then(() => tests) ?? tests]);
+  },
   wasm: () => {
-    if (built) return;
+    if (pages) return pages;
     buildWasm();
     run("cargo", ["xtask", "wasm", "--tests"]);
   },
@@ -39,21 +43,20 @@ const stages = {
   demo: () => run("node", ["tests/browser/demo.mjs"]),
 };
 
-/** Were the modules of a page built by this run already? */
-let built = false;
+/** The build of a page's modules, if it was begun by this run. */
+let pages;
 
 /**
- * What the stages after this one build, at once: the modules of a page are optimised one function after the other, on one processor, and the
- * native tests take what is left. Those stages build nothing again. What the native build says is shown as it comes, the rest at its end.
+ * Begins what the stages after this one build, at once: the modules of a page are optimised one function after the other, on one processor, and the
+ * native tests take what is left, when they are built and when they run: the stage `wasm` waits for the modules. Those stages build nothing again. What
+ * the native build says is shown as it comes, the rest at its end.
  */
 async function buildAtOnce() {
   run("cargo", ["build", "--quiet", "--package", "xtask"]);
   const xtask = join(process.env.CARGO_TARGET_DIR ?? join(root, "target"), "debug/xtask");
-  await Promise.all([
-    runBeside("cargo", ["test", "--workspace", "--no-run", "--features", "gradloom-tests/wgpu"], { stdio: "inherit" }),
-    runBeside(xtask, ["wasm"]).then(() => runBeside(xtask, ["wasm", "--tests"])),
-  ]);
-  built = true;
+  pages = runBeside(xtask, ["wasm"]).then(() => runBeside(xtask, ["wasm", "--tests"]));
+  const native = runBeside("cargo", ["test", "--workspace", "--no-run", "--features", "gradloom-tests/wgpu"], { stdio: "inherit" });
+  await Promise.race([native, pages.then(() => native)]);
 }
 
 /** Not part of a whole run, where another stage covers them; for --only. */
@@ -109,6 +112,7 @@ main(async () => {
     }
     table.push(`  ${name.padEnd(10)} ${seconds(start).padStart(7)} s`);
   }
+  await pages;
   const without = leftOut();
   if (without) console.log(`\ntest: left out\n${without}`);
   console.log(`\ntest: all passed\n${table.join("\n")}\n  ${"total".padEnd(10)} ${seconds(whole).padStart(7)} s`);

@@ -28,12 +28,16 @@ export function run(program, args, options = {}) {
 /** Runs a program beside others, and shows its output when it has ended, or at once with `stdio: "inherit"`; throws a [Failure] when it fails. */
 export async function runBeside(program, args, options = {}) {
   const child = spawn(program, args, { cwd: root, stdio: ["ignore", "pipe", "pipe"], ...options });
+  // whoever fails meanwhile does not wait for it
+  const end = () => child.kill();
+  process.once("exit", end);
   const parts = [];
   for (const stream of [child.stdout, child.stderr]) stream?.on("data", (part) => parts.push(part));
   const [status, signal] = await new Promise((done, fail) => {
     child.on("error", (error) => fail(new Failure(`\`${program}\` did not start: ${error.message}`)));
     child.on("close", (...how) => done(how));
   });
+  process.off("exit", end);
   process.stdout.write(Buffer.concat(parts));
   if (signal) throw new Failure(`\`${program} ${args.join(" ")}\` was ended by ${signal}`);
   if (status !== 0) throw new Failure(`\`${program} ${args.join(" ")}\` ended with status ${status}`);
