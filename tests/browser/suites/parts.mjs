@@ -20,6 +20,8 @@ test("tensors and training on WASM take the core and the device's part", async (
   await loss.item();
   assertEqual((await w.grad.tolist()).length, 2);
   assertEqual(parts(), ["wasm", "web"]);
+  const [[part], [core]] = [fetched("gradloom_wasm_bg.wasm"), fetched("gradloom_web_bg.wasm")];
+  assert(part.startTime <= core.startTime, `the small part is asked for first: ${part.startTime}, ${core.startTime}`);
 });
 
 test("the part for models is fetched while the model is", async () => {

@@ -397,19 +397,25 @@ async function hasAdapter(): Promise<boolean> {
   }
 }
 
+const isFirst = (): boolean => moduleState().compiled === undefined;
+
 /**
  * Begins to fetch what a device will need that is not started yet. While the module is on its way for the first time, its workers are started and
  * the storage is opened too.
  */
-async function prefetchDevice(loading: Promise<Engine>, kind: DeviceKind | "auto" = "auto"): Promise<void> {
-  const isFirst = (): boolean => moduleState().compiled === undefined;
-  if (isFirst()) {
-    if (cacheWanted !== false) openAhead();
-    loading.catch(dismiss);
-  }
+async function prefetchDevice(kind: DeviceKind | "auto" = "auto"): Promise<void> {
+  if (isFirst() && cacheWanted !== false) openAhead();
   if (kind !== "wasm" && (await hasAdapter())) return prefetch("webgpu");
   prefetch("wasm");
   if (isFirst()) early ??= newCrew();
+}
+
+/** Loads the module for a device, and what that needs besides. */
+function loadFor(kind: DeviceKind | "auto" | undefined, load: (ahead: () => void) => Promise<Engine>): Promise<Engine> {
+  const first = isFirst();
+  const loading = load(() => void prefetchDevice(kind));
+  if (first) loading.catch(dismiss);
+  return loading;
 }
 
 function noWebGpu(): string {
@@ -421,9 +427,7 @@ function noWebGpu(): string {
 /** A device, started if it is not: of the instance that all share, or of another one. */
 export async function open(kind: DeviceKind | "auto", engine?: Engine): Promise<Host> {
   if (!engine) {
-    const loading = loadWasm();
-    if (!current) void prefetchDevice(loading, kind);
-    engine = await loading;
+    engine = await (current ? loadWasm() : loadFor(kind, (ahead) => loadWasm({}, ahead)));
   }
   if (kind === "auto") {
     const gpu = await opened("webgpu", engine).catch(() => undefined);
@@ -488,18 +492,14 @@ export async function init(options: InitOptions = {}): Promise<Device> {
   };
   if (!options.isolated) {
     const shared = async (): Promise<Device> => {
-      const loading = loadWasm(options);
-      void prefetchDevice(loading, options.device);
-      current = (await begin(await loading)) as Host;
+      current = (await begin(await loadFor(options.device, (ahead) => loadWasm(options, ahead)))) as Host;
       Object.assign(settings, { gpuDevice: undefined }, kept);
       return current;
     };
     return guardAsync(shared, signal);
   }
   const apart = async (): Promise<Device> => {
-    const loading = newEngine(options);
-    void prefetchDevice(loading, options.device);
-    const engine = await loading;
+    const engine = await loadFor(options.device, (ahead) => newEngine(options, ahead));
     isolated.add(engine);
     return begin(engine).catch((error: GradloomError) => {
       engine.end(error);

@@ -39,10 +39,14 @@ export const wasmFolder = (): URL | undefined => folder;
 /** May the module have all its parts? Nothing is fetched ahead then. */
 export const mayBeWhole = (): boolean => whole;
 
-/** The instance that all share. All calls but the first just wait, until it fails or ends: the next one makes a new one then. */
-export function loadWasm(options: ModuleOptions = {}): Promise<Engine> {
+/**
+ * The instance that all share. All calls but the first just wait, until it fails or ends: the next one makes a new one then. `ahead` is called when it
+ * is known where files are, before the module is fetched: what is small is best there when the module is.
+ */
+export function loadWasm(options: ModuleOptions = {}, ahead?: () => void): Promise<Engine> {
   const forget = (): void => void (shared = undefined);
-  shared ??= newEngine(options).then(
+  if (shared) ahead?.();
+  shared ??= newEngine(options, ahead).then(
     (engine) => {
       engine.atEnd(forget);
       return engine;
@@ -55,8 +59,8 @@ export function loadWasm(options: ModuleOptions = {}): Promise<Engine> {
   return shared;
 }
 
-/** An instance for the caller alone. */
-export async function newEngine({ wasmUrl, module, bytes }: ModuleOptions): Promise<Engine> {
+/** An instance for the caller alone; `ahead` as above. */
+export async function newEngine({ wasmUrl, module, bytes }: ModuleOptions, ahead?: () => void): Promise<Engine> {
   if (typeof WebAssembly === "undefined") throw new DeviceError("E_DEVICE", "there is no WebAssembly here");
   const engine: Engine = new Instance(makeBindings);
   const { load } = engine.api;
@@ -64,14 +68,14 @@ export async function newEngine({ wasmUrl, module, bytes }: ModuleOptions): Prom
   const before = folder;
   whole ||= (module ?? bytes) !== undefined || /gradloom_whole/.test(String(wasmUrl));
   try {
+    // at once, because parts are fetched meanwhile
+    if (given === undefined && wasmUrl !== undefined) folder = new URL(wasmUrl, (globalThis as { location?: { href: string } }).location?.href);
+    ahead?.();
     if (given !== undefined) await load({ module_or_path: given });
     else if (inNode && wasmUrl === undefined) {
       await load({ module_or_path: await readFile(besideThis("./pkg/gradloom_web_bg.wasm")) });
-    } else if (wasmUrl !== undefined) {
-      // at once, because parts are fetched meanwhile
-      folder = new URL(wasmUrl, (globalThis as { location?: { href: string } }).location?.href);
-      await load({ module_or_path: wasmUrl });
-    } else await load();
+    } else if (wasmUrl !== undefined) await load({ module_or_path: wasmUrl });
+    else await load();
   } catch (error) {
     folder = before;
     if (error instanceof GradloomError) throw error;
