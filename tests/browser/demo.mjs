@@ -698,7 +698,7 @@ const parts = {
   wasm: (browser, url, slugs) => onDevice(browser, url, "wasm", slugs),
   webgpu: (browser, url, slugs) => onDevice(browser, url, "webgpu", slugs),
   async narrow(browser, url, slugs) {
-    const paths = slugs.length > 0 ? [] : ["", "inside/", "docs/", "docs/start/", "docs/peers/", "gallery/"];
+    const paths = slugs.length > 0 ? [] : ["", "inside/", "docs/", "docs/start/", "docs/peers/", "docs/models/", "docs/debugging/", "gallery/"];
     for (const path of [...paths, ...demos.filter(({ slug }) => slugs.length === 0 || slugs.includes(slug)).map(({ slug }) => at(slug, "wasm"))]) {
       const { page } = await open(browser, url, path, { viewport: { width: 360, height: 740 }, colorScheme: "dark" });
       check((await page.evaluate(() => document.documentElement.scrollWidth)) <= 360, `/${path} scrolls sideways at 360 px`);
@@ -708,6 +708,12 @@ const parts = {
           .map((e) => e.textContent),
       );
       check(small.length === 0, `/${path}: too small to touch: ${small}`);
+      // options and numbers stay on one line
+      const [count, broken] = await page.evaluate(() => {
+        const all = [...document.querySelectorAll(".whole")];
+        return [all.length, all.filter((e) => e.getClientRects().length > 1).map((e) => e.textContent)];
+      });
+      check((count > 0 || !/models|debugging/.test(path)) && broken.length === 0, `/${path}: broken over lines: ${broken}`);
       // every link leads to a page
       const links = await page.evaluate(() => [...document.querySelectorAll("a[href]")].map((a) => a.href));
       for (const link of new Set(links)) check((await page.request.get(link)).ok(), `/${path} links to ${link}, which is not there`);

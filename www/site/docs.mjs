@@ -47,9 +47,15 @@ function address(to) {
   return path.endsWith("/") ? to : undefined;
 }
 
+/** What of a text stays on one line: options of commands, small numbers. */
+const unbroken = (html, what) => html.replace(what, '<span class="whole">$&</span>');
+
 /** Markdown as HTML, with its headings `[level, id, text]` and the text below each. */
 function render(text) {
   const md = new MarkdownIt({ html: false, highlight: (code, language) => (language === "text" ? escape(code) : highlight(code)) });
+  // browsers break lines after any hyphen
+  md.renderer.rules.code_inline = (list, at) => `<code>${unbroken(escape(list[at].content), /(?<![^ ])-[^ ]{1,24}(?![^ ])/g)}</code>`;
+  md.renderer.rules.text = (list, at) => unbroken(escape(list[at].content), /\b\d[\d.]*e-\d+\b/g);
   const tokens = md.parse(text.replace(/^<!--.*-->$/gm, ""), {});
   const headings = [];
   const used = new Set();
