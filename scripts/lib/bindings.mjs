@@ -17,11 +17,14 @@ function makeFactory(code) {
   let body = code.replace(/^export (?=class|function)/gm, "");
   body = exchange(body, "\nexport { initSync, __wbg_init as default };\n", "");
   body = exchange(body, "wasm = instance.exports;", "wasm = guard(instance.exports);");
+  const [, file] = /module_or_path = new URL\('(\w+\.wasm)', import\.meta\.url\);/.exec(body) ?? [];
+  body = exchange(body, `module_or_path = new URL('${file}', import.meta.url);`, "module_or_path = address();");
   body = body.replace(/^function initSync\(module\) \{\n[^]*?^\}\n/m, "");
   // bindings that take no closure have no such line
   if (body.includes("function makeMutClosure")) body = exchange(body, "return f(a, state.b, ...args);", "return called(f, a, state.b, ...args);");
   if (body.includes("function makeClosure")) body = exchange(body, "return f(state.a, state.b, ...args);", "return called(f, state.a, state.b, ...args);");
-  return `export default function make({ Promise, guard, called }) {
+  return `export const address = () => new URL('${file}', import.meta.url);
+export default function make({ Promise, guard, called }) {
 ${body}
 const drop = (stub) => {
   wasm = stub;
@@ -52,6 +55,8 @@ function makeTypes(types, name) {
   return `${body.slice(0, from)}
 import type * as Own from "./${name}.js";
 import type { Bindings, Environment } from "../instance.js";
+/** Where the module is, beside these bindings. */
+export function address(): URL;
 export default function make(environment: Environment): Omit<typeof Own, "default"> & Bindings;
 `;
 }

@@ -404,8 +404,10 @@ const isFirst = (): boolean => moduleState().compiled === undefined;
  * the storage is opened too.
  */
 async function prefetchDevice(kind: DeviceKind | "auto" = "auto"): Promise<void> {
+  const adapter = kind === "wasm" ? undefined : hasAdapter();
+  if (!adapter) prefetch("wasm");
   if (isFirst() && cacheWanted !== false) openAhead();
-  if (kind !== "wasm" && (await hasAdapter())) return prefetch("webgpu");
+  if (await adapter) return prefetch("webgpu");
   prefetch("wasm");
   if (isFirst()) early ??= newCrew();
 }

@@ -14,7 +14,7 @@ export interface Environment {
 
 /** What all bindings have besides what their module exports. */
 export interface Bindings {
-  load(input?: { module_or_path: string | URL | BufferSource | WebAssembly.Module }): Promise<unknown>;
+  load(input?: { module_or_path: string | URL | BufferSource | WebAssembly.Module | Promise<Response> }): Promise<unknown>;
   module(): WebAssembly.Module;
   /** Does it have all its parts in one? */
   isWhole(): boolean;

@@ -1,5 +1,5 @@
 // Instances of the wasm module, in pages, workers and Node: one that all share, and those that a caller wants for itself.
-import makeBindings, { type Runtime, type WebGpuProbe } from "./pkg/gradloom_web.js";
+import makeBindings, { type Runtime, type WebGpuProbe, address } from "./pkg/gradloom_web.js";
 import { DeviceError, FetchError, GradloomError, StateError } from "./errors.js";
 import { Instance } from "./instance.js";
 
@@ -62,8 +62,6 @@ export function loadWasm(options: ModuleOptions = {}, ahead?: () => void): Promi
 /** An instance for the caller alone; `ahead` as above. */
 export async function newEngine({ wasmUrl, module, bytes }: ModuleOptions, ahead?: () => void): Promise<Engine> {
   if (typeof WebAssembly === "undefined") throw new DeviceError("E_DEVICE", "there is no WebAssembly here");
-  const engine: Engine = new Instance(makeBindings);
-  const { load } = engine.api;
   const given = module ?? bytes ?? (wasmUrl === undefined ? compiled : undefined);
   const before = folder;
   whole ||= (module ?? bytes) !== undefined || /gradloom_whole/.test(String(wasmUrl));
@@ -71,11 +69,15 @@ export async function newEngine({ wasmUrl, module, bytes }: ModuleOptions, ahead
     // at once, because parts are fetched meanwhile
     if (given === undefined && wasmUrl !== undefined) folder = new URL(wasmUrl, (globalThis as { location?: { href: string } }).location?.href);
     ahead?.();
-    if (given !== undefined) await load({ module_or_path: given });
-    else if (inNode && wasmUrl === undefined) {
-      await load({ module_or_path: await readFile(besideThis("./pkg/gradloom_web_bg.wasm")) });
-    } else if (wasmUrl !== undefined) await load({ module_or_path: wasmUrl });
-    else await load();
+    const isFile = given === undefined && inNode && wasmUrl === undefined;
+    // on its way while the bindings are made
+    const coming = given === undefined && !isFile ? fetch(wasmUrl ?? address()) : undefined;
+    coming?.catch(() => {});
+    const engine: Engine = new Instance(makeBindings);
+    const file = isFile ? await readFile(besideThis("./pkg/gradloom_web_bg.wasm")) : undefined;
+    await engine.api.load({ module_or_path: (given ?? coming ?? file)! });
+    compiled = engine.api.module();
+    return (latest = engine);
   } catch (error) {
     folder = before;
     if (error instanceof GradloomError) throw error;
@@ -83,8 +85,6 @@ export async function newEngine({ wasmUrl, module, bytes }: ModuleOptions, ahead
     const hint = "serve gradloom_web_bg.wasm, or name it with init({ wasmUrl })";
     throw new FetchError("E_FETCH", `the wasm module did not load: ${why}`, { cause: error, hint });
   }
-  compiled = engine.api.module();
-  return (latest = engine);
 }
 
 /** What another thread needs to make instances of the same module. */
