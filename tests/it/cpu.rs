@@ -327,6 +327,21 @@ fn rows_that_are_read_again_are_fetched_ahead() {
     assert_eq!(rows(16).matches("prefetcht1").count(), 0);
 }
 
+/// Codes of blocks lie so: each line of a row is loaded once, by an instruction of its own, and all of them are fetched for the next row.
+#[test]
+fn every_line_of_a_row_is_fetched_ahead() {
+    use gradloom::Tensor;
+    let text = text_of(Isa::Avx512, |s| {
+        let x = Tensor::empty(s, DType::F32, &[2048, 5, 4, 16])?;
+        let line = |i: usize| x.narrow(2, i, 1)?.squeeze(2);
+        let sum = line(0)?.mul(line(2)?)?.sub(line(1)?.mul(line(3)?)?)?;
+        sum.sum(&[1], false)
+    });
+    let lines = |what: &str| text.lines().filter(|l| l.contains(what)).count();
+    let loads = text.lines().filter(|l| l.contains("zmm") && l.contains('[') && !l.contains("vmovups [")).count();
+    assert!(loads >= 4 && lines("prefetcht1") == loads, "{} of {loads} are fetched:\n{text}", lines("prefetcht1"));
+}
+
 /// Conditions that one choice reads are compared into mask registers and joined there, and values are those of the evaluator.
 #[test]
 fn conditions_of_choices_stay_in_mask_registers() {

@@ -7,6 +7,7 @@ use super::{Kind, Words, err};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
+use std::cmp::Ordering;
 
 /// A matrix in blocks, sorted into planes.
 pub struct Packed {
@@ -158,9 +159,9 @@ impl Packed {
         let own = self.planes[0].cast(DType::F32)?;
         let mut sum: Option<Tensor> = None;
         for t in 0..runs {
-            let mut code = self.field((l.low)(t), n)?;
+            let mut code = self.field((l.low)(t), n, 0)?;
             if let Some((high, bits)) = l.high {
-                code = code.bit_or(self.field(high(t), n)?.shift_left(i64::from(bits))?)?;
+                code = code.bit_or(self.field(high(t), n, bits)?)?;
             }
             let x = x(t)?;
             let mut y = x.mul(code.cast(DType::F32)?)?;
@@ -196,15 +197,21 @@ impl Packed {
         self.planes[plane].narrow(2, t, 1)?.cast(DType::F32)
     }
 
-    /// The codes of a run, `[rows, blocks, n]`, i32.
-    fn field(&self, f: Field, n: usize) -> Result<Tensor> {
-        let mut code = self.planes[f.plane].narrow(2, f.at, n)?.cast(DType::I32)?;
-        if f.shift > 0 {
-            code = code.shift_right(i64::from(f.shift))?;
+    /// A field of the codes of a run, `to` bits from its end: `[rows, blocks, n]`, i32.
+    fn field(&self, f: Field, n: usize, to: u32) -> Result<Tensor> {
+        let code = moved(self.planes[f.plane].narrow(2, f.at, n)?.cast(DType::I32)?, f.shift, to)?;
+        match f.shift + f.bits == 8 && to == 0 {
+            true => Ok(code),
+            false => code.bit_and(((1i64 << f.bits) - 1) << to),
         }
-        match f.shift + f.bits < 8 {
-            true => code.bit_and((1i64 << f.bits) - 1),
-            false => Ok(code),
-        }
+    }
+}
+
+/// The bits of integers, those from `from` on moved to `to`.
+pub(super) fn moved(x: Tensor, from: u32, to: u32) -> Result<Tensor> {
+    match from.cmp(&to) {
+        Ordering::Greater => x.shift_right(i64::from(from - to)),
+        Ordering::Equal => Ok(x),
+        Ordering::Less => x.shift_left(i64::from(to - from)),
     }
 }

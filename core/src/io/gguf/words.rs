@@ -6,7 +6,7 @@
 //! The graph has one expression for a part of a block, which is summed over all of them. Rows lie side by side, so that they
 //! are the lanes of vectors.
 
-use super::packed::{Field, Layout, layout};
+use super::packed::{Field, Layout, layout, moved};
 use super::{Kind, err};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -273,19 +273,17 @@ impl Part<'_> {
 
     /// Word `j` of the codes of run `t`, `[1, rows / group, blocks, parts, group]`.
     fn code(&self, t: usize, j: usize) -> Result<Tensor> {
-        let field = |f: Field| -> Result<Tensor> {
-            let mut word = at(&self.planes[f.plane], f.at / 4 + j)?;
-            if f.shift > 0 {
-                word = word.shift_right(i64::from(f.shift))?;
-            }
+        // a field of each byte, `to` bits from its end: bits go there at once, over those of other bytes, which the mask leaves out
+        let field = |f: Field, to: u32| -> Result<Tensor> {
+            let word = moved(at(&self.planes[f.plane], f.at / 4 + j)?, f.shift, to)?;
             match f.bits {
                 8 => Ok(word),
-                bits => word.bit_and(((1 << bits) - 1) * 0x0101_0101i64),
+                bits => word.bit_and((((1i64 << bits) - 1) << to) * 0x0101_0101),
             }
         };
-        let low = field((self.layout.low)(t))?;
+        let low = field((self.layout.low)(t), 0)?;
         match self.layout.high {
-            Some((high, bits)) => low.bit_or(field(high(t))?.shift_left(i64::from(bits))?),
+            Some((high, bits)) => low.bit_or(field(high(t), bits)?),
             None => Ok(low),
         }
     }

@@ -10,7 +10,9 @@ use super::mir::Mem;
 use crate::analysis::affine;
 use crate::codegen::Program;
 use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
-use rustc_hash::FxHashMap;
+use crate::util::sort::ascending;
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 /// Bytes of a row: below, the processor is ahead by itself; above, the row would be gone before it is read.
 const ROW: std::ops::RangeInclusive<i64> = 1 << 10..=256 << 10;
@@ -21,25 +23,56 @@ const HUGE: usize = 32 << 20;
 /// Bytes of a cache line, which buffers are aligned to.
 const LINE: usize = 64;
 
-/// The loads that are the last ones of a row which earlier loads read too, and the distance to the next row in bytes.
+/// A load of a part of a row: the loops along which it goes there, and how many elements from the row's first one it begins.
+struct Part {
+    load: UOp,
+    along: SmallVec<[(UOp, i64); 6]>,
+    begin: i64,
+}
+
+/// The loads that are the last ones of a row which earlier loads read too, and the distance to the next row in bytes: one load, or one for each
+/// line of a row of whose lines no neighbours are read one after the other.
 pub(in crate::render) fn find(p: &Program) -> FxHashMap<UOp, i32> {
     let g = &p.g;
     let Some(grid) = p.launch_range(AxisKind::Grid(0)) else { return FxHashMap::default() };
-    // per parameter and row: the last load, and how many there are
-    let mut rows: FxHashMap<(u32, i64), (UOp, usize)> = FxHashMap::default();
+    // per parameter, in the order of the program
+    let mut rows: FxHashMap<(u32, i64), Vec<Part>> = FxHashMap::default();
     for &u in p.order.iter().filter(|&&u| g.op(u) == Op::Load && g.src(u).len() == 1) {
         let index = g.src_at(u, 0);
         let Some(slot) = p.slot(u) else { continue };
         let param = &p.params[slot as usize];
-        let Some(step) = affine(g, g.src_at(index, 1)).stride(g, grid) else { continue };
+        let at = affine(g, g.src_at(index, 1));
+        let Some(step) = at.stride(g, grid) else { continue };
         let bytes = step.saturating_mul(param.dtype.size() as i64);
         let streamed = param.len.saturating_mul(param.dtype.size()) >= LARGE && !param.written;
         if ROW.contains(&bytes) && streamed && p.lane_stride(index, !0) == 1 {
-            let seen = rows.entry((slot, bytes)).or_insert((u, 0));
-            *seen = (u, seen.1 + 1);
+            let mut along = at.terms;
+            ascending(&mut along);
+            rows.entry((slot, step)).or_default().push(Part { load: u, along, begin: at.constant });
         }
     }
-    rows.into_iter().filter(|(_, (_, n))| *n > 1).map(|((_, bytes), (u, _))| (u, bytes as i32)).collect()
+    let mut ahead = FxHashMap::default();
+    for ((slot, step), parts) in rows.into_iter().filter(|(_, parts)| parts.len() > 1) {
+        let size = p.params[slot as usize].dtype.size() as i64;
+        let Some(last) = parts.last() else { continue };
+        let mut add = |p: &Part| ahead.insert(p.load, (step * size) as i32);
+        // those that go through the row together
+        let together: Vec<&Part> = parts.iter().filter(|p| p.along == last.along).collect();
+        // from one line to the next the processor is ahead by itself
+        let next = |w: &[&Part]| (w[1].begin - w[0].begin) * size == LINE as i64;
+        let lanes = p.tile(last.load).iter().find(|a| a.lane).map_or(1, |a| a.len);
+        if lanes as i64 * size > LINE as i64 || together.is_sorted_by_key(|p| p.begin) || together.windows(2).any(next)
+        {
+            add(last);
+            continue;
+        }
+        // what another load has read in this turn is there in the next one
+        let again = |p: &&&Part| !together.iter().any(|q| q.begin == p.begin + step);
+        let mut lines = FxHashSet::default();
+        let mut first = |p: &&&Part| lines.insert((p.begin * size).div_euclid(LINE as i64));
+        together.iter().rev().filter(again).filter(&mut first).for_each(|p| _ = add(p));
+    }
+    ahead
 }
 
 /// What a scalar index is known to be a multiple of.
