@@ -52,7 +52,13 @@ pub(super) fn split(k: &mut Kernel) {
 fn cuts(k: &Kernel) -> Vec<Cut> {
     let g = &k.g;
     let mut out = Vec::new();
-    for u in k.nodes().into_iter().filter(|&u| matches!(g.op(u), Op::FloorDiv | Op::FloorMod)) {
+    let mut nodes = k.nodes();
+    if nodes.iter().any(|&u| g.op(u) == Op::DotBytes) {
+        // the rows that lie side by side are the lanes: what is read once for each result takes none of their loops apart
+        let sums: Vec<UOp> = k.reduces().iter().map(|&r| g.src_at(r, 0)).collect();
+        nodes = g.reachable(&sums);
+    }
+    for u in nodes.into_iter().filter(|&u| matches!(g.op(u), Op::FloorDiv | Op::FloorMod)) {
         let Some(by) = g.const_int(g.src_at(u, 1)).filter(|c| (2..=1 << 20).contains(c)) else { continue };
         let Some((terms, rest)) = sum_of_ranges(g, g.src_at(u, 0)) else { continue };
         let odd: SmallVec<[(UOp, i64); 4]> = terms.into_iter().filter(|t| t.1 % by != 0).collect();

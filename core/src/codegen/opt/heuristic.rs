@@ -316,6 +316,21 @@ impl<'a> View<'a> {
         (rows * tile.vectors * self.t.lanes * size) as f64 / 64.0 * line
     }
 
+    /// Cycles until what all rows share is there. The first cache keeps no row of it that is nearly as long as the cache itself, beside what
+    /// streams through: each of its lines then comes from the second one for every tile, and takes turns with lines from memory.
+    fn again_cost(&self, a: &Access, tile: &Tile) -> f64 {
+        // of f16, tiles of one row came at 12.5 GB/s, without such lines at 21, and tiles of four rows at 20
+        const LINE: f64 = 9.0;
+        let Some(lane) = tile.lane.filter(|l| self.reds.contains(l) && a.has(self.id(*l))) else { return 0.0 };
+        if !self.blocks || a.constant || self.reuse(a, tile) <= 1 || a.affine.stride(&self.k.g, lane) != Some(1) {
+            return 0.0;
+        }
+        let turns = self.reds.iter().filter(|&&r| a.has(self.id(r)));
+        let row = turns.fold(a.size, |n, &r| n.saturating_mul(self.len(r)));
+        let stays = row <= self.t.machine.prices.caches[0].0 as usize / 4 * 3;
+        if stays { 0.0 } else { (tile.vectors * self.t.lanes * a.size) as f64 / 64.0 * LINE }
+    }
+
     /// Registers beside the accumulators: multiply-adds run over the tile with its first axis outermost, and a value stays
     /// until no axis outside of it repeats it.
     fn held(&self, tile: &Tile, cheaper: impl Fn(&Access) -> bool) -> usize {
@@ -376,7 +391,7 @@ impl<'a> View<'a> {
         for a in &self.inner {
             let plain = self.plain_cost(a, tile);
             let s = staged(a, plain);
-            loads += s.map_or(plain, |s| s.read);
+            loads += s.map_or(plain, |s| s.read) * self.taps_share(a, tile);
             copies += s.map_or(0.0, |s| s.copy / 1.5);
         }
         let used = accs + self.held(tile, |a| a.constant || staged(a, self.plain_cost(a, tile)).is_some());
@@ -385,6 +400,8 @@ impl<'a> View<'a> {
         }
         let all = full && used == registers + 1;
         let from_memory = self.inner.iter().map(|a| self.stream_cost(a, tile)).sum::<f64>();
+        let shared = self.inner.iter().map(|a| self.again_cost(a, tile)).sum::<f64>();
+        let from_memory = if from_memory > 0.0 { from_memory + shared } else { 0.0 };
         // where loading one of the widest vectors takes a whole cycle, a tile whose results share no weights waits for its weights
         let again = |a: &&Access| a.constant && self.reuse(a, tile) > 1 && tile.lane.is_some_and(|l| a.has(self.id(l)));
         let weights = self.inner.iter().filter(again).map(|a| self.access_cost(a, tile, lanes)).sum::<f64>();
@@ -590,10 +607,15 @@ impl<'a> View<'a> {
         true
     }
 
+    /// Turns of a reduction that go into one body, each of so many multiply-adds.
+    pub(super) fn unrolled(&self, results: usize) -> usize {
+        (self.body() / results.max(1)).clamp(1, 9)
+    }
+
     /// Repeats short innermost reduction loops, so that small windows cost no loop control.
     fn unroll(&self, tile: &Tile, opts: &mut Vec<Opt>) {
         let accs: usize = tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors;
-        let mut budget = (self.body() / accs.max(1)).clamp(1, 9);
+        let mut budget = self.unrolled(accs);
         let loops = self.reds.iter().filter(|&&r| Some(r) != tile.lane);
         if self.t.machine.loads_first && loops.map(|&r| self.len(r)).product::<usize>() > budget {
             // no turn is as expensive as registers that go to the stack and come back

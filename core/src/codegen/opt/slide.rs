@@ -99,6 +99,25 @@ impl View<'_> {
         if tile.width >= self.t.lanes { 2.0 * self.t.machine.multiply_add } else { 1.0 }
     }
 
+    /// What is loaded of an operand that all lanes share, for each element that a tile reads: the results along an axis read at one tap what
+    /// their neighbours read at the next, and a body that has all taps loads each element once, if there are registers for a row.
+    pub(super) fn taps_share(&self, a: &Access, tile: &Tile) -> f64 {
+        let results = tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors;
+        let stride = |r: UOp| a.affine.stride(&self.k.g, r).filter(|&s| s != 0);
+        let taps = self.reds.last().copied().filter(|&r| (2..=self.unrolled(results)).contains(&self.len(r)));
+        let Some(taps) = taps.filter(|_| self.shares_loads() && tile.lane.is_some_and(|l| !a.has(self.id(l)))) else {
+            return 1.0;
+        };
+        let row = tile.ups.iter().find(|u| u.1 > 1 && u.0.is_some_and(|r| stride(r) == stride(taps)));
+        let Some(&(_, row)) = row.filter(|_| stride(taps).is_some()) else { return 1.0 };
+        let read = row + self.len(taps) - 1;
+        if results + read + tile.vectors >= self.registers() {
+            1.0
+        } else {
+            read as f64 / (row * self.len(taps)) as f64
+        }
+    }
+
     /// The axis whose taps share the rows of a tile, if any do.
     pub(super) fn shared_rows(&self, tile: &Tile) -> Option<UOp> {
         let slides = self.inner.iter().find_map(|a| self.sliding_rows(a, tile));
