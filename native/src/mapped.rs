@@ -5,7 +5,13 @@ use crate::model::read_file;
 use gradloom_core::engine::{Bytes, HostBytes};
 use gradloom_core::{Error, Result};
 use memmap2::Mmap;
+#[cfg(unix)]
+use std::ops::Range;
 use std::path::Path;
+
+/// Bytes of a page: no smaller than any system's.
+#[cfg(unix)]
+const PAGE: usize = 64 << 10;
 
 /// A file that is mapped.
 struct Mapped(Mmap);
@@ -17,6 +23,16 @@ impl HostBytes for Mapped {
 
     fn bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// Whole pages of the range are no longer this process's; whoever reads them again has them from the system, or from the file.
+    #[cfg(unix)]
+    fn rest(&self, range: Range<usize>) {
+        let (begin, end) = (range.start.next_multiple_of(PAGE), range.end / PAGE * PAGE);
+        if begin < end {
+            // SAFETY: the map shares the file's pages and nothing writes to it, so that what is dropped is there again when it is read.
+            let _ = unsafe { self.0.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, begin, end - begin) };
+        }
     }
 }
 

@@ -240,6 +240,7 @@ impl Engine {
                 return Ok(false);
             }
             self.half = None;
+            data.rest();
         }
         // where somebody holds the bytes anyway, or they are few, the buffer can be uploaded again
         if !(info.constant && info.host.as_ref().is_some_and(|b| b.is_shared() || b.len() <= FEW_BYTES)) {

@@ -30,6 +30,11 @@ pub trait HostBytes: Send + Sync {
         None
     }
 
+    /// Says that nobody reads those of a range soon: memory that the system can fill again, as that of a mapped file, may serve others.
+    fn rest(&self, range: Range<usize>) {
+        let _ = range;
+    }
+
     /// Writes the bytes from `at` on; that and the length of `out` are multiples of the step.
     fn write(&self, at: usize, out: &mut [u8]) {
         out.copy_from_slice(&self.bytes()[at..][..out.len()]);
@@ -95,6 +100,11 @@ impl Bytes {
     /// Does anybody else hold the same bytes? Then holding them too costs nothing.
     pub fn is_shared(&self) -> bool {
         self.made().is_some() || Arc::strong_count(&self.data) > 1
+    }
+
+    /// As [`HostBytes::rest`].
+    pub fn rest(&self) {
+        self.data.rest(self.range.clone());
     }
 
     /// Bytes all of which are made where they are wanted ([`HostBytes::step`]), and how many of them together.

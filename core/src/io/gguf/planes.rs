@@ -6,6 +6,7 @@ use super::blocks::{self, e8m0_half};
 use super::packed;
 use crate::dtype::DType;
 use crate::engine::{Bytes, HostBytes};
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 /// Rows of a matrix that lie interleaved, element by element: they are the lanes of a product, so that vectors are loaded where
@@ -189,6 +190,10 @@ impl HostBytes for Interleaved {
 
     fn step(&self) -> Option<usize> {
         Some(self.order.group * self.order.blocks * planes(self.order.kind)[self.plane].bytes())
+    }
+
+    fn rest(&self, _range: Range<usize>) {
+        self.raw.rest();
     }
 
     fn write(&self, at: usize, out: &mut [u8]) {
