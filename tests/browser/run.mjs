@@ -2,7 +2,9 @@
 // usage: node tests/browser/run.mjs [SUITE..] [--grep TEXT] [--config NAME] [--set KEY=VALUE] [--selftest]
 // `--config firefox` runs them in Firefox.
 // SUITE is a file name in tests/browser/suites without `.mjs`. VERBOSE=1 shows the page's console.
+// Two suites run at a time, each in a browser of its own, since one keeps about one processor busy; those that measure time say `// alone:` and why.
 import { mkdirSync, readFileSync, readdirSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { unpackInto } from "../../scripts/lib/package.mjs";
@@ -10,6 +12,8 @@ import { Failure, main, root } from "../../scripts/lib/run.mjs";
 import { CONFIGS, runSuite } from "./suite.mjs";
 
 const folder = join(root, "tests/browser");
+/** So many suites at a time. */
+const LANES = 2;
 
 function options(argv) {
   const found = { suites: [], grep: "", config: null, set: {}, selftest: false };
@@ -24,18 +28,20 @@ function options(argv) {
   return found;
 }
 
+/** What a line of the head of a suite's file says. */
+const said = (path, what) => new RegExp(`^// ${what}: (.+)$`, "m").exec(readFileSync(join(folder, path), "utf8"))?.[1];
+
 /** The configurations a suite's file names in its `// configs:` line. */
 function configsOf(path) {
-  const line = /^\/\/ configs: (.+)$/m.exec(readFileSync(join(folder, path), "utf8"));
-  const names = line ? line[1].split(",").map((name) => name.trim()) : ["default"];
+  const names = said(path, "configs")?.split(",").map((name) => name.trim()) ?? ["default"];
   for (const name of names) if (!CONFIGS[name]) throw new Failure(`${path}: there is no configuration \`${name}\``);
   return names;
 }
 
-function print({ name, error, ms, notes }) {
-  console.log(`  ${error ? "FAIL" : "ok  "} ${name} (${ms.toFixed(0)} ms)`);
-  for (const note of notes) console.log(`         ${note}`);
-  if (error) console.log(error.replace(/^/gm, "         "));
+/** The lines about a test. */
+function lines({ name, error, ms, notes }) {
+  const first = `  ${error ? "FAIL" : "ok  "} ${name} (${ms.toFixed(0)} ms)`;
+  return [first, ...notes.map((note) => `         ${note}`), ...(error ? [error.replace(/^/gm, "         ")] : [])];
 }
 
 /** The unpacked package's files, as a page would get them. */
@@ -53,15 +59,28 @@ async function suites({ suites: names, grep, config, set }) {
   const gradloom = unpacked();
   let passed = 0;
   const failed = [];
-  for (const name of names.length > 0 ? names.map((each) => `${each}.mjs`) : all) {
+  const jobs = (names.length > 0 ? names.map((each) => `${each}.mjs`) : all).flatMap((name) => {
     const path = `suites/${name}`;
-    for (const each of config === "firefox" ? ["firefox"] : configsOf(path).filter((named) => !config || named === config)) {
-      console.log(`browser: ${basename(name, ".mjs")} (${each})`);
-      const rows = await runSuite({ path, config: each, gradloom, grep, set, onRow: print });
-      passed += rows.filter((row) => !row.error).length;
-      failed.push(...rows.filter((row) => row.error).map((row) => `${name} (${each}): ${row.name}`));
-    }
-  }
+    const configs = config === "firefox" ? ["firefox"] : configsOf(path).filter((named) => !config || named === config);
+    return configs.map((each) => ({ name, path, config: each, isAlone: said(path, "alone") !== undefined }));
+  });
+  /** Runs a suite, and says so at its end, or as it goes. */
+  const job = async ({ name, path, config: each }, live) => {
+    const held = [];
+    const say = (...more) => (live ? console.log(more.join("\n")) : held.push(...more));
+    say(`browser: ${basename(name, ".mjs")} (${each})`);
+    const rows = await runSuite({ path, config: each, gradloom, grep, set, onRow: (row) => say(...lines(row)) });
+    if (!live) console.log(held.join("\n"));
+    passed += rows.filter((row) => !row.error).length;
+    failed.push(...rows.filter((row) => row.error).map((row) => `${name} (${each}): ${row.name}`));
+  };
+  const [beside, alone] = [jobs.filter(({ isAlone }) => !isAlone), jobs.filter(({ isAlone }) => isAlone)];
+  const lanes = Math.min(LANES, availableParallelism(), beside.length);
+  const lane = async () => {
+    for (let next = beside.shift(); next; next = beside.shift()) await job(next, lanes < 2);
+  };
+  await Promise.all(Array.from({ length: lanes }, lane));
+  for (const each of alone) await job(each, true);
   console.log(`browser: ${passed} passed, ${failed.length} failed`);
   if (failed.length > 0) throw new Failure(`browser: failed\n  ${failed.join("\n  ")}`);
 }

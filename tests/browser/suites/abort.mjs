@@ -1,4 +1,5 @@
 // What the page and its GPU have to do at a time: little, so that a page is drawn beside long work, and an abort leaves little behind.
+// alone: it measures how long that takes
 import { Tensor, init, memory, nn, optim, realize, tidy } from "gradloom";
 import { assert, assertEqual, note, test, testOnWebGpu } from "harness";
 

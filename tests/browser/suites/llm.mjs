@@ -1,5 +1,6 @@
 // A language model in a worker of the page's, on both devices: it writes what it should, the page goes on meanwhile, a later load begins
 // sooner, and a text can be ended.
+// alone: long tasks of the page are counted
 import { LLM } from "gradloom/llm";
 import { allowConsoleErrors, assert, assertEqual, errorOf, kinds, note, test } from "harness";
 

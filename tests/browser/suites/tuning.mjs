@@ -1,5 +1,6 @@
 // Tuning while a page is in use: runs go on beside it and give the same numbers, before, during and after kernels are exchanged.
 // configs: default, not-isolated
+// alone: kernels are timed against each other
 import { Tensor, init, load, stats } from "gradloom";
 import { assert, assertClose, errorOf, fetchBytes, kinds, note, test, testOnWebGpu } from "harness";
 import { readNpz } from "/lib/npz.mjs";

@@ -1,6 +1,7 @@
 // Models in the page's worker, which is where `load` has them: the page's thread computes nothing of them, and all else is as it is in
 // the page's own thread.
 // configs: default, not-isolated
+// alone: how long the page's thread waits is measured
 import { DeviceError, FetchError, GradloomError, InputError, OutOfMemoryError, StateError, Tensor } from "gradloom";
 import { clearCache, flushCache, init, load, memory, stats } from "gradloom";
 import { allowConsoleErrors, assert, assertClose, assertEqual, errorOf, fetchBytes, kinds, loadCase, note, params, test, testOnWebGpu } from "harness";
