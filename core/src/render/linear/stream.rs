@@ -31,7 +31,7 @@ struct Part {
 }
 
 /// The loads that are the last ones of a row which earlier loads read too, and the distance to the next row in bytes: one load, or one for each
-/// line of a row of whose lines no neighbours are read one after the other.
+/// line of a row whose lines are mostly not read one after the other.
 pub(in crate::render) fn find(p: &Program) -> FxHashMap<UOp, i32> {
     let g = &p.g;
     let Some(grid) = p.launch_range(AxisKind::Grid(0)) else { return FxHashMap::default() };
@@ -59,10 +59,11 @@ pub(in crate::render) fn find(p: &Program) -> FxHashMap<UOp, i32> {
         // those that go through the row together
         let together: Vec<&Part> = parts.iter().filter(|p| p.along == last.along).collect();
         // from one line to the next the processor is ahead by itself
-        let next = |w: &[&Part]| (w[1].begin - w[0].begin) * size == LINE as i64;
+        let next = |w: &&[&Part]| (w[1].begin - w[0].begin) * size == LINE as i64;
+        let in_order =
+            together.is_sorted_by_key(|p| p.begin) || 2 * together.windows(2).filter(next).count() > together.len();
         let lanes = p.tile(last.load).iter().find(|a| a.lane).map_or(1, |a| a.len);
-        if lanes as i64 * size > LINE as i64 || together.is_sorted_by_key(|p| p.begin) || together.windows(2).any(next)
-        {
+        if in_order || lanes as i64 * size > LINE as i64 {
             add(last);
             continue;
         }
