@@ -205,8 +205,11 @@ fn depthwise_convolutions() {
 
 #[test]
 fn the_few_largest() {
-    // the last two are enough for groups, and for one after the other in short rows
-    for (rows, n, k) in [(3, 100, 5), (2, 700, 16), (1, 3000, 2), (9, 1000, 3), (260, 33, 5)] {
+    // two are enough for groups, and for one after the other in short rows; then dozens: by groups, of short rows and of long ones, and by the
+    // bits of the last one, which are sorted by rank and by digits
+    let few = [(3, 100, 5), (2, 700, 16), (1, 3000, 2), (9, 1000, 3), (260, 33, 5)];
+    let dozens = [(6, 453, 40), (3, 2000, 20), (2, 1989, 33), (1, 5000, 700)];
+    for (rows, n, k) in few.into_iter().chain(dozens) {
         for largest in [true, false] {
             // many are equal, some are NaN, which counts as largest
             let x: Vec<f32> = values(rows * n, 8).iter().map(|&v| if v == 8.0 { f32::NAN } else { v }).collect();

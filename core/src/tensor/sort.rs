@@ -2,7 +2,8 @@
 //!
 //! Short axes are sorted by rank: an element goes to the place that is the number of elements before it, with n^2
 //! comparisons. Long ones by the digits of keys of 32 bits, whose order is that of the elements, least digit first: linear.
-//! The largest of many are found digit by digit of the last one of them, and sorted alone; a few of them one after the other.
+//! The largest of many are those up to the last one of them, whose bits are found by counting, and are sorted alone; where that is less work,
+//! groups are chosen by their largest elements first, and a few elements are looked for one after the other.
 
 use super::{Tensor, check_axis};
 use crate::{DType, Error, Result};
@@ -13,14 +14,16 @@ const RANK_LIMIT: usize = 512;
 const BITS: usize = 8;
 /// Elements of a block, whose equal digits are counted pair by pair.
 const BLOCK: usize = 128;
-/// Elements whose digits are counted in order.
-const PIECE: usize = 4096;
 /// As many of the largest elements are looked for one after the other, if a row has [`few_of`] times as many.
 const FEW: usize = 16;
+/// The same of long rows, where one kernel for each of them is less than two for each bit of a key.
+const DOZENS: usize = 48;
 /// Elements of all rows from which on looking at fewer of them is worth more kernels.
 const MANY: usize = 1 << 13;
 /// Elements, at most, of which only the least one decides whether the others are looked at.
 const GROUP: usize = 256;
+/// Comparisons of all rows, of elements with each other, that are worth more kernels.
+const PAIRS: usize = 1 << 20;
 /// Rows whose elements lie side by side come to a multiple of this many: as many as lanes of any vector.
 const LANES: usize = 16;
 
@@ -52,7 +55,9 @@ impl Tensor {
         let n = t.dim(-1)?;
         let k = k.unwrap_or(n);
         let t = if t.dtype() == DType::Bool { t.cast(DType::U8)? } else { t };
-        let few = k <= FEW && few_of(t.numel() / n.max(1), n) * k <= n && t.dtype().size() <= 4;
+        let rows = t.numel() / n.max(1);
+        let few = k <= FEW && few_of(rows, n) * k <= n || in_groups(rows, n, k.max(1)).is_some();
+        let few = few && t.dtype().size() <= 4;
         if n <= RANK_LIMIT && !few || t.numel() == 0 || k == 0 {
             return t.rank_order(descending, k)?.move_axis(-1, a);
         }
@@ -204,43 +209,55 @@ impl Tensor {
         if k <= RANK_LIMIT && 4 * k * group <= n {
             return self.select_in_groups(bits, k, group);
         }
-        if k <= FEW && few_of(rows, n) * k <= n {
+        let groups = in_groups(rows, n, k);
+        let few = if n <= RANK_LIMIT || groups.is_some() { FEW } else { DOZENS };
+        if k <= few && few_of(rows, n) * k <= n {
             return self.select_each(k);
+        }
+        if let Some(group) = groups {
+            return self.select_in_groups(bits, k, group);
         }
         if n <= RANK_LIMIT {
             return self.rank_order(false, k);
         }
         let (s, key) = (self.session(), self.contiguous());
-        let digits = Tensor::iota(s, 1 << BITS)?.unsqueeze(0)?;
-        // the last key of all, from its first digit
-        let mut last = Tensor::zeros(s, DType::U32, &[rows, 1])?;
-        let mut left = Tensor::full(s, k as i64, DType::I32, &[rows, 1])?;
-        for shift in (0..bits).step_by(BITS).rev() {
-            let mut digit = key.digit(shift)?;
-            if shift + BITS < bits {
-                let above = (shift + BITS) as u32;
-                let same = key.shift_right(above)?.eq(last.shift_right(above)?)?;
-                digit = same.select(digit, 1 << BITS)?;
-            }
-            let pieces = n.div_ceil(PIECE);
-            let digit = digit.pad(&[(0, 0), (0, (pieces * PIECE - n) as i64)], super::PadMode::Constant, 1 << BITS)?;
-            let counts = digit.reshape(&[rows, pieces, PIECE])?.digit_counts()?.sum(&[1], false)?;
-            let before = counts.cumsum(1)?.lt(&left)?;
-            let found = before.cast(DType::I32)?.sum(&[1], true)?.cast(DType::I32)?;
-            let below = digits.lt(&found)?.select(&counts, 0)?.sum(&[1], true)?.cast(DType::I32)?;
-            left = left.sub(below)?.contiguous();
-            last = last.bit_or(found.cast(DType::U32)?.shift_left(shift as u32)?)?.contiguous();
-        }
+        let last = key.key_at(bits, k)?;
         // what is smaller, and of what is equal the first
+        let less = key.lt(&last)?;
+        let left = less.cast(DType::I32)?.sum(&[1], true)?.neg()?.add(k as i32)?.contiguous();
         let equal = key.eq(&last)?;
         let early = equal.cast(DType::I32)?.cumsum(1)?.le(&left)?;
-        let taken = key.lt(&last)?.logical_or(equal.logical_and(early)?)?;
+        let taken = less.logical_or(equal.logical_and(early)?)?;
         let place = taken.select(taken.cast(DType::I32)?.cumsum(1)?.sub(1)?, k as i32)?;
-        let index = Tensor::iota(s, n)?.unsqueeze(0)?.expand(&[rows, n])?.moved_to(1, &place, k)?;
-        let chosen = key.moved_to(1, &place, k)?;
+        let index = Tensor::iota(s, n)?.unsqueeze(0)?.expand(&[rows, n])?.moved_to(1, &place, k)?.contiguous();
+        let chosen = key.gather(1, &index)?.contiguous();
         let order = if k <= RANK_LIMIT { chosen.rank_order(false, k)? } else { digit_order(&[(chosen, bits)])? };
         index.gather(1, &order)
     }
+
+    /// The `k`-th smallest of the keys of each row, `[rows, 1]`: the largest number than which fewer keys are smaller. Its bits are found one
+    /// after the other, the upper ones first, by counting.
+    fn key_at(&self, bits: usize, k: usize) -> Result<Tensor> {
+        let mut last = Tensor::zeros(self.session(), DType::U32, &[self.dim(0)?, 1])?;
+        for bit in (0..bits).rev() {
+            let more = last.bit_or(1u32 << bit)?;
+            let smaller = self.lt(&more)?.cast(DType::I32)?.sum(&[1], true)?;
+            last = smaller.lt(k as i32)?.select(&more, &last)?.contiguous();
+        }
+        Ok(last)
+    }
+}
+
+/// Elements of the groups in which the `k` smallest of `n` are looked for first, where these and what lies in the chosen ones are much less than
+/// all: of short rows, whose elements are compared with each other, and of long ones, which are gone through in order.
+fn in_groups(rows: usize, n: usize, k: usize) -> Option<usize> {
+    let group = (n / k).isqrt().next_power_of_two().min(GROUP);
+    let (first, second) = (n.div_ceil(group), k.saturating_mul(group));
+    let pays = match n <= RANK_LIMIT {
+        true => 2 * (first * first + second * second) <= n * n && rows.saturating_mul(n * n) >= PAIRS,
+        false => first.saturating_add(second) <= n / 3,
+    };
+    (group > 1 && pays).then_some(group)
 }
 
 /// How many times as many elements as are looked for a row of `n` has at least, if they are found one after the other: each takes a kernel.
