@@ -16,7 +16,7 @@ const BITS: usize = 8;
 const BLOCK: usize = 128;
 /// As many of the largest elements are looked for one after the other, if a row has [`few_of`] times as many.
 const FEW: usize = 16;
-/// The same of long rows, where one kernel for each of them is less than two for each bit of a key.
+/// As many of long rows, for which the other way is a kernel for each bit of a key, and putting what it finds side by side.
 const DOZENS: usize = 48;
 /// Elements of all rows from which on looking at fewer of them is worth more kernels.
 const MANY: usize = 1 << 13;

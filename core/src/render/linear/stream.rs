@@ -3,6 +3,8 @@
 //!
 //! Fetching ahead: a kernel that reads a row several times waits for memory at the first time only, and the processor then
 //! fetches nothing while it computes. So where a row is read for the last time, the same place of the next one is fetched.
+//! It fetches nothing ahead either where a body jumps from line to line, as for codes of which a block has several streams: there each
+//! line's place in the next row is fetched.
 
 use super::lower::{Lower, Point};
 use super::machine::Machine;
