@@ -61,3 +61,22 @@ pub(crate) fn map_file(path: &Path) -> Result<Bytes> {
         Err(_) => read_file(path).map(Bytes::new),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_rested_are_there_again() {
+        let path = std::env::temp_dir().join(format!("gradloom-rest-{}", std::process::id()));
+        let all: Vec<u8> = (0..400_000u32).map(|i| (i * 31 >> 3) as u8).collect();
+        std::fs::write(&path, &all).unwrap();
+        let map = map_file(&path).unwrap();
+        for range in [0..400_000, 70_000..250_000, 10..20] {
+            let part = map.slice(range.clone()).unwrap();
+            part.rest();
+            assert_eq!(part[..], all[range]);
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+}
