@@ -72,7 +72,7 @@ fn work() -> Vec<Work> {
     let attention = |name, result| Work {
         name,
         dtype: DType::F16,
-        sizes: [4096, 32],
+        sizes: [4096, 256],
         shapes: |n| vec![vec![1, HEADS, n, WIDTH]; 3],
         result,
         flops: |n| 4.0 * HEADS as f64 * n * n * WIDTH as f64,

@@ -2,13 +2,15 @@
 //! what is no such attention stays apart.
 #![cfg(target_os = "linux")]
 
-use crate::tiles::{closed, copying, empty, run_on, target};
+use crate::tiles::{closed, copying, empty, in_memory, run_on, target};
 use gradloom::Runtime;
 use gradloom::cuda::CudaDevice;
 use gradloom_core::DType;
 use gradloom_core::codegen::{Program, compile};
 use gradloom_core::device::{Device, EvalDevice};
 use gradloom_core::dtype::Scalar;
+use gradloom_core::render::ptx::Ptx;
+use gradloom_core::render::{Code, Renderer as _};
 use gradloom_core::schedule::schedule;
 use gradloom_core::target::{MatrixTile, Sm, Target};
 use gradloom_core::tensor::{Attention, Session, Tensor};
@@ -122,6 +124,38 @@ fn one_kernel_gives_what_three_do() {
     }
 }
 
+/// The same, by tiles whose factors lie in workgroup memory, weights but for which threads hold.
+fn in_panels(what: &str, case: &Case) {
+    let programs = check(what, &in_memory(), case);
+    assert_eq!(programs.len(), 1, "{what}: more than one kernel");
+    let p = &programs[0];
+    let layouts = p.order.iter().filter_map(|&u| if let Arg::Mma(l) = p.g.arg(u) { Some(l) } else { None });
+    let held: Vec<[bool; 2]> = layouts.map(|l| [l.a.in_memory(), l.b.in_memory()]).collect();
+    assert_eq!(held, [[true, true], [false, true]], "{what}");
+}
+
+/// Where tiles multiply what lies in workgroup memory: blocks of 64 keys and of 128, one subgroup and two, and rows and keys that they divide and do not.
+#[test]
+fn factors_in_panels_give_what_three_kernels_do() {
+    for dtype in [DType::F16, DType::BF16] {
+        for sides in [
+            [64, 128, 64, 64, 1, 1],
+            [128, 256, 64, 64, 1, 1],
+            [100, 300, 64, 64, 1, 1],
+            [70, 200, 128, 64, 1, 1],
+            [130, 260, 64, 128, 1, 1],
+        ] {
+            for causal in [false, true] {
+                in_panels(&format!("{dtype} {sides:?} {causal}"), &Case { dtype, sides, causal, ..PLAIN });
+            }
+        }
+    }
+    for mask in [DType::F16, DType::Bool] {
+        let sides = [130, 270, 64, 64, 1, 1];
+        in_panels(&format!("{mask}"), &Case { sides, mask: Some(mask), ..PLAIN });
+    }
+}
+
 /// Tiles of other hardware whose products lie as their left factors do: one product for each step of the second sum, and threads of a row that do not
 /// follow each other.
 #[test]
@@ -187,35 +221,78 @@ fn other_attention_stays_apart() {
     assert!(kernels(&weights) >= 3);
 }
 
+/// What is computed on the emulator of a GPU and what the evaluator computes.
+fn on_the_emulated_gpu(number: usize, dtype: DType, [rows, keys, width]: [usize; 3], causal: bool) {
+    let Some(device) = here::device("cuda", CudaDevice::new(number)) else { return };
+    let devices: [Box<dyn Device>; 2] = [Box::new(device), Box::new(EvalDevice::default())];
+    let [got, want] = devices.map(|device| {
+        let mut runtime = Runtime::on(device);
+        let s = runtime.session().clone();
+        let matrix = |rows: usize, seed: usize| {
+            let of = |i: usize| ((i * 7919 + seed) % 1009) as f32 / 252.0 - 2.0;
+            let all: Vec<f32> = (0..2 * rows * width).map(of).collect();
+            let x = Tensor::new(&s, &all, &[2, rows, width]).and_then(|t| t.cast(dtype));
+            x.expect("a tensor").contiguous()
+        };
+        let (q, k, v) = (matrix(rows, 1), matrix(keys, 613), matrix(keys, 77));
+        runtime.realize(&[&q, &k, &v]).expect("operands");
+        let opts = Attention { causal, scale: Some(0.25), ..Attention::default() };
+        let y = q.attention(&k, &v, &opts).and_then(|y| y.contiguous().cast(DType::F32)).expect("attention");
+        runtime.to_vec::<f32>(&y).expect("a result")
+    });
+    let off = got.iter().zip(&want).fold(0.0f32, |m, (x, y)| m.max((x - y).abs()));
+    // the evaluator rounds scores to 16 bits
+    let most = if dtype == DType::F16 { 3e-2 } else { 3e-1 };
+    assert!(got.len() == want.len() && off < most, "{number} {dtype} {rows} {keys} {width}: {off}");
+}
+
 /// On the emulator of NVIDIA's driver, on which a copy is done when somebody waits for it and no sooner: mma.sync of both capabilities.
 #[test]
 fn the_emulated_gpu_gives_what_the_evaluator_gives() {
     crate::cuda::emulated();
     for number in 0..2 {
-        for (rows, keys, width, causal) in
-            [(64, 64, 32, false), (40, 200, 64, false), (150, 150, 32, true), (260, 290, 16, true)]
+        for (sides, causal) in
+            [([64, 64, 32], false), ([40, 200, 64], false), ([150, 150, 32], true), ([260, 290, 16], true)]
         {
-            let Some(device) = here::device("cuda", CudaDevice::new(number)) else { return };
-            let devices: [Box<dyn Device>; 2] = [Box::new(device), Box::new(EvalDevice::default())];
-            let [got, want] = devices.map(|device| {
-                let mut runtime = Runtime::on(device);
-                let s = runtime.session().clone();
-                let matrix = |rows: usize, seed: usize| {
-                    let of = |i: usize| ((i * 7919 + seed) % 1009) as f32 / 252.0 - 2.0;
-                    let all: Vec<f32> = (0..2 * rows * width).map(of).collect();
-                    let x = Tensor::new(&s, &all, &[2, rows, width]).and_then(|t| t.cast(DType::F16));
-                    x.expect("a tensor").contiguous()
-                };
-                let (q, k, v) = (matrix(rows, 1), matrix(keys, 613), matrix(keys, 77));
-                runtime.realize(&[&q, &k, &v]).expect("operands");
-                let opts = Attention { causal, scale: Some(0.25), ..Attention::default() };
-                let y = q.attention(&k, &v, &opts).and_then(|y| y.contiguous().cast(DType::F32)).expect("attention");
-                runtime.to_vec::<f32>(&y).expect("a result")
-            });
-            let off = got.iter().zip(&want).fold(0.0f32, |m, (x, y)| m.max((x - y).abs()));
-            // the evaluator rounds scores to 16 bits
-            assert!(got.len() == want.len() && off < 3e-2, "{number} {rows} {keys} {width}: {off}");
+            on_the_emulated_gpu(number, DType::F16, sides, causal);
         }
+    }
+}
+
+/// The same where tiles multiply what lies in workgroup memory, which goes on until somebody waits for it: nobody may ask for sums before, or change what is
+/// multiplied.
+#[test]
+fn products_that_go_on_give_what_the_evaluator_gives() {
+    crate::cuda::emulated();
+    for dtype in [DType::F16, DType::BF16] {
+        for (sides, causal) in [
+            ([64, 128, 64], false),
+            ([128, 128, 64], true),
+            ([130, 300, 64], true),
+            ([64, 512, 128], false),
+            ([200, 400, 128], true),
+        ] {
+            on_the_emulated_gpu(1, dtype, sides, causal);
+        }
+    }
+}
+
+/// Masks by places are jumped over where they leave everything, and workgroups whose rows look at most keys are the first.
+#[test]
+fn masks_are_computed_where_they_matter() {
+    let t = Target::cuda("cuda", Sm::ALL[3]);
+    for causal in [false, true] {
+        let s = Session::new();
+        let case = Case { sides: [1024, 1024, 128, 128, 4, 4], causal, ..PLAIN };
+        let (g, roots, n) = closed(&case.tensor(&s, false));
+        let plan = schedule(&g, &roots, n, &t).expect("a schedule");
+        let p = compile(&plan.kernels[0].ast, &t, None).expect("a program");
+        let Code::Text(text) = Ptx.render(&p, &t).expect("a text") else { panic!("PTX is text") };
+        let (jump, multiply) = (text.find("bra $skip"), text.rfind("wgmma.mma_async"));
+        assert_eq!(jump.is_some(), causal);
+        assert!(jump <= multiply && multiply.is_some());
+        // blocks of rows are the dimension that changes last where they are not alike
+        assert_eq!(p.grid, if causal { [4, 2, 8] } else { [8, 4, 2] });
     }
 }
 

@@ -25,6 +25,13 @@ pub(crate) fn copying() -> Target {
     Target { copies, processors: 4, ..Target::matrix("copying", MatrixTile::sm80()) }
 }
 
+/// One that also multiplies what lies in workgroup memory.
+pub(crate) fn in_memory() -> Target {
+    let copies = Some(Copies { blocks: 4, bytes: 227 << 10 });
+    let tiles = [MatrixTile::sm80(), MatrixTile::sm90()].concat();
+    Target { copies, processors: 4, ..Target::matrix("panels", tiles) }
+}
+
 /// One whose only tile is multiplied by subgroups of 32 and 16 by 16 by 16.
 fn subgroup_matrices() -> Target {
     Target::matrix("tiles", MatrixTile::subgroup_matrix())

@@ -15,7 +15,7 @@ use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::sync::OnceLock;
 
-pub use fit::{Registers, Way, block, way};
+pub use fit::{Panels, Registers, Way, block, way};
 
 /// Nodes of a score that are looked at.
 const MOST_NODES: usize = 400;

@@ -10,6 +10,7 @@
 //! A row whose scores are all minus infinity so far has no maximum to subtract; zero is subtracted instead, so that its sums stay zero, and
 //! NaN comes of their quotient at the end as it does without the loop.
 
+mod panels;
 mod registers;
 
 use super::axes::{Kernel, Stats};
@@ -86,17 +87,22 @@ fn lower_in(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>, sta
     k.turns.retain(|t| !gone.contains(&t.id));
     let layout = match &way {
         Way::Matrix(tile) => tile.layout.clone(),
+        Way::Panels(p) if BUILT => return panels::lower(k, t, a, &way, p, loops),
+        Way::Panels(_) => return Ok(()),
         Way::Registers(r) => r.layout(),
     };
-    Loop::new(k, t, a, &way, &layout)?.lower(k, t, loops)
+    Loop::new(k, t, a, &way, [&layout; 2], None)?.lower(k, t, loops)
 }
 
 /// The loops of the new kernel.
 struct Loop<'a> {
     a: Attention,
+    /// The tile of scores.
     layout: &'a Layout,
     /// Tiles of registers, if these multiply.
     registers: Option<Registers>,
+    /// Factors lie in panels of workgroup memory.
+    panels: bool,
     /// Rows and columns of a tile's product, and terms of the sum of weighted values.
     sides: [usize; 3],
     /// Keys of a block.
@@ -135,7 +141,15 @@ struct Arrays {
 }
 
 impl<'a> Loop<'a> {
-    fn new(k: &mut Kernel, t: &Target, a: Attention, way: &Way<'_>, layout: &'a Layout) -> Result<Loop<'a>> {
+    fn new(
+        k: &mut Kernel,
+        t: &Target,
+        a: Attention,
+        way: &Way<'_>,
+        layouts: [&'a Layout; 2],
+        first: Option<UOp>,
+    ) -> Result<Loop<'a>> {
+        let [layout, wide] = layouts;
         let [rows, keys, _, columns] = a.lens(&k.g);
         let mut sides = [Side::M, Side::N, Side::K].map(|s| layout.len(s));
         let (registers, block, subgroups, below) = match way {
@@ -145,16 +159,18 @@ impl<'a> Loop<'a> {
                 let [subgroups, below] = subgroups(k, t, &a, layout, block);
                 (None, block, subgroups, below)
             }
+            Way::Panels(p) => (None, p.keys, p.subgroups, 1),
             Way::Matrix(_) => (None, keys, 1, 1),
         };
+        let panels = BUILT && layout.in_memory();
         let thread = match layout.threads() {
             1 => k.g.idx(0),
             n => k.new_range(n, AxisKind::Local(0), false)?,
         };
         let [query, key, score] = [&layout.a, &layout.b, &layout.c].map(|s| Fragment::new(k, s, thread));
         let (mut query, mut key, mut score) = (query?, key?, score?);
-        let mut value = Fragment::new(k, &layout.b, thread)?;
-        let mut sum = Fragment::new(k, &layout.c, thread)?;
+        let mut value = Fragment::new(k, &wide.b, thread)?;
+        let mut sum = Fragment::new(k, &wide.c, thread)?;
         let mut beside = Ranges::new();
         if let Some(r) = &registers {
             sides[2] = block;
@@ -167,7 +183,7 @@ impl<'a> Loop<'a> {
             if r.vectors > 1 {
                 beside.push(k.new_range(r.vectors, AxisKind::Upcast, false)?);
             }
-        } else {
+        } else if !panels {
             let more = &layout.a.registers[layout.c.registers.len()..];
             let more = more.iter().map(|d| k.new_range(d.len as usize, AxisKind::Upcast, false));
             beside = more.collect::<Result<Ranges>>()?;
@@ -178,9 +194,12 @@ impl<'a> Loop<'a> {
                 sum.registers[i] = score.registers[i];
             }
         }
-        let [m, n, _] = sides;
+        let [m, n] = [sides[0], wide.len(Side::N)];
         let group = m * subgroups * below;
-        let first = scaled(k, rows.div_ceil(group), AxisKind::Loop, group)?;
+        let first = match first {
+            Some(first) => first,
+            None => scaled(k, rows.div_ceil(group), AxisKind::Loop, group)?,
+        };
         let last = k.g.idx(group as i64 - 1);
         let last = k.g.binary(Op::Add, first, last);
         let mut row = match subgroups {
@@ -206,6 +225,7 @@ impl<'a> Loop<'a> {
             a,
             layout,
             registers,
+            panels,
             sides,
             keys: block,
             thread,
@@ -284,6 +304,23 @@ impl<'a> Loop<'a> {
     /// How many turns have keys that some row of the workgroup looks at: where a mask says so by a comparison of places.
     fn end(&self, k: &mut Kernel) -> Option<UOp> {
         let [row, key, _, _] = self.a.axes;
+        let mut end: Option<UOp> = None;
+        for (_, _, room) in self.rooms(k) {
+            let zero = k.g.idx(0);
+            let own = substitute1(&mut k.g, room, &[(key, zero), (row, self.last)].into_iter().collect());
+            end = Some(end.map_or(own, |e| k.g.binary(Op::Min, e, own)));
+        }
+        let (more, block) = (k.g.idx(self.keys as i64 - 1), k.g.idx(self.keys as i64));
+        let end = k.g.binary(Op::Add, end?, more);
+        let end = k.g.binary(Op::FloorDiv, end, block);
+        Some(simplify_with(&mut k.g, end, &mut k.memo))
+    }
+
+    /// Conditions under which a key counts, each with what it is then, that compare places: something is positive where the key counts, which gets less
+    /// from key to key, and no less from row to row.
+    fn rooms(&self, k: &mut Kernel) -> Vec<(UOp, bool, UOp)> {
+        let [row, key, _, _] = self.a.axes;
+        let mut found = Vec::new();
         // where keys count: where these hold, or do not
         let mut conds: SmallVec<[(UOp, bool); 4]> = SmallVec::new();
         let mut at = self.a.score;
@@ -302,7 +339,6 @@ impl<'a> Loop<'a> {
                 _ => break,
             };
         }
-        let mut end: Option<UOp> = None;
         while let Some((c, holds)) = conds.pop() {
             let src = k.g.srcs(c);
             // y - x is positive where a key counts
@@ -331,14 +367,9 @@ impl<'a> Loop<'a> {
             if loaded || a.stride(&k.g, key) != Some(-1) || a.stride(&k.g, row).is_none_or(|s| s < 0) {
                 continue;
             }
-            let zero = k.g.idx(0);
-            let own = substitute1(&mut k.g, room, &[(key, zero), (row, self.last)].into_iter().collect());
-            end = Some(end.map_or(own, |e| k.g.binary(Op::Min, e, own)));
+            found.push((c, holds, room));
         }
-        let (more, block) = (k.g.idx(self.keys as i64 - 1), k.g.idx(self.keys as i64));
-        let end = k.g.binary(Op::Add, end?, more);
-        let end = k.g.binary(Op::FloorDiv, end, block);
-        Some(simplify_with(&mut k.g, end, &mut k.memo))
+        found
     }
 
     /// Registers for the rows that a thread has scores of.
@@ -381,16 +412,17 @@ impl<'a> Loop<'a> {
         k.g.binary(Op::Add, first, i)
     }
 
-    /// An element of the keys or of the values: zero for keys that are none.
+    /// An element of the queries, the keys or the values: zero for keys that are none, and for rows that are where queries are copied.
     fn element(&self, k: &mut Kernel, which: usize, at: UOp, along: UOp) -> UOp {
         let (own, [row, key, terms, columns]) = (self.a.elements[which], self.a.axes);
         let axes = [[row, terms], [key, terms], [key, columns]][which];
-        let (plain, none) = (k.g.op(own) == Op::Load && k.g.src(own).len() == 1, which > 0 && self.uneven[1]);
+        let plain = k.g.op(own) == Op::Load && k.g.src(own).len() == 1;
+        let none = self.uneven[which.min(1)] && (which > 0 || self.panels);
         let place = if none && plain { at } else { self.clamped(k, which.min(1), at) };
         let map = [(axes[0], place), (axes[1], along)].into_iter().collect();
         let mut value = substitute1(&mut k.g, own, &map);
         if none {
-            let (n, zero) = (k.g.idx(k.g.range_len(key) as i64), k.g.float(0.0, k.g.dtype(own)));
+            let (n, zero) = (k.g.idx(k.g.range_len(axes[0]) as i64), k.g.float(0.0, k.g.dtype(own)));
             let gate = k.g.binary(Op::CmpLt, at, n);
             let index = k.g.src_at(value, 0);
             value = if plain { k.g.load_gated(index, zero, gate) } else { k.g.select(gate, value, zero) };
@@ -440,22 +472,38 @@ impl<'a> Loop<'a> {
             let by = k.g.float(self.a.scales[0], DType::F32);
             product = k.g.binary(Op::Mul, product, by);
         }
-        // the score of the kernel, with these in the place of its sum
-        let column = self.score.place(&mut k.g, Side::N);
-        let block = times(&mut k.g, self.turn, self.keys);
-        let at = [first, column].into_iter().fold(block, |s, x| k.g.binary(Op::Add, s, x));
-        let key = self.clamped(k, 1, at);
-        let row = self.row_of(k, &self.score);
-        let score = widened(&mut k.g, self.a.score, self.a.product, product);
-        let half = k.g.cast(product, k.g.dtype(self.a.product));
-        let map = [(self.a.axes[0], row), (self.a.axes[1], key), (self.a.product, half)].into_iter().collect();
-        let mut score = substitute1(&mut k.g, score, &map);
+        self.score_of(k, product, first)
+    }
+
+    /// The score of the kernel, with these in the place of its sum.
+    fn score_of(&self, k: &mut Kernel, product: UOp, first: UOp) -> Result<UOp> {
+        let mut score = self.made_of(k, self.a.score, product, first);
         if self.uneven[1] {
+            let at = self.key_at(k, first);
             let all = k.g.idx(k.g.range_len(self.a.axes[1]) as i64);
             let (there, none) = (k.g.binary(Op::CmpLt, at, all), k.g.float(f64::NEG_INFINITY, DType::F32));
             score = k.g.select(there, score, none);
         }
         Ok(simplify_with(&mut k.g, score, &mut k.memo))
+    }
+
+    /// The key of each score, which may be none.
+    fn key_at(&self, k: &mut Kernel, first: UOp) -> UOp {
+        let column = self.score.place(&mut k.g, Side::N);
+        let block = times(&mut k.g, self.turn, self.keys);
+        [first, column].into_iter().fold(block, |s, x| k.g.binary(Op::Add, s, x))
+    }
+
+    /// What is made of a sum of products, with these in its place.
+    fn made_of(&self, k: &mut Kernel, score: UOp, product: UOp, first: UOp) -> UOp {
+        let at = self.key_at(k, first);
+        let key = self.clamped(k, 1, at);
+        let row = self.row_of(k, &self.score);
+        let score = widened(&mut k.g, score, self.a.product, product);
+        let half = k.g.cast(product, k.g.dtype(self.a.product));
+        let map = [(self.a.axes[0], row), (self.a.axes[1], key), (self.a.product, half)].into_iter().collect();
+        let score = substitute1(&mut k.g, score, &map);
+        simplify_with(&mut k.g, score, &mut k.memo)
     }
 
     /// Products of queries and keys by matrix tiles.

@@ -215,7 +215,7 @@ pub(super) struct Fragment<'a> {
 impl<'a> Fragment<'a> {
     pub(super) fn new(k: &mut Kernel, spread: &'a Spread, thread: UOp) -> Result<Fragment<'a>> {
         let axis = |d: &Digit| k.new_range(d.len as usize, AxisKind::Upcast, false);
-        let registers = spread.registers.iter().map(axis).collect::<Result<_>>()?;
+        let registers = spread.axes().iter().map(axis).collect::<Result<_>>()?;
         Ok(Fragment { spread, thread, registers })
     }
 

@@ -61,6 +61,21 @@ pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopIn
     let mut most = t.workgroup_bytes;
     let copies = t.copies.filter(|_| BUILT);
     let copying = copies.is_some() && all_copied(k, &groups.concat());
+    // arrays that are filled once leave the others less room
+    let mut once: Vec<UOp> = Vec::new();
+    if BUILT && copying && groups.len() > 1 {
+        let all = groups.iter().position(|group| loops_of(&k.g, group[0]).is_empty());
+        once = all.map_or(once, |i| groups.remove(i));
+    }
+    if !once.is_empty() {
+        let fills = once.into_iter().map(|u| fill(k, t, u, true)).collect::<Result<Vec<_>>>()?;
+        bytes = fills.iter().map(|f| f.bytes(&k.g, t)).fold(0, usize::saturating_add);
+        match fills.iter().all(|f| f.copied.is_some() && f.nest.is_none()) {
+            true => at_once(k, &fills, &mut map),
+            false => together(k, &fills, loops, &mut map),
+        }
+    }
+    let copies = copies.map(|c| Copies { bytes: c.bytes.saturating_sub(bytes), ..c });
     for group in groups {
         let fills = group.into_iter().map(|u| fill(k, t, u, copying)).collect::<Result<Vec<_>>>()?;
         let size = fills.iter().map(|f| f.bytes(&k.g, t)).fold(0, usize::saturating_add);
@@ -68,7 +83,7 @@ pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopIn
             && let Some(blocks) = blocks(&k.g, copies, &fills, size, r)
             && (blocks > behind(&k.g, &fills) || blocks == k.g.range_len(r))
         {
-            most = most.max(copies.bytes);
+            most = most.max(bytes + copies.bytes);
             bytes = bytes.saturating_add(size * blocks);
             ahead(k, &fills, r, blocks, &mut map);
             continue;
@@ -161,6 +176,18 @@ fn ahead(k: &mut Kernel, fills: &[Fill], r: UOp, blocks: usize, map: &mut FxHash
             let at = simplify_with(&mut k.g, at, &mut k.memo);
             map.insert(u, k.g.index(filled, at));
         }
+    }
+}
+
+/// Copies outside of all loops, which a barrier waits for.
+fn at_once(k: &mut Kernel, fills: &[Fill], map: &mut FxHashMap<UOp, UOp>) {
+    let (zero, mut stores) = (k.g.idx(0), SmallVec::<[UOp; 4]>::new());
+    for f in fills {
+        copy(k, f, f.scratch, zero, [zero; 2], None, &mut stores);
+    }
+    let filled = k.g.node(Op::Barrier, DType::Void, &stores, Arg::Number(0));
+    for f in fills {
+        map.insert(f.stage, k.g.after(f.scratch, &[filled]));
     }
 }
 

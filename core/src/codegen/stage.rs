@@ -436,7 +436,7 @@ fn sums(g: &Graph, value: UOp) -> Vec<Affine> {
 }
 
 /// What the number of a Stage in panels has in addition.
-const IN_PANELS: u32 = 256;
+pub(super) const IN_PANELS: u32 = 256;
 
 /// How many of the last axes of a Stage are a row of neighbours in memory, if rows are not simply one after the other.
 fn row_axes(g: &Graph, stage: UOp) -> Option<usize> {

@@ -102,7 +102,12 @@ impl Spread {
 
     /// Where an element of a matrix in memory is that begins at the element `base` of its array.
     pub fn offset(&self, base: usize, near: usize, far: usize) -> usize {
-        swizzled(base + far * PANEL + near % PANEL + near / PANEL * PANEL * self.panel as usize)
+        swizzled(base + self.far(near, far))
+    }
+
+    /// How far from the first one an element would be if pieces kept their order.
+    pub fn far(&self, near: usize, far: usize) -> usize {
+        far * PANEL + near % PANEL + near / PANEL * PANEL * self.panel as usize
     }
 
     /// Elements that each thread holds.
@@ -158,12 +163,12 @@ impl Layout {
             let held = count(&s.threads) == if s.in_memory() { 1 } else { self.threads() };
             sizes && held && s.slots(rows, columns).is_some()
         }) && !self.c.in_memory()
-            && self.a.in_memory() == self.b.in_memory()
+            && (self.b.in_memory() || !self.a.in_memory())
     }
 
-    /// Do both factors lie in workgroup memory?
+    /// Does the right factor lie in workgroup memory? The left one does, too, or threads hold it.
     pub fn in_memory(&self) -> bool {
-        self.a.in_memory() && self.b.in_memory()
+        self.b.in_memory()
     }
 
     /// Reads what [`fmt::Display`] writes.

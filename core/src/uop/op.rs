@@ -159,8 +159,8 @@ pub enum Op {
     /// P `Mma(a, b, thread, ranges..)[Mma]`: the product of two matrix tiles. The threads of a subgroup, whose numbers there are `thread`, hold
     /// the elements of a and b as the layout says, along the tile ranges for the digits of their registers: first those of a, then of b.
     /// The ranges after these are for the product. All threads get here together. Added to an accumulator (AccUpdate) it is one instruction.
-    /// Where the layout says that factors lie in workgroup memory, a and b are an Index each, where the matrix begins in an array of panels
-    /// ([`mma::PANEL`](super::mma::PANEL)); such a product may read them until the second Barrier with a number after it, or another.
+    /// Where the layout says that a factor lies in workgroup memory (b, or both), it is an Index, where the matrix begins in an array of panels
+    /// ([`mma::PANEL`](super::mma::PANEL)); such a product may read it until the second Barrier with a number after it, or another.
     Mma,
     /// P `LoadMatrix(index, thread, ranges..)[Number]`: elements of two bytes for one factor of an Mma, read from workgroup memory by a subgroup
     /// together, along the tile ranges for the digits of their registers, of which the first has two values. Each pair of registers is a matrix

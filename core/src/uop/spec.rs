@@ -614,11 +614,13 @@ impl Node<'_> {
         self.want(l.is_whole(), "a layout in which an element has no place, or two")?;
         let digits = || l.a.axes().iter().chain(l.b.axes()).chain(l.c.axes());
         self.sources(3 + digits().count())?.value(self.src[2])?;
-        if l.in_memory() {
-            let index = |u: UOp| self.g.op(u) == Op::Index && self.g.dtype(u).size() == 2;
-            self.want(index(self.src[0]) && index(self.src[1]), "factors are where matrices of two bytes begin")?;
-        } else {
-            self.value(self.src[0])?.value(self.src[1])?;
+        for (spread, &s) in [&l.a, &l.b].into_iter().zip(&self.src[..2]) {
+            if spread.in_memory() {
+                let index = self.g.op(s) == Op::Index && self.g.dtype(s).size() == 2;
+                self.want(index, "a factor in memory is where a matrix of two bytes begins")?;
+            } else {
+                self.value(s)?;
+            }
         }
         self.source(1, self.g.dtype(self.src[0]))?;
         self.want(self.g.dtype(self.src[2]).is_int(), "the thread's number is an integer")?;

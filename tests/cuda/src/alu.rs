@@ -116,6 +116,12 @@ pub(crate) fn find(name: &str) -> Option<Alu> {
         ["div", "rn", "f64"] => |a, b, _| of_g(g(a) / g(b)),
         ["fma", "rn", "f64"] => |a, b, c| of_g(g(a).mul_add(g(b), g(c))),
         ["neg", "f64"] => |a, _, _| a ^ (1 << 63),
+        ["cvt", "rn", "f16x2", "f32"] => {
+            |a, b, _| u64::from(f16::from_f32(f(a)).to_bits()) << 16 | u64::from(f16::from_f32(f(b)).to_bits())
+        }
+        ["cvt", "rn", "bf16x2", "f32"] => {
+            |a, b, _| u64::from(bf16::from_f32(f(a)).to_bits()) << 16 | u64::from(bf16::from_f32(f(b)).to_bits())
+        }
         ["ex2", "approx", "ftz", "f32"] => |a, _, _| {
             let power = f(a).exp2();
             of_f(if power.is_subnormal() { 0.0 } else { power })

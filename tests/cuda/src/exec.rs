@@ -5,6 +5,7 @@ use crate::memory::Memory;
 use crate::parse::{Code, Element, Entry, Inst, Operand, Product, Space, Tile};
 use crate::stream::Launch;
 use half::{bf16, f16};
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 /// Threads that meet at shuffles and products.
@@ -35,6 +36,11 @@ struct Thread {
     /// What products would not see of this thread yet: bytes that arrived in shared memory since the last fence, and registers.
     unseen: bool,
     unfenced: bool,
+    /// The fence after which each register was written to last, counted from 1, and the fences so far.
+    written: Vec<u32>,
+    fences: u32,
+    /// Registers that are sums of products on their way.
+    sums: Vec<bool>,
 }
 
 /// A copy to shared memory: bytes that are read, and zeros after them.
@@ -46,6 +52,8 @@ struct Copy {
     line: usize,
 }
 
+/// Barriers of a block.
+const BARRIERS: usize = 16;
 /// Bytes of a copy.
 const COPY: usize = 16;
 
@@ -93,25 +101,61 @@ impl Block<'_> {
                 products: VecDeque::from([Vec::new()]),
                 unseen: false,
                 unfenced: true,
+                written: vec![1; if self.entry.products { self.entry.registers } else { 0 }],
+                fences: 0,
+                sums: vec![false; if self.entry.products { self.entry.registers } else { 0 }],
             })
             .collect();
+        // which barrier each warp waits at, and the threads that have come to each
+        let mut waits: Vec<Option<usize>> = vec![None; threads.len().div_ceil(WARP)];
+        let mut come = [0usize; BARRIERS];
         while threads.iter().any(|t| !t.done) {
-            let mut at_barrier = 0;
-            for warp in threads.chunks_mut(WARP) {
-                at_barrier += usize::from(self.warp(warp)?);
+            for (warp, waits) in threads.chunks_mut(WARP).zip(&mut waits) {
+                while waits.is_none() && self.warp(warp)? {
+                    if self.entry.products && warp.iter().any(|t| t.unseen) {
+                        return Err(self.lost("copies that products do not see"));
+                    }
+                    let Some(first) = warp.iter().position(|t| !t.done) else { break };
+                    let Code::Barrier { number, waits: stays, .. } = self.entry.code[warp[first].pc].code else {
+                        break;
+                    };
+                    let number = self.value(&warp[first], number) as usize;
+                    if number >= BARRIERS {
+                        return Err(self.lost("a barrier that is none"));
+                    }
+                    come[number] += warp.iter().filter(|t| !t.done).count();
+                    match stays {
+                        true => *waits = Some(number),
+                        false => warp.iter_mut().filter(|t| !t.done).for_each(|t| t.pc += 1),
+                    }
+                }
             }
             // each warp is at its end or at a barrier; those that ended are not waited for
-            if at_barrier > 0 {
-                let multiplies = |i: &Inst| matches!(i.code, Code::Product(_));
-                if threads.iter().any(|t| t.unseen) && self.entry.code.iter().any(multiplies) {
-                    return Err(self.lost("copies that products do not see"));
-                }
-                let mut places = threads.iter().filter(|t| !t.done).map(|t| t.pc);
-                let first = places.next();
-                if places.any(|p| Some(p) != first) {
+            let there = threads.iter().filter(|t| !t.done).count();
+            let mut open = there == 0;
+            for number in 0..BARRIERS {
+                let here = |i: usize| waits[i] == Some(number);
+                let of =
+                    |(i, w): (usize, &[Thread])| if here(i) { w.iter().find(|t| !t.done).map(|t| t.pc) } else { None };
+                let places: Vec<usize> = threads.chunks(WARP).enumerate().filter_map(of).collect();
+                let Some(&first) = places.first() else { continue };
+                let Code::Barrier { threads: wanted, .. } = self.entry.code[first].code else { continue };
+                if places.iter().any(|&p| p != first) && wanted.is_none() {
                     return Err(self.lost("threads of a block wait at different barriers"));
                 }
-                threads.iter_mut().filter(|t| !t.done).for_each(|t| t.pc += 1);
+                match come[number].cmp(&wanted.unwrap_or(there)) {
+                    Ordering::Less => continue,
+                    Ordering::Greater => return Err(self.lost("more threads come to a barrier than it is for")),
+                    Ordering::Equal => {}
+                }
+                (come[number], open) = (0, true);
+                for (warp, waits) in threads.chunks_mut(WARP).zip(&mut waits).filter(|x| *x.1 == Some(number)) {
+                    *waits = None;
+                    warp.iter_mut().filter(|t| !t.done).for_each(|t| t.pc += 1);
+                }
+            }
+            if !open {
+                return Err(self.lost("threads of a block wait at different barriers"));
             }
         }
         Ok(())
@@ -132,7 +176,7 @@ impl Block<'_> {
             if places.any(|p| p != at) {
                 return Err(self.lost("threads of a warp do not meet"));
             }
-            if matches!(self.entry.code[at].code, Code::Barrier) {
+            if matches!(self.entry.code[at].code, Code::Barrier { .. }) {
                 return Ok(true);
             }
             self.meet(&self.entry.code[at], warp)?;
@@ -153,6 +197,12 @@ impl Block<'_> {
                 t.pc += 1;
                 continue;
             }
+            if entry.products {
+                if inst.read.iter().chain(&inst.written).any(|&r| t.sums[r]) {
+                    return Err(self.lost(&format!("line {}: a sum of products is not there yet", inst.line)));
+                }
+                inst.written.iter().for_each(|&r| t.written[r] = t.fences + 1);
+            }
             match &inst.code {
                 code if code.meets() && inst.guard.is_some() => return Err(self.lost("threads meet under a guard")),
                 code if code.meets() => return Ok(()),
@@ -170,15 +220,8 @@ impl Block<'_> {
                         group.into_iter().try_for_each(|c| self.copy(&c))?;
                     }
                 }
-                Code::Product(p) => {
-                    if t.unfenced {
-                        return Err(self.lost("a product of registers that were written without a fence"));
-                    }
-                    let started = Started::new(p, p.factors.map(|o| self.value(t, o)), self.number(t));
-                    let started = started.multiply(&self.shared, block_size(entry)).map_err(|what| self.lost(what))?;
-                    t.products.back_mut().expect("a group is open").push(started);
-                }
-                Code::ProductFence => t.unfenced = false,
+                Code::Product(p) => self.start(p, t, None)?,
+                Code::ProductFence => (t.unfenced, t.fences) = (false, t.fences + 1),
                 Code::ProductCommit => {
                     t.products.push_back(Vec::new());
                     t.unfenced = true;
@@ -192,12 +235,18 @@ impl Block<'_> {
                             if p.sums.iter().zip(&sums).any(|(a, b)| a.to_bits() != b.to_bits()) {
                                 return Err(self.lost("what a product reads has changed while it went on"));
                             }
+                            if p.held.iter().any(|&(r, x)| t.registers[r] != x) {
+                                return Err(self.lost("a register of a product has changed while it went on"));
+                            }
                             for (&d, x) in p.d.iter().zip(&p.sums) {
-                                let sum = f32::from_bits(t.registers[d] as u32) + x;
+                                let sum = if p.adds { f32::from_bits(t.registers[d] as u32) + x } else { *x };
                                 t.registers[d] = u64::from(sum.to_bits());
                             }
                         }
                     }
+                    t.sums.fill(false);
+                    let going = t.products.iter().flatten().flat_map(|p| &p.d);
+                    going.for_each(|&d| t.sums[d] = true);
                 }
                 Code::ProxyFence => t.unseen = false,
                 Code::Return => t.done = true,
@@ -237,10 +286,33 @@ impl Block<'_> {
                         to.copy_from_slice(&x.to_le_bytes()[..of.bytes]);
                     }
                 }
-                Code::Barrier | Code::Shuffle { .. } | Code::Mma { .. } | Code::LoadMatrix { .. } => {}
+                Code::Barrier { .. } | Code::Shuffle { .. } | Code::Mma { .. } | Code::LoadMatrix { .. } => {}
             }
             t.pc += 1;
         }
+        Ok(())
+    }
+
+    /// Starts a product of a thread, with the two rows of its left factor if registers hold that.
+    fn start(&self, p: &Product, t: &mut Thread, rows: Option<[[f32; 16]; 2]>) -> Result<(), Fault> {
+        if t.unfenced || p.d.iter().chain(&p.held).any(|&r| t.written[r] > t.fences) {
+            return Err(self.lost("a product of registers that were written without a fence"));
+        }
+        let held = p.held.iter().map(|&r| (r, t.registers[r])).collect();
+        let started = Started {
+            d: p.d.clone(),
+            adds: t.registers[p.adds] != 0,
+            held,
+            rows,
+            factors: p.factors.map(|o| self.value(t, o)),
+            turned: p.turned,
+            bf16: p.bf16,
+            number: self.number(t),
+            sums: Vec::new(),
+        };
+        let started = started.multiply(&self.shared, block_size(self.entry)).map_err(|what| self.lost(what))?;
+        p.d.iter().for_each(|&d| t.sums[d] = true);
+        t.products.back_mut().expect("a group is open").push(started);
         Ok(())
     }
 
@@ -354,6 +426,22 @@ impl Block<'_> {
                     }
                 }
             }
+            Code::Product(p) => {
+                if warp.len() != WARP || warp.iter().any(|t| t.done) {
+                    return Err(self.lost("a product of matrices by fewer than 32 threads"));
+                }
+                let mut left = [[0f32; 16]; 16];
+                for (lane, t) in warp.iter().enumerate() {
+                    for i in 0..8 {
+                        let row = lane / 4 + if i % 4 < 2 { 0 } else { 8 };
+                        let col = lane % 4 * 2 + i % 2 + if i < 4 { 0 } else { 8 };
+                        left[row][col] = half(t.registers[p.held[i / 2]] >> (16 * (i % 2)), p.bf16);
+                    }
+                }
+                for (lane, t) in warp.iter_mut().enumerate() {
+                    self.start(p, t, Some([left[lane / 4], left[lane / 4 + 8]]))?;
+                }
+            }
             _ => return Err(self.lost("threads meet at an instruction of one")),
         }
         Ok(())
@@ -364,9 +452,20 @@ fn block_size(entry: &Entry) -> usize {
     entry.block.iter().map(|&n| n as usize).product()
 }
 
+/// The lower half of a word.
+fn half(bits: u64, brain: bool) -> f32 {
+    if brain { bf16::from_bits(bits as u16).to_f32() } else { f16::from_bits(bits as u16).to_f32() }
+}
+
 /// A product of matrices in shared memory that goes on: what it will add to the registers of one thread.
 struct Started {
     d: Vec<usize>,
+    /// It is added to what they hold.
+    adds: bool,
+    /// Registers with a left factor, and what they held.
+    held: Vec<(usize, u64)>,
+    /// The rows of such a factor that the thread's sums are of.
+    rows: Option<[[f32; 16]; 2]>,
     factors: [u64; 2],
     turned: [bool; 2],
     bf16: bool,
@@ -376,10 +475,6 @@ struct Started {
 }
 
 impl Started {
-    fn new(p: &Product, factors: [u64; 2], number: usize) -> Started {
-        Started { d: p.d.clone(), factors, turned: p.turned, bf16: p.bf16, number, sums: Vec::new() }
-    }
-
     /// Computes what the product is by what lies in memory now. Where an element is follows from its matrix' descriptor (PTX ISA, "Matrix
     /// descriptor" and "Strides", with a swizzle of 128 bytes).
     fn multiply(mut self, shared: &[u8], threads: usize) -> Result<Started, &'static str> {
@@ -401,8 +496,7 @@ impl Started {
             let at = start + at;
             let at = at ^ (at >> 7 & 7) << 4;
             let bytes = shared.get(at..at + 2).ok_or("a matrix outside of shared memory")?;
-            let bits = u16::from_le_bytes([bytes[0], bytes[1]]);
-            Ok(if self.bf16 { bf16::from_bits(bits).to_f32() } else { f16::from_bits(bits).to_f32() })
+            Ok(half(u64::from(u16::from_le_bytes([bytes[0], bytes[1]])), self.bf16))
         };
         let (warp, lane) = (self.number / WARP % 4, self.number % WARP);
         let mut sums = Vec::with_capacity(self.d.len());
@@ -411,7 +505,11 @@ impl Started {
             let column = 8 * (i / 4) + lane % 4 * 2 + i % 2;
             let mut sum = 0f32;
             for k in 0..16 {
-                sum = element(0, row, k)?.mul_add(element(1, column, k)?, sum);
+                let left = match &self.rows {
+                    Some(rows) => rows[i / 2 % 2][k],
+                    None => element(0, row, k)?,
+                };
+                sum = left.mul_add(element(1, column, k)?, sum);
             }
             sums.push(sum);
         }

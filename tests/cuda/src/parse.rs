@@ -73,7 +73,12 @@ pub(crate) enum Code {
         plus: i64,
     },
     Branch(usize),
-    Barrier,
+    /// One of sixteen, for so many threads or all of them, which may go on if they only say that they have come.
+    Barrier {
+        number: Operand,
+        threads: Option<usize>,
+        waits: bool,
+    },
     Shuffle {
         dest: usize,
         src: Operand,
@@ -121,6 +126,10 @@ pub(crate) enum Code {
 #[derive(Debug)]
 pub(crate) struct Product {
     pub(crate) d: Vec<usize>,
+    /// Whether it is added to what they hold, or is the first of their sums.
+    pub(crate) adds: usize,
+    /// Registers with the left factor, if that is not in memory.
+    pub(crate) held: Vec<usize>,
     /// Where the two factors are: descriptors.
     pub(crate) factors: [Operand; 2],
     /// Are neighbours along the sides that are not summed over?
@@ -131,7 +140,43 @@ pub(crate) struct Product {
 impl Code {
     /// Do threads do it together?
     pub(crate) fn meets(&self) -> bool {
-        matches!(self, Code::Barrier | Code::Shuffle { .. } | Code::Mma { .. } | Code::LoadMatrix { .. })
+        let held = matches!(self, Code::Product(p) if !p.held.is_empty());
+        held || matches!(self, Code::Barrier { .. } | Code::Shuffle { .. } | Code::Mma { .. } | Code::LoadMatrix { .. })
+    }
+
+    /// The registers that it writes to, but for those of products that go on.
+    fn written(&self) -> Vec<usize> {
+        match self {
+            Code::Alu { dest, .. }
+            | Code::Pack { dest, .. }
+            | Code::Param { dest, .. }
+            | Code::Shuffle { dest, .. } => {
+                vec![*dest]
+            }
+            Code::Unpack { dest, .. } | Code::Load { dest, .. } | Code::LoadMatrix { dest, .. } => dest.clone(),
+            Code::Mma { d, .. } => d.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Those that it reads.
+    fn read(&self) -> Vec<usize> {
+        let registers = |list: &[Operand]| {
+            list.iter().filter_map(|o| if let Operand::Reg(r) = o { Some(*r) } else { None }).collect::<Vec<usize>>()
+        };
+        match self {
+            Code::Alu { src, .. } => registers(src),
+            Code::Pack { src, .. } => registers(src),
+            Code::Unpack { src, .. } => registers(&[*src]),
+            Code::Load { base, .. } | Code::LoadMatrix { base, .. } => registers(&[*base]),
+            Code::Store { src, base, .. } => [registers(src), registers(&[*base])].concat(),
+            Code::Shuffle { src, bits, .. } => registers(&[*src, *bits]),
+            Code::Mma { a, b, c, .. } => [a.as_slice(), b, c].concat(),
+            Code::Copy { to, from, read, .. } => registers(&[to.0, from.0, *read]),
+            Code::Product(p) => [p.held.clone(), registers(&p.factors), vec![p.adds]].concat(),
+            Code::Barrier { number, .. } => registers(&[*number]),
+            _ => Vec::new(),
+        }
     }
 }
 
@@ -141,6 +186,9 @@ pub(crate) struct Inst {
     pub(crate) guard: Option<usize>,
     pub(crate) code: Code,
     pub(crate) line: usize,
+    /// Registers that it reads, and that it writes to, in kernels with products that go on.
+    pub(crate) read: Vec<usize>,
+    pub(crate) written: Vec<usize>,
 }
 
 /// A kernel.
@@ -155,6 +203,8 @@ pub(crate) struct Entry {
     /// Does it use shared memory that the launch gives?
     pub(crate) parts: bool,
     pub(crate) local: usize,
+    /// Has it products that go on?
+    pub(crate) products: bool,
 }
 
 #[derive(Default)]
@@ -257,6 +307,13 @@ impl Parser {
             let to = *self.labels.get(&label).ok_or_else(|| format!("no label {label}"))?;
             self.entry.code[at].code = Code::Branch(to);
         }
+        self.entry.products = self.entry.code.iter().any(|i| matches!(i.code, Code::Product(_)));
+        if self.entry.products {
+            for i in &mut self.entry.code {
+                (i.read, i.written) = (i.code.read(), i.code.written());
+                i.read.extend(i.guard);
+            }
+        }
         Ok(self.entry)
     }
 
@@ -295,7 +352,7 @@ impl Parser {
         };
         let (op, rest) = line.split_once(' ').unwrap_or((line, ""));
         let code = self.instruction(op, &operands(rest))?;
-        self.entry.code.push(Inst { guard, code, line: number });
+        self.entry.code.push(Inst { guard, code, line: number, read: Vec::new(), written: Vec::new() });
         Ok(())
     }
 
@@ -372,7 +429,11 @@ impl Parser {
         let arg = |i: usize| x.get(i).copied().ok_or_else(|| "an operand is missing".to_string());
         match parts.as_slice() {
             ["ret"] => return Ok(Code::Return),
-            ["bar", "sync"] => return Ok(Code::Barrier),
+            ["bar", what @ ("sync" | "arrive")] => {
+                let threads = x.get(1).map(|n| n.parse::<usize>().map_err(|_| "a number of threads")).transpose()?;
+                let (number, waits) = (self.operand(arg(0)?)?, *what == "sync");
+                return Ok(Code::Barrier { number, threads, waits });
+            }
             ["bra"] => {
                 self.jumps.push((self.entry.code.len(), arg(0)?.to_string()));
                 return Ok(Code::Branch(usize::MAX));
@@ -418,15 +479,18 @@ impl Parser {
             }
             ["wgmma", "mma_async", "sync", "aligned", shape, "f32", of @ ("f16" | "bf16"), _] => {
                 let d = self.all(arg(0)?)?;
-                let fits = *shape == format!("m64n{}k16", 2 * d.len())
-                    && arg(3)? == "%ptrue"
-                    && [arg(4)?, arg(5)?] == ["1"; 2];
-                if !fits || parts[6] != parts[7] || !d.len().is_multiple_of(4) {
+                let held = if arg(1)?.starts_with('{') { self.all(arg(1)?)? } else { Vec::new() };
+                let fits = *shape == format!("m64n{}k16", 2 * d.len()) && [arg(4)?, arg(5)?] == ["1"; 2];
+                let orders = if held.is_empty() { 2 } else { 1 };
+                let known = matches!(held.len(), 0 | 4) && x.len() == 6 + orders;
+                if !fits || !known || parts[6] != parts[7] || !d.len().is_multiple_of(4) {
                     return Err("a product of an unknown kind".into());
                 }
-                let factors = [self.operand(arg(1)?)?, self.operand(arg(2)?)?];
-                let turned = [arg(6)? == "1", arg(7)? == "1"];
-                return Ok(Code::Product(Box::new(Product { d, factors, turned, bf16: *of == "bf16" })));
+                let left = if held.is_empty() { self.operand(arg(1)?)? } else { Operand::Number(0) };
+                let (factors, adds) = ([left, self.operand(arg(2)?)?], self.register(arg(3)?)?);
+                let turned = [held.is_empty() && arg(6)? == "1", arg(5 + orders)? == "1"];
+                let bf16 = *of == "bf16";
+                return Ok(Code::Product(Box::new(Product { d, adds, held, factors, turned, bf16 })));
             }
             ["wgmma", "fence", "sync", "aligned"] => return Ok(Code::ProductFence),
             ["wgmma", "commit_group", "sync", "aligned"] => return Ok(Code::ProductCommit),

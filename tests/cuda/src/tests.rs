@@ -143,6 +143,56 @@ fn matrices_are_loaded_by_rows_and_turned() {
     }
 }
 
+/// A product of ones by ones, whose left factor is in registers, with other instructions before it is started, before it is waited for, and after that.
+fn product([before, between, after]: [&str; 3]) -> Result<Vec<u32>, Fault> {
+    let body = format!(
+        "\t.reg .pred %p<4>;\n\t.reg .pred %pfalse;\n\t.reg .b32 %r<12>;\n\t.reg .f32 %f<9>;\n\t.reg .b64 %d<5>;\n\t.shared .align 1024 .b8 s0[1024];\n\
+         \tsetp.ne.s32 %pfalse, 0, 0;\n\tld.param.u64 %d1, [a];\n\tmov.u32 %r1, %tid.x;\n\tmad.wide.s32 %d2, %r1, 4, %d1;\n\
+         \tmov.b32 %r4, 0x3c003c00;\n\tmov.b32 %r5, %r4;\n\tmov.b32 %r6, %r4;\n\tmov.b32 %r7, %r4;\n\
+         \tmov.u32 %r2, s0;\n\tmad.lo.s32 %r3, %r1, 8, %r2;\n\tst.shared.v2.u32 [%r3], {{%r4, %r5}};\n\
+         \tfence.proxy.async.shared::cta;\n\tbar.sync 0;\n\tshr.u32 %r8, %r2, 4;\n\tcvt.u64.u32 %d3, %r8;\n\
+         \tor.b64 %d4, %d3, 0x4000004000010000;\n\twgmma.fence.sync.aligned;\n{before}\
+         \twgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{%f1, %f2, %f3, %f4}}, {{%r4, %r5, %r6, %r7}}, %d4, %pfalse, 1, 1, 0;\n\
+         \twgmma.commit_group.sync.aligned;\n{between}\twgmma.wait_group.sync.aligned 0;\n{after}\tst.global.f32 [%d2], %f1;"
+    );
+    run([128, 1, 1], &body, &[0; 128])
+}
+
+/// What a product adds is there once it is waited for, and no sooner; what it reads stays as it is until then, and was written before a fence.
+#[test]
+fn products_that_go_on_are_waited_for() {
+    let ones = |x: f32| Ok(vec![x.to_bits(); 128]);
+    assert_eq!(product([""; 3]), ones(16.0));
+    assert_eq!(product(["", "", "\tadd.rn.f32 %f1, %f1, %f1;\n"]), ones(32.0));
+    // the terms from the ninth on are zero
+    assert_eq!(product(["\tmov.b32 %r6, 0;\n\twgmma.fence.sync.aligned;\n", "", ""]), ones(8.0));
+    for (what, parts) in [
+        ("no fence", ["\tmov.b32 %r4, %r5;\n", "", ""]),
+        ("a factor that changes", ["", "\tmov.b32 %r4, 0;\n", ""]),
+        ("a sum that is read", ["", "\tadd.rn.f32 %f5, %f1, %f1;\n", ""]),
+        ("a sum that is written", ["", "\tmov.b32 %f1, 0;\n", ""]),
+        ("memory that changes", ["", "\tmov.b32 %r9, 0;\n\tst.shared.u32 [%r3], %r9;\n", ""]),
+    ] {
+        assert!(matches!(product(parts), Err(Fault::Launch(_))), "{what}");
+    }
+}
+
+#[test]
+fn some_threads_wait_for_others_that_go_on() {
+    let body = |come: &str| {
+        format!(
+            "{HEAD}\t.shared .align 16 .b8 s0[16];\n\tmov.u32 %r2, s0;\n\tmov.b32 %r3, 0;\n\tmov.b32 %r4, 7;\n\tsetp.lt.s32 %p1, %r1, 32;\n\
+             \t@%p1 bra $first;\n\tbar.sync 1, 64;\n\tld.shared.u32 %r3, [%r2];\n\tbra $end;\n$first:\n\
+             \tst.shared.u32 [%r2], %r4;\n{come}$end:\n\tst.global.u32 [%d2], %r3;"
+        )
+    };
+    let want = [[0; 32], [7; 32]].concat();
+    assert_eq!(run([64, 1, 1], &body("\tbar.arrive 1, 64;\n"), &[1; 64]), Ok(want));
+    for come in ["", "\tbar.arrive 2, 64;\n", "\tbar.arrive 1, 64;\n\tbar.arrive 1, 64;\n"] {
+        assert!(matches!(run([64, 1, 1], &body(come), &[1; 64]), Err(Fault::Launch(_))), "{come}");
+    }
+}
+
 #[test]
 fn what_is_no_kernel_is_refused() {
     assert!(module("this is no program").is_err());

@@ -7,9 +7,10 @@
 
 use super::Attention;
 use crate::DType;
+use crate::analysis::affine;
 use crate::analysis::product::is_half;
 use crate::target::{MatrixTile, Target};
-use crate::uop::mma::{BUILT, Digit, Layout, Side, Spread};
+use crate::uop::mma::{BUILT, Digit, Layout, PANEL, PIECE, Side, Spread};
 use crate::uop::{AxisKind, Graph, Op, UOp};
 use smallvec::SmallVec;
 
@@ -19,13 +20,16 @@ const MOST_COLUMNS: usize = 128;
 const ROW_PADDING: usize = 8;
 /// Nodes of an element that is computed anew for each block.
 const MOST_NODES: usize = 64;
-/// Threads that fill a small GPU.
+/// Threads that fill a small GPU, and those that fill a processor of one that says how many it has.
 const FULL: usize = 4096;
+const FULL_EACH: usize = 256;
 
 /// How both products of the loop are computed.
 pub enum Way<'a> {
     /// By a tile that subgroups multiply.
     Matrix(&'a MatrixTile),
+    /// By tiles whose right factors lie in workgroup memory.
+    Panels(Box<Panels>),
     /// By tiles that each thread holds in registers.
     Registers(Registers),
 }
@@ -37,6 +41,9 @@ pub fn way<'a>(g: &Graph, a: &Attention, t: &'a Target) -> Option<Way<'a>> {
     let [_, _, terms, columns] = a.lens(g);
     if !t.has_local || columns.max(terms) > MOST_COLUMNS || !outer.all(|r| g.depends(a.product, r)) {
         return None;
+    }
+    if BUILT && let Some(panels) = panels(g, a, t) {
+        return Some(Way::Panels(Box::new(panels)));
     }
     if BUILT && let Some(tile) = tile(g, a, t) {
         let [m, n, k] = tile.sides();
@@ -68,6 +75,65 @@ fn tile<'a>(g: &Graph, a: &Attention, t: &'a Target) -> Option<&'a MatrixTile> {
     };
     let found = t.matrix_tiles.iter().find(fits).filter(|_| a.elements.iter().all(plain));
     found.filter(|tile| tile.layout.threads() == t.subgroup as usize)
+}
+
+/// Tiles whose right factors lie in workgroup memory, in panels: queries do, too, and weights are in the registers in which scores are computed.
+pub struct Panels {
+    /// The product of queries and keys of a block, and that of weights and values. Each is one op, of as many instructions as it takes.
+    pub layouts: [Layout; 2],
+    /// Keys of a block.
+    pub keys: usize,
+    /// Subgroups of a workgroup, each with a tile's rows.
+    pub subgroups: usize,
+}
+
+/// Keys of a block: with more of them sums are multiplied less often, and threads have registers for no more. Parts of blocks, each with a softmax of
+/// its own or with one for all, so that more is multiplied while exponentials are computed, were slower on an H200 (447 and 440 TFLOP/s, this 476).
+const KEYS: [usize; 2] = [128, 64];
+/// Blocks that there is room for: one is computed with, one is copied, and products of the turn before still read one.
+const BLOCKS: usize = 3;
+
+impl Panels {
+    /// Rows of a workgroup.
+    pub fn group(&self) -> usize {
+        self.subgroups * self.layouts[0].len(Side::M)
+    }
+}
+
+/// The sides of such tiles, where the target has them, and copies of whole rows that go on by themselves.
+fn panels(g: &Graph, a: &Attention, t: &Target) -> Option<Panels> {
+    let copies = t.copies?;
+    let [rows, keys, terms, columns] = a.lens(g);
+    let of = |tile: &&MatrixTile| {
+        let factors = a.elements.iter().chain([&a.weight]).all(|&u| g.dtype(u) == tile.factors);
+        tile.layout.in_memory() && tile.sums == DType::F32 && factors
+    };
+    let side = t.matrix_tiles.iter().find(of)?.layout.len(Side::M);
+    let [_, _, term, column] = a.axes;
+    let whole = a.elements.iter().zip([term, term, column]).all(|(&u, along)| {
+        let plain = g.op(u) == Op::Load && g.src(u).len() == 1;
+        plain && {
+            let at = affine(g, g.src_at(g.src_at(u, 0), 1));
+            let aligned = at.terms.iter().all(|&(r, c)| r == along || c % PIECE as i64 == 0);
+            let one = at.stride(g, along) == Some(1) && at.tangled == 0 && at.others.is_empty();
+            one && aligned && at.constant % PIECE as i64 == 0
+        }
+    });
+    if !whole || rows < side || terms % PANEL != 0 || columns % PANEL != 0 {
+        return None;
+    }
+    let subgroups = if rows > side { 2 } else { 1 };
+    let fits = |n: &usize| {
+        let blocks = BLOCKS.min(keys.div_ceil(*n));
+        2 * n <= keys && (blocks * n * (terms + columns) + subgroups * side * terms) * 2 <= copies.bytes
+    };
+    let n = KEYS.into_iter().find(fits)?;
+    let rows = subgroups * side;
+    let product = |n: usize| format!("n2x4 m1x8 m16x4 | n1x2 m8x2 n8x{}", n / 8);
+    let scores = format!("k1x{terms} m1x{side} @{rows}; k1x{terms} n1x{n} @{n}; {}", product(n));
+    let values = format!("n1x{PANEL} k1x{n} n{PANEL}x{} @{n}", columns / PANEL);
+    let sums = format!("k2x4 m1x8 m16x4 | k1x2 m8x2 k8x{}; {values}; {}", n / 8, product(columns));
+    Some(Panels { layouts: [Layout::read(&scores)?, Layout::read(&sums)?], keys: n, subgroups })
 }
 
 /// Keys of a block of the loop, whose keys and values have room in workgroup memory: there are two blocks at least.
@@ -143,8 +209,8 @@ impl Registers {
         keys.div_ceil(self.keys()) * (1 + terms + self.keys() + filled)
     }
 
-    /// Operations on vectors for a vector of scores, on average, in `heads` matrices of so many rows.
-    fn cost(&self, heads: usize, rows: usize, [terms, columns]: [usize; 2]) -> f64 {
+    /// Operations on vectors for a vector of scores, on average, in `heads` matrices of so many rows, on a GPU that so many threads fill.
+    fn cost(&self, heads: usize, rows: usize, [terms, columns]: [usize; 2], full: usize) -> f64 {
         let [queries, values] = self.staged;
         let wide = columns / (self.lanes * self.threads[1]);
         let (r, v, threads) = (self.rows, self.vectors, self.threads[0] * self.threads[1]);
@@ -155,7 +221,7 @@ impl Registers {
         let filled = self.keys() * (terms + if values { columns } else { 0 }) / self.lanes;
         let body = (scores + sums + FILL * filled / threads + r * v * SOFTMAX + TURN) as f64;
         let groups = rows.div_ceil(self.group());
-        let idle = (FULL as f64 / (heads * groups * threads) as f64).max(1.0);
+        let idle = (full as f64 / (heads * groups * threads) as f64).max(1.0);
         let idle = idle * (self.bytes([terms, columns]) as f64 / (threads * MEMORY) as f64).max(1.0);
         body / (r * v) as f64 * (groups * self.group()) as f64 / rows as f64 * idle
     }
@@ -187,7 +253,7 @@ fn registers(g: &Graph, a: &Attention, t: &Target) -> Option<Registers> {
     if t.software || lanes < 2 || computed || !floats || scores as f64 <= t.machine.kept {
         return None;
     }
-    let sides = [terms, columns];
+    let (sides, full) = ([terms, columns], FULL.max(FULL_EACH * t.processors));
     let mut best: Option<(f64, Registers)> = None;
     for threads in [64, 128, 256] {
         for side in [1, 2, 4, 8].into_iter().filter(|n| columns.is_multiple_of(lanes * n)) {
@@ -202,7 +268,7 @@ fn registers(g: &Graph, a: &Attention, t: &Target) -> Option<Registers> {
                         && r.group() < 2 * rows
                         && r.bytes(sides) <= t.workgroup_bytes
                         && r.turns(keys, sides) < t.max_turns as usize;
-                    let cost = r.cost(heads, rows, sides);
+                    let cost = r.cost(heads, rows, sides, full);
                     if fits && best.is_none_or(|b| cost < b.0) {
                         best = Some((cost, r));
                     }

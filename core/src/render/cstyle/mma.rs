@@ -2,7 +2,7 @@
 
 use super::value::{Point, Val, coordinate, points, with};
 use super::walk::Walk;
-use super::{At, Copy, Dialect, Places, Ptr};
+use super::{At, Copy, Dialect, Factors, Ptr};
 use crate::codegen::TileAxis;
 use crate::dtype::Scalar;
 use crate::target::MatrixTile;
@@ -49,14 +49,14 @@ impl<D: Dialect> Walk<'_, D> {
         }
         let (axes, dt) = (self.p.tile(u), self.p.g.dtype(u));
         let zero = self.d.literal(Scalar::float(0.0), dt);
+        let in_memory = matches!(self.p.g.arg(u), Arg::Mma(l) if l.in_memory());
         let names: Vec<String> = (0..points(&Point::new(), &axes).len()).map(|i| format!("v{}_{i}", u.0)).collect();
         for name in &names {
-            let s = self.d.variable(name, dt, 1, &zero);
+            let s = if in_memory { self.d.unset(name, dt) } else { self.d.variable(name, dt, 1, &zero) };
             self.line(&s);
         }
         let sums = Val { axes, vector: false, names };
-        self.multiply(u, &sums)?;
-        self.d.products_end();
+        self.multiply(u, &sums, true)?;
         self.vals.insert(u, sums);
         Ok(())
     }
@@ -64,10 +64,11 @@ impl<D: Dialect> Walk<'_, D> {
     /// An update by a product: one instruction for each tile.
     pub(super) fn update_mma(&mut self, update: UOp, product: UOp) -> Result<()> {
         let sums = self.val(self.p.g.src_at(update, 0))?;
-        self.multiply(product, &sums)
+        self.multiply(product, &sums, false)
     }
 
-    fn multiply(&mut self, u: UOp, sums: &Val) -> Result<()> {
+    /// Adds a product to sums, of which it is the first where they are `fresh`.
+    fn multiply(&mut self, u: UOp, sums: &Val, fresh: bool) -> Result<()> {
         let m = self.product(u)?;
         if sums.axes.iter().any(|a| a.lane) || self.p.tile(u).iter().any(|a| !sums.axes.iter().any(|s| s.id == a.id)) {
             return Err(Error::Internal(format!("a matrix tile in {} is folded or has lanes", self.p.name)));
@@ -76,19 +77,26 @@ impl<D: Dialect> Walk<'_, D> {
             sums.axes.iter().copied().filter(|a| !m.axes[2].iter().any(|c| c.id == a.id)).collect();
         for point in points(&Point::new(), &outer) {
             let c: Vec<String> = points(&point, &m.axes[2]).iter().map(|p| sums.at(p).to_string()).collect();
-            if m.tile.layout.in_memory() {
-                let [a, b] = [self.address(m.factors[0], &point, None)?, self.address(m.factors[1], &point, None)?];
-                let s = self.d.mma_in_memory(&m.tile, &c, Places { a: (&a.0, &a.1), b: (&b.0, &b.1) })?;
-                self.line(&s);
-                continue;
-            }
+            let layout = &m.tile.layout;
             let mut held = [Vec::new(), Vec::new()];
-            for (i, list) in held.iter_mut().enumerate() {
+            let mut begin = [None, None];
+            for (i, spread) in [&layout.a, &layout.b].into_iter().enumerate() {
+                if spread.in_memory() {
+                    begin[i] = Some(self.address(m.factors[i], &point, None)?);
+                    continue;
+                }
                 for p in points(&point, &m.axes[i]) {
-                    list.push(self.scalar(m.factors[i], &p)?);
+                    held[i].push(self.scalar(m.factors[i], &p)?);
                 }
             }
-            let s = self.d.mma(&m.tile, &c, &held[0], &held[1])?;
+            let s = match &begin {
+                [a, Some((p, at))] => {
+                    let a = a.as_ref().map(|(p, at)| (p, at));
+                    let factors = Factors { a, held: &held[0], b: (p, at), fresh };
+                    self.d.mma_in_memory(&m.tile, &c, factors)?
+                }
+                _ => self.d.mma(&m.tile, &c, &held[0], &held[1])?,
+            };
             self.line(&s);
         }
         Ok(())

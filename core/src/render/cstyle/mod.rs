@@ -9,6 +9,7 @@
 
 mod access;
 mod dot;
+mod masks;
 mod mma;
 #[cfg(any(feature = "c", feature = "gpu-c"))]
 mod scalar;
@@ -204,13 +205,23 @@ pub(super) trait Dialect {
         let what = format!("matrix tiles of {} and {}", tile.factors, tile.sums);
         Err(crate::Error::Unsupported { what, context: "a language without".into() })
     }
-    /// The same where both factors lie in workgroup memory, by where they begin. It may go on until [`Dialect::products_end`], or as barriers say.
-    fn mma_in_memory(&mut self, tile: &MatrixTile, _sums: &[String], _at: Places<'_>) -> Result<String> {
+    /// Begins statements that are left out where a condition, which is the same for all threads of a workgroup, is `when`; `None` in a language in which
+    /// nothing is left out. What they compute is used nowhere else.
+    fn unless(&mut self, _c: &str, _when: bool) -> Option<usize> {
+        None
+    }
+    /// Ends them, by what [`Dialect::unless`] gave.
+    fn unless_end(&mut self, _begun: usize) {}
+    /// A variable that has no value yet.
+    fn unset(&mut self, name: &str, dt: DType) -> String {
+        let zero = self.literal(Scalar::float(0.0), dt);
+        self.variable(name, dt, 1, &zero)
+    }
+    /// The same where factors lie in workgroup memory. It may go on while the program does, until somebody asks for the sums, or as barriers say.
+    fn mma_in_memory(&mut self, tile: &MatrixTile, _sums: &[String], _of: Factors<'_>) -> Result<String> {
         let what = format!("matrix tiles of {} in workgroup memory", tile.factors);
         Err(crate::Error::Unsupported { what, context: "a language without".into() })
     }
-    /// Waits for products that still go on.
-    fn products_end(&mut self) {}
     /// Elements of two bytes of so many matrices of 8 by 8, whose rows of workgroup memory threads address: two of each, in turn.
     fn load_matrices(&mut self, p: &Ptr, _at: &At, _n: usize, _turned: bool) -> Result<Vec<String>> {
         let what = format!("matrices of {} from workgroup memory", p.dt);
@@ -225,10 +236,15 @@ pub(super) trait Dialect {
     fn barrier(&mut self, pending: Option<u32>) -> Result<&'static str>;
 }
 
-/// Where the factors of a product begin in workgroup memory.
-pub(super) struct Places<'a> {
-    pub(super) a: (&'a Ptr, &'a At),
+/// The factors of a product of which one or both lie in workgroup memory.
+pub(super) struct Factors<'a> {
+    /// Where the left one begins there, or else what a thread holds of it.
+    pub(super) a: Option<(&'a Ptr, &'a At)>,
+    pub(super) held: &'a [String],
+    /// Where the right one begins.
     pub(super) b: (&'a Ptr, &'a At),
+    /// The sums are those of this product alone, whatever they were.
+    pub(super) fresh: bool,
 }
 
 /// A copy to workgroup memory that goes on by itself.

@@ -23,6 +23,8 @@ pub(in crate::render) struct Walk<'p, D> {
     pub(super) vals: FxHashMap<UOp, Val>,
     /// Loads that are nothing but the sources of copies to workgroup memory.
     copied: FxHashSet<UOp>,
+    /// Nodes that are computed for a mask alone, where it is needed.
+    pub(super) apart: FxHashSet<UOp>,
     /// Statements so far.
     pub(in crate::render) body: String,
     pub(super) windows: Windows,
@@ -36,7 +38,8 @@ impl<'p, D: Dialect> Walk<'p, D> {
         let (dots, windows, body) = (Dots::default(), Windows::default(), String::new());
         let copies = p.order.iter().filter(|&&u| BUILT && p.g.op(u) == Op::Store && *p.g.arg(u) != Arg::None);
         let copied = copies.map(|&u| p.g.src_at(u, 1)).collect();
-        Walk { p, d, ptrs, dots, vals, copied, body, windows, depth: 1, temps: 0 }
+        let apart = FxHashSet::default();
+        Walk { p, d, ptrs, dots, vals, copied, apart, body, windows, depth: 1, temps: 0 }
     }
 
     /// Adds a statement.
@@ -78,7 +81,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
 
     /// Prints one node; launch ranges and Var must have been named before.
     pub(in crate::render) fn node(&mut self, u: UOp) -> Result<()> {
-        if self.dot_node(u)? {
+        if self.dot_node(u)? || BUILT && (self.apart.contains(&u) || self.masked(u)?) {
             return Ok(());
         }
         let g = &self.p.g;
@@ -272,7 +275,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
         Ok(())
     }
 
-    fn alu_of(&self, u: UOp) -> Alu {
+    pub(super) fn alu_of(&self, u: UOp) -> Alu {
         let g = &self.p.g;
         let src = g.src(u);
         let values = if g.op(u) == Op::Where { 1 } else { 0 };
@@ -323,7 +326,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
     }
 
     /// A scalar op, which every language has.
-    fn one(&mut self, a: Alu, xs: &[String]) -> Result<String> {
+    pub(super) fn one(&mut self, a: Alu, xs: &[String]) -> Result<String> {
         self.d.alu(a, xs, 1)?.ok_or_else(|| Error::Unsupported {
             what: format!("{:?} {} -> {}", a.op, a.from, a.to),
             context: self.p.name.clone(),

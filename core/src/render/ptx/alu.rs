@@ -205,7 +205,13 @@ fn cast(w: &mut Func, from: DType, to: DType, x: &str) -> String {
             let f = w.op(Class::F32, "mov.b32", &[&n]);
             return cast(w, F32, to, &f);
         }
-        (F32, F16) => return w.op(Class::B16, "cvt.rn.f16.f32", &[x]),
+        (F32, F16) => {
+            let r = w.op(Class::B16, "cvt.rn.f16.f32", &[x]);
+            if w.sm.has_bf16() {
+                w.narrow(&r, x, "f16");
+            }
+            return r;
+        }
         (F32, BF16) => return to_bf16(w, x),
         (_, F16 | BF16) => {
             let f = cast(w, from, F32, x);
@@ -258,7 +264,9 @@ fn to_integer(w: &mut Func, from: DType, to: DType, x: &str) -> String {
 /// Rounds to nearest, ties to even; NaN stays NaN.
 fn to_bf16(w: &mut Func, x: &str) -> String {
     if w.sm.has_bf16() {
-        return w.op(Class::B16, "cvt.rn.bf16.f32", &[x]);
+        let r = w.op(Class::B16, "cvt.rn.bf16.f32", &[x]);
+        w.narrow(&r, x, "bf16");
+        return r;
     }
     let i = Class::B32;
     let n = w.op(i, "mov.b32", &[x]);

@@ -1,7 +1,7 @@
 //! How PTX spells constants, memory, loops and products of matrix tiles. Every method prints its instructions and returns registers; a
 //! vector is a list of them.
 
-use super::super::cstyle::{Alu, At, Copy, Dialect, Gate, Places, Ptr};
+use super::super::cstyle::{Alu, At, Copy, Dialect, Factors, Gate, Ptr};
 use super::alu;
 use super::func::{Class, Func, Space};
 use crate::dtype::Scalar;
@@ -9,6 +9,8 @@ use crate::target::MatrixTile;
 use crate::uop::mma::{self, Side, Spread};
 use crate::{DType, Error, Result};
 
+/// Terms of the sum of one product of matrices in workgroup memory.
+const STEP: usize = 16;
 /// Bytes that one instruction loads or stores at most.
 const WIDEST: usize = 16;
 
@@ -91,13 +93,13 @@ impl Func {
     /// does not follow in one row, all in units of 16 bytes, and that pieces of rows are in the order that [`mma::PANEL`] describes. A row has
     /// 128 bytes, and eight of them are what that order repeats in. Along neighbours one row is as much as the product takes of each, or panels
     /// follow each other.
-    fn descriptor(&mut self, (p, at): (&Ptr, &At), of: &Spread) -> String {
+    fn descriptor(&mut self, (p, at): (&Ptr, &At), of: &Spread, further: usize) -> String {
         const UNIT: usize = 16;
         const SWIZZLE_128: u64 = 1 << 62;
         let row = mma::PANEL * p.dt.size();
         let (panel, eight) = (of.panel as usize * row / UNIT, 8 * row / UNIT);
         let fixed = SWIZZLE_128 | (panel as u64 & 0x3fff) << 16 | (eight as u64) << 32;
-        let place = self.element(p, at, 0, p.dt.size());
+        let place = self.element(p, at, further as i64, p.dt.size());
         let inner = place.trim_matches(['[', ']']);
         let (base, plus) = inner.split_once('+').unwrap_or((inner, "0"));
         let plus = plus.parse::<usize>().unwrap_or(0) / UNIT;
@@ -188,7 +190,6 @@ impl Dialect for Func {
     }
 
     fn read(&mut self, x: &str) -> String {
-        self.products_end();
         self.steady(x)
     }
 
@@ -369,14 +370,19 @@ impl Dialect for Func {
     }
 
     fn barrier(&mut self, pending: Option<u32>) -> Result<&'static str> {
+        if self.wait_at_barrier(pending) {
+            return Ok("");
+        }
         if let Some(n) = pending {
             self.effect("", "cp.async.commit_group", &[]);
             self.effect("", "cp.async.wait_group", &[&n.to_string()]);
         }
         if self.products.is_some() {
             self.commit_products();
-            // those of the turn before may go on: copies do not go to what they read
-            self.wait_for_products(usize::from(pending.is_some()));
+            if self.multiplies() {
+                // those of the turn before may go on: copies do not go to what they read
+                self.wait_for_products(usize::from(pending.is_some()));
+            }
             // what threads and their copies wrote is read by another unit
             self.effect("", "fence.proxy.async.shared::cta", &[]);
         }
@@ -384,29 +390,64 @@ impl Dialect for Func {
         Ok("")
     }
 
-    fn mma_in_memory(&mut self, tile: &MatrixTile, sums: &[String], at: Places<'_>) -> Result<String> {
+    fn unless(&mut self, c: &str, when: bool) -> Option<usize> {
+        let c = if when { c.to_string() } else { self.op(Class::Pred, "not.pred", &[c]) };
+        Some(self.jump_if(&c))
+    }
+
+    fn unless_end(&mut self, begun: usize) {
+        self.land(begun);
+    }
+
+    fn unset(&mut self, name: &str, dt: DType) -> String {
+        self.declare_unset(name, dt);
+        String::new()
+    }
+
+    fn mma_in_memory(&mut self, tile: &MatrixTile, sums: &[String], of: Factors<'_>) -> Result<String> {
         let [m, n, k] = tile.sides();
         let from = tile.factors.name();
-        let known = matches!(tile.factors, DType::F16 | DType::BF16) && tile.sums == DType::F32 && m == 64 && k == 16;
-        if !known || !n.is_multiple_of(8) || n > 256 {
+        let known = matches!(tile.factors, DType::F16 | DType::BF16) && tile.sums == DType::F32 && m == 64;
+        if !known || !n.is_multiple_of(8) || n > 256 || !k.is_multiple_of(STEP) {
             let what = format!("a matrix tile of {m} by {n} by {k}, {from} in workgroup memory");
             return Err(Error::Unsupported { what, context: "ptx".into() });
         }
-        let a = self.descriptor(at.a, &tile.layout.a);
-        let b = self.descriptor(at.b, &tile.layout.b);
-        self.begin_products();
-        let c: Vec<String> = sums.iter().map(|name| self.registers_of(name)).collect();
-        let adds = self.constant_pred(true);
-        let turned = [&tile.layout.a, &tile.layout.b].map(|s| if s.near() == Some(Side::K) { "0" } else { "1" });
-        let op = format!("wgmma.mma_async.sync.aligned.m{m}n{n}k{k}.f32.{from}.{from}");
-        self.effect("", &op, &[&format!("{{{}}}", c.join(", ")), &a, &b, &adds, "1", "1", turned[0], turned[1]]);
-        Ok(String::new())
-    }
-
-    fn products_end(&mut self) {
-        if self.commit_products() {
-            self.wait_for_products(0);
+        let halves: Vec<String> = of.held.iter().map(|x| self.register(x, Class::B16)).collect();
+        let held: Vec<String> = halves.chunks(2).map(|p| self.pair(&p[0], p.last().unwrap_or(&p[0]))).collect();
+        let layout = &tile.layout;
+        let step = |s: &Spread, i: usize| {
+            let far = i * STEP;
+            if s.near() == Some(Side::K) { s.far(far, 0) } else { s.far(0, far) }
+        };
+        // addresses are computed before the first of them is started
+        let mut places = Vec::new();
+        for i in 0..k / STEP {
+            let a = match of.a {
+                Some(place) => self.descriptor(place, &layout.a, step(&layout.a, i)),
+                None => {
+                    let per = held.len() * STEP / k;
+                    format!("{{{}}}", held[i * per..(i + 1) * per].join(", "))
+                }
+            };
+            places.push([a, self.descriptor(of.b, &layout.b, step(&layout.b, i))]);
         }
+        let c: Vec<String> = sums.iter().map(|name| self.registers_of(name)).collect();
+        self.begin_product(&c, &held);
+        let [adds, fresh] = [true, false].map(|v| self.constant_pred(v));
+        let turned = |s: &Spread| if s.near() == Some(Side::K) { "0" } else { "1" };
+        let op = format!("wgmma.mma_async.sync.aligned.m{m}n{n}k{STEP}.f32.{from}.{from}");
+        let sums = format!("{{{}}}", c.join(", "));
+        for (i, [a, b]) in places.iter().enumerate() {
+            let scale = if of.fresh && i == 0 { &fresh } else { &adds };
+            let mut operands = vec![sums.as_str(), a, b, scale, "1", "1"];
+            operands.extend(of.a.map(|_| turned(&layout.a)));
+            operands.push(turned(&layout.b));
+            self.effect("", &op, &operands);
+        }
+        if of.fresh || of.a.is_none() {
+            self.commit_products();
+        }
+        Ok(String::new())
     }
 
     fn mma(&mut self, tile: &MatrixTile, sums: &[String], a: &[String], b: &[String]) -> Result<String> {

@@ -75,6 +75,20 @@ struct Line {
     rest: String,
 }
 
+impl Line {
+    /// Is it about products of matrices in workgroup memory?
+    fn multiplies(&self) -> bool {
+        self.op.starts_with("wgmma.")
+    }
+
+    /// The last group of products that it has to come after.
+    fn waits_for(&self, going: &FxHashMap<String, (usize, bool)>) -> Option<usize> {
+        let written = words(&self.dest).filter_map(|w| going.get(w));
+        let read = words(&self.rest).chain(words(&self.guard)).filter_map(|w| going.get(w)).filter(|x| x.1);
+        written.chain(read).map(|x| x.0).max()
+    }
+}
+
 /// An address that is in a register, in the block where it was computed.
 struct Place {
     array: String,
@@ -101,9 +115,17 @@ pub(super) struct Func {
     pairs: Vec<(String, String, usize)>,
     /// Descriptors of matrices in workgroup memory that begin at a register, in the block where they were made.
     described: Vec<(String, u64, String, usize)>,
-    /// In kernels with products of matrices in workgroup memory: were some started since the last group of them ended?
-    pub(super) products: Option<bool>,
+    /// In kernels with products of matrices in workgroup memory: those that may go on.
+    pub(super) products: Option<Products>,
+    /// The barrier of a loop is two halves: two groups of four warps each come to it in the middle of the turn before, and wait for the other one
+    /// where it stands. So one is ahead by half a turn, and multiplies while the other one does not (attention on an H200: 506 TFLOP/s instead of
+    /// 472). What copies overwrite was read two turns ago, and whoever is in the middle of a turn has waited for all products before it.
+    pub(super) split: bool,
+    /// Values of 16 bits that are rounded ones of 32, in registers that do not change: the register that was rounded, and the type.
+    narrowed: FxHashMap<String, (String, &'static str)>,
     loops: Vec<Loop>,
+    /// What was known where each jump begins that is open.
+    skips: Vec<(usize, usize, usize)>,
     labels: usize,
     constants: bool,
 }
@@ -115,6 +137,26 @@ struct Loop {
     ty: &'static str,
     /// Products of matrices in workgroup memory are started in it.
     products: bool,
+    /// Its first line, and groups of products that had ended there.
+    first: usize,
+    ended: usize,
+    /// The line at which nothing goes on any more that was started in the turn before.
+    waited: Option<usize>,
+    /// Copies that may go on at its barrier, where that is split ([`Func::split`]); taken where threads have come to it.
+    barrier: Option<u32>,
+}
+
+/// Products of matrices in workgroup memory, which go on while the program does. They are started in groups, and waited for by groups, the oldest first.
+#[derive(Default)]
+pub(super) struct Products {
+    /// Some were started since the last group of them ended.
+    open: bool,
+    /// Groups that have ended.
+    ended: usize,
+    /// Registers that may not be written to until a group is done, nor read if they are its sums.
+    going: FxHashMap<String, (usize, bool)>,
+    /// Registers that were written to since the last fence.
+    written: FxHashSet<String>,
 }
 
 /// `%t` holds in no thread or in all: predicates have no literals.
@@ -141,7 +183,10 @@ impl Func {
             pairs: Vec::new(),
             described: Vec::new(),
             products: None,
+            split: false,
+            narrowed: FxHashMap::default(),
             loops: Vec::new(),
+            skips: Vec::new(),
             labels: 0,
             constants: false,
         }
@@ -182,7 +227,17 @@ impl Func {
 
     /// The same where a predicate holds.
     pub(super) fn guarded(&mut self, guard: &str, op: &str, dest: &str, x: &[&str]) {
-        self.lines.push(Line { guard: guard.into(), op: op.into(), dest: dest.into(), rest: x.join(", ") });
+        let line = Line { guard: guard.into(), op: op.into(), dest: dest.into(), rest: x.join(", ") };
+        if let Some(p) = &mut self.products
+            && !line.multiplies()
+        {
+            let group = line.waits_for(&p.going);
+            p.written.extend(words(dest).map(String::from));
+            if let Some(group) = group {
+                self.wait_for_group(group);
+            }
+        }
+        self.lines.push(line);
     }
 
     /// Prints an instruction without a destination.
@@ -213,6 +268,13 @@ impl Func {
         self.variables.insert(name.to_string(), all.join(", "));
     }
 
+    /// A variable that has no value yet.
+    pub(super) fn declare_unset(&mut self, name: &str, dt: DType) {
+        let r = self.fresh(Class::of(dt));
+        self.changing.insert(r.clone());
+        self.variables.insert(name.to_string(), r);
+    }
+
     /// The registers of a variable.
     pub(super) fn registers_of(&self, name: &str) -> String {
         self.variables.get(name).cloned().unwrap_or_default()
@@ -228,9 +290,13 @@ impl Func {
             let made = self.lines.iter().rposition(|l| l.dest == *x && l.guard.is_empty());
             let after = made.map_or(&[][..], |at| &self.lines[at + 1..]);
             let mentions = |l: &Line| l.dest == r || words(&l.rest).any(|w| w == r || w == x) || l.op.ends_with(':');
+            let going = self.products.as_ref().is_some_and(|p| p.going.contains_key(r));
             match made {
-                Some(at) if !self.changing.contains(x) && after.len() < 16 && !after.iter().any(mentions) => {
+                Some(at) if !self.changing.contains(x) && !going && after.len() < 16 && !after.iter().any(mentions) => {
                     self.lines[at].dest = r.to_string();
+                    if let Some(p) = &mut self.products {
+                        p.written.insert(r.to_string());
+                    }
                 }
                 _ => {
                     let class = Class::named(r).unwrap_or(Class::B32);
@@ -258,20 +324,39 @@ impl Func {
     pub(super) fn open_loop(&mut self, name: &str, dt: DType, bound: &str) {
         let (class, ty) = if dt == DType::I64 { (Class::B64, "s64") } else { (Class::B32, "s32") };
         self.labels += 1;
+        if self.products.as_ref().is_some_and(|p| p.open || !p.going.is_empty()) {
+            self.commit_products();
+            self.wait_for_products(0);
+        }
         let (label, counter) = (self.labels, self.fresh(class));
         self.emit(&format!("mov.{}", class.bits()), &counter, &["0"]);
+        if self.split {
+            self.half_barrier("arrive", &counter, 0);
+        }
         if !bound.parse::<i64>().is_ok_and(|n| n > 0) {
             let none = self.op(Class::Pred, &format!("setp.ge.{ty}"), &[&counter, bound]);
             self.effect(&none, "bra", &[&format!("$end{label}")]);
         }
         self.label(&format!("$loop{label}"));
         self.variables.insert(name.to_string(), counter.clone());
-        self.loops.push(Loop { label, counter, bound: bound.to_string(), ty, products: false });
+        let (first, ended) = (self.lines.len(), self.products.as_ref().map_or(0, |p| p.ended));
+        let bound = bound.to_string();
+        self.loops.push(Loop { label, counter, bound, ty, products: false, first, ended, waited: None, barrier: None });
     }
 
     pub(super) fn close_loop(&mut self) {
         self.commit_products();
+        if let Some(pending) = self.loops.last_mut().and_then(|l| l.barrier.take()) {
+            self.come_to_barrier(pending);
+        }
         let Some(l) = self.loops.pop() else { return };
+        if let Some(p) = &self.products {
+            // what goes on at the end does so in the next turn, up to where that waits for it
+            let begin = &self.lines[l.first..l.waited.unwrap_or(self.lines.len())];
+            if begin.iter().any(|line| !line.multiplies() && line.waits_for(&p.going).is_some()) {
+                self.wait_for_products(0);
+            }
+        }
         self.emit(&format!("add.{}", l.ty), &l.counter, &[&l.counter, "1"]);
         let more = self.op(Class::Pred, &format!("setp.lt.{}", l.ty), &[&l.counter, &l.bound]);
         self.effect(&more, "bra", &[&format!("$loop{}", l.label)]);
@@ -279,36 +364,127 @@ impl Func {
         if l.products {
             self.wait_for_products(0);
         }
+        if self.split {
+            self.half_barrier("sync", &l.counter, 0);
+        }
         let depth = self.loops.len();
         self.places.retain(|p| p.depth <= depth);
         self.pairs.retain(|p| p.2 <= depth);
         self.described.retain(|d| d.3 <= depth);
     }
 
+    /// Begins what is left out where a predicate holds.
+    pub(super) fn jump_if(&mut self, c: &str) -> usize {
+        self.labels += 1;
+        self.effect(c, "bra", &[&format!("$skip{}", self.labels)]);
+        self.skips.push((self.places.len(), self.pairs.len(), self.described.len()));
+        self.labels
+    }
+
+    /// Ends it. What was computed there is known nowhere else.
+    pub(super) fn land(&mut self, label: usize) {
+        self.label(&format!("$skip{label}"));
+        if let Some((places, pairs, described)) = self.skips.pop() {
+            self.places.truncate(places);
+            self.pairs.truncate(pairs);
+            self.described.truncate(described);
+        }
+    }
+
     // ---- matrices in workgroup memory
 
-    /// A product is about to be started: what threads wrote to registers is there for the first of a group.
-    pub(super) fn begin_products(&mut self) {
-        if self.products != Some(true) {
+    /// A product is about to be started, with these sums and these registers of its left factor: what threads wrote to them is there for it.
+    pub(super) fn begin_product(&mut self, sums: &[String], held: &[String]) {
+        let Some(p) = &mut self.products else { return };
+        let fence = !p.open || sums.iter().chain(held).any(|r| p.written.contains(r));
+        if fence {
+            p.written.clear();
+        }
+        p.open = true;
+        for (list, sum) in [(sums, true), (held, false)] {
+            p.going.extend(list.iter().map(|r| (r.clone(), (p.ended, sum))));
+        }
+        if fence {
             self.effect("", "wgmma.fence.sync.aligned", &[]);
         }
-        self.products = Some(true);
         self.loops.iter_mut().for_each(|l| l.products = true);
     }
 
     /// Ends the group of products that were started, if some were.
-    pub(super) fn commit_products(&mut self) -> bool {
-        let some = self.products == Some(true);
-        if some {
+    pub(super) fn commit_products(&mut self) {
+        if let Some(p) = &mut self.products
+            && p.open
+        {
+            (p.open, p.ended) = (false, p.ended + 1);
             self.effect("", "wgmma.commit_group.sync.aligned", &[]);
-            self.products = Some(false);
         }
-        some
     }
 
     /// Waits for all groups of products but the last so many.
     pub(super) fn wait_for_products(&mut self, but: usize) {
+        let Some(p) = &mut self.products else { return };
+        let done = p.ended.saturating_sub(but);
+        p.going.retain(|_, x| x.0 >= done);
+        let (ended, line) = (p.ended, self.lines.len());
+        for l in self.loops.iter_mut().filter(|l| but <= ended - l.ended) {
+            l.waited = l.waited.or(Some(line));
+        }
         self.effect("", "wgmma.wait_group.sync.aligned", &[&but.to_string()]);
+        if let Some(l) = self.loops.last_mut()
+            && l.waited.is_some()
+            && let Some(pending) = l.barrier.take()
+        {
+            self.come_to_barrier(pending);
+        }
+    }
+
+    /// The barrier of a loop, behind which nobody reads what copies of this turn overwrite. Says whether it is one.
+    pub(super) fn wait_at_barrier(&mut self, pending: Option<u32>) -> bool {
+        let Some(pending) = pending.filter(|_| self.split) else { return false };
+        let Some(l) = self.loops.last_mut() else { return false };
+        l.barrier = Some(pending);
+        let counter = l.counter.clone();
+        self.half_barrier("sync", &counter, 0);
+        true
+    }
+
+    /// Comes to the barrier of the next turn: what that reads has been copied, and nothing that was started before this turn goes on.
+    fn come_to_barrier(&mut self, pending: u32) {
+        let Some(counter) = self.loops.last().map(|l| l.counter.clone()) else { return };
+        self.effect("", "cp.async.commit_group", &[]);
+        self.effect("", "cp.async.wait_group", &[&pending.to_string()]);
+        self.effect("", "fence.proxy.async.shared::cta", &[]);
+        self.half_barrier("arrive", &counter, 1);
+    }
+
+    /// One of four barriers: two for each group, which take turns.
+    fn half_barrier(&mut self, what: &str, counter: &str, later: i64) {
+        let b = Class::B32;
+        let turn = self.op(b, "add.s32", &[counter, &later.to_string()]);
+        let turn = self.op(b, "and.b32", &[&turn, "1"]);
+        let group = self.op(b, "mov.u32", &["%tid.y"]);
+        let group = if what == "sync" { group } else { self.op(b, "sub.s32", &["1", &group]) };
+        let first = self.op(b, "add.s32", &[&turn, "1"]);
+        let number = self.op(b, "mad.lo.s32", &[&group, "2", &first]);
+        self.effect("", &format!("bar.{what}"), &[&number, "256"]);
+    }
+
+    fn wait_for_group(&mut self, group: usize) {
+        self.commit_products();
+        let ended = self.products.as_ref().map_or(0, |p| p.ended);
+        self.wait_for_products(ended.saturating_sub(group + 1));
+    }
+
+    /// May products go on here, of which some were started before?
+    pub(super) fn multiplies(&self) -> bool {
+        self.products.as_ref().is_some_and(|p| p.open || !p.going.is_empty() || !self.loops.is_empty())
+    }
+
+    /// The register has a rounded value.
+    pub(super) fn narrow(&mut self, r: &str, from: &str, ty: &'static str) {
+        if !self.changing.contains(from) {
+            self.narrowed.insert(r.to_string(), (from.to_string(), ty));
+        }
     }
 
     /// The descriptor of a matrix that begins at this address, with what else is in it.
@@ -333,7 +509,12 @@ impl Func {
         if let Some(p) = self.pairs.iter().find(|p| p.0 == source && steady) {
             return p.1.clone();
         }
-        let r = self.op(Class::B32, "mov.b32", &[&source]);
+        let both = [low, high].map(|x| self.narrowed.get(x).cloned());
+        let r = match both {
+            // one instruction rounds two values
+            [Some((x, a)), Some((y, b))] if a == b => self.op(Class::B32, &format!("cvt.rn.{a}x2.f32"), &[&y, &x]),
+            _ => self.op(Class::B32, "mov.b32", &[&source]),
+        };
         if steady {
             self.pairs.push((source, r.clone(), self.loops.len()));
         }

@@ -16,7 +16,7 @@ use super::cstyle::{Dots, Ptr, Walk, pointers, vector_width};
 use super::{Code, Renderer, Source};
 use crate::codegen::Program;
 use crate::target::Target;
-use crate::uop::{Arg, AxisKind, Space as Memory, UOp};
+use crate::uop::{Arg, AxisKind, Op, Space as Memory, UOp};
 use crate::{DType, Error, Result};
 use func::{Class, Func, Space};
 
@@ -35,7 +35,11 @@ impl Renderer for Ptx {
             w.dots = Dots::find(p, &|_| true);
         }
         let in_memory = |&u: &UOp| matches!(p.g.arg(u), Arg::Mma(layout) if layout.in_memory());
-        w.d.products = p.order.iter().any(in_memory).then_some(false);
+        w.d.products = p.order.iter().any(in_memory).then(func::Products::default);
+        w.d.split = splits_barrier(p);
+        if w.d.products.is_some() {
+            w.find_masks();
+        }
         let mut parameters = Vec::new();
         let wide = |_: DType, lanes: usize| matches!(lanes, 2 | 4);
         for (slot, info) in p.params.iter().enumerate() {
@@ -98,6 +102,16 @@ impl Renderer for Ptx {
         w.close_all();
         Ok(Code::Text(w.d.module(&p.name, &parameters, p.local)))
     }
+}
+
+/// Is it one loop with one barrier, in which two groups of four warps each multiply, compute with the product, and multiply again? Attention is.
+fn splits_barrier(p: &Program) -> bool {
+    let held = |&u: &UOp| matches!(p.g.arg(u), Arg::Mma(l) if l.in_memory() && !l.a.in_memory());
+    let loops = p.order.iter().filter(|&&u| p.g.op(u) == Op::Range && p.g.kind(u).is_loop()).count();
+    let first = p.order.iter().position(|&u| p.g.op(u) == Op::Range && p.g.kind(u).is_loop()).unwrap_or(0);
+    let inside = p.order[first..].iter().filter(|&&u| p.g.op(u) == Op::Barrier);
+    let numbered = inside.filter(|&&u| matches!(p.g.arg(u), Arg::Number(_))).count();
+    p.local == [128, 2, 1] && p.order.iter().any(held) && loops == 1 && numbered == 1
 }
 
 /// Bytes of workgroup memory that kernels may declare.

@@ -230,18 +230,18 @@ impl Mma {
                 if t.aligned(&self.thread)?.get().get(0).as_i64() != number as i64 {
                     return Err(format!("thread {number} of a subgroup has another number"));
                 }
-                for (list, registers) in all.iter_mut().zip(&self.factors) {
-                    for o in registers.iter().filter(|_| self.memory.is_none()) {
+                for ((list, registers), memory) in all.iter_mut().zip(&self.factors).zip(&self.memory) {
+                    for o in registers.iter().filter(|_| memory.is_none()) {
                         let x = alu(Op::Cast, self.dt, &[t.aligned(o)?.get()], &[self.sdt]);
                         list.push(x.ok_or_else(|| format!("{} to {} is no cast", self.sdt, self.dt))?);
                     }
                 }
             }
-            if let Some(memory) = self.memory {
-                self.read(&memory, group, shared, reg)?;
+            let [a, b] = all.map(Lanes::concat);
+            if self.layout.in_memory() {
+                self.read(&a, group, shared, reg)?;
                 continue;
             }
-            let [a, b] = all.map(Lanes::concat);
             for (number, t) in group.iter_mut().enumerate() {
                 let places: Vec<(usize, usize)> = self.registers.iter().map(|&r| self.place(number, r)).collect();
                 let mut sum = Lanes::splat(Scalar::from_i64(0, self.dt), self.dt, elems);
@@ -257,11 +257,13 @@ impl Mma {
         Ok(())
     }
 
-    /// Multiplies factors that lie in workgroup memory, in one subgroup.
-    fn read(&self, memory: &[Memory; 2], group: &mut [Thread], shared: &[Vec<u8>], reg: usize) -> Result<(), String> {
+    /// Multiplies in one subgroup what lies in workgroup memory: the right factor, and the left one where its threads do not hold it.
+    fn read(&self, held: &Lanes, group: &mut [Thread], shared: &[Vec<u8>], reg: usize) -> Result<(), String> {
         let (elems, k) = (self.registers.len(), self.layout.len(Side::K));
-        let start =
-            |t: &Thread, which: usize| Ok::<_, String>(ints(t.aligned(&self.factors[which][0])?.get()).to_vec());
+        let start = |t: &Thread, which: usize| {
+            let at = self.memory[which].map(|_| t.aligned(&self.factors[which][0])).transpose()?;
+            Ok::<_, String>(at.map_or(Vec::new(), |x| ints(x.get()).to_vec()))
+        };
         let starts = [start(&group[0], 0)?, start(&group[0], 1)?];
         for t in group.iter() {
             if start(t, 0)? != starts[0] || start(t, 1)? != starts[1] {
@@ -274,7 +276,11 @@ impl Mma {
             for step in 0..k {
                 let read = |which: usize| {
                     let spread = [&self.layout.a, &self.layout.b][which];
-                    let Place::Workgroup(array) = memory[which].place else {
+                    let Some(memory) = self.memory[which] else {
+                        let x = places.iter().enumerate().map(|(i, p)| self.slots[0][p.0 * k + step] * elems + i);
+                        return Ok(held.pick(x));
+                    };
+                    let Place::Workgroup(array) = memory.place else {
                         return Err("matrices are in workgroup memory".to_string());
                     };
                     let at = places.iter().enumerate().map(|(i, p)| {
@@ -282,9 +288,9 @@ impl Mma {
                         let (near, far) = if spread.near() == Some(Side::K) { (step, side) } else { (side, step) };
                         spread.offset(base, near, far) as i64
                     });
-                    let x = memory[which].read(&shared[array], &at.collect::<Vec<i64>>(), None)?;
-                    alu(Op::Cast, self.dt, &[&x], &[memory[which].dt])
-                        .ok_or_else(|| format!("{} to {} is no cast", memory[which].dt, self.dt))
+                    let x = memory.read(&shared[array], &at.collect::<Vec<i64>>(), None)?;
+                    alu(Op::Cast, self.dt, &[&x], &[memory.dt])
+                        .ok_or_else(|| format!("{} to {} is no cast", memory.dt, self.dt))
                 };
                 let (a, b) = (read(0)?, read(1)?);
                 sum = alu(Op::MulAdd, self.dt, &[&a, &b, &sum], &[self.dt; 3])

@@ -24,6 +24,7 @@ struct Nodes {
     acc: UOp,
     two: UOp,
     half: UOp,
+    narrow: UOp,
     shared: UOp,
 }
 
@@ -44,9 +45,10 @@ fn nodes() -> Nodes {
     let two = g.range(2, 2, AxisKind::Upcast);
     let halves = g.param(1, F16, 64);
     let half = g.index(halves, i);
+    let narrow = g.load(half);
     let shared = g.node(Op::Scratch, F32, &[], Arg::Scratch { id: 0, len: 8, space: Space::Workgroup });
     let shared = g.index(shared, i);
-    Nodes { g, f, i, b, t, ti, ptr, idx, reg, unroll, acc, two, half, shared }
+    Nodes { g, f, i, b, t, ti, ptr, idx, reg, unroll, acc, two, half, narrow, shared }
 }
 
 fn shape(s: &[usize]) -> Arg {
@@ -83,7 +85,7 @@ type Case = (Op, DType, Vec<UOp>, Arg, Option<Stage>);
 /// For every op one legal use and at least one illegal one.
 fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
     use Op::*;
-    let &Nodes { f, i, b, t, ti, ptr, idx, reg, unroll, acc, two, half, shared, .. } = n;
+    let &Nodes { f, i, b, t, ti, ptr, idx, reg, unroll, acc, two, half, narrow, shared, .. } = n;
     let none = || Arg::None;
     let range = |id, kind, lane| Arg::Range(RangeArg { id, kind, lane });
     let (tensor, kernel, program) = (Some(Tensor), Some(Kernel), Some(Program));
@@ -132,6 +134,7 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (Fold, F32, vec![f, unroll], red(&[]), program),
         (Mma, F32, vec![f, f, i, two], mma("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), program),
         (Mma, F32, vec![half, half, i, two], mma("k1x4 m1x8 @8; n1x8 k1x4 @4; n2x4 m1x8 | n1x2"), program),
+        (Mma, F32, vec![narrow, half, i, two], mma("k1x4 m1x8 |; n1x8 k1x4 @4; n2x4 m1x8 | n1x2"), program),
         (LoadMatrix, F16, vec![half, i, two], Arg::Number(1), program),
         (End, Void, vec![reg], none(), program),
         (Scratch, F32, vec![], Arg::Scratch { id: 0, len: 8, space: Space::Private }, kernel),
@@ -217,6 +220,7 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (Mma, F32, vec![f, f, i, two], mma("k1x4 m1x8 |; k1x4 n1x8 |; n1x4 m1x8 | n1x2"), None), // an element in two places
         (Mma, F32, vec![f, f, i, two], none(), None),
         (Mma, F32, vec![f, f, i, two], mma("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), kernel),
+        (Mma, F32, vec![half, narrow, i, two], mma("k1x4 m1x8 @8; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), None), // the left one alone in memory
         (LoadMatrix, F16, vec![half, i, two], none(), None),
         (LoadMatrix, F16, vec![half, i, two], Arg::Number(2), None),
         (LoadMatrix, F16, vec![half, i, unroll], Arg::Number(0), None), // not of two

@@ -2,7 +2,7 @@
 
 use crate::dtype::Scalar;
 use crate::uop::eval::lanes::Lanes;
-use crate::uop::mma::{BUILT, Layout, Side};
+use crate::uop::mma::{BUILT, Layout, Side, Spread};
 use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, Space, UOp};
 use crate::util::sort;
 use crate::{DType, Error, Result};
@@ -114,7 +114,7 @@ pub(super) struct Mma {
     /// The factors' elements in each register, for every element of the result; of factors in memory where they begin there.
     pub(super) factors: [Vec<Operand>; 2],
     /// Where factors are that lie in workgroup memory.
-    pub(super) memory: Option<[Memory; 2]>,
+    pub(super) memory: [Option<Memory>; 2],
     /// The register of the product that each element of the result is in.
     pub(super) registers: Vec<u32>,
     /// Where the elements of the factors are: [`Spread::slots`](crate::uop::mma::Spread::slots).
@@ -409,10 +409,8 @@ impl Translator<'_> {
         let factors = [self.folded(u, src[0], &space, &digits(a))?, self.folded(u, src[1], &space, &digits(b))?];
         let slots = [layout.a.slots(Side::M, Side::K), layout.b.slots(Side::K, Side::N)];
         let [Some(of_a), Some(of_b)] = slots else { return Err(internal(u, g, "has elements without a place")) };
-        let memory = match layout.in_memory() {
-            true => Some([self.mem(u, src[0])?, self.mem(u, src[1])?]),
-            false => None,
-        };
+        let memory = |i: usize, s: &Spread| if s.in_memory() { self.mem(u, src[i]).map(Some) } else { Ok(None) };
+        let memory = [memory(0, &layout.a)?, memory(1, &layout.b)?];
         Ok(Mma {
             layout: layout.clone(),
             dt: g.dtype(u),

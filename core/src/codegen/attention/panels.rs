@@ -1,0 +1,222 @@
+//! Attention by tiles whose right factors lie in workgroup memory ([`crate::uop::mma::PANEL`]), which go on while the program does. In: the loop over
+//! blocks of keys, and the sides that [`crate::analysis::attention`] has chosen. Out: in each turn one product of queries and keys, the softmax of
+//! its scores, and one product of weights and values, whose left factor are the weights as they lie in registers. That one goes on while the
+//! next turn begins, and while one subgroup has its softmax the other one multiplies.
+
+use super::{Loop, accumulator, times, update};
+use crate::analysis::attention::{Attention, Panels, Way, find};
+use crate::codegen::axes::Kernel;
+use crate::codegen::reduce::LoopInfo;
+use crate::codegen::stage::IN_PANELS;
+use crate::rewrite::substitute1;
+use crate::rules::simplify_with;
+use crate::target::Target;
+use crate::uop::mma::{Layout, PANEL};
+use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, UOp};
+use crate::{DType, Result};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// What a row's maximum is subtracted by: an exponent is `score * by + less`.
+struct Below {
+    by: UOp,
+    less: UOp,
+}
+
+/// Bytes of keys and values that a cache has for all workgroups.
+const CACHED: usize = 32 << 20;
+
+/// Makes the loop.
+pub(super) fn lower(
+    k: &mut Kernel,
+    t: &Target,
+    mut a: Attention,
+    way: &Way<'_>,
+    p: &Panels,
+    loops: &mut FxHashMap<u8, LoopInfo>,
+) -> Result<()> {
+    let mut first = None;
+    if ends_early(&k.g, &a) && k.turns.is_empty() {
+        // workgroups whose rows look at most keys begin first, so that the last ones are short
+        let ([rows, keys, terms, columns], group) = (a.lens(&k.g), p.group());
+        let n = rows.div_ceil(group);
+        let r = k.new_range(n, AxisKind::Loop, false)?;
+        let last = k.g.idx(n as i64 - 1);
+        let back = k.g.binary(Op::Sub, last, r);
+        first = Some(times(&mut k.g, back, group));
+        let mut others = k.ranges_of(AxisKind::Loop);
+        others.retain(|x| ![a.axes[0], a.axes[3], r].contains(x));
+        let heads: usize = others.iter().map(|&x| k.g.range_len(x)).product();
+        if heads * keys * (terms + columns) * 2 <= CACHED {
+            // of all heads, since loops that are made later are inside of others
+            let mut map = FxHashMap::default();
+            for &x in &others {
+                map.insert(x, k.new_range(k.g.range_len(x), AxisKind::Loop, false)?);
+            }
+            k.replace(&map);
+            let Some(found) = find(&k.g, k.sink) else { return Ok(()) };
+            a = found;
+        }
+    }
+    Loop::new(k, t, a, way, [&p.layouts[0], &p.layouts[1]], first)?.lower_panels(k, t, p, loops)
+}
+
+/// Is a score masked by a comparison that has its row and its key?
+fn ends_early(g: &Graph, a: &Attention) -> bool {
+    let [row, key, _, _] = a.axes;
+    let inside = g.reachable(&[a.score]);
+    inside.iter().any(|&u| g.op(u) == Op::CmpLt && g.depends(u, row) && g.depends(u, key) && !g.depends(u, a.axes[2]))
+}
+
+impl Loop<'_> {
+    fn lower_panels(&self, k: &mut Kernel, t: &Target, p: &Panels, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<()> {
+        let dt = DType::F32;
+        if let Some(end) = self.end(k) {
+            k.ends.push((k.g.range_arg(self.turn).id, end));
+        }
+        let rows = k.new_range(p.group(), AxisKind::Fill, false)?;
+        let at = k.g.binary(Op::Add, self.first, rows);
+        let queries = self.panel_of(k, 0, rows, at)?;
+        let [keys, values] = [1, 2].map(|which| {
+            let row = k.new_range(self.keys, AxisKind::Fill, false)?;
+            let at = self.key_of(k, row);
+            self.panel_of(k, which, row, at)
+        });
+        let (keys, values) = (keys?, values?);
+        let scale = self.scale_apart(k);
+        let zero = k.g.idx(0);
+        let [left, right] = [(queries, self.row), (keys, zero)].map(|(stage, row)| self.begins(k, stage, row));
+        let mut product = self.product(k, &p.layouts[0], [left, right], &[&self.score.registers]);
+        if scale.is_none() && self.a.scales[0] != 1.0 {
+            let by = k.g.float(self.a.scales[0], dt);
+            product = k.g.binary(Op::Mul, product, by);
+        }
+        let score = self.score_where_free(k, product)?;
+        let (none, nil) = (k.g.float(f64::NEG_INFINITY, dt), k.g.float(0.0, dt));
+        let rows = self.rows();
+        let m = accumulator(k, none, &rows);
+        let l = accumulator(k, nil, &rows);
+        let o = accumulator(k, nil, &self.sum.registers);
+        let old = k.g.node(Op::AccRead, dt, &[m, self.turn], Arg::None);
+        let mut new = self.folded(k, &[score], ReduceOp::Max)?;
+        new = self.across(k, new, ReduceOp::Max, t)?;
+        new = k.g.binary(Op::Max, old, new);
+        let nothing = k.g.binary(Op::CmpEq, new, none);
+        let below = k.g.select(nothing, nil, new);
+        let below = self.below(k, below, scale);
+        let weight = self.power(k, score, &below, t);
+        let shrink = self.power(k, old, &below, t);
+        let own = self.folded(k, &[weight], ReduceOp::Add)?;
+        let left = k.g.cast(weight, k.g.dtype(self.a.elements[2]));
+        let right = self.begins(k, values, zero);
+        let sum = self.product(k, &p.layouts[1], [left, right], &[&self.score.registers, &self.sum.registers]);
+        let mut body: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[self.turn]);
+        body.push(update(k, l, shrink, ReduceOp::Mul, 0));
+        body.push(update(k, l, own, ReduceOp::Add, 0));
+        body.push(update(k, o, shrink, ReduceOp::Mul, 0));
+        body.push(update(k, o, sum, ReduceOp::Add, 0));
+        // read in the next turn
+        body.push(update(k, m, new, ReduceOp::Max, 0));
+        let end = k.g.node(Op::End, DType::Void, &body, Arg::None);
+        loops.insert(k.g.range_arg(self.turn).id, LoopInfo { parent: None, around: 0 });
+        let l = k.g.node(Op::AccRead, dt, &[l, end], Arg::None);
+        let l = self.across(k, l, ReduceOp::Add, t)?;
+        let mut o = k.g.node(Op::AccRead, dt, &[o, end], Arg::None);
+        if self.a.scales[1] != 1.0 {
+            let by = k.g.float(self.a.scales[1], dt);
+            o = k.g.binary(Op::Mul, o, by);
+        }
+        self.store(k, l, o)
+    }
+
+    /// The score of the kernel, without what masks by places where all keys of the block count for all rows of the workgroup: a condition that
+    /// is the same for all of them, so that a renderer may leave out the others.
+    fn score_where_free(&self, k: &mut Kernel, product: UOp) -> Result<UOp> {
+        let first = k.g.idx(0);
+        let score = self.score_of(k, product, first)?;
+        let [row, key, _, _] = self.a.axes;
+        let conds = self.rooms(k);
+        let more = k.g.idx(self.keys as i64 - 1);
+        let last = self.key_of(k, more);
+        let (mut all, mut map) = (Vec::new(), FxHashMap::default());
+        for (c, holds, room) in conds {
+            let room = substitute1(&mut k.g, room, &[(key, last), (row, self.first)].into_iter().collect());
+            all.push(k.g.binary(Op::CmpLt, first, room));
+            map.insert(c, k.g.bool(holds));
+        }
+        if self.uneven[1] {
+            let n = k.g.idx(k.g.range_len(key) as i64);
+            all.push(k.g.binary(Op::CmpLt, last, n));
+        }
+        let Some(free) = all.into_iter().reduce(|a, b| k.g.binary(Op::And, a, b)) else { return Ok(score) };
+        let free = simplify_with(&mut k.g, free, &mut k.memo);
+        let plain = substitute1(&mut k.g, self.a.score, &map);
+        let plain = simplify_with(&mut k.g, plain, &mut k.memo);
+        let plain = self.made_of(k, plain, product, first);
+        let chosen = k.g.select(free, plain, score);
+        Ok(simplify_with(&mut k.g, chosen, &mut k.memo))
+    }
+
+    /// The array of queries, keys or values: a row of panels for each.
+    fn panel_of(&self, k: &mut Kernel, which: usize, row: UOp, at: UOp) -> Result<UOp> {
+        let along = if which == 2 { self.a.axes[3] } else { self.a.axes[2] };
+        let own = k.new_range(k.g.range_len(along), AxisKind::Fill, false)?;
+        let value = self.element(k, which, at, own);
+        Ok(k.g.node(Op::Stage, k.g.dtype(value), &[value, row, own], Arg::Number(1 + IN_PANELS)))
+    }
+
+    /// Where the matrix begins whose first row is this one: a multiple of the rows in which pieces are ordered.
+    fn begins(&self, k: &mut Kernel, stage: UOp, row: UOp) -> UOp {
+        let wide = k.g.idx(PANEL as i64);
+        let at = k.g.binary(Op::Mul, row, wide);
+        let at = simplify_with(&mut k.g, at, &mut k.memo);
+        k.g.index(stage, at)
+    }
+
+    fn product(&self, k: &mut Kernel, layout: &Layout, factors: [UOp; 2], registers: &[&[UOp]]) -> UOp {
+        let mut src: SmallVec<[UOp; 16]> = SmallVec::from_slice(&[factors[0], factors[1], self.thread]);
+        registers.iter().for_each(|list| src.extend_from_slice(list));
+        k.g.node(Op::Mma, DType::F32, &src, Arg::Mma(Box::new(layout.clone())))
+    }
+
+    /// What products are multiplied by, where a score is a product that is masked: then the largest product is the largest score, too, and the
+    /// factor is one with that of exponents.
+    fn scale_apart(&self, k: &Kernel) -> Option<f64> {
+        let none = |u: UOp| k.g.const_val(u).is_some_and(|c| c.as_f64() == f64::NEG_INFINITY);
+        let mut at = self.a.score;
+        while at != self.a.product {
+            at = match (k.g.op(at), k.g.src(at)) {
+                (Op::Cast, &[x]) => x,
+                (Op::Where, &[_, x, y]) if none(y) => x,
+                (Op::Where, &[_, y, x]) if none(y) => x,
+                _ => return None,
+            };
+        }
+        Some(self.a.scales[0]).filter(|&s| s > 0.0)
+    }
+
+    fn below(&self, k: &mut Kernel, max: UOp, scale: Option<f64>) -> Below {
+        let by = k.g.src_at(k.g.src_at(self.a.exp, 0), 1);
+        let by = match (scale, k.g.const_val(by)) {
+            (Some(scale), Some(c)) => k.g.float(c.as_f64() * scale, DType::F32),
+            _ => by,
+        };
+        let less = k.g.binary(Op::Mul, max, by);
+        Below { by, less: k.g.unary(Op::Neg, less) }
+    }
+
+    /// A power of two for an exponent, in one instruction where the target has it: weights are rounded to 16 bits.
+    fn power(&self, k: &mut Kernel, x: UOp, below: &Below, t: &Target) -> UOp {
+        let power = match t.fma {
+            true => k.g.node(Op::MulAdd, DType::F32, &[x, below.by, below.less], Arg::None),
+            false => {
+                let x = k.g.binary(Op::Mul, x, below.by);
+                k.g.binary(Op::Add, x, below.less)
+            }
+        };
+        match t.has_rough_powers() {
+            true => k.g.node(Op::Exp2, DType::F32, &[power], Arg::Number(16)),
+            false => k.g.unary(Op::Exp2, power),
+        }
+    }
+}
