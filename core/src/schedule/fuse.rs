@@ -403,6 +403,9 @@ impl Inline {
     }
 }
 
+/// Elements of a table that nothing is loaded for.
+const TABLE: u64 = 8;
+
 fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &[Wanted], t: &Target) {
     let max_inputs = t.max_buffers.saturating_sub(1).max(2);
     let costs = Costs::of(t);
@@ -453,7 +456,10 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &
         } else if cut[i] && !forced[i] {
             // what one reader reads once is never computed twice: it was a candidate for a reduction below, cut by now
             let once = wanted[i].flags & (EXPANDED | SHARED) == 0;
-            let stays = || once || is_place_mask(g, u, &here) || costs.recompute(&value(g, u, &here, &wanted[i]));
+            // numbers of places, as shifts of a word's parts are, become constants where their loop is taken apart
+            let table = t.has_local && here.buffers.is_empty() && g.numel(u) <= TABLE;
+            let stays =
+                || once || table || is_place_mask(g, u, &here) || costs.recompute(&value(g, u, &here, &wanted[i]));
             if here.reduces.is_empty() && stays() {
                 cut[i] = false;
             }

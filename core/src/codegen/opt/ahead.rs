@@ -67,6 +67,10 @@ struct Shape {
     window: usize,
 }
 
+/// A workgroup for one of so many processors leaves the GPU empty: of other kernels more threads share a sum of so many terms.
+const IDLE: usize = 8;
+const SHARED_BY_MORE: usize = 512;
+
 /// What a thread and a workgroup compute.
 #[derive(Clone, Copy)]
 struct Plan {
@@ -91,6 +95,9 @@ impl View<'_> {
             Some((shape, block, plan))
         });
         let (shape, block, plan) = best.min_by(|a, b| a.2.cost.total_cmp(&b.2.cost))?;
+        if IDLE * shape.groups(&plan) < self.t.processors && shape.lens[2] >= SHARED_BY_MORE {
+            return None;
+        }
         let opts = shape.opts(self.k, self.t, block, plan)?;
         let mut trial = self.k.clone();
         trial.apply_all(&opts, self.t).ok()?;
@@ -175,6 +182,12 @@ fn body(block: usize) -> usize {
 }
 
 impl Shape {
+    /// Workgroups.
+    fn groups(&self, p: &Plan) -> usize {
+        let side = |i: usize| self.lens[i].div_ceil(p.each[i] * p.threads[i]);
+        self.others * side(0) * side(1)
+    }
+
     fn plan(&self, t: &Target, block: usize, copies: Copies) -> Option<Plan> {
         let mut best: Option<Plan> = None;
         for shared in SHARED {

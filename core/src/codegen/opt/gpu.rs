@@ -12,6 +12,10 @@ const BODY: usize = 96;
 const BUSY: usize = 32 << 10;
 /// Threads that fill a small GPU.
 const FULL: usize = 4096;
+/// Threads of each processor that have all of a matrix on its way from memory.
+const THREADS_OF_ROWS: usize = 512;
+/// Words that a thread has on their way.
+const WORDS: usize = 8;
 /// Threads of a workgroup that share nothing.
 const WIDE: usize = 128;
 /// Threads of a workgroup that work on one reduction each, and most that share one.
@@ -19,6 +23,12 @@ const GROUP: usize = 64;
 /// Bytes that neighbouring threads should read of one piece of memory, and most threads that share the sum of a result beside them.
 const PIECE: usize = 32;
 const SHARED: usize = 16;
+/// Threads that share a reduction of which there are so few that most processors have none.
+const ALL: usize = 256;
+/// Threads of each processor, of those that share reductions, below which more share them.
+const FEW: usize = 64;
+/// Steps of a reduction that are left to each of those that share one.
+const LEAST_SHARED: usize = 8;
 /// Most threads that share a reduction whose neighbours in memory belong to other outputs.
 const SPLIT: usize = 16;
 
@@ -45,7 +55,25 @@ impl View<'_> {
             // its threads share the sum: what matters is that they are enough to have all of the matrix on its way
             return (BUSY as f64 / (outs.div_ceil(each) * self.len(r).min(GROUP)) as f64).max(1.0);
         }
-        (FULL as f64 / outs.div_ceil(each) as f64).max(1.0)
+        let threads = outs.div_ceil(each);
+        // where there are few, threads will share the sum; lanes that read what is apart gain nothing by it
+        let near = |l: UOp| {
+            let beside = |a: &Access| !a.has(self.id(l)) || a.affine.stride(&self.k.g, l) == Some(1);
+            self.outs.contains(&l) && self.inner.iter().all(beside)
+        };
+        let shared = match tile.lane {
+            Some(l) if self.is_few(threads) && near(l) => {
+                let longest = self.reds.iter().map(|&r| self.len(r)).max().unwrap_or(1);
+                power_of_two_in(longest, (longest / LEAST_SHARED).clamp(1, GROUP))
+            }
+            _ => 1,
+        };
+        (FULL as f64 / (threads * shared) as f64).max(1.0)
+    }
+
+    /// Are so many threads few for each processor, even if several share each sum?
+    fn is_few(&self, threads: usize) -> bool {
+        threads * SPLIT <= FEW * self.t.processors
     }
 
     /// Of a product with a matrix of bytes of which rows lie interleaved, as those in blocks do: the longest axis of the sum along which nothing
@@ -82,6 +110,39 @@ impl View<'_> {
         opts.push(Opt::group(self.id(r), f));
         self.local(rows, opts);
         true
+    }
+
+    /// A vector times a matrix in blocks whose codes are words, row by row, four codes side by side in each. Threads side by side take words side
+    /// by side of a row, some of them at a time. Several rows of a thread share what it reads of the vector, as long as there are threads enough
+    /// to have all of the matrix on its way.
+    pub(super) fn words_of_rows(&self) -> Option<Vec<Opt>> {
+        let row = self.outs.iter().copied().rev().find(|&r| self.len(r) > 1)?;
+        let [words, codes] = self.reds[..] else { return None };
+        if !self.t.has_local || self.t.software || self.k.reduces().len() != 1 || self.len(codes) != 4 {
+            return None;
+        }
+        let reads = |a: &Access, r: UOp| a.has(self.id(r));
+        // the codes of a word are read with it, and what they are multiplied by is not
+        let word = |a: &Access| a.size == 4 && reads(a, row) && reads(a, words) && !reads(a, codes);
+        if !self.inner.iter().any(word) || !self.inner.iter().any(|a| reads(a, codes) && !reads(a, row)) {
+            return None;
+        }
+        let all: usize = self.outs.iter().map(|&r| self.len(r)).product();
+        let shared = power_of_two_in(self.len(words), self.t.subgroup.max(1) as usize);
+        let enough = self.t.processors * THREADS_OF_ROWS;
+        let fits = |n: &usize| self.len(row).is_multiple_of(*n) && all / n * shared >= enough;
+        let rows = [4, 2].into_iter().find(fits).unwrap_or(1);
+        let turns = power_of_two_in(self.len(words) / shared, WORDS / rows);
+        let beside = power_of_two_in(self.len(row) / rows, (WIDE / shared).max(1));
+        let mut opts = vec![
+            Opt::unroll(self.id(codes), 4),
+            Opt::group(self.id(words), shared),
+            Opt::unroll(self.id(words), turns),
+            Opt::upcast(self.id(row), rows),
+            Opt::local(self.id(row), beside),
+        ];
+        opts.retain(|o| !matches!(o, Opt::Cut { by: 1, .. }));
+        Some(opts)
     }
 
     /// Threads: those that share a reduction, then those of the outputs.
@@ -131,14 +192,19 @@ impl View<'_> {
         let has_lanes = |r: UOp| opts.iter().any(|o| o.cuts(Part::Lane).is_some() && o.axis() == Some(self.id(r)));
         let lane = self.reds.iter().copied().find(|&r| has_lanes(r));
         let Some(r) = lane.or_else(|| self.reds.iter().copied().max_by_key(|&r| self.left(r, opts))) else { return 1 };
-        let (steps, most) = (self.left(r, opts), if lane.is_some() { GROUP } else { SPLIT });
+        let few = self.is_few(threads);
+        let (steps, most) = (self.left(r, opts), if lane.is_some() || few { GROUP } else { SPLIT });
         let fits = |f: &usize| {
             // packed words are neighbours whoever reads them, so short sums are no loss where a small GPU has idle threads
             let short = lane.is_some() || self.lanes.is_some() && threads * f <= FULL;
-            let rest = if short { 1 } else { 8 };
+            let rest = if short { 1 } else { LEAST_SHARED };
             steps.is_multiple_of(*f) && steps / f >= rest && (lane.is_some() || threads * f <= 2 * BUSY)
         };
-        let Some(f) = (2..=6).rev().map(|bits| 1usize << bits).filter(|f| *f <= most).find(fits) else { return 1 };
+        let f = (2..=6).rev().map(|bits| 1usize << bits).filter(|f| *f <= most).find(fits);
+        if lane.is_some() && self.pad_for_all(r, threads, steps, opts) {
+            return ALL;
+        }
+        let Some(f) = f else { return 1 };
         let tile: usize = self.outs.iter().map(|&r| self.len(r).div_ceil(self.left(r, opts).max(1))).product();
         if threads >= BUSY && lane.is_none() || tile * GROUP * 8 > self.t.workgroup_bytes {
             return 1;
@@ -150,6 +216,22 @@ impl View<'_> {
         };
         opts.insert(at, Opt::group(self.id(r), f));
         f
+    }
+
+    /// Lets a whole workgroup share each of a few long reductions along an axis, which is rounded up for it.
+    fn pad_for_all(&self, r: UOp, threads: usize, steps: usize, opts: &mut Vec<Opt>) -> bool {
+        let (n, own) = (self.len(r), |o: &Opt| o.axis() == Some(self.id(r)));
+        let padded = opts.iter().any(|o| own(o) && matches!(o, Opt::Pad { .. }));
+        if threads > self.t.processors / 4 || steps < 4 * GROUP || padded || (self.t.max_local_total as usize) < ALL {
+            return false;
+        }
+        let whole = n / steps * ALL;
+        let at = opts.iter().position(|o| own(o) && o.cuts(Part::Lane).is_some()).map_or(opts.len(), |i| i + 1);
+        opts.insert(at, Opt::group(self.id(r), ALL));
+        if !n.is_multiple_of(whole) {
+            opts.insert(0, Opt::pad(self.id(r), whole));
+        }
+        true
     }
 
     /// Threads of a workgroup: from the innermost output axis outwards.
@@ -176,4 +258,9 @@ impl View<'_> {
             }
         }
     }
+}
+
+/// The largest power of two that divides `n` and is not above `most`.
+pub(super) fn power_of_two_in(n: usize, most: usize) -> usize {
+    1 << n.trailing_zeros().min(most.ilog2())
 }

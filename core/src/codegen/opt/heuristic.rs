@@ -78,7 +78,7 @@ fn near(g: &Graph, at: UOp) -> RangeSet {
 /// Picks opts for a kernel.
 pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     let v = View::new(k, t);
-    if let Some(opts) = v.dots().or_else(|| v.words()).or_else(|| v.matrix()) {
+    if let Some(opts) = v.dots().or_else(|| v.words()).or_else(|| v.matrix()).or_else(|| v.words_of_rows()) {
         return opts;
     }
     let mut opts = Vec::new();
@@ -507,6 +507,11 @@ impl<'a> View<'a> {
             let mut widths: Vec<(usize, usize)> = (1..=max_vectors).map(|v| (v * lanes, v)).collect();
             if lane.is_some_and(|l| halves && self.len(l) <= 8) {
                 widths = vec![(8, 1)];
+            }
+            if let Some(l) = lane.filter(|l| self.t.has_local && !self.t.software && self.reds.contains(l)) {
+                // what is left of the sum is shared by threads, which are a power of two
+                let n = self.len(l);
+                widths.retain(|w| !n.is_multiple_of(lanes) || w.1.is_power_of_two() && n.is_multiple_of(w.0));
             }
             if let Some(n) = lane.filter(|l| self.outs.contains(l)).map(|l| self.len(l))
                 && self.blocks

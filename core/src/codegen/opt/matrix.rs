@@ -2,6 +2,7 @@
 //! columns, an axis of the reduction becomes what a tile sums over, each rounded up where the tile does not divide it. A subgroup then
 //! computes several tiles side by side, so that what it loads is used more than once, and a workgroup is a few subgroups.
 
+use super::gpu::power_of_two_in;
 use super::heuristic::View;
 use super::{Level, Opt};
 use crate::analysis::product::{sides, terms_of};
@@ -272,9 +273,4 @@ impl View<'_> {
         }
         opts
     }
-}
-
-/// The largest power of two that divides `n` and is not above `most`.
-fn power_of_two_in(n: usize, most: usize) -> usize {
-    1 << n.trailing_zeros().min(most.ilog2())
 }

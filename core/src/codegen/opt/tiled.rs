@@ -11,8 +11,9 @@ use crate::uop::{Op, UOp};
 
 /// Threads that keep a GPU busy.
 const BUSY: f64 = 16384.0;
-/// Fewer threads than this leave the GPU empty: they share reductions instead.
+/// Fewer threads than this leave the GPU empty, or a processor of it: they share reductions instead.
 const LEAST: usize = 1024;
+const LEAST_EACH: usize = 16;
 /// Elements of the reduction copied at a time.
 const BLOCK: usize = 16;
 /// Bytes of workgroup memory that leave room for other workgroups beside it.
@@ -126,7 +127,10 @@ impl View<'_> {
                             idle = idle.max((pieces.div_ceil(n) * n) as f64 / pieces as f64);
                         }
                         let cost = done * warps * idle * (work + local + copied) / work;
-                        if pieces * threads >= LEAST && best.is_none_or(|b| cost < b.cost) {
+                        // rows that only round a tile up keep nobody busy
+                        let wanted = (nr * nc * ns * rest).div_ceil(4 * rows * vectors);
+                        let enough = pieces * threads >= LEAST && wanted >= LEAST_EACH * self.t.processors;
+                        if enough && best.is_none_or(|b| cost < b.cost) {
                             best = Some(Plan { rows, vectors, down, across, deep, cost });
                         }
                     }
