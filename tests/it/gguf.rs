@@ -28,7 +28,11 @@ fn blocks_decode_to_the_same_bits() {
 }
 
 /// Products of a vector with each matrix, without its elements.
-fn blocks_are_multiplied_on(device: &str) {
+fn blocks_are_multiplied_on(device: &str, activations: gguf::Activations) {
+    #[cfg(target_os = "linux")]
+    if device == "cuda" {
+        crate::cuda::emulated();
+    }
     let Some(dev) = gradloom_tests::here::device(device, gradloom::open(device, 2)) else { return };
     let mut rt = Runtime::with_host(dev, gradloom::NativeHost::without_cache());
     let file = fixture("quants.gguf");
@@ -48,7 +52,7 @@ fn blocks_are_multiplied_on(device: &str) {
         let own = gguf::write(&[], &[Data { name: "w", kind: entry.kind, shape: &[rows, cols], bytes: &raw }]).unwrap();
         let own = own.into();
         let Some((_, w, Some(packed))) =
-            gguf::matrices(rt.session(), &own, &|_| gguf::Use::Product(gguf::Activations::F32)).unwrap().pop()
+            gguf::matrices(rt.session(), &own, &|_| gguf::Use::Product(activations)).unwrap().pop()
         else {
             continue;
         };
@@ -75,8 +79,18 @@ fn blocks_are_multiplied_on(device: &str) {
 #[test]
 fn vectors_are_multiplied_with_blocks() {
     for device in ["eval", "cpu", "c", "wgpu"] {
-        blocks_are_multiplied_on(device);
+        blocks_are_multiplied_on(device, gguf::Activations::F32);
     }
+}
+
+/// Of matrices whose codes are words, row by row, as GPUs have them.
+#[test]
+fn vectors_are_multiplied_with_words_of_rows() {
+    for device in ["eval", "cpu", "wgpu"] {
+        blocks_are_multiplied_on(device, gguf::Activations::F16);
+    }
+    #[cfg(target_os = "linux")]
+    blocks_are_multiplied_on("cuda", gguf::Activations::F16);
 }
 
 /// Products of rounded vectors with each matrix: as a sum over each 32 integers, exact, with their scale.

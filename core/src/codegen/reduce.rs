@@ -328,6 +328,9 @@ fn addresses_alone(g: &Graph, x: UOp, r: UOp) -> bool {
             if affine(g, at).stride(g, r).is_none() || g.src(u)[1..].iter().any(|&s| depends(s)) {
                 return false;
             }
+        } else if matches!(g.op(u), Op::Shl | Op::Shr) && is_place(g, g.src_at(u, 1)) {
+            // a part of a word for each step: a tile's numbers of places are constants
+            stack.push(g.src_at(u, 0));
         } else if u == r || !g.op(u).is_alu() {
             return false;
         } else {
@@ -335,6 +338,11 @@ fn addresses_alone(g: &Graph, x: UOp, r: UOp) -> bool {
         }
     }
     true
+}
+
+/// Is it made of loops' indices alone?
+fn is_place(g: &Graph, u: UOp) -> bool {
+    g.reachable(&[u]).into_iter().all(|x| matches!(g.op(x), Op::Range | Op::Const) || g.op(x).is_alu())
 }
 
 /// 16-bit floats accumulate in f32; integers that the target does not compute in 32 bits, wrapped at the end.

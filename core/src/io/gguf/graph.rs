@@ -94,13 +94,29 @@ pub(super) fn tensor(
         let words = Words::new(kind, activations, planes_of, [rows, row]);
         return Ok((all.transpose(1, 2)?.reshape(&dims)?, Some(Packed::of_words(kind, words))));
     }
+    // each row lies together, and threads read whole words of it side by side
+    if words::INTEGERS
+        && purpose == Use::Product(Activations::F16)
+        && shape.len() == 2
+        && let Some(_) = packed::layout(kind)
+    {
+        let order = Order { kind, group: 1, blocks, words: true };
+        let planes_of = (0..planes(kind).len()).map(|i| plane(order, i)?.squeeze(3)).collect::<Result<Vec<_>>>()?;
+        let codes = |(i, p): (usize, &Tensor)| match packed::has_codes(kind, i) {
+            true if moved(kind) => less(&words::bytes(p)?.bit_xor(128)?, 128),
+            true => words::bytes(p),
+            false => Ok(p.clone()),
+        };
+        let p = planes_of.iter().enumerate().map(codes).collect::<Result<Vec<_>>>()?;
+        return Ok((elements(kind, &p)?.reshape(&dims)?, Packed::new(kind, shape, &planes_of, true)?));
+    }
     let order = Order { kind, group, blocks, words: false };
     let in_order =
         |(i, p): (usize, &Plane)| plane(order, i)?.transpose(2, 3)?.reshape(&[rows / group, blocks, p.n, group]);
     let p = planes(kind).iter().enumerate().map(in_order).collect::<Result<Vec<_>>>()?;
     // in the order in which they lie: what stores them stores neighbours
     let all = elements(kind, &p)?.reshape(&[rows / group, row, group])?;
-    let packed = if purpose == Use::Rows { None } else { Packed::new(kind, shape, &p)? };
+    let packed = if purpose == Use::Rows { None } else { Packed::new(kind, shape, &p, false)? };
     Ok((all.transpose(1, 2)?.reshape(&dims)?, packed))
 }
 

@@ -14,6 +14,8 @@ pub struct Packed {
     kind: Kind,
     /// `[rows, blocks, n]`, as `planes::planes` lists them; in memory rows may be interleaved.
     planes: Vec<Tensor>,
+    /// Codes are words of four neighbours, signed bytes where they are of 8 bits.
+    by_words: bool,
     rows: usize,
     cols: usize,
     /// Codes as words, for products in bytes; then there are no planes.
@@ -120,18 +122,19 @@ pub(super) fn run_of(kind: Kind, plane: usize, n: usize) -> usize {
 impl Packed {
     /// A matrix `[rows, cols]` of planes `[rows / group, blocks, n, group]`; none for a kind whose elements are not made by shifts and
     /// products.
-    pub(super) fn new(kind: Kind, shape: &[usize], planes: &[Tensor]) -> Result<Option<Packed>> {
+    pub(super) fn new(kind: Kind, shape: &[usize], planes: &[Tensor], by_words: bool) -> Result<Option<Packed>> {
         let (&[rows, cols], Some(_)) = (shape, layout(kind)) else { return Ok(None) };
         let in_rows = |p: &Tensor| {
             let s = p.shape();
             p.permute(&[0, 3, 1, 2])?.reshape(&[s[0] * s[3], s[1], s[2]])
         };
-        Ok(Some(Packed { kind, planes: planes.iter().map(in_rows).collect::<Result<_>>()?, rows, cols, words: None }))
+        let planes = planes.iter().map(in_rows).collect::<Result<_>>()?;
+        Ok(Some(Packed { kind, planes, by_words, rows, cols, words: None }))
     }
 
     pub(super) fn of_words(kind: Kind, words: Words) -> Packed {
         let [rows, cols] = words.shape();
-        Packed { kind, planes: Vec::new(), rows, cols, words: Some(words) }
+        Packed { kind, planes: Vec::new(), by_words: true, rows, cols, words: Some(words) }
     }
 
     /// Its products with vectors of bytes, if it was made for them.
@@ -152,16 +155,33 @@ impl Packed {
         if x.shape() != [self.cols] {
             return Err(err(format!("a product of {:?} with {:?}", self.shape(), x.shape())));
         }
-        let (block, n) = (self.kind.block_elems(), l.len);
-        let runs = block / n;
-        let x = x.reshape(&[1, self.cols / block, runs, n])?;
+        // parts side by side, so that what all have in common comes again for each
+        let (block, parts) = (self.kind.block_elems(), if self.by_words { l.parts } else { 1 });
+        // whole bytes are one run of a block
+        let n = if self.by_words && (l.low)(0).bits == 8 { block } else { l.len };
+        let (runs, all) = (block / n / parts, self.cols / block * parts);
+        // an axis of words, which threads go along, and the codes in each
+        let (x, len) = match self.by_words {
+            true => {
+                let x = x.reshape(&[1, all, runs, n / 4, 4])?.permute(&[0, 1, 3, 2, 4])?;
+                (x.reshape(&[1, all * n / 4, runs, 4])?, [all * n / 4, 4])
+            }
+            false => (x.reshape(&[1, all, runs, n])?, [all, n]),
+        };
         let x = |t: usize| x.narrow(2, t, 1)?.squeeze(2);
-        let own = self.planes[0].cast(DType::F32)?;
+        let planes = self.planes.iter().map(|p| self.in_parts(p, parts)).collect::<Result<Vec<_>>>()?;
+        // what all of a part have in common: `[rows, all, 1]`
+        let wide = |p: &Tensor| match self.by_words {
+            true => p.expand(&[self.rows, all, n / 4])?.reshape(&[self.rows, len[0], 1]),
+            false => Ok(p.clone()),
+        };
+        let own = wide(&planes[0].cast(DType::F32)?)?;
+        let factor = |plane: usize, t: usize| wide(&planes[plane].narrow(2, t, 1)?.cast(DType::F32)?);
         let mut sum: Option<Tensor> = None;
         for t in 0..runs {
-            let mut code = self.field((l.low)(t), n, 0)?;
+            let mut code = self.field(&planes, (l.low)(t), n, 0)?;
             if let Some((high, bits)) = l.high {
-                code = code.bit_or(self.field(high(t), n, bits)?)?;
+                code = code.bit_or(self.field(&planes, high(t), n, bits)?)?;
             }
             let x = x(t)?;
             let mut y = x.mul(code.cast(DType::F32)?)?;
@@ -170,13 +190,13 @@ impl Packed {
                 y = y.add(x.mul(-f64::from(l.less))?)?;
             }
             if let Some(p) = l.scales {
-                y = y.mul(own.mul(self.factor(p, t)?)?)?;
+                y = y.mul(own.mul(factor(p, t)?)?)?;
             }
             if let Some((p, factors)) = l.minimum {
-                let least = self.planes[p].cast(DType::F32)?;
+                let least = wide(&planes[p].cast(DType::F32)?)?;
                 // ggml takes minima that have factors away, and adds those that have none
                 y = match factors {
-                    Some(f) => y.sub(x.mul(least.mul(self.factor(f, t)?)?)?)?,
+                    Some(f) => y.sub(x.mul(least.mul(factor(f, t)?)?)?)?,
                     None => y.mul(&own)?.add(x.mul(least)?)?,
                 };
             }
@@ -192,14 +212,30 @@ impl Packed {
         sum.sum(&[1, 2], false)
     }
 
-    /// The factors of run `t`, `[rows, blocks, 1]`.
-    fn factor(&self, plane: usize, t: usize) -> Result<Tensor> {
-        self.planes[plane].narrow(2, t, 1)?.cast(DType::F32)
+    /// A plane of which each part has its own elements, or those of its block: `[rows, blocks * parts, ..]`.
+    fn in_parts(&self, plane: &Tensor, parts: usize) -> Result<Tensor> {
+        let s = plane.shape();
+        let all = s[1] * parts;
+        match s[2].is_multiple_of(parts) {
+            true => plane.reshape(&[s[0], all, s[2] / parts]),
+            false => plane.unsqueeze(2)?.expand(&[s[0], s[1], parts, s[2]])?.reshape(&[s[0], all, s[2]]),
+        }
     }
 
-    /// A field of the codes of a run, `to` bits from its end: `[rows, blocks, n]`, i32.
-    fn field(&self, f: Field, n: usize, to: u32) -> Result<Tensor> {
-        let code = moved(self.planes[f.plane].narrow(2, f.at, n)?.cast(DType::I32)?, f.shift, to)?;
+    /// A field of the codes of a run, `to` bits from its end: `[rows, blocks, n]`, i32; of words `[rows, blocks * n / 4, 4]`.
+    fn field(&self, planes: &[Tensor], f: Field, n: usize, to: u32) -> Result<Tensor> {
+        if self.by_words {
+            let words = planes[f.plane].narrow(2, f.at / 4, n / 4)?.flatten(1, 2)?.unsqueeze(-1)?;
+            let at = |from: f64, by: f64| Tensor::arange(words.session(), from, from + 4.0 * by, by, DType::I32);
+            return match f.bits {
+                8 => words.shift_left(at(24.0, -8.0)?)?.shift_right(24),
+                bits => {
+                    let code = words.shift_right(at(f64::from(f.shift), 8.0)?)?.bit_and((1i64 << bits) - 1)?;
+                    moved(code, 0, to)
+                }
+            };
+        }
+        let code = moved(planes[f.plane].narrow(2, f.at, n)?.cast(DType::I32)?, f.shift, to)?;
         match f.shift + f.bits == 8 && to == 0 {
             true => Ok(code),
             false => code.bit_and(((1i64 << f.bits) - 1) << to),

@@ -21,6 +21,9 @@ pub enum Activations {
     /// Floats: elements are made of the blocks where they are multiplied.
     #[default]
     F32,
+    /// The same for one token. Several are rounded to f16, as are the elements of the blocks, and so are factors of plain matrices of f16
+    /// and bf16: for devices that multiply these quickest.
+    F16,
     /// Integers of 16 bits, 32 with a scale: what rounding changes is in the last digits of an f32's half.
     I16,
     /// Integers of 8 bits, 32 with a scale, as llama.cpp rounds them.
