@@ -101,7 +101,7 @@ pub struct LoadOptions {
     pub room: usize,
     /// Texts that there is room for.
     pub texts: usize,
-    /// What quantised matrices of GGUF files are multiplied with: the quickest of the device that keeps logits within a thousandth if none.
+    /// What quantised matrices of GGUF files are multiplied with: the quickest of the device that keeps logits within two thousandths if none.
     pub activations: Option<Activations>,
     /// What keys and values are kept in: f32, or f16, which takes half the memory.
     pub cache: DType,
@@ -149,6 +149,7 @@ impl LanguageModel {
             true => files::from_folder(path, &session, room),
             false => files::from_gguf(path, &session, room, activations),
         })?;
+        let decoder = if activations == Activations::F16 { decoder.in_halves() } else { decoder };
         let decoder = if cache == DType::F32 { decoder } else { decoder.with_cache(cache)? };
         let decoder = if texts == 1 { decoder } else { decoder.with_sequences(texts)? };
         let adapters = contain(|| adapters::read(adapters, &decoder))?;
@@ -265,7 +266,7 @@ impl LanguageModel {
             return Err(Error::value("generate", format!("{} tokens with room for {room}", at + tokens.len())));
         }
         let mut rest = tokens;
-        for (len, n) in chunks(tokens.len(), at, room) {
+        for (len, n) in chunks(self.decoder.lengths(), tokens.len(), at, room) {
             let (now, later) = rest.split_at(n);
             self.chunk(kind(len), len, now)?;
             then(self)?;
@@ -422,10 +423,12 @@ impl LanguageModel {
     }
 }
 
-/// Integers where an instruction adds up four products of bytes, of 16 bits: with 8 logits are some hundredths off.
+/// On processors integers where an instruction adds up four products of bytes, of 16 bits: with 8 logits are some hundredths off. On GPUs 16 bits
+/// where there are matrix tiles of them whose factors are copied ahead.
 fn best_activations(t: &Target) -> Activations {
     match t.isa.is_some() && t.dots.is_some() {
         true => Activations::I16,
+        false if t.has_tiles() && t.copies.is_some() => Activations::F16,
         false => Activations::F32,
     }
 }

@@ -197,6 +197,39 @@ fn blocks(kind: Kind, elems: usize) -> Vec<u8> {
     out
 }
 
+/// Activations far beyond what f16 holds are rounded as others are.
+#[test]
+fn large_activations_are_rounded_too() {
+    let file = std::fs::read(folder().join("llama.gguf")).expect("a file");
+    let index = Gguf::parse(&file).expect("a GGUF file");
+    let metadata: Vec<_> = index.metadata.iter().map(|(k, v)| (k.as_str(), v.clone())).collect();
+    let of = |e: &gguf::Entry| {
+        let plain = gguf::decode(e.kind, &e.shape, e.bytes(&file).expect("bytes")).expect("elements").to_f64();
+        let by = if e.name.ends_with("ffn_norm.weight") { 1e5 } else { 1.0 };
+        match e.shape.len() {
+            1 => (Kind::F32, plain.iter().flat_map(|x| ((x * by) as f32).to_le_bytes()).collect::<Vec<u8>>()),
+            _ => (Kind::F16, plain.iter().flat_map(|x| half::f16::from_f64(*x).to_le_bytes()).collect()),
+        }
+    };
+    let tensors: Vec<_> = index.entries.iter().map(|e| (e, of(e))).collect();
+    let list: Vec<Data<'_>> =
+        tensors.iter().map(|(e, (kind, bytes))| Data { name: &e.name, kind: *kind, shape: &e.shape, bytes }).collect();
+    let path = std::env::temp_dir().join(format!("gradloom-llm-large-{}.gguf", std::process::id()));
+    std::fs::write(&path, gguf::write(&metadata, &list).expect("a file")).expect("written");
+    let logits = |activations: Activations| {
+        let device = gradloom::open("eval", 1).expect("a device");
+        let options = LoadOptions { room: 64, activations: Some(activations), ..LoadOptions::default() };
+        let mut m = LanguageModel::load_with(&path, device, NativeHost::without_cache(), &options).expect("a model");
+        m.begin(&[5, 9, 14, 3, 40, 33, 21, 2]).expect("read");
+        m.logits().expect("logits")
+    };
+    let (want, got) = (logits(Activations::F32), logits(Activations::F16));
+    let most = want.iter().fold(0.0f32, |m, w| m.max(w.abs()));
+    let off = got.iter().zip(&want).fold(0.0f32, |m, (g, w)| if g.is_nan() { f32::NAN } else { m.max((g - w).abs()) });
+    assert!(most > 0.0 && off <= 2e-3 * most, "{off} off, {most} the largest");
+    std::fs::remove_file(&path).expect("removed");
+}
+
 /// A model whose matrices are quantised gives what it gives with their elements as f32.
 #[test]
 fn quantised_weights_are_read_as_their_elements() {
@@ -242,12 +275,20 @@ fn quantised_weights_are_read_as_their_elements() {
         }
         // what rounding changes is little, and the same on all devices
         let most = want.iter().fold(0.0f64, |m, w| m.max(w.abs()));
-        for (activations, room) in [(Activations::I16, 1e-4), (Activations::I8, 3e-2)] {
+        for (activations, room) in [(Activations::I16, 1e-4), (Activations::I8, 3e-2), (Activations::F16, 2e-3)] {
             let name = format!("{} and {activations:?}", kind.name());
             let Some(got) = logits(&packed, "cpu", activations) else { continue };
             let off = got.iter().zip(&want).fold(0.0f64, |m, (g, w)| m.max((f64::from(*g) - w).abs())) / most;
             println!("{name}: {off:.1e} of the largest logit off");
             assert!(off <= room, "{name}: {off} off");
+            #[cfg(target_os = "linux")]
+            if activations == Activations::F16 {
+                crate::cuda::emulated();
+                let got = logits(&packed, "cuda", activations).expect("an emulated GPU");
+                let off = got.iter().zip(&want).fold(0.0f64, |m, (g, w)| m.max((f64::from(*g) - w).abs())) / most;
+                assert!(off <= room, "{name} on cuda: {off} off");
+                continue;
+            }
             if let Some(other) = logits(&packed, "cpu:avx2", activations) {
                 let got: Vec<f64> = got.iter().map(|x| f64::from(*x)).collect();
                 close(&format!("{name} on cpu:avx2"), &other, &got);

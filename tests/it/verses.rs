@@ -65,6 +65,7 @@ fn activations_and_caches_that_are_rounded_change_little() {
     let all = [
         (Activations::I16, DType::F32, 1e-4, 1.0),
         (Activations::I8, DType::F32, 3e-2, 0.9),
+        (Activations::F16, DType::F32, 1e-3, 1.0),
         (Activations::F32, DType::F16, 2e-3, 0.98),
         (Activations::I16, DType::F16, 2e-3, 0.98),
     ];

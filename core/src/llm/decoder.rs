@@ -7,7 +7,7 @@
 use super::adapter::Slot;
 use super::arch::{Act, Block, Feed, Norm, Pairs, Place};
 use super::config::{Config, Rope, unsupported};
-use super::{err, names};
+use super::{err, halves, names};
 use crate::dtype::DType;
 use crate::engine::Bytes;
 use crate::error::{Error, Result};
@@ -44,6 +44,8 @@ pub struct Decoder {
     pub(super) sequences: usize,
     /// Buffers of adapters.
     pub(super) slots: Vec<Slot>,
+    /// Products of several tokens are made in 16 bits.
+    halves: bool,
 }
 
 /// What the tensor of that name is for, where `wanted` is what is quick to multiply with: rows are taken from an embedding, if it is not the
@@ -211,7 +213,8 @@ impl Decoder {
         }
         let (blocks, packed) = (FxHashMap::default(), FxHashMap::default());
         let (session, slots) = (session.clone(), Vec::new());
-        let d = Decoder { session, config, weights, blocks, packed, caches, turns, room, sequences: 1, slots };
+        let (sequences, halves) = (1, false);
+        let d = Decoder { session, config, weights, blocks, packed, caches, turns, room, sequences, slots, halves };
         d.check()?;
         Ok(d)
     }
@@ -274,7 +277,18 @@ impl Decoder {
             room: self.room,
             sequences: 1,
             slots,
+            halves: false,
         }
+    }
+
+    /// The same model, of which products of several tokens are made in 16 bits ([`Activations::F16`]). Call it before any graph is made.
+    pub fn in_halves(self) -> Decoder {
+        Decoder { halves: halves::BUILT, ..self }
+    }
+
+    /// Tokens that are read at once, the fewest first: as many as are needed until a product takes longer than reading its matrix.
+    pub fn lengths(&self) -> &'static [usize] {
+        if self.halves { &LENGTHS } else { &LENGTHS[..LENGTHS.len() - 1] }
     }
 
     pub(super) fn has_weight(&self, name: &str) -> bool {
@@ -493,11 +507,15 @@ impl Decoder {
     fn attend(&self, q: &Tensor, keys: &Tensor, values: &Tensor, mask: &Tensor) -> Result<Tensor> {
         let c = &self.config;
         let (n, d, group) = (q.dim(1)?, c.head_width, c.heads / c.kv_heads);
+        let halves = self.halves && halves::attends(n, d);
+        let stored = |t: &Tensor| if halves { halves::stored(t) } else { Ok(t.clone()) };
+        let [q, keys, values] = [stored(q)?, stored(keys)?, stored(values)?];
         // heads that share keys read them once
-        let scores = self.capped(q.reshape(&[c.kv_heads, group * n, d])?.matmul(keys)?)?;
+        let scores = self.capped(q.reshape(&[c.kv_heads, group * n, d])?.matmul(&keys)?)?;
         let scores = scores.reshape(&[c.kv_heads, group, n, self.room])?;
         let weights = mask.reshape(&[1, 1, n, self.room])?.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
-        let y = weights.reshape(&[c.kv_heads, group * n, self.room])?.matmul(values)?;
+        let weights = if halves { halves::rounded(&weights)? } else { weights };
+        let y = weights.reshape(&[c.kv_heads, group * n, self.room])?.matmul(&values)?;
         y.reshape(&[c.heads, n, d])?.transpose(0, 1)
     }
 
@@ -552,9 +570,17 @@ impl Decoder {
 
     fn product(&self, x: &Tensor, name: &str) -> Result<Tensor> {
         let key = format!("{name}.weight");
-        let weight = self.weight(&key)?.cast(DType::F32)?;
+        let own = self.weight(&key)?;
+        let weight = own.cast(DType::F32)?;
         let bias = self.weights.get(&format!("{name}.bias")).map(|b| b.cast(DType::F32)).transpose()?;
-        let Some(&block) = self.blocks.get(&key) else { return x.linear(&weight, bias.as_ref()) };
+        let block = self.blocks.get(&key).copied();
+        let stored = if block.is_some() { DType::F16 } else { own.dtype() };
+        if self.halves && x.shape().first().is_some_and(|&n| halves::pays(n, stored)) {
+            let rounded = if block.is_some() { own.cast(stored)?.contiguous() } else { own.clone() };
+            let y = halves::product(x, &rounded)?;
+            return bias.map_or(Ok(y.clone()), |b| y.add(b));
+        }
+        let Some(block) = block else { return x.linear(&weight, bias.as_ref()) };
         let (wanted, shape) = (x.shape(), weight.want_rank("linear", 2)?);
         let &[n, inputs] = &wanted[..] else { return x.linear(&weight, bias.as_ref()) };
         if inputs != shape[1] || inputs % block != 0 {
@@ -685,14 +711,14 @@ fn rotated(x: &Tensor, turns: &[Tensor; 2], rope: &Rope, pairs: Pairs) -> Result
     }
 }
 
-/// Lengths of the chunks in which `n` tokens are read that begin at `position`: of each, how many tokens it reads of the text. The
+/// Lengths of the chunks, of those that there are, in which `n` tokens are read that begin at `position`: of each, how many tokens it reads of the text. The
 /// rest of a chunk is read as if it were text, and overwritten by what comes.
-pub fn chunks(n: usize, position: usize, room: usize) -> Vec<(usize, usize)> {
+pub fn chunks(lengths: &[usize], n: usize, position: usize, room: usize) -> Vec<(usize, usize)> {
     let (mut left, mut at, mut out) = (n, position, Vec::new());
     while left > 0 {
         let fits = |len: &&usize| at + **len <= room;
-        let whole = LENGTHS.iter().filter(fits).find(|&&len| len >= left && len <= 2 * left);
-        let part = LENGTHS.iter().rev().filter(fits).find(|&&len| len <= left);
+        let whole = lengths.iter().filter(fits).find(|&&len| len >= left && len <= 2 * left);
+        let part = lengths.iter().rev().filter(fits).find(|&&len| len <= left);
         let Some(&len) = whole.or(part) else { break };
         out.push((len, len.min(left)));
         at += len.min(left);
@@ -701,8 +727,8 @@ pub fn chunks(n: usize, position: usize, room: usize) -> Vec<(usize, usize)> {
     out
 }
 
-/// Tokens that are read at once.
-const LENGTHS: [usize; 4] = [1, 8, 32, 128];
+/// Tokens that are read at once, the most only where products are made in 16 bits.
+const LENGTHS: [usize; 5] = [1, 8, 32, 128, 512];
 
 #[cfg(test)]
 mod tests {
@@ -710,11 +736,12 @@ mod tests {
 
     #[test]
     fn texts_are_read_in_chunks() {
-        assert_eq!(chunks(1, 5, 100), [(1, 1)]);
-        assert_eq!(chunks(32, 0, 100), [(32, 32)]);
-        assert_eq!(chunks(300, 0, 1000), [(128, 128), (128, 128), (32, 32), (8, 8), (8, 4)]);
-        assert_eq!(chunks(100, 0, 1000), [(128, 100)]);
-        assert_eq!(chunks(5, 95, 100), [(1, 1); 5], "no chunk leaves the room");
-        assert!(chunks(3, 99, 100).iter().map(|c| c.1).sum::<usize>() < 3, "no room");
+        assert_eq!(chunks(&LENGTHS[..4], 1, 5, 100), [(1, 1)]);
+        assert_eq!(chunks(&LENGTHS[..4], 32, 0, 100), [(32, 32)]);
+        assert_eq!(chunks(&LENGTHS[..4], 300, 0, 1000), [(128, 128), (128, 128), (32, 32), (8, 8), (8, 4)]);
+        assert_eq!(chunks(&LENGTHS[..4], 100, 0, 1000), [(128, 100)]);
+        assert_eq!(chunks(&LENGTHS[..4], 5, 95, 100), [(1, 1); 5], "no chunk leaves the room");
+        assert_eq!(chunks(&LENGTHS, 700, 0, 1000), [(512, 512), (128, 128), (32, 32), (32, 28)]);
+        assert!(chunks(&LENGTHS[..4], 3, 99, 100).iter().map(|c| c.1).sum::<usize>() < 3, "no room");
     }
 }

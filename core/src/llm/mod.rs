@@ -29,6 +29,7 @@ mod config;
 mod decoder;
 mod grammar;
 mod guess;
+mod halves;
 mod learn;
 mod names;
 mod remote;

@@ -28,8 +28,8 @@ pub(crate) struct Model {
     /// Tokens that there is room for, 0 for as many as are wanted (4096 in a chat)
     #[arg(long, default_value_t = 0)]
     context: usize,
-    /// What quantised matrices are multiplied with: `f32`, or activations rounded to `i16` or to `i8`; else the quickest of the device
-    /// with which logits stay within a thousandth
+    /// What matrices are multiplied with: `f32`, activations of several tokens rounded to `f16`, or those of quantised matrices to `i16` or
+    /// to `i8`; else the quickest of the device with which logits stay within two thousandths
     #[arg(long, value_name = "DTYPE")]
     activations: Option<Kind>,
     /// What keys and values are kept in: `f16` takes half the memory, and logits are some thousandths off
@@ -51,6 +51,7 @@ enum CacheKind {
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Kind {
     F32,
+    F16,
     I16,
     I8,
 }
@@ -229,6 +230,7 @@ impl Model {
         let host = cache.host(progress);
         let activations = self.activations.map(|kind| match kind {
             Kind::F32 => Activations::F32,
+            Kind::F16 => Activations::F16,
             Kind::I16 => Activations::I16,
             Kind::I8 => Activations::I8,
         });
