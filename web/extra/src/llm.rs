@@ -243,8 +243,9 @@ impl RawModel {
     /// In how many parts `n` tokens are read after `position` others: of each part how long its graph is, and how many of the tokens it
     /// reads.
     pub fn parts(&self, n: usize, position: usize) -> std::result::Result<Vec<u32>, JsValue> {
-        let room = self.0.decoder().map_err(throw)?.room();
-        Ok(llm::chunks(n, position, room).into_iter().flat_map(|(len, n)| [len as u32, n as u32]).collect())
+        let decoder = self.0.decoder().map_err(throw)?;
+        let all = llm::chunks(decoder.lengths(), n, position, decoder.room());
+        Ok(all.into_iter().flat_map(|(len, n)| [len as u32, n as u32]).collect())
     }
 }
 

@@ -5,6 +5,7 @@
 use super::heuristic::{Access, Tile, View};
 use super::{Opt, Part, software};
 use crate::uop::UOp;
+use crate::uop::mma::BUILT;
 
 /// Multiply-adds in the body of a reduction's loop.
 const BODY: usize = 96;
@@ -73,7 +74,7 @@ impl View<'_> {
 
     /// Are so many threads few for each processor, even if several share each sum?
     fn is_few(&self, threads: usize) -> bool {
-        threads * SPLIT <= FEW * self.t.processors
+        BUILT && threads * SPLIT <= FEW * self.t.processors
     }
 
     /// Of a product with a matrix of bytes of which rows lie interleaved, as those in blocks do: the longest axis of the sum along which nothing
@@ -116,7 +117,7 @@ impl View<'_> {
     /// by side of a row, some of them at a time. Several rows of a thread share what it reads of the vector, as long as there are threads enough
     /// to have all of the matrix on its way.
     pub(super) fn words_of_rows(&self) -> Option<Vec<Opt>> {
-        let row = self.outs.iter().copied().rev().find(|&r| self.len(r) > 1)?;
+        let row = self.outs.iter().copied().rev().find(|&r| BUILT && self.len(r) > 1)?;
         let [words, codes] = self.reds[..] else { return None };
         if !self.t.has_local || self.t.software || self.k.reduces().len() != 1 || self.len(codes) != 4 {
             return None;
@@ -222,7 +223,12 @@ impl View<'_> {
     fn pad_for_all(&self, r: UOp, threads: usize, steps: usize, opts: &mut Vec<Opt>) -> bool {
         let (n, own) = (self.len(r), |o: &Opt| o.axis() == Some(self.id(r)));
         let padded = opts.iter().any(|o| own(o) && matches!(o, Opt::Pad { .. }));
-        if threads > self.t.processors / 4 || steps < 4 * GROUP || padded || (self.t.max_local_total as usize) < ALL {
+        if !BUILT
+            || threads > self.t.processors / 4
+            || steps < 4 * GROUP
+            || padded
+            || (self.t.max_local_total as usize) < ALL
+        {
             return false;
         }
         let whole = n / steps * ALL;

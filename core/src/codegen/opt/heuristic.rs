@@ -511,7 +511,7 @@ impl<'a> View<'a> {
             if let Some(l) = lane.filter(|l| self.t.has_local && !self.t.software && self.reds.contains(l)) {
                 // what is left of the sum is shared by threads, which are a power of two
                 let n = self.len(l);
-                widths.retain(|w| !n.is_multiple_of(lanes) || w.1.is_power_of_two() && n.is_multiple_of(w.0));
+                widths.retain(|w| !n.is_multiple_of(2 * lanes) || w.1.is_power_of_two() && n.is_multiple_of(w.0));
             }
             if let Some(n) = lane.filter(|l| self.outs.contains(l)).map(|l| self.len(l))
                 && self.blocks

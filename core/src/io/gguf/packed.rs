@@ -129,12 +129,17 @@ impl Packed {
             p.permute(&[0, 3, 1, 2])?.reshape(&[s[0] * s[3], s[1], s[2]])
         };
         let planes = planes.iter().map(in_rows).collect::<Result<_>>()?;
-        Ok(Some(Packed { kind, planes, by_words, rows, cols, words: None }))
+        Ok(Some(Packed { kind, planes, by_words: by_words && INTEGERS, rows, cols, words: None }))
     }
 
     pub(super) fn of_words(kind: Kind, words: Words) -> Packed {
         let [rows, cols] = words.shape();
         Packed { kind, planes: Vec::new(), by_words: true, rows, cols, words: Some(words) }
+    }
+
+    /// Pages have no such codes.
+    fn by_words(&self) -> bool {
+        INTEGERS && self.by_words
     }
 
     /// Its products with vectors of bytes, if it was made for them.
@@ -156,12 +161,12 @@ impl Packed {
             return Err(err(format!("a product of {:?} with {:?}", self.shape(), x.shape())));
         }
         // parts side by side, so that what all have in common comes again for each
-        let (block, parts) = (self.kind.block_elems(), if self.by_words { l.parts } else { 1 });
+        let (block, parts) = (self.kind.block_elems(), if self.by_words() { l.parts } else { 1 });
         // whole bytes are one run of a block
-        let n = if self.by_words && (l.low)(0).bits == 8 { block } else { l.len };
+        let n = if self.by_words() && (l.low)(0).bits == 8 { block } else { l.len };
         let (runs, all) = (block / n / parts, self.cols / block * parts);
         // an axis of words, which threads go along, and the codes in each
-        let (x, len) = match self.by_words {
+        let (x, len) = match self.by_words() {
             true => {
                 let x = x.reshape(&[1, all, runs, n / 4, 4])?.permute(&[0, 1, 3, 2, 4])?;
                 (x.reshape(&[1, all * n / 4, runs, 4])?, [all * n / 4, 4])
@@ -171,7 +176,7 @@ impl Packed {
         let x = |t: usize| x.narrow(2, t, 1)?.squeeze(2);
         let planes = self.planes.iter().map(|p| self.in_parts(p, parts)).collect::<Result<Vec<_>>>()?;
         // what all of a part have in common: `[rows, all, 1]`
-        let wide = |p: &Tensor| match self.by_words {
+        let wide = |p: &Tensor| match self.by_words() {
             true => p.expand(&[self.rows, all, n / 4])?.reshape(&[self.rows, len[0], 1]),
             false => Ok(p.clone()),
         };
@@ -224,7 +229,7 @@ impl Packed {
 
     /// A field of the codes of a run, `to` bits from its end: `[rows, blocks, n]`, i32; of words `[rows, blocks * n / 4, 4]`.
     fn field(&self, planes: &[Tensor], f: Field, n: usize, to: u32) -> Result<Tensor> {
-        if self.by_words {
+        if self.by_words() {
             let words = planes[f.plane].narrow(2, f.at / 4, n / 4)?.flatten(1, 2)?.unsqueeze(-1)?;
             let at = |from: f64, by: f64| Tensor::arange(words.session(), from, from + 4.0 * by, by, DType::I32);
             return match f.bits {
