@@ -51,7 +51,8 @@ pub fn check_node(
     arg: &Arg,
     stage: Option<Stage>,
 ) -> std::result::Result<(), String> {
-    Node { g, op, dt, src, arg, stage }.line().map(|_| ())
+    let node = Node { g, op, dt, src, arg, stage };
+    node.checks().iter().try_for_each(|check| check(&node).map(|_| ()))
 }
 
 type Check<'a> = std::result::Result<&'a Node<'a>, String>;
@@ -65,79 +66,84 @@ struct Node<'a> {
     stage: Option<Stage>,
 }
 
+/// A row of the table: what is checked of an op's nodes, in this order.
+macro_rules! checks {
+    ($($check:ident $(<$n:literal>)?)*) => { &[$(|node| node.$check $(::<$n>)? ()),*] };
+}
+
 impl Node<'_> {
     #[rustfmt::skip]
-    fn line(&self) -> Check<'_> {
+    fn checks(&self) -> &'static [for<'n> fn(&'n Node<'n>) -> Check<'n>] {
         use Op::*;
         match self.op {
-            Const      => self.in_tkp()?.sources(0)?.constant(),
-            Buffer     => self.in_t()?.sources(0)?.storage(),
-            Param      => self.in_tkp()?.sources(0)?.storage(),
-            Var        => self.in_tkp()?.sources(0)?.launch_scalar(),
-            Iota       => self.in_t()?.sources(0)?.dtype(DType::I32)?.iota(),
-            Reshape    => self.in_t()?.sources(1)?.keeps_dtype()?.reshape(),
-            Permute    => self.in_t()?.sources(1)?.keeps_dtype()?.permute(),
-            Expand     => self.in_t()?.sources(1)?.keeps_dtype()?.expand(),
-            Pad        => self.in_t()?.sources(1)?.keeps_dtype()?.pad(),
-            Shrink     => self.in_t()?.sources(1)?.keeps_dtype()?.shrink(),
-            Flip       => self.in_t()?.sources(1)?.keeps_dtype()?.axes_in_rank(),
-            Gather     => self.in_t()?.sources(2)?.keeps_dtype()?.gather(),
-            Scatter    => self.in_t()?.sources(3)?.keeps_dtype()?.source(2, self.dt)?.scatter(),
-            Scan       => self.in_t()?.keeps_dtype()?.values()?.scan(),
-            Reduce     => self.in_tk()?.keeps_dtype()?.reduce(),
-            Cast       => self.in_tkp()?.sources(1)?.values()?.has_value()?.no_arg(),
-            Bitcast    => self.in_tkp()?.sources(1)?.values()?.has_value()?.same_size()?.no_arg(),
-            Neg        => self.in_tkp()?.alu(1)?.numeric(),
-            Exp2       => self.in_tkp()?.power()?.float(),
-            Log2       => self.in_tkp()?.alu(1)?.float(),
-            Sin        => self.in_tkp()?.alu(1)?.float(),
-            Cos        => self.in_tkp()?.alu(1)?.float(),
-            Tan        => self.in_tkp()?.alu(1)?.float(),
-            Sqrt       => self.in_tkp()?.alu(1)?.float(),
-            Recip      => self.in_tkp()?.alu(1)?.float(),
-            Trunc      => self.in_tkp()?.alu(1)?.float(),
-            Add        => self.in_tkp()?.alu(2),
-            Sub        => self.in_tkp()?.alu(2)?.numeric(),
-            Mul        => self.in_tkp()?.alu(2),
-            Div        => self.in_tkp()?.alu(2)?.float(),
-            Pow        => self.in_tkp()?.alu(2)?.float(),
-            Idiv       => self.in_tkp()?.alu(2)?.int(),
-            Imod       => self.in_tkp()?.alu(2)?.numeric(),
-            FloorDiv   => self.in_tk()?.alu(2)?.int(),
-            FloorMod   => self.in_tk()?.alu(2)?.int(),
-            Max        => self.in_tkp()?.alu(2),
-            Min        => self.in_tkp()?.alu(2),
-            And        => self.in_tkp()?.alu(2)?.bits(),
-            Or         => self.in_tkp()?.alu(2)?.bits(),
-            Xor        => self.in_tkp()?.alu(2)?.bits(),
-            Shl        => self.in_tkp()?.alu(2)?.int(),
-            Shr        => self.in_tkp()?.alu(2)?.int(),
-            CmpLt      => self.in_tkp()?.compare(),
-            CmpEq      => self.in_tkp()?.compare(),
-            CmpNe      => self.in_tkp()?.compare(),
-            Where      => self.in_tkp()?.sources(3)?.values()?.source(0, DType::Bool)?.sources_are_dt(1)?.no_arg(),
-            MulAdd     => self.in_p()?.alu(3)?.numeric(),
-            DotBytes   => self.in_tkp()?.alu(3)?.dtype(DType::I32),
-            Contiguous => self.in_t()?.some_sources()?.keeps_dtype()?.ends_axes(),
-            Detach     => self.in_t()?.some_sources()?.keeps_dtype()?.gradients()?.no_arg(),
-            Store      => self.in_tkp()?.dtype(DType::Void)?.copies()?.store(),
-            Custom     => self.in_tk()?.dtype(DType::Void)?.custom(),
-            After      => self.in_tkp()?.some_sources()?.keeps_dtype()?.no_arg()?.after(),
-            Sink       => self.in_tk()?.dtype(DType::Void)?.no_arg(),
-            Range      => self.in_kp()?.sources(1)?.keeps_dtype()?.range(),
-            Index      => self.in_kp()?.sources(2)?.keeps_dtype()?.index(),
-            Load       => self.in_kp()?.keeps_dtype()?.address()?.load()?.no_arg(),
-            Acc        => self.in_p()?.keeps_dtype()?.values_first()?.ranges()?.acc(),
-            AccUpdate  => self.in_p()?.sources(2)?.dtype(DType::Void)?.accumulates()?.update(),
-            AccMulAdd  => self.in_p()?.sources(3)?.dtype(DType::Void)?.accumulates()?.update(),
-            AccRead    => self.in_p()?.keeps_dtype()?.reads_acc()?.no_arg(),
-            Fold       => self.in_p()?.keeps_dtype()?.values_first()?.tile_ranges()?.reduces_tiles(),
-            Mma        => self.in_p()?.has_value()?.multiplies_tiles(),
-            LoadMatrix => self.in_p()?.keeps_dtype()?.address()?.loads_matrices(),
-            End        => self.in_kp()?.dtype(DType::Void)?.ends_loop()?.no_arg(),
-            Scratch    => self.in_kp()?.sources(0)?.has_value()?.scratch(),
-            Barrier    => self.in_kp()?.dtype(DType::Void)?.no_arg_or_number(),
-            Stage      => self.in_k()?.keeps_dtype()?.values_first()?.places()?.no_arg_or_number(),
+            Const      => checks!(in_tkp sources<0> constant),
+            Buffer     => checks!(in_t sources<0> storage),
+            Param      => checks!(in_tkp sources<0> storage),
+            Var        => checks!(in_tkp sources<0> launch_scalar),
+            Iota       => checks!(in_t sources<0> i32 iota),
+            Reshape    => checks!(in_t sources<1> keeps_dtype reshape),
+            Permute    => checks!(in_t sources<1> keeps_dtype permute),
+            Expand     => checks!(in_t sources<1> keeps_dtype expand),
+            Pad        => checks!(in_t sources<1> keeps_dtype pad),
+            Shrink     => checks!(in_t sources<1> keeps_dtype shrink),
+            Flip       => checks!(in_t sources<1> keeps_dtype axes_in_rank),
+            Gather     => checks!(in_t sources<2> keeps_dtype gather),
+            Scatter    => checks!(in_t sources<3> keeps_dtype third_is_dt scatter),
+            Scan       => checks!(in_t keeps_dtype values scan),
+            Reduce     => checks!(in_tk keeps_dtype reduce),
+            Cast       => checks!(in_tkp sources<1> values has_value no_arg),
+            Bitcast    => checks!(in_tkp sources<1> values has_value same_size no_arg),
+            Neg        => checks!(in_tkp alu<1> numeric),
+            Exp2       => checks!(in_tkp power float),
+            Log2       => checks!(in_tkp alu<1> float),
+            Sin        => checks!(in_tkp alu<1> float),
+            Cos        => checks!(in_tkp alu<1> float),
+            Tan        => checks!(in_tkp alu<1> float),
+            Sqrt       => checks!(in_tkp alu<1> float),
+            Recip      => checks!(in_tkp alu<1> float),
+            Trunc      => checks!(in_tkp alu<1> float),
+            Add        => checks!(in_tkp alu<2>),
+            Sub        => checks!(in_tkp alu<2> numeric),
+            Mul        => checks!(in_tkp alu<2>),
+            Div        => checks!(in_tkp alu<2> float),
+            Pow        => checks!(in_tkp alu<2> float),
+            Idiv       => checks!(in_tkp alu<2> int),
+            Imod       => checks!(in_tkp alu<2> numeric),
+            FloorDiv   => checks!(in_tk alu<2> int),
+            FloorMod   => checks!(in_tk alu<2> int),
+            Max        => checks!(in_tkp alu<2>),
+            Min        => checks!(in_tkp alu<2>),
+            And        => checks!(in_tkp alu<2> bits),
+            Or         => checks!(in_tkp alu<2> bits),
+            Xor        => checks!(in_tkp alu<2> bits),
+            Shl        => checks!(in_tkp alu<2> int),
+            Shr        => checks!(in_tkp alu<2> int),
+            CmpLt      => checks!(in_tkp compare),
+            CmpEq      => checks!(in_tkp compare),
+            CmpNe      => checks!(in_tkp compare),
+            Where      => checks!(in_tkp sources<3> values first_is_bool sources_are_dt<1> no_arg),
+            MulAdd     => checks!(in_p alu<3> numeric),
+            DotBytes   => checks!(in_tkp alu<3> i32),
+            Contiguous => checks!(in_t some_sources keeps_dtype ends_axes),
+            Detach     => checks!(in_t some_sources keeps_dtype gradients no_arg),
+            Store      => checks!(in_tkp void copies store),
+            Custom     => checks!(in_tk void custom),
+            After      => checks!(in_tkp some_sources keeps_dtype no_arg after),
+            Sink       => checks!(in_tk void no_arg),
+            Range      => checks!(in_kp sources<1> keeps_dtype range),
+            Index      => checks!(in_kp sources<2> keeps_dtype index),
+            Load       => checks!(in_kp keeps_dtype address load no_arg),
+            Acc        => checks!(in_p keeps_dtype values_first ranges acc),
+            AccUpdate  => checks!(in_p sources<2> void accumulates update),
+            AccMulAdd  => checks!(in_p sources<3> void accumulates update),
+            AccRead    => checks!(in_p keeps_dtype reads_acc no_arg),
+            Fold       => checks!(in_p keeps_dtype values_first tile_ranges reduces_tiles),
+            Mma        => checks!(in_p has_value multiplies_tiles),
+            LoadMatrix => checks!(in_p keeps_dtype address loads_matrices),
+            End        => checks!(in_kp void ends_loop no_arg),
+            Scratch    => checks!(in_kp sources<0> has_value scratch),
+            Barrier    => checks!(in_kp void no_arg_or_number),
+            Stage      => checks!(in_k keeps_dtype values_first places no_arg_or_number),
         }
     }
 
@@ -184,7 +190,11 @@ impl Node<'_> {
         Err(format!("argument {:?} does not fit", self.arg))
     }
 
-    fn sources(&self, n: usize) -> Check<'_> {
+    fn sources<const N: usize>(&self) -> Check<'_> {
+        self.count(N)
+    }
+
+    fn count(&self, n: usize) -> Check<'_> {
         if self.src.len() == n { Ok(self) } else { Err(format!("{} sources, {n} wanted", self.src.len())) }
     }
 
@@ -228,13 +238,21 @@ impl Node<'_> {
     /// Waits for values, or has a scalar end for each of some axes.
     fn ends_axes(&self) -> Check<'_> {
         let Arg::Axes(axes) = self.arg else { return self.no_arg() };
-        self.axes_in_rank()?.sources(axes.len() + 1)?;
+        self.axes_in_rank()?.count(axes.len() + 1)?;
         let scalar = |s: &UOp| self.g.dtype(*s) == DType::I32 && self.g.shape(*s).is_empty();
         self.want(self.src[1..].iter().all(scalar), "ends of axes are scalars of i32")
     }
 
     fn dtype(&self, dt: DType) -> Check<'_> {
         if self.dt == dt { Ok(self) } else { Err(format!("dtype {}, {dt} wanted", self.dt)) }
+    }
+
+    fn i32(&self) -> Check<'_> {
+        self.dtype(DType::I32)
+    }
+
+    fn void(&self) -> Check<'_> {
+        self.dtype(DType::Void)
     }
 
     fn has_value(&self) -> Check<'_> {
@@ -254,8 +272,16 @@ impl Node<'_> {
         }
     }
 
-    fn sources_are_dt(&self, from: usize) -> Check<'_> {
-        (from..self.src.len()).try_fold(self, |c, i| c.source(i, self.dt))
+    fn first_is_bool(&self) -> Check<'_> {
+        self.source(0, DType::Bool)
+    }
+
+    fn third_is_dt(&self) -> Check<'_> {
+        self.source(2, self.dt)
+    }
+
+    fn sources_are_dt<const FROM: usize>(&self) -> Check<'_> {
+        (FROM..self.src.len()).try_fold(self, |c, i| c.source(i, self.dt))
     }
 
     fn numeric(&self) -> Check<'_> {
@@ -307,19 +333,19 @@ impl Node<'_> {
         self.value(self.src[0])
     }
 
-    fn alu(&self, n: usize) -> Check<'_> {
-        self.sources(n)?.has_value()?.sources_are_dt(0)?.values()?.no_arg()
+    fn alu<const N: usize>(&self) -> Check<'_> {
+        self.count(N)?.has_value()?.sources_are_dt::<0>()?.values()?.no_arg()
     }
 
     fn power(&self) -> Check<'_> {
         match self.arg {
-            Arg::Number(16) => self.in_p()?.sources(1)?.has_value()?.sources_are_dt(0)?.values(),
-            _ => self.alu(1),
+            Arg::Number(16) => self.in_p()?.count(1)?.has_value()?.sources_are_dt::<0>()?.values(),
+            _ => self.alu::<1>(),
         }
     }
 
     fn compare(&self) -> Check<'_> {
-        self.sources(2)?.dtype(DType::Bool)?.source(1, self.g.dtype(self.src[0]))?.values()?.no_arg()
+        self.count(2)?.dtype(DType::Bool)?.source(1, self.g.dtype(self.src[0]))?.values()?.no_arg()
     }
 
     // ---- sources
@@ -478,7 +504,7 @@ impl Node<'_> {
         self.source(1, self.g.dtype(target))?.value(value)?;
         if self.g.op(target) == Op::Index {
             self.want(self.stage != Some(Stage::Tensor), "stores to an address")?;
-            return if self.src.len() == 2 { Ok(self) } else { self.sources(3)?.source(2, DType::Bool) };
+            return if self.src.len() == 2 { Ok(self) } else { self.count(3)?.source(2, DType::Bool) };
         }
         self.want(self.stage.is_none_or(|s| s == Stage::Tensor), "stores to no address")?;
         let mut base = target;
@@ -489,7 +515,7 @@ impl Node<'_> {
         }
         self.want(matches!(self.g.op(base), Op::Buffer | Op::Param), "the target is no view of storage")?;
         let (t, v) = (self.g.shape(target), self.g.shape(value));
-        self.sources(2)?.want(v.is_empty() || t == v, "target and value differ in shape")
+        self.count(2)?.want(v.is_empty() || t == v, "target and value differ in shape")
     }
 
     /// Storage to write, each once, then storage to read.
@@ -556,7 +582,7 @@ impl Node<'_> {
         if self.src.len() == 1 {
             return Ok(self);
         }
-        self.sources(3)?.source(1, self.dt)?.source(2, DType::Bool)?.value(self.src[1])?.value(self.src[2])
+        self.count(3)?.source(1, self.dt)?.source(2, DType::Bool)?.value(self.src[1])?.value(self.src[2])
     }
 
     fn scratch(&self) -> Check<'_> {
@@ -613,7 +639,7 @@ impl Node<'_> {
         }
         self.want(l.is_whole(), "a layout in which an element has no place, or two")?;
         let digits = || l.a.axes().iter().chain(l.b.axes()).chain(l.c.axes());
-        self.sources(3 + digits().count())?.value(self.src[2])?;
+        self.count(3 + digits().count())?.value(self.src[2])?;
         for (spread, &s) in [&l.a, &l.b].into_iter().zip(&self.src[..2]) {
             if spread.in_memory() {
                 let index = self.g.op(s) == Op::Index && self.g.dtype(s).size() == 2;
