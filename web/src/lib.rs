@@ -13,6 +13,7 @@ mod interop;
 mod js;
 mod lengths;
 mod loops;
+mod math;
 mod network;
 mod ops;
 mod pace;

@@ -10,6 +10,8 @@ mod chat;
 mod files;
 #[cfg(feature = "llm")]
 mod llm;
+#[path = "../../src/math.rs"]
+mod math;
 #[cfg(feature = "ops")]
 mod ops;
 #[cfg(any(feature = "text", feature = "llm"))]
