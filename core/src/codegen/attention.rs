@@ -289,16 +289,29 @@ impl<'a> Loop<'a> {
         }
         // read in the next turn
         body.push(update(k, m, new, ReduceOp::Max, 0));
-        let end = k.g.node(Op::End, DType::Void, &body, Arg::None);
+        self.ended(k, t, loops, &body, [l, o])
+    }
+
+    /// The end of the loop over keys, whose body is given, and the result: the sum of weighted values over the sum of weights, which threads that
+    /// share a row put together.
+    fn ended(
+        &self,
+        k: &mut Kernel,
+        t: &Target,
+        loops: &mut FxHashMap<u8, LoopInfo>,
+        body: &[UOp],
+        sums: [UOp; 2],
+    ) -> Result<()> {
+        let end = k.g.node(Op::End, DType::Void, body, Arg::None);
         loops.insert(k.g.range_arg(self.turn).id, LoopInfo { parent: None, around: 0 });
-        let l = k.g.node(Op::AccRead, dt, &[l, end], Arg::None);
-        let l = self.across(k, l, ReduceOp::Add, t)?;
-        let mut o = k.g.node(Op::AccRead, dt, &[o, end], Arg::None);
+        let weights = k.g.node(Op::AccRead, DType::F32, &[sums[0], end], Arg::None);
+        let weights = self.across(k, weights, ReduceOp::Add, t)?;
+        let mut values = k.g.node(Op::AccRead, DType::F32, &[sums[1], end], Arg::None);
         if self.a.scales[1] != 1.0 {
-            let by = k.g.float(self.a.scales[1], dt);
-            o = k.g.binary(Op::Mul, o, by);
+            let by = k.g.float(self.a.scales[1], DType::F32);
+            values = k.g.binary(Op::Mul, values, by);
         }
-        self.store(k, l, o)
+        self.store(k, weights, values)
     }
 
     /// How many turns have keys that some row of the workgroup looks at: where a mask says so by a comparison of places.

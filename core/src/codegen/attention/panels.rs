@@ -117,16 +117,7 @@ impl Loop<'_> {
         body.push(update(k, o, sum, ReduceOp::Add, 0));
         // read in the next turn
         body.push(update(k, m, new, ReduceOp::Max, 0));
-        let end = k.g.node(Op::End, DType::Void, &body, Arg::None);
-        loops.insert(k.g.range_arg(self.turn).id, LoopInfo { parent: None, around: 0 });
-        let l = k.g.node(Op::AccRead, dt, &[l, end], Arg::None);
-        let l = self.across(k, l, ReduceOp::Add, t)?;
-        let mut o = k.g.node(Op::AccRead, dt, &[o, end], Arg::None);
-        if self.a.scales[1] != 1.0 {
-            let by = k.g.float(self.a.scales[1], dt);
-            o = k.g.binary(Op::Mul, o, by);
-        }
-        self.store(k, l, o)
+        self.ended(k, t, loops, &body, [l, o])
     }
 
     /// The score of the kernel, without what masks by places where all keys of the block count for all rows of the workgroup: a condition that
