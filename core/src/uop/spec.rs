@@ -1,14 +1,17 @@
 //! The executable spec: which ops are legal in a stage, and for each what its sources, dtypes, argument and shapes
-//! must be. One line per op in [`Node::line`]; whole-graph and whole-program rules below it. Passes may rely on
+//! must be. One line per op in [`Node::checks`]; the rules of whole graphs and programs are in `spec/whole.rs`. Passes may rely on
 //! everything checked here. A violation is a bug of the pass before, so `verify` gives `Error::Internal` with the
 //! node printed.
 
-use super::graph::{MAX_RANGES, elements};
+mod kernels;
+mod whole;
+
+use super::graph::elements;
 use super::mma::BUILT;
-use super::{Arg, AxisKind, Graph, Op, RangeSet, ReduceOp, Space, UOp};
+use super::{Arg, AxisKind, Graph, Op, ReduceOp, Space, UOp};
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
-use rustc_hash::FxHashMap;
+use whole::{check_program, check_range_ids, check_reduced, check_roots};
 
 /// Where in the compiler a graph is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -540,145 +543,6 @@ impl Node<'_> {
         let storage = matches!(self.g.op(base), Op::Buffer | Op::Param);
         self.want(storage || self.stage != Some(Stage::Tensor), "what is read after writes is no storage")
     }
-
-    // ---- kernels
-
-    fn range(&self) -> Check<'_> {
-        let Arg::Range(r) = self.arg else { return self.bad_arg() };
-        self.want((r.id as usize) < MAX_RANGES, "range id too large")?;
-        self.want(matches!(self.dt, DType::I32 | DType::I64), "ranges are i32 or i64")?.values()?;
-        self.want(!r.lane || r.kind.is_tile(), "only a tile axis can be the lane axis")?;
-        self.want(!r.kind.is_tile() || self.g.const_int(self.src[0]).is_some(), "tile axes have constant extents")?;
-        let launch = matches!(r.kind, AxisKind::Grid(d) | AxisKind::Local(d) if d > 2);
-        self.want(!launch, "launch dimensions are 0, 1, 2")
-    }
-
-    fn pointer(&self, mut p: UOp) -> Check<'_> {
-        while self.g.op(p) == Op::After {
-            p = self.g.src_at(p, 0);
-        }
-        self.want(matches!(self.g.op(p), Op::Param | Op::Scratch | Op::Stage), "source 0 is no parameter or scratch")
-    }
-
-    fn index(&self) -> Check<'_> {
-        self.pointer(self.src[0])?.value(self.src[1])?;
-        self.want(matches!(self.g.dtype(self.src[1]), DType::I32 | DType::I64), "offsets are i32 or i64")?;
-        match self.arg {
-            Arg::None => Ok(self),
-            Arg::Strides(s) => {
-                self.in_p()?;
-                let ok = s.windows(2).all(|w| w[0].0 < w[1].0) && s.iter().all(|x| (x.0 as usize) < MAX_RANGES);
-                self.want(ok, "strides are sorted by range id")
-            }
-            _ => self.bad_arg(),
-        }
-    }
-
-    fn address(&self) -> Check<'_> {
-        self.want(self.g.op(self.src[0]) == Op::Index, "source 0 is no Index")
-    }
-
-    fn load(&self) -> Check<'_> {
-        if self.src.len() == 1 {
-            return Ok(self);
-        }
-        self.count(3)?.source(1, self.dt)?.source(2, DType::Bool)?.value(self.src[1])?.value(self.src[2])
-    }
-
-    fn scratch(&self) -> Check<'_> {
-        let Arg::Scratch { len, .. } = self.arg else { return self.bad_arg() };
-        self.fits_memory(&[*len])
-    }
-
-    fn ends_loop(&self) -> Check<'_> {
-        let first = self.src.first().copied().filter(|&r| self.g.op(r) == Op::Range);
-        self.want(first.is_some_and(|r| self.g.kind(r).is_loop()), "source 0 is no loop")
-    }
-
-    // ---- tiles
-
-    fn ranges(&self) -> Check<'_> {
-        self.want(self.src[1..].iter().all(|&r| self.g.op(r) == Op::Range), "sources after the first are ranges")
-    }
-
-    fn places(&self) -> Check<'_> {
-        let place = |&r: &UOp| matches!(self.g.dtype(r), DType::I32 | DType::I64) && self.value(r).is_ok();
-        self.want(self.src[1..].iter().all(place), "sources after the first are indices")
-    }
-
-    fn tile_ranges(&self) -> Check<'_> {
-        let ok = self.src[1..].iter().all(|&r| self.g.op(r) == Op::Range && self.g.kind(r).is_tile());
-        self.want(ok, "sources after the first are tile ranges")
-    }
-
-    fn acc(&self) -> Check<'_> {
-        if matches!(self.arg, Arg::Acc(_)) { Ok(self) } else { self.bad_arg() }
-    }
-
-    fn reads_acc(&self) -> Check<'_> {
-        self.want(self.g.op(self.src[0]) == Op::Acc, "source 0 is no Acc")
-    }
-
-    fn accumulates(&self) -> Check<'_> {
-        let dt = self.g.dtype(self.src[0]);
-        self.reads_acc()?;
-        self.src[1..].iter().enumerate().try_fold(self, |c, (i, &s)| c.source(i + 1, dt)?.value(s))
-    }
-
-    fn update(&self) -> Check<'_> {
-        match (self.op, self.arg) {
-            (Op::AccUpdate, Arg::Reduce(..)) | (Op::AccMulAdd, Arg::None | Arg::Acc(_)) => Ok(self),
-            _ => self.bad_arg(),
-        }
-    }
-
-    fn multiplies_tiles(&self) -> Check<'_> {
-        let Arg::Mma(l) = self.arg else { return self.bad_arg() };
-        if !BUILT {
-            return Err("this build has no matrix tiles".into());
-        }
-        self.want(l.is_whole(), "a layout in which an element has no place, or two")?;
-        let digits = || l.a.axes().iter().chain(l.b.axes()).chain(l.c.axes());
-        self.count(3 + digits().count())?.value(self.src[2])?;
-        for (spread, &s) in [&l.a, &l.b].into_iter().zip(&self.src[..2]) {
-            if spread.in_memory() {
-                let index = self.g.op(s) == Op::Index && self.g.dtype(s).size() == 2;
-                self.want(index, "a factor in memory is where a matrix of two bytes begins")?;
-            } else {
-                self.value(s)?;
-            }
-        }
-        self.source(1, self.g.dtype(self.src[0]))?;
-        self.want(self.g.dtype(self.src[2]).is_int(), "the thread's number is an integer")?;
-        let axis = |r: UOp, len: u8| {
-            let tile = self.g.op(r) == Op::Range && self.g.kind(r).is_tile();
-            tile && self.g.const_int(self.g.src_at(r, 0)) == Some(i64::from(len))
-        };
-        let fit = self.src[3..].iter().zip(digits()).all(|(&r, d)| axis(r, d.len));
-        self.want(fit, "sources after the third are tile ranges as long as the digits")
-    }
-
-    fn loads_matrices(&self) -> Check<'_> {
-        let turns = matches!(self.arg, Arg::Number(0 | 1));
-        let (ranges, halves) = (self.src.get(2..).unwrap_or_default(), self.dt.size() == 2);
-        self.want(
-            BUILT && turns && halves && (1..=3).contains(&ranges.len()),
-            "matrices of two bytes, or their ranges",
-        )?;
-        self.want(self.g.dtype(self.src[1]).is_int(), "the thread's number is an integer")?;
-        let pair = |&r: &UOp| {
-            let tile = self.g.op(r) == Op::Range && self.g.kind(r).is_tile();
-            tile && self.g.const_int(self.g.src_at(r, 0)) == Some(2)
-        };
-        self.want(ranges.iter().all(pair), "sources after the second are tile ranges of two")
-    }
-
-    fn reduces_tiles(&self) -> Check<'_> {
-        match self.arg {
-            Arg::Reduce(_, axes) if axes.is_empty() => Ok(self),
-            _ => self.bad_arg(),
-        }
-    }
 }
 
 fn distinct_below(axes: &[u8], rank: usize) -> std::result::Result<(), String> {
@@ -691,123 +555,4 @@ fn distinct_below(axes: &[u8], rank: usize) -> std::result::Result<(), String> {
         }
     }
     Ok(())
-}
-
-type Found = std::result::Result<(), (UOp, String)>;
-
-/// Every range id is one range.
-fn check_range_ids(g: &Graph, nodes: &[UOp]) -> Found {
-    let (mut by_id, mut lane, mut lanes) = ([None; MAX_RANGES], None, 0 as RangeSet);
-    for &u in nodes.iter().filter(|&&u| g.op(u) == Op::Range) {
-        let r = g.range_arg(u);
-        if let Some(other) = by_id[r.id as usize].replace(u).filter(|o| *o != u) {
-            return Err((u, format!("{other:?} has the same id")));
-        }
-        if r.lane {
-            lanes |= 1 << r.id;
-            if *lane.get_or_insert(g.src_at(u, 0)) != g.src_at(u, 0) {
-                return Err((u, "lane axes of two lengths".into()));
-            }
-        }
-    }
-    match nodes.iter().find(|&&u| g.dtype(u) != DType::Void && (g.ranges(u) & lanes).count_ones() > 1) {
-        Some(&u) => Err((u, "has two lane axes".into())),
-        None => Ok(()),
-    }
-}
-
-/// What is stored outside of a reduction does not depend on what that goes over.
-fn check_reduced(g: &Graph, nodes: &[UOp]) -> Found {
-    let reduced = nodes.iter().filter(|&&u| g.op(u) == Op::Range && g.kind(u).is_reduce());
-    let reduced = reduced.fold(0u128, |m, &u| m | 1 << g.range_arg(u).id);
-    for &u in nodes {
-        let open = g.ranges(u) & reduced;
-        if g.op(u) == Op::Store && open != 0 && !stores_scratch(g, u) {
-            return Err((u, format!("range {} is reduced but still open", open.trailing_zeros())));
-        }
-    }
-    Ok(())
-}
-
-fn check_roots(g: &Graph, roots: &[UOp]) -> Found {
-    for &r in roots {
-        for &s in if g.op(r) == Op::Sink { g.src(r) } else { std::slice::from_ref(&r) } {
-            if g.dtype(s) != DType::Void {
-                return Err((s, "a kernel's roots are stores".into()));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// A tile staged in scratch memory may be filled inside a reduction.
-fn stores_scratch(g: &Graph, store: UOp) -> bool {
-    let mut p = g.src_at(store, 0);
-    while matches!(g.op(p), Op::Index | Op::After) {
-        p = g.src_at(p, 0);
-    }
-    g.op(p) == Op::Scratch
-}
-
-fn check_program(g: &Graph, order: &[UOp], nodes: &[UOp]) -> Found {
-    let tile_ids = g.iter().filter(|&u| g.op(u) == Op::Range && g.kind(u).is_tile());
-    let tile_ids = tile_ids.fold(0u128, |m, u| m | 1 << g.range_arg(u).id);
-    // where each placed node is visible: the loop that is the innermost open one at its place
-    const NOWHERE: u32 = u32::MAX;
-    let mut scope = vec![NOWHERE; nodes.last().map_or(0, |u| u.0 as usize + 1)];
-    let (mut open, mut depth_serial, mut serial) = (Vec::<UOp>::new(), vec![0u32], 0u32);
-    let mut accs = FxHashMap::<u32, UOp>::default();
-    for &u in order {
-        if scope[u.0 as usize] != NOWHERE {
-            return Err((u, "is placed twice".into()));
-        }
-        for (i, &s) in g.src(u).iter().enumerate() {
-            let ordering = g.dtype(s) == DType::Void || i > 0 && matches!(g.op(u), Op::AccRead | Op::After | Op::End);
-            match scope[s.0 as usize] {
-                NOWHERE if floats(g, s) => {}
-                NOWHERE => return Err((u, format!("{s:?} is not placed before it"))),
-                at if ordering || depth_serial.contains(&at) => {}
-                _ => return Err((u, format!("{s:?} is inside a loop that is closed"))),
-            }
-        }
-        match (g.op(u), g.arg(u)) {
-            (Op::Range, Arg::Range(r)) if r.kind.is_loop() => {
-                open.push(u);
-                serial += 1;
-                depth_serial.push(serial);
-            }
-            (Op::End, _) => {
-                if open.pop() != Some(g.src_at(u, 0)) {
-                    return Err((u, "does not close the innermost loop".into()));
-                }
-                depth_serial.pop();
-            }
-            (Op::Acc, Arg::Acc(id)) => {
-                if let Some(other) = accs.insert(*id, u) {
-                    return Err((u, format!("{other:?} is the same accumulator")));
-                }
-            }
-            (Op::Index, Arg::Strides(s)) => {
-                if let Some((id, _)) = s.iter().find(|(id, _)| tile_ids >> id & 1 == 0) {
-                    return Err((u, format!("stride over range {id}, which is no tile axis")));
-                }
-            }
-            (Op::Sink, _) => return Err((u, "has no place in a program".into())),
-            _ => {}
-        }
-        scope[u.0 as usize] = *depth_serial.last().expect("the outermost scope stays");
-    }
-    match open.pop() {
-        Some(u) => Err((u, "is a loop without an End".into())),
-        None => Ok(()),
-    }
-}
-
-/// Needs no place of its own: constants, tile ranges, pointers.
-fn floats(g: &Graph, u: UOp) -> bool {
-    match g.op(u) {
-        Op::Const | Op::Param | Op::Scratch => true,
-        Op::Range => g.kind(u).is_tile(),
-        _ => false,
-    }
 }
