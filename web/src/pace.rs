@@ -235,6 +235,8 @@ impl Pace {
     /// Submits a run. One that overwrites what was there before is not left half done.
     pub(crate) async fn submit(&self, engine: &RefCell<Engine>, run: &mut Running, abort: &JsValue) -> Result<()> {
         loop {
+            // threads may be in the run before, and a device that is given more work would wait for its end
+            self.done(engine).await?;
             self.allow(abort.is_object());
             let start = now();
             if engine.borrow_mut().submit_some(run, self.portion())? {
