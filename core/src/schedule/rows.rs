@@ -76,9 +76,6 @@ const MAX_NODES: usize = 2000;
 /// A kernel of so few elements is never worth a second one.
 const SMALL: usize = 1 << 14;
 
-/// Elements of a row that a workgroup goes through, some times, in the time of two more launches.
-const SHORT: usize = 1 << 13;
-
 /// Moves reductions into the kernels of their only readers, last kernels first.
 pub fn merge(g: &Graph, roots: &[UOp], nodes: &[UOp], cuts: &mut Cuts, t: &Target) {
     let mut readers = Readers::new(g, roots, nodes, cuts);
@@ -193,7 +190,7 @@ fn pays(rows: usize, row: usize, spreads: bool, near: bool, t: &Target) -> bool 
         (true, true) => rows >= 64,
         // a workgroup shares a long row; else a thread walks its row alone: many rows, and short ones, or nothing but reductions
         (true, false) => {
-            let shared = near && row >= 128 && (rows >= 64 || row <= SHORT);
+            let shared = near && row >= 128 && (rows >= 64 || row <= t.machine.workgroups.row);
             shared || rows >= 1024 && (row <= 256 || !spreads)
         }
     }

@@ -2,7 +2,7 @@
 //! can do, never from the name of a back end. Units are nanoseconds and cycles of one core; a machine that nobody measured is given
 //! [`Machine::generic`].
 
-use super::Prices;
+use super::{Caches, Prices, Workgroups};
 use std::fmt;
 
 /// A machine, as far as estimates of cost know it.
@@ -49,6 +49,10 @@ pub struct Machine {
     pub wide: &'static [usize],
     /// What programs are made of takes so long.
     pub prices: &'static Prices,
+    /// What stays in the caches of a core.
+    pub caches: &'static Caches,
+    /// What fills a GPU, and what its workgroups cost.
+    pub workgroups: &'static Workgroups,
 }
 
 /// Numbers as bits: keys are made of this text, and printing decimals takes some kilobytes of a page's module. All fields are named, so that
@@ -58,10 +62,11 @@ impl fmt::Debug for Machine {
         #[rustfmt::skip]
         let &Machine {
             launch, byte, op, load, multiply_add, broadcast, guarded_load, padded, near, kept, copy, thrashing,
-            columns_first, parallel_loads, loads_first, reads_behind, row_vectors, wide, prices,
+            columns_first, parallel_loads, loads_first, reads_behind, row_vectors, wide, prices, caches, workgroups,
         } = self;
         let own = [launch, byte, op, load, multiply_add, broadcast, guarded_load, near, kept];
-        for number in own.into_iter().chain(padded).chain(copy).chain(thrashing).chain(prices.numbers()) {
+        let own = own.into_iter().chain(padded).chain(copy).chain(thrashing);
+        for number in own.chain(prices.numbers()).chain(caches.numbers()).chain(workgroups.numbers()) {
             write!(f, "{:x} ", number.to_bits())?;
         }
         write!(f, "{columns_first} {parallel_loads} {loads_first} {reads_behind} {row_vectors} {wide:?}")
@@ -94,6 +99,8 @@ impl Machine {
             row_vectors: (registers / 8).clamp(1, 4),
             wide: &[],
             prices: &Prices::WIDE_X86,
+            caches: &Caches::ZEN4,
+            workgroups: &Workgroups::GPU,
         }
     }
 
@@ -187,10 +194,16 @@ mod tests {
     #[test]
     fn machines_that_differ_in_one_number_have_different_texts() {
         static OTHER: Prices = Prices { turn: 9.0, ..Prices::GPU };
+        static FULLER: Workgroups = Workgroups { all: 128, ..Workgroups::GPU };
         let gpu = Machine::gpu();
         let text = |m: Machine| format!("{m:?}");
-        for other in [Machine { prices: &OTHER, ..gpu }, Machine { op: 1.0, ..gpu }, Machine { row_vectors: 7, ..gpu }]
-        {
+        let others = [
+            Machine { prices: &OTHER, ..gpu },
+            Machine { workgroups: &FULLER, ..gpu },
+            Machine { op: 1.0, ..gpu },
+            Machine { row_vectors: 7, ..gpu },
+        ];
+        for other in others {
             assert_ne!(text(gpu), text(other));
         }
     }

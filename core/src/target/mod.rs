@@ -1,16 +1,20 @@
 //! What a device can do, as plain data: no handle, no probe. A [`Target`] decides decompositions, kernel optimisation and
 //! launch limits; it is part of every cache key. Devices in `native` and `web` fill it from what they find.
 
+mod caches;
 mod kernels;
 mod machine;
 mod prices;
 mod sm;
 mod tiles;
+mod workgroups;
 
+pub use caches::Caches;
 pub use machine::Machine;
 pub use prices::Prices;
 pub use sm::Sm;
 pub use tiles::MatrixTile;
+pub use workgroups::Workgroups;
 
 use crate::uop::Op;
 use crate::{DType, Error, Result};

@@ -20,9 +20,6 @@ const MOST_COLUMNS: usize = 128;
 const ROW_PADDING: usize = 8;
 /// Nodes of an element that is computed anew for each block.
 const MOST_NODES: usize = 64;
-/// Threads that fill a small GPU, and those that fill a processor of one that says how many it has.
-const FULL: usize = 4096;
-const FULL_EACH: usize = 256;
 
 /// How both products of the loop are computed.
 pub enum Way<'a> {
@@ -209,33 +206,26 @@ impl Registers {
         keys.div_ceil(self.keys()) * (1 + terms + self.keys() + filled)
     }
 
-    /// Operations on vectors for a vector of scores, on average, in `heads` matrices of so many rows, on a GPU that so many threads fill.
-    fn cost(&self, heads: usize, rows: usize, [terms, columns]: [usize; 2], full: usize) -> f64 {
+    /// Operations on vectors for a vector of scores, on average, in `heads` matrices of so many rows.
+    fn cost(&self, heads: usize, rows: usize, [terms, columns]: [usize; 2], t: &Target) -> f64 {
+        let w = t.machine.workgroups;
+        let [far, fill, softmax, turn] = w.attention;
+        let full = w.full[0].max(w.full[1] * t.processors);
         let [queries, values] = self.staged;
         let wide = columns / (self.lanes * self.threads[1]);
         let (r, v, threads) = (self.rows, self.vectors, self.threads[0] * self.threads[1]);
         // what is read from memory by threads that are no neighbours there
-        let query = if queries { r } else { FAR * r };
+        let query = if queries { r } else { far * r };
         let scores = terms * (r * v + query + v);
         let sums = self.keys() * (r * wide + r + wide);
         let filled = self.keys() * (terms + if values { columns } else { 0 }) / self.lanes;
-        let body = (scores + sums + FILL * filled / threads + r * v * SOFTMAX + TURN) as f64;
+        let body = (scores + sums + fill * filled / threads + r * v * softmax + turn) as f64;
         let groups = rows.div_ceil(self.group());
         let idle = (full as f64 / (heads * groups * threads) as f64).max(1.0);
-        let idle = idle * (self.bytes([terms, columns]) as f64 / (threads * MEMORY) as f64).max(1.0);
+        let idle = idle * (self.bytes([terms, columns]) as f64 / (threads * w.memory[1]) as f64).max(1.0);
         body / (r * v) as f64 * (groups * self.group()) as f64 / rows as f64 * idle
     }
 }
-
-/// In loads of a vector: a load of one element that neighbouring threads do not have side by side, filling a vector of an array, what is done for a vector
-/// of scores besides, and what is done once in each turn of the loop, with its barriers.
-const FAR: usize = 3;
-const FILL: usize = 6;
-const SOFTMAX: usize = 24;
-const TURN: usize = 100;
-
-/// Bytes of workgroup memory that a processor has for each of the threads that keep it busy.
-const MEMORY: usize = 256;
 
 /// The tile of registers for a kernel whose scores, stored, would not stay in a cache until they are read.
 fn registers(g: &Graph, a: &Attention, t: &Target) -> Option<Registers> {
@@ -253,7 +243,7 @@ fn registers(g: &Graph, a: &Attention, t: &Target) -> Option<Registers> {
     if t.software || lanes < 2 || computed || !floats || scores as f64 <= t.machine.kept {
         return None;
     }
-    let (sides, full) = ([terms, columns], FULL.max(FULL_EACH * t.processors));
+    let sides = [terms, columns];
     let mut best: Option<(f64, Registers)> = None;
     for threads in [64, 128, 256] {
         for side in [1, 2, 4, 8].into_iter().filter(|n| columns.is_multiple_of(lanes * n)) {
@@ -268,7 +258,7 @@ fn registers(g: &Graph, a: &Attention, t: &Target) -> Option<Registers> {
                         && r.group() < 2 * rows
                         && r.bytes(sides) <= t.workgroup_bytes
                         && r.turns(keys, sides) < t.max_turns as usize;
-                    let cost = r.cost(heads, rows, sides, full);
+                    let cost = r.cost(heads, rows, sides, t);
                     if fits && best.is_none_or(|b| cost < b.0) {
                         best = Some((cost, r));
                     }

@@ -27,27 +27,9 @@ const SHARED: [usize; 3] = [1, 2, 4];
 const BLOCK: [usize; 3] = [8, 16, 40];
 /// Terms that are written out in the body of a loop at most.
 const BODY: usize = 16;
-/// What follows is counted in cycles of a processor that does so many multiply-adds in each.
-const LANES: f64 = 128.0;
-/// Cycles in which a warp reads 16 bytes a thread, where all threads that read the same are neighbours and where they are not.
-const READ: [f64; 2] = [2.0, 4.0];
-/// Cycles of starting a copy, for each thread.
-const COPY: f64 = 8.0 / 32.0;
-/// Cycles until the first block is there and after the last one; of a turn, whatever a warp does in it; and of adding up what threads share.
-const BEGINS: f64 = 3000.0;
-const TURN: f64 = 200.0;
-const ADDS: f64 = 100.0;
-/// How much longer such threads read.
-const APART: f64 = 1.75;
-/// Warps that a processor goes through side by side, and warps with which it waits half of the time.
-const SIDE: f64 = 4.0;
-const WAITING: f64 = 0.5;
-/// How much longer it waits for elements that are copied one by one, and terms of a sum that is worth registers of a whole processor.
-const SINGLE: f64 = 4.0;
+/// Terms of a sum that is worth registers of a whole processor: of others a thread has so many results at most.
 const LONG: usize = 512;
-/// Threads that a processor has registers for, with 64 results each, and workgroups at most.
-const HELD: usize = 512;
-const ALONE: usize = 64;
+const RESULTS: usize = 64;
 
 /// A kernel as a product: which of its loops are rows, columns and terms.
 struct Shape {
@@ -67,8 +49,7 @@ struct Shape {
     window: usize,
 }
 
-/// A workgroup for one of so many processors leaves the GPU empty: of other kernels more threads share a sum of so many terms.
-const IDLE: usize = 8;
+/// Terms of a sum that more threads share in other kernels, where these would leave the GPU empty.
 const SHARED_BY_MORE: usize = 512;
 
 /// What a thread and a workgroup compute.
@@ -95,7 +76,7 @@ impl View<'_> {
             Some((shape, block, plan))
         });
         let (shape, block, plan) = best.min_by(|a, b| a.2.cost.total_cmp(&b.2.cost))?;
-        if IDLE * shape.groups(&plan) < self.t.processors && shape.lens[2] >= SHARED_BY_MORE {
+        if self.t.machine.workgroups.idle * shape.groups(&plan) < self.t.processors && shape.lens[2] >= SHARED_BY_MORE {
             return None;
         }
         let opts = shape.opts(self.k, self.t, block, plan)?;
@@ -201,8 +182,8 @@ impl Shape {
                     // sums that are shared, and elements that are copied one by one, have addresses of their own besides
                     let most = match self.whole {
                         [true, true] if shared == 1 && self.lens[2] >= LONG => usize::MAX,
-                        [true, true] => ALONE,
-                        _ => ALONE / 2,
+                        [true, true] => RESULTS,
+                        _ => RESULTS / 2,
                     };
                     if each.0 * each.1 > most {
                         continue;
@@ -220,6 +201,7 @@ impl Shape {
 
     /// Cycles of the product, if it may be divided so.
     fn cost(&self, t: &Target, block: usize, copies: Copies, p: &Plan) -> Option<f64> {
+        let w = t.machine.workgroups;
         let threads = p.threads[0] * p.threads[1] * p.shared;
         let sides = [0, 1].map(|i| p.each[i] * p.threads[i]);
         let terms = block * p.shared;
@@ -234,25 +216,25 @@ impl Shape {
         let groups = self.lens[0].div_ceil(sides[0]) * self.lens[1].div_ceil(sides[1]) * self.others;
         let (results, warps) = ((p.each[0] * p.each[1]) as f64, threads as f64 / 32.0);
         // of a term: of all threads, and of one alone
-        let multiplies = results * threads as f64 / LANES;
+        let multiplies = results * threads as f64 / w.lanes as f64;
         let reads = [0, 1].map(|i| p.each[i] as f64 / 4.0);
         // threads that share a sum read terms of their own, as many more places
-        let places = if p.shared > 1 { APART } else { 1.0 };
-        let reading = warps * places * (reads[0] * READ[0] + reads[1] * READ[1]);
-        let copied = (starts[0] + starts[1]) as f64 / block as f64 * threads as f64 * COPY;
+        let places = if p.shared > 1 { w.read[2] } else { 1.0 };
+        let reading = warps * places * (reads[0] * w.read[0] + reads[1] * w.read[1]);
+        let copied = (starts[0] + starts[1]) as f64 / block as f64 * threads as f64 * w.copy;
         let term = multiplies.max(reading) + 0.25 * multiplies.min(reading) + copied;
         let alone = (results + reads[0] + reads[1]) * block as f64;
         // how many a processor has in all, and how many at once
         let all = groups.div_ceil(t.processors.max(1));
-        let held = HELD * ALONE / results.max(ALONE as f64 / 2.0) as usize / threads;
+        let held = w.registers / results.max(RESULTS as f64 / 2.0) as usize / threads;
         let room = held.min(copies.bytes / (copies.blocks * bytes)).max(1);
-        let waiting = if self.whole == [true, true] { WAITING } else { SINGLE * WAITING };
+        let waiting = w.waiting[usize::from(self.whole != [true, true])];
         let round = |n: usize| {
             let busy = n as f64 * warps;
-            let turn =
-                (n as f64 * term * block as f64 * (busy + waiting) / busy).max(alone * (busy / SIDE).max(1.0) + TURN);
-            let adds = if p.shared > 1 { ADDS * results / 16.0 } else { 0.0 };
-            turn * (self.lens[2] as f64 / terms as f64) + BEGINS + adds
+            let turn = (n as f64 * term * block as f64 * (busy + waiting) / busy)
+                .max(alone * (busy / w.side).max(1.0) + w.turns[1]);
+            let adds = if p.shared > 1 { w.turns[2] * results / 16.0 } else { 0.0 };
+            turn * (self.lens[2] as f64 / terms as f64) + w.turns[0] + adds
         };
         let rest = if all % room > 0 { round(all % room) } else { 0.0 };
         Some((all / room) as f64 * round(room) + rest)

@@ -9,13 +9,6 @@ use crate::uop::UOp;
 use crate::util::sort;
 use smallvec::SmallVec;
 
-/// Bytes of a panel: most of a second-level cache.
-pub(super) const PANEL: usize = 768 << 10;
-/// Bytes of what is read once a panel and still comes from a cache: a part of the last level.
-const NEAR: usize = 4 << 20;
-/// Lines of a first-level cache way by way: 64 sets of 8.
-const SETS: usize = 64;
-const WAYS: usize = 8;
 /// Tasks wanted per thread, for balance.
 const TASKS: usize = 3;
 
@@ -125,7 +118,7 @@ impl View<'_> {
 
     /// How much more a panel of so many elements costs to read for being far away.
     pub(super) fn far(&self, points: usize) -> f64 {
-        if points.saturating_mul(4) > PANEL { 1.5 } else { 1.0 }
+        if points.saturating_mul(4) > self.t.machine.caches.panel { 1.5 } else { 1.0 }
     }
 
     /// Points of a tile and of all reduction steps at which `a` is read, and elements of an array for them: overlapping
@@ -181,8 +174,9 @@ impl View<'_> {
         // the longest loop says over which sets the lines spread
         let Some(longest) = inside.copied().max_by_key(|&r| self.len(r)) else { return false };
         let step = bytes(longest);
-        let sets = if step.is_multiple_of(64) && step > 0 { SETS / gcd(SETS, step / 64) } else { SETS };
-        lines > sets.max(rows * (tile.width * 4).div_ceil(64)) * WAYS / 2
+        let [all, ways] = self.t.machine.caches.first;
+        let sets = if step.is_multiple_of(64) && step > 0 { all / gcd(all, step / 64) } else { all };
+        lines > sets.max(rows * (tile.width * 4).div_ceil(64)) * ways / 2
     }
 
     /// How much more an access costs that thrashes: loads that multiply-adds do not hide.
@@ -203,6 +197,7 @@ impl View<'_> {
 
     /// Stages the operand that gains most, after the tile's own opts.
     pub(super) fn block(&self, tile: &Tile, opts: &mut Vec<Opt>) {
+        let caches = self.t.machine.caches;
         // a packed panel is there already: what is left to gain is that it stays near
         let near = |a: &Access| {
             self.reuse(a, tile) > 1 && tile.lane.is_some_and(|l| self.outs.contains(&l) && a.has(self.id(l)))
@@ -227,7 +222,8 @@ impl View<'_> {
         let columns = self.tiles_of(lane, tile);
         let others: usize = loops.iter().filter(|&&r| own(r) && r != lane).map(|&r| self.tiles_of(r, tile)).product();
         let tasks = if self.t.threads > 1 { self.t.threads * TASKS } else { 1 };
-        let least = columns.div_ceil((PANEL / bytes.max(1)).max(1)).max(tasks.div_ceil(others.max(1)).min(columns));
+        let least =
+            columns.div_ceil((caches.panel / bytes.max(1)).max(1)).max(tasks.div_ceil(others.max(1)).min(columns));
         let panels = if best.is_some() { self.even(columns, least, others) } else { columns };
         let together = columns.div_ceil(panels);
         // the loops that reuse the panel are cut only if there is too little to share out otherwise
@@ -237,8 +233,8 @@ impl View<'_> {
         // images of a batch one by one, so that what is read again for each strip of columns comes from a cache
         let read = self.inner.iter().filter(|x| !x.constant).map(|x| x.bytes).max().unwrap_or(0);
         let image = loops.iter().copied().find(|&r| !own(r) && self.inner.iter().any(|x| self.is_far(x, r)));
-        let image = image.filter(|_| a.constant && columns * others > 1 && read > NEAR);
-        let image = image.filter(|&r| a.bytes <= PANEL.max(read / self.tiles_of(r, tile)));
+        let image = image.filter(|_| a.constant && columns * others > 1 && read > caches.last);
+        let image = image.filter(|&r| a.bytes <= caches.panel.max(read / self.tiles_of(r, tile)));
         // nothing to come back to: rows are shared out as they are
         let one = columns == 1 && a.constant;
         if let Some(r) = rows.filter(|_| panels * others < tasks && !one && image.is_none()) {

@@ -3,7 +3,6 @@
 //! contractions on vectors: every register tile is given a cost in cycles, from the loads and registers that it needs, and the cheapest is
 //! taken.
 
-use super::block::PANEL;
 use super::{Level, Opt, Staging, chain, rows};
 use crate::analysis::{Affine, Role, affine};
 use crate::codegen::axes::Kernel;
@@ -310,8 +309,7 @@ impl<'a> View<'a> {
         if !along && (rows == 1 || turns > a.bytes / a.size) {
             return 0.0;
         }
-        // cycles for 64 bytes: 33 and 20 GB/s were measured for one and eight
-        let line = if rows > 1 { 11.0 } else { 7.0 };
+        let line = self.t.machine.caches.line[usize::from(rows > 1)];
         let size = if along { 4 } else { a.size };
         (rows * tile.vectors * self.t.lanes * size) as f64 / 64.0 * line
     }
@@ -319,9 +317,6 @@ impl<'a> View<'a> {
     /// Cycles until what all rows share is there. The first cache keeps no row of it that is nearly as long as the cache itself, beside what
     /// streams through: each of its lines then comes from the second one for every tile, and takes turns with lines from memory.
     fn again_cost(&self, a: &Access, tile: &Tile) -> f64 {
-        // in cycles, beside those of `stream_cost`. On Zen 4 matrices of f16 came at 12.5 GB/s a row at a time, and at 20 four rows at a time;
-        // shorter rows, whose vector the first cache keeps, came at 21 one at a time
-        const LINE: f64 = 9.0;
         let Some(lane) = tile.lane.filter(|l| self.reds.contains(l) && a.has(self.id(*l))) else { return 0.0 };
         if !self.blocks || a.constant || self.reuse(a, tile) <= 1 || a.affine.stride(&self.k.g, lane) != Some(1) {
             return 0.0;
@@ -329,7 +324,7 @@ impl<'a> View<'a> {
         let turns = self.reds.iter().filter(|&&r| a.has(self.id(r)));
         let row = turns.fold(a.size, |n, &r| n.saturating_mul(self.len(r)));
         let stays = row <= self.t.machine.prices.caches[0].0 as usize / 4 * 3;
-        if stays { 0.0 } else { (tile.vectors * self.t.lanes * a.size) as f64 / 64.0 * LINE }
+        if stays { 0.0 } else { (tile.vectors * self.t.lanes * a.size) as f64 / 64.0 * self.t.machine.caches.again }
     }
 
     /// Registers beside the accumulators: multiply-adds run over the tile with its first axis outermost, and a value stays
@@ -527,7 +522,7 @@ impl<'a> View<'a> {
             // an axis as a whole, of which wide tiles would leave a part over; few rows share its panel, which therefore has to be near
             let whole = lane.filter(|&l| self.blocks && self.outs.contains(&l)).map_or(1, |l| self.len(l) / lanes);
             let steps = self.reds.iter().fold(1usize, |n, &r| n.saturating_mul(self.len(r)));
-            let near = steps.saturating_mul(whole * lanes * 4) <= PANEL / 2;
+            let near = steps.saturating_mul(whole * lanes * 4) <= self.t.machine.caches.panel / 2;
             if (5..=7).contains(&whole)
                 && near
                 && lane.is_some_and(|l| self.len(l) == whole * lanes && !self.gathers(l))

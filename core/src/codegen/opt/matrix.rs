@@ -10,13 +10,9 @@ use crate::codegen::matrix::{self, takes};
 use crate::target::MatrixTile;
 use crate::uop::{Op, UOp};
 
-/// How much more work than without tiles is still faster with them: they multiply several times as fast.
-const PADDED: f64 = 4.0;
 /// Tiles along each side of what a subgroup computes at most, and elements of the product that a thread holds at most.
 const SIDE: usize = 4;
 const HELD: usize = 64;
-/// Subgroups that keep a GPU busy.
-const BUSY: usize = 512;
 /// Threads of a workgroup.
 const GROUP: usize = 128;
 
@@ -55,21 +51,10 @@ const BLOCKS_IN_MEMORY: [Block; 6] = [
     block([2, 1], [1, 1], 4),
     block([1, 2], [1, 1], 4),
 ];
-/// Of such tiles: what reading a row of a block from memory costs a workgroup, in the time in which it multiplies one by a column. It does both
-/// at once.
-const FROM_MEMORY_BESIDE: f64 = 96.0;
-/// Elements of the product that a thread holds at most, of two subgroups of 128.
+/// Elements of the product that a thread of such a subgroup holds at most.
 const HELD_IN_MEMORY: usize = 128;
 /// Blocks of steps for which there is room at least.
 const LEAST_BLOCKS: usize = 3;
-/// What it costs a workgroup to read a row of its block from memory, and a subgroup to read one from workgroup memory, in the time in which it
-/// multiplies one.
-const FROM_MEMORY: f64 = 16.0;
-const FROM_GROUP: f64 = 16.0;
-/// Registers of a workgroup that leave no room for a second one on a processor, as elements of the product; and terms of the sum in whose time such a
-/// workgroup, which nothing is computed beside, begins and ends.
-const ALONE: usize = 128 * 256;
-const BEGINS: f64 = 500.0;
 
 /// A tile and the axes that it is laid on.
 struct Choice<'a> {
@@ -99,7 +84,7 @@ impl View<'_> {
         let held = |tile: &&MatrixTile| !tile.layout.in_memory() && takes(tile, &self.k.g, pair, sum);
         for tile in self.t.matrix_tiles.iter().filter(held) {
             for c in [pair, [pair[1], pair[0]]].into_iter().filter_map(|pair| self.lay(tile, pair)) {
-                if c.work <= PADDED && best.as_ref().is_none_or(|b| c.work < b.work) {
+                if c.work <= self.t.machine.workgroups.tiles && best.as_ref().is_none_or(|b| c.work < b.work) {
                     best = Some(c);
                 }
             }
@@ -134,6 +119,7 @@ impl View<'_> {
 
     /// Opts for a tile whose factors lie in workgroup memory, where they are copied some blocks of the sum ahead.
     fn in_memory(&self, sum: UOp, pair: [UOp; 2]) -> Option<Vec<Opt>> {
+        let w = self.t.machine.workgroups;
         let copies = self.t.copies?;
         let takes = |tile: &&MatrixTile| tile.layout.in_memory() && takes(tile, &self.k.g, pair, sum);
         let mut best: Option<(f64, Choice<'_>, &Block)> = None;
@@ -153,9 +139,9 @@ impl View<'_> {
                 for b in BLOCKS_IN_MEMORY.iter().filter(fits) {
                     let each = |rows: f64, columns: f64| {
                         let bytes = (rows + columns) as usize * (terms * 2).min(copies.blocks * b.steps * k * 2);
-                        let alone = (rows * columns) as usize >= ALONE || 2 * bytes > copies.bytes;
-                        let begins = if alone { BEGINS / terms as f64 } else { 0.0 };
-                        (FROM_MEMORY_BESIDE * (1.0 / rows + 1.0 / columns)).max(1.0) + begins
+                        let alone = (rows * columns) as usize >= w.registers || 2 * bytes > copies.bytes;
+                        let begins = if alone { w.tile_begins / terms as f64 } else { 0.0 };
+                        (w.tile_rows[2] * (1.0 / rows + 1.0 / columns)).max(1.0) + begins
                     };
                     let cost = self.cost(&c, b, each);
                     if cost.is_finite() && best.as_ref().is_none_or(|best| cost < best.0) {
@@ -171,6 +157,7 @@ impl View<'_> {
     /// Opts that also copy what the tiles of a workgroup multiply to workgroup memory, some blocks of the sum ahead, where the target can and
     /// tiles divide the axes.
     fn staged(&self, c: &Choice<'_>, pair: [UOp; 2]) -> Option<Vec<Opt>> {
+        let w = self.t.machine.workgroups;
         let copies = self.t.copies?;
         if !self.whole(c, pair) {
             return None;
@@ -180,8 +167,8 @@ impl View<'_> {
             self.cost(c, b, |rows, columns| {
                 let edges = |x: f64, y: f64| 1.0 / x + 1.0 / y;
                 let part = edges((b.tiles[0] * m) as f64, (b.tiles[1] * n) as f64);
-                let alone = if (rows * columns) as usize >= ALONE { BEGINS / terms as f64 } else { 0.0 };
-                1.0 + FROM_MEMORY * edges(rows, columns) + FROM_GROUP * part + alone
+                let alone = if (rows * columns) as usize >= w.registers { w.tile_begins / terms as f64 } else { 0.0 };
+                1.0 + w.tile_rows[0] * edges(rows, columns) + w.tile_rows[1] * part + alone
             })
         };
         let best = BLOCKS.iter().min_by(|a, b| cost(a).total_cmp(&cost(b))).filter(|b| cost(b).is_finite())?;
@@ -258,7 +245,7 @@ impl View<'_> {
         let (mut block, held) = ([1, 1], c.tile.layout.c.held());
         for i in [0, 1, 0, 1] {
             let fits = block[i] < SIDE && left[i].is_multiple_of(2) && 2 * held * block[0] * block[1] <= HELD;
-            if fits && others * left[0] * left[1] >= 2 * BUSY {
+            if fits && others * left[0] * left[1] >= 2 * self.t.machine.workgroups.busy_tiles[1] {
                 block[i] *= 2;
                 left[i] /= 2;
             }

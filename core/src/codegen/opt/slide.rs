@@ -2,7 +2,6 @@
 //! before reads at the next. Out: the axis whose taps go into one body, so that each row is loaded once, and the copy (`stage`) of what
 //! lies under a mask. For machines whose emitter shares such loads (`render/linear/share.rs`).
 
-use super::block::PANEL;
 use super::heuristic::{Access, Tile, View};
 use super::{Level, Opt, Staging};
 use crate::uop::UOp;
@@ -157,7 +156,7 @@ impl View<'_> {
     pub(super) fn copied_once(&self, a: &Access, tile: &Tile) -> (Level, usize) {
         let loops: Vec<UOp> = self.outs.iter().copied().filter(|&r| self.tiles_of(r, tile) > 1).collect();
         let first = self.t.machine.prices.caches[0].0 as usize * 3 / 4;
-        let near = if self.is_turned(a, tile) { PANEL } else { first } / a.size;
+        let near = if self.is_turned(a, tile) { self.t.machine.caches.panel } else { first } / a.size;
         // elements that are copied in all, if the copies are made inside of the first `i` loops
         let copied = |i: usize| {
             let (_, elems) = self.panel(a, tile, &loops[i..]);

@@ -9,15 +9,8 @@ use crate::codegen::stage;
 use crate::uop::mma::BUILT;
 use crate::uop::{Op, UOp};
 
-/// Threads that keep a GPU busy.
-const BUSY: f64 = 16384.0;
-/// Fewer threads than this leave the GPU empty, or a processor of it: they share reductions instead.
-const LEAST: usize = 1024;
-const LEAST_EACH: usize = 16;
 /// Elements of the reduction copied at a time.
 const BLOCK: usize = 16;
-/// Bytes of workgroup memory that leave room for other workgroups beside it.
-const ROOM: usize = 12 << 10;
 /// Most multiply-adds of vectors in the body of a loop.
 const BODY: usize = 128;
 
@@ -89,6 +82,7 @@ impl View<'_> {
     }
 
     fn plan(&self, x: &Axes) -> Option<Plan> {
+        let w = self.t.machine.workgroups;
         let (nr, nc) = (self.len(x.row), self.len(x.col));
         let ns = x.second.map_or(1, |r| self.len(r));
         let rest: usize = self
@@ -121,7 +115,7 @@ impl View<'_> {
                         let work = (4 * rows * vectors) as f64;
                         let local = 4.0 * ((rows as f64 / 4.0).max(1.0) + vectors as f64 * read);
                         let copied = 3.0 * (tr + tc * deep) as f64 / threads as f64;
-                        let mut idle = (BUSY / (pieces * threads) as f64).max(1.0);
+                        let mut idle = (w.busy_tiles[0] as f64 / (pieces * threads) as f64).max(1.0);
                         if BUILT && let n @ 1.. = self.t.processors {
                             // the last turn of all processors may have work for few of them
                             idle = idle.max((pieces.div_ceil(n) * n) as f64 / pieces as f64);
@@ -129,7 +123,8 @@ impl View<'_> {
                         let cost = done * warps * idle * (work + local + copied) / work;
                         // rows that only round a tile up keep nobody busy
                         let wanted = (nr * nc * ns * rest).div_ceil(4 * rows * vectors);
-                        let enough = pieces * threads >= LEAST && wanted >= LEAST_EACH * self.t.processors;
+                        let enough =
+                            pieces * threads >= w.least_tiles[0] && wanted >= w.least_tiles[1] * self.t.processors;
                         if enough && best.is_none_or(|b| cost < b.cost) {
                             best = Some(Plan { rows, vectors, down, across, deep, cost });
                         }
@@ -181,7 +176,7 @@ impl View<'_> {
         }
         let stages = trial.nodes().into_iter().filter(|&u| trial.g.op(u) == Op::Stage);
         let bytes: usize = stages.map(|u| stage::elems(&trial.g, u) * 4).sum();
-        (bytes <= self.t.workgroup_bytes.min(ROOM)).then_some(opts)
+        (bytes <= self.t.workgroup_bytes.min(self.t.machine.workgroups.memory[0])).then_some(opts)
     }
 
     /// Cuts the reduction into blocks of about so many steps; the loop over them.
