@@ -9,6 +9,7 @@ mod debug;
 mod face;
 mod file;
 mod graph;
+mod inputs;
 mod interop;
 mod js;
 mod lengths;
