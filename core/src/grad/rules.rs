@@ -3,8 +3,8 @@
 //! | op | why there is no gradient |
 //! |---|---|
 //! | Const, Buffer, Param, Var, Iota | no sources |
-//! | Trunc, comparisons | piecewise constant: zero almost everywhere |
-//! | Idiv, Imod of integers, FloorDiv, FloorMod, And, Or, Xor, Shl, Shr | defined on integers only |
+//! | Trunc | piecewise constant: zero almost everywhere |
+//! | whatever is no float, comparisons among it | not a function to real numbers |
 //! | Bitcast, casts from or to integers | not a function of real numbers |
 //! | Detach | that is its meaning, unless it has a gradient of its own |
 //! | indices of Gather and Scatter, Where's condition | integers |
@@ -152,26 +152,8 @@ pub(super) fn vjp(g: &mut Graph, u: UOp, dy: UOp) -> Result<Flow> {
         }
         // ---- state: an assign of the whole storage hides what was there
         (Op::After, _) => after(g, u, dy),
-        (
-            Op::Trunc
-            | Op::Cast
-            | Op::Bitcast
-            | Op::Detach
-            | Op::CmpLt
-            | Op::CmpEq
-            | Op::CmpNe
-            | Op::Idiv
-            | Op::Imod
-            | Op::FloorDiv
-            | Op::FloorMod
-            | Op::And
-            | Op::Or
-            | Op::Xor
-            | Op::Shl
-            | Op::Shr
-            | Op::DotBytes,
-            _,
-        ) => Ok(Flow::new()),
+        (Op::Trunc | Op::Cast | Op::Bitcast | Op::Detach, _) => Ok(Flow::new()),
+        _ if !g.dtype(u).is_float() => Ok(Flow::new()),
         (op, _) => Err(Error::Unsupported { what: "gradient".into(), context: format!("op {}", op.name()) }),
     }
 }
