@@ -12,15 +12,15 @@ impl OpSet {
     /// Every op.
     pub const ALL: OpSet = OpSet(u128::MAX);
     /// One-source elementwise ops.
-    pub const UNARY: OpSet = OpSet::range(Op::Cast, Op::Trunc);
+    pub const UNARY: OpSet = OpSet::range(Op::UNARY);
     /// Two-source elementwise ops.
-    pub const BINARY: OpSet = OpSet::range(Op::Add, Op::CmpNe);
+    pub const BINARY: OpSet = OpSet::range(Op::BINARY);
     /// All elementwise ops.
-    pub const ALU: OpSet = OpSet::range(Op::Cast, Op::DotBytes);
+    pub const ALU: OpSet = OpSet::range(Op::ALU);
     /// Comparisons.
-    pub const COMPARE: OpSet = OpSet::range(Op::CmpLt, Op::CmpNe);
+    pub const COMPARE: OpSet = OpSet::range((Op::CmpLt, Op::CmpNe));
     /// Floor and truncating division and remainder.
-    pub const DIVMOD: OpSet = OpSet::range(Op::Idiv, Op::FloorMod);
+    pub const DIVMOD: OpSet = OpSet::range((Op::Idiv, Op::FloorMod));
 
     /// Stores.
     pub const STORE: OpSet = OpSet::of(Op::Store);
@@ -30,7 +30,7 @@ impl OpSet {
         OpSet(1 << op as u8)
     }
 
-    const fn range(first: Op, last: Op) -> OpSet {
+    const fn range((first, last): (Op, Op)) -> OpSet {
         OpSet((u128::MAX >> (127 - last as u8)) & (u128::MAX << first as u8))
     }
 

@@ -243,19 +243,30 @@ impl Op {
         Sink, Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, Mma, LoadMatrix, End, Scratch, Barrier, Stage,
     ];
 
+    /// The first and the last elementwise op of one source, in declaration order.
+    pub const UNARY: (Op, Op) = (Cast, Trunc);
+    /// Those of two sources.
+    pub const BINARY: (Op, Op) = (Add, CmpNe);
+    /// Those of any number.
+    pub const ALU: (Op, Op) = (Cast, DotBytes);
+
+    const fn is_in(self, (first, last): (Op, Op)) -> bool {
+        self as u8 >= first as u8 && self as u8 <= last as u8
+    }
+
     /// One source, elementwise.
     pub const fn is_unary(self) -> bool {
-        (self as u8) >= Cast as u8 && (self as u8) <= Trunc as u8
+        self.is_in(Op::UNARY)
     }
 
     /// Two sources, elementwise.
     pub const fn is_binary(self) -> bool {
-        (self as u8) >= Add as u8 && (self as u8) <= CmpNe as u8
+        self.is_in(Op::BINARY)
     }
 
     /// Unary, binary, Where, MulAdd or DotBytes.
     pub const fn is_alu(self) -> bool {
-        (self as u8) >= Cast as u8 && (self as u8) <= DotBytes as u8
+        self.is_in(Op::ALU)
     }
 
     /// Yields bool whatever its sources are.
