@@ -1,13 +1,15 @@
 //! GPUs of hardware whose kernels are printed in a language like C: what all of a kind have. Drivers put in what theirs says.
 
+use super::functions::{self, Function};
 use super::{Lang, Machine, MatrixTile, Target};
 
 impl Target {
     /// What they have in common.
-    fn kernels(name: &str, lang: Lang) -> Target {
+    fn kernels(name: &str, lang: Lang, functions: &'static [Function]) -> Target {
         Target {
             name: name.into(),
             lang,
+            functions,
             max_local: [1024, 1024, 64],
             max_local_total: 1024,
             subgroup: 32,
@@ -24,7 +26,7 @@ impl Target {
             // a kernel has 31, of which one is for launch scalars
             max_buffers: 30,
             matrix_tiles: MatrixTile::simdgroup(),
-            ..Target::kernels(name, Lang::Metal)
+            ..Target::kernels(name, Lang::Metal, functions::METAL)
         }
     }
 
@@ -36,7 +38,7 @@ impl Target {
             max_grid: [i32::MAX as u32, 65535, 65535],
             workgroup_bytes: 48 << 10,
             max_buffers: 64,
-            ..Target::kernels(name, Lang::CudaC).with_f64().with_words()
+            ..Target::kernels(name, Lang::CudaC, functions::C).with_f64().with_words()
         }
     }
 
@@ -47,7 +49,7 @@ impl Target {
             matrix_tiles,
             workgroup_bytes: 64 << 10,
             max_buffers: 64,
-            ..Target::kernels(name, Lang::Hip).with_f64().with_words()
+            ..Target::kernels(name, Lang::Hip, functions::GNU_C).with_f64().with_words()
         }
     }
 }

@@ -2,6 +2,7 @@
 //! launch limits; it is part of every cache key. Devices in `native` and `web` fill it from what they find.
 
 mod caches;
+pub mod functions;
 mod kernels;
 mod machine;
 mod prices;
@@ -10,6 +11,7 @@ mod tiles;
 mod workgroups;
 
 pub use caches::Caches;
+pub use functions::Function;
 pub use machine::Machine;
 pub use prices::Prices;
 pub use sm::Sm;
@@ -84,8 +86,8 @@ pub struct Target {
     pub arithmetic: DTypeSet,
     /// Fused (or fusible) multiply-add on floats.
     pub fma: bool,
-    /// Float functions the target computes itself to 2 ulp; others are decomposed into polynomials.
-    pub native_math: Vec<Op>,
+    /// What it computes itself of the ops that targets may lack; others are decomposed.
+    pub functions: &'static [Function],
     /// True for GPUs: kernels have Grid(0..3) and Local axes. False: Grid(0) is a loop `lo..hi` inside the kernel.
     pub has_local: bool,
     /// Threads that run a kernel's grid on CPU and WASM.
@@ -187,6 +189,7 @@ impl Target {
         Target {
             name: "cpu".into(),
             lang: Lang::X86,
+            functions: functions::X86,
             lanes: if isa >= Isa::Avx512 { 16 } else { 8 },
             vector_registers: if isa >= Isa::Avx512 { 32 } else { 16 },
             isa: Some(isa),
@@ -219,7 +222,7 @@ impl Target {
         Target {
             arithmetic: DTypeSet::of(&[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F32, F64]),
             fma: true,
-            native_math: vec![Op::Sqrt, Op::Trunc],
+            functions: functions::PROCESSOR,
             threads,
             ..Target::eval()
         }
@@ -230,6 +233,7 @@ impl Target {
         Target {
             name: "c".into(),
             lang: Lang::C,
+            functions: functions::GNU_C,
             lanes: 8,
             vector_registers: 16,
             machine: Machine::generic(8, 16),
@@ -242,6 +246,7 @@ impl Target {
         Target {
             name: "llvm".into(),
             lang: Lang::Llvm,
+            functions: functions::LLVM,
             lanes,
             vector_registers: registers,
             machine: Machine::generic(lanes, registers),
@@ -283,7 +288,7 @@ impl Target {
             arithmetic: DTypeSet::of(&[Bool, I32, U32, F32, I64, U64]),
             f16_arrays: false,
             fma: true,
-            native_math: vec![Op::Sqrt, Op::Trunc],
+            functions: functions::WGSL,
             has_local: true,
             max_grid: [65535; 3],
             max_local: [256, 256, 64],
@@ -310,7 +315,7 @@ impl Target {
             storage: DTypeSet::of(&[Bool, I8, U8, I16, U16, F16, BF16, I32, U32, F32, I64, U64]),
             arithmetic: DTypeSet::of(&[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F32]),
             fma: true,
-            native_math: vec![Op::Sqrt, Op::Trunc],
+            functions: functions::OPENCL,
             has_local: true,
             max_grid: [i32::MAX as u32; 3],
             max_local: [256, 256, 64],
@@ -389,7 +394,7 @@ impl Target {
             f16_arrays: true,
             arithmetic: DTypeSet::ALL,
             fma: false,
-            native_math: vec![Op::Exp2, Op::Log2, Op::Sin, Op::Cos, Op::Tan, Op::Sqrt, Op::Trunc],
+            functions: functions::EVAL,
             has_local: false,
             threads: 1,
             max_grid: [u32::MAX >> 1; 3],
@@ -445,11 +450,7 @@ impl Target {
 
     /// Does the target compute `op` on `dt` itself?
     pub fn has_op(&self, op: Op, dt: DType) -> bool {
-        let transcendental = matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Cos | Op::Tan | Op::Sqrt | Op::Trunc);
-        let interpreted = op == Op::Pow || op == Op::Imod && dt.is_float();
-        self.arithmetic.has(dt)
-            && (!transcendental || self.native_math.contains(&op))
-            && (!interpreted || self.lang == Lang::Eval)
-            && (op != Op::DotBytes || matches!(self.lang, Lang::Eval | Lang::X86 | Lang::Ptx))
+        let (optional, own) = (functions::find(functions::EVAL, op, dt), functions::find(self.functions, op, dt));
+        self.arithmetic.has(dt) && (optional.is_none() || own.is_some())
     }
 }

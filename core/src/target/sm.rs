@@ -1,8 +1,7 @@
 //! NVIDIA's GPUs by compute capability: what code for each may use. A newer one is a row of [`Sm::ALL`].
 
-use super::{Copies, DTypeSet, Lang, Machine, MatrixTile, Target};
+use super::{Copies, DTypeSet, Lang, Machine, MatrixTile, Target, functions};
 use crate::DType;
-use crate::uop::Op;
 
 /// A compute capability times ten: 86 is 8.6.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -71,7 +70,7 @@ impl Target {
             vector_registers: 32,
             arithmetic: DTypeSet::of(&[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F32, F64]),
             fma: true,
-            native_math: vec![Op::Sqrt, Op::Trunc],
+            functions: functions::PTX,
             has_local: true,
             max_grid: [i32::MAX as u32, 65535, 65535],
             max_local: [1024, 1024, 64],

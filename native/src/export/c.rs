@@ -5,7 +5,7 @@
 
 use super::{Buffer, File, Place, Port, Recording, Step, blob, identifiers, layout};
 use gradloom_core::render::c::{Function, prelude};
-use gradloom_core::target::{Machine, Target};
+use gradloom_core::target::{Machine, Target, functions};
 use gradloom_core::{DType, Result};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -43,7 +43,9 @@ impl Style {
     pub fn target(self) -> Target {
         match self {
             Style::Gnu => Target::c(1),
-            Style::Standard => Target { lanes: 1, machine: Machine::generic(1, 16), ..Target::c(1) },
+            Style::Standard => {
+                Target { lanes: 1, functions: functions::C, machine: Machine::generic(1, 16), ..Target::c(1) }
+            }
         }
     }
 }

@@ -3,8 +3,7 @@
 use super::super::cstyle::{Alu, At, Dialect, Ptr, Words, literal, memory_type, scalar};
 use super::alu;
 use crate::dtype::Scalar;
-use crate::target::Target;
-use crate::uop::Op;
+use crate::target::{Target, functions};
 use crate::{DType, Error, Result};
 use std::collections::BTreeSet;
 
@@ -15,15 +14,10 @@ pub(super) struct C {
 }
 
 /// With GCC's extensions; it is compiled with `-fwrapv`.
-const GNU: Words = Words { math: |op, dt| format!("__builtin_{}", function(op, dt)), long: "LL", wraps: true };
+const GNU: Words = Words { functions: functions::GNU_C, long: "LL", wraps: true };
 
 /// Of the standard alone.
-const STANDARD: Words = Words { math: function, long: "LL", wraps: false };
-
-/// The name of a function of `math.h`.
-fn function(op: Op, dt: DType) -> String {
-    format!("{}{}", op.name(), if dt == DType::F32 { "f" } else { "" })
-}
+const STANDARD: Words = Words { functions: functions::C, long: "LL", wraps: false };
 
 /// The element dtype of a vector value: bools are masks.
 pub(super) fn element(dt: DType) -> DType {

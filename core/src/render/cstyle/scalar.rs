@@ -7,12 +7,13 @@
 use super::Alu;
 use crate::DType::{self, *};
 use crate::dtype::Scalar;
+use crate::target::functions::{self, Function};
 use crate::uop::Op;
 
 /// What a language has its own words for.
 pub(in crate::render) struct Words {
-    /// The name of a float's function, such as `sqrt`.
-    pub math: fn(Op, DType) -> String,
+    /// Its functions, such as `sqrt`.
+    pub functions: &'static [Function],
     /// Ends an integer of 64 bits.
     pub long: &'static str,
     /// Sums and products of signed integers may overflow; else they are made of integers without sign.
@@ -64,9 +65,6 @@ pub(in crate::render) fn scalar(w: &Words, a: Alu, x: &[String]) -> Option<Strin
         Op::CmpNe => format!("{} != {}", x[0], x[1]),
         _ if matches!(a.from, F16 | BF16) => return None,
         Op::Neg if a.from.is_float() => format!("-{}", x[0]),
-        Op::Exp2 | Op::Log2 | Op::Sin | Op::Cos | Op::Tan | Op::Sqrt | Op::Trunc if a.from.is_float() => {
-            format!("{}({})", (w.math)(a.op, a.from), x[0])
-        }
         Op::Recip if a.from.is_float() => format!("1 / {}", x[0]),
         Op::Div if a.from.is_float() => format!("{} / {}", x[0], x[1]),
         Op::Max | Op::Min if a.from.is_float() => format!("gl_{}_{from}({}, {})", a.op.name(), x[0], x[1]),
@@ -87,7 +85,7 @@ pub(in crate::render) fn scalar(w: &Words, a: Alu, x: &[String]) -> Option<Strin
         }
         Op::Shl => format!("({ty})({} << ({} & {bits}))", x[0], x[1]),
         Op::Shr => format!("({ty})({} >> ({} & {bits}))", x[0], x[1]),
-        _ => return None,
+        op => format!("{}({})", functions::word(w.functions, op, a.from)?, x[0]),
     })
 }
 

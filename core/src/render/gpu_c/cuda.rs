@@ -6,16 +6,12 @@
 use super::super::cstyle::{FUNCTIONS, Words};
 use super::table::{CPLUSPLUS, Table, held, list};
 use crate::DType;
-use crate::target::MatrixTile;
+use crate::target::{MatrixTile, functions};
 
 pub(super) static TABLE: Table = Table {
     name: "cuda",
     prelude: || [TYPES, PRELUDE, MACHINE, FUNCTIONS].concat(),
-    words: Words {
-        math: |op, dt| if dt == DType::F64 { op.name().into() } else { format!("{}f", op.name()) },
-        long: "LL",
-        wraps: false,
-    },
+    words: Words { functions: functions::C, long: "LL", wraps: false },
     kernel: |k| {
         let threads: u32 = k.local.iter().product();
         format!("extern \"C\" __global__ void __launch_bounds__({threads}) {}({})", k.name, k.parameters)

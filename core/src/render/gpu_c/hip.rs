@@ -8,16 +8,12 @@ use super::super::cstyle::{FUNCTIONS, Words};
 use super::cuda::TYPES;
 use super::table::{CPLUSPLUS, Table, held, list};
 use crate::DType;
-use crate::target::MatrixTile;
+use crate::target::{MatrixTile, functions};
 
 pub(super) static TABLE: Table = Table {
     name: "hip",
     prelude: || [TYPES, MACHINE, PRELUDE, FUNCTIONS].concat(),
-    words: Words {
-        math: |op, dt| format!("__builtin_{}{}", op.name(), if dt == DType::F64 { "" } else { "f" }),
-        long: "LL",
-        wraps: false,
-    },
+    words: Words { functions: functions::GNU_C, long: "LL", wraps: false },
     group: ["gl_group_x()", "gl_group_y()", "gl_group_z()"],
     thread: ["gl_thread_x()", "gl_thread_y()", "gl_thread_z()"],
     barrier: "gl_barrier();",

@@ -6,17 +6,12 @@
 use super::super::cstyle::{FUNCTIONS, Words};
 use super::table::{CPLUSPLUS, TYPES, Table, constant, lanes, word};
 use crate::DType;
-use crate::target::MatrixTile;
-use crate::uop::Op;
+use crate::target::{MatrixTile, functions};
 
 pub(super) static TABLE: Table = Table {
     name: "metal",
     prelude: || [BEFORE, TYPES, PRELUDE, FUNCTIONS].concat(),
-    words: Words {
-        math: |op, _| format!("{}{}", if op == Op::Sqrt { "precise::" } else { "" }, op.name()),
-        long: "L",
-        wraps: false,
-    },
+    words: Words { functions: functions::METAL, long: "L", wraps: false },
     vector: |e, n, _| {
         let (each, values) = (lanes(n).map(|l| format!("{e} {l}")), lanes(n).collect::<Vec<_>>().join(", "));
         let each = each.collect::<Vec<_>>().join(", ");

@@ -11,6 +11,7 @@ use super::super::{Code, Source};
 use super::table::{CPLUSPLUS, TYPES, Table, constant, word};
 use crate::DType;
 use crate::codegen::ParamInfo;
+use crate::target::functions;
 
 /// A kernel that says how far exchanges within subgroups of so many threads go, in a group of 64 with these sides. Its results are
 /// those of [`super::super::wgsl::subgroup_probe`].
@@ -46,7 +47,7 @@ void subgroups(__global uint* p0, const ulong o0) {{
 pub(super) static TABLE: Table = Table {
     name: "opencl",
     prelude: || [BEFORE, TYPES, PRELUDE, FUNCTIONS].concat(),
-    words: Words { math: |op, _| op.name().to_string(), long: "L", wraps: false },
+    words: Words { functions: functions::OPENCL, long: "L", wraps: false },
     vector: |e, n, _| format!("typedef {}{n} {e}x{n};\n", word(e)),
     pack: |ty, xs| format!("(({ty})({xs}))"),
     vector_floats: true,

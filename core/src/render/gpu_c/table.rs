@@ -52,7 +52,7 @@ pub(super) struct Table {
 pub(super) const CPLUSPLUS: Table = Table {
     name: "",
     prelude: String::new,
-    words: Words { math: |op, _| op.name(), long: "LL", wraps: false },
+    words: Words { functions: &[], long: "LL", wraps: false },
     vector: structure,
     pack: |ty, xs| format!("gl_{ty}({xs})"),
     vector_floats: false,

@@ -3,6 +3,7 @@
 use super::super::cstyle::Alu;
 use super::dialect::{Llvm, constant_splat, mangled, scalar_type, value_type, wide};
 use crate::DType::{self, *};
+use crate::target::functions;
 use crate::uop::Op;
 
 /// Prints an op; `None` if there is none.
@@ -34,8 +35,6 @@ pub(super) fn print(w: &mut Llvm, a: Alu, x: &[String], lanes: usize) -> Option<
         }
         Op::Neg if float => w.op(format_args!("fneg {ty} {x0}")),
         Op::Neg => w.op(format_args!("sub {ty} {}, {x0}", zero())),
-        Op::Sqrt if float => intrinsic(w, "sqrt", a.from, x, lanes),
-        Op::Trunc if float => intrinsic(w, "trunc", a.from, x, lanes),
         Op::MulAdd if float => intrinsic(w, "fmuladd", a.from, x, lanes),
         Op::Recip if float => {
             let one = constant_splat(scalar_type(a.from), "1.0", lanes);
@@ -85,11 +84,11 @@ pub(super) fn print(w: &mut Llvm, a: Alu, x: &[String], lanes: usize) -> Option<
             };
             w.op(format_args!("{shift} {ty} {x0}, {by}"))
         }
-        _ => return None,
+        op => intrinsic(w, functions::word(functions::LLVM, op, a.from)?, a.from, x, lanes),
     })
 }
 
-/// An intrinsic on and to one float type.
+/// An intrinsic on and to one type.
 fn intrinsic(w: &mut Llvm, name: &str, dt: DType, x: &[String], lanes: usize) -> String {
     let ty = value_type(dt, lanes);
     let args: Vec<(&str, &str)> = x.iter().map(|x| (ty.as_str(), x.as_str())).collect();

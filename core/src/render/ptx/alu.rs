@@ -6,6 +6,7 @@
 use super::super::cstyle::Alu;
 use super::func::{Class, Func};
 use crate::DType::{self, *};
+use crate::target::functions;
 use crate::uop::Op;
 
 /// The type in the name of an instruction on values of this dtype.
@@ -49,16 +50,17 @@ pub(super) fn print(w: &mut Func, a: Alu, x: &[String]) -> Option<String> {
         _ => {}
     }
     let t = ty(a.from);
+    if let Some(word) = functions::word(functions::PTX, a.op, a.from) {
+        return Some(w.op(class, word, &x));
+    }
     Some(match a.op {
         Op::CmpLt => w.op(Class::Pred, &format!("setp.lt.{t}"), &x),
         Op::CmpEq => w.op(Class::Pred, &format!("setp.eq.{t}"), &x),
         Op::CmpNe if float => w.op(Class::Pred, &format!("setp.neu.{t}"), &x),
         Op::CmpNe => w.op(Class::Pred, &format!("setp.ne.{t}"), &x),
         Op::Neg if float => w.op(class, &format!("neg.{t}"), &x),
-        Op::Sqrt if float => w.op(class, &format!("sqrt.rn.{t}"), &x),
         // of two units in the last place, and no subnormals: what a rough power is
         Op::Exp2 if a.from == F32 => w.op(class, "ex2.approx.ftz.f32", &x),
-        Op::Trunc if float => w.op(class, &format!("cvt.rzi.{t}.{t}"), &x),
         Op::Recip if float => w.op(class, &format!("rcp.rn.{t}"), &x),
         Op::Add if float => w.op(class, &format!("add.rn.{t}"), &x),
         Op::Sub if float => w.op(class, &format!("sub.rn.{t}"), &x),

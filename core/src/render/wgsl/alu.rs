@@ -3,6 +3,7 @@
 use super::super::cstyle::Alu;
 use super::dialect::{Wgsl, memory_type, scalar_type};
 use crate::DType::{self, *};
+use crate::target::functions;
 use crate::uop::Op;
 use crate::{Error, Result};
 
@@ -18,6 +19,7 @@ pub(super) fn print(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Result<
         return Ok(format!("select({}, {}, {})", x[2], x[1], x[0]));
     }
     let e = match a.from {
+        from if let Some(word) = functions::word(functions::WGSL, a.op, from) => Some(format!("{word}({})", x[0])),
         Bool => boolean(a, x, lanes),
         I64 | U64 => w.long(a, x),
         _ if a.from.is_float() => folded(w, a, x, lanes).or_else(|| float(w, a, x, lanes)),
@@ -129,14 +131,7 @@ fn float(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Option<String> {
     let ty = memory_type(F32, lanes);
     Some(match a.op {
         Op::Neg => format!("-{}", x[0]),
-        Op::Exp2 => format!("exp2({})", x[0]),
-        Op::Log2 => format!("log2({})", x[0]),
-        Op::Sin => format!("sin({})", x[0]),
-        Op::Cos => format!("cos({})", x[0]),
-        Op::Tan => format!("tan({})", x[0]),
-        Op::Sqrt => format!("sqrt({})", x[0]),
         Op::Recip => format!("{ty}(1.0) / {}", x[0]),
-        Op::Trunc => format!("trunc({})", x[0]),
         Op::Add => format!("{} + {}", x[0], x[1]),
         Op::Sub => format!("{} - {}", x[0], x[1]),
         Op::Mul => format!("{} * {}", x[0], x[1]),
