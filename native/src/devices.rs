@@ -67,7 +67,6 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
         "llvm" => open_llvm(threads),
         "inkwell" => open_inkwell(threads),
         "c" => Ok(Box::new(crate::c::CDevice::new()?)),
-        "c:metal" | "c:cuda" | "c:hip" => Ok(Box::new(crate::c::CDevice::host(&name[2..])?)),
         "eval" => Ok(Box::new(EvalDevice::default())),
         "null" => Ok(Box::new(NullDevice::new(Target::x86(Isa::Avx2, threads.max(1))))),
         "null:arm64" => Ok(Box::new(NullDevice::new(Target { name: name.into(), ..Target::arm64(threads.max(1)) }))),
@@ -95,6 +94,9 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
             }
             if let Some(index) = name.strip_prefix("opencl:").and_then(|n| n.parse().ok()) {
                 return open_opencl(index, false);
+            }
+            if let Some(language) = name.strip_prefix("c:").filter(|_| NAMES.iter().any(|n| n.0 == name)) {
+                return Ok(Box::new(crate::c::CDevice::host(language)?));
             }
             let known: Vec<&str> = NAMES.iter().map(|n| n.0).collect();
             let what = format!("no device `{name}`; there are auto, {}", known.join(", "));

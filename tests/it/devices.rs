@@ -36,6 +36,12 @@ macro_rules! device_suite {
 
 type Pair = (Box<dyn Device>, Box<dyn Renderer>);
 
+/// A device with what prints its kernels.
+fn pair(device: impl Device + 'static) -> Result<Pair> {
+    let renderer = device.renderer();
+    Ok((Box::new(device), Box::new(renderer)))
+}
+
 device_suite!(eval, "eval", eval_device());
 device_suite!(c, "c", c_device());
 device_suite!(c_metal, "c:metal", host("metal"));
@@ -68,21 +74,21 @@ fn eval_device() -> Result<Pair> {
 fn cpu_device() -> Result<Pair> {
     let none = || gradloom_core::Error::Device { device: "cpu".into(), what: "no AVX2".into() };
     let isa = gradloom::cpu::detect().ok_or_else(none)?;
-    Ok((Box::new(gradloom::cpu::CpuDevice::with_isa(isa, 2)?), Box::new(gradloom_core::render::x86::X86)))
+    pair(gradloom::cpu::CpuDevice::with_isa(isa, 2)?)
 }
 
 #[cfg(all(unix, target_arch = "aarch64"))]
 fn cpu_device() -> Result<Pair> {
-    Ok((Box::new(gradloom::cpu::CpuDevice::new(2)?), Box::new(gradloom_core::render::arm64::Arm64)))
+    pair(gradloom::cpu::CpuDevice::new(2)?)
 }
 
 #[cfg(all(unix, target_arch = "aarch64"))]
 fn neon_device() -> Result<Pair> {
-    Ok((Box::new(gradloom::cpu::CpuDevice::neon(2)?), Box::new(gradloom_core::render::arm64::Arm64)))
+    pair(gradloom::cpu::CpuDevice::neon(2)?)
 }
 
 fn c_device() -> Result<Pair> {
-    Ok((Box::new(gradloom::c::CDevice::new()?), Box::new(gradloom_core::render::c::CRenderer)))
+    pair(gradloom::c::CDevice::new()?)
 }
 
 /// What a driver's compiler made is in the cache: a device that is opened later gives it no text, and computes the same.
@@ -175,62 +181,56 @@ fn sixteen_bit_floats_of_any_length_are_read_by_shaders() {
 
 /// Kernels in a language of GPUs, compiled as C++ and run on the processor.
 fn host(language: &str) -> Result<Pair> {
-    use gradloom_core::render::gpu_c::{CUDA, HIP, METAL};
-    let renderer = match language {
-        "metal" => &METAL,
-        "cuda" => &CUDA,
-        _ => &HIP,
-    };
-    Ok((Box::new(gradloom::c::CDevice::host(language)?), Box::new(renderer)))
+    pair(gradloom::c::CDevice::host(language)?)
 }
 
 fn vulkan_device() -> Result<Pair> {
-    Ok((Box::new(gradloom::vulkan::VulkanDevice::new()?), Box::new(gradloom_core::render::wgsl::WgslRenderer)))
+    pair(gradloom::vulkan::VulkanDevice::new()?)
 }
 
 fn vulkan_as_hardware() -> Result<Pair> {
     let mut device = gradloom::vulkan::VulkanDevice::new()?;
     device.as_hardware();
-    Ok((Box::new(device), Box::new(gradloom_core::render::wgsl::WgslRenderer)))
+    pair(device)
 }
 
 /// The device over the emulator.
 #[cfg(target_os = "linux")]
 fn cuda_device() -> Result<Pair> {
     crate::cuda::emulated();
-    Ok((Box::new(gradloom::cuda::CudaDevice::new(0)?), Box::new(gradloom_core::render::ptx::Ptx)))
+    pair(gradloom::cuda::CudaDevice::new(0)?)
 }
 
 fn opencl_device() -> Result<Pair> {
-    Ok((Box::new(gradloom::opencl::OpenClDevice::new()?), Box::new(&gradloom_core::render::gpu_c::OPENCL)))
+    pair(gradloom::opencl::OpenClDevice::new()?)
 }
 
 fn opencl_as_hardware() -> Result<Pair> {
     let mut device = gradloom::opencl::OpenClDevice::new()?;
     device.as_hardware();
-    Ok((Box::new(device), Box::new(&gradloom_core::render::gpu_c::OPENCL)))
+    pair(device)
 }
 
 #[cfg(unix)]
 fn llvm_device() -> Result<Pair> {
-    Ok((Box::new(gradloom::llvm::open(2)?), Box::new(gradloom_core::render::llvm::LlvmRenderer)))
+    pair(gradloom::llvm::open(2)?)
 }
 
 #[cfg(all(unix, feature = "inkwell"))]
 fn inkwell_device() -> Result<Pair> {
-    Ok((Box::new(gradloom::llvm::open_linked(2)?), Box::new(gradloom_core::render::llvm::LlvmRenderer)))
+    pair(gradloom::llvm::open_linked(2)?)
 }
 
 #[cfg(feature = "wgpu")]
 fn wgpu_as_hardware() -> Result<Pair> {
     let mut device = gradloom::wgpu::WgpuDevice::new()?;
     device.as_hardware();
-    Ok((Box::new(device), Box::new(gradloom_core::render::wgsl::WgslRenderer)))
+    pair(device)
 }
 
 #[cfg(feature = "wgpu")]
 fn wgpu_device() -> Result<Pair> {
-    Ok((Box::new(gradloom::wgpu::WgpuDevice::new()?), Box::new(gradloom_core::render::wgsl::WgslRenderer)))
+    pair(gradloom::wgpu::WgpuDevice::new()?)
 }
 
 /// A device that the driver takes away, before and in the middle of a readback, ends all that is asked of it with an error that says

@@ -70,6 +70,16 @@ pub trait Renderer: Sync {
     }
 }
 
+impl<R: Renderer + ?Sized> Renderer for &'static R {
+    fn render(&self, p: &Program, t: &Target) -> Result<Code> {
+        (**self).render(p, t)
+    }
+
+    fn custom(&self, kernel: &Custom, g: &Graph, params: &[UOp], t: &Target) -> Result<Option<(Source, [u32; 3])>> {
+        (**self).custom(kernel, g, params, t)
+    }
+}
+
 impl Source {
     /// Packs rendered code with what a device must know about the program.
     pub fn new(p: &Program, code: Code) -> Source {
@@ -96,8 +106,7 @@ impl Renderer for Interpreted {
     }
 }
 
-/// Stands for renderers that this build leaves out, if it leaves out any.
-#[allow(dead_code)]
+/// Stands for renderers that this build leaves out.
 struct Missing;
 
 impl Renderer for Missing {
@@ -116,14 +125,6 @@ pub fn of(lang: Lang) -> &'static dyn Renderer {
         Lang::C => &c::CRenderer,
         #[cfg(feature = "llvm")]
         Lang::Llvm => &llvm::LlvmRenderer,
-        #[cfg(feature = "gpu-c")]
-        Lang::OpenCl => &gpu_c::OPENCL,
-        #[cfg(feature = "gpu-c")]
-        Lang::Metal => &gpu_c::METAL,
-        #[cfg(feature = "gpu-c")]
-        Lang::CudaC => &gpu_c::CUDA,
-        #[cfg(feature = "gpu-c")]
-        Lang::Hip => &gpu_c::HIP,
         #[cfg(feature = "ptx")]
         Lang::Ptx => &ptx::Ptx,
         #[cfg(feature = "x86")]
@@ -131,14 +132,9 @@ pub fn of(lang: Lang) -> &'static dyn Renderer {
         #[cfg(feature = "arm64")]
         Lang::Arm64 => &arm64::Arm64,
         Lang::Eval => &Interpreted,
-        #[cfg(not(all(
-            feature = "arm64",
-            feature = "c",
-            feature = "gpu-c",
-            feature = "llvm",
-            feature = "ptx",
-            feature = "x86"
-        )))]
+        #[cfg(feature = "gpu-c")]
+        lang => gpu_c::of(lang).map_or(&Missing, |r| r),
+        #[cfg(not(feature = "gpu-c"))]
         _ => &Missing,
     }
 }

@@ -13,6 +13,7 @@ pub(super) type Groups = unsafe extern "C" fn(*const *mut u8, *const u32, *const
 /// A language of which a processor is the host.
 pub(super) struct Language {
     pub(super) name: &'static str,
+    lang: Lang,
     /// Its words as C++.
     words: &'static str,
     /// The folder-like name under which its text includes its library, which is no file here.
@@ -21,21 +22,24 @@ pub(super) struct Language {
 }
 
 /// Metal, CUDA C++ and HIP C++.
-pub(super) const LANGUAGES: [Language; 3] = [
+pub(super) static LANGUAGES: [Language; 3] = [
     Language {
         name: "metal",
+        lang: Lang::Metal,
         words: include_str!("host/metal.h"),
         includes: "#include <metal_stdlib>\n",
         target: Target::metal,
     },
     Language {
         name: "cuda",
+        lang: Lang::CudaC,
         words: include_str!("host/cuda.h"),
         includes: "",
         target: |name| Target::cuda_c(name, 80),
     },
     Language {
         name: "hip",
+        lang: Lang::Hip,
         words: include_str!("host/hip.h"),
         includes: "",
         target: |name| Target::hip(name, 32, MatrixTile::rdna3()),
@@ -44,12 +48,7 @@ pub(super) const LANGUAGES: [Language; 3] = [
 
 /// The language that a target is printed in.
 pub(super) fn language(lang: Lang) -> Option<&'static Language> {
-    match lang {
-        Lang::Metal => Some(&LANGUAGES[0]),
-        Lang::CudaC => Some(&LANGUAGES[1]),
-        Lang::Hip => Some(&LANGUAGES[2]),
-        _ => None,
-    }
+    LANGUAGES.iter().find(|l| l.lang == lang)
 }
 
 impl Language {

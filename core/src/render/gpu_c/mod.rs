@@ -1,5 +1,5 @@
 //! Kernel languages that look like C: one printer, and a [`Table`](table::Table) for each language in a file of its own. A new one is a
-//! file beside `opencl.rs`, a [`Lang`](crate::target::Lang) with its line in `render::of`, and a `Target`.
+//! file beside `opencl.rs`, a [`Lang`] with its line here, and a `Target`.
 //!
 //! Interface: a kernel has the program's name; a buffer slot is the parameter `p{slot}`, in languages whose drivers cannot pass a pointer
 //! into an allocation followed by `o{slot}`, a 64-bit offset in bytes; launch scalars come after all buffers, as values of 4 bytes.
@@ -22,7 +22,7 @@ pub use opencl::subgroup_probe;
 use super::cstyle::{Dots, Memory, Ptr, Walk, memory_type, pointers, vector_width};
 use super::{Code, Renderer, Source};
 use crate::codegen::Program;
-use crate::target::Target;
+use crate::target::{Lang, Target};
 use crate::uop::{Arg, AxisKind, Space};
 use crate::{DType, Error, Result};
 use dialect::{GpuC, element_type, vector};
@@ -31,25 +31,20 @@ use table::{Buffer, Kernel, Table};
 
 /// Prints one of the languages.
 pub struct GpuCRenderer {
+    lang: Lang,
     table: &'static Table,
 }
 
-/// Prints OpenCL C 1.2.
-pub static OPENCL: GpuCRenderer = GpuCRenderer { table: &opencl::TABLE };
+static RENDERERS: [GpuCRenderer; 4] = [
+    GpuCRenderer { lang: Lang::OpenCl, table: &opencl::TABLE },
+    GpuCRenderer { lang: Lang::Metal, table: &metal::TABLE },
+    GpuCRenderer { lang: Lang::CudaC, table: &cuda::TABLE },
+    GpuCRenderer { lang: Lang::Hip, table: &hip::TABLE },
+];
 
-/// Prints Metal's shading language.
-pub static METAL: GpuCRenderer = GpuCRenderer { table: &metal::TABLE };
-
-/// Prints CUDA C++.
-pub static CUDA: GpuCRenderer = GpuCRenderer { table: &cuda::TABLE };
-
-/// Prints HIP C++ for AMD's GPUs.
-pub static HIP: GpuCRenderer = GpuCRenderer { table: &hip::TABLE };
-
-impl Renderer for &'static GpuCRenderer {
-    fn render(&self, p: &Program, t: &Target) -> Result<Code> {
-        (**self).render(p, t)
-    }
+/// The renderer of a language, if it is one of these.
+pub fn of(lang: Lang) -> Option<&'static GpuCRenderer> {
+    RENDERERS.iter().find(|r| r.lang == lang)
 }
 
 impl Renderer for GpuCRenderer {
