@@ -235,18 +235,13 @@ impl Inner {
         let start = now();
         self.pace.submit(&self.engine, &mut run, abort).await?;
         self.spend(Times { run: now() - start, ..Times::default() });
-        let concluded = || self.engine.borrow_mut().concluded(&mut self.session.state(), run);
-        let replay = self.running(concluded)?;
-        let wants = {
-            let state = self.session.state();
-            state.wants_compaction() || state.wants_memory()
-        };
-        if wants {
-            // kernels that are let go of wait for what threads still do
-            self.pace.done(&self.engine).await?;
-            self.engine.borrow_mut().collect(&mut self.session.state());
+        let mut engine = self.engine.borrow_mut();
+        let mut state = self.session.state();
+        let replay = self.running(|| engine.concluded(&mut state, run))?;
+        if state.wants_compaction() || state.wants_memory() {
+            engine.collect(&mut state);
         }
-        self.pace.left(self.session.state().graph.len());
+        self.pace.left(state.graph.len());
         Ok(replay)
     }
 

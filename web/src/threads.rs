@@ -182,6 +182,12 @@ impl Threads {
         self.0.0.borrow_mut().settle(end)
     }
 
+    /// Is no job under way?
+    pub(crate) fn is_idle(&self) -> bool {
+        let inner = self.0.0.borrow();
+        !inner.working || inner.driver.state(inner.sync) == 0
+    }
+
     /// Ends the job where it is. Threads may be in their last slices of it for a while.
     pub(crate) fn stop(&mut self) {
         let inner = self.0.0.borrow();

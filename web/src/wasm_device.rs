@@ -443,8 +443,6 @@ impl Device for WasmDevice {
     }
 
     fn release(&mut self, kernel: KernelId) {
-        // a job may be about to call it; if one failed, none will
-        let _ = self.settle();
         if let Some(e) = self.kernels.get_mut(kernel.0 as usize).and_then(Option::take) {
             self.released.push(e.index);
             self.free_entries();
@@ -497,6 +495,7 @@ impl WasmDevice {
             return Err(failed("submitted before the kernels are compiled"));
         }
         self.settle()?;
+        self.free_entries();
         let mut words = vec![0; words_of(steps)];
         let size = words.len() * 4;
         if size > self.plan.1 {
@@ -519,9 +518,11 @@ impl WasmDevice {
         Ok(())
     }
 
-    /// Forgets released kernels: an instance is collected when none of its functions is reachable.
+    /// Forgets released kernels: an instance is collected when none of its functions is reachable. A job that is under way may be about to call
+    /// one; they are forgotten later then.
     fn free_entries(&mut self) {
-        if self.compiling.borrow().running > 0 {
+        let at_work = self.threads.as_ref().map_or(self.working, |t| !t.is_idle());
+        if at_work || self.compiling.borrow().running > 0 {
             return;
         }
         for at in self.released.drain(..) {
