@@ -16,6 +16,12 @@ pub struct Caches {
 }
 
 impl Caches {
+    /// Sets of the first one over which lines spread that begin so many bytes apart.
+    pub fn sets_of(&self, step: usize) -> usize {
+        let sets = self.first[0];
+        if step.is_multiple_of(64) && step > 0 { sets / gcd(sets, step / 64) } else { sets }
+    }
+
     /// All of them, for keys.
     pub(super) fn numbers(&self) -> impl Iterator<Item = f64> {
         let &Caches { first, panel, last, line, again } = self;
@@ -25,4 +31,8 @@ impl Caches {
     /// Measured on Zen 4: one row came from memory at 33 GB/s, and eight side by side at 20. Matrices of f16 whose vector the first cache does not
     /// keep came at 12.5 GB/s a row at a time, and at 20 four rows at a time; those whose vector it keeps at 21 one at a time.
     pub const ZEN4: Caches = Caches { first: [64, 8], panel: 768 << 10, last: 4 << 20, line: [7.0, 11.0], again: 9.0 };
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
 }

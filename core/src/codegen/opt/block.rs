@@ -174,9 +174,8 @@ impl View<'_> {
         // the longest loop says over which sets the lines spread
         let Some(longest) = inside.copied().max_by_key(|&r| self.len(r)) else { return false };
         let step = bytes(longest);
-        let [all, ways] = self.t.machine.caches.first;
-        let sets = if step.is_multiple_of(64) && step > 0 { all / gcd(all, step / 64) } else { all };
-        lines > sets.max(rows * (tile.width * 4).div_ceil(64)) * ways / 2
+        let caches = self.t.machine.caches;
+        lines > caches.sets_of(step).max(rows * (tile.width * 4).div_ceil(64)) * caches.first[1] / 2
     }
 
     /// How much more an access costs that thrashes: loads that multiply-adds do not hide.
@@ -278,10 +277,6 @@ impl View<'_> {
         let level = level.checked_sub(1).map_or(Level::Outside, |i| Level::In(places[i]));
         opts.push(Opt::Stage(Staging { param: a.slot.unwrap_or(0), load: 0, level, apart }));
     }
-}
-
-fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 #[cfg(test)]

@@ -417,10 +417,7 @@ impl<'a> View<'a> {
         let cycles = (work * issue).max(loads / 2.0).max(latency).max(from_memory) + 0.7 + 0.02 * loads;
         // the copy is a loop of its own
         let cycles = cycles + copies;
-        let store = self.store.as_ref().map_or(0.0, |a| match tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) {
-            Some(1) | None => 1.0,
-            _ => lanes as f64,
-        });
+        let store = self.store.as_ref().map_or(0.0, |a| self.store_cost(a, tile));
         let steps: usize = self.reds.iter().map(|&r| self.len(r)).product();
         let mut per = (cycles / work * if all { 1.02 } else { 1.0 } + store / steps as f64) * self.idle(tile);
         if self.blocks && tile.lane.is_some_and(|l| self.reds.contains(&l)) {
@@ -445,6 +442,19 @@ impl<'a> View<'a> {
             }
         }
         per
+    }
+
+    /// Cycles of storing a vector of results. Elements that lie apart are stored one by one, and where they drive each other's lines out of the first
+    /// cache, each of them waits for its line: 32 channels of 64 by 64 did, and took 3.5 times as long as rows of pixels.
+    fn store_cost(&self, a: &Access, tile: &Tile) -> f64 {
+        let lanes = self.t.lanes as f64;
+        let step = match tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) {
+            Some(1) | None => return 1.0,
+            Some(stride) => stride.unsigned_abs() as usize * a.size,
+        };
+        let caches = self.t.machine.caches;
+        let collide = self.blocks && tile.width > caches.sets_of(step) * caches.first[1];
+        if collide { lanes * (1.0 + caches.again) } else { lanes }
     }
 
     /// What is computed of an axis in tiles of `by`, of which each takes the time of `unit`, for each element that somebody needs.
