@@ -235,7 +235,7 @@ impl Pace {
     /// Submits a run. One that overwrites what was there before is not left half done.
     pub(crate) async fn submit(&self, engine: &RefCell<Engine>, run: &mut Running, abort: &JsValue) -> Result<()> {
         loop {
-            // threads may be in the run before, and a device that is given more work would wait for its end
+            // threads may still be at the portion before, and a device that is given another one waits for its end without a break
             self.done(engine).await?;
             self.allow(abort.is_object());
             let start = now();
