@@ -31,7 +31,44 @@ async function astronaut(page) {
   return Buffer.from(bytes);
 }
 
-/** What to do in a page, and the element to show. */
+const thumbs = join(root, "www/public/thumbs");
+
+/** A canvas of a page as a small file, which stands there before anything is chosen. */
+async function keep(page, selector, name) {
+  const bytes = await page.evaluate(async (which) => {
+    const small = new OffscreenCanvas(320, 320);
+    const pen = small.getContext("2d");
+    pen.imageSmoothingQuality = "high";
+    pen.drawImage(document.querySelector(which), 0, 0, 320, 320);
+    return [...new Uint8Array(await (await small.convertToBlob({ type: "image/webp", quality: 0.8 })).arrayBuffer())];
+  }, selector);
+  writeFileSync(join(thumbs, `${name}.webp`), Buffer.from(bytes));
+}
+
+/** What every style makes of the drawing, one beside the other. */
+async function styles(page) {
+  const inputs = page.locator("#style-a input");
+  const count = await inputs.count();
+  await page.evaluate((all) => (window.strip = new OffscreenCanvas(96 * all, 96)), count);
+  for (let at = 0; at < count; at += 1) {
+    await inputs.nth(at).check();
+    await page.waitForFunction((text) => document.getElementById("painted-text").textContent === text, `Style ${at + 1}`);
+    await page.evaluate((x) => {
+      const pen = window.strip.getContext("2d");
+      pen.imageSmoothingQuality = "high";
+      pen.drawImage(document.getElementById("painted"), 96 * x, 0, 96, 96);
+    }, at);
+  }
+  const bytes = await page.evaluate(async () => [
+    ...new Uint8Array(await (await window.strip.convertToBlob({ type: "image/webp", quality: 0.7 })).arrayBuffer()),
+  ]);
+  writeFileSync(join(thumbs, "styles.webp"), Buffer.from(bytes));
+  console.log(`thumbnails: styles ${(bytes.length / 1000).toFixed(1)} kB`);
+  await inputs.nth(7).check();
+  await said(page, "^Painted");
+}
+
+/** What to do in a page, and the elements to show; those of one selector lie on one picture. */
 const DEMOS = {
   async digits(page) {
     await page.click("#train");
@@ -49,23 +86,26 @@ const DEMOS = {
   async style(page) {
     await page.click("#paint");
     await said(page, "^Painted");
+    await styles(page);
     return ["#source", "#painted"];
   },
   async upscale(page) {
     await page.click("#enlarge");
     await said(page, "^Enlarged");
-    return ["#after"];
+    return [".stack"];
   },
   async cutout(page) {
     await page.setInputFiles("#picture", { name: "astronaut.png", mimeType: "image/png", buffer: await astronaut(page) });
     await said(page, "^Cut out");
     await page.selectOption("#backdrop", "woven");
     await page.waitForTimeout(1500);
+    await keep(page, "#source", "astronaut");
     return ["#cut"];
   },
   async classify(page) {
     await page.click("#cat");
     await said(page, "^It looks");
+    await keep(page, "#source", "cat");
     return ["#source", "#kinds"];
   },
   async cells(page) {
@@ -82,7 +122,7 @@ const DEMOS = {
   async transcribe(page) {
     await page.click("#sample");
     await said(page, "^Heard");
-    return ["#wave"];
+    return ["#wave, #said"];
   },
   async search(page) {
     await page.click("#read");
@@ -104,7 +144,7 @@ const DEMOS = {
   },
   async read(page) {
     await page.click("#read");
-    await said(page, "^Read");
+    await said(page, "^Read \\d");
     return ["#source", "#text"];
   },
   async notes(page) {
@@ -114,7 +154,7 @@ const DEMOS = {
   },
   async compare(page) {
     await page.click("#compare");
-    await said(page, "^Compared");
+    await said(page, "^Compared \\d+ models");
     return ["#table"];
   },
   async dreamer(page) {
@@ -141,14 +181,23 @@ const DEMOS = {
 
 /** Which part of a result is cut: from 0, left or top, to 1. Texts are shown whole. */
 const CUTS = {
-  faces: { y: 0.1 }, classify: { x: 0, y: 0 }, search: { x: 0, y: 0 }, compare: { x: 0, y: 0 }, cutout: { y: 0 },
-  files: { x: 0, whole: true }, writer: { x: 0, y: 0 }, chat: { x: 1, y: 0 },
+  faces: { y: 0.1 }, classify: { x: 0, y: 0 }, search: { x: 0, y: 0 }, compare: { whole: true }, cutout: { y: 0 },
+  files: { whole: true }, writer: { x: 0, y: 0 }, chat: { whole: true }, read: { whole: true }, transcribe: { whole: true }, upscale: { y: 0.2 },
 };
 
 /** Elements side by side as one small picture. */
 async function picture(page, selectors, { x = 0.5, y = 0.5, whole = false } = {}) {
   const shots = [];
-  for (const selector of selectors) shots.push((await page.locator(selector).screenshot()).toString("base64"));
+  for (const selector of selectors) {
+    const boxes = [];
+    for (const each of await page.locator(selector).all()) boxes.push(await each.boundingBox());
+    const [left, top] = ["x", "y"].map((side) => Math.min(...boxes.map((box) => box[side])));
+    const right = Math.max(...boxes.map((box) => box.x + box.width));
+    const bottom = Math.max(...boxes.map((box) => box.y + box.height));
+    const scrolled = await page.evaluate(() => scrollY);
+    const clip = { x: left, y: top + scrolled, width: right - left, height: bottom - top };
+    shots.push((await page.screenshot({ fullPage: true, clip })).toString("base64"));
+  }
   const url = await page.evaluate(async ([files, width, height, x, y, whole]) => {
     const canvas = new OffscreenCanvas(width, height);
     const pen = canvas.getContext("2d");
@@ -156,11 +205,12 @@ async function picture(page, selectors, { x = 0.5, y = 0.5, whole = false } = {}
     const part = width / files.length;
     for (const [at, file] of files.entries()) {
       const image = await createImageBitmap(await (await fetch(`data:image/png;base64,${file}`)).blob()).catch(() => undefined);
-      const scale = (whole ? Math.min : Math.max)(part / image.width, height / image.height);
+      const gap = whole ? 20 : 0;
+      const scale = (whole ? Math.min : Math.max)((part - gap) / image.width, (height - gap) / image.height);
       const [w, h] = [part / scale, height / scale];
       if (whole) {
         pen.fillStyle = "#faf8f3";
-        pen.fillRect(0, 0, width, height);
+        pen.fillRect(at * part, 0, part, height);
       }
       pen.drawImage(image, (image.width - w) * x, (image.height - h) * y, w, h, at * part, 0, part, height);
     }
@@ -172,20 +222,19 @@ async function picture(page, selectors, { x = 0.5, y = 0.5, whole = false } = {}
 
 main(async () => {
   const wanted = process.argv.slice(2);
-  const out = join(root, "www/public/thumbs");
-  mkdirSync(out, { recursive: true });
+  mkdirSync(thumbs, { recursive: true });
   const server = await serve({ "/": join(root, "www/dist") });
   const browser = await launch();
   try {
     for (const [slug, act] of Object.entries(DEMOS)) {
       if (wanted.length > 0 && !wanted.includes(slug)) continue;
       // the pages' policy forbids what turns a screenshot into a file
-      const context = await browser.newContext({ viewport: { width: 760, height: 900 }, colorScheme: "light", bypassCSP: true });
+      const context = await browser.newContext({ viewport: { width: slug === "compare" ? 1000 : 760, height: 900 }, colorScheme: "light", bypassCSP: true });
       const page = await context.newPage();
       await page.goto(`${server.url}/gallery/${slug}/?device=wasm`);
       await settled(page);
       const bytes = await picture(page, await act(page), CUTS[slug]);
-      writeFileSync(join(out, `${slug}.webp`), bytes);
+      writeFileSync(join(thumbs, `${slug}.webp`), bytes);
       console.log(`thumbnails: ${slug} ${(bytes.length / 1000).toFixed(1)} kB`);
       await context.close();
     }

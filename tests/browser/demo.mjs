@@ -103,6 +103,17 @@ async function picture({ page, status }) {
   const [before, after] = [await canvasPixels(page, "source"), await canvasPixels(page, "painted")];
   check(difference(before, after) > 10, "the painted picture is the picture");
   check(new Set(after).size > 60, "the painted picture is flat");
+  // another style, and a mixture, paint at once
+  const repainted = async (text) => {
+    await page.waitForFunction((wanted) => document.getElementById("painted-text").textContent === wanted, text, { timeout: MINUTE });
+    return canvasPixels(page, "painted");
+  };
+  check((await page.locator("#style-a label i").count()) === 26, "there are not 26 styles to choose from");
+  await page.check("#style-a [aria-label='Style 3']");
+  const third = await repainted("Style 3");
+  check(difference(after, third) > 10, "another style paints the same");
+  await page.fill("#mix", "50");
+  check(difference(third, await repainted("Style 3 with 50 % of style 14")) > 3, "a mixture paints the same");
   return { after, text: await page.textContent("#cost") };
 }
 
@@ -545,6 +556,15 @@ async function home(browser, url) {
   await status(/^Ran/, 2 * MINUTE);
   const right = Number(/([\d.]+) % of the points/.exec(await page.textContent("#result"))?.[1]);
   check(right >= 98, `${right} % of the spirals' points are told apart`);
+  // a peer beside it, when it is asked for
+  await page.click("#measure");
+  await page.waitForFunction(() => /^Measured|failed/.test(document.querySelector("#measure-said").textContent), null, { timeout: 4 * MINUTE });
+  const times = await page.locator("#measured tbody tr").allTextContents();
+  check(times.length === 5 && times.slice(1).every((each) => /ms$/.test(each)), `measured beside a peer: ${times.join("; ")}`);
+  // what is in the editor can be looked at inside
+  await page.fill("#code", 'import { Tensor } from "gradloom";\nconsole.log(await Tensor.arange(0, 7).sum().item());');
+  await page.click("#look");
+  await page.waitForFunction(() => /^Ran: 1 kernel .* 21$/.test(document.querySelector("#status").textContent), null, { timeout: MINUTE });
   await page.close();
   console.log(`demo: home: ${right} % of the spirals' points`);
 }
@@ -625,6 +645,11 @@ async function docs(browser, url) {
   check(/matmul\(other: Tensor\): Tensor/.test(await page.textContent("article")), "the reference lacks Tensor.matmul");
   await page.goto(`${url}/docs/cookbook/`);
   check((await page.locator("article h2").count()) >= 20, "the cookbook is not whole");
+  await page.goto(`${url}/docs/features/`);
+  await page.fill("#filter", "softmax");
+  const rows = await page.locator("article tbody tr:visible").allTextContents();
+  check(rows.length > 2 && rows.every((each) => /softmax/i.test(each)), `rows with softmax: ${rows.slice(0, 5).join("; ")}`);
+  check((await page.textContent("#filtered")).startsWith(`${rows.length} of `), "the number of rows is another one");
   await page.goto(`${url}/docs/peers/`);
   check((await page.locator("article tr").count()) > 40, "the measurements are missing");
   await page.close();

@@ -47,7 +47,7 @@ function address(to) {
   return path.endsWith("/") ? to : undefined;
 }
 
-/** What of a text stays on one line: options of commands, small numbers. */
+/** What of a text stays on one line: options of commands, small numbers, two times beside each other. */
 const unbroken = (html, what) => html.replace(what, '<span class="whole">$&</span>');
 
 /** Markdown as HTML, with its headings `[level, id, text]` and the text below each. */
@@ -55,7 +55,7 @@ function render(text) {
   const md = new MarkdownIt({ html: false, highlight: (code, language) => (language === "text" ? escape(code) : highlight(code)) });
   // browsers break lines after any hyphen
   md.renderer.rules.code_inline = (list, at) => `<code>${unbroken(escape(list[at].content), /(?<![^ ])-[^ ]{1,24}(?![^ ])/g)}</code>`;
-  md.renderer.rules.text = (list, at) => unbroken(escape(list[at].content), /\b\d[\d.]*e-\d+\b/g);
+  md.renderer.rules.text = (list, at) => unbroken(escape(list[at].content), /\b\d[\d.]*e-\d+\b|\b\d[\d.]* \/ \d[\d.]*/g);
   const tokens = md.parse(text.replace(/^<!--.*-->$/gm, ""), {});
   const headings = [];
   const used = new Set();
@@ -123,6 +123,10 @@ function sidebar(pages, here) {
 const SEARCH = `<form class="search" role="search" id="search">
 <input type="search" id="words" aria-label="Search the documentation" placeholder="Search" autocomplete="off"><ol id="found" hidden></ol></form>`;
 
+/** A field that leaves only those rows of the page's tables in which all its words are. */
+const FILTER = `<p class="filter"><input type="search" id="filter" aria-label="Show only rows with these words" placeholder="softmax, Conv, f16 .." autocomplete="off">
+<span id="filtered" class="soft" role="status"></span></p>`;
+
 /** The whole page of a document. */
 function whole(pages, { path, name, html, headings }, depth) {
   const inner = headings.filter(({ level }) => level === 2).slice(0, 40);
@@ -137,7 +141,7 @@ function whole(pages, { path, name, html, headings }, depth) {
     body: `<div class="docs">
 <div class="aside">${SEARCH}<details id="menu"><summary>All pages</summary></details>
 <nav id="pages" aria-label="Documentation">${sidebar(pages, path)}</nav></div>
-<article>${html}</article>
+<article>${path === "features" ? html.replace("</h1>", `</h1>${FILTER}`) : html}</article>
 ${contents}
 </div>`,
   });
@@ -154,7 +158,14 @@ ${card("start", "Getting started", "Vite, React, Next, Node, Bun, Deno, a plain 
 ${card("cookbook", "Cookbook", "Short programs for what people do most, run by the tests.")}
 ${card("training", "Training", "Autograd, layers, optimizers, data, checkpoints.")}
 ${card("importing", "Importing models", "ONNX, TensorFlow Lite, safetensors, GGUF, torch.save, npz.")}
+${card("tasks", "Tasks", "One line from a photo, a recording or a text to what is in it.")}
+${card("language", "Language models", "Chats, streams, schemas, adapters, and OpenAI's interface over HTTP.")}
+${card("export", "Compiling ahead of time", "A model as a small module without a compiler, or as C.")}
+${card("devices", "Devices", "WebGPU, WebAssembly, your own buffers and your own kernels.")}
+${card("debugging", "Debugging", "What it computed, in which kernels, and where values drift.")}
+${card("memory", "Memory", "Who frees what, budgets, and what is cached between visits.")}
 ${card("api-gradloom", "Reference", "Every class and function, from the types.")}
+${card("features", "Features", "Every operator of ONNX and torch, on every device, as the tests found it.")}
 ${card("peers", "Beside others", "Measured against the best of each kind.")}
 </ul>`,
   };

@@ -1,5 +1,6 @@
 // The home page: what it is in a sentence, the editor, what it costs, the gallery.
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { brotliCompressSync } from "node:zlib";
 import { snippets } from "../snippets/index.mjs";
 import { cards } from "./cards.mjs";
 import { DEVICES, editor, option, pane, tab } from "./parts.mjs";
@@ -35,10 +36,43 @@ function bench() {
     <span class="grow"></span><button class="plain small" type="button" id="stop" hidden>Stop</button>
     <button class="plain small" type="button" id="run">Run</button></div>
     ${PANES.map(([id], at) => pane(id, at, at === 0 ? '<p class="soft">The compiler starts when you look at it.</p>' : "")).join("\n    ")}
-    <p class="end" id="status" role="status">Not run yet.</p>
+    <div class="ends"><p class="end" id="status" role="status">Not run yet.</p><a href="inside/" id="look">Look inside</a></div>
   </div>
   <script type="application/json" id="snippets">${data}</script>
 </section>`;
+}
+
+/** What onnxruntime-web's WebAssembly entry makes a page download, compressed as ours is; that takes half a minute, so it is kept. */
+function peer() {
+  const folder = new URL("../../.cache/peers/", import.meta.url);
+  const names = ["ort-wasm-simd-threaded.wasm", "ort.wasm.bundle.min.mjs"];
+  const files = names.map((name) => new URL(`onnxruntime-web/${name}`, folder));
+  if (!files.every((file) => existsSync(file))) return undefined;
+  const raw = files.map((file) => readFileSync(file));
+  const kept = new URL("sizes.json", folder);
+  const of = raw.reduce((sum, { length }) => sum + length, 0);
+  const known = existsSync(kept) ? JSON.parse(readFileSync(kept, "utf8")) : {};
+  if (known.of === of) return known.brotli;
+  const brotli = raw.reduce((sum, bytes) => sum + brotliCompressSync(bytes).length, 0);
+  writeFileSync(kept, JSON.stringify({ of, brotli }));
+  return brotli;
+}
+
+/** Sizes beside a peer's, and times that the visitor's own device is asked for. */
+function measured() {
+  const file = new URL("../../dist/sizes.json", import.meta.url);
+  const theirs = peer();
+  if (!existsSync(file) || !theirs) return "";
+  const bytes = JSON.parse(readFileSync(file, "utf8"));
+  const ours = ["core", "extra: wasm", "extra: onnx", "extra: remote"].reduce((sum, name) => sum + bytes[name], 0);
+  const megabytes = (n) => `${(n / 1e6).toFixed(2)} MB`;
+  return `<h2>Measured where you are</h2>
+<p class="lead">The same models in gradloom and in onnxruntime-web, on this device, when you ask for it: 6 MB of models and 14 MB of the other runtime.</p>
+<div class="actions"><button id="measure" type="button">Measure</button><button class="plain" id="measure-stop" type="button" hidden>Stop</button>
+  <a class="button plain" href="gallery/compare/">All six models</a><span id="measure-said" class="soft" role="status"></span></div>
+<div class="wide" tabindex="0" role="region" aria-label="gradloom beside onnxruntime-web"><table id="measured">
+  <thead><tr><th scope="col">WebAssembly</th><th scope="col">gradloom</th><th scope="col">onnxruntime-web</th></tr></thead>
+  <tbody><tr><th scope="row">Download to run a model (Brotli)</th><td>${megabytes(ours)}</td><td>${megabytes(theirs)}</td></tr></tbody></table></div>`;
 }
 
 /** What pages download, as the package's build measured it; nothing if it has not. */
@@ -75,6 +109,7 @@ ${bench()}
   <li><b>500+</b>operators under PyTorch's names, with gradients</li>
   <li><b>0</b>dependencies, servers, accounts</li>
 </ul>
+${measured()}
 <h2>Made to be looked at</h2>
 <p class="lead">Each of these runs on your device, with its code beside it.</p>
 ${cards("gallery/")}`,

@@ -61,3 +61,21 @@ addEventListener("keydown", (event) => {
 // on a phone the list of pages opens on demand
 const menu = el<HTMLDetailsElement>("menu");
 menu.addEventListener("toggle", () => el("pages").classList.toggle("open", menu.open));
+
+/** Leaves the rows of all tables in which every word is, and hides tables, and their headings, of which none is left. */
+function filter(words: string[], said: HTMLElement): void {
+  let [left, all] = [0, 0];
+  for (const box of document.querySelectorAll<HTMLElement>("article .scroll")) {
+    const rows = [...box.querySelectorAll<HTMLTableRowElement>("tbody tr")];
+    for (const row of rows) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+    const here = rows.filter((row) => !row.hidden).length;
+    box.hidden = here === 0;
+    const before = box.previousElementSibling;
+    if (before instanceof HTMLElement && /^H[34]$/.test(before.tagName)) before.hidden = box.hidden;
+    left += here;
+    all += rows.length;
+  }
+  said.textContent = words.length === 0 ? "" : `${left} of ${all} rows`;
+}
+const rowsWith = document.getElementById("filter") as HTMLInputElement | null;
+rowsWith?.addEventListener("input", () => filter(rowsWith.value.toLowerCase().split(/\s+/).filter(Boolean), el("filtered")));

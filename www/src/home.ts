@@ -1,5 +1,7 @@
 // The home page: code that runs as one types, and the kernels it became.
-import { el } from "./demo/page";
+import type { Api, Row } from "../demos/compare/worker";
+import { Engine } from "./demo/engine";
+import { el, milliseconds } from "./demo/page";
 import { Editor } from "./view/editor";
 import { kernelList, timeline } from "./view/kernels";
 import { tabs } from "./view/tabs";
@@ -94,6 +96,14 @@ stop.addEventListener("click", () => sandbox.stop("Stopped."));
 addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) void run();
 });
+// what is in the editor, to be looked at on the other page
+el("look").addEventListener("click", () => {
+  try {
+    sessionStorage.setItem("look", editor.value);
+  } catch {
+    // blocked storage: the other page shows its own code
+  }
+});
 tabs(el("panes"));
 const asked = new URL(location.href).searchParams.get("device");
 if (asked === "wasm" || asked === "webgpu") device.value = asked;
@@ -104,3 +114,43 @@ const seen = new IntersectionObserver((entries) => {
   void run();
 });
 seen.observe(bench);
+
+/** Two models in both runtimes, in a worker that is there when somebody asks. */
+async function measure(button: HTMLButtonElement): Promise<void> {
+  const body = el("measured").querySelector("tbody") as HTMLTableSectionElement;
+  const [end, said] = [el<HTMLButtonElement>("measure-stop"), el("measure-said")];
+  const line = (title: string, ...values: number[]): void => {
+    const row = body.insertRow();
+    row.append(Object.assign(document.createElement("th"), { scope: "row", textContent: title }));
+    for (const value of values) row.insertCell().textContent = milliseconds(value);
+  };
+  while (body.rows.length > 1) body.deleteRow(1);
+  const worker = new Worker(new URL("../demos/compare/worker.ts", import.meta.url), { type: "module" });
+  const engine = new Engine<Api>(worker);
+  const control = new AbortController();
+  end.onclick = () => control.abort();
+  button.disabled = true;
+  end.hidden = false;
+  said.textContent = "Fetching onnxruntime-web";
+  try {
+    const { threads } = await engine.ask("use", "wasm");
+    await engine.ask("compare", { only: ["vad", "magika"] }, {
+      signal: control.signal,
+      onEvent(event) {
+        if (!("row" in event)) return;
+        const { title, ours, theirs } = event.row as Row;
+        line(`${title}, until the first result`, ours.first, theirs.first);
+        line(`${title}, each run after it`, ours.again, theirs.again);
+      },
+    });
+    said.textContent = `Measured just now, ${counted(threads, "thread")}.`;
+  } catch (error) {
+    said.textContent = (error as Error).name === "AbortError" ? "Stopped." : `That failed: ${(error as Error).message}`;
+  } finally {
+    worker.terminate();
+    button.disabled = false;
+    end.hidden = true;
+  }
+}
+const ask = document.getElementById("measure") as HTMLButtonElement | null;
+ask?.addEventListener("click", () => void measure(ask));

@@ -87,4 +87,12 @@ device.addEventListener("change", () => void run());
 tabs(el("panes"));
 const asked = new URL(location.href).searchParams.get("device");
 if (asked === "wasm" || asked === "webgpu") device.value = asked;
+// what was in the home page's editor, if that led here
+try {
+  const given = sessionStorage.getItem("look");
+  sessionStorage.removeItem("look");
+  if (given !== null) editor.value = given;
+} catch {
+  // blocked storage: the page's own code
+}
 void run();

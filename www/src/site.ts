@@ -15,6 +15,9 @@ document.getElementById("theme")?.addEventListener("click", () => {
   dispatchEvent(new Event("themechange"));
 });
 
+// the system may change it too, by the hour of the day
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("themechange")));
+
 for (const button of document.querySelectorAll<HTMLButtonElement>("[data-copy]")) {
   const label = [...button.childNodes];
   button.addEventListener("click", async () => {

@@ -1,7 +1,7 @@
 // Classifying: of two photographs, a picture of the visitor's, or live before the camera.
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
-import { onCamera, onPicture, paint, planes } from "../../src/demo/widgets";
+import { onCamera, onPicture, paint, planes, poster } from "../../src/demo/widgets";
 import { kindsIn } from "./code.js";
 
 const demo = new TaskDemo("models/efficientnet_lite0/recipe.json");
@@ -41,3 +41,4 @@ onCamera(demo, 480, async (video, signal) => {
   return (await once(signal)).ms;
 });
 onPicture(demo, (image) => classify(async () => paint(source, image)));
+poster(source, "thumbs/cat.webp");

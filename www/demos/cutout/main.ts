@@ -1,7 +1,7 @@
 // Cutting people out: of a picture, or live before the camera, and what they then stand before.
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
-import { onCamera, onPicture, paint, planes } from "../../src/demo/widgets";
+import { onCamera, onPicture, paint, planes, poster } from "../../src/demo/widgets";
 import { cutLine, cutOut } from "./code.js";
 
 const demo = new TaskDemo("models/selfie_segmentation/recipe.json");
@@ -88,3 +88,4 @@ onPicture(demo, async (image) => {
   paint(source, image);
   await run();
 });
+poster(source, "thumbs/astronaut.webp");

@@ -1,7 +1,7 @@
 // Faces and things: of a photograph, a picture of the visitor's, or live before the camera, with a portrait cut out of each.
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
-import { colour, onCamera, onPicture, paint, planes } from "../../src/demo/widgets";
+import { colour, onCamera, onPicture, paint, planes, poster } from "../../src/demo/widgets";
 import { draw, facesOf, thingsOf } from "./code.js";
 
 const demo = new TaskDemo("models/blazeface_short/recipe.json");
@@ -75,3 +75,4 @@ onCamera(demo, 480, async (video, signal) => {
   return ms;
 });
 onPicture(demo, (image) => show(async () => image));
+poster(source, "thumbs/astronaut.webp");

@@ -20,7 +20,9 @@ async function tell(file: Blob, name: string): Promise<void> {
       const bar = document.createElement("meter");
       bar.value = score;
       bar.setAttribute("aria-hidden", "true");
-      item.append(`${nameOf(label)} `, bar, ` ${(100 * score).toFixed(1)} %`);
+      const kind = document.createElement("b");
+      kind.textContent = nameOf(label);
+      item.append(kind, ` ${(100 * score).toFixed(1)} %`, bar);
       list.append(item);
     }
     return found.sure ? `${name}: ${nameOf(found.label)}.` : `${name}: not sure, perhaps ${nameOf(found.label)}.`;

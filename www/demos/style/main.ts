@@ -1,6 +1,7 @@
 // Style transfer: a drawing of the site's, a picture of the visitor's, or the camera. Another style or mixture repaints at once.
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
+import { site } from "../../src/demo/site";
 import { bitmap, files, onCamera, paint } from "../../src/demo/widgets";
 import { hills } from "../../src/demo/drawn";
 import { paint as paintIn } from "./code.js";
@@ -18,10 +19,10 @@ function place(image: CanvasImageSource, width: number, height: number): void {
   pen.drawImage(image, (width - side) / 2, (height - side) / 2, side, side, 0, 0, SIZE, SIZE);
 }
 
-const value = (id: string): number => Number(el<HTMLSelectElement | HTMLInputElement>(id).value);
+const chosen = (id: string): number => Number(el(id).querySelector<HTMLInputElement>("input:checked")?.value);
 
 async function once(signal: AbortSignal): Promise<number> {
-  const [a, b, mix] = [value("style-a"), value("style-b"), value("mix") / 100];
+  const [a, b, mix] = [chosen("style-a"), chosen("style-b"), Number(el<HTMLInputElement>("mix").value) / 100];
   const { value: image, ms } = await demo.perform(signal, (how) => paintIn(source, { a, b, mix, ...how }));
   paint(el<HTMLCanvasElement>("painted"), image as ImageData);
   el("painted-text").textContent = mix > 0 ? `Style ${a + 1} with ${Math.round(100 * mix)} % of style ${b + 1}` : `Style ${a + 1}`;
@@ -59,13 +60,21 @@ async function take(from: File): Promise<void> {
   await repaint();
 }
 
-const painted = (): boolean => el("painted-text").textContent !== "Not painted yet";
-
-for (const [id, chosen] of [["style-a", 7], ["style-b", 13]] as const) {
-  const list = el<HTMLSelectElement>(id);
-  for (let at = 0; at < STYLES; at += 1) list.append(new Option(`${at + 1}`, String(at), at === chosen, at === chosen));
+/** The styles as radio buttons, each with what it makes of the drawing; `npm run thumbnails` makes the strip of these. */
+function swatches(id: string, first: number): void {
+  const strip = `url(${new URL("thumbs/styles.webp", site)})`;
+  el(id).querySelector(".swatches")?.replaceChildren(...Array.from({ length: STYLES }, (_, at) => {
+    const [label, input, picture] = [document.createElement("label"), document.createElement("input"), document.createElement("i")];
+    Object.assign(input, { type: "radio", name: id, value: String(at), checked: at === first, ariaLabel: `Style ${at + 1}` });
+    Object.assign(picture.style, { backgroundImage: strip, backgroundPosition: `${(100 * at) / (STYLES - 1)}% 0` });
+    label.append(input, picture);
+    return label;
+  }));
 }
-for (const id of ["style-a", "style-b", "mix"]) el(id).addEventListener("input", () => painted() && void repaint());
+
+swatches("style-a", 7);
+swatches("style-b", 13);
+for (const id of ["style-a", "style-b", "mix"]) el(id).addEventListener("input", () => void repaint());
 el("paint").addEventListener("click", () => void repaint());
 onCamera(demo, 320, async (video, signal) => {
   place(video, video.videoWidth, video.videoHeight);

@@ -57,7 +57,17 @@ export async function planes(path: string, which: number, side: number, signal?:
   return image;
 }
 
+/** What stands in a picture's place before anything is chosen: one of the site's own small pictures. */
+export function poster(canvas: HTMLCanvasElement, path: string): void {
+  const image = new Image();
+  image.onload = () => {
+    if (!canvas.dataset.painted) canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
+  };
+  image.src = new URL(path, site).href;
+}
+
 export function paint(canvas: HTMLCanvasElement, image: ImageBitmap | ImageData): void {
+  canvas.dataset.painted = "yes";
   if (canvas.width !== image.width || canvas.height !== image.height) [canvas.width, canvas.height] = [image.width, image.height];
   const pen = canvas.getContext("2d") as CanvasRenderingContext2D;
   if (image instanceof ImageData) pen.putImageData(image, 0, 0);
@@ -77,8 +87,14 @@ export function colour(name: string): string {
   return found;
 }
 
+/** Charts that were drawn, drawn anew in other colours. */
+const plots = new Map<HTMLCanvasElement, () => void>();
+addEventListener("themechange", () => plots.forEach((draw) => draw()));
+
 /** A line through values from 0 to `top`, over a faint grid; the part above `level` is in the accent. */
 export function plot(canvas: HTMLCanvasElement, values: readonly number[], top: number, count: number): void {
+  for (const each of plots.keys()) if (!each.isConnected) plots.delete(each);
+  plots.set(canvas, () => plot(canvas, values, top, count));
   const c = canvas.getContext("2d") as CanvasRenderingContext2D;
   const { width, height } = canvas;
   c.clearRect(0, 0, width, height);
