@@ -34,6 +34,7 @@ const stages = {
     run("node", ["tests/browser/run.mjs", "--selftest"]);
     run("node", ["tests/browser/run.mjs"]);
     run("node", ["tests/browser/visits.mjs"]);
+    run("node", ["tests/browser/crash.mjs"]);
     run("node", ["tests/browser/numerics.mjs"]);
   },
   site: () => {

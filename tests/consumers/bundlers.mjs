@@ -1,4 +1,4 @@
-// The packed tarball in other people's tools: bundlers, frameworks with a server, an extension of the browser, a service worker, an import
+// The packed tarball in other people's tools: bundlers, frameworks with a server, an extension of the browser, workers of every kind, an import
 // map, Bun and Deno; and what publint and arethetypeswrong say of it. `npm run test:consumers`, which installs the tools (tests/consumers/tools) on first use.
 // usage: node tests/consumers/bundlers.mjs [NAME..]
 import { spawn } from "node:child_process";
@@ -146,6 +146,16 @@ const TOOLS = {
       "the model's output": ({ speech }) => heard(speech),
       "an entry of its own": ({ half }) => half === 0.5,
       "an error with a code": ({ refused }) => refused === "E_FORMAT",
+    });
+  },
+  async workers(browser, parent) {
+    const result = await resultOf(browser, { "/": project("workers", parent) });
+    const each = (holds) => [result.module, result.shared].every(holds);
+    expect("workers", result, {
+      "the model's output": each(({ speech }) => heard(speech)),
+      "a device": each(({ kind }) => kind === "wasm"),
+      training: each(({ losses: [first, last] }) => last < first / 20),
+      "tokens, by a module of their own": each(({ tokens }) => same(tokens)),
     });
   },
   async bun(_, parent) {

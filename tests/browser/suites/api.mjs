@@ -298,3 +298,12 @@ test("several tensors are computed at once, and steps are optimisers'", async ()
   assertEqual(await codeOf(() => new optim.SGD([], { learningRate: 1 })), "E_VALUE");
   await note(JSON.stringify((await memory()).map(({ device, bytes, programs }) => ({ device, bytes, programs }))));
 });
+
+test("consoles that use formatters show what is known of a tensor", async () => {
+  await init({ device: "wasm" });
+  const shown = (value) => globalThis.devtoolsFormatters.map(({ header }) => header(value)).find(Boolean);
+  assertEqual(shown(new Tensor([[1, 2], [3, 4]])), ["span", {}, "Tensor(f32, [2, 2], host: 1, 2, 3, 4)"]);
+  const sum = new Tensor([1, 2]).add(new Tensor([3, 4]));
+  assertEqual(shown(sum), ["span", {}, "Tensor(f32, [2], wasm)"]);
+  assertEqual(shown({ shape: [2] }), undefined);
+});

@@ -257,6 +257,15 @@ testOnWebGpu("a GPU that is lost in the worker is an error for what was there, a
   assert(error instanceof DeviceError && error.code === "E_DEVICE_LOST", String(error));
   await right(model);
   assertEqual(model.device.kind, "webgpu");
+  // runs under way are made once more, since what they were given is still there
+  const phases = [];
+  const running = Array.from({ length: 4 }, async () => {
+    const { output } = await model.run(feeds(), { onProgress: ({ phase }) => phases.push(phase) });
+    assertClose(await output.data(), expected.output.data, { tolerance: 1e-3 });
+  });
+  workers.at(-1).postMessage("lose");
+  await Promise.all(running);
+  assert(phases.includes("device"), `told on the way: ${phases}`);
   model.dispose();
 });
 

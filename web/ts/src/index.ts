@@ -2,6 +2,7 @@
 import "./apart.js";
 import * as nn from "./networks.js";
 import * as optim from "./optim.js";
+import { Tensor } from "./tensor.js";
 
 export { type ChatMessage, type ChatOptions, ChatTemplate } from "./chat.js";
 export type { CacheOptions, CacheState } from "./cache.js";
@@ -28,3 +29,10 @@ export type { Torch } from "./torch.js";
 export type { TuneOptions, TunedKernel } from "./tune.js";
 export { type BatchEncoding, type EncodeOptions, type Encoding, TextStream, Tokenizer } from "./tokenizer.js";
 export { nn, optim };
+
+// what browsers' consoles show where they are set to use formatters: the same as Node's
+if (globalThis.document) {
+  const text = (value: unknown): string => (value as Record<symbol, () => string>)[Symbol.for("nodejs.util.inspect.custom")]?.() ?? "";
+  const header = (value: unknown): unknown => (value instanceof Tensor ? ["span", {}, text(value)] : null);
+  ((globalThis as { devtoolsFormatters?: unknown[] }).devtoolsFormatters ??= []).push({ header, hasBody: () => false });
+}

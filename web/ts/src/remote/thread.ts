@@ -1,6 +1,6 @@
 // The worker's side: models by their numbers.
 import { type Device, type DeviceKind, type InitOptions, clearCache, flushCache, init, memory, onDevice, stats } from "../device.js";
-import { InternalError, StateError } from "../errors.js";
+import { DeviceError, InternalError, StateError } from "../errors.js";
 import { type LoadOptions, type LocalModel, type ModelInput, type RawInput, loadLocal } from "../model.js";
 import { type ModuleState, useModule } from "../module.js";
 import type { FileSource } from "../progress.js";
@@ -147,11 +147,20 @@ export const answers: Answers = {
       return [name, own.at(-1) as Tensor] as const;
     });
     const onProgress = (progress: unknown): void => tell("onProgress", progress);
-    try {
+    const once = async (): Promise<Ran> => {
       const all = await model.run(Object.fromEntries(given), { signal, onProgress, ...(outputs && { outputs }) });
       const timing = model.timing as NonNullable<typeof model.timing>;
       const sent = await Promise.all(Object.entries(all).map(async ([name, t]) => [name, stay ? held(t) : await taken(t, signal)] as const));
       return { outputs: Object.fromEntries(sent), timing, notes: model.notes, device: facts(model.device) };
+    };
+    try {
+      return await once().catch((error: unknown) => {
+        // the GPU went away under it: what was sent is still here, and a run begins with another device
+        const isLost = error instanceof DeviceError && error.code === "E_DEVICE_LOST" && model.device.kind === "webgpu";
+        if (!isLost || signal?.aborted || given.some(([, value]) => value instanceof Tensor && !own.includes(value))) throw error;
+        onProgress({ phase: "device", loaded: 0, total: 0 });
+        return once();
+      });
     } finally {
       own.forEach((t) => t.dispose());
     }
