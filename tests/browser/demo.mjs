@@ -189,6 +189,14 @@ async function speech({ page, status }) {
   const text = await status(/^Speech in /);
   const [spoken, all] = /([\d.]+) of ([\d.]+) s/.exec(text).slice(1).map(Number);
   check(all === 3 && spoken > 2 && spoken < 2.9, text);
+  // it is played, with a line where it is, which goes when it ends
+  const quiet = await canvasPixels(page, "voice");
+  await page.click("#play");
+  await status(/^Playing/);
+  await page.waitForTimeout(300);
+  check(difference(quiet, await canvasPixels(page, "voice")) > 0.05, "no line shows where the sound is");
+  await page.waitForFunction(() => /^Speech in/.test(document.querySelector("#status").textContent), null, { timeout: MINUTE });
+  check(difference(quiet, await canvasPixels(page, "voice")) === 0, "the line stays");
   // a second of silence as a sound file
   const wav = Buffer.alloc(44 + 32_000);
   wav.write("RIFF\0\0\0\0WAVEfmt ", 0, "latin1");

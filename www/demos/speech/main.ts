@@ -1,7 +1,7 @@
 // Speech detection: the sample, a sound file, or the microphone, at 16,000 samples a second.
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
-import { files, microphone, plot, sample, sound } from "../../src/demo/widgets";
+import { colour, files, microphone, plot, sample, sound } from "../../src/demo/widgets";
 import { Listener } from "./code.js";
 
 const RATE = 16_000;
@@ -11,6 +11,8 @@ const LEVEL = 0.5;
 const demo = new TaskDemo("models/silero_vad_op18_ifless/recipe.json");
 const canvas = el<HTMLCanvasElement>("voice");
 let shown: readonly number[] = [];
+/** The sound that is shown, to be played. */
+let sounding: Float32Array | undefined;
 
 function report(probabilities: readonly number[]): string {
   shown = probabilities;
@@ -21,6 +23,40 @@ function report(probabilities: readonly number[]): string {
   el("voice-text").textContent = text;
   return text;
 }
+
+/** Plays the sound, with a line on the chart where it is. */
+async function play(samples: Float32Array, signal: AbortSignal): Promise<void> {
+  const context = new AudioContext();
+  try {
+    const buffer = context.createBuffer(1, samples.length, RATE);
+    buffer.copyToChannel(new Float32Array(samples), 0);
+    const player = new AudioBufferSourceNode(context, { buffer });
+    player.connect(context.destination);
+    await context.resume();
+    const start = context.currentTime;
+    player.start(start);
+    for (let part = 0; part < 1 && !signal.aborted; part = (context.currentTime - start) / buffer.duration) {
+      report(shown);
+      const pen = canvas.getContext("2d") as CanvasRenderingContext2D;
+      pen.fillStyle = colour("--ink");
+      pen.fillRect(Math.round(part * canvas.width) - 1, 0, 3, canvas.height);
+      await new Promise((done) => requestAnimationFrame(done));
+    }
+  } finally {
+    await context.close();
+    report(shown);
+  }
+}
+
+/** A sound of a file, heard and kept to be played. */
+async function whole(samples: Float32Array, signal: AbortSignal): Promise<string> {
+  const text = report(await hear(samples, signal));
+  sounding = samples;
+  return text;
+}
+
+/** Playing is there after a sound of a file, once its work is done. */
+const offer = (): void => void (el<HTMLButtonElement>("play").disabled = sounding === undefined);
 
 /** Hears a sound, or the next part of one by the listener of those before. */
 async function hear(samples: Float32Array, signal: AbortSignal, listener?: Listener): Promise<number[]> {
@@ -41,10 +77,11 @@ async function hear(samples: Float32Array, signal: AbortSignal, listener?: Liste
 
 el("sample").addEventListener("click", () => void demo.work("Fetching the sample", async (signal) => {
   const samples = new Float32Array(await (await sample("data/speech.f32", signal)).arrayBuffer());
-  return report(await hear(samples, signal));
-}));
+  return whole(samples, signal);
+}).then(offer));
 el("microphone").addEventListener("click", () => void demo.work("Asking for the microphone", async (signal) => {
   let all: number[] = [];
+  sounding = undefined;
   const listener = new Listener();
   return microphone(signal, async (samples) => {
     all = [...all, ...(await hear(samples, signal, listener))].slice(-300);
@@ -52,10 +89,14 @@ el("microphone").addEventListener("click", () => void demo.work("Asking for the 
     demo.cost();
     report(all);
   });
-}));
+}).then(offer));
 files("sound", "drop", (file) => void demo.work("Reading the sound", async (signal) => {
   const samples = await sound(file, file.name);
-  return report(await hear(samples.slice(0, 60 * RATE), signal));
-}));
+  return whole(samples.slice(0, 60 * RATE), signal);
+}).then(offer));
+el("play").addEventListener("click", () => {
+  const samples = sounding;
+  if (samples) void demo.work("Playing.", async (signal) => play(samples, signal).then(() => report(shown)));
+});
 addEventListener("themechange", () => report(shown));
 plot(canvas, [], 1, 2);
