@@ -182,7 +182,7 @@ const DEMOS = {
 /** Which part of a result is cut: from 0, left or top, to 1. Texts are shown whole. */
 const CUTS = {
   faces: { y: 0.1 }, classify: { x: 0, y: 0 }, search: { x: 0, y: 0 }, compare: { whole: true }, cutout: { y: 0 },
-  files: { whole: true }, writer: { x: 0, y: 0 }, chat: { whole: true }, read: { whole: true }, transcribe: { whole: true }, upscale: { y: 0.2 },
+  files: { whole: true }, writer: { x: 0, y: 0 }, chat: { whole: true }, read: { whole: true }, transcribe: { whole: true }, upscale: { y: 0 },
 };
 
 /** Elements side by side as one small picture. */

@@ -27,7 +27,8 @@ async function data() {
   // the astronaut (NASA, public domain) in the same way
   const [astronaut] = Object.values(await readNpz(readFileSync(`${root}/tests/models/yolov8n_nudenet/input.npz`)));
   files["data/astronaut.bin"] = Buffer.from(Uint8Array.from(astronaut.data, (v) => Math.round(255 * v)));
-  files["data/austen.wav"] = readFileSync(`${root}/tests/models/whisper_tiny_en/speech.wav`);
+  // a sentence of Sense and Sensibility as LibriVox has it (public domain), from Debian's pocketsphinx-testdata
+  files["data/austen.wav"] = readFileSync(`${root}/www/demos/transcribe/austen.wav`);
   files["data/cells.safetensors"] = readFileSync(`${root}/www/demos/cells/cells.safetensors`);
   for (const name of readdirSync(`${root}/tests/models/LICENSES`)) {
     files[`licenses/${name}`] = readFileSync(`${root}/tests/models/LICENSES/${name}`);

@@ -11,7 +11,7 @@ const MODELS = {
   "models/magika/model.onnx": "Magika, 3.2 MB",
 };
 const code = (name) => readFileSync(new URL(`../snippets/inside/${name}.js`, import.meta.url), "utf8").trim();
-const PANES = [["kernels", "Kernels"], ["graphs", "Graph passes"], ["memory", "Memory"], ["timeline", "Timeline"]];
+const PANES = [["kernels", "Kernels"], ["graphs", "Graph"], ["memory", "Memory"], ["timeline", "Timeline"]];
 
 /** The views of a run. */
 export const views = () => `<div class="tabs">

@@ -42,7 +42,10 @@ export function kernelList(pane: HTMLElement, trace: Trace): void {
     const head = el("summary", "");
     const bar = el("i", "part");
     bar.style.width = `${total > 0 ? Math.max(2, (100 * us) / total) : 0}%`;
-    const per = (n: number, unit: string): string => ` · ${((n * count) / us / 1e3).toFixed(2)} ${unit}/s`;
+    const per = (n: number, unit: string): string => {
+      const rate = (n * count) / us / 1e3;
+      return rate < 0.01 ? "" : ` · ${rate.toFixed(2)} ${unit}/s`;
+    };
     const rate = kernel && kernels.length === 1 && us > 0 ? per(kernel.flops, "GFLOP") + per(kernel.bytes, "GB") : "";
     head.append(el("code", "", name), el("span", "soft", `${time(us)}${count > 1 ? ` in ${count} launches` : ""}${rate}`), bar);
     box.append(head);
