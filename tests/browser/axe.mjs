@@ -1,4 +1,4 @@
-// Accessibility of the built site, by axe-core: names, contrast, roles, order of headings.
+// Accessibility of the built site, by axe-core: names, contrast, roles, order of headings; and that nothing moves by itself while a page comes up.
 // usage: npm run test:axe [-- PATH ..]    every page, light and dark, or those whose paths contain one of these
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,11 +9,29 @@ import { serve } from "../../scripts/serve.mjs";
 
 const source = () => readFileSync(join(root, "node_modules/axe-core/axe.min.js"), "utf8");
 
-/** Fails where axe finds something in a page, light or dark. */
+/** How far a page may move by itself in all, as browsers measure it: below this counts as good (web.dev, "Cumulative Layout Shift"). */
+const SHIFT = 0.1;
+
+/** Keeps what moves, and how far; what follows a click or a key does not count. */
+const watchShifts = () => {
+  globalThis.shifts = [];
+  const keep = (list) => {
+    for (const { hadRecentInput, value, sources } of list.getEntries()) {
+      if (!hadRecentInput) globalThis.shifts.push([value, sources.map(({ node }) => node?.outerHTML?.slice(0, 80) ?? "")]);
+    }
+  };
+  new PerformanceObserver(keep).observe({ type: "layout-shift", buffered: true });
+};
+
+/** Fails where axe finds something in a page, light or dark, or where the page moves. */
 export async function accessible(browser, url, path) {
   const page = await browser.newPage({ reducedMotion: "reduce" });
+  await page.addInitScript(watchShifts);
   await page.goto(`${url}/${path}${path.includes("?") ? "" : "?device=wasm"}`);
   await settled(page);
+  const shifts = await page.evaluate(() => globalThis.shifts);
+  const sum = shifts.reduce((all, [value]) => all + value, 0);
+  if (sum > SHIFT) throw new Failure(`axe: /${path} moves by ${sum.toFixed(3)} while it comes up: ${JSON.stringify(shifts)}`);
   await page.evaluate(source());
   for (const colorScheme of ["light", "dark"]) {
     await page.emulateMedia({ colorScheme });

@@ -41,8 +41,8 @@ function demo({ slug, title, text, size }, folder) {
     <label><input type="radio" name="device" value="webgpu"> WebGPU</label>
     <label><input type="radio" name="device" value="wasm"> WebAssembly</label>
   </fieldset>
+  <p class="soft" id="device-note"></p>
 </form>
-<p class="note" id="device-note"></p>
 <div id="bar">
   <p id="status" role="status" aria-live="polite">${START}</p>
   <progress id="progress" max="1" hidden aria-label="Progress"></progress>

@@ -17,7 +17,7 @@ export class Dreamer extends nn.Module {
 }
 
 /** Trains on batches { x: pixels from -1 to 1, y: digits as ones and zeros }, and tells the loss of each step. */
-export async function* train(net, batches, learningRate = 2e-3) {
+export async function* train(net, batches, learningRate = 1e-3) {
   const optimizer = new optim.Adam(net.parameters(), { learningRate, betas: [0.9, 0.99] });
   for (const { x, y, progress } of batches) {
     optimizer.learningRate = learningRate * Math.min(1, 20 * progress + 0.05, 1.5 * (1.02 - progress));
