@@ -27,6 +27,7 @@ export function mounts(gradloom) {
   return {
     "/": join(root, "tests/browser"),
     "/lib": join(root, "tests/lib"),
+    "/onnx": join(root, "tests/bench/browser"),
     "/conformance": join(root, "tests/web/pkg"),
     "/models": join(root, "tests/models"),
     "/cache": join(root, ".cache"),

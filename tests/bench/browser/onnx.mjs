@@ -38,7 +38,11 @@ function message(...parts) {
 
 const ELEMENT = { float32: 1, int8: 3, int32: 6, int64: 7 };
 
-function tensor(name, { data, shape, dtype }) {
+function tensor(name, { data, shape, dtype, file, place = {} }) {
+  if (file !== undefined) {
+    const entries = Object.entries({ location: file, ...place }).map(([key, value]) => field(13, message(field(1, key), field(2, `${value}`))));
+    return message(...shape.map((n) => field(1, n)), field(2, ELEMENT[dtype]), field(8, name), ...entries, field(14, 1));
+  }
   const raw = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
   return message(...shape.map((n) => field(1, n)), field(2, ELEMENT[dtype]), field(8, name), field(9, raw));
 }
@@ -55,7 +59,7 @@ function attribute(name, value) {
 }
 
 /**
- * A model. `inputs` and `weights` are {name: {data, shape, dtype}}, `nodes` are [op, inputs, output or outputs, attributes], the last
+ * A model. `inputs` and `weights` are {name: {data, shape, dtype}}, weights of other files {file, place, shape, dtype}, `nodes` are [op, inputs, output or outputs, attributes], the last
  * node's output is the model's, of `shape`. A number that is no integer becomes a float attribute.
  */
 export function model(inputs, weights, nodes, shape) {

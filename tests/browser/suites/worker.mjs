@@ -332,3 +332,27 @@ test("a device of the page's has its models in the page's thread", async () => {
   await right(model);
   model.dispose();
 });
+
+test("weights in other files: given by name, as files, bytes and addresses", async () => {
+  const { model: onnx } = await import("/onnx/onnx.mjs");
+  const w = Float32Array.of(1, 2, 3, 4, 5, 6);
+  const bytes = onnx(
+    { x: { shape: [1, 2], dtype: "float32" } },
+    { w: { shape: [2, 3], dtype: "float32", file: "w.data", place: { offset: 4, length: 24 } } },
+    [["MatMul", ["x", "w"], "y"]],
+    [1, 3],
+  );
+  const data = new Uint8Array(28);
+  data.set(new Uint8Array(w.buffer), 4);
+  const address = URL.createObjectURL(new Blob([data]));
+  for (const given of [new Blob([data]), data, address, new URL(address)]) {
+    const model = await load(new Blob([bytes]), { device: "wasm", files: { "w.data": given } });
+    const { y } = await model.run({ x: [[1, 10]] });
+    assertEqual(await y.tolist(), [[41, 52, 63]]);
+    model.dispose();
+  }
+  assertEqual(data.length, 28);
+  const none = await errorOf(() => load(bytes, { device: "wasm" }));
+  assertEqual(none.code, "E_UNSUPPORTED");
+  assert(none.hint.includes("files"), String(none.hint));
+});

@@ -4,6 +4,7 @@ import { provide } from "./pieces.js";
 provide({
   collect: () => import("./collect.js"),
   downloads: () => import("./downloads.js"),
+  external: () => import("./external.js"),
   files: () => import("./pkg/gradloom_files.js"),
   gguf: () => import("./gguf.js"),
   hints: () => import("./hints.js"),

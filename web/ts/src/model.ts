@@ -4,6 +4,7 @@ import { hostOf, onDevice, open, present, settings, timingOf, useByDefault } fro
 import { type DType, type Nested, type TypedArray, dtypeOf, encode, flatten, isTypedArray, sizeOf } from "./dtype.js";
 import { FetchError, InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
 import { filesModule } from "./extras.js";
+import { hasExternal } from "./fields.js";
 import { reading } from "./files.js";
 import { inNode } from "./module.js";
 import { join, prefetch } from "./parts.js";
@@ -39,6 +40,11 @@ export interface LoadOptions extends FetchOptions {
   dynamic?: boolean | Record<string, readonly [least: number, largest: number]>;
   /** `auto`, the default, is WebGPU where there is a real one, else WebAssembly. */
   device?: DeviceKind | "auto" | Device;
+  /**
+   * Other files of the model, by the names that it has for them (external data), where they do not lie beside it at its address: for models that are
+   * dropped on a page, say.
+   */
+  files?: Readonly<Record<string, FileSource>>;
   /** Have the values of all nodes as outputs: for `compare`. */
   everyValue?: boolean;
   /**
@@ -477,7 +483,8 @@ export async function loadRaw(from: FileSource, options: LoadOptions): Promise<{
   const given = await file;
   await guardAsync(() => join(host.engine, "onnx"), signal);
   const id = await reading("model", from, given, async () => {
-    const bytes = await asOnnx(given);
+    const one = await asOnnx(given);
+    const bytes = hasExternal(one) ? await (await piece("external")).whole(one, from, options.files, options) : one;
     signal?.throwIfAborted();
     onProgress?.({ phase: "parse", loaded: 0, total: bytes.length });
     const parts = await passed(host.engine, bytes, signal);

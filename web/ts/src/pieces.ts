@@ -6,6 +6,7 @@
 export interface Pieces {
   collect: typeof import("./collect.js");
   downloads: typeof import("./downloads.js");
+  external: typeof import("./external.js");
   files: typeof import("./pkg/gradloom_files.js");
   gguf: typeof import("./gguf.js");
   hints: typeof import("./hints.js");

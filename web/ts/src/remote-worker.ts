@@ -8,6 +8,7 @@ import { answers } from "./remote/thread.js";
 provide({
   collect: () => import("./collect.js"),
   downloads: () => import("./downloads.js"),
+  external: () => import("./external.js"),
   files: () => import("./pkg/gradloom_files.js"),
   gguf: () => import("./gguf.js"),
   sniff: () => import("./sniff.js"),

@@ -8,6 +8,7 @@ import { type Away, Tensor, awayTensor, source } from "../tensor.js";
 import { type TuneOptions, type TunedKernel } from "../tune.js";
 import { type Calls, packed } from "./calls.js";
 import { copied, inParts } from "./copies.js";
+import { fileFor as otherFile } from "./sources.js";
 import { becomesBetterHere, deviceIn, isBetterHere, worker } from "../remote-start.js";
 
 /** What the worker says of a model. */
@@ -244,7 +245,7 @@ async function fileFor(from: FileSource, options: LoadOptions): Promise<unknown>
 
 /** Loads a model in the page's worker; null where that cannot be. */
 export async function loadRemote(from: FileSource, options: LoadOptions): Promise<Model | null> {
-  const { signal, onProgress, fetch: _, device, worker: __, ...rest } = options;
+  const { signal, onProgress, fetch: _, device, worker: __, files, ...rest } = options;
   signal?.throwIfAborted();
   const kind = device as DeviceKind | "auto" | undefined;
   // what the page itself does with the tensors that come out
@@ -255,7 +256,8 @@ export async function loadRemote(from: FileSource, options: LoadOptions): Promis
   if (isBetterHere()) return null;
   const calls = await guardAsync(worker, signal);
   if (!calls) return null;
-  const { value, transfer } = packed({ ...rest, from: await file, ...deviceIn(kind) });
+  const others = await Promise.all(Object.entries(files ?? {}).map(async ([name, each]) => [name, await otherFile(each, signal)] as const));
+  const { value, transfer } = packed({ ...rest, from: await file, ...(files && { files: Object.fromEntries(others) }), ...deviceIn(kind) });
   const told = { onProgress: (progress: Progress): void => onProgress?.(progress) };
   const late = ({ id }: Told): void => void calls.ask("dispose", id).catch(() => {});
   const model = new RemoteModel(calls, await calls.ask<Told>("load", value, { signal, told, transfer, late }));
