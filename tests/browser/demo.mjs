@@ -479,7 +479,7 @@ async function media(url) {
 
     await page.close();
 
-    for (const [slug, shown] of [["faces", "#faces-text"], ["classify", "#kinds li"]]) {
+    for (const [slug, shown] of [["faces", "#faces-text"], ["classify", "#kinds li"], ["cutout", "#share"]]) {
       const live = await open(browser, url, at(slug, "wasm"));
       await live.page.click("#camera");
       await live.status(/^Camera: [\d.]+ frames/);
