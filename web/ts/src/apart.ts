@@ -2,6 +2,7 @@
 import { provide } from "./pieces.js";
 
 provide({
+  archives: () => import("./archives.js"),
   collect: () => import("./collect.js"),
   downloads: () => import("./downloads.js"),
   external: () => import("./external.js"),

@@ -42,8 +42,8 @@ export interface WeightOptions extends FetchOptions {
 
 /**
  * The tensors of a file by name: safetensors, GGUF (its blocks stay packed, kernels that read them decode them), npz, or what
- * torch.save wrote (no code of it runs). Of a URL or path that ends in `.index.json`, those of all files it names. Of safetensors
- * only the tensors that are asked for are read, by ranges, where the server takes such requests.
+ * torch.save wrote (no code of it runs). Of a URL or path that ends in `.index.json`, those of all files it names. Only the
+ * tensors that are asked for are read, by ranges, where the server takes such requests.
  */
 export async function loadWeights(from: FileSource, options: WeightOptions = {}): Promise<Record<string, Tensor>> {
   return (await weightsModule()).loadWeights(from, options);

@@ -4,6 +4,7 @@
 
 /** The pieces by name. */
 export interface Pieces {
+  archives: typeof import("./archives.js");
   collect: typeof import("./collect.js");
   downloads: typeof import("./downloads.js");
   external: typeof import("./external.js");

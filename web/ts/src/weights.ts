@@ -6,6 +6,7 @@ import { filesModule } from "./extras.js";
 import { parsedStart } from "./gguf.js";
 import { type SaveOptions, type WeightOptions, isNamedGguf, reading } from "./files.js";
 import { join, prefetch } from "./parts.js";
+import { piece } from "./pieces.js";
 import { type FetchOptions, type FileSource, readSource, room } from "./progress.js";
 import { type Ranged, type Told, ofMemory, openRanges } from "./ranges.js";
 import { type Run, type Span, inTurn, runsOf } from "./runs.js";
@@ -20,10 +21,13 @@ type Entry = [name: string, dtype: DType, shape: number[], start: number, end: n
 /** Makes a tensor of its bytes. */
 type Make = (entry: Entry, bytes: Uint8Array) => number;
 
-/** Tensors of a file that are read at once, and where they go among all. */
-interface Reading extends Run<{ at: number; entry: Entry }> {
+/** Tensors that are made of the bytes of an entry, and their places among all. */
+type Item = { at: number; entry: Entry };
+
+/** A part of a file that is read at once, and what makes tensors of it. */
+interface Reading extends Span {
   file: Ranged;
-  make: Make;
+  fill(bytes: Uint8Array): Promise<void>;
 }
 
 /** See the function of this name in `lazy`. */
@@ -117,18 +121,44 @@ class Loading {
   async #tensors(from: Ranged, wanted: (name: string) => boolean): Promise<void> {
     let file = from;
     const [a, b] = file.head;
-    const whole = (): Promise<Uint8Array> => file.read(0, file.size, this.told);
     if (String.fromCharCode(...file.head.subarray(0, 4)) === "GGUF") return this.#blocks(file, wanted);
     // the length of a safetensors header may begin with any bytes, but it is small, and the header follows
     const header = file.head[6] === 0 && file.head[7] === 0 && file.head[8] === 0x7b;
     if (!header && ((a === 0x50 && b === 0x4b) || a === 0x80)) {
-      const { toSafetensors } = await filesModule();
-      const bytes = await whole();
-      file = ofMemory(guard(() => toSafetensors(bytes)));
+      if (await this.#archive(file, wanted)) return;
+      const bytes = await file.read(0, file.size, this.told);
+      file = await this.#converted(bytes);
     }
-    const { raw } = this.host;
-    const make: Make = ([, dtype, shape], bytes) => raw.tensor(dtype, Uint32Array.from(shape), bytes);
-    this.#plan(file, await this.#index(file), wanted, make);
+    this.#plan(file, await this.#index(file), wanted, this.#make);
+  }
+
+  readonly #make: Make = ([, dtype, shape], bytes) => this.host.raw.tensor(dtype, Uint32Array.from(shape), bytes);
+
+  /** A file of torch.save or an npz archive as safetensors. */
+  async #converted(bytes: Uint8Array): Promise<Ranged> {
+    const { toSafetensors } = await filesModule();
+    return ofMemory(guard(() => toSafetensors(bytes)));
+  }
+
+  /** Plans to read parts of a file of torch.save or an npz archive, each of which becomes a small one; false if that is not how this file can be read. */
+  async #archive(file: Ranged, wanted: (name: string) => boolean): Promise<boolean> {
+    // a worker's script does without: its tasks read such files whole
+    const [{ toSafetensors }, archives] = await Promise.all([filesModule(), piece("archives").catch(() => undefined)]);
+    const archive = await archives?.openArchive(file, this.told, (bytes) => guard(() => toSafetensors(bytes)));
+    if (!archive) return false;
+    const places = new Map<string, number>();
+    for (const name of archive.names) if (wanted(name)) places.set(name, this.#found.push([name, undefined]) - 1);
+    const isChosen = (name: string): boolean => places.has(name);
+    const pieces = archive.pieces.filter(({ names }) => names.some(isChosen));
+    for (const { start, end, items } of runsOf(pieces, (piece) => piece)) {
+      const fill = async (bytes: Uint8Array): Promise<void> => {
+        const part = await this.#converted(archive.part(items, bytes, start, isChosen));
+        const list = (await this.#index(part)).map((entry) => ({ at: places.get(entry[0]) as number, entry }));
+        await this.#fill(list, part.head, 0, this.#make);
+      };
+      this.#runs.push({ file, start, end, fill });
+    }
+    return true;
   }
 
   /** The blocks of a GGUF file stay as they are: graphs compute elements of them where they are read. */
@@ -171,14 +201,19 @@ class Loading {
     const items = index
       .filter(([name]) => wanted(name))
       .map((entry) => ({ at: this.#found.push([entry[0], undefined]) - 1, entry }));
-    const where = ({ entry: [, , , start, end] }: { entry: Entry }): Span => ({ start, end });
-    this.#runs.push(...runsOf(items, where).map((run) => ({ ...run, file, make })));
+    const where = ({ entry: [, , , start, end] }: Item): Span => ({ start, end });
+    const reading = ({ start, end, items }: Run<Item>): Reading => ({ file, start, end, fill: (bytes) => this.#fill(items, bytes, start, make) });
+    this.#runs.push(...runsOf(items, where).map(reading));
   }
 
-  async #read({ file, make, start, end, items }: Reading): Promise<void> {
+  async #read({ file, start, end, fill }: Reading): Promise<void> {
     const { head } = file;
     const bytes = end <= head.length ? head.subarray(start, end) : await file.read(start, end, this.told);
     this.options.signal.throwIfAborted();
+    await fill(bytes);
+  }
+
+  async #fill(items: readonly Item[], bytes: Uint8Array, start: number, make: Make): Promise<void> {
     for (const { at, entry } of items) {
       const [name, , , from, to] = entry;
       const id = guard(() => make(entry, bytes.subarray(from - start, to - start)));

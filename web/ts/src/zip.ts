@@ -1,0 +1,179 @@
+// Directories of zip archives, and smaller archives of some of their members. Where something is not as usual there is no directory, and the archive is
+// read whole: the module says what is wrong with it. Spec: PKWARE APPNOTE 6.3.
+import { room } from "./progress.js";
+import type { Ranged, Told } from "./ranges.js";
+import type { Span } from "./runs.js";
+
+const [LOCAL, CENTRAL, END, END64, LOCATOR64] = [0x04034b50, 0x02014b50, 0x06054b50, 0x06064b50, 0x07064b50];
+/** The record at the end, and the longest comment behind it. */
+const [END_BYTES, COMMENT_BYTES] = [22, 65_535];
+/** The longest directory that is read. */
+const MOST_BYTES = 100_000_000;
+const WIDE = 0xffffffff;
+
+/** A file of an archive: all that lies between its header and the next one. */
+export interface Member extends Span {
+  name: string;
+  flags: number;
+  method: number;
+  crc: number;
+  /** Bytes in the archive, and unpacked. */
+  packed: number;
+  size: number;
+}
+
+const viewOf = (bytes: Uint8Array): DataView => new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+
+/** How much of the end is looked at. */
+export const TAIL_BYTES = END_BYTES + COMMENT_BYTES;
+
+/** The members of an archive in the order of its directory. */
+export async function membersOf(file: Ranged, told: Told): Promise<Member[] | undefined> {
+  const from = Math.max(0, file.size - TAIL_BYTES);
+  const tail = await partOf(file, from, file.size, told);
+  const place = directoryIn(tail, from);
+  if (!place || place.end > file.size || place.start > place.end || place.end - place.start > MOST_BYTES) return undefined;
+  const bytes = place.start >= from ? tail.subarray(place.start - from, place.end - from) : await partOf(file, place.start, place.end, told);
+  return listed(bytes, place);
+}
+
+/** A part of a file, of what was read of it already if it lies there. */
+export async function partOf({ head, read }: Ranged, start: number, end: number, told: Told): Promise<Uint8Array> {
+  return end <= head.length ? head.subarray(start, end) : read(start, end, told);
+}
+
+/** Where the directory lies. */
+function directoryIn(tail: Uint8Array, from: number): (Span & { count: number }) | undefined {
+  const view = viewOf(tail);
+  let at = tail.length - END_BYTES;
+  while (at >= 0 && !(view.getUint32(at, true) === END && view.getUint16(at + 20, true) === tail.length - at - END_BYTES)) at -= 1;
+  if (at < 0) return undefined;
+  const [count, size, start] = [view.getUint16(at + 10, true), view.getUint32(at + 12, true), view.getUint32(at + 16, true)];
+  const wide = count === 0xffff || size === WIDE || start === WIDE;
+  if (!wide || at < 20 || view.getUint32(at - 20, true) !== LOCATOR64) return { start, end: start + size, count };
+  const there = Number(view.getBigUint64(at - 12, true)) - from;
+  if (!(there >= 0 && there <= at - 76) || view.getUint32(there, true) !== END64) return undefined;
+  const [count64, size64, start64] = [32, 40, 48].map((field) => Number(view.getBigUint64(there + field, true))) as [number, number, number];
+  return { start: start64, end: start64 + size64, count: count64 };
+}
+
+function listed(bytes: Uint8Array, { start, count }: Span & { count: number }): Member[] | undefined {
+  const view = viewOf(bytes);
+  const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  const members: Member[] = [];
+  try {
+    let at = 0;
+    for (let left = count; left > 0; left -= 1) {
+      if (view.getUint32(at, true) !== CENTRAL) return undefined;
+      const [name, extra, comment] = [28, 30, 32].map((field) => view.getUint16(at + field, true)) as [number, number, number];
+      const sizes = [24, 20, 42].map((field) => view.getUint32(at + field, true));
+      const behind = at + 46 + name;
+      const [size, packed, local] = sizes.includes(WIDE) ? widened(sizes, view, behind, behind + extra) : sizes;
+      const [flags, method, crc] = [view.getUint16(at + 8, true), view.getUint16(at + 10, true), view.getUint32(at + 16, true)];
+      const named = text.decode(bytes.subarray(at + 46, behind));
+      members.push({ name: named, flags, method, crc, packed: packed as number, size: size as number, start: local as number, end: start });
+      at = behind + extra + comment;
+    }
+    if (at !== bytes.length) return undefined;
+  } catch {
+    // it ended, or a name is none
+    return undefined;
+  }
+  const sorted = [...members].sort((a, b) => a.start - b.start);
+  for (const [i, member] of sorted.entries()) member.end = sorted[i + 1]?.start ?? start;
+  const fit = sorted.every((each) => each.end - each.start >= 30 + each.packed);
+  return fit && new Set(members.map(({ name }) => name)).size === members.length ? members : undefined;
+}
+
+/** Numbers that did not fit, which are in a field of their own, in this order. */
+function widened(sizes: number[], view: DataView, from: number, end: number): number[] {
+  let at = from;
+  while (view.getUint16(at, true) !== 1) at += 4 + view.getUint16(at + 2, true);
+  at += 4;
+  return sizes.map((size) => {
+    if (size !== WIDE) return size;
+    if (at + 8 > end) throw new RangeError("no such field");
+    at += 8;
+    return Number(view.getBigUint64(at - 8, true));
+  });
+}
+
+/** The content of a stored member, of its bytes from the header on. */
+export function contentIn(bytes: Uint8Array, { packed }: Member): Uint8Array {
+  const view = viewOf(bytes);
+  const from = 30 + view.getUint16(26, true) + view.getUint16(28, true);
+  return bytes.subarray(from, from + packed);
+}
+
+/** An archive of members whose bytes lie in a part of another one, which begins at `start`, and of a file of its own. */
+export function archiveOf(members: readonly Member[], part: Uint8Array, start: number, own?: { name: string; bytes: Uint8Array }): Uint8Array {
+  const all = members.map((member) => ({ ...member, start: member.start - start }));
+  const parts = [part];
+  const encoder = new TextEncoder();
+  let length = part.length;
+  const push = (size: number, signature: number, fill: (view: DataView) => void): void => {
+    const record = new Uint8Array(size);
+    const view = viewOf(record);
+    view.setUint32(0, signature, true);
+    fill(view);
+    parts.push(record);
+    length += size;
+  };
+  /** What headers have in common, from one place in each. */
+  const common = (view: DataView, at: number, { flags, method, crc, packed, size }: Member, name: number): void => {
+    [20, flags, method, 0, 0x21].forEach((v, i) => view.setUint16(at + 2 * i, v, true));
+    [crc, packed, size].forEach((v, i) => view.setUint32(at + 10 + 4 * i, v, true));
+    view.setUint16(at + 22, name, true);
+  };
+  const append = (bytes: Uint8Array): void => {
+    parts.push(bytes);
+    length += bytes.length;
+  };
+  if (own) {
+    const { name, bytes } = own;
+    const member = { name, flags: 1 << 11, method: 0, crc: crc32(bytes), packed: bytes.length, size: bytes.length, start: length, end: 0 };
+    const encoded = encoder.encode(name);
+    push(30, LOCAL, (view) => common(view, 4, member, encoded.length));
+    append(encoded);
+    append(bytes);
+    all.push(member);
+  }
+  const directory = length;
+  for (const member of all) {
+    const encoded = encoder.encode(member.name);
+    push(46, CENTRAL, (view) => {
+      view.setUint16(4, 20, true);
+      common(view, 6, member, encoded.length);
+      view.setUint32(42, member.start, true);
+    });
+    append(encoded);
+  }
+  const size = length - directory;
+  push(END_BYTES, END, (view) => {
+    [8, 10].forEach((field) => view.setUint16(field, all.length, true));
+    view.setUint32(12, size, true);
+    view.setUint32(16, directory, true);
+  });
+  return joined(parts, length);
+}
+
+/** Parts in one piece. */
+export function joined(parts: readonly Uint8Array[], length = parts.reduce((sum, part) => sum + part.length, 0)): Uint8Array {
+  const out = room(length);
+  let at = 0;
+  for (const part of parts) {
+    out.set(part, at);
+    at += part.length;
+  }
+  return out;
+}
+
+/** CRC-32 (IEEE), bit by bit: of indices, which are small. */
+export function crc32(bytes: Uint8Array): number {
+  let crc = ~0;
+  for (const byte of bytes) {
+    crc ^= byte;
+    for (let bit = 0; bit < 8; bit += 1) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
+  }
+  return ~crc >>> 0;
+}
