@@ -1,5 +1,6 @@
 // The browser's GPU process ends, between two runs of a model and in the middle of them: a model in the worker gives the same numbers in every run, one in
-// the page's own thread in the next run, and what lay on the GPU in the page is an error that says so.
+// the page's own thread too, unless its result was not read yet, and what lay on the GPU in the page is an error that says so. `lost` of the devices tells of
+// it. A task that is under way then is done, and a chat, unless somebody has heard a part of the answer.
 // usage: node tests/browser/crash.mjs
 import assert from "node:assert/strict";
 import { launch } from "../../scripts/lib/chromium.mjs";
@@ -22,7 +23,11 @@ async function begin(worker) {
   const watched = await (await navigator.gpu.requestAdapter()).requestDevice();
   globalThis.lost = false;
   watched.lost.then(() => (globalThis.lost = true));
-  await init({ device: "webgpu" });
+  const own = await init({ device: "webgpu" });
+  const told = { page: null, model: null };
+  own.lost.then((why) => (told.page = why));
+  model.device.lost.then((why) => (told.model = why));
+  globalThis.told = () => told;
   const held = new Tensor([1, 2, 3]).add(1);
   await held.realize();
   globalThis.held = () => held.mul(2).data().then(() => "values", (error) => error.code);
@@ -64,10 +69,95 @@ async function tried(url, worker, moment) {
     assert.ok(after < 1e-3, `off by ${after} after the GPU process ended ${moment}`);
     assert.equal(await page.evaluate(() => globalThis.held()), "E_DEVICE_LOST");
     assert.deepEqual(await page.evaluate(() => globalThis.again()), [2, 3, 4]);
+    const told = await page.evaluate(() => globalThis.told());
+    for (const [name, why] of Object.entries(told)) assert.ok(why?.reason === "unknown" && typeof why.message === "string", `${name}: ${JSON.stringify(why)}`);
     console.log(`crash: ${worker ? "in a worker" : "in the page"}, ${moment}: ok, ${during.length + 1} runs`);
   } finally {
     await browser.close();
   }
+}
+
+/** In the page: what tells that the GPU process ended. */
+async function watch() {
+  const watched = await (await navigator.gpu.requestAdapter()).requestDevice();
+  globalThis.lost = false;
+  watched.lost.then(() => (globalThis.lost = true));
+}
+
+/** In the page: Silero's detector on a sentence, frame by frame, so often that it is under way when the process ends. */
+async function listen(worker) {
+  const { vad } = await import("/gradloom/tasks.js");
+  let [frames, all] = [0, []];
+  globalThis.frames = () => frames;
+  const how = { model: "/models/silero_vad_op18_ifless/recipe.json", device: "webgpu", worker, onFrame: () => (frames += 1) };
+  const once = () => vad("/models/whisper_tiny_en/speech.wav", how).then(({ segments }) => segments);
+  const want = await vad("/models/whisper_tiny_en/speech.wav", { ...how, device: "wasm" });
+  globalThis.listening = (async () => {
+    for (let over = false; !over; ) {
+      over = globalThis.lost;
+      all.push(await once().catch((error) => `${error.code}: ${error.message}`));
+    }
+    return { want: want.segments, all };
+  })();
+}
+
+/** In the page: answers one after the other, and which of them somebody had heard of when the process ended. */
+async function talk(worker) {
+  const { chat } = await import("/gradloom/tasks.js");
+  const all = [];
+  let pieces = 0;
+  globalThis.frames = () => pieces;
+  const how = { model: "/models/verses/recipe.json", device: "webgpu", worker, maxTokens: 60, temperature: 0 };
+  const say = async (hears) => {
+    let isTold = false;
+    const onText = () => {
+      pieces += 1;
+      isTold = hears;
+    };
+    const text = await chat("The LORD is my shepherd;", { ...how, ...(hears && { onText }) }).catch((error) => `${error.code}`);
+    return { text, isTold };
+  };
+  const want = (await say(true)).text;
+  pieces = 0;
+  globalThis.listening = (async () => {
+    for (let over = false; !over; ) {
+      over = globalThis.lost;
+      all.push(await say(true));
+    }
+    return { want, all, after: await say(false) };
+  })();
+}
+
+/** What is under way when the process ends. */
+async function underWay(url, worker, what, check) {
+  const browser = await launch();
+  try {
+    const page = await browser.newPage();
+    await page.goto(`${url}/page/plain.html`);
+    await page.evaluate(watch);
+    await page.evaluate(what, worker);
+    await page.waitForFunction(() => globalThis.frames() > 5, null, { timeout: 120_000, polling: 20 });
+    await crash(browser, page);
+    console.log(`crash: ${what.name} ${worker ? "in a worker" : "in the page"}: ok, ${check(await page.evaluate(() => globalThis.listening))}`);
+  } finally {
+    await browser.close();
+  }
+}
+
+function isHeard({ want, all }) {
+  assert.ok(want.length > 0);
+  const near = (got) => typeof got !== "string" && got.length === want.length && got.every(({ start, end }, i) => Math.abs(start - want[i].start) + Math.abs(end - want[i].end) < 0.2);
+  for (const got of all) assert.ok(near(got), JSON.stringify(got));
+  return `${all.length} times`;
+}
+
+function isSaid({ want, all, after }) {
+  assert.ok(want.length > 40, want);
+  const failed = all.filter(({ text }) => text !== want);
+  for (const { text, isTold } of failed) assert.ok(text === "E_DEVICE_LOST" && isTold, text);
+  assert.ok(failed.length <= 1);
+  assert.equal(after.text, want);
+  return `${all.length} answers, ${failed.length} of them cut`;
 }
 
 main(async () => {
@@ -75,6 +165,8 @@ main(async () => {
   try {
     for (const worker of [true, false]) {
       for (const moment of ["between two runs", "in the middle of runs"]) await tried(server.url, worker, moment);
+      await underWay(server.url, worker, listen, isHeard);
+      await underWay(server.url, worker, talk, isSaid);
     }
   } finally {
     await server.close();

@@ -211,6 +211,13 @@ test("an isolated device ends alone, by itself and by dispose", async () => {
   const [result] = await settled([second.run(inputs())]);
   assert.ok(end());
   assert.ok(stopped(result.reason));
+  // the device says so, too
+  const { reason, message } = await other.lost;
+  assert.deepEqual([reason, message], ["unknown", result.reason.message]);
+  const third = await init({ device: "wasm", threads: 1, isolated: true });
+  third.dispose();
+  assert.equal((await third.lost).reason, "destroyed");
+  assert.equal(await Promise.race([shared.device.lost, "there"]), "there");
   assert.equal(await numbers(shared), want);
   assert.throws(() => shared.device.dispose(), { code: "E_STATE" });
 });

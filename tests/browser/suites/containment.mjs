@@ -143,6 +143,27 @@ testOnWebGpu("a device that is lost at any point of loading and running", async 
   assert(reached >= 6, `${reached} points`);
 });
 
+testOnWebGpu("a run whose device is lost under it is made once more, on another one, and the device tells", async () => {
+  for (const [{ prototype }, name, n] of [[GPUDevice, "createComputePipelineAsync", 1], [GPUDevice, "createComputePipelineAsync", 3], [GPUDevice, "createShaderModule", 2]]) {
+    await init({ device: "webgpu" });
+    // one that has compiled nothing
+    await loseGpu();
+    const model = await load(MODEL, { device: "webgpu" });
+    const { device } = model;
+    const end = atCall(prototype, name, n, function (call) {
+      gpus.at(-1).destroy();
+      return call();
+    });
+    const phases = [];
+    const { output, stateN } = await model.run(inputs(), { onProgress: ({ phase }) => phases.push(phase) });
+    assertClose([...(await output.data()), ...(await stateN.data()).slice(0, 32)], want, { tolerance: 1e-3, what: `${name} ${n}` });
+    assert(end() && phases.includes("device"), `${name} ${n}: ${phases}`);
+    assertEqual((await device.lost).reason, "destroyed");
+    assert(model.device !== device && model.device.kind === "webgpu");
+    model.dispose();
+  }
+});
+
 testOnWebGpu("a device that is lost in the middle of two runs: both end, and the same model runs again", async () => {
   const model = await load(MODEL, { device: "webgpu" });
   assertClose(await numbers(model), want, { tolerance: 1e-3 });

@@ -252,11 +252,14 @@ testOnWebGpu("a GPU that is lost in the worker is an error for what was there, a
   const { stateN } = await model.run(feeds(), { stay: true });
   await stateN.data();
   const { stateN: unread } = await model.run(feeds(), { stay: true });
+  const { device } = model;
   workers.at(-1).postMessage("lose");
+  assertEqual((await device.lost).reason, "destroyed");
   const error = await errorOf(() => unread.data());
   assert(error instanceof DeviceError && error.code === "E_DEVICE_LOST", String(error));
   await right(model);
   assertEqual(model.device.kind, "webgpu");
+  assert(model.device !== device && (await Promise.race([model.device.lost, Promise.resolve("there")])) === "there");
   // runs under way are made once more, since what they were given is still there
   const phases = [];
   const running = Array.from({ length: 4 }, async () => {

@@ -25,6 +25,12 @@ export interface GpuBufferPart {
   dtype: DType;
 }
 
+/** Why a device is gone: WebGPU's reason, and `destroyed` for one that `dispose` ended. */
+export interface DeviceLost {
+  reason: "destroyed" | "unknown";
+  message: string;
+}
+
 /** A started device. */
 export interface Device {
   readonly kind: DeviceKind;
@@ -36,6 +42,11 @@ export interface Device {
   readonly maxBufferBytes: number;
   /** What its driver gets wrong, and how kernels go without it: it is asked when the device starts. */
   readonly notes: readonly string[];
+  /**
+   * Fulfilled when it is gone with all that it held, as `lost` of WebGPU's own devices: its driver was reset, the browser's GPU process ended, or the
+   * wasm module stopped. That of a model in the worker, `model.device.lost`, tells of the worker's device. It never rejects.
+   */
+  readonly lost: Promise<DeviceLost>;
   /**
    * Searches for faster kernels among those that were launched so far, between two runs. Runs that follow use what it
    * finds, and so do later visits. Results stay the same up to the order of sums.
@@ -239,10 +250,15 @@ async function show(engine: Engine, raw: Runtime, { level, log }: Shown): Promis
 }
 
 async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonly WorkerLike[], pages?: GpuDevice): Promise<Host> {
-  const gpu = raw.gpu() as { destroy(): void } | undefined;
-  engine.atEnd(() => {
-    workers.forEach((worker) => worker.terminate());
-    if (!pages) gpu?.destroy();
+  const gpu = raw.gpu() as { destroy(): void; lost: Promise<DeviceLost> } | undefined;
+  const lost = new Promise<DeviceLost>((tell) => {
+    engine.atEnd(() => {
+      const why = engine.ended;
+      tell({ reason: why instanceof StateError ? "destroyed" : "unknown", message: why?.message ?? "" });
+      workers.forEach((worker) => worker.terminate());
+      if (!pages) gpu?.destroy();
+    });
+    void gpu?.lost.then(({ reason, message }) => tell({ reason: reason ?? "unknown", message }));
   });
   if (cacheWanted === false) cache.state.reason = "it was switched off";
   else await cache.readAhead(raw.cacheGroups() as string[]);
@@ -274,7 +290,7 @@ async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonl
     if (!isolated.has(engine)) throw new StateError("E_STATE", "dispose: only isolated devices end");
     engine.end(new StateError("E_STATE", "this device was disposed"));
   };
-  const hidden = Object.entries({ raw, cache, engine, workers, tune, gpuDevice, dispose }).map(([name, value]) => [name, { value }] as const);
+  const hidden = Object.entries({ raw, cache, engine, workers, lost, tune, gpuDevice, dispose }).map(([name, value]) => [name, { value }] as const);
   return Object.freeze(Object.defineProperties(device, { ...Object.fromEntries(hidden), [Symbol.dispose]: { value: dispose } }) as Host);
 }
 

@@ -51,6 +51,9 @@ const NAMED = {
 // Not those of the classes, which bundlers shorten.
 for (const [value, Class] of Object.entries(NAMED)) Object.defineProperty(Class.prototype, "name", { value, configurable: true, writable: true });
 
+/** @internal Did a device go away under it? */
+export const isLost = (error: unknown): boolean => (error as { code?: unknown } | undefined)?.code === "E_DEVICE_LOST";
+
 const CLASSES: Record<string, typeof GradloomError> = {
   E_SHAPE: ShapeError,
   E_AXIS: ShapeError,

@@ -2,7 +2,7 @@
 import { type Device, type DeviceKind, type Host, type Timing, TIMING_NUMBERS } from "./device.js";
 import { hostOf, onDevice, open, present, settings, timingOf, useByDefault } from "./device.js";
 import { type DType, type Nested, type TypedArray, dtypeOf, encode, flatten, isTypedArray, sizeOf } from "./dtype.js";
-import { FetchError, InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
+import { FetchError, InputError, StateError, ValueError, guard, guardAsync, isLost } from "./errors.js";
 import { filesModule } from "./extras.js";
 import { hasExternal } from "./fields.js";
 import { reading } from "./files.js";
@@ -239,7 +239,12 @@ export class LocalModel implements Model {
     return this.#flexible ? guard(() => this.#host.raw.lengthNotes(this.#live())) : this.#missing;
   }
 
-  async run(inputs: Record<string, ModelInput>, options: RunOptions = {}): Promise<Record<string, Tensor>> {
+  run(inputs: Record<string, ModelInput>, options: RunOptions = {}): Promise<Record<string, Tensor>> {
+    return this.#attempt(inputs, options, 1);
+  }
+
+  /** A run, which is made so many times more if its GPU goes away under it: with another one, of inputs that are still there. */
+  async #attempt(inputs: Record<string, ModelInput>, options: RunOptions, more: number): Promise<Record<string, Tensor>> {
     const { signal, onProgress } = options;
     signal?.throwIfAborted();
     this.#live();
@@ -258,7 +263,15 @@ export class LocalModel implements Model {
     const host = this.#host;
     const run = (): Promise<RawOutputs> | RawOutputs => host.raw.runModel(id, given, tell, signal);
     const late = ([numbers]: RawOutputs): void => numbers.subarray(TIMING_NUMBERS).forEach((each) => host.raw.free(each));
-    const [numbers, names = options.outputs ?? this.outputs.map((port) => port.name)] = await onDevice(host, run, signal, late);
+    let ran: RawOutputs;
+    try {
+      ran = await onDevice(host, run, signal, late);
+    } catch (error) {
+      if (more === 0 || !isLost(error) || host.kind !== "webgpu" || signal?.aborted) throw error;
+      tell?.("device");
+      return this.#attempt(inputs, options, more - 1);
+    }
+    const [numbers, names = options.outputs ?? this.outputs.map((port) => port.name)] = ran;
     this.#timing = timingOf(numbers);
     return Object.fromEntries(names.map((name, at) => [name, made(host, numbers[TIMING_NUMBERS + at]!)]));
   }

@@ -1,5 +1,5 @@
 // Models in the page's worker, with the face of those in the page's own thread.
-import { type Device, type DeviceKind, type Timing, open, useByDefault } from "../device.js";
+import { type Device, type DeviceKind, type DeviceLost, type Timing, open, useByDefault } from "../device.js";
 import { type DType, decode, isTypedArray } from "../dtype.js";
 import { DeviceError, StateError, ValueError, guardAsync } from "../errors.js";
 import { type Drift, type Graph, type LoadOptions, type Model, type ModelInput, type Port, type RawInput, type RunOptions, compared, rawOf } from "../model.js";
@@ -77,6 +77,9 @@ class Elsewhere implements Away {
 
 /** A device of the worker's: a name for it, which no tensor of the page can be on. */
 class RemoteDevice {
+  /** Is it no more? */
+  declare readonly isOver: () => boolean;
+
   constructor(calls: Calls, id: number, facts: Facts) {
     Object.assign(this, facts);
     const tune = ({ signal, ...options }: TuneOptions = {}): Promise<TunedKernel[]> => calls.ask("tune", { id, options }, { signal });
@@ -86,7 +89,16 @@ class RemoteDevice {
     const elsewhere = (): never => {
       throw new DeviceError("E_DEVICE", "this device is in a worker: tensors of the page cannot be on it", { hint: "load the model with `worker: false`" });
     };
-    const own = { tune, gpuDevice: async () => elsewhere(), dispose, [Symbol.dispose]: dispose };
+    // what the worker does not answer any more is told by its end
+    const asked = calls.ask<DeviceLost>("lost", id).catch((error: Error): DeviceLost | Promise<never> => {
+      return calls.ended ? { reason: "unknown", message: error.message } : new Promise(() => {});
+    });
+    let over = false;
+    const lost = asked.then((why) => {
+      over = true;
+      return why;
+    });
+    const own = { lost, isOver: () => over, tune, gpuDevice: async () => elsewhere(), dispose, [Symbol.dispose]: dispose };
     for (const name of Reflect.ownKeys(own)) Object.defineProperty(this, name, { value: own[name as keyof typeof own] });
     Object.defineProperty(this, "raw", { get: elsewhere });
     Object.freeze(this);
@@ -102,7 +114,7 @@ export class RemoteModel implements Model {
   readonly opset: number;
   readonly #calls: Calls;
   #id: number | undefined;
-  #device: Device;
+  #device: Device & RemoteDevice;
   #timing: Timing | undefined;
   #notes: readonly string[] = [];
   #graph: Uint8Array | Graph;
@@ -118,7 +130,7 @@ export class RemoteModel implements Model {
     this.opset = info.opset;
     this.#calls = calls;
     this.#id = id;
-    this.#device = new RemoteDevice(calls, id, device) as unknown as Device;
+    this.#device = new RemoteDevice(calls, id, device) as Device & RemoteDevice;
     this.#graph = graph;
     this.owner = owner;
     if (!owner) lost.register(this, { calls, id }, this);
@@ -159,7 +171,7 @@ export class RemoteModel implements Model {
       throw new ValueError("E_VALUE", `run: an input holds what is no number: ${(error as Error).message}`, { cause: error });
     });
     [this.#timing, this.#notes] = [ran.timing, ran.notes];
-    if (ran.device.kind !== this.#device.kind) this.#device = new RemoteDevice(this.#calls, id, ran.device) as unknown as Device;
+    if (ran.device.kind !== this.#device.kind || this.#device.isOver()) this.#device = new RemoteDevice(this.#calls, id, ran.device) as Device & RemoteDevice;
     const here = (each: Sent | Held): Tensor => (isHeld(each) ? new Elsewhere(this.#calls, this.#device, each).tensor() : tensorOf(each));
     return Object.fromEntries(Object.entries(ran.outputs).map(([name, each]) => [name, here(each)]));
   }

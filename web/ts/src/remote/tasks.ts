@@ -63,7 +63,7 @@ export const taskAnswers: Answers = {
     const found = all.get(id);
     if (!found) throw new StateError("E_STATE", "this model was disposed");
     const how = { ...options(sent, context), device: found.device, model: found.opened };
-    return (here[name] as (...args: unknown[]) => unknown)(input, ...more, how);
+    return here.onceMore(how, (options) => (here[name] as (...args: unknown[]) => Promise<unknown>)(input, ...more, options));
   },
 
   close(id: number): void {

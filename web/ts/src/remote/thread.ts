@@ -1,6 +1,6 @@
 // The worker's side: models by their numbers.
 import { type Device, type DeviceKind, type InitOptions, clearCache, flushCache, init, memory, onDevice, stats } from "../device.js";
-import { DeviceError, InternalError, StateError } from "../errors.js";
+import { InternalError, StateError, isLost } from "../errors.js";
 import { type LoadOptions, type LocalModel, type ModelInput, type RawInput, loadLocal } from "../model.js";
 import { type ModuleState, useModule } from "../module.js";
 import type { FileSource } from "../progress.js";
@@ -156,8 +156,7 @@ export const answers: Answers = {
     try {
       return await once().catch((error: unknown) => {
         // the GPU went away under it: what was sent is still here, and a run begins with another device
-        const isLost = error instanceof DeviceError && error.code === "E_DEVICE_LOST" && model.device.kind === "webgpu";
-        if (!isLost || signal?.aborted || given.some(([, value]) => value instanceof Tensor && !own.includes(value))) throw error;
+        if (!isLost(error) || model.device.kind !== "webgpu" || signal?.aborted || given.some(([, value]) => value instanceof Tensor && !own.includes(value))) throw error;
         onProgress({ phase: "device", loaded: 0, total: 0 });
         return once();
       });
@@ -169,6 +168,8 @@ export const answers: Answers = {
   drifts: ({ id, got, want, tolerance }: { id: number; got: RawInput[]; want: RawInput[]; tolerance: number }) => modelOf(id).drifts(got, want, tolerance),
 
   strings: ({ id, codes }: { id: number; codes: Int32Array }) => modelOf(id).strings(new Tensor(codes)),
+
+  lost: (id: number) => modelOf(id).device.lost,
 
   tune: ({ id, options }: { id: number; options: TuneOptions }, { signal }) => modelOf(id).device.tune({ ...options, signal }),
 

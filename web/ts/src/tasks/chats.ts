@@ -1,6 +1,6 @@
 // Answers of language models. A model has a worker of its own, which is told what to load and gives text.
 import type { ChatMessage } from "../chat.js";
-import { ValueError, missing } from "../errors.js";
+import { ValueError, isLost, missing } from "../errors.js";
 import type { LLM } from "../llm.js";
 import type { AnswerOptions } from "../llm/options.js";
 import { addressOf, alsoUnloaded } from "./opened.js";
@@ -38,14 +38,19 @@ async function load(address: string | URL, { onProgress, context, device, worker
   });
 }
 
-/** Loaded once for each address, device, room and thread, until `unload`. */
+/** The model that a task is for; undefined for one that was loaded elsewhere. */
+function keyOf({ model, device, context, worker }: ChatTaskOptions): string | undefined {
+  return typeof model === "string" || model instanceof URL ? `${String(device ?? "auto")} ${context} ${worker} ${model}` : undefined;
+}
+
+/** Loaded once for each address, device, room and thread, until `unload`, or until its device is gone. */
 function modelOf(options: ChatTaskOptions): Promise<LLM> {
   const model = addressOf("chat", options);
-  if (typeof model !== "string" && !(model instanceof URL)) return Promise.resolve(model);
-  const key = `${String(options.device ?? "auto")} ${options.context} ${options.worker} ${model}`;
+  const key = keyOf(options);
+  if (key === undefined) return Promise.resolve(model as LLM);
   let found = loaded.get(key);
   if (!found) {
-    loaded.set(key, (found = load(model, options)));
+    loaded.set(key, (found = load(model as string | URL, options)));
     found.catch(() => loaded.delete(key));
   }
   return found;
@@ -53,7 +58,26 @@ function modelOf(options: ChatTaskOptions): Promise<LLM> {
 
 /** The answer to messages, or to a text. A model without a template for chats goes on with the text. */
 export async function chat(messages: string | readonly ChatMessage[], options: ChatTaskOptions): Promise<string> {
-  const llm = await modelOf(options);
+  const wanted = modelOf(options);
+  const key = keyOf(options);
+  let isTold = false;
+  const onText = (piece: string): void => {
+    isTold = true;
+    options.onText?.(piece);
+  };
+  try {
+    return await answered(await wanted, messages, { ...options, onText });
+  } catch (error) {
+    if (!isLost(error) || key === undefined) throw error;
+    // its weights are gone: whoever asks next has it loaded again, as this answer does if nobody heard of it yet
+    if (loaded.get(key) === wanted) loaded.delete(key);
+    void wanted.then((llm) => llm.dispose(), () => {});
+    if (isTold || options.signal?.aborted) throw error;
+    return answered(await modelOf(options), messages, options);
+  }
+}
+
+async function answered(llm: LLM, messages: string | readonly ChatMessage[], options: ChatTaskOptions): Promise<string> {
   // the rest is how the answer is made
   const { model: _, device: __, worker: ___, context: ____, cache, fetch, hash, onModel, onProgress, onText, ...how } = options;
   const list = typeof messages === "string" ? [{ role: "user", content: messages }] : messages;

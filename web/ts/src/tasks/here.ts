@@ -4,7 +4,7 @@ export { fileType } from "./files.js";
 export { notes } from "./notes.js";
 export { classify, removeBackground, stylize, upscale } from "./pictures.js";
 export { readText } from "./read-text.js";
-export { openHere } from "./recipe.js";
+export { onceMore, openHere } from "./recipe.js";
 export { segment } from "./segments.js";
 export { transcribe, vad } from "./sounds.js";
 export { detectText } from "./text-boxes.js";

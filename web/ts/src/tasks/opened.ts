@@ -6,7 +6,7 @@ import type { Opened, TaskName, TaskOptions } from "./recipe.js";
 
 type Here = typeof import("./here.js");
 /** What can be done. */
-export type Work = Exclude<keyof Here, "openHere">;
+export type Work = Exclude<keyof Here, "onceMore" | "openHere">;
 
 /** A model in the page's worker. */
 interface There {
@@ -72,7 +72,8 @@ export async function work<N extends Work>(name: N, task: TaskName, args: [unkno
   const [input, ...more] = args;
   try {
     if (there) return await there.work(name, input, more, how);
-    return await ((await here())[name] as (...all: unknown[]) => Promise<unknown>)(...args, how);
+    const own = await here();
+    return await own.onceMore(how, (options) => (own[name] as (...all: unknown[]) => Promise<unknown>)(...args, options));
   } catch (error) {
     if (isOver(error)) {
       for (const [key, each] of opened) if ((await each.catch(() => undefined)) === model) opened.delete(key);

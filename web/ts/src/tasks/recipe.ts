@@ -1,7 +1,7 @@
 // Recipes: what a model is for, what it takes and what it gives, in a file beside it. Whoever publishes a model can publish its recipe.
 import { loadWeights } from "../files.js";
 import { type LoadOptions, type Model, type RunOptions, loadLocal } from "../model.js";
-import { FormatError, InternalError, ValueError } from "../errors.js";
+import { FormatError, InternalError, ValueError, isLost } from "../errors.js";
 import { type FetchOptions, readSource } from "../progress.js";
 import type { Tensor } from "../tensor.js";
 import type { ImageOptions } from "../vision/image.js";
@@ -161,11 +161,38 @@ export async function openHere(address: string | URL, options: Omit<TaskOptions,
   const kept = new Map<string, unknown>();
   const dispose = (): void => {
     model?.dispose();
-    // some of it may still be on its way
-    for (const each of kept.values()) void Promise.resolve(each).then((it) => (it as Partial<Disposable>)[Symbol.dispose]?.(), () => {});
-    kept.clear();
+    forget(opened);
   };
-  return { recipe, url, model, kept, dispose, [Symbol.dispose]: dispose };
+  const opened: Opened = { recipe, url, model, kept, dispose, [Symbol.dispose]: dispose };
+  return opened;
+}
+
+/** Frees what a task kept for the next call. */
+function forget({ kept }: Opened): void {
+  // some of it may still be on its way
+  for (const each of kept.values()) void Promise.resolve(each).then((it) => (it as Partial<Disposable>)[Symbol.dispose]?.(), () => {});
+  kept.clear();
+}
+
+/**
+ * Does a task, and once more if its device goes away under it: what it kept there is loaded again. Text that somebody was told is not told twice: then
+ * it is an error.
+ */
+export async function onceMore<T>(options: TaskOptions, body: (options: TaskOptions) => Promise<T>): Promise<T> {
+  const { onText } = options as { onText?: (text: string) => void };
+  let isTold = false;
+  const tell = (text: string): void => {
+    isTold = true;
+    onText?.(text);
+  };
+  try {
+    return await body(onText ? ({ ...options, onText: tell } as TaskOptions) : options);
+  } catch (error) {
+    if (!isLost(error) || isTold || options.signal?.aborted) throw error;
+    forget(given(options));
+    options.onProgress?.({ phase: "device", loaded: 0, total: 0 });
+    return body(options);
+  }
 }
 
 /** What a task needs of an open model besides it, kept for the next calls: made by the first one, and again where that failed. */
