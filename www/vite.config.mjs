@@ -12,8 +12,8 @@ const headers = { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Emb
 const root = fileURLToPath(new URL("..", import.meta.url));
 /** Models that come with their recipes. */
 const TASKS = [
-  "magika", "selfie_segmentation", "esrgan_slim_x2", "style_multistyle26", "silero_vad_op18_ifless", "basic_pitch", "ppocrv4_det", "ppocrv4_rec",
-  "minilm_l6_v2", "whisper_tiny_en", "blazeface_short", "efficientnet_lite0", "ssd_mobilenet_v2", "verses",
+  "magika", "selfie_segmentation", "esrgan_slim_x2", "style_multistyle26", "silero_vad_op18_ifless", "basic_pitch", "ppocrv4_det", "ppocr_cls",
+  "ppocrv4_rec", "minilm_l6_v2", "whisper_tiny_en", "blazeface_short", "efficientnet_lite0", "ssd_mobilenet_v2", "verses",
 ];
 
 /** Every file the page fetches, by its path in the site. */

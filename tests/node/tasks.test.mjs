@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { GradloomError, Tensor, init, memory, saveWeights } from "gradloom";
-import { chat, classify, detect, detectFaces, detectText, embed, fileType, midi, notes, open, readText } from "gradloom/tasks";
+import { chat, classify, detect, detectFaces, detectText, embed, fileType, midi, notes, ocr, open, readText } from "gradloom/tasks";
 import { removeBackground, segment, similar, stylize, transcribe, unload, upscale, vad } from "gradloom/tasks";
 import { nms, toBoxes } from "gradloom/vision";
 import { model as onnx } from "../bench/browser/onnx.mjs";
@@ -59,8 +59,8 @@ test("each task is what a page of the gallery does its work by", async () => {
   const pages = readdirSync(demos, { withFileTypes: true }).filter((each) => each.isDirectory());
   const code = pages.map(({ name }) => readFileSync(new URL(`${name}/code.js`, demos), "utf8"));
   const imported = code.flatMap((text) => /import \{([^}]*)\} from "gradloom\/tasks"/.exec(text)?.[1].split(",").map((name) => name.trim()) ?? []);
-  // two that manage models, which the pages' frame does
-  const tasks = Object.keys(await import("gradloom/tasks")).filter((name) => !["open", "unload"].includes(name));
+  // two that manage models, which the pages' frame does, and another name
+  const tasks = Object.keys(await import("gradloom/tasks")).filter((name) => !["open", "unload", "ocr"].includes(name));
   assert.ok(tasks.length >= 17, `${tasks}`);
   assert.deepEqual(tasks.filter((name) => !imported.includes(name)), []);
 });
@@ -245,8 +245,44 @@ test("readText: what the two lines say", async () => {
   // lines that are known are not looked for: here those of the lower half
   const found = (await detectText(source, using("ppocrv4_det"))).filter(({ box }) => box[1] > lines[0].box[3]);
   assert.equal((await readText(source, using("ppocrv4_rec", { lines: found }))).text, "WebGPUandWASMSIMD");
+  assert.ok(lines.every(({ turned }) => !turned));
   // nothing is written in a white picture
   assert.deepEqual(await readText({ data: new Uint8Array(64 * 64).fill(255), width: 64, height: 64 }, using("ppocrv4_rec")), { text: "", lines: [] });
+});
+
+test("readText: pictures and lines that stand on their heads", async () => {
+  if (!fetched("ppocrv4_rec/model.onnx")) return leftOut("readText", FETCH);
+  const input = first(await arrays("ppocrv4_det", "input"));
+  const source = picture(input, (v) => (v * 0.5 + 0.5) * 255, { order: [2, 1, 0] });
+  const { width, height } = source;
+  /** The rows from one to another turned by 180 degrees, each pixel. */
+  const turned = (from, to) => {
+    const pixels = new Uint32Array(source.data.buffer.slice(0));
+    pixels.subarray(from * width, to * width).reverse();
+    return { data: new Uint8ClampedArray(pixels.buffer), width, height };
+  };
+  // a pixel more or less at the edges decides whether the model sees blanks
+  const said = (text) => text.replaceAll(" ", "");
+  const heard = [];
+  const all = await ocr(turned(0, height), using("ppocrv4_rec", { onLine: (line) => heard.push(line.text) }));
+  assert.equal(said(all.text), "Hellotinycompiler2026\nWebGPUandWASMSIMD");
+  assert.deepEqual(heard, all.text.split("\n"));
+  assert.ok(all.lines.every((line) => line.turned && line.confidence > 0.9), JSON.stringify(all.lines));
+  // where they are in the picture that was given
+  assert.ok(all.lines[0].box[1] > all.lines[1].box[3], JSON.stringify(all.lines));
+  // one of two: it is read where it is
+  const upright = await readText(source, using("ppocrv4_rec"));
+  const middle = Math.round((upright.lines[0].box[3] + upright.lines[1].box[1]) / 2);
+  const one = await readText(turned(middle, height), using("ppocrv4_rec"));
+  assert.deepEqual(one.lines.map((line) => [said(line.text), line.turned]), [["Hellotinycompiler2026", false], ["WebGPUandWASMSIMD", true]]);
+  // a recipe without a classifier of directions reads upright lines alone
+  const recipes = JSON.parse(readFileSync(recipe("ppocrv4_rec")));
+  const { direction: _, ...more } = recipes.more;
+  const at = (path) => new URL(path, recipe("ppocrv4_rec")).href;
+  const plain = { ...recipes, model: at(recipes.model), more: { ...more, detect: at(more.detect), characters: at(more.characters) } };
+  const address = `data:application/json,${encodeURIComponent(JSON.stringify(plain))}`;
+  assert.equal((await readText(source, { model: address, device: "wasm" })).text, upright.text);
+  assert.doesNotMatch(said((await readText(turned(0, height), { model: address, device: "wasm" })).text), /Hello|compiler|WebGPU/);
 });
 
 /** Tones with overtones that fade: pitch, beginning and end of each. */

@@ -18,7 +18,7 @@ const MINUTES = 2;
 const JOBS = {
   image: { models: ["esrgan_slim_x2"], right: (shape) => shape.join() === "1,384,1280,3" },
   train: { models: [], right: ({ loss, bytes }) => loss < 0.02 && bytes > 4 * 65 },
-  read: { models: ["ppocrv4_det", "ppocrv4_rec"], right: (text) => text === "Hello tiny compiler 2026\nWebGPUandWASMSIMD" },
+  read: { models: ["ppocrv4_det", "ppocr_cls", "ppocrv4_rec"], right: (text) => text === "Hello tiny compiler 2026\nWebGPUandWASMSIMD" },
   transcribe: { models: ["whisper_tiny_en"], right: (text) => /young man\.$/.test(text) },
   search: { models: ["minilm_l6_v2"], right: (text) => text === "the kitten sleeps on the couch" },
 };

@@ -53,10 +53,13 @@ export function detectText(source: ImageSource, options: TaskOptions): Promise<T
   return work("detectText", "detectText", [source], options);
 }
 
-/** What is written in a picture: upright lines, read from left to right. */
+/** What is written in a picture: level lines, upright or on their heads, as the recipe's classifier of directions tells. */
 export function readText(source: ImageSource, options: ReadTextOptions): Promise<ReadText> {
   return work("readText", "readText", [source], options);
 }
+
+/** The same by the name that it often has. */
+export const ocr = readText;
 
 /** A picture painted in a style, or in several with a weight for each. */
 export function stylize(source: ImageSource, options: TaskOptions & { style?: number | readonly number[] }): Promise<Picture> {
