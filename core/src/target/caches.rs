@@ -11,6 +11,8 @@ pub struct Caches {
     pub last: usize,
     /// Cycles of a line that comes from memory, of one row and of several rows side by side.
     pub line: [f64; 2],
+    /// Cycles of a line that the first one did not keep and the second one has: of one that follows the one before, and of one on its own.
+    pub second: [f64; 2],
     /// Cycles of a line that the first one did not keep, where it takes turns with lines from memory.
     pub again: f64,
 }
@@ -24,13 +26,15 @@ impl Caches {
 
     /// All of them, for keys.
     pub(super) fn numbers(&self) -> impl Iterator<Item = f64> {
-        let &Caches { first, panel, last, line, again } = self;
-        first.into_iter().chain([panel, last]).map(|n| n as f64).chain(line).chain([again])
+        let &Caches { first, panel, last, line, second, again } = self;
+        first.into_iter().chain([panel, last]).map(|n| n as f64).chain(line).chain(second).chain([again])
     }
 
     /// Measured on Zen 4: one row came from memory at 33 GB/s, and eight side by side at 20. Matrices of f16 whose vector the first cache does not
-    /// keep came at 12.5 GB/s a row at a time, and at 20 four rows at a time; those whose vector it keeps at 21 one at a time.
-    pub const ZEN4: Caches = Caches { first: [64, 8], panel: 768 << 10, last: 4 << 20, line: [7.0, 11.0], again: 9.0 };
+    /// keep came at 12.5 GB/s a row at a time, and at 20 four rows at a time; those whose vector it keeps at 21 one at a time. `second` was measured
+    /// on Emerald Rapids, by transposed convolutions.
+    pub const ZEN4: Caches =
+        Caches { first: [64, 8], panel: 768 << 10, last: 4 << 20, line: [7.0, 11.0], second: [1.5, 3.0], again: 9.0 };
 }
 
 fn gcd(a: usize, b: usize) -> usize {

@@ -376,7 +376,7 @@ impl<'a> View<'a> {
         // most tiles are too large or too slow whatever their operands cost: those costs take time to find out
         let least = accs + self.held(tile, |_| true);
         let all = full && least == registers + 1;
-        if !fits(least) || !cheap(self.scaled(tile, 0.0, 0.0, 0.0, all)) {
+        if !fits(least) || !cheap(self.scaled(tile, 0.0, 0.0, 0.0, 0.0, all)) {
             return None;
         }
         let staged = |a: &Access, plain: f64| match self.sliding_rows(a, tile) {
@@ -402,12 +402,15 @@ impl<'a> View<'a> {
         let again = |a: &&Access| a.constant && self.reuse(a, tile) > 1 && tile.lane.is_some_and(|l| a.has(self.id(l)));
         let weights = self.inner.iter().filter(again).map(|a| self.access_cost(a, tile, lanes)).sum::<f64>();
         let bound = (loads + weights * (self.vector_load(tile) - 1.0)) / 2.0;
-        Some(self.scaled(tile, loads, copies, from_memory.max(bound), all)).filter(|&c| cheap(c))
+        let [read, stored] = self.refetched(tile);
+        let steps = self.reds.iter().fold(1usize, |n, &r| n.saturating_mul(self.len(r)));
+        let waits = from_memory.max(bound).max(read / steps as f64);
+        Some(self.scaled(tile, loads, copies, waits, stored, all)).filter(|&c| cheap(c))
     }
 
-    /// A tile's cost, of what its loads, the copies to its panels and its streams cost; it grows with each of them. `all`: it
-    /// takes every register.
-    fn scaled(&self, tile: &Tile, loads: f64, copies: f64, from_memory: f64, all: bool) -> f64 {
+    /// A tile's cost, of what its loads, the copies to its panels, its streams and the lines of its results cost; it grows with each of
+    /// them. `all`: it takes every register.
+    fn scaled(&self, tile: &Tile, loads: f64, copies: f64, from_memory: f64, stored: f64, all: bool) -> f64 {
         let lanes = self.t.lanes;
         let work = (tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors) as f64;
         let latency = 4.0; // of a multiply-add: that many steps an accumulator must rest
@@ -417,7 +420,7 @@ impl<'a> View<'a> {
         let cycles = (work * issue).max(loads / 2.0).max(latency).max(from_memory) + 0.7 + 0.02 * loads;
         // the copy is a loop of its own
         let cycles = cycles + copies;
-        let store = self.store.as_ref().map_or(0.0, |a| self.store_cost(a, tile));
+        let store = self.store.as_ref().map_or(0.0, |a| self.store_cost(a, tile)).max(stored / work);
         let steps: usize = self.reds.iter().map(|&r| self.len(r)).product();
         let mut per = (cycles / work * if all { 1.02 } else { 1.0 } + store / steps as f64) * self.idle(tile);
         if self.blocks && tile.lane.is_some_and(|l| self.reds.contains(&l)) {

@@ -14,6 +14,7 @@ pub mod heuristic;
 pub mod launch;
 mod matrix;
 pub(super) mod others;
+mod refetch;
 pub mod rows;
 mod slide;
 mod software;
