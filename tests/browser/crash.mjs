@@ -146,7 +146,8 @@ async function underWay(url, worker, what, check) {
 
 function isHeard({ want, all }) {
   assert.ok(want.length > 0);
-  const near = (got) => typeof got !== "string" && got.length === want.length && got.every(({ start, end }, i) => Math.abs(start - want[i].start) + Math.abs(end - want[i].end) < 0.2);
+  const off = ({ start, end }, i) => Math.abs(start - want[i].start) + Math.abs(end - want[i].end);
+  const near = (got) => typeof got !== "string" && got.length === want.length && got.every((each, i) => off(each, i) < 0.2);
   for (const got of all) assert.ok(near(got), JSON.stringify(got));
   return `${all.length} times`;
 }

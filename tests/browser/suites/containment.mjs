@@ -144,7 +144,8 @@ testOnWebGpu("a device that is lost at any point of loading and running", async 
 });
 
 testOnWebGpu("a run whose device is lost under it is made once more, on another one, and the device tells", async () => {
-  for (const [{ prototype }, name, n] of [[GPUDevice, "createComputePipelineAsync", 1], [GPUDevice, "createComputePipelineAsync", 3], [GPUDevice, "createShaderModule", 2]]) {
+  const { prototype } = GPUDevice;
+  for (const [name, n] of [["createComputePipelineAsync", 1], ["createComputePipelineAsync", 3], ["createShaderModule", 2]]) {
     await init({ device: "webgpu" });
     // one that has compiled nothing
     await loseGpu();

@@ -251,7 +251,11 @@ export class LocalModel implements Model {
     if (typeof inputs !== "object" || inputs === null || inputs instanceof Tensor || ArrayBuffer.isView(inputs)) {
       throw new ValueError("E_VALUE", "run takes an object of inputs by name");
     }
-    if (guard(() => this.#host.raw.lost())) await guardAsync(() => (this.#moving ??= this.#move()), signal);
+    const tell = onProgress && ((phase: Progress["phase"]) => onProgress({ phase, loaded: 0, total: 0 }));
+    if (guard(() => this.#host.raw.lost())) {
+      tell?.("device");
+      await guardAsync(() => (this.#moving ??= this.#move()), signal);
+    }
     const waits = Object.entries(inputs).map(([name, value]) => this.#given(name, value, signal));
     const given = waits.every(isThere) ? waits : await Promise.all(waits);
     const id = options.outputs ? this.#pick(options.outputs) : this.#live();
@@ -259,7 +263,6 @@ export class LocalModel implements Model {
       const shapes: Shapes = given.map((each) => [each[0], each.length === 2 ? (inputs[each[0]] as Tensor).shape : each[2]]);
       if (!this.#alike((this.#first ??= shapes), shapes)) await this.#grow(signal);
     }
-    const tell = onProgress && ((phase: Progress["phase"]) => onProgress({ phase, loaded: 0, total: 0 }));
     const host = this.#host;
     const run = (): Promise<RawOutputs> | RawOutputs => host.raw.runModel(id, given, tell, signal);
     const late = ([numbers]: RawOutputs): void => numbers.subarray(TIMING_NUMBERS).forEach((each) => host.raw.free(each));
@@ -268,7 +271,6 @@ export class LocalModel implements Model {
       ran = await onDevice(host, run, signal, late);
     } catch (error) {
       if (more === 0 || !isLost(error) || host.kind !== "webgpu" || signal?.aborted) throw error;
-      tell?.("device");
       return this.#attempt(inputs, options, more - 1);
     }
     const [numbers, names = options.outputs ?? this.outputs.map((port) => port.name)] = ran;

@@ -24,8 +24,8 @@ export interface Told {
   graph: Uint8Array;
 }
 
-/** What a device says of itself. */
-export type Facts = Pick<Device, "kind" | "threads" | "software" | "relaxedSimd" | "maxBufferBytes" | "notes">;
+/** What a device says of itself, and its number in the worker. */
+export type Facts = Pick<Device, "kind" | "threads" | "software" | "relaxedSimd" | "maxBufferBytes" | "notes"> & { number: number };
 
 /** A tensor between two threads. */
 export type Sent = readonly [dtype: DType, shape: readonly number[], bytes: Uint8Array];
@@ -77,10 +77,7 @@ class Elsewhere implements Away {
 
 /** A device of the worker's: a name for it, which no tensor of the page can be on. */
 class RemoteDevice {
-  /** Is it no more? */
-  declare readonly isOver: () => boolean;
-
-  constructor(calls: Calls, id: number, facts: Facts) {
+  constructor(calls: Calls, id: number, { number, ...facts }: Facts) {
     Object.assign(this, facts);
     const tune = ({ signal, ...options }: TuneOptions = {}): Promise<TunedKernel[]> => calls.ask("tune", { id, options }, { signal });
     const dispose = (): void => {
@@ -89,18 +86,13 @@ class RemoteDevice {
     const elsewhere = (): never => {
       throw new DeviceError("E_DEVICE", "this device is in a worker: tensors of the page cannot be on it", { hint: "load the model with `worker: false`" });
     };
-    // what the worker does not answer any more is told by its end
-    const asked = calls.ask<DeviceLost>("lost", id).catch((error: Error): DeviceLost | Promise<never> => {
-      return calls.ended ? { reason: "unknown", message: error.message } : new Promise(() => {});
-    });
-    let over = false;
-    const lost = asked.then((why) => {
-      over = true;
-      return why;
-    });
-    const own = { lost, isOver: () => over, tune, gpuDevice: async () => elsewhere(), dispose, [Symbol.dispose]: dispose };
+    const own = { tune, gpuDevice: async () => elsewhere(), dispose, [Symbol.dispose]: dispose };
     for (const name of Reflect.ownKeys(own)) Object.defineProperty(this, name, { value: own[name as keyof typeof own] });
     Object.defineProperty(this, "raw", { get: elsewhere });
+    let lost: Promise<DeviceLost> | undefined;
+    // what the worker does not answer any more is told by its end
+    const ask = (): Promise<DeviceLost> => calls.ask<DeviceLost>("lost", number).catch(({ message }: Error) => ({ reason: "unknown", message }));
+    Object.defineProperty(this, "lost", { get: () => (lost ??= ask()) });
     Object.freeze(this);
   }
 }
@@ -114,7 +106,8 @@ export class RemoteModel implements Model {
   readonly opset: number;
   readonly #calls: Calls;
   #id: number | undefined;
-  #device: Device & RemoteDevice;
+  #device: Device;
+  #deviceNumber: number;
   #timing: Timing | undefined;
   #notes: readonly string[] = [];
   #graph: Uint8Array | Graph;
@@ -130,7 +123,8 @@ export class RemoteModel implements Model {
     this.opset = info.opset;
     this.#calls = calls;
     this.#id = id;
-    this.#device = new RemoteDevice(calls, id, device) as Device & RemoteDevice;
+    this.#device = new RemoteDevice(calls, id, device) as unknown as Device;
+    this.#deviceNumber = device.number;
     this.#graph = graph;
     this.owner = owner;
     if (!owner) lost.register(this, { calls, id }, this);
@@ -171,7 +165,10 @@ export class RemoteModel implements Model {
       throw new ValueError("E_VALUE", `run: an input holds what is no number: ${(error as Error).message}`, { cause: error });
     });
     [this.#timing, this.#notes] = [ran.timing, ran.notes];
-    if (ran.device.kind !== this.#device.kind || this.#device.isOver()) this.#device = new RemoteDevice(this.#calls, id, ran.device) as Device & RemoteDevice;
+    if (ran.device.number !== this.#deviceNumber) {
+      this.#device = new RemoteDevice(this.#calls, id, ran.device) as unknown as Device;
+      this.#deviceNumber = ran.device.number;
+    }
     const here = (each: Sent | Held): Tensor => (isHeld(each) ? new Elsewhere(this.#calls, this.#device, each).tensor() : tensorOf(each));
     return Object.fromEntries(Object.entries(ran.outputs).map(([name, each]) => [name, here(each)]));
   }

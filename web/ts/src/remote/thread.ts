@@ -23,9 +23,15 @@ function modelOf(id: number): LocalModel {
   return found;
 }
 
-const facts = ({ kind, threads, software, relaxedSimd, maxBufferBytes, notes }: Device): Facts => ({
-  kind, threads, software, relaxedSimd, maxBufferBytes, notes: [...notes],
-});
+/** The devices of models, by their numbers. */
+const devices: Device[] = [];
+
+function facts(device: Device): Facts {
+  const { kind, threads, software, relaxedSimd, maxBufferBytes, notes } = device;
+  const known = devices.indexOf(device);
+  const number = known < 0 ? devices.push(device) - 1 : known;
+  return { kind, threads, software, relaxedSimd, maxBufferBytes, notes: [...notes], number };
+}
 
 /** A device to start, and news of what the page's `init` was given. */
 export interface Start {
@@ -156,7 +162,8 @@ export const answers: Answers = {
     try {
       return await once().catch((error: unknown) => {
         // the GPU went away under it: what was sent is still here, and a run begins with another device
-        if (!isLost(error) || model.device.kind !== "webgpu" || signal?.aborted || given.some(([, value]) => value instanceof Tensor && !own.includes(value))) throw error;
+        const mayAgain = isLost(error) && model.device.kind === "webgpu" && !signal?.aborted;
+        if (!mayAgain || given.some(([, value]) => value instanceof Tensor && !own.includes(value))) throw error;
         onProgress({ phase: "device", loaded: 0, total: 0 });
         return once();
       });
@@ -169,7 +176,7 @@ export const answers: Answers = {
 
   strings: ({ id, codes }: { id: number; codes: Int32Array }) => modelOf(id).strings(new Tensor(codes)),
 
-  lost: (id: number) => modelOf(id).device.lost,
+  lost: (number: number) => devices[number]?.lost,
 
   tune: ({ id, options }: { id: number; options: TuneOptions }, { signal }) => modelOf(id).device.tune({ ...options, signal }),
 

@@ -28,7 +28,10 @@ export interface ReadText {
 }
 
 interface Shape {
-  /** The recipe that finds the lines, that of classes "0" and "180" which tells how they stand, if any, and the file with the characters, one in each row, in the order of the model's classes. */
+  /**
+   * The recipe that finds the lines, that of classes "0" and "180" which tells how they stand, if any, and the file with the characters, one in each
+   * row, in the order of the model's classes.
+   */
   detect: string;
   direction: string;
   characters: string;
