@@ -59,7 +59,8 @@ export const demos = [
   {
     slug: "read", title: "Read a picture",
     card: "A receipt, a sign, a page: what is written, as text.",
-    text: "PP-OCR finds the lines of a picture, turns those that stand on their heads and reads them, Latin letters and Chinese. Copy the text; the picture stays here.",
+    text: "PP-OCR finds the lines of a picture, turns those that stand on their heads and reads them, Latin letters and Chinese. " +
+      "Copy the text; the picture stays here.",
     size: "15.6 MB",
   },
   {

@@ -124,7 +124,8 @@ const SEARCH = `<form class="search" role="search" id="search">
 <input type="search" id="words" aria-label="Search the documentation" placeholder="Search" autocomplete="off"><ol id="found" hidden></ol></form>`;
 
 /** A field that leaves only those rows of the page's tables in which all its words are. */
-const FILTER = `<p class="filter"><input type="search" id="filter" aria-label="Show only rows with these words" placeholder="softmax, Conv, f16 .." autocomplete="off">
+const FILTER = `<p class="filter">
+<input type="search" id="filter" aria-label="Show only rows with these words" placeholder="softmax, Conv, f16 .." autocomplete="off">
 <span id="filtered" class="soft" role="status"></span></p>`;
 
 /** The whole page of a document. */

@@ -59,8 +59,8 @@ function attribute(name, value) {
 }
 
 /**
- * A model. `inputs` and `weights` are {name: {data, shape, dtype}}, weights of other files {file, place, shape, dtype}, `nodes` are [op, inputs, output or outputs, attributes], the last
- * node's output is the model's, of `shape`. A number that is no integer becomes a float attribute.
+ * A model. `inputs` and `weights` are {name: {data, shape, dtype}}, weights of other files {file, place, shape, dtype}, `nodes` are
+ * [op, inputs, output or outputs, attributes], the last node's output is the model's, of `shape`. A number that is no integer becomes a float attribute.
  */
 export function model(inputs, weights, nodes, shape) {
   const graph = message(

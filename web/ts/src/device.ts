@@ -404,10 +404,19 @@ export async function present(host: Host): Promise<Host> {
 
 const gpuHere = (): { requestAdapter(): Promise<unknown> } | undefined => (globalThis.navigator as { gpu?: any } | undefined)?.gpu;
 
-/** Does the browser give an adapter? What goes wrong there is told by the device, which asks again. */
+let hadAdapter = false;
+
+/**
+ * Does the browser give an adapter? What goes wrong there is told by the device, which asks again. One that gave an adapter before gives none while its
+ * GPU process starts anew, which takes it a moment.
+ */
 async function hasAdapter(): Promise<boolean> {
   try {
-    return Boolean(await gpuHere()?.requestAdapter());
+    for (let wait = 50; ; wait *= 2) {
+      const has = Boolean(await gpuHere()?.requestAdapter());
+      if (has || !hadAdapter || wait > 2000) return (hadAdapter ||= has), has;
+      await new Promise((done) => setTimeout(done, wait));
+    }
   } catch {
     return true;
   }
