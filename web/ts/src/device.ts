@@ -404,17 +404,18 @@ export async function present(host: Host): Promise<Host> {
 
 const gpuHere = (): { requestAdapter(): Promise<unknown> } | undefined => (globalThis.navigator as { gpu?: any } | undefined)?.gpu;
 
+/** The browser gave an adapter when it was last asked. */
 let hadAdapter = false;
 
 /**
  * Does the browser give an adapter? What goes wrong there is told by the device, which asks again. One that gave an adapter before gives none while its
- * GPU process starts anew, which takes it a moment.
+ * GPU process starts anew: it is asked for three seconds, once.
  */
 async function hasAdapter(): Promise<boolean> {
   try {
     for (let wait = 50; ; wait *= 2) {
       const has = Boolean(await gpuHere()?.requestAdapter());
-      if (has || !hadAdapter || wait > 2000) return (hadAdapter ||= has), has;
+      if (has || !hadAdapter || wait > 2000) return (hadAdapter = has);
       await new Promise((done) => setTimeout(done, wait));
     }
   } catch {
