@@ -176,7 +176,11 @@ testOnWebGpu("a device that is lost in the middle of two runs: both end, and the
     });
     const results = await settled([numbers(model), numbers(model)]);
     assert(end());
-    for (const { reason } of results) assert(lost(reason), reason?.stack);
+    // A run that hears of it before it has given its outputs is made once more; outputs on the device are gone with it.
+    for (const { reason, value } of results) {
+      if (reason) assert(lost(reason), reason.stack);
+      else assertClose(value, want, { tolerance: 1e-3, what: `a run made once more, ${n}` });
+    }
     assertClose(await numbers(model), want, { tolerance: 1e-3 });
   }
 });
