@@ -3,6 +3,7 @@
 
 use crate::disasm::disassemble;
 use crate::tell::Teller;
+use anstyle::Style;
 use gradloom_core::Result;
 use gradloom_core::device::{Device, Step};
 use gradloom_core::engine::GraphPass;
@@ -17,6 +18,16 @@ use std::time::Instant;
 pub const VARIABLE: &str = "DEBUG";
 /// Everything: what the page shows.
 const ALL: u8 = 7;
+
+/// On stderr; on a terminal that shows it the first line of what is told of a kernel or a graph is bold.
+fn print(text: &str) {
+    match text.split_once('\n') {
+        Some((first, rest)) => anstream::eprintln!("{BOLD}{first}{BOLD:#}\n{rest}"),
+        None => anstream::eprintln!("{text}"),
+    }
+}
+
+const BOLD: Style = Style::new().bold();
 
 /// Where lines go.
 type Out = Box<dyn FnMut(&str) + Send>;
@@ -33,7 +44,7 @@ impl Debug {
         let level: u8 = std::env::var(VARIABLE).ok().and_then(|v| v.parse().ok()).unwrap_or(0);
         let mut debug = Debug { printers: Vec::new() };
         if level > 0 {
-            debug.add(level, Box::new(|text| eprintln!("{text}")));
+            debug.add(level, Box::new(print));
         }
         match Teller::of_environment() {
             Some(Ok(mut teller)) => debug.add(ALL, Box::new(move |text| teller.tell(text))),

@@ -365,3 +365,31 @@ fn shells_and_man_are_told_of_all_commands() {
         }
     }
 }
+
+#[test]
+fn the_environment_is_told_of() {
+    let (help, man) = (gradloom(&["--help"]), gradloom(&["man"]));
+    let page = text(&man.stdout);
+    let part = page.split_once(".SH ENVIRONMENT").expect("a part of the manual").1;
+    let guide = include_str!("../../docs/guide/debugging.md");
+    for name in ["DEV", "DEBUG", "VIZ", "GRADLOOM_CACHE", "GRADLOOM_LLVM", "GRADLOOM_CUDA_LIBRARY", "NO_COLOR"] {
+        for place in [&text(&help.stdout), part, guide] {
+            assert!(place.contains(name), "{name} is not told of");
+        }
+    }
+}
+
+#[test]
+fn colours_are_for_terminals_and_who_asks() {
+    let args = ["inspect", &model("ppocr_cls", "model.onnx")];
+    let plain = gradloom(&args);
+    let coloured = gradloom(&[&args[..], &["--color", "always"]].concat());
+    let (a, b) = (text(&plain.stdout), text(&coloured.stdout));
+    assert!(!a.contains('\u{1b}') && b.contains('\u{1b}'), "{b}");
+    assert_eq!(anstream::adapter::strip_str(&b).to_string(), a);
+    let json = gradloom(&[&args[..], &["--color", "always", "--json"]].concat());
+    assert!(!text(&json.stdout).contains('\u{1b}'), "data has no colours");
+    let failed = ["inspect", "no such file", "--color", "always"];
+    assert!(text(&gradloom(&failed).stderr).starts_with("\u{1b}[1m"), "an error is marked");
+    assert!(text(&gradloom(&failed[..2]).stderr).starts_with("error: "));
+}

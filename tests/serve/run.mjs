@@ -44,7 +44,7 @@ async function many(address, count) {
 main(async () => {
   const interpreter = python(join(root, ".cache/serve"), ["openai"]);
   const script = nodeClient();
-  run("cargo", ["build", "-p", "gradloom", "--features", "serve"]);
+  run("cargo", ["build", "-p", "gradloom"]);
   const program = join(root, "target/debug/gradloom");
   const args = ["serve", join(root, "tests/fixtures/llm/llama"), "--name", "tiny", "--port", "0", "--parallel", "8", "--device", "cpu", "--no-cache"];
   const server = spawn(program, args, { stdio: ["ignore", "pipe", "inherit"] });

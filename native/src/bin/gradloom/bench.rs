@@ -1,6 +1,7 @@
 //! `gradloom bench`. Times are of runs whose inputs and outputs stay on the device; `io_ms` has both copies in it.
 
 use super::json::Json;
+use super::style::{self, Styled};
 use super::{Cache, Failure, Job, Outcome, Progress, files};
 use gradloom::OnnxModel;
 use gradloom::io::onnx::Inputs;
@@ -137,13 +138,14 @@ fn profile(model: &mut OnnxModel, inputs: &Inputs) -> Outcome<()> {
     }
     rows.sort_by(|a, b| b.1.total_cmp(&a.1));
     let all: f64 = times.iter().sum();
-    eprintln!("share       ms  launches  GFLOP/s     GB/s  kernel");
+    anstream::eprintln!("{}", Styled(style::TITLE, "share       ms  launches  GFLOP/s     GB/s  kernel"));
     for (key, t, n) in rows {
         let Some(p) = model.engine().program(key) else { continue };
         let rate = |work: u64| work as f64 * n as f64 / t / 1e9;
         let (flops, bytes) = (rate(p.flops), rate(p.bytes));
         let (share, ms) = (t / all * 100.0, t * 1e3);
-        eprintln!("{share:4.1}% {ms:8.3} {n:9} {flops:8.1} {bytes:8.1}  {}", p.source.name);
+        let name = Styled(style::NAME, &p.source.name);
+        anstream::eprintln!("{share:4.1}% {ms:8.3} {n:9} {flops:8.1} {bytes:8.1}  {name}");
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `gradloom generate` and `gradloom chat`.
 
 use super::json::Json;
+use super::style::{self, Styled};
 use super::{Cache, Failure, Outcome, Progress};
 use clap::Args;
 use gradloom::DType;
@@ -9,7 +10,7 @@ use gradloom::llm::{
     Activations, AdapterFile, Choice, End, Grammar, LanguageModel, LoadOptions, Matcher, Sampler, Stream, Vocabulary,
 };
 use gradloom::text::{ChatOptions, Tokenizer};
-use std::io::{BufRead, Write};
+use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -376,11 +377,9 @@ pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress)
     let prefill = ids.len() as f64 * 1e3 / first;
     let c = model.counters();
     if !json {
-        progress.say(format_args!(
-            "\n{} tokens read at {prefill:.1} a second, {} made at {decode:.1} a second",
-            ids.len(),
-            made.tokens.len()
-        ));
+        let made = made.tokens.len();
+        let rates = format!("{} tokens read at {prefill:.1} a second, {made} made at {decode:.1} a second", ids.len());
+        progress.say(format_args!("\n{}", Styled(style::FAINT, rates)));
         return Ok(Json::Text(String::new()));
     }
     Ok(Json::from(vec![
@@ -407,7 +406,13 @@ pub(crate) fn chat(m: &Model, how: &How, tokens: usize, cache: &Cache, progress:
         return Err(Failure("the model has no chat template and tokenizer that are known".into()));
     }
     let mut messages = Vec::new();
-    for line in std::io::stdin().lock().lines() {
+    // who sits at a terminal is asked; a program that writes to a pipe is not
+    let ask = std::io::stdin().is_terminal();
+    loop {
+        if ask {
+            anstream::eprint!("{} ", Styled(style::NAME, ">"));
+        }
+        let Some(line) = std::io::stdin().lock().lines().next() else { break };
         let line = line.map_err(|e| Failure(e.to_string()))?;
         messages.push(message("user", &line));
         let options = ChatOptions { add_generation_prompt: true, ..ChatOptions::default() };
@@ -434,6 +439,9 @@ pub(crate) fn chat(m: &Model, how: &How, tokens: usize, cache: &Cache, progress:
         }
         say("\n");
         messages.push(message("assistant", &answer));
+    }
+    if ask {
+        anstream::eprintln!();
     }
     Ok(Json::Text(String::new()))
 }

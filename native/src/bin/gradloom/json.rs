@@ -1,6 +1,11 @@
 //! Results as data: printed as JSON or as aligned text.
 
+use super::style::{self, Styled};
+use anstyle::Style;
 use std::fmt::{Display, Formatter, Result, Write};
+
+/// Characters of a row before its last column: more do not fit a line of a wide terminal.
+const WIDEST: usize = 120;
 
 /// A JSON value.
 #[derive(Clone, Debug)]
@@ -24,7 +29,7 @@ impl Json {
         Json::Int(i64::try_from(n).unwrap_or(i64::MAX))
     }
 
-    /// For people: a line per field, a line per row of a list of objects, columns aligned.
+    /// For people: a line per field, a line per row of a list of objects below the names of their columns, aligned, in styles.
     pub(crate) fn to_text(&self) -> String {
         let mut out = String::new();
         match self {
@@ -33,10 +38,10 @@ impl Json {
                 for (k, v) in fields {
                     match v {
                         Json::List(rows) if rows.iter().any(|r| matches!(r, Json::Object(_))) => {
-                            let _ = writeln!(out, "{k}:");
+                            let _ = writeln!(out, "{}:", Styled(style::NAME, k));
                             table(rows, &mut out);
                         }
-                        v => _ = writeln!(out, "{k:wide$}  {}", v.cell()),
+                        v => _ = writeln!(out, "{}  {}", Styled(style::NAME, format_args!("{k:wide$}")), v.styled()),
                     }
                 }
             }
@@ -55,33 +60,74 @@ impl Json {
             v => v.to_string(),
         }
     }
+
+    fn styled(&self) -> Styled<String> {
+        let style = match self {
+            Json::Bool(true) => style::GOOD,
+            Json::Bool(false) => style::BAD,
+            Json::Null => style::FAINT,
+            _ => Style::new(),
+        };
+        Styled(style, self.cell())
+    }
 }
 
 fn table(rows: &[Json], out: &mut String) {
-    let cells: Vec<Vec<String>> = rows
+    let names = |r: &Json| match r {
+        Json::Object(f) => f.iter().map(|x| x.0.clone()).collect(),
+        _ => Vec::new(),
+    };
+    let cells: Vec<Vec<Styled<String>>> = rows
         .iter()
         .map(|r| match r {
-            Json::Object(f) => f.iter().map(|x| x.1.cell()).collect(),
-            v => vec![v.cell()],
+            Json::Object(f) => f.iter().map(|x| x.1.styled()).collect(),
+            v => vec![v.styled()],
         })
         .collect();
-    let columns = cells.iter().map(Vec::len).max().unwrap_or(0);
+    // a text of several lines is below its row, under no title
+    let is_long = |c: usize| cells.iter().filter_map(|r| r.get(c)).any(|t| t.1.contains('\n'));
+    // rows of other fields than the first has are of a list that has no columns
+    let columns = rows.first().map(names).filter(|n| rows.iter().all(|r| names(r) == *n)).unwrap_or_default();
+    let columns = columns.into_iter().enumerate().map(|(c, name)| if is_long(c) { String::new() } else { name });
+    let title: Vec<Styled<String>> = columns.map(|name| Styled(style::TITLE, name)).collect();
+    let all: Vec<&Vec<Styled<String>>> = (!title.is_empty()).then_some(&title).into_iter().chain(&cells).collect();
     let width = |c: usize| {
-        let column = cells.iter().filter_map(|r| r.get(c)).filter(|t| !t.contains('\n'));
-        column.map(|t| t.chars().count()).max().unwrap_or(0)
+        let column = all.iter().filter_map(|r| r.get(c)).filter(|t| !t.1.contains('\n'));
+        column.map(|t| t.1.chars().count()).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    for r in &cells {
-        let mut line = String::from(" ");
-        for (t, w) in r.iter().zip(&widths) {
+    let widths: Vec<usize> = (0..all.iter().map(|r| r.len()).max().unwrap_or(0)).map(width).collect();
+    if !title.is_empty() && widths[..widths.len() - 1].iter().sum::<usize>() > WIDEST {
+        return records(rows, out);
+    }
+    for r in all {
+        out.push(' ');
+        // spaces go before the next cell, so that none end a line
+        let mut gap = 1;
+        for (Styled(style, t), w) in r.iter().zip(&widths) {
             if t.contains('\n') {
-                let _ = write!(line, "\n{t}");
+                let _ = write!(out, "\n{}", t.trim_end());
+            } else if t.is_empty() {
+                gap += w + 1;
             } else {
-                let _ = write!(line, " {t:w$}");
+                let _ = write!(out, "{:gap$}{}", "", Styled(*style, t));
+                gap = w + 1 - t.chars().count();
             }
         }
-        out.push_str(line.trim_end());
         out.push('\n');
+    }
+}
+
+/// Rows too long for lines: a line per field that has a value, below the first one's.
+fn records(rows: &[Json], out: &mut String) {
+    for r in rows {
+        let Json::Object(fields) = r else { continue };
+        let mut fields =
+            fields.iter().filter(|f| !matches!(&f.1, Json::Null) && !matches!(&f.1, Json::List(l) if l.is_empty()));
+        let wide = fields.clone().map(|f| f.0.len()).max().unwrap_or(0);
+        let _ = writeln!(out, "{}", Styled(style::NAME, fields.next().map(|f| f.1.cell()).unwrap_or_default()));
+        for (k, v) in fields {
+            let _ = writeln!(out, "  {k:wide$}  {}", v.styled());
+        }
     }
 }
 
@@ -144,6 +190,8 @@ mod tests {
         ]);
         let want = r#"{"name":"a \"b\"\n","ms":1.2,"rows":[{"n":1,"t":"x"},{"n":20,"t":"y"}]}"#;
         assert_eq!(v.to_string(), want);
-        assert!(v.to_text().ends_with("rows:\n  1  x\n  20 y\n"), "{}", v.to_text());
+        let plain = anstream::adapter::strip_str(&v.to_text()).to_string();
+        assert!(plain.ends_with("rows:\n  n  t\n  1  x\n  20 y\n"), "{plain}");
+        assert!(v.to_text().contains("\u{1b}[1m"), "titles are bold");
     }
 }

@@ -12,6 +12,7 @@ mod kernels;
 mod run;
 #[cfg(feature = "serve")]
 mod serve;
+mod style;
 mod tune;
 #[cfg(feature = "serve")]
 mod viz;
@@ -23,10 +24,27 @@ use gradloom::model::DataFiles;
 use json::Json;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use style::{Color, Styled};
+
+/// What is read from the environment: for `--help`, and for the manual page.
+const ENVIRONMENT: [(&str, &str); 7] = [
+    (gradloom::choose::DEVICE_VARIABLE, "The device that `auto` is, in either case: CPU, CUDA:1, CL ..."),
+    (gradloom::debug::VARIABLE, "1 to 7: prints what is compiled and run, each level more, on stderr"),
+    (gradloom::tell::VARIABLE, "1, or an address: tells `gradloom viz` what the program does"),
+    (gradloom::cache::FOLDER_VARIABLE, "The folder of compiled kernels, or `off`"),
+    (gradloom::llvm::VARIABLE, "The libLLVM of the device `llvm`"),
+    (CUDA_LIBRARY, "The library of the devices `cuda`, in place of the driver's"),
+    ("NO_COLOR", "Text without colours; CLICOLOR_FORCE=1 has them in files and pipes too"),
+];
+
+#[cfg(feature = "cuda")]
+const CUDA_LIBRARY: &str = gradloom::cuda::LIBRARY;
+#[cfg(not(feature = "cuda"))]
+const CUDA_LIBRARY: &str = "GRADLOOM_CUDA_LIBRARY";
 
 /// Runs neural networks: compiles ONNX models for this machine's devices.
 #[derive(Parser)]
-#[command(name = "gradloom", version, arg_required_else_help = true)]
+#[command(name = "gradloom", version, arg_required_else_help = true, styles = style::HELP, after_help = environment())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -42,6 +60,9 @@ struct Cli {
     /// No progress on stderr
     #[arg(long, short, global = true)]
     quiet: bool,
+    /// Whether text has colours
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Color::Auto, hide_possible_values = true)]
+    color: Color,
 }
 
 #[derive(Subcommand)]
@@ -252,7 +273,7 @@ struct Progress(bool);
 impl Progress {
     fn say(self, text: impl std::fmt::Display) {
         if self.0 {
-            eprintln!("{text}");
+            anstream::eprintln!("{text}");
         }
     }
 }
@@ -263,20 +284,30 @@ fn main() -> ExitCode {
         std::panic::set_hook(Box::new(|_| {}));
     }
     let cli = Cli::parse();
+    cli.color.settle();
     let json = cli.json;
     match contained(|| run(cli)) {
         Ok(data) => {
             use std::io::Write;
-            let text = if json { data.to_string() } else { data.to_text() };
             // a closed pipe is the reader's choice, not an error
-            let _ = writeln!(std::io::stdout().lock(), "{}", text.trim_end());
+            let _ = match json {
+                true => writeln!(std::io::stdout().lock(), "{data}"),
+                false => writeln!(anstream::stdout().lock(), "{}", data.to_text().trim_end()),
+            };
             ExitCode::SUCCESS
         }
         Err(Failure(text)) => {
-            eprintln!("error: {text}");
+            anstream::eprintln!("{} {text}", Styled(style::ERROR, "error:"));
             ExitCode::from(1)
         }
     }
+}
+
+/// The variables for the end of `--help`.
+fn environment() -> String {
+    let title = style::HELP.get_header();
+    let rows = ENVIRONMENT.map(|(name, what)| format!("\n  {} {what}", Styled(style::NAME, format_args!("{name:21}"))));
+    format!("{title}Environment:{title:#}{}", rows.concat())
 }
 
 /// What a command gives; a panic is a failure like any other.
@@ -337,6 +368,10 @@ fn manual() -> Outcome<Json> {
         let page = clap_mangen::Man::new(command.clone());
         page.render_description_section(&mut text).map_err(bad)?;
         page.render_options_section(&mut text).map_err(bad)?;
+    }
+    text.extend(b".SH ENVIRONMENT\n");
+    for (name, what) in ENVIRONMENT {
+        text.extend(format!(".TP\n\\fB{name}\\fR\n{what}\n").bytes());
     }
     Ok(Json::text(String::from_utf8_lossy(&text)))
 }

@@ -1,6 +1,7 @@
 //! `gradloom tune`.
 
 use super::json::Json;
+use super::style::{self, Styled};
 use super::{Cache, Failure, Job, Outcome, Progress, files};
 use std::io::Write;
 use std::path::Path;
@@ -13,10 +14,13 @@ pub(crate) fn tune(job: &Job, budget: f64, save: Option<&Path>, cache: &Cache, p
     let start = Instant::now();
     let list = model.tune(&files::borrowed(&inputs), budget, |t| {
         let (before, after) = (t.before * 1e6, t.after * 1e6);
-        let gain = t.before / t.after;
+        let gain = Styled(if t.gained() { style::GOOD } else { style::FAINT }, t.before / t.after);
         progress.say(format_args!(
             "{:4} x {before:9.1} us -> {after:9.1} us  {gain:5.2}  {} tried, {} wrong  {}",
-            t.calls, t.trials, t.wrong, t.name
+            t.calls,
+            t.trials,
+            t.wrong,
+            Styled(style::NAME, &t.name)
         ));
     })?;
     if let Some(file) = save {
