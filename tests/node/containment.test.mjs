@@ -235,6 +235,8 @@ test("a kernel that traps loses the device, and the next run has another one", a
     const result = await settled([model.run(inputs())]).finally(() => (WebAssembly.Module = Module));
     assert.ok(lost(result[0].reason), result[0].reason);
     assert.match(result[0].reason.message, /a kernel failed/);
+    const why = await Promise.race([model.device.lost, new Promise((done) => setTimeout(done, 1000))]);
+    assert.match(why?.message, /a kernel failed/);
     assert.throws(() => new Tensor([1]).add(1), lost);
     assert.equal(await numbers(model), want);
     assert.deepEqual(await new Tensor([1, 2]).add(1).tolist(), [2, 3]);

@@ -482,6 +482,12 @@ impl Runtime {
         self.inner.signal.is_lost()
     }
 
+    /// Has the function told why, should the device be lost.
+    #[wasm_bindgen(js_name = whenLost)]
+    pub fn when_lost(&self, tell: js_sys::Function) {
+        self.inner.signal.when_lost(tell);
+    }
+
     /// The browser's WebGPU device: the package destroys it should this module stop working.
     pub fn gpu(&self) -> JsValue {
         match &self.inner.side {

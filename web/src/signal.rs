@@ -1,11 +1,13 @@
 //! Waiting for a device: everything that ends later (a pipeline, a readback, a loss) fires the device's signal, and whoever
 //! found nothing to do awaits it and looks again.
 
+use js_sys::Function;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use wasm_bindgen::JsValue;
 
 /// A signal; clones are the same one.
 #[derive(Clone, Default)]
@@ -15,6 +17,8 @@ pub struct Signal(Rc<State>);
 struct State {
     waiting: RefCell<Vec<Waker>>,
     lost: Cell<bool>,
+    /// Is told why, once.
+    when_lost: RefCell<Option<Function>>,
 }
 
 impl Signal {
@@ -27,9 +31,17 @@ impl Signal {
     }
 
     /// Says that the device is lost: what is asked of it from now on fails.
-    pub fn lose(&self) {
+    pub fn lose(&self, why: &str) {
         self.0.lost.set(true);
+        let tell = self.0.when_lost.borrow_mut().take();
+        // what the page's function throws is not the device's matter
+        let _ = tell.map(|tell| tell.call1(&JsValue::UNDEFINED, &why.into()));
         self.fire();
+    }
+
+    /// Who is told when the device is lost.
+    pub fn when_lost(&self, tell: Function) {
+        *self.0.when_lost.borrow_mut() = Some(tell);
     }
 
     /// Is the device lost?

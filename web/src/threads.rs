@@ -228,8 +228,7 @@ impl Inner {
     }
 
     fn lose(&mut self, why: String) {
-        self.broken.get_or_insert(why);
-        self.signal.lose();
+        self.signal.lose(self.broken.get_or_insert(why));
     }
 
     fn settle(&mut self, end: f64) -> Result<bool> {

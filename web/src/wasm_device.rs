@@ -210,8 +210,9 @@ impl WasmDevice {
             let left = self.driver.go(self.scratch.0 as u32, end);
             self.working = left.as_ref().is_ok_and(|&left| left != 0);
             left.map_err(|e| {
-                self.signal().lose();
-                Error::Lost { device: "wasm".into(), what: format!("a kernel failed: {}", text(&e)) }
+                let what = format!("a kernel failed: {}", text(&e));
+                self.signal().lose(&what);
+                Error::Lost { device: "wasm".into(), what }
             })?;
         }
         Ok(!self.working)

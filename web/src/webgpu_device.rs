@@ -58,8 +58,8 @@ impl Shared {
 
     /// The device is gone, for the first reason that is known.
     fn lose(&self, why: String) {
+        self.signal.lose(&why);
         self.lost.borrow_mut().get_or_insert(if why.is_empty() { "no reason given".into() } else { why });
-        self.signal.lose();
     }
 
     fn check(&self) -> Result<()> {

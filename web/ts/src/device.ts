@@ -43,8 +43,8 @@ export interface Device {
   /** What its driver gets wrong, and how kernels go without it: it is asked when the device starts. */
   readonly notes: readonly string[];
   /**
-   * Fulfilled when it is gone with all that it held, as `lost` of WebGPU's own devices: its driver was reset, the browser's GPU process ended, or the
-   * wasm module stopped. That of a model in the worker, `model.device.lost`, tells of the worker's device. It never rejects.
+   * Fulfilled when it is gone with all that it held, as `lost` of WebGPU's own devices: its driver was reset, the browser's GPU process ended, a
+   * kernel of WebAssembly failed, or the wasm module stopped. That of a model in the worker, `model.device.lost`, tells of the worker's device. It never rejects.
    */
   readonly lost: Promise<DeviceLost>;
   /**
@@ -258,7 +258,8 @@ async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonl
       workers.forEach((worker) => worker.terminate());
       if (!pages) gpu?.destroy();
     });
-    void gpu?.lost.then(({ reason, message }) => tell({ reason: reason ?? "unknown", message }));
+    if (gpu) void gpu.lost.then(({ reason, message }) => tell({ reason: reason ?? "unknown", message }));
+    else raw.whenLost((message: string) => tell({ reason: "unknown", message }));
   });
   if (cacheWanted === false) cache.state.reason = "it was switched off";
   else await cache.readAhead(raw.cacheGroups() as string[]);
