@@ -87,6 +87,13 @@ export function packed(value: unknown, transfer: Set<Transferable> = new Set()):
   return { value: out, transfer };
 }
 
+/** Lets go of pictures that were handed over: a camera waits for its frames, of which it has a few, and a collector may take long. */
+function close(value: unknown): void {
+  if (typeof value !== "object" || value === null) return;
+  if (Array.isArray(value) ? typeof value[0] === "object" : isPlain(value)) Object.values(value).forEach(close);
+  else if (["VideoFrame", "ImageBitmap"].includes(Object.prototype.toString.call(value).slice(8, -1))) (value as VideoFrame | ImageBitmap).close();
+}
+
 /** Answers a page from now on. What comes back asks the page when it asks for nothing itself. */
 export function answer(thread: Thread, answers: Answers): Context["ask"] {
   const working = new Map<number, AbortController>();
@@ -121,7 +128,10 @@ export function answer(thread: Thread, answers: Answers): Context["ask"] {
     };
     void work()
       .catch((error: unknown) => send({ id, error: plain(error) }))
-      .finally(() => working.delete(id));
+      .finally(() => {
+        working.delete(id);
+        close(ask.args);
+      });
   };
   return asking(0);
 }
