@@ -1,6 +1,6 @@
 // The built site in headless Chromium, driven as a person would: every demo's page on both devices with its results checked,
 // all pages on a narrow screen, and a demo without WebGPU.
-// usage: node tests/browser/demo.mjs [home] [inside] [viz] [docs] [axe] [keyboard] [wasm] [webgpu] [narrow] [media] [no-webgpu] [SLUG ..]
+// usage: node tests/browser/demo.mjs [code] [home] [inside] [viz] [docs] [axe] [keyboard] [wasm] [webgpu] [narrow] [media] [no-webgpu] [SLUG ..]
 // with slugs, of the demos only these; without any word all but those that are slow on WebGPU
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -21,6 +21,12 @@ const MINUTE = 60_000;
 function check(holds, what) {
   if (!holds) throw new Failure(`demo: ${what}`);
 }
+
+/** Whether the processor emulates the page's GPU. */
+const emulatedGpu = (page) => page.evaluate(async () => {
+  const adapter = await navigator.gpu?.requestAdapter();
+  return adapter?.info?.isFallbackAdapter === true || adapter?.isFallbackAdapter === true || adapter?.info?.vendor === "google";
+});
 
 /** The page of a demo, on a device. */
 const at = (slug, device) => `gallery/${slug}/?device=${device}`;
@@ -248,10 +254,22 @@ async function dreamt({ page, status }) {
 /** Models in two runtimes: the results agree, and the table is whole. */
 async function compared({ page, status }) {
   await page.click("#compare");
-  await status(/^Compared \d+ models\.$/);
+  await status(/^Compared \d+ models?\.$/);
   const table = await page.textContent("#table tbody");
   check((await page.locator("#table tbody tr").count()) === page.url().split(",").length && !/differ/.test(table), `the table says: ${table}`);
+  check((await page.textContent("#left")) === "", "something is left out");
   return page.textContent("#sum");
+}
+
+/** Where the processor emulates the GPU, the page says which models it leaves out, and why. */
+async function comparedInPart({ page, status }) {
+  await page.click("#compare");
+  await status(/^Compared 1 model\.$/);
+  check(/^Magika/.test(await page.textContent("#table tbody")), "the model in the table is another one");
+  const left = await page.textContent("#left");
+  check(/^Left out, since this GPU is emulated/.test(left) && /Silero \(wrong results/.test(left), `the page says: ${left}`);
+  for (const name of ["Basic Pitch", "PP-OCR", "Style transfer", "ESRGAN"]) check(left.includes(name), `${name} is not in: ${left}`);
+  return `${await page.textContent("#sum")} ${left}`;
 }
 
 /** Notes are found by what they mean, then a file of one's own. */
@@ -604,7 +622,7 @@ async function inside(browser, url) {
 /** The page of `gradloom viz`: what a program of this machine runs, from its first kernel to its end. */
 async function viz(browser) {
   const binary = join(root, "target/debug/gradloom");
-  check(existsSync(binary), "there is no target/debug/gradloom: cargo build -p gradloom --features serve");
+  check(existsSync(binary), "there is no target/debug/gradloom: cargo build -p gradloom");
   const model = join(root, "tests/models/silero_vad_op18_ifless");
   const words = ["viz", "--address", "127.0.0.1:0", "run", join(model, "model.onnx"), "--inputs", join(model, "input.npz"), "--device", "cpu"];
   const program = spawn(binary, words, { stdio: ["ignore", "pipe", "inherit"] });
@@ -675,13 +693,36 @@ async function axe(browser, url) {
   console.log("demo: axe: ok");
 }
 
+/** The code that a page shows is short enough to be read, and to be copied. */
+async function code(browser, url) {
+  const [mostLines, mostColumns] = [43, 110];
+  const sizes = demos.map(({ slug }) => {
+    const lines = readFileSync(join(root, `www/demos/${slug}/code.js`), "utf8").trimEnd().split("\n");
+    for (const each of lines) check(each.length <= mostColumns, `a line of ${slug}'s code has ${each.length} columns: ${each}`);
+    check(lines.length <= mostLines, `the code of ${slug} has ${lines.length} lines`);
+    return lines.length;
+  });
+  // it is the page's own, whole
+  const page = await browser.newPage();
+  await page.goto(`${url}/gallery/writer/`);
+  const shown = await page.textContent("details.code pre");
+  check(shown === readFileSync(join(root, "www/demos/writer/code.js"), "utf8"), "the page shows other code");
+  await page.close();
+  console.log(`demo: code: ${Math.max(...sizes)} lines at most`);
+}
+
 const painted = {};
 
 async function onDevice(browser, url, device, slugs) {
   const visit = async (slug, body, more = "") => {
     const opened = await open(browser, url, at(slug, device) + more);
     check(await opened.page.isChecked(`#device [value=${device}]`), `${device} is not the device in use`);
+    const emulated = await emulatedGpu(opened.page);
+    const note = await opened.page.textContent("#device-note");
+    check(/This GPU is emulated by the processor: WebAssembly is faster here/.test(note) === (emulated && device === "webgpu"), `the page says: ${note}`);
     console.log(`demo: ${device}: ${await body(opened)}`);
+    const cost = await opened.page.textContent("#cost");
+    check(/^WebGPU, emulated by the processor/.test(cost) === (emulated && device === "webgpu"), `the page says: ${cost}`);
     return opened;
   };
   const chosen = (slug) => slugs.length === 0 || slugs.includes(slug);
@@ -700,7 +741,7 @@ async function onDevice(browser, url, device, slugs) {
     await over("transcribe", wroteDown);
     await over("dreamer", dreamt, "&steps=100");
     // on SwiftShader onnxruntime-web's WebGPU gives 0.76 for Silero; its WebAssembly gives 0.49, as both of ours do
-    await over("compare", compared, `&only=magika${device === "wasm" ? ",vad" : ""}`);
+    await (device === "wasm" ? over("compare", compared, "&only=magika,vad") : over("compare", comparedInPart));
     await over("siren", fitted, "&steps=150");
     await over("writer", wrote, "&steps=150");
   }
@@ -723,6 +764,7 @@ async function onDevice(browser, url, device, slugs) {
 }
 
 const parts = {
+  code,
   home,
   inside,
   viz,

@@ -1,4 +1,5 @@
-// Cells that grow into a picture, each by what it sees of its neighbours (Mordvintsev et al. 2020, Growing Neural Cellular Automata).
+// Cells that grow into a picture, each by what it sees of its neighbours
+// (Mordvintsev et al. 2020, Growing Neural Cellular Automata).
 import { Tensor, nn, tidy } from "gradloom";
 
 /** Of a cell: red, green, blue, how much it lives, and eight numbers that only cells understand. */
@@ -8,7 +9,8 @@ export const CHANNELS = 12;
 function sight() {
   const [self, slope] = [[0, 0, 0, 0, 1, 0, 0, 0, 0], [-1, 0, 1, -2, 0, 2, -1, 0, 1].map((v) => v / 8)];
   const down = slope.map((_, i) => slope[3 * (i % 3) + Math.floor(i / 3)]);
-  return new Tensor(Array.from({ length: CHANNELS }, () => [self, slope, down]).flat(2), [3 * CHANNELS, 1, 3, 3]);
+  const each = Array.from({ length: CHANNELS }, () => [self, slope, down]);
+  return new Tensor(each.flat(2), [3 * CHANNELS, 1, 3, 3]);
 }
 
 export class Cells extends nn.Module {
@@ -25,11 +27,12 @@ export class Cells extends nn.Module {
   }
 }
 
-/** Some steps on: `keep` is 0 where cells are hurt, `plant` is 1 where a seed falls, both [height * width]. */
+/** Some steps on: `keep` is 0 where cells are hurt, `plant` 1 where a seed falls, both [height * width]. */
 export function later(cells, world, { keep, plant, steps = 2 }) {
   return tidy(() => {
     const place = [1, 1, ...world.shape.slice(2)];
-    const seed = new Tensor(plant, place).mul(Tensor.arange(0, CHANNELS).ge(3).reshape([1, CHANNELS, 1, 1]).cast("f32"));
+    const grows = Tensor.arange(0, CHANNELS).ge(3).reshape([1, CHANNELS, 1, 1]).cast("f32");
+    const seed = new Tensor(plant, place).mul(grows);
     let next = world.mul(new Tensor(keep, place)).add(seed);
     for (let at = 0, seen = sight(); at < steps; at += 1) next = cells.step(next, seen);
     return next;

@@ -16,7 +16,8 @@ export async function* train(net, batches, learningRate = 4e-3) {
   const optimizer = new optim.Adam(net.parameters(), { learningRate });
   for (const { x, y, progress } of batches) {
     optimizer.learningRate = learningRate * Math.min(1, 2 * (1 - progress));
-    yield optimizer.minimize(() => net.forward(new Tensor(x, [y.length, 1, 28, 28])).crossEntropy(new Tensor(y)));
+    const loss = () => net.forward(new Tensor(x, [y.length, 1, 28, 28])).crossEntropy(new Tensor(y));
+    yield optimizer.minimize(loss);
   }
 }
 

@@ -1,48 +1,42 @@
-// Digits out of noise: a network learns what a noisy digit was before the noise (flow matching, Lipman et al. 2022, arXiv:2210.02747).
+// Digits out of noise: a network learns what a noisy digit was without it (flow matching, arXiv:2210.02747).
 import { Tensor, nn, optim, tidy } from "gradloom";
 
 const [PIXELS, DIGITS, WIDTH, WAVES] = [784, 10, 512, 16];
+const [norm, square] = [() => new nn.LayerNorm(WIDTH), () => new nn.Linear(WIDTH, WIDTH)];
 
 export class Dreamer extends nn.Module {
   enter = new nn.Linear(PIXELS + DIGITS + 2 * WAVES, WIDTH);
-  blocks = [0, 1, 2].map(() => new nn.Sequential(new nn.LayerNorm(WIDTH), new nn.Linear(WIDTH, WIDTH), (x) => x.silu(), new nn.Linear(WIDTH, WIDTH)));
+  blocks = [0, 1, 2].map(() => new nn.Sequential(norm(), square(), (x) => x.silu(), square()));
   leave = new nn.Linear(WIDTH, PIXELS);
-  /** Pictures [n, 784], times [n, 1] from 0 (noise) to 1, and digits [n, 10] as ones and zeros: the pictures without noise. */
+  /** Pictures [n, 784], times [n, 1] from 0 (noise) to 1, digits [n, 10] of ones and zeros: without noise. */
   forward(x, t, digit) {
     const turns = t.mul(Tensor.arange(1, WAVES + 1).cast("f32").mul(Math.PI));
-    let h = this.enter.forward(Tensor.cat([x, digit, turns.sin(), turns.cos()], 1)).silu();
-    for (const block of this.blocks) h = h.add(block.forward(h));
-    return this.leave.forward(h);
+    const start = this.enter.forward(Tensor.cat([x, digit, turns.sin(), turns.cos()], 1)).silu();
+    return this.leave.forward(this.blocks.reduce((h, block) => h.add(block.forward(h)), start));
   }
 }
 
-/** Trains on batches { x: pixels from -1 to 1, y: digits as ones and zeros }, and tells the loss of each step. */
+/** Trains on batches of pictures (from -1 to 1) and digits, and tells the loss of each step. */
 export async function* train(net, batches, learningRate = 1e-3) {
   const optimizer = new optim.Adam(net.parameters(), { learningRate, betas: [0.9, 0.99] });
-  for (const { x, y, progress } of batches) {
+  for (const { picture, digit, progress } of batches) {
     optimizer.learningRate = learningRate * Math.min(1, 20 * progress + 0.05, 1.5 * (1.02 - progress));
-    const n = y.length / DIGITS;
     yield optimizer.minimize(() => {
-      const [picture, digit, noise, t] = [new Tensor(x, [n, PIXELS]), new Tensor(y, [n, DIGITS]), Tensor.randn([n, PIXELS]), Tensor.rand([n, 1])];
+      const [noise, t] = [Tensor.randn(picture.shape), Tensor.rand([picture.shape[0], 1])];
       // somewhere on the straight way from the noise to the picture
-      const moving = noise.add(picture.sub(noise).mul(t));
-      return net.forward(moving, t, digit).mseLoss(picture);
+      return net.forward(noise.add(picture.sub(noise).mul(t)), t, digit).mseLoss(picture);
     });
   }
 }
 
-/** Draws digits [n * 10 ones and zeros]: from noise, in so many moves. Yields what it has after each. */
+/** Draws digits [n, 10] from noise, in so many moves, and tells what there is after each. */
 export async function* dream(net, digits, moves = 24) {
-  const n = digits.length / DIGITS;
-  let picture = await Tensor.randn([n, PIXELS]).realize();
+  let picture = Tensor.randn([digits.shape[0], PIXELS]);
   for (let move = 0; move < moves; move += 1) {
-    const next = tidy(() => {
-      const end = net.forward(picture, Tensor.full([n, 1], move / moves), new Tensor(digits, [n, DIGITS]));
-      // a part of the way to where it should end
-      return picture.add(end.sub(picture).div(moves - move));
-    });
-    picture.dispose();
-    picture = next;
+    using before = picture;
+    const end = () => net.forward(before, Tensor.full([digits.shape[0], 1], move / moves), digits);
+    // a part of the way to where it should end
+    picture = tidy(() => before.add(end().sub(before).div(moves - move)));
     yield await picture.data("f32");
   }
   picture.dispose();

@@ -10,13 +10,13 @@ const BATCH = 64;
 let net: Dreamer | undefined;
 
 /** Ten rows of ones and zeros for each digit in turn, or for one alone. */
-function wanted(count: number, digit?: number): Float32Array {
+function wanted(count: number, digit?: number): Tensor {
   const out = new Float32Array(count * 10);
   for (let i = 0; i < count; i += 1) out[i * 10 + (digit ?? i % 10)] = 1;
-  return out;
+  return new Tensor(out, [count, 10]);
 }
 
-function* batches(bytes: Uint8Array, steps: number, signal: AbortSignal): Generator<{ x: Float32Array; y: Float32Array; progress: number }> {
+function* batches(bytes: Uint8Array, steps: number, signal: AbortSignal): Generator<{ picture: Tensor; digit: Tensor; progress: number }> {
   let state = 1;
   for (let step = 0; step < steps && !signal.aborted; step += 1) {
     const [x, y] = [new Float32Array(BATCH * PIXELS), new Float32Array(BATCH * 10)];
@@ -25,11 +25,13 @@ function* batches(bytes: Uint8Array, steps: number, signal: AbortSignal): Genera
       for (let p = 0; p < PIXELS; p += 1) x[i * PIXELS + p] = (bytes[pick * PIXELS + p] as number) / 127.5 - 1;
       y[i * 10 + (bytes[TRAIN * PIXELS + pick] as number)] = 1;
     }
-    yield { x, y, progress: step / steps };
+    using picture = new Tensor(x, [BATCH, PIXELS]);
+    using digit = new Tensor(y, [BATCH, 10]);
+    yield { picture, digit, progress: step / steps };
   }
 }
 
-async function last(own: Dreamer, digits: Float32Array): Promise<Float32Array> {
+async function last(own: Dreamer, digits: Tensor): Promise<Float32Array> {
   let picture: Float32Array = new Float32Array(0);
   for await (const each of dream(own, digits)) picture = each;
   return picture;
@@ -43,12 +45,13 @@ const handlers = {
     net?.dispose();
     Tensor.manualSeed(1);
     const own = (net = await new Dreamer().realize());
+    using digits = wanted(20);
     let [done, at, loss] = [0, performance.now(), 1];
     for await (const each of train(own, batches(bytes, steps, signal))) {
       loss = done === 0 ? each : 0.95 * loss + 0.05 * each;
       done += 1;
       const ms = performance.now() - at;
-      const pictures = done % 100 === 0 || done === steps ? await last(own, wanted(20)) : undefined;
+      const pictures = done % 100 === 0 || done === steps ? await last(own, digits) : undefined;
       tell({ step: done, steps, loss, ms, pictures });
       at = performance.now();
       await turn();
@@ -59,7 +62,8 @@ const handlers = {
   async draw({ count, digit }: { count: number; digit: number | undefined }, { signal, tell }: Context) {
     if (!net) throw new Error("train the network first");
     let [move, at] = [0, performance.now()];
-    for await (const pictures of dream(net, wanted(count, digit))) {
+    using digits = wanted(count, digit);
+    for await (const pictures of dream(net, digits)) {
       signal.throwIfAborted();
       move += 1;
       tell({ step: move, steps: 24, ms: performance.now() - at, pictures });

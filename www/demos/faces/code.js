@@ -1,23 +1,13 @@
 // Faces in a picture, or things, with boxes and scores; and what to draw of them.
 import { detect, detectFaces } from "gradloom/tasks";
 
-/**
- * Every face: its box in pixels, how sure the network is, and where eyes, nose, mouth and ears are.
- * @param {any} picture
- * @param {Partial<import("gradloom/tasks").TaskOptions>} options
- */
-export function facesOf(picture, { model = "models/blazeface_short/recipe.json", ...options } = {}) {
-  return detectFaces(picture, { model, ...options }); // [{ box: [left, top, right, bottom], score, points }]
-}
+const [FACES, THINGS] = ["models/blazeface_short/recipe.json", "models/ssd_mobilenet_v2/recipe.json"];
 
-/**
- * Every thing of 23 kinds: people, cats, dogs, cups, books, cars ..
- * @param {any} picture
- * @param {Partial<import("gradloom/tasks").TaskOptions>} options
- */
-export function thingsOf(picture, { model = "models/ssd_mobilenet_v2/recipe.json", ...options } = {}) {
-  return detect(picture, { model, ...options }); // [{ box, score, index, label }]
-}
+/** Every face: [{ box: [left, top, right, bottom], score, points: eyes, nose, mouth and ears }]. */
+export const facesOf = (picture, options) => detectFaces(picture, { model: FACES, ...options });
+
+/** Every thing of 23 kinds, as people, cats, dogs, cups, books, cars: [{ box, score, index, label }]. */
+export const thingsOf = (picture, options) => detect(picture, { model: THINGS, ...options });
 
 /** Draws boxes with their names and scores, and the points of faces, over a canvas. */
 export function draw(canvas, found, colour, ink) {

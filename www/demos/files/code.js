@@ -2,7 +2,7 @@
 import { fileType } from "gradloom/tasks";
 
 /**
- * The likeliest kinds, best first, and whether the best is to be believed. Undefined for what is too small to tell.
+ * The likeliest kinds, best first, and whether the best is to be believed; undefined for what is too small.
  * @param {any} file
  * @param {Partial<import("gradloom/tasks").TaskOptions>} options
  */

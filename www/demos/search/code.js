@@ -1,7 +1,7 @@
 // Search by meaning: passages become vectors once, and a query finds those that point its way.
 import { embed, similar } from "gradloom/tasks";
 
-/** Sentences of each paragraph, put together until they are so many letters. Markdown and web addresses stay as they are. */
+/** Sentences of each paragraph, put together until they are so many letters. */
 export function passages(text, letters = 360) {
   const out = [];
   for (const paragraph of text.split(/\n\s*\n/)) {

@@ -3,27 +3,23 @@ import { Tensor, nn, optim, tidy } from "gradloom";
 
 const SPEED = 18;
 
-class Sine extends nn.Module {
-  constructor(inputs, outputs, bound) {
-    super();
-    this.weight = Tensor.uniform([outputs, inputs], -bound, bound, { requiresGrad: true });
-    this.bias = Tensor.zeros([outputs], { requiresGrad: true });
-  }
-  forward(x) {
-    return x.linear(this.weight, this.bias).mul(SPEED).sin();
-  }
+/** Weights up to this bound let the sines of all layers vary alike. */
+function sine(inputs, outputs, bound) {
+  const linear = new nn.Linear(inputs, outputs);
+  nn.init.uniform(linear.weight, -bound, bound);
+  nn.init.constant(linear.bias, 0);
+  return new nn.Sequential(linear, (x) => x.mul(SPEED).sin());
 }
 
 export function network(width = 48) {
-  const bound = Math.sqrt(6 / width) / SPEED;
-  const hidden = () => new Sine(width, width, bound);
-  return new nn.Sequential(new Sine(2, width, 1 / 2), hidden(), hidden(), new nn.Linear(width, 3));
+  const hidden = () => sine(width, width, Math.sqrt(6 / width) / SPEED);
+  return new nn.Sequential(sine(2, width, 1 / 2), hidden(), hidden(), new nn.Linear(width, 3));
 }
 
 /** Places of a grid from -1 to 1, as [side * side, 2]. */
 export function places(side) {
-  const at = (i) => (2 * i + 1) / side - 1;
-  return new Tensor(Float32Array.from({ length: 2 * side * side }, (_, i) => at(i % 2 ? (i >> 1) / side | 0 : (i >> 1) % side)), [side * side, 2]);
+  const at = Array.from({ length: side }, (_, i) => (2 * i + 1) / side - 1);
+  return new Tensor(at.flatMap((y) => at.map((x) => [x, y])));
 }
 
 /** Fits the colours (0 to 1, [n, 3]) at these places, and tells the loss of each step. */

@@ -9,10 +9,11 @@ export class Listener {
     this.options = { model, ...options };
   }
 
-  /** The next part of a sound: the probability of speech in each 32 ms that it completes, which `onFrame` hears too. */
+  /** The next part of a sound: how likely speech is in each 32 ms of it; `onFrame` hears that, too. */
   async hear(samples, options = {}) {
     const sound = { channels: [samples], sampleRate: RATE };
-    const { probabilities, heard } = await vad(sound, { ...this.options, ...options, more: true, ...(this.heard && { after: this.heard }) });
+    const after = this.heard && { after: this.heard };
+    const { probabilities, heard } = await vad(sound, { ...this.options, ...options, more: true, ...after });
     this.heard = heard; // what the detector knows so far
     return [...probabilities];
   }

@@ -3,17 +3,14 @@ import { transcribe } from "gradloom/tasks";
 
 const RATE = 16_000; // samples a second
 
-/**
- * What is said in a sound: `onText` hears the words as they come.
- * @param {Float32Array} samples
- * @param {Partial<import("gradloom/tasks").TaskOptions> & { onText?: (text: string) => void }} options
- */
-export async function write(samples, { model = "models/whisper_tiny_en/recipe.json", ...options } = {}) {
-  const { text } = await transcribe({ channels: [samples], sampleRate: RATE }, { model, ...options });
+/** What is said in a sound: `onText` of the options hears the words as they come. */
+export async function write(samples, options) {
+  const sound = { channels: [samples], sampleRate: RATE };
+  const { text } = await transcribe(sound, { model: "models/whisper_tiny_en/recipe.json", ...options });
   return text.trim();
 }
 
-/** Cuts sound that comes in where somebody takes a breath: half a second that is quiet, or after 12 seconds anyhow. */
+/** Cuts sound that comes in where somebody takes a breath: half a second is quiet, or 12 seconds are over. */
 export class Breaths {
   heard = [];
   length = 0;

@@ -2,9 +2,10 @@
 import { upscale } from "gradloom/tasks";
 
 /**
- * `picture` is a bitmap, an element, a file, an address ..; large ones are worked on in tiles, which `onTile` hears of.
+ * `picture` is a bitmap, an element, a file, an address ..; of large ones, `onTile` hears of each tile.
  * @param {any} picture
- * @param {Partial<import("gradloom/tasks").TaskOptions> & { onTile?: (done: number, all: number) => void }} options
+ * @typedef {Partial<import("gradloom/tasks").TaskOptions>} Options
+ * @param {Options & { onTile?: (done: number, all: number) => void }} options
  */
 export function enlarge(picture, { model = "models/esrgan_slim_x2/recipe.json", ...options } = {}) {
   return upscale(picture, { model, ...options }); // ImageData

@@ -1,71 +1,43 @@
-// A GPT of two blocks that learns to write from a page of text, letter by letter.
+// A GPT of two blocks with four heads that learns to write from a page of text, letter by letter.
 import { Tensor, nn, optim, tidy } from "gradloom";
 
-const [WIDTH, HEADS, CONTEXT] = [64, 4, 32];
+export const CONTEXT = 32; // so many letters it sees at once
+const WIDTH = 64;
 
-class Block extends nn.Module {
-  a = new nn.LayerNorm(WIDTH);
-  qkv = new nn.Linear(WIDTH, 3 * WIDTH);
-  out = new nn.Linear(WIDTH, WIDTH);
-  b = new nn.LayerNorm(WIDTH);
-  up = new nn.Linear(WIDTH, 4 * WIDTH);
-  down = new nn.Linear(4 * WIDTH, WIDTH);
-  forward(x, mask) {
-    const [n, t] = x.shape;
-    const all = this.qkv.forward(this.a.forward(x)).reshape([n, t, 3, HEADS, WIDTH / HEADS]).permute([2, 0, 3, 1, 4]);
-    const [q, k, v] = [0, 1, 2].map((i) => all.slice([i, i + 1]).reshape([n, HEADS, t, WIDTH / HEADS]));
-    const weights = q.matmul(k.transpose(2, 3)).div(Math.sqrt(WIDTH / HEADS)).add(mask).softmax();
-    const mixed = weights.matmul(v).permute([0, 2, 1, 3]).reshape([n, t, WIDTH]);
-    const y = x.add(this.out.forward(mixed));
-    return y.add(this.down.forward(this.up.forward(this.b.forward(y)).gelu()));
+class Blocks extends nn.Module {
+  places = new nn.Embedding(CONTEXT, WIDTH);
+  blocks = new nn.TransformerEncoder(WIDTH, 4, 2, { feedForward: 4 * WIDTH, normFirst: true, dropout: 0 });
+  norm = new nn.LayerNorm(WIDTH);
+  forward(x) {
+    return this.norm.forward(this.blocks.forward(x.add(this.places.weight).mul(0.1), { causal: true }));
   }
 }
 
-export class Writer extends nn.Module {
-  constructor(letters) {
-    super();
-    this.letters = new nn.Embedding(letters, WIDTH);
-    this.places = new nn.Embedding(CONTEXT, WIDTH);
-    this.blocks = [new Block(), new Block()];
-    this.norm = new nn.LayerNorm(WIDTH);
-    this.head = new nn.Linear(WIDTH, letters);
-  }
-  /** [batch, CONTEXT] -> [batch, CONTEXT, letters] */
-  forward(ids) {
-    const at = Tensor.arange(0, CONTEXT);
-    const mask = at.reshape([1, CONTEXT]).gt(at.reshape([CONTEXT, 1])).cast("f32").mul(-1e9);
-    let x = this.letters.forward(ids).mul(0.1).add(this.places.forward(at).mul(0.1));
-    for (const block of this.blocks) x = block.forward(x, mask);
-    return this.head.forward(this.norm.forward(x));
-  }
-}
+/** [batch, CONTEXT] -> [batch, CONTEXT, letters]: what follows each letter, by those up to it. */
+export const writer = (letters) =>
+  new nn.Sequential(new nn.Embedding(letters, WIDTH), new Blocks(), new nn.Linear(WIDTH, letters));
 
 /** Trains on pieces of a text (numbers of letters), and tells the loss of each step. */
-export async function* train(net, ids, steps, random, batch = 16) {
+export async function* train(net, text, steps, batch = 16) {
   const optimizer = new optim.AdamW(net.parameters(), { learningRate: 3e-3 });
   for (let step = 0; step < steps; step += 1) {
     optimizer.learningRate = 3e-3 * Math.min(1, (step + 1) / 20, 1.2 - step / steps);
-    const starts = Array.from({ length: batch }, () => Math.floor(random() * (ids.length - CONTEXT - 1)));
-    const piece = (by) => new Tensor(Int32Array.from(starts.flatMap((s) => [...ids.subarray(s + by, s + by + CONTEXT)])), [batch, CONTEXT]);
-    const [x, y] = [piece(0), piece(1)];
-    yield optimizer.minimize(() => net.forward(x).flatten(0, 1).crossEntropy(y.flatten()));
-    x.dispose();
-    y.dispose();
+    yield optimizer.minimize(() => {
+      // pieces from anywhere, and the same one letter on
+      const start = Tensor.randint([batch, 1], 0, text.length - CONTEXT);
+      const at = (by) => start.add(Tensor.arange(by, CONTEXT + by)).flatten();
+      const [x, y] = [at(0), at(1)].map((places) => new Tensor(text).indexSelect(0, places));
+      return net.forward(x.reshape([batch, CONTEXT])).flatten(0, 1).crossEntropy(y);
+    });
   }
 }
 
-/** Writes so many letters after a start. */
-export async function write(net, start, count, random, temperature = 0.6) {
-  const ids = [...start];
-  for (let n = 0; n < count; n += 1) {
-    const seen = ids.slice(-CONTEXT);
-    const x = new Tensor(Int32Array.from({ length: CONTEXT }, (_, i) => seen[i] ?? 0), [1, CONTEXT]);
-    using p = tidy(() => net.forward(x).slice([], [seen.length - 1, seen.length]).flatten().div(temperature).softmax());
-    let left = random();
-    const chances = await p.data();
-    const next = chances.findIndex((each) => (left -= each) < 0);
-    ids.push(next < 0 ? chances.length - 1 : next);
-    x.dispose();
+/** Goes on after CONTEXT letters, one at a time, for as long as somebody listens. */
+export async function* write(net, ids, temperature = 0.6) {
+  for (;;) {
+    const logits = () => net.forward(new Tensor(ids, [1, CONTEXT])).narrow(1, CONTEXT - 1, 1);
+    using next = tidy(() => logits().sample({ temperature }));
+    ids = Int32Array.of(...ids.subarray(1), await next.item());
+    yield ids[CONTEXT - 1];
   }
-  return ids;
 }

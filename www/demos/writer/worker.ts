@@ -1,27 +1,26 @@
 // Trains the small GPT on a text and writes now and then.
 import { Tensor } from "gradloom";
 import { type Context, serve, turn } from "../../src/demo/serve";
-import { Writer, train, write } from "./code.js";
-
-/** Numbers in `[0, 1)`: the same every time. */
-function generator(seed: number): () => number {
-  let state = seed;
-  return () => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0) / 2 ** 32;
-}
+import { CONTEXT, train, write, writer } from "./code.js";
 
 const handlers = {
   async train({ text, steps }: { text: string; steps: number }, { signal, tell }: Context) {
     const letters = [...new Set(text)].sort();
     const ids = Int32Array.from(text, (letter) => letters.indexOf(letter));
-    const random = generator(5);
     Tensor.manualSeed(2);
-    using net = await new Writer(letters.length).realize();
+    using net = await writer(letters.length).realize();
+    /** Goes on after the text's first letters. */
     const written = async (count: number): Promise<string> => {
-      const start = [...ids.subarray(0, 8)];
-      return (await write(net, start, count, generator(9))).map((id) => letters[id]).join("");
+      const start = ids.slice(0, CONTEXT);
+      const all = [...start];
+      for await (const id of write(net, start)) {
+        all.push(id as number);
+        if (all.length === CONTEXT + count) break;
+      }
+      return all.map((id) => letters[id]).join("");
     };
     let [done, last, loss] = [0, performance.now(), NaN];
-    for await (const each of train(net, ids, steps, random)) {
+    for await (const each of train(net, ids, steps)) {
       loss = each;
       done += 1;
       const now = performance.now();

@@ -36,6 +36,7 @@ export class Demo<A extends object> {
   #control: AbortController | undefined;
   #times: number[] = [];
   #what = "run";
+  #emulated = false;
 
   /** `changed` is called when another device is picked: what was made on the one before is gone. */
   constructor(worker: Worker | Asks<A>, changed: () => void = () => {}) {
@@ -111,7 +112,8 @@ export class Demo<A extends object> {
     const { cost } = this.engine;
     if (!cost) return;
     const [first, ...later] = this.#times;
-    const parts = [cost.device === "webgpu" ? "WebGPU" : `WebAssembly, ${cost.threads} thread${cost.threads > 1 ? "s" : ""}`];
+    const gpu = this.#emulated ? "WebGPU, emulated by the processor" : "WebGPU";
+    const parts = [cost.device === "webgpu" ? gpu : `WebAssembly, ${cost.threads} thread${cost.threads > 1 ? "s" : ""}`];
     if (first !== undefined && later.length > 0) parts.push(`${milliseconds(median(later))} a ${this.#what}, the first ${milliseconds(first)}`);
     else if (first !== undefined) parts.push(`${milliseconds(first)} for the first ${this.#what}`);
     const all = cost.compiled + cost.kept;
@@ -132,6 +134,7 @@ export class Demo<A extends object> {
       const own = this.engine as unknown as Asks<Own>;
       const cost = await own.ask("use", device);
       this.#radio(cost.device).checked = true;
+      if (this.#emulated) warn(cost.device);
       const threads = cost.device === "wasm" ? ` with ${cost.threads} thread${cost.threads > 1 ? "s" : ""}` : "";
       return `Ready: ${cost.device === "webgpu" ? "WebGPU" : "WebAssembly"}${threads}.`;
     });
@@ -145,7 +148,7 @@ export class Demo<A extends object> {
         if (kind !== "webgpu") continue;
         const note = el("device-note");
         if (!available) note.textContent = `There is no WebGPU here (${reason}), so the processor computes: the same results, only slower.`;
-        else if (software) note.textContent = "WebGPU is emulated by the processor here: WebAssembly is faster.";
+        this.#emulated = available && software;
       }
       this.#form.addEventListener("change", () => {
         const kind = new FormData(this.#form).get("device") as DeviceKind;
@@ -163,6 +166,15 @@ export class Demo<A extends object> {
       this.say(`The page could not start: ${(error as Error).message}`);
     }
   }
+}
+
+/** Where the processor emulates the GPU: whoever picks it all the same is told. */
+function warn(device: DeviceKind): void {
+  const note = el("device-note");
+  note.classList.toggle("warn", device === "webgpu");
+  note.textContent = device === "webgpu"
+    ? "This GPU is emulated by the processor: WebAssembly is faster here."
+    : "The GPU here is emulated by the processor, so WebAssembly is the faster choice.";
 }
 
 function remembered(): string | null {
