@@ -9,6 +9,7 @@ mod chains;
 mod chat;
 mod cpu;
 mod cuda;
+mod curves;
 mod data;
 mod debug;
 mod devices;
