@@ -1,5 +1,6 @@
 // This device's own comparison with onnxruntime-web, as a table that can be shared.
 import { Demo, el, milliseconds } from "../../src/demo/page";
+import "./table.css";
 import type { Api, Left, Row } from "./worker";
 
 /** Some of the models, for those in a hurry: `?only=vad,magika`. */

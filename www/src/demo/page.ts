@@ -171,7 +171,7 @@ export class Demo<A extends object> {
 /** Where the processor emulates the GPU: whoever picks it all the same is told. */
 function warn(device: DeviceKind): void {
   const note = el("device-note");
-  note.classList.toggle("warn", device === "webgpu");
+  note.classList.toggle("soft", device !== "webgpu");
   note.textContent = device === "webgpu"
     ? "This GPU is emulated by the processor: WebAssembly is faster here."
     : "The GPU here is emulated by the processor, so WebAssembly is the faster choice.";
