@@ -1,0 +1,169 @@
+// The site besides its demos: the first page, the look inside, the page of `gradloom viz`, the documentation, the code that pages show.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { root } from "../../scripts/lib/run.mjs";
+import { pageBytes, sitePages } from "../../scripts/lib/site.mjs";
+import { demos } from "../../www/demos/index.mjs";
+import { accessible } from "./axe.mjs";
+import { MINUTE, check, open } from "./visit.mjs";
+
+/** The home page: code that is typed, its results, its kernels, its end. */
+export async function home(browser, url) {
+  const { page, status } = await open(browser, url, "?device=wasm");
+  const typed = async (code, pattern) => {
+    await page.fill("#code", code);
+    return status(pattern, MINUTE);
+  };
+  await status(/^Ran in .* · WebAssembly, \d+ threads? · [1-9]\d* kernels/);
+  check(/rows add up to \[1,1,1,1,1,1,1,1\]/.test(await page.textContent("#result")), "the rows of a softmax do not add up to one");
+  await page.click("#tab-kernels");
+  const kernels = page.locator("#kernels details");
+  await kernels.last().locator("summary").click();
+  await kernels.last().locator("pre").waitFor();
+  check(/f32x4\.|local\.get/.test(await kernels.last().textContent()), "a kernel has no code");
+  await page.keyboard.press("Escape");
+  await page.focus("#tab-kernels");
+  await page.keyboard.press("ArrowRight");
+  check((await page.locator("#timeline rect").count()) > 0, "the timeline is empty");
+  await page.click("#tab-result");
+  await typed('import { Tensor } from "gradloom";\nconsole.log("sum", await Tensor.arange(0, 5).sum().item());', /^Ran/);
+  await page.waitForFunction(() => document.querySelector("#result").textContent.includes("sum 10"));
+  await typed('import { Tensor } from "gradloom";\nnew Tensor([1, 2]).add(new Tensor([1, 2, 3]));', /^ShapeError: add: shape \[2\] does not fit \[3\]/);
+  await page.fill("#code", "while (true) {}");
+  await status(/^Running/);
+  await page.click("#stop");
+  await status(/^Stopped\./);
+  await page.selectOption("#snippet", "onnx");
+  await status(/^Ran/, MINUTE);
+  check(/25 nodes, 222079 weights/.test(await page.textContent("#result")), "the model is another one");
+  const sizes = await page.evaluate(() => [...document.querySelectorAll("#result canvas")].map((each) => [each.width, each.height]));
+  check(sizes.join(";") === "80,60;160,120", `the model made ${sizes.join(" of ")}`);
+  await page.selectOption("#snippet", "spiral");
+  await status(/^Running/);
+  await status(/^Ran/, 2 * MINUTE);
+  const right = Number(/([\d.]+) % of the points/.exec(await page.textContent("#result"))?.[1]);
+  check(right >= 98, `${right} % of the spirals' points are told apart`);
+  // a peer beside it, when it is asked for
+  await page.click("#measure");
+  await page.waitForFunction(() => /^Measured|failed/.test(document.querySelector("#measure-said").textContent), null, { timeout: 4 * MINUTE });
+  const times = await page.locator("#measured tbody tr").allTextContents();
+  check(times.length === 5 && times.slice(1).every((each) => /ms$/.test(each)), `measured beside a peer: ${times.join("; ")}`);
+  // what is in the editor can be looked at inside
+  await page.fill("#code", 'import { Tensor } from "gradloom";\nconsole.log(await Tensor.arange(0, 7).sum().item());');
+  await page.click("#look");
+  await page.waitForFunction(() => /^Ran: 1 kernel .* 21$/.test(document.querySelector("#status").textContent), null, { timeout: MINUTE });
+  await page.close();
+  console.log(`demo: home: ${right} % of the spirals' points`);
+}
+
+/** Look inside: a product's passes, and the memory and launches of a model that is dropped. */
+export async function inside(browser, url) {
+  const { page, status } = await open(browser, url, "inside/?device=wasm");
+  await status(/^Ran: 1 kernel · 1 launch in .* Tensor\(f32, \[96, 96\]\) 64$/);
+  const words = async (selector) => page.textContent(selector);
+  check(/Estimate[\d.]+ [µm]s, bound by \w+/.test(await words("#kernel dl")), "a kernel has no estimate");
+  const names = await page.locator(".passes button").allTextContents();
+  check(names[0] === "as scheduled" && names.includes("opts") && names.at(-1) === "code", `the passes are ${names}`);
+  check((await page.locator(".graph").count()) === 2 && (await page.locator(".graph .new").count()) > 0, "a pass changes nothing");
+  await page.click(".passes li:last-child button");
+  const code = await words("#kernel .source");
+  check(/f32x4\./.test(code), `the kernel has no code: ${code.slice(0, 300)}`);
+  const model = readFileSync(join(root, "tests/models/style_multistyle26/model.onnx"));
+  await page.setInputFiles("#file", { name: "style.onnx", mimeType: "application/octet-stream", buffer: model });
+  await status(/^Running/);
+  const text = await status(/^Ran: .* stylized Tensor/, 2 * MINUTE);
+  await page.click("#tab-memory");
+  check((await page.locator("#memory rect").count()) > 100, "the memory is empty");
+  await page.click("#tab-timeline");
+  check((await page.locator("#timeline rect").count()) > 50, "the timeline is empty");
+  await page.close();
+  console.log(`demo: inside: ${text}`);
+}
+
+/** The page of `gradloom viz`: what a program of this machine runs, from its first kernel to its end. */
+export async function viz(browser) {
+  const binary = join(root, "target/debug/gradloom");
+  check(existsSync(binary), "there is no target/debug/gradloom: cargo build -p gradloom");
+  const model = join(root, "tests/models/silero_vad_op18_ifless");
+  const words = ["viz", "--address", "127.0.0.1:0", "run", join(model, "model.onnx"), "--inputs", join(model, "input.npz"), "--device", "cpu"];
+  const program = spawn(binary, words, { stdio: ["ignore", "pipe", "inherit"] });
+  try {
+    const lines = createInterface({ input: program.stdout });
+    const [address] = await once(lines, "line");
+    const { page, status } = await open(browser, address, "");
+    const text = await status(/^Ended: \d+ kernels · \d+ launches in/, MINUTE);
+    check(/run .*model\.onnx/.test(await page.textContent("#run")), "the page does not name the program");
+    const names = await page.locator("#kernel .passes button").allTextContents();
+    check(names.includes("opts") && names.at(-1) === "code", `the passes are ${names}`);
+    check((await page.locator("#kernel .graph .new").count()) > 0, "a pass changes nothing");
+    // the rules that fired are there for some pass
+    let rules = 0;
+    for (const button of await page.locator("#kernel .passes button").all()) {
+      await button.click();
+      rules += await page.locator("#kernel .rules li").count();
+    }
+    check(rules > 0, "no pass names a rule");
+    check((await page.textContent("#kernel .source")).trim().length > 100, "the kernel has no code");
+    await page.click("#tab-graphs");
+    check(/pass/.test(await page.textContent("#graphs")), "nothing is said of the model's graph");
+    await page.click("#tab-memory");
+    check((await page.locator("#memory rect").count()) > 10, "the memory is empty");
+    await page.click("#tab-timeline");
+    check((await page.locator("#timeline rect").count()) > 10, "the timeline is empty");
+    await accessible(browser, address, "");
+    await page.close();
+    console.log(`demo: viz: ${text}`);
+  } finally {
+    program.kill();
+  }
+}
+
+/** The documentation: its reference, its cookbook, its search. */
+export async function docs(browser, url) {
+  const { page } = await open(browser, url, "docs/");
+  await page.keyboard.press("/");
+  await page.keyboard.type("zeroGr");
+  await page.locator("#found a").first().waitFor();
+  await page.fill("#words", "strict policy");
+  await page.waitForFunction(() => /A strict policy/.test(document.querySelector("#found li")?.textContent));
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/docs\/start\/#a-strict-policy$/);
+  await page.goto(`${url}/docs/api-gradloom/`);
+  check(/matmul\(other: Tensor\): Tensor/.test(await page.textContent("article")), "the reference lacks Tensor.matmul");
+  await page.goto(`${url}/docs/cookbook/`);
+  check((await page.locator("article h2").count()) >= 20, "the cookbook is not whole");
+  await page.goto(`${url}/docs/features/`);
+  await page.fill("#filter", "softmax");
+  const rows = await page.locator("article tbody tr:visible").allTextContents();
+  check(rows.length > 2 && rows.every((each) => /softmax/i.test(each)), `rows with softmax: ${rows.slice(0, 5).join("; ")}`);
+  check((await page.textContent("#filtered")).startsWith(`${rows.length} of `), "the number of rows is another one");
+  await page.goto(`${url}/docs/peers/`);
+  check((await page.locator("article tr").count()) > 40, "the measurements are missing");
+  await page.close();
+  // what every page downloads before the package and models
+  const sizes = sitePages().map((path) => [pageBytes(path), path]);
+  const [most, where] = sizes.sort(([a], [b]) => b - a)[0];
+  check(most < 100_000, `/${where} has ${most} bytes before the package`);
+  console.log(`demo: docs: ok; the largest of ${sizes.length} pages, /${where}, has ${(most / 1000).toFixed(1)} kB before the package`);
+}
+
+/** The code that a page shows is short enough to be read, and to be copied. */
+export async function code(browser, url) {
+  const [mostLines, mostColumns] = [43, 110];
+  const sizes = demos.map(({ slug }) => {
+    const lines = readFileSync(join(root, `www/demos/${slug}/code.js`), "utf8").trimEnd().split("\n");
+    for (const each of lines) check(each.length <= mostColumns, `a line of ${slug}'s code has ${each.length} columns: ${each}`);
+    check(lines.length <= mostLines, `the code of ${slug} has ${lines.length} lines`);
+    return lines.length;
+  });
+  // it is the page's own, whole
+  const page = await browser.newPage();
+  await page.goto(`${url}/gallery/writer/`);
+  const shown = await page.textContent("details.code pre");
+  check(shown === readFileSync(join(root, "www/demos/writer/code.js"), "utf8"), "the page shows other code");
+  await page.close();
+  console.log(`demo: code: ${Math.max(...sizes)} lines at most`);
+}
