@@ -33,11 +33,13 @@ pub(crate) struct Digits {
 }
 
 impl Digits {
-    fn len(&self) -> usize {
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
         self.labels.data.len()
     }
 
-    fn batch(&self, s: &Session, rows: &[usize]) -> Result<(Tensor, Tensor)> {
+    /// Those of these rows.
+    pub(crate) fn batch(&self, s: &Session, rows: &[usize]) -> Result<(Tensor, Tensor)> {
         let pixel = |&p: &u8| f32::from(p) / 127.5 - 1.0;
         let pixels: Vec<f32> =
             rows.iter().flat_map(|&r| self.pixels.data[r * 784..][..784].iter().map(pixel)).collect();
@@ -67,6 +69,9 @@ pub(crate) fn read(path: &str) -> Result<[Digits; 2]> {
 
 /// What was learned.
 pub(crate) struct Learned {
+    /// The network.
+    #[allow(dead_code, reason = "who only asks how well it has learned needs no more")]
+    pub(crate) net: Sequential,
     /// The loss of each step.
     pub(crate) losses: Vec<f32>,
     /// How many of the digits that it had not seen it told right.
@@ -109,5 +114,5 @@ pub(crate) fn learn(rt: &mut Runtime, [train, test]: &[Digits; 2], epochs: usize
         let told = rt.to_vec::<i32>(&net.apply(&x, Mode::Eval)?.argmax(1, false)?)?;
         right += rows.iter().zip(told).filter(|(r, t)| i32::from(test.labels.data[**r]) == *t).count();
     }
-    Ok(Learned { losses, right, all: test.len() })
+    Ok(Learned { net, losses, right, all: test.len() })
 }
