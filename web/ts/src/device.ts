@@ -43,8 +43,9 @@ export interface Device {
   /** What its driver gets wrong, and how kernels go without it: it is asked when the device starts. */
   readonly notes: readonly string[];
   /**
-   * Fulfilled when it is gone with all that it held, as `lost` of WebGPU's own devices: its driver was reset, the browser's GPU process ended, a
-   * kernel of WebAssembly failed, or the wasm module stopped. That of a model in the worker, `model.device.lost`, tells of the worker's device. It never rejects.
+   * Fulfilled when it is gone with all that it held, as `lost` of WebGPU's own devices: its driver was reset, the GPU process ended, a
+   * kernel of WebAssembly failed, or the wasm module stopped. That of a model in the worker, `model.device.lost`, tells of the worker's
+   * device. It never rejects.
    */
   readonly lost: Promise<DeviceLost>;
   /**
