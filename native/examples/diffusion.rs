@@ -130,7 +130,7 @@ fn sample(rt: &mut Runtime, net: &Net, numbers: &[i32]) -> Result<Tensor> {
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let steps = args.get(1).and_then(|a| a.parse().ok()).unwrap_or(3000);
+    let steps = args.get(1).and_then(|a| a.parse().ok()).unwrap_or(6000);
     let digits = learn::read(args.get(2).map_or(".cache/datasets/mnist.npz", String::as_str))?;
     let mut rt = Runtime::open(args.first().map_or("auto", String::as_str), 0)?;
     let s = rt.session().clone();
@@ -154,7 +154,7 @@ fn main() -> Result<()> {
     }
     let asked: Vec<i32> = (0..500).map(|i| i % DIGITS as i32).collect();
     let images = sample(&mut rt, &net, &asked)?;
-    if !judge.made(&mut rt, &images, &asked, [0.6, 0.7])? {
+    if !judge.made(&mut rt, &images, &asked, [0.65, 0.75])? {
         std::process::exit(1);
     }
     Ok(())
