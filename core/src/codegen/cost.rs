@@ -381,6 +381,7 @@ impl Walk<'_> {
                     () if g.ranges(index) >> l.id & 1 == 0 => rows * one * if dense { 1.0 } else { group as f64 },
                     () if stride == group as i64 && dense && !wild => n * whole,
                     () if near && self.t.permutes && !store && size >= 4 => n * m.permuted_load,
+                    () if store && self.t.weaves && p.woven(u).is_some() => n * (whole + m.arithmetic),
                     () => part * group as f64,
                 }
             }

@@ -236,6 +236,18 @@ impl Program {
         axes.into_iter().find(|a| self.stride(index, a.id) == 1 && a.len.is_multiple_of(n))
     }
 
+    /// The register axis of two turns whose elements go to the places between the lanes of a store, as those of the two phases of a transposed
+    /// convolution do: two vectors are stored by turns, as two vectors of neighbours.
+    pub fn woven(&self, store: UOp) -> Option<TileAxis> {
+        let [index, value] = *self.g.src(store) else { return None };
+        let fixed = self.tile(self.g.src_at(index, 1)).is_empty();
+        let fits = self.g.dtype(value).size() < 8;
+        if !fixed || !fits || self.lane_stride(index, self.g.ranges(value)) != 2 {
+            return None;
+        }
+        self.tile(store).into_iter().find(|a| !a.lane && a.len == 2 && self.stride(index, a.id) == 1)
+    }
+
     /// The slot of the parameter an Index, Load or Store addresses, `None` for scratch.
     pub fn slot(&self, u: UOp) -> Option<u32> {
         match (self.g.op(u), self.g.arg(u)) {

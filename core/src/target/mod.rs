@@ -125,6 +125,8 @@ pub struct Target {
     pub copies: Option<Copies>,
     /// Vectors of neighbours can be loaded and then put in any order.
     pub permutes: bool,
+    /// Stores of every other element, with another one between them, are woven from two vectors ([`crate::codegen::Program::woven`]).
+    pub weaves: bool,
     /// A register can be used as one of half its lanes.
     pub half_vectors: bool,
     /// A multiply-add takes one operand from memory.
@@ -195,6 +197,7 @@ impl Target {
             isa: Some(isa),
             dots: (cfg!(feature = "x86") && isa >= Isa::Avx512Vnni).then_some(Dots { group: 4, stored: DType::U8 }),
             permutes: true,
+            weaves: true,
             half_vectors: isa >= Isa::Avx512,
             memory_operands: true,
             narrow_gates: true,
@@ -210,6 +213,7 @@ impl Target {
             lang: Lang::Arm64,
             lanes: 4,
             vector_registers: 32,
+            weaves: true,
             narrow_gates: true,
             machine: Machine::arm64(),
             ..Target::processor(threads)
@@ -264,6 +268,7 @@ impl Target {
             vector_registers: 14,
             fma: relaxed_simd,
             relaxed_simd,
+            weaves: true,
             max_buffer_bytes: u32::MAX as usize - 0xffff,
             machine: Machine::wasm_engine(relaxed_simd),
             ..Target::processor(threads)
@@ -413,6 +418,7 @@ impl Target {
             matrix_tiles: Vec::new(),
             copies: None,
             permutes: false,
+            weaves: false,
             half_vectors: false,
             memory_operands: false,
             narrow_gates: false,

@@ -3,7 +3,7 @@
 use super::build::{Build, Data, noise, stored};
 use super::{Sample, Tol};
 use crate::nodes::MakeNodes;
-use gradloom_core::DType::{Bool, F32, I32, U8};
+use gradloom_core::DType::{self, BF16, Bool, F16, F32, I16, I32, U8};
 use gradloom_core::dtype::Scalar;
 use gradloom_core::target::Target;
 use gradloom_core::uop::{AxisKind, Op, ReduceOp, UOp};
@@ -11,6 +11,9 @@ use gradloom_core::uop::{AxisKind, Op, ReduceOp, UOp};
 pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
     out.extend([pad_lanes(t), pad_rows(t), gated_store(t), transpose(t), flip(t), broadcast(t), gather(t), iota(t)]);
     out.extend([unaligned(t), odd_lanes(t), bool_mask(t), scalars(t), outer_product(t)]);
+    for dt in [F32, I32, F16, BF16, U8, I16] {
+        out.extend([woven(t, dt, 0), woven(t, dt, 3), woven(t, dt, lanes(t) + 4)]);
+    }
     for op in [ReduceOp::Add, ReduceOp::Max, ReduceOp::Min, ReduceOp::Mul] {
         out.push(fold_all(t, op));
     }
@@ -130,6 +133,29 @@ fn transpose(t: &Target) -> Sample {
     let at = b.times(j, rows as i64);
     b.store(y, at, &outs, v);
     b.finish("transpose")
+}
+
+/// Rows of two inputs by turns, some lanes more than a register has: the elements of one lie between those of the other.
+fn woven(t: &Target, dt: DType, more: usize) -> Sample {
+    let more = if t.has_local || t.lanes <= 1 { 0 } else { more };
+    let (n, rows) = (lanes(t) + more, 3);
+    let value = |i: usize| (i * 5 % 97) as f64;
+    let (first, second) = (Data::new(dt, rows * n, value), Data::new(dt, rows * n, |i| value(i + 31)));
+    let both: Vec<f64> = (0..2 * rows * n).map(|i| if i % 2 == 0 { first.f(i / 2) } else { second.f(i / 2) }).collect();
+    let held = stored(t, dt);
+    let all = Data::new(held, 2 * rows * n, |i| if i < rows * n { first.f(i) } else { second.f(i - rows * n) });
+    let mut b = Build::new(t);
+    let (x, y) = (b.input(all), b.output(Data::new(held, 2 * rows * n, |i| both[i])));
+    let row = b.launch(rows);
+    let turn = b.tile(2, AxisKind::Upcast, false);
+    let lane = if n > 1 { Some(b.tile(n, AxisKind::Upcast, true)) } else { None };
+    let strides = |of_turn: usize, of_lane: i64| -> Vec<(UOp, i64)> {
+        [(turn, of_turn as i64)].into_iter().chain(lane.map(|l| (l, of_lane))).collect()
+    };
+    let (from, to) = (b.times(row, n as i64), b.times(row, 2 * n as i64));
+    let v = b.load(x, from, &strides(rows * n, 1), dt);
+    b.store(y, to, &strides(1, 2), v);
+    b.finish(&format!("woven_{dt}_{more}"))
 }
 
 /// Reversed: negative lane stride.

@@ -1,5 +1,5 @@
-//! Kernels without reductions: the vector axis along which loads and stores are contiguous, squares for what is turned, and chains side by
-//! side for loops whose turns follow each other. In: such a kernel as the cost model sees it. Out: its opts.
+//! Kernels without reductions: the vector axis along which loads and stores are contiguous, squares for what is turned, pairs for what is
+//! woven, and chains side by side for loops whose turns follow each other. In: such a kernel as the cost model sees it. Out: its opts.
 
 use super::Opt;
 use super::heuristic::{Access, View};
@@ -21,7 +21,7 @@ impl View<'_> {
             self.inner.iter().chain(&self.store).map(at).sum::<f64>() * waste
         };
         let walk = self.k.ranges_of(AxisKind::Walk).first().map(|&w| self.id(w));
-        if walk.is_none() && self.turn(opts) {
+        if walk.is_none() && (self.turn(opts) || self.weave(opts)) {
             return;
         }
         // lanes that go to places of their own one by one are no gain
@@ -77,6 +77,23 @@ impl View<'_> {
         if self.id(lane) > walk && parts < left && left / parts > 1 {
             opts.push(Opt::split(self.id(lane), left / parts));
         }
+    }
+
+    /// Depth to space, or an image that is enlarged twice: lanes along what is contiguous in what is read, and both of what lies between two lanes in
+    /// what is written.
+    fn weave(&self, opts: &mut Vec<Opt>) -> bool {
+        let lanes = self.t.lanes;
+        let Some(store) = self.store.as_ref().filter(|a| self.t.weaves && a.gated == 0 && a.size < 8) else {
+            return false;
+        };
+        let stride = |a: &Access, r: UOp| a.affine.stride(&self.k.g, r);
+        let reads = |r: UOp| self.inner.iter().all(|a| stride(a, r) == Some(1) || !a.has(self.id(r)));
+        let both = self.outs.iter().copied().find(|&r| self.len(r) == 2 && stride(store, r) == Some(1));
+        let along = |&r: &UOp| self.len(r) >= lanes && stride(store, r) == Some(2) && reads(r);
+        let (Some(both), Some(lane)) = (both, self.outs.iter().copied().find(along)) else { return false };
+        opts.push(Opt::upcast(self.id(both), 2));
+        self.lane(lane, if self.len(lane).is_multiple_of(lanes * 2) { 2 * lanes } else { lanes }, opts);
+        true
     }
 
     /// A transposition: lanes along what is contiguous in what is read, registers along what is contiguous in what is written,

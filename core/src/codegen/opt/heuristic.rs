@@ -103,6 +103,9 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     opts
 }
 
+/// Cycles of storing a vector that was woven from two: it is moved, too.
+const WOVEN_STORE: f64 = 2.0;
+
 /// Bytes that memory is fetched ahead within.
 const PAGE: usize = 4096;
 /// Loads of lanes that are apart, which wait less for each other in one body than in the turns of a loop.
@@ -451,6 +454,9 @@ impl<'a> View<'a> {
     /// cache, each of them waits for its line: 32 channels of 64 by 64 did, and took 3.5 times as long as rows of pixels.
     fn store_cost(&self, a: &Access, tile: &Tile) -> f64 {
         let lanes = self.t.lanes as f64;
+        if self.is_woven(a, tile) {
+            return WOVEN_STORE;
+        }
         let step = match tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) {
             Some(1) | None => return 1.0,
             Some(stride) => stride.unsigned_abs() as usize * a.size,
@@ -458,6 +464,15 @@ impl<'a> View<'a> {
         let caches = self.t.machine.caches;
         let collide = self.blocks && tile.width > caches.sets_of(step) * caches.first[1];
         if collide { lanes * (1.0 + caches.again) } else { lanes }
+    }
+
+    /// Does a tile have what goes to the places between its lanes, so that vectors of neighbours are stored? Not where lanes are masked, because the
+    /// tile is wider than the axis.
+    pub(super) fn is_woven(&self, a: &Access, tile: &Tile) -> bool {
+        let stride = |r: UOp| a.affine.stride(&self.k.g, r);
+        let between = |&(r, n): &(Option<UOp>, usize)| n == 2 && r.and_then(stride) == Some(1);
+        let whole = |l: UOp| self.len(l) >= tile.width && stride(l) == Some(2);
+        self.t.weaves && a.gated == 0 && a.size < 8 && tile.lane.is_some_and(whole) && tile.ups.iter().any(between)
     }
 
     /// What is computed of an axis in tiles of `by`, of which each takes the time of `unit`, for each element that somebody needs.

@@ -5,7 +5,7 @@ use super::table::{self, cond};
 use super::{Lower, Opnd};
 use crate::render::linear::Gate;
 use crate::render::linear::address::words;
-use crate::render::linear::lower::{Point, Val};
+use crate::render::linear::lower::{Point, Tile, Val};
 use crate::render::linear::mir::{Base, Chosen, Mem, VReg};
 use crate::uop::UOp;
 use crate::{DType, Result};
@@ -198,6 +198,9 @@ impl Lower<'_> {
         let (index, value, gate) = (src[0], src[1], src.get(2).copied());
         let dt = self.g.dtype(value);
         let tile = self.tiles[u.0 as usize].clone();
+        if let Some(axis) = self.p.woven(u) {
+            return self.store_woven(index, value, &tile, axis.id);
+        }
         // lanes may go to one place, one after the other
         let contiguous = self.tiles[index.0 as usize].lane > 0 && self.contiguous(index);
         let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
@@ -215,6 +218,31 @@ impl Lower<'_> {
                 self.store_vector(dt, m, v);
                 if let Some(l) = skip {
                     self.f.label(l);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores the elements of a register axis between the lanes.
+    fn store_woven(&mut self, index: UOp, value: UOp, tile: &Tile, axis: u8) -> Result<()> {
+        let dt = self.g.dtype(value);
+        let axis = self.p.tiles.iter().position(|t| t.id == axis).expect("a tile axis of the program");
+        for pt in tile.points().into_iter().filter(|p| p.0[axis] == 0) {
+            let mut next = pt;
+            next.0[axis] = 1;
+            for (off, w) in self.parts(tile.lane, dt) {
+                if w == 1 {
+                    for at in [&pt, &next] {
+                        self.store_lane(index, value, None, at, off)?;
+                    }
+                    continue;
+                }
+                let [a, b] = [self.demand_reg(value, &pt, off, w)?, self.demand_reg(value, &next, off, w)?];
+                for (half, code) in [table::ZIP1, table::ZIP2].into_iter().enumerate() {
+                    let r = self.vec3(code, a, b);
+                    let m = self.address(index, &pt, off + half * w / 2)?;
+                    self.store_vector(dt, m, r);
                 }
             }
         }

@@ -173,6 +173,8 @@ pub(super) const FCVTZS: Code = r2(0x1e38_0000);
 pub(super) const FCVTZU: Code = r2(0x1e39_0000);
 
 // four lanes of 32 bits
+pub(super) const ZIP1: Code = r3(0x4e80_3800);
+pub(super) const ZIP2: Code = r3(0x4e80_7800);
 pub(super) const FADD_V: Code = r3(0x4e20_d400);
 pub(super) const FSUB_V: Code = r3(0x4ea0_d400);
 pub(super) const FMUL_V: Code = r3(0x6e20_dc00);

@@ -515,11 +515,19 @@ impl<'a> Emit<'a> {
         self.force_pending(|e, v| e.p.g.op(v) == Op::Load && e.root(v) == root)?;
         let info = self.info(u).clone();
         let chunks = if info.lane { self.chunks() } else { 1 };
+        let woven = self.p.woven(u).map(|axis| axis.id).filter(|_| info.lane);
         for n in 0..info.count {
             self.place(&info.axes, n);
+            // the second turn of an axis is woven into the first one
+            if woven.is_some_and(|id| self.env[id as usize] == 1) {
+                continue;
+            }
             for c in 0..chunks {
                 self.chunk = c;
-                self.store_one(u, info.lane)?;
+                match woven {
+                    Some(id) => self.store_woven(u, id)?,
+                    None => self.store_one(u, info.lane)?,
+                }
             }
         }
         Ok(())

@@ -437,6 +437,28 @@ impl Emit<'_> {
         Ok(())
     }
 
+    /// Stores four lanes, and between them those of the second turn of a register axis.
+    pub(super) fn store_woven(&mut self, u: UOp, axis: u8) -> Result<()> {
+        let g = &self.p.g;
+        let (index, value) = (g.src_at(u, 0), g.src_at(u, 1));
+        let turns = [0, 1].map(|turn| (turn, self.f.local(ValType::V128)));
+        for (turn, local) in turns {
+            self.env[axis as usize] = turn;
+            self.vec(value)?;
+            self.f.w().local_set(local);
+        }
+        self.env[axis as usize] = 0;
+        for half in [0, 8] {
+            let a = self.addr(index, half / 4, false)?;
+            self.push(a);
+            let words: [u8; 16] = std::array::from_fn(|i| half as u8 + (i / 8 * 4 + i / 4 % 2 * 16 + i % 4) as u8);
+            self.f.w().local_get(turns[0].1).local_get(turns[1].1).i8x16_shuffle(words);
+            self.store_row(g.dtype(value), a.offset);
+        }
+        turns.iter().for_each(|&(_, local)| self.f.release(local));
+        Ok(())
+    }
+
     /// Stores four lanes one by one, those whose mask is set.
     fn store_each(&mut self, index: UOp, value: UOp, mask: Option<u32>, gated: bool) -> Result<()> {
         let dt = self.p.g.dtype(value);

@@ -417,6 +417,9 @@ impl Lower<'_> {
         if let Some(axis) = self.turned(u) {
             return self.store_turned(index, value, &tile, axis);
         }
+        if let Some(axis) = self.p.woven(u) {
+            return self.store_woven(index, value, &tile, axis.id);
+        }
         // lanes may go to one place, one after the other
         let contiguous = self.tiles[index.0 as usize].lane > 0 && self.contiguous(index);
         let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
@@ -462,83 +465,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// The register axis along which an ungated store of lanes that lie apart is contiguous: squares of 8 by 8 elements are
-    /// turned in registers then.
-    fn turned(&self, u: UOp) -> Option<(u8, u16)> {
-        let [index, value] = *self.g.src(u) else { return None };
-        let (tile, offset) = (&self.tiles[u.0 as usize], self.g.src_at(index, 1));
-        let apart = self.lane_stride(index).is_some_and(|s| s > 1);
-        if !apart || !tile.lane.is_multiple_of(8) || !words(self.g.dtype(value)) || !self.narrows(value) {
-            return None;
-        }
-        let scalar = self.tiles[offset.0 as usize].regs.is_empty();
-        let along = |a: &&(u8, u16)| a.1 % 8 == 0 && self.p.stride(index, self.p.tiles[a.0 as usize].id) == 1;
-        tile.regs.iter().find(along).copied().filter(|_| scalar)
-    }
-
-    /// May eight lanes of a value be computed at a time, whatever its vectors are elsewhere?
-    fn narrows(&self, value: UOp) -> bool {
-        let mut stack = vec![value];
-        while let Some(u) = stack.pop() {
-            let op = self.g.op(u);
-            if self.tiles[u.0 as usize].lane > 0 && (self.eager[u.0 as usize] || !(op.is_alu() || op == Op::Load)) {
-                return false;
-            }
-            if op.is_alu() {
-                stack.extend_from_slice(self.g.src(u));
-            }
-        }
-        true
-    }
-
-    fn store_turned(
-        &mut self,
-        index: UOp,
-        value: UOp,
-        tile: &crate::render::linear::lower::Tile,
-        axis: (u8, u16),
-    ) -> Result<()> {
-        let y = |r| Opnd::R(r, Size::Y);
-        for pt in tile.points().into_iter().filter(|p| p.0[axis.0 as usize] % 8 == 0) {
-            for off in (0..tile.lane).step_by(8) {
-                let mut rows = Vec::with_capacity(8);
-                for i in 0..8 {
-                    let mut at = pt;
-                    at.0[axis.0 as usize] += i;
-                    rows.push(self.demand_reg(value, &at, off, 8)?);
-                }
-                // pairs of rows, then fours, then halves
-                let mut pairs = Vec::with_capacity(8);
-                for two in rows.chunks(2) {
-                    for code in [Code::VEX_Vunpcklps_ymm_ymm_ymmm256, Code::VEX_Vunpckhps_ymm_ymm_ymmm256] {
-                        let r = self.f.reg(Size::Y);
-                        self.f.def(code, &[y(r), y(two[0]), y(two[1])]);
-                        pairs.push(r);
-                    }
-                }
-                let mut fours = Vec::with_capacity(8);
-                for four in pairs.chunks(4) {
-                    for (k, imm) in [(0, 0x44), (0, 0xee), (1, 0x44), (1, 0xee)] {
-                        let r = self.f.reg(Size::Y);
-                        let ops = [y(r), y(four[k]), y(four[k + 2]), Opnd::I8(imm)];
-                        self.f.def(Code::VEX_Vshufps_ymm_ymm_ymmm256_imm8, &ops);
-                        fours.push(r);
-                    }
-                }
-                for i in 0..8 {
-                    let (a, b) = (fours[i % 4], fours[i % 4 + 4]);
-                    let r = self.f.reg(Size::Y);
-                    let ops = [y(r), y(a), y(b), Opnd::I8(if i < 4 { 0x20 } else { 0x31 })];
-                    self.f.def(Code::VEX_Vperm2f128_ymm_ymm_ymmm256_imm8, &ops);
-                    let m = self.address(index, &pt, off + i)?;
-                    self.f.read(table::store(8), &[Opnd::M(m), y(r)]);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn store_lane(
+    pub(super) fn store_lane(
         &mut self,
         dt: DType,
         index: UOp,
@@ -587,7 +514,7 @@ impl Lower<'_> {
         }
     }
 
-    fn store_vector(&mut self, dt: DType, w: usize, m: Mem, v: VReg) {
+    pub(super) fn store_vector(&mut self, dt: DType, w: usize, m: Mem, v: VReg) {
         let size = vec_size(w);
         match dt {
             DType::F16 => {

@@ -13,6 +13,7 @@ mod reduce;
 mod scalar;
 mod table;
 mod vector;
+mod weave;
 
 use super::linear::{self, build};
 use super::{Code, Renderer};
