@@ -68,6 +68,8 @@ const WORDS: &[(Code, &[u32], u32, &str)] = &[
     (full(UCVTF, true), &[1, 2], 0x9e230041, "ucvtf s1, x2"),
     (FCVTZS, &[1, 2], 0x1e380041, "fcvtzs w1, s2"),
     (double(full(FCVTZU, true), true), &[1, 2], 0x9e790041, "fcvtzu x1, d2"),
+    (ZIP1, &[1, 2, 3], 0x4e833841, "zip1 v1.4s, v2.4s, v3.4s"),
+    (ZIP2, &[1, 2, 3], 0x4e837841, "zip2 v1.4s, v2.4s, v3.4s"),
     (FADD_V, &[1, 2, 3], 0x4e23d441, "fadd v1.4s, v2.4s, v3.4s"),
     (FSUB_V, &[1, 2, 3], 0x4ea3d441, "fsub v1.4s, v2.4s, v3.4s"),
     (FMUL_V, &[1, 2, 3], 0x6e23dc41, "fmul v1.4s, v2.4s, v3.4s"),
