@@ -19,10 +19,10 @@ test("the console shows what is known of a tensor, and computes nothing", async 
   assert.equal(inspect(new Tensor([[1, 2.5], [3, 4]])), "Tensor(f32, [2, 2], host: 1, 2.5, 3, 4)");
   const y = Tensor.arange(0, 100).add(1);
   const { launches } = (await memory())[0];
-  assert.equal(inspect(y), "Tensor(f32, [100], wasm)");
+  assert.equal(inspect(y), "Tensor(i32, [100], wasm)");
   assert.equal((await memory())[0].launches, launches);
   await y.data();
-  assert.equal(inspect({ y }), "{ y: Tensor(f32, [100], wasm: 1, 2, 3, 4, 5, 6, ..) }");
+  assert.equal(inspect({ y }), "{ y: Tensor(i32, [100], wasm: 1, 2, 3, 4, 5, 6, ..) }");
   const w = Tensor.ones([2], { requiresGrad: true });
   await w.data();
   w.assign(w.add(1));
@@ -226,6 +226,23 @@ test("memory that forgotten tensors hold is found again", async (t) => {
   const { target_label: p } = await model.run({ bytes: new Int32Array(2048).fill(32) });
   assert.ok(Math.abs((await p.sum().item()) - 1) < 1e-4);
   model.dispose();
+});
+
+test("a whole number leaves integers what they are", async () => {
+  const x = new Tensor([3, 16777217, -5], undefined, { dtype: "i32" });
+  const same = { add: [1, [4, 16777218, -4]], sub: [1, [2, 16777216, -6]], mul: [2, [6, 33554434, -10]], maximum: [0, [3, 16777217, 0]], mod: [2, [1, 1, 1]] };
+  for (const [name, [number, want]] of Object.entries(same)) {
+    const got = x[name](number);
+    assert.equal(got.dtype, "i32", name);
+    assert.deepEqual(await got.tolist(), want, name);
+  }
+  assert.deepEqual(await x.eq(16777217).cast("i32").tolist(), [0, 1, 0]);
+  assert.equal(x.clamp(0, 9).dtype, "i32");
+  assert.deepEqual(await new Tensor([3, -2], undefined, { dtype: "i32" }).pow(2).tolist(), [9, 4]);
+  // what they do not hold, and fractions, give floats
+  for (const got of [x.add(0.5), x.mul(2 ** 31), x.div(2), x.pow(-1), new Tensor([3], undefined, { dtype: "u8" }).sub(256)]) assert.equal(got.dtype, "f32");
+  assert.equal(new Tensor([1, 2]).cast("f16").add(1).dtype, "f16");
+  assert.equal(new Tensor([true]).add(1).dtype, "i32");
 });
 
 test("small things", async () => {

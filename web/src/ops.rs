@@ -55,6 +55,19 @@ pub(crate) fn bad(op: &str, what: &str) -> Error {
     Error::value("op", format!("{op}: {what}"))
 }
 
+/// A number beside a tensor. JavaScript has one type for whole numbers and others: beside integers, those that they hold are integers too. An
+/// exponent below zero is not, since what it gives is a fraction.
+fn weak(dtype: DType, v: f64, exponent: bool) -> Operand {
+    let dtype = if dtype == DType::Bool { DType::I32 } else { dtype };
+    // above 2^53 not every whole number is one of JavaScript's
+    let end = (1u64 << (dtype.bits() - u32::from(dtype.is_signed())).min(53)) as f64;
+    let begin = if dtype.is_signed() && !exponent { -end } else { 0.0 };
+    match dtype.is_int() && v.trunc() == v && (begin..end).contains(&v) {
+        true => Operand::Int(v as i64),
+        false => Operand::Float(v),
+    }
+}
+
 /// Runs an op. Most give one tensor; split, sort, topk, attention and grad give several.
 pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result<Vec<Tensor>> {
     let mut n = Nums { left: nums, op: name };
@@ -62,7 +75,7 @@ pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result
     if let Some(f) = find(BINARY, name) {
         let rhs = match x.get(1) {
             Some(b) => Operand::Tensor(b.clone()),
-            None => Operand::Float(n.next()?),
+            None => weak(at(0)?.dtype(), n.next()?, name == "pow"),
         };
         return Ok(vec![f(at(0)?, rhs)?]);
     }
@@ -148,7 +161,7 @@ pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result
         "index_select" => a.index_select(n.int()?, at(1)?)?,
         "one_hot" => a.one_hot(n.size()?)?,
         "where" => a.select(at(1)?, at(2)?)?,
-        "clamp" => a.clamp(n.next()?, n.next()?)?,
+        "clamp" => a.clamp(weak(a.dtype(), n.next()?, false), weak(a.dtype(), n.next()?, false))?,
         "leaky_relu" => a.leaky_relu(n.next()?)?,
         "elu" => a.elu(n.next()?)?,
         "softplus" => a.softplus(n.next()?)?,
