@@ -85,8 +85,8 @@ mod tests {
     use crate::target::{Isa, Target};
     use crate::uop::{Graph, Op, ReduceOp};
 
-    /// Strides of the result's axes that a tile has several elements of beside its lanes, for a transposed convolution of 2x2 with a stride of 2, from `from` to `to`
-    /// channels of `side` by `side`.
+    /// Strides of the result's axes that a tile has several elements of beside its lanes, for a transposed convolution of 2x2 with a stride of 2,
+    /// from `from` to `to` channels of `side` by `side`.
     fn rows(weaves: bool, from: usize, to: usize, side: usize) -> Vec<usize> {
         let t = Target { weaves, ..Target::x86(Isa::Avx512, 1) };
         let mut g = Graph::new();
