@@ -143,6 +143,25 @@ testOnWebGpu("a device that is lost at any point of loading and running", async 
   assert(reached >= 6, `${reached} points`);
 });
 
+testOnWebGpu("a GPU that is gone while a device is opened is asked once more", async () => {
+  await init({ device: "webgpu" });
+  const model = await load(MODEL, { device: "webgpu" });
+  await loseGpu();
+  for (const times of [1, 2]) {
+    let refused = 0;
+    const end = atCall(GPUAdapter.prototype, "requestDevice", 1, function (call) {
+      refused += 1;
+      return refused > times ? call() : Promise.reject(new DOMException("gone", "OperationError"));
+    }, true);
+    const [result] = await settled([numbers(model)]);
+    assert(end());
+    if (times === 1) assertClose(result.value, want, { tolerance: 1e-3 });
+    else assert(result.reason instanceof DeviceError && refused === 2, `${refused} ${result.reason?.stack}`);
+    await loseGpu();
+  }
+  assertClose(await numbers(model), want, { tolerance: 1e-3 });
+});
+
 testOnWebGpu("a run whose device is lost under it is made once more, on another one, and the device tells", async () => {
   const { prototype } = GPUDevice;
   for (const [name, n] of [["createComputePipelineAsync", 1], ["createComputePipelineAsync", 3], ["createShaderModule", 2]]) {

@@ -359,7 +359,12 @@ async function startWebGpu(engine: Engine, pages?: GpuDevice): Promise<Host> {
     await join(engine, pages ? "share" : "webgpu");
     return engine.api.webgpuRuntime(cache, asHardware, pages);
   };
-  const raw = await guardAsync(make).catch((error: Error) => {
+  // its process may end meanwhile, and another one comes
+  const again = (error: unknown): Promise<Runtime | undefined> => {
+    if (pages || !(error instanceof DeviceError)) throw error;
+    return guardAsync(make);
+  };
+  const raw = await guardAsync(make).catch(again).catch((error: Error) => {
     if (!pages && !(error instanceof FetchError)) refused = error.message;
     throw error;
   });
