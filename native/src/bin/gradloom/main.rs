@@ -32,15 +32,10 @@ const ENVIRONMENT: [(&str, &str); 7] = [
     (gradloom::debug::VARIABLE, "1 to 7: prints what is compiled and run, each level more, on stderr"),
     (gradloom::tell::VARIABLE, "1, or an address: tells `gradloom viz` what the program does"),
     (gradloom::cache::FOLDER_VARIABLE, "The folder of compiled kernels, or `off`"),
-    (gradloom::llvm::VARIABLE, "The libLLVM of the device `llvm`"),
-    (CUDA_LIBRARY, "The library of the devices `cuda`, in place of the driver's"),
+    ("GRADLOOM_LLVM", "The libLLVM of the device `llvm`"),
+    ("GRADLOOM_CUDA_LIBRARY", "The library of the devices `cuda`, in place of the driver's"),
     ("NO_COLOR", "Text without colours; CLICOLOR_FORCE=1 has them in files and pipes too"),
 ];
-
-#[cfg(feature = "cuda")]
-const CUDA_LIBRARY: &str = gradloom::cuda::LIBRARY;
-#[cfg(not(feature = "cuda"))]
-const CUDA_LIBRARY: &str = "GRADLOOM_CUDA_LIBRARY";
 
 /// Runs neural networks: compiles ONNX models for this machine's devices.
 #[derive(Parser)]
@@ -411,6 +406,16 @@ impl From<Vec<(&str, Json)>> for Json {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn variables_of_parts_that_not_every_build_has_are_theirs() {
+        let names = ENVIRONMENT.map(|row| row.0);
+        #[cfg(unix)]
+        assert!(names.contains(&gradloom::llvm::VARIABLE));
+        #[cfg(feature = "cuda")]
+        assert!(names.contains(&gradloom::cuda::LIBRARY));
+        assert!(names.contains(&"NO_COLOR"));
+    }
 
     #[test]
     fn a_panic_is_a_failure() {
