@@ -17,7 +17,7 @@ pub struct Signal(Rc<State>);
 struct State {
     waiting: RefCell<Vec<Waker>>,
     lost: Cell<bool>,
-    /// Is told why, once.
+    /// The page's function that is called once, with the reason, when the device is lost.
     when_lost: RefCell<Option<Function>>,
 }
 

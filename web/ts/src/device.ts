@@ -359,7 +359,7 @@ async function startWebGpu(engine: Engine, pages?: GpuDevice): Promise<Host> {
     await join(engine, pages ? "share" : "webgpu");
     return engine.api.webgpuRuntime(cache, asHardware, pages);
   };
-  // its process may end meanwhile, and another one comes
+  // The GPU process may have ended while the device was opened. The browser starts another one, so that a second try can succeed.
   const again = (error: unknown): Promise<Runtime | undefined> => {
     if (pages || !(error instanceof DeviceError)) throw error;
     return guardAsync(make);

@@ -103,7 +103,7 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     opts
 }
 
-/// Cycles of storing a vector that was woven from two: it is moved, too.
+/// Cycles of storing a woven vector: one for the shuffle that makes it, one for the store.
 const WOVEN_STORE: f64 = 2.0;
 
 /// Bytes that memory is fetched ahead within.

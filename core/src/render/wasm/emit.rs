@@ -518,7 +518,7 @@ impl<'a> Emit<'a> {
         let woven = self.p.woven(u).map(|axis| axis.id).filter(|_| info.lane);
         for n in 0..info.count {
             self.place(&info.axes, n);
-            // the second turn of an axis is woven into the first one
+            // `store_woven` at the first turn of the axis stores the second one as well
             if woven.is_some_and(|id| self.env[id as usize] == 1) {
                 continue;
             }

@@ -47,7 +47,7 @@ impl Color {
     }
 }
 
-/// A text in a style. Widths count the text alone, so it aligns as plain text does.
+/// A text in a style. A width in a format applies to the text alone and not to the escape codes around it, so columns stay aligned.
 pub(crate) struct Styled<T>(pub(crate) Style, pub(crate) T);
 
 impl<T: Display> Display for Styled<T> {

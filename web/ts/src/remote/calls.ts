@@ -87,7 +87,7 @@ export function packed(value: unknown, transfer: Set<Transferable> = new Set()):
   return { value: out, transfer };
 }
 
-/** Lets go of pictures that were handed over: a camera waits for its frames, of which it has a few, and a collector may take long. */
+/** Closes pictures that were handed over. A camera has few frames and gives no new one until they are closed; garbage collection may take seconds. */
 function close(value: unknown): void {
   if (typeof value !== "object" || value === null) return;
   if (Array.isArray(value) ? typeof value[0] === "object" : isPlain(value)) Object.values(value).forEach(close);
