@@ -249,7 +249,16 @@ impl Inner {
         if let Some(read) = self.boxes.get().and_then(|read| read(self, &t)) {
             return read.await;
         }
-        self.realize(vec![t.root()], abort).await?;
+        let turn = self.turn().await;
+        // of the outputs of a model, say, planning would find out that there is nothing to compute, which takes longer than reading a few values
+        let is_there = t.is_readable();
+        drop(turn);
+        if is_there {
+            self.pace.begin();
+            self.pace.breathe(abort).await?;
+        } else {
+            self.realize(vec![t.root()], abort).await?;
+        }
         self.fetched(&t).await
     }
 

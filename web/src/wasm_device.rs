@@ -24,6 +24,8 @@ const PAGE: usize = 65536;
 const BASE: usize = SLACK;
 /// A module larger than this is compiled asynchronously where a page's own thread would wait for it.
 const SYNC_BYTES_MAX: usize = 256 << 10;
+/// A launch of less work than this, operations or bytes, takes a fraction of a millisecond on any processor: one thread runs it whole.
+const SHORT_WORK: u32 = 1 << 18;
 /// A launch that moves fewer bytes than this is not worth waking threads for.
 const SERIAL_BYTES: usize = 16 << 10;
 
@@ -65,6 +67,8 @@ pub struct WasmDevice {
 struct Entry {
     index: u32,
     params: usize,
+    /// Is a launch less than [`SHORT_WORK`]?
+    short: bool,
 }
 
 /// Modules that are being compiled, and what went wrong with one.
@@ -223,8 +227,18 @@ impl WasmDevice {
         (self.heap.used(), self.heap.peak())
     }
 
-    /// Memory at a new address; the memory grows if it must.
+    /// Memory at a new address, zeroed; the memory grows if it must.
     fn take(&mut self, bytes: usize) -> Result<usize> {
+        let (at, dirty) = self.take_stale(bytes)?;
+        if dirty > 0 {
+            self.settle()?;
+            self.view.fill(0, at as u32, (at + dirty) as u32);
+        }
+        Ok(at)
+    }
+
+    /// The same with what was there before in so many of its bytes.
+    fn take_stale(&mut self, bytes: usize) -> Result<(usize, usize)> {
         let reach = self.heap.reach(bytes).ok_or_else(|| oom(bytes))? + SLACK;
         let have = self.bytes().byte_length() as usize;
         if reach > have {
@@ -236,12 +250,17 @@ impl WasmDevice {
             }
         }
         let block = self.heap.alloc(bytes).ok_or_else(|| oom(bytes))?;
-        let dirty = block.stale.min(bytes);
-        if dirty > 0 {
-            self.settle()?;
-            self.view.fill(0, block.at as u32, (block.at + dirty) as u32);
+        Ok((block.at, block.stale.min(bytes)))
+    }
+
+    /// A number for a buffer.
+    fn named(&mut self, at: usize, bytes: usize) -> BufId {
+        if let Some(slot) = self.unused.pop() {
+            self.buffers[slot as usize] = Some((at, bytes));
+            return BufId(slot);
         }
-        Ok(block.at)
+        self.buffers.push(Some((at, bytes)));
+        BufId(self.buffers.len() as u32 - 1)
     }
 
     fn grow(&mut self, pages: usize) -> bool {
@@ -317,8 +336,10 @@ impl WasmDevice {
                         words[tail] = v;
                         tail += 1;
                     }
-                    let serial = grid[0] < 2 || moved < SERIAL_BYTES;
-                    let kernel = if serial { e.index | DriverStep::SERIAL } else { e.index };
+                    let short = e.short && self.threads.is_none();
+                    let serial = short || grid[0] < 2 || moved < SERIAL_BYTES;
+                    let flag = |on: bool, bit: u32| if on { bit } else { 0 };
+                    let kernel = e.index | flag(serial, DriverStep::SERIAL) | flag(short, DriverStep::SHORT);
                     DriverStep { kernel, bufs, vars: scalars, grid: grid[0], first: 0 }
                 }
                 Step::Copy { src, dst } => {
@@ -375,12 +396,12 @@ impl Device for WasmDevice {
 
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {
         let at = self.take(bytes)?;
-        if let Some(slot) = self.unused.pop() {
-            self.buffers[slot as usize] = Some((at, bytes));
-            return Ok(BufId(slot));
-        }
-        self.buffers.push(Some((at, bytes)));
-        Ok(BufId(self.buffers.len() as u32 - 1))
+        Ok(self.named(at, bytes))
+    }
+
+    fn alloc_to_fill(&mut self, bytes: usize) -> Result<BufId> {
+        let (at, _) = self.take_stale(bytes)?;
+        Ok(self.named(at, bytes))
     }
 
     fn free(&mut self, buf: BufId) {
@@ -423,8 +444,8 @@ impl Device for WasmDevice {
         let module = link(&kernels, self.shared, self.max_pages);
         self.load(&module, base, kernels.len() as u32)?;
         let mut ids = Vec::with_capacity(sources.len());
-        for (i, s) in sources.iter().enumerate() {
-            self.kernels.push(Some(Entry { index: base + i as u32, params: s.params.len() }));
+        for (index, (s, kernel)) in (base..).zip(sources.iter().zip(&kernels)) {
+            self.kernels.push(Some(Entry { index, params: s.params.len(), short: kernel.work < SHORT_WORK }));
             ids.push(KernelId(self.kernels.len() as u32 - 1));
         }
         Ok(ids)

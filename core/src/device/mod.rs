@@ -91,6 +91,11 @@ pub trait Device: MaySend {
     /// Allocates zeroed bytes.
     fn alloc(&mut self, bytes: usize) -> Result<BufId>;
 
+    /// Allocates bytes of any values: the caller writes all of them before anything reads one.
+    fn alloc_to_fill(&mut self, bytes: usize) -> Result<BufId> {
+        self.alloc(bytes)
+    }
+
     /// Frees an allocation once submitted work that uses it is done.
     fn free(&mut self, buf: BufId);
 

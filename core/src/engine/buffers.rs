@@ -4,7 +4,7 @@
 
 use super::exec::{Engine, Loaded, Packed};
 use super::state::{RootId, State};
-use crate::device::{BufId, Step, Ticket, View};
+use crate::device::{BufId, Device, Step, Ticket, View};
 use crate::dtype::Scalar;
 use crate::util::sort;
 use crate::{DType, Error, Result};
@@ -217,7 +217,8 @@ impl Engine {
             Some(h) => (h.buf, h.done),
             None => {
                 self.drop_half();
-                (self.alloc(bytes)?, 0)
+                let is_filled = stored == dtype && info.host.as_ref().is_some_and(|data| data.len() == bytes);
+                (self.alloc_with(bytes, is_filled)?, 0)
             }
         };
         if let Some(data) = &info.host {
@@ -256,6 +257,11 @@ impl Engine {
     }
 
     pub(super) fn alloc(&mut self, bytes: usize) -> Result<BufId> {
+        self.alloc_with(bytes, false)
+    }
+
+    /// The same; `is_filled`, if all of it is written before anything is read.
+    fn alloc_with(&mut self, bytes: usize, is_filled: bool) -> Result<BufId> {
         let max = self.device.target().max_buffer_bytes;
         if bytes > max {
             return Err(Error::OutOfMemory { device: self.device.target().name.clone(), bytes: bytes as u64 });
@@ -270,10 +276,14 @@ impl Engine {
         if over(self) {
             return Err(Error::OutOfMemory { device: self.device.target().name.clone(), bytes: bytes as u64 });
         }
-        let buf = match self.device.alloc(bytes.max(4)) {
+        let alloc = |device: &mut dyn Device| match is_filled {
+            true => device.alloc_to_fill(bytes.max(4)),
+            false => device.alloc(bytes.max(4)),
+        };
+        let buf = match alloc(&mut *self.device) {
             Err(Error::OutOfMemory { .. }) => {
                 self.trim();
-                self.device.alloc(bytes.max(4))?
+                alloc(&mut *self.device)?
             }
             buf => buf?,
         };

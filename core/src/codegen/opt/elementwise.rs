@@ -82,15 +82,15 @@ impl View<'_> {
     /// Depth to space, or an image that is enlarged twice: lanes along what is contiguous in what is read, and both of what lies between two lanes in
     /// what is written.
     fn weave(&self, opts: &mut Vec<Opt>) -> bool {
-        let lanes = self.t.lanes;
-        let Some(store) = self.store.as_ref().filter(|a| self.t.weaves && a.gated == 0 && a.size < 8) else {
-            return false;
-        };
+        let (lanes, Some(store)) = (self.t.lanes, &self.store) else { return false };
         let stride = |a: &Access, r: UOp| a.affine.stride(&self.k.g, r);
         let reads = |r: UOp| self.inner.iter().all(|a| stride(a, r) == Some(1) || !a.has(self.id(r)));
-        let both = self.outs.iter().copied().find(|&r| self.len(r) == 2 && stride(store, r) == Some(1));
-        let along = |&r: &UOp| self.len(r) >= lanes && stride(store, r) == Some(2) && reads(r);
-        let (Some(both), Some(lane)) = (both, self.outs.iter().copied().find(along)) else { return false };
+        let long = |r: &UOp| self.len(*r) >= lanes && reads(*r);
+        let mut pairs =
+            self.outs.iter().copied().filter(long).flat_map(|lane| self.outs.iter().map(move |&b| (lane, b)));
+        let Some((lane, both)) = pairs.find(|&(l, b)| self.len(b) == 2 && self.weaves(store, l, b)) else {
+            return false;
+        };
         opts.push(Opt::upcast(self.id(both), 2));
         self.lane(lane, if self.len(lane).is_multiple_of(lanes * 2) { 2 * lanes } else { lanes }, opts);
         true

@@ -103,9 +103,6 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     opts
 }
 
-/// Cycles of storing a woven vector: one for the shuffle that makes it, one for the store.
-const WOVEN_STORE: f64 = 2.0;
-
 /// Bytes that memory is fetched ahead within.
 const PAGE: usize = 4096;
 /// Loads of lanes that are apart, which wait less for each other in one body than in the turns of a loop.
@@ -455,7 +452,8 @@ impl<'a> View<'a> {
     fn store_cost(&self, a: &Access, tile: &Tile) -> f64 {
         let lanes = self.t.lanes as f64;
         if self.is_woven(a, tile) {
-            return WOVEN_STORE;
+            // a shuffle makes each vector that is stored
+            return 1.0 + self.t.machine.prices.arithmetic / self.t.machine.prices.vector_store;
         }
         let step = match tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) {
             Some(1) | None => return 1.0,
@@ -469,10 +467,14 @@ impl<'a> View<'a> {
     /// Does a tile have what goes to the places between its lanes, so that vectors of neighbours are stored? Not where lanes are masked, because the
     /// tile is wider than the axis.
     pub(super) fn is_woven(&self, a: &Access, tile: &Tile) -> bool {
+        let Some(lane) = tile.lane.filter(|&l| self.len(l) >= tile.width) else { return false };
+        tile.ups.iter().any(|&(r, n)| n == 2 && r.is_some_and(|r| self.weaves(a, lane, r)))
+    }
+
+    /// Can both elements of the axis `between`, for all lanes along `lane`, be stored as vectors of neighbours?
+    pub(super) fn weaves(&self, a: &Access, lane: UOp, between: UOp) -> bool {
         let stride = |r: UOp| a.affine.stride(&self.k.g, r);
-        let between = |&(r, n): &(Option<UOp>, usize)| n == 2 && r.and_then(stride) == Some(1);
-        let whole = |l: UOp| self.len(l) >= tile.width && stride(l) == Some(2);
-        self.t.weaves && a.gated == 0 && a.size < 8 && tile.lane.is_some_and(whole) && tile.ups.iter().any(between)
+        self.t.weaves && a.gated == 0 && a.size < 8 && stride(lane) == Some(2) && stride(between) == Some(1)
     }
 
     /// What is computed of an axis in tiles of `by`, of which each takes the time of `unit`, for each element that somebody needs.

@@ -108,6 +108,11 @@ impl Machine for A64 {
         l.f.jump(table::b_if(if whole { cond::GE } else { cond::HS }), to);
     }
 
+    fn skip_unless(l: &mut Lower, condition: VReg, to: u32) {
+        l.compare_constant(false, condition, 0);
+        l.f.jump(table::b_if(cond::EQ), to);
+    }
+
     fn next_turn(l: &mut Lower, counter: VReg, limit: std::result::Result<VReg, i32>, to: u32) {
         let c = l.opnd(counter);
         l.f.update(table::full(table::ADD_IMM, true), &[c, c, Opnd::I32(1)]);
@@ -193,6 +198,18 @@ impl Machine for A64 {
 
     fn store(l: &mut Lower, u: UOp) -> Result<()> {
         l.store(u)
+    }
+
+    fn store_scalar(l: &mut Lower, dt: DType, m: Mem, v: VReg) {
+        l.store_scalar(dt, m, v);
+    }
+
+    fn store_vector(l: &mut Lower, dt: DType, _w: usize, m: Mem, v: VReg) {
+        l.store_vector(dt, m, v);
+    }
+
+    fn weave(l: &mut Lower, a: VReg, b: VReg, _w: usize) -> [VReg; 2] {
+        [table::ZIP1, table::ZIP2].map(|code| l.vec3(code, a, b))
     }
 
     fn alu(l: &mut Lower, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {

@@ -5,7 +5,7 @@ use super::table::{self, cond};
 use super::{Lower, Opnd};
 use crate::render::linear::Gate;
 use crate::render::linear::address::words;
-use crate::render::linear::lower::{Point, Tile, Val};
+use crate::render::linear::lower::{Point, Val};
 use crate::render::linear::mir::{Base, Chosen, Mem, VReg};
 use crate::uop::UOp;
 use crate::{DType, Result};
@@ -88,15 +88,6 @@ impl Lower<'_> {
                 self.gen3(table::full(table::ADD, true), r, c)
             }
         }
-    }
-
-    /// Tests a scalar gate; the label to put after what it guards. Everything that is used inside must exist before.
-    fn unless(&mut self, gate: UOp, pt: &Point, off: usize) -> Result<u32> {
-        let g = self.demand_reg(gate, pt, off, 1)?;
-        let skip = self.f.new_label();
-        self.compare_constant(false, g, 0);
-        self.f.jump(table::b_if(cond::EQ), skip);
-        Ok(skip)
     }
 
     /// One lane.
@@ -224,43 +215,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// Stores the elements of a register axis between the lanes.
-    fn store_woven(&mut self, index: UOp, value: UOp, tile: &Tile, axis: u8) -> Result<()> {
-        let dt = self.g.dtype(value);
-        let axis = self.p.tiles.iter().position(|t| t.id == axis).expect("a tile axis of the program");
-        for pt in tile.points().into_iter().filter(|p| p.0[axis] == 0) {
-            let mut next = pt;
-            next.0[axis] = 1;
-            for (off, w) in self.parts(tile.lane, dt) {
-                if w == 1 {
-                    for at in [&pt, &next] {
-                        self.store_lane(index, value, None, at, off)?;
-                    }
-                    continue;
-                }
-                let [a, b] = [self.demand_reg(value, &pt, off, w)?, self.demand_reg(value, &next, off, w)?];
-                for (half, code) in [table::ZIP1, table::ZIP2].into_iter().enumerate() {
-                    let r = self.vec3(code, a, b);
-                    let m = self.address(index, &pt, off + half * w / 2)?;
-                    self.store_vector(dt, m, r);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn store_lane(&mut self, index: UOp, value: UOp, gate: Option<UOp>, pt: &Point, off: usize) -> Result<()> {
-        let v = self.demand_reg(value, pt, off, 1)?;
-        let m = self.address(index, pt, off)?;
-        let skip = gate.map(|g| self.unless(g, pt, off)).transpose()?;
-        self.store_scalar(self.g.dtype(value), m, v);
-        if let Some(l) = skip {
-            self.f.label(l);
-        }
-        Ok(())
-    }
-
-    fn store_scalar(&mut self, dt: DType, m: Mem, v: VReg) {
+    pub(super) fn store_scalar(&mut self, dt: DType, m: Mem, v: VReg) {
         let (code, v) = match dt {
             DType::F32 => (table::STR_S, v),
             DType::F64 => (table::STR_D, v),
@@ -276,7 +231,7 @@ impl Lower<'_> {
         self.store_from(code, v, m);
     }
 
-    fn store_vector(&mut self, dt: DType, m: Mem, v: VReg) {
+    pub(super) fn store_vector(&mut self, dt: DType, m: Mem, v: VReg) {
         let (code, v) = match dt {
             DType::F16 => (table::STR_D, self.vec2(table::FCVTN, v)),
             DType::BF16 => {

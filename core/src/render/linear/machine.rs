@@ -51,6 +51,8 @@ pub(in crate::render) trait Machine: Copy + PartialEq + Debug + 'static {
     fn argument(l: &mut Lower<Self>, a: Argument) -> VReg;
     /// Jumps unless the counter, of this size, is below the limit.
     fn skip_loop(l: &mut Lower<Self>, size: Size, counter: VReg, limit: VReg, to: u32);
+    /// Jumps where a condition, in a general register, does not hold.
+    fn skip_unless(l: &mut Lower<Self>, condition: VReg, to: u32);
     /// Counts one up, and jumps if that is below the limit: a register or a constant.
     fn next_turn(l: &mut Lower<Self>, counter: VReg, limit: std::result::Result<VReg, i32>, to: u32);
     /// What comes before the return.
@@ -76,6 +78,12 @@ pub(in crate::render) trait Machine: Copy + PartialEq + Debug + 'static {
     fn load_broadcast(l: &mut Lower<Self>, u: UOp, pt: &Point, w: usize) -> Result<Option<Val>>;
     /// A store.
     fn store(l: &mut Lower<Self>, u: UOp) -> Result<()>;
+    /// A store of one element.
+    fn store_scalar(l: &mut Lower<Self>, dt: DType, m: Mem, v: VReg);
+    /// A store of `w` lanes, one after the other.
+    fn store_vector(l: &mut Lower<Self>, dt: DType, w: usize, m: Mem, v: VReg);
+    /// The lanes of two vectors by turns, as two vectors; at least four lanes of at most 32 bits.
+    fn weave(l: &mut Lower<Self>, a: VReg, b: VReg, w: usize) -> [VReg; 2];
     /// An elementwise operation.
     fn alu(l: &mut Lower<Self>, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val>;
     /// What `by` takes of `u`: memory, where that is good for it.

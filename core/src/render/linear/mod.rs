@@ -1,5 +1,5 @@
 //! What machine-code back ends share: a program is lowered to a linear program of the machine's instructions over virtual
-//! registers (`lower`, `address`, `gate`, `reduce`, `dot`, `stream`; `mir`), what a loop computes several times is shared
+//! registers (`lower`, `address`, `gate`, `store`, `reduce`, `dot`, `stream`; `mir`), what a loop computes several times is shared
 //! (`share`), constants go out of loops (`hoist`), and registers are given by a linear scan (`alloc`). A machine is an
 //! implementation of [`machine::Machine`], which selects instructions, and an encoder: one folder beside this one.
 //!
@@ -17,6 +17,7 @@ pub(super) mod machine;
 pub(super) mod mir;
 mod reduce;
 mod share;
+mod store;
 pub(super) mod stream;
 
 pub(super) use gate::Gate;

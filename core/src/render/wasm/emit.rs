@@ -116,7 +116,8 @@ impl<'a> Emit<'a> {
             self.f.prologue().global_get(0).i32_const(scratch as i32).i32_add().local_set(self.parking);
         }
         let scratch = scratch + 16 * self.parked.len() as u32;
-        Ok(Kernel { body: self.f.finish(), scratch })
+        let work = u32::try_from(self.p.flops.max(self.p.bytes)).unwrap_or(u32::MAX);
+        Ok(Kernel { body: self.f.finish(), scratch, work })
     }
 
     pub(super) fn info(&self, u: UOp) -> &Info {

@@ -47,20 +47,23 @@ pub struct Kernel {
     pub body: Vec<u8>,
     /// Scratch memory that a call needs.
     pub scratch: u32,
+    /// About how much work a launch is: operations, or bytes if they are more.
+    pub work: u32,
 }
 
 impl Kernel {
-    /// As bytes: the scratch size (little endian), then the body.
+    /// As bytes: the scratch size and the work (little endian), then the body.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = self.scratch.to_le_bytes().to_vec();
+        let mut out = [self.scratch.to_le_bytes(), self.work.to_le_bytes()].concat();
         out.extend_from_slice(&self.body);
         out
     }
 
     /// Inverse of [`Kernel::to_bytes`].
     pub fn from_bytes(bytes: &[u8]) -> Option<Kernel> {
-        let (scratch, body) = bytes.split_first_chunk::<4>()?;
-        Some(Kernel { body: body.to_vec(), scratch: u32::from_le_bytes(*scratch) })
+        let (scratch, rest) = bytes.split_first_chunk::<4>()?;
+        let (work, body) = rest.split_first_chunk::<4>()?;
+        Some(Kernel { body: body.to_vec(), scratch: u32::from_le_bytes(*scratch), work: u32::from_le_bytes(*work) })
     }
 }
 

@@ -155,6 +155,11 @@ impl Machine for X64 {
         l.f.jump(jump, to);
     }
 
+    fn skip_unless(l: &mut Lower, condition: VReg, to: u32) {
+        l.f.read(Code::Test_rm32_r32, &[Opnd::R(condition, Size::D), Opnd::R(condition, Size::D)]);
+        l.f.jump(Code::Je_rel32_64, to);
+    }
+
     fn next_turn(l: &mut Lower, counter: VReg, limit: std::result::Result<VReg, i32>, to: u32) {
         l.f.update(Code::Inc_rm64, &[q(counter)]);
         match limit {
@@ -249,6 +254,18 @@ impl Machine for X64 {
 
     fn store(l: &mut Lower, u: UOp) -> Result<()> {
         l.store(u)
+    }
+
+    fn store_scalar(l: &mut Lower, dt: DType, m: Mem, v: VReg) {
+        l.store_scalar(dt, m, v);
+    }
+
+    fn store_vector(l: &mut Lower, dt: DType, w: usize, m: Mem, v: VReg) {
+        l.store_vector(dt, w, m, v);
+    }
+
+    fn weave(l: &mut Lower, a: VReg, b: VReg, w: usize) -> [VReg; 2] {
+        l.weave(a, b, w)
     }
 
     fn alu(l: &mut Lower, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {

@@ -293,15 +293,6 @@ impl Lower<'_> {
         Ok(Val::R(r))
     }
 
-    /// Tests a scalar gate; the label to put after what it guards. Everything that is used inside must exist before.
-    fn unless(&mut self, gate: UOp, pt: &Point, off: usize) -> Result<u32> {
-        let g = self.demand_reg(gate, pt, off, 1)?;
-        let skip = self.f.new_label();
-        self.f.read(Code::Test_rm32_r32, &[Opnd::R(g, Size::D), Opnd::R(g, Size::D)]);
-        self.f.jump(Code::Je_rel32_64, skip);
-        Ok(skip)
-    }
-
     /// One lane. With `fold` an ungated 32-bit element may stay in memory.
     fn load_lane(&mut self, u: UOp, pt: &Point, off: usize, fold: bool) -> Result<Val> {
         let (index, dt) = (self.g.src_at(u, 0), self.g.dtype(u));
@@ -428,7 +419,7 @@ impl Lower<'_> {
             for (off, w) in self.parts(tile.lane, dt) {
                 if w == 1 || !contiguous || lane_gate && !words(dt) {
                     for i in off..off + w {
-                        self.store_lane(dt, index, value, gate, &pt, i)?;
+                        self.store_lane(index, value, gate, &pt, i)?;
                     }
                     continue;
                 }
@@ -465,26 +456,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    pub(super) fn store_lane(
-        &mut self,
-        dt: DType,
-        index: UOp,
-        value: UOp,
-        gate: Option<UOp>,
-        pt: &Point,
-        off: usize,
-    ) -> Result<()> {
-        let v = self.demand_reg(value, pt, off, 1)?;
-        let m = self.address(index, pt, off)?;
-        let skip = gate.map(|g| self.unless(g, pt, off)).transpose()?;
-        self.store_scalar(dt, m, v);
-        if let Some(l) = skip {
-            self.f.label(l);
-        }
-        Ok(())
-    }
-
-    fn store_scalar(&mut self, dt: DType, m: Mem, v: VReg) {
+    pub(super) fn store_scalar(&mut self, dt: DType, m: Mem, v: VReg) {
         let to = Opnd::M(m);
         match dt {
             DType::F32 => self.f.read(Code::VEX_Vmovss_m32_xmm, &[to, Opnd::R(v, Size::X)]),

@@ -81,32 +81,8 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// Stores the elements of a register axis between the lanes.
-    pub(super) fn store_woven(&mut self, index: UOp, value: UOp, tile: &Tile, axis: u8) -> Result<()> {
-        let dt = self.g.dtype(value);
-        let axis = self.p.tiles.iter().position(|t| t.id == axis).expect("a tile axis of the program");
-        for pt in tile.points().into_iter().filter(|p| p.0[axis] == 0) {
-            let mut next = pt;
-            next.0[axis] = 1;
-            for (off, w) in self.parts(tile.lane, dt) {
-                if w == 1 {
-                    for at in [&pt, &next] {
-                        self.store_lane(dt, index, value, None, at, off)?;
-                    }
-                    continue;
-                }
-                let [a, b] = [self.demand_reg(value, &pt, off, w)?, self.demand_reg(value, &next, off, w)?];
-                for (half, r) in self.weave(a, b, w).into_iter().enumerate() {
-                    let m = self.address(index, &pt, off + half * w / 2)?;
-                    self.store_vector(dt, w, m, r);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The elements of two vectors by turns.
-    fn weave(&mut self, a: VReg, b: VReg, w: usize) -> [VReg; 2] {
+    /// The lanes of two vectors by turns.
+    pub(super) fn weave(&mut self, a: VReg, b: VReg, w: usize) -> [VReg; 2] {
         let size = vec_size(w);
         let v = |r| Opnd::R(r, size);
         if w == 16 {
