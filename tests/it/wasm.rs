@@ -241,7 +241,7 @@ fn instructions_are_printed_as_others_print_them() {
         }
     }
     assert!(lines > 10_000, "{lines} lines");
-    let cut = instructions(&[0, 0, 0, 0, 0, 0x41, 0x07, 0xfe, 0x00, 0x0b]);
+    let cut = instructions(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0x41, 0x07, 0xfe, 0x00, 0x0b]);
     assert_eq!(cut, "  i32.const 7\n;; 2 bytes that are not shown\n");
 }
 

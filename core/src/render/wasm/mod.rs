@@ -52,6 +52,9 @@ pub struct Kernel {
 }
 
 impl Kernel {
+    /// Bytes before the body in [`Kernel::to_bytes`].
+    pub(super) const HEAD: usize = 8;
+
     /// As bytes: the scratch size and the work (little endian), then the body.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = [self.scratch.to_le_bytes(), self.work.to_le_bytes()].concat();

@@ -2,6 +2,7 @@
 //! (section 5.4 and the SIMD and relaxed SIMD proposals) have for each opcode. Only what kernels may hold: nothing of exceptions, references
 //! or atomics. Loaded with what prints for debugging, and never needed to run a kernel.
 
+use super::Kernel;
 use std::fmt::Write as _;
 
 /// Names from opcode 0x45 on.
@@ -74,11 +75,11 @@ const VECTOR: &str = "v128.load v128.load8x8_s v128.load8x8_u v128.load16x4_s v1
     f32x4.relaxed_min f32x4.relaxed_max f64x2.relaxed_min f64x2.relaxed_max i16x8.relaxed_q15mulr_s \
     i16x8.relaxed_dot_i8x16_i7x16_s i32x4.relaxed_dot_i8x16_i7x16_add_s";
 
-/// The instructions of a [`Kernel`](super::Kernel) in bytes, a line each. What follows one that is not known is left out, and said to be.
+/// The instructions of a [`Kernel`] in bytes, a line each. What follows one that is not known is left out, and said to be.
 pub fn instructions(code: &[u8]) -> String {
     let mut out = String::new();
     let mut r = Reader(code);
-    let done = r.skip(4).and_then(|()| r.locals(&mut out)).and_then(|()| {
+    let done = r.skip(Kernel::HEAD).and_then(|()| r.locals(&mut out)).and_then(|()| {
         let mut depth = 1;
         while depth > 0 && !r.0.is_empty() {
             let at = code.len() - r.0.len();
