@@ -6,7 +6,7 @@
 
 use crate::args::{budget_of, dtype, name_of};
 use crate::file::Parts;
-use crate::js::{at_once, now, set};
+use crate::js::{at_once, is_aborted, now, set};
 use crate::ops;
 use crate::pace::{By, Pace};
 use crate::signal::Signal;
@@ -249,16 +249,11 @@ impl Inner {
         if let Some(read) = self.boxes.get().and_then(|read| read(self, &t)) {
             return read.await;
         }
-        let turn = self.turn().await;
         // of the outputs of a model, say, planning would find out that there is nothing to compute, which takes longer than reading a few values
-        let is_there = t.is_readable();
-        drop(turn);
-        if is_there {
-            self.pace.begin();
-            self.pace.breathe(abort).await?;
-        } else {
+        if self.busy.get() || is_aborted(abort) || !t.is_readable() {
             self.realize(vec![t.root()], abort).await?;
         }
+        self.pace.begin();
         self.fetched(&t).await
     }
 

@@ -276,14 +276,11 @@ impl Engine {
         if over(self) {
             return Err(Error::OutOfMemory { device: self.device.target().name.clone(), bytes: bytes as u64 });
         }
-        let alloc = |device: &mut dyn Device| match is_filled {
-            true => device.alloc_to_fill(bytes.max(4)),
-            false => device.alloc(bytes.max(4)),
-        };
-        let buf = match alloc(&mut *self.device) {
+        let alloc = if is_filled { <dyn Device>::alloc_to_fill } else { <dyn Device>::alloc };
+        let buf = match alloc(&mut *self.device, bytes.max(4)) {
             Err(Error::OutOfMemory { .. }) => {
                 self.trim();
-                alloc(&mut *self.device)?
+                alloc(&mut *self.device, bytes.max(4))?
             }
             buf => buf?,
         };

@@ -85,15 +85,15 @@ impl View<'_> {
         let (lanes, Some(store)) = (self.t.lanes, &self.store) else { return false };
         let stride = |a: &Access, r: UOp| a.affine.stride(&self.k.g, r);
         let reads = |r: UOp| self.inner.iter().all(|a| stride(a, r) == Some(1) || !a.has(self.id(r)));
-        let long = |r: &UOp| self.len(*r) >= lanes && reads(*r);
-        let mut pairs =
-            self.outs.iter().copied().filter(long).flat_map(|lane| self.outs.iter().map(move |&b| (lane, b)));
-        let Some((lane, both)) = pairs.find(|&(l, b)| self.len(b) == 2 && self.weaves(store, l, b)) else {
-            return false;
-        };
-        opts.push(Opt::upcast(self.id(both), 2));
-        self.lane(lane, if self.len(lane).is_multiple_of(lanes * 2) { 2 * lanes } else { lanes }, opts);
-        true
+        for &lane in self.outs.iter().filter(|&&r| self.len(r) >= lanes && reads(r)) {
+            let between = |&&r: &&UOp| self.len(r) == 2 && self.weaves(store, lane, r);
+            if let Some(&both) = self.outs.iter().find(between) {
+                opts.push(Opt::upcast(self.id(both), 2));
+                self.lane(lane, if self.len(lane).is_multiple_of(lanes * 2) { 2 * lanes } else { lanes }, opts);
+                return true;
+            }
+        }
+        false
     }
 
     /// A transposition: lanes along what is contiguous in what is read, registers along what is contiguous in what is written,
