@@ -26,6 +26,11 @@ impl Binaries {
         Binaries { store: Store::open(folder, cache::LIMIT).ok(), driver }
     }
 
+    /// Is there a folder for them?
+    pub(crate) fn are_kept(&self) -> bool {
+        self.store.is_some()
+    }
+
     /// The binary of a text.
     pub(crate) fn get(&self, text: &str) -> Option<Vec<u8>> {
         self.store.as_ref()?.load(self.key(text))

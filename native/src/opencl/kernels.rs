@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Kernels in one unit at least, where there are so many: the driver's compiler takes as long for the common text.
 const LEAST: usize = 4;
+/// And at most: a driver may go through all of a unit for each kernel that is in it.
+const MOST: usize = 16;
 /// Lines of the compiler's log that go into an error.
 const LINES: usize = 30;
 
@@ -30,16 +32,24 @@ pub(super) struct Compiler {
     pub(super) translated: AtomicUsize,
 }
 
-/// Compiles a batch, a part on each core.
+/// Compiles a batch, parts of it on each core.
 pub(super) fn compile(context: &Context, compiler: &Compiler, sources: &[Source]) -> Result<Vec<Kernel>> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let part = sources.len().div_ceil(threads).max(LEAST);
-    let made: Vec<Result<Vec<Kernel>>> = std::thread::scope(|scope| {
-        let workers: Vec<_> =
-            sources.chunks(part).map(|sources| scope.spawn(move || build(context, compiler, sources))).collect();
-        workers.into_iter().map(|w| w.join().unwrap_or_else(|_| Err(error("the driver's compiler panicked")))).collect()
+    let part = sources.len().div_ceil(threads).clamp(LEAST, MOST);
+    let parts: Vec<&[Source]> = sources.chunks(part).collect();
+    let next = AtomicUsize::new(0);
+    let work = || -> Vec<(usize, Result<Vec<Kernel>>)> {
+        let taken = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        let own = taken.map_while(|i| Some((i, parts.get(i)?)));
+        own.map(|(i, sources)| (i, build(context, compiler, sources))).collect()
+    };
+    let mut made: Vec<(usize, Result<Vec<Kernel>>)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads.min(parts.len())).map(|_| scope.spawn(work)).collect();
+        let panicked = |_| vec![(0, Err(error("the driver's compiler panicked")))];
+        workers.into_iter().flat_map(|w| w.join().unwrap_or_else(panicked)).collect()
     });
-    Ok(made.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    made.sort_by_key(|m| m.0);
+    Ok(made.into_iter().map(|m| m.1).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 /// The program of a text from what the driver made of it before.
@@ -58,7 +68,10 @@ fn build(context: &Context, compiler: &Compiler, sources: &[Source]) -> Result<V
         None => {
             compiler.translated.fetch_add(1, Ordering::Relaxed);
             let program = translate(context, &compiler.options, &unit, sources)?;
-            if let Some(binary) = program.get_binaries().ok().and_then(|all| all.into_iter().next()) {
+            // some drivers compile every kernel once more to answer
+            if compiler.binaries.are_kept()
+                && let Some(binary) = program.get_binaries().ok().and_then(|all| all.into_iter().next())
+            {
                 compiler.binaries.put(&unit, binary);
             }
             program

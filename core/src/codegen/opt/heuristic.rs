@@ -103,6 +103,10 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     opts
 }
 
+/// Cycles of storing a woven vector: one for the shuffle that makes it, one for the store. The prices of `codegen/cost.rs` are means of many
+/// instructions, by which a shuffle would cost more than a store, and tiles that take twice as long would be chosen.
+const WOVEN_STORE: f64 = 2.0;
+
 /// Bytes that memory is fetched ahead within.
 const PAGE: usize = 4096;
 /// Loads of lanes that are apart, which wait less for each other in one body than in the turns of a loop.
@@ -452,8 +456,7 @@ impl<'a> View<'a> {
     fn store_cost(&self, a: &Access, tile: &Tile) -> f64 {
         let lanes = self.t.lanes as f64;
         if self.is_woven(a, tile) {
-            // a shuffle makes each vector that is stored
-            return 1.0 + self.t.machine.prices.arithmetic / self.t.machine.prices.vector_store;
+            return WOVEN_STORE;
         }
         let step = match tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) {
             Some(1) | None => return 1.0,
