@@ -115,6 +115,9 @@ const APART: usize = 64;
 const FEW: usize = 9;
 /// How much more a tile costs whose rows are far apart: they share sets of the caches, and no page.
 const FAR_ROWS: f64 = 1.05;
+/// The same of rows whose lines the first cache does not keep, where they are read element by element and one instruction after the other: 27
+/// milliseconds in Node with rows of a picture, 19 with neighbours in a row. x86 has prices for each line (`refetch.rs`).
+const CROWDED_ROWS: f64 = 1.25;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Tile {
@@ -260,6 +263,19 @@ impl<'a> View<'a> {
     pub(super) fn is_far(&self, a: &Access, r: UOp) -> bool {
         const FAR: u64 = 64 << 10;
         !a.constant && a.affine.stride(&self.k.g, r).is_some_and(|s| s.unsigned_abs().saturating_mul(4) >= FAR)
+    }
+
+    /// Do all steps of a sum read so many rows along an axis from more lines than the first cache keeps until the next tile, and one row from half of
+    /// them at most?
+    fn crowds(&self, a: &Access, r: UOp, rows: usize) -> bool {
+        let step = |r: UOp| a.affine.stride(&self.k.g, r).map_or(0, |s| s.unsigned_abs() as usize * a.size);
+        let (mut windows, mut steps) = (0, 1);
+        for &red in self.reds.iter().filter(|&&red| step(red) >= 64) {
+            // windows that overlap share lines
+            if step(red) == step(r) { windows = self.len(red) - 1 } else { steps *= self.len(red) }
+        }
+        let kept: usize = self.t.machine.caches.first.iter().product();
+        !a.constant && step(r) >= 64 && (rows + windows) * steps >= kept && (1 + windows) * steps * 2 <= kept
     }
 
     /// Are the lanes of a load vectors of neighbours, put in place by a permutation?
@@ -446,6 +462,9 @@ impl<'a> View<'a> {
             per *= self.rounded(r, f, f);
             if self.blocks && f > 1 && self.inner.iter().any(|a| self.is_far(a, r)) {
                 per *= FAR_ROWS;
+            }
+            if self.blocks && f > 1 && !self.t.memory_operands && self.inner.iter().any(|a| self.crowds(a, r, f)) {
+                per *= CROWDED_ROWS;
             }
         }
         per
