@@ -250,7 +250,7 @@ impl Inner {
             return read.await;
         }
         // of the outputs of a model, say, planning would find out that there is nothing to compute, which takes longer than reading a few values
-        if self.busy.get() || is_aborted(abort) || !t.is_readable() {
+        if self.busy.get() || is_aborted(abort) || t.buffer().is_none() {
             self.realize(vec![t.root()], abort).await?;
         }
         self.pace.begin();
