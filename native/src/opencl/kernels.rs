@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Kernels in one unit at least, where there are so many: the driver's compiler takes as long for the common text.
 const LEAST: usize = 4;
-/// And at most: a driver may go through all of a unit for each kernel that is in it.
+/// Kernels in one unit at most: PoCL goes through all of a unit's code for each kernel that it compiles.
 const MOST: usize = 16;
 /// Lines of the compiler's log that go into an error.
 const LINES: usize = 30;

@@ -115,8 +115,9 @@ const APART: usize = 64;
 const FEW: usize = 9;
 /// How much more a tile costs whose rows are far apart: they share sets of the caches, and no page.
 const FAR_ROWS: f64 = 1.05;
-/// The same of rows whose lines the first cache does not keep, where they are read element by element and one instruction after the other: 27
-/// milliseconds in Node with rows of a picture, 19 with neighbours in a row. x86 has prices for each line (`refetch.rs`).
+/// How much more a tile costs whose rows lie in more cache lines than the first cache keeps ([`View::crowds`]): in Node a 1x1 convolution with stride
+/// 2 took 27 milliseconds with three rows of the picture in its tile and 15 with three neighbours in one row. x86 does not use this, it has a price
+/// for each line (`refetch.rs`); on AArch64 it was not measured.
 const CROWDED_ROWS: f64 = 1.25;
 
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -59,8 +59,8 @@ const LAST: i32 = 32;
 /// Milliseconds: slices between two looks at the clock become larger until they take so long.
 const SHORT_MS: f64 = 1.0;
 
-/// Of short steps each one of so many, a power of two, is followed by a look at the clock.
-const UNSEEN: i32 = 8;
+/// The clock is looked at after every eighth short step. A power of two.
+const LOOK_EVERY: i32 = 8;
 
 /// Byte offsets of the words that threads share.
 struct Sync;
@@ -99,8 +99,8 @@ const OPEN: i32 = 2;
 /// One step as the driver reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverStep {
-    /// Table entry to call, or [`DriverStep::COPY`]; with [`DriverStep::SERIAL`] one thread runs it, whole, and with [`DriverStep::SHORT`]
-    /// too that is over sooner than a look at the clock is worth.
+    /// Table entry to call, or [`DriverStep::COPY`]; with [`DriverStep::SERIAL`] one thread runs it, whole; [`DriverStep::SHORT`] beside that
+    /// says that it takes so little time that the clock need not be looked at after each of them.
     pub kernel: u32,
     /// Address of the buffer table; of the destination of a copy.
     pub bufs: u32,
@@ -310,10 +310,10 @@ fn go() -> Function {
     w.end();
     w.local_get(end).f64_const(f64::INFINITY.into()).f64_lt().if_(BlockType::Empty);
     {
-        // of short steps some go by without a look at the clock; a copy, whose number has all bits, is not one
+        // most short steps are followed by the next one without a look at the clock; the number of a copy has all bits, so one is added first
         w.local_get(step).i32_load(at(0, 4)).i32_const(1).i32_add().i32_const(DriverStep::SHORT as i32).i32_and();
         w.if_(BlockType::Empty);
-        w.local_get(short).i32_const(1).i32_add().local_tee(short).i32_const(UNSEEN - 1).i32_and().br_if(2);
+        w.local_get(short).i32_const(1).i32_add().local_tee(short).i32_const(LOOK_EVERY - 1).i32_and().br_if(2);
         w.end();
         // a slice that took little time is followed by one twice as large
         w.local_get(then).call(NOW).local_tee(then).f64_const((-SHORT_MS).into()).f64_add().f64_gt();
