@@ -6,8 +6,8 @@
 
 use super::axes::{Behind, Kernel};
 use crate::Result;
-use crate::rules::{needed, sum_of_ranges};
-use crate::uop::{Arg, AxisKind, Op, RangeArg, RangeSet, ReduceOp, UOp};
+use crate::rules::{conjuncts, needed, sum_of_ranges};
+use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, RangeSet, ReduceOp, UOp};
 use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -30,6 +30,7 @@ pub(super) fn split(k: &mut Kernel) {
     if k.count_divmod() == 0 || k.role.is_rows() {
         return;
     }
+    let all = k.count_divmod();
     for _ in 0..MOST_SPLITS {
         let before = k.count_divmod();
         let mut better = None;
@@ -43,9 +44,35 @@ pub(super) fn split(k: &mut Kernel) {
         }
         match better {
             Some(trial) => *k = trial,
-            None => return,
+            None => break,
         }
     }
+    if k.count_divmod() < all {
+        open(k);
+    }
+}
+
+/// Results behind the end of a loop that was rounded up are not stored: what is read for them needs no mask where the element is in the buffer
+/// whatever the loops are.
+fn open(k: &mut Kernel) {
+    let g = &mut k.g;
+    let stores = g.srcs(k.sink);
+    let unstored = |g: &Graph, c: UOp| {
+        stores.iter().all(|&s| g.src(s).get(2).is_some_and(|&gate| conjuncts(g, gate).contains(&c)))
+    };
+    let mut map = FxHashMap::default();
+    for u in g.reachable(&[k.sink]) {
+        let (Op::Load, &[index, alt, gate]) = (g.op(u), &g.srcs(u)[..]) else { continue };
+        let Arg::Param { len, .. } = *g.arg(g.src_at(index, 0)) else { continue };
+        let (least, most) = g.bounds(g.src_at(index, 1));
+        let rest: SmallVec<[UOp; 8]> = conjuncts(g, gate).into_iter().filter(|&c| !unstored(g, c)).collect();
+        if least >= 0 && most < len as i64 {
+            let rest = rest.into_iter().reduce(|a, b| g.binary(Op::And, a, b));
+            let src = rest.map_or(vec![index], |rest| vec![index, alt, rest]);
+            map.insert(u, g.with_src(u, &src));
+        }
+    }
+    k.replace(&map);
 }
 
 /// What may be split, in the order of the addresses.

@@ -7,6 +7,7 @@ use super::{Level, Opt, Staging, chain, rows};
 use crate::analysis::{Affine, Role, affine};
 use crate::codegen::axes::Kernel;
 use crate::codegen::live::{self, Usual};
+use crate::rules::conjuncts;
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
 use crate::util::sort;
@@ -148,9 +149,13 @@ impl<'a> View<'a> {
         let only = |s: &u32| all.iter().filter(|&&u| k.slot_below(g.src_at(u, 0)) == Some(*s)).count() == 1;
         let access = |index: UOp, gate: Option<UOp>, store: bool| {
             let slot = k.slot_below(index).filter(only);
-            let (affine, ranges, gated) =
-                (affine(g, g.src_at(index, 1)), g.ranges(index), gate.map_or(0, |x| g.ranges(x)));
-            let constant = !store && slot.is_some_and(|s| k.packable(s, index, gated, t));
+            let (affine, ranges) = (affine(g, g.src_at(index, 1)), g.ranges(index));
+            let all = gate.map_or(0, |x| g.ranges(x));
+            let constant = !store && slot.is_some_and(|s| k.packable(s, index, all, t));
+            // loops over taps end before their conditions fail
+            let asked = |c: &UOp| t.has_local || !k.reach.iter().any(|x| x.1 == *c);
+            let clauses = gate.map_or(SmallVec::new(), |x| conjuncts(g, x));
+            let gated = clauses.into_iter().filter(asked).fold(0, |m, c| m | g.ranges(c));
             let len = if let Arg::Param { len, .. } = g.arg(g.src_at(index, 0)) { *len } else { 0 };
             let near = near(g, g.src_at(index, 1));
             Access {
