@@ -54,6 +54,17 @@ test("print writes the values", async (t) => {
   assert.match(wide, /^ \.\.,$/m);
 });
 
+test("select takes one place of an axis, from either end", async () => {
+  const t = new Tensor([[1, 2, 3], [4, 5, 6]], null, { requiresGrad: true });
+  const values = async (x) => [x.shape, [...(await x.data())]];
+  assert.deepEqual(await values(t.select(0, 1)), [[3], [4, 5, 6]]);
+  assert.deepEqual(await values(t.select(-1, 0)), [[2], [1, 4]]);
+  assert.deepEqual(await values(t.select(1, -3)), [[2], [1, 4]]);
+  t.select(1, -1).sum().backward();
+  assert.deepEqual([...(await t.grad.data())], [0, 0, 1, 0, 0, 1]);
+  for (const [axis, index] of [[0, 2], [0, -3], [1, 0.5], [2, 0]]) assert.throws(() => t.select(axis, index), { name: "ValueError", code: "E_VALUE" });
+});
+
 test("data of any form", async () => {
   const all = async (loader) => {
     const seen = [];

@@ -20,6 +20,8 @@ export abstract class Optimizer {
   protected readonly stateNames: readonly string[] = [];
   /** Steps so far. */
   protected stepsDone = 0;
+  /** The turns of a `minimize` that is under way. Who calls `step` may free gradients at once: it has no turn before its graph is taken. */
+  #slices: Slices | undefined;
 
   constructor(parameters: Iterable<Tensor>, learningRate: number) {
     this.parameters = [...parameters];
@@ -90,6 +92,7 @@ export abstract class Optimizer {
 
   /** Applies the gradients. The losses they came from are computed too, so that `await loss.item()` is free afterwards. */
   async step(options: { signal?: AbortSignal } = {}): Promise<void> {
+    const slices = this.#slices;
     const ready = this.parameters.map((p, at) => ({ p, at })).filter(({ p }) => p.grad);
     if (ready.length === 0) throw new ValueError("E_VALUE", "step: no parameter has a gradient", { hint: "call loss.backward() first" });
     options.signal?.throwIfAborted();
@@ -111,13 +114,14 @@ export abstract class Optimizer {
         });
       }
     });
+    await slices?.breathe(options.signal);
     await realize([...wanted], options);
   }
 
   /**
    * One step on what `loss` computes: its gradients, the updates and its value in one go. Forgets gradients before and after, and frees
-   * what `loss` made on the way, which must not wait. Gives the loss. Where `loss` takes long, as it does the first time, when its code is new, the
-   * page has its turn before the gradients.
+   * what `loss` made on the way, which must not wait. Gives the loss. Where the loss, its gradients or the updates take long, as they do the first time,
+   * when their code is new, the page has its turn after them.
    */
   async minimize(loss: () => Tensor, options: { signal?: AbortSignal } = {}): Promise<number> {
     this.zeroGrad();
@@ -131,9 +135,11 @@ export abstract class Optimizer {
       await slices.breathe(options.signal);
       tidy(() => value.backward());
       await slices.breathe(options.signal);
+      this.#slices = slices;
       await this.step(options);
       return await value.item();
     } finally {
+      this.#slices = undefined;
       value.dispose();
       this.zeroGrad();
     }

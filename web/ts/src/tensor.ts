@@ -447,6 +447,17 @@ export class Tensor {
   repeat(counts: readonly number[]): Tensor { return op("repeat", [this], checked(counts)); }
   roll(shift: number, axis: number): Tensor { return op("roll", [this], [shift, axis]); }
   narrow(axis: number, start: number, length: number): Tensor { return op("narrow", [this], [axis, start, length]); }
+  /** What is at one place of an axis, which goes away. A negative index counts from the end. */
+  select(axis: number, index: number): Tensor {
+    const n = this.shape.at(axis) ?? 0;
+    if (!Number.isInteger(index) || index < -n || index >= n) {
+      throw new ValueError("E_VALUE", `select: index ${index} of axis ${axis} of [${this.shape.join(", ")}]`);
+    }
+    const row = this.narrow(axis, index < 0 ? index + n : index, 1);
+    const out = row.squeeze(axis);
+    row.dispose();
+    return out;
+  }
   tril(diagonal = 0): Tensor { return op("tril", [this], [diagonal]); }
   triu(diagonal = 0): Tensor { return op("triu", [this], [diagonal]); }
   /** Ranges of the first axes, as in Python: negative indices count from the end. */

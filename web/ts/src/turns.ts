@@ -25,13 +25,18 @@ export function turn(): Promise<void> {
 
 /** Work that goes on for some milliseconds at a time. */
 export class Slices {
-  #end = performance.now() + SLICE_MS;
+  #piece = performance.now();
+  #end = this.#piece + SLICE_MS;
 
-  /** Between two pieces: the page has its turn when a slice is over. Fails if the caller gave up. */
+  /** Between two pieces: the page has its turn where the next piece, if it takes as long as the last one, would end after the slice. Fails if the caller gave up. */
   async breathe(signal?: AbortSignal): Promise<void> {
-    if (performance.now() >= this.#end) {
+    const now = performance.now();
+    const last = now - this.#piece;
+    this.#piece = now;
+    if (now + last >= this.#end) {
       await turn();
-      this.#end = performance.now() + SLICE_MS;
+      this.#piece = performance.now();
+      this.#end = this.#piece + SLICE_MS;
     }
     signal?.throwIfAborted();
   }
