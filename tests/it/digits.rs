@@ -34,6 +34,8 @@ fn transposed_convolutions() {
     // taps, stride, padding, output padding, dilation
     let cases = [
         (2, 2, 0, 0, 1),
+        (3, 2, 1, 0, 1),
+        (5, 2, 2, 0, 1),
         (4, 2, 1, 0, 1),
         (3, 2, 1, 1, 1),
         (3, 2, 0, 0, 1),
@@ -43,8 +45,10 @@ fn transposed_convolutions() {
         (3, 2, 2, 0, 3),
         (3, 2, 0, 0, 2),
     ];
-    for (taps, stride, pad, extra, dilation) in cases {
-        let (ci, co, h, w) = (3, 5, 6, 7);
+    let few = cases.into_iter().map(|case| (case, (3, 5, 6, 7)));
+    for ((taps, stride, pad, extra, dilation), (ci, co, h, w)) in
+        few.chain([(cases[1], (24, 32, 14, 14)), (cases[2], (8, 20, 9, 21))])
+    {
         let (x, k) = (values(ci * h * w, 1), values(ci * co * taps * taps, 2));
         let out = |n: usize| (n - 1) * stride + dilation * (taps - 1) + extra + 1 - 2 * pad;
         let (oh, ow) = (out(h), out(w));
