@@ -25,6 +25,12 @@ main(async () => {
           const page = await browser.newPage({ viewport, colorScheme });
           await page.goto(`${server.url}/${path}?device=wasm`);
           await settled(page);
+          // pictures further down would come when somebody scrolls there
+          await page.evaluate(async () => {
+            const later = [...document.querySelectorAll("img[loading=lazy]")];
+            later.forEach((image) => (image.loading = "eager"));
+            await Promise.all(later.map((image) => image.decode().catch(() => {})));
+          });
           const height = Math.min(LONGEST, await page.evaluate(() => document.documentElement.scrollHeight));
           const clip = { x: 0, y: 0, width: viewport.width, height };
           await page.screenshot({ path: join(out, `${path.replaceAll("/", "-") || "home-"}${size}-${colorScheme}.png`), fullPage: true, clip });

@@ -5,6 +5,8 @@ import { createReadStream, readFileSync, statSync } from "node:fs";
 import { createServer } from "node:http";
 import { extname, join, normalize, resolve, sep } from "node:path";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { brotliCompress, constants } from "node:zlib";
 
 const TYPES = {
   ".css": "text/css; charset=utf-8",
@@ -26,6 +28,24 @@ const TYPES = {
 
 /** Files of at most so many bytes are sent in one piece: reading them piece by piece takes longer than all the rest. */
 const AT_ONCE = 4 << 20;
+
+/** What hosts compress. */
+const COMPRESSED = [".css", ".html", ".js", ".json", ".mjs", ".svg", ".txt", ".wasm"];
+/** As well as can be done while somebody waits. */
+const QUALITY = 9;
+
+/** Files in Brotli, by name: each is compressed once, as long as it stays what it was. */
+class Brotli {
+  #files = new Map();
+
+  of(file, { mtimeMs, size }) {
+    const known = this.#files.get(file);
+    if (known?.mtimeMs === mtimeMs && known.size === size) return known.bytes;
+    const bytes = promisify(brotliCompress)(readFileSync(file), { params: { [constants.BROTLI_PARAM_QUALITY]: QUALITY, [constants.BROTLI_PARAM_SIZE_HINT]: size } });
+    this.#files.set(file, { mtimeMs, size, bytes });
+    return bytes;
+  }
+}
 
 /** The file a URL path means: the mount with the longest matching prefix, index.html for a folder; null if there is none. */
 function locate(mounts, path) {
@@ -56,9 +76,10 @@ function rangeOf(header, size) {
 /**
  * Serves folders: `mounts` maps URL prefixes to them. Port 0 takes a free one. Resolves to {url, port, close}.
  * `isolation` sends the COOP and COEP headers; `csp` a Content-Security-Policy,
- * `etags` what lets a page keep files.
+ * `etags` what lets a page keep files. With `brotli` text and modules go compressed to whoever takes that, as from a host.
  */
-export function serve(mounts, { port = 0, isolation = true, csp = null, etags = false } = {}) {
+export function serve(mounts, { port = 0, isolation = true, csp = null, etags = false, brotli = false } = {}) {
+  const compressed = brotli ? new Brotli() : null;
   const server = createServer((request, response) => {
     response.setHeader("Cache-Control", etags ? "no-cache" : "no-store");
     response.setHeader("Cross-Origin-Resource-Policy", "same-origin");
@@ -94,6 +115,13 @@ export function serve(mounts, { port = 0, isolation = true, csp = null, etags = 
     };
     if (etags) headers.ETag = `"${found.info.size}-${found.info.mtimeMs}"`;
     if (range) headers["Content-Range"] = `bytes ${first}-${last}/${found.info.size}`;
+    if (compressed && COMPRESSED.includes(extname(found.file))) {
+      headers.Vary = "Accept-Encoding";
+      if (!range && request.method === "GET" && /\bbr\b/.test(request.headers["accept-encoding"] ?? "")) {
+        const send = (bytes) => response.writeHead(200, { ...headers, "Content-Encoding": "br", "Content-Length": bytes.length }).end(bytes);
+        return void compressed.of(found.file, found.info).then(send, () => response.destroy());
+      }
+    }
     response.writeHead(range ? 206 : 200, headers);
     if (request.method === "HEAD" || found.info.size === 0) return response.end();
     if (found.info.size <= AT_ONCE) return response.end(readFileSync(found.file).subarray(first, last + 1));

@@ -12,7 +12,7 @@ const PORTS = process.env.PORT ? [Number(process.env.PORT)] : [8080, 8081, 8082,
 async function open() {
   for (const port of PORTS) {
     try {
-      return await serve({ "/": join(root, "www/dist") }, { port });
+      return await serve({ "/": join(root, "www/dist") }, { port, brotli: true });
     } catch (error) {
       if (error.code !== "EADDRINUSE") throw error;
     }

@@ -69,3 +69,22 @@ test("no path leads out of the folder", async () => {
 test("only reading is allowed", async () => {
   assert.equal((await fetch(`${server.url}/`, { method: "POST" })).status, 405);
 });
+
+test("text and modules go compressed to whoever takes that, whole and as they are by then", async (t) => {
+  const file = join(parent, "site/long.txt");
+  writeFileSync(file, "warp and weft ".repeat(1000));
+  const there = await serve({ "/": join(parent, "site") }, { brotli: true });
+  t.after(() => there.close());
+  const get = (path, headers = {}) => fetch(`${there.url}/${path}`, { headers: { "Accept-Encoding": "gzip, br", ...headers } });
+  const long = await get("long.txt");
+  assert.equal(long.headers.get("content-encoding"), "br");
+  assert.ok(Number(long.headers.get("content-length")) < 100);
+  assert.equal(await long.text(), "warp and weft ".repeat(1000));
+  writeFileSync(file, "shed");
+  assert.equal(await (await get("long.txt")).text(), "shed");
+  for (const [path, headers] of [["long.txt", { "Accept-Encoding": "gzip" }], ["long.txt", { Range: "bytes=0-3" }], ["empty.bin", {}]]) {
+    const plain = await get(path, headers);
+    assert.equal(plain.headers.get("content-encoding"), null);
+    assert.equal(await plain.text(), path === "long.txt" ? "shed" : "");
+  }
+});
