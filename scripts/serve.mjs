@@ -41,7 +41,8 @@ class Brotli {
   of(file, { mtimeMs, size }) {
     const known = this.#files.get(file);
     if (known?.mtimeMs === mtimeMs && known.size === size) return known.bytes;
-    const bytes = promisify(brotliCompress)(readFileSync(file), { params: { [constants.BROTLI_PARAM_QUALITY]: QUALITY, [constants.BROTLI_PARAM_SIZE_HINT]: size } });
+    const params = { [constants.BROTLI_PARAM_QUALITY]: QUALITY, [constants.BROTLI_PARAM_SIZE_HINT]: size };
+    const bytes = promisify(brotliCompress)(readFileSync(file), { params });
     this.#files.set(file, { mtimeMs, size, bytes });
     return bytes;
   }

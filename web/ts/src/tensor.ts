@@ -450,9 +450,8 @@ export class Tensor {
   /** What is at one place of an axis, which goes away. A negative index counts from the end. */
   select(axis: number, index: number): Tensor {
     const n = this.shape.at(axis) ?? 0;
-    if (!Number.isInteger(index) || index < -n || index >= n) {
-      throw new ValueError("E_VALUE", `select: index ${index} of axis ${axis} of [${this.shape.join(", ")}]`);
-    }
+    const is = Number.isInteger(index) && index >= -n && index < n;
+    if (!is) throw new ValueError("E_VALUE", `select: index ${index} of axis ${axis} of [${this.shape.join(", ")}]`);
     const row = this.narrow(axis, index < 0 ? index + n : index, 1);
     const out = row.squeeze(axis);
     row.dispose();

@@ -28,7 +28,10 @@ export class Slices {
   #piece = performance.now();
   #end = this.#piece + SLICE_MS;
 
-  /** Between two pieces: the page has its turn where the next piece, if it takes as long as the last one, would end after the slice. Fails if the caller gave up. */
+  /**
+   * Between two pieces: the page has its turn where the next piece, if it takes as long as the last one, would end after the slice. Fails if the caller
+   * gave up.
+   */
   async breathe(signal?: AbortSignal): Promise<void> {
     const now = performance.now();
     const last = now - this.#piece;
