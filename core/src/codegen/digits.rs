@@ -72,7 +72,9 @@ fn open(k: &mut Kernel) {
             map.insert(u, g.with_src(u, &src));
         }
     }
-    k.replace(&map);
+    if !map.is_empty() {
+        k.replace(&map);
+    }
 }
 
 /// What may be split, in the order of the addresses.

@@ -3,7 +3,8 @@
 
 use super::pool::{per_axis, window_count};
 use super::{PadMode, Tensor};
-use crate::{Error, Result};
+use crate::uop::{Graph, Op, UOp};
+use crate::{DType, Error, Result};
 
 /// How a convolution moves. Lists may be empty (the default), of one number for all axes, or one each.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,19 +137,36 @@ impl Tensor {
         let mut shape = vec![groups * co, ci];
         shape.extend_from_slice(&w[2..]);
         let flipped = flipped.reshape(&shape)?;
-        let mut conv = ConvOpts { stride: vec![1; d], dilation: dilation.clone(), padding: Vec::new(), groups };
-        // zeros between the elements, then a plain convolution with the flipped kernel; a border before that may be stored, which pays
-        // where each result has taps of its own number
-        let mut borders = vec![(0, 0); 2];
+        let mut around = Vec::new();
         for i in 0..d {
-            let (n, s, k) = (x[2 + i], stride[i], w[2 + i]);
-            let reach = (dilation[i] * (k - 1)) as i64;
+            let reach = (dilation[i] * (w[2 + i] - 1)) as i64;
             let (before, after) = (reach - padding[i].0, reach - padding[i].1 + extra[i] as i64);
-            let size = (n.max(1) - 1) as i64 * s as i64 + 1 + before + after;
-            if size < 1 || window_count(size as usize, k, 1, dilation[i]) == 0 {
+            let size = (x[2 + i].max(1) - 1) as i64 * stride[i] as i64 + 1 + before + after;
+            if size < 1 || window_count(size as usize, w[2 + i], 1, dilation[i]) == 0 {
                 return Err(misfit());
             }
-            let border = |p: i64| if k % s == 0 || n == 0 { 0 } else { (p.max(0) as usize).div_ceil(s) };
+            around.push((before, after));
+        }
+        self.conv_apart(&flipped, bias, &stride, &around, &dilation, groups)
+    }
+
+    /// A convolution with weights `[out, in/groups, k1, ..]` of this with `stride - 1` zeros between its elements and so many `around` them.
+    fn conv_apart(
+        &self,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        stride: &[usize],
+        around: &[(i64, i64)],
+        dilation: &[usize],
+        groups: usize,
+    ) -> Result<Tensor> {
+        let (x, kernel) = (self.shape(), weight.shape());
+        let mut conv = ConvOpts { dilation: dilation.to_vec(), groups, ..ConvOpts::default() };
+        // a border before the zeros come between may be stored, which pays where each result has taps of its own number
+        let mut borders = vec![(0, 0); 2];
+        for (i, (&s, &(before, after))) in stride.iter().zip(around).enumerate() {
+            let none = kernel[2 + i].is_multiple_of(s) || x[2 + i] == 0;
+            let border = |p: i64| if none { 0 } else { (p.max(0) as usize).div_ceil(s) };
             let (b, a) = (border(before), border(after));
             borders.push((b, a));
             conv.padding.push((before - (b * s) as i64, after - (a * s) as i64));
@@ -162,7 +180,58 @@ impl Tensor {
             u = u.pad_zeros(&pad)?;
             t = u.flatten(axis, axis + 1)?.narrow(axis, 0, (n - 1) * s + 1)?;
         }
-        t.conv(&flipped, bias, &conv)
+        t.conv(weight, bias, &conv)
+    }
+
+    /// [`Tensor::conv`] without bias where elements of this are repeated, as nearest upsampling does: made of what they are repetitions of, with one
+    /// weight, a sum, for each element instead of one for each repetition. With a factor of 2 a 3x3 convolution has 4 products a result in place of 9.
+    /// It pays where weights are constants, so that their sums are. `None` where nothing is repeated.
+    pub(crate) fn conv_of_repeated(&self, weight: &Tensor, opts: &ConvOpts) -> Result<Option<Tensor>> {
+        let (x, w, dtype) = (self.shape(), weight.shape(), self.dtype());
+        let plain = |list: &[usize]| list.iter().all(|&n| n == 1);
+        let fits = x.len() > 2 && w.len() == x.len() && opts.groups > 0 && x[1] == w[1] * opts.groups;
+        // sums of narrower floats would be rounded
+        let wide = matches!(dtype, DType::F32 | DType::F64) && weight.dtype() == dtype;
+        if !fits || !wide || !plain(&opts.stride) || !plain(&opts.dilation) || x.contains(&0) {
+            return Ok(None);
+        }
+        let (image, times) = self.before_repetition();
+        let padding = per_axis("conv", "padding", &opts.padding, x.len() - 2, (0, 0))?;
+        let (mut around, mut sums) = (Vec::new(), weight.clone());
+        for (axis, (&s, &k)) in times.iter().zip(&w).enumerate().skip(2) {
+            if s > 1 && k == 1 || x[axis] as i64 + padding[axis - 2].0 + padding[axis - 2].1 < k as i64 {
+                return Ok(None);
+            }
+            let mut pad = vec![(0, 0); x.len()];
+            pad[axis] = (s - 1, s - 1);
+            let all = sums.pad_zeros(&pad)?;
+            sums = all.narrow(axis as i64, 0, k + s - 1)?;
+            for r in 1..s {
+                sums = sums.add(&all.narrow(axis as i64, r, k + s - 1)?)?;
+            }
+            let (before, after) = padding[axis - 2];
+            around.push((before + s as i64 - 1, after + s as i64 - 1));
+        }
+        let spatial = &times[2..];
+        if plain(spatial) || !plain(&times[..2]) {
+            return Ok(None);
+        }
+        let dilation = vec![1; spatial.len()];
+        image.conv_apart(&sums, None, spatial, &around, &dilation, opts.groups).map(Some)
+    }
+
+    /// What this is with each element repeated so often along each axis.
+    fn before_repetition(&self) -> (Tensor, Vec<usize>) {
+        let mut shape = self.shape();
+        let mut times = vec![1; shape.len()];
+        let image = self.map(|g, mut u| {
+            while let Some((before, axis, n)) = repetition(g, u, &shape) {
+                (times[axis], shape[axis]) = (times[axis] * n, shape[axis] / n);
+                u = g.reshape(before, &shape);
+            }
+            u
+        });
+        (image, times)
     }
 
     /// Adds `bias` `[channels]` along axis 1.
@@ -181,4 +250,21 @@ impl Tensor {
         out[1] = own[0];
         self.reshape(&out)
     }
+}
+
+/// If `u` of this shape is a value whose elements are repeated along one axis: that value, the axis, and how often.
+fn repetition(g: &Graph, u: UOp, shape: &[usize]) -> Option<(UOp, usize, usize)> {
+    let mut wide = u;
+    while g.op(wide) == Op::Reshape {
+        wide = g.src_at(wide, 0);
+    }
+    let narrow = (g.op(wide) == Op::Expand).then(|| g.src_at(wide, 0))?;
+    let (wide, narrow_shape) = (g.shape(wide), g.shape(narrow));
+    let at = wide.iter().zip(narrow_shape).position(|(a, b)| a != b).filter(|&at| at > 0)?;
+    let (n, axis) = (wide[at], at - 1);
+    let mut joined = wide.to_vec();
+    joined.remove(at);
+    let one = joined.len() == shape.len() && wide[at + 1..] == narrow_shape[at + 1..];
+    joined[axis] *= n;
+    (one && joined == shape).then_some((narrow, axis, n))
 }

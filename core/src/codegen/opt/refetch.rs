@@ -76,7 +76,7 @@ impl View<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "x86"))]
 mod tests {
     use super::super::heuristic::choose;
     use crate::DType::F32;

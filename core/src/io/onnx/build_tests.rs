@@ -9,6 +9,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::io::HostTensor;
 use crate::tensor::{Session, Tensor};
+use crate::uop::UOp;
 use crate::uop::eval::eval_tensor;
 
 /// An attribute: name, type number, value field.
@@ -524,6 +525,66 @@ fn transposed_convolutions_with_the_kernel_of_their_stride() {
             }
         }
         run(&parts, &[("x", x.clone())], &[f32s(&[1, outs as usize, 4, 1], &want)]);
+    }
+}
+
+/// Neighbours that are one element share the sum of their weights, whatever the factors, windows and borders are.
+#[test]
+fn convolutions_of_upsampled_images() {
+    // factors, taps, padding (top, left, bottom, right), groups, taps of the sums (0 where nothing is shared)
+    let cases = [
+        ([2, 2], [3, 3], [1, 1, 1, 1], 1, [4, 4]),
+        ([3, 2], [3, 3], [0, 2, 1, 0], 1, [5, 4]),
+        ([2, 1], [3, 3], [1, 1, 1, 1], 2, [4, 3]),
+        ([4, 2], [5, 2], [2, 0, 2, 1], 1, [8, 3]),
+        ([2, 2], [3, 1], [1, 0, 1, 0], 1, [0, 0]),
+        ([1, 1], [3, 3], [1, 1, 1, 1], 1, [0, 0]),
+    ];
+    let values = |n: usize, seed: usize| (0..n).map(|i| ((i * 7919 + seed * 31 + i / 5) % 13) as f32 - 6.0).collect();
+    for (times, taps, pads, groups, sums) in cases {
+        let ([ci, co, h, w], [fh, fw], [kh, kw]) = ([4, 6, 3, 4], times, taps);
+        let (x, k): (Vec<f32>, Vec<f32>) = (values(ci * h * w, 1), values(co * ci / groups * kh * kw, 2));
+        let (oh, ow) = (h * fh + pads[0] + pads[2] + 1 - kh, w * fw + pads[1] + pads[3] + 1 - kw);
+        let mut want = vec![0.0; co * oh * ow];
+        for (i, y) in want.iter_mut().enumerate() {
+            let (o, row, column) = (i / (oh * ow), i / ow % oh, i % ow);
+            for j in 0..ci / groups * kh * kw {
+                let (c, a, b) = (j / (kh * kw), j / kw % kh, j % kw);
+                let c = o / (co / groups) * (ci / groups) + c;
+                let at = [row + a, column + b]
+                    .iter()
+                    .zip(&pads)
+                    .map(|(at, p)| at.checked_sub(*p))
+                    .collect::<Option<Vec<_>>>();
+                if let Some(&[r, s]) = at.as_deref()
+                    && r < h * fh
+                    && s < w * fw
+                {
+                    *y += x[(c * h + r / fh) * w + s / fw] * k[o * ci / groups * kh * kw + j];
+                }
+            }
+        }
+        let text = |name: &str, v: &str| attr(name, 3, field(4, v.as_bytes()));
+        let modes = [
+            text("mode", "nearest"),
+            text("coordinate_transformation_mode", "asymmetric"),
+            text("nearest_mode", "floor"),
+        ];
+        let parts = [
+            node("Resize", "x _ scales", "u", &modes),
+            node("Conv", "u k", "y", &[ints("pads", &pads.map(|p| p as i64)), int("group", groups as i64)]),
+            constant("scales", &f32s(&[4], &[1.0, 1.0, fh as f32, fw as f32])),
+            constant("k", &f32s(&[co, ci / groups, kh, kw], &k)),
+            port(11, "x", 1, &[1, ci as i64, h as i64, w as i64]),
+            port(12, "y", 1, &[1, co as i64, oh as i64, ow as i64]),
+        ];
+        run(&parts, &[("x", f32s(&[1, ci, h, w], &x))], &[f32s(&[1, co, oh, ow], &want)]);
+        let session = Session::new();
+        let x = Tensor::new(&session, &x, &[1, ci, h, w]).unwrap();
+        Bound::new(Arc::new(parse(&parts).unwrap()), &session).build(&[("x", Feed::Tensor(x))]).unwrap();
+        let state = session.state();
+        let shared = (0..state.graph.len() as u32).any(|u| state.graph.shape(UOp(u)).ends_with(&sums));
+        assert_eq!(shared, sums != [0, 0], "{times:?} {taps:?}");
     }
 }
 

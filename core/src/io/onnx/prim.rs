@@ -464,7 +464,10 @@ impl Cx<'_> {
     /// Cross-correlation of [n, c, ..] with [o, c / groups, ..]; shapes are checked by the caller.
     pub(super) fn conv(&self, x: &Value, w: &Value, win: &Window, groups: usize) -> Result<Value> {
         let opts = conv_opts(win, groups);
-        self.convolve(x, w, &|t| t[0].conv(&t[1], None, &opts)?.cast(t[0].dtype()))
+        self.convolve(x, w, &|t| {
+            let sums = if w.is_known() { t[0].conv_of_repeated(&t[1], &opts)? } else { None };
+            sums.map_or_else(|| t[0].conv(&t[1], None, &opts), Ok)?.cast(t[0].dtype())
+        })
     }
 
     /// A convolution is too much work for a build, unless there is no device.
