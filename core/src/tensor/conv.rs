@@ -3,7 +3,7 @@
 
 use super::pool::{per_axis, window_count};
 use super::{PadMode, Tensor};
-use crate::uop::{Graph, Op, UOp};
+use crate::uop::{Arg, Graph, Op, UOp};
 use crate::{DType, Error, Result};
 
 /// How a convolution moves. Lists may be empty (the default), of one number for all axes, or one each.
@@ -195,33 +195,52 @@ impl Tensor {
         if !fits || !wide || !plain(&opts.stride) || !plain(&opts.dilation) || x.contains(&0) {
             return Ok(None);
         }
-        let (image, times) = self.before_repetition();
+        let (all, crop) = self.before_crop();
+        let (image, times) = all.before_repetition();
         let padding = per_axis("conv", "padding", &opts.padding, x.len() - 2, (0, 0))?;
         let (mut around, mut sums) = (Vec::new(), weight.clone());
         for (axis, (&s, &k)) in times.iter().zip(&w).enumerate().skip(2) {
-            if s > 1 && k == 1 || x[axis] as i64 + padding[axis - 2].0 + padding[axis - 2].1 < k as i64 {
+            let ((before, after), (first, last)) = (padding[axis - 2], crop[axis]);
+            // zeros do not lie beside elements that were cropped away
+            let covers = before > 0 && first > 0 || after > 0 && last > 0;
+            if covers || s > 1 && k == 1 || x[axis] as i64 + before + after < k as i64 {
                 return Ok(None);
             }
             let mut pad = vec![(0, 0); x.len()];
             pad[axis] = (s - 1, s - 1);
-            let all = sums.pad_zeros(&pad)?;
-            sums = all.narrow(axis as i64, 0, k + s - 1)?;
+            let wide = sums.pad_zeros(&pad)?;
+            sums = wide.narrow(axis as i64, 0, k + s - 1)?;
             for r in 1..s {
-                sums = sums.add(&all.narrow(axis as i64, r, k + s - 1)?)?;
+                sums = sums.add(&wide.narrow(axis as i64, r, k + s - 1)?)?;
             }
-            let (before, after) = padding[axis - 2];
-            around.push((before + s as i64 - 1, after + s as i64 - 1));
+            around.push((before - first + s as i64 - 1, after - last + s as i64 - 1));
         }
         let spatial = &times[2..];
-        if plain(spatial) || !plain(&times[..2]) {
+        if plain(spatial) || !plain(&times[..2]) || crop[..2].iter().any(|&c| c != (0, 0)) {
             return Ok(None);
         }
         let dilation = vec![1; spatial.len()];
         image.conv_apart(&sums, None, spatial, &around, &dilation, opts.groups).map(Some)
     }
 
+    /// What this is without so many elements before and after, of each axis.
+    fn before_crop(&self) -> (Tensor, Vec<(i64, i64)>) {
+        let mut crop = vec![(0, 0); self.rank()];
+        let all = self.map(|g, mut u| {
+            while let (Op::Shrink, Arg::Pairs(kept)) = (g.op(u), g.arg(u)) {
+                let before = g.src_at(u, 0);
+                for ((c, kept), &n) in crop.iter_mut().zip(kept).zip(g.shape(before)) {
+                    *c = (c.0 + kept.0 as i64, c.1 + (n - kept.1) as i64);
+                }
+                u = before;
+            }
+            u
+        });
+        (all, crop)
+    }
+
     /// What this is with each element repeated so often along each axis.
-    fn before_repetition(&self) -> (Tensor, Vec<usize>) {
+    pub(crate) fn before_repetition(&self) -> (Tensor, Vec<usize>) {
         let mut shape = self.shape();
         let mut times = vec![1; shape.len()];
         let image = self.map(|g, mut u| {

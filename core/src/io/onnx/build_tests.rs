@@ -579,13 +579,64 @@ fn convolutions_of_upsampled_images() {
             port(12, "y", 1, &[1, co as i64, oh as i64, ow as i64]),
         ];
         run(&parts, &[("x", f32s(&[1, ci, h, w], &x))], &[f32s(&[1, co, oh, ow], &want)]);
-        let session = Session::new();
-        let x = Tensor::new(&session, &x, &[1, ci, h, w]).unwrap();
-        Bound::new(Arc::new(parse(&parts).unwrap()), &session).build(&[("x", Feed::Tensor(x))]).unwrap();
-        let state = session.state();
-        let shared = (0..state.graph.len() as u32).any(|u| state.graph.shape(UOp(u)).ends_with(&sums));
+        let shared = has_taps(&parts, &x, &[1, ci, h, w], sums);
         assert_eq!(shared, sums != [0, 0], "{times:?} {taps:?}");
     }
+}
+
+/// Borders by an image's own elements, of an upsampled image, are its own before that where they mirror no further than one of its elements.
+#[test]
+fn convolutions_of_upsampled_images_with_borders() {
+    // factors, padding (top, left, bottom, right), mode, taps of the sums (0 where nothing is shared)
+    let cases = [
+        ([2, 2], [1, 1, 1, 1], "reflect", [4, 4]),
+        ([3, 2], [2, 1, 0, 1], "reflect", [5, 4]),
+        ([2, 2], [3, 2, 0, 5], "edge", [4, 4]),
+        ([2, 2], [2, 2, 2, 2], "reflect", [0, 0]),
+    ];
+    for ([fh, fw], pads, mode, sums) in cases {
+        let [h, w] = [3, 4];
+        let x: Vec<f32> = (0..h * w).map(|i| (i * 7 % 11) as f32 - 5.0).collect();
+        let k: Vec<f32> = (0..9).map(|i| (i * 5 % 9) as f32 - 4.0).collect();
+        let (ph, pw) = (h * fh + pads[0] + pads[2], w * fw + pads[1] + pads[3]);
+        let own = |at: usize, before: usize, n: usize| {
+            let at = at as i64 - before as i64;
+            let last = n as i64 - 1;
+            if mode == "edge" { at.clamp(0, last) as usize } else { (last - (at.abs() - last).abs()) as usize }
+        };
+        let padded = |r: usize, c: usize| x[own(r, pads[0], h * fh) / fh * w + own(c, pads[1], w * fw) / fw];
+        let (oh, ow) = (ph - 2, pw - 2);
+        let one = |i: usize| (0..9).map(|j| padded(i / ow + j / 3, i % ow + j % 3) * k[j]).sum::<f32>();
+        let want: Vec<f32> = (0..oh * ow).map(one).collect();
+        let text = |name: &str, v: &str| attr(name, 3, field(4, v.as_bytes()));
+        let modes = [
+            text("mode", "nearest"),
+            text("coordinate_transformation_mode", "asymmetric"),
+            text("nearest_mode", "floor"),
+        ];
+        let pads = [0, 0, pads[0], pads[1], 0, 0, pads[2], pads[3]].map(|p| p as i64);
+        let parts = [
+            node("Resize", "x _ scales", "u", &modes),
+            node("Pad", "u pads", "p", &[text("mode", mode)]),
+            node("Conv", "p k", "y", &[]),
+            constant("scales", &f32s(&[4], &[1.0, 1.0, fh as f32, fw as f32])),
+            constant("pads", &i64s(&[8], &pads)),
+            constant("k", &f32s(&[1, 1, 3, 3], &k)),
+            port(11, "x", 1, &[1, 1, h as i64, w as i64]),
+            port(12, "y", 1, &[1, 1, oh as i64, ow as i64]),
+        ];
+        run(&parts, &[("x", f32s(&[1, 1, h, w], &x))], &[f32s(&[1, 1, oh, ow], &want)]);
+        assert_eq!(has_taps(&parts, &x, &[1, 1, h, w], sums), sums != [0, 0], "{mode} {fh} {fw}");
+    }
+}
+
+/// Are these taps the last axes of anything in the graph of a model?
+fn has_taps(parts: &[Vec<u8>], x: &[f32], shape: &[usize], taps: [usize; 2]) -> bool {
+    let session = Session::new();
+    let x = Tensor::new(&session, x, shape).unwrap();
+    Bound::new(Arc::new(parse(parts).unwrap()), &session).build(&[("x", Feed::Tensor(x))]).unwrap();
+    let state = session.state();
+    (0..state.graph.len() as u32).any(|u| state.graph.shape(UOp(u)).ends_with(&taps))
 }
 
 /// What weighs nothing, or is not in a sum at all, does not make it NaN.

@@ -265,7 +265,7 @@ fn pad(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         }
         (*before, *after) = ((*before).max(0), (*after).max(0));
     }
-    let mut x = o.cx.slice(&x, &start, &len, &vec![1; x.rank()])?;
+    let x = o.cx.slice(&x, &start, &len, &vec![1; x.rank()])?;
     let before = o.sizes(&amounts.iter().map(|p| p.0).collect::<Vec<_>>())?;
     let after = o.sizes(&amounts.iter().map(|p| p.1).collect::<Vec<_>>())?;
     if mode == "constant" {
@@ -292,10 +292,42 @@ fn pad(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
             return o.fail(format!("axis {a} of {:?} can not be padded by {} and {}", x.shape(), before[a], after[a]));
         }
     }
-    // two axes at a time, the second one within each part of the first: parts of more parts would all be looked for at each element
+    match repeated(o, &x, &before, &after, &mode)? {
+        Some(y) => one(Ok(y)),
+        None => one(mirrored(o, x, &before, &after, &mode)),
+    }
+}
+
+/// Borders of elements that are repeated, as upsampling by neighbours does, are repeated borders of what they are repetitions of. Convolutions look
+/// for that, and it is less to store. `None` where it is not so.
+fn repeated(o: &Op<'_, '_>, x: &Value, before: &[usize], after: &[usize], mode: &str) -> Result<Option<Value>> {
+    if x.is_known() || !matches!(mode, "edge" | "reflect") {
+        return Ok(None);
+    }
+    let (image, times) = o.cx.lazy(x)?.before_repetition();
+    // mirrored further than the border's own element is repeated, other elements come
+    let fits = |a: usize| times[a] > 1 && (mode == "edge" || before[a].max(after[a]) < times[a]);
+    if !(0..x.rank()).all(|a| before[a] + after[a] == 0 || fits(a)) {
+        return Ok(None);
+    }
+    let more = |counts: &[usize]| counts.iter().zip(&times).map(|(n, t)| n.div_ceil(*t)).collect::<Vec<_>>();
+    let (first, last) = (more(before), more(after));
+    let mut y = mirrored(o, Value::lazy(image), &first, &last, "edge")?;
+    for (a, &t) in times.iter().enumerate().filter(|x| *x.1 > 1) {
+        y = Value::lazy(o.cx.lazy(&y)?.repeat_interleave(t, a as i64)?);
+    }
+    let start: Vec<usize> = (0..x.rank()).map(|a| first[a] * times[a] - before[a]).collect();
+    let len: Vec<usize> = x.shape().iter().enumerate().map(|(a, n)| n + before[a] + after[a]).collect();
+    o.cx.slice(&y, &start, &len, &vec![1; x.rank()]).map(Some)
+}
+
+/// Pads axes by their own elements: two at a time, the second one within each part of the first, since parts of more parts would all be looked for at
+/// each element.
+fn mirrored(o: &Op<'_, '_>, mut x: Value, before: &[usize], after: &[usize], mode: &str) -> Result<Value> {
     let along = |x: &Value, a: usize, inner: &dyn Fn(&Value) -> Result<Value>| {
-        mirror(o, x, a, [before[a], after[a]], &mode, inner)
+        mirror(o, x, a, [before[a], after[a]], mode, inner)
     };
+    let padded: Vec<usize> = (0..x.rank()).filter(|&a| before[a] + after[a] > 0).collect();
     for (i, pair) in padded.rchunks(2).enumerate() {
         if i > 0 {
             x = o.cx.stored(&x)?;
@@ -306,7 +338,7 @@ fn pad(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
             _ => Ok(part.clone()),
         })?;
     }
-    Ok(vec![x])
+    Ok(x)
 }
 
 /// Pads one axis by its own elements. Short pads are slices, joined; longer ones walk back and forth by an index. `inner` is done to each part.
