@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 
 /** What every page downloads, brotli, in bytes. */
-const BUDGET_BYTES = 389_000;
+const BUDGET_BYTES = 389_600;
 /** A module or a part of one that is loaded on first use. */
 const EXTRA_BYTES = 280_000;
 /** Language models: their module, the entry, and the script of their worker, which has the core's JavaScript in it. */
@@ -23,7 +23,7 @@ const PAGES = {
   "a language model on WebGPU": ["webgpu", "graphs", "llm", "chat"],
 };
 /** What kinds of pages download at most, by how they are called. */
-const PAGE_BYTES = [[/^tensors/, 449_000], [/^an ONNX model/, 657_000]];
+const PAGE_BYTES = [[/^tensors/, 449_700], [/^an ONNX model/, 660_500]];
 /** The module with all its parts, which is for hosts that load no other file: no page loads it besides. */
 const WHOLE = "gradloom_whole_bg.wasm";
 

@@ -65,6 +65,9 @@ pub struct ConvTransposeOpts {
     pub output_padding: Vec<usize>,
 }
 
+/// How many times as many sums of weights there may be as weights.
+const MOST_SUMS: usize = 4;
+
 impl Tensor {
     /// `[batch, in, n1, ..] * [out, in/groups, k1, ..] (+ [out]) -> [batch, out, o1, ..]`, any number of axes; this is
     /// correlation, as in every framework (the kernel is not flipped).
@@ -197,13 +200,23 @@ impl Tensor {
         }
         let (all, crop) = self.before_crop();
         let (image, times) = all.before_repetition();
-        let padding = per_axis("conv", "padding", &opts.padding, x.len() - 2, (0, 0))?;
+        let (spatial, kernel) = (&times[2..], &w[2..]);
+        let larger: usize = spatial.iter().zip(kernel).map(|(s, k)| k + s - 1).product();
+        if plain(spatial)
+            || !plain(&times[..2])
+            || crop[..2].iter().any(|&c| c != (0, 0))
+            || spatial.iter().zip(kernel).any(|(&s, &k)| s > 1 && k == 1)
+            || larger > MOST_SUMS * kernel.iter().product::<usize>()
+        {
+            return Ok(None);
+        }
+        let padding = per_axis("conv", "padding", &opts.padding, spatial.len(), (0, 0))?;
         let (mut around, mut sums) = (Vec::new(), weight.clone());
         for (axis, (&s, &k)) in times.iter().zip(&w).enumerate().skip(2) {
             let ((before, after), (first, last)) = (padding[axis - 2], crop[axis]);
             // zeros do not lie beside elements that were cropped away
             let covers = before > 0 && first > 0 || after > 0 && last > 0;
-            if covers || s > 1 && k == 1 || x[axis] as i64 + before + after < k as i64 {
+            if covers || x[axis] as i64 + before + after < k as i64 {
                 return Ok(None);
             }
             let mut pad = vec![(0, 0); x.len()];
@@ -214,10 +227,6 @@ impl Tensor {
                 sums = sums.add(&wide.narrow(axis as i64, r, k + s - 1)?)?;
             }
             around.push((before - first + s as i64 - 1, after - last + s as i64 - 1));
-        }
-        let spatial = &times[2..];
-        if plain(spatial) || !plain(&times[..2]) || crop[..2].iter().any(|&c| c != (0, 0)) {
-            return Ok(None);
         }
         let dilation = vec![1; spatial.len()];
         image.conv_apart(&sums, None, spatial, &around, &dilation, opts.groups).map(Some)
@@ -244,8 +253,10 @@ impl Tensor {
         let mut shape = self.shape();
         let mut times = vec![1; shape.len()];
         let image = self.map(|g, mut u| {
-            while let Some((before, axis, n)) = repetition(g, u, &shape) {
-                (times[axis], shape[axis]) = (times[axis] * n, shape[axis] / n);
+            while let Some((before, more)) = repetition(g, u, &shape) {
+                for (axis, n) in more.into_iter().enumerate() {
+                    (times[axis], shape[axis]) = (times[axis] * n, shape[axis] / n);
+                }
                 u = g.reshape(before, &shape);
             }
             u
@@ -271,19 +282,44 @@ impl Tensor {
     }
 }
 
-/// If `u` of this shape is a value whose elements are repeated along one axis: that value, the axis, and how often.
-fn repetition(g: &Graph, u: UOp, shape: &[usize]) -> Option<(UOp, usize, usize)> {
+/// If `u` of this shape is a value whose elements are repeated: that value, and how often along each axis.
+fn repetition(g: &Graph, u: UOp, shape: &[usize]) -> Option<(UOp, Vec<usize>)> {
     let mut wide = u;
     while g.op(wide) == Op::Reshape {
         wide = g.src_at(wide, 0);
     }
     let narrow = (g.op(wide) == Op::Expand).then(|| g.src_at(wide, 0))?;
-    let (wide, narrow_shape) = (g.shape(wide), g.shape(narrow));
-    let at = wide.iter().zip(narrow_shape).position(|(a, b)| a != b).filter(|&at| at > 0)?;
-    let (n, axis) = (wide[at], at - 1);
-    let mut joined = wide.to_vec();
-    joined.remove(at);
-    let one = joined.len() == shape.len() && wide[at + 1..] == narrow_shape[at + 1..];
-    joined[axis] *= n;
-    (one && joined == shape).then_some((narrow, axis, n))
+    let (mut joined, mut times) = (Vec::new(), Vec::new());
+    for (&n, &before) in g.shape(wide).iter().zip(g.shape(narrow)) {
+        if n == before {
+            joined.push(n);
+            times.push(1);
+        } else {
+            *joined.last_mut()? *= n;
+            *times.last_mut()? *= n;
+        }
+    }
+    (joined == shape && !times.contains(&0)).then_some((narrow, times))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::Session;
+
+    #[test]
+    fn repetitions_are_found_however_they_are_written() {
+        let x = Tensor::new(&Session::new(), &[0.5f32; 24], &[2, 3, 4]).unwrap();
+        let at_once =
+            x.reshape(&[2, 3, 1, 4, 1]).unwrap().expand(&[2, 3, 5, 4, 2]).unwrap().reshape(&[2, 15, 8]).unwrap();
+        let in_turn = x.repeat_interleave(2, 2).unwrap().repeat_interleave(5, 1).unwrap();
+        for y in [at_once, in_turn] {
+            let (image, times) = y.before_repetition();
+            assert_eq!((image.shape(), times), (vec![2, 3, 4], vec![1, 5, 2]));
+        }
+        // the whole is repeated, not its elements
+        let whole = x.reshape(&[2, 1, 3, 4]).unwrap().expand(&[2, 2, 3, 4]).unwrap().reshape(&[2, 6, 4]).unwrap();
+        assert_eq!(whole.before_repetition().1, [1, 1, 1]);
+        assert_eq!(x.expand(&[2, 3, 4]).unwrap().before_repetition().1, [1, 1, 1]);
+    }
 }
