@@ -8,6 +8,7 @@ import { Cache, type CacheOptions, type CacheState, closeAhead, deleteEntries, o
 import { always, join, prefetch } from "./parts.js";
 import { piece } from "./pieces.js";
 import { type TuneOptions, type TunedKernel, slots } from "./tune.js";
+import { Slices, turn } from "./turns.js";
 import { type WorkerLike, startWorkers } from "./workers.js";
 
 /** The devices by name. */
@@ -250,7 +251,7 @@ async function show(engine: Engine, raw: Runtime, { level, log }: Shown): Promis
   raw.debug(level, log);
 }
 
-async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonly WorkerLike[], pages?: GpuDevice): Promise<Host> {
+async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonly WorkerLike[], slices: Slices, pages?: GpuDevice): Promise<Host> {
   const gpu = raw.gpu() as { destroy(): void; lost: Promise<DeviceLost> } | undefined;
   const lost = new Promise<DeviceLost>((tell) => {
     engine.atEnd(() => {
@@ -267,6 +268,7 @@ async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonl
   if (debug) await show(engine, raw, debug);
   if (limitWanted !== undefined) raw.setMemoryLimit(limitWanted);
   for (const part of always) await join(engine, part);
+  await slices.breathe();
   const info = raw.info();
   const device: Partial<Host> = {
     kind: info.kind,
@@ -343,9 +345,12 @@ async function startWasm(engine: Engine): Promise<Host> {
   workersFailed = failed;
   threadsStarted = workers.length + 1;
   const cache = newCache();
+  // the code of both is new to the browser
+  const slices = new Slices();
+  await turn();
   const live = workers.filter((worker) => !gone.has(worker));
   raw = guard(() => engine.api.wasmRuntime(live.length > 0, live, cache));
-  return host(engine, raw, cache, live);
+  return host(engine, raw, cache, live, slices);
 }
 
 /** Why the adapter could not be used, once it was tried. */
@@ -370,7 +375,7 @@ async function startWebGpu(engine: Engine, pages?: GpuDevice): Promise<Host> {
   });
   if (!pages) refused = undefined;
   if (raw) {
-    const made = await host(engine, raw, cache, [], pages);
+    const made = await host(engine, raw, cache, [], new Slices(), pages);
     if (pages) given.set(made, pages);
     return made;
   }
