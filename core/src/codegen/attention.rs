@@ -1,14 +1,16 @@
-//! Attention as one loop over blocks of keys. In: a kernel whose three reductions go over the same keys ([`crate::analysis::attention`]): the maximum
-//! of a row's scores, the sum of exponentials below it, and the sum of these times values. Out: a loop whose turns each compute the scores of
-//! some keys, and three accumulators: the maximum so far, and both sums, which are multiplied by `exp(old - new)` where the maximum has
-//! grown (Milakov and Gimelshein 2018; Dao et al. 2022). The rows of keys and values that a block needs are staged in workgroup memory.
+//! Lowers attention to one loop over blocks of keys. In: a kernel with three reductions over the same keys
+//! ([`crate::analysis::attention`]): the maximum of a row's scores, the sum of their exponentials below it, and the sum
+//! of these exponentials times values. Out: a loop in which each iteration computes the scores of a block of keys, with
+//! three accumulators: the running maximum, and both sums, which are multiplied by `exp(old - new)` when the maximum
+//! has grown (Milakov and Gimelshein 2018; Dao et al. 2022). The rows of keys and values that a block needs are staged
+//! in workgroup memory.
 //!
-//! Both products are made with matrix tiles, of which no score leaves the registers of a thread, since the product of the first tile is the left
-//! factor of the second one; or else with tiles of registers ([`registers`]). What is here is the same for both: a tile of registers has a layout
-//! too, of the threads that share its rows.
+//! Both products use matrix tiles, and then no score leaves a thread's registers, because the result of the first tile
+//! is the left factor of the second one; or else they use register tiles ([`registers`]). This file is shared by both:
+//! a register tile also has a layout, that of the threads that share its rows.
 //!
-//! A row whose scores are all minus infinity so far has no maximum to subtract; zero is subtracted instead, so that its sums stay zero, and
-//! NaN comes of their quotient at the end as it does without the loop.
+//! A row whose scores are all minus infinity so far has no finite maximum to subtract; zero is subtracted instead, so
+//! that its sums stay zero, and their quotient is NaN at the end, as it is without this lowering.
 
 mod panels;
 mod registers;
@@ -33,12 +35,13 @@ use std::sync::OnceLock;
 
 type Ranges = SmallVec<[UOp; 4]>;
 
-/// 32-bit registers of a thread that the matrices may take together.
+/// The most 32-bit registers of a thread for all matrices together.
 const REGISTERS: usize = 128;
-/// Subgroups of a workgroup at most: they share what is staged.
+/// The most subgroups of a workgroup; they share the staged keys and values.
 const SUBGROUPS: usize = 8;
 
-/// As in [`super::live`], pointers that [`enable`] sets at run time, so that of a WebAssembly module only the part for a GPU contains this.
+/// Function pointers that [`enable`] sets at run time, as in [`super::live`], so that only the GPU part of a
+/// WebAssembly module contains this code.
 struct How {
     is_one: fn(&Kernel, &Target) -> bool,
     lower: fn(&mut Kernel, &Target, &mut FxHashMap<u8, LoopInfo>, &mut Stats) -> Result<()>,
@@ -46,7 +49,8 @@ struct How {
 
 static HOW: OnceLock<Box<How>> = OnceLock::new();
 
-/// From now on attention is one kernel on devices that compute it so. Only WebAssembly modules have to say so.
+/// Enables attention in one kernel on devices that support it. Only WebAssembly modules have to call it; native builds
+/// always have it enabled.
 pub fn enable() {
     crate::schedule::attention::enable();
     HOW.get_or_init(|| Box::new(How { is_one: is_one_in, lower: lower_in }));
@@ -59,12 +63,12 @@ fn how() -> Option<&'static How> {
     HOW.get().map(|how| &**how)
 }
 
-/// Does the kernel become one loop over keys? Opts are for others, and its loops stay as they are.
+/// Will the kernel be lowered to one loop over keys? Then no opts are chosen and its axes are neither merged nor split.
 pub(super) fn is_one(k: &Kernel, t: &Target) -> bool {
     k.role == Role::Attention && how().is_some_and(|how| (how.is_one)(k, t))
 }
 
-/// Lowers a kernel that is attention, where that pays on the target.
+/// Lowers a kernel that is attention, if that pays on the target.
 pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>, stats: &mut Stats) -> Result<()> {
     match how() {
         Some(how) if k.role == Role::Attention => (how.lower)(k, t, loops, stats),
@@ -79,7 +83,7 @@ fn is_one_in(k: &Kernel, t: &Target) -> bool {
 fn lower_in(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>, stats: &mut Stats) -> Result<()> {
     let Some(a) = find(&k.g, k.sink) else { return Ok(()) };
     let Some(way) = way(&k.g, &a, t) else { return Ok(()) };
-    // the kernel has the scores three times
+    // the kernel computes the scores three times; the loop computes them once
     let outer: u64 = k.ranges_of(AxisKind::Loop).iter().map(|&r| k.g.range_len(r) as u64).product();
     let [_, keys, terms, columns] = a.lens(&k.g).map(|n| n as u64);
     stats.flops = stats.flops.saturating_sub(4 * outer / columns.max(1) * keys * terms);
@@ -94,46 +98,48 @@ fn lower_in(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>, sta
     Loop::new(k, t, a, &way, [&layout; 2], None)?.lower(k, t, loops)
 }
 
-/// The loops of the new kernel.
+/// The loops and layouts of the new kernel.
 struct Loop<'a> {
     a: Attention,
-    /// The tile of scores.
+    /// The tile that computes scores.
     layout: &'a Layout,
-    /// Tiles of registers, if these multiply.
+    /// The register tiles, if no matrix tiles are used.
     registers: Option<Registers>,
-    /// Factors lie in panels of workgroup memory.
+    /// The factors are read from panels in workgroup memory.
     panels: bool,
-    /// Rows and columns of a tile's product, and terms of the sum of weighted values.
+    /// Rows and columns of a tile of scores, and the number of keys over which one product with values sums.
     sides: [usize; 3],
-    /// Keys of a block.
+    /// Number of keys in a block.
     keys: usize,
-    /// The number of a thread in its subgroup.
+    /// The index of a thread in its subgroup.
     thread: UOp,
-    /// What a thread holds of queries, keys and scores, and of values and the sum of weighted ones. Scores are the left factor of the second product.
+    /// The fragments that a thread holds of queries, keys, scores, values, and the sum of weighted values. Scores are
+    /// the left factor of the second product.
     query: Fragment<'a>,
     key: Fragment<'a>,
     score: Fragment<'a>,
     value: Fragment<'a>,
     sum: Fragment<'a>,
-    /// Where products lie side by side as one left factor.
+    /// Register axes over several adjacent tiles of scores, which together form one left factor of the second product.
     beside: Ranges,
-    /// The first row of a workgroup, and how far below it that of a subgroup's tile is; tiles one below the other.
+    /// The first row of a workgroup; the offset from it of a subgroup's tile; and the axis over tiles that a subgroup
+    /// has one below the other.
     first: UOp,
     row: UOp,
     tiles: Option<UOp>,
-    /// Tiles of columns.
+    /// The axis over tiles of columns of the result.
     column: UOp,
-    /// The last row of a workgroup.
+    /// The last row of a workgroup's block of rows; it may be past the end.
     last: UOp,
     /// The loop over blocks of keys.
     turn: UOp,
-    /// Are there rows, and keys, that are none?
+    /// Whether the last block has rows, and keys, past the end.
     uneven: [bool; 2],
-    /// A subgroup can load matrices from workgroup memory.
+    /// The target has an instruction by which a subgroup loads matrices from workgroup memory.
     loads: bool,
 }
 
-/// What lies in workgroup memory: queries and values where there is room.
+/// The arrays in workgroup memory; queries and values are staged only if there is room.
 struct Arrays {
     queries: Option<UOp>,
     keys: UOp,
@@ -174,7 +180,7 @@ impl<'a> Loop<'a> {
         let mut beside = Ranges::new();
         if let Some(r) = &registers {
             sides[2] = block;
-            // a kernel has one axis of vectors
+            // a kernel has only one lane axis, so all fragments share it
             let lane = k.new_range(r.lanes, AxisKind::Upcast, true)?;
             for f in [&mut key, &mut score, &mut value, &mut sum] {
                 f.registers[0] = lane;
@@ -188,7 +194,7 @@ impl<'a> Loop<'a> {
             let more = more.iter().map(|d| k.new_range(d.len as usize, AxisKind::Upcast, false));
             beside = more.collect::<Result<Ranges>>()?;
         }
-        // rows of both products are in the same registers
+        // both products have their rows in the same registers
         for (i, d) in layout.c.registers.iter().enumerate() {
             if d.side == Side::M {
                 sum.registers[i] = score.registers[i];
@@ -258,7 +264,7 @@ impl<'a> Loop<'a> {
         };
         let rows: Ranges = self.rows();
         let scores: Vec<UOp> = (0..steps).map(|i| self.scores(k, &arrays, i)).collect::<Result<_>>()?;
-        // the largest score of each row so far
+        // the running maximum of each row
         let none = k.g.float(f64::NEG_INFINITY, dt);
         let m = accumulator(k, none, &rows);
         let old = k.g.node(Op::AccRead, dt, &[m, self.turn], Arg::None);
@@ -287,13 +293,13 @@ impl<'a> Loop<'a> {
                 }
             });
         }
-        // read in the next turn
+        // the next iteration reads it
         body.push(update(k, m, new, ReduceOp::Max, 0));
         self.ended(k, t, loops, &body, [l, o])
     }
 
-    /// The end of the loop over keys, whose body is given, and the result: the sum of weighted values over the sum of weights, which threads that
-    /// share a row put together.
+    /// Closes the loop over keys around this body, and stores the result: the sum of weighted values over the sum of
+    /// weights, each combined over the threads that share a row.
     fn ended(
         &self,
         k: &mut Kernel,
@@ -314,7 +320,8 @@ impl<'a> Loop<'a> {
         self.store(k, weights, values)
     }
 
-    /// How many turns have keys that some row of the workgroup looks at: where a mask says so by a comparison of places.
+    /// The number of iterations after which no row of the workgroup has unmasked keys, if a mask is a comparison of row
+    /// and key indices.
     fn end(&self, k: &mut Kernel) -> Option<UOp> {
         let [row, key, _, _] = self.a.axes;
         let mut end: Option<UOp> = None;
@@ -329,12 +336,13 @@ impl<'a> Loop<'a> {
         Some(simplify_with(&mut k.g, end, &mut k.memo))
     }
 
-    /// Conditions under which a key counts, each with what it is then, that compare places: something is positive where the key counts, which gets less
-    /// from key to key, and no less from row to row.
+    /// The masking conditions that compare indices. Each comes with the truth value that it has where a key counts, and
+    /// with a number that is positive exactly there; the number decreases by one from key to key and does not decrease
+    /// from row to row.
     fn rooms(&self, k: &mut Kernel) -> Vec<(UOp, bool, UOp)> {
         let [row, key, _, _] = self.a.axes;
         let mut found = Vec::new();
-        // where keys count: where these hold, or do not
+        // conditions, and the truth value that each has where a key counts
         let mut conds: SmallVec<[(UOp, bool); 4]> = SmallVec::new();
         let mut at = self.a.score;
         loop {
@@ -385,32 +393,33 @@ impl<'a> Loop<'a> {
         found
     }
 
-    /// Registers for the rows that a thread has scores of.
+    /// The register axes along the rows of the scores that a thread holds.
     fn rows(&self) -> Ranges {
         let digits = self.layout.c.registers.iter().zip(&self.score.registers);
         digits.filter(|(d, _)| d.side == Side::M).map(|(_, &r)| r).chain(self.tiles).collect()
     }
 
-    /// Registers for the scores of a row that a thread has of a product.
+    /// The register axes along the scores of one row that a thread holds.
     fn columns(&self) -> Ranges {
         let digits = self.layout.c.registers.iter().zip(&self.score.registers);
         digits.filter(|(d, _)| d.side == Side::N).map(|(_, &r)| r).chain(self.beside.iter().copied()).collect()
     }
 
-    /// The row of an element of a fragment, which may be none, and how far below the first of the workgroup it is.
+    /// The row of an element of a fragment, which may be past the end, and its offset from the first row of the
+    /// workgroup.
     fn rows_of(&self, k: &mut Kernel, f: &Fragment<'_>) -> [UOp; 2] {
         let place = f.place(&mut k.g, Side::M);
         let inside = k.g.binary(Op::Add, self.row, place);
         [k.g.binary(Op::Add, self.first, inside), inside]
     }
 
-    /// The same row, or the last one for those that are none.
+    /// The row of an element of a fragment, clamped to the last row.
     fn row_of(&self, k: &mut Kernel, f: &Fragment<'_>) -> UOp {
         let [at, _] = self.rows_of(k, f);
         self.clamped(k, 0, at)
     }
 
-    /// The place along an axis, or the last one for those that are none.
+    /// An index along rows (0) or keys (1), clamped to the last valid one.
     fn clamped(&self, k: &mut Kernel, axis: usize, at: UOp) -> UOp {
         if !self.uneven[axis] {
             return at;
@@ -419,13 +428,14 @@ impl<'a> Loop<'a> {
         k.g.binary(Op::Min, at, last)
     }
 
-    /// The key of a block's `i`-th.
+    /// The index of the `i`-th key of the current block.
     fn key_of(&self, k: &mut Kernel, i: UOp) -> UOp {
         let first = times(&mut k.g, self.turn, self.keys);
         k.g.binary(Op::Add, first, i)
     }
 
-    /// An element of the queries, the keys or the values: zero for keys that are none, and for rows that are where queries are copied.
+    /// An element of the queries, keys or values. It is zero for keys past the end, and also for rows past the end if
+    /// queries are copied to panels.
     fn element(&self, k: &mut Kernel, which: usize, at: UOp, along: UOp) -> UOp {
         let (own, [row, key, terms, columns]) = (self.a.elements[which], self.a.axes);
         let axes = [[row, terms], [key, terms], [key, columns]][which];
@@ -443,7 +453,7 @@ impl<'a> Loop<'a> {
         simplify_with(&mut k.g, value, &mut k.memo)
     }
 
-    /// The array of a block's keys or values: a row for each key.
+    /// The staged array of a block's keys or values, with one row for each key.
     fn staged(&self, k: &mut Kernel, which: usize) -> Result<UOp> {
         let [_, _, terms, columns] = self.a.axes;
         let along = if which == 1 { terms } else { columns };
@@ -454,7 +464,8 @@ impl<'a> Loop<'a> {
         Ok(k.g.node(Op::Stage, k.g.dtype(value), &[value, row, own], Arg::Number(1)))
     }
 
-    /// A right factor of a tile that lies in an array: rows are keys, and the tile's columns or its terms are among them.
+    /// The fragment of a tile's right factor, read from a staged array whose rows are keys; the tile's columns or its
+    /// summed dimension are along them.
     fn right(&self, k: &mut Kernel, f: &Fragment<'_>, stage: UOp, [row, column]: [UOp; 2], sides: [UOp; 2]) -> UOp {
         let [rows, columns] = [1, 2].map(|i| k.g.range_len(k.g.src_at(stage, i)));
         let at = place_in(&mut k.g, stage, &[(row, rows), (column, columns)]);
@@ -472,10 +483,10 @@ impl<'a> Loop<'a> {
         simplify_with(&mut k.g, x, &mut k.memo)
     }
 
-    /// Scores of so many keys as are terms of the second product: the `i`-th of a block.
+    /// The scores of the `i`-th group of keys of a block, of as many keys as one product with values sums over.
     fn scores(&self, k: &mut Kernel, arrays: &Arrays, i: usize) -> Result<UOp> {
         let [_, n, terms] = self.sides;
-        // which of the keys
+        // offset of the key in the block
         let first = self.beside_place(k, i * terms, n);
         let mut product = match &self.registers {
             Some(_) => self.terms(k, arrays, first)?,
@@ -488,7 +499,8 @@ impl<'a> Loop<'a> {
         self.score_of(k, product, first)
     }
 
-    /// The score of the kernel, with these in the place of its sum.
+    /// The kernel's score expression with `product` in place of its sum of products, and minus infinity for keys past
+    /// the end.
     fn score_of(&self, k: &mut Kernel, product: UOp, first: UOp) -> Result<UOp> {
         let mut score = self.made_of(k, self.a.score, product, first);
         if self.uneven[1] {
@@ -500,14 +512,15 @@ impl<'a> Loop<'a> {
         Ok(simplify_with(&mut k.g, score, &mut k.memo))
     }
 
-    /// The key of each score, which may be none.
+    /// The index of each score's key, which may be past the end.
     fn key_at(&self, k: &mut Kernel, first: UOp) -> UOp {
         let column = self.score.place(&mut k.g, Side::N);
         let block = times(&mut k.g, self.turn, self.keys);
         [first, column].into_iter().fold(block, |s, x| k.g.binary(Op::Add, s, x))
     }
 
-    /// What is made of a sum of products, with these in its place.
+    /// The expression `score` with `product` in place of the kernel's sum of products, for the row and key of each
+    /// element.
     fn made_of(&self, k: &mut Kernel, score: UOp, product: UOp, first: UOp) -> UOp {
         let at = self.key_at(k, first);
         let key = self.clamped(k, 1, at);
@@ -519,7 +532,7 @@ impl<'a> Loop<'a> {
         simplify_with(&mut k.g, score, &mut k.memo)
     }
 
-    /// Products of queries and keys by matrix tiles.
+    /// Products of queries and keys, computed by matrix tiles.
     fn tiles_of(&self, k: &mut Kernel, arrays: &Arrays, first: UOp) -> Result<UOp> {
         let [n, terms] = [Side::N, Side::K].map(|s| self.layout.len(s));
         let step = match k.g.range_len(self.a.axes[2]) / terms {
@@ -540,7 +553,7 @@ impl<'a> Loop<'a> {
         Ok(k.g.reduce_over(product, ReduceOp::Add, &over))
     }
 
-    /// `first`, and how far products lie beside the first of those that are one left factor.
+    /// `first` plus the offset of each of the adjacent tiles of `n` columns that form one left factor.
     fn beside_place(&self, k: &mut Kernel, first: usize, n: usize) -> UOp {
         let (mut at, mut step) = (k.g.idx(first as i64), n);
         for &r in &self.beside {
@@ -551,14 +564,14 @@ impl<'a> Loop<'a> {
         at
     }
 
-    /// A product of a tile.
+    /// One product of matrix tiles.
     fn mma(&self, k: &mut Kernel, left: UOp, right: UOp, registers: [&[UOp]; 3]) -> UOp {
         let mut src: SmallVec<[UOp; 16]> = SmallVec::from_slice(&[left, right, self.thread]);
         registers.iter().for_each(|list| src.extend_from_slice(list));
         k.g.node(Op::Mma, DType::F32, &src, Arg::Mma(Box::new(self.layout.clone())))
     }
 
-    /// Weights times the values of their keys, the `i`-th of a block.
+    /// Weights times values, for the `i`-th group of keys of a block.
     fn weighted(&self, k: &mut Kernel, weights: UOp, stage: UOp, i: usize) -> Result<UOp> {
         let [_, n, terms] = self.sides;
         let (columns, keys) = (k.new_range(n, AxisKind::Tile, false)?, k.new_range(terms, AxisKind::Dot, false)?);
@@ -570,7 +583,8 @@ impl<'a> Loop<'a> {
         Ok(self.mma(k, left, right, [&own, &self.value.registers, &self.sum.registers]))
     }
 
-    /// The same of a score that becomes a weight, which is rounded to 16 bits: one instruction where the target has it.
+    /// The weight of a score: its exponential below the maximum. A weight is rounded to 16 bits, so a fast approximate
+    /// power is used if the target has one.
     fn weight(&self, k: &mut Kernel, score: UOp, below: UOp, t: &Target) -> UOp {
         if !t.has_rough_powers() || !t.fma || self.registers.is_some() {
             return self.exp(k, score, below, t);
@@ -582,7 +596,7 @@ impl<'a> Loop<'a> {
         k.g.node(Op::Exp2, DType::F32, &[power], Arg::Number(16))
     }
 
-    /// `exp` of how far scores are below the maximum.
+    /// The exponential of a score minus the maximum.
     fn exp(&self, k: &mut Kernel, score: UOp, below: UOp, t: &Target) -> UOp {
         let by = k.g.src_at(k.g.src_at(self.a.exp, 0), 1);
         let shifted = k.g.binary(Op::Sub, score, below);
@@ -591,7 +605,7 @@ impl<'a> Loop<'a> {
         exp_below_zero(&mut k.g, exp, t).unwrap_or(exp)
     }
 
-    /// All of a row that a thread has.
+    /// The reduction over the elements of a row that a thread holds.
     fn folded(&self, k: &mut Kernel, parts: &[UOp], op: ReduceOp) -> Result<UOp> {
         let columns = self.columns();
         let mut all: Option<UOp> = None;
@@ -605,7 +619,7 @@ impl<'a> Loop<'a> {
         Ok(all.unwrap_or_else(|| k.g.float(0.0, DType::F32)))
     }
 
-    /// The same of all threads that have some of the row.
+    /// The reduction over all threads that hold elements of the row.
     fn across(&self, k: &mut Kernel, mut part: UOp, op: ReduceOp, t: &Target) -> Result<UOp> {
         if self.registers.is_some() {
             return self.joined(k, part, op, t);
@@ -626,7 +640,7 @@ impl<'a> Loop<'a> {
         Ok(part)
     }
 
-    /// Stores what the kernel makes of its sums.
+    /// Stores the kernel's result, computed from both sums.
     fn store(&self, k: &mut Kernel, l: UOp, o: UOp) -> Result<()> {
         let g = &mut k.g;
         let (store, dt) = (g.src_at(k.sink, 0), g.dtype(self.a.sum));
@@ -636,7 +650,7 @@ impl<'a> Loop<'a> {
             sum = g.binary(Op::Mul, sum, f);
         }
         let sum = g.cast(sum, dt);
-        // the factors have the sum of exponentials in them
+        // the factors contain the sum of exponentials
         let value = g.src_at(store, 1);
         let value = substitute1(g, value, &[(self.a.sum, sum)].into_iter().collect());
         let (place, n) = (self.sum.place(g, Side::N), self.sides[1]);
@@ -659,13 +673,13 @@ impl<'a> Loop<'a> {
     }
 }
 
-/// Subgroups of a workgroup, and tiles one below the other in each.
+/// The number of subgroups of a workgroup, and of tiles one below the other in each subgroup.
 fn subgroups(k: &Kernel, t: &Target, a: &Attention, layout: &Layout, block: usize) -> [usize; 2] {
     let ([rows, _, terms, columns], m) = (a.lens(&k.g), layout.len(Side::M));
     let all: usize = k.ranges_of(AxisKind::Loop).iter().map(|&r| k.g.range_len(r)).product();
     let heads = all / (rows * columns).max(1);
     let (mut below, mut subgroups) = (1, 1);
-    // as many rows together as leave work for all processors, since they share what is staged
+    // as many rows per workgroup as leave work for all processors, because rows share the staged arrays
     let busy = |rows_of: usize| heads * rows.div_ceil(rows_of) >= t.processors.max(1);
     let most = SUBGROUPS.min(t.max_local_total as usize / layout.threads());
     while 2 * subgroups <= most && m * subgroups < rows && (subgroups < 4 || busy(2 * m * subgroups)) {
@@ -678,8 +692,8 @@ fn subgroups(k: &Kernel, t: &Target, a: &Attention, layout: &Layout, block: usiz
     [subgroups, below]
 }
 
-/// A score as f32, with `sum` in the place of the sum of products, which is exact: it is not rounded to 16 bits, and neither is what is made of it before
-/// it is widened.
+/// The score expression in f32, with `sum` in place of the sum of products. Neither the sum nor intermediate results
+/// are rounded to 16 bits on the way.
 fn widened(g: &mut Graph, u: UOp, product: UOp, sum: UOp) -> UOp {
     if u == product {
         return sum;
@@ -710,14 +724,14 @@ fn accumulator(k: &mut Kernel, init: UOp, tile: &[UOp]) -> UOp {
     k.g.node(Op::Acc, DType::F32, &src, Arg::Acc(id))
 }
 
-/// Updates of one accumulator are numbered, since equal ones count twice.
+/// An update of an accumulator. Updates are numbered, because two that are otherwise identical must both count.
 fn update(k: &mut Kernel, acc: UOp, x: UOp, op: ReduceOp, number: usize) -> UOp {
     let digits: Axes = (number as u32).to_le_bytes().into_iter().collect();
     let arg = Arg::Reduce(op, if number == 0 { Axes::new() } else { digits });
     k.g.node(Op::AccUpdate, DType::Void, &[acc, x], arg)
 }
 
-/// A range, if it is one and not the only number that it could be.
+/// The node in a list if it is a range; an empty list for a constant index.
 fn range(g: &Graph, u: UOp) -> Ranges {
     if g.op(u) == Op::Range { SmallVec::from_slice(&[u]) } else { Ranges::new() }
 }
@@ -728,7 +742,7 @@ fn times(g: &mut Graph, u: UOp, by: usize) -> UOp {
     g.binary(Op::Mul, u, by)
 }
 
-/// A new loop, in steps of `by`.
+/// The index of a new range times `by`.
 fn scaled(k: &mut Kernel, len: usize, kind: AxisKind, by: usize) -> Result<UOp> {
     if len == 1 {
         return Ok(k.g.idx(0));

@@ -1,6 +1,7 @@
-//! The kernel that code generation works on: a graph whose loops are nodes (ranges). In: a kernel of the scheduler ([`Kernel::new`]). Here is
-//! how an opt changes its loops: [`Kernel::apply`] splits, rounds up, swaps and merges ranges by rebuilding the graph on new ones, and says
-//! why it cannot where an opt does not fit. Out: ranges that have become vector lanes, registers, threads or a launch grid.
+//! The kernel that code generation works on: a graph whose loops are nodes (ranges). In: a kernel of the scheduler
+//! ([`Kernel::new`]). [`Kernel::apply`] applies an opt: it splits, rounds up, swaps or fuses ranges by rebuilding the
+//! graph on new ranges, and returns an error with the reason where an opt does not fit. Out: ranges that have become
+//! vector lanes, registers, threads or launch dimensions.
 
 use super::inside::stays_inside;
 use super::live::{Extent, Live};
@@ -19,62 +20,67 @@ use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// What lies behind the end of an axis that was rounded up.
+/// What happens to loads in the iterations that rounding an axis up has added past its end.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Behind {
-    /// Nobody reads it.
+    /// They are masked: nothing past the end is read.
     Masked,
-    /// A result of which nothing is kept may read it, if it is in the buffer.
+    /// They may run without a mask if their addresses stay inside the buffer and they only contribute to results that
+    /// are not stored.
     Read,
 }
 
 /// A kernel graph being optimised.
 #[derive(Clone)]
 pub struct Kernel {
-    /// Scratch graph.
+    /// The kernel's own graph; it is dropped after compilation.
     pub g: Graph,
-    /// Sink of Stores over the same loops.
+    /// The Sink node; its sources are the Stores, all over the same output loops.
     pub sink: UOp,
-    /// What it is as a whole, whatever opts have made of it.
+    /// The kind of kernel (contraction, row kernel, elementwise, …) as the scheduler made it; opts do not change it.
     pub role: Role,
-    /// First free range id.
+    /// The lowest range id that is not in use.
     pub next_id: u8,
-    /// Launch grid and workgroup, set by `map_launch`.
+    /// Launch grid, set by `map_launch`.
     pub grid: [u32; 3],
-    /// Workgroup size.
+    /// Workgroup size, set by `map_launch`.
     pub local: [u32; 3],
-    /// Tile ranges, set when addresses are split: from then on a range may live in strides alone.
+    /// All tile ranges, set when addresses are split: from then on a range may occur only in the strides of an Index,
+    /// and no longer as a node.
     pub tiles: Vec<UOp>,
-    /// Simplification results, kept across passes: nodes never change.
+    /// Results of simplification, kept across passes; they stay valid because nodes never change.
     pub memo: Memo,
-    /// Slots of operands that may be packed.
+    /// Slots of parameters that are constant across runs (weights), so that a packed copy may be made of them.
     pub constants: Vec<u32>,
-    /// Operands that are packed.
+    /// The packed copies that this kernel reads.
     pub packs: Vec<Pack>,
-    /// Every buffer that a launch passes, by slot: also those of which no pass leaves a use.
+    /// Every buffer that a launch passes, by slot, including those whose uses the passes have removed.
     pub params: Vec<ParamInfo>,
-    /// Conditions without which turns of a range, by id, do nothing; then the bounds that come of them ([`super::reach`]).
+    /// For ranges by id: first the condition that must hold for an iteration to have an effect; after the pass
+    /// `mask-ends` the bound at which the loop ends ([`super::reach`]).
     pub reach: Vec<(u8, UOp)>,
-    /// Where other loops end, by range id: a scalar made of the loops around them.
+    /// The ends of further loops, by range id: a scalar computed from the surrounding loops.
     pub ends: Vec<(u8, UOp)>,
-    /// Loops of `reach` over taps, of which each phase of a result has its own number ([`super::digits`]).
+    /// The ranges in `reach` that are loops over filter taps of a strided transposed convolution, where the number of
+    /// taps depends on the phase (the output position modulo the stride; [`super::digits`]).
     pub taps: RangeSet,
-    /// Loops side by side inside of all others, each around Stores of its own ([`super::borders`]).
+    /// Innermost loops that follow one another, each with Stores of its own: an innermost loop that was split at its
+    /// borders ([`super::borders`]).
     pub pieces: Vec<UOp>,
-    /// Which turns of its loops anybody needs, all of these conditions.
+    /// Conditions on the output loops: only iterations in which all of them hold compute something that is read later.
     pub live: Vec<UOp>,
-    /// The turns that these leave ([`super::live`]), once opts are applied.
+    /// The number of iterations that `live` leaves of each loop ([`super::live`]), once opts are applied.
     pub turns: Vec<Live>,
-    /// How long each dimension of the launch is, where that is less than `grid` for some values of launch scalars.
+    /// The size of each launch dimension as a function of the launch scalars, where that can be less than in `grid`.
     pub extents: [Extent; 3],
 }
 
-/// Work of a kernel, counted before optimisation.
+/// The work of a kernel, counted before optimisation.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Stats {
     /// Float operations per launch.
     pub flops: u64,
-    /// Bytes touched at least.
+    /// Bytes per launch, if each buffer element that is accessed is moved once.
     pub bytes: u64,
 }
 
@@ -109,7 +115,7 @@ impl Kernel {
         }
     }
 
-    /// Nodes in use, sources first.
+    /// The nodes that the sink depends on, sources before their users.
     pub fn nodes(&self) -> Vec<UOp> {
         self.g.reachable(&[self.sink])
     }
@@ -126,7 +132,8 @@ impl Kernel {
         self.ranges().into_iter().filter(|&r| self.g.kind(r) == kind).collect()
     }
 
-    /// The output loops that every reduction is inside of, and those that read whole reductions (of a row kernel).
+    /// The output loops, in two parts: those that every reduction is nested in, and those over which the results of a
+    /// reduction are used (the second loop over a row in a row kernel).
     pub fn row_loops(&self) -> (Vec<UOp>, Vec<UOp>) {
         let inside = self.reduces().into_iter().fold(!0, |m: RangeSet, r| m & self.g.ranges(r));
         self.ranges_of(AxisKind::Loop).into_iter().partition(|&r| inside >> self.g.range_arg(r).id & 1 == 1)
@@ -137,7 +144,7 @@ impl Kernel {
         self.nodes().into_iter().filter(|&u| self.g.op(u) == Op::Reduce).collect()
     }
 
-    /// The first Store: all are at one place of their buffers.
+    /// The first Store. All Stores of a kernel write the same index of their buffers.
     pub fn store(&self) -> UOp {
         self.g.src_at(self.sink, 0)
     }
@@ -154,7 +161,7 @@ impl Kernel {
         self.sink = simplify_with(&mut self.g, sink, &mut self.memo);
     }
 
-    /// What is known of ranges goes over to what takes their place.
+    /// Applies a substitution of ranges to `reach`, `ends` and `live` too.
     fn carry(&mut self, map: &FxHashMap<UOp, UOp>) {
         for i in 0..self.reach.len() {
             let cond = substitute1(&mut self.g, self.reach[i].1, map);
@@ -180,13 +187,15 @@ impl Kernel {
         Ok(self.g.range_with(len, RangeArg { id: self.next_id - 1, kind, lane }))
     }
 
-    /// The loops that opts are about: joined where that makes no address harder, and split where it makes them easier.
+    /// Brings the loops into the form that opts refer to: neighbouring loops are fused where no address needs more
+    /// divisions for it, and a loop is split where that removes divisions from addresses.
     pub fn settle_axes(&mut self) {
         self.merge_axes();
         super::digits::split(self);
     }
 
-    /// Joins neighbouring output loops, and neighbouring loops of one reduction, wherever no address gets harder.
+    /// Fuses neighbouring output loops, and neighbouring loops of one reduction, wherever addresses need no more
+    /// divisions for it.
     pub(super) fn merge_axes(&mut self) {
         loop {
             let mut pairs: Vec<(UOp, UOp)> = Vec::new();
@@ -201,7 +210,7 @@ impl Kernel {
         }
     }
 
-    /// Joins two loops where that makes no address harder.
+    /// Fuses two loops, and undoes it if the number of divisions has grown.
     fn try_merge(&mut self, a: UOp, b: UOp) -> bool {
         let (before, old, live) = (self.count_divmod(), self.sink, self.live.clone());
         if !self.join(a, b) {
@@ -214,7 +223,8 @@ impl Kernel {
         true
     }
 
-    /// Makes two loops one, if that can be.
+    /// Fuses two loops `a` (outer) and `b` (inner) into `joined`: the old indices become `joined / len(b)` and
+    /// `joined % len(b)`. False if they cannot be fused.
     fn join(&mut self, a: UOp, b: UOp) -> bool {
         let (na, nb) = (self.g.range_len(a), self.g.range_len(b));
         if na.checked_mul(nb).is_none_or(|n| n > i32::MAX as usize) {
@@ -230,7 +240,7 @@ impl Kernel {
         let (hi, lo) = (self.g.binary(Op::FloorDiv, joined, n), self.g.binary(Op::FloorMod, joined, n));
         let mut map = FxHashMap::default();
         for r in self.reduces() {
-            // the reduction itself lists the joined range once
+            // every reduction must be over both ranges or neither: it will list the fused range once
             if self.g.src(r)[1..].contains(&a) && !self.g.src(r)[1..].contains(&b) {
                 return false;
             }
@@ -243,7 +253,7 @@ impl Kernel {
         true
     }
 
-    /// Substitution that also rewrites the range lists of reductions.
+    /// The sink after the substitution `map`, with `joined` in place of `a` and `b` in the range lists of reductions.
     fn merged_sink(&mut self, a: UOp, b: UOp, joined: UOp, map: &FxHashMap<UOp, UOp>) -> UOp {
         let mut image: FxHashMap<UOp, UOp> = map.clone();
         for u in self.nodes() {
@@ -293,7 +303,7 @@ impl Kernel {
                     let index = g.src_at(u, 0);
                     let Arg::Param { len, slot } = g.arg(g.src_at(index, 0)) else { continue };
                     let bytes = points(g.ranges(index)).min(*len as u64) * g.dtype(index).size() as u64;
-                    // what is read twice is in a cache the second time
+                    // of several accesses to one buffer the largest counts: the others find the bytes in a cache
                     let most = touched.entry((*slot, g.op(u) == Op::Store)).or_default();
                     *most = bytes.max(*most);
                 }
@@ -309,7 +319,8 @@ impl Kernel {
         opts.iter().try_for_each(|o| self.apply(o, t))
     }
 
-    /// Applies one opt. An opt that does not fit the kernel is an error: opts come from caches and from users too.
+    /// Applies one opt. An opt that does not fit the kernel is an error and not a panic, because opts also come from
+    /// caches and users.
     pub fn apply(&mut self, o: &Opt, t: &Target) -> Result<()> {
         let bad = |what: &str| Error::value("opt", format!("{o}: {what}"));
         let Some(axis) = o.axis() else {
@@ -347,7 +358,7 @@ impl Kernel {
         }
     }
 
-    /// Cuts the inner `by` off an axis, or says why that cannot be.
+    /// Applies [`Opt::Cut`], or gives the reason why it does not fit.
     fn cut_axis(&mut self, r: UOp, by: usize, part: Part, t: &Target) -> std::result::Result<Result<()>, &'static str> {
         let (kind, reduce, id) = (self.g.kind(r), self.g.kind(r).is_reduce(), self.g.range_arg(r).id);
         let in_stage =
@@ -406,7 +417,8 @@ impl Kernel {
         !slots(Op::Store).iter().any(|s| read.contains(s))
     }
 
-    /// Can threads share the reduction over `r`? All of a workgroup must get there together: outside of all loops.
+    /// Can the threads of a workgroup share the reduction over `r`? All of them have to reach the barrier together, so
+    /// the reduction has to be outside all loops.
     fn can_share(&self, r: UOp) -> bool {
         let inner = self.ranges_of(AxisKind::Reduce).into_iter().chain(self.row_loops().1);
         let loops = inner.fold(0, |m: RangeSet, x| m | 1 << self.g.range_arg(x).id);
@@ -415,7 +427,8 @@ impl Kernel {
         !of.is_empty() && of.iter().all(|&u| self.g.ranges(u) & loops == 0 && !threads(u))
     }
 
-    /// Threads that share another reduction already, which may share this one too, or the loop that reads both.
+    /// A range of threads of length `by` that already shares another reduction of the row kernel, and can share this
+    /// reduction too, or the output loop that reads the results of both.
     fn common_threads(&self, r: UOp, by: usize, part: Part) -> Option<UOp> {
         let reads = || self.row_loops().1.contains(&r);
         if part != Part::Group && !(part == Part::Local && reads()) {
@@ -430,7 +443,7 @@ impl Kernel {
         shared.find(|&x| self.g.range_len(x) == by && apart(x))
     }
 
-    /// `r -> outer * threads + thread`, for threads that there are.
+    /// Splits `r` into `outer * threads + thread`, where the range of threads exists already.
     fn share_axis(&mut self, r: UOp, threads: UOp) -> Option<Result<()>> {
         let (n, f) = (self.g.range_len(r), self.g.range_len(threads));
         if n % f != 0 {
@@ -450,13 +463,14 @@ impl Kernel {
         Some(Ok(()))
     }
 
-    /// Is each reduction over one of the axes over the other too? Else their change of place would be one of meaning.
+    /// Is every reduction over one of the axes also over the other? Otherwise swapping them would change the result.
     fn reduced_together(&self, a: UOp, b: UOp) -> bool {
         let over = |u: UOp, r: UOp| self.g.src(u)[1..].contains(&r);
         self.reduces().into_iter().all(|u| over(u, a) == over(u, b))
     }
 
-    /// Two loops of one kind change places: output loops nest in the order of their ids, those of a reduction as it lists them.
+    /// Swaps two loops of one kind. Output loops nest in the order of their ids, so they swap ids; the loops of a
+    /// reduction nest in the order in which it lists them.
     fn swap(&mut self, a: UOp, b: UOp) {
         if self.g.kind(a).is_reduce() {
             let other = |s: UOp| if s == a { Some(b) } else { (s == b).then_some(a) };
@@ -466,11 +480,13 @@ impl Kernel {
         let to_a = self.g.range_with(self.g.range_len(a), y);
         let to_b = self.g.range_with(self.g.range_len(b), x);
         let image: FxHashMap<UOp, UOp> = [(a, to_a), (b, to_b)].into_iter().collect();
-        // one pass over all nodes: the new ranges may be equal to old ones
+        // one rebuild for both ranges: the new nodes may be identical to the old ones, so two substitutions in a row
+        // would undo each other
         self.rebuild(image, |_, _, _| None);
     }
 
-    /// `outer * w + inner`, as an index below `n`; the last piece overlaps the one before if `w` does not divide `n`.
+    /// The index `outer * w + inner`, kept below `n`: if `w` does not divide `n`, the last tile is moved back and
+    /// overlaps the one before it.
     pub(super) fn cut(&mut self, outer: UOp, n: usize, w: usize, inner: UOp) -> UOp {
         let f = self.g.idx(w as i64);
         let mut start = self.g.binary(Op::Mul, outer, f);
@@ -481,7 +497,8 @@ impl Kernel {
         self.g.binary(Op::Add, start, inner)
     }
 
-    /// Rebuilds the kernel on top of `image`. `ranges(kernel, user, range)` may list what takes a closed range's place.
+    /// Rebuilds the kernel with the nodes in `image` replaced. For the ranges that a reduction lists,
+    /// `closed(kernel, reduction, range)` may give the ranges that replace one.
     pub(super) fn rebuild(
         &mut self,
         mut image: FxHashMap<UOp, UOp>,
@@ -506,7 +523,8 @@ impl Kernel {
         self.sink = simplify_with(&mut self.g, sink, &mut self.memo);
     }
 
-    /// May `r` have lanes? All lane axes have one length, and no value has two.
+    /// May `r` become a lane axis of this length? All lane axes of a kernel have the same length, and no value may
+    /// depend on two of them.
     fn lane_fits(&self, r: UOp, len: usize) -> bool {
         let (mut lanes, mut same) = (0, true);
         for x in self.ranges().into_iter().filter(|&x| self.g.range_arg(x).lane) {
@@ -518,7 +536,8 @@ impl Kernel {
             || self.nodes().iter().all(|&u| self.g.ranges(u) >> id & 1 == 0 || self.g.ranges(u) & lanes == 0))
     }
 
-    /// `r -> outer * amount + inner`.
+    /// Splits `r` into `outer * amount + inner`, where `inner` is a new range of this kind; `None` if `amount` does not
+    /// divide its length and overlapping is not allowed.
     pub(super) fn split(
         &mut self,
         r: UOp,
@@ -549,7 +568,8 @@ impl Kernel {
         Some(if kind == AxisKind::Upcast { self.widen(inner) } else { Ok(()) })
     }
 
-    /// Rounds an axis up to a multiple of `m`. Loads and stores are gated, reductions masked.
+    /// Rounds the length of an axis up to a multiple of `m`. Loads and stores get a gate, and reductions skip the added
+    /// iterations.
     pub(super) fn pad_to(&mut self, r: UOp, m: usize) -> Result<()> {
         self.pad(r, m, Behind::Masked)
     }
@@ -568,8 +588,9 @@ impl Kernel {
         Ok(())
     }
 
-    /// Rebuilds the kernel on top of `image`, in which `closed` takes the place of `r` in reductions. Where `inside` does not hold there
-    /// is nothing for the value that `r` would have: loads and stores are gated, reductions masked. `r` and `closed` in this order.
+    /// Rebuilds the kernel with the nodes in `image` replaced, and `closed` in place of `r` in the range lists of
+    /// reductions. Iterations in which `inside` does not hold correspond to no value of the original `r`: their loads
+    /// and stores are gated, and reductions get their identity.
     pub(super) fn restrict(
         &mut self,
         mut image: FxHashMap<UOp, UOp>,
@@ -578,7 +599,7 @@ impl Kernel {
         behind: Behind,
     ) {
         let id = self.g.range_arg(r).id;
-        // of results there are none behind the end, whatever is read there
+        // if `r` is an output axis, results past its end are not stored, so it does not matter what is read for them
         let open = cfg!(feature = "x86") && behind == Behind::Read;
         let result = open && !self.reduces().iter().any(|&u| self.g.src(u)[1..].contains(&r));
         self.carry(&image);
@@ -610,7 +631,8 @@ impl Kernel {
                         let gate = if src.len() == 3 { self.g.binary(Op::And, inside, src[2]) } else { inside };
                         src = SmallVec::from_slice(&[src[0], alt, gate]);
                     }
-                    // where an index of one place was folded away, what is stored there still depends on the axis
+                    // the index may have been folded to a constant while the stored value still depends on the axis, so
+                    // all sources are checked
                     Op::Store if old.iter().any(|&s| was(self, s)) => {
                         let gate = if src.len() == 3 { self.g.binary(Op::And, inside, src[2]) } else { inside };
                         src = SmallVec::from_slice(&[src[0], src[1], gate]);
@@ -642,7 +664,8 @@ impl Kernel {
         g.op(x) == Op::Mul && g.dtype(x).is_float() && g.src(x).iter().all(|&s| zero(s))
     }
 
-    /// Gives output loops their place in the launch: `Grid`/`Local` dimensions on a GPU, the grid loop on a CPU.
+    /// Maps the output loops to the launch: to `Grid` and `Local` dimensions on a GPU, to the loop over the grid on a
+    /// CPU.
     pub fn map_launch(&mut self, t: &Target) -> Result<()> {
         if t.has_local { super::opt::launch::gpu(self, t) } else { super::opt::launch::cpu(self, t) }
     }

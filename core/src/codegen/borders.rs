@@ -1,10 +1,11 @@
-//! What is read here or there, at the borders of padded windows, of reflections, of joined tensors. Where a condition that is the same for
-//! all of a tile chooses one of two elements of a buffer, the address is chosen and one is loaded. Then the first and the last turn of the
-//! innermost loop get code of their own, where masks matter in these alone: the turns between are a loop without masks.
+//! Splits the innermost loop of a kernel into its first iterations, its middle and its last iterations (loop peeling),
+//! where masks matter only in the first and last ones: padded windows, reflections, concatenated tensors. The middle
+//! loop then has no masks. Before that, a select between two loads from one buffer becomes one load from a selected
+//! address, if the condition is the same for the whole tile.
 //!
-//! In: a kernel whose opts are applied, with the loops that the launch has left. Out: the same Stores once a piece; the pieces' loops are
-//! [`Kernel::pieces`], side by side in all other loops. Kernels with loops of reductions stay as they are: there masks take little
-//! of the time, and code much room.
+//! In: a kernel whose opts are applied, with the loops that the launch has left. Out: the same Stores once for each
+//! part; the parts' loops are in [`Kernel::pieces`] and follow one another inside all other loops. Kernels with
+//! reduction loops stay as they are: in them masks take little of the time, and the code of a part is long.
 
 use super::axes::Kernel;
 use crate::analysis::linear::Linear;
@@ -14,12 +15,12 @@ use crate::uop::{AxisKind, Op, RangeSet, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Turns of a loop of which some are worth code of their own, and of one that takes sums.
+/// The fewest iterations of a loop that is split, in kernels without reductions and in kernels with (unrolled) ones.
 const LEAST: [usize; 2] = [2, 3];
-/// Nodes of a kernel that may be there three times.
+/// The largest kernel, in nodes, whose code may be repeated three times.
 const MOST_NODES: usize = 600;
 
-/// Chooses addresses, and splits the innermost loop where that leaves fewer masks.
+/// Merges selected loads, and splits the innermost loop if its middle part then has fewer masks.
 pub(super) fn split(k: &mut Kernel) {
     choose_addresses(k);
     let Some(&r) = k.ranges_of(AxisKind::Loop).last() else { return };
@@ -34,7 +35,7 @@ pub(super) fn split(k: &mut Kernel) {
         return;
     }
     let mut best = (masks(k, k.sink, r), None);
-    // the last tile of a row may overlap the one before, so that a border is in both
+    // the last tile of a row may overlap the one before it, so that the border is in the last two iterations
     for (first, last) in [(0, 1), (1, 0), (1, 1), (0, 2), (1, 2)].into_iter().filter(|(first, last)| first + last < n) {
         let Some((p, middle)) = piece(k, r, first, n - last) else { return };
         let left = masks(k, middle, p);
@@ -56,7 +57,8 @@ pub(super) fn split(k: &mut Kernel) {
     k.sink = k.g.sink(&stores);
 }
 
-/// The turns `from..to` as a loop of their own, or as none if it is one turn: what counts them, and the Stores.
+/// The iterations `from..to` as a separate loop, or as straight-line code if it is a single iteration: the loop's range
+/// (or the constant index) and a sink with the Stores.
 fn piece(k: &mut Kernel, r: UOp, from: usize, to: usize) -> Option<(UOp, UOp)> {
     let start = k.g.idx(from as i64);
     let (turn, at) = match to - from {
@@ -70,13 +72,14 @@ fn piece(k: &mut Kernel, r: UOp, from: usize, to: usize) -> Option<(UOp, UOp)> {
     Some((turn, simplify_with(&mut k.g, sink, &mut k.memo)))
 }
 
-/// Comparisons that change from turn to turn.
+/// Number of comparisons that depend on the loop.
 fn masks(k: &Kernel, sink: UOp, turn: UOp) -> usize {
     let all = k.g.reachable(&[sink]);
     all.iter().filter(|&&u| matches!(k.g.op(u), Op::CmpLt | Op::CmpNe) && k.g.ranges(u) & k.g.ranges(turn) != 0).count()
 }
 
-/// Of two loads of one buffer of which a condition that is the same for a whole tile chooses one, only one is done: the address is chosen.
+/// Replaces a select between two loads from one buffer by one load from a selected address, where the condition is the
+/// same for the whole tile.
 fn choose_addresses(k: &mut Kernel) {
     let tile = |r: &UOp| !matches!(k.g.kind(*r), AxisKind::Loop | AxisKind::Grid(_) | AxisKind::Reduce);
     let tile = k.ranges().into_iter().filter(tile).fold(0, |m: RangeSet, r| m | k.g.ranges(r));
@@ -94,7 +97,7 @@ fn choose_addresses(k: &mut Kernel) {
     }
 }
 
-/// The one load in place of both, where their addresses differ by what the tile does not know.
+/// The load that replaces the select, if both addresses differ by an amount that is the same for the whole tile.
 fn chosen_load(k: &mut Kernel, u: UOp, tile: RangeSet) -> Option<UOp> {
     let (Op::Where, &[c, x, y]) = (k.g.op(u), &k.g.srcs(u)[..]) else { return None };
     let (Op::Load, Op::Load, 0) = (k.g.op(x), k.g.op(y), k.g.ranges(c) & tile) else { return None };

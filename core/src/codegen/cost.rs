@@ -1,10 +1,13 @@
-//! What a launch of a program takes on a machine, estimated by walking it: [`cost`]. The one model that the search, the command line and
-//! the checks of `npm run bench:model` ask; what each thing costs is in [`Prices`], and nothing here knows a back end by name.
+//! Estimates the time of one launch of a program on a machine: [`cost`]. In: a program and a target. Out: nanoseconds,
+//! what limits them, and bytes moved. It is the only model that the search, the command line and the checks of
+//! `npm run bench:model` use; the machine's numbers are in [`Prices`], and nothing here depends on the name of a back
+//! end.
 //!
-//! Two parts, of which the larger counts most, as in a roofline. Instructions: each loop's body has cycles of arithmetic, loads and
-//! stores, and a chain of accumulations that none of them shortens; what inner loops take is added as often as they turn. Memory: each
-//! place that is accessed has a footprint, the distinct bytes that the loops closed so far touch, and comes into a cache again whenever a
-//! loop's body needs more than the cache holds (the reuse model of Ferrante, Sarkar and Thrash, 1991).
+//! As in a roofline model there are two parts, of which the larger dominates. Instructions: each loop body has cycles
+//! of arithmetic, of loads and of stores, and a latency of dependent accumulations; the cost of an inner loop is
+//! multiplied by its iterations. Memory: each accessed region has a footprint, the distinct bytes that the loops walked
+//! so far (the inner ones) touch; it is brought into a cache again in each iteration of an outer loop whose body needs
+//! more than the cache holds (the reuse model of Ferrante, Sarkar and Thrash, 1991).
 
 use super::{Program, TileAxis};
 use crate::target::{Prices, Target};
@@ -13,22 +16,22 @@ use crate::uop::{Arg, AxisKind, Op, RangeSet, ReduceOp, UOp};
 use crate::util::between;
 use std::fmt;
 
-/// What limits a kernel most.
+/// The resource that limits a kernel most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// Starting it.
+    /// Starting the kernel.
     Launch,
     /// Arithmetic.
     Arithmetic,
-    /// Instructions that load.
+    /// Load instructions.
     Loads,
-    /// Instructions that store.
+    /// Store instructions.
     Stores,
-    /// Accumulations that wait for each other.
+    /// The latency of accumulations that depend on each other.
     Latency,
-    /// Counting turns of loops, and workgroups.
+    /// Loop control, and the start of workgroups.
     Loops,
-    /// Bytes that come into the cache of this level; what comes into the last is from memory.
+    /// Bytes brought into the cache of this level (0 is L1); those brought into the last level come from memory.
     Bytes(u8),
 }
 
@@ -48,27 +51,28 @@ impl fmt::Display for Bound {
     }
 }
 
-/// What a launch takes.
+/// The cost of one launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// Nanoseconds.
     pub ns: f64,
     /// What limits it.
     pub bound: Bound,
-    /// Distinct bytes that it touches, in whole cache lines.
+    /// Distinct bytes that are accessed, in whole cache lines.
     pub footprint: f64,
-    /// Bytes that come into each level of the caches and go out of it.
+    /// Bytes brought into each cache level and, for stores, written back from it.
     pub moved: [f64; 3],
 }
 
-/// Bytes that move together.
+/// Bytes of a cache line.
 const LINE: f64 = 64.0;
-/// Lines that so many bytes are between are driven out of a first cache by each other.
+/// Lines whose distance is a multiple of this many bytes fall into the same set of the L1 cache and evict each other.
 const PAGE: i64 = 4096;
-/// Lines of one set in a first cache.
+/// Associativity of the L1 cache: lines in one set.
 const WAYS: usize = 8;
 
-/// A digit of a loop's counter, `counter / div % (end / div)`, and the bytes that a step of it adds to an address.
+/// A digit of a loop's counter, `counter / div % (end / div)`, and the bytes by which an address grows when the digit
+/// grows by one.
 #[derive(Clone, Copy, PartialEq)]
 struct Digit {
     id: u8,
@@ -77,24 +81,26 @@ struct Digit {
     stride: f64,
 }
 
-/// Places in memory that one or several instructions go to, as far as they differ by loops that are open.
+/// The addresses that one or several instructions access. Only loops that are still open contribute digits; closed ones
+/// are in `steps`.
 struct Access {
     base: UOp,
     store: bool,
-    /// Constants of the addresses, in bytes: the least, the largest, and how many there are.
+    /// The constant parts of the addresses, in bytes: the least, the largest, and how many different ones there are.
     offsets: (f64, f64, f64),
     digits: Vec<Digit>,
-    /// Open ranges that the address depends on in other ways.
+    /// Open ranges that the address depends on in a form other than digits (a gather).
     wild: RangeSet,
-    /// Bytes of an element, and of the whole buffer.
+    /// Bytes of an element; `most`: bytes of the whole buffer.
     size: f64,
     most: f64,
-    /// Strides and turns of the axes and loops inside, and turns of those that lead anywhere.
+    /// Stride in bytes and number of iterations of each tile axis and closed loop; `random`: the product of the
+    /// iterations of those that lead to arbitrary addresses.
     steps: Vec<(f64, f64)>,
     random: f64,
-    /// Its lines drive each other out of the first cache.
+    /// The lines that it accesses evict each other from the L1 cache.
     conflict: bool,
-    /// Distinct bytes so far, and those that come into each cache.
+    /// Distinct bytes of the loops closed so far; `moved`: the bytes brought into each cache.
     bytes: f64,
     moved: [f64; 3],
 }
@@ -106,7 +112,7 @@ impl Access {
         let (mut run, mut runs) = (self.size, 1.0);
         let mut last = (0.0, 1.0);
         let mut done = 0u64;
-        // the shortest strides first
+        // the smallest strides first
         let least = |done: u64| {
             let all = std::iter::once(&between).chain(&self.steps).take(64).enumerate();
             all.filter(|s| done >> s.0 & 1 == 0).min_by(|a, b| a.1.0.total_cmp(&b.1.0))
@@ -116,7 +122,7 @@ impl Access {
             if runs == 1.0 && stride <= LINE.max(run) {
                 run += stride * (n - 1.0);
             } else if stride < last.0 * last.1 {
-                // windows that overlap
+                // overlapping windows
                 let more = stride * (n - 1.0) / last.0;
                 runs *= (last.1 + more) / last.1;
                 last.1 += more;
@@ -128,7 +134,8 @@ impl Access {
         (run.max(LINE) * runs * self.random).min(self.most)
     }
 
-    /// Goes through a part of a loop: its counter's digits from `from` on, `n` values.
+    /// Accounts for `n` iterations of the part of a loop in which its counter advances by `from` (one digit of the
+    /// counter). `body` is the number of bytes that one iteration of it touches.
     fn repeat(&mut self, id: u8, from: f64, n: f64, body: f64, m: &Prices) {
         let here = |d: &&Digit| d.id == id && d.div <= from && from < d.end;
         let stride: f64 = self.digits.iter().filter(here).map(|d| d.stride * from / d.div).sum();
@@ -146,39 +153,40 @@ impl Access {
     }
 }
 
-/// The part of what a loop's body touches that a cache still holds in the next turn.
+/// The fraction of the bytes touched by a loop's body that a cache still holds in the next iteration.
 fn kept(m: &Prices, level: usize, body: f64, conflict: bool) -> f64 {
     if conflict && level == 0 { 0.0 } else { between(2.0 - body / m.caches[level].0, 0.0, 1.0) }
 }
 
-/// A loop that is open.
+/// A loop that is open at the present node of the walk.
 #[derive(Default)]
 struct Frame {
     id: u8,
     len: f64,
-    /// Cycles of a turn beside its body's.
+    /// Cycles of loop control per iteration.
     turn: f64,
-    /// Cycles of the body's arithmetic, loads and stores, of what must wait, and of the loops inside.
+    /// Cycles per iteration of the body's arithmetic, loads and stores; `wait`: of a dependence on the previous
+    /// iteration; `inside`: of the loops inside.
     issue: [f64; 3],
     wait: f64,
     inside: f64,
-    /// Accumulators and how often each is updated in a turn.
+    /// Accumulators, and how often each is updated in one iteration.
     chains: Vec<(UOp, f64)>,
     accesses: Vec<Access>,
-    /// Cycles by what limits them, in the order of [`BOUNDS`].
+    /// Cycles, by the resource that limits them, in the order of [`BOUNDS`].
     by: [f64; 5],
 }
 
 const BOUNDS: [Bound; 5] = [Bound::Arithmetic, Bound::Loads, Bound::Stores, Bound::Latency, Bound::Loops];
 
 impl Frame {
-    /// Cycles of a turn without the loops inside, which are noted under what limits them.
+    /// Cycles of one iteration without the loops inside; they are also added to the resource that limits them.
     fn body(&mut self, m: &Prices) -> f64 {
         let chain = self.chains.iter().map(|c| c.1).fold(0.0, f64::max) * m.latency;
         let [a, b, c] = self.issue;
         let all = [a, b, c, self.wait + chain];
         let most = largest(&all);
-        // what does not limit the body takes its part of the processor's attention
+        // the other classes of instructions do not overlap completely with the slowest one
         let cycles = all[most] + m.mixed * (a + b + c - if most < 3 { all[most] } else { 0.0 });
         self.by[most] += cycles;
         cycles
@@ -194,9 +202,9 @@ struct Walk<'a> {
     t: &'a Target,
     m: &'a Prices,
     frames: Vec<Frame>,
-    /// Axes whose products one instruction adds up.
+    /// Axes whose terms one dot-product instruction adds up.
     dots: RangeSet,
-    /// Vectors of accumulators that there are no registers for.
+    /// Vectors of accumulators for which there are no registers.
     spilled: f64,
 }
 
@@ -220,7 +228,7 @@ pub fn cost(p: &Program, t: &Target) -> Cost {
     let (mut moved, mut bytes) = ([0.0; 3], [0.0; 3]);
     for level in 0..3 {
         for a in &f.accesses {
-            // what is stored comes in and goes out
+            // a stored line is brought in and written back
             let ways = if a.store { 2.0 } else { 1.0 };
             moved[level] += ways * a.moved[level] * (1.0 - kept(m, level, footprint, a.conflict));
         }
@@ -236,7 +244,8 @@ pub fn cost(p: &Program, t: &Target) -> Cost {
     Cost { ns: start + work, bound, footprint, moved }
 }
 
-/// The part of all work that the slowest thread does, where those of a GPU are one, and the nanoseconds of starting.
+/// The fraction of all work that the slowest thread does (all threads of a GPU count as one), and the nanoseconds of
+/// starting the launch.
 fn launch(p: &Program, t: &Target) -> (f64, f64) {
     let m = t.machine.prices;
     let all = |n: [u32; 3]| n.iter().map(|&n| f64::from(n)).product::<f64>();
@@ -255,12 +264,12 @@ impl Walk<'_> {
         self.p.tile(u).iter().find(|a| a.lane).copied()
     }
 
-    /// Registers along a lane axis of such elements.
+    /// Vector registers that a lane axis fills with elements of `size` bytes.
     fn wide(&self, a: TileAxis, size: usize) -> f64 {
         (a.len * size.max(4)).div_ceil(self.t.lanes.max(1) * 4) as f64
     }
 
-    /// Registers that a value fills.
+    /// Vector registers that a value fills.
     fn vectors(&self, u: UOp) -> f64 {
         let size = self.p.g.dtype(u).size();
         let axes = self.p.tile(u);
@@ -292,7 +301,7 @@ impl Walk<'_> {
             Op::Div | Op::Idiv | Op::Imod => {
                 self.p.tile(u).iter().map(|a| a.len).product::<usize>() as f64 * m.integer_divide
             }
-            // a comparison and a choice, and a look at NaN
+            // a comparison, a select, and a test for NaN
             Op::Max | Op::Min if g.dtype(u).is_float() => 3.0 * self.vectors(u) * m.arithmetic,
             op if op.is_alu() => {
                 let vector = self.lane(u).is_some() || g.dtype(u).is_float();
@@ -303,12 +312,12 @@ impl Walk<'_> {
         self.add(0, cycles);
     }
 
-    /// Products of matrix tiles: what a thread's part of them takes.
+    /// Cycles of one thread's part of a product of matrix tiles.
     fn multiply(&self, u: UOp) -> f64 {
         let (g, elems) = (&self.p.g, self.p.tile(u).iter().map(|a| a.len as f64).product::<f64>());
         let Arg::Mma(layout) = g.arg(u) else { return 0.0 };
         let products = elems * layout.len(Side::K) as f64;
-        // units for twice the bits do half as much or less
+        // matrix units for wider elements do at most half as much for each doubling of the width
         let wide = g.dtype(g.src_at(u, 0)).size() as f64 / 2.0;
         products / self.t.lanes as f64 * wide * self.m.matrix
     }
@@ -320,7 +329,7 @@ impl Walk<'_> {
         let all = g.src(u)[1..].iter().map(|&x| self.vectors(x)).fold(self.vectors(u).max(own), f64::max);
         let each = match (g.op(u), g.arg(u)) {
             (Op::AccMulAdd, _) => m.multiply_add,
-            // the instruction that multiplies also adds
+            // the matrix instruction also adds
             (_, Arg::Reduce(ReduceOp::Add, _)) if g.op(g.src_at(u, 1)) == Op::Mma => 0.0,
             (_, Arg::Reduce(ReduceOp::Add, _)) => m.arithmetic,
             _ => 3.0 * m.arithmetic,
@@ -364,7 +373,7 @@ impl Walk<'_> {
         let n = self.vectors(u).max(1.0);
         let rows = n / lane.map_or(1.0, |x| self.wide(x, g.dtype(u).size()));
         let parts = rows * lane.map_or(1, |x| x.len) as f64;
-        // narrow elements are put into their lanes one by one
+        // narrow elements are inserted into their lanes one by one
         let part = parts * if store { m.element_store } else { m.element_load };
         let part = if size < 4 && dot.is_none() { 2.5 * part } else { part };
         let [whole, one] = if store { [m.vector_store, m.element_store] } else { [m.vector_load, m.broadcast] };
@@ -407,7 +416,7 @@ impl Walk<'_> {
         join(&mut f.accesses, a);
     }
 
-    /// An address as a constant, digits of counters, and ranges that it depends on in other ways.
+    /// Splits an address into a constant, digits of loop counters, and ranges that it depends on in other ways.
     fn take_apart(&self, at: UOp, a: &mut Access) {
         let g = &self.p.g;
         let mut offset = 0.0;
@@ -431,7 +440,8 @@ impl Walk<'_> {
         a.offsets = (offset, offset, 1.0);
     }
 
-    /// A digit of a counter: what is left of it after divisions and remainders.
+    /// The node as a digit of a loop counter, if it is a range with divisions and remainders by constants; the stride
+    /// is filled in by the caller.
     fn digit(&self, mut u: UOp) -> Option<Digit> {
         let g = &self.p.g;
         let (mut div, mut len) = (1.0, f64::INFINITY);
@@ -467,7 +477,7 @@ impl Walk<'_> {
         let turn = f.body(self.m) + f.turn + f.inside;
         let (id, len) = (f.id, f.len);
         f.by[4] += f.turn;
-        // the digits of the counter, the fastest first
+        // goes through the parts of the counter between digit boundaries, the lowest digit first
         let mut from = 1.0;
         while from < len {
             let digits = f.accesses.iter().flat_map(|a| &a.digits).filter(|d| d.id == id);
@@ -490,12 +500,13 @@ impl Walk<'_> {
     }
 }
 
-/// Two to a power.
+/// Two to the power of `by`.
 fn shifted(by: f64) -> f64 {
     (1u64 << (by as u32).min(63)) as f64
 }
 
-/// Adds an access to those of a loop; if one goes the same way, they become one.
+/// Adds an access to those of a loop. If the loop has one with the same buffer, digits and strides, they are merged:
+/// only their constant offsets differ.
 fn join(list: &mut Vec<Access>, a: Access) {
     let same = |b: &&mut Access| {
         (b.base, b.store, b.wild) == (a.base, a.store, a.wild) && b.digits == a.digits && b.steps == a.steps
@@ -548,11 +559,11 @@ mod tests {
             let p = matmul(t, 64);
             let c = cost(&p, t);
             assert_eq!((p.flops, c.footprint), (2 * 64 * 64 * 64, 3.0 * 64.0 * 64.0 * 4.0), "{}", t.name);
-            // tiles at the ends overlap
+            // the last tiles overlap, so some elements are computed twice
             assert!((p.flops..p.flops + p.flops / 8).contains(&count(&p).flops));
             let m = t.machine.prices;
             assert!(c.ns > 64f64.powi(3) / t.lanes as f64 * m.multiply_add * m.cycle / t.threads as f64);
-            // all of it is in the second cache from launch to launch
+            // everything stays in the L2 cache from one launch to the next
             assert_eq!(c.moved[1..], [0.0; 2]);
         }
         let (t, bound) = (Target::x86(Isa::Avx2, 1), |p: &Program| cost(p, &Target::x86(Isa::Avx2, 1)).bound);
@@ -566,9 +577,9 @@ mod tests {
         let ast = kernel(&t, |x| x(DType::F32, &[rows, 1024]).softmax(-1));
         let c = cost(&compile(&ast, &t, None).unwrap(), &t);
         let bytes = (rows * 1024 * 4) as f64;
-        // beside it a row of exponentials
+        // in addition to input and output there is a row of exponentials
         assert!((2.0 * bytes..=2.0 * bytes + 8192.0).contains(&c.footprint), "{}", c.footprint);
-        // each element comes in once, and is stored, which brings a line in and puts it out
+        // each input element is brought in once, and storing an output element brings a line in and writes it back
         assert!(c.moved.iter().all(|&m| (2.9 * bytes..=3.1 * bytes).contains(&m)), "{:?} of {bytes}", c.moved);
         assert!(matches!(c.bound, Bound::Bytes(2) | Bound::Arithmetic), "{:?}", c.bound);
     }

@@ -1,5 +1,5 @@
-//! What a program does, counted by walking it: instructions of a launch, not their time. For tables that compare kernels
-//! where no hardware is at hand.
+//! Counts the instructions and bytes of one launch by walking the program; it does not estimate time (`cost.rs` does).
+//! For tables that compare kernels where no hardware is at hand.
 
 use super::Program;
 use crate::DType;
@@ -7,22 +7,23 @@ use crate::uop::mma::Side;
 use crate::uop::{Arg, AxisKind, Graph, Op, Space, UOp};
 use std::collections::BTreeMap;
 
-/// Counts of one launch. Loops count as often as they run; gated accesses count as if their gate were true.
+/// Counts of one launch. The body of a loop counts once for each iteration; gated accesses count as if their gate were
+/// true.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// Loads from buffers by elements at once.
+    /// Number of loads from buffers, by elements per load.
     pub loads: BTreeMap<usize, u64>,
-    /// Stores to buffers by elements at once.
+    /// Number of stores to buffers, by elements per store.
     pub stores: BTreeMap<usize, u64>,
     /// Loads and stores of local arrays, in elements.
     pub local: u64,
     /// Float operations; a multiply-add is two.
     pub flops: u64,
-    /// Workgroup barriers, once a workgroup.
+    /// Workgroup barriers; each counts once for a workgroup.
     pub barriers: u64,
-    /// Exchanges within subgroups, in elements.
+    /// Elements exchanged within subgroups (shuffles).
     pub shuffles: u64,
-    /// Bytes loaded and stored, whatever caches do.
+    /// Bytes loaded from and stored to buffers, whether caches hold them or not.
     pub bytes: u64,
 }
 
@@ -49,7 +50,7 @@ pub fn count(p: &Program) -> Counts {
             Op::Load | Op::Store => access(p, u, now, &mut c),
             Op::AccMulAdd if g.dtype(g.src_at(u, 0)).is_float() => c.flops += 2 * now * points(p, u),
             Op::Mma => c.flops += 2 * now * points(p, u) * terms(g, u),
-            // that adds what it multiplies
+            // the matrix instruction itself adds its product to the accumulator
             Op::AccUpdate if g.op(g.src_at(u, 1)) == Op::Mma => {}
             Op::AccUpdate if g.dtype(g.src_at(u, 0)).is_float() => c.flops += now * points(p, u),
             Op::MulAdd if dt.is_float() => c.flops += 2 * now * points(p, u),
@@ -63,10 +64,11 @@ pub fn count(p: &Program) -> Counts {
     c
 }
 
-/// Turns of a loop that computes a quotient of 64-bit integers where a target has none: the WGSL renderer's.
+/// Iterations of the loop by which the WGSL renderer computes a quotient of 64-bit integers.
 const LONG_DIVISION: u64 = 64;
 
-/// Turns of all loops that one thread of a GPU makes, at most.
+/// An upper bound on the iterations of all loops that one GPU thread runs, for drivers that end a kernel after too
+/// many.
 pub fn turns(p: &Program) -> u64 {
     let g = &p.g;
     let (mut times, mut sum) = (vec![1u64], 0u64);
@@ -88,17 +90,17 @@ pub fn turns(p: &Program) -> u64 {
     sum
 }
 
-/// Is it an exchange in a subgroup?
+/// Does the node access subgroup storage, that is, exchange values within a subgroup?
 fn within(p: &Program, u: UOp) -> bool {
     matches!(p.g.arg(p.base(u)), Arg::Scratch { space: Space::Subgroup(_), .. })
 }
 
-/// Points of the tile that a node works on.
+/// Elements of the node's tile.
 fn points(p: &Program, u: UOp) -> u64 {
     p.tile(u).iter().map(|a| a.len as u64).product()
 }
 
-/// Terms of the sums in a product of matrix tiles.
+/// Length of the summed dimension of a matrix tile.
 fn terms(g: &Graph, u: UOp) -> u64 {
     if let Arg::Mma(layout) = g.arg(u) { layout.len(Side::K) as u64 } else { 0 }
 }
@@ -169,7 +171,7 @@ mod tests {
         assert_eq!((c.loads[&1], c.stores[&1]), (2 * 4096, 256));
         assert_eq!(c.bytes, 4 * (2 * 4096 + 256));
         let c = count(&compile(&matmul(), &Target::wgsl("webgpu"), None).unwrap());
-        // a workgroup has at least a subgroup of threads: some repeat what others do
+        // a workgroup has at least as many threads as a subgroup, and some of them repeat the work of others
         assert!((2 * 4096..=4 * 4096).contains(&c.flops), "{c:?}");
         let stored = c.stores.iter().map(|(w, n)| *w as u64 * n).sum::<u64>();
         assert!((256..=2 * 256).contains(&stored), "{c:?}");

@@ -1,8 +1,15 @@
-//! Loops that addresses take apart become several, one for each digit: where a loop `c` of 64 channels is read as `c / 32` and `c % 32`
-//! (a convolution of two groups), there are two loops whose addresses are linear, which vectors, tiles and copies want.
+//! Splits loops (strip-mining) whose index is divided or taken modulo a constant in an address, so that addresses
+//! become linear, as vectors, tiles and staged copies need them. Example: in a convolution of two groups a loop `c`
+//! over 64 channels is used as `c / 32` and `c % 32`; it becomes two loops of length 2 and 32, one for each digit of
+//! `c`.
 //!
-//! A transposed convolution, like the gradient of a strided one, reads an element only where `(w + k) % stride == 0`. Its loops over
-//! results and taps are split too, and for each remainder of `w` only the taps that fit are gone through.
+//! A transposed convolution, like the input gradient of a strided one, reads an element only where
+//! `(w + k) % stride == 0`, for the output position `w` and the filter tap `k`. The loops over `w` and `k` are split as
+//! well: the loop over `w % stride` (the phase) becomes a loop of its own, and in each phase the loop over taps runs
+//! only over those that satisfy the condition.
+//!
+//! In: a kernel with fused loops, before opts are chosen (pass `split-axes`). Out: the same kernel with more loops and
+//! fewer divisions.
 
 use super::axes::{Behind, Kernel};
 use crate::Result;
@@ -12,20 +19,20 @@ use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Loops that are split, at most: addresses get no harder with any of them, so that this bounds time alone.
+/// The most splits per kernel. Each split leaves fewer divisions, so the limit only bounds the compile time.
 const MOST_SPLITS: usize = 12;
 
-/// A way of splitting loops so that an address needs no division by `by`.
+/// A split of loops after which an address needs no division by `by`.
 #[derive(Clone, Copy, Debug)]
 enum Cut {
-    /// The address divides one output loop.
+    /// The address divides the index of one output loop.
     Digit { range: UOp, by: usize },
-    /// The address divides the sum of an output loop and a reduced one, each with its sign, and `rest`; where the `remainder` is not
-    /// zero, the term of the reduction is.
+    /// The address takes `±out ± tap + rest` modulo `by`, where `out` is an output loop, `tap` a reduced loop, and each
+    /// comes with its sign. The terms of the reduction are zero wherever the node `remainder` is not zero.
     Phase { out: (UOp, i64), tap: (UOp, i64), rest: i64, by: usize, remainder: UOp },
 }
 
-/// Splits loops for as long as that leaves fewer divisions.
+/// Splits loops as long as each split reduces the number of divisions.
 pub(super) fn split(k: &mut Kernel) {
     if k.count_divmod() == 0 || k.role.is_rows() {
         return;
@@ -36,7 +43,7 @@ pub(super) fn split(k: &mut Kernel) {
         let mut better = None;
         for cut in cuts(k) {
             let mut trial = k.clone();
-            // a kernel with too many axes is left as it is
+            // an error means that the kernel would have too many axes: then it is left as it is
             if apply(&mut trial, cut).unwrap_or(false) && trial.count_divmod() < before {
                 better = Some(trial);
                 break;
@@ -52,8 +59,8 @@ pub(super) fn split(k: &mut Kernel) {
     }
 }
 
-/// Results behind the end of a loop that was rounded up are not stored: what is read for them needs no mask where the element is in the buffer
-/// whatever the loops are.
+/// Removes unnecessary conditions from the gates of loads after a loop was rounded up: results past the loop's end are
+/// not stored, so a load for them needs no mask if its address is inside the buffer for all values of the loops.
 fn open(k: &mut Kernel) {
     let g = &mut k.g;
     let stores = g.srcs(k.sink);
@@ -77,13 +84,14 @@ fn open(k: &mut Kernel) {
     }
 }
 
-/// What may be split, in the order of the addresses.
+/// The possible splits, in graph order of the divisions.
 fn cuts(k: &Kernel) -> Vec<Cut> {
     let g = &k.g;
     let mut out = Vec::new();
     let mut nodes = k.nodes();
     if nodes.iter().any(|&u| g.op(u) == Op::DotBytes) {
-        // the rows that lie side by side are the lanes: what is read once for each result takes none of their loops apart
+        // rows that are adjacent in memory become lanes, and what is read once per result must not split their loop:
+        // only divisions below the sums count
         let sums: Vec<UOp> = k.reduces().iter().map(|&r| g.src_at(r, 0)).collect();
         nodes = g.reachable(&sums);
     }
@@ -113,7 +121,7 @@ fn cuts(k: &Kernel) -> Vec<Cut> {
     out
 }
 
-/// Splits the loops; false if they cannot be split so.
+/// Performs a split; false if it is not possible.
 fn apply(k: &mut Kernel, cut: Cut) -> Result<bool> {
     match cut {
         Cut::Digit { range, by } => {
@@ -125,7 +133,8 @@ fn apply(k: &mut Kernel, cut: Cut) -> Result<bool> {
                 Some(done) => done?,
                 None => return Ok(false),
             }
-            // an operand that is read along both is read along one after the other; else the digit is a phase of the result
+            // if one load depends on both new loops, they are nested directly; otherwise the digit is a phase of the
+            // result and goes outside
             let inside = read_with(k, id) >> inner & 1 == 1;
             nest(k, id, inner, inside);
             Ok(true)
@@ -137,13 +146,14 @@ fn apply(k: &mut Kernel, cut: Cut) -> Result<bool> {
     }
 }
 
-/// The ranges of the loads that depend on this one.
+/// The union of the ranges of all loads that depend on this range.
 fn read_with(k: &Kernel, id: u8) -> RangeSet {
     let loads = k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Load);
     loads.map(|u| k.g.ranges(u)).filter(|r| r >> id & 1 == 1).fold(0, |all, r| all | r)
 }
 
-/// Gives the output loop `inner` its place in the nest: just inside of `outer`, or outside of all that is read along with that one.
+/// Moves the output loop `inner` in the loop nest: directly inside `outer`, or outside all loops that loads depend on
+/// together with `outer`.
 fn nest(k: &mut Kernel, outer: u8, inner: u8, inside: bool) {
     let mut order = k.ranges_of(AxisKind::Loop);
     let ids: SmallVec<[u8; 8]> = order.iter().map(|&r| k.g.range_arg(r).id).collect();
@@ -155,7 +165,8 @@ fn nest(k: &mut Kernel, outer: u8, inner: u8, inside: bool) {
     k.renumber(&order, &ids);
 }
 
-/// `w -> by * w1 + (p or its complement)`, `tap -> by * tap1 + (p - shift) mod by`, where `p` says the remainder of both.
+/// Replaces `w` by `by * w1 + (p or by - 1 - p)` and `tap` by `by * tap1 + (p - shift) mod by`, where the new loop `p`
+/// (the phase) determines both remainders.
 fn phase(k: &mut Kernel, out: (UOp, i64), tap: (UOp, i64), rest: i64, by: usize) -> Result<bool> {
     let (w, r) = (out.0, tap.0);
     let (n, taps, c) = (k.g.range_len(w), k.g.range_len(r), by as i64);
@@ -167,7 +178,7 @@ fn phase(k: &mut Kernel, out: (UOp, i64), tap: (UOp, i64), rest: i64, by: usize)
         k.pad_to(w, by)?;
     }
     let Some(w) = k.range_by_id(id) else { return Ok(false) };
-    // the sum of both remainders and the rest is then a multiple, whatever p is
+    // with this shift the sum of both remainders and `rest` is a multiple of `by` for every p
     let shift = match (out.1, tap.1) {
         (1, 1) => rest - 1,
         (-1, -1) => -1 - rest,
@@ -203,7 +214,8 @@ fn phase(k: &mut Kernel, out: (UOp, i64), tap: (UOp, i64), rest: i64, by: usize)
     Ok(true)
 }
 
-/// Is the range reduced by one sum alone, whose terms are zero wherever the remainder is not?
+/// Is the range reduced by exactly one reduction, which is a sum whose terms are zero wherever the remainder is not
+/// zero?
 fn vanishes(k: &Kernel, r: UOp, remainder: UOp) -> bool {
     let g = &k.g;
     let of: SmallVec<[UOp; 2]> = k.reduces().into_iter().filter(|&u| g.src(u)[1..].contains(&r)).collect();
@@ -223,7 +235,7 @@ impl Kernel {
         self.g.binary(Op::Add, product, plus)
     }
 
-    /// Gives the ranges in `order` the ids in `ids`, sorted: loops nest in the order of their ids.
+    /// Gives the ranges the sorted `ids` in the order of `order`: loops nest in the order of their ids.
     fn renumber(&mut self, order: &[UOp], ids: &[u8]) {
         let mut ids: SmallVec<[u8; 8]> = ids.into();
         sort::ascending(&mut ids);

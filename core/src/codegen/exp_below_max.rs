@@ -1,6 +1,7 @@
-//! `exp(x - max(x))`, as a softmax has it: its argument is never above zero, so that the result cannot overflow. In: a kernel whose
-//! exponentials are still one op each. Out: those of a difference from a maximum over the same elements are written out as a polynomial
-//! with no bound above and one power of two instead of two; all others are left to the pass that decomposes what a target lacks.
+//! Cheaper exponentials for `exp(x - max(x))`, as in a softmax: the argument is never above zero, so the result cannot
+//! overflow. In: a kernel whose exponentials are still one op each. Out: exponentials of a difference from a maximum
+//! over the same elements are expanded to a polynomial without an upper bound on the argument, and with one power of
+//! two instead of two; all others are left to the pass that decomposes ops that a target lacks.
 
 use super::axes::Kernel;
 use crate::analysis::affine;
@@ -11,7 +12,7 @@ use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Writes them out, where the target has no exponential itself.
+/// Expands these exponentials, if the target has no exponential of its own.
 pub(super) fn lower(k: &mut Kernel, t: &Target) {
     let mut map = FxHashMap::default();
     for u in k.nodes() {
@@ -28,7 +29,7 @@ pub(super) fn lower(k: &mut Kernel, t: &Target) {
     }
 }
 
-/// Is `x` a difference of an element and the maximum of elements among which it is?
+/// Is `x` the difference of an element and a maximum over elements that include it?
 fn is_below_maximum(g: &Graph, x: UOp) -> bool {
     if g.op(x) != Op::Sub {
         return false;
@@ -42,8 +43,8 @@ fn is_below_maximum(g: &Graph, x: UOp) -> bool {
     plain(a) && plain(b) && covers(g, g.src_at(b, 0), &g.src(m)[1..], g.src_at(a, 0))
 }
 
-/// Does the address `all`, while `over` take all their values, take every value that `one` can have, the ranges that both
-/// depend on being equal?
+/// Does the address `all`, while the ranges `over` run through all their values, reach every address that `one` can be?
+/// Ranges that both depend on are equal in both.
 fn covers(g: &Graph, all: UOp, over: &[UOp], one: UOp) -> bool {
     let base = g.src_at(all, 0);
     if base != g.src_at(one, 0) || g.op(base) != Op::Param {
@@ -63,7 +64,7 @@ fn covers(g: &Graph, all: UOp, over: &[UOp], one: UOp) -> bool {
             return false;
         }
     }
-    // what the maximum is over are steps of the least stride without a gap
+    // the maximum is over consecutive multiples of the smallest stride, without a gap
     sort::by_key(&mut inner, |x| x.1);
     let step = inner.first().map_or(1, |x| x.1);
     let mut n = step;
@@ -89,7 +90,8 @@ mod tests {
     use crate::DType::F32;
     use crate::uop::AxisKind;
 
-    /// Is an element at `[y, x]` seen to be below the maximum of `n` elements from `y * rows + first` on, `step` apart?
+    /// Is the element at `[y, x]` recognised to be at most the maximum of the `n` elements from `y * rows + first` on,
+    /// with a stride of `step`?
     fn seen(at: [i64; 2], rows: i64, step: i64, n: usize, first: i64) -> bool {
         let mut g = Graph::new();
         let (y, x) = (g.range(8, 0, AxisKind::Loop), g.range(8, 1, AxisKind::Loop));

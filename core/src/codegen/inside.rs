@@ -1,11 +1,13 @@
-//! Does an address stay inside of its buffer wherever a condition holds? In: a load's index and its gate. An axis that is rounded up needs no
-//! further gate then: what is read behind its end is never stored, and a window whose border is masked is one mask for all its taps.
+//! Proves that the address of a load is inside its buffer wherever the load's gate is true. In: the load's index and
+//! its gate. The callers use it when an axis is rounded up: the load then needs no further condition, because what is
+//! read past the axis' end is never stored. So the mask of a padded window stays a single mask for all its taps.
 
 use crate::analysis::{Affine, affine};
 use crate::uop::{Arg, Graph, Op, UOp};
 use smallvec::SmallVec;
 
-/// Where `gate` holds, is the index one of an element of the parameter that it goes into?
+/// Is the index inside the parameter's buffer for all values of the loops for which `gate` holds? False if it cannot be
+/// proved.
 pub(super) fn stays_inside(g: &Graph, index: UOp, gate: Option<UOp>) -> bool {
     let Arg::Param { len, .. } = *g.arg(g.src_at(index, 0)) else { return false };
     let at = affine(g, g.src_at(index, 1));
@@ -26,7 +28,7 @@ pub(super) fn stays_inside(g: &Graph, index: UOp, gate: Option<UOp>) -> bool {
         most = most.saturating_add(ends[0].max(ends[1]));
     };
     for (sum, (lo, hi)) in limits(g, gate) {
-        // how often the sum goes into what is left of the address
+        // the factor with which the bounded sum is contained in the remaining terms of the address
         let of = |r: UOp| left.iter().find(|t| t.0 == r).map_or(0, |t| t.1);
         let Some(&(first, unit)) = sum.terms.first().filter(|t| t.1 != 0) else { continue };
         let times = of(first) / unit;
@@ -39,7 +41,8 @@ pub(super) fn stays_inside(g: &Graph, index: UOp, gate: Option<UOp>) -> bool {
     least >= 0 && most < len as i64
 }
 
-/// Sums of several ranges that a condition bounds, with their least and largest values.
+/// The sums of several ranges that the gate compares with constants, with their least and largest values where it
+/// holds.
 fn limits(g: &Graph, gate: Option<UOp>) -> Vec<(Affine, (i64, i64))> {
     let mut found: Vec<(UOp, (i64, i64))> = Vec::new();
     let mut stack: SmallVec<[UOp; 8]> = gate.into_iter().collect();
@@ -74,7 +77,8 @@ mod tests {
     use crate::DType::F32;
     use crate::uop::AxisKind;
 
-    /// Rows of 7 of a map with a border of 3 that is masked, read at 7 taps by `columns` results.
+    /// Whether the access stays inside for 5 rows of 7 elements with a masked border of 3, read at 7 taps by `columns`
+    /// results.
     fn row(columns: usize, masked: bool) -> bool {
         let mut g = Graph::new();
         let x = g.param(1, F32, 5 * 7);

@@ -1,9 +1,11 @@
-//! Loops and launches that end where nobody needs more: the turns that a kernel's conditions leave ([`crate::schedule::Ast::live`]), rounded up
-//! to whole turns of what opts have made of the loops. A tile computes some elements too many and keeps its speed.
+//! Ends loops and launches early where later results are not needed: the kernel's conditions
+//! ([`crate::schedule::Ast::live`]) say which iterations are needed, and their number is rounded up to whole iterations
+//! of the loops that opts have made. A tile then computes some unneeded elements, and keeps its speed.
 //!
-//! In: conditions that opts carried along, each `loop < scalar` to begin with. [`turns`] makes a number of turns of each, once the opts are applied;
-//! the launch takes those of its loops ([`super::opt::launch`]) and says how long it is then ([`Extent`]), and the loops that are left end there.
-//! One turn at least is run, so that a launch is never empty.
+//! In: conditions that opts carried along, each of the form `loop < scalar` at first, where the scalar is made of
+//! launch scalars (lengths of a run). [`turns`] computes a number of iterations from each, once the opts are applied.
+//! The launch takes over the numbers of its loops ([`super::opt::launch`]) and computes its size from them
+//! ([`Extent`]); the remaining loops end there. At least one iteration runs, so a launch is never empty.
 
 use super::axes::Kernel;
 use crate::rules::{below, simplify_with};
@@ -12,35 +14,37 @@ use crate::{DType, Error, Result};
 use smallvec::SmallVec;
 use std::sync::OnceLock;
 
-/// A sum of multiples of products of launch scalars.
+/// A polynomial in launch scalars: a sum of terms, each a factor and the names of the scalars that it is multiplied by.
 type Sum = Vec<(i64, Vec<Box<str>>)>;
-/// Terms of a sum, and sums of which the largest is meant, that are worth having.
+/// The most terms, over all sums of one [`Turns`]; with more the launch is not shortened.
 const MOST_TERMS: usize = 16;
 
-/// How many turns a loop makes: the largest of some sums, divided by what a turn takes, and rounded up.
+/// The number of iterations of a loop as a function of launch scalars: the maximum of the sums, divided by `step` and
+/// rounded up, at least 1 and at most `most`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turns {
-    /// The sums.
+    /// The sums whose maximum is the number of elements; without any the number of iterations is `most`.
     pub sums: Vec<Sum>,
-    /// What a turn takes.
+    /// Elements that one iteration covers.
     pub step: i64,
-    /// The most turns; 1 is the least.
+    /// The largest number of iterations; the least is 1.
     pub most: u32,
 }
 
-/// How long a dimension of a launch is: the product of the turns of its loops. Of none it is what the program says.
+/// The size of a launch dimension: the product of the iterations of its loops. If empty, the size is the constant in
+/// the program's grid.
 pub type Extent = Vec<Turns>;
 
 impl Turns {
-    /// The turns of a loop that has no end.
+    /// A fixed number of iterations.
     pub fn all(n: usize) -> Turns {
         Turns { sums: Vec::new(), step: 1, most: n as u32 }
     }
 
-    /// Their number for values of the launch scalars.
+    /// The number for given values of the launch scalars.
     ///
     /// # Errors
-    /// What `value` says of one that it does not know.
+    /// What `value` returns for a scalar that it does not know.
     pub fn at(&self, value: &dyn Fn(&str) -> Result<i64>) -> Result<u32> {
         let mut most: Option<i64> = None;
         for sum in &self.sums {
@@ -57,20 +61,20 @@ impl Turns {
     }
 }
 
-/// The turns of a loop, as a node and as a launch computes them.
+/// The number of iterations of a loop, in the form that the kernel computes and in the form that the launch computes.
 #[derive(Clone)]
 pub struct Live {
-    /// The loop's id.
+    /// Range id of the loop.
     pub id: u8,
-    /// The number of turns, a scalar of i32.
+    /// The number of iterations, as a node: a scalar of i32.
     pub node: UOp,
-    /// The same; `None` where only the kernel can compute it.
+    /// The same number as a function of launch scalars; `None` where only the kernel can compute it.
     pub turns: Option<Turns>,
 }
 
-/// What is done to kernels that have conditions. These functions are called through a table that [`enable`] makes at run time, not by their
-/// names: so the linker leaves them out of a WebAssembly module that never calls [`enable`], which is one that makes no plans for every length.
-/// A `const` or `static` table would keep them in.
+/// The functions for kernels that have conditions. They are called through a table that [`enable`] fills at run time,
+/// not by their names: so the linker leaves them out of a WebAssembly module that never calls [`enable`], which is one
+/// that makes no plans for variable lengths. A `const` or `static` table would keep them in.
 struct How {
     turns: fn(&mut Kernel),
     extent: fn(&Kernel, &[UOp], &[Option<Live>]) -> Extent,
@@ -82,7 +86,7 @@ struct How {
 
 static HOW: OnceLock<Box<How>> = OnceLock::new();
 
-/// From now on loops and launches end where nobody needs more; before, all of their turns are made.
+/// Enables early ends of loops and launches; before this call all iterations run.
 pub fn enable() {
     let how = || How {
         turns: turns_of,
@@ -95,7 +99,7 @@ pub fn enable() {
     HOW.get_or_init(|| Box::new(how()));
 }
 
-/// Makes numbers of turns of the conditions in `k.live`.
+/// Computes numbers of iterations from the conditions in `k.live`, into `k.turns`.
 pub fn turns(k: &mut Kernel) {
     if let Some(how) = HOW.get().filter(|_| !k.live.is_empty()) {
         (how.turns)(k);
@@ -129,7 +133,7 @@ fn turns_of(k: &mut Kernel) {
     }
 }
 
-/// A scalar as the largest of some sums.
+/// A scalar as the maximum of polynomials in launch scalars; `None` if it does not have that form.
 fn sums(g: &Graph, u: UOp) -> Option<Vec<Sum>> {
     let src = g.src(u);
     let all = match (g.op(u), src) {
@@ -149,7 +153,7 @@ fn sums(g: &Graph, u: UOp) -> Option<Vec<Sum>> {
         }
         (Op::Mul, &[x, y]) => {
             let (x, y) = (sums(g, x)?, sums(g, y)?);
-            // the largest of products only where all are of one sign
+            // a factor distributes over a maximum only if it is never negative
             if x.len() > 1 && g.bounds(src[1]).0 < 0 || y.len() > 1 && g.bounds(src[0]).0 < 0 {
                 return None;
             }
@@ -166,13 +170,14 @@ fn sums(g: &Graph, u: UOp) -> Option<Vec<Sum>> {
     (all.iter().map(Vec::len).sum::<usize>() <= MOST_TERMS).then_some(all)
 }
 
-/// The turns of the loops that become one dimension of a launch, outermost first; none where the launch cannot be told how many there are.
+/// For the loops that become one launch dimension, outermost first, the numbers of iterations; `None` for a loop whose
+/// number the launch cannot compute.
 pub fn of_launch(k: &Kernel, group: &[UOp]) -> SmallVec<[Option<Live>; 4]> {
     let of = |r: &UOp| k.turns.iter().find(|t| t.id == k.g.range_arg(*r).id && t.turns.is_some()).cloned();
     group.iter().map(of).collect()
 }
 
-/// How long a launch of these loops is.
+/// The size of a launch dimension that is made of these loops.
 pub fn extent(k: &Kernel, group: &[UOp], live: &[Option<Live>]) -> Extent {
     let how = HOW.get().filter(|_| live.iter().any(Option::is_some));
     how.map_or_else(Extent::new, |how| (how.extent)(k, group, live))
@@ -183,10 +188,11 @@ fn extent_of(k: &Kernel, group: &[UOp], live: &[Option<Live>]) -> Extent {
     group.iter().zip(live).map(|(&r, l)| l.as_ref().and_then(|l| l.turns.clone()).unwrap_or_else(|| all(r))).collect()
 }
 
-/// Turns that loops with ends usually make, by the loops' ids.
+/// Typical numbers of iterations of loops with variable ends, by range id.
 pub type Usual = SmallVec<[(u8, SmallVec<[usize; 8]>); 2]>;
 
-/// For who chooses tiles: some lengths, from the least to the largest, of loops that end where nobody needs more.
+/// For the choice of tiles: sample lengths, from the least to the largest, of the loops whose length depends on launch
+/// scalars.
 pub fn usual(k: &Kernel) -> Usual {
     HOW.get().filter(|_| !k.live.is_empty()).map_or_else(Usual::new, |how| (how.usual)(k))
 }
@@ -212,7 +218,7 @@ fn usual_of(k: &Kernel) -> Usual {
     out
 }
 
-/// The loops that no launch took end where nobody needs more.
+/// Gives the loops that did not become launch dimensions their ends.
 pub fn loops(k: &mut Kernel) {
     if let Some(how) = HOW.get().filter(|_| !k.turns.is_empty()) {
         (how.loops)(k);
@@ -225,10 +231,10 @@ fn loops_of(k: &mut Kernel) {
     k.reach.extend(ends);
 }
 
-/// A launch grid for values of the launch scalars.
+/// The launch grid for given values of the launch scalars.
 ///
 /// # Errors
-/// What `value` says of a scalar that it does not know.
+/// What `value` returns for a scalar that it does not know.
 pub(crate) fn grid(grid: [u32; 3], extents: &[Extent; 3], value: &dyn Fn(&str) -> Result<i64>) -> Result<[u32; 3]> {
     match HOW.get().filter(|_| extents.iter().any(|e| !e.is_empty())) {
         Some(how) => (how.grid)(grid, extents, value),
@@ -246,7 +252,8 @@ fn grid_of(mut grid: [u32; 3], extents: &[Extent; 3], value: &dyn Fn(&str) -> Re
 }
 
 impl Kernel {
-    /// The conditions where the loop `joined` has taken the places of `a` and of `b`, the inner one of `nb` turns; `None` if one of them is about `b`.
+    /// The conditions after the loops `a` (outer) and `b` (inner, of `nb` iterations) were fused into `joined`; `None`
+    /// if a condition depends on `b` or has another form than `a < scalar`.
     pub(super) fn live_joined(&mut self, a: UOp, b: UOp, joined: UOp, nb: usize) -> Option<Vec<UOp>> {
         match HOW.get().filter(|_| !self.live.is_empty()) {
             Some(how) => (how.joined)(self, a, b, joined, nb),

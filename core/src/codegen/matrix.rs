@@ -1,9 +1,11 @@
-//! Matrix tiles: a sum of products whose rows, columns and terms opts have cut to the sides of a tile of the target becomes [`Op::Mma`].
+//! Matrix tiles: replaces a sum of products whose rows, columns and terms were cut by opts to the dimensions of a tile
+//! of the target by [`Op::Mma`].
 //!
-//! Up to here each element of the product is a sum of its own. Afterwards the threads of a subgroup hold the elements of both factors and
-//! of the product as the tile's layout says: rows and columns of the tile become sums of digits of a thread's and of a register's number,
-//! in the addresses that the factors are loaded from and in everything that is done with the product. The sum over the tile's terms is
-//! inside of the op; that over tiles stays a reduction, which `reduce` makes an accumulator and a loop as it does any other.
+//! Before this pass each element of the product is a sum of its own. After it, the threads of a subgroup hold the
+//! elements of both factors and of the product as the tile's layout says: the row and column of an element are computed
+//! from digits of the thread's and the register's number, in the addresses from which the factors are loaded and in
+//! everything that uses the product. The op includes the sum over the terms of a tile; the sum over tiles remains a
+//! reduction, which `reduce` lowers to an accumulator and a loop as usual.
 
 use super::axes::Kernel;
 use super::stage::panel_rows;
@@ -18,7 +20,8 @@ use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Lowers the product that has tile axes, if the kernel has one. Opts that lead to no tile of the target are an error.
+/// Lowers the product that has tile axes, if the kernel has one. It is an error if the target has no tile for axes that
+/// opts have cut.
 pub(super) fn lower(k: &mut Kernel, t: &Target) -> Result<()> {
     let sides = k.ranges_of(AxisKind::Tile);
     if !t.has_tiles() || sides.is_empty() {
@@ -51,22 +54,23 @@ pub(super) fn lower(k: &mut Kernel, t: &Target) -> Result<()> {
     Ok(())
 }
 
-/// A sum of products, and the tile that multiplies its factors.
+/// A sum of products, and the matrix tile that computes it.
 struct Product<'a> {
     tile: &'a MatrixTile,
     /// The left factor and the right one, in the dtype that the tile takes.
     factors: [UOp; 2],
-    /// Rows, columns and terms of the tile.
+    /// The axes of the tile: rows, columns, and the summed axis.
     axes: [UOp; 3],
-    /// Terms where this does not hold are zero.
+    /// A condition: terms for which it is false are zero.
     gate: Option<UOp>,
-    /// What the sum is multiplied by.
+    /// A constant by which the sum is multiplied.
     scale: f64,
-    /// A subgroup can load matrices from workgroup memory.
+    /// The target has an instruction by which a subgroup loads matrices from workgroup memory.
     loads: bool,
 }
 
-/// Does the tile multiply such factors, for a sum of this dtype? Sums of 16-bit floats are kept in f32 anyway.
+/// Does the tile take factors of these dtypes, for a sum of this dtype? Sums of 16-bit floats are accumulated in f32 in
+/// any case.
 pub(super) fn takes(tile: &MatrixTile, g: &Graph, factors: [UOp; 2], sum: UOp) -> bool {
     let sums = if is_half(g.dtype(sum)) { DType::F32 } else { g.dtype(sum) };
     factors.iter().all(|&x| g.dtype(x) == tile.factors) && sums == tile.sums
@@ -100,7 +104,8 @@ fn find<'a>(k: &Kernel, t: &'a Target, sum: UOp, sides: &[UOp]) -> Option<Produc
     })
 }
 
-/// Is the tile that these axes have been cut for one whose factors lie in workgroup memory? Arrays are made before products are found.
+/// Have the axes been cut for a tile that reads its factors from workgroup memory? Staged arrays are made before the
+/// product is recognised, so only the lengths of the axes can tell.
 pub(super) fn in_memory(k: &Kernel, t: &Target) -> bool {
     let sides = [AxisKind::Tile, AxisKind::Dot].map(|kind| k.ranges_of(kind));
     let [[p, q], [terms]] = [sides[0].as_slice(), sides[1].as_slice()] else { return false };
@@ -110,7 +115,8 @@ pub(super) fn in_memory(k: &Kernel, t: &Target) -> bool {
 }
 
 impl Product<'_> {
-    /// Puts a product in the place of the sum over its terms, and where its elements are in the place of its axes.
+    /// Replaces the sum by the product of tiles, and the axes of rows and columns by the row and column of the element
+    /// that a thread's register holds.
     fn put(&self, k: &mut Kernel, sum: UOp, mma: UOp, c: &Fragment<'_>) {
         let [m, n, terms] = self.axes;
         let rest: SmallVec<[UOp; 4]> = k.g.src(sum)[1..].iter().copied().filter(|&r| r != terms).collect();
@@ -128,7 +134,8 @@ impl Product<'_> {
         k.replace(&map);
     }
 
-    /// Lowers a product whose factors lie in workgroup memory, in panels ([`mma::PANEL`](crate::uop::mma::PANEL)).
+    /// Lowers a product whose factors are read from workgroup memory, where they are stored in panels
+    /// ([`mma::PANEL`](crate::uop::mma::PANEL)).
     fn lower_in_memory(&self, k: &mut Kernel, sum: UOp) -> Result<()> {
         let refuse = |why: &str| Error::value("opt", format!("tile: a factor {why}"));
         if self.gate.is_some() {
@@ -146,7 +153,7 @@ impl Product<'_> {
             let place = k.g.src_at(index, 1);
             let place = simplify_with(&mut k.g, place, &mut k.memo);
             let a = affine(&k.g, place);
-            // along which of its sides are neighbours
+            // the dimension of the factor along which elements are contiguous
             let near = match a.stride(&k.g, terms) {
                 Some(1) => Side::K,
                 _ => side,
@@ -168,7 +175,7 @@ impl Product<'_> {
         Ok(())
     }
 
-    /// A factor as each thread holds it, with zeros for terms that do not count.
+    /// The elements of a factor that each thread holds, with zeros for terms outside the gate.
     fn factor(&self, k: &mut Kernel, which: usize, f: &Fragment<'_>, axes: [(UOp, Side); 2]) -> UOp {
         let mut x = self.factors[which];
         if let Some(gate) = self.gate {
@@ -186,7 +193,8 @@ impl Product<'_> {
     }
 }
 
-/// A factor in panels of so many rows, with neighbours along one of its sides.
+/// The layout of a factor that is stored in panels of `panel` rows, contiguous along `near`; `None` if its lengths do
+/// not fit the layout's numbers.
 fn in_panels(side: Side, near: Side, across: usize, terms: usize, panel: usize) -> Option<Spread> {
     let digit = |side: Side, step: usize, len: usize| {
         Some(Digit { side, step: u8::try_from(step).ok()?, len: u8::try_from(len).ok()? })
@@ -205,7 +213,7 @@ fn in_panels(side: Side, near: Side, across: usize, terms: usize, panel: usize) 
     Some(Spread { threads: SmallVec::new(), registers, panel: u16::try_from(panel).ok()? })
 }
 
-/// One of the three matrices of a tile, with the axes of its registers.
+/// One of the three matrices of a tile: its layout, the thread number, and the range of each register digit.
 pub(super) struct Fragment<'a> {
     pub(super) spread: &'a Spread,
     pub(super) thread: UOp,
@@ -219,14 +227,15 @@ impl<'a> Fragment<'a> {
         Ok(Fragment { spread, thread, registers })
     }
 
-    /// The fragment of what lies in workgroup memory, as matrices of 8 by 8 that the subgroup loads together ([`Op::LoadMatrix`]): those of a
-    /// thread's pairs of registers. `None` for what does not lie there as whole rows.
+    /// Loads the fragment of a factor in workgroup memory as matrices of 8 by 8 elements that the subgroup loads
+    /// together ([`Op::LoadMatrix`]), one for each pair of registers of a thread. `None` if the factor is not stored
+    /// there as whole rows.
     pub(super) fn load(&self, k: &mut Kernel, x: UOp, axes: [(UOp, Side); 2]) -> Option<UOp> {
         let g = &k.g;
         let [pair, rest @ ..] = self.spread.registers.as_slice() else { return None };
         let index = g.src_at(x, 0);
         let staged = g.op(x) == Op::Load && g.src(x).len() == 1 && g.op(g.src_at(index, 0)) == Op::Stage;
-        // each thread has two neighbours along k of one of eight rows or columns
+        // each thread holds two adjacent elements along k of one of eight rows or columns
         let side = axes[0].1;
         let quads = [Digit { side: Side::K, step: 2, len: 4 }, Digit { side, step: 1, len: 8 }];
         let eights = rest.len() <= 2 && rest.iter().all(|d| d.step == 8 && d.len == 2);
@@ -246,7 +255,7 @@ impl<'a> Fragment<'a> {
         if !aligned || a.tangled != 0 || !a.others.is_empty() || a.constant % 8 != 0 {
             return None;
         }
-        // thread 8 i + j addresses row j of the matrix i
+        // thread `8 * i + j` provides the address of row `j` of matrix `i`
         let rows = if turned { Side::K } else { side };
         let g = &mut k.g;
         let eight = g.idx(8);
@@ -273,7 +282,7 @@ impl<'a> Fragment<'a> {
         Some(k.g.node(Op::LoadMatrix, dt, &src, Arg::Number(u32::from(turned))))
     }
 
-    /// How far along a side of the tile an element is, by the thread and the register that hold it.
+    /// The index of an element along a dimension of the tile, computed from the thread and the register that hold it.
     pub(super) fn place(&self, g: &mut Graph, side: Side) -> UOp {
         let mut at = g.idx(0);
         let mut add = |g: &mut Graph, d: &Digit, value: UOp| {

@@ -1,6 +1,8 @@
-//! Kernel graph -> [`Program`]. [`compile`] runs the table of passes, [`PASSES`].
+//! Code generation for one kernel: in goes a kernel graph of the scheduler ([`Ast`]), out comes a [`Program`] that
+//! renderers print. [`compile`] runs the passes of the table [`PASSES`] in order.
 //!
-//! Never: tensors, plans, renderers. What it must know of a backend it reads from the [`Target`].
+//! This module must not know tensors, plans or renderers. Everything it needs to know of a back end is in the
+//! [`Target`].
 
 pub mod attention;
 pub mod axes;
@@ -31,32 +33,35 @@ use crate::target::Target;
 use crate::uop::spec::{self, Stage};
 use crate::{Error, Result};
 
-/// Compiles one kernel for a target, with the given opts or those of the heuristic. Given opts that do not fit are an error. Of the
-/// heuristic's, what does not fit is left out until the rest does ([`Program::refused`]): it may be wrong about speed, but it may not
-/// make a kernel fail that can be compiled.
+/// Compiles one kernel for a target, with the given opts or, without any, with those that the heuristic chooses. Given
+/// opts that do not fit the kernel are an error. If opts of the heuristic do not fit, compilation is repeated with
+/// fewer of them, and at last with none ([`Program::refused`] counts the failed attempts): the heuristic may be wrong
+/// about speed, but it must not make a kernel fail that can be compiled.
 pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
     proposed(ast, t, opts, None)
 }
 
-/// [`compile`], and shows the kernel after each pass that the target has. Where a proposal is refused, its passes are shown first and
-/// then those of the next one, from the beginning.
+/// Like [`compile`], and calls `watch` with the kernel after each pass that runs for this target. If a list of opts
+/// turns out not to fit, the passes that ran with it are shown first, and then all passes of the next attempt.
 pub fn compile_watched(ast: &Ast, t: &Target, opts: Option<&[Opt]>, watch: &mut Watch<'_>) -> Result<Program> {
     proposed(ast, t, opts, Some(watch))
 }
 
-/// A kernel between two passes, for whoever has other things to do meanwhile.
+/// A compilation that is paused between two passes, so that a caller with other work (a browser's event loop) can run
+/// one pass at a time.
 pub struct Passing {
     lowering: Lowering,
     next: usize,
 }
 
 impl Passing {
-    /// Before the first pass of what [`compile`] tries first.
+    /// A compilation whose first pass has not run yet. It makes the first of the attempts that [`compile`] makes.
     pub fn new(ast: &Ast, opts: Option<&[Opt]>) -> Result<Passing> {
         Ok(Passing { lowering: begun(ast, opts, 0)?, next: 0 })
     }
 
-    /// Runs the next pass that the target has, and gives the program after the last one. After an error [`compile`] may know what to leave out.
+    /// Runs the next pass that applies to the target, and returns the program after the last one. On an error the
+    /// caller can call [`compile`], which makes further attempts with fewer opts.
     pub fn step(&mut self, ast: &Ast, t: &Target) -> Result<Option<Program>> {
         while let Some(pass) = PASSES.get(self.next) {
             self.next += 1;
@@ -70,17 +75,18 @@ impl Passing {
     }
 }
 
-/// Does the cost model look for cheaper opts? Pages would have to download it for that.
+/// Whether the cost model compares the chosen opts with alternatives ([`opt::others`]). Browser builds leave this out,
+/// because they would have to download the cost model for it.
 const SEEKS: bool = cfg!(any(feature = "x86", test));
 
-/// Is told of each pass that ran.
+/// A callback that is called after each pass.
 type Watch<'a> = dyn FnMut(&Pass, &Lowering) + 'a;
 
 fn proposed(ast: &Ast, t: &Target, opts: Option<&[Opt]>, mut watch: Option<&mut Watch<'_>>) -> Result<Program> {
     let first = match lower(ast, t, opts, 0, &mut watch) {
         Ok((p, others)) if SEEKS => return Ok(cheapest(ast, t, p, others, &mut watch)),
         Ok((p, _)) => return Ok(p),
-        // how long loops may be is for the scheduler to see to
+        // a kernel whose loops have too many iterations is cut by the scheduler; fewer opts would not help
         Err(e) if opts.is_none() && !matches!(e, Error::Turns { .. }) => e,
         Err(e) => return Err(e),
     };
@@ -92,10 +98,12 @@ fn proposed(ast: &Ast, t: &Target, opts: Option<&[Opt]>, mut watch: Option<&mut 
     Err(first)
 }
 
-/// What other opts may cost of what the chosen ones do: less than the model errs.
+/// Alternative opts replace the chosen ones only if their estimated time is below this fraction of the chosen ones': a
+/// smaller difference would be within the model's error.
 const CHEAPER: f64 = 0.7;
 
-/// The program that costs least, of what was chosen and of other opts for the same kernel. Who watches sees its passes last.
+/// The cheapest program by the cost model, among the chosen one and those of the alternative lists of opts. If an
+/// alternative wins, `watch` is shown its passes last.
 fn cheapest(
     ast: &Ast,
     t: &Target,
@@ -142,7 +150,7 @@ fn lower(
     ended(l, t)
 }
 
-/// Before the first pass.
+/// The state before the first pass; debug builds verify the kernel.
 fn begun(ast: &Ast, opts: Option<&[Opt]>, refused: usize) -> Result<Lowering> {
     if cfg!(debug_assertions) {
         spec::verify(&ast.g, &[ast.sink], Stage::Kernel)?;
@@ -152,7 +160,8 @@ fn begun(ast: &Ast, opts: Option<&[Opt]>, refused: usize) -> Result<Lowering> {
     Ok(Lowering::new(ast, opts, refused))
 }
 
-/// After the last pass: the program, and opts that may cost less than those it has.
+/// The verified program after the last pass, and alternative lists of opts that may be cheaper than those it was made
+/// with.
 fn ended(mut l: Lowering, t: &Target) -> Result<(Program, Vec<Vec<Opt>>)> {
     let others = std::mem::take(&mut l.others);
     let p = l.program()?;

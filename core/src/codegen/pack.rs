@@ -1,7 +1,8 @@
-//! Packing: an operand that does not change from run to run (a weight) is staged outside of the kernel. A kernel of its own
-//! copies it once, in the order in which the loop nest reads it; the kernel itself then reads one stream.
+//! Packing: an operand that does not change from run to run (a weight) is copied outside the kernel. A kernel of its
+//! own makes the copy once, in the order in which the loop nest reads the elements; the kernel itself then reads one
+//! contiguous stream.
 //!
-//! When the copy is made, and for how long it is kept, is the engine's affair.
+//! The engine decides when the copy is made and how long it is kept.
 
 use super::axes::Kernel;
 use super::stage::row_major;
@@ -12,21 +13,22 @@ use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
 use crate::{Error, Result};
 
-/// Elements that a packed operand may have.
+/// The most elements of a packed operand.
 pub const MAX_ELEMS: usize = 1 << 30;
 
-/// A parameter that a program wants packed.
+/// A parameter that a program reads from a packed copy.
 #[derive(Clone)]
 pub struct Pack {
-    /// Which.
+    /// Slot of the parameter.
     pub slot: u32,
-    /// The copy: parameter 0 is the packed operand, parameter 1 what the parameter was.
+    /// The kernel that makes the copy: its parameter 0 is the packed operand, its parameter 1 the original.
     pub ast: Ast,
 }
 
 impl Kernel {
-    /// May what is read at `index`, by the only load from parameter `slot`, under a gate of these ranges, be packed? Not where it is
-    /// read again and again in other orders: a copy has an element for each time.
+    /// May a packed copy replace the only load from parameter `slot`, which reads at `index` under a gate that depends
+    /// on the ranges `gated`? Not if each element is read many times in different orders: the copy has an element for
+    /// every read, and may have at most twice as many as the operand.
     pub(super) fn packable(&self, slot: u32, index: UOp, gated: RangeSet, t: &Target) -> bool {
         let Arg::Param { len, .. } = self.g.arg(self.g.src_at(index, 0)) else { return false };
         let open = self.g.ranges(index) | gated;
@@ -40,12 +42,12 @@ impl Kernel {
         self.constants.contains(&slot) && direct && bytes <= t.max_buffer_bytes.min(MAX_ELEMS)
     }
 
-    /// Makes `load`, which is the only one from parameter `slot`, read a packed copy. `axes` are all ranges it depends on, in
-    /// the order of the loop nest.
+    /// Makes `load`, the only load from parameter `slot`, read a packed copy. `axes` are all ranges that it depends on,
+    /// in the order of the loop nest.
     pub(super) fn pack(&mut self, load: UOp, slot: u32, axes: &[UOp]) -> Result<()> {
         let bad = |what: &str| Error::value("opt", format!("packing of parameter {slot}: {what}"));
         if self.packs.iter().any(|p| p.slot == slot) {
-            return Err(bad("it is packed already")); // a copy is made of the operand itself, never of a copy
+            return Err(bad("it is packed already")); // the engine makes a copy of the operand itself, never of a copy
         }
         let inside = self.g.reachable(&[load]);
         if inside.iter().any(|&u| u != load && matches!(self.g.op(u), Op::Load | Op::Var)) {
@@ -56,7 +58,7 @@ impl Kernel {
         let at = row_major(&mut self.g, axes);
         let at = simplify_with(&mut self.g, at, &mut self.memo);
         if at == self.g.src_at(self.g.src_at(load, 0), 1) {
-            return Ok(()); // that is its order already
+            return Ok(()); // the operand is in that order already
         }
         self.packs.push(Pack { slot, ast: copy(&self.g, load, axes) });
         let ptr = self.g.param(slot, self.g.dtype(load), elems);
@@ -67,7 +69,7 @@ impl Kernel {
     }
 }
 
-/// The kernel that stores what `load` gives at each point of `axes`, row-major.
+/// The kernel that stores the value of `load` for every point of `axes`, row-major.
 fn copy(from: &Graph, load: UOp, axes: &[UOp]) -> Ast {
     let mut g = Graph::new();
     let own: Vec<UOp> = axes.iter().zip(0u8..).map(|(&r, id)| g.range(from.range_len(r), id, AxisKind::Loop)).collect();
@@ -110,12 +112,12 @@ mod tests {
         k.settle_axes();
         let mut opts = heuristic::choose(&k, &t);
         assert_eq!(compile(&ast, &t, Some(&opts)).unwrap().packs.len(), 1, "{opts:?}");
-        // a copy of the copy would be made of the operand by the engine
+        // packing the packed load again is refused: the engine would make the second copy from the original operand
         opts.extend([Opt::upcast(0, 2), Opt::stage(2, Level::Outside)]);
         assert!(compile(&ast, &t, Some(&opts)).is_err_and(|e| e.to_string().contains("packed already")));
     }
 
-    /// A copy would have an element for each time that one is read: over a thousand million here, of 64.
+    /// A packed copy would have an element for every read: over a thousand million here, for an operand of 64 elements.
     #[test]
     fn what_is_read_in_many_orders_is_not_packed() {
         const ROWS: usize = 1 << 24;

@@ -1,5 +1,6 @@
-//! The passes from a kernel graph to a program, in order. In: what the scheduler made, a target, and opts if somebody has chosen them.
-//! Out: the [`Kernel`] with its loops placed and its operations those of the target. [`super::compile`] runs the table.
+//! The passes from a kernel graph to a program, in order. In: a kernel of the scheduler, a target, and opts if the
+//! caller has chosen them. Out: a [`Kernel`] whose nodes are in execution order, whose loops are launch dimensions,
+//! loops or tiles, and which has only operations of the target. [`super::compile`] runs the table.
 
 use super::axes::{Kernel, Stats};
 use super::opt::{Opt, heuristic, others, proposal};
@@ -13,32 +14,35 @@ use crate::uop::{Trace, UOp};
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 
-/// A kernel on its way to a program.
+/// The state of one compilation between passes.
 pub struct Lowering {
     kernel: Kernel,
-    /// What is applied: given, or chosen by the pass that does so.
+    /// The opts to apply: given by the caller, or set by the pass `choose`.
     opts: Option<Vec<Opt>>,
-    /// How many proposals of the heuristic were refused before.
+    /// How many earlier attempts with opts of the heuristic have failed; each attempt uses fewer of them
+    /// ([`proposal`]).
     refused: usize,
-    /// Opts beside those that were chosen, where only the program tells which cost less.
+    /// Alternative lists of opts, for kernels where only the cost of the finished program tells which list is best.
     pub(super) others: Vec<Vec<Opt>>,
-    /// Work, counted before any opt.
+    /// The kernel's work, counted before any opt is applied.
     stats: Stats,
-    /// The ids of ranges that go over the same elements under the same mask, a list for each mask.
+    /// Groups of range ids: the ranges of a group run over the same elements under the same mask, so their loops end
+    /// together.
     masked: Vec<Vec<u8>>,
-    /// What opens and closes each loop that an accumulator or a local array made.
+    /// The parent and the surrounding ranges of each loop that was made for an accumulator or for filling a local
+    /// array, by range id.
     loops: FxHashMap<u8, LoopInfo>,
     /// Nodes in the order in which they are executed, once there is one.
     order: Option<Vec<UOp>>,
 }
 
-/// One pass.
+/// One pass of the table.
 pub struct Pass {
-    /// Its name: what `gradloom kernels --passes` and tests call it.
+    /// Its name, as `gradloom kernels --passes` and the tests use it.
     pub name: &'static str,
     /// What it does, in a sentence.
     pub what: &'static str,
-    /// The targets that it runs for.
+    /// Decides for which targets it runs.
     pub when: fn(&Target) -> bool,
     /// The rules of the spec that hold after it; tests check them ([`Lowering::verify`]).
     pub leaves: Stage,
@@ -53,7 +57,8 @@ fn has_threads(t: &Target) -> bool {
     t.has_local
 }
 
-// threads of a workgroup go through loops together
+// The threads of a workgroup run loops together (barriers), so a loop that ends early or is private to a thread needs a
+// target without them.
 fn has_own_loops(t: &Target) -> bool {
     !t.has_local
 }
@@ -62,7 +67,7 @@ fn has_tiles(t: &Target) -> bool {
     t.has_tiles()
 }
 
-/// All of them, in order.
+/// All passes, in the order in which they run.
 pub static PASSES: [Pass; 21] = [
     Pass {
         name: "merge-axes",
@@ -224,7 +229,7 @@ pub static PASSES: [Pass; 21] = [
             Ok(())
         },
     },
-    // simplified loop bodies may compare in narrow dtypes again
+    // simplifying loop bodies can bring back comparisons in narrow dtypes
     Pass {
         name: "decompose-again",
         what: "The loop bodies that the passes before made and simplified are decomposed too.",
@@ -287,8 +292,9 @@ impl Lowering {
         self.opts.as_deref()
     }
 
-    /// The graph as text, in execution order once there is one. Before it, as comments, the opts and what is known of masked loops:
-    /// the range of each, and the root that says which of its turns do something or where it ends; of other loops how many turns are needed.
+    /// The graph as text, in execution order if the pass `linearize` has run. Comments before it list the opts; for
+    /// each masked loop the root of the printed graph that is its mask or, later, its end; and for other loops the
+    /// roots that bound how many iterations are needed.
     pub fn text(&self) -> String {
         let k = &self.kernel;
         if let Some(order) = &self.order {
@@ -313,19 +319,19 @@ impl Lowering {
         out + &print(&k.g, &roots)
     }
 
-    /// Records the rules that fire from now on.
+    /// Starts to record which rewrite rules fire.
     pub(super) fn record(&mut self) {
         self.kernel.g.trace = Some(Box::new(Trace::counting()));
     }
 
-    /// The rules that fired in the last pass, as a comment with how often each did: empty where none did, and where nobody watches.
+    /// The rules that fired in the last pass and how often, as a comment; empty if none did or if nothing is recorded.
     pub fn rules(&self) -> String {
         let fired = self.kernel.g.trace.as_ref().map(|t| t.rules()).unwrap_or_default();
         let fired: Vec<String> = fired.into_iter().map(|(rule, n)| format!("{rule} {n}")).collect();
         if fired.is_empty() { String::new() } else { format!("// rules: {}\n", fired.join(", ")) }
     }
 
-    /// Runs a pass, if the target has it.
+    /// Runs a pass if it applies to the target, and says whether it did.
     pub(super) fn run(&mut self, pass: &Pass, t: &Target) -> Result<bool> {
         let runs = (pass.when)(t);
         if runs {
@@ -334,8 +340,9 @@ impl Lowering {
         Ok(runs)
     }
 
-    /// What the spec says of the graph after a pass: an internal error names the pass and the node. Compiling checks what goes into the first
-    /// pass, in debug builds, and the program that comes out of the last.
+    /// Checks the graph after a pass against the spec: a violation is an internal error that names the pass and the
+    /// node. A normal compilation checks only the input of the first pass (in debug builds) and the program after the
+    /// last one.
     pub fn verify(&self, pass: &Pass) -> Result<()> {
         let k = &self.kernel;
         let ends: Vec<UOp> = k.reach.iter().chain(&k.ends).map(|r| r.1).collect();
@@ -348,7 +355,7 @@ impl Lowering {
         .map_err(|e| Error::Internal(format!("after the pass {}: {e}", pass.name)))
     }
 
-    /// The program of a kernel that went through all passes.
+    /// The program, once all passes have run.
     pub(super) fn program(self) -> Result<super::Program> {
         let none = || Error::Internal("a kernel has no order of execution".into());
         let mut p = late::package(self.kernel, self.order.ok_or_else(none)?, self.stats);

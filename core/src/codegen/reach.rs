@@ -1,12 +1,14 @@
-//! Loops that end where masks leave nothing to do: the keys after a query in causal attention, the zeros of a triangular
-//! matrix. What a mask takes out of a sum or a maximum is its identity, so the turns after the last one that it leaves need
-//! not run, nor those that fill a local array for these.
+//! Lets loops end early where a mask makes all further iterations useless: the keys after a query in causal attention,
+//! the zeros of a triangular matrix. A masked term of a sum or a maximum is the identity of the reduction, so the
+//! iterations after the last unmasked one need not run, nor the iterations that fill a local array for them.
 //!
-//! [`find`] looks at the kernel before any opt, where conditions are simple; they follow the opts in `Kernel::reach`.
-//! [`ends`] makes bounds of them, which depend on outer loops alone; [`apply`] gives the finished loops these bounds.
+//! [`find`] runs before any opt, while conditions are still simple, and puts them into `Kernel::reach`, where opts
+//! rewrite them together with the loops. [`ends`] turns the conditions into loop bounds that depend only on outer
+//! loops, and [`apply`] puts these bounds into the finished loops.
 //!
-//! A term of a sum is taken for zero if one of its factors is, as everywhere (`schedule/lower/sums.rs`). In the softmax of a row
-//! whose largest value is -Inf or NaN every term is NaN, masked or not: one turn at least is run, so that the sum is too.
+//! A term of a sum is taken to be zero if one of its factors is, as everywhere (`schedule/lower/sums.rs`). In the
+//! softmax of a row whose largest value is -Inf or NaN every term is NaN, masked or not: a loop runs at least one
+//! iteration, so that its sum is NaN too.
 
 use super::axes::Kernel;
 use super::borders;
@@ -18,20 +20,21 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::OnceLock;
 
-/// Nodes that one analysis may visit.
+/// The most nodes that the search for one condition visits.
 const MOST_NODES: usize = 64;
-/// Loops over one mask end at the same element, rounded up to whole turns of each loop: that is to a common multiple of the elements that
-/// their turns take. Beyond this multiple so little would be left out that the loops keep their full length.
+/// All loops under one mask end at the same element, rounded up to whole iterations of each loop, that is to a common
+/// multiple of the elements that one iteration of each covers. If that multiple exceeds this number of elements, so
+/// little would be skipped that the loops keep their full length.
 const MOST_COMMON: i64 = 1024;
 
-/// Elements of a loop that is worth an end.
+/// The fewest elements of a loop for which an early end pays.
 const LEAST: i64 = 32;
 
-/// Ranges over the same elements under the same mask, by id.
+/// Ids of ranges that run over the same elements under the same mask.
 type Family = Vec<u8>;
 
-/// What is done to loops of which a mask leaves a part. As in [`super::live`], a table that [`enable`] makes at run time, so that a page that
-/// computes on a GPU alone, whose threads go through loops together, does not load it.
+/// The functions of this pass, in a table that [`enable`] fills at run time, as in [`super::live`]: a browser build
+/// that computes only on a GPU, where the threads of a workgroup run loops together, does not have to download them.
 struct How {
     find: fn(&mut Kernel) -> Vec<Family>,
     ends: fn(&mut Kernel, &[Family]),
@@ -40,7 +43,7 @@ struct How {
 
 static HOW: OnceLock<Box<How>> = OnceLock::new();
 
-/// From now on masks end loops. Only WebAssembly modules have to say so.
+/// Enables early ends of loops. Only WebAssembly modules have to call it; native builds always have them enabled.
 pub fn enable() {
     let how = || How { find: find_in, ends: ends_in, borders: borders::split };
     HOW.get_or_init(|| Box::new(how()));
@@ -53,12 +56,13 @@ fn how() -> Option<&'static How> {
     HOW.get().map(|how| &**how)
 }
 
-/// Finds the loops that masks may end; their conditions go to `k.reach`.
+/// Finds the loops that a mask can end early, puts their conditions into `k.reach`, and returns the groups of loops
+/// that share a mask.
 pub fn find(k: &mut Kernel) -> Vec<Family> {
     how().map_or(Vec::new(), |how| (how.find)(k))
 }
 
-/// Makes bounds of the conditions in `k.reach`, once the opts are applied.
+/// Replaces the conditions in `k.reach` by loop bounds, once the opts are applied.
 pub fn ends(k: &mut Kernel, families: &[Family]) {
     match how() {
         Some(how) => (how.ends)(k, families),
@@ -66,7 +70,7 @@ pub fn ends(k: &mut Kernel, families: &[Family]) {
     }
 }
 
-/// Gives masks that matter in a loop's first and last turn code of their own: [`borders::split`].
+/// Splits the first and last iterations off the innermost loop, if masks matter only there: [`borders::split`].
 pub fn borders(k: &mut Kernel) {
     if let Some(how) = how() {
         (how.borders)(k);
@@ -80,7 +84,8 @@ fn find_in(k: &mut Kernel) -> Vec<Family> {
         return k.reach.iter().map(|t| vec![t.0]).collect();
     }
     let mut found: Vec<(UOp, Family)> = Vec::new();
-    // by range id: its family, or none if one of its reductions has no mask
+    // by range id: the mask of the range, as a key that identifies its group; `None` if its reductions do not all have
+    // the same mask
     let mut of: FxHashMap<u8, Option<UOp>> = FxHashMap::default();
     for &u in &nodes {
         let (Op::Reduce, &Arg::Reduce(op, _)) = (k.g.op(u), k.g.arg(u)) else { continue };
@@ -106,7 +111,7 @@ fn find_in(k: &mut Kernel) -> Vec<Family> {
             let read = readers(k, &nodes, s, i);
             let of_one = |r: &Option<UOp>| of.get(&k.g.range_arg((*r)?).id).copied().flatten();
             let Some(key) = read.first().and_then(of_one).filter(|_| k.g.op(p) == Op::Range) else { continue };
-            // it must be filled where the mask is known
+            // the mask has to be computable where the array is filled
             let own = 1 << (MAX_RANGES - 1) | k.g.ranges(s);
             if read.iter().all(|r| of_one(r) == Some(key)) && k.g.ranges(key) & !own == 0 {
                 of.insert(k.g.range_arg(p).id, Some(key));
@@ -128,7 +133,7 @@ fn find_in(k: &mut Kernel) -> Vec<Family> {
     found.into_iter().map(|f| f.1).chain(taps).collect()
 }
 
-/// The ranges along which a local array is read on axis `i`; none where it is read in another way.
+/// For each read of a local array the range that indexes its axis `i`; `None` for a read with any other index.
 fn readers(k: &mut Kernel, nodes: &[UOp], stage: UOp, i: usize) -> Vec<Option<UOp>> {
     let is = |k: &Kernel, u: UOp| k.g.op(u) == Op::Index && k.g.src_at(u, 0) == stage;
     let reads: Vec<UOp> = nodes.iter().copied().filter(|&u| is(k, u)).collect();
@@ -136,20 +141,20 @@ fn readers(k: &mut Kernel, nodes: &[UOp], stage: UOp, i: usize) -> Vec<Option<UO
     reads.into_iter().map(at).collect()
 }
 
-/// A range that stands for any of this length.
+/// A placeholder for any range of this length, so that equal conditions on different ranges are identical nodes.
 fn stand_in(k: &mut Kernel, r: UOp) -> UOp {
     let n = k.g.range_len(r);
     k.g.range_with(n, RangeArg { id: MAX_RANGES as u8 - 1, kind: AxisKind::Reduce, lane: false })
 }
 
-/// A condition whatever its range is called.
+/// A condition with the placeholder in place of its range.
 fn key(k: &mut Kernel, cond: UOp, r: UOp) -> UOp {
     let map = [(r, stand_in(k, r))].into_iter().collect();
     let key = substitute1(&mut k.g, cond, &map);
     simplify_with(&mut k.g, key, &mut k.memo)
 }
 
-/// A condition on `r` without which `u` is zero, or NaN as all of its row is.
+/// A condition on `r` such that wherever it is false, `u` is zero, or NaN in a row in which all values are NaN.
 fn gone(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
     *left = left.checked_sub(1)?;
     let zero = |g: &Graph, u: UOp| g.const_val(u).is_some_and(|c| c.as_f64() == 0.0);
@@ -174,7 +179,8 @@ fn gone(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
     }
 }
 
-/// The same where it is never NaN instead: under a mask of its own, what is NaN elsewhere may not be chosen.
+/// Like [`gone`], but only for masked values, which are never NaN where the mask is false: the other branch of a select
+/// with a zero may be NaN, so it counts only if it has a mask of its own.
 fn only_zero(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
     match k.g.op(u) {
         Op::Where | Op::Load if k.g.src(u).len() == 3 => gone(k, u, r, left),
@@ -182,7 +188,8 @@ fn only_zero(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
     }
 }
 
-/// A condition on `r` without which `u` is -Inf, but for a row whose largest value is -Inf or NaN: all of that is NaN.
+/// A condition on `r` such that wherever it is false, `u` is -Inf, also for `u = x - max(x)`: in a row whose largest
+/// value is -Inf or NaN all values are NaN instead.
 fn shifted(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
     *left = left.checked_sub(1)?;
     match (k.g.op(u), &k.g.srcs(u)[..]) {
@@ -203,7 +210,7 @@ fn shifted(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
     }
 }
 
-/// A condition on `r` without which `u` is -Inf.
+/// A condition on `r` such that wherever it is false, `u` is -Inf.
 fn low(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
     *left = left.checked_sub(1)?;
     let least = |g: &Graph, u: UOp| g.const_val(u).is_some_and(|c| c.as_f64() == f64::NEG_INFINITY);
@@ -235,7 +242,7 @@ fn negated(k: &mut Kernel, c: UOp) -> UOp {
     simplify_with(&mut k.g, not, &mut k.memo)
 }
 
-/// The part of a condition that bounds `r` from above, by what is known outside of its loop.
+/// The conjunct of a condition that bounds `r` from above by a value that is known outside its loop.
 fn pick(k: &mut Kernel, cond: UOp, r: UOp) -> Option<UOp> {
     let mut stack: SmallVec<[UOp; 4]> = SmallVec::from_elem(cond, 1);
     let outer = outer_ranges(k);
@@ -253,13 +260,13 @@ fn reads(g: &Graph, u: UOp) -> bool {
     g.reachable(&[u]).iter().any(|&u| g.op(u) == Op::Load)
 }
 
-/// Loops and launch indices of the kernel's results.
+/// The output loops and launch ranges.
 fn outer_ranges(k: &Kernel) -> RangeSet {
     let is_outer = |r: &UOp| matches!(k.g.kind(*r), AxisKind::Loop | AxisKind::Grid(_));
     k.ranges().into_iter().filter(is_outer).fold(0, |m, r| m | 1 << k.g.range_arg(r).id)
 }
 
-/// The index of an element of a local array along each of its axes.
+/// The index along each axis of a local array, computed from the linear index of a read.
 fn places(k: &mut Kernel, index: UOp) -> Option<SmallVec<[UOp; 4]>> {
     let (stage, at) = (k.g.src_at(index, 0), k.g.src_at(index, 1));
     let own = k.g.srcs(stage);
@@ -279,7 +286,7 @@ fn places(k: &mut Kernel, index: UOp) -> Option<SmallVec<[UOp; 4]>> {
     Some(out)
 }
 
-/// What an element of a local array holds.
+/// The value that was stored into the element of a local array that is read at `index`.
 fn held(k: &mut Kernel, index: UOp) -> Option<UOp> {
     let stage = k.g.src_at(index, 0);
     if k.g.op(index) != Op::Index || k.g.op(stage) != Op::Stage {
@@ -304,7 +311,7 @@ fn ends_in(k: &mut Kernel, families: &[Family]) {
     }
 }
 
-/// A loop over taps whose end is that of its condition need not ask for it.
+/// Drops the condition of a loop over taps from its body, if the loop ends exactly where the condition becomes false.
 fn keep_taps(k: &mut Kernel, id: u8, cond: UOp) {
     let outer = outer_ranges(k);
     let Some(r) = k.range_by_id(id).filter(|_| k.taps >> id & 1 == 1 && k.g.ranges(cond) & !outer == 1 << id) else {
@@ -316,7 +323,8 @@ fn keep_taps(k: &mut Kernel, id: u8, cond: UOp) {
     }
 }
 
-/// All of them end at one element, rounded up to whole turns of each.
+/// Bounds for all loops of a group: they end at one element, rounded up to whole iterations of each. `None` if they
+/// have no common end or it does not pay.
 fn family_ends(k: &mut Kernel, conds: &[(u8, UOp)]) -> Option<Vec<(u8, UOp)>> {
     let outer = outer_ranges(k);
     let mut turns: Vec<(u8, i64, i64)> = Vec::new();
@@ -352,14 +360,15 @@ fn family_ends(k: &mut Kernel, conds: &[(u8, UOp)]) -> Option<Vec<(u8, UOp)>> {
     Some(turns.into_iter().map(&mut bound).collect())
 }
 
-/// Does a loop over `n` elements do an eighth less in the mean, if all ends in an interval are as many?
+/// Does an early end skip at least an eighth of `n` elements on average, if all ends from `lo` to `hi` are equally
+/// likely?
 fn pays(n: i64, (lo, hi): (i64, i64)) -> bool {
     let left = |end: i64| i128::from(n - end.clamp(0, n));
     let (all, most) = (left(lo).pow(2) - left(hi).pow(2), i128::from(n) * (i128::from(hi) - i128::from(lo.max(0)) + 1));
     n >= LEAST && all * 4 >= most
 }
 
-/// Loops get the bounds in `k.reach`.
+/// Puts the bounds in `k.reach` and `k.ends` into the loops.
 pub fn apply(k: &mut Kernel) {
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     for r in k.ranges() {

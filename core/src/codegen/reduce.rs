@@ -1,6 +1,7 @@
-//! Reductions become accumulators and loops. In: a kernel in which `Reduce(x, ranges)` is one node. Out: a register tile that is initialised
-//! outside of the ranges, which are loops now, updated inside and read after them; tile axes of the reduction, which have accumulators of
-//! their own, are folded at the end. [`LoopInfo`] says of each loop what it is inside of, for the pass that finds an order.
+//! Lowers reductions to accumulators and loops. In: a kernel in which `Reduce(x, ranges)` is one node. Out: a register
+//! tile that is initialised outside the loops over `ranges`, updated inside and read after them; tile axes of the
+//! reduction, which have separate accumulators, are folded after the loops. [`LoopInfo`] tells the pass that orders the
+//! nodes what each loop is nested in.
 
 use super::axes::Kernel;
 use super::shared::next_scratch;
@@ -17,16 +18,16 @@ use smallvec::SmallVec;
 
 type Ranges = SmallVec<[UOp; 4]>;
 
-/// Where each reduce loop nests: its parent loop in the same reduction, and the ranges open around the reduction.
+/// The nesting of one reduction loop: its parent in the same reduction, and the ranges open around the reduction.
 #[derive(Clone, Copy, Debug)]
 pub struct LoopInfo {
-    /// Range id of the next outer loop of the same reduction.
+    /// Range id of the next outer loop of the same reduction, if any.
     pub parent: Option<u8>,
-    /// Ranges open in the result.
+    /// The ranges on which the result of the reduction depends.
     pub around: RangeSet,
 }
 
-/// Lowers every Reduce of the kernel. The nesting of the reduce loops goes to `loops`, by range id.
+/// Lowers every Reduce of the kernel. The nesting of its loops is added to `loops`, by range id.
 pub fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<()> {
     let threads = shared_ranges(k);
     let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
@@ -47,7 +48,7 @@ pub fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>) ->
     Ok(())
 }
 
-/// The threads that share reductions.
+/// The launch ranges whose threads share a reduction.
 fn shared_ranges(k: &Kernel) -> Ranges {
     let mut out = Ranges::new();
     for u in k.reduces() {
@@ -60,7 +61,7 @@ fn shared_ranges(k: &Kernel) -> Ranges {
     out
 }
 
-/// Of the threads that share a reduction all know the result: one stores it.
+/// Gates the Stores: all threads that share a reduction have its result, and only the first of them stores it.
 fn store_once(k: &mut Kernel, threads: &[UOp]) {
     let g = &mut k.g;
     let stores = g.srcs(k.sink);
@@ -87,7 +88,8 @@ fn store_once(k: &mut Kernel, threads: &[UOp]) {
     k.sink = k.g.sink(&stores);
 }
 
-/// Partial results of threads -> the result, in each of them: through workgroup memory, behind a barrier.
+/// Combines the partial results of the threads that share a reduction, so that each of them has the result: by shuffles
+/// within a subgroup where the target has them, and through workgroup memory behind a barrier.
 fn share(
     k: &mut Kernel,
     op: ReduceOp,
@@ -98,12 +100,13 @@ fn share(
     loops: &mut FxHashMap<u8, LoopInfo>,
 ) -> Result<UOp> {
     let n = k.g.range_len(threads);
-    // in two rounds: each sums the parts of its neighbours, then the sums of all neighbourhoods
+    // in two rounds: each thread combines the parts of a group of neighbouring threads, and then the results of all
+    // groups
     let mut near = if n >= 32 && n.is_power_of_two() { 1 << (n.ilog2() / 2) } else { n };
     let whole = n.is_power_of_two() && k.g.kind(threads) == AxisKind::Local(0) && k.g.dtype(part) != DType::Bool;
     let mut part = part;
     if whole && t.subgroup > 1 {
-        // neighbours are in one subgroup: they need no memory
+        // threads of one subgroup exchange values without memory
         near = n.min(t.subgroup as usize);
         for bit in (0..near.ilog2()).map(|i| 1u8 << i) {
             let b = k.g.int(i64::from(bit), k.g.dtype(threads));
@@ -128,7 +131,7 @@ fn share(
     one(k, op, part, &[at], t, n_accs, loops)
 }
 
-/// What the thread `from` of those along `threads` has for `part`, through memory of this kind.
+/// The value of `part` in the thread `from` among those along `threads`, exchanged through storage of this kind.
 pub(super) fn exchange(k: &mut Kernel, part: UOp, threads: UOp, from: UOp, space: Space, t: &Target) -> Result<UOp> {
     let g = &mut k.g;
     let is_local = |u: &UOp| g.op(*u) == Op::Range && matches!(g.kind(*u), AxisKind::Local(_));
@@ -150,7 +153,7 @@ pub(super) fn exchange(k: &mut Kernel, part: UOp, threads: UOp, from: UOp, space
     let to = g.index(scratch, own);
     let store = g.store(to, part);
     let barrier = g.node(Op::Barrier, DType::Void, &[store], Arg::None);
-    // inside of the loops that the part is in
+    // the exchange stays inside the loops on which the part depends
     let is_loop = |u: &UOp| g.op(*u) == Op::Range && g.kind(*u).is_loop() && g.depends(part, *u);
     let loops: Ranges = g.reachable(&[part]).into_iter().filter(is_loop).collect();
     let deps: Ranges = [barrier].into_iter().chain(loops).collect();
@@ -181,7 +184,7 @@ fn one(
     };
     let (around_loops, unrolled, accums) =
         (of_kind(g, AxisKind::Reduce), of_kind(g, AxisKind::Unroll), of_kind(g, AxisKind::Accum));
-    // steps that differ in addresses alone are a tile, so that neighbours can be loaded at once
+    // iterations that differ only in addresses become a tile axis, so that contiguous elements can be loaded together
     let (mut steps, unrolled): (Ranges, Ranges) =
         unrolled.into_iter().partition(|&r| t.has_local && addresses_alone(g, x, r));
     let dots = of_kind(g, AxisKind::Dot);
@@ -201,7 +204,7 @@ fn one(
         bodies = next;
     }
     let peeled = match around_loops.as_slice() {
-        // the last step of a loop with an end may be none of its steps
+        // not where the loop has an early end: its last iteration may not run at all
         [r] if !t.has_local && reach.iter().all(|x| x.0 != g.range_arg(*r).id) => peel(g, memo, &bodies, *r),
         _ => None,
     };
@@ -211,8 +214,9 @@ fn one(
         around_loops = p.rest.into_iter().collect();
         (bodies, tail) = (p.bodies, p.last);
     }
-    // A step that only a mask told apart from its neighbours may be the same in every turn of a loop: it is done once for all
-    // turns, before the loop. Inside an outer loop that it needs no more it still is, since the loop that it needs is there.
+    // A body that depended on a loop only through a mask may be the same in every iteration once the mask is gone: it
+    // is then computed once for all iterations, before that loop. An outer loop that it no longer depends on still
+    // surrounds it if it depends on a loop inside that one.
     let needs = |g: &Graph, b: UOp, r: UOp| g.depends(b, r);
     let (around_loops, idle): (Ranges, Ranges) =
         around_loops.into_iter().partition(|&r| bodies.iter().any(|&b| needs(g, b, r)));
@@ -231,7 +235,8 @@ fn one(
         let open = g.ranges(x) & !closed;
         let init = g.constant(op.identity(acc_dt), acc_dt);
         let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[init]);
-        // the open ranges themselves: tile axes give the registers, loops say when they start afresh
+        // the open ranges are sources: tile axes determine the registers, and loops determine where the accumulator is
+        // initialised
         let is_open = |u: &UOp| g.op(*u) == Op::Range && open >> g.range_arg(*u).id & 1 == 1;
         src.extend(g.reachable(&[x]).into_iter().filter(is_open));
         for &a in &accums {
@@ -274,16 +279,17 @@ fn one(
     Ok(k.g.cast(out, dt))
 }
 
-/// A loop whose last step is done apart.
+/// A loop whose last iteration has been peeled off.
 struct Peeled {
-    /// The loop of the other steps, unless there is just one.
+    /// The loop over the other iterations; `None` if there is just one.
     rest: Option<UOp>,
     bodies: Vec<UOp>,
-    /// The last step.
+    /// The bodies of the last iteration.
     last: Vec<UOp>,
 }
 
-/// Does the last step apart if all others need no mask then: what rounded the axis up costs nothing before the end.
+/// Peels the last iteration off if the others then have fewer masks: an axis that was rounded up costs masks only in
+/// its last iteration.
 fn peel(g: &mut Graph, memo: &mut Memo, bodies: &[UOp], r: UOp) -> Option<Peeled> {
     let n = g.const_int(g.src_at(r, 0)).filter(|&n| n >= 2)?;
     let id = g.range_arg(r).id;
@@ -329,7 +335,7 @@ fn addresses_alone(g: &Graph, x: UOp, r: UOp) -> bool {
                 return false;
             }
         } else if matches!(g.op(u), Op::Shl | Op::Shr) && is_place(g, g.src_at(u, 1)) {
-            // a part of a word for each step: a tile's numbers of places are constants
+            // each iteration takes another part of a word: in a tile the shift amounts are constants
             stack.push(g.src_at(u, 0));
         } else if u == r || !g.op(u).is_alu() {
             return false;
@@ -340,12 +346,13 @@ fn addresses_alone(g: &Graph, x: UOp, r: UOp) -> bool {
     true
 }
 
-/// Is it made of loops' indices alone?
+/// Is the value computed only from loop indices and constants?
 fn is_place(g: &Graph, u: UOp) -> bool {
     g.reachable(&[u]).into_iter().all(|x| matches!(g.op(x), Op::Range | Op::Const) || g.op(x).is_alu())
 }
 
-/// 16-bit floats accumulate in f32; integers that the target does not compute in 32 bits, wrapped at the end.
+/// The dtype of the accumulator: f32 for 16-bit floats, and 32 bits for narrow integers that the target has no
+/// arithmetic for, whose result is wrapped by the final cast.
 fn accumulator(dt: DType, t: &Target) -> DType {
     match dt {
         DType::F16 | DType::BF16 => DType::F32,
@@ -356,7 +363,8 @@ fn accumulator(dt: DType, t: &Target) -> DType {
     }
 }
 
-/// Update number `i` of one pass: numbered, because two bodies that later simplify to one value still count twice.
+/// Update number `i` of an accumulator in one iteration. The number makes the nodes different: two bodies that simplify
+/// to the same value must both count.
 pub(super) fn update(g: &mut Graph, op: ReduceOp, acc: UOp, x: UOp, i: usize, t: &Target) -> UOp {
     let dot = |u: &UOp| g.op(*u) == Op::Range && g.kind(*u) == AxisKind::Dot;
     let product = op == ReduceOp::Add
@@ -372,7 +380,7 @@ pub(super) fn update(g: &mut Graph, op: ReduceOp, acc: UOp, x: UOp, i: usize, t:
     g.node(Op::AccUpdate, DType::Void, &[acc, x], arg)
 }
 
-/// `x` reduced over `r`, which it does not depend on, without a loop.
+/// `x` reduced over `r` without a loop, for an `x` that does not depend on `r`.
 fn repeated(g: &mut Graph, op: ReduceOp, x: UOp, r: UOp) -> UOp {
     let (dt, n) = (g.dtype(x), g.src_at(r, 0));
     if g.const_int(n) == Some(0) {
@@ -386,7 +394,7 @@ fn repeated(g: &mut Graph, op: ReduceOp, x: UOp, r: UOp) -> UOp {
             g.binary(Op::Mul, x, n)
         }
         ReduceOp::Mul => {
-            // by squaring
+            // power by repeated squaring
             let mut n = g.range_len(r);
             let (mut power, mut out) = (x, None);
             while n > 0 {

@@ -1,8 +1,10 @@
-//! Stages in workgroup memory: the threads of a workgroup fill an array together, then all of them read it. A barrier
-//! lies between the fill and the reads, and one between the reads and the next fill, where a loop comes round again.
+//! Lowers Stages on GPUs to arrays in workgroup memory: the threads of a workgroup fill an array together, and then all
+//! of them read it. There is a barrier between the fill and the reads and, in a loop, one between the reads and the
+//! next fill.
 //!
-//! Where the target copies memory while it computes, and a fill is nothing but such copies, there are several arrays in turn: while one is read
-//! the copies of the next turns go on, and one barrier in each turn does for both (`ahead`).
+//! Where the target has asynchronous copies from memory to workgroup memory, and a fill consists only of such copies,
+//! there are several arrays in rotation (multi-buffering): while one is read, the copies for the next iterations are in
+//! flight, and one barrier per iteration serves for both purposes ([`ahead`]).
 
 use super::axes::Kernel;
 use super::reduce::LoopInfo;
@@ -18,40 +20,42 @@ use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Copies of a thread that are written out one by one; more are a loop. Those that go on by themselves take no registers.
+/// The most copies per thread that are unrolled; more become a loop. The second limit is for asynchronous copies, which
+/// take no registers.
 const UNROLLED: usize = 8;
 pub(super) const UNROLLED_ALONE: usize = 32;
 
-/// The number of a new local array.
+/// The id of the next new local array.
 pub(super) fn next_scratch(g: &Graph) -> u32 {
     g.iter().filter(|&u| g.op(u) == Op::Scratch).count() as u32
 }
 
-/// Bytes of a copy that goes on by itself, and of one where they are not whole rows.
+/// Bytes of an asynchronous copy of contiguous elements, and of one of a single element.
 const COPY: usize = 16;
 const SMALL_COPY: usize = 4;
 
-/// Bytes of workgroup memory that a workgroup takes besides.
+/// Bytes of workgroup memory that a workgroup takes in addition to its arrays.
 const RESERVED: usize = 1 << 10;
 
-/// One array about to be filled.
+/// The fill of one array.
 struct Fill {
     stage: UOp,
-    /// The bytes of each of its copies, if these go on by themselves.
+    /// Bytes of each copy, if the copies are asynchronous.
     copied: Option<usize>,
     scratch: UOp,
-    /// Where each copy goes, and what it is. More than one are for what has no common form.
+    /// Destination address and value of each copy of a thread. There are several parts only where the copies cannot be
+    /// expressed as one tile or loop.
     parts: SmallVec<[(UOp, UOp); 1]>,
     gate: Option<UOp>,
-    /// The loop over the copies of a thread.
+    /// The loop over the copies of a thread, if they are not unrolled.
     nest: Option<UOp>,
 }
 
-/// Lowers every Stage of a GPU kernel.
+/// Lowers every Stage of a GPU kernel. It is an error if the arrays need more workgroup memory than the target has.
 pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<()> {
     let mut groups: Vec<Vec<UOp>> = Vec::new();
     for u in k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Stage) {
-        // those filled in the same loops share barriers
+        // arrays that are filled in the same loops share barriers
         match groups.iter_mut().find(|x| loops_of(&k.g, x[0]) == loops_of(&k.g, u)) {
             Some(group) => group.push(u),
             None => groups.push(vec![u]),
@@ -61,7 +65,7 @@ pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopIn
     let mut most = t.workgroup_bytes;
     let copies = t.copies.filter(|_| BUILT);
     let copying = copies.is_some() && all_copied(k, &groups.concat());
-    // arrays that are filled once leave the others less room
+    // arrays that are filled once, outside all loops, reduce the memory that is left for the others
     let mut once: Vec<UOp> = Vec::new();
     if BUILT && copying && groups.len() > 1 {
         let all = groups.iter().position(|group| loops_of(&k.g, group[0]).is_empty());
@@ -101,7 +105,8 @@ pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopIn
     Ok(())
 }
 
-/// The loop in whose turns arrays are filled, if it is one that copies can be ahead of.
+/// The loop in whose iterations the arrays are filled, if copies can run ahead of it: a single reduction loop of known
+/// length, and only asynchronous unrolled copies.
 fn turns(g: &Graph, fills: &[Fill]) -> Option<UOp> {
     let around = loops_of(g, fills[0].stage);
     let &[r] = around.as_slice() else { return None };
@@ -109,26 +114,27 @@ fn turns(g: &Graph, fills: &[Fill]) -> Option<UOp> {
     (counted && fills.iter().all(|f| f.copied.is_some() && f.nest.is_none())).then_some(r)
 }
 
-/// How many blocks of so many bytes there are in turn; `None` if that would be one.
+/// The number of buffers in rotation for blocks of `bytes` bytes; `None` if there would be only one.
 fn blocks(g: &Graph, copies: Copies, fills: &[Fill], bytes: usize, r: UOp) -> Option<usize> {
     let room = |all: usize| copies.blocks.min(all / bytes.max(1)).min(g.range_len(r));
-    // without matrix tiles one block less, where that leaves room for a second workgroup
+    // without matrix tiles: one buffer less, where this leaves memory for a second workgroup on the processor
     let plain = fills.iter().all(|f| g.dtype(f.stage).size() == SMALL_COPY);
     let (all, half) = (room(copies.bytes), room((copies.bytes / 2).saturating_sub(RESERVED)));
     Some(if plain && half + 1 == all && half >= 3 { half } else { all }).filter(|&n| n >= 2)
 }
 
-/// How many turns ago an array was read that copies may go to. Products of matrices in panels go on while the next turn begins.
+/// How many iterations must have passed since an array was read before copies may overwrite it. Products of matrices in
+/// panels still read their factors while the next iteration begins.
 fn behind(g: &Graph, fills: &[Fill]) -> usize {
     if fills.iter().any(|f| panel_rows(g, f.stage).is_some()) { 2 } else { 1 }
 }
 
-/// Copies that are some turns ahead: those of the first blocks before the loop, and in each turn those of the block that is read so many
-/// turns later, into an array that was read before ([`behind`]).
+/// Issues copies some iterations ahead (a software pipeline): those of the first blocks before the loop, and in each
+/// iteration those of a later block, into a buffer that was read [`behind`] iterations ago.
 fn ahead(k: &mut Kernel, fills: &[Fill], r: UOp, blocks: usize, map: &mut FxHashMap<UOp, UOp>) {
     let number = |n: usize| Arg::Number(n as u32);
     let dt = k.g.dtype(r);
-    // where there is room for all of them none is filled twice
+    // if there is a buffer for every block, all copies are issued before the loop
     let all_early = blocks == k.g.range_len(r);
     let early = if all_early { blocks } else { blocks - behind(&k.g, fills) } as i64;
     let sizes: Vec<i64> = fills.iter().map(|f| elems(&k.g, f.stage) as i64).collect();
@@ -179,7 +185,7 @@ fn ahead(k: &mut Kernel, fills: &[Fill], r: UOp, blocks: usize, map: &mut FxHash
     }
 }
 
-/// Copies outside of all loops, which a barrier waits for.
+/// Asynchronous copies outside all loops, and a barrier that waits for them.
 fn at_once(k: &mut Kernel, fills: &[Fill], map: &mut FxHashMap<UOp, UOp>) {
     let (zero, mut stores) = (k.g.idx(0), SmallVec::<[UOp; 4]>::new());
     for f in fills {
@@ -191,13 +197,14 @@ fn at_once(k: &mut Kernel, fills: &[Fill], map: &mut FxHashMap<UOp, UOp>) {
     }
 }
 
-/// An array of as many blocks.
+/// The array enlarged to this number of buffers.
 fn several(g: &mut Graph, scratch: UOp, blocks: usize) -> UOp {
     let (dt, Arg::Scratch { id, len, space }) = (g.dtype(scratch), g.arg(scratch).clone()) else { return scratch };
     g.node(Op::Scratch, dt, &[], Arg::Scratch { id, len: len * blocks, space })
 }
 
-/// The copies of one thread for a turn of the loop `r`, to a place in an array. Where the gate is closed they write zeros.
+/// The copies of one thread for iteration `turn` of the loop `r`, to offset `slot` of an array. Where the gate is
+/// false, they write zeros.
 fn copy(
     k: &mut Kernel,
     f: &Fill,
@@ -213,7 +220,7 @@ fn copy(
         let at = simplify_with(&mut k.g, at, &mut k.memo);
         let value = substitute1(&mut k.g, value, &[(r, turn)].into_iter().collect());
         let mut value = simplify_with(&mut k.g, value, &mut k.memo);
-        // what is zero in a turn is stored
+        // a value that simplified to a constant zero in this iteration is stored, not copied
         let load = k.g.op(value) == Op::Load;
         if let Some(gate) = gate.filter(|_| load) {
             let src = k.g.srcs(value);
@@ -231,20 +238,20 @@ fn copy(
     }
 }
 
-/// The loops that a value is inside of.
+/// The loops on which a value depends.
 fn loops_of(g: &Graph, u: UOp) -> Vec<UOp> {
     let open = g.ranges(u);
     let is_loop = |u: &UOp| g.op(*u) == Op::Range && open >> g.range_arg(*u).id & 1 == 1 && g.kind(*u).is_loop();
     g.reachable(&[u]).into_iter().filter(is_loop).collect()
 }
 
-/// Stores, barriers, and the pointers to read from.
+/// Fills arrays that share barriers by ordinary stores, and maps each Stage to its filled array.
 fn together(k: &mut Kernel, fills: &[Fill], loops: &mut FxHashMap<u8, LoopInfo>, map: &mut FxHashMap<UOp, UOp>) {
     let g = &mut k.g;
     let around = loops_of(g, fills[0].stage);
     let mut ready: Option<UOp> = None;
     if !around.is_empty() {
-        // what is on its way from memory need not wait
+        // the loads need not wait for the barrier, only the stores do
         let early = fills.iter().filter(|f| f.nest.is_none()).flat_map(|f| f.parts.iter().map(|p| p.1));
         let src: SmallVec<[UOp; 4]> = around.iter().copied().chain(early).collect();
         ready = Some(g.node(Op::Barrier, DType::Void, &src, Arg::None));
@@ -279,7 +286,7 @@ fn together(k: &mut Kernel, fills: &[Fill], loops: &mut FxHashMap<u8, LoopInfo>,
     }
 }
 
-/// The copies of one thread.
+/// Distributes the copies that fill an array over the threads of the workgroup.
 fn fill(k: &mut Kernel, t: &Target, stage: UOp, copying: bool) -> Result<Fill> {
     let (dt, size) = (k.g.dtype(stage), elems(&k.g, stage));
     let axes: Vec<UOp> = k.g.src(stage)[1..].to_vec();
@@ -300,7 +307,7 @@ fn fill(k: &mut Kernel, t: &Target, stage: UOp, copying: bool) -> Result<Fill> {
         Some(_) => Some(lane_axis(k, width)?),
         None => None,
     };
-    // threads side by side copy what lies side by side
+    // neighbouring threads copy neighbouring elements
     let mut order: Vec<(i64, UOp, usize)> = Vec::new();
     for &r in axes.iter().rev() {
         let n = k.g.range_len(r);
@@ -316,7 +323,8 @@ fn fill(k: &mut Kernel, t: &Target, stage: UOp, copying: bool) -> Result<Fill> {
     let most = if way.is_some() { UNROLLED_ALONE } else { UNROLLED };
     let (mut nest, mut gate, mut turns) = (None, None, 1);
     let thread = thread_number(k);
-    // as many of the first axes as threads go round leave the others to each
+    // the largest product of leading axes that divides the number of threads is spread over threads; the rest of the
+    // axes is left to each thread
     let first = order.iter().map_while(|x| Some(x.2)).scan(1, |n, x| Some(*n * x).inspect(|&m| *n = m));
     let near = first.take_while(|&n| threads.is_multiple_of(n)).last().unwrap_or(1);
     let mut numbers: SmallVec<[UOp; 2]> = SmallVec::new();
@@ -352,7 +360,7 @@ fn fill(k: &mut Kernel, t: &Target, stage: UOp, copying: bool) -> Result<Fill> {
         let (mut rest, mut left) = (numbers[0], if numbers.len() > 1 { near } else { usize::MAX });
         for (i, &(_, r, n)) in order.iter().enumerate() {
             if left == 1 {
-                // what the thread has for itself
+                // the part that each thread copies itself
                 let c = k.g.idx(turn as i64);
                 (rest, left) = (k.g.binary(Op::Add, numbers[1], c), usize::MAX);
             }
@@ -381,29 +389,31 @@ fn fill(k: &mut Kernel, t: &Target, stage: UOp, copying: bool) -> Result<Fill> {
 }
 
 impl Fill {
-    /// What the array takes. Without copies that go on by themselves an element is a word, which it is in some languages.
+    /// Bytes of the array. On targets without asynchronous copies an element takes at least a word of 4 bytes, since it
+    /// does in some languages.
     fn bytes(&self, g: &Graph, t: &Target) -> usize {
         let least = if t.copies.is_some() { 1 } else { 4 };
         elems(g, self.stage).saturating_mul(g.dtype(self.stage).size().max(least))
     }
 }
 
-/// How an array is filled by copies that go on by themselves.
+/// How an array is filled by asynchronous copies.
 #[derive(Clone, Copy)]
 enum Copied {
-    /// Whole pieces of the rows along an axis.
+    /// By contiguous pieces of 16 bytes along this axis.
     Rows(UOp),
-    /// Each element on its own, which may be a zero.
+    /// By single elements, which may be gated to zero.
     Single,
 }
 
-/// Has a kernel so many arrays, which can all be filled by copies that go on by themselves?
+/// Does the kernel have exactly `n` arrays, and can all of them be filled by asynchronous copies?
 pub(super) fn copies_all(k: &Kernel, n: usize) -> bool {
     let stages: Vec<UOp> = k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Stage).collect();
     stages.len() == n && all_copied(k, &stages)
 }
 
-/// Can all of these arrays be filled by copies that go on by themselves? Vectors of a kernel are of one length.
+/// Can all of these arrays be filled by asynchronous copies? Their elements have to be of one size, because a kernel
+/// has one vector length.
 fn all_copied(k: &Kernel, stages: &[UOp]) -> bool {
     let size = |u: UOp| k.g.dtype(u).size();
     let one = |&u: &UOp| {
@@ -422,7 +432,7 @@ fn copied(k: &Kernel, value: UOp, axes: &[UOp]) -> Option<Copied> {
     }
 }
 
-/// The axis along which what is staged are whole pieces that can be copied as they lie in memory: the array's last.
+/// The array's last axis, if along it the staged elements are aligned pieces of 16 contiguous bytes in memory.
 fn copied_along(k: &Kernel, value: UOp, axes: &[UOp]) -> Option<UOp> {
     let (g, &last) = (&k.g, axes.last()?);
     let size = g.dtype(value).size();
@@ -441,7 +451,7 @@ fn copied_along(k: &Kernel, value: UOp, axes: &[UOp]) -> Option<UOp> {
     (whole && aligned && !gated && !lanes).then_some(last)
 }
 
-/// The number of a thread in its workgroup.
+/// The linear index of a thread in its workgroup.
 fn thread_number(k: &mut Kernel) -> UOp {
     let mut at = k.g.idx(0);
     let mut times = 1i64;
@@ -465,7 +475,7 @@ fn lane_axis(k: &mut Kernel, width: usize) -> Result<UOp> {
     }
 }
 
-/// Element stride in memory of a loaded value along an axis.
+/// Stride in memory, in elements, of a loaded value along an axis; `None` if it has none or is no load.
 fn stride(g: &Graph, value: UOp, r: UOp) -> Option<i64> {
     match g.op(value) {
         Op::Load => affine(g, g.src_at(g.src_at(value, 0), 1)).stride(g, r),
@@ -473,8 +483,8 @@ fn stride(g: &Graph, value: UOp, r: UOp) -> Option<i64> {
     }
 }
 
-/// The axis along which a thread copies a vector: the array's last, so that it is read in vectors too, or else one along which
-/// memory can be read in whole aligned vectors.
+/// The axis along which a thread copies vectors: the array's last axis, so that the array can be read in vectors too,
+/// or else one along which memory can be read in whole aligned vectors.
 fn vectors_along(k: &mut Kernel, value: UOp, axes: &[UOp], lanes: usize) -> Option<UOp> {
     if k.g.op(value) != Op::Load || !matches!(k.g.dtype(value).size(), 2 | 4) || lanes < 2 {
         return None;

@@ -1,8 +1,10 @@
-//! Staging: an operand's tile is copied to a local array where the loop nest says so, and read from there. Packing for a
-//! matmul and a halo tile for a convolution are this. What is awkward about an access (strides, gates) is paid in the copy.
+//! Staging: the elements that an operand contributes to a tile are copied to a local array at a chosen position of the
+//! loop nest, and read from there. Packed panels of a matmul and halo tiles of a convolution are made this way.
+//! Whatever makes an access expensive (strides, gates) is then paid once, in the copy.
 //!
-//! [`Kernel::stage`], which opts call, makes an [`Op::Stage`] node of a load; [`Kernel::keep`] makes one of a value that several loops compute.
-//! [`lower`], a pass, makes storage, the loops that fill it and ordered loads of each of these nodes.
+//! [`Kernel::stage`], which opts call, replaces a load by reads of an [`Op::Stage`] node; [`Kernel::keep`] makes such a
+//! node of a value that several loops compute. [`lower`], a pass, replaces each of these nodes by storage, the loops
+//! that fill it, and loads that are ordered after them.
 
 use super::axes::Kernel;
 use super::matrix;
@@ -19,23 +21,25 @@ use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Elements that a stage may have.
+/// The most elements of a staged array.
 const MAX_ELEMS: usize = 1 << 26;
-/// Values that are compared with others, of one reduction.
+/// The most values in the body of a reduction for which [`Kernel::repeated`] looks for equal values in other loops.
 const MAX_LOOK: usize = 64;
-/// Bytes after each row of what is padded, so that rows begin in banks of their own.
+/// Bytes of padding after each row of an array in workgroup memory, so that rows begin in different banks.
 const ROW_PADDING: usize = 16;
-/// Rows that a transposing copy keeps in registers.
+/// Rows that a transposing copy holds in registers at a time.
 const ROWS: usize = 8;
 
 impl Kernel {
-    /// Applies [`super::Opt::Stage`]. On GPUs the threads of a workgroup share the array.
+    /// Applies [`super::Opt::Stage`]: the load is packed outside the kernel if it may be, and otherwise reads a local
+    /// array. On GPUs the threads of a workgroup share the array.
     pub(super) fn stage(&mut self, what: &Staging, t: &Target) -> Result<()> {
         let threads = t.has_local;
         let bad = |why: &str| Error::value("opt", format!("{}: {why}", super::Opt::Stage(*what)));
         let &Staging { param: slot, level, apart, .. } = what;
         let load = self.load_of(slot, what.load).ok_or_else(|| bad("no such load"))?;
-        // threads of a workgroup may share a block of it instead, outside of all loops too
+        // on a GPU `Level::Outside` can also mean an array that the workgroup shares; only `apart` asks for a packed
+        // copy there
         let packed = level == Level::Outside && self.constants.contains(&slot) && (!threads || apart);
         if packed && self.load_of(slot, 1).is_none() {
             let closed = self.closed_by(load, level, false).ok_or_else(|| bad("no such loop"))?;
@@ -98,11 +102,12 @@ impl Kernel {
         Ok(())
     }
 
-    /// A parameter's load of this number.
+    /// The load with this index among a parameter's loads, in graph order; `None` if the kernel also stores to the
+    /// parameter.
     fn load_of(&self, slot: u32, number: u16) -> Option<UOp> {
         let writes = |&s: &UOp| self.g.op(s) == Op::Store && self.slot_below(self.g.src_at(s, 0)) == Some(slot);
         if self.g.src(self.sink).iter().any(writes) {
-            return None; // a copy would not see what is stored
+            return None; // a copy would not see what the kernel stores
         }
         let loads = self.nodes().into_iter().filter(|&u| {
             let from = |s: &u32| *s == slot;
@@ -123,7 +128,7 @@ impl Kernel {
         }
     }
 
-    /// Is a value without lanes read along the reduction, whole vectors at a time, as it lies in memory?
+    /// Does the load have no lanes, and read vectors of contiguous elements along an unrolled axis of the reduction?
     fn reads_steps(&self, load: UOp, closed: &[UOp]) -> bool {
         let g = &self.g;
         let a = affine(g, g.src_at(g.src_at(load, 0), 1));
@@ -132,8 +137,9 @@ impl Kernel {
         !lane && closed.iter().find(next).is_some_and(|&r| g.range_len(r).is_multiple_of(4))
     }
 
-    /// The ranges of a value that lie inside of the loop `level`, outermost first: loops, reduced loops, tiles, the lanes.
-    /// Threads that share the array are inside of every loop.
+    /// The ranges that a value depends on and that are nested inside `level`, outermost first: output loops, reduced
+    /// loops, tile axes, lanes. If the threads of a workgroup share the array (`threads`), they count as nested in
+    /// every loop.
     fn closed_by(&self, value: UOp, level: Level, threads: bool) -> Option<Vec<UOp>> {
         let g = &self.g;
         let mut reduced: Vec<UOp> = Vec::new();
@@ -150,7 +156,7 @@ impl Kernel {
                 AxisKind::Tile if threads => (3, a.id as usize),
                 AxisKind::Upcast | AxisKind::Accum => (3, a.id as usize),
                 AxisKind::Reduce | AxisKind::Unroll => (2, at),
-                // threads side by side read side by side
+                // neighbouring threads read neighbouring elements, so their axis is innermost
                 AxisKind::Local(_) => (3, usize::MAX),
                 _ => (1, a.id as usize),
             }
@@ -173,8 +179,8 @@ impl Kernel {
 }
 
 impl Kernel {
-    /// Local arrays that are made inside of the tile axis `r` get it as their first axis: a product is computed for a whole
-    /// tile, anything else for one point of the axis after the other.
+    /// Gives local arrays that are filled inside the tile axis `r` this axis as their first one. A product is then
+    /// computed for the whole tile at once, any other value for one point of the axis after the other.
     pub(super) fn widen(&mut self, r: UOp) -> Result<()> {
         let id = self.g.range_arg(r).id;
         let inside = |g: &Graph, u: UOp| g.ranges(u) >> id & 1 == 1;
@@ -213,7 +219,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Is what a Stage holds a product of its own, not only made from reductions of the row?
+    /// Is the staged value itself a reduction over the row (a product), and not only computed from results of such
+    /// reductions?
     pub(super) fn stages_product(&self, stage: UOp) -> bool {
         let g = &self.g;
         let own = g.src(stage)[1..].iter().fold(0, |m, &p| m | g.ranges(p));
@@ -231,11 +238,11 @@ impl Kernel {
     }
 }
 
-/// A value that is computed along several axes of one length.
+/// A value that is computed along several axes of the same length.
 pub(super) struct Repeated {
-    /// The value, and the axis it is computed along.
+    /// The value, and the axis along which it is computed.
     pub(super) first: (UOp, UOp),
-    /// The same value along other axes.
+    /// The nodes that are the same value along other axes, and these axes.
     pub(super) others: Vec<(UOp, UOp)>,
 }
 
@@ -267,7 +274,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// The largest part of the reduction over `r` alone that is computed along other axes too.
+    /// The largest subexpression of the reduction over `r` (which has no other range) that is also computed along other
+    /// axes.
     pub(super) fn repeated(&mut self, r: UOp) -> Option<Repeated> {
         let nodes = self.nodes();
         let of = nodes.iter().copied().find(|&u| self.g.op(u) == Op::Reduce && self.g.src(u)[1..] == [r])?;
@@ -283,7 +291,7 @@ impl Kernel {
         for &v in inner.iter().rev().take(MAX_LOOK) {
             let mut others = Vec::new();
             for &x in &axes {
-                // a value that has both axes is no row of one
+                // a value that depends on both axes is not the same row computed twice
                 if self.g.depends(v, x) {
                     continue;
                 }
@@ -303,9 +311,10 @@ impl Kernel {
 }
 
 impl Kernel {
-    /// Orders what threads copy as it lies in memory, so that those side by side read side by side, from the array too: the axes of results
-    /// inside of those of the reduction, or outside where the reduction is what is read in vectors. Where threads read several of its rows, these
-    /// need elements between them: then it gives the number of a row's axes.
+    /// Orders the axes of an array that the threads of a workgroup fill by their strides in memory, so that
+    /// neighbouring threads read neighbouring addresses. Axes of results go inside those of the reduction, or outside
+    /// if vectors are read along the reduction. If threads read several rows of the array at once, these rows need
+    /// padding between them: then the result is the number of axes that form a row.
     fn in_order(&self, load: UOp, closed: &mut [UOp]) -> Option<usize> {
         let (g, steps) = (&self.g, self.reads_steps(load, closed));
         let at = affine(g, g.src_at(g.src_at(load, 0), 1));
@@ -313,7 +322,7 @@ impl Kernel {
         let tangled = |side: bool| closed.iter().any(|&r| g.kind(r).is_reduce() == side && at.stride(g, r).is_none());
         let tangled = [tangled(false), tangled(true)];
         let place = |r: UOp| match g.kind(r) {
-            // the digits of one axis as they come: what a thread has, threads, and vectors
+            // several ranges are digits of one index: elements of a thread are outermost, then threads, then lanes
             kind if tangled[usize::from(kind.is_reduce())] => match kind {
                 _ if g.range_arg(r).lane => 0,
                 AxisKind::Local(_) | AxisKind::Unroll => 1,
@@ -323,7 +332,7 @@ impl Kernel {
         };
         sort::by_key(closed, |&r| (g.kind(r).is_reduce() == steps, std::cmp::Reverse(place(r))));
         if !steps {
-            // threads that share a sum read rows side by side
+            // threads that share a sum read several rows at the same time
             let shares = |r: UOp| !g.kind(r).is_reduce() && self.reduces().iter().any(|&u| g.src(u)[1..].contains(&r));
             let last = closed.iter().rposition(|&r| shares(r));
             return last.map(|i| closed.len() - i - 1).filter(|&n| n > 0);
@@ -334,9 +343,10 @@ impl Kernel {
     }
 }
 
-/// Orders what a matrix tile reads as it lies in memory, and says how many of the last axes are a row of neighbours there, if rows of as many
-/// elements would begin in the same bank of workgroup memory: matrices are loaded a piece of several rows at once.
-/// For panels that is any row of as many elements as they have, and the rows are as many as pieces are ordered in.
+/// Orders the axes of a factor of matrix tiles by their strides in memory. The result is how many of the last axes form
+/// a row of contiguous elements, if unpadded rows would all begin in the same bank of workgroup memory: a matrix load
+/// reads pieces of several rows at once. With `panels` it is the axes of any row whose length is a multiple of the
+/// panel width, if the number of rows is a multiple of 8, the number of rows over which the order of pieces repeats.
 fn rows_of(g: &Graph, load: UOp, closed: &mut [UOp], panels: bool) -> Option<usize> {
     if g.dtype(load).size() != 2 {
         return None;
@@ -361,16 +371,16 @@ fn rows_of(g: &Graph, load: UOp, closed: &mut [UOp], panels: bool) -> Option<usi
     (n < closed.len() && run % 16 == 0).then_some(n)
 }
 
-/// An axis of a staged array: one range, or several that the value depends on through one sum, like `2*y + ky`.
+/// An axis of a staged array: one range, or several that the value depends on only through one sum, like `2*y + ky`.
 struct StageAxis {
-    /// Ranges with their factors in the sum; the first has factor 1.
+    /// The ranges with their factors in the sum; the first has factor 1.
     members: SmallVec<[(UOp, i64); 2]>,
-    /// Values of the sum.
+    /// Number of values of the sum.
     len: usize,
 }
 
-/// The axes of an array that holds `value` for all points of `closed`. Ranges are joined where their sum has fewer values
-/// than there are points: the overlapping windows of a convolution.
+/// The axes of an array that holds `value` for all points of `closed`. With `join`, ranges are combined into one axis
+/// where their sum has fewer values than there are points, as for the overlapping windows of a convolution.
 fn axes_of(g: &Graph, value: UOp, closed: &[UOp], join: bool) -> Vec<StageAxis> {
     let sums = if join { sums(g, value) } else { Vec::new() };
     let one = |&r: &UOp| Some(StageAxis { members: SmallVec::from_iter([(r, 1)]), len: g.range_len(r) });
@@ -384,13 +394,13 @@ fn axes_of(g: &Graph, value: UOp, closed: &[UOp], join: bool) -> Vec<StageAxis> 
         sort::ascending(&mut terms);
         for pair in 1..terms.len() {
             let ((small, i), (large, j)) = (terms[pair - 1], terms[pair]);
-            // where the members went so far
+            // the axis that holds the range at the moment
             let home = |axes: &[Option<StageAxis>], i: usize| {
                 axes.iter().position(|a| a.as_ref().is_some_and(|a| a.members.iter().any(|m| m.0 == closed[i])))
             };
             let (Some(a), Some(b)) = (home(&axes, i), home(&axes, j)) else { continue };
             let (Some(x), Some(y)) = (&axes[a], &axes[b]) else { continue };
-            // factors in this sum of what has factor 1 in its axis
+            // the factors that the first members of both axes have in this sum
             let (fx, fy) = (sum.factor(x.members[0].0), sum.factor(y.members[0].0));
             if a == b || fx <= 0 || fy % fx != 0 || fy / fx >= x.len as i64 || small <= 0 || large <= 0 {
                 continue;
@@ -403,7 +413,7 @@ fn axes_of(g: &Graph, value: UOp, closed: &[UOp], join: bool) -> Vec<StageAxis> 
             });
             if joined {
                 let len = x.len + (fy / fx) as usize * (y.len - 1);
-                // the place of the inner one of the two
+                // the combined axis takes the position of the inner one
                 let (keep, drop) = (a.max(b), a.min(b));
                 axes[keep] = Some(StageAxis { members, len });
                 axes[drop] = None;
@@ -413,7 +423,7 @@ fn axes_of(g: &Graph, value: UOp, closed: &[UOp], join: bool) -> Vec<StageAxis> 
     axes.into_iter().flatten().collect()
 }
 
-/// Every largest sum of multiples of ranges that a value is computed from.
+/// The maximal affine expressions of ranges among the integer nodes that a value is computed from.
 fn sums(g: &Graph, value: UOp) -> Vec<Affine> {
     let mut out = Vec::new();
     let mut seen = rustc_hash::FxHashSet::default();
@@ -435,10 +445,11 @@ fn sums(g: &Graph, value: UOp) -> Vec<Affine> {
     out
 }
 
-/// What the number of a Stage in panels has in addition.
+/// Added to the argument of a Stage node whose array is stored in panels; the rest of the argument is the number of
+/// axes of a row.
 pub(super) const IN_PANELS: u32 = 256;
 
-/// How many of the last axes of a Stage are a row of neighbours in memory, if rows are not simply one after the other.
+/// How many of the last axes of a Stage form a row, if the array is not simply row-major.
 fn row_axes(g: &Graph, stage: UOp) -> Option<usize> {
     match g.arg(stage) {
         Arg::Number(n) if BUILT => Some((*n % IN_PANELS) as usize),
@@ -446,19 +457,19 @@ fn row_axes(g: &Graph, stage: UOp) -> Option<usize> {
     }
 }
 
-/// Rows of each panel of a Stage in panels.
+/// The number of rows of each panel, if the Stage is stored in panels.
 pub(super) fn panel_rows(g: &Graph, stage: UOp) -> Option<usize> {
     let n = row_axes(g, stage).filter(|_| matches!(g.arg(stage), Arg::Number(n) if *n >= IN_PANELS))?;
     let axes = &g.src(stage)[1..];
     Some(axes[..axes.len() - n].iter().map(|&r| g.range_len(r)).product())
 }
 
-/// Elements from the beginning of a row of a Stage to that of the next, where a row has elements after it.
+/// Elements from the start of a row to the start of the next one (the pitch), for rows with padding.
 fn pitch(g: &Graph, stage: UOp, row: usize) -> usize {
     row.saturating_add(ROW_PADDING / g.dtype(stage).size().max(1))
 }
 
-/// Elements of a Stage, with those after its rows.
+/// Elements of a Stage, including the padding of rows.
 pub(super) fn elems(g: &Graph, stage: UOp) -> usize {
     let lens = |axes: &[UOp]| axes.iter().map(|&r| g.range_len(r)).fold(1, usize::saturating_mul);
     let axes = &g.src(stage)[1..];
@@ -467,7 +478,8 @@ pub(super) fn elems(g: &Graph, stage: UOp) -> usize {
     lens(rows).saturating_mul(pitch(g, stage, lens(row)))
 }
 
-/// Where the element of a Stage is that has these places along its axes, each with the length of the axis.
+/// The address in a Stage of the element with these indices along its axes; each index comes with the length of its
+/// axis.
 pub(super) fn place_in(g: &mut Graph, stage: UOp, places: &[(UOp, usize)]) -> UOp {
     let Some(n) = row_axes(g, stage) else { return number(g, places) };
     let (rows, row) = places.split_at(places.len() - n);
@@ -481,7 +493,8 @@ pub(super) fn place_in(g: &mut Graph, stage: UOp, places: &[(UOp, usize)]) -> UO
     g.binary(Op::Add, rows, at)
 }
 
-/// The place of an element that is copied to panels: the pieces of a row are in an order of its own.
+/// The address to which an element is copied in panels. The pieces of a row are permuted by the row's number (a
+/// swizzle), so that reading the same piece of several rows hits different banks.
 fn in_panels_filled(g: &mut Graph, rows: UOp, at: UOp, all: usize) -> UOp {
     let [eight, piece] = [8, PIECE as i64].map(|n| g.idx(n));
     let within = g.binary(Op::FloorMod, at, piece);
@@ -498,7 +511,8 @@ fn in_panels_filled(g: &mut Graph, rows: UOp, at: UOp, all: usize) -> UOp {
     in_panels(g, rows, at, all)
 }
 
-/// The place of an element of a row that goes on in other panels, of which each has so many rows.
+/// The address of element `at` of a row in panels: a panel holds [`PANEL`] contiguous elements of each of its `rows`
+/// rows, and the rest of a row is in the following panels.
 fn in_panels(g: &mut Graph, row: UOp, at: UOp, rows: usize) -> UOp {
     let (wide, whole) = (g.idx(PANEL as i64), g.idx((rows * PANEL) as i64));
     let panel = g.binary(Op::FloorDiv, at, wide);
@@ -509,7 +523,7 @@ fn in_panels(g: &mut Graph, row: UOp, at: UOp, rows: usize) -> UOp {
     g.binary(Op::Add, panel, row)
 }
 
-/// The row-major number of the point of `axes`.
+/// The row-major linear index over `axes`.
 pub(super) fn row_major(g: &mut Graph, axes: &[UOp]) -> UOp {
     let places: SmallVec<[(UOp, usize); 8]> = axes.iter().map(|&r| (r, g.bounds(r).1 as usize + 1)).collect();
     number(g, &places)
@@ -526,7 +540,7 @@ fn number(g: &mut Graph, places: &[(UOp, usize)]) -> UOp {
     at
 }
 
-/// Lowers every Stage: scratch memory, filled by a loop nest. The loops are added to `loops`.
+/// Lowers every Stage to scratch memory that a loop nest fills. The loops are added to `loops`.
 pub(super) fn lower(k: &mut Kernel, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<()> {
     if !k.nodes().iter().any(|&u| k.g.op(u) == Op::Stage) {
         return Ok(());
@@ -554,13 +568,13 @@ pub(super) fn lower(k: &mut Kernel, loops: &mut FxHashMap<u8, LoopInfo>) -> Resu
     Ok(())
 }
 
-/// The array whose place another one can take element by element: nothing reads it any more then.
+/// An array whose storage the Stage can reuse in place: each element is overwritten only after its last read.
 fn in_place(k: &mut Kernel, stage: UOp) -> Option<UOp> {
     let places: Vec<UOp> = k.g.src(stage)[1..].to_vec();
     let own = row_major(&mut k.g, &places);
     let own = simplify_with(&mut k.g, own, &mut k.memo);
     let g = &k.g;
-    // pieces that overlap are computed twice, copies may turn their loops
+    // overlapping tiles are computed twice and would read overwritten elements; copies may swap their loops
     if g.op(g.src_at(stage, 0)) == Op::Load || g.reachable(&places).into_iter().any(|u| g.op(u) == Op::Min) {
         return None;
     }
@@ -575,7 +589,7 @@ fn in_place(k: &mut Kernel, stage: UOp) -> Option<UOp> {
         .then_some(other)
 }
 
-/// Is `at` read before the loop over the last place of an array, and in the row of the array that `own` is in?
+/// Is `at` read outside the loop over the array's last axis, and in the same row of the array as `own`?
 fn before(g: &Graph, places: &[UOp], own: UOp, at: UOp) -> bool {
     let Some((&last, rows)) = places.split_last() else { return false };
     let (mine, theirs) = (affine(g, own), affine(g, at));
@@ -586,18 +600,19 @@ fn before(g: &Graph, places: &[UOp], own: UOp, at: UOp) -> bool {
     same && theirs.tangled == 0 && g.ranges(at) & g.ranges(last) == 0 && g.bounds(at).0 == 0 && most <= g.bounds(last).1
 }
 
-/// Does a part of `value` depend on both ranges? A reduction with lanes of its own is such.
+/// Does any node of `value` depend on both ranges, as a reduction with lanes of its own does?
 fn uses_both(g: &Graph, value: UOp, a: UOp, b: UOp) -> bool {
     let both = 1 << g.range_arg(a).id | 1 << g.range_arg(b).id;
     g.reachable(&[value]).into_iter().any(|u| g.ranges(u) & both == both)
 }
 
-/// Storage for a Stage once it is filled; `taken` if it takes another array's place, so that no element may be computed twice.
+/// Fills a Stage in `scratch`, and returns the storage ordered after the loops that fill it. `taken`: the storage is
+/// another array's that is overwritten in place, so no element may be computed twice.
 fn fill(k: &mut Kernel, stage: UOp, scratch: UOp, taken: bool, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<UOp> {
     let open = k.g.ranges(stage);
     let mut value = k.g.src_at(stage, 0);
     let places: Vec<UOp> = k.g.src(stage)[1..].to_vec();
-    // the first place is the outermost loop
+    // the first axis becomes the outermost loop
     let ranges_in = |p: &UOp| k.g.reachable(&[*p]).into_iter().filter(|&r| k.g.op(r) == Op::Range);
     let axes: Vec<UOp> = places.iter().flat_map(ranges_in).collect();
     let mut at = row_major(&mut k.g, &places);
@@ -611,9 +626,9 @@ fn fill(k: &mut Kernel, stage: UOp, scratch: UOp, taken: bool, loops: &mut FxHas
     for &r in axes.iter().filter(|&&r| k.g.kind(r) == AxisKind::Fill) {
         nest.push((stride(k, r).map_or(0, i64::abs), r));
     }
-    // vectors along the axis that is contiguous in memory
+    // for a load, vectors run along the axis that is contiguous in memory
     let along = axes.iter().copied().find(|&r| stride(k, r) == Some(1));
-    // what is computed: along the last axis, where it is stored
+    // a computed value gets vectors along the last axis, along which it is stored contiguously
     let last = places.last().copied().filter(|&r| k.g.op(r) == Op::Range && k.g.op(value) != Op::Load);
     let along = along.or(last);
     if let (Some(lane), Some(r)) = (lane, along)
@@ -625,7 +640,7 @@ fn fill(k: &mut Kernel, stage: UOp, scratch: UOp, taken: bool, loops: &mut FxHas
     {
         let mut map = FxHashMap::default();
         if axes.contains(&lane) {
-            // what are lanes for the reader are rows here
+            // the lanes of the reader are rows of this copy (a transposition)
             let n = k.g.range_len(lane);
             let rows = if n.is_multiple_of(ROWS) { ROWS } else { 1 };
             let mut row = k.g.idx(0);
@@ -652,7 +667,7 @@ fn fill(k: &mut Kernel, stage: UOp, scratch: UOp, taken: bool, loops: &mut FxHas
             x.1 = outer;
         }
     }
-    // neighbours in memory innermost
+    // the axis with the smallest stride in memory is innermost
     sort::by_key(&mut nest, |x| std::cmp::Reverse(x.0));
     let index = k.g.index(scratch, at);
     let mut done = k.g.store(index, value);

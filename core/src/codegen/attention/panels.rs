@@ -1,7 +1,8 @@
-//! Attention by tiles whose right factors lie in workgroup memory ([`crate::uop::mma::PANEL`]), which go on while the program does. In: the loop over
-//! blocks of keys, and the sides that [`crate::analysis::attention`] has chosen. Out: in each turn one product of queries and keys, the softmax of
-//! its scores, and one product of weights and values, whose left factor are the weights as they lie in registers. That one goes on while the
-//! next turn begins, and while one subgroup has its softmax the other one multiplies.
+//! Attention with matrix tiles that read their right factors from panels in workgroup memory
+//! ([`crate::uop::mma::PANEL`]) and execute asynchronously. In: the loop over blocks of keys, and the tile sizes that
+//! [`crate::analysis::attention`] has chosen. Out: in each iteration one product of queries and keys, the softmax of
+//! its scores, and one product of weights and values, whose left factor is the weights in registers. The second product
+//! runs on while the next iteration begins, and while one subgroup computes its softmax the other one multiplies.
 
 use super::{Loop, accumulator, times, update};
 use crate::analysis::attention::{Attention, Panels, Way, find};
@@ -17,16 +18,16 @@ use crate::{DType, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// What a row's maximum is subtracted by: an exponent is `score * by + less`.
+/// The factor and summand of an exponent: `score * by + less`, where `less` is the row's maximum times `-by`.
 struct Below {
     by: UOp,
     less: UOp,
 }
 
-/// Bytes of keys and values that a cache has for all workgroups.
+/// Bytes of keys and values that a cache can hold for all workgroups together.
 const CACHED: usize = 32 << 20;
 
-/// Makes the loop.
+/// Builds the loop over keys.
 pub(super) fn lower(
     k: &mut Kernel,
     t: &Target,
@@ -37,7 +38,7 @@ pub(super) fn lower(
 ) -> Result<()> {
     let mut first = None;
     if ends_early(&k.g, &a) && k.turns.is_empty() {
-        // workgroups whose rows look at most keys begin first, so that the last ones are short
+        // workgroups whose rows have the most unmasked keys start first, so that the last ones to run are short
         let ([rows, keys, terms, columns], group) = (a.lens(&k.g), p.group());
         let n = rows.div_ceil(group);
         let r = k.new_range(n, AxisKind::Loop, false)?;
@@ -48,7 +49,8 @@ pub(super) fn lower(
         others.retain(|x| ![a.axes[0], a.axes[3], r].contains(x));
         let heads: usize = others.iter().map(|&x| k.g.range_len(x)).product();
         if heads * keys * (terms + columns) * 2 <= CACHED {
-            // of all heads, since loops that are made later are inside of others
+            // for all heads: the loops over heads are made anew, because ranges with higher ids nest inside those with
+            // lower ones
             let mut map = FxHashMap::default();
             for &x in &others {
                 map.insert(x, k.new_range(k.g.range_len(x), AxisKind::Loop, false)?);
@@ -61,7 +63,7 @@ pub(super) fn lower(
     Loop::new(k, t, a, way, [&p.layouts[0], &p.layouts[1]], first)?.lower_panels(k, t, p, loops)
 }
 
-/// Is a score masked by a comparison that has its row and its key?
+/// Is the score masked by a comparison that depends on its row and its key, but not on the terms?
 fn ends_early(g: &Graph, a: &Attention) -> bool {
     let [row, key, _, _] = a.axes;
     let inside = g.reachable(&[a.score]);
@@ -115,13 +117,13 @@ impl Loop<'_> {
         body.push(update(k, l, own, ReduceOp::Add, 0));
         body.push(update(k, o, shrink, ReduceOp::Mul, 0));
         body.push(update(k, o, sum, ReduceOp::Add, 0));
-        // read in the next turn
+        // the next iteration reads it
         body.push(update(k, m, new, ReduceOp::Max, 0));
         self.ended(k, t, loops, &body, [l, o])
     }
 
-    /// The score of the kernel, without what masks by places where all keys of the block count for all rows of the workgroup: a condition that
-    /// is the same for all of them, so that a renderer may leave out the others.
+    /// The kernel's score, where a select skips the index masks if all keys of the block count for all rows of the
+    /// workgroup. Its condition is the same for the whole workgroup, so a renderer may branch on it.
     fn score_where_free(&self, k: &mut Kernel, product: UOp) -> Result<UOp> {
         let first = k.g.idx(0);
         let score = self.score_of(k, product, first)?;
@@ -148,7 +150,7 @@ impl Loop<'_> {
         Ok(simplify_with(&mut k.g, chosen, &mut k.memo))
     }
 
-    /// The array of queries, keys or values: a row of panels for each.
+    /// The staged array of queries, keys or values in panels, one row for each of them.
     fn panel_of(&self, k: &mut Kernel, which: usize, row: UOp, at: UOp) -> Result<UOp> {
         let along = if which == 2 { self.a.axes[3] } else { self.a.axes[2] };
         let own = k.new_range(k.g.range_len(along), AxisKind::Fill, false)?;
@@ -156,7 +158,8 @@ impl Loop<'_> {
         Ok(k.g.node(Op::Stage, k.g.dtype(value), &[value, row, own], Arg::Number(1 + IN_PANELS)))
     }
 
-    /// Where the matrix begins whose first row is this one: a multiple of the rows in which pieces are ordered.
+    /// The address of the matrix whose first row is `row`, which must be a multiple of the 8 rows over which the order
+    /// of pieces repeats.
     fn begins(&self, k: &mut Kernel, stage: UOp, row: UOp) -> UOp {
         let wide = k.g.idx(PANEL as i64);
         let at = k.g.binary(Op::Mul, row, wide);
@@ -170,8 +173,8 @@ impl Loop<'_> {
         k.g.node(Op::Mma, DType::F32, &src, Arg::Mma(Box::new(layout.clone())))
     }
 
-    /// What products are multiplied by, where a score is a product that is masked: then the largest product is the largest score, too, and the
-    /// factor is one with that of exponents.
+    /// The factor of products of queries and keys, if a score is nothing but a masked product: then the largest product
+    /// is also the largest score, and the factor can be merged with that of exponents.
     fn scale_apart(&self, k: &Kernel) -> Option<f64> {
         let none = |u: UOp| k.g.const_val(u).is_some_and(|c| c.as_f64() == f64::NEG_INFINITY);
         let mut at = self.a.score;
@@ -196,7 +199,8 @@ impl Loop<'_> {
         Below { by, less: k.g.unary(Op::Neg, less) }
     }
 
-    /// A power of two for an exponent, in one instruction where the target has it: weights are rounded to 16 bits.
+    /// Two to the power of `x * by + less`, by a fast approximate instruction if the target has one: weights are
+    /// rounded to 16 bits anyway.
     fn power(&self, k: &mut Kernel, x: UOp, below: &Below, t: &Target) -> UOp {
         let power = match t.fma {
             true => k.g.node(Op::MulAdd, DType::F32, &[x, below.by, below.less], Arg::None),

@@ -1,7 +1,8 @@
-//! Attention by tiles of registers, for targets that multiply no matrices in one instruction, and for f32. In: the loop over blocks of keys, and the
-//! sides that [`crate::analysis::attention`] has chosen. Out: its two products. For the first one, threads read queries and keys out of arrays whose
-//! rows are terms, so that vectors are of neighbouring keys; weights then go through workgroup memory, since a thread sums those of all keys of its
-//! rows, and vectors of the second product are of neighbouring columns.
+//! The products of attention with register tiles, for targets without matrix instructions and for f32. In: the loop
+//! over blocks of keys, and the tile sizes that [`crate::analysis::attention`] has chosen. Out: both products. For the
+//! first one, threads read queries and keys from arrays whose rows are terms, so that vectors run along neighbouring
+//! keys. Weights are then exchanged through workgroup memory, because a thread sums over all keys for its rows, and the
+//! vectors of the second product run along neighbouring columns.
 
 use super::super::reduce::{exchange, update};
 use super::super::shared::next_scratch;
@@ -18,11 +19,11 @@ use crate::uop::{Arg, AxisKind, Op, ReduceOp, Space, UOp};
 use crate::{DType, Result};
 use rustc_hash::FxHashMap;
 
-/// Terms of a turn.
+/// Terms per iteration of a product's loop (its unroll factor).
 const TERMS: usize = 4;
 
 impl Loop<'_> {
-    /// The arrays that the workgroup fills.
+    /// The arrays that the workgroup stages.
     pub(super) fn arrays(&self, k: &mut Kernel, r: &Registers) -> Result<Arrays> {
         let [queries, values] = r.staged;
         Ok(Arrays {
@@ -32,7 +33,7 @@ impl Loop<'_> {
         })
     }
 
-    /// The array of queries or keys: a row for each term.
+    /// The staged array of queries or keys, transposed: one row for each term.
     fn turned(&self, k: &mut Kernel, which: usize, n: usize) -> Result<UOp> {
         let term = k.new_range(k.g.range_len(self.a.axes[2]), AxisKind::Fill, false)?;
         let i = k.new_range(n, AxisKind::Fill, false)?;
@@ -41,7 +42,7 @@ impl Loop<'_> {
         Ok(k.g.node(Op::Stage, k.g.dtype(value), &[value, term, i], Arg::None))
     }
 
-    /// That of values: a row for each key.
+    /// The staged array of values: one row for each key.
     fn straight(&self, k: &mut Kernel) -> Result<UOp> {
         let i = k.new_range(self.keys, AxisKind::Fill, false)?;
         let column = k.new_range(k.g.range_len(self.a.axes[3]), AxisKind::Fill, false)?;
@@ -50,7 +51,7 @@ impl Loop<'_> {
         Ok(k.g.node(Op::Stage, k.g.dtype(value), &[value, i, column], Arg::None))
     }
 
-    /// An element of an array, at these places along its axes.
+    /// The element of a staged array at these indices, as f32.
     fn read(&self, k: &mut Kernel, stage: UOp, [row, column]: [UOp; 2]) -> UOp {
         let [rows, columns] = [1, 2].map(|i| k.g.range_len(k.g.src_at(stage, i)));
         let at = place_in(&mut k.g, stage, &[(row, rows), (column, columns)]);
@@ -60,7 +61,8 @@ impl Loop<'_> {
         k.g.cast(x, DType::F32)
     }
 
-    /// A loop over `n` things in steps that are written out: how far along it is, and its ranges.
+    /// A loop over `n` elements, unrolled by [`TERMS`] if that divides `n`: the index, and the ranges that it is made
+    /// of.
     fn steps(&self, k: &mut Kernel, n: usize) -> Result<(UOp, Vec<UOp>)> {
         let each = if n.is_multiple_of(TERMS) { TERMS } else { 1 };
         let around = k.new_range(n / each, AxisKind::Reduce, false)?;
@@ -69,7 +71,7 @@ impl Loop<'_> {
         Ok((k.g.binary(Op::Add, at, inside), vec![around, inside]))
     }
 
-    /// Sums of products of queries and keys, from the key `first` of the block on.
+    /// Products of queries and keys, for keys of the block from offset `first` on.
     pub(super) fn terms(&self, k: &mut Kernel, arrays: &Arrays, first: UOp) -> Result<UOp> {
         let (term, over) = self.steps(k, k.g.range_len(self.a.axes[2]))?;
         let place = self.key.place(&mut k.g, Side::N);
@@ -87,7 +89,7 @@ impl Loop<'_> {
         Ok(k.g.reduce_over(product, ReduceOp::Add, &over))
     }
 
-    /// The same of all threads that have some of the row.
+    /// The reduction over all threads that hold elements of the row, through workgroup memory.
     pub(super) fn joined(&self, k: &mut Kernel, part: UOp, op: ReduceOp, t: &Target) -> Result<UOp> {
         let n = self.layout.threads();
         if n == 1 {
@@ -105,7 +107,7 @@ impl Loop<'_> {
         Ok(all)
     }
 
-    /// Adds weights times the values of their keys to an accumulator.
+    /// Adds weights times values to an accumulator.
     pub(super) fn summed(
         &self,
         k: &mut Kernel,
@@ -139,7 +141,7 @@ impl Loop<'_> {
         Ok(k.g.node(Op::End, DType::Void, &[over[0], add], Arg::None))
     }
 
-    /// The array of all weights of the block, once all threads have stored theirs.
+    /// The array of all weights of the block, ordered after the barrier behind which all threads have stored theirs.
     fn shared(&self, k: &mut Kernel, r: &Registers, weights: UOp) -> UOp {
         let (id, len) = (next_scratch(&k.g), r.pitch() * r.keys());
         let scratch = k.g.node(Op::Scratch, DType::F32, &[], Arg::Scratch { id, len, space: Space::Workgroup });

@@ -1,5 +1,5 @@
-//! Address splitting: the part of an offset that depends affinely on tile axes becomes constant strides, so that a
-//! renderer computes one scalar offset per access and adds constants per register.
+//! Address splitting: the part of an offset that is affine in tile axes becomes constant strides of the Index, so that
+//! a renderer computes one scalar offset per access and adds a constant for each register.
 
 use crate::analysis::affine;
 use crate::codegen::axes::Kernel;

@@ -1,8 +1,10 @@
-//! Execution order: each node in the outermost loop it can be in, as late as possible there.
+//! Execution order: each node goes into the outermost loop in which it can be computed (loop-invariant code motion), as
+//! late as possible there.
 //!
-//! Loops form a tree: output loops and a walk nest in order, reduce loops hang below the ranges open around their reduction.
-//! A node's level is the deepest loop among its open ranges. Within a level nodes are emitted on demand, sources that contain a
-//! loop first, so that a value needed after a loop is not kept in a register across it.
+//! Loops form a tree: output loops and a walk (a loop whose iterations run in order) nest by id, and reduction loops
+//! are nested inside the ranges that are open around their reduction. A node's level is the deepest loop among the
+//! ranges that it depends on. Within a level nodes are emitted on demand, sources that contain a loop first, so that a
+//! value needed only after a loop is not kept in a register across it.
 
 use crate::codegen::axes::Kernel;
 use crate::codegen::reduce::LoopInfo;
@@ -13,22 +15,23 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 const ROOT: usize = usize::MAX;
-/// The depth of a loop that is being found out.
+/// Marks a loop whose depth is being computed, to detect cycles.
 const OPEN: u32 = u32::MAX;
 
 struct Lin<'a> {
     g: &'a Graph,
-    /// Depth of each loop by range id, 1 outermost.
+    /// Depth of each loop by range id; the outermost has depth 1.
     depth: FxHashMap<u8, u32>,
-    /// Level per node: the id of the deepest loop, ROOT for none.
+    /// Level of each node: the range id of the deepest loop that it depends on, or `ROOT`.
     level: Vec<usize>,
-    /// Does the node need a loop that is opened at its own level?
+    /// Does the node depend on the End of a loop that is opened at its own level?
     has_end: Vec<bool>,
     emitted: Vec<bool>,
     order: Vec<UOp>,
 }
 
-/// Orders the kernel's nodes for execution; closes the output loops.
+/// Orders the kernel's nodes for execution, and adds the End nodes of output loops. It is an error if opts have nested
+/// loops in a cycle.
 pub fn linearize(k: &mut Kernel, loops: &FxHashMap<u8, LoopInfo>) -> Result<Vec<UOp>> {
     let ranges = k.ranges();
     let is_piece = |r: &UOp| k.pieces.iter().any(|p| k.g.range_arg(*p).id == k.g.range_arg(*r).id);
@@ -70,7 +73,7 @@ pub fn linearize(k: &mut Kernel, loops: &FxHashMap<u8, LoopInfo>) -> Result<Vec<
         lin.order.push(r);
     }
     for &r in &ranges {
-        // thread and workgroup indices are there from the start
+        // thread and workgroup indices are known from the start
         if g.kind(r).is_launch() && Some(r) != grid {
             lin.emitted[r.0 as usize] = true;
             lin.order.push(r);
@@ -83,7 +86,7 @@ pub fn linearize(k: &mut Kernel, loops: &FxHashMap<u8, LoopInfo>) -> Result<Vec<
     Ok(lin.order)
 }
 
-/// Depth of a loop; `None` if loops are around each other, which opts of a search can ask for.
+/// Depth of a loop; `None` if loops are nested in each other in a cycle, which opts of a search can ask for.
 fn depth_of(id: u8, loops: &FxHashMap<u8, LoopInfo>, depth: &mut FxHashMap<u8, u32>) -> Option<u32> {
     if let Some(&d) = depth.get(&id) {
         return (d != OPEN).then_some(d);
@@ -125,7 +128,8 @@ impl Lin<'_> {
         }
     }
 
-    /// Emits `root` and what it needs, all at level `here`; anything of an outer level has been emitted.
+    /// Emits `root` and the sources that it needs, all at level `here`; everything at outer levels has been emitted
+    /// before.
     fn emit(&mut self, root: UOp, here: usize) {
         let mut stack: Vec<(UOp, bool)> = vec![(root, false)];
         while let Some((u, ready)) = stack.pop() {
@@ -149,7 +153,8 @@ impl Lin<'_> {
             }
             stack.push((u, true));
             let mut src = self.g.srcs(u);
-            // popped last to first: those with a loop in them go last here, to be emitted first
+            // the stack pops the last one first: sources that contain a loop are pushed last, so that they are emitted
+            // first
             src.reverse();
             sort::by_key(&mut src, |s| self.has_end[s.0 as usize] && self.level[s.0 as usize] == here);
             for s in src {
@@ -164,7 +169,7 @@ impl Lin<'_> {
         self.g.kind(self.g.src_at(end, 0)).is_loop()
     }
 
-    /// Opens a loop: first everything outside that its body needs, then the range, the body, the end.
+    /// Emits a loop: first everything outside the loop that its body needs, then the range, the body and the End.
     fn open(&mut self, range: UOp, body: &[UOp], here: usize, end: Option<UOp>) {
         let inner = self.g.range_arg(range).id as usize;
         for u in self.needed_outside(body, here) {
@@ -181,7 +186,8 @@ impl Lin<'_> {
         }
     }
 
-    /// Nodes at level `here` that the body's deeper nodes use directly, in index order.
+    /// The nodes at level `here` or outside it that the body's deeper nodes use directly: those that contain a loop
+    /// first, then by index.
     fn needed_outside(&self, body: &[UOp], here: usize) -> Vec<UOp> {
         let here_depth = if here == ROOT { 0 } else { self.depth[&(here as u8)] };
         let depth = |u: UOp| match self.level[u.0 as usize] {
@@ -206,7 +212,7 @@ impl Lin<'_> {
         out
     }
 
-    /// Nodes that need no place in the order.
+    /// Nodes that need no position in the order.
     fn silent(&self, u: UOp) -> bool {
         matches!(self.g.op(u), Op::Const | Op::Param | Op::Sink | Op::Range)
     }

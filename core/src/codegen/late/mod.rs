@@ -1,5 +1,6 @@
-//! The passes after opts are applied and reductions are loops. In: a kernel graph with ops that a target may lack. Out: a [`Program`]: ops of
-//! the target, addresses as an offset and strides, nodes in the order in which they are executed, and what a launch has to know.
+//! The passes that run after opts are applied and reductions are lowered to loops. In: a kernel graph with ops that a
+//! target may lack. Out: a [`Program`]: only ops of the target, addresses as an offset and strides, nodes in execution
+//! order, and the data that a launch needs.
 
 mod address;
 mod linearize;
@@ -16,21 +17,23 @@ use crate::target::Target;
 use crate::uop::{Arg, Op, UOp};
 use crate::util::sort;
 
-/// Rewrites what the target cannot do into what it can. Fails with `Unsupported` where nothing is left to do.
+/// Rewrites ops and dtypes that the target lacks in terms of those that it has. `Error::Unsupported` if there is no way
+/// to do that.
 pub fn decompose(k: &mut Kernel, t: &Target) -> Result<()> {
     k.sink = crate::rules::decomp::decompose(&mut k.g, k.sink, t)?;
     Ok(())
 }
 
-/// Last identities: index division by shifts, fused multiply-add, subtraction and negation as their own ops.
+/// The last identities: index divisions become shifts, and fused multiply-add, subtraction and negation become ops of
+/// their own.
 pub fn finish(k: &mut Kernel, t: &Target) {
     k.sink = rewrite1(&mut k.g, k.sink, &[&LATE], &mut t.clone());
 }
 
-/// Collects what a renderer and a launch need to know.
+/// Packs the finished kernel into a [`Program`], with all data that renderers and launches need.
 pub fn package(k: Kernel, order: Vec<UOp>, stats: Stats) -> Program {
     let g = &k.g;
-    // a buffer of which no use is left is passed all the same, as it is; a packed one has the length of its copy
+    // a buffer whose last use was removed is still passed, unpacked; a packed one has the length of its copy
     let mut params = k.params.clone();
     let mut left: Vec<u32> = Vec::new();
     let mut vars: Vec<VarInfo> = Vec::new();

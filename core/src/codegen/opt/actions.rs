@@ -1,4 +1,5 @@
-//! The opts a search may try, as data: which axes each takes and in which amounts. A new opt joins with a row.
+//! The opts that a search tries, as a table: the axes to which each applies, and the amounts. A new kind of opt needs
+//! one more row.
 
 use super::{Level, Opt, Part};
 use crate::codegen::axes::Kernel;
@@ -6,7 +7,7 @@ use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Op, UOp};
 use crate::util::sort;
 
-/// Axes that an opt applies to.
+/// The kind of axes to which an opt applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Axes {
     Output,
@@ -14,12 +15,13 @@ enum Axes {
     Any,
 }
 
-/// One row: the parts that axes are cut to or, without, padding; which axes, and amounts, some of them in vectors of the target.
+/// One row of the table: the part to which an axis is cut, or padding if there is none; the kind of axes; and the
+/// amounts.
 struct Action {
     part: Option<Part>,
     axes: Axes,
     amounts: &'static [u32],
-    /// Amounts count vectors.
+    /// The amounts are multiples of the target's vector length.
     vectors: bool,
     gpu_only: bool,
 }
@@ -44,14 +46,14 @@ impl Action {
         self.part.map_or(Opt::Pad { axis, to: amount }, |part| Opt::Cut { axis, by: amount, part })
     }
 
-    /// Its amounts on a target.
+    /// The amounts in elements, for a target.
     fn amounts(&self, t: &Target) -> impl Iterator<Item = u32> + use<> {
         let unit = if self.vectors { t.lanes as u32 } else { 1 };
         self.amounts.iter().map(move |&n| n * unit)
     }
 }
 
-/// Every single opt worth trying next on a kernel. Not all of them fit: applying one may fail.
+/// Every single opt that a search may try next on a kernel. Not all of them fit: applying one may fail.
 pub fn next(k: &Kernel, t: &Target) -> Vec<Opt> {
     let g = &k.g;
     let loops: Vec<UOp> = k.ranges().into_iter().filter(|&r| g.kind(r).is_loop()).collect();
@@ -78,7 +80,7 @@ pub fn next(k: &Kernel, t: &Target) -> Vec<Opt> {
     out
 }
 
-/// The same opt in other amounts.
+/// The same opt with other amounts.
 pub fn variants(o: &Opt, t: &Target) -> Vec<Opt> {
     let (part, axis) = match *o {
         Opt::Cut { axis, part, .. } => (Some(part), axis),
@@ -89,7 +91,7 @@ pub fn variants(o: &Opt, t: &Target) -> Vec<Opt> {
     rows.flat_map(|a| a.amounts(t).map(|n| a.opt(axis, n))).filter(|other| other != o).collect()
 }
 
-/// Opts on one axis of this id, kind and length.
+/// The opts of the table for an axis with this id, kind and length.
 fn on_axis(id: u8, kind: AxisKind, len: usize, t: &Target) -> Vec<Opt> {
     let mut out = Vec::new();
     for a in ACTIONS {
@@ -112,7 +114,7 @@ fn on_axis(id: u8, kind: AxisKind, len: usize, t: &Target) -> Vec<Opt> {
                 out.push(a.opt(id, amount));
             }
         }
-        // all of a short axis at once
+        // a short axis is also unrolled as a whole
         if a.part == Some(Part::Unroll) && len > 1 && len <= 32 && !a.amounts.contains(&(len as u32)) {
             out.push(Opt::unroll(id, len));
         }

@@ -1,9 +1,11 @@
-//! Contractions without matrix tiles on GPUs that copy to workgroup memory while they compute: both factors lie there as blocks of the sum, some
-//! of them ahead. In: a kernel whose one sum is of products of two loads of f32. Out: opts, or nothing where another choice has to do.
+//! Opts for contractions without matrix tiles on GPUs with asynchronous copies to workgroup memory: blocks of both
+//! factors are staged there, some blocks ahead of the computation. In: a kernel with one sum of products of two loads
+//! of f32. Out: opts, or `None` if another choice of opts is needed.
 //!
-//! Rows are the axes that only one factor has, columns those that only the other one has, terms those of the sum. Several of a kind become one,
-//! so that a convolution is a product whose second factor is copied an element at a time, zeros where it has none. A thread computes rows and
-//! columns that are as far from each other as there are threads along them: those of its neighbours lie in between, in banks of their own.
+//! Rows are the axes on which only one factor depends, columns those on which only the other one does, and terms those
+//! of the sum. Several axes of a kind are fused into one, so that a convolution becomes a matrix product whose second
+//! factor is copied element by element, with zeros for padding. The rows and columns of a thread have a stride of the
+//! number of threads along them: those of neighbouring threads lie in between, in different banks of workgroup memory.
 
 use super::heuristic::{Access, View};
 use super::{Level, Opt};
@@ -14,56 +16,59 @@ use crate::target::{Copies, Target};
 use crate::uop::mma::BUILT;
 use crate::uop::{Op, UOp};
 
-/// Rows and columns of a thread, in the order in which they are tried. More than 64 results leave no room for a second workgroup of the
-/// same size.
+/// Rows and columns of a thread, in the order in which they are tried. With more than 64 results there is no room for a
+/// second workgroup of the same size on a processor.
 const THREADS: [(usize, usize); 8] = [(16, 8), (8, 8), (8, 12), (8, 4), (6, 4), (4, 8), (4, 4), (4, 12)];
-/// Threads of a workgroup along rows and along columns.
+/// Threads of a workgroup along rows and along columns, and the range of their product.
 const DOWN: [usize; 3] = [4, 8, 16];
 const ACROSS: [usize; 3] = [8, 14, 16];
 const GROUP: std::ops::RangeInclusive<usize> = 64..=256;
-/// Threads that share a sum: each has some terms of every block, where both factors are copied in rows.
+/// Threads that share a sum: each takes some terms of every block. More than one only where both factors are copied in
+/// pieces of 16 bytes.
 const SHARED: [usize; 3] = [1, 2, 4];
-/// Terms that are copied at a time: at least, as wanted, and at most.
+/// Terms of a block, which are copied at a time: at least, preferred, and at most.
 const BLOCK: [usize; 3] = [8, 16, 40];
-/// Terms that are written out in the body of a loop at most.
+/// The most terms in an unrolled loop body.
 const BODY: usize = 16;
-/// Terms of a sum that is worth registers of a whole processor: of others a thread has so many results at most.
+/// A sum with at least `LONG` terms is worth so many registers that only one workgroup fits on a processor; in others a
+/// thread has at most `RESULTS` results.
 const LONG: usize = 512;
 const RESULTS: usize = 64;
 
-/// A kernel as a product: which of its loops are rows, columns and terms.
+/// A kernel seen as a matrix product: which of its loops are rows, columns and terms.
 struct Shape {
     joins: Vec<Opt>,
-    /// Ids of the rows, the columns and the terms.
+    /// Range ids of the rows, the columns and the terms.
     axes: [u8; 3],
     lens: [usize; 3],
-    /// Products side by side.
+    /// Number of independent products (the remaining output axes).
     others: usize,
-    /// Slots of the factors.
+    /// Parameter slots of the factors.
     slots: [u32; 2],
-    /// Is a factor read along the terms?
+    /// Whether each factor is contiguous along the terms.
     along: [bool; 2],
-    /// Are 16 bytes of a factor copied at once?
+    /// Whether each factor is copied in pieces of 16 bytes.
     whole: [bool; 2],
-    /// Terms that belong together: the window of a convolution.
+    /// Number of terms of a convolution window, which blocks keep together.
     window: usize,
 }
 
-/// Terms of a sum that more threads share in other kernels, where these would leave the GPU empty.
+/// If the workgroups would leave most of the GPU idle, sums of at least this many terms are left to other kernels, in
+/// which more threads share a sum.
 const SHARED_BY_MORE: usize = 512;
 
-/// What a thread and a workgroup compute.
+/// Results of a thread (`each`) and threads of a workgroup, along rows and columns.
 #[derive(Clone, Copy)]
 struct Plan {
     each: [usize; 2],
     threads: [usize; 2],
-    /// Threads that share a sum.
+    /// Number of threads that share a sum.
     shared: usize,
     cost: f64,
 }
 
 impl View<'_> {
-    /// Opts of a product whose factors are copied ahead.
+    /// Opts for a product whose factors are copied ahead, if the kernel is one and there are enough workgroups.
     pub(super) fn ahead(&self) -> Option<Vec<Opt>> {
         if !BUILT || self.t.software || self.t.lanes != 4 {
             return None;
@@ -85,7 +90,8 @@ impl View<'_> {
         shared::copies_all(&trial, 2).then_some(opts)
     }
 
-    /// The kernel as a product of two loads: of its longest rows and columns, or with all rows and all columns joined.
+    /// The kernel as a product of two loads: with its longest axis of rows and of columns, or with all rows and all
+    /// columns fused.
     fn shape(&self, joined: bool) -> Option<Shape> {
         let g = &self.k.g;
         let [sum] = *self.k.reduces() else { return None };
@@ -97,7 +103,7 @@ impl View<'_> {
         let sets = pair.map(|u| g.ranges(u));
         let found = sides(g, &self.outs, sets);
         let both = sides(g, &self.reds, sets).both;
-        // the lanes are columns: neighbours in the result
+        // lanes run along columns, so the columns are the axis that is contiguous in the result
         let near = |list: &[UOp]| list.iter().any(|&r| self.store_stride(r) == Some(1));
         let turn = near(&found.own[0]) && !near(&found.own[1]);
         let order = if turn { [1, 0] } else { [0, 1] };
@@ -147,7 +153,8 @@ impl View<'_> {
     }
 }
 
-/// Terms of a block: whole windows, and pieces of 16 bytes if rows of a factor are.
+/// The number of terms of a block: whole windows, and preferably a multiple of 4, so that rows can be copied in pieces
+/// of 16 bytes.
 fn block(s: &Shape) -> Option<usize> {
     let [least, want, most] = BLOCK;
     let n = s.lens[2];
@@ -157,13 +164,13 @@ fn block(s: &Shape) -> Option<usize> {
     exact.or_else(|| (n > want && s.window == 1).then_some(want))
 }
 
-/// Terms of the body of the loop over a block.
+/// The number of terms in the unrolled body of the loop over a block; 1 if there is no suitable divisor.
 fn body(block: usize) -> usize {
     (2..=BODY.min(block)).filter(|&f| block.is_multiple_of(f)).max_by_key(|&f| (f.is_multiple_of(4), f)).unwrap_or(1)
 }
 
 impl Shape {
-    /// Workgroups.
+    /// Number of workgroups.
     fn groups(&self, p: &Plan) -> usize {
         let side = |i: usize| self.lens[i].div_ceil(p.each[i] * p.threads[i]);
         self.others * side(0) * side(1)
@@ -179,7 +186,7 @@ impl Shape {
             }
             for each in THREADS {
                 for (down, across) in DOWN.iter().flat_map(|&d| ACROSS.iter().map(move |&a| (d, a))) {
-                    // sums that are shared, and elements that are copied one by one, have addresses of their own besides
+                    // shared sums, and elements that are copied one by one, need more registers for addresses
                     let most = match self.whole {
                         [true, true] if shared == 1 && self.lens[2] >= LONG => usize::MAX,
                         [true, true] => RESULTS,
@@ -199,7 +206,7 @@ impl Shape {
         best
     }
 
-    /// Cycles of the product, if it may be divided so.
+    /// Cycles of the whole product, or `None` if this division does not fit.
     fn cost(&self, t: &Target, block: usize, copies: Copies, p: &Plan) -> Option<f64> {
         let w = t.machine.workgroups;
         let threads = p.threads[0] * p.threads[1] * p.shared;
@@ -215,16 +222,16 @@ impl Shape {
         }
         let groups = self.lens[0].div_ceil(sides[0]) * self.lens[1].div_ceil(sides[1]) * self.others;
         let (results, warps) = ((p.each[0] * p.each[1]) as f64, threads as f64 / 32.0);
-        // of a term: of all threads, and of one alone
+        // cycles per term: for all threads together, and (below, `alone`) for a single thread
         let multiplies = results * threads as f64 / w.lanes as f64;
         let reads = [0, 1].map(|i| p.each[i] as f64 / 4.0);
-        // threads that share a sum read terms of their own, as many more places
+        // threads that share a sum read different terms, and so more addresses at once
         let places = if p.shared > 1 { w.read[2] } else { 1.0 };
         let reading = warps * places * (reads[0] * w.read[0] + reads[1] * w.read[1]);
         let copied = (starts[0] + starts[1]) as f64 / block as f64 * threads as f64 * w.copy;
         let term = multiplies.max(reading) + 0.25 * multiplies.min(reading) + copied;
         let alone = (results + reads[0] + reads[1]) * block as f64;
-        // how many a processor has in all, and how many at once
+        // workgroups per processor: in all, and at the same time
         let all = groups.div_ceil(t.processors.max(1));
         let held = w.registers / results.max(RESULTS as f64 / 2.0) as usize / threads;
         let room = held.min(copies.bytes / (copies.blocks * bytes)).max(1);
@@ -254,7 +261,7 @@ impl Shape {
             put(&mut trial, join)?;
         }
         let [row, column, terms] = self.axes;
-        // vectors are of neighbours: along the terms, or else rows and columns of their own
+        // vectors run along the terms if these are contiguous, or else along adjacent rows or columns
         let pieces = [0, 1].map(|i| if self.along[i] { 1 } else { 4 });
         for (i, axis) in [row, column].into_iter().enumerate() {
             let (each, threads) = (p.each[i] / pieces[i], p.threads[i]);
@@ -278,7 +285,7 @@ impl Shape {
         put(&mut trial, Opt::split(terms, block * p.shared))?;
         let mut body = body(block);
         if p.shared > 1 {
-            // a vector of each thread after the other's
+            // the threads that share a sum take alternate vectors of 4 terms
             body /= 4;
             put(&mut trial, Opt::unroll(inner, 4))?;
             put(&mut trial, Opt::group(inner, p.shared))?;

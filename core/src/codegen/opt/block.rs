@@ -1,7 +1,8 @@
-//! Blocking for contractions on a CPU: which operand is staged, in what order the loops run, and how large a panel is.
+//! Cache blocking for contractions on a CPU. In: a contraction and its chosen register tile. Out: opts that stage one
+//! operand, order the loops and set the size of its panel.
 //!
-//! The operand with the lanes is copied to a packed panel that the tiles of all rows then read: its own loops go outermost,
-//! the loops that reuse it inside of the panel, the vectors of the panel innermost.
+//! The operand that has the lanes is copied to a packed panel that the tiles of all rows then read: the loops of that
+//! operand go outermost, the loops that reuse it inside the loop over panels, and the vectors of one panel innermost.
 
 use super::heuristic::{Access, Tile, View};
 use super::{Level, Opt, Staging};
@@ -9,17 +10,17 @@ use crate::uop::UOp;
 use crate::util::sort;
 use smallvec::SmallVec;
 
-/// Tasks wanted per thread, for balance.
+/// Tasks wanted per thread, for load balance.
 const TASKS: usize = 3;
 
-/// What an operand costs that is read from a panel.
+/// The cost of an operand that is read from a panel, per step of the reduction.
 #[derive(Clone, Copy)]
 pub(super) struct Staged {
-    /// Reading it, each step.
+    /// Reading the panel, in units of a vector load.
     pub(super) read: f64,
-    /// The copy to the panel, shared out.
+    /// The copy to the panel, divided by the number of tiles that read it.
     pub(super) copy: f64,
-    /// Overlapping windows are better copied apart.
+    /// It is cheaper to copy overlapping windows separately than to share their elements.
     pub(super) apart: bool,
 }
 
@@ -36,14 +37,15 @@ impl View<'_> {
         self.outs.iter().filter(outside).map(|&r| self.tiles_of(r, tile)).product()
     }
 
-    /// Iterations that the tile leaves of an output axis.
+    /// Number of tiles along an output axis.
     pub(super) fn tiles_of(&self, r: UOp, tile: &Tile) -> usize {
         let up = tile.ups.iter().find(|u| u.0 == Some(r)).map_or(1, |u| u.1);
         let f = if Some(r) == tile.lane { tile.width } else { up };
         self.len(r).div_ceil(f)
     }
 
-    /// Cycles to copy one vector of `a` to a panel, `None` if it cannot be staged.
+    /// Cycles to copy one vector of `a` to a panel; `None` if it cannot be staged. `joined`: overlapping windows share
+    /// elements of the panel.
     fn copy_cost(&self, a: &Access, tile: &Tile, joined: bool) -> Option<f64> {
         let lane = tile.lane.filter(|l| self.outs.contains(l))?;
         if !self.blocks || a.constant || !a.has(self.id(lane)) || a.slot.is_none() {
@@ -62,14 +64,15 @@ impl View<'_> {
                 }
             }
             _ if joined && self.reuse(a, tile) == 1 && self.turns(a, tile) => turned,
-            // twice as much is read, and put in place by a permutation
+            // twice as many elements are read, and a permutation picks the right ones
             Some(2) if self.t.permutes => 1.5 * if a.gated != 0 { gated } else { plain },
             _ if self.reds.iter().any(|&r| stride(r) == Some(1)) => lanes * 1.3,
             _ => lanes * 3.0,
         })
     }
 
-    /// Cost of reading `a` from a panel, each step.
+    /// Cost per step of reading `a` from a panel, including the copy; `None` if it cannot be staged or gains nothing
+    /// from it.
     pub(super) fn staged_cost(&self, a: &Access, tile: &Tile) -> Option<Staged> {
         let rows = tile.ups.iter().filter(|u| u.0.is_some_and(|r| a.has(self.id(r))));
         let vectors = (rows.map(|u| u.1).product::<usize>() * tile.vectors) as f64;
@@ -78,11 +81,11 @@ impl View<'_> {
         let far = self.far(points);
         let cycles = |joined: bool| Some(1.5 * vectors * self.copy_cost(a, tile, joined)? / reuse);
         let pairs = tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) == Some(2);
-        // of every other element, tiles of the same size read very different numbers of vectors, so each load counts in full
+        // with stride 2, tiles of the same size read very different numbers of vectors, so each load counts in full
         let each = if pairs { self.vector_load(tile) } else { 1.0 };
         let apart = Staged { read: vectors * far * each, copy: far * cycles(false)?, apart: true };
         if elems >= points {
-            // what is read once is copied only to be turned
+            // an operand that is read only once is not copied unless the copy transposes it
             let once = self.t.machine.parallel_loads
                 && self.reuse(a, tile) == 1
                 && self.inner.len() == 1
@@ -92,7 +95,7 @@ impl View<'_> {
             }
             return Some(Staged { apart: false, ..apart });
         }
-        // windows that overlap are read across cache lines
+        // loads of overlapping windows straddle cache lines
         let across = 1.0 + (self.t.lanes * 4) as f64 / 64.0;
         let read = match () {
             _ if pairs => (2.0 * self.vector_load(tile) * across).max(3.0),
@@ -116,19 +119,20 @@ impl View<'_> {
         Some(if apart.all() < joined.all() { apart } else { joined })
     }
 
-    /// How much more a panel of so many elements costs to read for being far away.
+    /// Factor on the cost of reading a panel of so many elements: more than 1 if it does not stay in the L2 cache.
     pub(super) fn far(&self, points: usize) -> f64 {
         if points.saturating_mul(4) > self.t.machine.caches.panel { 1.5 } else { 1.0 }
     }
 
-    /// Points of a tile and of all reduction steps at which `a` is read, and elements of an array for them: overlapping
-    /// windows share elements. Of the axes in `whole` it has all tiles.
+    /// The number of reads of `a` by one tile in all steps of the reduction, and the number of elements of an array for
+    /// them, in which overlapping windows share elements. Along the axes in `whole` all tiles are counted, not only
+    /// one.
     pub(super) fn panel(&self, a: &Access, tile: &Tile, whole: &[UOp]) -> (usize, usize) {
         let mut axes: Vec<(i64, usize, bool)> = Vec::new();
         let (mut points, mut elems) = (1usize, 1usize);
         let ups = tile.ups.iter().filter_map(|u| Some((u.0?, u.1)));
         let tiled: SmallVec<[(UOp, usize); 8]> = ups.chain(tile.lane.map(|l| (l, tile.width))).collect();
-        // tiles of which the last is rounded up do not lie side by side in a copy: each has its own elements
+        // if the last tile is rounded up, tiles are not contiguous in a copy, and each has elements of its own
         let apart = |r: UOp| tiled.iter().any(|x| x.0 == r && whole.contains(&r) && !self.len(r).is_multiple_of(x.1));
         let part = tiled.iter().copied().filter(|x| !whole.contains(&x.0));
         let all = self.reds.iter().chain(whole).map(|&r| (r, self.len(r))).chain(part);
@@ -146,7 +150,7 @@ impl View<'_> {
             let first = i;
             i += 1;
             while i < axes.len() && axes[i].0 % step == 0 && axes[i].0 / step < len as i64 {
-                // masks have rows of their own: a result's axis and a tap's are joined then, and no further one
+                // under a mask only a result's axis and a tap's axis share elements, and no further axis
                 if a.gated != 0 && self.t.memory_operands && (i > first + 1 || axes[i].2 == reduced) {
                     break;
                 }
@@ -158,27 +162,27 @@ impl View<'_> {
         (points.max(1), elems)
     }
 
-    /// Does a column of tiles of `a` keep falling out of the first-level cache?
+    /// Do the lines of `a` that a column of tiles reads again and again evict each other from the L1 cache?
     pub(super) fn thrashes(&self, a: &Access, tile: &Tile) -> bool {
         if tile.lane.is_none_or(|l| !a.has(self.id(l))) {
-            return false; // rows along the reduction: a few streams
+            return false; // rows along the reduction are a few sequential streams
         }
         if !matches!(tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)), Some(1 | 2)) {
-            return false; // gathers cost more than the cache
+            return false; // gathers cost more than cache misses
         }
         let inside = self.reds.iter().filter(|&&r| a.has(self.id(r)));
         let steps: usize = inside.clone().map(|&r| self.len(r)).product();
         let rows: usize = tile.ups.iter().filter(|u| u.0.is_some_and(|r| self.is_far(a, r))).map(|u| u.1).product();
         let lines = steps * rows * (tile.width * 4).div_ceil(64);
         let bytes = |r: UOp| a.affine.stride(&self.k.g, r).map_or(64, |s| s.unsigned_abs() as usize * 4);
-        // the longest loop says over which sets the lines spread
+        // the stride of the longest loop decides over how many sets of the cache the lines spread
         let Some(longest) = inside.copied().max_by_key(|&r| self.len(r)) else { return false };
         let step = bytes(longest);
         let caches = self.t.machine.caches;
         lines > caches.sets_of(step).max(rows * (tile.width * 4).div_ceil(64)) * caches.first[1] / 2
     }
 
-    /// How much more an access costs that thrashes: loads that multiply-adds do not hide.
+    /// Factor on the cost of an access that thrashes: multiply-adds do not hide such loads.
     pub(super) fn thrashing(&self) -> f64 {
         self.t.machine.thrashing[match self.store.as_ref().map_or(0, |a| a.bytes) >> 20 {
             0..2 => 0,
@@ -187,17 +191,19 @@ impl View<'_> {
         }]
     }
 
-    /// A number of pieces of `n`, from `least` to four times that, which the threads are done with soonest; of each there are `times`.
+    /// The number of pieces into which to cut `n`, from `least` to four times that, with which all threads finish
+    /// soonest, if each piece comes `times` times.
     fn even(&self, n: usize, least: usize, times: usize) -> usize {
         let least = least.clamp(1, n.max(1));
         let turns = |p: usize| (p * times.max(1)).div_ceil(self.t.threads.max(1));
         (least..=(4 * least).min(n)).min_by_key(|&p| n.div_ceil(p) * turns(p)).unwrap_or(least)
     }
 
-    /// Stages the operand that gains most, after the tile's own opts.
+    /// Appends opts that stage the operand that gains most, after the opts of the tile itself.
     pub(super) fn block(&self, tile: &Tile, opts: &mut Vec<Opt>) {
         let caches = self.t.machine.caches;
-        // a packed panel is there already: what is left to gain is that it stays near
+        // a constant operand is packed outside the kernel; only the loop order is left to choose, so that its panel
+        // stays in a cache
         let near = |a: &Access| {
             self.reuse(a, tile) > 1 && tile.lane.is_some_and(|l| self.outs.contains(&l) && a.has(self.id(l)))
         };
@@ -209,7 +215,7 @@ impl View<'_> {
             return self.stage_once(a, tile, opts);
         }
         let best = self.inner.iter().filter(|a| gain(a) > 0.0).max_by(|a, b| gain(a).total_cmp(&gain(b)));
-        // without a panel the columns still go outermost, so that the rows read what was read just now
+        // even without a panel the columns go outermost, so that rows reuse what was read just before
         let columns_first = |a: &&Access| self.t.machine.columns_first && near(a) && self.thrashes(a, tile);
         let (Some(a), Some(lane)) = (best.or_else(|| self.inner.iter().find(columns_first)), tile.lane) else { return };
         let own = |r: UOp| r == lane || a.has(self.id(r));
@@ -217,7 +223,7 @@ impl View<'_> {
         let apart = a.constant || self.staged_cost(a, tile).is_some_and(|s| s.apart);
         let (points, elems) = self.panel(a, tile, &[]);
         let bytes = if apart { points } else { elems }.saturating_mul(4);
-        // vectors of the lane axis that share a panel
+        // number of tiles along the lane axis
         let columns = self.tiles_of(lane, tile);
         let others: usize = loops.iter().filter(|&&r| own(r) && r != lane).map(|&r| self.tiles_of(r, tile)).product();
         let tasks = if self.t.threads > 1 { self.t.threads * TASKS } else { 1 };
@@ -225,16 +231,16 @@ impl View<'_> {
             columns.div_ceil((caches.panel / bytes.max(1)).max(1)).max(tasks.div_ceil(others.max(1)).min(columns));
         let panels = if best.is_some() { self.even(columns, least, others) } else { columns };
         let together = columns.div_ceil(panels);
-        // the loops that reuse the panel are cut only if there is too little to share out otherwise
+        // the loops that reuse the panel are cut only if there would otherwise be too few tasks for the threads
         let mut order: Vec<UOp> = Vec::new();
         let rows = loops.iter().copied().filter(|&r| !own(r)).max_by_key(|&r| self.tiles_of(r, tile));
         let mut cut = None;
-        // images of a batch one by one, so that what is read again for each strip of columns comes from a cache
+        // the images of a batch go one by one, so that what every strip of columns reads again comes from a cache
         let read = self.inner.iter().filter(|x| !x.constant).map(|x| x.bytes).max().unwrap_or(0);
         let image = loops.iter().copied().find(|&r| !own(r) && self.inner.iter().any(|x| self.is_far(x, r)));
         let image = image.filter(|_| a.constant && columns * others > 1 && read > caches.last);
         let image = image.filter(|&r| a.bytes <= caches.panel.max(read / self.tiles_of(r, tile)));
-        // nothing to come back to: rows are shared out as they are
+        // a single packed panel is never exchanged, so the rows are distributed as they are
         let one = columns == 1 && a.constant;
         if let Some(r) = rows.filter(|_| panels * others < tasks && !one && image.is_none()) {
             let n = self.tiles_of(r, tile);
@@ -247,12 +253,12 @@ impl View<'_> {
         order.extend(loops.iter().copied().filter(|&r| own(r) && (r != lane || panels > 1)));
         let inside: Vec<UOp> = loops.iter().copied().filter(|r| !order.contains(r)).collect();
         if order.is_empty() || (cut.is_some() || image.is_some()) && order.len() == 1 {
-            // one panel is all there is: it is filled once a call
+            // there is only one panel, which is filled once per call
             order.extend(inside.iter().filter(|&&r| r == lane));
         }
         let level = order.len();
         order.extend(inside.iter().copied().filter(|r| !order[..level].contains(r)).collect::<Vec<_>>());
-        // positions are ids: the ranges take them in the order wanted
+        // loops nest in the order of their ids: the ranges swap ids until they are in the wanted order
         let places: Vec<u8> = loops.iter().map(|&r| self.id(r)).collect();
         let mut now = loops.clone();
         for i in 0..places.len() {
@@ -308,7 +314,7 @@ mod tests {
         let t = Target::x86(Isa::Avx512, 1);
         let swaps = |opts: &[Opt]| opts.iter().any(|o| matches!(o, Opt::Swap { .. }));
         let stages = |opts: &[Opt]| opts.iter().any(|o| matches!(o, Opt::Stage(_)));
-        // 43 tiles of rows and fewer read the columns where they are, one strip after the other
+        // with 43 tiles of rows or fewer, the columns are read directly from memory, one strip after the other
         for (m, k, n) in [(16, 256, 1024), (32, 1024, 1024), (128, 384, 1536), (256, 256, 256)] {
             let opts = matmul(m, k, n, &[], &t);
             assert!(swaps(&opts) && !stages(&opts), "{m}x{k}x{n}: {opts:?}");
@@ -329,7 +335,7 @@ mod tests {
 
     #[test]
     fn images_of_a_batch_come_one_by_one() {
-        // strips of a 1x1 convolution's columns go outside of all else, unless all images together fit into no cache
+        // strips of a 1x1 convolution's columns go outermost, unless all images together do not fit in a cache
         let columns_first = |images: usize| {
             let (c, n, points) = (256, 512, 784);
             let mut g = Graph::new();
@@ -354,7 +360,8 @@ mod tests {
     #[test]
     fn pieces_overlap_little() {
         let t = Target::x86(Isa::Avx512, 1);
-        // five strips of 64 columns, of which three would share a panel of the weights: two pieces would compute one twice
+        // five strips of 64 columns, of which three would share a panel of the weights: with two pieces of three, one
+        // strip would be computed twice
         let opts = matmul(49, 960, 320, &[2], &t);
         let amount = |part: Part| opts.iter().find_map(|o| o.cuts(part));
         let strips = 320usize.div_ceil(amount(Part::Lane).unwrap());

@@ -1,5 +1,6 @@
-//! Opts for kernels whose rows are kept in local arrays between contractions (attention): several rows at once, so that
-//! the contractions have register tiles; lanes along each array, each reduction of a row and the result.
+//! Opts for chain kernels, in which rows are kept in local arrays between contractions (attention). In: such a kernel.
+//! Out: opts that compute several rows at once, so that the contractions have register tiles, and put lanes along each
+//! array, each reduction of a row and the result.
 
 use super::{Level, Opt, Staging};
 use crate::analysis::{affine, product};
@@ -8,21 +9,21 @@ use crate::target::Target;
 use crate::uop::{AxisKind, Op, UOp};
 use rustc_hash::FxHashMap;
 
-/// Multiply-adds in the body of a loop.
+/// The most multiply-adds in an unrolled loop body.
 const BODY: usize = 96;
-/// Steps that a multiply-add takes.
+/// Latency of a multiply-add in cycles.
 const LATENCY: f64 = 4.0;
-/// Tiles that read an operand before a copy of it pays.
+/// The number of tiles that must read an operand for a staged copy of it to pay.
 const REUSE: usize = 4;
 
-/// Picks opts for such a kernel.
+/// Chooses the opts.
 pub(super) fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     let (outer, row) = k.row_loops();
     let Some(&rows) = outer.last() else { return Vec::new() };
     let len = |r: UOp| k.g.range_len(r);
     let Some(&wide) = row.iter().max_by_key(|&&r| len(r)) else { return Vec::new() };
     let (products, sums): (Vec<UOp>, Vec<UOp>) = k.reduces().into_iter().partition(|&r| is_product(k, r));
-    // what gets lanes: arrays, reductions of a row, the result
+    // the axes that get lanes: those of local arrays, of reductions over a row, and of the result
     let mut along: Vec<UOp> = k.ranges_of(AxisKind::Fill);
     along.extend(sums.iter().filter_map(|&r| k.g.src(r).get(1).copied()));
     along.push(wide);
@@ -54,19 +55,20 @@ pub(super) fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     out.opts
 }
 
-/// Is it a sum of products, a factor of which is the same for several of them?
+/// Is the reduction a sum of products in which one factor does not depend on all of its ranges (a contraction, in which
+/// factors are reused)?
 fn is_product(k: &Kernel, r: UOp) -> bool {
     let differs = |s: UOp| k.g.ranges(s) != k.g.ranges(k.g.src_at(r, 0));
     product::factors(&k.g, r).is_some_and(|pair| pair.into_iter().any(differs))
 }
 
-/// Does a row share something that it multiplies with those beside it, so that several at once read it once?
+/// Is some factor of the products independent of the row, so that several rows at once read it only once?
 fn shares(k: &Kernel, products: &[UOp], rows: UOp) -> bool {
     let id = k.g.range_arg(rows).id;
     products.iter().flat_map(|&p| k.g.srcs(k.g.src_at(p, 0))).any(|s| !has_id(k, s, id))
 }
 
-/// Rows and lanes of the tile.
+/// The number of rows and the width in lanes of the tile.
 fn tile(t: &Target, rows: usize, along: &[usize]) -> Option<(usize, usize)> {
     let short = *along.iter().min()?;
     let issue = t.machine.multiply_add;
@@ -89,7 +91,7 @@ fn tile(t: &Target, rows: usize, along: &[usize]) -> Option<(usize, usize)> {
     best.map(|b| (b.1, b.2))
 }
 
-/// Opts so far, and the kernel they make.
+/// The opts so far, and the kernel after they are applied.
 struct Picked<'a> {
     k: Kernel,
     t: &'a Target,
@@ -105,7 +107,7 @@ impl Picked<'_> {
         }
     }
 
-    /// Copies the operands that all rows share to packed panels, outside of the loop over rows.
+    /// Stages the operands that all rows share in packed panels, outside the loop over rows.
     fn panels(&mut self, rows: u8) {
         let k = self.k.clone();
         let mut number: FxHashMap<u32, u16> = FxHashMap::default();
@@ -117,7 +119,7 @@ impl Picked<'_> {
             found.push((u, index, slot, *n));
             *n += 1;
         }
-        // what is staged is no longer among the loads of its parameter: later ones first
+        // a staged load no longer counts among the loads of its parameter, so later ones are staged first
         for (u, index, param, load) in found.into_iter().rev() {
             let has = |r: UOp| k.g.depends(u, r);
             let all = k.ranges();

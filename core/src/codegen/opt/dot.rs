@@ -1,6 +1,6 @@
-//! Sums of products of bytes, where an instruction adds up several at once: the reduced axis along which the one operand
-//! lies side by side is cut into such groups, and the other operand, a constant, is packed so that a group's elements are
-//! neighbours in each lane.
+//! Opts for sums of products of bytes, where one instruction adds up a group of products. In: a contraction of bytes
+//! with a constant operand. Out: the reduced axis along which the other operand is contiguous is cut into such groups,
+//! and the constant is packed so that the elements of a group are adjacent in each lane.
 
 use super::heuristic::{Access, View};
 use super::{Opt, Part};
@@ -10,7 +10,7 @@ use crate::target::Dots;
 use crate::uop::{Op, RangeSet, UOp};
 
 impl View<'_> {
-    /// Opts that lead to such instructions, where the kernel is one for them.
+    /// Opts that use such instructions, if the kernel allows it.
     pub(super) fn dots(&self) -> Option<Vec<Opt>> {
         let Some(Dots { group: n, stored }) = self.t.dots else { return None };
         if !self.blocks && !self.t.has_local || self.k.role != Role::Contraction {
@@ -33,7 +33,7 @@ impl View<'_> {
         Some(opts)
     }
 
-    /// The axis to cut, and those that lanes may run along.
+    /// The axis to cut into groups of `n`, and the axes along which lanes may run.
     fn groups(&self, n: usize, stored: DType) -> Option<(u8, RangeSet)> {
         let g = &self.k.g;
         let [sum] = *self.k.reduces() else { return None };

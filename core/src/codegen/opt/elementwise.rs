@@ -1,5 +1,6 @@
-//! Kernels without reductions: the vector axis along which loads and stores are contiguous, squares for what is turned, pairs for what is
-//! woven, and chains side by side for loops whose turns follow each other. In: such a kernel as the cost model sees it. Out: its opts.
+//! Opts for kernels without reductions. In: such a kernel as the cost estimates see it. Out: the vector axis along
+//! which loads and stores are contiguous; square tiles for transpositions; pairs of registers for interleaved results;
+//! and several independent rows at once for loops whose iterations depend on one another (scans).
 
 use super::Opt;
 use super::heuristic::{Access, View};
@@ -13,7 +14,7 @@ impl View<'_> {
                 Some(0) if a.ranges >> self.id(r) & 1 == 0 => 0.1,
                 Some(1) => 1.0,
                 None if self.permutes(a, r) => 2.0,
-                // a vector of neighbours, turned round
+                // a contiguous vector in reversed order
                 Some(-1) if self.t.permutes && !a.store => 2.0,
                 _ => lanes as f64 * if a.store { 2.0 } else { 1.0 },
             };
@@ -24,7 +25,7 @@ impl View<'_> {
         if walk.is_none() && (self.turn(opts) || self.weave(opts)) {
             return;
         }
-        // lanes that go to places of their own one by one are no gain
+        // no lanes along an axis whose results are scattered by a loaded index: they would be stored one by one
         let to = self.k.g.src_at(self.k.store(), 0);
         let indirect = walk.is_some() || self.k.g.reachable(&[to]).iter().any(|&u| self.k.g.op(u) == Op::Load);
         let places = |r: UOp| !indirect || self.store_stride(r).is_some();
@@ -46,7 +47,7 @@ impl View<'_> {
         self.lane(best, vectors * lanes, opts);
     }
 
-    /// Where no axis has lanes, several elements a turn: on a processor, counting and jumping takes as long as moving one element.
+    /// Unrolls the innermost loop where no axis has lanes: on a CPU, loop control takes as long as moving one element.
     fn several(&self, opts: &mut Vec<Opt>) {
         const TURNS: usize = 8;
         let Some(&r) = self.outs.last().filter(|_| !self.t.has_local) else { return };
@@ -57,8 +58,9 @@ impl View<'_> {
         }
     }
 
-    /// A processor's turns one after the other: what is stored in a turn and read in the next takes its time, which other rows
-    /// fill. Inside of the walk there is a row's part, as long as there are parts for all threads.
+    /// Opts for a walk on a CPU, a loop whose iterations run in order: what one iteration stores and the next one reads
+    /// has a latency, which several independent rows per iteration hide. Inside the walk remains a loop over a part of
+    /// each row, with as many parts as threads need.
     fn walk(&self, walk: u8, lane: Option<UOp>, opts: &mut Vec<Opt>) {
         const CHAINS: usize = 4;
         let fits = |n: usize, f: usize| (1..=f).rev().find(|&f| n.is_multiple_of(f)).unwrap_or(1);
@@ -79,8 +81,9 @@ impl View<'_> {
         }
     }
 
-    /// Depth to space, or an image that is enlarged twice: lanes along what is contiguous in what is read, and both of what lies between two lanes in
-    /// what is written.
+    /// Interleaved results, as in depth-to-space or an image that is enlarged by two: lanes along the axis that is
+    /// contiguous in the input, and a pair of registers along the axis of length 2 whose elements lie between two lanes
+    /// in the output.
     fn weave(&self, opts: &mut Vec<Opt>) -> bool {
         let (lanes, Some(store)) = (self.t.lanes, &self.store) else { return false };
         let stride = |a: &Access, r: UOp| a.affine.stride(&self.k.g, r);
@@ -96,9 +99,10 @@ impl View<'_> {
         false
     }
 
-    /// A transposition: lanes along what is contiguous in what is read, registers along what is contiguous in what is written,
-    /// in squares that few pages hold. Where stores do not turn squares in registers, lanes go along what is written, and some elements
-    /// of each line that is read are used while it is at hand.
+    /// A transposition: lanes along the axis that is contiguous in the input, registers along the one that is
+    /// contiguous in the output, in square tiles ordered so that few memory pages are open at a time. Where the target
+    /// cannot transpose a square in registers, lanes go along the output, and several elements of each input line are
+    /// used while it is in the cache.
     fn turn(&self, opts: &mut Vec<Opt>) -> bool {
         const ROWS: usize = 8;
         const PAGES: usize = 256;
@@ -123,7 +127,7 @@ impl View<'_> {
         opts.push(Opt::upcast(self.id(to), ROWS));
         opts.push(Opt::lane(self.id(from), width));
         let rows = self.len(to).div_ceil(ROWS);
-        // lanes as long as the axis leave no loop to change places with
+        // if the lanes take the whole axis, there is no loop left to swap with
         let loops = self.len(from) > width && self.outs.len() == 2;
         if rows > 2 * PAGES / ROWS && self.id(from) < self.id(to) && loops {
             opts.push(Opt::split(self.id(to), PAGES / ROWS));

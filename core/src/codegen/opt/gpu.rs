@@ -1,33 +1,36 @@
-//! The part of the choice of opts that only GPUs need. In: a kernel and the opts so far. Out: more of them, which say how many threads a
-//! workgroup has along each output axis, and how many share a reduction where there are too few results to keep a GPU busy; besides the
-//! bounds on registers and code that a choice of tiles keeps to.
+//! The part of the choice of opts that only GPUs need. In: a kernel and the opts so far. Out: further opts that set the
+//! number of threads of a workgroup along each output axis, and the number of threads that share a reduction where
+//! there are too few results to keep the GPU busy. Also here: the limits on registers and code size that the choice of
+//! tiles observes.
 
 use super::heuristic::{Access, Tile, View};
 use super::{Opt, Part, software};
 use crate::uop::UOp;
 use crate::uop::mma::BUILT;
 
-/// Multiply-adds in the body of a reduction's loop.
+/// The most multiply-adds in the unrolled body of a reduction loop.
 const BODY: usize = 96;
-/// Most threads that share the sum of a result beside neighbours that read one piece of memory.
+/// The most threads that share the sum of one result, if neighbouring threads compute neighbouring results and together
+/// read contiguous memory ([`View::share_rows`]).
 const SHARED: usize = 16;
-/// Steps of a reduction that are left to each of those that share one.
+/// The fewest steps of a reduction that are left to each of the threads that share it.
 const LEAST_SHARED: usize = 8;
-/// Most threads that share a reduction whose neighbours in memory belong to other outputs.
+/// The most threads that share a reduction whose terms are not contiguous in memory, because neighbouring elements
+/// belong to other outputs.
 const SPLIT: usize = 16;
 
 impl View<'_> {
-    /// Vector registers that a tile may take.
+    /// Number of vector registers that a tile may take.
     pub(super) fn registers(&self) -> usize {
         self.t.vector_registers
     }
 
-    /// Multiply-adds that the body of a reduction's loop may have.
+    /// The most multiply-adds in the unrolled body of a reduction loop.
     pub(super) fn body(&self) -> usize {
         if self.emulated() { software::BODY } else { BODY }
     }
 
-    /// How much longer a kernel of such tiles takes because there are too few of them.
+    /// Factor by which a kernel with such tiles takes longer because they are too few to occupy the GPU.
     pub(super) fn idle(&self, tile: &Tile) -> f64 {
         let w = self.t.machine.workgroups;
         if !self.t.has_local || self.t.software {
@@ -37,11 +40,12 @@ impl View<'_> {
         let along = tile.lane.is_some_and(|l| self.outs.contains(&l));
         let each = tile.ups.iter().map(|u| u.1).product::<usize>() * if along { tile.width } else { 1 };
         if let Some(r) = self.across_rows() {
-            // its threads share the sum: what matters is that they are enough to have all of the matrix on its way
+            // threads share the sum: there have to be enough of them that loads of the whole matrix are in flight
             return (w.busy as f64 / (outs.div_ceil(each) * self.len(r).min(w.group)) as f64).max(1.0);
         }
         let threads = outs.div_ceil(each);
-        // where there are few, threads will share the sum; lanes that read what is apart gain nothing by it
+        // where results are few, threads will share the sum; that gains nothing for lanes whose loads are not
+        // contiguous
         let near = |l: UOp| {
             let beside = |a: &Access| !a.has(self.id(l)) || a.affine.stride(&self.k.g, l) == Some(1);
             self.outs.contains(&l) && self.inner.iter().all(beside)
@@ -56,14 +60,14 @@ impl View<'_> {
         (w.full[0] as f64 / (threads * shared) as f64).max(1.0)
     }
 
-    /// Are so many threads few for each processor, even if several share each sum?
+    /// Are these threads too few for the processors, even if several threads share each sum?
     fn is_few(&self, threads: usize) -> bool {
         let w = self.t.machine.workgroups;
         BUILT && threads * SPLIT <= w.few * self.t.processors
     }
 
-    /// Of a product with a matrix of bytes of which rows lie interleaved, as those in blocks do: the longest axis of the sum along which nothing
-    /// lies side by side.
+    /// For a product with a matrix of bytes whose rows are interleaved in memory (block formats): the longest axis of
+    /// the sum along which no operand is contiguous. `None` for other kernels.
     fn across_rows(&self) -> Option<UOp> {
         if self.k.reduces().len() != 1 || self.reds.len() < 2 {
             return None;
@@ -74,8 +78,9 @@ impl View<'_> {
         apart.max_by_key(|&r| self.len(r)).filter(|_| interleaved)
     }
 
-    /// Shares the sum of such a product between threads, beside those of neighbouring results that read side by side: so many of these that they
-    /// read whole pieces of memory. Does so where results are few.
+    /// Lets several threads share each sum of such a product where results are few. Threads of neighbouring results,
+    /// which read contiguous memory, form the other dimension of the workgroup, as many as read whole memory
+    /// transactions. False if it does not apply.
     fn share_rows(&self, opts: &mut Vec<Opt>) -> bool {
         let w = self.t.machine.workgroups;
         let Some(r) = self.across_rows() else { return false };
@@ -84,7 +89,7 @@ impl View<'_> {
             .iter()
             .any(|o| o.cuts(Part::Lane).is_some() && self.outs.iter().any(|&r| o.axis() == Some(self.id(r))));
         let each = if across { 4 } else { 1 };
-        // smaller pieces where whole ones would leave multiprocessors without a workgroup
+        // half transactions where whole ones would leave processors without a workgroup
         let few = threads * each / w.piece < self.t.processors;
         let rows = if few { w.piece / 2 } else { w.piece } / each;
         let most = (self.t.max_local_total as usize / rows).min(SHARED);
@@ -99,9 +104,10 @@ impl View<'_> {
         true
     }
 
-    /// A vector times a matrix in blocks whose codes are words, row by row, four codes side by side in each. Threads side by side take words side
-    /// by side of a row, some of them at a time. Several rows of a thread share what it reads of the vector, as long as there are threads enough
-    /// to have all of the matrix on its way.
+    /// Opts for a product of a vector with a matrix in a block format whose codes are stored row by row in words, four
+    /// codes in each. Neighbouring threads read neighbouring words of a row, several per thread. Several rows per
+    /// thread share what it reads of the vector, as long as there are enough threads that loads of the whole matrix are
+    /// in flight.
     pub(super) fn words_of_rows(&self) -> Option<Vec<Opt>> {
         let w = self.t.machine.workgroups;
         let row = self.outs.iter().copied().rev().find(|&r| BUILT && self.len(r) > 1)?;
@@ -110,7 +116,7 @@ impl View<'_> {
             return None;
         }
         let reads = |a: &Access, r: UOp| a.has(self.id(r));
-        // the codes of a word are read with it, and what they are multiplied by is not
+        // the load of a word does not depend on the axis of codes in it, but the load of the vector does
         let word = |a: &Access| a.size == 4 && reads(a, row) && reads(a, words) && !reads(a, codes);
         if !self.inner.iter().any(word) || !self.inner.iter().any(|a| reads(a, codes) && !reads(a, row)) {
             return None;
@@ -133,11 +139,11 @@ impl View<'_> {
         Some(opts)
     }
 
-    /// Threads: those that share a reduction, then those of the outputs.
+    /// Appends the opts for threads: first those that share a reduction, then those along output axes.
     pub(super) fn launch(&self, opts: &mut Vec<Opt>) {
         let w = self.t.machine.workgroups;
-        // starting a workgroup of a processor costs as much as some threads that need no sums; on hardware few threads in each would leave
-        // it idle, since it holds a number of workgroups at most
+        // on an emulated GPU, starting a workgroup costs as much as several threads without sums; on hardware, small
+        // workgroups would leave a processor idle, because it holds only a limited number of workgroups
         let most = match (self.t.software, self.reds.is_empty()) {
             (true, false) => 32,
             (false, true) => w.wide,
@@ -156,13 +162,13 @@ impl View<'_> {
         self.local(most / shared.min(most), opts);
     }
 
-    /// What opts leave of an axis.
+    /// The length of an axis after these opts.
     fn left(&self, r: UOp, opts: &[Opt]) -> usize {
         let mut n = self.len(r);
         for o in opts.iter().filter(|o| o.axis() == Some(self.id(r))) {
             match *o {
                 Opt::Pad { to, .. } => n = n.next_multiple_of(to as usize),
-                // done before the view was made
+                // it was applied before this view was made
                 Opt::Cut { part: Part::Dot, .. } => {}
                 Opt::Cut { by, .. } => n /= by as usize,
                 Opt::Swap { .. } | Opt::Join { .. } | Opt::Stage(_) | Opt::Keep { .. } => {}
@@ -171,8 +177,9 @@ impl View<'_> {
         n
     }
 
-    /// Shares the reduction between threads where there are too few outputs for the GPU, or where its neighbours in memory
-    /// are steps of the reduction: then threads side by side read side by side. Returns how many share it.
+    /// Lets threads share the reduction if there are too few outputs for the GPU, or if the terms of the reduction are
+    /// contiguous in memory, so that neighbouring threads read neighbouring elements. Returns the number of threads
+    /// that share it.
     fn group(&self, opts: &mut Vec<Opt>) -> usize {
         let w = self.t.machine.workgroups;
         if self.k.reduces().len() != 1 {
@@ -185,7 +192,8 @@ impl View<'_> {
         let few = self.is_few(threads);
         let (steps, most) = (self.left(r, opts), if lane.is_some() || few { w.group } else { SPLIT });
         let fits = |f: &usize| {
-            // packed words are neighbours whoever reads them, so short sums are no loss where a small GPU has idle threads
+            // packed words are contiguous for any assignment of threads, so sharing short sums does no harm where a
+            // small GPU has idle threads
             let short = lane.is_some() || self.lanes.is_some() && threads * f <= w.full[0];
             let rest = if short { 1 } else { LEAST_SHARED };
             steps.is_multiple_of(*f) && steps / f >= rest && (lane.is_some() || threads * f <= 2 * w.busy)
@@ -200,7 +208,7 @@ impl View<'_> {
             return 1;
         }
         let at = match lane {
-            // before the axis is cut further
+            // it has to come before opts that cut the axis further
             Some(_) => opts.iter().position(|o| o.cuts(Part::Lane).is_some()).map_or(opts.len(), |i| i + 1),
             None => opts.len(),
         };
@@ -208,7 +216,8 @@ impl View<'_> {
         f
     }
 
-    /// Lets a whole workgroup share each of a few long reductions along an axis, which is rounded up for it.
+    /// Lets a whole workgroup share each of a few long reductions over an axis, whose length is rounded up for that.
+    /// False if it does not apply.
     fn pad_for_all(&self, r: UOp, threads: usize, steps: usize, opts: &mut Vec<Opt>) -> bool {
         let w = self.t.machine.workgroups;
         let (n, own) = (self.len(r), |o: &Opt| o.axis() == Some(self.id(r)));
@@ -230,11 +239,12 @@ impl View<'_> {
         true
     }
 
-    /// Threads of a workgroup: from the innermost output axis outwards.
+    /// Appends the opts that make output axes threads of the workgroup, from the innermost axis outwards, at most
+    /// `budget` threads in all.
     fn local(&self, mut budget: usize, opts: &mut Vec<Opt>) {
         let w = self.t.machine.workgroups;
         let left = self.outs.iter().map(|&r| (r, self.left(r, opts))).filter(|x| x.1 > 1).collect::<Vec<_>>();
-        // those that share a reduction have an axis of their own
+        // threads that share a reduction take one of the three dimensions
         let most = 3 - usize::from(opts.iter().any(|o| o.cuts(Part::Group).is_some()));
         let mut dims = 0;
         for &(r, n) in left.iter().rev() {
@@ -244,7 +254,7 @@ impl View<'_> {
             let limit = budget.min(self.t.max_local[dims] as usize).min(if dims == 0 { w.wide } else { 16 });
             let mut f = (2..=limit).rev().find(|f| n.is_multiple_of(*f)).unwrap_or(1);
             if f < limit / 4 && n > limit {
-                // an awkward length: round it up, the last workgroup is partly idle
+                // no suitable divisor: the length is rounded up, and the last workgroup is partly idle
                 f = limit.min(32);
                 opts.push(Opt::pad(self.id(r), f));
             }

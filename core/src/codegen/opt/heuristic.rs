@@ -1,7 +1,8 @@
-//! Chooses opts without trying any: [`choose`]. In: a kernel with settled loops, and a target. Out: a list of opts. Attention, rows, products
-//! of bytes, matrix tiles, GPU tiles and elementwise kernels have files of their own beside this one, picked by the kernel's role; here are
-//! contractions on vectors: every register tile is given a cost in cycles, from the loads and registers that it needs, and the cheapest is
-//! taken.
+//! Chooses the opts of a kernel from estimates, without compiling alternatives: [`choose`]. In: a kernel with settled
+//! loops, and a target. Out: a list of opts. Attention, row kernels, byte products, matrix tiles, GPU tiles and
+//! elementwise kernels have files of their own beside this one and are selected by the kernel's role. This file has
+//! contractions on vectors: each candidate register tile gets a cost in cycles, from the loads and registers that it
+//! needs, and the cheapest one is taken.
 
 use super::{Level, Opt, Staging, chain, rows};
 use crate::analysis::{Affine, Role, affine};
@@ -13,52 +14,56 @@ use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
 use crate::util::sort;
 use smallvec::SmallVec;
 
-/// A memory access as the cost model sees it.
+/// A load or store as the cost estimates of this module see it.
 pub(super) struct Access {
     pub(super) affine: Affine,
-    /// Ranges the address depends on.
+    /// Ranges that the address depends on.
     pub(super) ranges: RangeSet,
     pub(super) gated: RangeSet,
-    /// Ranges that the address depends on through a division by a small constant alone: neighbours read the same elements.
+    /// Ranges that the address depends on only through a division by a small constant (1 to 8): adjacent iterations
+    /// read the same element.
     pub(super) near: RangeSet,
-    /// The parameter, if this is the only load from it.
+    /// Slot of the parameter, if this is the only load from it.
     pub(super) slot: Option<u32>,
-    /// It can be packed outside of the kernel.
+    /// The operand is constant across runs, so a packed copy of it can be made outside the kernel.
     pub(super) constant: bool,
-    /// Bytes of the parameter.
+    /// Size of the parameter in bytes.
     pub(super) bytes: usize,
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     pub(super) size: usize,
     pub(super) store: bool,
 }
 
 impl Access {
-    /// Does the value depend on this range?
+    /// Does the address or the gate depend on this range?
     pub(super) fn has(&self, id: u8) -> bool {
         (self.ranges | self.gated) >> id & 1 == 1
     }
 }
 
-/// The kernel as the cost model sees it.
+/// The kernel as the cost estimates of this module see it.
 pub(super) struct View<'a> {
     pub(super) k: &'a Kernel,
     pub(super) t: &'a Target,
     pub(super) outs: Vec<UOp>,
-    /// Loops of the reduction with the most work.
+    /// The loops of the reduction with the most iterations (the main reduction).
     pub(super) reds: Vec<UOp>,
     pub(super) inner: Vec<Access>,
     pub(super) store: Option<Access>,
-    /// Tiles may overlap, operands may be staged.
+    /// True on CPUs with vectors, if elements may be computed twice: the last tile of an axis may overlap the one
+    /// before it, and operands may be staged.
     pub(super) blocks: bool,
-    /// Operations on what the reduction gives.
+    /// Operations on the result of the reduction (the epilogue); counted only for software GPUs.
     pub(super) after: usize,
-    /// The axes that lanes may run along, where not all of them may.
+    /// The output axes that may become lanes, if not all of them may.
     pub(super) lanes: Option<RangeSet>,
-    /// Taps of which each phase of a result has its own number, and the loops over phases: loops on processors, so that none is zero.
+    /// For strided transposed convolutions on CPUs: the loops over filter taps whose number of iterations depends on
+    /// the phase (the output position modulo the stride, `digits.rs`), and the loops over phases. They get no lanes,
+    /// tiles or unrolling, so that each phase runs only the taps that contribute to it.
     phases: RangeSet,
-    /// Length and id of each range, by node: they are asked for many times.
+    /// Length and id of each range, by node: a cache, because they are looked up very often.
     axes: Vec<(usize, u8)>,
-    /// Lengths of loops that end where nobody needs more.
+    /// Typical lengths of loops whose number of needed iterations depends on launch scalars.
     usual: Usual,
 }
 
@@ -97,34 +102,40 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     if t.has_local {
         v.launch(&mut opts);
     }
-    // where every component is fetched on its own its place does not matter, and a copy is one more kernel to compile
+    // a software GPU fetches every vector component separately, so memory order does not matter, and a copy is one more
+    // kernel to compile
     if !k.role.is_rows() && !v.reds.is_empty() && !v.emulated() {
         v.pack(&mut opts);
     }
     opts
 }
 
-/// Cycles of storing a woven vector: one for the shuffle that makes it, one for the store. The prices of `codegen/cost.rs` are means of many
-/// instructions, by which a shuffle would cost more than a store, and tiles that take twice as long would be chosen.
+/// Cycles of storing one vector of two interleaved registers ([`View::weaves`]): one for the shuffle and one for the
+/// store. The prices in `codegen/cost.rs` are means over many instructions. By those a shuffle would cost more than a
+/// store, and tiles that take twice as long would be chosen.
 const WOVEN_STORE: f64 = 2.0;
 
-/// Bytes that memory is fetched ahead within.
+/// Bytes of a memory page: the hardware prefetcher does not cross its end.
 const PAGE: usize = 4096;
-/// Loads of lanes that are apart, which wait less for each other in one body than in the turns of a loop.
+/// The most scalar loads that an unrolled loop body may hold for vector lanes whose addresses are not contiguous (a
+/// gather). Within one body the processor overlaps their latencies; in separate loop iterations they would wait for
+/// each other.
 const APART: usize = 64;
-/// Loads that are in one body anyway.
+/// A reduction with fewer iterations than this is unrolled anyway, so its loads are in one body already.
 const FEW: usize = 9;
-/// How much more a tile costs whose rows are far apart: they share sets of the caches, and no page.
+/// Factor on the cost of a tile whose rows are 64 kB or more apart: they share no page, and they compete for the same
+/// sets of the caches.
 const FAR_ROWS: f64 = 1.05;
-/// How much more a tile costs whose rows lie in more cache lines than the first cache keeps ([`View::crowds`]): in Node a 1x1 convolution with stride
-/// 2 took 27 milliseconds with three rows of the picture in its tile and 15 with three neighbours in one row. x86 does not use this, it has a price
-/// for each line (`refetch.rs`); on AArch64 it was not measured.
+/// Factor on the cost of a tile whose rows lie in more cache lines than the first-level cache keeps ([`View::crowds`]):
+/// in Node a 1x1 convolution with stride 2 took 27 milliseconds with three image rows in its tile, and 15 with three
+/// adjacent pixels of one row. x86 does not use this factor, because it has a price for each line (`refetch.rs`); it
+/// was not measured on AArch64.
 const CROWDED_ROWS: f64 = 1.25;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Tile {
     pub(super) lane: Option<UOp>,
-    /// Elements along the lane axis, and registers for them.
+    /// Elements along the lane axis; `vectors` is the number of registers that they fill.
     pub(super) width: usize,
     pub(super) vectors: usize,
     pub(super) ups: [(Option<UOp>, usize); 2],
@@ -152,7 +163,7 @@ impl<'a> View<'a> {
             let (affine, ranges) = (affine(g, g.src_at(index, 1)), g.ranges(index));
             let all = gate.map_or(0, |x| g.ranges(x));
             let constant = !store && slot.is_some_and(|s| k.packable(s, index, all, t));
-            // loops over taps end before their conditions fail
+            // a condition in `reach` costs nothing on a CPU: the loop over taps ends before it fails
             let asked = |c: &UOp| t.has_local || !k.reach.iter().any(|x| x.1 == *c);
             let clauses = gate.map_or(SmallVec::new(), |x| conjuncts(g, x));
             let gated = clauses.into_iter().filter(asked).fold(0, |m, c| m | g.ranges(c));
@@ -186,7 +197,7 @@ impl<'a> View<'a> {
         View { k, t, outs, reds, inner, store, blocks, after, lanes: None, phases, axes, usual: live::usual(k) }
     }
 
-    /// Element stride of the result along an axis.
+    /// Distance in memory, in elements, between neighbouring results along an axis.
     pub(super) fn store_stride(&self, r: UOp) -> Option<i64> {
         self.store.as_ref().and_then(|a| a.affine.stride(&self.k.g, r))
     }
@@ -199,7 +210,8 @@ impl<'a> View<'a> {
         self.axes[r.0 as usize].1
     }
 
-    /// Vector code is worth it (and written) only where all arithmetic is on 32-bit types.
+    /// Vector code pays, and renderers support it, only where all arithmetic is on 32-bit types; narrow types may be
+    /// loaded, stored and cast.
     fn vectorisable(&self) -> bool {
         let g = &self.k.g;
         if self.t.lanes < 2 {
@@ -207,7 +219,7 @@ impl<'a> View<'a> {
         }
         self.k.nodes().into_iter().all(|u| {
             let dt = g.dtype(u);
-            // what a load under a gate gives instead
+            // a constant of a narrow type is the value of a load whose gate is false
             let alt = g.op(u) == Op::Const && self.t.narrow_gates;
             let narrow_memory = alt || matches!(g.op(u), Op::Load | Op::Store | Op::Index | Op::Param | Op::Cast);
             match dt.size() {
@@ -220,7 +232,8 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Cost in vector-load units of reading one access over a tile.
+    /// Cost of loading the elements of one access for a whole tile and one step of the reduction, in units of one
+    /// vector load.
     pub(super) fn access_cost(&self, a: &Access, tile: &Tile, lanes: usize) -> f64 {
         let g = &self.k.g;
         let mut n = 1.0;
@@ -230,7 +243,7 @@ impl<'a> View<'a> {
             }
         }
         if a.gated != 0 && !a.constant && self.blocks && tile.lane.is_none_or(|l| !a.has(self.id(l))) {
-            // a branch each
+            // each scalar load is guarded by a branch
             return n * self.t.machine.guarded_load;
         }
         let whole = self.blocks && tile.width >= lanes;
@@ -240,21 +253,21 @@ impl<'a> View<'a> {
         }
         let Some(lane) = tile.lane else { return n };
         let id = g.range_arg(lane).id;
-        // where there are mask registers a mask is cheap
+        // AVX-512 (16 lanes) has mask registers, which make masked loads cheaper
         let masked = if self.blocks && lanes < 16 { 3.0 } else { 2.0 };
         let gate_cost = if a.gated >> id & 1 == 0 { 1.0 } else { masked };
         match a.affine.stride(g, lane) {
             Some(0) if a.ranges >> id & 1 == 0 => n * repeated,
             Some(1) => n * tile.vectors as f64 * gate_cost,
             Some(2) if self.t.permutes => {
-                // tiles that overlap instead of being rounded up have fewer lanes to mask
+                // if the last tile overlaps instead of the axis being rounded up, fewer lanes are masked
                 let overlaps = self.len(lane) >= tile.width && self.reuse(a, tile) == 1;
                 let gated = if tile.width < lanes || overlaps { 10.0 } else { 12.0 };
                 n * tile.vectors as f64 * if gate_cost > 1.0 { gated } else { 2.5 }
             }
             None if self.permutes(a, lane) && gate_cost == 1.0 => n * tile.vectors as f64 * 2.5,
             _ => {
-                // lanes on pages of their own are as many streams from memory
+                // lanes that are each on another page are as many separate streams from memory
                 let streams = a.affine.stride(g, lane).is_some_and(|s| s.unsigned_abs() as usize * a.size >= PAGE);
                 let streams =
                     if self.gathers(lane) && streams && a.bytes as f64 > self.t.machine.kept { 2.0 } else { 1.0 };
@@ -265,31 +278,34 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Are neighbours along an axis far apart, as images of a batch are?
+    /// Are neighbours along an axis at least 64 kB apart, as the images of a batch are?
     pub(super) fn is_far(&self, a: &Access, r: UOp) -> bool {
         const FAR: u64 = 64 << 10;
         !a.constant && a.affine.stride(&self.k.g, r).is_some_and(|s| s.unsigned_abs().saturating_mul(4) >= FAR)
     }
 
-    /// Do all steps of a sum read so many rows along an axis from more lines than the first cache keeps until the next tile, and one row from half of
-    /// them at most?
+    /// Whether a tile with `rows` rows along `r` reads, over the whole sum, at least as many cache lines as the
+    /// first-level cache has, so that none is kept for the next tile, while a tile with one row would need at most half
+    /// of them.
     fn crowds(&self, a: &Access, r: UOp, rows: usize) -> bool {
         let step = |r: UOp| a.affine.stride(&self.k.g, r).map_or(0, |s| s.unsigned_abs() as usize * a.size);
         let (mut windows, mut steps) = (0, 1);
         for &red in self.reds.iter().filter(|&&red| step(red) >= 64) {
-            // windows that overlap share lines
+            // overlapping windows share cache lines
             if step(red) == step(r) { windows = self.len(red) - 1 } else { steps *= self.len(red) }
         }
         let kept: usize = self.t.machine.caches.first.iter().product();
         !a.constant && step(r) >= 64 && (rows + windows) * steps >= kept && (1 + windows) * steps * 2 <= kept
     }
 
-    /// Are the lanes of a load vectors of neighbours, put in place by a permutation?
+    /// Can the load be made of contiguous vectors whose elements a permutation then distributes to the lanes? True
+    /// where adjacent lanes read the same element ([`Access::near`]).
     pub(super) fn permutes(&self, a: &Access, lane: UOp) -> bool {
         self.t.permutes && !a.store && a.near >> self.id(lane) & 1 == 1
     }
 
-    /// Is all that a sum reads apart along an axis of the result, on a machine whose loads wait less for each other in one body?
+    /// Would lanes along this output axis have to be gathered (the only operand has no stride of -1 to 2 along it), on
+    /// a machine that overlaps the latencies of loads within one loop body?
     fn gathers(&self, lane: UOp) -> bool {
         let machine = self.t.machine.parallel_loads && self.outs.contains(&lane);
         let turns = self.reds.iter().fold(1usize, |n, &r| n.saturating_mul(self.len(r)));
@@ -299,7 +315,7 @@ impl<'a> View<'a> {
             && self.inner.iter().all(|a| a.affine.stride(&self.k.g, lane).is_some_and(|s| !(-1..=2).contains(&s)))
     }
 
-    /// Cost of reading an access where it is, each step.
+    /// Cost per step of the reduction of reading an operand directly from memory, without a staged copy.
     pub(super) fn plain_cost(&self, a: &Access, tile: &Tile) -> f64 {
         let cost = self.access_cost(a, tile, self.t.lanes);
         if let Some([plain, _]) = self.sliding_cost(a, tile) {
@@ -312,8 +328,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Cycles until what is read once, along rows of a large operand or in several parts far apart, is there from memory: a processor
-    /// fetches one stream ahead better than several.
+    /// Cycles per step that a tile waits for memory because of operands that are read only once, along rows of a large
+    /// operand or in several distant parts: the hardware prefetches one stream better than several.
     fn stream_cost(&self, a: &Access, tile: &Tile) -> f64 {
         const LARGE: f64 = (4 << 20) as f64;
         let has = |r: UOp| a.has(self.id(r));
@@ -324,12 +340,12 @@ impl<'a> View<'a> {
         }
         let stream = |r: UOp| has(r) && (along || self.is_far(a, r));
         let rows: usize = tile.ups.iter().filter(|u| u.0.is_some_and(stream)).map(|u| u.1).product();
-        // several rows at once wait as soon as the core's own caches do not hold them
+        // with several rows, waits begin as soon as the operand exceeds the core's own caches
         let few = if rows > 1 { self.t.machine.kept } else { LARGE };
         if along && (a.bytes as f64) < few {
             return 0.0;
         }
-        // windows that overlap find most of what they read in a cache
+        // overlapping windows find most of their elements in a cache
         let both = self.outs.iter().chain(&self.reds).filter(|&&r| has(r));
         let turns = both.fold(1usize, |n, &r| n.saturating_mul(self.len(r)));
         if !along && (rows == 1 || turns > a.bytes / a.size) {
@@ -340,8 +356,9 @@ impl<'a> View<'a> {
         (rows * tile.vectors * self.t.lanes * size) as f64 / 64.0 * line
     }
 
-    /// Cycles until what all rows share is there. The first cache keeps no row of it that is nearly as long as the cache itself, beside what
-    /// streams through: each of its lines then comes from the second one for every tile, and takes turns with lines from memory.
+    /// Cycles per step that a tile waits for an operand that all its rows share. If a row of that operand takes more
+    /// than three quarters of the first-level cache, the cache does not keep it beside the other streams: each of its
+    /// lines is then fetched from the second-level cache for every tile, in competition with lines from memory.
     fn again_cost(&self, a: &Access, tile: &Tile) -> f64 {
         let Some(lane) = tile.lane.filter(|l| self.reds.contains(l) && a.has(self.id(*l))) else { return 0.0 };
         if !self.blocks || a.constant || self.reuse(a, tile) <= 1 || a.affine.stride(&self.k.g, lane) != Some(1) {
@@ -353,13 +370,15 @@ impl<'a> View<'a> {
         if stays { 0.0 } else { (tile.vectors * self.t.lanes * a.size) as f64 / 64.0 * self.t.machine.caches.again }
     }
 
-    /// Registers beside the accumulators: multiply-adds run over the tile with its first axis outermost, and a value stays
-    /// until no axis outside of it repeats it.
+    /// Registers needed for operands, beside the accumulators. Multiply-adds run over the tile with its first axis
+    /// outermost, and a loaded value stays in a register while an axis that it does not depend on is still running.
+    /// `cheaper` says whether an operand is read from a copy.
     fn held(&self, tile: &Tile, cheaper: impl Fn(&Access) -> bool) -> usize {
         let mut axes: SmallVec<[(usize, UOp, usize); 2]> = SmallVec::new();
         for (i, &(r, f)) in tile.ups.iter().enumerate() {
             if let Some(r) = r.filter(|_| f > 1) {
-                // an axis that is a tile as a whole keeps its place, others get new ones
+                // an axis that becomes a tile axis as a whole keeps its id; the inner part of a split axis gets a new,
+                // higher id
                 axes.push((if f == self.len(r) { self.id(r) as usize } else { 1000 + i }, r, f));
             }
         }
@@ -367,7 +386,7 @@ impl<'a> View<'a> {
         let one = |a: &Access| {
             let has = |r: UOp| a.has(self.id(r));
             let vectors = if tile.lane.is_some_and(has) { tile.vectors } else { 1 };
-            // gates of lanes that are not paid in a copy wait in registers, one a tap
+            // lane masks that a copy does not take care of are kept in registers, for each tap
             let masks = self.blocks && tile.lane.is_some_and(|l| a.gated >> self.id(l) & 1 == 1);
             let masks = if masks && !cheaper(a) { 3 * tile.vectors } else { 0 };
             if self.t.machine.loads_first {
@@ -379,8 +398,8 @@ impl<'a> View<'a> {
         self.inner.iter().map(one).sum()
     }
 
-    /// Estimated cycles per output lane-vector and step of the reduction; `None` where the tile does not fit, or does not cost
-    /// less than `most`.
+    /// Estimated cycles per output vector and step of the reduction. `None` if the tile needs more registers than there
+    /// are, or does not cost less than `most`.
     fn tile_cost(&self, tile: &Tile, most: Option<f64>) -> Option<f64> {
         let cheap = |cost: f64| most.is_none_or(|m| cost < m);
         if self.emulated() {
@@ -389,17 +408,19 @@ impl<'a> View<'a> {
         let lanes = self.t.lanes;
         let rows: usize = tile.ups.iter().map(|u| u.1).product();
         let accs = rows * tile.vectors;
-        // half registers have sixteen names
+        // vectors of half the width can only use the first sixteen registers
         let registers = if tile.width < lanes { 16.min(self.registers()) } else { self.registers() };
         if accs >= registers {
             return None;
         }
-        // of two operands one may stay in memory: seven rows of four of the widest registers take all 32
+        // a multiply-add can read one operand from memory, so a tile of seven rows of four of the widest registers may
+        // take all 32
         let rows_alone = tile.vectors == 4 && tile.ups[1].1 == 1 && tile.lane.is_some_and(|l| self.outs.contains(&l));
         let packed = |a: &Access| a.constant || tile.lane.is_none_or(|l| !a.has(self.id(l)));
         let full = self.t.memory_operands && lanes == 16 && rows_alone && self.inner.iter().all(packed);
         let fits = |used: usize| used <= registers || full && used == registers + 1;
-        // most tiles are too large or too slow whatever their operands cost: those costs take time to find out
+        // rejects most tiles early: they are too large or too slow even if loads were free, and the costs of loads take
+        // time to compute
         let least = accs + self.held(tile, |_| true);
         let all = full && least == registers + 1;
         if !fits(least) || !cheap(self.scaled(tile, 0.0, 0.0, 0.0, 0.0, all)) {
@@ -424,7 +445,8 @@ impl<'a> View<'a> {
         let from_memory = self.inner.iter().map(|a| self.stream_cost(a, tile)).sum::<f64>();
         let shared = self.inner.iter().map(|a| self.again_cost(a, tile)).sum::<f64>();
         let from_memory = if from_memory > 0.0 { from_memory + shared } else { 0.0 };
-        // where loading one of the widest vectors takes a whole cycle, a tile whose results share no weights waits for its weights
+        // where a load of the widest vectors takes a whole cycle, a tile that reuses no weights across its results
+        // waits for them
         let again = |a: &&Access| a.constant && self.reuse(a, tile) > 1 && tile.lane.is_some_and(|l| a.has(self.id(l)));
         let weights = self.inner.iter().filter(again).map(|a| self.access_cost(a, tile, lanes)).sum::<f64>();
         let bound = (loads + weights * (self.vector_load(tile) - 1.0)) / 2.0;
@@ -434,28 +456,28 @@ impl<'a> View<'a> {
         Some(self.scaled(tile, loads, copies, waits, stored, all)).filter(|&c| cheap(c))
     }
 
-    /// A tile's cost, of what its loads, the copies to its panels, its streams and the lines of its results cost; it grows with each of
-    /// them. `all`: it takes every register.
+    /// Combines the parts of a tile's cost: its loads, the copies to its panels, waits for memory, and the stores of
+    /// its results. The result grows with each of them. `all`: the tile takes every register.
     fn scaled(&self, tile: &Tile, loads: f64, copies: f64, from_memory: f64, stored: f64, all: bool) -> f64 {
         let lanes = self.t.lanes;
         let work = (tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors) as f64;
-        let latency = 4.0; // of a multiply-add: that many steps an accumulator must rest
+        let latency = 4.0; // cycles from one multiply-add into an accumulator to the next into the same one
         let whole = self.blocks && tile.width >= lanes;
         let issue = if whole { self.t.machine.multiply_add } else { 0.5 };
         let latency = if self.t.has_local { 0.0 } else { latency };
         let cycles = (work * issue).max(loads / 2.0).max(latency).max(from_memory) + 0.7 + 0.02 * loads;
-        // the copy is a loop of its own
+        // the copy runs in a loop of its own, so its cycles do not overlap with the others
         let cycles = cycles + copies;
         let store = self.store.as_ref().map_or(0.0, |a| self.store_cost(a, tile)).max(stored / work);
         let steps: usize = self.reds.iter().map(|&r| self.len(r)).product();
         let mut per = (cycles / work * if all { 1.02 } else { 1.0 } + store / steps as f64) * self.idle(tile);
         if self.blocks && tile.lane.is_some_and(|l| self.reds.contains(&l)) {
-            // the lanes of each result are added up in the end, by halves: a shuffle and an addition each time
+            // after the loop the lanes of each result are added up in a tree: a shuffle and an addition for each level
             let halves = (lanes.ilog2() + 1) as f64 * 2.0 + (tile.vectors - 1) as f64;
             per += halves * lanes as f64 / steps as f64;
         }
         if let Some(l) = tile.lane {
-            // waste of rounding the axis up
+            // computation wasted by rounding the axis up
             let (n, unit) = (self.len(l), tile.vectors * lanes);
             per *= self.rounded(l, tile.width, unit);
             if self.blocks && tile.width * 4 % 64 != 0 && n > tile.width {
@@ -476,8 +498,9 @@ impl<'a> View<'a> {
         per
     }
 
-    /// Cycles of storing a vector of results. Elements that lie apart are stored one by one, and where they drive each other's lines out of the first
-    /// cache, each of them waits for its line: 32 channels of 64 by 64 did, and took 3.5 times as long as rows of pixels.
+    /// Cycles of storing a vector of results. Elements that are not contiguous are stored one by one, and if their
+    /// lines evict each other from the first-level cache, each store waits for its line: with 32 channels of 64 by 64
+    /// that took 3.5 times as long as lanes along rows of pixels.
     fn store_cost(&self, a: &Access, tile: &Tile) -> f64 {
         let lanes = self.t.lanes as f64;
         if self.is_woven(a, tile) {
@@ -492,20 +515,23 @@ impl<'a> View<'a> {
         if collide { lanes * (1.0 + caches.again) } else { lanes }
     }
 
-    /// Does a tile have what goes to the places between its lanes, so that vectors of neighbours are stored? Not where lanes are masked, because the
-    /// tile is wider than the axis.
+    /// Does a tile hold the elements that belong between its lanes in memory (stride 2), so that interleaved vectors
+    /// can be stored contiguously? Not if the tile is wider than the axis, because lanes are masked then.
     pub(super) fn is_woven(&self, a: &Access, tile: &Tile) -> bool {
         let Some(lane) = tile.lane.filter(|&l| self.len(l) >= tile.width) else { return false };
         tile.ups.iter().any(|&(r, n)| n == 2 && r.is_some_and(|r| self.weaves(a, lane, r)))
     }
 
-    /// Can both elements of the axis `between`, for all lanes along `lane`, be stored as vectors of neighbours?
+    /// Can the two elements along the axis `between` be interleaved with the lanes along `lane` and stored as
+    /// contiguous vectors?
     pub(super) fn weaves(&self, a: &Access, lane: UOp, between: UOp) -> bool {
         let stride = |r: UOp| a.affine.stride(&self.k.g, r);
         self.t.weaves && a.gated == 0 && a.size < 8 && stride(lane) == Some(2) && stride(between) == Some(1)
     }
 
-    /// What is computed of an axis in tiles of `by`, of which each takes the time of `unit`, for each element that somebody needs.
+    /// Time of covering an axis with tiles of `by` elements, each of which takes as long as `unit` elements, per
+    /// element that is needed: the waste of the last tile. For loops of variable length it is the mean over typical
+    /// lengths.
     fn rounded(&self, r: UOp, by: usize, unit: usize) -> f64 {
         let over = |n: usize| (n.div_ceil(by) * unit) as f64 / n as f64;
         match self.usual.iter().find(|u| u.0 == self.id(r)) {
@@ -536,14 +562,14 @@ impl<'a> View<'a> {
         if let Some(may) = self.lanes {
             lane_options.retain(|l| l.is_some_and(|l| may >> self.id(l) & 1 == 1));
         }
-        // half registers, where a whole one would be mostly empty
+        // vectors of half the width, where most lanes of a full one would be empty
         let halves = self.blocks && self.t.half_vectors && self.lanes.is_none();
         let useful = |r: UOp| (self.phases | self.inner.iter().fold(!0, |m, a| m & a.ranges)) >> self.id(r) & 1 == 0;
         for lane in lane_options {
             let max_vectors = match lane {
                 Some(l) if self.gathers(l) && self.len(l) >= lanes => 1,
                 Some(l) if self.len(l) >= lanes => {
-                    // nothing to reuse: long runs of memory instead
+                    // no operand is reused: wide tiles, so that memory is read in long contiguous runs
                     let wide = self.blocks && self.outs.iter().all(|&r| r == l || !useful(r));
                     let most = if wide && self.outs.contains(&l) { self.t.vector_registers / 2 } else { 4 };
                     (self.len(l).div_ceil(lanes)).min(most)
@@ -552,7 +578,7 @@ impl<'a> View<'a> {
                 _ => 1,
             };
             let mut others: Vec<UOp> = self.outs.iter().copied().filter(|&r| Some(r) != lane && useful(r)).collect();
-            // windows of one operand share nothing, but the loads of several rows at once wait less for each other
+            // pooling windows share no operand, but the latencies of loads for several rows overlap in one loop body
             let pool = self.t.machine.parallel_loads && others.is_empty() && self.inner.iter().all(|a| a.gated != 0);
             if pool && !lane.is_some_and(|l| self.gathers(l)) && lane.is_some_and(|l| self.outs.contains(&l)) {
                 others.extend(self.outs.iter().copied().rev().find(|&r| Some(r) != lane));
@@ -562,7 +588,7 @@ impl<'a> View<'a> {
                 widths = vec![(8, 1)];
             }
             if let Some(l) = lane.filter(|l| self.t.has_local && !self.t.software && self.reds.contains(l)) {
-                // what is left of the sum is shared by threads, which are a power of two
+                // the remaining loop of the reduction is shared by threads, whose number is a power of two
                 let n = self.len(l);
                 widths.retain(|w| !n.is_multiple_of(2 * lanes) || w.1.is_power_of_two() && n.is_multiple_of(w.0));
             }
@@ -575,9 +601,10 @@ impl<'a> View<'a> {
                 && self.lanes.is_none()
             {
                 widths.retain(|w| w.0 < n);
-                widths.push((n, n.div_ceil(lanes))); // the last register is not full
+                widths.push((n, n.div_ceil(lanes))); // the last register is only partly filled
             }
-            // an axis as a whole, of which wide tiles would leave a part over; few rows share its panel, which therefore has to be near
+            // the whole axis in one tile, where narrower tiles would leave a remainder; few rows share its panel, so
+            // the panel has to fit in a near cache
             let whole = lane.filter(|&l| self.blocks && self.outs.contains(&l)).map_or(1, |l| self.len(l) / lanes);
             let steps = self.reds.iter().fold(1usize, |n, &r| n.saturating_mul(self.len(r)));
             let near = steps.saturating_mul(whole * lanes * 4) <= self.t.machine.caches.panel / 2;
@@ -589,7 +616,7 @@ impl<'a> View<'a> {
             }
             let wide = |l: UOp| self.outs.contains(&l) && self.len(l) >= 256 * lanes;
             if others.is_empty() && lane.is_some_and(wide) {
-                // nothing is reused
+                // no operand is reused
                 widths.extend(self.t.machine.wide.iter().map(|&v| (v * lanes, v)));
             }
             for (width, vectors) in widths {
@@ -624,7 +651,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Packs constant operands, in the order that the opts so far give the loops.
+    /// Appends opts that pack constant operands, in the loop order that the opts so far result in.
     pub(super) fn pack(&self, opts: &mut Vec<Opt>) {
         let constants = self.inner.iter().filter(|a| a.constant).filter_map(|a| a.slot);
         let copy = |param: u32| Staging { param, load: 0, level: Level::Outside, apart: true };
@@ -641,7 +668,7 @@ impl<'a> View<'a> {
             opts.push(Opt::lane(self.id(l), width));
             return;
         }
-        // a GPU's vector is a vec4; further vectors are registers
+        // a vector on a GPU is a vec4; further vectors become a register axis
         opts.push(Opt::lane(self.id(l), self.t.lanes));
         if vectors > 1 {
             let reduced = self.k.g.kind(l).is_reduce();
@@ -649,7 +676,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A long sum of memory that is read once: several streams, which the processor fetches ahead one by one.
+    /// A long sum over one operand that is read once: it is split into several streams, which the hardware prefetches
+    /// independently.
     fn streams(&self, tile: &Tile, opts: &mut Vec<Opt>) -> bool {
         const STREAMS: usize = 4;
         let Some(r) = tile.lane.filter(|r| self.reds.contains(r) && tile.ups.iter().all(|u| u.1 == 1)) else {
@@ -666,18 +694,18 @@ impl<'a> View<'a> {
         true
     }
 
-    /// Turns of a reduction that go into one body, each of so many multiply-adds.
+    /// How many iterations of a reduction are unrolled into one loop body, if each has `results` multiply-adds.
     pub(super) fn unrolled(&self, results: usize) -> usize {
         (self.body() / results.max(1)).clamp(1, 9)
     }
 
-    /// Repeats short innermost reduction loops, so that small windows cost no loop control.
+    /// Unrolls short innermost reduction loops, so that small windows have no loop overhead.
     fn unroll(&self, tile: &Tile, opts: &mut Vec<Opt>) {
         let accs: usize = tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors;
         let mut budget = self.unrolled(accs);
         let loops = self.reds.iter().filter(|&&r| Some(r) != tile.lane);
         if self.t.machine.loads_first && loops.map(|&r| self.len(r)).product::<usize>() > budget {
-            // no turn is as expensive as registers that go to the stack and come back
+            // loop overhead is cheaper than spilling registers, so the body is limited to what fits in registers
             let room = self.t.vector_registers.saturating_sub(accs) / self.held(tile, |_| true).max(1);
             budget = budget.min(room.max(1));
         }
@@ -698,7 +726,7 @@ impl<'a> View<'a> {
             if Some(r) == tile.lane {
                 break;
             }
-            // what is left of a loop whose turns a mask leaves out, and one of which a mask may leave out turns
+            // skips loops of one iteration, and loops over taps, of which some phases leave iterations out
             if n == 1 || self.phases >> self.id(r) & 1 == 1 {
                 continue;
             }

@@ -1,5 +1,6 @@
-//! The last step for output loops: what opts have left of them becomes the launch. On GPUs they become the three dimensions of the grid and
-//! of a workgroup, split where one is longer than a device allows; on processors one grid loop, of which each thread takes slices.
+//! Maps the output loops that opts have left to the launch (pass `launch`). On GPUs they become the up to three
+//! dimensions of the grid and of a workgroup, and a loop that is longer than the device allows is split over two
+//! dimensions. On CPUs the outermost ones become one grid loop, of which each thread takes slices.
 
 use crate::analysis::{Affine, affine};
 use crate::codegen::axes::Kernel;
@@ -12,20 +13,20 @@ use crate::util::sort;
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 
-/// Grid slices worth having per thread, for balance.
+/// Grid slices wanted per thread, for load balance.
 const SLICES_PER_THREAD: usize = 8;
 
-/// CPU, WASM: the outermost output loops become the grid loop that threads share.
+/// CPU and WebAssembly: the outermost output loops become the grid loop, which threads share.
 pub fn cpu(k: &mut Kernel, t: &Target) -> Result<()> {
     let loops = k.row_loops().0;
     let Some(&first) = loops.first() else { return Ok(()) };
     let walk = k.ranges_of(AxisKind::Walk).first().map(|&w| k.g.range_arg(w).id);
     if t.threads == 1 && walk.is_some_and(|w| w < k.g.range_arg(first).id) {
-        return Ok(()); // the walk stays outside
+        return Ok(()); // a walk (ordered loop) outside all other loops stays the outermost loop
     }
     let want = match (t.threads, walk) {
         (1, _) => 1,
-        // parts of a walk are of equal length
+        // the parts of a walk take equally long, so one slice per thread is enough
         (n, Some(_)) => n,
         (n, None) => n * SLICES_PER_THREAD,
     };
@@ -44,14 +45,16 @@ pub fn cpu(k: &mut Kernel, t: &Target) -> Result<()> {
     Ok(())
 }
 
-/// How many loops may join the grid so that no stage is filled more often than the loop nest says.
+/// How many of the outermost loops may become part of the grid, so that no staged array is filled more often than in
+/// the loop nest.
 fn staged_inside(k: &Kernel, loops: &[UOp]) -> usize {
     let stages = k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Stage);
     let deepest = |s: UOp| loops.iter().rposition(|&r| k.g.depends(s, r));
     stages.filter_map(deepest).map(|i| i + 1).min().unwrap_or(loops.len())
 }
 
-/// GPU: local axes get thread dimensions (x is the one along which results are neighbours), loops become at most three grid dimensions.
+/// GPU: local axes get thread dimensions (x is the one along which results are contiguous), and loops become at most
+/// three grid dimensions.
 pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
     let mut locals = k.ranges_of(AxisKind::Local(0));
     let to = match k.g.op(k.store()) {
@@ -64,18 +67,19 @@ pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
     let has = |op: Op| k.nodes().into_iter().any(|u| k.g.op(u) == op);
     let staged = BUILT && t.copies.is_some() && has(Op::Stage) && !has(Op::Mma);
     let stride = |r: &UOp| match &to {
-        // threads that share a reduction read side by side if they can
+        // threads that share a reduction get dimension x if they then read neighbouring elements
         _ if shared.contains(r) && reads.iter().any(|a| (1..=4).contains(&a.stride(&k.g, *r).unwrap_or(0))) => 0,
-        // the digits of joined axes are neighbours
+        // an axis that is a digit of fused axes has no stride, but its elements are neighbours
         Some(to) if staged && to.stride(&k.g, *r).is_none() => 1,
         to => to.as_ref().and_then(|a| a.stride(&k.g, *r)).map_or(i64::MAX, i64::abs),
     };
     sort::by_key(&mut locals, |r| std::cmp::Reverse(stride(r)));
-    // two threads that read different rows of one staged factor and the same of the other one, side by side: the second read is one for both
+    // an axis of two threads that read different rows of one staged factor and the same elements of the other becomes
+    // dimension x: one read of the second factor serves both
     if staged {
         sort::by_key(&mut locals, |&r| k.g.range_len(r) == 2);
     }
-    // a subgroup are threads that follow each other along the first dimension
+    // the threads of a subgroup are consecutive along dimension x
     let subgroup = k.nodes().into_iter().find(|&u| k.g.op(u) == Op::Mma).map(|u| k.g.src_at(u, 2));
     sort::by_key(&mut locals, |&r| Some(r) == subgroup);
     if locals.len() > 3 {
@@ -91,7 +95,7 @@ pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
     let mut groups: Vec<Vec<UOp>> = k.row_loops().0.into_iter().map(|r| vec![r]).collect();
     let size = |k: &Kernel, g: &[UOp]| g.iter().map(|&r| k.g.range_len(r)).product::<usize>();
     while groups.len() > 3 {
-        // join the two neighbours with the smallest product
+        // fuse the two neighbouring dimensions with the smallest product
         let i = (0..groups.len() - 1).min_by_key(|&i| size(k, &groups[i]) * size(k, &groups[i + 1])).unwrap_or(0);
         let next = groups.remove(i + 1);
         groups[i].extend(next);
@@ -104,7 +108,7 @@ pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
             fuse(k, group, AxisKind::Grid(d as u8));
             continue;
         }
-        // too long for one dimension: split it over a free one
+        // too long for one dimension: split it over two
         let free = (0..3).rev().find(|&e| e >= groups.len() && k.grid[e] == 1);
         let factor = (2..=t.max_grid[2] as usize).find(|f| n % f == 0 && n / f <= limit);
         let (Some(e), Some(f)) = (free, factor) else {
@@ -125,7 +129,8 @@ pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Replaces neighbouring loops by one range of `kind`. Where not all of their turns are needed, a launch makes only those.
+/// Fuses neighbouring loops into one range of `kind`. If only part of their iterations is needed for some lengths, the
+/// launch covers only that part.
 fn fuse(k: &mut Kernel, group: &[UOp], kind: AxisKind) {
     let n: usize = group.iter().map(|&r| k.g.range_len(r)).product();
     let id = k.g.range_arg(group[0]).id;
@@ -139,7 +144,7 @@ fn fuse(k: &mut Kernel, group: &[UOp], kind: AxisKind) {
     scatter(k, group, whole, &live);
 }
 
-/// Gives each loop of a group its digit of `flat`; those of `live` count up to that many turns only.
+/// Replaces each loop of a group by its digit of `flat`; a loop with an entry in `live` has only that many iterations.
 fn scatter(k: &mut Kernel, group: &[UOp], flat: UOp, live: &[Option<Live>]) {
     let mut map = FxHashMap::default();
     let (mut stride, one) = (k.g.idx(1), k.g.idx(1));
@@ -156,7 +161,7 @@ fn scatter(k: &mut Kernel, group: &[UOp], flat: UOp, live: &[Option<Live>]) {
         if i > 0 {
             v = k.g.binary(Op::FloorMod, v, turns);
         } else if k.g.op(stride) != Op::Const {
-            // what is known of the loop stays known
+            // the clamp keeps the known bounds of the loop
             let last = k.g.idx(n as i64 - 1);
             v = k.g.binary(Op::Min, v, last);
         }

@@ -1,6 +1,8 @@
-//! Opts that lead to matrix tiles, where the target has some for a contraction's dtypes: the axes that only one operand has become rows and
-//! columns, an axis of the reduction becomes what a tile sums over, each rounded up where the tile does not divide it. A subgroup then
-//! computes several tiles side by side, so that what it loads is used more than once, and a workgroup is a few subgroups.
+//! Opts that use matrix tiles, if the target has tiles for a contraction's dtypes. In: a contraction. Out: opts with
+//! which an axis that only one operand depends on becomes the tile's rows, one that only the other depends on its
+//! columns, and an axis of the reduction its summed dimension, each rounded up if the tile does not divide it. A
+//! subgroup computes several adjacent tiles, so that what it loads is used more than once, and a workgroup consists of
+//! a few subgroups.
 
 use super::gpu::power_of_two_in;
 use super::heuristic::View;
@@ -10,13 +12,15 @@ use crate::codegen::matrix::{self, takes};
 use crate::target::MatrixTile;
 use crate::uop::{Op, UOp};
 
-/// Tiles along each side of what a subgroup computes at most, and elements of the product that a thread holds at most.
+/// For tiles without staging: the most tiles along each dimension of a subgroup's block, and the most elements of the
+/// product that a thread holds.
 const SIDE: usize = 4;
 const HELD: usize = 64;
-/// Threads of a workgroup.
+/// Threads of a workgroup, without staging.
 const GROUP: usize = 128;
 
-/// What a workgroup computes: tiles along rows and columns of each subgroup, and subgroups; and steps of a tile that are copied at a time.
+/// What a workgroup computes: the tiles of each subgroup along rows and columns, the subgroups along rows and columns,
+/// and the steps of a tile (multiples of its summed dimension) that are copied at a time.
 struct Block {
     tiles: [usize; 2],
     subgroups: [usize; 2],
@@ -27,8 +31,8 @@ const fn block(tiles: [usize; 2], subgroups: [usize; 2], steps: usize) -> Block 
     Block { tiles, subgroups, steps }
 }
 
-/// Those that are tried. Registers of a thread hold at most 128 elements of the product. Where they leave no room for a second workgroup on a
-/// processor, it has the workgroup memory for more steps.
+/// The blocks that are tried for staged factors. A thread's registers hold at most 128 elements of the product. Where
+/// they leave no room for a second workgroup on a processor, the workgroup memory is free for more steps.
 const BLOCKS: [Block; 11] = [
     block([4, 8], [2, 4], 4),
     block([4, 8], [4, 2], 4),
@@ -42,7 +46,8 @@ const BLOCKS: [Block; 11] = [
     block([1, 2], [1, 4], 2),
     block([1, 2], [1, 1], 4),
 ];
-/// Those of tiles whose factors lie in workgroup memory, for which a subgroup is 128 threads. Two of them keep the unit that multiplies busy.
+/// The blocks that are tried for tiles that read their factors from workgroup memory, for which a subgroup has 128
+/// threads. Two such subgroups keep the matrix unit busy.
 const BLOCKS_IN_MEMORY: [Block; 6] = [
     block([1, 1], [2, 1], 4),
     block([2, 1], [2, 1], 4),
@@ -51,28 +56,28 @@ const BLOCKS_IN_MEMORY: [Block; 6] = [
     block([2, 1], [1, 1], 4),
     block([1, 2], [1, 1], 4),
 ];
-/// Elements of the product that a thread of such a subgroup holds at most.
+/// The most elements of the product that a thread of such a subgroup holds.
 const HELD_IN_MEMORY: usize = 128;
-/// Blocks of steps for which there is room at least.
+/// The fewest blocks of steps for which workgroup memory must have room, so that copies run ahead.
 const LEAST_BLOCKS: usize = 3;
 
-/// A tile and the axes that it is laid on.
+/// A tile, and the axes of the kernel that become its dimensions.
 struct Choice<'a> {
     tile: &'a MatrixTile,
     axes: [UOp; 3],
-    /// Products with rounded axes, for each one without.
+    /// Factor by which rounding up the axes increases the number of products.
     work: f64,
 }
 
 impl View<'_> {
-    /// Opts that use a matrix tile, if there is one for the kernel.
+    /// Opts that use a matrix tile, if the target has one for the kernel and it pays.
     pub(super) fn matrix(&self) -> Option<Vec<Opt>> {
         if !self.t.has_tiles() {
             return None;
         }
         let [sum] = *self.k.reduces() else { return None };
         let pair = terms_of(&self.k.g, sum)?.pair;
-        // a kernel for which the tile does not do after all is compiled as any other
+        // if lowering to the tile fails in a trial, the kernel is compiled without it
         let does = |opts: &Vec<Opt>| {
             let mut trial = self.k.clone();
             trial.apply_all(opts, self.t).and_then(|()| matrix::lower(&mut trial, self.t)).is_ok()
@@ -93,7 +98,8 @@ impl View<'_> {
         self.staged(&best, pair).filter(does).or_else(|| Some(self.tile_opts(&best)).filter(does))
     }
 
-    /// Do the axes of a choice have whole tiles, and are both factors loaded, so that they can be copied to workgroup memory as they are?
+    /// Do tiles divide the axes, and are both factors plain loads, so that they can be copied to workgroup memory
+    /// unchanged?
     fn whole(&self, c: &Choice<'_>, pair: [UOp; 2]) -> bool {
         let g = &self.k.g;
         let divides = c.axes.iter().zip(c.tile.sides()).all(|(&r, side)| self.len(r).is_multiple_of(side));
@@ -101,8 +107,8 @@ impl View<'_> {
         divides && loads && g.dtype(pair[0]).size() == 2 && self.reds.len() == 1
     }
 
-    /// What a block costs: the turns in which multiprocessors compute all of them, times what `each` says of one by its rows and columns.
-    /// Infinite where it does not divide the axes.
+    /// Cost of a block: the number of rounds in which the processors compute all workgroups, times the cost of one,
+    /// which `each` gives per element from its rows and columns. Infinite if the block does not divide the axes.
     fn cost(&self, c: &Choice<'_>, b: &Block, each: impl Fn(f64, f64) -> f64) -> f64 {
         let [m, n, _] = c.tile.sides();
         let left = [self.len(c.axes[0]) / m, self.len(c.axes[1]) / n];
@@ -117,7 +123,8 @@ impl View<'_> {
         turns * rows * columns * each(rows, columns)
     }
 
-    /// Opts for a tile whose factors lie in workgroup memory, where they are copied some blocks of the sum ahead.
+    /// Opts for a tile that reads its factors from workgroup memory, where they are copied some blocks of the sum
+    /// ahead.
     fn in_memory(&self, sum: UOp, pair: [UOp; 2]) -> Option<Vec<Opt>> {
         let w = self.t.machine.workgroups;
         let copies = self.t.copies?;
@@ -154,8 +161,8 @@ impl View<'_> {
         self.block_opts(&c, b, b.steps, pair)
     }
 
-    /// Opts that also copy what the tiles of a workgroup multiply to workgroup memory, some blocks of the sum ahead, where the target can and
-    /// tiles divide the axes.
+    /// Opts that also copy the factors of a workgroup's tiles to workgroup memory, some blocks of the sum ahead, if the
+    /// target can and tiles divide the axes.
     fn staged(&self, c: &Choice<'_>, pair: [UOp; 2]) -> Option<Vec<Opt>> {
         let w = self.t.machine.workgroups;
         let copies = self.t.copies?;
@@ -179,7 +186,7 @@ impl View<'_> {
         self.block_opts(c, best, steps, pair).filter(|_| terms / k > steps)
     }
 
-    /// Opts that lay tiles, give a workgroup its block and copy what that multiplies.
+    /// The opts for a tile, a workgroup's block, and the staging of its factors.
     fn block_opts(&self, c: &Choice<'_>, b: &Block, steps: usize, pair: [UOp; 2]) -> Option<Vec<Opt>> {
         let [m, n, k] = c.tile.sides();
         let [row, column, terms] = c.axes.map(|r| self.id(r));
@@ -195,7 +202,7 @@ impl View<'_> {
         if whole && steps > 1 {
             opts.push(Opt::unroll(terms, steps));
         } else if steps > 1 {
-            // the axis that is cut off gets the next number
+            // the inner axis of a split gets the next free id
             let mut trial = self.k.clone();
             trial.apply_all(&opts, self.t).ok()?;
             opts.extend([Opt::split(terms, steps), Opt::unroll(trial.next_id, steps)]);
@@ -207,7 +214,7 @@ impl View<'_> {
         Some(opts)
     }
 
-    /// The axes on which rounding to the tile's sides wastes least.
+    /// For each dimension of the tile, the axis on which rounding up wastes least.
     fn lay<'a>(&self, tile: &'a MatrixTile, [a, b]: [UOp; 2]) -> Option<Choice<'a>> {
         let g = &self.k.g;
         let pair = [g.ranges(a), g.ranges(b)];
@@ -215,7 +222,7 @@ impl View<'_> {
         let [m, n, k] = tile.sides();
         let waste = |r: UOp, side: usize| self.len(r).next_multiple_of(side) as f64 / self.len(r) as f64;
         let least = |axes: &[UOp], side: usize| {
-            // of equals the last: its elements are neighbours
+            // among equals the last one, along which elements are contiguous
             axes.iter().copied().rev().min_by(|&p, &q| waste(p, side).total_cmp(&waste(q, side)))
         };
         let (row, column) = (least(&rows, m)?, least(&columns, n)?);
@@ -241,7 +248,7 @@ impl View<'_> {
         let [row, column, _] = c.axes;
         let mut left = [self.len(row).div_ceil(sides[0]), self.len(column).div_ceil(sides[1])];
         let others: usize = self.outs.iter().filter(|r| !c.axes.contains(r)).map(|&r| self.len(r)).product();
-        // a square block loads least for each product, so that both sides grow in turn
+        // a square block needs the fewest loads per product, so both dimensions grow alternately
         let (mut block, held) = ([1, 1], c.tile.layout.c.held());
         for i in [0, 1, 0, 1] {
             let fits = block[i] < SIDE && left[i].is_multiple_of(2) && 2 * held * block[0] * block[1] <= HELD;

@@ -1,7 +1,8 @@
-//! Optimisation as data: a kernel's schedule is a short list of [`Opt`]s, whoever found it: the heuristic, a search, a person, a test.
+//! Optimisation as data: how a kernel is computed is decided by a short list of [`Opt`]s (tile, vectorise, unroll,
+//! stage, …), whether the heuristic, a search, a person or a test wrote it. `axes.rs` applies them.
 //!
-//! Axes are named by the ids of their ranges and operands by the slots of their parameters, as the IR prints them; `text.rs` has the form
-//! that people read and write.
+//! Axes are named by the ids of their ranges and operands by the slots of their parameters, as in the printed IR;
+//! `text.rs` reads and writes the text form, e.g. `upcast r1 by 6, stage p2 in r3`.
 
 pub mod actions;
 mod ahead;
@@ -22,96 +23,100 @@ mod text;
 mod tiled;
 mod words;
 
-/// One step that changes how a kernel computes, and not what.
+/// One transformation that changes how a kernel computes its results, and not what they are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Opt {
-    /// The inner `by` of an axis become `part`, what is left stays the axis. An output axis that `by` does not divide is cut so that its
-    /// last piece overlaps the one before, where the kernel may compute an element twice (on a CPU, in kernels that do not read what
-    /// they write).
+    /// Strip-mining: the axis is split into an outer axis, which keeps the id, and an inner axis of length `by`, which
+    /// becomes `part`. If `by` does not divide the length of an output axis, the last tile is moved back so that it
+    /// overlaps the one before it. That computes some elements twice, so it is done only where the kernel may (on a
+    /// CPU, in kernels that do not read the buffers that they write).
     Cut {
         /// Range id.
         axis: u8,
-        /// Length of the inner part.
+        /// Length of the inner axis.
         by: u32,
-        /// What the inner part becomes.
+        /// What the inner axis becomes.
         part: Part,
     },
-    /// An axis is rounded up to a multiple of a number.
+    /// The length of an axis is rounded up to a multiple of `to`; the added iterations are masked.
     Pad {
         /// Range id.
         axis: u8,
-        /// What divides its length then.
+        /// The new length is a multiple of this.
         to: u32,
     },
-    /// Two axes change places in the loop nest.
+    /// Two axes swap their positions in the loop nest (loop interchange).
     Swap {
         /// Range id.
         axis: u8,
         /// Range id.
         with: u8,
     },
-    /// Two output axes, or two of one reduction, become one, whatever addresses make of that: the first is the outer of its digits. For
-    /// GPUs, in a build with matrix tiles.
+    /// Two output axes, or two axes of one reduction, are fused into one, even if addresses then need divisions: `axis`
+    /// is the outer factor of the fused index and `with` the inner one. For GPUs, in builds with matrix tiles.
     Join {
-        /// Range id, which stays that of both.
+        /// Range id of the outer axis; the fused axis keeps it.
         axis: u8,
         /// Range id.
         with: u8,
     },
-    /// What a load reads is first copied to a local array.
+    /// The elements that a load reads are first copied to a local array, and read from there.
     Stage(Staging),
-    /// What the reduction over an axis computes and others compute again, each along an axis of its own, is computed once,
-    /// into a local array. Comes before opts that give such values tile axes.
+    /// A value that the reduction over `axis` computes, and that other loops of the same length compute again, is
+    /// computed once into a local array. Has to come before opts that give such a value tile axes.
     Keep {
         /// Range id.
         axis: u8,
     },
 }
 
-/// What the inner part of an axis becomes.
+/// What the inner axis of a [`Opt::Cut`] becomes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Part {
     /// An inner loop.
     Loop,
-    /// Of an output axis: registers of the tile that a thread computes.
+    /// Of an output axis: several elements per iteration, in registers (a register tile).
     Upcast,
-    /// The vector axis (of a reduced axis: with lane-wise accumulators).
+    /// The lanes of a vector. On a reduced axis each lane has a partial result of its own, and the lanes are combined
+    /// after the loop.
     Lane,
-    /// Of a reduced axis: accumulators of their own.
+    /// Of a reduced axis: several independent accumulators, which are combined after the loop.
     Accum,
-    /// Of a reduced axis: the loop's body, so many times.
+    /// Of a reduced axis: the loop's body is repeated `by` times.
     Unroll,
-    /// Of a reduced axis: what one instruction adds up, the innermost axis of copies.
+    /// Of a reduced axis: the terms that one dot-product instruction adds up. It is the innermost axis of packed
+    /// copies.
     Dot,
-    /// A side of a matrix tile, which one instruction multiplies: of an output axis its rows or its columns, of a reduced axis
-    /// what it sums over. Takes all three; where the axes of a target's tile have these lengths, it is used.
+    /// One dimension of a matrix tile that a single instruction multiplies: rows or columns if the axis is an output
+    /// axis, the summed dimension if it is a reduced one. All three have to be cut, to the lengths of one of the
+    /// target's tiles.
     Tile,
-    /// Of an output axis: threads of the workgroup.
+    /// Of an output axis: the threads of a workgroup.
     Local,
-    /// Of a reduced axis: threads of the workgroup, which share the reduction: each reduces its part, and all read the parts of
-    /// all from workgroup memory.
+    /// Of a reduced axis: the threads of a workgroup share the reduction. Each reduces its part, and all of them read
+    /// all partial results from workgroup memory.
     Group,
 }
 
-/// Which load is copied to a local array, and where.
+/// Which load is staged in a local array, and where in the loop nest the array is filled.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Staging {
-    /// Slot of the parameter that is read.
+    /// Slot of the parameter that the load reads.
     pub param: u32,
-    /// Which of its loads, in the order of the graph.
+    /// Index among the loads from that parameter, in graph order.
     pub load: u16,
-    /// Where in the loop nest the copy is made.
+    /// Where in the loop nest the array is filled.
     pub level: Level,
-    /// Each window has elements of its own, also where overlapping ones could share them.
+    /// The array has separate elements for every window, even where overlapping windows could share them.
     pub apart: bool,
 }
 
-/// A place in a loop nest.
+/// A position in a loop nest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Level {
-    /// Outside of all loops.
+    /// Outside all loops.
     Outside,
-    /// Inside of the loop with this range id, and outside of all below it.
+    /// Inside the loop with this range id, and outside all loops nested in it.
     In(u8),
 }
 
@@ -154,7 +159,7 @@ impl Opt {
         Opt::Keep { axis }
     }
 
-    /// The axis that it changes.
+    /// The axis that the opt changes.
     pub const fn axis(&self) -> Option<u8> {
         match *self {
             Opt::Cut { axis, .. }
@@ -166,7 +171,7 @@ impl Opt {
         }
     }
 
-    /// The length of the part, if it cuts an axis to such parts.
+    /// The length of the inner axis, if the opt is a cut to this kind of part.
     pub fn cuts(&self, to: Part) -> Option<usize> {
         match *self {
             Opt::Cut { by, part, .. } if part == to => Some(by as usize),
@@ -174,17 +179,17 @@ impl Opt {
         }
     }
 
-    /// Is it about local arrays?
+    /// Does the opt create a local array?
     const fn is_array(&self) -> bool {
         matches!(self, Opt::Stage(_) | Opt::Keep { .. })
     }
 }
 
-/// The last of the proposals that are made of a choice: nothing.
+/// The number of the last attempt of [`proposal`], which has no opts.
 pub(super) const LAST_PROPOSAL: usize = 3;
 
-/// What is proposed after so many proposals were refused: what was chosen; without local arrays; without what follows the first opt
-/// that makes loops, since it may be about these; nothing.
+/// The opts to try after `refused` failed attempts: 0: all that were chosen; 1: without local arrays; 2: only those
+/// before the first opt that makes loops or arrays, since the later ones may refer to these; 3: none.
 pub(super) fn proposal(mut chosen: Vec<Opt>, refused: usize) -> Vec<Opt> {
     let loops = |o: &Opt| o.is_array() || matches!(o, Opt::Cut { part: Part::Loop, .. } | Opt::Swap { .. });
     match refused {

@@ -1,9 +1,11 @@
-//! Other orders of a kernel's loops, where only the program tells whether they cost less: [`super::super::compile`] makes it of each and keeps
-//! the cheapest. In: a kernel without reductions and the opts that were chosen for it. Out: lists of opts to try besides.
+//! Alternative loop orders for kernels where only the cost of the finished program tells which order is better:
+//! [`super::super::compile`] compiles each alternative and keeps the cheapest. In: a kernel without reductions and the
+//! opts that were chosen for it. Out: further lists of opts.
 //!
-//! A condition on a loop, as where tensors are joined or padded, costs a branch or a mask in each turn of the loops inside. If the loop is
-//! the innermost one, its first and last turns get code of their own (`codegen/borders.rs`), and what only these turns compute is in
-//! that code alone; but then memory is gone through in larger steps. For x86 so far: a page would have to download the cost model.
+//! A condition on a loop, as where tensors are concatenated or padded, costs a branch or a mask in each iteration of
+//! the loops inside it. If that loop is the innermost one, its first and last iterations get separate code
+//! (`codegen/borders.rs`), and only that code has the condition; but then memory is accessed with larger strides. So
+//! far only for x86: a browser build would have to download the cost model.
 
 use super::{Opt, Part};
 use crate::analysis::Role;
@@ -11,10 +13,11 @@ use crate::codegen::axes::Kernel;
 use crate::target::Target;
 use crate::uop::{Op, UOp};
 
-/// Loops that are tried.
+/// The most alternatives per kernel.
 const MOST: usize = 2;
 
-/// Opts beside the chosen ones: a loop that conditions are about becomes the innermost one.
+/// Lists of opts that extend the chosen ones: in each, one loop on which conditions depend is swapped with the
+/// innermost one.
 pub(in crate::codegen) fn reordered(k: &Kernel, t: &Target, chosen: &[Opt]) -> Vec<Vec<Opt>> {
     let g = &k.g;
     let built = cfg!(any(feature = "x86", test)) && t.memory_operands;

@@ -1,16 +1,17 @@
-//! Lines of a processor's first cache that a tile uses, where that cache does not keep them until the next tile comes: weights, which follow each
-//! other; an operand that all lanes share, of which each step of a sum reads elements from lines of their own; and results that lie apart,
-//! of which each is stored to a line of its own.
+//! Cost of cache lines that a tile has to fetch into the L1 cache again because the cache does not keep them until the
+//! next tile: weights, which are contiguous; an operand that all lanes share, of which each step of a sum reads other
+//! lines; and results that are not contiguous, each of which is stored to a line of its own.
 
 use super::heuristic::{Access, Tile, View};
 use crate::uop::UOp;
 use smallvec::SmallVec;
 
 impl View<'_> {
-    /// Cycles that a tile waits for lines which the first cache did not keep: for what it reads, in all steps of the sum, while it computes, and
-    /// for what it stores, in the end.
+    /// Cycles that a tile waits for lines which the L1 cache did not keep: during the whole sum for what it reads, and
+    /// at the end for what it stores.
     pub(super) fn refetched(&self, tile: &Tile) -> [f64; 2] {
-        // WebAssembly's narrow vectors wait for other things: forty blocks took as long with what this chooses
+        // WebAssembly with its narrow vectors is limited by other things: forty blocks took as long with the tiles that
+        // this chooses
         let priced = cfg!(feature = "x86") && self.blocks && self.t.memory_operands;
         let Some(lane) = tile.lane.filter(|l| priced && self.outs.contains(l)) else { return [0.0; 2] };
         let caches = self.t.machine.caches;
@@ -27,7 +28,7 @@ impl View<'_> {
                     stored += lines * if near { alone } else { caches.line[1] };
                 }
                 true if !a.store && self.reuse(a, tile) > 1 => read += lines * next,
-                // the next line of one stream comes in time
+                // the prefetcher brings the next line of a sequential stream in time
                 false if !a.constant && !self.follows_lines(a) => read += (lines - steps).max(0.0) * alone,
                 _ => {}
             }
@@ -35,18 +36,20 @@ impl View<'_> {
         if in_a_set > caches.first[1] as f64 { [read, stored] } else { [0.0; 2] }
     }
 
-    /// Does a sum read such an operand line after line? The processor fetches those ahead. Where an address has digits of an axis it mostly does.
+    /// Does a sum read such an operand sequentially, line after line, so that the hardware prefetches it? An address
+    /// with digits of an axis counts as sequential, because it mostly is.
     fn follows_lines(&self, a: &Access) -> bool {
         let follows = |r: UOp| self.step(a, r).is_none_or(|s| (1..64).contains(&s) && s * self.len(r) >= 64);
         self.reds.iter().any(|&r| a.has(self.id(r)) && follows(r))
     }
 
-    /// Bytes from an element of an access to its neighbour along an axis.
+    /// Stride of an access along an axis, in bytes.
     fn step(&self, a: &Access, r: UOp) -> Option<usize> {
         a.affine.stride(&self.k.g, r).map(|s| (s.unsigned_abs() as usize).saturating_mul(a.size))
     }
 
-    /// Lines that an access touches in all steps of a tile, and the sets of the cache over which they spread.
+    /// The lines that an access touches in all steps of a tile, and the number of sets of the cache over which they
+    /// spread.
     fn lines(&self, a: &Access, tile: &Tile) -> (f64, f64) {
         let ups = tile.ups.iter().filter_map(|u| Some((u.0?, u.1)));
         let reds = self.reds.iter().filter(|_| !a.store).map(|&r| (r, self.len(r)));
@@ -61,7 +64,7 @@ impl View<'_> {
         for (r, n) in axes {
             match self.step(a, r) {
                 Some(step) if step < 64 => near += step * (n - 1),
-                // windows that overlap share lines
+                // overlapping windows share lines
                 step => match far.iter_mut().find(|x| Some(x.0) == step) {
                     Some(x) => x.1 += n - 1,
                     None => far.push((step.unwrap_or(64), n)),
@@ -85,12 +88,12 @@ mod tests {
     use crate::target::{Isa, Target};
     use crate::uop::{Graph, Op, ReduceOp};
 
-    /// Strides of the result's axes that a tile has several elements of beside its lanes, for a transposed convolution of 2x2 with a stride of 2,
-    /// from `from` to `to` channels of `side` by `side`.
+    /// The strides of the result's axes along which the chosen tile has several elements, for a transposed convolution
+    /// of 2x2 with a stride of 2, from `from` to `to` channels of `side` by `side`.
     fn rows(weaves: bool, from: usize, to: usize, side: usize) -> Vec<usize> {
         let t = Target { weaves, ..Target::x86(Isa::Avx512, 1) };
         let mut g = Graph::new();
-        // rows, their phases, columns, their phases, of each channel
+        // for each channel: rows, phases of rows, columns, phases of columns
         let all = [to, side, 2, side, 2, from];
         let (x, w) = (g.param(0, F32, from * side * side), g.param(1, F32, from * to * 4));
         let (x, w) = (g.reshape(x, &[from, side, 1, side, 1, 1]), g.reshape(w, &[from, to, 2, 2, 1, 1]));
@@ -115,7 +118,7 @@ mod tests {
 
     #[test]
     fn rows_of_a_tile_are_neighbours_where_lines_would_be_fetched_again() {
-        // measured on Emerald Rapids: 513 microseconds with rows of pictures, 267 with neighbours in a row
+        // measured on Emerald Rapids: 513 microseconds with tiles over several image rows, 267 with neighbours in a row
         for (from, to, side) in [(96, 32, 20), (64, 32, 40), (128, 64, 20)] {
             let strides = rows(false, from, to, side);
             let row = 2 * side;
@@ -125,7 +128,7 @@ mod tests {
 
     #[test]
     fn tiles_have_both_phases_where_lanes_are_pixels() {
-        // 147 microseconds with elements one by one, 54 with whole vectors
+        // 147 microseconds with elements stored one by one, 54 with whole vectors
         for (from, to, side) in [(24, 12, 56), (64, 32, 40), (32, 16, 64)] {
             let strides = rows(true, from, to, side);
             assert!(strides.contains(&1), "{from} to {to}, {side}: {strides:?}");

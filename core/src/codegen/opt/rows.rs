@@ -1,7 +1,8 @@
-//! Opts for row kernels: reductions over a row one after the other, then loops over the same row.
+//! Opts for row kernels (softmax, norms): reductions over a row one after the other, then loops over the same row. In:
+//! such a kernel. Out: opts for lanes, for values that are kept, and on GPUs for threads that share a row.
 //!
-//! Either each reduction and the loops at the end get lanes of their own (rows that are contiguous in memory), or one
-//! output loop around all of them does (reduced columns, many short rows).
+//! Either each reduction and each final loop has lanes of its own (rows that are contiguous in memory), or an output
+//! loop around all of them has lanes (reductions over columns, many short rows).
 
 use super::{Opt, Part};
 use crate::DType::Bool;
@@ -14,26 +15,26 @@ use crate::util::sort;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
-/// A node as the cost model sees it.
+/// A node as the cost estimate sees it.
 struct Work {
     ranges: RangeSet,
-    /// Elements computed in all.
+    /// Number of elements that are computed in all.
     points: f64,
-    /// Loads and stores: how the address depends on ranges.
+    /// For loads and stores: the address as an affine expression of ranges.
     address: Option<Affine>,
-    /// Instructions.
+    /// Instructions per vector or scalar.
     ops: f64,
 }
 
-/// Instructions after a reduction over lanes: shuffles and adds that wait for each other.
+/// Cost, in instructions, of combining the lanes after a reduction: shuffles and additions that depend on each other.
 const FOLD: f64 = 20.0;
 
-/// A value of so many instructions is cheaper to store and load than to compute again.
+/// A value of at least this many instructions is cheaper to store and load than to compute again.
 const KEPT_OPS: f64 = 8.0;
-/// The longest row that is kept: its bytes stay in the second level cache.
+/// The longest row, in elements, that is kept in a local array: it stays in the L2 cache.
 const KEPT_ELEMS: usize = 1 << 16;
 
-/// Picks opts for a row kernel.
+/// Chooses the opts of a row kernel.
 pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     if t.lanes < 2 {
         return Vec::new();
@@ -48,7 +49,7 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
         parts.push(row);
     }
     let mut own: SmallVec<[UOp; 4]> = parts.iter().filter_map(|p| best(k, t, &work, p)).collect();
-    // where a loop that reads a reduction has another one inside, a value has one of the two as lanes
+    // if two of these ranges are nested, some value depends on both and can have lanes along only one
     while let Some((i, j)) = together(k, &work, &own) {
         let [a, b] = [i, j].map(|x| cost(k, t, &work, &[own[x]]));
         own.remove(if a <= b { j } else { i });
@@ -67,17 +68,19 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     opts
 }
 
-/// Two of these ranges that one node depends on.
+/// Two of these ranges on which one node depends, by their positions in `of`.
 fn together(k: &Kernel, work: &[Work], of: &[UOp]) -> Option<(usize, usize)> {
     let has = |w: &Work, r: UOp| w.ranges >> k.g.range_arg(r).id & 1 == 1;
     let pairs = (0..of.len()).flat_map(|j| (0..j).map(move |i| (i, j)));
     pairs.into_iter().find(|&(i, j)| work.iter().any(|w| has(w, of[i]) && has(w, of[j])))
 }
 
-/// On a GPU of hardware: the threads of a workgroup share each reduction over a long row, and the loop that reads them.
+/// On a hardware GPU: opts with which the threads of a workgroup share each reduction over a long row, and the loops
+/// that use the results.
 fn workgroup(k: &Kernel, t: &Target) -> Option<Vec<Opt>> {
     const SHORT: usize = 64;
-    // vectors of a row that each thread keeps in registers at most, and elements of all arrays that a kernel reads
+    // the most vectors of a row that a thread keeps in registers, and the most elements over all arrays that the kernel
+    // reads
     const STEPS: usize = 8;
     const HELD: usize = 64;
     let g = &k.g;
@@ -101,7 +104,7 @@ fn workgroup(k: &Kernel, t: &Target) -> Option<Vec<Opt>> {
     let lanes = if n.is_multiple_of(t.lanes) { t.lanes } else { 1 };
     let units = n / lanes;
     let rows: usize = outer.iter().map(|&r| g.range_len(r)).product();
-    // many threads for few rows and for long ones
+    // many threads per row if there are few rows or if rows are long
     let loads = k.nodes().into_iter().filter(|&u| g.op(u) == Op::Load);
     let arrays: FxHashSet<Option<u32>> = loads.map(|u| k.slot_below(g.src_at(u, 0))).collect();
     let held = STEPS.min(HELD / (lanes * arrays.len().max(1)));
@@ -109,7 +112,7 @@ fn workgroup(k: &Kernel, t: &Target) -> Option<Vec<Opt>> {
     let most = if rows < 1024 { 256 } else { long }.min(t.max_local_total as usize);
     let waste = |f: usize| units.next_multiple_of(f) * 8 <= units * 9;
     let f = [256, 128, 64, 32, 16].into_iter().filter(|&f| f <= most && f * 2 <= units.max(32)).find(|&f| waste(f))?;
-    // a row that is read several times is kept in registers meanwhile
+    // a row that is read several times is kept in registers: all steps are unrolled
     let steps = units.div_ceil(f);
     let whole = steps > 1 && steps <= held;
     let mut trial = k.clone();
@@ -128,14 +131,15 @@ fn workgroup(k: &Kernel, t: &Target) -> Option<Vec<Opt>> {
             opts.push(if reduced { Opt::unroll(axis, steps) } else { Opt::upcast(axis, steps) });
         }
     }
-    // reductions before the loops that read them
+    // opts of reductions come before those of the loops that use them
     sort::by_key(&mut opts, |o| {
         !g.kind(ranges[ranges.iter().position(|&r| Some(g.range_arg(r).id) == o.axis()).unwrap_or(0)]).is_reduce()
     });
     trial.apply_all(&opts, t).ok().map(|()| opts)
 }
 
-/// What is expensive is computed once per row and kept, if the row stays in the nearest caches.
+/// Opts that keep expensive values, which several loops over a row compute, in a local array, if a row is short enough
+/// for the caches.
 fn kept(k: &Kernel, t: &Target, width: usize) -> Vec<Opt> {
     if t.has_local {
         return Vec::new();
@@ -182,7 +186,7 @@ fn survey(k: &Kernel) -> Vec<Work> {
     out
 }
 
-/// Instructions of a node, for one vector or scalar.
+/// Instructions of a node, per vector or scalar.
 fn instructions(k: &Kernel, u: UOp) -> f64 {
     match k.g.op(u) {
         Op::Load | Op::Store | Op::Reduce => 1.0,
@@ -192,7 +196,7 @@ fn instructions(k: &Kernel, u: UOp) -> f64 {
     }
 }
 
-/// Instructions of the kernel if these ranges have lanes.
+/// Estimated instructions of the kernel if these ranges have lanes.
 fn cost(k: &Kernel, t: &Target, work: &[Work], lanes: &[UOp]) -> f64 {
     let n = t.lanes as f64;
     let one = |w: &Work| {
@@ -209,15 +213,16 @@ fn cost(k: &Kernel, t: &Target, work: &[Work], lanes: &[UOp]) -> f64 {
     work.iter().map(one).sum()
 }
 
-/// The range that is best to have lanes.
+/// The range for which lanes give the lowest cost.
 fn best(k: &Kernel, t: &Target, work: &[Work], ranges: &[UOp]) -> Option<UOp> {
     let fits = ranges.iter().copied().filter(|&r| k.g.range_len(r) > 1 && may_vectorise(k, t, r));
     let costs = fits.map(|r| (cost(k, t, work, &[r]), r));
-    // of equals the inner one
+    // among equals the inner one
     costs.reduce(|a, b| if b.0 <= a.0 { b } else { a }).map(|c| c.1)
 }
 
-/// Vectors hold 32-bit lanes; narrow types may be moved and converted.
+/// May the range have lanes? All values that depend on it must be 32 bits wide; narrow types may be loaded, stored and
+/// converted.
 fn may_vectorise(k: &Kernel, t: &Target, r: UOp) -> bool {
     let g = &k.g;
     let id = g.range_arg(r).id;
@@ -232,15 +237,15 @@ fn may_vectorise(k: &Kernel, t: &Target, r: UOp) -> bool {
     })
 }
 
-/// Is it of a narrow dtype that a GPU stores, and computes in 32 bits?
+/// Does the node have a narrow dtype that the GPU stores as such, and computes in 32 bits?
 pub(super) fn widened(k: &Kernel, u: UOp, t: &Target) -> bool {
     t.has_local && t.storage.has(k.g.dtype(u)) && k.g.op(u) != Op::Bitcast
 }
 
-/// The same lanes for each of the ranges.
+/// Opts that give each of the ranges lanes of the same width.
 fn lanes(k: &Kernel, t: &Target, ranges: &[UOp]) -> Vec<Opt> {
     let len = |r: UOp| k.g.range_len(r);
-    // several vectors at once hide the latency of accumulators; those that round the axes up least
+    // several vectors at once hide the latency of accumulators; the number with the least rounding up is taken
     let most = t.machine.row_vectors;
     let padded = |v: usize| -> usize { ranges.iter().map(|&r| len(r).next_multiple_of(t.lanes * v)).sum() };
     let vectors = (1..=most).min_by_key(|&v| (padded(v), std::cmp::Reverse(v))).unwrap_or(1);

@@ -1,32 +1,34 @@
-//! Windows that slide over what no other tile reads, as those of a depthwise convolution: a row of a tile reads at one tap what the row
-//! before reads at the next. Out: the axis whose taps go into one body, so that each row is loaded once, and the copy (`stage`) of what
-//! lies under a mask. For machines whose emitter shares such loads (`render/linear/share.rs`).
+//! Sliding windows over an operand that no other tile reads, as in a depthwise convolution: a row of a tile reads at
+//! one tap what the row before reads at the next tap. In: a contraction and a candidate tile. Out: the axis whose taps
+//! are unrolled together, so that each row is loaded once, and a staged copy (`stage`) of operands that have a mask.
+//! For machines whose emitter shares such loads (`render/linear/share.rs`).
 
 use super::heuristic::{Access, Tile, View};
 use super::{Level, Opt, Staging};
 use crate::uop::UOp;
 use std::cmp::Reverse;
 
-/// Multiply-adds in the body of a loop over such windows.
+/// The most multiply-adds in the body of a loop over such windows.
 const BODY: usize = 128;
-/// Windows of so many rows are repeated as a whole anyway.
+/// Windows with at most this many taps are unrolled as a whole anyway.
 const FEW: usize = 3;
 
 /// A window that slides over the rows of a tile.
 #[derive(Clone, Copy)]
 pub(super) struct Slide {
-    /// The axis of the reduction along which it slides.
+    /// The axis of the reduction along which the window slides.
     pub(super) taps: UOp,
-    /// Rows of the tile along it, one of them too.
+    /// Rows of the tile along that axis; may be 1.
     pub(super) rows: usize,
-    /// Taps from a row to the next.
+    /// Number of taps by which a row is offset from the one before (the stride).
     step: usize,
-    /// The lanes are side by side in a copy only.
+    /// The lanes are not contiguous in memory; only a transposing copy makes them so.
     turned: bool,
 }
 
 impl View<'_> {
-    /// Of a product: the window of `a` that slides over the rows of a tile, if no other tile reads these.
+    /// The window of the factor `a` of a product that slides over the rows of a tile, if no other tile reads these
+    /// elements.
     pub(super) fn sliding_rows(&self, a: &Access, tile: &Tile) -> Option<Slide> {
         let lane = tile.lane.filter(|l| self.blocks && self.shares_loads() && self.outs.contains(l))?;
         let stride = |r: UOp| a.affine.stride(&self.k.g, r).filter(|&s| s > 0);
@@ -48,7 +50,8 @@ impl View<'_> {
         slides.max_by_key(|s| s.rows).filter(|s| self.len(s.taps) > FEW)
     }
 
-    /// Are the lanes further apart in `a` than all that a tap reaches, so that a copy of it puts them side by side?
+    /// Is the stride of the lanes in `a` at least as large as the extent of a window, so that a copy can transpose `a`
+    /// to make the lanes contiguous?
     pub(super) fn is_turned(&self, a: &Access, tile: &Tile) -> bool {
         let stride = |r: UOp| a.affine.stride(&self.k.g, r);
         let reach = self.reds.iter().map(|&r| stride(r).map(|s| s.saturating_mul(self.len(r) as i64)));
@@ -56,8 +59,8 @@ impl View<'_> {
         tile.lane.and_then(stride).zip(reach).is_some_and(|(s, reach)| s > 2 && s >= reach)
     }
 
-    /// How many elements that lie side by side a window reads as it slides along its row: where they fill vectors, a copy is turned in
-    /// registers, and not element by element.
+    /// The number of contiguous elements that a window reads as it slides along its row. If they fill vectors, a copy
+    /// transposes them in registers instead of element by element.
     fn row_of(&self, a: &Access, tile: &Tile) -> usize {
         let stride = |r: UOp| a.affine.stride(&self.k.g, r);
         let Some(taps) = self.reds.iter().find(|&&r| stride(r) == Some(1)).map(|&r| self.len(r)) else { return 0 };
@@ -66,18 +69,18 @@ impl View<'_> {
         taps + steps.filter(|x| x.0 > 0 && x.0 < taps).map(|x| x.0 * (x.1 - 1)).sum::<usize>()
     }
 
-    /// Does a copy turn vectors of `a` in registers?
+    /// Does a copy of `a` transpose whole vectors in registers?
     pub(super) fn turns(&self, a: &Access, tile: &Tile) -> bool {
         self.is_turned(a, tile) && self.row_of(a, tile) >= tile.width
     }
 
-    /// What loading such rows costs in each step: where they are, and from a copy, which has no masks. Without masks each row is loaded
-    /// once, if all taps are in the loop's body and there are registers for the rows.
+    /// Cost per step of loading such rows: directly from memory, and from a copy, which has no masks. Without masks
+    /// each row is loaded once, if all taps are in the loop's body and there are registers for the rows.
     pub(super) fn sliding_cost(&self, a: &Access, tile: &Tile) -> Option<[f64; 2]> {
         let slide = self.sliding_rows(a, tile)?;
         let all: usize = tile.ups.iter().map(|u| u.1).product();
         let (taps, rows, width) = (self.len(slide.taps), slide.rows, tile.width.min(self.t.lanes));
-        // most such vectors lie across two lines of the cache
+        // most such vectors straddle two cache lines
         let whole = self.vector_load(tile);
         let lines = if slide.turned { 1.0 } else { 1.0 + (width * 4) as f64 / 64.0 };
         let each = (all * tile.vectors) as f64 * whole * lines;
@@ -92,14 +95,15 @@ impl View<'_> {
         Some([there, once * each])
     }
 
-    /// What loading a vector of a tile costs, in half cycles: one, or two where a multiply-add of the widest vectors takes a whole cycle, since
-    /// such a machine loads one of them in a cycle as well.
+    /// Cost of loading a vector of a tile, in half cycles: one, or two where a multiply-add of the widest vectors takes
+    /// a whole cycle, because such a machine also loads only one of them per cycle.
     pub(super) fn vector_load(&self, tile: &Tile) -> f64 {
         if tile.width >= self.t.lanes { 2.0 * self.t.machine.multiply_add } else { 1.0 }
     }
 
-    /// What is loaded of an operand that all lanes share, for each element that a tile reads: the results along an axis read at one tap what
-    /// their neighbours read at the next, and a body that has all taps loads each element once, if there are registers for a row.
+    /// The fraction of loads that remain of an operand that all lanes share: the results along an axis read at one tap
+    /// what their neighbours read at the next, and a body with all taps loads each element once, if there are registers
+    /// for a row.
     pub(super) fn taps_share(&self, a: &Access, tile: &Tile) -> f64 {
         let results = tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors;
         let stride = |r: UOp| a.affine.stride(&self.k.g, r).filter(|&s| s != 0);
@@ -117,26 +121,27 @@ impl View<'_> {
         }
     }
 
-    /// The axis whose taps share the rows of a tile, if any do.
+    /// The axis whose taps share the rows of a tile, if there is one.
     pub(super) fn shared_rows(&self, tile: &Tile) -> Option<UOp> {
         let slides = self.inner.iter().find_map(|a| self.sliding_rows(a, tile));
         slides.filter(|s| s.rows > 1 && self.shares(tile, s.taps)).map(|s| s.taps)
     }
 
-    /// Pages, which have no such machine, do not download what follows from it.
+    /// Does the machine's emitter share loads? The condition on the build keeps this code out of browser builds, which
+    /// have no such machine.
     fn shares_loads(&self) -> bool {
         cfg!(feature = "x86") && self.t.memory_operands
     }
 
-    /// Is there room for what all taps of a tile's rows read?
+    /// Are there registers for everything that all taps of a tile's rows read, and is the unrolled body short enough?
     fn shares(&self, tile: &Tile, r: UOp) -> bool {
         let rows: usize = tile.ups.iter().map(|u| u.1).product();
         let registers = if tile.width < self.t.lanes { 16.min(self.registers()) } else { self.registers() };
         self.len(r) * rows * tile.vectors <= BODY && (2 * rows + 1) * tile.vectors < registers
     }
 
-    /// Is `a` read by one tile alone, but through windows that overlap, so that reading a copy of them is cheaper? A tile's cost has half
-    /// of what is read and two thirds of what is copied.
+    /// Is `a` read by one tile only, but through overlapping windows, so that staging a copy of it is cheaper? The
+    /// factors are those of a tile's cost, which counts half of what is read and two thirds of what is copied.
     pub(super) fn is_staged_once(&self, a: &Access, tile: &Tile) -> bool {
         let staged = self.staged_cost(a, tile).filter(|s| !s.apart);
         self.shares_loads()
@@ -144,15 +149,15 @@ impl View<'_> {
             && staged.is_some_and(|s| s.read / 2.0 + s.copy / 1.5 < self.plain_cost(a, tile) / 2.0)
     }
 
-    /// Stages what one tile alone reads where it is wanted.
+    /// Appends the opt that stages an operand that only one tile reads.
     pub(super) fn stage_once(&self, a: &Access, tile: &Tile, opts: &mut Vec<Opt>) {
         let (level, _) = self.copied_once(a, tile);
         opts.push(Opt::Stage(Staging { param: a.slot.unwrap_or(0), load: 0, level, apart: false }));
     }
 
-    /// Where a copy of what one tile alone reads is made, and how many elements are copied in all. The tiles along an axis whose windows
-    /// overlap share a copy, if it takes no more than three quarters of a first-level cache; of the second one where it is turned, which
-    /// takes longer than to fetch what is copied from there.
+    /// The level at which a copy of an operand that only one tile reads is made, and the number of elements copied in
+    /// all. The tiles along an axis whose windows overlap share a copy, if it takes at most three quarters of the L1
+    /// cache. A transposed copy may take the L2 cache: transposing takes longer than fetching the copy from there.
     pub(super) fn copied_once(&self, a: &Access, tile: &Tile) -> (Level, usize) {
         let loops: Vec<UOp> = self.outs.iter().copied().filter(|&r| self.tiles_of(r, tile) > 1).collect();
         let first = self.t.machine.prices.caches[0].0 as usize * 3 / 4;

@@ -1,39 +1,41 @@
-//! What a tile costs on a GPU that a processor emulates (SwiftShader, lavapipe). Such an adapter fetches every component of
-//! a vector on its own, wherever it lies, and its compiler takes about as long for one as for four multiply-adds of
-//! vectors: a kernel's length counts beside its speed.
+//! The cost of a tile on a GPU that a CPU emulates (SwiftShader, lavapipe). Such an adapter fetches every component of
+//! a vector separately, wherever it is in memory, and its compiler takes about as long for one such access as for four
+//! multiply-adds of vectors: the length of a kernel counts beside its speed.
 
 use super::heuristic::{Access, Tile, View};
 use crate::analysis::work::work;
 use crate::uop::UOp;
 
-/// Milliseconds to compile a load or store of one component, an operation on vectors, and one more gate.
+/// Milliseconds to compile a load or store of one component (`COMPILE_ACCESS`) and an operation on vectors
+/// (`COMPILE_OP`).
 const COMPILE_ACCESS: f64 = 0.6;
 const COMPILE_OP: f64 = 0.17;
-/// Nanoseconds of a thread for the same, when it runs, and for a turn of a loop.
+/// Nanoseconds that a thread takes to execute them, and for the control of one loop iteration (`RUN_LOOP`).
 const RUN_ACCESS: f64 = 2.5;
 const RUN_OP: f64 = 1.6;
 const RUN_LOOP: f64 = 10.0;
-/// Runs that a kernel is compiled for: a page waits for the first one longest.
+/// The number of runs over which the time to compile is spread. It is small, because a user waits longest for the first
+/// run.
 const RUNS: f64 = 8.0;
-/// How much more a gated access is.
+/// Factor on the cost of an access with a gate.
 const GATED: f64 = 1.4;
-/// Milliseconds to take a component out of a vector.
+/// Milliseconds to compile the extraction of a component from a vector.
 const COMPILE_PART: f64 = 0.05;
-/// Vectors of a tile: more are slower to compile and not faster.
+/// The most accumulator vectors of a tile: larger tiles are slower to compile and not faster.
 const TILE: usize = 16;
-/// Steps of a loop that is repeated for its windows.
+/// The most iterations of a loop that is unrolled as a whole because its windows overlap.
 const WINDOW: usize = 4;
-/// Vectors in the body of a loop beyond which it is not repeated.
+/// The most vectors in the body of an unrolled loop.
 pub(super) const BODY: usize = 8;
 
 impl View<'_> {
-    /// Is the target a GPU that a processor emulates?
+    /// Is the target a GPU that a CPU emulates?
     pub(super) fn emulated(&self) -> bool {
         self.t.has_local && self.t.software
     }
 
-    /// The innermost short loop, if its windows of some operand overlap along the lanes: repeated as a whole, it loads each
-    /// component once.
+    /// The innermost loop of the reduction, if it is short and its windows of some operand overlap along the lanes:
+    /// unrolled as a whole, it loads each component once.
     pub(super) fn window(&self, tile: &Tile) -> Option<UOp> {
         let (r, lane) = (*self.reds.last()?, tile.lane.filter(|l| self.outs.contains(l))?);
         let slides = self.inner.iter().any(|a| self.slides(a, lane, r));
@@ -45,7 +47,7 @@ impl View<'_> {
         stride(lane) == Some(1) && stride(r) == Some(1)
     }
 
-    /// Components that a thread loads from `a` each step.
+    /// Components that a thread loads from `a` per step.
     fn components(&self, a: &Access, tile: &Tile) -> f64 {
         let ups = tile.ups.iter().filter(|u| u.0.is_some_and(|r| a.ranges >> self.id(r) & 1 == 1));
         let rows: usize = ups.map(|u| u.1).product();
@@ -61,7 +63,7 @@ impl View<'_> {
         }
     }
 
-    /// Milliseconds of compiling the kernel and running it some times.
+    /// Milliseconds to compile the kernel and run it [`RUNS`] times; `None` for tiles that are too large.
     pub(super) fn emulated_cost(&self, tile: &Tile) -> Option<f64> {
         let lanes = self.t.lanes;
         let accs = tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors;
@@ -77,7 +79,7 @@ impl View<'_> {
             (Some(_), true) => (accs, steps.div_ceil(lanes * tile.vectors)),
             (Some(_), false) => (accs * lanes, steps),
         };
-        // what is done with the sums: on whole vectors only where the lanes are results
+        // the epilogue works on whole vectors only where the lanes are results
         let after = self.after as f64 * if reduced { (accs / tile.vectors) as f64 + 3.0 } else { accs as f64 };
         let padded = |l: UOp| (self.len(l).next_multiple_of(lanes * tile.vectors)) as f64 / self.len(l) as f64;
         let waste = tile.lane.filter(|l| self.outs.contains(l)).map_or(1.0, padded);
@@ -92,7 +94,7 @@ impl View<'_> {
         Some(compile + RUNS * run)
     }
 
-    /// Operations after the reduction.
+    /// The cost of the operations after the reduction, in operations of an emulated GPU.
     pub(super) fn count_after(k: &crate::codegen::axes::Kernel, inside: &[UOp]) -> usize {
         let g = &k.g;
         let inside: rustc_hash::FxHashSet<_> = inside.iter().copied().collect();

@@ -1,13 +1,13 @@
-//! Opts as text, as `gradloom kernels` prints them and files of tuned opts have them: `upcast r1 by 6`, `pad r0 to 16`,
-//! `swap r0 with r2`, `join r0 with r1`, `keep r3`, `stage p2 in r3`, `stage p2 load 1 outside apart`. `r` is before a range's id and `p`
-//! before a parameter's slot.
+//! The text form of opts, as `gradloom kernels` prints them and as files of tuned opts contain them: `upcast r1 by 6`,
+//! `pad r0 to 16`, `swap r0 with r2`, `join r0 with r1`, `keep r3`, `stage p2 in r3`, `stage p2 load 1 outside apart`.
+//! `r` precedes a range's id and `p` a parameter's slot.
 
 use super::{Level, Opt, Part, Staging};
 use crate::uop::mma::BUILT;
 use std::fmt::{Display, Formatter, Result};
 
 impl Part {
-    /// All of them.
+    /// All parts.
     pub const ALL: [Part; 9] = [
         Part::Loop,
         Part::Upcast,
@@ -20,7 +20,7 @@ impl Part {
         Part::Group,
     ];
 
-    /// What cutting an axis to such parts is called.
+    /// The verb in the text form of a cut to this part.
     pub const fn verb(self) -> &'static str {
         match self {
             Part::Loop => "split",
@@ -65,7 +65,7 @@ impl Display for Opt {
 }
 
 impl Opt {
-    /// The opt that a text is the form of.
+    /// Parses the text form of one opt; `None` if it is not one.
     pub fn parse(text: &str) -> Option<Opt> {
         let mut words = text.split_whitespace();
         let verb = words.next()?;
@@ -102,12 +102,12 @@ impl Opt {
         })
     }
 
-    /// The opts of a list with commas between.
+    /// Parses a comma-separated list of opts; `None` if any of them is not one.
     pub fn parse_list(text: &str) -> Option<Vec<Opt>> {
         text.split(',').map(str::trim).filter(|o| !o.is_empty()).map(Opt::parse).collect()
     }
 
-    /// The list that [`Opt::parse_list`] reads.
+    /// The comma-separated list that [`Opt::parse_list`] reads.
     pub fn list(opts: &[Opt]) -> String {
         opts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }

@@ -1,5 +1,7 @@
-//! Contractions on GPUs of hardware: a workgroup computes a tile of rows and columns, whose operands go through workgroup
-//! memory a block of the reduction at a time. On software adapters a barrier costs more than it saves.
+//! Opts for contractions on hardware GPUs for which neither `matrix.rs` nor `ahead.rs` has opts. In: a contraction of
+//! two operands that can be staged. Out: opts with which a workgroup computes a tile of rows and columns, and stages
+//! the operands in workgroup memory one block of the reduction at a time. Software adapters do not use this: there a
+//! barrier costs more than staging saves.
 
 use super::heuristic::{Access, View};
 use super::{Level, Opt};
@@ -9,25 +11,25 @@ use crate::codegen::stage;
 use crate::uop::mma::BUILT;
 use crate::uop::{Op, UOp};
 
-/// Elements of the reduction copied at a time.
+/// Usual number of reduction steps that are staged at a time.
 const BLOCK: usize = 16;
-/// Most multiply-adds of vectors in the body of a loop.
+/// The most multiply-adds of vectors in an unrolled loop body.
 const BODY: usize = 128;
 
-/// How a workgroup divides its tile.
+/// How a workgroup's tile is divided among its threads.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
-    /// Rows and vectors of columns of a thread.
+    /// Rows of a thread, and vectors of columns of a thread.
     rows: usize,
     vectors: usize,
-    /// Threads along the rows, the columns, and a second axis of columns.
+    /// Threads along the rows, along the columns, and along a second axis of columns.
     down: usize,
     across: usize,
     deep: usize,
     cost: f64,
 }
 
-/// The axes of a contraction: `a` has the rows, `b` the columns.
+/// The operands and axes of a contraction: `a` depends on the rows, `b` on the columns.
 struct Axes<'a> {
     a: &'a Access,
     b: &'a Access,
@@ -37,7 +39,7 @@ struct Axes<'a> {
 }
 
 impl View<'_> {
-    /// Opts that tile the kernel, if it is a contraction that is large enough.
+    /// Opts that tile the kernel, if it is a large enough contraction.
     pub(super) fn tiled(&self, vector: bool) -> Option<Vec<Opt>> {
         let steps: usize = self.reds.iter().map(|&r| self.len(r)).product();
         if self.t.software || !vector || self.t.lanes != 4 || self.k.reduces().len() != 1 || steps < BLOCK / 2 {
@@ -45,13 +47,13 @@ impl View<'_> {
         }
         let axes = self.operands()?;
         let plan = self.plan(&axes)?;
-        // the longest block that fits
+        // the longest block for which the operands fit in workgroup memory
         [4 * BLOCK, 2 * BLOCK, BLOCK, BLOCK / 2, BLOCK / 4, 1]
             .into_iter()
             .find_map(|block| self.opts(&axes, plan, block))
     }
 
-    /// Two operands, each with an axis that the other lacks.
+    /// Two operands, each of which depends on an output axis that the other does not depend on.
     fn operands(&self) -> Option<Axes<'_>> {
         let staged: Vec<&Access> = self.inner.iter().filter(|a| a.slot.is_some()).collect();
         let mut best: Option<(i64, Axes)> = None;
@@ -64,7 +66,7 @@ impl View<'_> {
                     list.iter().copied().filter(|&r| Some(r) != but).max_by_key(|&r| self.len(r))
                 };
                 let Some(row) = longest(&rows, None) else { continue };
-                // the lanes: neighbours in the result, or else in the operand
+                // lanes go along the axis that is contiguous in the result, or else in the operand
                 let near = |r: UOp| {
                     let store = self.store_stride(r).map_or(2, |s| i64::from(s != 1));
                     (store, i64::from(b.affine.stride(&self.k.g, r) != Some(1)))
@@ -117,11 +119,11 @@ impl View<'_> {
                         let copied = 3.0 * (tr + tc * deep) as f64 / threads as f64;
                         let mut idle = (w.busy_tiles[0] as f64 / (pieces * threads) as f64).max(1.0);
                         if BUILT && let n @ 1.. = self.t.processors {
-                            // the last turn of all processors may have work for few of them
+                            // the last round of workgroups may occupy only a few processors
                             idle = idle.max((pieces.div_ceil(n) * n) as f64 / pieces as f64);
                         }
                         let cost = done * warps * idle * (work + local + copied) / work;
-                        // rows that only round a tile up keep nobody busy
+                        // work that only comes from rounding up does not count towards occupancy
                         let wanted = (nr * nc * ns * rest).div_ceil(4 * rows * vectors);
                         let enough =
                             pieces * threads >= w.least_tiles[0] && wanted >= w.least_tiles[1] * self.t.processors;
@@ -147,7 +149,7 @@ impl View<'_> {
         };
         let (row, col) = (self.id(x.row), self.id(x.col));
         let len = |k: &Kernel, id: u8| k.range_by_id(id).map_or(1, |r| k.g.range_len(r));
-        // rows side by side in a thread
+        // each thread has adjacent rows
         if !self.len(x.row).is_multiple_of(p.rows) {
             put(&mut trial, Opt::pad(row, p.rows * p.down))?;
         }
@@ -158,7 +160,7 @@ impl View<'_> {
             put(&mut trial, Opt::pad(self.id(second), p.deep))?;
             put(&mut trial, Opt::local(self.id(second), p.deep))?;
         }
-        // vectors side by side in the workgroup
+        // neighbouring threads have adjacent vectors
         if !self.len(x.col).is_multiple_of(4) {
             put(&mut trial, Opt::pad(col, 4 * p.across * p.vectors))?;
         }
@@ -179,7 +181,7 @@ impl View<'_> {
         (bytes <= self.t.workgroup_bytes.min(self.t.machine.workgroups.memory[0])).then_some(opts)
     }
 
-    /// Cuts the reduction into blocks of about so many steps; the loop over them.
+    /// Cuts the reduction into blocks of about `block` steps, and returns the level of the loop over blocks.
     fn blocked(
         &self,
         trial: &mut Kernel,
@@ -211,7 +213,7 @@ impl View<'_> {
                 id = next;
             }
         }
-        // short windows, or a few steps, without a loop
+        // short windows, or a few steps of a loop, are unrolled
         let mut budget = (BODY / (p.rows * p.vectors)).clamp(1, 9);
         let last = self.reds.len() - 1;
         for (i, &r) in self.reds.iter().enumerate().rev() {

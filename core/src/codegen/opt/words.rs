@@ -1,18 +1,19 @@
-//! Sums over dot products of words of bytes (`Op::DotBytes`): rows of the matrix are the lanes, and several vectors share what is
-//! read and unpacked of it. Bodies are long, so that the registers that they need are not counted one by one: a sum of each of a vector's
-//! digits takes one, and what is left is for the words of a part of a row.
+//! Opts for sums of dot products of words of four bytes (`Op::DotBytes`) on CPUs. In: such a kernel, a product of a
+//! quantised matrix with vectors. Out: lanes along the rows of the matrix, several vectors that share what is read and
+//! unpacked of the matrix, and the loop order. Loop bodies are long, so registers are not counted exactly: each digit
+//! of a vector needs one accumulator, and the remaining registers hold the words of a part of a row.
 
 use super::Opt;
 use super::heuristic::View;
 use crate::uop::{Op, UOp};
 
-/// Vectors that share a part of the matrix.
+/// The most vectors that share a part of the matrix.
 const MOST_VECTORS: usize = 8;
-/// Registers of rows, where there is one vector.
+/// The most registers of rows (lanes) if there is only one vector.
 const MOST_ROWS: usize = 4;
 
 impl View<'_> {
-    /// Opts of a kernel with such products.
+    /// Opts for a kernel with such products; `None` for other kernels.
     pub(super) fn words(&self) -> Option<Vec<Opt>> {
         let g = &self.k.g;
         if !self.blocks || self.reds.is_empty() || self.k.role.is_rows() {
@@ -31,14 +32,14 @@ impl View<'_> {
         })?;
         let vector = self.outs.iter().copied().find(|&r| has(vectors, r) && !has(matrix, r));
         let fits = |r: UOp, most: usize| (1..=most).rev().find(|&f| self.len(r).is_multiple_of(f)).unwrap_or(1);
-        // digits of one vector, each with a sum of its own
+        // the digits of a vector are separate parameters, and each has an accumulator of its own
         let mut digits: Vec<UOp> = words.iter().flat_map(|&u| g.reachable(&[g.src_at(u, 1)])).collect();
         digits.retain(|&u| g.op(u) == Op::Param);
         digits.sort_unstable();
         digits.dedup();
         let digits = digits.len().max(1);
         let shared = vector.map_or(1, |r| fits(r, MOST_VECTORS.min(self.t.vector_registers / 3) / digits));
-        // all rows that lie side by side, or what is read of each line is less than a line
+        // as many of the adjacent rows as possible, so that whole cache lines are read
         let most = if shared > 2 { 1 } else { MOST_ROWS / shared };
         let rows = (1..=most).rev().find(|n| self.len(lane).is_multiple_of(n * lanes)).unwrap_or(1);
         let mut opts = Vec::new();
@@ -46,7 +47,7 @@ impl View<'_> {
             opts.push(Opt::upcast(self.id(r), shared));
         }
         opts.push(Opt::lane(self.id(lane), rows * lanes));
-        // rows outermost: a part of the matrix stays near while all vectors pass by
+        // rows go outermost: a part of the matrix stays in a cache while it is multiplied with all vectors
         if let Some(r) = vector.filter(|&r| self.len(r) > shared) {
             let later = self.outs.iter().copied().filter(|&x| self.id(x) > self.id(r) && x != lane && has(matrix, x));
             if let Some(x) = later.max_by_key(|&x| self.len(x)) {
