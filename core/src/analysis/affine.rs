@@ -1,24 +1,28 @@
-//! How an index depends on loops: `sum(stride * range) + constant`, and what does not fit into that form. In: an integer expression of a
-//! kernel, as addresses are made of. Sums and products are taken apart where they do not wrap, by their bounds. Where an element that is an
-//! index has no bounds, its sums count as such that do not: it is checked before ([`super::linear`] is for integers of which nobody knows that).
+//! Splits an index of a kernel into `sum(stride * range) + constant` and the parts that do not have this form. In: an
+//! integer expression, such as an address. For example `6*y + x/2 + 5` has the term `y` with factor 6, the constant 5,
+//! and `x/2` as another part.
+//!
+//! Sums and products are expanded where their bounds show that they do not wrap. A loaded element that serves as an
+//! index has no bounds; sums with it are taken not to wrap, because the element is checked before it is used.
+//! ([`super::linear`] makes no such assumption.)
 
 use crate::DType;
 use crate::uop::{Graph, Op, RangeSet, UOp};
 use smallvec::SmallVec;
 
-/// An index as far as it is a sum of multiples of ranges.
+/// An index, as far as it is a sum of multiples of ranges.
 pub struct Affine {
-    /// Ranges, each with its factor. One that occurs twice is there twice.
+    /// Ranges with their factors. A range that occurs twice in the sum has two entries.
     pub terms: SmallVec<[(UOp, i64); 6]>,
-    /// What is added whatever the ranges are.
+    /// The constant part of the sum.
     pub constant: i64,
-    /// Other parts of the sum.
+    /// The other parts of the sum.
     pub others: SmallVec<[UOp; 2]>,
-    /// Ranges that other parts depend on.
+    /// The ranges on which the other parts depend.
     pub tangled: RangeSet,
 }
 
-/// Takes an integer expression apart.
+/// Splits an integer expression into its affine part and the rest.
 pub fn affine(g: &Graph, index: UOp) -> Affine {
     let mut out = Affine { terms: SmallVec::new(), constant: 0, others: SmallVec::new(), tangled: 0 };
     let mut stack: SmallVec<[(UOp, i64); 8]> = SmallVec::from_slice(&[(index, 1)]);
@@ -43,8 +47,8 @@ pub fn affine(g: &Graph, index: UOp) -> Affine {
     out
 }
 
-/// Does a sum or a product lose its upper bits, as far as bounds tell? Numbers of 32 and 64 bits with a sign, which indices are made of, do
-/// not if nothing is known of an operand; those of other dtypes are the program's own.
+/// May a sum or product overflow, as far as bounds tell? An i32 or i64 with an operand of unknown bounds is taken to be
+/// an index and not to overflow; other dtypes may hold any number of the program.
 fn may_wrap(g: &Graph, u: UOp) -> bool {
     let unknown = |v: UOp| {
         let full =
@@ -56,7 +60,8 @@ fn may_wrap(g: &Graph, u: UOp) -> bool {
 }
 
 impl Affine {
-    /// Stride along a range: `Some(0)` if it does not matter, `None` if it matters in another way.
+    /// The stride along a range: `Some(0)` if the index does not depend on it, `None` if it depends on it in another
+    /// form.
     pub fn stride(&self, g: &Graph, range: UOp) -> Option<i64> {
         if self.tangled >> g.range_arg(range).id & 1 == 1 {
             return None;
@@ -64,12 +69,12 @@ impl Affine {
         Some(self.factor(range))
     }
 
-    /// What a range is multiplied with, whatever else depends on it.
+    /// The factor of a range in the affine part, whether or not other parts depend on it as well.
     pub fn factor(&self, range: UOp) -> i64 {
         self.terms.iter().filter(|t| t.0 == range).map(|t| t.1).sum()
     }
 
-    /// Is it made of ranges and constants alone?
+    /// Is the whole index affine?
     pub fn is_whole(&self) -> bool {
         self.others.is_empty()
     }
@@ -93,7 +98,7 @@ mod tests {
         let a = affine(&g, wide);
         assert_eq!((a.stride(&g, y), a.stride(&g, x), a.constant), (Some(12), Some(2), 10));
         assert!(a.is_whole());
-        // a digit of one range leaves the stride of the other
+        // a quotient of one range leaves the stride of the other known
         let half = g.binary(Op::FloorDiv, x, two);
         let at = g.binary(Op::Add, row, half);
         let b = affine(&g, at);
@@ -115,7 +120,7 @@ mod tests {
     fn sums_that_wrap_are_not_looked_through() {
         let mut g = Graph::new();
         let r = g.range(100, 0, AxisKind::Loop);
-        // of a byte: r + 1, of which 255 more are r
+        // a byte wraps: adding 255 to r + 1 gives r
         let one = g.idx(1);
         let next = g.binary(Op::Add, r, one);
         let next = g.cast(next, DType::U8);
@@ -124,11 +129,11 @@ mod tests {
         let at = g.cast(same, DType::I32);
         let a = affine(&g, at);
         assert_eq!((a.stride(&g, r), a.constant, a.is_whole()), (None, 0, false));
-        // of 32 bits: from r = 2 on it begins anew
+        // 32 bits wrap: from r = 2 on
         let half = g.idx(1 << 30);
         let far = g.binary(Op::Mul, r, half);
         assert_eq!(affine(&g, far).stride(&g, r), None);
-        // an element that is an index
+        // a loaded element as an index
         let table = g.param(0, DType::I32, 100);
         let element = g.index(table, r);
         let element = g.load(element);

@@ -1,10 +1,11 @@
-//! Attention in one kernel: `softmax(scores) v`, in which the scores are sums of products themselves. In: a kernel of the scheduler, in which the
-//! maximum of a row, the sum of its exponentials and the sum of products with the values are three reductions, each over all keys and each with
-//! the scores computed anew. Out: which loop is what, so that code generation makes one loop over keys of the three
+//! Recognises attention in one kernel: `softmax(scores) v`, where the scores are sums of products themselves. In: a
+//! kernel of the scheduler that has three reductions over all keys: the maximum of a row of scores, the sum of its
+//! exponentials, and the sum of products with the values. Each of them computes the scores anew. Out: which node and
+//! which loop plays which part ([`Attention`]), so that code generation makes one loop over keys of the three
 //! (`codegen/attention.rs`).
 //!
-//! What is between the sum of products and the exponential (a factor, a mask, a comparison of places) may be anything elementwise. Whether and how a
-//! target computes it so is in [`fit`].
+//! Between the sum of products and the exponential there may be any elementwise ops (a factor, a mask, a comparison of
+//! positions). Whether a target computes it in one loop, and how, is decided in [`fit`].
 
 mod fit;
 
@@ -17,7 +18,7 @@ use std::sync::OnceLock;
 
 pub use fit::{Panels, Registers, Way, block, way};
 
-/// Nodes of a score that are looked at.
+/// The most nodes of the expression for a score; a larger one is not taken for attention.
 const MOST_NODES: usize = 400;
 
 /// The parts of a kernel that is attention.
@@ -29,26 +30,27 @@ pub struct Attention {
     pub norm: UOp,
     /// The largest score of a row.
     pub max: UOp,
-    /// The exponential of a score below the maximum, for the loop over keys of `sum`.
+    /// The exponential of a score minus the maximum, as a node of the key loop of `sum`.
     pub exp: UOp,
-    /// The score in it.
+    /// The score in `exp`.
     pub score: UOp,
     /// The sum of products in the score.
     pub product: UOp,
-    /// The exponential with what it is multiplied by, as `sum` multiplies it with a value.
+    /// The left factor of `sum`: the exponential with everything that scales it, before it is multiplied by a value.
     pub weight: UOp,
-    /// What multiplies the exponential in a weight, the same for all keys.
+    /// Factors of the exponential in `weight` that are the same for all keys.
     pub factors: SmallVec<[UOp; 2]>,
-    /// An element of the queries, of the keys and of the values: loads, or what is computed of some.
+    /// An element of the queries, of the keys and of the values: loads, or expressions over loads.
     pub elements: [UOp; 3],
-    /// What products of queries and keys are multiplied by, and those with values.
+    /// The constants by which the products of queries and keys are multiplied, and those of weights and values.
     pub scales: [f64; 2],
-    /// The loops over queries, over the keys of `sum`, over what `product` sums over, and over the columns of the values.
+    /// The loops over queries, over the keys of `sum`, over the terms that `product` sums, and over the columns of the
+    /// values.
     pub axes: [UOp; 4],
 }
 
 impl Attention {
-    /// How many queries, keys, terms of a score and columns there are.
+    /// The numbers of queries, keys, terms of a score, and columns.
     pub fn lens(&self, g: &Graph) -> [usize; 4] {
         self.axes.map(|r| g.range_len(r))
     }
@@ -56,10 +58,10 @@ impl Attention {
 
 type Find = fn(&Graph, UOp) -> Option<Attention>;
 
-/// [`find`], a pointer that is set at run time: see the table in `codegen/attention.rs`.
+/// The function behind [`find`], a pointer that is set at run time: see the table in `codegen/attention.rs`.
 static FIND: OnceLock<Box<Find>> = OnceLock::new();
 
-/// From now on kernels are known to be attention.
+/// Enables the recognition of attention; outside of WebAssembly [`find`] does so itself.
 pub(crate) fn enable() {
     FIND.get_or_init(|| Box::new(find_in));
 }
@@ -94,7 +96,7 @@ fn find_in(g: &Graph, sink: UOp) -> Option<Attention> {
         }
     }
     let mut a = found?;
-    // the sum of exponentials, and the maximum, are of the same scores
+    // the sum of exponentials and the maximum must be over the same scores
     let key = a.axes[1];
     a.norm = only(reduces.iter().copied().filter(|&u| {
         u != a.sum && u != max && {
@@ -105,7 +107,7 @@ fn find_in(g: &Graph, sink: UOp) -> Option<Attention> {
     if !Pairs::new(g, key, g.src_at(max, 1)).same(a.score, g.src_at(max, 0)) {
         return None;
     }
-    // nobody else asks for the maximum
+    // the maximum must have no other users
     let below = |u: &UOp| g.op(*u) == Op::Sub && g.src_at(*u, 1) == max && g.src_at(*u, 0) != max;
     let asked = nodes.iter().filter(|&&u| g.src(u).contains(&max));
     let inside = |x: UOp| g.reachable(&[g.src_at(a.norm, 0), a.exp]).contains(&x);
@@ -116,7 +118,7 @@ fn only(mut all: impl Iterator<Item = UOp>) -> Option<UOp> {
     all.next().filter(|_| all.next().is_none())
 }
 
-/// The parts that the sum of weighted values shows.
+/// The parts that can be found from the sum of weighted values; `norm` is not known yet.
 fn weighted(g: &Graph, sum: UOp, max: UOp) -> Option<Attention> {
     let terms = terms_of(g, sum).filter(|t| t.gate.is_none())?;
     let key = g.src_at(sum, 1);
@@ -164,7 +166,7 @@ fn weighted(g: &Graph, sum: UOp, max: UOp) -> Option<Attention> {
     let loops: Vec<UOp> = g.reachable(&[sum]).into_iter().filter(|&u| g.op(u) == Op::Range).collect();
     let loops: Vec<UOp> = loops.into_iter().filter(|&r| g.kind(r) == AxisKind::Loop).collect();
     let [rows, _] = sides(g, &loops, [g.ranges(query), g.ranges(keys)]).own;
-    // several are heads that share keys, and queries: the longest
+    // of several such loops the others are heads that share keys; the longest is the loop over queries
     let row = rows.into_iter().max_by_key(|&r| g.range_len(r))?;
     let [_, columns] = sides(g, &loops, [g.ranges(weight), g.ranges(value)]).own;
     let &[column] = columns.as_slice() else { return None };
@@ -184,12 +186,12 @@ fn weighted(g: &Graph, sum: UOp, max: UOp) -> Option<Attention> {
     })
 }
 
-/// Two expressions are compared, of which one has other loops in the place of some.
+/// Compares two expressions up to a renaming of loops.
 struct Pairs<'a> {
     g: &'a Graph,
     loops: SmallVec<[(UOp, UOp); 4]>,
     known: FxHashSet<(UOp, UOp)>,
-    /// Comparisons that may still be made.
+    /// Number of comparisons that may still be made.
     left: usize,
 }
 
@@ -198,7 +200,7 @@ impl<'a> Pairs<'a> {
         Pairs { g, loops: SmallVec::from_slice(&[(a, b)]), known: FxHashSet::default(), left: 4 * MOST_NODES }
     }
 
-    /// Does `b` compute for its loops what `a` does for its own?
+    /// Is `b` the same expression as `a`, with its own loops in place of those of `a`?
     fn same(&mut self, a: UOp, b: UOp) -> bool {
         let g = self.g;
         if self.known.contains(&(a, b)) {

@@ -1,19 +1,20 @@
-//! What is the same in every run: what is computed of weights and numbers alone. In: a tensor graph, and the buffers that are no weights.
+//! Finds the nodes with the same value in every run: those computed from weights and constants alone. In: a tensor
+//! graph, and the buffers that differ from run to run.
 
 use crate::uop::{Arg, Graph, Op, UOp};
 
-/// Is a node the same in every run, if that is known of its sources? `inputs` are the buffers whose contents change.
+/// Is a node the same in every run? `source` says this of its sources; `inputs` are the buffers whose contents change.
 pub(crate) fn is_constant(g: &Graph, u: UOp, inputs: &[u32], source: impl Fn(UOp) -> bool) -> bool {
     match (g.op(u), g.arg(u)) {
         (Op::Buffer, Arg::Buffer { id, .. }) => !inputs.contains(id),
         (Op::Const | Op::Iota, _) => true,
         (Op::Var | Op::Store | Op::After | Op::Sink | Op::Param, _) => false,
-        // what a Detach keeps for gradients is not its value
+        // the further sources of a Detach serve gradients and do not affect its value
         _ => g.value_src(u).iter().all(|&s| source(s)),
     }
 }
 
-/// Which nodes of a graph are, by index. `nodes` are those that count, sources first.
+/// For each node of the graph, by index: is it the same in every run? Only `nodes`, sources first, are looked at.
 pub(crate) fn constants(g: &Graph, nodes: &[UOp], inputs: &[u32]) -> Vec<bool> {
     let mut out = vec![false; g.len()];
     for &u in nodes {

@@ -1,5 +1,6 @@
-//! Integer sums as linear forms `c1*t1 + .. + cn*tn + c0`, exact in Z: only nodes that provably do not wrap are opened.
-//! The canonical order of terms depends on structure alone, so that generated source does not depend on history.
+//! Integer sums as linear forms `c1*t1 + .. + cn*tn + c0`, exact in Z: a node is expanded into its sources only if it
+//! provably does not wrap. The canonical order of terms depends on structure alone, so that generated source does not
+//! depend on the order in which nodes were made.
 
 use crate::DType;
 use crate::uop::{Arg, Graph, Op, UOp};
@@ -10,16 +11,17 @@ use std::cmp::Ordering;
 /// A sum of scaled terms and a constant.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Linear {
-    /// Terms with nonzero factors, in canonical order; no term is a sum, a constant or scaled by one.
+    /// Terms with nonzero factors, in canonical order. No term is itself a sum, a constant or a product with a
+    /// constant.
     pub(crate) terms: SmallVec<[(UOp, i128); 8]>,
     /// The constant.
     pub(crate) konst: i128,
 }
 
-/// An interval.
+/// A closed interval of integers.
 pub(crate) type Interval = (i128, i128);
 
-/// Is the integer value known to lie strictly inside its dtype, so that nothing in it wrapped?
+/// Is the integer value known not to have wrapped? It is if its bounds are narrower than its dtype's range.
 pub(crate) fn no_wrap(g: &Graph, u: UOp) -> bool {
     let dt = g.dtype(u);
     let (lo, hi) = g.bounds(u);
@@ -46,7 +48,7 @@ impl Linear {
         Linear { terms: SmallVec::from_slice(&[(t, k)]), konst: 0 }
     }
 
-    /// The form of an integer node. Something that may wrap is a term.
+    /// The linear form of an integer node. A sum or product that may wrap is a term of its own.
     pub(crate) fn of(g: &Graph, u: UOp) -> Linear {
         let mut out = Linear::default();
         out.open(g, u, 1);
@@ -158,8 +160,8 @@ pub(crate) fn gcd(a: i128, b: i128) -> i128 {
     a
 }
 
-/// Canonical order of operands: outer ranges first, then by structure; the handle decides only between nodes that differ
-/// in an argument without an order.
+/// Canonical order of operands: outer ranges first, then by structure. The node's number decides only between nodes
+/// that differ in an argument without an order.
 pub(crate) fn order(g: &Graph, mut a: UOp, mut b: UOp) -> Ordering {
     loop {
         if a == b {

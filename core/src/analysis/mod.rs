@@ -1,15 +1,15 @@
-//! What several passes must know of a graph and none may find out in a way of its own. Nothing here changes a graph.
+//! Facts about graphs that several passes need, each derived in one way for all of them. Nothing here changes a graph.
 //!
 //! | module | what it says | of |
 //! |---|---|---|
 //! | [`affine`] | how an index depends on loops: a stride for each | kernels |
 //! | [`linear`] | an integer as an exact sum of scaled terms, for rules that rewrite it | both |
-//! | [`product`] | is a reduction a sum of products, and which loops has which factor | both |
-//! | [`reshape`] | the axes that a reshape puts together and takes apart | tensor graphs |
+//! | [`product`] | is a reduction a sum of products, and on which loops does each factor depend | both |
+//! | [`reshape`] | the axes that a reshape merges and splits | tensor graphs |
 //! | [`constant`] | what is the same in every run | tensor graphs |
-//! | [`attention`] | is a kernel softmax(scores) times values, and of what | kernels |
+//! | [`attention`] | is a kernel softmax(scores) times values, and which node is which | kernels |
 //! | [`work`] | what elementwise ops cost before there is code | both |
-//! | [`role`] | what a kernel is as a whole, from which its opts follow | kernels |
+//! | [`role`] | what a kernel computes as a whole, which decides about its opts | kernels |
 
 pub mod affine;
 pub mod attention;

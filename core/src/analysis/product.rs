@@ -1,8 +1,9 @@
-//! Sums of products: matrix products, convolutions and their kin. In: a reduction, of a tensor graph or of a kernel. Out: its factors,
-//! and which loops each of them has: an axis that only one factor has is rows or columns, one that both have is summed over or a batch.
+//! Recognises sums of products: matrix products, convolutions and the like. In: a reduction of a tensor graph or of a
+//! kernel. Out: its two factors, and on which loops each of them depends. An axis of only one factor is a row or column
+//! axis; one of both factors is summed over or a batch axis.
 //!
-//! Everything that treats a contraction in a way of its own asks here whether it is one, and adds only what it wants besides (dtypes,
-//! constant factors, sizes).
+//! Every pass that treats contractions specially asks here whether a node is one, and adds only its own requirements
+//! (dtypes, constant factors, sizes).
 
 use crate::DType;
 use crate::uop::{Arg, Graph, Op, RangeSet, ReduceOp, UOp};
@@ -26,14 +27,15 @@ pub(crate) fn product(g: &Graph, u: UOp) -> Option<[UOp; 2]> {
 pub(crate) struct Terms {
     /// The two factors.
     pub(crate) pair: [UOp; 2],
-    /// Terms count where this holds.
+    /// The condition under which a term counts; where it is false the term is zero.
     pub(crate) gate: Option<UOp>,
-    /// What all of them are multiplied by.
+    /// The constant by which all terms are multiplied.
     pub(crate) scale: f64,
 }
 
-/// The terms of a sum, if they are products. One that is rounded to 16 bits before it is added is taken for the exact one; a number that a
-/// factor of 16 bits is multiplied by for one that the sum is, so that a tile reads the factor as it lies in memory.
+/// The terms of a sum, if they are products. Two roundings are ignored: a term that is rounded to 16 bits before it is
+/// added counts as the exact product; and a constant by which a 16-bit factor is multiplied counts as a factor of the
+/// sum, so that a matrix tile can load the factor as it is stored.
 pub(crate) fn terms_of(g: &Graph, sum: UOp) -> Option<Terms> {
     if !matches!(g.arg(sum), Arg::Reduce(ReduceOp::Add, _)) {
         return None;
@@ -57,13 +59,13 @@ pub(crate) fn terms_of(g: &Graph, sum: UOp) -> Option<Terms> {
     Some(Terms { pair, gate, scale })
 }
 
-/// Is it a float of 16 bits?
+/// Is it a 16-bit float?
 pub(crate) fn is_half(dt: DType) -> bool {
     matches!(dt, DType::F16 | DType::BF16)
 }
 
-/// Does a node of a tensor graph have fewer elements, below the movement ops above it, than the product that it is a factor of? Then each
-/// of them is used several times.
+/// Does a factor in a tensor graph have fewer elements, below its movement ops, than the product? Then each of its
+/// elements is used several times.
 pub(crate) fn repeats(g: &Graph, mut factor: UOp, product: UOp) -> bool {
     while g.op(factor).is_movement() {
         factor = g.src_at(factor, 0);
@@ -71,15 +73,16 @@ pub(crate) fn repeats(g: &Graph, mut factor: UOp, product: UOp) -> bool {
     g.numel(factor) < g.numel(product)
 }
 
-/// Loops by which of two factors depends on them.
+/// Loops, grouped by which of two factors depends on them.
 pub(crate) struct Sides {
-    /// Only the first does, and only the second: rows and columns.
+    /// Loops on which only the first factor depends, and those on which only the second does: rows and columns.
     pub(crate) own: [SmallVec<[UOp; 4]>; 2],
-    /// Both do.
+    /// Loops on which both factors depend.
     pub(crate) both: SmallVec<[UOp; 4]>,
 }
 
-/// Sorts loops by the factors of a kernel's product that have them; neither may.
+/// Groups loops by the factors that depend on them, given as the set of ranges of each. Loops that neither has are
+/// dropped.
 pub(crate) fn sides(g: &Graph, loops: &[UOp], factors: [RangeSet; 2]) -> Sides {
     let mut out = Sides { own: Default::default(), both: SmallVec::new() };
     for &r in loops {

@@ -1,5 +1,6 @@
-//! Which axes a reshape puts together and takes apart. In: the two shapes. Out: groups of neighbouring axes, as small as can be, that hold
-//! the same elements on both sides. What is known of an axis goes over a reshape by its group.
+//! Finds which axes a reshape merges and splits. In: the two shapes. Out: minimal groups of adjacent axes that hold the
+//! same elements on both sides. For example `[6, 4] -> [2, 3, 4]` has the groups `[6] -> [2, 3]` and `[4] -> [4]`.
+//! Facts about an axis are carried over a reshape by its group.
 
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -7,21 +8,21 @@ use std::ops::Range;
 /// Axes of both sides that hold the same elements.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Group {
-    /// Those of the first shape.
+    /// Axes of the first shape.
     pub(crate) from: Range<usize>,
-    /// Those of the second one.
+    /// Axes of the second shape.
     pub(crate) to: Range<usize>,
 }
 
 impl Group {
-    /// Is it one axis that stays as it is?
+    /// Is the group one axis that the reshape leaves as it is?
     pub(crate) fn is_axis(&self) -> bool {
         self.from.len() == 1 && self.to.len() == 1
     }
 }
 
-/// The groups of two shapes with as many elements, in order. Axes of one element at the end may be a group with nothing on the other side.
-/// Where there are no elements, all axes are one group.
+/// The groups of two shapes with the same number of elements, in order. Trailing axes of length 1 may form a group that
+/// is empty on the other side. If there are no elements, all axes are one group.
 pub(crate) fn groups(from: &[usize], to: &[usize]) -> SmallVec<[Group; 6]> {
     let (m, n) = (from.len(), to.len());
     let mut out = SmallVec::new();
@@ -50,7 +51,7 @@ pub(crate) fn groups(from: &[usize], to: &[usize]) -> SmallVec<[Group; 6]> {
     out
 }
 
-/// The group of an axis of the second shape.
+/// The group that contains an axis of the second shape.
 pub(crate) fn group_of(from: &[usize], to: &[usize], axis: usize) -> Group {
     let found = groups(from, to).into_iter().find(|g| g.to.contains(&axis));
     found.unwrap_or(Group { from: 0..from.len(), to: 0..to.len() })
@@ -77,7 +78,7 @@ mod tests {
         assert!(group_of(&[6, 4], &[2, 3, 4], 2).is_axis());
     }
 
-    /// Groups follow each other without a gap and hold as many elements on both sides.
+    /// Groups follow each other without a gap, and each holds the same number of elements on both sides.
     #[test]
     fn groups_cover_both_sides() {
         let shapes: [&[usize]; 6] = [&[24], &[2, 12], &[4, 1, 6], &[3, 8, 1], &[2, 2, 2, 3], &[1, 24]];

@@ -1,26 +1,28 @@
-//! What a kernel is as a whole. In: a kernel as the scheduler made it, before any opt. Out: its [`Role`], which goes with it from there
-//! on ([`crate::schedule::Ast`]), so that no pass guesses it from what opts have left.
+//! Classifies a kernel by what it computes as a whole. In: a kernel as the scheduler made it, before any opt. Out: its
+//! [`Role`], which stays with the kernel ([`crate::schedule::Ast`]), so that no pass has to guess it from a graph that
+//! opts have changed.
 
 use super::product::factors;
 use crate::uop::{AxisKind, Graph, Op, RangeSet, UOp};
 use smallvec::SmallVec;
 
-/// What decides how a kernel is computed.
+/// The kind of computation that a kernel is, which decides how it is optimised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// Each element by itself.
+    /// Each element is computed by itself.
     Elementwise,
-    /// Turns of one loop follow each other, since each reads what an earlier one wrote: a scan, a scatter.
+    /// Iterations of one loop run in order, since each reads what an earlier one wrote: a scan, a scatter.
     Walk,
-    /// One reduction for each result, of what is no product: sums, maxima, pools.
+    /// One reduction for each result, but not of products: sums, maxima, pooling.
     Reduction,
     /// One sum of products for each result: matrix products, convolutions.
     Contraction,
-    /// Reductions of a row, one after the other or read back over the row: softmax, norms.
+    /// Several reductions, or one whose result is read back over the row that it reduced: softmax, norms.
     Rows,
-    /// Rows between matrix products that stay in local arrays: attention.
+    /// Matrix products with row operations between them, whose intermediate rows stay in local arrays: attention on
+    /// CPUs.
     Chain,
-    /// The same without arrays, where one loop over keys can do it all: attention on GPUs.
+    /// The same without local arrays, where one loop over keys can compute it all: attention on GPUs.
     Attention,
 }
 
@@ -49,7 +51,7 @@ impl Role {
         }
     }
 
-    /// Is it about whole rows rather than tiles of results?
+    /// Does the kernel process whole rows rather than tiles of results?
     pub fn is_rows(self) -> bool {
         matches!(self, Role::Rows | Role::Chain | Role::Attention)
     }

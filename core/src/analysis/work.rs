@@ -1,20 +1,21 @@
-//! What an elementwise op costs before there is code to count: one row for each kind of op, one column for each unit in which somebody asks.
-//! Once a kernel is a program, `codegen/cost.rs` prices the instructions that are in it.
+//! Costs of elementwise ops before there is code to count. The table has one row for each kind of op and one column for
+//! each unit in which a pass asks. Once a kernel is a program, `codegen/cost.rs` prices its instructions instead.
 
 use crate::uop::Op;
 
-/// What one op on one element, vector or thread comes to.
+/// The cost of one op in three units.
 pub(crate) struct Work {
-    /// Simple operations that take as long among the loads and stores of an elementwise kernel, which hide a part of a long op: what the
-    /// scheduler weighs against storing a value.
+    /// The number of simple operations that take as long, in an elementwise kernel whose loads and stores hide part of
+    /// the latency of a long op. The scheduler weighs this against storing a value.
     pub(crate) hidden: u32,
-    /// Instructions of a vector where nothing hides them: what decides which loop of a row kernel gets the vectors.
+    /// Vector instructions where nothing hides their latency. This decides which loop of a row kernel is vectorised.
     pub(crate) instructions: u32,
-    /// Instructions in the code of a GPU that a processor emulates, where compiling them costs as well; its maxima look for NaN.
+    /// Instructions of the code that a GPU emulated in software runs, where compiling them costs time as well. Its
+    /// maxima and minima test for NaN.
     pub(crate) emulated: u32,
 }
 
-/// The row of an op. Functions are counted as the polynomials that they are on most targets.
+/// The cost of an op. Functions count as the polynomials that compute them on most targets.
 pub(crate) fn work(op: Op) -> Work {
     let (hidden, instructions, emulated) = match op {
         Op::Exp2 | Op::Log2 => (8, 14, 22),
@@ -22,9 +23,9 @@ pub(crate) fn work(op: Op) -> Work {
         Op::Div | Op::Recip | Op::Sqrt => (3, 6, 1),
         Op::Idiv | Op::Imod | Op::FloorDiv | Op::FloorMod => (6, 1, 1),
         Op::Max | Op::Min => (1, 1, 8),
-        // they go with the load or store of the value
+        // casts are part of the load or store of the value
         Op::Cast | Op::Bitcast => (0, 1, 1),
-        // an index is computed and compared with bounds
+        // the index is computed and compared with the bounds
         Op::Gather | Op::DotBytes => (3, 0, 0),
         op if op.is_alu() => (1, 1, 1),
         _ => (0, 0, 0),
@@ -36,7 +37,7 @@ pub(crate) fn work(op: Op) -> Work {
 mod tests {
     use super::*;
 
-    /// Whoever asks, a function is dearer than a quotient or a sum, and what is not computed is free.
+    /// In every unit a function costs more than a quotient or a sum, and what computes nothing is free.
     #[test]
     fn units_agree_on_what_is_dearer() {
         let all = |op: Op| [work(op).hidden, work(op).instructions, work(op).emulated];

@@ -1,6 +1,6 @@
-//! Reverse-mode differentiation of tensor graphs: one vector-Jacobian rule per op (`rules`), and the walk that applies them
-//! from the loss down. The result is ordinary graph, so gradients are scheduled, fused and differentiated again like any
-//! other value. Never: the tensor API.
+//! Reverse-mode differentiation of tensor graphs: one vector-Jacobian rule for each op (`rules`), and the traversal
+//! that applies them from the loss down. The result consists of ordinary nodes, so gradients are scheduled, fused and
+//! differentiated again like any other value. Never: the tensor API.
 
 mod ordered;
 mod rules;
@@ -10,14 +10,14 @@ use crate::uop::{Graph, Op, ReduceOp, Shape, UOp};
 use crate::{Error, Result};
 use smallvec::SmallVec;
 
-/// A gradient reaching one source of a node.
+/// Contributions of one node to the gradients of its sources: pairs of a source and a gradient.
 pub(crate) type Flow = SmallVec<[(UOp, UOp); 3]>;
 
 /// Gradients of `loss` with respect to each of `targets`, given the gradient `seed` of the loss itself (its shape and
 /// dtype). A target that the loss does not depend on gives `None`.
 ///
-/// The walk goes down in index order, so every user of a node has contributed before the node is visited. Only nodes between
-/// the targets and the loss are visited.
+/// Nodes are visited in descending index order, so every user of a node has contributed before the node is visited.
+/// Only nodes between the targets and the loss are visited.
 pub(crate) fn gradient(g: &mut Graph, loss: UOp, seed: UOp, targets: &[UOp]) -> Result<Vec<Option<UOp>>> {
     if !g.dtype(loss).is_float() {
         return Err(Error::DType { op: "grad", dtype: g.dtype(loss), why: "only floats have gradients".into() });
@@ -53,7 +53,8 @@ pub(crate) fn gradient(g: &mut Graph, loss: UOp, seed: UOp, targets: &[UOp]) -> 
     Ok(targets.iter().map(|t| grads.get(t.0 as usize).copied().flatten()).collect())
 }
 
-/// Where a value lies if it is in memory: kernels of users read that, whatever its shape.
+/// The buffer below reshapes, if the value is in memory: custom kernels read the buffer itself, whatever the shape of
+/// the view.
 pub(crate) fn memory(g: &Graph, mut u: UOp) -> UOp {
     while g.op(u) == Op::Reshape {
         u = g.src_at(u, 0);
@@ -61,8 +62,8 @@ pub(crate) fn memory(g: &Graph, mut u: UOp) -> UOp {
     u
 }
 
-/// A contribution with exactly the shape of the node it goes to: scalars are repeated, and where a scalar leaf was
-/// broadcast by an elementwise op the contributions are summed.
+/// Gives a contribution exactly the shape of the node that it goes to. A scalar is expanded; for a scalar that an
+/// elementwise op had broadcast, the contributions are summed.
 fn fit(g: &mut Graph, dx: UOp, x: UOp) -> UOp {
     let (have, want) = (g.shape(dx).clone(), g.shape(x).clone());
     if have == want {
@@ -76,7 +77,7 @@ fn fit(g: &mut Graph, dx: UOp, x: UOp) -> UOp {
     spread(g, dx, &want)
 }
 
-/// `u` repeated to `shape` from a scalar; nothing if it has the shape.
+/// Expands a scalar to `shape`; `u` itself if it has that shape already.
 pub(crate) fn spread(g: &mut Graph, u: UOp, shape: &Shape) -> UOp {
     if g.shape(u) == shape {
         return u;

@@ -1,4 +1,5 @@
-//! Gradients of indexed reads and writes and of scans: each is made of the other, in linear time.
+//! Gradients of Gather, Scatter and Scan, in linear time. Each is made of the same ops: the gradient of a gather is a
+//! scatter, that of a scatter gathers, and that of a scan is a scan from the other end.
 
 use super::{Flow, constant, spread};
 use crate::uop::{Arg, Axes, Graph, Meet, Op, ReduceOp, Shape, UOp};
@@ -6,11 +7,11 @@ use smallvec::smallvec;
 
 const ADD: Meet = Meet::With(ReduceOp::Add);
 
-/// Gradient of `Gather(x, index)`: every place of `x` sums the gradients of those that read it.
+/// Gradient of `Gather(x, index)`: every element of `x` gets the sum of the gradients of all reads of it.
 pub(super) fn gather(g: &mut Graph, dy: UOp, index: UOp, shape: &Shape, axis: u8) -> UOp {
     let zero = constant(g, 0.0, dy);
     if g.shape(index)[axis as usize] == 1 {
-        // one update a slice: a mask, which fuses
+        // with one index for each slice a mask does it, which fuses with other ops
         let hit = hits(g, index, shape, axis);
         let dy = g.expand(dy, shape);
         return g.select(hit, dy, zero);
@@ -19,7 +20,7 @@ pub(super) fn gather(g: &mut Graph, dy: UOp, index: UOp, shape: &Shape, axis: u8
     put(g, ADD, axis, zeros, index, dy)
 }
 
-/// Where the one index of each slice points.
+/// A mask that is true at the one index of each slice.
 fn hits(g: &mut Graph, index: UOp, shape: &Shape, axis: u8) -> UOp {
     let dt = g.dtype(index);
     let iota = counted(g, shape, axis);
@@ -42,7 +43,7 @@ fn put(g: &mut Graph, how: Meet, axis: u8, x: UOp, index: UOp, src: UOp) -> UOp 
     g.node(Op::Scatter, dt, &[x, index, src], Arg::Scatter(how, axis))
 }
 
-/// What each update of a Scatter finds in `v`, which has the shape of its target.
+/// The element of `v` at the index of each update of a Scatter. `v` has the shape of the Scatter's target.
 fn take(g: &mut Graph, v: UOp, index: UOp, axis: u8) -> UOp {
     let (shape, updates) = (g.shape(v).clone(), g.shape(index).clone());
     let pair = |a: usize| (0, if a == axis as usize { shape[a] } else { updates[a] });
@@ -51,7 +52,7 @@ fn take(g: &mut Graph, v: UOp, index: UOp, axis: u8) -> UOp {
     g.node(Op::Gather, dt, &[v, index], Arg::Axes(smallvec![axis]))
 }
 
-/// Gradients of the old values and of the updates.
+/// Gradients of a Scatter's old values and of its updates.
 pub(super) fn scatter(g: &mut Graph, u: UOp, dy: UOp, how: Meet, axis: u8) -> Flow {
     let (x, index, src) = (g.src_at(u, 0), g.src_at(u, 1), g.src_at(u, 2));
     let shape = g.shape(u).clone();
@@ -69,7 +70,7 @@ pub(super) fn scatter(g: &mut Graph, u: UOp, dy: UOp, how: Meet, axis: u8) -> Fl
             smallvec![(x, dx), (g.src_at(u, 2), ds)]
         }
         Meet::Last => {
-            // the last update of each place, by number
+            // the number of the last update of each element
             let updates = g.shape(index).clone();
             let order = counted(g, &updates, axis);
             let none = g.int(-1, crate::DType::I32);
@@ -84,7 +85,7 @@ pub(super) fn scatter(g: &mut Graph, u: UOp, dy: UOp, how: Meet, axis: u8) -> Fl
             smallvec![(x, dx), (src, ds)]
         }
         Meet::With(ReduceOp::Max | ReduceOp::Min) => {
-            // ties share evenly
+            // equal values share the gradient evenly
             let best = take(g, u, index, axis);
             let (hit_x, hit_s) = (g.binary(Op::CmpEq, x, u), g.binary(Op::CmpEq, src, best));
             let (ones_x, ones_s) = (g.select(hit_x, one, zero), g.select(hit_s, one, zero));
@@ -96,7 +97,8 @@ pub(super) fn scatter(g: &mut Graph, u: UOp, dy: UOp, how: Meet, axis: u8) -> Fl
             smallvec![(x, dx), (src, ds)]
         }
         Meet::With(ReduceOp::Mul) => {
-            // the product of the others: without zeros, unless the element is the only one
+            // the derivative by one factor is the product of the others. It is zero if any other factor is zero; so
+            // products are made of the nonzero factors, and the number of zeros decides whether they count
             let (zero_x, zero_s) = (g.binary(Op::CmpEq, x, zero), g.binary(Op::CmpEq, src, zero));
             let (safe_x, safe_s) = (g.select(zero_x, one, x), g.select(zero_s, one, src));
             let product = put(g, how, axis, safe_x, index, safe_s);
@@ -117,7 +119,7 @@ pub(super) fn scatter(g: &mut Graph, u: UOp, dy: UOp, how: Meet, axis: u8) -> Fl
     }
 }
 
-/// Gradients of a scan: a scan from the other end.
+/// Gradients of a Scan, made by scans from the other end.
 pub(super) fn scan(g: &mut Graph, u: UOp, dy: UOp, op: ReduceOp, axis: u8) -> Flow {
     let (x, factor) = (g.src_at(u, 0), g.src(u).get(1).copied());
     let shape = g.shape(u).clone();
@@ -143,7 +145,7 @@ pub(super) fn scan(g: &mut Graph, u: UOp, dy: UOp, op: ReduceOp, axis: u8) -> Fl
             smallvec![(x, dx)]
         }
         (ReduceOp::Max | ReduceOp::Min, _) => {
-            // the place of the latest of the best so far
+            // the index of the latest element that equals the best so far
             let at = counted(g, &shape, axis);
             let best = g.binary(Op::CmpEq, x, u);
             let none = g.int(0, crate::DType::I32);
@@ -162,7 +164,7 @@ fn along(g: &mut Graph, src: &[UOp], op: ReduceOp, axis: u8) -> UOp {
     g.node(Op::Scan, dt, src, Arg::Reduce(op, Axes::from_slice(&[axis])))
 }
 
-/// `out[i] = dy[i] + a[i + 1] * out[i + 1]`, all factors 1 if there are none.
+/// `out[i] = dy[i] + a[i + 1] * out[i + 1]`, where all factors `a` are 1 if there are none.
 fn backward(g: &mut Graph, dy: UOp, a: Option<UOp>, axis: u8) -> UOp {
     let a = a.map(|a| moved(g, a, axis, -1));
     let src: Vec<UOp> = [Some(dy), a].into_iter().flatten().map(|v| g.flip(v, &[axis])).collect();
@@ -170,7 +172,7 @@ fn backward(g: &mut Graph, dy: UOp, a: Option<UOp>, axis: u8) -> UOp {
     g.flip(out, &[axis])
 }
 
-/// The elements one place further along an axis (`by` is 1 or -1), with a zero where nothing comes from.
+/// Shifts elements by one along an axis, towards higher indices (`by` = 1) or lower ones (-1), and fills in a zero.
 fn moved(g: &mut Graph, v: UOp, axis: u8, by: i64) -> UOp {
     let shape = g.shape(v).clone();
     let n = shape[axis as usize];

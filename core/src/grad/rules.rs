@@ -1,13 +1,13 @@
-//! The vector-Jacobian product of every tensor op: given the gradient of a node, those of its sources.
+//! The vector-Jacobian product of every tensor op: given the gradient of a node, the gradients of its sources.
 //!
 //! | op | why there is no gradient |
 //! |---|---|
 //! | Const, Buffer, Param, Var, Iota | no sources |
 //! | Trunc | piecewise constant: zero almost everywhere |
-//! | whatever is no float, comparisons among it | not a function to real numbers |
+//! | any op with a non-float result, such as comparisons | not a function to real numbers |
 //! | Bitcast, casts from or to integers | not a function of real numbers |
 //! | Detach | that is its meaning, unless it has a gradient of its own |
-//! | indices of Gather and Scatter, Where's condition | integers |
+//! | indices of Gather and Scatter, Where's condition | integers and bools |
 
 use super::{Flow, constant, ordered, spread};
 use crate::rewrite::substitute;
@@ -114,7 +114,7 @@ pub(super) fn vjp(g: &mut Graph, u: UOp, dy: UOp) -> Result<Flow> {
         }
         (Op::Pow, _) => Ok(power(g, u, dy)),
         (Op::Imod, _) if g.dtype(u).is_float() => {
-            // x less a whole number of z
+            // x minus an integer multiple of z
             let whole = g.binary(Op::Sub, x, u);
             let times = g.binary(Op::Div, whole, src[1]);
             let half = constant(g, 0.5, u);
@@ -158,13 +158,14 @@ pub(super) fn vjp(g: &mut Graph, u: UOp, dy: UOp) -> Result<Flow> {
     }
 }
 
-/// What tells whether `x` won against `other`: against a constant the result `u` does as well, so that nothing has to
-/// keep what relu was applied to.
+/// The value whose comparison tells whether `x` was selected over `other`. Against a constant the result `u` tells it
+/// as well, so that the input of a relu need not be kept for the backward pass.
 fn beyond(g: &Graph, x: UOp, other: UOp, u: UOp) -> UOp {
     if g.const_val(other).is_some() { u } else { x }
 }
 
-/// `y x^(y-1)` and `x^y ln |x|`. A power that is 1, or 0 for every exponent near, has no slope.
+/// The gradients `y x^(y-1)` and `x^y ln |x|`, with two slopes set to zero: by `x` where `y` is 0, as the power is then
+/// constant, and by `y` where `x` is 0, unless `y` is negative.
 fn power(g: &mut Graph, u: UOp, dy: UOp) -> Flow {
     let (x, y) = (g.src_at(u, 0), g.src_at(u, 1));
     let (zero, unit, ln2) = (constant(g, 0.0, u), constant(g, 1.0, u), constant(g, LN_2, u));
@@ -189,7 +190,8 @@ fn power(g: &mut Graph, u: UOp, dy: UOp) -> Flow {
     smallvec![(x, dx), (y, dz)]
 }
 
-/// `dy` where `low < high`. Equal values share it; against a constant (relu, clamp) a tie gives nothing.
+/// `dy` where `low < high`, else 0. Equal values get half of it each; against a constant (relu, clamp) a tie gets
+/// nothing.
 fn less(g: &mut Graph, low: UOp, high: UOp, dy: UOp) -> UOp {
     let wins = g.binary(Op::CmpLt, low, high);
     let zero = constant(g, 0.0, dy);
@@ -210,7 +212,7 @@ fn reduce(g: &mut Graph, u: UOp, x: UOp, dy: UOp, op: ReduceOp, axes: &[u8]) -> 
     match op {
         ReduceOp::Add => dy,
         ReduceOp::Max | ReduceOp::Min => {
-            // ties share evenly
+            // equal values share the gradient evenly
             let best = wide(g, u);
             let (zero, one) = (constant(g, 0.0, u), constant(g, 1.0, u));
             let hit = g.binary(Op::CmpEq, x, best);
@@ -221,8 +223,8 @@ fn reduce(g: &mut Graph, u: UOp, x: UOp, dy: UOp, op: ReduceOp, axes: &[u8]) -> 
             g.select(hit, part, zero)
         }
         ReduceOp::Mul => {
-            // the product of the others: y/x where x is not zero. One zero gets the product of the rest; each of two zeros the
-            // other one times the rest, which is zero too but has a gradient
+            // the product of the other factors: y/x where x is not zero. A single zero gets the product of all others.
+            // Each of two zeros gets the other zero times the rest: that is zero too, but has a gradient of its own
             let (zero, one, two) = (constant(g, 0.0, u), constant(g, 1.0, u), constant(g, 2.0, u));
             let is_zero = g.binary(Op::CmpEq, x, zero);
             let safe = g.select(is_zero, one, x);
@@ -246,7 +248,7 @@ fn reduce(g: &mut Graph, u: UOp, x: UOp, dy: UOp, op: ReduceOp, axes: &[u8]) -> 
     }
 }
 
-/// `After(x, stores..)`: the last store to all of `x` is the value; with no store to it the value is `x`.
+/// `After(x, stores..)`: its value is what the last store wrote to all of `x`, or `x` itself if there is no store.
 fn after(g: &mut Graph, u: UOp, dy: UOp) -> Result<Flow> {
     let src = g.srcs(u);
     if let Some(Arg::Custom(c)) = src[1..].iter().map(|&s| g.arg(s)).find(|a| matches!(a, Arg::Custom(_))) {

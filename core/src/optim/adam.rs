@@ -11,9 +11,9 @@ pub struct AdamOpts {
     pub beta1: f64,
     /// Decay of the second moment.
     pub beta2: f64,
-    /// Added to the root of the second moment.
+    /// Added to the square root of the second moment.
     pub eps: f64,
-    /// L2 penalty, or decay of the parameter itself if `decoupled`.
+    /// L2 penalty, or, if `decoupled`, the decay of the parameter itself.
     pub weight_decay: f64,
     /// AdamW: decay the parameter, not the gradient.
     pub decoupled: bool,
@@ -32,13 +32,14 @@ pub struct Adam {
     params: Vec<Tensor>,
     first: Vec<Tensor>,
     second: Vec<Tensor>,
-    /// Steps so far, one f32: on the device, so that a captured step counts on. None without parameters.
+    /// Steps done so far, one f32. It is on the device so that a captured step goes on counting when it is replayed.
+    /// `None` without parameters.
     steps: Option<Tensor>,
     opts: AdamOpts,
 }
 
 impl Adam {
-    /// Over these parameters.
+    /// An optimiser of these parameters.
     pub fn new(params: Vec<Tensor>, lr: impl IntoOperand, opts: AdamOpts) -> Result<Adam> {
         let zeros = || params.iter().map(|p| p.zeros_like()?.to_storage()).collect::<Result<Vec<_>>>();
         let count = |p: &Tensor| Tensor::zeros(p.session(), DType::F32, &[1])?.to_storage();

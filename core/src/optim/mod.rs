@@ -1,6 +1,7 @@
-//! Optimisers. A step assigns to the parameters and to the optimiser's own state, all in place and lazily: realize
+//! Optimisers. A step assigns to the parameters and to the optimiser's own state, in place and lazily: realize
 //! [`Optimizer::tensors`] (and whatever else the step computed, such as the loss) to run it. Formulas and defaults are
-//! torch's. The learning rate is a number or a tensor, for instance a launch variable that a schedule changes.
+//! torch's. The learning rate is a number or a tensor, for instance a launch variable that a learning-rate schedule
+//! changes.
 
 mod adam;
 mod rule;
@@ -17,16 +18,16 @@ use crate::{Error, Result};
 
 /// Something that updates parameters from gradients.
 pub trait Optimizer {
-    /// One update; `grads` are in the order of the parameters.
+    /// Does one update. `grads` are in the order of the parameters.
     fn step(&mut self, grads: &[Tensor]) -> Result<()>;
 
     /// The parameters, in the order given.
     fn parameters(&self) -> &[Tensor];
 
-    /// Parameters and state: what a step changes.
+    /// All tensors that a step assigns to: the parameters and the optimiser's state.
     fn tensors(&self) -> Vec<Tensor>;
 
-    /// Gradients of `loss` for the parameters, and one step with them.
+    /// Computes the gradients of `loss` with respect to the parameters and does one step with them.
     fn minimize(&mut self, loss: &Tensor) -> Result<()> {
         let grads = loss.grad(&self.parameters().iter().collect::<Vec<_>>())?;
         self.step(&grads)

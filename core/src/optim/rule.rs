@@ -1,31 +1,32 @@
-//! Optimisers that are one formula a parameter: RMSprop, Adagrad, Adadelta, Adamax, LAMB, LARS, Lion, Muon, Adafactor.
+//! Optimisers that update each parameter by one formula: RMSprop, Adagrad, Adadelta, Adamax, LAMB, LARS, Lion, Muon,
+//! Adafactor.
 
 use super::{Optimizer, check};
 use crate::tensor::{IntoOperand, Operand, Tensor};
 use crate::{DType, Error, Result};
 
-/// Which formula, with its constants. Defaults (see the functions of [`Rule`]) are torch's, or the papers' where torch has
-/// no such optimiser.
+/// The formula of an optimiser, with its constants. Defaults (see the functions of [`Rule`]) are torch's, or the
+/// papers' where torch has no such optimiser.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the papers' names")]
 pub enum Rule {
-    /// Root mean square propagation (Hinton), with torch's momentum and centring.
+    /// Root mean square propagation (Hinton), with momentum and centring as torch has them.
     RmsProp { alpha: f64, eps: f64, momentum: f64, centered: bool },
-    /// Adagrad (Duchi and others), with a decay of the rate.
+    /// Adagrad (Duchi et al.), with a decay of the learning rate.
     Adagrad { lr_decay: f64, eps: f64 },
     /// Adadelta (Zeiler).
     Adadelta { rho: f64, eps: f64 },
     /// Adam with the infinity norm (Kingma and Ba).
     Adamax { beta1: f64, beta2: f64, eps: f64 },
-    /// Layerwise adaptive moments for batches (You and others).
+    /// Layerwise adaptive moments for batches (You et al.).
     Lamb { beta1: f64, beta2: f64, eps: f64 },
-    /// Layerwise adaptive rate scaling (You and others).
+    /// Layerwise adaptive rate scaling (You et al.).
     Lars { momentum: f64, trust: f64, eps: f64 },
-    /// Evolved sign momentum (Chen and others).
+    /// Evolved sign momentum (Chen et al.).
     Lion { beta1: f64, beta2: f64 },
-    /// Momentum, orthogonalised by Newton and Schulz (Jordan and others); matrices only.
+    /// Momentum, orthogonalised by Newton-Schulz iteration (Jordan et al.); for matrices only.
     Muon { momentum: f64, nesterov: bool, steps: usize },
-    /// Adafactor (Shazeer and Stern): second moments of matrices by rows and columns.
+    /// Adafactor (Shazeer and Stern): the second moments of a matrix are factored into those of its rows and columns.
     Adafactor { beta2_decay: f64, eps: f64, floor: f64, clip: f64 },
 }
 
@@ -75,7 +76,7 @@ impl Rule {
         Rule::Adafactor { beta2_decay: -0.8, eps: f32::EPSILON as f64, floor: 1e-3, clip: 1.0 }
     }
 
-    /// Shapes of the state of a parameter.
+    /// Shapes of the state tensors of a parameter with this shape.
     fn state(&self, shape: &[usize]) -> Vec<Vec<usize>> {
         let full = shape.to_vec();
         match *self {
@@ -105,11 +106,11 @@ pub struct Tuned {
 }
 
 impl Tuned {
-    /// Over these parameters. Weight decay is the gradient's (L2) in RMSprop, Adagrad, Adadelta, Adamax and LARS, the
-    /// parameter's own (decoupled) in the others.
+    /// An optimiser of these parameters. Weight decay is added to the gradient (L2) in RMSprop, Adagrad, Adadelta,
+    /// Adamax and LARS, and applied to the parameter itself (decoupled) in the others.
     ///
     /// # Errors
-    /// `E_VALUE` for Muon over a parameter that is no matrix.
+    /// `E_VALUE` for Muon over a parameter that is not a matrix.
     pub fn new(rule: Rule, params: Vec<Tensor>, lr: impl IntoOperand, weight_decay: f64) -> Result<Tuned> {
         if let (Rule::Muon { .. }, Some(p)) = (rule, params.iter().find(|p| p.rank() != 2)) {
             return Err(Error::value("muon", format!("a parameter of shape {:?} is no matrix", p.shape())));
@@ -122,7 +123,7 @@ impl Tuned {
         Ok(Tuned { lr: lr.into_operand()?, rule, weight_decay, params, state, steps })
     }
 
-    /// The new value of a parameter; its state is assigned.
+    /// The new value of a parameter. Assigns its state.
     fn update(&self, p: &Tensor, g: &Tensor, s: &[Tensor], t: &Tensor) -> Result<Tensor> {
         let decay = self.weight_decay;
         let l2 = || if decay == 0.0 { Ok(g.clone()) } else { g.add(p.mul(decay)?) };
@@ -254,7 +255,7 @@ impl Optimizer for Tuned {
 }
 
 impl Tensor {
-    /// An approximation of the nearest orthogonal matrix: Newton and Schulz's iteration of fifth order with Muon's
+    /// An approximation of the nearest orthogonal matrix, by a Newton-Schulz iteration of fifth order with Muon's
     /// coefficients (singular values end between about 0.7 and 1.2).
     pub fn newton_schulz(&self, steps: usize) -> Result<Tensor> {
         let shape = self.want_rank("newton_schulz", 2)?;
@@ -270,7 +271,7 @@ impl Tensor {
     }
 }
 
-/// Gradients scaled so that their joint p-norm is at most `max_norm`, and the norm they had.
+/// Gradients scaled so that their joint p-norm is at most `max_norm`, and the norm before scaling.
 pub fn clip_grad_norm(grads: &[Tensor], max_norm: f64, p: f64) -> Result<(Vec<Tensor>, Tensor)> {
     let norms = grads.iter().map(|g| g.vector_norm(p, &[], false)?.cast(DType::F32)).collect::<Result<Vec<_>>>()?;
     if norms.is_empty() {

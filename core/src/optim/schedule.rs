@@ -1,5 +1,5 @@
-//! Learning rates over time: plain functions of the step number, as torch's schedulers in closed form. Set an optimiser's
-//! `lr` (or the launch variable it is) to [`Schedule::at`] times the base rate before each step.
+//! Learning-rate schedules: plain functions of the step number, torch's schedulers in closed form. Before each step,
+//! set an optimiser's `lr` (or the launch variable that it is) to [`Schedule::at`] times the base rate.
 
 use std::f64::consts::PI;
 
@@ -9,23 +9,25 @@ use std::f64::consts::PI;
 pub enum Schedule {
     /// Always 1.
     Constant,
-    /// `gamma` once every `size` steps.
+    /// Multiplied by `gamma` every `size` steps.
     Step { size: usize, gamma: f64 },
-    /// `gamma` at each of these steps.
+    /// Multiplied by `gamma` at each of these steps.
     MultiStep { milestones: Vec<usize>, gamma: f64 },
-    /// `gamma` each step.
+    /// Multiplied by `gamma` at each step.
     Exponential { gamma: f64 },
-    /// From `start` to `end` over `steps`, then `end`.
+    /// Linear from `start` to `end` over `steps`, then `end`.
     Linear { start: f64, end: f64, steps: usize },
     /// `(1 - t/steps)^power`, then 0.
     Polynomial { power: f64, steps: usize },
-    /// Half a cosine from 1 down to `floor`, and up again after `steps`.
+    /// Half a cosine from 1 down to `floor` over `steps`, and up again after that.
     Cosine { steps: usize, floor: f64 },
-    /// The same, but starting again at 1 each time, over periods that grow by `factor`.
+    /// Half a cosine from 1 down to `floor`, restarted at 1 after each period. The first period has `steps` steps, and
+    /// each further one `factor` times as many as the one before.
     CosineRestarts { steps: usize, factor: usize, floor: f64 },
-    /// One cycle: from `1/div` up to 1 over the first `share` of `steps`, then down to `1/(div * last)`, by cosines.
+    /// One cycle: from `1/div` up to 1 over the first `share` of `steps`, then down to `1/(div * last)`, both along
+    /// half a cosine.
     OneCycle { steps: usize, share: f64, div: f64, last: f64 },
-    /// Linear from 0 over `steps`, then the other schedule, counted from there.
+    /// Linear from `1/steps` to 1 over `steps`, then the schedule `then`, counted from there.
     Warmup { steps: usize, then: Box<Schedule> },
 }
 
@@ -98,7 +100,7 @@ mod tests {
         same(&warm, &[0.25, 0.5, 0.75, 1.0, 1.0, 0.5, 0.25]);
     }
 
-    /// Lengths of nothing and phases of one step give numbers.
+    /// Schedules of length 0 and phases of one step give finite numbers.
     #[test]
     fn no_schedule_divides_by_zero() {
         for s in [

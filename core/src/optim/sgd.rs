@@ -7,9 +7,9 @@ use crate::tensor::{IntoOperand, Operand, Tensor};
 /// Options of [`Sgd`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SgdOpts {
-    /// Share of the last update that is kept; 0 for none.
+    /// Factor by which the velocity of the previous step is kept; 0 for no momentum.
     pub momentum: f64,
-    /// Look ahead along the momentum.
+    /// Use Nesterov's momentum: the step is the gradient plus `momentum` times the updated velocity.
     pub nesterov: bool,
     /// L2 penalty: this times the parameter is added to its gradient.
     pub weight_decay: f64,
@@ -25,7 +25,7 @@ pub struct Sgd {
 }
 
 impl Sgd {
-    /// Over these parameters.
+    /// An optimiser of these parameters.
     pub fn new(params: Vec<Tensor>, lr: impl IntoOperand, opts: SgdOpts) -> Result<Sgd> {
         let velocity = match opts.momentum {
             0.0 => Vec::new(),

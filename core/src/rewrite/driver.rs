@@ -1,8 +1,8 @@
-//! The rewrite driver: bottom-up to a fixpoint per node, and plain substitution.
+//! The rewrite driver: applies rule sets bottom-up until no rule matches any more. Also plain substitution.
 //!
-//! Sources are rewritten first, the node is rebuilt over them, then the first matching rule's result is itself rewritten.
-//! An explicit stack and a dense memo: no recursion, no hashing. As nodes never change, a [`Memo`] stays valid across calls
-//! with the same rule sets on a growing graph.
+//! The sources of a node are rewritten first and the node is rebuilt over them. Then the first rule that matches is
+//! applied, and its result is rewritten in turn. An explicit stack replaces recursion, and a dense memo replaces
+//! hashing. As nodes never change, a [`Memo`] stays valid across calls with the same rule sets on a growing graph.
 
 use super::Rules;
 use crate::uop::{Firing, Graph, UOp};
@@ -10,16 +10,17 @@ use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// What each node becomes. Keep one per (graph, list of rule sets) to reuse work across calls.
+/// The results of a rewrite: what each node became. Keep one for each graph and list of rule sets, to reuse work across
+/// calls.
 #[derive(Clone, Debug, Default)]
 pub struct Memo {
     map: Table,
-    /// Rules fired so far.
+    /// Number of rules fired so far.
     pub steps: u64,
     stuck: Option<String>,
 }
 
-/// 0 unknown, 1 in work, n + 2 node n.
+/// State of each node: 0 not visited, 1 being rewritten, n + 2 rewritten to node n.
 #[derive(Clone, Debug)]
 enum Table {
     Dense(Vec<u32>),
@@ -67,12 +68,12 @@ impl Memo {
         Memo::default()
     }
 
-    /// A hashed memo: for a few nodes of a large graph.
+    /// An empty memo that hashes: for rewriting a few nodes of a large graph.
     pub fn sparse() -> Memo {
         Memo { map: Table::Sparse(FxHashMap::default()), ..Memo::default() }
     }
 
-    /// Leaves `u` and what is below it as they are.
+    /// Excludes `u` and everything below it from rewriting.
     pub fn keep(&mut self, u: UOp) {
         self.map.set(u, u.0 + 2);
     }
@@ -82,7 +83,7 @@ impl Memo {
         self.map.done(u)
     }
 
-    /// The report of a rewrite that was cut off because its rules did not come to an end.
+    /// The report of a rewrite that was cut off because its rules did not terminate.
     pub fn stuck(&self) -> Option<&str> {
         self.stuck.as_deref()
     }
@@ -101,15 +102,16 @@ pub(crate) fn rewrite1<C>(g: &mut Graph, root: UOp, sets: &[&dyn Rules<C>], cx: 
 enum Task {
     /// Rewrite the sources, then the node.
     Visit(UOp),
-    /// The sources are done.
+    /// Rebuild the node over its rewritten sources, and apply a rule.
     Finish(UOp),
-    /// The node, and what it was rebuilt to (`before`), become what `after` became.
+    /// Record that the node, and the firing's `before` (the node rebuilt over its sources), became what `after` was
+    /// rewritten to.
     Follow(UOp, Firing),
 }
 
-/// [`rewrite`] with a memo that outlives the call. If the rules do not come to an end, that is a bug: debug builds panic
-/// with the names of the rules that keep firing; release builds stop there (what is built so far is still equal to the
-/// input) and leave the report in [`Memo::stuck`].
+/// [`rewrite`] with a memo that outlives the call. Rules that do not terminate are a bug: debug builds panic with the
+/// names of the rules that keep firing. Release builds stop there (what is built so far is still equal to the input)
+/// and leave the report in [`Memo::stuck`].
 pub(crate) fn rewrite_with<C>(
     g: &mut Graph,
     roots: &[UOp],
@@ -133,7 +135,8 @@ pub(crate) fn rewrite_with<C>(
             }
             Task::Finish(u) => {
                 src.clear();
-                // a source in work means that a rule's result contains the node it replaces: it stays as it is
+                // a source that is still being rewritten means that a rule's result contains the node that it replaces:
+                // it stays as it is
                 src.extend(g.src(u).iter().map(|&s| memo.map.done(s).unwrap_or(s)));
                 let v = if g.src(u) == src.as_slice() { u } else { g.with_src(u, &src) };
                 if v != u {
@@ -181,7 +184,7 @@ pub(crate) fn rewrite_with<C>(
     roots.iter().map(|&r| memo.map.done(r).unwrap_or(r)).collect()
 }
 
-/// The report if `last` leads back to a node that is being rewritten.
+/// The report of a cycle, if the firing `last` leads back to a node that is being rewritten.
 fn cycle(stack: &[Task], last: Firing) -> Option<String> {
     let mut chain = vec![last];
     for task in stack.iter().rev() {
@@ -202,13 +205,14 @@ fn report(recent: &[Firing]) -> String {
     format!("rewriting does not end; the last rules to fire: {}", names.join(", "))
 }
 
-/// Replaces the nodes in `map`, everywhere under `roots`, in one pass: replacements are final and not entered.
+/// Replaces the nodes in `map` everywhere below `roots`, in one pass. Replacements are final: they are not searched for
+/// nodes to replace.
 pub(crate) fn substitute(g: &mut Graph, roots: &[UOp], map: &FxHashMap<UOp, UOp>) -> Vec<UOp> {
     let mut memo = Table::Dense(vec![0; g.len()]);
     substitute_in(g, roots, map, &mut memo)
 }
 
-/// [`substitute`] for one root; hashed, so cheap on a small expression of a large graph.
+/// [`substitute`] for one root. It hashes, so it is cheap on a small expression of a large graph.
 pub(crate) fn substitute1(g: &mut Graph, root: UOp, map: &FxHashMap<UOp, UOp>) -> UOp {
     let mut memo = Table::Sparse(FxHashMap::default());
     substitute_in(g, &[root], map, &mut memo)[0]
@@ -225,7 +229,8 @@ fn substitute_in(g: &mut Graph, roots: &[UOp], map: &FxHashMap<UOp, UOp>, memo: 
             let v = if g.src(u) == src.as_slice() { u } else { g.with_src(u, &src) };
             memo.set(u, v.0 + 2);
         } else if u < lowest || memo.get(u) != 0 {
-            // nothing below the lowest replaced node can contain one
+            // sources have lower indices than their users, so nothing below the lowest replaced node contains a
+            // replaced one
         } else if let Some(v) = map.get(&u) {
             memo.set(u, v.0 + 2);
         } else {

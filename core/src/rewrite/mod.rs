@@ -1,7 +1,8 @@
 //! Graph rewriting: how rules are written ([`crate::rules!`], [`pattern`]), and how they are run ([`driver`]).
 //!
-//! A rule is a named function from a node to an equal (or lowered) node, dispatched by op. A set is a list of rules with a
-//! name; a pass lists the sets it runs. Never: a concrete rule (those live in `crate::rules` and in the passes).
+//! A rule is a named function from a node to an equal (or lowered) node, dispatched by op. A rule set is a named list
+//! of rules, and a pass lists the sets that it runs. Never: a concrete rule (those live in `crate::rules` and in the
+//! passes).
 
 pub mod driver;
 pub mod pattern;

@@ -47,7 +47,7 @@ impl OpSet {
 
 /// A literal in a pattern: an integer matches an int constant, a float a float constant (bitwise), a bool a bool one.
 pub trait Literal {
-    /// Is `u` the constant that the literal says?
+    /// Is `u` the constant that the literal denotes?
     fn matches(self, g: &Graph, u: UOp) -> bool;
 }
 
@@ -69,11 +69,11 @@ impl Literal for bool {
     }
 }
 
-/// What may stand in a right-hand side: a node, or a number that becomes a constant of its sibling's dtype.
+/// An operand in the right-hand side of a rule: a node, or a number, which becomes a constant of its sibling's dtype.
 pub trait Operand: Copy {
-    /// The node's dtype; nothing for numbers.
+    /// The node's dtype; `None` for numbers.
     fn dtype(self, g: &Graph) -> Option<DType>;
-    /// The node.
+    /// The operand as a node; a number becomes a constant of dtype `dt`.
     fn build(self, g: &mut Graph, dt: DType) -> UOp;
 }
 
@@ -113,7 +113,7 @@ number_operand! {
     Scalar => |g, v, dt| g.node(Op::Const, dt, &[], crate::uop::Arg::Const(v));
 }
 
-/// What the right-hand side of a rule may be: a node, an optional node, or a number (of the matched node's dtype).
+/// The value of a rule's right-hand side: a node, an optional node, or a number (of the matched node's dtype).
 pub trait Outcome {
     /// The replacement, if there is one.
     fn outcome(self, g: &mut Graph, u: UOp) -> Option<UOp>;

@@ -13,14 +13,17 @@
 //! }
 //! ```
 //!
-//! Left: `x` binds a node, `_` is anything, `[c]` binds an integer (or bool) constant's value as i64, `(# c)` binds a
-//! constant node, a literal is that constant (`0` an int, `0.0` or `(-1.0)` a float, `true` a bool), `{e}` is exactly the node e, `(a op b)` and
-//! `(Op a b ..)` nest (`/` is FloorDiv, `%` FloorMod, `max`/`min` by name), `(any CLASS)` and `(any CLASS a b)` take an
-//! [`OpSet`](super::OpSet) constant, `(x @ p)` names what p matched. `if { .. }` is a side condition.
+//! Left: `x` binds a node, `_` matches anything, `[c]` binds an integer (or bool) constant's value as i64, and `(# c)`
+//! binds a constant node. A literal matches that constant (`0` an int, `0.0` or `(-1.0)` a float, `true` a bool), and
+//! `{e}` matches exactly the node `e`. `(a op b)` and `(Op a b ..)` nest (`/` is FloorDiv, `%` FloorMod; `Max` and
+//! `Min` by name). `(any CLASS)` and `(any CLASS a b)` take an [`OpSet`](super::OpSet) constant, and `(x @ p)` names the
+//! node that `p` matched. `if { .. }` is a side condition.
+//!
 //! Right: a pattern-like expression, `do path` for `fn(&mut Graph, UOp[, &mut C]) -> Option<UOp>`, or a Rust block whose
 //! value is a node, an `Option` of one, or a number (a constant of the node's dtype).
-//! The header names the graph, the matched node and (for sets with a context, `(g, u, cx: Type)`) the context.
-//! `keep_shape`: a result of another shape is refused, so that the set is safe on tensor graphs.
+//!
+//! The header names the graph, the matched node and (for sets with a context, `(g, u, cx: Type)`) the context. With
+//! `keep_shape` a result of another shape is refused, so that the set is safe on tensor graphs.
 
 use super::OpSet;
 use crate::uop::{Graph, Op, UOp};
@@ -30,11 +33,11 @@ pub type PlainFn = fn(&mut Graph, UOp) -> Option<UOp>;
 /// A rule with a context.
 pub type CxFn<C> = fn(&mut Graph, UOp, &mut C) -> Option<UOp>;
 
-/// One rule: a row of a table.
+/// One rule of a set.
 pub struct Rule<F> {
     /// Its name, unique in the set.
     pub name: &'static str,
-    /// Where it is written.
+    /// The source line on which it is written.
     pub line: u32,
     /// Ops of the nodes it can match.
     pub ops: OpSet,
@@ -52,7 +55,7 @@ pub struct Set<F: 'static> {
     pub order: &'static [u16],
     /// `order[start[op] .. start[op + 1]]` are the rules for `op`.
     pub start: &'static [u16; N_OPS + 1],
-    /// Refuse results of another shape.
+    /// Refuse results whose shape differs from that of the matched node.
     pub keep_shape: bool,
 }
 
@@ -98,7 +101,7 @@ pub(crate) const fn order<F, const N: usize>(rules: &[Rule<F>]) -> ([u16; N], [u
     (out, start)
 }
 
-/// A rule set as the driver sees it, for a pass with context `C`. Sets without context serve any pass.
+/// A rule set as the driver sees it, for a pass with context `C`. A set without context can be used in any pass.
 pub trait Rules<C> {
     /// The set's name.
     fn name(&self) -> &'static str;
@@ -146,7 +149,7 @@ impl<C> Rules<C> for RuleSetWith<C> {
     }
 }
 
-/// Writes a rule set; see the module's text.
+/// Defines a rule set; the head of this module describes the syntax.
 macro_rules! rules {
     ($(#[$doc:meta])* $vis:vis static $set:ident ($g:ident, $u:ident) $($flag:ident)? = { $(
         $name:ident : $pat:tt $(if $cond:block)? => $rhs:tt $($path:path)? ;
@@ -200,7 +203,7 @@ macro_rules! rules {
     };
 }
 
-/// The table itself.
+/// Builds the `Set` from the list of its rules.
 macro_rules! set {
     ($set:ident, $f:ty, $rules:ident, keep_shape) => { $crate::rewrite::set!(@ $set, $f, $rules, true) };
     ($set:ident, $f:ty, $rules:ident,) => { $crate::rewrite::set!(@ $set, $f, $rules, false) };
@@ -214,7 +217,7 @@ macro_rules! set {
     }};
 }
 
-/// The statements that match a pattern, or return None.
+/// Expands to the statements that match a node against a pattern, and return `None` if it does not match.
 #[rustfmt::skip]
 macro_rules! pat {
     ($g:ident, $u:expr, _) => {};
@@ -264,7 +267,7 @@ macro_rules! pat {
     };
 }
 
-/// The ops a pattern's root can be.
+/// Expands to the set of ops that the root of a pattern can match.
 #[rustfmt::skip]
 macro_rules! pat_ops {
     (($x:ident @ $p:tt)) => { $crate::rewrite::pat_ops!($p) };
@@ -286,7 +289,7 @@ macro_rules! pat_ops {
     ($x:ident) => { $crate::rewrite::OpSet::ALL };
 }
 
-/// A right-hand side as `Option<UOp>`.
+/// Expands a right-hand side to an `Option<UOp>`.
 macro_rules! done {
     ($g:ident, $u:ident, (), do $path:path) => {
         $path($g, $u)
@@ -300,7 +303,7 @@ macro_rules! done {
     }};
 }
 
-/// A right-hand side as an expression.
+/// Expands a right-hand side to an expression.
 #[rustfmt::skip]
 macro_rules! rhs {
     ($g:ident, $u:ident, {$($e:tt)*}) => { { $($e)* } };

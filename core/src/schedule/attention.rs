@@ -1,7 +1,10 @@
-//! Attention on GPUs: what lies between two matrix products, the scores and what is summed with the values, joins the kernel of the
-//! second one, and no score goes to memory. Such a kernel has three reductions over all keys, which code generation makes one loop of
-//! (`codegen/attention.rs`); as it stands here it computes the scores three times. So what is joined is looked at once it is a kernel, and
-//! computed apart after all where code generation would not know it.
+//! Fuses attention on GPUs. The scores and everything between the two matrix products are moved into the kernel of the
+//! second one, so that no score is stored in memory. In: the graph and its cuts. Out: fewer cuts, and the fused kernels
+//! marked in [`Cuts::attention`].
+//!
+//! As scheduled, such a kernel has three reductions over all keys and computes the scores three times; code generation
+//! makes one loop of them (`codegen/attention.rs`). Once it is lowered, each fused kernel is therefore checked, and if
+//! code generation would not recognise it, the next round of scheduling leaves it unfused.
 
 use super::fuse::{Cuts, base};
 use super::order::Pending;
@@ -12,10 +15,11 @@ use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::OnceLock;
 
-/// Nodes between two things that belong together.
+/// A quarter of the most nodes that a search for the parts of attention visits.
 const NEAR: usize = 64;
 
-/// A pointer that is set at run time: see the table in `codegen/attention.rs`.
+/// Functions that are set at run time, so that a WebAssembly module without this fusion does not contain it: see the
+/// table in `codegen/attention.rs`.
 struct How {
     merge: fn(&Graph, &[UOp], &[UOp], &mut Cuts, &Target),
     not_found: fn(&[Pending], &Cuts, &Target) -> Vec<UOp>,
@@ -23,7 +27,7 @@ struct How {
 
 static HOW: OnceLock<Box<How>> = OnceLock::new();
 
-/// From now on kernels of attention are joined.
+/// Enables the fusion of attention.
 pub(crate) fn enable() {
     crate::analysis::attention::enable();
     HOW.get_or_init(|| Box::new(How { merge: merge_in, not_found: not_found_in }));
@@ -36,14 +40,14 @@ fn how() -> Option<&'static How> {
     HOW.get().map(|how| &**how)
 }
 
-/// Joins the kernels of attention, but those in `apart`.
+/// Fuses the kernels of attention, except those whose last node is in `apart`.
 pub(super) fn merge(g: &Graph, nodes: &[UOp], apart: &[UOp], cuts: &mut Cuts, t: &Target) {
     if let Some(how) = how() {
         (how.merge)(g, nodes, apart, cuts, t);
     }
 }
 
-/// Kernels that were joined and are not what code generation makes one loop of.
+/// The nodes of fused kernels that code generation would not turn into one loop.
 pub(super) fn not_found(kernels: &[Pending], cuts: &Cuts, t: &Target) -> Vec<UOp> {
     how().map_or(Vec::new(), |how| (how.not_found)(kernels, cuts, t))
 }
@@ -51,7 +55,7 @@ pub(super) fn not_found(kernels: &[Pending], cuts: &Cuts, t: &Target) -> Vec<UOp
 fn merge_in(g: &Graph, nodes: &[UOp], apart: &[UOp], cuts: &mut Cuts, t: &Target) {
     let largest = |u: UOp| g.op(u) == Op::Reduce && matches!(g.arg(u), Arg::Reduce(ReduceOp::Max, _));
     let exponentials = nodes.iter().copied().filter(|&u| {
-        // below a maximum of the same
+        // the exponential of a difference to the maximum of the same scores
         let shifted = if g.op(u) == Op::Exp2 { g.src_at(u, 0) } else { return false };
         let difference = if g.op(shifted) == Op::Mul { g.src_at(shifted, 0) } else { return false };
         let max = if g.op(difference) == Op::Sub { base(g, g.src_at(difference, 1)) } else { return false };
@@ -87,7 +91,7 @@ fn merge_in(g: &Graph, nodes: &[UOp], apart: &[UOp], cuts: &mut Cuts, t: &Target
     }
 }
 
-/// Everything from the sum of products that makes scores to the sum of weights times values.
+/// All nodes from the sum of products that gives the scores to `sum`, the sum of weights times values.
 struct Between {
     sum: UOp,
     nodes: FxHashSet<UOp>,
@@ -104,7 +108,7 @@ impl Between {
         let scores = products(near(score, |u| if passes(u) { g.src(u).to_vec() } else { Vec::new() }))?;
         let sum =
             products(near(exp, |u| if u == exp || passes(u) { users[u.0 as usize].clone() } else { Vec::new() }))?;
-        // what is below the one and above the other
+        // the nodes on paths from the scores to the sum
         let mut above: FxHashSet<UOp> = FxHashSet::default();
         above.insert(scores);
         let below = near(sum, |u| if u.0 > scores.0 { g.src(u).to_vec() } else { Vec::new() });
@@ -121,7 +125,7 @@ impl Between {
         (above.contains(&sum) && above.contains(&exp)).then_some(Between { sum, nodes: above })
     }
 
-    /// The node whose kernel has the sum.
+    /// The cut whose kernel contains the sum.
     fn owner(&self, cuts: &Cuts, users: &[Vec<UOp>]) -> Option<UOp> {
         let mut at = self.sum;
         while !cuts.is_cut(at) {
@@ -132,7 +136,7 @@ impl Between {
     }
 }
 
-/// What is reached from a node, itself among it.
+/// The nodes reached from a node, itself included, up to a limit.
 fn near(from: UOp, next: impl Fn(UOp) -> Vec<UOp>) -> Vec<UOp> {
     let (mut found, mut at) = (vec![from], 0);
     while at < found.len() && found.len() < 4 * NEAR {
@@ -146,7 +150,7 @@ fn near(from: UOp, next: impl Fn(UOp) -> Vec<UOp>) -> Vec<UOp> {
     found
 }
 
-/// The loops of a kernel whose reductions keep the same axes.
+/// The loops of a kernel, if its reductions all keep the same axes.
 fn loops(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<rows::Loops> {
     if matches!(g.op(owner), Op::Scatter | Op::Scan | Op::Custom) {
         return None;

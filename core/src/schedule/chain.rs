@@ -1,8 +1,9 @@
-//! Chains: a contraction, a row kernel over its result, and a contraction over that one's result, as one kernel. This is
-//! attention: scores, softmax, product with the values.
+//! Plans chains: a contraction, a row kernel over its result, and a contraction over the result of that, as one kernel.
+//! This is attention on CPUs: scores, softmax, product with the values.
 //!
-//! A row of such a kernel computes its scores into a local array, reduces them, computes from them what the last
-//! contraction reads, and contracts. Nothing of a row's length goes to memory; code generation computes several rows at once.
+//! Each row of such a kernel computes its scores into a local array, reduces them, computes from them the operand of
+//! the last contraction, and contracts. The intermediate rows are never stored in memory. Code generation processes
+//! several rows at once.
 
 use super::fuse::{Cuts, base};
 use super::rows::{self, Digit, From, Readers, Rows, View, Walk, is_product, stored};
@@ -14,16 +15,18 @@ use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Keeping a value that is wanted at several places costs about this many operations.
+/// Keeping a value that is needed at several positions costs about this many operations, so cheaper ones are
+/// recomputed.
 const KEPT_COST: u32 = 8;
-/// Bytes that one row may keep: several rows stay in a second-level cache.
+/// The most bytes of kept values per row, so that those of several rows stay in a second-level cache.
 const ROW_BYTES: usize = 32 << 10;
-/// Elements of a line of a cache.
+/// Elements (f32) of a cache line.
 const LINE: usize = 16;
-/// Bytes of the contracted operands that all rows of a group share: they stay in a cache between rows.
+/// The most bytes of contracted operands that the rows of one group share, so that they stay in a cache from row to
+/// row.
 const SHARED_BYTES: usize = 2 << 20;
 
-/// Joins contractions and row kernels where the target has local arrays.
+/// Fuses contractions with the row kernels between them, on CPUs.
 pub fn merge(g: &Graph, roots: &[UOp], nodes: &[UOp], cuts: &mut Cuts, t: &Target) {
     if t.has_local || cuts.rows.is_empty() {
         return;
@@ -55,7 +58,7 @@ pub fn merge(g: &Graph, roots: &[UOp], nodes: &[UOp], cuts: &mut Cuts, t: &Targe
     }
 }
 
-/// How the kernel of `owner` runs, if it is a chain.
+/// The plan of `owner`'s kernel, if it is a chain.
 fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Rows> {
     if matches!(g.op(owner), Op::Scatter | Op::Scan | Op::Custom) {
         return None;
@@ -72,7 +75,8 @@ fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Rows> {
     chain.unmoved()?;
     let rows: usize = chain.outer.iter().map(|d| d.len).product();
     let row_elems: u64 = chain.kept.keys().map(|&u| g.numel(u) / rows as u64).sum();
-    // vectors run along an axis of each array; a row that a line of a cache holds is cheaper stored than computed beside its product
+    // vectors run along an axis of each array, so that must be at least a vector long; and a row no longer than a cache
+    // line is cheaper stored than computed next to its product
     let inside =
         |(u, row): (&UOp, &SmallVec<[bool; 6]>)| g.shape(*u).iter().zip(row).filter(|x| !*x.1).map(|x| *x.0).max();
     let least = |kept| inside(kept).unwrap_or(0) >= t.lanes.max(LINE);
@@ -100,12 +104,13 @@ impl Chain<'_> {
         matches!(self.g.op(u), Op::Param | Op::After) || self.cuts.is_cut(u) && u != self.owner
     }
 
-    /// Is the digit (part of) one that says which row it is?
+    /// Is the digit one of the row number's digits, or part of one?
     fn in_row(&self, d: &Digit) -> bool {
         self.outer.iter().any(|o| o.from == d.from && d.stride >= o.stride && d.stride * d.len <= o.stride * o.len)
     }
 
-    /// Keeps a node, if in all its views the same axes say which row it is, and each row has its own.
+    /// Makes `u` a kept value. This is possible if all its views agree on which axes the row number determines, and if
+    /// these axes have a different index in each row.
     fn keep(&mut self, u: UOp, views: &[View]) -> Option<()> {
         if self.g.dtype(u) != DType::F32 {
             return None;
@@ -133,7 +138,7 @@ impl Chain<'_> {
         Some(())
     }
 
-    /// The contraction at the end; the others are kept.
+    /// The last contraction of the chain. The results of all others become kept values.
     fn contractions(&mut self) -> Option<UOp> {
         let mut last = None;
         for (u, views) in self.seen.clone() {
@@ -154,8 +159,8 @@ impl Chain<'_> {
         last.filter(|_| !self.kept.is_empty())
     }
 
-    /// Does a row of the product multiply one vector with a matrix? Where both factors differ from element to element of the row, as
-    /// in a depthwise convolution, there is nothing that rows side by side could use together.
+    /// Is the product, within one row, that of a vector and a matrix? If both factors vary over all elements of the
+    /// row, as in a depthwise convolution, several rows have nothing in common to load once.
     fn is_matrix_product(&self, reduce: UOp) -> bool {
         let x = self.g.src_at(reduce, 0);
         let terms = self.g.numel(x) / self.g.numel(reduce).max(1);
@@ -165,7 +170,8 @@ impl Chain<'_> {
             self.walk.elements(&own) as u64 <= terms
         };
         let views = |s: UOp| self.seen.iter().find(|n| n.0 == s).map(|n| &n.1);
-        // below what repeats it, and above a tensor of which the other factor may be a part too
+        // looks below the broadcast of the vector, but not into the tensor below that: the other factor may be part of
+        // it as well
         let is_vector = |mut s: UOp| loop {
             if views(s).is_some_and(|v| v.iter().all(one_vector)) {
                 return true;
@@ -178,7 +184,7 @@ impl Chain<'_> {
         self.g.src(x).iter().any(|&s| is_vector(s))
     }
 
-    /// What is made of a node, element by element, before others use it.
+    /// The last node of the elementwise computations on `u` that have no other users: it is kept in place of `u`.
     fn climbed(&self, u: UOp) -> UOp {
         let (mut top, mut at) = (u, u);
         loop {
@@ -195,7 +201,8 @@ impl Chain<'_> {
         }
     }
 
-    /// Keeps what is expensive and wanted at several places, and what the last contraction reads of the row.
+    /// Keeps the expensive values that are needed at several positions, and the operands of the last contraction that
+    /// are computed per row.
     fn values(&mut self, last: UOp) -> Option<()> {
         let g = self.g;
         let product = g.src_at(last, 0);
@@ -224,11 +231,11 @@ impl Chain<'_> {
             let kept = g.op(u).is_alu() && (several || read) && self.keep(u, &views).is_some();
             cost.insert(u, if kept { 0 } else { own });
         }
-        // at least one operand is a row's own
+        // at least one operand is computed per row
         operands.iter().any(|o| self.kept.contains_key(o)).then_some(())
     }
 
-    /// What is scaled by one number for the whole row (a softmax by its sum).
+    /// The value below a scaling by one number per row (in a softmax, the division by the sum).
     fn unscaled(&self, u: UOp) -> Option<UOp> {
         let (g, rows) = (self.g, self.outer.iter().map(|d| d.len as u64).product::<u64>());
         let one = |s: UOp| g.numel(base(g, s)) == rows && !self.is_leaf(base(g, s));
@@ -241,7 +248,7 @@ impl Chain<'_> {
         }
     }
 
-    /// Padding and gathers may ask for elements that are not there: none of that above what is kept.
+    /// Padding and gathers may request elements outside a tensor, so no kept value may lie below one.
     fn unmoved(&self) -> Option<()> {
         let mut stack: Vec<UOp> = self.seen.iter().map(|s| s.0).filter(|&u| !self.is_leaf(u)).collect();
         stack.retain(|&u| matches!(self.g.op(u), Op::Pad | Op::Gather));
@@ -257,7 +264,7 @@ impl Chain<'_> {
         Some(())
     }
 
-    /// Where views of what is read cut a digit of the row's number.
+    /// The strides at which the views of the kernel's inputs split a digit of the row number.
     fn boundaries(&self, o: &Digit) -> SmallVec<[usize; 4]> {
         let mut out = SmallVec::new();
         let leaves = self.seen.iter().filter(|(u, _)| self.is_leaf(*u));
@@ -272,7 +279,8 @@ impl Chain<'_> {
         out
     }
 
-    /// The digits of a row's number; innermost those over which most of what is read stays the same.
+    /// The digits of the row number, in the order of loops: innermost the one over which most of the input stays the
+    /// same.
     fn order(&self, t: &Target) -> Option<SmallVec<[Digit; 4]>> {
         let read = |o: &Digit| -> usize {
             let mut seen = rustc_hash::FxHashSet::default();
@@ -283,7 +291,7 @@ impl Chain<'_> {
         };
         let mut order: SmallVec<[Digit; 4]> = SmallVec::new();
         for &o in &self.outer {
-            // heads that share keys and values are a digit of their own
+            // a digit is split where that separates rows which share input, such as heads that share keys and values
             let halves = self.boundaries(&o).into_iter().map(|s| {
                 let low = Digit { len: s / o.stride, ..o };
                 [Digit { stride: s, len: o.end() / s, ..o }, low]
@@ -297,7 +305,7 @@ impl Chain<'_> {
         let inner = *order.last()?;
         let groups: usize = order[..order.len() - 1].iter().map(|d| d.len).product();
         let shared = read(&inner) * 4;
-        // rows with matrices of their own are vectors times matrices: any thread takes any of them
+        // if rows share no matrix, each is a product of a vector and a matrix, and any thread may take any of them
         if shared == 0 {
             return (groups * inner.len >= t.threads).then_some(order);
         }

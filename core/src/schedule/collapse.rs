@@ -1,7 +1,8 @@
-//! Reductions over a one-hot mask become one gated load: `sum_r (r == e ? a(r) : 0)` is `0 <= e < n ? a(e) : 0`.
+//! Replaces a reduction over a one-hot mask by one gated load: `sum_r (r == e ? a(r) : 0)` becomes
+//! `0 <= e < n ? a(e) : 0`.
 //!
-//! This is how a one-hot times a table (embeddings as matrix products) costs a lookup. A product with a 0/1 mask counts as
-//! a selection: it differs only where the table holds Inf or NaN.
+//! A one-hot matrix times a table (an embedding written as a matrix product) then costs a lookup. A product with a 0/1
+//! mask is treated as a selection, which gives another result only where the table holds Inf or NaN.
 
 use crate::DType;
 use crate::dtype::Scalar;
@@ -9,7 +10,7 @@ use crate::uop::{Graph, Op, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// The sum of `x` over `range` without the range, if a mask leaves at most one index.
+/// The sum of `x` over `range`, without a loop over the range, if a mask in `x` leaves at most one index.
 pub(crate) fn one_hot(g: &mut Graph, op: ReduceOp, x: UOp, range: UOp) -> Option<UOp> {
     if op != ReduceOp::Add {
         return None;
@@ -31,8 +32,8 @@ pub(crate) fn one_hot(g: &mut Graph, op: ReduceOp, x: UOp, range: UOp) -> Option
     Some(g.select(gate, value, zero))
 }
 
-/// `0 <= x < n`, of which only that part is compared whose limit the dtype of `x` has: 0 is no limit to what has no sign, and in
-/// eight bits there is no 256.
+/// `0 <= x < n`, without the comparisons that the dtype of `x` makes pointless or cannot express: an unsigned value is
+/// never below 0, and 8 bits do not hold 256.
 fn inside(g: &mut Graph, x: UOp, n: i64) -> UOp {
     let dt = g.dtype(x);
     let mut gate = g.bool(true);
@@ -52,7 +53,7 @@ fn holds(dt: DType, v: i64) -> bool {
     dt.int_range().is_some_and(|(lo, hi)| (lo..=hi).contains(&i128::from(v)))
 }
 
-/// `mask ? value : 0` in one of its forms.
+/// The mask and the value of `mask ? value : 0`, written as a Where or as a product with a 0/1 value.
 fn selection(g: &Graph, x: UOp) -> Option<(UOp, UOp)> {
     match g.op(x) {
         Op::Where if is(g, g.src_at(x, 2), 0) => Some((g.src_at(x, 0), g.src_at(x, 1))),
@@ -64,7 +65,7 @@ fn selection(g: &Graph, x: UOp) -> Option<(UOp, UOp)> {
     }
 }
 
-/// The bool behind a 0/1 value.
+/// The bool from which a 0/1 value was made.
 fn as_mask(g: &Graph, u: UOp) -> Option<UOp> {
     match g.op(u) {
         Op::Cast if g.dtype(g.src_at(u, 0)) == DType::Bool => Some(g.src_at(u, 0)),
@@ -87,14 +88,14 @@ fn flatten(g: &Graph, u: UOp, out: &mut SmallVec<[UOp; 4]>) {
     }
 }
 
-/// What the range is compared equal with, if `c` says `range == e` and e does not depend on it.
+/// The `e` of a condition `range == e`, if it does not depend on the range.
 fn equals(g: &Graph, c: UOp, range: UOp) -> Option<UOp> {
     let (a, b) = match g.op(c) {
         Op::CmpEq => (g.src_at(c, 0), g.src_at(c, 1)),
         _ => return None,
     };
     let (id, last) = (g.range_arg(range).id, g.range_len(range) as i64 - 1);
-    // through dtypes that hold all of its values
+    // looks through casts to dtypes that hold all values of the range
     let is_range = |mut u: UOp| {
         while g.op(u) == Op::Cast && g.dtype(u).is_int() && holds(g.dtype(u), last) {
             u = g.src_at(u, 0);
@@ -108,7 +109,7 @@ fn equals(g: &Graph, c: UOp, range: UOp) -> Option<UOp> {
     (is_range(b) && free(a)).then_some(a)
 }
 
-/// `x` with the range replaced; loads that depended on it are gated.
+/// `x` with `range` replaced by `index`. Loads that depended on the range are gated with `gate`.
 fn replace(g: &mut Graph, x: UOp, range: UOp, index: UOp, gate: UOp) -> UOp {
     let id = g.range_arg(range).id;
     let mut image: FxHashMap<UOp, UOp> = [(range, index)].into_iter().collect();

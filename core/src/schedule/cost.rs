@@ -1,73 +1,78 @@
-//! What it costs to compute a value where it is read, and to store it in a kernel of its own: bytes moved, operations and
-//! launches, in nanoseconds of a target. An estimate before any loop is chosen, so a rough one; it decides between ways whose times are far
-//! apart, and where they are close either will do.
+//! Estimates whether recomputing a value wherever it is read is cheaper than storing it in a kernel of its own. Bytes
+//! moved, operations and launches are priced in nanoseconds of the target ([`Machine`]). No loop has been chosen at
+//! this point, so the estimate is rough: it separates options whose times are far apart, and where they are close
+//! either will do.
 
 use crate::target::{Machine, Target};
 
-/// More operations than this are not computed twice, however few elements there are: programs would grow without end.
+/// A value of more operations than this is never recomputed, however few elements it has, as programs would grow
+/// without bound.
 const MOST_OPS: u32 = 64;
-/// What is summed along a row and read again may stay in one kernel ([`super::rows`]), whose second look at the row is at a cache:
-/// so many operations are computed again rather than cutting it in two.
+/// A value of up to this many operations is always recomputed if a row is reduced over it and also read elementwise.
+/// Cutting it would split a row kernel ([`super::rows`]) in two, and the second pass over the row reads from a cache.
 const ROW_OPS: u32 = 12;
-/// An operand of a contraction is loaded many times: so much may be computed at each load, however often that is.
+/// The most operations of an operand of a contraction that are recomputed at each of its many loads.
 const OPERAND_OPS: u32 = 1;
 
-/// What a target takes for each, in ns.
+/// Prices of a target; times are in nanoseconds.
 #[derive(Clone, Copy)]
 pub(super) struct Costs {
-    /// A kernel: launch, and on processors the threads that meet.
+    /// Launching a kernel; on CPUs this includes the threads' barrier.
     launch: f64,
-    /// A byte from or to memory.
+    /// Moving a byte from or to memory.
     byte: f64,
-    /// An operation on an element.
+    /// One operation on one element.
     op: f64,
-    /// A load of an element from a cache.
+    /// Loading an element from a cache.
     load: f64,
-    /// What a multiply-add takes longer for reading through padding, and the same where one vector's results share what is read.
+    /// The extra time of a multiply-add whose operand is read through padding, and the same where no more results than
+    /// one vector holds share the operand.
     padded: [f64; 2],
-    /// Bytes that a cache of the core's own keeps for the next kernel.
+    /// Capacity in bytes of the core's own cache that survives from one kernel to the next.
     near: f64,
-    /// Elements of a vector.
+    /// Lanes of a vector.
     lanes: u64,
 }
 
-/// A value that could be computed where it is read.
+/// A value that could be recomputed where it is read.
 pub(super) struct Value {
-    /// Elements, and bytes of each.
+    /// Number of elements, and bytes of each.
     pub(super) len: u64,
     pub(super) size: usize,
-    /// Operations of an element, and the buffers that these read.
+    /// Operations for one element, and the number of buffers that they read.
     pub(super) ops: u32,
     pub(super) buffers: usize,
-    /// Elements of those buffers that one pass reads, in bytes.
+    /// Bytes of those buffers that one pass reads.
     pub(super) read: u64,
-    /// Passes over it: kernels, or places of one that go through it in different ways.
+    /// Passes over the value: one for each kernel that reads it, and for each different index path within a kernel.
     pub(super) readers: usize,
-    /// Elements wanted in all, but for repeats by inner loops that it does not depend on.
+    /// Elements read in all passes. Repeats by inner loops on which the value does not depend are not counted, since it
+    /// is hoisted out of these.
     pub(super) wanted: u64,
-    /// Is it reduced, and read besides?
+    /// Is the value reduced and also read elsewhere?
     pub(super) row: bool,
-    /// Is it wanted in the innermost loop of a contraction?
+    /// Is it an operand of a contraction, read in its innermost loop?
     pub(super) operand: bool,
 }
 
 impl Costs {
-    /// Those of a target, near the bounds in docs/performance.md.
+    /// The prices of a target; they are close to the bounds in docs/performance.md.
     pub(super) fn of(t: &Target) -> Costs {
         let Machine { launch, byte, op, load, padded, near, .. } = t.machine;
         Costs { launch, byte, op, load, padded, near, lanes: t.lanes as u64 }
     }
 
-    /// Is storing an operand of `bytes` with its padding, once, cheaper than looking at each of so many multiply-adds whether it reads
-    /// the padding? Each element goes into so many `results` at one place.
+    /// Is it cheaper to store an operand of `bytes` once, with its padding, than to test at each of so many
+    /// multiply-adds whether it reads the padding? `results` is the number of results at one position that share each
+    /// element.
     pub(super) fn store_padding(&self, bytes: u64, multiply_adds: u64, results: u64) -> bool {
-        // half a vector of results are few rows to share a mask; a whole one may be its lanes
+        // at most half a vector of results means few rows share one mask; a whole vector may be the lanes themselves
         let few = 2 * results <= self.lanes || results <= self.lanes && bytes as f64 <= self.near;
         let padded = self.padded[usize::from(few)];
         multiply_adds as f64 * padded > self.launch + 2.0 * bytes as f64 * self.byte
     }
 
-    /// Is computing the value where it is read no dearer than storing it once and loading it there?
+    /// Is recomputing the value where it is read no more expensive than storing it once and loading it there?
     pub(super) fn recompute(&self, v: &Value) -> bool {
         if v.operand {
             return v.ops <= OPERAND_OPS;
@@ -77,7 +82,7 @@ impl Costs {
         }
         let (len, wanted) = (v.len as f64, v.wanted as f64);
         let once = f64::from(v.ops) * self.op + v.buffers as f64 * self.load;
-        // a reader moves a word for each element, and computes meanwhile
+        // a reader moves a 4-byte word for each element and computes meanwhile
         let moves = 4.0 * self.byte;
         let passes = |bytes: u64| v.readers as f64 * bytes as f64 * self.byte;
         let stored = v.len.saturating_mul(v.size as u64);
@@ -109,12 +114,13 @@ mod tests {
             assert!(costs.recompute(&shared(1 << 22, 2)));
             assert!(!costs.recompute(&shared(1 << 22, 60)));
         }
-        // a processor of four lanes computes less in the time of a byte than one of sixteen, and both less than a GPU
+        // four lanes compute less in the time of a byte than sixteen, and both less than a GPU
         let most = targets().map(|c| (1..=MOST_OPS).take_while(|&ops| c.recompute(&shared(1 << 22, ops))).count());
         assert!(most[2] < most[1] && most[1] < most[0] && most[0] < most[3], "{most:?}");
     }
 
-    /// A window of 81 taps over a map of its own, and of a map that many results share.
+    /// A convolution window of 81 positions over an input map that one result reads, and over one that many results
+    /// share.
     #[test]
     fn padding_that_one_vector_of_results_shares_is_stored_sooner() {
         let (bytes, taps) = (4 * 32 * 64 * 64, 81 * 56 * 56 * 32);

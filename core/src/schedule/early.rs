@@ -1,5 +1,8 @@
-//! Tensor-graph clean-up before scheduling: what needs no index math. One forward pass, since sources come first.
-//! Long sums are cut into pieces here ([`super::split`]), long scans and scatters too ([`super::ordered`]), and joins become memory ([`super::join`]).
+//! Simplifies the tensor graph before scheduling, as far as that needs no index arithmetic: merges adjacent reshapes,
+//! permutes and expands, and drops Detach and redundant Contiguous nodes. One forward pass, since sources come first.
+//!
+//! The same pass cuts long sums into pieces ([`super::split`]), and long scans and scatters too ([`super::ordered`]),
+//! and turns joins into memory with a Store for each part ([`super::join`]).
 
 use super::join::Joins;
 use super::{ordered, split};
@@ -7,7 +10,8 @@ use crate::target::Target;
 use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use smallvec::SmallVec;
 
-/// Copies what `roots` need into a fresh graph, simplified. The parameters of the result after the first `n_params` are memory of joins.
+/// Copies what `roots` need into a fresh graph, simplified. Parameters of the result with slots from `n_params` on are
+/// the memory of joins.
 pub fn simplify(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> (Graph, Vec<UOp>) {
     let mut out = Graph::new();
     let mut map = vec![UOp(u32::MAX); g.len()];
@@ -28,7 +32,7 @@ pub fn simplify(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> (Graph
 fn rebuild(out: &mut Graph, g: &Graph, u: UOp, src: &[UOp], t: &Target) -> UOp {
     match (g.op(u), g.arg(u)) {
         (Op::Detach, _) => src[0],
-        // a constant looks the same from everywhere
+        // movement ops do not change a constant
         (Op::Reshape | Op::Permute | Op::Expand | Op::Shrink | Op::Flip, _) if splat(out, src[0]) => {
             let shape = g.shape(u).clone();
             spread(out, src[0], &shape)
@@ -65,7 +69,7 @@ fn rebuild(out: &mut Graph, g: &Graph, u: UOp, src: &[UOp], t: &Target) -> UOp {
     }
 }
 
-/// Is it a scalar constant, maybe reshaped and expanded?
+/// Is it a scalar constant, possibly reshaped and expanded?
 fn splat(g: &Graph, mut u: UOp) -> bool {
     while matches!(g.op(u), Op::Reshape | Op::Expand) {
         u = g.src_at(u, 0);

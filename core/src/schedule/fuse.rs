@@ -1,10 +1,14 @@
-//! Which nodes are materialised (cuts); everything else is computed where it is used.
+//! Chooses the nodes that are materialised, called *cuts*: their values are stored in buffers, and a kernel ends there.
+//! All other nodes are computed in the kernels of their users. In: the tensor graph and the target. Out: [`Cuts`].
 //!
-//! 1. Backward, consumers first: each node collects the *contexts* it is used in - the cut that owns the kernel, and an
-//!    id of the index path to it. A compute node used in two contexts, or under an expansion, becomes a candidate cut.
-//! 2. Forward: a candidate that holds no reduction is computed again instead if that is cheaper ([`super::cost`]). A kernel keeps one reduction
-//!    (the largest; siblings are cut) and at most the target's number of buffers.
-//! 3. Reductions that are read back over their rows join their reader's kernel after all ([`super::rows`]).
+//! 1. Backward, consumers first: each node collects the *contexts* in which it is used. A context is the cut that owns
+//!    the kernel and a number for the path of index arithmetic that leads from there to the node. A compute node that is
+//!    used in two contexts, or below an expansion, becomes a candidate for a cut.
+//! 2. Forward: a candidate that holds no reduction is recomputed in its users instead of stored if that is cheaper
+//!    ([`super::cost`]). A kernel keeps one reduction (where operands of a node each hold one, only the largest stays
+//!    and the others are cut) and reads at most as many buffers as the target allows.
+//! 3. Reductions whose results are read back over the rows that they reduced (softmax, norms) are fused into their
+//!    reader's kernel after all ([`super::rows`]).
 
 use super::Buffers;
 use super::cost::{Costs, Value};
@@ -17,21 +21,24 @@ use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-/// Steps of index arithmetic that a kernel substitutes into each other at most. What a chain of reshapes comes to grows with
-/// the square of its length, and the time to simplify it faster; 16 of them are some 200 nodes.
+/// The most reshapes and gathers that may lie between a kernel's result and memory, as each substitutes its index
+/// expressions into those of the next one. The number of nodes grows with the square of the chain's length, and the
+/// time to simplify them faster still; 16 steps give some 200 nodes.
 const MOST_STEPS: u32 = 16;
-/// Operations of a mask that are computed wherever it is read: two comparisons with a window's ends, and what their places are made of.
+/// The most operations of a mask that is recomputed wherever it is read: two comparisons with the ends of a window, and
+/// the index arithmetic that computes the compared positions.
 const MASK_OPS: u32 = 32;
-/// A sum of this many sums is computed at once.
+/// A sum over the results of another sum is fused with it into one reduction while the outer one has at most this many
+/// terms per result. Beyond that the inner sum is materialised.
 const SHORT_SUM: u64 = 32;
 
-/// Which nodes are cuts.
+/// The nodes that are materialised, and which of them are special kernels.
 pub struct Cuts {
     cut: Vec<bool>,
     forced: Vec<bool>,
     /// The row kernels, by the node they compute.
     pub rows: FxHashMap<UOp, Rows>,
-    /// Those of them that are attention.
+    /// The keys of `rows` whose kernels are attention.
     pub attention: FxHashSet<UOp>,
 }
 
@@ -41,12 +48,12 @@ impl Cuts {
         self.cut[u.0 as usize]
     }
 
-    /// Must the node be materialised?
+    /// Must the node be materialised, whatever it costs?
     pub fn is_forced(&self, u: UOp) -> bool {
         self.forced[u.0 as usize]
     }
 
-    /// Materialises the node, or computes it in its users' kernels.
+    /// Sets whether the node is materialised or computed in its users' kernels.
     pub fn set(&mut self, u: UOp, cut: bool) {
         self.cut[u.0 as usize] = cut;
     }
@@ -58,7 +65,8 @@ impl Cuts {
     }
 }
 
-/// The node whose buffer holds `u` entirely: through whole-buffer reshapes, assigns and contiguous markers.
+/// The node whose buffer holds exactly the elements of `u`: looks through assigns (`After`) and through reshapes of
+/// whole buffers.
 pub fn storage(g: &Graph, mut u: UOp) -> UOp {
     loop {
         match g.op(u) {
@@ -82,40 +90,41 @@ struct Use {
     owner: u32,
     path: u32,
     flags: u8,
-    /// Elements wanted, as [`Value::wanted`] counts them.
+    /// Number of elements of the node that this use reads in all, counted as [`Value::wanted`] is.
     wanted: u64,
-    /// Of a factor of a contraction: the results at one place that share each of its elements; else 0.
+    /// For a factor of a contraction: how many results at one position share each of its elements (in a convolution,
+    /// the output channels); else 0.
     results: u64,
 }
 
-/// What the contexts of a node have in common, and what they come to.
+/// The uses of a node, summed up over all its contexts.
 #[derive(Clone, Copy, Default)]
 struct Wanted {
     flags: u8,
     contexts: usize,
     elements: u64,
-    /// The most [`Use::results`].
+    /// The largest [`Use::results`].
     results: u64,
 }
 
-/// Read through an axis that repeats.
+/// Flag of a use: read through an expanded axis, so that each element is read several times.
 const EXPANDED: u8 = 1;
-/// Read inside a reduction.
+/// Flag of a use: read inside a reduction.
 const REDUCED: u8 = 2;
-/// Repeats inside a reduction: the operand of a contraction.
+/// Flag of a use: expanded inside a reduction, as the operand of a contraction is.
 const OPERAND: u8 = 4;
-/// Read through padding.
+/// Flag of a use: read through padding.
 const PADDED: u8 = 8;
-/// Read by a product that a reduction reads.
+/// Flag of a use: read by a product that a reduction reads.
 const FACTOR: u8 = 16;
-/// Read with axes in another order than that of the reader's loops.
+/// Flag of a use: read with its axes in another order than the loops of the reader (through a permute).
 const TURNED: u8 = 32;
 
-/// Read in several contexts.
+/// Flag of a node: read in several contexts.
 const SHARED: u8 = 64;
 
-/// Chooses the cuts for computing `roots`, each node for itself. The values of the Stores in `knots` are computed before anything is stored. Then come
-/// the rows of [`super::rows::merge`], and [`together`].
+/// Chooses the cuts for computing `roots`, deciding on each node by itself. The values of the Stores in `knots` are
+/// materialised before anything is stored. After this the caller runs [`super::rows::merge`] and then [`together`].
 pub(super) fn first(g: &Graph, roots: &[UOp], knots: &[UOp], t: &Target) -> Cuts {
     let nodes = g.reachable(roots);
     let mut forced = forced_cuts(g, roots, &nodes);
@@ -125,7 +134,8 @@ pub(super) fn first(g: &Graph, roots: &[UOp], knots: &[UOp], t: &Target) -> Cuts
     Cuts { cut, forced, rows: FxHashMap::default(), attention: FxHashSet::default() }
 }
 
-/// What goes together although it would be cut. What is in `apart` would be attention, but was found to be none.
+/// Fuses kernels that [`first`] has separated: chains, and on GPUs attention. The nodes in `apart` look like the ends
+/// of attention but were found not to be, and stay separate.
 pub(super) fn together(g: &Graph, roots: &[UOp], apart: &[UOp], mut cuts: Cuts, t: &Target) -> Cuts {
     let nodes = g.reachable(roots);
     chain::merge(g, roots, &nodes, &mut cuts, t);
@@ -150,7 +160,8 @@ fn forced_cuts(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Vec<bool> {
         match g.op(u) {
             Op::Contiguous => {
                 forced[u.0 as usize] = true;
-                // what it waits for has to be there as a whole; ends are no values of memory
+                // dependencies have to be complete before this kernel runs; where the marker has an argument, its other
+                // sources are not dependencies but the ends of its axes (scalars)
                 let waits = if *g.arg(u) == Arg::None { &g.src(u)[1..] } else { &[] };
                 for b in waits.iter().map(|&s| base(g, s)).filter(|&b| is_compute(g.op(b))) {
                     forced[b.0 as usize] = true;
@@ -165,7 +176,8 @@ fn forced_cuts(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Vec<bool> {
     for &u in nodes.iter().filter(|&&u| g.op(u) == Op::Store) {
         let (target, value) = (g.src_at(u, 0), g.src_at(u, 1));
         let first = read[storage(g, stored_to(g, target)).0 as usize];
-        // in-place with a permuted read of the target: the value must be complete first
+        // an in-place store that reads its target at other positions: the value must be complete before the store
+        // begins
         if first <= u.0 && reads_elsewhere(g, target, value) {
             forced[value.0 as usize] = true;
         }
@@ -173,8 +185,9 @@ fn forced_cuts(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Vec<bool> {
     forced
 }
 
-/// By storage: the first node that reads it other than as the target of a Store, `u32::MAX` if none does. The values of Stores that come before
-/// that node cannot read the storage, which spares a look through all that they are made of.
+/// For each storage node the first node that reads it other than as the target of a Store, or `u32::MAX` if none does.
+/// The value of a Store with a lower index than that node cannot read the storage, which saves [`reads_elsewhere`] a
+/// search through everything the value is computed from.
 fn first_reads(g: &Graph, nodes: &[UOp]) -> Vec<u32> {
     let mut targets = vec![false; g.len()];
     let mut read = vec![u32::MAX; g.len()];
@@ -187,7 +200,7 @@ fn first_reads(g: &Graph, nodes: &[UOp]) -> Vec<u32> {
         }
     }
     for &u in nodes.iter().rev().filter(|u| !targets[u.0 as usize]) {
-        // what is stored to, or waited for, is not read
+        // the target of a Store and the first source of an After are not read
         let read_from = usize::from(matches!(g.op(u), Op::Store | Op::After));
         for &s in &g.src(u)[read_from..] {
             read[storage(g, stored_to(g, s)).0 as usize] = u.0;
@@ -196,7 +209,7 @@ fn first_reads(g: &Graph, nodes: &[UOp]) -> Vec<u32> {
     read
 }
 
-/// Does `value` read the storage of `target` at other places than those it is stored to?
+/// Does `value` read the storage of `target` at other positions than the one it is stored to?
 fn reads_elsewhere(g: &Graph, target: UOp, value: UOp) -> bool {
     let base = stored_to(g, target);
     // elementwise use of the very same view is safe; any other path to the storage is not
@@ -241,13 +254,13 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool], t: &Target) -> (Vec<boo
         wanted[i] = Wanted { flags: all | if contexts > 1 { SHARED } else { 0 }, contexts, elements, results };
         let reduced = has_reduce[i] && all & (REDUCED | PADDED) != 0 && summed(g, u, &users).is_none();
         let splits = contexts > 1 || all & EXPANDED != 0 || reduced;
-        // matrix tiles take factors of 16 bits: what is stored is what the product widens, not the wide value
+        // matrix tiles multiply 16-bit factors, so the narrow value is what should be stored, not its f32 cast
         let factor = t.has_tiles() && widens_half(g, u);
         cut[i] = forced[i] || (is_compute(g.op(u)) && splits && !factor);
         let below: SmallVec<[Use; 2]> = match (cut[i], g.op(u)) {
             (_, Op::Sink | Op::After) => SmallVec::new(),
             (true, op) => {
-                // a product under a reduction may well end up in its kernel
+                // a product under a reduction is likely to be fused into the reduction's kernel
                 let product = op == Op::Mul && !forced[i] && all & REDUCED != 0;
                 let flags = if product { FACTOR } else { 0 };
                 SmallVec::from_elem(Use { owner: u.0, path: 0, flags, wanted: g.numel(u), results: 0 }, 1)
@@ -268,7 +281,7 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool], t: &Target) -> (Vec<boo
     (cut, wanted)
 }
 
-/// Does it widen a 16-bit float?
+/// Is `u` a cast of a 16-bit float to f32?
 fn widens_half(g: &Graph, u: UOp) -> bool {
     g.op(u) == Op::Cast && g.dtype(u) == DType::F32 && matches!(g.dtype(g.src_at(u, 0)), DType::F16 | DType::BF16)
 }
@@ -287,8 +300,9 @@ fn only_users(g: &Graph, nodes: &[UOp]) -> Vec<Option<UOp>> {
     users
 }
 
-/// The short sum that a sum goes into, moved but not repeated: a sum of sums is one sum. The gradient of a convolution is
-/// such a one; as two kernels it would store every product of a window.
+/// The outer sum, if `u` is a sum whose only user is, through movement ops that repeat nothing, a sum of at most
+/// [`SHORT_SUM`] terms: the two are one sum over the axes of both. The gradient of a convolution has this form; as two
+/// kernels it would store every product of a window.
 fn summed(g: &Graph, u: UOp, users: &[Option<UOp>]) -> Option<UOp> {
     let sum = |u: UOp| matches!(g.arg(u), Arg::Reduce(ReduceOp::Add, _)) && g.op(u) == Op::Reduce;
     let mut above = users[u.0 as usize].filter(|_| sum(u))?;
@@ -300,7 +314,7 @@ fn summed(g: &Graph, u: UOp, users: &[Option<UOp>]) -> Option<UOp> {
     }
     let whole = g.numel(g.src_at(above, 0));
     let short = whole <= SHORT_SUM * g.numel(above);
-    // what padding adds is computed too
+    // padding between the two sums is computed as well, so it may at most double the work
     (sum(above) && short && whole <= 2 * g.numel(u)).then_some(above)
 }
 
@@ -339,7 +353,8 @@ fn step(g: &Graph, u: UOp, k: usize, s: UOp, x: Use, paths: &mut FxHashMap<(u32,
             }
             true
         }
-        // the old values are a kernel of their own; the loop over the updates, and a scan's, hold no reduction
+        // the old values are stored by a kernel of their own; a scatter's loop over its updates, and the loop of a
+        // scan, can hold no reduction
         Op::Scatter if k == 0 => true,
         Op::Scatter | Op::Scan => {
             flags |= REDUCED;
@@ -365,22 +380,23 @@ fn step(g: &Graph, u: UOp, k: usize, s: UOp, x: Use, paths: &mut FxHashMap<(u32,
     Use { owner: x.owner, path, flags, wanted, ..x }
 }
 
-/// How often each element of what is expanded to `u` is there.
+/// How many elements of `u` are copies of the same element, if `u` is an Expand; else 1.
 fn repeats(g: &Graph, u: UOp) -> u64 {
     if g.op(u) == Op::Expand { g.numel(u) / g.numel(g.src_at(u, 0)).max(1) } else { 1 }
 }
 
-/// How often the innermost loops that `s` does not depend on repeat it: code generation computes it outside of these.
+/// The number of times that the innermost loops on which `s` does not depend repeat it when it is expanded to `u`. Code
+/// generation hoists the value out of these loops, so the repeats cost nothing.
 fn repeats_inside(g: &Graph, s: UOp, u: UOp) -> u64 {
     let axes = g.shape(s).iter().zip(g.shape(u)).rev();
     axes.take_while(|(own, _)| **own == 1).map(|(_, all)| *all as u64).product::<u64>().max(1)
 }
 
-/// What computing a node in its consumer's kernel brings along.
+/// What fusing a node into its consumer's kernel adds to that kernel.
 #[derive(Clone, Default)]
 struct Inline {
     ops: u32,
-    /// Steps of index arithmetic between it and memory, on the longest way.
+    /// Reshapes and gathers on the longest path from the node down to memory (see [`MOST_STEPS`]).
     steps: u32,
     buffers: SmallVec<[u32; 8]>,
     reduces: SmallVec<[u32; 2]>,
@@ -403,7 +419,7 @@ impl Inline {
     }
 }
 
-/// Elements of a table that nothing is loaded for.
+/// The most elements of a table that a GPU kernel recomputes rather than loads, if computing them needs no load.
 const TABLE: u64 = 8;
 
 fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &[Wanted], t: &Target) {
@@ -446,7 +462,7 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &
         here.steps = steps;
         here.ops = here.ops.saturating_add(work(g.op(u)).hidden);
         if g.op(u) == Op::Reduce {
-            // sums inside of it are parts of it
+            // inner sums have been fused into this one
             here.reduces.clear();
             here.reduces.push(u.0);
         }
@@ -454,9 +470,11 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &
             let Wanted { elements, results, .. } = wanted[i];
             cut[i] |= costs.store_padding(g.numel(u) * g.dtype(u).size() as u64, elements, results);
         } else if cut[i] && !forced[i] {
-            // what one reader reads once is never computed twice: it was a candidate for a reduction below, cut by now
+            // a node with one reader that reads each element once is never computed twice: it became a candidate
+            // because of a reduction below it, which is a cut of its own by now
             let once = wanted[i].flags & (EXPANDED | SHARED) == 0;
-            // numbers of places, as shifts of a word's parts are, become constants where their loop is taken apart
+            // tables computed from positions, such as the shifts that unpack a word, become constants when their loop
+            // is unrolled
             let table = t.has_local && here.buffers.is_empty() && g.numel(u) <= TABLE;
             let stays =
                 || once || table || is_place_mask(g, u, &here) || costs.recompute(&value(g, u, &here, &wanted[i]));
@@ -468,15 +486,16 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &
     }
 }
 
-/// Are these comparisons of places with launch variables? A kernel that has such a mask itself ends its loops where it leaves nothing; stored, it
-/// would be values as any.
+/// Is `u` a mask that compares positions with launch variables? A kernel that computes such a mask itself can end its
+/// loops where the mask is false; loaded from a buffer it would be as opaque as any other value.
 fn is_place_mask(g: &Graph, u: UOp, here: &Inline) -> bool {
     let is_mask = g.dtype(u) == crate::DType::Bool && here.buffers.is_empty() && here.ops <= MASK_OPS;
     is_mask && g.reachable(&[u]).iter().any(|&x| g.op(x) == Op::Var)
 }
 
-/// Are these floats with zeros around them? Zeros between elements, as a transposed convolution has them, are better left out of its sums,
-/// and zeros that are only behind them fill up strides, of which nothing is read.
+/// Is `u` a float tensor with a border of zeros? Excluded are zeros between elements, as in a transposed convolution,
+/// which are better left out of the sums, and zeros only at the end of an axis, which round strides up and are never
+/// read.
 fn is_border(g: &Graph, u: UOp) -> bool {
     let Arg::Pairs(pairs) = g.arg(u) else { return false };
     if g.op(u) != Op::Pad || !g.dtype(u).is_float() {
@@ -492,12 +511,12 @@ fn is_border(g: &Graph, u: UOp) -> bool {
     before && g.op(below) != Op::Pad && !g.shape(s).iter().zip(pairs).any(between)
 }
 
-/// A node as the costs see it.
+/// The node in the form that [`Costs`] judges.
 fn value(g: &Graph, u: UOp, here: &Inline, wanted: &Wanted) -> Value {
-    // a truth value is a byte in memory, but vectors turn it into a mask and back, which costs as much as a word
+    // a bool is a byte in memory, but vector code converts it to a mask and back, which costs as much as a 4-byte load
     let size = if g.dtype(u) == crate::DType::Bool { 4 } else { g.dtype(u).size() };
     let len = g.numel(u);
-    // of a large buffer a view may be read
+    // only a view of a large buffer may be read
     let bytes = |b: &u32| g.numel(UOp(*b)).min(len) * g.dtype(UOp(*b)).size() as u64;
     Value {
         len,
@@ -524,7 +543,7 @@ fn joined(g: &Graph, u: UOp, info: &[Inline]) -> Inline {
     here
 }
 
-/// The source of `u` whose reductions are the least work, if more than one source has any.
+/// The source of `u` whose reductions are the least work, if more than one source holds a reduction.
 fn weakest_reduction(g: &Graph, u: UOp, info: &[Inline]) -> Option<UOp> {
     let work =
         |s: UOp| -> u64 { info[s.0 as usize].reduces.iter().map(|&r| g.numel(g.src_at(UOp(r), 0))).max().unwrap_or(0) };
@@ -546,8 +565,8 @@ fn cut_below(g: &Graph, s: UOp, cut: &mut [bool], info: &mut [Inline]) {
     }
 }
 
-/// Steps of index arithmetic between a node and memory: reshapes that put axes together or take them apart, and gathers, whose
-/// indices are computed on the way to the other operand.
+/// Reshapes and gathers between a node and memory. Counted are reshapes that merge or split axes, and gathers, whose
+/// index expression is part of the address of the other operand.
 fn steps(g: &Graph, u: UOp, info: &[Inline]) -> u32 {
     let of = |s: &UOp| info[s.0 as usize].steps;
     match (g.op(u), g.src(u)) {
@@ -560,7 +579,8 @@ fn steps(g: &Graph, u: UOp, info: &[Inline]) -> u32 {
     }
 }
 
-/// Materialises the source of `u` that most steps lead to, or what lies under it. False if there is none.
+/// Materialises the source of `u` with the most steps between it and memory, or the node below its movement ops. False
+/// if no source has any.
 fn cut_deepest(g: &Graph, u: UOp, cut: &mut [bool], info: &mut [Inline]) -> bool {
     let Some(&s) = g.src(u).iter().max_by_key(|s| info[s.0 as usize].steps) else { return false };
     let b = base(g, s);
@@ -577,7 +597,7 @@ fn cut_deepest(g: &Graph, u: UOp, cut: &mut [bool], info: &mut [Inline]) -> bool
     true
 }
 
-/// The node under the movement ops above it.
+/// The node below a chain of movement ops.
 pub fn base(g: &Graph, mut u: UOp) -> UOp {
     while g.op(u).is_movement() {
         u = g.src_at(u, 0);
@@ -585,7 +605,7 @@ pub fn base(g: &Graph, mut u: UOp) -> UOp {
     u
 }
 
-/// The storage under the target of a Store.
+/// The node below the movement ops and gathers of a Store's target.
 pub fn stored_to(g: &Graph, mut target: UOp) -> UOp {
     while g.op(target).is_movement() || g.op(target) == Op::Gather {
         target = g.src_at(target, 0);

@@ -1,12 +1,15 @@
-//! Sums of products of dequantised bytes, in integers: `sum((x - zx) * sx * (w - zw) * sw)` is
-//! `(sum(x * w) - zx * sum(w) - zw * sum(x) + n * zx * zw) * sx * sw`, where scales and zero points are the same for all
-//! terms of a sum. The sum of bytes is exact in i32, and there are instructions for it; so such sums are made of bytes that
-//! a run computes, stored as the instruction wants them ([`Dots`]), and signed ones that stay (weights), whose own sums are
-//! computed once.
+//! Rewrites sums of products of dequantised bytes to integer arithmetic: `sum((x - zx) * sx * (w - zw) * sw)` is
+//! `(sum(x * w) - zx * sum(w) - zw * sum(x) + n * zx * zw) * sx * sw`, if scales (`sx`, `sw`) and zero points (`zx`,
+//! `zw`) are the same for all `n` terms of a sum. In: a tensor graph. Out: the graph with such sums rewritten. It is one
+//! of the passes over a model's graph (`engine/passes.rs`).
 //!
-//! What a run computes is stored with the axis last that a product is summed over (of a convolution: channels), so that
-//! instructions find neighbours there. Padding puts the zero point outside. Nothing here knows what a graph computes: only
-//! that a value is a scaled and shifted byte.
+//! `sum(x * w)` is exact in i32, and processors have instructions for it. One operand is computed in each run
+//! (activations) and stored in the form that the instruction takes ([`Dots`]). The other operand is constant and signed
+//! (weights); its sum `sum(w)` is computed once, ahead of all runs.
+//!
+//! The computed operand is stored with the summed axis last (the channels of a convolution), so that the instruction
+//! finds its operands at consecutive addresses. Padding writes the zero point around it. Nothing here knows which layer
+//! a graph computes, only that a value is a scaled and shifted byte.
 
 use crate::DType;
 use crate::analysis::constant::constants;
@@ -18,33 +21,34 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Nodes that are looked at for one operand.
+/// The most nodes of one operand that a search visits.
 const MAX_LOOK: usize = 64;
 
-/// Rounding an axis up to whole groups may add this many times its own elements, as a fraction.
+/// Limit for rounding a summed axis up to whole groups of [`Dots::group`] elements: the added zeros may be at most this
+/// fraction (numerator, denominator) of the axis.
 const MOST_ADDED: (usize, usize) = (2, 5);
 
-/// How a value made of bytes is stored.
+/// The layout in which bytes are stored.
 #[derive(Clone, Copy)]
 struct Storage {
-    /// The axis that goes last.
+    /// The axis that becomes the last, contiguous one.
     last: usize,
-    /// Elements of it, zeros at its end among them.
+    /// Length of that axis in memory, with the zeros that round it up.
     len: usize,
 }
 
 /// A sum that can be computed in integers.
 struct Found {
-    /// The bytes that a run computes, and how they are to be stored.
+    /// The bytes that each run computes, and the layout in which to store them.
     base: UOp,
     how: Storage,
-    /// Neighbours are added up, so that there is an instruction for it.
+    /// Is the sum over consecutive bytes, so that an instruction for sums of products applies?
     together: bool,
-    /// An axis of the product that is rounded up, and to what.
+    /// The axis of the product that is rounded up, and its new length.
     widen: Option<(usize, usize)>,
 }
 
-/// `(bytes - zero) * scale`, of one shape; zero (i32) and scale (f32) may be scalars.
+/// An operand as `(bytes - zero) * scale`, all of one shape; zero (i32) and scale (f32) may be scalars.
 #[derive(Clone, Copy)]
 struct Coded {
     bytes: UOp,
@@ -52,7 +56,8 @@ struct Coded {
     scale: Option<UOp>,
 }
 
-/// The same values with such sums computed in integers, if there are any. `inputs` are the buffers that differ from run to run.
+/// Rewrites such sums below `roots` to integers and gives the new roots, or `None` if there are no such sums. `inputs`
+/// are the buffers whose contents differ from run to run.
 pub fn in_integers(g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> Option<Vec<UOp>> {
     let Dots { group, stored: dt } = t.dots?;
     let nodes = g.needed(roots);
@@ -65,7 +70,8 @@ pub fn in_integers(g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> 
             && operands(g, u, first).is_some()
         {
             stores.entry(found.base).or_insert(found.how);
-            // alone, a product of bytes is no quicker than one of floats where they are stored wider
+            // without sums over consecutive bytes, products of bytes that are stored in 16 bits are no faster than
+            // products of floats
             if found.together || dt != DType::I16 {
                 sums.insert(u, found.widen);
             }
@@ -77,7 +83,7 @@ pub fn in_integers(g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> 
     let mut map = vec![UOp(u32::MAX); g.len()];
     for u in nodes {
         let src: SmallVec<[UOp; 4]> = g.srcs(u).iter().map(|s| map[s.0 as usize]).collect();
-        // what a Detach keeps for gradients is not needed here
+        // a Detach that carries a gradient keeps sources that this pass has not visited: only its value is needed
         let mut v = if src.contains(&UOp(u32::MAX)) { src[0] } else { g.with_src(u, &src) };
         if let Some(&widen) = sums.get(&u) {
             let fixed_first = fixed[g.src_at(g.src_at(u, 0), 0).0 as usize];
@@ -91,7 +97,8 @@ pub fn in_integers(g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> 
     Some(roots.iter().map(|r| map[r.0 as usize]).collect())
 }
 
-/// `u`, if it is a sum of products of bytes that a run computes and others that stay, and is worth it.
+/// How to compute `u`, if it is a sum of products of bytes that each run computes and constant bytes, and if integers
+/// pay.
 fn candidate(g: &Graph, u: UOp, fixed: &[bool], group: usize) -> Option<Found> {
     let Arg::Reduce(_, axes) = g.arg(u) else { return None };
     let (product, [mut x, mut w]) = (g.src_at(u, 0), factors(g, u)?);
@@ -122,7 +129,8 @@ fn candidate(g: &Graph, u: UOp, fixed: &[bool], group: usize) -> Option<Found> {
             let few = n == to || g.shape(base)[last] == n && (to - n) * MOST_ADDED.1 <= n * MOST_ADDED.0;
             (Some((a, to)).filter(|_| n < to), Some(last).filter(|_| few && varies(g, w, a))?)
         }
-        // each value has weights of its own
+        // no axis is summed over consecutive bytes, as in a depthwise convolution: the axis along which weights differ
+        // goes last
         None => {
             let own = (0..shape.len()).filter(|&a| !axes.contains(&(a as u8)) && varies(g, w, a));
             (None, own.filter_map(|a| Some((shape[a], plain(a)?))).max()?.1)
@@ -132,7 +140,7 @@ fn candidate(g: &Graph, u: UOp, fixed: &[bool], group: usize) -> Option<Found> {
     Some(Found { base, how: Storage { last, len }, together, widen })
 }
 
-/// The nodes from an operand to its bytes, which come last.
+/// The chain of nodes from an operand down to its bytes, which come last.
 fn path(g: &Graph, u: UOp) -> Option<Vec<UOp>> {
     let mut look = MAX_LOOK;
     let mut out = Vec::new();
@@ -174,7 +182,7 @@ fn descend(g: &Graph, mut u: UOp, out: &mut Vec<UOp>, look: &mut usize) -> bool 
     }
 }
 
-/// Is it a buffer as a whole?
+/// Is it a whole buffer, up to reshape?
 fn is_buffer(g: &Graph, mut u: UOp) -> bool {
     while g.op(u) == Op::Reshape {
         u = g.src_at(u, 0);
@@ -182,7 +190,7 @@ fn is_buffer(g: &Graph, mut u: UOp) -> bool {
     matches!(g.op(u), Op::Buffer | Op::Contiguous)
 }
 
-/// Does a byte have the value that it was cast from, as those have that [`stored`] moved or widened?
+/// Does this cast to a byte keep the value? It does for the casts that [`stored`] makes, to shift or narrow a byte.
 fn is_kept(g: &Graph, u: UOp) -> bool {
     let x = g.src_at(u, 0);
     let (lo, hi) = g.bounds(x);
@@ -195,7 +203,7 @@ fn is_kept(g: &Graph, u: UOp) -> bool {
     fits && whole
 }
 
-/// The axis of the bytes at the end of a path that has axis `a` of its beginning.
+/// Follows axis `a` of the first node of a path down to the bytes at its end. `None` if it is not one axis there.
 fn follow(g: &Graph, path: &[UOp], mut a: usize) -> Option<usize> {
     for &u in &path[..path.len() - 1] {
         a = below(g, u, a)?;
@@ -203,7 +211,8 @@ fn follow(g: &Graph, path: &[UOp], mut a: usize) -> Option<usize> {
     Some(a)
 }
 
-/// The axis of the source of a node that has its axis `a`, as a whole or as neighbours.
+/// The axis of a node's source that carries its axis `a`: all of it, or the fastest-varying part of it, whose elements
+/// are neighbours.
 fn below(g: &Graph, u: UOp, a: usize) -> Option<usize> {
     let same = |p: &(usize, usize), n: usize| *p == (0, n);
     Some(match (g.op(u), g.arg(u)) {
@@ -222,7 +231,7 @@ fn below(g: &Graph, u: UOp, a: usize) -> Option<usize> {
     })
 }
 
-/// Does a value depend on its axis `a`?
+/// Does a value vary along its axis `a`?
 fn varies(g: &Graph, u: UOp, a: usize) -> bool {
     let mut stack: SmallVec<[(UOp, usize); 8]> = SmallVec::from_elem((u, a), 1);
     let mut look = MAX_LOOK;
@@ -252,7 +261,7 @@ fn varies(g: &Graph, u: UOp, a: usize) -> bool {
     false
 }
 
-/// Stores bytes that a run computes in `dt`, with one axis last; gives the value that they were.
+/// Materialises bytes as `dt` in the layout `how`, and gives the value that they had, with its dtype and order of axes.
 fn stored(g: &mut Graph, u: UOp, how: &Storage, dt: DType) -> UOp {
     let rank = g.shape(u).len() as u8;
     let last = how.last as u8;
@@ -275,7 +284,7 @@ fn stored(g: &mut Graph, u: UOp, how: &Storage, dt: DType) -> UOp {
     more[rank as usize - 1].1 = how.len - n;
     let bytes = match n == how.len {
         true => bytes,
-        // a choice between zero and a value is one of 32 bits
+        // padding selects between zero and the value, and selects are 32 bits wide
         false => {
             let wide = g.cast(bytes, DType::I32);
             let wide = g.pad(wide, &more);
@@ -290,9 +299,9 @@ fn stored(g: &mut Graph, u: UOp, how: &Storage, dt: DType) -> UOp {
     if by == 0 { g.cast(bytes, from) } else { moved(g, bytes, -by, from) }
 }
 
-/// Bytes of the other sign, moved by 128.
+/// Converts between signed and unsigned bytes by adding `by`, 128 or -128.
 fn moved(g: &mut Graph, u: UOp, by: i64, to: DType) -> UOp {
-    // a cast to bytes before takes low bits, as the one after does
+    // an earlier cast to a byte only drops high bits, which the cast below drops as well, so it can be skipped
     let cast = g.op(u) == Op::Cast && g.dtype(g.src_at(u, 0)) == DType::I32;
     let wide = if cast { g.src_at(u, 0) } else { g.cast(u, DType::I32) };
     let c = g.idx(by.abs());
@@ -300,7 +309,7 @@ fn moved(g: &mut Graph, u: UOp, by: i64, to: DType) -> UOp {
     g.cast(sum, to)
 }
 
-/// What an operand is made of; its bytes are signed ones if they are to be.
+/// The bytes, zero point and scale of an operand. With `signed` its bytes are made i8.
 fn coded(g: &mut Graph, u: UOp, signed: bool) -> Option<Coded> {
     let path = path(g, u)?;
     let base = *path.last()?;
@@ -314,7 +323,7 @@ fn coded(g: &mut Graph, u: UOp, signed: bool) -> Option<Coded> {
     Some(c)
 }
 
-/// What `u` is made of, whose source `below` is `c`.
+/// Applies the node `u` to the operand that its source `below` is, and gives the result in the same form.
 fn above(g: &mut Graph, u: UOp, below: UOp, c: Coded) -> Option<Coded> {
     let other = || g.src(u).iter().copied().find(|&s| s != below);
     let int = g.dtype(u) == DType::I32;
@@ -352,7 +361,7 @@ fn above(g: &mut Graph, u: UOp, below: UOp, c: Coded) -> Option<Coded> {
     })
 }
 
-/// A value that is the same in all elements, as a scalar.
+/// The scalar of which all elements of a value are copies.
 fn single(g: &mut Graph, mut u: UOp) -> Option<UOp> {
     while g.numel(u) != 1 && g.op(u).is_movement() && g.op(u) != Op::Pad {
         u = g.src_at(u, 0);
@@ -360,7 +369,7 @@ fn single(g: &mut Graph, mut u: UOp) -> Option<UOp> {
     (g.numel(u) == 1).then(|| if g.op(u) == Op::Const { u } else { g.reshape(u, &[]) })
 }
 
-/// A value of whole numbers as i32.
+/// A zero point as i32: an integer tensor of at most 32 bits, or a constant with a whole value.
 fn whole(g: &mut Graph, u: UOp) -> Option<UOp> {
     let mut path: SmallVec<[UOp; 8]> = SmallVec::new();
     let mut x = u;
@@ -383,7 +392,7 @@ fn whole(g: &mut Graph, u: UOp) -> Option<UOp> {
     Some(out)
 }
 
-/// Bytes with padding that stands for zero.
+/// Pads bytes with the zero point, which stands for the value 0.
 fn padded(g: &mut Graph, bytes: UOp, pairs: &[(usize, usize)], zero: Option<UOp>) -> Option<UOp> {
     let dt = g.dtype(bytes);
     let zero = zero.filter(|&z| g.const_int(z) != Some(0));
@@ -393,7 +402,7 @@ fn padded(g: &mut Graph, bytes: UOp, pairs: &[(usize, usize)], zero: Option<UOp>
     if (lo as i128) < range.0 || hi as i128 > range.1 {
         return None;
     }
-    // as the bytes lie in memory
+    // pads in the order of axes in which the bytes lie in memory
     let order = match (g.op(bytes), g.arg(bytes)) {
         (Op::Permute, Arg::Axes(order)) => order.clone(),
         _ => (0..pairs.len() as u8).collect(),
@@ -401,7 +410,7 @@ fn padded(g: &mut Graph, bytes: UOp, pairs: &[(usize, usize)], zero: Option<UOp>
     let mut inner = Pairs::from_slice(pairs);
     order.iter().zip(pairs).for_each(|(&a, &p)| inner[a as usize] = p);
     let mut x = if g.op(bytes) == Op::Permute { g.src_at(bytes, 0) } else { bytes };
-    // what rounds an axis up stays
+    // the zeros that round an axis up stay behind it
     let own: Pairs = g.shape(x).iter().zip(&inner).map(|(&n, p)| (0, n + p.0 + p.1)).collect();
     if g.op(x) == Op::Shrink && g.op(g.src_at(x, 0)) == Op::Contiguous {
         let all = g.src_at(x, 0);
@@ -414,7 +423,7 @@ fn padded(g: &mut Graph, bytes: UOp, pairs: &[(usize, usize)], zero: Option<UOp>
         Some(c) => g.int(c, dt),
         None => g.cast(zero, dt),
     };
-    // differences wrap, and wrap back
+    // the subtraction may wrap around, and the addition wraps back
     let x = g.binary(Op::Sub, x, zero);
     let x = g.pad(x, &inner);
     let x = g.binary(Op::Add, x, zero);
@@ -423,7 +432,7 @@ fn padded(g: &mut Graph, bytes: UOp, pairs: &[(usize, usize)], zero: Option<UOp>
     Some(g.permute(x, &order))
 }
 
-/// What a run computes and what stays of a sum of products, if it can be computed in integers.
+/// The computed operand and the constant one of a sum of products, if it can be computed in integers without overflow.
 fn operands(g: &mut Graph, u: UOp, fixed_first: bool) -> Option<(Coded, Coded)> {
     let Arg::Reduce(_, axes) = g.arg(u).clone() else { return None };
     let product = g.src_at(u, 0);
@@ -448,7 +457,7 @@ fn operands(g: &mut Graph, u: UOp, fixed_first: bool) -> Option<(Coded, Coded)> 
     (g.dtype(u) == DType::I32 || limit <= i128::from(i32::MAX)).then_some((x, w))
 }
 
-/// A sum of products in integers, of bytes that are stored as `dt`.
+/// Builds the integer form of the sum of products `u`, whose computed bytes are stored as `dt`.
 fn sum(g: &mut Graph, u: UOp, fixed_first: bool, widen: Option<(usize, usize)>, dt: DType) -> Option<UOp> {
     let Arg::Reduce(_, axes) = g.arg(u).clone() else { return None };
     let (x, w) = operands(g, u, fixed_first).filter(|o| g.dtype(o.0.bytes) == dt)?;
@@ -467,7 +476,7 @@ fn sum(g: &mut Graph, u: UOp, fixed_first: bool, widen: Option<(usize, usize)>, 
     if let Some((a, to)) = widen {
         let mut more: Pairs = shape.iter().map(|_| (0, 0)).collect();
         more[a].1 = to - shape[a];
-        // stored with its zeros, once: under a mask they would be left out
+        // weights are stored with their zeros, once: kept as a mask, the zeros would be optimised out of the sum again
         let own = narrowed(g, w.bytes, &[]);
         let own = g.pad(own, &more);
         let own = g.node(Op::Contiguous, DType::I8, &[own], Arg::None);
@@ -515,7 +524,7 @@ fn sum(g: &mut Graph, u: UOp, fixed_first: bool, widen: Option<(usize, usize)>, 
     })
 }
 
-/// Bytes whose axis `a` has `to` elements: those that were stored behind what is read of them.
+/// Widens axis `a` of stored bytes to `to` elements, by including those that were stored behind the ones in view.
 fn widened(g: &mut Graph, u: UOp, a: usize, to: usize) -> Option<UOp> {
     let mut path: SmallVec<[(UOp, usize); 16]> = SmallVec::new();
     let (mut x, mut at) = (u, a);
@@ -546,7 +555,7 @@ fn widened(g: &mut Graph, u: UOp, a: usize, to: usize) -> Option<UOp> {
     Some(x)
 }
 
-/// A value along the axes it depends on alone: other axes, and those of `axes`, have one element.
+/// Shrinks a value to one element along each axis along which it does not vary, and along each of `axes`.
 fn narrowed(g: &mut Graph, u: UOp, axes: &[u8]) -> UOp {
     let shape = g.shape(u).clone();
     let one = |a: usize| axes.contains(&(a as u8)) || !varies(g, u, a);
@@ -554,7 +563,7 @@ fn narrowed(g: &mut Graph, u: UOp, axes: &[u8]) -> UOp {
     g.shrink(u, &pairs)
 }
 
-/// Two narrowed values combined, of the least common shape.
+/// Combines two narrowed values, expanded to their smallest common shape.
 fn joined(g: &mut Graph, op: Op, x: UOp, y: UOp) -> UOp {
     let (a, b) = (g.shape(x).clone(), g.shape(y).clone());
     if a.is_empty() || b.is_empty() {
@@ -565,7 +574,7 @@ fn joined(g: &mut Graph, op: Op, x: UOp, y: UOp) -> UOp {
     g.binary(op, x, y)
 }
 
-/// A narrowed value of that shape.
+/// Expands a narrowed value to `shape`.
 fn spread(g: &mut Graph, u: UOp, shape: &[usize]) -> UOp {
     if g.shape(u).is_empty() { u } else { g.expand(u, shape) }
 }

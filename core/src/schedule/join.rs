@@ -1,9 +1,12 @@
-//! Joins of tensors whose parts are stored where they belong. In: a graph in which a join ([`crate::tensor::Tensor::cat`], and the gradient of
-//! cutting something into pieces) is a choice among padded parts, or their sum. Out: one in which it is memory with a Store for each part, where
-//! that is cheaper. In a choice each element asks every part whether it is its own, so that n parts are n times the work of a copy: the steps of
-//! a long recurrence took more time to put together than to compute. A Store comes right behind what it stores, so that [`super::outputs`] finds
-//! both kernels near each other and makes them one, which computes a part and puts it there.
-//! Never: joins that are cheaper in the kernels of their readers.
+//! Turns joins of tensors into memory. In: a graph in which a join ([`crate::tensor::Tensor::cat`], and the gradient of
+//! splitting a tensor) is a selection among padded parts, or their sum. Out: a graph in which the join is a buffer with
+//! a Store for each part, where that is cheaper.
+//!
+//! In a selection each element tests for every part whether it lies in it, so `n` parts cost `n` times the work of a
+//! copy; for long recurrences this took more time than computing the parts. The Store of a part directly follows the
+//! part in the graph, so that [`super::outputs`] finds their kernels close together and fuses them.
+//!
+//! Never: joins that are cheaper inside the kernels of their readers.
 
 use super::fuse::{base, storage};
 use crate::analysis::work::work;
@@ -11,28 +14,30 @@ use crate::target::Target;
 use crate::uop::{Arg, Graph, Op, UOp};
 use smallvec::SmallVec;
 
-/// So few parts may not need kernels of their own: a choice among them costs little, and nothing where their reader computes anyway. Nor may
-/// parts have more shapes, each of which is a program.
+/// A join of at most this many parts stays a selection if one of its parts would need a kernel of its own: selecting
+/// among few parts costs little, and nothing where the reader computes anyway. It is also the most different shapes
+/// that parts with kernels of their own may have, as each shape is a program to compile.
 const FEW: usize = 4;
 
-/// Longest axis of a join: which places are taken is noted one by one.
+/// The longest axis of a join, in elements, because recognition keeps one flag for each index along it.
 const LONGEST: usize = 1 << 20;
 
-/// A join whose parts are stored.
+/// A join that becomes memory.
 struct Join {
-    /// The node that it is.
+    /// The node that is the whole join.
     whole: UOp,
     axis: usize,
-    /// Are its parts added to zeros? A sum has no negative zeros.
+    /// Is the join a sum of padded parts? Then 0.0 is added to each stored part, which turns -0.0 into 0.0 as the sum
+    /// does.
     sum: bool,
-    /// What is put there, and the first place of each along the axis.
+    /// The parts, and the index along the axis at which each begins.
     parts: Vec<(UOp, usize)>,
-    /// The memory, and the Stores so far.
+    /// The memory (a parameter), once a part is stored.
     memory: Option<UOp>,
     stores: Vec<UOp>,
 }
 
-/// A part of a join, and the next one that is a view of the same node.
+/// A part of a join; `next` is the next part in `Joins::places` that is a view of the same node.
 struct Place {
     join: usize,
     value: UOp,
@@ -40,26 +45,27 @@ struct Place {
     next: usize,
 }
 
-/// Copies a movement op into the graph that is being built: given that graph, the one that the op is in, the op, and the copy of its source.
+/// Copies a movement op into the graph that is being built. Its arguments are that graph, the graph that contains the
+/// op, the op, and the copy of its source.
 pub(super) type View<'a> = &'a dyn Fn(&mut Graph, &Graph, UOp, UOp) -> UOp;
 
-/// In place of a number, where there is no join or no part.
+/// Marks a node that is no join or has no part.
 const NONE: usize = usize::MAX;
 
-/// The joins of a graph that are made in memory of their own.
+/// The joins of a graph that become memory.
 pub(super) struct Joins {
     list: Vec<Join>,
-    /// By node: the join that it is.
+    /// For each node the join that it is.
     whole: Vec<usize>,
-    /// By node: the first part that is a view of it.
+    /// For each node the first part that is a view of it.
     first: Vec<usize>,
     places: Vec<Place>,
-    /// Parameters before theirs.
+    /// Number of parameters that precede the joins' own.
     n_params: usize,
 }
 
 impl Joins {
-    /// Those of `nodes` that are cheaper as memory, which come behind so many parameters.
+    /// The joins among `nodes` that are cheaper as memory. Their parameters follow the first `n_params`.
     pub(super) fn find(g: &Graph, nodes: &[UOp], n_params: usize, t: &Target) -> Joins {
         let mut joins = Joins { list: Vec::new(), whole: Vec::new(), first: Vec::new(), places: Vec::new(), n_params };
         if !nodes.iter().any(|&u| is_join(g, u)) {
@@ -71,7 +77,7 @@ impl Joins {
             g.src(u).iter().for_each(|s| users[s.0 as usize] += 1);
         }
         let mut inside = vec![false; g.len()];
-        // the whole comes before the choices that it is made of
+        // users first, so that a join is seen before the selections inside it
         for &u in nodes.iter().rev().filter(|&&u| is_join(g, u)) {
             if inside[u.0 as usize] {
                 continue;
@@ -88,14 +94,14 @@ impl Joins {
         joins
     }
 
-    /// Is it one value, and that the memory of a join? Nobody writes there any more.
+    /// Is the only source the memory of a join? Nothing writes to that any more, so it needs no copy.
     pub(super) fn is_memory(&self, out: &Graph, src: &[UOp]) -> bool {
         let &[x] = src else { return false };
         matches!(out.arg(storage(out, x)), Arg::Param { slot, .. } if *slot as usize >= self.n_params)
     }
 
-    /// `copy` is node `u` of `g` in `out`. Stores it where it is part of a join, and gives what takes its place if it is one. `view` makes a copy
-    /// of a movement.
+    /// Handles the node `u` of `g`, whose copy in `out` is `copy`: stores it where it is part of a join, and returns
+    /// the memory in its place if it is a join. `view` copies a movement op.
     pub(super) fn copied(&mut self, out: &mut Graph, g: &Graph, u: UOp, mut copy: UOp, view: View) -> UOp {
         if self.list.is_empty() {
             return copy;
@@ -132,12 +138,12 @@ impl Joins {
     }
 }
 
-/// Does it look like a join?
+/// Does the node look like a join?
 fn is_join(g: &Graph, u: UOp) -> bool {
     links(g, u).is_some_and(|parts| parts.iter().any(|&s| g.op(s) == Op::Pad))
 }
 
-/// What a node would join, if it is one link of a chain that joins: the part or parts, and the rest of the chain.
+/// The parts and the rest of the chain, if a node is of an op that can be a link in a chain of parts.
 fn links(g: &Graph, u: UOp) -> Option<&[UOp]> {
     match g.op(u) {
         Op::Where => Some(&g.src(u)[1..]),
@@ -146,7 +152,7 @@ fn links(g: &Graph, u: UOp) -> Option<&[UOp]> {
     }
 }
 
-/// The join that ends with `u`. What it is made of is `seen` then, also if it is none.
+/// The join whose last link is `u`. All links visited are marked in `seen`, even if this is no join.
 fn recognised(g: &Graph, u: UOp, seen: &mut [bool]) -> Option<Join> {
     let op = g.op(u);
     let padded = |x: UOp| match g.arg(x) {
@@ -154,7 +160,7 @@ fn recognised(g: &Graph, u: UOp, seen: &mut [bool]) -> Option<Join> {
         _ => None,
     };
     let axis = links(g, u)?.iter().find_map(|&s| padded(s)?.iter().position(|p| *p != (0, 0)))?;
-    // each part, and where the choice says that it ends
+    // each part, and the index at which the condition says that it ends
     let (mut leaves, mut stack): (Vec<(UOp, Option<usize>)>, Vec<UOp>) = (Vec::new(), vec![u]);
     while let Some(x) = stack.pop() {
         match (g.op(x) == op && !std::mem::replace(&mut seen[x.0 as usize], true), g.src(x)) {
@@ -170,7 +176,7 @@ fn recognised(g: &Graph, u: UOp, seen: &mut [bool]) -> Option<Join> {
     if n > LONGEST {
         return None;
     }
-    // each place belongs to one part
+    // each index must belong to exactly one part
     let mut parts = Vec::with_capacity(leaves.len());
     let mut taken = vec![false; n];
     for &(x, end) in &leaves {
@@ -188,7 +194,7 @@ fn recognised(g: &Graph, u: UOp, seen: &mut [bool]) -> Option<Join> {
     (taken.iter().all(|t| *t) && join.parts.len() > 1).then_some(join)
 }
 
-/// The number that a condition says places along an axis are below.
+/// The `n` of a condition `index < n` on the index along an axis.
 fn end_of(g: &Graph, cond: UOp, axis: usize) -> Option<usize> {
     let unspread = |u: UOp| if g.op(u) == Op::Expand { g.src_at(u, 0) } else { u };
     let cond = unspread(cond);
@@ -200,7 +206,7 @@ fn end_of(g: &Graph, cond: UOp, axis: usize) -> Option<usize> {
     (along && g.op(line) == Op::Iota).then_some(end)
 }
 
-/// Is memory that parts are stored to cheaper than a choice?
+/// Is memory to which parts are stored cheaper than a selection?
 fn pays(g: &Graph, u: UOp, join: &Join, users: &[usize], t: &Target) -> bool {
     let m = &t.machine;
     let bytes = |x: UOp| g.numel(x) as f64 * g.dtype(x).size() as f64;
@@ -208,7 +214,7 @@ fn pays(g: &Graph, u: UOp, join: &Join, users: &[usize], t: &Target) -> bool {
     let (mut stored, mut chosen) = (0.0, 0.0);
     let mut shapes: Vec<UOp> = Vec::new();
     for &(value, _) in &join.parts {
-        // each element loads from every part, under a mask of two bounds, and chooses
+        // in a selection each element loads from every part under a mask of two comparisons, and selects
         chosen += all * 4.0 * (m.op + m.load);
         match kernel_of(g, value, users) {
             Stored::Alone => {}
@@ -227,17 +233,17 @@ fn pays(g: &Graph, u: UOp, join: &Join, users: &[usize], t: &Target) -> bool {
     g.memory_len(u) as u64 == g.numel(u) && shapes.len() <= FEW && stored < chosen
 }
 
-/// What storing a part takes.
+/// The cost of storing a part.
 enum Stored {
-    /// Nothing: it holds a reduction that nobody else wants, which has a kernel anyway.
+    /// None: it holds a reduction without other users, which has a kernel anyway.
     Alone,
-    /// One more store in the kernel that computes it for others.
+    /// One more store in the kernel that computes the part for other users.
     Too,
-    /// A kernel of its own, which computes it with so many operations.
+    /// A kernel of its own, with this many operations for each element.
     Again(u32),
 }
 
-/// Which kernel would store a part, by who else uses what it is made of.
+/// How a part would be stored, depending on the other users of the nodes that compute it.
 fn kernel_of(g: &Graph, value: UOp, users: &[usize]) -> Stored {
     let b = base(g, value);
     if is_join(g, b) {
@@ -247,7 +253,7 @@ fn kernel_of(g: &Graph, value: UOp, users: &[usize]) -> Stored {
     if g.op(b) == Op::Contiguous || shared && (g.op(b).is_alu() || g.op(b) == Op::Reduce) {
         return Stored::Too;
     }
-    // down through what nobody else wants
+    // search the nodes below that have no other users
     let (mut stack, mut ops) = (vec![value], 0u32);
     while let Some(x) = stack.pop() {
         match g.op(x) {

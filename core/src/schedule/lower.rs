@@ -1,8 +1,13 @@
-//! Materialised nodes -> kernel graphs: movement ops become index expressions.
+//! Lowers each materialised node to a kernel graph: movement ops become index expressions. In: the tensor graph and its
+//! cuts. Out: one kernel per cut (two for a Scatter), not yet in order ([`Pending`]).
 //!
-//! A *request* asks for one node's value at one index tuple, under a validity condition (made by padding and by gathers;
-//! it ends as the gate of loads). Requests go down from the cut to its sources in descending index order, so that each
-//! node knows all tuples it is wanted at; values are then built going up. No recursion, except into gather indices.
+//! A *request* asks for the value of one node at one tuple of indices, under a validity condition. Padding and gathers
+//! add to this condition, and it ends up as the gate of loads. For example a request for `pad(x, 1)` at `i` becomes one
+//! for `x` at `i - 1`, valid where `1 <= i < n + 1`.
+//!
+//! Requests are passed down from the cut to its sources, nodes with higher numbers first, so that all tuples at which a
+//! node is needed are known before the node is visited. Values are then built in the opposite order. Nothing recurses
+//! except the evaluation of gather indices.
 
 mod kept;
 mod sums;
@@ -27,7 +32,8 @@ use smallvec::SmallVec;
 
 type Tuple = SmallVec<[UOp; 6]>;
 
-/// Makes one kernel per cut with elements, in index order, one after the other.
+/// Lowers the cuts one by one in index order: one kernel for each, two for a Scatter with updates, none for a cut
+/// without elements.
 pub struct Lowering {
     cuts: std::vec::IntoIter<UOp>,
     outputs: FxHashSet<UOp>,
@@ -36,7 +42,7 @@ pub struct Lowering {
 }
 
 impl Lowering {
-    /// Nothing is made yet.
+    /// A lowering that has made no kernel yet.
     pub fn new(g: &Graph, roots: &[UOp], cuts: &Cuts) -> Lowering {
         let outputs = roots.iter().map(|&r| fuse::storage(g, r)).collect();
         let mut list = g.reachable(roots);
@@ -44,12 +50,12 @@ impl Lowering {
         Lowering { cuts: list.into_iter(), outputs, versions: versions(g, roots, cuts), out: Vec::new() }
     }
 
-    /// The kernels that were made.
+    /// The kernels made so far.
     pub fn kernels(self) -> Vec<Pending> {
         self.out
     }
 
-    /// Makes the next one; false where there is none.
+    /// Lowers the next cut. False if there is none left.
     pub fn step(&mut self, g: &Graph, cuts: &Cuts, buffers: &mut Buffers, t: &Target) -> Result<bool> {
         let Some(u) = self.cuts.next() else { return Ok(false) };
         let target = match g.op(u) {
@@ -85,18 +91,18 @@ impl Lowering {
     }
 }
 
-/// Version of the storage each node denotes: stores into it so far.
+/// For each node the version of its storage that it reads or makes: the number of stores into that storage so far.
 fn versions(g: &Graph, roots: &[UOp], cuts: &Cuts) -> FxHashMap<UOp, u32> {
     let mut v: FxHashMap<UOp, u32> = FxHashMap::default();
     for u in g.reachable(roots) {
         let at = |s: UOp, v: &FxHashMap<UOp, u32>| v.get(&s).copied().unwrap_or(0);
         let version = match g.op(u) {
             Op::Store => at(fuse::stored_to(g, g.src_at(u, 0)), &v) + 1,
-            // its outputs have been nothing before
+            // its outputs hold nothing before it runs
             Op::Custom => 1,
             Op::After => g.src(u).iter().map(|&s| at(s, &v)).max().unwrap_or(0),
             Op::Scatter => (g.numel(g.src_at(u, 1)) > 0) as u32,
-            // a copy has storage of its own
+            // a movement op that is materialised has storage of its own
             op if op.is_movement() && !cuts.is_cut(u) => at(g.src_at(u, 0), &v),
             _ => 0,
         };
@@ -110,9 +116,9 @@ struct Request {
     idx: Tuple,
     valid: Option<UOp>,
     srcs: SmallVec<[usize; 3]>,
-    /// Reduce: its ranges. Pad, Gather: the condition of this node alone.
+    /// Of a Reduce the ranges it reduces over; of a Pad or Gather the condition that this node adds.
     extra: SmallVec<[UOp; 4]>,
-    /// Of a node that is kept for the row: the request that fills the array.
+    /// Does this request compute the local array of a kept value (see `kept`), rather than read it?
     fills: bool,
 }
 
@@ -133,9 +139,9 @@ struct Lower<'a> {
     args: Vec<usize>,
     reads: Vec<(usize, u32)>,
     n_ranges: usize,
-    /// The row kernel that this is.
+    /// The plan of the kernel, if it is a row kernel.
     rows: Option<&'a Rows>,
-    /// Local arrays of the nodes that it keeps.
+    /// The local array (Stage) of each kept node.
     stages: FxHashMap<UOp, UOp>,
     values: FxHashMap<(UOp, Tuple, Option<UOp>), UOp>,
 }
@@ -183,7 +189,7 @@ impl<'a> Lower<'a> {
         let info = self.buffers.list[buffer];
         self.args.push(buffer);
         let ptr = self.k.param(0, self.t.stored_as(info.dtype)?, info.len);
-        // where the store goes: down through the movement ops of the target view
+        // the address of the store: the index passed down through the movement ops of the target view
         let (mut at, mut place, mut gate) = (target, idx.clone(), None);
         while g.op(u) == Op::Store && (g.op(at).is_movement() || g.op(at) == Op::Gather) {
             match (g.op(at), g.arg(at)) {
@@ -218,11 +224,12 @@ impl<'a> Lower<'a> {
         Ok(self.finished(u, store, (buffer, version)))
     }
 
-    /// The kernel that stores into `written`.
+    /// Simplifies the finished kernel and wraps it up; `written` is the buffer and version that it stores to.
     fn finished(mut self, node: UOp, store: UOp, written: State) -> Pending {
         let sink = self.k.sink(&[store]);
         let sink = simplify_with(&mut self.k, sink, &mut self.memo);
-        // a graph numbered by structure alone, whatever was tried on the way, with the buffers that are left in it
+        // a fresh graph, whose numbering depends on structure alone and not on nodes that were tried on the way, with
+        // parameters only for the buffers that are still used
         let used: Vec<u32> = self.slots_of(sink);
         let mut clean = Graph::new();
         let k = &self.k;
@@ -242,7 +249,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// The kernel of a user's code, over the buffers of its sources.
+    /// A kernel that a user wrote, over the buffers of its sources.
     fn custom(mut self, u: UOp) -> Result<Pending> {
         let g = self.g;
         let Arg::Custom(c) = g.arg(u) else { return Err(Error::Internal("a custom kernel without code".into())) };
@@ -265,7 +272,7 @@ impl<'a> Lower<'a> {
         Ok(Pending { node: u, kernel, reads: self.reads, writes })
     }
 
-    /// Orders the kernel after those that make these values.
+    /// Makes the kernel depend on those that compute `deps`.
     fn wait_for(&mut self, deps: &[UOp]) {
         for b in deps.iter().map(|&d| fuse::base(self.g, d)) {
             if let Some(&buffer) = self.buffers.of.get(&fuse::storage(self.g, b)) {
@@ -274,7 +281,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Slots of the parameters in use, in order; slot 0 is always the target.
+    /// The slots of the parameters in use, ascending; slot 0 is always the target.
     fn slots_of(&self, sink: UOp) -> Vec<u32> {
         let slot = |u: &UOp| match self.k.arg(*u) {
             Arg::Param { slot, .. } => Some(*slot),
@@ -300,7 +307,7 @@ impl<'a> Lower<'a> {
         Ok(self.k.range_with(len, RangeArg { id, kind, lane: false }))
     }
 
-    /// Indices of a row kernel's result: its loops in order, put together per axis.
+    /// The indices of a row kernel's result: each axis is the sum of its loops (parts) times their strides.
     fn row_index(&mut self, rank: usize, loops: &[Part]) -> Result<Tuple> {
         let mut idx: Tuple = SmallVec::from_elem(self.k.idx(0), rank);
         for p in loops {
@@ -317,7 +324,7 @@ impl<'a> Lower<'a> {
         simplify_with(&mut self.k, u, &mut self.memo)
     }
 
-    /// The value of `root` at `idx`. `open` looks through `root` even if it is a cut.
+    /// The value of `root` at `idx`. With `open` the root is computed even if it is a cut, instead of loaded.
     fn evaluate(&mut self, root: UOp, idx: Tuple, open: bool) -> Result<UOp> {
         self.evaluate_under(root, idx, None, open)
     }
@@ -393,7 +400,7 @@ impl<'a> Lower<'a> {
         matches!(self.g.op(u), Op::Param | Op::After | Op::Const | Op::Var | Op::Iota) || self.cuts.is_cut(u)
     }
 
-    /// What a node wants of its sources.
+    /// The requests that a request makes of its node's sources.
     fn expand(&mut self, r: &mut Request) -> Result<SmallVec<[(UOp, Tuple, Option<UOp>); 3]>> {
         let (g, u) = (self.g, r.node);
         let src = g.src(u);
@@ -415,7 +422,7 @@ impl<'a> Lower<'a> {
                 let n = g.shape(src[0])[axis] as i64;
                 let at = self.evaluate_under(src[1], r.idx.clone(), r.valid, false)?;
                 let cond = self.inside(at, n);
-                // within its bounds, so that 32 bits hold the offsets made of it
+                // clamped to the axis, so that offsets computed from it fit 32 bits
                 let mut idx = r.idx.clone();
                 idx[axis] = self.clamped(at, n.max(1) as usize);
                 let valid = self.both(r.valid, cond);
@@ -480,7 +487,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// `cond ? x : 0`, or x itself if it is a load already gated by a condition that includes `cond`.
+    /// `cond ? x : 0`, or `x` itself if it is a load whose gate already includes `cond`.
     fn masked(&mut self, cond: UOp, x: UOp) -> UOp {
         if self.k.const_int(cond) == Some(1) {
             return x;
@@ -509,7 +516,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// A value that needs no computing here: a load, a constant, an index.
+    /// The value of a leaf of the kernel: a load, a constant, a launch variable or an index.
     fn read(&mut self, u: UOp, idx: &Tuple, valid: Option<UOp>) -> UOp {
         let g = self.g;
         match (g.op(u), g.arg(u)) {
@@ -556,7 +563,8 @@ impl<'a> Lower<'a> {
         self.simp(sum)
     }
 
-    /// Index tuple of the source of a movement op, and the condition under which it is inside (Pad).
+    /// The index tuple at which a movement op reads its source, and for a Pad the condition that this lies inside the
+    /// source.
     fn move_index(&mut self, u: UOp, idx: &Tuple) -> (Tuple, Option<UOp>) {
         let g = self.g;
         let inner = g.shape(g.src_at(u, 0)).clone();
@@ -624,7 +632,8 @@ impl<'a> Lower<'a> {
         self.simp(s)
     }
 
-    /// Reshape, one group of axes with equal products at a time, so that untouched axes keep their index as it is.
+    /// The index tuple below a reshape, computed for one group of axes with equal products at a time, so that axes that
+    /// the reshape leaves alone keep their index expression.
     fn reshape_index(&mut self, outer: &[usize], inner: &[usize], idx: &[UOp]) -> Tuple {
         if outer.contains(&0) || inner.contains(&0) {
             let zero = self.k.idx(0);
@@ -653,7 +662,7 @@ impl<'a> Lower<'a> {
         out
     }
 
-    /// Index arithmetic widens to i64 only where i32 could overflow.
+    /// Adds indices, in i64 only where i32 could overflow.
     fn add_idx(&mut self, a: UOp, b: UOp) -> UOp {
         self.widen(Op::Add, a, b)
     }
@@ -680,7 +689,7 @@ impl<'a> Lower<'a> {
 }
 
 impl Graph {
-    /// Cast that converts a constant in place.
+    /// Casts `u`; of an integer constant it makes a constant of the new dtype instead of a cast.
     pub(crate) fn cast_const(&mut self, u: UOp, dt: DType) -> UOp {
         match self.const_int(u) {
             Some(v) if !dt.is_float() => self.int(v, dt),

@@ -1,8 +1,11 @@
-//! Tensor graph -> kernels: decide what is materialised ([`fuse`]), turn movement ops into index math ([`lower`]), order
-//! the kernels ([`order`]).
+//! Scheduler: cuts a tensor graph into kernels. It decides which nodes are materialised in a buffer, so that a kernel
+//! ends there ([`fuse`]), turns movement ops into index arithmetic ([`lower`]) and orders the kernels ([`order`]).
 //!
-//! The input is closed: concrete buffers have become numbered `Param`s, so equal computations give equal schedules
-//! whatever buffers they run on. Never: renderers, devices.
+//! For example `softmax(a @ b) + c` becomes two kernels: the matrix product, which is materialised, and one row kernel
+//! ([`rows`]) that holds the softmax and the addition.
+//!
+//! The input is closed: concrete buffers are replaced by numbered `Param`s beforehand, so that equal computations give
+//! equal schedules whatever buffers they run on. Never: renderers, devices.
 
 pub(crate) mod attention;
 pub mod chain;
@@ -27,19 +30,21 @@ use crate::target::Target;
 use crate::uop::{Arg, Graph, Op, UOp};
 use crate::{DType, Error, Result};
 
-/// A kernel graph: `Sink(Store(Index(Param 0, ..), value), ..)` over open ranges of kind Loop, or `Sink(Custom, ..)`, once for each output.
+/// A kernel graph. For each output the `Sink` has one source: a `Store(Index(Param 0, ..), value)` over open ranges of
+/// kind Loop, or a `Custom` node for a kernel that a user wrote.
 #[derive(Clone)]
 pub struct Ast {
     /// Its own graph, numbered canonically.
     pub g: Graph,
     /// The Sink.
     pub sink: UOp,
-    /// What it is as a whole.
+    /// What the kernel computes as a whole (elementwise, contraction, ..).
     pub role: Role,
-    /// Slots whose contents are the same in every run, and which no other kernel of the plan reads: they may be packed.
+    /// Parameter slots whose contents are the same in every run (weights) and which no other kernel of the plan reads.
+    /// Code generation may pack them: rearrange them once, ahead of all runs.
     pub constants: Vec<u32>,
-    /// Of its loops the turns that anybody needs: each condition is that one of them is below a scalar. What other turns store
-    /// nobody reads, so that it may be anything.
+    /// Conditions `loop < scalar` that say which iterations of the kernel's loops are needed (see [`needed`]). What the
+    /// other iterations store is never read, so it may be anything.
     pub live: Vec<UOp>,
 }
 
@@ -49,14 +54,14 @@ impl Ast {
         Ast { role: Role::of(&g, sink), g, sink, constants: Vec::new(), live: Vec::new() }
     }
 
-    /// All that it says: the Sink, and the turns that are needed.
+    /// All roots of the kernel's graph: the Sink and the conditions in `live`.
     pub fn roots(&self) -> Vec<UOp> {
         let mut roots = vec![self.sink];
         roots.extend(&self.live);
         roots
     }
 
-    /// The op of a kernel that a user wrote.
+    /// The `Custom` node, if a user wrote this kernel.
     pub fn custom(&self) -> Option<UOp> {
         self.g.src(self.sink).first().copied().filter(|&u| self.g.op(u) == Op::Custom)
     }
@@ -69,7 +74,7 @@ pub struct Kernel {
     pub ast: Ast,
     /// Index into [`Schedule::buffers`] per parameter slot; those written come first.
     pub args: Vec<usize>,
-    /// Values of the launch scalars that [`share`] made.
+    /// Values of the launch scalars that [`share`] has put in place of constant offsets.
     pub scalars: Vec<i32>,
 }
 
@@ -94,11 +99,11 @@ pub enum Origin {
 /// A buffer of a schedule.
 #[derive(Clone, Copy, Debug)]
 pub struct BufferInfo {
-    /// Logical element type (its form in device memory is the target's `stored_as`).
+    /// Logical element type (`Target::stored_as` gives the type in device memory).
     pub dtype: DType,
-    /// Elements.
+    /// Number of elements.
     pub len: usize,
-    /// Where it comes from.
+    /// Who allocates it, and how long it lives.
     pub origin: Origin,
 }
 
@@ -113,7 +118,8 @@ pub struct Schedule {
     pub roots: Vec<usize>,
 }
 
-/// Schedules the computation of `roots`, each to a whole buffer. `Store` roots (assigns) write in place.
+/// Schedules the computation of `roots`, each of which ends in one buffer, whole and row-major. A root that is a
+/// `Store` (an assign) writes in place.
 pub fn schedule(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Result<Schedule> {
     let mut s = Scheduling::new(g, roots, n_params, t);
     loop {
@@ -123,18 +129,22 @@ pub fn schedule(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Result
     }
 }
 
-/// The same in pieces: one pass over the graph, or one kernel.
+/// [`schedule`] in small steps, each of them one pass over the graph or one kernel, so that a caller can do other work
+/// in between or give up.
 pub struct Scheduling {
     g: Graph,
     roots: Vec<UOp>,
     n_params: usize,
     t: Target,
+    /// Assigns that wait for each other in a cycle: their values are computed into temporaries first.
     knots: Vec<UOp>,
-    /// What is computed apart because it is no attention after all.
+    /// Nodes of kernels that were fused as attention in an earlier round, but that code generation would not recognise:
+    /// the next round leaves them unfused.
     apart: Vec<UOp>,
     next: Next,
 }
 
+/// The next step, with what the previous ones have found.
 enum Next {
     Simplify,
     Cut,
@@ -149,18 +159,18 @@ enum Next {
 }
 
 impl Scheduling {
-    /// Nothing is done yet.
+    /// A scheduling of which no step is done yet.
     pub fn new(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Scheduling {
         let (g, roots, t) = (g.clone(), roots.to_vec(), t.clone());
         Scheduling { g, roots, n_params, t, knots: Vec::new(), apart: Vec::new(), next: Next::Simplify }
     }
 
-    /// What it is for.
+    /// The target that is scheduled for.
     pub fn target(&self) -> &Target {
         &self.t
     }
 
-    /// Does the next piece. `Some` when it was the last one.
+    /// Does the next step. Gives the schedule after the last one.
     pub fn step(&mut self) -> Result<Option<Schedule>> {
         let t = &self.t;
         self.next = match std::mem::replace(&mut self.next, Next::Over) {
@@ -210,7 +220,7 @@ impl Scheduling {
                 share::share(&mut kernels);
                 Next::Done(Schedule { kernels, buffers: buffers.list, roots })
             }
-            // a piece of its own, since what comes next takes long too
+            // a step of its own, since what the caller does next with the schedule takes long too
             Next::Done(schedule) => return Ok(Some(schedule)),
             Next::Over => return Err(Error::Internal("a schedule that is done goes on".into())),
         };
@@ -218,7 +228,7 @@ impl Scheduling {
     }
 }
 
-/// The growing buffer table of a schedule.
+/// The buffers of a schedule, to which lowering adds one for each materialised node.
 pub struct Buffers {
     /// All buffers.
     pub list: Vec<BufferInfo>,
@@ -235,7 +245,7 @@ fn external_buffers(g: &Graph, roots: &[UOp], n_params: usize) -> Buffers {
             let at = *slot as usize;
             let origin = match outputs.contains(&u) {
                 _ if at < n_params => Origin::External(*slot),
-                // memory of a join
+                // the memory of a join (see `join`)
                 true => Origin::Output,
                 false => Origin::Temp,
             };

@@ -1,12 +1,17 @@
-//! How far stored values are read. In: kernels in the order in which they run, and how much of an output is wanted
-//! (`Contiguous` with ends). Out: for each kernel, conditions on its loops without which nobody reads what they compute ([`Ast::live`]): where
-//! lengths are launch scalars, buffers have room for the longest, and masks throw away what lies behind a length. What a mask throws away
-//! need not be computed, nor what that alone would have been made of; so this goes from the last kernel to the first.
+//! Finds how far stored values are read, where lengths are launch scalars, buffers are sized for the greatest length,
+//! and masks discard what lies past the end. In: kernels in execution order, and how much of each output is wanted
+//! (`Contiguous` with ends). Out: for each kernel conditions on its loops, outside of which nobody reads what it
+//! computes ([`Ast::live`]).
 //!
-//! Of a load it is known under which conditions its value is used: those of the masks between it and the results, of its gate, and what
-//! is known of the loops. Along each axis of the kernel that stored the value they give an end, or all of it is read. An element that
-//! nobody reads may hold anything. So what is read to compute an address or a gate is read as a whole: such a value must be sound
-//! even where it is not used. [`check`] says whether conditions are sound; debug builds ask it.
+//! A value that a mask discards need not be computed, nor the values that only it is computed from, so the analysis
+//! goes from the last kernel to the first. For each load it knows the conditions under which its value is used: those
+//! of the masks between the load and the results, that of its gate, and those on the loops. Along each axis of the
+//! kernel that stored the buffer these conditions give an end (for example `n`, if the load is used where `index < n`),
+//! or else the whole axis is read.
+//!
+//! An element that nobody reads may hold anything. Values from which addresses or gates are computed are therefore
+//! always read as a whole: they must be valid even where they are not used. [`check`] verifies the conditions; debug
+//! builds call it.
 
 use super::{Ast, BufferInfo, Kernel, Origin};
 use crate::analysis::affine;
@@ -20,26 +25,26 @@ use std::sync::OnceLock;
 
 type Apply = fn(&mut [Kernel], &[BufferInfo], &Graph, &[UOp], &[usize]);
 
-/// [`apply`], once somebody makes plans for every length: a pointer that is set at run time, so that a WebAssembly module which makes no such
-/// plans does not contain it (see the table in `codegen/live.rs`).
+/// [`apply`], set once a caller makes plans that serve every length. A pointer set at run time, so that a WebAssembly
+/// module that makes no such plans does not contain the function (see the table in `codegen/live.rs`).
 static APPLY: OnceLock<Box<Apply>> = OnceLock::new();
 
-/// From now on work follows lengths.
+/// Enables the analysis for all later schedules.
 pub(crate) fn enable() {
     APPLY.get_or_init(|| Box::new(apply));
 }
 
-/// [`apply`], where it is enabled, to kernels that give these roots of `from` in these buffers.
+/// Calls [`apply`], where it is enabled. The kernels compute `roots` of the graph `from` into `buffers`.
 pub(super) fn follow(kernels: &mut [Kernel], list: &[BufferInfo], from: &Graph, roots: &[UOp], buffers: &[usize]) {
     if let Some(apply) = APPLY.get() {
         apply(kernels, list, from, roots, buffers);
     }
 }
 
-/// What is known where a value is used.
+/// The conditions that hold where a value is used.
 type Known = SmallVec<[UOp; 8]>;
 
-/// An axis of a buffer, along which each kernel that stores there has a loop over all of it.
+/// An axis of a buffer over which each kernel that stores to the buffer has a full loop.
 struct Axis {
     stride: i64,
     len: i64,
@@ -49,44 +54,44 @@ struct Axis {
 /// How far an axis is read.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
-    /// By nobody so far.
+    /// No reader has been found yet.
     Unread,
-    /// Up to here: a node of the graph of ends.
+    /// Only indices below this scalar are read, a node of `Needs::ends`.
     Below(UOp),
     All,
 }
 
-/// Which buffers have axes, and the ends found for them.
+/// The axes of all buffers and the ends found for them.
 struct Needs {
     axes: FxHashMap<usize, Vec<Axis>>,
-    /// Elements of each buffer.
+    /// Number of elements of each buffer.
     lens: Vec<usize>,
     ends: Graph,
 }
 
-/// How much of a buffer is wanted that a run hands out.
+/// How much of an output buffer the caller wants.
 struct Wanted {
     buffer: usize,
-    /// Its sizes.
+    /// The shape of the output.
     shape: Vec<usize>,
-    /// Axes of which only what lies below an end is wanted, a scalar of `from`.
+    /// The axes of which only indices below an end are wanted, each with its end, a scalar of `from`.
     below: Vec<(usize, UOp)>,
 }
 
-/// Outputs of which not all is wanted: roots of `g` in these buffers.
+/// The outputs that are wanted only in part: roots of `g` in these buffers.
 fn wanted(g: &Graph, roots: &[UOp], buffers: &[usize]) -> Vec<Wanted> {
     let ends = |(&r, &buffer): (&UOp, &usize)| {
         let Arg::Axes(axes) = g.arg(r) else { return None };
         let below = axes.iter().map(|&a| a as usize).zip(g.src(r).iter().skip(1).copied()).collect();
         let shape = g.shape(r).to_vec();
-        // of a value that is handed out twice all may be wanted
+        // a value that is returned twice may be wanted as a whole
         let once = buffers.iter().filter(|b| **b == buffer).count() == 1;
         (g.op(r) == Op::Contiguous && once).then_some(Wanted { buffer, shape, below })
     };
     roots.iter().zip(buffers).filter_map(ends).collect()
 }
 
-/// Finds out which turns of each kernel's loops are needed, and sets [`Ast::live`].
+/// Finds the iterations of each kernel's loops that are needed, and sets [`Ast::live`].
 fn apply(kernels: &mut [Kernel], list: &[BufferInfo], from: &Graph, roots: &[UOp], buffers: &[usize]) {
     let wanted = wanted(from, roots, buffers);
     if wanted.is_empty() {
@@ -102,7 +107,7 @@ fn apply(kernels: &mut [Kernel], list: &[BufferInfo], from: &Graph, roots: &[UOp
     }
 }
 
-/// The axes of buffers, as all kernels that store there have them.
+/// For each buffer the axes on which all kernels that store to it agree.
 fn axes(kernels: &[Kernel], buffers: &[BufferInfo], wanted: &[Wanted]) -> FxHashMap<usize, Vec<Axis>> {
     let mut out: FxHashMap<usize, Vec<Axis>> = FxHashMap::default();
     for k in kernels {
@@ -127,7 +132,8 @@ fn axes(kernels: &[Kernel], buffers: &[BufferInfo], wanted: &[Wanted]) -> FxHash
     out
 }
 
-/// The loops of a store that are axes of its buffer, with stride and length: each counts from the axis' first element to its last.
+/// The loops of a store that are axes of its buffer, with stride and length: each runs from the axis' first index to
+/// its last.
 fn loops(g: &Graph, store: UOp) -> Vec<(UOp, i64, i64)> {
     if g.op(store) != Op::Store || g.src(store).len() != 2 {
         return Vec::new();
@@ -141,7 +147,8 @@ fn loops(g: &Graph, store: UOp) -> Vec<(UOp, i64, i64)> {
     let mut out = Vec::new();
     for &(range, stride) in &to.terms {
         let (n, others) = (g.range_len(range) as i64, || to.terms.iter().filter(move |t| t.0 != range));
-        // what lies below the axis stays below its stride, and what lies above it, a part's place too, are steps of the whole axis
+        // smaller strides together stay below the axis' stride, and larger ones, and the constant offset of a part, are
+        // multiples of the whole axis
         let inside: i64 = others().filter(|t| t.1 < stride).map(last).sum();
         let outside = others().filter(|t| t.1 >= stride).all(|t| t.1 % (stride * n) == 0);
         if outside && to.constant % stride + inside < stride && to.constant / stride % n == 0 {
@@ -152,7 +159,7 @@ fn loops(g: &Graph, store: UOp) -> Vec<(UOp, i64, i64)> {
 }
 
 impl Needs {
-    /// What a caller reads of an output.
+    /// Records what the caller reads of an output.
     fn want(&mut self, from: &Graph, w: &Wanted) {
         let mut g = Graph::new();
         let (mut at, mut stride, mut known) = (g.idx(0), 1i64, Known::new());
@@ -170,7 +177,7 @@ impl Needs {
         self.read(&mut g, &mut Memo::sparse(), w.buffer, at, &known);
     }
 
-    /// What one kernel has to compute, and what it reads for that.
+    /// Determines what one kernel has to compute, and records what it reads for that.
     fn kernel(&mut self, k: &mut Kernel) {
         let mut g = k.ast.g.clone();
         let live = self.live(k, &mut g);
@@ -184,7 +191,7 @@ impl Needs {
         }
     }
 
-    /// Conditions on its loops.
+    /// The conditions on the kernel's loops that its readers allow.
     fn live(&mut self, k: &Kernel, g: &mut Graph) -> Vec<UOp> {
         let stores = g.srcs(k.ast.sink);
         let mut ends: Option<Vec<(UOp, End)>> = None;
@@ -212,7 +219,8 @@ impl Needs {
         out
     }
 
-    /// Goes from the results to what they are made of.
+    /// Traverses a kernel from its results to its loads, collecting conditions, and records how far each buffer is
+    /// read.
     fn reads(&mut self, k: &Kernel, g: &mut Graph, live: &[UOp]) {
         if k.ast.custom().is_some() {
             return k.args.iter().for_each(|b| self.whole(*b));
@@ -221,7 +229,7 @@ impl Needs {
         let sound = addressing(g, &nodes);
         let mut memo = Memo::sparse();
         let mut known: FxHashMap<UOp, Known> = FxHashMap::default();
-        // how far a local array is read, along each axis
+        // how far each local array is read along each of its axes
         let mut arrays: FxHashMap<UOp, Vec<End>> = FxHashMap::default();
         known.insert(k.ast.sink, live.iter().copied().collect());
         for &u in nodes.iter().rev() {
@@ -278,12 +286,12 @@ impl Needs {
         }
     }
 
-    /// All of a buffer is read.
+    /// Records that a whole buffer is read.
     fn whole(&mut self, buffer: usize) {
         self.axes.get_mut(&buffer).into_iter().flatten().for_each(|a| a.end = End::All);
     }
 
-    /// A buffer is read at an offset, by loops of which this is known.
+    /// Records that a buffer is read at the offset `at` where the conditions `known` hold.
     fn read(&mut self, g: &mut Graph, memo: &mut Memo, buffer: usize, at: UOp, known: &[UOp]) {
         let Some(axes) = self.axes.get_mut(&buffer) else { return };
         let len = self.lens[buffer] as i64;
@@ -291,12 +299,14 @@ impl Needs {
             let place = digit(g, memo, at, a.stride, a.len);
             let mut end = end_of(&mut self.ends, g, memo, place, a.len, known);
             if end == End::All && known.iter().any(|&c| ends_one_of(g, c, place)) {
-                // what a window reads before the first element of an axis and behind its last is another one's, but for what its gate says
+                // positions of a window before the start or past the end of an axis would be elements of its
+                // neighbours, except that the gate excludes them
                 let all = known.iter().copied().reduce(|a, b| g.binary(Op::And, a, b));
                 let inside = all.map_or(place, |all| simplify_under(g, all, place));
                 end = end_of(&mut self.ends, g, memo, inside, a.len, known);
                 if end == End::All && a.stride * a.len == len {
-                    // whatever is read is in the buffer, of which this is the outermost axis
+                    // this is the outermost axis, and no load leaves the buffer, so the remainder by the axis' length
+                    // can be dropped
                     let step = g.int(a.stride, g.dtype(at));
                     let place = g.binary(Op::FloorDiv, at, step);
                     let place = simplify_with(g, place, memo);
@@ -307,7 +317,7 @@ impl Needs {
         }
     }
 
-    /// A local array is read at an offset.
+    /// Records that a local array is read at an offset.
     fn array(
         &mut self,
         g: &mut Graph,
@@ -334,7 +344,7 @@ impl Needs {
 }
 
 impl Graph {
-    /// The farther of two ends.
+    /// The larger of two ends.
     fn joined(&mut self, a: End, b: End) -> End {
         match (a, b) {
             (End::Unread, x) | (x, End::Unread) => x,
@@ -348,7 +358,7 @@ impl Graph {
     }
 }
 
-/// Loads whose values make addresses, or say whether something is loaded or stored.
+/// The loads from whose values addresses or gates are computed.
 fn addressing(g: &Graph, nodes: &[UOp]) -> FxHashSet<UOp> {
     let mut roots = Vec::new();
     for &u in nodes {
@@ -361,7 +371,7 @@ fn addressing(g: &Graph, nodes: &[UOp]) -> FxHashSet<UOp> {
     g.reachable(&roots).into_iter().filter(|&u| g.op(u) == Op::Load).collect()
 }
 
-/// The place along an axis of an offset.
+/// The index along an axis that an offset has: `offset / stride % len`.
 fn digit(g: &mut Graph, memo: &mut Memo, at: UOp, stride: i64, len: i64) -> UOp {
     let dt = g.dtype(at);
     let (step, n) = (g.int(stride, dt), g.int(len, dt));
@@ -380,7 +390,7 @@ fn end_of(ends: &mut Graph, g: &mut Graph, memo: &mut Memo, place: UOp, len: i64
     }
 }
 
-/// The least scalar, as far as can be told, that an integer is always below, made of constants and launch scalars alone.
+/// The smallest upper bound (exclusive) of an integer that can be derived, made of constants and launch scalars alone.
 fn above(g: &mut Graph, u: UOp, known: &[UOp]) -> Option<UOp> {
     if let Some(end) = known.iter().find_map(|&c| said(g, u, c)) {
         return Some(if end.1 { plus(g, end.0, 1) } else { end.0 });
@@ -424,7 +434,7 @@ fn above(g: &mut Graph, u: UOp, known: &[UOp]) -> Option<UOp> {
     })
 }
 
-/// What a condition says of `u`: it is below a scalar, or (true) not above it.
+/// The bound that a condition sets to `u`: a scalar, and whether it is inclusive (`u <= scalar`, not `u < scalar`).
 fn said(g: &Graph, u: UOp, cond: UOp) -> Option<(UOp, bool)> {
     if let (Op::CmpLt, &[x, end]) = (g.op(cond), g.src(cond)) {
         return (x == u && is_scalar(g, end)).then_some((end, false));
@@ -434,14 +444,14 @@ fn said(g: &Graph, u: UOp, cond: UOp) -> Option<(UOp, bool)> {
     (x == u && is_scalar(g, last)).then_some((last, true))
 }
 
-/// The condition that this one is the opposite of.
+/// The operand of a negated condition (`x != true` or `x ^ true`).
 fn opposite(g: &Graph, cond: UOp) -> Option<UOp> {
     let &[x, yes] = g.src(cond) else { return None };
     let turns = matches!(g.op(cond), Op::CmpNe | Op::Xor) && g.dtype(x) == DType::Bool;
     (turns && g.const_int(yes) == Some(1)).then_some(x)
 }
 
-/// Does a condition give a loop that `place` depends on an end which differs from run to run?
+/// Does a condition bound a loop on which `place` depends by a scalar that differs from run to run?
 fn ends_one_of(g: &Graph, cond: UOp, place: UOp) -> bool {
     let changes = |u: UOp| is_scalar(g, u) && g.op(u) != Op::Const;
     g.ranges(cond) & g.ranges(place) != 0 && g.src(opposite(g, cond).unwrap_or(cond)).iter().any(|&s| changes(s))
@@ -456,7 +466,7 @@ fn plus(g: &mut Graph, u: UOp, n: i64) -> UOp {
     g.binary(Op::Add, u, n)
 }
 
-/// Are the conditions of a kernel what its compiler takes: a loop of its results is below a scalar?
+/// Checks that the conditions of a kernel have the form that code generation accepts: an output loop is below a scalar.
 pub(crate) fn check(ast: &Ast) -> Result<()> {
     let g = &ast.g;
     let bad = |c: UOp| Err(Error::Internal(format!("{c:?} is no condition on a loop of a kernel")));
@@ -473,7 +483,8 @@ pub(crate) fn check(ast: &Ast) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// The end that conditions give a loop, whatever form they have: `x < 5`, not `5 < x`, and the same of a launch scalar.
+    /// The bound that a condition gives a loop, in both of its forms: `x < 5` and the negation of `5 < x`, with a
+    /// constant and with a launch scalar in place of 5.
     #[test]
     fn ends_are_above_all_that_conditions_leave() {
         let mut g = Graph::new();

@@ -1,6 +1,9 @@
-//! The order in which kernels run. In: kernels with the versions of buffers that each reads and writes. Out: a list in which a kernel comes
-//! after those that make what it reads and before those that overwrite it, and early where it lets go of more memory than it takes.
-//! Assigns that each read what another one overwrites have no such order: [`knots`] finds them, and the caller stores their values first.
+//! Orders kernels. In: kernels with the versions of buffers that each reads and writes. Out: a list in which each
+//! kernel comes after those that make what it reads and before those that overwrite it, and early if it frees more
+//! memory than it allocates.
+//!
+//! Assigns of which each reads what another one overwrites, such as `a.assign(b)` and `b.assign(a)`, have no such
+//! order: [`knots`] finds them, and the caller materialises their values first.
 
 use super::Kernel;
 use crate::uop::{Graph, Op, UOp};
@@ -9,10 +12,10 @@ use crate::util::sorted::SortedSet;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// A buffer at a version; each assign into it makes the next one.
+/// A buffer and its version; each assign to the buffer makes the next version.
 pub type State = (usize, u32);
 
-/// A kernel with what orders it.
+/// A kernel with the states that determine its place in the order.
 pub struct Pending {
     /// The node it computes; a Store for an assign.
     pub node: UOp,
@@ -24,7 +27,7 @@ pub struct Pending {
     pub writes: SmallVec<[State; 1]>,
 }
 
-/// Which kernels must run after each kernel.
+/// For each kernel the kernels that must run after it.
 pub fn edges(pending: &[Pending]) -> Vec<SortedSet<usize>> {
     let n = pending.len();
     let mut writers: FxHashMap<State, Vec<usize>> = FxHashMap::default();
@@ -55,8 +58,8 @@ pub fn edges(pending: &[Pending]) -> Vec<SortedSet<usize>> {
     then
 }
 
-/// Assigns that cannot run as they are, because each reads what another one of them overwrites: with the values of these
-/// computed into memory of their own first, the others are in no circle.
+/// The assigns that have to be broken out of cycles, in which each kernel reads what another one overwrites. Once the
+/// values of these assigns are computed into temporaries first, no cycle remains.
 pub fn knots(g: &Graph, pending: &[Pending]) -> Vec<UOp> {
     let then = edges(pending);
     let mut before: Vec<SortedSet<usize>> = vec![SortedSet::new(); pending.len()];
@@ -76,7 +79,8 @@ pub fn knots(g: &Graph, pending: &[Pending]) -> Vec<UOp> {
                 }
             }
         }
-        // back from any that still waits, until one comes twice: that one is in a circle, and a circle has an assign
+        // follow dependencies back from any kernel that still waits until one repeats: that one lies on a cycle, and
+        // every cycle contains an assign
         let Some(&first) = left.first() else { return found };
         let mut path = vec![first];
         let circle = loop {
@@ -95,9 +99,10 @@ pub fn knots(g: &Graph, pending: &[Pending]) -> Vec<UOp> {
     }
 }
 
-/// Sorts kernels topologically, keeping the given order among independent ones, except that a kernel goes first which lets go
-/// of as much temporary memory as it takes, or more: the gradient of a weight follows the gradient of its layer, and what the layer
-/// kept is free again. `temp_bytes` says what a buffer takes while it is needed: nothing unless it is temporary.
+/// Sorts kernels topologically. Independent kernels keep their given order, except that a kernel runs first if it frees
+/// at least as much temporary memory as it allocates: the gradient of a weight then follows the gradient of its layer,
+/// and the activations kept for it are freed early. `temp_bytes` gives the bytes of a temporary buffer, and 0 for any
+/// other.
 pub fn order(pending: Vec<Pending>, temp_bytes: impl Fn(usize) -> usize) -> Vec<Kernel> {
     let n = pending.len();
     let then = edges(&pending);
@@ -126,16 +131,17 @@ pub fn order(pending: Vec<Pending>, temp_bytes: impl Fn(usize) -> usize) -> Vec<
     order.into_iter().filter_map(|i| slots[i].take()).collect()
 }
 
-/// Which kernels would free memory if they ran next.
+/// Tracks which kernels would free memory if they ran next.
 struct Memory<F> {
     temp_bytes: F,
-    /// Of each buffer, how many kernels still read it, and the sum of their numbers: the last one is known.
+    /// For each buffer the number of kernels that have yet to read it and the sum of their indices, so that the last
+    /// one's index is known when one is left.
     left: FxHashMap<usize, (usize, usize)>,
-    /// What each kernel takes.
+    /// Bytes that each kernel allocates.
     takes: Vec<usize>,
-    /// What it is the last to read.
+    /// Bytes that each kernel frees: of the buffers of which it is the last reader.
     frees: Vec<usize>,
-    /// Those that free what they take, ready or not.
+    /// Kernels that free at least what they allocate, whether they are ready to run or not.
     good: SortedSet<usize>,
 }
 
@@ -148,7 +154,7 @@ impl<F: Fn(usize) -> usize> Memory<F> {
                 *at = (at.0 + 1, at.1 + i);
             }
         }
-        // several kernels fill one buffer together: a part each
+        // if several kernels fill one buffer, each allocates its share of it
         let written = || pending.iter().flat_map(|p| &p.writes).map(|w| w.0);
         let mut writers = vec![0usize; written().max().map_or(0, |b| b + 1)];
         written().for_each(|b| writers[b] += 1);
@@ -168,7 +174,7 @@ impl<F: Fn(usize) -> usize> Memory<F> {
         }
     }
 
-    /// The first kernel that is ready and frees memory.
+    /// The first kernel that is ready and frees at least what it allocates.
     fn next(&self, ready: &SortedSet<usize>) -> Option<usize> {
         let (few, many) = if ready.len() < self.good.len() { (ready, &self.good) } else { (&self.good, ready) };
         few.iter().copied().find(|i| many.contains(i))
@@ -186,7 +192,7 @@ impl<F: Fn(usize) -> usize> Memory<F> {
     }
 }
 
-/// Each buffer that a kernel reads, once.
+/// The buffers that a kernel reads, without repeats.
 fn buffers_read(p: &Pending) -> impl Iterator<Item = usize> {
     gather::<SortedSet<_>, _>(p.reads.iter().map(|r| r.0)).into_iter()
 }

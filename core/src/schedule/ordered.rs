@@ -1,6 +1,6 @@
-//! Scans and scatters before scheduling. Sums and products of 16-bit floats are made in f32. What one thread would take too
-//! long for is cut into pieces that threads share, where the pieces' results can be combined: the order of elements within a
-//! piece and of pieces is fixed, so that results are the same in every run.
+//! Prepares scans and scatters before scheduling. Sums and products of 16-bit floats are computed in f32. What would
+//! take one thread too long is split into pieces for several threads, if the results of pieces can be combined. The
+//! order of elements within a piece and the order of pieces are fixed, so that results are the same in every run.
 
 use crate::DType;
 use crate::dtype::Scalar;
@@ -8,15 +8,16 @@ use crate::target::Target;
 use crate::uop::{Arg, Axes, Graph, Meet, Op, ReduceOp, Shape, UOp};
 use smallvec::smallvec;
 
-/// A scan shorter than this stays whole on a GPU.
+/// A scan of at most this many elements stays whole on a GPU.
 const SHORT: usize = 1024;
-/// A scan shorter than this stays whole on a processor.
+/// A scan of at most this many elements stays whole on a CPU.
 const LONG: usize = 1 << 16;
-/// Rows that keep a GPU busy.
+/// Rows that keep a GPU busy. With at least this many, one thread scans each row; the updates of a scatter are split
+/// into pieces for up to four times as many threads.
 const BUSY: usize = 1024;
-/// Updates that a thread of a GPU takes in order at least.
+/// The fewest updates of a scatter that one thread of a GPU processes in order.
 const TURNS: usize = 256;
-/// Elements of all pieces' results at most.
+/// The most elements of the partial results of a scatter, all pieces together.
 const ROOM: usize = 1 << 24;
 
 /// `Scan(src..)` over the axis.
@@ -50,7 +51,7 @@ pub(super) fn scan(g: &mut Graph, src: &[UOp], op: ReduceOp, axis: u8, t: &Targe
     let size = n.div_ceil(blocks);
     let x = cut(g, src[0], a, blocks, size);
     let within = scan(g, &[x], op, axis + 1, t);
-    // what the blocks before come to
+    // the scan of all blocks before each block
     let last = window(g, within, a + 1, size - 1, 1);
     let last = window(g, last, a, 0, blocks - 1);
     let before = scan(g, &[last], op, axis, t);
@@ -64,7 +65,7 @@ pub(super) fn scan(g: &mut Graph, src: &[UOp], op: ReduceOp, axis: u8, t: &Targe
     window(g, out, a, 0, n)
 }
 
-/// A scan as scans of at most `most` elements, each of which goes on with the last result of the one before.
+/// A scan as a sequence of scans of at most `most` elements, each continuing from the last result of the one before.
 fn scan_in_order(g: &mut Graph, src: &[UOp], op: ReduceOp, axis: u8, most: usize) -> UOp {
     let (a, dt) = (axis as usize, g.dtype(src[0]));
     let shape = g.shape(src[0]).clone();
@@ -96,7 +97,7 @@ fn scan_in_order(g: &mut Graph, src: &[UOp], op: ReduceOp, axis: u8, most: usize
     whole.unwrap_or(src[0])
 }
 
-/// The elements of `x` before `end` and those of `y` from there on; `x` is as long as that or longer.
+/// The elements of `x` before `end`, and those of `y` from `end` on. `x` has at least `end` elements along the axis.
 fn joined(g: &mut Graph, x: UOp, y: UOp, axis: usize, end: usize) -> UOp {
     let shape = g.shape(y).clone();
     let room = shape[axis] - end;
@@ -140,7 +141,7 @@ pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: Meet, axis: u8, t: &Tar
             g.binary(op.op(), x, all)
         }
         Meet::Last => {
-            // the last update of each place, by number
+            // the number of the last update of each element
             let order = counted(g, &updates, a);
             let none = splat(g, Scalar::Int(-1), DType::I32, &shape);
             let last = scatter(g, [none, index, order], Meet::With(ReduceOp::Max), axis, t);
@@ -156,12 +157,13 @@ pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: Meet, axis: u8, t: &Tar
     }
 }
 
-/// A scatter whose updates are taken in order: by one loop, or by one after the other where it would be too long.
+/// A scatter whose updates are processed in order by one loop, or by several scatters one after the other if the loop
+/// would be too long.
 fn scatter_in_order(g: &mut Graph, [x, index, values]: [UOp; 3], how: Meet, axis: u8, t: &Target) -> UOp {
     let (a, dt, most) = (axis as usize, g.dtype(x), t.max_turns as usize);
     let m = g.shape(index)[a];
     let mut x = x;
-    // where all places differ, updates are no turns of a loop
+    // if all indices differ, updates are independent and run in parallel
     let step = if how == Meet::Apart { m } else { most }.clamp(1, m.max(1));
     for from in (0..m.max(1)).step_by(step) {
         let len = step.min(m - from);
@@ -171,18 +173,19 @@ fn scatter_in_order(g: &mut Graph, [x, index, values]: [UOp; 3], how: Meet, axis
     x
 }
 
-/// The dtype in which sums and products are made, if it is another one.
+/// The dtype in which sums and products are computed, if it is wider than `dt`.
 fn wider(how: Meet, dt: DType) -> Option<DType> {
     let sums = matches!(how, Meet::With(ReduceOp::Add | ReduceOp::Mul));
     (sums && dt.is_float() && dt.size() == 2).then_some(DType::F32)
 }
 
-/// May results of pieces be combined? A product of floats could leave their range in a piece and not as a whole.
+/// May results of pieces be combined? Not those of a product of floats, which may overflow or underflow in a piece
+/// although the whole product would not.
 fn regroups(op: ReduceOp, dt: DType) -> bool {
     op != ReduceOp::Mul || !dt.is_float()
 }
 
-/// An axis as `pieces` times `size`, with zeros at its end.
+/// Splits an axis into `pieces` of `size` elements, padded with zeros at its end.
 fn cut(g: &mut Graph, x: UOp, axis: usize, pieces: usize, size: usize) -> UOp {
     let mut shape = g.shape(x).clone();
     let room = pieces * size - shape[axis];
@@ -198,7 +201,7 @@ fn window(g: &mut Graph, x: UOp, axis: usize, from: usize, len: usize) -> UOp {
     g.shrink(x, &pairs)
 }
 
-/// Elements of one value before and after an axis.
+/// Pads an axis before and after with copies of `with`.
 pub(super) fn padded(g: &mut Graph, x: UOp, axis: usize, room: (usize, usize), with: Scalar) -> UOp {
     if room == (0, 0) {
         return x;

@@ -1,6 +1,9 @@
-//! Kernels with several results: elementwise kernels over the same loops become one, where they share what they read or
-//! one reads what another writes at the same place. An optimiser's step is one kernel per parameter this way. A copy of what any other kernel
-//! computes becomes a second Store of that kernel: so parts of a join ([`super::join`]) that others want too are stored at both places at once.
+//! Fuses kernels into kernels with several results (horizontal fusion). Elementwise kernels over the same loops become
+//! one where they share what they read, or where one reads what the other writes at the same index. An optimiser's step
+//! becomes one kernel per parameter this way.
+//!
+//! A kernel that copies the result of any other kernel becomes a second Store of that kernel. In this way a part of a
+//! join ([`super::join`]) that has other users is stored in both buffers at once.
 
 use super::order::{Pending, edges};
 use super::{Ast, Kernel};
@@ -11,19 +14,19 @@ use crate::util::sorted::SortedSet;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-/// Earlier kernels that a kernel is compared with.
+/// The number of earlier kernels over the same loops with which each kernel is compared.
 const LOOK_BACK: usize = 4;
-/// Nodes of a kernel that is not made larger.
+/// A kernel of more nodes than this is not fused.
 const MAX_NODES: usize = 400;
 
-/// Joins kernels into groups; the others stay as they are.
+/// Fuses groups of kernels; the others stay as they are.
 pub fn merge(mut pending: Vec<Pending>, t: &Target) -> Vec<Pending> {
     let then = edges(&pending);
-    // where a kernel went; groups are named by their first kernel
+    // for each kernel the group it belongs to; a group has the number of its first kernel
     let mut group: Vec<usize> = (0..pending.len()).collect();
     let mut members: Vec<Vec<usize>> = (0..pending.len()).map(|i| vec![i]).collect();
     let mut by_loops: FxHashMap<Vec<usize>, Vec<usize>> = FxHashMap::default();
-    // by buffer: the kernel that stores it, if that is not elementwise
+    // for each buffer the kernel that stores it, if that is not elementwise
     let buffers = pending.iter().flat_map(|p| p.kernel.args.iter()).max().map_or(0, |b| b + 1);
     let mut sums: Vec<Option<usize>> = vec![None; buffers];
     let mut waits = vec![0usize; pending.len()];
@@ -33,7 +36,7 @@ pub fn merge(mut pending: Vec<Pending>, t: &Target) -> Vec<Pending> {
             pending[i].writes.iter().filter(|w| w.1 == 0).for_each(|w| sums[w.0] = Some(i));
             continue;
         };
-        // it waits for nothing but what it copies
+        // the kernel depends on nothing but the buffer that it copies
         if waits[i] == 1
             && let Some(a) = copied(&pending[i]).and_then(|from| *sums.get(from)?)
             && results(&pending[a].kernel.ast).as_ref() == Some(&loops)
@@ -66,7 +69,8 @@ pub fn merge(mut pending: Vec<Pending>, t: &Target) -> Vec<Pending> {
     pending.into_iter().enumerate().filter(|(i, _)| group[*i] == *i).map(|(_, p)| p).collect()
 }
 
-/// Lengths of the loops of a kernel without reductions.
+/// The lengths of the loops of an elementwise kernel, outermost first. `None` if the kernel reduces, computes the
+/// address of its store from loaded values, runs a loop in order, or is too large.
 pub(super) fn elementwise(ast: &Ast) -> Option<Vec<usize>> {
     let g = &ast.g;
     let indirect = |u: UOp| g.reachable(&[g.src_at(u, 0)]).iter().any(|&x| g.op(x) == Op::Load);
@@ -81,12 +85,13 @@ pub(super) fn elementwise(ast: &Ast) -> Option<Vec<usize>> {
     let mut loops: Vec<(u8, usize)> =
         g.iter().filter(|&u| g.op(u) == Op::Range).map(|u| (g.range_arg(u).id, g.range_len(u))).collect();
     sort::ascending(&mut loops);
-    // a loop whose turns are all the same is simplified away and leaves a gap; kernels are joined by the numbers of their loops, so there may be none
+    // a loop on which nothing depends is simplified away and leaves a gap in the numbering; kernels are fused loop by
+    // loop by their numbers, so there may be no gap
     let numbered = loops.iter().enumerate().all(|(i, l)| i == l.0 as usize);
     numbered.then(|| loops.into_iter().map(|l| l.1).collect())
 }
 
-/// The buffer that a kernel is a copy of, whole and in order, if it was stored once.
+/// The buffer that a kernel copies whole and in order, if that buffer is stored only once.
 fn copied(p: &Pending) -> Option<usize> {
     let g = &p.kernel.ast.g;
     let (&[store], &[from]) = (g.src(p.kernel.ast.sink), &p.reads[..]) else { return None };
@@ -95,7 +100,8 @@ fn copied(p: &Pending) -> Option<usize> {
     (g.op(value) == Op::Load && plain(value, 1) && from.1 == 0).then_some(from.0)
 }
 
-/// Lengths of the loops over results of a kernel of plain sums or the like, if these are numbered before all others.
+/// The lengths of the output loops of a kernel that has only plain reductions besides, if these loops have the lowest
+/// numbers.
 fn results(ast: &Ast) -> Option<Vec<usize>> {
     let g = &ast.g;
     let is_plain = |u: UOp| !matches!(g.op(u), Op::Custom | Op::Stage | Op::Scratch | Op::Barrier);
@@ -108,11 +114,12 @@ fn results(ast: &Ast) -> Option<Vec<usize>> {
     plain.then(|| own.iter().map(|&r| g.range_len(r)).collect())
 }
 
-/// Do two kernels read the same, or one what the other writes?
+/// Do two kernels read the same buffer, or does `b` read what `a` writes?
 fn related(a: &Pending, b: &Pending) -> bool {
     b.reads.iter().any(|r| a.writes.contains(r) || a.reads.contains(r))
 }
 
+/// Dependencies between groups of fused kernels.
 pub(super) struct Order<'a> {
     pub(super) then: &'a [SortedSet<usize>],
     pub(super) group: &'a [usize],
@@ -120,7 +127,7 @@ pub(super) struct Order<'a> {
 }
 
 impl Order<'_> {
-    /// Must group `to` come after group `from`? With `around`, only paths through other groups count.
+    /// Must group `to` run after group `from`? With `around`, only paths through other groups count.
     pub(super) fn reaches(&self, from: usize, to: usize, around: bool) -> bool {
         let mut seen = FxHashSet::default();
         let mut stack = vec![(from, true)];
@@ -139,14 +146,14 @@ impl Order<'_> {
     }
 }
 
-/// Both kernels as one; `None` if one reads elsewhere what the other writes, or there are too many buffers.
+/// Fuses two kernels. `None` if one reads what the other writes at another index, or if there are too many buffers.
 pub(super) fn joined(a: &Pending, b: &Pending, t: &Target) -> Option<Pending> {
     let written = |p: &Pending| p.writes.iter().map(|s| s.0).collect::<Vec<_>>();
     let (wa, wb) = (written(a), written(b));
     if wa.iter().any(|x| wb.contains(x)) {
         return None;
     }
-    // results first, then what is read
+    // results first, then the buffers that are only read
     let mut args: Vec<usize> = wa.iter().chain(&wb).copied().collect();
     for x in a.kernel.args.iter().chain(&b.kernel.args) {
         if !args.contains(x) {
@@ -169,7 +176,7 @@ pub(super) fn joined(a: &Pending, b: &Pending, t: &Target) -> Option<Pending> {
     };
     let (sa, sb) = (bring(a), bring(b));
     let stores: Vec<UOp> = g.srcs(sa).into_iter().collect();
-    // what `b` reads of `a`'s results it takes from where it was computed
+    // loads by `b` of results of `a` are replaced by the values themselves
     let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
     for u in g.reachable(&[sb]) {
         let src: SmallVec<[UOp; 4]> = g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
@@ -185,7 +192,7 @@ pub(super) fn joined(a: &Pending, b: &Pending, t: &Target) -> Option<Pending> {
     }
     let mut all = stores;
     let last = g.srcs(image[&sb]);
-    // what `a` reads of what `b` overwrites it reads at the same place
+    // `a` may read a buffer that `b` overwrites only at the same index
     let own = g.reachable(&[sa]);
     for u in own.into_iter().filter(|&u| g.op(u) == Op::Load) {
         let over = last.iter().copied().find(|&s| slot(&g, s) == slot(&g, u));
@@ -200,7 +207,7 @@ pub(super) fn joined(a: &Pending, b: &Pending, t: &Target) -> Option<Pending> {
     let mut reads = a.reads.clone();
     reads.extend(b.reads.iter().filter(|r| !a.reads.contains(r) && !a.writes.contains(r)));
     let writes = a.writes.iter().chain(&b.writes).copied().collect();
-    // a buffer that is no longer read has no parameter left
+    // a buffer that is no longer read has lost its parameter
     let used: FxHashSet<usize> = clean.iter().filter_map(|u| param(&clean, u)).collect();
     if used.len() != args.len() {
         return renumbered(a.node, clean, sink, args, &used, reads, writes);
@@ -213,7 +220,7 @@ pub(super) fn joined(a: &Pending, b: &Pending, t: &Target) -> Option<Pending> {
     })
 }
 
-/// Slots without gaps.
+/// The fused kernel with its parameter slots renumbered, so that they have no gaps.
 fn renumbered(
     node: UOp,
     g: Graph,

@@ -1,11 +1,15 @@
-//! Row kernels: a reduction that is read back over the axes it reduced stays in its reader's kernel.
+//! Plans row kernels: a reduction whose result is read back over the axes that it reduced is fused into its reader's
+//! kernel. In: the graph and its cuts. Out: fewer cuts, and for each row kernel its loops ([`Cuts::rows`]).
 //!
-//! softmax, layer norm and their kin reduce rows, spread the result over the same rows and go on. Each element of the
-//! result depends on one row, so one kernel does it all, with the row in cache: loops over rows, in them the reductions one
-//! after the other, last the loops over the row. This holds when every reduction of the kernel is wanted at exactly one
-//! place per row: its kept axes are (digits of) output axes, the same ones for all reductions.
+//! softmax, layer norm and the like reduce rows, broadcast the result over the same rows and go on. Each element of the
+//! result depends on one row, so one kernel can do it all with the row in cache: loops over rows, inside them the
+//! reductions one after the other, and then the loops over the row. This requires that every reduction of the kernel is
+//! needed exactly once per row: its kept axes are output axes (or digits of them), the same ones for all reductions of
+//! the kernel.
 //!
-//! To see that through reshapes, each axis of a node is a list of *digits*: output axes, or parts of them.
+//! To follow axes through reshapes, each axis of a node is described by a list of *digits*: output axes or parts of
+//! them. For example below a reshape of `[n, 3, 4]` to `[n, 12]` the last two axes are the digits `i / 4 % 3` and `i % 4`
+//! of the result's last index `i`.
 
 use super::fuse::{Cuts, base, storage};
 use crate::analysis::product;
@@ -15,16 +19,16 @@ use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Where a digit comes from.
+/// The axis from which a digit is taken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum From {
     /// An axis of the kernel's result.
     Out(u8),
-    /// A reduced axis, or an index that is no digit of anything.
+    /// A reduced axis, or an index that is no digit of an output axis, as behind a shift or a gather.
     Other(u32),
 }
 
-/// `index / stride % len` of an axis.
+/// A part of an axis: `index / stride % len`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Digit {
     pub(super) from: From,
@@ -33,14 +37,15 @@ pub(super) struct Digit {
 }
 
 impl Digit {
-    /// The step of what comes above it.
+    /// The stride of the next more significant digit.
     pub(super) fn end(&self) -> usize {
         self.stride * self.len
     }
 }
 
-/// Digits of one axis, most significant first; none if the axis has one element.
+/// The digits of one axis, most significant first; empty if the axis has one element.
 pub(super) type Axis = SmallVec<[Digit; 2]>;
+/// One way in which a kernel indexes a node: the digits of each of the node's axes.
 pub(super) type View = SmallVec<[Axis; 4]>;
 
 /// A part of an output axis, as a loop of its own.
@@ -48,35 +53,37 @@ pub(super) type View = SmallVec<[Axis; 4]>;
 pub struct Part {
     /// Axis of the kernel's result.
     pub axis: usize,
-    /// The part counts in steps of this many.
+    /// Elements of the axis that one step of the part advances.
     pub stride: usize,
-    /// Its length.
+    /// Number of steps.
     pub len: usize,
 }
 
 /// The loops of a row kernel, outermost first: those over rows, then those over a row.
 pub type Loops = Vec<Part>;
 
-/// How a row kernel runs.
+/// The plan of a row kernel.
 pub struct Rows {
     /// Its loops.
     pub loops: Loops,
-    /// Nodes that are computed once per row, into a local array, and for each of their axes: does the row say where?
+    /// Kept values: nodes that are computed once per row into a local array. For each axis of such a node: does the
+    /// number of the row determine its index?
     pub kept: FxHashMap<UOp, SmallVec<[bool; 6]>>,
-    /// A sum of products whose factor for the row is applied to the sum.
+    /// A sum of products in which a factor that is constant over the row is applied to the sum instead of to each term.
     pub scaled: Option<UOp>,
 }
 
-/// Views per node beyond which a kernel is left alone.
+/// The most views (index mappings) at which a row kernel may need one of its nodes.
 const MAX_VIEWS: usize = 4;
-/// The same of what it reads: several parts of one buffer are views of one node.
+/// The same for a buffer that it reads, or a movement op: several parts of one buffer are several views of one node.
 const MAX_READS: usize = 16;
-/// Nodes of a kernel beyond which it is left alone.
+/// The most nodes of a row kernel.
 const MAX_NODES: usize = 2000;
-/// A kernel of so few elements is never worth a second one.
+/// Fusing into one kernel over at most this many elements always pays, as a second launch costs more than it saves.
 const SMALL: usize = 1 << 14;
 
-/// Moves reductions into the kernels of their only readers, last kernels first.
+/// Fuses each reduction into the kernel of its only reader where that gives a row kernel, starting from the last
+/// kernel.
 pub fn merge(g: &Graph, roots: &[UOp], nodes: &[UOp], cuts: &mut Cuts, t: &Target) {
     let mut readers = Readers::new(g, roots, nodes, cuts);
     let mut reduces = vec![false; g.len()];
@@ -100,7 +107,7 @@ pub fn merge(g: &Graph, roots: &[UOp], nodes: &[UOp], cuts: &mut Cuts, t: &Targe
     }
 }
 
-/// Which kernels compute a node (a cut: read it).
+/// For each node the kernels that compute it, or that read it if it is a cut.
 pub(super) struct Readers {
     of: Vec<SmallVec<[UOp; 2]>>,
     kept: Vec<bool>,
@@ -120,7 +127,7 @@ impl Readers {
         r
     }
 
-    /// Tells the sources of `u` who uses them.
+    /// Adds the kernels that contain `u` to the users of its sources.
     pub(super) fn visit(&mut self, g: &Graph, u: UOp, cuts: &Cuts) {
         if matches!(g.op(u), Op::After | Op::Sink) {
             return;
@@ -129,7 +136,7 @@ impl Readers {
         for &s in g.src(u) {
             let list = &mut self.of[s.0 as usize];
             for &o in &owners {
-                // several are as good as many
+                // it only matters whether there is more than one
                 if list.len() < 3 && !list.contains(&o) {
                     list.push(o);
                 }
@@ -149,7 +156,7 @@ impl Readers {
     }
 }
 
-/// What a kernel stores to, and the value.
+/// The node that a kernel's store addresses, and the value that is stored.
 pub(super) fn stored(g: &Graph, owner: UOp) -> (UOp, UOp) {
     match g.op(owner) {
         Op::Store => (g.src_at(owner, 0), g.src_at(owner, 1)),
@@ -158,7 +165,7 @@ pub(super) fn stored(g: &Graph, owner: UOp) -> (UOp, UOp) {
     }
 }
 
-/// The loops of `owner`'s kernel, if it is a row kernel that the target runs well.
+/// The loops of `owner`'s kernel, if it is a row kernel and fast on the target.
 fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Loops> {
     if matches!(g.op(owner), Op::Scatter | Op::Scan | Op::Custom) {
         return None;
@@ -171,24 +178,25 @@ fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Loops> {
     let loops = loops(shape, &outer)?;
     let inner = &loops[outer.len()..];
     let row: usize = inner.iter().map(|p| p.len).product();
-    // one loop along what lies side by side in memory
+    // the row is one loop over consecutive elements of memory
     let near = matches!(inner, [p] if p.axis + 1 == shape.len() && p.stride == 1);
     let longest = row.max(walk.row_work);
-    // reductions of a row and the loop that reads them are turns of one thread
+    // the reductions of a row and the loop that reads them back count as iterations of the same thread
     let fits = longest <= t.max_turns as usize / 4;
     (fits && pays(rows, longest, row > 1, near, t)).then_some(loops)
 }
 
-/// Is one kernel over whole rows faster than one for each reduction and one for the rest?
+/// Is one kernel over whole rows faster than one kernel for each reduction and one for the rest?
 fn pays(rows: usize, row: usize, spreads: bool, near: bool, t: &Target) -> bool {
     if rows.saturating_mul(row) <= SMALL {
         return true;
     }
     match (t.has_local, t.software) {
-        // rows are what threads share
+        // on CPUs threads divide the rows among them
         (false, _) => rows >= 2 * t.threads || t.threads == 1 || !spreads,
         (true, true) => rows >= 64,
-        // a workgroup shares a long row; else a thread walks its row alone: many rows, and short ones, or nothing but reductions
+        // a workgroup shares a long row; otherwise one thread processes each row, which pays for many rows that are
+        // short or only reduced
         (true, false) => {
             let shared = near && row >= 128 && (rows >= 64 || row <= t.machine.workgroups.row);
             shared || rows >= 1024 && (row <= 256 || !spreads)
@@ -196,7 +204,8 @@ fn pays(rows: usize, row: usize, spreads: bool, near: bool, t: &Target) -> bool 
     }
 }
 
-/// Splits the result's axes into loops: the digits in `outer`, then the others.
+/// Splits the axes of the result into loops: first the digits in `outer`, then those that remain of each axis. `None`
+/// if an axis does not split evenly.
 pub(super) fn loops(shape: &[usize], outer: &[Digit]) -> Option<Loops> {
     let mut inner = Loops::new();
     for (axis, &n) in shape.iter().enumerate() {
@@ -204,7 +213,7 @@ pub(super) fn loops(shape: &[usize], outer: &[Digit]) -> Option<Loops> {
         sort::by_key(&mut own, |d| std::cmp::Reverse(d.stride));
         let mut above = n;
         for d in own.iter().chain(&[Digit { from: From::Other(0), stride: 0, len: 0 }]) {
-            // what lies between the digit above and this one
+            // the part between the previous, more significant digit and this one
             let top = if d.len == 0 { 1 } else { d.stride * d.len };
             if top > above || above % top != 0 {
                 return None;
@@ -224,7 +233,8 @@ pub(super) fn loops(shape: &[usize], outer: &[Digit]) -> Option<Loops> {
     Some(all)
 }
 
-/// Is every operand of the reduction repeated in it, as in a matrix product? Those are tiled, not streamed.
+/// Is every operand of the reduction broadcast in it, as in a matrix product? Such a reduction is tiled, not streamed
+/// by row.
 fn contracts(g: &Graph, reduce: UOp, cuts: &Cuts) -> bool {
     let mut stack: SmallVec<[UOp; 8]> = SmallVec::from_elem(g.src_at(reduce, 0), 1);
     let mut seen = rustc_hash::FxHashSet::default();
@@ -241,30 +251,33 @@ fn contracts(g: &Graph, reduce: UOp, cuts: &Cuts) -> bool {
     true
 }
 
-/// Is it a sum of products, a factor of which is repeated? Both are in a product of matrices, one in that of a vector and a matrix.
+/// Is it a sum of products with a broadcast factor? In a product of two matrices both factors are broadcast, in that of
+/// a vector and a matrix one is.
 pub(super) fn is_product(g: &Graph, reduce: UOp) -> bool {
     let repeated = |s: UOp| product::repeats(g, s, g.src_at(reduce, 0));
     product::factors(g, reduce).is_some_and(|pair| pair.into_iter().any(repeated))
 }
 
-/// A kernel walked from its result down.
+/// A traversal of a kernel from its result down to what it reads, which finds the views of all nodes.
 pub(super) struct Walk<'a> {
     g: &'a Graph,
     cuts: &'a Cuts,
-    /// What each index that is no digit is made of, and how many of its values are wanted.
+    /// For each index that is no digit (`From::Other(i)` is entry `i - 1`): the digits it depends on, and how many of
+    /// its values are used.
     others: Vec<(Axis, usize)>,
     /// The digits that every reduction of the kernel keeps.
     pub(super) outer: Option<SmallVec<[Digit; 4]>>,
-    /// Contractions with rows of their own are no reason to give up.
+    /// Contractions inside the kernel are accepted, for chains and attention.
     pub(super) chains: bool,
-    /// Every node of the kernel and everything it reads, users first, with the views it is wanted at.
+    /// Every node of the kernel and every buffer it reads, users first, with the views at which each is needed.
     pub(super) seen: Vec<(UOp, SmallVec<[View; 2]>)>,
     buffers: SmallVec<[UOp; 8]>,
-    /// What says whether a node is wanted at all: padding above it, and gathers.
+    /// For each node the digits that decide whether it is needed at all: those of axes padded above it, and of gather
+    /// indices.
     gates: FxHashMap<UOp, Axis>,
-    /// Digits in the gates of reductions.
+    /// The digits in `gates` of all reductions.
     gated: Axis,
-    /// Elements of the longest reduction.
+    /// Number of terms of the longest reduction.
     row_work: usize,
 }
 
@@ -289,7 +302,7 @@ impl<'a> Walk<'a> {
         if len == 1 { Axis::new() } else { Axis::from_elem(Digit { from, stride: 1, len }, 1) }
     }
 
-    /// An index that is no digit, `used` of whose values are wanted.
+    /// A new index that is no digit, depends on the digits `of`, and takes `used` of its `len` values.
     fn other(&mut self, len: usize, of: Axis, used: usize) -> Axis {
         self.others.push((of, used));
         self.whole(From::Other(self.others.len() as u32), len)
@@ -310,12 +323,12 @@ impl<'a> Walk<'a> {
         false
     }
 
-    /// Elements that are read through a view.
+    /// Number of elements that are read through a view.
     pub(super) fn elements(&self, view: &View) -> usize {
         view.iter().flatten().map(|d| self.made_of(d).map_or(d.len, |x| x.1.min(d.len))).product()
     }
 
-    /// What tells a view from others, whatever loops it is read in.
+    /// A key that is equal for views that read the same elements, whichever numbers their indices have.
     pub(super) fn outline(&self, view: &View) -> Axis {
         let mut out = Axis::new();
         let mut stack: SmallVec<[Digit; 8]> = view.iter().rev().flatten().copied().collect();
@@ -338,7 +351,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Goes through the kernel, users first. `None` if it is no row kernel.
+    /// Traverses the kernel, users first. `None` if it is no row kernel.
     pub(super) fn run(&mut self, owner: UOp, t: &Target) -> Option<()> {
         let g = self.g;
         let (target, value) = stored(g, owner);
@@ -392,7 +405,7 @@ impl<'a> Walk<'a> {
         (self.buffers.len() < t.max_buffers && self.gated.iter().all(of_row)).then_some(())
     }
 
-    /// Notes for the source `s` of `u` what says whether it is wanted.
+    /// Records for the source `s` of `u` the digits that decide whether it is needed.
     fn gate(&mut self, u: UOp, k: usize, s: UOp, view: &View) {
         let mut all = self.gates.get(&u).cloned().unwrap_or_default();
         match (self.g.op(u), self.g.arg(u)) {
@@ -413,17 +426,18 @@ impl<'a> Walk<'a> {
         });
     }
 
-    /// A reduction is wanted at one place of each row.
+    /// Checks that a reduction is needed exactly once per row, and that it keeps the same digits as the kernel's other
+    /// ones.
     fn reduction(&mut self, u: UOp, views: &[View]) -> Option<()> {
         let [view] = views else { return None };
-        // where the gate differs within a row, each of its elements would be reduced again
+        // if the gate varied within a row, the row would be reduced again for each of its elements
         self.gated.extend(self.gates.get(&u).into_iter().flatten().copied());
         let mut kept: SmallVec<[Digit; 4]> = view.iter().flatten().copied().collect();
         if kept.iter().any(|d| matches!(d.from, From::Other(_))) {
             return None;
         }
         sort::ascending(&mut kept);
-        // neighbouring digits are one
+        // merge adjacent digits
         let mut joined: SmallVec<[Digit; 4]> = SmallVec::new();
         for d in kept {
             match joined.last_mut() {
@@ -489,7 +503,7 @@ impl<'a> Walk<'a> {
                 .collect(),
             (Op::Gather, Arg::Axes(axes)) if k == 0 => {
                 let mut out = view.clone();
-                // any of them, wherever the index is wanted
+                // a gather may read any element of its axis
                 let (n, all) = (inner[axes[0] as usize], view.iter().flatten().copied().collect());
                 out[axes[0] as usize] = self.other(n, all, n);
                 out
@@ -499,7 +513,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Digits dealt to other axes, from the last one on.
+    /// The view below a reshape: the digits are distributed over the axes of `inner`, starting with the last one.
     fn reshape(&mut self, view: &View, inner: &[usize]) -> View {
         if inner.contains(&0) {
             return self.opaque(view, inner);

@@ -1,5 +1,6 @@
-//! Kernels that differ only in where they read or write become one kernel with launch scalars: the steps of an unrolled
-//! recurrence take slice after slice of one buffer, and each would be compiled on its own otherwise.
+//! Merges kernels that differ only in constant offsets of their addresses into one kernel, in which launch scalars take
+//! the place of the offsets. The steps of an unrolled recurrence, for example, read one slice after the other of a
+//! buffer, and each step would be compiled by itself otherwise.
 
 use super::{Ast, Kernel};
 use crate::DType;
@@ -8,15 +9,17 @@ use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Distinct kernels that are worth a common one: it has less to simplify with than each of them.
+/// The fewest distinct kernels that are merged. In the merged kernel an unknown scalar replaces each constant, so it
+/// simplifies less well than the kernels do by themselves.
 const MEMBERS: usize = 4;
-/// Powers of two beyond this say nothing more about alignment.
+/// The largest power of two, in elements, that is factored out of the offsets as a known multiple. It tells code
+/// generation how far addresses are aligned, and larger alignments make no difference.
 const MAX_STEP: i64 = 64;
 
-/// What becomes of the constant part of an address.
+/// What replaces the constant part of an address.
 #[derive(Clone, Copy)]
 enum Offset {
-    /// It stays.
+    /// The constant itself, which is the same in all kernels.
     Constant(i64),
     /// `step` times launch scalar `scalar`, which is at most `max`.
     Scalar { scalar: usize, step: i64, max: i64 },
@@ -32,13 +35,13 @@ pub fn scalar_number(name: &str) -> Option<usize> {
     name.strip_prefix('@')?.parse().ok()
 }
 
-/// Gives groups of such kernels one graph, and each call its scalars.
+/// Gives each group of kernels that differ only in offsets one graph, and each call the values of its scalars.
 pub fn share(kernels: &mut [Kernel]) {
     let mut groups: FxHashMap<u128, Vec<(usize, Vec<i64>)>> = FxHashMap::default();
     for (i, k) in kernels.iter().enumerate() {
         let offsets: Vec<i64> =
             addresses(&k.ast.g).filter_map(|u| constant_part(&k.ast.g, u)).map(|(_, c)| c).collect();
-        // which turns are needed is not said of another kernel
+        // conditions on needed iterations are a kernel's own, so a kernel that has any is not merged
         if !offsets.is_empty() && k.ast.live.is_empty() {
             let any: Vec<Offset> =
                 (0..offsets.len()).map(|scalar| Offset::Scalar { scalar, step: 1, max: 0 }).collect();
@@ -53,7 +56,7 @@ pub fn share(kernels: &mut [Kernel]) {
         if distinct.len() < MEMBERS {
             continue;
         }
-        // offsets that move together share a scalar
+        // offsets that change by the same multiples share a scalar
         let mut scalars: Vec<Vec<i64>> = Vec::new();
         let column = |c: usize| members.iter().map(|m| m.1[c]).collect::<Vec<i64>>();
         let offsets: Vec<Offset> = (0..members[0].1.len())
@@ -80,12 +83,12 @@ pub fn share(kernels: &mut [Kernel]) {
     }
 }
 
-/// The addresses of a kernel, in order.
+/// The addresses (Index nodes) of a kernel, in order.
 fn addresses(g: &Graph) -> impl Iterator<Item = UOp> {
     g.iter().filter(|&u| g.op(u) == Op::Index && *g.arg(u) == Arg::None)
 }
 
-/// An address of the form `rest + c` with positive `c`.
+/// The parts of an address of the form `rest + c` with positive `c`.
 fn constant_part(g: &Graph, index: UOp) -> Option<(UOp, i64)> {
     let offset = g.src_at(index, 1);
     if g.op(offset) != Op::Add {
@@ -95,7 +98,7 @@ fn constant_part(g: &Graph, index: UOp) -> Option<(UOp, i64)> {
     Some((g.src_at(offset, 0), c))
 }
 
-/// The kernel with the constant parts of its addresses exchanged, in order.
+/// The kernel with the constant parts of its addresses replaced by `offsets`, in order.
 fn with_offsets(ast: &Ast, offsets: &[Offset]) -> Ast {
     let (from, mut g, mut left) = (&ast.g, Graph::new(), offsets.iter());
     let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
@@ -113,7 +116,7 @@ fn with_offsets(ast: &Ast, offsets: &[Offset]) -> Ast {
         let copy = g.node(from.op(u), from.dtype(u), &src, from.arg(u).clone());
         image.insert(u, copy);
     }
-    // numbered canonically, without what nothing uses now
+    // a fresh graph, numbered canonically and without unused nodes
     let mut clean = Graph::new();
     let sink = clean.import(&g, &[image[&ast.sink]], |_, _| None)[0];
     Ast::new(clean, sink)

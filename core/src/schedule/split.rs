@@ -1,6 +1,6 @@
-//! Long sums in two stages: the sums of pieces, then their sum. Threads share the pieces of a sum with few results, and what
-//! a piece of a long contraction reads stays in a cache while all of its results are made. And reductions of any kind that
-//! are longer than a target's loops may be.
+//! Splits long sums into two stages, partial sums of pieces and the sum of those. Threads can then share a sum that has
+//! few results, and what one piece of a long contraction reads stays in a cache while all of its results are computed.
+//! Reductions of any kind are split if they are longer than the target's loops may be.
 
 use super::ordered::padded;
 use crate::DType;
@@ -9,23 +9,25 @@ use crate::target::Target;
 use crate::uop::{Graph, Op, ReduceOp, Shape, UOp};
 use smallvec::SmallVec;
 
-/// Elements of each operand's row in a piece of a contraction: a few vectors of them fit a second-level cache.
+/// The length of a piece of a long contraction on a CPU, in elements of each operand's row: a few vectors of them fit a
+/// second-level cache.
 const PIECE: usize = 4096;
-/// Contractions shorter than this stay whole.
+/// Contractions with fewer terms than this stay whole on a CPU.
 const LONG: usize = 16_384;
-/// Results of a contraction that are worth partial results.
+/// Contractions with fewer results than this stay whole on a CPU, as partial results do not pay.
 const RESULTS: usize = 256;
-/// A sum with few results has at least so many terms in all if it is shared out.
+/// A sum with fewer results than threads is shared out among threads from this many terms on, over all its results.
 const SHARED: usize = 1 << 18;
-/// On a GPU a contraction with few results, of which each thread makes a tile, leaves most of it idle: partial results that
-/// are worth making at once, the least terms of each, and the most pieces.
+/// On a GPU a contraction with few results leaves most of it idle, as each thread computes a tile of them, so it is
+/// split into pieces. `GPU_RESULTS` is the most partial results that are worth making, `GPU_PIECE` the fewest terms of
+/// a piece, and `GPU_PIECES` the most pieces.
 const GPU_RESULTS: usize = 1 << 19;
 const GPU_PIECE: usize = 512;
 const GPU_PIECES: usize = 64;
-/// Pieces per thread.
+/// Pieces for each thread of a CPU that shares a sum.
 const PER_THREAD: usize = 4;
 
-/// The axis of a sum of `x` to cut and the number of pieces, if it is better cut.
+/// The axis along which to split the sum of `x` over `axes`, and the number of pieces, if it is faster split.
 pub(super) fn pieces(g: &Graph, x: UOp, axes: &[u8], t: &Target) -> Option<(usize, usize)> {
     if t.software && t.has_local || t.lanes < 2 {
         return None;
@@ -51,12 +53,12 @@ pub(super) fn pieces(g: &Graph, x: UOp, axes: &[u8], t: &Target) -> Option<(usiz
     most(wanted)
 }
 
-/// Is it a product whose factors each repeat?
+/// Is it a product of which each factor is broadcast, as in a matrix product?
 fn is_contraction(g: &Graph, x: UOp) -> bool {
     product::product(g, x).is_some_and(|pair| pair.into_iter().all(|s| product::repeats(g, s, x)))
 }
 
-/// Are these more terms than a thread of the target may take?
+/// Does the reduction have more terms than one thread of the target may process?
 pub(super) fn is_too_long(g: &Graph, x: UOp, axes: &[u8], t: &Target) -> bool {
     terms(g, x, axes) > t.max_turns as usize
 }
@@ -65,8 +67,8 @@ fn terms(g: &Graph, x: UOp, axes: &[u8]) -> usize {
     axes.iter().map(|&a| g.shape(x)[a as usize]).fold(1, usize::saturating_mul)
 }
 
-/// A reduction with no more terms a thread than the target's loops may have turns: of pieces, and of theirs. Loops inside
-/// of loops have turns of their own: half as many terms are safe.
+/// A reduction split recursively until each thread runs at most half of `max_turns` iterations. Iterations of nested
+/// loops count together, hence only half.
 pub(super) fn within_turns(g: &mut Graph, x: UOp, op: ReduceOp, axes: &[u8], t: &Target) -> UOp {
     let most = (t.max_turns as usize / 2).max(4);
     let longest = axes.iter().map(|&a| a as usize).max_by_key(|&a| g.shape(x)[a]);
@@ -80,13 +82,14 @@ pub(super) fn within_turns(g: &mut Graph, x: UOp, op: ReduceOp, axes: &[u8], t: 
     pieced(g, x, (op, axes), (axis, pieces), &|g, x, axes| within_turns(g, x, op, axes, t))
 }
 
-/// The sum of `x` over `axes`, as a sum of `n` stored sums along `axis`.
+/// The sum of `x` over `axes`, computed as the sum of `n` materialised partial sums along `axis`.
 pub(super) fn in_pieces(g: &mut Graph, x: UOp, (op, axes): (ReduceOp, &[u8]), axis: usize, n: usize) -> UOp {
     pieced(g, x, (op, axes), (axis, n), &|g, x, axes| g.reduce(x, op, axes))
 }
 
-/// A reduction as one of `n` stored ones along `axis`, which `reduce` makes. Those of 16-bit floats are stored in 32 bits, as
-/// a whole one would be kept.
+/// A reduction in two stages, each made by `reduce`: `n` materialised partial ones along `axis`, then the reduction of
+/// those. Partial sums and products of 16-bit floats are stored in f32, as the accumulator of an unsplit reduction
+/// would be.
 fn pieced(
     g: &mut Graph,
     x: UOp,

@@ -1,7 +1,9 @@
-//! Assigns to small buffers, whatever their shapes, in one kernel: an optimiser's step over biases, scales and their moments.
+//! Merges assigns to small buffers into one kernel, whatever their shapes: an optimiser's step over biases, scales and
+//! their moments.
 //!
-//! Such kernels wait for nothing but what they read, and nothing of the run waits for them, so they go together. Their loops
-//! become one, as long as the longest; the others' loads and stores are gated.
+//! Such kernels depend on nothing but what they read, and no other kernel of the run depends on them, so they can run
+//! together. Their loops become one loop with as many iterations as the longest; the loads and stores of the shorter
+//! ones are gated.
 
 use super::order::{Pending, edges};
 use super::outputs::{Order, elementwise, joined};
@@ -14,21 +16,21 @@ use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Elements of a buffer that is small.
+/// The most elements that a kernel stores for its buffers to count as small.
 const SMALL: usize = 1 << 11;
-/// Nodes of a kernel that is not made larger.
+/// The most nodes of a merged kernel.
 const MAX_NODES: usize = 1000;
 
-/// Kernels that became one so far.
+/// A group of merged kernels that can still grow.
 struct Open {
-    /// The first of them.
+    /// Number of the first kernel in the group.
     first: usize,
-    /// Turns of its loop.
+    /// Iterations of the merged kernel's loop.
     len: usize,
     kernel: Pending,
 }
 
-/// Joins kernels that assign to small buffers; the others stay as they are.
+/// Merges kernels that assign to small buffers; the others stay as they are.
 pub(super) fn merge(mut pending: Vec<Pending>, list: &[BufferInfo], t: &Target) -> Vec<Pending> {
     let was_there = |buffer: usize| matches!(list[buffer].origin, Origin::External(_));
     let small: Vec<(usize, Vec<usize>)> = (0..pending.len())
@@ -56,7 +58,7 @@ pub(super) fn merge(mut pending: Vec<Pending>, list: &[BufferInfo], t: &Target) 
                 at += 1;
                 continue;
             }
-            // what was gated for a shorter loop is gated again
+            // the group may be gated for a shorter loop already: further gates are added with And
             let all = n.max(o.len);
             let fits = buffers(&o.kernel, &own) <= t.max_buffers;
             let both = fits.then(|| joined(&longer(&o.kernel, o.len, all), &longer(&own, n, all), t)).flatten();
@@ -64,7 +66,8 @@ pub(super) fn merge(mut pending: Vec<Pending>, list: &[BufferInfo], t: &Target) 
                 Some(p) if p.kernel.ast.g.len() <= MAX_NODES => {
                     found = Some(Open { first: o.first, len: all, kernel: p })
                 }
-                // too large for one more: it is not tried for each of the rest
+                // the group is too large for one more kernel, so it is closed and not tried for each of the remaining
+                // ones
                 Some(_) => done.push(open.swap_remove(at)),
                 None if !fits => done.push(open.swap_remove(at)),
                 None => at += 1,
@@ -88,13 +91,13 @@ pub(super) fn merge(mut pending: Vec<Pending>, list: &[BufferInfo], t: &Target) 
     pending.into_iter().enumerate().filter(|(i, _)| group[*i] == *i).map(|(_, p)| p).collect()
 }
 
-/// Different buffers that two kernels use.
+/// Number of distinct buffers that two kernels use.
 fn buffers(a: &Pending, b: &Pending) -> usize {
     let own = b.kernel.args.iter().filter(|x| !a.kernel.args.contains(x));
     a.kernel.args.len() + own.count()
 }
 
-/// The kernel over one loop of `n` instead of its own.
+/// The kernel with its loops replaced by one loop of `n` iterations, their product.
 fn flat(p: &Pending, n: usize) -> Pending {
     rebuilt(p, |g, sink, memo| {
         let mut own = g.reachable(&[sink]);
@@ -111,13 +114,13 @@ fn flat(p: &Pending, n: usize) -> Pending {
             stride *= g.range_len(r);
             map.insert(r, at);
         }
-        // a loop must not stand for itself
+        // the kernel's only loop may already be that loop, and substitution must not map it to an expression of itself
         let sink = if map.contains_key(&all) { sink } else { substitute1(g, sink, &map) };
         simplify_with(g, sink, memo)
     })
 }
 
-/// A kernel over one loop of `n` as one over `all`, of which it uses the first `n`.
+/// Turns a kernel over one loop of `n` iterations into one over `all`, of which only the first `n` load and store.
 fn longer(p: &Pending, n: usize, all: usize) -> Pending {
     if n == all {
         return rebuilt(p, |_, sink, _| sink);
@@ -129,13 +132,14 @@ fn longer(p: &Pending, n: usize, all: usize) -> Pending {
         let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
         for u in g.reachable(&[sink]) {
             let mut src: SmallVec<[UOp; 4]> = g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
-            // each turn of the loop has a place of its own to store to
+            // a kernel without a loop gets one: each iteration stores to an address of its own (and only the first is
+            // not gated off)
             if n == 1 && g.op(u) == Op::Store {
                 let (ptr, at) = (g.src_at(src[0], 0), g.src_at(src[0], 1));
                 let at = g.binary(Op::Add, at, new);
                 src[0] = g.index(ptr, at);
             }
-            // what is at one place is there for all
+            // a load at a fixed address is valid in every iteration and needs no gate
             let moves = g.op(u) == Op::Store || g.ranges(u) != 0;
             match (g.op(u), src.len()) {
                 _ if !moves => {}
@@ -154,7 +158,7 @@ fn longer(p: &Pending, n: usize, all: usize) -> Pending {
     })
 }
 
-/// The one loop of a flat kernel.
+/// The loop variable of a kernel with one loop, or the constant 0 for a loop of one iteration.
 fn line(g: &mut Graph, n: usize) -> UOp {
     if n == 1 { g.idx(0) } else { g.range_with(n, RangeArg { id: 0, kind: AxisKind::Loop, lane: false }) }
 }

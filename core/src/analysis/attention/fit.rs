@@ -1,9 +1,11 @@
-//! How a target computes attention in one loop over blocks of keys, if it does. In: the parts of a kernel, and the target. Out: a [`Way`], by matrix
-//! tiles where the target has them for these dtypes, and else by tiles of registers whose factors lie in workgroup memory. The scheduler asks
-//! before it joins kernels, and code generation when it makes the loop.
+//! Decides how a target computes attention in one loop over blocks of keys, if it does. In: the parts of a kernel, and
+//! the target. Out: a [`Way`]: matrix tiles where the target has them for these dtypes, otherwise register tiles whose
+//! factors lie in workgroup memory. The scheduler asks for each kernel that it has fused as attention, and leaves it
+//! unfused if there is no way; code generation asks when it makes the loop.
 //!
-//! The sides of a tile of registers are those of least cost among all that there is room for: loads and multiply-adds of vectors are counted for a
-//! block of keys, with what filling its arrays takes, and divided by the scores that it has.
+//! The sides of a register tile are the cheapest among all that fit into registers and workgroup memory. The cost
+//! counts vector loads and multiply-adds for a block of keys and the filling of its arrays, divided by the number of
+//! scores in the block.
 
 use super::Attention;
 use crate::DType;
@@ -14,24 +16,25 @@ use crate::uop::mma::{BUILT, Digit, Layout, PANEL, PIECE, Side, Spread};
 use crate::uop::{AxisKind, Graph, Op, UOp};
 use smallvec::SmallVec;
 
-/// Columns of values, and terms of a score, for which there are registers.
+/// The most columns of the values, and terms of a score, for which threads have registers.
 const MOST_COLUMNS: usize = 128;
-/// Elements after each row in workgroup memory.
+/// Elements of padding after each row of a block in workgroup memory.
 const ROW_PADDING: usize = 8;
-/// Nodes of an element that is computed anew for each block.
+/// The most nodes of an expression for an element of queries, keys or values, as it is recomputed for each block.
 const MOST_NODES: usize = 64;
 
-/// How both products of the loop are computed.
+/// How the two matrix products of the loop are computed.
 pub enum Way<'a> {
-    /// By a tile that subgroups multiply.
+    /// By matrix tiles that a subgroup multiplies from registers.
     Matrix(&'a MatrixTile),
-    /// By tiles whose right factors lie in workgroup memory.
+    /// By matrix tiles whose right factors lie in workgroup memory.
     Panels(Box<Panels>),
-    /// By tiles that each thread holds in registers.
+    /// By ordinary multiply-adds on a tile of registers in each thread.
     Registers(Registers),
 }
 
-/// How the kernel becomes one loop over keys on this target, if that pays: its rows are many enough, and a thread has registers for the columns.
+/// How the kernel becomes one loop over keys on this target. `None` if that does not pay, because it has too few rows
+/// or a thread has too few registers for the columns.
 pub fn way<'a>(g: &Graph, a: &Attention, t: &'a Target) -> Option<Way<'a>> {
     let outer = g.reachable(&[a.sum]).into_iter();
     let mut outer = outer.filter(|&r| g.op(r) == Op::Range && g.kind(r) == AxisKind::Loop && r != a.axes[3]);
@@ -50,8 +53,9 @@ pub fn way<'a>(g: &Graph, a: &Attention, t: &'a Target) -> Option<Way<'a>> {
     registers(g, a, t).map(Way::Registers)
 }
 
-/// The tile that both products of the kernel use, where the target has one: threads hold what it multiplies, and a product lies in their
-/// registers as the left factor of the next one does, its columns being what that sums over.
+/// The matrix tile that both products use, if the target has one: threads hold its factors in registers, and the result
+/// of the first product is laid out in registers as the left factor of the second one is, with its columns as the
+/// summed axis.
 fn tile<'a>(g: &Graph, a: &Attention, t: &'a Target) -> Option<&'a MatrixTile> {
     let plain = |&u: &UOp| g.op(u) == Op::Load && g.src(u).len() == 1;
     let fits = |tile: &&MatrixTile| {
@@ -59,7 +63,7 @@ fn tile<'a>(g: &Graph, a: &Attention, t: &'a Target) -> Option<&'a MatrixTile> {
         let turned = |d: &Digit| if d.side == Side::N { Digit { side: Side::K, ..*d } } else { *d };
         let threads = l.c.threads.iter().map(turned).eq(l.a.threads.iter().copied());
         let (own, more) = l.a.registers.split_at(l.c.registers.len().min(l.a.registers.len()));
-        // what is left are further products side by side
+        // the remaining registers must belong to further products side by side
         let mut step = l.len(Side::N);
         let beside = more.iter().all(|d| {
             let next = d.side == Side::K && d.step as usize == step;
@@ -74,20 +78,24 @@ fn tile<'a>(g: &Graph, a: &Attention, t: &'a Target) -> Option<&'a MatrixTile> {
     found.filter(|tile| tile.layout.threads() == t.subgroup as usize)
 }
 
-/// Tiles whose right factors lie in workgroup memory, in panels: queries do, too, and weights are in the registers in which scores are computed.
+/// Matrix tiles whose right factors lie in workgroup memory, in panels. The queries lie there as well; the weights stay
+/// in the registers in which the scores were computed.
 pub struct Panels {
-    /// The product of queries and keys of a block, and that of weights and values. Each is one op, of as many instructions as it takes.
+    /// The layouts of the product of queries with a block's keys, and of the product of weights with values. Each
+    /// product is one op, of as many instructions as it takes.
     pub layouts: [Layout; 2],
     /// Keys of a block.
     pub keys: usize,
-    /// Subgroups of a workgroup, each with a tile's rows.
+    /// Subgroups of a workgroup, each of which computes the rows of one tile.
     pub subgroups: usize,
 }
 
-/// Keys of a block: with more of them sums are multiplied less often, and threads have registers for no more. Parts of blocks, each with a softmax of
-/// its own or with one for all, so that more is multiplied while exponentials are computed, were slower on an H200 (447 and 440 TFLOP/s, this 476).
+/// Sizes of a block in keys, the preferred first. With larger blocks the sums are rescaled less often, and threads have
+/// registers for no more than 128. Splitting blocks into parts, each with its own softmax or with one for all, so that
+/// products overlap with exponentials, was slower on an H200 (447 and 440 TFLOP/s, against 476).
 const KEYS: [usize; 2] = [128, 64];
-/// Blocks that there is room for: one is computed with, one is copied, and products of the turn before still read one.
+/// Blocks for which workgroup memory is reserved: one that is computed with, one that is being copied, and one that
+/// products of the previous iteration still read.
 const BLOCKS: usize = 3;
 
 impl Panels {
@@ -97,7 +105,7 @@ impl Panels {
     }
 }
 
-/// The sides of such tiles, where the target has them, and copies of whole rows that go on by themselves.
+/// The panels for this kernel, if the target has such matrix tiles and asynchronous copies of whole rows.
 fn panels(g: &Graph, a: &Attention, t: &Target) -> Option<Panels> {
     let copies = t.copies?;
     let [rows, keys, terms, columns] = a.lens(g);
@@ -133,21 +141,22 @@ fn panels(g: &Graph, a: &Attention, t: &Target) -> Option<Panels> {
     Some(Panels { layouts: [Layout::read(&scores)?, Layout::read(&sums)?], keys: n, subgroups })
 }
 
-/// Keys of a block of the loop, whose keys and values have room in workgroup memory: there are two blocks at least.
+/// The number of keys in a block whose keys and values fit workgroup memory, such that the loop has at least two
+/// blocks.
 pub fn block(g: &Graph, a: &Attention, t: &Target, tile: &MatrixTile) -> Option<usize> {
     let ([_, keys, terms, columns], step) = (a.lens(g), tile.layout.len(Side::K));
-    // without copies that go on by themselves an element may be a word
+    // without asynchronous copies an element may take a 4-byte word
     let size = if t.copies.is_some() { 2 } else { 4 };
     let fits = |n: usize| n * (terms + columns + 2 * ROW_PADDING) * size <= t.workgroup_bytes;
     [64, 32, 16].into_iter().find(|&n| n < keys && n % step == 0 && fits(n))
 }
 
-/// A tile of registers: each thread has some rows of a block's scores, and of their columns one or more vectors; threads of one row lie side by side.
-/// It has the same rows of the sum of weighted values, and as many vectors of columns as these have. What a thread needs of other threads' weights
-/// comes through workgroup memory.
+/// A register tile. Each thread computes some rows of a block's scores and one or more vectors of their columns; the
+/// threads of one row have consecutive numbers. It computes the same rows of the sum of weighted values, and its share
+/// of their columns. The weights that a thread needs from other threads are exchanged through workgroup memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Registers {
-    /// Threads one below the other, and side by side.
+    /// Number of threads along the rows, and along the columns.
     pub threads: [usize; 2],
     /// Rows of a thread.
     pub rows: usize,
@@ -155,7 +164,7 @@ pub struct Registers {
     pub vectors: usize,
     /// Elements of a vector.
     pub lanes: usize,
-    /// Are the queries of the workgroup and the values of the block in workgroup memory too, as the keys are?
+    /// Are the workgroup's queries, and the block's values, copied to workgroup memory too, as the keys always are?
     pub staged: [bool; 2],
 }
 
@@ -170,12 +179,14 @@ impl Registers {
         self.threads[1] * self.lanes * self.vectors
     }
 
-    /// Elements of the array of weights from those of one key to those of the next: one more than rows, so that neighbours are in different banks.
+    /// The stride from one key to the next in the array of weights, in elements: one more than its rows, so that
+    /// consecutive keys are in different memory banks.
     pub fn pitch(&self) -> usize {
         self.group() + 1
     }
 
-    /// What the threads of one row hold of a factor's rows, of the columns of the other one and of the product. They sum over terms one by one.
+    /// The layout of the tile over the threads of one row: which rows and columns of the factors and of the product
+    /// each holds. Terms are summed one by one.
     pub fn layout(&self) -> Layout {
         let digit = |side, step: usize, len: usize| Digit { side, step: step as u8, len: len as u8 };
         let rows = digit(Side::M, 1, self.rows);
@@ -190,23 +201,23 @@ impl Registers {
         }
     }
 
-    /// Bytes of workgroup memory.
+    /// Bytes of workgroup memory that the tile needs.
     fn bytes(&self, [terms, columns]: [usize; 2]) -> usize {
         let [queries, values] = self.staged.map(usize::from);
         let filled = terms * self.keys() + queries * terms * self.group() + values * self.keys() * columns;
-        // the maximum and the sum of a row are made of parts
+        // the maximum and the sum of a row are reduced across its threads
         let parts = if self.threads[1] > 1 { 2 * self.threads[1] * self.group() } else { 0 };
         4 * (filled + self.pitch() * self.keys() + parts)
     }
 
-    /// Turns of all loops that a thread goes through for so many keys, at most.
+    /// An upper bound on the iterations of all loops that a thread executes for this many keys.
     fn turns(&self, keys: usize, [terms, columns]: [usize; 2]) -> usize {
         let threads = self.threads[0] * self.threads[1];
         let filled = (terms + columns) * self.keys() / threads;
         keys.div_ceil(self.keys()) * (1 + terms + self.keys() + filled)
     }
 
-    /// Operations on vectors for a vector of scores, on average, in `heads` matrices of so many rows.
+    /// Cost in vector operations for each vector of scores, averaged over `heads` matrices of `rows` rows each.
     fn cost(&self, heads: usize, rows: usize, [terms, columns]: [usize; 2], t: &Target) -> f64 {
         let w = t.machine.workgroups;
         let [far, fill, softmax, turn] = w.attention;
@@ -214,7 +225,8 @@ impl Registers {
         let [queries, values] = self.staged;
         let wide = columns / (self.lanes * self.threads[1]);
         let (r, v, threads) = (self.rows, self.vectors, self.threads[0] * self.threads[1]);
-        // what is read from memory by threads that are no neighbours there
+        // queries that are not staged are loaded element by element, from addresses that are not adjacent across
+        // threads
         let query = if queries { r } else { far * r };
         let scores = terms * (r * v + query + v);
         let sums = self.keys() * (r * wide + r + wide);
@@ -227,7 +239,8 @@ impl Registers {
     }
 }
 
-/// The tile of registers for a kernel whose scores, stored, would not stay in a cache until they are read.
+/// The cheapest register tile for a kernel whose scores, if they were stored, would not stay in a cache until they are
+/// read.
 fn registers(g: &Graph, a: &Attention, t: &Target) -> Option<Registers> {
     let [rows, keys, terms, columns] = a.lens(g);
     let outer = g.reachable(&[a.product]).into_iter().filter(|&r| g.op(r) == Op::Range && g.kind(r) == AxisKind::Loop);
@@ -239,7 +252,8 @@ fn registers(g: &Graph, a: &Attention, t: &Target) -> Option<Registers> {
         nodes.len() > MOST_NODES || nodes.iter().any(|&x| g.op(x) == Op::Reduce) || !g.dtype(u).is_float()
     });
     let floats = [a.product, a.sum].iter().all(|&u| g.dtype(u) == DType::F32 || is_half(g.dtype(u)));
-    // a processor that emulates a GPU pays for each barrier and has large caches: attention of 6 heads and 1500 keys took 1.8 times as long so
+    // an emulated GPU pays for each barrier and has large caches: there this made attention with 6 heads and 1500 keys
+    // 1.8 times as slow
     if t.software || lanes < 2 || computed || !floats || scores as f64 <= t.machine.kept {
         return None;
     }

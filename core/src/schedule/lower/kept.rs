@@ -1,5 +1,6 @@
-//! Values that a row kernel computes once for a row and reads several times (in attention, scores and exponentials): they are stored in a
-//! local array, an [`Op::Stage`] node, which has an axis for each index of the value that does not follow from the row's own number.
+//! Kept values: nodes that a row kernel computes once per row and reads several times (in attention, scores and
+//! exponentials). They are stored in a local array, an [`Op::Stage`] node. The array has one axis for each axis of the
+//! value whose index the number of the row does not determine.
 
 use super::{Lower, Request, Tuple};
 use crate::Result;
@@ -8,12 +9,12 @@ use crate::uop::{Arg, AxisKind, Op, UOp};
 use smallvec::SmallVec;
 
 impl<'a> Lower<'a> {
-    /// For each axis of a node that is kept for the row: does the row say where?
+    /// For each axis of a kept node: does the number of the row determine its index? `None` if the node is not kept.
     pub(super) fn kept(&self, u: UOp) -> Option<&'a [bool]> {
         self.rows.and_then(|r| r.kept.get(&u)).map(|k| &k[..])
     }
 
-    /// What computes all of a row that `r` wants an element of.
+    /// The request that computes the whole array from which `r` wants one element.
     pub(super) fn fill(&mut self, r: &Request) -> Result<Request> {
         let mut idx = r.idx.clone();
         for (a, _) in self.kept(r.node).unwrap_or_default().iter().enumerate().filter(|x| !x.1) {
@@ -44,7 +45,8 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// A product without a factor that does not change over `ranges`, and how to apply the factor.
+    /// Splits a product into the part that varies over `ranges` and an invariant factor: the part, the op (Mul or Div)
+    /// that applies the factor to the sum of the parts, and the factor.
     pub(super) fn scaled(&mut self, x: UOp, ranges: &[UOp]) -> Option<(UOp, Op, UOp)> {
         let k = &self.k;
         let set = ranges.iter().fold(0, |m, &r| m | k.ranges(r));

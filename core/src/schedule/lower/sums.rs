@@ -1,5 +1,6 @@
-//! Sums on their way to a kernel: a sum of sums becomes one sum over both lists of loops; loops are shortened to the terms that masks leave,
-//! and turned round where they would read memory backwards; a factor that all terms of a row share is applied to their sum.
+//! Rewrites sums while they are lowered. A sum of sums becomes one sum over the ranges of both; ranges are shortened to
+//! the terms that masks leave; and ranges along which addresses would decrease are reversed. For example
+//! `sum_r (2 <= r < 5 ? x(r) : 0)` becomes `sum_s x(s + 2)` with `s < 3`.
 
 use super::Lower;
 use crate::rewrite::substitute1;
@@ -8,17 +9,20 @@ use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Nodes of a factor that are looked at.
+/// The most nodes of a factor that [`Lower::stays_finite`] searches; a larger factor counts as one that may not stay
+/// finite.
 const MOST_LOOKED_AT: usize = 32;
 
 impl Lower<'_> {
-    /// A sum of sums as one: the terms of the inner one, whose ranges join `ranges`.
+    /// The terms of `x` without the sums at its root, whose ranges are appended to `ranges`: a sum of sums becomes one
+    /// sum.
     pub(super) fn flattened(&mut self, mut x: UOp, ranges: &mut SmallVec<[UOp; 4]>) -> UOp {
         let mut cond: Option<UOp> = None;
         loop {
             let k = &self.k;
             match (k.op(x), k.src(x), k.arg(x)) {
-                // a condition that has the same sum in it is known once that is over: it cannot move into its loops
+                // a condition that itself contains this sum is known only once the sum is complete, so it cannot move
+                // into the sum's loop
                 (Op::Reduce, src, Arg::Reduce(ReduceOp::Add, _))
                     if !cond.is_some_and(|c| loops_over(k, c, &src[1..])) =>
                 {
@@ -39,7 +43,7 @@ impl Lower<'_> {
         }
     }
 
-    /// `cond ? x : 0`, summed over no more values of each range than may be other than zero.
+    /// `cond ? x : 0`, with each range shortened to the values for which the term may be nonzero.
     fn trimmed(&mut self, cond: Option<UOp>, x: UOp, ranges: &mut SmallVec<[UOp; 4]>) -> (Option<UOp>, UOp) {
         let needed = needed(&self.k, x);
         let Some(all) = needed.into_iter().chain(cond).reduce(|a, b| self.k.binary(Op::And, a, b)) else {
@@ -68,7 +72,8 @@ impl Lower<'_> {
         (cond.map(&mut there), there(x))
     }
 
-    /// Ranges along which masked addresses run down are run through from their end: overlapping windows run up.
+    /// Reverses the ranges along which the addresses of masked loads decrease, as those of the overlapping windows in a
+    /// convolution's gradient do.
     pub(super) fn forwards(&mut self, x: UOp, ranges: &[UOp]) -> UOp {
         let mut map = FxHashMap::default();
         for &r in ranges {
@@ -87,7 +92,7 @@ impl Lower<'_> {
         self.simp(x)
     }
 
-    /// Is it a sum, maybe masked?
+    /// Is it a sum, possibly under a mask?
     fn is_sum(&self, mut x: UOp) -> bool {
         while self.k.op(x) == Op::Where {
             x = self.k.src_at(x, 1);
@@ -95,9 +100,9 @@ impl Lower<'_> {
         matches!(self.k.arg(x), Arg::Reduce(ReduceOp::Add, _)) && self.k.op(x) == Op::Reduce
     }
 
-    /// `cond ? x : 0`. Of a product of which one factor is a load under the condition, the product itself: the other
-    /// factor may then be loaded whatever the condition says, if that is inside its buffer (it differs only where that one
-    /// is Inf or NaN).
+    /// `cond ? x : 0`. If `x` is a product of which one factor is a load that `cond` gates, this is the product itself:
+    /// the masked factor is already zero. The other factor may then be loaded without the condition, if its address
+    /// stays inside the buffer. The result differs only where that other factor is Inf or NaN.
     fn masked_product(&mut self, cond: UOp, x: UOp) -> UOp {
         let gate = |k: &Graph, u: UOp| (k.op(u) == Op::Load && k.src(u).len() == 3).then(|| k.src_at(u, 2));
         if self.k.op(x) != Op::Mul {
@@ -140,7 +145,7 @@ impl Lower<'_> {
         if gates.iter().flatten().any(|&g| implies(g)) { x } else { self.masked(cond, x) }
     }
 
-    /// Is `x` a number where all loads under a condition give zero instead? Not if it divides by one of them.
+    /// Does `x` stay finite where all its gated loads give zero? It may not if it divides by one of them.
     fn stays_finite(&self, x: UOp) -> bool {
         let divides = |op: Op| matches!(op, Op::Div | Op::Recip | Op::Log2);
         let mut stack: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[x]);
@@ -159,7 +164,7 @@ impl Lower<'_> {
     }
 }
 
-/// Is one of these loops a reduction's below a node?
+/// Does a reduction in or below `u` run over one of these ranges?
 fn loops_over(k: &Graph, u: UOp, ranges: &[UOp]) -> bool {
     k.reachable(&[u]).into_iter().any(|u| k.op(u) == Op::Reduce && k.src(u)[1..].iter().any(|r| ranges.contains(r)))
 }

@@ -1,6 +1,7 @@
-//! Kernels whose elements are taken one after the other along an axis ([`AxisKind::Walk`]): Scatter's updates and Scan. What
-//! earlier turns stored is read back from the result itself, through a pointer that depends on the loop, so that no load
-//! leaves it. The other axes are output loops as in any kernel: their elements never meet.
+//! Lowers Scatter and Scan, whose elements along one axis are processed in order by a loop of kind [`AxisKind::Walk`].
+//! What earlier iterations stored is loaded from the result buffer itself, through a pointer (`After`) that depends on
+//! the loop, so that the load is not hoisted out of it. The other axes are output loops as in any kernel: their
+//! elements are independent.
 
 use super::super::order::Pending;
 use super::{Lower, Tuple};
@@ -10,7 +11,7 @@ use crate::{DType, Result};
 use smallvec::SmallVec;
 
 impl Lower<'_> {
-    /// The second kernel of a Scatter: the first one stored what was there before.
+    /// The second kernel of a Scatter, which applies the updates. The first kernel has stored the old values.
     pub(super) fn scatter(mut self, u: UOp) -> Result<Pending> {
         let g = self.g;
         let &Arg::Scatter(how, axis) = g.arg(u) else { unreachable!("scatter has its arg") };
@@ -64,7 +65,7 @@ impl Lower<'_> {
             let (one, yes) = (self.k.int(1, self.k.dtype(turn)), self.k.bool(true));
             let first = self.k.binary(Op::CmpLt, turn, one);
             let later = self.k.binary(Op::Xor, first, yes);
-            // of the logical dtype: the least number of a wider one would be another value after the cast
+            // the identity of the logical dtype: that of a wider stored dtype would be another value after the cast
             let none = op.identity(dt).cast(dt, stored);
             let (zero, from) = (self.k.constant(none, stored), self.k.index(ptr, before));
             let old = self.k.load_gated(from, zero, later);
@@ -74,7 +75,7 @@ impl Lower<'_> {
             }
             value = self.k.binary(op.op(), old, value);
             if factor.is_some() {
-                // the first element has no product at all, whatever its factor is
+                // the first element is not multiplied at all, whatever its factor is
                 let own = self.k.src_at(value, 1);
                 value = self.k.select(first, own, value);
             }
@@ -85,7 +86,8 @@ impl Lower<'_> {
         Ok(self.finished(u, store, (buffer, 0)))
     }
 
-    /// Indices of a kernel that takes `axis` in order, if there is such an axis, and the loop that does, if it is one.
+    /// The indices of a kernel that processes `axis` in order (an `axis` past the last means none), and the loop over
+    /// `axis` if it has more than one iteration.
     fn walked(&mut self, shape: &[usize], axis: usize) -> Result<(Tuple, Option<UOp>)> {
         let kind = |a| if a == axis { AxisKind::Walk } else { AxisKind::Loop };
         let idx: Tuple = shape.iter().enumerate().map(|(a, &n)| self.range(n, kind(a))).collect::<Result<_>>()?;
@@ -93,7 +95,8 @@ impl Lower<'_> {
         Ok((idx, turn))
     }
 
-    /// The result's buffer, its pointer, and the pointer through which the loop `turn` reads it.
+    /// The buffer of the result, the pointer for stores to it, and the pointer through which iterations of the loop
+    /// `turn` load from it.
     fn target(&mut self, u: UOp, turn: Option<UOp>) -> Result<(usize, UOp, UOp)> {
         let buffer = self.buffers.of[&u];
         let info = self.buffers.list[buffer];
@@ -104,7 +107,7 @@ impl Lower<'_> {
         Ok((buffer, to, from))
     }
 
-    /// Is `at` an index below `n`?
+    /// The condition `0 <= at < n`.
     pub(super) fn inside(&mut self, at: UOp, n: i64) -> UOp {
         let (lo, hi) = (self.k.idx(0), self.k.idx(n));
         let (lo, hi) = (self.k.cast(lo, self.k.dtype(at)), self.k.cast(hi, self.k.dtype(at)));
@@ -116,7 +119,7 @@ impl Lower<'_> {
         self.simp(cond)
     }
 
-    /// An index that a gate has checked, as one whose bounds show it.
+    /// Clamps an index that a gate has checked to `0..n`, so that its bounds are known to later passes.
     pub(super) fn clamped(&mut self, at: UOp, n: usize) -> UOp {
         let dt = if i32::try_from(n).is_ok() { DType::I32 } else { DType::I64 };
         let at = self.k.cast(at, dt);
