@@ -1,4 +1,5 @@
-//! Program -> text or bytes. Pure: no device handles, no rewriting of tensor ops. One renderer per language.
+//! Renderers: each turns a kernel's program, which code generation has lowered to the target's operations, into source
+//! text or machine code of one language. Pure: no device handles and no rewriting of tensor operations.
 
 #[cfg(feature = "arm64")]
 pub mod arm64;
@@ -28,7 +29,7 @@ use crate::uop::custom::Custom;
 use crate::uop::{Graph, UOp};
 use crate::{DType, Error, Result};
 
-/// What a device compiles.
+/// A rendered kernel with what a device needs to compile and launch it.
 #[derive(Clone)]
 pub struct Source {
     /// The kernel's name.
@@ -39,16 +40,17 @@ pub struct Source {
     pub local: [u32; 3],
     /// Parameter types, lengths (elements) and whether the kernel writes them, by slot.
     pub params: Vec<crate::codegen::ParamInfo>,
-    /// Launch scalars, in the order they are passed.
+    /// dtypes of the launch scalars, in the order in which they are passed.
     pub vars: Vec<DType>,
-    /// Bytes of scratch memory that each thread gives the kernel, aligned to 64; on GPUs bytes of workgroup memory.
+    /// Bytes of scratch memory, aligned to 64, that the device must pass to the kernel for each thread; on GPUs, bytes
+    /// of workgroup memory.
     pub scratch: usize,
 }
 
 /// Rendered code.
 #[derive(Clone)]
 pub enum Code {
-    /// WGSL, C, LLVM IR, PTX, or a kernel language like C.
+    /// Source text: WGSL, C, LLVM IR, PTX, or one of the GPU languages that look like C (`gpu_c`).
     Text(String),
     /// Machine code (position independent), or an encoded WebAssembly function body.
     Bytes(Vec<u8>),
@@ -56,15 +58,13 @@ pub enum Code {
     Program(std::sync::Arc<Program>),
 }
 
-/// Prints programs of one language.
+/// A renderer of one language.
 pub trait Renderer: Sync {
     /// Renders a program for a target. Fails only with `Error::Unsupported`.
     fn render(&self, p: &Program, t: &Target) -> Result<Code>;
 
-    /// What a user wrote in its language, over params in the order of their slots, with its grid. `None` for languages in which no user writes.
-    ///
-    /// # Errors
-    /// `Error::Unsupported` beyond the target's limits.
+    /// Source of a kernel that a user wrote in this language, with its launch grid. `params` are the buffers in the
+    /// order of their slots. `None` for languages that have no user-written kernels.
     fn custom(&self, _kernel: &Custom, _g: &Graph, _params: &[UOp], _t: &Target) -> Result<Option<(Source, [u32; 3])>> {
         Ok(None)
     }
@@ -97,7 +97,7 @@ impl Source {
     }
 }
 
-/// Gives the program itself, for what interprets it.
+/// The renderer for interpreting devices: its code is the program itself.
 pub struct Interpreted;
 
 impl Renderer for Interpreted {
@@ -106,7 +106,7 @@ impl Renderer for Interpreted {
     }
 }
 
-/// Stands for renderers that this build leaves out.
+/// Takes the place of a renderer that this build leaves out; it refuses every program.
 struct Missing;
 
 impl Renderer for Missing {
@@ -115,8 +115,8 @@ impl Renderer for Missing {
     }
 }
 
-/// The renderer of a language. It refers to all of them: devices in a page name theirs instead, so that each is loaded with its renderer
-/// and without the others.
+/// The renderer of a language. This function links every renderer into the binary; the devices of browser builds name
+/// their renderer directly instead, so that each wasm module contains only the one that it uses.
 pub fn of(lang: Lang) -> &'static dyn Renderer {
     match lang {
         Lang::Wgsl => &wgsl::WgslRenderer,

@@ -138,7 +138,7 @@ impl Lower<'_> {
     }
 }
 
-/// A move of bits between kinds of registers, 32 or 64 of them.
+/// Moves 32 or 64 bits between a general and a vector register.
 fn bits_form(code: table::Code, whole: bool) -> table::Code {
     table::double(table::full(code, whole), whole)
 }

@@ -26,7 +26,8 @@ impl Lower<'_> {
             (I8, _) => ((d.a, a), a, self.moved(d.b, b, &mut s)?),
             _ => ((d.b, b), self.moved(d.a, a, &mut s)?, b),
         };
-        // the unsigned factor is moved by -128, and what that takes off is added again: 128 times the sum of the signed one
+        // the unsigned factor is shifted by -128 to a signed one, and what that subtracts, 128 times the sum of the
+        // signed factor, is added back
         add(self, table::SDOT, s.acc, a, b);
         let extra = self.extra(signed.0, signed.1, &mut s);
         let [acc, extra] = [s.acc, extra].map(|r| self.opnd(r));
@@ -34,7 +35,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// -128 times the sum of each group of signed bytes.
+    /// The correction for a shifted other factor: -128 times the sum of each group of signed bytes.
     fn extra(&mut self, x: Factor, from: VReg, s: &mut Step) -> VReg {
         let place = self.place_of(x, s, Form::Extra);
         if let Some(&r) = s.known.get(&place) {

@@ -1,5 +1,5 @@
-//! Registers to bytes: frame, prologue, constant pool, branches. The blob is position independent: a branch over the constants, the
-//! constants, the code. Entry is at offset 0.
+//! Encodes an allocated function: stack frame, prologue, constant pool, branches. The code is position independent with
+//! its entry at offset 0. Its layout is a branch over the constants, the constants, the code.
 
 use super::table::{self, Code};
 use super::{Func, Inst, Opnd};
@@ -7,17 +7,19 @@ use crate::render::linear::mir::{Base, Item, Mem};
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 
-/// General registers that the procedure call standard makes us keep.
+/// Callee-saved general registers of the procedure call standard.
 const KEPT: std::ops::RangeInclusive<u8> = 19..=28;
-/// Vector registers whose lower half it makes us keep.
+/// Vector registers whose lower half is callee-saved.
 const KEPT_VECTORS: std::ops::RangeInclusive<u8> = 8..=15;
-/// Larger frames are refused: threads have bounded stacks.
+/// The largest stack frame in bytes. Larger ones are refused, since threads have bounded stacks.
 const MAX_FRAME: u32 = 1 << 20;
+/// Offset of the constant pool in the code, after the branch at the entry.
 const POOL_AT: usize = 64;
+/// The stack pointer.
 const SP: u32 = 31;
-/// The same number, where it is not an address: zero.
+/// The zero register, which has the number of the stack pointer: an instruction's operand means one or the other.
 const ZERO: u32 = 31;
-/// Holds offsets that do not fit into an instruction; never given out.
+/// The register that holds offsets which do not fit into an instruction; the allocator never assigns it.
 const SCRATCH: u32 = 16;
 
 /// Encodes an allocated function.
@@ -45,7 +47,7 @@ pub(super) fn encode(f: &Func, numbers: &[u8]) -> Result<Vec<u8>> {
             e.words.push(code.word | (i as u32) << 10 | SP << 5 | k as u32);
         }
     };
-    // a system may give a stack its pages only as they are touched in their order
+    // some systems map stack pages only if they are touched in order
     for _ in 0..bytes >> 12 {
         e.move_stack(table::SUB_IMM12, 1);
         e.words.push(table::STR_X.word | SP << 5 | ZERO);
@@ -82,14 +84,14 @@ pub(super) fn encode(f: &Func, numbers: &[u8]) -> Result<Vec<u8>> {
 struct Emit<'a> {
     numbers: &'a [u8],
     frame: Vec<u32>,
-    /// Where the code begins in the blob.
+    /// Offset of the first instruction after the constant pool, in bytes.
     start: usize,
     words: Vec<u32>,
     labels: FxHashMap<u32, usize>,
     jumps: Vec<(usize, u32)>,
 }
 
-/// A signed number in `bits` bits.
+/// A signed number as a field of `bits` bits; `None` if it does not fit.
 fn signed(v: i64, bits: u32) -> Option<u32> {
     let half = 1i64 << (bits - 1);
     (-half..half).contains(&v).then_some((v as u32) & (u32::MAX >> (32 - bits)))
@@ -100,7 +102,7 @@ fn far() -> Error {
 }
 
 impl Emit<'_> {
-    /// Moves the stack pointer by so many units of the instruction.
+    /// Adds `units` (of the instruction's immediate) to the stack pointer, or subtracts them.
     fn move_stack(&mut self, code: Code, units: u32) {
         if units > 0 {
             self.words.push(table::full(code, true).word | units << 10 | SP << 5 | SP);
@@ -124,7 +126,7 @@ impl Emit<'_> {
     }
 
     fn op(&mut self, i: &Inst) -> Result<()> {
-        // a 32-bit copy clears the upper half: it stays
+        // a 32-bit copy clears the upper half, so it is never dropped
         if i.copy
             && let (Opnd::R(a, _), Opnd::R(b, _)) = (i.ops[0], i.ops[1])
             && self.number(a) == self.number(b)
@@ -192,7 +194,7 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// A load from the pool, or the address of a place in it: relative to the instruction.
+    /// A load from the constant pool, or the address of a constant, relative to the instruction.
     fn literal(&mut self, code: Code, word: u32, at: i32) -> Result<()> {
         let by = POOL_AT as i64 + at as i64 - (self.start + 4 * self.words.len()) as i64;
         if code == table::ADR {
@@ -212,7 +214,7 @@ impl Emit<'_> {
     }
 }
 
-/// The form of a load or store whose offset is a register, scaled by the element's size or not.
+/// The form of a load or store whose offset is in a register, which may be scaled by the element's size.
 fn with_register(word: u32, base: u32, index: u32, scaled: bool) -> u32 {
     word & !(1 << 24) | 1 << 21 | index << 16 | 0b011 << 13 | (scaled as u32) << 12 | 0b10 << 10 | base << 5
 }

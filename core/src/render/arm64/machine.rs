@@ -1,5 +1,5 @@
-//! AArch64 as a machine of the linear program: registers, moves, constants, addresses, loops. The rest is in the files that select
-//! instructions.
+//! AArch64 as a machine of the linear program: registers, moves, constants, addresses, loops. Instruction selection is
+//! in the other files of this folder.
 
 use super::table::{self, Code, cond};
 use super::{Func, Inst, Lower, Opnd};
@@ -13,15 +13,16 @@ use crate::{DType, Result};
 /// An AArch64 processor.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(in crate::render) struct A64 {
-    /// It has dot products of bytes.
+    /// The processor has the byte dot products `sdot` and `udot`.
     pub(super) dots: bool,
 }
 
-/// General registers in the order they are given out: those first that nobody has to keep. 16 is the encoder's, 17 left alone, 18 the
-/// system's, 29 and 30 frame and link.
+/// Numbers of the general registers in the order in which the allocator assigns them, caller-saved ones first. 16 is
+/// the encoder's scratch register, 17 is unused, 18 is reserved for the platform, 29 and 30 are the frame pointer and
+/// the link register.
 const GENERAL: [u8; 26] =
     [9, 10, 11, 12, 13, 14, 15, 5, 6, 7, 4, 3, 2, 1, 0, 8, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28];
-/// Vector registers that a function has to keep (their lower half): given out last.
+/// Vector registers whose lower half is callee-saved, as a bit set; they are assigned last.
 const KEPT_VECTORS: u32 = 0xff00;
 
 impl Machine for A64 {
@@ -167,7 +168,7 @@ impl Machine for A64 {
 
     fn prefetch(l: &mut Lower, m: Mem) {
         let m = l.reachable(m, table::PRFM);
-        // the first operand's place is the kind of fetch
+        // the field of the first operand holds the kind of prefetch, which is part of the opcode
         l.f.read(table::PRFM, &[Opnd::M(m)]);
     }
 
@@ -279,7 +280,8 @@ fn plain(code: Code, ops: [Opnd; 4], def: u8) -> Inst {
     Inst { code, ops, def, uses: !def, rm: 9, masked: false, zeroing: false, copy: false }
 }
 
-/// Bits of a displacement that are added to a base apart from the rest.
+/// The high bits of a displacement. If a displacement does not fit an access, an instruction of its own adds them to
+/// the base, and the access has the low bits.
 const HIGH: i32 = !0x3fff;
 
 impl Lower<'_> {
@@ -296,7 +298,7 @@ impl Lower<'_> {
         Opnd::R(r, self.f.regs[r.0 as usize])
     }
 
-    /// An instruction with one operand, into a fresh general register.
+    /// Emits an instruction with one operand into a fresh general register.
     pub(super) fn gen2(&mut self, code: Code, a: VReg) -> VReg {
         let r = self.general();
         self.f.def(code, &[self.opnd(r), self.opnd(a)]);
@@ -309,21 +311,21 @@ impl Lower<'_> {
         r
     }
 
-    /// An instruction with an immediate.
+    /// Emits an instruction with a register and an immediate into a fresh general register.
     pub(super) fn gen_imm(&mut self, code: Code, a: VReg, n: i32) -> VReg {
         let r = self.general();
         self.f.def(code, &[self.opnd(r), self.opnd(a), Opnd::I32(n)]);
         r
     }
 
-    /// The bits `from..=to` of a register, by a bit field instruction.
+    /// Extracts the bits `from..=to` of a register with a bit field instruction.
     pub(super) fn field(&mut self, code: Code, a: VReg, from: i32, to: i32) -> VReg {
         let r = self.general();
         self.f.def(code, &[self.opnd(r), self.opnd(a), Opnd::I32(from), Opnd::I32(to)]);
         r
     }
 
-    /// An instruction with one operand, into a fresh vector register.
+    /// Emits an instruction with one operand into a fresh vector register.
     pub(super) fn vec2(&mut self, code: Code, a: VReg) -> VReg {
         let r = self.vector();
         self.f.def(code, &[self.opnd(r), self.opnd(a)]);
@@ -342,12 +344,12 @@ impl Lower<'_> {
         r
     }
 
-    /// Zeros in all lanes.
+    /// Sets all lanes to zero.
     pub(super) fn zero(&mut self, r: VReg) {
         self.f.def(table::ZERO_V, &[self.opnd(r)]);
     }
 
-    /// A constant in a general register, at most four instructions.
+    /// Sets a general register to a constant, in at most four instructions.
     pub(super) fn set(&mut self, r: VReg, v: i64) {
         let part = |i: u32| (v >> (16 * i)) as u16;
         let (ones, zeros) = [0, 1, 2, 3].iter().fold((0, 0), |(o, z), &i| match part(i) {
@@ -371,12 +373,12 @@ impl Lower<'_> {
         }
     }
 
-    /// Sets the flags.
+    /// Compares two registers, which sets the flags.
     pub(super) fn compare(&mut self, whole: bool, a: VReg, b: VReg) {
         self.f.read(table::full(table::CMP, whole), &[self.opnd(a), self.opnd(b)]);
     }
 
-    /// Sets the flags.
+    /// Compares a register with a constant, which sets the flags.
     pub(super) fn compare_constant(&mut self, whole: bool, a: VReg, n: i64) {
         let n = if whole { n } else { n as i32 as i64 };
         match n {
@@ -390,21 +392,22 @@ impl Lower<'_> {
         }
     }
 
-    /// 1 where the condition of the flags holds.
+    /// A general register that is 1 if the condition holds for the flags, else 0.
     pub(super) fn flag(&mut self, c: u8) -> VReg {
         let r = self.general();
         self.f.def(table::CSET_UNLESS, &[self.opnd(r), Opnd::I32(cond::not(c) as i32)]);
         r
     }
 
-    /// `a` where the condition of the flags holds, else `b`.
+    /// Selects `a` if the condition holds for the flags, else `b`.
     pub(super) fn choose_by(&mut self, code: Code, a: VReg, b: VReg, c: u8) -> VReg {
         let r = self.f.reg(self.f.regs[a.0 as usize]);
         self.f.def(code, &[self.opnd(r), self.opnd(a), self.opnd(b), Opnd::I32(c as i32)]);
         r
     }
 
-    /// A memory operand that this load or store can name: what it cannot is added up first, once for those nearby.
+    /// A memory operand that this load or store can encode. The part that it cannot encode is added to the base first;
+    /// accesses nearby reuse that sum.
     pub(super) fn reachable(&mut self, mut m: Mem, code: Code) -> Mem {
         let log = code.memory as u32;
         if m.base == Base::Pool {
@@ -458,13 +461,13 @@ impl Lower<'_> {
         Mem::at(Base::Reg(sum), m.disp - high)
     }
 
-    /// A load into a register.
+    /// Emits a load into a register.
     pub(super) fn access_into(&mut self, code: Code, r: VReg, m: Mem) {
         let m = self.reachable(m, code);
         self.f.def(code, &[self.opnd(r), Opnd::M(m)]);
     }
 
-    /// A store of a register.
+    /// Emits a store of a register.
     pub(super) fn store_from(&mut self, code: Code, r: VReg, m: Mem) {
         let m = self.reachable(m, code);
         self.f.read(code, &[self.opnd(r), Opnd::M(m)]);

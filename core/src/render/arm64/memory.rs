@@ -1,5 +1,6 @@
-//! Loads and stores. Contiguous lanes are one instruction; other lanes, and gated ones, go one by one. A gate that is one scalar
-//! chooses an address of zeros, or is a branch.
+//! Loads and stores. Contiguous lanes are one instruction; other lanes, and lanes with a gate each, go one by one. A
+//! gate that is one scalar for all lanes selects the address of zeros where the alternative is zero, otherwise it is a
+//! branch.
 
 use super::table::{self, cond};
 use super::{Lower, Opnd};
@@ -45,8 +46,10 @@ impl Lower<'_> {
         Ok(Val::R(r))
     }
 
-    /// An address of zeros where a scalar condition does not hold: no branch. Loads near each other under one condition share the choice.
+    /// The address `m` if a scalar condition holds, otherwise that of a block of zeros, without a branch. Loads near
+    /// each other under the same condition share the selected pointer.
     pub(super) fn choose(&mut self, gate: UOp, pt: &Point, off: usize, m: Mem) -> Result<Mem> {
+        // the largest distance in bytes of loads that share a pointer
         const NEAR: i32 = 224;
         let holds = self.demand_reg(gate, pt, off, 1)?;
         let near = |c: &&Chosen| {
@@ -66,9 +69,9 @@ impl Lower<'_> {
         Ok(Mem::at(Base::Reg(pointer), 0))
     }
 
-    /// An address in a register.
+    /// Computes an address into a register.
     fn pointer(&mut self, m: Mem) -> VReg {
-        // no instruction takes an offset of this one, so all of it is added up
+        // accesses through the selected pointer start at offset 0, so the whole address is added up
         let Mem { base: Base::Reg(base), disp, .. } = m else { unreachable!("the address of a buffer") };
         let mut r = base;
         if let Some(index) = m.index {
@@ -90,7 +93,7 @@ impl Lower<'_> {
         }
     }
 
-    /// One lane.
+    /// Loads one lane.
     fn load_lane(&mut self, u: UOp, pt: &Point, off: usize) -> Result<Val> {
         let (index, dt) = (self.g.src_at(u, 0), self.g.dtype(u));
         let gate = match self.gate(u, pt, off, 1) {
@@ -112,7 +115,7 @@ impl Lower<'_> {
         Ok(Val::R(r))
     }
 
-    /// One element from memory.
+    /// Loads one element, extended to 32 bits if it is narrower.
     pub(super) fn load_scalar(&mut self, dt: DType, m: Mem) -> Val {
         let r = self.fresh(dt, 1);
         let code = match dt {
@@ -141,7 +144,7 @@ impl Lower<'_> {
         Val::R(r)
     }
 
-    /// Four contiguous elements from memory.
+    /// Loads four contiguous elements, extended to 32 bits if they are narrower.
     fn load_vector(&mut self, dt: DType, m: Mem) -> Result<VReg> {
         let code = match dt.size() {
             1 => table::LDR_S,
@@ -172,7 +175,7 @@ impl Lower<'_> {
         })
     }
 
-    /// One 32-bit element in all lanes; `None` if that is no plain load.
+    /// Loads one 32-bit element into all lanes; `None` if it is gated or narrower.
     pub(super) fn load_broadcast(&mut self, u: UOp, pt: &Point) -> Result<Option<Val>> {
         let dt = self.g.dtype(u);
         if !words(dt) || self.gate(u, pt, 0, 1) != Gate::Open {
@@ -192,7 +195,7 @@ impl Lower<'_> {
         if let Some(axis) = self.p.woven(u) {
             return self.store_woven(index, value, &tile, axis.id);
         }
-        // lanes may go to one place, one after the other
+        // all lanes may store to one address: then they store in order, and the last one's value stays
         let contiguous = self.tiles[index.0 as usize].lane > 0 && self.contiguous(index);
         let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
         for pt in tile.points() {

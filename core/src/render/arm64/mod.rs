@@ -1,7 +1,7 @@
-//! AArch64 machine code: NEON with four lanes of 32 bits and fused multiply-add, which every such processor has, and
-//! dot products of bytes, which most have. The machine of the linear program (`machine`), its instruction selection (`scalar`, `vector`,
-//! `cast`, `memory`, `dot`), instruction words (`table`) and
-//! encoding (`encode`). Kernels follow the Procedure Call Standard (AAPCS64).
+//! AArch64 machine code: NEON with four lanes of 32 bits and fused multiply-add, which every AArch64 processor has, and
+//! dot products of bytes, which most have. `machine` implements the machine of the linear program (`render/linear`);
+//! `scalar`, `vector`, `cast`, `memory` and `dot` select instructions, `table` has their instruction words, and
+//! `encode` makes bytes of them. Kernels follow the Procedure Call Standard (AAPCS64).
 
 mod cast;
 mod dot;

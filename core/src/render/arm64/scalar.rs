@@ -55,7 +55,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Brings a 32-bit general register back to what the narrow type holds; floats are rounded.
+    /// Normalises a scalar to a narrow dtype: integers wrap to its width, floats are rounded to its precision.
     pub(super) fn normal_scalar(&mut self, dt: DType, r: VReg) -> VReg {
         match dt {
             DType::I8 | DType::I16 => self.field(table::SBFM, r, 0, dt.bits() as i32 - 1),
@@ -194,7 +194,7 @@ impl Lower<'_> {
     }
 
     fn shift_by(&mut self, op: Op, dt: DType, a: VReg, n: VReg) -> VReg {
-        // the instruction takes the count modulo 32 or 64
+        // the instruction takes the shift count modulo 32 or 64
         let n = match dt.bits() {
             32 | 64 => n,
             bits => self.field(table::UBFM, n, 0, bits.trailing_zeros() as i32 - 1),
@@ -215,7 +215,8 @@ impl Lower<'_> {
         self.choose_by(code, x, y, cond::NE)
     }
 
-    /// `a / c` or `a % c` for `0 <= a < 2^31` and a constant `c > 0`: a shift, or a multiplication by the inverse.
+    /// `a / c` or `a % c` for `0 <= a < 2^31` and a constant `c > 0`: a shift, or a multiplication by the fixed-point
+    /// reciprocal.
     fn divide_positive(&mut self, op: Op, dt: DType, a: Val, c: u32) -> Result<Val> {
         let a = self.reg(a, dt, 1)?;
         if c == 1 {
@@ -249,8 +250,9 @@ impl Lower<'_> {
         r
     }
 
-    /// The machine's division. Of `Op::Idiv`'s and `Op::Imod`'s corners `x / 0 = x` and `x % 0 = 0` are not its own: it gives 0 for the
-    /// one, and the smallest number by -1 is itself.
+    /// The machine's division, which never traps. It gives 0 for a divisor of 0, so that `Op::Idiv`'s `x / 0 = x` and
+    /// `Op::Imod`'s `x % 0 = 0` are selected separately; the least integer divided by -1 is itself, as the ops define
+    /// it.
     fn divide(&mut self, op: Op, dt: DType, a: Val, b: Val, constant: Option<i64>) -> Result<VReg> {
         let (a, b, whole) = (self.reg(a, dt, 1)?, self.reg(b, dt, 1)?, wide(dt));
         let code = if dt.is_signed() { table::SDIV } else { table::UDIV };

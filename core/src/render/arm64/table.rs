@@ -1,14 +1,15 @@
-//! Instruction words: what of them does not depend on operands, and where each operand goes. After the Arm Architecture Reference
-//! Manual for A-profile, chapter C4 ("A64 instruction set encoding"). Scalar floats are given for f32, general registers for 32 bits;
-//! [`double`] and [`full`] make the other form.
+//! Instruction words of AArch64: for each instruction the bits that do not depend on its operands, and the bit position
+//! of each operand. After the Arm Architecture Reference Manual for A-profile, chapter C4 ("A64 instruction set
+//! encoding"). Scalar floats are given for f32, general registers for 32 bits; [`double`] and [`full`] make the other
+//! form.
 
-/// An instruction without its operands.
+/// An instruction without its operands, and where these are encoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::render) struct Code {
     pub(super) word: u32,
-    /// The lowest bit of each operand but memory.
+    /// The lowest bit of each operand's field; memory operands are encoded separately.
     pub(super) at: [u8; 4],
-    /// Memory operands are of this many bytes, as a power of two.
+    /// Size of the memory operand, as the base-2 logarithm of bytes.
     pub(super) memory: u8,
 }
 
@@ -21,12 +22,12 @@ const fn r2(word: u32) -> Code {
     code(word, [0, 5, 0, 0])
 }
 
-/// Three: `Rd`, `Rn`, `Rm`.
+/// Three registers: `Rd`, `Rn`, `Rm`.
 const fn r3(word: u32) -> Code {
     code(word, [0, 5, 16, 0])
 }
 
-/// Four: `Rd`, `Rn`, `Rm`, `Ra`.
+/// Four registers: `Rd`, `Rn`, `Rm`, `Ra`.
 const fn r4(word: u32) -> Code {
     code(word, [0, 5, 16, 10])
 }
@@ -46,7 +47,7 @@ pub(super) const fn full(c: Code, yes: bool) -> Code {
     Code { word: if yes { c.word | 1 << 31 } else { c.word }, ..c }
 }
 
-/// A bit field's form for 64 bits.
+/// The form of a bit field instruction for 64-bit registers.
 pub(super) const fn full_field(c: Code, yes: bool) -> Code {
     Code { word: if yes { c.word | 1 << 31 | 1 << 22 } else { c.word }, ..c }
 }
@@ -58,7 +59,7 @@ pub(super) const fn double(c: Code, yes: bool) -> Code {
 
 // general registers
 pub(super) const ADD: Code = r3(0x0b00_0000);
-/// The last operand is shifted to the left by the fourth.
+/// Adds the third operand shifted left by the fourth.
 pub(super) const ADD_SHIFTED: Code = r4(0x0b00_0000);
 pub(super) const SUB: Code = r3(0x4b00_0000);
 pub(super) const AND: Code = r3(0x0a00_0000);
@@ -66,7 +67,7 @@ pub(super) const ORR: Code = r3(0x2a00_0000);
 pub(super) const EOR: Code = r3(0x4a00_0000);
 pub(super) const ADD_IMM: Code = imm(0x1100_0000, 10);
 pub(super) const SUB_IMM: Code = imm(0x5100_0000, 10);
-/// The immediate is shifted to the left by 12.
+/// The immediate is shifted left by 12 bits.
 pub(super) const ADD_IMM12: Code = imm(0x1140_0000, 10);
 pub(super) const SUB_IMM12: Code = imm(0x5140_0000, 10);
 pub(super) const CMP: Code = code(0x6b00_001f, [5, 16, 0, 0]);
@@ -82,14 +83,14 @@ pub(super) const UDIV: Code = r3(0x1ac0_0800);
 pub(super) const LSLV: Code = r3(0x1ac0_2000);
 pub(super) const LSRV: Code = r3(0x1ac0_2400);
 pub(super) const ASRV: Code = r3(0x1ac0_2800);
-/// `Rd`, `Rn`, the rotation, the last bit.
+/// Bit field move: `Rd`, `Rn`, the rotation, the last bit.
 pub(super) const UBFM: Code = code(0x5300_0000, [0, 5, 16, 10]);
 pub(super) const SBFM: Code = code(0x1300_0000, [0, 5, 16, 10]);
-/// `Rd`, 16 bits, and which 16.
+/// `Rd`, 16 bits of immediate, and which quarter of the register they set.
 pub(super) const MOVZ: Code = code(0x5280_0000, [0, 5, 21, 0]);
 pub(super) const MOVN: Code = code(0x1280_0000, [0, 5, 21, 0]);
 pub(super) const MOVK: Code = code(0x7280_0000, [0, 5, 21, 0]);
-/// `Rd`, what it is if the condition holds, what else, the condition.
+/// Conditional select: `Rd`, its value if the condition holds, its value otherwise, the condition.
 pub(super) const CSEL: Code = code(0x1a80_0000, [0, 5, 16, 12]);
 /// `Rd` is 1 unless the condition holds.
 pub(super) const CSET_UNLESS: Code = code(0x1a9f_07e0, [0, 12, 0, 0]);
@@ -103,7 +104,7 @@ pub(super) const fn b_if(condition: u8) -> Code {
     code(0x5400_0000 | condition as u32, [0; 4])
 }
 
-/// Conditions of flags. For floats `MI` is less, and neither it nor `EQ` holds of NaN.
+/// Condition codes. After a float comparison `MI` means less; neither it nor `EQ` holds if an operand is NaN.
 pub(super) mod cond {
     pub(in super::super) const EQ: u8 = 0;
     pub(in super::super) const NE: u8 = 1;
@@ -140,7 +141,7 @@ pub(super) const STR_H: Code = mem(0x7d00_0000, 1);
 pub(super) const STR_S: Code = mem(0xbd00_0000, 2);
 pub(super) const STR_D: Code = mem(0xfd00_0000, 3);
 pub(super) const STR_Q: Code = mem(0x3d80_0000, 4);
-/// Fetches a line for reading, into the first cache.
+/// Prefetches a cache line for reading, into the first-level cache.
 pub(super) const PRFM: Code = mem(0xf980_0000, 3);
 
 // scalar floats
@@ -148,7 +149,7 @@ pub(super) const FADD: Code = r3(0x1e20_2800);
 pub(super) const FSUB: Code = r3(0x1e20_3800);
 pub(super) const FMUL: Code = r3(0x1e20_0800);
 pub(super) const FDIV: Code = r3(0x1e20_1800);
-/// NaN if either is.
+/// Gives NaN if either operand is NaN.
 pub(super) const FMAX: Code = r3(0x1e20_4800);
 pub(super) const FMIN: Code = r3(0x1e20_5800);
 /// `d = a + n * m`: `Rd`, `Rn`, `Rm`, `Ra`.
@@ -162,13 +163,13 @@ pub(super) const FCVT_S_H: Code = r2(0x1ee2_4000);
 pub(super) const FCVT_H_S: Code = r2(0x1e23_c000);
 pub(super) const FCVT_D_S: Code = r2(0x1e22_c000);
 pub(super) const FCVT_S_D: Code = r2(0x1e62_4000);
-/// Bits to a general register and back; with [`full`] and [`double`] of 64 bits.
+/// Moves bits to a general register and back; [`full`] and [`double`] together give the 64-bit form.
 pub(super) const FMOV_W_S: Code = r2(0x1e26_0000);
 pub(super) const FMOV_S_W: Code = r2(0x1e27_0000);
-/// Between general registers and floats; both may be of either size.
+/// Converts between general registers and floats; either may be of either size.
 pub(super) const SCVTF: Code = r2(0x1e22_0000);
 pub(super) const UCVTF: Code = r2(0x1e23_0000);
-/// Truncates, saturates, and gives 0 for NaN.
+/// Converts a float to an integer: truncates, saturates, and gives 0 for NaN.
 pub(super) const FCVTZS: Code = r2(0x1e38_0000);
 pub(super) const FCVTZU: Code = r2(0x1e39_0000);
 
@@ -192,7 +193,7 @@ pub(super) const SCVTF_V: Code = r2(0x4e21_d800);
 pub(super) const UCVTF_V: Code = r2(0x6e21_d800);
 pub(super) const FCVTZS_V: Code = r2(0x4ea1_b800);
 pub(super) const FCVTZU_V: Code = r2(0x6ea1_b800);
-/// Four f32 to four f16 in the lower half, and back.
+/// Converts four f32 to four f16 in the lower half, and back.
 pub(super) const FCVTN: Code = r2(0x0e21_6800);
 pub(super) const FCVTL: Code = r2(0x0e21_7800);
 pub(super) const ADD_V: Code = r3(0x4ea0_8400);
@@ -207,52 +208,52 @@ pub(super) const ORR_V: Code = r3(0x4ea0_1c00);
 pub(super) const EOR_V: Code = r3(0x6e20_1c00);
 /// `d = n & !m`.
 pub(super) const BIC_V: Code = r3(0x4e60_1c00);
-/// `d = d ? n : m`, by bit.
+/// `d = d ? n : m` for each bit.
 pub(super) const BSL_V: Code = r3(0x6e60_1c00);
 pub(super) const CMEQ_V: Code = r3(0x6ea0_8c00);
 pub(super) const CMGT_V: Code = r3(0x4ea0_3400);
 pub(super) const CMHI_V: Code = r3(0x6ea0_3400);
-/// Not equal to zero where both have a bit.
+/// All ones in lanes where the two operands have a set bit in common.
 pub(super) const CMTST_V: Code = r3(0x4ea0_8c00);
 pub(super) const NOT_V: Code = r2(0x6e20_5800);
 pub(super) const NEG_V: Code = r2(0x6ea0_b800);
-/// `d += n * m`, bytes into the lane that holds them.
+/// Byte dot product: `d += n * m`, where the four products of the bytes of a 32-bit lane are added to that lane.
 pub(super) const SDOT: Code = r3(0x4e80_9400);
 pub(super) const UDOT: Code = r3(0x6e80_9400);
-/// Shifts by each lane's count: to the right where it is below zero.
+/// Shifts each lane by its own count: left, or right if the count is negative.
 pub(super) const SSHL_V: Code = r3(0x4ea0_4400);
 pub(super) const USHL_V: Code = r3(0x6ea0_4400);
-/// By an immediate `n`: the operand is 32 + n to the left, 64 - n to the right.
+/// Shifts by an immediate n. The operand encodes it as 32 + n for a left shift and as 64 - n for a right shift.
 pub(super) const SHL_V: Code = imm(0x4f00_5400, 16);
 pub(super) const SSHR_V: Code = imm(0x4f00_0400, 16);
 pub(super) const USHR_V: Code = imm(0x6f00_0400, 16);
-/// The lower half's lanes, twice as wide.
+/// Extends the lanes of the lower half to twice their width.
 pub(super) const UXTL_8: Code = r2(0x2f08_a400);
 pub(super) const UXTL_16: Code = r2(0x2f10_a400);
 pub(super) const SXTL_8: Code = r2(0x0f08_a400);
 pub(super) const SXTL_16: Code = r2(0x0f10_a400);
-/// Lanes of 16 bits to 32 bits, 16 to the left.
+/// Extends lanes of 16 bits to 32 bits and shifts them left by 16.
 pub(super) const SHLL_16: Code = r2(0x2e61_3800);
-/// Lanes half as wide, in the lower half.
+/// Narrows lanes to half their width, in the lower half.
 pub(super) const XTN_16: Code = r2(0x0e61_2800);
 pub(super) const XTN_8: Code = r2(0x0e21_2800);
-/// A general register in all lanes.
+/// Broadcasts a general register to all lanes.
 pub(super) const DUP_W: Code = r2(0x4e04_0c00);
-/// The first lane in all.
+/// Broadcasts the first lane.
 pub(super) const DUP_S: Code = r2(0x4e04_0400);
-/// A lane as a scalar: the operand is [`lane`].
+/// Extracts a lane as a scalar; [`lane`] encodes the operand.
 pub(super) const DUP_LANE: Code = imm(0x5e00_0400, 16);
 pub(super) const UMOV: Code = imm(0x0e00_3c00, 16);
-/// Sets a lane from a general register, or from a scalar.
+/// Sets a lane from a general register, or from the first lane of a vector register.
 pub(super) const INS_W: Code = imm(0x4e00_1c00, 16);
 pub(super) const INS_S: Code = imm(0x6e00_0400, 16);
-/// The upper half of the first and the lower one of the second.
+/// The upper half of the first operand, followed by the lower half of the second.
 pub(super) const EXT_HALF: Code = r3(0x6e00_4000);
-/// Neighbours swapped.
+/// Swaps adjacent lanes.
 pub(super) const REV64: Code = r2(0x4ea0_0800);
 pub(super) const ZERO_V: Code = code(0x6f00_e400, [0; 4]);
 
-/// How the field that names a 32-bit lane says it.
+/// Encodes the number of a 32-bit lane as an instruction field.
 pub(super) const fn lane(i: usize) -> i32 {
     (i << 3 | 4) as i32
 }

@@ -1,4 +1,5 @@
-//! Elementwise operations: the choice between vectors and lanes, and the vector half. Masks are 32-bit lanes of all ones or zeros.
+//! Elementwise operations: the choice between vector instructions and lane-by-lane code, and the vector instructions.
+//! Masks are 32-bit lanes of all ones or all zeros.
 
 use super::table::{self, Code};
 use super::{Lower, Opnd};
@@ -72,7 +73,7 @@ impl Lower<'_> {
         Ok(Val::R(r))
     }
 
-    /// Brings the 32-bit lanes back to what the narrow type holds.
+    /// Normalises 32-bit lanes to a narrow dtype: integers wrap to its width, floats are rounded to its precision.
     pub(super) fn normal(&mut self, dt: DType, v: VReg) -> VReg {
         let bits = 32 - dt.bits() as i32;
         match dt {
@@ -100,7 +101,7 @@ impl Lower<'_> {
         r
     }
 
-    /// f32 rounded to the nearest bf16, ties to even; NaN stays NaN.
+    /// Rounds f32 to the nearest bf16, ties to even; NaN stays NaN.
     fn round_bf16(&mut self, v: VReg) -> VReg {
         let (one, half, nan) = (self.lanes(1), self.lanes(0x7fff), self.lanes(0x7fc0_0000));
         let high = self.vec_imm(table::USHR_V, v, 64 - 16);
@@ -137,7 +138,8 @@ impl Lower<'_> {
         Ok(self.vec2(code, a))
     }
 
-    /// A binary op on vectors of `dt`; its result may be `into`.
+    /// A binary operation on vectors of `dt`. The result is in `into` where that is possible, otherwise in a fresh
+    /// register.
     pub(super) fn binary_vector(&mut self, op: Op, dt: DType, a: Val, b: Val, into: Option<VReg>) -> Result<VReg> {
         let (a, b) = (self.reg(a, dt, 4)?, self.reg(b, dt, 4)?);
         let float = dt.is_float();
@@ -186,7 +188,7 @@ impl Lower<'_> {
         if op == Op::Shl { self.normal(dt, r) } else { r }
     }
 
-    /// Four lanes, computed one by one.
+    /// Builds a vector from four scalars that `lane` computes one by one.
     pub(super) fn pack(&mut self, dt: DType, mut lane: impl FnMut(&mut Self, usize) -> Result<Val>) -> Result<Val> {
         let d = self.vector();
         let mut scalars = Vec::with_capacity(4);
@@ -206,7 +208,7 @@ impl Lower<'_> {
         Ok(Val::R(if dt == DType::Bool { self.vec2(table::NEG_V, d) } else { d }))
     }
 
-    /// One lane as a scalar.
+    /// Extracts one lane as a scalar.
     pub(super) fn lane_of(&mut self, v: VReg, dt: DType, i: usize) -> VReg {
         if dt.is_float() {
             return if i == 0 { v } else { self.vec_imm(table::DUP_LANE, v, table::lane(i)) };

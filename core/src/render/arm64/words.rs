@@ -1,8 +1,8 @@
-//! Instruction words as GNU's assembler has them. `npm run test:arm` assembles the texts again.
+//! A test table of instruction words as GNU's assembler encodes them. `npm run test:arm` assembles the texts again.
 
 use super::table::*;
 
-/// An instruction, what its operands are, its word, and its text for an assembler.
+/// Each entry: an instruction, its operands, the expected word, and its text for an assembler.
 #[rustfmt::skip]
 const WORDS: &[(Code, &[u32], u32, &str)] = &[
     (ADD, &[1, 2, 3], 0x0b030041, "add w1, w2, w3"),

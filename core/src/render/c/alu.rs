@@ -1,4 +1,4 @@
-//! How C computes each op on vectors.
+//! C expressions for operations on vectors.
 
 use super::super::cstyle::Alu;
 use super::dialect::{C, element};
@@ -46,7 +46,7 @@ pub(super) fn vector(c: &mut C, a: Alu, x: &[String], lanes: usize) -> Option<St
     })
 }
 
-/// Picks by a mask whose elements are as wide as the values'.
+/// `mask ? x : y` per lane, where the mask's elements are as wide as the values'.
 fn choose(c: &mut C, dt: DType, mask: &str, x: &str, y: &str, lanes: usize) -> String {
     let int = match element(dt).size() {
         1 => I8,

@@ -7,19 +7,19 @@ use crate::target::{Target, functions};
 use crate::{DType, Error, Result};
 use std::collections::BTreeSet;
 
-/// The language, and the vector types in use.
+/// The C dialect, with the vector types that the kernel uses.
 pub(super) struct C {
     vectors: BTreeSet<(DType, usize)>,
     words: &'static Words,
 }
 
-/// With GCC's extensions; it is compiled with `-fwrapv`.
+/// C with GCC's extensions, compiled with `-fwrapv`.
 const GNU: Words = Words { functions: functions::GNU_C, long: "LL", wraps: true };
 
-/// Of the standard alone.
+/// C99 without extensions.
 const STANDARD: Words = Words { functions: functions::C, long: "LL", wraps: false };
 
-/// The element dtype of a vector value: bools are masks.
+/// The element dtype of a vector value: bools are i32 masks, 16-bit floats are their bits.
 pub(super) fn element(dt: DType) -> DType {
     match dt {
         DType::Bool => DType::I32,
@@ -34,7 +34,7 @@ impl C {
         C { vectors: BTreeSet::new(), words: if t.lanes > 1 { &GNU } else { &STANDARD } }
     }
 
-    /// The name of the vector type of `lanes` values of a number dtype.
+    /// The name of the vector type of `lanes` values of a dtype, which is recorded as in use.
     pub(super) fn vec(&mut self, dt: DType, lanes: usize) -> String {
         let dt = element(dt);
         self.vectors.insert((dt, lanes));
@@ -62,7 +62,7 @@ impl C {
         self.vectors.iter().map(declare).collect()
     }
 
-    /// An i32 mask from a comparison of vectors with elements of `from`.
+    /// Converts a comparison of vectors with elements of `from` to an i32 mask.
     pub(super) fn mask(&mut self, e: &str, from: DType, lanes: usize) -> String {
         let to = self.vec(DType::I32, lanes);
         if element(from).size() == 4 { format!("({to})({e})") } else { format!("__builtin_convertvector({e}, {to})") }

@@ -1,8 +1,9 @@
-//! C text that every kernel carries: types, and what is C's alone of the functions in [`FUNCTIONS`].
+//! C text that every compilation unit begins with: types, and the helper functions that are specific to C beside the
+//! common [`FUNCTIONS`].
 
 use super::super::cstyle::FUNCTIONS;
 
-/// What kernels use: guarded, so that it may be repeated in a unit.
+/// The prelude of a compilation unit. It is guarded, so that it may be repeated in a unit.
 pub fn prelude() -> String {
     [PRELUDE, FUNCTIONS, HALVES].concat()
 }

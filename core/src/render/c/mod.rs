@@ -1,14 +1,18 @@
-//! C99 with GCC vector extensions: the portable CPU fallback and a second opinion on the machine-code emitters.
+//! C99 with GCC vector extensions: the portable CPU fallback, and an independent implementation to test the
+//! machine-code emitters against.
 //!
-//! Interface, as on x86: `void NAME(void* const* bufs, const unsigned* vars, unsigned lo, unsigned hi,
-//! unsigned char* scratch)`; Grid(0) is the loop `lo..hi`. To be compiled with `-fwrapv -fno-math-errno` and without `-ffast-math`.
+//! The interface of a kernel is that of x86: `void NAME(void* const* bufs, const unsigned* vars, unsigned lo, unsigned
+//! hi, unsigned char* scratch)`; Grid(0) is the loop `lo..hi`. Compile with `-fwrapv -fno-math-errno` and without
+//! `-ffast-math`.
 //!
-//! A value over the lane axis is a GCC vector if the lane count is a power of two. A bool vector is an i32 vector of 0 and
-//! -1. f16 and bf16 values are their bits (`u16`); only casts touch them. The text of each type and function is guarded by
-//! the preprocessor, so that the sources of several kernels can be compiled as one unit.
+//! A value over the lane axis is a GCC vector if the lane count is a power of two. A bool vector is an i32 vector of 0
+//! and -1. f16 and bf16 values are held as their bits (`u16`); only casts interpret them. Preprocessor guards surround
+//! the text of each type and helper function, so that the sources of several kernels can be concatenated into one
+//! compilation unit.
 //!
-//! For a target of one lane there are no vectors, integers are added and multiplied without a sign where they might overflow, and
-//! functions have the names of the standard's headers: with `GL_STANDARD` defined before the prelude it is C99 and no more.
+//! For a target of one lane there are no vectors, signed integers that might overflow are added and multiplied as
+//! unsigned ones, and functions have the names of the standard headers: with `GL_STANDARD` defined before the prelude
+//! the text is plain C99.
 
 mod alu;
 mod dialect;
@@ -23,14 +27,15 @@ use crate::{Error, Result};
 use dialect::C;
 pub use helpers::prelude;
 
-/// Prints C.
+/// The C renderer.
 pub struct CRenderer;
 
-/// A kernel without what a unit of several says once.
+/// A kernel without the prelude, which a unit of several kernels has only once.
 pub struct Function {
-    /// Declarations of the vector types that it uses, a text each. The same type has the same text.
+    /// Declarations of the vector types that it uses, one text for each type; the text of a type is the same in every
+    /// kernel.
     pub types: Vec<String>,
-    /// Its definition, which begins with `void`.
+    /// Its definition, beginning with `void`.
     pub text: String,
 }
 
@@ -77,7 +82,7 @@ impl Function {
                 w.name(u, &e);
             }
             if p.g.op(u) == Op::Barrier {
-                continue; // one thread runs a whole slice
+                continue; // one thread runs the whole range of the grid
             }
             w.node(u)?;
         }

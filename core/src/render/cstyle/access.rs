@@ -1,10 +1,11 @@
-//! What is known about addresses: the pointers in use, which arrays are accessed in whole vectors, divisors of an offset.
+//! Analysis of addresses: the pointers that a program uses, arrays that are accessed in whole vectors only, and known
+//! divisors of an offset.
 
 use crate::DType;
 use crate::codegen::{Program, TileAxis};
 use crate::uop::{Arg, Graph, Op, UOp};
 
-/// The pointer nodes that the program's addresses go through.
+/// The Param and Scratch nodes that the program's addresses are based on.
 pub(in crate::render) fn pointers(p: &Program) -> Vec<UOp> {
     let mut found: Vec<UOp> = p.g.reachable(&p.order);
     found.retain(|&u| matches!(p.g.op(u), Op::Param | Op::Scratch));
@@ -17,7 +18,8 @@ pub(in crate::render) fn accesses(p: &Program, base: UOp) -> impl Iterator<Item 
 }
 
 /// How many elements one array element of a buffer or local array may hold: the lane count if every access is of whole
-/// aligned vectors, along the lanes or (loads) along registers. `fits` says which vectors there are.
+/// aligned vectors, along the lanes or, for loads, along a register axis; otherwise 1. `fits` says which vectors the
+/// language has.
 pub(in crate::render) fn vector_width(
     p: &Program,
     base: UOp,
@@ -30,13 +32,13 @@ pub(in crate::render) fn vector_width(
     if !fits(dt, n) || !len.is_multiple_of(n) {
         return 1;
     }
-    // what copies to the array by itself has widths of its own
+    // asynchronous copies to the array have widths of their own
     let copies = |u: UOp| p.g.op(u) == Op::Store && *p.g.arg(u) != Arg::None;
     let mut all = accesses(p, base).filter(|&u| !copies(u)).peekable();
     if all.peek().is_some() && all.all(|u| is_whole(p, u, n)) { n } else { 1 }
 }
 
-/// Are the strides of an Index along other axes multiples of `n`?
+/// Is an Index a multiple of `n` elements: its offset, and its strides along all axes but those in `but`?
 pub(in crate::render) fn aligned(p: &Program, index: UOp, but: &[u8], n: usize) -> bool {
     let others = match p.g.arg(index) {
         Arg::Strides(s) => s.iter().filter(|s| !but.contains(&s.0)).all(|s| s.1 % n as i64 == 0),
@@ -45,12 +47,12 @@ pub(in crate::render) fn aligned(p: &Program, index: UOp, but: &[u8], n: usize) 
     others && divisible(&p.g, p.g.src_at(index, 1), n as i64)
 }
 
-/// Is an access of whole aligned vectors of `n`?
+/// Does an access read or write whole aligned vectors of `n` elements?
 pub(in crate::render) fn is_whole(p: &Program, u: UOp, n: usize) -> bool {
     let index = p.g.src_at(u, 0);
     let gate_of = |id: u8| p.g.src(u).get(2).is_some_and(|&c| p.g.ranges(c) >> id & 1 == 1);
     let whole = |axis: &TileAxis| {
-        // a load along lanes may have a gate for each
+        // a load along lanes may have one gate per lane
         let one_gate = axis.lane && p.g.op(u) == Op::Load || !gate_of(axis.id);
         let one_offset = p.g.ranges(p.g.src_at(index, 1)) >> axis.id & 1 == 0;
         p.stride(index, axis.id) == 1 && aligned(p, index, &[axis.id], n) && one_gate && one_offset
@@ -61,7 +63,7 @@ pub(in crate::render) fn is_whole(p: &Program, u: UOp, n: usize) -> bool {
     }
 }
 
-/// Is the integer `u` provably a multiple of `n`, a power of two? Wrapping at 32 or 64 bits keeps that.
+/// Is the integer `u` provably a multiple of `n`, a power of two? Wrapping at 32 or 64 bits preserves such multiples.
 pub(in crate::render) fn divisible(g: &Graph, u: UOp, n: i64) -> bool {
     n <= 1 || factor(g, u, 0) % n as u64 == 0
 }
@@ -99,7 +101,7 @@ fn factor(g: &Graph, u: UOp, depth: usize) -> u64 {
     }
 }
 
-/// The power of two in `f`, so that products do not overflow into nonsense; 0 stays 0.
+/// The largest power of two that divides `f`, so that products of divisors do not overflow; 0 stays 0.
 fn low_bits(f: u64) -> u64 {
     if f == 0 { 0 } else { f & f.wrapping_neg() }
 }

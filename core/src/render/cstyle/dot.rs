@@ -1,5 +1,6 @@
-//! Sums of products of bytes, four at a time: `acc += a * b` over a folded axis of four whose elements are neighbours in both
-//! factors is one operation on words, in a language that has it. Such loads are of words, and are used for nothing else.
+//! Finds and prints sums of products of bytes, four at a time: where an update `acc += a * b` reduces an axis of four
+//! whose elements are adjacent in both factors, it is one byte dot product of 32-bit words, in a language that has it.
+//! The loads of the factors become loads of words and must have no other use.
 
 use super::access::{accesses, aligned, divisible};
 use super::value::{Point, Val, points};
@@ -12,7 +13,7 @@ use crate::{DType, Result};
 /// Bytes of a word.
 const WORD: usize = 4;
 
-/// What a node is of such a sum: with the axis that is within words.
+/// The part that a node plays in such a sum, with the axis within words.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     None,
@@ -21,12 +22,12 @@ enum Part {
     Load(u8),
 }
 
-/// Where a program has such sums: what each node is of one. Empty if there are none.
+/// The part of each node of a program in such sums, by node number; empty if there are none.
 #[derive(Default, PartialEq)]
 pub(in crate::render) struct Dots(Vec<Part>);
 
 impl Dots {
-    /// Finds them; `readable` says if an array (a Param or Scratch) can be read by words.
+    /// Finds the sums; `readable` says whether an array (a Param or Scratch) can be read by words.
     pub(in crate::render) fn find(p: &Program, readable: &dyn Fn(UOp) -> bool) -> Dots {
         let g = &p.g;
         let factors = |u: UOp| g.src(u)[1..].iter().copied();
@@ -35,7 +36,7 @@ impl Dots {
         let mut updates: Vec<(UOp, u8)> = p.order.iter().filter_map(|&u| some(u)).collect();
         let mut uses = vec![0u32; g.len()];
         p.order.iter().flat_map(|&u| g.src(u)).for_each(|s| uses[s.0 as usize] += 1);
-        // what is used otherwise too is not read by words, nor are the factors beside it
+        // a factor with another use is not read by words, so neither is the other factor of that product
         loop {
             let all = updates.len();
             let before = updates.clone();
@@ -62,7 +63,7 @@ impl Dots {
         Dots(parts)
     }
 
-    /// Finds those whose buffers are read by words and in no other way, so that they can be declared as words.
+    /// Finds the sums whose buffers all loads read by words, so that these can be declared as arrays of words.
     #[cfg(feature = "gpu-c")]
     pub(in crate::render) fn of_word_buffers(p: &Program) -> Dots {
         let mut dots = Dots::find(p, &|base| p.g.op(base) == Op::Param);
@@ -85,19 +86,19 @@ impl Dots {
         matches!(self.part(load), Part::Load(_))
     }
 
-    /// Is an array read by words? Its Param or Scratch is `base`.
+    /// Is an array, given by its Param or Scratch, read by words?
     #[cfg(feature = "gpu-c")]
     pub(in crate::render) fn reads(&self, p: &Program, base: UOp) -> bool {
         accesses(p, base).any(|u| self.has(u))
     }
 
-    /// Is an array, whose Param or Scratch is `base`, of `len` elements read by vectors of four aligned words alone?
+    /// Is an array of `len` elements, given by its Param or Scratch, only read by aligned vectors of four words?
     pub(in crate::render) fn quads(&self, p: &Program, base: UOp, len: usize) -> bool {
         len.is_multiple_of(4 * WORD) && accesses(p, base).all(|u| self.has(u) && is_quad(p, u))
     }
 }
 
-/// Is a load of words one of four words, a lane each?
+/// Does a load of words read an aligned vector of four words, one for each lane?
 fn is_quad(p: &Program, u: UOp) -> bool {
     let index = p.g.src_at(u, 0);
     let open = p.g.ranges(index);
@@ -109,7 +110,7 @@ fn is_quad(p: &Program, u: UOp) -> bool {
     })
 }
 
-/// The folded axis of four of an update that adds up products in i32.
+/// The reduced axis of four of an update that adds up products of bytes in i32.
 fn folded(p: &Program, u: UOp) -> Option<u8> {
     let g = &p.g;
     if g.op(u) != Op::AccMulAdd || g.dtype(g.src_at(u, 0)) != DType::I32 {
@@ -120,7 +121,7 @@ fn folded(p: &Program, u: UOp) -> Option<u8> {
     axes.find(|a| g.src(u)[1..].iter().all(|&x| is_words(p, x, a.id))).map(|a| a.id)
 }
 
-/// Is it a cast of signed bytes from memory, which are whole words along the axis?
+/// Is `x` a cast of loaded signed bytes that form whole aligned words along the axis?
 fn is_words(p: &Program, x: UOp, axis: u8) -> bool {
     let g = &p.g;
     if g.op(x) != Op::Cast || g.op(g.src_at(x, 0)) != Op::Load {
@@ -143,7 +144,7 @@ fn is_words(p: &Program, x: UOp, axis: u8) -> bool {
 }
 
 impl<D: Dialect> Walk<'_, D> {
-    /// Prints a node that is a part of such a sum; false if it is none.
+    /// Prints a node that takes part in such a sum; false if it does not.
     pub(super) fn dot_node(&mut self, u: UOp) -> Result<bool> {
         match self.dots.part(u) {
             Part::None => return Ok(false),
@@ -181,7 +182,7 @@ impl<D: Dialect> Walk<'_, D> {
                 };
                 let gate = gate.as_ref().map(|(c, each)| if *each { Gate::Each(c) } else { Gate::One(c) });
                 let lanes = lane.map_or(1, |a| a.len);
-                // the lanes of a word that is the same for all of them
+                // all lanes read the same word: one load is broadcast
                 let spread = lane.is_some_and(|a| !self.depends(index, a));
                 let e = match spread && !matches!(gate, Some(Gate::Each(_))) {
                     true => {
@@ -227,7 +228,7 @@ impl<D: Dialect> Walk<'_, D> {
         Ok(())
     }
 
-    /// The words of a load at a point, of all lanes if there are any.
+    /// The words of a load at a point, as a vector if there is a lane axis.
     fn words_of(&mut self, load: UOp, point: &Point, lane: Option<TileAxis>) -> Result<String> {
         let v = self.val(load)?;
         let name = v.at(point).to_string();

@@ -1,5 +1,10 @@
-//! Masks that only some turns of a loop need. In: a Where of a tile of which one choice is a constant, and of whose condition one part is the same for the
-//! whole workgroup. Out, in a language that jumps: the other choice, and a jump over everything else where that part decides.
+//! Skips the computation of masks in iterations that do not need them, as in causal attention, where only the last
+//! blocks of keys are masked.
+//!
+//! In: a Where over a tile, of which one choice is a constant and whose condition is a disjunction or conjunction with
+//! one part that is the same for the whole workgroup. Out, in a language with jumps: the value is set to the other
+//! choice, and if the uniform part decides for it, a jump skips the rest of the condition and the Where itself. For
+//! `where(part | c, x, -inf)` it is `m = x; if (!part) m = where(part | c, x, -inf)`.
 
 use super::Dialect;
 use super::value::{Point, Val, points};
@@ -8,12 +13,12 @@ use crate::Result;
 use crate::uop::{AxisKind, Op, UOp};
 use rustc_hash::FxHashMap;
 
-/// Elements of a tile that are worth a jump.
+/// The fewest elements of a tile for which a jump is worth its cost.
 const LEAST: usize = 16;
 
-/// Such a Where.
+/// A Where that can be skipped.
 struct Mask {
-    /// What decides alone where it is `when`.
+    /// The uniform part of the condition; if it equals `when`, the Where gives `x`.
     part: UOp,
     when: bool,
     /// The choice that is no constant.
@@ -21,7 +26,7 @@ struct Mask {
 }
 
 impl<D: Dialect> Walk<'_, D> {
-    /// Finds what is computed for masks alone.
+    /// Finds the nodes that are computed for such masks alone; the walk prints them inside the skipped code.
     pub(in crate::render) fn find_masks(&mut self) {
         let g = &self.p.g;
         let mut users: FxHashMap<UOp, Vec<UOp>> = FxHashMap::default();
@@ -32,7 +37,7 @@ impl<D: Dialect> Walk<'_, D> {
         for u in masks {
             let (c, decides) = (g.src_at(u, 0), self.mask(u).map_or(Vec::new(), |m| g.reachable(&[m.part])));
             let mut own: Vec<UOp> = Vec::new();
-            // users come after what they use
+            // users come after their sources in the order, so this visits users first
             for &x in self.p.order.iter().rev().filter(|&&x| x <= c && g.op(x).is_alu()) {
                 let only = users.get(&x).is_some_and(|of| of.iter().all(|v| *v == u || own.contains(v)));
                 if only && decides.binary_search(&x).is_err() {
@@ -43,11 +48,11 @@ impl<D: Dialect> Walk<'_, D> {
         }
     }
 
-    /// Is it such a Where?
+    /// Matches such a Where.
     fn mask(&self, u: UOp) -> Option<Mask> {
         let g = &self.p.g;
         let (Op::Where, &[c, x, y]) = (g.op(u), g.src(u)) else { return None };
-        // either part of a disjunction decides for x, and of a conjunction for y
+        // if either part of a disjunction is true, the result is x; if either part of a conjunction is false, it is y
         let (when, x) = match (g.op(c), g.op(x), g.op(y)) {
             (Op::Or, _, Op::Const) => (true, x),
             (Op::And, Op::Const, _) => (false, y),
@@ -67,7 +72,7 @@ impl<D: Dialect> Walk<'_, D> {
         worth.then_some(Mask { part, when, x })
     }
 
-    /// Prints a Where that was found; false if it is none.
+    /// Prints a Where that [`Walk::find_masks`] found; false if `u` is not one.
     pub(super) fn masked(&mut self, u: UOp) -> Result<bool> {
         let c = match self.p.g.src(u) {
             [c, _, _] if self.apart.contains(c) => *c,

@@ -1,4 +1,5 @@
-//! Products of matrix tiles: what a thread holds of the three matrices as lists of registers, in the order of their numbers.
+//! Prints products of matrix tiles ([`Op::Mma`]), loads of matrices, and asynchronous copies to workgroup memory. A
+//! thread holds a part of each of the three matrices, as a list of registers in the order of their numbers.
 
 use super::value::{Point, Val, coordinate, points, with};
 use super::walk::Walk;
@@ -10,7 +11,8 @@ use crate::uop::{Arg, Op, ReduceOp, UOp};
 use crate::{Error, Result};
 use smallvec::SmallVec;
 
-/// A product: its tile, and the axes of the registers of each of its matrices, the fastest last.
+/// A matrix product: its tile, its factors, and for each matrix the tile axes that number a thread's registers, the
+/// fastest last.
 struct Product {
     tile: MatrixTile,
     factors: [UOp; 2],
@@ -41,7 +43,7 @@ impl<D: Dialect> Walk<'_, D> {
         Ok(Product { tile, factors: [src[0], src[1]], axes })
     }
 
-    /// A product that is something else than added to an accumulator as well: it is added to zeros.
+    /// A product with a use other than being added to an accumulator: it is added to zeros.
     pub(super) fn mma(&mut self, u: UOp) -> Result<()> {
         let uses = |&user: &UOp| self.p.g.src(user).contains(&u) && self.multiplied(user) != Some(u);
         if !self.p.order.iter().any(uses) {
@@ -61,13 +63,13 @@ impl<D: Dialect> Walk<'_, D> {
         Ok(())
     }
 
-    /// An update by a product: one instruction for each tile.
+    /// An update that adds a product to its accumulator: one instruction for each matrix tile.
     pub(super) fn update_mma(&mut self, update: UOp, product: UOp) -> Result<()> {
         let sums = self.val(self.p.g.src_at(update, 0))?;
         self.multiply(product, &sums, false)
     }
 
-    /// Adds a product to sums, of which it is the first where they are `fresh`.
+    /// Adds a product to sums. Where `fresh`, the sums have no earlier value and are set to the product.
     fn multiply(&mut self, u: UOp, sums: &Val, fresh: bool) -> Result<()> {
         let m = self.product(u)?;
         if sums.axes.iter().any(|a| a.lane) || self.p.tile(u).iter().any(|a| !sums.axes.iter().any(|s| s.id == a.id)) {
@@ -102,7 +104,7 @@ impl<D: Dialect> Walk<'_, D> {
         Ok(())
     }
 
-    /// Matrices that a subgroup loads from workgroup memory: for each point of the other axes one instruction.
+    /// Matrices that a subgroup loads from workgroup memory: one instruction for each point of the other axes.
     pub(super) fn load_matrices(&mut self, u: UOp) -> Result<()> {
         let g = &self.p.g;
         let (index, turned) = (g.src_at(u, 0), *g.arg(u) == Arg::Number(1));
@@ -128,7 +130,7 @@ impl<D: Dialect> Walk<'_, D> {
         Ok(())
     }
 
-    /// Where a copy begins. Copies with offsets that differ in a constant share an address.
+    /// The address at which a copy begins. Copies whose offsets differ by a constant share an address.
     fn place(&mut self, index: UOp, point: &Point) -> Result<(Ptr, At)> {
         let g = &self.p.g;
         let (p, at) = self.address(index, point, None)?;
@@ -142,7 +144,7 @@ impl<D: Dialect> Walk<'_, D> {
         }
     }
 
-    /// Copies to workgroup memory that go on by themselves: one for each point of the axes but the lanes.
+    /// Asynchronous copies to workgroup memory: one for each point of the axes other than the lanes.
     pub(super) fn copy(&mut self, u: UOp) -> Result<()> {
         let g = &self.p.g;
         let Arg::Number(bytes) = *g.arg(u) else { return Err(Error::Internal(format!("{u:?} copies no bytes"))) };

@@ -1,11 +1,12 @@
-//! What the text renderers share: one walk over a program that turns tiles into named registers (vectors where the language
-//! has them, else one scalar per lane), and the small set of things a language must say for itself ([`Dialect`]).
+//! The part that the text renderers share: a walk over a program ([`Walk`]) that turns tiles into named registers
+//! (vectors where the language has them, otherwise one scalar per lane), and the interface that a language implements
+//! ([`Dialect`]).
 //!
 //! Every value becomes a named constant in execution order; nothing is inlined, so expressions stay shallow and each is
-//! printed once. Never: decisions about what to compute.
+//! printed once. This module does not decide what is computed.
 //!
-//! A language without nested expressions prints its instructions as it is asked for expressions, which are then names, and
-//! returns empty statements.
+//! A language without nested expressions (PTX, LLVM IR) prints an instruction whenever it is asked for an expression,
+//! returns the name of the result as the expression, and returns empty statements.
 
 mod access;
 mod dot;
@@ -38,9 +39,9 @@ pub(super) struct Alu {
     pub to: DType,
     /// Both sources are the same node.
     pub same: bool,
-    /// One source is the other with its sign changed.
+    /// One source is the negation of the other.
     pub opposite: bool,
-    /// The second source is known to be above zero.
+    /// The second source is an integer that is known to be positive.
     pub positive: bool,
     /// The second source is a constant other than NaN.
     pub number: bool,
@@ -51,7 +52,7 @@ pub(super) struct Alu {
 }
 
 impl Alu {
-    /// `op` on one dtype, of which nothing more is known.
+    /// `op` with sources and result of one dtype, without any further knowledge about the operands.
     pub(super) fn plain(op: Op, dt: DType) -> Alu {
         Alu {
             op,
@@ -67,13 +68,13 @@ impl Alu {
     }
 }
 
-/// A pointer as the language sees it.
+/// An array as the kernel's text declares it.
 #[derive(Clone)]
 pub(super) struct Ptr {
     pub name: String,
     /// Element type in memory.
     pub dt: DType,
-    /// Elements per array element: above 1 if declared as an array of vectors.
+    /// Elements per array element: above 1 if the array is declared as one of vectors.
     pub width: usize,
     pub memory: Memory,
 }
@@ -85,14 +86,14 @@ impl Ptr {
     }
 }
 
-/// What the array elements of a pointer are.
+/// What an array element of a pointer is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Memory {
-    /// Elements, or vectors of them.
+    /// An element, or a vector of elements.
     Elements,
-    /// Words of 32 bits, or vectors of them, that hold several elements each.
+    /// A word of 32 bits that holds several elements, or a vector of such words.
     Words,
-    /// Such words, which threads change an element at a time.
+    /// Such a word, of which several threads may store different elements.
     Shared,
 }
 
@@ -106,77 +107,79 @@ pub(super) struct At {
 }
 
 impl At {
-    /// The address `n` elements on.
+    /// The address `n` elements further.
     pub(super) fn plus(&self, n: i64) -> At {
         At { plus: self.plus + n, ..self.clone() }
     }
 }
 
-/// Where a load is done.
+/// The gate of a load.
 #[derive(Clone, Copy)]
 pub(super) enum Gate<'a> {
-    /// In all lanes or in none.
+    /// One condition for all lanes.
     One(&'a str),
-    /// By lane.
+    /// A vector of conditions, one for each lane.
     Each(&'a str),
 }
 
-/// What a language says for itself. `lanes` 1 means scalar; a vector is used only where `vector` allows it.
+/// How a language writes what a program contains. `lanes` 1 means a scalar; vectors are used only where `vector` allows
+/// them.
 pub(super) trait Dialect {
-    /// May `lanes` values of `dt` be one value?
+    /// Does the language have a vector of `lanes` values of `dt`?
     fn vector(&self, dt: DType, lanes: usize) -> bool;
-    /// The value type.
+    /// The type of a value.
     fn ty(&mut self, dt: DType, lanes: usize) -> String;
     /// A scalar constant.
     fn literal(&mut self, v: Scalar, dt: DType) -> String;
-    /// One scalar in all lanes.
+    /// Broadcasts a scalar to a vector.
     fn splat(&mut self, x: &str, dt: DType, lanes: usize) -> String;
-    /// Scalars to a vector.
+    /// Builds a vector from scalars.
     fn pack(&mut self, xs: &[String], dt: DType) -> String;
-    /// One lane of a vector of `lanes`.
+    /// Extracts lane `i` of a vector of `lanes`.
     fn lane(&mut self, x: &str, dt: DType, lanes: usize, i: usize) -> String;
-    /// An elementwise op; `None` if it has no vector form here (the walk then goes lane by lane).
+    /// An elementwise op; `None` if the language has no vector form of it (the walk then goes lane by lane).
     fn alu(&mut self, a: Alu, x: &[String], lanes: usize) -> Result<Option<String>>;
-    /// A named constant; `None` if every expression is a name.
+    /// Statement that declares a named constant; `None` if every expression is a name already.
     fn bind(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> Option<String>;
-    /// A named variable.
+    /// Statement that declares a variable with its initial value.
     fn variable(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> String;
-    /// A variable's value.
+    /// The expression for a variable's value.
     fn get(&mut self, name: &str, _dt: DType, _lanes: usize) -> String {
         name.to_string()
     }
-    /// Statement that changes a variable.
+    /// Statement that assigns to a variable.
     fn set(&mut self, name: &str, _dt: DType, _lanes: usize, expr: &str) -> String {
         format!("{name} = {expr};")
     }
-    /// The head of a loop over `0..bound`, with the open brace.
+    /// The head of a loop over `0..bound`, with its opening brace.
     fn loop_head(&mut self, name: &str, dt: DType, bound: &str) -> String;
     /// The end of the innermost open block.
     fn close(&mut self) -> String {
         "}".into()
     }
-    /// `lanes` elements at `at`.
+    /// Loads `lanes` elements at `at`.
     fn load(&mut self, p: &Ptr, at: &At, lanes: usize) -> String;
-    /// Is that one load for each element?
+    /// Does [`Dialect::load`] of `lanes` elements load each element separately?
     fn gathers(&self, _p: &Ptr, _lanes: usize) -> bool {
         false
     }
-    /// The element at `at`, or another one where that is outside of the array, whose last is `last`. Wanted only where
-    /// [`Dialect::gathers`] can hold.
+    /// Loads the element at `at`, or any other element if `at` is outside the array, whose last element is `last`.
+    /// Called only where [`Dialect::gathers`] can hold.
     fn load_inside(&mut self, _p: &Ptr, _at: &At, _last: usize) -> String {
         unreachable!("a language that gathers loads inside")
     }
-    /// `lanes` elements where the scalar `gate` holds, else `alt`, without touching memory outside the array.
+    /// Loads `lanes` elements if the scalar `gate` holds, else gives `alt`; memory outside the array is not touched.
     fn load_gated(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> String;
     /// The same with a gate per lane; `None` if it must go lane by lane.
     fn load_masked(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> Option<String>;
     /// Statement that stores `lanes` elements.
     fn store(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str) -> String;
-    /// Are so many elements in registers of their own stored at once where they are neighbours? What [`Dialect::pack`] makes of them is.
+    /// Should the store of `n` adjacent elements, which are separate registers, be one vector store of what
+    /// [`Dialect::pack`] makes of them?
     fn stores(&self, _dt: DType, _n: usize) -> bool {
         false
     }
-    /// The same where the scalar `gate` holds.
+    /// Statement that stores `lanes` elements if the scalar `gate` holds.
     fn store_gated(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str, gate: &str) -> String {
         format!("if ({gate}) {{ {} }}", self.store(p, at, lanes, value))
     }
@@ -184,70 +187,77 @@ pub(super) trait Dialect {
     fn store_masked(&mut self, _p: &Ptr, _at: &At, _lanes: usize, _value: &str, _gate: &str) -> Option<String> {
         None
     }
-    /// `lanes` words of four bytes at `at`; where the gate does not hold, words of four times the byte `alt`.
+    /// Loads `lanes` words of four bytes at `at`; where the gate does not hold, a word consists of four times the byte
+    /// `alt`.
     fn words(&mut self, _p: &Ptr, _at: &At, _lanes: usize, _gate: Option<Gate>, _alt: u8) -> Result<String> {
         Err(crate::Error::Internal("words of bytes in a language without".into()))
     }
-    /// `acc` and the sum of products of the signed bytes of two words, in each lane.
+    /// `acc` plus the four products of the signed bytes of two words, in each lane.
     fn dot(&mut self, _acc: &str, _a: &str, _b: &str, _lanes: usize) -> Result<String> {
         Err(crate::Error::Internal("products of bytes in a language without".into()))
     }
-    /// What the thread has for `x` whose number differs in these bits, in one subgroup; where there are subgroups.
+    /// The value of `x` in the thread of the same subgroup whose number differs from this thread's in `bits`.
     fn shuffle(&mut self, _x: &str, _dt: DType, _lanes: usize, _bits: u8) -> Result<String> {
         Err(crate::Error::Internal("subgroups in a language without".into()))
     }
-    /// A variable's value as it is now, whatever the variable will be.
+    /// The present value of a variable `x`, which later assignments do not change.
     fn read(&mut self, x: &str) -> String {
         x.to_string()
     }
-    /// Statement that adds the product of two matrix tiles to the variables `sums`: a thread's registers, in the order of their numbers.
+    /// Statement that adds the product of two matrix tiles to the variables `sums`. All three lists are the registers
+    /// that a thread holds of a matrix, in the order of their numbers.
     fn mma(&mut self, tile: &MatrixTile, _sums: &[String], _a: &[String], _b: &[String]) -> Result<String> {
         let what = format!("matrix tiles of {} and {}", tile.factors, tile.sums);
         Err(crate::Error::Unsupported { what, context: "a language without".into() })
     }
-    /// Begins statements that are left out where a condition, which is the same for all threads of a workgroup, is `when`; `None` in a language in which
-    /// nothing is left out. What they compute is used nowhere else.
+    /// Begins a sequence of statements that is skipped if the condition `c`, which is the same for all threads of a
+    /// workgroup, equals `when`. Nothing else uses what they compute. `None` in a language that never skips them.
     fn unless(&mut self, _c: &str, _when: bool) -> Option<usize> {
         None
     }
-    /// Ends them, by what [`Dialect::unless`] gave.
+    /// Ends the sequence that [`Dialect::unless`] began.
     fn unless_end(&mut self, _begun: usize) {}
-    /// A variable that has no value yet.
+    /// Statement that declares a variable without a meaningful initial value.
     fn unset(&mut self, name: &str, dt: DType) -> String {
         let zero = self.literal(Scalar::float(0.0), dt);
         self.variable(name, dt, 1, &zero)
     }
-    /// The same where factors lie in workgroup memory. It may go on while the program does, until somebody asks for the sums, or as barriers say.
+    /// As [`Dialect::mma`], where factors lie in workgroup memory. The instruction may run asynchronously until the
+    /// sums are used, or as long as barriers allow.
     fn mma_in_memory(&mut self, tile: &MatrixTile, _sums: &[String], _of: Factors<'_>) -> Result<String> {
         let what = format!("matrix tiles of {} in workgroup memory", tile.factors);
         Err(crate::Error::Unsupported { what, context: "a language without".into() })
     }
-    /// Elements of two bytes of so many matrices of 8 by 8, whose rows of workgroup memory threads address: two of each, in turn.
+    /// Loads `n` matrices of 8 by 8 elements of two bytes, of which the threads give the addresses of rows in workgroup
+    /// memory. Returns the thread's two elements of each matrix, in order; `turned` transposes the matrices.
     fn load_matrices(&mut self, p: &Ptr, _at: &At, _n: usize, _turned: bool) -> Result<Vec<String>> {
         let what = format!("matrices of {} from workgroup memory", p.dt);
         Err(crate::Error::Unsupported { what, context: "a language without".into() })
     }
-    /// Statement that starts a copy of so many bytes from a buffer to workgroup memory, of zeros where `inside` is false, if `gate` holds.
+    /// Statement that starts an asynchronous copy from a buffer to workgroup memory if `gate` holds; it writes zeros if
+    /// `inside` is false.
     fn copy(&mut self, _c: &Copy<'_>, _inside: Option<&str>, _gate: Option<&str>) -> Result<String> {
         let what = "copies to workgroup memory".to_string();
         Err(crate::Error::Unsupported { what, context: "a language without".into() })
     }
-    /// Workgroup barrier statement, which waits for all copies but those that were started after the last so many barriers, if that is a number.
+    /// Workgroup barrier statement. With a number n each thread first waits for its asynchronous copies, except for
+    /// those that it started after the n-th last such barrier.
     fn barrier(&mut self, pending: Option<u32>) -> Result<&'static str>;
 }
 
-/// The factors of a product of which one or both lie in workgroup memory.
+/// The factors of a matrix product of which the right one, or both, lie in workgroup memory.
 pub(super) struct Factors<'a> {
-    /// Where the left one begins there, or else what a thread holds of it.
+    /// The address of the left factor if it lies in workgroup memory; otherwise `held` has the thread's registers of
+    /// it.
     pub(super) a: Option<(&'a Ptr, &'a At)>,
     pub(super) held: &'a [String],
-    /// Where the right one begins.
+    /// The address of the right factor.
     pub(super) b: (&'a Ptr, &'a At),
-    /// The sums are those of this product alone, whatever they were.
+    /// The sums are set to this product; their previous values are ignored.
     pub(super) fresh: bool,
 }
 
-/// A copy to workgroup memory that goes on by itself.
+/// An asynchronous copy from a buffer to workgroup memory.
 pub(super) struct Copy<'a> {
     pub(super) to: (&'a Ptr, &'a At),
     pub(super) from: (&'a Ptr, &'a At),

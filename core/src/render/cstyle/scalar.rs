@@ -1,8 +1,8 @@
-//! How languages of C's family compute each op on one value: expressions of types named after dtypes (`f32`, `u8`), and the functions where
-//! C has no or another answer. What a program means is said here once (docs/numerics.md); a language brings its types, its casts of bits
-//! and the names of its functions.
+//! Scalar expressions for the languages of C's family, over types named after dtypes (`f32`, `u8`), and the text of
+//! helper functions for operations that C lacks or defines differently from the IR (docs/numerics.md). A language
+//! supplies its types, its bit casts and the names of its functions.
 //!
-//! f16 and bf16 values are their bits (`u16`); only casts touch them.
+//! f16 and bf16 values are held as their bits (`u16`); only casts interpret them.
 
 use super::Alu;
 use crate::DType::{self, *};
@@ -10,13 +10,14 @@ use crate::dtype::Scalar;
 use crate::target::functions::{self, Function};
 use crate::uop::Op;
 
-/// What a language has its own words for.
+/// What is spelled differently in each language.
 pub(in crate::render) struct Words {
     /// Its functions, such as `sqrt`.
     pub functions: &'static [Function],
-    /// Ends an integer of 64 bits.
+    /// The suffix of a 64-bit integer literal.
     pub long: &'static str,
-    /// Sums and products of signed integers may overflow; else they are made of integers without sign.
+    /// Signed integer arithmetic wraps in this language. If not, operations that may overflow are done on unsigned
+    /// integers.
     pub wraps: bool,
 }
 
@@ -30,7 +31,7 @@ pub(in crate::render) fn memory_type(dt: DType) -> &'static str {
     }
 }
 
-/// A constant.
+/// A literal.
 pub(in crate::render) fn literal(w: &Words, v: Scalar, dt: DType) -> String {
     let (f, long) = (v.as_f64(), w.long);
     match dt {
@@ -51,7 +52,7 @@ pub(in crate::render) fn literal(w: &Words, v: Scalar, dt: DType) -> String {
     }
 }
 
-/// An expression; `x` are names or literals.
+/// The expression of an operation; `x` are names or literals. `None` if the languages have none.
 pub(in crate::render) fn scalar(w: &Words, a: Alu, x: &[String]) -> Option<String> {
     let (ty, from) = (memory_type(a.to), memory_type(a.from));
     let bits = a.from.bits() - 1;
@@ -89,11 +90,11 @@ pub(in crate::render) fn scalar(w: &Words, a: Alu, x: &[String]) -> Option<Strin
     })
 }
 
-/// The type in which integers are added and multiplied where theirs must not overflow.
+/// The unsigned type in which integers are added and multiplied if their own type must not overflow.
 fn unsigned(w: &Words, a: Alu) -> Option<&'static str> {
     match a.from {
         _ if w.wraps || a.exact => None,
-        // products of narrow integers are of type int, with its sign
+        // narrow integers are promoted to int, which is signed, so their products may overflow
         I8 | I16 | U16 | I32 => Some("u32"),
         I64 => Some("u64"),
         _ => None,
@@ -143,9 +144,9 @@ fn bitcast(from: DType, to: DType, x: &str) -> Option<String> {
     })
 }
 
-/// Functions on types that are named after dtypes. A language says before what begins a function (`GL_FN`), has the casts of bits
-/// `gl_bits_f32` and `gl_f32_bits`, and for f64, if it has that, `GL_F64` and the same casts. No constant here has a suffix that
-/// languages differ in: powers of two are exact as f32.
+/// Helper functions on types that are named after dtypes. Before this text a language defines how a function begins
+/// (`GL_FN`) and the bit casts `gl_bits_f32` and `gl_f32_bits`, and if it has f64, `GL_F64` and the casts for it. No
+/// constant here has a suffix in which languages differ: powers of two are exact as f32.
 pub(in crate::render) const FUNCTIONS: &str = r##"#define GL_INT(T) \
   GL_FN T gl_div_##T(T x, T y) { return y == 0 ? x : (T)-1 < 0 && y == (T)-1 ? (T)GL_NEG(x) : (T)(x / y); } \
   GL_FN T gl_mod_##T(T x, T y) { return y == 0 || ((T)-1 < 0 && y == (T)-1) ? 0 : (T)(x % y); }

@@ -1,12 +1,13 @@
-//! A value as names: one per register of its tile, or one per register and lane where lanes are not vectors.
+//! The names of a value's registers in the text: one for each element of its tile, where a lane axis that is a vector
+//! counts as one element.
 
 use crate::codegen::TileAxis;
 use smallvec::SmallVec;
 
-/// Where a point of a tile lies: `(axis id, index)`.
+/// An element of a tile, as `(axis id, index)` pairs.
 pub(super) type Point = SmallVec<[(u8, usize); 6]>;
 
-/// Names of a value's registers, row-major over `axes` (without the lane axis if `vector`).
+/// A value's registers, row-major over `axes` (without the lane axis if `vector`).
 #[derive(Clone, Debug)]
 pub(super) struct Val {
     pub axes: SmallVec<[TileAxis; 4]>,
@@ -25,7 +26,7 @@ impl Val {
         self.axes.last().copied().filter(|a| a.lane)
     }
 
-    /// The name that holds `point`, of which other values' axes are ignored.
+    /// The name that holds `point`, whose coordinates on axes that the value lacks are ignored.
     pub(super) fn at(&self, point: &Point) -> &str {
         let n = self.axes.len() - self.vector as usize;
         let index = self.axes[..n].iter().fold(0, |i, a| i * a.len + coordinate(point, a.id));
@@ -38,7 +39,7 @@ pub(super) fn coordinate(point: &Point, id: u8) -> usize {
     point.iter().find(|c| c.0 == id).map_or(0, |c| c.1)
 }
 
-/// `point` with one more coordinate.
+/// `point` with its coordinate on axis `id` set to `i`.
 pub(super) fn with(point: &Point, id: u8, i: usize) -> Point {
     let mut p = point.clone();
     p.retain(|c| c.0 != id);
@@ -46,7 +47,7 @@ pub(super) fn with(point: &Point, id: u8, i: usize) -> Point {
     p
 }
 
-/// All points over the axes, row-major, each added to `from`.
+/// All points over the axes, row-major; other coordinates are those of `from`.
 pub(super) fn points(from: &Point, axes: &[TileAxis]) -> Vec<Point> {
     let mut out = vec![from.clone()];
     for a in axes {

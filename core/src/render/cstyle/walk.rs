@@ -1,4 +1,4 @@
-//! The walk: program order in, statements out.
+//! The walk over a program: takes its nodes in execution order and prints statements.
 
 use super::access::aligned;
 use super::value::{Point, Val, coordinate, points, with};
@@ -18,12 +18,12 @@ pub(in crate::render) struct Walk<'p, D> {
     pub(in crate::render) d: D,
     /// Pointers by Param or Scratch node.
     pub(in crate::render) ptrs: FxHashMap<UOp, Ptr>,
-    /// Sums of products of bytes that are printed as such.
+    /// The byte dot products of the program.
     pub(in crate::render) dots: Dots,
     pub(super) vals: FxHashMap<UOp, Val>,
-    /// Loads that are nothing but the sources of copies to workgroup memory.
+    /// Loads that are only the sources of asynchronous copies to workgroup memory.
     copied: FxHashSet<UOp>,
-    /// Nodes that are computed for a mask alone, where it is needed.
+    /// Nodes computed for a mask alone, which prints them ([`super::masks`]).
     pub(super) apart: FxHashSet<UOp>,
     /// Statements so far.
     pub(in crate::render) body: String,
@@ -54,7 +54,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
         self.body.push('\n');
     }
 
-    /// Opens a block with this head.
+    /// Opens a block, whose first line is `head`.
     pub(in crate::render) fn open(&mut self, head: &str) {
         self.line(head);
         self.depth += 1;
@@ -139,7 +139,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
         if !kind.is_loop() {
             return Err(Error::Unsupported { what: format!("launch axis {kind:?}"), context: self.p.name.clone() });
         }
-        // not after the dtypes that languages name their types after: `i8` is one
+        // the letter is not `i`: with id 8 the name would be `i8`, a type
         let name = format!("k{}", g.range_arg(u).id);
         let bound = self.scalar(g.src_at(u, 0), &Point::new())?;
         let head = self.d.loop_head(&name, g.dtype(u), &bound);
@@ -151,7 +151,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
 
     // ---- operands
 
-    /// The value of a node, made here for those that have no place in the order.
+    /// The value of a node; constants and tile ranges, which the order does not contain, are made here.
     pub(super) fn val(&mut self, u: UOp) -> Result<Val> {
         if let Some(v) = self.vals.get(&u) {
             return Ok(v.clone());
@@ -207,7 +207,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
         Ok(self.d.pack(&xs, dt))
     }
 
-    /// The expression for a register of `u`: accumulators are variables.
+    /// The expression for a register of `u`; accumulators are variables and must be read.
     fn current(&mut self, u: UOp, name: &str, lanes: usize) -> String {
         match self.p.g.op(u) {
             Op::Acc | Op::Mma => self.d.get(name, self.p.g.dtype(u), lanes),
@@ -217,7 +217,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
 
     // ---- definitions
 
-    /// The registers of a result, its lane axis, and whether it is kept in vectors.
+    /// The points of a result's registers, its lane axis, and whether it is kept in vectors.
     pub(super) fn layout(&self, axes: &[TileAxis], dt: DType) -> (Vec<Point>, Option<TileAxis>, bool) {
         let lane = axes.last().copied().filter(|a| a.lane);
         let regs = &axes[..axes.len() - lane.is_some() as usize];
@@ -310,7 +310,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
                 let mut xs = src.iter().map(|&s| w.scalar(s, point)).collect::<Result<Vec<_>>>()?;
                 let zero_divisor = matches!(a.op, Op::Idiv | Op::Imod) && !a.positive;
                 for (i, x) in xs.iter_mut().enumerate() {
-                    // a language may reject constant expressions that overflow: make them run-time values
+                    // a language may reject constant expressions that overflow, so operands become variables
                     if constant || (zero_divisor && i == 1 && w.p.g.op(src[1]) == Op::Const) {
                         w.temps += 1;
                         let name = format!("t{}", w.temps);
@@ -325,7 +325,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
         )
     }
 
-    /// A scalar op, which every language has.
+    /// The expression of a scalar op, which every language must have.
     pub(super) fn one(&mut self, a: Alu, xs: &[String]) -> Result<String> {
         self.d.alu(a, xs, 1)?.ok_or_else(|| Error::Unsupported {
             what: format!("{:?} {} -> {}", a.op, a.from, a.to),
@@ -335,7 +335,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
 
     // ---- memory
 
-    /// The pointer, offset and address of an Index at a point, its lane stride left out.
+    /// The pointer and address of an Index at a point, without the stride along `lane`.
     pub(super) fn address(&mut self, index: UOp, point: &Point, lane: Option<TileAxis>) -> Result<(Ptr, At)> {
         let g = &self.p.g;
         let (mut base, offset) = (g.src_at(index, 0), g.src_at(index, 1));
@@ -366,12 +366,13 @@ impl<'p, D: Dialect> Walk<'p, D> {
         self.p.g.ranges(u) >> axis.id & 1 == 1
     }
 
-    /// Are the lanes of an Index neighbours in memory?
+    /// Are the lanes of an Index contiguous in memory?
     fn contiguous(&self, index: UOp, lane: TileAxis) -> bool {
         self.p.stride(index, lane.id) == 1 && !self.depends(self.p.g.src_at(index, 1), lane)
     }
 
-    /// A load of neighbours along a register axis, from an array of vectors: a vector each.
+    /// A load of adjacent elements along a register axis, from an array of vectors: one vector load per `width`
+    /// elements.
     fn load_quads(&mut self, u: UOp, width: usize, along: TileAxis) -> Result<()> {
         let src = self.p.g.srcs(u);
         let (axes, dt) = (self.p.tile(u), self.p.g.dtype(u));
@@ -434,7 +435,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
                     }
                     return Ok(Some(w.d.load(&p, &at, lane.len)));
                 };
-                // whether an element counts depends on the window that wants it, so it is read under no gate
+                // the gate depends on the window too, so shared elements are loaded without it
                 if slides && !spread && w.d.gathers(&p, lane.len) && last.is_some() {
                     let (x, a) = (w.window(u, point, lane, last)?, w.vector(alt, point, lane)?);
                     let m = if w.depends(gate, lane) { w.vector(gate, point, lane)? } else { w.scalar(gate, point)? };
@@ -462,7 +463,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
         )
     }
 
-    /// The bits of [`Space::Subgroup`], for what is about such memory.
+    /// The bits of [`Space::Subgroup`] if `u` accesses such memory.
     fn subgroup(&self, u: UOp) -> Option<u8> {
         match self.p.g.arg(self.p.base(u)) {
             Arg::Scratch { space: Space::Subgroup(bits), .. } => Some(*bits),
@@ -470,7 +471,8 @@ impl<'p, D: Dialect> Walk<'p, D> {
         }
     }
 
-    /// A load of what another thread of the subgroup stored just before: `After(scratch, Barrier(Store(index, value)))`.
+    /// A load of a value that another thread of the subgroup has just stored: `After(scratch, Barrier(Store(index,
+    /// value)))`.
     fn shuffle(&mut self, u: UOp, bits: u8) -> Result<()> {
         let g = &self.p.g;
         let barrier = g.src_at(g.src_at(g.src_at(u, 0), 0), 1);
@@ -523,7 +525,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
         Ok(())
     }
 
-    /// The register axis along which a store without lanes writes neighbours, and how many of them at a time, where the language wants that.
+    /// The register axis along which a store without lanes writes adjacent elements, and how many are stored at a time.
     fn neighbours(&self, index: UOp, gate: Option<UOp>, axes: &[TileAxis]) -> Option<(TileAxis, usize)> {
         let g = &self.p.g;
         let along = axes.iter().copied().find(|a| self.p.stride(index, a.id) == 1)?;
@@ -534,7 +536,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
         apart.then_some((along, n))
     }
 
-    /// Stores what registers have along an axis as one vector.
+    /// Stores the registers along an axis as one vector.
     fn store_neighbours(&mut self, u: UOp, point: &Point, axis: u8, places: std::ops::Range<usize>) -> Result<()> {
         let src = self.p.g.srcs(u);
         let (p, at) = self.address(src[0], point, None)?;
@@ -553,7 +555,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
         Ok(())
     }
 
-    /// Stores neighbouring lanes as one vector, unless the language cannot under this gate.
+    /// Stores contiguous lanes as one vector; false if the language cannot do so under this gate.
     fn store_whole(
         &mut self,
         index: UOp,
@@ -721,7 +723,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
         )
     }
 
-    /// Combines pairwise; the last expression is returned, the others are named.
+    /// Combines values pairwise. The last expression is returned; the others become named constants.
     fn tree(&mut self, a: Alu, mut xs: Vec<String>, lanes: usize) -> Result<String> {
         while xs.len() > 1 {
             let last = xs.len() == 2;
@@ -739,13 +741,13 @@ impl<'p, D: Dialect> Walk<'p, D> {
         Ok(xs.pop().unwrap_or_default())
     }
 
-    /// The launch axis and dimension of a range, if it is one.
+    /// The launch axis of a range, with its dimension, if it is one.
     pub(in crate::render) fn launch(&self, u: UOp) -> Option<AxisKind> {
         (self.p.g.op(u) == Op::Range).then(|| self.p.g.kind(u)).filter(|k| k.is_launch())
     }
 }
 
-/// Is the integer result of `u` in its dtype for all values of its sources within their bounds?
+/// Does the integer result of `u` fit its dtype for all values of its sources within their bounds?
 fn exact(g: &Graph, u: UOp) -> bool {
     let of = |i: usize| {
         let (lo, hi) = g.bounds(g.src_at(u, i));

@@ -1,5 +1,5 @@
-//! Windows of an array that overlap, in languages that load an element at a time: each element is loaded once in a block, and
-//! vectors are made of what is there.
+//! Shares the loads of overlapping windows, in languages where loading a vector means loading its elements one by one:
+//! within a block each element is loaded once, and the vectors are built from the named elements.
 
 use super::value::Point;
 use super::walk::Walk;
@@ -8,26 +8,26 @@ use crate::Result;
 use crate::codegen::TileAxis;
 use crate::uop::{Arg, Graph, Op, UOp};
 
-/// What windows have loaded so far.
+/// The elements that windows have loaded so far in the open blocks.
 #[derive(Default)]
 pub(super) struct Windows {
     elements: Vec<Element>,
-    /// Array, offset without its constant, and node of every load of the program.
+    /// For every load of the program: its array, its offset without the constant addend, and the load itself.
     loads: Vec<(UOp, UOp, UOp)>,
 }
 
-/// An element that has a name.
+/// An element that has been loaded into a named constant.
 struct Element {
-    /// The array, or the load where somebody may write to the array.
+    /// The array, or the load itself if the kernel may write to the array.
     array: UOp,
     at: (String, i64),
     name: String,
-    /// Of the block that has the name.
+    /// Nesting depth of the block in which the name is declared.
     depth: usize,
 }
 
 impl Windows {
-    /// The block below `depth` has ended.
+    /// Forgets the elements of the block that has just ended, which was deeper than `depth`.
     pub(super) fn close(&mut self, depth: usize) {
         self.elements.retain(|x| x.depth <= depth);
     }
@@ -55,8 +55,8 @@ impl<D: Dialect> Walk<'_, D> {
         self.windows.loads.iter().any(|x| x.0 == array && x.1 == own && x.2 != u)
     }
 
-    /// A vector of neighbours, each of which is loaded once in the block: from anywhere if it lies beyond the `last` element
-    /// of the array, if that is given.
+    /// A vector of adjacent elements, each of which is loaded once in the block. If `last`, the array's last element,
+    /// is given, an element outside the array is replaced by any element inside.
     pub(super) fn window(&mut self, u: UOp, point: &Point, lane: TileAxis, last: Option<usize>) -> Result<String> {
         let g = &self.p.g;
         let index = g.src_at(u, 0);
@@ -88,7 +88,7 @@ impl<D: Dialect> Walk<'_, D> {
     }
 }
 
-/// An offset as another one and a constant.
+/// Splits a constant addend from an offset.
 fn shifted(g: &Graph, offset: UOp) -> (UOp, i64) {
     let by = |i: usize| g.const_int(g.src_at(offset, i));
     match g.op(offset) {

@@ -1,7 +1,8 @@
 //! CUDA C++ as nvrtc takes it, with no header (NVIDIA, CUDA C++ Programming Guide).
 //!
-//! Pointers come with their offsets added. What is an instruction without a function of the language is written as PTX, in the prelude
-//! alone: another host of the same text can bring these functions itself (`GL_HOST`).
+//! Buffer offsets have been added to the pointers. Instructions for which the language has no function are written as
+//! inline PTX, in helper functions alone: to run the same text on another host, define `GL_HOST` and supply these
+//! functions.
 
 use super::super::cstyle::{FUNCTIONS, Words};
 use super::table::{CPLUSPLUS, Table, held, list};
@@ -21,7 +22,8 @@ pub(super) static TABLE: Table = Table {
     ..CPLUSPLUS
 };
 
-/// `mma.sync`, of which neighbours in a factor's registers are one operand.
+/// The text of `gl_mma`: an `mma.sync` instruction. Pairs of 16-bit elements of a factor are packed into its 32-bit
+/// operands.
 fn tile(tile: &MatrixTile) -> Option<String> {
     if !MatrixTile::sm80().contains(tile) {
         return None;
@@ -66,7 +68,7 @@ fn ptx(dt: DType) -> &'static str {
     }
 }
 
-/// Names of types where `long long` has 64 bits.
+/// Type names for compilers whose `long long` has 64 bits.
 pub(super) const TYPES: &str = r##"typedef signed char i8;
 typedef short i16;
 typedef int i32;

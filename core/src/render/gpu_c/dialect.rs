@@ -1,4 +1,4 @@
-//! What all kernel languages that look like C have in common: how types, vectors, loops and memory are written.
+//! How all of these kernel languages write types, vectors, loops and memory accesses.
 
 use super::super::cstyle::{Alu, At, Dialect, Gate, Memory, Ptr, literal, memory_type, scalar};
 use super::table::Table;
@@ -9,29 +9,29 @@ use crate::{DType, Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// A language, and what the kernel needs of it so far.
+/// A language, and which of its declarations the kernel needs so far.
 pub(super) struct GpuC {
     table: &'static Table,
-    /// Vector types, by dtype of their elements.
+    /// Vector types in use, as (dtype of elements, lanes).
     vectors: BTreeSet<(DType, usize)>,
-    /// Those of which lanes are picked.
+    /// Vector types for which a select function is needed.
     selects: BTreeSet<(DType, usize)>,
-    /// Functions that multiply matrix tiles: their names and texts.
+    /// Functions that multiply matrix tiles, by name.
     tiles: BTreeMap<String, String>,
-    /// Products of words of bytes are added up.
+    /// The byte dot product function `gl_dot` is needed.
     dots: bool,
-    /// Threads of a subgroup exchange values.
+    /// Threads of a subgroup exchange values, so that the kernel needs a fixed subgroup size.
     pub(super) exchanges: bool,
 }
 
 const LANES: [&str; 4] = ["x", "y", "z", "w"];
 
-/// Is a vector of so many lanes a value?
+/// Do the languages have vectors of so many lanes?
 pub(super) fn vector(lanes: usize) -> bool {
     matches!(lanes, 2 | 4)
 }
 
-/// The dtype of what lies in memory and in vectors.
+/// The dtype of elements in memory and in vectors.
 fn element(dt: DType) -> DType {
     match dt {
         DType::Bool => DType::U8,
@@ -64,7 +64,7 @@ impl GpuC {
         format!("{}x{lanes}", dt.name())
     }
 
-    /// The name of a function that picks lanes by a vector of bytes.
+    /// The name of the function that selects between the lanes of two vectors by a vector of bytes.
     fn select(&mut self, dt: DType, lanes: usize) -> String {
         let (ty, _) = (self.vec(dt, lanes), self.vec(DType::U8, lanes));
         self.selects.insert((element(dt), lanes));
@@ -98,7 +98,7 @@ impl GpuC {
         out
     }
 
-    /// The place of the array element that begins with the element at `at`.
+    /// The lvalue of the array element that begins with the element at `at`.
     fn place(&self, p: &Ptr, at: &At) -> String {
         let i = match at.plus {
             0 => at.base.clone(),
@@ -185,7 +185,7 @@ impl Dialect for GpuC {
     }
 
     fn load_inside(&mut self, p: &Ptr, at: &At, last: usize) -> String {
-        // an index below zero is a large one without its sign
+        // as an unsigned number a negative index is a large one
         let (signed, unsigned) = if at.dt == DType::I64 { ("i64", "u64") } else { ("i32", "u32") };
         let base = format!("({signed})({} + {})", at.base, at.plus);
         let inside = format!("(({unsigned}){base} < {last}U ? {base} : ({signed}){last})");
@@ -200,7 +200,7 @@ impl Dialect for GpuC {
         if lanes != p.width {
             return None;
         }
-        // an aligned vector of which one element is inside the array is inside as a whole
+        // an aligned vector with one element inside the array lies inside as a whole
         let any: Vec<String> = LANES[..lanes].iter().map(|l| format!("{gate}.{l}")).collect();
         let x = format!("({} ? {} : {alt})", any.join(" | "), self.place(p, at));
         Some(format!("{}({gate}, {x}, {alt})", self.select(p.dt, lanes)))
@@ -242,7 +242,7 @@ impl Dialect for GpuC {
             None => whole,
             Some(Gate::One(c)) => format!("{c} ? {whole} : {alt}"),
             Some(Gate::Each(c)) => {
-                // aligned words of which one is inside the array are inside as a whole
+                // an aligned vector of words with one word inside the array lies inside as a whole
                 let any: Vec<String> = LANES[..lanes].iter().map(|l| format!("{c}.{l}")).collect();
                 let x = format!("({} ? {whole} : {alt})", any.join(" | "));
                 format!("{}({c}, {x}, {alt})", self.select(ty, lanes))

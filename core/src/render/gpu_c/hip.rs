@@ -1,8 +1,8 @@
 //! HIP C++ for AMD's GPUs, as clang and hiprtc take it, with no header and no library of device functions (LLVM, User Guide for AMDGPU
 //! Backend; clang, HIP Support).
 //!
-//! Pointers come with their offsets added. What the hardware does is asked for by clang's builtin functions, in the prelude alone: another
-//! host of the same text can bring these functions itself (`GL_HOST`).
+//! Buffer offsets have been added to the pointers. Hardware features are used through clang's builtin functions, in
+//! helper functions alone: to run the same text on another host, define `GL_HOST` and supply these functions.
 
 use super::super::cstyle::{FUNCTIONS, Words};
 use super::cuda::TYPES;
@@ -27,12 +27,12 @@ pub(super) static TABLE: Table = Table {
     ..CPLUSPLUS
 };
 
-/// One of clang's builtin functions for the generation that has the tile.
+/// The text of `gl_mma` for a tile: a call of clang's builtin function of the GPU generation that has the tile.
 fn tile(tile: &MatrixTile) -> Option<String> {
     let ([a, _, c], half) = (held(tile), tile.factors == DType::F16);
     let generations = [MatrixTile::rdna3(), MatrixTile::rdna4(), MatrixTile::cdna3()];
     let generation = generations.iter().position(|tiles| tiles.contains(tile))?;
-    // bf16 are bits to the older functions
+    // the builtin functions take bf16 as their bits
     let (element, name) = match (generation, half) {
         (0, true) => ("_Float16", "wmma_f32_16x16x16_f16_w32"),
         (0, false) => ("short", "wmma_f32_16x16x16_bf16_w32"),
@@ -66,7 +66,7 @@ fn tile(tile: &MatrixTile) -> Option<String> {
     ))
 }
 
-/// RDNA 3 wants all terms in both halves of a wave: each gives the other half what it has.
+/// RDNA 3 needs all elements of a factor in both halves of a wave, so each half sends what it holds to the other.
 const TWICE: &str = r##"#ifndef GL_TWICE
 #define GL_TWICE
 template <typename T, typename H> GL_FN T gl_twice(H x) {
@@ -84,7 +84,8 @@ template <typename T, typename H> GL_FN T gl_twice(H x) {
 #endif
 "##;
 
-/// RDNA 3 and later have products of bytes of any signs, other chips those of signed ones alone, or none.
+/// RDNA 3 and later have a dot product for bytes of any signedness; other chips have one for signed bytes only, or
+/// none.
 const DOT: &str = r##"GL_FN i32 gl_dot(u32 a, u32 b, i32 c) {
 #if defined(GL_HOST)
   return host::dot(a, b, c);

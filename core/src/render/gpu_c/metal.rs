@@ -1,7 +1,8 @@
 //! Metal's shading language (Apple, Metal Shading Language Specification, version 2.3).
 //!
-//! A buffer is bound with its offset; launch scalars lie in one more, after all others. There is no f64. Exchanges within subgroups go by
-//! words: those of 64 bits and of bools have no function of their own.
+//! A buffer is bound together with its offset; launch scalars lie in one more buffer, after all others. There is no
+//! f64. Exchanges of 64-bit values and of bools within subgroups are done by 32-bit or 16-bit words, since the language
+//! has no functions for these types.
 
 use super::super::cstyle::{FUNCTIONS, Words};
 use super::table::{CPLUSPLUS, TYPES, Table, constant, lanes, word};
@@ -49,7 +50,7 @@ pub(super) static TABLE: Table = Table {
     ..CPLUSPLUS
 };
 
-/// A simdgroup matrix is filled by the elements that each thread has of it.
+/// The text of `gl_mma` for a simdgroup matrix, which is filled from the elements that each thread holds.
 fn tile(tile: &MatrixTile) -> Option<String> {
     if !MatrixTile::simdgroup().contains(tile) {
         return None;

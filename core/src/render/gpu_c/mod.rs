@@ -1,14 +1,17 @@
-//! Kernel languages that look like C: one printer, and a [`Table`](table::Table) for each language in a file of its own. A new one is a
-//! file beside `opencl.rs`, a [`Lang`] with its line here, and a `Target`.
+//! The GPU kernel languages that look like C (OpenCL C, Metal, CUDA C++, HIP C++): one printer, and for each language a
+//! [`Table`](table::Table) in a file of its own. A new language needs a file beside `opencl.rs`, a [`Lang`] with its
+//! line here, and a `Target`.
 //!
-//! Interface: a kernel has the program's name; a buffer slot is the parameter `p{slot}`, in languages whose drivers cannot pass a pointer
-//! into an allocation followed by `o{slot}`, a 64-bit offset in bytes; launch scalars come after all buffers, as values of 4 bytes.
-//! Grid(d) is the group's number, Local(d) the thread's in its group. Kernels of one unit may share a name: see [`unit`].
+//! Interface: a kernel has the program's name. The buffer of a slot is the parameter `p{slot}`, followed, in languages
+//! whose drivers cannot pass a pointer into the middle of an allocation, by `o{slot}`, a 64-bit offset in bytes. Launch
+//! scalars come after all buffers, as values of 4 bytes. Grid(d) is the workgroup's number, Local(d) the thread's
+//! number in its workgroup. Kernels of one compilation unit may share a name: see [`unit`].
 //!
-//! Values: scalars of types named after dtypes (`f32`, `u8`), or vectors of 2 or 4 of them over the lane axis. Arithmetic goes lane by lane,
-//! but for that of floats where a language has it for vectors; what matters is that neighbours are loaded and stored at once. f16 and bf16
-//! are their bits, bools are `bool`, in memory and in vectors bytes of 0 and 1. An array whose every access is of whole vectors is declared
-//! as an array of these.
+//! Values are scalars of types named after dtypes (`f32`, `u8`), or vectors of 2 or 4 of them over the lane axis.
+//! Arithmetic goes lane by lane, except for floats in languages with vector arithmetic; the purpose of vectors is that
+//! contiguous elements are loaded and stored at once. f16 and bf16 are held as their bits. A bool is a `bool`, but in
+//! memory and in vectors a byte of 0 or 1. An array whose every access is of whole vectors is declared as an array of
+//! vectors.
 
 mod cuda;
 mod dialect;
@@ -29,7 +32,7 @@ use dialect::{GpuC, element_type, vector};
 use std::fmt::Write as _;
 use table::{Buffer, Kernel, Table};
 
-/// Prints one of the languages.
+/// The renderer of one of these languages.
 pub struct GpuCRenderer {
     lang: Lang,
     table: &'static Table,
@@ -144,15 +147,13 @@ pub fn kernel_name(i: usize) -> String {
     format!("gl_kernel_{i}")
 }
 
-/// Several kernels as one text for the driver's compiler, which takes as long for what they have in common as for all of one.
-///
-/// # Errors
-/// [`Error::Internal`] if a source is no text.
+/// Joins several kernels into one text for the driver's compiler, which takes about as long for the prelude that they
+/// share as for one whole kernel.
 pub fn unit(sources: &[Source]) -> Result<String> {
     let mut unit = String::new();
     for (i, s) in sources.iter().enumerate() {
         let Code::Text(text) = &s.code else { return Err(Error::Internal(format!("{} is no text", s.name))) };
-        // kernels of one batch may have the same name
+        // kernels of one unit may have the same name
         let _ = writeln!(unit, "#define {0} {1}\n{text}#undef {0}", s.name, kernel_name(i));
     }
     Ok(unit)

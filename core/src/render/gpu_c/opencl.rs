@@ -1,9 +1,9 @@
-//! OpenCL C 1.2 (Khronos, The OpenCL Specification 1.2, section 6), and what is optional: f64, products of bytes
-//! (`cl_khr_integer_dot_product`), exchanges within subgroups of a wanted size (`cl_khr_subgroup_shuffle`,
+//! OpenCL C 1.2 (Khronos, The OpenCL Specification 1.2, section 6), with optional extensions: f64, byte dot products
+//! (`cl_khr_integer_dot_product`), and exchanges within subgroups of a requested size (`cl_khr_subgroup_shuffle`,
 //! `cl_intel_required_subgroup_size`).
 //!
-//! A buffer comes with an offset: a sub-buffer could only begin where the device lets it. 16-bit floats need no extension, since only
-//! their loads and stores are used, which all devices have.
+//! Each buffer is passed with an offset, since a sub-buffer may only begin at addresses of the device's alignment.
+//! 16-bit floats need no extension: only their loads and stores are used, which all devices have.
 
 use super::super::cstyle::{FUNCTIONS, Words, memory_type};
 use super::super::wgsl::PROBE_THREADS;
@@ -13,8 +13,8 @@ use crate::DType;
 use crate::codegen::ParamInfo;
 use crate::target::functions;
 
-/// A kernel that says how far exchanges within subgroups of so many threads go, in a group of 64 with these sides. Its results are
-/// those of [`super::super::wgsl::subgroup_probe`].
+/// A kernel that tests how far exchanges within subgroups of `threads` threads reach, in a workgroup of 64 threads with
+/// the sides `local`. Its results mean the same as those of [`super::super::wgsl::subgroup_probe`].
 pub fn subgroup_probe(threads: u32, local: [u32; 3]) -> Source {
     let [x, y, z] = local;
     let code = format!(
@@ -73,7 +73,7 @@ pub(super) static TABLE: Table = Table {
     },
     shuffle: Some(|x, dt, lanes, bits| {
         let one = |x: String| match dt {
-            // in a vector it is a byte
+            // in a vector a bool is a byte, which needs no cast
             DType::Bool if lanes == 1 => format!("(bool)sub_group_shuffle_xor((int)({x}), {bits}U)"),
             _ => format!("sub_group_shuffle_xor({x}, {bits}U)"),
         };

@@ -1,4 +1,4 @@
-//! What one kernel language has to say for itself, as data and small functions from words to words.
+//! The table of what differs between these kernel languages, as strings and small functions from strings to strings.
 
 use super::super::cstyle::Words;
 use crate::DType;
@@ -6,49 +6,57 @@ use crate::target::MatrixTile;
 
 /// A kernel language.
 pub(super) struct Table {
-    /// For messages.
+    /// Name of the language in error messages.
     pub name: &'static str,
-    /// Types named after dtypes, the beginning of a function (`GL_FN`), casts of bits, and 16-bit floats from and to bits:
-    /// what [`super::super::cstyle::FUNCTIONS`] asks for, with these functions in their place.
+    /// The text at the beginning of a unit: types named after dtypes, how a function begins (`GL_FN`), bit casts,
+    /// conversions of 16-bit floats from and to bits, and [`super::super::cstyle::FUNCTIONS`] after the declarations
+    /// that it needs.
     pub prelude: fn() -> String,
-    /// Functions and constants.
+    /// Spelling of functions and constants.
     pub words: Words,
-    /// Declares the vector of so many of an element type, as `{element}x{n}`; its lanes are `x`, `y`, `z`, `w`. The last is its size in
-    /// bytes. What picks one of two whole vectors is `gl_select_{element}x{n}`, unless the language makes a vector of the bool.
+    /// Text that declares the vector type `{element}x{n}` with the lanes `x`, `y`, `z`, `w`; the arguments are the
+    /// element type, n, and the size in bytes. It also declares `gl_select_{element}x{n}`, which selects one of two
+    /// whole vectors by a bool, unless the language widens the bool to a vector by itself.
     pub vector: fn(&str, usize, usize) -> String,
-    /// A vector of a type made of scalars.
+    /// The expression for a vector of a type, from its scalars.
     pub pack: fn(&str, &str) -> String,
-    /// Sums, products and quotients of vectors of floats are written as those of scalars.
+    /// Sums, differences, products and quotients of float vectors are written as those of scalars.
     pub vector_floats: bool,
-    /// The number of the group along each dimension of the grid.
+    /// Expressions for the workgroup's number along each dimension of the grid.
     pub group: [&'static str; 3],
-    /// The number of the thread in its group.
+    /// Expressions for the thread's number in its workgroup.
     pub thread: [&'static str; 3],
-    /// The statement at which the threads of a group wait for each other and see what all have written to their arrays.
+    /// The statement at which the threads of a workgroup wait for each other; after it they see all writes to workgroup
+    /// memory.
     pub barrier: &'static str,
-    /// Begins the declaration of an array of the group.
+    /// The keyword that begins the declaration of a workgroup array.
     pub shared: &'static str,
     /// The head of a kernel, up to its body.
     pub kernel: fn(&Kernel) -> String,
-    /// The parameters of a buffer.
+    /// The kernel parameters of a buffer.
     pub parameter: fn(&Buffer) -> String,
-    /// The statement that makes `b{slot}` of them.
+    /// The statement that computes the pointer `b{slot}` from these parameters; empty if a parameter is that pointer.
     pub view: fn(&Buffer) -> String,
-    /// The parameters of launch scalars, of which these are the types; those of so many buffers come before.
+    /// The kernel parameters of the launch scalars. The arguments are their types, and the number of buffers, whose
+    /// parameters come before.
     pub scalars: fn(&[&str], usize) -> Vec<String>,
-    /// The statement that makes `n{i}`, of a type, of the parameters, unless one of them has that name.
+    /// The statement that defines the launch scalar `n{i}` of a type; `None` if a parameter has that name.
     pub scalar: Option<fn(usize, &str) -> String>,
-    /// What the thread has for a value whose number differs in these bits: a scalar of a dtype, or a vector of so many lanes.
+    /// The expression for an exchange within a subgroup: a value, its dtype, its lanes and the bits in which the other
+    /// thread's number differs.
     pub shuffle: Option<fn(&str, DType, usize, u8) -> String>,
-    /// The text of a function `gl_dot`, from two words of four signed bytes and an `i32`, to which it adds their products.
+    /// The text of a function `gl_dot(a, b, c)`, which adds to the `i32` c the products of the four signed bytes of the
+    /// words a and b.
     pub dot: Option<&'static str>,
-    /// The text of a function `gl_mma` that adds the product of two matrix tiles to variables: its parameters are theirs, then the
-    /// registers of the left factor and of the right one. `None` for a tile that it does not have.
+    /// The text of a function `gl_mma` that adds the product of two matrix tiles to variables: its parameters are
+    /// references to these, then the registers of the left factor and of the right one. `None` for a tile that the
+    /// language does not have.
     pub tile: fn(&MatrixTile) -> Option<String>,
 }
 
-/// What languages that grew out of C++ have in common: vectors are made by functions of the prelude, a kernel gets its buffers with their
-/// offsets added and launch scalars as parameters, and has no matrix tiles. Each language names what differs.
+/// Defaults for languages that are based on C++: vectors are made by functions of the prelude, a kernel gets buffers
+/// with their offsets added and launch scalars as parameters, and there are no matrix tiles. Each language overrides
+/// what differs.
 pub(super) const CPLUSPLUS: Table = Table {
     name: "",
     prelude: String::new,
@@ -70,13 +78,14 @@ pub(super) const CPLUSPLUS: Table = Table {
     tile: |_| None,
 };
 
-/// A vector as a structure, which is moved at once, with the function that makes it and the one that exchanges it.
+/// Declares a vector as a structure, which is loaded and stored at once, with functions to make, select and exchange
+/// it.
 fn structure(e: &str, n: usize, bytes: usize) -> String {
     let list = |f: &dyn Fn(&str) -> String, between: &str| lanes(n).map(f).collect::<Vec<_>>().join(between);
     let (fields, each) = (list(&|l| l.to_string(), ", "), list(&|l| format!("{e} {l}"), ", "));
     let (set, moved) = (list(&|l| format!("v.{l} = {l};"), " "), list(&|l| format!("gl_shuffle(v.{l}, bits)"), ", "));
     let ty = format!("{e}x{n}");
-    // no load is of more than 16 bytes
+    // loads have at most 16 bytes
     let align = bytes.min(16);
     format!(
         "struct __attribute__((aligned({align}))) {ty} {{ {e} {fields}; }};\n\
@@ -86,12 +95,13 @@ fn structure(e: &str, n: usize, bytes: usize) -> String {
     )
 }
 
-/// Begins the type of what a buffer's pointer points to.
+/// The qualifier of a buffer's element type: `const` unless the kernel writes the buffer.
 pub(super) fn constant(b: &Buffer) -> &'static str {
     if b.written { "" } else { "const " }
 }
 
-/// The name of an element type in languages that have OpenCL's names for them, which [`TYPES`] names after dtypes.
+/// The name of an element type in languages with OpenCL's type names; [`TYPES`] defines the names after dtypes by
+/// these.
 pub(super) fn word(element: &str) -> &str {
     match element {
         "i8" => "char",
@@ -107,7 +117,7 @@ pub(super) fn word(element: &str) -> &str {
     }
 }
 
-/// See [`word`].
+/// Type definitions for languages with OpenCL's type names (see [`word`]).
 pub(super) const TYPES: &str = r##"typedef char i8;
 typedef short i16;
 typedef int i32;
@@ -119,37 +129,37 @@ typedef ulong u64;
 typedef float f32;
 "##;
 
-/// `f` of each number below `n`, with commas.
+/// `f` of each number below `n`, separated by commas.
 pub(super) fn list(n: usize, f: impl Fn(usize) -> String) -> String {
     (0..n).map(f).collect::<Vec<_>>().join(", ")
 }
 
-/// Registers of a thread in each matrix of a tile.
+/// Number of registers of a thread for each matrix of a tile.
 pub(super) fn held(tile: &MatrixTile) -> [usize; 3] {
     [&tile.layout.a, &tile.layout.b, &tile.layout.c].map(|s| s.held())
 }
 
-/// Launch scalars as parameters of their own.
+/// Launch scalars as one parameter each.
 fn parameters(types: &[&str], _buffers: usize) -> Vec<String> {
     types.iter().enumerate().map(|(i, ty)| format!("const {ty} n{i}")).collect()
 }
 
-/// Lanes `x`, `y`, `z`, `w`, of which there are so many.
+/// The names of the first `n` lanes: `x`, `y`, `z`, `w`.
 pub(super) fn lanes(n: usize) -> impl Iterator<Item = &'static str> {
     ["x", "y", "z", "w"].into_iter().take(n)
 }
 
-/// A kernel, as its head shows it.
+/// What a kernel's head contains.
 pub(super) struct Kernel<'a> {
     pub name: &'a str,
     pub local: [u32; 3],
-    /// All of them, with commas.
+    /// All parameters, separated by commas.
     pub parameters: &'a str,
-    /// Threads of a subgroup, where they exchange values.
+    /// Threads of a subgroup, if the kernel exchanges values within subgroups.
     pub subgroup: Option<u32>,
 }
 
-/// A buffer, as the kernel's head shows it.
+/// What a kernel's head contains of a buffer.
 pub(super) struct Buffer<'a> {
     pub slot: usize,
     /// The type of an array element.

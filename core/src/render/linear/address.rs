@@ -1,4 +1,6 @@
-//! Addresses: a base, an index that is scaled by the size of an element, and a displacement.
+//! Turns the offset of an access into a machine address: base register + index register * element size + displacement.
+//! Constant addends and the strides of tile axes go into the displacement, so that the elements of a tile share one
+//! index register.
 
 use super::lower::{Lower, Point, Val, wide};
 use super::machine::Machine;
@@ -6,13 +8,14 @@ use super::mir::{Base, Mem, Size, VReg};
 use crate::uop::{Arg, Op, UOp};
 use crate::{DType, Result};
 
-/// Are elements the 32-bit lanes themselves?
+/// Do elements of this dtype have the same 32 bits in memory as in a vector lane?
 pub(in crate::render) fn words(dt: DType) -> bool {
     matches!(dt, DType::F32 | DType::I32 | DType::U32)
 }
 
 impl<M: Machine> Lower<'_, M> {
-    /// A scalar index at an element, as a 64-bit register or a constant.
+    /// A scalar index at one element of a tile, as a 64-bit register or a constant. A negative 32-bit value is
+    /// sign-extended; values that cannot be negative have a clear upper half already.
     pub(in crate::render) fn index64(&mut self, u: UOp, pt: &Point, off: usize) -> Result<Val> {
         let dt = self.g.dtype(u);
         let off = if self.tiles[u.0 as usize].lane == 0 { 0 } else { off };
@@ -32,10 +35,10 @@ impl<M: Machine> Lower<'_, M> {
         Ok(Val::R(r))
     }
 
-    /// An offset as register plus constant, in elements.
+    /// An offset in elements, split into a register and a constant.
     pub(in crate::render) fn offset(&mut self, mut u: UOp, pt: &Point, off: usize) -> Result<(Option<VReg>, i64)> {
         let mut more = 0i64;
-        // an addend that cannot change the sign or overflow folds into the displacement
+        // a constant addend moves to the displacement if the sum in 32 bits can neither overflow nor change its sign
         while self.g.op(u) == Op::Add
             && let [x, c] = *self.g.src(u)
             && let (Some(c), (lo, hi)) = (self.g.const_int(c), self.g.bounds(x))
@@ -102,13 +105,13 @@ impl<M: Machine> Lower<'_, M> {
         Ok(Mem { index: reg, scale: size as u8, ..Mem::at(base, bytes as i32) })
     }
 
-    /// Do neighbouring lanes lie side by side?
+    /// Are the elements of neighbouring lanes adjacent in memory?
     pub(in crate::render) fn contiguous(&self, index: UOp) -> bool {
         let offset = self.g.src_at(index, 1);
         self.tiles[offset.0 as usize].lane == 0 && self.p.lane_stride(index, !0) == 1
     }
 
-    /// The distance of neighbouring lanes in memory, where it is the same for all.
+    /// The distance of neighbouring lanes in memory, in elements, if it is the same for all lanes.
     pub(in crate::render) fn lane_stride(&self, index: UOp) -> Option<i64> {
         let offset = self.g.src_at(index, 1);
         (self.tiles[offset.0 as usize].lane == 0).then(|| self.p.lane_stride(index, !0))

@@ -1,26 +1,32 @@
-//! Linear-scan register allocation. An interval is one stretch of the linear order, extended to the end of every loop that
-//! uses a register from outside it. What does not fit lives in a stack slot for all of its life: each use becomes a
-//! memory operand where the instruction has one, else a reload into a register of one instruction's life; then the scan
-//! runs again. Which registers there are, and how one moves to a slot and back, the machine says.
+//! Linear-scan register allocation. The live range of a virtual register is one interval of item indices, extended to
+//! the end of every loop that uses the register and begins after the interval's start. A register that gets no physical
+//! one lives in a stack slot for its whole life: each use becomes a memory operand where the instruction allows one,
+//! otherwise a reload into a register that lives for that instruction only. Then the scan runs again. The machine says
+//! which physical registers exist and how one is spilled and reloaded.
 
 use super::machine::Machine;
 use super::mir::{Base, Func, Inst, Item, Mem, Opnd, Size, VReg, each_reg};
 use crate::util::sort;
 use crate::{Error, Result};
 
+/// The live range of a virtual register.
 #[derive(Clone, Copy)]
 struct Interval {
     reg: VReg,
-    /// Twice the item's index; plus one for what it writes.
+    /// Twice the index of the first item that names the register, plus one if that item writes it; `end` likewise for
+    /// the last item.
     start: u32,
     end: u32,
+    /// Number of reads and writes, each weighted by 8 to the power of its loop depth, divided by the interval's length:
+    /// the interval of the least weight is spilled.
     weight: f32,
+    /// The register on the other side of a copy, whose physical register is preferred.
     hint: Option<VReg>,
 }
 
-/// Gives every virtual register a number. Adds spill code to `f`.
+/// Assigns a physical register number to every virtual register and adds spill code to `f`.
 pub(in crate::render) fn allocate<M: Machine>(f: &mut Func<M>, m: M) -> Result<Vec<u8>> {
-    // registers made for spill code must never be spilled themselves
+    // registers from this number on were made for spill code and must never be spilled themselves
     let mut first_tiny = u32::MAX;
     for _ in 0..12 {
         let intervals = intervals(f, first_tiny);
@@ -36,7 +42,7 @@ pub(in crate::render) fn allocate<M: Machine>(f: &mut Func<M>, m: M) -> Result<V
 }
 
 fn intervals<M: Machine>(f: &Func<M>, first_tiny: u32) -> Vec<Interval> {
-    let mut ends = vec![0u32; f.items.len()]; // of the loop that begins here
+    let mut ends = vec![0u32; f.items.len()]; // the end of the loop that begins at this item
     let mut open = Vec::new();
     for (i, item) in f.items.iter().enumerate() {
         match item {
@@ -88,7 +94,8 @@ fn intervals<M: Machine>(f: &Func<M>, first_tiny: u32) -> Vec<Interval> {
     out
 }
 
-/// Most vector registers in use at once between two items: of all sizes, and of those below zmm.
+/// Register pressure between two items: the most vector registers that are live at once, of all sizes and of those
+/// below zmm.
 pub(in crate::render) fn pressure<M: Machine>(f: &Func<M>, begin: usize, end: usize) -> (usize, usize) {
     let mut events: Vec<(u32, i32, bool)> = Vec::new();
     for t in intervals(f, u32::MAX) {
@@ -112,7 +119,7 @@ pub(in crate::render) fn pressure<M: Machine>(f: &Func<M>, begin: usize, end: us
     (most[0] as usize, most[1] as usize)
 }
 
-/// Physical registers read at the start (the arguments) may not be given out before they were read.
+/// Physical registers that hold arguments, each with the position where it is read: it may not be assigned before that.
 fn argument_limits<M: Machine>(f: &Func<M>) -> Vec<(u8, u32)> {
     let mut out = Vec::new();
     for (i, item) in f.items.iter().enumerate().take(16) {
@@ -189,7 +196,7 @@ fn scan<M: Machine>(f: &Func<M>, intervals: &[Interval], m: M) -> Result<(Vec<u8
     Ok((numbers, spilled))
 }
 
-/// Moves the spilled registers to stack slots.
+/// Rewrites the program so that the spilled registers live in stack slots.
 fn rewrite<M: Machine>(f: &mut Func<M>, spilled: &[VReg]) {
     let mut slot_of = vec![u32::MAX; f.regs.len()];
     for r in spilled {
@@ -273,7 +280,7 @@ fn spill_inst<M: Machine>(
         }
         t
     };
-    // reads before writes, so that a register that is both is loaded
+    // operands that are read come first, so that a register that is both read and written is reloaded
     for pass in 0..2 {
         for k in 0..4 {
             let def = i.def >> k & 1 == 1;

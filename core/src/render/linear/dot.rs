@@ -1,8 +1,10 @@
-//! Dot products in one instruction: small groups of products that are added up in each lane, of bytes into i32, or of bf16 into f32.
+//! Accumulator updates by dot-product instructions, which add up small groups of products in each lane: four products
+//! of bytes into i32, or two of bf16 into f32.
 //!
-//! `acc += a * b` is one if both factors are widened loads, and a folded axis of a group's length is contiguous in memory: in every
-//! lane of the one (its lanes follow each other, as a packed panel has them), and in the other either too or the same for
-//! all lanes. The machine has the instruction, and what it takes to multiply bytes of other signs than it does.
+//! `acc += a * b` becomes such an instruction if both factors are widened loads and a reduced register axis, as long as
+//! a group, is contiguous in memory for both. In one factor (`a`) each lane has its own group, and the groups of the
+//! lanes follow each other as in a packed panel; in the other the groups are the same for all lanes or laid out
+//! likewise. The machine emits the instruction and corrects for bytes whose signedness the instruction does not have.
 
 use super::Gate;
 use super::lower::{Lower, Point, Val, points};
@@ -13,7 +15,7 @@ use crate::Result;
 use crate::uop::{Op, UOp};
 use rustc_hash::FxHashMap;
 
-/// A factor: the load, and whether its lanes differ.
+/// A factor of a dot product: its load, the dtype in memory, and whether its groups differ between lanes.
 #[derive(Clone, Copy)]
 pub(in crate::render) struct Factor {
     pub(in crate::render) load: UOp,
@@ -21,42 +23,43 @@ pub(in crate::render) struct Factor {
     pub(in crate::render) lanes: bool,
 }
 
-/// What `acc += a * b` is.
+/// An update `acc += a * b` that dot-product instructions can do.
 pub(in crate::render) struct Dot {
     pub(in crate::render) a: Factor,
     pub(in crate::render) b: Factor,
-    /// The folded axis, by position.
+    /// The reduced axis of a group, as a position in `Program::tiles`.
     axis: u8,
 }
 
-/// What a register holds of a factor's groups.
+/// What a register holds for the groups of a factor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::render) enum Form {
     Plain,
-    /// With 128 added to, or taken from, each byte.
+    /// The groups with 128 added to, or subtracted from, each byte, which turns signed bytes into unsigned ones or the
+    /// reverse.
     Moved,
-    /// What the move adds to a dot product with a moved factor.
+    /// The correction for a shifted other factor: what the shift by 128 adds to the dot product.
     Extra,
 }
 
-/// A factor's groups at an element, for the lanes from an offset.
+/// Key of a factor's register: the load, its element, the lane offset, and the form.
 type Place = (UOp, u32, usize, Form);
 
-/// Registers that hold factors' groups, or something made of them.
+/// Registers that hold groups of factors, or values derived from them, for reuse by later steps of the update.
 pub(in crate::render) type Groups = FxHashMap<Place, VReg>;
 
-/// A step of a dot product: an element of the accumulator, and the groups that registers hold.
+/// One dot-product instruction of an update: an element of the accumulator, and the groups that registers hold already.
 pub(in crate::render) struct Step<'a> {
     pub(in crate::render) acc: VReg,
     pub(in crate::render) pt: &'a Point,
     pub(in crate::render) off: usize,
-    /// Each group of the factor without lanes is used by one instruction only.
+    /// Only one instruction uses each group of the factor whose groups are the same for all lanes.
     pub(in crate::render) once: bool,
     pub(in crate::render) known: &'a mut Groups,
 }
 
 impl<M: Machine> Lower<'_, M> {
-    /// Can this AccMulAdd be done by dot products?
+    /// Matches an AccMulAdd that dot-product instructions can do.
     fn dot(&self, u: UOp) -> Option<Dot> {
         let [acc, a, b] = *self.g.src(u) else { return None };
         let tile = &self.tiles[acc.0 as usize];
@@ -71,7 +74,7 @@ impl<M: Machine> Lower<'_, M> {
             F32 => a.dt == BF16 && b.dt == BF16,
             _ => matches!(a.dt, I8 | U8) && matches!(b.dt, I8 | U8),
         };
-        // the one with lanes first
+        // `a` is the factor whose groups differ between lanes
         let (a, b) = if a.lanes { (a, b) } else { (b, a) };
         (fits && a.lanes).then_some(Dot { a, b, axis })
     }
@@ -83,7 +86,7 @@ impl<M: Machine> Lower<'_, M> {
             return None;
         }
         if let [_, alt, gate] = *g.src(load) {
-            // all or nothing of a group, and nothing is zeros
+            // the gate must hold for all or none of a group, and the alternative must be zero
             let gate = &self.tiles[gate.0 as usize];
             let whole = gate.lane == 0 && gate.regs.iter().all(|r| r.0 != axis);
             if !whole || self.g.const_val(alt).is_none_or(|c| !c.is(0)) {
@@ -100,7 +103,7 @@ impl<M: Machine> Lower<'_, M> {
         (together && (!lanes || next)).then_some(Factor { load, dt: g.dtype(load), lanes })
     }
 
-    /// Does an AccMulAdd through dot products, if they fit.
+    /// Emits an AccMulAdd as dot products if it matches; false otherwise.
     pub(super) fn acc_dot(&mut self, u: UOp) -> Result<bool> {
         let Some(d) = self.dot(u) else { return Ok(false) };
         let acc = self.g.src_at(u, 0);
@@ -116,7 +119,7 @@ impl<M: Machine> Lower<'_, M> {
                 for (&(off, _), &r) in parts.iter().zip(&regs) {
                     let shut = |x: Factor| self.gate(x.load, &pt, if x.lanes { off } else { 0 }, 1) == Gate::Shut;
                     if shut(d.a) || shut(d.b) {
-                        continue; // zeros
+                        continue; // a factor of zeros adds nothing
                     }
                     let once = parts.len() == 1;
                     M::dot_step(self, &d, Step { acc: r, pt: &pt, off, once, known: &mut known })?;
@@ -126,7 +129,8 @@ impl<M: Machine> Lower<'_, M> {
         Ok(true)
     }
 
-    /// The address of a factor's group at a point, for the lanes from `off`.
+    /// The address of a factor's group at a point, for the lanes from `off`; that of zeros where the load's gate does
+    /// not hold.
     pub(in crate::render) fn group_at(&mut self, x: Factor, pt: &Point, off: usize) -> Result<Mem> {
         let off = if x.lanes { off } else { 0 };
         let m = self.address(self.g.src_at(x.load, 0), pt, off)?;
@@ -136,7 +140,7 @@ impl<M: Machine> Lower<'_, M> {
         }
     }
 
-    /// Bytes with the other sign, moved by 128.
+    /// The groups of a factor shifted by 128, so that signed bytes become unsigned ones or the reverse.
     pub(in crate::render) fn moved(&mut self, x: Factor, from: VReg, s: &mut Step) -> Result<VReg> {
         let place = self.place_of(x, s, Form::Moved);
         if let Some(&r) = s.known.get(&place) {
@@ -152,7 +156,7 @@ impl<M: Machine> Lower<'_, M> {
         (x.load, self.tiles[x.load.0 as usize].elem(s.pt), if x.lanes { s.off } else { 0 }, form)
     }
 
-    /// A factor's groups in a register: 32 bits a lane.
+    /// Loads a factor's groups into a register, 32 bits a lane.
     pub(in crate::render) fn group(&mut self, x: Factor, s: &mut Step) -> Result<VReg> {
         let place = self.place_of(x, s, Form::Plain);
         if let Some(&r) = s.known.get(&place) {

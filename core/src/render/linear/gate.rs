@@ -1,15 +1,17 @@
-//! What is known of a condition at one element of a tile: of a padded window most elements lie inside wherever the tile is,
-//! so only those at the rim of the tile are loaded under a gate.
+//! Evaluates load conditions (gates) at compile time for single elements of a tile, by interval arithmetic over the
+//! tile's indices. In a padded window most elements lie inside the array wherever the tile is, so only those at the
+//! tile's border need a gated load.
 
 use super::lower::{Lower, Point};
 use super::machine::Machine;
 use crate::DType;
 use crate::uop::{Op, UOp};
 
-/// Terms of an index that are looked into.
+/// The deepest chain of operations of an index that the interval analysis follows; below it the bounds of the node are
+/// used.
 const DEPTH: u32 = 24;
 
-/// The gate of a load at one element.
+/// What is known of a load's gate at one element: always true, always false, or true if a remaining condition holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::render) enum Gate {
     Open,
@@ -18,7 +20,7 @@ pub(in crate::render) enum Gate {
 }
 
 impl<M: Machine> Lower<'_, M> {
-    /// What is left of the gate of a load, in lanes `off..off+w`.
+    /// The gate of a load in lanes `off..off+w`, without the parts that are known to hold.
     pub(in crate::render) fn gate(&self, load: UOp, pt: &Point, off: usize, w: usize) -> Gate {
         let Some(&gate) = self.g.src(load).get(2) else { return Gate::Open };
         match self.settled(gate, pt, off, w) {
@@ -36,7 +38,7 @@ impl<M: Machine> Lower<'_, M> {
         }
         let of = |i: usize| self.settled(g.src_at(u, i), pt, off, w);
         match g.op(u) {
-            // bounds of u64 are those of its bits as i64, whose order is another one
+            // the bounds of a u64 are given for its bits as an i64, which is ordered differently
             Op::CmpLt if g.dtype(g.src_at(u, 0)).is_int() && g.dtype(g.src_at(u, 0)) != DType::U64 => {
                 let [a, b] = [0, 1].map(|i| self.interval(g.src_at(u, i), pt, off, w, DEPTH));
                 (a.1 < b.0).then_some(true).or_else(|| (a.0 >= b.1).then_some(false))
@@ -50,7 +52,7 @@ impl<M: Machine> Lower<'_, M> {
         }
     }
 
-    /// A condition without the parts that hold anyway.
+    /// A conjunction without the terms that always hold.
     pub(in crate::render) fn unsettled(&self, mut u: UOp, pt: &Point, off: usize, w: usize) -> UOp {
         while self.g.op(u) == Op::And {
             let (a, b) = (self.g.src_at(u, 0), self.g.src_at(u, 1));
@@ -63,7 +65,7 @@ impl<M: Machine> Lower<'_, M> {
         u
     }
 
-    /// The least and the largest value of an integer.
+    /// The least and the largest value of an integer in lanes `off..off+w` at an element.
     fn interval(&self, u: UOp, pt: &Point, off: usize, w: usize, depth: u32) -> (i64, i64) {
         let g = self.g;
         let whole = g.bounds(u);
@@ -87,7 +89,7 @@ impl<M: Machine> Lower<'_, M> {
             Op::Cast if g.dtype(g.src_at(u, 0)).is_int() && g.bounds(g.src_at(u, 0)) == whole => of(0),
             _ => return whole,
         };
-        // sums that wrap around are not followed
+        // an interval outside the dtype's bounds would mean wrapping arithmetic, which is not followed
         if lo < whole.0 || hi > whole.1 { whole } else { (lo, hi) }
     }
 }

@@ -1,5 +1,5 @@
-//! Constants of innermost loops that fit in free registers are loaded once, before the loop: a vector constant in memory
-//! costs a load at each use, and polynomials have many.
+//! Loads the vector constants of an innermost loop into registers before the loop, as far as registers are free.
+//! Otherwise each use is a load from the constant pool, and polynomial approximations use many constants.
 
 use super::alloc::pressure;
 use super::machine::Machine;
@@ -8,7 +8,7 @@ use super::share::{lives, rename};
 use crate::util::sort;
 use rustc_hash::FxHashMap;
 
-/// Registers left for what spill code and later choices may need.
+/// Vector registers that hoisting and sharing leave free, for spill code and for later decisions.
 pub(super) const SPARE: usize = 2;
 
 /// Hoists the most used constants of each innermost loop.
@@ -19,7 +19,7 @@ pub(in crate::render) fn constants<M: Machine>(f: &mut Func<M>, m: M) {
     }
 }
 
-/// The next loop without a loop in it, from item `at` on.
+/// The next innermost loop from item `at` on, as the items of its begin and end.
 pub(super) fn next_loop<M: Machine>(f: &Func<M>, at: usize) -> Option<(usize, usize)> {
     let mut begin = None;
     for (i, item) in f.items.iter().enumerate().skip(at) {
@@ -32,7 +32,8 @@ pub(super) fn next_loop<M: Machine>(f: &Func<M>, at: usize) -> Option<(usize, us
     None
 }
 
-/// Returns the number of items inserted, less those that are gone.
+/// Hoists constants of one loop. Returns the number of items that were inserted before it, less those that were dropped
+/// inside.
 fn hoist<M: Machine>(f: &mut Func<M>, begin: usize, end: usize, m: M) -> isize {
     let mut uses: Vec<(Mem, Size, usize)> = Vec::new();
     for item in &f.items[begin..end] {
@@ -77,7 +78,8 @@ fn hoist<M: Machine>(f: &mut Func<M>, begin: usize, end: usize, m: M) -> isize {
     n as isize - dropped as isize
 }
 
-/// Instructions read the hoisted registers, and no copies of them that nothing else writes. Returns the number of copies that are gone.
+/// Lets instructions read the hoisted registers directly: a copy of one whose destination has no other write is dropped
+/// and renamed. Returns the number of dropped copies.
 fn read_in_place<M: Machine>(f: &mut Func<M>, begin: usize, end: usize, chosen: &[(Mem, Size, VReg)]) -> usize {
     let copy = |item: &Item<M>| match item {
         Item::Op(i) if i.copy => match (i.ops[0], i.ops[1]) {

@@ -1,10 +1,13 @@
-//! Program -> machine code over virtual registers. Memory effects, loops and accumulators are emitted where the order
-//! has them. A pure value is computed when it is first asked for, element by element, unless another loop level uses it:
-//! then where the order has it. So an epilogue needs the registers of one element of the tile, not of all.
+//! Lowers a program to machine instructions over virtual registers.
 //!
-//! An element of a value is a [`Point`] on its register axes and a part `(offset, width)` of its lane axis. Values of 32
-//! bits or less live in 32-bit lanes (narrow integers extended, f16 and bf16 as f32, bool as masks); 64-bit values are
-//! scalars, one per lane.
+//! Memory effects, loops and accumulators are emitted in the program's order. A pure value is computed on demand, one
+//! element of its tile at a time, when its first user needs it, unless a user lies in another loop level: then it is
+//! computed at its own position in the order. So an epilogue needs registers for one element of the tile at a time, not
+//! for all of them.
+//!
+//! An element of a value is a [`Point`] on its register axes together with a part `(offset, width)` of its lane axis.
+//! Values of 32 bits or less live in 32-bit lanes (narrow integers extended, f16 and bf16 as f32, bool as masks);
+//! 64-bit values are scalars, one per lane.
 
 use super::machine::Machine;
 use super::mir::{Base, Func, Item, Mem, Size, VReg};
@@ -16,13 +19,15 @@ use crate::{DType, Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-/// Tile axes a program may have.
+/// The most tile axes of a program.
 const MAX_TILES: usize = 16;
 
-/// Asking for a value asks for its sources: longer chains are computed in steps, so that the stack stays small.
+/// The longest chain of values computed on demand, which is a recursion over their sources. Every value at this depth
+/// is computed at its own position in the order instead, so that the recursion needs little stack.
 const MAX_DEPTH: u32 = 40;
 
-/// A value of one element: in a register, in memory (constants, loads used once), or a scalar integer constant.
+/// Where the value of one element is: in a register, in memory (constants, loads with one use), or a constant scalar
+/// integer.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(in crate::render) enum Val {
     R(VReg),
@@ -30,14 +35,14 @@ pub(in crate::render) enum Val {
     I(i64),
 }
 
-/// An index per tile axis, by position in `Program::tiles`.
+/// An element of a tile: an index for each tile axis, in the order of `Program::tiles`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(in crate::render) struct Point(pub(in crate::render) [u16; MAX_TILES]);
 
 /// The tile axes of a value.
 #[derive(Clone, Default, Debug)]
 pub(in crate::render) struct Tile {
-    /// Register axes, outermost first: position in `Program::tiles` and extent.
+    /// Register axes, outermost first: each as its position in `Program::tiles` and its extent.
     pub(in crate::render) regs: SmallVec<[(u8, u16); 4]>,
     /// Extent of the lane axis, 0 if the value has none.
     pub(in crate::render) lane: usize,
@@ -55,7 +60,7 @@ impl Tile {
     }
 }
 
-/// All points over `axes` that agree with `base` elsewhere.
+/// All points over `axes`; the indices on other axes are those of `base`.
 pub(in crate::render) fn points(axes: &[(u8, u16)], base: Point) -> Vec<Point> {
     let mut out = vec![base];
     for &(a, len) in axes {
@@ -76,18 +81,18 @@ pub(in crate::render) fn points(axes: &[(u8, u16)], base: Point) -> Vec<Point> {
 /// An argument of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::render) enum Argument {
-    /// Pointers by slot.
+    /// The array of buffer pointers, by slot.
     Bufs,
     /// Launch scalars.
     Vars,
-    /// The first and the last turn of the grid's loop, 32 bits.
+    /// The range `lo..hi` of the grid's loop, 32 bits each.
     Lo,
     Hi,
     /// Memory for scratch arrays.
     Scratch,
 }
 
-/// What the cache is keyed by: node, element, lane offset, width (0 for the 64-bit index form).
+/// Key of the cache of computed values: node, element, lane offset, and width (0 for an index extended to 64 bits).
 type Key = (UOp, u32, u16, u8);
 
 pub(in crate::render) struct Lower<'a, M: Machine> {
@@ -95,30 +100,31 @@ pub(in crate::render) struct Lower<'a, M: Machine> {
     pub(in crate::render) g: &'a Graph,
     pub(in crate::render) f: Func<M>,
     pub(in crate::render) m: M,
-    /// Most 32-bit lanes of a register.
+    /// 32-bit lanes of the widest vector register.
     pub(in crate::render) max_w: usize,
     /// The nodes of the order and their sources.
     used: Vec<UOp>,
-    /// Position in `order`, `u32::MAX` if it has none.
+    /// Position of each node in `order`; `u32::MAX` for nodes that are not in it.
     pub(in crate::render) place: Vec<u32>,
-    /// The straight stretch of code the node is placed in.
+    /// The straight-line block that each node is in: blocks are separated by the begins and ends of loops.
     block: Vec<u32>,
     pub(in crate::render) tiles: Vec<Tile>,
     users: Vec<SmallVec<[UOp; 4]>>,
-    /// Stretches of code with a store to scratch.
+    /// Blocks that store to scratch memory.
     stored_in: FxHashSet<u32>,
     pub(in crate::render) eager: Vec<bool>,
-    /// What is computed with the first of some values, in this order.
+    /// Values to compute together, in this order, when the first of them (the key) is reached: interleaved chains of
+    /// dot products.
     together: FxHashMap<UOp, Vec<UOp>>,
     cache: FxHashMap<Key, Val>,
     journal: Vec<Vec<Key>>,
     pub(in crate::render) params: FxHashMap<u32, VReg>,
-    /// Where each scratch array begins, and the register of the memory it is in.
+    /// For each scratch array the register that holds the address of scratch memory, and the array's offset in bytes.
     pub(in crate::render) scratch: FxHashMap<UOp, (VReg, i32)>,
     pub(in crate::render) accs: FxHashMap<UOp, Vec<Vec<VReg>>>,
-    /// Last place where an accumulator changes.
+    /// Position in `order` of the last node that changes an accumulator.
     pub(in crate::render) last_change: FxHashMap<UOp, u32>,
-    /// Loads that fetch ahead what the next step of the grid reads first, and how many bytes ahead.
+    /// Loads that also prefetch for the next grid step, with the distance in bytes ([`super::stream`]).
     pub(in crate::render) ahead: FxHashMap<UOp, i32>,
     loops: Vec<Loop>,
     grid: Option<Slice>,
@@ -128,13 +134,13 @@ pub(in crate::render) struct Lower<'a, M: Machine> {
 struct Loop {
     range: UOp,
     counter: VReg,
-    /// The limit, where it is no constant.
+    /// The limit, unless it is a constant.
     limit: Option<VReg>,
     top: u32,
     end: u32,
 }
 
-/// The arguments `lo` and `hi`.
+/// The arguments `lo` and `hi`, and the label after the grid's loop.
 #[derive(Clone, Copy)]
 struct Slice {
     lo: VReg,
@@ -199,13 +205,13 @@ fn unsupported<M: Machine>(what: String, p: &Program) -> Error {
     Error::Unsupported { what, context: format!("kernel {}, {}", p.name, M::NAME) }
 }
 
-/// Values of this dtype fill 64 bits and are not vectorised.
+/// Are values of this dtype 64 bits wide? Then they are not vectorised.
 pub(in crate::render) fn wide(dt: DType) -> bool {
     dt.size() == 8
 }
 
 impl<M: Machine> Lower<'_, M> {
-    /// What this machine does not do, in this kernel.
+    /// The error for a kernel that needs something which this machine does not have.
     pub(in crate::render) fn unsupported(&self, what: String) -> Error {
         unsupported::<M>(what, self.p)
     }
@@ -223,7 +229,7 @@ impl<M: Machine> Lower<'_, M> {
                 self.stored_in.insert(block);
             }
             for s in self.value_sources(u) {
-                // each user's sources come together, so a repeated user is the last one
+                // a user's sources are visited consecutively, so a repeated user is the last entry
                 if self.users[s.0 as usize].last() != Some(&u) {
                     self.users[s.0 as usize].push(u);
                 }
@@ -254,9 +260,10 @@ impl<M: Machine> Lower<'_, M> {
         self.chains();
     }
 
-    /// Each of a chain of dot products waits for the one before. All chains of a piece of code, of all elements of their tiles, are computed
-    /// side by side, where there are registers for their sums beside the accumulators, and a quarter of all for what they multiply: link
-    /// by link, so that what several chains multiply is kept no longer than for one link.
+    /// Interleaves chains of dot products. Each link of a chain adds to the one before and waits for its latency, so
+    /// all chains of a straight-line block, for all elements of their tiles, are computed side by side, link by link;
+    /// operands that several chains share are then live during one link only. This is done if the chains' sums and the
+    /// accumulators fit in three quarters of the vector registers; the last quarter is for the operands.
     fn chains(&mut self) {
         let g = self.g;
         let dot = |u: &UOp| g.op(*u) == Op::DotBytes;
@@ -269,7 +276,7 @@ impl<M: Machine> Lower<'_, M> {
         };
         let accs: usize = self.p.order.iter().filter(|&&u| g.op(u) == Op::Acc).map(|&u| elems(u)).sum();
         let room = (self.m.vectors().count_ones() as usize * 3 / 4).saturating_sub(accs);
-        // of each piece of code: registers of sums, and the dot products with the number of links before each
+        // for each block: registers of the sums, and each dot product with the number of links before it in its chain
         let mut pieces: FxHashMap<u32, (usize, Vec<(usize, UOp)>)> = FxHashMap::default();
         let mut links: FxHashMap<UOp, usize> = FxHashMap::default();
         for &u in self.p.order.iter().filter(|u| dot(u)) {
@@ -289,7 +296,7 @@ impl<M: Machine> Lower<'_, M> {
             dots.iter().for_each(|&(_, u)| self.eager[u.0 as usize] = true);
             let at = |u: UOp| self.place[u.0 as usize] as usize;
             let Some((first, last)) = dots.first().map(|d| d.1).zip(dots.last().map(|d| at(d.1))) else { continue };
-            // what is computed sooner must read the same
+            // dot products move forward to the first one, so nothing that they read may be written in between
             let writes = |u: &UOp| matches!(g.op(*u), Op::Store | Op::Acc | Op::AccUpdate | Op::AccMulAdd);
             if sums > 0 && !self.p.order[at(first)..last].iter().any(writes) {
                 dots.sort_by_key(|&(before, u)| (before, at(u)));
@@ -298,7 +305,7 @@ impl<M: Machine> Lower<'_, M> {
         }
     }
 
-    /// Sources whose value is used (not order or ranges alone).
+    /// The sources whose values a node uses, without those that only order it or name ranges.
     fn value_sources(&self, u: UOp) -> SmallVec<[UOp; 4]> {
         let mut src = self.g.srcs(u);
         match self.g.op(u) {
@@ -309,7 +316,8 @@ impl<M: Machine> Lower<'_, M> {
         src
     }
 
-    /// May the memory an Index points to change: a parameter while the kernel runs, scratch in this stretch of code?
+    /// May the memory of an Index change while its value is kept: a parameter that the kernel writes, or scratch that
+    /// this block writes?
     fn is_written(&self, index: UOp, block: u32) -> bool {
         match self.p.slot(index) {
             Some(s) => self.p.params.get(s as usize).is_none_or(|p| p.written),
@@ -317,7 +325,7 @@ impl<M: Machine> Lower<'_, M> {
         }
     }
 
-    /// May the memory of a load have changed where `u` is?
+    /// May the memory that `load` read have changed by the time `u` is executed?
     pub(in crate::render) fn changed_since(&self, load: UOp, u: UOp) -> bool {
         let (there, here) = (self.block[load.0 as usize], self.block[u.0 as usize]);
         self.is_written(self.g.src_at(load, 0), there) || self.p.slot(load).is_none() && there != here
@@ -348,7 +356,7 @@ impl<M: Machine> Lower<'_, M> {
         Ok(())
     }
 
-    /// Reads the arguments: pointers, scalars, the grid slice.
+    /// Loads the arguments into registers: pointers, launch scalars, the range of the grid.
     fn prologue(&mut self) -> Result<()> {
         let [bufs, vars] = [Argument::Bufs, Argument::Vars].map(|a| M::argument(self, a));
         let scratch = (!self.p.scratch().0.is_empty()).then(|| M::argument(self, Argument::Scratch));
@@ -454,7 +462,8 @@ impl<M: Machine> Lower<'_, M> {
         self.cache.get(&key).copied()
     }
 
-    /// The parts of a lane axis of `len` (0: none) for values of `dt`.
+    /// Splits a lane axis of `len` (0: none) into parts `(offset, width)` of the widest vectors that fit; 64-bit dtypes
+    /// get one lane each.
     pub(in crate::render) fn parts(&self, len: usize, dt: DType) -> SmallVec<[(usize, usize); 4]> {
         let mut out = SmallVec::new();
         let mut off = 0;
@@ -467,7 +476,8 @@ impl<M: Machine> Lower<'_, M> {
         out
     }
 
-    /// Computes all elements of a value now, in the forms that its users will ask for.
+    /// Computes all elements of a value now, in the forms (scalar, or broadcast to certain widths) that its users will
+    /// ask for.
     fn materialise(&mut self, u: UOp) -> Result<()> {
         let (tile, dt) = (self.tiles[u.0 as usize].clone(), self.g.dtype(u));
         if self.g.op(u) == Op::Index {
@@ -553,7 +563,7 @@ impl<M: Machine> Lower<'_, M> {
         } else if lane > 0 && w == 1 && !wide(dt) {
             let (po, pw) = *self.parts(lane, dt).iter().rev().find(|p| p.0 <= off).expect("parts cover the axis");
             if pw > 1 {
-                // not remembered: taking it again is cheaper than keeping it
+                // not cached: extracting the lane again is cheaper than keeping it in a register
                 let v = self.demand(u, pt, po, pw)?;
                 return M::extract(self, u, pt, v, (po, pw), off - po);
             }
@@ -565,7 +575,7 @@ impl<M: Machine> Lower<'_, M> {
         Ok(v)
     }
 
-    /// Like `demand`, in a register.
+    /// Like `demand`, but the value is in a register.
     pub(in crate::render) fn demand_reg(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<VReg> {
         let v = self.demand(u, pt, off, w)?;
         self.reg(v, self.g.dtype(u), w)
@@ -608,7 +618,7 @@ impl<M: Machine> Lower<'_, M> {
         Ok(Val::R(M::splat(self, s, dt, w)))
     }
 
-    /// Does some user take the scalar itself?
+    /// Does some user need the scalar itself, rather than its broadcast?
     fn eager_scalar(&self, u: UOp) -> bool {
         self.users[u.0 as usize].iter().any(|x| {
             let t = self.tiles[x.0 as usize].lane;
@@ -616,7 +626,7 @@ impl<M: Machine> Lower<'_, M> {
         })
     }
 
-    /// May this load be a memory operand of its only user? Then no register is spent on it.
+    /// May this load be a memory operand of its only user, so that no register is spent on it?
     pub(in crate::render) fn used_once(&self, u: UOp, by: UOp) -> bool {
         let k = u.0 as usize;
         let same = |a: &Tile, b: &Tile| a.regs.len() == b.regs.len() && a.lane == b.lane;
@@ -631,7 +641,7 @@ impl<M: Machine> Lower<'_, M> {
         Val::M(Mem::at(Base::Pool, at))
     }
 
-    /// A pool constant: `bits` in each of `w` lanes (at least 4).
+    /// A constant in the pool: `bits` in each of `w` lanes (in at least 4).
     pub(in crate::render) fn lanes_of(&mut self, bits: u32, w: usize) -> Val {
         let bytes = bits.to_le_bytes().repeat(w.max(4));
         self.pool(&bytes)
@@ -661,7 +671,7 @@ impl<M: Machine> Lower<'_, M> {
         self.f.reg(size)
     }
 
-    /// The value in a register.
+    /// Moves a value to a register, unless it is in one.
     pub(in crate::render) fn reg(&mut self, v: Val, dt: DType, w: usize) -> Result<VReg> {
         if let Val::R(r) = v {
             return Ok(r);

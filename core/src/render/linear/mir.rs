@@ -1,5 +1,6 @@
-//! The linear program: a machine's instructions over virtual registers, with what each operand does. Built by `lower` and the
-//! machine's selection of instructions, given registers by `alloc`, encoded by the machine. No knowledge of the IR.
+//! The linear program: a list of machine instructions over virtual registers, which records for every operand whether
+//! it is read or written. `lower` and the machine's instruction selection build it, `alloc` assigns registers, and the
+//! machine encodes it. Nothing here knows the IR.
 
 use super::machine::Machine;
 use rustc_hash::FxHashMap;
@@ -8,7 +9,8 @@ use rustc_hash::FxHashMap;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::render) struct VReg(pub(in crate::render) u32);
 
-/// How much of a register an operand names. A virtual register has the size it was made with; operands may name less.
+/// How many bits of a register an operand refers to. A virtual register is created with a size; an operand may refer to
+/// a smaller part of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::render) enum Size {
     /// 8 bits of a general register.
@@ -17,13 +19,13 @@ pub(in crate::render) enum Size {
     W,
     /// 32 bits of a general register.
     D,
-    /// A general register.
+    /// All 64 bits of a general register.
     Q,
-    /// xmm; also scalar floats.
+    /// 128 bits of a vector register (xmm); also scalar floats.
     X,
-    /// ymm.
+    /// 256 bits of a vector register (ymm).
     Y,
-    /// zmm.
+    /// 512 bits of a vector register (zmm).
     Z,
 }
 
@@ -32,7 +34,7 @@ impl Size {
         self >= Size::X
     }
 
-    /// Bytes of a stack slot.
+    /// Bytes of the stack slot that holds a spilled register of this size.
     pub(in crate::render) fn bytes(self) -> u32 {
         match self {
             Size::B | Size::W | Size::D | Size::Q => 8,
@@ -43,13 +45,13 @@ impl Size {
     }
 }
 
-/// What an address starts from.
+/// The base of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::render) enum Base {
     Reg(VReg),
     /// A stack slot, by number.
     Slot(u32),
-    /// The constant pool; `disp` is the offset in it.
+    /// The constant pool; `Mem::disp` is the offset in it.
     Pool,
 }
 
@@ -58,7 +60,7 @@ pub(in crate::render) enum Base {
 pub(in crate::render) struct Mem {
     pub(in crate::render) base: Base,
     pub(in crate::render) index: Option<VReg>,
-    /// The index is a vector of this size: a gather.
+    /// If set, the index is a vector register of this size and the operand is that of a gather.
     pub(in crate::render) vector: Option<Size>,
     pub(in crate::render) scale: u8,
     pub(in crate::render) disp: i32,
@@ -77,6 +79,7 @@ impl Mem {
 pub(in crate::render) enum Opnd<M: Machine> {
     None,
     R(VReg, Size),
+    /// A physical register.
     P(M::Reg),
     M(Mem),
     I8(u8),
@@ -95,27 +98,27 @@ pub(in crate::render) struct Inst<M: Machine> {
     pub(in crate::render) uses: u8,
     /// The operand that may be memory instead of a register, 9 for none.
     pub(in crate::render) rm: u8,
-    /// Masked by k1.
+    /// Masked by the mask register k1.
     pub(in crate::render) masked: bool,
-    /// With `masked`: zero what the mask leaves out.
+    /// With `masked`: lanes that the mask excludes become zero instead of keeping the destination's old value.
     pub(in crate::render) zeroing: bool,
     /// A plain copy of operand 1 to operand 0.
     pub(in crate::render) copy: bool,
 }
 
-/// A line of code.
+/// An item of the linear program.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::render) enum Item<M: Machine> {
     Op(Inst<M>),
     Label(u32),
     /// Jump (conditional or not) to a label.
     Jump(M::Code, u32),
-    /// Start of a loop's body: what is live here and used inside stays live to the end.
+    /// Start of a loop's body: a value that is live here and used inside stays live until the loop's end.
     LoopBegin,
     LoopEnd,
 }
 
-/// Vector and scalar constants, one copy each.
+/// The constant pool: vector and scalar constants of the kernel, without duplicates.
 #[derive(Default)]
 pub(in crate::render) struct Pool {
     pub(in crate::render) bytes: Vec<u8>,
@@ -124,7 +127,7 @@ pub(in crate::render) struct Pool {
 }
 
 impl Pool {
-    /// Offset of `data`, aligned to its size.
+    /// Adds `data`, unless the pool has it, and returns its offset, which is aligned to the size of `data`.
     pub(in crate::render) fn put(&mut self, data: &[u8]) -> i32 {
         if let Some(&at) = self.known.get(data) {
             return at;
@@ -139,12 +142,12 @@ impl Pool {
 }
 
 impl Pool {
-    /// Bytes of the constant at an offset.
+    /// Length in bytes of the constant that begins at an offset.
     pub(in crate::render) fn len_at(&self, at: i32) -> Option<usize> {
         self.lens.get(&at).copied()
     }
 
-    /// Does this operand name a constant of zeros?
+    /// Does this operand read `bytes` bytes of the pool that are all zero?
     pub(in crate::render) fn is_zero(&self, m: &Mem, bytes: u32) -> bool {
         let at = m.disp as usize;
         m.base == Base::Pool && self.bytes.get(at..at + bytes as usize).is_some_and(|b| b.iter().all(|x| *x == 0))
@@ -160,13 +163,16 @@ pub(in crate::render) struct Func<M: Machine> {
     pub(in crate::render) slots: Vec<u32>,
     pub(in crate::render) pool: Pool,
     labels: u32,
-    /// Addresses that depend on a scalar condition, of this stretch of straight code.
+    /// Pointers that were selected by a scalar condition (`Machine::choose`) since the last label; a later access under
+    /// the same condition reuses one instead of selecting again.
     pub(in crate::render) chosen: Vec<Chosen>,
-    /// Sums of a base and a scaled index, of this stretch of straight code.
+    /// Registers that hold a base plus a scaled index or a displacement, computed since the last label, for reuse by
+    /// later accesses.
     pub(in crate::render) sums: Vec<(Mem, VReg)>,
 }
 
-/// `pointer` is where `mem` is if `holds`, else amid zeros.
+/// A pointer that a scalar condition has selected: the address of `mem` if the register `holds` is not 0, otherwise an
+/// address within a block of zeros.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::render) struct Chosen {
     pub(in crate::render) holds: VReg,
@@ -227,7 +233,7 @@ impl<M: Machine> Func<M> {
         self.emit(code, ops, 0, !0, 9);
     }
 
-    /// A copy that the allocator tries to make vanish.
+    /// A register copy. The allocator tries to give both sides the same register, so that the copy can be dropped.
     pub(in crate::render) fn copy(&mut self, code: M::Code, dst: Opnd<M>, src: Opnd<M>) {
         self.def(code, &[dst, src]);
         if let Some(Item::Op(i)) = self.items.last_mut() {
@@ -235,12 +241,12 @@ impl<M: Machine> Func<M> {
         }
     }
 
-    /// Two registers are compared; the second may be memory.
+    /// Compares two registers; the second may be replaced by memory on machines with memory operands.
     pub(in crate::render) fn compare(&mut self, code: M::Code, a: Opnd<M>, b: Opnd<M>) {
         self.emit(code, &[a, b], 0, !0, if M::MEMORY_OPERANDS { 1 } else { 9 });
     }
 
-    /// With all roles given.
+    /// Appends an instruction whose operand roles are given explicitly (see [`Inst`]).
     pub(in crate::render) fn emit(
         &mut self,
         code: M::Code,
@@ -260,7 +266,8 @@ impl<M: Machine> Func<M> {
     }
 }
 
-/// The operand that may be memory: the last register, on a machine that has such operands.
+/// The operand that spilling may replace by memory: the last register, on a machine with memory operands; 9 if there is
+/// none.
 fn memory_operand<M: Machine>(ops: &[Opnd<M>]) -> u8 {
     let last = ops.iter().rposition(|o| matches!(o, Opnd::R(..) | Opnd::M(_)));
     last.filter(|&i| i > 0 && M::MEMORY_OPERANDS).map_or(9, |i| i as u8)

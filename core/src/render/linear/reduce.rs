@@ -1,4 +1,4 @@
-//! Accumulators in registers and folds of tile axes.
+//! Accumulators, which live in registers, and folds (reductions of tile axes within one value).
 
 use super::lower::{Lower, Point, Val, points};
 use super::machine::Machine;
@@ -9,7 +9,7 @@ use crate::{DType, Error, Result};
 use smallvec::SmallVec;
 
 impl<M: Machine> Lower<'_, M> {
-    /// Declares the registers of an accumulator, or starts it again.
+    /// Creates and initialises the registers of an accumulator, one for each element and part of its tile.
     pub(in crate::render) fn acc(&mut self, u: UOp) -> Result<()> {
         let (dt, tile, init) = (self.g.dtype(u), self.tiles[u.0 as usize].clone(), self.g.src_at(u, 0));
         let parts = self.parts(tile.lane, dt);
@@ -47,7 +47,8 @@ impl<M: Machine> Lower<'_, M> {
         Ok(Val::R(t))
     }
 
-    /// Axes of `from` that `acc` lacks, outermost first.
+    /// Register axes of the operands `from` that `acc` does not have and that an update therefore reduces, outermost
+    /// first.
     pub(in crate::render) fn folded(&self, acc: UOp, from: &[UOp]) -> SmallVec<[(u8, u16); 4]> {
         let have = &self.tiles[acc.0 as usize].regs;
         let mut out: SmallVec<[(u8, u16); 4]> = SmallVec::new();
@@ -137,7 +138,7 @@ impl<M: Machine> Lower<'_, M> {
         Ok(Val::R(r))
     }
 
-    /// Pairwise reduction of tile axes.
+    /// Reduces tile axes of a value, pairwise.
     pub(in crate::render) fn fold(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
         let x = self.g.src_at(u, 0);
         let Arg::Reduce(op, _) = *self.g.arg(u) else {
@@ -153,7 +154,7 @@ impl<M: Machine> Lower<'_, M> {
         }
         let dt = self.g.dtype(x);
         let mut total: Option<Val> = None;
-        // parts of one width first, as vectors; then the lanes of the sum
+        // parts of the same width are combined as vectors, then the lanes of that sum are reduced
         let parts = self.parts(all.lane, dt);
         let mut at = 0;
         while at < parts.len() {

@@ -1,8 +1,11 @@
-//! What an innermost loop computes several times it computes once: loads first of all. The rows of a window that slides over a tile are
-//! read by several taps, and a vector that is a memory operand of each of their multiply-adds costs a load each time, or two where it
-//! lies across cache lines; rows under a mask cost the mask as well. In: the linear program, before registers are given. Out: the same
-//! with fewer instructions. Values are told apart by code, operands and how often these were written before; only as many are kept as
-//! there are free registers, and none beyond a label. Local value numbering, as compilers' textbooks have it.
+//! Local value numbering in innermost loops: a vector value that straight-line code computes more than once is computed
+//! once and kept in a register. Most of these are loads. The rows of a window that slides over a tile are read by
+//! several filter positions, and a vector that is a memory operand of each of their multiply-adds costs a load each
+//! time, or two where it crosses a cache line; rows under a mask cost the mask as well.
+//!
+//! In: the linear program before register allocation. Out: the same with fewer instructions. Two computations are equal
+//! if their opcode, their operands and the number of earlier writes to these operands are equal. Only as many values
+//! are kept as there are free registers, and none is kept across a label.
 
 use super::alloc::pressure;
 use super::hoist::{SPARE, next_loop};
@@ -11,25 +14,29 @@ use super::mir::{Base, Func, Inst, Item, Mem, Opnd, Size, VReg, each_reg};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-/// What an instruction computes, or the vector that one takes from memory, which has no code.
+/// The key of value numbering: what an instruction computes, or a vector that it reads as a memory operand, in which
+/// case `code` is `None`.
 #[derive(Clone, PartialEq)]
 struct Value<M: Machine> {
     code: Option<M::Code>,
     size: Size,
     ops: [Opnd<M>; 3],
-    /// The mask that it goes by, and whether zeros are behind it.
+    /// The number of the mask in effect, and whether the lanes that it excludes are zeroed; `None` for an unmasked
+    /// instruction.
     masked: Option<(u32, bool)>,
-    /// Writes of memory, and of each register that is read, before.
+    /// How often memory, and then each register that is read, had been written before. Memory counts 0 if no operand is
+    /// memory.
     versions: SmallVec<[u32; 4]>,
 }
 
-/// A value and the instructions that compute it: which register each of them writes, none where it is a memory operand.
+/// A value and the items that compute it, each with the register that it writes; `None` where the value is a memory
+/// operand of the item.
 struct Repeat<M: Machine> {
     value: Value<M>,
     places: SmallVec<[(usize, Option<VReg>); 4]>,
 }
 
-/// How often a register is written, and the items between which it is read.
+/// How often a register is written, and the first and last item that read it.
 #[derive(Clone, Copy)]
 pub(super) struct Life {
     pub(super) writes: u32,
@@ -37,7 +44,7 @@ pub(super) struct Life {
     pub(super) last: usize,
 }
 
-/// What is to be changed, by the numbers of items.
+/// The changes to make: items to drop, registers to rename, and vectors to load into a register before an item.
 #[derive(Default)]
 struct Change {
     dropped: FxHashSet<usize>,
@@ -101,7 +108,8 @@ fn share<M: Machine>(f: &mut Func<M>, begin: usize, end: usize, m: M, lives: &[L
     let (all, low) = pressure(f, begin, end);
     let free = (m.vectors().count_ones() as usize).saturating_sub(all + SPARE);
     let free_low = (M::holding(Size::X).count_ones() as usize).saturating_sub(low + SPARE);
-    // in the order of their first places: what is held at once has its last use after that
+    // repeats are in the order of their first computation, so the values held at once are those whose last use is still
+    // to come
     let mut held: Vec<(usize, bool)> = Vec::new();
     for Repeat { value, places } in repeats {
         let last = places.iter().map(|&(i, d)| d.map_or(i, |d| lives[d.0 as usize].last)).max().unwrap_or(0);
@@ -126,11 +134,11 @@ fn share<M: Machine>(f: &mut Func<M>, begin: usize, end: usize, m: M, lives: &[L
     }
 }
 
-/// The values that a loop computes more than once, in the order of their first places. Masks that are in their register already are
-/// dropped at once.
+/// The values that a loop computes more than once, in the order of their first computation. An instruction that sets
+/// the mask register to the mask that it already holds is dropped right here.
 fn repeats<M: Machine>(f: &Func<M>, begin: usize, end: usize, lives: &[Life], change: &mut Change) -> Vec<Repeat<M>> {
     let mut all: Vec<Repeat<M>> = Vec::new();
-    // by what is cheap to compare: values since the last label
+    // values since the last label, hashed by a few operand fields
     let mut known: FxHashMap<[i64; 2], SmallVec<[usize; 2]>> = FxHashMap::default();
     let mut same: FxHashMap<VReg, VReg> = FxHashMap::default();
     let mut writes: FxHashMap<VReg, u32> = FxHashMap::default();
@@ -180,10 +188,10 @@ fn repeats<M: Machine>(f: &Func<M>, begin: usize, end: usize, lives: &[Life], ch
             if number == masks.len() {
                 masks.push(v);
             }
-            // what is read from a physical register is known by no version
+            // physical registers have no version count, so a mask read from one is unknown
             mask = (!rest.iter().any(|o| matches!(o, Opnd::P(_)))).then_some(number as u32);
         } else if gathers {
-            // the instruction clears its mask
+            // a gather clears its mask register
             mask = None;
         } else {
             let reg = result(&own).filter(|&(d, _)| {
@@ -197,7 +205,7 @@ fn repeats<M: Machine>(f: &Func<M>, begin: usize, end: usize, lives: &[Life], ch
                 Some(value(None, size, [Opnd::M(mem), Opnd::None, Opnd::None], None))
             };
             let masked = mask.filter(|_| own.masked).map(|k| (k, own.zeroing));
-            // a load that is nothing else is shared with operands
+            // a plain load shares its value with memory operands of other instructions
             let operand = operand();
             let d = reg.filter(|_| operand.is_none()).map(|r| r.0);
             if let Some(v) = operand.or_else(|| reg.map(|(_, size)| value(Some(own.code), size, rest, masked))) {
@@ -227,14 +235,15 @@ fn repeats<M: Machine>(f: &Func<M>, begin: usize, end: usize, lives: &[Life], ch
     all
 }
 
-/// The vector register that an instruction writes and does not read, where it depends on its operands alone.
+/// The vector register that an instruction writes without reading it, if the result depends on the instruction's
+/// operands alone.
 fn result<M: Machine>(i: &Inst<M>) -> Option<(VReg, Size)> {
     let Opnd::R(d, size) = i.ops[0] else { return None };
     let alone = i.def == 1 && i.uses & 1 == 0 && !i.copy && !i.ops.iter().any(|o| matches!(o, Opnd::P(_)));
     (alone && size.is_vec() && i.ops[1] != Opnd::None).then_some((d, size))
 }
 
-/// Stores, and what computes in memory; an instruction with nothing but an address fetches ahead.
+/// Does the instruction write memory? An instruction whose only operand is an address is a prefetch and does not.
 fn writes_memory<M: Machine>(i: &Inst<M>) -> bool {
     i.ops.iter().enumerate().any(|(k, o)| {
         let stored = i.def == 0 && k != i.rm as usize && i.ops[1] != Opnd::None;
@@ -242,7 +251,7 @@ fn writes_memory<M: Machine>(i: &Inst<M>) -> bool {
     })
 }
 
-/// Equal values have equal ones.
+/// A hash of a value: equal values have equal digests.
 fn digest<M: Machine>(v: &Value<M>) -> [i64; 2] {
     let of = |o: &Opnd<M>| match o {
         Opnd::R(r, _) => i64::from(r.0),

@@ -1,4 +1,5 @@
-//! Stores that are alike on every machine: of one element, and of lanes with the elements of a register axis between them.
+//! Stores that every machine emits in the same way: of one element, and of lanes that are interleaved in memory with
+//! the elements of a register axis of two.
 
 use super::lower::{Lower, Point, Tile};
 use super::machine::Machine;
@@ -6,7 +7,8 @@ use crate::Result;
 use crate::uop::UOp;
 
 impl<M: Machine> Lower<'_, M> {
-    /// Tests a scalar gate; the label to put after what it guards. Everything that is used inside must exist before.
+    /// Emits a branch around what a scalar gate guards and returns the label that the caller must place after it. Every
+    /// value that is used inside must have been computed before, since later code may reuse it.
     pub(in crate::render) fn unless(&mut self, gate: UOp, pt: &Point, off: usize) -> Result<u32> {
         let condition = self.demand_reg(gate, pt, off, 1)?;
         let skip = self.f.new_label();
@@ -14,7 +16,7 @@ impl<M: Machine> Lower<'_, M> {
         Ok(skip)
     }
 
-    /// Stores one lane.
+    /// Stores one lane, under its gate if it has one.
     pub(in crate::render) fn store_lane(
         &mut self,
         index: UOp,
@@ -33,7 +35,9 @@ impl<M: Machine> Lower<'_, M> {
         Ok(())
     }
 
-    /// Stores lanes with the elements of a register axis of two between them ([`crate::codegen::Program::woven`]).
+    /// Stores lanes that are two elements apart in memory; the elements of a register axis of two fill the gaps
+    /// ([`crate::codegen::Program::woven`]). Two vectors are interleaved in registers and stored as two contiguous
+    /// vectors.
     pub(in crate::render) fn store_woven(&mut self, index: UOp, value: UOp, tile: &Tile, axis: u8) -> Result<()> {
         let dt = self.g.dtype(value);
         let axis = self.p.tiles.iter().position(|t| t.id == axis).expect("a tile axis of the program");

@@ -1,10 +1,13 @@
-//! What streams through memory. Results that no cache holds are written past the caches: else each of their lines is read
-//! before it is written.
+//! Cache hints for data that streams through memory: non-temporal stores and software prefetches.
 //!
-//! Fetching ahead: a kernel that reads a row several times waits for memory at the first time only, and the processor then
-//! fetches nothing while it computes. So where a row is read for the last time, the same place of the next one is fetched.
-//! It fetches nothing ahead either where a body jumps from line to line, as for codes of which a block has several streams: there each
-//! line's place in the next row is fetched.
+//! Results that are too large for the caches are written with non-temporal stores; ordinary stores would first read
+//! each cache line that they overwrite.
+//!
+//! A kernel that reads a row of an operand several times misses the cache only in the first pass, and in the later
+//! passes, while it computes, the hardware prefetcher fetches nothing. So the last load of each row element also
+//! prefetches the same position of the next row, the one of the next grid step. The hardware prefetcher does not follow
+//! a loop body either that jumps between cache lines, as with quantised weights whose blocks are stored as several
+//! streams; there every line's position in the next row is prefetched.
 
 use super::lower::{Lower, Point};
 use super::machine::Machine;
@@ -16,28 +19,32 @@ use crate::util::sort::ascending;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-/// Bytes of a row: below, the processor is ahead by itself; above, the row would be gone before it is read.
+/// Row sizes in bytes for which prefetching pays: for shorter rows the hardware prefetcher keeps ahead, and of longer
+/// ones the prefetched lines would be evicted before they are read.
 const ROW: std::ops::RangeInclusive<i64> = 1 << 10..=256 << 10;
-/// Smaller operands stay in the caches.
+/// Operands of fewer bytes are not prefetched, because they stay in the caches.
 const LARGE: usize = 1 << 20;
-/// Results of so many bytes are not in a cache when somebody reads them.
+/// Results of at least this many bytes are written with non-temporal stores, because they would not be in a cache any
+/// more when the next kernel reads them.
 const HUGE: usize = 32 << 20;
-/// Bytes of a cache line, which buffers are aligned to.
+/// Bytes of a cache line. Buffers are aligned to it.
 const LINE: usize = 64;
 
-/// A load of a part of a row: the loops along which it goes there, and how many elements from the row's first one it begins.
+/// A load of a part of a row: the loops that move it within the row with their strides, and the element of the row at
+/// which it begins.
 struct Part {
     load: UOp,
     along: SmallVec<[(UOp, i64); 6]>,
     begin: i64,
 }
 
-/// The loads that are the last ones of a row which earlier loads read too, and the distance to the next row in bytes: one load, or one for each
-/// line of a row whose lines are mostly not read one after the other.
+/// The loads that should prefetch the next row, with the distance to that row in bytes. They are loads of rows that
+/// earlier loads read too: the last load of such a row or, if the row's cache lines are mostly not read in order, one
+/// load for each line.
 pub(in crate::render) fn find(p: &Program) -> FxHashMap<UOp, i32> {
     let g = &p.g;
     let Some(grid) = p.launch_range(AxisKind::Grid(0)) else { return FxHashMap::default() };
-    // per parameter, in the order of the program
+    // by parameter slot and row length in elements; loads are in program order
     let mut rows: FxHashMap<(u32, i64), Vec<Part>> = FxHashMap::default();
     for &u in p.order.iter().filter(|&&u| g.op(u) == Op::Load && g.src(u).len() == 1) {
         let index = g.src_at(u, 0);
@@ -58,9 +65,9 @@ pub(in crate::render) fn find(p: &Program) -> FxHashMap<UOp, i32> {
         let size = p.params[slot as usize].dtype.size() as i64;
         let Some(last) = parts.last() else { continue };
         let mut add = |p: &Part| ahead.insert(p.load, (step * size) as i32);
-        // those that go through the row together
+        // loads that advance along the row with the same loops as the last one
         let together: Vec<&Part> = parts.iter().filter(|p| p.along == last.along).collect();
-        // from one line to the next the processor is ahead by itself
+        // consecutive lines are left to the hardware prefetcher
         let next = |w: &&[&Part]| (w[1].begin - w[0].begin) * size == LINE as i64;
         let in_order =
             together.is_sorted_by_key(|p| p.begin) || 2 * together.windows(2).filter(next).count() > together.len();
@@ -69,7 +76,7 @@ pub(in crate::render) fn find(p: &Program) -> FxHashMap<UOp, i32> {
             add(last);
             continue;
         }
-        // what another load has read in this turn is there in the next one
+        // excludes a part whose position in the next row another load reads in this iteration: it will be in the cache
         let again = |p: &&&Part| !together.iter().any(|q| q.begin == p.begin + step);
         let mut lines = FxHashSet::default();
         let mut first = |p: &&&Part| lines.insert((p.begin * size).div_euclid(LINE as i64));
@@ -78,7 +85,7 @@ pub(in crate::render) fn find(p: &Program) -> FxHashMap<UOp, i32> {
     ahead
 }
 
-/// What a scalar index is known to be a multiple of.
+/// A number that a scalar index is known to be a multiple of.
 fn multiple(g: &Graph, u: UOp) -> i64 {
     let of = |i: usize| multiple(g, g.src_at(u, i));
     match g.op(u) {
@@ -97,7 +104,8 @@ pub(in crate::render) fn gcd(a: i64, b: i64) -> i64 {
 }
 
 impl<M: Machine> Lower<'_, M> {
-    /// If results are written past the caches: what the offset of this address is a multiple of.
+    /// If the parameter of this access is written with non-temporal stores, a number of elements that the access's
+    /// offset is a multiple of; otherwise `None`.
     pub(in crate::render) fn past_caches(&self, index: UOp) -> Option<i64> {
         let g = self.g;
         let param = &self.p.params[self.p.slot(index)? as usize];
@@ -106,7 +114,7 @@ impl<M: Machine> Lower<'_, M> {
         huge.then(|| multiple(g, g.src_at(index, 1)))
     }
 
-    /// Do `w` lanes from `off` on begin where a whole vector may be written past the caches?
+    /// Do the `w` lanes from `off` begin at a multiple of `w` elements, as a non-temporal vector store requires?
     pub(in crate::render) fn on_line(&self, index: UOp, unit: i64, pt: &Point, off: usize, w: usize) -> bool {
         let Arg::Strides(list) = self.g.arg(index) else { return false };
         let at = list.iter().map(|(id, stride)| {
@@ -116,7 +124,7 @@ impl<M: Machine> Lower<'_, M> {
         gcd(unit, at.sum()) % w as i64 == 0
     }
 
-    /// Fetches what the next step of the grid reads, beside a load of `w` lanes from `m` on.
+    /// Beside a load of `w` lanes from `m`, prefetches what the next grid step will read, once for each cache line.
     pub(in crate::render) fn fetch_ahead(&mut self, load: UOp, m: Mem, off: usize, w: usize) {
         let Some(&bytes) = self.ahead.get(&load) else { return };
         let size = self.g.dtype(load).size();

@@ -50,7 +50,7 @@ impl Lower<'_> {
             (false, true) => {
                 let r = self.f.reg(vec_size(w));
                 if from == DType::U32 {
-                    // both halves are exact: one rounding, in the last step
+                    // both 16-bit halves convert exactly, so that only the last addition rounds
                     let a = self.reg(a, from, w)?;
                     let t: [VReg; 5] = std::array::from_fn(|_| self.f.reg(vec_size(w)));
                     let (mask, scale) = (self.lanes_of(0xffff, w), self.lanes_of(65536f32.to_bits(), w));
@@ -76,7 +76,7 @@ impl Lower<'_> {
         self.v3(V3::And, w, t[0], a, Val::R(ordered));
         let r = self.f.reg(vec_size(w));
         if to == DType::I32 {
-            // too large gives the smallest int: flip it to the largest
+            // an out-of-range value converts to the least integer: flip its bits to the largest
             let limit = self.lanes_of(2147483648f32.to_bits(), w);
             let large = self.compare_floats(cmp::GE, w, t[0], limit);
             self.v2(V2::FloatToInt, w, t[1], Val::R(t[0]));
@@ -126,7 +126,7 @@ impl Lower<'_> {
         self.normal_scalar(to, r)
     }
 
-    /// An xmm of zeros: first operand of the conversions that keep its upper part.
+    /// An xmm of zeros, as the first operand of conversions that copy their upper part from it.
     fn zero(&mut self) -> VReg {
         let z = self.f.reg(Size::X);
         self.f.emit(Code::VEX_Vxorps_xmm_xmm_xmmm128, &[x(z), x(z), x(z)], 7, 0, 9);
@@ -163,7 +163,7 @@ impl Lower<'_> {
         match from {
             DType::I64 | DType::U32 => self.f.def(full, &[x(r), x(zero), q(a)]),
             DType::U64 => {
-                // halve with the lost bit kept sticky, convert, double
+                // halve, keeping the lost bit sticky for rounding, then convert and double
                 let (big, done) = (self.f.new_label(), self.f.new_label());
                 let (h, low) = (self.f.reg(Size::Q), self.f.reg(Size::Q));
                 self.f.read(Code::Test_rm64_r64, &[q(a), q(a)]);
@@ -187,7 +187,7 @@ impl Lower<'_> {
     }
 
     fn float_to_int(&mut self, from: DType, to: DType, a: VReg) -> Result<VReg> {
-        // all through f64, which holds every bound exactly or one past it
+        // all go through f64, which represents each bound of the integer type exactly, or the next number past it
         let a = self.float_to_float(from, DType::F64, a);
         let ordered = self.float_mask(cmp::ORDERED, DType::F64, a, Val::R(a));
         let (v, r) = (self.f.reg(Size::X), self.f.reg(Size::Q));
@@ -209,7 +209,7 @@ impl Lower<'_> {
                     (self.f.reg(Size::X), self.f.reg(Size::X), self.f.reg(Size::Q), self.f.reg(Size::Q));
                 let zo = self.opnd(zero, 1);
                 self.f.def(Code::VEX_Vmaxsd_xmm_xmm_xmmm64, &[x(p), x(v), zo]);
-                // r = int(p); where that overflowed, r = 2^63 and the rest is int(p - 2^63)
+                // r = int(p); if that overflowed, r = 2^63 and the rest is int(p - 2^63)
                 self.f.def(Code::VEX_Vcvttsd2si_r64_xmmm64, &[q(r), x(p)]);
                 let so = self.opnd(shift, 1);
                 self.f.def(Code::VEX_Vsubsd_xmm_xmm_xmmm64, &[x(low), x(p), so]);

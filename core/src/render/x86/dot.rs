@@ -1,5 +1,5 @@
-//! Dot products: pairs of bf16 into f32 (`vdpbf16ps`), which takes subnormals for zero, and quadruples of bytes, unsigned by signed, into i32
-//! (`vpdpbusd`).
+//! Dot products: pairs of bf16 into f32 (`vdpbf16ps`, which treats subnormals as zero), and quadruples of unsigned by
+//! signed bytes into i32 (`vpdpbusd`).
 
 use super::table::V3;
 use super::{Lower, Opnd};
@@ -13,7 +13,7 @@ use crate::target::Isa;
 use crate::uop::{Op, UOp};
 use iced_x86::Code;
 
-/// Lanes of the instructions' registers.
+/// 32-bit lanes of the registers of [`Dot`] steps.
 const LANES: usize = 16;
 
 impl Lower<'_> {
@@ -23,7 +23,7 @@ impl Lower<'_> {
         let a = self.group(d.a, &mut s)?;
         if d.a.dt == BF16 {
             let b = match d.b.lanes {
-                // used by one instruction only: broadcast by it
+                // one instruction only uses it and broadcasts it from memory
                 false if s.once => Opnd::M(Mem { bcst: true, ..self.group_at(d.b, s.pt, s.off)? }),
                 _ => z(self.group(d.b, &mut s)?),
             };
@@ -36,7 +36,8 @@ impl Lower<'_> {
             (U8, I8) => self.f.update(code, &[z(acc), z(a), z(b)]),
             (I8, U8) => self.f.update(code, &[z(acc), z(b), z(a)]),
             (dt, _) => {
-                // one factor is moved by 128 to the other sign, and what that adds is taken off: 128 times the sum of `a`
+                // both factors have the same signedness: b is shifted by 128 to the other one, and what that adds, 128
+                // or -128 times the sum of `a`, is subtracted
                 let (moved, extra) = (self.moved(d.b, b, &mut s)?, self.extra(d.a, a, &mut s)?);
                 match dt {
                     I8 => self.f.update(code, &[z(acc), z(moved), z(a)]),
@@ -48,7 +49,8 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// 128 times the sum of each group of signed bytes, -128 times that of unsigned ones.
+    /// The correction for a shifted other factor: 128 times the sum of each group of signed bytes, -128 times that of
+    /// unsigned ones.
     fn extra(&mut self, x: Factor, from: VReg, s: &mut Step) -> Result<VReg> {
         let place = self.place_of(x, s, Form::Extra);
         if let Some(&r) = s.known.get(&place) {
@@ -66,12 +68,12 @@ impl Lower<'_> {
     }
 }
 
-/// Dot products of words of four bytes, the op [`Op::DotBytes`].
+/// The op [`Op::DotBytes`]: dot products of words of four bytes.
 impl Lower<'_> {
     pub(super) fn dot_bytes(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
         let src = self.g.srcs(u);
         if w == 1 {
-            // in the first lane of vectors
+            // scalars are computed in the first lane of a vector
             let mut lanes = [VReg(0); 3];
             for (x, &s) in lanes.iter_mut().zip(&src) {
                 let v = self.demand_reg(s, pt, off, 1)?;
@@ -90,11 +92,11 @@ impl Lower<'_> {
         let c = self.demand(src[2], pt, off, w)?;
         self.put(d, c, I32, w);
         let a = self.demand_reg(src[0], pt, off, w)?;
-        // where several parts of a row take it, it is loaded once
+        // if several parts of the lane axis use the word, it is loaded once
         let once = self.parts(self.tiles[u.0 as usize].lane, I32).len() == 1;
         let same = once && self.g.op(src[1]) == Op::Load && self.tiles[src[1].0 as usize].lane == 0;
         let b = match same && self.m.isa >= Isa::Avx512Vnni && self.gate(src[1], pt, off, 1) == Gate::Open {
-            // broadcast by the instruction
+            // the instruction broadcasts it from memory
             true => Val::M(Mem { bcst: true, ..self.address(self.g.src_at(src[1], 0), pt, 0)? }),
             false => self.demand(src[1], pt, off, w)?,
         };
@@ -116,7 +118,7 @@ impl Lower<'_> {
             self.f.update(code, &[z(d), z(a), b]);
             return Ok(());
         }
-        // pairs of 16 bits: the even bytes, then the odd ones
+        // without VNNI: products of pairs of 16 bits, first of the even bytes, then of the odd ones
         let (multiply, [right, left, signed]) = match w {
             16 => (
                 Code::EVEX_Vpmaddwd_zmm_k1z_zmm_zmmm512,
@@ -138,7 +140,7 @@ impl Lower<'_> {
         let b = self.reg(b, I32, w)?;
         let shifted = |l: &mut Self, code: Code, x: VReg| {
             let r = l.f.reg(size);
-            // VEX forms take no memory
+            // the VEX forms of these shifts have no memory operand
             l.f.emit(code, &[z(r), z(x), Opnd::I8(8)], 1, !1, 9);
             r
         };

@@ -1,5 +1,5 @@
-//! Registers to bytes: frame, prologue, constant pool, branches. The blob is position independent: a jump over the
-//! constants, the constants, the code. Entry is at offset 0.
+//! Encodes an allocated function: stack frame, prologue, constant pool, branches. The code is position independent with
+//! its entry at offset 0. Its layout is a jump over the constants, the constants, the code.
 
 use super::machine::physical;
 use super::{Func, Inst, Item, Opnd};
@@ -7,9 +7,9 @@ use crate::render::linear::mir::{Base, Mem, Size};
 use crate::{Error, Result};
 use iced_x86::{BlockEncoder, BlockEncoderOptions, Code, Instruction, InstructionBlock, OpKind, Register};
 
-/// Registers that the System V ABI makes us keep.
+/// Callee-saved general registers of the System V ABI.
 const KEPT: [u8; 6] = [3, 5, 12, 13, 14, 15];
-/// Larger frames are refused: threads have bounded stacks.
+/// The largest stack frame in bytes. Larger ones are refused, since threads have bounded stacks.
 const MAX_FRAME: u32 = 1 << 20;
 
 /// Encodes an allocated function.
@@ -32,15 +32,16 @@ pub(super) fn encode(f: &Func, numbers: &[u8]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// No system has smaller pages.
+/// Bytes of the smallest memory page of any supported system.
 const PAGE: u32 = 4096;
+/// Offset of the constant pool in the code, after the jump at the entry.
 const POOL_AT: usize = 64;
 
 fn code_start(f: &Func) -> usize {
     if f.pool.bytes.is_empty() { 0 } else { (POOL_AT + f.pool.bytes.len()).next_multiple_of(64) }
 }
 
-/// The final instructions; ips of labels are `LABEL_BASE + label`.
+/// The instructions in their final form; the instruction pointer of a label is `LABEL_BASE + label`.
 pub(super) fn instructions(f: &Func, numbers: &[u8]) -> Result<Vec<Instruction>> {
     let mut frame = Vec::with_capacity(f.slots.len());
     let mut bytes = 0u32;
@@ -61,7 +62,7 @@ pub(super) fn instructions(f: &Func, numbers: &[u8]) -> Result<Vec<Instruction>>
     }
     if bytes > 0 {
         e.add(reg_inst(Code::Mov_r64_rm64, &[Register::RAX, Register::RSP]));
-        // a system may give a stack its pages only as they are touched in their order
+        // some systems map stack pages only if they are touched in order
         for page in 1..=(saved + 64) / PAGE {
             e.add(touch(page * PAGE));
         }
@@ -92,7 +93,7 @@ pub(super) fn instructions(f: &Func, numbers: &[u8]) -> Result<Vec<Instruction>>
     Ok(e.list)
 }
 
-/// Instruction pointers of labels: far from any address of the blob.
+/// The instruction pointer of label 0: beyond any address of the code.
 const LABEL_BASE: u64 = 1 << 40;
 
 struct Emit<'a> {
@@ -105,7 +106,7 @@ struct Emit<'a> {
 impl Emit<'_> {
     fn label(&mut self, l: u32) {
         if self.pending.is_some() {
-            // a label names an instruction: two at one place need one between them
+            // a label names an instruction, so two labels at the same position need an instruction between them
             self.add(Instruction::with(Code::Nopd));
         }
         self.pending = Some(l);
@@ -122,7 +123,7 @@ impl Emit<'_> {
             && self.numbers[a.0 as usize] == self.numbers[b.0 as usize]
             && sb != Size::D
         {
-            return Ok(()); // a 32-bit copy clears the upper half: it stays
+            return Ok(()); // a 32-bit copy clears the upper half, so it is never dropped
         }
         let mut out = Instruction::default();
         out.set_code(i.code);
@@ -205,7 +206,7 @@ fn imm_inst(code: Code, v: i64) -> Instruction {
     i
 }
 
-/// Reads what lies so many bytes below the stack pointer.
+/// An instruction that reads the word `below` bytes below the stack pointer.
 fn touch(below: u32) -> Instruction {
     let mut i = saved_rsp(Code::Test_rm32_r32, 0, 0, 1, Register::EAX);
     i.set_memory_displacement64((below as i64).wrapping_neg() as u64);

@@ -1,4 +1,5 @@
-//! x86-64 as a machine of the linear program: registers, moves, spilling, loops. The rest is in the files that select instructions.
+//! x86-64 as a machine of the linear program: registers, moves, spilling, loops. Instruction selection is in the other
+//! files of this folder.
 
 use super::table::{self, V2};
 use super::{Func, Inst, Lower, Opnd};
@@ -17,7 +18,8 @@ pub(in crate::render) struct X64 {
     pub(super) isa: Isa,
 }
 
-/// General registers in the order they are given out: caller-saved first. rsp, rax and rdx are never given.
+/// Numbers of the general registers in the order in which the allocator assigns them, caller-saved ones first. rsp, rax
+/// and rdx are never assigned: division uses rax and rdx.
 const GPRS: [u8; 13] = [1, 6, 7, 8, 9, 10, 11, 3, 5, 12, 13, 14, 15];
 
 fn d(r: VReg) -> Opnd {
@@ -111,7 +113,7 @@ impl Machine for X64 {
     }
 
     fn vector_operand(i: &Inst) -> Option<Size> {
-        // operands that may be either are named xmmm, ymmm, zmmm, with their bits
+        // iced-x86 names an operand that may be register or memory xmmm, ymmm or zmmm with its bits
         let name = format!("{:?}", i.code);
         let is = |what: &str| name.contains(what);
         match () {
@@ -172,7 +174,7 @@ impl Machine for X64 {
     fn finish(l: &mut Lower) {
         let past = |i: &super::Item| matches!(i, super::Item::Op(i) if table::is_past_caches(i.code));
         if l.f.items.iter().any(past) {
-            // other threads see what was written before they are told that it is done
+            // non-temporal stores must be visible to other threads before these are told that the kernel is done
             l.f.read(Code::Sfence, &[]);
         }
     }
@@ -323,7 +325,7 @@ fn is_move(code: Code) -> bool {
     matches!(code, Code::VEX_Vmovups_xmm_xmmm128 | Code::VEX_Vmovups_ymm_ymmm256 | Code::EVEX_Vmovups_zmm_k1z_zmmm512)
 }
 
-/// Instructions with an immediate or no second operand whose first may be memory.
+/// Instructions with an immediate or without a second operand whose first operand may be memory.
 fn in_memory(code: Code) -> bool {
     use Code::*;
     let words = matches!(
@@ -344,7 +346,7 @@ fn plain(code: Code, a: Opnd, b: Opnd, def: u8) -> Inst {
     Inst { code, ops, def, uses: !def, rm: 9, masked: false, zeroing: false, copy: false }
 }
 
-/// The physical register with a number.
+/// The iced-x86 register of a physical register number, at a size.
 pub(super) fn physical(number: u8, size: Size) -> Register {
     let base = match size {
         Size::B => {

@@ -1,5 +1,7 @@
-//! Loads and stores. Contiguous lanes are one instruction, gated 32-bit lanes a masked one; other lanes go
-//! through scalars. A gate that is one scalar is a branch.
+//! Loads and stores. Contiguous lanes are one instruction; 32-bit lanes with a gate each are one masked instruction;
+//! loads of every other element are two vectors and a permutation. Other 32-bit lanes are gathered, and what remains
+//! goes lane by lane. A gate that is one scalar for all lanes selects the address of zeros where the alternative is
+//! zero, otherwise it is a branch.
 
 use super::Lower;
 use super::Opnd;
@@ -81,10 +83,11 @@ impl Lower<'_> {
         Ok(Val::R(self.blend(mask, Val::R(r), alt, w)))
     }
 
-    /// An address of zeros where a scalar condition does not hold: no branch, and none of the work that masks cost. Loads near
-    /// each other under one condition share the choice.
+    /// The address `m` if a scalar condition holds, otherwise that of a block of zeros: this needs no branch, and none
+    /// of the work that masks cost. Loads near each other under the same condition share the selected pointer.
     pub(super) fn choose(&mut self, gate: UOp, pt: &Point, off: usize, m: Mem) -> Result<Mem> {
-        // how far apart loads may be that share a choice, and how many bytes one takes: two vectors of every other element
+        // the largest distance in bytes of loads that share a pointer, and the most bytes that one of them reads: two
+        // vectors, where every other element is loaded
         const NEAR: i32 = 224;
         const MOST: usize = 128;
         let holds = self.demand_reg(gate, pt, off, 1)?;
@@ -105,8 +108,9 @@ impl Lower<'_> {
         Ok(Mem::at(Base::Reg(pointer), 0))
     }
 
-    /// An address of zeros where no lane of a mask is set and the lanes may lie far from their buffer. A masked load of memory that is
-    /// not there gives zeros too, but the processor takes hundreds of cycles to find out that nobody wants it.
+    /// For a masked load whose lanes may lie far from their buffer: the address `m`, or that of zeros if no lane of the
+    /// mask is set. A masked load from unmapped memory gives zeros too, but the processor takes hundreds of cycles to
+    /// find out that no lane needs it.
     pub(super) fn near_memory(&mut self, index: UOp, m: Mem, mask: VReg, w: usize) -> Mem {
         if !self.strays(index) {
             return m;
@@ -128,7 +132,7 @@ impl Lower<'_> {
         Mem::at(Base::Reg(pointer), 0)
     }
 
-    /// May lanes of an access lie more than a page away from their buffer?
+    /// May lanes of an access lie more than a page outside their buffer?
     fn strays(&self, index: UOp) -> bool {
         const PAGE: i64 = 4096;
         let Arg::Param { len, .. } = *self.g.arg(self.g.src_at(index, 0)) else { return false };
@@ -136,7 +140,7 @@ impl Lower<'_> {
         first.saturating_mul(size) < -PAGE || (last - len as i64).saturating_mul(size) > PAGE
     }
 
-    /// Sixteen contiguous lanes where k1 is set, zeros elsewhere.
+    /// Loads sixteen contiguous lanes where k1 is set; the others are zero.
     fn load_under_k1(&mut self, m: Mem) -> VReg {
         let r = self.f.reg(Size::Z);
         let i = self.f.emit(Code::EVEX_Vmovups_zmm_k1z_zmmm512, &[Opnd::R(r, Size::Z), Opnd::M(m)], 1, !1, 9);
@@ -144,7 +148,7 @@ impl Lower<'_> {
         r
     }
 
-    /// Contiguous lanes where the mask is set, zeros elsewhere.
+    /// Loads contiguous lanes where the mask is set; the others are zero.
     pub(super) fn load_masked(&mut self, w: usize, m: Mem, mask: VReg) -> VReg {
         let (r, size) = (self.f.reg(vec_size(w)), vec_size(w));
         match w {
@@ -158,8 +162,8 @@ impl Lower<'_> {
         r
     }
 
-    /// Every other element from `m` on. Two vectors hold them, the second of which begins an element early, so that nothing
-    /// behind the last element is touched.
+    /// Loads every other element from `m` on. They lie in two vectors; the second one is read one element early, so
+    /// that nothing after the last element is touched.
     fn load_pairs(&mut self, w: usize, m: Mem, mask: Option<VReg>) -> VReg {
         let size = vec_size(w);
         let halves = [0usize, 1].map(|h| {
@@ -172,7 +176,7 @@ impl Lower<'_> {
                 self.v2(V2::Load, w, r, Val::M(m));
                 return Opnd::R(r, size);
             };
-            // each lane's mask twice, then only where its element is
+            // duplicate each lane's mask, then keep it only where the lane's element is
             let (twice, own) = (self.f.reg(size), self.f.reg(size));
             if w == 4 {
                 let ops = [Opnd::R(twice, size), Opnd::R(mask, size), Opnd::I8([0x50, 0xfa][h])];
@@ -197,7 +201,7 @@ impl Lower<'_> {
                 let order: Vec<u8> =
                     (0..16u32).flat_map(|i| if i < 8 { 2 * i } else { 2 * i + 1 }.to_le_bytes()).collect();
                 let order = self.pool(&order);
-                // the result takes the place of the first vector, so that the indices may stay in a register
+                // this instruction overwrites the first vector and not the indices, so these may stay in a register
                 let order = Opnd::R(self.put_fresh(order, w), size);
                 self.f.update(Code::EVEX_Vpermt2ps_zmm_k1z_zmm_zmmm512b32, &[a, order, b]);
                 return first;
@@ -218,7 +222,8 @@ impl Lower<'_> {
         r
     }
 
-    /// 32-bit lanes from anywhere, through a gather instruction.
+    /// Loads 32-bit lanes from arbitrary addresses: by a permutation or broadcast if possible, otherwise by a gather
+    /// instruction.
     fn gather(&mut self, u: UOp, gate: Option<UOp>, pt: &Point, off: usize, w: usize) -> Result<Val> {
         let (g, size) = (self.g, vec_size(w));
         let (index, dt) = (g.src_at(u, 0), g.dtype(u));
@@ -235,7 +240,7 @@ impl Lower<'_> {
             && self.tiles[offset.0 as usize].lane == 0
             && let (Some(gate), &[_, alt, _]) = (gate, g.src(u))
         {
-            // one address: a masked broadcast touches it only if some lane wants it
+            // all lanes have one address: a masked broadcast reads it only if some lane's mask is set
             let m = self.address(index, pt, off)?;
             let (alt, mask) = (self.demand(alt, pt, off, w)?, self.demand_reg(gate, pt, off, w)?);
             let r = self.f.reg(size);
@@ -282,7 +287,7 @@ impl Lower<'_> {
             self.f.emit(Code::EVEX_Vgatherdps_zmm_k1_vm32z, &ops, 1, !0, 9).masked = true;
             return Ok(Val::R(r));
         }
-        let k = self.f.reg(size); // the instruction clears its mask
+        let k = self.f.reg(size); // the gather clears its mask, so it gets a copy
         let mask = match mask {
             Some(m) => Val::R(m),
             None => self.lanes_of(u32::MAX, w),
@@ -293,7 +298,7 @@ impl Lower<'_> {
         Ok(Val::R(r))
     }
 
-    /// One lane. With `fold` an ungated 32-bit element may stay in memory.
+    /// Loads one lane. With `fold`, an ungated 32-bit element may remain a memory operand.
     fn load_lane(&mut self, u: UOp, pt: &Point, off: usize, fold: bool) -> Result<Val> {
         let (index, dt) = (self.g.src_at(u, 0), self.g.dtype(u));
         let gate = match self.gate(u, pt, off, 1) {
@@ -315,7 +320,7 @@ impl Lower<'_> {
         Ok(Val::R(r))
     }
 
-    /// One element from memory.
+    /// Loads one element, extended to 32 bits if it is narrower.
     pub(super) fn load_scalar(&mut self, dt: DType, m: Mem) -> Val {
         let r = self.fresh(dt, 1);
         let (size, code) = match dt {
@@ -352,7 +357,7 @@ impl Lower<'_> {
         Val::R(r)
     }
 
-    /// Contiguous lanes from memory.
+    /// Loads contiguous lanes, extended to 32 bits if they are narrower.
     fn load_vector(&mut self, dt: DType, w: usize, m: Mem) -> Result<VReg> {
         let r = self.f.reg(vec_size(w));
         let op = match dt {
@@ -378,7 +383,7 @@ impl Lower<'_> {
         }
     }
 
-    /// One 32-bit element in all lanes, straight from memory; `None` if it needs more than that.
+    /// Loads one 32-bit element into all lanes with one instruction; `None` if that is not possible.
     pub(super) fn load_broadcast(&mut self, u: UOp, pt: &Point, w: usize) -> Result<Option<Val>> {
         let gate = match self.gate(u, pt, 0, 1) {
             _ if !words(self.g.dtype(u)) => return Ok(None),
@@ -411,7 +416,7 @@ impl Lower<'_> {
         if let Some(axis) = self.p.woven(u) {
             return self.store_woven(index, value, &tile, axis.id);
         }
-        // lanes may go to one place, one after the other
+        // all lanes may store to one address: then they store in order, and the last one's value stays
         let contiguous = self.tiles[index.0 as usize].lane > 0 && self.contiguous(index);
         let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
         let past = self.past_caches(index);
@@ -507,7 +512,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Stores the low 8 or 16 bits of each lane. The lanes hold values of that type, so saturating packs keep them.
+    /// Stores the low 8 or 16 bits of each lane. The lanes hold values of that type, so saturating packs do not change
+    /// them.
     fn store_narrow(&mut self, bytes: usize, signed: bool, w: usize, m: Mem, v: VReg) {
         if w == 16 {
             let code = if bytes == 1 { Code::EVEX_Vpmovdb_xmmm128_k1z_zmm } else { Code::EVEX_Vpmovdw_ymmm256_k1z_zmm };

@@ -1,6 +1,7 @@
-//! x86-64 machine code through iced-x86: AVX2, FMA and F16C, or AVX-512 with 16 lanes and, where there are, its dot
-//! products. The machine of the linear program (`machine`), its instruction selection (`vector`, `scalar`, `cast`, `memory`, `near`,
-//! `predicate`, `reduce`, `dot`) and encoding (`encode`). Kernels follow the System V ABI.
+//! x86-64 machine code, encoded by iced-x86: AVX2 with FMA and F16C, or AVX-512 with 16 lanes and, where the processor
+//! has them, its dot-product instructions. `machine` implements the machine of the linear program (`render/linear`);
+//! `vector`, `scalar`, `cast`, `memory`, `near`, `weave`, `predicate`, `reduce` and `dot` select instructions, and
+//! `encode` makes bytes of them. Kernels follow the System V ABI.
 
 mod cast;
 mod dot;

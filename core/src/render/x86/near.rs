@@ -1,6 +1,7 @@
-//! Loads whose lanes lie apart, but at known distances within two vectors: one or two vectors are read and their elements
-//! put in place. The repeated elements of an upsampled row and reversed rows are such. Nothing outside of the buffer is read:
-//! what may lie behind its end is masked.
+//! Loads of lanes that are not contiguous but lie at compile-time distances within one or two vectors' length. Instead
+//! of a gather, one or two contiguous vectors are loaded and their elements permuted into the lanes. Examples are the
+//! repeated elements of an upsampled row (`x[i / 2]`) and reversed rows. Nothing outside the buffer is read: elements
+//! that may lie after its end are masked.
 
 use super::Lower;
 use super::Opnd;
@@ -14,8 +15,8 @@ use iced_x86::Code;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// What is known of an integer in each lane: `k + lanes[i]`, where k is an unknown multiple of `unit` that all lanes share;
-/// 0 if there is no such part.
+/// What is known of an integer in each lane: it is `k + lanes[i]`, where k is an unknown multiple of `unit` that all
+/// lanes share; k is 0 if `unit` is 0.
 #[derive(Clone)]
 struct Known {
     lanes: SmallVec<[i64; 16]>,
@@ -32,7 +33,7 @@ impl Known {
         (self.unit == 0 && self.lanes.iter().all(|&v| v == first)).then_some(first)
     }
 
-    /// What all lanes are a multiple of, if they are one scalar.
+    /// If all lanes have the same value, a number that it is a multiple of.
     fn multiple(&self) -> Option<i64> {
         let first = *self.lanes.first()?;
         self.lanes.iter().all(|&v| v == first).then(|| gcd(self.unit, first))
@@ -44,7 +45,7 @@ impl Known {
 }
 
 impl Lower<'_> {
-    /// The load through vectors of neighbours, if its lanes are near enough.
+    /// The load as a permutation of one or two contiguous vectors, if its lanes lie within them.
     pub(super) fn permuted(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Option<Val>> {
         let (g, size) = (self.g, vec_size(w));
         let index = g.src_at(u, 0);
@@ -66,7 +67,7 @@ impl Lower<'_> {
         if span >= 2 * w as i64 || vectors == 2 && w != 16 {
             return Ok(None);
         }
-        // the last vector ends behind the last lane: is that still the buffer?
+        // the last vector may extend past the last lane's element: is it still inside the buffer?
         let last = self.elements(index).1.saturating_sub(span).saturating_add((vectors * w) as i64);
         let inside = last <= len as i64;
         let mut m = self.address(index, pt, off + first)?;
@@ -89,7 +90,7 @@ impl Lower<'_> {
             Opnd::R(self.load_masked(w, m, mask), size)
         };
         if let Some(a) = near {
-            // the result takes the place of the first vector, so that the indices may stay in a register
+            // this instruction overwrites the first vector and not the indices, so these may stay in a register
             let order = Opnd::R(self.put_fresh(order, w), size);
             self.f.update(Code::EVEX_Vpermt2ps_zmm_k1z_zmm_zmmm512b32, &[Opnd::R(a, size), order, far]);
             return Ok(Some(self.only(a, &wanted)));
@@ -100,7 +101,7 @@ impl Lower<'_> {
         Ok(Some(self.only(r, &wanted)))
     }
 
-    /// Lanes that go backwards under a mask: a masked load of neighbours, turned round.
+    /// A load with lane stride -1 under a mask: a masked load of contiguous elements, reversed.
     pub(super) fn backwards(
         &mut self,
         u: UOp,
@@ -135,7 +136,7 @@ impl Lower<'_> {
         })))
     }
 
-    /// A vector with zeros in the lanes that are not wanted.
+    /// Zeroes the lanes that are not wanted.
     fn only(&mut self, r: VReg, wanted: &[bool]) -> Val {
         if wanted.iter().all(|&x| x) {
             return Val::R(r);
@@ -148,7 +149,7 @@ impl Lower<'_> {
         Val::R(kept)
     }
 
-    /// For which of the lanes `off..off+w` a gate holds, if that is known of each.
+    /// The lanes of `off..off+w` for which a gate holds, if that is known at compile time for each.
     fn holds(&self, gate: UOp, off: usize, w: usize) -> Option<SmallVec<[bool; 16]>> {
         let [a, b] = *self.g.src(gate) else { return None };
         match self.g.op(gate) {
@@ -165,7 +166,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The least and the largest element that an access may touch, in any lane of any tile.
+    /// The first and the last element that an access may touch, in any lane and element of its tile.
     pub(super) fn elements(&self, index: UOp) -> (i64, i64) {
         let (mut first, mut last) = self.g.bounds(self.g.src_at(index, 1));
         if let Arg::Strides(list) = self.g.arg(index) {
@@ -178,7 +179,7 @@ impl Lower<'_> {
         (first, last)
     }
 
-    /// `x` in lanes `off..off+w`, up to a part that all of them share.
+    /// The values of `x` in lanes `off..off+w`, relative to a part that all of them share.
     fn distances(&self, x: UOp, off: usize, w: usize) -> Option<Known> {
         let g = self.g;
         let mut known: FxHashMap<UOp, Known> = FxHashMap::default();

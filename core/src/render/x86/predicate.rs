@@ -1,5 +1,6 @@
-//! Conditions in mask registers. With 16 lanes a comparison writes a mask register, which choices and masked moves read; as a vector of
-//! ones and zeros a condition would be turned twice on the way. In: a condition that one instruction asks for. Out: the mask in k1.
+//! Conditions in AVX-512 mask registers. With 16 lanes a comparison writes a mask register, and selects and masked
+//! moves read one; kept as a vector of ones and zeros, a condition would be converted in both directions. In: a
+//! condition that a single instruction uses. Out: its mask in k1.
 
 use super::table::cmp;
 use super::{Lower, Opnd};
@@ -11,28 +12,28 @@ use iced_x86::{Code, Register};
 
 /// Lanes of a mask register.
 const LANES: usize = 16;
-/// Mask registers that a condition may take.
+/// Number of mask registers that a condition may use (k1 to k7).
 const MOST: u32 = 7;
 
-/// A condition whose operands are in registers.
+/// A condition whose operands have been computed.
 pub(super) enum Predicate {
-    /// Lanes of all ones or zeros.
+    /// A mask vector: lanes of all ones or zeros.
     Lanes(VReg),
     /// A comparison of two values of a dtype.
     Compare(Op, DType, VReg, Val),
-    /// What does not hold.
+    /// The negation of a condition.
     Not(Box<Predicate>),
-    /// Two of them, joined by `and`, `or` or, for `cmp_ne`, an exclusive `or`.
+    /// Two conditions joined by `and`, `or` or, for `cmp_ne`, exclusive `or`.
     Both(Op, Box<[Predicate; 2]>),
 }
 
 impl Lower<'_> {
-    /// The condition that `by` asks for at sixteen lanes.
+    /// The condition `u` of its user `by`, at sixteen lanes.
     pub(super) fn predicate(&mut self, u: UOp, by: UOp, pt: &Point, off: usize) -> Result<Predicate> {
         self.joined(u, by, pt, off, 1)
     }
 
-    /// The same, where the mask registers below `k` hold what it will be joined with.
+    /// The same, while the mask registers below `k` hold the conditions that it will be joined with.
     fn joined(&mut self, u: UOp, by: UOp, pt: &Point, off: usize, k: u32) -> Result<Predicate> {
         if !self.compares(u, by, pt, off, k) {
             return Ok(Predicate::Lanes(self.demand_reg(u, pt, off, LANES)?));
@@ -50,8 +51,8 @@ impl Lower<'_> {
         Ok(Predicate::Compare(op, of, first, self.demand_mem(b, u, pt, off, LANES)?))
     }
 
-    /// Is it a comparison, or made of one, that nobody else asks for? What is shared is kept as lanes, and what lanes alone are joined
-    /// to is joined as lanes.
+    /// Is `u` a comparison, or a combination with at least one comparison, that only `by` uses? A condition with
+    /// several uses is kept as a mask vector, and conditions that are all mask vectors are combined as vectors.
     fn compares(&self, u: UOp, by: UOp, pt: &Point, off: usize, k: u32) -> bool {
         let g = self.g;
         let (&[a, b], op) = (g.src(u), g.op(u)) else { return false };
@@ -77,7 +78,7 @@ impl Lower<'_> {
         op == Op::CmpNe && self.g.const_val(b).is_some_and(|c| c.as_bool())
     }
 
-    /// Puts the condition in k1. Nothing may come between this and the instruction that reads it.
+    /// Puts the condition in k1. No other instruction may be emitted between this and the one that reads k1.
     pub(super) fn predicate_to_k1(&mut self, p: &Predicate) {
         self.predicate_to(p, 1);
     }
@@ -95,7 +96,7 @@ impl Lower<'_> {
                     (true, Op::CmpLt) => (Code::EVEX_Vcmpps_kr_k1_zmm_zmmm512b32_imm8_sae, cmp::LT),
                     (true, Op::CmpEq) => (Code::EVEX_Vcmpps_kr_k1_zmm_zmmm512b32_imm8_sae, cmp::EQ),
                     (true, _) => (Code::EVEX_Vcmpps_kr_k1_zmm_zmmm512b32_imm8_sae, cmp::NE),
-                    // narrow unsigned numbers fill their lanes with zeros: signed comparisons order them too
+                    // narrow unsigned integers are zero-extended, so that the signed comparison orders them correctly
                     (_, Op::CmpLt) if *dt == DType::U32 => (Code::EVEX_Vpcmpud_kr_k1_zmm_zmmm512b32_imm8, 1),
                     (_, Op::CmpLt) => (Code::EVEX_Vpcmpd_kr_k1_zmm_zmmm512b32_imm8, 1),
                     (_, Op::CmpEq) => (Code::EVEX_Vpcmpd_kr_k1_zmm_zmmm512b32_imm8, 0),

@@ -1,4 +1,4 @@
-//! All lanes of a register into one.
+//! Reduces all lanes of a vector register to a scalar, by halving it.
 
 use super::{Lower, Opnd};
 use crate::render::linear::lower::{Val, wide};
@@ -8,7 +8,7 @@ use crate::{DType, Result};
 use iced_x86::Code;
 
 impl Lower<'_> {
-    /// All lanes of a register, as a scalar.
+    /// Reduces all lanes of a register to a scalar.
     pub(super) fn across(&mut self, op: ReduceOp, dt: DType, w: usize, mut v: VReg) -> Result<Val> {
         if w == 1 || wide(dt) {
             return Ok(Val::R(v));

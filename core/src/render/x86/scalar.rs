@@ -27,7 +27,7 @@ fn sized(r: VReg, dt: DType) -> Opnd {
     Opnd::R(r, if wide(dt) { Size::Q } else { Size::D })
 }
 
-/// The 32- or 64-bit form.
+/// The opcode `narrow` for operands of at most 32 bits, `full` for those of 64 bits.
 fn form(dt: DType, narrow: Code, full: Code) -> Code {
     if wide(dt) { full } else { narrow }
 }
@@ -78,7 +78,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Brings a 32-bit general register back to what the narrow type holds; floats are rounded.
+    /// Normalises a scalar to a narrow dtype: integers wrap to its width, floats are rounded to its precision.
     pub(super) fn normal_scalar(&mut self, dt: DType, r: VReg) -> VReg {
         let code = match dt {
             DType::I8 => Code::Movsx_r32_rm8,
@@ -352,7 +352,8 @@ impl Lower<'_> {
         Ok(r)
     }
 
-    /// `a / c` or `a % c` for `0 <= a < 2^31` and a constant `c > 0`: a shift, or a multiplication by the inverse.
+    /// `a / c` or `a % c` for `0 <= a < 2^31` and a constant `c > 0`: a shift, or a multiplication by the fixed-point
+    /// reciprocal.
     fn divide_positive(&mut self, op: Op, dt: DType, a: Val, c: u32) -> Result<Val> {
         let a = self.reg(a, dt, 1)?;
         if c == 1 {
@@ -384,13 +385,14 @@ impl Lower<'_> {
         Ok(Val::R(t))
     }
 
-    /// The machine's division, with the corners of `Op::Idiv` and `Op::Imod` in front of it.
+    /// The machine's division, preceded by tests for the cases that trap there but are defined for `Op::Idiv` and
+    /// `Op::Imod`: a divisor of 0 (`x / 0 = x`, `x % 0 = 0`), and -1, by which the least integer overflows.
     fn divide(&mut self, op: Op, dt: DType, a: Val, b: Val, constant: Option<i64>) -> Result<VReg> {
         let (a, b, r) = (self.reg(a, dt, 1)?, self.reg(b, dt, 1)?, self.f.reg(Size::Q));
         let quotient = op == Op::Idiv;
         let (done, minus) = (self.f.new_label(), self.f.new_label());
         if constant.is_none_or(|c| c == 0) {
-            // x/0 = x, x%0 = 0
+            // x / 0 = x, x % 0 = 0
             self.put(r, if quotient { Val::R(a) } else { Val::I(0) }, dt, 1);
             self.f.read(form(dt, Code::Test_rm32_r32, Code::Test_rm64_r64), &[sized(b, dt), sized(b, dt)]);
             self.f.jump(Code::Je_rel32_64, done);

@@ -1,4 +1,4 @@
-//! Which iced-x86 opcode an operation on 4, 8 or 16 lanes of 32 bits is. VEX forms up to ymm, EVEX for zmm.
+//! The iced-x86 opcode of each operation on 4, 8 or 16 lanes of 32 bits: VEX forms up to ymm, EVEX forms for zmm.
 
 use iced_x86::Code;
 
@@ -118,13 +118,13 @@ pub(super) fn store(w: usize) -> Code {
     by_width!(w, VEX_Vmovups_xmmm128_xmm, VEX_Vmovups_ymmm256_ymm, EVEX_Vmovups_zmmm512_k1z_zmm)
 }
 
-/// The same, past the caches, to memory that is aligned to the register's size.
+/// The non-temporal store of `w` lanes; the address must be aligned to the register's size.
 #[rustfmt::skip]
 pub(super) fn store_past_caches(w: usize) -> Code {
     by_width!(w, VEX_Vmovntps_m128_xmm, VEX_Vmovntps_m256_ymm, EVEX_Vmovntps_m512_zmm)
 }
 
-/// Is it one of them?
+/// Is this a non-temporal store?
 pub(super) fn is_past_caches(code: Code) -> bool {
     [4, 8, 16].into_iter().any(|w| store_past_caches(w) == code)
 }
@@ -141,7 +141,7 @@ pub(super) fn to_f16(w: usize) -> Code {
     by_width!(w, VEX_Vcvtps2ph_xmmm64_xmm_imm8, VEX_Vcvtps2ph_xmmm128_ymm_imm8, EVEX_Vcvtps2ph_ymmm256_k1z_zmm_imm8_sae)
 }
 
-/// Comparison predicates of `vcmpps` and its kin.
+/// Comparison predicates of `vcmpps` and its scalar and f64 forms.
 pub(super) mod cmp {
     pub(in super::super) const EQ: u8 = 0x00;
     pub(in super::super) const UNORDERED: u8 = 0x03;

@@ -1,5 +1,5 @@
-//! Elementwise operations: the choice between vectors and lanes, and the vector half. Masks are 32-bit lanes of all ones
-//! or zeros.
+//! Elementwise operations: the choice between vector instructions and lane-by-lane code, and the vector instructions.
+//! Masks are 32-bit lanes of all ones or all zeros.
 
 use super::Lower;
 use super::Opnd;
@@ -10,7 +10,8 @@ use crate::uop::{Op, UOp};
 use crate::{DType, Result};
 use iced_x86::{Code, Register};
 
-/// What exponentials add to round to an integer: 1.5 * 2^23, and twice the exponent's bias.
+/// The constant that `exp2` adds to its argument to round it to an integer in the low mantissa bits: 1.5 * 2^23, plus
+/// twice the exponent's bias (254).
 const EXP_MAGIC: f32 = 12_583_166.0;
 
 impl Lower<'_> {
@@ -97,7 +98,7 @@ impl Lower<'_> {
                 let b = self.demand_mem(src[1], u, pt, off, w)?;
                 let number = |s: UOp| g.const_val(s).is_some_and(|c| !c.as_f64().is_nan());
                 if sdt.is_float() && matches!(op, Op::Max | Op::Min) && number(src[1]) {
-                    // max(c, x) gives x where either is NaN, and c is not
+                    // the instruction max(c, x) gives x if either is NaN, and c is not NaN
                     let (c, d) = (self.reg(b, sdt, w)?, self.fresh(dt, w));
                     self.v3(if op == Op::Max { V3::MaxPs } else { V3::MinPs }, w, d, c, a);
                     return Ok(Val::R(d));
@@ -107,8 +108,8 @@ impl Lower<'_> {
         })
     }
 
-    /// `a * b` as `p * 2^n`, n given by `t = n + EXP_MAGIC`: how exponentials scale without such an instruction, by two factors
-    /// with the halves of n as exponents.
+    /// Matches `a * b` as `p * 2^n` and returns p and t, where `t = n + EXP_MAGIC`. `exp2` scales by 2^n in two
+    /// factors, whose exponents are the two halves of n; one `vscalefps` does the same.
     fn scaled(&self, a: UOp, b: UOp) -> Option<(UOp, UOp)> {
         let g = self.g;
         let power = |u: UOp| -> Option<UOp> {
@@ -132,8 +133,8 @@ impl Lower<'_> {
         (matches!(g.op(t), Op::Add | Op::MulAdd) && g.src(t).last().is_some_and(magic)).then_some((p, t))
     }
 
-    /// Is `u` one of `a < b ? b : a` (a maximum) and `a < b ? a : b`? The instruction's operands: it gives the second unless
-    /// the first compares as wanted.
+    /// Matches `a < b ? b : a` (a maximum) and `a < b ? a : b` (a minimum): whether it is the maximum, and the operands
+    /// of `vmaxps` or `vminps`, which give their second operand unless the first is greater (less).
     fn picks(&self, u: UOp) -> Option<(bool, UOp, UOp)> {
         let g = self.g;
         let [cond, x, y] = *g.src(u) else { return None };
@@ -144,7 +145,7 @@ impl Lower<'_> {
         ((x, y) == (b, a) || (x, y) == (a, b)).then_some((x == b, x, y))
     }
 
-    /// A vector operand: a memory operand if it is a load with no other use.
+    /// A vector operand of `by`: a memory operand if `u` is a plain load with no other use.
     pub(super) fn demand_mem(&mut self, u: UOp, by: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
         if self.g.op(u) == Op::Load
             && self.used_once(u, by)
@@ -155,7 +156,7 @@ impl Lower<'_> {
         self.demand(u, pt, off, w)
     }
 
-    /// A vector op whose last operand may be memory.
+    /// Emits a three-operand vector instruction; its last operand may be memory.
     pub(super) fn v3(&mut self, op: V3, w: usize, d: VReg, a: VReg, b: Val) {
         let size = vec_size(w);
         let b = self.opnd(b, w);
@@ -180,7 +181,7 @@ impl Lower<'_> {
         self.f.emit(table::shift_imm(op, w), &[Opnd::R(d, size), Opnd::R(a, size), Opnd::I8(n)], 1, !1, 9);
     }
 
-    /// Brings the 32-bit lanes back to what the narrow type holds.
+    /// Normalises 32-bit lanes to a narrow dtype: integers wrap to its width, floats are rounded to its precision.
     pub(super) fn normal(&mut self, dt: DType, w: usize, v: VReg) -> VReg {
         let d = match dt {
             DType::I8 | DType::I16 | DType::U8 | DType::U16 | DType::F16 | DType::BF16 => self.f.reg(vec_size(w)),
@@ -213,7 +214,7 @@ impl Lower<'_> {
         d
     }
 
-    /// f32 rounded to the nearest bf16, ties to even; NaN stays NaN.
+    /// Rounds f32 to the nearest bf16, ties to even; NaN stays NaN.
     fn round_bf16(&mut self, w: usize, v: VReg) -> VReg {
         let t: [VReg; 6] = std::array::from_fn(|_| self.f.reg(vec_size(w)));
         let (one, half) = (self.lanes_of(1, w), self.lanes_of(0x7fff, w));
@@ -227,7 +228,7 @@ impl Lower<'_> {
         self.blend(mask, nan, t[4], w)
     }
 
-    /// A mask of a float comparison.
+    /// Compares floats, giving a mask vector.
     pub(super) fn compare_floats(&mut self, pred: u8, w: usize, a: VReg, b: Val) -> VReg {
         let (d, size) = (self.f.reg(vec_size(w)), vec_size(w));
         let b = self.opnd(b, w);
@@ -247,14 +248,14 @@ impl Lower<'_> {
         d
     }
 
-    /// Where a register of 16 floats holds NaN, in k1.
+    /// Sets k1 in the lanes where a register of 16 floats is NaN.
     fn unordered_to_k1(&mut self, a: VReg) {
         let a = Opnd::R(a, Size::Z);
         let ops = [Opnd::P(Register::K1), a, a, Opnd::I8(cmp::UNORDERED)];
         self.f.emit(Code::EVEX_Vcmpps_kr_k1_zmm_zmmm512b32_imm8_sae, &ops, 1, !1, 9);
     }
 
-    /// A mask of an integer comparison: `a == b` or `a > b`, signed.
+    /// Compares integers, `a == b` or signed `a > b`, giving a mask vector.
     fn compare_ints(&mut self, equal: bool, w: usize, a: VReg, b: Val) -> VReg {
         let (d, size) = (self.f.reg(vec_size(w)), vec_size(w));
         let b = self.opnd(b, w);
@@ -379,8 +380,8 @@ impl Lower<'_> {
         } else {
             match op {
                 Op::Max | Op::Min => {
-                    // `max(b, a)` gives a where either is NaN: b's own NaN must be put back. An accumulator is `a`, so that
-                    // no step waits for the comparison of the one before
+                    // the instruction max(b, a) gives a if either is NaN, so b's own NaN must be put back. An
+                    // accumulator is always `a`, so that the comparison does not depend on the step before
                     let v = if op == Op::Max { V3::MaxPs } else { V3::MinPs };
                     let b = self.reg(b, dt, w)?;
                     if w == 16 {
@@ -484,7 +485,7 @@ impl Lower<'_> {
         self.f.update(table::v3(V3::Fma231, w), &[Opnd::R(acc, size), Opnd::R(a, size), b]);
     }
 
-    /// One scalar in all lanes.
+    /// Broadcasts a scalar to all lanes.
     pub(super) fn splat(&mut self, s: VReg, dt: DType, w: usize) -> VReg {
         let (d, size) = (self.f.reg(vec_size(w)), vec_size(w));
         let x = if dt.is_float() {
@@ -515,7 +516,7 @@ impl Lower<'_> {
         d
     }
 
-    /// A vector from scalars, lane by lane.
+    /// Builds a vector from scalars that `lane` computes one by one.
     pub(super) fn pack(
         &mut self,
         dt: DType,
@@ -584,7 +585,7 @@ impl Lower<'_> {
         Ok(d)
     }
 
-    /// Lane `i` of a part, as a scalar.
+    /// Extracts lane `i` of a part as a scalar.
     pub(super) fn extract(&mut self, u: UOp, pt: &Point, v: Val, (off, w): (usize, usize), i: usize) -> Result<Val> {
         let dt = self.g.dtype(u);
         let v = self.reg(v, dt, w)?;
@@ -602,7 +603,7 @@ impl Lower<'_> {
         Ok(Val::R(self.lane_of_quad(quad, dt, (i % 4) as u8)))
     }
 
-    /// Four lanes of a register as an xmm.
+    /// The `q`-th group of four lanes of a register, as an xmm.
     pub(super) fn quad(&mut self, v: VReg, w: usize, q: usize) -> VReg {
         if w == 4 || w == 8 && q == 0 {
             return v;
@@ -637,7 +638,7 @@ impl Lower<'_> {
     }
 }
 
-/// Is there a vector form? Else the lanes are computed one by one.
+/// Does the operation have a vector form? Otherwise the lanes are computed one by one.
 fn vectorised(op: Op, from: DType, to: DType) -> bool {
     match op {
         Op::Idiv | Op::Imod => false,

@@ -1,5 +1,5 @@
-//! Stores of lanes that lie apart, where the places between them are written by other elements of the same tile: vectors are turned or woven
-//! in registers, so that neighbours are stored together.
+//! Stores of lanes that are not contiguous, where other elements of the same tile fill the gaps: vectors are transposed
+//! or interleaved in registers, so that contiguous vectors are stored.
 
 use super::table;
 use super::{Lower, Opnd};
@@ -11,8 +11,8 @@ use crate::uop::{Op, UOp};
 use iced_x86::Code;
 
 impl Lower<'_> {
-    /// The register axis along which an ungated store of lanes that lie apart is contiguous: squares of 8 by 8 elements are
-    /// turned in registers then.
+    /// The register axis along which an ungated store is contiguous although its lanes are not. Squares of 8 by 8
+    /// elements are then transposed in registers.
     pub(super) fn turned(&self, u: UOp) -> Option<(u8, u16)> {
         let [index, value] = *self.g.src(u) else { return None };
         let (tile, offset) = (&self.tiles[u.0 as usize], self.g.src_at(index, 1));
@@ -25,7 +25,8 @@ impl Lower<'_> {
         tile.regs.iter().find(along).copied().filter(|_| scalar)
     }
 
-    /// May eight lanes of a value be computed at a time, whatever its vectors are elsewhere?
+    /// Can eight lanes of a value be computed at a time, although vectors elsewhere are wider? Values computed at their
+    /// own position in the order and accumulators exist in full width only.
     fn narrows(&self, value: UOp) -> bool {
         let mut stack = vec![value];
         while let Some(u) = stack.pop() {
@@ -50,7 +51,7 @@ impl Lower<'_> {
                     at.0[axis.0 as usize] += i;
                     rows.push(self.demand_reg(value, &at, off, 8)?);
                 }
-                // pairs of rows, then fours, then halves
+                // an 8x8 transpose: interleave pairs of rows, then pairs of pairs, then swap halves
                 let mut pairs = Vec::with_capacity(8);
                 for two in rows.chunks(2) {
                     for code in [Code::VEX_Vunpcklps_ymm_ymm_ymmm256, Code::VEX_Vunpckhps_ymm_ymm_ymmm256] {
@@ -81,7 +82,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// The lanes of two vectors by turns.
+    /// Interleaves the lanes of two vectors into two vectors.
     pub(super) fn weave(&mut self, a: VReg, b: VReg, w: usize) -> [VReg; 2] {
         let size = vec_size(w);
         let v = |r| Opnd::R(r, size);
@@ -89,7 +90,7 @@ impl Lower<'_> {
             return [0u32, 8].map(|from| {
                 let order: Vec<u8> = (0..16u32).flat_map(|i| (from + i / 2 + 16 * (i % 2)).to_le_bytes()).collect();
                 let order = self.pool(&order);
-                // the indices' own register becomes the result
+                // this instruction overwrites the register of the indices
                 let r = self.put_fresh(order, w);
                 self.f.update(Code::EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32, &[v(r), v(a), v(b)]);
                 r
