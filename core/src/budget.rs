@@ -1,6 +1,6 @@
-//! How much a model, a file or a template may ask for: sizes that somebody else wrote become memory, nodes and outputs only
-//! after a [`Budget`] allowed them, and memory is asked for in a way that can be refused. Nothing here knows what the sizes
-//! are of, and nothing here measures time.
+//! Limits on what a model, a file or a template may ask for. Sizes that come from outside become memory, nodes and
+//! outputs only after a [`Budget`] allowed them, and memory is allocated in a way that can fail. Nothing here knows
+//! what the sizes are for, and nothing here measures time.
 
 use crate::error::{Error, Result};
 
@@ -16,7 +16,7 @@ pub struct Budget {
     /// Bytes of constants and tables that one build of a graph makes on the host, besides the weights in the file; also the
     /// bytes of one file after it is unpacked or translated, beyond a multiple of its own length.
     pub host_bytes: u64,
-    /// Nodes that one build of a graph runs, counting every turn of a loop.
+    /// Nodes that one build of a graph runs, counted again for every iteration of a loop.
     pub nodes: u64,
     /// Outputs of one node, and values of one sequence.
     pub outputs: u64,
@@ -38,7 +38,7 @@ impl Default for Budget {
     }
 }
 
-/// One size that somebody asks for, and its limit.
+/// A size that is asked for, and its limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {
     /// What is counted, and the budget's field that limits it.
@@ -50,45 +50,45 @@ pub struct Claim {
 }
 
 impl Budget {
-    /// So many bytes on the host.
+    /// A claim for bytes on the host.
     pub fn host_bytes(&self, wanted: impl TryInto<u64>) -> Claim {
         claim("bytes on the host (`host_bytes`)", self.host_bytes, wanted)
     }
 
-    /// So many nodes of one build.
+    /// A claim for nodes of one build.
     pub fn nodes(&self, wanted: impl TryInto<u64>) -> Claim {
         claim("nodes of one build (`nodes`)", self.nodes, wanted)
     }
 
-    /// So many outputs of a node, or values of a sequence.
+    /// A claim for outputs of a node, or values of a sequence.
     pub fn outputs(&self, wanted: impl TryInto<u64>) -> Claim {
         claim("outputs of a node (`outputs`)", self.outputs, wanted)
     }
 
-    /// So many elements of a tensor.
+    /// A claim for elements of a tensor.
     pub fn tensor_elems(&self, wanted: impl TryInto<u64>) -> Claim {
         claim("elements of a tensor (`tensor_elems`)", self.tensor_elems, wanted)
     }
 
-    /// So many bytes of a template's text.
+    /// A claim for bytes of a template's text.
     pub fn template_bytes(&self, wanted: impl TryInto<u64>) -> Claim {
         claim("bytes of a template's text (`template_bytes`)", self.template_bytes, wanted)
     }
 
-    /// The size as a length, if it is within the budget and this host can count to it.
+    /// The size as a length, if it is within the budget and fits this host's `usize`; else [`Error::Budget`].
     pub fn check(&self, claim: Claim) -> Result<usize> {
         claim.grant()
     }
 
-    /// An empty list with room for `n` elements on the host. `Budget` where that is more than allowed, `OutOfMemory` where the
-    /// host has not got it.
+    /// An empty list with the capacity for `n` elements on the host. `Budget` if that is more than allowed,
+    /// `OutOfMemory` if the host does not have it.
     pub fn list<T>(&self, n: usize) -> Result<Vec<T>> {
         let bytes = (n as u64).saturating_mul(size_of::<T>() as u64);
         self.host_bytes(bytes).grant()?;
         room(n)
     }
 
-    /// The same, filled with one value.
+    /// A list of `n` copies of a value; errors as for [`Budget::list`].
     pub fn filled<T: Clone>(&self, n: usize, value: T) -> Result<Vec<T>> {
         let mut list = self.list(n)?;
         list.resize(n, value);
@@ -97,7 +97,7 @@ impl Budget {
 }
 
 impl Claim {
-    /// The size as a length, if it is within the limit and this host can count to it.
+    /// The size as a length, if it is within the limit and fits this host's `usize`; else [`Error::Budget`].
     pub fn grant(self) -> Result<usize> {
         let Claim { what, limit, wanted } = self;
         match usize::try_from(wanted) {
@@ -107,12 +107,13 @@ impl Claim {
     }
 }
 
-/// A size that does not fit 64 bits counts as the largest.
+/// Makes a claim. A size that does not fit 64 bits counts as the largest one.
 fn claim(what: &'static str, limit: u64, wanted: impl TryInto<u64>) -> Claim {
     Claim { what, limit, wanted: wanted.try_into().unwrap_or(u64::MAX) }
 }
 
-/// An empty list with room for `n` elements: an error where the host has not got it, instead of the end of the process.
+/// An empty list with the capacity for `n` elements. If the host does not have the memory this is an error rather than
+/// the end of the process.
 pub fn room<T>(n: usize) -> Result<Vec<T>> {
     let mut list = Vec::new();
     let refused = |_| Error::OutOfMemory {

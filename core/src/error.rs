@@ -9,8 +9,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What went wrong, with the values involved.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-// A tag of one byte leaves three to be copied one by one wherever an error is handed on, which is at every `?`: with a word there,
-// compilers copy all that follows at once. The web module is a tenth smaller for it.
+// A tag of one byte would be followed by three bytes of padding, which compilers copy one by one wherever an error is
+// passed on, that is at every `?`; with a tag of four bytes they copy the rest in words. The web module is a tenth
+// smaller for it.
 #[repr(u32)]
 pub enum Error {
     /// Shapes do not fit an op.
@@ -33,7 +34,7 @@ pub enum Error {
         #[doc = "rank"]
         rank: usize,
     },
-    /// A dtype an op does not take.
+    /// A dtype that an op does not support.
     #[error("{op}: dtype {dtype} is not supported: {why}")]
     DType {
         #[doc = "op"]
@@ -51,7 +52,7 @@ pub enum Error {
         #[doc = "what is wrong"]
         what: String,
     },
-    /// Something this build or device can not do.
+    /// Something that this build or device does not support.
     #[error("unsupported {what} ({context})")]
     Unsupported {
         #[doc = "feature"]
@@ -59,7 +60,7 @@ pub enum Error {
         #[doc = "where: node, op, target"]
         context: String,
     },
-    /// A kernel whose loops take more turns than the device's driver makes.
+    /// The loops of a kernel make more iterations than the device's driver allows.
     #[error("unsupported {turns} turns of loops in a thread of {kernel}, {most} at most")]
     Turns {
         #[doc = "kernel name"]
@@ -69,7 +70,7 @@ pub enum Error {
         #[doc = "the target's limit"]
         most: u32,
     },
-    /// A file that is not what it should be.
+    /// A file that is malformed.
     #[error("bad {format} file: {what}{}", at.map(|o| format!(" at byte {o}")).unwrap_or_default())]
     Format {
         #[doc = "file format"]
@@ -95,7 +96,7 @@ pub enum Error {
         #[doc = "what is wrong"]
         what: String,
     },
-    /// A device failed: out of memory, lost, compilation error.
+    /// A device failed, for example at compiling a kernel.
     #[error("device {device}: {what}")]
     Device {
         #[doc = "device name"]
@@ -115,7 +116,8 @@ pub enum Error {
         #[doc = "node name and op type"]
         node: Option<String>,
     },
-    /// A device is gone for good, with all that it held: a graphics driver reset it, a thread of it died, a kernel of it trapped.
+    /// A device is lost with all that it held: a graphics driver reset it, one of its threads died, or one of its
+    /// kernels trapped.
     #[error("device {device} is lost: {what}")]
     Lost {
         #[doc = "device name"]
@@ -123,7 +125,7 @@ pub enum Error {
         #[doc = "what happened"]
         what: String,
     },
-    /// Memory was refused.
+    /// An allocation failed.
     #[error("out of memory on {device}: {} bytes wanted", count(*bytes))]
     OutOfMemory {
         #[doc = "device name"]
@@ -137,7 +139,7 @@ pub enum Error {
         #[doc = "milliseconds allowed"]
         ms: u64,
     },
-    /// The caller cancelled.
+    /// The caller cancelled the work.
     #[error("aborted")]
     Aborted,
     /// A bug in gradloom.
@@ -145,7 +147,7 @@ pub enum Error {
     Internal(String),
 }
 
-/// A number of bytes or elements; sizes whose product overflows are the largest number.
+/// Prints a number of bytes or elements; `u64::MAX` stands for a size that overflowed.
 fn count(n: u64) -> String {
     if n == u64::MAX { "more than 2^63".to_owned() } else { n.to_string() }
 }
@@ -155,7 +157,7 @@ fn at_node(node: Option<&String>) -> String {
 }
 
 impl Error {
-    /// A short stable code for programs: `E_SHAPE`, `E_FORMAT` ...
+    /// A short stable code for programs, such as `E_SHAPE` or `E_FORMAT`.
     pub fn code(&self) -> &'static str {
         match self {
             Error::Shape { .. } => "E_SHAPE",
@@ -176,12 +178,12 @@ impl Error {
         }
     }
 
-    /// A [`Error::Value`] in one call.
+    /// Makes an [`Error::Value`].
     pub fn value(op: &'static str, what: impl Into<String>) -> Error {
         Error::Value { op, what: what.into() }
     }
 
-    /// A [`Error::Format`] in one call.
+    /// Makes an [`Error::Format`].
     pub fn format(format: &'static str, what: impl Into<String>, at: Option<u64>) -> Error {
         Error::Format { format, what: what.into(), at }
     }

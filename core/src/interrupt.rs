@@ -1,20 +1,21 @@
-//! Whether long work is to go on: it asks between its pieces, and whoever started it answers. There is no clock and there
-//! are no threads here: a caller that has them brings a closure that looks at them.
+//! Lets a caller pause or end long work: the work checks an [`Interrupt`] between its pieces, and the interrupt says
+//! whether to continue. There is no clock and there are no threads here: a caller that has them passes a closure that
+//! looks at them.
 
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a caller answers.
+/// The answer of an interrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Go {
-    /// Go on.
+    /// Continue.
     On,
-    /// Save what is done, if that is possible here, and come back: the caller has something else to do.
+    /// Save what is done, if that is possible here, and return: the caller has something else to do.
     Pause,
 }
 
-/// A way to end work. Clones are the same one; the default never ends anything.
+/// A means to end work. Clones share their state; the default never ends anything.
 #[derive(Clone, Default)]
 pub struct Interrupt(Option<Arc<Inner>>);
 
@@ -24,32 +25,32 @@ struct Inner {
 }
 
 impl Interrupt {
-    /// One that [`Interrupt::abort`] fires.
+    /// An interrupt that only [`Interrupt::abort`] fires.
     pub fn new() -> Interrupt {
         Interrupt::asking(|| Ok(Go::On))
     }
 
-    /// One that also asks whenever it is looked at: a deadline, a budget, the end of a time slice.
+    /// An interrupt that also calls `ask` at each check: for a deadline, a budget, or the end of a time slice.
     pub fn asking(ask: impl Fn() -> Result<Go> + Send + Sync + 'static) -> Interrupt {
         Interrupt(Some(Arc::new(Inner { aborted: AtomicBool::new(false), ask: Box::new(ask) })))
     }
 
-    /// Can it end anything?
+    /// Can it fire? False for the default.
     pub fn can_fire(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Ends the work at its next look. May be called from any thread.
+    /// Ends the work at its next check. May be called from any thread.
     pub fn abort(&self) {
         if let Some(inner) = &self.0 {
             inner.aborted.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether to go on, or to pause.
+    /// Asks whether to continue or to pause.
     ///
     /// # Errors
-    /// [`Error::Aborted`] once it was fired, and what the closure says.
+    /// [`Error::Aborted`] once it was fired, and the errors of the closure.
     pub fn look(&self) -> Result<Go> {
         match &self.0 {
             None => Ok(Go::On),
@@ -58,7 +59,7 @@ impl Interrupt {
         }
     }
 
-    /// The same where there is nothing to pause.
+    /// Asks whether to continue, where there is nothing to pause.
     ///
     /// # Errors
     /// As [`Interrupt::look`].

@@ -1,5 +1,6 @@
-//! gradloom-core: the whole compiler, from the lazy tensor API to rendered kernels, with no IO, clock, threads or
-//! vendor crates. Modules form floors; each imports only from floors below it (a test enforces this).
+//! gradloom-core: the whole compiler, from the lazy tensor API to rendered kernels. It has no IO, clock, threads or
+//! vendor crates. Modules are arranged in floors, and each imports only from the floors below its own (a test enforces
+//! this).
 #![forbid(unsafe_code)]
 
 pub mod analysis;

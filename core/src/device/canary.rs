@@ -1,8 +1,10 @@
-//! Known answers that a GPU must give before anything is computed on it: small questions about what shaders of ours count on,
-//! each with its answer. A driver whose loops, subgroups or 16-bit floats are wrong is used without them; one that cannot
-//! divide is refused. Drivers of devices run the [`sources`] once, on [`questions`], and give what came of it to [`judge`].
+//! Checks a GPU before anything is computed on it: small computations with known results, on features that generated
+//! shaders rely on. A feature that is wrong (long loops, dot products of bytes, 16-bit floats) is not used; a driver
+//! whose arithmetic is wrong is refused. Drivers of devices run the [`sources`] once, on [`questions`], and pass the
+//! results to [`judge`].
 //!
-//! Never: devices, waiting. What is asked comes from a buffer, so that no compiler of shaders knows the answers before.
+//! Never: devices, waiting. All operands come from a buffer, so that no shader compiler can compute the results
+//! beforehand.
 
 use crate::codegen::ParamInfo;
 use crate::render::{Code, Source};
@@ -10,22 +12,22 @@ use crate::target::Target;
 use crate::{DType, Error, Result};
 use std::fmt::Write as _;
 
-/// What follows from a wrong answer.
+/// The consequence of a wrong result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Then {
-    /// Nothing on this adapter can be trusted.
+    /// The adapter is refused.
     Refuse,
-    /// Long loops are cut into kernels.
+    /// Long loops are split over several kernels.
     CutLoops,
-    /// Sums of products of bytes are made without the instruction.
+    /// The instruction for sums of products of bytes is not used.
     NoWords,
-    /// 16-bit floats are read and written as parts of words.
+    /// Arrays of 16-bit floats are declared as words, and elements are extracted from them.
     NoF16,
-    /// It is said; standards leave it open.
+    /// Only reported, since standards leave the behaviour open.
     Say(&'static str),
 }
 
-/// A question, as an expression of type u32 over the words `q(i)`, and the answer.
+/// A computation, as a WGSL expression of type u32 over the words `q(i)`, and its result.
 struct Known {
     name: &'static str,
     ask: &'static str,
@@ -37,7 +39,7 @@ const fn known(name: &'static str, ask: &'static str, answer: u32, then: Then) -
     Known { name, ask, answer, then }
 }
 
-/// Turns of the long loop: more than 16 bits count.
+/// Iterations of the long loop: more than 16 bits can count.
 const TURNS: u32 = 65_600;
 
 /// The words that `q(i)` reads.
@@ -50,7 +52,7 @@ const QUESTIONS: [u32; 17] = [
     2,
     4_000_000_000,
     7,
-    1,           // the least subnormal
+    1,           // the smallest subnormal
     0x7f61_b1e6, // 3e38
     0x4120_0000, // 10
     0xc030_0000, // -2.75
@@ -61,7 +63,7 @@ const QUESTIONS: [u32; 17] = [
     0x7f80_0000, // infinity
 ];
 
-/// The last of a row of random numbers that begins at zero.
+/// The last number of a pseudo-random sequence that starts at zero.
 const fn last_random(turns: u32) -> u32 {
     let (mut x, mut i) = (0u32, 0);
     while i < turns {
@@ -91,7 +93,8 @@ fn packed() -> u32 {
 
 use Then::{CutLoops, NoF16, NoWords, Refuse, Say};
 
-/// What every adapter is asked. The long loop is the last one: a driver that counts turns has none left afterwards.
+/// What is computed on every adapter. The long loop comes last: a driver that counts iterations would stop all later
+/// loops.
 const PLAIN: [Known; 25] = [
     known("a quotient of signed integers", "u32(s(4) / s(5))", -3i32 as u32, Refuse),
     known("a remainder of signed integers", "u32(s(4) % s(5))", -1i32 as u32, Refuse),
@@ -125,7 +128,7 @@ const WORDS: [Known; 1] =
 
 const HALVES: [Known; 1] = [known("16-bit floats", "", 0x7bff_4200, NoF16)];
 
-/// Doubles one of the two halves that [`QUESTIONS`] hold.
+/// Doubles one of the two 16-bit floats in [`QUESTIONS`] and copies the other one.
 const HALVES_CODE: &str = "enable f16;
 @group(0) @binding(0) var<storage, read_write> b0: array<f16>;
 @group(0) @binding(1) var<storage, read> b1: array<f16>;
@@ -136,7 +139,7 @@ fn main() {
 }
 ";
 
-/// What is asked of a target, a shader each.
+/// The computations for a target, in one list for each shader.
 fn asked(t: &Target) -> Vec<Vec<&'static Known>> {
     let words = if t.dots.is_some() { WORDS.iter() } else { [].iter() };
     let mut all = vec![words.chain(&PLAIN).collect()];
@@ -146,7 +149,8 @@ fn asked(t: &Target) -> Vec<Vec<&'static Known>> {
     all
 }
 
-/// The shaders that ask: each takes a buffer for answers, [`questions`], and a word of zeros, and runs once.
+/// The shaders that do the computations. Each takes a buffer for the results, [`questions`], and a word of zeros, and
+/// is launched once with one thread.
 pub fn sources(t: &Target) -> Vec<Source> {
     let param = |len: usize, written: bool| ParamInfo { dtype: DType::U32, len, read: true, written };
     let shader = |(at, list): (usize, Vec<&Known>)| {
@@ -178,11 +182,11 @@ pub fn questions() -> Vec<u8> {
     QUESTIONS.iter().flat_map(|q| q.to_le_bytes()).collect()
 }
 
-/// Takes from `t` what an adapter got wrong; the first buffer of each source, in order, is what it answered. Returns what is
-/// worth knowing, a line each.
+/// Removes from `t` the features that an adapter got wrong. `answers` has the first buffer of each source, in order.
+/// Returns what is worth reporting, one line for each wrong result.
 ///
 /// # Errors
-/// [`Error::Device`] that names the answer, where nothing on the adapter can be trusted.
+/// [`Error::Device`] with the wrong result, if the adapter must be refused.
 pub fn judge(t: &mut Target, answers: &[Vec<u8>]) -> Result<Vec<String>> {
     let mut said = Vec::new();
     for (list, bytes) in asked(t).into_iter().zip(answers) {
@@ -222,7 +226,7 @@ pub fn judge(t: &mut Target, answers: &[Vec<u8>]) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    /// The right answers for a target.
+    /// The right results for a target.
     fn right(t: &Target) -> Vec<Vec<u8>> {
         asked(t).iter().map(|list| list.iter().flat_map(|k| k.answer.to_le_bytes()).collect()).collect()
     }
@@ -262,7 +266,7 @@ mod tests {
             }
         }
         assert_eq!((refused, avoided, told), (19, 3, 5));
-        // an adapter that answers nothing is no adapter
+        // an adapter without results is refused
         assert!(judge(&mut able(), &[vec![], vec![]]).is_err());
     }
 }

@@ -24,7 +24,7 @@ impl Default for EvalDevice {
 }
 
 impl EvalDevice {
-    /// An interpreter that poses as `target` (its `lang` must be Eval): limits and dtypes are the target's.
+    /// An interpreter with the limits and dtypes of `target`, whose `lang` must be Eval.
     pub fn new(target: Target) -> EvalDevice {
         EvalDevice { target, buffers: FxHashMap::default(), kernels: Vec::new(), reads: FxHashMap::default(), next: 0 }
     }

@@ -1,5 +1,5 @@
-//! The seam to hardware: what `native` and `web` implement. Object safe, never blocks except where a platform offers no
-//! other way (native readback), never awaits.
+//! The interface to hardware, which `native` and `web` implement. Object safe. Calls never block except where a
+//! platform offers no other way (reading back natively), and never await.
 
 pub mod canary;
 pub mod eval;
@@ -40,58 +40,60 @@ pub struct View {
 pub enum Step {
     /// Run a kernel.
     Launch {
-        /// Which.
+        /// The kernel.
         kernel: KernelId,
         /// Buffers by slot.
         args: Vec<View>,
-        /// Grid.
+        /// The launch grid.
         grid: [u32; 3],
         /// Launch scalars as raw 4-byte values.
         vars: Vec<u32>,
     },
     /// Copy bytes between allocations.
     Copy {
-        /// From.
+        /// Source.
         src: View,
-        /// To.
+        /// Destination.
         dst: View,
     },
 }
 
-/// `Send` where there are threads to send to. In a page, devices and hosts hold values of JavaScript, which stay on their thread.
+/// `Send`, except in a WebAssembly module: there, devices and hosts hold JavaScript values, which must stay on their
+/// thread.
 #[cfg(not(target_arch = "wasm32"))]
 pub trait MaySend: Send {}
 #[cfg(not(target_arch = "wasm32"))]
 impl<T: Send + ?Sized> MaySend for T {}
 
-/// `Send` where there are threads to send to. In a page, devices and hosts hold values of JavaScript, which stay on their thread.
+/// `Send`, except in a WebAssembly module: there, devices and hosts hold JavaScript values, which must stay on their
+/// thread.
 #[cfg(target_arch = "wasm32")]
 pub trait MaySend {}
 #[cfg(target_arch = "wasm32")]
 impl<T: ?Sized> MaySend for T {}
 
-/// Writes bytes, from the given one on.
+/// Writes the bytes from the given offset on into a slice.
 pub type Write<'a> = dyn Fn(usize, &mut [u8]) + Sync + 'a;
 
-/// A device. Errors are `Error::Device` and `Error::OutOfMemory`.
+/// A device. Errors are `Error::Device`, `Error::Lost` and `Error::OutOfMemory`.
 pub trait Device: MaySend {
-    /// What it can do.
+    /// What the device can do.
     fn target(&self) -> &Target;
 
-    /// What prints its kernels.
+    /// The renderer that prints its kernels.
     fn renderer(&self) -> &'static dyn Renderer {
         render::of(self.target().lang)
     }
 
-    /// What its driver gets wrong, and how kernels go without it: a line each.
+    /// What the driver gets wrong and how kernels avoid it, one line each.
     fn notes(&self) -> &[String] {
         &[]
     }
 
-    /// Allocates zeroed bytes.
+    /// Allocates bytes that are zero.
     fn alloc(&mut self, bytes: usize) -> Result<BufId>;
 
-    /// Allocates bytes of any values: the caller writes all of them before anything reads one.
+    /// Allocates bytes of undefined values: the caller writes all of them before anything reads one.
     fn alloc_to_fill(&mut self, bytes: usize) -> Result<BufId> {
         self.alloc(bytes)
     }
@@ -99,11 +101,11 @@ pub trait Device: MaySend {
     /// Frees an allocation once submitted work that uses it is done.
     fn free(&mut self, buf: BufId);
 
-    /// Copies host bytes in, ordered with submitted steps.
+    /// Copies host bytes to an allocation, ordered with submitted steps.
     fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()>;
 
-    /// Has the first `len` bytes of a buffer written by `write`, which is given where in them to begin and memory for them: `step` bytes or
-    /// several times as many. Ordered with submitted steps.
+    /// Fills the first `len` bytes of a buffer by calls of `write`, each with an offset and memory for the bytes from
+    /// there on, whose length is a multiple of `step`. Ordered with submitted steps.
     fn upload_made(&mut self, buf: BufId, len: usize, step: usize, write: &Write<'_>) -> Result<()> {
         let _ = step;
         let mut all = vec![0; len];
@@ -111,8 +113,9 @@ pub trait Device: MaySend {
         self.upload(buf, 0, &all)
     }
 
-    /// Where in the device's memory the first `bytes` of a buffer lie, once nothing that was submitted uses them: for a host that writes there
-    /// itself what lies outside of this process's memory. Nothing where it cannot.
+    /// The address in the device's memory of the first `bytes` of a buffer, once no submitted work uses them: for a
+    /// host that writes data from outside of this process's memory there itself. `None` on a device that does not offer
+    /// this.
     fn place(&mut self, buf: BufId, bytes: usize) -> Result<Option<usize>> {
         let _ = (buf, bytes);
         Ok(None)
@@ -121,12 +124,12 @@ pub trait Device: MaySend {
     /// Starts compiling kernels; they may be named in `submit` once [`Device::ready`] is true.
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>>;
 
-    /// Bytes of code that are worth one call of [`Device::compile`]: its caller may do something else between two.
+    /// Bytes of code for one call of [`Device::compile`]. Between two calls the caller may do something else.
     fn compile_bytes(&self) -> usize {
         usize::MAX
     }
 
-    /// Are all kernels compiled? Errors of compilation come out here. True at once for synchronous devices.
+    /// Are all kernels compiled? Errors of compilation are returned here. Synchronous devices are always ready.
     fn ready(&mut self) -> Result<bool> {
         Ok(true)
     }
@@ -134,26 +137,29 @@ pub trait Device: MaySend {
     /// Releases a kernel.
     fn release(&mut self, kernel: KernelId);
 
-    /// Runs the steps in order, as if one after the other. Returns before they are done where the platform allows.
+    /// Runs steps, with the effect of running them one after the other. Returns before they are done where the platform
+    /// allows.
     fn submit(&mut self, steps: &[Step]) -> Result<()>;
 
-    /// Goes on with what was submitted where the caller's own thread has to, for as long as the host gave it time. True once nothing of it is
-    /// left to do, and where the device does without the caller.
+    /// Continues submitted work that needs the caller's thread, for as long as the host allows. True once nothing is
+    /// left to do; always true on a device that does not need the caller.
     fn work(&mut self) -> Result<bool> {
         Ok(true)
     }
 
-    /// Gives up what was submitted and is not done, where the device can. What that was to write holds anything.
+    /// Abandons submitted work that is not done, where the device can. The contents of what it was to write are
+    /// undefined then.
     fn stop(&mut self) {}
 
-    /// The same as [`Device::submit`], timed by the device's own clock. The ticket's bytes are two little-endian u64: nanoseconds at the beginning
-    /// and at the end. `None` where it has none: the steps were submitted all the same.
+    /// [`Device::submit`] with times from the device's own clock: the ticket's bytes are two little-endian u64,
+    /// nanoseconds at the beginning and at the end. `None` if the device has no clock; the steps are submitted all the
+    /// same.
     fn submit_timed(&mut self, steps: &[Step]) -> Result<Option<Ticket>> {
         self.submit(steps).map(|()| None)
     }
 
-    /// Should a caller that can wait submit more now? False while enough is under way that the device does not idle, which others
-    /// may be waiting for too.
+    /// Should a caller that can wait submit more work? False while enough work is queued to keep the device busy, so
+    /// that other users of the device need not wait for more.
     fn has_room(&mut self) -> Result<bool> {
         Ok(true)
     }
@@ -161,7 +167,7 @@ pub trait Device: MaySend {
     /// Starts reading bytes back, ordered after everything submitted.
     fn read(&mut self, view: View) -> Result<Ticket>;
 
-    /// The bytes, once they are there. A ticket is spent when it returned `Some`.
+    /// The bytes of a readback, or `None` while they are not there. A ticket is spent once it returned `Some`.
     fn poll(&mut self, ticket: Ticket) -> Result<Option<Vec<u8>>>;
 
     /// Waits until everything submitted is done, where the platform can block; elsewhere does nothing.

@@ -1,5 +1,5 @@
-//! A device that compiles nothing and runs nothing, but counts and checks what it is asked to do: for tests of plans and
-//! for renderers whose hardware is not there.
+//! A device that compiles and runs nothing, but counts and checks what it is asked to do: for tests of plans, and for
+//! renderers whose hardware is not available.
 
 use super::{BufId, Device, KernelId, Step, Ticket, View};
 use crate::render::Source;
@@ -20,7 +20,7 @@ pub struct Counts {
     pub uploaded: usize,
 }
 
-/// Any target, no hardware. Reads give zeros.
+/// A device without hardware for any target. Reads give zeros.
 pub struct NullDevice {
     target: Target,
     buffers: FxHashMap<BufId, usize>,
@@ -31,7 +31,7 @@ pub struct NullDevice {
 }
 
 impl NullDevice {
-    /// A device that poses as `target`.
+    /// A device with the given target.
     pub fn new(target: Target) -> NullDevice {
         NullDevice {
             target,
@@ -43,7 +43,7 @@ impl NullDevice {
         }
     }
 
-    /// What happened so far.
+    /// What was counted so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }

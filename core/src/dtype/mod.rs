@@ -155,7 +155,8 @@ impl DType {
         }
     }
 
-    /// What products that are summed are taken in: f32 for 16-bit floats, the accumulator of narrow integers.
+    /// The dtype in which products that are summed are computed: f32 for 16-bit floats, the accumulator's dtype for
+    /// narrow integers.
     pub const fn product_dtype(self) -> DType {
         match self {
             F16 | BF16 => F32,

@@ -1,5 +1,5 @@
-//! Trying one kernel on a device: buffers with the same random data for every candidate, and whether two candidates agree.
-//! No clock, and no waiting: whoever drives a search has both.
+//! Running candidates of one kernel on a device: buffers with the same random data for each, and a check whether the
+//! results of two agree. Has no clock and does not wait: the driver of the search does both.
 
 use super::plan::Compiled;
 use crate::codegen::VarInfo;
@@ -7,7 +7,7 @@ use crate::device::{BufId, Device, KernelId, Step, View};
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
 
-/// Buffers for one kernel.
+/// Buffers with random data for the parameters of one kernel.
 pub struct Bench {
     args: Vec<View>,
     types: Vec<(DType, bool)>,
@@ -23,17 +23,17 @@ pub struct Trying {
 }
 
 impl Trying {
-    /// Packs its operands, then runs it.
+    /// The steps that pack its operands and then run it.
     pub fn first(&self) -> &[Step] {
         &self.steps
     }
 
-    /// Runs it on operands packed before.
+    /// The step that runs it on operands which are packed already.
     pub fn again(&self) -> &[Step] {
         &self.steps[self.steps.len().saturating_sub(1)..]
     }
 
-    /// Frees it.
+    /// Frees its kernels and packed operands.
     pub fn free(self, dev: &mut dyn Device) {
         self.kernels.into_iter().for_each(|k| dev.release(k));
         self.packed.into_iter().for_each(|b| dev.free(b));
@@ -41,7 +41,8 @@ impl Trying {
 }
 
 impl Bench {
-    /// Buffers for the parameters of a kernel, filled; the candidates for it have the same.
+    /// Allocates and fills buffers for the parameters of a kernel. All candidates for the kernel have the same
+    /// parameters.
     pub fn new(dev: &mut dyn Device, c: &Compiled) -> Result<Bench> {
         let mut b = Bench { args: Vec::new(), types: Vec::new(), data: Vec::new(), vars: Vec::new() };
         b.vars = c.vars.iter().map(VarInfo::any_bits).collect();
@@ -57,7 +58,7 @@ impl Bench {
     fn fill(&mut self, dev: &mut dyn Device, c: &Compiled) -> Result<()> {
         let mut seed = 0x9E37_79B9_7F4A_7C15u64;
         for (slot, p) in (0u32..).zip(&c.source.params) {
-            // what is packed is given as it was before
+            // a packed parameter gets a buffer in its original layout
             let original = c.packs.iter().find(|x| x.slot == slot).and_then(|x| x.compiled.source.params.get(1));
             let p = original.unwrap_or(p);
             let bytes = p.len * p.dtype.size();
@@ -79,7 +80,7 @@ impl Bench {
         self.args.iter().map(|a| a.bytes).sum()
     }
 
-    /// Starts compiling a candidate, and makes room for what it wants packed.
+    /// Starts compiling a candidate, and allocates its packed operands.
     pub fn compile(&self, dev: &mut dyn Device, c: &Compiled) -> Result<Trying> {
         if c.source.params.len() != self.args.len() {
             return Err(Error::Internal("a candidate has other parameters".into()));
@@ -112,18 +113,18 @@ impl Bench {
         Ok(())
     }
 
-    /// Puts the first data back where a candidate wrote.
+    /// Restores the original data of buffers that candidates write.
     pub fn reset(&self, dev: &mut dyn Device) -> Result<()> {
         let written = self.args.iter().zip(&self.types).zip(&self.data).filter(|((_, t), _)| t.1);
         written.map(|((view, _), data)| dev.upload(view.buf, 0, data)).collect()
     }
 
-    /// Where candidates write.
+    /// The buffers that candidates write.
     pub fn written(&self) -> Vec<View> {
         self.args.iter().zip(&self.types).filter(|(_, t)| t.1).map(|(view, _)| *view).collect()
     }
 
-    /// Are the bytes that two candidates wrote the same, up to the order of sums?
+    /// Do the bytes that two candidates wrote agree, apart from the rounding of sums in another order?
     pub fn agree(&self, want: &[Vec<u8>], got: &[Vec<u8>]) -> bool {
         let types = self.types.iter().filter(|t| t.1).map(|t| t.0);
         want.len() == got.len() && types.zip(want.iter().zip(got)).all(|(dtype, (want, got))| same(dtype, want, got))
@@ -149,7 +150,7 @@ fn same(dtype: DType, want: &[u8], got: &[u8]) -> bool {
         })
 }
 
-/// Numbers of modest size: floats within 1, whole numbers below 4.
+/// Random numbers of small size: floats within -1 and 1, integers from 0 to 3.
 fn random(dtype: DType, len: usize, seed: &mut u64) -> Vec<u8> {
     let mut out = vec![0; len * dtype.size()];
     for bytes in out.chunks_exact_mut(dtype.size()) {

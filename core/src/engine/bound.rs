@@ -1,6 +1,6 @@
-//! What a plan gave to the device when it ran last. The next run of the plan exchanges the buffers that are others now, and looks nothing else
-//! up: a run of many short kernels would spend as long on finding their programs and buffers as on them.
-//! Never: plans whose calls depend on the values of variables, or that write buffers which were there before.
+//! The steps of a plan's last run, kept for its next run, which only replaces the buffers that differ: without this, a
+//! run of many short kernels would spend as long on looking up programs and buffers as on the kernels.
+//! Never: plans whose calls depend on values of variables, or that write to buffers of the caller.
 
 use super::exec::{Engine, Loaded};
 use super::plan::{Place, Plan};
@@ -14,32 +14,33 @@ use crate::uop::UOp;
 #[derive(Default)]
 pub(super) struct Bound {
     pub(super) steps: Vec<Step>,
-    /// About how much work each step is, in units of some nanoseconds.
+    /// Estimated work of each step: the larger of its float operations and its bytes.
     pub(super) work: Vec<u64>,
-    /// The first step that writes a buffer which was there before: from there on the run is not left half done.
+    /// The first step that writes to an existing buffer. Once it is submitted the run is not interrupted, so that no
+    /// buffer is left half overwritten.
     pub(super) first_write: usize,
-    /// [`Engine::epoch`] of the programs and arenas in them.
+    /// The value of `Engine::epoch` for which the programs and arenas in the steps are valid.
     epoch: u64,
-    /// May the steps serve another run, and how many of those were not counted for their programs yet?
+    /// May the steps serve another run? And how many runs have not been added to their programs' launch counts yet?
     lasts: bool,
     runs: u64,
-    /// The buffers of the caller's, and which arguments of which steps they are.
+    /// The caller's buffers, and the arguments of steps at which they are used.
     wants: Vec<Want>,
-    /// The same of each output.
+    /// For each output: the arguments (step, index) at which it is used.
     outputs: Vec<Vec<(u32, u32)>>,
 }
 
-/// A session buffer as some steps read it.
+/// A session buffer that some steps read.
 struct Want {
     slot: u32,
-    /// The kernel that makes the copy which they read in its place.
+    /// The key of the kernel that packs it, if these steps read a packed copy.
     pack: Option<u128>,
     view: View,
     arguments: Vec<(u32, u32)>,
 }
 
 impl Engine {
-    /// Everything that a run of the plan submits, and the nodes of the outputs that were allocated for it.
+    /// All steps of a run of the plan, and the nodes of the outputs that were allocated for it.
     pub(super) fn bound(
         &mut self,
         state: &mut State,
@@ -70,14 +71,14 @@ impl Engine {
         }
     }
 
-    /// Steps that were bound before are of no use: programs or arenas are others now.
+    /// Discards all kept steps, since programs or arenas were replaced.
     pub(super) fn unbind(&mut self) {
         self.count_launches();
         self.epoch += 1;
         self.bound.clear();
     }
 
-    /// Counts the launches of programs in runs that looked none of them up.
+    /// Adds the runs that reused kept steps to the launch counts of their programs.
     pub(super) fn count_launches(&mut self) {
         for held in self.plans.values() {
             let runs = self.bound.get_mut(&held.key).map_or(0, |b| std::mem::take(&mut b.runs));
@@ -87,7 +88,8 @@ impl Engine {
         }
     }
 
-    /// Puts the caller's buffers into the steps; what only the host has is uploaded. False where a packed copy has to be made first.
+    /// Puts the caller's buffers into the steps and uploads those that only the host has. False if a packed copy has to
+    /// be made first.
     fn exchange(&mut self, state: &mut State, externals: &[u32], bound: &mut Bound) -> Result<bool> {
         for want in &mut bound.wants {
             let id = externals[want.slot as usize];
@@ -110,7 +112,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Notes what the steps of a plan hold.
+    /// Records where the steps of a plan use the caller's buffers and the outputs.
     fn note(&self, plan: &Plan, steps: Vec<Step>) -> Bound {
         let mut b = Bound { first_write: steps.len(), epoch: self.epoch, ..Bound::default() };
         b.outputs.resize_with(plan.outputs.len(), Vec::new);
@@ -143,7 +145,7 @@ impl Engine {
     }
 }
 
-/// Makes a buffer those arguments of steps.
+/// Sets these arguments (step, index) of the steps to a buffer.
 fn put(steps: &mut [Step], arguments: &[(u32, u32)], view: View) {
     for &(step, i) in arguments {
         if let Step::Launch { args, .. } = &mut steps[step as usize] {

@@ -1,5 +1,6 @@
-//! Values that are a box of an array in memory, such as the beginning of a cache: they are read as the memory in which they lie, and the
-//! host takes out what is theirs. So no kernel is made for each of their sizes.
+//! Reading a box (rectangular slice) of an array, such as the used part of a cache, without a kernel: the device reads
+//! the contiguous range of memory that contains the box, and the host picks the box's elements from it. So no kernel
+//! has to be compiled for each size of the box.
 
 use super::exec::Engine;
 use super::state::{RootId, State};
@@ -8,24 +9,25 @@ use crate::uop::{Arg, Op, UOp};
 use crate::util::rows;
 use crate::{DType, Result};
 
-/// A value whose memory has this many bytes for each of its own is computed into memory of its own before it is read.
+/// A box is read this way if its range has at most this many times the elements of the box; otherwise a kernel copies
+/// the box before it is read.
 const MOST_TIMES: usize = 4;
-/// But for one that lies in so few bytes.
+/// A range of at most this many bytes is read directly whatever the ratio.
 const FEW_BYTES: usize = 1 << 24;
 
 /// A box of an array.
 #[derive(Clone, Debug)]
 pub struct Boxed {
-    /// The buffer that the array is.
+    /// The session buffer that holds the array.
     pub id: u32,
     /// The array's sizes.
     pub room: Vec<usize>,
-    /// From where to where, along each axis.
+    /// Start and end of the box along each axis.
     pub pairs: Vec<(usize, usize)>,
 }
 
 impl Boxed {
-    /// The elements that it lies in, its own and those between them: the first, and how many.
+    /// The range of elements that contains the box: its first element, and its length.
     pub fn span(&self) -> (usize, usize) {
         let (mut first, mut last, mut stride) = (0, 0, 1);
         for (p, n) in self.pairs.iter().zip(&self.room).rev() {
@@ -36,7 +38,7 @@ impl Boxed {
         (first, last + 1 - first)
     }
 
-    /// Its elements out of those that it lies in.
+    /// Picks the elements of the box from the bytes of its range.
     pub fn cut(&self, bytes: &[u8], dtype: DType) -> Vec<u8> {
         let size = dtype.size();
         let shape: Vec<usize> = self.pairs.iter().map(|p| p.1 - p.0).collect();
@@ -46,7 +48,7 @@ impl Boxed {
 }
 
 impl State {
-    /// The box of a buffer that a node is, if that is what it is.
+    /// The box that a node denotes, if it is a box of a buffer.
     pub fn boxed(&self, node: UOp) -> Option<Boxed> {
         let g = &self.graph;
         let Arg::Pairs(pairs) = g.arg(node) else { return None };
@@ -55,7 +57,7 @@ impl State {
         Some(Boxed { id, room: g.shape(whole).to_vec(), pairs: pairs.to_vec() })
     }
 
-    /// Can a value be read as it is, without a kernel that computes or copies it?
+    /// Can a value be read without a kernel that computes or copies it?
     pub fn is_readable(&self, node: UOp) -> bool {
         if let Some(b) = self.boxed(node) {
             let (all, own) = (b.span().1, self.graph.memory_len(node));
@@ -66,7 +68,8 @@ impl State {
 }
 
 impl Engine {
-    /// Starts reading a value that can be read ([`State::is_readable`]). If it is a box, what comes is what it lies in, to cut it out of.
+    /// Starts reading a value that can be read ([`State::is_readable`]). For a box, the ticket gives the bytes of its
+    /// range; apply [`Boxed::cut`] to them.
     pub fn read_boxed(&mut self, state: &mut State, root: RootId) -> Result<(Ticket, DType, Option<Boxed>)> {
         let u = state.node(root);
         let Some(boxed) = state.boxed(u) else {

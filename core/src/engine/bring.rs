@@ -1,5 +1,6 @@
-//! What a plan reads, brought to the device some megabytes at a time before it runs: weights are uploaded, packed, or computed
-//! again. Binding a plan does the same at once for all that is missing, so nothing depends on these pieces but the caller's clock.
+//! Moves the inputs of a plan to the device some megabytes at a time before the plan runs: weights are uploaded, packed
+//! or recomputed. Binding a plan does the same in one go for everything still missing, so these pieces only serve
+//! callers that must not block for long.
 
 use super::exec::{Engine, Pending, Replay};
 use super::plan::{Place, Plan};
@@ -8,11 +9,11 @@ use super::state::State;
 use crate::Result;
 use rustc_hash::FxHashSet;
 
-/// Bytes that one piece brings: some milliseconds. What is converted or packed goes as a whole.
+/// Bytes that one call moves, which takes some milliseconds. A buffer that is converted or packed is not split.
 const PIECE_BYTES: usize = 4 << 20;
 
 impl Engine {
-    /// Brings more of what a planned computation reads to the device. True once everything is there.
+    /// Moves more of the inputs of a planned computation to the device. True once all are there.
     ///
     /// # Errors
     /// Those of uploads and of the device.
@@ -42,7 +43,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// The session buffers, each with the program that packs it if the plan reads it packed, that are not on the device.
+    /// The session buffers that the plan reads and that are not on the device. If the plan reads a packed copy, the key
+    /// of the kernel that packs it comes with the buffer.
     fn missing_reads(&self, plan: &Plan, externals: &[u32]) -> Vec<(u32, Option<u128>)> {
         let (mut seen, mut missing) = (FxHashSet::default(), Vec::new());
         for c in &plan.calls {
@@ -63,15 +65,15 @@ impl Engine {
         missing
     }
 
-    /// Says that what a computation reads is the same in every run, so that it can be uploaded again: for results that are
-    /// computed of weights alone, before [`Engine::bring`] and [`Engine::launch`].
+    /// Declares all inputs of a computation constant, so that they can be uploaded again: for results that are computed
+    /// from weights alone. To be called before [`Engine::bring`] and [`Engine::launch`].
     pub fn freeze_reads(&mut self, state: &mut State, p: &Pending) {
         for &id in &p.externals {
             state.buffer_mut(id).into_iter().for_each(|b| b.constant = true);
         }
     }
 
-    /// Runs such a computation to its end.
+    /// Runs a computation whose inputs are constant ([`Engine::freeze_reads`]) to its end.
     ///
     /// # Errors
     /// As [`Engine::finish`].
@@ -82,8 +84,9 @@ impl Engine {
         self.concluded_constants(state, running)
     }
 
-    /// Ends such a run: its results are weights themselves. Where all bytes read are at hand, they can be computed again, and need
-    /// not be on the device beside copies of them.
+    /// Ends the run of a computation whose inputs are constant. Its results are then weights too: if the bytes of all
+    /// inputs are on the host, the results can be recomputed, so they need not stay on the device beside packed copies
+    /// of them.
     ///
     /// # Errors
     /// As [`Engine::concluded`].

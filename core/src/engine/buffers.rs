@@ -1,5 +1,6 @@
-//! The buffers of a session on the engine's device: uploaded before their first use, packed for kernels that read them in another
-//! order, read back, and kept between runs. What fails leaves everything as it was, so that a later attempt finds the same data.
+//! The buffers of a session on the engine's device: they are uploaded before their first use, packed for kernels that
+//! read them in another order, read back, and kept between runs. A call that fails leaves the session's data as it was,
+//! so that a later attempt finds it.
 //! Never: plans, graphs.
 
 use super::exec::{Engine, Loaded, Packed};
@@ -10,10 +11,10 @@ use crate::util::sort;
 use crate::{DType, Error, Result};
 use std::sync::Arc;
 
-/// Bytes of a constant that are kept on the host too.
+/// A constant of at most this many bytes keeps its host copy after the upload, so that it can be uploaded again.
 const FEW_BYTES: usize = 1 << 14;
 
-/// A session buffer of which a part is on the device.
+/// A session buffer that is partly uploaded.
 pub(super) struct Half {
     id: u32,
     buf: BufId,
@@ -22,8 +23,9 @@ pub(super) struct Half {
 }
 
 impl Engine {
-    /// Numbers of buffers are a session's own: an engine that took those of two sessions would give one the other's data. A
-    /// session that is gone leaves the engine to the next one.
+    /// Checks that this engine belongs to `state`. Buffer ids are unique within a session only: an engine with buffers
+    /// of two sessions would give one of them the other's data. When its session is gone, an engine drops that
+    /// session's buffers and accepts the next one.
     pub(super) fn belong_to(&mut self, state: &State) -> Result<()> {
         if self.session.as_ref().is_some_and(|s| Arc::ptr_eq(s, state.identity())) {
             return Ok(());
@@ -40,7 +42,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Where a realized value is, on the device: its elements lie there as the target stores them. Whoever writes there changes the value.
+    /// The device memory of a realized value, whose elements are stored there as the target stores them. Writing to
+    /// this memory changes the value.
     pub fn view(&mut self, state: &mut State, root: RootId) -> Result<View> {
         self.belong_to(state)?;
         let u = state.node(root);
@@ -54,8 +57,8 @@ impl Engine {
         Ok(View { buf: self.buffer(state, id)?, offset: 0, bytes })
     }
 
-    /// The same for a host that hands the memory on: it may be written without a word to the engine, which forgets what it knew of the
-    /// contents, and the value stays where it is for as long as it lives.
+    /// [`Engine::view`] for a host that passes the memory on to others, who may write to it without telling the engine.
+    /// The engine therefore forgets what it knew of the contents, and the value keeps this memory as long as it lives.
     pub fn lend(&mut self, state: &mut State, root: RootId) -> Result<View> {
         let view = self.view(state, root)?;
         let below = state.storage(state.node(root)).and_then(|s| state.buffer_below(s));
@@ -65,8 +68,8 @@ impl Engine {
         Ok(view)
     }
 
-    /// Has a new session buffer be memory of the host's, which the device knows as `buf`. It is freed with the buffer, and serves nothing
-    /// else before.
+    /// Makes memory of the host, which the device knows as `buf`, the memory of a new session buffer. It is freed with
+    /// the buffer and never enters the pool.
     pub fn use_memory(&mut self, state: &mut State, id: u32, buf: BufId) -> Result<()> {
         self.belong_to(state)?;
         let info = state.buffer(id).ok_or_else(|| Error::Internal(format!("buffer {id} is gone")))?;
@@ -85,7 +88,7 @@ impl Engine {
         Ok((self.device.read(view)?, state.graph.dtype(u), state.graph.memory_len(u)))
     }
 
-    /// The bytes of a readback in the value's own dtype, once they are there.
+    /// The bytes of a readback in the value's own dtype; `None` while they are not there.
     pub fn poll(&mut self, ticket: Ticket, dtype: DType) -> Result<Option<Vec<u8>>> {
         let stored = self.device.target().stored_as(dtype)?;
         Ok(self.device.poll(ticket)?.map(|b| convert(&b, stored, dtype)))
@@ -101,7 +104,8 @@ impl Engine {
         self.device.upload(buf, 0, &convert(data, dtype, stored))
     }
 
-    /// Overwrites a part of a buffer, from byte `at` on, with host data of the dtype that the device stores it as.
+    /// Overwrites a part of a buffer, starting at byte `at`. The data is in the dtype in which the device stores the
+    /// buffer.
     pub fn write_part(&mut self, state: &mut State, id: u32, at: usize, data: &[u8]) -> Result<()> {
         self.belong_to(state)?;
         let buf = self.buffer(state, id)?;
@@ -109,8 +113,8 @@ impl Engine {
         self.device.upload(buf, at, data)
     }
 
-    /// Where the first `bytes` of a buffer lie in the device's memory ([`Device::place`](crate::device::Device::place)), for the caller to
-    /// write them there.
+    /// The address of the first `bytes` of a buffer in the device's memory
+    /// ([`Device::place`](crate::device::Device::place)), for the caller to write there.
     pub fn place(&mut self, state: &mut State, id: u32, bytes: usize) -> Result<Option<usize>> {
         self.belong_to(state)?;
         let buf = self.buffer(state, id)?;
@@ -118,7 +122,7 @@ impl Engine {
         self.device.place(buf, bytes)
     }
 
-    /// Forgets what was known of a buffer's contents.
+    /// Forgets all that depends on a buffer's contents, because they change: host bytes, recipe and packed copies.
     pub(super) fn changed(&mut self, state: &mut State, id: u32) {
         if let Some(info) = state.buffer_mut(id) {
             (info.host, info.constant) = (None, false);
@@ -137,8 +141,8 @@ impl Engine {
         }
     }
 
-    /// The packed copy of a session buffer that the kernel `key` makes; made now if it is not there. An original that
-    /// can be uploaded or computed again does not stay on the device beside it.
+    /// The packed copy of a session buffer that the kernel `key` makes; made on first use. The original leaves the
+    /// device if it can be uploaded or recomputed.
     pub(super) fn packed(&mut self, state: &mut State, id: u32, key: u128) -> Result<View> {
         if let Some(&Packed { buf, bytes, .. }) = self.copy_of(id, key) {
             return Ok(View { buf, offset: 0, bytes });
@@ -165,13 +169,14 @@ impl Engine {
         Ok(to)
     }
 
-    /// All of a session buffer, on the device.
+    /// The device memory of a whole session buffer.
     pub(super) fn whole(&mut self, state: &mut State, id: u32) -> Result<View> {
         let buf = self.buffer(state, id)?;
         Ok(View { buf, offset: 0, bytes: self.buffers[&id].1 })
     }
 
-    /// Drops session buffers that nothing reaches any more. Their memory serves the next runs; [`Engine::trim`] gives it back.
+    /// Drops session buffers that nothing reaches any more. Their memory is kept for the next runs; [`Engine::trim`]
+    /// returns it to the device.
     pub fn collect(&mut self, state: &mut State) {
         let dead = state.compact();
         if self.belong_to(state).is_ok() {
@@ -179,12 +184,12 @@ impl Engine {
         }
     }
 
-    /// Bytes of device memory that are kept for the next runs.
+    /// Bytes of free device memory that are kept for the next runs.
     pub fn idle_bytes(&self) -> usize {
         self.pool.bytes()
     }
 
-    /// Gives device memory that is kept for the next runs back.
+    /// Returns all free device memory that is kept for the next runs to the device.
     pub fn trim(&mut self) {
         let all = self.pool.clear();
         self.free(all);
@@ -207,7 +212,8 @@ impl Engine {
         Ok(self.buffers[&id].0)
     }
 
-    /// Uploads about so many more bytes of a session buffer that is only on the host. True once all of it is on the device.
+    /// Uploads about `most` further bytes of a session buffer that is only on the host. True once all of it is on the
+    /// device.
     pub(super) fn upload_some(&mut self, state: &mut State, id: u32, most: usize) -> Result<bool> {
         let info = state.buffer_mut(id).ok_or_else(|| Error::Internal(format!("buffer {id} is gone")))?;
         let (dtype, len) = (info.dtype, info.len);
@@ -222,7 +228,7 @@ impl Engine {
             }
         };
         if let Some(data) = &info.host {
-            // what is stored as it is goes in parts
+            // data that needs no conversion is uploaded in parts
             let len = data.len();
             let end = if stored == dtype { from.saturating_add(most).min(len) } else { len };
             let done = if stored != dtype {
@@ -243,7 +249,7 @@ impl Engine {
             self.half = None;
             data.rest();
         }
-        // where somebody holds the bytes anyway, or they are few, the buffer can be uploaded again
+        // the host bytes are kept, for another upload, if something else holds them anyway or they are few
         if !(info.constant && info.host.as_ref().is_some_and(|b| b.is_shared() || b.len() <= FEW_BYTES)) {
             info.host = None;
         }
@@ -260,7 +266,7 @@ impl Engine {
         self.alloc_with(bytes, false)
     }
 
-    /// The same; `is_filled`, if all of it is written before anything is read.
+    /// Allocates a device buffer. `is_filled` says that all of it is written before anything is read.
     fn alloc_with(&mut self, bytes: usize, is_filled: bool) -> Result<BufId> {
         let max = self.device.target().max_buffer_bytes;
         if bytes > max {

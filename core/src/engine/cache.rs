@@ -1,8 +1,9 @@
-//! What outlives a process: plans, compiled kernels and tuned opts as bytes, and the [`Host`] that keeps them.
+//! The cache that outlives a process: plans, compiled kernels and tuned opts as bytes, and the [`Host`] that stores
+//! them.
 //!
-//! An entry is an envelope (magic, key, length, checksum) around plain fields. Reading one back trusts nothing: an entry
-//! that is cut off, changed or of another build is no entry. Keys hold the sources of this crate, the whole target and the
-//! structure of what was compiled, so nothing is ever out of date; it only falls out of use.
+//! An entry is an envelope (magic, key, length, checksum) around plain fields. Reading an entry trusts nothing: one
+//! that is truncated, changed or made by another build counts as missing. Keys depend on the sources of this crate, the
+//! whole target and the structure of what was compiled, so an entry is never out of date; it only stops being used.
 
 use super::plan::{Call, Compiled, OutputInfo, Packed, Place, Plan};
 use super::watch::Watcher;
@@ -15,33 +16,35 @@ use crate::uop::hash::key_bytes;
 use crate::uop::label;
 use std::sync::OnceLock;
 
-/// What an engine may ask of the process around it. The defaults do without: one thread, no memory.
+/// What an engine may ask of the process around it. The default methods do without: one thread, nothing stored.
 pub trait Host: crate::device::MaySend {
-    /// Calls `job` with each of `0..n`, in any order and on any threads, and returns when all are done.
+    /// Calls `job` with each of `0..n`, in any order and on any threads; returns when all calls are done.
     fn each(&self, n: usize, job: &(dyn Fn(usize) + Sync)) {
         (0..n).for_each(job);
     }
 
-    /// How many jobs are worth one call of [`Host::each`]: between two calls the engine's caller may do something else.
+    /// How many jobs to give to one call of [`Host::each`]. Between two calls the engine's caller may do something
+    /// else.
     fn at_once(&self) -> usize {
         1
     }
 
-    /// The bytes saved under a key, by this process or another. The kind is no part of the key, only a hint.
+    /// The bytes saved under a key, by this process or another one. The kind is only a hint for the host and not part
+    /// of the key.
     fn load(&mut self, _kind: Kind, _key: u128) -> Option<Vec<u8>> {
         None
     }
 
-    /// Keeps bytes under a key. May forget them at any time.
+    /// Stores bytes under a key. The host may drop them at any time.
     fn save(&mut self, _kind: Kind, _key: u128, _bytes: Vec<u8>) {}
 
-    /// Somebody who is to be told what the engine does, asked for once.
+    /// A watcher that is to be told what the engine does; asked for once.
     fn watcher(&mut self) -> Option<Box<dyn Watcher>> {
         None
     }
 }
 
-/// The host of an engine that was given none.
+/// The host of an engine that was given none: one thread, nothing stored.
 pub struct Alone;
 
 impl Host for Alone {}
@@ -55,28 +58,29 @@ pub enum Kind {
     Kernel,
     /// Tuned opts, by the key of the kernel's graph.
     Opts,
-    /// That a search for opts came to its end, by the key of the kernel's graph.
+    /// Marks that a search for opts is finished, by the key of the kernel's graph.
     Searched,
 }
 
-/// The part of all keys that this build and a target have in common.
+/// The hash of this build and a target that is a part of all cache keys.
 pub fn space(t: &Target) -> u128 {
     let text = format!("{} {} {t:?}", env!("CARGO_PKG_VERSION"), env!("GRADLOOM_SOURCES"));
     key_bytes(text.as_bytes())
 }
 
-/// The same for tuned opts, which are about hardware and not about this build or exact limits.
+/// The hash of a family of devices that is a part of the keys of tuned opts: these depend on the hardware, and neither
+/// on the build nor on exact limits.
 pub fn opts_space(t: &Target) -> u128 {
     let Target { lang, lanes, isa, storage, has_local, threads, max_local_total, software, relaxed_simd, .. } = t;
     let memory = (storage, t.f16_arrays);
     let family = (lang, lanes, isa, memory, has_local, threads.min(&2), max_local_total, software, relaxed_simd);
-    // what else decides on a GPU; lines for other targets are older than this and keep their keys
+    // numbers that matter on GPUs only; lines for other targets are older than these and keep their keys
     let gpu = (t.vector_registers, t.dots, t.subgroup, t.workgroup_bytes, &t.matrix_tiles);
     let text = if t.has_local { format!("opts 2 {family:?} {gpu:?}") } else { format!("opts 1 {family:?}") };
     label::of_bytes(text.as_bytes())
 }
 
-/// What a line of tuned opts names a kernel by, of its label.
+/// The name of a kernel in a line of tuned opts, from the kernel's label and the family of the device.
 pub(super) fn line_label(t: &Target, label: u128) -> u64 {
     let mut bytes = [Kind::Opts as u8; 33];
     bytes[1..17].copy_from_slice(&opts_space(t).to_le_bytes());
@@ -84,7 +88,7 @@ pub(super) fn line_label(t: &Target, label: u128) -> u64 {
     (label::of_bytes(&bytes) >> 64) as u64
 }
 
-/// The key an entry is kept under.
+/// The key under which an entry is stored.
 pub fn entry_key(space: u128, kind: Kind, key: u128) -> u128 {
     let mut bytes = [0; 33];
     bytes[0] = kind as u8;
@@ -103,7 +107,7 @@ pub fn with_opts(key: u128, opts: Option<&[Opt]>) -> u128 {
 
 const MAGIC: [u8; 8] = *b"gradloom";
 
-/// Wraps the fields of an entry.
+/// Wraps the fields of an entry in its envelope.
 fn seal(key: u128, payload: Vec<u8>) -> Vec<u8> {
     let mut out = Vec::with_capacity(payload.len() + 48);
     out.extend_from_slice(&MAGIC);
@@ -114,7 +118,7 @@ fn seal(key: u128, payload: Vec<u8>) -> Vec<u8> {
     out
 }
 
-/// The fields of an entry that is whole and was saved under this key.
+/// The fields of an entry if it is complete, undamaged and was saved under this key.
 fn open(key: u128, bytes: &[u8]) -> Option<&[u8]> {
     let mut r = Reader(bytes);
     let whole = r.take(8)? == MAGIC && r.u128()? == key && r.u64()? == (bytes.len() as u64).checked_sub(48)?;
@@ -172,7 +176,7 @@ pub fn load_plan(key: u128, bytes: &[u8], n_params: usize) -> Option<Plan> {
     sound.then_some(Plan { calls, arenas, arena_bound, outputs, roots, vars })
 }
 
-/// A kernel as an entry; `None` if it holds no code that can be kept.
+/// A kernel as an entry; `None` if its code is a program for the interpreter, which cannot be stored.
 pub fn save_kernel(key: u128, c: &Compiled) -> Option<Vec<u8>> {
     let Compiled { source, grid, extents, vars, flops, bytes, packs, program: _ } = c;
     let Source { name, code, local, params, vars: _, scratch } = source;
@@ -238,7 +242,7 @@ fn load_nested(key: u128, bytes: &[u8], depth: usize) -> Option<Compiled> {
     let (scratch, flops, moved) = (r.size()?, r.u64()?, r.u64()?);
     let packs = r.list(|r| {
         let (slot, key, entry) = (r.u32()?, r.u128()?, r.bytes()?);
-        // copies are made from one buffer to another, and no copy has operands to be packed
+        // a packing kernel copies from one buffer to another and has no packed operands itself
         let compiled = Box::new((depth == 0).then(|| load_nested(key, entry, 1))??);
         let sound = (slot as usize) < params.len() && compiled.source.params.len() == 2;
         sound.then_some(Packed { slot, key, compiled })
@@ -262,7 +266,7 @@ pub fn load_opts(key: u128, bytes: &[u8]) -> Option<Vec<Opt>> {
 }
 
 fn put_opts(opts: &[Opt], w: &mut Vec<u8>) {
-    // as text: opts outlive a build
+    // as text, because opts are used by other builds too
     put_bytes(w, Opt::list(opts).as_bytes());
 }
 
@@ -284,8 +288,9 @@ fn put_vars(w: &mut Vec<u8>, vars: &[VarInfo]) {
     }
 }
 
-/// How launches that end early are written, after a byte that says whether there are any. Made at run time, as the table in
-/// `codegen/live.rs` is, and for its reason.
+/// Functions that write and read the extents of launches that end early, after a byte that says whether there are any.
+/// They are set at run time, as the table in `codegen/live.rs` is, so that pages without variable lengths do not load
+/// them.
 struct Ends {
     put: fn(&mut Vec<u8>, &[Extent; 3]),
     read: fn(&mut Reader<'_>) -> Option<[Extent; 3]>,
@@ -293,7 +298,7 @@ struct Ends {
 
 static ENDS: OnceLock<Box<Ends>> = OnceLock::new();
 
-/// From now on there are entries of launches that end early.
+/// Enables entries for launches that end early.
 pub(crate) fn enable() {
     ENDS.get_or_init(|| Box::new(Ends { put: put_extents, read: read_extents }));
 }
@@ -346,7 +351,7 @@ fn put_places(w: &mut Vec<u8>, places: &[Place]) {
     }
 }
 
-/// Fields read off the front; `None` once they run out.
+/// Reads fields from the front of the bytes; each method gives `None` once they run out.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -396,7 +401,7 @@ impl<'a> Reader<'a> {
 
     fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let n = self.size()?;
-        // every item takes a byte at least
+        // every item takes at least one byte
         if n > self.0.len() {
             return None;
         }

@@ -1,5 +1,5 @@
-//! What does not change from run to run, while graphs are rewritten around it: which nodes are made of weights and numbers
-//! alone, along which of their axes they differ, and how to take them at the size that they have before they repeat.
+//! Analysis of constants while a graph is being rewritten: which nodes are computed from weights and numbers alone,
+//! along which axes such a node varies, and how to get it without the axes along which it only repeats (is broadcast).
 
 use crate::analysis::constant::is_constant;
 use crate::analysis::reshape::groups;
@@ -7,30 +7,31 @@ use crate::uop::{Arg, Graph, Op, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Lengths by axis.
+/// The length of each axis.
 pub(super) type Lens = SmallVec<[usize; 6]>;
 
 /// What is known of a node.
 #[derive(Clone, Default)]
 struct Known {
-    /// Made of nothing but weights and numbers.
+    /// Is it computed from nothing but weights and numbers?
     constant: bool,
-    /// And all of them floats.
+    /// Is it constant, and are all of those floats?
     floats: bool,
-    /// The axes along which a constant is not everywhere the same.
+    /// For a constant: may its elements differ along each axis?
     varies: SmallVec<[bool; 6]>,
 }
 
-/// A graph and what is known of its constants. Sources must be learnt before their users.
+/// A graph and what is known of its constants. Call [`Constants::learn`] for the sources of a node before the node
+/// itself.
 pub(super) struct Constants<'a> {
     pub(super) g: &'a mut Graph,
-    /// The buffers that are no constants.
+    /// The buffers that are not constant.
     inputs: &'a [u32],
     known: FxHashMap<UOp, Known>,
 }
 
 impl<'a> Constants<'a> {
-    /// Nothing is known yet.
+    /// An analysis that knows no node yet.
     pub(super) fn new(g: &'a mut Graph, inputs: &'a [u32]) -> Self {
         Constants { g, inputs, known: FxHashMap::default() }
     }
@@ -50,7 +51,7 @@ impl<'a> Constants<'a> {
         self.g.shape(u).is_empty()
     }
 
-    /// The lengths of a constant where it repeats nothing, seen in `shape`.
+    /// The lengths of a constant, seen in `shape`, with 1 for each axis along which it only repeats.
     pub(super) fn least(&self, c: UOp, shape: &[usize]) -> Lens {
         let varies = |i: usize| self.known.get(&c).and_then(|k| k.varies.get(i).copied()).unwrap_or(false);
         shape.iter().enumerate().map(|(i, &n)| if varies(i) { n } else { n.min(1) }).collect()
@@ -66,7 +67,8 @@ impl<'a> Constants<'a> {
         self.learn(y)
     }
 
-    /// A constant without the axes' repetitions; `None` if it is not the same along them.
+    /// A constant reduced to `shape`, which has 1 for axes along which it only repeats; `None` if it varies along such
+    /// an axis.
     pub(super) fn narrowed(&mut self, c: UOp, shape: &[usize]) -> Option<UOp> {
         if self.is_scalar(c) {
             return Some(c);
@@ -77,7 +79,7 @@ impl<'a> Constants<'a> {
         if !old.iter().zip(shape).enumerate().all(fits) {
             return None;
         }
-        // the repetition itself goes where it can be seen
+        // remove the Expand nodes that make the repetition, where they are on top
         let (mut c, mut at) = (c, old);
         while self.g.op(c) == Op::Expand {
             let inner = self.g.src_at(c, 0);
@@ -91,7 +93,7 @@ impl<'a> Constants<'a> {
         Some(self.learn(y))
     }
 
-    /// Notes what is known of a node whose sources are known.
+    /// Records what is known of a node whose sources are known. Returns the node.
     pub(super) fn learn(&mut self, u: UOp) -> UOp {
         if self.known.contains_key(&u) {
             return u;
@@ -99,7 +101,7 @@ impl<'a> Constants<'a> {
         let g = &*self.g;
         let src = g.value_src(u);
         let all = |f: fn(&Known) -> bool| src.iter().all(|s| self.known.get(s).is_some_and(f));
-        // of others it is not known along which axes they differ
+        // for other ops it is not known along which axes they vary
         let known = g.op(u).is_alu() || g.op(u).is_movement() || matches!(g.op(u), Op::Buffer | Op::Const);
         let is = |s: UOp| self.known.get(&s).is_some_and(|k| k.constant);
         let constant = known && is_constant(g, u, self.inputs, is);
@@ -110,7 +112,7 @@ impl<'a> Constants<'a> {
     }
 }
 
-/// The axes along which a node of these sources is not everywhere the same, or may be.
+/// For each axis: may the elements of a node with known sources differ along it?
 fn varies(g: &Graph, u: UOp, known: &FxHashMap<UOp, Known>) -> SmallVec<[bool; 6]> {
     let shape = g.shape(u);
     let below = |i: usize| &known[&g.src_at(u, i)].varies;
@@ -129,7 +131,7 @@ fn varies(g: &Graph, u: UOp, known: &FxHashMap<UOp, Known>) -> SmallVec<[bool; 6
     out
 }
 
-/// A group of axes varies along all of its new axes if it did along any old one.
+/// If any old axis of a group that is reshaped together varies, all of the group's new axes count as varying.
 fn reshaped(old: &[usize], new: &[usize], varies: &[bool]) -> SmallVec<[bool; 6]> {
     let mut out: SmallVec<[bool; 6]> = SmallVec::from_elem(false, new.len());
     for group in groups(old, new) {

@@ -1,5 +1,6 @@
-//! The engine: plans, their cache, and the buffers of a session on one device. It never waits: [`Engine::start`] plans and
-//! starts compilation, [`Engine::ready`] says when it is done, [`Engine::finish`] submits. A driver loops or awaits.
+//! The engine: plans, their cache, and the buffers of one session on one device. The engine never waits.
+//! [`Engine::start`] plans and starts compiling, [`Engine::ready`] says when all programs are compiled,
+//! [`Engine::finish`] submits the run. Native callers loop until `ready`; a page awaits.
 
 use super::bound::Bound;
 use super::buffers::{Half, other_session};
@@ -25,13 +26,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::Cell;
 use std::sync::{Arc, Weak};
 
-/// Packed copies that one buffer may have before further plans do without.
+/// The most packed copies of one buffer. Plans made after that read the buffer as it is.
 const MAX_COPIES: usize = 2;
 
-/// What plans and programs may take together, in bytes of the host and, as far as that can be said, of the device.
+/// Limit on the memory of plans and programs together, in bytes of the host and, as far as it can be estimated, of the
+/// device.
 const CACHE_BYTES: usize = 64 << 20;
 
-/// A plan of the engine. The engine forgets what nothing pins.
+/// A plan of the engine. The engine may forget a plan once no clone of its `pin` is held outside the engine.
 #[derive(Clone)]
 pub(super) struct Held {
     pub(super) key: u128,
@@ -44,76 +46,77 @@ pub(super) struct Loaded {
     pub(super) kernel: KernelId,
     pub(super) compiled: Compiled,
     pub(super) launches: Cell<u64>,
-    /// About how much it takes.
+    /// Estimated memory that it takes, on the host and on the device.
     pub(super) bytes: usize,
 }
 
-/// What happened since the engine was made, for reports.
+/// What happened since the engine was made, for reports. "The host" is the [`Host`] that the engine was made with.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Counters {
-    /// Plans made.
+    /// Plans that were made, or loaded from the host's cache.
     pub plans: u64,
-    /// Plans found in the engine.
+    /// Plans that the engine had already.
     pub plan_hits: u64,
-    /// Plans forgotten, because all together were too large.
+    /// Plans forgotten because plans and programs together exceeded their limit.
     pub plans_forgotten: u64,
     /// Programs compiled.
     pub programs: u64,
-    /// Plans and programs that the host remembered.
+    /// Plans and programs found in the host's cache.
     pub cache_hits: u64,
-    /// The programs of those.
+    /// Programs found in the host's cache.
     pub programs_cached: u64,
-    /// Plans and programs that it did not.
+    /// Plans and programs that were not in the host's cache.
     pub cache_misses: u64,
-    /// Proposals of opts that did not fit the kernel that they were made for: a slower program took its place.
+    /// Lists of opts that did not fit the kernel for which they were proposed, so that a slower program was compiled.
     pub fallbacks: u64,
-    /// Programs exchanged for faster ones.
+    /// Programs replaced by faster ones that tuning found.
     pub adopted: u64,
     /// Kernel launches submitted.
     pub launches: u64,
     /// Bytes in device buffers now.
     pub bytes: usize,
-    /// The most there were.
+    /// The largest value that `bytes` ever had.
     pub peak_bytes: usize,
 }
 
-/// One device with everything compiled and stored on it. It computes the tensors of one session: those of another one are
-/// [`Error::Value`] as long as the first lives.
+/// One device with everything that is compiled and stored on it. An engine computes tensors of one session only: those
+/// of another session are [`Error::Value`] as long as the first session lives.
 pub struct Engine {
     pub(super) device: Box<dyn Device>,
     pub(super) host: Box<dyn Host>,
-    /// Somebody who is told what it does.
+    /// Is told what the engine does.
     pub(super) watcher: Option<Box<dyn Watcher>>,
-    /// What this build and target put into keys of the host's cache.
+    /// Hash of this build and target, a part of every key in the host's cache.
     pub(super) space: u128,
-    /// Opts that came with the release or the application.
+    /// Tuned opts that came with the release or the application.
     pub(super) tuned: Tuned,
-    /// The graphs of plans, if they are kept for tuning.
+    /// The graphs of plans by plan key, if they are kept for tuning.
     pub(super) kept: Option<FxHashMap<u128, Kept>>,
     pub(super) plans: Lru<Held>,
     pub(super) programs: FxHashMap<u128, Loaded>,
-    /// What all programs take, and what they and the plans may take together.
+    /// Estimated bytes of all programs, and the limit on plans and programs together.
     pub(super) code_bytes: usize,
     pub(super) cache_bytes: usize,
-    /// What lines of tuned opts name the programs of plans by.
+    /// The label of each program, by its key: lines of tuned opts name kernels by label.
     pub(super) labels: FxHashMap<u128, u128>,
     /// The session whose buffers these are.
     pub(super) session: Option<Arc<()>>,
     pub(super) buffers: FxHashMap<u32, (BufId, usize)>,
-    /// Those whose memory is the host's own.
+    /// Session buffers whose memory belongs to the host rather than to the engine.
     pub(super) borrowed: FxHashSet<u32>,
-    /// One that is uploaded in parts.
+    /// The buffer that is being uploaded in parts, if there is one.
     pub(super) half: Option<Half>,
-    /// Packed copies by session buffer.
+    /// Packed copies of weights, by session buffer.
     pub(super) packed: FxHashMap<u32, Vec<Packed>>,
-    /// How session buffers that were computed of constants are computed again.
+    /// For session buffers that were computed from constants: how to compute them again after they left the device.
     pub(super) recipes: FxHashMap<u32, Arc<Recipe>>,
     pub(super) arenas: Vec<(BufId, usize)>,
-    /// The steps of plans that ran, and what they were bound to: it grows when programs or arenas become others.
+    /// The steps of the last run of each plan, by plan key. They are valid while `epoch`, which grows when programs or
+    /// arenas are replaced, is the one at which they were bound.
     pub(super) bound: FxHashMap<u128, Bound>,
     pub(super) epoch: u64,
     pub(super) pool: Pool,
-    /// What device buffers may take together, in bytes.
+    /// Limit on the bytes of all device buffers together.
     pub(super) memory_limit: usize,
     vars: Vec<(String, Scalar)>,
     pub(super) counters: Counters,
@@ -128,16 +131,16 @@ pub(super) struct Packed {
     pub(super) bytes: usize,
 }
 
-/// Roots on their way to being realized.
+/// A planned computation that has not run yet: [`Engine::start`] returns it, [`Engine::finish`] runs it.
 pub struct Pending {
     pub(super) held: Held,
     /// Session buffer per external slot.
     pub(super) externals: Vec<u32>,
-    /// The node of each root, aligned with the plan's roots.
+    /// The node of each of the plan's roots, in the same order.
     pub(super) nodes: Vec<UOp>,
 }
 
-/// A plan that computed constants, with what it read.
+/// A plan that computed constants from host bytes, with those bytes, so that the constants can be computed again.
 pub(super) struct Recipe {
     held: Held,
     externals: Vec<(DType, usize, Bytes)>,
@@ -145,26 +148,26 @@ pub(super) struct Recipe {
     outputs: Vec<u32>,
 }
 
-/// A captured computation: runs again on other inputs without building a graph.
+/// A captured computation that can run again on other inputs without building a graph.
 #[derive(Clone)]
 pub struct Replay {
     pub(super) held: Held,
     session: Weak<()>,
     externals: Vec<u32>,
     shapes: Arc<[Vec<usize>]>,
-    /// Keeps the buffers that it reads and writes.
+    /// While this exists, compaction keeps the buffers that the computation reads and writes.
     hold: Option<Arc<()>>,
 }
 
 impl Engine {
-    /// An engine on a device, without threads or a cache that outlives it.
+    /// An engine on a device, without threads and without a cache that outlives the engine.
     pub fn new(device: Box<dyn Device>) -> Engine {
         Engine::with_host(device, Box::new(Alone))
     }
 
-    /// An engine on a device in a process that has threads or a cache for it.
+    /// An engine on a device, with a host that may have threads and a persistent cache.
     pub fn with_host(device: Box<dyn Device>, host: Box<dyn Host>) -> Engine {
-        // programs for the interpreter are no bytes that could be kept
+        // programs for the interpreter have no bytes that a cache could store
         let mut host = if device.target().lang == Lang::Eval { Box::new(Alone) } else { host };
         Engine {
             space: cache::space(device.target()),
@@ -200,7 +203,7 @@ impl Engine {
         &mut *self.device
     }
 
-    /// Tells somebody what it does from now on, or nobody.
+    /// Sets who is told what the engine does from now on; `None` for nobody.
     pub fn watch(&mut self, watcher: Option<Box<dyn Watcher>>) {
         self.watcher = watcher;
     }
@@ -210,36 +213,37 @@ impl Engine {
         self.counters
     }
 
-    /// Is the plan of a captured computation still here?
+    /// Does the engine still have the plan of a captured computation?
     pub fn has(&self, r: &Replay) -> bool {
         self.plans.contains(r.held.key)
     }
 
-    /// About how many bytes plans and programs take.
+    /// Estimated bytes that plans and programs take.
     pub fn cached_bytes(&self) -> usize {
         self.plans.bytes() + self.code_bytes
     }
 
-    /// How many bytes plans and programs may take before those that were not used for longest are forgotten. What a
-    /// [`Replay`] or a [`Pending`] uses stays.
+    /// Sets the limit on the bytes of plans and programs together. Above it, the least recently used ones are
+    /// forgotten; those that a [`Replay`] or a [`Pending`] uses stay.
     pub fn set_cache_bytes(&mut self, bytes: usize) {
         self.cache_bytes = bytes;
         self.bound_caches();
     }
 
-    /// How many bytes of device memory buffers may take: what would be more is refused as if the device had no more
-    /// ([`Error::OutOfMemory`]). What is there stays. Memory of the host's own ([`Engine::use_memory`]) counts and is not refused.
+    /// Sets the limit on the bytes of device buffers. An allocation beyond it is refused as if the device had no more
+    /// memory ([`Error::OutOfMemory`]); existing buffers stay. Memory of the host's own ([`Engine::use_memory`]) counts
+    /// towards the limit and is never refused.
     pub fn set_memory_limit(&mut self, bytes: usize) {
         self.memory_limit = bytes;
     }
 
-    /// Programs by key, for inspection.
+    /// The compiled program of a key, for inspection.
     pub fn program(&self, key: u128) -> Option<&Compiled> {
         self.programs.get(&key).map(|l| &l.compiled)
     }
 
-    /// Sets a launch scalar (`Op::Var`) for the runs that follow. A run whose variable is an i32 fails with [`Error::Input`]
-    /// where the value is not a whole number within the variable's bounds.
+    /// Sets a launch scalar (`Op::Var`) for all following runs. A run that has an i32 variable fails with
+    /// [`Error::Input`] if the value is not a whole number within the variable's bounds.
     pub fn set_var(&mut self, name: &str, value: Scalar) {
         self.vars.retain(|(known, _)| known != name);
         self.vars.push((name.to_string(), value));
@@ -257,10 +261,11 @@ impl Engine {
         Ok(self.vars.iter().find(|(n, _)| **n == *name).ok_or_else(missing)?.1.as_i64())
     }
 
-    /// Plans what `roots` need and starts compiling it. Nothing is run yet; the graph must not change until `finish`.
+    /// Plans the computation of `roots` and starts compiling it. Nothing runs yet; the graph must not change until
+    /// `finish`.
     ///
     /// # Errors
-    /// Those of planning and compiling, and what [`Engine::set_interrupt`]'s interrupt says.
+    /// Those of planning and compiling, and that of the interrupt ([`Engine::set_interrupt`]) if it fires.
     pub fn start(&mut self, state: &mut State, roots: &[RootId]) -> Result<Pending> {
         let mut starting = self.begin(state, roots)?;
         loop {
@@ -270,7 +275,7 @@ impl Engine {
         }
     }
 
-    /// The same in pieces: [`Engine::go_on`] does them.
+    /// Begins what [`Engine::start`] does; [`Engine::go_on`] then does it piece by piece.
     pub fn begin(&mut self, state: &mut State, roots: &[RootId]) -> Result<Starting> {
         self.belong_to(state)?;
         if state.wants_compaction() {
@@ -280,7 +285,7 @@ impl Engine {
         }
         let wanted: Vec<UOp> = roots.iter().map(|&r| state.node(r)).collect();
         let mut also: Vec<UOp> = state.readers_of_overwritten(&wanted).into_iter().map(|r| state.node(r)).collect();
-        sort::ascending(&mut also); // as they were computed: roots' numbers depend on which tensors came and went before
+        sort::ascending(&mut also); // in order of computation: root numbers depend on which tensors were dropped
         let mut nodes: Vec<UOp> = Vec::new();
         for u in wanted.into_iter().chain(also) {
             if !is_whole_buffer(&state.graph, u) && !nodes.contains(&u) {
@@ -293,7 +298,7 @@ impl Engine {
         if let Some(held) = self.known_plan(plan_key(key, &constant)) {
             return Ok(Starting { nodes, externals, at: At::Known(held) });
         }
-        // each plan may want other copies
+        // each plan may want packed copies of its own: buffers with enough of them count as not constant
         let crowded = |id: u32| self.packed.get(&id).is_some_and(|copies| copies.len() >= MAX_COPIES);
         constant.iter_mut().zip(&externals).for_each(|(c, &id)| *c &= !crowded(id));
         let (closed, closed_roots) = close(&state.graph, &nodes);
@@ -309,12 +314,13 @@ impl Engine {
         self.device.ready()
     }
 
-    /// Runs what `start` planned, and points every live root that used the computed nodes at the new buffers.
+    /// Runs what `start` planned. Afterwards every live root that used one of the computed nodes refers to the buffer
+    /// with its value.
     pub fn finish(&mut self, state: &mut State, p: Pending) -> Result<Replay> {
         Ok(self.finished(state, p)?.0)
     }
 
-    /// Keeps how outputs were computed, if all bytes read are at hand.
+    /// Remembers how outputs were computed, if the bytes of everything that was read are on the host.
     pub(super) fn remember_recipe(&mut self, state: &State, replay: &Replay, outputs: &[UOp]) {
         let bytes = |&id: &u32| state.buffer(id).and_then(|b| Some((b.dtype, b.len, b.host.clone()?)));
         if let Some(externals) = replay.externals.iter().map(bytes).collect() {
@@ -324,7 +330,7 @@ impl Engine {
         }
     }
 
-    /// Takes session buffers off the device that can be uploaded again.
+    /// Frees the device memory of those of these session buffers that can be uploaded again.
     pub fn let_go(&mut self, state: &State, ids: &[u32]) {
         for id in ids.iter().filter(|id| state.buffer(**id).is_some_and(|b| b.host.is_some())) {
             let old = self.buffers.remove(id);
@@ -338,7 +344,7 @@ impl Engine {
         self.conclude(state, running)
     }
 
-    /// Prepares a run of what was planned, whose steps [`Engine::submit_some`] submits.
+    /// Prepares the run of a planned computation; [`Engine::submit_some`] then submits its steps.
     pub fn launch(&mut self, state: &mut State, p: Pending) -> Result<Running> {
         let shapes = p.nodes.iter().map(|&u| state.graph.shape(u).to_vec()).collect();
         let Pending { held, externals, nodes } = p;
@@ -346,13 +352,14 @@ impl Engine {
         self.running(state, Replay { held, session, externals, shapes, hold: None }, nodes)
     }
 
-    /// The same for a captured computation, as [`Engine::replay`] has it. [`Engine::values`] gives its results.
+    /// Prepares another run of a captured computation, as [`Engine::replay`] does; [`Engine::values`] gives its
+    /// results.
     pub fn launch_again(&mut self, state: &mut State, r: &Replay, swap: &FxHashMap<u32, u32>) -> Result<Running> {
         if Weak::as_ptr(&r.session) != Arc::as_ptr(state.identity()) {
             return Err(other_session());
         }
         let externals: Vec<u32> = r.externals.iter().map(|b| swap.get(b).copied().unwrap_or(*b)).collect();
-        self.plans.get(r.held.key); // it is in use
+        self.plans.get(r.held.key); // marks the plan as recently used
         let again = Replay {
             held: r.held.clone(),
             session: r.session.clone(),
@@ -370,7 +377,7 @@ impl Engine {
         Ok(Running { replay, nodes, outputs, bound, at: 0 })
     }
 
-    /// The flat node of each root of a run.
+    /// The flat buffer node that has the value of each root of a run.
     pub(super) fn roots(&mut self, state: &mut State, r: &Running) -> Result<Vec<UOp>> {
         let flat = |place: &Place| match place {
             Place::Output(o) => Ok(r.outputs[*o as usize]),
@@ -380,7 +387,8 @@ impl Engine {
         r.replay.held.plan.roots.iter().map(flat).collect()
     }
 
-    /// Points every live root that used the computed nodes at the new buffers.
+    /// Makes every live root that used one of the computed nodes refer to the new buffer. Returns the nodes of the
+    /// outputs too.
     pub(super) fn conclude(&mut self, state: &mut State, r: Running) -> Result<(Replay, Vec<UOp>)> {
         let flat = self.roots(state, &r)?;
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
@@ -388,7 +396,7 @@ impl Engine {
             let whole = state.graph.reshape(flat, shape);
             map.insert(u, whole);
         }
-        // every assign that ran is done: its After is the buffer itself from now on
+        // every assign of this run is done: its After node is replaced by the buffer itself
         for u in state.graph.needed(&r.nodes) {
             if state.graph.op(u) == Op::After
                 && let Some(b) = state.buffer_below(u)
@@ -401,19 +409,21 @@ impl Engine {
         Ok((r.replay, r.outputs))
     }
 
-    /// Ends a run all of whose steps were submitted.
+    /// Ends a run once all of its steps are submitted.
     pub fn concluded(&mut self, state: &mut State, r: Running) -> Result<Replay> {
         Ok(self.conclude(state, r)?.0)
     }
 
-    /// Runs a captured computation again, with some of its external buffers exchanged. Every result is a new buffer.
+    /// Runs a captured computation again, with some external buffers replaced: `swap` maps the id of an old buffer to
+    /// that of the new one. Every result is a new buffer.
     pub fn replay(&mut self, state: &mut State, r: &Replay, swap: &FxHashMap<u32, u32>) -> Result<Vec<UOp>> {
         let mut running = self.launch_again(state, r, swap)?;
         self.submit_all(&mut running)?;
         self.values(state, running)
     }
 
-    /// Runs a captured computation kernel by kernel, each to its end: seconds per call of the plan, by the given clock.
+    /// Runs a captured computation kernel by kernel, waiting for each. Returns the time of each call of the plan, in
+    /// the unit of `clock`: seconds.
     pub fn time_calls(
         &mut self,
         state: &mut State,
@@ -442,7 +452,7 @@ impl Engine {
         Ok(outputs)
     }
 
-    /// A run has taken what it needs.
+    /// Called after each run: frees pooled buffers that were not needed for a while.
     pub(super) fn ran(&mut self) {
         let old = self.pool.age();
         self.free(old);
@@ -458,7 +468,7 @@ impl Engine {
         Ok((steps?, outputs))
     }
 
-    /// Allocates a plan's outputs: their nodes, and where they are.
+    /// Allocates a plan's outputs. Returns their nodes and their device memory.
     pub(super) fn outputs(&mut self, state: &mut State, plan: &Plan) -> Result<(Vec<UOp>, Vec<View>)> {
         let mut outputs = Vec::with_capacity(plan.outputs.len());
         let views = self.output_views(state, plan, &mut outputs);
@@ -482,7 +492,7 @@ impl Engine {
         Ok(views)
     }
 
-    /// Gives outputs back. Where memory is short, the next attempt needs what this one took.
+    /// Frees outputs that were allocated for a run which failed: where memory is short, the next attempt needs it.
     fn forget(&mut self, state: &State, outputs: &[UOp]) {
         outputs.iter().filter_map(|&u| state.buffer_id(u)).for_each(|id| self.drop_buffer(id));
     }
@@ -529,7 +539,7 @@ impl Engine {
             });
             steps.push(Step::Launch { kernel: *kernel, args, grid, vars: vars.collect::<Result<_>>()? });
         }
-        // packed copies first: one that is made takes the original off the device, which a later call may want as it is
+        // packed copies first: making one frees the original on the device, which a later call may read as it is
         for packs in [true, false].into_iter().filter(|_| !all_there) {
             for (c, step) in plan.calls.iter().zip(&mut steps) {
                 let Step::Launch { args, .. } = step else { continue };
@@ -545,7 +555,8 @@ impl Engine {
         Ok(steps)
     }
 
-    /// What a program gets of a session buffer as its argument `slot`, if that is on the device and nothing needs doing for it.
+    /// What a program gets for a session buffer as its argument `slot`, if that is on the device and can be used as it
+    /// is: nothing to upload, pack or invalidate.
     fn resident(&self, id: u32, program: &Compiled, slot: u32) -> Option<View> {
         let (buf, bytes) = match program.packs.iter().find(|p| p.slot == slot) {
             Some(p) => self.copy_of(id, p.key).map(|c| (c.buf, c.bytes))?,
@@ -555,7 +566,7 @@ impl Engine {
         Some(View { buf, offset: 0, bytes })
     }
 
-    /// Computes constants again that a plan reads and that are no longer on the device.
+    /// Recomputes constants that a plan reads and that are no longer on the device.
     pub(super) fn restore(&mut self, state: &mut State, plan: &Plan, externals: &[u32]) -> Result<()> {
         if self.recipes.is_empty() {
             return Ok(());
@@ -575,7 +586,7 @@ impl Engine {
         self.compute_again(state, &wanted)
     }
 
-    /// Runs the recipes of buffers that are not on the device, of those that have one.
+    /// Runs the recipes of those buffers that have one and are not on the device.
     pub(super) fn compute_again(&mut self, state: &mut State, wanted: &[u32]) -> Result<()> {
         for id in wanted.iter().filter(|id| self.recipes.contains_key(id)).copied().collect::<Vec<_>>() {
             if !self.buffers.contains_key(&id) {
@@ -605,7 +616,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What a program gets of a session buffer as its argument `slot`.
+    /// What a program gets for a session buffer as its argument `slot`: uploads or packs it where necessary.
     fn external(&mut self, state: &mut State, id: u32, program: u128, slot: u32) -> Result<View> {
         let lost = || Error::Internal("a plan's program is not on the device".into());
         let compiled = &self.programs.get(&program).ok_or_else(lost)?.compiled;
@@ -622,14 +633,15 @@ impl Engine {
 }
 
 impl Replay {
-    /// One that does not keep its plan in the engine: ask [`Engine::has`] before each use.
+    /// Lets the engine forget this computation's plan; ask [`Engine::has`] before each use.
     pub fn unpinned(mut self) -> Replay {
         self.held.pin = None;
         self
     }
 
-    /// One that keeps the buffers it reads and writes, whether or not a tensor needs them: it can run again after the tensors that it was
-    /// captured from were dropped. Other ones fail with `E_INTERNAL` then.
+    /// Keeps the buffers that this computation reads and writes, even if no tensor needs them any more, so that it can
+    /// run again after the tensors from which it was captured were dropped. Without this such a run fails with
+    /// `E_INTERNAL`.
     pub fn holding(mut self, state: &mut State) -> Replay {
         self.hold = Some(state.hold(&self.externals));
         self
@@ -640,7 +652,7 @@ impl Replay {
         &self.held.plan
     }
 
-    /// Session buffers it reads and writes, by slot.
+    /// Session buffers that it reads and writes, by slot.
     pub fn externals(&self) -> &[u32] {
         &self.externals
     }
@@ -667,7 +679,7 @@ impl Pending {
     }
 }
 
-/// Nothing to compute: a buffer, maybe reshaped.
+/// Is the node a buffer, possibly reshaped, so that there is nothing to compute?
 fn is_whole_buffer(g: &Graph, mut u: UOp) -> bool {
     while matches!(g.op(u), Op::Reshape | Op::Detach) {
         u = g.src_at(u, 0);
@@ -675,7 +687,8 @@ fn is_whole_buffer(g: &Graph, mut u: UOp) -> bool {
     g.op(u) == Op::Buffer
 }
 
-/// Replaces buffers by numbered params: the graph that plans are made from. [`hash::closed_key`] gives its key and the buffers.
+/// Replaces buffers by numbered params, which gives the graph that plans are made from. [`hash::closed_key`] gives its
+/// key and the buffers by number.
 pub fn close(g: &Graph, roots: &[UOp]) -> (Graph, Vec<UOp>) {
     let mut out = Graph::new();
     let mut params = 0;

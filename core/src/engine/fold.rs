@@ -1,14 +1,16 @@
-//! Constant subgraphs: what depends on weights alone is computed once, when a model is first planned.
+//! Constant folding of whole subgraphs: values that depend on weights alone are computed once, when a model is first
+//! planned, and become weights.
 
 use crate::analysis::constant::constants;
 use crate::rewrite::substitute;
 use crate::uop::{Graph, Op, UOp};
 use crate::{Error, Result};
 
-/// The images of `roots` where they read a buffer in place of each node, as they do once constant nodes are computed.
+/// `roots` rewritten to read a buffer in place of each listed node, once the constant nodes are computed: `buffers` are
+/// pairs of node and buffer.
 ///
 /// # Errors
-/// A buffer of another dtype or shape than the node that it takes the place of.
+/// `E_VALUE` for a buffer of another dtype or shape than the node that it replaces.
 pub fn read(g: &mut Graph, roots: &[UOp], buffers: &[(UOp, UOp)]) -> Result<Vec<UOp>> {
     if let Some((u, b)) = buffers.iter().find(|(u, b)| g.dtype(*u) != g.dtype(*b) || g.shape(*u) != g.shape(*b)) {
         return Err(Error::value("buffer", format!("{:?} in place of {:?}", g.shape(*b), g.shape(*u))));
@@ -16,8 +18,9 @@ pub fn read(g: &mut Graph, roots: &[UOp], buffers: &[(UOp, UOp)]) -> Result<Vec<
     Ok(substitute(g, roots, &buffers.iter().copied().collect()))
 }
 
-/// The largest constant nodes worth keeping: computed (not just moved) from buffers other than `inputs`, used by something
-/// that is not constant, and not blown up to more than a few times what they were computed from.
+/// The outermost constant nodes that are worth computing once: computed (not just moved) from buffers other than
+/// `inputs`, read by a node that is not constant, and at most four times as large as everything together that they are
+/// computed from.
 pub fn constant_nodes(g: &Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
     let nodes = g.needed(roots);
     let constant = constants(g, &nodes, inputs);
@@ -48,8 +51,8 @@ pub fn constant_nodes(g: &Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
         if !wanted[i] {
             continue;
         }
-        // look through views: the computed value below is what is kept
-        // and through wider forms of bytes, which cost nothing to widen
+        // look through views, since the computed value below them is what is kept, and through casts of bytes to other
+        // dtypes, which cost nothing to repeat
         let bytes = |s: UOp| g.dtype(s).size() == 1 && g.dtype(s).is_int();
         if g.op(u).is_movement() || g.op(u) == Op::Cast && bytes(g.src_at(u, 0)) {
             wanted[g.src_at(u, 0).0 as usize] |= constant[g.src_at(u, 0).0 as usize];

@@ -1,12 +1,13 @@
-//! Arena planning: temporaries of a plan share memory when their lifetimes do not overlap.
+//! Arena planning: temporaries of a plan share memory where their live ranges do not overlap.
 //!
-//! Small plans are placed greedily, in a few orders: near the bound, but quadratic in what lives at once. Large ones are placed
-//! in one sweep over time, with the free pieces sorted by size.
+//! Plans of up to 1500 temporaries are placed greedily in a few orders, which comes near the lower bound but takes time
+//! quadratic in the number of temporaries live at once. Larger plans are placed in one sweep over time, with the free
+//! pieces sorted by size.
 
 use crate::util::sort;
 use crate::util::sorted::{SortedMap, SortedSet};
 
-/// A temporary: bytes, and the first and last step that touch it.
+/// The live range of a temporary: its bytes, and the first and last step that access it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
     /// Size.
@@ -17,7 +18,7 @@ pub struct Life {
     pub last: usize,
 }
 
-/// Places in arenas, in the order of the lives given.
+/// Positions in arenas, in the order of the live ranges given.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Layout {
     /// `(arena, byte offset)` of each temporary.
@@ -26,15 +27,15 @@ pub struct Layout {
     pub arenas: Vec<usize>,
 }
 
-/// Lives are listed by blocks of this many steps, so that only neighbours in time are compared.
+/// Live ranges are listed by blocks of this many steps, so that only ranges close in time are compared.
 const BLOCK: usize = 32;
 
-/// What no layout can go below: the most bytes that live at one step, each rounded up to `align`.
+/// Lower bound for every layout: the most bytes that are live at one step, each temporary rounded up to `align`.
 pub fn lower_bound(lives: &[Life], align: usize) -> usize {
     let mut changes: Vec<(usize, bool, usize)> = Vec::with_capacity(lives.len() * 2);
     for l in lives {
         let size = l.bytes.max(1).next_multiple_of(align.max(1));
-        // at one step those that end are still there when others begin
+        // temporaries that end at a step are still live when others begin there
         changes.extend([(l.first, false, size), (l.last, true, size)]);
     }
     sort::ascending(&mut changes);
@@ -46,16 +47,16 @@ pub fn lower_bound(lives: &[Life], align: usize) -> usize {
     most
 }
 
-/// Plans of more temporaries than this are placed in a sweep.
+/// Plans of more temporaries than this are placed in one sweep over time.
 const MANY: usize = 1500;
 
-/// Places temporaries. Opens a new arena where one would outgrow `max_bytes`, and for those that must be `apart` (for each
-/// one the others, or nothing at all). Offsets are multiples of `align`. Keeps the best of a few layouts, unless one reaches
-/// the bound.
+/// Places temporaries. Offsets are multiples of `align`. Opens a new arena where an arena would exceed `max_bytes`, and
+/// for temporaries that must not share an arena: `apart` lists for each one those that it must be apart from, or is
+/// empty. Returns the best of a few layouts, the first one that reaches the bound if any.
 pub fn plan(lives: &[Life], align: usize, max_bytes: usize, apart: &[Vec<usize>]) -> Layout {
     if lives.len() > MANY {
         let there = sweep(lives, align, max_bytes, apart);
-        // the same backwards in time
+        // the same in reverse order of time
         let end = lives.iter().map(|l| l.last).max().unwrap_or(0);
         let turned = lives.iter().map(|l| Life { bytes: l.bytes, first: end - l.last, last: end - l.first });
         let back = sweep(&turned.collect::<Vec<_>>(), align, max_bytes, apart);
@@ -90,7 +91,7 @@ fn place(lives: &[Life], order: &[usize], align: usize, max_bytes: usize, apart:
     let round = |n: usize| n.next_multiple_of(align.max(1));
     let mut out = Layout { places: vec![(0, 0); lives.len()], arenas: Vec::new() };
     let blocks = lives.iter().map(|l| l.last / BLOCK + 1).max().unwrap_or(0);
-    // lives placed in each arena, by the blocks they touch
+    // the ranges placed in each arena, by the blocks that they touch
     let mut placed: Vec<Vec<Vec<usize>>> = Vec::new();
     let mut is_placed = vec![false; lives.len()];
     let mut busy: Vec<(usize, usize)> = Vec::new();
@@ -112,7 +113,7 @@ fn place(lives: &[Life], order: &[usize], align: usize, max_bytes: usize, apart:
             for block in span.clone() {
                 for &j in &placed[arena][block] {
                     let other = lives[j];
-                    // one that spans several of our blocks counts in the first
+                    // a range that shares several blocks with this one is counted in the first
                     if block != span.start.max(other.first / BLOCK) {
                         continue;
                     }
@@ -142,10 +143,10 @@ fn place(lives: &[Life], order: &[usize], align: usize, max_bytes: usize, apart:
     out
 }
 
-/// Memory of one arena during a sweep.
+/// The free memory of one arena during a sweep.
 #[derive(Default)]
 struct Heap {
-    /// Free pieces: bytes by offset, and the other way round.
+    /// Free pieces: size by offset, and (size, offset) pairs.
     free: SortedMap<usize, usize>,
     by_size: SortedSet<(usize, usize)>,
     end: usize,
@@ -162,7 +163,8 @@ impl Heap {
         self.by_size.insert((size, at));
     }
 
-    /// The smallest free piece that is large enough, else the end of the arena.
+    /// Allocates from the smallest free piece that is large enough, else at the end of the arena. `None` if the arena
+    /// would exceed `max_bytes`.
     fn take(&mut self, size: usize, max_bytes: usize) -> Option<usize> {
         if let Some(&(piece, at)) = self.by_size.first_from(&(size, 0)) {
             self.remove(at, piece);
@@ -198,7 +200,7 @@ impl Heap {
     }
 }
 
-/// Places temporaries in the order in which they begin, large ones first.
+/// Places temporaries in the order of their first step, large ones first.
 fn sweep(lives: &[Life], align: usize, max_bytes: usize, apart: &[Vec<usize>]) -> Layout {
     let size = |i: usize| lives[i].bytes.max(1).next_multiple_of(align.max(1));
     let mut begin: Vec<usize> = (0..lives.len()).collect();

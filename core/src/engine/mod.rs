@@ -1,4 +1,5 @@
-//! From a tensor graph to a plan of plain steps, and the state that survives between runs.
+//! The engine turns a tensor graph into a plan of plain steps, runs plans on a device, and keeps the state that
+//! survives between runs: buffers, plans, compiled programs.
 //! Never: waiting, clocks, threads, device handles.
 
 pub mod bench;

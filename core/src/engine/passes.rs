@@ -1,8 +1,10 @@
-//! The passes over the graph of a model, before it is planned. In: the values that are wanted, and the buffers that differ from run to run;
-//! all other buffers are constants, that is weights. Out: nodes of the same values, or nodes that are computed once for all runs.
+//! The passes over the graph of a model before it is planned. In: the roots that are wanted, and the buffers that
+//! differ from run to run (inputs); all other buffers are constants, that is weights. Out: roots with the same values,
+//! or nodes that are to be computed once for all runs.
 //!
-//! They do not know what file a model came from. Whoever loads one runs them in order, each with [`Engine::rewrite`], so that a caller can
-//! look at its clock between two. What a kernel goes through later is the other table, `codegen::PASSES`.
+//! The passes do not know what file a model came from. Whoever loads a model runs them in order, each by
+//! [`Engine::rewrite`], and may look at its clock between two. The passes over a kernel are another table,
+//! `codegen::PASSES`.
 
 use super::exec::Engine;
 use super::state::{RootId, State};
@@ -13,13 +15,13 @@ use crate::uop::spec::{self, Stage};
 use crate::uop::{Graph, UOp};
 use crate::{Error, Result};
 
-/// What a pass makes of a graph.
+/// The result of a pass.
 pub enum Outcome {
-    /// Nothing.
+    /// The pass changed nothing.
     Same,
-    /// The images of the roots.
+    /// The roots after rewriting.
     Roots(Vec<UOp>),
-    /// Nodes that are made of constants alone: their values take their places once they are computed.
+    /// Nodes that are computed from constants alone. Buffers with their values replace them once they are computed.
     Constants(Vec<UOp>),
 }
 
@@ -27,12 +29,12 @@ pub enum Outcome {
 pub struct GraphPass {
     /// Its name: what `gradloom kernels --passes` calls it.
     pub name: &'static str,
-    /// What it does, in a sentence.
+    /// One sentence on what it does.
     pub what: &'static str,
     run: fn(&mut Graph, &[UOp], &[u32], &Target) -> Outcome,
 }
 
-/// All of them, in order.
+/// All passes, in order.
 pub static GRAPH_PASSES: [GraphPass; 4] = [
     GraphPass {
         name: "integer-sums",
@@ -57,10 +59,10 @@ pub static GRAPH_PASSES: [GraphPass; 4] = [
 ];
 
 impl GraphPass {
-    /// Runs it. `inputs` are the buffers that differ from run to run.
+    /// Runs the pass. `inputs` are the buffers that differ from run to run.
     ///
     /// # Errors
-    /// In debug builds, what the spec says of a graph that it should not have made: it names the pass and the node.
+    /// In debug builds: `Internal` with the pass and the node, if the new graph violates the spec.
     pub fn run(&self, g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> Result<Outcome> {
         let out = (self.run)(g, roots, inputs, t);
         if cfg!(debug_assertions)
@@ -78,7 +80,8 @@ impl GraphPass {
 }
 
 impl Engine {
-    /// Runs a pass over the graph of these roots, which it points at their images. The result is what is to be computed once.
+    /// Runs a pass over the graph of these roots and sets the roots to the rewritten nodes. Returns the nodes that are
+    /// to be computed once.
     ///
     /// # Errors
     /// Those of [`GraphPass::run`].

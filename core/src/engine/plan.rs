@@ -1,5 +1,6 @@
-//! Closed graph -> [`Plan`]: schedule, list each distinct kernel once, place temporaries. Compiling the kernels is a pure
-//! function of each [`Job`], so that whoever has threads may do it on them.
+//! From a closed graph (buffers replaced by numbered params) to a [`Plan`]: schedules the graph, lists each distinct
+//! kernel once, and places temporaries in arenas. Compiling a kernel is a pure function of its [`Job`], so a host that
+//! has threads may do it on them.
 
 use super::memory::{self, Life};
 use crate::codegen::live::{self, Extent};
@@ -15,14 +16,14 @@ use crate::{DType, Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
-/// Elements of the smallest constant that is worth packing, and of the smallest one of bytes.
+/// The fewest elements that a constant must have to be worth packing: in general, and if its elements are bytes.
 const LEAST_CONSTANT: usize = 1024;
 const LEAST_BYTES: usize = 64;
 
 /// Where an argument of a kernel call lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// Given by the caller.
+    /// A buffer given by the caller, by slot.
     External(u32),
     /// In an arena of the plan.
     Arena {
@@ -33,18 +34,18 @@ pub enum Place {
         /// Bytes.
         bytes: usize,
     },
-    /// A buffer made for the caller.
+    /// A buffer that is made for the caller, by number of the output.
     Output(u32),
 }
 
 /// One kernel call of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Structural key of the program: names it in the engine's cache.
+    /// Structural key of the program, by which the engine's cache has it.
     pub program: u128,
-    /// What lines of tuned opts name it by.
+    /// Label of the kernel, by which lines of tuned opts name it.
     pub label: u128,
-    /// Argument per slot.
+    /// The argument of each slot.
     pub args: Vec<Place>,
     /// Values of the program's own launch scalars (see [`crate::schedule::share`]).
     pub scalars: Vec<i32>,
@@ -59,20 +60,21 @@ pub struct OutputInfo {
     pub len: usize,
 }
 
-/// A computation ready to run on any buffers of the right sizes. Plain data.
+/// A computation that is ready to run on any buffers of the right sizes. Plain data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Kernel calls in order.
     pub calls: Vec<Call>,
     /// Bytes of each arena.
     pub arenas: Vec<usize>,
-    /// Bytes that the temporaries need at least: the most that live at once.
+    /// Lower bound on the bytes of the arenas: the largest sum of temporaries that are live at the same time.
     pub arena_bound: usize,
     /// Buffers to make for the caller.
     pub outputs: Vec<OutputInfo>,
     /// Where each root is: an output, or an external buffer (assigns).
     pub roots: Vec<Place>,
-    /// The variables of the computation, also those that no kernel reads any more: their values are checked at each run.
+    /// The variables of the computation, including those that no kernel reads any more: each run checks the values of
+    /// all.
     pub vars: Vec<VarInfo>,
 }
 
@@ -83,17 +85,18 @@ pub struct Compiled {
     pub source: Source,
     /// Launch grid.
     pub grid: [u32; 3],
-    /// How long each of its dimensions is for the values of launch scalars, where that may be less.
+    /// For each dimension of the grid: its length as a function of launch scalars, where that may be less than in
+    /// `grid`.
     pub extents: [Extent; 3],
     /// Launch scalars, in order.
     pub vars: Vec<VarInfo>,
     /// Float operations per launch.
     pub flops: u64,
-    /// Bytes moved at least.
+    /// The fewest bytes that a launch moves.
     pub bytes: u64,
-    /// Parameters that it reads packed.
+    /// Parameters that it reads from packed copies.
     pub packs: Vec<Packed>,
-    /// What was rendered, unless it came out of a cache.
+    /// The program that was rendered; `None` if the code came out of a cache.
     pub program: Option<Arc<Program>>,
 }
 
@@ -109,15 +112,15 @@ pub struct Packed {
 }
 
 impl Compiled {
-    /// The launch grid for values of the launch scalars.
+    /// The launch grid for given values of the launch scalars.
     ///
     /// # Errors
-    /// What `value` says of a scalar that it does not know.
+    /// Those of `value`, for a scalar that it does not know.
     pub fn grid_at(&self, value: &dyn Fn(&str) -> Result<i64>) -> Result<[u32; 3]> {
         live::grid(self.grid, &self.extents, value)
     }
 
-    /// Renders a program for a target.
+    /// Renders a program for a target, and compiles the kernels that make its packed copies.
     pub fn new(program: Program, t: &Target, renderer: &dyn Renderer) -> Result<Compiled> {
         let program = Arc::new(program);
         let code = render(&program, t, renderer)?;
@@ -152,7 +155,7 @@ pub fn kernel_key(ast: &Ast) -> u128 {
     if ast.constants.is_empty() { key } else { with_numbers(key, ast.constants.iter().copied()) }
 }
 
-/// The label of a kernel on a target, which lines of tuned opts go by.
+/// The label of a kernel on a target, by which lines of tuned opts name it.
 fn kernel_label(ast: &Ast) -> u128 {
     let of = label::of(&ast.g, &[ast.sink]);
     if ast.constants.is_empty() {
@@ -163,33 +166,33 @@ fn kernel_label(ast: &Ast) -> u128 {
     label::of_bytes(&bytes)
 }
 
-/// A key that holds numbers too.
+/// Combines a key with numbers.
 pub fn with_numbers(key: u128, numbers: impl Iterator<Item = u32>) -> u128 {
     let mut bytes = key.to_le_bytes().to_vec();
     numbers.for_each(|n| bytes.extend_from_slice(&n.to_le_bytes()));
     hash::key_bytes(&bytes)
 }
 
-/// A kernel on its way to code.
+/// A partly compiled kernel.
 pub enum Half {
-    /// Not all passes ran.
+    /// Some passes have not run yet.
     Passing(Box<codegen::Passing>),
-    /// What is to be rendered.
+    /// The program, which is to be rendered.
     Program(Box<Program>),
-    /// The code is there: the kernel was written by a user.
+    /// Finished: the code was written by a user.
     Whole(Box<Compiled>),
 }
 
-/// What a step towards a kernel's code made.
+/// The result of one step of compiling a kernel.
 pub enum Made {
-    /// There is more to do.
+    /// More steps are needed.
     Half(Half),
-    /// All of it.
+    /// The kernel is compiled.
     Whole(Box<Compiled>),
 }
 
 impl Half {
-    /// A kernel of which nothing is done.
+    /// A kernel with no step done.
     pub fn of(ast: &Ast, t: &Target, renderer: &dyn Renderer, opts: Option<&[Opt]>) -> Result<Half> {
         match ast.custom() {
             None => Ok(Half::Passing(Box::new(codegen::Passing::new(ast, opts)?))),
@@ -208,7 +211,8 @@ impl Half {
         Ok(Half::Whole(Box::new(Compiled { source, grid, extents, vars, flops: 0, bytes, packs, program: None })))
     }
 
-    /// The next step: a pass, or the code of the program. After an error [`compile`] may know what to leave out.
+    /// Does the next step: one pass, or rendering. After an error, [`compile`] may still succeed, since it tries again
+    /// with fewer opts.
     pub fn step(self, ast: &Ast, t: &Target, renderer: &dyn Renderer) -> Result<Made> {
         Ok(match self {
             Half::Passing(mut passing) => Made::Half(match passing.step(ast, t)? {
@@ -240,8 +244,8 @@ pub fn render(p: &Arc<Program>, t: &Target, renderer: &dyn Renderer) -> Result<C
     }
 }
 
-/// Pairs of buffers of which one kernel reads one and writes the other. WebGPU forbids that both are parts of one
-/// allocation, unless the shader declares the read one as written too.
+/// All pairs of buffers where one kernel reads one and writes the other. In WebGPU such buffers must not be parts of
+/// the same allocation, unless the shader declares the one that it reads as written too.
 fn read_and_written(kernels: &[Kernel]) -> FxHashSet<(usize, usize)> {
     let mut pairs = FxHashSet::default();
     for k in kernels {
@@ -251,8 +255,9 @@ fn read_and_written(kernels: &[Kernel]) -> FxHashSet<(usize, usize)> {
     pairs
 }
 
-/// Tells each kernel which of its operands are constant: large external buffers that no kernel of the plan writes. One that
-/// kernels use in different ways is none: each would have a copy of its own.
+/// Tells each kernel which of its operands are constant: large external buffers that no kernel of the plan writes. A
+/// buffer that several kernels use in different ways does not count as constant, because each would make a packed copy
+/// of its own.
 fn mark_constants(s: &mut Schedule, constant: &[bool]) {
     let large = |b: &BufferInfo| b.len >= if b.dtype.size() == 1 { LEAST_BYTES } else { LEAST_CONSTANT };
     let mut use_of: FxHashMap<usize, Option<(u128, usize)>> = FxHashMap::default();
@@ -282,7 +287,7 @@ fn mark_constants(s: &mut Schedule, constant: &[bool]) {
     }
 }
 
-/// The variables among `nodes`, by name: where a name has several bounds, values must be within all of them.
+/// The variables among `nodes`, sorted by name. Where one name has several bounds, a value must satisfy all of them.
 fn variables(g: &Graph, nodes: &[UOp]) -> Result<Vec<VarInfo>> {
     let mut vars: Vec<VarInfo> = Vec::new();
     for v in nodes.iter().filter_map(|&u| VarInfo::of(g, u)) {
@@ -299,7 +304,8 @@ fn variables(g: &Graph, nodes: &[UOp]) -> Result<Vec<VarInfo>> {
     Ok(vars)
 }
 
-/// Each parameter is one of those that a run gives buffers for, and has one type and length.
+/// Checks that each parameter has one of the `n_params` slots, for which a run gives buffers, and that each slot has
+/// one type and length.
 fn check_params(g: &Graph, nodes: &[UOp], n_params: usize) -> Result<()> {
     let mut of = vec![None; n_params];
     for &u in nodes {
@@ -313,15 +319,15 @@ fn check_params(g: &Graph, nodes: &[UOp], n_params: usize) -> Result<()> {
     Ok(())
 }
 
-/// Plans the computation of `roots`. Also returns each kernel of the plan once, in order of first use. `constant` says of
-/// parameters that their contents stay the same from run to run.
+/// Plans the computation of `roots`. Also returns each distinct kernel of the plan once, in order of first use.
+/// `constant` says for each parameter whether its contents stay the same from run to run.
 pub fn plan(g: &Graph, roots: &[UOp], constant: &[bool], t: &Target) -> Result<(Plan, Vec<Job>)> {
     let vars = checked(g, roots, constant)?;
     scheduled(schedule(g, roots, constant.len(), t)?, vars, constant, t)
 }
 
-/// The variables of a graph that keeps the rules of its ops: one that breaks them would be read at places where there is no
-/// memory.
+/// Checks a graph against the spec of its ops and returns its variables. Kernels of a graph that violates the spec
+/// could access memory outside of their buffers.
 pub(super) fn checked(g: &Graph, roots: &[UOp], constant: &[bool]) -> Result<Vec<VarInfo>> {
     spec::verify(g, roots, Stage::Tensor)?;
     let nodes = g.reachable(roots);

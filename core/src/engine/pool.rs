@@ -1,6 +1,6 @@
-//! Device buffers between two uses. A run allocates its outputs anew, so that results never alias; the buffers of results
-//! that were dropped serve the next run of the same sizes, which saves the system's work (page faults, zeroing). What no
-//! run has taken during a whole further run goes back to the device.
+//! A pool of free device buffers. Each run allocates new outputs, so that results never alias; buffers of results that
+//! were dropped are reused by later runs that need the same sizes, which saves the system work (page faults, zeroing).
+//! A buffer that was not reused during a whole further run is returned to the device.
 
 use crate::device::BufId;
 use rustc_hash::FxHashMap;
@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 #[derive(Default)]
 pub(super) struct Pool {
     free: FxHashMap<usize, Vec<(BufId, u64)>>,
-    /// Runs so far.
+    /// Number of runs so far.
     now: u64,
 }
 
@@ -24,24 +24,24 @@ impl Pool {
         Some(buf)
     }
 
-    /// Keeps a buffer that nothing refers to any more.
+    /// Adds a buffer to which nothing refers any more.
     pub(super) fn put(&mut self, buf: BufId, bytes: usize) {
         self.free.entry(bytes).or_default().push((buf, self.now));
     }
 
-    /// A run has taken what it needs: buffers that two runs had no use for, with their sizes.
+    /// Ends a run. Removes and returns the buffers, with their sizes, that two runs had no use for.
     pub(super) fn age(&mut self) -> Vec<(BufId, usize)> {
         let oldest = self.now.saturating_sub(1);
         self.now += 1;
         self.drain(|since| since < oldest)
     }
 
-    /// Bytes of all that is kept.
+    /// Bytes of all buffers in the pool.
     pub(super) fn bytes(&self) -> usize {
         self.free.iter().map(|(bytes, list)| bytes * list.len()).sum()
     }
 
-    /// Everything.
+    /// Removes and returns all buffers, with their sizes.
     pub(super) fn clear(&mut self) -> Vec<(BufId, usize)> {
         self.drain(|_| true)
     }

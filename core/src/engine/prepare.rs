@@ -1,5 +1,6 @@
-//! From a closed graph to a plan whose programs are on the device: out of this engine, out of the host's cache, or made now.
-//! And the exchange of single programs by faster ones, which tuning does while a model is in use.
+//! From a closed graph to a plan whose programs are on the device. A plan or program is taken from this engine, else
+//! from the host's cache, else it is made. Also replaces single programs by faster ones, which tuning does while a
+//! model is in use.
 
 use super::cache::{self, Kind};
 use super::exec::{Engine, Held, Loaded};
@@ -18,7 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
-/// What a plan was made from.
+/// The graph that a plan was made from.
 pub(super) struct Kept {
     graph: Graph,
     roots: Vec<UOp>,
@@ -26,14 +27,15 @@ pub(super) struct Kept {
 }
 
 impl Engine {
-    /// A plan that this engine has.
+    /// The plan with this key, if the engine has it.
     pub(super) fn known_plan(&mut self, key: u128) -> Option<Held> {
         let held = self.plans.get(key)?.clone();
         self.counters.plan_hits += 1;
         Some(held)
     }
 
-    /// How far the plan for a closed graph is: one this engine has, one the host remembers, or one to be made.
+    /// Where the plan for a closed graph starts from: a plan of this engine, one from the host's cache, or one that is
+    /// to be made.
     pub(super) fn plan_for(&mut self, mut closed: Closed) -> Result<At> {
         if let Some(held) = self.known_plan(closed.key) {
             return Ok(At::Known(held));
@@ -57,7 +59,7 @@ impl Engine {
         Ok(Compiling { plan, todo, half: None, fresh, is_new: true, wish: wish.clone() })
     }
 
-    /// Keeps a plan all of whose programs are on the device.
+    /// Adds a plan to the engine once all of its programs are on the device.
     pub(super) fn add_plan(&mut self, closed: Closed, c: Compiling) -> Held {
         let Closed { key, graph, roots, constant, .. } = closed;
         if c.is_new {
@@ -76,13 +78,13 @@ impl Engine {
         held
     }
 
-    /// Forgets plans that were not used for longest, and the programs that no other plan has, while all together take more
-    /// than they may. A plan that somebody holds stays.
+    /// While plans and programs take more than their limit: forgets the least recently used plans, and the programs
+    /// that no other plan uses. Pinned plans stay.
     pub(super) fn bound_caches(&mut self) {
         if self.plans.bytes() + self.code_bytes <= self.cache_bytes {
             return;
         }
-        // some more than it must be, because each look costs a walk over all plans
+        // down to three quarters of the limit, because each round walks over all plans
         while self.plans.bytes() + self.code_bytes > self.cache_bytes / 4 * 3 {
             let free = |h: &Held| h.pin.as_ref().is_none_or(|pin| Arc::strong_count(pin) == 1);
             let gone = self.plans.take_oldest(free);
@@ -136,7 +138,7 @@ impl Engine {
         });
         let mut free = Vec::new();
         for (i, arena) in self.arenas.iter_mut().enumerate() {
-            // a smaller one takes its place when it is asked for
+            // a smaller one is allocated when it is needed
             if arena.1 > arenas.get(i).copied().unwrap_or(0) && arena.1 > 0 {
                 free.push(std::mem::replace(arena, (BufId(u32::MAX), 0)));
             }
@@ -148,7 +150,7 @@ impl Engine {
         self.labels.extend(plan.calls.iter().map(|c| (c.program, c.label)));
     }
 
-    /// The plan as the host remembers it, with those of its programs that are not on the device.
+    /// The plan from the host's cache, with those of its programs that are not on the device.
     fn remembered(&mut self, key: u128, n_params: usize) -> Result<Option<(Plan, Vec<(u128, Compiled)>)>> {
         let entry = cache::entry_key(self.space, Kind::Plan, key);
         let found = self.load(Kind::Plan, entry).and_then(|b| cache::load_plan(entry, &b, n_params));
@@ -162,7 +164,7 @@ impl Engine {
                 slot.insert(match known {
                     Some(n) => n,
                     None => {
-                        // without one of its kernels the plan is made again
+                        // if a kernel is missing, the plan is made again
                         let Some(compiled) = self.remembered_kernel(c.program) else { return Ok(None) };
                         let n = compiled.source.params.len();
                         fresh.push((c.program, compiled));
@@ -179,7 +181,7 @@ impl Engine {
         Ok(Some((plan, fresh)))
     }
 
-    /// A kernel with its tuned opts, if there are such, as the host remembers it.
+    /// A kernel from the host's cache, compiled with its tuned opts if it has any.
     fn remembered_kernel(&mut self, key: u128) -> Option<Compiled> {
         let opts = self.tuned(key);
         self.stored_kernel(cache::with_opts(key, opts.as_deref()))
@@ -190,7 +192,7 @@ impl Engine {
         self.load(Kind::Kernel, entry).and_then(|b| cache::load_kernel(entry, &b))
     }
 
-    /// What the host has of plans and kernels, unless somebody wants to see how they are made.
+    /// An entry of the host's cache; `None` if the watcher wants to see how plans and kernels are made.
     fn load(&mut self, kind: Kind, entry: u128) -> Option<Vec<u8>> {
         if self.watcher.as_ref().is_some_and(|w| w.wants_graphs()) {
             return None;
@@ -209,35 +211,36 @@ impl Engine {
         cache::entry_key(cache::opts_space(self.device.target()), Kind::Opts, key)
     }
 
-    /// What lines of tuned opts name a kernel of a plan by.
+    /// The label by which lines of tuned opts name a kernel of a plan.
     fn line_label(&self, key: u128) -> Option<u64> {
         let label = *self.labels.get(&key)?;
         Some(cache::line_label(self.device.target(), label))
     }
 
-    /// The opts that a search found for a kernel: on this machine, or elsewhere as [`Engine::add_tuned`] was told, or as
-    /// this release knows.
+    /// The tuned opts of a kernel: found on this machine, else added by [`Engine::add_tuned`], else those of this
+    /// release.
     pub fn tuned(&mut self, key: u128) -> Option<Vec<Opt>> {
         let entry = self.opts_entry(key);
         let found = self.host.load(Kind::Opts, entry).and_then(|b| cache::load_opts(entry, &b));
         found.or_else(|| self.tuned.get(self.line_label(key)?))
     }
 
-    /// Takes tuned opts for plans made from now on: lines as [`Engine::tuned_line`] gives them. Returns how many there are.
-    /// Opts that do not fit their kernel are passed over when it is compiled.
+    /// Adds tuned opts for plans made from now on: lines as [`Engine::tuned_line`] gives them. Returns how many there
+    /// are. Opts that do not fit their kernel are ignored when it is compiled.
     ///
     /// # Errors
-    /// [`Error::Format`] that names the first line that is none; then nothing is taken.
+    /// [`Error::Format`] that names the first malformed line; then no line is added.
     pub fn add_tuned(&mut self, lines: &str) -> Result<usize> {
         self.tuned.add(lines)
     }
 
-    /// Opts of a kernel as a line for [`Engine::add_tuned`], here and on other devices of the same family.
+    /// The opts of a kernel as a line for [`Engine::add_tuned`], valid on this and other devices of the same family.
     pub fn tuned_line(&mut self, key: u128, opts: &[Opt]) -> String {
         tuned::line(self.line_label(key).unwrap_or_default(), opts)
     }
 
-    /// The kernels that neither this engine nor the host has, with their opts, and those that the host has.
+    /// Of the jobs that this engine does not have: those that the host's cache does not have either, with their tuned
+    /// opts, and those that it has.
     fn missing(&mut self, jobs: Vec<Job>) -> (VecDeque<(Job, Option<Vec<Opt>>)>, VecDeque<(u128, Compiled)>) {
         let (mut todo, mut known) = (VecDeque::new(), VecDeque::new());
         for job in jobs {
@@ -256,8 +259,9 @@ impl Engine {
         (todo, known)
     }
 
-    /// Compiles some kernels, as many as the host does at once, or a step of one; or else gives the device some that are compiled, once they are
-    /// worth a call of its compiler, which may be at work while the next ones are made. True when there are none left.
+    /// Does one piece of compiling: compiles as many kernels as the host does at once, or one step of one kernel. Once
+    /// enough code for a call of the device's compiler is ready, gives that to the device instead; the device may
+    /// compile while the next kernels are made. True when nothing is left to do.
     pub(super) fn compile_some(&mut self, c: &mut Compiling) -> Result<bool> {
         let most = self.device.compile_bytes();
         let ends = c.todo.is_empty() && c.half.is_none();
@@ -279,12 +283,12 @@ impl Engine {
         Ok(ends && c.fresh.is_empty())
     }
 
-    /// Compiles as many kernels as the host does at once; where that is one, a step of it.
+    /// Compiles as many kernels as the host does at once; if that is one, does one step of it.
     fn compile_next(&mut self, c: &mut Compiling) -> Result<()> {
         let (target, interrupt) = (self.device.target().clone(), self.interrupt.clone());
         let renderer = self.device.renderer();
         let whole = |job: &Job, opts: Option<&[Opt]>| plan::compile(&job.ast, &target, renderer, opts);
-        // opts found by another release may no longer fit
+        // tuned opts of another release may no longer fit
         let plain = |job: &Job, opts: &Option<Vec<Opt>>, result: Result<Compiled>| match result {
             Err(_) if opts.is_some() => interrupt.check().and_then(|()| whole(job, None)),
             result => result,
@@ -296,7 +300,7 @@ impl Engine {
                     return Ok(());
                 }
                 Ok(Made::Whole(compiled)) => *compiled,
-                // as a whole it is tried with fewer opts
+                // compiling it in one call tries again with fewer opts
                 Err(_) => plain(&job, &opts, interrupt.check().and_then(|()| whole(&job, opts.as_deref())))?,
             };
             return self.is_compiled(c, job, opts, compiled);
@@ -360,13 +364,14 @@ impl Engine {
         Ok(())
     }
 
-    /// From now on the graphs of plans are kept, so that their kernels can be tuned. To be called before the first plan.
+    /// Keeps the graphs of all plans from now on, so that their kernels can be tuned. To be called before the first
+    /// plan.
     pub fn keep_graphs(&mut self) {
         self.kept.get_or_insert_default();
     }
 
-    /// The distinct kernels of all plans whose graphs were kept, with the number of their launches so far. Schedules the
-    /// plans again.
+    /// The distinct kernels of all plans whose graphs are kept, with the number of their launches so far. Schedules the
+    /// plans again to get them.
     pub fn kernels(&mut self) -> Result<Vec<(u128, Ast, u64)>> {
         let target = self.device.target().clone();
         self.count_launches();
@@ -385,20 +390,20 @@ impl Engine {
         Ok(list)
     }
 
-    /// Was the search for a kernel's opts brought to its end, by this build?
+    /// Has this build finished the search for a kernel's opts?
     pub fn searched(&mut self, key: u128) -> bool {
         let entry = cache::entry_key(self.space, Kind::Searched, key);
         self.host.load(Kind::Searched, entry).is_some_and(|b| cache::load_opts(entry, &b).is_some())
     }
 
-    /// Notes that the search for a kernel's opts came to its end.
+    /// Records that the search for a kernel's opts is finished.
     pub fn note_searched(&mut self, key: u128) {
         let entry = cache::entry_key(self.space, Kind::Searched, key);
         self.host.save(Kind::Searched, entry, cache::save_opts(entry, &[]));
     }
 
-    /// Runs a kernel with other opts from now on, here and wherever the host's cache is used. The device must be ready
-    /// before the next run, as after a start.
+    /// Replaces a kernel by one compiled with other opts, in this engine and in the host's cache. The device must be
+    /// ready before the next run, as after a start.
     pub fn adopt(&mut self, key: u128, opts: &[Opt], compiled: Compiled) -> Result<()> {
         let entry = self.opts_entry(key);
         self.host.save(Kind::Opts, entry, cache::save_opts(entry, opts));
@@ -413,7 +418,7 @@ impl Engine {
     }
 }
 
-/// About how many bytes a node of a graph takes, and what a kernel takes on a device beside its code.
+/// Estimated bytes of a graph node, and of a kernel on a device besides its code.
 const NODE_BYTES: usize = 160;
 const KERNEL_BYTES: usize = 8 << 10;
 
@@ -423,7 +428,7 @@ fn plan_bytes(plan: &Plan) -> usize {
     size_of::<Plan>() + plan.calls.iter().map(call).sum::<usize>()
 }
 
-/// With what makes its packed copies.
+/// Bytes of a kernel's code and of the kernels that make its packed copies.
 fn all_code_bytes(c: &Compiled) -> usize {
     code_bytes(c) + c.packs.iter().map(|p| code_bytes(&p.compiled)).sum::<usize>()
 }
@@ -439,11 +444,11 @@ fn code_bytes(c: &Compiled) -> usize {
 fn compiled_bytes(c: &Compiled) -> usize {
     let code = code_bytes(c);
     let nodes = c.program.as_ref().map_or(0, |p| p.g.len());
-    // the engine has the code, and so has the device, in whatever form
+    // the engine holds the code, and so does the device in some form
     KERNEL_BYTES + 3 * code + NODE_BYTES * nodes
 }
 
-/// The key of a plan.
+/// The key of a plan: that of the graph and the slots of constant parameters.
 pub(super) fn plan_key(graph: u128, constant: &[bool]) -> u128 {
     let slots = (0u32..).zip(constant).filter(|x| *x.1).map(|x| x.0);
     if constant.contains(&true) { plan::with_numbers(graph, slots) } else { graph }

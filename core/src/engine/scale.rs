@@ -1,9 +1,10 @@
-//! Factors of results move into the constants that the results are made of: a batch normalisation after a convolution, or
-//! the scale of attention's scores, becomes part of the weights and costs nothing per result.
+//! Moves factors of results into the constants from which the results are computed: a batch normalisation after a
+//! convolution, or the scale of attention scores, becomes part of the weights and costs nothing per result.
 //!
-//! A product with a constant is pushed down through sums, movement and contractions, as long as each node on the way has one
-//! reader, until it meets constants on every path. Only floats move: sums of products are reassociated as everywhere
-//! (`ARCHITECTURE.md`), and constants made of integers (quantised weights) stay as they are.
+//! A multiplication by a constant is pushed down through sums, movement ops and contractions, as long as each node on
+//! the way has one reader, until it reaches a constant on every path. This only applies to floats, since sums of
+//! products are reassociated as everywhere (`ARCHITECTURE.md`); constants computed from integers (quantised weights)
+//! stay as they are. Example: `sum(x * w) * c` becomes `sum(x * (w * c))`, where `w * c` is computed once.
 
 use super::constants::{Constants, Lens};
 use crate::rules::simplify;
@@ -11,12 +12,13 @@ use crate::uop::{Arg, Axes, Graph, Op, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Nodes that one factor may pass.
+/// The most nodes through which one factor is pushed.
 const MOST_NODES: usize = 64;
-/// A constant that large is not kept twice.
+/// A constant of at least this many elements is not scaled if something else reads it too, because both versions would
+/// then be kept.
 const LARGE: usize = 1024;
 
-/// The images of `roots` with as few products as possible. `inputs` are the buffers that are no constants.
+/// `roots` rewritten with as few multiplications as possible. `inputs` are the buffers that are not constant.
 pub fn into_constants(g: &mut Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
     let nodes = g.needed(roots);
     let mut users: FxHashMap<UOp, u32> = FxHashMap::default();
@@ -47,7 +49,8 @@ pub fn into_constants(g: &mut Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> 
     roots.iter().map(|r| map[r]).collect()
 }
 
-/// What goes into a rounding without a sum between: its last bit may decide.
+/// For each node: does its value reach a conversion to integers with only elementwise and movement ops between? There
+/// the last bit of a product may decide the result, so such nodes are not rewritten.
 fn rounded(g: &Graph, nodes: &[UOp]) -> Vec<bool> {
     let mut out = vec![false; g.len()];
     for &u in nodes.iter().rev() {
@@ -63,12 +66,12 @@ struct Scales<'a> {
     c: Constants<'a>,
     users: FxHashMap<UOp, u32>,
     left: usize,
-    /// A product with weights, under the sum that they make a contraction.
+    /// The product with weights below the reduction that is being passed, which makes it a contraction.
     weighted: Option<UOp>,
 }
 
 impl Scales<'_> {
-    /// A product or quotient of something and a constant, without it.
+    /// If `u` is the product or quotient of a value and a constant: the value with the constant moved into it.
     fn scaled(&mut self, u: UOp) -> Option<UOp> {
         if !self.c.g.dtype(u).is_float() || self.c.is(u) {
             return None;
@@ -88,7 +91,7 @@ impl Scales<'_> {
             }
             _ => c,
         };
-        // its product with a weight is to stay as far from infinity and zero as the weight is
+        // keep the product of factor and weight about as far from infinity and zero as the weight is
         let most = f64::from(1u32 << 30);
         if self.c.g.const_val(factor).is_some_and(|v| !(most.recip()..=most).contains(&v.as_f64().abs())) {
             return None;
@@ -97,7 +100,8 @@ impl Scales<'_> {
         self.absorbed(x, factor)
     }
 
-    /// `x * factor`, of the same operations as `x`. The factor has the shape of `x`, or is a scalar.
+    /// `x * factor`, computed by the operations of `x` with other constants. The factor has the shape of `x`, or is a
+    /// scalar.
     fn absorbed(&mut self, x: UOp, factor: UOp) -> Option<UOp> {
         self.left = self.left.checked_sub(1)?;
         if self.c.is(x) {
@@ -148,9 +152,9 @@ impl Scales<'_> {
                 let z = self.absorbed(src[1], factor)?;
                 self.c.g.with_src(x, &[y, z])
             }
-            // other products with constants stay as they are: what is rounded after them may depend on their last bit
+            // other products with constants stay: something that rounds their result may depend on the last bit
             (Op::Mul, _) if (self.c.is(src[0]) || self.c.is(src[1])) && self.weighted != Some(x) => return None,
-            // one factor of a product takes it: a constant, if there is one
+            // one operand of a product is scaled: the constant one, if there is one
             (Op::Mul, _) => {
                 let first = self.c.is(src[0]) || !self.c.is(src[1]);
                 let (i, j) = if first { (0, 1) } else { (1, 0) };
@@ -165,14 +169,15 @@ impl Scales<'_> {
         Some(self.c.learn(made))
     }
 
-    /// Is it a product with a constant that differs along what is summed?
+    /// Is it a product with a constant that varies along a reduced axis?
     fn is_weighted(&self, u: UOp, axes: &Axes) -> bool {
         let shape = self.c.g.shape(u);
         let differs = |&c: &UOp| self.c.is(c) && axes.iter().any(|&a| self.c.least(c, shape)[a as usize] > 1);
         self.c.g.op(u) == Op::Mul && self.c.g.src(u).iter().any(differs)
     }
 
-    /// The product of two constants, made where both are smallest. It is no larger than the larger of them.
+    /// The product of two constants, computed at the smallest shape that has all of it. `None` if it would be larger
+    /// than the larger of the two, or if `x` is large and read elsewhere too.
     fn product(&mut self, x: UOp, factor: UOp) -> Option<UOp> {
         if self.c.g.dtype(x) != self.c.g.dtype(factor) || !self.c.is_of_floats(x) {
             return None;
@@ -195,14 +200,14 @@ impl Scales<'_> {
         Some(self.c.expanded(y, &whole))
     }
 
-    /// An operation on constants; on numbers it is a number.
+    /// Folds an operation on numbers to a number; other operations on constants stay as they are.
     fn number(&mut self, u: UOp) -> UOp {
         let all = self.c.g.src(u).iter().all(|&s| self.c.g.op(s) == Op::Const);
         let u = if all { simplify(self.c.g, u) } else { u };
         self.c.learn(u)
     }
 
-    /// Is a constant read here alone, down to what it is computed of?
+    /// Is this the only reader of a constant, down to the node that computes it?
     fn read_once(&self, mut u: UOp) -> bool {
         loop {
             if self.users.get(&u).copied().unwrap_or(1) != 1 {
@@ -222,7 +227,7 @@ pub(super) mod tests {
     use crate::DType::F32;
     use crate::uop::eval::eval_tensor;
 
-    /// Buffers hold small numbers that differ; buffer 0 is the input.
+    /// The value of `u` where buffers hold different small numbers; buffer 0 is the input.
     pub(crate) fn values(g: &Graph, u: UOp) -> Vec<f32> {
         let lens: FxHashMap<u32, usize> = g
             .iter()
@@ -261,7 +266,7 @@ pub(super) mod tests {
         g.expand(v, &[rows, n])
     }
 
-    /// Products and quotients that are computed in every run.
+    /// Number of products and quotients that are computed in every run.
     fn products(g: &Graph, u: UOp) -> usize {
         let mut varying = rustc_hash::FxHashSet::default();
         for u in g.needed(&[u]) {

@@ -1,9 +1,9 @@
-//! Search over opts: a beam that asks to have candidates timed and is told how long they took. It has no clock and no
-//! device; whoever drives it has both, and stops asking when the time is up.
+//! Beam search over lists of opts for one kernel. The search proposes candidates and is told how long they took. It has
+//! no clock and no device; its driver has both, and stops asking when the time is up.
 //!
-//! It starts from the heuristic's opts and from none. A round takes the best lists not yet grown, adds each opt that may
-//! come next, drops and changes each they have, and keeps one of those that lead to the same program. A cost model decides
-//! which are worth timing.
+//! It starts from the heuristic's opts and from no opts. Each round takes the best lists that were not extended before;
+//! from each it makes lists with one more opt, one fewer, or one changed, and drops those that lead to a program seen
+//! before. The cost model decides which of them are worth timing.
 
 use super::plan::{self, Compiled};
 use super::tuned;
@@ -19,18 +19,18 @@ use crate::{Error, Result};
 use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
 
-/// Lists grown in a round.
+/// Lists that are extended in a round (the width of the beam).
 const BEAM: usize = 4;
-/// Candidates of one list that are timed.
+/// Candidates made from one list that are timed: those that the cost model estimates to be fastest.
 const TIMED: usize = 10;
-/// A list slower than the best by this factor is not grown.
+/// A list slower than the best one by this factor is not extended, unless it has fewer than three opts.
 const HOPELESS: f64 = 1.6;
-/// Rounds without a better list that end the search.
+/// The search ends after more than this many rounds without a better list.
 const PATIENCE: usize = 2;
 
 /// A candidate to be timed.
 pub struct Trial {
-    /// Its opts.
+    /// The list of opts.
     pub opts: Vec<Opt>,
     /// The program, ready for a device.
     pub compiled: Compiled,
@@ -51,7 +51,7 @@ struct Timed {
 pub enum Next {
     /// Time this and [`Search::tell`].
     Trial(Box<Trial>),
-    /// It worked on candidates for a while and is not done with that: call again.
+    /// Nothing to time yet: call again.
     Working,
     /// There is nothing left worth trying.
     Done,
@@ -66,11 +66,12 @@ pub struct Search {
     seen: FxHashSet<u128>,
     queue: VecDeque<Candidate>,
     asked: Option<Vec<Opt>>,
-    /// Lists of this round that are not compiled yet, by the list they grew from, and what came of the compiled ones.
+    /// Lists of this round that are not compiled yet, grouped by the list they were made from; and the compiled ones of
+    /// the first group, with estimated nanoseconds.
     growing: VecDeque<VecDeque<Vec<Opt>>>,
     made: Vec<(f64, Candidate)>,
     timed: Vec<Timed>,
-    /// The best time when the round began, and rounds since it fell.
+    /// The best time when the round began, and the number of rounds since it improved.
     before: f64,
     idle: usize,
     first: Option<f64>,
@@ -109,7 +110,7 @@ impl Search {
         Ok(s)
     }
 
-    /// The program without any opts: what candidates' results are compared with.
+    /// The program without any opts, whose results those of candidates are compared with.
     pub fn reference(&self) -> Result<Compiled> {
         plan::compile(&self.ast, &self.target, self.renderer, Some(&[]))
     }
@@ -125,10 +126,11 @@ impl Search {
         }
     }
 
-    /// The same in small pieces, for hosts that must not be kept busy: none is longer than compiling one kernel.
+    /// Does a small piece of the search, for hosts that must not block for long: none takes longer than compiling one
+    /// kernel.
     pub fn poll(&mut self) -> Next {
         if let Some(c) = self.queue.pop_front() {
-            // what cannot be rendered is no candidate
+            // a program that cannot be rendered is dropped
             let Ok(compiled) = Compiled::new(c.program, &self.target, self.renderer) else { return Next::Working };
             self.asked = Some(c.opts.clone());
             return Next::Trial(Box::new(Trial { opts: c.opts, compiled }));
@@ -151,7 +153,7 @@ impl Search {
         Next::Working
     }
 
-    /// How long the last candidate took; `None` if it failed or gave wrong results.
+    /// Tells how long the last candidate took; `None` if it failed or gave wrong results.
     pub fn tell(&mut self, seconds: Option<f64>) {
         let Some(opts) = self.asked.take() else { return };
         self.trials += 1;
@@ -210,7 +212,7 @@ impl Search {
         !states.is_empty()
     }
 
-    /// Lists one step away.
+    /// All lists that differ from `opts` by one step: one opt removed, changed or added.
     fn neighbours(&self, opts: &[Opt]) -> Vec<Vec<Opt>> {
         let mut out = Vec::new();
         for i in 0..opts.len() {
@@ -235,7 +237,7 @@ impl Search {
         out
     }
 
-    /// Compiles a list, unless it does not fit or its program was there before.
+    /// Compiles a list; `None` if it does not fit the kernel or the target, or leads to a program seen before.
     fn candidate(&mut self, opts: Vec<Opt>) -> Option<Candidate> {
         if !tuned::in_bounds(&opts) {
             return None;
@@ -290,7 +292,7 @@ mod tests {
         while let Some(trial) = s.ask() {
             let p = trial.compiled.program.as_ref().unwrap();
             assert!(programs.insert(hash::key(&p.g, &p.order)), "each program once");
-            // a clock that runs by the cost model
+            // the cost model serves as the clock
             let seconds = cost(p, &t).ns;
             fastest = fastest.min(seconds);
             s.tell(Some(seconds));

@@ -1,8 +1,9 @@
-//! Contractions of one value with several constants become one, with the constants side by side: the projections of
-//! attention, branches of 1x1 convolutions. What is done alike to all of the results (biases, activations) is done once,
-//! and each result is a slice.
+//! Joins contractions of one value with several constants into one contraction with the constants concatenated: the
+//! projections of attention, branches of 1x1 convolutions. Operations that are the same for all results (biases,
+//! activations) are done once on the joined result, and each result is a slice of it.
 //!
-//! Only results that are stored anyway take part: one that its reader would compute on in the same kernel stays alone.
+//! Only results that are stored in memory anyway take part: a result that its reader would use in the same kernel stays
+//! on its own.
 
 use super::constants::{Constants, Lens};
 use crate::DType;
@@ -11,11 +12,12 @@ use crate::uop::{Arg, Axes, Graph, Op, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Contractions that become one.
+/// The most contractions that are joined into one.
 const MOST: usize = 16;
 
-/// What siblings have in common: the value, the axis along which the constants follow each other, the reduced axes, the
-/// lengths of the product but for that axis, those of the constant, and which factor it is.
+/// What contractions must have in common to be joined: the value; the axis along which their constants are
+/// concatenated; the reduced axes; the shapes of the product and of the constant, with 0 for that axis; whether the
+/// constant is the second factor; and the dtype.
 #[derive(PartialEq, Eq, Hash, Clone)]
 struct Family {
     value: UOp,
@@ -27,35 +29,35 @@ struct Family {
     dtype: DType,
 }
 
-/// What is done to all results.
+/// An operation that is done on all results alike.
 enum Step {
-    /// To this shape but for the axis.
+    /// A reshape to this shape, in which the concatenated axis is 0, and the number of that axis.
     Reshape(Lens, usize),
-    /// An operation with constants, one a result, as operand 0 or 1.
+    /// A binary op with one constant for each result, and the operand (0 or 1) that is the constant.
     With(Op, SmallVec<[UOp; 4]>, usize),
-    /// An operation of its own.
+    /// A unary op.
     Alone(Op),
 }
 
-/// Siblings that become one contraction.
+/// Contractions that become one.
 struct Group {
     family: Family,
     reduces: Vec<UOp>,
     lens: Vec<usize>,
     steps: Vec<Step>,
-    /// The results, and the axis along which they follow each other there.
+    /// The results after all steps, and the axis along which they are slices of the joined result.
     tops: Vec<UOp>,
     axis: usize,
 }
 
-/// The images of `roots` with siblings joined. `inputs` are the buffers that are no constants.
+/// `roots` rewritten with contractions joined. `inputs` are the buffers that are not constant.
 pub fn join(g: &mut Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
     let nodes = g.needed(roots);
     let mut users: FxHashMap<UOp, SmallVec<[UOp; 2]>> = FxHashMap::default();
     for &u in &nodes {
         g.value_src(u).iter().for_each(|&s| users.entry(s).or_default().push(u));
     }
-    // a root is read from outside too
+    // a root is read from outside the graph too
     roots.iter().for_each(|&r| users.entry(r).or_default().extend([r, r]));
     let mut c = Constants::new(g, inputs);
     let mut families: FxHashMap<Family, usize> = FxHashMap::default();
@@ -96,7 +98,8 @@ pub fn join(g: &mut Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
     roots.iter().map(|r| map[r]).collect()
 }
 
-/// The family of a sum of products with a constant that adds just one axis to the value.
+/// The family of a sum of products of a value with a constant, if the constant adds exactly one axis to those of the
+/// value.
 fn family(c: &Constants<'_>, u: UOp) -> Option<Family> {
     let g = &*c.g;
     let Arg::Reduce(_, reduced) = g.arg(u) else { return None };
@@ -106,7 +109,7 @@ fn family(c: &Constants<'_>, u: UOp) -> Option<Family> {
     }
     let second = c.is(pair[1]);
     let (value, weight) = (pair[!second as usize], pair[second as usize]);
-    // constants made of integers stay as packed as they are
+    // constants computed from integers stay as packed as they are
     if !c.is_of_floats(weight) || g.op(value) != Op::Expand {
         return None;
     }
@@ -128,7 +131,7 @@ struct Users {
 }
 
 impl Users {
-    /// The only user of a node, and its one use of it.
+    /// The user of a node that is used exactly once.
     fn only(&self, u: UOp) -> Option<UOp> {
         match self.of.get(&u).map(|l| &l[..]) {
             Some(&[one]) => Some(one),
@@ -136,8 +139,8 @@ impl Users {
         }
     }
 
-    /// Is a value stored, whoever reads it? It is if several do, or another contraction; else its reader may well go on with
-    /// it in the same kernel.
+    /// Is a value stored in memory in any case? It is if it has several readers, or if a contraction reads it;
+    /// otherwise its only reader may well use it in the same kernel.
     fn is_stored(&self, g: &Graph, u: UOp) -> bool {
         let below = |mut at: UOp| loop {
             match self.only(at) {
@@ -153,7 +156,7 @@ impl Users {
     }
 }
 
-/// The members of a family that gain by being one.
+/// Those members of a family for which joining pays; `None` if fewer than two are left.
 fn group(c: &mut Constants<'_>, users: &Users, family: Family, mut all: Vec<UOp>) -> Option<Group> {
     let weight = |c: &Constants<'_>, u: UOp| c.g.src_at(c.g.src_at(u, 0), family.second as usize);
     all.retain(|&u| read_once(c.g, users, weight(c, u)));
@@ -172,7 +175,7 @@ fn group(c: &mut Constants<'_>, users: &Users, family: Family, mut all: Vec<UOp>
     None
 }
 
-/// Is a constant read by one node alone, down to what it is computed of?
+/// Does a constant have a single reader, down to the node that computes it?
 fn read_once(g: &Graph, users: &Users, mut u: UOp) -> bool {
     while users.only(u).is_some() {
         if !g.op(u).is_movement() {
@@ -183,7 +186,7 @@ fn read_once(g: &Graph, users: &Users, mut u: UOp) -> bool {
     false
 }
 
-/// What is done alike to all of the results, and what comes of it.
+/// The operations that follow all results alike, the nodes after them, and the axis along which those are slices.
 fn climb(c: &mut Constants<'_>, users: &Users, all: &[UOp], mut axis: usize) -> (Vec<Step>, Vec<UOp>, usize) {
     let (mut steps, mut tops) = (Vec::new(), all.to_vec());
     loop {
@@ -199,7 +202,7 @@ fn climb(c: &mut Constants<'_>, users: &Users, all: &[UOp], mut axis: usize) -> 
     }
 }
 
-/// The step from `tops` to their users, if it is the same for all.
+/// The operation that leads from `tops` to their only users, if it is the same for all.
 fn step(c: &mut Constants<'_>, tops: &[UOp], next: &[UOp], axis: usize) -> Option<Step> {
     let g = &*c.g;
     let first = next[0];
@@ -239,7 +242,7 @@ fn step(c: &mut Constants<'_>, tops: &[UOp], next: &[UOp], axis: usize) -> Optio
     (equal || scalars == 0).then_some(Step::With(op, with, side))
 }
 
-/// The one contraction of a group, and what is done to its result.
+/// Builds the joined contraction of a group and the operations that follow it.
 fn one(c: &mut Constants<'_>, group: &Group, value: UOp) -> UOp {
     let f = &group.family;
     let n: usize = group.lens.iter().sum();
@@ -273,7 +276,7 @@ fn one(c: &mut Constants<'_>, group: &Group, value: UOp) -> UOp {
     y
 }
 
-/// Constants one after the other along an axis, as small as they are, spread to `shape`.
+/// Concatenates constants along an axis at the smallest shape that holds them, then expands the result to `shape`.
 fn side_by_side(c: &mut Constants<'_>, list: &[UOp], axis: usize, shape: &[usize]) -> UOp {
     let mut least: Lens = shape.iter().map(|&n| n.min(1)).collect();
     for &w in list {
@@ -313,7 +316,8 @@ mod tests {
         g.needed(&[u]).into_iter().filter(|&u| g.op(u) == Op::Reduce).count()
     }
 
-    /// Projections of one value, each with a bias, and what reads them: a product of the first two, summed with the third.
+    /// Three projections of one value, each with a bias if `bias`, and their readers: a product of the first two,
+    /// multiplied with the third.
     fn attention(g: &mut Graph, widths: [usize; 3], bias: bool) -> UOp {
         let x = buffer(g, 0, &[5, 6]);
         let mut all: SmallVec<[UOp; 3]> = SmallVec::new();
@@ -356,7 +360,7 @@ mod tests {
         let (a, b) = (matmul(&mut g, x, a), matmul(&mut g, x, b));
         let gated = g.binary(Op::Mul, a, b);
         assert_eq!(join(&mut g, &[gated], &[0]), [gated]);
-        // weights that are inputs are no constants
+        // weights that are inputs are not constant
         let y = attention(&mut g, [4, 4, 3], false);
         assert_eq!(join(&mut g, &[y], &[0, 1, 2, 3]), [y]);
     }

@@ -1,6 +1,7 @@
-//! Planning and compiling in pieces, so that a caller can look at its clock, at its event loop or at an [`Interrupt`] between
-//! them: one pass of the scheduler, one pass over a kernel, its code, one call of the device's compiler. And the submission of a run in pieces.
-//! What was begun may be dropped at any point: the engine is as it was, but for programs that a later start finds compiled.
+//! Planning and compiling in small pieces, between which a caller can look at its clock, its event loop or an
+//! [`Interrupt`]: one pass of the scheduler, one pass over a kernel, its rendering, one call of the device's compiler.
+//! Runs are submitted in pieces too. A start may be dropped after any piece: the engine is then as it was before,
+//! except for programs that a later start finds compiled.
 
 use super::bound::Bound;
 use super::exec::{Engine, Held, Pending, Replay};
@@ -15,13 +16,13 @@ use crate::uop::{Graph, UOp};
 use crate::{Error, Result};
 use std::collections::VecDeque;
 
-/// Turns of loops below which scheduling does not try smaller pieces.
+/// Limit on loop iterations (`Target::max_turns`) below which scheduling is not repeated with smaller kernels.
 const LEAST_TURNS: u32 = 256;
 
-/// Operations or bytes between two looks at an interrupt: some milliseconds.
+/// Work submitted between two looks at an interrupt, in operations or bytes of the kernels: some milliseconds.
 const PORTION: u64 = 1 << 26;
 
-/// Roots on their way to being planned.
+/// A computation that is being planned and compiled: [`Engine::begin`] makes it, [`Engine::go_on`] advances it.
 pub struct Starting {
     /// The node of each root, and the session buffer of each external slot.
     pub(super) nodes: Vec<UOp>,
@@ -36,34 +37,34 @@ pub(super) enum At {
     Gone,
 }
 
-/// What is planned, and its key.
+/// The graph to plan, and the key of the plan.
 pub(super) struct Closed {
     pub(super) key: u128,
     pub(super) graph: Graph,
     pub(super) roots: Vec<UOp>,
     pub(super) constant: Vec<bool>,
-    /// Its variables, once it has been looked through.
+    /// The graph's variables, found when it was checked.
     pub(super) vars: Vec<VarInfo>,
 }
 
-/// A plan whose kernels are compiled.
+/// A plan whose kernels are being compiled.
 pub(super) struct Compiling {
     pub(super) plan: Plan,
     pub(super) todo: VecDeque<(Job, Option<Vec<Opt>>)>,
-    /// The kernel that is on its way to code.
+    /// The kernel that is partly compiled.
     pub(super) half: Option<(Job, Option<Vec<Opt>>, Half)>,
-    /// Compiled, and not on the device yet.
+    /// Kernels that are compiled and not on the device yet.
     pub(super) fresh: VecDeque<(u128, Compiled)>,
-    /// Made now, so that the host should keep it.
+    /// The plan was made here and did not come from the host's cache, so the host should store it.
     pub(super) is_new: bool,
-    /// What it was scheduled for: the device, or one whose threads make fewer turns of loops.
+    /// The target it was scheduled for: that of the device, or one with a smaller limit on loop iterations.
     pub(super) wish: Target,
 }
 
-/// A plan on its way to the device.
+/// A run whose steps are being submitted.
 pub struct Running {
     pub(super) replay: Replay,
-    /// The node of each root, of a run that was planned for them.
+    /// The node of each root; empty for a run of a captured computation.
     pub(super) nodes: Vec<UOp>,
     pub(super) outputs: Vec<UOp>,
     pub(super) bound: Bound,
@@ -71,28 +72,28 @@ pub struct Running {
 }
 
 impl Running {
-    /// May it be dropped without harm?
+    /// May the run be dropped at this point? Not once it may have overwritten a buffer.
     pub fn may_stop(&self) -> bool {
         self.at <= self.bound.first_write
     }
 }
 
 impl Engine {
-    /// What planning and compiling look at between their pieces. It holds until another one is set.
+    /// Sets the interrupt that planning and compiling check between their pieces, until another one is set.
     pub fn set_interrupt(&mut self, interrupt: Interrupt) {
         self.interrupt = interrupt;
     }
 
-    /// The one that was set.
+    /// The interrupt that was set.
     pub fn interrupt(&self) -> &Interrupt {
         &self.interrupt
     }
 
-    /// Does the next piece of what [`Engine::begin`] began. `Some` once everything is planned and given to the device to
-    /// compile.
+    /// Does the next piece of what [`Engine::begin`] began. Returns `Some` once everything is planned and has been
+    /// given to the device to compile.
     ///
     /// # Errors
-    /// Those of planning and compiling, and what the interrupt says.
+    /// Those of planning and compiling, and that of the interrupt if it fires.
     pub fn go_on(&mut self, s: &mut Starting) -> Result<Option<Pending>> {
         self.interrupt.check()?;
         let held = match std::mem::replace(&mut s.at, At::Gone) {
@@ -113,7 +114,8 @@ impl Engine {
                     s.at = At::Compile(closed, c);
                     return Ok(None);
                 }
-                // a kernel's turns were counted before its loops were known: it is scheduled again, in smaller pieces
+                // the scheduler bounds a kernel's iterations before its loops are chosen: where the bound was too low,
+                // schedule again with smaller kernels
                 Err(Error::Turns { .. }) if c.wish.max_turns >= LEAST_TURNS => {
                     let wish = Target { max_turns: c.wish.max_turns / 4, ..c.wish };
                     let again = Scheduling::new(&closed.graph, &closed.roots, closed.constant.len(), &wish);
@@ -128,8 +130,9 @@ impl Engine {
         Ok(Some(Pending { held, externals, nodes }))
     }
 
-    /// Submits steps of about so much work, one at least; of a run in portions, those that overwrite what was there before are in another one
-    /// than those before them. True once all are submitted, and done as far as that needs the caller.
+    /// Submits further steps of about `work` operations or bytes, at least one step. A run that is submitted in
+    /// portions begins a new portion at its first step that overwrites existing data. True once all steps are submitted
+    /// and the device needs no further calls to carry them out.
     pub fn submit_some(&mut self, r: &mut Running, work: u64) -> Result<bool> {
         let b = &r.bound;
         if r.at < b.steps.len() {
@@ -152,7 +155,7 @@ impl Engine {
         Ok(done)
     }
 
-    /// Submits steps; one after the other where somebody wants to see them.
+    /// Submits steps; one at a time if the watcher wants to see each.
     pub(super) fn give(&mut self, steps: &[Step]) -> Result<()> {
         let Some(watcher) = self.watcher.as_mut().filter(|w| w.sees_steps()) else {
             return self.device.submit(steps);
@@ -167,7 +170,7 @@ impl Engine {
         Ok(())
     }
 
-    /// All that is left of it, unless the interrupt ends it before it overwrites what was there.
+    /// Submits all remaining steps of a run. The interrupt can end the run until it begins to overwrite existing data.
     pub(super) fn submit_all(&mut self, r: &mut Running) -> Result<()> {
         let work = self.portion();
         loop {
@@ -183,12 +186,12 @@ impl Engine {
         }
     }
 
-    /// How much work to submit before the next look at the interrupt.
+    /// How much work to submit before the next look at the interrupt; no limit if the interrupt cannot fire.
     pub fn portion(&self) -> u64 {
         if self.interrupt.can_fire() { PORTION } else { u64::MAX }
     }
 
-    /// The values of a captured computation that has run again, as nodes.
+    /// The values of a captured computation that ran again, as nodes in the shapes of its roots.
     pub fn values(&mut self, state: &mut State, r: Running) -> Result<Vec<UOp>> {
         let roots = self.roots(state, &r)?;
         let values = roots.iter().zip(r.replay.shapes());

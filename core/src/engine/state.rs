@@ -1,7 +1,9 @@
-//! What a session remembers: the long-lived graph, the table of roots that tensors hold, and the buffers.
+//! The state of a session: the long-lived graph, the table of roots (the live values that tensors refer to), and the
+//! buffers.
 //!
-//! A tensor owns a [`RootId`], never a [`UOp`], so the graph can be copy-compacted at any quiet moment: [`State::compact`]
-//! keeps what live roots reach, moves the roots, and reports the buffers that nothing reaches any more.
+//! A tensor owns a [`RootId`], never a [`UOp`]. So the graph can be compacted by copying at any time when no other
+//! handles are in use: [`State::compact`] keeps what live roots reach, updates the roots, and returns the buffers that
+//! nothing reaches any more.
 //! Never: the user's API (see `tensor`), planning, device memory.
 
 use crate::rewrite::substitute;
@@ -12,30 +14,33 @@ use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-/// Bytes on the host that tensors share: memory, a mapped file, or what is made where it is wanted.
+/// Bytes on the host that tensors share: in memory, in a mapped file, or generated on demand.
 pub trait HostBytes: Send + Sync {
-    /// How many.
+    /// Number of bytes.
     fn len(&self) -> usize;
 
-    /// Are there none?
+    /// Is it empty?
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them, in memory of the host.
+    /// All bytes, in host memory.
     fn bytes(&self) -> &[u8];
 
-    /// For bytes that are made where they are wanted: how many are made together. `None` where they lie in memory.
+    /// For bytes that are generated on demand: the size of the units in which they are generated. `None` if they lie in
+    /// memory.
     fn step(&self) -> Option<usize> {
         None
     }
 
-    /// Says that nobody reads those of a range soon: memory that the system can fill again, as that of a mapped file, may serve others.
+    /// Hint that the bytes of a range will not be read soon: the system may reuse memory that it can fill again, such
+    /// as that of a mapped file.
     fn rest(&self, range: Range<usize>) {
         let _ = range;
     }
 
-    /// Writes the bytes from `at` on; that and the length of `out` are multiples of the step.
+    /// Writes the bytes starting at `at` to `out`. Both `at` and the length of `out` are multiples of
+    /// [`HostBytes::step`].
     fn write(&self, at: usize, out: &mut [u8]) {
         out.copy_from_slice(&self.bytes()[at..][..out.len()]);
     }
@@ -51,7 +56,7 @@ impl HostBytes for Vec<u8> {
     }
 }
 
-/// A slice of shared bytes: a whole upload, or one tensor inside a model file that is kept once.
+/// A slice of shared bytes: a whole upload, or one tensor of a model file that is in memory once.
 #[derive(Clone)]
 pub struct Bytes {
     data: Arc<dyn HostBytes>,
@@ -59,18 +64,18 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// All of `data`.
+    /// A slice of all of `data`.
     pub fn new(data: Vec<u8>) -> Bytes {
         Bytes::of(Arc::new(data))
     }
 
-    /// All of bytes that may lie anywhere.
+    /// A slice of all of `data`, which may lie anywhere.
     pub fn of(data: Arc<dyn HostBytes>) -> Bytes {
         let range = 0..data.len();
         Bytes { data, range }
     }
 
-    /// A part of them, without a copy; `None` if it is not inside.
+    /// A part of this slice, without a copy; `None` if the range is not inside.
     pub fn slice(&self, range: Range<usize>) -> Option<Bytes> {
         if range.start > range.end || range.end > self.range.len() {
             return None;
@@ -79,17 +84,17 @@ impl Bytes {
         Some(Bytes { data: self.data.clone(), range })
     }
 
-    /// How many. Those that are made where they are wanted are not made for it.
+    /// Number of bytes. Does not generate bytes that are generated on demand.
     pub fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// Are there none?
+    /// Is it empty?
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
 
-    /// A copy of them.
+    /// A copy of the bytes.
     pub fn in_memory(&self) -> Vec<u8> {
         let Some((made, _)) = self.made() else { return self.to_vec() };
         let mut all = vec![0; self.range.len()];
@@ -97,17 +102,18 @@ impl Bytes {
         all
     }
 
-    /// Does anybody else hold the same bytes? Then holding them too costs nothing.
+    /// Does anything else hold the same bytes, or are they generated on demand? Then holding them too takes no memory.
     pub fn is_shared(&self) -> bool {
         self.made().is_some() || Arc::strong_count(&self.data) > 1
     }
 
-    /// As [`HostBytes::rest`].
+    /// [`HostBytes::rest`] for this slice.
     pub fn rest(&self) {
         self.data.rest(self.range.clone());
     }
 
-    /// Bytes all of which are made where they are wanted ([`HostBytes::step`]), and how many of them together.
+    /// If the bytes are generated on demand and this is all of them: their source and the size of a unit
+    /// ([`HostBytes::step`]).
     pub fn made(&self) -> Option<(&dyn HostBytes, usize)> {
         let step = self.data.step().filter(|_| self.range.len() == self.data.len())?;
         Some((&*self.data, step))
@@ -146,11 +152,11 @@ pub struct BufferInfo {
     pub dtype: DType,
     /// Elements.
     pub len: usize,
-    /// Little-endian contents given by the user and not (only) on the device yet. The engine uploads them before the first
-    /// use and may then take them out.
+    /// Little-endian contents given by the user, if the host holds them. The engine uploads them before the first use
+    /// and may then take them out.
     pub host: Option<Bytes>,
-    /// The contents are expected to stay as they are: a weight. Engines may keep copies in other orders, which they forget
-    /// when the contents change after all.
+    /// The contents are expected not to change, as those of a weight. Engines may keep copies in other layouts, and
+    /// drop them if the contents change after all.
     pub constant: bool,
 }
 
@@ -164,11 +170,13 @@ struct Root {
     count: u32,
 }
 
-/// Bytes of memory that are worth a node of a compaction: a page costs a microsecond, a node some dozen nanoseconds.
+/// Bytes of new buffers for each node of the graph at which a compaction pays: a fresh page costs a microsecond,
+/// visiting a node some dozen nanoseconds.
 const BYTES_PER_NODE: usize = 512;
-/// So few bytes stay in a core's caches, and no page is made for them in each run.
+/// Below this many bytes no compaction is made for memory: so little stays in a core's caches, and the system need not
+/// map fresh pages for it in each run.
 const CACHED_BYTES: usize = 1 << 20;
-/// Compactions in vain make the next one wait for twice as much each, up to so often.
+/// Each compaction in a row that frees little doubles the threshold for the next one, at most this many times.
 const MOST_IN_VAIN: u32 = 12;
 
 /// The state of a session.
@@ -177,19 +185,19 @@ pub struct State {
     pub graph: Graph,
     /// Seed of the random stream.
     pub seed: u64,
-    /// Random draws so far: each draw has its own key.
+    /// Random draws so far. Each draw has its own key, derived from this number.
     pub draws: u32,
-    /// What an engine knows the session by: numbers of buffers mean something in one session only.
+    /// Identity by which an engine recognises the session: ids of buffers have a meaning in one session only.
     identity: Arc<()>,
     roots: Vec<Option<Root>>,
     free: Vec<u32>,
     buffers: FxHashMap<u32, BufferInfo>,
     next_buffer: u32,
     live_at_compact: usize,
-    /// Bytes of the buffers made since the last compaction, and how often those that it found were nearly all alive.
+    /// Bytes of the buffers made since the last compaction, and the number of compactions in a row that freed little.
     fresh_bytes: usize,
     in_vain: u32,
-    /// Buffers that captured computations need, for as long as those live.
+    /// Buffers that captured computations need. An entry counts as long as its token is alive.
     holds: Vec<(Weak<()>, Vec<u32>)>,
 }
 
@@ -218,7 +226,7 @@ impl State {
         }
     }
 
-    /// What tells this session from every other one.
+    /// The identity of this session.
     pub(super) fn identity(&self) -> &Arc<()> {
         &self.identity
     }
@@ -265,7 +273,7 @@ impl State {
         self.roots[id.0 as usize].expect("a tensor's root lives as long as the tensor").node
     }
 
-    /// Points a live root at another node of the same shape and dtype: after a realize, or an assign.
+    /// Sets the node of a live root, after a realize or an assign. The new node has the same shape and dtype.
     pub(crate) fn set_node(&mut self, id: RootId, node: UOp) {
         self.roots[id.0 as usize].as_mut().expect("a tensor's root lives as long as the tensor").node = node;
     }
@@ -291,12 +299,12 @@ impl State {
         self.buffers.get(&id)
     }
 
-    /// The same, to set or take the host bytes.
+    /// What is known of a buffer, mutable: to set the host bytes or take them out.
     pub fn buffer_mut(&mut self, id: u32) -> Option<&mut BufferInfo> {
         self.buffers.get_mut(&id)
     }
 
-    /// Takes all buffers that nodes read for constant, but for those listed.
+    /// Declares all buffers constant that the nodes read, except those listed.
     pub fn freeze(&mut self, nodes: &[UOp], except: &[u32]) {
         for u in self.graph.needed(nodes) {
             if let Some(id) = self.buffer_id(u).filter(|id| !except.contains(id))
@@ -339,7 +347,7 @@ impl State {
         (self.graph.op(u) == Op::Buffer).then_some(u)
     }
 
-    /// From now on a buffer has so many elements: the first of what it has on the device.
+    /// Shortens a buffer to its first `len` elements; its device memory stays as it is.
     pub fn shorten(&mut self, id: u32, len: usize) {
         if let Some(b) = self.buffers.get_mut(&id) {
             b.len = b.len.min(len);
@@ -352,7 +360,7 @@ impl State {
         self.graph.node(Op::Buffer, dtype, &[], Arg::Buffer { id, len })
     }
 
-    /// Replaces nodes in everything that live roots denote.
+    /// Replaces nodes in the values of all live roots.
     ///
     /// # Errors
     /// `E_VALUE` where a node is to be replaced by one of another shape or dtype.
@@ -366,7 +374,7 @@ impl State {
         Ok(())
     }
 
-    /// The same after a realize, when values become their buffers.
+    /// Replaces nodes without the check of [`State::substitute`]: used after a realize, when values become buffers.
     pub(crate) fn replace(&mut self, map: &FxHashMap<UOp, UOp>) {
         if map.is_empty() {
             return;
@@ -383,9 +391,9 @@ impl State {
 
     // ---- order
 
-    /// Live roots outside `roots` that still read a state of a buffer which running `roots` overwrites, assigns among them. They
-    /// must be realized in the same run (before the overwriting store), else they would later see the new contents. What
-    /// they overwrite themselves counts too.
+    /// Live roots outside `roots` that still have to read a version of a buffer which running `roots` overwrites;
+    /// assigns may be among them. They must be realized in the same run, before the store that overwrites, or else they
+    /// would read the new contents. Buffers that they overwrite themselves count too.
     pub fn readers_of_overwritten(&self, roots: &[UOp]) -> Vec<RootId> {
         let mut all = roots.to_vec();
         let mut out = Vec::new();
@@ -404,7 +412,7 @@ impl State {
         }
     }
 
-    /// Live roots that running `roots` makes stale.
+    /// Live roots that would read wrong contents after a run of `roots`.
     fn stale_roots(&self, roots: &[UOp]) -> Vec<RootId> {
         let g = &self.graph;
         let needed = g.needed(roots);
@@ -412,7 +420,7 @@ impl State {
             return Vec::new();
         }
         let mut run = vec![false; g.len()];
-        // superseded[s]: a store of this run overwrites the buffer state s
+        // superseded[s]: a store of this run overwrites version s of a buffer
         let mut superseded = vec![false; g.len()];
         for u in needed {
             run[u.0 as usize] = true;
@@ -424,8 +432,8 @@ impl State {
                 superseded[t.0 as usize] = true;
             }
         }
-        // a value goes stale if it reads a superseded state, except through the After that makes the next one; an assign that
-        // is not run goes stale with the value that it stores
+        // a value becomes stale if it reads a superseded version, except through the After that makes the next version;
+        // an assign that is not part of the run becomes stale with the value that it stores
         let mut stale = superseded;
         for u in g.iter() {
             let i = u.0 as usize;
@@ -448,8 +456,9 @@ impl State {
         self.graph.len() > 2 * self.live_at_compact.max(4096)
     }
 
-    /// True when the memory that a compaction may find is worth the walk over the graph: pages that are used again need not be
-    /// made again by the system. For hosts that keep no [`Replay`](super::Replay)s, whose inputs may be found too.
+    /// True when a compaction may free enough memory to be worth its walk over the graph: reusing buffers spares the
+    /// system from mapping fresh pages. For hosts that keep no [`Replay`](super::Replay)s, since a compaction may also
+    /// free the inputs of those.
     pub fn wants_memory(&self) -> bool {
         self.fresh_bytes > self.graph.len().saturating_mul(BYTES_PER_NODE << self.in_vain).max(CACHED_BYTES)
     }
@@ -464,8 +473,9 @@ impl State {
         token
     }
 
-    /// Drops every node that no live root reaches. Every [`UOp`] held outside of the root table dies. Returns the ids of the
-    /// buffers that died with them, for the engine to free; those that a captured computation holds stay.
+    /// Drops every node that no live root reaches. All [`UOp`] handles outside of the root table become invalid.
+    /// Returns the ids of the buffers that are no longer reachable, for the engine to free; buffers that a captured
+    /// computation holds stay.
     pub fn compact(&mut self) -> Vec<u32> {
         let live: Vec<(RootId, UOp)> = self.live_roots().collect();
         let nodes: Vec<UOp> = live.iter().map(|&(_, u)| u).collect();

@@ -1,33 +1,36 @@
 //! Tuned opts as lines of text: those that come with a release, for kernels of the benchmark models, and those that an
 //! application found for its own model and brings along.
 //!
-//! A line is `KEY OPT, OPT, ..`, opts as [`Opt::parse`] reads them. The key is 16 hexadecimal digits of the kernel's label and the
-//! family of devices, so lines of all devices may stand together; one whose kernel never comes does nothing. `#` begins a
-//! comment. What a search on the machine at hand found goes before all of them.
+//! A line is `KEY OPT, OPT, ..`, with opts as [`Opt::parse`] reads them. The key is 16 hexadecimal digits, a hash of
+//! the kernel's label and the family of devices, so one text may hold lines for all devices; a line whose kernel never
+//! occurs has no effect. `#` begins a comment. Opts that a search on this machine found take precedence over all lines.
 
 use crate::codegen::{Opt, Part};
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 
-/// Opts of a line, how many lanes or threads one may ask for or pad to, and how many copies of a kernel's body all of them
-/// together: programs and their loops must stay small, whoever wrote the line.
+/// Limits for a line: the number of opts, the lanes or threads that one opt may ask for or the length that it may pad
+/// to, and the copies of a kernel's body that all opts make together. They keep programs and their compile times small,
+/// whoever wrote the line.
 const MAX_OPTS: usize = 64;
 const MAX_WIDTH: u32 = 1 << 10;
 const MAX_COPIES: u64 = 1 << 12;
 
-/// The lines of this release: `gradloom tune --save` and `tests/bench/browser/run.mjs --tune` wrote them.
+/// The lines of this release, written by `gradloom tune --save` and `tests/bench/browser/run.mjs --tune`.
 const SHIPPED: &[&str] = if cfg!(target_arch = "wasm32") {
     &[include_str!("tuned/wasm.txt")]
 } else {
     &[include_str!("tuned/wasm.txt"), include_str!("tuned/cpu.txt")]
 };
 
-/// Tuned opts by kernel and device family. Those of this release are read when a kernel asks for its own: most programs have none of them.
+/// Tuned opts that were added, by kernel and device family. The lines of this release are only parsed when a kernel
+/// with that key occurs, since most programs have none.
 #[derive(Default)]
 pub(super) struct Tuned(FxHashMap<u64, Vec<Opt>>);
 
 impl Tuned {
-    /// Adds the lines of a text, before those there are; returns how many. A bad line is an error, and then none is added.
+    /// Adds the lines of a text, which take precedence over those added before; returns how many. If a line is
+    /// malformed this is an error, and no line is added.
     pub(super) fn add(&mut self, text: &str) -> Result<usize> {
         let mut found = Vec::new();
         for (number, line) in text.lines().enumerate() {
@@ -42,13 +45,14 @@ impl Tuned {
         Ok(n)
     }
 
-    /// Those of a kernel, by [`super::cache::line_label`].
+    /// The opts of a kernel, by [`super::cache::line_label`].
     pub(super) fn get(&self, label: u64) -> Option<Vec<Opt>> {
         self.0.get(&label).cloned().or_else(|| shipped(label))
     }
 }
 
-/// Those of this release; of two lines the last. That they are well formed is tested.
+/// The opts of this release for a label; of two lines with the same label the last one counts. A test checks that all
+/// lines are well formed.
 fn shipped(label: u64) -> Option<Vec<Opt>> {
     let key = format!("{label:016x}");
     let lines = SHIPPED.iter().rev().flat_map(|text| text.lines().rev());
@@ -56,7 +60,7 @@ fn shipped(label: u64) -> Option<Vec<Opt>> {
     Some(parse(plain(line))?.1)
 }
 
-/// A line without its comment.
+/// The line without its comment.
 fn plain(line: &str) -> &str {
     line.split('#').next().unwrap_or_default().trim()
 }
@@ -74,7 +78,7 @@ fn parse(line: &str) -> Option<(u64, Vec<Opt>)> {
     in_bounds(&opts).then_some((key, opts))
 }
 
-/// May a line have these opts? The search takes no others.
+/// Are these opts within the limits for a line? The search only tries lists that are.
 pub(super) fn in_bounds(opts: &[Opt]) -> bool {
     let copies = |o: &Opt| match *o {
         Opt::Cut { by, part: Part::Upcast | Part::Accum | Part::Unroll | Part::Dot, .. } => u64::from(by.max(1)),

@@ -1,5 +1,6 @@
-//! Looking at what an engine does: the [`Watcher`] that is told, and the [`Printer`] that makes text of it, by level. Each level shows
-//! what those below it do, and as in tinygrad
+//! Observing an engine: the [`Watcher`], which is told what the engine does, and the [`Printer`], which makes text of
+//! that. What is printed depends on a level. Each level includes those below it, and the numbers are those of
+//! tinygrad's `DEBUG`:
 //!
 //! - 1: kernels as they are compiled, with their operations and bytes
 //! - 2: every launch, waited for, with its time and rates
@@ -9,9 +10,10 @@
 //! - 6: the graph after each pass that changed it, of models ([`super::passes`]) and of kernels
 //! - 7: machine code
 //!
-//! From level 3 on kernels are compiled even if a cache has them: what is in there has no graph. No clock here: whoever watches has one.
-//! The engine never refers to the printer, so that a page that does not debug does not load it. For that reason it formats no floats either:
-//! what another part of the module does too, all pages load.
+//! From level 3 on kernels are compiled even if a cache has them, because cached kernels have no graph. There is no
+//! clock here: the caller has one. The engine never refers to the printer, so pages that do not debug do not load it.
+//! For the same reason the printer formats no floats: code that it shared with another part of the module would be
+//! loaded by all pages.
 
 use super::passes::GraphPass;
 use super::plan::Compiled;
@@ -27,23 +29,23 @@ use crate::uop::print::print;
 use crate::uop::{Graph, UOp};
 use std::fmt::Write as _;
 
-/// From here on launches are timed.
+/// The lowest level at which launches are timed.
 const LAUNCHES: u8 = 2;
-/// From here on graphs are wanted.
+/// The lowest level at which kernels are compiled even if a cache has them.
 const GRAPHS: u8 = 3;
 
-/// Somebody who looks at what an engine does.
+/// Is told what an engine does.
 pub trait Watcher: MaySend {
-    /// Are kernels to be compiled although a cache has them?
+    /// Does it want kernels to be compiled even if a cache has them?
     fn wants_graphs(&self) -> bool;
 
-    /// A kernel was compiled, of this graph, for this target.
+    /// A kernel was compiled for a target from this graph.
     fn compiled(&mut self, ast: &Ast, kernel: &Compiled, target: &Target);
 
-    /// A pass over the graph of a model made these roots, or found constants.
+    /// A pass over the graph of a model rewrote its roots to these, or found these constants.
     fn rewrote(&mut self, pass: &GraphPass, g: &Graph, roots: &[UOp]);
 
-    /// Does it want to see steps? Then it is given each alone.
+    /// Does it want to see steps? Then each step is submitted by its own call of [`Watcher::submit`].
     fn sees_steps(&self) -> bool;
 
     /// Submits a step. A copy has no kernel.
@@ -53,7 +55,7 @@ pub trait Watcher: MaySend {
     fn submit(&mut self, device: &mut dyn Device, step: &Step, kernel: Option<&Compiled>) -> Result<()>;
 }
 
-/// What is said of a step once it is done.
+/// What is printed about a step once it is done.
 pub struct Launch {
     name: String,
     bytes: Option<u64>,
@@ -62,7 +64,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Of a step; a copy has no kernel.
+    /// The description of a step; a copy has no kernel.
     pub fn new(step: &Step, kernel: Option<&Compiled>) -> Launch {
         let (name, bytes) = match step {
             Step::Copy { src, .. } => ("copy", Some(src.bytes as u64)),
@@ -76,7 +78,7 @@ impl Launch {
     }
 }
 
-/// What is printed at a level.
+/// Makes the text that is printed at a level.
 pub struct Printer {
     level: u8,
     launches: usize,
@@ -84,7 +86,7 @@ pub struct Printer {
 }
 
 impl Printer {
-    /// Of a level, before anything was launched.
+    /// A printer for a level that has counted no launches yet.
     pub fn new(level: u8) -> Printer {
         Printer { level, launches: 0, nanos: 0 }
     }
@@ -99,7 +101,7 @@ impl Printer {
         self.level >= LAUNCHES
     }
 
-    /// A kernel that was compiled. `disassemble` is for machine code.
+    /// The text for a kernel that was compiled. `disassemble` turns machine code into text.
     pub fn kernel(&self, ast: &Ast, kernel: &Compiled, target: &Target, disassemble: fn(&[u8]) -> String) -> String {
         let [x, y, z] = kernel.grid;
         let mut text = format!("kernel {}", kernel.source.name);
@@ -144,13 +146,14 @@ impl Printer {
         text
     }
 
-    /// The graph of a model after a pass that changed it; the graphs of constants, where it found some. Nothing below level 6.
+    /// The text for the graph of a model after a pass that changed it, or for the graphs of the constants that the pass
+    /// found. `None` below level 6.
     pub fn rewritten(&self, pass: &GraphPass, g: &Graph, roots: &[UOp]) -> Option<String> {
         let all = self.level >= 6;
         all.then(|| format!("// graph pass {}: {}\n{}", pass.name, pass.what, print(g, roots).trim_end()))
     }
 
-    /// A launch that is done, and took so many nanoseconds.
+    /// The line for a launch that is done and took `nanos` nanoseconds.
     pub fn launch(&mut self, launch: &Launch, nanos: u64) -> String {
         self.launches += 1;
         self.nanos += nanos;
@@ -163,7 +166,7 @@ impl Printer {
         if let Some(flops) = launch.flops {
             let _ = write!(line, " {:>9} GFLOP/s", decimal(flops, nanos.max(1), 2));
         }
-        // the number of an allocation, where it begins in there, and its bytes, in the order of the parameters
+        // for each parameter in order: the number of its allocation, its offset there, and its bytes
         if self.level >= GRAPHS {
             line.push_str("\n  memory:");
             for View { buf, offset, bytes } in &launch.views {
@@ -174,14 +177,14 @@ impl Printer {
     }
 }
 
-/// A quotient with so many digits after the point.
+/// `n / of` in decimal with `digits` digits after the point.
 fn decimal(n: u64, of: u64, digits: u32) -> String {
     let one = 10u128.pow(digits);
     let all = (u128::from(n) * one + u128::from(of) / 2) / u128::from(of);
     format!("{}.{:02$}", (all / one) as u64, (all % one) as u64, digits as usize)
 }
 
-/// The graph after each pass that changed it, on the way to this kernel.
+/// The kernel's graph after each pass that changed it, from the scheduler's graph to the program.
 fn passes(ast: &Ast, kernel: &Compiled, target: &Target) -> String {
     let (mut text, mut last) = (String::new(), print(&ast.g, &ast.roots()));
     let opts = kernel.program.as_ref().map(|p| p.opts.as_slice());

@@ -1,23 +1,25 @@
-//! Functions that languages have for ops which others compute of simpler ones: for each language the ops that it has, on which dtypes, and the
-//! word for them. What a printer calls a function and what `rules/decomp` leaves alone is the same row. Never: how the simpler ones go.
+//! Tables of the operations that a target may lack: for each output language, the ops for which it has a function or
+//! instruction, the dtypes, and the name to print. Ops without a row are decomposed into simpler ones (`rules/decomp`);
+//! printers take the name from the same row, so the two cannot disagree. Never: how an op is decomposed.
 
 use super::DTypeSet;
 use crate::DType;
 use crate::uop::Op;
 use std::fmt;
 
-/// A function of a language.
+/// A function or instruction of a language, as a row of its table.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Function {
-    /// What it computes.
+    /// The op that it computes.
     pub op: Op,
     /// The dtypes that it takes.
     pub dtypes: DTypeSet,
-    /// What it is called; empty where the printer or emitter has its own way.
+    /// Its name in the language; empty where the printer or emitter does not print a named function for it.
     pub word: &'static str,
 }
 
-/// For keys, which tell builds apart too: the rest of a row is the build's.
+/// Prints the op alone. This text becomes part of cache keys, which also hold a fingerprint of the build, and the rest
+/// of a row is fixed within a build.
 impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.op.fmt(f)
@@ -33,7 +35,8 @@ const fn row(op: Op, dtypes: DTypeSet, word: &'static str) -> Function {
     Function { op, dtypes, word }
 }
 
-/// The interpreter's, which are all that a target may lack although it has their dtype. Floats of these are within 2 ulp.
+/// Functions of the interpreter. It has every op that a target may lack although the target computes in the op's dtype,
+/// so this table also lists the ops that are optional. Float results are within 2 ulp.
 pub const EVAL: &[Function] = &[
     row(Op::Exp2, FLOATS, ""),
     row(Op::Log2, FLOATS, ""),
@@ -53,10 +56,10 @@ pub const PROCESSOR: &[Function] = &[row(Op::Sqrt, FLOATS, ""), row(Op::Trunc, F
 /// Instructions of x86-64.
 pub const X86: &[Function] = &[row(Op::Sqrt, FLOATS, ""), row(Op::Trunc, FLOATS, ""), row(Op::DotBytes, I32, "")];
 
-/// Of WGSL.
+/// Functions of WGSL.
 pub const WGSL: &[Function] = &[row(Op::Sqrt, FLOATS, "sqrt"), row(Op::Trunc, FLOATS, "trunc")];
 
-/// Of C's `math.h`.
+/// Functions of C's `math.h`.
 pub const C: &[Function] = &[
     row(Op::Sqrt, F32, "sqrtf"),
     row(Op::Trunc, F32, "truncf"),
@@ -64,7 +67,7 @@ pub const C: &[Function] = &[
     row(Op::Trunc, F64, "trunc"),
 ];
 
-/// Of GCC and clang, as HIP has them too.
+/// Builtins of GCC and clang, which HIP has too.
 pub const GNU_C: &[Function] = &[
     row(Op::Sqrt, F32, "__builtin_sqrtf"),
     row(Op::Trunc, F32, "__builtin_truncf"),
@@ -72,13 +75,13 @@ pub const GNU_C: &[Function] = &[
     row(Op::Trunc, F64, "__builtin_trunc"),
 ];
 
-/// Intrinsics of LLVM, after `llvm.` and before the type.
+/// Intrinsics of LLVM: the part of the name between `llvm.` and the type.
 pub const LLVM: &[Function] = &[row(Op::Sqrt, FLOATS, "sqrt"), row(Op::Trunc, FLOATS, "trunc")];
 
-/// Of OpenCL C.
+/// Functions of OpenCL C.
 pub const OPENCL: &[Function] = &[row(Op::Sqrt, FLOATS, "sqrt"), row(Op::Trunc, FLOATS, "trunc")];
 
-/// Of Metal's shading language.
+/// Functions of Metal's shading language.
 pub const METAL: &[Function] = &[row(Op::Sqrt, FLOATS, "precise::sqrt"), row(Op::Trunc, FLOATS, "trunc")];
 
 /// Instructions of PTX.
@@ -95,7 +98,7 @@ pub fn find(functions: &[Function], op: Op, dt: DType) -> Option<&Function> {
     functions.iter().find(|f| f.op == op && f.dtypes.has(dt))
 }
 
-/// What a language with these functions calls an op on a dtype, if it has a word for it.
+/// The name of the function for `op` on `dt`; `None` if there is no row for it or the row has no name.
 pub fn word(functions: &[Function], op: Op, dt: DType) -> Option<&'static str> {
     find(functions, op, dt).map(|f| f.word).filter(|w| !w.is_empty())
 }

@@ -1,10 +1,11 @@
-//! GPUs of hardware whose kernels are printed in a language like C: what all of a kind have. Drivers put in what theirs says.
+//! Targets of hardware GPUs whose kernels are printed in a C-like language: Metal, CUDA C++ and HIP C++. These are the
+//! limits that all GPUs of a kind have; drivers replace them by what the actual GPU reports.
 
 use super::functions::{self, Function};
 use super::{Lang, Machine, MatrixTile, Target};
 
 impl Target {
-    /// What they have in common.
+    /// What these GPUs have in common.
     fn kernels(name: &str, lang: Lang, functions: &'static [Function]) -> Target {
         Target {
             name: name.into(),
@@ -20,18 +21,18 @@ impl Target {
         }
     }
 
-    /// A GPU of Apple's, the first with subgroups being of family 7 (Metal Feature Set Tables). Threads have no f64.
+    /// An Apple GPU of family 7 or later, the first with subgroups (Metal Feature Set Tables). Kernels have no f64.
     pub fn metal(name: &str) -> Target {
         Target {
-            // a kernel has 31, of which one is for launch scalars
+            // a kernel may have 31 buffers, one of which holds the launch scalars
             max_buffers: 30,
             matrix_tiles: MatrixTile::simdgroup(),
             ..Target::kernels(name, Lang::Metal, functions::METAL)
         }
     }
 
-    /// NVIDIA's GPU of a compute capability, such as 80 for 8.0, through CUDA C++ (CUDA C++ Programming Guide, "Technical
-    /// Specifications per Compute Capability").
+    /// An NVIDIA GPU through CUDA C++. `capability` is its compute capability times ten, such as 80 for 8.0 (CUDA C++
+    /// Programming Guide, "Technical Specifications per Compute Capability").
     pub fn cuda_c(name: &str, capability: u32) -> Target {
         Target {
             matrix_tiles: if capability >= 80 { MatrixTile::sm80() } else { Vec::new() },
@@ -42,7 +43,8 @@ impl Target {
         }
     }
 
-    /// AMD's GPU through HIP C++: `wave` threads in a subgroup, 32 on RDNA and 64 on CDNA, and the tiles of its generation.
+    /// An AMD GPU through HIP C++. `wave` is the number of threads in a subgroup, 32 on RDNA and 64 on CDNA;
+    /// `matrix_tiles` are those of its generation.
     pub fn hip(name: &str, wave: u32, matrix_tiles: Vec<MatrixTile>) -> Target {
         Target {
             subgroup: wave,

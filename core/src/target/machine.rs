@@ -1,62 +1,66 @@
-//! Numbers of the machine below a target, which estimates of cost read: a kernel's schedule follows from them and from what the target
-//! can do, never from the name of a back end. Units are nanoseconds and cycles of one core; a machine that nobody measured is given
-//! [`Machine::generic`].
+//! Performance numbers of the machine behind a target. Cost estimates read them, so that a kernel's schedule follows
+//! from these numbers and from what the target can do, never from the name of a back end. Units are nanoseconds, and
+//! cycles of one core. A machine that nobody has measured gets [`Machine::generic`].
 
 use super::{Caches, Prices, Workgroups};
 use std::fmt;
 
-/// A machine, as far as estimates of cost know it.
+/// The performance numbers of a machine that the scheduler and the choice of opts use.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Machine {
-    /// Nanoseconds of launching a kernel.
+    /// Nanoseconds to launch a kernel.
     pub launch: f64,
-    /// Nanoseconds of moving a byte from or to memory.
+    /// Nanoseconds to move one byte from or to memory.
     pub byte: f64,
-    /// Nanoseconds of an operation on one element.
+    /// Nanoseconds of an arithmetic operation on one element (a vector operation divided by its lanes).
     pub op: f64,
-    /// Nanoseconds of loading an element that a cache holds.
+    /// Nanoseconds to load one element that a cache holds.
     pub load: f64,
-    /// Cycles from one multiply-add of a whole vector to the next.
+    /// Cycles between the issue of one multiply-add of a whole vector and the next (its reciprocal throughput).
     pub multiply_add: f64,
-    /// Cycles of filling a whole vector with one element from memory, in units of a vector's load.
+    /// Cost of loading one element into all lanes of a whole vector, in units of a vector load.
     pub broadcast: f64,
-    /// Cycles of a load that a branch guards.
+    /// Cost of a load that is guarded by a branch, as where all lanes read one masked element, in units of a vector
+    /// load.
     pub guarded_load: f64,
-    /// Nanoseconds that a multiply-add takes longer where its operand is read through padding, and where besides no more results than a
-    /// vector holds share what is read.
+    /// Nanoseconds that a multiply-add takes longer where its operand is read through padding, under a mask: in
+    /// general, and where in addition the value that is read goes into no more results than a vector holds.
     pub padded: [f64; 2],
-    /// Bytes that are in a cache of the core's own between a kernel that stores them and the next one, which reads them.
+    /// Bytes that a core's private cache still holds of what one kernel stored when the next kernel reads it.
     pub near: f64,
-    /// Bytes of an operand that stay in the core's own caches from one run of a kernel to the next.
+    /// Bytes of an operand that a core's private caches still hold from one run of a kernel to the next.
     pub kept: f64,
-    /// Cycles of copying a vector to a panel; the same under a mask; under a mask where the panel is read once, at once; and of a
-    /// vector of elements that were not side by side.
+    /// Cycles to copy one vector to a packed panel: of contiguous elements; the same under a mask; under a mask where
+    /// only one tile reads the panel, right after the copy; and of elements that were not contiguous.
     pub copy: [f64; 4],
-    /// How many times as long a product takes whose operand's lines drive each other out of the first cache, with results below 2 MB,
-    /// below 4 MB, and more.
+    /// Factor by which a contraction slows down if the cache lines of an operand evict each other from L1, where its
+    /// results have below 2 MB, below 4 MB, and more.
     pub thrashing: [f64; 3],
-    /// Do columns go outermost where lines of an operand would do so, though there is no panel?
+    /// Is the loop over columns of the result made the outermost one where lines of an operand would evict each other
+    /// from L1, even if no panel is packed?
     pub columns_first: bool,
-    /// Do loads of several rows wait less for each other than those of one?
+    /// Do independent loads of several rows overlap their latencies better than the loads of one row?
     pub parallel_loads: bool,
-    /// Does the compiler below begin all loads of a loop's body before it computes, so that they take registers at once?
+    /// Does the compiler that translates our code (a browser's WebAssembly engine) move all loads of a loop body before
+    /// its arithmetic, so that all loaded values occupy registers at once?
     pub loads_first: bool,
-    /// Is what lies behind the end of an axis that was rounded up read where it is in the buffer, rather than masked?
+    /// For an axis that was rounded up: are elements beyond its end read from the buffer, where it has any there,
+    /// instead of being masked? Results computed from them are never stored.
     pub reads_behind: bool,
-    /// Vectors of a row that are computed side by side at most.
+    /// The most vectors of a row that a row kernel computes at once, to hide the latency of accumulators.
     pub row_vectors: usize,
-    /// Numbers of vectors, besides the usual, that a product with nothing to use again may be wide.
+    /// Tile widths in vectors that are tried in addition to the usual ones for a product without any reuse of operands.
     pub wide: &'static [usize],
-    /// What programs are made of takes so long.
+    /// Costs of instructions, memory traffic and launches, for `codegen/cost.rs`.
     pub prices: &'static Prices,
-    /// What stays in the caches of a core.
+    /// The caches of a core.
     pub caches: &'static Caches,
-    /// What fills a GPU, and what its workgroups cost.
+    /// How many threads fill a GPU, and what its workgroups cost.
     pub workgroups: &'static Workgroups,
 }
 
-/// Numbers as bits: keys are made of this text, and printing decimals takes some kilobytes of a page's module. All fields are named, so that
-/// none can be forgotten.
+/// Prints each number as its bits: cache keys are made of this text, and code that prints decimals would add some
+/// kilobytes to a page's wasm module. All fields are named, so that none can be forgotten.
 impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         #[rustfmt::skip]
@@ -74,9 +78,9 @@ impl fmt::Debug for Machine {
 }
 
 impl Machine {
-    /// A processor of `lanes` f32 in each of `registers` vector registers of which nothing else is known.
+    /// A CPU of which nothing is known but its `registers` vector registers of `lanes` f32.
     pub fn generic(lanes: usize, registers: usize) -> Machine {
-        // interpreters have no lanes, nor a speed that matters
+        // interpreters have one lane, and their speed does not matter
         let vector = 0.25 / lanes.max(4) as f64;
         Machine {
             launch: 2_000.0,
@@ -104,9 +108,10 @@ impl Machine {
         }
     }
 
-    /// An x86-64 core, measured on Zen 4: its widest vectors go through its units in halves. A vector of 64 bytes takes 6 cycles out of
-    /// the second cache and 8 out of the third; under masks 13 if it is read once and at once, across the lines that were just stored. A
-    /// panel pays from 64 tiles on that read it, and from fewer where there are many results, which drive out of the caches what is read.
+    /// An x86-64 core, measured on Zen 4, which executes 64-byte vectors in two halves. A vector of 64 bytes takes 6
+    /// cycles from L2 and 8 from L3; under masks 13, if it is read once right after the copy, across the lines that
+    /// were just stored. A panel pays off if at least 64 tiles read it, and with fewer where there are many results,
+    /// which evict the operand from the caches.
     pub fn zen4(lanes: usize, registers: usize) -> Machine {
         let generic = Machine::generic(lanes, registers);
         Machine {
@@ -117,20 +122,21 @@ impl Machine {
             thrashing: [1.19, 1.5, 1.8],
             columns_first: true,
             parallel_loads: true,
-            // depthwise windows of 5 and 7 took a quarter less time with vectors of 64 bytes, and of 32 bytes up to 1.6 times as long
+            // depthwise convolutions with windows of 5 and 7 took a quarter less time with vectors of 64 bytes, and up
+            // to 1.6 times as long with 32 bytes
             reads_behind: lanes == 16,
             padded: [generic.padded[0], 3.0 * generic.padded[0]],
-            // three quarters of the second cache
+            // three quarters of L2
             near: f64::from(768 << 10),
-            // the second cache: rows of 1.2 MB in f16 came at 13 GB/s eight at a time, and at 31 one by one
+            // the size of L2: rows of 1.2 MB in f16 were read at 13 GB/s eight at a time, and at 31 GB/s one by one
             kept: f64::from(1 << 20),
             prices: if lanes == 16 { &Prices::HALVED_X86 } else { &Prices::WIDE_X86 },
             ..generic
         }
     }
 
-    /// An x86-64 core with two units for its widest vectors, measured on Emerald Rapids; so have most of Intel's with AVX-512, and AMD's
-    /// since Zen 5. What else it costs is taken from Zen 4.
+    /// An x86-64 core that executes two operations on its widest vectors per cycle, measured on Emerald Rapids. Most
+    /// Intel cores with AVX-512 are of this kind, and AMD's since Zen 5. All numbers not set here are taken from Zen 4.
     pub fn wide_x86(lanes: usize, registers: usize) -> Machine {
         Machine {
             multiply_add: 0.5,
@@ -141,18 +147,19 @@ impl Machine {
         }
     }
 
-    /// An AArch64 core with two units for vectors, as small ones have; no such machine was measured.
+    /// An AArch64 core with two vector units, as small cores have. Not measured.
     pub fn arm64() -> Machine {
         Machine { broadcast: 0.5, ..Machine::generic(4, 32) }
     }
 
-    /// A WebAssembly engine: it holds one vector of a row's tile at a time, whatever their number. V8 computed in the order of what is wanted
-    /// (TurboFan) until it had relaxed SIMD for a while, and in the order of the code since (Turboshaft): in Node 20 a product of 4 rows of 8,
-    /// its turns not repeated, runs at 41 GFLOP/s on Zen 4, one of 5 rows of 8 at 25, and either four times repeated at 23 to 26; in Node
-    /// 24 all of them run at 44 to 47.
+    /// A WebAssembly engine. It has one vector of a row's tile in a register at a time, however many there are. Before
+    /// relaxed SIMD, and for a while after, V8 scheduled instructions by what their users need (TurboFan); since then
+    /// it keeps the order of the code (Turboshaft). Measured on Zen 4: in Node 20 a product with tiles of 4 rows of 8
+    /// elements, loop not unrolled, runs at 41 GFLOP/s, one with tiles of 5 rows of 8 at 25, and either unrolled four
+    /// times at 23 to 26; in Node 24 all of them run at 44 to 47.
     pub fn wasm_engine(relaxed_simd: bool) -> Machine {
         let vector = 0.3 / 4.0;
-        // whole lines of a matrix at once, as many as there are registers for
+        // whole cache lines of a matrix at once, as many as there are registers for
         let wide = &[8, 12];
         Machine {
             launch: 1_000.0,
@@ -167,7 +174,7 @@ impl Machine {
         }
     }
 
-    /// A GPU of hardware: a guess, none was measured.
+    /// A hardware GPU. Guessed numbers: none was measured.
     pub fn gpu() -> Machine {
         Machine {
             launch: 5_000.0,
@@ -181,7 +188,7 @@ impl Machine {
         }
     }
 
-    /// A GPU that a processor emulates (SwiftShader, llvmpipe).
+    /// A GPU emulated by a CPU (SwiftShader, llvmpipe).
     pub fn emulated_gpu() -> Machine {
         Machine { launch: 100_000.0, byte: 0.1, op: 0.3, load: 2.5, prices: &Prices::EMULATED_GPU, ..Machine::gpu() }
     }

@@ -1,5 +1,7 @@
-//! What a device can do, as plain data: no handle, no probe. A [`Target`] decides decompositions, kernel optimisation and
-//! launch limits; it is part of every cache key. Devices in `native` and `web` fill it from what they find.
+//! What a device can do, as plain data without handles or queries. A [`Target`] decides which ops are decomposed, how
+//! kernels are optimised and which limits launches have, and it is part of every cache key. Devices in `native` and
+//! `web` fill it in from what they find. A new back end starts with a constructor here that sets what differs from
+//! [`Target::eval`].
 
 mod caches;
 pub mod functions;
@@ -50,29 +52,30 @@ pub enum Lang {
     Eval,
 }
 
-/// How far x86-64 code may go.
+/// The instruction set extensions that x86-64 code may use, each including those before it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Isa {
     /// AVX2 + FMA + F16C: 16 registers of 8 f32.
     Avx2,
     /// AVX-512 F/BW/DQ/VL: 32 registers of 16 f32.
     Avx512,
-    /// The same with dot products of bytes (VNNI).
+    /// AVX-512 with dot products of bytes (VNNI).
     Avx512Vnni,
-    /// The same with dot products of bf16.
+    /// AVX-512 VNNI with dot products of bf16.
     Avx512Bf16,
 }
 
 /// Plain description of a device.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Target {
-    /// Device name as users write it: `cpu`, `wgpu`, `webgpu`, `opencl`, `cuda`, `metal`, `wasm`, `c`, `llvm`, `eval`, `null`.
+    /// Device name as users write it, such as `cpu`, `wgpu`, `vulkan`, `webgpu`, `opencl`, `cuda`, `metal`, `wasm`,
+    /// `c`, `llvm`, `eval`, `null`.
     pub name: String,
-    /// What its renderer prints.
+    /// The language that its renderer prints.
     pub lang: Lang,
-    /// f32 lanes of a vector register; 4 for WGSL's vec4; 1 if the target has no vectors.
+    /// f32 lanes of a vector register: 4 for WGSL's vec4, 1 if the target has no vectors.
     pub lanes: usize,
-    /// Vector registers that a tile may occupy.
+    /// Vector registers that a tile may occupy, in units of a whole vector.
     pub vector_registers: usize,
     /// Instruction set of an x86-64 target.
     pub isa: Option<Isa>,
@@ -80,84 +83,93 @@ pub struct Target {
     pub sm: Option<Sm>,
     /// dtypes that can be stored in a buffer and loaded as they are.
     pub storage: DTypeSet,
-    /// Shaders may declare arrays of f16; without, as for all narrow dtypes, they see words that hold several elements.
+    /// May shaders declare arrays of f16? If not, an f16 array is declared as an array of words that hold several
+    /// elements each, as for all narrow dtypes.
     pub f16_arrays: bool,
-    /// dtypes that arithmetic can be done in; others are decomposed.
+    /// dtypes that the target computes in; ops on others are decomposed.
     pub arithmetic: DTypeSet,
     /// Fused (or fusible) multiply-add on floats.
     pub fma: bool,
-    /// What it computes itself of the ops that targets may lack; others are decomposed.
+    /// Of the ops that targets may lack, those that this one has; others are decomposed.
     pub functions: &'static [Function],
-    /// True for GPUs: kernels have Grid(0..3) and Local axes. False: Grid(0) is a loop `lo..hi` inside the kernel.
+    /// True for GPUs: kernels have axes Grid(0..3) and Local. False for processors: Grid(0) is a loop `lo..hi` inside
+    /// the kernel, and threads share that range.
     pub has_local: bool,
-    /// Threads that run a kernel's grid on CPU and WASM.
+    /// Threads that share a kernel's grid on CPU and WASM.
     pub threads: usize,
     /// Largest launch grid per dimension.
     pub max_grid: [u32; 3],
     /// Largest workgroup per dimension.
     pub max_local: [u32; 3],
-    /// Largest workgroup in all.
+    /// Most threads of a workgroup in all.
     pub max_local_total: u32,
-    /// So many threads in a row are in one subgroup and may exchange values there (a power of two); 0 if they may not.
+    /// Threads of a subgroup, a power of two: so many threads of consecutive numbers can exchange values without
+    /// workgroup memory. 0 if they cannot.
     pub subgroup: u32,
-    /// Processors of a GPU, among which a kernel's workgroups are shared out; 0 if nobody knows how many there are.
+    /// Multiprocessors of a GPU, over which a kernel's workgroups are distributed; 0 if the number is unknown.
     pub processors: usize,
-    /// Workgroup memory.
+    /// Bytes of workgroup memory that a workgroup may use.
     pub workgroup_bytes: usize,
-    /// Storage buffers per kernel.
+    /// Most storage buffers of a kernel.
     pub max_buffers: usize,
-    /// Largest single binding or allocation.
+    /// Largest single binding or allocation, in bytes.
     pub max_buffer_bytes: usize,
-    /// Bindings may start at multiples of this.
+    /// The offset of a binding in its allocation has to be a multiple of this, in bytes.
     pub offset_alignment: usize,
-    /// A GPU emulated in software (SwiftShader, llvmpipe, pocl).
+    /// True if a CPU emulates the GPU (SwiftShader, llvmpipe, pocl).
     pub software: bool,
-    /// Turns of loops that one thread makes at most, those of all loops of a kernel together: a driver may end loops after
-    /// so many without a word. `u32::MAX` where nothing counts them.
+    /// The most iterations that one thread may execute in all loops of a kernel together, because some drivers silently
+    /// stop loops after a number of iterations. `u32::MAX` if there is no such limit.
     pub max_turns: u32,
     /// Kernels may use WebAssembly relaxed SIMD.
     pub relaxed_simd: bool,
-    /// Instructions that add up several products of bytes at once.
+    /// Instructions that add up several products of bytes at once, if the target has them.
     pub dots: Option<Dots>,
-    /// Products of small matrices that are one instruction, the preferred first; none on a target whose renderer does not print them.
+    /// Products of small matrices that one instruction computes, the preferred first; empty if the renderer does not
+    /// print them.
     pub matrix_tiles: Vec<MatrixTile>,
-    /// How kernels copy to workgroup memory while they compute, and load what is there as matrices.
+    /// Asynchronous copies to workgroup memory, which run while the kernel computes, together with instructions that
+    /// load matrices from there; `None` if the target has none.
     pub copies: Option<Copies>,
-    /// Vectors of neighbours can be loaded and then put in any order.
+    /// Can a kernel load vectors of contiguous elements and then permute their lanes? Loads with a stride of 2, for
+    /// example, are made so.
     pub permutes: bool,
-    /// Stores of every other element, with another one between them, are woven from two vectors ([`crate::codegen::Program::woven`]).
+    /// Can a tile of two vectors, one for the even elements of a row and one for the odd elements, be stored by
+    /// interleaving them ([`crate::codegen::Program::woven`])?
     pub weaves: bool,
-    /// A register can be used as one of half its lanes.
+    /// Can a vector register be used as one of half its lanes?
     pub half_vectors: bool,
-    /// A multiply-add takes one operand from memory.
+    /// Can a multiply-add take one operand directly from memory?
     pub memory_operands: bool,
-    /// What a load under a gate gives instead may be a constant of a narrow dtype, in vectors too.
+    /// May a masked load of a narrow dtype have a constant as the value for lanes that are masked off, in vectors too?
     pub narrow_gates: bool,
-    /// The compiler below takes `x * 0`, `(a + b) - a` and their like for what they are in real numbers.
+    /// Does the compiler that translates our code (a driver's shader compiler) simplify floats as if they were real
+    /// numbers: `x * 0` to 0, `(a + b) - a` to `b`, and the like? Code that relies on exact rounding is then written in
+    /// a form that such a compiler cannot change.
     pub reassociates: bool,
-    /// A kernel may read one part of an allocation and write another.
+    /// May a kernel read one part of an allocation and write another part of it?
     pub shared_allocations: bool,
-    /// Does it run kernels that users wrote, in its own language?
+    /// Does it run kernels that users wrote in the device's own language?
     pub custom_kernels: bool,
-    /// Numbers of the machine below.
+    /// Performance numbers of the machine, for cost estimates.
     pub machine: Machine,
 }
 
-/// How sums of products of bytes are made quick: one operand is of signed bytes.
+/// How a target speeds up sums of products of bytes. One operand is of signed bytes; this says what the other one is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Dots {
-    /// Products, in i32, that one instruction adds up in each lane.
+    /// Number of products that one instruction adds up in each i32 lane.
     pub group: usize,
-    /// What the other operand's bytes are stored as.
+    /// The dtype as which the other operand's bytes are stored.
     pub stored: DType,
 }
 
-/// Copies to workgroup memory that go on while a kernel computes, of 16 bytes each.
+/// Asynchronous copies to workgroup memory, of 16 bytes each, that run while a kernel computes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Copies {
-    /// Blocks of a loop that are in workgroup memory or on their way there, at most.
+    /// The most blocks of a loop that are in workgroup memory, or being copied to it, at the same time.
     pub blocks: usize,
-    /// Workgroup memory that they may take.
+    /// Bytes of workgroup memory that these blocks may take.
     pub bytes: usize,
 }
 
@@ -220,7 +232,7 @@ impl Target {
         }
     }
 
-    /// What all processors have.
+    /// What the targets of all CPUs have in common.
     fn processor(threads: usize) -> Target {
         use DType::*;
         Target {
@@ -264,7 +276,7 @@ impl Target {
             name: "wasm".into(),
             lang: Lang::Wasm,
             lanes: 4,
-            // of the engine's sixteen one is its own and one holds a product or a broadcast
+            // of the engine's sixteen registers, one is reserved by the engine and one holds a product or a broadcast
             vector_registers: 14,
             fma: relaxed_simd,
             relaxed_simd,
@@ -275,13 +287,13 @@ impl Target {
         }
     }
 
-    /// The same where the processor below has one instruction for `i32x4.dot_i16x8_s`: x86 does.
+    /// This target where the CPU has one instruction for `i32x4.dot_i16x8_s`, as x86 does.
     pub fn with_pairs(mut self) -> Target {
         self.dots = Some(Dots { group: 2, stored: DType::I16 });
         self
     }
 
-    /// WGSL with WebGPU's guaranteed limits; drivers raise them to the adapter's.
+    /// WGSL with the limits that WebGPU guarantees; drivers raise them to the adapter's.
     pub fn wgsl(name: &str) -> Target {
         use DType::*;
         Target {
@@ -309,7 +321,7 @@ impl Target {
         }
     }
 
-    /// OpenCL C with the least that a device has; drivers put in what theirs says.
+    /// OpenCL C with the least limits that a device may have; drivers replace them by what the device reports.
     pub fn opencl(name: &str) -> Target {
         use DType::*;
         Target {
@@ -328,65 +340,68 @@ impl Target {
             workgroup_bytes: 32 << 10,
             max_buffers: 32,
             max_buffer_bytes: 128 << 20,
-            // the largest vector, of four f64, begins at a multiple of its size
+            // the largest vector, of four f64, has to begin at a multiple of its size
             offset_alignment: 128,
             machine: Machine::gpu(),
             ..Target::eval()
         }
     }
 
-    /// The same where kernels may compute in f64.
+    /// This target where kernels may compute in f64.
     pub fn with_f64(mut self) -> Target {
         self.storage = DTypeSet::ALL;
         self.arithmetic = DTypeSet(self.arithmetic.0 | DTypeSet::of(&[DType::F64]).0);
         self
     }
 
-    /// The same where kernels have products of words of four signed bytes: `dot4I8Packed` in WGSL, `dp4a` on NVIDIA's GPUs, `sdot` on Arm.
+    /// This target where kernels have dot products of words of four signed bytes: `dot4I8Packed` in WGSL, `dp4a` on
+    /// NVIDIA's GPUs, `sdot` on Arm.
     pub fn with_words(mut self) -> Target {
         self.dots = Some(Dots { group: 4, stored: DType::I8 });
         self
     }
 
-    /// The same on a device that runs code of users, checked by what compiles it.
+    /// This target on a device that runs users' kernels, which the device's compiler checks.
     pub fn with_custom_kernels(mut self) -> Target {
         self.custom_kernels = true;
         self
     }
 
-    /// The same emulated by a processor.
+    /// This target emulated by a CPU, by a driver that limits loops ([`Target::of_few_turns`]).
     pub fn emulated(self) -> Target {
         self.by_processor().of_few_turns()
     }
 
-    /// The same run by a processor whose loops go on as long as they should.
+    /// This target emulated by a CPU, by a driver that does not limit loops.
     pub fn by_processor(mut self) -> Target {
         self.software = true;
         self.machine = Machine::emulated_gpu();
         self
     }
 
-    /// The same with kernels as for a GPU of hardware. Where loops end stays the driver's.
+    /// This target with kernels as for a hardware GPU, for tests on emulators. The driver's limit on loop iterations
+    /// stays.
     pub fn as_hardware(mut self) -> Target {
         self.software = false;
         self.machine = Machine::gpu();
         self
     }
 
-    /// The same with loops as short as llvmpipe, Mesa's emulator, wants them: it counts the turns of all loops of a shader in
-    /// one counter and ends every loop when it has counted this far (`LP_MAX_TGSI_LOOP_ITERATIONS`).
+    /// This target with the limit of llvmpipe, Mesa's emulator, on loops: it counts the iterations of all loops of a
+    /// shader in one counter and stops every loop once that reaches this value (`LP_MAX_TGSI_LOOP_ITERATIONS`).
     pub fn of_few_turns(mut self) -> Target {
         self.max_turns = 65_535;
         self
     }
 
-    /// The same where shaders may declare arrays of f16.
+    /// This target where shaders may declare arrays of f16.
     pub fn with_f16(mut self) -> Target {
         self.f16_arrays = true;
         self
     }
 
-    /// The reference interpreter: everything is native.
+    /// The reference interpreter, which supports every dtype and op itself. Other constructors start from it and set
+    /// what differs.
     pub fn eval() -> Target {
         Target {
             name: "eval".into(),
@@ -429,8 +444,9 @@ impl Target {
         }
     }
 
-    /// The dtype that elements of logical type `dt` have in this target's memory: itself where it can be stored, else the
-    /// next wider type of its kind (the engine converts at upload and readback).
+    /// The dtype with which elements of logical type `dt` are stored in this target's memory: `dt` itself where it can
+    /// be stored, else the next wider dtype of its kind (the engine converts at upload and readback). `Unsupported` if
+    /// there is neither.
     pub fn stored_as(&self, dt: DType) -> Result<DType> {
         use DType::*;
         let wider: &[DType] = match dt {
@@ -444,17 +460,18 @@ impl Target {
             .ok_or_else(|| Error::Unsupported { what: format!("dtype {dt}"), context: format!("device {}", self.name) })
     }
 
-    /// Has it an instruction for powers of two that are exact enough for floats of 16 bits ([`Op::Exp2`] with a number)?
+    /// Does the target have an approximate instruction for powers of two whose error does not matter after rounding to
+    /// 16-bit floats? [`Op::Exp2`] with a number as its argument asks for it.
     pub fn has_rough_powers(&self) -> bool {
         self.sm.is_some()
     }
 
-    /// Does the target multiply matrix tiles? Never in a build without them.
+    /// Does the target have instructions for matrix tiles? False for all targets in a build without support for them.
     pub fn has_tiles(&self) -> bool {
         crate::uop::mma::BUILT && !self.matrix_tiles.is_empty()
     }
 
-    /// Does the target compute `op` on `dt` itself?
+    /// Does the target compute `op` on `dt` itself, without a decomposition?
     pub fn has_op(&self, op: Op, dt: DType) -> bool {
         let (optional, own) = (functions::find(functions::EVAL, op, dt), functions::find(self.functions, op, dt));
         self.arithmetic.has(dt) && (optional.is_none() || own.is_some())

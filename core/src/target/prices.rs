@@ -1,70 +1,76 @@
-//! What each class of instruction, each byte and each launch takes on a machine: what `codegen/cost.rs` reads. Cycles are of one core or
-//! unit, for a whole vector of the target ([`super::Target::lanes`] f32) where nothing else is said. They are throughputs, fitted to
-//! times of kernels (`npm run bench:model -- --fit`), so that what a compiler below adds to an instruction is in its price.
+//! Prices for the cost model in `codegen/cost.rs`: what each class of instruction, each byte moved and each launch
+//! costs on a machine. Unless a field says otherwise, a price is in cycles of one core or unit, for one whole vector of
+//! the target ([`super::Target::lanes`] f32). Prices are reciprocal throughputs fitted to measured kernel times (`npm
+//! run bench:model -- --fit`), so they include what the compiler below (a browser's, a driver's) adds to an
+//! instruction.
 
-/// Prices of a machine.
+/// The prices of a machine.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Prices {
-    /// Nanoseconds of a launch among others.
+    /// Nanoseconds of a launch in a sequence of launches.
     pub launch: f64,
-    /// Nanoseconds more where several threads share it.
+    /// Additional nanoseconds of a launch that several threads share, which have to be started and joined.
     pub meet: f64,
-    /// Nanoseconds of a launch for each of its buffers.
+    /// Additional nanoseconds of a launch for each of its buffers.
     pub argument: f64,
-    /// Nanoseconds of a cycle.
+    /// Nanoseconds of one cycle.
     pub cycle: f64,
-    /// An addition, comparison, choice or conversion.
+    /// An addition, comparison, select or conversion.
     pub arithmetic: f64,
     /// A multiply-add to an accumulator.
     pub multiply_add: f64,
-    /// As many products of 16-bit floats in a matrix tile as a vector has f32.
+    /// Multiply-adds of 16-bit floats in a matrix tile, as many as a vector has f32 lanes.
     pub matrix: f64,
     /// A division or square root.
     pub divide: f64,
     /// A division of one integer.
     pub integer_divide: f64,
-    /// An operation on one integer, as addresses are made of.
+    /// A scalar integer operation, as in address arithmetic.
     pub scalar: f64,
-    /// Additions of half a vector to the other, each.
+    /// One step of a horizontal sum: adding one half of a vector to the other.
     pub fold: f64,
-    /// A load of neighbours.
+    /// A vector load of contiguous elements.
     pub vector_load: f64,
-    /// A load of one element for all lanes.
+    /// A load of one element into all lanes.
     pub broadcast: f64,
-    /// A load of one element for one lane.
+    /// A load of one element into one lane.
     pub element_load: f64,
-    /// Loads of neighbours that are then put in other places.
+    /// Loads of contiguous elements that are then permuted, such as every other element.
     pub permuted_load: f64,
-    /// A branch around a load or store.
+    /// A branch that guards a load or store.
     pub guard: f64,
-    /// A store of neighbours.
+    /// A vector store to contiguous elements.
     pub vector_store: f64,
     /// A store of one element.
     pub element_store: f64,
-    /// Storing and loading an accumulator that there is no register for.
+    /// Spilling one vector of an accumulator for which no register is left; counted once as a load and once as a store.
     pub spill: f64,
-    /// A turn of a loop, beside its body.
+    /// Loop control of one iteration, without the body.
     pub turn: f64,
-    /// From an accumulation to the next of the same accumulator.
+    /// Latency from one accumulation to the next into the same accumulator.
     pub latency: f64,
-    /// From a store to a load of the same place in the next turn.
+    /// In a loop whose iterations must run in order (scan, scatter): latency from a store to the load of the same
+    /// address in the next iteration.
     pub walk: f64,
-    /// The part of its cycles that an instruction takes from others of other classes: 0 where all run side by side, 1 where none do.
+    /// How little classes of instructions (arithmetic, loads, stores) overlap: the fraction of the cycles of the other
+    /// classes that is added to those of the slowest class. 0 if all run in parallel, 1 if they run one after the
+    /// other.
     pub mixed: f64,
-    /// The same of instructions and memory.
+    /// The same fraction for instructions and memory traffic: the shorter of both times counts with this factor.
     pub overlap: f64,
-    /// Bytes of each cache of a core, the nearest first, and nanoseconds of a byte that comes into it.
+    /// The cache levels of a core, L1 first: capacity in bytes, and nanoseconds for each byte that is brought into it.
+    /// What comes into the last one comes from memory.
     pub caches: [(f64, f64); 3],
-    /// A workgroup.
+    /// Starting one workgroup.
     pub group: f64,
-    /// Threads that run in step: a workgroup takes as long as a multiple of them.
+    /// Number of threads that run in lockstep; a workgroup costs as much as the next multiple of it.
     pub warp: f64,
-    /// Threads below which parts of a GPU are idle.
+    /// Number of threads of a launch below which a part of the GPU is idle.
     pub busy: f64,
 }
 
 impl Prices {
-    /// All of them, for keys.
+    /// All numbers in a fixed order, for the text from which cache keys are made.
     pub(super) fn numbers(&self) -> impl Iterator<Item = f64> {
         #[rustfmt::skip]
         let &Prices {
@@ -80,7 +86,7 @@ impl Prices {
         numbers.into_iter().chain(caches.into_iter().flat_map(|(bytes, ns)| [bytes, ns]))
     }
 
-    /// An x86-64 core with two units for its widest vectors: fitted on Emerald Rapids.
+    /// An x86-64 core that executes two operations on its widest vectors per cycle; fitted on Emerald Rapids.
     pub const WIDE_X86: Prices = Prices {
         launch: 122.0,
         meet: 40.0,
@@ -112,7 +118,7 @@ impl Prices {
         busy: 0.0,
     };
 
-    /// One whose widest vectors go through its units in halves. Not fitted.
+    /// An x86-64 core that executes its widest vectors in two halves. Not fitted.
     pub const HALVED_X86: Prices = Prices {
         arithmetic: 2.0 * Prices::WIDE_X86.arithmetic,
         multiply_add: 2.0 * Prices::WIDE_X86.multiply_add,
@@ -122,7 +128,7 @@ impl Prices {
         ..Prices::WIDE_X86
     };
 
-    /// A WebAssembly engine: fitted to V8's on Emerald Rapids.
+    /// A WebAssembly engine; fitted to V8 on Emerald Rapids.
     pub const WASM_ENGINE: Prices = Prices {
         launch: 8.0,
         meet: 1500.0,
@@ -146,7 +152,7 @@ impl Prices {
         ..Prices::WIDE_X86
     };
 
-    /// A GPU of hardware: a guess, none was measured. A cycle is one of all its units together.
+    /// A hardware GPU. Guessed numbers: none was measured. A cycle is one of all its units together.
     pub const GPU: Prices = Prices {
         launch: 5_000.0,
         meet: 0.0,
@@ -178,7 +184,8 @@ impl Prices {
         busy: 4096.0,
     };
 
-    /// A GPU that a processor emulates: fitted to lavapipe on two cores of Emerald Rapids. Threads of a workgroup are lanes there.
+    /// A GPU emulated by a CPU; fitted to lavapipe on two cores of Emerald Rapids, where the threads of a workgroup are
+    /// vector lanes.
     pub const EMULATED_GPU: Prices = Prices {
         launch: 77_000.0,
         argument: 5.0,

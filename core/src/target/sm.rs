@@ -1,4 +1,5 @@
-//! NVIDIA's GPUs by compute capability: what code for each may use. A newer one is a row of [`Sm::ALL`].
+//! NVIDIA GPUs by compute capability: which instructions code for each may use. To support a newer one, add a row to
+//! `KNOWN` and to [`Sm::ALL`].
 
 use super::{Copies, DTypeSet, Lang, Machine, MatrixTile, Target, functions};
 use crate::DType;
@@ -7,9 +8,10 @@ use crate::DType;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Sm(u16);
 
-/// Capability, the first version of PTX that knows it and the matrix tiles that it has, the name of its target, kB of workgroup memory that a
-/// kernel may ask for (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"), and multiprocessors of a usual GPU, where
-/// no driver says how many there are. Code for `sm_90a` runs on 9.0 alone, and has all that it has.
+/// One row for each capability: compute capability times ten; the first PTX version that knows this target and its
+/// matrix tiles; the name of the target; kB of workgroup memory that a kernel may ask for (CUDA C++ Programming Guide,
+/// "Technical Specifications per Compute Capability"); and multiprocessors of a typical GPU, for when no driver reports
+/// the number. Code for `sm_90a` may use all features of 9.0 and runs on 9.0 alone.
 const KNOWN: [(u16, &str, &str, usize, usize); 6] = [
     (75, "6.5", "sm_75", 64, 40),
     (80, "7.0", "sm_80", 163, 108),
@@ -18,18 +20,19 @@ const KNOWN: [(u16, &str, &str, usize, usize); 6] = [
     (100, "8.6", "sm_100", 227, 148),
     (120, "8.7", "sm_120", 99, 170),
 ];
-/// Blocks that copies may be ahead: with fewer memory is waited for, and more only take room.
+/// How many blocks of a loop asynchronous copies may have in workgroup memory or on the way there: with fewer, kernels
+/// wait for memory; more would only take workgroup memory.
 const BLOCKS: usize = 4;
 
 impl Sm {
-    /// Those that code is made for, the oldest first.
+    /// The capabilities for which code is generated, the oldest first.
     pub const ALL: [Sm; 6] = [Sm(75), Sm(80), Sm(86), Sm(90), Sm(100), Sm(120)];
 
-    /// The newest known capability whose code a GPU of this one runs, if there is one.
+    /// The newest known capability whose code runs on a GPU of this capability, if there is one.
     pub fn of(major: u32, minor: u32) -> Option<Sm> {
         let has = major.saturating_mul(10).saturating_add(minor);
         let row = KNOWN.iter().rev().find(|k| u32::from(k.0) <= has)?;
-        // code for 9.0a runs on no other
+        // sm_90a code runs on no other capability
         if row.0 == 90 && has != 90 { Some(Sm(86)) } else { Some(Sm(row.0)) }
     }
 
@@ -37,29 +40,29 @@ impl Sm {
         KNOWN.iter().rfind(|k| k.0 <= self.0).unwrap_or(&KNOWN[0])
     }
 
-    /// As `.target` has it.
+    /// The name as PTX's `.target` directive has it.
     pub fn name(self) -> &'static str {
         self.row().2
     }
 
-    /// As `.version` has it.
+    /// The PTX version as the `.version` directive has it.
     pub fn isa(self) -> &'static str {
         self.row().1
     }
 
-    /// Copies to workgroup memory that go on by themselves (`cp.async`).
+    /// Asynchronous copies to workgroup memory (`cp.async`), if the GPU has them.
     fn copies(self) -> Option<Copies> {
         (self.0 >= 80).then_some(Copies { blocks: BLOCKS, bytes: self.row().3 << 10 })
     }
 
-    /// bf16 and the maximum of floats that passes NaN on.
+    /// Does it have bf16 arithmetic, and the maximum of floats that propagates NaN?
     pub fn has_bf16(self) -> bool {
         self.0 >= 80
     }
 }
 
 impl Target {
-    /// An NVIDIA GPU through PTX; drivers put in how much memory it has.
+    /// An NVIDIA GPU through PTX; drivers fill in how much memory it has.
     pub fn cuda(name: &str, sm: Sm) -> Target {
         use DType::*;
         Target {

@@ -1,14 +1,16 @@
-//! The matrix tiles that hardware multiplies in one instruction, as data. [`Target::matrix_tiles`] lists those of a target; the kernel IR
-//! has one op for all of them ([`crate::uop::Op::Mma`]), so that a back end only prints it.
+//! The matrix tiles that hardware multiplies in one instruction, as data: [`Target::matrix_tiles`] lists those of a
+//! target. The kernel IR has one op for all of them ([`crate::uop::Op::Mma`]), which carries the layout, so a back end
+//! only has to print it. Layouts are written in the notation that [`Layout::read`] reads: how the elements of the left
+//! factor, the right factor and the product are distributed over threads and registers.
 
 use super::Target;
 use crate::DType::{self, *};
 use crate::uop::mma::{Layout, Side};
 
-/// A product of small matrices that is one instruction, which adds it to an accumulator.
+/// A product of small matrices that one instruction computes and adds to an accumulator.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MatrixTile {
-    /// Its sides, the threads that take part (one, or those of a subgroup), and which of them holds which element.
+    /// Its shape, the threads that take part (one thread, or a subgroup), and which thread holds which element.
     pub layout: Layout,
     /// The dtype of both factors.
     pub factors: DType,
@@ -26,8 +28,8 @@ impl MatrixTile {
         MatrixTile { layout: Layout::read(layout).expect("layouts of this table are read by a test"), factors, sums }
     }
 
-    /// NVIDIA's since compute capability 8.0: `mma.sync.m16n8k16` of 16-bit floats and `mma.sync.m8n8k4` of f64 (PTX ISA, "Matrix fragments
-    /// for mma").
+    /// NVIDIA since compute capability 8.0: `mma.sync.m16n8k16` of 16-bit floats and `mma.sync.m8n8k4` of f64 (PTX ISA,
+    /// "Matrix fragments for mma").
     pub fn sm80() -> Vec<MatrixTile> {
         let halves = "k2x4 m1x8 | k1x2 m8x2 k8x2; k2x4 n1x8 | k1x2 k8x2; n2x4 m1x8 | n1x2 m8x2";
         vec![
@@ -37,35 +39,38 @@ impl MatrixTile {
         ]
     }
 
-    /// Apple's simdgroup matrices, 8 by 8 by 8. The language leaves it to the hardware which thread holds which element; on every GPU that has
-    /// them it is this one, which libraries that fill a thread's elements themselves rely on (MLX, `steel/gemm/mma.h`).
+    /// Apple's simdgroup matrices, 8 by 8 by 8. The language leaves it to the hardware which thread holds which
+    /// element; on every GPU that has them it is the layout given here, on which libraries rely that fill a thread's
+    /// elements themselves (MLX, `steel/gemm/mma.h`).
     pub fn simdgroup() -> Vec<MatrixTile> {
         let layout = "k2x2 m1x4 k4x2 m4x2 | k1x2; n2x2 k1x4 n4x2 k4x2 | n1x2; n2x2 m1x4 n4x2 m4x2 | n1x2";
         [F16, BF16, F32].map(|factors| MatrixTile::of(factors, F32, layout)).into()
     }
 
-    /// AMD's RDNA 3 (gfx11): `v_wmma_f32_16x16x16` in waves of 32 (RDNA3 ISA, "Wave Matrix Multiply Accumulate"). The instruction wants both
-    /// factors twice, in either half of the wave; here each half holds one half of the terms, and the other comes by an exchange.
+    /// AMD RDNA 3 (gfx11): `v_wmma_f32_16x16x16` in waves of 32 threads (RDNA3 ISA, "Wave Matrix Multiply Accumulate").
+    /// The instruction expects both factors twice, in either half of the wave; in this layout each half holds one half
+    /// of the terms, and gets the other half by an exchange.
     pub fn rdna3() -> Vec<MatrixTile> {
         let layout = "m1x16 k8x2 | k1x8; n1x16 k8x2 | k1x8; n1x16 m1x2 | m2x8";
         [F16, BF16].map(|factors| MatrixTile::of(factors, F32, layout)).into()
     }
 
-    /// AMD's RDNA 4 (gfx12): the same product, without anything twice (RDNA4 ISA, the same section).
+    /// AMD RDNA 4 (gfx12): the same product, but no element has to be held twice (RDNA4 ISA, the same section).
     pub fn rdna4() -> Vec<MatrixTile> {
         let layout = "m1x16 k8x2 | k1x8; n1x16 k8x2 | k1x8; n1x16 m8x2 | m1x8";
         [F16, BF16].map(|factors| MatrixTile::of(factors, F32, layout)).into()
     }
 
-    /// AMD's CDNA 3 (gfx942): `v_mfma_f32_16x16x16` in waves of 64 (CDNA3 ISA, "Matrix Arithmetic Instructions").
+    /// AMD CDNA 3 (gfx942): `v_mfma_f32_16x16x16` in waves of 64 threads (CDNA3 ISA, "Matrix Arithmetic Instructions").
     pub fn cdna3() -> Vec<MatrixTile> {
         let layout = "m1x16 k4x4 | k1x4; n1x16 k4x4 | k1x4; n1x16 m4x4 | m1x4";
         [F16, BF16].map(|factors| MatrixTile::of(factors, F32, layout)).into()
     }
 
-    /// NVIDIA's of compute capability 9.0: `wgmma.mma_async` of 16-bit floats, by the 128 threads of four warps, with both factors in workgroup
-    /// memory (PTX ISA, "Asynchronous warpgroup-level matrix instructions"). Either factor may have neighbours along the sum or along its own
-    /// side, and a panel as many rows as an array has: what stands here is one of these.
+    /// NVIDIA at compute capability 9.0: `wgmma.mma_async` of 16-bit floats by the 128 threads of four warps, with both
+    /// factors in workgroup memory (PTX ISA, "Asynchronous warpgroup-level matrix instructions"). The hardware also
+    /// takes either factor with contiguous elements along the sum or along the factor's own side, and panels of as many
+    /// rows as an array has; the layouts listed here are one choice of these.
     pub fn sm90() -> Vec<MatrixTile> {
         let layout = |n: usize| {
             let columns = if n > 64 { format!("n1x64 k1x16 n64x{}", n / 64) } else { format!("n1x{n} k1x16") };
@@ -74,20 +79,21 @@ impl MatrixTile {
         [BF16, F16].into_iter().flat_map(|dt| [256, 128, 64].map(|n| MatrixTile::of(dt, F32, &layout(n)))).collect()
     }
 
-    /// NVIDIA's of compute capability 7.5: `mma.sync.m16n8k8` of f16.
+    /// NVIDIA at compute capability 7.5: `mma.sync.m16n8k8` of f16.
     pub fn sm75() -> Vec<MatrixTile> {
         vec![MatrixTile::of(F16, F32, "k2x4 m1x8 | k1x2 m8x2; k2x4 n1x8 | k1x2; n2x4 m1x8 | n1x2 m8x2")]
     }
 
-    /// 16 by 16 by 16 of f16, as subgroup matrices of shading languages have it. These leave it to the driver which thread holds which
-    /// element and move whole matrices between memory and registers; where each element is here is one of the ways.
+    /// 16 by 16 by 16 of f16, as subgroup matrices of shading languages have it. These languages leave it to the driver
+    /// which thread holds which element, and move whole matrices between memory and registers; the distribution given
+    /// here is one of the possible ones.
     pub fn subgroup_matrix() -> Vec<MatrixTile> {
         vec![MatrixTile::of(F16, F32, "m1x16 k8x2 | k1x8; n1x16 k8x2 | k1x8; n1x16 m8x2 | m1x8")]
     }
 }
 
 impl Target {
-    /// A GPU with these tiles and NVIDIA's limits, whose programs are interpreted.
+    /// A GPU with these tiles and NVIDIA's limits whose programs are interpreted: for tests of layouts.
     pub fn matrix(name: &str, tiles: Vec<MatrixTile>) -> Target {
         Target {
             name: name.into(),
@@ -137,7 +143,7 @@ mod tests {
         assert_eq!(sides(MatrixTile::cdna3()), [([16, 16, 16], 64, [4, 4, 4]); 2]);
     }
 
-    /// Where PTX says that the elements of `mma.m16n8k16` are: the formulas of its tables, element by element.
+    /// Positions of the elements of `mma.m16n8k16` according to PTX: the formulas of its tables, element by element.
     #[test]
     fn fragments_are_those_of_the_ptx_isa() {
         let l = &MatrixTile::sm80()[0].layout;

@@ -1,66 +1,83 @@
-//! What fills a GPU and what its workgroups cost, for choices of opts: how many threads are enough, how many share what, and what copies,
-//! barriers and registers of a tile take. As [`super::Prices`], these are numbers of a machine, and no choice has any of its own.
+//! Occupancy and cost numbers of a GPU, for choices of opts: how many threads keep it busy, how many of them share a
+//! reduction, and what copies, barriers and registers of a tile cost. Like [`super::Prices`] these numbers belong to a
+//! machine, not to the code that makes the choices. "Processor" means a multiprocessor of the GPU, and "tile" the block
+//! of results that a thread holds in registers.
 
-/// Workgroups of a GPU.
+/// Numbers about the threads and workgroups of a GPU.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Workgroups {
-    /// Threads that keep the whole GPU busy; with fewer, several share a reduction.
+    /// Threads that keep the whole GPU busy; where a kernel has fewer, several threads share a reduction.
     pub busy: usize,
-    /// The same where each thread computes a tile of results, and subgroups where each multiplies matrix tiles.
+    /// The same for kernels with larger units of work: threads, where each computes a tile of results; and subgroups,
+    /// where each multiplies matrix tiles.
     pub busy_tiles: [usize; 2],
-    /// Threads with tiles below which the GPU is empty, and each processor of one that says how many it has: they share reductions instead.
+    /// The fewest threads with a tile each; with fewer the GPU is mostly idle, and threads share reductions instead of
+    /// having tiles. For the whole GPU, and for each processor where the target says how many it has.
     pub least_tiles: [usize; 2],
-    /// Threads that fill a small GPU, and each processor of one that says how many it has.
+    /// Threads that fill a small GPU, and threads that fill each processor where the target says how many it has.
     pub full: [usize; 2],
-    /// Threads of each processor that have all of a matrix on its way from memory, and words that a thread has on their way.
+    /// For products of a vector with a large matrix: threads of each processor that are needed so that enough loads of
+    /// the matrix are in flight, and words that each thread has in flight.
     pub rows: [usize; 2],
-    /// Threads of each processor, of those that share reductions, below which more share them.
+    /// A reduction is shared by more threads than usual while all threads, those that share reductions included, are
+    /// fewer than this for each processor.
     pub few: usize,
-    /// Threads that share a reduction of which there are so few that most processors have none.
+    /// Threads that share each reduction where there are so few of them that most processors would have none.
     pub all: usize,
-    /// Threads of a workgroup that work on one reduction each, and most that share one.
+    /// The usual size of a workgroup whose threads compute one reduction each, and the most threads that usually share
+    /// one reduction.
     pub group: usize,
-    /// Threads of a workgroup that share nothing.
+    /// Threads of a workgroup in a kernel without reductions.
     pub wide: usize,
-    /// Bytes that neighbouring threads should read of one piece of memory.
+    /// Bytes of contiguous memory that neighbouring threads should read together (a memory transaction).
     pub piece: usize,
-    /// One workgroup for so many processors leaves the GPU empty.
+    /// With fewer workgroups than one for this many processors the GPU counts as idle, and a long sum is shared by more
+    /// threads instead.
     pub idle: usize,
-    /// Elements of a row that a workgroup goes through, some times, in the time of two more launches.
+    /// The longest row, in elements, for which one kernel over whole rows pays even if there are few rows: a workgroup
+    /// goes over such a row a few times in the time of two more launches.
     pub row: usize,
-    /// Results of f32 that all threads of a processor have registers for.
+    /// f32 results for which all threads of a processor together have registers.
     pub registers: usize,
-    /// Bytes of workgroup memory that leave room for other workgroups beside it, and that a processor has for each of the threads that keep it
-    /// busy.
+    /// Workgroup memory in bytes: what one workgroup may take so that others fit beside it; and what a processor has
+    /// for each of the threads that keep it busy.
     pub memory: [usize; 2],
-    /// Multiply-adds of f32 that a processor does in a cycle.
+    /// f32 multiply-adds that a processor executes per cycle.
     pub lanes: usize,
-    /// Cycles in which a warp reads 16 bytes a thread from workgroup memory, where all threads that read the same are neighbours and where they
-    /// are not; and how many times as long threads read that share a sum.
+    /// Cycles in which a warp reads 16 bytes for each thread from workgroup memory: where the threads that read the
+    /// same address are neighbours, and where they are not. Last, the factor by which both grow where threads share a
+    /// sum and so read different addresses.
     pub read: [f64; 3],
-    /// Cycles of starting a copy to workgroup memory, for each thread.
+    /// Cycles to start an asynchronous copy to workgroup memory, for each thread.
     pub copy: f64,
-    /// Cycles until the first block of a sum is there and after the last one, of a turn, whatever a warp does in it, and of adding up what
-    /// threads share.
+    /// Cycles of a loop over blocks of a sum: waiting for the first block and finishing after the last one; the fixed
+    /// part of an iteration, whatever a warp computes in it; and adding up the partial sums of threads that share a
+    /// sum, for 16 results of each.
     pub turns: [f64; 3],
-    /// Warps that a processor goes through side by side.
+    /// Warps that a processor executes at the same time.
     pub side: f64,
-    /// Warps with which it waits half of the time, for 16 bytes that are copied at once and for elements that are copied one by one.
+    /// The number of warps on a processor at which it waits half of the time: for copies of 16 bytes, and for copies of
+    /// single elements.
     pub waiting: [f64; 2],
-    /// How much more work with matrix tiles is still faster than without.
+    /// The largest factor by which rounding up to matrix tiles may increase the work while it is still faster than a
+    /// kernel without them.
     pub tiles: f64,
-    /// What reading a row of a block costs in the time in which a row of matrix tiles is multiplied: a workgroup from memory, a subgroup from
-    /// workgroup memory, and a workgroup from memory where it multiplies at once what lies in workgroup memory.
+    /// Cost of reading one row or column of a block's factors, where the multiply-adds of one result over the same
+    /// terms cost 1: for a workgroup that reads from memory, for a subgroup that reads from workgroup memory, and for a
+    /// workgroup that reads from memory while its matrix instructions take their factors directly from workgroup
+    /// memory.
     pub tile_rows: [f64; 3],
-    /// Terms of a sum in whose time a workgroup of matrix tiles begins and ends that nothing is computed beside.
+    /// Time to start and finish a workgroup of matrix tiles that has a processor to itself, so that no other workgroup
+    /// computes meanwhile; in terms of the sum.
     pub tile_begins: f64,
-    /// Of attention with tiles of registers, in loads of a vector: a load of one element that neighbouring threads do not have side by side,
-    /// filling a vector of an array, what is done for a vector of scores besides, and what is done once in each turn of the loop.
+    /// Costs of attention with register tiles, in units of a vector load: a load of one element that is not contiguous
+    /// between neighbouring threads; filling one vector of an array in workgroup memory; all other work on one vector
+    /// of scores; and the work that each loop iteration does once.
     pub attention: [usize; 4],
 }
 
 impl Workgroups {
-    /// All of them, for keys.
+    /// All numbers in a fixed order, for the text from which cache keys are made.
     pub(super) fn numbers(&self) -> impl Iterator<Item = f64> {
         #[rustfmt::skip]
         let &Workgroups {
@@ -74,7 +91,8 @@ impl Workgroups {
         whole.map(|n| n as f64).chain(costs).chain(read).chain(turns).chain(tile_rows)
     }
 
-    /// A GPU of hardware: found on an H200, but for what GPUs without workgroup copies and matrix tiles read, which is a guess.
+    /// A hardware GPU. Determined on an H200, except for the values that apply to GPUs without asynchronous copies and
+    /// matrix tiles, which are guesses.
     pub const GPU: Workgroups = Workgroups {
         busy: 32 << 10,
         busy_tiles: [16 << 10, 512],

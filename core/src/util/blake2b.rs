@@ -1,4 +1,4 @@
-//! BLAKE2b with digests of 128 bits (RFC 7693): two inputs of one digest are not found faster than by trying 2^64.
+//! BLAKE2b with digests of 128 bits (RFC 7693): finding two inputs with the same digest takes about 2^64 attempts.
 
 const IV: [u64; 8] = [
     0x6a09e667f3bcc908,

@@ -1,13 +1,15 @@
-//! Upper and lower case of texts as Unicode has it, by the same rules as std: `to_lowercase` and `to_uppercase` of [`str`] bring 35 kB
-//! of tables and code into the browser's package, of which this is a tenth. `case.bin` is made of std's own answers, see the tests.
+//! Upper and lower case of texts as Unicode defines them, by the same rules as std. `to_lowercase` and `to_uppercase`
+//! of [`str`] add 35 kB of tables and code to the browser's package; this adds a tenth of that. `case.bin` is generated
+//! from std's results, see the tests.
 
 use std::sync::OnceLock;
 
-/// Numbers in LEB128: for each direction runs of characters, then characters that become several; then ranges of characters that are
-/// passed over in looking for the end of a word, and of those that have case.
+/// Numbers in LEB128: for each direction (lower, upper) runs of characters, then characters that map to several; then
+/// the ranges of characters that are skipped when looking for the end of a word, and those of characters that have
+/// case.
 static TABLE: &[u8] = include_bytes!("case.bin");
 
-/// Characters `start`, `start + step` .. up to `last` become themselves plus `by`.
+/// Each of the characters `start`, `start + step` .. `last` maps to itself plus `by`.
 struct Run {
     start: u32,
     last: u32,
@@ -95,7 +97,7 @@ fn has(ranges: &[(u32, u32)], c: char) -> bool {
     ranges.iter().any(|&(first, last)| (first..=last).contains(&(c as u32)))
 }
 
-/// Does a character with case come next?
+/// Is the next character that is not skipped one with case?
 fn meets_cased(mut chars: impl Iterator<Item = char>) -> bool {
     chars.find(|&c| !has(&cases().ignorable, c)).is_some_and(|c| has(&cases().cased, c))
 }
@@ -109,7 +111,7 @@ pub fn lower(text: &str) -> String {
     for (i, c) in text.char_indices() {
         let (before, after) = (text[..i].chars().rev(), text[i + c.len_utf8()..].chars());
         match c {
-            // the one letter whose form depends on where it stands
+            // sigma is the only letter whose form depends on its position in a word
             '\u{3a3}' => out.push(if meets_cased(before) && !meets_cased(after) { '\u{3c2}' } else { '\u{3c3}' }),
             c => cases().lower.push(c, &mut out),
         }
@@ -197,7 +199,8 @@ mod tests {
         }
     }
 
-    /// The table as std would have it. Which characters a sigma at the end of a word looks at is asked of texts with one.
+    /// The table, generated from std. Whether a character has case or is skipped is found out from the case of a sigma
+    /// next to it.
     fn made() -> Vec<u8> {
         let ends = |text: String| text.to_lowercase().ends_with('\u{3c2}');
         let cased = |c: char| ends(format!("{c}\u{3a3}"));

@@ -1,15 +1,16 @@
-//! Decimal numbers as f64, rounded to the nearest as std's `parse` does, and floats as decimal numbers, as std's formats write them. Those have
-//! tables of ten kilobytes that do not compress, and twenty kilobytes of code, in a browser's package too; here what is not exact in a
-//! few steps is computed with long integers. Code that pages load formats no float otherwise.
+//! Parses decimal numbers to f64, rounded to nearest as by std's `parse`, and prints floats as std's formats do. Std
+//! needs 10 kB of tables that do not compress and 20 kB of code for this, in a browser's package too; here everything
+//! that is not exact in a few steps is computed with long integers. Code that pages load uses nothing else to format
+//! floats.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Digits beyond these only matter as a whole: no number between two f64 has as many.
+/// Of further digits only whether they are all zero matters: no number half way between two f64 has as many.
 const DIGITS: usize = 800;
 const CHUNK: u32 = 1_000_000_000;
 
-/// The number that `-? digits (. digits)? (e [+-]? digits)?` is; none if the text is something else.
+/// Parses `-? digits (. digits)? (e [+-]? digits)?`; `None` if the text has another form.
 pub fn parse(text: &str) -> Option<f64> {
     let (negative, rest) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let (mantissa, exponent) = rest.split_once(['e', 'E']).map_or((rest, None), |(m, e)| (m, Some(e)));
@@ -35,7 +36,7 @@ pub fn parse(text: &str) -> Option<f64> {
     Some(if negative { -n } else { n })
 }
 
-/// The digits, times ten to the power of `scale`.
+/// The value of the digits times ten to the power of `scale`.
 fn value(digits: impl Iterator<Item = u8>, mut scale: i64) -> f64 {
     let (mut long, mut count, mut beyond) = (Vec::new(), 0, false);
     for d in digits {
@@ -50,7 +51,7 @@ fn value(digits: impl Iterator<Item = u8>, mut scale: i64) -> f64 {
     if long.is_empty() {
         return 0.0;
     }
-    // both factors are exact, and so there is one rounding
+    // both factors are exact, so only the product is rounded
     if count <= 15 && scale.abs() <= 22 {
         let n = long.iter().rev().fold(0.0, |n, &w| n * 4_294_967_296.0 + f64::from(w));
         let ten = (0..scale.abs()).fold(1.0, |n, _| n * 10.0);
@@ -93,7 +94,7 @@ fn times_and(long: &mut Vec<u32>, by: u32, and: u32) {
     }
 }
 
-/// Divides; the remainder.
+/// Divides `long` in place; returns the remainder.
 fn over(long: &mut Vec<u32>, by: u32) -> u64 {
     let mut rest = 0;
     for word in long.iter_mut().rev() {
@@ -107,7 +108,8 @@ fn over(long: &mut Vec<u32>, by: u32) -> u64 {
     rest
 }
 
-/// `long` times two to the power of `-shift`, and a little more if there is something `beyond`.
+/// `long` times two to the power of `-shift`, rounded to nearest even; `beyond` says that the exact value is a little
+/// larger.
 fn rounded(long: &[u32], shift: i64, beyond: bool) -> f64 {
     let bit = |i: i64| i >= 0 && long.get(i as usize / 32).is_some_and(|w| w >> (i % 32) & 1 == 1);
     let top = long.last().map_or(0, |w| 32 * long.len() as i64 - i64::from(w.leading_zeros()));
@@ -122,7 +124,7 @@ fn rounded(long: &[u32], shift: i64, beyond: bool) -> f64 {
     n += u64::from(bit(least - 1) && (below || n & 1 == 1));
     let power = least - shift;
     match power.cmp(&-1000) {
-        // the product is exact, and the first factor of it too
+        // the product with the first factor is exact, so only the last one rounds
         Ordering::Less => n as f64 * two_to(-1000) * two_to(power + 1000),
         _ if power > 971 => f64::INFINITY,
         _ => n as f64 * two_to(power),
@@ -133,10 +135,10 @@ fn two_to(power: i64) -> f64 {
     f64::from_bits(((power + 1023) as u64) << 52)
 }
 
-/// Where bytes of code count for more than time: std writes a number in half a microsecond, this in six.
+/// True where code size counts for more than time: std writes a number in half a microsecond, this code in six.
 const IS_SMALL: bool = cfg!(target_arch = "wasm32");
 
-/// A number as std writes it: `{}` and `{:?}` give the same texts as those of an f64.
+/// Prints a number as std does: `{}` and `{:?}` give the same texts as for an f64.
 #[derive(Clone, Copy)]
 pub struct Shown(pub f64);
 
@@ -155,7 +157,7 @@ impl fmt::Debug for Shown {
 impl Shown {
     fn text(self, form: fn(&str, i32) -> String) -> String {
         let bits = self.0.to_bits();
-        // numbers of up to 15 digits are told apart by f64: if one of those is this number, nothing shorter is
+        // decimals of up to 15 digits are different f64: if one of them is this number, no shorter decimal is
         for places in 0..=22 {
             let ten = (0..places).fold(1.0, |n, _| n * 10.0);
             let n = self.0.abs() * ten;
@@ -188,7 +190,7 @@ fn signed(negative: bool, text: String) -> String {
     if negative { format!("-{text}") } else { text }
 }
 
-/// A float by its fraction, its exponent as stored, how many bits the fraction has, and by how much the exponent is shifted.
+/// Prints a float from its fraction bits, stored exponent, number of fraction bits and exponent bias.
 fn written(v: f64, (part, power, bits, bias): (u64, i32, u32, i32), form: fn(&str, i32) -> String) -> String {
     if v.is_nan() {
         return "NaN".into();
@@ -197,24 +199,24 @@ fn written(v: f64, (part, power, bits, bias): (u64, i32, u32, i32), form: fn(&st
         (true, ..) => "inf".into(),
         (_, true, _) => form("", 1),
         (.., 0) => shortest(part, 1 - bias, false, form),
-        // below a power of two the next number is half as far away
+        // the next number below a power of two is half as far away as the one above
         _ => shortest(part | 1 << bits, power - bias, part == 0 && power > 1, form),
     };
     signed(v.is_sign_negative(), text)
 }
 
-/// `n` times two to the power of `power` in the fewest digits that are no other number, and of those the nearest (Steele and White 1990, "dragon4").
-/// The form is given the digits, and how many of them are before the point.
+/// `n` times two to the power of `power` in the fewest digits that identify it, and of such the nearest (Steele and
+/// White 1990, "dragon4"). `form` gets the digits and how many of them stand before the point.
 fn shortest(n: u64, power: i32, near_below: bool, form: fn(&str, i32) -> String) -> String {
     let long = |n: u64| if n >> 32 == 0 { vec![n as u32] } else { vec![n as u32, (n >> 32) as u32] };
-    // the number, and how far it is to half way to the next ones, in units of 1/one
+    // the number and the distances to the midpoints with its neighbours, in units of 1/one
     let (mut left, mut one, mut above, mut below) = (long(n), long(1), long(1), long(1));
     let wider = u32::from(near_below);
     up(&mut left, power.max(0) as u32 + 1 + wider);
     up(&mut one, (-power).max(0) as u32 + 1 + wider);
     up(&mut above, power.max(0) as u32 + wider);
     up(&mut below, power.max(0) as u32);
-    // digits before the point: this many or one more
+    // number of digits before the point, or one less
     let bits = 64 - n.leading_zeros() as i32 + power - 1;
     let mut point = (i64::from(bits) * 1233 >> 12) as i32;
     for _ in 0..point {
@@ -268,7 +270,7 @@ fn plus(a: &[u32], b: &[u32]) -> Vec<u32> {
     (0..=a.len().max(b.len())).map(&mut word).collect()
 }
 
-/// Of what is not smaller.
+/// Subtracts `b` from `a`, which is not smaller.
 fn minus(a: &mut [u32], b: &[u32]) {
     let mut borrow = 0;
     for (i, word) in a.iter_mut().enumerate() {
@@ -284,7 +286,7 @@ fn compare(a: &[u32], b: &[u32]) -> Ordering {
     words.map(|i| word(a, i).cmp(&word(b, i))).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-/// All places, and no more.
+/// All digits in positional notation, as by std's `{}`.
 fn plain(digits: &str, point: i32) -> String {
     let zeros = |n: i32| "0".repeat(n.max(0) as usize);
     let (whole, part) = digits.split_at((point.max(0) as usize).min(digits.len()));
@@ -292,7 +294,7 @@ fn plain(digits: &str, point: i32) -> String {
     if part.is_empty() { whole } else { format!("{whole}.{}{part}", zeros(-point)) }
 }
 
-/// At least one place after the point, and a power of ten where the number is large or small.
+/// As std's `{:?}`: at least one digit after the point, and scientific notation where the number is large or small.
 fn general(digits: &str, point: i32) -> String {
     if digits.is_empty() || (-3..=16).contains(&point) {
         let text = plain(digits, point);
@@ -414,7 +416,7 @@ mod tests {
         ] {
             check(text);
         }
-        // half way between two numbers, and a little more far behind
+        // half way between two numbers, plus a little far behind
         check(&format!("9007199254740993.{}1", "0".repeat(2000)));
         check(&format!("0.{}17", "0".repeat(330)));
         check(&format!("{}e-{}", "7".repeat(1200), 1190));

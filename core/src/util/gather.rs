@@ -1,7 +1,7 @@
-//! Collections filled an element at a time. The standard way into an ordered one sorts first, with a sort for each type of
-//! element: 4 kB each in a page's module.
+//! Collecting elements one at a time. Std's `collect` into an ordered collection sorts first, which adds a sort of 4 kB
+//! to a page's module for each element type.
 
-/// The elements, put in one by one.
+/// Collects the elements by inserting them one by one.
 pub fn gather<C: Default + Extend<T>, T>(items: impl IntoIterator<Item = T>) -> C {
     let mut all = C::default();
     all.extend(items);

@@ -1,5 +1,5 @@
-//! A best-fit allocator of ranges in a space that only grows: addresses of a memory, entries of a table. It knows nothing of
-//! what is stored there.
+//! A best-fit allocator of ranges in a space that only grows, such as the addresses of a memory or the entries of a
+//! table. It does not touch what is stored there.
 
 use super::sorted::SortedMap;
 
@@ -13,12 +13,12 @@ pub struct Heap {
     peak: usize,
 }
 
-/// A range handed out.
+/// An allocated range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Block {
     /// Where it starts.
     pub at: usize,
-    /// How much of it was in use before: bytes from `at`; the rest is new.
+    /// The first `stale` bytes were allocated before, and the rest is new.
     pub stale: usize,
 }
 
@@ -28,22 +28,22 @@ impl Heap {
         Heap { align, end: base.next_multiple_of(align), free: SortedMap::new(), used: 0, peak: 0 }
     }
 
-    /// End of what was ever handed out: the space must reach this far.
+    /// End of all ranges that were ever allocated: the space must reach this far.
     pub fn end(&self) -> usize {
         self.end
     }
 
-    /// What is handed out now.
+    /// How much is allocated at present.
     pub fn used(&self) -> usize {
         self.used
     }
 
-    /// The most that was handed out at once.
+    /// The most that was allocated at the same time.
     pub fn peak(&self) -> usize {
         self.peak
     }
 
-    /// Where the next block of `len` would end: what the space must reach before [`Heap::alloc`] is called.
+    /// How far the space must reach for a block of `len`: grow it to this before [`Heap::alloc`]. `None` on overflow.
     pub fn reach(&self, len: usize) -> Option<usize> {
         let len = self.round(len)?;
         match self.fit(len) {
@@ -52,7 +52,7 @@ impl Heap {
         }
     }
 
-    /// Takes `len`, at least one unit. `None` if the addresses do not suffice.
+    /// Allocates `len`, at least one unit of the alignment. `None` if the addresses do not suffice.
     pub fn alloc(&mut self, len: usize) -> Option<Block> {
         let len = self.round(len)?;
         let block = match self.fit(len) {
@@ -77,7 +77,7 @@ impl Heap {
         Some(block)
     }
 
-    /// Gives back a block of `len` that `alloc` gave at `at`.
+    /// Frees a block of `len` that `alloc` returned at `at`.
     pub fn free(&mut self, at: usize, len: usize) {
         let Some(len) = self.round(len) else { return };
         self.used -= len;
@@ -103,7 +103,7 @@ impl Heap {
         self.free.iter().filter(|(_, n)| **n >= len).min_by_key(|(_, n)| **n).map(|(&a, _)| a)
     }
 
-    /// Where a block that grows the space starts: at a free range that reaches the end, if there is one.
+    /// Where a block that grows the space starts: at the last free range if that reaches the end, else at the end.
     fn tail(&self) -> usize {
         match self.free.last_key_value() {
             Some((&a, &n)) if a + n == self.end => a,

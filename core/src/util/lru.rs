@@ -1,12 +1,12 @@
-//! A map of what may be made again: entries have a size and a time of last use, so that the oldest can go when all of them
-//! together are too large.
+//! A map for values that can be made again: each entry has a size and the time of its last use, so that the least
+//! recently used ones can be removed when all together are too large.
 
 use rustc_hash::FxHashMap;
 
 /// Entries by key.
 pub struct Lru<V> {
     entries: FxHashMap<u128, Entry<V>>,
-    /// Uses so far.
+    /// Number of uses so far, which serves as the time.
     now: u64,
     bytes: usize,
 }
@@ -39,7 +39,7 @@ impl<V> Lru<V> {
         self.entries.contains_key(&key)
     }
 
-    /// An entry that is used now.
+    /// The value of a key, which becomes the most recently used.
     pub fn get(&mut self, key: u128) -> Option<&V> {
         self.now += 1;
         let entry = self.entries.get_mut(&key)?;
@@ -47,14 +47,14 @@ impl<V> Lru<V> {
         Some(&entry.value)
     }
 
-    /// Adds an entry that is used now, in the place of one of the same key.
+    /// Adds an entry as the most recently used one, replacing one of the same key.
     pub fn insert(&mut self, key: u128, value: V, bytes: usize) {
         self.now += 1;
         let old = self.entries.insert(key, Entry { value, bytes, used: self.now });
         self.bytes = self.bytes + bytes - old.map_or(0, |e| e.bytes);
     }
 
-    /// Takes out that quarter of the entries, one at least, which was not used for longest, of those that may go.
+    /// Of the entries that may go, removes the least recently used quarter, at least one.
     pub fn take_oldest(&mut self, may_go: impl Fn(&V) -> bool) -> Vec<(u128, V)> {
         let mut ages: Vec<(u64, u128)> =
             self.entries.iter().filter(|e| may_go(&e.1.value)).map(|(key, e)| (e.used, *key)).collect();

@@ -1,4 +1,4 @@
-//! Small helpers that know nothing of the compiler. Never: anything of ours.
+//! Small general helpers. Never: types of the compiler.
 
 pub mod blake2b;
 pub mod case;
@@ -13,7 +13,8 @@ pub mod sorted;
 pub use gather::gather;
 pub use rows::rows;
 
-/// The number, or the bound that it is beyond; NaN stays. As std's `clamp`, which brings along what writes floats, for the message of a panic.
+/// `v` clamped to `low..=high`; NaN stays NaN. Used in place of std's `clamp`, whose panic message adds the code that
+/// formats floats to the module.
 pub fn between(v: f64, low: f64, high: f64) -> f64 {
     match () {
         () if v < low => low,

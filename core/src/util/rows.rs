@@ -1,6 +1,7 @@
-//! The rows of an array that lies in a larger one.
+//! The rows of an array that is stored inside a larger one.
 
-/// Where each row of an array of these sizes begins in one of larger sizes, in elements, in order.
+/// The offset, in elements, of each row of an array of sizes `shape` that starts at the origin of an array of sizes
+/// `room`, in order.
 pub fn rows<'a>(shape: &'a [usize], room: &'a [usize]) -> impl Iterator<Item = usize> + 'a {
     let count = shape.iter().rev().skip(1).product();
     (0..count).map(move |r| {

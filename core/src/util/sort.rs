@@ -1,11 +1,11 @@
-//! Sorting by a single instance of the standard library's sort. Each type and closure it is given makes another one of
-//! about four kilobytes, and the compiler sorts in some sixty places: in the browser's package that was a seventeenth of
-//! all code. All of these are stable.
+//! Stable sorting by one instance of the standard library's sort. Each type and closure that std's sort is called with
+//! makes another instance of about 4 kB, and the compiler sorts in some sixty places: that was a seventeenth of all
+//! code in the browser's package.
 
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
-/// Up to so many are sorted by insertion, without memory.
+/// Lists of at most this many elements are sorted by insertion, without allocating.
 const FEW: usize = 16;
 
 /// Sorts from the least to the greatest.
@@ -13,15 +13,15 @@ pub fn ascending<T: Ord>(list: &mut [T]) {
     by(list, T::cmp);
 }
 
-/// Sorts by a key, which is computed for every comparison.
+/// Sorts by a key, which is recomputed for every comparison.
 pub fn by_key<T, K: Ord>(list: &mut [T], key: impl Fn(&T) -> K) {
     by(list, |a, b| key(a).cmp(&key(b)));
 }
 
-/// Sorts by an order.
+/// Sorts by a comparison.
 pub fn by<T>(list: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
     let mut from = order(list.len(), &|a, b| compare(&list[a], &list[b]));
-    // what belongs at each place is swapped there, along the cycles of the permutation
+    // apply the permutation by swaps along its cycles
     for start in 0..list.len() {
         let mut at = start;
         while from[at] != start {
@@ -34,7 +34,7 @@ pub fn by<T>(list: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
     }
 }
 
-/// The places of a list in order.
+/// The indices of the list's elements in sorted order.
 fn order(len: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> SmallVec<[usize; FEW]> {
     let mut places: SmallVec<[usize; FEW]> = (0..len).collect();
     if len > FEW {

@@ -1,26 +1,26 @@
-//! Ordered maps and sets of little code. Each type that std's B-trees are given makes an instance of four to six kilobytes, and there were
-//! twenty of them in a page's modules. These are sorted lists in parts of bounded length, so that what is put in moves a part and no more. They have the
-//! B-trees' methods, as far as somebody here calls them.
+//! Ordered maps and sets with little code. Each type that std's B-trees are used with makes an instance of 4 to 6 kB,
+//! and a page's modules had twenty. These are sorted lists in parts of bounded length, so that an insertion moves the
+//! entries of one part at most. They have those methods of the B-trees that the project uses.
 
 use std::borrow::Borrow;
 use std::ops::Index;
 
-/// The most entries of a part: one that has more becomes two.
+/// The most entries of a part; one that would have more is split in two.
 const MOST: usize = 512;
 
-/// Values by keys, in the order of these.
+/// A map ordered by keys.
 #[derive(Clone, Debug)]
 pub struct SortedMap<K, V> {
-    /// None is empty, and each is sorted and before the next one.
+    /// No part is empty, each is sorted, and the keys of a part are below those of the next.
     parts: Vec<Vec<(K, V)>>,
     len: usize,
 }
 
-/// Keys in their order.
+/// An ordered set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortedSet<K>(SortedMap<K, ()>);
 
-/// How they are cut into parts says nothing.
+/// Maps are equal if their entries are, however these are split into parts.
 impl<K: PartialEq, V: PartialEq> PartialEq for SortedMap<K, V> {
     fn eq(&self, other: &Self) -> bool {
         self.len == other.len && self.parts.iter().flatten().eq(other.parts.iter().flatten())
@@ -36,22 +36,23 @@ impl<K, V> Default for SortedMap<K, V> {
 }
 
 impl<K: Ord, V> SortedMap<K, V> {
-    /// Without entries.
+    /// An empty map.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Are there none?
+    /// Is it empty?
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The first place that is not before a key, as a part and a place in it, and whether the key is there.
+    /// The position of the first entry that is not below a key, as a part and an index in it, and whether that entry
+    /// has the key.
     fn place<Q: Ord + ?Sized>(&self, key: &Q) -> (usize, usize, bool)
     where
         K: Borrow<Q>,
@@ -64,7 +65,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         }
     }
 
-    /// The value of a key.
+    /// The value of a key, if it is there.
     pub fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
@@ -73,7 +74,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         found.then(|| &self.parts[part][at].1)
     }
 
-    /// The same, to be changed.
+    /// The value of a key, mutable.
     pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -90,11 +91,11 @@ impl<K: Ord, V> SortedMap<K, V> {
         self.place(key).2
     }
 
-    /// Puts an entry where its key is not.
+    /// Inserts an entry for a key that is not there, at its position.
     fn put(&mut self, mut part: usize, mut at: usize, key: K, value: V) -> &mut V {
         self.len += 1;
         if part == self.parts.len() {
-            // behind all others
+            // after all others
             match part.checked_sub(1) {
                 Some(last) => (part, at) = (last, self.parts[last].len()),
                 None => self.parts.push(Vec::new()),
@@ -111,13 +112,13 @@ impl<K: Ord, V> SortedMap<K, V> {
         &mut self.parts[part][at].1
     }
 
-    /// The value of a key, which is put there if there was none.
+    /// The value of a key, inserted if the key is not there.
     pub fn or_insert_with(&mut self, key: K, value: impl FnOnce() -> V) -> &mut V {
         let (part, at, found) = self.place(&key);
         if found { &mut self.parts[part][at].1 } else { self.put(part, at, key, value()) }
     }
 
-    /// Sets the value of a key. What was there before.
+    /// Sets the value of a key; returns the old value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let (part, at, found) = self.place(&key);
         if found {
@@ -136,7 +137,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         entry
     }
 
-    /// Takes an entry out.
+    /// Removes an entry; returns its value.
     pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -160,24 +161,24 @@ impl<K: Ord, V> SortedMap<K, V> {
         self.parts.iter().flatten().map(|e| &e.1)
     }
 
-    /// The values, to be changed.
+    /// The values in the order of their keys, mutable.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.parts.iter_mut().flatten().map(|e| &mut e.1)
     }
 
-    /// The values alone, in their keys' order.
+    /// Consumes the map; gives the values in the order of their keys.
     pub fn into_values(self) -> impl Iterator<Item = V> {
         self.into_iter().map(|e| e.1)
     }
 
-    /// Leaves the entries that are to stay.
+    /// Keeps the entries for which `stays` is true.
     pub fn retain(&mut self, mut stays: impl FnMut(&K, &mut V) -> bool) {
         self.parts.iter_mut().for_each(|p| p.retain_mut(|e| stays(&e.0, &mut e.1)));
         self.parts.retain(|p| !p.is_empty());
         self.len = self.parts.iter().map(Vec::len).sum();
     }
 
-    /// The last entry of those whose keys are below one.
+    /// The last entry whose key is below the given one.
     pub fn last_below(&self, key: &K) -> Option<(&K, &V)> {
         let (part, at, _) = self.place(key);
         let (part, at) = if at > 0 { (part, at - 1) } else { (part.checked_sub(1)?, usize::MAX) };
@@ -185,7 +186,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         list.get(at.min(list.len() - 1)).map(|e| (&e.0, &e.1))
     }
 
-    /// The first entry of those whose keys are a key or above it.
+    /// The first entry whose key is the given one or above it.
     pub fn first_from(&self, key: &K) -> Option<(&K, &V)> {
         let (part, at, _) = self.place(key);
         self.parts.get(part)?.get(at).map(|e| (&e.0, &e.1))
@@ -253,17 +254,17 @@ impl<K> Default for SortedSet<K> {
 }
 
 impl<K: Ord> SortedSet<K> {
-    /// Without keys.
+    /// An empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Are there none?
+    /// Is it empty?
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -276,12 +277,12 @@ impl<K: Ord> SortedSet<K> {
         self.0.contains_key(key)
     }
 
-    /// Puts a key there. Was it not?
+    /// Inserts a key; true if it was not there.
     pub fn insert(&mut self, key: K) -> bool {
         self.0.insert(key, ()).is_none()
     }
 
-    /// Takes a key out. Was it there?
+    /// Removes a key; true if it was there.
     pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -289,7 +290,7 @@ impl<K: Ord> SortedSet<K> {
         self.0.remove(key).is_some()
     }
 
-    /// Leaves out the keys that are not to stay.
+    /// Keeps the keys for which `stays` is true.
     pub fn retain(&mut self, mut stays: impl FnMut(&K) -> bool) {
         self.0.retain(|key, _| stays(key));
     }
@@ -304,17 +305,17 @@ impl<K: Ord> SortedSet<K> {
         self.iter().next()
     }
 
-    /// The first of the keys that are a key or above it.
+    /// The first key that is the given one or above it.
     pub fn first_from(&self, key: &K) -> Option<&K> {
         self.0.first_from(key).map(|e| e.0)
     }
 
-    /// Takes the first key out.
+    /// Removes and returns the first key.
     pub fn pop_first(&mut self) -> Option<K> {
         if self.is_empty() { None } else { Some(self.0.cut(0, 0).0) }
     }
 
-    /// Takes the last key out.
+    /// Removes and returns the last key.
     pub fn pop_last(&mut self) -> Option<K> {
         let part = self.0.parts.len().checked_sub(1)?;
         let at = self.0.parts[part].len().checked_sub(1)?;
@@ -373,7 +374,7 @@ mod tests {
     fn a_map_is_what_a_tree_is() {
         let (mut ours, mut trees) = (SortedMap::<u32, u32>::new(), BTreeMap::<u32, u32>::new());
         let mut x = 7u32;
-        // it grows beyond some parts, and gets empty again
+        // it grows to several parts and becomes empty again
         for turn in 0..40_000u32 {
             x = x.wrapping_mul(1664525).wrapping_add(1013904223);
             let key = (x >> 12) % 6000;

@@ -1,4 +1,5 @@
-//! Lengths as sums of multiples of variables, and how one is recognised: by its values in some builds of one graph.
+//! Lengths as affine forms (a constant plus a multiple of each variable), and how such a form is recognised from its
+//! values in some builds of a graph.
 //! Never: nodes of graphs.
 
 use smallvec::SmallVec;
@@ -14,17 +15,17 @@ pub struct Variable {
     pub max: i64,
 }
 
-/// A constant and a multiple of each variable.
+/// An affine form of the variables: a constant plus a multiple of each variable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Form {
-    /// What does not change.
+    /// The constant term.
     pub constant: i64,
-    /// By the variable's number.
+    /// The factor of each variable, by its number; trailing zeros are left out.
     pub times: SmallVec<[i64; 4]>,
 }
 
 impl Form {
-    /// A number.
+    /// A constant form.
     pub fn number(n: i64) -> Form {
         Form { constant: n, times: SmallVec::new() }
     }
@@ -36,7 +37,7 @@ impl Form {
         Form { constant: 0, times }
     }
 
-    /// Does it not change?
+    /// Is it constant?
     pub fn is_number(&self) -> bool {
         self.times.is_empty()
     }
@@ -50,19 +51,19 @@ impl Form {
         Some(Form { constant: sum(self.constant, other.constant)?, times }.trimmed())
     }
 
-    /// Its `k`th part, if that is a form.
+    /// The form divided by `k`, if all numbers of it are divisible.
     pub fn over(&self, k: i64) -> Option<Form> {
         let part = |n: i64| (n.checked_rem(k)? == 0).then(|| n / k);
         let times = self.times.iter().map(|&n| part(n)).collect::<Option<_>>()?;
         Some(Form { constant: part(self.constant)?, times })
     }
 
-    /// Its value.
+    /// Its value for given values of the variables.
     pub fn at(&self, values: &[i64]) -> i64 {
         self.times.iter().zip(values).fold(self.constant, |n, (k, v)| n.saturating_add(k.saturating_mul(*v)))
     }
 
-    /// Its least and largest value.
+    /// Its least and largest value within the bounds of the variables.
     pub fn bounds(&self, vars: &[Variable]) -> (i64, i64) {
         let end = |low: bool| {
             let of = |(k, v): (&i64, &Variable)| k.saturating_mul(if (*k > 0) == low { v.min } else { v.max });
@@ -79,20 +80,23 @@ impl Form {
     }
 }
 
-/// The values of the variables in each build. The second build and those after it, one for each variable, differ from the first in
-/// that variable alone; then come others that check what was found.
+/// The values of the variables in each build. The first build is the base; then comes one build for each variable,
+/// which differs from the base in that variable alone and so gives its factor; the others check the forms that were
+/// found.
 #[derive(Clone, Debug)]
 pub struct Points(Vec<Vec<i64>>);
 
-/// Lengths that are tried: above what is folded while a graph is built, and neither even nor multiples of each other.
+/// Lengths for the builds: larger than what is constant-folded while a graph is built, odd, and no multiples of each
+/// other, so that different forms have different values.
 const TRIED: [i64; 8] = [11, 13, 17, 19, 23, 29, 31, 37];
-/// The least of them.
+/// The smallest length in any of these builds.
 const LEAST: i64 = 9;
-/// Most variables of a family.
+/// The most variables of one graph.
 pub const MOST_VARIABLES: usize = 4;
 
 impl Points {
-    /// Values to build for; the last ones are the bounds, where shapes that are piecewise show.
+    /// The values to build for. The last builds are at the upper bounds, where a shape that is only piecewise affine
+    /// shows.
     pub fn new(vars: &[Variable]) -> Points {
         let first: Vec<i64> = (0..vars.len()).map(|i| TRIED[i]).collect();
         let mut list = vec![first.clone()];
@@ -110,18 +114,19 @@ impl Points {
         Points(list)
     }
 
-    /// The least values, where graphs are folded otherwise but shapes have to be what the forms say.
+    /// Values at the lower bounds and just above, for a check of shapes alone: the graph may be folded in another way
+    /// there, but its shapes have to be those that the forms give.
     pub fn least(vars: &[Variable]) -> [Vec<i64>; 2] {
         let next = |(i, v): (usize, &Variable)| (v.min + 1 + i as i64).min(v.max);
         [vars.iter().map(|v| v.min).collect(), vars.iter().enumerate().map(next).collect()]
     }
 
-    /// One list a build.
+    /// The values of the variables, one list for each build.
     pub fn lists(&self) -> &[Vec<i64>] {
         &self.0
     }
 
-    /// The form with these values, if there is one.
+    /// The form that has these values in the builds, if there is one.
     pub fn form(&self, values: &[i64]) -> Option<Form> {
         let (first, first_value) = (&self.0[0], values[0]);
         let mut times = SmallVec::new();
@@ -138,7 +143,7 @@ impl Points {
         self.0.iter().zip(values).all(|(p, v)| form.at(p) == *v).then_some(form)
     }
 
-    /// The forms whose product has these values; `known` ones are looked for first.
+    /// Forms whose product has these values in the builds; forms in `known` are tried first as factors.
     pub fn product(&self, values: &[i64], known: &[Form]) -> Option<SmallVec<[Form; 3]>> {
         let (mut rest, mut out) = (values.to_vec(), SmallVec::new());
         loop {
@@ -174,7 +179,7 @@ mod tests {
         assert_eq!(f.bounds(&vars()), (2 * 2 - 64 + 3, 2 * 64 - 2 + 3));
         let known = [Form::variable(0), Form::variable(1)];
         assert_eq!(points.product(&values(&|b, l| 12 * b * l), &known).unwrap().len(), 2);
-        // what is piecewise, or no whole number everywhere, is none
+        // a piecewise function, or one that is not integral everywhere, is no form
         assert_eq!(points.form(&values(&|_, l| l.min(50))), None);
         assert_eq!(points.form(&values(&|_, l| l / 2)), None);
         assert_eq!(points.form(&values(&|_, l| (l + 15) / 16 * 16)), None);

@@ -1,5 +1,6 @@
-//! Caches that grow: an output that is an input with something joined at its end is the input's buffer, to which the graph adds in
-//! place. The buffer has room for the longest, so nothing of it is copied.
+//! Caches that grow: if an output is an input with new elements concatenated at its end, the graph stores the new
+//! elements into the input's buffer in place, and that buffer is the output. It has the capacity for the largest
+//! length, so nothing is copied.
 
 use super::nodes::{merged, single};
 use super::{Form, Lengths, Made, Points, Roomy, Stuck, Tuple, room_of};
@@ -7,24 +8,24 @@ use crate::DType;
 use crate::uop::{Arg, Axes, Graph, Op, UOp};
 use smallvec::SmallVec;
 
-/// An output that begins with an input.
+/// An output that is an input with something concatenated at its end.
 pub struct Grown {
     /// The input's number.
     pub input: usize,
-    /// The axis along which something is joined to it.
+    /// The axis of the concatenation.
     pub axis: usize,
-    /// How long it is then.
+    /// The length of that axis in the output.
     pub len: Form,
 }
 
-/// What a join along an axis is made of, in one build.
+/// The parts of a concatenation along an axis, in one build.
 struct Join {
     past: UOp,
     new: UOp,
     axis: usize,
 }
 
-/// `past` and then `new`, as `Tensor::cat` joins two.
+/// The concatenation of `past` and `new` that a node is, if it has the form in which `Tensor::cat` makes one.
 fn join(g: &Graph, u: UOp) -> Option<Join> {
     let &[cond, a, b] = g.src(u) else { return None };
     if g.op(u) != Op::Where || g.op(a) != Op::Pad || g.op(b) != Op::Pad {
@@ -44,7 +45,7 @@ fn join(g: &Graph, u: UOp) -> Option<Join> {
         }
         u
     };
-    // by its place along this very axis
+    // the condition compares the index along this axis
     let mut thin = vec![1; g.shape(u).len()];
     thin[axis] = n + g.shape(new)[axis];
     let less = bare(cond);
@@ -57,7 +58,7 @@ fn join(g: &Graph, u: UOp) -> Option<Join> {
     })
 }
 
-/// The input that an output begins with, if it is one in all builds: `inputs` has the buffers of each.
+/// The input that an output starts with, if it does so in all builds; `inputs` has the buffers of each input.
 pub fn grown(g: &Graph, points: &Points, root: &Tuple, inputs: &[Vec<u32>]) -> Option<Grown> {
     let first = join(g, root[0])?;
     let mut ids = Vec::new();
@@ -74,7 +75,8 @@ pub fn grown(g: &Graph, points: &Points, root: &Tuple, inputs: &[Vec<u32>]) -> O
 }
 
 impl Lengths<'_> {
-    /// Makes the join that an output is a store into the input's buffer; what else reads the join reads that.
+    /// Replaces the concatenation that an output is by a store into the input's buffer; other readers of the
+    /// concatenation read that buffer.
     pub fn grow(&mut self, root: &Tuple) -> std::result::Result<(), Stuck> {
         let stuck = |why: String| Stuck { node: root[0], why };
         let lost = || stuck("it is no join".to_owned());

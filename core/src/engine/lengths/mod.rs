@@ -1,14 +1,17 @@
-//! One graph for every length: what several builds of a graph for different lengths have in common.
+//! Makes one graph for all lengths of the inputs out of several builds of the same graph, each built for other concrete
+//! lengths.
 //!
-//! In come the roots of one graph, built for some values of its variables ([`Points`]); out comes a graph whose tensors have room for the
-//! largest lengths, and whose actual lengths are launch scalars. Nobody who builds graphs has to know of it: a number of a shape,
-//! of a view or of a constant is recognised as a form of the variables by the values that it has in the builds. What differs in any other
-//! way is [`Stuck`], and such a graph has a plan for each shape.
+//! In: the roots of the builds; in each build the variables (lengths) have the values of one of the [`Points`]. Out:
+//! one graph whose tensors have the capacity for the largest lengths, and whose actual lengths are launch scalars. Code
+//! that builds graphs need not know of it: a number in a shape, a view or a constant is recognised as an affine form of
+//! the variables by its values in the builds. If a number or a node differs in any other way the result is [`Stuck`],
+//! and the caller makes a plan for each shape instead. Example: if the variable `n` is 11, 14 and 31 in three builds,
+//! in which an axis has 12, 15 and 32 elements, the axis has `n + 1` elements.
 //!
-//! A tensor here is padded: an axis whose length changes has room for the largest, and what lies behind the length may be anything. An axis that was
-//! made of several (batch and length, say) stays several in memory, so no reshape needs to move anything ([`Factor`]). Where a
-//! value depends on all of an axis, it is masked first (`nodes`): terms of sums and candidates of maxima, what lies beside a
-//! pad, indices.
+//! A tensor here ([`Roomy`]) is padded: an axis whose length changes has the capacity (`room`) of the largest length,
+//! and the elements behind the actual length are undefined. An axis that was merged from several (batch and length,
+//! say) stays several axes in memory, so that no reshape moves elements ([`Factor`]). Where a value depends on all
+//! elements of an axis, the elements behind the length are masked first (`nodes`): in sums, maxima, pads and indices.
 
 mod form;
 mod grow;
@@ -24,40 +27,41 @@ use crate::uop::{Arg, Graph, Op, Pairs, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// One node in each build.
+/// The same node in each build.
 pub type Tuple = SmallVec<[UOp; 8]>;
 
-/// A part of an axis with room for `room` elements.
+/// A part of an axis with the capacity for `room` elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Factor {
-    /// How many there are.
+    /// The actual number of elements.
     pub len: Form,
-    /// How many there is room for.
+    /// The capacity.
     pub room: usize,
 }
 
-/// The parts of an axis, outermost first: none of an axis of one element. Of two neighbours one at least changes its length.
+/// The parts of an axis, outermost first; empty for an axis of one element. Of two adjacent parts at least one has a
+/// length that changes.
 pub type Axis = SmallVec<[Factor; 2]>;
 
-/// What stands behind the lengths of an axis.
+/// A known value that the elements behind the actual length have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Fill {
-    /// A bit for each part whose length changes, in order.
+    /// The parts for which this holds: a bit for each part whose length changes, in order over all axes.
     parts: u64,
     value: f64,
 }
 
-/// A tensor with room.
+/// A tensor padded to its capacity.
 #[derive(Clone, Debug)]
 pub struct Roomy {
-    /// Its node; an axis of it is a part of one of the tensor's.
+    /// Its node, which has one axis for each part of each axis of the tensor.
     pub node: UOp,
-    /// Its axes.
+    /// The axes of the tensor.
     pub axes: SmallVec<[Axis; 6]>,
     fill: Option<Fill>,
 }
 
-/// What cannot be had for every length.
+/// Says why a graph cannot be made for all lengths.
 #[derive(Clone, Debug)]
 pub struct Stuck {
     /// The node, in the first build.
@@ -68,24 +72,24 @@ pub struct Stuck {
 
 /// An input of the graph.
 pub struct Given {
-    /// Its buffers in the builds.
+    /// The id of its buffer in each build.
     pub buffers: Vec<u32>,
-    /// The buffer with room: its flat node.
+    /// The flat node of the buffer that has the capacity for the largest lengths.
     pub node: UOp,
-    /// Its dimensions.
+    /// The length of each dimension.
     pub dims: Vec<Form>,
-    /// Sizes of the buffer with room.
+    /// The sizes of that buffer.
     pub room: Vec<usize>,
-    /// Does the graph add to it in place?
+    /// Does the graph append to it in place?
     pub grows: bool,
 }
 
-/// A graph for every length under way.
+/// A graph for all lengths that is being made.
 pub struct Lengths<'a> {
     g: &'a mut Graph,
     vars: &'a [Variable],
     points: &'a Points,
-    /// Lengths that inputs have.
+    /// The lengths that inputs have, except those that are constant.
     known: Vec<Form>,
     given: &'a [Given],
     buffers: FxHashMap<u32, usize>,
@@ -93,7 +97,7 @@ pub struct Lengths<'a> {
     made: FxHashMap<Tuple, Roomy>,
 }
 
-/// Sizes of the node of a tensor with these axes.
+/// The shape of the node of a tensor with these axes.
 pub fn room_of(axes: &[Axis]) -> SmallVec<[usize; 8]> {
     let mut out = SmallVec::new();
     for a in axes {
@@ -105,16 +109,17 @@ pub fn room_of(axes: &[Axis]) -> SmallVec<[usize; 8]> {
     out
 }
 
-/// How it is said that a number is no form of the lengths, as a quotient of one is none.
+/// The start of the message that a number is no affine form of the lengths; a quotient of a length, for example, is
+/// none.
 pub const NO_FORM: &str = "no form of the lengths is";
 
-/// Bytes of an output that is handed out with the room between its elements, and cut out by whoever reads it.
+/// An output of at most this many bytes is handed out with its padding between the elements; the caller removes it.
 const FEW_BYTES: usize = 1 << 24;
 
 type Made<T> = std::result::Result<T, String>;
 
 impl<'a> Lengths<'a> {
-    /// Of these inputs. `tables` are elements of buffers that each build has made for itself.
+    /// Begins a graph with these inputs. `tables` are the contents of buffers that each build made for itself.
     pub fn new(
         g: &'a mut Graph,
         vars: &'a [Variable],
@@ -132,7 +137,7 @@ impl<'a> Lengths<'a> {
         Lengths { g, vars, points, known, given, buffers: ids.collect(), tables, made: FxHashMap::default() }
     }
 
-    /// The tensor that a node is in each of the builds.
+    /// Makes the tensor that corresponds to a node of the builds, and first all that it depends on.
     pub fn tensor(&mut self, root: &Tuple) -> std::result::Result<Roomy, Stuck> {
         let mut stack: Vec<(Tuple, bool)> = vec![(root.clone(), false)];
         while let Some((t, ready)) = stack.pop() {
@@ -175,7 +180,8 @@ impl<'a> Lengths<'a> {
         Ok(self.made[root].clone())
     }
 
-    /// Builds in which a slice takes all of an axis have no node for it: they get one, where others have.
+    /// A slice that takes all of an axis has no node in the graph. If only some of the builds have a slice here, this
+    /// gives the other ones a slice of everything.
     fn levelled(&mut self, t: &Tuple) -> Option<Tuple> {
         let is_slice = |g: &Graph, u: UOp| g.op(u) == Op::Shrink;
         let rank = self.g.shape(t[0]).len();
@@ -190,7 +196,7 @@ impl<'a> Lengths<'a> {
         Some(t.iter().map(slice).collect())
     }
 
-    /// How many sources all of them have; an error if they are different operations.
+    /// The number of sources of the node, which is the same operation in all builds; an error if it is not.
     fn alike(&self, t: &Tuple) -> Made<usize> {
         let of = |u: UOp| (self.g.op(u), self.g.dtype(u), self.g.src(u).len());
         let first = of(t[0]);
@@ -204,7 +210,7 @@ impl<'a> Lengths<'a> {
         t.iter().map(|&u| self.g.src_at(u, i)).collect()
     }
 
-    /// What does not depend on any length.
+    /// The tensor for a node that does not depend on any length.
     fn constant(&self, u: UOp) -> Roomy {
         let axis = |&n: &usize| match n {
             1 => Axis::new(),
@@ -213,7 +219,7 @@ impl<'a> Lengths<'a> {
         Roomy { node: u, axes: self.g.shape(u).iter().map(axis).collect(), fill: None }
     }
 
-    /// A number that the builds have, as parts of an axis.
+    /// A dimension with these values in the builds, as parts of an axis.
     fn axis(&self, values: &[i64]) -> Made<Axis> {
         if values.iter().all(|&n| n == 1) {
             return Ok(Axis::new());
@@ -230,7 +236,7 @@ impl<'a> Lengths<'a> {
         Ok(Factor { len, room })
     }
 
-    /// A form as a scalar of i32.
+    /// The value of a form as an i32 scalar node.
     pub fn scalar(&mut self, f: &Form) -> UOp {
         let mut sum: Option<UOp> = (f.constant != 0 || f.is_number()).then(|| self.g.idx(f.constant));
         for (i, &k) in f.times.iter().enumerate().filter(|(_, k)| **k != 0) {
@@ -246,8 +252,9 @@ impl<'a> Lengths<'a> {
         sum.unwrap_or_else(|| self.g.idx(0))
     }
 
-    /// A tensor as an output: where it has room between its elements, and the sizes of that; else flat, first the elements that there are.
-    /// No more is computed than there is.
+    /// Makes a tensor an output. If the sizes are returned too, the output has its padding between the elements, in
+    /// these sizes; otherwise it is flat and its actual elements come first. Nothing behind the actual lengths is
+    /// computed.
     pub fn output(&mut self, t: &Roomy) -> (UOp, Option<Vec<usize>>) {
         let parts: Vec<Factor> = t.axes.iter().flatten().cloned().collect();
         let total: usize = parts.iter().map(|f| f.room).product();
@@ -264,12 +271,12 @@ impl<'a> Lengths<'a> {
             return (self.wanted(t.node, &ends), Some(room.to_vec()));
         }
         if is_outermost && t.axes.iter().all(|a| a.len() < 2) {
-            // the elements that there are come first as it is
+            // only the outermost axis is padded, so the actual elements come first already
             let axis = t.axes.iter().position(|a| a.iter().any(|f| !f.len.is_number()));
             let ends: Vec<(u8, Form)> = axis.map(|a| (a as u8, parts[last].len.clone())).into_iter().collect();
             return (self.wanted(t.node, &ends), None);
         }
-        // rows, of which each has as many elements whatever the lengths are
+        // split into rows whose number of elements does not depend on the lengths
         let (own, rest) = parts.split_at(last + 1);
         let columns: usize = rest.iter().map(|f| f.room).product();
         let rows = total / columns.max(1);
@@ -287,7 +294,7 @@ impl<'a> Lengths<'a> {
         (self.g.node(Op::Contiguous, self.g.dtype(x), &[x, end], Arg::Axes([0u8].into_iter().collect())), None)
     }
 
-    /// A tensor of which only what is below an end is wanted, along some of its node's axes.
+    /// Marks that only the elements below these ends, along these axes of the node, are needed.
     fn wanted(&mut self, x: UOp, ends: &[(u8, Form)]) -> UOp {
         let mut src: SmallVec<[UOp; 4]> = [x].into_iter().collect();
         for (_, end) in ends {
@@ -296,8 +303,8 @@ impl<'a> Lengths<'a> {
         self.g.node(Op::Contiguous, self.g.dtype(x), &src, Arg::Axes(ends.iter().map(|e| e.0).collect()))
     }
 
-    /// Where elements of these numbers, as they are counted without room, are in memory. `all` are numbers behind the last one too, which are
-    /// anywhere.
+    /// The offsets in padded memory of elements that are given by their row-major index without padding. With `all` an
+    /// index may lie behind the last element; its offset is then any valid one.
     fn place_of(&mut self, numbers: UOp, parts: &[Factor], all: bool) -> UOp {
         let (shape, dt) = (self.g.shape(numbers).to_vec(), self.g.dtype(numbers));
         let (mut rest, mut at, mut stride) = (numbers, None, 1i64);

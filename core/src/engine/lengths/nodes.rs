@@ -1,5 +1,5 @@
-//! What a node of tensors with room is, op by op (`views` has the views). In comes a node in each build, its sources made; out comes the
-//! node that stands for all of them.
+//! Makes the padded tensor for a node, op by op (`views` has the movement ops). In: the node in each build, its sources
+//! done. Out: the node that stands for all builds.
 
 use super::{Axis, Factor, Fill, Form, Lengths, Made, Roomy, Tuple, room_of};
 use crate::DType;
@@ -9,7 +9,7 @@ use crate::uop::{Arg, Axes, Op, Pairs, ReduceOp, Shape, UOp};
 use crate::util::decimal::Shown;
 use smallvec::SmallVec;
 
-/// Parts of all axes whose length changes: the node's axis, and the part.
+/// All parts whose length changes, each with the number of its axis in the node.
 fn changing(axes: &[Axis]) -> Vec<(usize, Factor)> {
     let mut at = 0;
     let mut out = Vec::new();
@@ -24,12 +24,12 @@ fn changing(axes: &[Axis]) -> Vec<(usize, Factor)> {
     out
 }
 
-/// The first of the node's axes that are axis `i`, and how many there are.
+/// The node's axes that belong to the tensor's axis `i`: the first one, and how many.
 pub(super) fn span(axes: &[Axis], i: usize) -> (usize, usize) {
     (axes[..i].iter().map(|a| a.len().max(1)).sum(), axes[i].len().max(1))
 }
 
-/// The numbers, among the changing parts, of those of one axis.
+/// The numbers that the parts of axis `i` have among the parts whose length changes.
 pub(super) fn parts_of(axes: &[Axis], i: usize) -> std::ops::Range<usize> {
     let count = |a: &Axis| a.iter().filter(|f| !f.len.is_number()).count();
     let before: usize = axes[..i].iter().map(count).sum();
@@ -40,7 +40,7 @@ pub(super) fn bits(range: std::ops::Range<usize>) -> u64 {
     range.fold(0, |m, i| m | 1 << (i % 64))
 }
 
-/// The same axis with neighbours whose length does not change as one.
+/// The axis with adjacent parts of constant length merged into one.
 pub(super) fn merged(parts: impl IntoIterator<Item = Factor>) -> Axis {
     let mut out = Axis::new();
     for f in parts {
@@ -56,7 +56,7 @@ pub(super) fn merged(parts: impl IntoIterator<Item = Factor>) -> Axis {
     out
 }
 
-/// The only part of an axis, if it has one at most.
+/// The only part of an axis; an error if it has more than one.
 pub(super) fn single(a: &Axis) -> Made<Factor> {
     match &a[..] {
         [] => Ok(Factor { len: Form::number(1), room: 1 }),
@@ -66,7 +66,7 @@ pub(super) fn single(a: &Axis) -> Made<Factor> {
 }
 
 impl Lengths<'_> {
-    /// The tensor that a node is, its `n` sources made.
+    /// Makes the tensor for a node whose `n` sources are done.
     pub(super) fn node(&mut self, t: &Tuple, n: usize) -> Made<Roomy> {
         let src: Vec<Tuple> = (0..n).map(|i| self.src(t, i)).collect();
         let made = |i: usize| self.made.get(&src[i]).cloned().ok_or("a source is missing");
@@ -106,13 +106,13 @@ impl Lengths<'_> {
         self.g.try_node(op, dtype, src, arg).map_err(|e| e.to_string())
     }
 
-    /// A scalar in a shape.
+    /// A scalar expanded to a shape.
     pub(super) fn spread(&mut self, x: UOp, shape: &[usize]) -> UOp {
         let x = self.g.reshape(x, &vec![1; shape.len()]);
         self.g.expand(x, shape)
     }
 
-    /// The places along one of a node's axes, in its shape.
+    /// The index along one of a node's axes, in the node's shape.
     pub(super) fn places(&mut self, shape: &[usize], axis: usize) -> UOp {
         let n = shape[axis];
         let iota = self.g.node(Op::Iota, DType::I32, &[], Arg::Shape(Shape::from_slice(&[n])));
@@ -122,7 +122,7 @@ impl Lengths<'_> {
         self.g.expand(iota, shape)
     }
 
-    /// Where there are elements along these changing parts, by their numbers.
+    /// A mask that is true below the actual lengths of these changing parts; `None` if there are no such parts.
     fn inside(&mut self, axes: &[Axis], parts: u64) -> Option<UOp> {
         let shape = room_of(axes);
         let mut all: Option<UOp> = None;
@@ -138,7 +138,7 @@ impl Lengths<'_> {
         all
     }
 
-    /// `x`, with `value` behind the lengths of these parts.
+    /// `x` with `value` in the elements behind the lengths of these parts.
     pub(super) fn masked(&mut self, x: &Roomy, parts: u64, value: Scalar) -> Roomy {
         let number = value.as_f64();
         if x.fill.is_some_and(|f| f.parts & parts == parts && f.value == number) {
@@ -150,14 +150,14 @@ impl Lengths<'_> {
         Roomy { node, axes: x.axes.clone(), fill: Some(Fill { parts, value: number }) }
     }
 
-    /// A number that depends on lengths: a form, a product of forms, or a number divided by such.
+    /// A constant that depends on the lengths: a form, a product of forms, or a number divided by such a product.
     fn number(&mut self, t: &Tuple) -> Made<Roomy> {
         let dt = self.g.dtype(t[0]);
         let values: Vec<f64> = t.iter().filter_map(|&u| self.g.const_val(u)).map(|c| c.as_f64_of(dt)).collect();
         let ints: Option<Vec<i64>> =
             values.iter().map(|v| (v.fract() == 0.0 && v.abs() < 1e15).then_some(*v as i64)).collect();
         let scalar = |node| Ok(Roomy { node, axes: SmallVec::new(), fill: None });
-        // the ends of a flat index count from the product of its lengths
+        // the bounds of a flat index are the product of its lengths, negated or off by one
         for (sign, more) in [(1, 0), (-1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1)] {
             let Some(v) = &ints else { break };
             let v: Vec<i64> = v.iter().map(|n| sign * (n - more)).collect();
@@ -210,7 +210,7 @@ impl Lengths<'_> {
         Ok(Roomy { node, axes: [axis].into_iter().collect(), fill: None })
     }
 
-    /// Elements that each build has made for itself: the same ones, or a few numbers that are forms.
+    /// A table that each build made for itself: the same in all of them, or a few integers that are products of forms.
     fn table(&mut self, t: &Tuple) -> Made<Roomy> {
         const MOST: usize = 16;
         let other = || "a table that is another one for each length".to_owned();
@@ -243,7 +243,8 @@ impl Lengths<'_> {
         Ok(Roomy { node, ..self.constant(t[0]) })
     }
 
-    /// A tensor whose axes are made of the same parts as those of another one: what repeats along an axis can be had in any parts.
+    /// The tensor with its axes in the same parts as `axes`, if that needs no moving: an axis along which it only
+    /// repeats can be given any parts.
     pub(super) fn aligned(&mut self, x: &Roomy, axes: &[Axis]) -> Option<Roomy> {
         if x.axes[..] == *axes {
             return Some(x.clone());
@@ -279,7 +280,7 @@ impl Lengths<'_> {
         Ok(Roomy { node, axes: [axis].into_iter().collect(), fill: None })
     }
 
-    /// Sizes of axis `i` of the node in each build.
+    /// The size of axis `i` of the node in each build.
     pub(super) fn sizes(&self, t: &Tuple, i: usize) -> Vec<i64> {
         t.iter().map(|&u| self.g.shape(u)[i] as i64).collect()
     }
@@ -306,7 +307,7 @@ impl Lengths<'_> {
                 break;
             }
         }
-        // what is one axis here may be several there
+        // an axis may have one part in one operand and several in another
         let (axes, x) = match list {
             Some(list) => list,
             None => self.joined(x).ok_or_else(|| "its operands are made of different lengths".to_owned())?,
@@ -322,7 +323,7 @@ impl Lengths<'_> {
         Ok(Roomy { node, fill: self.filled(self.g.op(t[0]), x, &axes), axes })
     }
 
-    /// Operands whose axes are the same once the parts of each are one.
+    /// The operands with the parts of each axis merged, if their axes are the same then.
     fn joined(&mut self, x: &[Roomy]) -> Option<(SmallVec<[Axis; 6]>, Vec<Roomy>)> {
         let mut all = x.to_vec();
         for x in &mut all {
@@ -334,7 +335,8 @@ impl Lengths<'_> {
         Some((axes, all))
     }
 
-    /// What an operation makes of what stands behind the lengths of one operand, if the other ones are the same all along them.
+    /// The known value behind the lengths of the result of an op, where one operand has such a value and the others do
+    /// not vary along these parts.
     fn filled(&self, op: Op, x: &[Roomy], axes: &[Axis]) -> Option<Fill> {
         let at = x.iter().position(|x| x.fill.is_some())?;
         let Fill { parts, value } = x[at].fill?;
@@ -368,14 +370,15 @@ impl Lengths<'_> {
         let identity = op.identity(self.g.dtype(x.node));
         let mut whole = x.clone();
         if parts != 0 {
-            // a contraction stays one: its factors are masked
+            // a contraction has its factors masked instead of the product, so that it is still recognised as a
+            // contraction
             let is_product = op == ReduceOp::Add && source.iter().all(|&u| self.g.op(u) == Op::Mul);
             whole = match is_product && x.fill.is_none_or(|f| f.value != 0.0) {
                 true => self.product(source, &x.axes, parts)?,
                 false => self.masked(x, parts, identity),
             };
             if op == ReduceOp::Max {
-                // what else reads it may as well have the mask: a softmax does
+                // other readers of the operand, as in a softmax, may use the masked one too
                 self.made.insert(source.clone(), whole.clone());
             }
         }
@@ -391,7 +394,7 @@ impl Lengths<'_> {
         Ok(Roomy { node, axes, fill: None })
     }
 
-    /// A product both of whose factors are zero behind the lengths.
+    /// A product whose factors are both zero behind the lengths.
     fn product(&mut self, source: &Tuple, axes: &SmallVec<[Axis; 6]>, parts: u64) -> Made<Roomy> {
         let mut src = Vec::new();
         for i in 0..2 {

@@ -1,5 +1,5 @@
-//! Views of tensors with room: axes put together and taken apart, cut, padded, turned round and read by indices. In come a view in each
-//! build and its operand with room; out comes the view with room, in which nothing moves that need not.
+//! Movement ops and gathers on padded tensors: axes are merged, split, sliced, padded, flipped and indexed. In: the
+//! view in each build and its padded operand. Out: the padded view, with as few elements moved as possible.
 
 use super::nodes::{bits, merged, parts_of, single, span};
 use super::{Axis, Factor, Fill, Form, Lengths, Made, NO_FORM, Roomy, Tuple, room_of};
@@ -7,13 +7,13 @@ use crate::dtype::Scalar;
 use crate::uop::{Arg, Axes, Op, Pairs, UOp};
 use smallvec::SmallVec;
 
-/// The length of an axis of one part at most.
+/// The length of an axis that has at most one part.
 fn sum_of(a: &Axis) -> Option<Form> {
     single(a).ok().map(|f| f.len)
 }
 
 impl Lengths<'_> {
-    /// Axes are put together of parts and taken apart into them; nothing moves.
+    /// Reshapes by regrouping the parts into axes; nothing moves.
     pub(super) fn reshape(&mut self, t: &Tuple, x: &Roomy) -> Made<Roomy> {
         let rank = self.rank(t)?;
         let mut parts: Vec<Factor> = x.axes.iter().flatten().cloned().collect();
@@ -61,7 +61,8 @@ impl Lengths<'_> {
         Ok(Roomy { node, axes, fill: x.fill })
     }
 
-    /// A part of which an axis of `left` elements is some times less, as that and the rest: `[2 n]` is `[n, 2]`.
+    /// Splits a part whose length is a constant multiple of an axis of `left` elements into that axis and the rest:
+    /// `2n` elements become `[n, 2]`.
     fn taken_apart(&self, f: &Factor, left: &[i64]) -> Option<(Factor, Factor)> {
         let of: Vec<i64> = self.points.lists().iter().map(|p| f.len.at(p)).collect();
         let k = of.first()? / left.first().filter(|n| **n > 0)?;
@@ -71,7 +72,8 @@ impl Lengths<'_> {
         Some((first, Factor { len: Form::number(k), room: rest }))
     }
 
-    /// Makes one part of those of an axis if none but the outermost changes its length: then its elements lie one after the other.
+    /// Merges the parts of axis `i` into one if only the outermost of them changes its length, because the elements are
+    /// then contiguous.
     pub(super) fn join_parts(&mut self, x: &mut Roomy, i: usize) {
         let Some((first, rest)) = x.axes[i].split_first().filter(|(_, rest)| !rest.is_empty()) else { return };
         let by: usize = rest.iter().map(|f| f.room).product();
@@ -127,12 +129,13 @@ impl Lengths<'_> {
         Ok(Roomy { node, axes, fill: x.fill.map(|f| Fill { parts, value: f.value }) })
     }
 
-    /// `x` read along one axis at `index` (in the shape of what is read).
+    /// `x` read along one axis at `index`, which has the shape of the result.
     pub(super) fn read(&mut self, x: UOp, index: UOp, axis: usize) -> Made<UOp> {
         self.add(Op::Gather, self.g.dtype(x), &[x, index], Arg::Axes(Axes::from_slice(&[axis as u8])))
     }
 
-    /// The axis `at` of a node, moved by a form: element `i` is the one that was at `i + by`, zero where none was.
+    /// Shifts a node along axis `at` by a form: element `i` of the result is element `i + by`, or zero where there is
+    /// none. The result has `room` elements along the axis, and reads nothing from `len` on if that is given.
     pub(super) fn moved(&mut self, x: UOp, at: usize, room: usize, by: &Form, len: Option<&Form>) -> Made<UOp> {
         let mut shape = self.g.shape(x).to_vec();
         shape[at] = room;
@@ -146,7 +149,7 @@ impl Lengths<'_> {
         self.read(x, index, at)
     }
 
-    /// An index that is nowhere from `len` on.
+    /// The index where it is below `len`, else -1, at which a gather reads zero.
     pub(super) fn within(&mut self, index: UOp, len: UOp) -> UOp {
         let (shape, dt) = (self.g.shape(index).to_vec(), self.g.dtype(index));
         let len = self.g.cast(len, dt);
@@ -156,7 +159,7 @@ impl Lengths<'_> {
         self.g.select(inside, index, none)
     }
 
-    /// The two numbers of a pair for axis `i` as forms.
+    /// The two numbers of the pair for axis `i` (of a pad or slice) as forms.
     pub(super) fn pair(&self, t: &Tuple, i: usize) -> Made<(Form, Form)> {
         let of = |u: &UOp| if let Arg::Pairs(p) = self.g.arg(*u) { p.get(i).copied() } else { None };
         let pairs: Vec<(usize, usize)> = t.iter().filter_map(of).collect();
@@ -304,7 +307,7 @@ impl Lengths<'_> {
             let total = self.times(&lens);
             i = self.within(i, total);
             if parts.len() > 1 {
-                // what is nowhere stays nowhere
+                // a negative index stays negative, so that it still reads zero
                 let (place, zero) = (self.place_of(i, &parts, false), self.g.int(0, dt));
                 let before = self.g.binary(Op::CmpLt, i, zero);
                 i = self.g.select(before, i, place);

@@ -1,40 +1,42 @@
-//! Windows along an axis whose length changes: what `Tensor::windows` makes by repeating the axis and cutting it into rows, so that each row
-//! begins a little later. Such a row is as long as the axis, so the parts of the repeated one are no forms of a tensor with room; but where an
-//! element of a window comes from does not depend on the length, so the same windows of all the room are those of every length.
+//! Sliding windows along an axis whose length changes. `Tensor::windows` makes them by repeating the axis and cutting
+//! the result into rows, each of which begins a little later. The length of a row is a multiple of the axis' length
+//! plus the dilation, so the intermediate axes are no forms that a padded tensor could have. But the source element of
+//! each element of a window does not depend on the length, so this recognises the whole pattern in the builds and makes
+//! the same windows of the padded axis.
 
 use super::nodes::span;
 use super::{Axis, Factor, Form, Lengths, Made, Roomy, Tuple, room_of};
 use crate::uop::{Arg, Op, Pairs, UOp};
 use smallvec::SmallVec;
 
-/// Windows in one build.
+/// The windows in one build.
 #[derive(Clone, Copy)]
 struct Cut {
-    /// What they are of; the axis before theirs has one element.
+    /// The node that the windows are taken from; the axis before the windowed one has one element.
     of: UOp,
-    /// That one.
+    /// The windowed axis.
     axis: usize,
-    /// Elements of a window, and from one to the next.
+    /// Elements of a window, and the distance between two of them.
     k: usize,
     dilation: usize,
-    /// How many there are.
+    /// Number of windows.
     count: usize,
-    /// From the first element of a window to that of the next one.
+    /// Distance between the first elements of two windows.
     stride: usize,
-    /// Elements of the axis.
+    /// Length of the windowed axis.
     len: usize,
-    /// Is there an axis of one element behind that of the windows?
+    /// Is there an axis of one element after that of the windows?
     thin: bool,
 }
 
-/// Windows in all builds.
+/// The windows in all builds.
 pub(super) struct Windows {
     pub(super) of: Tuple,
     cuts: SmallVec<[Cut; 8]>,
 }
 
 impl Lengths<'_> {
-    /// The only axis that a slice makes shorter, from its first element on, and its length then.
+    /// The only axis that a slice shortens, if it keeps the first elements, and its length afterwards.
     fn cut_axis(&self, u: UOp) -> Option<(usize, usize)> {
         let Arg::Pairs(pairs) = self.g.arg(u) else { return None };
         let shape = self.g.shape(self.g.src_at(u, 0));
@@ -43,7 +45,8 @@ impl Lengths<'_> {
         (begin == 0 && cut.next().is_none()).then_some((axis, end))
     }
 
-    /// Rows of an axis that is repeated, each as long as it and the dilation, of which the first `wide` elements are taken.
+    /// Recognises the rows of a repeated axis, each as long as a multiple of the axis plus the dilation, of which the
+    /// first `wide` elements are kept.
     fn rows_of(&self, u: UOp) -> Option<(Cut, usize)> {
         let (b, wide) = self.cut_axis(u)?;
         let rows = self.g.src_at(u, 0);
@@ -72,7 +75,7 @@ impl Lengths<'_> {
         fits.then_some((cut, wide))
     }
 
-    /// Windows that end with this node.
+    /// The windows whose last node this is.
     fn cut_of(&self, u: UOp) -> Option<Cut> {
         if self.g.op(u) != Op::Shrink {
             return None;
@@ -81,7 +84,7 @@ impl Lengths<'_> {
         if let Some((cut, _)) = self.rows_of(u) {
             return Some(cut).filter(|c| c.k > 0 && c.count > 0 && inside(c));
         }
-        // the first of each few elements of a row
+        // with a stride: the first of every `stride` elements of a row
         let (c, one) = self.cut_axis(u)?;
         let split = self.g.src_at(u, 0);
         let shape = self.g.shape(split).to_vec();
@@ -99,7 +102,7 @@ impl Lengths<'_> {
         Some(cut).filter(|c| same && c.k > 0 && c.count > 0 && inside(c))
     }
 
-    /// The windows that a node is in each of the builds, if their axis changes its length.
+    /// The windows that a node is in each of the builds, if the length of their axis changes.
     pub(super) fn windows_of(&self, t: &Tuple) -> Option<Windows> {
         let cuts = t.iter().map(|&u| self.cut_of(u)).collect::<Option<SmallVec<[Cut; 8]>>>()?;
         let first = cuts[0];
@@ -108,7 +111,7 @@ impl Lengths<'_> {
         alike.then(|| Windows { of: cuts.iter().map(|c| c.of).collect(), cuts })
     }
 
-    /// The same windows of a tensor with room.
+    /// The same windows of a padded tensor.
     pub(super) fn windows(&mut self, w: &Windows, x: &Roomy) -> Made<Roomy> {
         let Cut { axis, k, dilation, stride, thin, .. } = w.cuts[0];
         let mut out = x.clone();
@@ -125,7 +128,7 @@ impl Lengths<'_> {
         if (k - 1) * dilation + o.saturating_sub(1) * stride >= n {
             return Err("windows that do not fit".to_owned());
         }
-        // as `Tensor::windows` does it
+        // the same construction as in `Tensor::windows`
         let row = n * (o * stride).saturating_sub(dilation).div_ceil(n).max(1) + dilation;
         let times = (k * row).div_ceil(n);
         let mut sizes = shape.clone();
