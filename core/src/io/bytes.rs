@@ -1,4 +1,5 @@
-//! A bounds-checked little-endian cursor: the only way binary headers are read on this floor.
+//! A bounds-checked little-endian cursor. All binary headers in `io` are read through it, so no loader indexes raw
+//! bytes.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::error::{Error, Result};
@@ -16,7 +17,7 @@ impl<'a> Cursor<'a> {
         Cursor { buf, pos: 0, format }
     }
 
-    /// A cursor at an absolute offset, which may not lie outside the buffer.
+    /// A cursor at an absolute offset; an error if that lies outside the buffer.
     pub(crate) fn at(buf: &'a [u8], pos: u64, format: &'static str) -> Result<Cursor<'a>> {
         match usize::try_from(pos) {
             Ok(pos) if pos <= buf.len() => Ok(Cursor { buf, pos, format }),

@@ -1,24 +1,26 @@
-//! Data sets and the order in which training sees them. Whoever has threads fetches batches ahead (`gradloom::data`).
+//! Data sets, and the order in which training reads their examples. This module is synchronous; `gradloom::data`
+//! prefetches batches on threads.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::HostTensor;
 use crate::error::{Error, Result};
 use crate::tensor::threefry2x32;
 
-/// Examples by number, some at once.
+/// Examples that are accessed by index, several at once.
 pub trait Dataset {
-    /// How many there are.
+    /// Number of examples.
     fn len(&self) -> usize;
 
-    /// Whether there is none.
+    /// True if there are no examples.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// These examples: for each part of an example (image, label) one tensor whose first axis counts them.
+    /// The examples with these indices: for each part of an example (image, label) one tensor whose first axis counts
+    /// the examples.
     ///
     /// # Errors
-    /// `E_VALUE` for a number out of range; whatever keeps an example from being read.
+    /// `E_VALUE` for an index out of range, and whatever error reading an example gives.
     fn batch(&self, rows: &[usize]) -> Result<Vec<HostTensor>>;
 }
 
@@ -68,24 +70,24 @@ impl Dataset for Arrays {
     }
 }
 
-/// How examples are put into batches.
+/// How examples are grouped into batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchOpts {
     /// Examples in a batch, at least 1.
     pub size: usize,
-    /// A seed to shuffle by, anew in each epoch; in order without one.
+    /// A seed for a new random order in each epoch; `None` keeps the order of the data set.
     pub shuffle: Option<u64>,
-    /// Leave a last batch out that is not full.
+    /// True to omit the last batch if it is not full.
     pub drop_last: bool,
 }
 
 impl BatchOpts {
-    /// Batches of a size, in order, the last one maybe smaller.
+    /// Batches of this size, in the data set's order; the last one may be smaller.
     pub fn new(size: usize) -> BatchOpts {
         BatchOpts { size, shuffle: None, drop_last: false }
     }
 
-    /// The examples of each batch of an epoch.
+    /// The indices of the examples in each batch of an epoch.
     pub fn epoch(&self, len: usize, epoch: u32) -> Vec<Vec<usize>> {
         let order = match self.shuffle {
             Some(seed) => shuffled(len, seed, epoch),
@@ -97,15 +99,15 @@ impl BatchOpts {
     }
 }
 
-/// The numbers below `len` in an order that seed and epoch give: the same on every host.
+/// The numbers below `len` in a random order that depends on seed and epoch alone: the same on every host.
 pub fn shuffled(len: usize, seed: u64, epoch: u32) -> Vec<usize> {
     let key = threefry2x32([(seed >> 32) as u32, seed as u32], [0, epoch]);
     let mut order: Vec<usize> = (0..len).collect();
-    // Fisher and Yates, from the end
+    // Fisher-Yates shuffle, from the end.
     for i in (1..len).rev() {
         let [a, b] = threefry2x32(key, [(i as u64 >> 32) as u32, i as u32]);
         let bits = u64::from(a) << 32 | u64::from(b);
-        // the high word of bits * (i + 1): the bias is below 2^-32 for any set that fits in memory
+        // The high word of bits * (i + 1); the bias is below 2^-32 for any set that fits in memory.
         let j = (u128::from(bits) * (i as u128 + 1)) >> 64;
         order.swap(i, j as usize);
     }
@@ -135,7 +137,7 @@ mod tests {
 
     #[test]
     fn shuffles_are_even() {
-        // where example 0 goes in many epochs
+        // The position of example 0 over many epochs.
         let mut counts = [0; 5];
         for epoch in 0..5000 {
             counts[shuffled(5, 1, epoch).iter().position(|&x| x == 0).unwrap()] += 1;

@@ -1,20 +1,21 @@
-//! Files of image data sets: IDX (MNIST and its kin, plain or gzipped) and CIFAR's binary files. Nothing is allocated before
-//! the file's own length says that it is there.
+//! Reads files of image data sets: IDX (MNIST and similar sets, plain or gzipped) and CIFAR's binary files. Nothing is
+//! allocated before the size was checked against the file's length.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::{HostTensor, MAX_RANK, byte_count};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
-/// Contents of a gzip file that grow by more than this are refused above [`FREE_SIZE`]: pictures shrink by far less.
+/// The largest ratio of unpacked to packed size of a gzip file that is accepted above [`FREE_SIZE`]; pictures compress
+/// far less.
 const MAX_RATIO: u64 = 100;
-/// Bytes of contents below which the ratio does not matter.
+/// Unpacked size in bytes up to which the ratio is not checked.
 const FREE_SIZE: u64 = 64 << 20;
 
 /// A tensor of an IDX file: `[count]` labels, `[count, rows, columns]` images. Gzipped files are unpacked.
 ///
 /// # Errors
-/// `E_FORMAT` for a file that is no IDX file, or is cut short, or has bytes left over.
+/// `E_FORMAT` for a file that is not in the IDX format, is cut short, or has bytes left over.
 pub fn idx(file: &[u8]) -> Result<HostTensor> {
     let bad = |what: String| Error::format("idx", what, None);
     if file.starts_with(&[0x1f, 0x8b]) {
@@ -58,7 +59,7 @@ fn idx_plain(file: &[u8]) -> Result<HostTensor> {
     HostTensor::new(dtype, shape, data)
 }
 
-/// The contents of a gzip file of one member (RFC 1952).
+/// Unpacks a gzip file with a single member (RFC 1952).
 fn gunzip(file: &[u8]) -> Option<Vec<u8>> {
     let (&[0x1f, 0x8b, 8, flags, ..], mut rest) = file.split_first_chunk::<10>()? else { return None };
     let skip_text = |rest: &mut &[u8]| -> Option<()> {
@@ -98,12 +99,12 @@ fn crc32(data: &[u8]) -> u32 {
     !crc
 }
 
-/// Which of CIFAR's sets a file is of.
+/// Which of the CIFAR data sets a file belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cifar {
     /// 10 classes.
     Ten,
-    /// 100 classes, in 20 coarse ones.
+    /// 100 classes, which are grouped into 20 coarse classes.
     Hundred,
 }
 
@@ -116,10 +117,10 @@ pub struct Labelled {
     pub labels: HostTensor,
 }
 
-/// The images of a CIFAR binary file, `[count, 3, 32, 32]`; of CIFAR-100 the fine labels.
+/// The images of a CIFAR binary file, `[count, 3, 32, 32]`, with their labels (the fine ones for CIFAR-100).
 ///
 /// # Errors
-/// `E_FORMAT` for a file that is not made of whole records, or with a label out of range.
+/// `E_FORMAT` for a file that does not consist of whole records, or has a label out of range.
 pub fn cifar(file: &[u8], set: Cifar) -> Result<Labelled> {
     const PIXELS: usize = 3 * 32 * 32;
     let (labels, classes) = if set == Cifar::Ten { (1, 10) } else { (2, 100) };
@@ -175,12 +176,12 @@ mod tests {
         let size = (file.len() as u32).to_le_bytes();
         let gz = [&head[..], name, &packed, &crc32(&file).to_le_bytes(), &size].concat();
         assert_eq!(idx(&gz).unwrap(), idx(&file).unwrap());
-        // the check value of the specification
+        // The check value of the specification.
         assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
         for cut in 0..gz.len() {
             assert!(idx(&gz[..cut]).is_err(), "cut at {cut}");
         }
-        // as many zeros as deflate can hold in so few bytes, beyond what is free
+        // Zeros beyond the free size, compressed by more than the accepted ratio.
         let zeros = vec![0; 65 << 20];
         let packed = miniz_oxide::deflate::compress_to_vec(&zeros, 6);
         let ends = [crate::io::zip::crc32(&zeros).to_le_bytes(), (zeros.len() as u32).to_le_bytes()].concat();
@@ -198,7 +199,7 @@ mod tests {
             assert_eq!(idx(&file[..cut]).unwrap_err().code(), "E_FORMAT", "cut at {cut}");
         }
         assert!(idx(&[&file[..], &[0]].concat()).is_err());
-        // sizes whose product overflows
+        // Sizes whose product overflows.
         let huge = [&[0, 0, 0x0e, 3][..], &[0xff; 12]].concat();
         assert_eq!(idx(&huge).unwrap_err().code(), "E_FORMAT");
         assert!(idx(&[0, 0, 7, 0]).is_err());

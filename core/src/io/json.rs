@@ -1,12 +1,12 @@
-//! A small strict JSON reader (RFC 8259) and the two writers' helpers. Nesting is limited, duplicate keys are errors,
-//! memory is limited to a multiple of the text. Never here: schemas, serde.
+//! A small strict JSON reader (RFC 8259) and a writer. Nesting is limited, duplicate keys are errors, and memory is
+//! limited to a multiple of the text. There are no schemas here, and no serde.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use crate::error::{Error, Result};
 use crate::util::decimal::Shown;
 use crate::util::{decimal, sort};
 
-/// The deepest nesting of arrays and objects.
+/// The deepest nesting of arrays and objects that is accepted.
 pub const MAX_DEPTH: usize = 64;
 
 /// A JSON value. Objects keep the order of the text.
@@ -16,7 +16,7 @@ pub enum Json {
     Null,
     /// `true` or `false`
     Bool(bool),
-    /// A number without fraction or exponent that fits.
+    /// A number without fraction or exponent that fits an i64.
     Int(i64),
     /// Any other number.
     Float(f64),
@@ -29,11 +29,11 @@ pub enum Json {
 }
 
 impl Json {
-    /// Parses a whole text: one value, surrounded by white space at most.
+    /// Parses a whole text: one value, optionally surrounded by white space.
     pub fn parse(text: &[u8]) -> Result<Json> {
         let text =
             std::str::from_utf8(text).map_err(|e| Error::format("json", "not UTF-8", Some(e.valid_up_to() as u64)))?;
-        // 4 x text + 64 MiB: a two-byte `0,` becomes a 32-byte value
+        // Memory is limited to 4 times the text plus 64 MiB, since a two-byte `0,` becomes a 32-byte value.
         let budget = text.len().saturating_mul(4).saturating_add(64 << 20);
         let mut p = Parser { text, pos: 0, budget };
         let value = p.value(0)?;
@@ -59,17 +59,17 @@ impl Json {
         if let Json::Array(v) = self { Some(v) } else { None }
     }
 
-    /// A string.
+    /// The string, if it is one.
     pub fn as_str(&self) -> Option<&str> {
         if let Json::Str(s) = self { Some(s) } else { None }
     }
 
-    /// A nonnegative integer.
+    /// The value, if it is an integer that is not negative.
     pub fn as_u64(&self) -> Option<u64> {
         if let Json::Int(i) = self { u64::try_from(*i).ok() } else { None }
     }
 
-    /// Any number.
+    /// The value as f64, if it is a number.
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             Json::Int(i) => Some(*i as f64),
@@ -79,7 +79,7 @@ impl Json {
     }
 }
 
-/// Appends a value on one line. What is no number becomes null, for which JSON has no word.
+/// Appends a value on one line. NaN and infinities, which JSON cannot express, become null.
 pub fn write(out: &mut String, json: &Json) {
     match json {
         Json::Null => out.push_str("null"),
@@ -149,7 +149,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Takes `b` after white space.
+    /// Skips white space, and consumes `b` if it follows.
     fn eat(&mut self, b: u8) -> bool {
         self.space();
         let yes = self.peek() == Some(b);
@@ -228,7 +228,7 @@ impl Parser<'_> {
             }
             self.expect(b',')?;
         }
-        // by sorting, not hashing: keys that collide on purpose must not cost quadratic time
+        // Found by sorting instead of hashing: keys that are made to collide must not cost quadratic time.
         let mut keys: Vec<&str> = members.iter().map(|(k, _)| k.as_str()).collect();
         sort::ascending(&mut keys);
         if let Some(twice) = keys.windows(2).find(|w| w.first() == w.last()).and_then(|w| w.first()) {

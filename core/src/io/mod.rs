@@ -1,11 +1,12 @@
 //! Loaders and writers: bytes in, tensors and graphs out. Pure functions over byte slices.
 //!
-//! Never here: the file system, the network, a device. Whoever holds the file hands its bytes in; external files are
-//! asked for through [`onnx::ExternalData`], which only callers implement.
+//! This module never touches the file system, the network or a device: the caller reads the file and passes its bytes.
+//! Files that a model refers to (external ONNX weights) are requested through [`onnx::ExternalData`], which only
+//! callers implement.
 //!
-//! Laws of this floor, because every input is untrusted: no panic, no recursion deeper than a stated limit, sizes are
-//! checked in u64 against the length of the input *before* anything is allocated, and weights are not copied while
-//! parsing (a tensor is a range of its file until somebody asks for its elements).
+//! Every input is untrusted, so all loaders keep these rules: no panic, no recursion deeper than a stated limit, sizes
+//! are checked in u64 against the length of the input *before* anything is allocated, and weights are not copied while
+//! parsing (a tensor is a range of its file until its elements are requested).
 
 pub(crate) mod bytes;
 pub mod dataset;
@@ -39,21 +40,21 @@ pub struct HostTensor {
     pub data: Vec<u8>,
 }
 
-/// Number of elements of a shape; `None` when the count, or the count of its nonzero axes, overflows.
+/// Number of elements of a shape; `None` when the product of the nonzero extents overflows `usize`.
 ///
-/// Zero axes do not hide an absurd one: `[0, 2^60, 2^60]` is `None`.
+/// An extent of zero does not excuse absurd other extents: `[0, 2^60, 2^60]` is `None`, not 0.
 pub fn element_count(shape: &[usize]) -> Option<usize> {
     let nonzero = shape.iter().filter(|&&d| d != 0).try_fold(1usize, |n, &d| n.checked_mul(d))?;
     Some(if shape.contains(&0) { 0 } else { nonzero })
 }
 
-/// Bytes of a tensor of this type and shape; `None` when that overflows half the address space.
+/// Size in bytes of a tensor of this dtype and shape; `None` when it exceeds `isize::MAX`.
 pub fn byte_count(dtype: DType, shape: &[usize]) -> Option<usize> {
     element_count(shape)?.checked_mul(dtype.size()).filter(|&n| n <= isize::MAX as usize)
 }
 
 impl HostTensor {
-    /// A tensor from bytes, whose length must be what the shape says.
+    /// A tensor from bytes; an error unless their number is exactly what dtype and shape need.
     pub fn new(dtype: DType, shape: Vec<usize>, data: Vec<u8>) -> Result<HostTensor> {
         if byte_count(dtype, &shape) != Some(data.len()) {
             let what = format!("{} bytes do not fill a {dtype} tensor of shape {shape:?}", data.len());
@@ -98,7 +99,7 @@ impl HostTensor {
         self.data.chunks_exact(self.dtype.size().max(1)).map(|b| Scalar::read(self.dtype, b))
     }
 
-    /// The elements as i64: floats truncate and saturate.
+    /// The elements as i64; floats are truncated towards zero and saturate.
     pub fn to_i64(&self) -> Vec<i64> {
         self.scalars().map(|s| s.cast(self.dtype, DType::I64).as_i64()).collect()
     }
@@ -139,7 +140,8 @@ pub(crate) mod testing {
         }
     }
 
-    /// Runs `parse` on `rounds` mutated copies (bit flips, byte writes, deletions, duplications); it must only not panic.
+    /// Runs `parse` on `rounds` mutated copies (bit flips, byte writes, deletions, duplications). `parse` may return
+    /// errors but must not panic.
     pub(crate) fn mutate(bytes: &[u8], rounds: usize, mut parse: impl FnMut(&[u8])) {
         let mut rng = Lcg(bytes.len() as u64);
         for _ in 0..rounds {

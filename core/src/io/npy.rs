@@ -1,7 +1,8 @@
-//! numpy's `.npy`: one array. Reads versions 1 to 3, either byte order, C or Fortran order; writes little-endian C order.
+//! numpy's `.npy` format: one array. Reads versions 1 to 3, either byte order, C or Fortran order; writes little-endian
+//! C order.
 //!
-//! bf16 has no numpy name: it is written as the two-byte void `<V2` that the ml_dtypes package uses, and read back so.
-//! Structured, string and object arrays are typed errors. Spec: numpy.lib.format's documentation.
+//! numpy has no bf16: it is written as the two-byte void type `<V2`, as the ml_dtypes package does, and read back as
+//! bf16. Structured, string and object arrays are errors. Spec: numpy.lib.format's documentation.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::bytes::Cursor;
@@ -10,7 +11,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// numpy itself refuses longer ones.
+/// The longest header in bytes; numpy refuses longer ones too.
 const MAX_HEADER: usize = 10_000;
 
 fn err(what: impl Into<String>, at: usize) -> Error {
@@ -51,7 +52,7 @@ pub fn read(file: &[u8]) -> Result<HostTensor> {
     Ok(HostTensor { dtype, shape: header.shape, data })
 }
 
-/// The file for one array.
+/// The bytes of a file with this array.
 pub fn write(t: &HostTensor) -> Result<Vec<u8>> {
     let descr = match t.dtype {
         DType::Bool => "|b1",
@@ -72,7 +73,7 @@ pub fn write(t: &HostTensor) -> Result<Vec<u8>> {
     let dims: Vec<String> = t.shape.iter().map(usize::to_string).collect();
     let comma = if dims.len() == 1 { "," } else { "" };
     let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}{comma}), }}", dims.join(", "));
-    // data starts at a multiple of 64
+    // The data starts at a multiple of 64 bytes.
     let pad = (10 + header.len() + 1).next_multiple_of(64) - (10 + header.len() + 1);
     header.push_str(&" ".repeat(pad));
     header.push('\n');
@@ -111,7 +112,7 @@ fn dtype_of(descr: &str) -> Result<(DType, bool)> {
     Ok((dtype, order == ">"))
 }
 
-/// Copies from Fortran to C order.
+/// Copies an array from Fortran to C order.
 fn c_order(raw: &[u8], shape: &[usize], size: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len());
     let mut strides = Vec::with_capacity(shape.len());
@@ -145,7 +146,7 @@ struct Header {
 }
 
 impl Header {
-    /// Reads the one Python dictionary that a header is.
+    /// Parses a header, which is the literal of a Python dictionary.
     fn parse(text: &str) -> Result<Header, String> {
         let mut p = Literal { rest: text };
         let (mut descr, mut fortran, mut shape) = (None, None, None);
@@ -177,7 +178,7 @@ impl Header {
     }
 }
 
-/// The little of Python's literal syntax that headers use.
+/// A parser for the part of Python's literal syntax that headers use.
 struct Literal<'a> {
     rest: &'a str,
 }

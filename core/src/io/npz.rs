@@ -1,4 +1,5 @@
-//! numpy's `.npz`: a zip of `.npy` files. Reads `savez` and `savez_compressed`; writes what `np.load` reads.
+//! numpy's `.npz` format: a zip archive of `.npy` files. Reads what `savez` and `savez_compressed` write; writes what
+//! `np.load` reads.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::zip::Zip;
@@ -6,7 +7,7 @@ use super::{HostTensor, npy, zip};
 use crate::error::{Error, Result};
 use crate::util::sort;
 
-/// Reads every array, in file order, named without `.npy`.
+/// All arrays in file order, with their names (without `.npy`).
 pub fn read(file: &[u8]) -> Result<Vec<(String, HostTensor)>> {
     let zip = Zip::parse(file)?;
     let mut arrays = Vec::with_capacity(zip.entries().len());
@@ -22,7 +23,7 @@ pub fn read(file: &[u8]) -> Result<Vec<(String, HostTensor)>> {
     Ok(arrays)
 }
 
-/// The file for named arrays. Same arrays, same bytes.
+/// The bytes of a file with these named arrays. The same arrays give the same bytes.
 pub fn write(arrays: &[(&str, &HostTensor)]) -> Result<Vec<u8>> {
     let files: Vec<(String, Vec<u8>)> =
         arrays.iter().map(|(n, t)| Ok((format!("{n}.npy"), npy::write(t)?))).collect::<Result<_>>()?;

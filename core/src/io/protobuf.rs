@@ -1,12 +1,13 @@
-//! The protobuf wire format: a pull reader whose fields come one by one, borrowed, without an allocation; and a writer.
+//! The protobuf wire format: a pull reader that returns fields one by one, borrowed and without allocation; and a
+//! writer.
 //!
-//! No schema lives here (see `onnx/proto.rs`). Unknown fields are skipped by not looking at them; groups (deprecated but
-//! legal) are skipped as a whole. Spec: <https://protobuf.dev/programming-guides/encoding/>.
+//! Schemas are elsewhere (see `onnx/proto.rs`). Callers ignore unknown fields; groups (deprecated but legal) are
+//! skipped as a whole. Spec: <https://protobuf.dev/programming-guides/encoding/>.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use crate::error::{Error, Result};
 
-/// The deepest nesting of messages and groups that is followed, the same as in protobuf's own libraries.
+/// The deepest nesting of messages and groups that is accepted, the same as in protobuf's own libraries.
 pub const MAX_DEPTH: u32 = 100;
 
 /// A range of the file that was parsed.
@@ -27,7 +28,7 @@ impl Span {
     }
 }
 
-/// One message: a forward iterator over its fields. Copying it gives a second, independent pass.
+/// A message, as a forward iterator over its fields. A copy iterates independently.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
     file: &'a [u8],
@@ -70,7 +71,7 @@ impl<'a> Message<'a> {
         Span { start: self.pos, len: self.end - self.pos }
     }
 
-    /// The bytes of a range that this file's fields reported.
+    /// The bytes of a range that a field of this file reported.
     pub fn slice(&self, span: Span) -> Result<&'a [u8]> {
         span.of(self.file)
     }
@@ -94,7 +95,7 @@ impl<'a> Message<'a> {
         let mut v = 0u64;
         for shift in (0..70).step_by(7) {
             let [b] = self.array()?;
-            // the tenth byte holds bit 63 alone
+            // The tenth byte holds only bit 63.
             if shift == 63 && b > 1 {
                 break;
             }
@@ -141,7 +142,7 @@ impl<'a> Message<'a> {
         Ok(Some(Field { number, at, value }))
     }
 
-    /// Skips to after the end tag of a group, with a counter instead of recursion.
+    /// Skips a group up to and including its end tag, with a stack instead of recursion.
     fn skip_group(&mut self, number: u32) -> Result<()> {
         let mut open = vec![number];
         while let Some(&inner) = open.last() {
@@ -196,7 +197,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Where the bytes of a length-delimited field lie.
+    /// The byte range of a length-delimited field.
     pub fn span(&self) -> Result<Span> {
         match self.value {
             Value::Bytes(m) => Ok(m.span()),
@@ -240,12 +241,12 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The little-endian bytes of one or more 4-byte values (repeated float), packed or not, and where they lie.
+    /// The little-endian bytes of a packed repeated float field.
     pub fn fixed32s(&self) -> Result<&'a [u8]> {
         self.fixed(4)
     }
 
-    /// The same for 8-byte values (repeated double).
+    /// As [`Field::fixed32s`], for a packed repeated double field.
     pub fn fixed64s(&self) -> Result<&'a [u8]> {
         self.fixed(8)
     }
@@ -260,7 +261,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// One unpacked 4-byte value, if that is what this is.
+    /// The value of an unpacked 4-byte field; `None` for a field of another wire type.
     pub fn single32(&self) -> Option<[u8; 4]> {
         match self.value {
             Value::Fixed32(b) => Some(b),
@@ -268,7 +269,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// One unpacked 8-byte value, if that is what this is.
+    /// The value of an unpacked 8-byte field; `None` for a field of another wire type.
     pub fn single64(&self) -> Option<[u8; 8]> {
         match self.value {
             Value::Fixed64(b) => Some(b),
@@ -297,7 +298,7 @@ impl Writer {
         self.varint(v as u64);
     }
 
-    /// The tag and length of a field of so many bytes, which come next.
+    /// The tag and length of a length-delimited field, whose `len` bytes the caller appends next.
     pub fn begin(&mut self, field: u64, len: usize) {
         self.varint(field << 3 | 2);
         self.varint(len as u64);

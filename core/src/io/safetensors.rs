@@ -1,8 +1,8 @@
-//! safetensors: named tensors in one file, read as ranges, written deterministically.
+//! safetensors: named tensors in one file. Tensors are read as ranges of the file; writing is deterministic.
 //!
-//! Layout: u64 header length, a JSON header `{name: {dtype, shape, data_offsets}}`, then the data. Accepted is exactly
-//! what the format's own library accepts: entries tile the data without gap or overlap, and sizes match shapes.
-//! Spec: <https://huggingface.co/docs/safetensors>.
+//! Layout: u64 header length, a JSON header `{name: {dtype, shape, data_offsets}}`, then the data. Files are accepted
+//! exactly if the format's own library accepts them: entries tile the data without gap or overlap, and sizes match
+//! shapes. Spec: <https://huggingface.co/docs/safetensors>.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use crate::util::sort;
@@ -16,8 +16,8 @@ use crate::engine::Bytes;
 use crate::error::{Error, Result};
 use crate::tensor::{Session, Tensor};
 
-/// The tensors of a whole file in a session, by name in the order of their data. Bytes are shared with the file until a
-/// device needs them.
+/// The tensors of a whole file in a session, with their names, in the order of their data. They share the file's bytes
+/// until a device needs them.
 pub fn tensors(session: &Session, file: impl Into<Bytes>) -> Result<Vec<(String, Tensor)>> {
     let file = file.into();
     let index = SafeTensors::parse(&file)?;
@@ -29,7 +29,7 @@ pub fn tensors(session: &Session, file: impl Into<Bytes>) -> Result<Vec<(String,
     index.entries.into_iter().map(one).collect()
 }
 
-/// The longest header that is read.
+/// The longest header that is accepted, in bytes.
 pub const MAX_HEADER: u64 = 100_000_000;
 
 /// The index of a safetensors file.
@@ -50,7 +50,7 @@ pub struct Entry {
     pub dtype: DType,
     /// Extents.
     pub shape: Vec<usize>,
-    /// Where its bytes lie, from the start of the file.
+    /// Byte range of its data, relative to the start of the file.
     pub range: Range<u64>,
 }
 
@@ -74,7 +74,7 @@ const NAMES: [(&str, DType); 13] = [
     ("F64", DType::F64),
 ];
 
-/// How many bytes the header takes, length field included, from the first 8 bytes of a file of `file_len` bytes.
+/// Size of the header in bytes, including its length field, from the first 8 bytes of a file of `file_len` bytes.
 pub fn header_len(start: &[u8], file_len: u64) -> Result<u64> {
     let n = Cursor::new(start, "safetensors").u64()?;
     if n > MAX_HEADER || n > file_len.saturating_sub(8) {
@@ -89,8 +89,8 @@ impl SafeTensors {
         SafeTensors::parse_header(file, file.len() as u64)
     }
 
-    /// Reads the index from at least the first [`header_len`] bytes of a file of `file_len` bytes, so that weights can
-    /// be streamed.
+    /// Reads the index from the start of a file of `file_len` bytes, at least [`header_len`] bytes of it, so that
+    /// weights can be streamed.
     pub fn parse_header(start: &[u8], file_len: u64) -> Result<SafeTensors> {
         let data_start = header_len(start, file_len)?;
         let header = Cursor::at(start, 8, "safetensors")?.take(data_start as usize - 8)?;
@@ -133,8 +133,8 @@ impl SafeTensors {
     }
 }
 
-/// The index of a model in several files (`model.safetensors.index.json`): each tensor's name, and the file that has it.
-/// A file's name never leaves the folder of the index.
+/// Reads the index of a model in several files (`model.safetensors.index.json`): each tensor's name with the file that
+/// holds it. File names that would leave the index's folder are refused.
 pub fn shards(index: &[u8]) -> Result<Vec<(String, String)>> {
     let json = Json::parse(index)?;
     let map = json.get("weight_map").and_then(Json::as_object).ok_or_else(|| err("an index without `weight_map`"))?;
@@ -194,8 +194,9 @@ fn entry(name: &str, value: &Json, data_start: u64, file_len: u64) -> Result<Ent
     Ok(Entry { name: name.to_owned(), dtype, shape, range: data_start + a..data_start + b })
 }
 
-/// Writes tensors (name, dtype, shape, bytes). Wide dtypes come first, then by name, so that the same content is the same
-/// file and every tensor is aligned to its element size; the header is padded to 8 bytes.
+/// Writes tensors (name, dtype, shape, bytes). They are sorted by element size, largest first, then by name, so that
+/// the same content gives the same file and every tensor is aligned to its element size. The header is padded to 8
+/// bytes.
 pub fn write(tensors: &[(&str, DType, &[usize], &[u8])], metadata: &[(&str, &str)]) -> Result<Vec<u8>> {
     let mut order: Vec<_> = tensors.iter().collect();
     sort::by(&mut order, |a, b| b.1.size().cmp(&a.1.size()).then_with(|| a.0.cmp(b.0)));

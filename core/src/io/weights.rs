@@ -1,4 +1,5 @@
-//! Files of named tensors, whatever their format: told apart by how they begin, never by trying one after another.
+//! Reads and writes files of named tensors in any supported format. The format is recognised by the first bytes (and
+//! the names in a zip archive), never by trying one parser after another.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::zip::Zip;
@@ -7,14 +8,14 @@ use crate::engine::Bytes;
 use crate::error::{Error, Result};
 use crate::tensor::{Session, Tensor};
 
-/// A format of files of tensors.
+/// A file format for named tensors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// [`safetensors`]
     SafeTensors,
     /// [`gguf`]
     Gguf,
-    /// [`torch`], both formats; read only.
+    /// [`torch`], old and new format; read only.
     Torch,
     /// [`npz`]
     Npz,
@@ -26,7 +27,8 @@ impl Format {
         if file.starts_with(b"GGUF") {
             Ok(Format::Gguf)
         } else if file.get(6..9) == Some(b"\0\0{") {
-            // the length before a header may begin with any bytes, another format's too, but it is small
+            // The header's length comes first and may begin with any bytes, even another format's magic number, but its
+            // upper bytes are 0.
             Ok(Format::SafeTensors)
         } else if file.starts_with(b"PK") {
             let pickle = Zip::parse(file)?.entries().iter().any(|e| e.name.ends_with("data.pkl"));
@@ -38,7 +40,7 @@ impl Format {
         }
     }
 
-    /// The format that a file name's ending means.
+    /// The format that a file name's extension stands for.
     pub fn of_name(name: &str) -> Option<Format> {
         match name.rsplit_once('.')?.1 {
             "safetensors" => Some(Format::SafeTensors),
@@ -50,7 +52,7 @@ impl Format {
     }
 }
 
-/// The tensors of a whole file in a session, by name. Bytes are shared with the file where its format allows.
+/// The tensors of a whole file in a session, with their names. They share the file's bytes where the format allows it.
 pub fn tensors(session: &Session, file: impl Into<Bytes>) -> Result<Vec<(String, Tensor)>> {
     let file = file.into();
     match Format::of(&file)? {
@@ -66,7 +68,7 @@ pub fn tensors(session: &Session, file: impl Into<Bytes>) -> Result<Vec<(String,
     }
 }
 
-/// The file for named tensors.
+/// The bytes of a file with these named tensors.
 pub fn write(format: Format, tensors: &[(&str, &HostTensor)]) -> Result<Vec<u8>> {
     match format {
         Format::SafeTensors => {
@@ -108,7 +110,7 @@ mod tests {
         }
         assert_eq!(Format::of(include_bytes!("../../../tests/fixtures/io/torch_zip.pt")).unwrap(), Format::Torch);
         assert_eq!(Format::of(include_bytes!("../../../tests/fixtures/io/torch_old.pt")).unwrap(), Format::Torch);
-        // a header of 0x4b50 bytes: the file begins as a zip archive does
+        // With a header of 0x4b50 bytes the file begins with "PK", as a zip archive does.
         let text = "x".repeat(0x4b50 - r#"{"__metadata__":{"k":""}}"#.len());
         let file = safetensors::write(&[], &[("k", &text)]).unwrap();
         assert!(file.starts_with(b"PK"));

@@ -1,9 +1,10 @@
-//! Zip archives as `.npz` and `.pt` files use them: entries stored or deflated, zip64 where sizes need it.
+//! Reads and writes zip archives as `.npz` and `.pt` files use them: entries are stored or deflated, with zip64 where
+//! sizes need it.
 //!
-//! The central directory is the truth and every local header must agree with it. Refused: encryption, other methods,
-//! spanned archives, names that repeat or leave the archive (`..`, absolute, `\`), entries that overlap each other or the
-//! directory, and contents larger than declared: a declared size is a cap, never a hint for an allocation that the
-//! input's size does not justify. Spec: PKWARE APPNOTE 6.3.
+//! The central directory is authoritative, and every local header must agree with it. Refused are encryption, other
+//! compression methods, spanned archives, names that repeat or leave the archive (`..`, absolute, `\`), entries that
+//! overlap each other or the directory, and contents larger than declared. A declared size is an upper bound, never a
+//! reason to allocate more than the input's size justifies. Spec: PKWARE APPNOTE 6.3.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use crate::util::sort;
@@ -13,13 +14,14 @@ use super::bytes::Cursor;
 use crate::budget::Budget;
 use crate::error::{Error, Result};
 
-/// Contents that grow by more than this factor are refused once they are larger than [`FREE_SIZE`].
+/// The largest ratio of unpacked to packed size of an entry that is accepted above [`FREE_SIZE`].
 pub const MAX_RATIO: u64 = 1000;
-/// All entries together may be this many times the file, and the bytes of a budget more.
+/// All deflated entries together may be this many times as large as the file without being charged to the budget.
 pub const FREE_RATIO: u64 = 32;
-/// Size below which the ratio does not matter: deflate turns an all-zero array into a thousandth of its size.
+/// Unpacked size in bytes up to which the ratio is not checked: deflate reduces an all-zero array to a thousandth of
+/// its size.
 pub const FREE_SIZE: u64 = 64 << 20;
-/// The most that all entries may hold together.
+/// The largest unpacked size of all entries together, in bytes.
 pub const MAX_TOTAL: u64 = 8 << 30;
 
 const LOCAL: u32 = 0x0403_4b50;
@@ -28,7 +30,7 @@ const END: u32 = 0x0605_4b50;
 const END64: u32 = 0x0606_4b50;
 const LOCATOR64: u32 = 0x0706_4b50;
 
-/// An archive: its bytes and its directory.
+/// An archive: its bytes and its parsed directory.
 #[derive(Clone, Debug)]
 pub struct Zip<'a> {
     file: &'a [u8],
@@ -49,7 +51,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Where the content lies in the archive, if it is stored as it is.
+    /// The byte range of the content in the archive, if it is stored uncompressed.
     pub fn stored_range(&self) -> Option<std::ops::Range<usize>> {
         let range = usize::try_from(self.start).ok()?..usize::try_from(self.start.checked_add(self.packed)?).ok()?;
         (!self.deflated).then_some(range)
@@ -61,11 +63,11 @@ fn err(what: impl Into<String>, at: u64) -> Error {
 }
 
 impl<'a> Zip<'a> {
-    /// Reads and checks the directory. No content is touched.
+    /// Reads and checks the directory. Contents are not read.
     pub fn parse(file: &'a [u8]) -> Result<Zip<'a>> {
         let (count, size, start) = directory(file)?;
         let mut c = Cursor::at(file, start, "zip")?;
-        // an entry takes at least 46 bytes of the directory
+        // An entry takes at least 46 bytes of the directory.
         if count > size / 46 || size > file.len() as u64 {
             return Err(err(format!("{count} entries in a directory of {size} bytes"), start));
         }
@@ -94,14 +96,14 @@ impl<'a> Zip<'a> {
         if total.is_none_or(|n| n > MAX_TOTAL) {
             return Err(err("the contents are too large", start));
         }
-        // many entries, each small enough to be free, are as much as a large one
+        // Many entries that are each below [`FREE_SIZE`] can be as large together as one that is above it.
         let unpacked = entries.iter().filter(|e| e.deflated).fold(0u64, |n, e| n.saturating_add(e.size));
         let free = (file.len() as u64).saturating_mul(FREE_RATIO);
         Budget::default().host_bytes(unpacked.saturating_sub(free)).grant()?;
         Ok(Zip { file, entries })
     }
 
-    /// The directory in file order.
+    /// The entries in the order of the directory.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -111,7 +113,7 @@ impl<'a> Zip<'a> {
         self.entries.iter().find(|e| e.name == name)
     }
 
-    /// An entry's content: borrowed if it is stored, unpacked if it is deflated; its checksum is verified.
+    /// An entry's content, borrowed if it is stored and unpacked if it is deflated; its checksum is verified.
     pub fn read(&self, entry: &Entry) -> Result<Cow<'a, [u8]>> {
         let bad = |what: &str| err(format!("`{}`: {what}", entry.name), entry.start);
         let packed = Cursor::at(self.file, entry.start, "zip")?.take(entry.packed as usize)?;
@@ -131,14 +133,15 @@ impl<'a> Zip<'a> {
     }
 }
 
-/// Unpacks into at most `size` bytes. The buffer doubles as data really arrives, so a lying size costs nothing.
+/// Unpacks at most `size` bytes. The buffer grows with the data that really arrives, so a wrong declared size costs
+/// nothing.
 fn inflate(packed: &[u8], size: usize) -> Option<Vec<u8>> {
     miniz_oxide::inflate::decompress_to_vec_with_limit(packed, size).ok()
 }
 
-/// Finds the directory: (entries, bytes, offset).
+/// Finds the central directory: (entries, bytes, offset).
 fn directory(file: &[u8]) -> Result<(u64, u64, u64)> {
-    // the end record is 22 bytes and a comment of at most 65,535; the comment must end with the file
+    // The end record has 22 bytes and is followed by a comment of at most 65,535, which must end with the file.
     let first = file.len().saturating_sub(22 + 65_535);
     let mut at = file.len().checked_sub(22).ok_or_else(|| err("too short", 0))?;
     loop {
@@ -193,7 +196,7 @@ fn directory64(file: &[u8], at: u64, end: u64) -> Result<(u64, u64, u64)> {
     }
 }
 
-/// Reads one directory record; gives also the offset of its local header.
+/// Reads one directory record: the entry, and the offset of its local header.
 fn central_entry(c: &mut Cursor<'_>) -> Result<(Entry, u64)> {
     let at = c.pos() as u64;
     if c.u32()? != CENTRAL {
@@ -237,7 +240,7 @@ fn central_entry(c: &mut Cursor<'_>) -> Result<(Entry, u64)> {
     Ok((Entry { name: name.to_owned(), size, packed, start: 0, deflated, crc }, local))
 }
 
-/// The zip64 extra field: 8-byte values, present only for the sizes that need them, in the order of the header.
+/// Finds the zip64 extra field: 8-byte values, present only for the sizes that need them, in the order of the header.
 fn zip64_fields(extra: &[u8], at: u64) -> Result<Cursor<'_>> {
     let missing = |_| err("zip64 sizes are missing", at);
     let mut c = Cursor::new(extra, "zip");
@@ -250,8 +253,8 @@ fn zip64_fields(extra: &[u8], at: u64) -> Result<Cursor<'_>> {
     }
 }
 
-/// A path must stay inside and read the same everywhere. A colon after more than a drive's letter is allowed: Keras' tensors
-/// are named `kernel:0`.
+/// Checks that a path stays inside the archive's folder and means the same on every system. A colon after more than one
+/// letter (a drive) is allowed: Keras' tensors are named `kernel:0`.
 fn check_name(name: &str, at: u64) -> Result<()> {
     let bad = name.is_empty()
         || name.starts_with('/')
@@ -261,7 +264,7 @@ fn check_name(name: &str, at: u64) -> Result<()> {
     if bad { Err(err(format!("the name {name:?} is not allowed"), at)) } else { Ok(()) }
 }
 
-/// Checks the local header at `at` against the directory and fills in where the content starts.
+/// Checks the local header at `at` against the directory, and sets where the entry's content starts.
 fn locate(file: &[u8], mut entry: Entry, at: u64) -> Result<Entry> {
     let bad = |what: &str| err(format!("`{}`: {what}", entry.name), at);
     let mut c = Cursor::at(file, at, "zip")?;
@@ -277,7 +280,7 @@ fn locate(file: &[u8], mut entry: Entry, at: u64) -> Result<Entry> {
         return Err(bad("its local header disagrees with the directory"));
     }
     c.take(extra_len.into())?;
-    // bit 3: sizes follow the content, the header's may be zero
+    // Bit 3: the sizes follow the content, and may be zero in the header.
     let later = flags & 8 != 0;
     let same = |local: u32, dir: u64| local == u32::MAX || u64::from(local) == dir || (later && local == 0);
     if !same(packed, entry.packed) || !same(size, entry.size) || !(crc == entry.crc || (later && crc == 0)) {
@@ -290,7 +293,7 @@ fn locate(file: &[u8], mut entry: Entry, at: u64) -> Result<Entry> {
     }
 }
 
-/// CRC-32 (IEEE), eight table lookups for eight bytes.
+/// CRC-32 (IEEE), with eight table lookups for each eight bytes.
 pub fn crc32(bytes: &[u8]) -> u32 {
     static TABLE: [[u32; 256]; 8] = crc_table();
     let t = |i: usize, b: u32| TABLE.get(i).and_then(|t| t.get((b & 255) as usize)).copied().unwrap_or_default();
@@ -448,13 +451,13 @@ mod tests {
             }
             assert!(all(&file).is_err(), "{name}");
         }
-        // two directory entries for one local header
+        // Two directory entries refer to one local header.
         let mut file = write(&[("a", b"1"), ("b", b"1")]).unwrap();
         let second = offsets(&file, CENTRAL)[1];
         file[second + 42..second + 46].fill(0);
         file[second + 46] = b'a';
         assert!(all(&file).is_err(), "overlap");
-        // a declared size beyond the data, encryption, another method, a wrong checksum
+        // In this order: declared sizes beyond the data, encryption, another method, a wrong checksum.
         let base = write(&[("a", b"12345678")]).unwrap();
         let dir = offsets(&base, CENTRAL)[0];
         for (at, value) in [(24, 200u8), (20, 200), (8, 1), (10, 12), (16, 0)] {
@@ -488,7 +491,7 @@ mod tests {
         let part = vec![0u8; 64 << 10];
         let names: Vec<String> = (0..10).map(|i| format!("{i}.npy")).collect();
         let mut file = write(&names.iter().map(|n| (n.as_str(), &part[..])).collect::<Vec<_>>()).unwrap();
-        // each says that it is deflated, of 60 MiB
+        // Each entry claims to be deflated, with an unpacked size of 60 MiB.
         for at in 0..file.len() - 4 {
             let (method, size) = match &file[at..at + 4] {
                 b"PK\x03\x04" => (at + 8, at + 22),

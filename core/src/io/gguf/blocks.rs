@@ -1,19 +1,20 @@
-//! Blocks of ggml's quantised types, decoded on the host: the reference for the graphs of [`super::graph`], and the way of
-//! types that need tables too large for a kernel.
+//! Decodes blocks of ggml's quantised types to f32 on the host. This is the reference for the decoding graphs of
+//! [`super::graph`], and the only decoder for the types whose lookup tables are too large for a kernel.
 //!
-//! Each function reads one whole block of its type and writes all of the block's elements: lengths come from
-//! [`Kind`] and indices from masked bits, so nothing here depends on what a file says. Every product of a scale and a
-//! quant is exact in f32; the order of the others is that of ggml.
+//! Each function reads one whole block of its type and writes all of its elements. Lengths come from [`Kind`] and
+//! indices from masked bits, so nothing here depends on what a file claims. The product of a scale and a quantised
+//! integer is exact in f32; the other operations are in ggml's order.
 
 use super::kinds::Kind;
 use half::{bf16, f16};
 
-/// The values of a 4-bit code of IQ4_NL and IQ4_XS.
+/// The values that the 4-bit codes of IQ4_NL and IQ4_XS stand for.
 pub(super) const IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
-/// The values of a 4-bit float (e2m1), doubled.
+/// The values of the 16 4-bit floats (e2m1), doubled so that they are integers; block scales are halved to compensate.
 pub(super) const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/// The code books of the IQ types, 2 or 4 bits a value; `tests/fixtures/make_gguf.py` writes them.
+/// The code books of the IQ types, one after the other, 2 or 4 bits a value; written by `tests/fixtures/make_gguf.py`.
+/// The constants below are the byte offsets of the books.
 static GRIDS: &[u8; 9216] = include_bytes!("grids.bin");
 const IQ2_XXS: usize = 0;
 const IQ2_XS: usize = 512;
@@ -22,7 +23,7 @@ const IQ1: usize = 3584;
 const IQ3_XXS: usize = 7680;
 const IQ3_S: usize = 8192;
 
-/// Elements of whole blocks. Nothing if the kind has plain elements that are no floats.
+/// The elements of whole blocks. Kinds of plain elements other than floats give zeros; `decode` handles those itself.
 pub(super) fn dequantize(kind: Kind, bytes: &[u8]) -> Vec<f32> {
     let elems = kind.block_elems();
     let mut out = vec![0f32; bytes.len() / kind.block_bytes() * elems];
@@ -183,7 +184,7 @@ fn word(b: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
 }
 
-/// Element `i` of `2n`: low halves of `n` bytes, then their high halves.
+/// Element `i` of `2n` nibbles in `n` bytes: elements `0..n` are the low nibbles, elements `n..2n` the high nibbles.
 fn nibble(b: &[u8], i: usize, n: usize) -> u8 {
     b[i % n] >> (i / n * 4) & 15
 }
@@ -224,12 +225,13 @@ pub(super) fn iq4_scales(b: &[u8]) -> [i8; 8] {
     })
 }
 
-/// Half of `2^(e-127)`: bf16 has every one of them.
+/// Half of `2^(e-127)`, the e8m0 scale of MXFP4; every such value is a bf16. The factor 1/2 cancels the doubling of
+/// [`E2M1`].
 pub(super) fn e8m0_half(e: u8) -> bf16 {
     bf16::from_bits(if e < 2 { 0x20 << e } else { u16::from(e - 1) << 7 })
 }
 
-/// Half of an unsigned e4m3.
+/// Half of an unsigned e4m3 scale of NVFP4 (the factor 1/2 cancels the doubling of [`E2M1`]).
 fn e4m3_half(x: u8) -> f32 {
     let (e, m) = (i32::from(x >> 3 & 15), f32::from(x & 7));
     match (x, e) {
@@ -239,7 +241,7 @@ fn e4m3_half(x: u8) -> f32 {
     }
 }
 
-/// Seven signs; the eighth makes their number even.
+/// Adds the eighth sign bit to seven: the file omits it because the number of set bits is always even.
 fn with_parity(s: u8) -> u8 {
     s & 127 | ((s & 127).count_ones() as u8 & 1) << 7
 }
@@ -252,7 +254,7 @@ fn sign(signs: u8, i: usize) -> f32 {
     if signs >> i & 1 == 0 { 1.0 } else { -1.0 }
 }
 
-/// Value `j` of entry `q` of a code book of IQ2.
+/// Value `j` of entry `q` of the IQ2 code book at byte offset `book`.
 fn iq2(book: usize, q: usize, j: usize) -> f32 {
     const VALUES: [u8; 4] = [8, 25, 43, 0];
     f32::from(VALUES[usize::from(GRIDS[book + q * 2 + j / 4] >> (j % 4 * 2) & 3)])

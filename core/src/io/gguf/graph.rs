@@ -1,6 +1,7 @@
-//! Quantised tensors as graphs: the blocks of a tensor are sorted into planes (scales, low bits, high bits) when it is loaded,
-//! which takes no more memory than the file, and elements are made of them by shifts and products in the kernels that read
-//! them. What needs larger tables is decoded at load.
+//! Quantised tensors as graphs that decode them. At load the fields of a tensor's blocks are separated into planes (all
+//! scales, all low bits, all high bits), which take no more memory than the file. The kernels that read the tensor then
+//! compute its elements from the planes by shifts and multiplications. Kinds with larger lookup tables are decoded to
+//! f32 at load instead.
 #![deny(clippy::unwrap_used)]
 
 use super::blocks::{E2M1, IQ4};
@@ -11,22 +12,24 @@ use crate::engine::Bytes;
 use crate::error::Result;
 use crate::tensor::{Session, Tensor};
 
-/// The tensors of a whole file in a session, by name in file order. Plain elements have their dtype and share the file's
-/// bytes; blocks are f32 that is computed where it is read. Realize one to have its elements in memory.
+/// The tensors of a whole file in a session, with their names, in file order. Plain elements keep their dtype and share
+/// the file's bytes. Quantised tensors are lazy f32 tensors that each consumer decodes again; realize one to store its
+/// elements decoded.
 pub fn tensors(session: &Session, file: &Bytes) -> Result<Vec<(String, Tensor)>> {
     let all = matrices(session, file, &|_| Use::Product(Activations::F32))?;
     Ok(all.into_iter().map(|(name, t, _)| (name, t)).collect())
 }
 
-/// The same, with the blocks of those matrices that can be multiplied as they are, each for what is said of its name.
+/// As [`tensors`], and for each matrix that can be multiplied without decoding it first also its blocks ([`Packed`]).
+/// `uses` says for a tensor's name what the matrix is used for, which decides the order of its elements in memory.
 pub fn matrices(session: &Session, file: &Bytes, uses: &dyn Fn(&str) -> Use) -> Result<Vec<Matrix>> {
     matrices_of(session, file, &Gguf::parse(file)?.entries, uses)
 }
 
-/// A tensor by its name, and its blocks.
+/// Name, tensor of decoded elements, and the blocks to multiply with, if the tensor's kind and use have any.
 pub type Matrix = (String, Tensor, Option<Packed>);
 
-/// The same of these tensors of a file.
+/// As [`matrices`], for a selection of the file's tensors.
 pub fn matrices_of(
     session: &Session,
     file: &Bytes,
@@ -42,12 +45,12 @@ pub fn matrices_of(
     entries.iter().map(one).collect()
 }
 
-/// One tensor of a file from its bytes alone, as [`tensors`] makes it.
+/// One tensor as [`tensors`] makes it, from the bytes of this tensor alone (read by range).
 pub fn tensor_of(session: &Session, e: &Entry, raw: &Bytes) -> Result<Tensor> {
     Ok(matrix_of(session, e, raw, Use::Product(Activations::F32))?.0)
 }
 
-/// The same as [`matrices`] makes it.
+/// One tensor as [`matrices`] makes it, from the bytes of this tensor alone.
 pub fn matrix_of(session: &Session, e: &Entry, raw: &Bytes, purpose: Use) -> Result<(Tensor, Option<Packed>)> {
     match e.kind.plain() {
         Some(dtype) => Ok((Tensor::from_bytes(session, dtype, &e.shape, raw.clone())?, None)),
@@ -55,7 +58,7 @@ pub fn matrix_of(session: &Session, e: &Entry, raw: &Bytes, purpose: Use) -> Res
     }
 }
 
-/// One quantised tensor from its bytes: its elements, and its blocks if [`Packed`] has their kind.
+/// One quantised tensor from its bytes: its decoded elements, and its blocks if [`Packed`] supports their kind.
 pub(super) fn tensor(
     session: &Session,
     kind: Kind,
@@ -94,7 +97,7 @@ pub(super) fn tensor(
         let words = Words::new(kind, activations, planes_of, [rows, row]);
         return Ok((all.transpose(1, 2)?.reshape(&dims)?, Some(Packed::of_words(kind, words))));
     }
-    // each row lies together, and threads read whole words of it side by side
+    // Rows are contiguous here: adjacent GPU threads load adjacent words of one row.
     if words::INTEGERS
         && purpose == Use::Product(Activations::F16)
         && shape.len() == 2
@@ -114,13 +117,13 @@ pub(super) fn tensor(
     let in_order =
         |(i, p): (usize, &Plane)| plane(order, i)?.transpose(2, 3)?.reshape(&[rows / group, blocks, p.n, group]);
     let p = planes(kind).iter().enumerate().map(in_order).collect::<Result<Vec<_>>>()?;
-    // in the order in which they lie: what stores them stores neighbours
+    // Elements in the planes' memory order, so that a kernel which stores them decoded writes adjacent addresses.
     let all = elements(kind, &p)?.reshape(&[rows / group, row, group])?;
     let packed = if purpose == Use::Rows { None } else { Packed::new(kind, shape, &p, false)? };
     Ok((all.transpose(1, 2)?.reshape(&dims)?, packed))
 }
 
-/// Elements `[rows / group, blocks, .., group]` as f32 from planes `[rows / group, blocks, n, group]`.
+/// The decoded f32 elements `[rows / group, blocks, .., group]` from planes `[rows / group, blocks, n, group]`.
 fn elements(kind: Kind, p: &[Tensor]) -> Result<Tensor> {
     let last = &p[p.len() - 1];
     match kind {
@@ -147,19 +150,19 @@ fn elements(kind: Kind, p: &[Tensor]) -> Result<Tensor> {
     }
 }
 
-/// Fields of `bits` in bytes, `[.., g*n, rows] -> [.., g*f*n, rows]` with `f` fields a byte: of each `n` bytes first all lowest
-/// fields.
+/// Splits bytes into fields of `bits` bits: `[.., g*n, rows] -> [.., g*f*n, rows]` with `f = 8 / bits` fields a byte.
+/// For each `n` bytes the result has first the lowest field of all of them, then the next field, and so on.
 fn fields(bytes: &Tensor, n: i64, bits: i64) -> Result<Tensor> {
     let shape = bytes.shape();
     let (r, b, rows) = (shape[0] as i64, shape[1] as i64, shape[3] as i64);
     let count = 8 / bits;
-    // words: few machines have vectors that shift bytes
+    // Shifted as 32-bit integers, since few processors have vector shifts of bytes.
     let shifts = Tensor::arange(bytes.session(), 0.0, 8.0, bits as f64, DType::I32)?.reshape(&[count, 1, 1])?;
     let all = bytes.cast(DType::I32)?.reshape(&[r, b, -1, 1, n, rows])?.shift_right(&shifts)?;
     all.bit_and((1 << bits) - 1)?.reshape(&[r, b, -1, rows])
 }
 
-/// The five bits of Q5_0 and Q5_1: the fifth of element `i` is bit `i` of 4 bytes.
+/// The 5-bit codes of Q5_0 and Q5_1: bit 4 of element `i` is bit `i` of the block's 4 bytes of high bits.
 fn five(low: &Tensor, high: &Tensor) -> Result<Tensor> {
     join(&fields(low, 16, 4)?, &fields(high, 1, 1)?, 4)
 }
@@ -172,7 +175,7 @@ fn less(q: &Tensor, by: i64) -> Result<Tensor> {
     q.sub(by)
 }
 
-/// The values that 4-bit codes stand for.
+/// Looks 4-bit codes up in a table of 16 values.
 fn coded(q: &Tensor, table: &[i8; 16]) -> Result<Tensor> {
     let t = Tensor::new(q.session(), table, &[16])?;
     let shape: Vec<i64> = q.shape().iter().map(|&d| d as i64).collect();
@@ -183,13 +186,14 @@ fn sub_scales(d: &Tensor, scales: &Tensor) -> Result<Tensor> {
     d.cast(DType::F32)?.mul(scales.cast(DType::F32)?)
 }
 
-/// `q * d`, where a block has the shape `split` and `d` one value for each part: `[.., blocks, ..split, rows]`.
+/// `q * d`, where a block has the shape `split` and `d` one scale for each part of it: `[.., blocks, ..split, rows]`.
 fn scaled(q: &Tensor, d: &Tensor, split: &[i64]) -> Result<Tensor> {
     let d = d.cast(DType::F32)?;
     parts(q, split)?.cast(DType::F32)?.mul(if split.len() > 1 { d.unsqueeze(-2)? } else { d })
 }
 
-/// `q * d * s - min * m` of planes d, min, s, m.
+/// `q * d * s - min * m`, where planes 0 to 3 are d, min, s and m: the block's scale and minimum, and the factors of
+/// both for each part of the block.
 fn with_minimum(q: &Tensor, p: &[Tensor], split: &[i64]) -> Result<Tensor> {
     scaled(q, &sub_scales(&p[0], &p[2])?, split)?.sub(sub_scales(&p[1], &p[3])?.unsqueeze(-2)?)
 }

@@ -43,7 +43,7 @@ pub enum Kind {
 
 use Kind::*;
 
-/// ggml's number, name, elements of a block, bytes of a block.
+/// For each kind: ggml's type number, its name, elements per block, bytes per block.
 const KINDS: [(Kind, u32, &str, usize, usize); 33] = [
     (F32, 0, "F32", 1, 4),
     (F16, 1, "F16", 1, 2),
@@ -90,17 +90,17 @@ impl Kind {
         KINDS.iter().find(|k| k.0 == self).unwrap_or(&KINDS[0])
     }
 
-    /// The kind of ggml's number.
+    /// The kind with ggml's type number `id`.
     pub fn from_id(id: u32) -> Option<Kind> {
         KINDS.iter().find(|k| k.1 == id).map(|k| k.0)
     }
 
-    /// The kind of ggml's name, such as `Q4_K`.
+    /// The kind with ggml's name, such as `Q4_K`.
     pub fn from_name(name: &str) -> Option<Kind> {
         KINDS.iter().find(|k| k.2 == name).map(|k| k.0)
     }
 
-    /// ggml's number.
+    /// ggml's type number.
     pub fn id(self) -> u32 {
         self.row().1
     }
@@ -110,17 +110,17 @@ impl Kind {
         self.row().2
     }
 
-    /// Elements of a block; a row's length is a multiple of it.
+    /// Elements per block; the length of a row is a multiple of it.
     pub fn block_elems(self) -> usize {
         self.row().3
     }
 
-    /// Bytes of a block.
+    /// Bytes per block.
     pub fn block_bytes(self) -> usize {
         self.row().4
     }
 
-    /// The dtype of plain elements; `None` for blocks.
+    /// The dtype of a kind of plain elements; `None` for quantised kinds.
     pub fn plain(self) -> Option<DType> {
         Some(match self {
             F32 => DType::F32,

@@ -1,9 +1,10 @@
 //! GGUF: metadata and tensors in one file, plain or in ggml's quantised blocks.
 //!
-//! [`Gguf`] is the index; [`tensors`] makes tensors whose blocks stay packed in memory and are decoded by the kernels that
-//! read them; [`write`] writes a file. Layout: header, metadata, tensor index, then the data, aligned. Read are versions 2
-//! and 3, little-endian. Every length is checked against the file before anything is allocated; tensors may neither overlap
-//! nor leave the file. Spec: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
+//! [`Gguf`] is the parsed index; [`tensors`] makes tensors whose blocks stay quantised in memory and are decoded by the
+//! kernels that read them; [`write`] writes a file. Layout of a file: header, metadata, tensor index, then the aligned
+//! data. Versions 2 and 3 are read, little-endian only. Every length is checked against the file before anything is
+//! allocated; tensors may neither overlap nor lie outside the file. Spec:
+//! <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 #![deny(clippy::unwrap_used)]
 
 mod blocks;
@@ -30,13 +31,13 @@ use crate::util::sort;
 use std::ops::Range;
 
 const MAGIC: &[u8] = b"GGUF";
-/// Longest key or name in bytes.
+/// Longest key or tensor name that is accepted, in bytes.
 const MAX_NAME: usize = 1 << 16;
-/// Longest string value in bytes.
+/// Longest string value that is accepted, in bytes.
 const MAX_STRING: u64 = 64 << 20;
-/// Largest alignment of the data.
+/// Largest alignment of the tensor data that is accepted, in bytes.
 const MAX_ALIGNMENT: u64 = 1 << 20;
-/// Most dimensions of a tensor.
+/// Largest rank of a tensor that is accepted.
 const MAX_DIMS: u32 = 8;
 
 fn err(what: impl Into<String>) -> Error {
@@ -48,26 +49,26 @@ fn err(what: impl Into<String>) -> Error {
 pub enum Value {
     /// A number or bool of that dtype.
     Scalar(DType, Scalar),
-    /// Text.
+    /// A string.
     Str(String),
     /// Numbers or bools: a tensor of rank 1.
     Array(HostTensor),
-    /// Texts.
+    /// An array of strings.
     Strings(Vec<String>),
 }
 
 impl Value {
-    /// Text.
+    /// The string, if it is one.
     pub fn as_str(&self) -> Option<&str> {
         if let Value::Str(s) = self { Some(s) } else { None }
     }
 
-    /// Texts.
+    /// The strings, if it is an array of them.
     pub fn as_strings(&self) -> Option<&[String]> {
         if let Value::Strings(s) = self { Some(s) } else { None }
     }
 
-    /// A nonnegative integer.
+    /// The value, if it is an integer that is not negative.
     pub fn as_u64(&self) -> Option<u64> {
         match self {
             Value::Scalar(DType::U64, Scalar::Int(i)) => Some(*i as u64),
@@ -76,12 +77,12 @@ impl Value {
         }
     }
 
-    /// A bool.
+    /// The value, if it is a bool.
     pub fn as_bool(&self) -> Option<bool> {
         if let Value::Scalar(DType::Bool, s) = self { Some(s.as_bool()) } else { None }
     }
 
-    /// Any number.
+    /// The value as f64, if it is a number.
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             Value::Scalar(DType::Bool, _) => None,
@@ -90,7 +91,7 @@ impl Value {
         }
     }
 
-    /// Numbers.
+    /// The elements, if it is an array of numbers or bools.
     pub fn as_array(&self) -> Option<&HostTensor> {
         if let Value::Array(a) = self { Some(a) } else { None }
     }
@@ -105,7 +106,7 @@ pub struct Entry {
     pub kind: Kind,
     /// Extents, outermost first (the file has them innermost first).
     pub shape: Vec<usize>,
-    /// Where its bytes lie, from the start of the file.
+    /// Byte range of its data, relative to the start of the file.
     pub range: Range<u64>,
 }
 
@@ -124,8 +125,8 @@ impl Gguf {
         Gguf::parse_header(file, file.len() as u64)
     }
 
-    /// Reads the index from the start of a file of `file_len` bytes, so that weights can be streamed. An error may mean that
-    /// `start` is too short; nothing tells in advance how long the index is.
+    /// Reads the index from the start of a file of `file_len` bytes, so that weights can be streamed. The length of the
+    /// index is not known in advance: an error may mean that `start` is too short.
     pub fn parse_header(start: &[u8], file_len: u64) -> Result<Gguf> {
         let mut c = Cursor::new(start, "gguf");
         if c.take(4)? != MAGIC {
@@ -137,7 +138,7 @@ impl Gguf {
             return Err(Error::Unsupported { what, context: "gguf".into() });
         }
         let (tensors, pairs) = (c.u64()?, c.u64()?);
-        // a pair takes at least 13 bytes, a tensor 24
+        // The smallest metadata pair takes 13 bytes and the smallest tensor entry 24, so larger counts cannot be true.
         let left = start.len() as u64;
         if pairs > left / 13 || tensors > left / 24 {
             return Err(c.error(format!("truncated: {tensors} tensors and {pairs} pairs in {left} bytes")));
@@ -177,16 +178,17 @@ impl Gguf {
         self.entries.iter().find(|e| e.name == name)
     }
 
-    /// Which of how many files this is, counted from 0: `(0, 1)` of a model that is not split.
+    /// Index of this file, from 0, and number of files of a split model: `(0, 1)` for a model in one file.
     pub fn part(&self) -> (u64, u64) {
         let of = |key: &str| self.get(key).and_then(Value::as_u64);
         (of("split.no").unwrap_or(0), of("split.count").unwrap_or(1).max(1))
     }
 
-    /// Adds the tensors of the next file of a split model, of which `already` were added. Their ranges are those in their own files.
+    /// Adds the tensors of the next file of a split model to this index of the first file; `already` files were added
+    /// before. The ranges stay relative to each tensor's own file.
     ///
     /// # Errors
-    /// `E_FORMAT` for a file of another model or at another place, and for a name that is there.
+    /// `E_FORMAT` for a file of another model, a file out of order, and a tensor name that is already present.
     pub fn extend(&mut self, next: Gguf, already: u64) -> Result<()> {
         let (of, (number, count)) = (self.part().1, next.part());
         if count != of || number != already + 1 {
@@ -196,7 +198,7 @@ impl Gguf {
         distinct(self.entries.iter().map(|e| e.name.as_str()))
     }
 
-    /// Are the tensors of all files of a split model here?
+    /// Checks that the tensors of all files of a split model are present.
     ///
     /// # Errors
     /// `E_FORMAT` if some are missing.
@@ -216,13 +218,13 @@ impl Entry {
         range.and_then(|(a, b)| file.get(a..b)).ok_or_else(|| err(format!("`{}` lies outside the file", self.name)))
     }
 
-    /// A copy of this tensor: plain elements as they are, blocks as f32.
+    /// A decoded copy of this tensor: plain elements keep their dtype, quantised blocks become f32.
     pub fn to_host(&self, file: &[u8]) -> Result<HostTensor> {
         decode(self.kind, &self.shape, self.bytes(file)?)
     }
 }
 
-/// Elements of a tensor from its bytes alone (read by range): plain ones as they are, blocks as f32.
+/// The elements of a tensor from its bytes alone (read by range): plain elements keep their dtype, blocks become f32.
 pub fn decode(kind: Kind, shape: &[usize], bytes: &[u8]) -> Result<HostTensor> {
     if size(kind, shape) != Some(bytes.len() as u64) {
         return Err(err(format!("{} bytes do not hold shape {shape:?} of {}", bytes.len(), kind.name())));
@@ -233,7 +235,7 @@ pub fn decode(kind: Kind, shape: &[usize], bytes: &[u8]) -> Result<HostTensor> {
     }
 }
 
-/// Bytes of a tensor; `None` when that overflows or a row is no whole number of blocks.
+/// Size of a tensor in bytes; `None` when that overflows or a row is not a whole number of blocks.
 fn size(kind: Kind, shape: &[usize]) -> Option<u64> {
     let n = element_count(shape)?;
     let row = shape.last().copied().unwrap_or(1);
@@ -266,7 +268,7 @@ fn name(c: &mut Cursor<'_>) -> Result<String> {
     std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| c.error("a name is not UTF-8"))
 }
 
-/// Texts of old files may hold stray bytes.
+/// A string value. Old files may hold bytes that are not UTF-8; these are replaced rather than refused.
 fn string(c: &mut Cursor<'_>) -> Result<String> {
     let bytes = text(c, MAX_STRING)?;
     Ok(match std::str::from_utf8(bytes) {
@@ -314,7 +316,8 @@ fn array(c: &mut Cursor<'_>) -> Result<Value> {
     match kind {
         ARRAY => Err(Error::Unsupported { what: "an array of arrays".into(), context: "gguf metadata".into() }),
         STRING => {
-            // grows with what is really there: a string takes at least 8 bytes
+            // No capacity is reserved for the claimed length: the list grows as strings are read, each of at least 8
+            // bytes.
             let mut list = Vec::new();
             for _ in 0..n {
                 list.push(string(c)?);
@@ -338,7 +341,7 @@ fn check_bools(c: &Cursor<'_>, dtype: DType, raw: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// An entry whose range starts at the offset within the data.
+/// Reads one entry of the tensor index. Its range is still relative to the start of the data section.
 fn entry(c: &mut Cursor<'_>) -> Result<Entry> {
     let name = name(c)?;
     let rank = c.u32()?;
@@ -363,7 +366,8 @@ fn entry(c: &mut Cursor<'_>) -> Result<Entry> {
     Ok(Entry { name, kind, shape, range: offset..end })
 }
 
-/// Makes the ranges absolute and checks them.
+/// Makes the ranges of all entries relative to the file, and checks that they are aligned, lie inside it and do not
+/// overlap.
 fn place(entries: &mut [Entry], data: u64, alignment: u64, file_len: u64) -> Result<()> {
     for e in entries.iter_mut() {
         if e.range.start % alignment != 0 {

@@ -1,6 +1,7 @@
-//! Products of a vector and a matrix whose elements stay in blocks. The codes of a block are taken in *runs*: neighbours that lie in
-//! neighbouring bytes at the same bits, so that a shift by a constant and a mask make vectors of them. What elements have in
-//! common (a scale, a minimum) is applied to a run's products, not to each element.
+//! Products of a vector and a matrix whose elements stay quantised. The codes of a block are processed in *runs*:
+//! neighbouring elements whose codes lie in neighbouring bytes at the same bit offset, so that one shift by a constant
+//! and one mask decode a whole vector of them. A factor that elements share (a scale, a minimum) is applied to the
+//! products of a run, not to each element.
 
 use super::words::INTEGERS;
 use super::{Kind, Words, err};
@@ -9,49 +10,53 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 use std::cmp::Ordering;
 
-/// A matrix in blocks, sorted into planes.
+/// A quantised matrix, its blocks separated into planes.
 pub struct Packed {
     kind: Kind,
-    /// `[rows, blocks, n]`, as `planes::planes` lists them; in memory rows may be interleaved.
+    /// `[rows, blocks, n]` each, in the order of `planes::planes`; in memory rows may be interleaved.
     planes: Vec<Tensor>,
-    /// Codes are words of four neighbours, signed bytes where they are of 8 bits.
+    /// True if the planes of codes are i32 words that each hold the codes of four neighbouring elements, one a byte.
+    /// Codes of 8 bits are signed bytes.
     by_words: bool,
     rows: usize,
     cols: usize,
-    /// Codes as words, for products in bytes; then there are no planes.
+    /// The matrix in the form for integer products; then `planes` is empty.
     words: Option<Words>,
 }
 
-/// Bits of bytes that lie side by side.
+/// A bit field at the same offset in each of several consecutive bytes: the low or high bits of the codes of a run.
 #[derive(Clone, Copy)]
 pub(super) struct Field {
+    /// Index of the plane.
     pub(super) plane: usize,
-    /// The first byte.
+    /// Index of the first byte in the block's part of the plane.
     pub(super) at: usize,
     pub(super) shift: u32,
     pub(super) bits: u32,
 }
 
-/// How the runs of a block are made.
+/// How a block of a kind divides into runs, and how the elements of a run are computed.
 pub(super) struct Layout {
-    /// Elements of a run.
+    /// Elements in a run.
     pub(super) len: usize,
-    /// Parts of a block that are made alike: the runs of the first one say where those of the others are.
+    /// Number of equal parts into which a block divides. The fields of the first part's runs, applied to the other
+    /// parts' slices of the planes, are the fields of the others too.
     pub(super) parts: usize,
-    /// The bits of run `t`.
+    /// The low bits (or all bits) of the codes of run `t`.
     pub(super) low: fn(usize) -> Field,
-    /// Bits above these, and where they go.
+    /// The field of the remaining high bits of run `t`, and the bit position where they belong in the code.
     pub(super) high: Option<(fn(usize) -> Field, u32)>,
-    /// What is taken from each code.
+    /// Subtracted from each code.
     pub(super) less: i32,
-    /// Planes of factors for each run, which are multiplied with the block's own.
+    /// Index of the plane with a scale factor for each run, multiplied with the block's own scale.
     pub(super) scales: Option<usize>,
-    /// Planes of the block's minimum and of factors of it for each run.
+    /// Indices of the plane with the block's minimum and of the plane with a factor of it for each run.
     pub(super) minimum: Option<(usize, Option<usize>)>,
 }
 
 impl Layout {
-    /// Rows that are multiplied at once: of blocks in which each run has a scale there is too much to hold for more than a register's.
+    /// The most rows that may be interleaved, and so are multiplied at once. Where each run has its own scale there are
+    /// too many live values for more rows than one vector register of 16 f32 lanes holds.
     pub(super) fn most_rows(&self) -> usize {
         if self.scales.is_some() { 16 } else { usize::MAX }
     }
@@ -61,7 +66,7 @@ fn field(plane: usize, at: usize, shift: usize, bits: u32) -> Field {
     Field { plane, at, shift: shift as u32, bits }
 }
 
-/// How a kind's elements are made, if by shifts and products alone.
+/// The layout of a kind's blocks; `None` unless shifts and multiplications alone decode them.
 pub(super) fn layout(kind: Kind) -> Option<Layout> {
     let low: fn(usize) -> Field = |t| field(1, 0, 4 * t, 4);
     let plain = Layout { len: 16, parts: 1, low, high: None, less: 0, scales: None, minimum: None };
@@ -108,20 +113,19 @@ pub(super) fn layout(kind: Kind) -> Option<Layout> {
     })
 }
 
-/// Does a plane hold codes?
+/// True if this plane holds (bits of) the elements' codes rather than scales or minima.
 pub(super) fn has_codes(kind: Kind, plane: usize) -> bool {
     layout(kind).is_some_and(|l| (l.low)(0).plane == plane || l.high.is_some_and(|h| h.0(0).plane == plane))
 }
 
-/// Elements of the runs into which a plane of `n` elements a block falls: all of them if it holds no codes.
+/// The run length of a plane with `n` elements per block; `n` itself for a plane that holds no codes.
 pub(super) fn run_of(kind: Kind, plane: usize, n: usize) -> usize {
     let Some(l) = layout(kind) else { return n };
     if has_codes(kind, plane) && n.is_multiple_of(l.len) { l.len } else { n }
 }
 
 impl Packed {
-    /// A matrix `[rows, cols]` of planes `[rows / group, blocks, n, group]`; none for a kind whose elements are not made by shifts and
-    /// products.
+    /// A matrix `[rows, cols]` from planes `[rows / group, blocks, n, group]`; `None` for a kind without a [`Layout`].
     pub(super) fn new(kind: Kind, shape: &[usize], planes: &[Tensor], by_words: bool) -> Result<Option<Packed>> {
         let (&[rows, cols], Some(_)) = (shape, layout(kind)) else { return Ok(None) };
         let in_rows = |p: &Tensor| {
@@ -137,12 +141,12 @@ impl Packed {
         Packed { kind, planes: Vec::new(), by_words: true, rows, cols, words: Some(words) }
     }
 
-    /// Pages have no such codes.
+    /// Always false in builds for the browser, which leave the word order out.
     fn by_words(&self) -> bool {
         INTEGERS && self.by_words
     }
 
-    /// Its products with vectors of bytes, if it was made for them.
+    /// The form for integer products, if the matrix was loaded for them.
     pub fn words(&self) -> Option<&Words> {
         self.words.as_ref().filter(|_| INTEGERS)
     }
@@ -152,7 +156,7 @@ impl Packed {
         [self.rows, self.cols]
     }
 
-    /// Its product with a vector `[cols]`, f32: `[rows]`.
+    /// The product with one vector: f32 `[cols] -> [rows]`.
     pub fn product(&self, x: &Tensor) -> Result<Tensor> {
         let Some(l) = layout(self.kind).filter(|_| self.words.is_none()) else {
             return Err(err("a product in floats with a matrix for products in bytes"));
@@ -160,12 +164,13 @@ impl Packed {
         if x.shape() != [self.cols] {
             return Err(err(format!("a product of {:?} with {:?}", self.shape(), x.shape())));
         }
-        // parts side by side, so that what all have in common comes again for each
+        // In word order the parts of a block are an axis of the graph; values that the parts share are repeated for
+        // each.
         let (block, parts) = (self.kind.block_elems(), if self.by_words() { l.parts } else { 1 });
-        // whole bytes are one run of a block
+        // Codes of whole bytes in word order need no fields, so all of a block is one run.
         let n = if self.by_words() && (l.low)(0).bits == 8 { block } else { l.len };
         let (runs, all) = (block / n / parts, self.cols / block * parts);
-        // an axis of words, which threads go along, and the codes in each
+        // In word order: an axis of words, over which threads are distributed, and an axis of the 4 codes in each.
         let (x, len) = match self.by_words() {
             true => {
                 let x = x.reshape(&[1, all, runs, n / 4, 4])?.permute(&[0, 1, 3, 2, 4])?;
@@ -175,7 +180,7 @@ impl Packed {
         };
         let x = |t: usize| x.narrow(2, t, 1)?.squeeze(2);
         let planes = self.planes.iter().map(|p| self.in_parts(p, parts)).collect::<Result<Vec<_>>>()?;
-        // what all of a part have in common: `[rows, all, 1]`
+        // A value that all elements of a part share, `[rows, all, 1]`, repeated for each word in word order.
         let wide = |p: &Tensor| match self.by_words() {
             true => p.expand(&[self.rows, all, n / 4])?.reshape(&[self.rows, len[0], 1]),
             false => Ok(p.clone()),
@@ -191,7 +196,7 @@ impl Packed {
             let x = x(t)?;
             let mut y = x.mul(code.cast(DType::F32)?)?;
             if l.less != 0 {
-                // the same for all rows, so that this is the first addend and costs nothing
+                // `x * -less` is the same for all rows: as the addend of the multiply-add it costs nothing extra.
                 y = y.add(x.mul(-f64::from(l.less))?)?;
             }
             if let Some(p) = l.scales {
@@ -199,7 +204,7 @@ impl Packed {
             }
             if let Some((p, factors)) = l.minimum {
                 let least = wide(&planes[p].cast(DType::F32)?)?;
-                // ggml takes minima that have factors away, and adds those that have none
+                // In ggml's formats minima with a factor for each run are subtracted, minima without factors are added.
                 y = match factors {
                     Some(f) => y.sub(x.mul(least.mul(factor(f, t)?)?)?)?,
                     None => y.mul(&own)?.add(x.mul(least)?)?,
@@ -217,7 +222,8 @@ impl Packed {
         sum.sum(&[1, 2], false)
     }
 
-    /// A plane of which each part has its own elements, or those of its block: `[rows, blocks * parts, ..]`.
+    /// Divides a plane by parts, `[rows, blocks * parts, ..]`: each part gets its own elements of the block, or all of
+    /// them if they do not divide (values that the whole block shares).
     fn in_parts(&self, plane: &Tensor, parts: usize) -> Result<Tensor> {
         let s = plane.shape();
         let all = s[1] * parts;
@@ -227,7 +233,8 @@ impl Packed {
         }
     }
 
-    /// A field of the codes of a run, `to` bits from its end: `[rows, blocks, n]`, i32; of words `[rows, blocks * n / 4, 4]`.
+    /// The field `f` of the codes of a run, shifted so that its lowest bit is bit `to`, i32: `[rows, blocks, n]`, and
+    /// `[rows, blocks * n / 4, 4]` in word order.
     fn field(&self, planes: &[Tensor], f: Field, n: usize, to: u32) -> Result<Tensor> {
         if self.by_words() {
             let words = planes[f.plane].narrow(2, f.at / 4, n / 4)?.flatten(1, 2)?.unsqueeze(-1)?;
@@ -248,7 +255,7 @@ impl Packed {
     }
 }
 
-/// The bits of integers, those from `from` on moved to `to`.
+/// Shifts integers so that bit `from` becomes bit `to`.
 pub(super) fn moved(x: Tensor, from: u32, to: u32) -> Result<Tensor> {
     match from.cmp(&to) {
         Ordering::Greater => x.shift_right(i64::from(from - to)),

@@ -1,5 +1,6 @@
-//! The planes that the blocks of a quantised tensor are sorted into (scales, low bits, high bits), interleaved by rows. A plane is made
-//! where it is wanted: straight from the file's bytes in a device's memory, once, by as many threads as the device likes.
+//! Separates the blocks of a quantised tensor into planes (all scales, all low bits, all high bits), with rows
+//! interleaved. A plane is not stored on the host: its bytes are computed from the file's bytes when they are copied to
+//! a device's memory, once, by as many threads as the device uses.
 
 use super::Kind;
 use super::blocks::{self, e8m0_half};
@@ -9,29 +10,30 @@ use crate::engine::{Bytes, HostBytes};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// Rows of a matrix that lie interleaved, element by element: they are the lanes of a product, so that vectors are loaded where
-/// they are, nothing is added up across lanes, and scales come as vectors too. The most that divides the rows is taken.
+/// How many rows of a matrix may be interleaved element by element; the largest number that divides the rows is used.
+/// Interleaved rows are the vector lanes of a product: operands are contiguous loads, no sum runs across lanes, and the
+/// rows' scales are contiguous too.
 const GROUPS: [usize; 3] = [64, 32, 16];
 
-/// How many rows of a matrix lie interleaved.
+/// The number of rows that are interleaved in a matrix of `rows` rows; 1 if no entry of [`GROUPS`] divides it.
 pub(super) fn group_of(rows: usize) -> usize {
     GROUPS.into_iter().find(|g| rows.is_multiple_of(*g)).unwrap_or(1)
 }
 
-/// What a block has of a plane.
+/// The part of a plane that comes from one block.
 #[derive(Clone, Copy)]
 pub(super) struct Plane {
     pub(super) dtype: DType,
-    /// Elements.
+    /// Elements per block.
     pub(super) n: usize,
     from: From,
 }
 
 #[derive(Clone, Copy)]
 enum From {
-    /// The block's bytes from here on.
+    /// Copied from the block, from this byte offset on.
     At(usize),
-    /// Made of the block's bytes.
+    /// Computed by this function: (bytes of the block, bytes of the plane).
     Made(fn(&[u8], &mut [u8])),
 }
 
@@ -41,7 +43,7 @@ impl Plane {
     }
 }
 
-/// The most bytes of a block that are made.
+/// The most bytes per block of a computed plane ([`From::Made`]), the size of the buffer for one block's result.
 const MOST_MADE: usize = 16;
 
 const fn at(dtype: DType, n: usize, at: usize) -> Plane {
@@ -65,7 +67,7 @@ fn four_minima(b: &[u8], out: &mut [u8]) {
     out.copy_from_slice(&blocks::q4_scales(&b[4..]).1);
 }
 
-/// The planes of a kind; none for one that is decoded at load.
+/// The planes of a kind; empty for a kind that is decoded to f32 at load.
 pub(super) fn planes(kind: Kind) -> &'static [Plane] {
     use DType::{BF16, F16, I8, U8};
     match kind {
@@ -122,26 +124,29 @@ pub(super) fn planes(kind: Kind) -> &'static [Plane] {
     }
 }
 
-/// Where the elements of a matrix's planes lie.
+/// The order of the elements in the planes of a matrix.
 #[derive(Clone, Copy)]
 pub(super) struct Order {
     pub(super) kind: Kind,
-    /// Rows that are interleaved.
+    /// Number of rows that are interleaved.
     pub(super) group: usize,
-    /// Blocks of a row.
+    /// Blocks per row.
     pub(super) blocks: usize,
-    /// Codes are words of four neighbours, unsigned bytes each.
+    /// Codes are stored as i32 words of four neighbours along a row. If rows are interleaved, the bytes are unsigned
+    /// ([`moved`]).
     pub(super) words: bool,
 }
 
-/// Are codes signed bytes? As words they are moved by 128.
+/// True if the kind's codes are signed bytes. In interleaved words 128 is added to each, since those hold unsigned
+/// bytes.
 pub(super) fn moved(kind: Kind) -> bool {
     kind == Kind::Q8_0
 }
 
 impl Order {
-    /// Dtype of a plane's elements and how many a block has, `[runs, len]`: of the `runs` runs of `len` elements that a block has, first
-    /// come the first elements of each: a product takes all runs at once, and so reads one stream.
+    /// Dtype of a plane's elements, and how many a block has as `[runs, len]`. Of the `runs` runs of `len` elements the
+    /// first elements of all runs come first, then all second elements: a product processes all runs at once, and so
+    /// reads one sequential stream.
     pub(super) fn elements(&self, plane: usize) -> (DType, [usize; 2]) {
         let p = planes(self.kind)[plane];
         if self.words {
@@ -150,28 +155,28 @@ impl Order {
                 false => (p.dtype, [1, p.n]),
             };
         }
-        // without groups in the order of the file
+        // Without interleaved rows the file's order is kept.
         let len = if self.group > 1 { packed::run_of(self.kind, plane, p.n) } else { p.n };
         (p.dtype, [p.n / len, len])
     }
 
-    /// A plane of the blocks in `raw`.
+    /// The plane of the blocks in `raw`, computed when its bytes are read.
     pub(super) fn plane(self, raw: &Bytes, plane: usize) -> Bytes {
         let len = raw.len() / self.kind.block_bytes() * planes(self.kind)[plane].bytes();
         Bytes::of(Arc::new(Interleaved { raw: raw.clone(), order: self, plane, len, all: OnceLock::new() }))
     }
 }
 
-/// Bytes of a line of caches: the least of all machines.
+/// Bytes of a cache line, the smallest of all target machines.
 const LINE: usize = 64;
 
-/// A plane that is made of blocks.
+/// A plane as bytes that are computed from the blocks on demand.
 struct Interleaved {
     raw: Bytes,
     order: Order,
     plane: usize,
     len: usize,
-    /// For who wants all of it in memory of the host.
+    /// All bytes, computed if a caller asks for them as a slice in host memory.
     all: OnceLock<Vec<u8>>,
 }
 
@@ -206,8 +211,9 @@ impl HostBytes for Interleaved {
     }
 }
 
-/// Words of a block, of which `from` has the first row's and those of the others `row` bytes further each: all first ones, all second
-/// ones. Four words of two rows at a time, as pairs in whole registers: word by word takes more than twice as long.
+/// Interleaves the words of one block of all rows in a group: first word 0 of every row, then word 1 of every row, and
+/// so on. `from` begins at the first row's words; each further row is `row` bytes later. Processes four words of two
+/// rows at a time, as pairs in whole registers: one word at a time takes more than twice as long.
 fn lay_words(from: &[u8], row: usize, group: usize, flip: u8, out: &mut [u8]) {
     const LOW: u64 = 0xffff_ffff;
     let flip = u64::from_ne_bytes([flip; 8]);
@@ -234,7 +240,8 @@ fn lay_words(from: &[u8], row: usize, group: usize, flip: u8, out: &mut [u8]) {
 }
 
 impl Interleaved {
-    /// The elements of `SIZE` bytes from a byte on, which begins a group of rows.
+    /// Writes the plane from byte `at` on, which must be the start of a group of rows, to `out`. Elements have `SIZE`
+    /// bytes.
     fn lay<const SIZE: usize>(&self, [runs, len]: [usize; 2], at: usize, out: &mut [u8]) {
         let Order { kind, group, blocks, words } = self.order;
         let (plane, one) = (planes(kind)[self.plane], kind.block_bytes());
@@ -252,12 +259,13 @@ impl Interleaved {
             }
             return;
         }
-        // a page has the sorting that is short
+        // Builds for the browser have only the general loop below, which is less code.
         let by_words = cfg!(any(feature = "x86", test)) && SIZE == 4 && runs == 1 && n % 4 == 0 && group % 2 == 0;
         let by_words = by_words && matches!(plane.from, From::At(_));
         let mut own = [0; MOST_MADE];
         for (from, out) in rows.chunks_exact(group * row).zip(out.chunks_exact_mut(to)) {
-            // memory is read in its order first: row by row each line would be waited for on its own
+            // Load one byte of every cache line in address order first: the loops below jump from row to row, and would
+            // wait for each line separately.
             std::hint::black_box(from.iter().step_by(LINE).fold(0, |sum, b| sum ^ b));
             if by_words {
                 for (block, out) in out.chunks_exact_mut(n * group * SIZE).enumerate() {
@@ -266,7 +274,7 @@ impl Interleaved {
                 continue;
             }
             let out = out.as_chunks_mut::<SIZE>().0;
-            // a block's lines of all rows stay in the first caches meanwhile
+            // The cache lines of this block in all rows of the group stay in the first-level cache during the loop.
             for (block, out) in out.chunks_exact_mut(n * group).enumerate() {
                 let from = from.get(block * one..).unwrap_or(&[]);
                 for (place, out) in out.chunks_exact_mut(group).enumerate() {

@@ -42,8 +42,8 @@ fn every_type_is_decoded_bit_for_bit() {
 
 #[test]
 fn the_types_without_a_reference_decode() {
-    // Q8_1 and Q8_K hold intermediate results; the package does not decode them
-    let mut b = vec![0, 0x40, 0, 0]; // 2.0, sum
+    // Q8_1 and Q8_K are formats of intermediate results, which the Python package does not decode.
+    let mut b = vec![0, 0x40, 0, 0]; // scale 2.0, sum
     b.extend((0..32).map(|i| (i - 16) as u8));
     let t = decode(Kind::Q8_1, &[32], &b).unwrap();
     assert_eq!(t.to_f64(), (0..32).map(|i| f64::from(2 * (i - 16))).collect::<Vec<_>>());
@@ -80,7 +80,7 @@ fn files_round_trip() {
 
 #[test]
 fn every_truncation_is_an_error() {
-    // the last tensor's padding may be missing
+    // The padding of the last tensor may be missing.
     let end = Gguf::parse(QUANTS).unwrap().entries.iter().map(|e| e.range.end).max().unwrap() as usize;
     for n in 0..end {
         assert!(Gguf::parse(&QUANTS[..n]).is_err(), "at {n}");
@@ -118,9 +118,9 @@ fn hostile_files_are_errors() {
     patch(t, &99u32.to_le_bytes()); // rank
     patch(t + 4, &u64::MAX.to_le_bytes()); // a dimension
     patch(t + 4, &(1u64 << 62).to_le_bytes());
-    patch(t + 12, &4u32.to_le_bytes()); // a removed type
-    patch(t + 12, &2u32.to_le_bytes()); // four elements are no block
-    patch(t + 16, &64u64.to_le_bytes()); // outside
+    patch(t + 12, &4u32.to_le_bytes()); // a type that was removed from ggml
+    patch(t + 12, &2u32.to_le_bytes()); // four elements are less than a block
+    patch(t + 16, &64u64.to_le_bytes()); // outside the file
     patch(t + 16, &4u64.to_le_bytes()); // not aligned
     patch(t + 16, &(u64::MAX - 63).to_le_bytes());
 }

@@ -1,10 +1,12 @@
-//! Products of matrices in blocks with rounded vectors. A vector is rounded to integers, 32 of them with a scale in common
-//! ([`Activations`]), and these are one digit or two of signed bytes; codes of a matrix are words of four neighbours along a row, which
-//! are multiplied and added up four at a time (`Op::DotBytes`), exactly. Scales, and what is taken from each code, are applied to such
-//! sums: with the sum of a vector's integers known, `sum((code - less) * x)` is `sum(code * x) - less * sum(x)`.
+//! Integer products of quantised matrices with vectors that are rounded to integers. A vector is rounded in groups of
+//! 32 elements that share a scale ([`Activations`]). Each integer is one digit or two digits to the base 256, as signed
+//! bytes. The codes of the matrix are words of four neighbours along a row. `Op::DotBytes` multiplies and adds four
+//! pairs of bytes at a time, exactly. Scales, and the number `less` that is subtracted from each code, are applied to
+//! the integer sums: with the sum of a vector's integers known, `sum((code - less) * x)` is
+//! `sum(code * x) - less * sum(x)`.
 //!
-//! The graph has one expression for a part of a block, which is summed over all of them. Rows lie side by side, so that they
-//! are the lanes of vectors.
+//! The graph has one expression for a part of a block, which is summed over all parts and blocks. Rows are interleaved
+//! in memory, so that they become the lanes of vectors.
 
 use super::packed::{Field, Layout, layout, moved};
 use super::{Kind, err};
@@ -12,26 +14,30 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// Are there integer products? Pages have none, and none of this: there [`Activations::F32`] is meant always.
+/// True if integer products are compiled in. Builds for the browser leave this module's integer products out; there
+/// every matrix uses [`Activations::F32`].
 pub(super) const INTEGERS: bool = cfg!(any(test, feature = "integers"));
 
-/// What quantised matrices are multiplied with.
+/// The number format of the vectors that quantised matrices are multiplied with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Activations {
-    /// Floats: elements are made of the blocks where they are multiplied.
+    /// f32: the matrix's elements are decoded inside the kernel that multiplies them.
     #[default]
     F32,
-    /// The same for one token. Several are rounded to f16, as are the elements of the blocks, and so are factors of plain matrices of f16
-    /// and bf16: for devices that multiply these quickest.
+    /// As `F32` for a single token. For several tokens the vectors are rounded to f16, as are the decoded elements, and
+    /// so are both factors of products with plain f16 and bf16 matrices: for devices whose f16 matrix multiplication is
+    /// fastest.
     F16,
-    /// Integers of 16 bits, 32 with a scale: what rounding changes is in the last digits of an f32's half.
+    /// Integers of 16 bits; 32 elements share a scale. The rounding error is at most 1/65278 of the largest magnitude
+    /// among them.
     I16,
-    /// Integers of 8 bits, 32 with a scale, as llama.cpp rounds them.
+    /// Integers of 8 bits; 32 elements share a scale, as llama.cpp rounds them.
     I8,
 }
 
 impl Activations {
-    /// The largest integer: of two digits one whose upper digit is a signed byte, whatever the lower one is.
+    /// The largest magnitude of the rounded integers. With two digits the lower one is signed as well, so the upper
+    /// digit is `(q + 128) >> 8`; it fits a signed byte up to `q = 127 * 256 + 127`.
     fn most(self) -> f64 {
         match self {
             Activations::I16 => 127.0 * 256.0 + 127.0,
@@ -40,35 +46,38 @@ impl Activations {
     }
 }
 
-/// What a matrix of a file is for.
+/// What a matrix of a file is used for, which decides the order of its elements in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Use {
-    /// Its rows are taken, so each lies together.
+    /// Single rows are looked up (an embedding), so each row is contiguous.
     Rows,
-    /// It is multiplied with such activations.
+    /// It is multiplied with vectors in this format.
     Product(Activations),
 }
 
-/// What is above it, up to twice 2^23, has no digits behind the point as an f32, and no integer of 21 bits changes its upper bits.
+/// 1.5 * 2^23: adding it to an f32 rounds that to an integer, since f32 values from 2^23 to 2^24 have no fraction bits.
+/// The sum's low mantissa bits are then the integer in two's complement; an integer of up to 21 bits does not change
+/// the upper ones.
 const ROUNDS: f64 = 12_582_912.0;
 
-/// Neighbours that have a scale in common.
+/// Consecutive elements of a vector that share a scale.
 const SHARED: usize = 32;
 
-/// Vectors rounded to integers.
+/// Vectors rounded to integers: `x = scale * (digits[0] + 256 * digits[1])`.
 struct Rounded {
-    /// Digits of four neighbours each, `[n, elems / 4]`, the lowest first: each is 256 of the one before.
+    /// Words with a digit of four neighbouring elements each, `[n, elems / 4]`, the lowest digits first; a digit weighs
+    /// 256 times as much as the one before it.
     digits: Vec<Tensor>,
-    /// `[n, elems / 32]`, f32.
+    /// One scale for each 32 elements: `[n, elems / 32]`, f32.
     scales: Tensor,
     elems: usize,
 }
 
 impl Rounded {
-    /// Vectors `[n, elems]`, f32, each 32 of which are integers times a scale. A vector with an infinity or a NaN gives NaN.
+    /// Rounds f32 vectors `[n, elems]`. A vector with an infinity or a NaN gives NaN.
     ///
     /// # Errors
-    /// `E_MODEL` unless 32 divides their length.
+    /// `E_FORMAT` unless `elems` is a multiple of 32.
     fn of(x: &Tensor, to: Activations) -> Result<Rounded> {
         let &[n, elems] = &x.want_rank("products of words", 2)?[..] else { return Err(err("vectors of another rank")) };
         if elems % SHARED != 0 {
@@ -77,19 +86,20 @@ impl Rounded {
         let x = x.contiguous().reshape(&[n, elems / SHARED, SHARED])?;
         let scales = x.abs()?.max(&[-1], true)?.mul(1.0 / to.most())?.contiguous();
         let turns = scales.gt(0.0)?.select(scales.reciprocal()?, 0.0)?;
-        // No integer is near 2^22, so the sum with this number is rounded to a whole one, whose last bits are the integer's. The least of
-        // two stands between product and sum, so that no device rounds both at once.
+        // The integers are far below 2^22, so adding this number rounds to an integer, whose bits are the last bits of
+        // the sum. The `minimum` between the multiplication and the addition keeps devices from contracting them to one
+        // fused multiply-add with a single rounding.
         let turned = x.mul(turns)?.minimum(to.most())?;
         let all = turned.add(ROUNDS)?.bitcast(DType::I32)?.contiguous().reshape(&[n, elems / 4, 4])?;
         let mut digits = vec![words(&all)?];
         if to == Activations::I16 {
-            // the lower digit is signed too
+            // The lower digit is a signed byte too, so the upper one is rounded rather than truncated.
             digits.push(words(&all.add(128)?.shift_right(8)?)?);
         }
         Ok(Rounded { digits, scales: scales.squeeze(2)?, elems })
     }
 
-    /// Sums of each `len` integers, `[n, elems / len]`, i32.
+    /// Sums of the integers of each `len` consecutive elements, `[n, elems / len]`, i32.
     fn sums(&self, len: usize) -> Result<Tensor> {
         let (n, s) = (self.scales.dim(0)?, self.scales.session());
         let (ones, zero) = (Tensor::new(s, &[0x0101_0101i32], &[1])?, Tensor::new(s, &[0i32], &[1])?);
@@ -98,7 +108,7 @@ impl Rounded {
     }
 }
 
-/// Four neighbours' lowest bytes as words, `[n, words, 4]` to `[n, words]`.
+/// Packs the lowest bytes of four neighbouring integers into one word, `[n, words, 4]` to `[n, words]`.
 fn words(all: &Tensor) -> Result<Tensor> {
     let mut words = all.narrow(2, 0, 1)?.bit_and(255)?;
     for i in 1..4 {
@@ -109,14 +119,14 @@ fn words(all: &Tensor) -> Result<Tensor> {
     Ok(words.squeeze(2)?.contiguous())
 }
 
-/// What digits are together, the lowest first.
+/// The integers with these digits to the base 256, the lowest digit first.
 fn whole(digits: Vec<Tensor>) -> Result<Tensor> {
     let mut digits = digits.into_iter().rev();
     let first = digits.next().ok_or_else(|| err("a number without digits"))?;
     digits.try_fold(first, |sum, d| sum.shift_left(8)?.add(d))
 }
 
-/// The bytes of words `[r, blocks, n, rows]`, unsigned: `[r, blocks, 4 n, rows]`, i32.
+/// The unsigned bytes of words, each as an i32: `[r, blocks, n, rows] -> [r, blocks, 4 n, rows]`.
 pub(super) fn bytes(words: &Tensor) -> Result<Tensor> {
     let s = words.shape();
     let shifts = Tensor::arange(words.session(), 0.0, 32.0, 8.0, DType::I32)?.reshape(&[4, 1])?;
@@ -124,24 +134,24 @@ pub(super) fn bytes(words: &Tensor) -> Result<Tensor> {
     all.reshape(&[s[0], s[1], 4 * s[2], s[3]])
 }
 
-/// A matrix in blocks, sorted into planes of words.
+/// A quantised matrix for integer products, its blocks separated into planes whose codes are words.
 pub struct Words {
     kind: Kind,
     activations: Activations,
-    /// `[rows / group, blocks, n, group]`: words of codes, and scales.
+    /// `[rows / group, blocks, n, group]` each: words of codes, and scales.
     planes: Vec<Tensor>,
     shape: [usize; 2],
 }
 
-/// What the expression for a part of a block is made of.
+/// The operands of the expression for one part of a block.
 struct Part<'a> {
     of: &'a Words,
     layout: Layout,
-    /// `[1, rows / group, blocks, parts, n, group]`.
+    /// The matrix's planes, `[1, rows / group, blocks, parts, n, group]`.
     planes: Vec<Tensor>,
-    /// `[n, 1, blocks, parts, words, 1]`.
+    /// The vectors' digits, `[n, 1, blocks, parts, words, 1]`.
     digits: Vec<Tensor>,
-    /// `[n, 1, blocks, parts, groups, 1]`.
+    /// The vectors' scales, `[n, 1, blocks, parts, groups, 1]`.
     scales: Tensor,
     vectors: &'a Rounded,
 }
@@ -156,10 +166,10 @@ impl Words {
         self.shape
     }
 
-    /// Products of the rows with vectors `[n, cols]`, f32, which are rounded: `[n, rows]`, f32.
+    /// Rounds f32 vectors `[n, cols]` and multiplies the matrix with each: `[n, rows]`, f32.
     ///
     /// # Errors
-    /// `E_MODEL` for vectors of another length.
+    /// `E_FORMAT` for vectors of another length.
     pub fn products(&self, x: &Tensor) -> Result<Tensor> {
         let ([rows, cols], x) = (self.shape, &Rounded::of(x, self.activations)?);
         let Some(mut layout) = layout(self.kind).filter(|_| x.elems == cols) else {
@@ -184,12 +194,12 @@ impl Words {
         let s = plane.shape();
         match s[2].is_multiple_of(parts) {
             true => plane.reshape(&[1, s[0], s[1], parts, s[2] / parts, s[3]]),
-            // the block's own
+            // A value of the whole block is broadcast along its parts.
             false => plane.reshape(&[1, s[0], s[1], 1, s[2], s[3]]),
         }
     }
 
-    /// `[n, count]` to `[n, 1, blocks, parts, count / blocks / parts, 1]`.
+    /// Reshapes data of the vectors: `[n, count]` to `[n, 1, blocks, parts, count / blocks / parts, 1]`.
     fn vectors_in_parts(&self, x: &Tensor, parts: usize) -> Result<Tensor> {
         let (s, blocks) = (x.shape(), self.shape[1] / self.kind.block_elems());
         x.reshape(&[s[0], 1, blocks, parts, s[1] / blocks / parts, 1])
@@ -197,11 +207,11 @@ impl Words {
 }
 
 impl Part<'_> {
-    /// Products of a part, `[n, rows / group, blocks, parts, group]`.
+    /// The products of one part of each block, `[n, rows / group, blocks, parts, group]`.
     fn sum(&self) -> Result<Tensor> {
         let (l, block) = (&self.layout, self.of.kind.block_elems());
         let runs = block / l.len / l.parts;
-        // runs with one scale are one sum
+        // Runs that share all scales are accumulated in one integer sum.
         let together = if l.scales.is_some() { 1 } else { SHARED / l.len };
         let sums = match l.less {
             0 => None,
@@ -220,7 +230,8 @@ impl Part<'_> {
             };
             let mut digits = vec![zero; self.digits.len()];
             digits[0] = less;
-            // words in the order of memory, and what lies in one word one after the other
+            // Codes in the memory order of their words; codes in the same word follow one another, so that it is loaded
+            // once.
             let mut codes: Vec<(usize, usize)> =
                 (first..first + together).flat_map(|t| (0..l.len / 4).map(move |j| (t, j))).collect();
             codes.sort_by_key(|&(t, j)| ((l.low)(t).at / 4 + j, t));
@@ -244,7 +255,8 @@ impl Part<'_> {
         }
         let total = total.ok_or_else(|| err("a block of nothing"))?;
         let Some((p, factors)) = l.minimum else { return Ok(total) };
-        // minima of each 32: ggml takes away those that have factors, and adds those that have none
+        // Minima are applied for each 32 elements. In ggml's formats minima with factors are subtracted, minima without
+        // are added.
         let sign = if factors.is_some() { -1.0 } else { 1.0 };
         let sums = self.vectors.sums(SHARED)?.cast(DType::F32)?.mul(&self.vectors.scales)?.mul(sign)?.contiguous();
         let sums = self.of.vectors_in_parts(&sums, l.parts)?;
@@ -262,7 +274,7 @@ impl Part<'_> {
         Ok(total)
     }
 
-    /// Minima of runs that are shorter than what has a scale in common.
+    /// Applies the minima of group `i` where runs are shorter than the 32 elements that share a scale of the vector.
     fn with_minima(&self, mut total: Tensor, least: &Tensor, factors: usize, i: usize) -> Result<Tensor> {
         let (l, runs) = (&self.layout, SHARED / self.layout.len);
         let sums = self.of.vectors_in_parts(&self.vectors.sums(l.len)?.contiguous(), l.parts)?;
@@ -276,7 +288,8 @@ impl Part<'_> {
 
     /// Word `j` of the codes of run `t`, `[1, rows / group, blocks, parts, group]`.
     fn code(&self, t: usize, j: usize) -> Result<Tensor> {
-        // a field of each byte, `to` bits from its end: bits go there at once, over those of other bytes, which the mask leaves out
+        // The field of each byte of the word, with its lowest bit moved to bit `to`. The whole word is shifted at once;
+        // bits that cross into other bytes are removed by the mask.
         let field = |f: Field, to: u32| -> Result<Tensor> {
             let word = moved(at(&self.planes[f.plane], f.at / 4 + j)?, f.shift, to)?;
             match f.bits {
@@ -292,7 +305,7 @@ impl Part<'_> {
     }
 }
 
-/// What a part has at a place, without the axis of places.
+/// Element `i` along axis 4, which is removed.
 fn at(x: &Tensor, i: usize) -> Result<Tensor> {
     x.narrow(4, i, 1)?.squeeze(4)
 }

@@ -6,12 +6,12 @@ use crate::dtype::DType;
 use crate::error::Result;
 use half::f16;
 
-/// A tensor to write: its elements or blocks as they lie in the file.
+/// A tensor to write, its bytes as they are stored in the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Data<'a> {
     /// Its name.
     pub name: &'a str,
-    /// How the bytes are to be read.
+    /// The element or block type of `bytes`.
     pub kind: Kind,
     /// Extents, outermost first.
     pub shape: &'a [usize],
@@ -19,7 +19,7 @@ pub struct Data<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The file for metadata and tensors.
+/// The bytes of a file with this metadata and these tensors.
 pub fn write(metadata: &[(&str, Value)], tensors: &[Data<'_>]) -> Result<Vec<u8>> {
     distinct(metadata.iter().map(|m| m.0))?;
     distinct(tensors.iter().map(|t| t.name))?;
@@ -95,7 +95,8 @@ fn put(out: &mut Vec<u8>, value: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Rows of f32 as blocks of Q8_0; the number of elements must be a multiple of 32. Rounds halves away from zero, as ggml does.
+/// Quantises f32 elements to Q8_0 blocks; their number must be a multiple of 32. Rounds halves away from zero, as ggml
+/// does.
 pub fn quantize_q8_0(values: &[f32]) -> Result<Vec<u8>> {
     let (blocks, rest) = values.as_chunks::<32>();
     if !rest.is_empty() {
@@ -111,7 +112,8 @@ pub fn quantize_q8_0(values: &[f32]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Rows of f32 as blocks of Q4_0; the number of elements must be a multiple of 32. The largest element of a block becomes -8, as in ggml.
+/// Quantises f32 elements to Q4_0 blocks; their number must be a multiple of 32. The element of largest magnitude in a
+/// block becomes code -8, as in ggml.
 pub fn quantize_q4_0(values: &[f32]) -> Result<Vec<u8>> {
     let (blocks, rest) = values.as_chunks::<32>();
     if !rest.is_empty() {
@@ -123,7 +125,7 @@ pub fn quantize_q4_0(values: &[f32]) -> Result<Vec<u8>> {
         let d = largest / -8.0;
         let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
         out.extend(f16::from_f32(d).to_le_bytes());
-        // what is negative here is no number
+        // The sum is at least 0.5, so the conversion to u8 only saturates at 0 for NaN.
         let code = |x: &f32| ((x * inverse + 8.5) as u8).min(15);
         let (low, high) = b.split_at(16);
         out.extend(low.iter().zip(high).map(|(l, h)| code(l) | code(h) << 4));

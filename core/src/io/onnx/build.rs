@@ -1,4 +1,4 @@
-//! From graph to lazy tensors: runs the nodes in order with concrete shapes.
+//! Builds an ONNX graph as lazy tensors: runs its nodes in order, with concrete shapes.
 
 use crate::util::sorted::SortedMap;
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use crate::interrupt::Interrupt;
 use crate::io::HostTensor;
 use crate::tensor::{Session, Tensor};
 
-/// What a caller gives for an input.
+/// What a caller feeds an input with.
 #[derive(Clone)]
 pub enum Feed {
-    /// A tensor whose value may change from run to run of the same plan.
+    /// A tensor, whose value may change between runs of the same plan.
     Tensor(Tensor),
-    /// A value that is built into the graph.
+    /// A value that is built into the graph as a constant.
     Known(HostTensor),
 }
 
-/// A model in a session. Its weights become tensors of the session once, however often it is built.
+/// A model in a session. Its weights become tensors of the session once, however often the model is built.
 pub struct Bound {
     model: Arc<Model>,
     session: Session,
     constants: Arc<Constants>,
 }
 
-/// Names and their values, one level of a graph.
+/// The named values of one level of nested graphs; lookups continue in the parent.
 pub(super) struct Scope<'s> {
     pub(super) values: SortedMap<String, Value>,
     pub(super) parent: Option<&'s Scope<'s>>,
@@ -47,12 +47,12 @@ impl Scope<'_> {
 }
 
 impl Bound {
-    /// Puts a model into a session. Nothing is computed or copied yet.
+    /// Binds a model to a session. Nothing is computed or copied yet.
     pub fn new(model: Arc<Model>, session: &Session) -> Bound {
         Bound { model, session: session.clone(), constants: Arc::default() }
     }
 
-    /// The same session with a model of the same file, whose weights are those that are there.
+    /// Binds a model of the same file to the same session; the weights are shared.
     pub(super) fn with_model(&self, model: Arc<Model>) -> Bound {
         Bound { model, session: self.session.clone(), constants: self.constants.clone() }
     }
@@ -63,7 +63,7 @@ impl Bound {
     }
 
     /// Builds the graph for the shapes of these inputs: one lazy tensor for each output, in the model's order. An error
-    /// where the graph depends on values that only a device can compute; [`super::Runner`] has them computed.
+    /// where the graph depends on values that only a device can compute; [`super::Runner`] handles those.
     pub fn build(&self, feeds: &[(&str, Feed)]) -> Result<Vec<(String, Tensor)>> {
         let feeds = feeds.iter().map(|(n, f)| (n.to_string(), f.clone())).collect();
         match self.go(&mut Build::new(feeds, None), &Interrupt::default())? {
@@ -73,15 +73,15 @@ impl Bound {
         }
     }
 
-    /// Goes on with a build.
+    /// Starts or resumes a build.
     pub(super) fn go(&self, build: &mut Build, interrupt: &Interrupt) -> Result<Step> {
         build.go(&self.model, &self.constants, &self.session, interrupt)
     }
 }
 
 impl Model {
-    /// Runs the model on the host, element by element: slow, exact, and without any device or compiler. An oracle for
-    /// tests, and the way to see that a file is understood.
+    /// Runs the model on the host, element by element: slow, exact, and without any device or compiler. A reference for
+    /// tests, and a way to check that a file is understood.
     pub fn evaluate(&self, inputs: &[(&str, HostTensor)]) -> Result<Vec<(String, HostTensor)>> {
         let constants = Constants::default();
         let mut cx = Cx::new(self, &constants, Session::default());
@@ -97,7 +97,7 @@ impl Model {
     }
 }
 
-/// Checks the inputs and runs the main graph.
+/// Checks the inputs and builds the main graph.
 pub(super) fn run_model(cx: &mut Cx<'_>, feeds: &[(&str, Feed)]) -> Result<Vec<(String, Value)>> {
     let model = cx.model;
     let mut values = SortedMap::new();
@@ -119,7 +119,7 @@ pub(super) fn run_model(cx: &mut Cx<'_>, feeds: &[(&str, Feed)]) -> Result<Vec<(
         for (d, &n) in port.dims.iter().flatten().zip(value.shape()).filter(|_| place.is_none()) {
             let Dim::Param(symbol) = d else { continue };
             let (first, by) = *symbols.or_insert_with(symbol, || (n, &port.name));
-            // `?` and the like are no names
+            // Symbols without letters or digits, such as `?`, name nothing and need not agree.
             if first != n && symbol.chars().any(|c| c.is_ascii_alphanumeric() || !c.is_ascii()) {
                 return Err(bad(format!("dimension `{symbol}` is {n} here and {first} in `{by}`")));
             }
@@ -163,7 +163,7 @@ pub(super) fn run_model(cx: &mut Cx<'_>, feeds: &[(&str, Feed)]) -> Result<Vec<(
     Ok(named)
 }
 
-/// Runs a graph whose inputs are in `values`.
+/// Builds a graph whose inputs are in `values`; its outputs in order.
 pub(super) fn run_graph(
     cx: &mut Cx<'_>,
     graph: &GraphProto,
@@ -187,7 +187,7 @@ fn lookup(scope: &Scope<'_>, name: &str) -> Result<Value> {
     scope.get(name).cloned().ok_or_else(missing)
 }
 
-/// Runs nodes in order, or goes on where they stopped.
+/// Builds nodes in order, or resumes at the node where the last attempt stopped.
 fn run_nodes(
     cx: &mut Cx<'_>,
     nodes: &[NodeProto],
@@ -288,7 +288,8 @@ pub(super) fn run_node(
     Ok(if moves { outputs.into_iter().map(|v| v.with_narrow(narrow)).collect() } else { outputs })
 }
 
-/// Operators that know what to make of codes of narrow numbers, of those of strings, and of any.
+/// Operators that accept codes of narrow number types and interpret them themselves; likewise for strings, and for
+/// both.
 #[rustfmt::skip]
 const NUMBERS: &[&str] = &[
     "Cast", "CastLike", "BitCast", "QuantizeLinear", "DequantizeLinear", "MatMulNBits", "GatherBlockQuantized",
@@ -299,14 +300,15 @@ const ANY: &[&str] = &[
     "Shape", "Size", "If", "Loop", "Scan", "SequenceConstruct", "SequenceInsert", "Optional", "SequenceMap",
     "OptionalHasElement",
 ];
-/// Operators that move elements without looking at them.
+/// Operators that only move elements, so that codes stay codes.
 #[rustfmt::skip]
 const MOVES: &[&str] = &[
     "Identity", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Concat", "Expand", "Gather",
     "GatherElements", "GatherND", "Split", "Tile", "DepthToSpace", "Where",
 ];
 
-/// Whether what an operator gives for codes are codes again; none if it takes no codes.
+/// Whether an operator's results are codes of the same type as its operands (`narrow`); `None` if it does not accept
+/// such codes.
 fn moves_codes(narrow: i32, name: &str) -> Option<bool> {
     let own = if narrow == STRING { STRINGS } else { NUMBERS };
     match name {
@@ -315,7 +317,7 @@ fn moves_codes(narrow: i32, name: &str) -> Option<bool> {
     }
 }
 
-/// A function's node with the caller's attributes in place of references.
+/// A node of a function, with references to attributes replaced by the caller's attributes or the defaults.
 fn with_attributes(n: &NodeProto, caller: &NodeProto, defaults: &[Attribute]) -> NodeProto {
     let mut n = n.clone();
     let resolve = |a: Attribute| {
@@ -328,7 +330,7 @@ fn with_attributes(n: &NodeProto, caller: &NodeProto, defaults: &[Attribute]) ->
 }
 
 impl Cx<'_> {
-    /// A constant tensor of the model. Those in the file are shared by every use and every build.
+    /// A constant tensor of the model. Constants inside the model file are shared by all uses and all builds.
     pub(super) fn constant(&self, t: &TensorProto) -> Result<Value> {
         let at = match &t.data {
             TensorData::File(span) => Some((span.start, t.shape.clone())),

@@ -1,4 +1,4 @@
-//! Tests of the importer: small models, encoded here, run on the host and as lazy tensors through the reference
+//! Tests of the importer: small models, encoded here, that run on the host and as lazy tensors through the reference
 //! interpreter; and models that must be refused.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::tensor::{Session, Tensor};
 use crate::uop::UOp;
 use crate::uop::eval::eval_tensor;
 
-/// An attribute: name, type number, value field.
+/// Encodes an attribute: name, type number, value field.
 pub(super) fn attr(name: &str, kind: u64, value: Vec<u8>) -> Vec<u8> {
     field(5, &[field(1, name.as_bytes()), number(20, kind), value].concat())
 }
@@ -29,7 +29,7 @@ pub(super) fn subgraph(name: &str, g: &[u8]) -> Vec<u8> {
     attr(name, 5, field(6, g))
 }
 
-/// `node("Add", "a b", "c", &[])`; `_` is an omitted input.
+/// Encodes a node: `node("Add", "a b", "c", &[])`; `_` is an omitted input.
 pub(super) fn node(op: &str, inputs: &str, outputs: &str, attrs: &[Vec<u8>]) -> Vec<u8> {
     let list = |n: u32, names: &str| -> Vec<u8> {
         names.split_whitespace().flat_map(|s| field(n, s.trim_matches('_').as_bytes())).collect()
@@ -39,7 +39,7 @@ pub(super) fn node(op: &str, inputs: &str, outputs: &str, attrs: &[Vec<u8>]) -> 
     field(1, &body.concat())
 }
 
-/// A typed value: `port(11, "x", 1, &[2, -1])` is an input, 12 an output; negative dimensions are symbols.
+/// Encodes a typed value: `port(11, "x", 1, &[2, -1])` is an input, 12 an output; negative dimensions become symbols.
 pub(super) fn port(which: u32, name: &str, elem: u64, dims: &[i64]) -> Vec<u8> {
     let dim = |&d: &i64| field(1, &if d < 0 { field(2, format!("d{}", -d).as_bytes()) } else { number(1, d as u64) });
     let shape: Vec<u8> = dims.iter().flat_map(dim).collect();
@@ -69,7 +69,8 @@ pub(super) fn parse(parts: &[Vec<u8>]) -> Result<Model> {
     Model::parse(file(parts))
 }
 
-/// Builds lazily and evaluates with the reference interpreter; inputs that must be known are given so.
+/// Builds the model as lazy tensors and evaluates these with the reference interpreter. Inputs that must be known are
+/// fed as known values.
 fn lazy(model: Model, inputs: &[(&str, HostTensor)]) -> Result<Vec<HostTensor>> {
     let session = Session::new();
     let model = Arc::new(model);
@@ -88,7 +89,7 @@ fn lazy(model: Model, inputs: &[(&str, HostTensor)]) -> Result<Vec<HostTensor>> 
     values.into_iter().map(|v| HostTensor::new(v.dtype, v.shape.to_vec(), v.data)).collect()
 }
 
-/// Runs both ways and wants the same exact elements.
+/// Runs the model both ways and expects exactly the same elements.
 fn run(parts: &[Vec<u8>], inputs: &[(&str, HostTensor)], expected: &[HostTensor]) {
     let model = parse(parts).unwrap();
     let host: Vec<HostTensor> = model.evaluate(inputs).unwrap().into_iter().map(|o| o.1).collect();
@@ -104,7 +105,7 @@ fn flatten_model() -> Vec<Vec<u8>> {
         constant("zero", &i64s(&[], &[0])),
         constant("rest", &i64s(&[1], &[-1])),
         constant("w", &f32s(&[4, 3], &[1., 0., 0., 0., 1., 0., 0., 0., 1., 1., 1., 1.])),
-        // out of order on purpose
+        // Deliberately out of order.
         node("MatMul", "flat w", "y", &[]),
         node("Reshape", "x shape", "flat", &[]),
         node("Concat", "batch1 rest", "shape", &[int("axis", 0)]),
@@ -112,7 +113,7 @@ fn flatten_model() -> Vec<Vec<u8>> {
         node("Gather", "dims zero", "batch", &[int("axis", 0)]),
         node("Shape", "x", "dims", &[]),
         constant("axes", &i64s(&[1], &[0])),
-        // needed by nothing, and unknown
+        // An unknown operator whose result is not used.
         node("Nonsense", "x", "dead", &[]),
     ]
 }
@@ -207,7 +208,7 @@ fn loops_unroll() {
     assert!(matches!(e, Error::Budget { .. }), "{e}");
 }
 
-/// A loop without an end that grows a sequence copies ever more: this counts too.
+/// An endless loop that grows a sequence copies more elements in every iteration; the budget must count these copies.
 #[test]
 fn a_loop_that_grows_a_sequence_ends() {
     let name = |which: u32, name: &str| field(which, &field(1, name.as_bytes()));
@@ -256,7 +257,7 @@ fn functions_of_the_model_are_inlined() {
     let model = Model::parse([field(8, &number(2, 17)), field(7, &graph), field(25, &body)].concat()).unwrap();
     let x = f32s(&[2], &[2., -2.]);
     assert_eq!(model.evaluate(&[("x", x)]).unwrap()[0].1, f32s(&[2], &[2., -1.]));
-    // a function that calls itself
+    // A function that calls itself.
     let own = [&node("Scale", "v", "r", &[])[2..], &field(7, b"mine")].concat();
     let body = [field(1, b"Scale"), field(4, b"v"), field(5, b"r"), field(7, &own), field(10, b"mine")].concat();
     let e = Model::parse([field(8, &number(2, 17)), field(7, &graph), field(25, &body)].concat()).err().unwrap();
@@ -278,10 +279,10 @@ fn inputs_are_checked() {
     fails(&[("x", i64s(&[1, 2, 2], &[1; 4]))], "dtype");
     fails(&[("x", x(&[1, 3, 2]))], "shape");
     fails(&[("x", x(&[1, 2]))], "shape");
-    // a shape that the declaration allows but the graph does not
+    // A shape that the declaration allows but the graph does not.
     let e = lazy(model(), &[("x", x(&[1, 2, 3]))]).unwrap_err();
     assert!(matches!(&e, Error::Model { node: Some(n), .. } if n.contains("MatMul")), "{e}");
-    // one symbol, two sizes
+    // One symbol with two sizes.
     let parts =
         [port(11, "a", 1, &[-1]), port(11, "b", 1, &[-1]), port(12, "c", 1, &[-1]), node("Add", "a b", "c", &[])];
     let e = parse(&parts).unwrap().evaluate(&[("a", x(&[1])), ("b", x(&[4]))]).unwrap_err();
@@ -314,7 +315,7 @@ fn graphs_that_can_not_be_built_are_refused() {
         "Bar (node `n_b` (Bar)); Foo (node `n_a` (Foo), `n_r` (Foo))",
     );
     assert_eq!(e.code(), "E_UNSUPPORTED");
-    // a cycle inside a branch
+    // A cycle inside a branch.
     let looped = [node("Neg", "q", "r", &[]), node("Neg", "r", "q", &[]), port(12, "r", 1, &[2])].concat();
     fails(
         &[
@@ -363,12 +364,12 @@ fn absurd_sizes_are_errors_and_cost_nothing() {
     }
 }
 
-/// A node of `com.microsoft`.
+/// Encodes a node of the domain `com.microsoft`.
 fn contrib(op: &str, inputs: &str, outputs: &str) -> Vec<u8> {
     field(1, &[&node(op, inputs, outputs, &[])[2..], &field(7, b"com.microsoft")].concat())
 }
 
-/// What an operator would not use is refused by the node's name, not left out.
+/// Inputs and attributes that an operator would ignore are refused, with the node's name.
 #[test]
 fn inputs_and_attributes_that_nothing_reads_are_refused() {
     let cases = [
@@ -403,7 +404,7 @@ fn inputs_and_attributes_that_nothing_reads_are_refused() {
 #[test]
 fn operands_that_do_not_fit_are_errors() {
     let u8s = |shape: &[usize], v: &[u8]| HostTensor::new(DType::U8, shape.to_vec(), v.to_vec()).unwrap();
-    // a scalar that has a zero point a column
+    // A scalar with one zero point for each column.
     let parts = [
         port(11, "x", 1, &[2, 2]),
         port(11, "b", 2, &[]),
@@ -426,7 +427,7 @@ fn operands_that_do_not_fit_are_errors() {
         let e = lazy(parse(&parts).unwrap(), &inputs).unwrap_err();
         assert!(matches!(&e, Error::Model { node: Some(n), .. } if n.contains("n_y")), "{e}");
     }
-    // a sequence that is longer than the steps
+    // A sequence length that exceeds the number of steps.
     for lens in [[3, 1], [1, -1]] {
         let parts = [
             port(11, "x", 1, &[2, 2, 1]),
@@ -449,7 +450,8 @@ fn newer_operator_sets_are_refused() {
     assert!(e.code() == "E_UNSUPPORTED" && e.to_string().contains("operator set 29"), "{e}");
 }
 
-/// Constants fold by other code than a device runs: the ends of the inverse functions, and where they are nearly straight.
+/// Constants are folded by other code than devices execute. Tested at the ends of the functions' domains, and near 0
+/// where they are almost linear.
 #[test]
 fn folded_hyperbolic_functions_keep_their_ends() {
     let of = |op: &str, x: &[f32]| {
@@ -505,7 +507,7 @@ fn mutated_models_never_panic() {
     });
 }
 
-/// Results that do not overlap are computed another way; one group and two.
+/// Transposed convolutions whose results do not overlap take another code path; tested with one group and two.
 #[test]
 fn transposed_convolutions_with_the_kernel_of_their_stride() {
     let x = f32s(&[1, 2, 2, 1], &[1.0, 2.0, 10.0, 20.0]);
@@ -528,10 +530,12 @@ fn transposed_convolutions_with_the_kernel_of_their_stride() {
     }
 }
 
-/// Neighbours that are one element share the sum of their weights, whatever the factors, windows and borders are.
+/// A convolution of an upsampled image adds the weights that read copies of the same element, for all factors, windows
+/// and padding.
 #[test]
 fn convolutions_of_upsampled_images() {
-    // factors, taps, padding (top, left, bottom, right), groups, taps of the sums (0 where nothing is shared)
+    // Upsampling factors, kernel size, padding (top, left, bottom, right), groups, size of the kernel of added weights
+    // (0 where no weights are added).
     let cases = [
         ([2, 2], [3, 3], [1, 1, 1, 1], 1, [4, 4]),
         ([3, 2], [3, 3], [0, 2, 1, 0], 1, [5, 4]),
@@ -585,10 +589,12 @@ fn convolutions_of_upsampled_images() {
     }
 }
 
-/// Borders by an image's own elements, of an upsampled image, are its own before that where they mirror no further than one of its elements.
+/// Padding an upsampled image by reflection or edge replication equals upsampling a padded image, as long as the
+/// reflection stays within the copies of one element.
 #[test]
 fn convolutions_of_upsampled_images_with_borders() {
-    // factors, padding (top, left, bottom, right), mode, taps of the sums (0 where nothing is shared)
+    // Upsampling factors, padding (top, left, bottom, right), mode, size of the kernel of added weights (0 where no
+    // weights are added).
     let cases = [
         ([2, 2], [1, 1, 1, 1], "reflect", [4, 4]),
         ([3, 2], [2, 1, 0, 1], "reflect", [5, 4]),
@@ -631,7 +637,7 @@ fn convolutions_of_upsampled_images_with_borders() {
     }
 }
 
-/// Are these taps the last axes of anything in the graph of a model?
+/// True if any node in the model's graph has a shape that ends with `taps`.
 fn has_taps(parts: &[Vec<u8>], x: &[f32], shape: &[usize], taps: [usize; 2]) -> bool {
     let session = Session::new();
     let x = Tensor::new(&session, x, shape).unwrap();
@@ -640,7 +646,7 @@ fn has_taps(parts: &[Vec<u8>], x: &[f32], shape: &[usize], taps: [usize; 2]) -> 
     (0..state.graph.len() as u32).any(|u| state.graph.shape(UOp(u)).ends_with(&taps))
 }
 
-/// What weighs nothing, or is not in a sum at all, does not make it NaN.
+/// An infinity with weight 0, or one that is not part of a sum, must not make the result NaN.
 #[test]
 fn infinities_stay_where_they_are() {
     let inf = f32::INFINITY;
@@ -684,7 +690,7 @@ fn infinities_stay_where_they_are() {
     assert_eq!(finite, (0..24).map(|i| !(9..17).contains(&i)).collect::<Vec<_>>(), "{:?}", out[0].to_f64());
 }
 
-/// An index that is out of range on one axis does not read another row: known ones are refused, others read zero.
+/// An index out of range on one axis must not read another row: known indices are refused, others read zero.
 #[test]
 fn indices_out_of_range_on_an_inner_axis() {
     let model = [
@@ -700,7 +706,8 @@ fn indices_out_of_range_on_an_inner_axis() {
     assert!(parse(&model).unwrap().evaluate(&inputs).is_err());
 }
 
-/// Constants of some kilobytes of which a node makes very many elements, at least on the way: a device computes them.
+/// Nodes that expand constants of a few kilobytes to very many elements, at least in intermediate values, are not
+/// folded: a device computes them.
 #[test]
 fn what_grows_out_of_small_constants_is_not_folded() {
     let count = |n: usize| (0..n).map(|i| i as f32).collect::<Vec<_>>();

@@ -1,5 +1,5 @@
-//! What must hold before a graph is built: names resolve, no cycles, every operator is known. Also which inputs decide
-//! shapes or branches, so that their values must be known when the graph is built.
+//! Checks a model before its graph is built: all names resolve, there are no cycles, and every operator is known. Also
+//! finds the inputs whose values decide shapes or branches, so that they must be known during a build.
 
 use crate::util::sorted::{SortedMap, SortedSet};
 
@@ -8,7 +8,7 @@ use super::proto::{AttrValue, FunctionProto, GraphProto, ModelProto, NodeProto};
 use crate::error::{Error, Result};
 use crate::util::gather;
 
-/// How a node is called in errors.
+/// How errors refer to a node: its name, or else its first output, and its operator.
 pub(super) fn describe(n: &NodeProto) -> String {
     let name = [&n.name, n.outputs.first().unwrap_or(&n.name)].into_iter().find(|s| !s.is_empty());
     format!("`{}` ({})", name.map_or("", |n| n.as_str()), n.op_type)
@@ -18,7 +18,7 @@ fn fail(what: String, node: &NodeProto) -> Error {
     Error::Model { what, node: Some(describe(node)) }
 }
 
-/// Errors of shapes, dtypes and values get the node's name.
+/// Adds the node to an error about shapes, dtypes, values, budgets or support that names none yet.
 pub(super) fn name_node(e: Error, node: &NodeProto) -> Error {
     match e {
         Error::Shape { .. } | Error::Axis { .. } | Error::DType { .. } | Error::Value { .. } => {
@@ -65,16 +65,16 @@ impl Names<'_> {
     }
 }
 
-/// The newest operator set of ONNX whose operators are known here.
+/// The newest version of ONNX's operator set that is supported.
 const NEWEST: i64 = 28;
 
-/// Why the model's operator set is refused, if it is: a newer one may mean something else by the same names.
+/// The message if the model's operator set is too new: a newer version may give known names another meaning.
 pub(super) fn too_new(m: &ModelProto) -> Option<String> {
     let set = m.opsets.iter().find(|o| o.domain.is_empty() && o.version > NEWEST)?;
     Some(format!("operator set {}: {NEWEST} is the newest that is known", set.version))
 }
 
-/// Sorts all graphs and drops nodes that nothing needs; errors for what can not be built.
+/// Sorts all graphs topologically, drops unused nodes, and refuses unsupported operators.
 pub(super) fn check_model(m: &mut ModelProto, operators: Operators) -> Result<()> {
     if let Some(what) = too_new(m) {
         return Err(Error::Unsupported { what, context: "ONNX model".to_owned() });
@@ -93,7 +93,7 @@ pub(super) fn check_model(m: &mut ModelProto, operators: Operators) -> Result<()
     Err(Error::Unsupported { what: format!("operators: {}", list.join("; ")), context: "ONNX model".to_owned() })
 }
 
-/// Sorts all graphs and drops nodes that nothing needs.
+/// Sorts all graphs topologically and drops unused nodes.
 pub(super) fn sort(m: &mut ModelProto) -> Result<()> {
     sort_graph(&mut m.graph, None)?;
     for f in &mut m.functions {
@@ -103,7 +103,7 @@ pub(super) fn sort(m: &mut ModelProto) -> Result<()> {
     Ok(())
 }
 
-/// Operators that are not supported, and their nodes.
+/// Unsupported operators with the nodes that use them.
 pub(super) fn missing(m: &ModelProto, operators: Operators) -> Result<SortedMap<String, Vec<String>>> {
     let mut missing = SortedMap::new();
     let mut state = vec![Visit::New; m.functions.len()];
@@ -138,7 +138,7 @@ fn free_names(g: &GraphProto, out: &mut SortedSet<String>) {
     out.extend(used);
 }
 
-/// The names that a node reads itself: its inputs, and what a Gradient differentiates.
+/// The names that a node itself reads: its inputs, and for `Gradient` also those that its attributes name.
 fn reads(n: &NodeProto) -> impl Iterator<Item = String> + '_ {
     let graph = n.attributes.iter().filter(|_| n.op_type == "Gradient").flat_map(|a| match &a.value {
         AttrValue::Str(y) if a.name == "y" => vec![String::from_utf8_lossy(y).into_owned()],
@@ -150,7 +150,7 @@ fn reads(n: &NodeProto) -> impl Iterator<Item = String> + '_ {
     n.inputs.iter().cloned().chain(graph)
 }
 
-/// Is there such a node anywhere in the model?
+/// True if any node of the model, including subgraphs and functions, satisfies `is`.
 pub(super) fn any_node(m: &ModelProto, is: &dyn Fn(&NodeProto) -> bool) -> bool {
     fn inside(nodes: &[NodeProto], is: &dyn Fn(&NodeProto) -> bool) -> bool {
         nodes.iter().any(|n| is(n) || subgraphs(n).any(|g| inside(&g.nodes, is)))
@@ -158,7 +158,7 @@ pub(super) fn any_node(m: &ModelProto, is: &dyn Fn(&NodeProto) -> bool) -> bool 
     inside(&m.graph.nodes, is) || m.functions.iter().any(|f| inside(&f.nodes, is))
 }
 
-/// Names that nodes read, with those that are `also` wanted.
+/// Names of the values that nodes read (in subgraphs too), together with `also`.
 pub(super) fn used(nodes: &[NodeProto], also: &[&str]) -> SortedSet<String> {
     let mut names: SortedSet<String> = gather(also.iter().map(|n| n.to_string()));
     for n in nodes {
@@ -168,7 +168,7 @@ pub(super) fn used(nodes: &[NodeProto], also: &[&str]) -> SortedSet<String> {
     names
 }
 
-/// Topological order, stable where the file's order is one already; only nodes that `outputs` need.
+/// Topological order of the nodes that `outputs` need; the file's order is kept where it is valid.
 fn sort_nodes(mut nodes: Vec<NodeProto>, mut known: Names<'_>, outputs: &[String]) -> Result<Vec<NodeProto>> {
     let mut producer: SortedMap<&str, usize> = SortedMap::new();
     for (i, n) in nodes.iter().enumerate() {
@@ -209,7 +209,7 @@ fn sort_nodes(mut nodes: Vec<NodeProto>, mut known: Names<'_>, outputs: &[String
     }
     let order =
         order(&needs, &live).map_err(|i| fail("the graph has a cycle through this node".to_owned(), &nodes[i]))?;
-    // everything a subgraph may see
+    // A subgraph may read all values of the enclosing graph.
     known.own.extend(nodes.iter().flat_map(|n| n.outputs.iter().cloned()));
     for (n, _) in nodes.iter_mut().zip(&live).filter(|(_, live)| **live) {
         for g in subgraphs_mut(n) {
@@ -240,14 +240,14 @@ fn order(needs: &[Vec<usize>], live: &[bool]) -> Result<Vec<usize>, usize> {
     }
     let stuck = |i: &usize| live[*i] && waiting[*i] > 0;
     let Some(mut at) = (0..needs.len()).find(stuck) else { return Ok(out) };
-    // walk back along stuck nodes: after n steps we are on the cycle itself
+    // Every stuck node needs a stuck node, so after as many steps back as there are nodes, `at` lies on a cycle.
     for _ in 0..needs.len() {
         at = needs[at].iter().copied().find(stuck).unwrap_or(at);
     }
     Err(at)
 }
 
-/// Where the walk over the functions is with each of them.
+/// The state of each function in the depth-first walk, to detect recursion.
 #[derive(Clone, Copy, PartialEq)]
 enum Visit {
     New,
@@ -255,7 +255,7 @@ enum Visit {
     Done,
 }
 
-/// Collects operators that are neither in the table nor functions of the model.
+/// Collects nodes whose operators are neither supported nor functions of the model.
 fn unsupported(
     nodes: &[NodeProto],
     functions: &[FunctionProto],
@@ -285,7 +285,7 @@ fn unsupported(
     Ok(())
 }
 
-/// How deep functions may call functions.
+/// The maximum depth of nested function calls.
 pub(super) const MAX_CALLS: usize = 8;
 
 /// The model's own function that a node calls.
@@ -296,7 +296,7 @@ pub(super) fn function<'a>(functions: &'a [FunctionProto], n: &NodeProto) -> Opt
 /// Indices of graph inputs.
 type Set = SortedSet<usize>;
 
-/// Which inputs' *values* decide shapes (`hard`) or branches (`soft`).
+/// The inputs whose *values* decide shapes (`hard`) or branches (`soft`).
 #[derive(Default)]
 pub(super) struct Demand {
     pub(super) hard: Set,
@@ -319,7 +319,8 @@ impl Env<'_> {
     }
 }
 
-/// Follows values forward; sizes do not carry values.
+/// Propagates the dependence of values on inputs through the graph. `Shape` and `Size` end it: what they return depends
+/// on shapes only.
 pub(super) fn demand(m: &ModelProto, operators: Operators) -> Demand {
     let mut env = Env { values: SortedMap::new(), parent: None };
     for (i, input) in m.graph.inputs.iter().enumerate() {
@@ -330,10 +331,10 @@ pub(super) fn demand(m: &ModelProto, operators: Operators) -> Demand {
     d
 }
 
-/// `known` is what nodes may be: functions of the model, and operators.
+/// Propagates dependences through nodes; `known` holds the model's functions and the operators.
 fn flow(nodes: &[NodeProto], env: &mut Env<'_>, known: (&[FunctionProto], Operators), depth: usize, d: &mut Demand) {
     for n in nodes {
-        // functions that call functions can make this exponential; the build would stop at such a count too
+        // Nested functions can make the walk exponential; a build is limited to a similar number of nodes.
         d.steps += 1;
         if d.steps > 1 << 20 {
             return;

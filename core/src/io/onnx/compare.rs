@@ -1,4 +1,5 @@
-//! Where the values of two runs part: every value of a model as an output, and the first node whose values differ.
+//! Finds where the values of two runs differ: makes every value of a model an output, and reports the differences node
+//! by node.
 
 use super::check;
 use super::model::Model;
@@ -9,26 +10,27 @@ use crate::util::sort;
 use crate::util::sorted::SortedMap;
 use rustc_hash::FxHashMap;
 
-/// How far a value is from what it should be.
+/// The difference between a value and its expected value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drift {
-    /// The node that gives it; `None` for a value that no node gives.
+    /// The node that computes it; `None` if no node of the main graph does.
     pub node: Option<String>,
     /// The value's name.
     pub value: String,
-    /// The largest difference; infinite where one is no number, or the types or shapes differ.
+    /// The largest absolute difference; infinite if one element is NaN where the other is not, or if types or shapes
+    /// differ.
     pub max_abs: f64,
-    /// The largest difference, in parts of the element that is right.
+    /// The largest difference relative to the expected element.
     pub max_rel: f64,
-    /// The element that is furthest off, and what it is and should be.
+    /// Index of the element with the largest absolute difference, its value, and the expected value.
     pub at: (usize, f64, f64),
-    /// Is that more than the tolerance?
+    /// True if the difference exceeds the tolerance.
     pub drifts: bool,
 }
 
 impl Model {
-    /// The same model with the values of all nodes of its main graph as outputs, in the order in which they are computed, before
-    /// its own.
+    /// This model with the values of all nodes of its main graph as outputs, in execution order, followed by its own
+    /// outputs.
     pub fn with_every_value(&self) -> Model {
         let mut proto = self.proto.clone();
         let own: Vec<ValueInfo> = std::mem::take(&mut proto.graph.outputs);
@@ -43,16 +45,17 @@ impl Model {
         self.with_graph(proto, outputs)
     }
 
-    /// How far each value of `got` is from the value of that name in `want`, in the order of the nodes. A value drifts if an
-    /// element is off by more than `tolerance` parts of the right one, or of the mean size of all where that is larger; numbers of
-    /// 16 bits may be off by their own precision.
+    /// Compares each value of `got` with the value of the same name in `want`, in the order of the nodes. A value
+    /// drifts if an element differs by more than `tolerance` times the larger of the expected element's magnitude and
+    /// the mean magnitude of all expected elements. For 16-bit floats the tolerance is at least 1/512 (f16) or 1/64
+    /// (bf16).
     pub fn drifts(&self, got: &[(String, HostTensor)], want: &[(String, HostTensor)], tolerance: f64) -> Vec<Drift> {
         let want: FxHashMap<&str, &HostTensor> = want.iter().map(|(n, t)| (n.as_str(), t)).collect();
         let mut place: SortedMap<&str, usize> = SortedMap::new();
         for (i, n) in self.nodes().iter().enumerate() {
             place.extend(n.outputs.iter().map(|o| (o.as_str(), i)));
         }
-        // elements of a sequence have their own names
+        // Elements of a sequence are named `name[i]`.
         let node = |name: &str| place.get(name).or_else(|| place.get(name.rsplit_once('[')?.0)).copied();
         let mut list: Vec<(usize, Drift)> = Vec::new();
         for (name, g) in got {
@@ -79,7 +82,7 @@ impl Model {
     }
 }
 
-/// Largest absolute and relative difference, the element furthest off, and whether any is out of the tolerance.
+/// The largest absolute and relative difference, the element that differs most, and whether any is out of tolerance.
 fn distance(got: &HostTensor, want: &HostTensor, tolerance: f64) -> (f64, f64, (usize, f64, f64), bool) {
     let (g, w) = (got.to_f64(), want.to_f64());
     let finite: Vec<f64> = w.iter().filter(|v| v.is_finite()).map(|v| v.abs()).collect();

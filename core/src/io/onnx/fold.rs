@@ -1,8 +1,9 @@
-//! Constant folding: what is made of small known values is computed while the graph is built.
+//! Constant folding: operators on small known values are evaluated while the graph is built.
 //!
-//! In come values of the host and a function of tensors; out come its results, as the evaluator of tensor graphs computes them. So
-//! a folded value is what a device would compute from the same operands, but for one thing: floats are computed in f64 and rounded
-//! once at the end ([`Cx::compute`]), because the host can afford it. Sizes are limited by [`Cx::fold`].
+//! In: values on the host and a function of tensors. Out: the function's results, computed by the evaluator of tensor
+//! graphs. So a folded value equals what a device computes from the same operands, with one exception: floats are
+//! computed in f64 and rounded once at the end ([`Cx::compute`]), because the host can afford it. Sizes are limited by
+//! [`Cx::fold`].
 
 use super::value::{Cx, Value};
 use crate::dtype::DType;
@@ -13,10 +14,10 @@ use crate::tensor::{Session, Tensor};
 use crate::uop::UOp;
 use crate::uop::eval::eval_tensor;
 
-/// What a primitive makes of its operands.
+/// A primitive as a function of its operands.
 pub(super) type Make<'a> = &'a dyn Fn(&[Tensor]) -> Result<Tensor>;
 
-/// The tensors that `make` makes of these, computed now.
+/// Evaluates the tensors that `make` returns for these operands.
 pub(super) fn evaluate(
     operands: Vec<HostTensor>,
     make: &dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>,
@@ -28,12 +29,13 @@ pub(super) fn evaluate(
     let roots: Vec<UOp> = made.iter().map(|t| state.node(t.root())).collect();
     let mut bytes = |id: u32| state.buffer(id).and_then(|b| b.host.as_deref().map(<[u8]>::to_vec));
     let values = eval_tensor(&state.graph, &roots, &mut bytes, &|_| None);
-    // a tensor that goes away locks the session
+    // Dropping a tensor locks the session, so the state must be released first.
     drop(state);
     Ok(values?.into_iter().map(|v| HostTensor { dtype: v.dtype, shape: v.shape.to_vec(), data: v.data }).collect())
 }
 
-/// `make` of the operands with floats in `dtype`, and its result in that of the first operand.
+/// Applies `make` to the operands with floats converted to `dtype`; the result is converted back to the first operand's
+/// dtype.
 pub(super) fn in_dtype(dtype: DType, operands: &[Tensor], make: Make<'_>) -> Result<Tensor> {
     let own = operands.first().map_or(dtype, Tensor::dtype);
     let wide = |t: &Tensor| if t.dtype().is_float() { t.cast(dtype) } else { Ok(t.clone()) };
@@ -42,12 +44,12 @@ pub(super) fn in_dtype(dtype: DType, operands: &[Tensor], make: Make<'_>) -> Res
 }
 
 impl Cx<'_> {
-    /// A result of `len` elements: folded if the operands are known and small, lazy otherwise.
+    /// Applies a primitive with a result of `len` elements: folded if the operands are known and small, lazy otherwise.
     pub(super) fn apply(&self, operands: &[&Value], len: usize, make: Make<'_>) -> Result<Value> {
         self.apply_all(operands, len, &|t| Ok(vec![make(t)?]))?.pop().ok_or_else(nothing)
     }
 
-    /// The same with several results.
+    /// As [`Cx::apply`], with several results.
     pub(super) fn apply_all(
         &self,
         operands: &[&Value],

@@ -1,4 +1,4 @@
-//! What a build would make of each node of a model: a dry run without a device that goes on after a node that is refused.
+//! A dry run: builds each node of a model without a device, and continues after a node that is refused.
 
 use crate::util::sorted::SortedMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,25 +17,26 @@ use crate::error::{Error, Result};
 use crate::tensor::{Session, Tensor};
 use crate::util::gather;
 
-/// What is known of a model before any run.
+/// What can be said about a model without running it.
 pub struct Report {
-    /// The model. Inputs of refused types are missing.
+    /// The model. Inputs and outputs of refused types are missing.
     pub model: Model,
-    /// Its nodes in the order in which they run.
+    /// Its nodes in execution order.
     pub nodes: Vec<NodeReport>,
-    /// What is refused and is no node: types of inputs and outputs, operators inside of subgraphs and functions.
+    /// Problems other than nodes of the main graph: types of inputs and outputs, operators inside subgraphs and
+    /// functions.
     pub problems: Vec<String>,
-    /// Sizes that were taken for open dimensions: input, dimension, size.
+    /// The sizes assumed for symbolic and unknown dimensions: input, dimension, size.
     pub sizes: Vec<(String, String, usize)>,
 }
 
-/// One node.
+/// The result for one node.
 pub struct NodeReport {
     /// Its name and operator.
     pub node: String,
     /// `Conv`, `com.microsoft.Attention` ..
     pub op: String,
-    /// Names, types and shapes of what it gives, if that is known.
+    /// Names of its outputs, with types and shapes if known.
     pub outputs: Vec<(String, Option<(String, Vec<usize>)>)>,
     /// Whether it is supported.
     pub state: State,
@@ -46,26 +47,26 @@ pub struct NodeReport {
 pub enum State {
     /// It was built.
     Supported,
-    /// It is supported; what it gives is known when the values that it depends on are.
+    /// It is supported; its results are known once the values are that they depend on, at run time.
     AtRunTime,
-    /// Its operator is supported. Nothing more is known: its inputs come from a node that is refused, or that is only built at
-    /// run time.
+    /// Its operator is supported. Nothing more is known, because an input comes from a node that is refused, or that is
+    /// only built at run time.
     Follows,
-    /// Why it does not work with the sizes that were taken for open dimensions; it may with others.
+    /// Why it fails with the sizes assumed for unknown dimensions; it may work with other sizes.
     Unfit(String),
     /// Why it is refused.
     Refused(String),
 }
 
 impl Report {
-    /// Is nothing refused?
+    /// True if nothing is refused.
     pub fn is_supported(&self) -> bool {
         self.problems.is_empty() && !self.nodes.iter().any(|n| matches!(n.state, State::Refused(_)))
     }
 }
 
-/// Looks at a model file. Open dimensions get the sizes given for their names (`batch`) or 1. An error if the file is no model,
-/// or its graph is none.
+/// Inspects a model file. Symbolic dimensions get the size given for their name (`batch`), or else 1. An error if the
+/// file is not a model, or its graph is not valid.
 pub fn inspect(
     file: impl Into<Bytes>,
     external: Arc<dyn ExternalData + Send + Sync>,
@@ -172,7 +173,7 @@ fn dry_run(model: &Model, sizes: &BTreeMap<String, usize>) -> Result<(Vec<NodeRe
     Ok((nodes, taken))
 }
 
-/// The error without the node's name.
+/// The error's text without the node's name.
 fn plain(e: Error, n: &super::proto::NodeProto) -> String {
     let text = check::name_node(e, n).to_string();
     let own = [format!(" (node {})", check::describe(n))];
@@ -183,14 +184,14 @@ fn type_name(v: &Value) -> String {
     if v.narrow() != 0 { elem_name(v.narrow()).to_owned() } else { v.dtype().name().to_owned() }
 }
 
-/// A value that only a device could know.
+/// A value of this type and shape that is not known on the host.
 fn unknown(cx: &Cx<'_>, dtype: DType, elem: i32, shape: &[usize]) -> Result<Value> {
     cx.check_shape(shape)?;
     let v = Value::lazy(Tensor::over_buffer(&cx.session, dtype, shape, None));
     Ok(if is_narrow(elem) { v.with_narrow(elem) } else { v })
 }
 
-/// What the file says of an inner value, if it says everything.
+/// Type and shape that the file declares for an intermediate value, if both are complete.
 fn declared(model: &Model, name: &str) -> Option<(DType, i32, Vec<usize>)> {
     let info = model.proto.graph.value_info.iter().find(|i| i.name == name)?;
     let TypeProto::Tensor { elem, dims: Some(dims) } = &info.ty else { return None };

@@ -1,23 +1,24 @@
-//! ONNX: the model file as plain data ([`proto`], [`tensor`]), and its import as a graph of lazy tensors.
+//! ONNX: parses model files ([`proto`], [`tensor`]) and builds them as graphs of lazy tensors.
 //!
-//! | file | what it has |
+//! | file | contents |
 //! |---|---|
-//! | `proto`, `tensor` | the file's messages; constants as ranges of the file; external data |
-//! | `model`, `check` | [`Model`]: order of nodes, cycles, unknown operators, which inputs must be known |
+//! | `proto`, `tensor` | the file's protobuf messages; constants as ranges of the file; external data |
+//! | `model`, `check` | [`Model`]: checks order, cycles and operators of the nodes, and finds inputs whose values decide shapes |
 //! | `build` | [`Bound`]: a model in a session, built for concrete input shapes |
-//! | `stage` | builds that stop for values which a device has to compute, and go on |
-//! | `strings` | tensors of strings, as codes |
-//! | `value`, `prim` | values known on the host or lazy; the primitives that operators are made of |
-//! | `fold` | what is made of known values, evaluated while the graph is built |
-//! | `inspect` | what a build would make of each node, before any run |
-//! | `outputs` | the same model with inner values as its outputs |
-//! | `compare` | where the values of two runs part |
-//! | `weights`, `network` | which tensors are weights; [`Network`]: a model whose weights learn |
-//! | `save` | the file again, with other values of its tensors |
-//! | `ops` | the operators, a table a file |
-//! | `runner` | [`Runner`]: plans per input signature, or for every length of one, replayed |
+//! | `stage` | builds that pause when they need a value which a device has to compute, and resume with it |
+//! | `strings` | tensors of strings, represented as i32 indices into a table |
+//! | `value`, `prim` | values that are known on the host or lazy tensors; the primitives that operators are composed of |
+//! | `fold` | constant folding: operators on known values are evaluated while the graph is built |
+//! | `inspect` | shapes and values that a build gives each node, without a run |
+//! | `outputs` | a copy of the model with intermediate values as additional outputs |
+//! | `compare` | the first values in which two runs differ |
+//! | `weights`, `network` | which tensors are weights; [`Network`]: a model whose weights are trained |
+//! | `save` | writes the file again with new values of some tensors |
+//! | `ops` | the operators, one table per file |
+//! | `runner` | [`Runner`]: caches a plan for each input signature, or one for all lengths of inputs, and replays it |
 //!
-//! Never here: files and devices. Data outside the model file comes through [`ExternalData`].
+//! This module never opens files or talks to devices. Data outside the model file is requested through
+//! [`ExternalData`].
 
 mod build;
 mod check;

@@ -1,4 +1,4 @@
-//! A model: its file, its checked graph, and the ports of that graph.
+//! A parsed and checked model: its file, its graph, and the graph's inputs and outputs ([`Port`]).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use crate::engine::Bytes;
 use crate::error::{Error, Result};
 use crate::io::HostTensor;
 
-/// An input of at most so many integers is worth a plan for each of its values.
+/// The most elements of an integer input that may be a value input ([`Port::is_value`]), with a plan for each of its
+/// values.
 const MOST_VALUES: usize = 16;
 
 /// A parsed and checked model. It keeps the file's bytes, which hold the weights.
@@ -35,24 +36,26 @@ pub struct Model {
 pub struct Port {
     /// Its name.
     pub name: String,
-    /// Element type; `None` where the file does not say. Types that no device has (8-bit floats, 2 and 4 bits) are fed and read
-    /// as codes of one byte, strings as i32 ([`Model::strings`]).
+    /// Element type; `None` where the file does not say. Elements of types that no device supports are fed and read in
+    /// another dtype: 8-bit floats and integers of 2 and 4 bits as codes of one byte, strings as i32
+    /// ([`Model::strings`]).
     pub dtype: Option<DType>,
-    /// ONNX's own number of the element type, 0 where the file does not say.
+    /// ONNX's number of the element type (`TensorProto.DataType`), 0 where the file does not say.
     pub elem: i32,
-    /// Dimensions; `None` where the file does not even say how many.
+    /// Dimensions; `None` where the file does not state the rank.
     pub dims: Option<Vec<Dim>>,
-    /// A sequence of tensors, each given and read under the name `name[i]`; the type is that of an element.
+    /// True for a sequence of tensors. Each element is fed and read under the name `name[i]`; the type is that of an
+    /// element.
     pub is_sequence: bool,
-    /// It may be left out.
+    /// True if the input may be omitted.
     pub is_optional: bool,
-    /// True for a small input whose value decides shapes or branches: it is best given as [`super::Feed::Known`], and a
-    /// plan is then good for one value of it.
+    /// True for a small integer input whose value decides shapes or branches. Feed it as [`super::Feed::Known`]; a plan
+    /// then holds for one value of it.
     pub is_value: bool,
 }
 
 impl Port {
-    /// Is it a tensor of strings, or a sequence of such?
+    /// True for a tensor of strings or a sequence of such tensors.
     pub fn is_string(&self) -> bool {
         self.elem == STRING
     }
@@ -83,33 +86,29 @@ pub fn show_dims(dims: &[Dim]) -> String {
 }
 
 impl Model {
-    /// Reads and checks a model that is all in one file.
+    /// Parses and checks a model whose weights are all in the model file.
     pub fn parse(file: impl Into<Bytes>) -> Result<Model> {
         Model::parse_with(file, Arc::new(NoExternalData))
     }
 
-    /// Reads and checks a model whose weights may lie in other files.
+    /// Parses and checks a model whose weights may lie in other files.
     pub fn parse_with(file: impl Into<Bytes>, external: Arc<dyn ExternalData + Send + Sync>) -> Result<Model> {
         Model::parse_of(file.into(), external, Operators::all())
     }
 
-    /// The same, of a model that has these operators and no others.
-    pub fn parse_of(
-        file: Bytes,
-        external: Arc<dyn ExternalData + Send + Sync>,
-        operators: Operators,
-    ) -> Result<Model> {
+    /// As [`Model::parse_with`], with a restricted set of operators; a model that uses others is refused.
+    pub fn parse_of(file: Bytes, external: Arc<dyn ExternalData + Send + Sync>, operators: Operators) -> Result<Model> {
         let mut proto = parse_model(&file)?;
         check::check_model(&mut proto, operators)?;
         let constants: Vec<&str> = proto.graph.initializers.iter().map(|t| t.name.as_str()).collect();
-        // old files list initializers as inputs
+        // Files of an ONNX IR version below 4 list initializers as graph inputs too.
         let given = proto.graph.inputs.iter().filter(|i| !constants.contains(&i.name.as_str()));
         let inputs = given.map(port).collect::<Result<Vec<_>>>()?;
         let outputs = proto.graph.outputs.iter().map(port).collect::<Result<_>>()?;
         Ok(Model::of(file, external, proto, inputs, outputs, operators))
     }
 
-    /// A model of a checked graph.
+    /// A model from a graph that was checked.
     pub(super) fn of(
         file: Bytes,
         external: Arc<dyn ExternalData + Send + Sync>,
@@ -120,7 +119,7 @@ impl Model {
     ) -> Model {
         let demand = check::demand(&proto, operators);
         for port in &mut inputs {
-            // a few integers, not what a model computes with
+            // Only small integer inputs qualify: they are shapes, axes or flags, not data.
             let small = |d: &Dim| if let Dim::Value(n) = d { usize::try_from(*n).ok() } else { None };
             let count = |d: &Vec<Dim>| d.iter().map(small).try_fold(1, |n: usize, d| n.checked_mul(d?));
             let few = port.dims.as_ref().and_then(count).is_some_and(|n| n <= MOST_VALUES)
@@ -136,40 +135,40 @@ impl Model {
         Model { file, external, inputs, outputs, operators, is_random, strings, proto, budget }
     }
 
-    /// This model with another graph.
+    /// This model with another graph, with the same strings and budget.
     pub(super) fn with_graph(&self, proto: ModelProto, outputs: Vec<Port>) -> Model {
         let (file, external, inputs) = (self.file.clone(), self.external.clone(), self.inputs.clone());
         let model = Model::of(file, external, proto, inputs, outputs, self.operators);
         Model { strings: self.strings.clone(), ..model }.with_budget(self.budget)
     }
 
-    /// This model with other limits of what a build and a run of it may make: `E_BUDGET` beyond them.
+    /// This model with other limits on what a build or a run of it may allocate; beyond them both fail with `E_BUDGET`.
     pub fn with_budget(mut self, budget: Budget) -> Model {
         self.budget = budget;
         self
     }
 
-    /// What a build and a run of it may make.
+    /// The limits on what a build or a run may allocate.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// The operators that it may have.
+    /// The operators that the model may use.
     pub(super) fn operators(&self) -> Operators {
         self.operators
     }
 
-    /// The inputs a caller gives.
+    /// The inputs that a caller feeds, without initializers.
     pub fn inputs(&self) -> &[Port] {
         &self.inputs
     }
 
-    /// The input that a name feeds: its own, or that of an element, `name[i]`.
+    /// The input that is fed under this name: the input's own name, or that of a sequence element, `name[i]`.
     pub fn input(&self, name: &str) -> Option<&Port> {
         self.place(name).map(|p| p.0)
     }
 
-    /// The input that a name feeds, and the place in its sequence.
+    /// The input that is fed under this name, and the index of the element if the input is a sequence.
     pub(super) fn place(&self, name: &str) -> Option<(&Port, Option<usize>)> {
         let find =
             |name: &str, sequence: bool| self.inputs.iter().find(|p| p.name == name && p.is_sequence == sequence);
@@ -196,27 +195,27 @@ impl Model {
         &self.proto.producer
     }
 
-    /// Its main graph, of the nodes that will run, in order.
+    /// The main graph; its nodes are those that will run, in execution order.
     pub fn graph(&self) -> &GraphProto {
         &self.proto.graph
     }
 
-    /// The nodes that will run, in order, without those of subgraphs.
+    /// The nodes of the main graph that will run, in execution order; subgraphs are not listed.
     pub fn nodes(&self) -> &[NodeProto] {
         &self.proto.graph.nodes
     }
 
-    /// The strings of its tensors.
+    /// The table of strings that string tensors index.
     pub(super) fn table(&self) -> &Strings {
         &self.strings
     }
 
-    /// Does it draw random numbers?
+    /// True if the model draws random numbers.
     pub fn is_random(&self) -> bool {
         self.is_random
     }
 
-    /// Parameters: elements of all initializers of the main graph.
+    /// Number of parameters: the elements of all initializers of the main graph.
     pub fn parameters(&self) -> u64 {
         let count = |t: &TensorProto| crate::io::element_count(&t.shape).unwrap_or(0) as u64;
         self.proto.graph.initializers.iter().map(count).sum()
@@ -227,7 +226,7 @@ impl Model {
         &self.file
     }
 
-    /// The bytes of a tensor in another file, as they are there.
+    /// The bytes of a tensor as they are stored, in the model file or in another one.
     pub(super) fn stored(&self, t: &TensorProto) -> Result<Vec<u8>> {
         let TensorData::External(r) = &t.data else { return Ok(self.bytes(t)?.into_owned()) };
         let size = self.external.size(&r.location)?;
@@ -238,7 +237,7 @@ impl Model {
         self.external.read(&r.location, r.offset, r.len)
     }
 
-    /// The bytes of a constant tensor.
+    /// The bytes of a constant tensor; strings as i32 indices into the table of strings.
     pub(super) fn bytes<'a>(&'a self, t: &'a TensorProto) -> Result<Cow<'a, [u8]>> {
         match &t.data {
             TensorData::Strings(list) => self.strings.encode(t, list).map(Cow::Owned),
@@ -246,7 +245,7 @@ impl Model {
         }
     }
 
-    /// The same as a shared range of the file, or of a copy where it is not in the file.
+    /// As [`Model::bytes`], but shared: a range of the file, or a copy where the bytes are not in the file.
     pub(super) fn shared(&self, t: &TensorProto) -> Result<Bytes> {
         if let TensorData::File(span) = &t.data
             && let Some(end) = span.start.checked_add(span.len)
@@ -257,7 +256,7 @@ impl Model {
         Ok(Bytes::new(self.bytes(t)?.into_owned()))
     }
 
-    /// A constant tensor.
+    /// A constant tensor as host data.
     pub(super) fn tensor(&self, t: &TensorProto) -> Result<HostTensor> {
         HostTensor::new(t.dtype()?, t.shape.clone(), self.bytes(t)?.into_owned())
     }

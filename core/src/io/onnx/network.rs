@@ -1,13 +1,16 @@
-//! A model that learns: its weights, or adapters of low rank beside them, are tensors with gradients, and a run is a graph of lazy tensors.
+//! Trains a model: its weights, or low-rank adapters beside them, are tensors with gradients, and a forward pass is a
+//! graph of lazy tensors.
 //!
-//! In: a model, a session, and what is to change ([`Train`]). Out: parameters for any optimiser, outputs that a loss can be made of, and
-//! the model's file again with what was learned. Never here: the loop over batches, reading from a device.
+//! In: a model, a session, and what is trained ([`Train`]). Out: parameters for any optimiser, outputs to compute a
+//! loss from, and the values to write back into the model's file. The loop over batches and reading from a device are
+//! the caller's.
 //!
-//! Operators mean what they mean in a run: batch norms go on using the running means and variances of the file, which stay as they are,
-//! and a dropout drops only where the file says that it is training. Weights of 16 bits are trained in f32 and rounded where they are used.
+//! Operators mean the same as in inference: batch normalisation uses the file's running means and variances, which do
+//! not change, and dropout is active only where the file says that it is training. 16-bit weights are trained in f32
+//! and rounded where they are used.
 //!
-//! Adapters: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models" (2021), with the names, the scale `alpha / rank` and the first
-//! values of Hugging Face's PEFT.
+//! Adapters: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models" (2021), with the names, the scale
+//! `alpha / rank` and the initial values of Hugging Face's PEFT.
 
 use super::build::{Feed, run_model};
 use super::model::Model;
@@ -22,55 +25,55 @@ use crate::error::{Error, Result};
 use crate::tensor::{ConvOpts, Session, Tensor};
 use std::sync::Arc;
 
-/// What of a model is trained. In patterns `*` stands for any characters.
+/// Which parameters of a model are trained. In patterns `*` stands for any characters.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Train {
-    /// All that [`Model::weights`] lists.
+    /// All weights that [`Model::weights`] lists.
     All,
-    /// Those of these names or patterns. A name may also be that of another constant of floats.
+    /// The weights with these names or patterns. An exact name may also be that of any other float constant.
     Named(Vec<String>),
-    /// Adapters beside weights, which stay as they are.
+    /// Adapters beside weights; the weights do not change.
     Lora(Lora),
 }
 
-/// Adapters of low rank: each chosen weight `W` works as `W + alpha / rank * B A`.
+/// Low-rank adapters: each selected weight `W` acts as `W + alpha / rank * B A`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lora {
-    /// Columns of `B` and rows of `A`.
+    /// The number of columns of `B` and rows of `A`.
     pub rank: usize,
-    /// The scale, times the rank.
+    /// The scale of the term times the rank.
     pub alpha: f64,
-    /// Names or patterns of weights; all that MatMul, Gemm and Conv multiply with if there are none.
+    /// Names or patterns of weights; if empty, all weights that MatMul, Gemm and Conv multiply with.
     pub patterns: Vec<String>,
 }
 
-/// A model in a session, some of whose values learn.
+/// A model in a session with trainable values.
 pub struct Network {
     model: Arc<Model>,
     session: Session,
     constants: Constants,
-    /// Weights that are trained themselves.
+    /// Weights that are trained directly, with their parameters.
     plain: Vec<(TensorProto, Tensor)>,
     adapters: Vec<Adapter>,
 }
 
-/// A term of low rank beside a weight.
+/// A low-rank term beside a weight.
 pub(super) struct Adapter {
     weight: TensorProto,
     way: Way,
-    /// `[in, rank]` of columns, else `[rank, in, ..]`.
+    /// `[in, rank]` for [`Way::Columns`], else `[rank, in, ..]`.
     a: Tensor,
-    /// `[rank, out]` of columns, else `[out, rank, 1 ..]`.
+    /// `[rank, out]` for [`Way::Columns`], else `[out, rank, 1 ..]`.
     b: Tensor,
     scale: f64,
 }
 
 impl Network {
-    /// A model whose weights learn. Nothing is computed yet, and weights are not copied before a step changes them.
+    /// A trainable model. Nothing is computed yet, and weights are copied only when a step changes them.
     ///
     /// # Errors
-    /// `E_DTYPE` for quantised and other weights that hold no floats, by name; `E_VALUE` for a pattern that chooses none, a rank of 0, and
-    /// a weight of less than two axes (or a convolution in groups) that shall have an adapter.
+    /// `E_DTYPE` for weights that hold no floats, such as quantised ones, by name; `E_VALUE` for a pattern that selects
+    /// none, a rank of 0, and for an adapter of a weight with less than two axes or of a grouped convolution.
     pub fn new(model: &Model, session: &Session, train: &Train) -> Result<Network> {
         let model = Arc::new(model.with_constants_of_nodes());
         let roles = model.roles();
@@ -94,12 +97,13 @@ impl Network {
         Ok(Network { model, session: session.clone(), constants, plain, adapters })
     }
 
-    /// The model, with the values that it was loaded with.
+    /// The model, with the values from the file.
     pub fn model(&self) -> &Arc<Model> {
         &self.model
     }
 
-    /// What learns, by name: a weight's own, or that with `.lora_A` and `.lora_B`. They are f32, or f64 where the weight is.
+    /// The trainable tensors by name: the weight's name, or that with `.lora_A` and `.lora_B` appended. They are f32,
+    /// or f64 where the weight is.
     pub fn parameters(&self) -> Vec<(String, Tensor)> {
         let mut out: Vec<_> = self.plain.iter().map(|(t, p)| (t.name.clone(), p.clone())).collect();
         for a in &self.adapters {
@@ -109,7 +113,7 @@ impl Network {
         out
     }
 
-    /// The outputs for these inputs, in the model's order: lazy tensors that depend on the parameters as they are now.
+    /// The outputs for these inputs, in the model's order: lazy tensors that depend on the parameters' current values.
     ///
     /// # Errors
     /// Those of [`super::Bound::build`]; `E_MODEL` also where the graph depends on values that only a device can compute.
@@ -131,14 +135,15 @@ impl Network {
         out.into_iter().map(|(name, v)| Ok((name, cx.lazy(&v)?))).collect()
     }
 
-    /// The weights that learning changed, as they are now, adapters added: read them, and hand them to [`Model::file_with`].
+    /// The current values of the weights that training changes, with adapters added: read them, and pass them to
+    /// [`Model::file_with`].
     pub fn values(&self) -> Result<Vec<(String, Tensor)>> {
         let plain = self.plain.iter().map(|(t, p)| Ok((t.name.clone(), p.clone())));
         let merged = self.adapters.iter().map(|a| Ok((a.weight.name.clone(), self.merged(a)?)));
         plain.chain(merged).collect()
     }
 
-    /// A weight with its adapter, in the adapter's dtype.
+    /// A weight with its adapter's product added, in the adapter's dtype.
     fn merged(&self, a: &Adapter) -> Result<Tensor> {
         let cx = Cx::new(&self.model, &self.constants, self.session.clone());
         let base = cx.lazy(&cx.constant(&a.weight)?)?.cast(a.a.dtype())?;
@@ -159,12 +164,12 @@ fn stored(t: &TensorProto) -> Result<DType> {
     dtype_of(t.elem).ok_or_else(|| Error::Internal(format!("`{}` was chosen without a dtype", t.name)))
 }
 
-/// What a weight is trained in.
+/// The dtype in which a weight is trained.
 fn trained(t: &TensorProto) -> Result<DType> {
     Ok(if stored(t)? == DType::F64 { DType::F64 } else { DType::F32 })
 }
 
-/// A tensor over the bytes of a weight: a step writes to storage of its own.
+/// A parameter that starts as a view of a weight's bytes; an optimiser step writes to storage of its own.
 fn parameter(session: &Session, model: &Model, t: &TensorProto) -> Result<Tensor> {
     let (stored, dtype) = (stored(t)?, trained(t)?);
     let bytes = match stored == dtype {
@@ -175,7 +180,7 @@ fn parameter(session: &Session, model: &Model, t: &TensorProto) -> Result<Tensor
 }
 
 impl Lora {
-    /// Which weights get an adapter.
+    /// Indices of the weights that get an adapter.
     fn choose(&self, model: &Model, roles: &[(TensorProto, Role)]) -> Result<Vec<usize>> {
         if self.rank == 0 {
             return Err(Error::value("lora", "a rank of 0".to_owned()));
@@ -198,14 +203,14 @@ impl Lora {
     }
 }
 
-/// A matrix, or the weight of convolutions that can run with another one.
+/// True if an adapter can be applied: a matrix, or the weight of convolutions without groups.
 fn can_have(t: &TensorProto, role: &Role) -> bool {
     let is_matrix = t.shape.len() == 2 || t.shape.len() > 2 && role.way() == Way::Rows;
     is_matrix && !t.shape.contains(&0)
 }
 
 impl Adapter {
-    /// One that changes nothing yet: `A` is uniform in `1 / sqrt(inputs)` to either side of 0, and `B` is 0.
+    /// A new adapter, which changes nothing yet: `A` is uniform in `±1 / sqrt(inputs)`, and `B` is 0.
     fn new(session: &Session, weight: TensorProto, way: Way, lora: &Lora) -> Result<Adapter> {
         let (r, dtype) = (lora.rank, trained(&weight)?);
         let &[first, ref rest @ ..] = &weight.shape[..] else {
@@ -227,7 +232,8 @@ impl Adapter {
         shape.get(usize::from(self.way == Way::Columns)).copied().unwrap_or(1)
     }
 
-    /// What is added to a node's product: the node run again with `A` in the weight's place and without a bias, times `B`.
+    /// The term to add to a node's product: the node built again with `A` in the weight's place and without bias, times
+    /// `B`.
     fn term(&self, op: Op<'_, '_>, def: &OpDef) -> Result<Tensor> {
         let Op { cx, node, mut args, opset, scope, depth } = op;
         let stored = stored(&self.weight)?;
@@ -246,7 +252,7 @@ impl Adapter {
     }
 }
 
-/// Adds the adapter's term to what a node gave, if there is an adapter of its second input.
+/// Adds the adapter's term to a node's first output.
 pub(super) fn adapt(op: Op<'_, '_>, def: &OpDef, adapter: &Adapter, outputs: &mut [Value]) -> Result<()> {
     let Some(y) = outputs.first_mut() else { return Ok(()) };
     let plain = op.cx.lazy(y)?;
@@ -254,14 +260,14 @@ pub(super) fn adapt(op: Op<'_, '_>, def: &OpDef, adapter: &Adapter, outputs: &mu
     Ok(())
 }
 
-/// The adapter whose term is added to what this node gives.
+/// The adapter for a node's second input, if there is one that is not added to the weight itself.
 pub(super) fn adapter_of<'c>(adapters: &'c [Adapter], node: &NodeProto, depth: usize) -> Option<&'c Adapter> {
     let name = node.inputs.get(1).filter(|_| depth == 0)?;
     adapters.iter().find(|a| a.way != Way::Sum && a.weight.name == *name)
 }
 
 impl Model {
-    /// The same with what its `Constant` nodes give among the tensors of the graph.
+    /// This model with its `Constant` nodes turned into initializers of the graph.
     fn with_constants_of_nodes(&self) -> Model {
         let mut proto = self.proto.clone();
         let constants: Vec<TensorProto> = proto.graph.nodes.iter().filter_map(constant_of).collect();

@@ -1,4 +1,5 @@
-//! Tests of models that learn: what their weights are, adapters, and files with other values. Training itself is in `tests/it/network.rs`.
+//! Tests of trainable models: which tensors are weights, adapters, and files with new values. Training itself is tested
+//! in `tests/it/network.rs`.
 
 use super::build_tests::{attr, constant, f32s, file, int, ints, node, port};
 use super::tests::{field, number};
@@ -12,13 +13,13 @@ use crate::tensor::{Session, Tensor};
 use crate::uop::eval::eval_tensor;
 use std::sync::Arc;
 
-/// A tensor of another element type.
+/// Encodes an initializer of any element type.
 fn typed(name: &str, elem: u64, dims: &[usize], data: &[u8]) -> Vec<u8> {
     let dims: Vec<u8> = dims.iter().flat_map(|&d| number(1, d as u64)).collect();
     field(5, &[dims, number(2, elem), field(8, name.as_bytes()), field(9, data)].concat())
 }
 
-/// A node that gives a tensor.
+/// Encodes a `Constant` node.
 fn given(name: &str, t: &HostTensor) -> Vec<u8> {
     let dims: Vec<u8> = t.shape.iter().flat_map(|&d| number(1, d as u64)).collect();
     let tensor = field(5, &[dims, number(2, 1), field(9, &t.data)].concat());
@@ -45,7 +46,8 @@ fn ramp(shape: &[usize], by: f32) -> HostTensor {
     f32s(shape, &(0..n).map(|i| ((i * 7 + 3) % 11) as f32 * by - 0.4).collect::<Vec<_>>())
 }
 
-/// A convolution with a batch norm, a matrix by each way to multiply with one, an embedding that is transposed too, and constants.
+/// A model with a convolution and batch normalisation, matrices multiplied by each kind of operator, an embedding that
+/// is also used transposed, and plain constants.
 fn mixed() -> Vec<Vec<u8>> {
     vec![
         port(11, "x", 1, &[1, 3, 4, 4]),
@@ -125,7 +127,7 @@ fn what_cannot_learn_is_refused_by_name() {
     assert!(of(&model, &named("nothing*")).to_string().contains("there are `conv.w`"));
     assert!(of(&model, &lora(0, &[])).to_string().contains("rank of 0"));
     assert!(of(&model, &lora(2, &["conv.b"])).to_string().contains("`conv.b` of shape [4]"));
-    // a pattern chooses among those that can have one
+    // A pattern selects only weights that can have an adapter.
     let network = Network::new(&model, &Session::new(), &lora(2, &["conv.*"])).unwrap();
     let names: Vec<String> = network.parameters().into_iter().map(|p| p.0).collect();
     assert_eq!(names, ["conv.w.lora_A", "conv.w.lora_B"]);
@@ -157,11 +159,11 @@ fn adapters_can_be_merged() {
     for (got, (name, want)) in adapted.iter().zip(merged.evaluate(&[("x", x)]).unwrap()) {
         close(&name, got, &want);
     }
-    // the network's own weights are those of the file still
+    // The network's model still has the weights of the file.
     assert_eq!(network.model().evaluate(&[("x", ramp(&[1, 3, 4, 4], 0.3))]).unwrap(), plain);
 }
 
-/// A file of eight floats.
+/// An external file of eight floats.
 struct Eight;
 
 impl ExternalData for Eight {
@@ -190,7 +192,7 @@ fn a_file_with_other_values_keeps_the_rest() {
         node("Cast", "half", "h", &[int("to", 1)]),
         node("Add", "m c", "a", &[]),
         node("Add", "a h", "y", &[]),
-        // a field that nobody knows
+        // A field that the parser does not know.
         field(99, b"kept"),
     ];
     let bytes = [file(&body), field(77, b"kept too")].concat();
@@ -204,7 +206,7 @@ fn a_file_with_other_values_keeps_the_rest() {
     let new = [("c".to_owned(), f32s(&[4], &[10.; 4])), ("half".to_owned(), f32s(&[4], &[0.5, 1.0, 1.5, 0.1]))];
     let changed = Model::parse(model.file_with(&new).unwrap()).unwrap();
     let y = changed.evaluate(&[("x", x)]).unwrap()[0].1.to_f64();
-    // rounded to 16 bits
+    // 0.1 rounded to f16.
     let tenth = 0.0999755859375;
     assert_eq!(y, [11.5, 13.0, 14.5, 14.0 + tenth, 15.5, 17.0, 18.5, 18.0 + tenth].map(|v| (v as f32) as f64));
     for (name, value, says) in

@@ -1,5 +1,5 @@
-//! The same model with other values as its outputs. In: names of values that nodes of its main graph give. Out: a model of the nodes that these
-//! need; a runner of it shares the weights with the one that it came from.
+//! A copy of a model with other values as its outputs. In: names of values that nodes of its main graph compute. Out: a
+//! model with the nodes that these need. A runner of it can share the weights of the original's runner.
 
 use super::check;
 use super::model::Model;
@@ -7,10 +7,10 @@ use super::proto::ValueInfo;
 use crate::error::{Error, Result};
 
 impl Model {
-    /// The model with these outputs, in this order.
+    /// This model with these outputs, in this order.
     ///
     /// # Errors
-    /// `E_VALUE` for a name that no node gives, one that is there twice, and for no names at all.
+    /// `E_VALUE` for a name that no node computes, a name given twice, and an empty list.
     pub fn with_outputs(&self, names: &[String]) -> Result<Model> {
         let bad = |what: String| Err(Error::value("outputs", what));
         let mut proto = self.proto.clone();

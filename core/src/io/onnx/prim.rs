@@ -1,5 +1,5 @@
-//! The primitives that operators are written with: methods of tensors, whose operands are checked here. Each folds if its operands are
-//! known and small, and is a lazy tensor otherwise ([`Cx::apply`]).
+//! The primitives that ONNX operators are composed of: methods of tensors with checked operands. A primitive is folded
+//! on the host if its operands are known and small, and is a lazy tensor otherwise ([`Cx::apply`]).
 
 use super::fold::in_dtype;
 use super::value::{Cx, Value};
@@ -9,9 +9,9 @@ use crate::tensor::{ConvOpts, ConvTransposeOpts, Operand, PadMode, ScatterOp, Te
 
 /// A primitive on one operand.
 pub(super) type Unary = fn(&Tensor) -> Result<Tensor>;
-/// A primitive on two operands of one dtype, which broadcast.
+/// A primitive on two operands of equal dtype, with broadcasting.
 pub(super) type Binary<'m> = fn(&Cx<'m>, &Value, &Value) -> Result<Value>;
-/// A reduction of some axes, which stay or go.
+/// A reduction of some axes; the flag keeps them with length 1.
 pub(super) type Reduction = fn(&Tensor, &[i64], bool) -> Result<Tensor>;
 
 /// Geometry of a convolution or pooling over the spatial axes.
@@ -28,7 +28,7 @@ fn misfit(op: &'static str, a: &Value, b: &Value) -> Error {
     Error::Shape { op, lhs: a.shape().to_vec(), rhs: b.shape().to_vec() }
 }
 
-/// Axes of a value, each named at most once.
+/// Checks that the value has these axes and that none is named twice.
 fn check_axes(v: &Value, axes: &[usize]) -> Result<()> {
     for (i, &a) in axes.iter().enumerate() {
         v.dim(a)?;
@@ -39,7 +39,7 @@ fn check_axes(v: &Value, axes: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// Lists with one number for each axis.
+/// Checks that two lists have one number for each axis.
 fn check_lists(v: &Value, lists: [usize; 2]) -> Result<()> {
     if lists.iter().all(|&n| n == v.rank()) {
         return Ok(());
@@ -48,7 +48,7 @@ fn check_lists(v: &Value, lists: [usize; 2]) -> Result<()> {
     Err(Error::value("onnx", what))
 }
 
-/// An operand of a method from a scalar of this dtype.
+/// A scalar of this dtype as an operand of a tensor method.
 pub(super) fn operand(dtype: DType, v: Scalar) -> Operand {
     match dtype {
         DType::Bool => Operand::Bool(v.as_bool()),
@@ -61,7 +61,7 @@ fn signed(axes: &[usize]) -> Vec<i64> {
     axes.iter().map(|&a| a as i64).collect()
 }
 
-/// `len[i] > 0` elements of each axis from `start[i]` by `step[i]`.
+/// `len[i] > 0` elements of each axis, beginning at `start[i]`, in steps of `step[i]`.
 fn strided(t: &Tensor, start: &[usize], len: &[usize], step: &[isize]) -> Result<Tensor> {
     let reach = |i: usize| (len[i] - 1) * step[i].unsigned_abs();
     let cut = |i: usize| match step[i] > 0 {
@@ -79,7 +79,7 @@ fn strided(t: &Tensor, start: &[usize], len: &[usize], step: &[isize]) -> Result
     Ok(t)
 }
 
-/// Methods that are two operands' elementwise primitives.
+/// Defines methods for elementwise primitives on two operands.
 macro_rules! binary {
     ($($(#[$doc:meta])* $name:ident = |$a:ident, $b:ident| $e:expr;)*) => {
         impl Cx<'_> {$(
@@ -94,17 +94,17 @@ binary! {
     add = |a, b| a.add(b);
     sub = |a, b| a.sub(b);
     mul = |a, b| a.mul(b);
-    /// The quotient; of integers it truncates.
+    /// The quotient; integers are truncated towards zero.
     div = |a, b| if a.dtype().is_float() { in_f32(a, b, &|t| t[0].div(&t[1])) } else { a.trunc_div(b) };
     /// `a - b * trunc(a / b)`, with the sign of a (C's `%`, `fmod`).
     rem = |a, b| in_f32(a, b, &|t| t[0].fmod(&t[1]));
-    /// The larger; NaN wins.
+    /// The larger operand; NaN if either is NaN.
     max = |a, b| a.maximum(b);
-    /// The smaller; NaN wins.
+    /// The smaller operand; NaN if either is NaN.
     min = |a, b| a.minimum(b);
     lt = |a, b| a.lt(b);
     eq = |a, b| a.eq(b);
-    /// And of bits, or of bools; so are the next two.
+    /// Bitwise, or logical for bools, as are the next two.
     and = |a, b| a.bit_and(b);
     or = |a, b| a.bit_or(b);
     xor = |a, b| a.bit_xor(b);
@@ -112,7 +112,7 @@ binary! {
     shr = |a, b| a.shift_right(b);
 }
 
-/// Of 16-bit floats in f32 and rounded once, as the operator sets mean it.
+/// Computes operations on 16-bit floats in f32 and rounds once, as the ONNX operator sets specify.
 fn in_f32(a: &Tensor, b: &Tensor, make: super::fold::Make<'_>) -> Result<Tensor> {
     let both = [a.clone(), b.clone()];
     if matches!(a.dtype(), DType::F16 | DType::BF16) { in_dtype(DType::F32, &both, make) } else { make(&both) }
@@ -123,7 +123,7 @@ impl Cx<'_> {
         self.compute(&[v], v.len(), &|t| f(&t[0]))
     }
 
-    /// The elements of both operands' common shape.
+    /// Number of elements of the shape that both operands broadcast to.
     fn common(&self, a: &Value, b: &Value) -> Result<usize> {
         if a.dtype() != b.dtype() {
             let why = format!("the other operand is {}", b.dtype());
@@ -139,7 +139,7 @@ impl Cx<'_> {
     /// a to the power b.
     pub(super) fn pow(&self, a: &Value, b: &Value) -> Result<Value> {
         let len = self.common(a, b)?;
-        // roots and small powers need no logarithm
+        // A known exponent lets square roots and small powers do without logarithms.
         let exponent = self.fold(&[b], 0).filter(|_| b.rank() <= a.rank() && b.len() == 1);
         match exponent.and_then(|t| t[0].scalars().next()) {
             Some(n) => self.compute(&[a], len, &|t| t[0].pow(operand(a.dtype(), n))),
@@ -147,7 +147,7 @@ impl Cx<'_> {
         }
     }
 
-    /// A binary primitive with a number of the operand's dtype on the right.
+    /// A binary primitive whose right operand is this number in the left operand's dtype.
     pub(super) fn with(&self, f: fn(&Self, &Value, &Value) -> Result<Value>, a: &Value, b: f64) -> Result<Value> {
         f(self, a, &self.scalar_like(a, b))
     }
@@ -181,7 +181,7 @@ impl Cx<'_> {
         self.apply(&[v], v.len(), &|t| t[0].cast(to))
     }
 
-    /// The same bits as another dtype of the same size.
+    /// Reinterprets the bits as another dtype of the same size.
     pub(super) fn bitcast(&self, v: &Value, to: DType) -> Result<Value> {
         if v.dtype() == to {
             return Ok(v.clone());
@@ -208,7 +208,7 @@ impl Cx<'_> {
         self.apply(&[v], v.len(), &|t| t[0].permute(&signed(order)))
     }
 
-    /// The same values, side by side in storage of their own.
+    /// The same values, contiguous in a buffer of their own.
     pub(super) fn stored(&self, v: &Value) -> Result<Value> {
         if v.is_known() { Ok(v.clone()) } else { Ok(Value::lazy(self.lazy(v)?.contiguous())) }
     }
@@ -228,14 +228,14 @@ impl Cx<'_> {
         self.apply(&[v], self.check_shape(shape)?, &|t| t[0].expand(shape))
     }
 
-    /// `len[i]` elements of each axis from `start[i]` by `step[i]` (not 0).
+    /// `len[i]` elements of each axis, beginning at `start[i]`, in steps of `step[i]` (not 0).
     pub(super) fn slice(&self, v: &Value, start: &[usize], len: &[usize], step: &[isize]) -> Result<Value> {
         if len == v.shape() && step.iter().all(|&s| s == 1) {
             return Ok(v.clone());
         }
         check_lists(v, [start.len(), len.len()])?;
         check_lists(v, [step.len(); 2])?;
-        // the last place that each axis reads
+        // Checks that the last index read along each axis is inside it.
         let inside = |(((&at, &n), &by), &size): (((&usize, &usize), &isize), &usize)| match n.checked_sub(1) {
             None => true,
             Some(turns) => {
@@ -314,7 +314,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Reduces `axes`; they stay with length 1 if `keep`. The dtype stays.
+    /// Reduces `axes`, which are kept with length 1 if `keep`. The result has the operand's dtype.
     pub(super) fn reduce(&self, f: Reduction, v: &Value, axes: &[usize], keep: bool) -> Result<Value> {
         check_axes(v, axes)?;
         if axes.is_empty() {
@@ -323,7 +323,7 @@ impl Cx<'_> {
         self.compute(&[v], v.len(), &|t| f(&t[0], &signed(axes), keep)?.cast(t[0].dtype()))
     }
 
-    /// `f` of it, of 16-bit floats in f32 and rounded once.
+    /// Applies `f`; for 16-bit floats in f32, rounded once at the end.
     pub(super) fn in_f32(&self, v: &Value, f: &dyn Fn(&Value) -> Result<Value>) -> Result<Value> {
         match v.dtype() {
             dt @ (DType::F16 | DType::BF16) => self.cast(&f(&self.cast(v, DType::F32)?)?, dt),
@@ -333,7 +333,7 @@ impl Cx<'_> {
 
     /// Mean over `axes`.
     pub(super) fn mean(&self, v: &Value, axes: &[usize], keep: bool) -> Result<Value> {
-        // neither the sum nor the count has to fit a 16-bit float
+        // In f32, since neither the sum nor the count need fit a 16-bit float.
         self.in_f32(v, &|v| self.mean_wide(v, axes, keep))
     }
 
@@ -354,13 +354,13 @@ impl Cx<'_> {
         self.compute(&[v], v.len(), &|t| t[0].cumsum(axis as i64)?.cast(t[0].dtype()))
     }
 
-    /// Product of all elements up to each.
+    /// Cumulative product, inclusive.
     pub(super) fn cumprod(&self, v: &Value, axis: usize) -> Result<Value> {
         v.dim(axis)?;
         self.compute(&[v], v.len(), &|t| t[0].cumprod(axis as i64)?.cast(t[0].dtype()))
     }
 
-    /// The `k` largest (or smallest) along an axis, sorted, and their indices (i64).
+    /// The `k` largest (or smallest) elements along an axis, sorted, and their indices (i64).
     pub(super) fn top_k(&self, v: &Value, axis: usize, k: usize, largest: bool) -> Result<(Value, Value)> {
         if k > v.dim(axis)? {
             return Err(Error::value("top_k", format!("{k} elements of {:?} along axis {axis}", v.shape())));
@@ -372,7 +372,8 @@ impl Cx<'_> {
         <[Value; 2]>::try_from(both).map(|[a, b]| (a, b)).map_err(|_| Error::Internal("top_k lost a result".to_owned()))
     }
 
-    /// Indices that are known lie in an axis of `n`, or count from its end. What a device looks up is 0 elsewhere.
+    /// Checks indices that are known: they must lie in `-n..n`; negative ones count from the end. Lookups on a device
+    /// give 0 for indices out of range.
     fn check_index(&self, op: &'static str, index: &Value, n: usize) -> Result<()> {
         let known = self.fold(&[index], 0);
         let bad = known.iter().flat_map(|t| t[0].to_i64()).find(|i| !(-(n as i64)..n as i64).contains(i));
@@ -388,7 +389,7 @@ impl Cx<'_> {
         } else if index.len() == 1
             && let Some(i) = self.fold(&[index], 0).and_then(|t| t[0].to_i64().pop())
         {
-            // of a value that is not known here, one known index is a slice
+            // One known index into a value that is not known is a slice.
             self.check_index("gather", index, v.dim(axis)?)?;
             let at = if i < 0 { i + v.dim(axis)? as i64 } else { i };
             return self.reshape(&self.narrow(v, axis, at as usize, 1)?, &shape);
@@ -419,7 +420,7 @@ impl Cx<'_> {
         self.apply(&[v, index, updates], v.len(), &|t| t[0].scatter(axis as i64, &t[1], &t[2], how))
     }
 
-    /// Slices of `v` at rows of coordinates, replaced by `updates` or combined with them.
+    /// `v` with the slices at the coordinates in `index`'s last axis replaced by `updates`, or combined with them.
     pub(super) fn scatter_nd(&self, v: &Value, index: &Value, updates: &Value, how: ScatterOp) -> Result<Value> {
         let last = index.nth_last(1)?;
         let sizes = v.shape_in(..index.dim(last)?)?;
@@ -431,13 +432,13 @@ impl Cx<'_> {
         self.apply(&[v, index, updates], v.len(), &|t| t[0].scatter_nd(&t[1], &t[2], how))
     }
 
-    /// Product of the last two axes, the others broadcast; integers too.
+    /// Matrix product of the last two axes with broadcasting of the others; also for integers.
     pub(super) fn matmul(&self, a: &Value, b: &Value) -> Result<Value> {
         let (ra, rb) = (a.rank(), b.rank());
         if ra == 0 || rb == 0 || a.dtype() != b.dtype() {
             return Err(misfit("matmul", a, b));
         }
-        // vectors become matrices and their axis goes away again
+        // Vectors become matrices; the added axis is removed from the result.
         let a2 = if ra == 1 { self.reshape(a, &[1, a.dim(0)?])? } else { a.clone() };
         let b2 = if rb == 1 { self.reshape(b, &[b.dim(0)?, 1])? } else { b.clone() };
         let (sa, sb) = (a2.shape(), b2.shape());
@@ -461,7 +462,7 @@ impl Cx<'_> {
         self.reshape(&out, &shape)
     }
 
-    /// Cross-correlation of [n, c, ..] with [o, c / groups, ..]; shapes are checked by the caller.
+    /// Cross-correlation of [n, c, ..] with [o, c / groups, ..]. The caller checks shapes.
     pub(super) fn conv(&self, x: &Value, w: &Value, win: &Window, groups: usize) -> Result<Value> {
         let opts = conv_opts(win, groups);
         self.convolve(x, w, &|t| {
@@ -470,7 +471,8 @@ impl Cx<'_> {
         })
     }
 
-    /// A convolution is too much work for a build, unless there is no device.
+    /// A convolution is never folded, since it is too much work for a build; except without a device
+    /// (`Model::evaluate`).
     fn convolve(&self, x: &Value, w: &Value, make: &dyn Fn(&[Tensor]) -> Result<Tensor>) -> Result<Value> {
         if self.fold_limit == usize::MAX {
             return self.compute(&[x, w], 0, make);
@@ -478,7 +480,7 @@ impl Cx<'_> {
         make(&[self.lazy(x)?, self.lazy(w)?]).map(Value::lazy)
     }
 
-    /// The transpose of [`Cx::conv`] in x: [n, c, ..] with [c, o / groups, ..]; output padding is done by the caller.
+    /// The transposed convolution of [n, c, ..] with [c, o / groups, ..]. The caller applies output padding.
     pub(super) fn conv_transpose(&self, x: &Value, w: &Value, win: &Window, groups: usize) -> Result<Value> {
         let apart = win.kernel == win.stride && win.dilation.iter().all(|&d| d == 1);
         if apart && win.pads.iter().all(|&p| p == (0, 0)) {
@@ -488,7 +490,8 @@ impl Cx<'_> {
         self.convolve(x, w, &|t| t[0].conv_transpose(&t[1], None, &opts)?.cast(t[0].dtype()))
     }
 
-    /// A transposed convolution whose results do not overlap: a product over the channels gives every tap of every place.
+    /// A transposed convolution whose stride equals its kernel, so that the results of different inputs do not overlap:
+    /// one product over the channels gives all filter taps at all positions, which are then permuted into place.
     fn conv_transpose_apart(&self, x: &Value, w: &Value, win: &Window, groups: usize) -> Result<Value> {
         let (c, o, spatial) = (w.dim(0)?, w.dim(1)?, win.kernel.len());
         let taps: usize = win.kernel.iter().product();
@@ -506,14 +509,14 @@ impl Cx<'_> {
         self.reshape(&y, &[&[n, groups * o][..], &out].concat())
     }
 
-    /// The windows over the spatial (last) axes of an already padded tensor: [.., out.., kernel..].
+    /// All windows over the spatial (last) axes of an already padded tensor: [.., out.., kernel..].
     pub(super) fn windows(&self, x: &Value, win: &Window) -> Result<Value> {
         let taps = win.kernel.iter().fold(x.len(), |n, &k| n.saturating_mul(k));
         self.apply(&[x], taps, &|t| t[0].windows(&win.kernel, &win.stride, &win.dilation))
     }
 }
 
-/// How windows move, for a tensor's methods.
+/// The window geometry as options of the tensor methods.
 fn conv_opts(win: &Window, groups: usize) -> ConvOpts {
     let padding = win.pads.iter().map(|&(a, b)| (a as i64, b as i64)).collect();
     ConvOpts { stride: win.stride.clone(), dilation: win.dilation.clone(), padding, groups }

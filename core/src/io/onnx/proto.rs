@@ -1,8 +1,9 @@
-//! The messages of an ONNX file as plain Rust structs. Names are owned, weights stay ranges of the file.
+//! Parses the protobuf messages of an ONNX file into plain Rust structs. Names are owned strings, weights stay ranges
+//! of the file.
 //!
-//! Only structure is checked here (wire types, UTF-8, sizes, depth, memory); what a graph means is the importer's
-//! business. Memory is limited to four times the file plus 64 MiB, whatever the file claims.
-//! Spec: onnx.proto of <https://github.com/onnx/onnx>, IR versions 3 to 13.
+//! Only structure is checked here (wire types, UTF-8, sizes, depth, memory); `check` and `build` decide whether the
+//! graph makes sense. Memory is limited to four times the file plus 64 MiB, whatever the file claims. Spec: onnx.proto
+//! of <https://github.com/onnx/onnx>, IR versions 3 to 13.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::tensor::{TensorProto, parse_tensor};
@@ -40,13 +41,13 @@ pub struct OpsetId {
 pub struct GraphProto {
     /// Its name.
     pub name: String,
-    /// Its nodes, which the spec (not every exporter) puts in topological order.
+    /// Its nodes. The specification requires topological order, but not every exporter keeps it.
     pub nodes: Vec<NodeProto>,
     /// Its inputs; old files list initializers here too.
     pub inputs: Vec<ValueInfo>,
     /// Its outputs.
     pub outputs: Vec<ValueInfo>,
-    /// What is known of inner values.
+    /// Declared types of intermediate values.
     pub value_info: Vec<ValueInfo>,
     /// Constant tensors by name.
     pub initializers: Vec<TensorProto>,
@@ -105,7 +106,7 @@ pub enum AttrValue {
     Graphs(Vec<GraphProto>),
     /// Inside a function: the value of the caller's attribute of this name.
     Ref(String),
-    /// A kind this project does not read: sparse tensors and type protos.
+    /// A kind that is not supported: sparse tensors and type protos.
     Unsupported(&'static str),
 }
 
@@ -118,7 +119,7 @@ pub struct ValueInfo {
     pub ty: TypeProto,
 }
 
-/// What is known of a value.
+/// The declared type of a value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum TypeProto {
     /// Nothing.
@@ -126,14 +127,14 @@ pub enum TypeProto {
     Unknown,
     /// A dense tensor.
     Tensor {
-        /// ONNX's element type number; 0 is unknown.
+        /// ONNX's number of the element type; 0 is unknown.
         elem: i32,
-        /// Its dimensions, if even the rank is known.
+        /// Its dimensions, if the rank is known.
         dims: Option<Vec<Dim>>,
     },
     /// A list of values of one type.
     Sequence(Box<TypeProto>),
-    /// A value or none.
+    /// An optional value.
     Optional(Box<TypeProto>),
     /// `map` or `sparse tensor`.
     Other(&'static str),
@@ -142,9 +143,9 @@ pub enum TypeProto {
 /// One dimension of a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dim {
-    /// A number; negative ones appear in the wild for "unknown".
+    /// A fixed size; some exporters write negative numbers for unknown sizes.
     Value(i64),
-    /// A symbol.
+    /// A symbolic name.
     Param(String),
     /// Nothing is known.
     Unknown,
@@ -191,7 +192,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Adds to a list. Charged twice, for vectors double when they grow.
+    /// Appends to a list. Charges twice the element's size, since a growing vector doubles its capacity.
     pub(super) fn push<T>(&mut self, list: &mut Vec<T>, item: T, f: &Field<'_>) -> Result<()> {
         self.charge(2 * size_of::<T>(), f)?;
         list.push(item);
@@ -214,7 +215,7 @@ pub(super) fn bad(what: impl Into<String>, f: &Field<'_>) -> Error {
     Error::format("onnx", what, Some(f.at as u64))
 }
 
-/// Protobuf's errors, told as ONNX's.
+/// Turns an error of the protobuf reader into one about the ONNX format.
 pub(super) fn as_onnx(e: Error) -> Error {
     match e {
         Error::Format { what, at, .. } => Error::Format { format: "onnx", what, at },
@@ -222,7 +223,7 @@ pub(super) fn as_onnx(e: Error) -> Error {
     }
 }
 
-/// Reads a model file.
+/// Parses a model file.
 pub fn parse_model(file: &[u8]) -> Result<ModelProto> {
     model(file, &mut Budget::of(file)).map_err(as_onnx)
 }
@@ -271,7 +272,7 @@ fn opset(mut m: Message<'_>, b: &mut Budget) -> Result<OpsetId> {
     Ok(id)
 }
 
-/// `ai.onnx` is another name of the empty domain.
+/// The domain of an operator or operator set; `ai.onnx` is another name for the empty domain.
 fn domain(f: &Field<'_>, b: &mut Budget) -> Result<String> {
     let name = b.string(f)?;
     Ok(if name == "ai.onnx" { String::new() } else { name })
@@ -317,7 +318,7 @@ fn function(mut m: Message<'_>, b: &mut Budget) -> Result<FunctionProto> {
     Ok(function)
 }
 
-/// Reads a graph. Recursion ends at the depth limit of [`Message`].
+/// Parses a graph. Recursion is bounded by the depth limit of [`Message`].
 fn parse_graph(mut m: Message<'_>, b: &mut Budget) -> Result<GraphProto> {
     let mut g = GraphProto::default();
     while let Some(f) = m.next_field()? {
@@ -350,7 +351,7 @@ fn parse_graph(mut m: Message<'_>, b: &mut Budget) -> Result<GraphProto> {
     Ok(g)
 }
 
-/// A sparse tensor is named by its values.
+/// The name of a sparse tensor, which is that of its values.
 fn sparse_name(mut m: Message<'_>, b: &mut Budget) -> Result<String> {
     while let Some(f) = m.next_field()? {
         if f.number == 1 {
@@ -373,7 +374,7 @@ fn node(mut m: Message<'_>, b: &mut Budget) -> Result<NodeProto> {
                 if n.attributes.iter().any(|other| other.name == a.name) {
                     return Err(bad(format!("the attribute `{}` of node `{}` appears twice", a.name, n.name), &f));
                 }
-                // the check above is quadratic
+                // The check above is quadratic in their number.
                 if n.attributes.len() >= 256 {
                     return Err(bad(format!("node `{}` has too many attributes", n.name), &f));
                 }
@@ -386,7 +387,7 @@ fn node(mut m: Message<'_>, b: &mut Budget) -> Result<NodeProto> {
     Ok(n)
 }
 
-/// What the fields of an attribute held; its `type` says which of them counts.
+/// The fields of an attribute; its `type` says which one is the value.
 #[derive(Default)]
 struct Parts {
     name: String,
@@ -462,7 +463,7 @@ fn attribute(mut m: Message<'_>, b: &mut Budget) -> Result<Attribute> {
     Ok(Attribute { name, value })
 }
 
-/// Files of IR versions 1 and 2 do not state the type; the field that is there says it.
+/// The type of an attribute by the field that is present; files of IR versions 1 and 2 do not state the type.
 fn kind_of(seen: u32) -> i32 {
     (2..=11).find(|n| seen & (1 << n) != 0).map_or(0, |n| n - 1)
 }
@@ -511,7 +512,7 @@ fn type_proto(mut m: Message<'_>, b: &mut Budget) -> Result<TypeProto> {
     Ok(ty)
 }
 
-/// The type of what a sequence or an optional holds. Recursion ends at the depth limit of [`Message`].
+/// The element type of a sequence or optional. Recursion is bounded by the depth limit of [`Message`].
 fn element_type(mut m: Message<'_>, b: &mut Budget) -> Result<TypeProto> {
     let mut ty = TypeProto::Unknown;
     while let Some(f) = m.next_field()? {

@@ -1,4 +1,5 @@
-//! Tests of whole runs on the reference device: builds that stop for values, random numbers; and of reports and comparisons.
+//! Tests of whole runs on the reference device: builds that stop for values, and random numbers; also of reports and
+//! comparisons.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ impl Ran {
     }
 }
 
-/// Doubles `x` until its sum reaches 50, or (with a condition that is always true) for ever.
+/// A loop that doubles `x` until its sum reaches 50, or (with a condition that is always true) endlessly.
 fn doubling(go: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let body = [
         vec![port(11, "i", 7, &[]), port(11, "c", 9, &[]), port(11, "s", 1, &[2]), node("Add", "s s", "t", &[])],
@@ -77,13 +78,13 @@ fn a_loop_runs_until_its_values_say_so() {
         ran.engine.counters().plans
     };
     let plans = check([1., 2.], [32., 64.]);
-    // another one that takes as many turns: nothing is built
+    // Another input with the same number of iterations needs no new plan.
     assert_eq!(check([1., 1.5], [32., 48.]), plans);
     check([30., 40.], [60., 80.]);
     check([1., 2.], [32., 64.]);
 }
 
-/// An interrupt that answers with `last` at its look number `at`, and with `others` at the others.
+/// An interrupt that answers its check number `at` (from 0) with `last`, and all other checks with `others`.
 fn at_look(at: usize, last: Result<Go>, others: Go) -> Interrupt {
     let looks = std::sync::atomic::AtomicUsize::new(0);
     Interrupt::asking(move || {
@@ -159,7 +160,7 @@ fn an_input_is_handed_through_in_the_shape_of_the_output() {
     }
 }
 
-/// `y = x - h`, `n = y * c` and `c` itself, a constant.
+/// A model with the outputs `y = x - h`, `n = y * c` and the constant `c` itself.
 fn recurrent() -> Vec<Vec<u8>> {
     vec![
         port(11, "x", 1, &[2]),
@@ -187,17 +188,17 @@ fn outputs_are_inputs_of_the_next_run() {
         (out, w.map(|w| w[0]), w.map(|w| w[1]))
     };
     let (first, y, n) = check(&mut ran, (host([5., 7.]), [5., 7.]), (host([1., 2.]), [1., 2.]));
-    // a value of the device in the place of a host's, and both
+    // A device tensor instead of a host value for one input, then for both.
     let tensor = |t: &Tensor| Input::Tensor(t.clone());
     let (second, y2, n2) = check(&mut ran, (host([9., 9.]), [9., 9.]), (tensor(&first[0]), y));
     check(&mut ran, (tensor(&second[1]), n2), (tensor(&first[1]), n));
     check(&mut ran, (tensor(&first[1]), n), (tensor(&second[0]), y2));
-    // another model, whose plan is made of such inputs
+    // Another runner whose first plan is made with such inputs.
     let runner = Runner::new(Arc::new(parse(&recurrent()).unwrap()), ran.runner.session());
     let mut other = Ran { engine: ran.engine, runner };
     check(&mut other, (tensor(&first[0]), y), (tensor(&second[0]), y2));
     check(&mut other, (host([0., 1.]), [0., 1.]), (tensor(&first[0]), y));
-    // what a plan would find twice is given by its values
+    // A buffer that the plan would read twice must be given by its values.
     assert!(other.runner.take("x", &first[0], &[("h", tensor(&second[0]))]).is_some());
     assert!(other.runner.take("x", &first[0], &[("h", tensor(&first[0]))]).is_none());
     assert!(other.runner.take("x", &first[2], &[]).is_none(), "a constant of the model");
@@ -209,7 +210,7 @@ fn outputs_are_inputs_of_the_next_run() {
     }
     let e = other.run_on(vec![("x", tensor(&first[0])), ("h", tensor(&first[0]))]).unwrap_err();
     assert!(matches!(e, Error::Input { .. }), "{e}");
-    // what is assigned meanwhile, and computed before the run, is not seen by it
+    // The run does not see an assignment that is made after `take`, even if it is computed before the run.
     let state = second[0].to_storage().unwrap();
     let p = other.engine.start(&mut state.session().state(), &[state.root()]).unwrap();
     other.engine.finish(&mut state.session().state(), p).unwrap();
@@ -258,7 +259,7 @@ fn a_report_lists_all_that_is_refused() {
     assert_eq!(r.problems.len(), 3, "{:?}", r.problems);
     assert!(r.problems[0].contains("complex64") && r.problems[1].contains("Foo"), "{:?}", r.problems);
     assert_eq!(r.sizes, [("x".to_owned(), "d1".to_owned(), 5)]);
-    // a size that nobody gave is no reason to refuse
+    // A failure with an assumed size is no reason to refuse the node.
     let r = inspect(file(&parts), Arc::new(NoExternalData), &BTreeMap::new()).unwrap();
     assert!(r.nodes.iter().any(|n| matches!(&n.state, State::Unfit(why) if why.contains("reshape"))));
 }
@@ -307,7 +308,7 @@ fn inner_values_are_outputs_where_they_are_asked_for() {
     let names = ["c", "y", "d"].map(String::from);
     let other = ran.runner.with_outputs(&names).unwrap();
     assert_eq!(other.model().outputs().iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), names);
-    // of the nodes only those that are needed
+    // Only the nodes that the outputs need remain.
     assert_eq!(ran.runner.with_outputs(&["d".into()]).unwrap().model().nodes().len(), 2);
     ran.runner = other;
     let want = [f32s(&[1], &[40.]), f32s(&[2], &[0., 0.]), f32s(&[2], &[-10., -40.])];
@@ -318,8 +319,8 @@ fn inner_values_are_outputs_where_they_are_asked_for() {
     }
 }
 
-/// Runs shapes one after the other with one plan for every length, and alone: the same numbers, and no plan after the second shape. What is said
-/// of the lengths.
+/// Runs shapes one after the other, with one plan for all lengths and with separate plans: the results must agree, and
+/// no plan may be made after the second shape. Returns the notes about lengths.
 #[track_caller]
 fn any_length(parts: &[Vec<u8>], lengths: Lengths, runs: &[Vec<(&str, HostTensor)>]) -> Vec<String> {
     let (mut any, mut alone) = (Ran::new(parts), Ran::new(parts));
@@ -367,7 +368,7 @@ fn a_slice_that_takes_all_of_a_table_at_the_largest_length_is_one_for_every_leng
 
 #[test]
 fn the_end_of_a_table_is_the_longest_length() {
-    // room for 64 would be taken at 33, and the table has 50 places
+    // A length of 33 would normally get an upper bound of 64, but the table has 50 rows.
     let parts = [
         port(11, "x", 1, &[-1]),
         port(12, "y", 1, &[-1]),
@@ -390,7 +391,7 @@ fn the_end_of_a_table_is_the_longest_length() {
 
 #[test]
 fn a_few_numbers_made_of_lengths_are_a_table_for_every_length() {
-    // rows begin at 0, n and 2 n
+    // The rows begin at the offsets 0, n and 2 n.
     let parts = [
         port(11, "x", 1, &[3, -1]),
         port(12, "y", 1, &[3]),
@@ -409,7 +410,7 @@ fn a_few_numbers_made_of_lengths_are_a_table_for_every_length() {
 
 #[test]
 fn what_repeats_along_an_axis_that_was_made_of_several_is_made_of_the_same() {
-    // a bias on rows of texts of a fixed number, put together
+    // A bias is added to the rows of a fixed number of texts, after batch and length were merged into one axis.
     let parts = [
         port(11, "x", 1, &[3, -1, 4]),
         port(12, "y", 1, &[-2, 4]),

@@ -1,10 +1,12 @@
-//! A model ready to run again and again on one engine: graphs are built once per input signature, then replayed.
+//! Runs a model repeatedly on one engine: the graph is built and planned once per input signature (dtypes and shapes,
+//! and the values of value inputs), then replayed.
 //!
-//! Where a build stops for values that only a device can compute ([`super::stage`]), a run has stages: each computes what the
-//! next one has to know, and which plan comes next is looked up by what was read. So every class of values is built and
-//! compiled once, as every shape is.
+//! A build may need values that only a device can compute ([`super::stage`]). Such a run has several stages: each stage
+//! computes the values that the next build step needs, they are read back, and the plan of the next stage is looked up
+//! by what was read. So each combination of such values is built and compiled once, as each shape is.
 //!
-//! Nothing here waits: [`Runner::begin`], then [`Runner::step`] whenever [`Runner::ready`] says so, until there are outputs.
+//! Nothing here blocks: call [`Runner::begin`], then [`Runner::step`] whenever [`Runner::ready`] returns true, until
+//! there are outputs.
 
 mod inputs;
 mod lengths;
@@ -28,46 +30,48 @@ use std::sync::Arc;
 
 pub use self::lengths::Lengths;
 
-/// Plans that are kept, counting every stage of every class of values.
+/// The most plans that are kept, counting every stage of every combination of values; beyond that all are dropped.
 const MOST_PLANS: usize = 1 << 13;
-/// An input of so few elements is looked at on the host, where a stage has to know it.
+/// The most elements of an input of which a copy is kept on the host, so that a stage that must know its value need not
+/// read it back from the device.
 const SMALL: usize = 64;
 
-/// A model, its session, and what it has compiled.
+/// A model, its session, and the plans compiled for it.
 pub struct Runner {
     bound: Bound,
     session: Session,
     ready: FxHashMap<Vec<u8>, Ready>,
-    /// Large constants that were computed of the model's own: plans share them.
+    /// Large constants computed from the model's own constants; all plans share them.
     folded: Folded,
-    /// What constants were computed of: buffers that may leave the device once a plan is made that does not read them. A run that
-    /// ends before that leaves them to the next one.
+    /// Buffers that those constants were computed from. They may leave the device once a plan is made that does not
+    /// read them; a run that ends before that leaves them to the next run.
     leaves: Vec<u32>,
-    /// The last stage got this number.
+    /// The number of the stage that was captured last.
     stages: u64,
-    /// Plans that the engine had forgotten when this was last looked at.
+    /// The engine's count of forgotten plans when it was last checked.
     forgotten: u64,
-    /// Lengths that are launch scalars.
+    /// What is known of input lengths that change from run to run, and the plans with those lengths as launch scalars.
     lengths: RefCell<Known>,
+    /// The functions for changing lengths; `None` until [`Runner::set_lengths`].
     way: Option<&'static Way>,
 }
 
-/// Where a value of a replay comes from.
+/// Where a value of a replayed stage comes from.
 enum Source {
-    /// A root of the replay.
+    /// The result of this number of the replay.
     Computed(usize),
-    /// An input, or a value of the stage before it, handed through in this shape.
+    /// An input of the stage (of the run, or handed over by the stage before), reshaped to this shape.
     Input(usize, Vec<usize>),
     /// The same value every time.
     Constant(Tensor),
 }
 
-/// A plan and what it is for.
+/// The captured plan of one stage, with what is needed to replay it.
 struct Ready {
     number: u64,
-    /// `None` if there is nothing to compute.
+    /// `None` if the stage has nothing to compute.
     replay: Option<Replay>,
-    /// Buffers that it was captured with, of inputs or of the stage before it, and their places.
+    /// The buffers that the plan was captured with in place of inputs: (index in `Run::given`, buffer).
     inputs: Vec<(usize, u32)>,
     sources: Vec<Source>,
     end: End,
@@ -75,31 +79,32 @@ struct Ready {
     _held: Vec<Tensor>,
 }
 
-/// What a stage's values are.
+/// What the values that a stage computes are for.
 #[derive(Clone)]
 enum End {
-    /// The outputs, by name.
+    /// They are the outputs, with these names.
     Outputs(Arc<Vec<String>>),
-    /// What the build has to know, and then what it goes on with: these of its live values.
+    /// The first `wanted` values are read back for the build; the others are those of the build's live values, by
+    /// index, that are computed in this stage.
     Ask { wanted: usize, live: Arc<Vec<usize>>, then: Then },
 }
 
-/// What a model is given for an input.
+/// What a caller feeds an input with.
 pub enum Input {
-    /// Data of the host, which is uploaded.
+    /// Data on the host, which is uploaded.
     Host(HostTensor),
-    /// A computed tensor of the runner's session, as [`Runner::take`] gives it.
+    /// A computed tensor of the runner's session that passed [`Runner::take`].
     Tensor(Tensor),
 }
 
-/// Inputs as tensors: uploaded by the first run that uses them, and there for every later one.
+/// Inputs as tensors. The first run that uses them uploads them; later runs find them on the device.
 #[derive(Clone)]
 pub struct Inputs {
     key: Vec<u8>,
     names: Vec<String>,
     feeds: Vec<Feed>,
     given: Vec<Given>,
-    /// Where one plan serves every length: they have its room.
+    /// The plan for all lengths that these inputs were padded for, if there is one.
     chosen: Option<Chosen>,
 }
 
@@ -107,48 +112,50 @@ pub struct Inputs {
 pub struct Run {
     key: Vec<u8>,
     feeds: Vec<(String, Feed)>,
-    /// What the plan of a stage may use: the inputs, or all that is left of them after the stage before it.
+    /// The tensors that the plan of the next stage may read: the inputs, or after a stage what it left of them and
+    /// computed.
     given: Vec<Given>,
     random: Option<Tensor>,
-    /// The answers of earlier stages, and the values that the last one left to the build.
+    /// The answers that earlier stages gave the build, and the live values that the last stage computed for it.
     answers: Vec<Answer>,
     live: Vec<(usize, Tensor)>,
-    /// There once a plan is missing.
+    /// The build under way; `None` while every stage's plan was found.
     build: Option<Build>,
     asked: Option<Error>,
-    /// Where one plan serves every length.
+    /// The plan for all lengths and this run's values of its variables, if there is one.
     chosen: Option<Chosen>,
     stage: Stage,
 }
 
-/// A tensor that is another one in every run; `None` for a value built in.
+/// An input of a stage, another tensor in every run; `None` for an input whose value is built into the graph.
 #[derive(Clone)]
 struct Given {
     tensor: Option<Tensor>,
-    /// Its value, if it is small and at hand.
+    /// Its value, if it is small and known on the host.
     small: Option<HostTensor>,
 }
 
 enum Stage {
-    /// The graph is built, and gone over by the passes from this number on.
+    /// The graph is being built.
     Build,
+    /// The passes over the graph run, from the pass with this number on.
     Rewrite(usize, Vec<Tensor>, End),
-    /// Constants are planned, and then computed.
+    /// Large constants are planned, brought to the device and computed.
     PlanFold(Starting, Vec<Tensor>, End),
     Fold(Pending, Vec<Tensor>, End),
     Folding(Running, Vec<Tensor>, End),
-    /// All the rest is planned.
+    /// The remaining graph is planned.
     Plan(Starting, Vec<Tensor>, End),
     Main(Pending, Planned),
     Replay,
-    /// Steps are submitted, for the first time or again.
+    /// Steps of the plan are submitted, in its first run or in a replay.
     First(Running, Planned, bool),
     Again(Option<Running>),
     Read(Vec<Reading>, Vec<Tensor>, End, u64),
     Done,
 }
 
-/// What is known of a plan before it ran.
+/// A plan that has not run yet, with what will be kept for its replays.
 struct Planned {
     values: Vec<Tensor>,
     sources: Vec<Source>,
@@ -157,41 +164,41 @@ struct Planned {
     end: End,
 }
 
-/// A value on its way to the host.
+/// A value that is read back to the host.
 enum Reading {
     Waits(Ticket, DType, Vec<usize>),
     Here(HostTensor),
 }
 
 impl Inputs {
-    /// The tensor of each input, by name; none for a value that is built in.
+    /// Names and tensors of the inputs; `None` for an input whose value is built into the graph.
     pub fn tensors(&self) -> impl Iterator<Item = (&str, Option<&Tensor>)> {
         self.names.iter().map(String::as_str).zip(self.given.iter().map(|g| g.tensor.as_ref()))
     }
 }
 
 impl Run {
-    /// Does the next step compute constants or values that the rest depends on, or plan something?
+    /// True if the next step plans something, or computes constants or values that the rest of the run depends on.
     pub fn folds(&self) -> bool {
         matches!(self.stage, Stage::Fold(..) | Stage::Folding(..) | Stage::Read(..)) || self.plans()
     }
 
-    /// Does the next piece build or plan, without a look at the device?
+    /// True if the next piece builds or plans, which needs no device.
     pub fn plans(&self) -> bool {
         matches!(self.stage, Stage::Build | Stage::Rewrite(..) | Stage::PlanFold(..) | Stage::Plan(..))
     }
 
-    /// Does the next piece submit more of a plan of which some is submitted?
+    /// True if a plan is partly submitted and the next piece submits more of it.
     pub fn is_submitting(&self) -> bool {
         matches!(self.stage, Stage::Folding(..) | Stage::First(..) | Stage::Again(..))
     }
 
-    /// Are its programs compiled, and the next piece brings what they read to the device?
+    /// True if all programs are compiled and the next piece uploads what they read.
     pub fn brings(&self) -> bool {
         matches!(self.stage, Stage::Fold(..) | Stage::Main(..))
     }
 
-    /// May the run be dropped where it is? Not while it overwrites what was there before, or computes what later runs use.
+    /// True if the run may be dropped now: not while it overwrites earlier values or computes what later runs use.
     pub fn may_stop(&self) -> bool {
         match &self.stage {
             Stage::First(r, ..) | Stage::Again(Some(r)) => r.may_stop(),
@@ -199,24 +206,25 @@ impl Run {
         }
     }
 
-    /// Does the next step wait for values on their way back?
+    /// True if the next step needs values that are being read back from the device.
     pub fn reads(&self) -> bool {
         matches!(self.stage, Stage::Read(..))
     }
 
-    /// Why the graph is built in stages, if it is: what the last stage had to know, as it is said where nobody can compute it.
+    /// Why the graph is built in stages, if it is: what the last stage had to know, as the error that a build without a
+    /// device returns for it.
     pub fn asked(&self) -> Option<&Error> {
         self.asked.as_ref()
     }
 
-    /// The key of random numbers is the last thing that a plan may use.
+    /// Appends the key of random numbers to the stage's inputs, always as the last one.
     fn give_key(&mut self) {
         self.given.extend(self.random.clone().map(|t| Given { tensor: Some(t), small: None }));
     }
 }
 
 impl Runner {
-    /// A runner of a parsed model. Its tensors live in `session`, which must be the one session of the engine it runs on.
+    /// A runner for a parsed model. Its tensors live in `session`, which must be the session of the engine it runs on.
     pub fn new(model: Arc<Model>, session: &Session) -> Runner {
         Runner::of(Bound::new(model, session), session)
     }
@@ -227,7 +235,7 @@ impl Runner {
         Runner { bound, session, ready, folded, leaves: Vec::new(), stages: 0, forgotten: 0, lengths, way: None }
     }
 
-    /// A runner of [`Model::with_outputs`], which shares the weights of this one.
+    /// A runner for [`Model::with_outputs`] of these names, which shares this runner's weights.
     ///
     /// # Errors
     /// Those of [`Model::with_outputs`].
@@ -248,13 +256,14 @@ impl Runner {
         &self.session
     }
 
-    /// The plan for the signature that was run last with these inputs, if it was: its first stage, where it has several.
+    /// The replayable plan for these inputs, if a run with their signature was made; the first stage's, where there are
+    /// several.
     pub fn replay(&self, inputs: &[(&str, HostTensor)]) -> Option<&Replay> {
         let inputs = inputs.iter().map(|(name, t)| (*name, Input::Host(t.clone()))).collect();
         self.ready.get(&self.inputs(inputs).ok()?.key).and_then(|r| r.replay.as_ref())
     }
 
-    /// The plan that a run is about to execute.
+    /// The plan that the run executes next.
     pub fn plan_of<'a>(&'a self, run: &'a Run) -> Option<&'a Plan> {
         match &run.stage {
             Stage::Fold(p, ..) | Stage::Main(p, ..) => Some(p.plan()),
@@ -267,20 +276,20 @@ impl Runner {
         self.model().inputs().iter().any(|p| p.name == name && p.is_value)
     }
 
-    /// Starts a run: builds and plans the graph, or finds the plan made before.
+    /// Starts a run: builds and plans the graph, or finds the plan of an earlier run.
     pub fn begin(&mut self, engine: &mut Engine, inputs: &[(&str, HostTensor)]) -> Result<Run> {
         let inputs = self.inputs(inputs.iter().map(|(name, t)| (*name, Input::Host(t.clone()))).collect())?;
         self.begin_on(engine, &inputs)
     }
 
-    /// The same on inputs that are tensors already.
+    /// As [`Runner::begin`], with inputs that [`Runner::inputs`] has made tensors already.
     pub fn begin_on(&mut self, engine: &mut Engine, inputs: &Inputs) -> Result<Run> {
         let mut run = self.begin_in_pieces(engine, inputs)?;
         self.plan(engine, &mut run)?;
         Ok(run)
     }
 
-    /// Goes on with a run until it depends on the device.
+    /// Advances a run until the next step depends on the device.
     fn plan(&mut self, engine: &mut Engine, run: &mut Run) -> Result<()> {
         while run.plans() {
             self.piece(engine, run, u64::MAX)?;
@@ -288,7 +297,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Starts a run that [`Runner::piece`] goes on with.
+    /// Starts a run without building anything yet; the caller advances it with [`Runner::piece`].
     pub fn begin_in_pieces(&mut self, engine: &mut Engine, inputs: &Inputs) -> Result<Run> {
         if self.ready.len() > MOST_PLANS {
             self.ready.clear();
@@ -312,21 +321,21 @@ impl Runner {
         Ok(run)
     }
 
-    /// Two new random words.
+    /// A new key of random numbers, two u32.
     fn random_key(&self) -> Result<Tensor> {
         let words = self.session.next_key();
         let bytes = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         Tensor::from_bytes(&self.session, DType::U32, &[2], Bytes::new(bytes))
     }
 
-    /// Finds the plan of the stage that comes next, or begins to make it.
+    /// Enters the next stage: looks its plan up, or starts to build it.
     fn enter(&mut self, engine: &Engine, run: &mut Run) {
         self.forget(engine);
         let known = run.build.is_none() && self.is_here(engine, run);
         run.stage = if known { Stage::Replay } else { Stage::Build };
     }
 
-    /// Builds the graph of the stage that comes next, or some of it.
+    /// Builds the graph of the next stage, or as much of it as the interrupt allows.
     fn build(&mut self, engine: &mut Engine, run: &mut Run) -> Result<()> {
         if let (Some(chosen), Some(way)) = (&run.chosen, self.way) {
             let values = (way.graph)(self, chosen, &run.given)?;
@@ -361,12 +370,12 @@ impl Runner {
         Ok(())
     }
 
-    /// Is there a plan for the stage that comes next?
+    /// True if the plan of the next stage is present.
     fn is_here(&self, engine: &Engine, run: &Run) -> bool {
         self.ready.get(&run.key).is_some_and(|r| r.replay.as_ref().is_none_or(|replay| engine.has(replay)))
     }
 
-    /// Lets go of what belongs to plans that the engine has forgotten: they are built again if they are wanted again.
+    /// Releases what belongs to plans that the engine has forgotten; they are built again on demand.
     fn forget(&mut self, engine: &Engine) {
         let forgotten = engine.counters().plans_forgotten;
         if std::mem::replace(&mut self.forgotten, forgotten) == forgotten {
@@ -378,19 +387,19 @@ impl Runner {
         self.folded.keep(&used);
     }
 
-    /// A build that is where this run is, its earlier stages answered.
+    /// Rebuilds up to the stage that this run has reached, with the answers of its earlier stages.
     fn rebuild(&self, run: &Run) -> Result<Build> {
         let mut build = Build::new(run.feeds.clone(), run.random.clone());
         for (i, answer) in run.answers.iter().enumerate() {
             self.bound.go(&mut build, &Interrupt::default())?;
-            // what came before the last stage is never computed again
+            // Live values of stages before the last one are never computed again.
             let live = if i + 1 == run.answers.len() { &run.live[..] } else { &[] };
             build.answer(answer.clone(), live)?;
         }
         Ok(build)
     }
 
-    /// The places of the values that depend on inputs or on earlier stages.
+    /// Indices of those values that depend on the stage's inputs, so that they differ from run to run.
     fn depends(&self, run: &Run, values: &[Tensor]) -> Vec<usize> {
         let buffers: FxHashSet<u32> = self.input_buffers(run).into_iter().flatten().collect();
         let state = self.session.state();
@@ -440,8 +449,8 @@ impl Runner {
         Stage::Main(pending, Planned { values, sources, inputs: used, held, end })
     }
 
-    /// Is the device ready for the next step: everything compiled, and what it reads there? Ask again when the device got
-    /// further.
+    /// True if the device is ready for the next step: everything is compiled, and what the step reads has arrived. Ask
+    /// again when the device has made progress.
     pub fn ready(&self, engine: &mut Engine, run: &mut Run) -> Result<bool> {
         let Stage::Read(list, ..) = &mut run.stage else { return engine.ready() };
         for r in list.iter_mut() {
@@ -454,8 +463,8 @@ impl Runner {
         Ok(true)
     }
 
-    /// Goes on with a run once it is ready, until it depends on the device again. `Some` when the outputs are computed (or
-    /// submitted).
+    /// Advances a run, which must be ready, until it depends on the device again. `Some` when the outputs are computed
+    /// (or submitted).
     pub fn step(&mut self, engine: &mut Engine, run: &mut Run) -> Result<Option<Vec<(String, Tensor)>>> {
         loop {
             if run.may_stop() {
@@ -469,8 +478,9 @@ impl Runner {
         }
     }
 
-    /// The same in pieces: as much of a build as the engine's interrupt allows, a pass over its graph or of the scheduler, a kernel that is
-    /// compiled, or the submission of about so much `work`.
+    /// As [`Runner::step`], but one piece of work: as much of a build as the engine's interrupt allows, one pass over
+    /// its graph or of the scheduler, one kernel to compile, or the submission of steps worth about `work` (the unit of
+    /// `Engine::portion`).
     pub fn piece(&mut self, engine: &mut Engine, run: &mut Run, work: u64) -> Result<Option<Vec<(String, Tensor)>>> {
         match std::mem::replace(&mut run.stage, Stage::Done) {
             Stage::Build => {
@@ -580,7 +590,8 @@ impl Runner {
         }
     }
 
-    /// The values of a stage are computed: they are the outputs, or some of them are read.
+    /// Continues after the values of a stage are computed: returns them if they are the outputs, or starts to read back
+    /// those that the build needs.
     fn computed(
         &mut self,
         engine: &mut Engine,
@@ -626,7 +637,7 @@ impl Runner {
         Ok(None)
     }
 
-    /// What a stage asked for was read: goes on to the stage of its class.
+    /// Continues after the values that a stage needs were read: answers the build and enters the next stage.
     fn answered(
         &mut self,
         engine: &mut Engine,
@@ -641,7 +652,7 @@ impl Runner {
         };
         let mut key = number.to_le_bytes().to_vec();
         let inputs = self.input_buffers(run);
-        // nothing of earlier stages is used by later ones, but through these
+        // Later stages use nothing of earlier ones but these live values.
         let carry = |t: &Tensor| {
             let buffer = t.buffer();
             let at = inputs.iter().position(|b| b.is_some() && *b == buffer);
@@ -671,7 +682,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Runs an operator on the host; its results become inputs of the next stage.
+    /// Runs an operator on the host and makes its results inputs of the next stage.
     fn call(&self, call: &Call, read: Vec<HostTensor>, key: &mut Vec<u8>, given: &mut Vec<Given>) -> Result<Vec<Fed>> {
         let mut out = Vec::new();
         for (t, narrow) in call.run(self.model(), &self.session, read)? {
@@ -689,7 +700,8 @@ impl Runner {
         Ok(out)
     }
 
-    /// Seconds per call of the plan for these inputs, each kernel run to its end. `None` before their first run.
+    /// Seconds that each call (kernel launch) of the plan for these inputs takes, each waited for on its own. `None`
+    /// before their first run.
     pub fn time_calls(
         &mut self,
         engine: &mut Engine,
@@ -707,7 +719,7 @@ impl Runner {
         Ok(Some((replay.plan().clone(), times)))
     }
 
-    /// The values of a plan that ran again.
+    /// The values of a plan after a replay.
     fn again(&mut self, engine: &mut Engine, run: &Run, ran: Option<Running>) -> Result<(Vec<Tensor>, End, u64)> {
         let ready = &self.ready[&run.key];
         let mut computed = Vec::new();
@@ -727,20 +739,20 @@ impl Runner {
         Ok((values, ready.end.clone(), ready.number))
     }
 
-    /// Frees the device memory of values that nobody holds any more.
+    /// Frees the device memory of values that nothing refers to any more.
     pub fn collect(&mut self, engine: &mut Engine) {
         engine.collect(&mut self.session.state());
     }
 }
 
-/// Gives a run's lengths to the engine.
+/// Sets a run's lengths as the engine's launch scalars.
 fn set_lengths(engine: &mut Engine, run: &Run) {
     for (name, n) in run.chosen.iter().flat_map(Chosen::variables) {
         engine.set_var(name, Scalar::Int(n));
     }
 }
 
-/// Which buffers stand for those that a plan was captured with.
+/// The buffers to exchange in a replay: captured buffer to the buffer of this run's input.
 fn swaps(captured: &[(usize, u32)], given: &[Given]) -> FxHashMap<u32, u32> {
     let now = |i: usize| given.get(i).and_then(|g| g.tensor.as_ref()).and_then(Tensor::buffer);
     captured.iter().filter_map(|&(i, old)| Some((old, now(i)?))).collect()

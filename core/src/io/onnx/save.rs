@@ -1,6 +1,8 @@
-//! The model's file with other values of its tensors: everything else stays byte by byte as it was, what nobody here reads included.
+//! Writes a model's file again with new values for some tensors. Everything else is copied byte for byte, including
+//! fields that this project does not read.
 //!
-//! Tensors that lie in other files come into this one, so that it stands alone. Spec: onnx.proto of <https://github.com/onnx/onnx>.
+//! Tensors that lie in other files are included, so that the result is complete. Spec: onnx.proto of
+//! <https://github.com/onnx/onnx>.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::model::Model;
@@ -11,10 +13,10 @@ use crate::io::HostTensor;
 use crate::io::protobuf::{Field, Message, Writer};
 use std::borrow::Cow;
 
-/// A protobuf message is no longer than this.
+/// The maximum length of a protobuf message, in bytes.
 const LONGEST: usize = i32::MAX as usize;
 
-/// Bytes one after the other.
+/// Consecutive pieces of the file to write.
 type Parts<'a> = Vec<Cow<'a, [u8]>>;
 
 fn length(parts: &Parts<'_>) -> usize {
@@ -22,12 +24,12 @@ fn length(parts: &Parts<'_>) -> usize {
 }
 
 impl Model {
-    /// The file again, with these values in place of the tensors of those names, cast to what the file stores. The result stands alone:
-    /// weights that were in other files are in it.
+    /// The file with these values in place of the tensors of those names, cast to the dtypes that the file stores. The
+    /// result is complete: weights from other files are included.
     ///
     /// # Errors
-    /// `E_VALUE` for a name that no tensor of the main graph has, or another shape; `E_UNSUPPORTED` for a file of more than 2 GiB, which
-    /// the format cannot hold.
+    /// `E_VALUE` for a name that no tensor of the main graph has and for another shape; `E_UNSUPPORTED` for a result of
+    /// more than 2 GiB, which the format does not allow.
     pub fn file_with(&self, values: &[(String, HostTensor)]) -> Result<Vec<u8>> {
         let constants = self.constants();
         let mut new = Vec::with_capacity(values.len());
@@ -71,7 +73,7 @@ impl Model {
         Ok(out)
     }
 
-    /// A field of the graph, if it changes.
+    /// Writes a field of the graph if it changes; returns whether it does.
     fn in_graph<'a>(
         &'a self,
         new: &[(&'a TensorProto, Cow<'a, [u8]>)],
@@ -117,7 +119,7 @@ impl Model {
     }
 }
 
-/// The fields of a message: those that `change` takes are its to write, the others stay.
+/// Copies the fields of a message. `change` returns true for fields that it has written anew.
 fn each<'a>(
     mut m: Message<'a>,
     file: &'a [u8],
@@ -139,7 +141,7 @@ fn each<'a>(
     Ok(())
 }
 
-/// The first field of that number.
+/// The first field with this number.
 fn first<'a>(mut m: Message<'a>, number: u32) -> Result<Option<Field<'a>>> {
     while let Some(f) = m.next_field()? {
         if f.number == number {
@@ -149,7 +151,7 @@ fn first<'a>(mut m: Message<'a>, number: u32) -> Result<Option<Field<'a>>> {
     Ok(None)
 }
 
-/// A message as a field of another.
+/// Appends a message as a field of another message.
 fn push<'a>(out: &mut Parts<'a>, number: u64, mut message: Parts<'a>) {
     let mut head = Writer::default();
     head.begin(number, length(&message));

@@ -1,9 +1,10 @@
-//! Builds that stop for values which a device has to compute, and go on once somebody has read them.
+//! Builds that stop for values which a device has to compute, and resume once those were read.
 //!
-//! A node that needs to know a value calls [`Cx::stop`] and fails; on the way out every graph and every node with a body saves
-//! where it is as a [`Frame`]. The caller computes what the [`Ask`] wants, together with everything that the frames still
-//! need, hands both to [`Build::answer`], and the build goes on where it stopped, on what has been computed. So a loop whose
-//! end depends on the data runs each turn once, and what follows a value that was read is built for that value.
+//! A node that needs to know a value calls [`Cx::stop`] and returns an error. While the error propagates, every graph
+//! and every node with a body saves its position as a [`Frame`]. The caller computes what the [`Ask`] wants, together
+//! with all values that the frames still need, and passes both to [`Build::answer`]; the build then resumes at that
+//! node with the computed values. So a loop whose end depends on data executes each iteration once, and the nodes after
+//! a value that was read are built for that value.
 
 use crate::util::sorted::{SortedMap, SortedSet};
 use rustc_hash::FxHashMap;
@@ -20,97 +21,98 @@ use crate::interrupt::{Go, Interrupt};
 use crate::io::HostTensor;
 use crate::tensor::{Session, Tensor};
 
-/// A run may stop this often: a loop whose condition never turns false ends here.
+/// How often a run may stop for values; a loop whose condition never becomes false fails at this limit.
 const MOST_STOPS: usize = if cfg!(test) { 64 } else { 1 << 12 };
 
-/// Where something stopped.
+/// The saved position of a graph or node at which a build stopped.
 pub(super) enum Frame {
-    /// A graph, at a node.
+    /// A graph that stopped at a node.
     Nodes {
-        /// The values that the rest of it uses.
+        /// The values that the remaining nodes use.
         values: SortedMap<String, Value>,
-        /// The node that runs next.
+        /// Index of the node that runs next.
         at: usize,
-        /// What was computed for this node beyond its inputs.
+        /// Values that were computed for this node besides its inputs, by the name under which it asked.
         found: Vec<(&'static str, HostTensor)>,
     },
-    /// A node that runs a body again and again.
+    /// A node that executes a body repeatedly (`Loop`, `Scan`, `SequenceMap`).
     Turns(Turns),
 }
 
-/// What a node with a body has after some turns.
+/// The state of a node with a body after some iterations.
 #[derive(Default)]
 pub(super) struct Turns {
+    /// Iterations executed.
     pub(super) done: usize,
-    /// Carried from turn to turn.
+    /// Loop-carried values.
     pub(super) state: Vec<Value>,
-    /// Collected, a list for each result.
+    /// The values collected so far for each scan output.
     pub(super) lists: Vec<Vec<Value>>,
-    /// Whether there is another turn.
+    /// The condition for another iteration.
     pub(super) go: Option<Value>,
 }
 
-/// What becomes of values that were read.
+/// How the build continues with values that were read.
 #[derive(Clone)]
 pub(super) enum Then {
-    /// The build goes on knowing them.
+    /// They become known values of the build.
     Know,
-    /// The build goes on knowing one that the node asked for under this name.
+    /// One value, handed to the node that asked for it under this name.
     Tell(&'static str),
-    /// Nothing is wanted: the build goes on when its caller has time again.
+    /// Nothing is wanted: the build pauses until its caller resumes it.
     Wait,
-    /// An operator runs on them on the host; only the shapes of its results decide how the build goes on.
+    /// An operator is executed on the host with them. Only the shapes of its results decide how the build continues.
     Call(Arc<Call>),
 }
 
-/// A node that runs on the host.
+/// A node to execute on the host.
 pub(super) struct Call {
     pub(super) node: NodeProto,
     pub(super) def: &'static OpDef,
     pub(super) opset: i64,
-    /// Its inputs: those to be read are `None` inside.
+    /// Its inputs: outer `None` for an omitted one, `Some(None)` for one that will be read from the device.
     pub(super) args: Vec<Option<Option<Value>>>,
 }
 
-/// A stop as the node sees it.
+/// A request to stop, as a node makes it.
 pub(super) struct Stop {
     pub(super) wanted: Vec<Value>,
     pub(super) then: Then,
 }
 
-/// A stop as the runner sees it.
+/// A request to compute values, as the runner receives it.
 pub(super) struct Ask {
     /// To be computed and read.
     pub(super) wanted: Vec<Tensor>,
-    /// Used by the rest of the build: to be computed with them.
+    /// Values that the rest of the build uses, to be computed together with `wanted`.
     pub(super) live: Vec<Tensor>,
     pub(super) then: Then,
-    /// What to say where nobody can answer.
+    /// The error to return where no device can compute the values.
     pub(super) error: Error,
 }
 
-/// What reading gave.
+/// What the runner passes back to the build.
 #[derive(Clone)]
 pub(super) enum Answer {
-    /// The values that were asked for.
+    /// The values that were wanted.
     Known(Vec<HostTensor>),
     /// The results of the call.
     Results(Vec<Fed>),
 }
 
-/// A result of a call, and ONNX's number of its element type if it is codes: on the device, or, where there is nothing to put
-/// there, here.
+/// A result of a call on the host, and ONNX's number of its element type if it is codes (else 0): uploaded to the
+/// device, or kept on the host if it has no elements.
 #[derive(Clone)]
 pub(super) enum Fed {
     Tensor(Tensor, i32),
     Empty(HostTensor, i32),
 }
 
-/// How far a build got.
+/// How a build ended or why it stopped.
 pub(super) enum Step {
     Done(Vec<(String, Tensor)>),
     Ask(Ask),
-    /// It has something to do yet, and was asked to pause.
+    /// It is not finished, and was asked to pause.
     Paused,
 }
 
@@ -118,15 +120,15 @@ pub(super) enum Step {
 pub(super) struct Build {
     feeds: Vec<(String, Feed)>,
     key: Option<Tensor>,
-    /// The innermost first.
+    /// Saved positions, the innermost first.
     frames: Vec<Frame>,
     wanted: Vec<Value>,
     live: Vec<Value>,
     then: Then,
-    /// Nodes, random draws and bytes made on the host so far.
+    /// Counters: nodes run, random draws and host bytes so far.
     progress: (usize, u32, u64),
     stops: usize,
-    /// Whether the build is one of several for different lengths, and what it then marked.
+    /// Records of the nodes, in a build that is one of several for different lengths.
     marks: Option<Vec<Mark>>,
 }
 
@@ -141,17 +143,17 @@ impl Build {
         Build { feeds, key, frames, wanted, live, then: Then::Know, progress: (0, 0, 0), stops: 0, marks: None }
     }
 
-    /// The same, as one of several builds for different lengths.
+    /// A build that is one of several for different lengths; it records marks.
     pub(super) fn of_lengths(feeds: Vec<(String, Feed)>) -> Build {
         Build { marks: Some(Vec::new()), ..Build::new(feeds, None) }
     }
 
-    /// What each node of the model made, in a build of lengths.
+    /// What each node of the model produced, in a build of lengths.
     pub(super) fn take_marks(&mut self) -> Vec<Mark> {
         self.marks.take().unwrap_or_default()
     }
 
-    /// Builds until it is done or has to know something.
+    /// Builds until the graph is complete, a value must be known, or the interrupt asks to pause.
     pub(super) fn go(
         &mut self,
         model: &Model,
@@ -191,7 +193,7 @@ impl Build {
         }
         self.frames = std::mem::take(&mut cx.frames);
         self.wanted = stop.wanted;
-        // what will be known is not left to a device
+        // Wanted values that become known need not stay computed on the device.
         let known = if matches!(stop.then, Then::Know) { &self.wanted[..] } else { &[] };
         self.live = live_values(&self.frames, known);
         self.then = stop.then.clone();
@@ -199,7 +201,8 @@ impl Build {
         Ok(Step::Ask(Ask { wanted: lazy(&self.wanted)?, live: lazy(&self.live)?, then: stop.then, error }))
     }
 
-    /// What the last ask wanted, and those of its live values that were computed, by their place.
+    /// Answers the last [`Ask`]: with its wanted values, and with those of its live values that were computed, by
+    /// index.
     pub(super) fn answer(&mut self, answer: Answer, live: &[(usize, Tensor)]) -> Result<()> {
         let mut now: FxHashMap<usize, Value> = FxHashMap::default();
         for (i, t) in live {
@@ -255,7 +258,7 @@ impl Frame {
     }
 }
 
-/// Everything in the frames that only a device knows, each once, without what will be `known`.
+/// All values in the frames that are not known on the host, each once, without those that will become `known`.
 fn live_values(frames: &[Frame], known: &[Value]) -> Vec<Value> {
     let mut seen: SortedSet<usize> = crate::util::gather(known.iter().map(Value::id));
     let mut out = Vec::new();
@@ -274,7 +277,8 @@ fn live_values(frames: &[Frame], known: &[Value]) -> Vec<Value> {
 }
 
 impl Call {
-    /// Runs it on what was read, in the order of its unknown inputs: results, and what codes they are.
+    /// Executes the operator on the values that were read (in the order of its unknown inputs). Each result comes with
+    /// ONNX's number of its element type if it is codes.
     pub(super) fn run(
         &self,
         model: &Model,
@@ -301,8 +305,8 @@ impl Call {
 }
 
 impl Cx<'_> {
-    /// Stops the build until these values are known; the caller returns an error at once. In a trial it stays an error. What
-    /// is read back counts against the budget.
+    /// Stops the build until these values are known; the caller must return an error at once. On trial (`trials > 0`)
+    /// the error remains an ordinary one. The bytes to read back are charged to the budget.
     pub(super) fn stop(&self, wanted: Vec<Value>, then: Then) -> Result<()> {
         if self.trials == 0 {
             for v in &wanted {
@@ -313,7 +317,8 @@ impl Cx<'_> {
         Ok(())
     }
 
-    /// Before a node: whether the build goes on. After one node at least it may pause, except in a trial.
+    /// Called before each node: counts it, and pauses the build if the interrupt asks for that, after at least one node
+    /// and never on trial.
     pub(super) fn pace(&mut self) -> Result<()> {
         let go = self.interrupt.look()?;
         if go == Go::Pause && self.trials == 0 && self.moved {
@@ -323,14 +328,14 @@ impl Cx<'_> {
         self.step()
     }
 
-    /// Saves where something was, on the way out of a stop.
+    /// Saves a frame while a stop propagates.
     pub(super) fn save(&mut self, frame: impl FnOnce() -> Frame) {
         if self.is_stopped() {
             self.frames.push(frame());
         }
     }
 
-    /// Where a node with a body was when the build stopped inside of it.
+    /// The saved state of a node with a body, if the build stopped inside it.
     pub(super) fn turns(&mut self) -> Option<Turns> {
         match self.frames.pop() {
             Some(Frame::Turns(t)) => Some(t),

@@ -1,6 +1,6 @@
-//! Strings, which no device has: a tensor of them is one of i32 codes, the places of the strings in a table of the model. Equal
-//! strings have equal codes, so what moves or compares elements takes codes as any numbers; what looks into a string runs on
-//! the host. The table only grows, by a string that was not there before.
+//! Strings, which no device supports: a tensor of strings is represented by i32 codes, indices into a table of the
+//! model. Equal strings have equal codes, so operators that move or compare elements work on codes as on numbers;
+//! operators that look into strings run on the host. The table only grows, when a new string appears.
 
 use super::model::Model;
 use super::tensor::TensorProto;
@@ -10,10 +10,10 @@ use crate::io::HostTensor;
 use crate::util::sorted::SortedMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// ONNX's number of the element type.
+/// ONNX's number of the string element type.
 pub(super) const STRING: i32 = 8;
 
-/// Strings by code and codes by string. Code 0 is the empty string, as zeros stand for what is not there.
+/// The table of strings and their codes. Code 0 is the empty string, so that zero padding means empty strings.
 #[derive(Default)]
 pub(super) struct Strings(Mutex<Table>);
 
@@ -49,7 +49,7 @@ impl Strings {
         }
     }
 
-    /// The codes of strings of a file, as bytes.
+    /// The little-endian codes of a tensor's strings from a file.
     pub(super) fn encode(&self, t: &TensorProto, list: &[Vec<u8>]) -> Result<Vec<u8>> {
         let bad = |_| Error::format("onnx", format!("tensor `{}` has a string that is not UTF-8", t.name), None);
         let mut out = Vec::with_capacity(4 * list.len());
@@ -61,7 +61,8 @@ impl Strings {
 }
 
 impl Model {
-    /// A tensor of strings, row-major, as this model is fed with it and gives it: i32 codes. See [`Model::texts`].
+    /// The tensor of i32 codes, row-major, by which this model is fed strings and returns them; [`Model::texts`] is the
+    /// inverse.
     ///
     /// # Errors
     /// `E_VALUE` unless there are as many strings as the shape has elements.
@@ -73,7 +74,7 @@ impl Model {
         HostTensor::new(DType::I32, shape, data)
     }
 
-    /// The strings of a tensor of codes, row-major.
+    /// The strings of a tensor of codes, row-major; the inverse of [`Model::strings`].
     ///
     /// # Errors
     /// `E_VALUE` for a number that is no code of this model.

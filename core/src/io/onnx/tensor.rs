@@ -1,6 +1,6 @@
-//! Constant tensors of ONNX files: where their elements are, and data that lies outside the model file.
+//! Constant tensors of ONNX files (`TensorProto`): where their elements are, including data outside the model file.
 //!
-//! Sizes are checked against shapes while parsing, so that a [`TensorProto`] that exists is consistent.
+//! Sizes are checked against shapes while parsing, so every [`TensorProto`] is consistent.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::borrow::Cow;
@@ -15,9 +15,9 @@ use crate::io::{HostTensor, MAX_RANK, byte_count, element_count};
 /// A constant.
 #[derive(Clone, Debug, Default)]
 pub struct TensorProto {
-    /// Its name; empty in attributes.
+    /// Its name; empty for tensors in attributes.
     pub name: String,
-    /// ONNX's element type number.
+    /// ONNX's number of the element type.
     pub elem: i32,
     /// Extents.
     pub shape: Vec<usize>,
@@ -32,11 +32,11 @@ pub enum TensorData {
     File(Span),
     /// Little-endian elements that had to be decoded.
     Owned(Vec<u8>),
-    /// Elements in another file.
+    /// A range of another file.
     External(ExternalRef),
     /// Strings.
     Strings(Vec<Vec<u8>>),
-    /// An element type that is not read (complex, 8-bit floats and narrower ones).
+    /// Elements of a type that is not supported (such as complex numbers); an error when they are requested.
     Unsupported,
 }
 
@@ -53,12 +53,12 @@ pub struct ExternalRef {
     pub location: String,
     /// First byte.
     pub offset: u64,
-    /// Number of bytes, what the tensor's shape wants.
+    /// Number of bytes, exactly what the tensor's shape needs.
     pub len: u64,
 }
 
-/// Whoever loads a model that keeps weights in other files implements this. Locations are already checked to be relative
-/// and without `..`; an implementation that opens files must still not follow links out of the model's folder.
+/// Access to the other files of a model, implemented by the caller that loads it. Locations are already checked to be
+/// relative and free of `..`; an implementation that opens files must still not follow links out of the model's folder.
 pub trait ExternalData {
     /// The size of a file in bytes.
     fn size(&self, location: &str) -> Result<u64>;
@@ -66,7 +66,7 @@ pub trait ExternalData {
     fn read(&self, location: &str, offset: u64, len: u64) -> Result<Vec<u8>>;
 }
 
-/// No external data: for models that come as bytes alone.
+/// No external data, for models that consist of one file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoExternalData;
 
@@ -81,7 +81,7 @@ impl ExternalData for NoExternalData {
     }
 }
 
-/// The dtype of an ONNX element type number, if it is one that this project has.
+/// The dtype in which elements of an ONNX type are held; `None` for unsupported types.
 pub fn dtype_of(elem: i32) -> Option<DType> {
     Some(match elem {
         1 => DType::F32,
@@ -91,7 +91,7 @@ pub fn dtype_of(elem: i32) -> Option<DType> {
         5 => DType::I16,
         6 => DType::I32,
         7 => DType::I64,
-        // codes of strings
+        // Strings are held as indices into the model's table of strings.
         8 => DType::I32,
         9 => DType::Bool,
         10 => DType::F16,
@@ -99,19 +99,20 @@ pub fn dtype_of(elem: i32) -> Option<DType> {
         12 => DType::U32,
         13 => DType::U64,
         16 => DType::BF16,
-        // 8-bit floats are codes; what is narrower is unpacked to bytes
+        // 8-bit floats are held as their bit patterns; narrower elements are unpacked to bytes.
         17..=21 | 23..=25 => DType::U8,
         22 | 26 => DType::I8,
         _ => return None,
     })
 }
 
-/// Is it a type that no device has, kept as codes: of one byte, or strings?
+/// True for element types that no device supports and that are held as codes: 8-bit floats and narrower types in one
+/// byte, strings as indices.
 pub fn is_narrow(elem: i32) -> bool {
     elem == STRING || (17..=26).contains(&elem)
 }
 
-/// Bits of an element of a type that is packed in files.
+/// Bits per element of a type of which files pack several elements into a byte.
 pub fn packed_bits(elem: i32) -> Option<u32> {
     match elem {
         21..=23 => Some(4),
@@ -120,12 +121,12 @@ pub fn packed_bits(elem: i32) -> Option<u32> {
     }
 }
 
-/// Bytes of so many elements in a file.
+/// Bytes that `count` elements take in a file; `size` if they are not packed.
 fn stored_bytes(elem: i32, count: usize, size: usize) -> usize {
     packed_bits(elem).map_or(size, |bits| count.div_ceil(8 / bits as usize))
 }
 
-/// ONNX's own name of an element type.
+/// ONNX's name of an element type.
 pub fn elem_name(elem: i32) -> &'static str {
     const NAMES: [&str; 28] = [
         "undefined",
@@ -161,7 +162,7 @@ pub fn elem_name(elem: i32) -> &'static str {
 }
 
 impl TensorProto {
-    /// The dtype, or a typed error that names the tensor.
+    /// The dtype of the elements, or an error that names the tensor.
     pub fn dtype(&self) -> Result<DType> {
         let readable = self.data != TensorData::Unsupported;
         dtype_of(self.elem).filter(|_| readable).ok_or_else(|| Error::Unsupported {
@@ -211,12 +212,12 @@ impl TensorProto {
     }
 }
 
-/// Reads one serialized `TensorProto`, the format of ONNX's own test data.
+/// Parses a file that is one serialized `TensorProto`, the format of ONNX's own test data.
 pub fn parse(file: &[u8]) -> Result<TensorProto> {
     parse_tensor(Message::new(file), &mut Budget::of(file)).map_err(as_onnx)
 }
 
-/// The fields of a tensor that say what it is.
+/// The fields of a tensor apart from typed element lists.
 #[derive(Default)]
 struct Head {
     tensor: TensorProto,
@@ -305,7 +306,8 @@ fn strings(mut m: Message<'_>, count: usize, b: &mut Budget) -> Result<Vec<Vec<u
     Ok(list)
 }
 
-/// Elements in one of the typed fields. One packed run of floats needs no decoding.
+/// Elements in one of the typed fields (`float_data`, `int32_data`, …). A single packed run of floats stays a range of
+/// the file.
 fn typed(mut m: Message<'_>, elem: i32, dtype: DType, count: usize, name: &str, b: &mut Budget) -> Result<TensorData> {
     let at = m.span().start as u64;
     let field = match dtype {
@@ -341,7 +343,7 @@ fn typed(mut m: Message<'_>, elem: i32, dtype: DType, count: usize, name: &str, 
             };
             packed = Some(f.span()?);
         } else {
-            // several runs: rare, but legal
+            // Several packed runs in one field are rare, but legal.
             if let Some(first) = packed.take() {
                 out.extend(m.slice(first)?);
             }
@@ -366,7 +368,8 @@ fn typed(mut m: Message<'_>, elem: i32, dtype: DType, count: usize, name: &str, 
     if out.len() != count * size { Err(wrong(out.len() / size)) } else { Ok(TensorData::Owned(out)) }
 }
 
-/// int32_data, int64_data and uint64_data: varints, narrowed. 16-bit floats are their bit patterns.
+/// Reads `int32_data`, `int64_data` and `uint64_data`: varints, narrowed to the element type. 16-bit floats are stored
+/// as bit patterns.
 fn element_varints(
     f: &Field<'_>,
     elem: i32,
@@ -387,7 +390,7 @@ fn element_varints(
             DType::F16 | DType::BF16 => v <= 0xffff,
             _ if is_narrow(elem) => v <= 0xff,
             d => {
-                // a negative int32 takes ten bytes, or five in some writers
+                // A negative int32 is a varint of ten bytes, or of five from some writers.
                 let v = if v <= u64::from(u32::MAX) { i128::from(v as i32) } else { i128::from(v as i64) };
                 d.int_range().is_some_and(|(lo, hi)| (lo..=hi).contains(&v))
             }
@@ -400,12 +403,12 @@ fn element_varints(
     })
 }
 
-/// Elements of two or four bits, the low ones of a byte first.
+/// Unpacks elements of two or four bits, the low bits of a byte first, to one byte each.
 fn unpack(packed: &[u8], count: usize, elem: i32) -> Vec<u8> {
     let bits = packed_bits(elem).unwrap_or(8);
     let signed = matches!(elem, 22 | 26);
     let parts = packed.iter().flat_map(|&p| (0..8 / bits).map(move |i| p << (8 - bits - i * bits))).take(count);
-    // the element is at the top of its byte now
+    // Each element is in the top bits of its byte here.
     parts.map(|p| if signed { (p as i8 >> (8 - bits)) as u8 } else { p >> (8 - bits) }).collect()
 }
 
@@ -427,7 +430,8 @@ fn external_ref(name: &str, pairs: &[(String, String)], size: u64) -> Result<Ext
     Ok(ExternalRef { location: location.to_owned(), offset, len })
 }
 
-/// A location is a relative path in the plainest form: nothing that means something else on another system or escapes.
+/// Checks that a location is a plain relative path: nothing that leaves the folder, or that means something else on
+/// another operating system.
 fn check_location(location: &str) -> Result<(), &'static str> {
     if location.is_empty() || location.len() > 1024 {
         Err("has no usable length")

@@ -31,7 +31,7 @@ pub(super) fn varint(mut v: u64, out: &mut Vec<u8>) {
     out.push(v as u8);
 }
 
-/// A tensor message: dims, element type, raw data.
+/// Encodes a tensor message: dims, element type, raw data.
 fn raw(dims: &[i64], elem: u64, data: &[u8]) -> Vec<u8> {
     let dims: Vec<u8> = dims.iter().flat_map(|&d| number(1, d as u64)).collect();
     [dims, number(2, elem), field(9, data)].concat()
@@ -88,7 +88,7 @@ fn every_way_to_store_elements_is_read() {
     assert_eq!(get("text").to_host(PARTS, &NoExternalData).unwrap_err().code(), "E_UNSUPPORTED");
 }
 
-/// One external file of 64 bytes.
+/// A single external file of 64 bytes.
 struct OneFile;
 
 impl ExternalData for OneFile {
@@ -183,7 +183,8 @@ fn sizes_are_checked_against_shapes() {
 
 #[test]
 fn every_truncation_of_a_model_is_an_error() {
-    // the last top-level fields are optional: the file may end only between top-level fields once a graph is there
+    // The last top-level fields are optional, so once the graph was read, a file may end at a boundary between
+    // top-level fields.
     let mut boundaries = vec![];
     let mut m = crate::io::protobuf::Message::new(PARTS);
     while let Some(_f) = m.next_field().unwrap() {
@@ -205,14 +206,14 @@ fn hostile_structures_are_errors() {
     assert!(parse_model(&[graph.clone(), graph.clone(), opset.clone()].concat()).is_err());
     assert!(parse_model(&graph).is_err());
     assert!(parse_model(&opset).is_err());
-    // attributes in attributes in attributes: graph -> node -> attribute -> graph ...
+    // Deeply nested attributes: graph -> node -> attribute -> graph ...
     let mut nested = Vec::new();
     for _ in 0..200 {
         nested = field(1, &field(5, &[field(1, b"body"), field(6, &nested), number(20, 5)].concat()));
     }
     let e = parse_model(&[field(7, &nested), opset.clone()].concat()).unwrap_err();
     assert!(e.to_string().contains("too deeply"), "{e}");
-    // a node of nothing but 2-byte parts must not take a hundred times the file
+    // A node that consists of 2-byte fields must not take a hundred times the memory of the file.
     let many: Vec<u8> = std::iter::repeat_n(field(1, b""), 1 << 20).flatten().collect();
     let e = parse_model(&[field(7, &many), opset].concat()).unwrap_err();
     assert!(e.to_string().contains("too many parts"), "{e}");

@@ -1,7 +1,8 @@
-//! A value of the graph while it is built: known on the host, lazy on a device, or both.
+//! A value of the ONNX graph during a build: known on the host, a lazy tensor, or both.
 //!
-//! Shapes are static integers in a build, so everything that a graph computes from shapes and small constants folds on
-//! the host; everything else becomes lazy tensors. A constant is lifted to a lazy tensor once and then shared.
+//! Shapes are concrete integers in a build, so everything that a model computes from shapes and small constants is
+//! folded on the host; everything else becomes lazy tensors. A constant becomes a lazy tensor at most once, which all
+//! uses share.
 
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
@@ -22,20 +23,22 @@ use crate::interrupt::Interrupt;
 use crate::io::{HostTensor, element_count};
 use crate::tensor::{Session, Tensor};
 
-/// Folding stops at this many elements: larger constants are the compiler's to fold, once, on a device.
+/// The most elements of an operand that is folded on the host during a build. The engine folds larger constants, once,
+/// on a device.
 pub(super) const FOLD_LIMIT: usize = 1 << 14;
-/// The same where a graph is built for several lengths at once: only what describes shapes is folded then, so that all builds are alike.
+/// The same limit for builds that one graph for all lengths is derived from. Only values that describe shapes are
+/// folded there, so that builds for different lengths have the same structure.
 pub(super) const FOLD_SHAPES: usize = 8;
 
-/// What a node of the model made, where a graph is built for several lengths at once.
+/// What a node of the model produced, recorded in builds for several lengths.
 pub(super) struct Mark {
-    /// How many nodes the session's graph had then.
+    /// Number of nodes in the session's graph after it.
     pub(super) nodes: usize,
-    /// Its name and operator.
+    /// Name and operator of the node.
     pub(super) node: String,
     /// Shapes of its outputs.
     pub(super) shapes: Vec<Vec<i64>>,
-    /// Their values, where these are few and known.
+    /// Values of its outputs, where they are known and at most [`FOLD_SHAPES`] elements.
     pub(super) values: Vec<Option<Vec<f64>>>,
 }
 
@@ -46,7 +49,7 @@ pub(super) struct Value(Arc<Inner>);
 struct Inner {
     dtype: DType,
     shape: Vec<usize>,
-    /// ONNX's number of an element type that is kept as codes, or 0.
+    /// ONNX's number of the element type if the elements are codes of a type that no device supports, else 0.
     narrow: i32,
     host: Host,
     lazy: OnceLock<Tensor>,
@@ -54,13 +57,13 @@ struct Inner {
 
 #[derive(Clone)]
 enum Host {
-    /// Only a device knows it.
+    /// Not known on the host: a device computes it.
     No,
-    /// Here.
+    /// Known.
     Data(HostTensor),
-    /// A tensor of the model's files: read when it is asked for.
+    /// A constant in the model's files, read on demand.
     File(TensorProto),
-    /// No tensor but a sequence of values; the dtype is that of its elements.
+    /// A sequence of values rather than a tensor; the dtype is that of its elements.
     Seq(Vec<Value>),
     /// An optional without a value.
     Absent,
@@ -71,7 +74,7 @@ impl Value {
         Value(Arc::new(Inner { dtype, shape, narrow: 0, host, lazy: OnceLock::new() }))
     }
 
-    /// A value known now.
+    /// A value that is known on the host.
     pub(super) fn known(t: HostTensor) -> Value {
         Value::make(t.dtype, t.shape.clone(), Host::Data(t))
     }
@@ -91,12 +94,12 @@ impl Value {
         if let Host::Seq(items) = &self.0.host { Some(items) } else { None }
     }
 
-    /// Is it an optional without a value?
+    /// True for an optional without a value.
     pub(super) fn is_absent(&self) -> bool {
         matches!(self.0.host, Host::Absent)
     }
 
-    /// Is it neither a sequence nor an optional without a value?
+    /// True unless it is a sequence or an optional without a value.
     pub(super) fn is_tensor(&self) -> bool {
         !matches!(self.0.host, Host::Seq(_) | Host::Absent)
     }
@@ -108,12 +111,12 @@ impl Value {
         v
     }
 
-    /// A number that this value has as long as it lives.
+    /// A number that identifies this value while it is alive.
     pub(super) fn id(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
 
-    /// Another value where `now` has one for it or for an element of it.
+    /// The value that `now` has in place of this one, or, for a sequence, with its elements replaced in the same way.
     pub(super) fn replaced(&self, now: &FxHashMap<usize, Value>) -> Value {
         match (now.get(&self.id()), self.items()) {
             (Some(v), _) => v.clone(),
@@ -128,7 +131,7 @@ impl Value {
         Ok(if is_narrow(t.elem) { v.with_narrow(t.elem) } else { v })
     }
 
-    /// The same elements as codes of a narrow type, or (0) as plain numbers.
+    /// The same elements, marked as codes of this ONNX element type, or as plain numbers (0).
     pub(super) fn with_narrow(&self, narrow: i32) -> Value {
         if self.narrow() == narrow {
             return self.clone();
@@ -138,7 +141,7 @@ impl Value {
         Value(Arc::new(Inner { dtype: *dtype, shape, narrow, host, lazy }))
     }
 
-    /// ONNX's number of the element type if the elements are codes of one that no device has, else 0.
+    /// ONNX's number of the element type if the elements are codes of a type that no device supports, else 0.
     pub(super) fn narrow(&self) -> i32 {
         self.0.narrow
     }
@@ -155,17 +158,18 @@ impl Value {
         self.0.shape.len()
     }
 
-    /// The length of an axis: an error where there is no such axis. Models choose the ranks of their values, so nobody indexes a shape.
+    /// The length of an axis; an error where there is no such axis. A model chooses the ranks of its values, so
+    /// operators use this instead of indexing shapes.
     pub(super) fn dim(&self, axis: usize) -> Result<usize> {
         self.0.shape.get(axis).copied().ok_or_else(|| self.no_axis(axis))
     }
 
-    /// The length of an axis, and 1 where there is no such axis, as in broadcasting.
+    /// The length of an axis, or 1 where there is no such axis, as in broadcasting.
     pub(super) fn extent(&self, axis: usize) -> usize {
         self.0.shape.get(axis).copied().unwrap_or(1)
     }
 
-    /// The last axis, or with 2 the one before it: an error where the rank is less.
+    /// The index of the `k`th axis from the end, 1 for the last; an error where the rank is less than `k`.
     pub(super) fn nth_last(&self, k: usize) -> Result<usize> {
         let lack = || Error::Model {
             what: format!("a tensor of rank {k} or more is wanted, not {:?}", self.0.shape),
@@ -187,7 +191,7 @@ impl Value {
         self.0.shape.get(axes).ok_or_else(|| self.no_axis(last))
     }
 
-    /// The error for an axis that this value has not got.
+    /// The error for an axis that this value does not have.
     pub(super) fn no_axis(&self, axis: usize) -> Error {
         Error::Model { what: format!("a tensor of shape {:?} has no axis {axis}", self.0.shape), node: None }
     }
@@ -196,12 +200,12 @@ impl Value {
         element_count(&self.0.shape).unwrap_or(usize::MAX)
     }
 
-    /// The elements, if they are at hand without reading the file.
+    /// The elements, if they are in memory (not in a file that must be read first).
     pub(super) fn data(&self) -> Option<&HostTensor> {
         if let Host::Data(t) = &self.0.host { Some(t) } else { None }
     }
 
-    /// Does only a device know it?
+    /// True for a tensor that is not known on the host.
     pub(super) fn is_lazy(&self) -> bool {
         matches!(self.0.host, Host::No)
     }
@@ -211,7 +215,7 @@ impl Value {
     }
 }
 
-/// Constants that have been met, by place in the file and shape.
+/// The model's constants that builds have used, by offset in the file and shape.
 #[derive(Default)]
 pub(super) struct Constants(Mutex<FxHashMap<(usize, Vec<usize>), Value>>);
 
@@ -225,34 +229,38 @@ impl Constants {
     }
 }
 
-/// What a build needs besides the graph: the model's bytes, the session, and its limits.
+/// The context of a build: the model, the session, limits, and the state of a build that pauses and resumes.
 pub(super) struct Cx<'m> {
     pub(super) model: &'m Model,
     pub(super) constants: &'m Constants,
     pub(super) session: Session,
+    /// The most elements of an operand that is folded: [`FOLD_LIMIT`], [`FOLD_SHAPES`], or `usize::MAX` in a build that
+    /// computes everything on the host.
     pub(super) fold_limit: usize,
-    /// Where a build that goes on was, the innermost first.
+    /// Saved frames of a build that resumes, the innermost first.
     pub(super) frames: Vec<Frame>,
-    /// What was computed for the node that runs next, beyond its inputs.
+    /// Values that were computed for the node that runs next, besides its inputs, by the name under which it asked.
     pub(super) found: Vec<(&'static str, HostTensor)>,
-    /// Depth of branches that are only tried.
+    /// Nesting depth of branches that are built on trial only (a stop there is an ordinary failure).
     pub(super) trials: usize,
-    /// Whether the build goes on, and whether a node was built since it did.
+    /// Asked whether the build should pause; `moved` is true once a node was built since the build resumed.
     pub(super) interrupt: Interrupt,
     pub(super) moved: bool,
-    /// Has the build stopped before? Then values do not reach back to what they were computed from.
+    /// True if the build has stopped before; then values are no longer connected in the graph to what they were
+    /// computed from.
     pub(super) resumed: bool,
     /// The key of random numbers, two u32.
     pub(super) key: Option<Tensor>,
     draws: u32,
     steps: usize,
     pub(super) budget: Budget,
-    /// Bytes made on the host so far.
+    /// Bytes allocated on the host so far, charged to the budget.
     made_bytes: Cell<u64>,
     stop: RefCell<Option<Stop>>,
-    /// What each node of the model made, if somebody wants to know.
+    /// What each node produced, if that is recorded (builds for several lengths).
     pub(super) marks: Option<Vec<Mark>>,
-    /// Values in place of tensors of the main graph, and what is added to products: those of a network that learns.
+    /// For a network in training: values that replace tensors of the main graph, and adapters that are added to
+    /// products.
     pub(super) trained: Vec<(String, Value)>,
     pub(super) adapters: &'m [Adapter],
 }
@@ -284,18 +292,18 @@ impl<'m> Cx<'m> {
         }
     }
 
-    /// Goes on counting where a build stopped.
+    /// Restores the counters of a build that stopped.
     pub(super) fn resume(&mut self, (steps, draws, made_bytes): (usize, u32, u64), has_stopped: bool) {
         (self.steps, self.draws, self.resumed) = (steps, draws, has_stopped);
         self.made_bytes.set(made_bytes);
     }
 
-    /// Nodes, random draws and bytes made on the host so far.
+    /// The counters: nodes run, random draws and host bytes so far.
     pub(super) fn progress(&self) -> (usize, u32, u64) {
         (self.steps, self.draws, self.made_bytes.get())
     }
 
-    /// The number of the next random draw.
+    /// A new number for a random draw.
     pub(super) fn draw(&mut self) -> u32 {
         self.draws = self.draws.wrapping_add(1);
         self.draws
@@ -309,36 +317,37 @@ impl<'m> Cx<'m> {
         self.stop.take()
     }
 
-    /// Is the build on its way out, to have values computed?
+    /// True if the build is unwinding because values must be computed first, or because it pauses.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.borrow().is_some()
     }
 
-    /// Counts one node.
+    /// Counts one node against the budget.
     pub(super) fn step(&mut self) -> Result<()> {
         self.work(1)
     }
 
-    /// Counts what costs as much as so many nodes.
+    /// Counts work that costs as much as `nodes` nodes.
     pub(super) fn work(&mut self, nodes: usize) -> Result<()> {
         self.steps = self.steps.saturating_add(nodes);
         self.budget.nodes(self.steps as u64).grant().map(drop)
     }
 
-    /// An empty list with room for `n` elements, whose bytes count against the budget of this build.
+    /// An empty list with capacity for `n` elements, whose bytes are charged to the build's budget.
     pub(super) fn room<T>(&self, n: usize) -> Result<Vec<T>> {
         self.charge((n as u64).saturating_mul(size_of::<T>() as u64))?;
         room(n)
     }
 
-    /// The same, filled with one value.
+    /// A list of `n` copies of one value, charged to the build's budget.
     pub(super) fn filled<T: Clone>(&self, n: usize, value: T) -> Result<Vec<T>> {
         let mut list = self.room(n)?;
         list.resize(n, value);
         Ok(list)
     }
 
-    /// Counts bytes that a build makes on the host. One that runs wholly there is held to the limit by value, not by sum.
+    /// Charges bytes that the build allocates on the host to the budget. A build that computes everything on the host
+    /// is limited per value, not by the sum.
     pub(super) fn charge(&self, bytes: u64) -> Result<()> {
         let before = if self.fold_limit == usize::MAX { 0 } else { self.made_bytes.get() };
         let sum = before.saturating_add(bytes);
@@ -347,7 +356,7 @@ impl<'m> Cx<'m> {
         Ok(())
     }
 
-    /// A value computed here: its bytes count.
+    /// A value computed on the host; its bytes are charged.
     pub(super) fn known(&self, t: HostTensor) -> Result<Value> {
         self.charge(t.data.len() as u64)?;
         Ok(Value::known(t))
@@ -362,7 +371,7 @@ impl<'m> Cx<'m> {
         }
     }
 
-    /// The lazy tensor; constants are lifted once.
+    /// The value as a lazy tensor; a constant becomes one at most once.
     pub(super) fn lazy(&self, v: &Value) -> Result<Tensor> {
         if let Some(t) = v.0.lazy.get() {
             return Ok(t.clone());
@@ -381,7 +390,7 @@ impl<'m> Cx<'m> {
     fn lift(&self, dtype: DType, shape: &[usize], bytes: Bytes) -> Result<Tensor> {
         let size = dtype.size();
         match bytes.get(..size) {
-            // one repeated value needs no buffer
+            // A constant with equal elements needs no buffer.
             Some(first) if bytes.chunks_exact(size).all(|c| c == first) => {
                 Tensor::full(&self.session, operand(dtype, Scalar::read(dtype, first)), dtype, shape)
             }
@@ -390,15 +399,15 @@ impl<'m> Cx<'m> {
         }
     }
 
-    /// Is the graph built for several lengths at once?
+    /// True in a build that one graph for all lengths is derived from.
     pub(super) fn is_of_lengths(&self) -> bool {
         self.fold_limit == FOLD_SHAPES
     }
 
-    /// Are all operands known, and neither they nor the result too large to fold?
+    /// True if all operands are known and neither they nor the result, of `result` elements, are too large to fold.
     pub(super) fn folds(&self, operands: &[&Value], result: usize) -> bool {
         if self.is_of_lengths() {
-            // shapes are integers; floats that depend on a length are computed from it
+            // Shapes are integers. Floats derived from a length stay in the graph, which computes them from it.
             let of_shapes = |v: &Value| v.is_known() && v.len() <= FOLD_SHAPES && !v.dtype().is_float();
             return result <= FOLD_SHAPES && operands.iter().all(|v| of_shapes(v));
         }
@@ -412,12 +421,12 @@ impl<'m> Cx<'m> {
         if !self.folds(operands, result) {
             return None;
         }
-        // what is computed here is not wider than 8 bytes an element; where it is too much, the device computes it
+        // An element has at most 8 bytes. If the budget is exhausted, the device computes the value instead.
         self.charge((result as u64).saturating_mul(8)).ok()?;
         operands.iter().map(|v| self.host(v).ok().flatten()).collect()
     }
 
-    /// Checks that a shape is one a tensor may have.
+    /// Checks that a tensor may have this shape; returns its number of elements.
     pub(super) fn check_shape(&self, shape: &[usize]) -> Result<usize> {
         if shape.len() > crate::io::MAX_RANK {
             return Err(Error::value("onnx", format!("a tensor of {} axes", shape.len())));
@@ -449,7 +458,7 @@ impl<'m> Cx<'m> {
         self.known(HostTensor::from_i64(vec![v.len()], v)?)
     }
 
-    /// A constant made element by element.
+    /// A constant whose element `i` is `at(i)`.
     pub(super) fn table(&self, dtype: DType, shape: &[usize], mut at: impl FnMut(usize) -> Scalar) -> Result<Value> {
         let n = self.check_shape(shape)?;
         let mut data: Vec<u8> = self.room(n.saturating_mul(dtype.size()))?;
@@ -461,7 +470,7 @@ impl<'m> Cx<'m> {
         HostTensor::new(dtype, shape.to_vec(), data).map(Value::known)
     }
 
-    /// The numbers 0 .. n, i64: a long list of them is never written down.
+    /// The numbers 0 .. n, i64; a long list is an index expression instead of stored data.
     pub(super) fn count_up(&self, n: usize) -> Result<Value> {
         self.check_shape(&[n])?;
         if n <= self.fold_limit.min(FOLD_LIMIT) || self.fold_limit == usize::MAX {
@@ -473,14 +482,14 @@ impl<'m> Cx<'m> {
     }
 }
 
-/// A tensor of one value. Its size is the caller's to limit.
+/// A host tensor of one repeated value. The caller limits its size.
 fn full(dtype: DType, shape: &[usize], v: Scalar) -> HostTensor {
     let mut one = vec![0; dtype.size()];
     v.write(dtype, &mut one);
     HostTensor { dtype, shape: shape.to_vec(), data: one.repeat(element_count(shape).unwrap_or(0)) }
 }
 
-/// How many elements lie between neighbours along each axis, in C order.
+/// The strides of a contiguous tensor in elements, C order.
 pub(super) fn strides(shape: &[usize]) -> Vec<usize> {
     (1..=shape.len()).map(|i| shape.iter().skip(i).product()).collect()
 }

@@ -1,8 +1,10 @@
-//! Which tensors of a model are weights: those of floats that its nodes multiply, add or look up, as layers do with what they have learned.
-//! In: a checked graph. Out: names, shapes and dtypes, and for each weight how its products may be adapted.
+//! Finds the weights of a model: float tensors that nodes multiply with, add or look up, as layers use their learned
+//! parameters. In: a checked graph. Out: names, shapes and dtypes of the weights, and for each how a low-rank adapter
+//! can be applied.
 //!
-//! A file does not tell a weight from another constant, so the operators do: [`LEARNED`] has the inputs that layers learn, and what only
-//! moves elements ([`MOVES`]) is looked through. A lone number is a constant (the root of a width, a bound), unless it is added as a bias is.
+//! An ONNX file does not distinguish weights from other constants, but operators do: [`LEARNED`] lists the inputs that
+//! layers learn, and operators that only move elements ([`MOVES`]) are followed through. A tensor with one element is
+//! taken for a plain constant (a scale factor, a bound), except where it is added as a bias.
 
 use super::check;
 use super::model::Model;
@@ -19,47 +21,48 @@ pub struct Weight {
     pub name: String,
     /// Its extents.
     pub shape: Vec<usize>,
-    /// What the file stores it in.
+    /// The dtype in which the file stores it.
     pub dtype: DType,
 }
 
-/// How a weight's products get a term of low rank.
+/// How a low-rank term is applied to a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Each node that multiplies runs again with the factor: the weight is `[in, out]`, as of MatMul.
+    /// Each multiplying node is built once more with the adapter's first factor in the weight's place; the weight is
+    /// `[in, out]`, as for MatMul.
     Columns,
-    /// The same, where it is `[out, in, ..]`, as of Conv.
+    /// As `Columns`, for a weight `[out, in, ..]`, as for Conv.
     Rows,
-    /// The term is added to the weight, wherever that is used.
+    /// The low-rank product is added to the weight, for all its uses.
     Sum,
 }
 
-/// What was found out about a weight.
+/// How a constant is used.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Role {
-    /// A layer learns it.
+    /// It is an input that a layer learns.
     learned: bool,
-    /// A layer's inputs are multiplied with it.
+    /// A layer multiplies its input with it (MatMul, Gemm, Conv).
     pub(super) multiplied: bool,
-    /// Every node that uses it takes the same direct way.
+    /// The way that fits all nodes that use it; `None` if they differ or one needs the sum.
     direct: Option<Way>,
     uses: usize,
     steps: usize,
 }
 
 impl Role {
-    /// Is this a tensor that layers learn?
+    /// True for a float tensor that layers learn.
     pub(super) fn is_weight(&self, t: &TensorProto) -> bool {
         self.learned && float(t).is_some()
     }
 
-    /// How it is adapted.
+    /// How an adapter is applied.
     pub(super) fn way(&self) -> Way {
         self.direct.unwrap_or(Way::Sum)
     }
 }
 
-/// Inputs that layers learn, a bit each, by operator and domain.
+/// The inputs that layers learn: domain, operator, and a mask with bit `i` for input `i`.
 const LEARNED: &[(&str, &str, u32)] = &[
     ("", "MatMul", 0b11),
     ("", "Gemm", 0b111),
@@ -94,16 +97,16 @@ const LEARNED: &[(&str, &str, u32)] = &[
     ("com.microsoft", "Attention", 0b110),
 ];
 
-/// Operators that give the elements of their first input in other places, or of all inputs.
+/// Operators whose results are elements of their first input (of all inputs for `Concat`), moved or cast.
 #[rustfmt::skip]
 const MOVES: &[&str] = &[
     "Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Slice", "Concat", "Split", "Tile", "Cast",
 ];
 
-/// So many nodes are looked through for one weight: files whose nodes use each other without end stop here.
+/// The most uses that are followed for one constant, a guard against files with endless chains of uses.
 const MOST_STEPS: usize = 1 << 10;
 
-/// Who uses which value: its name, the node, and the place among the node's inputs; in the order of names.
+/// All uses of values: the value's name, the node, and the index among the node's inputs; sorted by name.
 type Uses<'m> = Vec<(&'m str, &'m NodeProto, usize)>;
 
 fn uses_of(nodes: &[NodeProto]) -> Uses<'_> {
@@ -119,7 +122,7 @@ fn uses_of(nodes: &[NodeProto]) -> Uses<'_> {
     out
 }
 
-/// Does a pattern, in which `*` stands for any characters, match a name?
+/// Matches a name against a pattern in which `*` stands for any characters.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = name.strip_prefix(parts.next().unwrap_or_default()) else { return false };
@@ -136,14 +139,14 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
 }
 
 impl Model {
-    /// The weights that can be trained, in the file's order: tensors of floats that layers multiply, add or look up. Running means and
-    /// variances of batch norms are none; quantised weights are none either.
+    /// The weights that can be trained, in the file's order: float tensors that layers multiply with, add or look up.
+    /// The running means and variances of batch normalisation are not weights, nor are quantised tensors.
     pub fn weights(&self) -> Vec<Weight> {
         let listed = self.roles().into_iter().filter(|(t, role)| role.is_weight(t));
         listed.filter_map(|(t, _)| Some(Weight { name: t.name, shape: t.shape, dtype: float_of(t.elem)? })).collect()
     }
 
-    /// The constants of the main graph, those that nodes give among them, by name.
+    /// The constants of the main graph, including those of `Constant` nodes (by the name of their output).
     pub(super) fn constants(&self) -> Vec<TensorProto> {
         let mut out = self.proto.graph.initializers.clone();
         for n in self.nodes() {
@@ -152,7 +155,7 @@ impl Model {
         out
     }
 
-    /// The same with what each is used for.
+    /// The constants of the main graph with the way each is used.
     pub(super) fn roles(&self) -> Vec<(TensorProto, Role)> {
         let uses = uses_of(self.nodes());
         let of = |t: TensorProto| {
@@ -165,10 +168,11 @@ impl Model {
         self.constants().into_iter().map(of).collect()
     }
 
-    /// The weights that patterns choose among `all`, in their order. A name without `*` may be that of any constant of floats.
+    /// Indices of the constants in `all` that patterns select, in order. A pattern with `*` selects candidates only; an
+    /// exact name may be that of any float constant.
     ///
     /// # Errors
-    /// `E_DTYPE` for the name of a tensor that is no float, `E_VALUE` for a pattern that chooses nothing.
+    /// `E_DTYPE` for the name of a tensor that holds no floats, `E_VALUE` for a pattern that selects nothing.
     pub(super) fn choose(
         &self,
         patterns: &[String],
@@ -202,7 +206,8 @@ impl Model {
         Ok((0..all.len()).filter(|&i| chosen[i]).collect())
     }
 
-    /// The error of a model that has nothing to train: it names the largest tensor that is no float.
+    /// The error for a model with nothing to train; it names the largest constant that holds no floats, if that is
+    /// larger than 16 elements.
     pub(super) fn nothing_to_train(&self) -> Error {
         let size = |t: &&TensorProto| t.shape.iter().fold(1usize, |n, &d| n.saturating_mul(d));
         let all = self.constants();
@@ -213,7 +218,7 @@ impl Model {
     }
 }
 
-/// The tensor that a node gives, if it does nothing else.
+/// The tensor of a `Constant` node, under the name of the node's output.
 pub(super) fn constant_of(n: &NodeProto) -> Option<TensorProto> {
     let value =
         n.attributes.iter().find(|a| a.name == "value").filter(|_| n.op_type == "Constant" && n.domain.is_empty());
@@ -227,7 +232,7 @@ fn float_of(elem: i32) -> Option<DType> {
     super::tensor::dtype_of(elem).filter(|d| d.is_float() && !is_narrow(elem))
 }
 
-/// The dtype of a tensor of floats.
+/// The dtype of a float tensor; `None` for other tensors.
 fn float(t: &TensorProto) -> Option<DType> {
     t.dtype().ok().and_then(|_| float_of(t.elem))
 }
@@ -238,7 +243,7 @@ fn no_float(t: &TensorProto) -> Error {
     Error::DType { op: "train", dtype, why }
 }
 
-/// What is looked for, and where.
+/// A walk over the uses of one constant. `lone`: it has one element. `scalar`: it has rank 0.
 struct Walk<'m> {
     functions: &'m [FunctionProto],
     lone: bool,
@@ -246,7 +251,7 @@ struct Walk<'m> {
 }
 
 impl Walk<'_> {
-    /// Goes through the uses of a name, and of what holds its elements elsewhere.
+    /// Visits the uses of a value, and of the results of operators that only move its elements.
     fn walk(&self, uses: &Uses<'_>, name: &str, depth: usize, role: &mut Role) {
         let first = uses.partition_point(|u| u.0 < name);
         for (_, node, at) in uses.iter().skip(first).take_while(|u| u.0 == name) {
@@ -280,14 +285,15 @@ impl Walk<'_> {
 }
 
 impl Role {
-    /// One use more, and whether a direct way leads there.
+    /// Records one more use, and the way that fits it (`None`: only the sum does).
     fn note(&mut self, way: Option<Way>) {
         self.direct = if self.uses == 0 || self.direct == way { way } else { None };
         self.uses += 1;
     }
 }
 
-/// How the products of a node with its second input are adapted, if the node can run with another matrix in its place.
+/// How an adapter is applied to a node's product with its second input, if the node can be built again with another
+/// matrix there.
 fn direct(n: &NodeProto) -> Option<Way> {
     let int = |name: &str, default: i64| match n.attributes.iter().find(|a| a.name == name).map(|a| &a.value) {
         Some(AttrValue::Int(v)) => *v,

@@ -1,10 +1,10 @@
-//! FlatBuffers, as much as a fixed schema needs: tables, vectors and strings, every offset checked.
-//! Spec: <https://flatbuffers.dev/internals/>.
+//! Reads FlatBuffers as far as a fixed schema needs: tables, vectors and strings, with every offset checked. Spec:
+//! <https://flatbuffers.dev/internals/>.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::error::{Error, Result};
 
-/// A table of a buffer: fields by slot, in the order of the schema.
+/// A table: its fields are addressed by slot, their index in the schema.
 #[derive(Clone, Copy)]
 pub(super) struct Table<'a> {
     file: &'a [u8],
@@ -12,7 +12,7 @@ pub(super) struct Table<'a> {
     fields: &'a [u8],
 }
 
-/// A vector of a buffer: `len` elements from `at` on.
+/// A vector of `len` elements that begins at byte `at`.
 #[derive(Clone, Copy)]
 pub(super) struct List<'a> {
     file: &'a [u8],
@@ -29,13 +29,13 @@ fn array<const N: usize>(file: &[u8], at: usize) -> Result<[u8; N]> {
     file.get(at..end).and_then(|b| b.try_into().ok()).ok_or_else(|| bad(at))
 }
 
-/// The place that a forward offset at `at` points to.
+/// The position that the forward offset stored at `at` points to.
 fn target(file: &[u8], at: usize) -> Result<usize> {
     at.checked_add(u32::from_le_bytes(array(file, at)?) as usize).filter(|&t| t < file.len()).ok_or_else(|| bad(at))
 }
 
 impl<'a> Table<'a> {
-    /// The root of a file.
+    /// The root table of a file.
     pub(super) fn root(file: &'a [u8]) -> Result<Table<'a>> {
         Table::at(file, target(file, 0)?)
     }
@@ -48,7 +48,7 @@ impl<'a> Table<'a> {
         Ok(Table { file, at, fields: file.get(start..end).ok_or_else(|| bad(start))? })
     }
 
-    /// Where the field of a slot is; `None` where it has its default.
+    /// The position of a field; `None` if it is absent, so that it has its default.
     fn field(&self, slot: usize) -> Option<usize> {
         let at = slot.checked_mul(2)?.checked_add(4)?;
         let offset = usize::from(u16::from_le_bytes(array(self.fields, at).ok()?));

@@ -1,11 +1,10 @@
-//! TensorFlow Lite files as ONNX files: [`to_onnx`] translates the graph, and everything after that is the ONNX importer's.
+//! Translates TensorFlow Lite files to ONNX files ([`to_onnx`]); the ONNX importer does everything else.
 //!
-//! Tensors keep their order (channels last); convolutions get transpositions around them, which are index arithmetic to the
-//! compiler. A quantised tensor keeps its 8 bits between operators, which compute in floats: results may differ from
-//! TensorFlow Lite's by one step where its fixed-point multipliers round differently.
-//! Weights go through once; sizes are checked before anything is allocated, and all constants together may not be more than
-//! twice the file.
-//! Spec: schema.fbs of TensorFlow Lite, version 3.
+//! Tensors keep their axis order (channels last); convolutions are surrounded by transpositions, which are only index
+//! arithmetic for the compiler. A quantised tensor keeps its 8 bits between operators, which compute in floats: results
+//! may differ from TensorFlow Lite's by one quantisation step where its fixed-point multipliers round differently.
+//! Weights are copied once. Sizes are checked before anything is allocated, and all constants together may be at most
+//! twice as large as the file. Spec: schema.fbs of TensorFlow Lite, version 3.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod flat;
@@ -21,20 +20,20 @@ use flat::{List, Table};
 use std::collections::BTreeMap;
 use write::{Attr, Proto};
 
-/// The schema's number of 4-bit integers.
+/// The schema's number of the 4-bit integer type.
 const INT4: i8 = 17;
 
-/// The version of the operator set that is written.
+/// The ONNX operator set that the result uses.
 const OPSET: i64 = 21;
 
-/// True for a file that says it is one of TensorFlow Lite.
+/// True for a file with the identifier of TensorFlow Lite.
 pub fn is_tflite(file: &[u8]) -> bool {
     file.get(4..8) == Some(b"TFL3")
 }
 
 /// Translates a TensorFlow Lite file to an ONNX file with the same inputs and outputs.
 ///
-/// Errors: `Format` for a damaged file, `Unsupported` with the operator and the tensor that it makes.
+/// Errors: `Format` for a damaged file, `Unsupported` with the operator and the tensor that it computes.
 pub fn to_onnx(file: &[u8]) -> Result<Vec<u8>> {
     if !is_tflite(file) {
         return Err(Error::format("tflite", "the file does not begin as one of TensorFlow Lite", None));
@@ -84,13 +83,13 @@ pub fn to_onnx(file: &[u8]) -> Result<Vec<u8>> {
     Ok(write::model(&cx.body, OPSET))
 }
 
-/// What the file says of a tensor.
+/// A tensor as the file describes it.
 #[derive(Clone)]
 struct Tensor {
     index: usize,
     name: String,
     shape: Vec<usize>,
-    /// The shape with -1 for what may change.
+    /// The shape with -1 for dimensions that may change.
     open: Vec<i64>,
     kind: i8,
     buffer: usize,
@@ -158,7 +157,7 @@ impl Tensor {
         }
     }
 
-    /// Bytes of all elements; of 4 bits there are two in a byte.
+    /// Bytes of all elements; 4-bit elements are packed two to a byte.
     fn byte_count(&self) -> Option<usize> {
         let n = element_count(&self.shape)?;
         if self.kind == INT4 { Some(n.div_ceil(2)) } else { n.checked_mul(self.element_size()) }
@@ -176,12 +175,12 @@ struct Cx<'a> {
     buffers: List<'a>,
     tensors: Vec<Tensor>,
     body: Proto,
-    /// Names of tensors as they are stored.
+    /// ONNX names of tensors in their stored form (quantised ones as codes), by index.
     stored: BTreeMap<usize, String>,
-    /// Names of tensors as real numbers.
+    /// ONNX names of tensors in dequantised form, by index and axis order.
     real: BTreeMap<(usize, Vec<usize>), String>,
     names: usize,
-    /// Bytes of constants that may still be written.
+    /// The budget of constants that is left, in bytes.
     left: usize,
 }
 
@@ -192,7 +191,7 @@ impl<'a> Cx<'a> {
         usize::try_from(index).ok().and_then(|at| self.tensors.get(at)).ok_or_else(bad)
     }
 
-    /// The nodes of one operator, without their constants, are at most so long for each byte of the file.
+    /// Limits the size of the translated graph relative to the file.
     fn limit(&mut self, before: usize) -> Result<()> {
         let most = self.file.len().saturating_mul(8).saturating_add(32 << 20);
         if self.body.0.len() > most || self.body.0.len() - before > most {
@@ -206,7 +205,7 @@ impl<'a> Cx<'a> {
         format!("{}~{}", stem.chars().take(64).collect::<String>(), self.names)
     }
 
-    /// Adds a node and gives its one output's name.
+    /// Adds a node; returns the name of its only output.
     fn node(&mut self, op: &str, inputs: &[String], attrs: &[(&str, Attr<'_>)], stem: &str) -> String {
         let out = self.fresh(stem);
         let n = write::node(op, &out, inputs, std::slice::from_ref(&out), attrs);
@@ -214,7 +213,7 @@ impl<'a> Cx<'a> {
         out
     }
 
-    /// Adds a node with several outputs and gives their names.
+    /// Adds a node with several outputs; returns their names.
     fn nodes(&mut self, op: &str, n: usize, inputs: &[String], attrs: &[(&str, Attr<'_>)], stem: &str) -> Vec<String> {
         let out: Vec<String> = (0..n).map(|_| self.fresh(stem)).collect();
         let name = out.first().map_or("", String::as_str);
@@ -230,7 +229,7 @@ impl<'a> Cx<'a> {
         Ok(())
     }
 
-    /// Adds a constant.
+    /// Adds a constant; returns its name.
     fn constant(&mut self, elem: i32, shape: &[usize], data: &[u8]) -> Result<String> {
         self.charge(data.len())?;
         let name = self.fresh("constant");
@@ -247,7 +246,7 @@ impl<'a> Cx<'a> {
         self.constant(1, &[], &value.to_le_bytes())
     }
 
-    /// The bytes of a constant tensor, exactly what its shape wants; `None` for one that is computed.
+    /// The bytes of a constant tensor, exactly as many as its shape needs; `None` for one that is computed.
     fn data(&self, t: &Tensor) -> Result<Option<&'a [u8]>> {
         if t.buffer == 0 {
             return Ok(None);
@@ -271,7 +270,7 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// The name of a tensor as it is stored.
+    /// The ONNX name of a tensor in its stored form; a constant is added when it is first used.
     fn stored(&mut self, index: usize) -> Result<String> {
         if let Some(name) = self.stored.get(&index) {
             return Ok(name.clone());
@@ -285,7 +284,7 @@ impl<'a> Cx<'a> {
         Ok(name)
     }
 
-    /// The name of a tensor as real numbers, its axes in another order if `order` is not empty.
+    /// The ONNX name of a tensor in dequantised form, with its axes permuted if `order` is not empty.
     fn real(&mut self, index: usize, order: &[usize]) -> Result<String> {
         let key = (index, order.to_vec());
         if let Some(name) = self.real.get(&key) {
@@ -299,7 +298,7 @@ impl<'a> Cx<'a> {
         } else {
             let stored = self.stored(index)?;
             match () {
-                // the bias of 16-bit networks; ONNX has no codes of 64 bits
+                // The i64 bias of networks with 16-bit activations. ONNX does not dequantise 64-bit integers.
                 () if t.is_quantised() && t.kind == 4 => {
                     let wide = self.node("Cast", &[stored], &[("to", Attr::Int(1))], &t.name);
                     let scale = self.steps(&t)?.swap_remove(0);
@@ -319,7 +318,8 @@ impl<'a> Cx<'a> {
         Ok(name)
     }
 
-    /// Scale and zero point (unless that is 0) of a quantised tensor: scalars, or one for each index of its axis.
+    /// The names of scale and zero point of a quantised tensor (no zero point for 4-bit types if it is 0): scalars, or
+    /// one value for each index of the quantised axis.
     fn steps(&mut self, t: &Tensor) -> Result<Vec<String>> {
         let n = t.scale.len() / 4;
         let axis = usize::try_from(t.axis).ok().and_then(|a| t.shape.get(a)).copied();
@@ -336,7 +336,7 @@ impl<'a> Cx<'a> {
         Ok(vec![scale, self.constant(t.elem()?, &shape, &zero)?])
     }
 
-    /// Says what real numbers a tensor has: they are rounded if it is quantised.
+    /// Defines a tensor by the name of its dequantised value, which is quantised again if the tensor is.
     fn set(&mut self, index: usize, name: String) -> Result<()> {
         let t = self.tensor(index as i32)?.clone();
         let stored = match () {

@@ -1,14 +1,15 @@
-//! Operators that move elements without changing them: cutting, joining, gathering, repeating, blocks of pixels.
+//! Operators that move elements without changing them: slicing, concatenation, gathering, repetition, and blocks of
+//! pixels. Operators are given by their numbers in the schema.
 
 use super::Cx;
 use super::ops::{Op, known, real};
 use super::write::Attr;
 use crate::error::{Error, Result};
 
-/// Most results of one operator.
+/// The most results that one operator may have.
 const MAX_PARTS: usize = 4096;
 
-/// The results of an operator that has several; `None` for another operator.
+/// Translates an operator with several results; `None` for any other operator.
 pub(super) fn several(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<Option<Vec<String>>> {
     let n = op.outputs.len();
     if n > MAX_PARTS {
@@ -51,7 +52,7 @@ fn single(values: &[i64], op: &Op<'_>) -> Result<i64> {
     }
 }
 
-/// The sizes with the one that is -1 filled in.
+/// The sizes of the parts, with the one that is -1 computed from the others.
 fn part_sizes(cx: &Cx<'_>, op: &Op<'_>, sizes: &[i64], axis: i64) -> Result<Vec<i64>> {
     let shape = &cx.tensor(op.want(0)? as i32)?.shape;
     let axis = if axis < 0 { axis + shape.len() as i64 } else { axis };
@@ -60,7 +61,7 @@ fn part_sizes(cx: &Cx<'_>, op: &Op<'_>, sizes: &[i64], axis: i64) -> Result<Vec<
     Ok(sizes.iter().map(|&s| if s < 0 { all.saturating_sub(known).max(0) } else { s }).collect())
 }
 
-/// The result of an operator of this file; `None` for another one.
+/// Translates an operator that this file handles; `None` for any other.
 pub(super) fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<Option<String>> {
     let name = &op.out.name;
     Ok(Some(match op.code {
@@ -141,7 +142,7 @@ pub(super) fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<Option<String>> {
     }))
 }
 
-/// Python's slices of each axis, some of which vanish.
+/// A slice with Python's semantics for each axis; axes with a single index (`shrink_axis_mask`) are removed.
 fn strided_slice(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     let (mut begin, mut end, step) = (known(cx, op, 1)?, known(cx, op, 2)?, known(cx, op, 3)?);
     let mask = |slot: usize| op.int(slot, 0);
@@ -176,7 +177,8 @@ fn strided_slice(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     Ok(cx.node("Squeeze", &[y, axes], &[], &op.out.name))
 }
 
-/// Blocks of pixels become samples (38) or samples blocks (37): how older files write dilation.
+/// SpaceToBatch (38) and BatchToSpace (37), which move blocks of pixels to the batch axis and back; older files express
+/// dilation with them.
 fn blocks(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     let x = cx.tensor(op.want(0)? as i32)?.shape.clone();
     let (block, pairs) = (known(cx, op, 1)?, known(cx, op, 2)?);

@@ -1,4 +1,5 @@
-//! The operators, by their numbers in the schema; each reads its inputs as real numbers unless it is about integers.
+//! Translates operators, given by their numbers in the schema. Each reads its inputs in dequantised form, except those
+//! on integers.
 
 use super::flat::Table;
 use super::moves;
@@ -6,17 +7,18 @@ use super::write::Attr;
 use super::{Cx, Tensor};
 use crate::error::{Error, Result};
 
+/// Permutations of axes: from channels last to channels first, and back.
 const TO_FIRST: [usize; 4] = [0, 3, 1, 2];
 const TO_LAST: [i64; 4] = [0, 2, 3, 1];
 
-/// One operator with its inputs, the tensor it makes and its options.
+/// One operator with its inputs, outputs (`out` is the first one) and options.
 pub(super) struct Op<'a> {
     pub(super) code: i32,
     pub(super) inputs: Vec<i32>,
     pub(super) outputs: Vec<i32>,
     pub(super) out: Tensor,
     options: Option<Table<'a>>,
-    /// Stride of rows and columns in the custom options, which are a C structure.
+    /// The custom options of a custom operator, a C structure.
     custom: &'a [u8],
 }
 
@@ -91,7 +93,7 @@ pub(super) fn real(cx: &mut Cx<'_>, op: &Op<'_>, i: usize) -> Result<String> {
     cx.real(op.want(i)?, &[])
 }
 
-/// The values of a constant of 32- or 64-bit integers.
+/// The values of a constant input of 32- or 64-bit integers.
 pub(super) fn known(cx: &Cx<'_>, op: &Op<'_>, i: usize) -> Result<Vec<i64>> {
     let t = cx.tensor(op.want(i)? as i32)?;
     let Some(data) = cx.data(t)? else { return op.refuse(format!("`{}`, which is not constant,", t.name)) };
@@ -107,7 +109,7 @@ pub(super) fn known(cx: &Cx<'_>, op: &Op<'_>, i: usize) -> Result<Vec<i64>> {
     }
 }
 
-/// The operator's activation.
+/// Applies the operator's fused activation.
 fn activate(cx: &mut Cx<'_>, op: &Op<'_>, x: String, slot: usize) -> Result<String> {
     let name = &op.out.name;
     let (low, high) = match op.byte(slot)? {
@@ -168,7 +170,7 @@ fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
             let x = real(cx, op, 0)?;
             let axes = cx.ints(&[-1])?;
             let norm = cx.node("ReduceL2", &[x.clone(), axes], &[], &op.out.name);
-            // TensorFlow Lite's smallest norm
+            // The lower bound that TensorFlow Lite applies to the norm.
             let least = cx.constant(1, &[], &1e-6f32.to_le_bytes())?;
             let norm = cx.node("Max", &[norm, least], &[], &op.out.name);
             let y = cx.node("Div", &[x, norm], &[], &op.out.name);
@@ -184,7 +186,7 @@ fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
             clip(cx, op, x, low, high)
         }
         22 | 43 | 70 => {
-            // what these make is known from the file, but for one open axis
+            // The output shape is declared in the file, with at most one dimension that may change.
             let open = op.out.open.iter().filter(|&&d| d < 0).count();
             if open > 1 {
                 return op.refuse("a reshape to more than one open axis");
@@ -234,9 +236,9 @@ fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
             Ok(cx.node("LogSoftmax", &[x], &[("axis", Attr::Int(-1))], &op.out.name))
         }
         53 => {
-            // codes of quantised numbers are cast as they are
+            // A cast converts the codes of a quantised tensor, not its dequantised values.
             let x = cx.stored(op.want(0)?)?;
-            // halves are written from floats
+            // f16 results are cast from f32 when they are stored.
             let to = if op.out.kind == 1 { 1 } else { op.out.elem()? };
             Ok(cx.node("Cast", &[x], &[("to", Attr::Int(i64::from(to)))], &op.out.name))
         }
@@ -282,14 +284,14 @@ fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
             let how = if op.bool(0)? { "tanh" } else { "none" };
             Ok(cx.node("Gelu", &[x], &[("approximate", Attr::Text(how))], &op.out.name))
         }
-        // the rounding is in reading and writing the tensors
+        // Dequantise and Quantize: reading and writing the tensors does all of it.
         6 | 114 => real(cx, op, 0),
         67 => transpose_conv(cx, op),
         _ => op.refuse(format!("operator {} of TensorFlow Lite with {} outputs", op.code, op.outputs.len())),
     }
 }
 
-/// The operator of a comparison or of logic, and whether its result is inverted.
+/// The ONNX operator of a comparison or logical operator, and whether its result must be inverted.
 fn comparison(code: i32) -> Option<(&'static str, bool)> {
     Some(match code {
         58 => ("Less", false),
@@ -304,17 +306,17 @@ fn comparison(code: i32) -> Option<(&'static str, bool)> {
     })
 }
 
-/// Quotient or remainder rounded towards minus infinity.
+/// Quotient or remainder of a division that rounds towards minus infinity.
 fn floor_division(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     let (x, y) = (real(cx, op, 0)?, real(cx, op, 1)?);
     let name = &op.out.name;
-    // i32 and i64 alone are not floats by now
+    // All other types are floats here.
     if !matches!(op.out.kind, 2 | 4) {
         if op.code == 90 {
             let q = cx.node("Div", &[x, y], &[], name);
             return Ok(cx.node("Floor", &[q], &[], name));
         }
-        // what C's fmod leaves, which has the dividend's sign
+        // The remainder as of C's fmod, with the dividend's sign.
         let rest = cx.node("Mod", &[x, y.clone()], &[("fmod", Attr::Int(1))], name);
         let signs = [&rest, &y].map(|v| cx.node("Sign", std::slice::from_ref(v), &[], name));
         let zero = cx.constant(1, &[], &0f32.to_le_bytes())?;
@@ -331,7 +333,7 @@ fn floor_division(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     Ok(cx.node("Div", &[whole, y], &[], name))
 }
 
-/// Operators of one input and no options.
+/// The ONNX operators for operators with one input and no options.
 fn unary(code: i32) -> Option<&'static str> {
     Some(match code {
         8 => "Floor",
@@ -363,7 +365,7 @@ fn padding(op: &Op<'_>) -> Result<Attr<'static>> {
     }
 }
 
-/// Back to channels last.
+/// Transposes back to channels last.
 fn last(cx: &mut Cx<'_>, op: &Op<'_>, x: String) -> String {
     cx.node("Transpose", &[x], &[("perm", Attr::Ints(TO_LAST.to_vec()))], &op.out.name)
 }
@@ -377,7 +379,7 @@ fn rank_four(cx: &Cx<'_>, op: &Op<'_>, i: usize) -> Result<[usize; 4]> {
 fn conv(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     let ([_, _, _, channels], weight) = (rank_four(cx, op, 0)?, rank_four(cx, op, 1)?);
     let deep = op.code == 4;
-    // [o, h, w, i] or [1, h, w, o] -> [o, i / groups, h, w]
+    // `[o, h, w, i]` or (depthwise) `[1, h, w, o]` -> `[o, i / groups, h, w]`
     let order = if deep { [3, 0, 1, 2] } else { [0, 3, 1, 2] };
     let groups = if deep { channels } else { channels / weight[3].min(channels) };
     let mut inputs = vec![cx.real(op.want(0)?, &TO_FIRST)?, cx.real(op.want(1)?, &order)?];
@@ -408,7 +410,7 @@ fn pool(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     Ok(last(cx, op, y))
 }
 
-/// A transposed convolution from input `x` and weights `w`, [o, h, w, i], to the size of the output tensor.
+/// A transposed convolution of input `x` with weights `w`, `[o, h, w, i]`, to the size of the output tensor.
 fn conv_back(
     cx: &mut Cx<'_>,
     op: &Op<'_>,
@@ -443,7 +445,7 @@ fn transpose_conv(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     Ok(last(cx, op, y))
 }
 
-/// MediaPipe's operator: padding, stride of columns and of rows as three 32-bit integers.
+/// MediaPipe's custom operator. Its options are three 32-bit integers: padding, stride of columns, stride of rows.
 fn transpose_conv_bias(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<()> {
     let value = |i: usize| op.custom.get(4 * i..4 * i + 4).and_then(|b| b.try_into().ok()).map(i32::from_le_bytes);
     let (Some(wide), Some(high)) = (value(1), value(2)) else { return op.refuse("custom options of this length") };
@@ -473,8 +475,9 @@ fn fully_connected(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     activate(cx, op, y, 0)
 }
 
-/// Linear resizing of codes, as TensorFlow Lite does it: blends of codes by weights like a half lie half-way between two codes often,
-/// and go away from zero then. Of real numbers, which are rounded, it would be chance.
+/// Bilinear resizing of codes, as TensorFlow Lite computes it. With weights such as 1/2 an interpolated code is often
+/// exactly half-way between two codes, and is then rounded away from zero. Interpolating dequantised values would round
+/// such ties arbitrarily.
 fn resized_codes(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<Option<String>> {
     if op.code != 23 {
         return Ok(None);
@@ -499,10 +502,10 @@ fn resized_codes(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<Option<String>> {
     Ok(Some(cx.node("Cast", &[whole], &[("to", Attr::Int(i64::from(out.elem()?)))], name)))
 }
 
-/// Of `x`, channels first; the result has them last.
+/// Resizes `x`, which has channels first; the result has channels last.
 fn resize(cx: &mut Cx<'_>, op: &Op<'_>, x: String) -> Result<String> {
     let linear = op.code == 23;
-    // the schema keeps two places of former fields
+    // The schema keeps the slots of two deprecated fields.
     let first = if linear { 2 } else { 0 };
     let (corners, half) = (op.bool(first)?, op.bool(first + 1)?);
     let (coordinates, nearest) = match (corners, half) {

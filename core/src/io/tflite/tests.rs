@@ -1,4 +1,4 @@
-//! Damaged files, and one whole one.
+//! Tests with damaged files and one intact file.
 #![allow(clippy::indexing_slicing)]
 
 use super::{is_tflite, to_onnx};
@@ -16,7 +16,7 @@ fn other_files_are_refused() {
 fn damaged_files_are_errors() {
     let file = include_bytes!("../../../../tests/models/selfie_segmentation/model.tflite");
     assert!(to_onnx(file).is_ok());
-    // the tables are at the end, after the weights
+    // The tables are at the end of the file, after the weights.
     mutate(file.get(file.len() - 60_000..).unwrap_or_default(), 20, |tail| {
         let _ = to_onnx(&[&file[..file.len() - 60_000], tail].concat());
     });

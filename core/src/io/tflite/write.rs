@@ -1,4 +1,4 @@
-//! Writes an ONNX file: just the messages that a translated graph has.
+//! Writes an ONNX file: only the messages that a translated graph needs.
 
 pub(super) use crate::io::protobuf::Writer as Proto;
 
@@ -55,7 +55,7 @@ pub(super) fn tensor(name: &str, elem: i32, shape: &[usize], data: &[u8]) -> Pro
     t
 }
 
-/// An input or output; negative dimensions are open.
+/// An input or output; negative dimensions are written as unknown.
 pub(super) fn port(name: &str, elem: i32, dims: &[i64]) -> Proto {
     let mut shape = Proto::default();
     for &d in dims {
@@ -74,7 +74,7 @@ pub(super) fn port(name: &str, elem: i32, dims: &[i64]) -> Proto {
     info
 }
 
-/// The file around a graph.
+/// The bytes of a model file with this graph.
 pub(super) fn model(graph: &Proto, opset: i64) -> Vec<u8> {
     let mut id = Proto::default();
     id.text(1, "");

@@ -1,8 +1,9 @@
-//! Weights that `torch.save` wrote: zip archives, and the format before PyTorch 1.6. Nothing of a file is ever run.
+//! Reads weights that `torch.save` wrote: zip archives, and the format before PyTorch 1.6. No code in a file is
+//! executed.
 //!
-//! Tensors are found in dictionaries, lists and tuples, nested or not, and named by the path to them: `model.conv.weight`.
-//! What is no tensor (numbers, texts) is passed over; an object of any class is an error that names it. A storage that
-//! several tensors share is read once; strides are honoured.
+//! Tensors are found in dictionaries, lists and tuples, also nested, and named by the path to them:
+//! `model.conv.weight`. Other plain values (numbers, strings) are skipped; an object of any class is an error that
+//! names it. A storage shared by several tensors is read once; strides are honoured.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod pickle;
@@ -20,13 +21,13 @@ use crate::util::sort;
 use pickle::{Machine, Value, View, err};
 use std::ops::Range;
 
-/// The deepest nesting of containers.
+/// The deepest nesting of containers that is accepted.
 const MAX_DEPTH: usize = 32;
-/// Most tensors of a file, counting each path to one.
+/// The most values below the root, counting each path to one.
 const MAX_TENSORS: usize = 1 << 20;
-/// The magic number of the old format, as its pickle has it.
+/// The magic number of the old format, as the bytes of a pickled long.
 const OLD_MAGIC: [u8; 10] = [0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
-/// What copies of strided tensors may take besides four times the file.
+/// Bytes that copies of strided tensors may take in addition to four times the file.
 const FREE_BYTES: usize = 64 << 20;
 
 /// The tensors of a file.
@@ -34,14 +35,14 @@ const FREE_BYTES: usize = 64 << 20;
 pub struct Torch {
     /// In file order.
     pub entries: Vec<Entry>,
-    /// Where each storage's bytes lie.
+    /// The byte range of each storage in the file.
     storages: Vec<Range<usize>>,
 }
 
 /// One tensor: a strided view of a storage.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Entry {
-    /// The path to it, parts joined by dots.
+    /// The path to it, its parts joined by dots.
     pub name: String,
     view: View,
 }
@@ -58,8 +59,8 @@ impl Entry {
     }
 }
 
-/// The tensors of a whole file in a session, by name in file order. Contiguous ones share the file's bytes, and equal views
-/// of one storage (tied weights) are one tensor.
+/// The tensors of a whole file in a session, with their names, in file order. Contiguous tensors share the file's
+/// bytes, and equal views of one storage (tied weights) become one tensor.
 pub fn tensors(session: &Session, file: &Bytes) -> Result<Vec<(String, Tensor)>> {
     let index = Torch::parse(file)?;
     let mut out: Vec<(String, Tensor)> = Vec::with_capacity(index.entries.len());
@@ -101,7 +102,7 @@ impl Torch {
         self.entries.iter().find(|e| e.name == name)
     }
 
-    /// Where an entry's elements lie in the file, if they lie in C order.
+    /// The byte range of an entry's elements in the file, if they are contiguous in C order.
     fn contiguous(&self, e: &Entry) -> Option<Range<usize>> {
         if e.view.shape.contains(&0) {
             return Some(0..0);
@@ -139,7 +140,7 @@ impl Torch {
     }
 }
 
-/// Copies a view whose every element is known to lie inside of the storage.
+/// Copies a strided view, all of whose elements are known to lie inside the storage.
 fn strided(storage: &[u8], v: &View, size: usize, bytes: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes);
     let mut index = vec![0usize; v.shape.len()];
@@ -179,7 +180,7 @@ fn new_format(file: &[u8]) -> Result<Torch> {
     for s in &machine.storages {
         let name = format!("{folder}data/{}", s.key);
         let entry = zip.get(&name).ok_or_else(|| err(format!("the storage `{name}` is missing")))?;
-        zip.read(entry)?; // verifies the checksum
+        zip.read(entry)?; // only to verify the checksum
         let range = entry.stored_range();
         ranges.push(range.ok_or_else(|| err(format!("the storage `{name}` is compressed")))?);
     }
@@ -231,7 +232,7 @@ fn byte_len(s: &pickle::Storage) -> Option<usize> {
     usize::try_from(s.elems).ok()?.checked_mul(s.dtype.map_or(1, DType::size))
 }
 
-/// Names the tensors below the root and checks that each lies inside of its storage.
+/// Names the tensors below the root, and checks that each lies inside its storage.
 fn finish(file: &[u8], m: &Machine, root: &Value, storages: Vec<Range<usize>>) -> Result<Torch> {
     for (s, r) in m.storages.iter().zip(&storages) {
         if byte_len(s).is_none_or(|n| n > r.len()) {
@@ -258,7 +259,7 @@ fn finish(file: &[u8], m: &Machine, root: &Value, storages: Vec<Range<usize>>) -
     Ok(torch)
 }
 
-/// The byte after the last element of a view.
+/// The offset in bytes just after the last element of a view.
 fn extent(v: &View) -> Option<u64> {
     if v.shape.contains(&0) {
         return Some(0);

@@ -1,8 +1,10 @@
-//! The part of Python's pickle that `torch.save` uses for tensors, as data: no class is looked up and nothing is called.
+//! Interprets the part of Python's pickle format that `torch.save` uses for tensors, as data: no class is looked up and
+//! no code is executed.
 //!
-//! Globals are names from a fixed list, a call of one of them is a case of [`Machine::call`], and everything else is an
-//! error that names it. Lists and dictionaries live in a table and are handles here, so a pickle that refers to itself
-//! is no danger; the number of values is limited by the length of the text. Spec: Python's `pickletools`.
+//! Globals must be names from a fixed list, a call of one of them is a case of [`Machine::call`], and everything else
+//! is an error that names it. Lists and dictionaries live in tables and are referred to by index, so a pickle that
+//! refers to itself is harmless. The number of values is limited by the length of the file. Spec: Python's
+//! `pickletools`.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use crate::dtype::DType;
@@ -12,10 +14,10 @@ use crate::io::bytes::Cursor;
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
-/// Values that any pickle may have; a longer one may have more.
+/// The number of values that any pickle may create; longer pickles may create more.
 const FREE_VALUES: usize = 1 << 20;
 
-/// A global that may be named.
+/// The Python globals that are known.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Global {
     OrderedDict,
@@ -30,13 +32,14 @@ pub(super) enum Global {
     Untyped,
 }
 
-/// A value; `Tuple`, `List` and `Dict` are numbers in the machine's tables.
+/// A value. `Tuple`, `List` and `Dict` are indices into the machine's tables. Values that do not matter for tensors
+/// carry no data.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     None,
     Bool,
     Int(i64),
-    /// A long that does not fit, by its bytes: the magic number of the old format.
+    /// A long of more than 8 bytes, as its bytes: the magic number of the old format.
     Long(Rc<[u8]>),
     Float,
     Str(Rc<str>),
@@ -60,7 +63,7 @@ pub(super) struct View {
     pub strides: Vec<u64>,
 }
 
-/// A storage that a pickle names. `dtype` is `None` for untyped bytes.
+/// A storage that a pickle refers to. `dtype` is `None` for untyped bytes.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Storage {
     pub key: String,
@@ -68,7 +71,8 @@ pub(super) struct Storage {
     pub elems: u64,
 }
 
-/// The interpreter. Storages and tables outlive a pickle, for the old format has several in a row.
+/// The interpreter. Storages and tables persist from one pickle to the next, since the old format has several in
+/// sequence.
 #[derive(Default)]
 pub(super) struct Machine {
     pub storages: Vec<Storage>,
@@ -85,7 +89,7 @@ pub(super) fn err(what: impl Into<String>) -> Error {
 }
 
 impl Machine {
-    /// Runs one pickle to its end.
+    /// Interprets one pickle to its end and returns its value.
     pub(super) fn run(&mut self, c: &mut Cursor<'_>, len: usize) -> Result<Value> {
         self.stack.clear();
         self.memo.clear();
@@ -108,7 +112,7 @@ impl Machine {
         }
     }
 
-    /// The values above the last mark.
+    /// Pops the values above the last mark, and the mark.
     fn pop_mark(&mut self) -> Result<Vec<Value>> {
         let at = self.stack.iter().rposition(|v| matches!(v, Value::Mark)).ok_or_else(|| err("a mark is missing"))?;
         let items = self.stack.split_off(at + 1);
@@ -127,7 +131,7 @@ impl Machine {
         self.push(Value::Tuple(self.tuples.len() - 1))
     }
 
-    /// The items of a tuple; none of anything else.
+    /// The items of a tuple; `None` for any other value.
     pub(super) fn items(&self, v: &Value) -> Option<Rc<[Value]>> {
         if let Value::Tuple(i) = v { self.tuples.get(*i).cloned() } else { None }
     }
@@ -171,7 +175,7 @@ impl Machine {
         self.push(v)
     }
 
-    /// One instruction; true at the end.
+    /// Executes one instruction; true at the end of the pickle.
     fn step(&mut self, c: &mut Cursor<'_>) -> Result<bool> {
         let op = c.u8()?;
         match op {
@@ -346,7 +350,7 @@ impl Machine {
         self.push(Value::Str(t.into()))
     }
 
-    /// What calling one of the globals gives.
+    /// The result of calling one of the known globals.
     fn call(&mut self, f: Value, args: Value) -> Result<Value> {
         let (Value::Global(f), Some(args)) = (f, self.items(&args)) else {
             return Err(err("a call of what is no function"));
@@ -406,7 +410,8 @@ impl Machine {
         self.items(v)?.iter().map(one).collect()
     }
 
-    /// Attributes of a dictionary or a tensor say nothing about weights; nothing else may have a state.
+    /// Discards the state of a dictionary or tensor (Python attributes), which does not affect weights; any other
+    /// object with a state is an error.
     fn build(&mut self) -> Result<()> {
         self.pop()?;
         match self.stack.last() {
@@ -415,7 +420,7 @@ impl Machine {
         }
     }
 
-    /// `('storage', type, key, device, elements, view)`.
+    /// Resolves a persistent id `('storage', type, key, device, elements, view)`.
     fn storage(&mut self, id: Value) -> Result<Value> {
         let bad = || err("a persistent id that is no storage");
         let id = self.items(&id).ok_or_else(bad)?;
@@ -433,7 +438,7 @@ impl Machine {
             return Err(bad());
         }
         let new = Storage { key: key.to_string(), dtype, elems: u64::try_from(*elems).map_err(|_| bad())? };
-        // the newest first: a storage is most often named by neighbours
+        // Searched from the newest, since tensors that share a storage are usually close together.
         let known = self.storages.iter().rposition(|s| s.key == new.key);
         match known {
             Some(i) if self.storages.get(i) == Some(&new) => Ok(Value::Storage(i)),

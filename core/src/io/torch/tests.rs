@@ -1,4 +1,4 @@
-//! Files of PyTorch itself (`tests/fixtures/make_torch.py`), and bad ones.
+//! Tests with files that PyTorch wrote (`tests/fixtures/make_torch.py`), and with damaged ones.
 
 use super::*;
 use crate::io::npz;
@@ -45,7 +45,7 @@ fn code_is_refused_by_name() {
     assert!(e.to_string().contains("print"), "{e}");
 }
 
-/// The old format around an object's pickle.
+/// A file of the old format around the pickle of an object.
 fn old(pickle: &[u8]) -> Result<Torch> {
     let mut f = vec![0x80, 2, 0x8a, 10];
     f.extend(OLD_MAGIC);
@@ -57,7 +57,7 @@ fn old(pickle: &[u8]) -> Result<Torch> {
     Torch::parse(&f)
 }
 
-/// A tensor over the storage `k` of four f32.
+/// The pickle of a tensor that views the storage `k` of four f32.
 fn tensor(offset: u8, size: &[u8], stride: &[u8]) -> Vec<u8> {
     let mut p =
         b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n((U\x07storagectorch\nFloatStorage\nU\x01kU\x03cpuK\x04NtQK"
@@ -100,7 +100,7 @@ fn hostile_pickles_are_errors() {
     ] {
         assert!(old(p).is_err(), "{what}");
     }
-    // a list that holds itself, and tuples that double
+    // A list that contains itself, and tuples that double in size with each level.
     assert!(old(b"]q\0h\0a.").is_err());
     let doubled = [b"N".as_slice(), &b"q\0h\0\x86".repeat(40), b"."].concat();
     assert!(old(&doubled).is_err());

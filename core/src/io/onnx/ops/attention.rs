@@ -1,4 +1,5 @@
-//! Attention in its forms, and the operators around it: rotary embeddings, caches, linear attention.
+//! Attention operators of the standard domain, and those that go with them: rotary embeddings, cache updates, linear
+//! attention, causal convolution.
 
 use super::super::build::run_graph;
 use super::super::value::{Cx, Value};
@@ -47,7 +48,8 @@ pub(super) fn join_heads(cx: &Cx<'_>, x: &Value) -> Result<Value> {
     cx.reshape(&cx.permute(x, &[0, 2, 1, 3])?, &[b, s, h * d])
 }
 
-/// Every head of `[batch, heads, seq, size]` as often as the queries have heads for it.
+/// Repeats each key or value head of `[batch, heads, seq, size]` for the query heads that share it (grouped-query
+/// attention).
 pub(super) fn spread_heads(o: &Op<'_, '_>, x: &Value, heads: usize) -> Result<Value> {
     let (b, h, s, d) = (x.dim(0)?, x.dim(1)?, x.dim(2)?, x.dim(3)?);
     if h == heads {
@@ -60,7 +62,7 @@ pub(super) fn spread_heads(o: &Op<'_, '_>, x: &Value, heads: usize) -> Result<Va
     o.cx.reshape(&wide, &[b, heads, s, d])
 }
 
-/// The numbers 0 .. n along one axis of a tensor of that rank.
+/// The numbers 0 .. n along one axis of a tensor of that rank; the other axes have length 1.
 pub(super) fn steps(cx: &Cx<'_>, n: usize, axis: usize, rank: usize) -> Result<Value> {
     let mut shape = vec![1; rank];
     shape[axis] = n;
@@ -72,7 +74,7 @@ pub(super) fn at_most(cx: &Cx<'_>, a: &Value, b: &Value) -> Result<Value> {
     cx.not(&cx.lt(b, a)?)
 }
 
-/// `a` and, if there is one, `b`.
+/// The conjunction of an optional mask and another one.
 pub(super) fn both(cx: &Cx<'_>, a: Option<Value>, b: Value) -> Result<Option<Value>> {
     Ok(Some(match a {
         None => b,
@@ -80,17 +82,18 @@ pub(super) fn both(cx: &Cx<'_>, a: Option<Value>, b: Value) -> Result<Option<Val
     }))
 }
 
-/// What each query may look at, and what is added to its scores.
+/// Which keys each query may attend to, and what is added to its scores.
 #[derive(Default)]
 pub(super) struct Mask {
-    /// Bool, broadcast to `[batch, heads, queries, keys]`.
+    /// Bool, true where attending is allowed; broadcasts to `[batch, heads, queries, keys]`.
     pub(super) allowed: Option<Value>,
-    /// The same, of the scores' dtype.
+    /// Added to the scores; same shape as `allowed`, in a float dtype.
     pub(super) bias: Option<Value>,
 }
 
 impl Mask {
-    /// Query `i` stands at position `offset + i`: no key after it (causal), and those in a window around it.
+    /// Restricts query `i`, at position `offset + i`, to the keys from `left` before to `right` after that position; a
+    /// negative number is no limit. Causal attention has `right = 0`.
     pub(super) fn positions(
         &mut self,
         cx: &Cx<'_>,
@@ -111,7 +114,7 @@ impl Mask {
         Ok(())
     }
 
-    /// Adds a mask of bools or of numbers.
+    /// Adds a mask of bools (allowed) or of numbers (added to scores).
     pub(super) fn add(&mut self, cx: &Cx<'_>, mask: &Value) -> Result<()> {
         if mask.dtype() == DType::Bool {
             self.allowed = both(cx, self.allowed.take(), mask.clone())?;
@@ -124,7 +127,7 @@ impl Mask {
         Ok(())
     }
 
-    /// All of it as one summand of the scores.
+    /// The whole mask as one addend of the scores, with -infinity where attending is not allowed.
     pub(super) fn summand(&self, cx: &Cx<'_>, dtype: DType) -> Result<Option<Value>> {
         let Some(allowed) = &self.allowed else {
             return self.bias.as_ref().map(|b| cx.cast(b, dtype)).transpose();
@@ -135,7 +138,8 @@ impl Mask {
     }
 }
 
-/// Probabilities `[batch, heads, queries, keys]` of masked scores; a row that may look at nothing is all zeros.
+/// Softmax of masked scores, `[batch, heads, queries, keys]`. A query that may attend to no key gets zeros (softmax
+/// alone would give NaN).
 pub(super) fn probabilities(cx: &Cx<'_>, scores: &Value, bias: Option<&Value>, precision: DType) -> Result<Value> {
     let last = scores.nth_last(1)?;
     let p = softmax(cx, &cx.cast(scores, precision)?, &[last])?;
@@ -154,7 +158,8 @@ pub(super) fn soft_cap(cx: &Cx<'_>, x: Value, cap: f64) -> Result<Value> {
     cx.with(Cx::mul, &cx.unary(Tensor::tanh, &cx.with(Cx::div, &x, cap)?)?, cap)
 }
 
-/// The scores of `[batch, heads, seq, size]` queries and keys, each scaled by the root of `scale`.
+/// The scores of `[batch, heads, seq, size]` queries and keys; each side is multiplied by the square root of `scale`,
+/// as the specification has it.
 fn scaled_scores(cx: &Cx<'_>, q: &Value, k: &Value, scale: f64) -> Result<Value> {
     let root = scale.sqrt();
     cx.matmul(&cx.with(Cx::mul, q, root)?, &cx.swap(&cx.with(Cx::mul, k, root)?, 2, 3)?)
@@ -217,7 +222,7 @@ fn attention_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     Ok(vec![y, k, v, shown.clone()])
 }
 
-/// A mask that is shorter than the keys hides the rest.
+/// Pads a mask that is shorter than the keys; the remaining keys are masked out.
 fn widen_mask(o: &Op<'_, '_>, m: &Value, keys: usize) -> Result<Value> {
     o.want_rank(m, 1)?;
     let last = m.nth_last(1)?;
@@ -229,7 +234,7 @@ fn widen_mask(o: &Op<'_, '_>, m: &Value, keys: usize) -> Result<Value> {
     o.cx.pad(m, &zero, &after, fill)
 }
 
-/// Scores and probabilities that graphs of the model may change.
+/// Attention whose scores and probabilities subgraphs of the node may modify.
 fn flex_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (q, k, v) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
     if q.rank() != 4 || k.rank() != 4 || v.rank() != 4 {
@@ -262,7 +267,8 @@ fn modified(o: &mut Op<'_, '_>, name: &str, x: Value) -> Result<Value> {
     }
 }
 
-/// Rotates pairs of `[batch, seq, heads, size]` by angles `[batch or 1, seq, size / 2]`.
+/// Rotates pairs of elements of `[batch, seq, heads, size]` by angles `[batch or 1, seq, size / 2]`, given as cosines
+/// and sines. Elements after `2 * angles` are passed through.
 pub(super) fn rotate(cx: &Cx<'_>, x: &Value, cos: &Value, sin: &Value, interleaved: bool) -> Result<Value> {
     let half = cos.dim(2)?;
     let (b, s, h) = (x.dim(0)?, x.dim(1)?, x.dim(2)?);
@@ -291,7 +297,7 @@ pub(super) fn rotary_op(o: &Op<'_, '_>, x: &Value, at: Option<&Value>, cos: &Val
         [_, _, _, _] => cx.permute(x, &[0, 2, 1, 3])?,
         [b, s, n] => {
             let dim = o.size(o.int("rotary_embedding_dim", 0)?)?;
-            // without heads, the tables say how long one is
+            // Without a number of heads, the tables give the size of a head.
             let size = if heads > 0 {
                 n / heads
             } else if dim > 0 {
@@ -323,7 +329,8 @@ pub(super) fn rotary_op(o: &Op<'_, '_>, x: &Value, at: Option<&Value>, cos: &Val
     if x.rank() == 4 { cx.permute(&y, &[0, 2, 1, 3]) } else { cx.reshape(&y, x.shape()) }
 }
 
-/// A state that is decayed, corrected, written and read once a token.
+/// Linear attention: a matrix state for each head that for each token is decayed, corrected (delta rule), updated with
+/// the outer product of key and value, and multiplied with the query.
 fn linear_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (q, k, v) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
     let (hq, hk) = (o.size(o.int("q_num_heads", 0)?)?, o.size(o.int("kv_num_heads", 0)?)?);
@@ -336,7 +343,7 @@ fn linear_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if !gated && !delta && rule != "linear" {
         return o.fail(format!("the rule `{rule}` is unknown"));
     }
-    // [batch, heads, seq, 1 or size]
+    // `[batch, heads, seq, 1 or size]`
     let decay = match o.opt(4).filter(|_| gated) {
         Some(g) => Some(o.cx.unary(Tensor::exp, &wide(o, &g, hk)?)?),
         None if gated => return o.fail("the decay is missing"),
@@ -360,7 +367,7 @@ fn linear_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         o.cx.step()?;
         let cx = &o.cx;
         let at = |x: &Value| cx.narrow(x, 2, i, 1);
-        // columns of keys, rows of values
+        // The state has a row for each key element and a column for each value element.
         let column = cx.swap(&at(&k)?, 2, 3)?;
         if let Some(g) = &decay {
             state = cx.mul(&state, &cx.swap(&at(g)?, 2, 3)?)?;
@@ -381,7 +388,7 @@ fn linear_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     Ok(vec![o.cx.cast(&y, dtype)?, o.cx.cast(&state, kept)?])
 }
 
-/// A depthwise convolution over time whose last inputs are handed on.
+/// A causal depthwise convolution over time. The last `taps - 1` inputs are returned as the state for the next call.
 fn causal_conv(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, w) = (o.arg(0)?, o.arg(1)?);
     let ([b, c, _], [wc, 1, taps]) = (x.shape(), w.shape()) else {
@@ -414,7 +421,7 @@ fn causal_conv(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     Ok(vec![y, state])
 }
 
-/// Writes a run of rows into each batch's cache, from that batch's own place on.
+/// Writes new rows into a cache, for each batch from its own position on.
 fn tensor_scatter(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (cache, update) = (o.arg(0)?, o.arg(1)?);
     let axis = o.axis(o.int("axis", -2)?, cache.rank())?;
@@ -433,7 +440,7 @@ fn tensor_scatter(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         Some(w) => cx.reshape(&cx.cast(&w, DType::I64)?, &lead)?,
         None => cx.full(DType::I64, &lead, Scalar::Int(0))?,
     };
-    // where in the update each place of the cache lies
+    // For each position of the cache the index of the update's row that belongs there.
     let mut from = cx.sub(&steps(cx, n, axis, cache.rank())?, &first)?;
     match o.str("mode", "linear")?.as_str() {
         "linear" => {}

@@ -1,6 +1,7 @@
-//! Casts, and the element types that no device has: 8-bit floats and what is narrower than a byte. Their elements are kept as
-//! codes of one byte, marked with ONNX's number of the type ([`Value::narrow`]); arithmetic takes place after decoding.
-//! Formats: OCP OFP8 and MX, and the `fnuz` variants, as in ONNX's technical notes on float8 and int4.
+//! Casts, including the element types that no device supports: 8-bit floats and types narrower than a byte. Their
+//! elements are held as codes of one byte, marked with ONNX's number of the type ([`Value::narrow`]); arithmetic
+//! decodes them first. Formats: OCP OFP8 and MX, and the `fnuz` variants, as in ONNX's technical notes on float8 and
+//! int4.
 
 use super::super::strings::STRING;
 use super::super::tensor::{dtype_of, elem_name, is_narrow, packed_bits};
@@ -26,10 +27,11 @@ pub(super) static OPS: &[OpDef] = &[
     }),
 ];
 
-/// What few networks have.
+/// Operators that few networks use.
 pub(super) static RARE: &[OpDef] = &[op("BitCast", 0, bit_cast)];
 
-/// A small float: mantissa bits, bias, largest finite code, codes of infinity and NaN, and whether it lacks a negative zero.
+/// A float format of at most 8 bits: total bits, mantissa bits, exponent bias, largest finite code, codes of infinity
+/// and NaN, and whether it lacks a negative zero (whose code then is NaN).
 struct Format {
     bits: u32,
     mantissa: i32,
@@ -55,7 +57,7 @@ fn format(elem: i32) -> Option<Format> {
 }
 
 impl Format {
-    /// The number that a code stands for.
+    /// The number that a code represents.
     fn value(&self, code: i32) -> f64 {
         let sign = 1 << (self.bits - 1);
         let size = code & (sign - 1);
@@ -72,7 +74,7 @@ impl Format {
     }
 }
 
-/// A value in a dtype that can be computed with: narrow floats become f32, narrow integers are what they are.
+/// Decodes a value for arithmetic: narrow floats become f32, narrow integers stay bytes.
 pub(super) fn decode(cx: &Cx<'_>, x: &Value) -> Result<Value> {
     let table: Vec<f32> = match (x.narrow(), format(x.narrow())) {
         (24, _) => (0..256).map(|c| if c == 255 { f32::NAN } else { f64::from(c - 127).exp2() as f32 }).collect(),
@@ -83,13 +85,14 @@ pub(super) fn decode(cx: &Cx<'_>, x: &Value) -> Result<Value> {
     cx.gather(&table, &cx.cast(&x.with_narrow(0), DType::I32)?, 0)
 }
 
-/// Floats as codes of a narrow type, rounded to nearest even.
+/// Encodes floats as codes of a narrow float format, rounded to nearest even. Values out of range become the largest
+/// finite code if `saturate`, else infinity or NaN.
 fn encode_float(cx: &Cx<'_>, x: &Value, f: &Format, saturate: bool) -> Result<Value> {
     let x = cx.cast(x, DType::F32)?;
     let bits = cx.bitcast(&x, DType::I32)?;
     let size = cx.with(Cx::and, &bits, f64::from(i32::MAX))?;
     let exponent = cx.with(Cx::sub, &cx.with(Cx::shr, &size, 23.0)?, 127.0)?;
-    // the unit in the last place is 2^unit
+    // The unit in the last place of the result is `2^unit`.
     let least = 1 - f.bias - f.mantissa;
     let unit = cx.with(Cx::max, &cx.with(Cx::sub, &exponent, f64::from(f.mantissa))?, f64::from(least))?;
     let inverse = cx.with(Cx::shl, &cx.sub(&cx.scalar_like(&unit, 127.0), &unit)?, 23.0)?;
@@ -106,7 +109,7 @@ fn encode_float(cx: &Cx<'_>, x: &Value, f: &Format, saturate: bool) -> Result<Va
     };
     let code = cx.select(&over, &beyond, &code)?;
     let is_nan = cx.lt(&constant(special), &size)?;
-    // 4 bits have no NaN: it becomes a zero
+    // The 4-bit format has no NaN; a NaN becomes negative zero.
     let sign = 1 << (f.bits - 1);
     let mut negative = cx.lt(&bits, &constant(0))?;
     if f.unsigned_zero {
@@ -118,7 +121,7 @@ fn encode_float(cx: &Cx<'_>, x: &Value, f: &Format, saturate: bool) -> Result<Va
     cx.cast(&code, DType::U8)
 }
 
-/// Powers of two without a mantissa.
+/// Encodes floats as e8m0: the exponent alone, rounded as the attribute `round_mode` says.
 fn encode_exponent(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
     let cx = &o.cx;
     let bits = cx.bitcast(&cx.cast(x, DType::F32)?, DType::I32)?;
@@ -137,7 +140,7 @@ fn encode_exponent(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
     cx.cast(&cx.add(&exponent, &up)?, DType::U8)
 }
 
-/// A value as a narrow type; integers wrap.
+/// Encodes a value as a narrow type; integers wrap around.
 pub(super) fn encode(o: &Op<'_, '_>, x: &Value, elem: i32, saturate: bool) -> Result<Value> {
     let code = match (format(elem), packed_bits(elem)) {
         (Some(f), _) => encode_float(o.cx, x, &f, saturate || f.nan.is_none())?,
@@ -151,7 +154,8 @@ pub(super) fn encode(o: &Op<'_, '_>, x: &Value, elem: i32, saturate: bool) -> Re
     Ok(code.with_narrow(elem))
 }
 
-/// The low bits of integers as elements of a type: the sign is the highest of them.
+/// Converts the low bits of integers to elements of a narrow integer type; signed types extend the highest of these
+/// bits.
 fn wrap(cx: &Cx<'_>, low: &Value, elem: i32, bits: u32) -> Result<Value> {
     if !matches!(elem, 22 | 26) {
         return cx.cast(low, DType::U8);
@@ -190,7 +194,7 @@ fn bit_cast(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return Ok(vec![wrap(o.cx, &low, to, bits)?.with_narrow(own)]);
     }
     let x = x.with_narrow(0);
-    // a bool is a byte
+    // A bool is stored as one byte.
     let y = match (x.dtype(), dtype) {
         (DType::Bool, _) => o.cx.bitcast(&o.cx.cast(&x, DType::U8)?, dtype)?,
         (_, DType::Bool) => o.cx.cast(&x, DType::Bool)?,
@@ -199,7 +203,7 @@ fn bit_cast(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     Ok(vec![y.with_narrow(own)])
 }
 
-/// Numbers of a narrow integer type: its least and its largest.
+/// The least and largest number of a narrow integer type; `None` for other types.
 pub(super) fn narrow_range(elem: i32) -> Option<(i128, i128)> {
     let bits = packed_bits(elem).filter(|_| elem != 23)?;
     let n = 1i128 << bits;

@@ -1,5 +1,5 @@
-//! Operators of `com.microsoft` that exported and optimised transformers use: attention with caches, fused norms and embeddings.
-//! Meaning: ContribOperators.md of onnxruntime.
+//! Operators of the domain `com.microsoft` that exported and optimised transformers use: attention with caches, fused
+//! normalisations and embeddings. Semantics: ContribOperators.md of onnxruntime.
 
 use super::super::value::{Cx, Value};
 use super::attention::{
@@ -19,7 +19,7 @@ pub(super) const fn ms(name: &'static str, known: u32, build: super::Build) -> O
     float_ms(name, 0, known, build)
 }
 
-/// The same, some of whose inputs must be floats.
+/// As [`ms`], with inputs that must be floats.
 pub(super) const fn float_ms(name: &'static str, floats: u32, known: u32, build: super::Build) -> OpDef {
     OpDef { domain: "com.microsoft", ..super::float_op(name, floats, known, build) }
 }
@@ -35,7 +35,7 @@ pub(super) static OPS: &[OpDef] = &[
         }
         let (x, at, cos, sin) = (o.arg(0)?, o.arg(1)?, o.arg(2)?, o.arg(3)?);
         let seq = x.shape().get(x.rank().saturating_sub(2)).copied().unwrap_or(0);
-        // one number is where the sequence starts
+        // A single number is the position at which the sequence starts.
         let at = if at.len() == 1 && seq != 1 {
             let run = o.cx.add(&steps(o.cx, seq, 1, 2)?, &o.cx.cast(&o.cx.reshape(&at, &[1, 1])?, DType::I64)?)?;
             o.cx.expand(&run, &[x.dim(0)?, seq])?
@@ -128,7 +128,7 @@ fn affine(o: &Op<'_, '_>, x: Value, scale: usize, shift: Option<usize>) -> Resul
     shift.and_then(|i| o.opt(i)).map_or(Ok(y.clone()), |b| o.cx.add(&y, &b))
 }
 
-/// The sum of embeddings of words, places and kinds, normalised; `tables` are theirs, then the scale and the shift.
+/// The layer-normalised sum of word, position and segment embeddings. `tables` are these three, then scale and shift.
 fn embed(o: &Op<'_, '_>, tables: [Option<Value>; 5], at: Option<Value>) -> Result<Vec<Value>> {
     let [Some(words), Some(places), table, Some(scale), Some(shift)] = tables else {
         return o.fail("a table is missing");
@@ -153,7 +153,8 @@ fn embed(o: &Op<'_, '_>, tables: [Option<Value>; 5], at: Option<Value>) -> Resul
     Ok(vec![y, lens, sum])
 }
 
-/// A mask as onnxruntime has it: lengths `[batch]`, or ones and zeros `[batch, keys]` or `[batch, queries, keys]`.
+/// Adds a padding mask in onnxruntime's forms: lengths `[batch]`, or ones and zeros `[batch, keys]` or
+/// `[batch, queries, keys]`. Masked scores get `mask_filter_value` added.
 fn add_padding(o: &Op<'_, '_>, mask: &mut Mask, m: &Value, (batch, keys): (usize, usize), dtype: DType) -> Result<()> {
     let cx = &o.cx;
     let shape = match *m.shape() {
@@ -168,14 +169,15 @@ fn add_padding(o: &Op<'_, '_>, mask: &mut Mask, m: &Value, (batch, keys): (usize
     mask.add(cx, &cx.select(&seen, &cx.scalar(dtype, 0.0), &cx.scalar(dtype, hidden))?)
 }
 
-/// What attends what, `[batch, heads, seq, size]` each.
+/// Queries, keys and values, `[batch, heads, seq, size]` each.
 struct Heads {
     q: Value,
     k: Value,
     v: Value,
 }
 
-/// `[batch, seq, heads * size]` of attention with a mask. A sink, a score for each head or for all, takes its part of every row.
+/// Attention with a mask: `[batch, seq, heads * size]`. A sink is an additional score, for each head or for all, that
+/// takes part in the softmax without a value.
 fn attend(o: &Op<'_, '_>, h: &Heads, mask: &Mask, cap: f64, sink: Option<&Value>) -> Result<Value> {
     let cx = &o.cx;
     let heads = h.q.dim(1)?;
@@ -200,13 +202,13 @@ fn attend(o: &Op<'_, '_>, h: &Heads, mask: &Mask, cap: f64, sink: Option<&Value>
     join_heads(cx, &cx.matmul(&cx.cast(&p, v.dtype())?, &v)?)
 }
 
-/// The first query stands after what is past, however many keys there are.
+/// Adds a causal mask; the first query follows `past` keys.
 fn causal(cx: &Cx<'_>, mask: &mut Mask, queries: usize, keys: usize, past: usize) -> Result<()> {
     let offset = cx.scalar(DType::I64, past as f64);
     mask.positions(cx, (queries, keys), &offset, (-1, 0))
 }
 
-/// Attention whose queries, keys and values come from one product.
+/// Attention whose queries, keys and values are computed by one matrix product.
 fn packed_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let mut all = o.cx.matmul(&o.arg(0)?, &o.arg(1)?)?;
     if let Some(bias) = o.opt(2) {
@@ -215,7 +217,7 @@ fn packed_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     attend_parts(o, &all, [o.opt(3), o.opt(4), o.opt(5)])
 }
 
-/// The same of bytes.
+/// As [`packed_attention`], with 8-bit quantised input and weights.
 fn quantized_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let y = o.cx.matmul(&shifted(o, 0, 6, Side::All)?, &shifted(o, 1, 7, Side::Column)?)?;
     let (a, b) = (along(o, &o.arg(3)?, 2, Side::All)?, along(o, &o.arg(4)?, 2, Side::Column)?);
@@ -317,7 +319,8 @@ fn multi_head(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     Ok(vec![y, h.k, h.v])
 }
 
-/// Attention of a decoder with a cache whose length differs by batch: `seqlens_k` is one less than what is valid after this step.
+/// Grouped-query attention of a decoder, with a cache whose valid length differs by batch: `seqlens_k` is one less than
+/// the valid length after this step.
 fn group_query(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (heads, kv) = (o.size(o.int("num_heads", 0)?)?, o.size(o.int("kv_num_heads", 0)?)?);
     let x = o.arg(0)?;
@@ -345,7 +348,7 @@ fn group_query(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let total = o.size(o.known_ints(6)?.first().copied().unwrap_or(0))?;
     let lens = o.arg(5)?;
     let lens = o.cx.reshape(&o.cx.cast(&lens, DType::I64)?, &[lens.len(), 1, 1, 1])?;
-    // how many keys came before; a first step has none, even if its rows are padded
+    // Number of cached keys before this step. A first step has none, even if its rows are padded.
     let before = if total <= s {
         o.cx.full(DType::I64, &[1, 1, 1, 1], Scalar::Int(0))?
     } else {
@@ -386,7 +389,7 @@ fn group_query(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     Ok(vec![y, h.k, h.v])
 }
 
-/// A cache with new rows after the valid ones of each batch.
+/// The cache with new rows written after the `before` valid rows of each batch.
 fn cached(o: &Op<'_, '_>, past: &Value, new: &Value, before: &Value, total: usize) -> Result<Value> {
     let cx = &o.cx;
     if past.rank() != 4 || (0..4).any(|a| a != 2 && past.extent(a) != new.extent(a)) {
@@ -407,7 +410,7 @@ fn cached(o: &Op<'_, '_>, past: &Value, new: &Value, before: &Value, total: usiz
     cx.select(&fresh, &cx.gather_elements(new, &index, 2)?, &past)
 }
 
-/// The activation of a fused operator, by name.
+/// Applies the activation of a fused operator, given by name.
 pub(super) fn activation(o: &Op<'_, '_>, x: &Value, name: &str, params: &[f32]) -> Result<Value> {
     let p = |i: usize, default: f64| params.get(i).map_or(default, |&v| f64::from(v));
     match name {

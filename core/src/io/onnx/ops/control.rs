@@ -1,4 +1,4 @@
-//! If, Loop and Scan.
+//! If, Loop and Scan. Bodies are built inline: loops are unrolled.
 
 use crate::util::sorted::SortedMap;
 
@@ -14,14 +14,14 @@ use crate::io::HostTensor;
 
 pub(super) static OPS: &[OpDef] = &[any_op("If", 0, if_)];
 
-/// What few networks have.
+/// Operators that few networks use.
 pub(super) static RARE: &[OpDef] = &[any_op("Loop", 3, loop_), any_op("Scan", 0, scan)];
 
 fn run(o: &mut Op<'_, '_>, graph: &GraphProto, values: SortedMap<String, Value>) -> Result<Vec<Value>> {
     run_graph(o.cx, graph, o.scope, values, o.depth, o.opset)
 }
 
-/// The graph that an attribute holds.
+/// The subgraph in the attribute of that name.
 pub(super) fn body<'n>(o: &Op<'n, '_>, name: &str) -> Result<&'n GraphProto> {
     let node: &'n NodeProto = o.node;
     let found = node.attributes.iter().find_map(|a| match &a.value {
@@ -31,7 +31,8 @@ pub(super) fn body<'n>(o: &Op<'n, '_>, name: &str) -> Result<&'n GraphProto> {
     found.map_or_else(|| o.fail(format!("the graph `{name}` is missing")), Ok)
 }
 
-/// One turn of a body. If the build stops inside of it, it goes on at this turn.
+/// Builds one iteration of a body. If the build stops inside it, the state is saved so that it resumes in this
+/// iteration.
 pub(super) fn turn(o: &mut Op<'_, '_>, body: &GraphProto, inputs: Vec<Value>, turns: &mut Turns) -> Result<Vec<Value>> {
     o.cx.step()?;
     let values = body.inputs.iter().map(|i| i.name.clone()).zip(inputs).collect();
@@ -42,8 +43,8 @@ pub(super) fn turn(o: &mut Op<'_, '_>, body: &GraphProto, inputs: Vec<Value>, tu
     out
 }
 
-/// A known condition takes one branch. Otherwise both run and each output is selected, or, where they do not fit each other,
-/// the build stops until the condition is known.
+/// With a known condition only the taken branch is built. Otherwise both are built on trial and each output is
+/// selected; where their outputs do not match, the build stops until the condition is known.
 fn if_(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let cond = o.arg(0)?;
     if cond.len() != 1 || cond.dtype() != DType::Bool || !cond.is_tensor() {
@@ -68,7 +69,7 @@ fn if_(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     a.iter().zip(&b).map(pick).collect()
 }
 
-/// Unrolls a loop. A condition that only a device knows is computed and read after every turn.
+/// Unrolls a loop. A condition that only a device can compute is computed and read after every iteration.
 fn loop_(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let body = body(o, "body")?;
     let trips = o.known_ints_opt(0)?.and_then(|t| t.first().copied()).unwrap_or(i64::MAX);
@@ -111,7 +112,7 @@ fn loop_(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     Ok(out)
 }
 
-/// Values side by side along a new axis; of none, what the body says of them.
+/// Stacks values along a new axis. Without values, an empty tensor of the shape that the body declares.
 fn stack(o: &Op<'_, '_>, list: &[Value], axis: i64, info: &ValueInfo) -> Result<Value> {
     let Some(first) = list.first() else {
         let TypeProto::Tensor { elem, dims: Some(dims) } = &info.ty else {
@@ -136,10 +137,10 @@ fn stack(o: &Op<'_, '_>, list: &[Value], axis: i64, info: &ValueInfo) -> Result<
     Ok(o.cx.concat(&parts, axis)?.with_narrow(first.narrow()))
 }
 
-/// Unrolls a scan: one turn for each slice of its inputs.
+/// Unrolls a scan: one iteration for each slice of its inputs.
 fn scan(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let body = body(o, "body")?;
-    // operator set 8 has a batch axis and lengths
+    // In operator set 8 Scan has a batch axis and optional sequence lengths.
     if o.opset < 9 {
         return scan_batches(o, body);
     }
@@ -147,7 +148,7 @@ fn scan(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     scan_once(o, body, args)
 }
 
-/// Each batch on its own, then stacked.
+/// Scans each batch on its own and stacks the results.
 fn scan_batches(o: &mut Op<'_, '_>, body: &GraphProto) -> Result<Vec<Value>> {
     if o.opt(0).is_some() {
         return o.lacks("sequence lengths");

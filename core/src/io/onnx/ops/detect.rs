@@ -1,5 +1,5 @@
-//! Operators of detectors and of classical pipelines. Those whose results have a size that depends on the data are computed on the
-//! host, of values that are known when the graph is built.
+//! Operators of object detectors and of classical pipelines. Those whose result's size depends on data run on the host,
+//! on known values.
 
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
@@ -51,7 +51,7 @@ pub(super) static OPS: &[OpDef] = &[
     }),
 ];
 
-/// An input that must be known, as floats.
+/// The elements of an input as floats; stops the build if they are not known.
 fn floats(o: &Op<'_, '_>, i: usize) -> Result<Vec<f32>> {
     match o.cx.host(&o.arg(i)?)? {
         Some(t) => Ok(t.to_f64().into_iter().map(|v| v as f32).collect()),
@@ -59,7 +59,7 @@ fn floats(o: &Op<'_, '_>, i: usize) -> Result<Vec<f32>> {
     }
 }
 
-/// Corners `[y1, x1, y2, x2]`, ordered, of a box in either form.
+/// The ordered corners `[y1, x1, y2, x2]` of a box, which is given by two corners or (`centered`) by centre and size.
 fn corners(b: &[f32], centered: bool) -> [f32; 4] {
     if centered {
         let (x, y, w, h) = (b[0], b[1], b[2] / 2.0, b[3] / 2.0);
@@ -75,7 +75,8 @@ fn overlap(a: &[f32; 4], b: &[f32; 4]) -> f32 {
     if both <= 0.0 { 0.0 } else { both / (all - both) }
 }
 
-/// Boxes `[batches, n, 4]`, scores `[batches, classes, n]` -> rows of batch, class and box, the best of a class first.
+/// Non-maximum suppression: boxes `[batches, n, 4]`, scores `[batches, classes, n]` -> rows of batch, class and box,
+/// the best of a class first.
 fn suppress(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (boxes, scores) = (o.arg(0)?, o.arg(1)?);
     let (&[batches, n, 4], &[b, classes, m]) = (boxes.shape(), scores.shape()) else {
@@ -109,17 +110,18 @@ fn suppress(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(HostTensor::from_i64(vec![rows.len() / 3, 3], &rows).map(Value::known))
 }
 
-/// A number whose order is the element's own.
+/// An integer that orders as the element does.
 fn rank_of(s: Scalar, dtype: DType) -> i128 {
     if dtype.is_float() {
-        // -0 and 0 are one value
+        // Adding 0 maps -0 to 0, so that both are one value.
         let bits = (s.as_f64() + 0.0).to_bits() as i64;
         return i128::from(bits ^ ((bits >> 63) as u64 >> 1) as i64);
     }
     if dtype == DType::U64 { i128::from(s.as_i64() as u64) } else { i128::from(s.as_i64()) }
 }
 
-/// Distinct elements, or distinct slices along an axis: they, where each is first, which one each was, how often each is.
+/// The distinct elements, or distinct slices along an axis; for each the index of its first occurrence; for each input
+/// element the index of its distinct one; and the counts.
 fn unique(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let mut x = o.arg(0)?;
     let axis = match o.int_opt("axis")? {
@@ -136,12 +138,12 @@ fn unique(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let ranks: Vec<i128> = t.scalars().map(|s| rank_of(s, t.dtype)).collect();
     let slice =
         |i: usize| -> Vec<i128> { (0..outer).flat_map(|a| &ranks[(a * n + i) * inner..][..inner]).copied().collect() };
-    // a slice's first place and the places of all that are equal
+    // Slices with their indices, sorted; then for each distinct slice the indices of all equal ones.
     let mut slices: Vec<(Vec<i128>, usize)> = (0..n).map(|i| (slice(i), i)).collect();
     sort::ascending(&mut slices);
     let mut groups: Vec<Vec<usize>> =
         slices.chunk_by(|a, b| a.0 == b.0).map(|g| g.iter().map(|s| s.1).collect()).collect();
-    // that of com.microsoft keeps the order of first occurrence
+    // The operator of `com.microsoft` keeps the order of first occurrence.
     if !o.flag("sorted", o.node.domain.is_empty())? {
         sort::by_key(&mut groups, |g| g[0]);
     }
@@ -216,10 +218,10 @@ fn max_roi_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return o.fail(format!("{rows} x {columns} bins"));
     }
     let boxes = cx.cast(&boxes, DType::F32)?;
-    // whether a bin has a place of the axis: [n, bins, size]
+    // A mask of the pixels along an axis that belong to each bin: `[n, bins, size]`.
     let inside = |lo: usize, hi: usize, bins: usize, size: usize| -> Result<Value> {
-        // Halves round up: floor(x + 1/2) = floor((floor(2x) + 1) / 2), where no product is added to something, which a device may do
-        // without rounding the product.
+        // Halves round up: floor(x + 1/2) = floor((floor(2x) + 1) / 2). This form never adds to a product directly,
+        // which a device could contract to a fused multiply-add that skips the product's rounding.
         let pixel = |i: usize| {
             let twice = cx.unary(Tensor::floor, &cx.with(Cx::mul, &cx.narrow(&boxes, 1, i, 1)?, 2.0 * scale)?)?;
             cx.unary(Tensor::floor, &cx.with(Cx::mul, &cx.with(Cx::add, &twice, 1.0)?, 0.5)?)
@@ -248,7 +250,7 @@ fn max_roi_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(cx.select(&none, &cx.scalar_like(&best, 0.0), &best))
 }
 
-/// Triangles over the bins of a spectrum, evenly spaced in mels: `[dft / 2 + 1, bands]`.
+/// Triangular filters over the bins of a spectrum, with centres evenly spaced on the mel scale: `[dft / 2 + 1, bands]`.
 fn mel_weights(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let mut numbers = [0.0; 5];
     for (i, v) in numbers.iter_mut().enumerate() {
@@ -283,7 +285,7 @@ fn mel_weights(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(o.cx.table(dtype, &[rows, bands], |i| Scalar::from_f64(out[i], dtype)))
 }
 
-/// How often each n-gram of a pool is in each row, with gaps of up to `max_skip_count` between its items.
+/// Counts how often each n-gram of a pool occurs in each row, with gaps of up to `max_skip_count` between its items.
 fn tf_idf(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, items) = (o.arg(0)?, o.known_ints(0)?);
     let need = |name: &str| match o.ints_opt(name)? {
@@ -300,7 +302,7 @@ fn tf_idf(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         [rows, n] => (n, rows),
         _ => return o.fail(format!("items {:?}", x.shape())),
     };
-    // each n-gram's number in the pool
+    // The index in the pool of each n-gram.
     let starts = o.sizes(&starts)?;
     let ends = starts.iter().skip(1).copied().chain([pool.len()]);
     let mut grams: FxHashMap<&[i64], usize> = FxHashMap::default();
@@ -322,7 +324,7 @@ fn tf_idf(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     for row in 0..rows {
         let (items, out) = (&items[row * width..][..width], &mut out[row * size..][..size]);
         for n in shortest.max(1)..=longest.min(width).min(starts.len()) {
-            // an item alone has no gaps
+            // A single item has no gaps.
             for step in 1..=if n == 1 { 1 } else { (skips + 1).min(width) } {
                 for from in 0..width.saturating_sub((n - 1) * step) {
                     let gram: Vec<i64> = (0..n).map(|k| items[from + k * step]).collect();

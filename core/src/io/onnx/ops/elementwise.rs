@@ -83,7 +83,7 @@ pub(super) static OPS: &[OpDef] = &[
     float_op("Gelu", 1, 0, gelu),
 ];
 
-/// What few networks have.
+/// Operators that few networks use.
 pub(super) static RARE: &[OpDef] = &[
     float_op("Tan", 1, 0, |o| un(o, Tensor::tan)),
     float_op("Asin", 1, 0, |o| un(o, Tensor::asin)),
@@ -115,7 +115,7 @@ pub(super) static RARE: &[OpDef] = &[
     }),
 ];
 
-/// One output.
+/// The outputs of an operator that has one.
 pub(super) fn one(v: Result<Value>) -> Result<Vec<Value>> {
     v.map(|v| vec![v])
 }
@@ -129,7 +129,8 @@ fn bin<'m>(o: &mut Op<'_, 'm>, f: Binary<'m>) -> Result<Vec<Value>> {
     one(f(o.cx, &a, &b))
 }
 
-/// Both operands; the right one aligned to an axis where an operator set below 7 says so.
+/// Both operands. In operator sets below 7, the attribute `axis` says where the right operand's axes align with the
+/// left one's.
 fn operands(o: &Op<'_, '_>) -> Result<(Value, Value)> {
     let (a, b) = (o.arg(0)?, o.arg(1)?);
     let Some(axis) = o.int_opt("axis")?.filter(|_| o.opset < 7) else { return Ok((a, b)) };
@@ -139,7 +140,7 @@ fn operands(o: &Op<'_, '_>) -> Result<(Value, Value)> {
     Ok((a, o.cx.reshape(&b, &shape)?))
 }
 
-/// Counts outside of the width shift everything out: to zeros, or to the sign of a signed number shifted right.
+/// Shift counts outside `0..width` shift all bits out: the result is 0, or the sign for a signed number shifted right.
 fn bit_shift(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, n) = (o.arg(0)?, o.arg(1)?);
     if !x.dtype().is_int() {
@@ -170,7 +171,7 @@ fn compare(o: &mut Op<'_, '_>, swap: bool, or_equal: bool) -> Result<Vec<Value>>
     if !or_equal {
         return Ok(vec![less]);
     }
-    // not `!(b < a)`: with NaN all comparisons are false
+    // Not `!(b < a)`, since with NaN all comparisons must be false.
     one(o.cx.or(&less, &o.cx.eq(&a, &b)?))
 }
 
@@ -195,15 +196,15 @@ fn is_inf(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 
 fn pow(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (a, b) = operands(o)?;
-    // roots and small powers need no logarithm
+    // A known exponent lets square roots and small powers do without logarithms.
     if let (true, true, Some(t)) = (b.len() == 1 && b.rank() <= a.rank(), a.dtype().is_float(), o.cx.host(&b)?) {
         return one(o.cx.with(Cx::pow, &a, t.to_f64()[0]));
     }
-    // the exponent may have another dtype; the result has that of the base
+    // The exponent may have another dtype; the result has the base's.
     if a.dtype().is_int() && b.dtype().is_float() {
         let cx = &o.cx;
         let out = cx.pow(&cx.cast(&a, b.dtype())?, &b)?;
-        // a whole power of a whole number is one, where rounding left a little less
+        // An integral power of an integer is an integer, but floating-point rounding may leave it slightly below one.
         let upward = cx.lt(&cx.scalar_like(&b, -1.0), &b)?;
         let whole = cx.and(&upward, &cx.eq(&cx.unary(Tensor::floor, &b)?, &b)?)?;
         let near = cx.unary(Tensor::floor, &cx.with(Cx::add, &out, 0.5)?)?;
@@ -219,7 +220,7 @@ fn modulo(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if o.flag("fmod", false)? || a.dtype().is_unsigned() {
         return Ok(vec![rem]);
     }
-    // the sign of the divisor: add it where the signs differ and something remains
+    // The result must have the divisor's sign: add the divisor where the signs differ and the remainder is not 0.
     let zero = o.cx.scalar_like(&a, 0.0);
     let signs = o.cx.xor(&o.cx.lt(&rem, &zero)?, &o.cx.lt(&b, &zero)?)?;
     let some = o.cx.not(&o.cx.eq(&rem, &zero)?)?;
@@ -251,7 +252,7 @@ pub(super) fn thresholded_relu(cx: &Cx<'_>, x: &Value, limit: f64) -> Result<Val
 
 fn prelu(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, mut slope) = (o.arg(0)?, o.arg(1)?);
-    // one slope a channel, as old operator sets had it
+    // Operator sets below 7 have one slope for each channel.
     if o.opset < 7 && slope.rank() == 1 && x.rank() > 1 {
         let shape = [&[slope.len()], &vec![1; x.nth_last(2)?][..]].concat();
         slope = o.cx.reshape(&slope, &shape)?;
@@ -289,7 +290,7 @@ pub(super) fn gelu_erf(cx: &Cx<'_>, x: &Value) -> Result<Value> {
     cx.unary(Tensor::gelu, x)
 }
 
-/// The same with tanh in place of erf.
+/// The approximation of GELU with tanh in place of erf.
 pub(super) fn gelu_tanh(cx: &Cx<'_>, x: &Value) -> Result<Value> {
     cx.unary(Tensor::gelu_tanh, x)
 }

@@ -1,4 +1,4 @@
-//! Operators that pick or place elements by index.
+//! Operators that gather or scatter elements by index.
 
 use super::super::value::{Cx, Value, strides};
 use super::elementwise::one;
@@ -29,7 +29,7 @@ pub(super) static OPS: &[OpDef] = &[
     op("NonZero", 0, non_zero),
 ];
 
-/// What few networks have.
+/// Operators that few networks use.
 pub(super) static RARE: &[OpDef] = &[
     super::contrib::ms("GatherND", 0, gather_nd),
     op("Compress", 0, compress),
@@ -42,7 +42,8 @@ fn aligned(o: &Op<'_, '_>, x: &Value, index: &Value, axis: usize) -> Result<()> 
     if fits { Ok(()) } else { o.fail(format!("indices {:?} do not fit {:?}", index.shape(), x.shape())) }
 }
 
-/// Rows of coordinates as positions in the flattened leading axes: one past the last if any coordinate is out of range.
+/// Converts rows of coordinates to indices into the flattened leading axes; coordinates out of range give the number of
+/// elements, one past the last index.
 fn flat_index(o: &Op<'_, '_>, index: &Value, dims: &[usize]) -> Result<Value> {
     let last = index.nth_last(1)?;
     let total: usize = dims.iter().product();
@@ -81,7 +82,7 @@ fn gather_nd(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if !fits {
         return o.fail(format!("indices {:?} do not fit {:?} with {batch} batch axes", index.shape(), x.shape()));
     }
-    // batch axes become coordinates
+    // Batch axes become additional coordinates.
     for b in (0..batch).rev() {
         let mut shape = vec![1; index.rank()];
         shape[b] = x.dim(b)?;
@@ -139,7 +140,7 @@ fn scatter_nd(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 
 fn one_hot(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (index, values) = (o.arg(0)?, o.arg(2)?);
-    // the depth may be stored as a float
+    // The depth may be stored as a float.
     let depth = o.known_floats_opt(1)?.and_then(|d| d.first().copied()).unwrap_or(-1.0);
     let depth = o.size(depth as i64)?;
     let axis = o.axis(o.int("axis", -1)?, index.rank() + 1)?;
@@ -195,7 +196,7 @@ fn non_zero(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(o.cx.cast(&o.cx.swap(&at, 0, 1)?, DType::I64))
 }
 
-/// How many elements are not zero.
+/// Number of elements that are not zero; the build stops until it is known.
 fn how_many(o: &mut Op<'_, '_>, x: &Value) -> Result<usize> {
     let count = o.computed("count", |o| {
         let zero = o.cx.scalar_like(x, 0.0);
@@ -252,7 +253,7 @@ fn reverse_sequence(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(o.cx.gather_elements(&x, &index, time))
 }
 
-/// Indices of the largest (or smallest) element along an axis.
+/// Index of the largest (or smallest) element along an axis.
 pub(super) fn arg_best(o: &mut Op<'_, '_>, largest: bool) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     let axis = o.axis(o.int("axis", 0)?, x.rank())?;
@@ -262,7 +263,7 @@ pub(super) fn arg_best(o: &mut Op<'_, '_>, largest: bool) -> Result<Vec<Value>> 
     }
     let mut key = match (largest, x.dtype()) {
         (true, _) => x.clone(),
-        // complement, not negation: it has no overflow
+        // The bitwise complement reverses the order, as negation does, but cannot overflow.
         (false, d) if d.is_int() || d == DType::Bool => o.cx.unary(Tensor::bit_not, &x)?,
         (false, _) => o.cx.unary(Tensor::neg, &x)?,
     };

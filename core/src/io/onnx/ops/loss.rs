@@ -1,4 +1,4 @@
-//! Losses, and the steps of optimisers.
+//! Losses, gradients, and optimiser steps.
 
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
@@ -24,7 +24,7 @@ pub(super) static OPS: &[OpDef] = &[
     OpDef { domain: "ai.onnx.preview.training", ..float_op("Adam", 0xfffffffd, 0, |o| each(o, 3, adam)) },
 ];
 
-/// Logarithms of a softmax over some axes.
+/// The logarithm of a softmax over some axes.
 pub(super) fn log_softmax(cx: &Cx<'_>, x: &Value, axes: &[usize]) -> Result<Value> {
     cx.in_f32(x, &|x| {
         let x = cx.sub(x, &cx.reduce(Tensor::max, x, axes, true)?)?;
@@ -33,7 +33,7 @@ pub(super) fn log_softmax(cx: &Cx<'_>, x: &Value, axes: &[usize]) -> Result<Valu
     })
 }
 
-/// The negated logarithm at each target, `[n, classes, ..]` and `[n, ..]`, weighted and reduced.
+/// The negative log-likelihood: the negated entry of `[n, classes, ..]` at each target `[n, ..]`, weighted and reduced.
 fn likelihood(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
     let (target, weight, cx) = (o.arg(1)?, o.opt(2), &o.cx);
     let (lead, rest) = (x.shape().first().copied(), x.shape().get(2..));
@@ -43,7 +43,7 @@ fn likelihood(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
     }
     let target = cx.cast(&target, DType::I64)?;
     let ignored = o.int_opt("ignore_index")?.map(|i| cx.eq(&target, &cx.ints(&[i])?)).transpose()?;
-    // what is ignored may be no class
+    // The ignored index need not be a valid class, so it is replaced before the lookup.
     let class = match &ignored {
         Some(i) => cx.select(i, &cx.scalar_like(&target, 0.0), &target)?,
         None => target.clone(),
@@ -73,7 +73,8 @@ fn likelihood(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
     }
 }
 
-/// Runs an optimiser's step on each tensor: inputs are rate, count, all tensors, all gradients, then each state in turn.
+/// Applies an optimiser's step to each tensor. Inputs: learning rate, step count, all tensors, all gradients, then all
+/// tensors of each kind of state.
 fn each(
     o: &mut Op<'_, '_>,
     groups: usize,
@@ -95,7 +96,7 @@ fn each(
     Ok(out.concat())
 }
 
-/// The gradient with the decay of the tensor's norm.
+/// The gradient of the loss with its L2 penalty: `norm_coefficient * x + g`.
 fn regular(o: &Op<'_, '_>, x: &Value, g: &Value) -> Result<Value> {
     o.cx.add(&o.cx.with(Cx::mul, x, o.float("norm_coefficient", 0.0)?)?, g)
 }
@@ -104,7 +105,7 @@ fn momentum(o: &Op<'_, '_>, rate: &Value, count: &Value, v: &[Value]) -> Result<
     let cx = &o.cx;
     let (alpha, beta) = (o.float("alpha", 0.0)?, o.float("beta", 0.0)?);
     let g = regular(o, &v[0], &v[1])?;
-    // the first step has no damping
+    // The first step applies no damping.
     let first = cx.eq(count, &cx.scalar_like(count, 0.0))?;
     let beta = cx.select(&first, &cx.scalar_like(&g, 1.0), &cx.scalar_like(&g, beta))?;
     let speed = cx.add(&cx.with(Cx::mul, &v[2], alpha)?, &cx.mul(&beta, &g)?)?;
@@ -132,7 +133,7 @@ fn adam(o: &Op<'_, '_>, rate: &Value, count: &Value, v: &[Value]) -> Result<Vec<
     let g = regular(o, &v[0], &v[1])?;
     let blend = |old: &Value, new: &Value, k: f64| cx.add(&cx.with(Cx::mul, old, k)?, &cx.with(Cx::mul, new, 1.0 - k)?);
     let (mean, square) = (blend(&v[2], &g, alpha)?, blend(&v[3], &cx.mul(&g, &g)?, beta)?);
-    // the bias of the first steps
+    // Corrects the bias of the moving averages in the first steps.
     let steps = cx.cast(count, rate.dtype())?;
     let rest = |k: f64| -> Result<Value> {
         let power = cx.pow(&cx.scalar_like(&steps, k), &steps)?;
@@ -147,7 +148,7 @@ fn adam(o: &Op<'_, '_>, rate: &Value, count: &Value, v: &[Value]) -> Result<Vec<
     Ok(vec![cx.with(Cx::mul, &moved, kept)?, mean, square])
 }
 
-/// Gradients of a value of this graph with respect to values that it was computed from.
+/// Gradients of a value of the enclosing graph with respect to values that it was computed from.
 fn gradient(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (xs, zs, y) = (o.strs("xs")?, o.strs("zs")?, o.str("y", "")?);
     if o.cx.resumed {

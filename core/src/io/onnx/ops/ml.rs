@@ -1,6 +1,6 @@
-//! Classical machine learning (`ai.onnx.ml`) where it is tensor work: scalers, encoders, linear models and support vectors.
-//! Details that the specification leaves open (ties, one
-//! score for two classes) are onnxruntime's; what it says is done where onnxruntime does not (a transform of one score).
+//! Operators of `ai.onnx.ml` that are tensor computations: scalers, encoders, linear models and support vector
+//! machines. Details that the specification leaves open (ties, one score for two classes) follow onnxruntime; what it
+//! specifies is followed where onnxruntime deviates (a post-transform of one score).
 
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
@@ -62,7 +62,7 @@ pub(super) fn floats(o: &Op<'_, '_>, i: usize) -> Result<Value> {
     o.cx.cast(&o.arg(i)?, DType::F32)
 }
 
-/// An input as an f32 matrix: a vector is one row.
+/// An input as an f32 matrix; a vector becomes one row.
 pub(super) fn matrix(o: &Op<'_, '_>, i: usize) -> Result<Value> {
     let x = floats(o, i)?;
     match *x.shape() {
@@ -79,7 +79,7 @@ fn table(o: &Op<'_, '_>, shape: &[usize], v: &[f32]) -> Result<Value> {
     HostTensor::from_f32(shape.to_vec(), v).map(Value::known)
 }
 
-/// A list attribute as a row.
+/// A list attribute as a vector.
 fn row(o: &Op<'_, '_>, name: &str) -> Result<Value> {
     let v = o.floats_opt(name)?.unwrap_or_default();
     table(o, &[v.len()], &v)
@@ -121,7 +121,7 @@ fn imputer(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(o.cx.select(&is, &o.cx.expand(&new, x.shape())?, &x))
 }
 
-/// Keys or values of an encoder, whichever attribute has them.
+/// The keys or values of an encoder, from whichever attribute holds them.
 fn list(o: &Op<'_, '_>, part: &str) -> Result<Option<Value>> {
     if let Some(v) = o.ints_opt(&format!("{part}_int64s"))? {
         return o.cx.ints(&v).map(Some);
@@ -155,7 +155,7 @@ fn label_encoder(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         None => Value::known(HostTensor::from_i64(vec![], &[o.int("default_int64", -1)?])?),
     };
     let default = o.cx.reshape(&o.cx.cast(&default, values.dtype())?, &[1])?;
-    // the place of the first key that fits, or the default's
+    // The index of the first key that equals the element, or `n` for the default.
     let wide = o.cx.reshape(&o.cx.cast(&x, keys.dtype())?, &[x.shape(), &[1]].concat())?;
     let mut hit = o.cx.eq(&wide, &keys)?;
     if keys.dtype().is_float() {
@@ -169,7 +169,7 @@ fn label_encoder(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     Ok(vec![found.with_narrow(codes)])
 }
 
-/// `x coefficients^T + intercepts`: `[n, targets]`.
+/// `x * transpose(coefficients) + intercepts`: `[n, targets]`.
 fn linear(o: &Op<'_, '_>, targets: usize) -> Result<Value> {
     let x = matrix(o, 0)?;
     let w = table(o, &[targets, x.dim(1)?], &o.floats_opt("coefficients")?.unwrap_or_default())?;
@@ -189,18 +189,18 @@ pub(super) fn labels(o: &Op<'_, '_>, ints: &str, texts: &str) -> Result<Value> {
     }
 }
 
-/// What the other class of two scores where there is one score.
+/// How the score of the first of two classes follows from a single score, which is that of the second class.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Second {
-    /// One less the score; the score wins above a half where it is a probability, else above zero.
+    /// 1 minus the score. The second class wins if the score is above 0.
     Complement,
-    /// The same, and it wins above a half.
+    /// 1 minus the score. The second class wins if the score is above 0.5.
     Probability,
-    /// The negative; the score wins above zero.
+    /// The negated score. The second class wins if the score is above 0.
     Negative,
 }
 
-/// Labels and scores of `[n, classes]` scores.
+/// The predicted labels, and the transformed scores, for scores `[n, classes]`.
 pub(super) fn classify(o: &mut Op<'_, '_>, scores: &Value, labels: &Value, second: Second) -> Result<Vec<Value>> {
     let kind = o.str("post_transform", "NONE")?;
     let cx = &o.cx;
@@ -229,7 +229,7 @@ pub(super) fn classify(o: &mut Op<'_, '_>, scores: &Value, labels: &Value, secon
     Ok(vec![label(&best)?, post_transform(o, scores, &kind)?])
 }
 
-/// Scores `[n, classes]` as the attribute wants them.
+/// Applies the `post_transform` attribute to scores `[n, classes]`.
 pub(super) fn post_transform(o: &Op<'_, '_>, x: &Value, kind: &str) -> Result<Value> {
     let cx = &o.cx;
     match kind {
@@ -245,7 +245,7 @@ pub(super) fn post_transform(o: &Op<'_, '_>, x: &Value, kind: &str) -> Result<Va
     }
 }
 
-/// Softmax over the classes; those of weight zero take no part.
+/// Softmax over the classes; classes with weight 0 take no part.
 fn softmax(cx: &Cx<'_>, x: &Value, weight: Option<&Value>) -> Result<Value> {
     let top = cx.reduce(Tensor::max, x, &[1], true)?;
     let mut e = cx.unary(Tensor::exp, &cx.sub(x, &top)?)?;
@@ -268,7 +268,7 @@ fn probit(cx: &Cx<'_>, p: &Value) -> Result<Value> {
     cx.with(Cx::mul, &cx.mul(&cx.unary(Tensor::sign, &x)?, &size)?, std::f64::consts::SQRT_2)
 }
 
-/// The kernel between rows: `[n, f]`, `[m, f]` -> `[n, m]`.
+/// The kernel function between all rows of two matrices: `[n, f]`, `[m, f]` -> `[n, m]`.
 fn kernel(o: &Op<'_, '_>, x: &Value, y: &Value) -> Result<Value> {
     let cx = &o.cx;
     let params = o.floats_opt("kernel_params")?.unwrap_or_default();
@@ -311,7 +311,7 @@ fn svm_regressor(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(post_transform(o, &y, &kind))
 }
 
-/// Without support vectors a linear classifier; with them a vote between each two classes.
+/// Without support vectors a linear classifier; with them a vote over all pairs of classes.
 fn svm_classifier(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let labels = labels(o, "classlabels_ints", "classlabels_strings")?;
     if !o.floats_opt("prob_a")?.unwrap_or_default().is_empty() {
@@ -334,7 +334,7 @@ fn svm_classifier(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let support = table(o, &[n, width], &o.floats_opt("support_vectors")?.unwrap_or_default())?;
     let similar = kernel(o, &x, &support)?;
     let starts: Vec<usize> = per_class.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + n))).collect();
-    // a column of weights for each pair of classes
+    // A column of weights for each pair of classes.
     let pairs: Vec<(usize, usize)> = (0..classes).flat_map(|i| (i + 1..classes).map(move |j| (i, j))).collect();
     let mut columns = vec![0f32; n * pairs.len()];
     let mut votes = vec![[0f32; 2]; 0];
@@ -361,7 +361,7 @@ fn svm_classifier(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if kind != "NONE" {
         return o.lacks(format!("{kind} of votes"));
     }
-    // two classes: the one decision, against and for
+    // For two classes the scores are the single decision value, negated and as it is.
     let scores = match classes {
         2 => o.cx.concat(&[o.cx.unary(Tensor::neg, &pairwise)?, pairwise], 1)?,
         _ => pairwise,

@@ -1,4 +1,4 @@
-//! The operator tables, and what every operator reads: its inputs, attributes and operator set version.
+//! The tables of ONNX operators, and the accessors that operators share: inputs, attributes and operator set version.
 
 mod attention;
 mod cast;
@@ -37,23 +37,24 @@ use crate::io::HostTensor;
 use crate::util::sort;
 use std::sync::Arc;
 
-/// Builds one node: its outputs in order.
+/// Builds one node; returns its outputs in order.
 pub(super) type Build = fn(&mut Op<'_, '_>) -> Result<Vec<Value>>;
 
-/// One operator.
+/// The definition of one operator.
 pub(super) struct OpDef {
     pub(super) domain: &'static str,
     pub(super) name: &'static str,
-    /// A bit for each input whose value must be known when the graph is built: where it is not, the build stops for it.
+    /// Bit `i` is set if the value of input `i` must be known when the graph is built; where it is not, the build stops
+    /// for it. Bit 31 also stands for all later inputs.
     pub(super) known: u32,
-    /// A bit for each input that is of floats in every operator set; the last bit is also for all that follow.
+    /// Bit `i` is set if input `i` is a float tensor in every operator set. Bit 31 also stands for all later inputs.
     pub(super) floats: u32,
-    /// Does it run on the host, on values that are all known? Then the build goes on with its results, whatever they are, and
-    /// only their shapes matter.
+    /// True if it runs on the host, on known values. The build then continues with its results as inputs, whatever
+    /// their values; only their shapes matter.
     pub(super) host: bool,
-    /// Does it take sequences and optionals without a value?
+    /// True if it accepts sequences and optionals without a value.
     pub(super) any: bool,
-    /// Does it draw random numbers?
+    /// True if it draws random numbers.
     pub(super) draws: bool,
     pub(super) build: Build,
 }
@@ -62,7 +63,7 @@ const fn op(name: &'static str, known: u32, build: Build) -> OpDef {
     float_op(name, 0, known, build)
 }
 
-/// An operator some of whose inputs must be floats.
+/// An operator with inputs that must be floats.
 const fn float_op(name: &'static str, floats: u32, known: u32, build: Build) -> OpDef {
     OpDef { domain: "", name, known, floats, host: false, any: false, draws: false, build }
 }
@@ -72,12 +73,12 @@ const fn host_op(name: &'static str, build: Build) -> OpDef {
     OpDef { host: true, ..op(name, u32::MAX, build) }
 }
 
-/// An operator of classical machine learning.
+/// An operator of the domain `ai.onnx.ml` (classical machine learning).
 const fn ml(name: &'static str, build: Build) -> OpDef {
     OpDef { domain: "ai.onnx.ml", ..op(name, 0, build) }
 }
 
-/// An operator that takes sequences and optionals without a value.
+/// An operator that accepts sequences and optionals without a value.
 const fn any_op(name: &'static str, known: u32, build: Build) -> OpDef {
     OpDef { any: true, ..op(name, known, build) }
 }
@@ -87,7 +88,7 @@ const fn random_op(name: &'static str, known: u32, build: Build) -> OpDef {
     OpDef { draws: true, ..op(name, known, build) }
 }
 
-/// What most networks are made of, a table a file.
+/// Operators that most networks use, one table per file.
 static USUAL: [&[OpDef]; 12] = [
     elementwise::OPS,
     shape::OPS,
@@ -103,7 +104,7 @@ static USUAL: [&[OpDef]; 12] = [
     random::OPS,
 ];
 
-/// What few networks have.
+/// Operators that few networks use.
 static RARE: [&[OpDef]; 21] = [
     elementwise::RARE,
     shape::RARE,
@@ -128,7 +129,8 @@ static RARE: [&[OpDef]; 21] = [
     strings::OPS,
 ];
 
-/// The operators that a model may have. They come from here alone, so that what links the usual ones has no code of the others.
+/// The set of operators that a model may use. The tables are reachable only through this type, so a binary that links
+/// only the usual set contains no code of the others.
 #[derive(Clone, Copy)]
 pub struct Operators {
     usual: &'static [&'static [OpDef]],
@@ -141,7 +143,7 @@ impl Operators {
         Operators { usual: &USUAL, rare: &RARE }
     }
 
-    /// Those that most networks are made of: what a page loads for the others is as large again.
+    /// The operators that most networks use. A browser build with all operators is twice as large in this part.
     pub fn usual() -> Operators {
         Operators { usual: &USUAL, rare: &[] }
     }
@@ -160,13 +162,14 @@ pub fn supported() -> impl Iterator<Item = (&'static str, &'static str)> {
     Operators::all().list().map(|d| (d.domain, d.name))
 }
 
-/// One node on its way to becoming values.
+/// A node that is being built, with its input values and context.
 pub(super) struct Op<'a, 'm> {
     pub(super) cx: &'a mut Cx<'m>,
     pub(super) node: &'a NodeProto,
     pub(super) args: Vec<Option<Value>>,
     pub(super) opset: i64,
     pub(super) scope: &'a Scope<'a>,
+    /// Nesting depth of function calls.
     pub(super) depth: usize,
 }
 
@@ -176,13 +179,13 @@ impl Op<'_, '_> {
         Err(Error::Model { what: what.into(), node: Some(describe(self.node)) })
     }
 
-    /// An error for a part of the operator that this project lacks.
+    /// An error for an unsupported part of this operator.
     pub(super) fn lacks<T>(&self, what: impl Into<String>) -> Result<T> {
         let what = format!("{} of {}", what.into(), self.node.op_type);
         Err(Error::Unsupported { what, context: format!("node {}", describe(self.node)) })
     }
 
-    /// An input that must be there.
+    /// A required input.
     pub(super) fn arg(&self, i: usize) -> Result<Value> {
         match self.opt(i) {
             Some(v) => Ok(v),
@@ -190,24 +193,24 @@ impl Op<'_, '_> {
         }
     }
 
-    /// An input that may be omitted.
+    /// An optional input.
     pub(super) fn opt(&self, i: usize) -> Option<Value> {
         self.args.get(i).cloned().flatten()
     }
 
-    /// Puts another value in the place of an input.
+    /// Replaces an input.
     pub(super) fn set(&mut self, i: usize, v: Value) {
         if let Some(place) = self.args.get_mut(i) {
             *place = Some(v);
         }
     }
 
-    /// Is there such an output?
+    /// True if the node has output `i`.
     pub(super) fn gives(&self, i: usize) -> bool {
         self.node.outputs.get(i).is_some_and(|n| !n.is_empty())
     }
 
-    /// Refuses more inputs and other attributes than these: newer files may have some that change the result.
+    /// Refuses inputs and attributes beyond these, since newer files may have some that change the result.
     pub(super) fn knows(&self, inputs: usize, attributes: &[&str]) -> Result<()> {
         if let Some(i) = (inputs..self.args.len()).find(|&i| self.opt(i).is_some()) {
             return self.lacks(format!("input {i}"));
@@ -298,7 +301,7 @@ impl Op<'_, '_> {
         self.attr(name).is_some()
     }
 
-    /// An ONNX element type attribute as a dtype.
+    /// An attribute that holds an ONNX element type, as a dtype.
     pub(super) fn dtype_attr(&self, name: &str, default: DType) -> Result<DType> {
         let Some(elem) = self.int_opt(name)? else { return Ok(default) };
         let elem = i32::try_from(elem).unwrap_or(-1);
@@ -308,7 +311,7 @@ impl Op<'_, '_> {
         }
     }
 
-    /// The integers of an input whose value must be known now.
+    /// The integers of an input; stops the build if they are not known.
     pub(super) fn known_ints(&self, i: usize) -> Result<Vec<i64>> {
         let v = self.arg(i)?;
         match self.cx.host(&v)? {
@@ -325,13 +328,14 @@ impl Op<'_, '_> {
         self.fail(format!("input {i} (`{name}`) depends on the data, but must be known when the graph is built"))
     }
 
-    /// Stops the build until a value of a node with a body is known.
+    /// Stops the build until a value inside a node with a body (a condition) is known.
     pub(super) fn unknown_value<T>(&self, v: &Value) -> Result<T> {
         self.cx.stop(vec![v.clone()], Then::Know)?;
         self.fail("the condition depends on the data, but must be known when the graph is built")
     }
 
-    /// A value that the operator computes, known: the build stops for it unless that has happened already.
+    /// An intermediate value of the operator that must be known: the build stops for it, and when it resumes, the value
+    /// is found under `name`.
     pub(super) fn computed(
         &mut self,
         name: &'static str,
@@ -348,7 +352,7 @@ impl Op<'_, '_> {
         self.fail(format!("the {name} depends on the data, but must be known when the graph is built"))
     }
 
-    /// Refuses integers where there are floats alone.
+    /// Refuses inputs of other dtypes where the operator takes floats only.
     pub(super) fn want_floats(&self, def: &OpDef) -> Result<()> {
         let args = self.args.iter().enumerate().filter(|(i, _)| def.floats & (1 << i.min(&31)) != 0);
         args.filter_map(|(i, v)| Some((i, v.as_ref()?))).try_for_each(|(i, v)| match v.dtype() {
@@ -357,7 +361,7 @@ impl Op<'_, '_> {
         })
     }
 
-    /// Stops the build if inputs must be known and are not: for all of them at once.
+    /// Stops the build if inputs must be known and are not; asks for all of them at once.
     pub(super) fn ask_for_inputs(&self, def: &'static OpDef) -> Result<()> {
         let must = |i: usize| def.known & (1 << i.min(31)) != 0;
         let is_missing = |(i, v): &(usize, &Option<Value>)| must(*i) && v.as_ref().is_some_and(Value::is_lazy);
@@ -378,7 +382,7 @@ impl Op<'_, '_> {
         if self.opt(i).is_some() { self.known_ints(i).map(Some) } else { Ok(None) }
     }
 
-    /// The floats of an input whose value must be known now.
+    /// The elements of an optional input as floats; stops the build if they are not known.
     pub(super) fn known_floats_opt(&self, i: usize) -> Result<Option<Vec<f64>>> {
         let Some(v) = self.opt(i) else { return Ok(None) };
         match self.cx.host(&v)? {
@@ -387,7 +391,7 @@ impl Op<'_, '_> {
         }
     }
 
-    /// Integers that are an attribute in old operator sets and an input in new ones.
+    /// Integers that are an attribute in old operator sets and an input in newer ones.
     pub(super) fn ints_either(&self, name: &str, i: usize) -> Result<Option<Vec<i64>>> {
         match self.ints_opt(name)? {
             Some(v) => Ok(Some(v)),
@@ -395,7 +399,7 @@ impl Op<'_, '_> {
         }
     }
 
-    /// An axis, negative from the end, of a tensor of that rank.
+    /// An axis of a tensor of that rank; negative ones count from the end.
     pub(super) fn axis(&self, axis: i64, rank: usize) -> Result<usize> {
         let at = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
         match at.and_then(|a| usize::try_from(a).ok()).filter(|&a| a < rank) {
@@ -413,9 +417,9 @@ impl Op<'_, '_> {
         Ok(out)
     }
 
-    /// A nonnegative size.
+    /// A size that is not negative.
     pub(super) fn size(&self, n: i64) -> Result<usize> {
-        // so that a sum of two sizes has no overflow, even where a usize has 32 bits
+        // Limited to 31 bits, so that a sum of two sizes does not overflow even where `usize` has 32 bits.
         match i32::try_from(n).ok().and_then(|n| usize::try_from(n).ok()) {
             Some(n) => Ok(n),
             None => self.fail(format!("{n} is not a size")),

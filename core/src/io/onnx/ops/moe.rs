@@ -1,4 +1,5 @@
-//! Mixtures of experts. Meaning: `MoE` and `QMoE` in ContribOperators.md of onnxruntime, as its CPU kernels compute them.
+//! Mixtures of experts. Semantics: `MoE` and `QMoE` in ContribOperators.md of onnxruntime, as its CPU kernels compute
+//! them.
 
 use super::super::value::{Cx, Value};
 use super::attention::steps;
@@ -33,10 +34,10 @@ const ATTRIBUTES: &[&str] = &[
     "activation_alpha", "activation_beta", "swiglu_limit", "swiglu_fusion", "normalize_routing_weights",
 ];
 
-/// An input, of the experts that are wanted.
+/// Reads an input: the slices of the selected experts, or of all.
 type Part<'a> = &'a dyn Fn(usize) -> Result<Option<Value>>;
 
-/// Weights `[.., out, bytes]` of few bits: a scale for each row or for each block of one.
+/// Decodes weights `[.., out, bytes]` of a few bits, with a scale for each row or for each block of a row.
 fn decoded(o: &Op<'_, '_>, w: Value, scale: Option<Value>, zero: Option<Value>) -> Result<Value> {
     let (bits, block) = (o.size(o.int("expert_weight_bits", 4)?)?, o.size(o.int("block_size", 0)?)?);
     let (Some(mut scale), true) = (scale, matches!(bits, 2 | 4 | 8) && w.dtype() == DType::U8) else {
@@ -61,7 +62,8 @@ fn decoded(o: &Op<'_, '_>, w: Value, scale: Option<Value>, zero: Option<Value>) 
     o.cx.mul(&o.cx.sub(&codes, &zero)?, &scale)
 }
 
-/// Two layers of the experts that each token `[tokens, hidden]` chooses, in f32; what they give is summed by their shares.
+/// Applies two layers of the experts that each token of `[tokens, hidden]` selects, in f32. The experts' results are
+/// summed with their routing weights (shares).
 fn mixture(
     o: &Op<'_, '_>,
     normalised: bool,
@@ -84,7 +86,7 @@ fn mixture(
     if normalised {
         share = cx.div(&share, &cx.reduce(Tensor::sum, &share, &[1], true)?)?;
     }
-    // few tokens read the experts that they chose; many go through all of them
+    // For few tokens only the weights of the selected experts are gathered; for many tokens all experts are computed.
     let few = tokens * k <= experts;
     let part = |i: usize| match o.opt(i) {
         Some(v) if v.rank() < 2 || v.dim(0)? != experts => {
@@ -114,7 +116,7 @@ fn mixture(
         let hit = cx.eq(&column(&chosen)?, &steps(cx, experts, 0, 3)?)?;
         let share = cx.select(&hit, &column(&share)?, &cx.scalar(DType::F32, 0.0))?;
         let share = cx.reduce(Tensor::sum, &share, &[2], true)?;
-        // what was not chosen does not count, whatever it is
+        // Results of experts that were not selected are replaced by 0, even if they are infinite or NaN.
         let some = cx.lt(&cx.scalar_like(&share, 0.0), &share)?;
         cx.reduce(Tensor::sum, &cx.select(&some, &cx.mul(&y, &share)?, &cx.scalar_like(&y, 0.0))?, &[0], false)?
     };
@@ -129,7 +131,7 @@ fn activated(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
         "relu" => cx.with(Cx::max, x, 0.0),
         "gelu" => gelu_tanh(cx, x),
         "silu" => gated(x, 1.0),
-        // gates and values alternate
+        // Gates and values are interleaved.
         "swiglu" if o.int("swiglu_fusion", 0)? == 1 => {
             let (lead, n) = x.shape().split_at(x.nth_last(1)?);
             let pairs = cx.reshape(x, &[lead, &[n[0] / 2, 2]].concat())?;

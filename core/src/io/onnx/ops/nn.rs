@@ -34,7 +34,7 @@ pub(super) static OPS: &[OpDef] = &[
     }),
 ];
 
-/// What few networks have.
+/// Operators that few networks use.
 pub(super) static RARE: &[OpDef] = &[
     super::contrib::ms("FusedGemm", 0, |o| {
         let y = gemm(o)?.swap_remove(0);
@@ -99,7 +99,8 @@ fn bias(o: &Op<'_, '_>, y: Value, i: usize) -> Result<Value> {
     o.cx.add(&y, &o.cx.reshape(&b, &shape)?)
 }
 
-/// Reads kernel, strides, dilations and pads; `sizes` are the input's spatial sizes. `ceil` may add padding at the end.
+/// Reads strides, dilations and pads; `sizes` are the input's spatial sizes. `ceil` rounds output sizes up, which may
+/// add padding at the end.
 fn window(o: &Op<'_, '_>, kernel: Vec<usize>, sizes: &[usize], ceil: bool) -> Result<Window> {
     let n = kernel.len();
     let list = |name: &str| -> Result<Vec<usize>> {
@@ -140,7 +141,7 @@ fn window(o: &Op<'_, '_>, kernel: Vec<usize>, sizes: &[usize], ceil: bool) -> Re
         };
         if ceil {
             let out = (padded - reach).div_ceil(stride[i]) + 1;
-            // a window that starts in the padding after the end does not count
+            // A window that would start in the padding after the end does not count.
             let out = if (out - 1) * stride[i] >= sizes[i] + pads[i].0 { out - 1 } else { out };
             pads[i].1 += ((out - 1) * stride[i] + reach).saturating_sub(padded);
         }
@@ -148,7 +149,7 @@ fn window(o: &Op<'_, '_>, kernel: Vec<usize>, sizes: &[usize], ceil: bool) -> Re
     Ok(Window { kernel, stride, dilation, pads })
 }
 
-/// The kernel's spatial sizes, checked against the attribute.
+/// The kernel's spatial sizes, checked against the attribute `kernel_shape`.
 fn kernel(o: &Op<'_, '_>, x: &Value, w: &Value) -> Result<Vec<usize>> {
     if x.rank() < 3 || x.rank() != w.rank() || x.dtype() != w.dtype() {
         return o.fail(format!("input {} {:?} with weights {} {:?}", x.dtype(), x.shape(), w.dtype(), w.shape()));
@@ -191,7 +192,7 @@ fn conv_transpose(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let auto = o.str("auto_pad", "NOTSET")?;
     let given = o.sizes(&o.ints_opt("pads")?.unwrap_or_else(|| vec![0; 2 * n]))?;
     let shape = o.ints_opt("output_shape")?.map(|s| o.sizes(&s)).transpose()?;
-    // some files give batch and channels too
+    // Some files include batch and channels in `output_shape`.
     let shape = shape.map(|s| if s.len() == n + 2 { s[2..].to_vec() } else { s });
     if given.len() != 2 * n || shape.as_ref().is_some_and(|s| s.len() != n) {
         return o.fail("pads or output_shape do not fit the kernel");
@@ -226,7 +227,8 @@ fn conv_transpose(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
             return o.fail(format!("pads {:?} cut everything of {full}", pads[i]));
         }
     }
-    // the extra rows at the end are computed like any other: pad less there, or add zeros where nothing reaches
+    // Output padding: results at the end that the end padding would cut off are kept instead; beyond those, zeros are
+    // added.
     let (zero, mut after) = (vec![0; x.rank()], vec![0; x.rank()]);
     for i in 0..n {
         let less = extra[i].min(pads[i].1);
@@ -239,7 +241,7 @@ fn conv_transpose(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(bias(o, y, 2))
 }
 
-/// Pads the spatial axes with a value and takes windows: [n, c, out.., taps].
+/// Pads the spatial axes with a value and extracts windows: [n, c, out.., kernel..], and the kernel's axes.
 fn pooled(o: &Op<'_, '_>, x: &Value, win: &Window, fill: Scalar) -> Result<(Value, Vec<usize>)> {
     let lead = x.rank() - win.kernel.len();
     let side = |f: fn(&(usize, usize)) -> usize| [vec![0; lead], win.pads.iter().map(f).collect()].concat();
@@ -249,7 +251,7 @@ fn pooled(o: &Op<'_, '_>, x: &Value, win: &Window, fill: Scalar) -> Result<(Valu
     Ok((w, axes))
 }
 
-/// The same windows for a tensor's methods.
+/// The window geometry as options of the tensor methods.
 fn pool_opts(win: &Window) -> PoolOpts {
     let Window { kernel, stride, dilation, pads } = win.clone();
     PoolOpts { kernel, stride, dilation, padding: pads, ..PoolOpts::default() }
@@ -289,7 +291,7 @@ pub(super) fn max_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if !o.gives(1) {
         return Ok(vec![y]);
     }
-    // the index of the winner in the whole input, row or column major
+    // The index of the maximum in the whole input; spatial axes in row-major or column-major order.
     let sizes = x.shape_in(2..)?;
     let column = o.flag("storage_order", false)?;
     let count = o.cx.check_shape(x.shape())?;
@@ -330,14 +332,14 @@ fn average_wide(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
     if win.pads.iter().all(|p| *p == (0, 0)) {
         return o.cx.with(Cx::mul, &sum, 1.0 / taps);
     }
-    // how many elements of each window count: the product of one count an axis
+    // How many elements of each window count: the product of one count for each axis.
     let include = o.flag("count_include_pad", false)?;
     let given = o.ints_opt("pads")?.unwrap_or_default();
     let n = win.kernel.len();
     let mut weight = o.cx.scalar(x.dtype(), 1.0);
     for i in 0..n {
         let size = x.dim(2 + i)?;
-        // padding that ceil_mode added never counts
+        // Padding that `ceil_mode` added never counts.
         let own_end = if o.has("auto_pad") && o.str("auto_pad", "")? != "NOTSET" {
             win.pads[i].1
         } else {
@@ -347,7 +349,7 @@ fn average_wide(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
             if include { (0, win.pads[i].0 + size + own_end) } else { (win.pads[i].0, win.pads[i].0 + size) };
         let out = sum.dim(2 + i)?;
         let (k, stride, dilation) = (win.kernel[i], win.stride[i], win.dilation[i]);
-        // the taps of a window before a place
+        // How many taps of the window at output position `at` lie before `end`.
         let before =
             |end: usize, at: usize| end.saturating_sub(at.saturating_mul(stride)).div_ceil(dilation.max(1)).min(k);
         let count = |at: usize| 1.0 / before(to, at).saturating_sub(before(from, at)).max(1) as f64;
@@ -369,7 +371,8 @@ fn lp_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }))
 }
 
-/// Einsum as broadcast products and a sum; two operands with one contraction become a matrix product.
+/// Einsum: operands are multiplied one after the other as matrix products, summed over axes that no later operand
+/// needs.
 fn einsum(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let text: String = o.str("equation", "")?.chars().filter(|c| !c.is_whitespace()).collect();
     let (left, right) = match text.split_once("->") {
@@ -380,7 +383,7 @@ fn einsum(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if terms.len() != o.args.len() {
         return o.fail(format!("`{text}` has {} terms for {} inputs", terms.len(), o.args.len()));
     }
-    // an ellipsis stands for as many axes as are left: digits name them, from the right
+    // An ellipsis stands for the axes that are not named. They are labelled with digits, aligned from the right.
     let mut spread = 0;
     for (i, t) in terms.iter().enumerate() {
         let named = t.replace("...", "").chars().count();
@@ -445,7 +448,7 @@ fn einsum(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(o.cx.permute(&y, &order))
 }
 
-/// Takes the diagonal of axes that carry the same name.
+/// Takes the diagonal of axes that carry the same label.
 fn diagonals(o: &Op<'_, '_>, mut v: Value, names: &mut Vec<char>) -> Result<Value> {
     let mut i = 0;
     while i < names.len() {
@@ -470,7 +473,8 @@ fn diagonals(o: &Op<'_, '_>, mut v: Value, names: &mut Vec<char>) -> Result<Valu
     Ok(v)
 }
 
-/// The product of two terms, summed over `inner`: [shared.., own of a.., own of b..].
+/// The product of two terms, summed over `inner`. The result's axes: shared ones, then those of `a` only, then those of
+/// `b` only.
 fn product(
     o: &Op<'_, '_>,
     (a, an): (&Value, &[char]),

@@ -23,7 +23,7 @@ pub(super) static OPS: &[OpDef] = &[
     float_op("LRN", 1, 0, lrn),
 ];
 
-/// What few networks have.
+/// Operators that few networks use.
 pub(super) static RARE: &[OpDef] = &[
     super::contrib::ms("SimplifiedLayerNormalization", 0, rms_norm),
     float_op("MeanVarianceNormalization", 1, 0, |o| {
@@ -68,7 +68,7 @@ fn inverse(cx: &Cx<'_>, v: &Value, eps: f64) -> Result<Value> {
     cx.unary(Tensor::reciprocal, &cx.unary(Tensor::sqrt, &cx.with(Cx::add, v, eps)?)?)
 }
 
-/// A vector along the channel axis 1.
+/// A vector shaped to broadcast along the channel axis 1.
 fn channels(o: &Op<'_, '_>, x: &Value, v: &Value) -> Result<Value> {
     if v.len() != x.dim(1)? {
         return o.fail(format!("{:?} does not fit the channels of {:?}", v.shape(), x.shape()));
@@ -102,11 +102,11 @@ fn batch_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     } else {
         old.clone()
     };
-    // one multiply and one add a channel, folded from the constants
+    // One multiplication and one addition for each channel, whose operands are folded if they are constants.
     let f = |v: &Value| o.cx.cast(v, x.dtype());
     let k = o.cx.mul(&f(&scale)?, &inverse(o.cx, &f(&variance)?, eps)?)?;
     let b = o.cx.sub(&f(&bias)?, &o.cx.mul(&f(&mean)?, &k)?)?;
-    // before operator set 9, each place of a channel may have its own
+    // Before operator set 9, each position of a channel may have its own parameters.
     let y = if o.opset < 9 && !o.flag("spatial", true)? && k.shape() == x.shape_in(1..)? {
         o.cx.add(&o.cx.mul(&x, &k)?, &b)?
     } else {
@@ -123,12 +123,13 @@ fn batch_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     Ok(vec![y, blend(&old.0, &mean)?, blend(&old.1, &variance)?])
 }
 
-/// Statistics in f32 where the type is narrower.
+/// The value in f32 if its type is narrower, for statistics.
 fn wide(cx: &Cx<'_>, x: &Value) -> Result<Value> {
     if matches!(x.dtype(), DType::F16 | DType::BF16) { cx.cast(x, DType::F32) } else { Ok(x.clone()) }
 }
 
-/// (x - mean) / sqrt(variance + eps) over the axes from `axis` on, in f32 at least; the mean and the divisor's inverse too.
+/// (x - mean) / sqrt(variance + eps) over the axes from `axis` on, computed in f32 at least; with the mean and the
+/// inverse standard deviation.
 pub(super) fn normalized(cx: &Cx<'_>, x: &Value, axis: usize, eps: f64) -> Result<(Value, Value, Value)> {
     let axes: Vec<usize> = (axis..x.rank()).collect();
     let wide = wide(cx, x)?;
@@ -178,7 +179,7 @@ fn group_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let rest: usize = x.shape_in(2..)?.iter().product();
     let y = o.cx.reshape(&x, &[n, groups, c / groups * rest])?;
     let y = o.cx.cast(&standard(o.cx, &wide(o.cx, &y)?, &[2], o.float("epsilon", 1e-5)?)?, x.dtype())?;
-    // operator sets before 21 scale groups, later ones channels
+    // Operator sets before 21 have a scale for each group, later ones for each channel.
     if o.opset < 21 && scale.len() == groups && groups != c {
         let side = |v: &Value| o.cx.reshape(v, &[1, groups, 1]);
         let y = o.cx.add(&o.cx.mul(&y, &side(&scale)?)?, &side(&bias)?)?;
@@ -199,7 +200,7 @@ fn lrn(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let square = o.cx.mul(&x, &x)?;
     let (mut before, mut after) = (vec![0; x.rank()], vec![0; x.rank()]);
     (before[1], after[1]) = ((size - 1) / 2, size / 2);
-    // a running sum over channels, whose difference is the window's sum
+    // The sum over a window of `size` channels, as a sum of shifted slices.
     let padded = o.cx.pad(&square, &before, &after, Scalar::float(0.0))?;
     let mut sum = o.cx.narrow(&padded, 1, 0, c)?;
     for i in 1..size {

@@ -1,4 +1,5 @@
-//! Weights of few bits in blocks that share a scale. Formats: ContribOperators.md of onnxruntime; bitsandbytes for FP4 and NF4.
+//! Operators on weights of a few bits, in blocks that share a scale. Formats: ContribOperators.md of onnxruntime;
+//! bitsandbytes for FP4 and NF4.
 
 use super::super::value::{Cx, Value};
 use super::cast::decode;
@@ -16,7 +17,7 @@ pub(super) static OPS: &[OpDef] = &[
     float_ms("GatherBlockQuantized", 4, 0, gather_blocks),
 ];
 
-/// A product with weights `[n, blocks, bytes]` of few bits, a scale a block.
+/// A product with weights `[n, blocks, bytes]` of a few bits, with a scale for each block.
 fn matmul_bits(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, packed, scales) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
     let (k, n) = (o.size(o.int("K", 0)?)?, o.size(o.int("N", 0)?)?);
@@ -48,7 +49,7 @@ fn matmul_bits(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     };
     let mut scales = o.cx.cast(&o.cx.reshape(&scales, &[n, blocks, 1])?, DType::F32)?;
     let mut wide = blocks * block;
-    // rows in another order: each says which block's scale it has
+    // `g_idx`: the rows are not in the order of blocks; it has the block of each row.
     if let Some(groups) = o.opt(4) {
         if groups.rank() != 1 || groups.len() < k {
             return o.fail(format!("groups {:?} of {k} rows", groups.shape()));
@@ -71,7 +72,7 @@ fn matmul_bits(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(o.cx.cast(&y, x.dtype()))
 }
 
-/// The elements of bytes, the low bits first.
+/// Unpacks the elements of bytes, the low bits first.
 fn unpacked(cx: &Cx<'_>, bytes: &Value, bits: usize, shape: &[usize]) -> Result<Value> {
     let column = cx.reshape(bytes, &[bytes.len(), 1])?;
     let mask = ((1u32 << bits) - 1) as f64;
@@ -80,27 +81,27 @@ fn unpacked(cx: &Cx<'_>, bytes: &Value, bits: usize, shape: &[usize]) -> Result<
     cx.reshape(&cx.concat(&parts, 1)?, shape)
 }
 
-/// The first `n` elements of bytes along the last axis.
+/// Unpacks bytes along the last axis; the first `n` elements.
 pub(super) fn elements(cx: &Cx<'_>, bytes: &Value, bits: usize, n: usize) -> Result<Value> {
     let (mut shape, last) = (bytes.shape().to_vec(), bytes.nth_last(1)?);
     shape[last] = shape[last].saturating_mul(8 / bits);
     cx.narrow(&unpacked(cx, bytes, bits, &shape)?, last, 0, n)
 }
 
-/// The numbers that the codes 0 .. 15 stand for.
+/// The numbers that the FP4 codes 0 .. 15 stand for.
 #[rustfmt::skip]
 const FP4: [f32; 16] = [
     0.0, 0.005_208_333_5, 2.0 / 3.0, 1.0, 1.0 / 3.0, 0.5, 1.0 / 6.0, 0.25,
     0.0, -0.005_208_333_5, -2.0 / 3.0, -1.0, -1.0 / 3.0, -0.5, -1.0 / 6.0, -0.25,
 ];
-/// Those of a normal distribution's quantiles.
+/// The numbers that the NF4 codes stand for: quantiles of a normal distribution.
 #[rustfmt::skip]
 const NF4: [f32; 16] = [
     -1.0, -0.696_192_8, -0.525_073_05, -0.394_917_5, -0.284_441_38, -0.184_773_43, -0.091_050_036, 0.0,
     0.079_580_3, 0.160_930_2, 0.246_112_3, 0.337_915_24, 0.440_709_83, 0.562_617, 0.722_956_84, 1.0,
 ];
 
-/// A product with weights `[n, k]` of 4 bits, the high bits first, in blocks of the flat tensor.
+/// A product with 4-bit weights `[n, k]`, the high bits of a byte first, in blocks of the flattened tensor.
 fn matmul_bnb4(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     o.knows(3, &["K", "N", "block_size", "quant_type", "training_mode", "transB"])?;
     let (x, packed, scales) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
@@ -132,13 +133,13 @@ fn matmul_bnb4(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(o.cx.cast(&y, x.dtype()))
 }
 
-/// Rows of a table of few bits: what is picked is decoded, not the table.
+/// Looks up slices of a quantised table. Where possible only the slices that are looked up are decoded.
 fn gather_blocks(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     o.knows(4, &["bits", "block_size", "gather_axis", "quantize_axis"])?;
     let (data, index, scales, narrow) = (o.arg(0)?, o.arg(1)?, o.arg(2)?, o.arg(0)?.narrow());
     let (rank, last) = (data.rank(), data.rank().saturating_sub(1));
     let (axis, along) = (o.axis(o.int("gather_axis", 0)?, rank)?, o.axis(o.int("quantize_axis", 1)?, rank)?);
-    // bytes hold several elements of the last axis, codes of other types are one each
+    // Bytes hold several elements of the last axis; elements of narrow types are one byte each.
     let bits = if narrow == 0 { o.size(o.int("bits", 4)?)? } else { 8 };
     if !matches!(bits, 2 | 4 | 8) || narrow == 0 && data.dtype() != DType::U8 || bits < 8 && axis == last {
         return o.lacks(format!("{bits} bits of {} along axis {axis}", data.dtype()));
@@ -160,7 +161,7 @@ fn gather_blocks(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }
     let apart = axis != along;
     let rows = |v: &Value| if apart { o.cx.gather(v, &index, axis) } else { Ok(v.clone()) };
-    // rows as floats, of which the last axis has so many
+    // The looked-up codes as floats, with `n` elements along the last axis.
     let real = |v: &Value, n: usize| {
         let v = rows(v)?;
         let v = if per == 1 { decode(o.cx, &v.with_narrow(narrow))? } else { elements(o.cx, &v, bits, n)? };

@@ -1,4 +1,4 @@
-//! Quantisation and integer products.
+//! Quantisation, dequantisation, integer products, and `com.microsoft` operators on quantised tensors.
 
 use super::super::tensor::{is_narrow, packed_bits};
 use super::super::value::{Cx, Value};
@@ -28,7 +28,7 @@ pub(super) static OPS: &[OpDef] = &[
     }),
 ];
 
-/// What few networks have.
+/// Operators that few networks use.
 pub(super) static RARE: &[OpDef] = &[
     float_op("QLinearMatMul", 82, 0, qlinear_matmul),
     float_op("QLinearConv", 82, 0, qlinear_conv),
@@ -83,7 +83,7 @@ pub(super) static RARE: &[OpDef] = &[
     float_ms("QLinearConcat", 1, 0, qlinear_concat),
 ];
 
-/// Float of an input of codes with its scale and zero point.
+/// Dequantises codes with one scale and zero point to f32.
 pub(super) fn real(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value>) -> Result<Value> {
     let mut wide = o.cx.cast(x, DType::F32)?;
     if let Some(z) = zero {
@@ -92,7 +92,8 @@ pub(super) fn real(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value
     o.cx.mul(&wide, &o.cx.reshape(scale, &[])?)
 }
 
-/// a scale zero, b scale zero, then scale and zero of the result.
+/// An elementwise operator on two quantised operands. Inputs: code, scale and zero point of each operand, then scale
+/// and zero point of the result.
 fn qlinear<'m>(o: &mut Op<'_, 'm>, f: super::super::prim::Binary<'m>) -> Result<Vec<Value>> {
     let side = |i: usize| real(o, &o.arg(i)?, &o.arg(i + 1)?, o.opt(i + 2).as_ref());
     let y = f(o.cx, &side(0)?, &side(3)?)?;
@@ -106,7 +107,7 @@ fn qlinear_map(o: &mut Op<'_, '_>, f: fn(&Op<'_, '_>, &Value) -> Result<Value>) 
     one(quantize(o, &y, &o.arg(3)?, o.opt(4).as_ref(), x.dtype()))
 }
 
-/// An operator whose first input may have its channels last.
+/// Builds an operator whose first input may have its channels last (`channels_last`).
 fn either_order(o: &mut Op<'_, '_>, f: super::Build) -> Result<Vec<Value>> {
     if o.flag("channels_last", false)? { channels_last(o, f) } else { f(o) }
 }
@@ -131,13 +132,13 @@ fn qlinear_concat(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(quantize(o, &y, &o.arg(0)?, Some(&zero), zero.dtype()))
 }
 
-/// An integer product as floats, plus the bias that input `bias` is.
+/// Scales an integer product to floats, and adds the bias if there is an input `bias`.
 pub(super) fn scaled_sum(o: &Op<'_, '_>, y: &Value, a: &Value, b: &Value, bias: usize) -> Result<Value> {
     let y = o.cx.mul(&o.cx.cast(y, a.dtype())?, &o.cx.mul(a, b)?)?;
     o.opt(bias).map_or(Ok(y.clone()), |b| o.cx.add(&y, &b))
 }
 
-/// Which axis a vector of zero points or scales runs along.
+/// The axis of an operand that a vector of scales or zero points runs along; `All` allows only a single one.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Side {
     All,
@@ -168,13 +169,14 @@ pub(super) fn along(o: &Op<'_, '_>, v: &Value, rank: usize, side: Side) -> Resul
     o.cx.reshape(v, &shape)
 }
 
-/// Weights of bytes stay bytes: a device takes them as they are.
+/// Keeps constant byte weights as a lazy tensor of bytes, so that they are not folded to a wider type: devices multiply
+/// bytes directly.
 fn weights(o: &Op<'_, '_>, x: Value) -> Result<Value> {
     let stay = x.is_known() && x.rank() > 1 && x.dtype().size() == 1;
     if stay { o.cx.lazy(&x).map(Value::lazy) } else { Ok(x) }
 }
 
-/// An operand as i32 minus its zero point.
+/// An operand as i32, minus its zero point.
 pub(super) fn shifted(o: &Op<'_, '_>, i: usize, zero: usize, side: Side) -> Result<Value> {
     let x = weights(o, o.arg(i)?)?;
     let wide = o.cx.cast(&x, DType::I32)?;
@@ -184,7 +186,7 @@ pub(super) fn shifted(o: &Op<'_, '_>, i: usize, zero: usize, side: Side) -> Resu
     }
 }
 
-/// Scale or zero point along `axis`, or in blocks along it.
+/// Broadcasts scales or zero points along the attribute `axis`, or in blocks along it.
 fn spread(o: &Op<'_, '_>, x: &Value, v: &Value) -> Result<Value> {
     if v.len() == 1 {
         return o.cx.reshape(v, &[]);
@@ -207,7 +209,7 @@ fn spread(o: &Op<'_, '_>, x: &Value, v: &Value) -> Result<Value> {
     blocks_along(o, v, axis, block, n)
 }
 
-/// Every element `block` times along an axis, which gets `n` of them.
+/// Repeats every element `block` times along an axis, and keeps the first `n`.
 pub(super) fn blocks_along(o: &Op<'_, '_>, v: &Value, axis: usize, block: usize, n: usize) -> Result<Value> {
     let mut shape = v.shape().to_vec();
     let blocks = shape[axis];
@@ -220,7 +222,7 @@ pub(super) fn blocks_along(o: &Op<'_, '_>, v: &Value, axis: usize, block: usize,
     o.cx.narrow(&o.cx.reshape(&wide, &shape)?, axis, 0, n)
 }
 
-/// round(x / scale) + zero, saturated to the range.
+/// round(x / scale) + zero, saturated to the range, as f32.
 fn rounded(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value>, (lo, hi): (i128, i128)) -> Result<Value> {
     let x = o.cx.cast(x, DType::F32)?;
     let q = o.cx.unary(Tensor::round, &o.cx.div(&x, &o.cx.cast(scale, DType::F32)?)?)?;
@@ -231,7 +233,7 @@ fn rounded(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value>, (lo, 
     o.cx.clamp(&q, lo as f64, hi as f64)
 }
 
-/// The same in a dtype.
+/// Quantises to a dtype: round(x / scale) + zero, saturated to the dtype's range.
 fn quantize(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value>, to: DType) -> Result<Value> {
     let Some(range) = to.int_range() else { return o.lacks(format!("quantisation to {to}")) };
     if to.size() > 2 {
@@ -241,8 +243,8 @@ fn quantize(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value>, to: 
     codes(o.cx, &x, zero, range, to)
 }
 
-/// Scaled values as integers of up to 16 bits: in the range, which is that of the result without its zero point, adding
-/// 1.5 * 2^23 rounds halves to even, and the low bits of the sum are the integer.
+/// Rounds scaled values to integers of up to 16 bits. They are first clamped to the range less the zero point. Adding
+/// 1.5 * 2^23 then rounds halves to even, and the low bits of the f32 sum are the integer.
 fn codes(cx: &Cx<'_>, x: &Value, zero: Option<&Value>, (lo, hi): (i128, i128), to: DType) -> Result<Value> {
     const ROUND: f64 = 12_582_912.0;
     let limit = |n: i128| {
@@ -276,7 +278,7 @@ fn quantize_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         Some(range) => rounded(o, &x, &scale, zero.as_ref(), range)?,
         None => {
             let q = o.cx.div(&o.cx.cast(&x, DType::F32)?, &o.cx.cast(&scale, DType::F32)?)?;
-            // of the float types only that of 4 bits has a zero point
+            // Of the float types only the 4-bit one has a zero point.
             match zero.filter(|_| packed_bits(narrow).is_some()) {
                 Some(z) => o.cx.add(&q, &o.cx.cast(&z, DType::F32)?)?,
                 None => q,
@@ -289,7 +291,7 @@ fn quantize_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 fn dequantize_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, scale) = (weights(o, decode(o.cx, &o.arg(0)?)?)?, o.arg(1)?);
     let dtype = scale.dtype();
-    // integers up to 16 bits and their differences are exact in f32
+    // Integers of up to 16 bits and their differences are exact in f32.
     let work = if x.dtype().size() > 2 && !x.dtype().is_float() { DType::I32 } else { DType::F32 };
     let mut y = o.cx.cast(&x, work)?;
     if let Some(z) = o.opt(2) {
@@ -300,13 +302,13 @@ fn dequantize_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(o.cx.cast(&y, dtype))
 }
 
-/// The codes, scale and zero point that a tensor's own range gives.
+/// Quantises a tensor to u8 by its own range, which is extended to include 0: codes, scale and zero point.
 pub(super) fn dynamic(cx: &Cx<'_>, x: &Value) -> Result<(Value, Value, Value)> {
     let axes: Vec<usize> = (0..x.rank()).collect();
     let lo = cx.with(Cx::min, &cx.reduce(Tensor::min, x, &axes, false)?, 0.0)?;
     let hi = cx.with(Cx::max, &cx.reduce(Tensor::max, x, &axes, false)?, 0.0)?;
     let scale = cx.with(Cx::div, &cx.sub(&hi, &lo)?, 255.0)?;
-    // of zeros alone
+    // A tensor of zeros alone gets scale 1.
     let scale = cx.select(&cx.with(Cx::eq, &scale, 0.0)?, &cx.scalar_like(&scale, 1.0), &scale)?;
     let zero = cx.div(&cx.unary(Tensor::neg, &lo)?, &scale)?;
     let zero = cx.clamp(&cx.unary(Tensor::round, &zero)?, 0.0, 255.0)?;

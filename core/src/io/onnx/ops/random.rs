@@ -1,5 +1,5 @@
-//! Operators that draw random numbers. A run has a key of its own, which is an input of its plan, so that a replay draws other
-//! numbers; a node with a `seed` draws the same ones in every run.
+//! Operators that draw random numbers. Each run has a new random key, which is an input of its plan, so that a replay
+//! draws other numbers. A node with a `seed` draws the same numbers in every run.
 
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
@@ -11,7 +11,7 @@ use crate::tensor::Tensor;
 
 pub(super) static OPS: &[OpDef] = &[random_op("Dropout", 4, dropout)];
 
-/// What few networks have.
+/// Operators that few networks use.
 pub(super) static RARE: &[OpDef] = &[
     random_op("RandomUniform", 0, |o| shaped(o, uniform)),
     random_op("RandomUniformLike", 0, |o| like(o, uniform)),
@@ -30,7 +30,7 @@ pub(super) static RARE: &[OpDef] = &[
     OpDef { floats: 1, ..random_op("Multinomial", 0, multinomial) },
 ];
 
-/// Random words.
+/// Random 32-bit words.
 fn bits(o: &mut Op<'_, '_>, shape: &[usize]) -> Result<Tensor> {
     o.cx.check_shape(shape)?;
     let seed = match (o.float_opt("seed"), o.int_opt("seed")) {
@@ -86,7 +86,7 @@ fn like(o: &mut Op<'_, '_>, draw: Draw) -> Result<Vec<Value>> {
     one(o.cx.cast(&v, dtype))
 }
 
-/// Class numbers drawn from unnormalised log-probabilities `[batch, classes]`: `[batch, samples]`.
+/// Class indices drawn from unnormalised log-probabilities `[batch, classes]`: `[batch, samples]`.
 fn multinomial(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     let &[batch, classes] = x.shape() else { return o.fail(format!("log-probabilities {:?}", x.shape())) };
@@ -102,14 +102,14 @@ fn multinomial(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let total = o.cx.narrow(&sums, 1, classes - 1, 1)?;
     let draw = unit(o, &[batch, samples])?;
     let draw = o.cx.mul(&draw, &total)?;
-    // as many classes as end at or before the draw
+    // The class is the number of cumulative sums that are at most the draw.
     let draw = o.cx.reshape(&draw, &[batch, samples, 1])?;
     let over = o.cx.not(&o.cx.lt(&draw, &o.cx.reshape(&sums, &[batch, 1, classes])?)?)?;
     let at = o.cx.reduce(Tensor::sum, &o.cx.cast(&over, DType::I32)?, &[2], false)?;
     one(o.cx.cast(&o.cx.with(Cx::min, &at, (classes - 1) as f64)?, dtype))
 }
 
-/// The data itself and a mask of ones, but while training.
+/// The unchanged input and a mask of ones, except in training mode.
 fn dropout(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     let trains = o.known_floats_opt(2)?.is_some_and(|t| t.first().is_some_and(|&v| v != 0.0));

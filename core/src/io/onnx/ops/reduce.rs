@@ -1,4 +1,4 @@
-//! Reductions, running sums and softmax.
+//! Reductions, cumulative sums and products, and softmax.
 
 use super::super::prim::{Reduction, Unary};
 use super::super::value::{Cx, Value};
@@ -41,7 +41,7 @@ fn reduce(o: &mut Op<'_, '_>, f: fn(&Cx<'_>, &Value, &[usize], bool) -> Result<V
     one(o.cx.in_f32(&x, &|x| f(o.cx, x, &axes, keep)))
 }
 
-/// Maximum or minimum; of bools, any or all.
+/// Maximum or minimum; for bools `any` or `all`.
 fn extreme(cx: &Cx<'_>, op: Reduction, x: &Value, axes: &[usize], keep: bool) -> Result<Value> {
     if x.dtype() == DType::Bool {
         return cx.cast(&cx.reduce(op, &cx.cast(x, DType::U8)?, axes, keep)?, DType::Bool);
@@ -53,7 +53,7 @@ fn l2(cx: &Cx<'_>, x: &Value, axes: &[usize], keep: bool) -> Result<Value> {
     whole(cx, Tensor::sqrt, &cx.reduce(Tensor::sum, &cx.mul(x, x)?, axes, keep)?)
 }
 
-/// A function of floats; of integers its whole part.
+/// Applies a float function; for integers it is computed in f32 and truncated.
 fn whole(cx: &Cx<'_>, f: Unary, x: &Value) -> Result<Value> {
     if x.dtype().is_float() {
         return cx.unary(f, x);
@@ -66,7 +66,7 @@ fn log_sum_exp(cx: &Cx<'_>, x: &Value, axes: &[usize], keep: bool) -> Result<Val
         return cx.cast(&log_sum_exp(cx, &cx.cast(x, DType::F32)?, axes, keep)?, x.dtype());
     }
     let top = cx.reduce(Tensor::max, x, axes, true)?;
-    // an infinite maximum is not subtracted: inf - inf is NaN
+    // An infinite maximum is not subtracted, since inf - inf is NaN.
     let infinite = cx.eq(&cx.unary(Tensor::abs, &top)?, &cx.scalar_like(&top, f64::INFINITY))?;
     let top = cx.select(&infinite, &cx.scalar_like(&top, 0.0), &top)?;
     let sum = cx.reduce(Tensor::sum, &cx.unary(Tensor::exp, &cx.sub(x, &top)?)?, axes, true)?;
@@ -78,7 +78,7 @@ fn log_sum_exp(cx: &Cx<'_>, x: &Value, axes: &[usize], keep: bool) -> Result<Val
     cx.reshape(&out, &shape)
 }
 
-/// Everything up to each element; exclusive: everything before it, and `first` where there is nothing.
+/// Cumulates all elements up to each one, or (`exclusive`) all before it, beginning with `first`.
 fn cumulate(o: &mut Op<'_, '_>, first: f64, f: fn(&Cx<'_>, &Value, usize) -> Result<Value>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     let axis = o.known_ints(1)?.first().copied().unwrap_or(0);
@@ -103,7 +103,7 @@ pub(super) fn softmax(cx: &Cx<'_>, x: &Value, axes: &[usize]) -> Result<Value> {
     })
 }
 
-/// One axis since operator set 13, all from that axis on before.
+/// The axes of a softmax: one axis since operator set 13; before that all axes from the given one on.
 fn soft_axes(o: &Op<'_, '_>, x: &Value) -> Result<Vec<usize>> {
     let axis = o.axis(o.int("axis", if o.opset < 13 { 1 } else { -1 })?, x.rank())?;
     Ok(if o.opset < 13 { (axis..x.rank()).collect() } else { vec![axis] })

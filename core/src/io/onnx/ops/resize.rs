@@ -1,5 +1,6 @@
-//! Resize and its ancestors: every output element of an axis is a weighted sum of a few input elements, so each axis is
-//! a gather (one tap), or a sum of weighted gathers.
+//! Resize and Upsample. Every output element along an axis is a weighted sum of a few input elements, so each axis is
+//! processed on its own as a gather (one tap) or a sum of weighted gathers. A tap is one input position that an output
+//! element reads, with its weight.
 
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
@@ -13,17 +14,17 @@ use crate::util::decimal::Shown;
 
 pub(super) static OPS: &[OpDef] = &[float_op("Resize", 6, 14, resize), float_op("Upsample", 2, 2, upsample)];
 
-/// Sums of more terms than this are reductions, not sums of gathers.
+/// The most taps that are computed as an unrolled sum of gathers; more taps become a reduction.
 const UNROLLED_TAPS: usize = 4;
 
-/// How one axis is resized.
+/// How one axis is resized: input length, output length and scale.
 struct Axis {
     from: usize,
     to: usize,
     scale: f64,
-    /// The length before it was rounded down: what `align_corners` and the crops divide by.
+    /// The output length before rounding down, by which `align_corners` and the crops divide.
     exact: f64,
-    /// The part of the axis that `tf_crop_and_resize` looks at.
+    /// Start and end of the region that `tf_crop_and_resize` reads, as fractions of the axis.
     roi: (f64, f64),
 }
 
@@ -129,9 +130,9 @@ fn by_scales(
         let roi = roi_of(roi, i, axes.len());
         let part = if mode.coordinates == "tf_crop_and_resize" { roi.1 - roi.0 } else { 1.0 };
         let exact = from as f64 * part * scale;
-        // scales are f32: ten times 0.7 is 7
+        // Scales are f32, so the product is rounded to f32 first: 10 times 0.7 is 7.
         let to = f64::from((exact as f32).floor());
-        // also false for NaN
+        // The comparison is false for NaN too.
         if !(scale > 0.0 && to < (1u64 << 31) as f64) {
             return o.fail(format!("a scale of {}", Shown(scale)));
         }
@@ -145,7 +146,7 @@ fn run(o: &Op<'_, '_>, mut x: Value, plan: &[(usize, Axis)], mode: &Mode) -> Res
         return o.fail(format!("the mode `{}` is unknown", mode.kind));
     }
     let dtype = x.dtype();
-    // positions that lie outside, with tf_crop_and_resize
+    // Positions outside the input, which only `tf_crop_and_resize` has.
     let mut outside: Option<Value> = None;
     let rank = x.rank();
     for (a, axis) in plan {
@@ -162,7 +163,7 @@ fn run(o: &Op<'_, '_>, mut x: Value, plan: &[(usize, Axis)], mode: &Mode) -> Res
         let mut sizes = x.shape().to_vec();
         sizes[*a] = axis.to;
         o.cx.check_shape(&sizes)?;
-        // the positions, and then as many picks and indices
+        // Positions of 8 bytes, and as many picks and indices.
         o.cx.charge((axis.to as u64).saturating_mul(24))?;
         let mut at = crate::budget::room(axis.to)?;
         for i in 0..axis.to {
@@ -195,7 +196,7 @@ fn run(o: &Op<'_, '_>, mut x: Value, plan: &[(usize, Axis)], mode: &Mode) -> Res
     one(o.cx.cast(&x, dtype))
 }
 
-/// Where output element `i` lies on the input axis.
+/// The position of output element `i` on the input axis.
 fn position(i: usize, axis: &Axis, coordinates: &str) -> Option<f64> {
     let (i, from, to, scale) = (i as f64, axis.from as f64, axis.to as f64, axis.scale);
     let exact = axis.exact;
@@ -223,7 +224,7 @@ fn nearest(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], how: &s
     let pick = |p: f64| {
         let p = f64::from(p as f32);
         let p = match how {
-            // before operator set 11
+            // The rounding of operator sets before 11.
             "simple" if axis.scale < 1.0 => p.ceil(),
             "simple" => p.floor(),
             "floor" => p.floor(),
@@ -236,7 +237,7 @@ fn nearest(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], how: &s
     };
     let picks = at.iter().map(|&p| pick(p)).collect::<Option<Vec<_>>>();
     let Some(picks) = picks else { return o.fail(format!("nearest_mode `{how}` is unknown")) };
-    // whole repeats are a broadcast, which costs nothing
+    // Repeating every element equally often is a broadcast, which needs no indices.
     let k = axis.to / axis.from;
     if axis.to == k * axis.from && picks.iter().enumerate().all(|(i, &p)| p == i / k) {
         let mut shape = x.shape().to_vec();
@@ -248,7 +249,7 @@ fn nearest(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], how: &s
         shape[a] = axis.to;
         return o.cx.reshape(&wide, &shape);
     }
-    // every k-th element is a slice
+    // Taking every k-th element is a slice.
     let step = picks.get(1).map_or(1, |&p| p.saturating_sub(picks[0]));
     if step > 0 && picks.iter().enumerate().all(|(i, &p)| p == picks[0] + i * step) {
         let (mut start, mut len, mut steps) = (vec![0; x.rank()], x.shape().to_vec(), vec![1; x.rank()]);
@@ -259,7 +260,8 @@ fn nearest(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], how: &s
     o.cx.gather(x, &o.cx.ints(&picks)?, a)
 }
 
-/// Linear and cubic: each element is a weighted sum of a few. Not a product with a matrix, whose zeros make NaN of infinities.
+/// Linear and cubic modes: each element is a weighted sum of a few. A product with a sparse matrix would be wrong for
+/// infinities, since 0 * inf is NaN.
 fn weighted(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], mode: &Mode) -> Result<Value> {
     let work = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     let stretch = if mode.antialias { axis.scale.min(1.0) } else { 1.0 };
@@ -274,7 +276,7 @@ fn weighted(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], mode: 
             _ => cubic(d, mode.cubic),
         }
     };
-    // a place and a weight for each tap, and what is made of them
+    // Index and weight of each tap, and the tensors that are made of them.
     let taps_bytes = (2.0 * reach + 3.0) as u64 * 64;
     o.cx.charge((axis.to as u64).saturating_mul(taps_bytes))?;
     let last = axis.from as i64 - 1;
@@ -299,8 +301,8 @@ fn weighted(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], mode: 
     blend(o.cx, &o.cx.cast(x, work)?, a, &all_taps)
 }
 
-/// One axis as sums of a few of its elements: element `i` of the result is the sum of `weight * element` over `taps[i]`, and has
-/// nothing of what weighs nothing, whatever that is.
+/// Computes an axis whose element `i` is the sum of `weight * element` over `taps[i]`. Elements of weight 0 do not take
+/// part, even if they are infinite or NaN.
 fn blend(cx: &Cx<'_>, x: &Value, a: usize, taps: &[Vec<(usize, f64)>]) -> Result<Value> {
     if taps.is_empty() {
         let mut shape = x.shape().to_vec();
@@ -309,7 +311,7 @@ fn blend(cx: &Cx<'_>, x: &Value, a: usize, taps: &[Vec<(usize, f64)>]) -> Result
     }
     let most = taps.iter().map(Vec::len).max().unwrap_or(0).max(1);
     let nth = |i: usize, k: usize| taps[i].get(k).copied().unwrap_or((taps[i].first().map_or(0, |t| t.0), 0.0));
-    // few are a sum of gathers, which fuses; many are a reduction
+    // A few taps are a sum of gathers, which fuses with its consumers; many are a reduction.
     let each = if most > UNROLLED_TAPS { most } else { 1 };
     let mut sum: Option<Value> = None;
     for from in (0..most).step_by(each) {

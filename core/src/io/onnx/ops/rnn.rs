@@ -1,4 +1,5 @@
-//! Recurrent layers, unrolled over time. Sequences shorter than the longest keep their state while the others go on.
+//! Recurrent layers (RNN, GRU, LSTM), unrolled over time. Sequences shorter than the longest keep their state once they
+//! end.
 
 use super::super::value::{Cx, Value};
 use super::contrib::float_ms;
@@ -19,7 +20,7 @@ pub(super) static OPS: &[OpDef] = &[
             12,
             &["activations", "activation_alpha", "activation_beta", "clip", "direction", "hidden_size", "input_forget"],
         )?;
-        // its weights are the transpose of those of LSTM
+        // The weights of this operator are stored transposed, compared with LSTM.
         for i in [1, 2] {
             let w = o.arg(i)?;
             o.want_rank(&w, 3)?;
@@ -32,7 +33,7 @@ pub(super) static OPS: &[OpDef] = &[
     }),
 ];
 
-/// What a step counts as beside a node of the model: it is unrolled into some tens of operations.
+/// How many nodes one time step counts as in the build's budget: it is unrolled into some tens of operations.
 const NODES_A_STEP: usize = 64;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -68,7 +69,7 @@ pub(super) struct Act {
 }
 
 impl Act {
-    /// Takes its parameters, if the function has such, from what is left of the lists.
+    /// Takes the parameters that this function has from the lists, in order.
     pub(super) fn new(
         name: &str,
         alphas: &mut impl Iterator<Item = f64>,
@@ -104,17 +105,17 @@ impl Act {
     }
 }
 
-/// A matrix of weights; of bytes if it has a scale and a zero point, and then what it multiplies becomes bytes too.
+/// A weight matrix. With scale and zero point it holds bytes, and the other factor is quantised dynamically.
 struct Factor {
     w: Value,
     scale: Option<(Value, Value)>,
-    /// Columns of `w` that were asked for, each stored on its own: the rows of a step's product, which every step reads, then lie side
-    /// by side in memory. Of weights that is done once.
+    /// Column ranges of `w` in use (first column, number, values), each stored contiguously: every time step reads
+    /// them, and their rows are then adjacent in memory. For constant weights this copy is made once.
     columns: RefCell<Vec<(usize, usize, Value)>>,
 }
 
 impl Factor {
-    /// `x` times the columns from `at` on.
+    /// `x` times `n` columns of the matrix from `at` on.
     fn product(&self, cx: &Cx<'_>, x: &Value, at: usize, n: usize) -> Result<Value> {
         let cut = |v: &Value| if v.len() == 1 { Ok(v.clone()) } else { cx.narrow(v, v.nth_last(1)?, at, n) };
         let Some((scale, zero)) = &self.scale else {
@@ -133,17 +134,17 @@ impl Factor {
     }
 }
 
-/// What one direction needs.
+/// The parameters of one direction.
 struct Layer<'a> {
     kind: Kind,
     hidden: usize,
     acts: &'a [Act],
     clip: Option<f64>,
-    /// Transposed recurrent weights [hidden, gates * hidden].
+    /// Transposed recurrent weights `[hidden, gates * hidden]`.
     r: Factor,
-    /// Recurrent bias [gates * hidden], if any.
+    /// Recurrent bias `[gates * hidden]`, if any.
     rb: Option<Value>,
-    /// Peepholes [3 * hidden], if any.
+    /// Peephole weights `[3 * hidden]`, if any.
     peep: Option<Value>,
     linear_before_reset: bool,
     input_forget: bool,
@@ -161,7 +162,7 @@ impl Layer<'_> {
         }
     }
 
-    /// One step: `x` is the projected input [batch, gates * hidden]. New hidden and cell states.
+    /// One time step: `x` is the projected input `[batch, gates * hidden]`. Returns the new hidden and cell states.
     fn step(&self, cx: &Cx<'_>, x: &Value, h: &Value, c: &Value) -> Result<(Value, Value)> {
         match self.kind {
             Kind::Rnn => {
@@ -183,7 +184,7 @@ impl Layer<'_> {
                 Ok((h, c.clone()))
             }
             Kind::Lstm => {
-                // gates are i, o, f, c
+                // The gates are in the order i, o, f, c.
                 let all = cx.add(x, &self.recur(cx, h, 0, 4)?)?;
                 let peep = |gate: Value, i: usize, c: &Value| match &self.peep {
                     Some(p) => cx.add(&gate, &cx.mul(&self.gate(cx, p, i, 1)?, c)?),
@@ -204,7 +205,7 @@ impl Layer<'_> {
         }
     }
 
-    /// `h` times the recurrent weights of `n` gates from `at`, with their bias.
+    /// `h` times the recurrent weights of `n` gates from gate `at` on, plus their bias.
     fn recur(&self, cx: &Cx<'_>, h: &Value, at: usize, n: usize) -> Result<Value> {
         let y = self.r.product(cx, h, at * self.hidden, n * self.hidden)?;
         match &self.rb {
@@ -235,7 +236,7 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
         return o.fail(format!("weights {:?} and {:?} do not fit input {:?}", w.shape(), r.shape(), x.shape()));
     }
     o.cx.work(steps.saturating_mul(n * NODES_A_STEP))?;
-    // [batch, 1], if they are not known to be the whole length
+    // Sequence lengths `[batch, 1]`; `None` if all sequences are known to have full length.
     let lens = match o.opt(4) {
         Some(l) if l.shape() != [batch] || !l.dtype().is_int() => {
             return o.fail(format!("sequence_lens {} {:?} for {batch} sequences", l.dtype(), l.shape()));
@@ -249,7 +250,7 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
         },
         None => None,
     };
-    // what no sequence reads has no part in the range of quantised inputs
+    // Inputs after the end of all sequences must not affect the range of dynamic quantisation.
     let x = match &lens {
         Some(l) if o.opt(8).is_some() => {
             let longest =
@@ -259,7 +260,7 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
         }
         _ => x,
     };
-    // `then` for the sequences that have a step `at`
+    // Selects `then` for sequences that are longer than `at`, and `or` for the others.
     let longer = |cx: &Cx<'_>, at: usize, then: &Value, or: &Value| match &lens {
         Some(l) => cx.select(&cx.lt(&cx.scalar_like(l, at as f64), l)?, then, or),
         None => Ok(then.clone()),
@@ -313,7 +314,7 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
             linear_before_reset: o.flag("linear_before_reset", false)?,
             input_forget: o.flag("input_forget", false)?,
         };
-        // all steps' inputs are projected by one product
+        // One product projects the inputs of all steps.
         let flat = cx.reshape(&x, &[steps * batch, input])?;
         let mut proj = factor(&w, 8)?.product(cx, &flat, 0, gates)?;
         if let Some(b) = &wb {
@@ -331,7 +332,7 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
             outs.push(o.cx.reshape(&longer(o.cx, at, &new, &nothing)?, &[1, 1, batch, hidden])?);
             (h, c) = (longer(o.cx, at, &new, &h)?, longer(o.cx, at, &cell, &c)?);
         }
-        // an empty sequence ends with zeros, whatever it began with
+        // A sequence of length 0 ends with zeros, whatever its initial state.
         (h, c) = (longer(o.cx, 0, &h, &nothing)?, longer(o.cx, 0, &c, &nothing)?);
         if reverse {
             outs.reverse();

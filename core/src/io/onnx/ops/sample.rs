@@ -1,4 +1,5 @@
-//! Operators that read between the elements of an image, and those that put patches together.
+//! Operators that interpolate between the elements of an image (GridSample, deformable convolution), and operators that
+//! assemble patches (Col2Im, MaxUnpool).
 
 use super::super::prim::Window;
 use super::super::value::{Cx, Value, strides};
@@ -20,16 +21,16 @@ pub(super) static OPS: &[OpDef] = &[
     float_op("MaxUnpool", 1, 4, max_unpool),
 ];
 
-/// What lies outside of the image.
+/// What is read outside the image.
 #[derive(Clone, Copy, PartialEq)]
 enum Border {
     Zeros,
     Clamp,
-    /// Mirrored at these positions.
+    /// The image mirrored at these coordinates.
     Reflect(f64, f64),
 }
 
-/// Coordinates folded into `low ..= high` by mirrors at both ends.
+/// Reflects coordinates into `low ..= high`, with mirrors at both ends.
 fn reflect(cx: &Cx<'_>, x: &Value, low: f64, high: f64) -> Result<Value> {
     let span = high - low;
     if span <= 0.0 {
@@ -44,7 +45,7 @@ fn reflect(cx: &Cx<'_>, x: &Value, low: f64, high: f64) -> Result<Value> {
     cx.select(&even, &cx.with(Cx::add, &rest, low)?, &back)
 }
 
-/// The places along one axis that a coordinate reads, and the weight of each: `(index, weight)`, floats.
+/// The taps of coordinates along one axis: `(index, weight)` each, both floats.
 fn taps(cx: &Cx<'_>, x: &Value, n: usize, mode: &str, border: Border) -> Result<Vec<(Value, Value)>> {
     let first = cx.unary(Tensor::floor, x)?;
     let at = cx.sub(x, &first)?;
@@ -72,7 +73,7 @@ fn taps(cx: &Cx<'_>, x: &Value, n: usize, mode: &str, border: Border) -> Result<
     weights.into_iter().map(place).collect()
 }
 
-/// Keys' cubic convolution with -0.75, at distances 1 + t, t, 1 - t and 2 - t.
+/// Keys' cubic convolution kernel with parameter -0.75, at distances 1 + t, t, 1 - t and 2 - t.
 fn cubic(cx: &Cx<'_>, t: &Value) -> Result<Vec<(f64, Value)>> {
     const A: f64 = -0.75;
     let polynomial = |x: &Value, c: [f64; 4]| -> Result<Value> {
@@ -93,11 +94,11 @@ fn cubic(cx: &Cx<'_>, t: &Value) -> Result<Vec<(f64, Value)>> {
     ])
 }
 
-/// `[n, c, sizes..]` read at coordinates `[n, points]`, one tensor an axis: `[n, c, points]`.
+/// Samples `[n, c, sizes..]` at coordinates `[n, points]`, given as one tensor for each axis: `[n, c, points]`.
 fn sample(cx: &Cx<'_>, x: &Value, coordinates: &[Value], mode: &str, borders: &[Border]) -> Result<Value> {
     let (n, c, sizes) = (x.dim(0)?, x.dim(1)?, x.shape_in(2..)?);
     let points = coordinates[0].dim(1)?;
-    // flat index and weight of every combination of taps
+    // Flattened index and weight of every combination of taps.
     let mut all: Vec<(Option<Value>, Option<Value>)> = vec![(None, None)];
     for ((at, &size), &border) in coordinates.iter().zip(sizes).zip(borders) {
         let own = taps(cx, at, size, mode, border)?;
@@ -126,7 +127,7 @@ fn sample(cx: &Cx<'_>, x: &Value, coordinates: &[Value], mode: &str, borders: &[
             let shape = if weight.rank() == 2 { vec![n, 1, points] } else { vec![1; 3] };
             let weight = cx.reshape(&weight, &shape)?;
             if x.dtype().is_float() {
-                // what weighs nothing counts for nothing, also an infinity
+                // Elements of weight 0 do not count, even if they are infinite.
                 let nothing = cx.eq(&weight, &cx.scalar_like(&weight, 0.0))?;
                 part = cx.select(&nothing, &cx.scalar_like(&part, 0.0), &part)?;
             }
@@ -156,7 +157,7 @@ fn grid_sample(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (mut coordinates, mut borders) = (Vec::new(), Vec::new());
     for i in 0..axes {
         let n = x.dim(2 + i)? as f64;
-        // the grid names the last axis first
+        // The grid's coordinates are in the order of axes from the last to the first.
         let at = cx.reshape(&cx.narrow(&flat, 2, axes - 1 - i, 1)?, &[x.dim(0)?, points])?;
         let at = cx.with(Cx::add, &at, 1.0)?;
         let mut at = match corners {
@@ -210,7 +211,7 @@ fn affine_grid(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(o.cx.reshape(&y, &[&size[..1], places, &[axes]].concat()))
 }
 
-/// A convolution whose taps are moved by offsets and weighted by a mask.
+/// A convolution whose taps are displaced by offsets and weighted by a mask.
 fn deform_conv(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, w, offset) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
     let ([n, c, _, _], [out, each, kh, kw], [_, moves, oh, ow]) = (x.shape(), w.shape(), offset.shape()) else {
@@ -277,7 +278,8 @@ fn center_crop_pad(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(o.cx.pad(&y, &before, &after, Scalar::from_i64(0, x.dtype())))
 }
 
-/// Sums patches where they lie: a transposed convolution whose weights are ones at one tap each.
+/// Sums patches at their positions in the image. On the host this is a transposed convolution whose weights are 1 at
+/// one tap for each input channel.
 fn col2im(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, image, kernel) = (o.arg(0)?, o.sizes(&o.known_ints(1)?)?, o.sizes(&o.known_ints(2)?)?);
     let d = kernel.len();
@@ -303,9 +305,9 @@ fn col2im(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return o.fail(format!("{} patches, not {places:?}", x.dim(2)?));
     }
     let (n, c) = (x.dim(0)?, x.dim(1)? / taps);
-    // on the host there is no graph
+    // Not on the host, where everything is folded.
     if d <= 2 && x.dtype().is_float() && o.cx.fold_limit != usize::MAX {
-        // each patch adds itself to the padded image
+        // Each patch is added to the padded image.
         let pair = |v: &[usize], other: usize| if d == 1 { vec![other, v[0]] } else { v.to_vec() };
         let padded: Vec<usize> = (0..d).map(|i| image[i].saturating_add(pads[i]).saturating_add(pads[i + d])).collect();
         let columns = o.cx.lazy(&x)?;
@@ -319,7 +321,7 @@ fn col2im(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let w = o.cx.table(DType::F32, &[&[taps, 1][..], &kernel].concat(), eye)?;
     let win = Window { kernel, stride, dilation, pads: vec![(0, 0); d] };
     let y = o.cx.conv_transpose(&x, &o.cx.cast(&w, x.dtype())?, &win, 1)?;
-    // without the padding, and with what no patch reaches
+    // Remove the padding, and add what no patch reaches as zeros.
     let (mut start, mut len, mut after) = (vec![0; d + 2], y.shape().to_vec(), vec![0; d + 2]);
     for i in 0..d {
         start[2 + i] = pads[i];

@@ -1,5 +1,5 @@
-//! Sequences and optionals. Both are resolved while the graph is built: a sequence is a list of values, an optional is its value
-//! or none.
+//! Operators on sequences and optionals. Both are resolved while the graph is built: a sequence is a list of values, an
+//! optional is its value or absent.
 
 use super::super::stage::Turns;
 use super::super::value::Value;
@@ -63,7 +63,7 @@ pub(super) static OPS: &[OpDef] = &[
     }),
 ];
 
-/// An input that is a sequence.
+/// An input that must be a sequence.
 fn list(o: &Op<'_, '_>, i: usize) -> Result<Value> {
     let v = o.arg(i)?;
     if v.items().is_some() { Ok(v) } else { o.fail(format!("input {i} is no sequence")) }
@@ -73,14 +73,15 @@ fn length(o: &Op<'_, '_>, i: usize) -> Result<usize> {
     Ok(list(o, i)?.items().map_or(0, <[Value]>::len))
 }
 
-/// Its elements, for another sequence. Long ones count as several nodes: a loop without an end that grows one ends soon too.
+/// The elements of a sequence, to build another one. Long lists count as several nodes, so that an endless loop which
+/// appends to a sequence soon reaches the budget.
 fn items(o: &mut Op<'_, '_>, i: usize) -> Result<Vec<Value>> {
     let items = list(o, i)?.items().unwrap_or_default().to_vec();
     o.cx.work(items.len() / 64)?;
     Ok(items)
 }
 
-/// A sequence of tensors, all of one dtype.
+/// A sequence of tensors; all must have one dtype.
 fn sequence(o: &Op<'_, '_>, items: Vec<Value>) -> Result<Value> {
     let Some(first) = items.first() else { return Ok(Value::sequence(DType::F32, items)) };
     let kind = |v: &Value| (v.dtype(), v.narrow());
@@ -90,7 +91,7 @@ fn sequence(o: &Op<'_, '_>, items: Vec<Value>) -> Result<Value> {
     Ok(Value::sequence(first.dtype(), items))
 }
 
-/// A position, negative from the end, of at most `n`.
+/// A position `0 ..= n` in a sequence; negative ones count from the end.
 fn place(o: &Op<'_, '_>, i: &[i64], n: usize) -> Result<usize> {
     let &[i] = i else { return o.fail("the position is not one number") };
     let at = if i < 0 { i.checked_add(n as i64) } else { Some(i) };
@@ -149,7 +150,7 @@ fn concat(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(o.cx.concat(&items, axis))
 }
 
-/// One turn of the body for each element; inputs that are tensors are the same in every turn.
+/// One iteration of the body for each element; inputs that are tensors are the same in every iteration.
 fn map(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let body = body(o, "body")?;
     let n = length(o, 0)?;

@@ -1,4 +1,4 @@
-//! Operators that move elements or make constants: shapes, slices, pads, joins.
+//! Operators that move elements or create constants: shapes, slices, padding, concatenation.
 
 use super::super::proto::AttrValue;
 use super::super::value::{FOLD_SHAPES, Value};
@@ -53,7 +53,7 @@ pub(super) static OPS: &[OpDef] = &[
     op("Trilu", 2, trilu),
 ];
 
-/// What few networks have.
+/// Operators that few networks use.
 pub(super) static RARE: &[OpDef] = &[
     super::contrib::float_ms("Pad", 5, 14, pad),
     super::contrib::ms("Range", 7, range),
@@ -224,7 +224,7 @@ fn slice(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         let n = x.dim(a)? as i64;
         let wrap = |v: i64| if v < 0 { v.saturating_add(n) } else { v };
         let s = steps[i];
-        // as numpy: a backward slice may start at n - 1 and end before 0
+        // As in numpy, a slice with a negative step starts at n - 1 at most and may end before 0.
         let (from, to) = match s {
             0 => return o.fail("a step of 0"),
             1.. => (wrap(starts[i]).clamp(0, n), wrap(ends[i]).clamp(0, n)),
@@ -233,7 +233,7 @@ fn slice(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         let span = if s > 0 { to - from } else { from - to };
         len[a] = if span <= 0 { 0 } else { (span as u64).div_ceil(s.unsigned_abs()) as usize };
         start[a] = if len[a] == 0 { 0 } else { from as usize };
-        // a stride beyond the axis takes one element
+        // A step larger than the axis takes one element.
         step[a] = s.clamp(-n.max(1), n.max(1)) as isize;
     }
     one(o.cx.slice(&x, &start, &len, &step))
@@ -255,7 +255,7 @@ fn pad(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         amounts[a] = (pads[i], pads[i + axes.len()]);
     }
     let mode = o.str("mode", "constant")?;
-    // negative pads cut
+    // Negative padding crops.
     let (mut start, mut len) = (vec![0; x.rank()], x.shape().to_vec());
     for (a, (before, after)) in amounts.iter_mut().enumerate() {
         let cut = (o.size((*before).min(0).saturating_neg())?, o.size((*after).min(0).saturating_neg())?);
@@ -298,14 +298,14 @@ fn pad(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }
 }
 
-/// Borders of elements that are repeated, as upsampling by neighbours does, are repeated borders of what they are repetitions of. Convolutions look
-/// for that, and it is less to store. `None` where it is not so.
+/// Pads a tensor of repeated elements (nearest-neighbour upsampling) by padding the original and repeating the result.
+/// Convolutions recognise repeated tensors, and less is stored. `None` where that is not equivalent.
 fn repeated(o: &Op<'_, '_>, x: &Value, before: &[usize], after: &[usize], mode: &str) -> Result<Option<Value>> {
     if x.is_known() || !matches!(mode, "edge" | "reflect") {
         return Ok(None);
     }
     let (image, times) = o.cx.lazy(x)?.before_repetition();
-    // mirrored further than the border's own element is repeated, other elements come
+    // Reflection beyond the repetitions of the border element reads other elements.
     let fits = |a: usize| times[a] > 1 && (mode == "edge" || before[a].max(after[a]) < times[a]);
     if !(0..x.rank()).all(|a| before[a] + after[a] == 0 || fits(a)) {
         return Ok(None);
@@ -321,8 +321,8 @@ fn repeated(o: &Op<'_, '_>, x: &Value, before: &[usize], after: &[usize], mode: 
     o.cx.slice(&y, &start, &len, &vec![1; x.rank()]).map(Some)
 }
 
-/// Pads axes by their own elements: two at a time, the second one within each part of the first, since parts of more parts would all be looked for at
-/// each element.
+/// Pads axes with elements of the tensor, two axes per stored tensor: the second axis is padded inside each part of the
+/// first one. With more axes in one expression, each element would have to select among all combinations of parts.
 fn mirrored(o: &Op<'_, '_>, mut x: Value, before: &[usize], after: &[usize], mode: &str) -> Result<Value> {
     let along = |x: &Value, a: usize, inner: &dyn Fn(&Value) -> Result<Value>| {
         mirror(o, x, a, [before[a], after[a]], mode, inner)
@@ -341,7 +341,8 @@ fn mirrored(o: &Op<'_, '_>, mut x: Value, before: &[usize], after: &[usize], mod
     Ok(x)
 }
 
-/// Pads one axis by its own elements. Short pads are slices, joined; longer ones walk back and forth by an index. `inner` is done to each part.
+/// Pads one axis with elements of the tensor. Short padding is made of slices that are concatenated; longer padding is
+/// a gather with reflected or wrapped indices. `inner` is applied to each part.
 fn mirror(
     o: &Op<'_, '_>,
     x: &Value,
@@ -409,7 +410,7 @@ fn range(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let mut v = Vec::new();
     let dtype = o.arg(0)?.dtype();
     for i in 0..3 {
-        // that of com.microsoft may leave it out
+        // The operator of `com.microsoft` may omit the delta.
         if i == 2 && o.opt(2).is_none() && !o.node.domain.is_empty() {
             v.push(Scalar::from_i64(1, dtype));
             continue;
@@ -448,7 +449,8 @@ fn range(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(o.cx.table(dtype, &[count as usize], at))
 }
 
-/// 1 where `column - row` is `k` or, for triangles, above (`Greater`) or below as well.
+/// A mask that is true where `column - row` equals `k` or, for triangles, is above (`Greater`) or below (`Less`) it as
+/// well.
 fn diagonal(o: &Op<'_, '_>, rows: usize, columns: usize, k: i64, or: Ordering) -> Result<Value> {
     o.cx.check_shape(&[rows, columns])?;
     if o.cx.is_of_lengths() && rows.saturating_mul(columns) > FOLD_SHAPES {

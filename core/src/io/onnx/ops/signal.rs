@@ -1,4 +1,4 @@
-//! Fourier transforms as products with constant matrices, and window functions.
+//! Fourier transforms as matrix products with constant matrices, and window functions.
 
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
@@ -15,7 +15,7 @@ pub(super) static OPS: &[OpDef] = &[
     op("BlackmanWindow", 1, |o| window(o, [0.42, -0.5, 0.08])),
 ];
 
-/// Longer transforms are refused: their matrix would be too large.
+/// The longest transform, in samples; the matrix of a longer one would be too large.
 const LONGEST: usize = 1 << 12;
 
 /// `c0 + c1 cos(2 pi n / N) + c2 cos(4 pi n / N)`
@@ -30,7 +30,7 @@ fn window(o: &mut Op<'_, '_>, c: [f64; 3]) -> Result<Vec<Value>> {
     one(o.cx.table(dtype, &[n], at))
 }
 
-/// `f(2 pi i j / n)` for rows i and columns j, times a weight of the row.
+/// The matrix of `weight(i) * f(2 pi i j / n)` for rows i and columns j.
 fn matrix(
     cx: &Cx<'_>,
     dtype: DType,
@@ -42,14 +42,14 @@ fn matrix(
     cx.table(dtype, &[rows, columns], |k| at(k / columns.max(1), k % columns.max(1)))
 }
 
-/// How a transform is done.
+/// The parameters of a transform.
 struct Plan {
     n: usize,
     inverse: bool,
     onesided: bool,
 }
 
-/// Transforms `[.., time, 1 or 2]` to `[.., bins, 2]`, or back.
+/// Transforms `[.., time, 1 or 2]` to `[.., bins, 2]`, or back. The last axis holds the real and imaginary parts.
 fn transform(o: &Op<'_, '_>, x: &Value, p: &Plan) -> Result<Value> {
     let (cx, rank) = (&o.cx, x.rank());
     let (parts, lead) = (x.dim(rank - 1)?, x.shape_in(..rank - 2)?);
@@ -65,7 +65,7 @@ fn transform(o: &Op<'_, '_>, x: &Value, p: &Plan) -> Result<Value> {
     let re = part(0)?;
     let im = if parts == 2 { Some(part(1)?) } else { None };
     let columns = if p.onesided && !p.inverse { half } else { p.n };
-    // of a real signal's spectrum one half is the mirror of the other
+    // In the one-sided spectrum of a real signal each inner bin also stands for its mirrored conjugate.
     let weight = |i: usize| match p.inverse {
         false => 1.0,
         true if p.onesided && i != 0 && 2 * i != p.n => 2.0 / p.n as f64,
@@ -74,7 +74,7 @@ fn transform(o: &Op<'_, '_>, x: &Value, p: &Plan) -> Result<Value> {
     let table = |f: fn(f64) -> f64| matrix(cx, x.dtype(), (have, columns, p.n), f, &weight);
     let (cos, sin) = (table(f64::cos)?, table(f64::sin)?);
     let column = |v: Value| cx.reshape(&v, &[lead, &[columns, 1]].concat());
-    // forward turns by e^-i, back by e^i
+    // The forward transform has the exponent -i, the inverse one +i.
     let sign = if p.inverse { -1.0 } else { 1.0 };
     let mut real = cx.matmul(&re, &cos)?;
     let mut imag = cx.with(Cx::mul, &cx.matmul(&re, &sin)?, -sign)?;

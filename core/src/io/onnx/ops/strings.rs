@@ -1,4 +1,4 @@
-//! Operators that look into strings: they run on the host.
+//! Operators that look into strings; they run on the host.
 
 use super::super::fold::evaluate;
 use super::super::strings::STRING;
@@ -20,13 +20,15 @@ fn texts(o: &Op<'_, '_>, i: usize) -> Result<(Vec<usize>, Vec<Arc<str>>)> {
     Ok((codes.shape, list))
 }
 
-/// Strings as a value.
+/// A tensor of strings as a value of the build.
 pub(super) fn value(o: &Op<'_, '_>, shape: Vec<usize>, texts: &[impl AsRef<str>]) -> Result<Value> {
     Ok(Value::known(o.cx.model.strings(shape, texts)?).with_narrow(STRING))
 }
 
-/// Strings that one operator may make, in elements and in bytes: files of some kilobytes could ask for any number.
+/// The most strings that one operator may create, in elements and in bytes: a file of a few kilobytes could ask for any
+/// number.
 const MOST: usize = 1 << 24;
+/// The limit in bytes.
 const MOST_BYTES: usize = 1 << 28;
 
 fn budget(o: &Op<'_, '_>, count: usize, bytes: impl Iterator<Item = usize>) -> Result<()> {
@@ -53,7 +55,7 @@ fn concat(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     Ok(vec![value(o, shape.to_vec(), &list)?])
 }
 
-/// Stop words leave, the rest changes its case. Where nothing is left there is one empty string.
+/// Removes stop words and changes the case of the rest. If nothing is left, the result is one empty string.
 fn normalize(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (shape, list) = texts(o, 0)?;
     let lead = match *shape {
@@ -77,7 +79,7 @@ fn normalize(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     Ok(vec![value(o, [lead, vec![out.len()]].concat(), &out)?])
 }
 
-/// Pieces along a new last axis, filled up with empty strings, and how many there are.
+/// The pieces along a new last axis, padded with empty strings, and their number.
 fn split(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (shape, list) = texts(o, 0)?;
     let delimiter = o.str("delimiter", "")?;
@@ -91,7 +93,7 @@ fn split(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     Ok(vec![value(o, wide, &filled)?, Value::known(HostTensor::from_i64(shape, &counts)?)])
 }
 
-/// As Python's `str.split`: without a delimiter at runs of white space, of which none is at an end.
+/// Splits as Python's `str.split` does: without a delimiter at runs of white space, ignoring those at both ends.
 fn pieces<'t>(text: &'t str, delimiter: &str, most: usize) -> Vec<&'t str> {
     if !delimiter.is_empty() {
         return text.splitn(most.saturating_add(1), delimiter).collect();

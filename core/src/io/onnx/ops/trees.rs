@@ -1,5 +1,6 @@
-//! Ensembles of decision trees. All trees walk down at once: a step gathers, for every row and tree, the node's feature, threshold
-//! and successors; leaves stay where they are. So an ensemble takes as many steps as it is deep, whatever its size.
+//! Ensembles of decision trees. All trees are descended at once: each step gathers, for every row and tree, the current
+//! node's feature, threshold and successors; a row that has reached a leaf stays there. So an ensemble takes as many
+//! steps as its deepest tree, whatever the number of trees.
 
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
@@ -18,7 +19,7 @@ pub(super) static OPS: &[OpDef] = &[
     OpDef { floats: 1, ..ml("TreeEnsemble", ensemble) },
 ];
 
-/// How a node compares.
+/// How a node compares its feature with its value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Mode {
     LessEqual,
@@ -27,7 +28,7 @@ enum Mode {
     Greater,
     Equal,
     NotEqual,
-    /// Is the feature one of a list?
+    /// True if the feature is one of a list of values.
     Member,
     Leaf,
 }
@@ -47,24 +48,24 @@ struct Node {
     mode: Mode,
     feature: usize,
     value: f64,
-    /// Its successors; itself at a leaf.
+    /// Index of the successor where the comparison holds (`no`: where it does not); the node itself at a leaf.
     yes: usize,
     no: usize,
-    /// Where a feature that is no number goes.
+    /// True if a NaN feature follows `yes`.
     nan_is_yes: bool,
     members: Vec<f64>,
 }
 
-/// Trees in one list of nodes.
+/// The nodes of all trees in one list.
 struct Forest {
     nodes: Vec<Node>,
     roots: Vec<usize>,
-    /// Node, target and weight.
+    /// The contributions of leaves: node, target, weight.
     weights: Vec<(usize, usize, f64)>,
     targets: usize,
 }
 
-/// The depth of the deepest tree; `None` if a node is its own descendant or a successor is not there.
+/// The depth of the deepest tree; `None` if a node is its own descendant or a successor does not exist.
 fn depth(f: &Forest) -> Option<usize> {
     let mut level = vec![0usize; f.nodes.len()];
     let (mut open, mut deepest) = (f.roots.clone(), 0);
@@ -91,7 +92,7 @@ fn column(f: &Forest, dtype: DType, of: impl Fn(&Node) -> f64) -> Result<Value> 
     HostTensor::from_scalars(dtype, vec![f.nodes.len()], &list).map(Value::known)
 }
 
-/// The leaf of every row in every tree: `[rows, trees]`.
+/// The leaf that every row reaches in every tree: `[rows, trees]`.
 fn leaves(o: &Op<'_, '_>, f: &Forest, x: &Value) -> Result<Value> {
     let cx = &o.cx;
     let (rows, width, trees) = (x.dim(0)?, x.dim(1)?, f.roots.len());
@@ -151,7 +152,7 @@ fn leaves(o: &Op<'_, '_>, f: &Forest, x: &Value) -> Result<Value> {
     Ok(at)
 }
 
-/// The list of each node, filled with what equals nothing: `[nodes, longest]`.
+/// The member list of each node, padded with NaN, which equals nothing: `[nodes, longest]`.
 fn members(f: &Forest, dtype: DType) -> Result<(Value, usize)> {
     let many = f.nodes.iter().map(|n| n.members.len()).max().unwrap_or(0);
     let rows = f.nodes.iter().flat_map(|n| (0..many).map(|i| n.members.get(i).copied().unwrap_or(f64::NAN)));
@@ -159,7 +160,7 @@ fn members(f: &Forest, dtype: DType) -> Result<(Value, usize)> {
     Ok((Value::known(HostTensor::from_scalars(dtype, vec![f.nodes.len(), many], &list)?), many))
 }
 
-/// What the leaves say, over all trees: `[rows, targets]`.
+/// The leaves' weights, aggregated over all trees: `[rows, targets]`.
 fn scores(o: &Op<'_, '_>, f: &Forest, x: &Value, how: &str) -> Result<Value> {
     let cx = &o.cx;
     let at = leaves(o, f, x)?;
@@ -189,7 +190,7 @@ fn scores(o: &Op<'_, '_>, f: &Forest, x: &Value, how: &str) -> Result<Value> {
     }
 }
 
-/// Numbers of a list attribute or of the tensor that may stand for it.
+/// The numbers of a list attribute, or of the tensor attribute that may replace it.
 fn numbers(o: &Op<'_, '_>, name: &str) -> Result<Vec<f64>> {
     if let Some(v) = o.floats_opt(name)? {
         return Ok(v.into_iter().map(f64::from).collect());
@@ -201,7 +202,7 @@ fn numbers(o: &Op<'_, '_>, name: &str) -> Result<Vec<f64>> {
     }
 }
 
-/// The trees of the older operators; `part` is `target` or `class`.
+/// Reads the trees of TreeEnsembleRegressor and TreeEnsembleClassifier; `part` is `target` or `class`.
 fn forest(o: &Op<'_, '_>, part: &str, targets: usize) -> Result<Forest> {
     let list = |name: &str| o.ints_opt(name).map(Option::unwrap_or_default);
     let (trees, ids) = (list("nodes_treeids")?, list("nodes_nodeids")?);
@@ -231,7 +232,7 @@ fn forest(o: &Op<'_, '_>, part: &str, targets: usize) -> Result<Forest> {
             nan_is_yes: nans.get(i).is_some_and(|&v| v != 0),
             members: Vec::new(),
         });
-        // a tree's first node is its root
+        // The first node of a tree is its root.
         if i == 0 || !trees[..i].contains(&trees[i]) {
             f.roots.push(i);
         }
@@ -251,13 +252,13 @@ fn forest(o: &Op<'_, '_>, part: &str, targets: usize) -> Result<Forest> {
     Ok(f)
 }
 
-/// The same for every row.
+/// Adds the base values to every row.
 fn plus(cx: &Cx<'_>, x: &Value, base: &[f64]) -> Result<Value> {
     let list: Vec<_> = base.iter().map(|&v| crate::dtype::Scalar::from_f64(v, x.dtype())).collect();
     cx.add(x, &Value::known(HostTensor::from_scalars(x.dtype(), vec![base.len()], &list)?))
 }
 
-/// The features: trees of f64 compare f64.
+/// The features as a matrix; f64 features stay f64, others become f32.
 fn features(o: &Op<'_, '_>) -> Result<Value> {
     let x = o.arg(0)?;
     match *x.shape() {
@@ -291,7 +292,7 @@ fn classifier(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let base = numbers(o, "base_values")?;
     let is_binary = labels.len() == 2 && f.weights.iter().all(|w| w.1 == f.weights[0].1);
     if is_binary {
-        // one score for two classes
+        // Two classes with a single score.
         f.targets = 1;
         f.weights.iter_mut().for_each(|w| w.1 = 0);
         let mut y = scores(o, &f, &x, "SUM")?;
@@ -315,7 +316,8 @@ fn classifier(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     classify(o, &y, &labels, Second::Complement)
 }
 
-/// The operator of version 5: nodes and leaves apart, leaves behind the nodes.
+/// TreeEnsemble (`ai.onnx.ml` version 5) stores inner nodes and leaves in separate lists; here leaves follow the nodes
+/// in one list.
 fn ensemble(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = features(o)?;
     let list = |name: &str| o.ints_opt(name).map(Option::unwrap_or_default);

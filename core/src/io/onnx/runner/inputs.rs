@@ -1,5 +1,5 @@
-//! Inputs of runs: in come values of the host and tensors that are computed already; out come tensors that plans read, and the key of the
-//! plan for them.
+//! Makes the inputs of runs. In: host data and tensors that are computed already. Out: tensors that plans read, and the
+//! key by which the plan for them is found.
 
 use super::super::build::Feed;
 use super::lengths::by_values;
@@ -9,9 +9,10 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 impl Runner {
-    /// A tensor as the input `name` beside `others`, if a run can use it where it is. Else a run takes its values: of an
-    /// input that shapes depend on, of what is not computed yet, and of a buffer that a plan would find twice, as another
-    /// input or as a constant. What is assigned to the tensor from now on does not reach the input.
+    /// A computed tensor as the input `name` beside the inputs `others`, if a run can use its buffer without a copy.
+    /// `None` if the caller must give its values instead: for an input whose value decides shapes, for a tensor that is
+    /// not computed yet, and for a buffer that the plan would read twice, as another input or as a constant.
+    /// Assignments to the tensor after this call do not reach the input.
     pub fn take(&self, name: &str, t: &Tensor, others: &[(&str, Input)]) -> Option<Input> {
         let fits = self.fits(name, t, others);
         fits.then(|| Input::Tensor(Tensor::from_node(&self.session, t.node())))
@@ -35,14 +36,15 @@ impl Runner {
         own && !others.iter().any(|(_, i)| same(i))
     }
 
-    /// Which of these tensors a run must have by their values after all, now that all of its inputs are known: those without the room of
-    /// the plan for these lengths, and beginnings of buffers where there is no such plan.
+    /// Indices of the inputs whose values the caller must give after all, known only when all inputs are: tensors whose
+    /// buffers do not have the padded sizes of the plan for these lengths, and, where there is no such plan, tensors
+    /// that are only the beginning of their buffer.
     pub fn unfit(&self, inputs: &[(&str, Input)]) -> Result<Vec<usize>> {
         self.way.map_or(Ok(Vec::new()), |way| (way.unfit)(self, inputs))
     }
 
-    /// Makes tensors of inputs, for any number of runs. A tensor that [`Runner::take`] would not give is an error that names
-    /// the input.
+    /// Makes tensors from inputs, for any number of runs. A tensor that [`Runner::take`] would refuse is an error that
+    /// names the input.
     pub fn inputs(&self, inputs: Vec<(&str, Input)>) -> Result<Inputs> {
         if let Some(way) = self.way
             && let Some(chosen) = (way.chosen)(self, &inputs)?

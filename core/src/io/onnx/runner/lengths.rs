@@ -1,9 +1,13 @@
-//! Inputs whose lengths change from run to run: one plan for all of them, with the lengths as launch scalars.
+//! Inputs whose lengths change from run to run: one plan serves all of them, with the lengths as launch scalars.
 //!
-//! A length is a variable because the caller said so ([`Lengths::Bounds`]), or because it was seen to change: then between 2 and a power of
-//! two, so that a text that grows has a new plan at few lengths. Lengths of 0 and 1 keep plans of their own: there an operator may mean
-//! something else, and a step of one token should be as fast as it can be. The graph for every length is what several builds have in common
-//! ([`crate::engine::lengths`]); where there is none, every shape has its own plan as before, and [`super::Runner::notes`] says why.
+//! A length is a variable because the caller said so ([`Lengths::Bounds`]), or because it was observed to change; then
+//! its bounds are 2 and a power of two, so that a text that grows needs a new plan at few lengths only. Lengths 0 and 1
+//! keep plans of their own: an operator may mean something else there (broadcasting), and a step of one token should be
+//! as fast as possible. The graph for all lengths is derived from several builds for different lengths
+//! ([`crate::engine::lengths`]). Where that fails, each shape has its own plan, and [`super::Runner::notes`] says why.
+//!
+//! A *family* is such a graph together with its variables. A *room* is the padded shape of a tensor, with each length
+//! at its upper bound.
 
 mod family;
 mod seen;
@@ -27,41 +31,44 @@ use std::sync::Arc;
 
 pub(super) use self::seen::Known;
 
-/// Which lengths of a model's inputs are launch scalars.
+/// Which lengths of a model's inputs become launch scalars, so that one plan serves all their values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Lengths {
-    /// None: each shape has its plan.
+    /// None: each shape has its own plan.
     #[default]
     Fixed,
-    /// Those that were seen to change.
+    /// Lengths that were observed to change between runs.
     Seen,
-    /// The same but for batches: dimensions that are the first of every input which has them. Of those there are few, and a plan for each is the
-    /// fastest.
+    /// As `Seen`, except for batch dimensions: those that are the first axis of every input which has them. A model
+    /// sees few batch sizes, and a plan for each is the fastest.
     Inner,
-    /// Dimensions by their names in the model (of one without a name, `input.axis`), from the least to the largest.
+    /// These dimensions, by their names in the model (`input.axis` for one without a name), with least and largest
+    /// length.
     Bounds(SortedMap<String, (usize, usize)>),
 }
 
-/// The least room of a length that was seen to change.
+/// The smallest upper bound of a length that was observed to change.
 const LEAST_ROOM: usize = 32;
-/// Dimensions of one model that may be variables, or sums of such.
+/// The most dimensions of one model that may be variables, or follow from variables.
 const MOST_NAMES: usize = 32;
-/// Runs whose sizes are remembered.
+/// The most runs whose dimensions are remembered, to find relations between them.
 const MOST_ROWS: usize = 32;
-/// Plans for lengths that are kept.
+/// The most families that are kept, counting failed attempts; beyond that all are dropped.
 const MOST_FAMILIES: usize = 64;
-/// The largest number that lengths of one graph may be apart by: what networks over pictures halve five times.
+/// The largest step in which the lengths of one family may grow. 32 suits networks that halve the resolution of
+/// pictures five times.
 const MOST_STEP: usize = 32;
-/// How often a graph for every length of some dimensions may fail to be made.
+/// How many attempts to derive a family for the same dimensions may fail before no more are made.
 const MOST_FAILURES: usize = 3;
 
-/// A graph for every length.
+/// A graph for all lengths of some dimensions.
 pub(super) struct Family {
     number: usize,
     vars: Vec<Variable>,
-    /// The dimensions that they are, each in steps of so many.
+    /// Step and name of the dimension of each variable: the dimension's length is the variable times the step, plus a
+    /// remainder.
     names: Vec<(i64, String)>,
-    /// By input; `None` of a value that is built in.
+    /// For each input the tensor that stands for it in the graph; `None` for a value that is built in.
     pub(super) holders: Vec<Option<Tensor>>,
     inputs: Vec<Slot>,
     pub(super) outputs: Vec<Output>,
@@ -72,9 +79,9 @@ pub(super) struct Family {
 struct Slot {
     name: String,
     dims: Vec<Form>,
-    /// Sizes of the buffer.
+    /// The padded sizes of its buffer.
     room: Vec<usize>,
-    /// The axis along which a run adds to it in place, and how long it is then.
+    /// The axis along which a run appends to it in place (a key-value cache), and its length after the run.
     grows: Option<(usize, Form)>,
 }
 
@@ -83,7 +90,8 @@ pub(super) struct Output {
     pub(super) name: String,
     pub(super) tensor: Tensor,
     dims: Vec<Vec<Form>>,
-    /// The sizes of its buffer, where that has room between the elements: its own, or that of an input.
+    /// The padded sizes of its buffer, where there is padding between the elements: the output's own, or those of the
+    /// input that it extends in place.
     room: Option<Vec<usize>>,
 }
 
@@ -95,7 +103,7 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    /// Sets the launch scalars.
+    /// Names and values of the launch scalars.
     pub(super) fn variables(&self) -> impl Iterator<Item = (&str, i64)> {
         self.family.vars.iter().map(|v| v.name.as_str()).zip(self.values.iter().copied())
     }
@@ -127,17 +135,19 @@ impl Chosen {
     }
 }
 
-/// What a runner does where lengths change. It is called through this, so that a module which never sets lengths has nothing of it.
+/// The functions that a runner needs where lengths change. Calls go through this table, so that builds of the wasm
+/// module which never set lengths do not contain the code.
 pub(super) struct Way {
-    /// The plan for inputs, if there is one for every length.
+    /// The family for these inputs, if there is one.
     pub(super) chosen: fn(&Runner, &[(&str, Input)]) -> Result<Option<Chosen>>,
-    /// Can a run use a tensor where it is, as far as its lengths say so?
+    /// Whether a run can use a tensor's buffer without a copy, as far as lengths decide it.
     pub(super) takes: fn(&Runner, &str, &Tensor, &[(&str, Input)]) -> Option<bool>,
-    /// Which inputs a run must have by their values after all: another run may have added to their buffers since they were taken.
+    /// Which inputs must be given by their values after all: another run may have appended to their buffers since they
+    /// were taken.
     pub(super) unfit: fn(&Runner, &[(&str, Input)]) -> Result<Vec<usize>>,
-    /// Tensors with room of the inputs of a run.
+    /// The inputs of a run as tensors of the padded sizes.
     pub(super) inputs: fn(&Runner, Vec<(&str, Input)>, Chosen) -> Result<Inputs>,
-    /// The graph of a plan on these inputs.
+    /// The graph of a family, reading these inputs.
     pub(super) graph: fn(&Runner, &Chosen, &[Given]) -> Result<Vec<Tensor>>,
     /// The outputs of a run as tensors of their actual lengths.
     pub(super) outputs: fn(&Chosen, &mut State, &[UOp]) -> Result<Vec<UOp>>,
@@ -152,13 +162,13 @@ static WAY: Way = Way {
     outputs: Chosen::outputs,
 };
 
-/// The buffer that a tensor is the beginning of along its axes, and that one's sizes.
+/// For a tensor that is the leading part of a padded buffer along each axis: that buffer and its sizes.
 fn view_of(state: &State, node: UOp) -> Option<(u32, Vec<usize>)> {
     let boxed = state.boxed(node).filter(|b| b.pairs.iter().all(|p| p.0 == 0))?;
     Some((boxed.id, boxed.room))
 }
 
-/// Bytes in an array of larger sizes, the rest zero.
+/// The bytes of a tensor copied into an array of the padded sizes `room`, zero elsewhere.
 fn roomy(t: &HostTensor, room: &[usize]) -> Vec<u8> {
     let size = t.dtype.size();
     let mut out = vec![0; room.iter().product::<usize>() * size];
@@ -173,7 +183,7 @@ fn roomy(t: &HostTensor, room: &[usize]) -> Vec<u8> {
 }
 
 impl Runner {
-    /// Which lengths of inputs are launch scalars from now on.
+    /// Sets which lengths of inputs are launch scalars in later runs.
     ///
     /// # Errors
     /// `E_VALUE` for bounds of a dimension that no input has.
@@ -191,7 +201,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Names of dimensions that inputs have, as far as the file says which dimensions there are.
+    /// Checks that inputs have dimensions of these names, as far as the file declares dimensions.
     fn check_names<'a>(&self, mut names: impl Iterator<Item = &'a String>) -> Result<()> {
         let ports = self.model().inputs();
         let Some(all) = ports.iter().map(|p| p.dims.as_deref()).collect::<Option<Vec<_>>>() else { return Ok(()) };
@@ -205,7 +215,7 @@ impl Runner {
         Err(Error::value("set_lengths", what))
     }
 
-    /// Takes note of the shapes of a run that was before [`Runner::set_lengths`], by input: it counts as the first one.
+    /// Records the input shapes of a run that was made before [`Runner::set_lengths`]; it counts as the first run.
     ///
     /// # Errors
     /// `E_INPUT` for a length outside of the bounds that were promised.
@@ -221,7 +231,7 @@ impl Runner {
         self.lengths.borrow_mut().dimensions(&seen).map(drop)
     }
 
-    /// The same lengths as those of another runner.
+    /// Takes over the [`Lengths`] of another runner.
     pub(super) fn follow_lengths(&mut self, other: &Runner) {
         self.lengths.get_mut().wanted = other.lengths();
         self.way = other.way;
@@ -232,12 +242,13 @@ impl Runner {
         self.lengths.borrow().wanted.clone()
     }
 
-    /// What was found out about the model that its user may want to know: why a shape has a plan of its own.
+    /// Notes for the user about the model: why a shape has a plan of its own.
     pub fn notes(&self) -> Vec<String> {
         self.lengths.borrow().notes.values().cloned().collect()
     }
 
-    /// Can a run use a tensor where it is, as far as its lengths say so? `None` if they change nothing.
+    /// Whether a run can use a tensor's buffer without a copy, as far as lengths decide it; `None` if lengths do not
+    /// matter.
     fn takes_any_length(&self, name: &str, t: &Tensor, others: &[(&str, Input)]) -> Option<bool> {
         let known = self.lengths.borrow();
         let port = self.model().input(name)?;
@@ -279,7 +290,7 @@ impl Runner {
         Ok(inputs.iter().enumerate().filter(|x| unfit(*x)).map(|x| x.0).collect())
     }
 
-    /// Inputs for the plan of every length, if there is one for these and all of them have its room.
+    /// The family for these inputs, if there is one and all tensors among them have its padded sizes.
     fn of_any_length(&self, inputs: &[(&str, Input)]) -> Result<Option<Chosen>> {
         let Some(chosen) = self.chosen(inputs)? else { return Ok(None) };
         let state = self.session.state();
@@ -292,7 +303,7 @@ impl Runner {
         Ok(fits.then_some(chosen))
     }
 
-    /// The plan of every length for inputs of these sizes, if there is one.
+    /// The family for inputs of these sizes and the values of its variables, if there is one.
     fn chosen(&self, inputs: &[(&str, Input)]) -> Result<Option<Chosen>> {
         let mut known = self.lengths.borrow_mut();
         if known.wanted == Lengths::Fixed || self.model().is_random() {
@@ -329,8 +340,8 @@ impl Runner {
         Ok(values.map(|values| Chosen { family, values }))
     }
 
-    /// The graph for every length of these dimensions, if there is one; it is made where it is missing. Why there is none is said of the last way
-    /// to relate them.
+    /// The family for these dimensions; it is derived if it is missing. If that fails, the reason is noted only when
+    /// `is_last`: for the last of several ways to relate the dimensions.
     fn family_of(&self, known: &mut Known, seen: &[Seen], dims: &[Dimension], is_last: bool) -> Option<Arc<Family>> {
         let mut own_key = key(seen, dims);
         if let Some(f) = known.families.get(&own_key) {
@@ -363,12 +374,13 @@ impl Runner {
         made
     }
 
-    /// A graph for lengths that are so many apart, the least number of those tried: where windows are every second place, what is left of a length
-    /// is a form of it if it is even, and another one if it is odd.
+    /// Derives a family for lengths that grow in steps, with the smallest power of two as step that works: where
+    /// windows have a stride of 2, the result's length is one affine form of an even length, and another one of an odd
+    /// length.
     fn in_steps(&self, seen: &[Seen], dims: &[Dimension], number: usize) -> Option<(usize, Family)> {
         let made = |step: usize| Some((step, self.family(seen, &in_steps_of(seen, dims, step), number).ok()?));
         let (mut best, mut least) = (made(MOST_STEP)?, 2);
-        // what fits a step fits its multiples
+        // If a step works, so do its multiples; hence a binary search over powers of two.
         while least < best.0 {
             let log = (least.ilog2() + best.0.ilog2()) / 2;
             match made(1 << log) {
@@ -379,7 +391,7 @@ impl Runner {
         Some(best)
     }
 
-    /// Tensors with room of the inputs of a run.
+    /// The inputs of a run as tensors of the family's padded sizes.
     fn inputs_with_room(&self, inputs: Vec<(&str, Input)>, chosen: Chosen) -> Result<Inputs> {
         let mut key = b"lengths".to_vec();
         key.extend(chosen.family.number.to_le_bytes());
@@ -418,7 +430,7 @@ impl Runner {
         Ok(out)
     }
 
-    /// The buffer of a tensor that has the room of this input.
+    /// The flat buffer of a tensor that already has the padded sizes of this input.
     fn in_place(&self, slot: &Slot, t: &Tensor) -> Result<Tensor> {
         let mut state = self.session.state();
         let id = slot.buffer_of(&state, t).ok_or_else(|| by_values(&slot.name))?;
@@ -427,7 +439,7 @@ impl Runner {
         Ok(Tensor::from_node(&self.session, flat))
     }
 
-    /// The graph of a run's family on its own inputs.
+    /// The graph of a run's family, with the run's own inputs substituted.
     fn family_graph(&self, chosen: &Chosen, given: &[Given]) -> Result<Vec<Tensor>> {
         let mut state = self.session.state();
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
@@ -444,7 +456,7 @@ impl Runner {
 }
 
 impl Slot {
-    /// The buffer of a tensor, if it has the room of this input.
+    /// The buffer of a tensor, if that has the padded sizes of this input.
     fn buffer_of(&self, state: &State, t: &Tensor) -> Option<u32> {
         let node = state.node(t.root());
         match view_of(state, node) {
@@ -461,7 +473,7 @@ pub(super) fn by_values(name: &str) -> Error {
     Error::Input { name: name.into(), what: "this tensor must be given by its values".into() }
 }
 
-/// The same dimensions in steps of so many. A batch is cut by nothing, and keeps its own.
+/// The same dimensions with this step. A batch is not subject to windows or strides, and keeps step 1.
 fn in_steps_of(seen: &[Seen], dims: &[Dimension], step: usize) -> Vec<Dimension> {
     let of = |d: &Dimension| if is_batch(seen, &d.name) { 1 } else { step };
     dims.iter().map(|d| Dimension { step: of(d), ..d.clone() }).collect()
@@ -472,7 +484,7 @@ fn overflow() -> Error {
 }
 
 impl Family {
-    /// The values of its variables for these shapes; `None` where these do not fit.
+    /// The values of the variables for these shapes; `None` where the shapes do not fit the family.
     fn values(&self, seen: &[Seen]) -> Option<Vec<i64>> {
         let value = |(step, name): &(i64, String)| size_of(seen, name).map(|n| n as i64 / step);
         let values = self.names.iter().map(value).collect::<Option<Vec<_>>>()?;

@@ -1,5 +1,5 @@
-//! What a stage of a run goes through between its build and its plan: passes over its graph, one at a time, since those of a large
-//! model take long. Between two of them the caller may look at its clock.
+//! The rewrite passes over a stage's graph between its build and its plan. They run one at a time, since those of a
+//! large model take long, and the caller may check its clock between two of them.
 
 use super::{End, Run, Runner, Stage};
 use crate::engine::{Engine, GRAPH_PASSES, RootId};
@@ -7,7 +7,8 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 impl Runner {
-    /// Does the pass that comes next, or plans what all of them have made.
+    /// Runs the next pass, or starts planning when all have run. If a pass finds large constants that are not computed
+    /// yet, these are planned first.
     pub(super) fn rewrite(
         &mut self,
         engine: &mut Engine,

@@ -1,6 +1,6 @@
-//! How a graph for every length is made: the model is built for some lengths, and what the builds have in common is the graph
-//! ([`crate::engine::lengths`]). In come the shapes of a run and which of its dimensions are variables; out comes a [`Family`], or the
-//! node that cannot be had for every length.
+//! Derives a graph for all lengths: the model is built for some lengths, and the numbers that differ between the builds
+//! are recognised as affine forms of the lengths ([`crate::engine::lengths`]). In: the shapes of a run and which of its
+//! dimensions are variables. Out: a [`Family`], or an error that names the node which prevents one.
 
 use super::super::super::build::Feed;
 use super::super::super::stage::{Build, Step};
@@ -17,19 +17,19 @@ use crate::uop::UOp;
 use crate::util::sorted::SortedMap;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Builds of one graph for different lengths.
+/// The builds of one graph for different lengths.
 struct Builds {
     outputs: Vec<Vec<(String, Tensor)>>,
-    /// What stands for each input in them.
+    /// The tensor that stands for each input, for each build.
     buffers: Vec<Vec<Option<Tensor>>>,
-    /// What the first made, node by node.
+    /// Shapes and values that the nodes of the first build produced.
     marks: Vec<Mark>,
 }
 
 type Built = (Vec<(String, Tensor)>, Vec<Option<Tensor>>, Vec<Mark>);
 
-/// Are shapes and known values at the least lengths what the forms found in the other builds say? Where a graph means something else
-/// for short lengths (a window that is clamped, a branch), it shows here.
+/// Checks a build at the least lengths: do its shapes and known values equal the forms found from the other builds? If
+/// a graph means something else for short lengths (a clamped window, a branch), this finds it.
 fn check_least(points: &Points, known: &[Form], builds: &[&[Mark]], point: &[i64], least: &[Mark]) -> Result<()> {
     let other = |m: &Mark| Error::value("lengths", format!("node {}: it makes something else at {point:?}", m.node));
     for (i, m) in least.iter().enumerate() {
@@ -59,7 +59,7 @@ fn check_least(points: &Points, known: &[Form], builds: &[&[Mark]], point: &[i64
     }
 }
 
-/// Elements of the tables that builds made, each by itself.
+/// The elements of constant tables that single builds created, by buffer.
 fn tables(state: &State, roots: &[Tuple]) -> FxHashMap<u32, Bytes> {
     let builds = roots.first().map_or(0, Tuple::len);
     let mut uses: FxHashMap<u32, usize> = FxHashMap::default();
@@ -69,13 +69,14 @@ fn tables(state: &State, roots: &[Tuple]) -> FxHashMap<u32, Bytes> {
             *uses.entry(id).or_default() += 1;
         }
     }
-    // what all of them use is one buffer already
+    // A buffer that all builds use is the same constant in all of them.
     let own = uses.into_iter().filter(|x| x.1 < builds);
     own.filter_map(|(id, _)| Some((id, state.buffer(id)?.host.clone()?))).collect()
 }
 
 impl Runner {
-    /// The variables of these dimensions, the names of those, and the inputs in terms of them.
+    /// The variables for these dimensions, the names of the dimensions, and the inputs' shapes as forms of the
+    /// variables.
     fn variables(&self, seen: &[Seen], dims: &[Dimension]) -> Result<(Vec<Variable>, Vec<String>, Vec<Slot>)> {
         let size = |name: &str| size_of(seen, name).unwrap_or(0) as i64;
         let mut vars: Vec<Variable> = Vec::new();
@@ -89,7 +90,7 @@ impl Runner {
                 by_name.insert(&d.name, form);
                 own_names.push(d.name.clone());
                 let name = format!("length {} {}", vars.len(), d.name);
-                // as with whole lengths, 0 and 1 of them have plans of their own
+                // As for whole lengths, 0 and 1 steps keep plans of their own.
                 let least = (min as i64 - more + step - 1).div_euclid(step).max(2);
                 vars.push(Variable { name, min: least, max: (max as i64 - more).div_euclid(step).max(least) });
             }
@@ -97,7 +98,7 @@ impl Runner {
         if vars.is_empty() || vars.len() > MOST_VARIABLES {
             return Err(Error::value("lengths", format!("{} lengths change", vars.len())));
         }
-        // a sum is of variables, and what is longer than another one may be longer than a sum
+        // Sums are made of variables alone, but a `Longer` dimension may refer to a sum, so these come last.
         let late = |d: &&Dimension| matches!(d.relation, Relation::Longer(_));
         for d in dims.iter().filter(|d| !late(d)).chain(dims.iter().filter(late)) {
             let base = |j: usize| by_name.get(dims.get(j)?.name.as_str()).cloned();
@@ -121,8 +122,8 @@ impl Runner {
         Ok((vars, own_names, slots))
     }
 
-    /// The same dimensions, up to the largest values for which there is a graph at all, where room is taken for more: a table of positions
-    /// has an end.
+    /// The same dimensions with smaller upper bounds: the largest lengths for which the model can be built at all (a
+    /// table of positions ends somewhere). Found by bisection.
     pub(super) fn narrowed(&self, seen: &[Seen], dims: &[Dimension]) -> Option<Vec<Dimension>> {
         if dims.iter().any(|d| d.step > 1) {
             return None;
@@ -150,7 +151,7 @@ impl Runner {
         (out != dims).then_some(out)
     }
 
-    /// Builds the graph for several lengths, and makes one for every length of them.
+    /// Builds the graph for several lengths and derives one for all of them.
     pub(super) fn family(&self, seen: &[Seen], dims: &[Dimension], number: usize) -> Result<Family> {
         let (vars, own_names, slots) = self.variables(seen, dims)?;
         let points = Points::new(&vars);
@@ -173,7 +174,8 @@ impl Runner {
         self.join((seen, dims), slots, (vars, own_names), &points, &Builds { outputs: builds, buffers, marks }, number)
     }
 
-    /// The graph for some values of the variables: its outputs, what stands for its inputs, and what its nodes made.
+    /// Builds the graph at one point of the variables: its outputs, the tensors that stand for its inputs, and its
+    /// marks.
     fn built(&self, seen: &[Seen], slots: &[Slot], point: &[i64]) -> Result<Built> {
         let (mut feeds, mut own) = (Vec::new(), Vec::new());
         for (s, slot) in seen.iter().zip(slots) {
@@ -193,7 +195,7 @@ impl Runner {
         }
     }
 
-    /// What the builds have in common.
+    /// Joins the builds to one graph for all lengths.
     fn join(
         &self,
         (seen, dims): (&[Seen], &[Dimension]),
@@ -213,7 +215,8 @@ impl Runner {
         let ids: Vec<Vec<u32>> = (0..seen.len())
             .map(|i| buffers.iter().filter_map(|b| b[i].as_ref()).map(|t| id(&state, t)).collect())
             .collect();
-        // where an input is the beginning of an output, its buffer has room for that
+        // Where an output is an input with elements appended (a key-value cache), the input's buffer is padded for the
+        // output, so that the run appends in place.
         let mut places: Vec<Option<usize>> = Vec::new();
         for t in &roots {
             let found = forms::grown(&state.graph, points, t, &ids);

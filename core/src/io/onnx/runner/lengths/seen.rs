@@ -1,5 +1,6 @@
-//! What was seen of the lengths of a model's inputs: which dimensions change, and which are others plus something. In come the shapes of each
-//! run; out come the dimensions that are variables in it, with their bounds. Never: graphs.
+//! Observes the lengths of a model's inputs: which dimensions change, and which are others plus something. In: the
+//! shapes of each run. Out: the dimensions that are variables in it, with their bounds. This module has nothing to do
+//! with graphs.
 
 use super::super::super::proto::Dim;
 use super::super::sign;
@@ -12,37 +13,40 @@ use crate::util::sorted::{SortedMap, SortedSet};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Sizes of the dimensions in one run, by their names.
+/// The lengths of the dimensions in one run, by their names.
 type Row = SortedMap<String, usize>;
 
-/// What a runner knows of the lengths of its inputs.
+/// What a runner has observed of the lengths of its inputs.
 #[derive(Default)]
 pub(in super::super) struct Known {
+    /// What the caller asked for.
     pub(super) wanted: Lengths,
-    /// The first value of each dimension, and whether there was another one.
+    /// The first length of each dimension, and whether another one was seen.
     seen: SortedMap<String, (usize, bool)>,
-    /// By what is the same for all runs of one.
+    /// Families by [`key`], which is the same for all runs of a family; `None` where deriving one failed.
     pub(super) families: FxHashMap<Vec<u8>, Option<Arc<Family>>>,
-    /// What lengths change by in a graph, where that is more than one, by the names of the dimensions.
+    /// The step of the lengths in a family, where it is more than 1, by the names of the dimensions.
     pub(super) steps: SortedMap<String, usize>,
-    /// How many were tried.
+    /// Number of families that were attempted.
     pub(super) made: usize,
-    /// Sizes of the dimensions in earlier runs, each once. Those of the first have a plan of their own.
+    /// The distinct lengths of the dimensions in earlier runs. Runs with those of the first entry have a plan of their
+    /// own.
     rows: Vec<Row>,
-    /// By the dimensions that they are about.
+    /// Messages for the user, by the names of the dimensions that they are about.
     pub(super) notes: SortedMap<String, String>,
-    /// Dimensions that are part of a graph which cannot be had for every length.
+    /// Dimensions for which no family could be derived.
     refused: SortedSet<String>,
-    /// How often no graph for every length could be made, by the dimensions that it was about.
+    /// How many attempts to derive a family failed, by the names of its dimensions.
     failures: SortedMap<String, usize>,
-    /// Of buffers that grow in place, how many elements they have along their axis.
+    /// For each buffer that runs append to in place, its number of valid elements along the growing axis.
     pub(super) filled: FxHashMap<u32, usize>,
 }
 
-/// A dimension as a sum of names and a number.
+/// A declared dimension as a sum of names and a number, such as `past + 1`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Label {
     pub(super) names: Vec<String>,
+    /// The number.
     more: i64,
 }
 
@@ -70,7 +74,7 @@ impl Label {
     }
 }
 
-/// An input as it was given.
+/// An input as a run was given it.
 pub(super) struct Seen {
     pub(super) name: String,
     pub(super) dtype: DType,
@@ -79,32 +83,33 @@ pub(super) struct Seen {
     pub(super) value: Option<HostTensor>,
 }
 
-/// What was seen of a dimension in all runs: files often have several names for one length.
+/// How a dimension relates to others in all runs so far: files often have several names for one length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Relation {
     None,
-    /// It is always as much longer than another one as it is now.
+    /// Always longer than dimension `.0` by the difference that it has now.
     Longer(usize),
-    /// It is always the sum of two.
+    /// Always the sum of two other dimensions.
     Sum(usize, usize),
 }
 
-/// What is looked for among the dimensions.
+/// A kind of relation to look for.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Two that are the same.
+    /// Equal to another dimension.
     Equal,
-    /// One that is as much longer than another one as it always was.
+    /// Longer than another dimension by a constant.
     Longer,
-    /// One that is the sum of two.
+    /// The sum of two other dimensions.
     Sum,
 }
 
-/// Which relations come first: where runs have not told them apart, a mask is rather as long as what was there and what is new together than
-/// longer than the one by what the other happened to be. The graph is asked: where none can be had of the first order, the second one is tried.
+/// The orders in which relations are tried. Where the runs so far fit both, a mask is more likely as long as past and
+/// new tokens together than longer than one of them by a constant, so sums come first. If no family can be derived with
+/// the first order, the second one is tried.
 const ORDERS: [[Kind; 3]; 2] = [[Kind::Equal, Kind::Sum, Kind::Longer], [Kind::Equal, Kind::Longer, Kind::Sum]];
 
-/// The size of a dimension with one name.
+/// The length of the dimension whose label is this name alone.
 pub(super) fn size_of(seen: &[Seen], name: &str) -> Option<usize> {
     let mut all = seen.iter().flat_map(|s| s.labels.iter().zip(&s.shape));
     let own = |(l, _): &(&Label, &usize)| l.more == 0 && l.names.len() == 1 && l.names[0] == name;
@@ -112,7 +117,7 @@ pub(super) fn size_of(seen: &[Seen], name: &str) -> Option<usize> {
 }
 
 impl Label {
-    /// A dimension of `n` elements here as a form; what is no variable stays as it is.
+    /// This dimension as a form of the variables. One without variables is its current length `n`.
     pub(super) fn form(&self, vars: &SortedMap<&str, Form>, n: usize, size: &dyn Fn(&str) -> i64) -> Option<Form> {
         let mut sum = Form::number(self.more);
         if self.names.iter().all(|name| !vars.contains_key(name.as_str())) {
@@ -130,10 +135,10 @@ impl Label {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Dimension {
     pub(super) name: String,
-    /// Its least and largest value; `None` of one that nobody gave bounds for, which follows others or is none.
+    /// Least and largest length; `None` without known bounds: then it is a variable only if it follows from others.
     pub(super) bounds: Option<(usize, usize)>,
     pub(super) relation: Relation,
-    /// What it changes by: lengths with another remainder have another graph.
+    /// The step in which it changes: lengths with another remainder modulo it belong to another family.
     pub(super) step: usize,
 }
 
@@ -141,13 +146,13 @@ pub(super) fn names_of(dims: &[Dimension]) -> String {
     dims.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Is a dimension the first of every input that has it, and not the only one?
+/// True if the dimension is the first axis of every input that has it, and none of these inputs has rank 1.
 pub(super) fn is_batch(seen: &[Seen], name: &str) -> bool {
     let has = |l: &Label| l.names.iter().any(|n| n == name);
     seen.iter().all(|s| !s.labels.iter().skip(1).any(has) && (s.labels.len() > 1 || !s.labels.iter().any(has)))
 }
 
-/// What is the same in all runs of a family.
+/// The key of a family: everything that is the same in all of its runs.
 pub(super) fn key(seen: &[Seen], dims: &[Dimension]) -> Vec<u8> {
     let mut key = format!("{dims:?}").into_bytes();
     let size = |name: &str| size_of(seen, name).unwrap_or(0) as i64;
@@ -167,7 +172,7 @@ pub(super) fn key(seen: &[Seen], dims: &[Dimension]) -> Vec<u8> {
 }
 
 impl Known {
-    /// May a dimension be a variable?
+    /// True if a dimension may be a variable.
     pub(super) fn may_change(&self, name: &str) -> bool {
         let seen = self.seen.get(name).is_some_and(|s| s.1);
         let wanted = match &self.wanted {
@@ -178,8 +183,9 @@ impl Known {
         wanted && !self.refused.contains(name)
     }
 
-    /// Takes note of a run. The dimensions that are variables in it, those with bounds first, in one or two ways to relate them; none in runs of
-    /// the sizes of the first one, which has a plan of its own: who never has other sizes waits for no other plan, and runs a faster one.
+    /// Records a run, and returns the dimensions that are variables in it, those with bounds first, in one or two ways
+    /// to relate them. Empty for runs with the lengths of the very first one, which has a plan of its own: a user whose
+    /// lengths never change then waits for no second plan, and runs the faster one.
     ///
     /// # Errors
     /// `E_INPUT` for a length outside of the bounds that were promised.
@@ -241,15 +247,15 @@ impl Known {
         Ok(ways)
     }
 
-    /// How the dimensions hang together, as far as runs have shown in which all else was as it is now: by the first of `order` that holds. Only
-    /// the first `own` of them may be what others are made of.
+    /// Finds relations between dimensions from earlier runs in which all other dimensions were as they are now; the
+    /// first kind in `order` that holds is taken. Only the first `own` dimensions may be operands of a relation.
     fn relate(&self, row: &Row, dims: &mut [Dimension], own: usize, order: [Kind; 3]) {
         let changes = |name: &String| dims.iter().any(|d| d.name == *name);
         let alike = |r: &&Row| row.iter().all(|(n, v)| changes(n) || r.get(n) == Some(v));
         let at = |r: &Row| dims.iter().map(|d| r.get(&d.name).map_or(0, |&v| v as i64)).collect();
         let mut rows: Vec<Vec<i64>> = self.rows.iter().filter(alike).map(at).collect();
         if rows.len() < 2 {
-            // a guess: the graph says whether it is right
+            // Too few such runs: guess from all runs. Deriving the family shows whether the guess is right.
             let has_all = |r: &&Row| dims.iter().all(|d| r.contains_key(&d.name));
             rows = self.rows.iter().filter(has_all).map(at).collect();
         }
@@ -284,7 +290,7 @@ impl Known {
         }
     }
 
-    /// A family was made of these dimensions, or could not be for this reason: what is said of them.
+    /// Notes that a family was derived for these dimensions, or why not.
     pub(super) fn say(&mut self, dims: &[Dimension], why: Option<&Error>) {
         let names: Vec<&str> = dims.iter().map(|d| d.name.as_str()).collect();
         let all = names_of(dims);
