@@ -57,7 +57,7 @@ test("a model runs on while its kernels are exchanged in idle time", async () =>
   await run();
   await multiply();
   const before = await tunedOn("wasm");
-  const [list, runs] = await beside(device, { ms: 2500, idle: true }, async () => {
+  const [list, runs] = await beside(device, { ms: 1000, idle: true }, async () => {
     await run();
     await multiply();
     // a page that computes all the time is never idle
