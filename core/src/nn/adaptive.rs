@@ -1,22 +1,24 @@
-//! The adaptive softmax (Grave et al. 2017): a softmax over frequent classes and clusters of rarer ones, whose own softmaxes
-//! see a narrower input. Named as torch's `AdaptiveLogSoftmaxWithLoss`.
+//! The adaptive softmax (Grave et al. 2017) for many classes: one softmax over the frequent classes and clusters of
+//! rarer ones; each cluster has a softmax of its own, on a narrower projection of the input. Named as torch's
+//! `AdaptiveLogSoftmaxWithLoss`.
 
 use super::{Linear, Module, Role, join};
 use crate::tensor::{Session, Tensor};
 use crate::{Error, Result};
 
-/// Log-probabilities of many classes, the most frequent ones first.
+/// The log-probabilities of many classes, which are numbered by falling frequency.
 pub struct AdaptiveLogSoftmax {
-    /// Frequent classes and clusters.
+    /// The map to the frequent classes, followed by one output for each cluster.
     pub head: Linear,
-    /// Of each cluster: a projection, and its classes.
+    /// For each cluster the projection of the input, and the map to its classes.
     pub tail: Vec<[Linear; 2]>,
-    /// Where clusters begin, and the number of classes.
+    /// The first class of each cluster, followed by the number of classes.
     cutoffs: Vec<usize>,
 }
 
 impl AdaptiveLogSoftmax {
-    /// `cutoffs` rise and lie below `classes`; cluster `i` sees `inputs / divide^(i + 1)` numbers.
+    /// `cutoffs` are the first classes of the clusters, ascending and below `classes`. The projection of cluster `i`
+    /// has `inputs / divide^(i + 1)` features. `Error::Value` for other cutoffs, or a `divide` below 1.
     pub fn new(
         s: &Session,
         inputs: usize,
@@ -42,7 +44,7 @@ impl AdaptiveLogSoftmax {
         Ok(AdaptiveLogSoftmax { head, tail, cutoffs: ends })
     }
 
-    /// `[.., inputs]` to the log-probabilities of all classes, `[.., classes]`.
+    /// The log-probabilities of all classes: `[.., inputs] -> [.., classes]`.
     pub fn log_prob(&self, x: &Tensor) -> Result<Tensor> {
         let head = self.head.forward(x)?.log_softmax(-1)?;
         let first = self.cutoffs[0];
@@ -54,7 +56,8 @@ impl AdaptiveLogSoftmax {
         Tensor::cat(&parts.iter().collect::<Vec<_>>(), -1)
     }
 
-    /// The log-probability of each target `[..]`, and the mean loss. For `x` `[.., inputs]`.
+    /// The log-probability of each target, `[..]`, and the mean loss (a scalar), for `x` `[.., inputs]` and integer
+    /// targets `[..]`.
     pub fn forward(&self, x: &Tensor, target: &Tensor) -> Result<(Tensor, Tensor)> {
         let picked = self.log_prob(x)?.gather(-1, &target.unsqueeze(-1)?)?.squeeze(-1)?;
         let loss = picked.mean(&[], false)?.neg()?;

@@ -1,4 +1,4 @@
-//! Multi-head attention with its four projections.
+//! Multi-head attention with its projections of queries, keys, values and output.
 
 use super::{Linear, Module, Role, each, join};
 use crate::tensor::{Attention, Session, Tensor};
@@ -6,9 +6,9 @@ use crate::{DType, Error, Result};
 
 /// Attention of several heads, laid out as torch's `MultiheadAttention` with `batch_first`.
 pub struct MultiHeadAttention {
-    /// Query, key and value projections on top of each other: `[3 * width, width]`.
+    /// The projections of queries, keys and values, concatenated along the first axis: `[3 * width, width]`.
     pub in_proj_weight: Tensor,
-    /// `[3 * width]`.
+    /// Biases of these projections, `[3 * width]`.
     pub in_proj_bias: Option<Tensor>,
     /// Output projection.
     pub out_proj: Linear,
@@ -17,7 +17,7 @@ pub struct MultiHeadAttention {
 }
 
 impl MultiHeadAttention {
-    /// `width` must be a multiple of `heads`.
+    /// A layer for vectors of `width` elements. `Error::Value` unless `width` is a multiple of `heads`.
     pub fn new(session: &Session, width: usize, heads: usize) -> Result<MultiHeadAttention> {
         if heads == 0 || width % heads != 0 {
             return Err(Error::value("attention", format!("{heads} heads do not divide width {width}")));
@@ -38,7 +38,8 @@ impl MultiHeadAttention {
         Ok(self.forward_weighted(q, k, v, opts)?.0)
     }
 
-    /// The same, and each head's weights `[batch, heads, n, m]`; their mean over the heads is what torch gives unasked.
+    /// [`MultiHeadAttention::forward`], and the attention weights of each head, `[batch, heads, n, m]`. torch returns
+    /// their mean over the heads by default.
     pub fn forward_weighted(
         &self,
         q: &Tensor,

@@ -1,32 +1,32 @@
-//! Linear and bilinear maps, PReLU, dropout, and layers in a row.
+//! Linear and bilinear maps, PReLU, kinds of dropout, and sequences of layers.
 
 use super::{Layer, Mode, Module, Role, bias_init, each, join};
 use crate::tensor::{Session, Tensor};
 use crate::util::decimal::Shown;
 use crate::{DType, Error, Result};
 
-/// `x W^T + b`.
+/// A linear map: `x W^T + b`.
 pub struct Linear {
-    /// `[out, in]`.
+    /// Weights `[out, in]`.
     pub weight: Tensor,
-    /// `[out]`.
+    /// Bias `[out]`.
     pub bias: Option<Tensor>,
 }
 
 impl Linear {
-    /// With torch's initial distribution: uniform within `1/sqrt(in)`.
+    /// A map from `inputs` to `outputs` features, with torch's initial distribution: uniform within `1/sqrt(in)` of 0.
     pub fn new(session: &Session, inputs: usize, outputs: usize) -> Result<Linear> {
         let weight = Tensor::kaiming_uniform(session, 5f64.sqrt(), &[outputs, inputs])?.to_storage()?;
         Ok(Linear { weight, bias: Some(bias_init(session, inputs, &[outputs])?) })
     }
 
-    /// The same without a bias.
+    /// This layer without a bias.
     pub fn without_bias(mut self) -> Linear {
         self.bias = None;
         self
     }
 
-    /// `[.., in] -> [.., out]`.
+    /// Applies the map: `[.., in] -> [.., out]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.linear(&self.weight, self.bias.as_ref())
     }
@@ -44,7 +44,7 @@ impl Layer for Linear {
     }
 }
 
-/// Zeroes elements with probability `p` in training.
+/// Dropout: in training, zeroes elements with probability `p` and multiplies the others by `1/(1-p)`.
 pub struct Dropout {
     /// Probability in `[0, 1)`.
     pub p: f64,
@@ -60,7 +60,8 @@ impl Layer for Dropout {
     }
 }
 
-/// Zeroes whole channels of `[batch, channels, ..]` with probability `p` in training: torch's `Dropout1d`, `2d` and `3d`.
+/// Dropout of whole channels of `[batch, channels, ..]` with probability `p` in training: torch's `Dropout1d`, `2d` and
+/// `3d`.
 pub struct ChannelDropout {
     /// Probability in `[0, 1)`.
     pub p: f64,
@@ -82,7 +83,7 @@ impl Layer for ChannelDropout {
     }
 }
 
-/// Dropout that keeps mean and variance, for networks of SELU (Klambauer et al. 2017).
+/// Alpha dropout, which keeps the mean and the variance, for networks with SELU (Klambauer et al. 2017).
 pub struct AlphaDropout {
     /// Probability in `[0, 1)`.
     pub p: f64,
@@ -100,7 +101,7 @@ impl Layer for AlphaDropout {
         if mode == Mode::Eval || self.p == 0.0 {
             return Ok(x.clone());
         }
-        // what a dropped element becomes: the limit of SELU at minus infinity
+        // the value of a dropped element: the limit of SELU at minus infinity
         let low = -1.0507009873554805 * 1.6732632423543772;
         let a = 1.0 / ((1.0 - self.p) * (1.0 + self.p * low * low)).sqrt();
         let kept = Tensor::bernoulli(x.session(), 1.0 - self.p, &x.shape())?;
@@ -108,19 +109,19 @@ impl Layer for AlphaDropout {
     }
 }
 
-/// `max(x, 0) + w min(x, 0)` with a learned slope for all channels, or one each.
+/// `max(x, 0) + w min(x, 0)` with a learned slope `w`, one for all channels or one for each.
 pub struct PRelu {
-    /// `[1]` or `[channels]`.
+    /// Slopes, `[1]` or `[channels]`.
     pub weight: Tensor,
 }
 
 impl PRelu {
-    /// Slopes of 1/4.
+    /// `count` slopes (1, or the number of channels), initially 1/4.
     pub fn new(session: &Session, count: usize) -> Result<PRelu> {
         Ok(PRelu { weight: Tensor::full(session, 0.25, DType::F32, &[count])?.to_storage()? })
     }
 
-    /// Same shape out; channels are axis 1.
+    /// Applies it; the shape stays, and channels are axis 1.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let channels = self.weight.numel();
         let slope = match x.rank() {
@@ -148,22 +149,22 @@ impl Layer for PRelu {
     }
 }
 
-/// `x^T W_k y + b_k` for each output k.
+/// A bilinear map: `x^T W_k y + b_k` for each output k.
 pub struct Bilinear {
-    /// `[out, left, right]`.
+    /// Weights `[out, left, right]`.
     pub weight: Tensor,
-    /// `[out]`.
+    /// Bias `[out]`.
     pub bias: Option<Tensor>,
 }
 
 impl Bilinear {
-    /// With torch's initial distribution: uniform within `1/sqrt(left)`.
+    /// A map with torch's initial distribution: uniform within `1/sqrt(left)` of 0.
     pub fn new(session: &Session, left: usize, right: usize, outputs: usize) -> Result<Bilinear> {
         let weight = bias_init(session, left, &[outputs, left, right])?;
         Ok(Bilinear { weight, bias: Some(bias_init(session, left, &[outputs])?) })
     }
 
-    /// `[.., left]` and `[.., right]` to `[.., out]`.
+    /// Applies the map: `[.., left]` and `[.., right]` give `[.., out]`.
     pub fn forward(&self, x: &Tensor, y: &Tensor) -> Result<Tensor> {
         x.bilinear(y, &self.weight, self.bias.as_ref())
     }
@@ -175,7 +176,8 @@ impl Module for Bilinear {
     }
 }
 
-/// Layers one after another, named by their position; functions without parameters count as positions too.
+/// Layers that are applied in order. A layer's tensors are named by its position; functions without parameters count as
+/// positions too.
 #[derive(Default)]
 pub struct Sequential {
     layers: Vec<Item>,
@@ -187,18 +189,18 @@ enum Item {
 }
 
 impl Sequential {
-    /// No layers.
+    /// A sequence without layers.
     pub fn new() -> Sequential {
         Sequential::default()
     }
 
-    /// One more layer.
+    /// Appends a layer.
     pub fn layer(mut self, layer: impl Layer + Send + Sync + 'static) -> Sequential {
         self.layers.push(Item::Layer(Box::new(layer)));
         self
     }
 
-    /// One more function: `.function(Tensor::relu)`, `.function(|x| x.max_pool(&PoolOpts::new(&[2, 2])))`.
+    /// Appends a function: `.function(Tensor::relu)`, `.function(|x| x.max_pool(&PoolOpts::new(&[2, 2])))`.
     pub fn function(mut self, f: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static) -> Sequential {
         self.layers.push(Item::Function(Box::new(f)));
         self

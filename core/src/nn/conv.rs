@@ -1,4 +1,4 @@
-//! Convolution layers of any rank.
+//! Convolution layers over any number of axes.
 
 use super::{Layer, Mode, Module, Role, bias_init, each};
 use crate::tensor::{ConvOpts, ConvTransposeOpts, Session, Tensor};
@@ -6,16 +6,17 @@ use crate::{Error, Result};
 
 /// A convolution over `kernel.len()` axes.
 pub struct Conv {
-    /// `[out, in/groups, kernel..]`.
+    /// Weights `[out, in/groups, kernel..]`.
     pub weight: Tensor,
-    /// `[out]`.
+    /// Bias `[out]`.
     pub bias: Option<Tensor>,
     /// Stride, padding, dilation, groups.
     pub opts: ConvOpts,
 }
 
 impl Conv {
-    /// With torch's initial distribution. `kernel` has one size per axis: `&[3, 3]` for images.
+    /// A layer with torch's initial distribution. `kernel` has one size for each axis: `&[3, 3]` for images.
+    /// `Error::Value` where the groups do not divide the channels, or a size is 0.
     pub fn new(session: &Session, inputs: usize, outputs: usize, kernel: &[usize], opts: ConvOpts) -> Result<Conv> {
         let shape = weight_shape("conv", outputs, inputs, kernel, opts.groups)?;
         let fan_in = shape[1..].iter().product();
@@ -23,13 +24,13 @@ impl Conv {
         Ok(Conv { weight, bias: Some(bias_init(session, fan_in, &[outputs])?), opts })
     }
 
-    /// The same without a bias.
+    /// This layer without a bias.
     pub fn without_bias(mut self) -> Conv {
         self.bias = None;
         self
     }
 
-    /// `[batch, in, n..] -> [batch, out, o..]`.
+    /// Applies the convolution: `[batch, in, n..] -> [batch, out, o..]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.conv(&self.weight, self.bias.as_ref(), &self.opts)
     }
@@ -37,16 +38,16 @@ impl Conv {
 
 /// A transposed convolution over `kernel.len()` axes.
 pub struct ConvTranspose {
-    /// `[in, out/groups, kernel..]`.
+    /// Weights `[in, out/groups, kernel..]`.
     pub weight: Tensor,
-    /// `[out]`.
+    /// Bias `[out]`.
     pub bias: Option<Tensor>,
     /// Stride, padding, dilation, groups, output padding.
     pub opts: ConvTransposeOpts,
 }
 
 impl ConvTranspose {
-    /// With torch's initial distribution.
+    /// A layer with torch's initial distribution. Arguments and errors as for [`Conv::new`].
     pub fn new(
         session: &Session,
         inputs: usize,
@@ -60,18 +61,19 @@ impl ConvTranspose {
         Ok(ConvTranspose { weight, bias: Some(bias_init(session, fan_in, &[outputs])?), opts })
     }
 
-    /// The same without a bias.
+    /// This layer without a bias.
     pub fn without_bias(mut self) -> ConvTranspose {
         self.bias = None;
         self
     }
 
-    /// `[batch, in, n..] -> [batch, out, o..]`.
+    /// Applies the transposed convolution: `[batch, in, n..] -> [batch, out, o..]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.conv_transpose(&self.weight, self.bias.as_ref(), &self.opts)
     }
 }
 
+/// The shape of a weight `[first, second/groups, kernel..]`.
 fn weight_shape(op: &'static str, first: usize, second: usize, kernel: &[usize], groups: usize) -> Result<Vec<usize>> {
     if kernel.is_empty() || kernel.contains(&0) || groups == 0 || first % groups != 0 || second % groups != 0 {
         let what = format!("{groups} groups, channels {first} and {second}, kernel {kernel:?} do not fit");

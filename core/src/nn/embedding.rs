@@ -1,24 +1,24 @@
-//! Tables of vectors: looked up one by one, or summed up by bags.
+//! Tables of vectors that are looked up by index: one by one, or reduced over bags of indices.
 
 use super::{Layer, Mode, Module, Role, each};
 use crate::tensor::{Session, Tensor};
 use crate::{DType, Error, Result};
 
-/// A table of vectors, looked up by number.
+/// A table of vectors, looked up by index.
 pub struct Embedding {
-    /// `[vocabulary, width]`.
+    /// The vectors, `[vocabulary, width]`.
     pub weight: Tensor,
-    /// The row that gets no gradient.
+    /// A row that gets no gradient.
     pub padding: Option<usize>,
 }
 
 impl Embedding {
-    /// Normally distributed vectors.
+    /// A table of normally distributed vectors.
     pub fn new(session: &Session, vocabulary: usize, width: usize) -> Result<Embedding> {
         Ok(Embedding { weight: Tensor::randn(session, &[vocabulary, width])?.to_storage()?, padding: None })
     }
 
-    /// With a row of zeros that training leaves alone.
+    /// This table with a row set to zeros, which training leaves unchanged. `Error::Value` for a row outside the table.
     pub fn padding(mut self, row: usize) -> Result<Embedding> {
         let is_row = row_is(&self.weight, row)?;
         self.weight = is_row.select(0, &self.weight)?.to_storage()?;
@@ -26,7 +26,7 @@ impl Embedding {
         Ok(self)
     }
 
-    /// Integers `[..] -> [.., width]`; out of range gives zeros.
+    /// Looks up integers: `[..] -> [.., width]`; an index out of range gives zeros.
     pub fn forward(&self, index: &Tensor) -> Result<Tensor> {
         let y = self.weight.embedding(index)?;
         match self.padding {
@@ -36,7 +36,7 @@ impl Embedding {
     }
 }
 
-/// True in one row of a table, `[rows, 1]`.
+/// Bool `[rows, 1]` that is true for one row of a table.
 fn row_is(weight: &Tensor, row: usize) -> Result<Tensor> {
     let rows = weight.dim(0)?;
     if row >= rows {
@@ -57,7 +57,7 @@ impl Layer for Embedding {
     }
 }
 
-/// What becomes of the vectors of a bag.
+/// How the vectors of a bag are reduced to one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bag {
     /// Their sum.
@@ -65,34 +65,37 @@ pub enum Bag {
     /// Their mean.
     #[default]
     Mean,
-    /// Their largest elements.
+    /// Their elementwise maximum.
     Max,
 }
 
-/// A table of vectors of which each bag of numbers gives one. Empty bags give zeros.
+/// A table of vectors whose lookups are reduced over bags of indices, to one vector for each bag. Empty bags give
+/// zeros.
 pub struct EmbeddingBag {
-    /// `[vocabulary, width]`.
+    /// The vectors, `[vocabulary, width]`.
     pub weight: Tensor,
-    /// Sum, mean or max.
+    /// How the vectors of a bag are reduced.
     pub mode: Bag,
-    /// The row that does not count.
+    /// A row that is left out of the reduction.
     pub padding: Option<usize>,
 }
 
 impl EmbeddingBag {
-    /// Normally distributed vectors.
+    /// A table of normally distributed vectors.
     pub fn new(session: &Session, vocabulary: usize, width: usize, mode: Bag) -> Result<EmbeddingBag> {
         Ok(EmbeddingBag { weight: Tensor::randn(session, &[vocabulary, width])?.to_storage()?, mode, padding: None })
     }
 
-    /// Integers `[bags, n] -> [bags, width]`. Factors of the vectors `[bags, n]` are for sums.
+    /// Integers `[bags, n] -> [bags, width]`. `factors` `[bags, n]` multiply the vectors; `Error::Value` unless bags
+    /// are summed.
     pub fn forward(&self, index: &Tensor, factors: Option<&Tensor>) -> Result<Tensor> {
         index.want_rank("embedding_bag", 2)?;
         let member = Tensor::full(index.session(), true, DType::Bool, &index.shape())?;
         self.bags(self.weight.embedding(index)?, index, member, factors)
     }
 
-    /// Integers `[n]` and where each bag begins, `[bags]` (ascending, the first is 0), to `[bags, width]`.
+    /// Integers `[n]`, and the index where each bag begins, `[bags]` (ascending, the first is 0), give `[bags, width]`.
+    /// `factors` `[n]` as for [`EmbeddingBag::forward`].
     pub fn forward_offsets(&self, index: &Tensor, offsets: &Tensor, factors: Option<&Tensor>) -> Result<Tensor> {
         let n = index.want_rank("embedding_bag", 1)?[0];
         let bags = offsets.want_rank("embedding_bag", 1)?[0];
@@ -107,7 +110,7 @@ impl EmbeddingBag {
         self.bags(self.weight.embedding(&index)?, &index, member, factors.as_ref())
     }
 
-    /// Vectors `[bags, n, width]` of which the members count.
+    /// Reduces vectors `[bags, n, width]` over those that `member` `[bags, n]` (bool) says belong to the bag.
     fn bags(&self, vectors: Tensor, index: &Tensor, member: Tensor, factors: Option<&Tensor>) -> Result<Tensor> {
         let member = match self.padding {
             Some(row) => member.logical_and(index.ne(row)?)?,

@@ -1,5 +1,6 @@
-//! Layers with parameters. Names, shapes and initial distributions are torch's, so that a torch state dict loads as it is.
-//!
+//! Layers with parameters. The names of tensors, their shapes and their initial distributions are torch's, so that a
+//! state dict of torch loads without changes. Input of a layer: tensors, and for some the [`Mode`]; output: lazy
+//! tensors.
 //! | layer | input -> output |
 //! |---|---|
 //! | [`Linear`] | `[.., in] -> [.., out]` |
@@ -9,18 +10,18 @@
 //! | [`Embedding`], [`EmbeddingBag`] | integers `[..] -> [.., width]`, `[bags, n] -> [bags, width]` |
 //! | [`Rnn`], [`Lstm`], [`Gru`] | `[batch, time, in] -> [batch, time, hidden * directions]` |
 //! | [`RnnCell`], [`LstmCell`], [`GruCell`] | one step of these: `[batch, in]` and a state to a state |
-//! | [`MultiHeadAttention`] | queries `[batch, n, width]`, keys and values `[batch, m, width]` |
+//! | [`MultiHeadAttention`] | queries `[batch, n, width]`, keys and values `[batch, m, width]` -> `[batch, n, width]` |
 //! | [`Transformer`] and its parts | `[batch, n, width]`, same shape |
 //! | [`Bilinear`], [`PRelu`], [`AdaptiveLogSoftmax`] | |
 //! | [`WeightNorm`], [`SpectralNorm`] | around a [`Linear`] or a convolution |
 //! | [`Dropout`], [`ChannelDropout`], [`AlphaDropout`], [`Sequential`] | |
 //!
-//! What has no parameters in torch's list (activations, pools, padding, upsampling, shuffles, losses) is a method of
-//! [`Tensor`], and a layer of a [`Sequential`] by [`Sequential::function`]. Initial values of torch's `nn.init`: [`init`].
-//! Not here: lazy modules, `kdim`, `vdim`, `bias_kv` and `zero_attn` of attention, `max_norm` of embeddings.
+//! Those layers of torch that have no parameters (activations, pools, padding, upsampling, shuffles, losses) are
+//! methods of [`Tensor`], and become layers of a [`Sequential`] by [`Sequential::function`]. torch's `nn.init` is
+//! [`init`]. Not here: lazy modules, `kdim`, `vdim`, `bias_kv` and `zero_attn` of attention, `max_norm` of embeddings.
 //!
-//! A parameter is a tensor with storage of its own: optimiser steps assign to it, and every clone of it sees
-//! that. Nothing runs until the engine realizes [`Module::tensors`].
+//! A parameter is a tensor with storage of its own. Optimiser steps assign to it, and every clone of it sees the new
+//! values. Nothing runs until the engine realizes the tensors ([`Module::tensors`]).
 
 mod adaptive;
 mod attention;
@@ -55,30 +56,30 @@ use std::collections::BTreeMap;
 /// Named tensors, as in a safetensors file or a torch state dict.
 pub type StateDict = BTreeMap<String, Tensor>;
 
-/// Is a model being trained or used? Dropout and batch norm differ.
+/// Whether a model is being trained or used, which changes what dropout and batch norm do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Drop, and take statistics of the batch.
+    /// Training: dropout drops elements, and norms use the statistics of the batch.
     Train,
-    /// Keep, and use the running statistics.
+    /// Inference: dropout does nothing, and norms use the running statistics.
     Eval,
 }
 
-/// What a named tensor of a module is.
+/// What the named tensor of a module is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Trained by an optimiser.
+    /// It is trained by an optimiser.
     Parameter,
-    /// State that training changes in passing: running statistics.
+    /// State that training updates without gradients, such as running statistics.
     Buffer,
 }
 
-/// Something that has named tensors.
+/// A module: a collection of named tensors.
 pub trait Module {
-    /// Calls `f` with the name (`prefix` before it), role and tensor of everything inside, in a fixed order.
+    /// Calls `f` with the name, role and tensor of everything inside, in a fixed order; names begin with `prefix`.
     fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor));
 
-    /// The tensors that an optimiser trains.
+    /// The parameters, which an optimiser trains.
     fn parameters(&self) -> Vec<Tensor> {
         let mut out = Vec::new();
         self.visit("", &mut |_, role, t| {
@@ -89,14 +90,14 @@ pub trait Module {
         out
     }
 
-    /// Every tensor: what to realize after loading or a training step.
+    /// All tensors, which are to be realized after loading or a training step.
     fn tensors(&self) -> Vec<Tensor> {
         let mut out = Vec::new();
         self.visit("", &mut |_, _, t| out.push(t.clone()));
         out
     }
 
-    /// Every tensor by name.
+    /// All tensors by name.
     fn state_dict(&self) -> StateDict {
         let mut out = StateDict::new();
         self.visit("", &mut |name, _, t| {
@@ -105,8 +106,9 @@ pub trait Module {
         out
     }
 
-    /// Takes every tensor from `dict`, cast to the module's dtypes, without a copy. A missing name or another shape is an
-    /// error, and then nothing changes; names that nothing takes are returned.
+    /// Replaces every tensor by that of its name in `dict`; nothing is copied, unless the dtype differs and is cast.
+    /// Returns the names in `dict` that the module does not have. `Error::Input` for a missing name or another shape;
+    /// the module is then unchanged.
     fn load_state_dict(&self, dict: &StateDict) -> Result<Vec<String>> {
         let own = self.state_dict();
         for (name, t) in &own {
@@ -136,7 +138,7 @@ pub(crate) fn join(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") }
 }
 
-/// Calls a visitor with a list of `(name, tensor)` of one role.
+/// Calls a visitor with those of the `(name, tensor)` pairs that have a tensor, all of one role.
 pub(crate) fn each(
     prefix: &str,
     role: Role,
@@ -150,7 +152,7 @@ pub(crate) fn each(
     }
 }
 
-/// Uniform within `1/sqrt(fan_in)` of 0, with storage: torch's default for biases.
+/// A bias with storage, uniform in `[-limit, limit)` with `limit = 1/sqrt(fan_in)`: torch's default.
 pub(crate) fn bias_init(session: &Session, fan_in: usize, shape: &[usize]) -> Result<Tensor> {
     let limit = 1.0 / (fan_in.max(1) as f64).sqrt();
     Tensor::uniform(session, -limit, limit, shape)?.to_storage()

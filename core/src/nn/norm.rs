@@ -1,4 +1,4 @@
-//! Normalisation layers.
+//! Normalisation layers: batch, layer, RMS, group and instance norm. All preserve the shape of their input.
 
 use super::{Layer, Mode, Module, Role, each};
 use crate::tensor::{Session, Tensor};
@@ -12,7 +12,8 @@ fn zeros(session: &Session, shape: &[usize]) -> Result<Tensor> {
     Tensor::zeros(session, DType::F32, shape)?.to_storage()
 }
 
-/// Normalises each channel of `[batch, channels, ..]` over the batch; running statistics are kept for use.
+/// Normalises each channel of `[batch, channels, ..]` over the batch; keeps running statistics, which are used in
+/// inference.
 pub struct BatchNorm {
     /// Scale `[channels]`.
     pub weight: Option<Tensor>,
@@ -22,14 +23,14 @@ pub struct BatchNorm {
     pub running_mean: Tensor,
     /// Running sample variance `[channels]`.
     pub running_var: Tensor,
-    /// Added to the variance.
+    /// Added to the variance, so that it is not 0.
     pub eps: f64,
     /// Weight of a new batch in the running statistics.
     pub momentum: f64,
 }
 
 impl BatchNorm {
-    /// Scale 1, shift 0, eps 1e-5, momentum 0.1.
+    /// A layer for `channels` channels: scale 1, shift 0, eps 1e-5, momentum 0.1.
     pub fn new(session: &Session, channels: usize) -> Result<BatchNorm> {
         Ok(BatchNorm {
             weight: Some(ones(session, &[channels])?),
@@ -41,16 +42,17 @@ impl BatchNorm {
         })
     }
 
-    /// By the running statistics.
+    /// Normalises by the running statistics.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.batch_norm(&self.running_mean, &self.running_var, self.weight.as_ref(), self.bias.as_ref(), self.eps)
     }
 
-    /// By the statistics of this batch, which also go into the running ones (realize these with the step).
+    /// Normalises by the statistics of this batch, and blends these into the running ones (realize those together with
+    /// the step).
     pub fn forward_train(&self, x: &Tensor) -> Result<Tensor> {
         let (mean, var) = x.batch_stats()?;
         let n = x.numel() / mean.numel().max(1);
-        // running statistics keep the sample variance, as torch
+        // the running variance is the sample variance, as in torch
         let unbiased = var.detach().mul(n as f64 / n.saturating_sub(1).max(1) as f64)?;
         let blend = |running: &Tensor, new: &Tensor| running.assign(running.lerp(new, self.momentum)?);
         blend(&self.running_mean, &mean.detach())?;
@@ -73,26 +75,26 @@ impl Layer for BatchNorm {
     }
 }
 
-/// Normalises the last axes.
+/// Normalises over the last axes.
 pub struct LayerNorm {
     /// Scale, of the normalised axes' shape.
     pub weight: Option<Tensor>,
     /// Shift, of the normalised axes' shape.
     pub bias: Option<Tensor>,
-    /// Axes normalised.
+    /// The number of last axes that are normalised over.
     pub dims: usize,
     /// Added to the variance.
     pub eps: f64,
 }
 
 impl LayerNorm {
-    /// Scale 1, shift 0, eps 1e-5, over the last axes of this shape.
+    /// A layer over last axes of this shape: scale 1, shift 0, eps 1e-5.
     pub fn new(session: &Session, shape: &[usize]) -> Result<LayerNorm> {
         let (weight, bias) = (Some(ones(session, shape)?), Some(zeros(session, shape)?));
         Ok(LayerNorm { weight, bias, dims: shape.len(), eps: 1e-5 })
     }
 
-    /// Same shape out.
+    /// Applies the norm; the shape stays.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.layer_norm(self.dims, self.weight.as_ref(), self.bias.as_ref(), self.eps)
     }
@@ -107,18 +109,18 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// Scale 1, eps 1e-6.
+    /// A layer for a last axis of `width`: scale 1, eps 1e-6.
     pub fn new(session: &Session, width: usize) -> Result<RmsNorm> {
         Ok(RmsNorm { weight: Some(ones(session, &[width])?), eps: 1e-6 })
     }
 
-    /// Same shape out.
+    /// Applies the norm; the shape stays.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.rms_norm(1, self.weight.as_ref(), self.eps)
     }
 }
 
-/// Normalises groups of channels of each sample.
+/// Normalises over groups of channels of each sample of `[batch, channels, ..]`.
 pub struct GroupNorm {
     /// Scale `[channels]`.
     pub weight: Option<Tensor>,
@@ -137,19 +139,19 @@ impl GroupNorm {
         Ok(GroupNorm { weight, bias, groups, eps: 1e-5 })
     }
 
-    /// Same shape out.
+    /// Applies the norm; the shape stays.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.group_norm(self.groups, self.weight.as_ref(), self.bias.as_ref(), self.eps)
     }
 }
 
-/// Normalises each channel of each sample.
+/// Normalises each channel of each sample of `[batch, channels, ..]`.
 pub struct InstanceNorm {
     /// Scale `[channels]`.
     pub weight: Option<Tensor>,
     /// Shift `[channels]`.
     pub bias: Option<Tensor>,
-    /// Running mean and sample variance `[channels]`, which are used outside of training if there are any.
+    /// Running mean and sample variance `[channels]`; if there are any, inference normalises by them.
     pub running: Option<(Tensor, Tensor)>,
     /// Added to the variance.
     pub eps: f64,
@@ -169,13 +171,13 @@ impl InstanceNorm {
         })
     }
 
-    /// The same with running statistics: torch's `track_running_stats`.
+    /// This layer with running statistics: torch's `track_running_stats`.
     pub fn tracking(mut self, session: &Session, channels: usize) -> Result<InstanceNorm> {
         self.running = Some((zeros(session, &[channels])?, ones(session, &[channels])?));
         Ok(self)
     }
 
-    /// By the running statistics, or each sample's own if none are kept. Same shape out.
+    /// Normalises by the running statistics, or by each sample's own where none are kept. The shape stays.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
         match &self.running {
@@ -184,7 +186,8 @@ impl InstanceNorm {
         }
     }
 
-    /// By each sample's own statistics, whose means go into the running ones (realize these with the step).
+    /// Normalises by each sample's own statistics, and blends their means into the running ones (realize those together
+    /// with the step).
     pub fn forward_train(&self, x: &Tensor) -> Result<Tensor> {
         let y = x.instance_norm(self.weight.as_ref(), self.bias.as_ref(), self.eps)?;
         if let Some((mean, var)) = &self.running {

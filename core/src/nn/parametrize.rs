@@ -1,20 +1,20 @@
-//! Layers whose weight is computed of other tensors: weight norm (Salimans and Kingma 2016) and spectral norm (Miyato et al.
-//! 2018), named as torch's `nn.utils.parametrizations`.
+//! Layers whose weight is computed from other tensors: weight norm (Salimans and Kingma 2016) and spectral norm (Miyato
+//! et al. 2018), with the names of torch's `nn.utils.parametrizations`.
 
 use super::{Conv, ConvTranspose, Layer, Linear, Mode, Module, Role, each, join};
 use crate::tensor::Tensor;
 use crate::{Error, Result};
 
-/// Power iterations that a spectral norm begins with.
+/// Power iterations that are run when a spectral norm is created.
 const WARM_UP: usize = 15;
 
-/// A layer that can be applied with another weight.
+/// A layer that can be applied with another weight than its own.
 pub trait Weighted: Module {
-    /// Its own weight.
+    /// The layer's own weight.
     fn weight(&self) -> &Tensor;
-    /// The axis of the weight that counts outputs.
+    /// The axis of the weight that runs over outputs.
     fn output_axis(&self) -> i64;
-    /// The layer's output if this were its weight.
+    /// The layer's output with `weight` in place of its own.
     fn apply_with(&self, weight: &Tensor, x: &Tensor) -> Result<Tensor>;
 }
 
@@ -60,7 +60,7 @@ impl Weighted for ConvTranspose {
     }
 }
 
-/// What is left of a layer without its weight.
+/// Visits the tensors of a layer other than its weight.
 fn visit_rest(layer: &dyn Weighted, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
     let weight = join(prefix, "weight");
     layer.visit(prefix, &mut |name, role, t| {
@@ -70,29 +70,29 @@ fn visit_rest(layer: &dyn Weighted, prefix: &str, f: &mut dyn FnMut(&str, Role, 
     });
 }
 
-/// A layer whose weight is a direction times a length: `g v / |v|`, lengths along every axis but `axis`.
+/// A layer whose weight is a direction times a length: `g v / |v|`, with one length for each index along `axis`.
 pub struct WeightNorm<L> {
     layer: L,
-    /// Lengths, with the weight's rank.
+    /// The lengths `g`, with the weight's rank (size 1 along the other axes).
     pub length: Tensor,
-    /// Directions, in the weight's shape.
+    /// The directions `v`, in the weight's shape.
     pub direction: Tensor,
     axis: i64,
 }
 
-/// The root of the sum of squares along all axes but one, which stay with size 1.
+/// The Euclidean norm over all axes but one; the others stay with size 1.
 fn length(v: &Tensor, axis: i64) -> Result<Tensor> {
     let axes: Vec<i64> = (0..v.rank() as i64).filter(|&a| a != axis).collect();
     v.square()?.sum(&axes, true)?.sqrt()
 }
 
 impl<L: Weighted> WeightNorm<L> {
-    /// Of the layer's own weight, with a length for each index of axis 0 (as torch).
+    /// Splits the layer's weight into directions and lengths, one for each index of axis 0 (torch's default).
     pub fn new(layer: L) -> Result<WeightNorm<L>> {
         WeightNorm::along(layer, 0)
     }
 
-    /// With a length for each index of another axis.
+    /// As [`WeightNorm::new`], with a length for each index of `axis`. `Error::Value` unless the weight has that axis.
     pub fn along(layer: L, axis: i64) -> Result<WeightNorm<L>> {
         let rank = layer.weight().rank() as i64;
         if !(0..rank).contains(&axis) {
@@ -102,7 +102,7 @@ impl<L: Weighted> WeightNorm<L> {
         Ok(WeightNorm { length: length(layer.weight(), axis)?.to_storage()?, direction, layer, axis })
     }
 
-    /// The weight that the two make.
+    /// The weight that directions and lengths make.
     pub fn weight(&self) -> Result<Tensor> {
         self.direction.mul(self.length.div(length(&self.direction, self.axis)?)?)
     }
@@ -122,20 +122,20 @@ impl<L: Weighted> Layer for WeightNorm<L> {
     }
 }
 
-/// A layer whose weight, seen as a matrix, has the largest singular value 1: it is divided by an estimate of its own, which
-/// each application in training makes better by one power iteration (realize the buffers with the step).
+/// A layer whose weight, as a matrix, is divided by an estimate of its largest singular value. In training each
+/// application improves the estimate by one power iteration (realize the buffers with the step).
 pub struct SpectralNorm<L> {
     layer: L,
     /// The weight before the division.
     pub original: Tensor,
-    /// The estimates of the singular vectors: `[outputs]` and `[the others]`.
+    /// The estimates of the singular vectors, `[outputs]` and `[elements per output]`.
     pub vectors: [Tensor; 2],
-    /// Keeps a vector's length from 0.
+    /// The least length that a vector is divided by.
     pub eps: f64,
 }
 
 impl<L: Weighted> SpectralNorm<L> {
-    /// Of the layer's own weight, from random vectors after fifteen iterations; eps 1e-12.
+    /// A spectral norm of the layer's weight, from random vectors after 15 iterations; eps 1e-12.
     pub fn new(layer: L) -> Result<SpectralNorm<L>> {
         let original = layer.weight().to_storage()?;
         let (s, rows) = (original.session(), original.dim(layer.output_axis())?);
@@ -149,12 +149,14 @@ impl<L: Weighted> SpectralNorm<L> {
         Ok(norm)
     }
 
+    /// The weight as a matrix `[outputs, elements per output]`.
     fn matrix(&self) -> Result<Tensor> {
         let w = self.original.move_axis(self.layer.output_axis(), 0)?;
         let rows = w.dim(0)?;
         w.reshape(&[rows, w.numel() / rows.max(1)])
     }
 
+    /// The vectors after one more power iteration.
     fn iterate(&self) -> Result<[Tensor; 2]> {
         let w = self.matrix()?.detach();
         let u = w.matmul(&self.vectors[1].detach())?.normalize(2.0, 0, self.eps)?;
@@ -162,7 +164,7 @@ impl<L: Weighted> SpectralNorm<L> {
         Ok([u.contiguous(), v.contiguous()])
     }
 
-    /// The weight by the vectors of now, which it does not change.
+    /// The divided weight, by the present vectors, which stay unchanged.
     pub fn weight(&self) -> Result<Tensor> {
         self.weight_by(&self.vectors)
     }

@@ -1,24 +1,25 @@
-//! RNN, LSTM and GRU, unrolled over time, and their cells. The input's share of all gates is one product over the whole
-//! sequence; each step adds the state's share. Weights are named and laid out as in torch (gates i f g o, and r z n).
+//! RNN, LSTM and GRU, unrolled over time, and their single-step cells. The input's contribution to all gates is one
+//! matrix product over the whole sequence; each step adds the contribution of the state. Weights are named and laid out
+//! as in torch (gates in the order i f g o, and r z n).
 
 use super::{Mode, Module, Role, bias_init, each};
 use crate::tensor::{Session, Tensor};
 use crate::{DType, Error, Result};
 
-/// How a recurrent module is built; the defaults are one layer, one direction, biases, no dropout, batch first.
+/// Options of a recurrent module; by default one layer, one direction, biases, no dropout, batch first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RecurrentOpts {
-    /// Layers on top of each other.
+    /// Number of layers; each takes the outputs of the one before.
     pub layers: usize,
-    /// Both directions; the outputs are joined.
+    /// Whether each layer runs in both directions; the outputs of both are concatenated.
     pub bidirectional: bool,
     /// Whether the gates have biases.
     pub bias: bool,
-    /// Probability of dropping what goes from one layer to the next in training.
+    /// Probability of dropping an output between two layers, in training.
     pub dropout: f64,
-    /// Sequences `[batch, time, ..]` rather than `[time, batch, ..]`.
+    /// Whether sequences are `[batch, time, ..]` rather than `[time, batch, ..]`.
     pub batch_first: bool,
-    /// Width to which an LSTM projects its hidden state (torch's `proj_size`); 0 for none.
+    /// Width that an LSTM projects its hidden state to (torch's `proj_size`); 0 for no projection.
     pub projection: usize,
 }
 
@@ -28,15 +29,15 @@ impl Default for RecurrentOpts {
     }
 }
 
-/// Weights of one layer in one direction.
+/// The weights of one layer in one direction.
 struct Cell {
-    /// `_l0`, or `_l1_reverse` ...: what comes after the tensors' names.
+    /// The suffix of the tensors' names: `_l0`, `_l1_reverse` ...; empty for the cells.
     suffix: String,
     weight_ih: Tensor,
     weight_hh: Tensor,
     bias_ih: Option<Tensor>,
     bias_hh: Option<Tensor>,
-    /// The projection of the hidden state.
+    /// The projection of an LSTM's hidden state.
     weight_hr: Option<Tensor>,
 }
 
@@ -63,18 +64,19 @@ impl Cell {
         }
     }
 
-    /// The input's share of the gates.
+    /// The input's contribution to the gates (before the nonlinearity).
     fn input(&self, x: &Tensor) -> Result<Tensor> {
         x.linear(&self.weight_ih, self.bias_ih.as_ref())
     }
 
-    /// The state's share of the gates.
+    /// The state's contribution to the gates (before the nonlinearity).
     fn state(&self, h: &Tensor) -> Result<Tensor> {
         h.linear(&self.weight_hh, self.bias_hh.as_ref())
     }
 }
 
-/// The next state from the input's share of the gates and the state; the first tensor of a state is the output.
+/// A step: the next state from the cell, the input's contribution to the gates, and the state. The first tensor of a
+/// state is the output.
 type Step = fn(&Cell, &Tensor, &[Tensor]) -> Result<Vec<Tensor>>;
 
 fn rnn_tanh(cell: &Cell, gates: &Tensor, state: &[Tensor]) -> Result<Vec<Tensor>> {
@@ -106,7 +108,7 @@ fn gru(cell: &Cell, gates: &Tensor, state: &[Tensor]) -> Result<Vec<Tensor>> {
     Ok(vec![n.add(z.mul(h.sub(&n)?)?)?.contiguous()])
 }
 
-/// What the recurrent modules share: a stack of layers, each with one or two directions.
+/// A stack of layers with one or two directions each, which all recurrent modules share.
 struct Stack {
     cells: Vec<Cell>,
     hidden: usize,
@@ -140,8 +142,8 @@ impl Stack {
         self.cells.iter().for_each(|c| c.visit(prefix, f));
     }
 
-    /// Runs every layer over a sequence, from `states`: of each kind one `[layers * directions, batch, hidden]` tensor, or
-    /// none for zeros. Gives the outputs and the final states.
+    /// Runs every layer over a sequence. `states` has the initial state of each kind (hidden, and cell for an LSTM)
+    /// `[layers * directions, batch, width]`; `None` is zeros. Returns the outputs and the final states.
     fn run(
         &self,
         op: &'static str,
@@ -153,7 +155,7 @@ impl Stack {
         x.want_rank(op, 3)?;
         let mut sequence = if self.opts.batch_first { x.clone() } else { x.transpose(0, 1)? };
         let (batch, time) = (sequence.dim(0)?, sequence.dim(1)?);
-        // of several states the first is the output
+        // the first kind of state is the output, which a projection may have narrowed
         let out = self.cells[0].weight_hh.dim(1)?;
         let width = |kind: usize| if kind == 0 { out } else { self.hidden };
         let kinds = states.iter().enumerate().map(|(i, s)| self.cut(&sequence, *s, width(i)));
@@ -190,7 +192,8 @@ impl Stack {
         Ok((y, (0..states.len()).map(stacked).collect::<Result<_>>()?))
     }
 
-    /// One `[layers * directions, batch, width]` tensor cut into the cells' states; zeros if there is none.
+    /// Splits a state `[layers * directions, batch, width]` into one for each cell; zeros if there is none.
+    /// `Error::Shape` for another shape.
     fn cut(&self, x: &Tensor, state: Option<&Tensor>, width: usize) -> Result<Vec<Tensor>> {
         let batch = x.dim(0)?;
         let Some(state) = state else {
@@ -205,7 +208,7 @@ impl Stack {
     }
 }
 
-/// Which recurrent network.
+/// The kind of a recurrent network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recurrent {
     /// [`Rnn`] with this nonlinearity.
@@ -216,12 +219,13 @@ pub enum Recurrent {
     Gru,
 }
 
-/// A recurrent network of given weights: for each layer and direction `weight_ih`, `weight_hh` and, with `opts.bias`,
-/// `bias_ih`, `bias_hh`, and with a projection `weight_hr`. The state has one tensor, an LSTM's two: `[layers * directions, batch, hidden]`; zeros if `None`.
-/// Gives the outputs and the final state. For callers that hold the weights themselves.
+/// Runs a recurrent network with given weights, for callers that hold these themselves. For each layer and direction
+/// they are `weight_ih` and `weight_hh`, with `opts.bias` also `bias_ih` and `bias_hh`, and with a projection
+/// `weight_hr`. The state is one tensor (for an LSTM two) of shape `[layers * directions, batch, hidden]`, or zeros if
+/// `None`. Returns the outputs and the final state.
 ///
 /// # Errors
-/// `E_VALUE` for another number of weights, `E_SHAPE` for weights or states that do not fit.
+/// `E_VALUE` for another number of weights or states, `E_SHAPE` for weights or states that do not fit.
 pub fn recurrent(
     kind: Recurrent,
     x: &Tensor,
@@ -237,7 +241,7 @@ pub fn recurrent(
     };
     let (plain, directions) = (if opts.bias { 4 } else { 2 }, 1 + usize::from(opts.bidirectional));
     let each = plain + usize::from(opts.projection > 0);
-    // the projection's rows are the output, its columns the hidden state
+    // a projection is [outputs, hidden]
     let hidden = weights.get(if opts.projection > 0 { plain } else { 1 }).map_or(Ok(0), |w| w.dim(-1))?;
     let fits = (opts.projection == 0 || kind == Recurrent::Lstm)
         && opts.layers > 0
@@ -260,43 +264,44 @@ pub fn recurrent(
     stack.run("recurrent", x, &states, mode, step)
 }
 
-/// The state of an LSTM between calls: `[layers * directions, batch, hidden]` each.
+/// The state of an LSTM between calls; each tensor is `[layers * directions, batch, hidden]`.
 #[derive(Clone, Debug)]
 pub struct LstmState {
-    /// Hidden state, of the projection's width if there is one.
+    /// Hidden state; it has the projection's width if there is one.
     pub h: Tensor,
     /// Cell state.
     pub c: Tensor,
 }
 
-/// Long short-term memory.
+/// A long short-term memory network.
 pub struct Lstm {
     stack: Stack,
 }
 
 impl Lstm {
-    /// One direction.
+    /// `layers` layers in one direction.
     pub fn new(session: &Session, input: usize, hidden: usize, layers: usize) -> Result<Lstm> {
         Lstm::with(session, input, hidden, RecurrentOpts { layers, ..RecurrentOpts::default() })
     }
 
-    /// Both directions; the outputs are joined.
+    /// `layers` layers in both directions; the outputs of both are concatenated.
     pub fn bidirectional(session: &Session, input: usize, hidden: usize, layers: usize) -> Result<Lstm> {
         let opts = RecurrentOpts { layers, bidirectional: true, ..RecurrentOpts::default() };
         Lstm::with(session, input, hidden, opts)
     }
 
-    /// With options.
+    /// An LSTM with these options.
     pub fn with(session: &Session, input: usize, hidden: usize, opts: RecurrentOpts) -> Result<Lstm> {
         Ok(Lstm { stack: Stack::new(session, 4, input, hidden, opts)? })
     }
 
-    /// `[batch, time, in] -> [batch, time, hidden * directions]` and the final state; starts from `state` or zeros.
+    /// `[batch, time, in] -> [batch, time, hidden * directions]` and the final state, starting from `state` or zeros;
+    /// as in inference.
     pub fn forward(&self, x: &Tensor, state: Option<&LstmState>) -> Result<(Tensor, LstmState)> {
         self.forward_in(x, state, Mode::Eval)
     }
 
-    /// The same in training or use: with dropout between layers or without.
+    /// [`Lstm::forward`] in training (with dropout between layers) or inference.
     pub fn forward_in(&self, x: &Tensor, state: Option<&LstmState>, mode: Mode) -> Result<(Tensor, LstmState)> {
         let (y, mut last) = self.stack.run("lstm", x, &[state.map(|s| &s.h), state.map(|s| &s.c)], mode, lstm)?;
         let (Some(c), Some(h)) = (last.pop(), last.pop()) else {
@@ -312,7 +317,7 @@ impl Module for Lstm {
     }
 }
 
-/// What an RNN applies to the sum of its shares.
+/// The nonlinearity that an RNN applies to the sum of the contributions of input and state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nonlinearity {
     /// tanh.
@@ -331,30 +336,30 @@ impl Nonlinearity {
     }
 }
 
-/// Elman's network: `h' = tanh(W x + U h)`.
+/// Elman network: `h' = tanh(W x + U h)`, or relu.
 pub struct Rnn {
     stack: Stack,
     /// tanh or relu.
     pub nonlinearity: Nonlinearity,
 }
 
-/// Gated recurrent unit (the reset gate is applied after the product, as in torch and cuDNN).
+/// Gated recurrent unit. The reset gate is applied after the product with the weights, as in torch and cuDNN.
 pub struct Gru {
     stack: Stack,
 }
 
 impl Gru {
-    /// One direction.
+    /// `layers` layers in one direction.
     pub fn new(session: &Session, input: usize, hidden: usize, layers: usize) -> Result<Gru> {
         Gru::with(session, input, hidden, RecurrentOpts { layers, ..RecurrentOpts::default() })
     }
 
-    /// Both directions; the outputs are joined.
+    /// `layers` layers in both directions; the outputs of both are concatenated.
     pub fn bidirectional(session: &Session, input: usize, hidden: usize, layers: usize) -> Result<Gru> {
         Gru::with(session, input, hidden, RecurrentOpts { layers, bidirectional: true, ..RecurrentOpts::default() })
     }
 
-    /// With options.
+    /// A GRU with these options.
     pub fn with(session: &Session, input: usize, hidden: usize, opts: RecurrentOpts) -> Result<Gru> {
         Ok(Gru { stack: Stack::new(session, 3, input, hidden, opts)? })
     }
@@ -365,13 +370,13 @@ impl Gru {
 }
 
 impl Rnn {
-    /// tanh, with options.
+    /// A network with tanh and these options.
     pub fn with(session: &Session, input: usize, hidden: usize, opts: RecurrentOpts) -> Result<Rnn> {
         let stack = Stack::new(session, 1, input, hidden, opts)?;
         Ok(Rnn { stack, nonlinearity: Nonlinearity::Tanh })
     }
 
-    /// The same with relu.
+    /// This network with relu.
     pub fn relu(mut self) -> Rnn {
         self.nonlinearity = Nonlinearity::Relu;
         self
@@ -386,12 +391,12 @@ macro_rules! one_state {
     ($($module:ident $name:literal),*) => {$(
         impl $module {
             /// `[batch, time, in] -> [batch, time, hidden * directions]` and the final state
-            /// `[layers * directions, batch, hidden]`; starts from `state` or zeros.
+            /// `[layers * directions, batch, hidden]`, starting from `state` or zeros; as in inference.
             pub fn forward(&self, x: &Tensor, state: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
                 self.forward_in(x, state, Mode::Eval)
             }
 
-            /// The same in training or use: with dropout between layers or without.
+            /// The forward pass in training (with dropout between layers) or inference.
             pub fn forward_in(&self, x: &Tensor, state: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor)> {
                 let (y, mut last) = self.stack.run($name, x, &[state], mode, self.step())?;
                 Ok((y, last.swap_remove(0)))
@@ -407,7 +412,7 @@ macro_rules! one_state {
 }
 one_state!(Rnn "rnn", Gru "gru");
 
-/// One step of [`Rnn`].
+/// The cell of [`Rnn`], which computes a single step.
 pub struct RnnCell {
     cell: Cell,
     hidden: usize,
@@ -415,13 +420,13 @@ pub struct RnnCell {
     pub nonlinearity: Nonlinearity,
 }
 
-/// One step of [`Lstm`].
+/// The cell of [`Lstm`], which computes a single step.
 pub struct LstmCell {
     cell: Cell,
     hidden: usize,
 }
 
-/// One step of [`Gru`].
+/// The cell of [`Gru`], which computes a single step.
 pub struct GruCell {
     cell: Cell,
     hidden: usize,
@@ -434,7 +439,7 @@ fn single(session: &Session, gates: usize, input: usize, hidden: usize) -> Resul
     Cell::new(session, String::new(), gates * hidden, input, hidden, &RecurrentOpts::default())
 }
 
-/// The state given, or zeros, for the rows of `x` `[batch, in]`.
+/// The given state `[batch, hidden]`, or zeros, for an input `x` `[batch, in]`. `Error::Shape` for another shape.
 fn started(op: &'static str, x: &Tensor, state: Option<&Tensor>, hidden: usize) -> Result<Tensor> {
     let wanted = [x.want_rank(op, 2)?[0], hidden];
     match state {
@@ -445,12 +450,12 @@ fn started(op: &'static str, x: &Tensor, state: Option<&Tensor>, hidden: usize) 
 }
 
 impl RnnCell {
-    /// tanh.
+    /// A cell with tanh, and torch's initial distribution.
     pub fn new(session: &Session, input: usize, hidden: usize) -> Result<RnnCell> {
         Ok(RnnCell { cell: single(session, 1, input, hidden)?, hidden, nonlinearity: Nonlinearity::Tanh })
     }
 
-    /// `[batch, in]` and a state `[batch, hidden]` (or zeros) to the next state.
+    /// The next state from an input `[batch, in]` and a state `[batch, hidden]` (zeros if `None`).
     pub fn forward(&self, x: &Tensor, state: Option<&Tensor>) -> Result<Tensor> {
         let h = started("rnn_cell", x, state, self.hidden)?;
         Ok(self.nonlinearity.step()(&self.cell, &self.cell.input(x)?, &[h])?.swap_remove(0))
@@ -458,12 +463,12 @@ impl RnnCell {
 }
 
 impl LstmCell {
-    /// With torch's initial distribution.
+    /// A cell with torch's initial distribution.
     pub fn new(session: &Session, input: usize, hidden: usize) -> Result<LstmCell> {
         Ok(LstmCell { cell: single(session, 4, input, hidden)?, hidden })
     }
 
-    /// `[batch, in]` and a state (`[batch, hidden]` each, or zeros) to the next state.
+    /// The next state from an input `[batch, in]` and a state of two `[batch, hidden]` (zeros if `None`).
     pub fn forward(&self, x: &Tensor, state: Option<&LstmState>) -> Result<LstmState> {
         let h = started("lstm_cell", x, state.map(|s| &s.h), self.hidden)?;
         let c = started("lstm_cell", x, state.map(|s| &s.c), self.hidden)?;
@@ -473,12 +478,12 @@ impl LstmCell {
 }
 
 impl GruCell {
-    /// With torch's initial distribution.
+    /// A cell with torch's initial distribution.
     pub fn new(session: &Session, input: usize, hidden: usize) -> Result<GruCell> {
         Ok(GruCell { cell: single(session, 3, input, hidden)?, hidden })
     }
 
-    /// `[batch, in]` and a state `[batch, hidden]` (or zeros) to the next state.
+    /// The next state from an input `[batch, in]` and a state `[batch, hidden]` (zeros if `None`).
     pub fn forward(&self, x: &Tensor, state: Option<&Tensor>) -> Result<Tensor> {
         let h = started("gru_cell", x, state, self.hidden)?;
         Ok(gru(&self.cell, &self.cell.input(x)?, &[h])?.swap_remove(0))

@@ -1,21 +1,21 @@
-//! Transformers (Vaswani et al. 2017) as torch builds them, batch first.
+//! Transformers (Vaswani et al. 2017) as torch builds them, with the batch as the first axis.
 
 use super::{Dropout, Layer, LayerNorm, Linear, Mode, Module, MultiHeadAttention, Role, init, join};
 use crate::tensor::{Attention, Session, Tensor, check_turns};
 use crate::{Error, Result};
 
-/// How the layers of a transformer are built. The defaults are torch's but for the batch, which comes first.
+/// Options of the layers of a transformer. The defaults are torch's, except that the batch is the first axis.
 #[derive(Clone, Copy, Debug)]
 pub struct TransformerOpts {
-    /// Width between the two maps that follow attention.
+    /// Width of the hidden layer of the feed-forward network.
     pub feed_forward: usize,
-    /// Probability of dropping in training: attention, and what each part adds.
+    /// Probability of dropping, in training: attention weights, hidden features, and what each sublayer adds.
     pub dropout: f64,
-    /// Between the two maps.
+    /// The activation function of the feed-forward network.
     pub activation: fn(&Tensor) -> Result<Tensor>,
-    /// Of the norms.
+    /// `eps` of the layer norms.
     pub eps: f64,
-    /// Norms before attention and maps rather than after them.
+    /// Whether norms come before attention and feed-forward network (pre-norm) rather than after them.
     pub norm_first: bool,
 }
 
@@ -25,17 +25,17 @@ impl Default for TransformerOpts {
     }
 }
 
-/// Which keys a query may see; all by default. Masks broadcast to `[batch, heads, queries, keys]`; true means that it may
-/// look (torch's boolean masks say the opposite).
+/// Which keys a query may attend to; all by default. Masks broadcast to `[batch, heads, queries, keys]`, and true means
+/// that the query may attend to the key (torch's boolean masks mean the opposite).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen<'a> {
-    /// Bool, or floats that are added to the scores.
+    /// A bool mask, or floats that are added to the scores.
     pub mask: Option<&'a Tensor>,
-    /// A query sees no later key.
+    /// Whether a query may not attend to later keys.
     pub causal: bool,
 }
 
-/// The two maps after attention.
+/// The feed-forward network after attention: two linear maps with an activation between them.
 struct FeedForward {
     linear1: Linear,
     linear2: Linear,
@@ -67,7 +67,7 @@ fn norm(s: &Session, width: usize, opts: &TransformerOpts) -> Result<LayerNorm> 
     Ok(LayerNorm { eps: opts.eps, ..LayerNorm::new(s, &[width])? })
 }
 
-/// `x` and what a part adds to it, normalised before or after.
+/// A residual sublayer: `x` plus the output of `f`, with the norm before `f` or after the sum.
 fn part(
     x: &Tensor,
     norm: &LayerNorm,
@@ -93,7 +93,7 @@ fn attend(
     m.forward(q, kv, kv, &Attention { mask: seen.mask, causal: seen.causal, dropout, ..Attention::default() })
 }
 
-/// Attention of a sequence to itself, and a network at each place.
+/// An encoder layer: attention of a sequence to itself, and a feed-forward network at each position.
 pub struct TransformerEncoderLayer {
     self_attn: MultiHeadAttention,
     maps: FeedForward,
@@ -103,7 +103,7 @@ pub struct TransformerEncoderLayer {
 }
 
 impl TransformerEncoderLayer {
-    /// `width` must be a multiple of `heads`.
+    /// A layer for vectors of `width` elements, which must be a multiple of `heads` (`Error::Value`).
     pub fn new(s: &Session, width: usize, heads: usize, opts: TransformerOpts) -> Result<TransformerEncoderLayer> {
         Ok(TransformerEncoderLayer {
             self_attn: MultiHeadAttention::new(s, width, heads)?,
@@ -114,7 +114,7 @@ impl TransformerEncoderLayer {
         })
     }
 
-    /// `[batch, n, width]`, same shape out.
+    /// Applies the layer to `[batch, n, width]`; the shape stays.
     pub fn forward(&self, x: &Tensor, seen: &Seen<'_>, mode: Mode) -> Result<Tensor> {
         let o = &self.opts;
         let x = part(x, &self.norm1, o, mode, |x| attend(&self.self_attn, x, x, seen, o, mode))?;
@@ -131,7 +131,8 @@ impl Module for TransformerEncoderLayer {
     }
 }
 
-/// Attention of a sequence to itself and to a memory, and a network at each place.
+/// A decoder layer: attention of a sequence to itself, attention to a memory (the encoder's output), and a feed-forward
+/// network at each position.
 pub struct TransformerDecoderLayer {
     self_attn: MultiHeadAttention,
     multihead_attn: MultiHeadAttention,
@@ -141,7 +142,7 @@ pub struct TransformerDecoderLayer {
 }
 
 impl TransformerDecoderLayer {
-    /// `width` must be a multiple of `heads`.
+    /// A layer for vectors of `width` elements, which must be a multiple of `heads` (`Error::Value`).
     pub fn new(s: &Session, width: usize, heads: usize, opts: TransformerOpts) -> Result<TransformerDecoderLayer> {
         Ok(TransformerDecoderLayer {
             self_attn: MultiHeadAttention::new(s, width, heads)?,
@@ -152,7 +153,8 @@ impl TransformerDecoderLayer {
         })
     }
 
-    /// `[batch, n, width]` with a memory `[batch, m, width]`, same shape out.
+    /// Applies the layer to `x` `[batch, n, width]` with `memory` `[batch, m, width]`; the shape of `x` stays. `own`
+    /// says which positions of `x` may be attended to, `of` which ones of the memory.
     pub fn forward(&self, x: &Tensor, memory: &Tensor, own: &Seen<'_>, of: &Seen<'_>, mode: Mode) -> Result<Tensor> {
         let o = &self.opts;
         let x = part(x, &self.norms[0], o, mode, |x| attend(&self.self_attn, x, x, own, o, mode))?;
@@ -172,16 +174,16 @@ impl Module for TransformerDecoderLayer {
     }
 }
 
-/// Encoder layers one after another.
+/// Encoder layers applied in order.
 pub struct TransformerEncoder {
-    /// From the first to the last.
+    /// The layers, from the first to the last.
     pub layers: Vec<TransformerEncoderLayer>,
-    /// After the last one.
+    /// A norm after the last layer.
     pub norm: Option<LayerNorm>,
 }
 
 impl TransformerEncoder {
-    /// `depth` layers, without a norm after them.
+    /// A stack of `depth` layers, without a norm after them.
     pub fn new(
         s: &Session,
         width: usize,
@@ -196,23 +198,23 @@ impl TransformerEncoder {
         })
     }
 
-    /// `[batch, n, width]`, same shape out.
+    /// Applies the layers to `[batch, n, width]`; the shape stays.
     pub fn forward(&self, x: &Tensor, seen: &Seen<'_>, mode: Mode) -> Result<Tensor> {
         let y = self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&x, seen, mode))?;
         self.norm.as_ref().map_or(Ok(y.clone()), |n| n.forward(&y))
     }
 }
 
-/// Decoder layers one after another.
+/// Decoder layers applied in order.
 pub struct TransformerDecoder {
-    /// From the first to the last.
+    /// The layers, from the first to the last.
     pub layers: Vec<TransformerDecoderLayer>,
-    /// After the last one.
+    /// A norm after the last layer.
     pub norm: Option<LayerNorm>,
 }
 
 impl TransformerDecoder {
-    /// `depth` layers, without a norm after them.
+    /// A stack of `depth` layers, without a norm after them.
     pub fn new(
         s: &Session,
         width: usize,
@@ -227,7 +229,7 @@ impl TransformerDecoder {
         })
     }
 
-    /// `[batch, n, width]` with a memory `[batch, m, width]`, same shape out.
+    /// Applies the layers to `x` `[batch, n, width]`, see [`TransformerDecoderLayer::forward`].
     pub fn forward(&self, x: &Tensor, memory: &Tensor, own: &Seen<'_>, of: &Seen<'_>, mode: Mode) -> Result<Tensor> {
         let y = self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&x, memory, own, of, mode))?;
         self.norm.as_ref().map_or(Ok(y.clone()), |n| n.forward(&y))
@@ -250,16 +252,16 @@ macro_rules! stacks {
 }
 stacks!(TransformerEncoder, TransformerDecoder);
 
-/// An encoder and a decoder, each with a norm at the end.
+/// An encoder and a decoder, each with a norm after its last layer.
 pub struct Transformer {
-    /// Of the source.
+    /// The encoder of the source.
     pub encoder: TransformerEncoder,
-    /// Of the target, with the encoded source as memory.
+    /// The decoder of the target, whose memory is the encoded source.
     pub decoder: TransformerDecoder,
 }
 
 impl Transformer {
-    /// `depth` layers on each side.
+    /// A transformer with `depth.0` encoder and `depth.1` decoder layers. `Error::Value` if either is 0.
     pub fn new(
         s: &Session,
         width: usize,
@@ -281,8 +283,9 @@ impl Transformer {
         Ok(t)
     }
 
-    /// Source `[batch, n, width]` and target `[batch, m, width]` give `[batch, m, width]`. What the source's places, the
-    /// target's places, and the target's places of the source may see.
+    /// A source `[batch, n, width]` and a target `[batch, m, width]` give `[batch, m, width]`. `seen` says which
+    /// positions may be attended to: by the source in the source, by the target in the target, and by the target in the
+    /// source.
     pub fn forward(&self, source: &Tensor, target: &Tensor, seen: [&Seen<'_>; 3], mode: Mode) -> Result<Tensor> {
         let memory = self.encoder.forward(source, seen[0], mode)?;
         self.decoder.forward(target, &memory, seen[1], seen[2], mode)

@@ -1,9 +1,10 @@
-//! Activation functions, elementwise. Definitions and default constants are those of torch and ONNX.
+//! Activation functions, all elementwise. Definitions and default constants are those of torch and ONNX.
 
 use super::Tensor;
 use crate::Result;
 
-/// Of half of erfc(a / sqrt 2), as `e^(-a^2 / 2) * t * polynomial(t)` with `t = 1 / (1 + 0.35 a)`: to 3.2e-8 of it for every a >= 0.
+/// Coefficients of the normal distribution's tail `erfc(a / sqrt 2) / 2`, which is `e^(-a^2 / 2) * t * polynomial(t)`
+/// with `t = 1 / (1 + 0.35 a)`; the relative error is 3.2e-8 for every a >= 0.
 const NORMAL_TAIL: [f64; 9] = [
     0.139621302485466,
     0.1398635357618332,
@@ -32,7 +33,7 @@ impl Tensor {
         self.in_f32(&|x| x.prelu(&Tensor::full(x.session(), slope, x.dtype(), &[])?))
     }
 
-    /// `x` if positive, else `slope * x` with a slope tensor that broadcasts.
+    /// `x` if positive, else `slope * x` with a tensor of slopes that broadcasts.
     pub fn prelu(&self, slope: &Tensor) -> Result<Tensor> {
         self.gt(0)?.select(self, self.mul(slope)?)
     }
@@ -42,25 +43,26 @@ impl Tensor {
         self.in_f32(&|x| x.gt(0)?.select(x, x.minimum(0)?.expm1()?.mul(alpha)?))
     }
 
-    /// `scale * elu(x, alpha)` with the self-normalising constants.
+    /// `scale * elu(x, alpha)` with the constants that make a network self-normalising (Klambauer et al. 2017).
     pub fn selu(&self) -> Result<Tensor> {
         self.in_f32(&|x| x.elu(1.6732632423543772)?.mul(1.0507009873554805))
     }
 
-    /// `max(0, x) + min(0, alpha * (e^(x/alpha) - 1))`.
+    /// Continuously differentiable elu: `max(0, x) + min(0, alpha * (e^(x/alpha) - 1))`.
     pub fn celu(&self, alpha: f64) -> Result<Tensor> {
         self.in_f32(&|x| x.gt(0)?.select(x, x.minimum(0)?.div(alpha)?.expm1()?.mul(alpha)?))
     }
 
-    /// `x < 0`, and `e^-|x|`: what functions with an exponential on either side are made of without overflow. Written with a selection,
-    /// so that at 0 the slope is that of the right side.
+    /// `(x < 0, e^-|x|)`, from which functions with exponentials on both sides are computed without overflow. The
+    /// absolute value is written as a selection, so that the slope at 0 is that of the right side.
     fn falling_exp(&self) -> Result<(Tensor, Tensor)> {
         let negative = self.lt(0)?;
         let e = negative.select(self, self.neg()?)?.exp()?;
         Ok((negative, e))
     }
 
-    /// `1 / (1 + e^-x)`, which below zero is `e^x / (1 + e^x)`: no infinity is on the way, for the gradient's sake too.
+    /// `1 / (1 + e^-x)`, computed as `e^x / (1 + e^x)` below zero: no intermediate value is infinite, so the gradient
+    /// is not NaN either.
     pub fn sigmoid(&self) -> Result<Tensor> {
         self.in_f32(&|x| {
             let (negative, e) = x.falling_exp()?;
@@ -78,7 +80,7 @@ impl Tensor {
         self.in_f32(&|x| x.mul(x.sigmoid()?))
     }
 
-    /// `x * tanh(softplus(x))`, of one exponential: `tanh(ln y) = (y^2 - 1) / (y^2 + 1)`.
+    /// `x * tanh(softplus(x))`, computed with a single exponential: `tanh(ln y) = (y^2 - 1) / (y^2 + 1)`.
     pub fn mish(&self) -> Result<Tensor> {
         self.in_f32(&|x| {
             let (negative, e) = x.falling_exp()?;
@@ -103,7 +105,7 @@ impl Tensor {
         self.in_f32(&|x| x.div(x.abs()?.add(1)?))
     }
 
-    /// `clamp(alpha * x + beta, 0, 1)`; torch has alpha 1/6 and beta 0.5, ONNX alpha 0.2 by default.
+    /// `clamp(alpha * x + beta, 0, 1)`; torch uses alpha 1/6 and beta 0.5, ONNX's default for alpha is 0.2.
     pub fn hard_sigmoid(&self, alpha: f64, beta: f64) -> Result<Tensor> {
         self.in_f32(&|x| x.mul(alpha)?.add(beta)?.clamp(0, 1))
     }
@@ -118,7 +120,8 @@ impl Tensor {
         self.clamp(min, max)
     }
 
-    /// `x/2 * (1 + erf(x / sqrt 2))`, from the tail of the normal distribution: to a few ulp of large negative numbers too.
+    /// `x/2 * (1 + erf(x / sqrt 2))`, computed from the tail of the normal distribution, so that the error is a few ulp
+    /// even for large negative numbers.
     pub fn gelu(&self) -> Result<Tensor> {
         self.in_f32(&|x| {
             let negative = x.lt(0)?;

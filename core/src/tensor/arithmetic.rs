@@ -1,14 +1,16 @@
-//! More elementwise arithmetic: what C's and numpy's libraries have beyond the operators.
+//! More elementwise arithmetic: functions that C's math library, numpy or torch have beyond the operators.
 
 use super::{Operand, Tensor};
 use crate::{DType, Error, Result};
 use std::f64::consts::{FRAC_PI_2, PI};
 
 impl Tensor {
-    /// Limits to `min..=max`, each of which may be a tensor, a scalar or nothing. As torch, `max` wins.
+    /// Limits elements to `min..=max`; either bound may be a tensor, a scalar or absent. As in torch, `max` wins where
+    /// the bounds cross.
     pub fn clamp_to(&self, min: Option<Operand>, max: Option<Operand>) -> Result<Tensor> {
         let mut t = self.clone();
-        // written with selections: at a bound the whole gradient goes to the value, as torch
+        // selections instead of maximum and minimum: an element equal to a bound then gets the whole gradient, as in
+        // torch
         if let Some(lo) = min {
             let lo = t.bound(&lo)?;
             t = t.lt(&lo)?.select(&lo, &t)?;
@@ -20,6 +22,7 @@ impl Tensor {
         Ok(t)
     }
 
+    /// A bound of [`Tensor::clamp_to`] as a tensor; a scalar becomes a constant of shape `[]` in the promoted dtype.
     fn bound(&self, o: &Operand) -> Result<Tensor> {
         match o {
             Operand::Tensor(t) => Ok(t.clone()),
@@ -27,17 +30,18 @@ impl Tensor {
         }
     }
 
-    /// The larger element; a NaN loses against a number.
+    /// The larger of two elements; where one of them is NaN, the other one.
     pub fn fmax(&self, rhs: &Tensor) -> Result<Tensor> {
         self.isnan()?.select(rhs, rhs.isnan()?.select(self, self.maximum(rhs)?)?)
     }
 
-    /// The smaller element; a NaN loses against a number.
+    /// The smaller of two elements; where one of them is NaN, the other one.
     pub fn fmin(&self, rhs: &Tensor) -> Result<Tensor> {
         self.isnan()?.select(rhs, rhs.isnan()?.select(self, self.minimum(rhs)?)?)
     }
 
-    /// NaN and infinities replaced; the largest and smallest numbers of the dtype where nothing is given.
+    /// Replaces NaN by `nan`, and infinities by `posinf` and `neginf`; these default to the largest and the smallest
+    /// finite number of the dtype. Integers are unchanged.
     pub fn nan_to_num(&self, nan: f64, posinf: Option<f64>, neginf: Option<f64>) -> Result<Tensor> {
         let dt = self.dtype();
         if !dt.is_float() {
@@ -54,7 +58,7 @@ impl Tensor {
         self.isnan()?.select(nan, high)
     }
 
-    /// `sqrt(x^2 + y^2)` without overflow; slope 0 at the origin.
+    /// `sqrt(x^2 + y^2)` without overflow of the squares; the gradient at the origin is 0.
     pub fn hypot(&self, rhs: &Tensor) -> Result<Tensor> {
         self.in_f32_with(rhs, &Tensor::hypot_wide)
     }
@@ -66,11 +70,12 @@ impl Tensor {
         let scale = zero.logical_or(&infinite)?.select(1, &m)?;
         let sum = x.div(&scale)?.square()?.add(y.div(&scale)?.square()?)?;
         let r = zero.select(1, sum)?.sqrt()?.mul(scale)?;
-        // an infinity counts more than a NaN
+        // as in C, the result is infinite if either side is, even if the other one is NaN
         infinite.select(f64::INFINITY, zero.select(0, r)?)
     }
 
-    /// The angle of the point `(rhs, self)`, in [-pi, pi].
+    /// The angle of the point with y coordinate `self` and x coordinate `rhs`, in [-pi, pi]; signed zeros and
+    /// infinities as in C's `atan2`.
     pub fn atan2(&self, rhs: &Tensor) -> Result<Tensor> {
         self.in_f32_with(rhs, &Tensor::atan2_wide)
     }
@@ -85,7 +90,7 @@ impl Tensor {
         let half = y.lt(0)?.select(x.full_like(-FRAC_PI_2)?, FRAC_PI_2)?;
         let flat = x.lt(0)?.select(t.add(y.signbit()?.select(x.full_like(-PI)?, PI)?)?, &t)?;
         let r = steep.select(half.sub(&t)?, flat)?;
-        // both infinite: the diagonals
+        // both infinite: the angle of a diagonal, +-pi/4 or +-3pi/4
         let both = x.isinf()?.logical_and(y.isinf()?)?;
         let diagonal = x.lt(0)?.select(x.full_like(3.0 * PI / 4.0)?, PI / 4.0)?;
         let r = both.select(y.lt(0)?.select(diagonal.neg()?, diagonal)?, r)?;
@@ -94,7 +99,7 @@ impl Tensor {
         origin.select(x.signbit()?.select(behind, &y)?, r)
     }
 
-    /// True for negative numbers and -0.
+    /// Bool: true for negative numbers and -0.
     pub fn signbit(&self) -> Result<Tensor> {
         match self.dtype() {
             DType::F32 => self.bitcast(DType::I32)?.lt(0),
@@ -104,21 +109,22 @@ impl Tensor {
         }
     }
 
-    /// pi for negative numbers, 0 for others, NaN for NaN.
+    /// The angle of real numbers in the complex plane: pi for negative ones, 0 for others, NaN for NaN.
     pub fn angle(&self) -> Result<Tensor> {
         let x = self.to_float()?;
         let r = x.lt(0)?.select(x.full_like(PI)?, 0)?;
         if self.dtype().is_float() { x.isnan()?.select(&x, r) } else { Ok(r) }
     }
 
-    /// 0 below zero, 1 above, `values` at zero.
+    /// The Heaviside step function: 0 below zero, 1 above, `values` at zero.
     pub fn heaviside(&self, values: &Tensor) -> Result<Tensor> {
         let step = self.gt(0)?.cast(self.dtype())?;
         let r = self.eq(0)?.select(values, step)?;
         if self.dtype().is_float() { self.isnan()?.select(self, r) } else { Ok(r) }
     }
 
-    /// Rounds to `decimals` places, halves to even; negative counts places before the point.
+    /// Rounds floats to `decimals` decimal places, halves to even; a negative count rounds to tens, hundreds and so on.
+    /// Integers are unchanged.
     pub fn round_to(&self, decimals: i32) -> Result<Tensor> {
         if decimals == 0 || !self.dtype().is_float() {
             return self.round();
@@ -130,19 +136,21 @@ impl Tensor {
         }
     }
 
-    /// Greatest common divisor of integers, by Euclid's algorithm (as many steps as the dtype can need).
+    /// Greatest common divisor of integers by Euclid's algorithm, unrolled for as many steps as the dtype can need.
+    /// `Error::DType` for others.
     pub fn gcd(&self, rhs: &Tensor) -> Result<Tensor> {
         let dt = self.dtype().promote(rhs.dtype());
         if !dt.is_int() {
             return Err(Error::DType { op: "gcd", dtype: dt, why: "an integer dtype is needed".into() });
         }
         let (mut a, mut b) = self.cast(dt)?.abs()?.broadcast_with(&rhs.cast(dt)?.abs()?)?;
-        // consecutive Fibonacci numbers are the worst case: 1.44 steps a bit
+        // the worst case are consecutive Fibonacci numbers, which take 1.44 steps for each bit
         for step in 1..=(dt.bits() * 3).div_ceil(2) {
             let done = b.eq(0)?;
             let r = a.fmod(done.select(1, &b)?)?;
             (a, b) = (done.select(&a, &b)?, done.select(0, r)?);
-            // a few steps a kernel, which is the same for all of them: a 64-bit division is a page of code on a GPU
+            // eight steps per kernel, and all these kernels have the same code: on a GPU one 64-bit division is already
+            // a page of code
             if step % 8 == 0 {
                 (a, b) = (a.contiguous(), b.contiguous());
             }
@@ -150,14 +158,14 @@ impl Tensor {
         Ok(a)
     }
 
-    /// Least common multiple of integers.
+    /// Least common multiple of integers; 0 where either is 0. `Error::DType` for others.
     pub fn lcm(&self, rhs: &Tensor) -> Result<Tensor> {
         let g = self.gcd(rhs)?;
         let zero = g.eq(0)?;
         zero.select(0, self.trunc_div(zero.select(1, g)?)?.mul(rhs)?.abs()?)
     }
 
-    /// The next number of the dtype towards `rhs`.
+    /// The next representable number after each element in the direction of `rhs`. `Error::DType` unless it is a float.
     pub fn nextafter(&self, rhs: &Tensor) -> Result<Tensor> {
         let int = match self.want_float("nextafter")? {
             DType::F32 => DType::I32,
@@ -172,18 +180,19 @@ impl Tensor {
         let from_zero = y.lt(0)?.select(tiny.neg()?, tiny)?;
         let r = x.eq(0)?.select(from_zero, moved)?;
         let r = x.eq(&y)?.select(&y, x.isnan()?.select(&x, y.isnan()?.select(&y, r)?)?)?.detach();
-        // the step is constant: slope 1
+        // the distance to the next number is a constant to the gradient: the slope is 1
         let still = x.sub(x.detach())?;
         x.isfinite()?.select(r.add(still)?, &r)
     }
 
-    /// Mantissa in [0.5, 1) and exponent (i32) of each number: `x = m * 2^e`.
+    /// Mantissa (magnitude in [0.5, 1)) and exponent (i32) of each number: `x = m * 2^e`. Zero, NaN and infinities give
+    /// themselves and 0.
     pub fn frexp(&self) -> Result<(Tensor, Tensor)> {
         let x = self.to_float()?;
         let usable = x.isfinite()?.logical_and(x.ne(0)?)?;
         let safe = usable.select(&x, 1)?;
         let guess = safe.abs()?.log2()?.floor()?.add(1)?.detach();
-        // the logarithm may be off by one at powers of two
+        // the rounded logarithm may be off by one at powers of two: the mantissa tells, and is corrected
         let m = safe.mul(guess.neg()?.mul(0.5)?.floor()?.exp2()?)?;
         let m = m.mul(guess.neg()?.sub(guess.neg()?.mul(0.5)?.floor()?)?.exp2()?)?;
         let (big, small) = (m.abs()?.ge(1)?, m.abs()?.lt(0.5)?);
@@ -192,7 +201,8 @@ impl Tensor {
         Ok((usable.select(m, &x)?, usable.select(e, 0)?.cast(DType::I32)?))
     }
 
-    /// The first half along an axis times the sigmoid of the second.
+    /// Gated linear unit: the first half along an axis times the sigmoid of the second half. `Error::Value` if the size
+    /// is odd.
     pub fn glu(&self, axis: i64) -> Result<Tensor> {
         let n = self.dim(axis)?;
         if n % 2 != 0 {
@@ -201,18 +211,20 @@ impl Tensor {
         self.narrow(axis, 0, n / 2)?.mul(self.narrow(axis, n / 2, n / 2)?.sigmoid()?)
     }
 
-    /// 0 within `-lambda..=lambda`, else x.
+    /// 0 where `|x| <= lambda`, else `x`.
     pub fn hardshrink(&self, lambda: f64) -> Result<Tensor> {
         self.abs()?.le(lambda)?.select(0, self)
     }
 
-    /// x moved towards 0 by `lambda`.
+    /// `x` moved toward 0 by `lambda`; 0 where `|x| <= lambda`.
     pub fn softshrink(&self, lambda: f64) -> Result<Tensor> {
         let low = self.lt(-lambda)?.select(self.add(lambda)?, self.mul(0)?)?;
         self.gt(lambda)?.select(self.sub(lambda)?, low)
     }
 
-    /// Polynomials of degree `n` (an integer tensor, at most 20) of a classical family, by their recurrence.
+    /// Orthogonal polynomials of degree `n` (an integer tensor that broadcasts; degrees above 20 give degree 20) at
+    /// these points, by the three-term recurrence of the family: `chebyshev_t`, `_u`, `_v`, `_w`, `hermite_h`,
+    /// `hermite_he`, `laguerre` or `legendre`. `Error::Value` for another name.
     pub fn orthogonal(&self, family: &str, n: &Tensor) -> Result<Tensor> {
         let (x, n) = self.to_float()?.broadcast_with(&n.cast(DType::F32)?)?;
         let mut before = x.ones_like()?;
@@ -245,17 +257,20 @@ impl Tensor {
         Ok(self.igamma_pair(x)?.0)
     }
 
-    /// The upper regularised incomplete gamma function `Q(self, x)`.
+    /// The upper regularised incomplete gamma function `Q(self, x)`; not differentiable in `self`.
     pub fn igammac(&self, x: &Tensor) -> Result<Tensor> {
         Ok(self.igamma_pair(x)?.1)
     }
 
+    /// `(P, Q)`: the power series for P below `x = a + 1`, the continued fraction for Q above; the other one is 1 minus
+    /// it.
     fn igamma_pair(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
         let (a, x) = self.to_float()?.broadcast_with(&x.to_float()?)?;
         let ok = a.gt(0)?.logical_and(x.gt(0)?)?;
         let (sa, sx) = (ok.select(a.detach(), 1)?, ok.select(&x, 1)?);
         let front = sa.mul(sx.log()?)?.sub(&sx)?.sub(sa.lgamma()?)?.exp()?;
-        // the series below x = a + 1, the continued fraction (Lentz, from the tail) above
+        // the series (79 terms) below x = a + 1; above it the continued fraction, evaluated backwards from its 59th
+        // term
         let low = sx.lt(sa.add(1)?)?;
         let lx = low.select(&sx, sa.add(1)?)?;
         let (mut term, mut sum) = (sa.reciprocal()?, sa.reciprocal()?);

@@ -1,11 +1,12 @@
-//! Movement in numpy's and torch's other forms: axes by list, diagonals, grids, stacks, windows of one axis.
+//! Rearrangements in further forms that numpy and torch have: axes by list, diagonals, grids, windows of one axis,
+//! combinations.
 
 use super::call::Value;
 use super::{Tensor, check_axis};
 use crate::{DType, Error, Result};
 
 impl Tensor {
-    /// Moves several axes to other positions, keeping the order of the rest.
+    /// Moves the axes `from` to the positions `to`; the other axes keep their order.
     pub fn move_axes(&self, from: &[i64], to: &[i64]) -> Result<Tensor> {
         let rank = self.rank();
         if from.len() != to.len() {
@@ -20,7 +21,7 @@ impl Tensor {
         self.permute(&order.ok_or_else(|| Error::value("movedim", "an axis is named twice"))?)
     }
 
-    /// Removes the listed axes that have size 1, or all such.
+    /// Removes those of the listed axes that have size 1 (all axes of size 1 for `None`); other listed axes stay.
     pub fn squeeze_axes(&self, axes: Option<&[i64]>) -> Result<Tensor> {
         let Some(axes) = axes else { return self.squeeze_all() };
         let shape = self.shape();
@@ -32,7 +33,7 @@ impl Tensor {
         self.reshape(&(0..shape.len()).filter(keep).map(|i| shape[i]).collect::<Vec<_>>())
     }
 
-    /// [`Tensor::expand`] where -1 keeps a size.
+    /// [`Tensor::expand`], with -1 for a size that stays.
     pub fn expand_to(&self, sizes: &[i64]) -> Result<Tensor> {
         let own = self.shape();
         let lead = sizes.len().saturating_sub(own.len());
@@ -43,7 +44,8 @@ impl Tensor {
         self.expand(&sizes.iter().enumerate().map(size).collect::<Result<Vec<_>>>()?)
     }
 
-    /// Sums over what broadcasting would have repeated, down to `size`.
+    /// The inverse of broadcasting, as gradients need it: sums over the leading axes that `size` lacks and over those
+    /// where `size` has 1. `Error::Shape` if this tensor's shape is not a broadcast of `size`.
     pub fn sum_to(&self, size: &[usize]) -> Result<Tensor> {
         let shape = self.shape();
         let misfit = || Error::Shape { op: "sum_to_size", lhs: shape.clone(), rhs: size.to_vec() };
@@ -62,7 +64,7 @@ impl Tensor {
         self.sum(&axes, true)?.reshape(size)
     }
 
-    /// All tensors repeated to their common shape.
+    /// All tensors broadcast to their common shape.
     pub fn broadcast_all(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
         let mut shape = Vec::new();
         for t in tensors {
@@ -71,7 +73,7 @@ impl Tensor {
         tensors.iter().map(|t| t.expand(&shape)).collect()
     }
 
-    /// Turned by `k` right angles in the plane of two axes.
+    /// Rotates by `k` right angles in the plane of two axes, from the first axis toward the second.
     pub fn rot90(&self, k: i64, axes: &[i64]) -> Result<Tensor> {
         let &[a, b] = axes else { return Err(Error::value("rot90", "two axes are needed")) };
         match k.rem_euclid(4) {
@@ -82,7 +84,8 @@ impl Tensor {
         }
     }
 
-    /// Windows of one axis: they take its place, their elements come last.
+    /// Windows of `size` elements along one axis, one every `step` elements: the axis becomes the number of windows,
+    /// and a last axis of `size` is added.
     pub fn unfold_axis(&self, axis: i64, size: usize, step: usize) -> Result<Tensor> {
         if self.rank() == 0 {
             return self.reshape(&[1usize])?.narrow(0, 0, size);
@@ -101,7 +104,8 @@ impl Tensor {
         self.move_axis(a as i64, -1)?.windows(&[size], &[step], &[1])?.move_axis(-2, a as i64)
     }
 
-    /// A diagonal of the plane of two axes, which becomes the last axis.
+    /// A diagonal of the matrices that two axes span, as a new last axis; the two axes are removed. A positive offset
+    /// is above the main diagonal.
     pub fn diagonal_of(&self, offset: i64, axis1: i64, axis2: i64) -> Result<Tensor> {
         let rank = self.rank();
         let (a, b) = (check_axis("diagonal", axis1, rank)?, check_axis("diagonal", axis2, rank)?);
@@ -114,7 +118,7 @@ impl Tensor {
         t.narrow(-2, down as usize, (n - down) as usize)?.narrow(-1, right as usize, (m - right) as usize)?.diagonal()
     }
 
-    /// The last axis as a diagonal of a matrix on two new last axes.
+    /// Matrices with the last axis on a diagonal and zeros elsewhere: `[.., n] -> [.., n + |offset|, n + |offset|]`.
     pub fn diag_embed(&self, offset: i64) -> Result<Tensor> {
         let n = self.dim(-1)?;
         let size = n.saturating_add(offset.unsigned_abs() as usize);
@@ -126,7 +130,8 @@ impl Tensor {
         cols.sub(rows)?.eq(offset)?.select(self.pad_zeros(&pad)?.unsqueeze(-2)?, 0)?.cast(self.dtype())
     }
 
-    /// A copy with a diagonal of the plane of two axes replaced.
+    /// A copy in which a diagonal of the matrices that two axes span is replaced by `src`, whose last axis runs along
+    /// it.
     pub fn diagonal_scatter(&self, src: &Tensor, offset: i64, axis1: i64, axis2: i64) -> Result<Tensor> {
         let rank = self.rank();
         let (a, b) = (check_axis("diagonal", axis1, rank)? as i64, check_axis("diagonal", axis2, rank)? as i64);
@@ -139,13 +144,14 @@ impl Tensor {
         if k == 0 {
             return Ok(self.clone());
         }
-        // element i of the diagonal is in row i (below) or column i (above)
+        // element i of the diagonal is in row i for offsets above, and in column i for offsets below the main diagonal
         let along = if offset < 0 { Tensor::iota(self.session(), m)? } else { Tensor::iota(self.session(), n)? };
         let spread = src.index_select(-1, &along.minimum(k as i64 - 1)?)?;
         let spread = if offset < 0 { spread.unsqueeze(-2)? } else { spread.unsqueeze(-1)? };
         hit.select(spread.cast(self.dtype())?, t)?.move_axes(&[-2, -1], &[a, b])
     }
 
+    /// As a matrix: a scalar becomes `[1, 1]`, a vector one row.
     pub(crate) fn at_least_2d(&self) -> Result<Tensor> {
         match self.rank() {
             0 => self.reshape(&[1usize, 1]),
@@ -154,7 +160,7 @@ impl Tensor {
         }
     }
 
-    /// Matrices along the diagonal of a larger one.
+    /// A block-diagonal matrix of the given matrices; scalars and vectors count as single rows.
     pub fn block_diag(tensors: &[Tensor]) -> Result<Tensor> {
         let ms: Vec<Tensor> = tensors.iter().map(Tensor::at_least_2d).collect::<Result<_>>()?;
         let cols: usize = ms.iter().map(|m| m.shape()[1]).sum();
@@ -167,7 +173,7 @@ impl Tensor {
         Tensor::cat(&rows.iter().collect::<Vec<_>>(), 0)
     }
 
-    /// All combinations of one element of each vector, as rows.
+    /// All combinations of one element of each vector, as the rows of a matrix `[product of lengths, vectors]`.
     pub fn cartesian_prod(tensors: &[Tensor]) -> Result<Tensor> {
         if let [one] = tensors {
             return Ok(one.clone());
@@ -177,7 +183,8 @@ impl Tensor {
         Tensor::stack(&flat.iter().collect::<Vec<_>>(), 1)
     }
 
-    /// Vectors as the coordinates of a grid; `xy` swaps the first two axes.
+    /// The coordinates of a grid: tensor `i` of the result varies along axis `i` only and has the values of vector `i`.
+    /// With `xy` the first two axes are swapped (numpy's `indexing="xy"`).
     pub fn meshgrid(tensors: &[Tensor], xy: bool) -> Result<Vec<Tensor>> {
         let n = tensors.len();
         let shape: Vec<usize> = tensors.iter().map(Tensor::numel).collect();
@@ -190,7 +197,7 @@ impl Tensor {
         tensors.iter().enumerate().map(grid).collect()
     }
 
-    /// Splits an axis at indices, or into sections whose sizes differ by one at most.
+    /// Splits an axis at a list of indices, or into a number of sections whose sizes differ by at most one.
     pub(crate) fn tensor_split(&self, at: &Value, axis: i64) -> Result<Vec<Tensor>> {
         let n = self.dim(axis)? as i64;
         let bad = || Error::value("tensor_split", "indices or a number of sections are needed");
@@ -224,7 +231,8 @@ impl Tensor {
         Ok(out)
     }
 
-    /// Each tensor's axis padded to whole chunks, chunked, and the chunks laid side by side.
+    /// torch's `_chunk_cat`: splits `axis` of each tensor into `chunks` parts, the last one padded with zeros, flattens
+    /// each part and joins the parts of all tensors side by side: `[.., chunks, elements]`.
     pub(crate) fn chunk_cat(tensors: &[Tensor], axis: i64, chunks: usize) -> Result<Tensor> {
         if chunks == 0 {
             return Err(Error::value("chunk_cat", "0 pieces"));
@@ -245,7 +253,8 @@ impl Tensor {
         Tensor::cat(&rows.iter().collect::<Vec<_>>(), -1)
     }
 
-    /// Combinations of `r` elements of a vector, as rows in lexicographic order of their places.
+    /// Combinations of `r` elements of a vector, as rows, in lexicographic order of their indices. `Error::Value` for
+    /// results of more than 2^24 elements.
     pub fn combinations(&self, r: usize, with_replacement: bool) -> Result<Tensor> {
         let n = self.want_rank("combinations", 1)?[0];
         if r > n && !with_replacement {
@@ -278,7 +287,7 @@ impl Tensor {
         }
     }
 
-    /// `steps` values from one tensor to another, on a new first axis.
+    /// `steps` evenly spaced values from `start` to `end`, both included, along a new first axis: `[steps, ..]`.
     pub fn linspace_between(start: &Tensor, end: &Tensor, steps: usize) -> Result<Tensor> {
         let (a, b) = start.broadcast_with(end)?;
         let mut shape = vec![steps];
@@ -293,7 +302,8 @@ impl Tensor {
         i.lt((steps / 2) as f64)?.select(up, down)
     }
 
-    /// Rows and columns of a triangle's elements, `[2, count]` i32.
+    /// Row and column indices of the elements of a triangle of a `[rows, cols]` matrix: `[2, count]`, i32. `lower`
+    /// takes the elements on and below the diagonal `offset`, otherwise those on and above it.
     pub fn triangle_indices(s: &super::Session, rows: usize, cols: usize, offset: i64, lower: bool) -> Result<Tensor> {
         super::check_host(super::check_len("tril_indices", &[rows, cols])?)?;
         let inside = |r: usize, c: usize| {
@@ -310,7 +320,7 @@ impl Tensor {
         }
     }
 
-    /// Powers 0 to `n - 1` of a column.
+    /// The Vandermonde matrix of a column `[.., 1]`: its powers 0 to `n - 1`, `[.., n]`.
     pub(crate) fn vander(&self, n: usize) -> Result<Tensor> {
         let mut columns = vec![self.ones_like()?];
         for i in 1..super::check_turns("vander", n)? {

@@ -6,24 +6,27 @@ use crate::{DType, Error, Result};
 /// Options of [`Tensor::attention`].
 #[derive(Clone, Debug, Default)]
 pub struct Attention<'a> {
-    /// Bool (true: may look) or float (added to the scores), broadcasting to `[.., queries, keys]`.
+    /// Broadcasts to `[.., queries, keys]`. Bool: true where a query may attend to a key; float: added to the scores.
     pub mask: Option<&'a Tensor>,
-    /// Query `i` sees keys `0..=i` only.
+    /// Whether query `i` may attend to keys `0..=i` only.
     pub causal: bool,
-    /// Factor on the scores; default `1/sqrt(width)`.
+    /// Factor on the scores; `1/sqrt(width)` if `None`.
     pub scale: Option<f64>,
-    /// Probability with which a weight is dropped; for training.
+    /// Probability of dropping an attention weight; for training.
     pub dropout: f64,
 }
 
 impl Tensor {
-    /// `softmax(self k^T * scale + mask) v` with `self` `[.., heads, queries, width]`, `k` and `v`
-    /// `[.., kv_heads, keys, width]`. Fewer kv heads than heads are shared by groups (`heads` a multiple of `kv_heads`).
+    /// `softmax(scale * self k^T + mask) v` with queries `self` `[.., heads, queries, width]`, keys `k`
+    /// `[.., kv_heads, keys, width]` and values `v` `[.., kv_heads, keys, width]` give `[.., heads, queries, width]`.
+    /// Where there are fewer key heads than query heads, each is shared by a group of consecutive query heads (`heads`
+    /// must be a multiple of `kv_heads`). `Error::Shape` where shapes do not fit, `Error::DType` unless the queries are
+    /// floats.
     pub fn attention(&self, k: &Tensor, v: &Tensor, opts: &Attention<'_>) -> Result<Tensor> {
         Ok(self.attention_weighted(k, v, opts)?.0)
     }
 
-    /// The same, and the weights `[.., heads, queries, keys]` that the values were summed with.
+    /// [`Tensor::attention`], and the attention weights `[.., heads, queries, keys]` (after dropout).
     pub fn attention_weighted(&self, k: &Tensor, v: &Tensor, opts: &Attention<'_>) -> Result<(Tensor, Tensor)> {
         let (q_shape, k_shape, v_shape) = (self.shape(), k.shape(), v.shape());
         let misfit = |rhs: &[usize]| Error::Shape { op: "attention", lhs: q_shape.clone(), rhs: rhs.to_vec() };

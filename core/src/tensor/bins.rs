@@ -1,11 +1,12 @@
-//! Elements by the bin or the segment they are in.
+//! Histograms with given edges, and reductions over segments of an axis.
 
 use super::{Tensor, check_axis};
 use crate::{DType, Error, Result};
 
 impl Tensor {
-    /// How many elements lie in each interval between neighbours of `edges`, or the sums of their weights; the last interval is
-    /// closed. As a density: over the total and the width.
+    /// How many elements lie in each interval between neighbouring `edges`, or the sums of their weights:
+    /// `[edges - 1]`. The last interval includes its upper edge. With `density` the result is divided by the total and
+    /// by each interval's width. `Error::Value` unless `edges` is a vector of at least 2.
     pub fn histogram(&self, edges: &Tensor, weight: Option<&Tensor>, density: bool) -> Result<Tensor> {
         let n = edges.numel();
         if edges.rank() != 1 || n < 2 {
@@ -30,7 +31,7 @@ impl Tensor {
         counts.div(counts.sum(&[], true)?.mul(width)?)
     }
 
-    /// Edges of `bins` equal intervals over the data, or over a range.
+    /// The `bins + 1` edges of equal intervals over `range`, or over the range of the data.
     pub fn histogram_edges(&self, bins: usize, range: Option<(f64, f64)>) -> Result<Tensor> {
         if bins == 0 {
             return Err(Error::value("histogram", "no bins"));
@@ -47,8 +48,9 @@ impl Tensor {
         Tensor::linspace_between(&lo, &hi, bins + 1)
     }
 
-    /// Sums, means, products, maxima or minima of segments along an axis, which follow each other with these `lengths` (the axes
-    /// before it are the same), each beginning with `initial`.
+    /// Reduces consecutive segments of an axis to one element each: `how` is `sum`, `mean`, `prod`, `max` or `min`. The
+    /// last axis of `lengths` has the sizes of the segments; its other axes are those before `axis`. Each reduction
+    /// starts with `initial`, by default its identity (NaN for the mean of an empty segment).
     pub fn segment_reduce(&self, how: &str, lengths: &Tensor, axis: i64, initial: Option<f64>) -> Result<Tensor> {
         let ends = lengths.cast(DType::I32)?.cumsum(-1)?;
         let zero = Tensor::zeros(
@@ -59,7 +61,8 @@ impl Tensor {
         self.segments(how, &Tensor::cat(&[&zero, &ends], -1)?, axis, initial)
     }
 
-    /// The same by where segments begin, and the last one ends.
+    /// [`Tensor::segment_reduce`] with the boundaries of the segments instead of their lengths: where each one begins,
+    /// and where the last one ends.
     pub fn segments(&self, how: &str, offsets: &Tensor, axis: i64, initial: Option<f64>) -> Result<Tensor> {
         let axis = check_axis("segment_reduce", axis, self.rank())?;
         let count = offsets.dim(-1)?.saturating_sub(1);

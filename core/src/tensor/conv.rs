@@ -1,21 +1,21 @@
-//! Convolution of any rank, and its transpose. A convolution is windows times weights under one sum; the compiler sees a
-//! single reduction and materialises no windows.
+//! Convolution over any number of axes, and its transpose. A convolution is windows of the input times the weights
+//! under one sum; the compiler sees a single reduction and materialises no windows.
 
 use super::pool::{per_axis, window_count};
 use super::{PadMode, Tensor};
 use crate::uop::{Arg, Graph, Op, UOp};
 use crate::{DType, Error, Result};
 
-/// How a convolution moves. Lists may be empty (the default), of one number for all axes, or one each.
+/// Options of a convolution. A list may be empty (the default), or have one number for all axes or one for each axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConvOpts {
-    /// Steps between windows. Default 1.
+    /// Distance between neighbouring windows. Default 1.
     pub stride: Vec<usize>,
-    /// Steps inside a window. Default 1.
+    /// Distance between neighbouring elements of a window. Default 1.
     pub dilation: Vec<usize>,
-    /// Zero padding `(before, after)` per axis; negative crops. Default none.
+    /// Zero padding `(before, after)` for each axis; negative numbers crop. Default none.
     pub padding: Vec<(i64, i64)>,
-    /// Groups of channels that do not mix.
+    /// Number of groups of channels; an output channel depends on the input channels of its group only. Default 1.
     pub groups: usize,
 }
 
@@ -26,51 +26,55 @@ impl Default for ConvOpts {
 }
 
 impl ConvOpts {
-    /// Stride 1, no padding, one group.
+    /// The default options: stride 1, no padding, one group.
     pub fn new() -> ConvOpts {
         ConvOpts::default()
     }
 
-    /// With these strides.
+    /// Sets the strides.
     pub fn stride(mut self, stride: &[usize]) -> ConvOpts {
         self.stride = stride.to_vec();
         self
     }
 
-    /// With these dilations.
+    /// Sets the dilations.
     pub fn dilation(mut self, dilation: &[usize]) -> ConvOpts {
         self.dilation = dilation.to_vec();
         self
     }
 
-    /// With this padding on both sides of each axis.
+    /// Sets the same padding on both sides of each axis.
     pub fn padding(mut self, padding: &[usize]) -> ConvOpts {
         self.padding = padding.iter().map(|&p| (p as i64, p as i64)).collect();
         self
     }
 
-    /// With this many groups.
+    /// Sets the number of groups.
     pub fn groups(mut self, groups: usize) -> ConvOpts {
         self.groups = groups;
         self
     }
 }
 
-/// How a transposed convolution moves.
+/// Options of a transposed convolution.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConvTransposeOpts {
-    /// As the forward convolution's: here padding crops the result.
+    /// The options of the convolution that it is the transpose of, so that padding crops the result.
     pub conv: ConvOpts,
-    /// Extra size at the end of each axis. Default 0.
+    /// Number of elements added at the end of each axis. Default 0.
     pub output_padding: Vec<usize>,
 }
 
-/// How many times as many sums of weights there may be as weights.
+/// [`Tensor::conv_of_repeated`] replaces a filter of size `k` along each axis by one of size `k + s - 1` made of sums
+/// of weights, where `s` is the number of repetitions. It does so only while there are at most this many times as many
+/// sums as weights.
 const MOST_SUMS: usize = 4;
 
 impl Tensor {
-    /// `[batch, in, n1, ..] * [out, in/groups, k1, ..] (+ [out]) -> [batch, out, o1, ..]`, any number of axes; this is
-    /// correlation, as in every framework (the kernel is not flipped).
+    /// Convolution over any number of axes:
+    /// `[batch, in, n1, ..] * [out, in/groups, k1, ..] (+ [out]) -> [batch, out, o1, ..]`. As in every framework it is
+    /// a correlation: the filter is not flipped. Dtypes promote; 16-bit floats are multiplied in f32. `Error::Shape`
+    /// where the shapes do not fit, `Error::Value` where a window does not fit the padded input.
     pub fn conv(&self, weight: &Tensor, bias: Option<&Tensor>, opts: &ConvOpts) -> Result<Tensor> {
         let (x, w) = (self.shape(), weight.shape());
         let misfit = || Error::Shape { op: "conv", lhs: x.clone(), rhs: w.clone() };
@@ -114,7 +118,7 @@ impl Tensor {
     }
 
     /// Transposed convolution: `[batch, in, n1, ..] * [in, out/groups, k1, ..] (+ [out]) -> [batch, out, o1, ..]` with
-    /// `o = (n-1)*stride - before - after + dilation*(k-1) + output_padding + 1`.
+    /// `o = (n-1)*stride - before - after + dilation*(k-1) + output_padding + 1`. Errors as for [`Tensor::conv`].
     pub fn conv_transpose(&self, weight: &Tensor, bias: Option<&Tensor>, opts: &ConvTransposeOpts) -> Result<Tensor> {
         let (x, w) = (self.shape(), weight.shape());
         let misfit = || Error::Shape { op: "conv_transpose", lhs: x.clone(), rhs: w.clone() };
@@ -153,7 +157,8 @@ impl Tensor {
         self.conv_apart(&flipped, bias, &stride, &around, &dilation, groups)
     }
 
-    /// A convolution with weights `[out, in/groups, k1, ..]` of this with `stride - 1` zeros between its elements and so many `around` them.
+    /// The convolution, with weights `[out, in/groups, k1, ..]` and stride 1, of this tensor with `stride - 1` zeros
+    /// inserted between its elements and `around` zeros (before, after) at the ends of each axis.
     fn conv_apart(
         &self,
         weight: &Tensor,
@@ -165,7 +170,9 @@ impl Tensor {
     ) -> Result<Tensor> {
         let (x, kernel) = (self.shape(), weight.shape());
         let mut conv = ConvOpts { dilation: dilation.to_vec(), groups, ..ConvOpts::default() };
-        // a border before the zeros come between may be stored, which pays where each result has taps of its own number
+        // padding that is added before the zeros are inserted may be stored with the image, which pays where the
+        // positions of the result modulo the stride have different numbers of filter taps (the filter's size is not a
+        // multiple of the stride)
         let mut borders = vec![(0, 0); 2];
         for (i, (&s, &(before, after))) in stride.iter().zip(around).enumerate() {
             let none = kernel[2 + i].is_multiple_of(s) || x[2 + i] == 0;
@@ -186,14 +193,16 @@ impl Tensor {
         t.conv(weight, bias, &conv)
     }
 
-    /// [`Tensor::conv`] without bias where elements of this are repeated, as nearest upsampling does: made of what they are repetitions of, with one
-    /// weight, a sum, for each element instead of one for each repetition. With a factor of 2 a 3x3 convolution has 4 products a result in place of 9.
-    /// It pays where weights are constants, so that their sums are. `None` where nothing is repeated.
+    /// [`Tensor::conv`] without bias for an input whose elements are repeated, as nearest upsampling does: the
+    /// convolution of the image before the repetition. Neighbours that are copies of one element share one weight, the
+    /// sum of theirs, so that a 3x3 convolution after a factor of 2 has 4 products for each result instead of 9. It
+    /// pays where the weights are constants, whose sums are computed once. `None` where nothing is repeated, or where
+    /// the options or dtypes do not allow it.
     pub(crate) fn conv_of_repeated(&self, weight: &Tensor, opts: &ConvOpts) -> Result<Option<Tensor>> {
         let (x, w, dtype) = (self.shape(), weight.shape(), self.dtype());
         let plain = |list: &[usize]| list.iter().all(|&n| n == 1);
         let fits = x.len() > 2 && w.len() == x.len() && opts.groups > 0 && x[1] == w[1] * opts.groups;
-        // sums of narrower floats would be rounded
+        // in 16-bit floats the sums of weights would be rounded
         let wide = matches!(dtype, DType::F32 | DType::F64) && weight.dtype() == dtype;
         if !fits || !wide || !plain(&opts.stride) || !plain(&opts.dilation) || x.contains(&0) {
             return Ok(None);
@@ -214,7 +223,8 @@ impl Tensor {
         let (mut around, mut sums) = (Vec::new(), weight.clone());
         for (axis, (&s, &k)) in times.iter().zip(&w).enumerate().skip(2) {
             let ((before, after), (first, last)) = (padding[axis - 2], crop[axis]);
-            // zeros do not lie beside elements that were cropped away
+            // padding would have to replace repeated elements that a crop removed, but the image before the crop still
+            // has them
             let covers = before > 0 && first > 0 || after > 0 && last > 0;
             if covers || x[axis] as i64 + before + after < k as i64 {
                 return Ok(None);
@@ -232,7 +242,8 @@ impl Tensor {
         image.conv_apart(&sums, None, spatial, &around, &dilation, opts.groups).map(Some)
     }
 
-    /// What this is without so many elements before and after, of each axis.
+    /// The tensor that this one is cropped from, and how many elements the crop removes `(before, after)` along each
+    /// axis.
     fn before_crop(&self) -> (Tensor, Vec<(i64, i64)>) {
         let mut crop = vec![(0, 0); self.rank()];
         let all = self.map(|g, mut u| {
@@ -248,7 +259,7 @@ impl Tensor {
         (all, crop)
     }
 
-    /// What this is with each element repeated so often along each axis.
+    /// The tensor whose elements this one repeats, and how often along each axis.
     pub(crate) fn before_repetition(&self) -> (Tensor, Vec<usize>) {
         let mut shape = self.shape();
         let mut times = vec![1; shape.len()];
@@ -264,13 +275,13 @@ impl Tensor {
         (image, times)
     }
 
-    /// Adds `bias` `[channels]` along axis 1.
+    /// Adds a bias `[channels]` along axis 1.
     pub(crate) fn add_channel_bias(&self, op: &'static str, bias: Option<&Tensor>) -> Result<Tensor> {
         let Some(bias) = bias else { return Ok(self.clone()) };
         self.add(bias.per_channel(op, &self.shape())?)
     }
 
-    /// A `[channels]` vector shaped to broadcast along axis 1 of `shape`.
+    /// This vector `[channels]` reshaped to broadcast along axis 1 of `shape`.
     pub(crate) fn per_channel(&self, op: &'static str, shape: &[usize]) -> Result<Tensor> {
         let own = self.shape();
         if own.len() != 1 || shape.len() < 2 || own[0] != shape[1] {
@@ -282,7 +293,8 @@ impl Tensor {
     }
 }
 
-/// If `u` of this shape is a value whose elements are repeated: that value, and how often along each axis.
+/// If `u`, read with this shape, repeats each element of another value: that value, and how often along each of its
+/// axes.
 fn repetition(g: &Graph, u: UOp, shape: &[usize]) -> Option<(UOp, Vec<usize>)> {
     let mut wide = u;
     while g.op(wide) == Op::Reshape {
@@ -317,7 +329,7 @@ mod tests {
             let (image, times) = y.before_repetition();
             assert_eq!((image.shape(), times), (vec![2, 3, 4], vec![1, 5, 2]));
         }
-        // the whole is repeated, not its elements
+        // the whole tensor is repeated, not each of its elements
         let whole = x.reshape(&[2, 1, 3, 4]).unwrap().expand(&[2, 2, 3, 4]).unwrap().reshape(&[2, 6, 4]).unwrap();
         assert_eq!(whole.before_repetition().1, [1, 1, 1]);
         assert_eq!(x.expand(&[2, 3, 4]).unwrap().before_repetition().1, [1, 1, 1]);

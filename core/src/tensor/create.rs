@@ -1,4 +1,4 @@
-//! Tensors from nothing: host data, constants, ranges, launch variables.
+//! Tensors that are not computed from others: from host data, constants, ranges, and launch variables.
 
 use super::{IntoOperand, Operand, Session, Tensor, check_len, check_numel, spread};
 use crate::dtype::Scalar;
@@ -8,13 +8,13 @@ use crate::util::decimal::Shown;
 use crate::{DType, Error, Result};
 use smallvec::smallvec;
 
-/// A Rust type that is an element type.
+/// A Rust type that corresponds to a dtype.
 pub trait Element: Copy {
     /// The dtype of this type.
     const DTYPE: DType;
-    /// Appends the little-endian bytes.
+    /// Appends this element to `out` as little-endian bytes.
     fn put(self, out: &mut Vec<u8>);
-    /// Reads one element from little-endian bytes; `bytes` holds at least one.
+    /// Reads one element from the start of `bytes`, little-endian; `bytes` must hold at least one.
     fn get(bytes: &[u8]) -> Self;
 }
 
@@ -47,14 +47,15 @@ impl Element for bool {
 }
 
 impl Tensor {
-    /// A tensor with the given row-major elements.
+    /// A tensor with the given elements in row-major order. `Error::Value` unless their number is that of the shape.
     pub fn new<T: Element>(session: &Session, data: &[T], shape: &[usize]) -> Result<Tensor> {
         let mut bytes = Vec::with_capacity(data.len() * T::DTYPE.size());
         data.iter().for_each(|v| v.put(&mut bytes));
         Tensor::from_bytes(session, T::DTYPE, shape, Bytes::new(bytes))
     }
 
-    /// A tensor over little-endian row-major bytes, kept without a copy until uploaded.
+    /// A tensor whose elements are the given bytes, row-major and little-endian. The bytes are kept without a copy
+    /// until they are uploaded. `Error::Value` unless their number fits the shape and dtype.
     pub fn from_bytes(session: &Session, dtype: DType, shape: &[usize], bytes: Bytes) -> Result<Tensor> {
         let len = check_len("from_bytes", shape)?;
         if dtype == DType::Void || Some(bytes.len()) != len.checked_mul(dtype.size()) {
@@ -64,9 +65,9 @@ impl Tensor {
         Ok(Tensor::over_buffer(session, dtype, shape, Some(bytes)))
     }
 
-    /// Says that the values are weights: they are expected to stay as they are from run to run. Kernels may then read them from
-    /// packed copies, made once. Writing to them stays possible and costs new copies. Values that are not computed yet, or
-    /// not in storage of their own, stay as they are.
+    /// Declares that the values are weights, which are expected to stay the same from run to run. Kernels may then read
+    /// them from packed copies, made once. Assigning to them stays possible, and costs new copies. Has no effect on
+    /// values that are not computed yet or have no buffer of their own.
     pub fn freeze(&self) {
         let mut s = self.session().state();
         let node = s.node(self.root());
@@ -75,12 +76,13 @@ impl Tensor {
         }
     }
 
-    /// Storage with undefined contents, for the engine to fill (model inputs).
+    /// A tensor with a buffer of undefined contents, which the engine fills (model inputs).
     pub fn empty(session: &Session, dtype: DType, shape: &[usize]) -> Result<Tensor> {
         check_len("empty", shape)?;
         Ok(Tensor::over_buffer(session, dtype, shape, None))
     }
 
+    /// A tensor over a new buffer, with its contents if `host` has any; the caller has checked the shape.
     pub(crate) fn over_buffer(session: &Session, dtype: DType, shape: &[usize], host: Option<Bytes>) -> Tensor {
         let mut s = session.state();
         let buffer = s.add_buffer(dtype, shape.iter().product(), host);
@@ -90,7 +92,8 @@ impl Tensor {
         Tensor { session: session.clone(), root }
     }
 
-    /// One value everywhere. Constants take no storage.
+    /// A tensor with the same value everywhere, cast to `dtype`; a tensor `value` is cast and broadcast. Constants take
+    /// no memory.
     pub fn full(session: &Session, value: impl IntoOperand, dtype: DType, shape: &[usize]) -> Result<Tensor> {
         Tensor::filled(session, value.into_operand()?, dtype, shape)
     }
@@ -106,17 +109,17 @@ impl Tensor {
         }))
     }
 
-    /// Zeros.
+    /// A tensor of zeros; takes no memory.
     pub fn zeros(session: &Session, dtype: DType, shape: &[usize]) -> Result<Tensor> {
         Tensor::full(session, 0, dtype, shape)
     }
 
-    /// Ones.
+    /// A tensor of ones; takes no memory.
     pub fn ones(session: &Session, dtype: DType, shape: &[usize]) -> Result<Tensor> {
         Tensor::full(session, 1, dtype, shape)
     }
 
-    /// One value in this tensor's shape and dtype.
+    /// The same value everywhere, in this tensor's shape and dtype.
     pub fn full_like(&self, value: impl IntoOperand) -> Result<Tensor> {
         Tensor::full(self.session(), value, self.dtype(), &self.shape())
     }
@@ -131,7 +134,7 @@ impl Tensor {
         self.full_like(1)
     }
 
-    /// A scalar constant with the value's own dtype: i32, f32 or bool.
+    /// A constant of shape `[]` in the dtype of the value: i32 (i64 for an integer that does not fit), f32 or bool.
     pub fn scalar(session: &Session, value: impl IntoOperand) -> Result<Tensor> {
         let value = value.into_operand()?;
         let dtype = match &value {
@@ -149,7 +152,7 @@ impl Tensor {
         Tensor::full(session, value, dtype, &[])
     }
 
-    /// `0, 1, .., n-1` as i32.
+    /// The numbers `0, 1, .., n-1`, i32: `[n]`. `Error::Value` where they do not fit i32.
     pub(crate) fn iota(session: &Session, n: usize) -> Result<Tensor> {
         if n > i32::MAX as usize {
             return Err(Error::value("arange", format!("{n} elements do not fit i32")));
@@ -157,8 +160,9 @@ impl Tensor {
         Ok(Tensor::make(session, |g| g.node(Op::Iota, DType::I32, &[], Arg::Shape(smallvec![n]))))
     }
 
-    /// `start, start+step, ..` below `stop` (above it, for a negative step). An integer dtype wants whole numbers.
-    /// Each element is `start + i*step`, so errors do not add up.
+    /// The numbers `start, start + step, ..` before `stop` (above it, for a negative step): `[n]`. Element `i` is
+    /// computed as `start + i*step`, so that rounding errors do not accumulate. `Error::Value` for a step of 0, bounds
+    /// that are not finite, and for an integer dtype with a start or step that is not whole.
     pub fn arange(session: &Session, start: f64, stop: f64, step: f64, dtype: DType) -> Result<Tensor> {
         let n = ((stop - start) / step).ceil();
         if step == 0.0 || !n.is_finite() {
@@ -177,7 +181,8 @@ impl Tensor {
         iota.cast(wide)?.mul(step as i64)?.add(start as i64)?.cast(dtype)
     }
 
-    /// `steps` values from `start` to `stop`, both included.
+    /// `steps` evenly spaced values from `start` to `stop`, both included: `[steps]`. `Error::DType` unless the dtype
+    /// is a float.
     pub fn linspace(session: &Session, start: f64, stop: f64, steps: usize, dtype: DType) -> Result<Tensor> {
         if !dtype.is_float() {
             return Err(Error::DType { op: "linspace", dtype, why: "a float dtype is needed".into() });
@@ -186,26 +191,28 @@ impl Tensor {
         if steps < 2 {
             return iota.cast(dtype)?.add(start);
         }
-        // from both ends, so that the last element is exactly `stop`
+        // each half counts from its own end, so that the last element is exactly `stop`
         let step = (stop - start) / (steps - 1) as f64;
         let up = iota.cast(dtype)?.mul(step)?.add(start)?;
         let down = iota.mul(-1)?.add(steps - 1)?.cast(dtype)?.mul(-step)?.add(stop)?;
         iota.lt(steps / 2)?.select(up, down)
     }
 
-    /// The identity matrix, `n` by `m`.
+    /// The matrix `[n, m]` with ones on the main diagonal and zeros elsewhere.
     pub fn eye(session: &Session, n: usize, m: usize, dtype: DType) -> Result<Tensor> {
         check_numel("eye", &[n, m])?;
         let rows = Tensor::iota(session, n)?.reshape(&[n, 1])?;
         rows.eq(Tensor::iota(session, m)?.reshape(&[1, m])?)?.cast(dtype)
     }
 
-    /// Keeps elements on and below the `diagonal` of the last two axes; zeros above.
+    /// Keeps the elements on and below a diagonal of the last two axes and sets those above it to zero; diagonal 0 is
+    /// the main one, positive ones lie above it.
     pub fn tril(&self, diagonal: i64) -> Result<Tensor> {
         self.triangle("tril", diagonal, true)
     }
 
-    /// Keeps elements on and above the `diagonal` of the last two axes; zeros below.
+    /// Keeps the elements on and above a diagonal of the last two axes and sets those below it to zero; diagonal 0 is
+    /// the main one, positive ones lie above it.
     pub fn triu(&self, diagonal: i64) -> Result<Tensor> {
         self.triangle("triu", diagonal, false)
     }
@@ -222,7 +229,8 @@ impl Tensor {
         keep.select(self, 0)
     }
 
-    /// A launch-time i32 scalar with inclusive bounds, bound by name at each run.
+    /// A launch variable: an i32 scalar with inclusive bounds whose value is given by name at each run. `Error::Value`
+    /// for `min > max` and for names that begin with `@`, which the compiler reserves.
     pub fn variable(session: &Session, name: &str, min: i32, max: i32) -> Result<Tensor> {
         if min > max {
             return Err(Error::value("variable", format!("{name}: empty range {min}..={max}")));
@@ -234,13 +242,14 @@ impl Tensor {
         Ok(Tensor::make(session, |g| g.node(Op::Var, DType::I32, &[], arg)))
     }
 
-    /// A launch-time f32 scalar, bound by name at each run: a learning rate, a temperature.
+    /// A launch variable: an f32 scalar whose value is given by name at each run, for example a learning rate or a
+    /// temperature.
     pub fn variable_f32(session: &Session, name: &str) -> Tensor {
         let arg = Arg::Var { name: name.into(), min: 0, max: 0 };
         Tensor::make(session, |g| g.node(Op::Var, DType::F32, &[], arg))
     }
 
-    /// The value of a reduction over nothing: 0 for sum, -inf for max ...
+    /// The identity of a reduction, which is its value over no elements: 0 for sum, -inf for max ...
     pub(crate) fn identity(session: &Session, op: ReduceOp, dtype: DType, shape: &[usize]) -> Tensor {
         Tensor::make(session, |g| {
             let v: Scalar = op.identity(dtype);

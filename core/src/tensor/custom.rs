@@ -1,6 +1,7 @@
-//! Gradients that the user gives, and segments that are computed again for the gradient. Both are written into the graph at
-//! once, with a buffer in the place of the gradient that is still to come: no function is kept, so gradients of gradients,
-//! captured steps and realized inputs work as for any other op.
+//! Gradients defined by the user, and checkpoints: segments whose forward values are recomputed for the gradient rather
+//! than kept. Both are written into the graph immediately, with a placeholder buffer that stands for the gradient to
+//! come; backward replaces it. No closure is stored, so gradients of gradients, captured steps and realized inputs work
+//! as for any other operation.
 
 use super::Tensor;
 use crate::rewrite::substitute;
@@ -9,14 +10,14 @@ use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 
 impl Tensor {
-    /// This value, whose gradient is what `backward` says: given the gradient of the value (in its shape and dtype), those of
-    /// `inputs`, in order, each in its input's shape. To all else that the value was computed from no gradient flows. Like
-    /// torch's `autograd.Function`; `backward` may use this tensor and the inputs, and gradients of it are taken through
-    /// its own ops.
+    /// This value with a gradient that `backward` defines. It is given the gradient of this value (in its shape and
+    /// dtype) and returns those of `inputs`, in order, each in its input's shape. No gradient flows to anything else
+    /// that the value was computed from. As torch's `autograd.Function`; `backward` may use this tensor and the inputs,
+    /// and higher derivatives go through its own operations.
     ///
     /// # Errors
-    /// `E_DTYPE` unless value and inputs are floats, `E_VALUE` for another number of gradients than of inputs, `E_SHAPE` for a
-    /// gradient that does not fit its input; and those of `backward`.
+    /// `E_DTYPE` unless this value and the inputs are floats, `E_VALUE` where the numbers of gradients and inputs
+    /// differ, `E_SHAPE` for a gradient that has not its input's shape; and the errors of `backward`.
     pub fn custom_grad(
         &self,
         inputs: &[&Tensor],
@@ -27,17 +28,17 @@ impl Tensor {
         self.with_gradients(&seed, inputs, &grads)
     }
 
-    /// A place for the gradient of this value, for [`Tensor::with_gradients`]: same shape and dtype.
+    /// A placeholder for the gradient of this value, of the same shape and dtype, for [`Tensor::with_gradients`].
     ///
     /// # Errors
-    /// `E_DTYPE` unless it is a float.
+    /// `E_DTYPE` unless this value is a float.
     pub fn gradient_place(&self) -> Result<Tensor> {
         let dtype = self.want_float("custom_grad")?;
         Ok(Tensor::over_buffer(self.session(), dtype, &self.shape(), None))
     }
 
-    /// [`Tensor::custom_grad`] in two steps, for callers that cannot pass a function: the gradients of `inputs` were computed
-    /// from `place`, which [`Tensor::gradient_place`] gave.
+    /// [`Tensor::custom_grad`] in two steps, for callers that cannot pass a function: `grads` are the gradients of
+    /// `inputs`, computed from the placeholder `place` that [`Tensor::gradient_place`] returned.
     ///
     /// # Errors
     /// Those of [`Tensor::custom_grad`].
@@ -71,23 +72,21 @@ impl Tensor {
         Ok(Tensor { session: self.session().clone(), root })
     }
 
-    /// `f(inputs)`, of which the gradient keeps the inputs alone: what is between them and the result is computed again when
-    /// the gradient reaches it (Chen and others, "Training Deep Nets with Sublinear Memory Cost"; torch's
-    /// `utils.checkpoint`). Values and gradients are those of `f`, also for parameters that `f` uses without being given
-    /// them. Random numbers are the same both times.
+    /// `f(inputs)` as a checkpoint: only the inputs are kept for the gradient, and everything between them and the
+    /// result is computed again when the gradient reaches it (Chen and others, "Training Deep Nets with Sublinear
+    /// Memory Cost"; torch's `utils.checkpoint`). Values and gradients are those of `f`, also for parameters that `f`
+    /// uses without being given them, and random numbers are the same both times.
     ///
     /// # Errors
-    /// `E_UNSUPPORTED` if the result depends on an assign inside of `f`, `E_DTYPE` unless it is a float; and those of `f`.
+    /// `E_UNSUPPORTED` if the result depends on an assign inside `f`, `E_DTYPE` unless the result is a float; and the
+    /// errors of `f`.
     pub fn checkpoint(inputs: &[&Tensor], f: impl FnOnce(&[Tensor]) -> Result<Tensor>) -> Result<Tensor> {
         let own: Vec<Tensor> = inputs.iter().map(|&t| t.clone()).collect();
         f(&own)?.checkpointed(inputs)
     }
 
-    /// [`Tensor::checkpoint`] of a value that was written down already: what is between `inputs` and it is computed again
-    /// when the gradient reaches it.
-    ///
-    /// # Errors
-    /// Those of [`Tensor::checkpoint`].
+    /// [`Tensor::checkpoint`] for a value whose graph exists already: what lies between `inputs` and this value is
+    /// computed again when the gradient reaches it.
     pub fn checkpointed(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let y = self;
         for t in inputs {
@@ -100,7 +99,8 @@ impl Tensor {
         let (out, seed) = (s.node(y.root()), s.node(seed.root()));
         let g = &mut s.graph;
         let others = surroundings(g, out, &xs)?;
-        // other nodes than those of the first time, and not before there is a gradient
+        // copies of the inputs: distinct nodes keep the recomputation apart from the first one, and the dependence on
+        // the placeholder orders it after the incoming gradient
         let mut copies = FxHashMap::default();
         for &x in &xs {
             let dt = g.dtype(x);
@@ -125,7 +125,7 @@ impl Tensor {
     }
 }
 
-/// The buffer under a place for the gradient of `y`.
+/// The buffer node below the reshapes of a placeholder, if it fits the shape and dtype of `y`.
 fn place_below(g: &Graph, mut place: UOp, y: UOp) -> Option<UOp> {
     while g.op(place) == Op::Reshape {
         place = g.src_at(place, 0);
@@ -134,7 +134,8 @@ fn place_below(g: &Graph, mut place: UOp, y: UOp) -> Option<UOp> {
     (g.op(place) == Op::Buffer && fits).then_some(place)
 }
 
-/// `y` with the gradients of `pairs`, given by the buffer `seed`.
+/// The node with the value of `y` that passes no gradient on except by `pairs`: for each `(x, dx)` the gradient of `x`
+/// is `dx`, computed from the placeholder buffer `seed`.
 fn with_gradient(g: &mut Graph, y: UOp, seed: UOp, pairs: Vec<(UOp, UOp)>) -> UOp {
     let dt = g.dtype(y);
     let mut src = vec![y, seed];
@@ -142,7 +143,8 @@ fn with_gradient(g: &mut Graph, y: UOp, seed: UOp, pairs: Vec<(UOp, UOp)>) -> UO
     g.node(Op::Detach, dt, &src, Arg::None)
 }
 
-/// The floats that `out` reads beside what depends on `inputs`: those nearest to it.
+/// The float nodes that do not depend on `inputs` but are operands of a node that does, such as the parameters used
+/// inside the segment: they receive gradients too.
 fn surroundings(g: &Graph, out: UOp, inputs: &[UOp]) -> Result<Vec<UOp>> {
     let order = g.needed(&[out]);
     let mut inside = vec![false; g.len()];
@@ -163,7 +165,7 @@ fn surroundings(g: &Graph, out: UOp, inputs: &[UOp]) -> Result<Vec<UOp>> {
             }
         }
     }
-    // a result that depends on no input has its own gradient
+    // a result that depends on no input passes its gradient to itself
     if !inside[out.0 as usize] && g.dtype(out).is_float() {
         found.push(out);
     }

@@ -1,28 +1,33 @@
-//! Linear systems and decompositions of small matrices, batched. The algorithms are the classical ones, unrolled over the
-//! matrix' size into graph (so sizes are limited to [`LIMIT`]): elimination with partial pivoting, Cholesky, Householder,
-//! Jacobi. Nothing of that is differentiated: the result, held constant, is corrected by steps of Newton's method whose
-//! derivatives are the exact ones, so gradients of first and second order come out right, and cheap.
+//! Linear systems and decompositions of small matrices; leading axes are a batch. The algorithms are the classical ones
+//! (elimination with partial pivoting, Cholesky, Householder reflections, Jacobi rotations), unrolled over the size of
+//! the matrix into the graph, so sizes are limited to [`LIMIT`].
+//!
+//! Gradients of inverses, linear systems, eigenvalues and singular values do not go through the algorithm. Its result,
+//! treated as a constant, is corrected by Newton steps, whose derivatives are the exact ones: gradients of first and
+//! second order are right, and cheap. LU, determinants, Cholesky and QR are differentiated through their steps, with
+//! the order of pivots fixed.
 
 use super::Tensor;
 use crate::{DType, Error, Result};
 
-/// Largest matrix that is decomposed: the graph grows with the size.
+/// The largest number of rows or columns of a matrix that is decomposed: the graph grows with the size.
 const LIMIT: usize = 64;
 
-/// What [`Tensor::eliminate`] gives.
+/// The result of [`Tensor::eliminate`].
 pub(super) struct Eliminated {
-    /// Unit lower and upper triangle in one matrix.
+    /// L below the diagonal (whose ones are not stored) and U on and above it, in one matrix.
     lu: Tensor,
-    /// The order of rows that pivoting gave; i32.
+    /// The order of rows after pivoting: row `i` of the eliminated matrix is row `order[i]` of the original; i32.
     order: Tensor,
-    /// Of that permutation.
+    /// The sign of that permutation.
     sign: Tensor,
-    /// The row with which each row changed places, `[.., 1]` i32 each; of the last row, which had no choice, there is none.
+    /// For each column the row that was swapped with the diagonal row, `[.., 1]` i32; none for the last row, which has
+    /// no other candidate.
     pub(super) swaps: Vec<Tensor>,
 }
 
 impl Tensor {
-    /// Sizes of the last two axes.
+    /// The sizes of the last two axes; `Error::Value` if there are fewer axes, or a size exceeds [`LIMIT`].
     pub(super) fn matrix(&self, op: &'static str) -> Result<(usize, usize)> {
         let shape = self.shape();
         match shape.as_slice() {
@@ -32,16 +37,18 @@ impl Tensor {
         }
     }
 
+    /// The size of square matrices; `Error::Value` otherwise.
     pub(super) fn square_matrix(&self, op: &'static str) -> Result<usize> {
         let (n, m) = self.matrix(op)?;
         if n == m { Ok(n) } else { Err(Error::value(op, format!("the matrix is {n}x{m}, not square"))) }
     }
 
+    /// The identity matrix `[n, n]` in this dtype.
     fn eye_like(&self, n: usize) -> Result<Tensor> {
         Tensor::eye(self.session(), n, n, self.dtype())
     }
 
-    /// Row and column numbers of `n` by `m`.
+    /// Row indices `[n, 1]` and column indices `[1, m]`, i32.
     fn places(&self, n: usize, m: usize) -> Result<(Tensor, Tensor)> {
         let s = self.session();
         Ok((Tensor::iota(s, n)?.reshape(&[n, 1])?, Tensor::iota(s, m)?.reshape(&[1, m])?))
@@ -49,7 +56,7 @@ impl Tensor {
 
     // ---- LU
 
-    /// Elimination with or without choosing pivots; not differentiable.
+    /// Gaussian elimination, with partial pivoting or without; not differentiable.
     pub(super) fn eliminate(&self, pivot: bool) -> Result<Eliminated> {
         let (n, m) = self.matrix("lu")?;
         let (rows, cols) = self.places(n, m)?;
@@ -64,7 +71,7 @@ impl Tensor {
                 let column = a.select_at(-1, k as i64)?.abs()?;
                 let below = place.ge(k)?.select(column, -1.0)?;
                 let p = below.argmax(-1, true)?;
-                // rows k and p change places
+                // swap rows k and p
                 let source = place.eq(k)?.select(&p, place.eq(&p)?.select(k as i32, &place)?)?;
                 let index = source.unsqueeze(-1)?.expand(&a.shape())?;
                 a = a.gather(-2, &index)?;
@@ -83,14 +90,15 @@ impl Tensor {
         Ok(Eliminated { lu: a, order, sign, swaps })
     }
 
-    /// The permutation matrix `P` of `A = P L U`.
+    /// The permutation matrix `P` of `A = P L U`; `self` is the order of rows `[.., n]`.
     pub(super) fn row_permutation(&self, n: usize, dtype: DType) -> Result<Tensor> {
         // column j of P has its one in row order[j]
         let rows = Tensor::iota(self.session(), n)?.reshape(&[n, 1])?;
         rows.eq(self.unsqueeze(-2)?)?.cast(dtype)
     }
 
-    /// `(P, L, U)` with `A = P L U`; `[.., n, m]` gives `[.., n, n]`, `[.., n, k]`, `[.., k, m]` with k the smaller.
+    /// `(P, L, U)` with `A = P L U`: `[.., n, m]` gives `[.., n, n]`, `[.., n, k]` and `[.., k, m]`, where `k` is the
+    /// smaller of `n` and `m`.
     pub fn lu(&self, pivot: bool) -> Result<(Tensor, Tensor, Tensor)> {
         let (n, m) = self.matrix("lu")?;
         let k = n.min(m);
@@ -101,7 +109,7 @@ impl Tensor {
         let order = self.eliminate(pivot)?.order;
         let p = order.row_permutation(n, self.dtype())?;
         let ordered = self.gather(-2, &order.unsqueeze(-1)?.expand(&self.shape())?)?;
-        // without pivoting there are no choices: the elimination itself is differentiated
+        // the rows are in their final order, so the elimination needs no pivoting and is itself differentiated
         let (l, u) = ordered.eliminated()?;
         Ok((p, l, u))
     }
@@ -128,12 +136,13 @@ impl Tensor {
         Ok((l, a.narrow(-2, 0, k)?.triu(0)?))
     }
 
+    /// Zeros with this tensor's batch axes and dtype: `[.., n, m]`.
     pub(super) fn zeros_shaped(&self, n: usize, m: usize) -> Result<Tensor> {
         let shape = self.shape();
         Tensor::zeros(self.session(), self.dtype(), &[&shape[..shape.len() - 2], &[n, m]].concat())
     }
 
-    /// Solves with a triangular matrix by substitution, row by row; not differentiated.
+    /// Solves a triangular system by substitution, row by row; not differentiable.
     fn substitute(&self, b: &Tensor, upper: bool, unit: bool) -> Result<Tensor> {
         let n = self.square_matrix("solve_triangular")?;
         let rows = Tensor::iota(self.session(), n)?.reshape(&[n, 1])?;
@@ -153,7 +162,8 @@ impl Tensor {
 
     // ---- systems
 
-    /// The inverse of square matrices. A singular matrix gives infinities or NaN.
+    /// The inverse of square matrices `[.., n, n]`. A singular matrix gives infinities or NaN. `Error::Value` unless
+    /// they are square and at most 64x64.
     pub fn inverse(&self) -> Result<Tensor> {
         let n = self.square_matrix("inv")?;
         let a = self.to_float()?;
@@ -168,7 +178,8 @@ impl Tensor {
         a.newton_inverse(&x, n)
     }
 
-    /// Two of Newton's steps `X (2 - A X)` from an inverse held constant: derivatives of up to third order are exact.
+    /// Two Newton steps `X (2 - A X)` from an inverse that is treated as a constant: derivatives up to third order are
+    /// exact.
     fn newton_inverse(&self, start: &Tensor, n: usize) -> Result<Tensor> {
         let two = self.eye_like(n)?.mul(2)?;
         let mut x = start.detach().contiguous();
@@ -178,7 +189,8 @@ impl Tensor {
         Ok(x)
     }
 
-    /// `X` with `A X = B` (`left`) or `X A = B`. B may be a vector per matrix where its shape is that of a batch of such.
+    /// Solves `A X = B` (`left`) or `X A = B` for square matrices `self` `[.., n, n]` and `b` `[.., n, m]`. `b` is
+    /// taken as one vector for each matrix if its shape is `[n]` or that of `self` without the last axis.
     pub fn solve(&self, b: &Tensor, left: bool) -> Result<Tensor> {
         let (sa, sb) = (self.shape(), b.shape());
         let vector = sb.len() == 1 || sb.len() + 1 == sa.len() && sb[..] == sa[..sa.len() - 1];
@@ -189,7 +201,8 @@ impl Tensor {
         if left { x.matmul(b) } else { b.matmul(&x) }
     }
 
-    /// [`Tensor::solve`] for a triangular matrix, of which only that triangle is read.
+    /// [`Tensor::solve`] for triangular matrices, of which only the `upper` or lower triangle is read; with `unit` the
+    /// diagonal counts as ones.
     pub fn solve_triangular(&self, b: &Tensor, upper: bool, left: bool, unit: bool) -> Result<Tensor> {
         let n = self.square_matrix("solve_triangular")?;
         let mut a = if upper { self.triu(0)? } else { self.tril(0)? }.to_float()?;
@@ -205,13 +218,13 @@ impl Tensor {
         if left { x.matmul(b) } else { b.matmul(&x) }
     }
 
-    /// The determinant of square matrices.
+    /// The determinant of square matrices: `[.., n, n] -> [..]`.
     pub fn det(&self) -> Result<Tensor> {
         let (sign, log) = self.det_parts()?;
         sign.mul(log)
     }
 
-    /// The sign of the permutation, and the product of the pivots.
+    /// The sign of the row permutation and the product of the pivots, both `[..]`.
     fn det_parts(&self) -> Result<(Tensor, Tensor)> {
         let a = self.to_float()?;
         let n = a.square_matrix("det")?;
@@ -226,7 +239,7 @@ impl Tensor {
         Ok((sign, u.prod(&[-1], false)?))
     }
 
-    /// The pivots of an elimination without choices, differentiable.
+    /// The pivots `[.., n]` of an elimination without row swaps; differentiable.
     fn pivots(&self, n: usize) -> Result<Tensor> {
         let mut a = self.clone();
         let mut out = Vec::new();
@@ -245,7 +258,7 @@ impl Tensor {
         Tensor::cat(&out.iter().collect::<Vec<_>>(), -1)
     }
 
-    /// Sign and logarithm of the absolute value of the determinant.
+    /// The sign of the determinant and the logarithm of its absolute value, both `[..]`.
     pub fn slogdet(&self) -> Result<(Tensor, Tensor)> {
         let a = self.to_float()?;
         let n = a.square_matrix("slogdet")?;
@@ -259,7 +272,7 @@ impl Tensor {
         Ok((u.detach().sign()?.prod(&[-1], false)?.mul(sign)?, u.abs()?.log()?.sum(&[-1], false)?))
     }
 
-    /// A matrix to a whole power; negative ones by the inverse.
+    /// A square matrix to a whole power, by repeated squaring; negative powers use the inverse.
     pub fn matrix_power(&self, power: i64) -> Result<Tensor> {
         let n = self.square_matrix("matrix_power")?;
         let mut base = if power < 0 { self.inverse()? } else { self.clone() };
@@ -276,7 +289,7 @@ impl Tensor {
         out.map_or_else(|| self.eye_like(n)?.expand(&self.shape()), Ok)
     }
 
-    /// The exponential of square matrices: a Taylor polynomial of the matrix over 2^8, squared 8 times.
+    /// The exponential of square matrices: a Taylor polynomial of degree 14 of the matrix over 2^4, squared 4 times.
     pub fn matrix_exp(&self) -> Result<Tensor> {
         let n = self.square_matrix("matrix_exp")?;
         let a = self.to_float()?;
@@ -298,7 +311,8 @@ impl Tensor {
 
     // ---- Cholesky
 
-    /// The lower triangle `L` with `A = L L^T`, of symmetric positive matrices (the lower triangle is read).
+    /// The lower triangular `L` with `A = L L^T` of symmetric positive definite matrices, of which the lower triangle
+    /// is read; with `upper` the upper triangle is read and `L^T` returned.
     pub fn cholesky(&self, upper: bool) -> Result<Tensor> {
         let n = self.square_matrix("cholesky")?;
         let a = self.to_float()?;
@@ -323,8 +337,8 @@ impl Tensor {
 
     // ---- orthogonal
 
-    /// `(Q, R)` with `A = Q R`: reduced (`[.., n, k]`, `[.., k, m]`) or complete (`[.., n, n]`, `[.., n, m]`), by
-    /// Householder's reflections.
+    /// `(Q, R)` with `A = Q R` for matrices `[.., n, m]`, by Householder reflections. Reduced: `[.., n, k]` and
+    /// `[.., k, m]` with `k` the smaller of `n` and `m`; complete: `[.., n, n]` and `[.., n, m]`.
     pub fn qr(&self, complete: bool) -> Result<(Tensor, Tensor)> {
         let (n, m) = self.matrix("qr")?;
         let k = n.min(m);
@@ -336,7 +350,7 @@ impl Tensor {
             let x = at.ge(i)?.select(r.narrow(-1, i, 1)?, 0)?;
             let head = r.narrow(-2, i, 1)?.narrow(-1, i, 1)?;
             let tail = at.gt(i)?.select(&x, 0)?.square()?.sum(&[-2], true)?;
-            // a column that is zero below needs no reflection
+            // a column that is zero below the diagonal needs no reflection
             let flat = tail.eq(0)?;
             let norm = flat.select(1, head.square()?.add(&tail)?)?.sqrt()?;
             let beta = head.lt(0)?.select(&norm, norm.neg()?)?;
@@ -356,7 +370,8 @@ impl Tensor {
         Ok((q.narrow(-1, 0, k)?, r.narrow(-2, 0, k)?.triu(0)?))
     }
 
-    /// The product of Householder's reflections `1 - tau v v^T` stored below the diagonal, its first columns.
+    /// The first columns of the product of Householder reflections `1 - tau v v^T`, whose vectors `v` are stored below
+    /// the diagonal of this matrix `[.., n, m]` (LAPACK's `orgqr`).
     pub fn householder_product(&self, tau: &Tensor) -> Result<Tensor> {
         let (n, m) = self.matrix("householder_product")?;
         let mut q = self.eye_like(n)?.narrow(-1, 0, m)?.expand(&self.shape())?;
@@ -373,7 +388,8 @@ impl Tensor {
         Ok(q)
     }
 
-    /// Eigenvalues in ascending order and eigenvectors (columns) of symmetric matrices, by Jacobi's rotations.
+    /// Eigenvalues `[.., n]` in ascending order and eigenvectors (the columns of `[.., n, n]`) of symmetric matrices,
+    /// by Jacobi rotations. The lower triangle is read, or the `upper` one.
     pub fn eigh(&self, upper: bool) -> Result<(Tensor, Tensor)> {
         let n = self.square_matrix("eigh")?;
         let x = self.to_float()?;
@@ -386,7 +402,8 @@ impl Tensor {
         a.newton_eigen(vectors, n)
     }
 
-    /// The symmetric matrix that one triangle stands for. Both triangles get half of the gradient, as torch.
+    /// The symmetric matrix given by its lower (or `upper`) triangle. As in torch, both triangles get half of the
+    /// gradient.
     pub(super) fn symmetric(&self, upper: bool, n: usize) -> Result<Tensor> {
         let x = self.detach();
         let half = if upper { x.triu(1)?.t()? } else { x.tril(-1)? };
@@ -395,7 +412,8 @@ impl Tensor {
         half.add(half.t()?)?.add(diagonal)?.add(both.sub(both.detach())?)
     }
 
-    /// Cyclic Jacobi: all pairs of a round-robin round at once. Orthogonal matrices that nearly diagonalise.
+    /// Cyclic Jacobi method: an orthogonal matrix that nearly diagonalises a symmetric one. A sweep visits all pairs of
+    /// indices in rounds as of a round-robin tournament; the pairs of a round are disjoint and are rotated at once.
     fn jacobi(&self, n: usize) -> Result<Tensor> {
         let size = n + n % 2;
         let eye = self.eye_like(n)?;
@@ -407,7 +425,7 @@ impl Tensor {
         let mut a = self.contiguous();
         for _ in 0..sweeps {
             for round in 0..size - 1 {
-                // who meets whom: the circle method
+                // the pairs of this round, by the circle method
                 let mut partner: Vec<i32> = (0..n as i32).collect();
                 for i in 0..size / 2 {
                     let seat = |p: usize| if p == 0 { 0 } else { (p - 1 + round) % (size - 1) + 1 };
@@ -420,7 +438,8 @@ impl Tensor {
                 let (rows, cols) = self.places(n, n)?;
                 let meets = partner.unsqueeze(1)?.eq(&cols)?.logical_and(rows.ne(&cols)?)?;
                 let d = a.diagonal()?;
-                // of both triangles, which rounding makes differ: two that meet must turn by the same angle to the last bit
+                // the sum of both triangles, which rounding makes differ: both indices of a pair must rotate by the
+                // same angle to the last bit
                 let off = meets.select(a.add(a.t()?)?, 0)?.sum(&[-1], false)?;
                 let other = d.index_select(-1, &partner)?;
                 // t = sgn(theta) / (|theta| + sqrt(theta^2 + 1)), theta = (other - own) / off
@@ -429,7 +448,7 @@ impl Tensor {
                 let limited = theta.clamp(-1e15, 1e15)?;
                 let t = limited.abs()?.add(limited.square()?.add(1)?.sqrt()?)?.reciprocal()?;
                 let first = partner.gt(Tensor::iota(self.session(), n)?)?;
-                // at a tie both must turn in opposite directions
+                // where both diagonal elements are equal, the two indices must still rotate in opposite directions
                 let positive = theta.gt(0)?.logical_or(theta.eq(0)?.logical_and(&first)?)?;
                 let t = still.select(0, positive.select(&t, t.neg()?)?)?;
                 let c = t.square()?.add(1)?.rsqrt()?;
@@ -444,8 +463,8 @@ impl Tensor {
         Ok(v)
     }
 
-    /// Eigenvalues, sorted, and vectors from constant nearly right vectors, by perturbation theory: two steps, whose
-    /// derivatives are exact to second order.
+    /// Sorted eigenvalues and eigenvectors from nearly exact vectors, which are treated as constants, by perturbation
+    /// theory: two steps, whose derivatives are exact to second order.
     fn newton_eigen(&self, start: Tensor, n: usize) -> Result<(Tensor, Tensor)> {
         let rough = start.t()?.matmul(&self.detach())?.matmul(&start)?.diagonal()?;
         let order = rough.argsort(-1, false)?;
@@ -457,16 +476,17 @@ impl Tensor {
             let b = b.add(b.t()?)?.mul(0.5)?;
             let gram = v.t()?.matmul(&v)?;
             let d = b.diagonal()?.div(gram.diagonal()?)?;
-            // gap[i, j] = d_j - d_i; equal values get no rotation
+            // gap[i, j] = d_j - d_i; vectors of equal eigenvalues are not rotated into each other
             let gap = d.unsqueeze(-2)?.sub(d.unsqueeze(-1)?)?;
             let scale = d.detach().abs()?.max(&[-1], true)?.unsqueeze(-1)?.add(1e-30)?;
             let apart = off.logical_and(gap.detach().abs()?.gt(scale.mul(3e-7)?)?)?;
             let error = self.eye_like(n)?.sub(&gram)?;
-            // Ogita and Aishima's refinement, E = (B + R D) / gap off the diagonal and R/2 on it, as a turn, whose two sides are
-            // opposite to the last bit, and R/2: however small the gap is, the vectors stay at right angles
+            // Ogita and Aishima's refinement E, which is (B + R D) / gap off the diagonal and R/2 on it, written as the
+            // sum of a rotation, whose two sides are opposite to the last bit, and R/2: the vectors stay orthogonal
+            // however small the gap is
             let mean = d.unsqueeze(-2)?.add(d.unsqueeze(-1)?)?.mul(0.5)?;
             let turn = b.add(error.mul(mean)?)?.div(apart.select(gap, 1)?)?;
-            // a large turn is rounding over a small gap: its derivative alone is of use
+            // a large rotation is rounding error over a small gap: only its derivative is used
             let fine = turn.detach().abs()?.lt(1e-3)?;
             let turn = fine.select(&turn, turn.sub(turn.detach())?)?;
             let e = apart.select(turn, 0)?.add(error.mul(0.5)?)?;
@@ -476,8 +496,10 @@ impl Tensor {
         Ok((b.div(v.square()?.sum(&[-2], false)?)?, v))
     }
 
-    /// `(U, S, Vh)` with `A = U diag(S) Vh`, singular values descending. By the eigenvectors of the smaller Gram matrix, so
-    /// values below `1e-3` of the largest lose digits in f32.
+    /// Singular value decomposition `(U, S, Vh)` with `A = U diag(S) Vh` for matrices `[.., n, m]`, singular values
+    /// descending: `[.., n, k]`, `[.., k]` and `[.., k, m]` with `k` the smaller of `n` and `m`; with `full`, U is
+    /// `[.., n, n]` and Vh `[.., m, m]`. Computed from the eigenvectors of the smaller Gram matrix, so singular values
+    /// below `1e-3` of the largest lose digits in f32.
     pub fn svd(&self, full: bool) -> Result<(Tensor, Tensor, Tensor)> {
         let (n, m) = self.matrix("svd")?;
         let a = self.to_float()?;
@@ -493,7 +515,7 @@ impl Tensor {
             let (u, s, vh) = a.t()?.svd(full)?;
             return Ok((vh.t()?, s, u.t()?));
         }
-        // A^T A = V S^2 V^T; then A V = U S by its QR, whose R is diagonal up to rounding
+        // A^T A = V S^2 V^T; then A V = U S, whose columns have the lengths S
         let scale = a.detach().abs()?.max(&[-1, -2], true)?.maximum(1e-30)?;
         let w = a.div(&scale)?;
         let (_, v) = w.t()?.matmul(&w)?.eigh(false)?;
@@ -520,12 +542,13 @@ impl Tensor {
         Ok((u, s, v.t()?))
     }
 
-    /// Singular values, descending.
+    /// Singular values in descending order: `[.., n, m] -> [.., min(n, m)]`.
     pub fn svdvals(&self) -> Result<Tensor> {
         Ok(self.svd(false)?.1)
     }
 
-    /// The solution of least squares (and least norm) of `A X = B`.
+    /// The least-squares solution of `A X = B` (of least norm where `A` has fewer rows than columns), for matrices of
+    /// full rank: `[.., n, m]` and `[.., n, k]` give `[.., m, k]`.
     pub fn lstsq(&self, b: &Tensor) -> Result<Tensor> {
         let (n, m) = self.matrix("lstsq")?;
         let at = self.t()?;

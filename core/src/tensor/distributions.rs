@@ -1,23 +1,24 @@
-//! Random numbers of many distributions, from the uniform ones of [`super::random`]. Lazy graphs cannot draw until something is
-//! accepted, so the rejection methods draw a fixed number of times and take the first that is accepted; that none is happens
-//! less than once in 10^9 elements, and then the mean is taken.
+//! Random numbers of many distributions, computed from the uniform ones of [`super::random`]. A lazy graph cannot loop
+//! until a draw is accepted, so rejection methods make a fixed number of draws and take the first one that is accepted.
+//! The chance that none is accepted is below 10^-9 for each element; the result is then the mean.
 
 use super::{Session, Tensor};
 use crate::util::decimal::Shown;
 use crate::{DType, Error, Result};
 use std::f64::consts::{LN_2, PI};
 
-/// Draws of the gamma distribution's method, of which 95% are accepted.
+/// Draws of the rejection method for the gamma distribution, which accepts 95% of them.
 const GAMMA_ROUNDS: usize = 7;
-/// Draws of the Poisson distribution's method, of which 3/4 are accepted.
+/// Draws of the rejection method for the Poisson distribution, which accepts 3/4 of them.
 const POISSON_ROUNDS: usize = 15;
-/// Rates from here on use that method; below it, waiting times are counted.
+/// Rates from this one on use the rejection method; for lower ones, waiting times between events are counted.
 const POISSON_LARGE: f64 = 10.0;
-/// Events that are counted at most: at a rate of 10 there are more once in 10^15.
+/// The most events that are counted: at a rate of 10, more occur once in 10^15 draws.
 const POISSON_EVENTS: usize = 46;
-/// Rates from here on use a corrected normal distribution: its error is below that of f32.
+/// Rates from this one on use a normal distribution corrected for skewness, whose error is below that of f32.
 const POISSON_NORMAL: f64 = 1000.0;
 
+/// `Error::Value` unless `v` is positive and finite.
 fn positive(op: &'static str, what: &str, v: f64) -> Result<()> {
     if v > 0.0 && v.is_finite() {
         Ok(())
@@ -27,29 +28,30 @@ fn positive(op: &'static str, what: &str, v: f64) -> Result<()> {
 }
 
 impl Tensor {
-    /// Uniform in `(0, 1]`, whose logarithm is finite.
+    /// Uniform in `(0, 1]`, so that the logarithm is finite.
     fn rand_positive(session: &Session, shape: &[usize]) -> Result<Tensor> {
         Tensor::full(session, 1, DType::F32, &[])?.sub(Tensor::rand(session, shape)?)
     }
 
-    /// Exponential with this rate, f32.
+    /// Exponential distribution with this rate (the reciprocal of the mean), f32. `Error::Value` unless the rate is
+    /// positive.
     pub fn exponential(session: &Session, rate: f64, shape: &[usize]) -> Result<Tensor> {
         positive("exponential", "rate", rate)?;
         Tensor::rand_positive(session, shape)?.log2()?.mul(-LN_2 / rate)
     }
 
-    /// Gumbel's distribution of largest values, f32.
+    /// Standard Gumbel distribution (of the maximum of many samples), f32.
     pub fn gumbel(session: &Session, shape: &[usize]) -> Result<Tensor> {
         Tensor::rand_bits(session, shape)?.bits_to_gumbel()
     }
 
-    /// Gumbel's distribution from random bits.
+    /// Standard Gumbel distribution from random bits (u32), f32.
     pub(crate) fn bits_to_gumbel(&self) -> Result<Tensor> {
-        // the middle of each step: neither logarithm is of 0
+        // the middle of each interval of the uniform numbers, so that neither logarithm is of 0
         self.bits_to_unit()?.add(0.5f64.powi(25))?.log()?.neg()?.log()?.neg()
     }
 
-    /// Laplace's distribution, f32.
+    /// Laplace distribution, f32. `Error::Value` unless the scale is positive.
     pub fn laplace(session: &Session, mean: f64, scale: f64, shape: &[usize]) -> Result<Tensor> {
         positive("laplace", "scale", scale)?;
         let u = Tensor::rand(session, shape)?.sub(0.5)?;
@@ -57,18 +59,19 @@ impl Tensor {
         u.sign()?.mul(one.sub(u.abs()?.mul(2)?)?.maximum(0.5f64.powi(24))?.log()?)?.mul(-scale)?.add(mean)
     }
 
-    /// Cauchy's distribution, f32.
+    /// Cauchy distribution, f32. `Error::Value` unless the scale is positive.
     pub fn cauchy(session: &Session, median: f64, scale: f64, shape: &[usize]) -> Result<Tensor> {
         positive("cauchy", "scale", scale)?;
         Tensor::rand(session, shape)?.sub(0.5)?.mul(PI)?.tan()?.mul(scale)?.add(median)
     }
 
-    /// e to the power of a normal number, f32.
+    /// Log-normal distribution: e to the power of a normal number, f32.
     pub fn log_normal(session: &Session, mean: f64, std: f64, shape: &[usize]) -> Result<Tensor> {
         Tensor::normal(session, mean, std, shape)?.exp()
     }
 
-    /// Trials up to the first success of probability `p`, from 1, f32.
+    /// Geometric distribution: the number of trials up to and including the first success, each with probability `p`,
+    /// f32. `Error::Value` unless `p` is in (0, 1).
     pub fn geometric(session: &Session, p: f64, shape: &[usize]) -> Result<Tensor> {
         if !(p > 0.0 && p < 1.0) {
             return Err(Error::value("geometric", format!("probability {} is not in (0, 1)", Shown(p))));
@@ -77,7 +80,8 @@ impl Tensor {
         trials.ceil()?.maximum(1)
     }
 
-    /// Normal, but never outside `[low, high]`, f32.
+    /// Normal distribution restricted to `[low, high]`, f32. `Error::Value` for an empty interval, one far from the
+    /// mean, or a deviation that is not positive.
     pub fn trunc_normal(
         session: &Session,
         mean: f64,
@@ -88,7 +92,7 @@ impl Tensor {
     ) -> Result<Tensor> {
         positive("trunc_normal", "deviation", std)?;
         let (a, b) = ((low - mean) / std, (high - mean) / std);
-        // the inverse distribution in f32 is good up to 5 deviations
+        // the inverse of the distribution function in f32 is accurate up to 5 deviations
         if !(low < high && a < 4.5 && b > -4.5) {
             let [low, high, mean] = [low, high, mean].map(Shown);
             return Err(Error::value("trunc_normal", format!("{low}..{high} is empty or far from the mean {mean}")));
@@ -100,13 +104,14 @@ impl Tensor {
         z.mul(std)?.add(mean)?.clamp(low, high)
     }
 
-    /// True with the probability that each element is.
+    /// Bool: true with the probability that each element gives.
     pub fn bernoulli_of(&self) -> Result<Tensor> {
         self.want_float("bernoulli")?;
         Tensor::rand(self.session(), &self.shape())?.lt(self)
     }
 
-    /// Of each element's gamma distribution (its concentration, positive; the scale is 1), f32 (Marsaglia and Tsang 2000).
+    /// A sample of the gamma distribution whose concentration (positive) each element gives, with scale 1, f32
+    /// (Marsaglia and Tsang 2000).
     pub fn gamma_of(&self) -> Result<Tensor> {
         self.want_float("gamma")?;
         let (s, shape) = (self.session(), self.shape());
@@ -129,21 +134,22 @@ impl Tensor {
         small.select(g.mul(power)?, g)
     }
 
-    /// Beta distributed, of each pair of elements (positive), f32.
+    /// A sample of the beta distribution for each pair of parameters (positive), f32.
     pub fn beta_of(&self, b: &Tensor) -> Result<Tensor> {
         let (a, b) = self.broadcast_with(b)?;
         let (x, y) = (a.gamma_of()?, b.gamma_of()?);
         x.div(x.add(y)?)
     }
 
-    /// Dirichlet distributed: the concentrations along the last axis give shares that sum to 1, f32.
+    /// Samples of the Dirichlet distribution: the concentrations along the last axis give shares that sum to 1, f32.
     pub fn dirichlet_of(&self) -> Result<Tensor> {
         let g = self.gamma_of()?;
         g.div(g.sum(&[-1], true)?)
     }
 
-    /// Of each element's Poisson distribution (its rate, not negative), f32: counted waiting times for small rates,
-    /// Hörmann's transformed rejection (1993) for large ones, a normal distribution corrected for skewness above 1,000.
+    /// A sample of the Poisson distribution whose rate (not negative) each element gives, f32. Small rates count
+    /// waiting times, large ones use Hörmann's transformed rejection (1993), and those above 1,000 a normal
+    /// distribution corrected for skewness.
     pub fn poisson_of(&self) -> Result<Tensor> {
         self.want_float("poisson")?;
         let rate = self.cast(DType::F32)?;
@@ -182,8 +188,9 @@ impl Tensor {
         first(&accepted, &safe, &self.floor()?)
     }
 
-    /// `n` numbers of categories, by the weights along the last axis (not negative, not all 0; they need not sum to 1):
-    /// `[.., k] -> [.., n]`, i32. Without replacement no category comes twice, and those of weight 0 come last.
+    /// `n` random category indices for each row of weights along the last axis: `[.., k] -> [.., n]`, i32. The weights
+    /// are not negative and not all 0; they need not sum to 1. Without replacement no category occurs twice, and those
+    /// of weight 0 come last. `Error::Value` for no categories, or more draws than categories without replacement.
     pub fn multinomial(&self, n: usize, replacement: bool) -> Result<Tensor> {
         self.want_float("multinomial")?;
         let shape = self.shape();
@@ -195,7 +202,7 @@ impl Tensor {
         }
         let w = self.cast(DType::F32)?;
         if !replacement {
-            // the first arrivals of processes whose rates are the weights (Efraimidis and Spirakis 2006)
+            // the n earliest arrivals of processes whose rates are the weights (Efraimidis and Spirakis 2006)
             let times = Tensor::exponential(self.session(), 1.0, &shape)?;
             let rate = w.gt(0)?.select(times.div(w.gt(0)?.select(&w, 1)?)?, f64::INFINITY)?;
             return Ok(rate.topk(n, -1, false)?.1);
@@ -207,18 +214,19 @@ impl Tensor {
         let at = Tensor::rand(self.session(), &wanted)?.mul(&total)?;
         let before = |x: Tensor| x.cast(DType::I32)?.sum(&[-1], false);
         let index = before(up_to.unsqueeze(-2)?.le(at.unsqueeze(-1)?)?)?;
-        // where rounding goes past the end
+        // rounding may give an index past the last category of positive weight
         index.minimum(before(up_to.lt(total)?)?.unsqueeze(-1)?)
     }
 
-    /// A category for each row of unnormalised log-probabilities: `[.., k] -> [..]`, i32 (Gumbel's trick).
+    /// A random category index for each row of unnormalised log-probabilities: `[.., k] -> [..]`, i32, by the
+    /// Gumbel-max trick.
     pub fn categorical(&self) -> Result<Tensor> {
         self.want_float("categorical")?;
         self.add(Tensor::gumbel(self.session(), &self.shape())?)?.argmax(-1, false)
     }
 }
 
-/// The first accepted value along the first axis, or `otherwise`.
+/// For each element, the first accepted value along the first axis (that of the draws), or `otherwise`.
 fn first(accepted: &Tensor, values: &Tensor, otherwise: &Tensor) -> Result<Tensor> {
     let rounds = accepted.dim(0)? as i64;
     (0..rounds)
@@ -226,7 +234,7 @@ fn first(accepted: &Tensor, values: &Tensor, otherwise: &Tensor) -> Result<Tenso
         .try_fold(otherwise.clone(), |rest, i| accepted.select_at(0, i)?.select(values.select_at(0, i)?, rest))
 }
 
-/// The standard normal distribution function, to 1e-7 (Abramowitz and Stegun 7.1.26).
+/// The standard normal distribution function, error 1e-7 (Abramowitz and Stegun 7.1.26).
 fn cumulative(x: f64) -> f64 {
     let z = x.abs() / 2f64.sqrt();
     let t = 1.0 / (1.0 + 0.3275911 * z);

@@ -1,12 +1,14 @@
-//! Elementwise ops of two and three operands: arithmetic, comparison, logic, bits, selection, powers; and casts.
-//! Operands promote ([`DType::promote`]) and broadcast. A method turns what it is given into an [`Operand`] and has one body for all
-//! kinds of operands: an inner function, where it does more than pass it on.
+//! Elementwise operations of two and three operands: arithmetic, comparison, logic, bitwise operations, selection,
+//! powers; and casts. Operands promote by [`DType::promote`] and broadcast.
+//!
+//! The public methods are generic over [`IntoOperand`]. Each converts its argument to an [`Operand`] and calls a
+//! function that is not generic, so that the body is compiled once and not for every argument type.
 
 use super::{IntoOperand, Operand, Tensor, broadcast_shape, lift};
 use crate::uop::{Arg, Graph, Op, Shape, UOp};
 use crate::{DType, Error, Result};
 
-/// Both operands of an op, checked and ready to be put in a graph.
+/// The right operand of a binary operation after the checks, with the promoted dtype and the broadcast shape.
 struct Pair {
     rhs: Operand,
     dtype: DType,
@@ -14,6 +16,7 @@ struct Pair {
 }
 
 impl Tensor {
+    /// Checks that `rhs` belongs to this session and broadcasts against this tensor, and promotes the dtypes.
     fn pair(&self, name: &'static str, rhs: Operand) -> Result<Pair> {
         rhs.check(name, self)?;
         let dtype = rhs.promote(self.dtype());
@@ -38,7 +41,9 @@ impl Tensor {
         Tensor { session: self.session().clone(), root }
     }
 
-    /// Words of four bytes, i32: `plus` and the products of these bytes, unsigned, and those of `y`, signed.
+    /// Dot products of packed bytes: each i32 element is a word of four bytes, unsigned in this tensor and signed in
+    /// `y`. Each element of the result is the sum of the four products and of `plus`, in i32 (`Op::DotBytes`); the
+    /// three operands broadcast.
     pub(crate) fn dot_bytes(&self, y: &Tensor, plus: &Tensor) -> Result<Tensor> {
         let name = "dot_bytes";
         Tensor::same_session(name, self, y)?;
@@ -57,11 +62,13 @@ impl Tensor {
         Ok(Tensor { session: self.session().clone(), root })
     }
 
+    /// A binary node whose operands promote and broadcast; any dtype is accepted.
     fn arith(&self, op: Op, name: &'static str, rhs: Operand) -> Result<Tensor> {
         let p = self.pair(name, rhs)?;
         Ok(self.zip(p, &|g, x, y| g.binary(op, x, y)))
     }
 
+    /// As [`Tensor::arith`], but `Error::DType` unless the promoted dtype is an integer (or bool, with `bool_too`).
     fn integer(&self, op: Op, name: &'static str, rhs: Operand, bool_too: bool) -> Result<Tensor> {
         let p = self.pair(name, rhs)?;
         if !(p.dtype.is_int() || (bool_too && p.dtype == DType::Bool)) {
@@ -70,7 +77,7 @@ impl Tensor {
         Ok(self.zip(p, &|g, x, y| g.binary(op, x, y)))
     }
 
-    /// A quotient rounded as the integer division `op` does it.
+    /// The quotient as a whole number, rounded as the integer division `op` rounds; floats give whole floats.
     fn whole_div(&self, op: Op, name: &'static str, rhs: Operand) -> Result<Tensor> {
         let p = self.pair(name, rhs)?;
         if !p.dtype.is_float() {
@@ -83,7 +90,8 @@ impl Tensor {
         x.in_f32_with(&y, &Tensor::float_floor_div)
     }
 
-    /// From the remainder, which is exact: the quotient itself may be rounded to the next whole number. As torch.
+    /// Floor division of floats as torch computes it: `(self - fmod) / y` rather than `floor(self / y)`. The remainder
+    /// is exact, while the quotient may already have been rounded up to the next whole number.
     fn float_floor_div(&self, y: &Tensor) -> Result<Tensor> {
         let (r, plain) = (self.fmod(y)?, self.div(y)?);
         let apart = r.ne(0)?.logical_and(r.lt(0)?.ne(y.lt(0)?)?)?;
@@ -91,19 +99,19 @@ impl Tensor {
         let q = apart.select(q.sub(1)?, &q)?;
         let floor = q.floor()?;
         let floor = q.sub(&floor)?.gt(0.5)?.select(floor.add(1)?, &floor)?;
-        // a zero has the quotient's sign, and so has an infinity
+        // a result of zero takes the sign of the quotient, and division by zero gives the quotient's infinity
         let whole = q.eq(0)?.select(floor.copysign(&plain)?, &floor)?;
         y.eq(0)?.select(&plain, whole)
     }
 
     // ---- arithmetic
 
-    /// `self + rhs`; `or` for bool.
+    /// `self + rhs`; logical or for bool.
     pub fn add(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         self.arith(Op::Add, "add", rhs.into_operand()?)
     }
 
-    /// `self - rhs`. Bool operands count as i32.
+    /// `self - rhs`. Two bool operands are converted to i32 first.
     pub fn sub(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
             let mut p = t.pair("sub", rhs)?;
@@ -115,12 +123,12 @@ impl Tensor {
         of(self, rhs.into_operand()?)
     }
 
-    /// `self * rhs`; `and` for bool.
+    /// `self * rhs`; logical and for bool.
     pub fn mul(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         self.arith(Op::Mul, "mul", rhs.into_operand()?)
     }
 
-    /// True division; integers give f32.
+    /// `self / rhs` as a float; integers and bools are converted to f32.
     pub fn div(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
             let mut p = t.pair("div", rhs)?;
@@ -132,17 +140,17 @@ impl Tensor {
         of(self, rhs.into_operand()?)
     }
 
-    /// Quotient rounded toward minus infinity.
+    /// Quotient rounded toward minus infinity; integers keep their dtype. `Error::DType` for bool.
     pub fn floor_div(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         self.whole_div(Op::FloorDiv, "floor_div", rhs.into_operand()?)
     }
 
-    /// Quotient rounded toward zero.
+    /// Quotient rounded toward zero; integers keep their dtype. `Error::DType` for bool.
     pub fn trunc_div(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         self.whole_div(Op::Idiv, "trunc_div", rhs.into_operand()?)
     }
 
-    /// Remainder with the divisor's sign (Python's `%`).
+    /// Remainder with the divisor's sign (Python's `%`). `Error::DType` for bool.
     pub fn modulo(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
             let p = t.pair("modulo", rhs)?;
@@ -158,8 +166,9 @@ impl Tensor {
         of(self, rhs.into_operand()?)
     }
 
-    /// Remainder with the dividend's sign, exact as C's `fmod`. (Of f64 as good as a rounded product while the quotient fits the
-    /// mantissa; 0 far beyond.)
+    /// Remainder with the dividend's sign, as C's `fmod`, and as exact for all dtypes but f64. For f64 it is as accurate
+    /// as `x - y * trunc(x / y)` with a rounded product while the quotient fits the mantissa, and 0 for much larger
+    /// quotients. `Error::DType` for bool.
     pub fn fmod(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
             let p = t.pair("fmod", rhs)?;
@@ -171,17 +180,17 @@ impl Tensor {
         of(self, rhs.into_operand()?)
     }
 
-    /// The larger element; NaN if either is NaN.
+    /// The larger of two elements; NaN if either is NaN.
     pub fn maximum(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         self.arith(Op::Max, "maximum", rhs.into_operand()?)
     }
 
-    /// The smaller element; NaN if either is NaN.
+    /// The smaller of two elements; NaN if either is NaN.
     pub fn minimum(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         self.arith(Op::Min, "minimum", rhs.into_operand()?)
     }
 
-    /// Limits to `min..=max`.
+    /// Limits elements to `min..=max`; NaN stays NaN, and `max` wins where the bounds cross.
     pub fn clamp(&self, min: impl IntoOperand, max: impl IntoOperand) -> Result<Tensor> {
         self.maximum(min)?.minimum(max)
     }
@@ -193,8 +202,9 @@ impl Tensor {
 
     // ---- powers
 
-    /// `self` to the power `rhs`, as C's `pow`: a negative base is fine with a whole exponent and NaN otherwise.
-    /// Integers keep their dtype (wrapping; negative exponents give the truncated value); a float exponent gives floats.
+    /// `self` to the power `rhs`, as C's `pow`: a negative base gives NaN unless the exponent is a whole number.
+    /// Integers keep their dtype and wrap; a negative exponent gives the truncated value (0, or ±1 for a base of ±1). A
+    /// float exponent gives floats.
     pub fn pow(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
             let mut p = t.pair("pow", rhs)?;
@@ -213,7 +223,7 @@ impl Tensor {
         of(self, rhs.into_operand()?)
     }
 
-    /// Whole powers by squaring: exact for ints.
+    /// Powers with a constant whole exponent, by repeated squaring; exact for integers (modulo wrapping).
     fn pow_whole(&self, n: u64) -> Result<Tensor> {
         let (mut n, mut base, mut acc) = (n, self.clone(), None::<Tensor>);
         while n > 0 {
@@ -235,13 +245,14 @@ impl Tensor {
         self.in_f32(&|x| x.pow_const_wide(n))
     }
 
-    /// By roots and products where these are as near; more than two products are not.
+    /// Constant exponents. Roots, reciprocals and at most two multiplications replace `pow` where they are as accurate;
+    /// longer chains of products round more often than `pow` does.
     fn pow_const_wide(&self, n: f64) -> Result<Tensor> {
         match n {
             0.5 => self.sqrt(),
             -0.5 => self.rsqrt(),
             0.0 | 1.0 | 2.0 | 3.0 | 4.0 => self.pow_whole(n as u64),
-            // the square of a reciprocal may be a number where the reciprocal of a square is not
+            // `x^-2` is `(1/x)^2`: where `x^2` overflows, `1/x^2` is 0 while the square of `1/x` may still be a number
             -1.0 | -2.0 => self.reciprocal()?.pow_whole(-n as u64),
             _ => {
                 let n = Operand::Float(n);
@@ -256,6 +267,8 @@ impl Tensor {
         })
     }
 
+    /// Integer powers with an exponent tensor: one conditional multiplication and one squaring for each bit of the
+    /// exponent.
     fn pow_int(&self, y: &Tensor) -> Result<Tensor> {
         let dt = self.dtype();
         let (mut base, mut acc) = (self.clone(), self.ones_like()?);
@@ -268,19 +281,19 @@ impl Tensor {
         if !dt.is_signed() {
             return Ok(acc);
         }
-        // 1/x truncated: 1 for 1, +-1 for -1, else 0
+        // negative exponents, 1/x truncated: 1 for 1, +-1 for -1, else 0
         let minus = self.eq(-1)?.select(y.bit_and(1)?.ne(0)?.select(self.full_like(-1)?, 1)?, 0)?;
         y.lt(0)?.select(self.eq(1)?.select(self.full_like(1)?, minus)?, acc)
     }
 
-    // ---- comparison: bool
+    // ---- comparison: the result is bool
 
-    /// `self < rhs`.
+    /// `self < rhs`; false for NaN.
     pub fn lt(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         self.arith(Op::CmpLt, "lt", rhs.into_operand()?)
     }
 
-    /// `self > rhs`.
+    /// `self > rhs`; false for NaN.
     pub fn gt(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
             let p = t.pair("gt", rhs)?;
@@ -317,13 +330,15 @@ impl Tensor {
         self.arith(Op::CmpNe, "ne", rhs.into_operand()?)
     }
 
-    /// `|self - rhs| <= atol + rtol*|rhs|`, or equal (also both infinite).
+    /// True where `|self - rhs| <= atol + rtol*|rhs|` with a finite `rhs`, or where both are equal (also the same
+    /// infinity). NaN is close to nothing.
     pub fn isclose(&self, rhs: &Tensor, rtol: f64, atol: f64) -> Result<Tensor> {
         let near = self.sub(rhs)?.abs()?.le(rhs.abs()?.mul(rtol)?.add(atol)?)?;
         self.eq(rhs)?.logical_or(near.logical_and(rhs.isfinite()?)?)
     }
 
-    /// Are all elements [close](Tensor::isclose)? A bool of shape `[]`; true for tensors without elements.
+    /// Whether all elements are [close](Tensor::isclose): a bool of shape `[]`, which is true for tensors without
+    /// elements.
     pub fn allclose(&self, rhs: &Tensor, rtol: f64, atol: f64) -> Result<Tensor> {
         let axes: Vec<i64> = (0..self.rank().max(rhs.rank()) as i64).collect();
         self.isclose(rhs, rtol, atol)?.all(&axes, false)
@@ -331,27 +346,27 @@ impl Tensor {
 
     // ---- logic and bits
 
-    /// True where nonzero.
+    /// Bool: true where the element is nonzero (NaN counts as nonzero).
     pub fn to_bool(&self) -> Result<Tensor> {
         self.cast(DType::Bool)
     }
 
-    /// True where both are nonzero.
+    /// Bool: true where both operands are nonzero.
     pub fn logical_and(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         self.logic(Op::And, "logical_and", rhs.into_operand()?)
     }
 
-    /// True where either is nonzero.
+    /// Bool: true where at least one operand is nonzero.
     pub fn logical_or(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         self.logic(Op::Or, "logical_or", rhs.into_operand()?)
     }
 
-    /// True where exactly one is nonzero.
+    /// Bool: true where exactly one operand is nonzero.
     pub fn logical_xor(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         self.logic(Op::Xor, "logical_xor", rhs.into_operand()?)
     }
 
-    /// True where zero.
+    /// Bool: true where the element is zero.
     pub fn logical_not(&self) -> Result<Tensor> {
         self.to_bool()?.logic(Op::Xor, "logical_not", Operand::Bool(true))
     }
@@ -362,39 +377,41 @@ impl Tensor {
         Ok(self.zip(p, &|g, x, y| g.binary(op, x, y)))
     }
 
-    /// Bitwise and.
+    /// Bitwise and of integers or bools; `Error::DType` for floats.
     pub fn bit_and(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         self.integer(Op::And, "bit_and", rhs.into_operand()?, true)
     }
 
-    /// Bitwise or.
+    /// Bitwise or of integers or bools; `Error::DType` for floats.
     pub fn bit_or(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         self.integer(Op::Or, "bit_or", rhs.into_operand()?, true)
     }
 
-    /// Bitwise exclusive or.
+    /// Bitwise exclusive or of integers or bools; `Error::DType` for floats.
     pub fn bit_xor(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         self.integer(Op::Xor, "bit_xor", rhs.into_operand()?, true)
     }
 
-    /// Bitwise complement.
+    /// Bitwise complement of integers, logical not of bools; `Error::DType` for floats.
     pub fn bit_not(&self) -> Result<Tensor> {
         if self.dtype() == DType::Bool { self.logical_not() } else { self.bit_xor(-1) }
     }
 
-    /// Left shift by `rhs mod bits`.
+    /// Left shift of integers by `rhs` modulo the number of bits; `Error::DType` for floats and bool.
     pub fn shift_left(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         self.integer(Op::Shl, "shift_left", rhs.into_operand()?, false)
     }
 
-    /// Right shift by `rhs mod bits`; arithmetic for signed dtypes.
+    /// Right shift of integers by `rhs` modulo the number of bits; arithmetic (the sign is copied in) for signed
+    /// dtypes. `Error::DType` for floats and bool.
     pub fn shift_right(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         self.integer(Op::Shr, "shift_right", rhs.into_operand()?, false)
     }
 
     // ---- selection
 
-    /// `x` where this (as bool) is true, else `y`; all three broadcast, `x` and `y` promote.
+    /// Elementwise choice with this tensor as the condition (cast to bool): `x` where it is true, else `y`. All three
+    /// broadcast; `x` and `y` promote.
     pub fn select(&self, x: impl IntoOperand, y: impl IntoOperand) -> Result<Tensor> {
         self.choose(x.into_operand()?, y.into_operand()?)
     }
@@ -428,7 +445,7 @@ impl Tensor {
         Ok(Tensor { session: self.session().clone(), root })
     }
 
-    /// `value` where `mask` is true, else this.
+    /// `value` (cast to this dtype) where `mask` is true, else this tensor's element; all broadcast.
     pub fn masked_fill(&self, mask: &Tensor, value: impl IntoOperand) -> Result<Tensor> {
         let value = value.into_operand()?;
         let dtype = self.dtype();
@@ -443,7 +460,8 @@ impl Tensor {
 
     // ---- dtypes
 
-    /// Converts to `dtype`: float to int truncates and saturates (NaN is 0), int to int wraps, to bool is `!= 0`.
+    /// Converts the elements to `dtype`. Float to integer truncates and saturates, and NaN becomes 0; integer to
+    /// integer wraps; to bool is `!= 0`. `Error::DType` for void.
     pub fn cast(&self, dtype: DType) -> Result<Tensor> {
         if dtype == DType::Void {
             return Err(Error::DType { op: "cast", dtype, why: "it holds no value".into() });
@@ -451,7 +469,7 @@ impl Tensor {
         Ok(if self.dtype() == dtype { self.clone() } else { self.map(|g, u| g.cast(u, dtype)) })
     }
 
-    /// The same bits as another dtype of the same size.
+    /// Reinterprets the bits as another dtype of the same size; `Error::DType` for another size.
     pub fn bitcast(&self, dtype: DType) -> Result<Tensor> {
         if dtype.size() != self.dtype().size() {
             return Err(Error::DType { op: "bitcast", dtype, why: format!("not the size of {}", self.dtype()) });
@@ -459,7 +477,7 @@ impl Tensor {
         Ok(if self.dtype() == dtype { self.clone() } else { self.map(|g, u| g.bitcast(u, dtype)) })
     }
 
-    /// Itself if it is a float, else f32.
+    /// This tensor if its dtype is a float, else its cast to f32.
     pub(crate) fn to_float(&self) -> Result<Tensor> {
         if self.dtype().is_float() { Ok(self.clone()) } else { self.cast(DType::F32) }
     }

@@ -1,10 +1,11 @@
-//! Systems by their factors: packed LU with pivots, polar factors and ranks of matrices. Compositions of what `decomp` has.
+//! Systems solved from given factors (packed LU with pivots), ranks of matrices and polar factors; compositions of the
+//! decompositions in `decomp`.
 
 use super::{Operand, Tensor};
 use crate::{DType, Result};
 
 impl Tensor {
-    /// Zeros below and to the right of matrices, to `n` by `m`.
+    /// Pads matrices with zeros at the bottom and on the right to `n` by `m`.
     fn matrix_padded(&self, n: usize, m: usize) -> Result<Tensor> {
         let shape = self.shape();
         let mut pairs = vec![(0, 0); shape.len()];
@@ -12,7 +13,8 @@ impl Tensor {
         self.pad_zeros(&pairs)
     }
 
-    /// The factors of `A = P L U` in one matrix (L without its ones), and pivots as LAPACK counts them: i32, from 1.
+    /// The factors of `A = P L U` in one matrix (L without its unit diagonal), and the pivots as LAPACK has them: for
+    /// each row the row that it was swapped with, i32, counted from 1.
     pub fn lu_factor(&self, pivot: bool) -> Result<(Tensor, Tensor)> {
         let a = self.to_float()?;
         let (n, m) = a.matrix("lu_factor")?;
@@ -31,7 +33,8 @@ impl Tensor {
         Ok((l.tril(-1)?.matrix_padded(n, m)?.add(u.matrix_padded(n, m)?)?, pivots))
     }
 
-    /// `(P, L, U)` of what [`Tensor::lu_factor`] gives.
+    /// `(P, L, U)` from the two results of [`Tensor::lu_factor`], of which this tensor is the first. `Error::Shape`
+    /// where the pivots do not fit.
     pub fn lu_unpack(&self, pivots: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
         let (n, m) = self.matrix("lu_unpack")?;
         let k = n.min(m);
@@ -53,7 +56,8 @@ impl Tensor {
         Ok((order.row_permutation(n, self.dtype())?, l, self.narrow(-2, 0, k)?.triu(0)?))
     }
 
-    /// `X` with `A X = B` (`left`) or `X A = B`, of what [`Tensor::lu_factor`] gives of A; of its transpose for `adjoint`.
+    /// Solves `A X = B` (`left`) or `X A = B` from the results of [`Tensor::lu_factor`] for A; with `adjoint`, for the
+    /// transpose of A.
     pub fn lu_solve(&self, pivots: &Tensor, b: &Tensor, left: bool, adjoint: bool) -> Result<Tensor> {
         if !left {
             return self.lu_solve(pivots, &b.t()?, true, !adjoint)?.t();
@@ -76,8 +80,9 @@ impl Tensor {
         }
     }
 
-    /// Below which singular values count as zero: the larger of `atol` and `rtol` times the largest; by default the rounding of
-    /// that, which is a few times LAPACK's for values that come from a Gram matrix.
+    /// The limit up to which singular values count as zero: the larger of `atol` and `rtol` times the largest one. By
+    /// default it is 4 `eps` times `size`, relative to the largest: a few times LAPACK's, because these singular values
+    /// come from a Gram matrix.
     pub(super) fn rank_limit(&self, size: usize, atol: Option<&Operand>, rtol: Option<&Operand>) -> Result<Tensor> {
         let top = self.detach().max(&[-1], false)?;
         let operand = |o: &Operand| self.full_operand(o)?.cast(self.dtype());
@@ -99,7 +104,8 @@ impl Tensor {
         }
     }
 
-    /// How many singular values (eigenvalues, if symmetric) are larger than `max(atol, rtol * the largest)`; i32.
+    /// The rank: how many singular values (absolute eigenvalues, if `hermitian`) exceed
+    /// `max(atol, rtol * the largest)`: `[.., n, m] -> [..]`, i32.
     pub fn matrix_rank(&self, atol: Option<&Operand>, rtol: Option<&Operand>, hermitian: bool) -> Result<Tensor> {
         let (n, m) = self.matrix("matrix_rank")?;
         let a = self.to_float()?;
@@ -112,11 +118,12 @@ impl Tensor {
         s.gt(limit.unsqueeze(-1)?)?.cast(DType::I32)?.sum(&[-1], false)
     }
 
-    /// `(U, P)` with `A = U P`: orthonormal columns, and a symmetric matrix without negative eigenvalues.
+    /// The polar decomposition `(U, P)` with `A = U P`: U has orthonormal columns, and P is symmetric and positive
+    /// semidefinite.
     pub fn polar_factors(&self) -> Result<(Tensor, Tensor)> {
         let k = self.matrix("polar")?;
         let k = k.0.min(k.1);
-        // whole bases: the columns of singular values of zero are not zero
+        // complete bases, because the reduced ones have zero columns for singular values of zero
         let (u, s, vh) = self.svd(true)?;
         let (u, vh) = (u.narrow(-1, 0, k)?, vh.narrow(-2, 0, k)?);
         Ok((u.matmul(&vh)?, vh.t()?.mul(s.unsqueeze(-2)?)?.matmul(&vh)?))

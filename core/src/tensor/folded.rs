@@ -1,22 +1,25 @@
-//! Constants of a model that were computed, found again by how and of which buffers, so that all plans of the model share them: a plan is
-//! made for each shape of inputs, and each finds the same constants in its graph (`engine::GRAPH_PASSES`).
+//! The cache of a model's folded constants (subgraphs that depend on weights alone), so that each is computed once. A
+//! plan is made for each combination of input shapes, and the graph of each contains the same constants
+//! (`engine::GRAPH_PASSES`); they are recognised by their structure and the buffers that they are computed from.
 
 use super::{Session, Tensor};
 use crate::uop::{UOp, hash};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// A constant that large is computed once for all plans.
+/// The least number of elements with which a constant is cached; smaller ones are computed again by each plan.
 const SHARED: usize = 1024;
 
-/// A structure and the buffers it is computed of.
+/// What identifies a constant: the hash of its graph, and the ids of the buffers that it is computed from.
 type Origin = (u128, Vec<u32>);
 
-/// The constants of one model.
+/// The computed constants of one model.
 #[derive(Default)]
 pub struct Folded(FxHashMap<Origin, Tensor>);
 
 impl Folded {
-    /// Those of some constants that are not known yet, which the caller computes; what is known takes the places of the others.
+    /// Looks up `constants`, nodes of the session's graph. Those that are cached are replaced in the graph by the
+    /// stored tensors. The others are returned, for the caller to compute, and cached if they have at least 1024
+    /// elements.
     pub fn unknown(&mut self, session: &Session, constants: Vec<UOp>) -> Vec<Tensor> {
         let mut new = Vec::new();
         {
@@ -45,7 +48,7 @@ impl Folded {
         out
     }
 
-    /// Forgets those in storage that is not among these buffers.
+    /// Drops the constants whose buffer is not among `used`.
     pub fn keep(&mut self, used: &FxHashSet<u32>) {
         self.0.retain(|_, t| t.buffer().is_none_or(|id| used.contains(&id)));
     }

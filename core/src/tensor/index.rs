@@ -1,37 +1,39 @@
-//! Indexing by tensors. Index tensors are of any integer dtype; negative indices count from the end, and an index out of
-//! range reads 0 and writes nothing. The work of a scatter is the number of its updates and the size of its target.
+//! Reading and writing at indices that are tensors: gather, embedding, one-hot, scatter. Index tensors have any integer
+//! dtype. A negative index counts from the end; an index out of range reads 0 and writes nothing. The work of a scatter
+//! is proportional to its updates plus the size of its target.
 
 use super::{Tensor, check_axis, lift, spread};
 use crate::uop::{Arg, Axes, Meet, Op, ReduceOp};
 use crate::{DType, Error, Result};
 
-/// What a scatter does where several updates, or an update and the old value, meet.
+/// How a scatter combines an update with the old value, and with other updates of the same element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScatterOp {
-    /// The last update wins.
+    /// The last update replaces the value.
     Set,
     /// Sum with the old value.
     Add,
     /// Product with the old value.
     Mul,
-    /// Largest.
+    /// The largest of the updates and the old value.
     Max,
-    /// Smallest.
+    /// The smallest of the updates and the old value.
     Min,
-    /// The mean of the updates and the old value: [`Tensor::scatter_values`] only.
+    /// The mean of the updates and the old value; only [`Tensor::scatter_values`] takes it.
     Mean,
 }
 
-/// What a flat position is that stands for an index out of range.
+/// The flat position that stands for an index out of range.
 #[derive(Clone, Copy)]
 pub(super) enum Outside {
-    /// -1: for the Gather node, which does not count from the end.
+    /// -1: for the Gather node, to which a negative index is out of range.
     Before,
-    /// One past the last: for what counts negative indices from the end.
+    /// One past the last position: for functions that count negative indices from the end.
     After,
 }
 
 impl Tensor {
+    /// `Error::DType` unless this is an integer tensor.
     pub(super) fn want_index(&self, op: &'static str) -> Result<()> {
         match self.dtype() {
             dt if dt.is_int() => Ok(()),
@@ -39,13 +41,14 @@ impl Tensor {
         }
     }
 
-    /// Negative indices moved up by `n`, as i32 (i64 if `n` needs it).
+    /// Indices into an axis of size `n`, with negative ones replaced by `index + n`; in i32, or in i64 where `n` does
+    /// not fit. Indices out of range stay out of range.
     pub(super) fn wrapped(&self, n: usize) -> Result<Tensor> {
-        // what is spread over other axes is wrapped once
+        // an index that was broadcast over other axes is converted before the broadcast
         if let Some(narrow) = self.before_expand() {
             return narrow.wrapped(n)?.expand(&self.shape());
         }
-        // an index that does not fit i32 must not wrap into range: limit it in its own dtype first
+        // the cast to i32 must not wrap a large index into the valid range: limit it in its own dtype first
         let dt = self.dtype();
         let index = match dt {
             DType::I64 => self.clamp(-(n as i64) - 1, n as i64)?,
@@ -59,7 +62,7 @@ impl Tensor {
         index.lt(0)?.select(index.add(n as i64)?, &index)
     }
 
-    /// What this tensor repeats, if repeating it was the last that was done.
+    /// The tensor below the last operation if that was an expand.
     fn before_expand(&self) -> Option<Tensor> {
         let mut s = self.session().state();
         let u = s.node(self.root());
@@ -68,8 +71,8 @@ impl Tensor {
         Some(Tensor { session: self.session().clone(), root })
     }
 
-    /// Positions in axes of these sizes laid end to end, from an index for each, which broadcast; -1, or one past the last, where
-    /// any of them is out of range.
+    /// Row-major flat positions for several index tensors, one for each axis of the given sizes, which broadcast
+    /// against each other. Where any index is out of range the position is that of `outside`.
     pub(super) fn flat_index(indices: &[Tensor], sizes: &[usize], outside: Outside) -> Result<Tensor> {
         let total: usize = sizes.iter().product();
         let dt = if total < i32::MAX as usize { DType::I32 } else { DType::I64 };
@@ -87,8 +90,9 @@ impl Tensor {
         }
     }
 
-    /// `out[i, j, k] = self[i, index[i, j, k], k]` for axis 1, and likewise for others (torch's gather). The sizes of `index`
-    /// may be smaller than this tensor's on the other axes.
+    /// Reads along an axis by an index tensor of the same rank (torch's `gather`): for axis 1,
+    /// `out[i, j, k] = self[i, index[i, j, k], k]`. The result has the shape of `index`, whose other axes may be
+    /// smaller than this tensor's. `Error::Shape` otherwise, `Error::DType` unless the index is an integer tensor.
     pub fn gather(&self, axis: i64, index: &Tensor) -> Result<Tensor> {
         let shape = self.shape();
         let a = check_axis("gather", axis, shape.len())?;
@@ -106,7 +110,7 @@ impl Tensor {
         source.gather_node(a, &index)
     }
 
-    /// The Gather node itself: shapes agree but for `axis`, indices are not negative.
+    /// Appends the Gather node. The shapes agree but for `axis`, and negative indices are converted already.
     fn gather_node(&self, axis: usize, index: &Tensor) -> Result<Tensor> {
         let (shape, wanted) = (self.shape(), index.shape());
         if shape[axis] == 0 {
@@ -123,8 +127,9 @@ impl Tensor {
         Ok(Tensor { session: self.session().clone(), root })
     }
 
-    /// Rows of an axis picked by an index tensor of any shape, which takes the axis' place (ONNX Gather, numpy `take`):
-    /// `[a, n, b]` at axis 1 with index `[i, j]` gives `[a, i, j, b]`.
+    /// Slices along an axis, selected by an index tensor of any shape, whose axes replace the axis (ONNX Gather,
+    /// numpy's `take`): `[a, n, b]` at axis 1 with an index `[i, j]` gives `[a, i, j, b]`. `Error::DType` unless the
+    /// index is an integer tensor.
     pub fn index_select(&self, axis: i64, index: &Tensor) -> Result<Tensor> {
         let shape = self.shape();
         let a = check_axis("index_select", axis, shape.len())?;
@@ -144,14 +149,15 @@ impl Tensor {
         out.reshape(&result)
     }
 
-    /// Rows of this `[vocabulary, width]` table: `[..]` integers give `[.., width]`.
+    /// Rows of this table `[vocabulary, width]`: an index `[..]` gives `[.., width]`.
     pub fn embedding(&self, index: &Tensor) -> Result<Tensor> {
         self.want_rank("embedding", 2)?;
         self.index_select(0, index)
     }
 
-    /// One element per index row: `index` `[.., k]` addresses the first `k` axes, the rest is copied (ONNX GatherND with
-    /// `batch` leading axes in common).
+    /// ONNX's GatherND: each row of `index` `[.., k]` gives the position in `k` axes of this tensor, after `batch`
+    /// leading axes that both have in common; the remaining axes are copied. `Error::Shape` where the shapes do not
+    /// fit.
     pub fn gather_nd(&self, index: &Tensor, batch: usize) -> Result<Tensor> {
         let (shape, ishape) = (self.shape(), index.shape());
         index.want_index("gather_nd")?;
@@ -174,16 +180,18 @@ impl Tensor {
         out.reshape(&result)
     }
 
-    /// `[..] -> [.., classes]` with 1 at each index and 0 elsewhere; i32.
+    /// One-hot encoding of class numbers: `[..] -> [.., classes]`, i32, with 1 at each index and 0 elsewhere. An index
+    /// out of range gives zeros.
     pub fn one_hot(&self, classes: usize) -> Result<Tensor> {
         self.want_index("one_hot")?;
         let index = self.wrapped(classes)?.unsqueeze(-1)?;
         index.eq(Tensor::iota(self.session(), classes)?)?.cast(DType::I32)
     }
 
-    /// A copy with `src` written at `index` along an axis (torch's scatter): `out[i, index[i, j, k], k] = src[i, j, k]` for
-    /// axis 1. `index` and `src` have one shape, not larger than this tensor's on the other axes. Updates of one place come
-    /// in order.
+    /// A copy with `src` written at `index` along an axis (torch's `scatter`): for axis 1,
+    /// `out[i, index[i, j, k], k] = src[i, j, k]`. `index` and `src` have the same shape, whose other axes may be
+    /// smaller than this tensor's. Updates of the same element are applied in order of their index. `src` is cast to
+    /// this dtype. `Error::Shape` where shapes do not fit, `Error::Value` for [`ScatterOp::Mean`].
     pub fn scatter(&self, axis: i64, index: &Tensor, src: &Tensor, how: ScatterOp) -> Result<Tensor> {
         let shape = self.shape();
         let a = check_axis("scatter", axis, shape.len())?;
@@ -211,7 +219,7 @@ impl Tensor {
         };
         let src = src.cast(dtype)?;
         if m == 1 && (0..shape.len()).all(|i| i == a || ishape[i] == shape[i]) {
-            // one update a slice: a mask, which fuses
+            // with a single update for each slice, a mask over the whole axis: it fuses with other operations
             let mut position = vec![1; shape.len()];
             position[a] = shape[a];
             let hit = index.eq(Tensor::iota(self.session(), shape[a])?.reshape(&position)?)?;
@@ -227,7 +235,7 @@ impl Tensor {
         Ok(self.scatter_node(a, &index, &src, op))
     }
 
-    /// The Scatter node itself: shapes fit, indices are not negative, one dtype.
+    /// Appends the Scatter node. Shapes and dtypes fit, and negative indices are converted already.
     fn scatter_node(&self, axis: usize, index: &Tensor, src: &Tensor, how: Meet) -> Tensor {
         let mut s = self.session().state();
         let [x, i, v] = [self, index, src].map(|t| s.node(t.root()));
@@ -241,8 +249,9 @@ impl Tensor {
         Tensor { session: self.session().clone(), root }
     }
 
-    /// A tensor of `n` elements along an axis, to which the elements of this one move: each to a place of its own, or nowhere
-    /// if its index is out of range. Zero where nothing came to.
+    /// The elements of this tensor moved along an axis to the positions that `index` gives, in an axis of size `n`. No
+    /// two elements may have the same position. Elements whose index is out of range are dropped; positions without an
+    /// element are zero.
     pub(super) fn moved_to(&self, axis: i64, index: &Tensor, n: usize) -> Result<Tensor> {
         let a = check_axis("scatter", axis, self.rank())?;
         let mut shape = self.shape();
@@ -254,8 +263,9 @@ impl Tensor {
         Ok(zeros.scatter_node(a, index, self, Meet::Apart))
     }
 
-    /// A copy with rows written along the first `k` axes (ONNX ScatterND): `index` is `[rows.., k]`, `updates` is
-    /// `[rows.., rest..]`.
+    /// ONNX's ScatterND: a copy in which slices of the first `k` axes are written or combined: `index` is
+    /// `[rows.., k]`, `updates` is `[rows.., rest..]` with the sizes of the remaining axes. `Error::Shape` where shapes
+    /// do not fit.
     pub fn scatter_nd(&self, index: &Tensor, updates: &Tensor, how: ScatterOp) -> Result<Tensor> {
         let (shape, ishape) = (self.shape(), index.shape());
         index.want_index("scatter_nd")?;

@@ -1,12 +1,14 @@
-//! Joining and cutting: cat, stack, split, chunk, roll. A join is a sum of zero-padded parts, which the compiler turns
-//! into one masked kernel (or a plain select for integers and floats alike).
+//! Joining and splitting: cat, stack, split, chunk, roll. A join is an elementwise expression over the parts, each
+//! padded with zeros to the full size: their sum for integers, their logical or for bools, and for floats a choice by
+//! index. The scheduler makes one masked kernel of it, or stores each part separately (`schedule/join.rs`).
 
 use super::{Tensor, check_axis};
 use crate::uop::Op;
 use crate::{DType, Error, Result};
 
 impl Tensor {
-    /// Joins tensors along an axis; dtypes promote, other sizes must agree.
+    /// Concatenates tensors along an axis: `[.., n, ..]` and `[.., m, ..]` give `[.., n + m, ..]`. Dtypes promote.
+    /// `Error::Value` for no tensors, `Error::Shape` where other sizes differ.
     pub fn cat(tensors: &[&Tensor], axis: i64) -> Result<Tensor> {
         let Some(first) = tensors.first() else {
             return Err(Error::value("cat", "no tensors"));
@@ -39,7 +41,7 @@ impl Tensor {
             parts.push(t.cast(dtype)?.pad_zeros(&pad)?);
         }
         let Some((head, rest)) = parts.split_first() else { return first.cast(dtype) };
-        // outside its part each summand is exactly zero; -0.0 would become 0.0, so floats are joined by selection
+        // a choice for floats, because adding the zeros of other parts would turn -0.0 into 0.0
         if rest.is_empty() {
             return Ok(head.clone());
         }
@@ -60,6 +62,7 @@ impl Tensor {
         (0..last).rev().try_fold(parts[last].clone(), |acc, i| index.lt(ends[i])?.select(&parts[i], acc))
     }
 
+    /// One binary node over two tensors of the same shape and dtype, without the checks of the public operations.
     fn join(&self, op: Op, other: &Tensor) -> Result<Tensor> {
         let mut s = self.session().state();
         let (x, y) = (s.node(self.root()), s.node(other.root()));
@@ -69,7 +72,7 @@ impl Tensor {
         Ok(Tensor { session: self.session().clone(), root })
     }
 
-    /// Joins tensors of one shape along a new axis.
+    /// Joins tensors of the same shape along a new axis: `[..]` each give `[.., count, ..]`.
     pub fn stack(tensors: &[&Tensor], axis: i64) -> Result<Tensor> {
         let Some(first) = tensors.first() else {
             return Err(Error::value("stack", "no tensors"));
@@ -79,7 +82,7 @@ impl Tensor {
         Tensor::cat(&parts.iter().collect::<Vec<_>>(), a as i64)
     }
 
-    /// Cuts an axis into pieces of the given sizes, which must add up.
+    /// Splits an axis into pieces of the given sizes. `Error::Value` unless these add up to the axis' size.
     pub fn split(&self, sizes: &[usize], axis: i64) -> Result<Vec<Tensor>> {
         let n = self.dim(axis)?;
         if sizes.iter().try_fold(0usize, |a, &b| a.checked_add(b)) != Some(n) {
@@ -94,7 +97,8 @@ impl Tensor {
         Ok(out)
     }
 
-    /// Cuts an axis into `count` pieces of equal size, the last one smaller if need be (as torch: perhaps fewer pieces).
+    /// Splits an axis into at most `count` pieces of equal size, of which the last may be smaller. As in torch there
+    /// may be fewer: 5 elements in 4 pieces give 2, 2 and 1. `Error::Value` for a count of 0.
     pub fn chunk(&self, count: usize, axis: i64) -> Result<Vec<Tensor>> {
         let n = self.dim(axis)?;
         if count == 0 {
@@ -106,7 +110,7 @@ impl Tensor {
         self.split(&sizes, axis)
     }
 
-    /// Moves elements of an axis by `shift`, those pushed off the end coming back at the start.
+    /// Shifts the elements along an axis by `shift`; elements pushed off one end come back at the other.
     pub fn roll(&self, shift: i64, axis: i64) -> Result<Tensor> {
         let n = self.dim(axis)?;
         if n == 0 {

@@ -1,5 +1,6 @@
-//! Kernels that users write in WGSL. In: code, tensors by the names that it has for them, and what it makes. Out: tensors that are computed by
-//! it when they are wanted, in order with all else. Storage is declared here, so that code names its operands and never a binding.
+//! Kernels that users write in WGSL. Input: the code, the input tensors under the names that the code uses, and names,
+//! dtypes and shapes of the outputs. Output: lazy tensors; the kernel runs when one of them is realized, in order with
+//! all other kernels. The storage bindings are declared here, so that the code names its operands and never a binding.
 
 use super::{Session, Tensor, check_len};
 use crate::target::Target;
@@ -8,33 +9,34 @@ use crate::uop::{Arg, Op, UOp};
 use crate::{DType, Error, Result};
 use std::fmt::Write as _;
 
-/// The op that errors name.
+/// The operation named in errors.
 const OP: &str = "customKernel";
 
-/// A kernel and what it is launched over.
+/// A WGSL kernel and what it is launched with.
 ///
-/// Each name is that of a global array: `array<f32>`, `array<i32>` and `array<u32>` for tensors of these dtypes, `array<i32>` for bool,
-/// `array<vec2<u32>>` for i64 and u64, and `array<u32>` for dtypes of 8 and 16 bits, of which a word holds several, the first one lowest.
+/// The name of each tensor is declared as a global array: `array<f32>`, `array<i32>` or `array<u32>` for tensors of
+/// that dtype, `array<i32>` for bool, `array<vec2<u32>>` for i64 and u64, and `array<u32>` for dtypes of 8 and 16 bits,
+/// several of which share a word, the first in the lowest bits.
 pub struct CustomKernel<'a> {
-    /// What messages call it.
+    /// The kernel's name in messages.
     pub name: &'a str,
-    /// Functions in WGSL, of which `main` is the entry point. It writes every element of its outputs.
+    /// WGSL functions, with `main` as the entry point. The code must write every element of its outputs.
     pub code: &'a str,
-    /// Workgroups along x, y and z.
+    /// Number of workgroups along x, y and z.
     pub workgroups: [u32; 3],
-    /// What it reads.
+    /// The tensors that the kernel reads, by name.
     pub inputs: &'a [(&'a str, &'a Tensor)],
-    /// What it writes: names, dtypes and shapes.
+    /// The tensors that the kernel writes: name, dtype and shape.
     pub outputs: &'a [(&'a str, DType, Vec<usize>)],
 }
 
 impl Tensor {
-    /// The outputs of a user's kernel, in their order. Devices that take no such code refuse it when they are computed (`E_UNSUPPORTED`). They
-    /// have no gradient: [`Tensor::custom_grad`] gives them one.
+    /// The outputs of a user's kernel, in order. A device that cannot run such code reports `E_UNSUPPORTED` when they
+    /// are realized. They have no gradient; [`Tensor::custom_grad`] gives them one.
     ///
     /// # Errors
-    /// `E_VALUE` for names that are none in WGSL, or twice there, for outputs without elements and for no outputs; `E_UNSUPPORTED` for dtypes
-    /// that shaders have not.
+    /// `E_VALUE` for no outputs, outputs without elements, a workgroup count of 0, and for names that are not valid in
+    /// WGSL or occur twice; `E_UNSUPPORTED` for dtypes that shaders cannot store.
     pub fn custom_kernel(session: &Session, kernel: &CustomKernel<'_>) -> Result<Vec<Tensor>> {
         let CustomKernel { name, workgroups, inputs, outputs, .. } = kernel;
         if outputs.is_empty() || outputs.iter().any(|o| o.2.contains(&0)) {
@@ -70,7 +72,7 @@ impl Tensor {
         Ok(outs)
     }
 
-    /// Its elements in one row that lies in memory: where they are, or in memory of their own.
+    /// The tensor as a flat array in memory: its storage where it has some, otherwise a copy to be stored.
     pub(super) fn in_memory(&self) -> Tensor {
         let held = {
             let s = self.session().state();
@@ -88,7 +90,7 @@ impl Tensor {
 }
 
 impl CustomKernel<'_> {
-    /// The code with its storage declared.
+    /// The WGSL module: declarations of the storage bindings, followed by the user's code.
     fn module(&self) -> Result<String> {
         let target = Target::wgsl("WGSL");
         let names = self.outputs.iter().map(|o| (o.0, o.1, "read_write"));

@@ -1,7 +1,9 @@
-//! Kernels that users write as loops in the compiler's own IR, in the text that `DEBUG=5` and the pages that look inside print. In: the text.
-//! Out: a kernel that is checked, whose launch is a tensor; it is optimised and rendered for every device as those that the scheduler makes.
+//! Kernels that users write as loops in the compiler's own IR: the text that `DEBUG=5` and the site's compiler views
+//! print. Input: the text. Output: a checked kernel, [`IrKernel`], whose launch gives a tensor. It is optimised and
+//! rendered for every device as the scheduler's own kernels are.
 //!
-//! What is checked here is what makes a text safe and its result one: elements inside of their buffers, each stored once.
+//! The checks made here guarantee that running a kernel is safe and its result defined: every offset lies inside its
+//! buffer, and every output element is stored exactly once.
 
 use super::{Session, Tensor, check_len};
 use crate::analysis::affine;
@@ -11,10 +13,10 @@ use crate::uop::spec::{self, Stage};
 use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
 use crate::{DType, Error, Result};
 
-/// The op that errors name.
+/// The operation named in errors.
 const OP: &str = "irKernel";
 
-/// A kernel as loops: `Sink(Store(Index(Param 0, ..), value))` over ranges of the kinds `loop` and `reduce`.
+/// A kernel written as loops, `Sink(Store(Index(Param 0, ..), value))`, over ranges of the kinds `loop` and `reduce`.
 #[derive(Clone)]
 pub struct IrKernel {
     name: Box<str>,
@@ -24,11 +26,12 @@ pub struct IrKernel {
 }
 
 impl IrKernel {
-    /// Reads a kernel. Its parameters are numbered from 0, which it writes; it reads the others.
+    /// Parses and checks a kernel. Its parameters are numbered from 0: it writes parameter 0 and reads the others.
     ///
     /// # Errors
-    /// `E_FORMAT` where the text is no graph; `E_VALUE` where it is no kernel, with the node: an op that kernels of users have not, an offset
-    /// that may be outside of its buffer by the bounds of what it is made of, elements that are not stored once each.
+    /// `E_FORMAT` where the text is not a graph. `E_VALUE`, naming the node, where the graph is not a valid kernel: an
+    /// op that user kernels may not have, an offset whose bounds are not inside its buffer, or output elements that are
+    /// not stored exactly once.
     pub fn parse(name: &str, text: &str) -> Result<IrKernel> {
         let loops = loops_of(text)?;
         let wrong = |what: String| Error::value(OP, format!("kernel `{name}`: {what}"));
@@ -37,15 +40,17 @@ impl IrKernel {
         Ok(IrKernel { name: name.into(), text: text.into(), loops, params })
     }
 
-    /// Dtype and elements of each parameter: first what it writes, then what it reads.
+    /// Dtype and number of elements of each parameter, the output first.
     pub fn params(&self) -> &[(DType, usize)] {
         &self.params
     }
 
-    /// What it makes of these tensors, whose elements it sees in one row each. It has no gradient: [`Tensor::custom_grad`] gives it one.
+    /// The kernel's output, of shape `shape`, for these inputs. The kernel sees each tensor as a flat array of its
+    /// elements. The result has no gradient; [`Tensor::custom_grad`] gives it one.
     ///
     /// # Errors
-    /// `E_VALUE` for another number of tensors; `E_DTYPE` and `E_SHAPE` where they are not those of the parameters.
+    /// `E_VALUE` for another number of tensors than the kernel reads, and for tensors of another session; `E_DTYPE` and
+    /// `E_SHAPE` where a dtype or a number of elements is not that of the parameter.
     pub fn launch(&self, session: &Session, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
         let wanted = &self.params[1..];
         if inputs.len() != wanted.len() {
@@ -87,7 +92,7 @@ impl IrKernel {
 
 type Checked<T> = std::result::Result<T, String>;
 
-/// The parameters of a kernel that is safe to run.
+/// Dtype and number of elements of each parameter, once all checks are passed; otherwise what is wrong, with the node.
 fn checked(g: &Graph, sink: UOp) -> Checked<Vec<(DType, usize)>> {
     let at = |u: UOp, what: &str| format!("{}: {what}", crate::uop::print::line(g, u));
     let &[store] = g.src(sink) else { return Err(at(sink, "a kernel ends in a sink with one store")) };
@@ -143,10 +148,11 @@ fn checked(g: &Graph, sink: UOp) -> Checked<Vec<(DType, usize)>> {
     params.into_iter().enumerate().map(missing).collect()
 }
 
-/// Parameters at most: what all devices have.
+/// The most parameters of a kernel: the number of buffers that all devices can bind.
 const MOST_PARAMS: usize = 8;
 
-/// Are all loops in the offset, as the digits of a number that counts the elements?
+/// Checks that the offset of a store is a mixed-radix number whose digits are the loops, so that it takes the value of
+/// each element's position exactly once, and that the stored value depends on no other loop.
 fn stores_each_once(g: &Graph, index: UOp, value: UOp) -> std::result::Result<(), &'static str> {
     let offset = affine(g, g.src_at(index, 1));
     if !offset.is_whole() || offset.constant != 0 {
@@ -159,7 +165,7 @@ fn stores_each_once(g: &Graph, index: UOp, value: UOp) -> std::result::Result<()
     digits.sort_unstable();
     let mut elements = 1i64;
     for (times, len) in digits {
-        // a loop of one turn adds nothing wherever it is
+        // a loop of one iteration adds nothing, whatever its factor
         if len > 1 && times != elements {
             return Err("its offset leaves elements out, or has some twice");
         }

@@ -1,21 +1,23 @@
-//! Losses. Each gives the mean over what counts; the elementwise forms are simple enough to write out.
+//! Losses. Each returns a scalar: the mean over the elements (or the targets that are not ignored). `loss_more` has
+//! elementwise forms.
 
 use super::Tensor;
 use crate::util::decimal::Shown;
 use crate::{DType, Error, Result};
 
 impl Tensor {
-    /// Mean squared error.
+    /// Mean of the squared differences: `[]`.
     pub fn mse_loss(&self, target: &Tensor) -> Result<Tensor> {
         self.sub(target)?.square()?.mean(&[], false)
     }
 
-    /// Mean absolute error.
+    /// Mean of the absolute differences: `[]`.
     pub fn l1_loss(&self, target: &Tensor) -> Result<Tensor> {
         self.sub(target)?.abs()?.mean(&[], false)
     }
 
-    /// Quadratic within `delta`, linear beyond (Huber).
+    /// Huber loss: the mean over differences `d` of `d^2 / 2` where `|d| <= delta`, and `delta * (|d| - delta / 2)`
+    /// beyond.
     pub fn huber_loss(&self, target: &Tensor, delta: f64) -> Result<Tensor> {
         let a = self.sub(target)?.abs()?;
         let near = a.minimum(delta)?;
@@ -23,15 +25,17 @@ impl Tensor {
         near.square()?.mul(0.5)?.add(a.sub(&near)?.mul(delta)?)?.mean(&[], false)
     }
 
-    /// Negative log likelihood of log-probabilities `[batch, classes, ..]` under integer targets `[batch, ..]`. Targets equal
-    /// to `ignore_index` do not count.
+    /// Mean negative log likelihood of log-probabilities `[batch, classes, ..]` under integer targets `[batch, ..]`;
+    /// targets equal to `ignore_index` are not counted. `Error::Shape` where the shapes do not fit, `Error::DType`
+    /// unless the targets are integers and the log-probabilities floats.
     pub fn nll_loss(&self, target: &Tensor, ignore_index: Option<i64>) -> Result<Tensor> {
         let (picked, counts) = self.pick_classes("nll_loss", target, ignore_index)?;
         counts.select(picked.neg()?, 0)?.sum(&[], false)?.div(counts.cast(DType::F32)?.sum(&[], false)?)
     }
 
-    /// Cross entropy of logits `[batch, classes, ..]` under integer targets `[batch, ..]`, with label smoothing in `[0, 1)`.
-    /// Targets equal to `ignore_index` do not count.
+    /// Mean cross entropy of logits `[batch, classes, ..]` under integer targets `[batch, ..]`, with label smoothing in
+    /// [0, 1]; targets equal to `ignore_index` are not counted. `Error::Value` for another smoothing; others as for
+    /// [`Tensor::nll_loss`].
     pub fn cross_entropy(&self, target: &Tensor, ignore_index: Option<i64>, smoothing: f64) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&smoothing) {
             return Err(Error::value(
@@ -51,8 +55,8 @@ impl Tensor {
         counts.select(loss, 0)?.sum(&[], false)?.div(counts.cast(DType::F32)?.sum(&[], false)?)
     }
 
-    /// The entries of axis 1 that the targets name, and which targets count. One-hot, so that the gradient is a plain
-    /// elementwise expression.
+    /// The entry of axis 1 that each target names, `[batch, ..]`, and which targets count (bool). The entry is picked
+    /// by a one-hot mask and a sum, so that its gradient is an elementwise expression.
     fn pick_classes(&self, op: &'static str, target: &Tensor, ignore: Option<i64>) -> Result<(Tensor, Tensor)> {
         let (shape, tshape) = (self.shape(), target.shape());
         self.want_float(op)?;
@@ -75,14 +79,15 @@ impl Tensor {
         Ok((picked, counts))
     }
 
-    /// Binary cross entropy of probabilities; logarithms are limited to -100 as torch does.
+    /// Mean binary cross entropy of probabilities; as in torch, logarithms are at least -100. `Error::DType` unless
+    /// they are floats.
     pub fn bce_loss(&self, target: &Tensor) -> Result<Tensor> {
         let one = Tensor::full(self.session(), 1, self.want_float("bce_loss")?, &[])?;
         let (yes, no) = (self.log()?.maximum(-100)?, one.sub(self)?.log()?.maximum(-100)?);
         target.mul(yes)?.add(one.sub(target)?.mul(no)?)?.mean(&[], false)?.neg()
     }
 
-    /// Binary cross entropy of logits, without overflow.
+    /// Mean binary cross entropy of logits, without overflow. `Error::DType` unless they are floats.
     pub fn bce_with_logits(&self, target: &Tensor) -> Result<Tensor> {
         self.want_float("bce_with_logits")?;
         // softplus(x) - x y

@@ -1,16 +1,17 @@
-//! Losses elementwise, for callers that reduce or weight them themselves; and those with more structure.
+//! Elementwise losses, for callers that reduce or weight them themselves; and losses with more structure (margins,
+//! CTC).
 
 use super::{Operand, Tensor};
 use crate::{DType, Error, Result};
 use std::f64::consts::PI;
 
 impl Tensor {
-    /// The absolute value of a difference.
+    /// The absolute value.
     pub(crate) fn magnitude(&self) -> Result<Tensor> {
         self.abs()
     }
 
-    /// `d^2 / (2 beta)` below `beta`, `d - beta/2` above, for each difference.
+    /// Smooth L1 loss of each difference `d`: `d^2 / (2 beta)` where `|d| < beta`, and `|d| - beta/2` beyond.
     pub fn smooth_l1(&self, target: &Tensor, beta: f64) -> Result<Tensor> {
         let d = self.sub(target)?.abs()?;
         if beta == 0.0 {
@@ -20,8 +21,9 @@ impl Tensor {
         near.select(d.square()?.mul(0.5 / beta)?, d.sub(0.5 * beta)?)
     }
 
-    /// Log-probabilities `[batch, classes, ..]` (or `[classes]`) under integer targets, with class weights; `reduction` is
-    /// `mean`, `sum` or `none`. Targets equal to `ignore` count nothing.
+    /// Negative log likelihood of log-probabilities `[batch, classes, ..]` (or `[classes]`) under integer targets, with
+    /// class weights `[classes]`. `reduction` is `mean` (weighted), `sum` or `none`. Targets equal to `ignore` have a
+    /// loss of 0 and no weight.
     pub fn nll_loss_by(
         &self,
         target: &Tensor,
@@ -37,7 +39,7 @@ impl Tensor {
         finish(loss, w, reduction)
     }
 
-    /// Each target's loss, and its weight (0 where ignored).
+    /// The weighted loss of each target, and its weight (0 where ignored).
     fn nll_parts(&self, target: &Tensor, weight: Option<&Tensor>, ignore: i64) -> Result<(Tensor, Tensor)> {
         let counts = target.ne(ignore)?;
         let class = counts.select(target, 0)?;
@@ -50,7 +52,9 @@ impl Tensor {
         Ok((counts.select(picked.neg()?, 0)?.mul(&w)?, w))
     }
 
-    /// Cross entropy of logits `[batch, classes, ..]` (or `[classes]`) under integer targets or probabilities.
+    /// Cross entropy of logits `[batch, classes, ..]` (or `[classes]`) under integer targets `[batch, ..]`, or under
+    /// probabilities in the shape of the logits, with class weights `[classes]` and label smoothing. `reduction` and
+    /// `ignore` as for [`Tensor::nll_loss_by`].
     pub fn cross_entropy_by(
         &self,
         target: &Tensor,
@@ -88,16 +92,16 @@ impl Tensor {
         finish(loss, w, reduction)
     }
 
-    /// Binary cross entropy of each probability; logarithms are limited to -100.
+    /// Binary cross entropy of each probability; logarithms are at least -100.
     pub fn bce_each(&self, target: &Tensor) -> Result<Tensor> {
         let one = Tensor::full(self.session(), 1, self.want_float("bce_loss")?, &[])?;
-        // where a logarithm is limited, torch's gradient divides by at least 1e-12
+        // where the logarithm is limited, torch's gradient divides by at least 1e-12
         let log = |p: &Tensor| p.maximum(1e-44)?.log()?.maximum(-100);
         let (yes, no) = (log(self)?, log(&one.sub(self)?)?);
         target.mul(yes)?.add(one.sub(target)?.mul(no)?)?.neg()
     }
 
-    /// Binary cross entropy of each logit, with a factor on the positive class.
+    /// Binary cross entropy of each logit, with a factor on the loss of positive targets.
     pub fn bce_logits_each(&self, target: &Tensor, positive: Option<&Tensor>) -> Result<Tensor> {
         let one = Tensor::full(self.session(), 1, self.want_float("bce_with_logits")?, &[])?;
         let Some(p) = positive else { return self.softplus(1.0)?.sub(self.mul(target)?) };
@@ -106,7 +110,8 @@ impl Tensor {
         one.sub(target)?.mul(self)?.add(factor.mul(self.neg()?.softplus(1.0)?)?)
     }
 
-    /// The divergence of each target probability from this log-probability.
+    /// The Kullback-Leibler divergence's term for each element: this tensor has log-probabilities, `target`
+    /// probabilities (their logarithms with `log_target`).
     pub fn kl_div(&self, target: &Tensor, log_target: bool) -> Result<Tensor> {
         if log_target {
             return target.exp()?.mul(target.sub(self)?);
@@ -114,23 +119,24 @@ impl Tensor {
         target.xlogy(target)?.sub(target.mul(self)?)
     }
 
-    /// Of each element: itself where the target is 1, `max(0, margin - x)` where it is -1.
+    /// Hinge embedding loss of each element `x`: `x` where the target is 1, `max(0, margin - x)` where it is -1.
     pub fn hinge_embedding(&self, target: &Tensor, margin: f64) -> Result<Tensor> {
         let apart = target.ne(1)?.select(self.neg()?.add(margin)?.relu()?, 0)?;
         target.ne(-1)?.select(self, 0)?.add(apart)
     }
 
-    /// How far each element is from being above (target 1) or below (-1) the other one by a margin.
+    /// Margin ranking loss: `max(0, margin - target * (self - other))`, so that a target of 1 wants `self` above
+    /// `other` by the margin, and -1 below.
     pub fn margin_ranking(&self, other: &Tensor, target: &Tensor, margin: f64) -> Result<Tensor> {
         target.neg()?.mul(self.sub(other)?)?.add(margin)?.clamp_to(Some(Operand::Int(0)), None)
     }
 
-    /// `log(1 + exp(-y x))` of each element under targets of 1 and -1.
+    /// Soft margin loss: `log(1 + exp(-y x))` of each element `x` under targets `y` of 1 and -1.
     pub fn soft_margin(&self, target: &Tensor) -> Result<Tensor> {
         target.neg()?.mul(self)?.softplus(1.0)
     }
 
-    /// Binary cross entropy of logits `[.., classes] -> [..]`, with class weights.
+    /// Mean binary cross entropy over the classes: logits `[.., classes] -> [..]`, with class weights.
     pub fn multilabel_soft_margin(&self, target: &Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
         let loss = self.bce_logits_each(target, None)?;
         match weight {
@@ -140,7 +146,8 @@ impl Tensor {
         .mean(&[-1], false)
     }
 
-    /// The Poisson likelihood's loss of each rate.
+    /// Negative log likelihood of `target` under a Poisson distribution with this rate (its logarithm with
+    /// `log_input`); `full` adds Stirling's approximation of the constant term.
     pub fn poisson_nll(&self, target: &Tensor, log_input: bool, full: bool, eps: f64) -> Result<Tensor> {
         let loss = match log_input {
             true => self.exp()?.sub(target.mul(self)?)?,
@@ -156,19 +163,22 @@ impl Tensor {
         loss.add(large.select(term, 0)?)
     }
 
-    /// The normal likelihood's loss of each mean.
+    /// Negative log likelihood of `target` under a normal distribution with this mean and the variance `var`, which is
+    /// at least `eps`; `full` adds the constant term.
     pub fn gaussian_nll(&self, target: &Tensor, var: &Tensor, full: bool, eps: f64) -> Result<Tensor> {
         let mut var = var.to_float()?;
         if var.rank() > 0 && var.rank() + 1 == self.rank() {
             var = var.unsqueeze(-1)?;
         }
-        // a limited variance still gets its gradient, as torch
+        // a variance below eps still gets its gradient, as in torch
         let limited = var.add(var.maximum(eps)?.sub(&var)?.detach())?;
         let loss = limited.log()?.add(self.sub(target)?.square()?.div(&limited)?)?.mul(0.5)?;
         if full { loss.add(0.5 * (2.0 * PI).ln()) } else { Ok(loss) }
     }
 
-    /// The margin between the target's score and each other's, `[batch, classes]` (or `[classes]`), per sample.
+    /// Multi-class margin loss of scores `[batch, classes]` (or `[classes]`) under integer targets `[batch]`: for each
+    /// sample the sum over the other classes `j` of `max(0, margin + x_j - x_target)^p`, times the weight of the
+    /// target's class, divided by the number of classes: `[batch]`.
     pub fn multi_margin(&self, target: &Tensor, p: f64, margin: f64, weight: Option<&Tensor>) -> Result<Tensor> {
         if self.rank() < 2 {
             return self.reshape(&[1, -1])?.multi_margin(&target.reshape(&[1usize])?, p, margin, weight)?.squeeze(0);
@@ -187,7 +197,9 @@ impl Tensor {
         other.select(z, 0)?.sum(&[1], false)?.div(n as f64)
     }
 
-    /// Margins between the scores of target classes (listed up to the first -1) and the others, per sample.
+    /// Multi-label margin loss: target classes are listed up to the first -1; for each sample the sum of
+    /// `max(0, 1 + x_j - x_i)` over target classes `i` and other classes `j`, divided by the number of classes:
+    /// `[batch]`.
     pub fn multilabel_margin(&self, target: &Tensor) -> Result<Tensor> {
         if self.rank() < 2 {
             return self.reshape(&[1, -1])?.multilabel_margin(&target.reshape(&[1, -1])?)?.squeeze(0);
@@ -204,14 +216,15 @@ impl Tensor {
         pairs.select(z, 0)?.sum(&[1, 2], false)?.div(n as f64)
     }
 
-    /// The cosine of the angle between vectors along an axis; norms are at least `eps`.
+    /// The cosine of the angle between vectors along an axis; norms count as at least `eps`.
     pub fn cosine_similarity(&self, other: &Tensor, axis: i64, eps: f64) -> Result<Tensor> {
         let (a, b) = self.to_float()?.broadcast_with(&other.to_float()?)?;
         let norm = |t: &Tensor| t.vector_norm(2.0, &[axis], true)?.clamp_to(Some(Operand::Float(eps)), None);
         a.div(norm(&a)?)?.mul(b.div(norm(&b)?)?)?.sum(&[axis], false)
     }
 
-    /// `1 - cos` for target 1, `max(0, cos - margin)` for -1.
+    /// Cosine embedding loss of vectors along the last axis: `1 - cos` where the target is 1, `max(0, cos - margin)`
+    /// where it is -1.
     pub fn cosine_embedding(&self, other: &Tensor, target: &Tensor, margin: f64) -> Result<Tensor> {
         const EPS: f64 = 1e-12;
         let (aa, bb) = (self.square()?.sum(&[-1], false)?.add(EPS)?, other.square()?.sum(&[-1], false)?.add(EPS)?);
@@ -221,7 +234,9 @@ impl Tensor {
         same.add(apart)
     }
 
-    /// How much nearer the negative is than the positive plus a margin, per sample.
+    /// Triplet margin loss: for each anchor (this tensor) `max(0, d(positive) - d(negative) + margin)` with p-norm
+    /// distances along the last axis. With `swap`, the distance between positive and negative is used where it is
+    /// smaller than `d(negative)`.
     #[allow(clippy::too_many_arguments, reason = "the loss's parameters")]
     pub fn triplet_margin(
         &self,
@@ -240,8 +255,10 @@ impl Tensor {
         distance(self, positive)?.sub(far)?.add(margin)?.clamp_to(Some(Operand::Int(0)), None)
     }
 
-    /// Connectionist temporal classification (Graves): log-probabilities `[time, batch, classes]`, targets
-    /// `[batch, longest]`, lengths per sample; the loss per sample. One step of the forward recursion per time.
+    /// Connectionist temporal classification (Graves): the negative log likelihood of each sample, `[batch]`, for
+    /// log-probabilities `[time, batch, classes]`, targets `[batch, longest]`, and the numbers of time steps `times`
+    /// and of targets `lengths` `[batch]`. One step of the forward recursion for each time step. `Error::Shape` where
+    /// the shapes do not fit.
     pub fn ctc_loss(&self, targets: &Tensor, times: &Tensor, lengths: &Tensor, blank: usize) -> Result<Tensor> {
         let shape = self.want_rank("ctc_loss", 3)?;
         let tshape = targets.want_rank("ctc_loss", 2)?;
@@ -278,6 +295,7 @@ impl Tensor {
     }
 }
 
+/// The weighted mean of losses, their sum, or the losses themselves.
 fn finish(loss: Tensor, weight: Tensor, reduction: &str) -> Result<Tensor> {
     match reduction {
         "mean" => loss.sum(&[], false)?.div(weight.sum(&[], false)?),

@@ -1,16 +1,17 @@
-//! Unary mathematics. The graph has exp2, log2, sin, sqrt, recip and trunc; the rest is made of those and of minimax
-//! polynomials fitted for f32 (relative error of each below 4e-9, so f32 rounding dominates; f64 gets the same polynomials).
+//! Unary mathematics. The graph has nodes for exp2, log2, sin, cos, tan, sqrt, recip and trunc; all other functions are
+//! compositions of these and of minimax polynomials fitted for f32. The relative error of each polynomial is below
+//! 4e-9, so that the rounding of f32 dominates; f64 uses the same polynomials.
 //!
-//! Where a function has branches, each branch's input is limited to its own interval, so that no branch that was not
-//! taken can put a NaN into a gradient. Integers are converted to f32 first, except where they make sense as they are
-//! (abs, neg, sign, square, floor ...).
+//! Where a function selects between two formulas, the argument of each is first limited to the interval where it is
+//! valid. Otherwise the formula that was not selected could overflow and put a NaN into the gradient. Integers are
+//! converted to f32 first, except where the function is defined on integers (abs, neg, sign, square, floor ...).
 
 use super::Tensor;
 use crate::uop::Op;
 use crate::{DType, Error, Result};
 use std::f64::consts::{FRAC_PI_2, LN_2, LOG2_E, LOG10_2, PI};
 
-/// erf(x)/x in x^2 on [0, 1].
+/// Coefficients of erf(x)/x as a polynomial in x^2 on [0, 1].
 const ERF_SMALL: [f64; 7] = [
     1.128379165726714,
     -0.3761262582422034,
@@ -20,7 +21,7 @@ const ERF_SMALL: [f64; 7] = [
     -0.0008010193569258915,
     7.85386118009673e-05,
 ];
-/// ln(erfc(x)) on [1, 4.1].
+/// Coefficients of ln(erfc(x)) as a polynomial in x on [1, 4.1].
 const LN_ERFC: [f64; 8] = [
     0.00018803612614793619,
     -1.1295784061721845,
@@ -31,7 +32,7 @@ const LN_ERFC: [f64; 8] = [
     0.00044133501767755734,
     -2.168674085510099e-05,
 ];
-/// atan(x)/x in x^2 on [0, tan(pi/8)^2].
+/// Coefficients of atan(x)/x as a polynomial in x^2 on [0, tan(pi/8)^2].
 const ATAN: [f64; 6] = [
     0.9999999994122813,
     -0.333333080814159,
@@ -40,7 +41,7 @@ const ATAN: [f64; 6] = [
     0.1057579370167,
     -0.06040186913940705,
 ];
-/// asin(x)/x in x^2 on [0, 1/4].
+/// Coefficients of asin(x)/x as a polynomial in x^2 on [0, 1/4].
 const ASIN: [f64; 7] = [
     1.000000000260745,
     0.16666656768997012,
@@ -50,10 +51,10 @@ const ASIN: [f64; 7] = [
     0.014101565805677554,
     0.03793605845587826,
 ];
-/// sinh(x)/x in x^2 on [0, 1].
+/// Coefficients of sinh(x)/x as a polynomial in x^2 on [0, 1].
 const SINH: [f64; 5] =
     [1.0000000000498794, 0.16666666417587725, 0.00833335323102337, 0.00019835709793894298, 2.8190392030020088e-06];
-/// (exp(x)-1)/x on [-1/2, 1/2].
+/// Coefficients of (exp(x)-1)/x as a polynomial in x on [-1/2, 1/2].
 const EXPM1: [f64; 7] = [
     0.9999999998308395,
     0.5000000426104955,
@@ -64,7 +65,7 @@ const EXPM1: [f64; 7] = [
     0.0001999682952425831,
 ];
 
-/// tanh(x)/x in x^2 on [0, 9.01], to 7e-9: numerator and denominator.
+/// tanh(x)/x as a quotient of two polynomials in x^2, numerator and denominator, for |x| up to 9.01; error 7e-9.
 const TANH: [&[f64]; 2] = [
     &[
         1.0,
@@ -77,14 +78,15 @@ const TANH: [&[f64]; 2] = [
     ],
     &[1.0, 0.4641790986061096, 0.02449772320687771, 0.0002547073527239263],
 ];
-/// tanh(x)/x in x^2 near zero.
+/// The Taylor series of tanh(x)/x in x^2, for f64 near zero.
 const TANH_SERIES: [f64; 5] = [1.0, -1.0 / 3.0, 2.0 / 15.0, -17.0 / 315.0, 62.0 / 2835.0];
 
-/// Of `2 atanh(z) / z` in `z^2`, to 2e-9 for |z| up to 1/3.
+/// The Taylor series of `2 atanh(z) / z` in `z^2`; error 2e-9 for |z| up to 1/3.
 const TWO_ATANH: [f64; 8] = [2.0, 2.0 / 3.0, 2.0 / 5.0, 2.0 / 7.0, 2.0 / 9.0, 2.0 / 11.0, 2.0 / 13.0, 2.0 / 15.0];
 
 impl Tensor {
-    /// `f` of it, of 16-bit floats in f32 and rounded once; integers count as f32.
+    /// Applies `f`. f16 and bf16 are computed in f32 and rounded once at the end; integers and bools are converted to
+    /// f32 and give f32.
     pub(super) fn in_f32(&self, f: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
         match self.dtype() {
             dt @ (DType::F16 | DType::BF16) => f(&self.cast(DType::F32)?)?.cast(dt),
@@ -92,7 +94,7 @@ impl Tensor {
         }
     }
 
-    /// `f` of both, as [`Tensor::in_f32`].
+    /// Applies `f` to two tensors, with the dtypes of [`Tensor::in_f32`].
     pub(super) fn in_f32_with(&self, rhs: &Tensor, f: &dyn Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
         let (x, y) = (self.to_float()?, rhs.to_float()?);
         match x.dtype().promote(y.dtype()) {
@@ -126,17 +128,17 @@ impl Tensor {
         Ok(x.map(|g, u| g.unary(Op::Neg, u)))
     }
 
-    /// Absolute value; the smallest int wraps to itself.
+    /// Absolute value. The smallest signed integer wraps to itself; unsigned integers and bools are unchanged.
     pub fn abs(&self) -> Result<Tensor> {
         match self.dtype() {
             dt if dt.is_unsigned() || dt == DType::Bool => Ok(self.clone()),
-            // devices know it by its form, in f32 and f64
+            // code generation recognises `max(x, -x)` of f32 and f64 as one instruction
             dt @ (DType::F16 | DType::BF16) => self.cast(DType::F32)?.abs()?.cast(dt),
             _ => self.maximum(self.neg()?),
         }
     }
 
-    /// -1, 0 or 1; NaN stays NaN.
+    /// Sign: -1, 0 or 1 in the tensor's dtype; NaN stays NaN.
     pub fn sign(&self) -> Result<Tensor> {
         let one = self.ones_like()?;
         match self.dtype() {
@@ -146,30 +148,30 @@ impl Tensor {
         }
     }
 
-    /// Rounds toward zero.
+    /// Rounds toward zero; integers are unchanged.
     pub fn trunc(&self) -> Result<Tensor> {
         if self.dtype().is_float() { self.float_unary(Op::Trunc) } else { Ok(self.clone()) }
     }
 
-    /// Rounds toward minus infinity.
+    /// Rounds toward minus infinity; integers are unchanged.
     pub fn floor(&self) -> Result<Tensor> {
         let t = self.trunc()?;
         if self.dtype().is_float() { self.lt(&t)?.select(t.sub(1)?, &t) } else { Ok(t) }
     }
 
-    /// Rounds toward plus infinity.
+    /// Rounds toward plus infinity; integers are unchanged.
     pub fn ceil(&self) -> Result<Tensor> {
         let t = self.trunc()?;
         if self.dtype().is_float() { self.gt(&t)?.select(t.add(1)?, &t) } else { Ok(t) }
     }
 
-    /// Rounds to nearest, halves to the even neighbour.
+    /// Rounds to the nearest whole number, halves to the even one; integers are unchanged.
     pub fn round(&self) -> Result<Tensor> {
         let t = self.trunc()?;
         if !self.dtype().is_float() {
             return Ok(t);
         }
-        // x - trunc(x) is exact; NaN and infinities fall through both comparisons
+        // x - trunc(x) is exact; NaN and infinities fail both comparisons and stay as they are
         let away = self.sub(&t)?.abs()?;
         let half = t.mul(0.5)?;
         let odd = half.ne(half.trunc()?)?;
@@ -184,12 +186,12 @@ impl Tensor {
 
     // ---- tests
 
-    /// True for NaN.
+    /// Bool: true for NaN.
     pub fn isnan(&self) -> Result<Tensor> {
         self.ne(self)
     }
 
-    /// True for plus or minus infinity.
+    /// Bool: true for plus or minus infinity.
     pub fn isinf(&self) -> Result<Tensor> {
         if !self.dtype().is_float() {
             return Tensor::full(self.session(), false, DType::Bool, &self.shape());
@@ -197,7 +199,7 @@ impl Tensor {
         self.abs()?.eq(f64::INFINITY)
     }
 
-    /// True for neither NaN nor infinity.
+    /// Bool: true for numbers that are neither NaN nor infinite.
     pub fn isfinite(&self) -> Result<Tensor> {
         if !self.dtype().is_float() {
             return Tensor::full(self.session(), true, DType::Bool, &self.shape());
@@ -232,7 +234,8 @@ impl Tensor {
         self.float_unary(Op::Exp2)
     }
 
-    /// `e^self`. In graphs `2^(self * log2 e)`, of which back ends make an exponential that does not round the product.
+    /// `e^self`. The graph has `2^(self * log2 e)`; back ends recognise this form and compute an exponential that does
+    /// not round the product.
     pub fn exp(&self) -> Result<Tensor> {
         self.in_f32(&|x| x.mul(LOG2_E)?.exp2())
     }
@@ -250,12 +253,12 @@ impl Tensor {
         self.float_unary(Op::Log2)
     }
 
-    /// Natural logarithm.
+    /// Natural logarithm; NaN below zero, -inf at zero.
     pub fn log(&self) -> Result<Tensor> {
         self.in_f32(&|x| x.log2()?.mul(LN_2))
     }
 
-    /// Base-10 logarithm.
+    /// Base-10 logarithm; NaN below zero, -inf at zero.
     pub fn log10(&self) -> Result<Tensor> {
         self.in_f32(&|x| x.log2()?.mul(LOG10_2))
     }
@@ -265,7 +268,7 @@ impl Tensor {
         self.in_f32(&Tensor::log1p_wide)
     }
 
-    /// `ln(1 + self)` of numbers in [0, 1].
+    /// `ln(1 + self)` for elements in [0, 1].
     pub(super) fn log1p_of_unit(&self) -> Result<Tensor> {
         if self.dtype() == DType::F64 {
             return self.log1p();
@@ -278,13 +281,15 @@ impl Tensor {
         let x = self.to_float()?;
         if x.dtype() == DType::F64 {
             let u = x.add(1)?;
-            // log(u) * x / (u - 1) undoes the rounding of 1 + x; too small or too large, it is not needed
+            // log(u) * x / (u - 1) undoes the rounding of u = 1 + x; where x vanishes in u, or is very large, that is
+            // not needed
             let d = u.sub(1)?;
             let plain = d.eq(0)?;
             let fixed = u.log()?.mul(x.div(plain.select(1, d)?)?)?;
             return plain.select(&x, x.lt(1e8)?.select(fixed, u.log()?)?);
         }
-        // a shader's compiler may take (1 + x) - 1 for x: near 0 it is 2 atanh(x / (2 + x)), and each branch sees its own x alone
+        // a shader compiler may simplify (1 + x) - 1 to x, so near 0 the function is 2 atanh(x / (2 + x)) instead; each
+        // branch gets only arguments that belong to it
         let near = x.abs()?.lt(0.5)?;
         let small = near.select(&x, 0)?;
         let z = small.div(small.add(2)?)?;
@@ -294,17 +299,17 @@ impl Tensor {
 
     // ---- circular functions
 
-    /// Sine of radians, for every finite number: to 2 ulp in f32, 1e-15 in f64.
+    /// Sine of an angle in radians, for every finite number: error below 2 ulp in f32, 1e-15 in f64.
     pub fn sin(&self) -> Result<Tensor> {
         self.float_unary(Op::Sin)
     }
 
-    /// Cosine of radians, as exact as the sine.
+    /// Cosine of an angle in radians, with the accuracy of [`Tensor::sin`].
     pub fn cos(&self) -> Result<Tensor> {
         self.float_unary(Op::Cos)
     }
 
-    /// Tangent of radians, as exact as the sine.
+    /// Tangent of an angle in radians, with the accuracy of [`Tensor::sin`].
     pub fn tan(&self) -> Result<Tensor> {
         self.float_unary(Op::Tan)
     }
@@ -328,14 +333,16 @@ impl Tensor {
         })
     }
 
-    /// asin(x) where |x| <= 1/2; acos(|x|) elsewhere; and which it is.
+    /// `(asin(x), acos(|x|), |x| <= 1/2)`: the first value is valid where the condition holds, the second where it does
+    /// not.
     fn asin_parts(&self) -> Result<(Tensor, Tensor, Tensor)> {
         let x = self.to_float()?;
         let series = |x: &Tensor, t: &Tensor| x.mul(t.polynomial(&ASIN)?);
         let inside = x.abs()?.le(0.5)?;
         let z = x.clamp(-0.5, 0.5)?;
         let small = series(&z, &z.square()?)?;
-        // acos(x) = 2 asin(sqrt((1-x)/2)); where it is not wanted the root is kept away from zero
+        // acos(x) = 2 asin(sqrt((1-x)/2)); where this is not selected, the root's argument is 1/4, so that its slope
+        // stays finite
         let t = inside.select(0.25, x.abs()?.mul(-0.5)?.add(0.5)?)?;
         let far = series(&t.sqrt()?, &t)?.mul(2)?;
         Ok((small, far, inside))
@@ -354,7 +361,7 @@ impl Tensor {
             let base = far.select(x.full_like(FRAC_PI_2)?, middle.select(x.full_like(FRAC_PI_2 / 2.0)?, 0)?)?;
             let r = base.add(t.mul(t.square()?.polynomial(&ATAN)?)?)?;
             let signed = x.lt(0)?.select(r.neg()?, r)?;
-            // NaN as it is; at zero |x| has no slope, but the function has that of x
+            // NaN is returned as it is; |x| has no slope at zero, but the function has that of x
             x.isnan()?.logical_or(x.eq(0)?)?.select(x, signed)
         })
     }
@@ -380,7 +387,8 @@ impl Tensor {
         })
     }
 
-    /// `e^self / 2` and `e^-self / 2`, as squares of half the exponent: the power may overflow where its half does not.
+    /// `e^self / 2` and `e^-self / 2`, each as half the square of `e^(self/2)`: `e^self` may overflow where half of it
+    /// does not.
     fn half_exps(&self) -> Result<(Tensor, Tensor)> {
         let half = |x: &Tensor| {
             let e = x.exp()?;
@@ -400,7 +408,7 @@ impl Tensor {
             }
             let z = x.clamp(-9.01, 9.01)?;
             let q = z.square()?;
-            // its rounding may go beyond 1
+            // rounding may give a quotient above 1
             z.mul(q.polynomial(&TANH[0])?)?.div(q.polynomial(&TANH[1])?)?.clamp(-1, 1)
         })
     }
@@ -409,7 +417,7 @@ impl Tensor {
     pub fn asinh(&self) -> Result<Tensor> {
         self.in_f32(&|x| {
             let a = x.abs()?;
-            // a + a^2/(1 + sqrt(1 + a^2)); from 1e4 on sqrt(1 + a^2) is a
+            // log1p(a + a^2/(1 + sqrt(1 + a^2))); from 1e4 on sqrt(1 + a^2) equals a
             let z = a.minimum(1e4)?;
             let q = z.square()?;
             let near = z.add(q.div(q.add(1)?.sqrt()?.add(1)?)?)?.log1p()?;
@@ -436,14 +444,14 @@ impl Tensor {
             let a = x.abs()?;
             let r = a.mul(2)?.div(a.neg()?.add(1)?)?.log1p()?.mul(0.5)?;
             let signed = x.lt(0)?.select(r.neg()?, r)?;
-            // at zero |x| has no slope, but the function has that of x
+            // |x| has no slope at zero, but the function has that of x
             x.eq(0)?.select(x, signed)
         })
     }
 
     // ---- others
 
-    /// The error function; absolute error below 1e-7 in f32.
+    /// The error function; the absolute error is below 1e-7 in f32.
     pub fn erf(&self) -> Result<Tensor> {
         self.in_f32(&|x| {
             let a = x.abs()?;
@@ -453,12 +461,13 @@ impl Tensor {
             let tail = a.ge(4.1)?.select(0, tail)?;
             let large = Tensor::full(x.session(), 1, x.dtype(), &[])?.sub(tail)?;
             let large = x.lt(0)?.select(large.neg()?, large)?;
-            // NaN compares false with everything: it passes through `small`
+            // a NaN fails the comparison, and `small` passes it on
             a.ge(1)?.select(large, small)
         })
     }
 
-    /// The sign of `sign`, which zeros have too, with the magnitude of `self`.
+    /// The magnitude of `self` with the sign of `sign`; negative zero counts as negative. `Error::DType` for unsigned
+    /// integers.
     pub fn copysign(&self, sign: &Tensor) -> Result<Tensor> {
         let a = self.abs()?;
         if self.dtype().is_unsigned() {
@@ -472,7 +481,7 @@ impl Tensor {
         self.in_f32_with(rhs, &|x, y| {
             let m = x.maximum(y)?;
             let tail = x.sub(y)?.abs()?.neg()?.exp()?.log1p_of_unit()?;
-            // equal infinities: the difference is NaN, the result is the infinity
+            // of equal infinities the difference is NaN, but the result is that infinity
             x.eq(y)?.select(m.add(LN_2)?, m.add(tail)?)
         })
     }

@@ -1,13 +1,15 @@
-//! Views: ops that move elements without computing. All become index arithmetic; none copies.
+//! Views: operations that rearrange, repeat, cut or zero-pad elements without computing new values. All of them become
+//! index arithmetic (and masks, for padding) in the kernels that read them; none copies.
 
 use super::{Tensor, broadcast_shape, check_axes, check_axis, check_numel};
 use crate::uop::Shape;
 use crate::uop::graph::elements;
 use crate::{Error, Result};
 
-/// A size given to [`Tensor::reshape`]: any integer type; -1 means "what is left".
+/// A size given to [`Tensor::reshape`]: any integer type. -1 stands for the size that the number of elements leaves
+/// over.
 pub trait Dim: Copy {
-    /// The size, -1 for inferred.
+    /// The size; -1 if it is to be inferred.
     fn size(self) -> i64;
 }
 
@@ -27,32 +29,33 @@ impl Dim for i32 {
     }
 }
 
-/// Which elements of an axis [`Tensor::slice`] takes: Python's `start:end:step`, all optional.
+/// The elements of an axis that [`Tensor::slice`] takes: Python's `start:end:step`, all optional.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Slice {
-    /// First element; negative from the end; out of range is clamped.
+    /// Index of the first element; a negative one counts from the end, and one out of range is clamped.
     pub start: Option<i64>,
-    /// One past the last; negative from the end; out of range is clamped.
+    /// Index one past the last element; a negative one counts from the end, and one out of range is clamped.
     pub end: Option<i64>,
-    /// Stride, not zero; negative walks backwards. 0 stands for the default 1.
+    /// Step from one element to the next; negative steps go backwards. 0 stands for the default 1.
     pub step: i64,
 }
 
 impl Slice {
-    /// Everything.
+    /// The whole axis.
     pub const ALL: Slice = Slice { start: None, end: None, step: 1 };
 
-    /// `start..end`, step 1.
+    /// The indices `start..end`.
     pub fn range(start: i64, end: i64) -> Slice {
         Slice { start: Some(start), end: Some(end), step: 1 }
     }
 
-    /// `start..end` by `step`.
+    /// Every `step`-th index of `start..end`.
     pub fn step(start: Option<i64>, end: Option<i64>, step: i64) -> Slice {
         Slice { start, end, step }
     }
 
-    /// As ascending `(begin, end, stride)` and whether the result is then reversed.
+    /// The slice of an axis of size `n` as `(begin, end, stride, reversed)`, with ascending indices; `reversed` says
+    /// that the taken elements are then flipped.
     fn resolve(self, n: usize) -> (usize, usize, usize, bool) {
         let n = n as i64;
         let step = if self.step == 0 { 1 } else { self.step };
@@ -65,7 +68,7 @@ impl Slice {
         let first = self.start.map_or(n - 1, from_end).clamp(-1, n - 1);
         let stop = self.end.map_or(-1, from_end).clamp(-1, first.max(-1));
         let count = (first - stop + (-step) - 1) / -step;
-        // lowest element taken, so that ascending by |step| ends exactly at `first`
+        // the lowest index taken: ascending by |step| from there ends exactly at `first`
         let low = first - (count - 1).max(0) * -step;
         if count <= 0 {
             (0, 0, 1, true)
@@ -82,7 +85,8 @@ impl From<std::ops::Range<usize>> for Slice {
 }
 
 impl Tensor {
-    /// The same elements in row-major order under another shape. One size may be -1: it is computed.
+    /// The same elements, in row-major order, with another shape. One size may be -1 and is inferred. `Error::Value` if
+    /// the number of elements differs.
     pub fn reshape<D: Dim>(&self, shape: &[D]) -> Result<Tensor> {
         let own = self.shape();
         let numel = elements(&own);
@@ -107,7 +111,8 @@ impl Tensor {
         Ok(self.map(|g, u| g.reshape(u, &out)))
     }
 
-    /// Reorders axes: axis `i` of the result is axis `axes[i]` of this.
+    /// Reorders axes: axis `i` of the result is axis `axes[i]` of this tensor. `Error::Value` unless each axis is named
+    /// once.
     pub fn permute(&self, axes: &[i64]) -> Result<Tensor> {
         let rank = self.rank();
         let order = axes.iter().map(|&a| check_axis("permute", a, rank)).collect::<Result<Vec<_>>>()?;
@@ -129,12 +134,12 @@ impl Tensor {
         self.permute(&order)
     }
 
-    /// The matrix transpose of the last two axes.
+    /// Transposes the last two axes: `[.., n, m] -> [.., m, n]`.
     pub fn t(&self) -> Result<Tensor> {
         self.transpose(-2, -1)
     }
 
-    /// Moves one axis to another position, keeping the order of the rest.
+    /// Moves one axis to another position; the other axes keep their order.
     pub fn move_axis(&self, from: i64, to: i64) -> Result<Tensor> {
         let rank = self.rank();
         let (from, to) = (check_axis("move_axis", from, rank)?, check_axis("move_axis", to, rank)?);
@@ -143,7 +148,7 @@ impl Tensor {
         self.permute(&order)
     }
 
-    /// Joins the axes `start..=end` into one. A scalar gives shape `[1]`.
+    /// Merges the axes `start..=end` into one. A scalar gives shape `[1]`.
     pub fn flatten(&self, start: i64, end: i64) -> Result<Tensor> {
         let shape = self.shape();
         if shape.is_empty() {
@@ -159,7 +164,8 @@ impl Tensor {
         self.reshape(&out)
     }
 
-    /// Splits one axis into the given sizes, of which one may be -1.
+    /// Splits one axis into axes of the given sizes, of which one may be -1. `Error::Value` if their product is not the
+    /// axis' size.
     pub fn unflatten<D: Dim>(&self, axis: i64, sizes: &[D]) -> Result<Tensor> {
         let shape = self.shape();
         let a = check_axis("unflatten", axis, shape.len())?;
@@ -179,7 +185,7 @@ impl Tensor {
         self.reshape(&out)
     }
 
-    /// Removes the axis, which must have size 1.
+    /// Removes an axis of size 1; `Error::Value` for another size.
     pub fn squeeze(&self, axis: i64) -> Result<Tensor> {
         let mut shape = self.shape();
         let a = check_axis("squeeze", axis, shape.len())?;
@@ -196,7 +202,7 @@ impl Tensor {
         self.reshape(&shape)
     }
 
-    /// Inserts an axis of size 1 before position `axis` (counted in the result).
+    /// Inserts an axis of size 1 at position `axis` of the result.
     pub fn unsqueeze(&self, axis: i64) -> Result<Tensor> {
         let mut shape = self.shape();
         let a = check_axis("unsqueeze", axis, shape.len() + 1)?;
@@ -204,7 +210,7 @@ impl Tensor {
         self.reshape(&shape)
     }
 
-    /// Repeats axes of size 1, and adds leading axes, up to `shape`.
+    /// Broadcasts to `shape`: repeats axes of size 1 and adds leading axes. `Error::Shape` if another size differs.
     pub fn expand(&self, shape: &[usize]) -> Result<Tensor> {
         let own = self.shape();
         check_numel("expand", shape)?;
@@ -215,20 +221,20 @@ impl Tensor {
         Ok(self.map(|g, u| super::spread(g, u, shape)))
     }
 
-    /// Both tensors repeated to their common shape.
+    /// Both tensors broadcast to their common shape.
     pub fn broadcast_with(&self, other: &Tensor) -> Result<(Tensor, Tensor)> {
         let shape = broadcast_shape("broadcast", &self.shape(), &other.shape())?;
         Ok((self.expand(&shape)?, other.expand(&shape)?))
     }
 
-    /// Reverses the listed axes; an empty list means all.
+    /// Reverses the order of the elements along the listed axes; an empty list means all axes.
     pub fn flip(&self, axes: &[i64]) -> Result<Tensor> {
         let axes = check_axes("flip", axes, self.rank())?;
         let axes: Vec<u8> = axes.iter().map(|&a| a as u8).collect();
         Ok(self.map(|g, u| g.flip(u, &axes)))
     }
 
-    /// Keeps `begin..end` of every axis.
+    /// Keeps the indices `begin..end` of every axis; one pair for each axis.
     pub fn shrink(&self, pairs: &[(usize, usize)]) -> Result<Tensor> {
         let shape = self.shape();
         if pairs.len() != shape.len() || pairs.iter().zip(&shape).any(|(&(a, b), &n)| a > b || b > n) {
@@ -237,7 +243,7 @@ impl Tensor {
         Ok(self.map(|g, u| g.shrink(u, pairs)))
     }
 
-    /// Adds `(before, after)` zeros on every axis.
+    /// Adds `before` zeros at the beginning and `after` zeros at the end of every axis; one pair for each axis.
     pub fn pad_zeros(&self, pairs: &[(usize, usize)]) -> Result<Tensor> {
         let shape = self.shape();
         if pairs.len() != shape.len() {
@@ -249,7 +255,7 @@ impl Tensor {
         Ok(self.map(|g, u| g.pad(u, pairs)))
     }
 
-    /// Takes a [`Slice`] of each leading axis; axes not listed are kept whole.
+    /// Takes a [`Slice`] of each of the first axes; axes that are not listed are kept whole.
     pub fn slice(&self, slices: &[Slice]) -> Result<Tensor> {
         let shape = self.shape();
         if slices.len() > shape.len() {
@@ -274,7 +280,8 @@ impl Tensor {
         if reversed { t.flip(&[axis as i64]) } else { Ok(t) }
     }
 
-    /// Every `step`-th element of an axis, from the first: pad to whole steps, split, keep the first of each.
+    /// Every `step`-th element of an axis, beginning with the first: pads the axis to a multiple of the step, splits it
+    /// into `[count, step]` and keeps index 0 of the second part.
     pub(crate) fn stride_axis(&self, axis: usize, step: usize) -> Result<Tensor> {
         let shape = self.shape();
         let count = shape[axis].div_ceil(step);
@@ -291,7 +298,7 @@ impl Tensor {
         t.shrink(&pairs)?.squeeze(axis as i64 + 1)
     }
 
-    /// `len` elements of one axis from `start`.
+    /// The `len` elements of one axis that begin at index `start`.
     pub fn narrow(&self, axis: i64, start: usize, len: usize) -> Result<Tensor> {
         let shape = self.shape();
         let a = check_axis("narrow", axis, shape.len())?;
@@ -304,7 +311,7 @@ impl Tensor {
         self.shrink(&pairs)
     }
 
-    /// One element of an axis, which disappears. Negative counts from the end.
+    /// The slice at one index of an axis; the axis is removed. A negative index counts from the end.
     pub fn select_at(&self, axis: i64, index: i64) -> Result<Tensor> {
         let a = check_axis("select_at", axis, self.rank())?;
         let n = self.shape()[a];
@@ -314,7 +321,7 @@ impl Tensor {
         self.narrow(a as i64, i, 1)?.squeeze(a as i64)
     }
 
-    /// The whole tensor repeated `counts[i]` times along axis `i`; more counts than axes add leading axes.
+    /// Repeats the whole tensor `counts[i]` times along axis `i`; more counts than axes add leading axes.
     pub fn repeat(&self, counts: &[usize]) -> Result<Tensor> {
         let own = self.shape();
         if counts.len() < own.len() {
@@ -324,7 +331,7 @@ impl Tensor {
         base.extend_from_slice(&own);
         let (mut split, mut spread, mut joined) = (Vec::new(), Vec::new(), Vec::new());
         for (&n, &c) in base.iter().zip(counts) {
-            // an axis that is not repeated needs no partner
+            // an axis with a count of 1 needs no second axis to expand
             if c != 1 {
                 split.push(1);
                 spread.push(c);
@@ -336,7 +343,7 @@ impl Tensor {
         self.reshape(&split)?.expand(&spread)?.reshape(&joined)
     }
 
-    /// Each element of an axis repeated `count` times in place.
+    /// Repeats each element of an axis `count` times in a row: `[a, b]` with a count of 2 gives `[a, a, b, b]`.
     pub fn repeat_interleave(&self, count: usize, axis: i64) -> Result<Tensor> {
         let mut shape = self.shape();
         let a = check_axis("repeat_interleave", axis, shape.len())?;
@@ -347,7 +354,7 @@ impl Tensor {
         t.expand(&spread)?.reshape(&shape)
     }
 
-    /// The diagonal of the last two axes, which become one.
+    /// The main diagonal of the last two axes: `[.., n, m] -> [.., min(n, m)]`.
     pub fn diagonal(&self) -> Result<Tensor> {
         let shape = self.shape();
         let &[.., n, m] = shape.as_slice() else {
@@ -355,7 +362,7 @@ impl Tensor {
         };
         let k = n.min(m);
         let lead = &shape[..shape.len() - 2];
-        // rows of length m; one more element per row makes the diagonal the first column
+        // rows of k elements laid end to end and read again as rows of k + 1: the diagonal is then the first column
         let mut pairs: Vec<(usize, usize)> = lead.iter().map(|&n| (0, n)).collect();
         pairs.extend([(0, k), (0, k)]);
         let t = self.shrink(&pairs)?.flatten(-2, -1)?;

@@ -1,4 +1,5 @@
-//! Normalisations: layer, RMS, batch, group, instance. Statistics are taken in two passes; `eps` is added to the variance.
+//! Normalisations: layer, RMS, batch, group, instance. Variances are computed in two passes (the mean first), and `eps`
+//! is added to the variance. Shapes are preserved; integers give f32.
 
 use super::{Tensor, check_axes};
 use crate::{Error, Result};
@@ -12,21 +13,23 @@ impl Tensor {
         })
     }
 
-    /// Normalises the last `dims` axes, then scales and shifts by tensors of those axes' shape.
+    /// Normalises over the last `dims` axes, then multiplies by `weight` and adds `bias`, which have the shape of those
+    /// axes. `Error::Value` unless `1 <= dims <= rank`, `Error::Shape` where weight or bias do not fit.
     pub fn layer_norm(&self, dims: usize, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         let axes = self.last_axes("layer_norm", dims)?;
         self.standardize(&axes, eps)?.affine("layer_norm", weight, bias)
     }
 
-    /// `x / sqrt(mean(x^2) + eps)` over the last `dims` axes, then scales.
+    /// `x / sqrt(mean(x^2) + eps)` over the last `dims` axes, times `weight`. Errors as for [`Tensor::layer_norm`].
     pub fn rms_norm(&self, dims: usize, weight: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         let axes = self.last_axes("rms_norm", dims)?;
         let scaled = self.in_f32(&|x| x.mul(x.square()?.mean(&axes, true)?.add(eps)?.rsqrt()?))?;
         scaled.affine("rms_norm", weight, None)
     }
 
-    /// Normalises `[batch, channels, ..]` by statistics given per channel (a trained model, or this batch's own from
-    /// [`Tensor::batch_stats`]), then scales and shifts per channel.
+    /// Normalises `[batch, channels, ..]` by the given statistics of each channel `[channels]` (a trained model's, or
+    /// those of this batch from [`Tensor::batch_stats`]), then multiplies by `weight` and adds `bias` `[channels]`.
+    /// `Error::Shape` where these do not fit.
     pub fn batch_norm(
         &self,
         mean: &Tensor,
@@ -45,7 +48,8 @@ impl Tensor {
         y.add_channel_bias(op, bias)
     }
 
-    /// Mean and population variance per channel of `[batch, channels, ..]`.
+    /// The mean and population variance of each channel: `[batch, channels, ..]` gives two `[channels]`. `Error::Value`
+    /// for fewer than 2 axes.
     pub fn batch_stats(&self) -> Result<(Tensor, Tensor)> {
         let rank = self.rank();
         if rank < 2 {
@@ -55,7 +59,8 @@ impl Tensor {
         Ok((self.mean(&axes, false)?, self.var(&axes, 0, false)?))
     }
 
-    /// Normalises each of `groups` groups of channels of `[batch, channels, ..]`, then scales and shifts per channel.
+    /// Normalises each sample of `[batch, channels, ..]` over each of `groups` groups of channels, then multiplies by
+    /// `weight` and adds `bias` `[channels]`. `Error::Value` unless the groups divide the channels.
     pub fn group_norm(
         &self,
         groups: usize,
@@ -76,7 +81,8 @@ impl Tensor {
         y.add_channel_bias("group_norm", bias)
     }
 
-    /// Normalises each channel of each sample of `[batch, channels, ..]`, then scales and shifts per channel.
+    /// Normalises each channel of each sample of `[batch, channels, ..]`, then multiplies by `weight` and adds `bias`
+    /// `[channels]`. `Error::Value` for fewer than 3 axes.
     pub fn instance_norm(&self, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         let shape = self.shape();
         if shape.len() < 3 {
@@ -100,6 +106,7 @@ impl Tensor {
             .map(|axes| axes.into_iter().map(|a| a as i64).collect())
     }
 
+    /// Multiplies by `weight` and adds `bias`, which have the shape of the last axes (`Error::Shape` otherwise).
     fn affine(&self, op: &'static str, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Tensor> {
         let shape = self.shape();
         let fits = |t: &Tensor| match shape.ends_with(&t.shape()) {

@@ -1,30 +1,32 @@
-//! The right-hand side of an op: a tensor or a weak scalar; and the operators `+ - * /` and unary `-`.
+//! The right-hand side of an operation: [`Operand`] is a tensor or a weak scalar, and [`IntoOperand`] lists what
+//! converts to one. Also Rust's operators `+ - * /` and unary `-` on tensors.
 //!
-//! Operators give `Result<Tensor>` and also take `Result<Tensor>` on one side, so that one `?` ends a chain:
-//! `(&a + &b) * &c` is a `Result<Tensor>`. (Rust allows no operator between two foreign types, so `Result op Result` and
-//! `Result op scalar` need a `?` on one side.)
+//! An operator returns `Result<Tensor>`, and accepts `Result<Tensor>` on one side, so that one `?` at the end serves a
+//! whole expression: `((&a + &b) * &c)?`. Rust's orphan rule forbids operators between two foreign types, so in `Result
+//! op Result` and `Result op scalar` one side needs its own `?`.
 
 use super::Tensor;
 use crate::dtype::Scalar;
 use crate::uop::{Graph, UOp};
 use crate::{DType, Result};
 
-/// A tensor or a scalar. Scalars are weak: they take the dtype of the tensor they meet.
+/// The right-hand side of an operation. A scalar is weak: it takes the dtype of the tensor that it is combined with,
+/// but for the exceptions listed at the variants.
 #[derive(Clone, Debug)]
 pub enum Operand {
     /// A tensor.
     Tensor(Tensor),
-    /// An integer; makes a bool tensor i32.
+    /// An integer; combined with a bool tensor the result is i32.
     Int(i64),
-    /// A float; makes an integer or bool tensor f32.
+    /// A float; combined with an integer or bool tensor the result is f32.
     Float(f64),
-    /// A truth value; never changes a dtype.
+    /// A truth value; it never changes the tensor's dtype.
     Bool(bool),
 }
 
-/// What a method takes where a tensor or a scalar fits: `Tensor`, `&Tensor`, `Result<Tensor>`, numbers, `bool`.
+/// Types that are accepted where a tensor or a scalar fits: `Tensor`, `&Tensor`, `Result<Tensor>`, numbers and `bool`.
 pub trait IntoOperand {
-    /// The operand, or the error that came instead of a tensor.
+    /// The operand, or the error that a `Result<Tensor>` holds.
     fn into_operand(self) -> Result<Operand>;
 }
 
@@ -54,7 +56,7 @@ into_operand! {
 }
 
 impl Operand {
-    /// The dtype an op between `with` and this has.
+    /// The dtype of an operation between a tensor of dtype `with` and this operand.
     pub(crate) fn promote(&self, with: DType) -> DType {
         match self {
             Operand::Tensor(t) => with.promote(t.dtype()),
@@ -64,7 +66,7 @@ impl Operand {
         }
     }
 
-    /// Its shape; scalars have none.
+    /// The operand's shape; `[]` for a scalar.
     pub(crate) fn shape(&self) -> Vec<usize> {
         match self {
             Operand::Tensor(t) => t.shape(),
@@ -72,7 +74,7 @@ impl Operand {
         }
     }
 
-    /// Errors if it is a tensor of another session.
+    /// `Error::Value` if the operand is a tensor of another session than `with`.
     pub(crate) fn check(&self, op: &'static str, with: &Tensor) -> Result<()> {
         match self {
             Operand::Tensor(t) => Tensor::same_session(op, with, t),
@@ -151,7 +153,7 @@ impl std::ops::Neg for &Tensor {
 }
 
 impl Tensor {
-    /// `scalar op self` for a weak scalar on the left.
+    /// Computes `f(scalar, self)`: the scalar, which is weak, is the left operand.
     pub(crate) fn scalar_lhs(
         &self,
         scalar: impl IntoOperand,

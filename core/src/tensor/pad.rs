@@ -1,24 +1,25 @@
-//! Padding and cropping at the borders, in the modes of torch and ONNX.
+//! Padding and cropping at the ends of axes, in the modes of torch and ONNX.
 
 use super::{IntoOperand, Operand, Tensor, check_axis};
 use crate::{Error, Result};
 
-/// What is put outside of the tensor.
+/// The values that are placed outside the tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PadMode {
-    /// One value.
+    /// The same value everywhere.
     Constant,
-    /// Mirrored at the border element, which is not repeated: `c b | a b c | b a`.
+    /// A mirror image about the border element, which is not repeated: `c b | a b c | b a`.
     Reflect,
-    /// The border element.
+    /// Repetitions of the border element: `a a | a b c | c c`.
     Replicate,
-    /// The other end: `b c | a b c | a b`.
+    /// The elements of the other end, as if the axis were periodic: `b c | a b c | a b`.
     Circular,
 }
 
 impl Tensor {
-    /// Pads (or, with negative counts, crops) axis `i` by `pairs[i] = (before, after)`; `value` is used by
-    /// [`PadMode::Constant`] and takes this tensor's dtype.
+    /// Pads axis `i` by `pairs[i] = (before, after)` elements; negative counts crop. `value` is used by
+    /// [`PadMode::Constant`] only and takes this tensor's dtype. `Error::Value` for another number of pairs, for
+    /// cropping more than there is, and for more padding than the mode allows (reflect: size - 1, circular: size).
     pub fn pad(&self, pairs: &[(i64, i64)], mode: PadMode, value: impl IntoOperand) -> Result<Tensor> {
         self.padded(pairs, mode, value.into_operand()?)
     }
@@ -60,7 +61,8 @@ impl Tensor {
         inside.select(padded, fill)
     }
 
-    /// Pads the last axes: `pads` is torch's order, `[last_before, last_after, second_last_before, ..]`.
+    /// [`Tensor::pad`] of the last axes, with counts in torch's order, the last axis first:
+    /// `[last_before, last_after, second_last_before, ..]`.
     pub fn pad_last(&self, pads: &[i64], mode: PadMode, value: impl IntoOperand) -> Result<Tensor> {
         let rank = self.rank();
         if pads.len() % 2 != 0 || pads.len() / 2 > rank {

@@ -1,48 +1,51 @@
-//! Sliding windows, and max and average pooling of any rank.
+//! Sliding windows, and max and average pooling over any number of axes.
 //!
-//! Windows are pure views: an axis of `n` is repeated, cropped to `k` rows of `n*f + d` and reshaped, so that row `j` is the
-//! axis shifted by `j*d`; then every `s`-th column is kept. Index simplification makes `x[o*s + j*d]` of it.
+//! Windows are pure views. For a window of size `k`, stride `s`, dilation `d` and `o` windows, an axis of size `n` is
+//! repeated, cropped to `k` rows of `n*f + d` elements (`f` such that a row has at least `o*s`) and reshaped, so that
+//! row `j` is the axis shifted by `j*d`; then every `s`-th column is kept. Index simplification turns this into the
+//! load `x[o*s + j*d]`.
 
 use super::{Tensor, check_numel};
 use crate::{DType, Error, Result};
 
-/// How windows move over the last axes. Lists may be empty (the default), of one number for all axes, or one each.
+/// The windows over the last axes. A list may be empty (the default), or have one number for all axes or one for each
+/// axis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolOpts {
-    /// Window sizes. Required.
+    /// Size of the window along each axis. Required.
     pub kernel: Vec<usize>,
-    /// Steps between windows. Default: the kernel.
+    /// Distance between neighbouring windows. Default: the window's size.
     pub stride: Vec<usize>,
-    /// Steps inside a window. Default 1.
+    /// Distance between neighbouring elements of a window. Default 1.
     pub dilation: Vec<usize>,
-    /// Padding `(before, after)` per axis. Default none.
+    /// Padding `(before, after)` of each axis. Default none.
     pub padding: Vec<(usize, usize)>,
-    /// Keep a last window that hangs over the end (but does not start in the padding).
+    /// Whether a last window that extends beyond the end is kept (unless it starts in the padding).
     pub ceil_mode: bool,
-    /// Average pooling counts padded zeros too.
+    /// Whether average pooling counts padded zeros as elements.
     pub count_include_pad: bool,
 }
 
 impl PoolOpts {
-    /// Windows of `kernel`, side by side.
+    /// Windows of size `kernel` that touch but do not overlap.
     pub fn new(kernel: &[usize]) -> PoolOpts {
         PoolOpts { kernel: kernel.to_vec(), ..PoolOpts::default() }
     }
 
-    /// With these strides.
+    /// Sets the strides.
     pub fn stride(mut self, stride: &[usize]) -> PoolOpts {
         self.stride = stride.to_vec();
         self
     }
 
-    /// With this padding on both sides of each axis.
+    /// Sets the same padding on both sides of each axis.
     pub fn padding(mut self, padding: &[usize]) -> PoolOpts {
         self.padding = padding.iter().map(|&p| (p, p)).collect();
         self
     }
 }
 
-/// One number per axis out of an option list.
+/// An option's list as one number for each of `rank` axes; `Error::Value` for another length.
 pub(crate) fn per_axis<T: Copy>(op: &'static str, what: &str, list: &[T], rank: usize, default: T) -> Result<Vec<T>> {
     match list {
         [] => Ok(vec![default; rank]),
@@ -52,14 +55,15 @@ pub(crate) fn per_axis<T: Copy>(op: &'static str, what: &str, list: &[T], rank: 
     }
 }
 
-/// Windows that fit: `(size - dilation*(kernel-1) - 1) / stride + 1`; 0 if none does.
+/// The number of windows that fit an axis: `(size - dilation*(kernel-1) - 1) / stride + 1`; 0 if none does.
 pub(crate) fn window_count(size: usize, kernel: usize, stride: usize, dilation: usize) -> usize {
     let reach = dilation * (kernel - 1) + 1;
     if size < reach { 0 } else { (size - reach) / stride + 1 }
 }
 
 impl Tensor {
-    /// Windows over the last `kernel.len()` axes: `[.., n1, n2] -> [.., o1, o2, k1, k2]`.
+    /// Windows over the last `kernel.len()` axes: `[.., n1, n2] -> [.., o1, o2, k1, k2]`. `Error::Value` where no
+    /// window fits.
     pub fn windows(&self, kernel: &[usize], stride: &[usize], dilation: &[usize]) -> Result<Tensor> {
         let shape = self.shape();
         let d = kernel.len();
@@ -80,7 +84,7 @@ impl Tensor {
                 let what = format!("a window of {} by {} does not fit axis of size {n}", kernel[i], dilation[i]);
                 return Err(Error::value("windows", what));
             }
-            // each window axis goes to the end, behind those made before
+            // each axis of window elements moves to the end, behind those of the axes before
             t = t
                 .windows_axis(lead + i, kernel[i], stride[i], dilation[i], count)?
                 .move_axis((lead + i + 1) as i64, -1)?;
@@ -88,7 +92,7 @@ impl Tensor {
         Ok(t)
     }
 
-    /// `[.., n, ..] -> [.., o, k, ..]` at one axis.
+    /// Windows of one axis: `[.., n, ..] -> [.., o, k, ..]`, see the head of this file.
     fn windows_axis(&self, axis: usize, k: usize, s: usize, d: usize, o: usize) -> Result<Tensor> {
         let shape = self.shape();
         let n = shape[axis];
@@ -99,7 +103,7 @@ impl Tensor {
             return t.unsqueeze(a + 1);
         }
         if k <= s && d == 1 {
-            // windows do not overlap: pad or crop to whole strides, split, keep the first k
+            // windows that do not overlap: pad or crop to whole strides, split, keep the first k of each
             let mut pad = vec![(0, 0); shape.len()];
             pad[axis].1 = (o * s).saturating_sub(n);
             let t = self.pad_zeros(&pad)?.narrow(a, 0, o * s)?.unflatten(a, &[o, s])?;
@@ -107,7 +111,7 @@ impl Tensor {
             keep[axis + 1] = (0, k);
             return t.shrink(&keep);
         }
-        // f: rows long enough that o*s columns can be cut from n*f + d of them
+        // f: rows of n*f + d elements have at least o*s columns
         let f = (o * s).saturating_sub(d).div_ceil(n).max(1);
         let row = n * f + d;
         let times = (k * row).div_ceil(n);
@@ -124,7 +128,8 @@ impl Tensor {
         t.transpose(a, a + 1)
     }
 
-    /// The windows of a pooling op, with padding applied; also the padding that was needed.
+    /// The windows of a pooling operation over the tensor padded with `fill`, and the padding that was applied, which
+    /// includes what `ceil_mode` adds.
     pub(crate) fn pool_windows(
         &self,
         op: &'static str,
@@ -152,7 +157,7 @@ impl Tensor {
             }
             if o.ceil_mode && (n - reach) % stride[i] != 0 {
                 let start = ((n - reach) / stride[i] + 1) * stride[i];
-                // as torch: a window that would start beyond the data and its front padding is dropped
+                // as torch: a window that would start beyond the data and the padding before it is dropped
                 if start < shape[lead + i] + padding[i].0 {
                     padding[i].1 += start + reach - n;
                 }
@@ -164,7 +169,8 @@ impl Tensor {
         Ok((t.windows(&o.kernel, &stride, &dilation)?, padding))
     }
 
-    /// Largest element of each window over the last `kernel.len()` axes.
+    /// Largest element of each window over the last `kernel.len()` axes: `[.., n1, ..] -> [.., o1, ..]`; NaN if a
+    /// window has one.
     pub fn max_pool(&self, opts: &PoolOpts) -> Result<Tensor> {
         match self.by_axis(opts) {
             Some(axes) => axes.iter().try_fold(self.clone(), |t, o| t.max_pool_at_once(o)),
@@ -182,12 +188,14 @@ impl Tensor {
         w.max(&axes, false)
     }
 
-    /// The same pooling one axis after the other, if that costs less than whole windows do: the largest of the largest is the
-    /// largest of all, and so are sums. The last axis comes last, since the elements that its steps skip lie in between those they want.
+    /// The same pooling as one pass for each axis, if that costs less than whole windows: the maximum of maxima is the
+    /// maximum of all, and the same holds for sums. The last axis comes last: its stride makes a vector's loads
+    /// non-contiguous, and when the other axes are reduced already there are fewer of them.
     fn by_axis(&self, o: &PoolOpts) -> Option<Vec<PoolOpts>> {
-        /// What it costs to store an element and load it again, in elements of a window.
+        /// Cost of storing an intermediate element and loading it again, relative to loading one element of a window.
         const STORED: usize = 2;
-        /// What it costs to load an element from between others, which vectors hold none of, in elements of a window.
+        /// Cost of loading an element where a vector's lanes are not contiguous (a stride along the last axis),
+        /// relative to a contiguous load.
         const APART: usize = 4;
         let (shape, d) = (self.shape(), o.kernel.len());
         let lead = shape.len().checked_sub(d)?;
@@ -200,7 +208,7 @@ impl Tensor {
         let size = |i: usize| shape[lead + i].saturating_add(padding[i].0).saturating_add(padding[i].1);
         let counts: Vec<usize> = (0..d).map(|i| window_count(size(i), o.kernel[i], stride[i], dilation[i])).collect();
         let product = |list: &[usize]| list.iter().fold(1usize, |n, &x| n.saturating_mul(x));
-        // only the last axis has lanes that lie apart, and a single window of it has all of them side by side
+        // only a stride along the last axis makes lanes non-contiguous, and not where there is a single window along it
         let load = if stride[d - 1] > 1 && counts[d - 1] > 1 { APART } else { 1 };
         let whole = product(&counts).saturating_mul(product(&o.kernel)).saturating_mul(load);
         let of_axis = |i: usize| product(&counts[..=i]).saturating_mul(product(&shape[lead + i + 1..]));
@@ -216,7 +224,8 @@ impl Tensor {
         (whole > apart).then(|| (0..d).map(one).collect())
     }
 
-    /// Largest element of each window and its flat row-major index (i32) in the pooled axes of the input.
+    /// Largest element of each window, and its flat row-major index (i32) in the pooled axes of the input; the first
+    /// one of equals.
     pub fn max_pool_with_indices(&self, opts: &PoolOpts) -> Result<(Tensor, Tensor)> {
         let shape = self.shape();
         let values = self.max_pool(opts)?;
@@ -226,7 +235,7 @@ impl Tensor {
         let lowest = self.dtype().int_range().map_or(f64::NEG_INFINITY, |(lo, _)| lo as f64);
         let (w, _) = self.pool_windows("max_pool", opts, lowest)?;
         let index = Tensor::iota(self.session(), n)?.reshape(spatial)?;
-        // n marks padding, so that it never wins
+        // index n marks padding, which must never be chosen
         let (index, _) = index.sub(n as i32)?.pool_windows("max_pool", opts, 0.0)?;
         let index = index.add(n as i32)?;
         let mut best_shape = values.shape();
@@ -240,7 +249,8 @@ impl Tensor {
         Ok((values, hit.select(index, n as i32)?.min(&axes, false)?))
     }
 
-    /// Sum of each window over the last `kernel.len()` axes, of what a float function pads with zeros; also the padding that was needed.
+    /// Sum of each window over the last `kernel.len()` axes, zeros outside of the tensor, and the padding that was
+    /// applied (see [`Tensor::pool_windows`]).
     pub(crate) fn window_sums(&self, op: &'static str, opts: &PoolOpts) -> Result<(Tensor, Vec<(usize, usize)>)> {
         let at_once = |t: &Tensor, opts: &PoolOpts| -> Result<(Tensor, Vec<(usize, usize)>)> {
             let (w, padding) = t.pool_windows(op, opts, 0.0)?;
@@ -251,14 +261,14 @@ impl Tensor {
         let (mut t, mut padding) = (self.clone(), vec![(0, 0); opts.kernel.len()]);
         for (i, o) in axes.iter().enumerate() {
             let (sum, of_axis) = at_once(&t, o)?;
-            // a sum of sums would be made one again
+            // stored, because the scheduler would merge a sum of sums into one sum
             t = if i + 1 < axes.len() { sum.contiguous() } else { sum };
             padding.iter_mut().zip(of_axis).for_each(|(all, p)| *all = (all.0 + p.0, all.1 + p.1));
         }
         Ok((t, padding))
     }
 
-    /// Mean of each window over the last `kernel.len()` axes.
+    /// Mean of each window over the last `kernel.len()` axes: `[.., n1, ..] -> [.., o1, ..]`; integers give f32.
     pub fn avg_pool(&self, opts: &PoolOpts) -> Result<Tensor> {
         self.in_f32(&|x| x.avg_pool_wide(opts))
     }
@@ -275,7 +285,7 @@ impl Tensor {
         let mut ones = Tensor::ones(self.session(), DType::F32, &shape[shape.len() - d..])?;
         let mut counted = opts.clone();
         if opts.count_include_pad {
-            // the asked-for padding counts, what ceil_mode adds does not
+            // the requested padding counts as elements, what ceil_mode adds does not
             let asked = per_axis("avg_pool", "padding", &opts.padding, d, (0, 0))?;
             if asked == padding {
                 return sum.div(size);
@@ -287,19 +297,21 @@ impl Tensor {
         sum.div(ones.window_sums("avg_pool", &counted)?.0.cast(x.dtype())?)
     }
 
-    /// `(sum x^p)^(1/p)` of each window over the last `kernel.len()` axes: torch's `lp_pool`.
+    /// `(sum x^p)^(1/p)` of each window over the last `kernel.len()` axes (torch's `lp_pool`). `Error::Value` for a `p`
+    /// of 0 or one that is not finite.
     pub fn lp_pool(&self, p: f64, opts: &PoolOpts) -> Result<Tensor> {
         if p == 0.0 || !p.is_finite() {
             return Err(Error::value("lp_pool", format!("power {p}")));
         }
         let size: f64 = opts.kernel.iter().map(|&k| k as f64).product();
-        // as torch: a last window that hangs over the end counts as a whole one, and negative sums keep their sign
+        // as torch: a last window that extends beyond the end counts as a whole one, and negative sums keep their sign
         let sum = self.pow(p)?.avg_pool(opts)?.mul(size)?;
         sum.sign()?.mul(sum.abs()?.relu()?)?.pow(1.0 / p)
     }
 
-    /// Largest element of windows that lie at random places, `sizes` of them along each of the last axes (Graham 2014).
-    /// `samples` has a number of `[0, 1)` for each axis, the last axis first: `[batch, channels, axes]`; drawn if `None`.
+    /// Largest element of each of `sizes` windows at random positions along the last axes of `[batch, channels, n..]`
+    /// (Graham 2014). `samples` `[batch, channels, axes]` has a number in `[0, 1)` for each axis, the last axis first;
+    /// drawn from the session if `None`.
     pub fn fractional_max_pool(&self, kernel: &[usize], sizes: &[usize], samples: Option<&Tensor>) -> Result<Tensor> {
         let (op, d, shape) = ("fractional_max_pool", kernel.len(), self.shape());
         if d == 0 || sizes.len() != d || shape.len() != d + 2 || kernel.contains(&0) || sizes.contains(&0) {
@@ -332,7 +344,8 @@ impl Tensor {
         Ok(y)
     }
 
-    /// Mean over a grid of `sizes` regions of the last axes, as torch: region i is `floor(i*n/o) .. ceil((i+1)*n/o)`.
+    /// Mean over each cell of a grid that divides the last axes into `sizes` regions. As in torch, region `i` of `o` on
+    /// an axis of size `n` is `floor(i*n/o) .. ceil((i+1)*n/o)`, so that regions may overlap.
     pub fn adaptive_avg_pool(&self, sizes: &[usize]) -> Result<Tensor> {
         let d = sizes.len();
         let shape = self.shape();
@@ -357,8 +370,8 @@ impl Tensor {
         Ok(t)
     }
 
-    /// Uneven regions: sums of what is in each over their sizes. What is not in a region is left out rather than weighted with
-    /// zero, so that an infinity elsewhere is not in its mean.
+    /// Regions of different sizes along one axis: the sum of each, divided by its size. Elements outside a region are
+    /// left out by a mask rather than multiplied by zero, so that an infinity elsewhere does not make the mean NaN.
     fn adaptive_axis(&self, axis: usize, o: usize) -> Result<Tensor> {
         let n = self.shape()[axis];
         let (i, j) = (Tensor::iota(self.session(), o)?, Tensor::iota(self.session(), n)?.reshape(&[1, n])?);

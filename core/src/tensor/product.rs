@@ -1,14 +1,16 @@
-//! Products of tensors over chosen axes: einsum, tensordot, Kronecker, chains, cross products, distances.
+//! Products of tensors over chosen axes: einsum, tensordot, Kronecker products, chains of matrices, cross products,
+//! pairwise distances.
 
 use super::{Tensor, check_axis};
 use crate::util::sort;
 use crate::{Error, Result};
 
 impl Tensor {
-    /// Einstein's summation: `"bij,bjk->bik"`. Letters are axes; those missing from the result are summed; a letter twice in
-    /// one operand takes its diagonal; `...` stands for axes that broadcast. Without `->` the result has the letters that
-    /// occur once, in alphabetical order, after the broadcast axes. Operands are joined from left to right, each letter summed
-    /// as soon as nothing else needs it.
+    /// Einstein summation, for example `"bij,bjk->bik"`. Letters name axes, and those missing from the result are
+    /// summed. A letter that occurs twice in one operand takes its diagonal. `...` stands for axes that broadcast.
+    /// Without `->` the result has the broadcast axes, then the letters that occur once, in alphabetical order.
+    /// Operands are combined from left to right, and each letter is summed as soon as nothing after it needs it.
+    /// `Error::Value` for an equation that does not parse or fit the operands.
     pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         let bad = |what: &str| Error::value("einsum", format!("`{equation}`: {what}"));
         let text: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
@@ -20,7 +22,7 @@ impl Tensor {
         if terms.len() != operands.len() || operands.is_empty() {
             return Err(bad(&format!("{} terms for {} operands", terms.len(), operands.len())));
         }
-        // axes by number: letters keep their code, broadcast axes count from the last below zero
+        // axes as numbers: a letter is its character code; broadcast axes are -1, -2, .. from the last one
         let parse = |term: &str, rank: Option<usize>, dots: usize| -> Result<Vec<i32>> {
             let (before, after) = match term.split_once("...") {
                 Some((a, b)) => (a, Some(b)),
@@ -80,7 +82,7 @@ impl Tensor {
                     t = t.sum(&gone, false)?;
                     joined.1.retain(|&l| out.contains(&l));
                 }
-                // broadcast axes of size 1 that no operand filled stay
+                // the remaining axes in the order of the result
                 let order: Option<Vec<i64>> =
                     out.iter().map(|l| joined.1.iter().position(|m| m == l).map(|p| p as i64)).collect();
                 return t.permute(&order.ok_or_else(|| bad("an axis of the result is missing"))?);
@@ -92,7 +94,7 @@ impl Tensor {
         }
     }
 
-    /// Repeated labels replaced by one: their diagonal.
+    /// Takes the diagonal where a label occurs twice, which becomes one last axis.
     fn take_diagonals(&self, mut labels: Vec<i32>) -> Result<(Tensor, Vec<i32>)> {
         let mut t = self.clone();
         while let Some((i, j)) = (0..labels.len())
@@ -112,7 +114,7 @@ impl Tensor {
         Ok((t, labels))
     }
 
-    /// The product of two labelled tensors, summed over common labels that are not needed later.
+    /// The product of two labelled tensors, summed over the labels that `later` does not need.
     fn einsum_pair(
         (a, la): (Tensor, Vec<i32>),
         (b, lb): (Tensor, Vec<i32>),
@@ -133,7 +135,8 @@ impl Tensor {
         Ok((if gone.is_empty() { product } else { product.sum(&gone, false)? }, all))
     }
 
-    /// The product summed over pairs of axes; those left of `a` come before those of `b`.
+    /// The product of two tensors summed over pairs of axes; the result has the remaining axes of `a`, then those of
+    /// `b`. In a pair, a size of 1 broadcasts. `Error::Shape` where sizes differ otherwise.
     pub fn tensordot(a: &Tensor, b: &Tensor, axes_a: &[i64], axes_b: &[i64]) -> Result<Tensor> {
         let misfit = || Error::Shape { op: "tensordot", lhs: a.shape(), rhs: b.shape() };
         if axes_a.len() != axes_b.len() {
@@ -168,7 +171,8 @@ impl Tensor {
         left.matmul(&right)?.reshape(&shape)
     }
 
-    /// The Kronecker product: each element of `self` times all of `other`, as blocks.
+    /// The Kronecker product: a block matrix of `other` times each element of `self`; each axis has the product of the
+    /// sizes.
     pub fn kron(&self, other: &Tensor) -> Result<Tensor> {
         let rank = self.rank().max(other.rank());
         let full = |t: &Tensor| {
@@ -186,7 +190,8 @@ impl Tensor {
         self.reshape(&sa)?.mul(other.reshape(&sb)?)?.reshape(&out)
     }
 
-    /// The product of a chain of matrices, in the cheapest order; the first and last may be vectors.
+    /// The product of a chain of matrices, in the order with the fewest multiplications; the first and the last may be
+    /// vectors. `Error::Value` for an empty chain.
     pub fn multi_dot(chain: &[Tensor]) -> Result<Tensor> {
         let (Some(first), Some(last)) = (chain.first(), chain.last()) else {
             return Err(Error::value("multi_dot", "there are no matrices"));
@@ -206,7 +211,7 @@ impl Tensor {
         for m in &ms {
             sizes.push(m.want_rank("multi_dot", 2)?[1]);
         }
-        // the classical dynamic programme
+        // the classical dynamic programming: cost[i][j] is the least cost of the product of matrices i to j
         let mut cost = vec![vec![0u128; n]; n];
         let mut cut = vec![vec![0; n]; n];
         for len in 1..n {
@@ -236,7 +241,7 @@ impl Tensor {
         if first.rank() == 1 { out.squeeze(0) } else { Ok(out) }
     }
 
-    /// The cross product of vectors of three along an axis.
+    /// The cross product of vectors of 3 elements along an axis. `Error::Value` for another size.
     pub fn cross(&self, other: &Tensor, axis: i64) -> Result<Tensor> {
         let (a, b) = self.broadcast_with(other)?;
         if a.dim(axis)? != 3 {
@@ -246,7 +251,7 @@ impl Tensor {
         turned(&a, 1)?.mul(turned(&b, 2)?)?.sub(turned(&a, 2)?.mul(turned(&b, 1)?)?)
     }
 
-    /// p-norm distances of all pairs of rows: `[.., n, d]` and `[.., m, d]` give `[.., n, m]`.
+    /// The p-norm distances between all pairs of rows: `[.., n, d]` and `[.., m, d]` give `[.., n, m]`.
     pub fn cdist(&self, other: &Tensor, p: f64) -> Result<Tensor> {
         if self.rank() < 2 || other.rank() < 2 || self.dim(-1)? != other.dim(-1)? {
             return Err(Error::Shape { op: "cdist", lhs: self.shape(), rhs: other.shape() });
@@ -254,7 +259,7 @@ impl Tensor {
         self.unsqueeze(-2)?.sub(other.unsqueeze(-3)?)?.vector_norm(p, &[-1], false)
     }
 
-    /// p-norm distances of each two rows of a matrix, once, in order.
+    /// The p-norm distances between all pairs of rows `i < j` of a matrix `[n, d]`: `[n (n-1) / 2]`.
     pub fn pdist(&self, p: f64) -> Result<Tensor> {
         let n = self.want_rank("pdist", 2)?[0];
         let pairs = Tensor::triangle_indices(self.session(), n, n, 1, false)?;
@@ -262,7 +267,8 @@ impl Tensor {
         row(0)?.sub(row(1)?)?.vector_norm(p, &[-1], false)
     }
 
-    /// `x1^T W_k x2 + b_k` for each output k; `weight` is `[out, in1, in2]`.
+    /// The bilinear form `x1^T W_k x2 + b_k` for each output k: `[.., in1]` and `[.., in2]` with `weight`
+    /// `[out, in1, in2]` and `bias` `[out]` give `[.., out]`.
     pub fn bilinear(&self, other: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let w = weight.want_rank("bilinear", 3)?;
         if self.shape().last() != Some(&w[1]) || other.shape().last() != Some(&w[2]) {

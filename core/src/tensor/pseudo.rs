@@ -1,13 +1,13 @@
-//! The Moore-Penrose inverse and what is made of it.
+//! The Moore-Penrose inverse, square roots of symmetric matrices, and least squares.
 
 use super::{Operand, Tensor};
 use crate::{DType, Error, Result};
 
 impl Tensor {
-    /// The Moore-Penrose inverse `[.., m, n]` of matrices `[.., n, m]`; singular values (absolute eigenvalues of the lower
-    /// triangle, if `hermitian`) up to `max(atol, rtol * the largest)` count as zero, by default what rounding makes of zero.
-    /// The gradient is that of matrices of this rank (Golub and Pereyra, 1973), of the whole matrix also if `hermitian`, as
-    /// torch's; it can be taken twice.
+    /// The Moore-Penrose inverse `[.., m, n]` of matrices `[.., n, m]`. Singular values (absolute eigenvalues of the
+    /// lower triangle, if `hermitian`) up to `max(atol, rtol * the largest)` count as zero; the default limit is the
+    /// rounding error of a zero. The gradient assumes that the rank stays the same (Golub and Pereyra, 1973). Also if
+    /// `hermitian` it is that of the whole matrix, as in torch. It can be differentiated once more.
     ///
     /// # Errors
     /// `E_VALUE` for matrices too large to be decomposed.
@@ -32,15 +32,15 @@ impl Tensor {
         let keep = size.gt(size.rank_limit(n.max(m), atol, rtol)?.unsqueeze(-1)?)?;
         let inverse = keep.select(keep.select(&s, 1)?.reciprocal()?, 0)?;
         let x = vh.t()?.mul(inverse.unsqueeze(-2)?)?.matmul(&u.t()?)?.contiguous();
-        // a step of Newton's iteration: what the decomposition rounded
+        // a Newton step removes the rounding errors of the decomposition
         let product = x.matmul(&fixed)?.matmul(&x)?;
         let x = x.mul(2)?.sub(product)?.contiguous().detach();
         let first = x.pseudo_gradient(&a, &x)?;
         x.pseudo_gradient(&a, &first)
     }
 
-    /// These values with the gradient of the inverse of `a`, taken at `x`: with `x` another of the same, it can be taken again.
-    /// `dX = -X dA X + X X' dA' (1 - A X) + (1 - X A) dA' X' X`.
+    /// These values with the gradient of the pseudo-inverse of `a`, computed from `x`, the pseudo-inverse. If `x` has a
+    /// gradient of its own, the gradient can be differentiated again.
     fn pseudo_gradient(&self, a: &Tensor, x: &Tensor) -> Result<Tensor> {
         self.custom_grad(&[a], |grad| {
             let (g, xt) = (grad.t()?, x.t()?);
@@ -52,8 +52,8 @@ impl Tensor {
         })
     }
 
-    /// The square root of symmetric matrices (their lower triangles) without negative eigenvalues; those that rounding made
-    /// count as zero.
+    /// The square root of symmetric positive semidefinite matrices, of which the lower triangle is read; eigenvalues
+    /// that rounding made negative count as zero.
     pub fn matrix_sqrth(&self) -> Result<Tensor> {
         let (l, q) = self.eigh(false)?;
         if l.numel() == 0 {
@@ -62,8 +62,8 @@ impl Tensor {
         q.mul(l.maximum(0)?.sqrt_or_zero()?.unsqueeze(-2)?)?.matmul(&q.t()?)
     }
 
-    /// torch's `linalg.lstsq`: the solution of least squares (of least norm), squared residuals, ranks and singular values. The
-    /// last three are empty where torch's are by the `driver`, of which `gels` takes full rank for granted.
+    /// torch's `linalg.lstsq`: the least-squares solution (of least norm), the squared residuals, the ranks and the
+    /// singular values. The last three are empty where torch's are for that `driver`; `gels` assumes full rank.
     ///
     /// # Errors
     /// `E_VALUE` for a driver of another name.

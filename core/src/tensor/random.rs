@@ -1,21 +1,25 @@
-//! Random numbers from threefry2x32 with 20 rounds (Salmon et al. 2011), in plain u32 ops: the same bits on every device.
+//! Random numbers from threefry2x32 with 20 rounds (Salmon et al. 2011), computed with u32 operations only, so that
+//! every device draws the same bits.
 //!
-//! Streams follow JAX's published scheme: the session's key is the two words of its seed; draw `d` has the key
-//! `threefry(key, (0, d))` (`fold_in`), and element `i` of a draw is the xor of both words of `threefry(key_d, (0, i))`.
-//! So `rand` equals `jax.random.uniform(jax.random.fold_in(jax.random.key(seed), d))` bit for bit.
+//! Streams follow JAX's published scheme. The key of a session is the two words of its seed; draw number `d` has the
+//! key `key_d = threefry(key, (0, d))` (JAX's `fold_in`), and element `i` of a draw is the xor of both words of
+//! `threefry(key_d, (0, i))`. So `rand` equals `jax.random.uniform(jax.random.fold_in(jax.random.key(seed), d))` bit
+//! for bit.
 //!
-//! The numbers of a draw are fixed when it is made: running a captured step again repeats them. A step that must draw anew
-//! takes a key tensor as input ([`Tensor::rand_bits_keyed`]), as JAX does.
+//! The numbers of a draw are fixed when the method is called: running a captured step again repeats them. A step that
+//! must draw new numbers takes a key tensor as an input ([`Tensor::rand_bits_keyed`]), as in JAX.
 
 use super::{Session, Tensor, check_len};
 use crate::util::decimal::Shown;
 use crate::{DType, Error, Result};
 use std::f64::consts::{LN_2, PI};
 
+/// The rotation distances of the rounds, from Random123.
 const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
+/// The constant that the third key word is made with, from Random123.
 const PARITY: u32 = 0x1BD1_1BDA;
 
-/// The block function on the host.
+/// The threefry2x32 block function, computed on the host.
 pub fn threefry2x32(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
     let ks = [key[0], key[1], key[0] ^ key[1] ^ PARITY];
     let mut x = [counter[0].wrapping_add(ks[0]), counter[1].wrapping_add(ks[1])];
@@ -31,7 +35,7 @@ pub fn threefry2x32(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
 }
 
 impl Session {
-    /// The key of the next draw.
+    /// The key of the session's next draw.
     pub(crate) fn next_key(&self) -> [u32; 2] {
         let mut s = self.state();
         let key = threefry2x32([(s.seed >> 32) as u32, s.seed as u32], [0, s.draws]);
@@ -41,7 +45,8 @@ impl Session {
 }
 
 impl Tensor {
-    /// The block function on tensors: `key` and `counter` are pairs of u32 tensors that broadcast.
+    /// The threefry2x32 block function on tensors: `key` and `counter` are pairs of u32 tensors that broadcast.
+    /// `Error::DType` for other dtypes.
     pub fn threefry(key: [&Tensor; 2], counter: [&Tensor; 2]) -> Result<[Tensor; 2]> {
         for t in key.iter().chain(&counter) {
             if t.dtype() != DType::U32 {
@@ -62,7 +67,8 @@ impl Tensor {
         Ok(x)
     }
 
-    /// u32 random bits of the given shape from a key tensor of shape `[2]` (u32): draw `draw` of that key.
+    /// Random bits (u32) of the given shape from a key tensor (u32 of shape `[2]`); `draw` numbers the draws of one
+    /// key. `Error::Value` for another kind of key.
     pub fn rand_bits_keyed(key: &Tensor, draw: u32, shape: &[usize]) -> Result<Tensor> {
         if key.shape() != [2] || key.dtype() != DType::U32 {
             return Err(Error::value("rand", format!("a key is two u32, not {key:?}")));
@@ -74,6 +80,7 @@ impl Tensor {
         Tensor::bits([&folded[0], &folded[1]], shape)
     }
 
+    /// Random bits of the given shape from the two words of a draw's key.
     fn bits(key: [&Tensor; 2], shape: &[usize]) -> Result<Tensor> {
         let n = check_len("rand", shape)?;
         let session = key[0].session();
@@ -83,19 +90,19 @@ impl Tensor {
         a.bit_xor(b)?.reshape(shape)
     }
 
-    /// u32 random bits. The key is data rather than a constant, so that every draw of a shape is the same kernel: a step of training
-    /// that drops out would have kernels of its own otherwise.
+    /// Random bits (u32). The key is data rather than a constant, so that all draws of the same shape share one kernel;
+    /// otherwise every dropout of a training step would be a kernel of its own.
     pub fn rand_bits(session: &Session, shape: &[usize]) -> Result<Tensor> {
         let key = Tensor::new(session, &session.next_key(), &[2])?;
         Tensor::bits([&key.select_at(0, 0)?, &key.select_at(0, 1)?], shape)
     }
 
-    /// Uniform in `[0, 1)`, f32: the top 23 bits as mantissa.
+    /// Uniform in `[0, 1)`, f32: the top 23 bits become the mantissa.
     pub fn rand(session: &Session, shape: &[usize]) -> Result<Tensor> {
         Tensor::rand_bits(session, shape)?.bits_to_unit()
     }
 
-    /// Uniform in `[0, 1)` from random bits.
+    /// Uniform in `[0, 1)` from random bits (u32), f32.
     pub fn bits_to_unit(&self) -> Result<Tensor> {
         self.shift_right(9)?.bit_or(0x3F80_0000u32)?.bitcast(DType::F32)?.sub(1.0)
     }
@@ -110,41 +117,43 @@ impl Tensor {
         Tensor::rand(session, shape)?.mul(high - low)?.add(low)
     }
 
-    /// Normal with mean 0 and deviation 1, f32, by Box and Muller.
+    /// Normal with mean 0 and standard deviation 1, f32, by the Box-Muller transform.
     pub fn randn(session: &Session, shape: &[usize]) -> Result<Tensor> {
         let mut both = vec![2];
         both.extend_from_slice(shape);
         Tensor::rand_bits(session, &both)?.bits_to_normal()
     }
 
-    /// Normal with mean 0 and deviation 1 from random bits `[2, ..]`, by Box and Muller.
+    /// Normal with mean 0 and standard deviation 1 from random bits: `[2, ..] -> [..]`, f32, by the Box-Muller
+    /// transform.
     pub(crate) fn bits_to_normal(&self) -> Result<Tensor> {
         let u = self.bits_to_unit()?;
         let angle = u.select_at(0, 0)?.mul(2.0 * PI)?;
-        // 1 - u lies in (0, 1]: its logarithm is finite
+        // 1 - u lies in (0, 1], so its logarithm is finite
         let radius =
             Tensor::full(self.session(), 1, DType::F32, &[])?.sub(u.select_at(0, 1)?)?.log2()?.mul(-2.0 * LN_2)?;
         angle.cos()?.mul(radius.sqrt()?)
     }
 
-    /// Normal in this tensor's shape.
+    /// Normal with mean 0 and standard deviation 1 in this tensor's shape, f32.
     pub fn randn_like(&self) -> Result<Tensor> {
         Tensor::randn(self.session(), &self.shape())
     }
 
-    /// Normal with the given mean and deviation, f32.
+    /// Normal with the given mean and standard deviation, f32.
     pub fn normal(session: &Session, mean: f64, std: f64, shape: &[usize]) -> Result<Tensor> {
         Tensor::randn(session, shape)?.mul(std)?.add(mean)
     }
 
-    /// Integers in `low..high`, i32.
+    /// Uniform integers in `low..high`, i32. `Error::Value` for an empty range.
     pub fn randint(session: &Session, low: i32, high: i32, shape: &[usize]) -> Result<Tensor> {
         if low >= high {
             return Err(Error::value("randint", format!("empty range {low}..{high}")));
         }
         let span = (high as i64 - low as i64) as u32;
         let bits = Tensor::rand_bits(session, shape)?;
-        // the high word of bits * span, by 16-bit halves: no modulo bias worth the name, no 64-bit ops
+        // the high word of bits * span, computed from 16-bit halves: the bias is negligible, and no modulo and no
+        // 64-bit operation is needed
         let (hi, lo) = (bits.shift_right(16)?, bits.bit_and(0xFFFF)?);
         let (span_hi, span_lo) = (span >> 16, span & 0xFFFF);
         let middle = hi.mul(span_lo)?.add(lo.mul(span_lo)?.shift_right(16)?)?;
@@ -153,42 +162,46 @@ impl Tensor {
         high_word.cast(DType::I32)?.add(low)
     }
 
-    /// True with probability `p`.
+    /// Bool: true with probability `p`.
     pub fn bernoulli(session: &Session, p: f64, shape: &[usize]) -> Result<Tensor> {
         Tensor::rand(session, shape)?.lt(p)
     }
 
-    /// A random order of `0..n`, i32.
+    /// A random permutation of `0..n`, i32.
     pub fn randperm(session: &Session, n: usize) -> Result<Tensor> {
         Tensor::rand_bits(session, &[n])?.argsort(0, false)
     }
 
-    /// Uniform with limit `gain * sqrt(6 / (fan_in + fan_out))` (Glorot and Bengio).
+    /// Uniform in `[-limit, limit)` with `limit = gain * sqrt(6 / (fan_in + fan_out))` (Glorot and Bengio).
+    /// `Error::Value` for a shape of fewer than two axes.
     pub fn xavier_uniform(session: &Session, gain: f64, shape: &[usize]) -> Result<Tensor> {
         let (fan_in, fan_out) = fans(shape)?;
         let limit = gain * (6.0 / (fan_in + fan_out)).sqrt();
         Tensor::uniform(session, -limit, limit, shape)
     }
 
-    /// Normal with deviation `gain * sqrt(2 / (fan_in + fan_out))`.
+    /// Normal with standard deviation `gain * sqrt(2 / (fan_in + fan_out))` (Glorot and Bengio). `Error::Value` for a
+    /// shape of fewer than two axes.
     pub fn xavier_normal(session: &Session, gain: f64, shape: &[usize]) -> Result<Tensor> {
         let (fan_in, fan_out) = fans(shape)?;
         Tensor::normal(session, 0.0, gain * (2.0 / (fan_in + fan_out)).sqrt(), shape)
     }
 
-    /// Uniform with limit `sqrt(6 / ((1 + a^2) fan_in))` (He et al.); `a` is the slope of a leaky relu, 0 for relu and
-    /// `sqrt(5)` for torch's default of linear and convolution layers.
+    /// Uniform in `[-limit, limit)` with `limit = sqrt(6 / ((1 + a^2) fan_in))` (He et al.); `a` is the slope of the
+    /// leaky relu that follows, 0 for relu; `sqrt(5)` is torch's default for linear and convolution layers.
     pub fn kaiming_uniform(session: &Session, a: f64, shape: &[usize]) -> Result<Tensor> {
         let limit = (6.0 / ((1.0 + a * a) * fans(shape)?.0)).sqrt();
         Tensor::uniform(session, -limit, limit, shape)
     }
 
-    /// Normal with deviation `sqrt(2 / ((1 + a^2) fan_in))`.
+    /// Normal with standard deviation `sqrt(2 / ((1 + a^2) fan_in))` (He et al.); `a` as for
+    /// [`Tensor::kaiming_uniform`].
     pub fn kaiming_normal(session: &Session, a: f64, shape: &[usize]) -> Result<Tensor> {
         Tensor::normal(session, 0.0, (2.0 / ((1.0 + a * a) * fans(shape)?.0)).sqrt(), shape)
     }
 
-    /// Zeroes elements with probability `p` and scales the others by `1/(1-p)`: dropout while training.
+    /// Dropout in training: zeroes elements with probability `p` and multiplies the others by `1/(1-p)`. `Error::Value`
+    /// unless `p` is in [0, 1).
     pub fn dropout(&self, p: f64) -> Result<Tensor> {
         if !(0.0..1.0).contains(&p) {
             return Err(Error::value("dropout", format!("probability {} is not in [0, 1)", Shown(p))));
@@ -196,7 +209,7 @@ impl Tensor {
         self.dropout_with(&Tensor::rand_bits(self.session(), &self.shape())?, p)
     }
 
-    /// Dropout by given random bits of this tensor's shape, see [`Tensor::rand_bits_keyed`].
+    /// Dropout by given random bits of this tensor's shape (see [`Tensor::rand_bits_keyed`]).
     pub fn dropout_with(&self, bits: &Tensor, p: f64) -> Result<Tensor> {
         if p == 0.0 {
             return Ok(self.clone());
@@ -205,7 +218,7 @@ impl Tensor {
     }
 }
 
-/// Inputs and outputs of a weight `[out, in, kernel..]`.
+/// `(fan_in, fan_out)` of a weight `[out, in, kernel..]`: the channels times the elements of the kernel.
 fn fans(shape: &[usize]) -> Result<(f64, f64)> {
     let &[out, inp, ref kernel @ ..] = shape else {
         return Err(Error::value("init", format!("a weight of at least two axes is needed, not {shape:?}")));

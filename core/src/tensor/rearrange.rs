@@ -1,15 +1,16 @@
-//! `rearrange`: reshape and permute in one, by names of axes, as in einops (Rogozhnikov, "Einops: Clear and Reliable Tensor
-//! Manipulations with Einstein-like Notation", ICLR 2022).
+//! `rearrange`: reshape and permute in one step, by names of axes, as in einops (Rogozhnikov, "Einops: Clear and
+//! Reliable Tensor Manipulations with Einstein-like Notation", ICLR 2022). Also padding and cropping to given sizes.
 
 use super::Tensor;
 use crate::{Error, Result};
 
-/// An axis of a side of a formula.
+/// An axis on one side of a formula.
 #[derive(PartialEq)]
 enum Group<'a> {
-    /// All axes that are left, each on its own.
+    /// `...`: all remaining axes, each on its own.
     Rest,
-    /// The names that it is made of, outermost first; `...` for all that are left.
+    /// The names of the axes that are merged into this one, outermost first; inside parentheses `...` stands for all
+    /// remaining axes.
     Of(Vec<&'a str>),
 }
 
@@ -23,11 +24,13 @@ impl<'a> Group<'a> {
 }
 
 impl Tensor {
-    /// Reshapes and permutes by names: `"b (h d) -> b h d"` splits the second axis. Both sides name the same axes; names in
-    /// parentheses are one axis, outermost first, `1` or `()` is an axis of length 1, and `...` stands for axes that stay
-    /// as they are. `sizes` gives lengths that cannot be told from the shape: of the names of one axis all but one.
+    /// Reshapes and permutes by names: `"b (h d) -> b h d"` splits the second axis. Both sides name the same axes.
+    /// Names in parentheses are merged into one axis, outermost first; `1` or `()` is an axis of size 1; `...` stands
+    /// for axes that stay as they are. `sizes` gives those lengths that do not follow from the shape: for each axis in
+    /// parentheses, of all its names but one.
     ///
-    /// Errors: a formula that does not parse or fit the shape, names that differ between the sides or come twice.
+    /// `Error::Value` for a formula that does not parse or fit the shape, and for names that differ between the sides
+    /// or occur twice.
     pub fn rearrange(&self, formula: &str, sizes: &[(&str, usize)]) -> Result<Tensor> {
         let bad = |what: String| Error::value("rearrange", format!("`{formula}`: {what}"));
         let (from, to) = formula.split_once("->").ok_or_else(|| bad("it has no `->`".into()))?;
@@ -44,7 +47,7 @@ impl Tensor {
         if named > shape.len() || dots(&from) == 0 && named != shape.len() {
             return Err(bad(format!("it does not name the axes of {shape:?}")));
         }
-        // the axes on their own: name and length; those of `...` are nameless
+        // the split axes: name and length; those of `...` are all called "..."
         let mut axes: Vec<(&str, usize)> = Vec::new();
         let mut at = 0;
         for group in &from {
@@ -90,8 +93,8 @@ impl Tensor {
         self.reshape(&apart)?.permute(&order)?.reshape(&out)
     }
 
-    /// Pads each axis with zeros at its end to a length; `None` leaves an axis as it is. Error: an axis that is longer, or
-    /// another number of axes.
+    /// Pads each axis with zeros at its end up to a size; `None` leaves an axis as it is. `Error::Value` for an axis
+    /// that is longer, or another number of axes.
     pub fn pad_to(&self, lens: &[Option<usize>]) -> Result<Tensor> {
         let shape = self.shape();
         let pairs = self.ends("pad_to", lens, |now, len| len.checked_sub(now).map(|more| (0, more)))?;
@@ -99,8 +102,8 @@ impl Tensor {
         self.pad_zeros(&pairs)
     }
 
-    /// Keeps the beginning of each axis, so many elements of it; `None` leaves an axis as it is. Error: an axis that is
-    /// shorter, or another number of axes.
+    /// Keeps the first elements of each axis, as many as its size says; `None` leaves an axis as it is. `Error::Value`
+    /// for an axis that is shorter, or another number of axes.
     pub fn shrink_to(&self, lens: &[Option<usize>]) -> Result<Tensor> {
         let shape = self.shape();
         let pairs = self.ends("shrink_to", lens, |now, len| (len <= now).then_some((0, len)))?;
@@ -108,6 +111,7 @@ impl Tensor {
         self.shrink(&pairs)
     }
 
+    /// `pair(size, wanted)` for each axis with a wanted size; `Error::Value` where it gives none.
     fn ends(
         &self,
         op: &'static str,
@@ -124,7 +128,7 @@ impl Tensor {
     }
 }
 
-/// The axes of a side.
+/// Parses one side of a formula into its axes.
 fn groups(side: &str) -> std::result::Result<Vec<Group<'_>>, String> {
     let mut out: Vec<Group<'_>> = Vec::new();
     let mut rest = side.trim_start();
@@ -160,7 +164,7 @@ fn is_name(word: &str) -> bool {
         && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// The lengths of the names that an axis of `len` is made of.
+/// The lengths of the names that an axis of size `len` is split into; one of them may be inferred.
 fn lengths(group: &[&str], len: usize, sizes: &[(&str, usize)]) -> std::result::Result<Vec<usize>, String> {
     let given: Vec<Option<usize>> = group.iter().map(|name| sizes.iter().find(|s| s.0 == *name).map(|s| s.1)).collect();
     let known = given.iter().flatten().fold(1usize, |n, &l| n.saturating_mul(l));

@@ -1,7 +1,8 @@
-//! Reductions and what is made of them: statistics, norms, softmax, argmax.
+//! Reductions, and functions built from them: mean, variance, norms, softmax, argmax.
 //!
-//! `axes` is a list of axes (negative from the end); an empty list means all. `keep` keeps reduced axes with size 1.
-//! A reduction over no elements gives the identity: 0 for sum, 1 for prod, -inf for max.
+//! `axes` is a list of axes (negative ones count from the end); an empty list means all axes. With `keep` the reduced
+//! axes stay with size 1, otherwise they are removed. A reduction over no elements gives the operation's identity: 0
+//! for sum, 1 for prod, -inf for max.
 
 use super::{Tensor, check_axes, check_axis};
 use crate::uop::ReduceOp;
@@ -27,50 +28,52 @@ impl Tensor {
         out.reshape(&squeezed)
     }
 
-    /// Sum. Narrow ints accumulate in i32 or u32; f16 and bf16 keep their dtype (the accumulator is wider).
+    /// Sum over axes. bool, i8 and i16 are summed and returned in i32, u8 and u16 in u32; f16 and bf16 keep their
+    /// dtype, with an f32 accumulator.
     pub fn sum(&self, axes: &[i64], keep: bool) -> Result<Tensor> {
         self.cast(self.dtype().sum_dtype())?.reduce("sum", ReduceOp::Add, axes, keep)
     }
 
-    /// Product, accumulating as [`Tensor::sum`].
+    /// Product over axes, with the dtypes of [`Tensor::sum`].
     pub fn prod(&self, axes: &[i64], keep: bool) -> Result<Tensor> {
         self.cast(self.dtype().sum_dtype())?.reduce("prod", ReduceOp::Mul, axes, keep)
     }
 
-    /// Largest element; NaN if any is NaN.
+    /// Largest element over axes; NaN if any element is NaN.
     pub fn max(&self, axes: &[i64], keep: bool) -> Result<Tensor> {
         self.reduce("max", ReduceOp::Max, axes, keep)
     }
 
-    /// Smallest element; NaN if any is NaN.
+    /// Smallest element over axes; NaN if any element is NaN.
     pub fn min(&self, axes: &[i64], keep: bool) -> Result<Tensor> {
         self.reduce("min", ReduceOp::Min, axes, keep)
     }
 
-    /// True if any element is nonzero.
+    /// Bool: true if any element is nonzero.
     pub fn any(&self, axes: &[i64], keep: bool) -> Result<Tensor> {
         self.to_bool()?.reduce("any", ReduceOp::Max, axes, keep)
     }
 
-    /// True if every element is nonzero.
+    /// Bool: true if every element is nonzero.
     pub fn all(&self, axes: &[i64], keep: bool) -> Result<Tensor> {
         self.to_bool()?.reduce("all", ReduceOp::Min, axes, keep)
     }
 
-    /// Elements that each result of a reduction over `axes` is made of.
+    /// The number of elements that each result of a reduction over `axes` is computed from.
     fn reduced_count(&self, axes: &[i64]) -> Result<usize> {
         let shape = self.shape();
         Ok(check_axes("reduce", axes, shape.len())?.iter().map(|&a| shape[a]).product())
     }
 
-    /// Arithmetic mean; ints give f32.
+    /// Arithmetic mean over axes; integers and bools give f32.
     pub fn mean(&self, axes: &[i64], keep: bool) -> Result<Tensor> {
         let n = self.reduced_count(axes)?;
-        // neither the sum nor the count has to fit a 16-bit float
+        // in f32, since neither the sum nor the count need fit a 16-bit float
         self.in_f32(&|x| x.sum(axes, keep)?.div(n as f64))
     }
 
-    /// Variance with divisor `n - correction` (0: population, 1: sample), by two passes.
+    /// Variance over axes with the divisor `n - correction` (0: population, 1: sample), computed in two passes: the
+    /// mean, then the squared distances from it.
     pub fn var(&self, axes: &[i64], correction: usize, keep: bool) -> Result<Tensor> {
         let n = self.reduced_count(axes)?;
         self.in_f32(&|x| {
@@ -79,18 +82,19 @@ impl Tensor {
         })
     }
 
-    /// Standard deviation with divisor `n - correction`.
+    /// Standard deviation over axes with the divisor `n - correction`.
     pub fn std(&self, axes: &[i64], correction: usize, keep: bool) -> Result<Tensor> {
         self.var(axes, correction, keep)?.sqrt()
     }
 
-    /// The p-norm: p = 1, 2, any other positive number, or infinity.
+    /// The p-norm over axes, for a positive `p` or infinity; `Error::Value` for others (see [`Tensor::vector_norm`]).
     pub fn norm(&self, p: f64, axes: &[i64], keep: bool) -> Result<Tensor> {
         let x = self.to_float()?;
         match p {
             1.0 => x.abs()?.sum(axes, keep),
             2.0 => {
-                // at the zero vector the root has no slope: the norm is a constant 0 there, as torch
+                // the square root has an infinite slope at 0: as in torch, the gradient of the norm of a zero vector is
+                // 0
                 let s = x.square()?.sum(axes, keep)?;
                 let zero = s.eq(0)?;
                 zero.select(0, zero.select(1, s)?.sqrt()?)
@@ -101,14 +105,15 @@ impl Tensor {
         }
     }
 
-    /// Scaled to unit p-norm along an axis, the norm being at least `eps`.
+    /// Divides vectors along an axis by their p-norm, or by `eps` where the norm is smaller.
     pub fn normalize(&self, p: f64, axis: i64, eps: f64) -> Result<Tensor> {
         self.div(self.norm(p, &[axis], true)?.maximum(eps)?)
     }
 
-    // ---- softmax and kin
+    // ---- softmax and related functions
 
-    /// `x - max` along an axis, with an infinite maximum left out so that rows of equal infinities stay NaN-free.
+    /// `(x - max, max)` over axes, where an infinite maximum counts as 0: otherwise a row of equal infinities would
+    /// give `inf - inf`, a NaN.
     fn shifted(&self, axes: &[i64]) -> Result<(Tensor, Tensor)> {
         let x = self.to_float()?;
         let m = x.max(axes, true)?.detach();
@@ -132,7 +137,7 @@ impl Tensor {
         })
     }
 
-    /// `ln(sum(e^x))`, without overflow.
+    /// `ln(sum(e^x))` over axes, without overflow.
     pub fn logsumexp(&self, axes: &[i64], keep: bool) -> Result<Tensor> {
         let r = self.in_f32(&|x| {
             let (d, m) = x.shifted(axes)?;
@@ -148,12 +153,14 @@ impl Tensor {
 
     // ---- argmax
 
-    /// Index (i32) of the largest element along an axis; the lowest index among equals; the first NaN if there is one.
+    /// Index (i32) of the largest element along an axis: the lowest index among equal ones, and the first NaN if there
+    /// is one. `Error::Value` if the axis is empty.
     pub fn argmax(&self, axis: i64, keep: bool) -> Result<Tensor> {
         self.arg("argmax", ReduceOp::Max, axis, keep)
     }
 
-    /// Index (i32) of the smallest element along an axis; the lowest index among equals.
+    /// Index (i32) of the smallest element along an axis: the lowest index among equal ones, and the first NaN if there
+    /// is one. `Error::Value` if the axis is empty.
     pub fn argmin(&self, axis: i64, keep: bool) -> Result<Tensor> {
         self.arg("argmin", ReduceOp::Min, axis, keep)
     }

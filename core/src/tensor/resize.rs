@@ -1,27 +1,29 @@
-//! Interpolation of the last axes. Each axis by itself: nearest picks by index, linear and cubic blend neighbours picked by
-//! index, whatever the scale. Coordinates are computed on the host in f64, so every device sees the same.
+//! Interpolation of the last axes. Each axis is resampled by itself: nearest modes select elements by index, linear and
+//! cubic ones blend neighbours that are selected by index. The source coordinates are computed on the host in f64, so
+//! that every device uses the same ones.
 
 use super::Tensor;
 use crate::{DType, Error, Result};
 
-/// How values between the samples are found.
+/// How values between samples are computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Interpolate {
     /// The sample at `floor` of the source coordinate.
     Nearest,
-    /// The nearest sample, halves rounding down (ONNX `round_prefer_floor`).
+    /// The nearest sample, halves rounding down (ONNX's `round_prefer_floor`).
     NearestRound,
     /// The sample whose pixel holds the source coordinate (torch's nearest-exact).
     NearestExact,
-    /// Linear in each axis.
+    /// Linear interpolation along each axis.
     Linear,
     /// Cubic convolution with this coefficient (torch -0.75, ONNX default -0.75).
     Cubic(f64),
 }
 
 impl Tensor {
-    /// The last `sizes.len()` axes resized as torch's `interpolate` does: nearest takes `floor(i * in/out)`; linear and
-    /// cubic place samples at pixel centres, or at corners with `align_corners`.
+    /// Resizes the last `sizes.len()` axes to `sizes`, as torch's `interpolate`: nearest takes the element
+    /// `floor(i * in/out)`; linear and cubic place samples at the centres of pixels, or with `align_corners` at their
+    /// corners. Linear and cubic give floats. `Error::Value` for sizes of 0.
     pub fn interpolate(&self, sizes: &[usize], how: Interpolate, align_corners: bool) -> Result<Tensor> {
         let shape = self.shape();
         let d = sizes.len();
@@ -46,8 +48,9 @@ impl Tensor {
         Ok(t)
     }
 
-    /// One axis sampled at the given source coordinates, outside ones limited to the border samples. With `clamp_low`
-    /// linear coordinates below 0 are 0 before blending (torch).
+    /// Resamples one axis at the given source coordinates; those outside take the border samples. With `clamp_low`,
+    /// linear coordinates below 0 become 0 before blending, as in torch. `Error::Value` for an empty axis and for
+    /// coordinates that are not finite.
     pub fn resample(&self, axis: i64, at: &[f64], how: Interpolate, clamp_low: bool) -> Result<Tensor> {
         let n = self.dim(axis)? as i64;
         if n == 0 || at.iter().any(|c| !c.is_finite()) {
@@ -58,7 +61,7 @@ impl Tensor {
             if idx.len() == n as usize && idx.iter().enumerate().all(|(i, &v)| i == v as usize) {
                 return Ok(t.clone());
             }
-            // a whole factor is a view
+            // repeating every element equally often is a view
             let times = idx.len() / n as usize;
             if times > 0
                 && idx.len() == n as usize * times
@@ -99,14 +102,14 @@ impl Tensor {
         }
     }
 
-    /// Each element of an axis times its weight; nothing where that is zero, also of an infinity.
+    /// Multiplies each element of an axis by its weight; a weight of zero gives 0 even for an infinity.
     fn weighted(&self, axis: i64, weights: &[f64]) -> Result<Tensor> {
         let along = self.along(axis, weights)?;
         let x = if weights.contains(&0.0) { along.ne(0)?.select(self, 0)? } else { self.clone() };
         x.mul(along)
     }
 
-    /// Numbers along one axis, shaped to broadcast against this tensor.
+    /// A constant with these numbers along one axis, shaped to broadcast against this tensor.
     fn along(&self, axis: i64, values: &[f64]) -> Result<Tensor> {
         let rank = self.rank();
         let mut shape = vec![1; rank];
@@ -114,7 +117,7 @@ impl Tensor {
         if self.dtype() == DType::F64 {
             return Tensor::new(self.session(), values, &shape);
         }
-        // rounded here: a device may have no f64
+        // rounded to f32 on the host, since a device may have no f64
         let values: Vec<f32> = values.iter().map(|&v| v as f32).collect();
         Tensor::new(self.session(), &values, &shape)?.cast(self.dtype())
     }

@@ -1,22 +1,23 @@
-//! Choosing a token from logits: penalties, temperature, the most likely ones, and the draw. All in the graph, without a sort:
-//! what is kept lies above a threshold, which is found digit by digit.
+//! Choosing a token from logits: repetition penalty, temperature, restriction to the most likely tokens, and the random
+//! draw. All of it is in the graph and needs no sort: the tokens to keep are those above a threshold, which is found
+//! digit by digit.
 
 use super::{Session, Tensor};
 use crate::util::decimal::Shown;
 use crate::{DType, Error, Result};
 
-/// How [`Tensor::sample`] chooses; the defaults draw from the distribution as it is.
+/// Options of [`Tensor::sample`]; the defaults draw from the distribution as it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// Divides the logits; 0 takes the most likely token.
+    /// The logits are divided by it; 0 takes the most likely token.
     pub temperature: f64,
-    /// Only so many of the most likely tokens; 0 for all.
+    /// How many of the most likely tokens may be drawn; 0 for all.
     pub top_k: usize,
-    /// Only the most likely tokens that together have this probability; 1 for all.
+    /// Only the most likely tokens whose probabilities together reach this value may be drawn; 1 for all.
     pub top_p: f64,
-    /// Only tokens with at least this share of the most likely one's probability; 0 for all.
+    /// Only tokens with at least this fraction of the largest probability may be drawn; 0 for all.
     pub min_p: f64,
-    /// Makes tokens that were there less likely if above 1, see [`Tensor::repetition_penalty`].
+    /// Above 1 it makes tokens that occurred already less likely, see [`Tensor::repetition_penalty`]; 1 for none.
     pub repetition_penalty: f64,
 }
 
@@ -26,13 +27,13 @@ impl Default for Sampling {
     }
 }
 
-/// Bits of a threshold found at once.
+/// Bits of a threshold that are found in one step.
 const DIGIT: u32 = 4;
 
 impl Tensor {
-    /// Tokens for logits `[.., vocabulary] -> [..]`, i32. `seen` are the tokens that are there already, `[.., n]` (negative
-    /// ones count for nothing). With a `key` (two u32) the draw is the key's, and one plan serves every step; without one
-    /// it is the session's next.
+    /// Draws a token for each row of logits: `[.., vocabulary] -> [..]`, i32. `seen` are the tokens that occurred
+    /// already, `[.., n]`; negative ones are ignored. With a `key` (two u32) the draw depends on the key alone, so that
+    /// one plan serves every step; without one it is the next draw of the session's random stream.
     ///
     /// # Errors
     /// `E_VALUE` for options out of range, `E_DTYPE` unless the logits are floats.
@@ -61,7 +62,7 @@ impl Tensor {
         }
     }
 
-    /// Logits divided by a temperature above 0.
+    /// The logits divided by a temperature. `Error::Value` unless it is positive.
     pub fn temperature(&self, t: f64) -> Result<Tensor> {
         if !(t > 0.0 && t.is_finite()) {
             return Err(Error::value("temperature", format!("{} is not positive", Shown(t))));
@@ -69,8 +70,9 @@ impl Tensor {
         self.mul(1.0 / t)
     }
 
-    /// Logits of tokens in `seen` `[.., n]` divided by the penalty where positive, multiplied where negative (Keskar et al.
-    /// 2019). Negative tokens count for nothing.
+    /// Penalises the tokens in `seen` `[.., n]`: their logits are divided by the penalty where positive and multiplied
+    /// by it where negative (Keskar et al. 2019). Negative tokens are ignored. `Error::Value` unless the penalty is
+    /// positive, `Error::DType` unless tokens are integers.
     pub fn repetition_penalty(&self, seen: &Tensor, penalty: f64) -> Result<Tensor> {
         if !(penalty > 0.0 && penalty.is_finite()) {
             return Err(Error::value("repetition_penalty", format!("{} is not positive", Shown(penalty))));
@@ -87,7 +89,8 @@ impl Tensor {
         was.select(self.gt(0)?.select(self.div(penalty)?, self.mul(penalty)?)?, self)
     }
 
-    /// The `k` largest logits of the last axis, and those equal to the least of them; the others become minus infinity.
+    /// Keeps the `k` largest logits of the last axis, and those equal to the least of them; the others become minus
+    /// infinity. `Error::Value` for a `k` of 0.
     pub fn keep_top_k(&self, k: usize) -> Result<Tensor> {
         let n = self.dim(-1)?;
         if k == 0 {
@@ -102,8 +105,9 @@ impl Tensor {
         order.ge(least)?.select(self, f64::NEG_INFINITY)
     }
 
-    /// The fewest of the most likely tokens whose probabilities sum to `p` (Holtzman et al. 2019), of logits along the last
-    /// axis; equally likely ones stay together. The others become minus infinity.
+    /// Keeps the logits, along the last axis, of the fewest most likely tokens whose probabilities sum to at least `p`
+    /// (Holtzman et al. 2019), and of tokens as likely as the least of them; the others become minus infinity.
+    /// `Error::Value` unless `p` is in (0, 1].
     pub fn keep_top_p(&self, p: f64) -> Result<Tensor> {
         if !(p > 0.0 && p <= 1.0) {
             return Err(Error::value("keep_top_p", format!("{} is not in (0, 1]", Shown(p))));
@@ -115,8 +119,8 @@ impl Tensor {
         order.ge(least)?.select(self, f64::NEG_INFINITY)
     }
 
-    /// Tokens with at least `p` times the probability of the most likely one, of logits along the last axis; the others
-    /// become minus infinity.
+    /// Keeps the logits, along the last axis, of tokens with at least `p` times the largest probability; the others
+    /// become minus infinity. `Error::Value` unless `p` is in [0, 1].
     pub fn keep_min_p(&self, p: f64) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&p) {
             return Err(Error::value("keep_min_p", format!("{} is not in [0, 1]", Shown(p))));
@@ -125,9 +129,9 @@ impl Tensor {
         self.ge(least)?.select(self, f64::NEG_INFINITY)
     }
 
-    /// f32 as u32 in the same order.
+    /// Maps f32 to u32 so that the order is preserved.
     fn ordered(&self) -> Result<Tensor> {
-        // adding 0 makes -0 of equal rank
+        // adding 0 turns -0 into 0, so that both have the same key
         let bits = self.add(0)?.bitcast(DType::U32)?;
         let negative = bits.shift_right(31)?.ne(0)?;
         bits.bit_xor(negative.select(
@@ -136,8 +140,8 @@ impl Tensor {
         )?)
     }
 
-    /// Per row of the last axis of u32 keys, the largest threshold with which the weights of keys not below it sum to
-    /// `wanted` at least; 0 if none does.
+    /// For each row of the last axis of these u32 keys, the largest threshold for which the weights of the keys not
+    /// below it sum to at least `wanted`; 0 if there is none.
     fn threshold(&self, weights: &Tensor, wanted: &Tensor) -> Result<Tensor> {
         let s: &Session = self.session();
         let keys = self.contiguous().unsqueeze(-2)?;
@@ -145,7 +149,7 @@ impl Tensor {
         let digits = Tensor::iota(s, 1 << DIGIT)?.cast(DType::U32)?;
         let mut found = Tensor::full(s, 0, DType::U32, &[1])?;
         for shift in (0..u32::BITS / DIGIT).rev().map(|i| i * DIGIT) {
-            // one sum for each digit; as a threshold grows its sum falls
+            // one sum for each value of the digit; the sums fall as the threshold grows
             let tried = found.bit_or(digits.shift_left(shift)?)?;
             let sums = keys.ge(tried.unsqueeze(-1)?)?.select(&weights, 0)?.sum(&[-1], false)?;
             let fit = sums.ge(wanted)?.cast(DType::I32)?.sum(&[-1], true)?.sub(1)?.maximum(0)?;

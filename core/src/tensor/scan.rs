@@ -1,26 +1,26 @@
-//! Running reductions along an axis, in linear time.
+//! Running reductions (scans) along an axis, in linear time.
 
 use super::{Tensor, check_axis};
 use crate::Result;
 use crate::uop::{Arg, Axes, Op, ReduceOp};
 
 impl Tensor {
-    /// Running sum along an axis.
+    /// Running sum along an axis (inclusive), with the dtypes of [`Tensor::sum`].
     pub fn cumsum(&self, axis: i64) -> Result<Tensor> {
         self.cast(self.dtype().sum_dtype())?.scan("cumsum", ReduceOp::Add, axis)
     }
 
-    /// Running product along an axis.
+    /// Running product along an axis (inclusive), with the dtypes of [`Tensor::sum`].
     pub fn cumprod(&self, axis: i64) -> Result<Tensor> {
         self.cast(self.dtype().sum_dtype())?.scan("cumprod", ReduceOp::Mul, axis)
     }
 
-    /// Running maximum along an axis.
+    /// Running maximum along an axis (inclusive).
     pub fn cummax(&self, axis: i64) -> Result<Tensor> {
         self.scan("cummax", ReduceOp::Max, axis)
     }
 
-    /// Running minimum along an axis.
+    /// Running minimum along an axis (inclusive).
     pub fn cummin(&self, axis: i64) -> Result<Tensor> {
         self.scan("cummin", ReduceOp::Min, axis)
     }

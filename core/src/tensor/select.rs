@@ -1,7 +1,9 @@
-//! Reading and writing by index tensors in all of torch's forms, on top of [`Tensor::gather`] and [`Tensor::scatter`].
+//! Reading and writing by index tensors in the further forms that torch has, on top of [`Tensor::gather`] and
+//! [`Tensor::scatter`].
 //!
-//! What has as many elements as the data say (`nonzero`, `masked_select`, `unique`) comes as a pair: a tensor of the largest
-//! possible size, whose tail is filler, and the count (i32 scalar). The work is linear, or `n log n` where it sorts.
+//! Where the number of results depends on the data (`nonzero`, `masked_select`, `unique`), a method returns a pair: a
+//! tensor of the largest possible size, whose elements after the results are unspecified, and the number of results (an
+//! i32 scalar). The work is linear, or `n log n` where elements are sorted.
 
 use super::index::Outside;
 use super::{Operand, ScatterOp, Tensor, broadcast_shape, check_axis};
@@ -10,7 +12,8 @@ use crate::{DType, Error, Result};
 impl Tensor {
     // ---- reading
 
-    /// [`Tensor::gather`] with broadcasting of the other axes; of the flat tensors without an axis.
+    /// [`Tensor::gather`] with broadcasting of the other axes; without an axis it reads from the flattened tensor by
+    /// the flattened index.
     pub fn take_along_dim(&self, index: &Tensor, axis: Option<i64>) -> Result<Tensor> {
         let Some(axis) = axis else { return self.reshape(&[-1])?.gather(0, &index.reshape(&[-1])?) };
         let a = check_axis("take_along_dim", axis, self.rank())?;
@@ -29,9 +32,10 @@ impl Tensor {
         self.expand(&with(n))?.gather(axis, &index.expand(&with(m))?)
     }
 
-    /// Indexing by tensors, one for each of the first axes (numpy's rules): indices broadcast against each other; their
-    /// axes take the place of the indexed ones if those are neighbours, else they come first. `None` keeps an axis; a bool
-    /// mask is not allowed, as its count is not known (see [`Tensor::masked_select_counted`]).
+    /// Indexing by tensors, one for each of the first axes, by numpy's rules. The index tensors broadcast against each
+    /// other. Their common axes replace the indexed axes if those are adjacent, and come first otherwise. `None` keeps
+    /// an axis. A bool mask is `Error::DType`, since the number of its true elements is unknown (see
+    /// [`Tensor::masked_select_counted`]).
     pub fn index(&self, indices: &[Option<Tensor>]) -> Result<Tensor> {
         let Some(p) = self.index_plan(indices)? else { return Ok(self.clone()) };
         let out = self.permute(&p.order)?.reshape(&p.flat_shape)?.index_select(0, &p.flat)?;
@@ -65,7 +69,8 @@ impl Tensor {
         Ok(Some(IndexPlan { order, flat_shape, flat, common, at: if neighbours { first } else { 0 }, rest }))
     }
 
-    /// The window of `len` elements from a launch-time index (an integer scalar).
+    /// The `len` elements of an axis that begin at an index computed at run time (an integer tensor of one element;
+    /// negative from the end).
     pub fn narrow_at(&self, axis: i64, start: &Tensor, len: usize) -> Result<Tensor> {
         let n = self.dim(axis)?;
         if len > n {
@@ -76,8 +81,8 @@ impl Tensor {
         self.index_select(axis, &Tensor::iota(self.session(), len)?.add(start)?)
     }
 
-    /// Each element of an axis repeated as often as `counts` (one number, or one per element) says: the result's size is
-    /// the sum, which must be known, so counts are read from host data.
+    /// Repeats each element of an axis as often as `counts` says (one number for all, or one for each element). The
+    /// result's size is the sum of the counts, so they must be host data: `Error::Value` for computed counts.
     pub fn repeat_each(&self, counts: &Tensor, axis: i64) -> Result<Tensor> {
         let host = counts.host_ints().ok_or_else(|| {
             Error::value("repeat_interleave", "counts that are computed give a size that is not known")
@@ -94,13 +99,14 @@ impl Tensor {
         self.index_select(axis, &Tensor::new(self.session(), &index, &[len])?)
     }
 
-    /// One more than the largest of integers that are host data.
+    /// One more than the largest of these integers, which must be host data (`Error::Value` otherwise): the default
+    /// number of classes.
     pub(crate) fn known_size(&self, op: &'static str) -> Result<usize> {
         let host = self.host_ints().ok_or_else(|| Error::value(op, "the number of classes is needed"))?;
         Ok(host.iter().copied().max().map_or(0, |m| m.max(-1).saturating_add(1)) as usize)
     }
 
-    /// The values of a tensor that was made of host data and not computed with.
+    /// The values of an integer tensor that was made from host data and at most reshaped; `None` for others.
     pub(crate) fn host_ints(&self) -> Option<Vec<i64>> {
         let dt = self.dtype();
         let n = self.numel();
@@ -116,9 +122,10 @@ impl Tensor {
         (bytes.len() == n * dt.size() && dt.is_int()).then(|| bytes.chunks_exact(dt.size()).map(read).collect())
     }
 
-    // ---- as many as there are
+    // ---- results whose number depends on the data
 
-    /// Where each of the true elements goes if they go together, in order (i32; out of range for the others), and their count.
+    /// The position of each true element among the true elements of the flattened tensor (i32; for other elements the
+    /// number of elements, which is out of range), and the number of true elements.
     fn compaction(&self) -> Result<(Tensor, Tensor)> {
         let mask = self.to_bool()?.reshape(&[-1])?;
         let n = mask.numel();
@@ -127,7 +134,8 @@ impl Tensor {
         Ok((place, ones.sum(&[], false)?))
     }
 
-    /// Indices of the nonzero elements, `[n, rank]` i32 in row-major order (the tail is filler), and how many there are.
+    /// Indices of the nonzero elements in row-major order, `[numel, rank]` i32, and how many there are; later rows are
+    /// unspecified.
     pub fn nonzero_counted(&self) -> Result<(Tensor, Tensor)> {
         let (place, count) = self.compaction()?;
         let n = place.numel();
@@ -135,7 +143,7 @@ impl Tensor {
         Ok((self.unravel(&source)?, count))
     }
 
-    /// Flat indices as `[.., rank]` indices of this tensor's axes.
+    /// Flat row-major indices `[n]` of this tensor's elements as indices along its axes, `[n, rank]`.
     fn unravel(&self, flat: &Tensor) -> Result<Tensor> {
         let shape = self.shape();
         let n = flat.numel();
@@ -151,7 +159,8 @@ impl Tensor {
         }
     }
 
-    /// Indices of the first `size` nonzero elements, `[size, rank]` i32; rows that are missing hold `fill`.
+    /// Indices of the first `size` nonzero elements in row-major order, `[size, rank]` i32. If there are fewer, the
+    /// remaining rows hold `fill`.
     pub fn nonzero_static(&self, size: usize, fill: i64) -> Result<Tensor> {
         let n = self.numel();
         let (all, count) = self.nonzero_counted()?;
@@ -164,14 +173,15 @@ impl Tensor {
         real.select(all, fill)
     }
 
-    /// The elements where `mask` is true, in order (the tail is filler), and how many there are. Both broadcast.
+    /// The elements where `mask` is true, in row-major order, and how many there are; later elements are unspecified.
+    /// The tensors broadcast.
     pub fn masked_select_counted(&self, mask: &Tensor) -> Result<(Tensor, Tensor)> {
         let (x, mask) = self.broadcast_with(mask)?;
         let (place, count) = mask.compaction()?;
         Ok((x.reshape(&[-1])?.moved_to(0, &place, place.numel())?, count))
     }
 
-    /// The distinct elements in ascending order (the tail is filler), and how many there are.
+    /// The distinct elements in ascending order, and how many there are; later elements are unspecified.
     pub fn unique_counted(&self) -> Result<(Tensor, Tensor)> {
         let x = self.reshape(&[-1])?;
         let n = x.numel();
@@ -181,7 +191,8 @@ impl Tensor {
         x.sort(0, false)?.0.unique_consecutive_counted()
     }
 
-    /// The elements without repetitions of the one before (the tail is filler), and how many there are.
+    /// The elements of the flattened tensor that differ from the one before them, and how many there are; later
+    /// elements are unspecified.
     pub fn unique_consecutive_counted(&self) -> Result<(Tensor, Tensor)> {
         let x = self.reshape(&[-1])?;
         let n = x.numel();
@@ -193,7 +204,8 @@ impl Tensor {
         x.masked_select_counted(&Tensor::cat(&[&head, &new], 0)?)
     }
 
-    /// How often each of `0..minlength` occurs, or the sums of their weights; larger numbers do not count.
+    /// How often each of the numbers `0..minlength` occurs in a vector of integers, or the sums of their `weights`:
+    /// `[minlength]`. Other numbers are not counted.
     pub fn bincount(&self, weights: Option<&Tensor>, minlength: usize) -> Result<Tensor> {
         let index = self.want_rank("bincount", 1).map(|_| self.clone())?;
         let values = match weights {
@@ -206,8 +218,9 @@ impl Tensor {
 
     // ---- writing
 
-    /// [`Tensor::scatter`] as torch has it: `src` may be a scalar or larger than `index`, scalars count as one element, and
-    /// without `include_self` the old values of places that are written do not take part.
+    /// [`Tensor::scatter`] with torch's further rules: `src` may be a scalar or larger than `index`; a scalar tensor
+    /// counts as a vector of one element; and without `include_self` the old values of elements that are written do not
+    /// take part in the reduction.
     pub fn scatter_values(
         &self,
         axis: i64,
@@ -267,7 +280,8 @@ impl Tensor {
         base.scatter(axis, index, &src, how)
     }
 
-    /// Slices of `source` along an axis written, added, .. at the places of an index vector.
+    /// Writes the slices of `source` along an axis at the positions of an index vector, combined as `how` says (torch's
+    /// `index_add`, `index_copy` and `index_reduce`).
     pub fn index_write(
         &self,
         axis: i64,
@@ -295,7 +309,7 @@ impl Tensor {
         self.scatter_values(axis, &index, &Operand::Tensor(source.expand(&shape)?), how, include_self)
     }
 
-    /// A scalar written at the places of an index vector along an axis.
+    /// Sets the slices at the positions of an index vector along an axis to a scalar.
     pub fn index_fill(&self, axis: i64, index: &Tensor, value: &Operand) -> Result<Tensor> {
         if self.rank() == 0 {
             let out = self.reshape(&[1usize])?.index_fill(0, &index.reshape(&[-1])?, value)?;
@@ -311,8 +325,8 @@ impl Tensor {
         hit.gt(0)?.reshape(&shape)?.select(value, self)?.cast(self.dtype())
     }
 
-    /// `values` written or added at the places that [`Tensor::index`] would read. One bool mask is allowed as well: it
-    /// takes the values in order.
+    /// Writes `values` at the elements that [`Tensor::index`] would read, or adds them with `accumulate`. A single bool
+    /// mask is accepted too; it takes the values in order.
     pub fn index_put(&self, indices: &[Option<Tensor>], values: &Tensor, accumulate: bool) -> Result<Tensor> {
         if let [Some(mask)] = indices
             && mask.dtype() == DType::Bool
@@ -330,6 +344,7 @@ impl Tensor {
         out.reshape(&base.shape())?.permute(&inverse)
     }
 
+    /// [`Tensor::index_put`] with a bool mask over the first axes.
     fn mask_put(&self, mask: &Tensor, values: &Tensor, accumulate: bool) -> Result<Tensor> {
         let (shape, m) = (self.shape(), mask.rank());
         let rest = shape[m.min(shape.len())..].to_vec();
@@ -349,7 +364,7 @@ impl Tensor {
         mask.reshape(&wide)?.select(new, self)
     }
 
-    /// Elements where `mask` is true replaced by those of `source`, in order.
+    /// Replaces the elements where `mask` is true by those of `source`, in order.
     pub fn masked_scatter(&self, mask: &Tensor, source: &Tensor) -> Result<Tensor> {
         let (x, mask) = self.broadcast_with(mask)?;
         let shape = x.shape();
@@ -361,7 +376,7 @@ impl Tensor {
         mask.select(picked.cast(x.dtype())?, &x)
     }
 
-    /// `src` written at every `step`-th place of an axis from `start`.
+    /// Writes `src` at every `step`-th index of an axis, beginning with `start`.
     pub fn write_slice(&self, src: &Tensor, axis: i64, start: usize, step: usize) -> Result<Tensor> {
         let a = check_axis("slice_scatter", axis, self.rank())?;
         let (n, m) = (self.shape()[a], src.dim(axis)?);
@@ -378,16 +393,17 @@ impl Tensor {
     }
 }
 
-/// Where an advanced index reads.
+/// How [`Tensor::index`] and [`Tensor::index_put`] read with index tensors: the indexed axes are moved to the front and
+/// flattened, so that one flat index selects slices.
 struct IndexPlan {
-    /// Indexed axes first.
+    /// The order of axes with the indexed ones first.
     order: Vec<i64>,
-    /// One axis for all the indexed ones, then the rest.
+    /// The shape with the indexed axes merged into one, followed by the other axes.
     flat_shape: Vec<usize>,
-    /// Flat indices, in the common shape of the indices.
+    /// Flat positions in the merged axis, in the common shape of the index tensors.
     flat: Tensor,
     common: Vec<usize>,
-    /// Where the axes of the indices go.
+    /// The position among `rest` where the common axes are inserted in the result.
     at: usize,
     rest: Vec<usize>,
 }
@@ -400,7 +416,7 @@ impl IndexPlan {
         out
     }
 
-    /// `[common.., rest..]` with the common axes moved to their place.
+    /// Moves the common axes of `[common.., rest..]` to their position in the result.
     fn place(&self, t: &Tensor) -> Result<Tensor> {
         let c = self.common.len();
         let mut order: Vec<i64> = (0..self.at).map(|i| (c + i) as i64).collect();
@@ -409,7 +425,7 @@ impl IndexPlan {
         t.permute(&order)
     }
 
-    /// The inverse, with the common axes as one.
+    /// The inverse of [`IndexPlan::place`], with the common axes merged into one.
     fn unplace(&self, t: &Tensor) -> Result<Tensor> {
         let c = self.common.len();
         let mut order: Vec<i64> = (0..c).map(|i| (self.at + i) as i64).collect();

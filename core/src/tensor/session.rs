@@ -1,10 +1,10 @@
-//! A session: one graph, one set of buffers, one random stream. Nothing is global; tensors of different sessions do not mix.
-//! Never: planning or running (see `engine`).
+//! A session: one graph, one set of buffers and one random stream, shared by all its tensors. Nothing is global;
+//! combining tensors of different sessions is an error. Never: planning or running (see `engine`).
 
 use crate::engine::state::State;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A cheap handle on shared session state. Tensors keep their session alive.
+/// A cheap handle to a session's shared state. Tensors keep their session alive.
 #[derive(Clone, Default)]
 pub struct Session {
     state: Arc<Mutex<State>>,
@@ -16,24 +16,25 @@ impl Session {
         Session::default()
     }
 
-    /// Restarts the random stream. The same seed gives the same numbers on every device.
+    /// Restarts the random stream with a seed. The same seed gives the same numbers on every device.
     pub fn manual_seed(&self, seed: u64) {
         let mut s = self.state();
         (s.seed, s.draws) = (seed, 0);
     }
 
-    /// The state, locked. Do not drop or clone a tensor of this session while holding it.
+    /// The state, locked. Cloning or dropping a tensor of this session locks it too, so neither may happen while the
+    /// guard is held.
     pub fn state(&self) -> MutexGuard<'_, State> {
-        // state is consistent between graph calls, so a panic elsewhere does not spoil it
+        // the state is consistent between any two calls that change the graph, so a panic elsewhere leaves it usable
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compacts the graph; returns the ids of dead buffers for the engine to free.
+    /// Removes nodes that no tensor needs from the graph; returns the ids of buffers that died, for the engine to free.
     pub fn compact(&self) -> Vec<u32> {
         self.state().compact()
     }
 
-    /// Is it the same session?
+    /// Whether both handles belong to the same session.
     pub fn is(&self, other: &Session) -> bool {
         Arc::ptr_eq(&self.state, &other.state)
     }

@@ -1,45 +1,53 @@
-//! Sorting along an axis, stable: equal elements keep their order, NaN counts as largest (as torch).
+//! Sorting along an axis. All orders are stable (equal elements keep their order), and NaN counts as largest, as in
+//! torch.
 //!
-//! Short axes are sorted by rank: an element goes to the place that is the number of elements before it, with n^2
-//! comparisons. Long ones by the digits of keys of 32 bits, whose order is that of the elements, least digit first: linear.
-//! The largest of many are those up to the last one of them, whose bits are found by counting, and are sorted alone; where that is less work,
-//! groups are chosen by their largest elements first, and a few elements are looked for one after the other.
+//! - Axes of at most [`RANK_LIMIT`] elements are sorted by rank: an element's position is the number of elements that
+//!   precede it, which takes n^2 comparisons.
+//! - Longer axes are sorted by a radix sort, least significant digit first, of unsigned keys in the order of the
+//!   elements, of at most 32 bits (two words for 64-bit dtypes): linear work.
+//! - For the k largest of many elements, the k-th one is found bit by bit by counting; the elements up to it are
+//!   selected and sorted alone. Where it is less work, k minima are found one after the other, or groups of elements
+//!   are first selected by their extreme element.
 
 use super::{Tensor, check_axis};
 use crate::{DType, Error, Result};
 
-/// Longest axis sorted by counting ranks.
+/// The most elements of an axis that is sorted by rank, with n^2 comparisons.
 const RANK_LIMIT: usize = 512;
-/// Bits of a digit.
+/// Bits of a digit of the radix sort.
 const BITS: usize = 8;
-/// Elements of a block, whose equal digits are counted pair by pair.
+/// Elements of a block of the radix sort. Within a block, the position among equal digits is found by comparing all
+/// pairs.
 const BLOCK: usize = 128;
-/// As many of the largest elements are looked for one after the other, if a row has [`few_of`] times as many.
+/// The most elements that are selected one after the other, if a row has at least [`few_of`] times as many elements.
 const FEW: usize = 16;
-/// As many of long rows, for which the other way is a kernel for each bit of a key, and putting what it finds side by side.
+/// The same limit for rows longer than [`RANK_LIMIT`] that are not selected by groups. It is larger, because the
+/// alternative needs a kernel for each bit of a key and then has to compact what it selected.
 const DOZENS: usize = 48;
-/// Elements of all rows from which on looking at fewer of them is worth more kernels.
+/// The number of elements of all rows from which on it pays to spend more kernels on looking at fewer elements.
 const MANY: usize = 1 << 13;
-/// Elements, at most, of which only the least one decides whether the others are looked at.
+/// The most elements of a group, whose least key alone decides whether the group is looked at.
 const GROUP: usize = 256;
-/// Comparisons of all rows, of elements with each other, that are worth more kernels.
+/// The number of pairwise comparisons in all rows from which on it pays to spend more kernels on fewer of them.
 const PAIRS: usize = 1 << 20;
-/// Rows whose elements lie side by side come to a multiple of this many: as many as lanes of any vector.
+/// Rows that are stored transposed (so that vector lanes are rows) are padded to a multiple of this number, which is
+/// the most lanes of any vector.
 const LANES: usize = 16;
 
 impl Tensor {
-    /// Sorted values and their indices (i32) along an axis.
+    /// The elements sorted along an axis, and their indices (i32).
     pub fn sort(&self, axis: i64, descending: bool) -> Result<(Tensor, Tensor)> {
         let index = self.argsort(axis, descending)?;
         Ok((self.gather(axis, &index)?, index))
     }
 
-    /// Indices (i32) that sort an axis.
+    /// The indices (i32) that sort the elements along an axis.
     pub fn argsort(&self, axis: i64, descending: bool) -> Result<Tensor> {
         self.top_indices("argsort", axis, descending, None)
     }
 
-    /// The `k` largest (or smallest) elements along an axis, in order, and their indices (i32).
+    /// The `k` largest (or smallest) elements along an axis, sorted, and their indices (i32). `Error::Value` if `k`
+    /// exceeds the axis' size.
     pub fn topk(&self, k: usize, axis: i64, largest: bool) -> Result<(Tensor, Tensor)> {
         let n = self.dim(axis)?;
         if k > n {
@@ -49,6 +57,7 @@ impl Tensor {
         Ok((self.gather(axis, &index)?, index))
     }
 
+    /// The indices of the first `k` elements (all, if `None`) in sorted order; chooses the algorithm.
     fn top_indices(&self, name: &'static str, axis: i64, descending: bool, k: Option<usize>) -> Result<Tensor> {
         let a = check_axis(name, axis, self.rank())? as i64;
         let t = self.detach().move_axis(a, -1)?;
@@ -72,7 +81,7 @@ impl Tensor {
         index.reshape(&shape)?.move_axis(-1, a)
     }
 
-    /// Is `self` strictly before `other` in the order?
+    /// Bool: whether `self` strictly precedes `other` in the order.
     fn before(&self, other: &Tensor, descending: bool) -> Result<Tensor> {
         let (x, y) = if descending { (other, self) } else { (self, other) };
         let less = x.lt(y)?;
@@ -82,21 +91,24 @@ impl Tensor {
         less.logical_or(y.isnan()?.logical_and(x.isnan()?.logical_not()?)?)
     }
 
+    /// The indices of the first `k` elements of the last axis in sorted order, by rank.
     fn rank_order(&self, descending: bool, k: usize) -> Result<Tensor> {
         let n = self.dim(-1)?;
         let (x, y) = (self.unsqueeze(-1)?, self.unsqueeze(-2)?);
         let place = Tensor::iota(self.session(), n)?;
         let (i, j) = (place.unsqueeze(-1)?, place.unsqueeze(0)?);
-        // y[j] goes before x[i] if it is smaller, or neither is and j < i
+        // y[j] precedes x[i] if it is smaller, or if neither is smaller and j < i
         let first = y.before(&x, descending)?;
         let tied = first.logical_or(x.before(&y, descending)?)?.logical_not()?;
         let ahead = first.logical_or(tied.logical_and(j.lt(&i)?)?)?;
-        // counts apart from the scattered write that follows: they are vectors' work
+        // the ranks are stored before the scattered write that follows, so that counting is vectorised
         let rank = ahead.cast(DType::I32)?.sum(&[-1], false)?.contiguous();
         place.expand(&rank.shape())?.moved_to(-1, &rank, k)
     }
 
-    /// Unsigned words of at most 32 bits each, the least one first, that are in the order of the elements, and their bits.
+    /// Unsigned keys, of one or two words of at most 32 bits, whose order is that of the elements (reversed if
+    /// `descending`): the words, least significant first, and the number of bits of each. `Error::DType` for dtypes
+    /// without an order.
     fn sort_keys(&self, descending: bool) -> Result<Vec<(Tensor, usize)>> {
         use DType::*;
         let words = match self.dtype() {
@@ -116,7 +128,7 @@ impl Tensor {
             }
             F64 => {
                 let bits = self.eq(0.0)?.select(0.0, self)?.bitcast(I64)?;
-                // those of negative numbers fall
+                // the bits of negative numbers are in descending order
                 let key = bits.lt(0)?.select(bits.bit_xor(i64::MAX)?, &bits)?;
                 let key = self.isnan()?.select(i64::MAX, key)?;
                 return key.sort_keys(descending);
@@ -136,12 +148,12 @@ impl Tensor {
         words.into_iter().map(turned).collect()
     }
 
-    /// The digit of a key from bit `shift`, i32.
+    /// The digit of a key that begins at bit `shift`, i32.
     fn digit(&self, shift: usize) -> Result<Tensor> {
         self.shift_right(shift as u32)?.bit_and((1u32 << BITS) - 1)?.cast(DType::I32)
     }
 
-    /// How often each digit occurs along the last axis; numbers that are none do not count.
+    /// How often each digit occurs along the last axis; values that are not digits are not counted.
     fn digit_counts(&self) -> Result<Tensor> {
         let mut shape = self.shape();
         *shape.last_mut().expect("digits have an axis") = 1 << BITS;
@@ -150,14 +162,15 @@ impl Tensor {
         zeros.scatter(-1, self, &ones, super::ScatterOp::Add)
     }
 
-    /// The same for a `k` that is far less than `n`: the smallest keys lie in the `k` groups whose least keys are smallest.
+    /// [`Tensor::select_order`] for a `k` far below `n`: the `k` smallest keys lie in the `k` groups whose least keys
+    /// are smallest, so those groups are selected first.
     fn select_in_groups(&self, bits: usize, k: usize, group: usize) -> Result<Tensor> {
         let (rows, n) = (self.dim(0)?, self.dim(1)?);
         let groups = n.div_ceil(group);
         let room = [(0, 0), (0, (groups * group - n) as i64)];
         let key = self.pad(&room, super::PadMode::Constant, u32::MAX)?.reshape(&[rows, groups, group])?.contiguous();
         let chosen = key.min(&[2], false)?.contiguous().select_order(bits, k)?;
-        // in the order of their elements, which decides between equal ones
+        // the groups in the order of their elements, which decides between equal keys
         let chosen = chosen.gather(1, &chosen.rank_order(false, k)?)?.contiguous();
         let near = key.gather(1, &chosen.unsqueeze(-1)?.expand(&[rows, k, group])?)?.reshape(&[rows, k * group])?;
         let at = near.contiguous().select_order(bits, k)?;
@@ -165,8 +178,9 @@ impl Tensor {
         first.add(at.modulo(group as i32)?)
     }
 
-    /// The same, one after the other: the least of what comes after the one before, and the first place where that is. Many rows lie side by
-    /// side in memory for that, so that lanes are rows: nothing is combined across lanes, and rows of any length have no rest.
+    /// [`Tensor::select_order`] by `k` minima: each one is the least key after the previous one, at its first position.
+    /// Where there are many rows they are stored transposed, so that vector lanes are rows: no reduction across lanes
+    /// is needed, and rows of any length have no tail.
     fn select_each(&self, k: usize) -> Result<Tensor> {
         let (rows, n) = (self.dim(0)?, self.dim(1)?);
         let key = if rows < LANES {
@@ -182,7 +196,7 @@ impl Tensor {
             let (rest, from) = match found.last() {
                 None => (key.clone(), None),
                 Some(at) => {
-                    // one place says it all: the key there is read again, and only it is stored
+                    // only the position is stored, and the key there is loaded again
                     let last = key.gather(1, at)?;
                     let later = key.gt(&last)?.logical_or(key.eq(&last)?.logical_and(place.gt(at)?)?)?;
                     (later.select(&key, u32::MAX)?, Some((last, at)))
@@ -191,7 +205,7 @@ impl Tensor {
             let least = rest.min(&[1], true)?;
             let mut here = key.eq(&least)?;
             if let Some((last, at)) = from {
-                // of keys that are equal to the one before, those behind it
+                // of keys equal to the previous one, those at later positions
                 let behind = least.gt(&last)?.select(-1, at)?;
                 here = here.logical_and(place.gt(&behind)?)?;
             }
@@ -200,10 +214,11 @@ impl Tensor {
         Tensor::cat(&found.iter().collect::<Vec<_>>(), 1)?.narrow(0, 0, rows)
     }
 
-    /// Indices of the `k` smallest keys `[rows, n]`, in their order.
+    /// The indices of the `k` smallest keys of each row of `[rows, n]`, in sorted order: `[rows, k]`. The keys have
+    /// `bits` bits.
     fn select_order(&self, bits: usize, k: usize) -> Result<Tensor> {
         let (rows, n) = (self.dim(0)?, self.dim(1)?);
-        // of a few about as many groups as elements in those that are chosen
+        // for a small k, about as many groups as there are elements in the chosen groups
         let even = (n / k).isqrt().next_power_of_two().min(GROUP);
         let group = if k <= FEW && n > RANK_LIMIT && rows * n >= MANY { even } else { GROUP };
         if k <= RANK_LIMIT && 4 * k * group <= n {
@@ -222,7 +237,7 @@ impl Tensor {
         }
         let (s, key) = (self.session(), self.contiguous());
         let last = key.key_at(bits, k)?;
-        // what is smaller, and of what is equal the first
+        // all smaller keys, and the first of those equal to the k-th
         let less = key.lt(&last)?;
         let left = less.cast(DType::I32)?.sum(&[1], true)?.neg()?.add(k as i32)?.contiguous();
         let equal = key.eq(&last)?;
@@ -235,8 +250,8 @@ impl Tensor {
         index.gather(1, &order)
     }
 
-    /// The `k`-th smallest of the keys of each row, `[rows, 1]`: the largest number than which fewer keys are smaller. Its bits are found one
-    /// after the other, the upper ones first, by counting.
+    /// The `k`-th smallest key of each row, `[rows, 1]`: the largest number for which fewer than `k` keys are smaller.
+    /// Its bits are found from the highest to the lowest, each by counting.
     fn key_at(&self, bits: usize, k: usize) -> Result<Tensor> {
         let mut last = Tensor::zeros(self.session(), DType::U32, &[self.dim(0)?, 1])?;
         for bit in (0..bits).rev() {
@@ -248,8 +263,9 @@ impl Tensor {
     }
 }
 
-/// Elements of the groups in which the `k` smallest of `n` are looked for first, where these and what lies in the chosen ones are much less than
-/// all: of short rows, whose elements are compared with each other, and of long ones, which are gone through in order.
+/// The size of the groups for [`Tensor::select_in_groups`], or `None` where groups do not pay: comparing the groups'
+/// minima and the elements of the chosen groups must be much less work than using all elements. The work of short rows
+/// is the square of their length (sorting by rank), that of long rows is linear.
 fn in_groups(rows: usize, n: usize, k: usize) -> Option<usize> {
     let group = (n / k).isqrt().next_power_of_two().min(GROUP);
     let (first, second) = (n.div_ceil(group), k.saturating_mul(group));
@@ -260,7 +276,8 @@ fn in_groups(rows: usize, n: usize, k: usize) -> Option<usize> {
     (group > 1 && pays).then_some(group)
 }
 
-/// How many times as many elements as are looked for a row of `n` has at least, if they are found one after the other: each takes a kernel.
+/// How many times `k` a row's length must be at least for [`Tensor::select_each`], which takes a kernel for each
+/// element.
 fn few_of(rows: usize, n: usize) -> usize {
     match rows * n {
         _ if rows >= LANES => 4,
@@ -269,13 +286,14 @@ fn few_of(rows: usize, n: usize) -> usize {
     }
 }
 
-/// Indices that sort keys `[rows, n]`, given as words, the least one first.
+/// The indices `[rows, n]` that sort keys, by a radix sort; a key is given as words `[rows, n]`, least significant
+/// first.
 fn digit_order(words: &[(Tensor, usize)]) -> Result<Tensor> {
     let first = &words[0].0;
     let (s, rows, n) = (first.session(), first.dim(0)?, first.dim(1)?);
     let blocks = n.div_ceil(BLOCK);
     let size = blocks * BLOCK;
-    // what fills the last block has the largest key and comes last
+    // the padding of the last block has the largest key, and comes last
     let fill = |key: &Tensor| key.pad(&[(0, 0), (0, (size - n) as i64)], super::PadMode::Constant, u32::MAX);
     let place = Tensor::iota(s, BLOCK)?;
     let earlier = place.unsqueeze(0)?.lt(place.unsqueeze(1)?)?;
@@ -290,7 +308,7 @@ fn digit_order(words: &[(Tensor, usize)]) -> Result<Tensor> {
             let digit = key.digit(shift)?.reshape(&[rows, blocks, BLOCK])?.contiguous();
             let same = digit.unsqueeze(-1)?.eq(digit.unsqueeze(-2)?)?.logical_and(&earlier)?;
             let rank = same.cast(DType::I32)?.sum(&[-1], false)?.contiguous();
-            // elements with smaller digits, and those of earlier blocks
+            // before an element: all smaller digits, and equal digits of earlier blocks
             let counts = digit.digit_counts()?.permute(&[0, 2, 1])?.reshape(&[rows, blocks << BITS])?;
             let start = counts.cumsum(1)?.sub(&counts)?.cast(DType::I32)?;
             let at = digit.mul(blocks)?.add(&block)?.reshape(&[rows, size])?;

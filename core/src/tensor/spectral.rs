@@ -1,33 +1,37 @@
-//! Fourier transforms. Complex numbers are pairs on a last axis of size 2 (real, imaginary), as torch's `view_as_real`.
-//! A length is split into its smallest factor and the rest until what is left is short, then it is one product with the
-//! matrix of roots of unity (computed on the host in f64): `n * (sum of factors)` work, long primes are quadratic.
+//! Fourier transforms, windows, and the short-time transform. Complex numbers are pairs (real, imaginary) on a last
+//! axis of size 2, as torch's `view_as_real` gives them.
+//!
+//! A length `n` is split into factors until they are short; a transform of such a length is one product with the matrix
+//! of roots of unity, which the host computes in f64. The work is `n * (sum of factors)`, so that it is quadratic for
+//! primes; those above [`PRIME`] become a convolution (Bluestein).
 
 use super::{PadMode, Session, Tensor, check_axis};
 use crate::{DType, Error, Result};
 use std::f64::consts::PI;
 
-/// Longest transform done as one product with its matrix.
+/// The longest transform that is one product with its matrix although it has factors.
 const DIRECT: usize = 64;
 
-/// Lengths without factors up to this are one matrix product, whose table has the square of the length.
+/// The longest transform of prime length that is one product with its matrix, which has the square of the length
+/// elements.
 const PRIME: usize = 512;
 
-/// The longest window, and the longest transform, of whose factors the host makes a table.
+/// The longest window, and the longest transform: the host computes a table for each.
 const LONGEST: usize = 1 << 24;
 
 /// How transforms are scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Norm {
-    /// The inverse by `1/n`.
+    /// The inverse transform is divided by `n`.
     Backward,
-    /// Both by `1/sqrt n`.
+    /// Both transforms are divided by `sqrt n`.
     Ortho,
-    /// The forward by `1/n`.
+    /// The forward transform is divided by `n`.
     Forward,
 }
 
 impl Norm {
-    /// By torch's name.
+    /// The variant with this name in torch, [`Norm::Backward`] if `None`; `Error::Value` for another name.
     pub fn parse(name: Option<&str>) -> Result<Norm> {
         match name {
             None | Some("backward") => Ok(Norm::Backward),
@@ -37,6 +41,7 @@ impl Norm {
         }
     }
 
+    /// The factor on a transform of length `n`.
     fn scale(self, n: usize, inverse: bool) -> f64 {
         match (self, inverse) {
             (Norm::Ortho, _) => 1.0 / (n as f64).sqrt(),
@@ -46,6 +51,7 @@ impl Norm {
     }
 }
 
+/// The cosines and sines of these angles, computed in f64 on the host and rounded to `dtype`.
 fn roots(s: &Session, dtype: DType, angles: impl Iterator<Item = f64>, shape: &[usize]) -> Result<(Tensor, Tensor)> {
     let angles: Vec<f64> = angles.collect();
     let make = |f: fn(f64) -> f64| -> Result<Tensor> {
@@ -58,7 +64,7 @@ fn roots(s: &Session, dtype: DType, angles: impl Iterator<Item = f64>, shape: &[
     Ok((make(f64::cos)?, make(f64::sin)?))
 }
 
-/// A complex tensor as its two parts.
+/// A complex tensor as its real and imaginary parts.
 #[derive(Clone)]
 struct Pair {
     re: Tensor,
@@ -70,12 +76,12 @@ impl Pair {
         Ok(Pair { re: f(&self.re)?, im: f(&self.im)? })
     }
 
-    /// Times `(c, s)`, elementwise or as matrices.
+    /// The complex product with `(c, s)`, where `f` multiplies real tensors: elementwise or as matrices.
     fn times(&self, c: &Tensor, s: &Tensor, f: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Pair> {
         Ok(Pair { re: f(&self.re, c)?.sub(f(&self.im, s)?)?, im: f(&self.re, s)?.add(f(&self.im, c)?)? })
     }
 
-    /// The unscaled transform of the last axis.
+    /// The unscaled transform of the last axis; `sign` is that of the exponent, -1 for the forward transform.
     fn transform(&self, sign: f64) -> Result<Pair> {
         let (s, dt) = (self.re.session().clone(), self.re.dtype());
         let n = self.re.dim(-1)?;
@@ -103,7 +109,8 @@ impl Pair {
         turned.transform(sign)?.map(|t| t.transpose(-1, -2)?.flatten(-2, -1))
     }
 
-    /// The unscaled transform of an axis whose length has no factors, as a convolution with a chirp (Bluestein, 1970).
+    /// The unscaled transform of the last axis, whose length is a large prime, as a convolution with a chirp
+    /// (Bluestein, 1970).
     fn chirped(&self, sign: f64) -> Result<Pair> {
         let (s, dt) = (self.re.session().clone(), self.re.dtype());
         let n = self.re.dim(-1)?;
@@ -128,6 +135,7 @@ impl Pair {
 }
 
 impl Tensor {
+    /// The parts of a tensor of complex pairs; `Error::Value` unless the last axis has size 2.
     fn parts(&self) -> Result<Pair> {
         if self.rank() == 0 || self.dim(-1)? != 2 {
             return Err(Error::value(
@@ -138,13 +146,13 @@ impl Tensor {
         Ok(Pair { re: self.select_at(-1, 0)?.to_float()?, im: self.select_at(-1, 1)?.to_float()? })
     }
 
-    /// Real numbers as complex pairs.
+    /// Real numbers as complex pairs with imaginary part 0: `[..] -> [.., 2]`.
     pub fn to_complex(&self) -> Result<Tensor> {
         let x = self.to_float()?;
         Tensor::stack(&[&x, &x.zeros_like()?], -1)
     }
 
-    /// An axis cropped or padded with zeros to `n`.
+    /// Crops an axis to `n` elements, or pads it with zeros.
     fn sized(&self, axis: usize, n: usize) -> Result<Tensor> {
         let have = self.shape()[axis];
         if n <= have {
@@ -155,8 +163,9 @@ impl Tensor {
         self.pad_zeros(&pad)
     }
 
-    /// The complex transform of axes of a complex tensor (axes counted without the last, all by default), each cropped or
-    /// padded to the given sizes.
+    /// The complex Fourier transform along axes of a tensor of complex pairs. The axes are counted without the last
+    /// one; `None` means all. Each is first cropped or zero-padded to the given size. `Error::Value` for an empty axis,
+    /// or where the numbers of sizes and axes differ.
     pub fn fftn(&self, sizes: Option<&[usize]>, axes: Option<&[i64]>, norm: Norm, inverse: bool) -> Result<Tensor> {
         let p = self.parts()?;
         let rank = p.re.rank();
@@ -178,12 +187,14 @@ impl Tensor {
         p.stack()
     }
 
-    /// The transform of a real tensor: the last of the axes keeps frequencies 0 to n/2; complex pairs.
+    /// The Fourier transform of a real tensor, as complex pairs: the last transformed axis has the frequencies 0 to n/2
+    /// only, since the others are their conjugates. Arguments as for [`Tensor::fftn`].
     pub fn rfftn(&self, sizes: Option<&[usize]>, axes: Option<&[i64]>, norm: Norm) -> Result<Tensor> {
         self.real_transform(sizes, axes, norm, false)
     }
 
-    /// The inverse transform of a real tensor: the last of the axes keeps frequencies 0 to n/2; complex pairs.
+    /// The inverse Fourier transform of a real tensor, as complex pairs, with the frequencies 0 to n/2 along the last
+    /// transformed axis. Arguments as for [`Tensor::fftn`].
     pub fn ihfftn(&self, sizes: Option<&[usize]>, axes: Option<&[i64]>, norm: Norm) -> Result<Tensor> {
         self.real_transform(sizes, axes, norm, true)
     }
@@ -201,12 +212,14 @@ impl Tensor {
         full.narrow(last as i64, 0, n / 2 + 1)
     }
 
-    /// The inverse of [`Tensor::rfftn`], real; the last axis has size `n` (default `2 (m - 1)`).
+    /// The inverse of [`Tensor::rfftn`], a real tensor. The size of the last transformed axis is the last of `sizes`,
+    /// by default `2 (m - 1)` for `m` frequencies.
     pub fn irfftn(&self, sizes: Option<&[usize]>, axes: Option<&[i64]>, norm: Norm) -> Result<Tensor> {
         self.half_spectrum(sizes, axes, norm, true)
     }
 
-    /// Half a spectrum (its mirror image is the conjugate) transformed to real numbers.
+    /// Transforms the frequencies 0 to n/2 of a spectrum, whose other half is their conjugate, to a real tensor. Sizes
+    /// as for [`Tensor::irfftn`].
     pub fn half_spectrum(
         &self,
         sizes: Option<&[usize]>,
@@ -232,11 +245,12 @@ impl Tensor {
         }
         let m = n / 2 + 1;
         let half = t.sized(last, m)?.parts()?.map(|t| t.move_axis(last as i64, -1))?;
-        // x[j] = sum over k of w_k (re cos - im sin), where all but the ends stand for two
+        // x[j] = sum over k of w_k (re cos - im sin), where each frequency but the ends also stands for its conjugate:
+        // w_k = 2
         let sign = if inverse { 1.0 } else { -1.0 };
         let weight = move |k: usize| if k == 0 || 2 * k == n { 1.0 } else { 2.0 };
         if n > DIRECT {
-            // the whole spectrum: the rest is the conjugate backwards; the ends are real
+            // complete the spectrum: the other half is the conjugate in reverse order, and the ends are real
             let inner = n - m;
             let tail = half.map(|t| t.narrow(-1, 1, inner)?.flip(&[-1]))?;
             let real = Tensor::iota(self.session(), m)?.mul(2)?;
@@ -256,8 +270,10 @@ impl Tensor {
         out.mul(norm.scale(n, inverse))?.move_axis(-1, last as i64)
     }
 
-    /// Short-time Fourier transform of `[.., time]`: windows of `n_fft` every `hop`, complex pairs
-    /// `[.., frequencies, frames, 2]`.
+    /// Short-time Fourier transform of `[.., time]` as complex pairs `[.., frequencies, frames, 2]`: frames of `n_fft`
+    /// samples, one every `hop` (default `n_fft / 4`), times `window` (default ones, `win_length` of them, centred).
+    /// With `center` the signal is first padded by `n_fft / 2` in this mode. `normalized` divides by `sqrt(n_fft)`;
+    /// `onesided` gives the frequencies 0 to n_fft/2 only.
     #[allow(clippy::too_many_arguments, reason = "torch's parameters")]
     pub fn stft(
         &self,
@@ -290,14 +306,14 @@ impl Tensor {
         spectrum.transpose(-2, -3)
     }
 
-    /// A window padded with zeros on both sides to `n`.
+    /// A window padded with zeros on both sides to `n` elements; `Error::Value` if it is longer.
     fn centred(&self, n: usize) -> Result<Tensor> {
         let have = self.want_rank("stft", 1)?[0];
         let gap = n.checked_sub(have).ok_or_else(|| Error::value("stft", "the window is longer than the transform"))?;
         self.pad_zeros(&[(gap / 2, gap - gap / 2)])
     }
 
-    /// The inverse of [`Tensor::stft`] by overlap and add: complex pairs `[.., frequencies, frames, 2]` to `[.., time]`.
+    /// The inverse of [`Tensor::stft`] by overlap and add: complex pairs `[.., frequencies, frames, 2] -> [.., time]`.
     pub fn istft(
         &self,
         n_fft: usize,
@@ -317,7 +333,7 @@ impl Tensor {
         let count = frames.dim(-2)?;
         let total = n_fft + hop * (count.max(1) - 1);
         let overlap = |t: &Tensor| -> Result<Tensor> {
-            // the transpose of taking windows
+            // overlap-add is the transpose of taking windows, hence its gradient
             let mut shape = t.shape()[..t.rank() - 2].to_vec();
             shape.push(total);
             let line = Tensor::zeros(t.session(), t.dtype(), &shape)?.contiguous();
@@ -339,7 +355,7 @@ impl Tensor {
         }
     }
 
-    /// Zero frequency moved to the middle of each axis (or back, for `inverse`).
+    /// Moves the zero frequency to the middle of each axis, or back with `inverse`; all axes if `None`.
     pub fn fftshift(&self, axes: Option<&[i64]>, inverse: bool) -> Result<Tensor> {
         let all: Vec<i64> = (0..self.rank() as i64).collect();
         axes.unwrap_or(&all).iter().try_fold(self.clone(), |t, &a| {
@@ -348,7 +364,8 @@ impl Tensor {
         })
     }
 
-    /// A sum of cosines as a window: `sum of a_k (-1)^k cos(2 pi k i / n)`, symmetric or periodic.
+    /// A window of `n` samples that is a sum of cosines, `sum of a_k (-1)^k cos(2 pi k i / n)`; symmetric if `sym`,
+    /// else periodic. f32 if no dtype is given.
     pub fn cosine_window(s: &Session, n: usize, sym: bool, dtype: Option<DType>, a: &[f64]) -> Result<Tensor> {
         Tensor::window(s, n, sym, dtype, |i, over| {
             let at = |k: usize| (2.0 * PI * k as f64 * i / over).cos() * if k % 2 == 0 { 1.0 } else { -1.0 };
@@ -356,8 +373,8 @@ impl Tensor {
         })
     }
 
-    /// A window by its values: `f(i, over)` for each `i` of `n`, where `over` is the length of what it spans, one less than the
-    /// period; symmetric or periodic. In f32 unless told.
+    /// A window of `n` samples `f(i, over)`, where `over` is the distance between its ends: `n - 1` if it is symmetric
+    /// (`sym`), `n` if it is periodic. f32 if no dtype is given. `Error::Value` for more than 2^24 samples.
     pub fn window(
         s: &Session,
         n: usize,
@@ -379,7 +396,7 @@ impl Tensor {
     }
 }
 
-/// The modified Bessel function I0, by its series.
+/// The modified Bessel function I0 of a number, by its power series.
 pub(super) fn bessel_i0(x: f64) -> f64 {
     let (mut sum, mut term) = (1.0, 1.0);
     for k in 1..500 {
@@ -392,6 +409,7 @@ pub(super) fn bessel_i0(x: f64) -> f64 {
     sum
 }
 
+/// The axes to transform as indices: those given, or the last ones for which there are sizes, or all.
 fn fft_axes(rank: usize, sizes: Option<&[usize]>, axes: Option<&[i64]>) -> Result<Vec<usize>> {
     let axes: Vec<usize> = match (axes, sizes) {
         (Some(a), _) => a.iter().map(|&a| check_axis("fft", a, rank)).collect::<Result<_>>()?,

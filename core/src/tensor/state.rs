@@ -1,4 +1,4 @@
-//! Tensors and storage: detach, contiguous, assign; and gradients.
+//! Tensors and their storage: detach, contiguous, assign, set; and gradients.
 
 use super::{IntoOperand, Operand, Tensor};
 use crate::engine::state::State;
@@ -6,7 +6,7 @@ use crate::uop::{Arg, Op, UOp};
 use crate::{Error, Result};
 
 impl Tensor {
-    /// The same values, cut off from the gradient.
+    /// The same values, through which no gradient flows.
     pub fn detach(&self) -> Tensor {
         self.map(|g, u| {
             let dt = g.dtype(u);
@@ -14,7 +14,7 @@ impl Tensor {
         })
     }
 
-    /// The same values in storage of their own: a fusion boundary.
+    /// The same values in memory of their own. The scheduler stores them there, so nothing is fused across this point.
     pub fn contiguous(&self) -> Tensor {
         self.map(|g, u| {
             let dt = g.dtype(u);
@@ -22,9 +22,10 @@ impl Tensor {
         })
     }
 
-    /// Overwrites this tensor's storage with `value` (broadcast and cast to fit) when next realized, in place. Every clone
-    /// of this tensor sees the new value; tensors computed from the old one keep it. A tensor that has no storage yet gets
-    /// some.
+    /// Overwrites this tensor's storage with `value` (cast and broadcast to fit), in place, when the tensor is next
+    /// realized. Every clone of this tensor sees the new value; tensors that were computed from the old one keep it. A
+    /// tensor without storage of its own gets a new buffer. `Error::Shape` if the value does not broadcast to this
+    /// shape.
     pub fn assign(&self, value: impl IntoOperand) -> Result<()> {
         let (dtype, shape) = (self.dtype(), self.shape());
         super::check_len("assign", &shape)?;
@@ -50,10 +51,11 @@ impl Tensor {
         Ok(())
     }
 
-    /// Overwrites rows of this tensor's storage when next realized: along `axis` those that `index`, a vector of integers, names,
-    /// with `value` (broadcast and cast to fit, its axis as long as the index). Only these are touched, and the index may be made
-    /// of variables: so grows a cache of keys and values. An index out of range writes nothing, and of two rows with one index
-    /// any one stays. Otherwise as [`Tensor::assign`].
+    /// Overwrites slices of this tensor's storage when it is next realized: along `axis` those that `index`, a vector
+    /// of integers `[n]`, names, by `value` (cast and broadcast to this shape with `n` in place of the axis' size).
+    /// Nothing else is touched, and the index may be computed from launch variables, which is how a cache of keys and
+    /// values grows. An index out of range writes nothing; where an index occurs twice, either slice may win. Otherwise
+    /// as [`Tensor::assign`]. `Error::DType` unless the index is an integer tensor.
     pub fn assign_at(&self, axis: i64, index: &Tensor, value: impl IntoOperand) -> Result<()> {
         let (dtype, shape) = (self.dtype(), self.shape());
         let a = super::check_axis("assign_at", axis, shape.len())?;
@@ -91,7 +93,8 @@ impl Tensor {
         Ok(())
     }
 
-    /// The storage that this tensor is, unless another one is it too (a reshape, a detach): that must keep the old value.
+    /// The storage node whose elements are exactly this tensor, unless another live tensor shares it (a reshape, a
+    /// detach): that one must keep the old value, so the storage must not be overwritten.
     fn own_storage(&self, s: &State) -> Option<UOp> {
         let node = s.node(self.root());
         let same = |u: &UOp| s.graph.numel(*u) == s.graph.numel(node) && s.graph.dtype(*u) == s.graph.dtype(node);
@@ -99,8 +102,8 @@ impl Tensor {
         s.storage(node).filter(same).filter(|&u| s.buffer_below(u).is_some() && !shared(u))
     }
 
-    /// A tensor with storage of its own holding this value, for parameters: later [`Tensor::assign`]s to it do not touch
-    /// the storage of the source.
+    /// A tensor with new storage of its own that holds this value; for parameters, since a later [`Tensor::assign`] to
+    /// it leaves the storage of the source untouched.
     pub fn to_storage(&self) -> Result<Tensor> {
         let shape = self.shape();
         if shape.len() > 32 {
@@ -111,8 +114,9 @@ impl Tensor {
         Ok(t)
     }
 
-    /// Makes this tensor, and every clone of it, denote `value` from now on; nothing is copied. Values computed from it
-    /// before stay as they were. Loading weights is this: what was there before is never computed.
+    /// Makes this tensor and every clone of it denote `value` from here on; nothing is copied. Tensors that were
+    /// computed from it before keep their values. Weights are loaded this way: their initial values are then never
+    /// computed. `Error::Shape` for another shape; another dtype is cast into new storage.
     pub fn set(&self, value: &Tensor) -> Result<()> {
         Tensor::same_session("set", self, value)?;
         if value.shape() != self.shape() {
@@ -131,8 +135,10 @@ impl Tensor {
 
     // ---- gradients
 
-    /// Gradients of this scalar with respect to each of `targets`: the very tensors it was computed from. A target it
-    /// does not depend on gets zeros.
+    /// Gradients of this scalar (a tensor of one element) with respect to each of `targets`, each in the target's
+    /// shape. A target is matched by its node, so it must be the very tensor that this one was computed from. A target
+    /// that this tensor does not depend on gets zeros. `Error::Value` for more than one element, `Error::DType` for a
+    /// target that is not a float.
     pub fn grad(&self, targets: &[&Tensor]) -> Result<Vec<Tensor>> {
         if self.numel() != 1 {
             let what = format!("shape {:?} is not a scalar: give the gradient to start from", self.shape());
@@ -141,7 +147,7 @@ impl Tensor {
         self.grad_from(&self.full_like(1)?, targets)
     }
 
-    /// For each of `others`: is this tensor computed from it? What a gradient reaches.
+    /// For each of `others`, whether this tensor is computed from it, so that a gradient reaches it.
     pub fn computed_from(&self, others: &[Tensor]) -> Vec<bool> {
         let s = self.session().state();
         let below = s.graph.reachable(&[s.node(self.root())]);
@@ -151,7 +157,8 @@ impl Tensor {
         others.iter().map(|t| from(s.node(t.root()))).collect()
     }
 
-    /// Gradients of `sum(self * seed)`: a vector-Jacobian product.
+    /// Gradients of `sum(self * seed)` with respect to `targets`: a vector-Jacobian product. `seed` has this tensor's
+    /// shape (`Error::Shape`); targets as for [`Tensor::grad`].
     pub fn grad_from(&self, seed: &Tensor, targets: &[&Tensor]) -> Result<Vec<Tensor>> {
         Tensor::same_session("grad", self, seed)?;
         if seed.shape() != self.shape() {

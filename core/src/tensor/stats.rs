@@ -1,26 +1,27 @@
-//! Statistics and order: norms of any kind, variances with any correction, scans with indices, quantiles, histograms,
-//! binary search. Reductions named `_along` give the index too, and their gradient goes to that one element, as torch.
+//! Statistics and order: norms of any order, variances with any correction, scans with indices, differences, quantiles,
+//! binary search, histograms. The methods that return `(values, indices)` read the values at the indices, so that the
+//! gradient of a value goes to that one element, as in torch.
 
 use super::{Operand, Tensor, check_axes, check_axis};
 use crate::{DType, Error, Result};
 
-/// How a quantile between two elements is taken.
+/// How a quantile that lies between two elements is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantile {
-    /// Between them, by distance.
+    /// Linear interpolation between them.
     Linear,
-    /// The smaller.
+    /// The smaller of them.
     Lower,
-    /// The larger.
+    /// The larger of them.
     Higher,
     /// Their mean.
     Midpoint,
-    /// The nearer; at the middle the one with the even index.
+    /// The nearer of them; halfway, the one with the even index in sorted order.
     Nearest,
 }
 
 impl Quantile {
-    /// By torch's name.
+    /// The variant with this name in torch; `Error::Value` for another name.
     pub fn parse(name: &str) -> Result<Quantile> {
         Ok(match name {
             "linear" => Quantile::Linear,
@@ -34,7 +35,7 @@ impl Quantile {
 }
 
 impl Tensor {
-    /// The size of an axis; a scalar counts as one element on axis 0 or -1.
+    /// The size of an axis; a scalar counts as a vector of one element, with the axis 0 or -1.
     pub(crate) fn dim0(&self, axis: i64) -> Result<usize> {
         if self.rank() == 0 {
             check_axis("axis", axis, 1)?;
@@ -43,7 +44,7 @@ impl Tensor {
         self.dim(axis)
     }
 
-    /// Itself, with scalars as one element; `f` along the axis; and back.
+    /// Applies `f` to this tensor and the axis; a scalar is passed as a vector of one element with axis 0.
     fn at_least_1d<R>(&self, axis: i64, f: impl FnOnce(&Tensor, i64) -> Result<R>) -> Result<R> {
         match self.rank() {
             0 => {
@@ -54,7 +55,7 @@ impl Tensor {
         }
     }
 
-    /// Drops the axis if not kept; results for a scalar lose theirs.
+    /// Removes the reduced axis of `out` unless it is kept; the result for a scalar is a scalar.
     fn finish(&self, out: Tensor, axis: i64, keep: bool) -> Result<Tensor> {
         match self.rank() {
             0 => out.reshape(&[0usize; 0]),
@@ -70,24 +71,24 @@ impl Tensor {
         if self.dtype().is_float() { self.isnan()?.select(0, self) } else { Ok(self.clone()) }
     }
 
-    /// Square root with slope 0 at 0.
+    /// Square root whose gradient at 0 is 0 rather than infinite.
     pub(crate) fn sqrt_or_zero(&self) -> Result<Tensor> {
         let zero = self.eq(0)?;
         zero.select(0, zero.select(1, self)?.sqrt()?)
     }
 
-    /// The mean of what is not NaN.
+    /// Mean over axes of the elements that are not NaN.
     pub fn nanmean(&self, axes: &[i64], keep: bool) -> Result<Tensor> {
         let n = self.isnan()?.logical_not()?.cast(DType::F32)?.sum(axes, keep)?;
         self.in_f32(&|x| x.without_nan()?.sum(axes, keep)?.div(&n))
     }
 
-    /// How many elements are not zero; i32.
+    /// Number of nonzero elements over axes; i32.
     pub fn count_nonzero(&self, axes: &[i64], keep: bool) -> Result<Tensor> {
         self.to_bool()?.cast(DType::I32)?.sum(axes, keep)
     }
 
-    /// Variance with divisor `max(0, n - correction)`.
+    /// Variance over axes with the divisor `max(0, n - correction)`.
     pub fn var_by(&self, axes: &[i64], correction: f64, keep: bool) -> Result<Tensor> {
         let shape = self.shape();
         let n: usize = check_axes("var", axes, shape.len())?.iter().map(|&a| shape[a]).product();
@@ -102,24 +103,26 @@ impl Tensor {
         self.var_by(axes, correction, keep)?.sqrt_or_zero()
     }
 
-    /// Largest elements along an axis and their indices.
+    /// Largest element along an axis and its index (i32), with the rules of [`Tensor::argmax`].
     pub fn max_along(&self, axis: i64, keep: bool) -> Result<(Tensor, Tensor)> {
         let index = self.at_least_1d(axis, |t, a| t.argmax(a, true))?;
         self.picked(axis, index, keep)
     }
 
-    /// Smallest elements along an axis and their indices.
+    /// Smallest element along an axis and its index (i32), with the rules of [`Tensor::argmin`].
     pub fn min_along(&self, axis: i64, keep: bool) -> Result<(Tensor, Tensor)> {
         let index = self.at_least_1d(axis, |t, a| t.argmin(a, true))?;
         self.picked(axis, index, keep)
     }
 
+    /// The values at `index` along an axis, and the index.
     fn picked(&self, axis: i64, index: Tensor, keep: bool) -> Result<(Tensor, Tensor)> {
         let values = self.at_least_1d(axis, |t, a| t.gather(a, &index))?;
         Ok((self.finish(values, axis, keep)?, self.finish(index, axis, keep)?))
     }
 
-    /// The p-norm over axes for any p: 0 counts what is not zero, infinities take the extremes.
+    /// The p-norm over axes for any `p`: 0 counts the nonzero elements, infinity and minus infinity give the largest
+    /// and smallest absolute value.
     pub fn vector_norm(&self, p: f64, axes: &[i64], keep: bool) -> Result<Tensor> {
         let x = self.to_float()?;
         if p == 0.0 {
@@ -131,7 +134,8 @@ impl Tensor {
         if p == 1.0 || p == 2.0 || p == f64::INFINITY {
             return x.norm(p, axes, keep);
         }
-        // at zero the absolute value has no slope; a power of it below 1 has an infinite one
+        // a zero is replaced before the power: the absolute value has no slope there, and a power below 1 an infinite
+        // one
         let zero = x.eq(0)?;
         let a = zero.select(1, &x)?.abs()?;
         let at_zero = if p > 0.0 { 0.0 } else { f64::INFINITY };
@@ -140,7 +144,8 @@ impl Tensor {
         empty.select(if p > 0.0 { 0.0 } else { f64::INFINITY }, empty.select(1, s)?.pow(1.0 / p)?)
     }
 
-    /// Norms of matrices on two axes (the last by default): `fro`, `nuc`, `1`, `-1`, `2`, `-2`, `inf`, `-inf`.
+    /// Matrix norms over two axes (the last two for an empty list): `fro`, `nuc`, `1`, `-1`, `2`, `-2`, `inf` or
+    /// `-inf`. `Error::Value` for another name.
     pub fn matrix_norm(&self, order: &str, axes: &[i64], keep: bool) -> Result<Tensor> {
         let rank = self.rank();
         let axes = if axes.is_empty() { [-2, -1].as_slice() } else { axes };
@@ -181,7 +186,7 @@ impl Tensor {
         out.squeeze(a.max(b))?.squeeze(a.min(b))
     }
 
-    /// Slices along an axis scaled down to at most `max_norm`.
+    /// Scales the slices along an axis down to a p-norm of at most `max_norm`.
     pub fn renorm(&self, p: f64, axis: i64, max_norm: f64) -> Result<Tensor> {
         let a = check_axis("renorm", axis, self.rank())?;
         let rest: Vec<i64> = (0..self.rank() as i64).filter(|&i| i != a as i64).collect();
@@ -192,12 +197,12 @@ impl Tensor {
 
     // ---- scans
 
-    /// Running maximum and the index (i32) of the last element equal to it.
+    /// Running maximum along an axis and the index (i32) of the last element equal to it.
     pub fn cummax_with_indices(&self, axis: i64) -> Result<(Tensor, Tensor)> {
         self.running(axis, Tensor::cummax)
     }
 
-    /// Running minimum and the index (i32) of the last element equal to it.
+    /// Running minimum along an axis and the index (i32) of the last element equal to it.
     pub fn cummin_with_indices(&self, axis: i64) -> Result<(Tensor, Tensor)> {
         self.running(axis, Tensor::cummin)
     }
@@ -220,7 +225,7 @@ impl Tensor {
         Ok((self.gather(axis, &index)?, index))
     }
 
-    /// Running `ln(sum(e^x))`, without overflow.
+    /// Running `ln(sum(e^x))` along an axis, without overflow.
     pub fn logcumsumexp(&self, axis: i64) -> Result<Tensor> {
         if self.rank() == 0 {
             check_axis("logcumsumexp", axis, 1)?;
@@ -229,6 +234,9 @@ impl Tensor {
         self.to_float()?.move_axis(axis, -1)?.logcumsumexp_last(false)?.move_axis(-1, axis)
     }
 
+    /// Running `ln(sum(e^x))` along the last axis, without the element itself if `exclusive`. Axes of up to `BLOCK`
+    /// elements are one masked reduction with n^2 terms; longer ones are split into blocks, and each element is
+    /// combined with the running value of the blocks before its own.
     fn logcumsumexp_last(&self, exclusive: bool) -> Result<Tensor> {
         const BLOCK: usize = 64;
         let n = self.dim(-1)?;
@@ -243,12 +251,13 @@ impl Tensor {
         pad.last_mut().expect("a scanned tensor has an axis").1 = (blocks * BLOCK - n) as i64;
         let t = self.pad(&pad, super::PadMode::Constant, f64::NEG_INFINITY)?.unflatten(-1, &[blocks, BLOCK])?;
         let before = t.logsumexp(&[-1], false)?.logcumsumexp_last(true)?.unsqueeze(-1)?;
-        // before the first block there is nothing: ln 0
+        // before the first block the sum is empty, and its logarithm -inf
         let both = Tensor::stack(&[&t.logcumsumexp_last(exclusive)?, &before.expand(&t.shape())?], -1)?;
         both.logsumexp(&[-1], false)?.flatten(-2, -1)?.narrow(-1, 0, n)
     }
 
-    /// The `n`-th differences of neighbours along an axis.
+    /// The `n`-th differences between neighbours along an axis, of this tensor with `before` and `after` joined to its
+    /// ends. Bools give their exclusive or.
     pub fn diff(&self, n: usize, axis: i64, before: Option<&Tensor>, after: Option<&Tensor>) -> Result<Tensor> {
         let parts: Vec<&Tensor> = [before, Some(self), after].into_iter().flatten().collect();
         let mut t = if parts.len() > 1 { Tensor::cat(&parts, axis)? } else { self.clone() };
@@ -263,7 +272,8 @@ impl Tensor {
         Ok(t)
     }
 
-    /// Areas of the trapezoids between neighbours along an axis, over points `x` or `dx` apart.
+    /// The areas of the trapezoids between neighbours along an axis: `[.., n, ..] -> [.., n-1, ..]`. The points have
+    /// the coordinates `x`, or a distance of `dx`.
     pub fn trapezoid(&self, x: Option<&Tensor>, dx: f64, axis: i64) -> Result<Tensor> {
         let n = self.dim(axis)?;
         let y = self.to_float()?;
@@ -279,14 +289,16 @@ impl Tensor {
                 sum.mul(x.diff(1, 0, None, None)?.reshape(&shape)?)
             }
             Some(x) => {
-                // axes of x are the last ones of y
+                // the axes of x align with the last ones of y
                 let at = if axis < 0 { axis } else { axis - self.rank() as i64 };
                 sum.mul(x.diff(1, at, None, None)?)
             }
         }
     }
 
-    /// Central differences along an axis with points `at` or `step` apart; at the ends of first or second order.
+    /// Derivatives along an axis by central differences (numpy's and torch's `gradient`) for points with the
+    /// coordinates `at`, or a distance of `step`. At the ends the differences are one-sided, of first or second order.
+    /// `Error::Value` for another order or too few points.
     pub fn differences(&self, axis: i64, at: Option<&Tensor>, step: f64, edge_order: usize) -> Result<Tensor> {
         let n = self.dim(axis)?;
         if n < edge_order + 1 || !(1..=2).contains(&edge_order) {
@@ -318,7 +330,7 @@ impl Tensor {
 
     // ---- order
 
-    /// [`Tensor::sort`] that takes a scalar as one element.
+    /// [`Tensor::sort`], where a scalar counts as one element.
     pub(crate) fn sort0(&self, axis: i64, descending: bool) -> Result<(Tensor, Tensor)> {
         if self.rank() == 0 {
             check_axis("sort", axis, 1)?;
@@ -327,7 +339,8 @@ impl Tensor {
         self.sort(axis, descending)
     }
 
-    /// The `k`-th smallest (from 1) along an axis and its index.
+    /// The `k`-th smallest element along an axis, counted from 1, and its index (i32). `Error::Value` unless
+    /// `1 <= k <= n`.
     pub fn kthvalue(&self, k: usize, axis: i64, keep: bool) -> Result<(Tensor, Tensor)> {
         let n = self.dim0(axis)?;
         if k == 0 || k > n {
@@ -337,7 +350,7 @@ impl Tensor {
         self.picked(axis, index, keep)
     }
 
-    /// The lower median along an axis and its index; NaN if any is NaN.
+    /// The lower median along an axis and its index (i32); NaN if there is a NaN. `Error::Value` if the axis is empty.
     pub fn median(&self, axis: i64, keep: bool) -> Result<(Tensor, Tensor)> {
         let n = self.dim0(axis)?;
         if n == 0 {
@@ -348,13 +361,13 @@ impl Tensor {
             if !t.dtype().is_float() {
                 return Ok(index);
             }
-            // the first NaN, where there is one
+            // if there is a NaN, the index of the first one
             t.isnan()?.any(&[a], true)?.select(t.argmax(a, true)?, index)
         })?;
         self.picked(axis, index, keep)
     }
 
-    /// The lower median of what is not NaN, and its index.
+    /// The lower median of the elements that are not NaN, and its index (i32).
     pub fn nanmedian(&self, axis: i64, keep: bool) -> Result<(Tensor, Tensor)> {
         if !self.dtype().is_float() {
             return self.median(axis, keep);
@@ -367,12 +380,12 @@ impl Tensor {
         self.picked(axis, index, keep)
     }
 
-    /// The most frequent value along an axis (the smallest of several) and the index of its last occurrence.
+    /// The most frequent value along an axis (the smallest, if several are) and the index (i32) of its last occurrence.
     pub fn mode(&self, axis: i64, keep: bool) -> Result<(Tensor, Tensor)> {
         let index = self.at_least_1d(axis, |t, a| {
             let n = t.dim(a)?;
             let (sorted, order) = t.move_axis(a, -1)?.detach().sort(-1, false)?;
-            // in sorted order: the length of the run that ends at each place
+            // in sorted order: how many equal elements precede each one
             let place = Tensor::iota(t.session(), n)?;
             let head = sorted.narrow(-1, 0, n.min(1))?.ne(sorted.narrow(-1, 0, n.min(1))?)?.logical_not()?;
             let starts = match n {
@@ -386,12 +399,13 @@ impl Tensor {
         self.picked(axis, index, keep)
     }
 
-    /// Quantiles `q` (a scalar or a vector, which becomes the first axis) along an axis, or of all elements. NaN if any is.
+    /// Quantiles along an axis, or of all elements if `axis` is `None`. `q` is a scalar, or a vector whose axis becomes
+    /// the first of the result. NaN if any element is. `Error::Value` for other ranks of `q`, or no elements.
     pub fn quantile(&self, q: &Tensor, axis: Option<i64>, keep: bool, how: Quantile) -> Result<Tensor> {
         self.quantiles(q, axis, keep, how, false)
     }
 
-    /// Quantiles of what is not NaN.
+    /// [`Tensor::quantile`] of the elements that are not NaN.
     pub fn nanquantile(&self, q: &Tensor, axis: Option<i64>, keep: bool, how: Quantile) -> Result<Tensor> {
         self.quantiles(q, axis, keep, how, true)
     }
@@ -432,7 +446,7 @@ impl Tensor {
             Quantile::Linear => pick(low.clone())?.lerp(&pick(high)?, at.sub(low)?)?,
         };
         let out = if skip { out } else { nan.any(&[-1], true)?.select(f64::NAN, out)? };
-        // the quantiles come first
+        // the axis of the quantiles moves to the front
         let out = out.move_axis(-1, 0)?;
         let mut kept = vec![m];
         let own = self.shape();
@@ -445,8 +459,10 @@ impl Tensor {
         if vector { Ok(out) } else { out.select_at(0, 0) }
     }
 
-    /// Where each value would be inserted in this sorted axis (the last) to keep it sorted: i32; before equal elements, or
-    /// after them. Leading axes agree, or this is a vector. Takes `log2 n` steps.
+    /// The index (i32) at which each value would be inserted into this tensor, sorted along its last axis, to keep it
+    /// sorted: before equal elements, or after them with `right`. The result has the shape of `values`. This tensor is
+    /// a vector, or has the leading axes of `values` (`Error::Shape` otherwise). A binary search of `log2 n` steps; NaN
+    /// counts as largest.
     pub fn searchsorted(&self, values: &Tensor, right: bool) -> Result<Tensor> {
         let (shape, vshape) = (self.shape(), values.shape());
         let Some((&n, lead)) = shape.split_last() else {
@@ -454,7 +470,7 @@ impl Tensor {
         };
         let dt = self.dtype().promote(values.dtype());
         let (sorted, values) = (self.cast(dt)?, values.cast(dt)?);
-        // a vector serves values of any shape
+        // one sorted vector is searched for values of any shape
         let v = match lead.is_empty() {
             true => values.flatten(0, -1)?,
             false if vshape.len() == shape.len() && vshape[..lead.len()] == *lead => values.clone(),
@@ -472,7 +488,7 @@ impl Tensor {
             let there = sorted.gather(-1, &at)?;
             let mut before = if right { there.le(&v)? } else { there.lt(&v)? };
             if dt.is_float() {
-                // NaN is largest
+                // NaN counts as largest
                 let nan = v.isnan()?;
                 let past = if right { nan.clone() } else { nan.logical_and(there.isnan()?.logical_not()?)? };
                 before = before.logical_or(past)?;
@@ -483,7 +499,8 @@ impl Tensor {
         low.reshape(&vshape)
     }
 
-    /// How many elements are in each of `bins` equal intervals of `min..=max` (of the data, if both are equal).
+    /// Histogram: how many elements lie in each of `bins` equal intervals of `min..=max`, or of the range of the data
+    /// if both bounds are equal. Counts have this tensor's dtype. `Error::Value` for no bins or `min > max`.
     pub fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Tensor> {
         if bins == 0 || !(min <= max) {
             return Err(Error::value("histc", format!("{bins} bins of {min}..{max}")));
@@ -503,7 +520,8 @@ impl Tensor {
         place.eq(bin.unsqueeze(0)?)?.cast(self.dtype())?.sum(&[-1], false)?.cast(self.dtype())
     }
 
-    /// The covariance of the rows of a matrix (variables by observations), or of a vector.
+    /// The covariance matrix of the rows of a matrix `[variables, observations]`, or the variance of a vector, with the
+    /// divisor `n - correction`. Observations may be repeated by `counts` and weighted by `weights`.
     pub fn cov(&self, correction: f64, counts: Option<&Tensor>, weights: Option<&Tensor>) -> Result<Tensor> {
         let scalar = self.rank() < 2;
         let x = if scalar { self.to_float()?.reshape(&[1, -1])? } else { self.to_float()? };
@@ -532,7 +550,7 @@ impl Tensor {
         if scalar || out.numel() == 1 { out.reshape(&[0usize; 0]) } else { Ok(out) }
     }
 
-    /// Pearson's correlation of the rows of a matrix.
+    /// The matrix of Pearson's correlation coefficients of the rows of a matrix.
     pub fn corrcoef(&self) -> Result<Tensor> {
         let c = self.cov(1.0, None, None)?;
         if c.rank() == 0 {
@@ -542,7 +560,7 @@ impl Tensor {
         c.div(d.unsqueeze(1)?)?.div(d.unsqueeze(0)?)?.clamp_to(Some(Operand::Int(-1)), Some(Operand::Int(1)))
     }
 
-    /// Is each element among those of `test`?
+    /// Bool: whether each element occurs in `test`; the opposite with `invert`.
     pub fn isin(&self, test: &Tensor, invert: bool) -> Result<Tensor> {
         let hit = self.unsqueeze(-1)?.eq(test.reshape(&[-1])?)?.any(&[-1], false)?;
         if invert { hit.logical_not() } else { Ok(hit) }

@@ -1,25 +1,26 @@
-//! Images and feature maps: adaptive and inverse pooling, patches, pixel shuffling, sampling at computed places.
+//! Images and feature maps: adaptive and inverse pooling, patches, pixel shuffling, sampling at computed positions,
+//! pooling of boxes.
 
 use super::pool::per_axis;
 use super::{Interpolate, PadMode, ScatterOp, Tensor};
 use crate::{DType, Error, Result};
 
-/// The samples of a RoIAlign.
+/// Where a RoIAlign samples each box.
 pub(crate) struct RoiGrid {
-    /// Bins, rows and columns.
+    /// Number of bins in each box: rows, columns.
     pub(crate) output: (usize, usize),
-    /// Of box coordinates.
+    /// Factor from box coordinates to pixels.
     pub(crate) scale: f64,
-    /// Whether coordinates lie half a pixel off.
+    /// Whether coordinates are shifted by half a pixel, so that integers are pixel corners.
     pub(crate) aligned: bool,
-    /// Samples a bin, rows and columns; at most, if it is adaptive.
+    /// Samples in each bin: rows, columns; the most, if the grid is adaptive.
     pub(crate) samples: (usize, usize),
-    /// A sample a pixel: as many as the bin is high and wide.
+    /// Whether each bin gets one sample for each pixel of its height and width.
     pub(crate) adaptive: bool,
 }
 
 impl RoiGrid {
-    /// Begin and size along an axis of boxes.
+    /// Start and size of boxes along an axis, in pixels.
     pub(crate) fn span(&self, lo: &Tensor, hi: &Tensor) -> Result<(Tensor, Tensor)> {
         let shift = if self.aligned { 0.5 } else { 0.0 };
         let (a, b) = (lo.mul(self.scale)?.sub(shift)?, hi.mul(self.scale)?.sub(shift)?);
@@ -29,14 +30,15 @@ impl RoiGrid {
 }
 
 impl Tensor {
-    /// Largest element of each region of a grid over the last axes, and its flat index there.
+    /// Largest element of each cell of a grid that divides the last axes into `sizes` regions (those of
+    /// [`Tensor::adaptive_avg_pool`]), and its flat row-major index (i32) in these axes. `Error::Value` for sizes of 0.
     pub fn adaptive_max_pool(&self, sizes: &[usize]) -> Result<(Tensor, Tensor)> {
         let (shape, d) = (self.shape(), sizes.len());
         if d > shape.len() || sizes.contains(&0) || shape[shape.len() - d..].contains(&0) {
             return Err(Error::value("adaptive_max_pool", format!("sizes {sizes:?} for shape {shape:?}")));
         }
         let spatial = &shape[shape.len() - d..];
-        // regions as gathers of the longest region, whose surplus repeats its last element
+        // every region is gathered with the length of the longest one; shorter ones repeat their last element
         let mut flat = Tensor::zeros(self.session(), DType::I32, &[])?;
         for (i, (&n, &o)) in spatial.iter().zip(sizes).enumerate() {
             let start = |j: usize| j * n / o;
@@ -64,7 +66,8 @@ impl Tensor {
         Ok((x.gather(-1, &index)?.reshape(&out)?, index.reshape(&out)?))
     }
 
-    /// The inverse of max pooling with indices: values at their places, zeros elsewhere.
+    /// The inverse of max pooling with indices over the last `rank` axes: each value at its index in a tensor of zeros,
+    /// whose size is `size` or follows from the window. `Error::Shape` unless the indices have this tensor's shape.
     pub fn max_unpool(
         &self,
         indices: &Tensor,
@@ -96,7 +99,7 @@ impl Tensor {
         let zeros = Tensor::zeros(self.session(), self.dtype(), &flat)?;
         let (at, values) = (indices.flatten(lead as i64, -1)?, self.flatten(lead as i64, -1)?);
         let out = zeros.scatter(-1, &at, &values.detach(), ScatterOp::Set)?;
-        // every value gets the gradient of its place, also where several share one
+        // every value gets the gradient of the element that it was written to, even where several share an index
         let sum = zeros.scatter(-1, &at, &values, ScatterOp::Add)?;
         let out = out.add(sum.sub(sum.detach())?)?;
         let mut shape = shape[..lead].to_vec();
@@ -104,7 +107,8 @@ impl Tensor {
         out.reshape(&shape)
     }
 
-    /// Patches of `[batch, channels, h, w]` as columns: `[batch, channels * kernel, places]` (im2col).
+    /// The patches of an image as columns (im2col):
+    /// `[batch, channels, h, w] -> [batch, channels * kernel elements, patches]`.
     pub fn unfold(&self, kernel: &[usize], dilation: &[usize], padding: &[usize], stride: &[usize]) -> Result<Tensor> {
         let op = "unfold";
         let shape = self.want_rank(op, 4)?;
@@ -115,7 +119,8 @@ impl Tensor {
         w.permute(&[0, 1, 4, 5, 2, 3])?.reshape(&[shape[0], shape[1] * k[0] * k[1], places])
     }
 
-    /// The transpose of [`Tensor::unfold`]: columns summed back to `[batch, channels, h, w]` (col2im).
+    /// The transpose of [`Tensor::unfold`] (col2im): sums columns back into an image `[batch, channels, h, w]` of this
+    /// `size`.
     pub fn fold(
         &self,
         size: &[usize],
@@ -144,7 +149,8 @@ impl Tensor {
         Ok(columns.grad_from(self, &[&image])?.swap_remove(0))
     }
 
-    /// `[.., c*r*r, h, w] -> [.., c, h*r, w*r]`.
+    /// Moves blocks of `r*r` channels to pixels (depth to space): `[.., c*r*r, h, w] -> [.., c, h*r, w*r]`.
+    /// `Error::Value` unless `r*r` divides the channels.
     pub fn pixel_shuffle(&self, r: usize) -> Result<Tensor> {
         let shape = self.shape();
         let &[ref lead @ .., c, h, w] = shape.as_slice() else {
@@ -160,7 +166,7 @@ impl Tensor {
         t.reshape(&[lead, &[c / (r * r), h * r, w * r]].concat())
     }
 
-    /// The inverse of [`Tensor::pixel_shuffle`].
+    /// The inverse of [`Tensor::pixel_shuffle`]: `[.., c, h*r, w*r] -> [.., c*r*r, h, w]`.
     pub fn pixel_unshuffle(&self, r: usize) -> Result<Tensor> {
         let shape = self.shape();
         let &[ref lead @ .., c, h, w] = shape.as_slice() else {
@@ -176,7 +182,8 @@ impl Tensor {
         t.reshape(&[lead, &[c * r * r, h / r, w / r]].concat())
     }
 
-    /// Channels dealt out over groups: `[batch, g*k, ..]` as `[batch, k*g, ..]`.
+    /// Interleaves the channels of `groups` groups: `[batch, g*k, ..]` read as `[batch, g, k, ..]` and transposed to
+    /// `[batch, k, g, ..]`.
     pub fn channel_shuffle(&self, groups: usize) -> Result<Tensor> {
         let c = self.dim(1)?;
         if groups == 0 || c % groups != 0 {
@@ -185,7 +192,8 @@ impl Tensor {
         self.unflatten(1, &[groups, c / groups])?.transpose(1, 2)?.flatten(1, 2)
     }
 
-    /// `x / (k + alpha * mean of squares over size channels)^beta`.
+    /// Divides each element by `(k + alpha * m)^beta`, where `m` is the mean of the squares over `size` neighbouring
+    /// channels.
     pub fn local_response_norm(&self, size: usize, alpha: f64, beta: f64, k: f64) -> Result<Tensor> {
         if size == 0 || self.rank() < 2 {
             return Err(Error::value("local_response_norm", "a size and a channel axis are needed"));
@@ -197,8 +205,8 @@ impl Tensor {
         self.div(mean.mul(alpha)?.add(k)?.pow(beta)?)
     }
 
-    /// [`Tensor::interpolate`] with torch's scale factors: coordinates use a factor that is given, not the quotient of the
-    /// sizes.
+    /// [`Tensor::interpolate`] with torch's scale factors: where a factor is given, coordinates use it instead of the
+    /// quotient of the sizes.
     pub fn interpolate_by(
         &self,
         sizes: &[usize],
@@ -231,8 +239,8 @@ impl Tensor {
         Ok(t)
     }
 
-    /// The grid of places that `theta` `[batch, d, d+1]` maps an output of `size` `[batch, channels, ..]` to, for
-    /// [`Tensor::grid_sample`].
+    /// The sampling grid of affine maps, for [`Tensor::grid_sample`]: `theta` `[batch, d, d+1]` and an output of `size`
+    /// `[batch, channels, out..]` give positions `[batch, out.., d]`.
     pub fn affine_grid(&self, size: &[usize], align_corners: bool) -> Result<Tensor> {
         let shape = self.want_rank("affine_grid", 3)?;
         let d = shape[1];
@@ -249,7 +257,7 @@ impl Tensor {
             Tensor::new(self.session(), &(0..super::check_host(n)?).map(place).collect::<Vec<f32>>(), &[n])
         };
         let grids = Tensor::meshgrid(&spatial.iter().map(|&n| axis(n)).collect::<Result<Vec<_>>>()?, false)?;
-        // x is the last axis
+        // x belongs to the last axis
         let mut parts: Vec<&Tensor> = grids.iter().rev().collect();
         let one = grids[0].ones_like()?;
         parts.push(&one);
@@ -260,8 +268,10 @@ impl Tensor {
         base.matmul(&self.t()?)?.reshape(&out)
     }
 
-    /// `[batch, channels, ..]` sampled at places `[batch, out.., d]` whose coordinates (x first) run from -1 to 1 over each
-    /// axis. Modes: bilinear, nearest, bicubic (two axes); outside: zeros, border, reflection.
+    /// Samples `[batch, channels, ..]` at positions `[batch, out.., d]`, whose coordinates (x first) run from -1 to 1
+    /// along each axis: `[batch, channels, out..]`. `mode` is `bilinear`, `nearest` or `bicubic`; `padding` says what
+    /// lies outside: `zeros`, `border` or `reflection`. `Error::Value` for other names, `Error::Shape` where shapes do
+    /// not fit.
     pub fn grid_sample(&self, grid: &Tensor, mode: &str, padding: &str, align_corners: bool) -> Result<Tensor> {
         let (shape, gshape) = (self.shape(), grid.shape());
         let d = shape.len().saturating_sub(2);
@@ -273,7 +283,7 @@ impl Tensor {
         }
         let grid = grid.reshape(&[gshape[0] as i64, -1, d as i64])?;
         let spatial = &shape[2..];
-        // coordinates in samples, in the order of the axes
+        // coordinates in units of samples, in the order of the axes
         let mut at = Vec::new();
         for (i, &n) in spatial.iter().enumerate() {
             let c = grid.select_at(-1, (d - 1 - i) as i64)?;
@@ -282,7 +292,7 @@ impl Tensor {
                 true => c.add(1)?.mul(half)?,
                 false => c.add(1)?.mul(n as f64 / 2.0)?.sub(0.5)?,
             };
-            // bicubic taps are limited one by one
+            // for bicubic, each of the neighbours is moved inside separately
             at.push(if mode == "bicubic" { c } else { c.inside(n, padding, align_corners)? });
         }
         let taps: Vec<Vec<(Tensor, Tensor)>> = at
@@ -337,19 +347,19 @@ impl Tensor {
         sum.ok_or_else(|| Error::Internal("a sample has taps".into()))?.reshape(&out)
     }
 
-    /// The product with a weight, which is zero where that is zero, also of infinities and NaN.
+    /// The product with a weight; where the weight is zero the result is zero, even for infinities and NaN.
     fn times_weight(&self, weight: &Tensor) -> Result<Tensor> {
-        // finite values stay as they are, so that weights of zero have their gradients
+        // finite values are not replaced, so that a weight of zero still has a gradient
         weight.ne(0)?.logical_or(self.isfinite()?)?.select(self, 0)?.mul(weight)
     }
 
-    /// Coordinates moved inside an axis of `n` samples as the padding mode says.
+    /// Moves coordinates into an axis of `n` samples as the padding mode says.
     fn inside(&self, n: usize, padding: &str, align_corners: bool) -> Result<Tensor> {
         let top = (n - 1) as f64;
         match padding {
             "border" => self.clamp(0.0, top),
             "reflection" => {
-                // between -0.5 and n-0.5, or 0 and n-1, as a triangle wave
+                // a triangle wave between -0.5 and n-0.5, or between 0 and n-1
                 let (low, span) = if align_corners { (0.0, top) } else { (-0.5, n as f64) };
                 if span == 0.0 {
                     return self.mul(0);
@@ -365,7 +375,7 @@ impl Tensor {
         }
     }
 
-    /// Keys' cubic kernel of a distance.
+    /// Keys' cubic convolution kernel at this distance.
     fn cubic_weight(&self, a: f64) -> Result<Tensor> {
         let x = self.abs()?;
         let near = x.mul(a + 2.0)?.sub(a + 3.0)?.mul(&x)?.mul(&x)?.add(1)?;
@@ -373,7 +383,8 @@ impl Tensor {
         x.le(1)?.select(near, x.lt(2)?.select(far, 0)?)
     }
 
-    /// Mean of bilinear samples over a grid of bins in each box (RoIAlign). Boxes are `[n, 5]`: batch index, x1, y1, x2, y2.
+    /// RoIAlign: the mean of bilinear samples in each bin of boxes `[n, 5]` (batch index, x1, y1, x2, y2) on this
+    /// `[batch, channels, h, w]`: `[n, channels, rows, columns]`. `samples` is their number along each side of a bin.
     pub fn roi_align(
         &self,
         boxes: &Tensor,
@@ -386,7 +397,8 @@ impl Tensor {
         self.roi_pool(boxes, &grid, false)
     }
 
-    /// The same on any grid; `largest` takes the largest weighted tap of each bin, as ONNX's mode `max` does.
+    /// [`Tensor::roi_align`] with any sampling grid; `largest` takes the largest weighted neighbour of all samples in a
+    /// bin, as ONNX's mode `max` does.
     pub(crate) fn roi_pool(&self, boxes: &Tensor, grid: &RoiGrid, largest: bool) -> Result<Tensor> {
         let shape = self.want_rank("roi_align", 4)?;
         let n = boxes.want_rank("roi_align", 2)?[0];
@@ -396,7 +408,7 @@ impl Tensor {
         }
         let column = |i: i64| boxes.select_at(1, i);
         let (h, w) = (shape[2], shape[3]);
-        // positions and whether they count, [n, bins * samples], and how many count in each bin, [n, 1]
+        // sample positions and whether they are used, [n, bins * samples], and how many each bin uses, [n, 1]
         let axis = |lo: i64, hi: i64, bins: usize, samples: usize| -> Result<(Tensor, Tensor, Tensor)> {
             let (a, size) = grid.span(&column(lo)?, &column(hi)?)?;
             let (a, size) = (a.unsqueeze(1)?, size.unsqueeze(1)?);
@@ -451,8 +463,9 @@ impl Tensor {
         sum.div(count_y.mul(count_x)?.maximum(1)?.reshape(&[n, 1, 1, 1])?)
     }
 
-    /// Non-maximum suppression of boxes `[n, 4]` (x1, y1, x2, y2) by score: true for those kept. Greedy as everywhere: a
-    /// box goes if one kept before it overlaps it by more than `threshold`; as many steps as boxes.
+    /// Non-maximum suppression of boxes `[n, 4]` (x1, y1, x2, y2) by scores `[n]`: bool `[n]`, true for the boxes that
+    /// are kept. The usual greedy rule: in order of falling score, a box is dropped if a kept one before it overlaps it
+    /// by more than `threshold` (intersection over union). It takes `n` sequential steps.
     pub fn nms(&self, scores: &Tensor, threshold: f64) -> Result<Tensor> {
         let shape = self.want_rank("nms", 2)?;
         let n = shape[0];
@@ -472,9 +485,9 @@ impl Tensor {
         let union = area.unsqueeze(1)?.add(area.unsqueeze(0)?)?.sub(&common)?;
         let place = Tensor::iota(self.session(), n)?;
         let later = place.unsqueeze(0)?.gt(place.unsqueeze(1)?)?;
-        // over[i, j]: i comes before j and overlaps it too much
+        // over[i, j]: box i precedes j and overlaps it too much
         let over = common.gt(union.mul(threshold)?)?.logical_and(later)?.contiguous();
-        // a fixed point: kept are those that nothing kept suppresses; each round settles at least one more
+        // step i: if box i is still kept, it suppresses the later boxes that overlap it
         let mut keep = Tensor::ones(self.session(), DType::Bool, &[n])?;
         for i in 0..super::check_turns("nms", n)? {
             let row = over.select_at(0, i as i64)?.logical_and(keep.select_at(0, i as i64)?)?;
@@ -485,7 +498,7 @@ impl Tensor {
         keep.index_select(0, &back)
     }
 
-    /// Reflects, replicates .. the last axes: [`Tensor::pad_last`] by name of the mode.
+    /// [`Tensor::pad_last`] with the mode's name in torch or numpy. `Error::Value` for another name.
     pub fn pad_by_name(&self, pads: &[i64], mode: &str, value: f64) -> Result<Tensor> {
         let mode = match mode {
             "constant" => PadMode::Constant,

@@ -1,6 +1,10 @@
-//! Graphs of tensors as bytes, from one session to another: a wasm module that knows more operators than the one with the data
-//! computes with placeholders and hands over what it built. Never: a file format. Both sides must be built of the same
-//! sources, which the first bytes tell, so that a reader may rely on what the writer checked.
+//! Graphs of tensors serialised as bytes, to move them from one session to another. Use: a wasm module that has more
+//! operators than the one that holds the data builds a graph over placeholders, and hands it over. Never: a file
+//! format. Both sides must be built from the same sources; the bytes begin with a fingerprint of these, so the format
+//! needs no versions.
+//!
+//! Input of [`write`]: output tensors and the inputs that stand for the other side's tensors. [`read`] checks every
+//! node, and appends the graph to its session over its own inputs.
 
 use super::{Session, Tensor, check_len};
 use crate::dtype::Scalar;
@@ -9,19 +13,20 @@ use crate::uop::{Arg, Meet, Op, ReduceOp, Shape, UOp, spec};
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 
-/// Who may read it.
+/// The fingerprint of the sources, with which the bytes begin.
 const SOURCES: &[u8] = env!("GRADLOOM_SOURCES").as_bytes();
-/// In the place of an op: an input in its shape, an input's elements in one row, storage.
+/// Tags that stand where an op's number would. INPUT: an input in its own shape. ROW: an input's elements as a flat
+/// array. STORAGE: a buffer, or with the dtype 255 the end of the nodes.
 const INPUT: u8 = 255;
 const ROW: u8 = 254;
 const STORAGE: u8 = 253;
 const REDUCTIONS: [ReduceOp; 4] = [ReduceOp::Add, ReduceOp::Mul, ReduceOp::Max, ReduceOp::Min];
 
-/// The graph that leads from `inputs` to `outs`, and how many random draws the session has taken. The values of other storage
-/// go along.
+/// Writes the graph that leads from `inputs` to `outs`, and the number of random draws that the session has made. Other
+/// buffers are written with their host data.
 ///
 /// # Errors
-/// `E_VALUE` for what has no meaning elsewhere: variables.
+/// `E_VALUE` for nodes that have no meaning in another session, such as launch variables.
 pub fn write(session: &Session, outs: &[Tensor], inputs: &[Tensor]) -> Result<Vec<u8>> {
     let nodes = |list: &[Tensor]| list.iter().map(Tensor::node).collect::<Vec<UOp>>();
     let (roots, inputs) = (nodes(outs), nodes(inputs));
@@ -66,12 +71,12 @@ pub fn write(session: &Session, outs: &[Tensor], inputs: &[Tensor]) -> Result<Ve
     Ok(w)
 }
 
-/// What [`write`] wrote, with tensors of this session in the place of its inputs: its results, with as many draws of the
-/// random stream taken as the writer's session has.
+/// Reads what [`write`] wrote: the output tensors, with tensors of this session as its inputs. The session's random
+/// stream is moved to where the writer's was.
 ///
 /// # Errors
-/// `E_FORMAT` if the bytes are cut, or of another build; `E_SHAPE` or `E_VALUE` for an input of
-/// another shape or dtype.
+/// `E_FORMAT` if the bytes are cut, or were written by another build; `E_SHAPE` or `E_VALUE` for an input of another
+/// shape or dtype.
 pub fn read(session: &Session, bytes: &[u8], inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     let bad = || Error::format("graph", "of another build of gradloom, or cut", None);
     let mut r = Reader { rest: bytes.strip_prefix(SOURCES).ok_or_else(bad)? };
@@ -118,7 +123,7 @@ pub fn read(session: &Session, bytes: &[u8], inputs: &[Tensor]) -> Result<Vec<Te
                 let src = back.iter().map(|&b| at.checked_sub(b as usize).and_then(|i| nodes.get(i).copied()));
                 let src: Vec<UOp> = src.collect::<Option<_>>().ok_or_else(bad)?;
                 let arg = r.arg(op, dtype).ok_or_else(bad)?;
-                // nothing is taken on trust: a graph that breaks the rules would read where there is no memory
+                // each node is verified: a graph that breaks the rules could make kernels read outside their buffers
                 spec::check_node(&s.graph, op, dtype, &src, &arg, Some(spec::Stage::Tensor))
                     .map_err(|what| Error::format("graph", format!("{}: {what}", op.name()), None))?;
                 s.graph.node(op, dtype, &src, arg)
@@ -133,12 +138,12 @@ pub fn read(session: &Session, bytes: &[u8], inputs: &[Tensor]) -> Result<Vec<Te
     Ok(roots.into_iter().map(|u| Tensor::from_node(session, u)).collect())
 }
 
-/// Void has the number after the last.
+/// The number of a dtype in [`DType::ALL`]; void has the number after the last.
 fn dtype_number(dtype: DType) -> u8 {
     DType::ALL.iter().position(|&d| d == dtype).unwrap_or(DType::ALL.len()) as u8
 }
 
-/// LEB128.
+/// Appends a number as LEB128 (7 bits per byte, the lowest first).
 fn number(w: &mut Vec<u8>, mut n: u64) {
     while n > 127 {
         w.push(n as u8 | 128);
@@ -147,11 +152,13 @@ fn number(w: &mut Vec<u8>, mut n: u64) {
     w.push(n as u8);
 }
 
+/// Appends the number of items, then the items.
 fn list(w: &mut Vec<u8>, items: impl ExactSizeIterator<Item = u64>) {
     number(w, items.len() as u64);
     items.for_each(|n| number(w, n));
 }
 
+/// Appends a node's argument; the op tells the reader which kind it is.
 fn write_arg(w: &mut Vec<u8>, op: Op, arg: &Arg) -> Result<()> {
     let reduction = |op: ReduceOp| REDUCTIONS.iter().position(|&r| r == op).unwrap_or(0) as u64;
     match arg {
@@ -226,7 +233,7 @@ impl<'a> Reader<'a> {
         Some(self.list()?.into_iter().map(|n| n as u8).collect())
     }
 
-    /// The argument as [`write_arg`] wrote it.
+    /// Reads the argument of an op as [`write_arg`] wrote it.
     fn arg(&mut self, op: Op, dtype: DType) -> Option<Arg> {
         Some(match op {
             Op::Const if dtype.is_float() => Arg::Const(Scalar::Float(self.number()?)),

@@ -1,4 +1,4 @@
-//! Rows: arithmetic, comparison, logic, unary and special functions, activations.
+//! Rows of the table: arithmetic, comparison, logic, unary and special functions, activations.
 
 use super::*;
 
@@ -184,7 +184,7 @@ ops! {
     "nn.functional.silu" (input: Tensor, inplace: bool = false) { let _ = inplace; input.silu() };
     "nn.functional.mish" (input: Tensor, inplace: bool = false) { let _ = inplace; input.mish() };
     "nn.functional.gelu" (input: Tensor, approximate: &str = "none") if approximate == "tanh" { input.gelu_tanh() } else { input.gelu() };
-    // x sigmoid(1.702 x), as models write it out
+    // x sigmoid(1.702 x), which models write out
     "quick_gelu" (input: Tensor) input.quick_gelu();
     "nn.functional.glu" (input: Tensor, dim: i64 = -1) input.glu(dim);
     "nn.functional.softplus" (input: Tensor, beta: f64 = 1.0, threshold: f64 = 20.0) { let soft = input.softplus(beta)?;
@@ -213,7 +213,7 @@ ops! {
     "bool" (input: Tensor) input.to_bool();
 }
 
-/// `other * alpha`.
+/// `other * alpha`, the second operand of torch's `add` and `sub`.
 fn scaled(s: &Session, other: Operand, alpha: Option<Operand>) -> Result<Operand> {
     match alpha {
         None | Some(Operand::Int(1)) => Ok(other),

@@ -1,4 +1,4 @@
-//! Rows: linear algebra and Fourier transforms.
+//! Rows of the table: linear systems, decompositions, Fourier transforms and windows.
 
 use super::*;
 use crate::tensor::PadMode;
@@ -152,22 +152,24 @@ ops! {
         dtype, |i, over| bessel_i0(beta * (1.0 - (2.0 * i / over - 1.0).powi(2)).max(0.0).sqrt()) / bessel_i0(beta));
 }
 
-/// Complex numbers as pairs along the last axis: a tensor is of real ones unless it is said to hold such pairs.
+/// The tensor as complex pairs: it holds them already if `complex`, otherwise its elements are real.
 fn pairs(x: &Tensor, complex: bool) -> Result<Tensor> {
     if complex { x.to_float() } else { x.to_complex() }
 }
 
+/// One size as a list.
 fn one(n: &Option<usize>) -> Option<&[usize]> {
     n.as_ref().map(std::slice::from_ref)
 }
 
+/// The `info` result of torch's `_ex` functions: zeros for each matrix, no error is ever reported.
 fn no_error(a: &Tensor) -> Result<Tensor> {
     let shape = a.shape();
     Tensor::zeros(a.session(), DType::I32, &shape[..shape.len().saturating_sub(2)])
 }
 
 impl Tensor {
-    /// `X` with `tensordot(A, X) = B`.
+    /// Solves `tensordot(A, X) = B` for X (torch's `tensorsolve`).
     fn tensorsolve(&self, b: &Tensor, axes: Option<&[i64]>) -> Result<Tensor> {
         let a = match axes {
             Some(l) => self.move_axes(l, &(-(l.len() as i64)..0).collect::<Vec<_>>())?,
@@ -178,7 +180,7 @@ impl Tensor {
         a.reshape(&[n as i64, -1])?.solve(&b.reshape(&[n, 1])?, true)?.reshape(&rest)
     }
 
-    /// The inverse as a map from the first `split` axes to the others.
+    /// The inverse of a tensor as a linear map from its last axes to the first `split` ones (torch's `tensorinv`).
     fn tensorinv(&self, split: usize) -> Result<Tensor> {
         let shape = self.shape();
         let (lead, rest) = shape.split_at(split.min(shape.len()));

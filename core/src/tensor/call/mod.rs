@@ -1,6 +1,10 @@
-//! Tensor methods by name: one table for everything that calls by name (JavaScript, torch's own operator tests, scripts).
-//! Names, parameters and defaults are PyTorch's. Each row has its typed parameters, so that declarations for other
-//! languages are generated from it and cannot drift. Never: computing anything that a method does not.
+//! Tensor methods by name: one table for all callers that choose an operation by its name (JavaScript, torch's own
+//! operator tests, scripts). Names, parameters and defaults are PyTorch's. Each row declares the types of its
+//! parameters, and the declarations for other languages are generated from the table, so that they cannot deviate.
+//! Never: computing anything that a method of [`Tensor`] does not.
+//!
+//! Input of [`call`]: a name and arguments as [`Value`]s. Output: the tensors that the method returns. For example
+//! `call(s, "sum", &[x], &[("dim", Value::Int(0))])`.
 //!
 //! | file | what its rows are |
 //! |---|---|
@@ -24,44 +28,44 @@ use crate::{DType, Error, Result};
 /// An argument of [`call`].
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// Left out: the default.
+    /// An argument that is left out: the parameter's default.
     None,
     /// A tensor.
     Tensor(Tensor),
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// A number.
+    /// A float.
     Float(f64),
-    /// A truth value.
+    /// A bool.
     Bool(bool),
-    /// A mode or an equation.
+    /// Text: a mode, an equation.
     Text(String),
-    /// An element type.
+    /// A dtype.
     DType(DType),
-    /// Several.
+    /// A list of values.
     List(Vec<Value>),
 }
 
-/// One parameter of an [`Entry`].
+/// A parameter of an [`Entry`].
 #[derive(Clone, Copy, Debug)]
 pub struct Param {
-    /// torch's name.
+    /// Its name in torch.
     pub name: &'static str,
     /// Its type, as TypeScript writes it.
     pub ty: &'static str,
-    /// The default as Rust writes it.
+    /// The default as Rust source text; `None` if there is none.
     pub default: Option<&'static str>,
     /// Whether it may be left out.
     pub optional: bool,
 }
 
-/// One op of the table.
+/// One operation of the table.
 pub struct Entry {
-    /// Its name and other names for it.
+    /// Its name and aliases.
     pub names: &'static [&'static str],
-    /// What it takes.
+    /// Its parameters, in positional order.
     pub params: &'static [Param],
-    /// The type of what it gives, as TypeScript writes it.
+    /// The type of its result, as TypeScript writes it.
     pub out: &'static str,
     run: fn(&Call<'_>) -> Result<Vec<Tensor>>,
 }
@@ -74,7 +78,7 @@ pub struct Call<'a> {
     named: &'a [(&'a str, Value)],
 }
 
-/// The rows by what they are about.
+/// The rows in groups, each with a heading.
 pub fn groups() -> [(&'static str, &'static [Entry]); 6] {
     [
         ("arithmetic, comparison, logic, special functions, activations", elementwise::TABLE),
@@ -86,15 +90,16 @@ pub fn groups() -> [(&'static str, &'static [Entry]); 6] {
     ]
 }
 
-/// Every row.
+/// All rows of all groups.
 pub fn table() -> impl Iterator<Item = &'static Entry> {
     groups().into_iter().flat_map(|(_, rows)| rows)
 }
 
-/// Runs the op `name` on positional and named arguments.
+/// Runs the operation `name` on positional and named arguments.
 ///
 /// # Errors
-/// `E_VALUE` for an unknown name, or an argument that is missing, unknown or of the wrong type; and the op's own.
+/// `E_VALUE` for an unknown name, and for an argument that is missing, unknown or of the wrong type; and the errors of
+/// the operation.
 pub fn call(session: &Session, name: &str, args: &[Value], named: &[(&str, Value)]) -> Result<Vec<Tensor>> {
     let entry = table().find(|e| e.names.contains(&name));
     let entry = entry.ok_or_else(|| Error::value("call", format!("there is no op `{name}`")))?;
@@ -106,6 +111,7 @@ pub fn call(session: &Session, name: &str, args: &[Value], named: &[(&str, Value
 }
 
 impl<'a> Call<'a> {
+    /// Reads the parameter `name` from position `at`, which is advanced, or from the named arguments.
     fn arg<T: FromValue<'a>>(&self, at: &mut usize, name: &str, default: Option<T>) -> Result<T> {
         let bad = |what: String| Error::value("call", format!("{}: {what}", self.name));
         if let Some(t) = T::ambient(self) {
@@ -126,21 +132,22 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What a parameter can be.
+/// A type that a parameter can have.
 trait FromValue<'a>: Sized {
+    /// The type as TypeScript writes it.
     const TYPE: &'static str;
-    /// Whether there is a value for an argument that is left out.
+    /// Whether an argument of this type may always be left out.
     const OPTIONAL: bool = false;
     fn from_value(v: &'a Value) -> Option<Self>;
-    /// The value of an argument that is left out.
+    /// The value of an argument that is left out and has no default.
     fn absent() -> Option<Self> {
         None
     }
-    /// Several arguments at once, and how many.
+    /// Consumes several positional arguments at once: the value, and how many.
     fn variadic(_: &'a [Value]) -> Option<(Self, usize)> {
         None
     }
-    /// A value that is no argument.
+    /// A value that comes from the call itself rather than from an argument.
     fn ambient(_: &Call<'a>) -> Option<Self> {
         None
     }
@@ -291,7 +298,7 @@ impl<'a, T: FromValue<'a>> FromValue<'a> for Option<T> {
     }
 }
 
-/// Axes to reduce: none named means all.
+/// The axes of a reduction; left out, they are all axes.
 struct Axes(Vec<i64>);
 
 impl FromValue<'_> for Axes {
@@ -305,13 +312,13 @@ impl FromValue<'_> for Axes {
     }
 }
 
-/// What a row gives.
+/// A type that the expression of a row can have.
 trait Outs {
     const TYPE: &'static str;
     fn outs(self) -> Result<Vec<Tensor>>;
 }
 
-/// The type of what a row gives; the row is not run.
+/// The TypeScript type of a row's result; the row is not run.
 const fn type_of<T: Outs>(_: fn(&Call<'_>) -> Result<T>) -> &'static str {
     T::TYPE
 }
@@ -351,8 +358,8 @@ impl Outs for Result<[Tensor; 4]> {
     }
 }
 
-/// `"name" | "other name" (parameter: type = default, ..) expression;`, where the expression is a result of one or more
-/// tensors.
+/// The syntax of a row: `"name" | "alias" (parameter: type = default, ..) expression;`, where the expression is a
+/// result of one or more tensors.
 macro_rules! ops {
     ($($($name:literal)|+ ($($p:ident: $t:ty $(= $d:expr)?),* $(,)?) $body:expr;)*) => {
         #[allow(non_snake_case, reason = "torch's names of parameters")]
@@ -372,7 +379,7 @@ macro_rules! ops {
         let mut at = 0;
         $(let $p: $t = $call.arg(&mut at, stringify!($p), ops!(@value $($d)?))?;)*
         let _ = at;
-        // of its own, so that a row may return early
+        // a closure, so that the expression may return early
         #[allow(clippy::redundant_closure_call)]
         (move || $body)()
     }};
@@ -383,7 +390,7 @@ macro_rules! ops {
 }
 use ops;
 
-/// An operand as a tensor: scalars get the dtype they have alone.
+/// An operand as a tensor; a scalar gets its own dtype (see [`Tensor::scalar`]).
 fn tensor(s: &Session, o: Operand) -> Result<Tensor> {
     match o {
         Operand::Tensor(t) => Ok(t),
@@ -391,7 +398,7 @@ fn tensor(s: &Session, o: Operand) -> Result<Tensor> {
     }
 }
 
-/// `f(a, b)` where either may be a scalar, which takes the other's dtype.
+/// `f(a, b)`, where either operand may be a scalar, which takes the dtype of the other.
 fn either(s: &Session, a: Operand, b: Operand, f: fn(&Tensor, Operand) -> Result<Tensor>) -> Result<Tensor> {
     match (a, b) {
         (Operand::Tensor(t), b) => f(&t, b),
@@ -400,7 +407,7 @@ fn either(s: &Session, a: Operand, b: Operand, f: fn(&Tensor, Operand) -> Result
     }
 }
 
-/// The mean, the sum or all of a loss.
+/// Reduces a loss by `mean` or `sum`, or returns it as it is for `none`. `Error::Value` for another name.
 fn reduced(loss: Tensor, reduction: &str) -> Result<Tensor> {
     match reduction {
         "mean" => loss.mean(&[], false),

@@ -1,4 +1,4 @@
-//! Rows: products, convolution, pooling, norms, attention, losses, resampling.
+//! Rows of the table: products, convolution, pooling, norms, attention, losses, resampling.
 
 use super::*;
 use crate::tensor::{Attention, ConvOpts, ConvTransposeOpts, Interpolate, PoolOpts, ScatterOp};
@@ -94,7 +94,7 @@ ops! {
     "max_pool2d_with_indices_backward" (grad_output: Tensor, input: Tensor, kernel_size: Vec<usize>, stride: Option<Vec<usize>>,
         padding: Vec<usize>, dilation: Vec<usize>, ceil_mode: bool, indices: Tensor) {
         let _ = (kernel_size, stride, padding, dilation, ceil_mode);
-        // every window's gradient goes to its largest element
+        // the gradient of a window goes to its largest element
         let place = |t: &Tensor| t.flatten(-2, -1);
         place(&input)?.zeros_like()?.scatter(-1, &place(&indices)?, &place(&grad_output)?, ScatterOp::Add)?.reshape(&input.shape())
     };
@@ -140,7 +140,8 @@ ops! {
         input.grid_sample(&grid, mode, pad, align_corners)
     };
     "nn.functional.affine_grid" (theta: Tensor, size: Vec<usize>, align_corners: bool = false) theta.affine_grid(&size, align_corners);
-    // as torchvision: boxes are [n, 5], batch and corners, and the number of samples does not follow from their sizes
+    // as torchvision's: boxes are [n, 5] (batch index and corners); the number of samples is an argument and is not
+    // derived from the size of a box
     "ops.roi_align" (input: Tensor, boxes: Tensor, output_size: Vec<usize>, spatial_scale: f64 = 1.0, sampling_ratio: i64 = -1,
         aligned: bool = false) {
         let output = match output_size[..] {
@@ -152,7 +153,7 @@ ops! {
         let samples = samples.ok_or_else(|| Error::value("roi_align", "a sampling_ratio above 0 is needed"))?;
         input.to_float()?.roi_align(&boxes, output, spatial_scale, samples, aligned)
     };
-    // the boxes that stay by falling score (the tail is filler), and how many these are
+    // the indices of the kept boxes in order of falling score (later elements are unspecified), and how many there are
     "ops.nms" (boxes: Tensor, scores: Tensor, iou_threshold: f64) {
         let kept = boxes.nms(&scores, iou_threshold)?;
         let order = scores.argsort(0, true)?;
@@ -187,7 +188,7 @@ ops! {
     };
     "_native_batch_norm_legit" (input: Tensor, weight: Option<Tensor>, bias: Option<Tensor>, running_mean: Option<&Value>,
         running_var: Option<&Value>, training: Option<&Value>, momentum: Option<f64>, eps: Option<f64>) {
-        // the form without running statistics has training, momentum and eps in their place
+        // the overload without running statistics has training, momentum and eps at these positions
         let (given, eps) = match (running_mean, running_var, training) {
             (Some(Value::Tensor(m)), Some(Value::Tensor(v)), Some(Value::Bool(false))) => (Some((m.clone(), v.clone())), eps.unwrap_or(1e-5)),
             (Some(Value::Bool(_)), _, Some(e)) => (None, f64::from_value(e).unwrap_or(1e-5)),
@@ -315,11 +316,12 @@ ops! {
     };
 }
 
-/// With a batch axis in front where there is none.
+/// Applies `f` to an input of this rank; one that lacks the batch axis gets it, and loses it afterwards.
 fn batched(x: &Tensor, rank: usize, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
     if x.rank() + 1 == rank { f(&x.unsqueeze(0)?)?.squeeze(0) } else { f(x) }
 }
 
+/// The padding of a convolution: numbers, `valid` (none), or `same` (the output has the input's size, at stride 1).
 fn padding_of(v: Option<&Value>, weight: &Tensor, dilation: &[usize]) -> Result<Vec<(i64, i64)>> {
     let bad = || Error::value("conv", "padding should be numbers, `same` or `valid`");
     Ok(match v {
@@ -335,7 +337,7 @@ fn padding_of(v: Option<&Value>, weight: &Tensor, dilation: &[usize]) -> Result<
     })
 }
 
-/// One number counts for all axes.
+/// A list of one number is repeated for all axes.
 fn wide<T: Copy>(v: Vec<T>, rank: usize) -> Vec<T> {
     if v.len() == 1 { vec![v[0]; rank] } else { v }
 }
@@ -360,7 +362,7 @@ fn max_pool(
     if opts.kernel.len() != rank {
         return Err(Error::value("max_pool", format!("a kernel of {rank} sizes is wanted, not {:?}", opts.kernel)));
     }
-    // torch's gradient goes to one element of each window: by index
+    // torch's gradient goes to one element of each window, so the values are read by index
     let (values, index) = x.max_pool_with_indices(&opts)?;
     let lead = x.rank() - opts.kernel.len();
     let flat = x.flatten(lead as i64, -1)?;
@@ -380,7 +382,7 @@ fn avg_pool(
     divisor: Option<f64>,
 ) -> Result<Tensor> {
     let opts = PoolOpts { ceil_mode, count_include_pad, ..pool_opts(rank, kernel, stride, &padding) };
-    // integers stay what they are, rounded toward zero
+    // integers keep their dtype, rounded toward zero
     let Some(d) = divisor else { return x.avg_pool(&opts)?.cast(x.dtype()) };
     let axes: Vec<i64> = (1..=rank as i64).map(|i| -i).collect();
     x.pool_windows("avg_pool", &opts, 0.0)?.0.sum(&axes, false)?.div(d)?.cast(x.dtype())
@@ -409,7 +411,7 @@ fn fractional_max_pool(
     batched(x, rank + 2, |x| x.fractional_max_pool(&kernel, &sizes, samples.as_ref()))
 }
 
-/// Sizes of an adaptive pooling: none keeps an axis.
+/// The sizes of an adaptive pooling; a missing one keeps the size of its axis.
 fn adaptive(x: &Tensor, v: &Value, rank: usize) -> Result<Vec<usize>> {
     let shape = x.shape();
     let own = shape.get(shape.len().saturating_sub(rank)..).unwrap_or(&[]).to_vec();
@@ -427,9 +429,9 @@ fn one_or_two(pair: (Tensor, Tensor), two: bool) -> Result<Vec<Tensor>> {
 }
 
 impl Tensor {
-    /// `beta * self + alpha * other`; a zero beta drops even NaN.
+    /// `beta * self + alpha * other`; with a `beta` of 0 even a NaN of `self` is dropped.
     fn plus(&self, other: &Tensor, beta: Operand, alpha: Operand) -> Result<Tensor> {
-        // factors of integers are integers
+        // integer tensors have integer factors
         let own = |v: Operand| match v {
             Operand::Float(f) if !other.dtype().is_float() => Operand::Int(f as i64),
             v => v,
@@ -443,7 +445,7 @@ impl Tensor {
         }
     }
 
-    /// torch's interpolation by name, to a size or by factors.
+    /// torch's `interpolate` by the name of the mode, to a size or by scale factors.
     fn interpolate_like(
         &self,
         size: Option<&[usize]>,
@@ -466,7 +468,7 @@ impl Tensor {
         if mode == "area" {
             return self.adaptive_avg_pool(&sizes);
         }
-        // a factor that is given is used as it is, not the quotient of the sizes
+        // a given factor is used as it is, unless the sizes' quotient is asked for
         let factor = match (size, scale) {
             (None, Some(f)) if !recompute => Some(wide(f)),
             _ => None,

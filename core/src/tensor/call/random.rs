@@ -1,4 +1,4 @@
-//! Rows: random numbers. All draw from the session's stream, so that a seed settles them.
+//! Rows of the table: random numbers. All are drawn from the session's stream, so that its seed determines them.
 
 use super::*;
 
@@ -20,7 +20,7 @@ ops! {
     "distributions.laplace" (s: Session, loc: f64, scale: f64, size: Vec<usize>) Tensor::laplace(&s, loc, scale, &size);
 }
 
-/// Drawn numbers in the dtype of the tensor that says their shape, if that is a float.
+/// The drawn numbers, cast to the dtype of `input` if that is a float.
 fn own(input: &Tensor, drawn: Tensor) -> Result<Tensor> {
     if input.dtype().is_float() { drawn.cast(input.dtype()) } else { Ok(drawn) }
 }

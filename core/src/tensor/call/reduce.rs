@@ -1,4 +1,4 @@
-//! Rows: reductions, scans, statistics, sorting.
+//! Rows of the table: reductions, scans, statistics, sorting.
 
 use super::*;
 use crate::tensor::stats::Quantile;
@@ -216,6 +216,7 @@ fn axis(v: &Value) -> Result<i64> {
     i64::from_value(v).ok_or_else(|| Error::value("call", "an axis should be a number"))
 }
 
+/// argmax or argmin along an axis, or of the flattened tensor without one.
 fn argument(t: &Tensor, dim: Option<i64>, keep: bool, f: fn(&Tensor, i64, bool) -> Result<Tensor>) -> Result<Tensor> {
     match dim {
         Some(_) if t.rank() == 0 => f(&t.reshape(&[1usize])?, 0, false),
@@ -227,7 +228,8 @@ fn argument(t: &Tensor, dim: Option<i64>, keep: bool, f: fn(&Tensor, i64, bool) 
     }
 }
 
-/// Axes and correction of a variance: the second argument may be `unbiased`.
+/// The axes and the correction of a variance. torch has two forms: the second argument is either the axes or
+/// `unbiased`.
 fn spread_of(dim: Option<&Value>, unbiased: bool, correction: Option<f64>) -> Result<(Vec<i64>, f64)> {
     let of = |b: bool| b as i64 as f64;
     Ok(match dim {
@@ -240,6 +242,7 @@ fn spread_of(dim: Option<&Value>, unbiased: bool, correction: Option<f64>) -> Re
     })
 }
 
+/// The order of a vector norm; 2 by default.
 fn order(p: Option<&Value>) -> Result<f64> {
     match p {
         None => Ok(2.0),
@@ -248,6 +251,7 @@ fn order(p: Option<&Value>) -> Result<f64> {
     }
 }
 
+/// The name of a matrix norm; `fro` by default.
 fn order_text(p: Option<&Value>) -> Result<String> {
     match p {
         None => Ok("fro".into()),
@@ -256,7 +260,8 @@ fn order_text(p: Option<&Value>) -> Result<String> {
     }
 }
 
-/// `fill` where the mask is false; infinities stand for the ends of an integer dtype.
+/// The tensor with `fill` where the mask is false; for integers, an infinite `fill` is the least or largest number of
+/// the dtype.
 fn masked(t: &Tensor, mask: Option<Tensor>, fill: f64) -> Result<Tensor> {
     let Some(mask) = mask else { return Ok(t.clone()) };
     let fill = match t.dtype().int_range() {
@@ -268,6 +273,7 @@ fn masked(t: &Tensor, mask: Option<Tensor>, fill: f64) -> Result<Tensor> {
     mask.select(t, fill)
 }
 
+/// The number of elements, along axes, where the mask is true.
 fn counted(t: &Tensor, mask: &Option<Tensor>, axes: &[i64], keep: bool) -> Result<Tensor> {
     let ones = Tensor::ones(t.session(), DType::F32, &t.shape())?;
     masked(&ones, mask.clone(), 0.0)?.sum(axes, keep)

@@ -1,4 +1,4 @@
-//! Rows: creation, movement, joining, indexing, scatter.
+//! Rows of the table: creation, movement, joining, indexing, scatter.
 
 use super::*;
 use crate::tensor::{PadMode, ScatterOp, Slice};
@@ -65,7 +65,7 @@ ops! {
     "squeeze" | "squeeze_copy" (input: Tensor, dim: Option<Vec<i64>>) input.squeeze_axes(dim.as_deref());
     "unsqueeze" | "unsqueeze_copy" (input: Tensor, dim: i64) input.unsqueeze(dim);
     "expand" | "broadcast_to" | "expand_copy" (input: Tensor, size: Vec<i64>) input.expand_to(&size);
-    // axes by name, as einops; the lengths are those of the axes named, with spaces between them
+    // axes by name, as einops: `axes` lists names separated by spaces, `lengths` their sizes
     "rearrange" (input: Tensor, pattern: &str, axes: &str = "", lengths: Option<Vec<usize>>) {
         let (names, lengths): (Vec<&str>, _) = (axes.split_whitespace().collect(), lengths.unwrap_or_default());
         if names.len() != lengths.len() {
@@ -73,7 +73,7 @@ ops! {
         }
         input.rearrange(pattern, &names.into_iter().zip(lengths).collect::<Vec<_>>())
     };
-    // -1 leaves an axis as it is
+    // a size of -1 leaves an axis as it is
     "pad_to" (input: Tensor, size: Vec<i64>) input.pad_to(&size.iter().map(|&n| usize::try_from(n).ok()).collect::<Vec<_>>());
     "shrink_to" (input: Tensor, size: Vec<i64>) input.shrink_to(&size.iter().map(|&n| usize::try_from(n).ok()).collect::<Vec<_>>());
     "expand_as" (input: Tensor, other: Tensor) input.expand(&other.shape());
@@ -145,7 +145,7 @@ ops! {
     };
     // ---- joining and splitting
     "cat" | "concat" | "concatenate" (tensors: Vec<Tensor>, dim: i64 = 0) {
-        // a vector of size 0 joins with anything, as torch
+        // as in torch, an empty vector can be joined with anything
         let some: Vec<&Tensor> = tensors.iter().filter(|t| t.shape() != [0]).collect();
         if some.is_empty() { Tensor::cat(&tensors.iter().collect::<Vec<_>>(), dim) } else { Tensor::cat(&some, dim) }
     };
@@ -217,7 +217,7 @@ ops! {
         let n = table.dim(0)? as i64;
         let mut out = table.embedding(&input)?;
         if scale_grad_by_freq {
-            // the gradient of a row is divided by how often the row occurs
+            // the gradient of a row is divided by the number of times that the row occurs
             let flat = input.reshape(&[-1])?;
             let count = flat.unsqueeze(-1)?.eq(flat.unsqueeze(0)?)?.cast(DType::F32)?.sum(&[-1], false)?.reshape(&input.shape())?.unsqueeze(-1)?;
             let part = out.div(count)?;
@@ -247,7 +247,7 @@ ops! {
         ScatterOp::Add, true);
     "scatter_reduce" (input: Tensor, dim: i64, index: Tensor, src: Tensor, reduce: &str, include_self: bool = true)
         input.scatter_values(dim, &index, &Operand::Tensor(src), scatter_op(reduce)?, include_self);
-    // as ONNX's of these names
+    // ONNX's operators GatherND and ScatterND
     "gather_nd" (input: Tensor, indices: Tensor, batch_dims: usize = 0) input.gather_nd(&indices, batch_dims);
     "scatter_nd" (input: Tensor, indices: Tensor, updates: Tensor, reduce: &str = "none") {
         let how = match reduce {
@@ -316,7 +316,7 @@ fn pad_mode(name: &str) -> Result<PadMode> {
     })
 }
 
-/// Index tensors of the first axes; lists become tensors, none keeps an axis whole.
+/// The index tensors of the first axes: numbers and lists of numbers become tensors, a missing index keeps its axis.
 fn index_list(t: &Tensor, v: &Value) -> Result<Vec<Option<Tensor>>> {
     let bad = || Error::value("index", "indices should be tensors or numbers");
     let one = |v: &Value| -> Result<Option<Tensor>> {
@@ -331,7 +331,7 @@ fn index_list(t: &Tensor, v: &Value) -> Result<Vec<Option<Tensor>>> {
         }))
     };
     match v {
-        // one list of numbers is one index
+        // a flat list of numbers is one index, not one for each axis
         Value::List(l) if !l.iter().all(|v| matches!(v, Value::Int(_))) => l.iter().map(one).collect(),
         v => Ok(vec![one(v)?]),
     }

@@ -1,6 +1,7 @@
-//! Special functions: gamma and its kin, error functions, Bessel functions, orthogonal polynomials. Pieces are polynomials
-//! fitted in f64 (`fits`); absolute errors are about 1e-7 of the function's size in f32. Each branch sees only arguments of
-//! its own interval, so that no branch that was not taken puts a NaN into a gradient.
+//! Special functions: error functions, gamma and related functions, Bessel functions. Each is put together from
+//! polynomials fitted in f64 (`fits`); in f32 the absolute error is about 1e-7 of the function's size. Each formula
+//! gets only arguments of its own interval, so that one that is not selected cannot put a NaN into a gradient. Integers
+//! give f32.
 
 mod fits;
 
@@ -9,7 +10,7 @@ use crate::{Error, Result};
 use fits::*;
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_4, LN_2, PI};
 
-/// B_2k / (2k)! for k = 1..=6: the Euler-Maclaurin formula.
+/// B_2k / (2k)! for k = 1..=6 (Bernoulli numbers), the coefficients of the Euler-Maclaurin formula.
 const EULER: [f64; 6] = [
     0.08333333333333333,
     -0.001388888888888889,
@@ -20,7 +21,8 @@ const EULER: [f64; 6] = [
 ];
 
 impl Tensor {
-    /// A polynomial in t, which runs over [-1, 1] as this runs over `lo..=hi`; arguments outside are moved to the ends.
+    /// Evaluates a fitted polynomial in `t`, where `t` runs over [-1, 1] as `self` runs over `lo..=hi`; arguments
+    /// outside are clamped. More than 16 coefficients are those of Chebyshev polynomials.
     fn fitted(&self, lo: f64, hi: f64, c: &[f64]) -> Result<Tensor> {
         let t = self.clamp(lo, hi)?.sub((hi + lo) / 2.0)?.mul(2.0 / (hi - lo))?;
         if c.len() > 16 {
@@ -43,6 +45,7 @@ impl Tensor {
         Ok(acc)
     }
 
+    /// A constant of shape `[]` in this dtype.
     fn constant_like(&self, v: f64) -> Result<Tensor> {
         Tensor::full(self.session(), v, self.dtype(), &[])
     }
@@ -72,13 +75,13 @@ impl Tensor {
         })
     }
 
-    /// The inverse of [`Tensor::erf`]: infinite at -1 and 1, NaN outside.
+    /// The inverse of [`Tensor::erf`]: infinite at -1 and 1, NaN beyond.
     pub fn erfinv(&self) -> Result<Tensor> {
         let x = self.to_float()?;
         let a = x.abs()?;
         let inside = a.lt(1)?;
         let safe = inside.select(&x, 0)?;
-        // -ln((1-x)(1+x)): both factors are exact near the ends
+        // -ln((1-x)(1+x)), since both factors are exact near the ends
         let one = x.constant_like(1.0)?;
         let w = one.sub(&safe)?.mul(one.add(&safe)?)?.log()?.neg()?;
         let middle = w.le(5)?;
@@ -89,15 +92,15 @@ impl Tensor {
         inside.select(middle.select(near, far)?, end)
     }
 
-    /// The normal distribution function.
+    /// The distribution function of the standard normal distribution.
     pub fn ndtr(&self) -> Result<Tensor> {
         self.to_float()?.mul(-std::f64::consts::FRAC_1_SQRT_2)?.erfc()?.mul(0.5)
     }
 
-    /// The inverse of [`Tensor::ndtr`].
+    /// The inverse of [`Tensor::ndtr`]: infinite at 0 and 1, NaN outside.
     pub fn ndtri(&self) -> Result<Tensor> {
         let p = self.to_float()?;
-        // the lower half has the small numbers that 2p-1 would lose
+        // small probabilities are computed from p itself, which 2p-1 would round away
         let low = p.lt(0.01)?;
         let middle = low.select(0.5, &p)?.mul(2)?.sub(1)?.erfinv()?.mul(std::f64::consts::SQRT_2)?;
         let q = low.logical_and(p.gt(0)?)?.select(&p, 0.005)?;
@@ -111,7 +114,7 @@ impl Tensor {
         low.select(tail, middle)
     }
 
-    /// `ln(ndtr(x))`, without underflow for large negative x.
+    /// `ln(ndtr(x))`, without underflow for negative numbers of large magnitude.
     pub fn log_ndtr(&self) -> Result<Tensor> {
         let x = self.to_float()?;
         let left = x.lt(-1)?;
@@ -121,9 +124,9 @@ impl Tensor {
         left.select(tail, y)
     }
 
-    // ---- entropy and kin
+    // ---- entropy and related functions
 
-    /// `-x ln x`; 0 at 0, -inf below.
+    /// Entropy term `-x ln x`: 0 at 0, -inf for negative numbers.
     pub fn entr(&self) -> Result<Tensor> {
         let x = self.to_float()?;
         let positive = x.gt(0)?;
@@ -161,13 +164,13 @@ impl Tensor {
         let x = self.to_float()?;
         let zero = x.eq(0)?;
         let z = zero.select(1, &x)?.mul(PI)?;
-        // at zero the slope is 0, which the constant has too
+        // at zero the slope is 0, as that of the constant
         zero.select(1, z.sin()?.div(z)?)
     }
 
-    // ---- gamma and kin
+    // ---- gamma and related functions
 
-    /// `sin(pi x)` by the distance to the nearest integer, so that large x lose nothing.
+    /// `sin(pi x)`, computed from the distance to the nearest integer, so that large arguments lose no accuracy.
     fn sin_pi(&self) -> Result<Tensor> {
         let n = self.round()?;
         let half = n.mul(0.5)?;
@@ -222,7 +225,7 @@ impl Tensor {
         at_zero.select(f64::NEG_INFINITY, pole.select(f64::NAN, left.select(reflected, right)?)?)
     }
 
-    /// Hurwitz's zeta function `sum over k >= 0 of (q + k)^-x` for x > 1.
+    /// The Hurwitz zeta function `sum over k >= 0 of (q + k)^-x` for x > 1; NaN for x < 1, infinite at 1.
     pub fn zeta(&self, q: &Tensor) -> Result<Tensor> {
         let (x, q) = (self.to_float()?, q.to_float()?);
         const TERMS: usize = 10;
@@ -250,7 +253,7 @@ impl Tensor {
         x.eq(1)?.select(f64::INFINITY, x.lt(1)?.select(f64::NAN, sum)?)
     }
 
-    /// The `n`-th derivative of [`Tensor::digamma`].
+    /// The `n`-th derivative of [`Tensor::digamma`]. `Error::Value` for orders above 30.
     pub fn polygamma(&self, n: usize) -> Result<Tensor> {
         if n == 0 {
             return self.digamma();
@@ -264,7 +267,7 @@ impl Tensor {
         x.constant_like(n as f64 + 1.0)?.expand(&x.shape())?.zeta(&x)?.mul(sign * factorial)
     }
 
-    /// The logarithm of the multivariate gamma function of dimension `p`.
+    /// The logarithm of the multivariate gamma function in `p` dimensions.
     pub fn mvlgamma(&self, p: usize) -> Result<Tensor> {
         super::check_turns("mvlgamma", p)?;
         let x = self.to_float()?;
@@ -277,7 +280,7 @@ impl Tensor {
 
     // ---- Bessel functions
 
-    /// One form up to `limit`, another beyond, of |x|.
+    /// Applies `near` to |x| where it is at most `limit`, and `far` beyond; NaN stays NaN.
     fn near_far(
         &self,
         limit: f64,
@@ -297,7 +300,7 @@ impl Tensor {
             |x| x.fitted(0.0, 8.0, &I0E_NEAR),
             |x| x.reciprocal()?.mul(8)?.fitted(1e-6, 1.0, &I0E_FAR)?.mul(x.rsqrt()?),
         )?;
-        // the fit has a slope of its own at 0
+        // differentiated by formula, because the slope of the fit at 0 is not 0
         y.custom_grad(&[&x], |dy| Ok(vec![dy.mul(x.i1e()?.sub(x.sign()?.mul(&y)?)?)?]))
     }
 
@@ -324,7 +327,7 @@ impl Tensor {
         self.i1e()?.mul(self.to_float()?.abs()?.exp()?)
     }
 
-    /// Infinite at 0, NaN below.
+    /// `y` for positive arguments, `at_zero` at 0, NaN for negative arguments.
     fn on_positive(&self, y: Tensor, at_zero: f64) -> Result<Tensor> {
         self.gt(0)?.select(y, self.eq(0)?.select(at_zero, self.constant_like(f64::NAN)?)?)
     }
@@ -341,6 +344,7 @@ impl Tensor {
         x.on_positive(y, f64::INFINITY)
     }
 
+    /// The fit of `sqrt(x) e^x K(x)` in `2/x`, divided by `sqrt(x)`: `e^x K(x)` for large x.
     fn k_far(&self, c: &[f64]) -> Result<Tensor> {
         self.reciprocal()?.mul(2)?.fitted(1e-6, 1.0, c)?.mul(self.rsqrt()?)
     }
@@ -373,7 +377,8 @@ impl Tensor {
         x.on_positive(y, f64::INFINITY)
     }
 
-    /// `sqrt(2 / (pi x)) * (P a -+ Q b)` with the cosine and sine of `x - phase`.
+    /// The asymptotic form of Bessel functions for large x: `sqrt(2 / (pi x)) (P cos a - Q sin a)` with `a = x - phase`
+    /// for the first kind, and `(P sin a + Q cos a)` for the second; `p` and `q` are the fits of P and x Q.
     fn bessel_far(&self, phase: f64, p: &[f64], q: &[f64], first: bool) -> Result<Tensor> {
         let r = self.reciprocal()?.mul(8)?.square()?;
         let (p, q) = (r.fitted(0.0, 1.0, p)?, r.fitted(0.0, 1.0, q)?.div(self)?);
@@ -448,7 +453,7 @@ impl Tensor {
 
     // ---- others
 
-    /// `ln(2^x + 2^y)` to base 2, without overflow.
+    /// `log2(2^x + 2^y)`, without overflow.
     pub fn logaddexp2(&self, rhs: &Tensor) -> Result<Tensor> {
         let (x, y) = (self.to_float()?, rhs.to_float()?);
         x.mul(LN_2)?.logaddexp(&y.mul(LN_2)?)?.mul(1.0 / LN_2)
