@@ -1,5 +1,6 @@
-//! What compilers of drivers made, kept in the user's cache of compiled code: a driver and a text in, its binary out. An entry is of one
-//! driver of one device and of one text, so none is ever out of date; one that the driver does not take is made again.
+//! Keeps what drivers' compilers made in the user's cache of compiled code: looked up by driver and source text, an
+//! entry is a binary. An entry belongs to one driver of one device and to one text, so it is never out of date; one
+//! that the driver rejects is made again.
 
 use crate::cache;
 use crate::store::Store;
@@ -7,36 +8,36 @@ use gradloom_core::util::blake2b;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The binaries of one driver.
+/// The cached binaries of one driver.
 pub(crate) struct Binaries {
     store: Option<Arc<Store>>,
-    /// The driver and how it is asked, of which binaries depend.
+    /// The driver and its compile options, which determine the binary.
     driver: String,
 }
 
 impl Binaries {
-    /// In the user's folder, unless that is switched off or not safe.
+    /// The cache in the user's folder; without effect where caching is switched off or the folder is not safe.
     pub(crate) fn of(driver: String) -> Binaries {
         cache::default_folder()
             .map_or_else(|| Binaries { store: None, driver: driver.clone() }, |f| Binaries::within(&f, driver.clone()))
     }
 
-    /// In a folder.
+    /// The cache in the given folder.
     pub(crate) fn within(folder: &Path, driver: String) -> Binaries {
         Binaries { store: Store::open(folder, cache::LIMIT).ok(), driver }
     }
 
-    /// Is there a folder for them?
+    /// Is there a folder to keep binaries in?
     pub(crate) fn are_kept(&self) -> bool {
         self.store.is_some()
     }
 
-    /// The binary of a text.
+    /// The binary that was made of this text.
     pub(crate) fn get(&self, text: &str) -> Option<Vec<u8>> {
         self.store.as_ref()?.load(self.key(text))
     }
 
-    /// Keeps the binary of a text.
+    /// Keeps the binary that was made of this text.
     pub(crate) fn put(&self, text: &str, binary: Vec<u8>) {
         if let Some(store) = &self.store {
             store.save(self.key(text), binary);

@@ -1,8 +1,9 @@
-//! Compiled plans and kernels on disk, shared by all processes of a user, and threads to compile on: the [`Host`] of
-//! native engines.
+//! The [`Host`] of native engines: compiled plans and kernels on disk, shared by all processes of a user,
+//! and threads to compile on.
 //!
-//! One file an entry; `store` sees to it that what is read is what we wrote, and the core checks that again. Failing to read
-//! or write is never an error: the entry is made again. Files unused for longest go first when the folder outgrows its limit.
+//! Each entry is a file; `store` makes sure that what is read was written by this user, and the core checks it again.
+//! Failing to read or write is never an error: the entry is then made again. The least recently used files are removed
+//! when the folder exceeds its limit.
 
 use crate::debug::Debug;
 use crate::store::Store;
@@ -14,14 +15,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Environment: where the cache is; `off` for none.
+/// The environment variable with the cache folder; `off` disables the cache.
 pub const FOLDER_VARIABLE: &str = "GRADLOOM_CACHE";
-/// Bytes of all entries, unless told otherwise.
+/// The default limit of all entries together, in bytes.
 pub const LIMIT: u64 = 256 << 20;
 
-/// Kernels worth starting a thread for.
+/// The number of kernels that is worth starting a thread.
 const JOBS_PER_THREAD: usize = 3;
-/// Compiling walks deep expressions.
+/// The stack size in bytes of compiling threads, whose recursion over expressions can be deep.
 const STACK: usize = 8 << 20;
 
 /// Threads and a cache for an engine.
@@ -32,10 +33,11 @@ pub struct NativeHost {
     debug: Option<Debug>,
 }
 
-/// Threads of all hosts that compile now, beside those that asked for it: together no more than there are cores.
+/// The number of helper threads of all hosts that are compiling, besides the threads that asked for it: in total at
+/// most the number of cores.
 static HELPERS: AtomicUsize = AtomicUsize::new(0);
 
-/// One of [`HELPERS`].
+/// Counts one of [`HELPERS`] as long as it lives.
 struct Helper;
 
 impl Helper {
@@ -52,18 +54,19 @@ impl Drop for Helper {
 }
 
 impl NativeHost {
-    /// As the environment says: the user's cache folder, unless it is switched off, and a thread per core.
+    /// The host that the environment describes: the user's cache folder, unless that is switched off, and a
+    /// thread per core.
     pub fn new() -> NativeHost {
         default_folder().map_or_else(NativeHost::without_cache, |folder| NativeHost::with_cache(&folder, LIMIT))
     }
 
-    /// Without a cache.
+    /// A host without a cache.
     pub fn without_cache() -> NativeHost {
         NativeHost { threads: cores(), store: None, refused: None, debug: Debug::of_environment() }
     }
 
-    /// With a cache in this folder, of so many bytes. Without one if the folder cannot be made, or if another user could have
-    /// put code into it ([`NativeHost::refused`]).
+    /// A host with a cache of at most `limit` bytes in this folder. It has no cache if the folder cannot be made, or if
+    /// another user could have put code into it ([`NativeHost::refused`]).
     pub fn with_cache(folder: &Path, limit: u64) -> NativeHost {
         match Store::open(folder, limit) {
             Ok(store) => NativeHost { store: Some(store), ..NativeHost::without_cache() },
@@ -76,19 +79,19 @@ impl NativeHost {
         self.refused.as_deref()
     }
 
-    /// Compiles on so many threads.
+    /// Compiles on this many threads.
     pub fn threads(mut self, threads: usize) -> NativeHost {
         self.threads = threads.max(1);
         self
     }
 
-    /// Shows what the engine does, instead of what the environment says ([`crate::debug`]).
+    /// Shows what the engine does in this way instead of the way that the environment asks for ([`crate::debug`]).
     pub fn debug(mut self, debug: Debug) -> NativeHost {
         self.debug = Some(debug);
         self
     }
 
-    /// Where the cache is, if there is one.
+    /// The cache folder, if there is a cache.
     pub fn folder(&self) -> Option<&Path> {
         self.store.as_ref().map(|s| s.folder())
     }
@@ -112,7 +115,7 @@ impl Host for NativeHost {
                     return;
                 }
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(i))) {
-                    // nobody begins another one
+                    // No thread starts another job
                     next.store(n, Ordering::Relaxed);
                     panicked.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
                 }
@@ -124,7 +127,7 @@ impl Host for NativeHost {
                     let _helper = helper;
                     work();
                 };
-                // no thread, no harm: the others take its share
+                // If no thread can be started, the others take its share
                 let _ = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, help);
             }
             work();
@@ -157,7 +160,7 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get()).min(32)
 }
 
-/// The user's folder for it: what [`FOLDER_VARIABLE`] says, else the platform's.
+/// The user's cache folder: the one that [`FOLDER_VARIABLE`] names, else the platform's.
 pub fn default_folder() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
     if let Some(given) = variable(FOLDER_VARIABLE) {

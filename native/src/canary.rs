@@ -1,5 +1,6 @@
-//! Asks an adapter for known answers ([`gradloom_core::device::canary`]) before anything is computed on it. What a driver
-//! answered is remembered as long as the process lives, since a software driver takes a tenth of a second to compile shaders.
+//! Asks a device questions with known answers ([`gradloom_core::device::canary`]) before anything is computed on it.
+//! The answers of a driver are remembered for the life of the process, because a software driver takes a tenth of a
+//! second to compile the shaders.
 
 use gradloom_core::Result;
 use gradloom_core::device::canary::{judge, questions, sources};
@@ -9,19 +10,19 @@ use gradloom_core::target::Target;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-/// Answers by driver and by what it claims.
+/// Answers by driver and by the capabilities that it claims.
 static KNOWN: Mutex<Option<HashMap<String, Vec<Vec<u8>>>>> = Mutex::new(None);
 
-/// The target of a device without what it got wrong, and what is worth knowing of it, a line each.
+/// The device's target without the features that it got wrong, and notes on these, a line each.
 ///
 /// # Errors
-/// [`gradloom_core::Error::Device`] if nothing that it computes can be trusted.
+/// [`gradloom_core::Error::Device`] if no result of the device can be trusted.
 pub fn examine(dev: &mut dyn Device) -> Result<(Target, Vec<String>)> {
     let answers = answers(dev)?;
     judged(dev.target(), &answers)
 }
 
-/// The same; a driver of this name is asked once.
+/// As [`examine`], but asks a driver of this name only once.
 pub(crate) fn examine_once(dev: &mut dyn Device, driver: &str) -> Result<(Target, Vec<String>)> {
     let t = dev.target();
     let key = format!("{} {driver} {:?} {}", t.name, t.dots, t.f16_arrays);
@@ -38,7 +39,7 @@ pub(crate) fn examine_once(dev: &mut dyn Device, driver: &str) -> Result<(Target
     judged(dev.target(), &answers)
 }
 
-/// What a probe of subgroups finds ([`wgsl::subgroup`]).
+/// Runs the kernel that probes subgroups ([`wgsl::subgroup`]), and gives the bytes that it wrote.
 pub(crate) fn subgroups(dev: &mut dyn Device, probe: Source) -> Result<Vec<u8>> {
     let kernel = dev.compile(&[probe])?[0];
     let bytes = 4 * wgsl::PROBE_THREADS;
@@ -61,7 +62,7 @@ fn judged(t: &Target, answers: &[Vec<u8>]) -> Result<(Target, Vec<String>)> {
     Ok((t, said))
 }
 
-/// What the device answers to each source.
+/// The device's answer to each of the test kernels.
 fn answers(dev: &mut dyn Device) -> Result<Vec<Vec<u8>>> {
     let sources = sources(dev.target());
     let kernels = dev.compile(&sources)?;

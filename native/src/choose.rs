@@ -1,6 +1,8 @@
-//! Which device `auto` is, how devices are named, what each says of itself, and how fast each is.
+//! Chooses the device that `auto` means, translates device names, describes the devices of this machine,
+//! and measures their speed.
 //!
-//! `auto` asks drivers and takes the first GPU of hardware, never an emulated one; else the processor.
+//! `auto` asks the drivers and takes the first hardware GPU, never one that is emulated in software; if there is none,
+//! it takes the processor.
 
 use crate::devices::{self, NAMES};
 use crate::{NativeHost, Runtime, Tensor};
@@ -9,26 +11,29 @@ use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
 use std::time::Instant;
 
-/// Environment: the device that `auto` is, in names of ours or of tinygrad's: `CPU`, `CUDA:1`, `CL`, `CPU:LLVM`.
+/// The environment variable that names the device for `auto`. It accepts our names and those of tinygrad: `CPU`,
+/// `CUDA:1`, `CL`, `CPU:LLVM`.
 pub const DEVICE_VARIABLE: &str = "DEV";
 
-/// GPUs that `auto` asks for, the fastest first. Metal is opened by name alone: so far it was tested without its hardware.
+/// The GPU back ends that `auto` tries, the fastest first. Metal has to be named: it has not been tested on
+/// its hardware yet.
 const GPUS: [&str; 3] = ["cuda", "vulkan", "wgpu"];
-/// What computes on processors without an emitter of ours, the fastest first.
+/// The devices that `auto` tries on processors for which there is no machine-code emitter, the fastest first.
 const OTHERS: [&str; 3] = ["llvm", "c", "eval"];
 
-/// A device that `auto` chose.
+/// The device that `auto` chose.
 pub struct Choice {
     /// The device.
     pub device: Box<dyn Device>,
-    /// Why it is this one, in a sentence, where that is not what one would expect.
+    /// The reason in a sentence, where the choice is not the expected one.
     pub said: Option<String>,
 }
 
-/// The device that `auto` is: what [`DEVICE_VARIABLE`] says, a GPU of hardware, this processor's machine code, or what computes without it.
+/// Chooses the device for `auto`: the one that [`DEVICE_VARIABLE`] names, else a hardware GPU, else machine code for
+/// this processor, else a device that works without an emitter.
 ///
 /// # Errors
-/// Those of the device that the variable names.
+/// The errors of opening the device that the variable names.
 pub fn choose(threads: usize) -> Result<Choice> {
     if let Some(name) = std::env::var(DEVICE_VARIABLE).ok().filter(|n| !n.trim().is_empty()) {
         let name = canonical(&name);
@@ -46,7 +51,7 @@ pub fn choose(threads: usize) -> Result<Choice> {
     }
 }
 
-/// The first of [`OTHERS`] that opens.
+/// Opens the first of [`OTHERS`] that can be opened; `why` is the error of the emitter's device.
 fn without_emitter(why: &Error, open: &dyn Fn(&str) -> Result<Box<dyn Device>>) -> Result<Choice> {
     let mut failed = None;
     for name in OTHERS {
@@ -58,31 +63,33 @@ fn without_emitter(why: &Error, open: &dyn Fn(&str) -> Result<Box<dyn Device>>) 
     Err(failed.unwrap_or_else(|| why.clone()))
 }
 
-/// Is it worth opening? Says no where a question that costs less than that is enough.
+/// Is the back end worth opening? Answers no where a check that is cheaper than opening it shows that there
+/// is no hardware.
 fn may_be_hardware(name: &str) -> bool {
     match name {
         #[cfg(feature = "cuda")]
         "cuda" => crate::cuda::has_hardware(),
         #[cfg(feature = "vulkan")]
         "vulkan" => has_nodes("/dev".as_ref()) && crate::vulkan::has_hardware(),
-        // elsewhere it goes through Vulkan, which was asked
+        // On other systems wgpu uses Vulkan, which was asked already
         "wgpu" => cfg!(feature = "wgpu") && (cfg!(any(windows, target_vendor = "apple")) || !cfg!(feature = "vulkan")),
         _ => NAMES.iter().any(|n| n.0 == name),
     }
 }
 
-/// Has a driver of a GPU a file in this folder? Asking the drivers themselves takes tens of milliseconds, since the one of the processor is
-/// among them. Elsewhere than on Linux nobody knows without them.
+/// Does this folder (`/dev`) have a file of a GPU driver? Asking the drivers themselves takes tens of milliseconds,
+/// since the software driver is one of them. On systems other than Linux only the drivers know, so the answer is yes.
 #[cfg(feature = "vulkan")]
 fn has_nodes(folder: &std::path::Path) -> bool {
-    // graphics cards, NVIDIA's, Windows' below its Linux, those of boards and of telephones
+    // Graphics cards; NVIDIA's drivers; Windows' GPU in its Linux subsystem; GPUs of single-board computers
+    // and telephones
     const NODES: [&str; 8] = ["dri", "nvidia", "nvhost", "nvgpu", "dxg", "kgsl", "mali", "pvr"];
     let Ok(files) = std::fs::read_dir(folder) else { return true };
     let is_node = |f: std::fs::DirEntry| NODES.iter().any(|n| f.file_name().to_string_lossy().starts_with(n));
     !cfg!(target_os = "linux") || files.filter_map(std::result::Result::ok).any(is_node)
 }
 
-/// A device's name as [`devices::open`] has it: in small letters, and ours where it was tinygrad's.
+/// The name as [`devices::open`] accepts it: in lower case, and tinygrad's names translated.
 pub fn canonical(name: &str) -> String {
     let name = name.trim().to_ascii_lowercase();
     let (kind, rest) = name.split_once(':').map_or((name.as_str(), None), |(k, r)| (k, Some(r)));
@@ -99,29 +106,29 @@ pub fn canonical(name: &str) -> String {
     rest.map_or(kind.into(), |rest| format!("{kind}:{rest}"))
 }
 
-/// A device of this machine, or why it is not there.
+/// A device of this machine, or the reason why it is not available.
 pub struct Row {
-    /// As [`devices::open`] takes it.
+    /// The name that [`devices::open`] accepts.
     pub name: String,
-    /// What it is.
+    /// A description for users.
     pub what: String,
-    /// What it says of itself.
+    /// What the opened device reports, or the error of opening it.
     pub open: Result<About>,
 }
 
-/// What a device says of itself.
+/// What a device reports about itself.
 pub struct About {
-    /// Its name and its driver's, where it has one.
+    /// The names of the device and of its driver, if it has a driver.
     pub driver: Option<String>,
-    /// Bytes of its memory, where known.
+    /// Its memory in bytes, if known.
     pub memory_bytes: Option<u64>,
-    /// Its limits.
+    /// Its capabilities and limits.
     pub target: Target,
-    /// What its driver gets wrong.
+    /// What its driver gets wrong, a sentence each.
     pub notes: Vec<String>,
 }
 
-/// Every device that [`devices::open`] knows, and the further ones of each driver.
+/// Every device that [`devices::open`] accepts, and all further devices that the drivers offer.
 pub fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for &(name, what) in NAMES {
@@ -154,7 +161,7 @@ fn row(name: String, what: String, driver: Option<&(String, Option<u64>)>) -> Ro
     Row { name, what, open }
 }
 
-/// The devices that a back end's drivers offer, with the bytes of their memory.
+/// The devices that a back end's drivers offer, each with its memory in bytes.
 fn drivers(name: &str) -> Vec<(String, Option<u64>)> {
     match name.split(':').next() {
         #[cfg(feature = "vulkan")]
@@ -167,33 +174,33 @@ fn drivers(name: &str) -> Vec<(String, Option<u64>)> {
     }
 }
 
-/// Bytes of this machine's memory, where the system says it in a file.
+/// The memory of this machine in bytes, where `/proc/meminfo` tells it.
 fn host_memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?.trim().strip_suffix("kB")?.trim().parse::<u64>();
     Some(kib.ok()? << 10)
 }
 
-/// What a device reached.
+/// The measured speed of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
-    /// Operations a second of a square matrix product in f32.
+    /// Operations per second in a square f32 matrix product.
     pub flops_per_s: f64,
-    /// Bytes read and written a second by an addition in f32.
+    /// Bytes read and written per second in an f32 addition.
     pub bytes_per_s: f64,
 }
 
-/// Seconds that one run of a measurement should take.
+/// Seconds that one timed run should take at least.
 const LONG_ENOUGH_S: f64 = 0.02;
-/// Runs of which the fastest counts.
+/// The number of timed runs, of which the fastest counts.
 const RUNS: usize = 5;
-/// The largest matrix, and the most elements of a vector.
+/// The largest side of a matrix, and the largest length of a vector, in elements.
 const MOST: (usize, usize) = (4096, 1 << 24);
 
-/// Times a matrix product and an addition, each as large as it must be to take [`LONG_ENOUGH_S`].
+/// Times a matrix product and an addition. Their sizes grow until a run takes [`LONG_ENOUGH_S`].
 ///
 /// # Errors
-/// Those of opening the device and of running it.
+/// The errors of opening the device and of running it.
 pub fn measure(name: &str, threads: usize) -> Result<Measured> {
     let mut rt = Runtime::with_host(devices::open(name, threads)?, NativeHost::without_cache());
     let most_elems = rt.engine().device().target().max_buffer_bytes / 4;

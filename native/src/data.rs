@@ -1,5 +1,5 @@
-//! Data sets natively: batches fetched ahead on a thread, files of images sets, and folders of images (with the feature
-//! `images`).
+//! Data sets for native programs: batches that a thread loads ahead of time, the files of MNIST and CIFAR, and (with
+//! the feature `images`) folders of images.
 
 use crate::contain::{contain, message};
 use crate::model::read_file;
@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 
-/// MNIST, Fashion-MNIST or their kin from a file of images and one of labels, gzipped or not: u8 `[n, 1, rows, columns]`
-/// and `[n]`.
+/// Reads MNIST, Fashion-MNIST or a data set in the same format from a file of images and one of labels, gzipped or not:
+/// u8 `[n, 1, rows, columns]` and `[n]`.
 ///
 /// # Errors
-/// `E_INPUT` for a file that cannot be read, `E_FORMAT` for one that is no IDX file, `E_VALUE` if they do not belong together.
+/// `E_INPUT` for a file that cannot be read, `E_FORMAT` for one that is not an IDX file, `E_VALUE` if the
+/// two do not belong together.
 pub fn mnist(images: &Path, labels: &Path) -> Result<Arrays> {
     let read = |path| contain(|| images::idx(&read_file(path)?));
     let (mut x, y) = (read(images)?, read(labels)?);
@@ -27,10 +28,10 @@ pub fn mnist(images: &Path, labels: &Path) -> Result<Arrays> {
     Arrays::new(vec![x, y])
 }
 
-/// CIFAR-10 or CIFAR-100 from its binary files: u8 `[n, 3, 32, 32]` and `[n]`.
+/// Reads CIFAR-10 or CIFAR-100 from its binary files: u8 `[n, 3, 32, 32]` and `[n]`.
 ///
 /// # Errors
-/// `E_INPUT` for a file that cannot be read, `E_FORMAT` for one that is none of CIFAR's.
+/// `E_INPUT` for a file that cannot be read, `E_FORMAT` for one that is not CIFAR's.
 pub fn cifar(files: &[&Path], set: Cifar) -> Result<Arrays> {
     let mut all = Vec::new();
     for file in files {
@@ -40,17 +41,17 @@ pub fn cifar(files: &[&Path], set: Cifar) -> Result<Arrays> {
     Arrays::new(vec![set.images, set.labels])
 }
 
-/// Batches of a data set, fetched on a thread while the ones before are worked on.
+/// Loads batches of a data set on a thread, while earlier batches are in use.
 pub struct Loader {
     data: Arc<dyn Dataset + Send + Sync>,
     /// Sizes and order of the batches.
     pub opts: BatchOpts,
-    /// Batches that may wait.
+    /// The number of batches that may be loaded ahead.
     pub ahead: usize,
 }
 
 impl Loader {
-    /// Two batches ahead.
+    /// A loader that is up to two batches ahead.
     pub fn new(data: impl Dataset + Send + Sync + 'static, opts: BatchOpts) -> Loader {
         Loader { data: Arc::new(data), opts, ahead: 2 }
     }
@@ -61,7 +62,7 @@ impl Loader {
         let (send, receive) = sync_channel(self.ahead);
         let thread = std::thread::spawn(move || {
             for rows in order {
-                // nobody wants more
+                // An error means that the batches were dropped
                 if send.send(data.batch(&rows)).is_err() {
                     return;
                 }
@@ -71,7 +72,7 @@ impl Loader {
     }
 }
 
-/// The batches of an epoch, one tensor a part of the examples.
+/// The batches of an epoch; each has one tensor for each part of the examples.
 pub struct Batches {
     receive: Option<Receiver<Result<Vec<HostTensor>>>>,
     thread: Option<JoinHandle<()>>,

@@ -1,5 +1,6 @@
-//! What engines compile and run, for people: `DEBUG=N` in the environment prints it on stderr, `VIZ=ADDRESS` sends it to the page that
-//! `gradloom viz` serves there ([`crate::tell`]). The levels are [`gradloom_core::engine::watch`]'s.
+//! Shows people what engines compile and run: `DEBUG=N` in the environment prints it on stderr, `VIZ=ADDRESS` sends it
+//! to the page that `gradloom viz` serves at this address ([`crate::tell`]). The levels N are explained in
+//! [`gradloom_core::engine::watch`].
 
 use crate::disasm::disassemble;
 use crate::tell::Teller;
@@ -14,12 +15,12 @@ use gradloom_core::target::Target;
 use gradloom_core::uop::{Graph, UOp};
 use std::time::Instant;
 
-/// The environment's variable of the level that is printed.
+/// The environment variable with the level to print.
 pub const VARIABLE: &str = "DEBUG";
-/// Everything: what the page shows.
+/// The level with everything, which the page shows.
 const ALL: u8 = 7;
 
-/// On stderr; on a terminal that shows it the first line of what is told of a kernel or a graph is bold.
+/// Prints on stderr. On a terminal that can show it, the first line about a kernel or a graph is bold.
 fn print(text: &str) {
     match text.split_once('\n') {
         Some((first, rest)) => anstream::eprintln!("{BOLD}{first}{BOLD:#}\n{rest}"),
@@ -29,17 +30,17 @@ fn print(text: &str) {
 
 const BOLD: Style = Style::new().bold();
 
-/// Where lines go.
+/// Takes the printed text.
 type Out = Box<dyn FnMut(&str) + Send>;
 
-/// Prints what an engine does.
+/// A watcher that prints what an engine does.
 pub struct Debug {
     printers: Vec<(Printer, Out)>,
 }
 
 impl Debug {
-    /// As the environment says: none if it asks for nothing. A level that is no number above 0 asks for nothing, since other programs use
-    /// the variable too.
+    /// The watcher that the environment asks for, if any. A value that is not a number above 0 is ignored, since other
+    /// programs use the variable, too.
     pub fn of_environment() -> Option<Debug> {
         let level: u8 = std::env::var(VARIABLE).ok().and_then(|v| v.parse().ok()).unwrap_or(0);
         let mut debug = Debug { printers: Vec::new() };
@@ -54,7 +55,7 @@ impl Debug {
         (!debug.printers.is_empty()).then_some(debug)
     }
 
-    /// Of a level, to a printer of lines.
+    /// A watcher that passes text of this level to `out`.
     pub fn new(level: u8, out: Out) -> Debug {
         Debug { printers: vec![(Printer::new(level), out)] }
     }

@@ -1,4 +1,4 @@
-//! Devices by name. Each back end adds its line to [`open`] and to [`available`].
+//! Opens devices by name. Each back end adds its line to [`open`] and to [`NAMES`].
 
 use crate::choose::{canonical, choose};
 use crate::contain::contain;
@@ -6,7 +6,7 @@ use gradloom_core::device::{Device, EvalDevice, NullDevice};
 use gradloom_core::target::{Isa, MatrixTile, Sm, Target};
 use gradloom_core::{Error, Result};
 
-/// Every name that [`open`] knows, the preferred first, with what it is.
+/// Every name that [`open`] accepts, in order of preference, with a description for users.
 pub const NAMES: &[(&str, &str)] = &[
     ("cpu", "machine code for this processor"),
     ("cpu:avx2", "the same, held to AVX2"),
@@ -41,9 +41,10 @@ pub const NAMES: &[(&str, &str)] = &[
     ("null:wasm", "compiles to WebAssembly and runs nothing"),
 ];
 
-/// Opens a device, named in any case; `auto` is what [`crate::choose`] chooses. `threads` is for CPUs; 0 means one per core.
+/// Opens a device by its name, in upper or lower case; `auto` opens what [`crate::choose`] chooses. `threads` is the
+/// number of threads of CPU devices; 0 means one per core.
 ///
-/// A driver that panics is `E_INTERNAL`.
+/// A panic in a driver becomes `E_INTERNAL`.
 pub fn open(name: &str, threads: usize) -> Result<Box<dyn Device>> {
     contain(|| open_named(&canonical(name), threads))
 }

@@ -1,12 +1,12 @@
-//! Machine code as text, for people.
+//! Disassembles machine code for people to read.
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter};
 
-/// How each kernel for AArch64 ends, and none for x86-64: `ret`.
+/// The last instruction of every AArch64 kernel (`ret`); no x86-64 kernel ends with these bytes.
 const ARM64_RET: [u8; 4] = [0xc0, 0x03, 0x5f, 0xd6];
 
-/// The instructions of a kernel as the x86-64 and AArch64 renderers lay it out: a jump over the constants, the constants, the code. Those of
-/// AArch64 are its words, for another program to read (`llvm-mc --disassemble`).
+/// Disassembles a kernel in the layout of the x86-64 and AArch64 renderers: a jump over the constants, the constants,
+/// the code. AArch64 code is printed as instruction words for another program to disassemble (`llvm-mc --disassemble`).
 pub fn disassemble(bytes: &[u8]) -> String {
     if bytes.ends_with(&ARM64_RET) {
         return words(bytes);
@@ -34,7 +34,7 @@ pub fn disassemble(bytes: &[u8]) -> String {
 
 fn words(bytes: &[u8]) -> String {
     let all = || bytes.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]));
-    // the first instruction may be a branch: its distance is in words
+    // The first instruction may be a branch over the constants; its distance counts words
     let start = all().next().filter(|w| w >> 26 == 0b000101).map_or(0, |w| (w & 0x3ff_ffff) as usize);
     let mut out = String::new();
     if start > 0 {

@@ -1,8 +1,9 @@
-//! Files and folders that somebody else may have named or made: opened one component at a time from a handle of the folder
-//! before, so that no link is followed and nobody can exchange a folder meanwhile. Opening never waits, whatever the file is.
-//! Never here: what the files mean.
+//! Opens files and folders that somebody else may have named or made. A path is opened one component at a time, each
+//! from the handle of the folder before, so that no link is followed and nobody can replace a folder in between.
+//! Opening never blocks, whatever the file is. Never here: what the files mean.
 //!
-//! This is `openat` of POSIX.1-2008. Other systems have no such handles: there a path is resolved first and opened then.
+//! This relies on `openat` of POSIX.1-2008. Other systems have no such handles: there a path is resolved
+//! first and then opened.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,7 +20,8 @@ fn refused(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, what)
 }
 
-/// A regular file at a path that the user named, through whatever links; a pipe or a device is an error rather than a wait.
+/// Opens a regular file at a path that the user named, following links; a pipe or a device is an error,
+/// rather than a wait.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.read(true);
@@ -29,7 +31,7 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(refused("it is no regular file")) }
 }
 
-/// The components of a path that only leads down, and to nothing hidden.
+/// The components of a path; an error if it leads upwards, is absolute, or has a hidden component.
 fn plain_parts(location: &str) -> io::Result<Vec<&OsStr>> {
     let mut parts = Vec::new();
     for part in Path::new(location).components() {
@@ -45,7 +47,8 @@ fn plain_parts(location: &str) -> io::Result<Vec<&OsStr>> {
     Ok(parts)
 }
 
-/// A regular file below a folder, named by somebody who is not trusted: no links of either kind, nothing hidden.
+/// Opens a regular file below a folder, named by somebody who is not trusted: no symbolic or hard links,
+/// nothing hidden.
 #[cfg(unix)]
 pub(crate) fn open_beneath(folder: &Path, location: &str) -> io::Result<File> {
     use std::os::unix::fs::MetadataExt;
@@ -63,7 +66,8 @@ pub(crate) fn open_beneath(folder: &Path, location: &str) -> io::Result<File> {
     }
 }
 
-/// A regular file below a folder, named by somebody who is not trusted: no links out of it, nothing hidden.
+/// Opens a regular file below a folder, named by somebody who is not trusted: no links out of the folder,
+/// nothing hidden.
 #[cfg(not(unix))]
 pub(crate) fn open_beneath(folder: &Path, location: &str) -> io::Result<File> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
@@ -75,7 +79,7 @@ pub(crate) fn open_beneath(folder: &Path, location: &str) -> io::Result<File> {
     open_regular(&path)
 }
 
-/// A folder's own name for what it holds: regular files, and no other kind.
+/// A regular file in a folder.
 pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) bytes: u64,
@@ -95,30 +99,30 @@ mod unix {
     use std::path::{Component, Path, PathBuf};
     use std::time::SystemTime;
 
-    /// Enough to look files up in a folder, which needs no right to list it.
+    /// Flags that suffice to look up files in a folder, for which the right to list it is not needed.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     const LOOK_UP: libc::c_int = libc::O_PATH;
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     const LOOK_UP: libc::c_int = libc::O_RDONLY;
     const FOLDER: libc::c_int = LOOK_UP | libc::O_DIRECTORY | libc::O_CLOEXEC;
     const OPEN: libc::c_int = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
-    /// Components of a path and of the links in it: more are a circle.
+    /// The most components of a path, including those of links in it; more are taken for a cycle.
     const MOST_STEPS: usize = 1 << 10;
-    /// In a folder with this bit, others may not rename or remove what is not theirs.
+    /// The sticky bit: in a folder with it, users may not rename or remove files of others.
     const STICKY: u32 = 0o1000;
 
-    /// A folder that stays the same one whatever happens to its path.
+    /// A handle of a folder; it stays the same folder whatever happens to its path.
     pub(crate) struct Dir(File);
 
     impl Dir {
-        /// The folder at a path, through whatever links; an empty path is the current folder.
+        /// Opens the folder at a path, following links; an empty path is the current folder.
         pub(crate) fn open(path: &Path) -> io::Result<Dir> {
             let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
             File::options().read(true).custom_flags(FOLDER).open(path).map(Dir)
         }
 
-        /// The folder at a path that no other user but root can have made, or exchange, or write to, and the one that it is
-        /// in. What is missing of the path is made. A link on the way must be our own or root's.
+        /// Opens the folder at a path that no other user but root can have made, replaced, or written to; also gives
+        /// its parent. Missing folders are created. Links in the path must belong to this user or to root.
         pub(crate) fn open_ours(path: &Path) -> io::Result<(Dir, Option<Dir>)> {
             let path = std::path::absolute(path)?;
             let mut rest: Vec<OsString> = Vec::new();
@@ -162,7 +166,7 @@ mod unix {
             Ok((dir, way.pop().map(|(dir, _)| dir)))
         }
 
-        /// Errors if another user could exchange what is in this folder.
+        /// An error if another user could replace what is in this folder.
         fn check_safe(&self, path: &Path) -> io::Result<()> {
             let info = self.info()?;
             if info.uid() != me().0 && info.uid() != 0 {
@@ -174,32 +178,33 @@ mod unix {
             Ok(())
         }
 
-        /// What the system says of the folder.
+        /// The folder's metadata.
         pub(crate) fn info(&self) -> io::Result<Metadata> {
             self.0.metadata()
         }
 
-        /// The folder of this name in it. A link is an error.
+        /// Opens a folder in this one. A link is an error.
         pub(crate) fn folder(&self, name: &OsStr) -> io::Result<Dir> {
             self.at(name, FOLDER | libc::O_NOFOLLOW, 0).map(Dir)
         }
 
-        /// The file of this name in it, for reading. A link is an error; whether it is a regular file is the caller's to ask.
+        /// Opens a file in this folder for reading. A link is an error; the caller has to check that it is
+        /// a regular file.
         pub(crate) fn file(&self, name: &OsStr) -> io::Result<File> {
             self.at(name, libc::O_RDONLY | OPEN, 0)
         }
 
-        /// A new file for writing, which nobody else may open.
+        /// Creates a file for writing, which other users may not open.
         pub(crate) fn create(&self, name: &OsStr) -> io::Result<File> {
             self.at(name, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | OPEN, 0o600)
         }
 
-        /// The file of this name for reading and writing; made as by [`Dir::create`] where there is none.
+        /// Opens a file for reading and writing; creates it as [`Dir::create`] does if it does not exist.
         pub(crate) fn file_or_create(&self, name: &OsStr) -> io::Result<File> {
             self.at(name, libc::O_RDWR | libc::O_CREAT | OPEN, 0o600)
         }
 
-        /// The regular files in it. The path is only asked for names.
+        /// The regular files in this folder. `path` is used for listing names only.
         pub(crate) fn entries(&self, path: &Path) -> Vec<Entry> {
             let names = std::fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.file_name());
             let entry = |name: OsString| {
@@ -210,21 +215,21 @@ mod unix {
             names.filter_map(entry).collect()
         }
 
-        /// Gives a file in it another name in it, in place of whatever had that.
+        /// Renames a file within this folder; replaces a file that has the new name.
         pub(crate) fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
             let (from, to, fd) = (c_string(from)?, c_string(to)?, self.0.as_raw_fd());
             // SAFETY: the descriptor is open, the names end with a zero and outlive the call
             done(unsafe { libc::renameat(fd, from.as_ptr(), fd, to.as_ptr()) })
         }
 
-        /// Removes a file in it.
+        /// Removes a file in this folder.
         pub(crate) fn remove(&self, name: &OsStr) -> io::Result<()> {
             let name = c_string(name)?;
             // SAFETY: the descriptor is open, the name ends with a zero and outlives the call
             done(unsafe { libc::unlinkat(self.0.as_raw_fd(), name.as_ptr(), 0) })
         }
 
-        /// Makes a folder in it that is ours alone; no error if another process was faster.
+        /// Creates a folder that other users may not access; it is no error if another process was faster.
         fn make_folder(&self, name: &OsStr) -> io::Result<()> {
             let name = c_string(name)?;
             // SAFETY: the descriptor is open, the name ends with a zero and outlives the call
@@ -234,7 +239,7 @@ mod unix {
             }
         }
 
-        /// Where a link of this name leads; `None` if it is something else, an error if it is another user's.
+        /// The target of the link with this name; `None` if it is not a link, an error if it belongs to another user.
         fn link(&self, name: &OsStr) -> io::Result<Option<PathBuf>> {
             let name = c_string(name)?;
             let mut info = MaybeUninit::<libc::stat>::zeroed();
@@ -267,24 +272,25 @@ mod unix {
         }
     }
 
-    /// Is it a regular file of ours with one name, without any of these bits of permission?
+    /// Is it a regular file of this user with a single name, without any of these permission bits?
     pub(crate) fn is_ours(info: &Metadata, forbidden: u32) -> bool {
         info.is_file() && info.uid() == me().0 && info.nlink() == 1 && info.mode() & forbidden == 0
     }
 
-    /// The user and group that this process acts as.
+    /// The effective user and group of this process.
     fn me() -> (u32, u32) {
         // SAFETY: the calls have no arguments and cannot fail
         unsafe { (libc::geteuid(), libc::getegid()) }
     }
 
-    /// The bits by which others may write. Not the group's, where that is the user's own (it then has the user's number).
+    /// The permission bits by which others may write. The group's bit does not count if the group is the user's private
+    /// one (it then has the user's id).
     fn writers(info: &Metadata) -> u32 {
         let (user, group) = me();
         if group == user && info.gid() == group { 0o002 } else { 0o022 }
     }
 
-    /// Puts the components of a path onto the stack of those still to be walked.
+    /// Pushes the components of a path onto the stack of those still to be followed.
     fn push_parts(rest: &mut Vec<OsString>, path: &Path) {
         let parts = path.components().rev().filter(|c| matches!(c, Component::Normal(_) | Component::ParentDir));
         rest.extend(parts.map(|c| c.as_os_str().to_owned()));
@@ -299,7 +305,7 @@ mod unix {
     }
 }
 
-/// The same by paths, for systems whose folders of users are closed to others by other means.
+/// The same interface by paths, for systems where users' folders are protected from each other by other means.
 #[cfg(not(unix))]
 mod plain {
     use super::Entry;

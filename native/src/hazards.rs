@@ -1,6 +1,7 @@
-//! When a command has to wait for those before it: where one of both writes what the other one uses.
+//! Decides where a command must wait for earlier commands: where one of two commands writes a memory region
+//! that the other one uses.
 
-/// Bytes of a space of addresses.
+/// A range of bytes in one address space (a block of memory, or a buffer).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Region {
     pub(crate) space: u32,
@@ -8,17 +9,18 @@ pub(crate) struct Region {
     pub(crate) bytes: u64,
 }
 
-/// Uses that are looked through one by one; with more there is a barrier whether it is needed or not.
+/// The most recorded uses that are compared one by one; with more, a barrier is inserted without looking.
 const MOST: usize = 64;
 
-/// What the commands since the last barrier use.
+/// The regions that commands since the last barrier use, each with whether it is written.
 #[derive(Default)]
 pub(crate) struct Hazards {
     uses: Vec<(Region, bool)>,
 }
 
 impl Hazards {
-    /// Notes a command's uses, each with whether it writes, and says if a barrier has to come before it.
+    /// Records the regions that a command uses, each with whether it is written, and returns whether a barrier must
+    /// come before the command.
     pub(crate) fn wait_before(&mut self, uses: &[(Region, bool)]) -> bool {
         let meets = |a: &Region, b: &Region| {
             a.space == b.space && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes

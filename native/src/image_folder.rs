@@ -1,4 +1,5 @@
-//! Folders of images: one folder a class, PNG and JPEG files in it. Images are read when a batch wants them.
+//! Folders of images as a data set: each subfolder is a class and has PNG and JPEG files. Images are read
+//! when a batch needs them.
 
 use crate::contain::contain;
 use crate::model::read_regular;
@@ -8,12 +9,13 @@ use gradloom_core::{DType, Error, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Images larger than this on a side are refused.
+/// The largest side of an image in pixels.
 const MAX_SIDE: usize = 1 << 14;
 
-/// Images in a folder a class, scaled to cover a size and cut to it: u8 `[n, 3, rows, columns]`, and i64 classes `[n]`.
+/// Images in one folder per class, scaled to cover the given size and cropped to it: u8 `[n, 3, rows,
+/// columns]`, and i64 classes `[n]`.
 pub struct ImageFolder {
-    /// Names of the classes, in order.
+    /// Names of the classes, in the order of their numbers.
     pub classes: Vec<String>,
     files: Vec<(PathBuf, i64)>,
     rows: usize,
@@ -21,7 +23,7 @@ pub struct ImageFolder {
 }
 
 impl ImageFolder {
-    /// Lists the files. Classes and files are in the order of their names; those that begin with a dot are left out.
+    /// Lists the files. Classes and files are in the order of their names; names that begin with a dot are skipped.
     ///
     /// # Errors
     /// `E_INPUT` for a folder that cannot be read, `E_VALUE` for a size of 0 or for no images.
@@ -51,7 +53,7 @@ fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
     let bad = |e: std::io::Error| Error::Input { name: folder.display().to_string(), what: e.to_string() };
     let mut list =
         fs::read_dir(folder).map_err(bad)?.map(|e| Ok(e.map_err(bad)?.path())).collect::<Result<Vec<_>>>()?;
-    // what editors and version control keep there is no class and no image
+    // Files that editors and version control keep there are neither classes nor images
     list.retain(|p| !p.file_name().unwrap_or_default().as_encoded_bytes().starts_with(b"."));
     list.sort_unstable();
     Ok(list)
@@ -89,10 +91,10 @@ pub struct Image {
     pub pixels: Vec<u8>,
 }
 
-/// A PNG or JPEG image; grey ones become RGB, what is transparent loses that.
+/// Decodes a PNG or JPEG image. Grey images become RGB; transparency is dropped.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// The reason why the file cannot be decoded.
 pub fn decode(file: &[u8]) -> std::result::Result<Image, String> {
     if file.starts_with(b"\x89PNG") { decode_png(file) } else { decode_jpeg(file) }
 }
@@ -128,7 +130,7 @@ fn decode_jpeg(file: &[u8]) -> std::result::Result<Image, String> {
     small(width, height)?;
     let pixels = match pixels.len() / (width * height) {
         3 => pixels,
-        // grey ones stay so
+        // Some grey images are not converted by the decoder
         1 => pixels.into_iter().flat_map(|p| [p; 3]).collect(),
         n => return Err(format!("{n} bytes a pixel")),
     };
@@ -145,7 +147,8 @@ fn small(width: usize, height: usize) -> std::result::Result<(), String> {
 }
 
 impl Image {
-    /// Scaled so that it covers a size, cut to its middle, by channels: `[3, rows, columns]`.
+    /// Scales the image so that it covers the given size, and crops to its middle; channels first: `[3,
+    /// rows, columns]`.
     pub fn covering(&self, rows: usize, columns: usize) -> Vec<u8> {
         let scale = (rows as f64 / self.height as f64).max(columns as f64 / self.width as f64);
         let (down, across) = (taps(self.height, rows, scale), taps(self.width, columns, scale));
@@ -168,8 +171,9 @@ impl Image {
     }
 }
 
-/// For each of `to` places in the middle of an axis of `from` scaled by `scale`: the first place that it reads, and the
-/// weights from there on. Linear between pixels, and over as many of them as become one.
+/// The filter for resampling an axis of `from` pixels by `scale`, cropped in the middle to `to` pixels: for each result
+/// the first pixel that it reads, and the weights from there on. Linear between pixels when enlarging; when reducing,
+/// over all pixels that become one.
 fn taps(from: usize, to: usize, scale: f64) -> Vec<(usize, Vec<f32>)> {
     let reach = (1.0 / scale).max(1.0);
     let offset = (from as f64 * scale - to as f64) / 2.0;

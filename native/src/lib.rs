@@ -1,4 +1,5 @@
-//! gradloom natively: devices, a blocking API, and everything of the core crate.
+//! gradloom for native programs: devices, an API whose calls block until their result is there, and everything that the
+//! core crate exports.
 
 #[cfg(any(feature = "cuda", feature = "opencl"))]
 mod binaries;

@@ -1,20 +1,21 @@
-//! Limits of the work that a blocking call does: a handle that ends it, and how long building and compiling may take.
+//! Limits for blocking calls: a handle that interrupts them, and a deadline for building and compiling.
 
 use gradloom_core::interrupt::{Go, Interrupt};
 use gradloom_core::{Error, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The limits of a model or of a runtime.
+/// The limits of a model or a runtime.
 #[derive(Default)]
 pub struct Limits {
     compile: Option<Duration>,
-    /// When the compiling that is under way must be over.
+    /// The deadline of the building or compiling in progress.
     until: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Limits {
-    /// What an engine looks at: `handle`, and these limits.
+    /// Makes the interrupt that the engine checks: it fires when `handle` does, or when compiling has taken
+    /// longer than `compile`.
     pub(crate) fn set(&mut self, handle: &Interrupt, compile: Option<Duration>) -> Interrupt {
         self.compile = compile;
         let (handle, until) = (handle.clone(), self.until.clone());
@@ -28,17 +29,17 @@ impl Limits {
         })
     }
 
-    /// Building and compiling begins.
+    /// Starts the time limit of building and compiling.
     pub(crate) fn begin(&self) {
         self.put(self.compile.and_then(|d| Instant::now().checked_add(d)));
     }
 
-    /// It is over: what follows may take as long as it takes.
+    /// Ends that time limit: running a model is not limited.
     pub(crate) fn end(&self) {
         self.put(None);
     }
 
-    /// Does some building or compiling.
+    /// Runs `work` under the time limit.
     pub(crate) fn within<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.begin();
         let out = work();
@@ -51,7 +52,7 @@ impl Limits {
     }
 }
 
-/// An interrupt that fires once so much time has passed, whatever the work is at.
+/// An interrupt that fires when this much time has passed, whatever is being done.
 pub fn deadline(after: Duration) -> Interrupt {
     let (end, ms) = (Instant::now().checked_add(after), after.as_millis() as u64);
     Interrupt::asking(move || match end {

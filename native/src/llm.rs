@@ -1,4 +1,4 @@
-//! Language models from files, run to their end: the loop over tokens that [`gradloom_core::llm`] leaves to the host.
+//! Runs language models from files: the loop over tokens that [`gradloom_core::llm`] leaves to the host.
 
 mod adapters;
 mod files;
@@ -28,82 +28,83 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A language model on a device, with the text that it has read so far, or several of them.
+/// A language model on a device, with the text, or the several texts, that it has read so far.
 pub struct LanguageModel {
     rt: Runtime,
     decoder: Decoder,
     ready: BTreeMap<Kind, Ready>,
-    /// What was computed of its weights, for all plans.
+    /// Constants that were computed from its weights, shared by all plans.
     folded: Folded,
-    /// What was read of each text.
+    /// The tokens of each text that have been read.
     texts: Vec<Vec<u32>>,
-    /// The text that is read on.
+    /// The index of the text that [`LanguageModel::read`] continues.
     text: usize,
-    /// What ran last.
+    /// The kind of plan that ran last.
     last: Option<Kind>,
-    /// Its tokenizer and chat template, which nothing else waits for.
+    /// Its tokenizer and chat template, which are loaded in the background.
     known: Later<files::Text>,
     ends: Vec<u32>,
-    /// By name, and which of them is in use.
+    /// The adapters by name, and the index of the one in use.
     adapters: Vec<(String, Adapter)>,
     adapter: Option<usize>,
 }
 
-/// What a plan reads and gives.
+/// The kinds of plans, by their inputs and results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    /// So many tokens; the logits of the next one.
+    /// Reads this many tokens; gives the logits of the next token.
     Next(usize),
-    /// So many tokens; the logits after each of them.
+    /// Reads this many tokens; gives the logits after each of them.
     Every(usize),
-    /// So many tokens; their states.
+    /// Reads this many tokens; gives their hidden states.
     States(usize),
-    /// A token of each of so many texts.
+    /// Reads one token of each of this many texts.
     Each(usize),
 }
 
-/// A graph whose plan is there.
+/// A graph with its plan.
 struct Ready {
     io: Io,
     replay: Replay,
-    /// What the plan reads lives as long as it.
+    /// Tensors that keep the plan's inputs alive.
     _held: Vec<Tensor>,
 }
 
-/// What is written before a plan runs, and read after it.
+/// The tensors that are written before a plan runs, and read after it.
 struct Io {
     tokens: Tensor,
-    /// Of [`Kind::Each`].
+    /// The positions of the texts, for [`Kind::Each`].
     positions: Option<Tensor>,
-    /// Logits, or states.
+    /// Logits, or hidden states.
     values: Tensor,
-    /// The most likely tokens, if there are logits.
+    /// The most likely tokens, if the plan gives logits.
     best: Option<Tensor>,
 }
 
 /// Why a generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The model said so.
+    /// The model chose a token that ends the text, or the grammar's text is complete.
     Token,
-    /// As many tokens as were wanted.
+    /// The wanted number of tokens was generated.
     Length,
-    /// The caller said so.
+    /// The caller's function returned false.
     Caller,
-    /// There is no room for more.
+    /// The text has reached the model's capacity.
     Room,
 }
 
-/// How a language model is loaded.
+/// Options of loading a language model.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
-    /// Tokens of a text that there is room for; 0 for as many as the model was made for, 4096 at most.
+    /// The capacity in tokens of each text; 0 for the model's context length, at most 4096.
     pub room: usize,
-    /// Texts that there is room for.
+    /// The number of texts.
     pub texts: usize,
-    /// What quantised matrices of GGUF files are multiplied with: the quickest of the device that keeps logits within two thousandths if none.
+    /// The form of the vectors that quantised matrices of GGUF files are multiplied with. `None` takes the fastest on
+    /// this device that keeps logits within two thousandths.
     pub activations: Option<Activations>,
-    /// What keys and values are kept in: f32, or f16, which takes half the memory.
+    /// The dtype of the KV cache: f32, or f16, which takes half the memory.
     pub cache: DType,
     /// Adapters that [`LanguageModel::use_adapter`] can put into use.
     pub adapters: Vec<AdapterFile>,
@@ -116,13 +117,14 @@ impl Default for LoadOptions {
 }
 
 impl LanguageModel {
-    /// Loads a GGUF file (any of the files of a split one, `x-00001-of-00003.gguf`), or a folder with `config.json`, safetensors and what
-    /// else there is, with room for so many tokens (0 for as many as the model was made for, 4096 at most).
+    /// Loads a GGUF file (of a split model any file, `x-00001-of-00003.gguf`), or a folder with `config.json`,
+    /// safetensors and tokenizer files. `room` is the capacity in tokens (0 for the model's context length, at most
+    /// 4096).
     pub fn load(path: &Path, device: Box<dyn Device>, host: NativeHost, room: usize) -> Result<LanguageModel> {
         LanguageModel::load_for(path, device, host, room, 1)
     }
 
-    /// The same with room for so many texts, each of `room` tokens.
+    /// As [`LanguageModel::load`] for several texts, each with a capacity of `room` tokens.
     pub fn load_for(
         path: &Path,
         device: Box<dyn Device>,
@@ -133,7 +135,7 @@ impl LanguageModel {
         LanguageModel::load_with(path, device, host, &LoadOptions { room, texts, ..LoadOptions::default() })
     }
 
-    /// The same, as the options say.
+    /// As [`LanguageModel::load`], with options.
     pub fn load_with(
         path: &Path,
         device: Box<dyn Device>,
@@ -164,12 +166,12 @@ impl LanguageModel {
         Ok(LanguageModel { rt, decoder, ready, folded, texts, text, last, known, ends, adapters, adapter })
     }
 
-    /// The model's graph and numbers.
+    /// The model's decoder, which has its graphs and hyperparameters.
     pub fn decoder(&self) -> &Decoder {
         &self.decoder
     }
 
-    /// Its tokenizer, if its files have one that is known.
+    /// Its tokenizer, if its files have a supported one.
     pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
         self.known.get().0.as_ref()
     }
@@ -179,12 +181,12 @@ impl LanguageModel {
         self.known.get().1.as_ref()
     }
 
-    /// Tokens that end a text.
+    /// The tokens that end a text.
     pub fn ends(&self) -> &[u32] {
         &self.ends
     }
 
-    /// What the engine did so far.
+    /// Counts of what the engine did so far.
     pub fn counters(&self) -> Counters {
         self.rt.counters()
     }
@@ -194,16 +196,16 @@ impl LanguageModel {
         &mut self.rt
     }
 
-    /// The plan that reads so many tokens at once, if one was made.
+    /// The plan that reads this many tokens at once, if it was made.
     pub fn replay(&self, len: usize) -> Option<&Replay> {
         self.ready.get(&Kind::Next(len)).map(|r| &r.replay)
     }
 
-    /// The plan that reads so many tokens at the end of what was read, and the least seconds of each of its calls over some rounds.
-    /// What was read is forgotten.
+    /// The plan that reads this many tokens at the end of the text, and for each of its calls the shortest time in
+    /// seconds over some rounds. The text is forgotten.
     ///
     /// # Errors
-    /// `E_VALUE` for no token, or more than there is room for.
+    /// `E_VALUE` for no token, or more than the capacity.
     pub fn profile(&mut self, tokens: usize, rounds: usize) -> Result<(Plan, Vec<f64>)> {
         let room = self.decoder.room();
         if tokens == 0 || tokens > room {
@@ -217,7 +219,7 @@ impl LanguageModel {
         }
         let none = || Error::Internal("a plan for these tokens was made".into());
         let replay = self.ready.get(&kind).map(|r| r.replay.clone()).ok_or_else(none)?;
-        // the last tokens of what was read are read again, or what follows a single one
+        // Several tokens are the last ones of the text read again; a single one follows the text
         let at = if tokens == 1 { read } else { read.saturating_sub(tokens) }.min(room - tokens);
         let session = self.rt.session().clone();
         let engine = self.rt.engine();
@@ -234,26 +236,26 @@ impl LanguageModel {
         Ok((replay.plan().clone(), best))
     }
 
-    /// Begins a text: what it has in common with the one before is not read again.
+    /// Begins a text. The prefix that it shares with the previous text is not read again.
     ///
     /// # Errors
-    /// `E_VALUE` for no token, unknown ones, or more than there is room for.
+    /// `E_VALUE` for no token, unknown ones, or more than the capacity.
     pub fn begin(&mut self, tokens: &[u32]) -> Result<()> {
         let Some((_, all_but_last)) = tokens.split_last() else {
             return Err(Error::value("generate", "the prompt is empty"));
         };
-        // the logits of the last one are wanted
+        // The last token is always read, because its logits are wanted
         let same = self.shared(self.text, all_but_last);
         self.texts[self.text].truncate(same);
         self.read(&tokens[same..])
     }
 
-    /// Reads on.
+    /// Reads further tokens of the text.
     pub fn read(&mut self, tokens: &[u32]) -> Result<()> {
         self.read_as(tokens, Kind::Next, |_| Ok(()))
     }
 
-    /// Reads on, and does something after each chunk.
+    /// Reads further tokens, and calls `then` after each chunk.
     fn read_as(
         &mut self,
         tokens: &[u32],
@@ -279,7 +281,7 @@ impl LanguageModel {
         self.decoder.check_tokens(tokens)
     }
 
-    /// Runs a plan that reads `len` tokens of the text, of which these are wanted.
+    /// Runs a plan that reads `len` tokens; `tokens` are the first ones of them, the rest is padding.
     fn chunk(&mut self, kind: Kind, len: usize, tokens: &[u32]) -> Result<()> {
         let mut ids: Vec<i32> = tokens.iter().map(|&t| t as i32).collect();
         ids.resize(len, 0);
@@ -292,7 +294,7 @@ impl LanguageModel {
         Ok(())
     }
 
-    /// Runs a plan, which is made if it is the first time.
+    /// Runs a plan; makes it if this is the first time.
     fn run(&mut self, kind: Kind, tokens: &[i32], positions: &[i32]) -> Result<()> {
         let bytes = |list: &[i32]| -> Vec<u8> { list.iter().flat_map(|i| i.to_le_bytes()).collect() };
         let write = |rt: &mut Runtime, io: &Io| {
@@ -314,7 +316,7 @@ impl LanguageModel {
         let session = self.rt.session();
         let nodes: Vec<_> = {
             let state = session.state();
-            // what is written in place must not be seen from elsewhere
+            // Tensors that are written in place must not be held from elsewhere
             let written = |u| roots.iter().any(|t| state.storage(state.node(t.root())) == Some(u));
             let read = |u: &_| state.buffer_id(*u).is_some_and(|id| replay.externals().contains(&id));
             state.graph.iter().filter(read).filter(|&u| !written(u)).collect()
@@ -324,8 +326,8 @@ impl LanguageModel {
         Ok(())
     }
 
-    /// The buffers that differ from run to run. Weights that are stored in fewer bits than they are computed in count too: made of them,
-    /// constants would be larger.
+    /// The buffers whose contents may change from run to run. Weights of a narrower dtype than f32 are among them, too:
+    /// constants folded from them would be larger than the weights.
     fn no_weights(&self, roots: &[Tensor]) -> Vec<u32> {
         let changing = self.decoder.caches().into_iter().chain(self.decoder.adapter_buffers());
         let mut inputs: Vec<u32> = changing.filter_map(Tensor::buffer).collect();
@@ -380,13 +382,13 @@ impl LanguageModel {
         Ok(self.all_best()?.first().copied().unwrap_or_default())
     }
 
-    /// Logits of the next token of the text that was read last.
+    /// The logits of the next token of the text that was read last.
     pub fn logits(&mut self) -> Result<Vec<f32>> {
         self.values()
     }
 
-    /// Tokens after those that were read, until one that ends the text, `most` of them, or `on_token` says no. A token is given
-    /// before it is read, and the last one is not read at all.
+    /// Generates up to `most` tokens after those that were read, until a token ends the text or `on_token` returns
+    /// false. `on_token` is called before the token is read, and the last token is not read at all.
     pub fn generate(
         &mut self,
         most: usize,
@@ -423,8 +425,9 @@ impl LanguageModel {
     }
 }
 
-/// On processors integers where an instruction adds up four products of bytes, of 16 bits: with 8 logits are some hundredths off. On GPUs 16 bits
-/// where there are matrix tiles of them whose factors are copied ahead.
+/// On processors with an instruction that accumulates four products of bytes, integers of 16 bits: with 8 bits logits
+/// are some hundredths off. On GPUs 16-bit floats if there are matrix tiles for them and asynchronous copies of their
+/// factors.
 fn best_activations(t: &Target) -> Activations {
     match t.isa.is_some() && t.dots.is_some() {
         true => Activations::I16,

@@ -1,10 +1,10 @@
-//! SipHash-2-4 with a digest of 128 bits: a keyed hash, by which what we wrote is told from what somebody else did.
-//! After Aumasson and Bernstein, "SipHash: a fast short-input PRF" (2012), and their reference implementation.
+//! SipHash-2-4 with a digest of 128 bits: a keyed hash that distinguishes files which this user wrote from files of
+//! others. After Aumasson and Bernstein, "SipHash: a fast short-input PRF" (2012), and their reference implementation.
 
 /// A key of 128 bits.
 pub(crate) type Key = [u8; 16];
 
-/// The digest of some bytes under a key.
+/// The digest of `bytes` under a key.
 pub(crate) fn siphash(key: &Key, bytes: &[u8]) -> [u8; 16] {
     let half = |i: usize| word(&key[8 * i..8 * i + 8]);
     let (a, b) = (half(0), half(1));
@@ -26,7 +26,7 @@ pub(crate) fn siphash(key: &Key, bytes: &[u8]) -> [u8; 16] {
     out
 }
 
-/// Up to eight bytes, little-endian.
+/// Up to eight bytes as a little-endian number.
 fn word(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |w, &b| w << 8 | u64::from(b))
 }

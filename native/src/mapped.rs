@@ -1,4 +1,4 @@
-//! Files of weights as memory: the system reads what is used, when it is used, and many processes share it.
+//! Weight files mapped into memory: the system reads pages when they are first used, and processes share them.
 
 use crate::handles;
 use crate::model::read_file;
@@ -9,11 +9,11 @@ use memmap2::Mmap;
 use std::ops::Range;
 use std::path::Path;
 
-/// Bytes of a page: no smaller than any system's.
+/// A page size in bytes that is a multiple of every system's.
 #[cfg(unix)]
 const PAGE: usize = 64 << 10;
 
-/// A file that is mapped.
+/// A mapped file.
 struct Mapped(Mmap);
 
 impl HostBytes for Mapped {
@@ -25,7 +25,8 @@ impl HostBytes for Mapped {
         &self.0
     }
 
-    /// Whole pages of the range are no longer this process's; whoever reads them again has them from the system, or from the file.
+    /// Returns the whole pages of the range to the system. When they are read again, they come from the system's file
+    /// cache or from the file.
     #[cfg(unix)]
     fn rest(&self, range: Range<usize>) {
         let (begin, end) = (range.start.next_multiple_of(PAGE), range.end / PAGE * PAGE);
@@ -36,8 +37,8 @@ impl HostBytes for Mapped {
     }
 }
 
-/// The bytes of a file, which must stay as it is for as long as they are in use: one that becomes shorter meanwhile ends the process. What
-/// is no regular file is read.
+/// The bytes of a file, mapped into memory. The file must stay as it is while they are in use: if it becomes shorter
+/// meanwhile, the process ends. What is not a regular file is read instead.
 ///
 /// # Errors
 /// `E_INPUT` for a file that cannot be read.
@@ -52,12 +53,12 @@ pub(crate) fn map_file(path: &Path) -> Result<Bytes> {
     let map = unsafe { Mmap::map(&file) };
     match map {
         Ok(map) => {
-            // all of it will be read: the system may begin now
+            // All of it will be read, so the system may start now
             #[cfg(unix)]
             let _ = map.advise(memmap2::Advice::WillNeed);
             Ok(Bytes::of(std::sync::Arc::new(Mapped(map))))
         }
-        // file systems without maps
+        // Some file systems cannot map files
         Err(_) => read_file(path).map(Bytes::new),
     }
 }

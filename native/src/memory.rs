@@ -1,6 +1,7 @@
-//! Zeroed allocations aligned to a cache line. Large ones ask for huge pages, smaller ones share regions that do ([`regions`]): one
-//! that is streamed through would else wait for the translation of each of its pages (measured on 500 MB: 33 instead of 21 GB/s).
-//! Guarded ones end where a page ends, before one that nobody may touch: a kernel that reads or writes past its buffer dies there.
+//! Zeroed allocations that are aligned to a cache line. Large ones ask the system for huge pages, and smaller ones
+//! share regions that do ([`regions`]): with small pages a buffer that is streamed through waits for the address
+//! translation of each page (measured on 500 MB: 33 instead of 21 GB/s). Guarded allocations end at the end of a page,
+//! before a page without access rights: a kernel that reads or writes past its buffer crashes there.
 
 #[cfg(target_os = "linux")]
 mod regions;
@@ -8,35 +9,35 @@ mod regions;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
-/// Alignment of every buffer.
+/// The alignment of every buffer in bytes.
 const ALIGN: usize = 64;
 
-/// Bytes of a huge page.
+/// The size of a huge page in bytes.
 const HUGE: usize = 2 << 20;
-/// Bytes of a page: no smaller than any system's.
+/// A page size in bytes that is a multiple of every system's.
 #[cfg(unix)]
 const PAGE: usize = 64 << 10;
 
 /// How a device allocates its buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Guard {
-    /// Aligned to a cache line.
+    /// No guard page; aligned to a cache line.
     #[default]
     None,
-    /// Ending at a page that nobody may touch; aligned only as its length is, unless it is large.
+    /// Followed by a page without access rights. Such a buffer is aligned only as its length is, unless it is large.
     After,
 }
 
-/// Where an allocation goes back to.
+/// How an allocation is freed.
 enum Kind {
     Heap(Layout),
-    /// Pages of its own.
+    /// Pages that belong to this allocation alone.
     #[cfg(unix)]
     Pages {
         base: NonNull<u8>,
         bytes: usize,
     },
-    /// A part of a region.
+    /// A part of a region of huge pages.
     #[cfg(target_os = "linux")]
     Part,
 }
@@ -52,7 +53,7 @@ pub(crate) struct Block {
 unsafe impl Send for Block {}
 
 impl Block {
-    /// `None` if the system has no such memory.
+    /// Allocates `len` bytes; `None` if the system refuses.
     pub(crate) fn new(len: usize, guard: Guard) -> Option<Block> {
         match guard {
             Guard::None => Block::zeroed(len),
@@ -60,7 +61,7 @@ impl Block {
         }
     }
 
-    /// The same, without a guard.
+    /// As [`Block::new`] without a guard page.
     pub(crate) fn zeroed(len: usize) -> Option<Block> {
         #[cfg(target_os = "linux")]
         if len >= HUGE
@@ -92,7 +93,7 @@ impl Block {
                 libc::munmap(base.as_ptr().cast(), bytes);
                 return None;
             }
-            // what kernels may write past the caches is aligned like any other buffer
+            // Large buffers stay aligned to a cache line, as kernels may require for stores that bypass the caches
             let room = if len >= HUGE { len.next_multiple_of(ALIGN) } else { len };
             NonNull::new(guard.sub(room))?
         };
@@ -108,7 +109,7 @@ impl Block {
         self.len
     }
 
-    /// Address of a byte inside (or one past the end).
+    /// The address of a byte inside the allocation, or of its end.
     pub(crate) fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.len, "offset outside of its buffer");
         // SAFETY: checked to be inside of the allocation.
@@ -143,7 +144,7 @@ impl Drop for Block {
     }
 }
 
-/// Fresh zero pages.
+/// Maps fresh zeroed pages.
 #[cfg(unix)]
 fn map(bytes: usize) -> Option<NonNull<u8>> {
     let (read_write, own) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANON);
@@ -152,14 +153,14 @@ fn map(bytes: usize) -> Option<NonNull<u8>> {
     if base == libc::MAP_FAILED { None } else { NonNull::new(base.cast()) }
 }
 
-/// Zero pages for `len` bytes that begin at a huge page; `None` where the system has no such.
+/// Zeroed pages for `len` bytes that begin at the boundary of a huge page; `None` where the system refuses.
 #[cfg(target_os = "linux")]
 fn huge_pages(len: usize) -> Option<Block> {
     let (start, bytes) = map_huge(len)?;
     Some(Block { start, len, kind: Kind::Pages { base: start, bytes } })
 }
 
-/// Such pages, and the bytes to unmap.
+/// Maps such pages; also gives the number of bytes to unmap.
 #[cfg(target_os = "linux")]
 fn map_huge(len: usize) -> Option<(NonNull<u8>, usize)> {
     let bytes = len.checked_next_multiple_of(PAGE)?;

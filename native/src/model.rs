@@ -1,4 +1,4 @@
-//! Models from files, run to their end: the blocking face of [`onnx::Runner`].
+//! Runs model files: the blocking interface of [`onnx::Runner`].
 
 use crate::contain::{Health, contain};
 use crate::limits::Limits;
@@ -21,10 +21,10 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// An ONNX model on a device. It may move to other threads, and models run on several threads at a time.
+/// An ONNX model on a device. It may move to other threads, and several models may run on several threads at a time.
 ///
-/// A panic in a call, which is a bug of ours, comes back as `E_INTERNAL` and so does every later call of this model; other
-/// models go on.
+/// A panic in a call, which is a bug of this library, is returned as `E_INTERNAL`, and so is every later call of this
+/// model; other models continue to work.
 pub struct OnnxModel {
     parts: Parts,
     health: Health,
@@ -37,12 +37,12 @@ struct Parts {
     limits: Limits,
 }
 
-/// Reads a whole file; the error names it.
+/// Reads a whole file. The error contains the file's name.
 pub fn read_file(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|e| Error::Input { name: path.display().to_string(), what: e.to_string() })
 }
 
-/// Reads a whole regular file that another file or a folder named: a pipe is an error, never a wait.
+/// Reads a whole regular file that another file or a folder named. A pipe is an error, rather than a wait.
 pub(crate) fn read_regular(path: &Path) -> Result<Vec<u8>> {
     let bad = |e: std::io::Error| Error::Input { name: path.display().to_string(), what: e.to_string() };
     let mut bytes = Vec::new();
@@ -50,7 +50,7 @@ pub(crate) fn read_regular(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The bytes of a model file as ONNX, and its other files.
+/// Reads a model file as ONNX; also gives access to its external data files.
 fn open(path: &Path, files: &DataFiles) -> Result<(Vec<u8>, Arc<Folder>)> {
     let mut bytes = read_file(path)?;
     if tflite::is_tflite(&bytes) {
@@ -60,7 +60,7 @@ fn open(path: &Path, files: &DataFiles) -> Result<(Vec<u8>, Arc<Folder>)> {
         Ok(Format::Gguf) => Some("GGUF"),
         Ok(Format::Torch) => Some("PyTorch"),
         Ok(Format::Npz) => Some("npz"),
-        // a model may have this byte there by chance, but not zeros before it
+        // An ONNX model may have the byte of safetensors there by chance, but not four zeros before it
         Ok(Format::SafeTensors) if bytes[4..8] == [0; 4] => Some("safetensors"),
         _ => None,
     };
@@ -74,12 +74,12 @@ fn open(path: &Path, files: &DataFiles) -> Result<(Vec<u8>, Arc<Folder>)> {
     Ok((bytes, Arc::new(folder)))
 }
 
-/// Parses a model file, ONNX or TensorFlow Lite, with weights in other files of its folder if it has such.
+/// Parses a model file, ONNX or TensorFlow Lite; weights may be in other files of its folder.
 pub fn parse(path: &Path) -> Result<Model> {
     parse_with(path, &DataFiles::default())
 }
 
-/// The same, with weights in these files.
+/// As [`parse`]; `files` restricts which files may hold weights.
 pub fn parse_with(path: &Path, files: &DataFiles) -> Result<Model> {
     contain(|| {
         let (bytes, folder) = open(path, files)?;
@@ -87,12 +87,13 @@ pub fn parse_with(path: &Path, files: &DataFiles) -> Result<Model> {
     })
 }
 
-/// What is supported of a model file, before any run; open dimensions have the sizes given for their names, or 1.
+/// Reports which parts of a model file are supported, without running it. Symbolic dimensions have the sizes given for
+/// their names, or 1.
 pub fn inspect(path: &Path, sizes: &BTreeMap<String, usize>) -> Result<onnx::Report> {
     inspect_with(path, &DataFiles::default(), sizes)
 }
 
-/// The same, with weights in these files.
+/// As [`inspect`]; `files` restricts which files may hold weights.
 pub fn inspect_with(path: &Path, files: &DataFiles, sizes: &BTreeMap<String, usize>) -> Result<onnx::Report> {
     contain(|| {
         let (bytes, folder) = open(path, files)?;
@@ -107,7 +108,7 @@ impl OnnxModel {
         contain(|| Ok(OnnxModel::new(model, device)))
     }
 
-    /// A parsed model on a device.
+    /// Puts a parsed model onto a device.
     pub fn new(model: Model, device: Box<dyn Device>) -> OnnxModel {
         OnnxModel::with_host(model, device, NativeHost::new())
     }
@@ -123,15 +124,16 @@ impl OnnxModel {
         OnnxModel { parts, health: Health::default() }
     }
 
-    /// From now on `handle` ends runs, and building and compiling for one run may take so long, if anything is said: then the
-    /// run ends with [`Error::Aborted`] or [`Error::Deadline`]. The next one starts as if it had not been.
+    /// Sets limits for later calls: `handle` interrupts runs, and building and compiling for one run may take at most
+    /// `compile`, if given. An interrupted run returns [`Error::Aborted`] or [`Error::Deadline`], and does not affect
+    /// the next one.
     pub fn set_limits(&mut self, handle: &Interrupt, compile: Option<Duration>) {
         let interrupt = self.parts.limits.set(handle, compile);
         self.parts.engine.set_interrupt(interrupt);
     }
 
-    /// Which lengths of inputs are launch scalars, so that one plan serves all their values: none, where nothing
-    /// is said.
+    /// Sets which lengths of inputs are launch scalars, so that one plan serves all their values. Without
+    /// this call none are.
     ///
     /// # Errors
     /// `E_VALUE` for bounds of a dimension that no input has.
@@ -139,7 +141,7 @@ impl OnnxModel {
         self.parts.runner.set_lengths(lengths)
     }
 
-    /// What was found out about the model that its user may want to know.
+    /// Notes about the model that its user may want to know.
     pub fn notes(&self) -> Vec<String> {
         self.parts.runner.notes()
     }
@@ -149,57 +151,57 @@ impl OnnxModel {
         self.parts.runner.model()
     }
 
-    /// The engine: counters, programs. Its own calls do not end panics.
+    /// The engine: counters, programs. Calls on it directly are not protected against panics.
     pub fn engine(&mut self) -> &mut Engine {
         &mut self.parts.engine
     }
 
-    /// What the engine did so far.
+    /// Counts of what the engine did so far.
     pub fn counters(&self) -> Counters {
         self.parts.engine.counters()
     }
 
-    /// Time spent so far on everything but running the whole model: graphs, plans, kernels, constants.
+    /// The time spent so far on everything but runs of the whole model: graphs, plans, kernels, constants.
     pub fn compile_time(&self) -> Duration {
         self.parts.compile
     }
 
-    /// Runs the model; outputs in the order of the file.
+    /// Runs the model. Outputs are in the order of the file.
     pub fn run(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Vec<(String, HostTensor)>> {
         self.health.guard(|| self.parts.run(inputs))
     }
 
-    /// Inputs as tensors on the device, for [`OnnxModel::run_on`].
+    /// Uploads inputs as tensors on the device, for [`OnnxModel::run_on`].
     pub fn inputs(&self, inputs: &[(&str, HostTensor)]) -> Result<Inputs> {
         self.health.guard(|| self.parts.inputs(inputs))
     }
 
-    /// The same, of host data and of outputs of earlier runs, which stay where they are: a state, a cache of keys and values.
-    /// What a run cannot use so ([`Runner::take`]) is read back.
+    /// The same for inputs that are host data or outputs of earlier runs; the latter stay on the device (a state, a KV
+    /// cache). An output that a run cannot use in this way ([`Runner::take`]) is read back first.
     pub fn inputs_of(&mut self, inputs: Vec<(&str, Input)>) -> Result<Inputs> {
         self.health.guard(|| self.parts.inputs_of(inputs))
     }
 
-    /// Runs the model on inputs that stay on the device, to the end; the outputs stay there too.
+    /// Runs the model on inputs on the device, and waits for the end. The outputs stay on the device.
     pub fn run_on(&mut self, inputs: &Inputs) -> Result<Vec<(String, Tensor)>> {
         self.health.guard(|| self.parts.run_on(inputs))
     }
 
     /// Frees the device memory of outputs that were dropped.
     pub fn collect(&mut self) {
-        // a failure shows in the next call that returns a result
+        // A failure will show in the next call that returns a result
         let _ = self.health.guard(|| {
             self.parts.collect();
             Ok(())
         });
     }
 
-    /// The plan for inputs of these shapes. Runs it once.
+    /// The plan for inputs of these shapes. Runs the model once.
     pub fn plan(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Option<Plan>> {
         self.health.guard(|| self.parts.plan(inputs))
     }
 
-    /// The different kernels for inputs of these shapes, as the scheduler makes them.
+    /// The distinct kernels for inputs of these shapes, as the scheduler makes them.
     pub fn kernels(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Vec<Ast>> {
         self.health.guard(|| {
             self.parts.engine.keep_graphs();
@@ -208,12 +210,13 @@ impl OnnxModel {
         })
     }
 
-    /// The plan for inputs that were run before, and the least seconds of each of its calls over some rounds.
+    /// The plan for inputs that were run before, and for each of its calls the shortest time in seconds
+    /// over some rounds.
     pub fn profile(&mut self, inputs: &Inputs, rounds: usize) -> Result<Option<(Plan, Vec<f64>)>> {
         self.health.guard(|| self.parts.profile(inputs, rounds))
     }
 
-    /// Searches for faster kernels for inputs of these shapes, for so long, and uses them from then on; so do later
+    /// Searches for faster kernels for inputs of these shapes during `budget`, and uses them from then on; so do later
     /// processes that share the cache. The model must not have been run before.
     pub fn tune(
         &mut self,
@@ -224,12 +227,13 @@ impl OnnxModel {
         self.health.guard(|| self.parts.tune(inputs, budget, report))
     }
 
-    /// Takes opts that were tuned elsewhere, as the lines of a text ([`Engine::add_tuned`]), for what is compiled from now on.
+    /// Adds opts that were tuned elsewhere, as lines of text ([`Engine::add_tuned`]), for kernels that are
+    /// compiled from now on.
     pub fn add_tuned(&mut self, lines: &str) -> Result<usize> {
         self.health.guard(|| self.parts.engine.add_tuned(lines))
     }
 
-    /// The value of an output of this model; a tensor of another session is an error.
+    /// Reads an output of this model back. A tensor of another session is an error.
     pub fn read(&mut self, t: &Tensor) -> Result<HostTensor> {
         self.health.guard(|| self.parts.read(t))
     }
@@ -238,7 +242,7 @@ impl OnnxModel {
 impl Parts {
     fn run(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Vec<(String, HostTensor)>> {
         let values = self.values(inputs);
-        // after a failure too: where memory was short, the next run needs what this one took
+        // Also after a failure: if memory was short, the next run needs what this one took
         self.runner.collect(&mut self.engine);
         values
     }
@@ -344,7 +348,7 @@ impl Parts {
         }
     }
 
-    /// A tensor that can be read: of a view, a copy.
+    /// A tensor that can be read back: the tensor itself, or a copy of it if it is a view.
     fn readable(&mut self, t: &Tensor) -> Result<Tensor> {
         if t.is_readable() {
             return Ok(t.clone());
@@ -378,19 +382,19 @@ impl Parts {
     }
 }
 
-/// Files beside a model's own that may be read as its weights. Only those that the model names ever are.
+/// Which files beside a model's own may be read as its weights. Of these only the ones that the model names are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DataFiles {
-    /// Regular files below the model's folder: no links, symbolic or hard, and nothing whose path has a part that begins
-    /// with a dot. A model cannot tell what lies there from weights, so keep models in folders of their own.
+    /// Regular files below the model's folder: no symbolic or hard links, and no path with a component that begins with
+    /// a dot. The model decides which of these files are read as weights, so keep models in folders of their own.
     #[default]
     Beneath,
-    /// These alone, as the model names them: relative to its folder. They are trusted as the model file is, so that they may
-    /// be links or hidden.
+    /// Only these files, named as the model names them: relative to its folder. They are trusted like the model file,
+    /// so they may be links or hidden.
     Only(Vec<String>),
 }
 
-/// Weights in other files of a model's folder.
+/// The other files of a model's folder, as the source of external data.
 struct Folder {
     path: PathBuf,
     files: DataFiles,

@@ -1,4 +1,4 @@
-//! Tensors on a device, the blocking way: a [`Runtime`] is one device with one session.
+//! Tensors on a device with a blocking API: a [`Runtime`] is one device with one session.
 //!
 //! ```
 //! use gradloom::{Runtime, Tensor};
@@ -17,27 +17,28 @@ use gradloom_core::io::HostTensor;
 use gradloom_core::tensor::{Element, Folded, Session, Tensor};
 use gradloom_core::{Error, Result};
 
-/// One device with one session. It may move to other threads; its tensors may be used on several.
+/// One device with one session. It may move to other threads; its tensors may be used on several threads.
 ///
-/// A panic in a call, which is a bug of ours, comes back as `E_INTERNAL` and so does every later call of this runtime.
+/// A panic in a call, which is a bug of this library, is returned as `E_INTERNAL`, and so is every later
+/// call of this runtime.
 pub struct Runtime {
     engine: Engine,
     session: Session,
     health: Health,
-    /// Bytes on the device above which a run looks for those that nobody needs.
+    /// When the device holds more bytes than this, the next run looks for buffers that nobody needs any more.
     full: usize,
 }
 
-/// Bytes of a device that may wait for being of use again, whatever is in use.
+/// The most bytes of unused buffers that may be kept for later runs in addition to as many bytes as are in use.
 const IDLE: usize = 64 << 20;
 
 impl Runtime {
-    /// Opens a device by name (see [`crate::devices`]) with this many threads; 0 takes all.
+    /// Opens a device by name (see [`crate::devices`]) with this many threads; 0 uses all.
     pub fn open(name: &str, threads: usize) -> Result<Runtime> {
         Ok(Runtime::on(crate::open(name, threads)?))
     }
 
-    /// On a device made by the caller.
+    /// A runtime on a device that the caller has made.
     pub fn on(device: Box<dyn Device>) -> Runtime {
         Runtime::with_host(device, NativeHost::new())
     }
@@ -57,17 +58,18 @@ impl Runtime {
         &self.session
     }
 
-    /// The engine: counters, variables, programs. Its own calls do not end panics.
+    /// The engine: counters, variables, programs. Calls on it directly are not protected against panics.
     pub fn engine(&mut self) -> &mut Engine {
         &mut self.engine
     }
 
-    /// What happened so far.
+    /// Counts of what the engine did so far.
     pub fn counters(&self) -> Counters {
         self.engine.counters()
     }
 
-    /// Computes tensors, all in one plan. The result runs again on what its buffers hold then ([`Runtime::replay`]); it keeps those buffers.
+    /// Computes tensors, all in one plan. The result can be run again on the current contents of its buffers
+    /// ([`Runtime::replay`]); it keeps those buffers alive.
     pub fn realize(&mut self, tensors: &[&Tensor]) -> Result<Replay> {
         self.make_room()?;
         let Runtime { engine, session, health, .. } = self;
@@ -82,9 +84,9 @@ impl Runtime {
         })
     }
 
-    /// Runs the passes over the graph of a model, before its values are computed for the first time, and computes what is made of weights
-    /// alone. `inputs` are the buffers that are no weights; the values may be captured afterwards ([`Runtime::realize`]), and `folded` has
-    /// the constants that other graphs of the same model have computed.
+    /// Runs the passes over the graph of a model, before its values are computed for the first time, and computes what
+    /// depends on weights alone. `inputs` are the buffers that are not weights. Afterwards the values may be captured
+    /// ([`Runtime::realize`]). `folded` collects the constants that graphs of the same model have computed already.
     pub fn load(&mut self, values: &[&Tensor], inputs: &[u32], folded: &mut Folded) -> Result<()> {
         let Runtime { engine, session, health, .. } = self;
         health.guard(|| {
@@ -102,7 +104,7 @@ impl Runtime {
                 }
                 engine.freeze_reads(&mut session.state(), &pending);
                 let leaves = engine.finish_constants(&mut session.state(), pending)?.externals().to_vec();
-                // what else reads them brings them again
+                // Whoever else reads them uploads them again
                 engine.let_go(&session.state(), &leaves);
                 constants.iter().for_each(Tensor::freeze);
             }
@@ -110,7 +112,7 @@ impl Runtime {
         })
     }
 
-    /// Computes a tensor and reads it.
+    /// Computes a tensor and reads it back.
     pub fn read(&mut self, t: &Tensor) -> Result<HostTensor> {
         if !t.is_readable() {
             self.realize(&[t])?;
@@ -118,7 +120,8 @@ impl Runtime {
         HostTensor::new(t.dtype(), t.shape(), self.fetch(t)?)
     }
 
-    /// Lets buffers that no tensor needs any more serve the next runs, once they are as many bytes as those in use and more than [`IDLE`].
+    /// Makes buffers that no tensor needs any more available to later runs, once they could be as many bytes as the
+    /// buffers in use and more than [`IDLE`].
     fn make_room(&mut self) -> Result<()> {
         let Runtime { engine, session, health, full } = self;
         if engine.counters().bytes <= *full {
@@ -131,7 +134,7 @@ impl Runtime {
         })
     }
 
-    /// Runs a captured computation again, on what its buffers hold now.
+    /// Runs a captured computation again, on the current contents of its buffers.
     pub fn replay(&mut self, r: &Replay) -> Result<Vec<Tensor>> {
         self.make_room()?;
         let Runtime { engine, session, health, .. } = self;
@@ -139,7 +142,7 @@ impl Runtime {
         Ok(nodes.into_iter().map(|u| Tensor::from_node(session, u)).collect())
     }
 
-    /// Overwrites a tensor that is a buffer with bytes of its dtype.
+    /// Overwrites a tensor that is a buffer. `data` are the bytes of its elements.
     pub fn write(&mut self, t: &Tensor, data: &[u8]) -> Result<()> {
         let Runtime { engine, session, health, .. } = self;
         let n = t.numel();
@@ -158,7 +161,7 @@ impl Runtime {
         health.guard(|| engine.write(&mut session.state(), id, data))
     }
 
-    /// The bytes of a tensor that was computed.
+    /// Reads the bytes of a tensor that was computed.
     pub fn fetch(&mut self, t: &Tensor) -> Result<Vec<u8>> {
         let Runtime { engine, session, health, .. } = self;
         health.guard(|| {
@@ -176,7 +179,7 @@ impl Runtime {
         })
     }
 
-    /// Computes a tensor and reads its elements. The type must be the tensor's dtype.
+    /// Computes a tensor and reads its elements. `T` must be the tensor's dtype.
     pub fn to_vec<T: Element>(&mut self, t: &Tensor) -> Result<Vec<T>> {
         if t.dtype() != T::DTYPE {
             let why = format!("the tensor is {}, {} was asked for", t.dtype(), T::DTYPE);
@@ -186,7 +189,8 @@ impl Runtime {
         Ok(host.data.chunks_exact(T::DTYPE.size()).map(T::get).collect())
     }
 
-    /// A tensor of another runtime as one of this: it is computed there and its bytes come over through the host.
+    /// A copy of another runtime's tensor in this runtime: it is computed there, and its bytes are copied
+    /// through the host.
     ///
     /// ```
     /// use gradloom::{Runtime, Tensor};
@@ -204,7 +208,7 @@ impl Runtime {
     /// Frees device memory that no tensor needs any more.
     pub fn collect(&mut self) {
         let Runtime { engine, session, health, .. } = self;
-        // a failure shows in the next call that returns a result
+        // A failure will show in the next call that returns a result
         let _ = health.guard(|| {
             engine.collect(&mut session.state());
             engine.trim();
@@ -234,7 +238,7 @@ mod tests {
         assert_eq!(rt.to_vec::<f32>(&y).expect("values")[..3], [2.0; 3]);
     }
 
-    /// What a run was bound to is used again, and not where arenas became larger, memory went back, or another run has it.
+    /// A run's bindings are reused, except where arenas have grown, memory was returned, or another run holds them.
     #[test]
     fn captured_computations_run_on_the_memory_that_there_is() {
         for device in ["eval", "cpu"] {

@@ -1,28 +1,29 @@
-//! What can be wrong with a step, whatever runs it: checked before any step of a submission runs, so that a bad one leaves nothing half
-//! done. A device says what it has of a kernel ([`Wants`]) and where its allocations end.
+//! Checks of steps that all GPU back ends share. All steps of a submission are checked before any of them runs, so that
+//! an invalid step leaves nothing half done. A back end contributes what a kernel requires ([`Wants`]) and the sizes of
+//! its allocations.
 
 use gradloom_core::device::{KernelId, Step, View};
 use gradloom_core::render::Source;
 use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
 
-/// What a kernel must be given.
+/// What a launch must pass to a kernel.
 pub(crate) struct Wants {
-    /// Its name, for messages.
+    /// The kernel's name, for error messages.
     pub(crate) name: String,
-    /// Bytes that each buffer must have at least.
+    /// The least number of bytes of each buffer.
     bytes: Vec<usize>,
     scalars: usize,
 }
 
 impl Wants {
-    /// What the kernel of a source must be given.
+    /// The requirements of the kernel that a source describes.
     pub(crate) fn of(s: &Source) -> Wants {
         let bytes = s.params.iter().map(|p| p.len * p.dtype.size()).collect();
         Wants { name: s.name.clone(), bytes, scalars: s.vars.len() }
     }
 
-    /// Is it given that?
+    /// Checks a launch's buffers and scalars against the requirements.
     pub(crate) fn check(&self, device: &str, args: &[View], vars: &[u32]) -> Result<()> {
         let fits = self.bytes.len() == args.len() && self.bytes.iter().zip(args).all(|(&n, v)| n <= v.bytes);
         if fits && self.scalars == vars.len() {
@@ -33,7 +34,7 @@ impl Wants {
     }
 }
 
-/// Is a view inside its allocation of so many bytes?
+/// Checks that a view lies inside its allocation of `bytes` bytes.
 pub(crate) fn inside(device: &str, view: &View, bytes: usize) -> Result<()> {
     match view.offset.checked_add(view.bytes) {
         Some(end) if end <= bytes => Ok(()),
@@ -41,7 +42,8 @@ pub(crate) fn inside(device: &str, view: &View, bytes: usize) -> Result<()> {
     }
 }
 
-/// Is a step one that the target's GPU can run? `kernel` says what a kernel wants, and `view` whether a view is inside its allocation.
+/// Checks that a GPU with target `t` can run a step. `kernel` gives the requirements of a kernel; `view` checks that a
+/// view lies inside its allocation.
 #[allow(dead_code, reason = "a build without GPUs has none that run steps")]
 pub(crate) fn check<'a>(
     step: &Step,

@@ -1,11 +1,13 @@
-//! A folder of compiled code: what is read from it runs in this process, so nothing is read that we did not write.
+//! A folder of compiled code. What is read from it is run by this process, so only files that this user's
+//! processes wrote are read.
 //!
-//! The folder is reached through a handle, after a walk that refuses whatever other users could exchange; entries are regular
-//! files of ours with one name; each begins with a digest of its name and bytes under a key which lies beside the folder,
-//! not in it, so that entries of a folder that was copied here or unpacked are not taken for ours either. Where any of this
-//! does not hold there is no cache, or no entry: kernels are compiled, as on a first start. Processes share a folder: an
-//! entry is written under another name and renamed, so that readers see all of it or nothing.
-//! Never here: what entries mean; the core checks that again.
+//! The folder is opened through a handle, after a walk that refuses any folder which other users could replace. Entries
+//! must be regular files of this user with a single name. Each begins with a digest of its name and bytes under a key
+//! that lies beside the folder, not in it, so that entries of a folder which was copied or unpacked are not accepted
+//! either. Where any of this does not hold there is no cache, or no entry, and kernels are compiled as on a first
+//! start. Processes share the folder: an entry is written under another name and then renamed, so that readers see
+//! either all of it or nothing.
+//! Never here: what entries mean. The core checks their contents again.
 
 use crate::handles::{Dir, Entry, is_ours};
 use crate::mac::{Key, siphash};
@@ -19,17 +21,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-/// Entries read are marked as used at most this often.
+/// When an entry is read, its time of modification is updated if it is older than this.
 const TOUCH: Duration = Duration::from_secs(6 * 3600);
-/// Unfinished files older than this are left over from a crash.
+/// Unfinished files older than this are leftovers of a crash.
 const ABANDONED: Duration = Duration::from_secs(3600);
-/// No entry is larger.
+/// The largest size of an entry in bytes.
 const MOST_BYTES: u64 = 64 << 20;
-/// The file that says how many bytes were written since room was made; it is no entry's name.
+/// The file with the number of bytes that were written since old entries were last removed. No entry has this name.
 const TALLY: &str = "written";
-/// Bytes of the digest that an entry begins with.
+/// The length in bytes of the digest at the beginning of an entry.
 const DIGEST: usize = 16;
-/// How long another process may take to write a key.
+/// How often to wait (2 ms each) for another process that holds the lock of the key file.
 const KEY_TRIES: u32 = 500;
 
 /// A folder of entries, with a thread that writes them.
@@ -39,7 +41,7 @@ pub(crate) struct Store {
     writer: Mutex<Option<(Sender<(u128, Vec<u8>)>, JoinHandle<()>)>>,
 }
 
-/// What readers and the writer share.
+/// What readers and the writing thread share.
 struct Shelf {
     path: PathBuf,
     dir: Dir,
@@ -47,7 +49,8 @@ struct Shelf {
 }
 
 impl Store {
-    /// The store of a folder: one in a process, whoever asks. An error says what is not safe, or fails.
+    /// Opens the store of a folder; a process has one store per folder. The error says what is not safe, or
+    /// what failed.
     pub(crate) fn open(folder: &Path, limit: u64) -> Result<Arc<Store>, String> {
         static OPEN: Mutex<Vec<Weak<Store>>> = Mutex::new(Vec::new());
         let failed = |e: io::Error| format!("no cache of compiled code in {}: {e}", folder.display());
@@ -65,17 +68,17 @@ impl Store {
         Ok(store)
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub(crate) fn folder(&self) -> &Path {
         &self.shelf.path
     }
 
-    /// The entry of a key, if we wrote one.
+    /// The entry with this key, if this user has written one.
     pub(crate) fn load(&self, key: u128) -> Option<Vec<u8>> {
         self.shelf.load(key)
     }
 
-    /// Hands an entry to the writing thread.
+    /// Passes an entry to the writing thread.
     pub(crate) fn save(&self, key: u128, bytes: Vec<u8>) {
         if bytes.len() as u64 > MOST_BYTES.min(self.limit).saturating_sub(DIGEST as u64) {
             return;
@@ -117,7 +120,7 @@ impl Shelf {
     }
 
     fn digest(&self, key: u128, bytes: &[u8]) -> [u8; DIGEST] {
-        // under a key of its own for each name: an entry under another name is none
+        // Each name has a key of its own, so that a renamed entry is not valid
         siphash(&siphash(&self.key, &key.to_le_bytes()), bytes)
     }
 
@@ -142,8 +145,8 @@ impl Shelf {
         Some(bytes)
     }
 
-    /// Writes what comes; makes room whenever much has been written, by this process and those before. The folder is not gone through
-    /// more often, since it may have many thousands of entries.
+    /// Writes entries as they come. Removes old ones whenever 1/8 of the limit has been written, by this process and
+    /// earlier ones; not more often, because that lists the folder, which may have many thousands of entries.
     fn write_all(&self, entries: Receiver<(u128, Vec<u8>)>, limit: u64) {
         let much = limit / 8;
         let mut written = self.tally().unwrap_or(u64::MAX);
@@ -155,11 +158,12 @@ impl Shelf {
                 written = 0;
             }
         }
-        // of processes that end at the same time one's bytes are forgotten: room is made a little later then
+        // If two processes end at the same time, the bytes of one are lost from this count, and old entries
+        // are removed a little later
         self.put(TALLY, &[&written.to_le_bytes()]);
     }
 
-    /// Bytes that were written since room was made, if that is known.
+    /// The number of bytes written since old entries were last removed, if known.
     fn tally(&self) -> Option<u64> {
         let file = self.dir.file(OsStr::new(TALLY)).ok()?;
         let mut bytes = Vec::new();
@@ -172,7 +176,7 @@ impl Shelf {
         self.put(&name(key), &[&self.digest(key, bytes), bytes]);
     }
 
-    /// Writes a file as a whole: readers see all of it or nothing.
+    /// Writes a whole file so that readers see either all of it or nothing.
     fn put(&self, name: &str, parts: &[&[u8]]) {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let unfinished = format!("tmp-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -186,7 +190,8 @@ impl Shelf {
         }
     }
 
-    /// Removes what was not used for longest until three quarters of the limit are left, and what crashes left behind.
+    /// Removes leftovers of crashes, and if the limit is exceeded the least recently used entries, until
+    /// three quarters of it are left.
     fn sweep(&self, limit: u64) {
         let now = SystemTime::now();
         let (mut files, mut total) = (Vec::new(), 0);
@@ -219,7 +224,7 @@ fn name(key: u128) -> String {
     format!("{key:032x}")
 }
 
-/// The user's key: beside the folder or, where nothing of ours may lie there, in it.
+/// The user's key: in a file beside the folder or, where this user may not write there, in the folder.
 fn key(dir: &Dir, parent: Option<&Dir>) -> io::Result<Key> {
     let beside = parent.map(|p| p.file_or_create(OsStr::new(KEY_NAME)));
     match beside {
@@ -229,10 +234,11 @@ fn key(dir: &Dir, parent: Option<&Dir>) -> io::Result<Key> {
     }
 }
 
-/// The name of the file of a key.
+/// The name of the file with the key.
 pub(crate) const KEY_NAME: &str = ".gradloom-key";
 
-/// Reads a key or, if the file is new or spoilt, writes one. Processes that start together agree by a lock.
+/// Reads the key; writes a new one if the file is new or damaged. A lock serialises processes that start at
+/// the same time.
 fn read_key(mut file: File) -> io::Result<Key> {
     if !is_ours(&file.metadata()?, 0o077) {
         return Err(io::Error::other(format!("the file {KEY_NAME} may be another user's")));
@@ -242,7 +248,7 @@ fn read_key(mut file: File) -> io::Result<Key> {
             Ok(()) => break,
             Err(TryLockError::WouldBlock) if tries < KEY_TRIES => std::thread::sleep(Duration::from_millis(2)),
             Err(TryLockError::WouldBlock) => return Err(io::Error::other(format!("the file {KEY_NAME} stays locked"))),
-            // a file system without locks
+            // A file system without locks
             Err(TryLockError::Error(_)) => break,
         }
     }
@@ -285,10 +291,10 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 
     const LIMIT: u64 = 1 << 20;
-    /// A user who is not us.
+    /// the id of another user
     const OTHER: u32 = 12_345;
 
-    /// A folder of ours for the cache and its key.
+    /// a folder of this user for the cache and its key
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -308,7 +314,7 @@ mod tests {
             self.cache().join(name(key))
         }
 
-        /// A store with entry 1, on disk.
+        /// a store with entry 1 on disk
         fn filled(name: &str) -> Scratch {
             let dir = Scratch::new(name);
             Store::open(&dir.cache(), LIMIT).unwrap().save(1, vec![4, 5, 6]);
@@ -331,7 +337,7 @@ mod tests {
         set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Gives a file to another user; false, with the reason, where that is not allowed.
+    /// gives a file to another user; false, after printing the reason, where that is not allowed
     fn give_away(path: &Path) -> bool {
         let given = chown(path, Some(OTHER), Some(OTHER));
         if let Err(e) = &given {
@@ -403,7 +409,7 @@ mod tests {
         let save = |key, bytes| Store::open(&dir.cache(), LIMIT).unwrap().save(key, vec![1; bytes]);
         save(2, 1);
         assert_eq!(left(), [true, true], "the folder is gone through for a single byte");
-        // a process alone does not write much, all together do
+        // a single process does not write much, all of them together do
         (3..6).for_each(|key| save(key, LIMIT as usize / 16));
         assert_eq!(left(), [false, true]);
     }
@@ -527,7 +533,7 @@ mod tests {
 
     #[test]
     fn entries_without_our_key_are_none() {
-        // written by somebody with another key, as in a folder that was copied from another machine
+        // written under another key, as in a folder that was copied from another machine
         let (ours, theirs) = (Scratch::filled("ours"), Scratch::filled("theirs"));
         std::fs::copy(theirs.entry(1), ours.entry(1)).unwrap();
         assert_eq!(ours.load(), None);
@@ -550,7 +556,7 @@ mod tests {
             let dir = Scratch::filled(&format!("key-{i}"));
             std::fs::write(dir.0.join(KEY_NAME), bytes).unwrap();
             assert_eq!(dir.load(), None, "a key of {} bytes", bytes.len());
-            // and from then on there is a cache again
+            // afterwards there is a cache again
             Store::open(&dir.cache(), LIMIT).unwrap().save(1, vec![8]);
             assert_eq!(dir.load(), Some(vec![8]));
             assert_eq!(metadata(dir.0.join(KEY_NAME)).unwrap().len(), 16);

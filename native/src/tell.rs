@@ -1,30 +1,32 @@
-//! Tells a server what an engine does: with `VIZ=ADDRESS` in the environment every engine of a process sends the lines of `DEBUG=7` to the
-//! page that `gradloom viz` serves at that address, as one HTTP request that lasts as long as the engine. Each text is a chunk of its body,
-//! in the form of a server-sent event (`html.spec.whatwg.org/multipage/server-sent-events.html`), which the server hands on.
+//! Sends what an engine does to a server: with `VIZ=ADDRESS` in the environment every engine of a process sends the
+//! lines of `DEBUG=7` to the page that `gradloom viz` serves at that address. An engine keeps one HTTP request open as
+//! long as it lives; each text is a chunk of its body, in the form of a server-sent event
+//! (`html.spec.whatwg.org/multipage/server-sent-events.html`), which the server passes on to pages.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// The environment's variable.
+/// The environment variable with the address.
 pub const VARIABLE: &str = "VIZ";
-/// Where `gradloom viz` listens if nothing else is said, and what `VIZ=1` means.
+/// The default address of `gradloom viz`, and the meaning of `VIZ=1`.
 pub const ADDRESS: &str = "127.0.0.1:8764";
-/// Where texts go, and the header that says what sends them: a page of another origin cannot send it.
+/// The path that texts are posted to, and the header with the sender's name. A page of another origin
+/// cannot send this header.
 pub(crate) const PATH: &str = "/told";
 pub(crate) const NAME: &str = "x-gradloom-name";
 
-/// How long a server may take to answer, and to take what it is told.
+/// The time limit for connecting to the server and for each write.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection to the server.
 pub struct Teller {
-    /// None once the server is gone.
+    /// `None` once the server is gone.
     stream: Option<TcpStream>,
 }
 
 impl Teller {
-    /// To where the environment says, if it does; what is wrong with that in one sentence.
+    /// Connects to the address in the environment, if there is one; the error is a sentence.
     pub fn of_environment() -> Option<Result<Teller, String>> {
         let at = std::env::var(VARIABLE).ok().filter(|at| !at.is_empty() && at != "0")?;
         let at = if at == "1" { ADDRESS.to_owned() } else { at };
@@ -32,10 +34,10 @@ impl Teller {
         Some(Teller::new(&at).map_err(failed))
     }
 
-    /// To the server at an address.
+    /// Connects to the server at an address.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// The errors of the connection.
     pub fn new(at: &str) -> io::Result<Teller> {
         let none = || io::Error::new(io::ErrorKind::InvalidInput, "no such address");
         let to: SocketAddr = at.to_socket_addrs()?.next().ok_or_else(none)?;
@@ -47,7 +49,7 @@ impl Teller {
         Ok(Teller { stream: Some(stream) })
     }
 
-    /// Sends a text. Nothing happens if nobody listens any more.
+    /// Sends a text. Does nothing if the server is gone.
     pub fn tell(&mut self, text: &str) {
         let Some(stream) = &mut self.stream else { return };
         let event = event(text);
@@ -65,7 +67,7 @@ impl Drop for Teller {
     }
 }
 
-/// A text as the data of a server-sent event. Only line feeds end its lines.
+/// Formats a text as a server-sent event. Only line feeds end its lines.
 fn event(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 8 + 16);
     for line in text.trim_end().split('\n') {
@@ -77,7 +79,7 @@ fn event(text: &str) -> String {
     out
 }
 
-/// The program and its arguments, as a header may have them.
+/// The program's name and arguments, in the characters that a header may contain.
 fn process() -> String {
     let mut words = std::env::args();
     let program = words.next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Tokenizers and chat templates from files, with what they need to know of Unicode and of the date. A panic in them, which is
-//! a bug of ours, comes back as `E_INTERNAL`.
+//! Tokenizers and chat templates from files, with Unicode tables and the current date. A panic in them, which is a bug
+//! of this library, is returned as `E_INTERNAL`.
 
 pub use gradloom_core::text::*;
 
@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use unicode_normalization::UnicodeNormalization;
 use unicode_segmentation::UnicodeSegmentation;
 
-/// Unicode's tables, for [`Tokenizer::from_json`] and [`Tokenizer::from_gguf`].
+/// Unicode functions for [`Tokenizer::from_json`] and [`Tokenizer::from_gguf`].
 pub const UNICODE: Unicode = Unicode { normalize, clusters };
 
 fn normalize(form: Form, text: &str) -> String {
@@ -32,7 +32,7 @@ fn clusters(text: &str) -> Vec<usize> {
     text.grapheme_indices(true).map(|(start, cluster)| start + cluster.len()).collect()
 }
 
-/// A tokenizer of the core, whose panics end here.
+/// A tokenizer of the core whose panics are caught.
 #[derive(Clone, Debug)]
 pub struct Tokenizer(text::Tokenizer);
 
@@ -47,12 +47,12 @@ impl Tokenizer {
         contain(|| text::Tokenizer::from_gguf(file, host).map(Tokenizer))
     }
 
-    /// Tokens of a text, with the special tokens that the model expects around it.
+    /// Tokens of a text, including the special tokens that the model expects around it.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         contain(|| self.0.encode(text))
     }
 
-    /// Tokens of two texts for a model that compares them.
+    /// Tokens of a pair of texts, for models that compare them.
     pub fn encode_pair(&self, first: &str, second: &str) -> Result<Encoding> {
         contain(|| self.0.encode_pair(first, second))
     }
@@ -62,22 +62,22 @@ impl Tokenizer {
         contain(|| self.0.encode_with(text, second, special))
     }
 
-    /// The text of tokens, special ones left out. Numbers that are no tokens are passed over.
+    /// The text of tokens, without special tokens. Unknown ids are skipped.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         contain(|| self.0.decode(ids))
     }
 
-    /// The text of tokens; special ones left out, or shown as they are written.
+    /// The text of tokens, with or without special tokens.
     pub fn decode_with(&self, ids: &[u32], skip_special: bool) -> Result<String> {
         contain(|| self.0.decode_with(ids, skip_special))
     }
 
-    /// The text of tokens where functions may be called ([`gradloom_core::llm::text_with_calls`]).
+    /// The text of tokens that may contain function calls ([`gradloom_core::llm::text_with_calls`]).
     pub fn decode_with_calls(&self, ids: &[u32]) -> Result<String> {
         contain(|| text_with_calls(&self.0, ids))
     }
 
-    /// Cuts texts to this many tokens, special ones included; `None` leaves them whole.
+    /// Truncates encodings to this many tokens, including special ones; `None` does not truncate.
     pub fn set_max_length(&mut self, tokens: Option<usize>) {
         self.0.set_max_length(tokens);
     }
@@ -91,7 +91,7 @@ impl Deref for Tokenizer {
     }
 }
 
-/// A chat template of the core, whose panics end here.
+/// A chat template of the core whose panics are caught.
 pub struct ChatTemplate(text::ChatTemplate);
 
 impl ChatTemplate {
@@ -110,12 +110,12 @@ impl ChatTemplate {
         contain(|| text::ChatTemplate::from_gguf(file).map(ChatTemplate))
     }
 
-    /// Sets a special token's text, such as `bos_token`.
+    /// Sets the text of a special token such as `bos_token`.
     pub fn set_token(&mut self, name: &str, text: &str) {
         self.0.set_token(name, text);
     }
 
-    /// The text of messages ([`text::ChatTemplate::apply`]).
+    /// Formats messages ([`text::ChatTemplate::apply`]).
     pub fn apply(&self, messages: &Json, options: &ChatOptions) -> Result<String> {
         contain(|| self.0.apply(messages, options))
     }
@@ -139,11 +139,12 @@ pub fn load_chat(path: &Path) -> Result<ChatTemplate> {
     }
 }
 
-/// The date and time now, UTC.
+/// The current date and time in UTC.
 pub fn now() -> DateTime {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let (days, rest) = (seconds / 86_400, (seconds % 86_400) as u32);
-    // days of years that begin with March, from a 29th of February that ended four centuries
+    // Counts days from 1 March of the year 0, so that leap days are at the end of years, centuries and eras
+    // of 400 years
     let days = days + 719_468;
     let (century, of_era) = (days / 146_097, days % 146_097);
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -1,5 +1,6 @@
-//! Tuning on the machine at hand: drives the core's search with a clock and a device, and lets the engine adopt what is
-//! faster. Every candidate runs once on random data and is compared with the program without opts before it counts.
+//! Tunes kernels on this machine: drives the core's search with a clock and a device, and lets the engine adopt what is
+//! faster. Every candidate first runs once on random data, and its results must agree with those of the unoptimised
+//! program.
 
 use gradloom_core::Result;
 use gradloom_core::codegen::Opt;
@@ -9,44 +10,44 @@ use gradloom_core::engine::{Bench, Compiled, Engine, Trying};
 use gradloom_core::schedule::Ast;
 use std::time::{Duration, Instant};
 
-/// A candidate runs so often at least, and so long in all, unless it is clearly slower.
+/// A candidate is run at least this often, and for at least the time below, unless it is clearly slower.
 const LEAST_RUNS: usize = 3;
 const RUN_TIME: Duration = Duration::from_millis(4);
-/// Faster by less than this is noise.
+/// A candidate must take less than this share of the time; smaller gains are noise.
 const GAIN: f64 = 0.97;
 
-/// What came of one kernel.
+/// The result for one kernel.
 #[derive(Clone, Debug)]
 pub struct Tuned {
     /// The kernel's key.
     pub key: u128,
     /// The name of the best program.
     pub name: String,
-    /// Its opts; those of the heuristic if nothing is faster.
+    /// The opts of the best program; the heuristic's if none is faster.
     pub opts: Vec<Opt>,
     /// The opts as a line for [`Engine::add_tuned`].
     pub line: String,
-    /// Calls in a run.
+    /// The number of calls of the kernel in a run.
     pub calls: usize,
-    /// Seconds with the heuristic's opts.
+    /// Seconds per call with the heuristic's opts.
     pub before: f64,
-    /// Seconds with the best.
+    /// Seconds per call with the best opts.
     pub after: f64,
-    /// Candidates timed, and how many of them gave wrong results.
+    /// The number of candidates that were tried.
     pub trials: usize,
     /// Candidates whose results differed from the unoptimised program's.
     pub wrong: usize,
 }
 
 impl Tuned {
-    /// Was something faster found than the heuristic's opts?
+    /// Was anything found that is faster than the heuristic's opts?
     pub fn gained(&self) -> bool {
         self.after < self.before
     }
 }
 
-/// Tunes kernels of an engine, each given with its number of calls, within a wall budget: the longer a kernel takes in
-/// all, the more of it. Reports each as it is done.
+/// Tunes kernels of an engine within a time budget; each kernel is given with its number of calls. A kernel gets a
+/// share of the budget in proportion to the time that all its calls take. Calls `report` when a kernel is done.
 pub fn tune(
     engine: &mut Engine,
     kernels: &[(u128, Ast, usize)],
@@ -56,7 +57,7 @@ pub fn tune(
     let end = Instant::now() + budget;
     let mut shares = Vec::new();
     for (key, ast, calls) in kernels {
-        // finding out what matters must not take what there is for it
+        // Finding out which kernels matter must not use up the budget
         if Instant::now() + budget.mul_f64(0.7) > end && !shares.is_empty() {
             break;
         }
@@ -85,7 +86,7 @@ pub fn tune(
     Ok(out)
 }
 
-/// Tunes one kernel until a point in time.
+/// Tunes one kernel until the time `stop`.
 fn one(engine: &mut Engine, key: u128, ast: &Ast, calls: usize, stop: Instant) -> Result<Option<Tuned>> {
     let target = engine.device().target().clone();
     let known = engine.tuned(key);
@@ -112,7 +113,7 @@ fn one(engine: &mut Engine, key: u128, ast: &Ast, calls: usize, stop: Instant) -
         }
         search.tell(seconds);
     }
-    // noise favours the last of many: the two that matter are timed again, in turn
+    // With many candidates noise favours the winner, so it and the heuristic's program are timed again, alternately
     let mut result = None;
     if let (Some((after, compiled)), Some(before)) = (best, search.heuristic()) {
         let mut opts = search.best().map(|b| b.0.to_vec()).unwrap_or_default();
@@ -151,7 +152,7 @@ fn compile(bench: &Bench, dev: &mut dyn Device, c: &Compiled) -> Result<Trying> 
     Ok(trying)
 }
 
-/// What a program writes, starting from the same data each time.
+/// The results of a program, which starts from the same data each time.
 fn results(bench: &Bench, dev: &mut dyn Device, c: &Compiled) -> Result<Vec<Vec<u8>>> {
     let trying = compile(bench, dev, c)?;
     let mut run = || -> Result<Vec<Vec<u8>>> {
@@ -174,7 +175,7 @@ fn results(bench: &Bench, dev: &mut dyn Device, c: &Compiled) -> Result<Vec<Vec<
     out
 }
 
-/// The least seconds of some runs; of few if it is far above `limit`.
+/// The shortest time of several runs in seconds; of only a few runs if the program is far slower than `limit`.
 fn time(bench: &Bench, dev: &mut dyn Device, c: &Compiled, limit: f64) -> Result<f64> {
     let trying = compile(bench, dev, c)?;
     let begin = Instant::now();

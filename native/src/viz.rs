@@ -1,8 +1,10 @@
-//! The page that looks inside native runs, live: processes tell what their engines compile and launch ([`crate::tell`]), and pages of this
-//! server show it as it comes. The page itself is built from `www/viz` by `npm run viz:page`.
+//! The server of a page that shows native runs live: processes send what their engines compile and launch
+//! ([`crate::tell`]), and the pages of this server show it as it arrives. The page itself is built from `www/viz` by
+//! `npm run viz:page`.
 //!
-//! In: `POST /told`, one for each engine, with server-sent events as its body. Out: `GET /`, the page, and `GET /events`, all that was told
-//! and what is told from then on. A page gets the number of the engine with each text.
+//! In: `POST /told`, one request for each engine, whose body is a stream of server-sent events. Out: `GET /`, the page,
+//! and `GET /events`, everything received so far and everything that is received later. Each event that a page gets has
+//! the number of its engine.
 
 use crate::tell::{NAME, PATH};
 use crate::{Error, Result};
@@ -26,24 +28,25 @@ use tokio::sync::{mpsc, oneshot};
 
 /// The page, with its script and its styles.
 const PAGE: &str = include_str!("viz/page.html");
-/// What it may do: only what it brings along.
+/// The content security policy of the page: it may use only what it contains.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Bytes of one text at most; an engine that sends more is not listened to any longer.
+/// The most bytes of one text; the connection to an engine that sends more is closed.
 const TEXT_BYTES: usize = 32 << 20;
-/// Bytes of kernels and graphs that are kept for pages that come later.
+/// The most bytes of kernels and graphs that are kept for pages that are opened later.
 const KEPT_BYTES: usize = 256 << 20;
-/// Launches that are kept, of all engines.
+/// The number of launches that are kept, of all engines together.
 const LAUNCHES: usize = 20_000;
-/// Events that a page may be behind. One that is further behind is cut off, comes again by itself, and is told what is kept.
+/// The most events that a page may be behind. A slower page is disconnected; it reconnects by itself and
+/// gets what is kept.
 const BEHIND: usize = 100_000;
 
-/// What was told so far, and who wants to know more.
+/// The events received so far, and the connected pages.
 #[derive(Default)]
 struct Told {
     engines: u64,
-    /// Engines, kernels and graphs, in the order in which they came.
+    /// Engines, kernels and graphs, in the order of arrival.
     kept: Vec<Bytes>,
     kept_bytes: usize,
     launches: VecDeque<Bytes>,
@@ -55,7 +58,7 @@ impl Told {
         self.pages.retain(|page| page.try_send(event.clone()).is_ok());
     }
 
-    /// Something that all pages need.
+    /// Passes on and keeps an event that all pages need, including later ones.
     fn keep(&mut self, event: Bytes) {
         self.hand_on(&event);
         if self.kept_bytes + event.len() <= KEPT_BYTES {
@@ -79,7 +82,7 @@ fn locked(told: &Shared) -> MutexGuard<'_, Told> {
     told.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A server that runs, until it is dropped.
+/// A running server; it ends when it is dropped.
 pub struct Viz {
     address: SocketAddr,
     end: Option<oneshot::Sender<()>>,
@@ -87,10 +90,10 @@ pub struct Viz {
 }
 
 impl Viz {
-    /// Listens at an address; port 0 takes a free one.
+    /// Listens at an address; port 0 takes a free port.
     ///
     /// # Errors
-    /// `E_INPUT` for an address that cannot be had.
+    /// `E_INPUT` for an address that cannot be bound.
     pub fn start(address: SocketAddr) -> Result<Viz> {
         let failed = move |e: std::io::Error| Error::Input { name: address.to_string(), what: e.to_string() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -104,7 +107,7 @@ impl Viz {
             .with_state(Shared::default());
         let serve = async move {
             tokio::select! {
-                // an error of the listener ends it too
+                // An error of the listener ends it as well
                 _ = std::future::IntoFuture::into_future(axum::serve(listener, app)) => {}
                 _ = told_to_end => {}
             }
@@ -114,7 +117,7 @@ impl Viz {
         Ok(Viz { address, end: Some(end), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -132,7 +135,8 @@ impl Drop for Viz {
     }
 }
 
-/// Is the request for this server by its address? A page of another site that had its own name point here would send that name.
+/// Is the request addressed to this server by IP address or as localhost? A page of another site whose name was made to
+/// resolve to this machine (DNS rebinding) would send that name.
 fn is_own(headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or_default();
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
@@ -161,7 +165,7 @@ async fn events(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     }
     let (page, come) = mpsc::channel(BEHIND);
     let mut told = locked(&shared);
-    // what a page knew from before a break of the connection comes again
+    // A page that reconnects must forget what it knew, because everything kept is sent again
     let first = std::iter::once(Bytes::from_static(b"event: fresh\ndata:\n\n"));
     let ready = first.chain(told.kept.iter().cloned()).chain(told.launches.iter().cloned()).collect();
     told.pages.push(page);
@@ -173,7 +177,7 @@ async fn events(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     r
 }
 
-/// What a page is told: first what there is.
+/// The events for a page: first the kept ones.
 struct Events {
     ready: VecDeque<Bytes>,
     come: mpsc::Receiver<Bytes>,
@@ -190,7 +194,7 @@ impl Stream for Events {
     }
 }
 
-/// An engine tells.
+/// Receives the events of an engine.
 async fn told(State(shared): State<Shared>, request: Request) -> Response {
     let Some(name) = request.headers().get(NAME).and_then(|n| n.to_str().ok()).map(str::to_owned) else {
         return refused();
@@ -209,7 +213,7 @@ async fn told(State(shared): State<Shared>, request: Request) -> Response {
     }
 }
 
-/// Says that an engine has ended, however it did: of one whose process goes away, what is left of this handler is dropped.
+/// Reports that an engine has ended, however it ended: if its process dies, this handler's future is dropped.
 struct Ending<'a> {
     shared: &'a Shared,
     number: u64,
@@ -221,12 +225,12 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Hands on what an engine tells, until it ends. False if what it says is no list of events.
+/// Passes on the events of an engine until it ends. Returns false if the body is not a stream of events.
 async fn listen(shared: &Shared, body: Body, number: u64) -> bool {
     let mut stream = body.into_data_stream();
     let mut left: Vec<u8> = Vec::new();
     while let Some(Ok(bytes)) = poll_fn(|cx| Pin::new(&mut stream).poll_next(cx)).await {
-        // an event's end may be split between two chunks
+        // The end of an event may be split between two chunks
         let mut from = left.len().saturating_sub(1);
         left.extend_from_slice(&bytes);
         let mut begin = 0;
@@ -265,7 +269,7 @@ mod tests {
         BufReader::new(stream)
     }
 
-    /// Lines of events, without the sizes of chunks.
+    /// lines of events, without the sizes of chunks
     fn lines(from: &mut BufReader<TcpStream>, until: &str) -> Vec<String> {
         let mut all = Vec::new();
         while all.last().is_none_or(|l| l != until) {
@@ -293,7 +297,7 @@ mod tests {
         assert_eq!(lines(&mut early, "data: kernel b"), ["event: told", "data: 1", "data: kernel b"]);
         drop(teller);
         assert_eq!(lines(&mut early, "data: 1"), ["event: end", "data: 1"]);
-        // a process that goes away in the middle of a text
+        // a process that dies in the middle of a text
         let mut gone = TcpStream::connect(viz.address()).unwrap();
         let head =
             format!("POST {PATH} HTTP/1.1\r\nhost: 127.0.0.1\r\n{NAME}: x\r\ntransfer-encoding: chunked\r\n\r\n");
@@ -301,7 +305,7 @@ mod tests {
         assert_eq!(lines(&mut early, "data: x"), ["event: begin", "data: 2", "data: x"]);
         drop(gone);
         assert_eq!(lines(&mut early, "data: 2"), ["event: end", "data: 2"]);
-        // one that comes later: launches are last
+        // a page that is opened later: launches are last
         let mut late = ask(&viz, &format!("GET /events HTTP/1.1\r\nhost: {}\r\nx: ", viz.address()));
         let got = lines(&mut late, "data:      1 a  3.5 us");
         assert!(got.contains(&"data: kernel b".to_owned()), "{got:?}");

@@ -1,4 +1,4 @@
-//! Weights from files: whole, sharded, or tensor by tensor without reading the rest.
+//! Weights from files: whole files, sharded files, or single tensors without reading the rest of the file.
 
 use crate::contain::contain;
 use crate::handles;
@@ -15,13 +15,14 @@ use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
 
-/// The tensors of a file (safetensors, GGUF, npz, `torch.save`) or of all files of a `.safetensors.index.json`. Those lie beside
-/// the index; they may be symbolic links, as in folders of downloads, and are read as safetensors alone.
+/// The tensors of a file (safetensors, GGUF, npz, `torch.save`), or of all files that a `.safetensors.index.json`
+/// lists. Those lie beside the index; they may be symbolic links, as in download caches, and only safetensors files are
+/// accepted.
 pub fn load(path: &Path, session: &Session) -> Result<Vec<(String, Tensor)>> {
     contain(|| load_all(path, session, false))
 }
 
-/// The same of files that stay as they are for as long as the tensors live: they are mapped.
+/// The same with the files mapped into memory. They must stay unchanged for as long as the tensors live.
 pub(crate) fn mapped(path: &Path, session: &Session) -> Result<Vec<(String, Tensor)>> {
     load_all(path, session, true)
 }
@@ -59,7 +60,7 @@ enum Index {
     Gguf(Gguf),
 }
 
-/// Enough for most indices; more is read if it is not.
+/// The number of bytes that are read first; enough for most indices, otherwise more is read.
 const START: u64 = 1 << 20;
 
 impl WeightFile {
@@ -89,7 +90,7 @@ impl WeightFile {
         }
     }
 
-    /// Names of the tensors in file order.
+    /// The names of the tensors in file order.
     pub fn names(&self) -> Vec<&str> {
         match &self.index {
             Index::SafeTensors(i) => i.entries.iter().map(|e| e.name.as_str()).collect(),
@@ -97,7 +98,7 @@ impl WeightFile {
         }
     }
 
-    /// Reads one tensor, and nothing else of the file; blocks of GGUF become f32.
+    /// Reads one tensor and nothing else of the file. Block-quantised GGUF tensors become f32.
     pub fn read(&mut self, name: &str) -> Result<HostTensor> {
         let missing = || Error::Input { name: name.to_owned(), what: "the file has no such tensor".into() };
         contain(|| match &self.index {

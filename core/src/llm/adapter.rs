@@ -1,12 +1,14 @@
-//! Adapters of language models: terms of low rank that are added to what matrices give.
+//! Low-rank adapters (LoRA) of language models: a product `B A x` that is added to what a matrix product `W x` gives.
 //!
-//! Sources: the files of Hugging Face's PEFT (`adapter_config.json`, `adapter_model.safetensors`) and llama.cpp's adapters as GGUF; Hu et al.,
-//! "LoRA: Low-Rank Adaptation of Large Language Models" (2021).
+//! Sources: the files of Hugging Face's PEFT (`adapter_config.json`, `adapter_model.safetensors`) and llama.cpp's
+//! adapters in GGUF; Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models" (2021).
 //!
-//! In the graph an adapter is two buffers beside each matrix that any adapter changes, as wide as the widest one of them; narrower ones are
-//! filled up with zeros, and no adapter is zeros alone. So whichever is in use, the graph, its plans and its kernels are the same, and a
-//! switch writes some buffers; without an adapter their product is still made, which a rank of 16 of 2048 makes an hundredth of the work. A
-//! scale of 0 would save nothing of that, and give no number where a factor is infinite.
+//! In the graph an adapter is two buffers, `A` and `B`, beside each matrix that any of the loaded adapters changes.
+//! Their rank is the largest rank of these adapters; adapters of a lower rank are padded with zeros, and "no adapter"
+//! is all zeros. So the graph, its plans and its kernels are the same whichever adapter is in use, and switching only
+//! writes buffers. Without an adapter the product of zeros is still computed; with rank 16 and width 2048 that is about
+//! a hundredth of the work. A scale of 0 instead of zeros would save none of that work, and would give NaN where a
+//! factor is infinite.
 
 use super::arch::{Arch, Pairs, Place};
 use super::config::Config;
@@ -19,35 +21,35 @@ use crate::io::json::Json;
 use crate::io::safetensors::SafeTensors;
 use crate::tensor::Tensor;
 
-/// What an adapter adds to matrices.
+/// A loaded adapter: the terms that it adds to products with matrices.
 #[derive(Clone, Debug)]
 pub struct Adapter {
     pub(super) terms: Vec<Term>,
-    /// Rows of queries and keys are in GGUF's order.
+    /// Whether the rows of query and key matrices are in GGUF's order.
     pub(super) gguf: bool,
-    /// The scale that its file has, times the rank.
+    /// `lora_alpha` of its file: the scale multiplied by the rank.
     pub(super) alpha: Option<f64>,
 }
 
-/// `B A x` beside `W x`.
+/// The term `B A x` that is added to `W x`.
 #[derive(Clone, Debug)]
 pub(super) struct Term {
-    /// The matrix, by GGUF's name.
+    /// The name of the matrix `W`, as in GGUF.
     pub(super) weight: String,
     /// `[rank, inputs]`.
     pub(super) a: Vec<f32>,
-    /// `[outputs, rank]`, the scale in it.
+    /// `[outputs, rank]`, already multiplied by the scale.
     pub(super) b: Vec<f32>,
     pub(super) rank: usize,
 }
 
-/// The buffers beside a matrix.
+/// The buffers of adapters beside one matrix.
 pub(super) struct Slot {
     pub(super) weight: String,
     /// `[rank, inputs]` and `[outputs, rank]`, f32.
     pub(super) a: Tensor,
     pub(super) b: Tensor,
-    /// Factor of their product.
+    /// The factor of the product `B A x`; 1 where `b` includes the scale.
     pub(super) scale: f64,
 }
 
@@ -59,7 +61,7 @@ fn lacks(what: &str) -> Error {
     Error::Unsupported { what: what.to_owned(), context: "an adapter of a language model".to_owned() }
 }
 
-/// A half of a term, as it comes.
+/// One of the two factors of a term, as a file has it.
 struct Half {
     weight: String,
     is_b: bool,
@@ -74,10 +76,11 @@ impl Half {
 }
 
 impl Adapter {
-    /// Of PEFT's two files, for a model of this architecture; its matrices are those of the model times `scale`.
+    /// Reads PEFT's two files for a model of this architecture; all terms are multiplied by `scale`.
     ///
     /// # Errors
-    /// `E_UNSUPPORTED` for what is no plain LoRA (DoRA, biases, whole modules, embeddings), `E_MODEL` for halves without each other.
+    /// `E_UNSUPPORTED` for anything beyond plain LoRA (DoRA, biases, whole modules, embeddings), `E_MODEL` for a factor
+    /// without the other.
     pub fn from_peft(arch: &Arch, config: &[u8], file: &[u8], scale: f64) -> Result<Adapter> {
         let config = Json::parse(config)?;
         let is = |key: &str| matches!(config.get(key), Some(Json::Bool(true)));
@@ -113,10 +116,10 @@ impl Adapter {
         Ok(Adapter { terms: joined(halves, &of)?, gguf: false, alpha: Some(alpha) })
     }
 
-    /// Of llama.cpp's file, for a model of this architecture.
+    /// Reads llama.cpp's file for a model of this architecture; all terms are multiplied by `scale`.
     ///
     /// # Errors
-    /// `E_MODEL` for a file that holds no adapter, or one of another architecture.
+    /// `E_MODEL` for a file that holds no adapter, or the adapter of another architecture.
     pub fn from_gguf(arch: &Arch, file: &[u8], scale: f64) -> Result<Adapter> {
         let index = Gguf::parse(file)?;
         let text = |key: &str| index.get(key).and_then(Value::as_str);
@@ -146,7 +149,7 @@ impl Adapter {
     }
 }
 
-/// What `alpha_pattern` says of a module: keys are names, or ends of names, of modules.
+/// The alpha that `alpha_pattern` has for a module. Its keys are names of modules, or suffixes of names.
 fn pattern(config: &Json, stem: &str) -> Result<Option<f64>> {
     let Some(list) = config.get("alpha_pattern").and_then(Json::as_object) else { return Ok(None) };
     if let Some((key, _)) =
@@ -158,7 +161,7 @@ fn pattern(config: &Json, stem: &str) -> Result<Option<f64>> {
     Ok(list.iter().find(|(key, _)| fits(key)).and_then(|(_, alpha)| alpha.as_f64()))
 }
 
-/// Terms of their halves.
+/// Pairs up the factors of the terms.
 fn joined(halves: Vec<Half>, scale: &dyn Fn(&str, usize) -> f64) -> Result<Vec<Term>> {
     let (b, a): (Vec<Half>, Vec<Half>) = halves.into_iter().partition(|h| h.is_b);
     if a.is_empty() || a.len() != b.len() {
@@ -182,26 +185,27 @@ fn joined(halves: Vec<Half>, scale: &dyn Fn(&str, usize) -> f64) -> Result<Vec<T
 }
 
 impl Decoder {
-    /// The same model with buffers for these adapters, of which none is in use. Call it before any graph is made, and realize
-    /// [`Decoder::adapter_buffers`] with the caches.
+    /// The same model with buffers for these adapters; none of them is in use yet. Call it before any graph is made,
+    /// and realize [`Decoder::adapter_buffers`] together with the caches.
     ///
     /// # Errors
-    /// `E_MODEL` for an adapter of a matrix that the model has not got, or has in another shape.
+    /// `E_MODEL` for an adapter of a matrix that the model lacks, or has in another shape.
     pub fn with_adapters(mut self, adapters: &[Adapter]) -> Result<Decoder> {
         self.set_adapters(adapters)?;
         Ok(self)
     }
 
-    /// Is there room for an adapter in the buffers that are there?
+    /// Do the existing buffers have the matrices and the rank that this adapter needs?
     pub fn has_room(&self, adapter: &Adapter) -> bool {
         let room = |s: &Slot| s.a.shape().first().copied().unwrap_or_default();
         adapter.terms.iter().all(|t| self.slots.iter().any(|s| s.weight == t.weight && room(s) >= t.rank))
     }
 
-    /// Buffers for these adapters in place of those that there were: graphs that were made before know nothing of them.
+    /// Makes buffers for these adapters in place of the existing ones. Graphs that were made before do not
+    /// use the new buffers.
     ///
     /// # Errors
-    /// Those of [`Decoder::with_adapters`]; the buffers then stay as they are.
+    /// As for [`Decoder::with_adapters`]; the existing buffers are then kept.
     pub fn set_adapters(&mut self, adapters: &[Adapter]) -> Result<()> {
         let mut ranks: Vec<(&str, usize)> = Vec::new();
         for t in adapters.iter().flat_map(|a| &a.terms) {
@@ -226,12 +230,13 @@ impl Decoder {
         Ok(())
     }
 
-    /// The buffers of adapters: no weights, for they change.
+    /// The buffers of adapters. They are not frozen like weights, because switching writes them.
     pub fn adapter_buffers(&self) -> Vec<&Tensor> {
         self.slots.iter().flat_map(|s| [&s.a, &s.b]).collect()
     }
 
-    /// What to write where so that an adapter, or none, is in use: bytes for each of [`Decoder::adapter_buffers`], in their order.
+    /// What to write so that this adapter, or none, is in use: the bytes of each of
+    /// [`Decoder::adapter_buffers`], in their order.
     pub fn adapter_bytes(&self, adapter: Option<&Adapter>) -> Vec<Vec<u8>> {
         let mut out = Vec::with_capacity(2 * self.slots.len());
         for s in &self.slots {
@@ -246,7 +251,7 @@ impl Decoder {
         out
     }
 
-    /// The factors of a term, rows in the model's order, in buffers of `room` rows of `A`.
+    /// Writes the factors of a term into buffers of rank `room`, with rows in the model's order.
     fn fill(&self, t: &Term, gguf: bool, room: usize, a: &mut [f32], b: &mut [f32]) {
         a.iter_mut().zip(&t.a).for_each(|(to, from)| *to = *from);
         let rows = t.b.len() / t.rank;
@@ -256,10 +261,10 @@ impl Decoder {
         }
     }
 
-    /// The factors of a term, rows in the model's order.
+    /// The factors of a term, with rows in the model's order.
     ///
     /// # Errors
-    /// `E_MODEL` for a matrix that the model has not got, or has in another shape.
+    /// `E_MODEL` for a matrix that the model lacks, or has in another shape.
     pub(super) fn factors(&self, t: &Term, gguf: bool) -> Result<[Vec<f32>; 2]> {
         self.sides(t)?;
         let (mut a, mut b) = (vec![0.0; t.a.len()], vec![0.0; t.b.len()]);
@@ -267,7 +272,7 @@ impl Decoder {
         Ok([a, b])
     }
 
-    /// Outputs and inputs of a term's matrix.
+    /// Checks a term against its matrix, and gives the numbers of the matrix's outputs and inputs.
     fn sides(&self, t: &Term) -> Result<(usize, usize)> {
         let (outputs, inputs) = self.matrix(&t.weight)?;
         if t.a.len() != t.rank * inputs || t.b.len() != t.rank * outputs {
@@ -277,19 +282,19 @@ impl Decoder {
         Ok((outputs, inputs))
     }
 
-    /// What a matrix gives, and what adapters add to it.
+    /// Adds the adapter's term to the product `y` of `x` with the matrix `name`, if that matrix can be adapted.
     pub(super) fn adapted(&self, x: &Tensor, name: &str, y: Tensor) -> Result<Tensor> {
         let slot = self.slots.iter().find(|s| s.weight.strip_suffix(".weight") == Some(name));
         let Some(slot) = slot else { return Ok(y) };
-        // kernels of their own: a few numbers, read again for each of the outputs
+        // A kernel of its own: the few numbers are read again for each of the outputs
         let low = x.linear(&slot.a, None)?.contiguous();
         let term = low.linear(&slot.b, None)?;
         y.add(if slot.scale == 1.0 { term } else { term.mul(slot.scale)? })
     }
 
-    /// Outputs and inputs of a matrix.
+    /// The numbers of outputs and inputs of a matrix.
     pub(super) fn matrix(&self, name: &str) -> Result<(usize, usize)> {
-        // the output of a model may be its embedding
+        // A model's output matrix may be its embedding
         let own = if name == "output.weight" && !self.has_weight(name) { "token_embd.weight" } else { name };
         match self.weight(own)?.shape()[..] {
             [outputs, inputs] => Ok((outputs, inputs)),
@@ -298,8 +303,9 @@ impl Decoder {
     }
 }
 
-/// Which row of an adapter's matrix belongs to a row of the model's: GGUF files of some models have the rows of queries and keys in an order
-/// where those that are turned together are neighbours, other files have them half a head apart.
+/// The row of an adapter's matrix that belongs to a row of the model's. In GGUF files of some models the rows of
+/// queries and keys are ordered so that the two rows of a rotated pair are adjacent; in other files they are half a
+/// head apart.
 fn moved(config: &Config, adapter_is_gguf: bool, weight: &str, row: usize) -> usize {
     match config.gguf {
         gguf if gguf == adapter_is_gguf => row,
@@ -308,7 +314,7 @@ fn moved(config: &Config, adapter_is_gguf: bool, weight: &str, row: usize) -> us
     }
 }
 
-/// Which row of the model's matrix belongs to a row of a file that is not GGUF's.
+/// The row of the model's matrix that belongs to a row of a file in another format than GGUF.
 pub(super) fn back(config: &Config, weight: &str, row: usize) -> usize {
     match config.gguf {
         true => turned(config, weight, row, neighbour),
@@ -316,12 +322,12 @@ pub(super) fn back(config: &Config, weight: &str, row: usize) -> usize {
     }
 }
 
-/// Where GGUF has what lies at a place in halves of a head.
+/// The position within a head, in GGUF's order, of the row at position `at` in the order of halves.
 fn neighbour(at: usize, half: usize) -> usize {
     at % half * 2 + at / half
 }
 
-/// A row at another place in its head, if its matrix is one of those whose rows have two orders.
+/// Moves a row within its head by `place`, if its matrix is one whose rows are ordered differently in the two formats.
 fn turned(config: &Config, weight: &str, row: usize, place: impl Fn(usize, usize) -> usize) -> usize {
     let is_turned = weight.ends_with(".attn_q.weight") || weight.ends_with(".attn_k.weight");
     let neighbours = matches!(config.arch.place, Place::Rotary(Pairs::Neighbours));

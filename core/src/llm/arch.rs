@@ -1,65 +1,68 @@
-//! Architectures of decoders: what a paper says beyond the numbers. Whether projections have biases, are stored as one, or whether
-//! the output is the embedding's transpose is seen from the weights that a file has.
+//! Architectures of decoders: the structure that a model's paper describes, beyond its hyperparameters. Whether
+//! projections have biases or are stored as one matrix, and whether the output matrix is the embedding's transpose, is
+//! not described here: it is seen from the weights that a file has.
 
-/// What tells one architecture from others.
+/// What distinguishes one architecture from others.
 #[derive(Clone, Copy, Debug)]
 pub struct Arch {
-    /// `general.architecture` of GGUF files.
+    /// The value of `general.architecture` in GGUF files.
     pub name: &'static str,
-    /// `architectures` of `config.json`.
+    /// The values of `architectures` in `config.json`.
     pub classes: &'static [&'static str],
-    /// The normalisation.
+    /// The kind of normalisation.
     pub norm: Norm,
-    /// Where a block is normalised.
+    /// What is normalised in a block.
     pub block: Block,
-    /// The feed-forward part.
+    /// The kind of feed-forward network.
     pub feed: Feed,
-    /// How a token knows its place.
+    /// How positions are encoded.
     pub place: Place,
-    /// Queries and keys are normalised.
+    /// How queries and keys are normalised.
     pub heads: HeadNorm,
-    /// Embeddings are multiplied by the square root of the width.
+    /// Whether embeddings are multiplied by the square root of the model's width.
     pub scaled_embedding: bool,
-    /// Norm weights of safetensors files are stored less one.
+    /// Whether safetensors files store norm weights minus one.
     pub offset_norms: bool,
-    /// Which layers see the last few tokens alone, if the model has such a window: all but each n-th, all for 0.
+    /// Which layers have global attention in a model with an attention window: every n-th one, the others see the
+    /// window only. With 0 all layers have the window.
     pub global_every: usize,
 }
 
-/// A normalisation.
+/// A kind of normalisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Norm {
-    /// By the root of the mean square, with a weight.
+    /// Divided by the root of the mean square, with a weight (RMSNorm).
     Rms,
-    /// By mean and variance, with a weight, and a bias if the file has one.
+    /// By mean and variance, with a weight, and a bias if the file has one (LayerNorm).
     Layer,
-    /// By mean and variance alone.
+    /// By mean and variance, without weight and bias.
     Plain,
 }
 
-/// Where a block is normalised.
+/// What is normalised in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Block {
-    /// What attention and the feed-forward part read.
+    /// The inputs of attention and of the feed-forward network.
     Before,
-    /// What they give.
+    /// Their outputs.
     After,
-    /// Both.
+    /// Their inputs and their outputs.
     Both,
-    /// What they read; both read the same and are added up where the model says so.
+    /// Their inputs. Where the configuration says so, both read the same normalised input and both results are added to
+    /// it (`parallel`).
     Parallel,
 }
 
-/// An activation.
+/// An activation function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// `x * sigmoid(x)`.
     Silu,
-    /// The approximation of gelu by tanh.
+    /// The tanh approximation of GELU.
     GeluTanh,
 }
 
-/// The feed-forward part.
+/// A kind of feed-forward network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feed {
     /// `down(act(gate(x)) * up(x))`.
@@ -68,36 +71,38 @@ pub enum Feed {
     Plain(Act),
 }
 
-/// How a token knows its place.
+/// How positions are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Rotations of pairs in queries and keys; safetensors files pair the halves of a head.
+    /// Rotary embedding: pairs of elements of queries and keys are rotated. Safetensors files always pair
+    /// the halves of a head.
     Rotary(Pairs),
-    /// A table that is added to the embedding.
+    /// A learned table of vectors that are added to the embedding.
     Learned,
 }
 
-/// Which elements of a head are rotated together.
+/// Which elements of a head are rotated as a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairs {
-    /// Neighbours: GGUF files of some architectures have rows of the projections in that order.
+    /// Elements 2i and 2i + 1: GGUF files of some architectures have the rows of the projections in that order.
     Neighbours,
-    /// Element i and i + half.
+    /// Elements i and i + half of the rotated width.
     Halves,
 }
 
-/// Normalisation of queries and keys.
+/// How queries and keys are normalised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadNorm {
-    /// None.
+    /// They are not.
     None,
     /// Each head by itself.
     Each,
-    /// All heads together.
+    /// All heads together, as one vector.
     All,
 }
 
-/// Touvron et al. 2023, Grattafiori et al. 2024, Jiang et al. 2023 (Mistral, whose GGUF files are called so too), SmolLM.
+/// Touvron et al. 2023, Grattafiori et al. 2024, Jiang et al. 2023 (Mistral, whose GGUF files name the
+/// architecture `llama`), SmolLM.
 const LLAMA: Arch = Arch {
     name: "llama",
     classes: &["LlamaForCausalLM", "MistralForCausalLM"],
@@ -115,10 +120,10 @@ const LLAMA: Arch = Arch {
 const QWEN2: Arch =
     Arch { name: "qwen2", classes: &["Qwen2ForCausalLM"], place: Place::Rotary(Pairs::Halves), ..LLAMA };
 
-/// Yang et al. 2025: without these, with each head normalised.
+/// Yang et al. 2025: as Qwen2 without biases, with each head of queries and keys normalised.
 const QWEN3: Arch = Arch { name: "qwen3", classes: &["Qwen3ForCausalLM"], heads: HeadNorm::Each, ..QWEN2 };
 
-/// Abdin et al. 2024: projections that are stored as one.
+/// Abdin et al. 2024: query, key and value projections are stored as one matrix.
 const PHI3: Arch = Arch { name: "phi3", classes: &["Phi3ForCausalLM"], ..QWEN2 };
 
 /// Mesnard et al. 2024.
@@ -131,22 +136,24 @@ const GEMMA: Arch = Arch {
     ..QWEN2
 };
 
-/// Riviere et al. 2024: normalised before and after, limited scores and logits, every second layer sees a window.
+/// Riviere et al. 2024: inputs and outputs are normalised, scores and logits are soft-capped, every second
+/// layer has a window.
 const GEMMA2: Arch =
     Arch { name: "gemma2", classes: &["Gemma2ForCausalLM"], block: Block::Both, global_every: 2, ..GEMMA };
 
-/// Kamath et al. 2025: normalised heads instead of limits, five of six layers see a window and turn slower.
+/// Kamath et al. 2025: normalised heads instead of soft caps; five of six layers have a window, and a base
+/// of rotations of their own.
 const GEMMA3: Arch =
     Arch { name: "gemma3", classes: &["Gemma3ForCausalLM"], heads: HeadNorm::Each, global_every: 6, ..GEMMA2 };
 
-/// Groeneveld et al. 2024: normalised without weights.
+/// Groeneveld et al. 2024: normalisation without weights.
 const OLMO: Arch = Arch { name: "olmo", classes: &["OlmoForCausalLM"], norm: Norm::Plain, ..LLAMA };
 
-/// Walsh et al. 2025: normalised after, and queries and keys as a whole.
+/// Walsh et al. 2025: outputs are normalised, and queries and keys over all heads.
 const OLMO2: Arch =
     Arch { name: "olmo2", classes: &["Olmo2ForCausalLM"], block: Block::After, heads: HeadNorm::All, ..QWEN2 };
 
-/// Bellagente et al. 2024: a part of each head is rotated.
+/// Bellagente et al. 2024: only a part of each head is rotated.
 const STABLELM: Arch =
     Arch { name: "stablelm", classes: &["StableLmForCausalLM"], norm: Norm::Layer, block: Block::Parallel, ..QWEN2 };
 
@@ -160,5 +167,5 @@ const GPT2: Arch = Arch {
     ..LLAMA
 };
 
-/// Those that can be run.
+/// All supported architectures.
 pub const ARCHES: &[Arch] = &[LLAMA, QWEN2, QWEN3, PHI3, GEMMA, GEMMA2, GEMMA3, OLMO, OLMO2, STABLELM, GPT2];

@@ -1,8 +1,10 @@
-//! Graphs for more than the next token of one text: a token of each of several texts at once, the logits of every token that is read,
-//! and the states of a text as its embedding.
+//! Further graphs of a decoder: one token of each of several texts at once, the logits of every token that is read, and
+//! hidden states, from which embeddings of texts are made.
 //!
-//! Texts share the caches: text i has rows `i * room` and on. A batch of n steps is a token of each of the first n texts, with
-//! lengths of their own, which come in as a tensor; a text that rests has the position -1, is written nowhere and sees its first row.
+//! Texts share the caches: text i has the `room` rows that begin at `i * room`. A batch of size n reads one token of
+//! each of the first n texts. Their lengths differ and are given by a tensor. A text that takes no part in a step has
+//! the position -1: nothing is written to its caches, its query attends to the text's first row only, and its results
+//! have no meaning.
 
 use super::decoder::{Chunk, Decoder, Texts, caches};
 use super::err;
@@ -10,51 +12,52 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// The launch variable that no position of a batch is above: loops over keys end there.
+/// The launch variable with an upper bound of all positions of a batch: loops over keys end there.
 pub const LONGEST: &str = "longest";
 
-/// A graph that reads a token of each of some texts.
+/// A graph that reads one token of each of `n` texts.
 pub struct Batch {
-    /// `[n]`, i32: write them before each run.
+    /// `[n]`, i32: the token ids; write them before each run.
     pub tokens: Tensor,
-    /// `[n]`, i32: how many tokens came before in each text, -1 for one that rests. Write them before each run.
+    /// `[n]`, i32: how many tokens precede in each text, or -1 for a text that takes no part. Write them
+    /// before each run.
     pub positions: Tensor,
-    /// `[n, vocabulary]`: logits of what follows.
+    /// `[n, vocabulary]`: the logits of each text's next token.
     pub logits: Tensor,
-    /// `[n]`, i32: the most likely tokens.
+    /// `[n]`, i32: the most likely next tokens.
     pub best: Tensor,
     caches: Vec<Tensor>,
 }
 
 impl Batch {
-    /// What a run computes, the caches among it.
+    /// Everything that a run computes, including the updated caches.
     pub fn roots(&self) -> Vec<&Tensor> {
         [&self.logits, &self.best].into_iter().chain(&self.caches).collect()
     }
 }
 
-/// A graph that reads so many tokens and gives their states.
+/// A graph that reads `n` tokens of one text and gives their hidden states.
 pub struct States {
-    /// `[n]`, i32: write them before each run.
+    /// `[n]`, i32: the token ids; write them before each run.
     pub tokens: Tensor,
-    /// `[n, width]`: states after the last layer, normalised as the output reads them.
+    /// `[n, width]`: hidden states after the last layer and the output normalisation.
     pub states: Tensor,
     caches: Vec<Tensor>,
 }
 
 impl States {
-    /// What a run computes, the caches among it.
+    /// Everything that a run computes, including the updated caches.
     pub fn roots(&self) -> Vec<&Tensor> {
         std::iter::once(&self.states).chain(&self.caches).collect()
     }
 }
 
 impl Decoder {
-    /// The same model with room for several texts, each of [`Decoder::room`] tokens. Chunks then belong to the text
-    /// [`super::SEQUENCE`]. Call it before any graph is made.
+    /// The same model with caches for `n` texts of [`Decoder::room`] tokens each. A chunk then belongs to the text
+    /// whose number is [`super::SEQUENCE`]. Call it before any graph is made.
     ///
     /// # Errors
-    /// `E_MODEL` for none, or more rows than an i32 counts.
+    /// `E_MODEL` for zero texts, or more cache rows than an i32 can index.
     pub fn with_sequences(mut self, n: usize) -> Result<Decoder> {
         if n == 0 || n.checked_mul(self.room()).is_none_or(|rows| rows >= 1 << 30) {
             return Err(err(format!("room for {n} texts of {} tokens", self.room())));
@@ -64,12 +67,12 @@ impl Decoder {
         Ok(self)
     }
 
-    /// Texts that there is room for.
+    /// The number of texts that the caches have space for.
     pub fn sequences(&self) -> usize {
         self.sequences
     }
 
-    /// The graph that reads a token of each of the first `n` texts.
+    /// Builds the graph that reads a token of each of the first `n` texts.
     pub fn batch(&self, n: usize) -> Result<Batch> {
         if n == 0 || n > self.sequences {
             return Err(err(format!("a token of each of {n} texts, with room for {}", self.sequences)));
@@ -81,7 +84,7 @@ impl Decoder {
         let room = self.room();
         let longest = Tensor::variable(s, LONGEST, 0, room as i32 - 1)?;
         let rows = Tensor::arange(s, 0.0, n as f64, 1.0, DType::I32)?.mul(room)?.add(&positions)?;
-        // outside of the caches nothing is written
+        // The row of a text that takes no part is behind the end of the caches, where stores are dropped
         let rows = positions.lt(0)?.select((self.sequences * room) as i32, &rows)?;
         let at = positions.maximum(0)?;
         let x = self.through(&tokens, &self.places(at, rows, Texts::Each, Some(&longest))?)?;
@@ -90,7 +93,7 @@ impl Decoder {
         Ok(Batch { tokens, positions, logits, best, caches: self.rows() })
     }
 
-    /// The graph that reads `n` tokens and gives the logits after each of them.
+    /// Builds the graph that reads `n` tokens of one text and gives the logits after each of them.
     pub fn every(&self, n: usize) -> Result<Chunk> {
         self.fits(n)?;
         let s = self.session();
@@ -102,7 +105,7 @@ impl Decoder {
         Ok(Chunk { tokens, logits, best, caches: self.rows() })
     }
 
-    /// The graph that reads `n` tokens and gives their states.
+    /// Builds the graph that reads `n` tokens of one text and gives their hidden states.
     pub fn states(&self, n: usize) -> Result<States> {
         self.fits(n)?;
         let s = self.session();

@@ -1,28 +1,30 @@
-//! Calls of functions in the text that a model writes: the forms that are known, a table, and what tells calls from text while it is made.
+//! Function calls in generated text: a table of the syntaxes that models use, and a splitter that separates calls from
+//! text while the text is generated.
 //!
-//! A form begins with a mark, or with the first character of the answer. What looks like a call and is none (cut off, no JSON, arguments
-//! that are no object) is text. The grammar that holds a model to these forms is in `tools.rs`.
+//! In each syntax a call begins with a marker string, or with the first character of the answer. What looks like a call
+//! and is none (cut off, invalid JSON, arguments that are not an object) is passed on as text. The grammar that
+//! constrains a model to these syntaxes is in `tools.rs`.
 
 use crate::error::Result;
 use crate::io::json::{Json, write, write_str};
 use crate::text::Tokenizer;
 
-/// A call.
+/// A function call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// The function's name.
     pub name: String,
-    /// Its arguments, a JSON object.
+    /// Its arguments as the text of a JSON object.
     pub arguments: String,
 }
 
-/// What a form's text gave, and the text behind it.
+/// The calls that a parser found, and the text after them; `None` if the text does not have this syntax.
 type Read<'a> = Option<(Vec<Call>, &'a str)>;
 
-/// How calls are written after a mark.
+/// A syntax of calls: a marker and the parser of what follows it.
 struct Form {
     mark: &'static str,
-    /// Reads what follows the mark, with the names of the functions that there are.
+    /// Parses the text after the marker; the second argument has the names of the available functions.
     read: for<'a> fn(&'a str, &[String]) -> Read<'a>,
 }
 
@@ -35,10 +37,11 @@ pub(super) const PYTHON: &str = "<|python_tag|>";
 pub(super) const NAMED: &str = "<function=";
 pub(super) const NAMED_END: &str = "</function>";
 pub(super) const TO: &str = ">>>";
-/// Functionary's mark of text for the user: the name that it calls whoever asked.
+/// The marker of functionary models for text that is addressed to the user, whom they treat as a function named `all`.
 const TO_ALL: &str = ">>>all\n";
 
-/// The forms. A bare object or list at the beginning needs no mark (Llama 3, Mistral without its special tokens).
+/// The syntaxes. A bare object or list at the beginning of an answer needs no marker (Llama 3, Mistral
+/// without its special tokens).
 const FORMS: [Form; 5] = [
     // Hermes, Qwen: `<tool_call>{"name": .., "arguments": ..}</tool_call>`
     Form { mark: TAG, read: tagged },
@@ -48,19 +51,21 @@ const FORMS: [Form; 5] = [
     Form { mark: PYTHON, read: python },
     // functionary, Llama 3: `<function=name>{..}</function>`
     Form { mark: NAMED, read: named },
-    // functionary: `>>>name` and the arguments on the next line; text has these signs as well, so the name counts
+    // functionary: `>>>name`, arguments on the next line; `>>>` may be plain text too, so it counts only
+    // before a known function's name
     Form { mark: TO, read: directed },
 ];
 
-/// Words of forms that vocabularies have as special tokens, which a text leaves out otherwise.
+/// Markers that vocabularies may contain as special tokens. Decoding leaves special tokens out unless they
+/// are asked for.
 const WORDS: [&str; 9] = [TAG, TAG_END, LIST, ARGUMENTS, NUMBER, PYTHON, NAMED, NAMED_END, TO];
 
-/// Is it a word of a form?
+/// Is this token one of the markers?
 pub(super) fn is_word(token: &str) -> bool {
     WORDS.contains(&token)
 }
 
-/// The text of tokens where there may be calls: special tokens that are words of forms are shown.
+/// Decodes tokens that may contain calls: special tokens that are markers appear in the text.
 ///
 /// # Errors
 /// Those of [`Tokenizer::decode`].
@@ -68,22 +73,22 @@ pub fn text_with_calls(tokenizer: &Tokenizer, ids: &[u32]) -> Result<String> {
     tokenizer.decode_showing(ids, &is_word)
 }
 
-/// Tells calls from text while it is made.
+/// Separates calls from text while the text is generated. Text that may still turn out to be a call is held back.
 #[derive(Debug, Default)]
 pub struct Splitter {
     held: String,
-    /// All from here on is held back: an object at the beginning, or what follows a mark.
+    /// Everything from here on is held back: an object at the beginning, or what follows a marker.
     is_call: bool,
     begun: bool,
     names: Vec<String>,
 }
 
-/// Whether a text begins with something.
+/// Whether a text begins with a given string.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Begins {
     Yes,
     No,
-    /// It is too short to tell.
+    /// The text is too short to tell.
     Perhaps,
 }
 
@@ -95,7 +100,7 @@ fn begins(text: &str, with: &str) -> Begins {
     }
 }
 
-/// The first that is not `No`, and `Yes` before `Perhaps`.
+/// `Yes` if any is `Yes`, else `Perhaps` if any is, else `No`.
 fn any(list: impl Iterator<Item = Begins>) -> Begins {
     list.fold(Begins::No, |all, b| match (all, b) {
         (Begins::Yes, _) | (_, Begins::Yes) => Begins::Yes,
@@ -105,7 +110,7 @@ fn any(list: impl Iterator<Item = Begins>) -> Begins {
 }
 
 impl Splitter {
-    /// For functions of these descriptions, as [`super::Grammar::from_tools`] takes them.
+    /// A splitter for these function descriptions, in the form that [`super::Grammar::from_tools`] takes.
     pub fn new(tools: &Json) -> Splitter {
         let name = |tool: &Json| tool.get("function").unwrap_or(tool).get("name")?.as_str().map(str::to_owned);
         Splitter {
@@ -114,7 +119,7 @@ impl Splitter {
         }
     }
 
-    /// Takes text; gives what of it is surely no part of a call.
+    /// Takes new text; returns the text that is certainly not part of a call.
     pub fn push(&mut self, new: &str) -> String {
         self.held += new;
         if !self.begun && !self.held.is_empty() {
@@ -139,12 +144,13 @@ impl Splitter {
         out
     }
 
-    /// Is there no function of the name that functionary has for whoever asked?
+    /// Does `>>>all` mean text for the user? Not if one of the functions is really named `all`.
     fn tells_all(&self) -> bool {
         !self.names.is_empty() && self.names.iter().all(|name| name != "all")
     }
 
-    /// Takes away a mark of text for the user, if one begins what is held: then this is no call.
+    /// Removes a marker of text for the user from the beginning of the held text, if it is there; the text
+    /// after it is no call.
     fn drop_mark(&mut self, mark: &str) -> bool {
         let is_one = self.is_call && self.tells_all() && self.held.starts_with(mark);
         if is_one {
@@ -154,14 +160,14 @@ impl Splitter {
         is_one
     }
 
-    /// Does the answer begin with a call that has no mark?
+    /// Does the answer begin with a call that has no marker?
     fn start(&self) -> Begins {
         let list = match self.held.strip_prefix('[').map(str::trim_start) {
             Some("") => Begins::Perhaps,
             Some(inner) => begins(inner, "{"),
             None => Begins::No,
         };
-        // the prompt may end in the mark
+        // The prompt may already have ended with the marker `>>>`, so that the answer begins with the name
         let names = self.names.iter().map(|name| begins(&self.held, &format!("{name}\n{{")));
         let all = self.tells_all().then(|| begins(&self.held, &TO_ALL[TO.len()..]));
         any([begins(&self.held, "{"), list].into_iter().chain(names).chain(all))
@@ -177,14 +183,15 @@ impl Splitter {
         }))
     }
 
-    /// The calls of a whole text.
+    /// All calls in a complete text.
     #[cfg(test)]
     pub(super) fn all(mut self, text: &str) -> Vec<Call> {
         self.push(text);
         self.finish().1
     }
 
-    /// The rest: text, or calls. What was cut off in a call is text.
+    /// Ends the text: returns the text that was still held, or the calls in it. A call that was cut off is
+    /// returned as text.
     pub fn finish(&mut self) -> (String, Vec<Call>) {
         let rest = std::mem::take(&mut self.held);
         match self.is_call.then(|| self.calls(&rest)).flatten() {
@@ -193,7 +200,7 @@ impl Splitter {
         }
     }
 
-    /// Calls one after the other, and nothing else but text for the user.
+    /// Parses consecutive calls; after them only text for the user may follow.
     fn calls(&self, text: &str) -> Option<(String, Vec<Call>)> {
         let (mut out, rest) = calls(text, &self.names)?;
         let Some(rest) = rest.strip_prefix(TO_ALL).filter(|_| self.tells_all()) else {
@@ -207,7 +214,7 @@ impl Splitter {
     }
 }
 
-/// Calls one after the other, and what is behind them: nothing, or what no form reads.
+/// Parses consecutive calls, and gives the text after them, which is empty or in no known syntax.
 fn calls<'a>(text: &'a str, names: &[String]) -> Read<'a> {
     let mut rest = text.trim();
     let bare = match FORMS.iter().any(|form| rest.starts_with(form.mark)) {
@@ -231,7 +238,7 @@ fn calls<'a>(text: &'a str, names: &[String]) -> Read<'a> {
     (!out.is_empty()).then_some((out, rest))
 }
 
-/// An object, or a list of them.
+/// Parses a call as a bare JSON object, or several as a list of objects.
 fn bare(text: &str) -> Read<'_> {
     let (value, rest) = value(text)?;
     let list = match &value {
@@ -288,13 +295,13 @@ fn directed<'a>(text: &'a str, names: &[String]) -> Read<'a> {
     Some((vec![Call { name: name.clone(), arguments }], rest))
 }
 
-/// A name that a form has without quotes.
+/// The text as a function name, if it consists of the characters that names without quotes may have.
 pub(super) fn is_name(name: &str) -> Option<&str> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     (!name.is_empty() && name.chars().all(fits)).then_some(name)
 }
 
-/// A call as an object says it.
+/// A call from its JSON object with `name` and `arguments` (or `parameters`).
 fn call(object: &Json) -> Option<Call> {
     let name = object.get("name")?.as_str()?.to_owned();
     let given = object.get("arguments").or_else(|| object.get("parameters"))?;
@@ -314,7 +321,7 @@ fn written(value: &Json) -> String {
     out
 }
 
-/// An object or a list at the beginning of a text, and what is behind it.
+/// Parses the JSON object or list at the beginning of a text; also gives the text after it.
 fn value(text: &str) -> Option<(Json, &str)> {
     let text = text.trim_start();
     let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
@@ -328,7 +335,7 @@ fn value(text: &str) -> Option<(Json, &str)> {
             b'}' | b']' => depth = depth.checked_sub(1)?,
             _ => {}
         }
-        // all of these signs are one byte
+        // All the characters matched above are one byte long
         if depth == 0 {
             let (value, rest) = text.split_at_checked(at + 1)?;
             return Some((Json::parse(value.as_bytes()).ok()?, rest));
@@ -337,7 +344,7 @@ fn value(text: &str) -> Option<(Json, &str)> {
     None
 }
 
-/// Python's keyword arguments up to the closing parenthesis, as a JSON object.
+/// Converts Python keyword arguments, up to the closing parenthesis, to the text of a JSON object.
 fn keywords(text: &str) -> Option<(String, &str)> {
     let (mut out, mut rest) = (String::from("{"), text.trim_start());
     loop {
@@ -355,7 +362,7 @@ fn keywords(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// A value as Python writes it, as JSON; what is behind it.
+/// Appends a Python literal to `out` as JSON; gives the text after it.
 fn python_value<'a>(out: &mut String, text: &'a str) -> Option<&'a str> {
     if text.starts_with(['{', '[']) {
         let (value, rest) = value(text)?;
@@ -402,7 +409,7 @@ mod tests {
         )
     }
 
-    /// The text and the calls, and the same whatever pieces it comes in.
+    /// The text and the calls of an answer; checks that they are the same however the answer is cut into pieces.
     fn split(text: &str) -> (String, Vec<(String, String)>) {
         let of = |pieces: &[&str]| {
             let mut s = splitter();
@@ -467,7 +474,7 @@ mod tests {
             (r#"So: <function=weather>{"city": "Rome"}</function>"#, "So: ", vec![rome]),
             ("<function=weather>\n{\"city\": \"Rome\"}\n</function>\n<function=now>{}</function>", "", vec![rome, now]),
             (">>>weather\n{\"city\": \"Rome\"}", "", vec![rome]),
-            // what is for all is for the user
+            // text after `>>>all` is for the user
             (">>>all\nI look.>>>weather\n{\"city\": \"Rome\"}>>>now\n{}", "I look.", vec![rome, now]),
             (">>>all\nI look.", "I look.", vec![]),
             ("all\nI look.>>>now\n{}", "I look.", vec![now]),
@@ -475,7 +482,7 @@ mod tests {
             (">>>now\n{}\n>>>all\nSo.>>>weather\n{\"city\": \"Rome\"}", "So.", vec![now, rome]),
             ("now\n{}>>>all\nSo", "So", vec![now]),
             ("weather\n{\"city\": \"Rome\"}\n>>>now\n{}", "", vec![rome, now]),
-            // marks inside of strings are none
+            // markers inside of strings do not count
             (
                 r#"<tool_call>{"name": "weather", "arguments": {"city": "</tool_call> } \" é"}}</tool_call>"#,
                 "",
@@ -545,7 +552,7 @@ mod tests {
         ] {
             assert_eq!(split(text), (text.to_string(), vec![]), "{text}");
         }
-        // deeper than the reader of JSON goes
+        // nested deeper than the JSON parser accepts
         let deep = format!("<tool_call>{{\"name\": \"now\", \"arguments\": {}", "[".repeat(100_000));
         let mut s = splitter();
         assert_eq!((s.push(&deep), s.finish()), (String::new(), (deep, vec![])));
@@ -564,7 +571,7 @@ mod tests {
         let mut s = splitter();
         assert_eq!((s.push("[1"), s.push("]: >"), s.push(">> x")), ("[1".into(), "]: ".into(), ">>> x".into()));
         assert_eq!((s.push("a <tool"), s.finish()), ("a ".into(), ("<tool".into(), vec![])));
-        // text for the user is no later for its mark
+        // text for the user is not delayed by its marker
         let mut s = splitter();
         let parts = [">>", ">al", "l\nI ", "look", ">>>n", "ow\n{}"].map(|t| s.push(t));
         assert_eq!(parts, ["", "", "I ", "look", "", ""]);
@@ -581,7 +588,7 @@ mod tests {
         };
         assert_eq!(with(r#"[{"name": "all"}]"#, ">>>all\n{}"), (String::new(), 1));
         assert_eq!(with(r#"[{"name": "all"}]"#, ">>>all\nHi"), (">>>all\nHi".into(), 0));
-        // where there is no function nobody is called
+        // without any function, `>>>all` is plain text
         assert_eq!(with("[]", ">>>all\nHi"), (">>>all\nHi".into(), 0));
     }
 }

@@ -1,4 +1,4 @@
-//! A model's numbers, from the metadata of a GGUF file or from a `config.json`.
+//! A model's hyperparameters, from the metadata of a GGUF file or from a `config.json`.
 
 use super::arch::{ARCHES, Arch, HeadNorm, Norm, Pairs, Place};
 use super::err;
@@ -7,54 +7,55 @@ use crate::io::gguf::{Gguf, Value};
 use crate::io::json::Json;
 use crate::util::decimal::Shown;
 
-/// Numbers above this are mistakes: they size tables before any weight is looked at.
+/// Counts above this are refused as errors of the file: tables are sized by them before any weight is looked at.
 const MOST: usize = 1 << 24;
 
-/// Numbers of a model.
+/// The hyperparameters of a model.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What it is.
+    /// The architecture.
     pub arch: &'static Arch,
-    /// Blocks.
+    /// Number of layers (blocks).
     pub layers: usize,
-    /// Elements of a token's state.
+    /// Elements of a token's hidden state.
     pub width: usize,
-    /// Heads of queries.
+    /// Number of query heads.
     pub heads: usize,
-    /// Heads of keys and values.
+    /// Number of key and value heads.
     pub kv_heads: usize,
     /// Elements of a head.
     pub head_width: usize,
-    /// Tokens that it was trained to read.
+    /// The context length in tokens that the model was trained for.
     pub context: usize,
-    /// Added to a variance or a mean square.
+    /// Added to the variance or mean square in normalisations.
     pub eps: f64,
-    /// Rotations of layers that see everything, and of those that see a window.
+    /// The rotary embeddings of layers with global attention, and of layers with a window.
     pub rope: [Rope; 2],
-    /// Tokens that layers with a window see.
+    /// The number of last tokens that layers with a window attend to.
     pub window: Option<usize>,
-    /// Layers that see everything where others have a window.
+    /// Of each layer, whether it has global attention although the model has a window.
     pub global: Vec<bool>,
-    /// Factor of scores.
+    /// The factor of attention scores.
     pub scale: f64,
-    /// Scores are limited to this.
+    /// The soft cap of attention scores.
     pub score_cap: Option<f64>,
-    /// Logits are limited to this.
+    /// The soft cap of logits.
     pub logit_cap: Option<f64>,
-    /// Attention and the feed-forward part read the same.
+    /// Whether attention and the feed-forward network read the same normalised input
+    /// (`Block::Parallel`).
     pub parallel: bool,
-    /// The file is a GGUF file.
+    /// Whether the configuration is from a GGUF file.
     pub gguf: bool,
 }
 
-/// Rotations.
+/// A rotary embedding.
 #[derive(Clone, Debug, Default)]
 pub struct Rope {
-    /// Elements of a head that are rotated.
+    /// How many elements of a head are rotated, the first ones.
     pub width: usize,
-    /// Turns of a pair for each token, in radians.
+    /// Of each pair of elements, the angle in radians by which a token's rotation exceeds that of the token before it.
     pub speeds: Vec<f32>,
-    /// Factor of sines and cosines.
+    /// The factor of sines and cosines.
     pub factor: f64,
 }
 
@@ -70,14 +71,14 @@ impl Rope {
     }
 }
 
-/// Tokens that end a text, as a GGUF file says.
+/// The tokens that end a text, as the metadata of a GGUF file names them.
 pub fn ends(file: &Gguf) -> Vec<u32> {
     let keys = ["eos_token_id", "eot_token_id", "eom_token_id"].map(|k| format!("tokenizer.ggml.{k}"));
     let ids = keys.iter().filter_map(|k| file.get(k).and_then(Value::as_u64));
     ids.filter_map(|id| u32::try_from(id).ok()).collect()
 }
 
-/// Tokens that end a text, as a `config.json` or a `generation_config.json` says.
+/// The tokens that end a text, as a `config.json` or a `generation_config.json` names them.
 pub fn ends_of(file: &[u8]) -> Result<Vec<u32>> {
     let file = Json::parse(file)?;
     let ids = match file.get("eos_token_id") {
@@ -88,7 +89,7 @@ pub fn ends_of(file: &[u8]) -> Result<Vec<u32>> {
     Ok(ids.into_iter().filter_map(Json::as_u64).filter_map(|id| u32::try_from(id).ok()).collect())
 }
 
-/// What both kinds of files say, in the words of `config.json`.
+/// The values that both kinds of files have, under the keys of `config.json`.
 trait Source {
     fn number(&self, key: &str) -> Option<f64>;
     fn text(&self, key: &str) -> Option<String>;
@@ -108,10 +109,11 @@ trait Source {
 }
 
 impl Config {
-    /// Of a GGUF file.
+    /// Reads the metadata of a GGUF file.
     ///
     /// # Errors
-    /// `E_UNSUPPORTED` for an architecture, or a part of one, that is not there; `E_MODEL` for numbers that are missing or wrong.
+    /// `E_UNSUPPORTED` for an architecture, or a part of one, that is not supported; `E_MODEL` for values
+    /// that are missing or wrong.
     pub fn from_gguf(file: &Gguf) -> Result<Config> {
         let name = file.get("general.architecture").and_then(Value::as_str).ok_or_else(|| err("no architecture"))?;
         let arch = ARCHES.iter().find(|a| a.name == name).ok_or_else(|| unknown(name))?;
@@ -122,7 +124,7 @@ impl Config {
         Config::new(arch, &FromGguf { file, arch: name })
     }
 
-    /// Of a `config.json`.
+    /// Reads a `config.json`.
     pub fn from_json(file: &[u8]) -> Result<Config> {
         let file = Json::parse(file)?;
         let classes = file.get("architectures").and_then(Json::as_array).unwrap_or_default();
@@ -177,7 +179,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Which elements of a head are rotated together, in the order in which the file has the rows of projections.
+    /// Which elements of a head are rotated as a pair, given the order in which the model's file stores the
+    /// rows of the projections.
     pub fn pairs(&self) -> Pairs {
         match self.arch.place {
             Place::Rotary(pairs) if self.gguf => pairs,
@@ -185,7 +188,7 @@ impl Config {
         }
     }
 
-    /// Elements that queries and keys are normalised over.
+    /// The number of elements that queries or keys are normalised over; `None` if they are not normalised.
     pub(super) fn norm_width(&self, heads: usize) -> Option<usize> {
         match self.arch.heads {
             HeadNorm::None => None,
@@ -195,7 +198,7 @@ impl Config {
     }
 }
 
-/// The rotations of layers that see everything, and of the others.
+/// The rotary embeddings of layers with global attention, and of layers with a window.
 fn rotations(arch: &Arch, s: &dyn Source, head_width: usize) -> Result<[Rope; 2]> {
     let part = s.number("partial_rotary_factor").unwrap_or(1.0);
     let width = s.some("rope_width")?.unwrap_or((head_width as f64 * part) as usize);
@@ -254,7 +257,7 @@ struct FromGguf<'a> {
     arch: &'a str,
 }
 
-/// Words of `config.json`, and those of GGUF after the architecture's name.
+/// Keys of `config.json`, each with the key of GGUF that follows the architecture's name and a dot.
 const KEYS: &[(&str, &str)] = &[
     ("hidden_size", "embedding_length"),
     ("num_hidden_layers", "block_count"),
@@ -285,7 +288,7 @@ impl FromGguf<'_> {
 impl Source for FromGguf<'_> {
     fn number(&self, key: &str) -> Option<f64> {
         if key == "query_pre_attn_scalar" {
-            // the file does not say it: the largest models of the family differ from the others
+            // GGUF metadata lacks this value: the largest models of these families differ from the others
             let largest = [("gemma2", 46.0), ("gemma3", 62.0)];
             let odd = largest.iter().any(|l| l.0 == self.arch && self.number("num_hidden_layers") == Some(l.1));
             let width = self.number("hidden_size").zip(self.number("num_attention_heads"));
@@ -311,7 +314,7 @@ struct FromJson<'a>(&'a Json);
 
 impl FromJson<'_> {
     fn value(&self, key: &str) -> Option<&Json> {
-        // GPT-2 has words of its own
+        // GPT-2 has keys of its own
         let old = match key {
             "hidden_size" => "n_embd",
             "num_hidden_layers" => "n_layer",
@@ -322,7 +325,7 @@ impl FromJson<'_> {
         };
         let file = self.0;
         let rope = |key: &str| {
-            // newer files have all of it in one place, some of them by kind of layer
+            // Newer files have all values of rotations in one object, some of them in one object for each kind of layer
             let all = file.get("rope_parameters")?;
             all.get("full_attention").unwrap_or(all).get(key)
         };
@@ -365,7 +368,8 @@ impl Source for FromJson<'_> {
 }
 
 impl Config {
-    /// Divides the rotations of layers that see everything, as a GGUF file's own table says.
+    /// Divides the rotation speeds of layers with global attention by the factors in a tensor of a GGUF file
+    /// ([`super::FACTORS`]).
     pub(super) fn set_factors(&mut self, by: &[f64]) -> Result<()> {
         let rope = std::mem::take(&mut self.rope[0]);
         if by.len() != rope.speeds.len() || by.iter().any(|f| f.is_nan() || *f <= 0.0) {

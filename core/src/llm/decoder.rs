@@ -1,8 +1,9 @@
-//! The graph of a decoder: some tokens in, logits out, keys and values into caches that stay on the device.
+//! The graph of a decoder: some token ids in, logits out; keys and values are appended to caches that stay
+//! on the device.
 //!
-//! Where the tokens are in the text is the launch variable [`POSITION`], so that one plan serves every position: new rows of the
-//! caches are written where it says, masks compare with it, and rotations are rows of a table. Buffers have room for the longest
-//! text; loops over keys end where the masks do.
+//! The position of the tokens in the text is the launch variable [`POSITION`], so that one plan serves every position:
+//! new rows of the caches are written at that offset, attention masks compare with it, and rotary embeddings are rows
+//! of a table. Caches have the capacity for the longest text (`room`); loops over keys end where the mask does.
 
 use super::adapter::Slot;
 use super::arch::{Act, Block, Feed, Norm, Pairs, Place};
@@ -15,41 +16,42 @@ use crate::io::gguf::{self, Activations, Gguf, Packed, Use};
 use crate::tensor::{Session, Tensor};
 use rustc_hash::FxHashMap;
 
-/// The launch variable that says how many tokens came before.
+/// The launch variable with the number of tokens that precede the chunk in its text.
 pub const POSITION: &str = "position";
-/// The launch variable that says of which of the tokens the logits are wanted.
+/// The launch variable with the index, within the chunk, of the token whose logits are wanted.
 pub const LAST: &str = "last";
-/// The launch variable that says whose tokens they are, where there is room for several texts.
+/// The launch variable with the number of the text that the chunk belongs to, where the caches hold several texts.
 pub const SEQUENCE: &str = "sequence";
 
-/// The tensor of a GGUF file that rotations are divided by.
+/// The tensor of a GGUF file by whose values the frequencies of rotary embeddings are divided.
 pub const FACTORS: &str = "rope_freqs.weight";
 
-/// A model in a session.
+/// A model whose weights and caches belong to one session.
 pub struct Decoder {
     session: Session,
     config: Config,
     weights: FxHashMap<String, Tensor>,
-    /// Elements of a block of those that are quantised.
+    /// Of each quantised weight, the number of elements in a block of its format.
     blocks: FxHashMap<String, usize>,
-    /// Those that are multiplied as they are.
+    /// Of each weight that products read in its quantised form, the packed matrix.
     packed: FxHashMap<String, Packed>,
-    /// Keys of each layer, `[heads, width, sequences * room]`, so that neighbours are those that one query meets; and values,
-    /// `[heads, sequences * room, width]`.
+    /// The KV cache of each layer. Keys are `[heads, width, sequences * room]`, so that the keys which one query is
+    /// multiplied with are contiguous; values are `[heads, sequences * room, width]`.
     pub(super) caches: Vec<[Tensor; 2]>,
-    /// Cosines and sines by position, of layers that see everything and of the others.
+    /// Cosines and sines of the rotary embedding by position: of layers with global attention, then of
+    /// layers with a window.
     turns: Vec<[Tensor; 2]>,
     room: usize,
-    /// Texts that there is room for.
+    /// The number of texts that the caches have space for.
     pub(super) sequences: usize,
-    /// Buffers of adapters.
+    /// The buffers of adapters, one pair for each adapted matrix.
     pub(super) slots: Vec<Slot>,
-    /// Products of several tokens are made in 16 bits.
+    /// Whether matrix products of several tokens are computed in 16 bits (`halves.rs`).
     halves: bool,
 }
 
-/// What the tensor of that name is for, where `wanted` is what is quick to multiply with: rows are taken from an embedding, if it is not the
-/// output too.
+/// How the tensor of that name is used: only rows are read of an embedding, unless it is the output matrix, too;
+/// everything else is a factor of products, for which `wanted` says in which form activations are multiplied quickest.
 pub(super) fn use_of(index: &Gguf, name: &str, wanted: Activations) -> Use {
     match name {
         "token_embd.weight" if index.entry("output.weight").is_some() => Use::Rows,
@@ -58,85 +60,91 @@ pub(super) fn use_of(index: &Gguf, name: &str, wanted: Activations) -> Use {
     }
 }
 
-/// A graph that reads so many tokens. Realize [`Chunk::roots`]; the result can be replayed with other tokens and variables.
+/// A graph that reads a fixed number of tokens, `n`. Realize [`Chunk::roots`]; the result can be replayed with other
+/// tokens and variables.
 pub struct Chunk {
-    /// `[n]`, i32: write them before each run.
+    /// `[n]`, i32: the token ids; write them before each run.
     pub tokens: Tensor,
-    /// `[vocabulary]`: logits of what follows the token [`LAST`]. Of [`Decoder::every`], `[n, vocabulary]`.
+    /// `[vocabulary]`: the logits after the token at index [`LAST`]. In the chunk of [`Decoder::every`],
+    /// `[n, vocabulary]`.
     pub logits: Tensor,
-    /// `[1]`, i32: the most likely token. Of [`Decoder::every`], `[n]`.
+    /// `[1]`, i32: the most likely next token. In the chunk of [`Decoder::every`], `[n]`.
     pub best: Tensor,
     pub(super) caches: Vec<Tensor>,
 }
 
 impl Chunk {
-    /// What a run computes, the caches among it.
+    /// Everything that a run computes, including the updated caches.
     pub fn roots(&self) -> Vec<&Tensor> {
         [&self.logits, &self.best].into_iter().chain(&self.caches).collect()
     }
 }
 
-/// What a chunk's layers share.
+/// What all layers of a chunk share.
 pub(super) struct Shared {
-    /// Positions of the tokens, `[n]`.
+    /// Positions of the tokens in their text, `[n]`.
     pub(super) at: Tensor,
-    /// Rows of the caches that they are written to, `[n]`.
+    /// Indices of the cache rows that the tokens' keys and values are written to, `[n]`.
     pub(super) rows: Tensor,
-    /// Whose they are.
+    /// Which texts the tokens belong to.
     pub(super) texts: Texts,
-    /// What each token sees `[n, room]`: everything before, and of that a window.
+    /// Attention masks `[n, room]`, true at the positions that a token attends to: of global layers all up to its own,
+    /// and of layers with a window the last ones of these.
     pub(super) masks: Vec<Tensor>,
-    /// Cosines and sines of its positions, `[n, width / 2]`.
+    /// Cosines and sines of the tokens' positions, `[n, width / 2]`, in the order of `Decoder::turns`.
     pub(super) turns: Vec<[Tensor; 2]>,
 }
 
-/// The only token of a chunk whose state is wanted.
+/// The only token of a chunk whose final state is wanted. In the last layer only its query and feed-forward
+/// part are computed.
 struct One<'a> {
     which: &'a Tensor,
-    /// Where it is.
+    /// Its position, masks and rotation.
     place: Shared,
 }
 
 impl One<'_> {
-    /// Its row of `[n, width]`.
+    /// The row of `x [n, width]` that belongs to this token: `[1, width]`.
     fn of(&self, x: &Tensor) -> Result<Tensor> {
         x.narrow_at(0, self.which, 1)
     }
 }
 
-/// Whose tokens a chunk reads.
+/// Which texts the tokens of a chunk belong to.
 pub(super) enum Texts {
-    /// Those of the only text.
+    /// All belong to the only text.
     Only,
-    /// Those of the text whose rows of the caches begin here.
+    /// All belong to the text whose rows of the caches begin at this index.
     From(Tensor),
-    /// A token of each text.
+    /// The i-th token belongs to the i-th text.
     Each,
-    /// So many whole texts, which no cache is needed for.
+    /// So many complete texts of equal length, one after the other (training); they use no cache.
     Whole(usize),
 }
 
 impl Decoder {
-    /// A model of a GGUF file, with room for so many tokens.
+    /// Builds the model of a GGUF file, with caches for `room` tokens.
     ///
     /// # Errors
-    /// `E_UNSUPPORTED` for an architecture that is not there, `E_MODEL` for weights that are missing or of another shape.
+    /// `E_UNSUPPORTED` for an unknown architecture, `E_MODEL` for weights that are missing or have another shape.
     pub fn from_gguf(session: &Session, file: &Bytes, room: usize) -> Result<Decoder> {
         Decoder::from_gguf_for(session, file, room, Activations::F32)
     }
 
-    /// The same, where such activations are multiplied with quantised matrices.
+    /// As [`Decoder::from_gguf`], where vectors are brought to the form `activations` before they are
+    /// multiplied with quantised matrices.
     pub fn from_gguf_for(session: &Session, file: &Bytes, room: usize, activations: Activations) -> Result<Decoder> {
         Decoder::from_parts(session, std::slice::from_ref(file), room, activations)
     }
 
-    /// The same of all files of a split model, in order.
+    /// As [`Decoder::from_gguf_for`], from all files of a split model, in their order.
     pub fn from_parts(session: &Session, files: &[Bytes], room: usize, activations: Activations) -> Result<Decoder> {
         let indices = files.iter().map(|file| Gguf::parse(file)).collect::<Result<_>>()?;
         Ok(Decoder::from_indexed(session, files, indices, room, activations)?.0)
     }
 
-    /// The same of files whose indices were read, one each; also gives one index of all.
+    /// As [`Decoder::from_parts`], where the caller has parsed the files' indices (one for each file). Also
+    /// gives the merged index.
     pub fn from_indexed(
         session: &Session,
         files: &[Bytes],
@@ -156,8 +164,8 @@ impl Decoder {
         Ok((Decoder::from_matrices(session, &index, tensors, factors.as_deref(), room)?, index))
     }
 
-    /// The same of the file's index, its tensors, which may have come one by one, and the values of the tensor [`FACTORS`] if there is
-    /// one.
+    /// As [`Decoder::from_gguf`], from the file's index, its tensors (which a caller may have loaded one by one), and
+    /// the values of the tensor [`FACTORS`] if the file has it.
     pub fn from_matrices(
         session: &Session,
         index: &Gguf,
@@ -179,7 +187,7 @@ impl Decoder {
         Ok(Decoder { blocks, packed, ..Decoder::new(session, config, weights, room)? })
     }
 
-    /// A model of a `config.json` and the tensors of its safetensors files.
+    /// Builds a model from a `config.json` and the tensors of its safetensors files.
     pub fn from_tensors(
         session: &Session,
         config: &[u8],
@@ -219,25 +227,25 @@ impl Decoder {
         Ok(d)
     }
 
-    /// Its numbers.
+    /// The model's hyperparameters.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Tokens that there is room for.
+    /// The largest number of tokens of a text (the capacity of the caches).
     pub fn room(&self) -> usize {
         self.room
     }
 
-    /// Tokens that it knows.
+    /// The number of tokens in the vocabulary.
     pub fn vocabulary(&self) -> Result<usize> {
         self.weight("token_embd.weight")?.dim(0)
     }
 
-    /// Are these tokens known?
+    /// Checks that all tokens are in the vocabulary.
     ///
     /// # Errors
-    /// `E_VALUE` for one that is not.
+    /// `E_VALUE` for a token that is not.
     pub fn check_tokens<'a>(&self, tokens: impl IntoIterator<Item = &'a u32>) -> Result<()> {
         let known = self.vocabulary()?;
         match tokens.into_iter().find(|t| **t as usize >= known) {
@@ -246,7 +254,7 @@ impl Decoder {
         }
     }
 
-    /// Every weight that all layers must have is there, and of the right shape.
+    /// Checks that the weights which every layer must have are there and have the right shape.
     fn check(&self) -> Result<()> {
         let c = &self.config;
         let embedding = self.weight("token_embd.weight")?.shape();
@@ -264,7 +272,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// The same weights with other adapters, without caches, and multiplied as they are.
+    /// The same weights with other adapters: without caches, with unpacked matrices, and with f32 products, so that
+    /// everything has a gradient.
     pub(super) fn beside(&self, slots: Vec<Slot>) -> Decoder {
         Decoder {
             session: self.session.clone(),
@@ -281,12 +290,14 @@ impl Decoder {
         }
     }
 
-    /// The same model, of which products of several tokens are made in 16 bits ([`Activations::F16`]). Call it before any graph is made.
+    /// The same model with products of several tokens computed in 16 bits ([`Activations::F16`]). Call it
+    /// before any graph is made.
     pub fn in_halves(self) -> Decoder {
         Decoder { halves: halves::BUILT, ..self }
     }
 
-    /// Tokens that are read at once, the fewest first: as many as are needed until a product takes longer than reading its matrix.
+    /// The chunk sizes in tokens, ascending. A larger chunk pays until a product takes longer than reading
+    /// its matrix does.
     pub fn lengths(&self) -> &'static [usize] {
         if self.halves { &LENGTHS } else { &LENGTHS[..LENGTHS.len() - 1] }
     }
@@ -300,12 +311,12 @@ impl Decoder {
         self.weights.get(name).ok_or_else(lacks)
     }
 
-    /// Keys and values. Realize them before the first chunk.
+    /// The caches of keys and values. Realize them before the first chunk.
     pub fn caches(&self) -> Vec<&Tensor> {
         self.caches.iter().flatten().collect()
     }
 
-    /// The same model with keys and values in f16 or f32. Call it before any graph is made.
+    /// The same model with its caches in f16 or f32. Call it before any graph is made.
     ///
     /// # Errors
     /// `E_DTYPE` for another dtype.
@@ -317,12 +328,12 @@ impl Decoder {
         Ok(self)
     }
 
-    /// What keys and values are kept in.
+    /// The dtype of the caches.
     pub(super) fn cache_dtype(&self) -> DType {
         self.caches.first().map_or(DType::F32, |[keys, _]| keys.dtype())
     }
 
-    /// The graph that reads `n` tokens.
+    /// Builds the graph that reads `n` tokens of one text.
     pub fn chunk(&self, n: usize) -> Result<Chunk> {
         self.fits(n)?;
         let s = &self.session;
@@ -339,7 +350,7 @@ impl Decoder {
         &self.session
     }
 
-    /// States `[n, width]` of tokens after all layers.
+    /// The hidden states `[n, width]` of all tokens after the last layer.
     pub(super) fn through(&self, tokens: &Tensor, place: &Shared) -> Result<Tensor> {
         let mut x = self.embed(tokens, place)?;
         for i in 0..self.config.layers {
@@ -348,7 +359,8 @@ impl Decoder {
         Ok(x)
     }
 
-    /// The state `[1, width]` of one of the tokens of a text after all layers: of the others the last layer computes keys and values.
+    /// The hidden state `[1, width]` of one token after the last layer. Of the other tokens the last layer computes
+    /// keys and values only.
     fn through_to(&self, tokens: &Tensor, place: &Shared, which: &Tensor) -> Result<Tensor> {
         let (n, layers) = (tokens.dim(0)?, self.config.layers);
         if n == 1 || layers == 0 {
@@ -363,7 +375,7 @@ impl Decoder {
         Ok(x)
     }
 
-    /// Logits `[n, vocabulary]` of states.
+    /// Logits `[n, vocabulary]` from hidden states `[n, width]`.
     pub(super) fn output(&self, x: &Tensor) -> Result<Tensor> {
         let x = self.norm(x, "output_norm")?.contiguous();
         let output = if self.weights.contains_key("output.weight") { "output" } else { "token_embd" };
@@ -374,7 +386,7 @@ impl Decoder {
         }
     }
 
-    /// Of neighbours in one text.
+    /// Positions, cache rows and masks of `n` consecutive tokens of one text.
     pub(super) fn place(&self, n: usize) -> Result<Shared> {
         let s = &self.session;
         let count = Tensor::arange(s, 0.0, n as f64, 1.0, DType::I32)?;
@@ -387,7 +399,9 @@ impl Decoder {
         self.places(at.clone(), at.add(&from)?, Texts::From(from), None)
     }
 
-    /// `longest` is a bound of positions that all of them share.
+    /// Masks and rotations for tokens at the positions `at` whose keys and values go to the cache rows `rows`.
+    /// `longest` is an upper bound of all positions; it ends the loops over keys where positions are values of a
+    /// tensor.
     pub(super) fn places(&self, at: Tensor, rows: Tensor, texts: Texts, longest: Option<&Tensor>) -> Result<Shared> {
         let n = at.dim(0)?;
         let (row, col) = (at.reshape(&[n, 1])?, Tensor::arange(&self.session, 0.0, self.room as f64, 1.0, DType::I32)?);
@@ -416,7 +430,7 @@ impl Decoder {
         }
     }
 
-    /// `[n, width]` to the same, or to one row of it.
+    /// One layer: `[n, width]` to `[n, width]`, or to `[1, width]` where only the token `one` is wanted.
     fn layer(&self, i: usize, x: &Tensor, place: &Shared, one: Option<&One>) -> Result<Tensor> {
         let of = |part: &str| format!("blk.{i}.{part}");
         let block = self.config.arch.block;
@@ -487,7 +501,7 @@ impl Decoder {
             return self.linear(&y.reshape(&[n, c.heads * d])?, &of("attn_output"));
         }
         let [keys, values] = &self.caches[i];
-        // of many tokens the keys are turned first, so that what is left is a plain transposition
+        // With several tokens the rotated keys are stored first, so that what remains is a plain transposition
         let k = if n > 1 { k.contiguous() } else { k };
         keys.assign_at(2, &place.rows, k.t()?.cast(keys.dtype())?)?;
         values.assign_at(1, &place.rows, v.cast(values.dtype())?)?;
@@ -503,14 +517,14 @@ impl Decoder {
         self.linear(&y.reshape(&[asked, c.heads * d])?, &of("attn_output"))
     }
 
-    /// Queries `[heads, n, width]` of one text with its keys and values: `[n, heads, width]`.
+    /// Attention of queries `[heads, n, width]` of one text over its keys and values: `[n, heads, width]`.
     fn attend(&self, q: &Tensor, keys: &Tensor, values: &Tensor, mask: &Tensor) -> Result<Tensor> {
         let c = &self.config;
         let (n, d, group) = (q.dim(1)?, c.head_width, c.heads / c.kv_heads);
         let halves = self.halves && halves::attends(n, d);
         let stored = |t: &Tensor| if halves { halves::stored(t) } else { Ok(t.clone()) };
         let [q, keys, values] = [stored(q)?, stored(keys)?, stored(values)?];
-        // heads that share keys read them once
+        // Heads that share keys (grouped-query attention) become rows of one product, so that keys are read once
         let scores = self.capped(q.reshape(&[c.kv_heads, group * n, d])?.matmul(&keys)?)?;
         let scores = scores.reshape(&[c.kv_heads, group, n, self.room])?;
         let weights = mask.reshape(&[1, 1, n, self.room])?.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
@@ -519,7 +533,8 @@ impl Decoder {
         y.reshape(&[c.heads, n, d])?.transpose(0, 1)
     }
 
-    /// Queries `[heads, n, width]` of the first n texts, a token each, with their keys and values: `[n, heads, width]`.
+    /// Attention of one query for each of the first n texts, `[heads, n, width]`, over that text's keys and values:
+    /// `[n, heads, width]`.
     fn attend_each(&self, q: &Tensor, keys: &Tensor, values: &Tensor, mask: &Tensor) -> Result<Tensor> {
         let c = &self.config;
         let (n, d, kv, group) = (q.dim(1)?, c.head_width, c.kv_heads, c.heads / c.kv_heads);
@@ -531,7 +546,7 @@ impl Decoder {
         weights.matmul(&values)
     }
 
-    /// Scores, limited where the model says so.
+    /// Attention scores, soft-capped where the model has a cap.
     pub(super) fn capped(&self, scores: Tensor) -> Result<Tensor> {
         match self.config.score_cap {
             Some(cap) => limited(&scores, cap),
@@ -545,14 +560,15 @@ impl Decoder {
             Act::Silu => x.silu(),
             Act::GeluTanh => x.gelu_tanh(),
         };
-        // kernels of their own: two products in one are read row by row, and cannot be tiled
+        // Each product gets a kernel of its own: two products in one kernel are computed row by row, and
+        // cannot be tiled
         let up = self.linear(x, &of("ffn_up"))?.contiguous();
         let y = match self.config.arch.feed {
             Feed::Plain(a) => act(a, &up)?,
             Feed::Gated(a) if self.weights.contains_key(&of("ffn_gate.weight")) => {
                 act(a, &self.linear(x, &of("ffn_gate"))?.contiguous())?.mul(up)?
             }
-            // both in one
+            // Gate and up projection are stored as one matrix
             Feed::Gated(a) => {
                 let both = up.chunk(2, -1)?;
                 let [gate, up] = &both[..] else {
@@ -598,7 +614,8 @@ impl Decoder {
                 None => Ok(y),
             };
         }
-        // along a block in halves, since its fields of bits and its scales each go on for some of them
+        // Splits the axis of a block into factors of 2 and a rest of at most 16 elements, since the bit fields and the
+        // scales of a block each hold for some of these parts
         let mut split = vec![inputs / block];
         let mut left = block;
         while left > 16 && left % 2 == 0 {
@@ -631,7 +648,7 @@ impl Decoder {
     }
 }
 
-/// The index of a split model, and the values of [`FACTORS`].
+/// The merged index of the files of a split model, and the values of [`FACTORS`] if one of them has it.
 fn joined(files: &[Bytes], indices: Vec<Gguf>) -> Result<(Gguf, Option<Vec<f64>>)> {
     let (mut index, mut factors): (Option<Gguf>, _) = (None, None);
     for (already, (file, next)) in files.iter().zip(indices).enumerate() {
@@ -648,20 +665,21 @@ fn joined(files: &[Bytes], indices: Vec<Gguf>) -> Result<(Gguf, Option<Vec<f64>>
     Ok((index, factors))
 }
 
-/// Keys and values of each layer, so many rows of them.
+/// Zero caches of keys and values for each layer, with `rows` positions.
 pub(super) fn caches(session: &Session, c: &Config, rows: usize, dtype: DType) -> Result<Vec<[Tensor; 2]>> {
     let cache = |shape: [usize; 3]| Tensor::zeros(session, dtype, &shape)?.to_storage();
     let (heads, width) = (c.kv_heads, c.head_width);
     (0..c.layers).map(|_| Ok([cache([heads, width, rows])?, cache([heads, rows, width])?])).collect()
 }
 
-/// Values that stay between `-cap` and `cap`.
+/// Soft cap: `cap * tanh(x / cap)`, which stays between `-cap` and `cap`.
 fn limited(x: &Tensor, cap: f64) -> Result<Tensor> {
     x.div(cap)?.tanh()?.mul(cap)
 }
 
-/// Cosines and sines of each position's rotations, `[room, width / 2]`. Of pairs of neighbours cosines `[room, width]`, one for each element,
-/// and sines `[room, 2 width]`: what the element after each is multiplied with, then what the one before is.
+/// Cosines and sines of the rotary embedding for each position. For [`Pairs::Halves`] both are `[room, width / 2]`. For
+/// [`Pairs::Neighbours`] the cosines are `[room, width]`, one for each element, and the sines `[room, 2 width]`: first
+/// the factors of each element's successor, then those of its predecessor.
 fn table(session: &Session, rope: &Rope, room: usize, pairs: Pairs) -> Result<[Tensor; 2]> {
     let (mut cos, mut sin) = (Vec::new(), Vec::new());
     for at in 0..room {
@@ -684,7 +702,8 @@ fn table(session: &Session, rope: &Rope, room: usize, pairs: Pairs) -> Result<[T
     Ok([Tensor::new(session, &cos, &shape(&cos))?, Tensor::new(session, &sin, &shape(&sin))?])
 }
 
-/// The first elements of each head, turned in pairs: `x cos + y sin`, where y is x with each pair exchanged and its first negated.
+/// Applies the rotary embedding to the first `rope.width` elements of each head: `x cos + y sin`, where y is x with the
+/// elements of each pair exchanged and the first one of them negated.
 fn rotated(x: &Tensor, turns: &[Tensor; 2], rope: &Rope, pairs: Pairs) -> Result<Tensor> {
     let shape = x.shape();
     let &[heads, n, d] = &shape[..] else { return Err(err(format!("heads of shape {shape:?} are rotated"))) };
@@ -698,7 +717,8 @@ fn rotated(x: &Tensor, turns: &[Tensor; 2], rope: &Rope, pairs: Pairs) -> Result
             own.mul(cos)?.add(own.flip(&[-2])?.mul(sin.mul(sign)?)?)?.reshape(&[heads, n, width])?
         }
         Pairs::Neighbours => {
-            // a head stays one axis: split into pairs, lanes would be two
+            // The head stays one axis: split into pairs, it would be two axes, and vectors could only run
+            // along one of them
             let next = own.narrow(-1, 1, width - 1)?.pad_zeros(&[(0, 0), (0, 0), (0, 1)])?;
             let last = own.narrow(-1, 0, width - 1)?.pad_zeros(&[(0, 0), (0, 0), (1, 0)])?;
             let [after, before] = [turns[1].narrow(-1, 0, width)?, turns[1].narrow(-1, width, width)?];
@@ -711,8 +731,8 @@ fn rotated(x: &Tensor, turns: &[Tensor; 2], rope: &Rope, pairs: Pairs) -> Result
     }
 }
 
-/// Lengths of the chunks, of those that there are, in which `n` tokens are read that begin at `position`: of each, how many tokens it reads of the text. The
-/// rest of a chunk is read as if it were text, and overwritten by what comes.
+/// Covers `n` tokens that begin at `position` with chunks of the given sizes: for each chunk its size and how many of
+/// its tokens are text. The rest of the last chunk is padding; its cache rows are overwritten by later tokens.
 pub fn chunks(lengths: &[usize], n: usize, position: usize, room: usize) -> Vec<(usize, usize)> {
     let (mut left, mut at, mut out) = (n, position, Vec::new());
     while left > 0 {
@@ -727,7 +747,7 @@ pub fn chunks(lengths: &[usize], n: usize, position: usize, room: usize) -> Vec<
     out
 }
 
-/// Tokens that are read at once, the most only where products are made in 16 bits.
+/// Chunk sizes in tokens. The largest one is used only where products are computed in 16 bits.
 const LENGTHS: [usize; 5] = [1, 8, 32, 128, 512];
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
-//! Grammars over bytes, and which tokens may come next: what a model writes is then of a form that was asked for.
+//! Grammars over bytes, and which tokens may come next, so that generated text has the form that was asked for.
 //!
-//! A grammar is rules of alternatives of sets of bytes and further rules. What it is in the middle of is a set of stacks, each the place
-//! where it is and the places where it goes on afterwards; stacks share their ends, so that equal ones have equal numbers, and the tokens
-//! that may come in a state are found once. A token may come if its bytes may, one after the other. (Aho and Ullman 1972, chapter 2.)
+//! A grammar is a list of rules; a rule has alternatives, each a sequence of byte sets and further rules. The state of
+//! a match is a set of stacks: the top of a stack is the current position in an alternative, the entries below are the
+//! positions to return to. Stacks share their lower entries, and equal stacks have equal numbers; so equal states are
+//! recognised, and the tokens allowed in a state are computed once. A token is allowed if its bytes are, one after the
+//! other. (Aho and Ullman 1972, chapter 2.)
 
 use super::calls::is_word;
 use crate::error::{Error, Result};
@@ -11,16 +13,16 @@ use crate::util::sort;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
-/// Symbols of a grammar.
+/// The most symbols of a grammar.
 const MOST_ITEMS: usize = 1 << 20;
-/// Places that one byte may lead to.
+/// The most positions that one byte may lead to; beyond it the grammar is refused as too ambiguous.
 const MOST_WAYS: usize = 1 << 12;
-/// States whose tokens are kept.
+/// The number of states whose allowed tokens are cached.
 const KEPT: usize = 64;
-/// No stack goes on.
+/// In place of the number of a stack: the empty stack.
 const NOTHING: u32 = u32::MAX;
 
-/// Some of the 256 bytes.
+/// A set of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Set([u64; 4]);
 
@@ -38,28 +40,28 @@ impl Set {
     }
 }
 
-/// A part of an alternative.
+/// A symbol of an alternative.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Item {
     Set(Set),
     Rule(u32),
-    /// The alternative ends.
+    /// The end of the alternative.
     End,
 }
 
-/// A grammar.
+/// A context-free grammar over bytes.
 #[derive(Debug, Default)]
 pub struct Grammar {
     items: Vec<Item>,
-    /// Where the alternatives of each rule begin.
+    /// Of each rule, the indices in `items` where its alternatives begin.
     rules: Vec<Vec<u32>>,
     start: u32,
-    /// Special tokens that are words of calls stand for their text.
+    /// Whether special tokens that are markers of function calls stand for their text.
     words: bool,
 }
 
 impl Grammar {
-    /// A rule whose alternatives come later.
+    /// Reserves a rule whose alternatives are defined later.
     pub(super) fn reserve(&mut self) -> u32 {
         self.rules.push(Vec::new());
         self.rules.len() as u32 - 1
@@ -92,19 +94,19 @@ impl Grammar {
     }
 }
 
-/// The bytes of a tokenizer's tokens, sorted.
+/// The bytes of a tokenizer's tokens, in sorted order.
 #[derive(Debug)]
 pub struct Vocabulary {
-    /// With how many bytes are those of the one before.
+    /// Bytes and id of each token, and how many leading bytes are the same as those of the token before.
     tokens: Vec<(Vec<u8>, u32, usize)>,
-    /// Where the bytes of each token are.
+    /// Of each token id, its index in `tokens`.
     places: FxHashMap<u32, usize>,
-    /// Special tokens that are words of calls.
+    /// The ids of special tokens that are markers of function calls.
     words: FxHashSet<u32>,
 }
 
 impl Vocabulary {
-    /// Of all tokens that stand for text, and those that stand for words of calls.
+    /// Of all tokens that stand for text, and of special tokens that are markers of function calls.
     pub fn new(tokenizer: &Tokenizer, size: usize) -> Vocabulary {
         let ids = 0..u32::try_from(size).unwrap_or(u32::MAX);
         let word = |id: &u32| tokenizer.token(*id).is_some_and(is_word) && tokenizer.bytes(*id).is_none();
@@ -124,11 +126,11 @@ impl Vocabulary {
     }
 }
 
-/// Stacks by their tops: each at a set of bytes. Sorted.
+/// A set of stacks, given by their numbers in ascending order. The top of each is at a byte set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct State {
     tops: Vec<u32>,
-    /// The text may end here.
+    /// Whether the text may end here.
     ends: bool,
 }
 
@@ -137,7 +139,7 @@ struct State {
 pub struct Matcher {
     grammar: Arc<Grammar>,
     vocabulary: Arc<Vocabulary>,
-    /// Places with the stack below them.
+    /// Stacks: the position at the top, and the number of the stack below.
     stacks: Vec<(u32, u32)>,
     numbers: FxHashMap<(u32, u32), u32>,
     state: State,
@@ -145,10 +147,10 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// At a text's beginning.
+    /// A matcher at the beginning of a text.
     ///
     /// # Errors
-    /// `E_VALUE` for a grammar that no text fits, or that has too many ways to begin.
+    /// `E_VALUE` for a grammar that no text fits, or that is too ambiguous at its beginning.
     pub fn new(grammar: &Arc<Grammar>, vocabulary: &Arc<Vocabulary>) -> Result<Matcher> {
         let mut m = Matcher {
             grammar: grammar.clone(),
@@ -166,7 +168,8 @@ impl Matcher {
         }
     }
 
-    /// Are there calls, whose words may be special tokens? [`super::text_with_calls`] has their text.
+    /// Does the grammar allow function calls, whose markers may be special tokens?
+    /// [`super::text_with_calls`] decodes these.
     pub fn has_calls(&self) -> bool {
         self.grammar.words
     }
@@ -176,12 +179,12 @@ impl Matcher {
         self.state.ends
     }
 
-    /// Can nothing follow?
+    /// Is the text complete, so that nothing can follow?
     pub fn is_complete(&self) -> bool {
         self.state.tops.is_empty()
     }
 
-    /// The tokens that may come next, by number.
+    /// The ids of the tokens that may come next.
     pub fn tokens(&mut self) -> Result<Arc<Vec<u32>>> {
         if let Some(known) = self.known.get(&self.state) {
             return Ok(known.clone());
@@ -189,7 +192,7 @@ impl Matcher {
         let vocabulary = self.vocabulary.clone();
         let (mark, mut path, mut out) = (self.stacks.len(), vec![self.state.clone()], Vec::new());
         for (bytes, id, same) in &vocabulary.tokens {
-            // states after each byte of the token before, as far as they are the same
+            // Keeps the states after those bytes that the token shares with the one before
             path.truncate(same + 1);
             while path.len() <= bytes.len() {
                 let next = match path.last() {
@@ -203,7 +206,7 @@ impl Matcher {
                 out.push(*id);
             }
         }
-        // what was looked at need not be remembered
+        // Stacks that were only tried out are forgotten
         self.stacks.truncate(mark);
         self.numbers.retain(|_, n| (*n as usize) < mark);
         let out = Arc::new(out);
@@ -214,10 +217,10 @@ impl Matcher {
         Ok(out)
     }
 
-    /// Takes a token.
+    /// Advances by a token.
     ///
     /// # Errors
-    /// `E_VALUE` if it may not come here.
+    /// `E_VALUE` if the token is not allowed here.
     pub fn take(&mut self, token: u32) -> Result<()> {
         let vocabulary = self.vocabulary.clone();
         let bytes = vocabulary.places.get(&token).and_then(|i| vocabulary.tokens.get(*i)).map(|t| &t.0[..]);
@@ -244,7 +247,7 @@ impl Matcher {
         self.close(places)
     }
 
-    /// The stacks at sets of bytes that these places lead to.
+    /// Follows rules and ends of alternatives from these positions to all stacks whose top is at a byte set.
     fn close(&mut self, mut places: Vec<(u32, u32)>) -> Result<State> {
         let grammar = self.grammar.clone();
         let mut state = State::default();
@@ -259,7 +262,7 @@ impl Matcher {
             match grammar.items.get(at as usize) {
                 Some(Item::Set(_)) => state.tops.push(self.number(at, below)),
                 Some(Item::Rule(r)) => {
-                    // what ends afterwards need not be come back to
+                    // After the last symbol of an alternative there is nothing to return to (tail call)
                     let last = matches!(grammar.items.get(at as usize + 1), Some(Item::End));
                     let below = if last { below } else { self.number(at + 1, below) };
                     let starts = grammar.rules.get(*r as usize).map_or(&[][..], Vec::as_slice);
@@ -289,7 +292,7 @@ impl Matcher {
 pub(super) mod tests {
     use super::*;
 
-    /// Does a text fit, whose tokens are its bytes?
+    /// Does a text fit, with one token for each byte?
     pub(in super::super) fn fits(grammar: &Arc<Grammar>, text: &str) -> bool {
         let tokens: Vec<(Vec<u8>, u32, usize)> = (0..=255u8).map(|b| (vec![b], u32::from(b), 0)).collect();
         let places = tokens.iter().enumerate().map(|(i, t)| (t.1, i)).collect();

@@ -1,17 +1,18 @@
-//! What may come next, guessed from the text itself: where its last tokens were there before, the same may follow again. A guess costs
-//! nothing to make, and several are checked in one run of a graph that gives the logits of every token.
+//! Speculative decoding by lookup in the text itself (prompt lookup): where the last few tokens occurred before, the
+//! tokens that followed them there are guessed to follow again. A guess costs next to nothing, and a graph that gives
+//! the logits of every token checks several guesses in one run.
 
-/// Tokens at the end of the text that must be the same.
+/// The longest suffix of the text, in tokens, that is searched for.
 const LONGEST: usize = 3;
-/// Tokens that are looked through.
+/// Only so many tokens at the end of the text are searched.
 const FAR: usize = 4096;
 
-/// At most `most` tokens that may follow.
+/// At most `most` tokens that may follow the text.
 pub fn guess(text: &[u32], most: usize) -> Vec<u32> {
     let text = &text[text.len().saturating_sub(FAR)..];
     for n in (1..=LONGEST.min(text.len().saturating_sub(1))).rev() {
         let (before, end) = text.split_at(text.len() - n);
-        // the last place where it was
+        // The last earlier occurrence
         let found = (1..=before.len()).rev().find(|&at| text[..at + n - 1].ends_with(end));
         if let Some(at) = found {
             let follows = &text[at + n - 1..];
@@ -21,8 +22,8 @@ pub fn guess(text: &[u32], most: usize) -> Vec<u32> {
     Vec::new()
 }
 
-/// How many of the guesses are what the model chose: `chosen` is the token that follows each of the tokens that were read, the last
-/// one that was certain and then the guesses.
+/// How many of the guesses are right. `chosen` has the token that the model chose after each token that was read; those
+/// are the last certain token, and then the guesses.
 pub fn accepted(guesses: &[u32], chosen: &[u32]) -> usize {
     guesses.iter().zip(chosen).take_while(|(g, c)| g == c).count()
 }

@@ -1,44 +1,47 @@
-//! Products of several tokens in 16 bits, for devices that multiply matrices of those many times as fast as of f32 and add up in f32. Both
-//! factors are rounded: a matrix in blocks to f16, whose elements are made once for all tokens of a chunk, and the tokens' rows to what the
-//! matrix is of.
+//! Matrix products of several tokens in 16 bits, for devices that multiply 16-bit matrices many times as fast as f32
+//! and accumulate in f32. Both factors are rounded: a block-quantised matrix is decoded to f16, once for all tokens of
+//! a chunk, and the tokens' rows are rounded to the dtype of the matrix.
 //!
-//! A row of f16 is divided by its largest element first, since f16 ends at 65504 and some models' activations do not. A bf16 has three
-//! digits, too few for a row: it is the sum of two, of which the second is what the first one lacks, so that products with bf16 take
-//! twice the rows.
+//! An f16 row is divided by its largest element first, because f16 ends at 65504 and the activations of some models do
+//! not. A bf16 has three significant digits, too few for activations: there a row is the sum of two bf16 rows, the
+//! second of which is the rounding error of the first, so that products with bf16 matrices have twice the rows.
 
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// Are there such products? Pages have none, and none of this.
+/// Whether this build contains the 16-bit products. Builds for the browser leave them out.
 pub(super) const BUILT: bool = cfg!(any(test, feature = "integers"));
 
-/// Tokens that fill a tile's shorter side. Of fewer a product reads its matrix once as it is, and takes as long as that.
+/// The least number of tokens for which 16-bit products pay: it fills the shorter side of a matrix tile. With fewer
+/// tokens a product is bound by reading its matrix once, whatever the arithmetic is.
 const LEAST: usize = 8;
-/// Below it a row counts as zero: what it is divided by would have no f32 as its inverse.
+/// A row whose largest element is below this counts as zero, so that the inverse of that element is always
+/// finite in f32.
 const TINY: f64 = 1e-30;
 
-/// Is the product of `n` rows made so?
+/// Whether a product of `n` rows with a matrix of this dtype is computed in 16 bits.
 pub(super) fn pays(n: usize, weight: DType) -> bool {
     BUILT && n >= LEAST && matches!(weight, DType::F16 | DType::BF16)
 }
 
-/// Is the attention of `n` queries of such a width made so too? It is one kernel then on a device that multiplies quickly so.
+/// Whether attention of `n` queries with heads of this width is computed in 16 bits, too. On a device with fast 16-bit
+/// products it is then one kernel.
 pub(super) fn attends(n: usize, width: usize) -> bool {
     BUILT && n >= LEAST && width.is_multiple_of(16) && width <= 128
 }
 
-/// Floats rounded to f16, as f32.
+/// Values rounded to f16, as f32.
 pub(super) fn rounded(x: &Tensor) -> Result<Tensor> {
     x.cast(DType::F16)?.cast(DType::F32)
 }
 
-/// The same of what is stored so.
+/// Values rounded to f16 and stored so, as f32.
 pub(super) fn stored(x: &Tensor) -> Result<Tensor> {
     x.cast(DType::F16)?.contiguous().cast(DType::F32)
 }
 
-/// `x [n, k]`, f32, times the rows of `weight [m, k]`, of f16 or bf16: `[n, m]`, f32.
+/// `x [n, k]` in f32 times the rows of `weight [m, k]` in f16 or bf16: `[n, m]` in f32.
 pub(super) fn product(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
     let own = weight.cast(DType::F32)?;
     if weight.dtype() == DType::BF16 {

@@ -1,8 +1,10 @@
-//! Adapters of low rank that learn beside a model whose weights stay: texts in, the loss of a batch out, and what was learned as an adapter.
+//! Training of low-rank adapters (LoRA) beside a model whose weights are frozen: texts in, the loss of a batch out, and
+//! in the end the learned values as an adapter.
 //!
-//! Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models" (2021); names, first values, scale and files are those of Hugging
-//! Face's PEFT. Whole texts are read at once, without the caches that texts in the making have, and with activations that are not rounded,
-//! for rounding has no gradient. Never here: the optimiser and the loop over steps, which hosts have.
+//! Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models" (2021); names, initial values, scale and
+//! files are those of Hugging Face's PEFT. Complete texts are read at once, without the caches that generation uses,
+//! and activations are not rounded, because rounding has no gradient. Never here: the optimiser and the loop over
+//! steps; these belong to the host.
 
 use super::adapter::{Adapter, Slot, Term, back};
 use super::decoder::{Decoder, Texts};
@@ -14,16 +16,17 @@ use crate::io::safetensors;
 use crate::tensor::{Tensor, threefry2x32};
 use crate::util::decimal::Shown;
 
-/// Which adapters learn.
+/// Which adapters are trained, and how they begin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lora {
-    /// Rows of `A`, columns of `B`.
+    /// The rank: rows of `A`, columns of `B`.
     pub rank: usize,
-    /// The scale, times the rank.
+    /// The scale of the product `B A`, multiplied by the rank.
     pub alpha: f64,
-    /// Ends of names of matrices, as PEFT's `target_modules` (`q_proj`) or GGUF's names (`attn_q`); all matrices of the layers if there are none.
+    /// Suffixes of names of matrices, as PEFT's `target_modules` (`q_proj`) or GGUF's names (`attn_q`). If empty, all
+    /// matrices of all layers.
     pub targets: Vec<String>,
-    /// Decides the first values, and the order of texts.
+    /// The seed of the initial values and of the order of texts.
     pub seed: u64,
 }
 
@@ -33,20 +36,21 @@ impl Default for Lora {
     }
 }
 
-/// How the learning rate goes from step to step: those of Hugging Face's `get_scheduler`.
+/// Schedules of the learning rate, as in Hugging Face's `get_scheduler`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rates {
-    /// Always the same.
+    /// The rate stays the same.
     #[default]
     Constant,
-    /// Down to 0 after the last step.
+    /// The rate falls linearly to 0 after the last step.
     Linear,
-    /// Half a cosine down to 0.
+    /// The rate follows half a cosine down to 0.
     Cosine,
 }
 
 impl Rates {
-    /// The factor on the rate at a step, counted from 0, of `steps`: up from 0 over the first `warmup`, then as it is called.
+    /// The factor of the learning rate at a step (counted from 0) of `steps`. It rises linearly from 0 over the first
+    /// `warmup` steps, then follows the schedule.
     pub fn factor(self, step: usize, warmup: usize, steps: usize) -> f64 {
         if step < warmup {
             return step as f64 / warmup as f64;
@@ -60,36 +64,38 @@ impl Rates {
     }
 }
 
-/// Matrices of a layer, by GGUF's names.
+/// The matrices of a layer that can be adapted, by GGUF's names.
 const MATRICES: &[&str] = &["attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
 
-/// A model beside which adapters learn.
+/// A model with adapters that are trained.
 pub struct Learner {
-    /// Its slots are what learns.
+    /// The frozen model; its `slots` hold the parameters.
     decoder: Decoder,
     lora: Lora,
 }
 
 /// A batch of texts and its loss.
 pub struct Lesson {
-    /// `[batch, time]`, i32: write them before each run.
+    /// `[batch, time]`, i32: the token ids; write them before each run.
     pub tokens: Tensor,
-    /// `[batch * time]`, i32: the token that follows each, -1 where none counts. Write them before each run.
+    /// `[batch * time]`, i32: the token that follows each token, -1 where none counts (padding). Write them
+    /// before each run.
     pub targets: Tensor,
-    /// `[1]`, f32: the mean of the negative logarithms of their chances. It has gradients of [`Learner::parameters`].
+    /// `[1]`, f32: the mean negative log-likelihood of the targets. It is differentiable in [`Learner::parameters`].
     pub loss: Tensor,
 }
 
-/// What was learned.
+/// The result of training.
 #[derive(Clone, Debug)]
 pub struct Learned {
-    /// To be put into use.
+    /// The adapter, ready for use.
     pub adapter: Adapter,
     /// PEFT's `adapter_config.json`.
     pub config: String,
     /// PEFT's `adapter_model.safetensors`.
     pub file: Vec<u8>,
-    /// Where the host's optimiser is, for a run that goes on later: safetensors of the factors as they are, their moments, and the steps.
+    /// The state of the host's optimiser, with which a later run can continue: a safetensors file with the unscaled
+    /// factors, their moments, and the number of steps.
     pub state: Vec<u8>,
 }
 
@@ -98,10 +104,11 @@ fn bad(what: String) -> Error {
 }
 
 impl Decoder {
-    /// Adapters beside this model, which change nothing yet: `A` is uniform in `1 / sqrt(inputs)` to either side of 0, and `B` is 0.
+    /// Creates adapters beside this model. They change nothing at first: `A` is uniform in ±1 /
+    /// sqrt(inputs), and `B` is 0.
     ///
     /// # Errors
-    /// `E_VALUE` for a rank of 0 and for a target that no matrix has.
+    /// `E_VALUE` for a rank of 0, or for a target that names no matrix.
     pub fn learner(&self, lora: &Lora) -> Result<Learner> {
         if lora.rank == 0 || lora.rank > 1 << 16 || !lora.alpha.is_finite() {
             return Err(bad(format!("a rank of {} with alpha {}", lora.rank, Shown(lora.alpha))));
@@ -140,10 +147,12 @@ impl Decoder {
         Ok(Learner { decoder: self.beside(slots), lora: lora.clone() })
     }
 
-    /// The adapter goes on learning from where it is: rank, alpha and matrices are its own, and of `lora` there is the seed alone.
+    /// Creates adapters that continue from a given one: rank, alpha and matrices are the adapter's, and only the seed
+    /// of `lora` is used.
     ///
     /// # Errors
-    /// `E_UNSUPPORTED` for matrices of several ranks and for what is no matrix of a layer, `E_MODEL` for an adapter of another model.
+    /// `E_UNSUPPORTED` for an adapter with different ranks or one of a matrix outside of the layers, `E_MODEL` for an
+    /// adapter of another model.
     pub fn learner_from(&self, lora: &Lora, adapter: &Adapter) -> Result<Learner> {
         let lacks = |what: String| Error::Unsupported { what, context: "an adapter that goes on learning".into() };
         let rank = adapter.terms.first().map_or(0, |t| t.rank);
@@ -160,7 +169,8 @@ impl Decoder {
         let mut slots = Vec::with_capacity(adapter.terms.len());
         for t in known.iter().filter_map(|weight| adapter.terms.iter().find(|t| t.weight == *weight)) {
             let [a, b] = self.factors(t, adapter.gguf)?;
-            // a scale of nothing has no inverse, and factors that add nothing stay what they are
+            // The stored factors include the scale. A scale of 0 cannot be divided out; then the product adds nothing,
+            // and factors stay as they are
             let b: Vec<f32> = b.iter().map(|x| if scale == 0.0 { *x } else { x / scale as f32 }).collect();
             let (s, inputs) = (self.session(), a.len() / rank);
             let a = Tensor::new(s, &a, &[rank, inputs])?;
@@ -171,22 +181,22 @@ impl Decoder {
         Ok(Learner { decoder: self.beside(slots), lora })
     }
 
-    /// Are the two matrices before an activation stored as one?
+    /// Are gate and up projection stored as one matrix?
     fn is_joined(&self, layer: usize) -> bool {
         !self.has_weight(&format!("blk.{layer}.ffn_gate.weight"))
     }
 }
 
 impl Learner {
-    /// What learns: `A` and `B` of each matrix in turn, f32. Realize them before the first step.
+    /// The parameters, f32: `A` and `B` of each adapted matrix in turn. Realize them before the first step.
     pub fn parameters(&self) -> Vec<Tensor> {
         self.decoder.slots.iter().flat_map(|s| [s.a.clone(), s.b.clone()]).collect()
     }
 
-    /// The loss of so many texts of `time` tokens.
+    /// Builds the graph of the loss of `batch` texts of `time` tokens.
     ///
     /// # Errors
-    /// `E_VALUE` for no text, and for more tokens than there is room for.
+    /// `E_VALUE` for no text, or for more tokens than the model's caches would hold.
     pub fn lesson(&self, batch: usize, time: usize) -> Result<Lesson> {
         let (d, room) = (&self.decoder, self.decoder.room());
         if batch == 0 || time == 0 || time > room || batch.saturating_mul(time) > 1 << 24 {
@@ -197,7 +207,8 @@ impl Learner {
         let targets = Tensor::empty(s, DType::I32, &[batch * time])?;
         let x = d.through(&tokens.flatten(0, -1)?, &d.whole(batch, time)?)?;
         let logits = d.output(&x)?;
-        // the cross entropy of classes alone, since the one of tensors knows more than a page needs
+        // Cross entropy of class numbers, written out: the tensor method handles more cases, whose code would make
+        // downloads for the browser larger
         let target = targets.reshape(&[batch * time, 1])?;
         let classes = Tensor::arange(s, 0.0, logits.dim(1)? as f64, 1.0, DType::I32)?;
         let chances = target.eq(classes)?.select(logits.log_softmax(-1)?, 0)?;
@@ -206,10 +217,10 @@ impl Learner {
         Ok(Lesson { tokens, targets, loss })
     }
 
-    /// What was learned, of the values of [`Learner::parameters`].
+    /// The adapter that has these values of [`Learner::parameters`].
     ///
     /// # Errors
-    /// `E_VALUE` for other numbers of values.
+    /// `E_VALUE` if the values do not fit the parameters.
     pub fn learned(&self, values: Vec<Vec<f32>>) -> Result<Learned> {
         let d = &self.decoder;
         let (slots, config) = (&d.slots, d.config());
@@ -227,7 +238,7 @@ impl Learner {
             let part = part.strip_suffix(".weight").unwrap_or(part);
             let layer = layer.parse().unwrap_or_default();
             let module = names::module(config.arch, layer, part, d.is_joined(layer));
-            // rows in the order of other files
+            // PEFT's order of rows
             let rows = (0..outputs).flat_map(|row| &b[back(config, &slot.weight, row) * rank..][..rank]);
             let file = |half: &str| format!("base_model.model.{module}.{half}.weight");
             let bytes = |list: Vec<f32>| list.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
@@ -275,12 +286,12 @@ impl Learner {
 }
 
 impl Decoder {
-    /// What layers share of a batch of whole texts.
+    /// Positions and masks of a batch of complete texts.
     fn whole(&self, batch: usize, time: usize) -> Result<super::decoder::Shared> {
         let count = Tensor::arange(self.session(), 0.0, time as f64, 1.0, DType::I32)?;
         let at = count.reshape(&[1, time])?.expand(&[batch, time])?.reshape(&[batch * time])?;
         let mut shared = self.places(at.clone(), at, Texts::Whole(batch), None)?;
-        // what each token of a text sees of it
+        // The causal mask within a text, and the same with the model's window
         let (row, col) = (count.reshape(&[time, 1])?, count);
         let all = col.le(&row)?;
         let window = match self.config().window {
@@ -291,7 +302,8 @@ impl Decoder {
         Ok(shared)
     }
 
-    /// Queries `[heads, n, width]`, keys and values `[kv heads, n, width]` of so many texts: `[n, heads, width]`.
+    /// Attention of queries `[heads, n, width]` over keys and values `[kv heads, n, width]`, each text by
+    /// itself: `[n, heads, width]`.
     pub(super) fn attend_whole(&self, [q, k, v]: [&Tensor; 3], mask: &Tensor, batch: usize) -> Result<Tensor> {
         let c = self.config();
         let (n, d, kv, group) = (q.dim(1)?, c.head_width, c.kv_heads, c.heads / c.kv_heads);
@@ -307,22 +319,22 @@ impl Decoder {
     }
 }
 
-/// Numbers between 0 and 1.
+/// Uniform random numbers in [0, 1); `stream` distinguishes the matrices of an adapter.
 fn uniform(seed: u64, stream: u32, n: usize) -> Vec<f64> {
     let key = [seed as u32, (seed >> 32) as u32];
     (0..n as u32).map(|i| f64::from(threefry2x32(key, [i, stream.wrapping_add(1)])[0]) / 2f64.powi(32)).collect()
 }
 
-/// Texts to learn from, cut to pieces of so many tokens.
+/// Training texts, cut into pieces of at most `time` tokens.
 #[derive(Clone, Debug)]
 pub struct Windows {
-    /// Tokens of each piece, and one more.
+    /// The tokens of each piece and the one after it, which is the last token's target.
     pieces: Vec<Vec<i32>>,
     seed: u64,
 }
 
 impl Windows {
-    /// Of texts of at least two tokens.
+    /// Cuts up all texts that have at least two tokens.
     ///
     /// # Errors
     /// `E_VALUE` if there is none.
@@ -342,17 +354,17 @@ impl Windows {
         }
     }
 
-    /// How many pieces there are.
+    /// The number of pieces.
     pub fn count(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Tokens of the longest one: what the texts of a batch need not be longer than.
+    /// The number of tokens of the longest piece, which is the length that a batch needs.
     pub fn longest(&self) -> usize {
         self.pieces.iter().map(|p| p.len() - 1).max().unwrap_or_default()
     }
 
-    /// Tokens and targets of a step: every piece once in turn, in an order of which each round has its own.
+    /// Tokens and targets of a step. In each epoch every piece occurs once, in an order of its own.
     pub fn batch(&self, step: usize, batch: usize, time: usize) -> [Vec<i32>; 2] {
         let (mut tokens, mut targets) = (Vec::with_capacity(batch * time), Vec::with_capacity(batch * time));
         let mut order = (usize::MAX, Vec::new());
@@ -371,7 +383,7 @@ impl Windows {
         [tokens, targets]
     }
 
-    /// The order of a round.
+    /// The order of the pieces in an epoch.
     fn order(&self, round: u32) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.count()).collect();
         let key = [self.seed as u32, (self.seed >> 32) as u32 ^ 0x7e57];

@@ -1,24 +1,27 @@
-//! Decoder language models: from a file's metadata and weights to graphs that read some tokens, keep their keys and values, and
-//! give the logits of what comes next.
+//! Decoder-only language models: builds, from a file's metadata and weights, graphs that read some tokens, append their
+//! keys and values to caches (the KV cache), and give the logits of the next token.
 //!
-//! | file | what it has |
+//! | file | contents |
 //! |---|---|
-//! | `arch` | the architectures: one description each |
-//! | `config` | a model's numbers, from GGUF metadata or a `config.json` |
-//! | `names` | what files call the weights |
-//! | `decoder` | the graph |
-//! | `adapter` | adapters of low rank, from PEFT's files and GGUF, which are exchanged without another plan |
-//! | `learn` | adapters that learn beside a model |
-//! | `batch` | graphs for several texts at once, for all logits, for states |
-//! | `remote` | graphs for a session elsewhere |
-//! | `grammar`, `schema` | which tokens may come, by a grammar or a JSON schema |
-//! | `tools` | calls of functions: the grammar, and those in a text |
-//! | `guess` | tokens that may come next, from the text itself |
-//! | `sample` | a token from logits |
-//! | `stream` | whole characters from tokens; stop strings |
+//! | `arch` | the supported architectures, one description each |
+//! | `config` | a model's hyperparameters, from GGUF metadata or a `config.json` |
+//! | `names` | the names of weights in files of either format |
+//! | `decoder` | the graph of a decoder |
+//! | `adapter` | low-rank adapters (LoRA) from PEFT's files and GGUF, which can be switched without another plan |
+//! | `learn` | training of low-rank adapters beside a frozen model |
+//! | `batch` | graphs that decode several texts at once, give the logits of every token, or give hidden states |
+//! | `remote` | graphs that are built here for a session elsewhere, which has the device |
+//! | `grammar`, `schema` | which tokens may come next, according to a grammar or a JSON schema |
+//! | `tools` | function calls: the grammar that constrains them |
+//! | `calls` | function calls: finding them in the generated text |
+//! | `guess` | speculative tokens, guessed from repetitions in the text itself |
+//! | `halves` | matrix products in 16 bits |
+//! | `sample` | chooses a token from logits |
+//! | `stream` | turns tokens into whole characters as they come; stop strings |
 //!
-//! A [`Decoder`] has one graph for each number of tokens that it reads at once ([`Decoder::chunk`]); where in the text they are is
-//! a launch variable, so that one plan serves all positions. Never here: waiting, files, the loop over tokens, which the host has.
+//! A [`Decoder`] has one graph for each number of tokens that it can read at once ([`Decoder::chunk`]). The position of
+//! these tokens in the text is a launch variable, so that one plan serves all positions. Never here: waiting, files,
+//! and the loop over tokens; these belong to the host.
 #![deny(clippy::unwrap_used)]
 
 mod adapter;

@@ -1,8 +1,8 @@
-//! What files call the weights. Inside they go by GGUF's names; those of safetensors files are translated.
+//! The names of weights. Code uses GGUF's names throughout; names of safetensors files are translated to these.
 
 use super::arch::{Arch, Block, Place};
 
-/// Parts of a layer's weights by the name in safetensors files, for most models.
+/// Parts of a layer: the name in safetensors files of most models, and GGUF's name.
 const PARTS: &[(&str, &str)] = &[
     ("input_layernorm", "attn_norm"),
     ("self_attn.q_proj", "attn_q"),
@@ -20,7 +20,7 @@ const PARTS: &[(&str, &str)] = &[
     ("mlp.down_proj", "ffn_down"),
 ];
 
-/// The same of GPT-2.
+/// The same pairs for GPT-2.
 const OLD: &[(&str, &str)] = &[
     ("ln_1", "attn_norm"),
     ("attn.c_attn", "attn_qkv"),
@@ -30,7 +30,7 @@ const OLD: &[(&str, &str)] = &[
     ("mlp.c_proj", "ffn_down"),
 ];
 
-/// The weights outside of layers.
+/// Weights outside of layers: the name in safetensors files, and GGUF's name.
 const WHOLE: &[(&str, &str)] = &[
     ("embed_tokens", "token_embd"),
     ("norm", "output_norm"),
@@ -40,7 +40,7 @@ const WHOLE: &[(&str, &str)] = &[
     ("ln_f", "output_norm"),
 ];
 
-/// GGUF's name for a weight of a safetensors file; `None` for what no model reads.
+/// GGUF's name for a weight of a safetensors file; `None` for a tensor that no model reads.
 pub(super) fn translate(arch: &Arch, name: &str) -> Option<String> {
     let name = name.strip_prefix("model.").or_else(|| name.strip_prefix("transformer.")).unwrap_or(name);
     let (stem, kind) = name.rsplit_once('.').filter(|(_, kind)| matches!(*kind, "weight" | "bias"))?;
@@ -50,7 +50,7 @@ pub(super) fn translate(arch: &Arch, name: &str) -> Option<String> {
     };
     let (layer, part) = rest.split_once('.')?;
     let part = match (part, arch.block) {
-        // after attention, or before what follows it
+        // In some models this is the norm of attention's output, in others that of the feed-forward network's input
         ("post_attention_layernorm", Block::After | Block::Both) => "post_attention_norm".to_owned(),
         ("post_attention_layernorm", _) => "ffn_norm".to_owned(),
         _ => of(PARTS, part).or_else(|| of(OLD, part))?,
@@ -58,17 +58,18 @@ pub(super) fn translate(arch: &Arch, name: &str) -> Option<String> {
     Some(format!("blk.{layer}.{part}.{kind}"))
 }
 
-/// Does GPT-2 store this weight with inputs first?
+/// Does GPT-2 store this weight transposed, as `[inputs, outputs]`?
 pub(super) fn is_turned(name: &str) -> bool {
     ["c_attn.weight", "c_proj.weight", "c_fc.weight"].iter().any(|n| name.ends_with(n))
 }
 
-/// Does transformers store matrices with inputs first?
+/// Does the transformers library store the matrices of this architecture transposed, as `[inputs, outputs]`?
 pub(super) fn is_turned_in(arch: &Arch) -> bool {
     arch.place == Place::Learned
 }
 
-/// What transformers calls the module of a layer's matrix; `is_joined` where two matrices before an activation are stored as one.
+/// The transformers library's name for the module of a layer's matrix. `is_joined` says that gate and up
+/// projection are one matrix.
 pub(super) fn module(arch: &Arch, layer: usize, part: &str, is_joined: bool) -> String {
     let (list, layers) = match is_turned_in(arch) {
         true => (OLD, "transformer.h"),
@@ -82,7 +83,8 @@ pub(super) fn module(arch: &Arch, layer: usize, part: &str, is_joined: bool) -> 
     format!("{layers}.{layer}.{name}")
 }
 
-/// What `target_modules` calls it: the last of the names, unless several modules end with it.
+/// The module's name in PEFT's `target_modules`: its last component, or the last two where several modules
+/// end with the same one.
 pub(super) fn target<'a>(arch: &Arch, module: &'a str) -> &'a str {
     let from = module.rfind('.').unwrap_or_default();
     let from = if is_turned_in(arch) { module[..from].rfind('.').unwrap_or_default() } else { from };

@@ -1,6 +1,7 @@
-//! A decoder in a session without a device, for a session elsewhere that has one: weights go there as they come, and graphs of
-//! chunks as bytes (`tensor::wire`), whose buffers are numbers that both sides know. So a wasm module that knows language models
-//! needs no compiler, and the one with the compiler knows none.
+//! A decoder that is built in a session without a device, for a session elsewhere (the other side) that has one.
+//! Weights are passed on as they arrive, and graphs of chunks as bytes (`tensor::wire`), in which buffers are numbers
+//! that both sides know. So the wasm module that knows language models contains no compiler, and the module with the
+//! compiler knows nothing of language models.
 
 use super::adapter::Adapter;
 use super::arch::Arch;
@@ -18,17 +19,17 @@ use crate::uop::{Arg, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
-/// A model whose values are elsewhere.
+/// A model whose weights and caches are held by the other side.
 pub struct Remote {
     session: Session,
     arch: &'static Arch,
-    /// Of GGUF files: the metadata of the first one, and the tensors of all.
+    /// Of GGUF files: the metadata of the first file, and the tensors of all files.
     index: Gguf,
-    /// In place of these.
+    /// Of a folder in Hugging Face's format, in place of the index.
     folder: Option<Folder>,
-    /// Files whose indices came.
+    /// Number of files whose header has been read.
     files: usize,
-    /// Where tensors lie: in which file, and where in that.
+    /// Of each tensor, the number of its file and its byte range there.
     places: Vec<(usize, Range<u64>)>,
     ends: Vec<u32>,
     weights: Vec<(String, Tensor, Option<Packed>)>,
@@ -36,11 +37,11 @@ pub struct Remote {
     decoder: Option<Decoder>,
     adapters: Vec<Adapter>,
     learning: Option<Learning>,
-    /// Buffers that the other side has.
+    /// Numbers of the buffers that the other side has already.
     known: FxHashSet<u32>,
 }
 
-/// An adapter that learns.
+/// An adapter in training.
 struct Learning {
     learner: Learner,
     windows: Windows,
@@ -48,81 +49,82 @@ struct Learning {
     time: usize,
 }
 
-/// What a folder of Hugging Face's has.
+/// A model folder in Hugging Face's format.
 struct Folder {
     config: Vec<u8>,
-    /// Which file has which tensor, where there are several.
+    /// Pairs of tensor and file name, if the model is split into several files.
     shards: Vec<(String, String)>,
-    /// Tensors that the model reads.
+    /// The tensors that the model reads.
     entries: Vec<safetensors::Entry>,
 }
 
-/// A buffer that the other side makes, and calls by this number from now on.
+/// A buffer that the other side has to create, and knows by this number from then on.
 #[derive(Debug)]
 pub struct Buffer {
-    /// Its number.
+    /// The buffer's number.
     pub number: u32,
-    /// What it holds.
+    /// The dtype of its elements.
     pub dtype: DType,
-    /// Elements.
+    /// The number of its elements.
     pub len: usize,
-    /// What it begins with, little-endian; zeros if empty.
+    /// Its initial contents, little-endian; zeros if empty.
     pub bytes: Vec<u8>,
 }
 
-/// What takes the place of an input of a graph.
+/// What the other side passes for an input of a graph.
 #[derive(Debug)]
 pub enum Input {
-    /// All elements of a buffer, in one row.
+    /// All elements of a buffer, as a tensor of rank 1.
     Buffer(u32),
     /// A launch variable with inclusive bounds.
     Variable(String, i64, i64),
 }
 
-/// What a graph gives.
+/// The results of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wanted {
-    /// The logits of the next token, and that which is most likely.
+    /// The logits of the next token, and the most likely token.
     Next,
-    /// States of all tokens.
+    /// The hidden states of all tokens.
     States,
 }
 
-/// A graph that reads some tokens, for the other side: realize what [`wire::read`] gives, which can be replayed.
+/// A graph that reads some tokens, for the other side. Realize what [`wire::read`] gives; the result can be replayed.
 #[derive(Debug)]
 pub struct Graph {
-    /// The graph.
+    /// The serialised graph.
     pub bytes: Vec<u8>,
     /// Its inputs, in order.
     pub inputs: Vec<Input>,
-    /// Buffers that are new.
+    /// The buffers that the other side does not have yet.
     pub buffers: Vec<Buffer>,
-    /// The buffer of the tokens, i32: write it before each run.
+    /// The number of the buffer of token ids, i32: write it before each run.
     pub tokens: u32,
-    /// The buffer of logits or states, f32.
+    /// The number of the buffer of logits or hidden states, f32.
     pub values: u32,
-    /// The buffer of the most likely token, i32, if there are logits.
+    /// The number of the buffer of the most likely token, i32, if the graph gives logits.
     pub best: Option<u32>,
 }
 
-/// The graph of a batch's loss, for the other side, which has the optimiser: [`wire::read`] gives a tensor `[1]` of f32, which has gradients of the
-/// parameters.
+/// The graph of a batch's loss, for the other side, which has the optimiser. [`wire::read`] gives a tensor `[1]` of f32
+/// that is differentiable in the parameters.
 #[derive(Debug)]
 pub struct Loss {
-    /// The graph.
+    /// The serialised graph.
     pub bytes: Vec<u8>,
-    /// The buffers that are its inputs, in order.
+    /// The numbers of the buffers that are its inputs, in order.
     pub inputs: Vec<u32>,
-    /// Buffers that are new.
+    /// The buffers that the other side does not have yet.
     pub buffers: Vec<Buffer>,
-    /// The buffers of tokens and of targets, i32: write them before each step.
+    /// The numbers of the buffers of tokens and of targets, i32: write them before each step.
     pub given: [u32; 2],
-    /// The buffers of what learns, f32.
+    /// The numbers of the buffers of the parameters, f32.
     pub parameters: Vec<u32>,
 }
 
 impl Remote {
-    /// Of the first bytes of a GGUF file of `len`, the first one of a split model: an error may mean that they are too few.
+    /// Reads the first bytes `start` of a GGUF file of `len` bytes, the first file if the model is split. An error may
+    /// mean that `start` is too short.
     pub fn new(start: &[u8], len: u64) -> Result<Remote> {
         let index = Gguf::parse_header(start, len)?;
         let arch = Config::from_gguf(&index)?.arch;
@@ -131,7 +133,7 @@ impl Remote {
         Ok(Remote { index, places, ends, files: 1, ..Remote::empty(arch) })
     }
 
-    /// Of a `config.json` and a `generation_config.json`: safetensors files come with [`Remote::part`].
+    /// Reads a `config.json` and a `generation_config.json`; the safetensors files follow by [`Remote::part`].
     pub fn from_config(config: &[u8], generation: Option<&[u8]>) -> Result<Remote> {
         let arch = Config::from_json(config)?.arch;
         let mut ends = generation.map(ends_of).transpose()?.unwrap_or_default();
@@ -158,7 +160,8 @@ impl Remote {
         }
     }
 
-    /// Takes a folder's `model.safetensors.index.json`, and names the files that come with [`Remote::part`], in this order.
+    /// Reads a folder's `model.safetensors.index.json`. Gives the names of the files that have to be passed to
+    /// [`Remote::part`], in this order.
     pub fn shards(&mut self, index: &[u8]) -> Result<Vec<String>> {
         let shards = safetensors::shards(index)?;
         let mut files: Vec<String> = Vec::new();
@@ -172,8 +175,8 @@ impl Remote {
         Ok(files)
     }
 
-    /// Takes the first bytes of the next file: a GGUF file after the first one, or a safetensors file. Of the former an error may mean that they
-    /// are too few, of the latter [`safetensors::header_len`] says how many it takes.
+    /// Reads the first bytes of the next file: a further GGUF file, or a safetensors file. For a GGUF file an error may
+    /// mean that the bytes are too few; for a safetensors file [`safetensors::header_len`] tells how many are needed.
     pub fn part(&mut self, start: &[u8], len: u64, name: &str) -> Result<()> {
         match &mut self.folder {
             Some(folder) => {
@@ -199,12 +202,12 @@ impl Remote {
         Ok(())
     }
 
-    /// Where the tensors lie that are to come: in which file, and where in that.
+    /// Of each tensor that [`Remote::weight`] expects, the number of its file and its byte range there.
     pub fn places(&self) -> &[(usize, Range<u64>)] {
         &self.places
     }
 
-    /// What kind of model it is.
+    /// The model's architecture.
     pub fn arch(&self) -> &'static Arch {
         self.arch
     }
@@ -214,25 +217,26 @@ impl Remote {
         &self.ends
     }
 
-    /// What a GGUF file says of itself.
+    /// The index of the GGUF files, with the metadata of the first one.
     pub fn index(&self) -> &Gguf {
         &self.index
     }
 
-    /// The decoder, once it is built.
+    /// The decoder, once [`Remote::build`] has made it.
     ///
     /// # Errors
-    /// `E_MODEL` before.
+    /// `E_MODEL` before that.
     pub fn decoder(&self) -> Result<&Decoder> {
         self.decoder.as_ref().ok_or_else(|| err("the model is not built yet"))
     }
 
-    /// How far the random stream of the other side is, which takes it from the next graph.
+    /// Sets how many random numbers the other side's session has drawn: the next graph carries the count, and that
+    /// session continues from it.
     pub fn set_draws(&mut self, draws: u32) {
         self.session.state().draws = draws;
     }
 
-    /// Takes the tensor of that number of its bytes; what is kept of it, in buffers for the other side.
+    /// Takes the bytes of the tensor with this number. Gives the buffers that the other side has to create for it.
     ///
     /// # Errors
     /// `E_MODEL` for another number of bytes or an unknown tensor.
@@ -268,7 +272,7 @@ impl Remote {
         Ok(buffers)
     }
 
-    /// Makes the decoder of all weights that came, with room for so many tokens.
+    /// Makes the decoder from all weights that have arrived, with caches for `room` tokens.
     pub fn build(&mut self, room: usize) -> Result<()> {
         let weights = std::mem::take(&mut self.weights);
         let decoder = match &self.folder {
@@ -290,7 +294,7 @@ impl Remote {
         self.rest()
     }
 
-    /// Takes an adapter of a GGUF file, or of PEFT's two files. Call it before [`Remote::build`].
+    /// Reads an adapter from a GGUF file, or from PEFT's two files. Call it before [`Remote::build`].
     pub fn adapter(&mut self, config: Option<&[u8]>, file: &[u8], scale: f64) -> Result<()> {
         self.adapters.push(match config {
             Some(config) => Adapter::from_peft(self.arch, config, file, scale)?,
@@ -299,7 +303,8 @@ impl Remote {
         Ok(())
     }
 
-    /// Buffers that the other side makes, and what it then writes to which of them, so that the adapter of that number, or none, is in use.
+    /// Puts the adapter of that number, or none, into use. Gives the buffers that the other side has to create, and
+    /// then the bytes that it has to write to each of these buffer numbers.
     pub fn use_adapter(&mut self, which: Option<usize>) -> Result<(Vec<Buffer>, Vec<(u32, Vec<u8>)>)> {
         let decoder = self.decoder()?;
         let bytes = decoder.adapter_bytes(which.and_then(|i| self.adapters.get(i)));
@@ -309,14 +314,14 @@ impl Remote {
         Ok((self.given(&nodes), numbers.into_iter().zip(bytes).collect()))
     }
 
-    /// The number of the buffer that a tensor is.
+    /// The number of the buffer that a tensor is a view of.
     fn number(&self, t: &Tensor) -> Result<u32> {
         let s = self.session.state();
         let flat = s.storage(s.node(t.root())).and_then(|u| s.buffer_below(u));
         flat.and_then(|u| s.buffer_id(u)).ok_or_else(|| err("a result has no buffer"))
     }
 
-    /// The graph that reads so many tokens.
+    /// Builds the graph that reads `n` tokens.
     pub fn graph(&mut self, n: usize, wanted: Wanted) -> Result<Graph> {
         let decoder = self.decoder()?;
         let (roots, tokens, values, best) = match wanted {
@@ -341,10 +346,11 @@ impl Remote {
         Ok(Graph { bytes, inputs, buffers, tokens, values, best })
     }
 
-    /// An adapter begins to learn from texts, so many pieces of at most `time` tokens in a step.
+    /// Begins to train an adapter on texts, with `batch` pieces of at most `time` tokens in a step. `from` is the
+    /// number of the adapter to continue from.
     ///
     /// # Errors
-    /// `E_VALUE` for no texts, unknown tokens, and targets that no matrix has.
+    /// `E_VALUE` for no texts, for unknown tokens, and for targets that name no matrix.
     pub fn learn(
         &mut self,
         texts: &[Vec<u32>],
@@ -381,14 +387,15 @@ impl Remote {
         Ok(Loss { bytes, inputs, buffers, given, parameters })
     }
 
-    /// Tokens and targets of a step.
+    /// The values of tokens and targets for a step.
     pub fn lesson(&self, step: usize) -> Result<[Vec<i32>; 2]> {
         let l = self.learning.as_ref().ok_or_else(|| err("nothing learns"))?;
         Ok(l.windows.batch(step, l.batch, l.time))
     }
 
-    /// What was learned, of the values of the parameters; [`Remote::use_adapter`] knows it as the last adapter from now on. Says whether graphs
-    /// that were made before are of no use any more, for it takes other buffers; no adapter is in use then.
+    /// Ends training: the adapter with these values of the parameters. [`Remote::use_adapter`] knows it from now on as
+    /// the last adapter. The flag is true if its size required new buffers: then graphs that were made before are
+    /// useless, and no adapter is in use.
     pub fn learned(&mut self, values: Vec<Vec<f32>>) -> Result<(Learned, bool)> {
         let l = self.learning.take().ok_or_else(|| err("nothing learns"))?;
         let learned = l.learner.learned(values)?;
@@ -401,7 +408,7 @@ impl Remote {
         Ok((learned, !fits))
     }
 
-    /// Buffers below nodes that the other side does not have yet. Their bytes leave this session.
+    /// The buffers below these nodes that the other side does not have yet. Their bytes are moved out of this session.
     fn given(&mut self, nodes: &[UOp]) -> Vec<Buffer> {
         let mut s = self.session.state();
         let mut out = Vec::new();
@@ -414,7 +421,7 @@ impl Remote {
         out
     }
 
-    /// Buffers and variables below nodes, and tensors of them.
+    /// The buffers and variables below these nodes, and a tensor for each of them.
     fn inputs(&self, nodes: &[UOp]) -> (Vec<Input>, Vec<Tensor>) {
         let (mut inputs, mut places) = (Vec::new(), Vec::new());
         let s = self.session.state();
@@ -431,7 +438,8 @@ impl Remote {
         (inputs, places.into_iter().map(|u| Tensor::from_node(&self.session, u)).collect())
     }
 
-    /// The caches as if all that writes them had run: it does so on the other side.
+    /// Replaces each updated buffer (a cache) in the session's graphs by the buffer itself, as if the updates had run:
+    /// they run on the other side.
     fn rest(&self) -> Result<()> {
         let mut s = self.session.state();
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();

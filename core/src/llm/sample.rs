@@ -1,30 +1,32 @@
-//! A token from logits on the host: penalties, temperature, the most likely ones, and the draw, which a seed decides.
+//! Chooses a token from logits on the host: penalties, temperature, truncation to the most likely tokens, and a random
+//! draw that depends on a seed only.
 
 use super::grammar::Matcher;
 use crate::error::{Error, Result};
 use crate::tensor::threefry2x32;
 use crate::util::sort;
 
-/// How tokens are chosen.
+/// Options of sampling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
-    /// Divides the logits; 0 takes the most likely token.
+    /// Divides the logits; 0 always chooses the most likely token.
     pub temperature: f64,
-    /// Only so many of the most likely tokens; 0 for all.
+    /// Only this many of the most likely tokens remain; 0 keeps all.
     pub top_k: usize,
-    /// Only the most likely tokens that together have this probability; 1 for all.
+    /// Only the most likely tokens whose probabilities add up to this remain; 1 keeps all.
     pub top_p: f64,
-    /// Only tokens with at least this share of the most likely one's probability; 0 for all.
+    /// Only tokens remain whose probability is at least this share of the most likely one's; 0 keeps all.
     pub min_p: f64,
-    /// Divides positive logits of tokens that were there and multiplies negative ones; 1 for none.
+    /// The repetition penalty: divides positive logits of tokens that occur in the text, prompt included, and
+    /// multiplies negative ones; 1 has no effect.
     pub repetition: f64,
-    /// Subtracted from the logits of tokens that were made; 0 for none.
+    /// Subtracted from the logits of tokens that were generated before; 0 has no effect.
     pub presence: f64,
-    /// Subtracted from the logit of a token as often as it was made; 0 for none.
+    /// Subtracted from the logit of a token once for each time that it was generated; 0 has no effect.
     pub frequency: f64,
-    /// Added to the logits of these tokens; negative infinity forbids one.
+    /// Added to the logits of these tokens; negative infinity forbids a token.
     pub bias: Vec<(u32, f32)>,
-    /// Decides the draws.
+    /// The seed of the random draws.
     pub seed: u64,
 }
 
@@ -44,15 +46,15 @@ impl Default for Choice {
     }
 }
 
-/// Chooses tokens one after the other.
+/// Chooses one token after the other, with the state that penalties and grammars need.
 pub struct Sampler {
     how: Choice,
-    /// Of each token, whether it was there, and how often it was made.
+    /// Of each token, whether it occurs in the text, and how often it was generated.
     seen: Vec<(bool, u32)>,
     draws: u32,
-    /// Which tokens may come, and those that end a text.
+    /// The grammar that constrains the text, and the tokens that may end the text where the grammar allows it.
     form: Option<(Matcher, Vec<u32>)>,
-    /// What went wrong with it.
+    /// The first error of the grammar.
     failed: Option<Error>,
 }
 
@@ -74,7 +76,7 @@ impl Sampler {
         }
     }
 
-    /// Is it the most likely token always, so that no logits need be read?
+    /// Is the choice always the most likely token by the plain logits, so that the host need not read them?
     pub fn is_greedy(&self) -> bool {
         let c = &self.how;
         self.form.is_none()
@@ -85,22 +87,23 @@ impl Sampler {
             && c.bias.is_empty()
     }
 
-    /// From now on only tokens come that a grammar lets come, and those of `ends` where it lets the text end.
+    /// From now on allows only tokens that continue the text according to a grammar, and the tokens `ends`
+    /// where the text may end.
     pub fn constrain(&mut self, matcher: Matcher, ends: &[u32]) {
         self.form = Some((matcher, ends.to_vec()));
     }
 
-    /// Is the text whole, so that nothing can follow?
+    /// Is the text complete according to its grammar, so that nothing can follow?
     pub fn is_complete(&self) -> bool {
         self.form.as_ref().is_some_and(|f| f.0.is_complete())
     }
 
-    /// Why no token could come, if none could: the vocabulary may lack what the grammar wants.
+    /// Why no token was allowed, if that happened: the vocabulary may lack what the grammar demands.
     pub fn failed(&self) -> Option<&Error> {
         self.failed.as_ref()
     }
 
-    /// Notes that a token was made.
+    /// Notes that a token was generated.
     pub fn see(&mut self, token: u32) {
         if let Some((matcher, ends)) = &mut self.form
             && !ends.contains(&token)
@@ -113,7 +116,7 @@ impl Sampler {
         }
     }
 
-    /// Notes that a token is in the text that was given, which is nothing to presence and frequency.
+    /// Notes that a token is in the prompt. Presence and frequency penalties ignore such tokens.
     pub fn see_prompt(&mut self, token: u32) {
         if let Some(s) = self.entry(token) {
             s.0 = true;
@@ -122,14 +125,14 @@ impl Sampler {
 
     fn entry(&mut self, token: u32) -> Option<&mut (bool, u32)> {
         let at = token as usize;
-        // no vocabulary is larger
+        // No vocabulary is larger, so a larger number is an error of the caller and must not allocate
         if at >= self.seen.len() && at < 1 << 24 {
             self.seen.resize(at + 1, (false, 0));
         }
         self.seen.get_mut(at)
     }
 
-    /// The next token.
+    /// Chooses the next token. Modifies the logits.
     pub fn choose(&mut self, logits: &mut [f32]) -> u32 {
         let c = &self.how;
         for (x, (_, times)) in logits.iter_mut().zip(&self.seen).filter(|x| x.1.0) {
@@ -153,7 +156,7 @@ impl Sampler {
         if c.temperature == 0.0 {
             return best;
         }
-        // likeliest first, by chances relative to the likeliest
+        // Candidates in order of descending probability, as ratios to that of the most likely one
         let most = logits.get(best as usize).copied().unwrap_or_default();
         let chance = |x: f32| (f64::from(x - most) / c.temperature).exp();
         let mut list: Vec<(u32, f64)> = (0u32..).zip(logits.iter().map(|&x| chance(x))).collect();
@@ -180,7 +183,7 @@ impl Sampler {
         list.last().map_or(best, |x| x.0)
     }
 
-    /// Between 0 and 1.
+    /// A uniform random number in [0, 1).
     fn draw(&mut self) -> f64 {
         let seed = self.how.seed;
         let [a, b] = threefry2x32([seed as u32, (seed >> 32) as u32], [self.draws, 0]);
@@ -189,13 +192,13 @@ impl Sampler {
     }
 }
 
-/// Only tokens that may come keep their logits.
+/// Sets the logits of all tokens that the grammar forbids here to negative infinity.
 fn allow(logits: &mut [f32], matcher: &mut Matcher, ends: &[u32]) -> Result<()> {
     let allowed = matcher.tokens()?;
     let ends = if matcher.may_end() { ends } else { &[] };
     let mut kept: Vec<(usize, f32)> = Vec::new();
     for t in allowed.iter().chain(ends) {
-        // a bias or a broken model must not let nothing through
+        // A bias of negative infinity or NaN logits must not forbid the last token that the grammar allows
         kept.extend(
             logits.get(*t as usize).map(|x| (*t as usize, if x.is_nan() { f32::MIN } else { x.max(f32::MIN) })),
         );
@@ -208,7 +211,7 @@ fn allow(logits: &mut [f32], matcher: &mut Matcher, ends: &[u32]) -> Result<()> 
     Ok(())
 }
 
-/// The first of the largest.
+/// The index of the first of the largest logits.
 fn most_likely(logits: &[f32]) -> u32 {
     let mut best = 0;
     for (i, x) in logits.iter().enumerate() {

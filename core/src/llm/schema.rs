@@ -1,20 +1,21 @@
-//! Grammars of JSON, from JSON Schema (draft 2020-12, the parts that say which texts fit and that a grammar can say).
+//! Grammars of JSON texts from JSON Schema (draft 2020-12): the keywords that restrict texts and that a
+//! grammar can express.
 //!
-//! Every text that fits the grammar fits the schema; not the other way round: properties come in the schema's order, those that it does
-//! not list are left out if it lists any, white space is short, and numbers have at most 15 digits. A keyword that restricts texts and
-//! is not known is refused by name.
+//! Every text that fits the grammar fits the schema. The converse does not hold: properties must come in the schema's
+//! order, properties that the schema does not list are not allowed if it lists any, white space is limited, and numbers
+//! have at most 15 digits. An unknown keyword may restrict texts and is refused by name.
 
 use super::grammar::{Grammar, Item, Set};
 use crate::error::{Error, Result};
 use crate::io::json::{Json, write, write_str};
 use rustc_hash::FxHashMap;
 
-/// Schemas within schemas.
+/// The deepest nesting of schemas.
 const MAX_DEPTH: usize = 128;
-/// Characters, or items, that are counted.
+/// The largest bound of a length or a number of items; each of them is counted by rules of its own.
 const MOST_COUNTED: u64 = 4096;
 
-/// Keywords that restrict no text, or are read with another one.
+/// Known keywords: they restrict no text, or are handled where another keyword is.
 const PASSED: &[&str] = &[
     "$schema",
     "$id",
@@ -48,17 +49,17 @@ const PASSED: &[&str] = &[
 ];
 
 impl Grammar {
-    /// Texts that fit a schema.
+    /// The grammar of the texts that fit a schema.
     ///
     /// # Errors
-    /// `E_UNSUPPORTED` for a keyword that is not known, `E_VALUE` for one that is wrong.
+    /// `E_UNSUPPORTED` for an unknown keyword, `E_VALUE` for a wrong value of a known one.
     pub fn from_schema(schema: &Json) -> Result<Grammar> {
         let mut b = Builder::new(schema)?;
         let start = b.schema(schema, 0)?;
         b.finish(start)
     }
 
-    /// Any JSON object.
+    /// The grammar of any JSON object.
     pub fn json_object() -> Result<Grammar> {
         let schema = Json::Object(vec![("type".into(), Json::Str("object".into()))]);
         Grammar::from_schema(&schema)
@@ -97,7 +98,7 @@ impl<'a> Builder<'a> {
         }
         let space = g.add(&[Vec::new(), vec![blank], vec![one(&[(b'\n', b'\n')]), indent]])?;
         let hex = one(&[(b'0', b'9'), (b'a', b'f'), (b'A', b'F')]);
-        // no halves of pairs
+        // `\u` escapes must not be lone surrogates (U+D800 to U+DFFF)
         let low = one(&[(b'0', b'9'), (b'a', b'c'), (b'A', b'C'), (b'e', b'f'), (b'E', b'F')]);
         let escape = g.add(&[
             vec![one(&[
@@ -142,7 +143,8 @@ impl<'a> Builder<'a> {
         Ok(self.g)
     }
 
-    /// Arguments that fit a schema, or any object if there is none. Where the schema cannot be kept to, and need not, they are any object too.
+    /// The rule of a function's arguments: texts that fit the schema, or any object if there is none. A schema that
+    /// cannot be expressed allows any object, too, unless `strict` is set.
     pub(super) fn arguments(&mut self, parameters: Option<&'a Json>, strict: bool) -> Result<Item> {
         let says =
             |p: &&Json| ["type", "properties", "$ref", "anyOf", "allOf", "oneOf"].iter().any(|k| p.get(k).is_some());
@@ -169,7 +171,7 @@ impl<'a> Builder<'a> {
         self.g.add(&[parts.concat()])
     }
 
-    /// `name=value, name=value`, as Python has arguments, with values of JSON.
+    /// `name=value, name=value`, as Python has keyword arguments, with values in JSON's notation or Python's constants.
     pub(super) fn keywords(&mut self) -> Result<Item> {
         let letter = one(&[(b'A', b'Z'), (b'_', b'_'), (b'a', b'z')]);
         let other = one(&[(b'0', b'9'), (b'A', b'Z'), (b'_', b'_'), (b'a', b'z')]);
@@ -327,7 +329,8 @@ impl<'a> Builder<'a> {
             };
             return self.g.add(&[[open, vec![inner], close].concat()]);
         }
-        // from the last one: what may follow before any property was written, and after one
+        // From the last property to the first: what may follow if no property was written yet, and what may
+        // follow otherwise
         let mut follow = [self.g.add(&[close.clone()])?, self.g.add(&[close])?];
         for (name, schema) in properties.iter().rev() {
             let mut key = String::new();
@@ -345,14 +348,14 @@ impl<'a> Builder<'a> {
         self.g.add(&[[open, vec![follow[0]]].concat()])
     }
 
-    /// So many of something, with something between.
+    /// Repeats `what` from `least` to `most` times (without limit if `None`), with `between` in between.
     pub(super) fn repeated(
         &mut self,
         what: &[Item],
         between: &[Item],
         (least, most): (u64, Option<u64>),
     ) -> Result<Item> {
-        // what may follow after the first
+        // What may follow the first one
         let mut rest = match most {
             Some(0) => return self.g.add(&[Vec::new()]),
             Some(_) => self.g.add(&[Vec::new()])?,
@@ -364,7 +367,7 @@ impl<'a> Builder<'a> {
             }
         };
         for n in (1..most.unwrap_or(least.max(1))).rev() {
-            // after n of them
+            // What may follow the n-th one
             let mut all = vec![[between, what, &[rest]].concat()];
             all.extend((n >= least).then(Vec::new));
             rest = self.g.add(&all)?;

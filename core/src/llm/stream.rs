@@ -1,36 +1,38 @@
-//! Text as it is made: whole characters from tokens, held back where a stop string may begin.
+//! Turns generated tokens into text as they come: whole characters only, and text that may be the beginning of a stop
+//! string is held back.
 
 use crate::error::Result;
 
-/// What a text's tokens gave so far.
+/// The text that a sequence of tokens has given so far.
 pub struct Stream {
     ids: Vec<u32>,
-    /// Tokens from here on are decoded together, as some decoders look at neighbours.
+    /// Index of the first token that is decoded together with new ones: some decoders treat a token
+    /// differently after its neighbours.
     from: usize,
-    /// And those before this one are out.
+    /// Tokens before this index have been returned as text.
     done: usize,
-    /// Text that waits, since it may be the start of a stop string.
+    /// Text that is held back because it may be the beginning of a stop string.
     held: String,
     stops: Vec<String>,
     stopped: bool,
 }
 
-/// Tokens without a whole character after which what they are is given out.
+/// After so many tokens that do not complete a character, the replacement character is returned rather than waiting on.
 const MOST_PARTS: usize = 16;
 
 impl Stream {
-    /// Nothing yet. The text ends before the first of the stop strings.
+    /// An empty stream. The text ends before the first stop string that occurs.
     pub fn new(stops: &[String]) -> Stream {
         let stops = stops.iter().filter(|s| !s.is_empty()).cloned().collect();
         Stream { ids: Vec::new(), from: 0, done: 0, held: String::new(), stops, stopped: false }
     }
 
-    /// Did a stop string come?
+    /// Has a stop string occurred?
     pub fn stopped(&self) -> bool {
         self.stopped
     }
 
-    /// Takes a token; gives the text that is certain now. `decode` gives the text of tokens.
+    /// Takes a token; returns the text that is certain. `decode` gives the text of a sequence of tokens.
     pub fn push(&mut self, id: u32, decode: &dyn Fn(&[u32]) -> Result<String>) -> Result<String> {
         self.ids.push(id);
         let (old, all) = (decode(&self.ids[self.from..self.done])?, decode(&self.ids[self.from..])?);
@@ -44,7 +46,7 @@ impl Stream {
         Ok(self.certain(&new))
     }
 
-    /// The rest of the text, at its end.
+    /// Returns the rest of the text at its end.
     pub fn finish(&mut self, decode: &dyn Fn(&[u32]) -> Result<String>) -> Result<String> {
         let (old, all) = (decode(&self.ids[self.from..self.done])?, decode(&self.ids[self.from..])?);
         self.done = self.ids.len();
@@ -53,7 +55,7 @@ impl Stream {
         Ok(if self.stopped { certain } else { certain + &std::mem::take(&mut self.held) })
     }
 
-    /// What of the held and new text cannot be part of a stop string.
+    /// Returns the part of held and new text that cannot belong to a stop string.
     fn certain(&mut self, new: &str) -> String {
         if self.stopped {
             return String::new();
@@ -75,7 +77,7 @@ impl Stream {
 mod tests {
     use super::*;
 
-    /// A token is a byte.
+    /// A decoder whose tokens are bytes.
     fn decode(ids: &[u32]) -> Result<String> {
         let bytes: Vec<u8> = ids.iter().map(|&i| i as u8).collect();
         Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -1,6 +1,7 @@
-//! Calls of functions in what a model writes: the grammar that lets none come but of functions that there are, with arguments that fit their
-//! JSON schemas, in each of the forms that models are trained on (`calls.rs`): an object or a list of objects that is all of the answer, and those
-//! that begin with a mark, after any text. Arguments in Python's form have names, and any values.
+//! Function calls in generated text: the grammar that allows calls only of functions that exist, with arguments that
+//! fit their JSON schemas. It covers each syntax that models are trained on (`calls.rs`): an object or a list of
+//! objects that is the whole answer, and calls that begin with a marker, after any text. Of arguments in Python's
+//! syntax only the form is checked, not names or types.
 
 use super::calls::{ARGUMENTS, LIST, NAMED, NAMED_END, NUMBER, PYTHON, TAG, TAG_END, TO, is_name};
 use super::grammar::{Grammar, Item, Set};
@@ -11,11 +12,11 @@ use crate::io::json::Json;
 /// Whether functions are called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Calls {
-    /// Or a text is written.
+    /// A call or a text.
     May,
-    /// One of them at least.
+    /// At least one call.
     Must,
-    /// The one of this name.
+    /// A call of the function of this name.
     This(String),
 }
 
@@ -23,7 +24,8 @@ pub enum Calls {
 struct Function<'a> {
     name: &'a str,
     parameters: Option<&'a Json>,
-    /// Arguments fit the schema, or the request is refused; else any object does where the schema cannot be kept to.
+    /// Whether arguments must fit the schema, so that a schema which no grammar can express is an error; otherwise such
+    /// a schema allows any object.
     strict: bool,
 }
 
@@ -31,7 +33,7 @@ fn wrong(what: String) -> Error {
     Error::value("tools", what)
 }
 
-/// Functions of a list in OpenAI's form, or of bare `{"name": .., "parameters": ..}`.
+/// The functions of a list in OpenAI's format, or of bare `{"name": .., "parameters": ..}`.
 fn functions(tools: &Json) -> Result<Vec<Function<'_>>> {
     let list = tools.as_array().ok_or_else(|| wrong("they are no list".into()))?;
     let mut out: Vec<Function<'_>> = Vec::with_capacity(list.len());
@@ -51,11 +53,11 @@ fn functions(tools: &Json) -> Result<Vec<Function<'_>>> {
 }
 
 impl Grammar {
-    /// Texts with calls of these functions, one or several.
+    /// The grammar of texts with calls of these functions, one call or (if `several`) more.
     ///
     /// # Errors
-    /// `E_VALUE` for a list that is none, or without the function that is wanted; `E_UNSUPPORTED` for a schema of a `strict` function that
-    /// cannot be kept to.
+    /// `E_VALUE` for a value that is no list of functions, or lacks the wanted one; `E_UNSUPPORTED` for the schema of a
+    /// `strict` function that no grammar can express.
     pub fn from_tools(tools: &Json, calls: &Calls, several: bool) -> Result<Grammar> {
         let mut list = functions(tools)?;
         if let Calls::This(name) = calls {
@@ -75,7 +77,7 @@ impl Grammar {
             Calls::May => ways.extend(text(&mut b.g, &forms.marked)?),
             _ => {
                 ways.extend(forms.marked.iter().map(marked));
-                // the prompt may end in the mark
+                // The prompt may already have ended with the marker `>>>`
                 let direct =
                     forms.marked.iter().filter_map(|(mark, rule)| Some((mark.strip_prefix(TO)?.into(), *rule)));
                 ways.extend(direct.map(|way| marked(&way)));
@@ -87,11 +89,11 @@ impl Grammar {
     }
 }
 
-/// The rules of the forms that calls are written in.
+/// The rules for the syntaxes of calls.
 struct Forms {
     object: Item,
     list: Item,
-    /// What follows each mark.
+    /// Each marker with the rule of what follows it.
     marked: Vec<(String, u32)>,
 }
 
@@ -101,7 +103,7 @@ impl Forms {
         let objects = list.iter().zip(given).map(|(f, given)| Ok(vec![b.call(f.name, *given)?]));
         let objects = objects.collect::<Result<Vec<_>>>()?;
         let object = b.g.add(&objects)?;
-        // what may follow a call: nothing, or with something between another one
+        // What may follow a call: nothing, or another call after a separator
         let more = |b: &mut Builder<'_>, again: Vec<Vec<Item>>| {
             let again = if several { again } else { Vec::new() };
             b.g.add(&[vec![Vec::new()], again].concat())
@@ -116,7 +118,7 @@ impl Forms {
         let after = more(b, vec![[vec![space], literal(TAG), vec![Item::Rule(tagged)]].concat()])?;
         b.g.define(tagged, &[[vec![space, object, space], literal(TAG_END), vec![after]].concat()])?;
 
-        // functions whose names need no quotes
+        // Functions whose names can stand without quotes
         let plain: Vec<(&str, Item)> =
             list.iter().zip(given).filter_map(|(f, g)| Some((is_name(f.name)?, *g))).collect();
         let listed = b.g.reserve();
@@ -165,9 +167,10 @@ impl Forms {
     }
 }
 
-/// Any text up to the first mark, after which its rule follows; it does not begin with an object. (Aho and Corasick 1975.)
+/// Any text up to the first marker, after which the marker's rule follows; the text does not begin with an object. The
+/// rules are the states of an Aho-Corasick automaton for the markers (Aho and Corasick 1975).
 fn text(g: &mut Grammar, marks: &[(String, u32)]) -> Result<Vec<Vec<Item>>> {
-    // places: what of a mark has been there, nothing first
+    // The automaton's states: the prefixes of markers that the text may end with, the empty one first
     let mut places: Vec<&[u8]> = vec![b""];
     for (mark, _) in marks {
         let parts = (1..mark.len()).map(|n| &mark.as_bytes()[..n]);
@@ -179,7 +182,7 @@ fn text(g: &mut Grammar, marks: &[(String, u32)]) -> Result<Vec<Vec<Item>>> {
     bytes.sort_unstable();
     bytes.dedup();
     let ways = |place: &[u8], without: &[u8]| {
-        // the rules that bytes lead to, where that is not the first place
+        // Transitions to other states than the first one: a byte, and the rule that follows it
         let mut found: Vec<(u8, u32)> = Vec::new();
         for b in &bytes {
             let seen = [place, &[*b]].concat();

@@ -1,4 +1,5 @@
-//! Tokens that are found in the text itself, before a model sees it: special tokens, and others that a file adds.
+//! Added tokens, which are found in the text itself before the model sees it: special tokens, and further
+//! tokens of a file.
 
 use super::config::{err, id};
 use super::split::Piece;
@@ -10,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 #[derive(Clone, Debug)]
 struct Token {
-    /// What is looked for.
+    /// The text to search for.
     text: String,
     id: u32,
     single_word: bool,
@@ -18,7 +19,7 @@ struct Token {
     rstrip: bool,
 }
 
-/// Tokens by their first byte, the longest first.
+/// Tokens by their first byte, longest first.
 type Index = FxHashMap<u8, Vec<Token>>;
 
 #[derive(Clone, Debug, Default)]
@@ -31,7 +32,7 @@ pub(super) struct Added {
 }
 
 impl Added {
-    /// `normalize` is applied to the tokens that are looked for in normalized text.
+    /// Reads the list of added tokens. `normalize` is applied to those that are searched for in the normalized text.
     pub(super) fn new(list: &[Json], normalize: impl Fn(&str) -> Result<String>) -> Result<Added> {
         let mut added = Added::default();
         for t in list {
@@ -58,7 +59,7 @@ impl Added {
         Ok(added)
     }
 
-    /// Adds a token that is found as it is written.
+    /// Adds a token that is searched for in the raw text.
     pub(super) fn push(&mut self, content: &str, n: u32, special: bool) {
         let text = content.to_owned();
         insert(&mut self.raw, Token { text, id: n, single_word: false, lstrip: false, rstrip: false });
@@ -85,7 +86,7 @@ impl Added {
         self.ids.get(token).copied()
     }
 
-    /// How many tokens the model's vocabulary lacks.
+    /// How many added tokens are not in the model's vocabulary.
     pub(super) fn outside(&self, vocab: &Vocab) -> usize {
         self.ids.keys().filter(|t| vocab.id(t).is_none()).count()
     }
@@ -102,12 +103,12 @@ impl Added {
 fn insert(index: &mut Index, t: Token) {
     let Some(&first) = t.text.as_bytes().first() else { return };
     let list = index.entry(first).or_default();
-    // of two tokens that read the same, the first one counts
+    // Of tokens with the same text, the one that was added first wins
     let at = list.iter().position(|o| o.text.len() < t.text.len()).unwrap_or(list.len());
     list.insert(at, t);
 }
 
-/// Leftmost, longest matches become pieces of their own.
+/// Cuts out the leftmost, longest matches as pieces of their own.
 fn cut(index: &Index, p: Piece) -> Vec<Piece> {
     if index.is_empty() {
         return vec![p];
@@ -135,7 +136,7 @@ fn cut(index: &Index, p: Piece) -> Vec<Piece> {
         if t.rstrip {
             end += text[end..].len() - text[end..].trim_start().len();
         }
-        // blanks that a token took are not another's
+        // White space that the token before has taken is not taken again
         let (start, end) = (start.max(done), end.max(done));
         if done < start {
             out.push(part(done, start, None));

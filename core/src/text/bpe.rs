@@ -1,5 +1,6 @@
-//! Byte pair encoding: neighbours are merged, the best pair first, until no pair has a merge. A pair's rank is its place in
-//! a list of merges, or the score of the token that it becomes (SentencePiece's models in GGUF).
+//! Byte pair encoding: adjacent symbols are merged, the pair of lowest rank first, until no pair can be merged. The
+//! rank of a pair is its index in a list of merges, or follows from the score of the token that it becomes
+//! (SentencePiece's models in GGUF).
 
 use super::config::{Config, err};
 use super::vocab::Vocab;
@@ -18,15 +19,15 @@ pub(super) struct Bpe {
     pub suffix: String,
     pub fuse_unk: bool,
     pub byte_fallback: bool,
-    /// A word that is a token is that token.
+    /// Whether a word that is a token of the vocabulary is encoded as that token, without looking at merges.
     pub ignore_merges: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Merges {
-    /// Rank and result of each pair.
+    /// For each pair, its rank and the merged token.
     List(FxHashMap<(u32, u32), (u32, u32)>),
-    /// The rank of each token: the higher its score, the lower its rank.
+    /// For each token, the rank of a pair that becomes it: the higher the token's score, the lower the rank.
     Scores(Vec<u32>),
 }
 
@@ -70,7 +71,7 @@ impl Bpe {
         self.merge(symbols, out);
     }
 
-    /// The tokens of single characters.
+    /// The tokens of the word's single characters.
     fn symbols(&self, word: &str) -> Vec<u32> {
         let mut symbols = Vec::with_capacity(word.len());
         let mut unknown = None;
@@ -120,7 +121,7 @@ impl Bpe {
     }
 
     fn merge(&self, mut symbols: Vec<u32>, out: &mut Vec<u32>) {
-        // a list through the symbols; a merged one's neighbour is gone
+        // A doubly linked list over the symbols; of a merged pair the right symbol is unlinked
         let n = symbols.len();
         let mut next: Vec<usize> = (1..=n).collect();
         let mut before: Vec<usize> = (0..n).map(|i| i.wrapping_sub(1)).collect();
@@ -134,7 +135,7 @@ impl Bpe {
         }
         while let Some(Reverse((rank, i, id))) = queue.pop() {
             let j = next[i];
-            // what the entry was made for may be merged by now
+            // One of the two symbols may have been merged since this entry was pushed
             if gone[i] || j >= n || self.rank(symbols[i], symbols[j], &mut buffer) != Some((rank, id)) {
                 continue;
             }
@@ -158,7 +159,8 @@ impl Bpe {
 }
 
 impl Merges {
-    /// Pairs in order of their rank. `prefix` marks tokens inside of a word and is cut off the right one.
+    /// Reads pairs in the order of their rank. `prefix` marks tokens inside a word, and is removed from the right token
+    /// of a merged pair.
     pub(super) fn list<'a>(
         vocab: &Vocab,
         pairs: impl Iterator<Item = Result<(&'a str, &'a str)>>,

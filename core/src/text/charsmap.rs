@@ -1,21 +1,22 @@
-//! `Precompiled`: the character map that SentencePiece compiles into a model, a Darts double-array trie over UTF-8 and the
-//! texts that its leaves name (sentencepiece, src/normalizer.cc; the trie: darts-clone).
+//! `Precompiled`: the character map that SentencePiece compiles into a model. It is a Darts double-array trie over
+//! UTF-8, whose leaves hold offsets of the replacement texts (sentencepiece, src/normalizer.cc; the trie: darts-clone).
 
 use super::config::err;
 use crate::error::Result;
 
-/// Characters, some of them pairs, and what stands for each.
+/// A map from characters, and some pairs of them, to replacement texts.
 #[derive(Clone, Debug)]
 pub(super) struct CharsMap {
     trie: Vec<u32>,
     texts: String,
 }
 
-/// Longer clusters are looked up a character at a time.
+/// Grapheme clusters of more bytes than this are looked up one character at a time.
 const LONGEST_CLUSTER: usize = 5;
 
 impl CharsMap {
-    /// Reads the map as it stands in a file: the trie's size in bytes, the trie, the texts, each ended by a zero.
+    /// Reads the map as a file has it: the size of the trie in bytes, the trie, and the texts, each
+    /// terminated by a zero byte.
     pub(super) fn new(bytes: &[u8]) -> Result<CharsMap> {
         let cut = || err("the map of characters is cut off");
         let (size, rest) = bytes.split_first_chunk::<4>().ok_or_else(cut)?;
@@ -27,7 +28,7 @@ impl CharsMap {
         })
     }
 
-    /// The text with every character replaced that the map names; `ends` are the ends of its grapheme clusters.
+    /// Replaces every character that the map contains. `ends` are the ends of the text's grapheme clusters.
     pub(super) fn run(&self, text: &str, ends: &[usize]) -> String {
         let mut out = String::with_capacity(text.len());
         let mut start = 0;
@@ -48,8 +49,8 @@ impl CharsMap {
         out
     }
 
-    /// What stands for the shortest start of a text that the map has. Shortest, and yet for the whole text: so do the
-    /// tokenizers that models were trained with.
+    /// The replacement of the shortest prefix of `text` that the map contains. It replaces the whole of `text`,
+    /// although only a prefix was found: the tokenizers that models were trained with do so.
     fn find(&self, text: &str) -> Option<&str> {
         let unit = |at: u32| self.trie.get(at as usize).copied();
         let mut at = children(unit(0)?);
@@ -69,17 +70,17 @@ impl CharsMap {
     }
 }
 
-// a unit of the trie: its label and whether a leaf hangs on it, or a leaf's value
+// A unit of the trie has a label and a flag for an attached leaf, or it is a leaf with a value
 const LABEL: u32 = 1 << 31 | 0xff;
 const LEAF: u32 = 1 << 8;
 const VALUE: u32 = !(1 << 31);
 
-/// Where a unit's children are, from the unit.
+/// The position of a unit's children relative to the unit.
 fn children(unit: u32) -> u32 {
     (unit >> 10) << ((unit & 1 << 9) >> 6)
 }
 
-/// The bytes that base64 text stands for (RFC 4648, section 4).
+/// Decodes base64 (RFC 4648, section 4).
 pub(super) fn base64(text: &str) -> Result<Vec<u8>> {
     let wrong = || err("the map of characters is no base64");
     let digits = text.trim_end_matches('=').as_bytes();

@@ -1,9 +1,9 @@
-//! Chat templates: messages to the text that a model was trained on. A template is a Jinja program out of a file of the model,
-//! so it is untrusted: it reaches no file and no clock, and has limits of steps, of depth, of what it writes and of every text
-//! on the way there (`guard.rs`).
+//! Chat templates: they turn a list of messages into the text format that a model was trained on. A template is a Jinja
+//! program from a model's file, so it is untrusted: it has no access to files or clocks, and there are limits of its
+//! steps, its nesting, its output, and the length of every intermediate text (`guard.rs`).
 //!
-//! What Hugging Face's `apply_chat_template` adds to Jinja is here: `raise_exception`, `strftime_now`, `tojson` as Python
-//! writes it, `{% generation %}`, and the methods of Python's texts, lists and dicts.
+//! Implements what Hugging Face's `apply_chat_template` adds to Jinja: `raise_exception`, `strftime_now`, `tojson` in
+//! Python's format, `{% generation %}`, and the methods of Python's strings, lists and dicts.
 
 use super::{guard, pystr};
 use crate::budget::Budget;
@@ -15,45 +15,46 @@ use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error as Fault, ErrorKind, State, Value, filters};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Steps of the template's program.
+/// The most instructions that a template may execute.
 const MAX_STEPS: u64 = 1_000_000;
-/// Bytes of what a template writes between its tags, all turns of its loops together.
+/// The most bytes of literal text (between tags) that a template may write in total, over all iterations of its loops.
 const MAX_PLAIN: u64 = 1 << 30;
-/// Values of a list.
+/// The most items of a list.
 const MAX_ITEMS: usize = 1 << 20;
-/// What all values that are written may be together, in parts of the longest text: some are written to a variable first.
+/// The limit of all values that are written, as a multiple of the longest allowed output. It is above 1 because some
+/// values are first written to a variable and then again to the output.
 const REWRITES: u64 = 16;
-/// Calls within calls.
+/// The deepest nesting of calls.
 const MAX_DEPTH: usize = 64;
-/// Blanks that one filter may put in at once, and other sizes in a template.
+/// The largest size argument of a filter, such as the spaces of an indentation.
 const MAX_WIDTH: i64 = 4096;
 
 /// A chat template.
 #[derive(Debug)]
 pub struct ChatTemplate {
     env: Environment<'static>,
-    /// Texts of special tokens that templates name: `bos_token`, `eos_token` and so on.
+    /// Names and texts of the special tokens that templates refer to: `bos_token`, `eos_token` and so on.
     tokens: Vec<(String, String)>,
     budget: Budget,
 }
 
-/// Bytes of values written so far.
+/// The number of bytes of values that were written so far.
 struct Written(u64);
 
-/// What a template is given besides the messages.
+/// The inputs of a template besides the messages.
 #[derive(Clone, Debug, Default)]
 pub struct ChatOptions {
-    /// Ends the text with what makes the model answer.
+    /// Ends the text with the prefix after which the model writes its answer.
     pub add_generation_prompt: bool,
-    /// Descriptions of functions that the model may call: a list of JSON schemas.
+    /// Descriptions of the functions that the model may call: a list of JSON schemas.
     pub tools: Option<Json>,
-    /// Other variables, by name: `enable_thinking`, `documents` and what else a template knows.
+    /// Further variables by name: `enable_thinking`, `documents` and whatever else a template reads.
     pub variables: Vec<(String, Json)>,
-    /// The date and time that `strftime_now` writes; without it that function is an error.
+    /// The date and time for `strftime_now`; without it a call of that function is an error.
     pub now: Option<DateTime>,
 }
 
-/// A date and time of day, in whichever zone the host tells time.
+/// A date and time of day in the host's time zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DateTime {
     /// Year of the Gregorian calendar.
@@ -76,7 +77,7 @@ impl ChatTemplate {
         ChatTemplate::within(source, Budget::default())
     }
 
-    /// The same with another limit of what it writes, `template_bytes`.
+    /// As [`ChatTemplate::new`], with the limit of the output from `budget.template_bytes`.
     pub fn within(source: &str, budget: Budget) -> Result<ChatTemplate> {
         let limit = usize::try_from(budget.template_bytes).unwrap_or(usize::MAX);
         let (source, plain) = guard::guarded(&without_generation_marks(source));
@@ -122,7 +123,7 @@ impl ChatTemplate {
             minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args)
         });
         env.add_function("raise_exception", |why: String| -> std::result::Result<Value, Fault> { Err(fault(why)) });
-        // nothing is no list
+        // In Python's Jinja, undefined and None are not iterable
         env.add_test("iterable", |v: Value| {
             matches!(v.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable | ValueKind::String)
         });
@@ -145,8 +146,8 @@ impl ChatTemplate {
         Ok(ChatTemplate { env, tokens: Vec::new(), budget })
     }
 
-    /// Reads the `chat_template` of a `tokenizer_config.json`, and the special tokens there. Of several templates `name` chooses
-    /// one, or `default`.
+    /// Reads the `chat_template` of a `tokenizer_config.json`, and the special tokens there. If there are several
+    /// templates, `name` selects one, or `default` without a name.
     pub fn from_config(file: &[u8], name: Option<&str>) -> Result<ChatTemplate> {
         let config = Json::parse(file)?;
         let template = config.get("chat_template").ok_or_else(|| err("the file has no chat_template"))?;
@@ -187,14 +188,14 @@ impl ChatTemplate {
         Ok(out)
     }
 
-    /// Sets a special token's text, such as `bos_token`.
+    /// Sets the text of a special token such as `bos_token`.
     pub fn set_token(&mut self, name: &str, text: &str) {
         self.tokens.retain(|t| t.0 != name);
         self.tokens.push((name.to_owned(), text.to_owned()));
     }
 
-    /// The text of messages: a list of objects with `role` and `content`, and what else the template knows. Encode it
-    /// without special tokens: the template writes them itself.
+    /// Formats messages: a list of objects with `role`, `content` and whatever else the template reads. Encode the text
+    /// without special tokens, because the template writes them itself.
     pub fn apply(&self, messages: &Json, options: &ChatOptions) -> Result<String> {
         if messages.as_array().is_none() {
             return Err(err("the messages are no list"));
@@ -214,11 +215,12 @@ impl ChatTemplate {
         ];
         let context = Value::from_pairs(tokens.chain(own).chain(variables));
         let template = self.env.get_template("chat").map_err(|e| wrong(&e))?;
-        // the engine panics on some templates (it cuts an empty text backwards, for one), and a template is anybody's
+        // The engine panics on some templates (for one, when it slices an empty string backwards), and
+        // templates are untrusted
         let run = || {
             let mut text = Limited { text: Vec::new(), limit: self.budget.template_bytes, wanted: 0 };
             let done = template.render_captured_to(context, &mut text).map(drop).map_err(|e| wrong(&e));
-            // the text itself was too long, whatever the engine says of it
+            // If the output was too long, that is the error, whatever the engine reports
             self.budget.template_bytes(text.wanted).grant()?;
             done.map(|()| text.text)
         };
@@ -228,7 +230,7 @@ impl ChatTemplate {
 }
 
 impl DateTime {
-    /// The date as C's `strftime` writes it, in English. Letters that it does not know stay.
+    /// Formats the date like C's `strftime`, in English. Unknown letters are copied.
     fn format(&self, format: &str) -> String {
         const MONTHS: [&str; 12] = [
             "January",
@@ -246,7 +248,7 @@ impl DateTime {
         ];
         const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
         let month = MONTHS[(self.month.clamp(1, 12) - 1) as usize];
-        // Zeller's congruence with March as the first month
+        // Zeller's congruence, with March as the first month
         let (y, m) = if self.month < 3 { (self.year - 1, self.month + 12) } else { (self.year, self.month) };
         let day = self.day as i32 + (13 * (m as i32 + 1)) / 5 + y + y.div_euclid(4) - y.div_euclid(100)
             + y.div_euclid(400)
@@ -285,11 +287,11 @@ impl DateTime {
     }
 }
 
-/// Where a template writes, up to a limit.
+/// A template's output, up to a limit.
 struct Limited {
     text: Vec<u8>,
     limit: u64,
-    /// The length with what was refused.
+    /// The length including the part that was refused.
     wanted: u64,
 }
 
@@ -308,7 +310,7 @@ impl std::io::Write for Limited {
     }
 }
 
-/// Puts a limit before a filter that makes as much as its arguments say.
+/// Registers a filter with a check of its size arguments before each call.
 fn limited(env: &mut Environment<'static>, name: &'static str, filter: Value) {
     env.add_filter(name, move |state: &mut State<'_, '_>, args: Rest<Value>| {
         check_sizes(if name == "format" { &args } else { &args[args.len().min(1)..] })?;
@@ -316,7 +318,7 @@ fn limited(env: &mut Environment<'static>, name: &'static str, filter: Value) {
     });
 }
 
-/// Refuses numbers, and numbers in formats, that are absurd as sizes.
+/// Refuses numbers, and numbers within format strings, that are absurdly large as sizes.
 fn check_sizes(args: &[Value]) -> std::result::Result<(), Fault> {
     for a in args {
         let large = match a.kind() {
@@ -340,7 +342,7 @@ fn check_sizes(args: &[Value]) -> std::result::Result<(), Fault> {
     Ok(())
 }
 
-/// Refuses `text.replace(from, to)` whose result is too long: every place may grow.
+/// Refuses `text.replace(from, to)` if the result would be too long.
 fn check_replaced(args: &[Value], limit: usize) -> std::result::Result<(), Fault> {
     let mut texts = args.iter().map(|a| a.as_str().unwrap_or_default());
     let (text, from, to) = (texts.next(), texts.next(), texts.next());
@@ -350,7 +352,7 @@ fn check_replaced(args: &[Value], limit: usize) -> std::result::Result<(), Fault
     if most.is_none_or(|n| n > limit) { Err(too_long()) } else { Ok(()) }
 }
 
-/// Refuses a list whose texts, joined, are too long.
+/// Refuses to join a list of texts if the result would be too long.
 fn check_joined(args: &[Value], limit: usize) -> std::result::Result<(), Fault> {
     let (Some(list), between) = (args.first(), args.get(1).and_then(Value::as_str).unwrap_or_default()) else {
         return Ok(());
@@ -386,7 +388,8 @@ fn wrong(e: &Fault) -> Error {
     err(e.line().map_or_else(|| what.clone(), |line| format!("{what} (line {line})")))
 }
 
-/// `{% generation %}` marks what the model wrote, for training: the text is the same without.
+/// `{% generation %}` encloses what the model wrote, for training. Replaces it by a condition that is always true,
+/// which writes the same text.
 fn without_generation_marks(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;

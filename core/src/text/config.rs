@@ -1,4 +1,4 @@
-//! Reads the objects of a tokenizer.json: typed members with defaults.
+//! Reads the objects of a `tokenizer.json`: typed members with default values.
 
 use super::regex::Regex;
 use crate::error::{Error, Result};
@@ -12,10 +12,10 @@ pub(super) fn unknown(what: &str, name: &str) -> Error {
     Error::Unsupported { what: format!("the {what} `{name}`"), context: "tokenizer".into() }
 }
 
-/// Deepest nesting of components.
+/// The deepest nesting of components.
 const MAX_DEPTH: usize = 8;
 
-/// One component's object.
+/// The object of one component.
 #[derive(Clone, Copy)]
 pub(super) struct Config<'a> {
     json: &'a Json,
@@ -23,7 +23,7 @@ pub(super) struct Config<'a> {
 }
 
 impl<'a> Config<'a> {
-    /// A member of the file; `None` if it is missing or null.
+    /// A member of the file as a component; `None` if it is missing or null.
     pub(super) fn member(json: &'a Json, key: &str) -> Option<Config<'a>> {
         json.get(key).filter(|j| **j != Json::Null).map(|json| Config { json, depth: 0 })
     }
@@ -88,7 +88,7 @@ impl<'a> Config<'a> {
     }
 }
 
-/// A token's number.
+/// A token's id.
 pub(super) fn id(j: &Json) -> Result<u32> {
     j.as_u64().and_then(|n| u32::try_from(n).ok()).ok_or_else(|| err("a token's number is none"))
 }

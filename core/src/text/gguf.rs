@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::io::gguf::{Gguf, Value};
 use crate::util::sort;
 
-/// Kinds of tokens.
+/// Values of `tokenizer.ggml.token_type`.
 const CONTROL: i64 = 3;
 const USER_DEFINED: i64 = 4;
 
@@ -81,7 +81,7 @@ impl Tokenizer {
                 let vocab = vocab(tokens.iter().map(String::as_str))?;
                 let mut order: Vec<usize> = (0..tokens.len()).collect();
                 sort::by(&mut order, |&a, &b| score(b).total_cmp(&score(a)));
-                // equal scores have equal ranks: of these the leftmost pair wins
+                // Tokens of equal score have equal rank: among such pairs the leftmost is merged first
                 let mut ranks = vec![0u32; tokens.len()];
                 let mut rank = 0;
                 for (k, &i) in order.iter().enumerate() {
@@ -97,7 +97,7 @@ impl Tokenizer {
                 model = TokenModel::Bpe(bpe);
             }
             "bert" => {
-                // words start with a mark here, and what goes on has none
+                // These files mark tokens that begin a word and not those that continue one; WordPiece marks the latter
                 let renamed: Vec<String> = tokens
                     .iter()
                     .map(|t| match t.strip_prefix('▁') {

@@ -1,15 +1,16 @@
-//! Chat templates whose values stay within a limit: every value that an expression of the template reads goes through the filter
-//! [`FILTER`] first, which refuses texts and lists that are too long. So a text that doubles again and again is refused long before
-//! memory is full: an expression makes at most as much as its operands together.
+//! Limits the values in chat templates: rewrites a template so that every value which an expression reads first passes
+//! the filter [`FILTER`], which refuses texts and lists that are too long. So a text that is doubled again and again is
+//! refused long before memory is exhausted, since an expression makes at most as much as its operands together.
+//! Example: `{{ a.b + c }}` becomes `{{ (a.b|_within_limit) + (c|_within_limit) }}`.
 //!
-//! This is a rewriting of the source, token by token, line by line the same. What it does not understand it leaves as it is. The
-//! grammar is Jinja's: <https://jinja.palletsprojects.com/en/stable/templates/>.
+//! The source is rewritten token by token, and lines stay the same. Syntax that the rewriter does not know is copied
+//! unchanged. The grammar is Jinja's: <https://jinja.palletsprojects.com/en/stable/templates/>.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 /// The filter's name.
 pub(super) const FILTER: &str = "_within_limit";
 
-/// Words that are no variables.
+/// Words that are not names of variables.
 const WORDS: [&str; 18] = [
     "and",
     "or",
@@ -31,7 +32,8 @@ const WORDS: [&str; 18] = [
     "caller",
 ];
 
-/// The source with its values guarded, and the length of its longest text between tags, the two bytes that end a tag with it.
+/// The source with its values guarded, and the length in bytes of the longest text between tags, including the two
+/// bytes that end a tag.
 pub(super) fn guarded(source: &str) -> (String, usize) {
     let mut g = Guard { rest: source, out: String::with_capacity(source.len() * 2), depth: 0 };
     let mut longest = 0;
@@ -52,11 +54,11 @@ pub(super) fn guarded(source: &str) -> (String, usize) {
 struct Guard<'a> {
     rest: &'a str,
     out: String,
-    /// Brackets within brackets.
+    /// The current nesting of brackets.
     depth: usize,
 }
 
-/// Deeper than the template engine itself follows.
+/// The deepest nesting of brackets that is rewritten; the template engine itself allows less.
 const MAX_DEPTH: usize = 200;
 
 fn is_word(c: char) -> bool {
@@ -64,7 +66,7 @@ fn is_word(c: char) -> bool {
 }
 
 impl<'a> Guard<'a> {
-    /// Copies so many bytes.
+    /// Copies `n` bytes.
     fn copy(&mut self, n: usize) {
         let (now, rest) = self.rest.split_at_checked(n).unwrap_or((self.rest, ""));
         self.out.push_str(now);
@@ -79,12 +81,12 @@ impl<'a> Guard<'a> {
         any.iter().any(|s| self.rest.starts_with(s))
     }
 
-    /// Is this the end of a tag?
+    /// Is the end of a tag next?
     fn ends(&self) -> bool {
         self.rest.is_empty() || self.starts(&["}}", "%}", "-}}", "-%}", "+}}", "+%}"])
     }
 
-    /// The word that is next, not copied yet.
+    /// The next word, which is not copied yet.
     fn word(&self) -> &'a str {
         self.rest.split(|c| !is_word(c)).next().unwrap_or_default()
     }
@@ -93,7 +95,7 @@ impl<'a> Guard<'a> {
         self.copy_while(char::is_whitespace);
     }
 
-    /// Copies a text in quotes.
+    /// Copies a string literal.
     fn text(&mut self, quote: char) {
         let mut escaped = false;
         let end = self.rest.char_indices().skip(1).find(|&(_, c)| {
@@ -104,7 +106,8 @@ impl<'a> Guard<'a> {
         self.copy(end.map_or(self.rest.len(), |(i, _)| i + 1));
     }
 
-    /// Copies what is not rewritten, up to the end of the tag or to where `stop` says; texts and brackets as wholes.
+    /// Copies text without rewriting it, up to the end of the tag or until `stop` is true; string literals and brackets
+    /// are copied whole.
     fn plain(&mut self, stop: impl Fn(&Guard<'_>) -> bool) {
         let mut depth = 0usize;
         while !self.rest.is_empty() && (depth > 0 || !self.ends() && !stop(self)) {
@@ -160,7 +163,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// An expression up to a bracket, or up to the end of the tag.
+    /// Rewrites an expression up to a closing bracket, or up to the end of the tag.
     fn expression(&mut self, close: Option<char>) {
         loop {
             self.blanks();
@@ -171,7 +174,7 @@ impl<'a> Guard<'a> {
             match c {
                 '"' | '\'' => self.text(c),
                 '(' | '[' | '{' => self.brackets(c),
-                // the name of an attribute or of a filter
+                // The name of an attribute or of a filter
                 '.' | '|' => {
                     self.copy(1);
                     self.blanks();
@@ -184,7 +187,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Brackets and the expression in them.
+    /// Rewrites the expression in a pair of brackets.
     fn brackets(&mut self, open: char) {
         if self.depth >= MAX_DEPTH {
             return self.copy(self.rest.len());
@@ -220,7 +223,7 @@ impl<'a> Guard<'a> {
             self.copy(word.len());
             return;
         }
-        // a variable with its attributes, items and calls is one value
+        // A variable with its attributes, items and calls is one value
         self.out.push('(');
         self.copy(word.len());
         loop {

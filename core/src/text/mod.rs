@@ -1,17 +1,20 @@
-//! Text to tokens and back: byte-level and other BPE, WordPiece, Unigram and WordLevel, read from a `tokenizer.json` or from
-//! the metadata of a GGUF file. What it gives is what Hugging Face's `tokenizers` gives, tested against it.
+//! Tokenizers: text to token ids and back, with byte-level and other BPE, WordPiece, Unigram and WordLevel models, read
+//! from a `tokenizer.json` or from the metadata of a GGUF file. Results equal those of Hugging Face's `tokenizers` and
+//! are tested against it.
 //!
-//! | file | what it has |
+//! | file | contents |
 //! |---|---|
-//! | `normalize`, `charsmap` | what is done to the text first |
-//! | `split`, `regex`, `unicode` | how it is cut into words |
-//! | `bpe`, `words`, `vocab` | the models |
+//! | `normalize`, `charsmap` | normalizers, which change the text first |
+//! | `split`, `regex`, `unicode` | pre-tokenizers, which cut the text into words |
+//! | `bpe`, `words`, `vocab` | the models, which turn words into tokens |
+//! | `added` | special and added tokens, which are found in the text before all that |
 //! | `post` | special tokens around the text; decoders |
 //! | `gguf` | tokenizers of GGUF files |
-//! | `chat`, `pystr` | templates of chats (feature `chat`) |
+//! | `chat`, `guard`, `pystr` | chat templates (feature `chat`) |
 //!
-//! Never here: files, padding to batches (tensors do that). What Unicode knows comes from the host as functions. Files are
-//! untrusted: patterns have a limit of steps, and nothing recurses deeper than a stated limit.
+//! Never here: files, and padding to batches (tensors do that). Unicode normalization and grapheme clusters come from
+//! the host as functions. Files are untrusted: regular expressions have a limit of steps, and recursion has stated
+//! limits.
 #![deny(clippy::unwrap_used)]
 
 mod added;
@@ -74,14 +77,14 @@ pub struct Tokenizer {
 /// The tokens of a text, or of two.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Encoding {
-    /// The tokens' numbers.
+    /// The token ids.
     pub ids: Vec<u32>,
-    /// 0 for the first text, 1 for the second, where the model tells them apart.
+    /// For each token, 0 if it belongs to the first text and 1 for the second, where the model distinguishes the two.
     pub type_ids: Vec<u32>,
 }
 
 impl Tokenizer {
-    /// Reads a `tokenizer.json`. Its truncation is kept, its padding is not.
+    /// Reads a `tokenizer.json`. Truncation is taken over, padding is not.
     pub fn from_json(file: &[u8], host: Unicode) -> Result<Tokenizer> {
         let json = Json::parse(file)?;
         let model = Config::member(&json, "model").ok_or_else(|| err("there is no model"))?;
@@ -106,12 +109,12 @@ impl Tokenizer {
         })
     }
 
-    /// Tokens of a text, with the special tokens that the model expects around it.
+    /// Tokens of a text, including the special tokens that the model expects around it.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         Ok(self.encode_with(text, None, true)?.ids)
     }
 
-    /// Tokens of two texts for a model that compares them.
+    /// Tokens of a pair of texts, for models that compare them.
     pub fn encode_pair(&self, first: &str, second: &str) -> Result<Encoding> {
         self.encode_with(first, Some(second), true)
     }
@@ -179,17 +182,17 @@ impl Tokenizer {
         Ok(out)
     }
 
-    /// The text of tokens, special ones left out. Numbers that are no tokens are passed over.
+    /// The text of tokens, without special tokens. Unknown ids are skipped.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         self.decode_with(ids, true)
     }
 
-    /// The text of tokens; special ones left out, or shown as they are written.
+    /// The text of tokens, with or without special tokens.
     pub fn decode_with(&self, ids: &[u32], skip_special: bool) -> Result<String> {
         self.decode_showing(ids, &|_| !skip_special)
     }
 
-    /// The text of tokens; of special ones those that are to be shown.
+    /// The text of tokens, with those special tokens for which `special` is true.
     pub(crate) fn decode_showing(&self, ids: &[u32], special: &dyn Fn(&str) -> bool) -> Result<String> {
         let shown = |&id: &u32| {
             let t = self.token(id)?;
@@ -202,33 +205,34 @@ impl Tokenizer {
         })
     }
 
-    /// The token of a number, as the vocabulary writes it.
+    /// The token with this id, as the vocabulary writes it.
     pub fn token(&self, id: u32) -> Option<&str> {
         self.added.token(id).or_else(|| self.vocab().token(id))
     }
 
-    /// The bytes of text that a token stands for; none for special tokens, and where that depends on the tokens beside it.
+    /// The bytes of text that a token stands for; `None` for special tokens, and where the bytes depend on
+    /// neighbouring tokens.
     pub fn bytes(&self, id: u32) -> Option<Vec<u8>> {
         let token = self.token(id).filter(|t| !self.added.is_special(t))?;
         self.decoder.as_ref()?.bytes(token)
     }
 
-    /// The number of a token, as the vocabulary writes it.
+    /// The id of a token that is given as the vocabulary writes it.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.added.id(token).or_else(|| self.vocab().id(token))
     }
 
-    /// How many tokens there are, added ones included.
+    /// The number of tokens, including added ones.
     pub fn len(&self) -> usize {
         self.vocab().len() + self.added.outside(self.vocab())
     }
 
-    /// True if there is no token.
+    /// Whether there is no token.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Cuts texts to this many tokens, special ones included; `None` leaves them whole.
+    /// Truncates encodings to this many tokens, including special ones; `None` does not truncate.
     pub fn set_max_length(&mut self, tokens: Option<usize>) {
         self.max_length = tokens;
     }
@@ -243,12 +247,12 @@ impl Tokenizer {
     }
 }
 
-/// Takes tokens off the longer text until all fit.
+/// Removes tokens from the end of the longer text until both fit.
 fn truncate(texts: &mut [Vec<u32>], max: usize) {
     match texts {
         [one] => one.truncate(max),
         [a, b] => {
-            // the shorter one keeps all if it has less than half
+            // The shorter text is kept whole if it has at most half of the tokens
             let (n, m) = (a.len(), b.len());
             if n + m <= max {
                 return;
@@ -268,7 +272,7 @@ fn truncate(texts: &mut [Vec<u32>], max: usize) {
 }
 
 fn read_model(c: &Config<'_>) -> Result<TokenModel> {
-    // old files do not name the type
+    // Old files do not state the type
     let kind = match c.get("type").and_then(Json::as_str) {
         Some(kind) => kind,
         None if c.get("merges").is_some() => "BPE",

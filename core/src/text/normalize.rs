@@ -1,4 +1,4 @@
-//! Normalizers: what is done to a text before it is cut.
+//! Normalizers: changes of the text before it is cut into words.
 
 use super::charsmap::{CharsMap, base64};
 use super::config::{Config, unknown};
@@ -7,7 +7,7 @@ use super::split::byte_char;
 use super::unicode::Categories;
 use crate::error::{Error, Result};
 
-/// Bytes that a text may have after it was normalized, however short it was.
+/// A normalized text may always have this many bytes, however short the original was.
 const FREE_BYTES: u64 = 16 << 20;
 
 /// A Unicode normalization form.
@@ -23,7 +23,8 @@ pub enum Form {
     Nfkd,
 }
 
-/// What the host knows of Unicode (`String.prototype.normalize` and `Intl.Segmenter`, or crates), so that core carries no tables.
+/// Unicode functions of the host (`String.prototype.normalize` and `Intl.Segmenter`, or crates), so that
+/// core needs no tables for them.
 #[derive(Clone, Copy, Debug)]
 pub struct Unicode {
     /// Normalizes a text.
@@ -76,9 +77,9 @@ impl Normalizer {
         })
     }
 
-    /// The text normalized. `first` becomes false when its first character goes.
+    /// Normalizes a text. Sets `first` to false if the first character is removed.
     pub(super) fn run(&self, text: String, host: Unicode, first: &mut bool) -> Result<String> {
-        // what is ASCII has all four forms
+        // ASCII text is the same in all four forms
         let form = |f: Form, t: String| if t.is_ascii() { t } else { (host.normalize)(f, &t) };
         let mut keep = |t: &str, f: &dyn Fn(char) -> bool| -> String {
             *first &= t.chars().next().is_none_or(f);
@@ -120,7 +121,7 @@ impl Normalizer {
             Normalizer::Nmt => keep(&text, &|c| !is_nmt_control(c)).chars().map(nmt_space).collect(),
             Normalizer::ByteLevel => text.bytes().map(byte_char).collect(),
             Normalizer::Precompiled(map) => {
-                // ASCII has one cluster of two characters, the end of a line
+                // In ASCII the only grapheme cluster of two characters is CR LF
                 let plain = text.is_ascii() && !text.contains('\r');
                 let ends = if plain { (1..=text.len()).collect() } else { (host.clusters)(&text) };
                 map.run(&text, &ends)
@@ -136,7 +137,8 @@ impl Normalizer {
     }
 }
 
-/// How long a normalized text may be: normalizers come out of a file, and a few that double it would fill any memory.
+/// The most bytes of a normalized text. Normalizers come from a file, and a few of them that each double
+/// the text would exhaust memory.
 struct Most(u64);
 
 fn most_bytes(text: &str) -> Most {
@@ -170,12 +172,12 @@ fn lowercase(t: &str) -> String {
     t.chars().flat_map(char::to_lowercase).collect()
 }
 
-/// BERT's control characters; tab and line ends are white space.
+/// Control characters as BERT defines them; tab and line ends count as white space.
 fn is_control(c: char) -> bool {
     matches!(c, '\0' | '\u{fffd}') || !matches!(c, '\t' | '\n' | '\r') && Categories::OTHER.has(c)
 }
 
-/// Blanks around ideographs.
+/// Puts spaces around ideographs.
 fn spaced(t: &str) -> String {
     let mut out = String::with_capacity(t.len());
     for c in t.chars() {
@@ -188,7 +190,7 @@ fn spaced(t: &str) -> String {
     out
 }
 
-/// The blocks that BERT takes for Chinese.
+/// The Unicode blocks that BERT treats as Chinese characters.
 fn is_ideograph(c: char) -> bool {
     matches!(c as u32, 0x4e00..=0x9fff | 0x3400..=0x4dbf | 0x20000..=0x2a6df | 0x2a700..=0x2b73f | 0x2b740..=0x2b81f
         | 0x2b920..=0x2ceaf | 0xf900..=0xfaff | 0x2f800..=0x2fa1f)

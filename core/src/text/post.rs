@@ -1,4 +1,4 @@
-//! What surrounds the tokens of a text (post-processors), and how tokens become text again (decoders).
+//! Post-processors, which put special tokens around the tokens of a text, and decoders, which turn tokens into text.
 
 use super::config::{Config, err, id, unknown};
 use super::normalize::replace;
@@ -7,13 +7,13 @@ use super::split::{Metaspace, Prepend, char_byte};
 use crate::error::Result;
 use crate::io::json::Json;
 
-/// Parts of a template, and tokens of all of them together.
+/// The most parts of a template, and the most special tokens of all its parts together.
 const MAX_PARTS: usize = 1024;
 
 /// A part of a template.
 #[derive(Clone, Debug)]
 pub(super) enum Part {
-    /// The text (0), or the second one (1), with this type.
+    /// The tokens of the first text (0) or the second one (1), with this type id.
     Text(usize, u32),
     Special(Vec<u32>, u32),
 }
@@ -26,7 +26,7 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// None when the post-processor adds no tokens.
+    /// `None` if the post-processor adds no tokens.
     pub(super) fn new(c: &Config<'_>) -> Result<Option<Template>> {
         let special = |key: &str| -> Result<u32> {
             match c.get(key).and_then(Json::as_array) {
@@ -128,7 +128,7 @@ impl Decoder {
         })
     }
 
-    /// The bytes that one token stands for, where tokens stand for bytes whatever is beside them.
+    /// The bytes that one token stands for; `None` for decoders where this depends on neighbouring tokens.
     pub(super) fn bytes(&self, token: &str) -> Option<Vec<u8>> {
         match self {
             Decoder::ByteLevel => {
@@ -137,7 +137,7 @@ impl Decoder {
             }
             Decoder::Metaspace(m) => Some(token.replace(m.mark, " ").into_bytes()),
             Decoder::ByteFallback => Some(byte_token(token).map_or_else(|| token.as_bytes().to_vec(), |b| vec![b])),
-            // blanks are taken off the text's ends alone
+            // `Strip` follows `Fuse` and so removes characters only at both ends of the whole text
             Decoder::Fuse | Decoder::Strip { .. } => Some(token.as_bytes().to_vec()),
             Decoder::Replace(p, content) => replace(p, content, token).ok().map(String::into_bytes),
             Decoder::Sequence(list) => {
@@ -213,7 +213,7 @@ impl Decoder {
     }
 }
 
-/// Takes back the blanks before punctuation.
+/// Removes the spaces before punctuation.
 fn clean(t: &str) -> String {
     let pairs = [
         (" .", "."),
@@ -234,13 +234,14 @@ fn clean(t: &str) -> String {
     pairs.iter().fold(t.to_owned(), |t, (from, to)| t.replace(from, to))
 }
 
-/// The byte that `<0x..>` stands for.
+/// The byte that a token of the form `<0x..>` stands for.
 fn byte_token(t: &str) -> Option<u8> {
     let hex = t.strip_prefix("<0x")?.strip_suffix('>').filter(|h| h.len() == 2)?;
     u8::from_str_radix(hex, 16).ok()
 }
 
-/// Runs of `<0x..>` become text; a run that is none becomes one replacement character a byte.
+/// Decodes runs of tokens `<0x..>` as UTF-8. A run that is not valid UTF-8 becomes one replacement
+/// character for each byte.
 fn from_bytes(tokens: Vec<String>) -> Vec<String> {
     let flush = |run: &mut Vec<u8>, out: &mut Vec<String>| {
         let n = run.len();

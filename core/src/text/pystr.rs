@@ -1,25 +1,25 @@
-//! Values of templates as Python writes them: `str`, `repr` and `json.dumps`.
+//! Formats template values as Python does: `str`, `repr` and `json.dumps`.
 
 use crate::io::json::write_str;
 use minijinja::Value;
 use minijinja::value::ValueKind;
 use std::fmt::{self, Write};
 
-/// How deep a value may be; deeper ones are an error.
+/// The deepest nesting of a value; a deeper one is an error.
 const MAX_DEPTH: usize = 128;
 
-/// Bytes of JSON, mostly blanks where it is deep and the indent is wide.
+/// The most bytes of JSON text; deep nesting with a wide indentation makes mostly spaces.
 const MAX_JSON: usize = 16 << 20;
 
-/// `str(v)` as a text.
+/// `str(v)` as a string.
 pub(super) fn text(v: &Value) -> String {
     let mut out = String::new();
-    // a text takes all that is written, so that what fails is a value that is too deep: its start is enough
+    // Writing to a string cannot fail, so an error means a value that is nested too deep: then its beginning has to do
     let _ = write(v, &mut out);
     out
 }
 
-/// `str(v)`; what is undefined is nothing.
+/// Writes `str(v)`; an undefined value writes nothing.
 pub(super) fn write(v: &Value, out: &mut impl Write) -> fmt::Result {
     match (v.kind(), v.as_str()) {
         (ValueKind::Undefined, _) => Ok(()),
@@ -61,12 +61,13 @@ fn repr(v: &Value, out: &mut impl Write, depth: usize) -> fmt::Result {
     }
 }
 
-/// The items of a list, the keys of a dict.
+/// The items of a list, or the keys of a dict.
 fn items(v: &Value) -> impl Iterator<Item = Value> {
     v.try_iter().into_iter().flatten()
 }
 
-/// A number, or what has no other form. Floats have a point or an exponent of two digits.
+/// Writes a number, or any other value by its default format. A float has a decimal point, or an exponent
+/// of two digits.
 fn number(v: &Value, out: &mut impl Write) -> fmt::Result {
     if v.kind() != ValueKind::Number || v.is_integer() {
         return write!(out, "{v}");
@@ -90,7 +91,7 @@ fn number(v: &Value, out: &mut impl Write) -> fmt::Result {
     write!(out, "{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
 }
 
-/// A text as Python quotes it.
+/// Writes a string in Python's quotes.
 fn quote(s: &str, out: &mut impl Write) -> fmt::Result {
     let mark = if s.contains('\'') && !s.contains('"') { '"' } else { '\'' };
     out.write_char(mark)?;
@@ -128,7 +129,7 @@ fn dump(v: &Value, indent: Option<usize>, depth: usize, out: &mut String) -> fmt
         }
         None => out.push_str(if last { "" } else { " " }),
     };
-    // before each item: the comma of the one before, and the line
+    // Before each item: the comma after the previous one, and the line break
     let next = |out: &mut String, i: usize| {
         if i > 0 {
             out.push(',');

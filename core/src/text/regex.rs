@@ -1,15 +1,15 @@
-//! The regular expressions of tokenizers: alternatives, groups, classes with Unicode categories, repetition, lookahead. A
-//! backtracking machine with a stack of its own and a limit of steps, for patterns come from files. First alternative wins,
-//! as in Perl. Not here: captures, back references, lookbehind.
+//! The regular expressions of tokenizers: alternatives, groups, classes with Unicode categories, repetition, lookahead.
+//! Patterns come from untrusted files, so they run on a backtracking machine with an explicit stack and a limit of
+//! steps. The first alternative that matches wins, as in Perl. Not supported: captures, back references, lookbehind.
 
 use super::unicode::{Categories, is_word};
 use crate::error::{Error, Result};
 
-/// Most instructions of a pattern.
+/// The most instructions of a compiled pattern.
 const MAX_CODE: usize = 4096;
-/// Deepest nesting of groups.
+/// The deepest nesting of groups and classes.
 const MAX_DEPTH: usize = 24;
-/// Steps that each byte of a text may take, on average.
+/// The limit of matching steps, for each byte of the text.
 const STEPS: usize = 1000;
 
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl Set {
                 Item::Range(a, b) => (*a..=*b).contains(&c),
                 Item::Category(k, yes) => k.has(c) == *yes,
                 Item::Space(yes) => c.is_whitespace() == *yes,
-                // Oniguruma counts these superscripts and fractions
+                // Oniguruma counts these superscripts and fractions as word characters
                 Item::Word(yes) => (is_word(c) || matches!(c, '²' | '³' | '¹' | '¼' | '½' | '¾')) == *yes,
                 Item::Set(s) => s.has(c),
             })
@@ -45,7 +45,7 @@ impl Set {
     }
 }
 
-/// The other cases of a letter, where these are single letters too.
+/// The other cases of a letter, where these are single letters, too.
 fn folded(c: char) -> [char; 3] {
     fn single(mut letters: impl Iterator<Item = char>, c: char) -> char {
         letters.next().filter(|_| letters.next().is_none()).unwrap_or(c)
@@ -77,12 +77,14 @@ enum How {
 #[derive(Clone, Debug)]
 enum Code {
     Set(Set),
-    /// As often as it goes, up to a number; gives back one by one unless possessive.
+    /// Matches a set as often as possible, from a least to a greatest number of times; on failure gives back one
+    /// character at a time, unless the flag (possessive) is set.
     Many(Set, u32, u32, bool),
-    /// First here, then there.
+    /// Tries the first address, then the second one.
     Split(usize, usize),
     Jump(usize),
-    /// Goes to the end of the lookahead if what follows matches, or if it does not.
+    /// Lookahead over the code that follows: continues at the address if that code matches (true), or if it
+    /// does not (false).
     Look(bool, usize),
     Start,
     End,
@@ -118,7 +120,7 @@ impl Regex {
         Regex { code: text.chars().map(one).chain([Code::Match]).collect() }
     }
 
-    /// Byte ranges of all matches, which do not overlap. Empty ones are left out.
+    /// Byte ranges of all non-overlapping matches, without empty ones.
     pub(super) fn find_all(&self, text: &str) -> Result<Vec<(usize, usize)>> {
         let mut out = Vec::new();
         let mut steps = (text.len() + 1).saturating_mul(STEPS);
@@ -137,7 +139,7 @@ impl Regex {
         Ok(out)
     }
 
-    /// Where a match of the code at `pc` ends that starts at `at`.
+    /// Runs the code at `pc` from the offset `at`. Gives the end of the match.
     fn run(
         &self,
         pc: usize,
@@ -201,7 +203,8 @@ impl Regex {
     }
 }
 
-/// A place to go on from: after a split `at` is it, after a repetition every character back to `least` is one.
+/// A state to backtrack to: continue at `pc` from the offset `at`; after a repetition, then from each earlier character
+/// down to `least`.
 struct State {
     pc: usize,
     at: usize,
@@ -229,7 +232,7 @@ fn char_at(text: &str, at: usize) -> Option<char> {
     text.get(at..)?.chars().next()
 }
 
-/// Appends code; `None` when it grows too long.
+/// Appends the code of a node; `None` if the code becomes too long.
 fn emit(node: &Node, code: &mut Vec<Code>) -> Option<()> {
     if code.len() > MAX_CODE {
         return None;
@@ -375,7 +378,7 @@ impl Parser<'_> {
         Ok(Node::Repeat(Box::new(atom), min, max, how))
     }
 
-    /// `{n}`, `{n,}`, `{n,m}`, `{,m}`; a brace that is none of these is itself.
+    /// `{n}`, `{n,}`, `{n,m}`, `{,m}`; any other brace is a literal.
     fn bounds(&mut self) -> Option<(u32, u32)> {
         let (inside, rest) = self.rest.get(1..)?.split_once('}')?;
         let number = |s: &str| s.parse::<u32>().ok();
@@ -430,7 +433,7 @@ impl Parser<'_> {
             None
         };
         if look.is_none() && self.eat("?") {
-            // `?i:`, `?:`, or `?i)`, which holds to the end of the group around it
+            // `?i:`, `?:`, or `?i)`, whose setting holds to the end of the enclosing group
             let off = self.eat("-");
             if self.eat("i") {
                 self.fold = !off;
@@ -449,7 +452,7 @@ impl Parser<'_> {
         self.fold = outer;
         Ok(match look {
             Some(yes) => Node::Look(Box::new(inner), yes),
-            // a repetition may follow
+            // A single set stays a set, so that a possessive repetition may follow
             None if matches!(inner, Node::Set(_)) => inner,
             None => Node::Seq(vec![inner]),
         })
@@ -490,7 +493,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What follows a backslash.
+    /// Parses the escape after a backslash.
     fn escape(&mut self) -> Result<Item> {
         let c = self.next()?;
         let literal = |c| Item::Range(c, c);
@@ -561,7 +564,7 @@ mod tests {
         assert_eq!(all(r"\x41\u{e9}|^B|C$", "BAéBC"), ["B", "Aé", "C"]);
         assert_eq!(all("x*", "aaxxa"), ["xx"]);
         assert_eq!(all("(?i)k", "K\u{212a}"), ["K", "\u{212a}"]);
-        // a ligature whose capital form is two letters is neither of them
+        // a ligature whose capital form has two letters does not match either of them
         assert_eq!(all("(?i)[st]", "ſT\u{fb05}"), ["ſ", "T"]);
         assert_eq!(all("a{2}{", "aa{"), ["aa{"]);
     }

@@ -1,20 +1,20 @@
-//! Pre-tokenizers: a text is cut into pieces, and a token never spans two of them.
+//! Pre-tokenizers: they cut a text into pieces; no token spans two pieces.
 
 use super::config::{Config, unknown};
 use super::regex::Regex;
 use super::unicode::{is_punctuation, is_rust_word};
 use crate::error::Result;
 
-/// A part of the text. One that is a token already is left alone.
+/// A part of the text, or an added token that was found in it; the latter is not cut any further.
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
     pub text: String,
     pub token: Option<u32>,
-    /// Does the text begin with it?
+    /// Whether the piece is at the beginning of the text.
     pub first: bool,
 }
 
-/// What becomes of the text that a pattern finds.
+/// What happens to the parts of a text that a pattern matches (Hugging Face's `SplitDelimiterBehavior`).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Behavior {
     Removed,
@@ -53,7 +53,7 @@ pub(super) enum Prepend {
     Never,
 }
 
-/// GPT-2's words.
+/// The regular expression by which GPT-2 cuts a text into words.
 pub(super) const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
 impl Metaspace {
@@ -94,7 +94,7 @@ impl Split {
         })
     }
 
-    /// Cuts the pieces that are no tokens yet.
+    /// Cuts all pieces that are not tokens yet.
     pub(super) fn run(&self, pieces: Vec<Piece>) -> Result<Vec<Piece>> {
         if let Split::Sequence(list) = self {
             return list.iter().try_fold(pieces, |p, s| s.run(p));
@@ -140,7 +140,7 @@ impl Split {
                 }
             }
             Split::Whitespace => {
-                // runs of word characters, and of others that are no blanks
+                // Runs of word characters, and runs of other characters that are not white space
                 let mut words = Vec::new();
                 cut(&p, chars(&p.text, char::is_whitespace), Behavior::Removed, false, &mut words);
                 for w in words {
@@ -176,12 +176,13 @@ fn behavior(c: &Config<'_>, default: &'static str) -> Result<Behavior> {
     })
 }
 
-/// Ranges of single characters.
+/// Byte ranges of the single characters for which `f` is true.
 fn chars(text: &str, f: impl Fn(char) -> bool) -> Vec<(usize, usize)> {
     text.char_indices().filter(|&(_, c)| f(c)).map(|(i, c)| (i, i + c.len_utf8())).collect()
 }
 
-/// Cuts a piece at the matches of a pattern (at what is between them, if inverted) and appends what is not empty.
+/// Cuts a piece at the matches of a pattern (if `invert` is set, at the text between the matches), and
+/// appends the non-empty parts.
 fn cut(p: &Piece, matches: Vec<(usize, usize)>, behavior: Behavior, invert: bool, out: &mut Vec<Piece>) {
     let mut parts: Vec<(usize, usize, bool)> = Vec::with_capacity(matches.len() * 2 + 1);
     let mut end = 0;
@@ -230,7 +231,7 @@ fn cut(p: &Piece, matches: Vec<(usize, usize)>, behavior: Behavior, invert: bool
     }
 }
 
-/// The printable character that stands for a byte in byte-level vocabularies.
+/// The printable character that represents a byte in byte-level vocabularies.
 pub(super) fn byte_char(b: u8) -> char {
     let code = match b {
         0..=0x20 => 256 + u32::from(b),
@@ -241,7 +242,7 @@ pub(super) fn byte_char(b: u8) -> char {
     char::from_u32(code).unwrap_or('?')
 }
 
-/// The byte that a character stands for.
+/// The byte that a character of a byte-level vocabulary represents.
 pub(super) fn char_byte(c: char) -> Option<u8> {
     match c as u32 {
         code @ (0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff) => Some(code as u8),

@@ -1,4 +1,4 @@
-//! Bad files. What good ones give is compared with the reference in `tests/it/text.rs`.
+//! Tests with malformed files. Results for valid files are compared with the reference in `tests/it/text.rs`.
 
 use super::*;
 use crate::io::testing::mutate;

@@ -1,8 +1,9 @@
-//! General categories of characters, which std does not have. `tests/fixtures/make_unicode.py` writes the table.
+//! General categories of characters, which std lacks. The table `categories.bin` is written by
+//! `tests/fixtures/make_unicode.py`.
 
 use std::sync::OnceLock;
 
-/// A category's bit. The order is that of the table.
+/// A set of categories as a bit mask, in the order of [`NAMES`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Categories(pub u32);
 
@@ -13,21 +14,22 @@ const NAMES: [&str; 30] = [
 const NEW_PUNCTUATION: u32 = 1 << 30;
 const NEW_MARK: u32 = 1 << 31;
 static RUNS: &[u8] = include_bytes!("categories.bin");
-/// The categories of the first plane, and the runs of the others as (first code point, category).
+/// The category of each character of the first plane, and for the other planes the runs of equal category as (first
+/// code point, category).
 static TABLE: OnceLock<(Vec<u8>, Vec<(u32, u8)>)> = OnceLock::new();
 
 impl Categories {
     pub(super) const MARK: Categories = Categories(0b111 << 5 | NEW_MARK);
-    /// Without what is newer than BERT's tables.
+    /// Without the marks that are newer than BERT's tables.
     pub(super) const NONSPACING: Categories = Categories(1 << 5);
-    /// Without what is newer than BERT's tables.
+    /// Without the punctuation that is newer than BERT's tables.
     const PUNCTUATION: Categories = Categories(0b111_1111 << 11);
-    /// Cc, Cf, Cs, Co.
+    /// The categories Cc, Cf, Cs, Co.
     pub(super) const OTHER: Categories = Categories(0b1111 << 25);
     pub(super) const DIGIT: Categories = Categories(1 << 8);
     const CONNECTOR: Categories = Categories(1 << 11);
 
-    /// `L`, `Lu`, `Letter` ...
+    /// A category or group of categories by name: `L`, `Lu`, `Letter` ...
     pub(super) fn from_name(name: &str) -> Option<Categories> {
         let short = match name {
             "Letter" => "L",
@@ -81,17 +83,17 @@ fn build() -> (Vec<u8>, Vec<(u32, u8)>) {
     (plane, rest)
 }
 
-/// Punctuation of any script, and all of ASCII's, as BERT's tables have it.
+/// Punctuation of any script and all ASCII symbols, according to BERT's tables.
 pub(super) fn is_punctuation(c: char) -> bool {
     c.is_ascii_punctuation() || c == '\u{166d}' || Categories::PUNCTUATION.has(c)
 }
 
-/// Letters and what is like them, marks, digits, connectors.
+/// Word characters: letters and characters like them, marks, digits, connectors.
 pub(super) fn is_word(c: char) -> bool {
     c.is_alphabetic() || Categories(Categories::MARK.0 | Categories::DIGIT.0 | Categories::CONNECTOR.0).has(c)
 }
 
-/// The same, and the two characters that join or part letters: what Rust's regular expressions call a word.
+/// As [`is_word`], and the zero-width joiner and non-joiner: what Rust's regular expressions count as word characters.
 pub(super) fn is_rust_word(c: char) -> bool {
     is_word(c) || matches!(c, '\u{200c}' | '\u{200d}')
 }

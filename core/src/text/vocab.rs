@@ -1,14 +1,14 @@
-//! Tokens and their numbers.
+//! A vocabulary: tokens and their ids.
 
 use super::config::err;
 use crate::error::Result;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// The largest number of a token.
+/// The largest allowed token id.
 const MAX_ID: u32 = 1 << 24;
 
-/// Tokens by number and numbers by token.
+/// Tokens by id, and ids by token.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Vocab {
     ids: FxHashMap<Arc<str>, u32>,
@@ -16,7 +16,7 @@ pub(super) struct Vocab {
 }
 
 impl Vocab {
-    /// None yet, but room for about so many.
+    /// An empty vocabulary with capacity for about `n` tokens.
     pub(super) fn of_about(n: usize) -> Vocab {
         let mut v = Vocab::default();
         v.ids.reserve(n);
@@ -46,7 +46,7 @@ impl Vocab {
         self.ids.len()
     }
 
-    /// The tokens `<0x00>` .. `<0xFF>` of the bytes of a text, if all of them exist.
+    /// The tokens `<0x00>` to `<0xFF>` for the bytes of a text, if all of them are in the vocabulary.
     pub(super) fn bytes(&self, text: &str) -> Option<Vec<u32>> {
         text.bytes().map(|b| self.id(&format!("<0x{b:02X}>"))).collect()
     }

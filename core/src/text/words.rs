@@ -1,11 +1,11 @@
-//! The models that are no byte pair encoding: WordPiece, WordLevel, Unigram.
+//! The tokenizer models other than byte pair encoding: WordPiece, WordLevel, Unigram.
 
 use super::config::{Config, err};
 use super::vocab::Vocab;
 use crate::error::Result;
 use crate::io::json::Json;
 
-/// The longest token that starts a word, again and again.
+/// Repeatedly takes the longest token that the rest of a word begins with.
 #[derive(Clone, Debug)]
 pub(super) struct WordPiece {
     pub vocab: Vocab,
@@ -53,7 +53,7 @@ impl WordPiece {
     }
 }
 
-/// A word is a token or unknown.
+/// A word is a token of the vocabulary, or unknown.
 #[derive(Clone, Debug)]
 pub(super) struct WordLevel {
     pub vocab: Vocab,
@@ -68,7 +68,7 @@ impl WordLevel {
     }
 }
 
-/// The most probable sequence of tokens.
+/// Chooses the sequence of tokens with the largest sum of scores (log probabilities).
 #[derive(Clone, Debug)]
 pub(super) struct Unigram {
     pub vocab: Vocab,
@@ -76,11 +76,11 @@ pub(super) struct Unigram {
     unk: Option<u32>,
     byte_fallback: bool,
     min_score: f64,
-    /// Bytes of the longest token.
+    /// The length of the longest token in bytes.
     longest: usize,
 }
 
-/// How much worse than the worst token an unknown character is.
+/// The score of an unknown character is the least score of all tokens minus this.
 const UNK_PENALTY: f64 = 10.0;
 
 impl Unigram {
@@ -121,7 +121,7 @@ impl Unigram {
     pub(super) fn encode(&self, text: &str, out: &mut Vec<u32>) -> Result<()> {
         let mut tokens = self.best_path(text);
         tokens.reverse();
-        // neighbouring unknown characters are one
+        // Adjacent unknown characters are merged into one unknown text
         let mut i = 0;
         while i < tokens.len() {
             let (start, mut end, id) = tokens[i];
@@ -152,9 +152,10 @@ impl Unigram {
         Ok(())
     }
 
-    /// (start, end, token) from the last to the first; `None` for a character that no token has.
+    /// The best segmentation as (start, end, token) from the last token to the first; `None` for a character that no
+    /// token covers and without an unknown token.
     fn best_path(&self, text: &str) -> Vec<(usize, usize, Option<u32>)> {
-        // the best way to each byte: its score, where its last token starts, that token
+        // For each byte offset, the best path that ends there: its score, the start of its last token, and that token
         let mut best: Vec<(f64, usize, Option<u32>)> = vec![(0.0, usize::MAX, None); text.len() + 1];
         for (start, c) in text.char_indices() {
             let so_far = best[start].0;
@@ -190,8 +191,8 @@ impl Unigram {
     }
 }
 
-/// A number as serde_json reads it: digits times a power of ten, rounded twice, so that it may be one unit off in the last
-/// place. Where two ways through a text are equally good, the reference's choice hangs on that.
+/// Rounds a number as serde_json reads it: digits times a power of ten, rounded twice, so that the last bit may be off
+/// by one. The reference tokenizer's choice between segmentations of equal score depends on that.
 fn as_serde_reads(x: f64) -> f64 {
     let text = format!("{:e}", x.abs());
     let parts = text.split_once('e').and_then(|(digits, e)| {

@@ -1,7 +1,7 @@
-//! The system's compilers: a text in, a library in the process out.
+//! Runs the system's compilers: source text in, a library loaded into this process out.
 //!
-//! A compiler is found on PATH and started without a shell, with fixed arguments; the text goes to its standard input. Output lands in a
-//! folder that only this user can read, and is removed as soon as it is loaded.
+//! A compiler is found on PATH and started without a shell, with fixed arguments; the text goes to its standard input.
+//! The output is written to a folder that only this user can read, and is removed as soon as it is loaded.
 
 use super::error;
 use gradloom_core::Result;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Versions of clang that are looked for by number; those before have no 16-bit floats in C++.
+/// The versions of clang that are looked for as `clang-N`; older ones have no 16-bit floats in C++.
 const CLANGS: RangeInclusive<u32> = 15..=22;
 
 /// A compiler and its arguments.
@@ -23,11 +23,11 @@ pub(super) struct Compiler {
 
 fn find_on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    // relative entries would let the current folder choose the compiler
+    // Relative entries would let the current folder choose the compiler
     std::env::split_paths(&path).filter(|p| p.is_absolute()).map(|p| p.join(name)).find(|p| p.is_file())
 }
 
-/// A folder of this process alone, removed on drop.
+/// A temporary folder of this process, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -58,15 +58,15 @@ impl Drop for Folder {
 }
 
 impl Compiler {
-    /// A compiler of C, and how kernels for the processor are compiled.
+    /// Finds a C compiler, with options for kernels of the processor.
     pub(super) fn c() -> Result<Compiler> {
         let path = ["cc", "gcc", "clang"].iter().find_map(|name| find_on_path(name));
         let missing = || error("no C compiler on PATH (cc, gcc or clang): install one, or use another device");
         Ok(Compiler { path: path.ok_or_else(missing)?, options: &["-x", "c", "-std=gnu11", "-O2", "-fwrapv"] })
     }
 
-    /// A clang, and how kernels for GPUs are compiled: quickly, since they are there to be tested. Their integers are never added up
-    /// beyond their range with a sign, which is checked.
+    /// Finds clang, with options for kernels of GPUs that compile quickly, since these kernels only run in tests.
+    /// `-fwrapv` is not set: these kernels never overflow signed integers, which is checked.
     pub(super) fn cpp() -> Result<Compiler> {
         let named = (CLANGS).map(|n| find_on_path(&format!("clang-{n}")));
         let path = find_on_path("clang").or_else(|| named.rev().flatten().next());

@@ -1,5 +1,6 @@
-//! Kernels of GPUs on this processor: what is printed in a language like C for a GPU is compiled as C++, behind a header that gives the
-//! language's words a meaning here, and run thread by thread. It tests the printers without the hardware, and is slow.
+//! Runs GPU kernels on this processor: a kernel printed in a C-like language for a GPU is compiled as C++, after a
+//! header that defines that language's words, and run thread by thread. This tests the printers without the hardware;
+//! it is slow.
 
 use super::error;
 use gradloom_core::render::{Source, gpu_c};
@@ -7,16 +8,17 @@ use gradloom_core::target::{Lang, MatrixTile, Target};
 use gradloom_core::{Error, Result};
 use std::fmt::Write as _;
 
-/// Runs a kernel for all groups of a grid: views, launch scalars, grid; what went wrong, or 0.
+/// Runs a kernel for all workgroups of a grid. Arguments: views, launch scalars, grid. Returns an error
+/// number (see [`check`]), or 0.
 pub(super) type Groups = unsafe extern "C" fn(*const *mut u8, *const u32, *const u32) -> i32;
 
-/// A language of which a processor is the host.
+/// A GPU language whose kernels can be run on the processor.
 pub(super) struct Language {
     pub(super) name: &'static str,
     lang: Lang,
-    /// Its words as C++.
+    /// The header that defines its words in C++.
     words: &'static str,
-    /// The folder-like name under which its text includes its library, which is no file here.
+    /// The include line of its standard library in kernels' texts. It is removed, because there is no such file.
     includes: &'static str,
     pub(super) target: fn(&str) -> Target,
 }
@@ -46,13 +48,13 @@ pub(super) static LANGUAGES: [Language; 3] = [
     },
 ];
 
-/// The language that a target is printed in.
+/// The language in which kernels of a target are printed.
 pub(super) fn language(lang: Lang) -> Option<&'static Language> {
     LANGUAGES.iter().find(|l| l.lang == lang)
 }
 
 impl Language {
-    /// A text for a compiler of C++, with a function `gl_run_{i}` of type [`Groups`] for each source.
+    /// The text of a C++ unit, with a function `gl_run_{i}` of type [`Groups`] for each source.
     pub(super) fn unit(&self, sources: &[Source]) -> Result<String> {
         let kernels = gpu_c::unit(sources)?.replace(self.includes, "");
         let mut unit = [include_str!("host/groups.h"), self.words, &kernels].concat();
@@ -81,7 +83,7 @@ impl Language {
     }
 }
 
-/// What a number from [`Groups`] says.
+/// Converts an error number of [`Groups`].
 pub(super) fn check(kernel: &str, wrong: i32) -> Result<()> {
     match wrong {
         0 => Ok(()),

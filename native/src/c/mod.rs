@@ -1,5 +1,5 @@
-//! The system's C compiler as a device: programs as C, compiled to a shared library that is loaded into the process. The same compiler,
-//! where it is clang, can be the host of kernels that are printed for GPUs ([`host`]).
+//! The system's C compiler as a device: programs are printed as C, compiled to a shared library, and loaded into the
+//! process. If the compiler is clang, it can also compile kernels that are printed for GPUs ([`host`]).
 
 mod compiler;
 mod host;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 type Kernel = unsafe extern "C" fn(*const *mut u8, *const u32, u32, u32, *mut u8);
 
-/// A CPU whose kernels a C compiler makes.
+/// A CPU device whose kernels are compiled by a C compiler.
 pub struct CDevice {
     target: Target,
     compiler: Compiler,
@@ -30,7 +30,7 @@ pub struct CDevice {
     next: u32,
 }
 
-/// A kernel in the process; the library is unloaded with the last of its kernels.
+/// A loaded kernel; its library is unloaded with the last of its kernels.
 struct Loaded {
     wants: Wants,
     function: Function,
@@ -40,25 +40,25 @@ struct Loaded {
 
 #[derive(Clone, Copy)]
 enum Function {
-    /// Runs a part of a grid with one dimension.
+    /// Runs a part of a one-dimensional grid.
     Part(Kernel),
-    /// Runs groups of threads.
+    /// Runs the workgroups of a grid.
     Groups(host::Groups),
 }
 
 impl CDevice {
-    /// Finds a compiler: `cc`, `gcc` or `clang`.
+    /// A device with the first compiler found of `cc`, `gcc` and `clang`.
     ///
     /// # Errors
-    /// [`Error::Device`] where there is none.
+    /// [`Error::Device`] if there is none.
     pub fn new() -> Result<CDevice> {
         Ok(CDevice::with(Target::c(1), Compiler::c()?))
     }
 
-    /// The host of kernels in a language of GPUs: `metal`, `cuda` or `hip`.
+    /// A device for kernels in a GPU language: `metal`, `cuda` or `hip`.
     ///
     /// # Errors
-    /// [`Error::Device`] where there is no clang, or no such language.
+    /// [`Error::Device`] if there is no clang, or for another language.
     pub fn host(language: &str) -> Result<CDevice> {
         let found = host::LANGUAGES.iter().find(|l| l.name == language);
         let language = found.ok_or_else(|| error(format!("no kernels in {language} are compiled here")))?;
@@ -78,7 +78,7 @@ impl CDevice {
         }
     }
 
-    /// The same, with buffers that are made in another way.
+    /// The same device with another way to allocate buffers.
     pub fn with_guard(self, guard: Guard) -> CDevice {
         CDevice { guard, ..self }
     }
@@ -215,7 +215,7 @@ fn unit(sources: &[Source]) -> Result<String> {
     let mut unit = String::new();
     for (i, s) in sources.iter().enumerate() {
         let Code::Text(text) = &s.code else { return Err(error(format!("{} is not C", s.name))) };
-        // kernels of one batch may have the same name
+        // Kernels of one batch may have the same name
         let _ = writeln!(unit, "#define {0} gl_kernel_{i}\n{text}#undef {0}", s.name);
     }
     Ok(unit)

@@ -7,7 +7,7 @@ use std::io::Error;
 pub(super) struct Code(Pages);
 
 impl Code {
-    /// Copies the parts into fresh pages; returns where each begins.
+    /// Copies the parts into fresh pages; returns the offset of each.
     pub(super) fn new(parts: &[&[u8]]) -> Result<(Code, Vec<usize>), Error> {
         let mut entries = Vec::with_capacity(parts.len());
         let mut bytes = 0usize;
@@ -23,7 +23,7 @@ impl Code {
         Ok((Code(pages), entries))
     }
 
-    /// Address of a byte.
+    /// The address of a byte of the code.
     pub(super) fn at(&self, offset: usize) -> *const u8 {
         self.0.at(offset)
     }

@@ -1,4 +1,4 @@
-//! Kernels of the machine-code renderers: their bytes in executable pages.
+//! Makes callable functions from the bytes of the machine-code renderers.
 
 use super::code::Code;
 use super::{Function, Maker};
@@ -6,7 +6,7 @@ use gradloom_core::render::{self, Source};
 use gradloom_core::{Error, Result};
 use std::sync::Arc;
 
-/// Puts machine code where it can run.
+/// Puts machine code into executable pages.
 pub(super) struct Machine;
 
 // SAFETY: the bytes are the renderer's, copied as a whole to pages that live as long as `Code`.

@@ -1,5 +1,6 @@
-//! The processor as a device: functions run by a thread pool over slices of the grid. Buffers are host memory. Everything is
-//! synchronous. A [`Maker`] makes the functions: `machine` from the code of the x86-64 and AArch64 renderers, `crate::llvm` through LLVM.
+//! The processor as a device: kernels are functions that a thread pool runs over slices of the grid. Buffers are host
+//! memory, and all calls are synchronous. A [`Maker`] makes the functions: `machine` from the code of the x86-64 and
+//! AArch64 renderers, `crate::llvm` through LLVM.
 
 #[cfg(target_arch = "aarch64")]
 mod arm64;
@@ -26,12 +27,13 @@ use std::time::Instant;
 #[cfg(target_arch = "x86_64")]
 pub use x86::detect;
 
-/// Work below this is not worth waking threads for.
+/// A kernel that takes less than this (the sum over all threads) runs on one thread: waking the others
+/// would cost more than they save.
 const PARALLEL_NANOS: f32 = 20_000.0;
-/// The same, before a kernel has been timed: bytes of its buffers.
+/// The same decision before a kernel has been timed, by the bytes of its buffers.
 const PARALLEL_BYTES: usize = 64 << 10;
 
-/// The threads that are meant: 0 is one per core.
+/// The number of threads that `wanted` means: 0 is one per core.
 pub(crate) fn threads(wanted: usize) -> usize {
     match wanted {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -39,34 +41,34 @@ pub(crate) fn threads(wanted: usize) -> usize {
     }
 }
 
-/// A compiled function: where it is, and what keeps it there.
+/// A compiled function: its address, and the owner of its code.
 pub(crate) struct Function {
-    /// Its start, in the calling convention of kernels.
+    /// The first instruction; callable with the calling convention of kernels.
     pub entry: *const u8,
-    /// Dropped when the kernel is released.
+    /// Owns the code; dropped when the kernel is released.
     pub _code: Arc<dyn Any + Send + Sync>,
 }
 
 // SAFETY: the entry is the address of code that nobody writes and that lives as long as `_code`; any thread may run it.
 unsafe impl Send for Function {}
 
-/// Makes functions of rendered kernels.
+/// Makes functions from rendered kernels.
 ///
 /// # Safety
 /// Each function does what its source says and is callable as `fn(bufs, vars, lo, hi, scratch)`, as long as its `_code` lives.
 pub(crate) unsafe trait Maker: Send {
-    /// One function per source.
+    /// Makes one function per source.
     fn make(&mut self, sources: &[Source]) -> Result<Vec<Function>>;
 }
 
 struct Kernel {
     function: Function,
-    /// Bytes each buffer must have.
+    /// The least number of bytes of each buffer.
     params: Vec<usize>,
     vars: usize,
     /// Bytes of scratch memory per thread.
     scratch: usize,
-    /// Nanoseconds of all threads together, from earlier launches.
+    /// Nanoseconds of all threads together: a moving average over earlier launches.
     cost: Option<f32>,
 }
 
@@ -78,14 +80,14 @@ pub struct CpuDevice {
     buffers: HashMap<BufId, Block>,
     kernels: HashMap<KernelId, Kernel>,
     reads: HashMap<Ticket, Vec<u8>>,
-    /// Of the calling thread.
+    /// The scratch memory of the calling thread.
     scratch: Option<Block>,
     guard: Guard,
     next: u32,
 }
 
 impl CpuDevice {
-    /// A device of what `maker` makes for `target`, with the target's number of threads.
+    /// A device for `target` whose functions `maker` makes, with the target's number of threads.
     pub(crate) fn made(target: Target, maker: Box<dyn Maker>) -> Result<CpuDevice> {
         Ok(CpuDevice {
             pool: Pool::shared(target.threads)?,
@@ -100,7 +102,7 @@ impl CpuDevice {
         })
     }
 
-    /// The same, with buffers that are made in another way.
+    /// The same device with another way to allocate buffers.
     pub fn with_guard(self, guard: Guard) -> CpuDevice {
         CpuDevice { guard, ..self }
     }
@@ -114,7 +116,7 @@ impl CpuDevice {
         Error::Device { device: self.target.name.clone(), what: what.into() }
     }
 
-    /// The start of a view that was checked to lie inside its buffer.
+    /// The address of a view, after a check that it lies inside its buffer.
     fn pointer(&self, v: &View) -> Result<*mut u8> {
         let block = self.buffers.get(&v.buf).ok_or_else(|| self.bad(format!("no buffer {}", v.buf.0)))?;
         match v.offset.checked_add(v.bytes) {
@@ -160,14 +162,14 @@ impl CpuDevice {
     }
 }
 
-/// Bytes that are copied together, where threads share that.
+/// The number of bytes that are copied at once, where several threads copy.
 const COPIED: usize = 64 << 10;
-/// Bytes that are worth waking a thread for, which takes some microseconds.
+/// The least number of bytes that is worth waking a thread, which takes some microseconds.
 const WORTH_A_THREAD: usize = 128 << 10;
-/// Parts that a thread writes: whoever comes late has fewer.
+/// The number of parts for each thread: with several, a thread that starts late writes fewer of them.
 const PARTS: usize = 4;
 
-/// Has memory written by the threads of a pool, several times `step` bytes by each.
+/// Has memory written by the threads of a pool, in parts whose length is a multiple of `step` bytes.
 fn in_parts(pool: &Pool, to: &mut [u8], step: usize, write: &Write<'_>) -> Result<()> {
     let threads = pool.threads().min(to.len() / WORTH_A_THREAD).max(1);
     let part = to.len().div_ceil(if threads == 1 { 1 } else { threads * PARTS }).next_multiple_of(step.max(1));

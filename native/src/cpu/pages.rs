@@ -1,10 +1,11 @@
-//! Pages for machine code, by system: written while writable, then sealed, which makes them executable and tells the processor that there
-//! are new instructions. Apple's processors want such pages marked, and each thread either writes or runs them (`MAP_JIT`).
+//! Pages for machine code, for each operating system: they are written while writable and then sealed, which makes them
+//! executable and tells the processor that there are new instructions. On Apple's processors such pages must be mapped
+//! with `MAP_JIT`, and a thread can either write or execute them.
 
 use std::io::Error;
 use std::ptr::NonNull;
 
-/// Fresh pages that nobody else has.
+/// Fresh pages with a single owner.
 pub(super) struct Pages {
     start: NonNull<u8>,
     bytes: usize,
@@ -16,11 +17,11 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Pages of at least one byte that `write` fills, sealed.
+    /// Maps pages for at least one byte, has `write` fill them, and seals them.
     pub(super) fn filled(bytes: usize, write: impl FnOnce(&mut [u8])) -> Result<Pages, Error> {
         let bytes = bytes.max(1);
         let start = system::map(bytes)?;
-        let pages = Pages { start, bytes }; // from here on dropping it unmaps
+        let pages = Pages { start, bytes }; // From here on, dropping `pages` unmaps them
         system::begin_writing();
         // SAFETY: the mapping is ours alone, writable, zeroed and of this many bytes.
         write(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) });
@@ -28,7 +29,7 @@ impl Pages {
         Ok(pages)
     }
 
-    /// Address of a byte.
+    /// The address of a byte.
     pub(super) fn at(&self, offset: usize) -> *const u8 {
         assert!(offset < self.bytes, "entry outside of the code");
         // SAFETY: checked to be inside of the mapping.
@@ -86,7 +87,8 @@ mod system {
 
     #[cfg(all(target_arch = "aarch64", not(target_vendor = "apple")))]
     unsafe extern "C" {
-        /// Of the compiler's runtime library: cleans the data cache and invalidates that of instructions, from `start` to `end`.
+        /// From the compiler's runtime library: cleans the data cache and invalidates the instruction cache
+        /// from `start` to `end`.
         fn __clear_cache(start: *mut std::ffi::c_void, end: *mut std::ffi::c_void);
     }
 
@@ -108,7 +110,7 @@ mod system {
 
     #[cfg(all(target_vendor = "apple", target_arch = "aarch64"))]
     unsafe extern "C" {
-        /// Of the system's library: tells of new instructions in `bytes` from `start`.
+        /// From the system's library: announces new instructions in `bytes` bytes from `start`.
         fn sys_icache_invalidate(start: *mut std::ffi::c_void, bytes: usize);
     }
 }

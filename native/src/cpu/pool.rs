@@ -1,9 +1,9 @@
-//! Threads that share out the grid of a kernel: each has a share and helps others with theirs. The caller takes part; a worker
-//! that wakes too late simply misses the job, so a launch never waits for a sleeping thread. Workers spin a little between
-//! jobs, then sleep.
+//! A pool of threads that divide the grid of a kernel: each thread has a share and then helps others with theirs. The
+//! caller takes part; a worker that wakes up too late misses the job, so a launch never waits for a sleeping thread.
+//! Between jobs workers spin for a short time, then sleep.
 //!
-//! All devices of a process with as many threads share them. One of them runs its kernel on all at a time; who finds them busy
-//! runs its own on the thread that it is on.
+//! All devices of a process with the same number of threads share one pool. One device at a time runs its kernel on all
+//! threads; a device that finds the pool busy runs its kernel on the calling thread alone.
 
 use crate::contain::message;
 use crate::memory::Block;
@@ -15,26 +15,27 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-// kernels never unwind; that a function which does would be caught costs nothing
+// Kernels never unwind; the ABI that allows unwinding costs nothing, and lets `catch_unwind` catch a panic of `call`
 #[cfg(target_arch = "x86_64")]
 type Entry = unsafe extern "sysv64-unwind" fn(*const *mut u8, *const u32, u32, u32, *mut u8);
 #[cfg(not(target_arch = "x86_64"))]
 type Entry = unsafe extern "C-unwind" fn(*const *mut u8, *const u32, u32, u32, *mut u8);
 
-/// How long a worker waits for the next job before it goes to sleep: longer than the kernels between that run on one thread
-/// and what happens between two runs. Waking it takes as long as a small kernel.
+/// How long a worker spins for the next job before it sleeps. It is longer than single-threaded kernels between two
+/// jobs and than the pause between two runs usually are. Waking a worker takes as long as a small kernel.
 const PATIENCE: Duration = Duration::from_micros(200);
 /// Spins between two looks at the clock.
 const SPINS: u32 = 64;
-/// A thread takes this part of what is left of its share at a time, so that what others can help with ends with small slices.
+/// A thread takes 1/PART of what is left of its share at a time, so that slices are small towards the end
+/// and others can help.
 const PART: u32 = 4;
-/// No slice is a smaller part of a share.
+/// A slice is at least 1/LAST of a share.
 const LAST: u32 = 32;
-/// Kernels spill registers to the stack; their arrays are in scratch memory.
+/// The stack of a worker in bytes. Kernels spill registers to it; their arrays are in scratch memory.
 const STACK: usize = 4 << 20;
 const MOST_THREADS: usize = 1 << 10;
 
-/// One launch.
+/// One launch of a kernel.
 #[derive(Clone, Copy)]
 pub(super) struct Job {
     entry: Entry,
@@ -56,27 +57,27 @@ impl Job {
     }
 }
 
-/// Bit 0: the job may be joined. Bits 1..16: workers inside. Bits 16..32: threads that have a share of it, which alone join.
-/// Bits 32..64: number of the job.
+/// The fields of `Shared::state`. Bit 0: the job may be entered. Bits 1..16: the number of workers inside. Bits 16..32:
+/// the number of threads with a share of the job; only these may enter. Bits 32..64: the number of the job.
 const OPEN: u64 = 1;
 const INSIDE: u64 = 2;
 const THREAD: u64 = 1 << 16;
 const NUMBER: u64 = 1 << 32;
 
-/// What is left of a thread's share of the grid: its end in the upper half, its beginning in the lower one. Each has cache
-/// lines of its own.
+/// What is left of a thread's share of the grid: its end in the upper half, its beginning in the lower half. The
+/// alignment gives each share cache lines of its own.
 #[repr(align(128))]
 struct Share(AtomicU64);
 
 struct Shared {
     state: AtomicU64,
     job: UnsafeCell<Option<Job>>,
-    /// One for each thread of the pool; the caller's is the first.
+    /// One share for each thread of the pool; the first is the caller's.
     shares: Vec<Share>,
     asleep: Mutex<usize>,
     wake: Condvar,
     stop: AtomicBool,
-    /// What went wrong on a worker in the job that is open.
+    /// The message of a panic on a worker during the current job.
     failure: Mutex<Option<String>>,
 }
 
@@ -91,15 +92,16 @@ unsafe impl Send for Shared {}
 pub(super) struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// Does a caller run a job?
+    /// Whether some caller is running a job.
     taken: AtomicBool,
 }
 
-/// The caller whose job is on the threads. When it goes, by a panic too, no thread is inside the job any more.
+/// Held by the caller whose job is running. Its drop, also during a panic, returns only when no worker is
+/// inside the job any more.
 struct Turn<'a>(&'a Pool);
 
 impl Turn<'_> {
-    /// Closes the job and waits for those inside.
+    /// Closes the job and waits for the workers inside.
     fn close(&self) {
         let s = &*self.0.shared;
         s.state.fetch_and(!OPEN, Ordering::AcqRel);
@@ -117,14 +119,14 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Calls the function that the first buffer refers to with some numbers.
+/// A kernel that calls the Rust function to which the first buffer points with each number of the slice.
 #[cfg(target_arch = "x86_64")]
 unsafe extern "sysv64-unwind" fn call(bufs: *const *mut u8, _: *const u32, lo: u32, hi: u32, _: *mut u8) {
     // SAFETY: by contract.
     unsafe { call_some(bufs, lo, hi) };
 }
 
-/// Calls the function that the first buffer refers to with some numbers.
+/// A kernel that calls the Rust function to which the first buffer points with each number of the slice.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe extern "C-unwind" fn call(bufs: *const *mut u8, _: *const u32, lo: u32, hi: u32, _: *mut u8) {
     // SAFETY: by contract.
@@ -138,7 +140,8 @@ unsafe fn call_some(bufs: *const *mut u8, lo: u32, hi: u32) {
 }
 
 impl Pool {
-    /// The threads of this process, so many with the caller; made for the first device, ended with the last.
+    /// The process's pool of `threads` threads, including the caller. It is made for the first device and
+    /// dropped with the last one.
     pub(super) fn shared(threads: usize) -> Result<Arc<Pool>> {
         static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
         let threads = threads.clamp(1, MOST_THREADS);
@@ -152,7 +155,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// `threads` in all, the caller included.
+    /// Makes a pool of `threads` threads in all, including the caller.
     fn new(threads: usize) -> Result<Pool> {
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
@@ -180,7 +183,7 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Calls a function with each number below `n`, on as many threads as there are.
+    /// Calls `f` with each number below `n`, on as many threads as the pool has.
     pub(super) fn each(&self, n: u32, f: &(dyn Fn(u32) + Sync)) -> Result<(), String> {
         let bufs = [(&raw const f).cast_mut().cast::<u8>()];
         let (vars, threads) = ([], self.threads().min(n as usize));
@@ -189,8 +192,8 @@ impl Pool {
         unsafe { self.run(&job, threads, std::ptr::null_mut()) }
     }
 
-    /// Runs a job on up to `threads` threads; returns when it is done. An error is what a panic on another thread said: then
-    /// the job is not done.
+    /// Runs a job on up to `threads` threads; returns when it is done. An error is the message of a panic on another
+    /// thread; the job is then incomplete.
     ///
     /// # Safety
     /// The job's kernel may run on its buffers now, on several slices of its grid at a time; `scratch` has the bytes it needs
@@ -232,7 +235,7 @@ impl Drop for Pool {
         drop(lock(&self.shared.asleep));
         self.shared.wake.notify_all();
         for w in self.workers.drain(..) {
-            // a worker only ends by returning; a panic in it has nothing left to harm
+            // A worker ends only by returning; if it panicked, there is no state left to protect
             let _ = w.join();
         }
     }
@@ -247,9 +250,9 @@ fn pause(spins: &mut u32) {
     if spins.is_multiple_of(64) { std::thread::yield_now() } else { std::hint::spin_loop() }
 }
 
-/// Runs slices until none is left: first of the thread's own share, from its beginning, then of the others', from their ends.
-/// So a thread has the same part of the grid in every kernel, whose data lie in its core's caches, and none waits for another
-/// that is late.
+/// Runs slices until none is left: first from the beginning of the thread's own share, then from the ends of the
+/// others'. So a thread has the same part of the grid in every kernel, whose data are in its core's caches, and no
+/// thread waits for one that is late.
 ///
 /// # Safety
 /// The job's kernel may run on its buffers now; `scratch` has the bytes it needs and is this thread's alone.
@@ -292,7 +295,7 @@ fn work(s: &Shared, me: usize) {
     let mut spins = 0u32;
     let mut idle: Option<Instant> = None;
     let mut own: Option<Block> = None;
-    // is it a new job with a share for this thread?
+    // Is there a new job in which this thread has a share?
     let mine =
         |state: u64, seen: u64| state & OPEN != 0 && state / NUMBER != seen && (me as u64) < state % NUMBER / THREAD;
     while !s.stop.load(Ordering::Acquire) {
@@ -308,13 +311,13 @@ fn work(s: &Shared, me: usize) {
                 if own.as_ref().is_none_or(|b| b.len() < job.scratch) {
                     own = Block::zeroed(job.scratch);
                 }
-                // without memory for it this worker leaves the job to the others
+                // If there is no memory for scratch, this worker leaves the job to the others
                 if let Some(own) = &own {
                     // SAFETY: the caller of `run` vouches for the job while it is open or somebody is inside.
                     let all = AssertUnwindSafe(|| unsafe { slices(s, &job, me, own.at(0)) });
                     if let Err(panic) = catch_unwind(all) {
                         lock(&s.failure).get_or_insert(message(&*panic));
-                        // nobody needs what is left of the job
+                        // The job has failed, so what is left of it is dropped
                         s.shares.iter().for_each(|share| share.0.store(0, Ordering::Relaxed));
                     }
                 }
@@ -329,7 +332,7 @@ fn work(s: &Shared, me: usize) {
             continue;
         }
         let mut asleep = lock(&s.asleep);
-        // a job that opened since is seen here: its caller looks at `asleep` only after opening it
+        // A job that was opened meanwhile is seen here, because its caller reads `asleep` only after opening it
         let state = s.state.load(Ordering::Acquire);
         if !s.stop.load(Ordering::Acquire) && !mine(state, seen) {
             *asleep += 1;
@@ -346,7 +349,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU32;
 
-    /// Adds the places of the grid that were run to the first buffer, a counter each.
+    /// Increments the counter of each grid index that is run; the first buffer holds the counters.
     unsafe extern "sysv64-unwind" fn count(bufs: *const *mut u8, _: *const u32, lo: u32, hi: u32, _: *mut u8) {
         // SAFETY: the tests give one buffer of as many counters as the grid is long
         let counters = unsafe { (*bufs).cast::<AtomicU32>() };
@@ -356,10 +359,10 @@ mod tests {
         }
     }
 
-    /// The same, but workers fail.
+    /// As `count`, but panics on workers.
     unsafe extern "sysv64-unwind" fn fail(bufs: *const *mut u8, vars: *const u32, lo: u32, hi: u32, own: *mut u8) {
         assert!(std::thread::current().name().is_none_or(|n| !n.starts_with("gradloom-")), "a worker fails");
-        // there is some of the job left when a worker comes
+        // gives a worker time to enter while some of the job is left
         std::thread::yield_now();
         // SAFETY: as for `count`
         unsafe { count(bufs, vars, lo, hi, own) };
@@ -411,7 +414,7 @@ mod tests {
     #[test]
     fn a_panic_on_a_worker_ends_the_job_with_an_error() {
         let pool = Pool::new(2).unwrap();
-        // whether the worker comes in time for one job is up to the system
+        // whether the worker enters in time for one job depends on the system
         let begin = Instant::now();
         let failed = loop {
             match run(&pool, fail, &counters(1 << 12)) {

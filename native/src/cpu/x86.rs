@@ -1,4 +1,4 @@
-//! Which x86-64 processor this is, and the device for it.
+//! Detects this x86-64 processor's instruction set, and opens the device for it.
 
 use super::CpuDevice;
 use super::machine::Machine;
@@ -6,7 +6,7 @@ use gradloom_core::target::{Isa, Machine as Numbers, Target};
 use gradloom_core::{Error, Result};
 use std::arch::x86_64::__cpuid;
 
-/// The best instruction set of this machine, `None` if it has no AVX2 with FMA and F16C.
+/// The best instruction set of this machine; `None` if it lacks AVX2, FMA, F16C or BMI2.
 pub fn detect() -> Option<Isa> {
     let avx2 = is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("fma")
@@ -25,10 +25,10 @@ pub fn detect() -> Option<Isa> {
     }
 }
 
-/// What estimates of cost know of this processor.
+/// The numbers of this processor for cost estimates.
 fn numbers(t: &Target) -> Numbers {
     let vendor = __cpuid(0);
-    // the letters lie in these registers in this order
+    // The vendor's name is in these registers, in this order
     let letters = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat();
     let version = __cpuid(1).eax;
     let family = (version >> 8 & 0xf) + (version >> 20 & 0xff);
@@ -51,7 +51,7 @@ impl CpuDevice {
         CpuDevice::with_isa(isa, threads)
     }
 
-    /// The same, held to an instruction set that the machine must have.
+    /// The same, restricted to an instruction set, which the machine must have.
     pub fn with_isa(isa: Isa, threads: usize) -> Result<CpuDevice> {
         if detect().is_none_or(|have| have < isa) {
             return Err(Error::Unsupported { what: format!("instruction set {isa:?}"), context: "device cpu".into() });

@@ -1,9 +1,10 @@
-//! Submissions that come again, as graphs of the driver's: one call starts all their kernels, and kernels that do not wait for each other
-//! may run side by side.
+//! Submissions that are repeated become graphs of the CUDA driver: one call starts all kernels, and kernels without
+//! dependencies on each other may run concurrently.
 //!
-//! A submission is found by its kernels, grids and sizes. When it comes for the second time it becomes a graph; from then on only nodes whose
-//! pointers or scalars are others are told so. A graph is made anew where other buffers make steps wait that did not, or the other way
-//! round. What a graph cannot do, or the driver makes none of, is launched step by step.
+//! A submission is recognised by its kernels, grids and sizes. The second time it becomes a graph; from then on only
+//! the nodes with different pointers or scalars are updated. The graph is made anew if different buffers change which
+//! steps have to wait for others. A submission that cannot be a graph, or of which the driver does not make one, is
+//! launched step by step.
 
 use super::driver::{Function, Graph, Stream, Work};
 use crate::hazards::{Hazards, Region};
@@ -11,9 +12,9 @@ use gradloom_core::Result;
 use gradloom_core::device::KernelId;
 use std::collections::HashMap;
 
-/// Steps below which a graph is not worth its making.
+/// The least number of steps for which making a graph pays.
 const LEAST: usize = 2;
-/// Steps of all submissions that are kept.
+/// The most steps of all remembered submissions together.
 const MOST: usize = 32_768;
 
 /// A step with addresses in place of buffers.
@@ -24,7 +25,7 @@ pub(super) enum Node {
         grid: [u32; 3],
         block: [u32; 3],
         function: Function,
-        /// Addresses of buffers, their bytes, and whether they are written.
+        /// For each buffer, its address, its length in bytes, and whether it is written.
         buffers: Vec<(u64, u64, bool)>,
         pointers: Vec<u64>,
         scalars: Vec<u32>,
@@ -56,7 +57,7 @@ impl Node {
         }
     }
 
-    /// What a graph fixes.
+    /// Appends what a graph cannot change about the node.
     fn key(&self, key: &mut Vec<u64>) {
         match self {
             Node::Launch { kernel, grid, pointers, scalars, .. } => {
@@ -75,33 +76,33 @@ impl Node {
     }
 }
 
-/// Which nodes wait for all before them since the last that did.
+/// For each node, whether it waits for all nodes before it since the last one that did.
 fn waits(nodes: &[Node]) -> Vec<bool> {
     let mut hazards = Hazards::default();
     nodes.iter().map(|n| hazards.wait_before(&n.uses())).collect()
 }
 
-/// A submission that was seen.
+/// A submission that occurred before.
 struct Seen {
-    /// As it was last.
+    /// The nodes of its last run.
     nodes: Vec<Node>,
     waits: Vec<bool>,
     graph: Option<Graph>,
-    /// The driver made no graph of it.
+    /// Whether the driver refused to make a graph of it.
     refused: bool,
     used: u64,
 }
 
-/// What went to the driver.
+/// Counts of what was given to the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Launches {
-    /// Kernels and copies, step by step.
+    /// Kernels and copies that were launched step by step.
     pub steps: u64,
-    /// Graphs.
+    /// Graphs that were launched.
     pub graphs: u64,
     /// Graphs that were made.
     pub made: u64,
-    /// Nodes of graphs that were changed.
+    /// Nodes of graphs that were updated.
     pub changed: u64,
 }
 
@@ -115,10 +116,10 @@ pub(super) struct Graphs {
 }
 
 impl Graphs {
-    /// Runs steps as a graph, if they are one; false where they have to be launched one by one.
+    /// Runs steps as a graph if possible; returns false if they have to be launched one by one.
     ///
     /// # Safety
-    /// As for a launch of each, and regions of copies are inside allocations and apart.
+    /// The conditions of [`Stream::launch`] hold for each step, and ranges of copies are inside allocations and disjoint.
     pub(super) unsafe fn run(&mut self, stream: &Stream, nodes: Vec<Node>) -> Result<bool> {
         if nodes.len() < LEAST {
             return Ok(false);
@@ -148,7 +149,7 @@ impl Graphs {
         Ok(true)
     }
 
-    /// Forgets submissions that were not used for longest where there are too many.
+    /// Forgets the least recently used submissions while there are too many steps.
     fn bound(&mut self) {
         while self.steps > MOST {
             let oldest = self.seen.iter().min_by_key(|s| s.1.used).filter(|s| s.1.used < self.clock);
@@ -157,7 +158,7 @@ impl Graphs {
         }
     }
 
-    /// Forgets what names a kernel.
+    /// Forgets the submissions that use a kernel.
     pub(super) fn forget_kernel(&mut self, kernel: KernelId) {
         self.forget(|s| s.nodes.iter().any(|n| n.kernel() == Some(kernel)));
     }
@@ -175,7 +176,7 @@ impl Graphs {
 }
 
 impl Seen {
-    /// Makes the graph one of these nodes; false where the driver does not.
+    /// Brings the graph into agreement with these nodes; returns false if the driver cannot.
     fn prepare(&mut self, stream: &Stream, nodes: Vec<Node>, count: &mut Launches) -> bool {
         let moved = self.nodes.iter().zip(&nodes).any(|(a, b)| a.uses() != b.uses());
         let waits = if moved || self.waits.is_empty() { waits(&nodes) } else { self.waits.clone() };

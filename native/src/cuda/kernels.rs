@@ -1,4 +1,5 @@
-//! Kernels: texts to machine code, by the driver's compiler on all cores or from the cache, and to what the driver launches.
+//! Makes kernels: the driver's compiler translates PTX to machine code on all cores, unless the code is in the cache;
+//! then the driver loads it.
 
 use super::driver::{Function, Module, Stream, error};
 use crate::binaries::Binaries;
@@ -8,30 +9,30 @@ use gradloom_core::render::{Source, ptx};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Kernels in one module at most: the driver compiles a module on one core.
+/// The most kernels of one module: the driver compiles a module on a single core.
 const MODULE: usize = 32;
 
-/// What is kept of a source.
+/// A compiled kernel.
 pub(super) struct Kernel {
     pub(super) wants: Wants,
     pub(super) function: Function,
     pub(super) local: [u32; 3],
-    /// Whether each buffer is written.
+    /// For each buffer, whether the kernel writes it.
     pub(super) written: Vec<bool>,
     module: Arc<Mutex<Module>>,
 }
 
 impl Kernel {
-    /// Does its module go with it?
+    /// Is this the last kernel of its module, so that the module is unloaded with it?
     pub(super) fn is_last(&self) -> bool {
         Arc::strong_count(&self.module) == 1
     }
 }
 
-/// What the driver's compiler made before.
+/// Machine code that the driver's compiler made before.
 pub(super) struct Compiler {
     pub(super) binaries: Binaries,
-    /// Modules that the driver was given because it had made no machine code of them.
+    /// The number of modules that were compiled because their machine code was not in the cache.
     pub(super) translated: AtomicUsize,
 }
 
@@ -41,7 +42,7 @@ impl Compiler {
     }
 }
 
-/// Compiles a batch, a part on each core.
+/// Compiles a batch, divided among all cores.
 pub(super) fn compile(stream: &Stream, compiler: &Compiler, sources: &[Source]) -> Result<Vec<Kernel>> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let part = sources.len().div_ceil(threads).clamp(1, MODULE);
@@ -60,7 +61,7 @@ pub(super) fn compile(stream: &Stream, compiler: &Compiler, sources: &[Source]) 
     Ok(made)
 }
 
-/// The module of a text, from what the driver made of it before where that is there.
+/// The module of a PTX text, from the machine code that the driver made earlier if the cache has it.
 fn module(stream: &Stream, compiler: &Compiler, unit: &str) -> Result<Module> {
     if let Some(code) = compiler.binaries.get(unit)
         && let Ok(module) = stream.module(&code)

@@ -1,9 +1,10 @@
-//! NVIDIA's GPUs through the driver's own interface. The library is looked for at run time; a machine without one, or without a GPU, gets an
-//! error that says so. `GRADLOOM_CUDA_LIBRARY` names another one.
+//! NVIDIA's GPUs through the CUDA driver API. The library is looked for at run time; on a machine without one, or
+//! without a GPU, opening the device is an error that says so. `GRADLOOM_CUDA_LIBRARY` names a library to use instead.
 //!
-//! All work goes to one stream in order. Kernels are PTX, of which the driver makes machine code, some on each core; it is kept in the cache of
-//! compiled code. A submission that comes again is one graph (`graphs.rs`). Memory comes from the stream's pool where there is one; uploads
-//! and readbacks go through pinned memory (`staging.rs`), so that the host waits in `poll` and `sync` only.
+//! All work is in order on one stream. Kernels are PTX, which the driver compiles to machine code, a part of each batch
+//! on each core; the code is kept in the cache of compiled code. A repeated submission is one graph (`graphs.rs`).
+//! Memory comes from the stream's memory pool where the driver has pools. Uploads and readbacks use pinned memory
+//! (`staging.rs`), so that the host waits only in `poll` and `sync`.
 
 mod driver;
 mod graphs;
@@ -27,7 +28,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// The oldest driver that has all functions that are called.
+/// The oldest driver version that has all functions that are called.
 const OLDEST: (u32, u32) = (12, 0);
 
 /// A GPU of NVIDIA's.
@@ -42,7 +43,7 @@ pub struct CudaDevice {
     readbacks: Readbacks,
     compiler: Compiler,
     next: u32,
-    // last, since all others are in its context
+    // Last, so that it is dropped last: all others belong to its context
     stream: Stream,
 }
 
@@ -52,21 +53,21 @@ struct Allocation {
 }
 
 enum Reading {
-    /// So many bytes on their way, which are there with the event.
+    /// Bytes being copied to pinned memory; the copy is done when the event is reached.
     Bytes(Pinned, usize, Event),
-    /// The events between which a submission was done.
+    /// The events before and after a timed submission.
     Times(Event, Event),
 }
 
-/// The GPUs for people with the bytes of their memory, in the driver's order: `cuda:1` is the second.
+/// The GPUs, described for users, with their memory in bytes, in the driver's order: `cuda:1` is the second.
 ///
 /// # Errors
-/// [`Error::Device`] where there is no driver.
+/// [`Error::Device`] if there is no driver.
 pub fn list() -> Result<Vec<(String, u64)>> {
     Ok(Gpu::all()?.iter().map(|g| (describe(g), g.memory as u64)).collect())
 }
 
-/// Is there a GPU, through the system's own driver? No device is opened for the answer.
+/// Is there a GPU, through the system's own driver rather than an emulator? No device is opened to answer this.
 pub fn has_hardware() -> bool {
     !driver::is_named() && Gpu::all().is_ok_and(|all| !all.is_empty())
 }
@@ -81,10 +82,10 @@ fn describe(g: &Gpu) -> String {
 }
 
 impl CudaDevice {
-    /// Opens a GPU of [`list`].
+    /// Opens the GPU at this index of [`list`].
     ///
     /// # Errors
-    /// [`Error::Device`] where there is no driver, no such GPU, or one that is too old.
+    /// [`Error::Device`] if there is no driver, no such GPU, or if either is too old.
     pub fn new(index: usize) -> Result<CudaDevice> {
         let all = Gpu::all()?;
         let gpu =
@@ -98,7 +99,7 @@ impl CudaDevice {
             let (oldest, _) = OLDEST;
             return Err(error(format!("the driver is of CUDA {v}.{w}; {oldest}.0 is the oldest that works")));
         }
-        // what this GPU has, where others with the same code have more or less
+        // What this GPU has; other GPUs of the same compute capability have more or less
         let (max_buffer_bytes, processors) = (gpu.memory, gpu.multiprocessors as usize);
         let mut target = Target { max_buffer_bytes, processors, ..Target::cuda("cuda", sm) };
         if let Some(copies) = &mut target.copies {
@@ -119,22 +120,22 @@ impl CudaDevice {
         })
     }
 
-    /// The GPU and its driver, for people.
+    /// The GPU and its driver, described for users.
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// Keeps machine code in this folder rather than the user's.
+    /// Caches machine code in this folder instead of the user's.
     pub fn cache_in(&mut self, folder: &Path) {
         self.compiler.binaries = Binaries::within(folder, self.description.clone());
     }
 
-    /// Modules that the driver's compiler was given so far: none where all machine code was in the cache.
+    /// The number of modules that the driver has compiled so far; 0 if all machine code was in the cache.
     pub fn translated(&self) -> usize {
         self.compiler.translated.load(Ordering::Relaxed)
     }
 
-    /// What the driver was asked to start so far.
+    /// The counts of what the driver was asked to start so far.
     pub fn launches(&self) -> Launches {
         self.graphs.launches
     }
@@ -159,9 +160,9 @@ impl CudaDevice {
         steps::check(step, &self.target, wants, |v| self.at(v).map(|_| ()))
     }
 
-    /// Runs steps, as a graph where they came before.
+    /// Runs steps; as a graph if the same submission occurred before.
     fn run(&mut self, steps: &[Step]) -> Result<()> {
-        // everything that can be wrong with a step comes first, so that a bad one leaves nothing half done
+        // All checks come first, so that an invalid step leaves nothing half done
         steps.iter().try_for_each(|step| self.check(step))?;
         if let Some(nodes) = self.nodes(steps)? {
             // SAFETY: the steps were checked, so each is what `launch` and `copy` run
@@ -172,7 +173,7 @@ impl CudaDevice {
         self.step_by_step(steps)
     }
 
-    /// Runs checked steps.
+    /// Launches checked steps one by one.
     fn step_by_step(&mut self, steps: &[Step]) -> Result<()> {
         for step in steps {
             match step {
@@ -184,7 +185,7 @@ impl CudaDevice {
         Ok(())
     }
 
-    /// What does something of checked steps; `None` where a copy has to go by way of other memory.
+    /// The nodes for those checked steps that do anything; `None` if a copy overlaps itself and needs temporary memory.
     fn nodes(&self, steps: &[Step]) -> Result<Option<Vec<Node>>> {
         let mut nodes = Vec::with_capacity(steps.len());
         for step in steps {
@@ -247,13 +248,13 @@ impl CudaDevice {
     }
 }
 
-/// Do so many bytes at two addresses have some in common?
+/// Do the two ranges of `bytes` bytes overlap?
 fn overlap(from: u64, to: u64, bytes: usize) -> bool {
     from < to + bytes as u64 && to < from + bytes as u64
 }
 
 impl Drop for CudaDevice {
-    /// The driver may still use what is dropped.
+    /// Waits first: the driver may still use what is dropped.
     fn drop(&mut self) {
         let _ = self.stream.wait();
         self.graphs.clear();
@@ -270,7 +271,7 @@ impl Device for CudaDevice {
 
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {
         let refused = || Error::OutOfMemory { device: "cuda".into(), bytes: bytes as u64 };
-        // a multiple of what one instruction stores, since vectors may begin at the last element
+        // A multiple of 16 bytes, the most that one instruction stores, since vectors may begin at the last element
         let size = bytes.max(1).checked_next_multiple_of(16);
         let size = size.filter(|&n| n <= self.target.max_buffer_bytes).ok_or_else(refused)?;
         let at = self.stream.allocate(size)?;
@@ -310,7 +311,7 @@ impl Device for CudaDevice {
         if let Some(k) = self.kernels.remove(&kernel)
             && k.is_last()
         {
-            // what was launched is done before its code goes
+            // Launches that use its code must be done before the module is unloaded
             let _ = self.stream.wait();
         }
     }

@@ -1,37 +1,38 @@
-//! Memory of the host that the GPU reads and writes by itself, so that neither uploads nor readbacks make the host wait: a few blocks that
-//! uploads go through in turn, and blocks for readbacks, which are kept because the driver takes long to make one.
+//! Pinned host memory, which the GPU reads and writes on its own, so that the host need not wait for copies: a few
+//! blocks that uploads use in turn, and blocks for readbacks, which are kept because the driver is slow to allocate
+//! them.
 
 use super::driver::{Event, Pinned, Stream};
 use gradloom_core::Result;
 
-/// Bytes of a block that uploads go through.
+/// The size in bytes of a block for uploads.
 const BLOCK: usize = 4 << 20;
-/// Blocks of uploads.
+/// The number of blocks for uploads.
 const BLOCKS: usize = 4;
-/// Uploads begin at multiples of it in their block.
+/// The alignment in bytes of uploads within their block.
 const ALIGNMENT: usize = 64;
-/// Bytes of readbacks' blocks that are kept while nobody has them.
+/// The most bytes of idle readback blocks that are kept.
 const KEPT: usize = 64 << 20;
-/// The smallest block of a readback.
+/// The size in bytes of the smallest readback block.
 const LEAST: usize = 4096;
 
-/// What uploads go through.
+/// The blocks for uploads.
 #[derive(Default)]
 pub(super) struct Uploads {
     blocks: Vec<Block>,
-    /// The block that is being filled.
+    /// The index of the block that is being filled.
     at: usize,
 }
 
 struct Block {
     memory: Pinned,
     used: usize,
-    /// Behind the copies from it, once it is full.
+    /// An event behind all copies from this block, once it is full.
     done: Option<Event>,
 }
 
 impl Uploads {
-    /// Starts a copy of bytes to the GPU. They are read when this returns.
+    /// Starts a copy to the GPU. `data` has been read when this returns.
     pub(super) fn send(&mut self, stream: &Stream, at: u64, data: &[u8]) -> Result<()> {
         let mut to = at;
         for part in data.chunks(BLOCK) {
@@ -47,7 +48,7 @@ impl Uploads {
         Ok(())
     }
 
-    /// A block with so much room; `None` where the host gives no such memory.
+    /// A block with this many free bytes; `None` if the system has no more pinned memory.
     fn room(&mut self, stream: &Stream, bytes: usize) -> Result<Option<&mut Block>> {
         let full = |b: &Block| b.used + bytes > b.memory.bytes();
         if self.blocks.get(self.at).is_none_or(full) {
@@ -71,7 +72,7 @@ impl Uploads {
     }
 }
 
-/// Blocks of readbacks that nobody has.
+/// Idle readback blocks.
 #[derive(Default)]
 pub(super) struct Readbacks {
     idle: Vec<Pinned>,
@@ -79,7 +80,7 @@ pub(super) struct Readbacks {
 }
 
 impl Readbacks {
-    /// A block of so many bytes at least.
+    /// A block of at least this many bytes.
     pub(super) fn take(&mut self, stream: &Stream, bytes: usize) -> Result<Pinned> {
         let size = bytes.max(LEAST).next_power_of_two();
         if let Some(i) = self.idle.iter().position(|p| p.bytes() == size) {
@@ -89,7 +90,7 @@ impl Readbacks {
         stream.pinned(size)
     }
 
-    /// Takes a block back from which everything was read.
+    /// Returns a block whose contents were read.
     pub(super) fn give(&mut self, block: Pinned) {
         if self.bytes + block.bytes() <= KEPT {
             self.bytes += block.bytes();

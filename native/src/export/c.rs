@@ -1,7 +1,9 @@
-//! A recording as C: one file with the kernels and the plan, a header, and the weights as an array or as a file beside.
+//! Writes a recording as C: one file with the kernels and the plan, a header, and the weights as an array
+//! or in a separate file.
 //!
-//! The code allocates nothing, has no threads and no state but its weights, and needs libm alone. With vectors it is GNU C, which gcc
-//! and clang compile for any processor; without ([`Style::Standard`]) it is C99. Numbers are little-endian.
+//! The code allocates no memory, starts no threads, keeps no state but its weights, and needs only libm. With vectors
+//! it is GNU C, which gcc and clang compile for any processor; without ([`Style::Standard`]) it is C99. Numbers are
+//! little-endian.
 
 use super::{Buffer, File, Place, Port, Recording, Step, blob, identifiers, layout};
 use gradloom_core::render::c::{Function, prelude};
@@ -10,36 +12,36 @@ use gradloom_core::{DType, Result};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Which C.
+/// The dialect of C.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Style {
-    /// With vectors of gcc and clang.
+    /// With the vector extensions of gcc and clang.
     #[default]
     Gnu,
     /// C99 without extensions.
     Standard,
 }
 
-/// Where the weights go.
+/// Where the weights are written to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Weights {
-    /// Into the code, if there are few.
+    /// Into the code if they are small, else into a file.
     #[default]
     BySize,
     /// Into the code.
     Array,
-    /// Into a file beside it.
+    /// Into a separate file.
     File,
 }
 
-/// Bytes of weights that still go into the code.
+/// The most bytes of weights that [`Weights::BySize`] writes into the code.
 const FEW_BYTES: usize = 1 << 20;
 
-/// Everything begins at multiples of this.
+/// The alignment of weights, arenas and scratch memory in bytes.
 const ALIGN: usize = 64;
 
 impl Style {
-    /// What kernels are made for.
+    /// The target that kernels are compiled for.
     pub fn target(self) -> Target {
         match self {
             Style::Gnu => Target::c(1),
@@ -50,10 +52,11 @@ impl Style {
     }
 }
 
-/// The files of a model: `NAME.c`, `NAME.h` and maybe `NAME.weights`. `name` becomes an identifier; `from` says where it comes from.
+/// The files of a model: `NAME.c`, `NAME.h` and possibly `NAME.weights`. `name` becomes an identifier; `from` is the
+/// model's origin for comments.
 ///
 /// # Errors
-/// Those of rendering.
+/// The errors of rendering.
 pub fn files(r: &Recording, name: &str, from: &str, weights: Weights) -> Result<Vec<File>> {
     let (name, from) = (identifiers(std::iter::once(name)).remove(0), &comment(from));
     let (at, bytes) = blob(r.constants.iter(), ALIGN);
@@ -71,13 +74,13 @@ pub fn files(r: &Recording, name: &str, from: &str, weights: Weights) -> Result<
     Ok(files)
 }
 
-/// A unit of C on its way.
+/// The C file that is being written.
 struct Unit<'a> {
     r: &'a Recording,
     name: &'a str,
-    /// The same in capitals, for macros.
+    /// The name in capitals, for macros.
     caps: String,
-    /// Parameters of the function.
+    /// The names of the function's parameters.
     inputs: Vec<String>,
     outputs: Vec<String>,
     constants: Vec<usize>,
@@ -148,7 +151,7 @@ impl<'a> Unit<'a> {
         if self.r.target.lanes > 1 { "-std=gnu11 -O3 -march=native -fwrapv -fno-math-errno" } else { "-std=c99 -O3" }
     }
 
-    /// The function's parameters.
+    /// The parameter list of the model's function.
     fn parameters(&self) -> String {
         let inputs = self.r.inputs.iter().zip(&self.inputs).map(|(p, id)| format!("const {} *{id}", ty(p)));
         let outputs = self.r.outputs.iter().zip(&self.outputs).map(|(p, id)| format!("{} *{id}", ty(p)));
@@ -272,7 +275,7 @@ fn ty(p: &Port) -> &'static str {
     }
 }
 
-/// What a comment says of types that C lacks.
+/// The explanation of types that C lacks, for comments.
 fn bits(dt: DType) -> &'static str {
     match dt {
         DType::F16 | DType::BF16 => " (its bits)",
@@ -281,7 +284,7 @@ fn bits(dt: DType) -> &'static str {
     }
 }
 
-/// A name that cannot end a comment or begin another.
+/// The name without characters that could end a comment or begin another one.
 fn comment(name: &str) -> String {
     name.chars().map(|c| if c == '*' || c.is_control() { '_' } else { c }).collect()
 }

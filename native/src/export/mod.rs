@@ -1,8 +1,10 @@
-//! Models compiled ahead of time: what the engine runs for inputs of known shapes, written down. [`record`] has the engine plan a
-//! model for a target and take the run down instead of doing it; [`c`] writes that as C, [`web`] as an ES module.
+//! Compiles models ahead of time: writes down what the engine would run for inputs of known shapes. [`record`] has the
+//! engine plan a model for a target, and records the steps of a run instead of executing them; [`c`] writes the
+//! recording as C, [`web`] as an ES module.
 //!
-//! A [`Recording`] is plain data: kernels, buffers, and steps over them. Weights are in it as the kernels read them: what is computed of
-//! constants alone, and packed copies, was computed by the evaluator meanwhile. Never: a second planner.
+//! A [`Recording`] is plain data: kernels, buffers, and steps over them. It has weights in the layout that the kernels
+//! read: what depends on constants alone, and packed copies of weights, were computed by the evaluator. Never here: a
+//! second planner.
 
 pub mod c;
 mod record;
@@ -16,21 +18,21 @@ use gradloom_core::target::Target;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a model computes from inputs of known shapes on a target.
+/// The computation of a model on a target, for inputs of known shapes.
 pub struct Recording {
-    /// What the kernels are made for.
+    /// The target that the kernels are compiled for.
     pub target: Target,
-    /// The kernels, each once, by number.
+    /// The distinct kernels; steps refer to them by index.
     pub kernels: Vec<Arc<Program>>,
-    /// Contents of buffers that stay as they are.
+    /// The contents of buffers that never change.
     pub constants: Vec<Vec<u8>>,
-    /// Bytes of buffers for values between kernels.
+    /// The sizes in bytes of buffers for intermediate values.
     pub arenas: Vec<usize>,
-    /// What a run is given.
+    /// The inputs of a run.
     pub inputs: Vec<Port>,
-    /// What it gives.
+    /// The outputs of a run.
     pub outputs: Vec<Port>,
-    /// In order.
+    /// The steps in order of execution.
     pub steps: Vec<Step>,
 }
 
@@ -39,9 +41,9 @@ pub struct Recording {
 pub struct Port {
     /// Its name in the model.
     pub name: String,
-    /// Element type of the model.
+    /// The dtype in the model.
     pub dtype: DType,
-    /// Element type in the target's memory.
+    /// The dtype in the target's memory.
     pub stored: DType,
     /// Shape.
     pub shape: Vec<usize>,
@@ -54,16 +56,16 @@ pub enum Buffer {
     Constant(usize),
     /// An arena.
     Arena(usize),
-    /// An input's.
+    /// An input.
     Input(usize),
-    /// An output's.
+    /// An output.
     Output(usize),
 }
 
 /// Part of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Which.
+    /// The buffer.
     pub buffer: Buffer,
     /// Byte offset.
     pub offset: usize,
@@ -76,11 +78,11 @@ pub struct Place {
 pub enum Step {
     /// Run a kernel.
     Launch {
-        /// Its number.
+        /// The kernel's index.
         kernel: usize,
         /// Buffers by slot.
         args: Vec<Place>,
-        /// Grid.
+        /// The grid.
         grid: [u32; 3],
         /// Launch scalars as raw 4-byte values.
         vars: Vec<u32>,
@@ -95,23 +97,23 @@ pub enum Step {
 }
 
 impl Port {
-    /// Elements.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Has it no elements?
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes in the target's memory.
+    /// The size in bytes in the target's memory.
     pub fn bytes(&self) -> usize {
         self.len() * self.stored.size()
     }
 }
 
-/// A file to be written.
+/// A file to write.
 pub struct File {
     /// Its name, without a folder.
     pub name: String,
@@ -125,13 +127,13 @@ impl File {
     }
 }
 
-/// Writes files into a folder, which is made if it is not there.
+/// Writes files into a folder; creates the folder if it does not exist.
 pub fn write(folder: &Path, files: &[File]) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     files.iter().try_for_each(|f| std::fs::write(folder.join(&f.name), &f.bytes))
 }
 
-/// Where pieces lie one after the other, each at a multiple of `align`, and the bytes of all.
+/// Offsets of pieces that are placed one after the other, each at a multiple of `align`, and the total size in bytes.
 fn layout(sizes: impl Iterator<Item = usize>, align: usize) -> (Vec<usize>, usize) {
     let mut end = 0usize;
     let places = sizes.map(|n| {
@@ -142,7 +144,7 @@ fn layout(sizes: impl Iterator<Item = usize>, align: usize) -> (Vec<usize>, usiz
     (places.collect(), end.next_multiple_of(align))
 }
 
-/// The constants of a recording as one piece of bytes, and where each begins.
+/// The constants of a recording concatenated, and the offset of each.
 fn blob<'a>(constants: impl Iterator<Item = &'a Vec<u8>> + Clone, align: usize) -> (Vec<usize>, Vec<u8>) {
     let (places, total) = layout(constants.clone().map(Vec::len), align);
     let mut out = vec![0; total];
@@ -152,7 +154,7 @@ fn blob<'a>(constants: impl Iterator<Item = &'a Vec<u8>> + Clone, align: usize) 
     (places, out)
 }
 
-/// Names as identifiers of C and JavaScript, all different: what is no letter or digit becomes `_`.
+/// Turns names into distinct identifiers of C and JavaScript: characters other than letters and digits become `_`.
 fn identifiers<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for name in names {

@@ -1,5 +1,6 @@
-//! A run, taken down: the engine plans a model for a target on a device that has none of its hardware. What it computes before the run
-//! itself (weights folded and packed) the device evaluates; the steps of the run are kept.
+//! Records a run: the engine plans a model for a target, on a device that has none of the target's hardware. What the
+//! engine computes before the actual run (folded and packed weights) is evaluated by that device; the steps of the run
+//! itself are kept and not executed.
 
 use super::{Buffer, Place, Port, Recording, Step};
 use gradloom_core::device::{self, BufId, Device, EvalDevice, KernelId, Ticket, View};
@@ -13,17 +14,17 @@ use gradloom_core::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What happens to a model on a device that is only recorded.
+/// The state of the recording device.
 struct Tape {
     eval: EvalDevice,
     sources: Vec<Source>,
     sizes: BTreeMap<BufId, usize>,
-    /// Are steps kept, rather than done?
+    /// Whether steps are kept instead of executed.
     keeps: bool,
     steps: Vec<device::Step>,
 }
 
-/// The device's face of a tape.
+/// The recording device.
 struct Recorder {
     target: Target,
     tape: Arc<Mutex<Tape>>,
@@ -63,7 +64,7 @@ impl Device for Recorder {
         t.eval.compile(sources)
     }
 
-    // what a program was stays known
+    // Programs stay known after their release
     fn release(&mut self, _: KernelId) {}
 
     fn submit(&mut self, steps: &[device::Step]) -> Result<()> {
@@ -84,17 +85,18 @@ impl Device for Recorder {
     }
 }
 
-/// A value at the edge of a model: its port, and where it is.
+/// An input or output of the model: its port, and its memory.
 struct Edge {
     port: Port,
     view: View,
 }
 
-/// Plans a model for inputs of these shapes and takes the run down. Values are looked at only of inputs that decide shapes.
+/// Plans a model for inputs of these shapes and records the run. Values of inputs matter only where they
+/// determine shapes.
 ///
 /// # Errors
-/// Those of planning, and [`Error::Unsupported`] for what needs a device meanwhile: shapes that depend on computed values, random
-/// numbers, strings.
+/// The errors of planning, and [`Error::Unsupported`] for what requires a device in between: shapes that depend on
+/// computed values, random numbers, strings.
 pub fn record(model: Model, target: &Target, inputs: &[(&str, HostTensor)]) -> Result<Recording> {
     let refuse = |what: &str| Err(Error::Unsupported { what: what.into(), context: "export".into() });
     if model.is_random() {
@@ -136,7 +138,7 @@ pub fn record(model: Model, target: &Target, inputs: &[(&str, HostTensor)]) -> R
     recording(&mut lock(&tape), target, given, made)
 }
 
-/// What the buffers of a run are, as far as it is known.
+/// Which buffer of the recording each buffer of the run is, as far as known.
 struct Names {
     known: BTreeMap<BufId, Buffer>,
     constants: Vec<BufId>,
@@ -150,7 +152,7 @@ fn recording(tape: &mut Tape, target: &Target, given: Vec<Edge>, made: Vec<Edge>
         names.known.insert(e.view.buf, Buffer::Input(i));
     }
     let written = written(tape, &steps);
-    // an output that has a buffer of its own is computed there; another one is copied at the end
+    // An output with a buffer of its own is computed there; any other output is copied to its buffer at the end
     let mut copied = Vec::new();
     for (i, e) in made.iter().enumerate() {
         let whole = e.view.offset == 0 && tape.sizes.get(&e.view.buf).is_some_and(|&n| n == e.view.bytes.max(4));
@@ -201,7 +203,7 @@ fn recording(tape: &mut Tape, target: &Target, given: Vec<Edge>, made: Vec<Edge>
     })
 }
 
-/// The buffers that steps write.
+/// The buffers that are written by steps.
 fn written(tape: &Tape, steps: &[device::Step]) -> Vec<BufId> {
     let mut list = Vec::new();
     for step in steps {

@@ -1,7 +1,9 @@
-//! A recording for WebAssembly, and maybe one for WebGPU, as an ES module: what it does is `web/model.js`, which is the same for all
-//! models; kernels, plans and weights are files beside it, and only those of the device in use are loaded.
+//! Writes a recording for WebAssembly, and optionally one for WebGPU, as an ES module. The code that runs them,
+//! `web/model.js`, is the same for all models; kernels, plans and weights are files beside it, and only those of the
+//! device in use are loaded.
 //!
-//! Shaders need what every WebGPU device has, kernels SIMD128. Contents that both devices read as they are lie in one file.
+//! Shaders use only what every WebGPU device has; kernels use SIMD128. Constants that both devices read in the same
+//! layout are in one file.
 
 use super::{Buffer, File, Place, Port, Recording, Step, blob, layout};
 use gradloom_core::render::wasm::{self, Kernel, SLACK};
@@ -13,54 +15,54 @@ use std::fmt::Write as _;
 
 const RUNTIME: &str = include_str!("web/model.js");
 
-/// Everything begins at multiples of this.
+/// The alignment of buffers and constants in bytes.
 const ALIGN: usize = 64;
 const PAGE: usize = 64 << 10;
 
-/// Files of weights.
+/// The files of weights: those that both devices read, and those of one device.
 const COMMON: &str = "weights.bin";
 const OF_WASM: &str = "weights.wasm.bin";
 const OF_WEBGPU: &str = "weights.webgpu.bin";
-/// Modules of kernels.
+/// The WebAssembly modules of kernels, without and with relaxed SIMD.
 const PLAIN: &str = "kernels.wasm";
 const RELAXED: &str = "kernels.relaxed.wasm";
-/// The shaders, for people too.
+/// The file of shaders, in readable form.
 const SHADERS: &str = "kernels.wgsl";
 
-/// What the WebAssembly kernels are made for: one thread, and SIMD128 without its relaxed part.
+/// The target of the WebAssembly kernels: one thread, SIMD128 without relaxed SIMD.
 pub fn wasm_target() -> Target {
     Target::wasm(false, 1)
 }
 
-/// The same where the engine has relaxed SIMD.
+/// The same with relaxed SIMD.
 pub fn relaxed_target() -> Target {
     Target::wasm(true, 1)
 }
 
-/// What the shaders are made for: any WebGPU device.
+/// The target of the shaders: any WebGPU device.
 pub fn webgpu_target() -> Target {
     Target::wgsl("webgpu")
 }
 
-/// Where the constants of a recording are: in which of the files, and at which byte.
+/// For each constant of a recording, the file that contains it and its byte offset there.
 struct Spread {
     places: Vec<(&'static str, usize)>,
-    /// What only this device reads.
+    /// The constants that only this device reads.
     own: Vec<u8>,
 }
 
-/// The same model for each kind of device.
+/// Recordings of a model for each kind of device.
 pub struct Recordings {
     /// For [`wasm_target`].
     pub wasm: Recording,
-    /// For [`relaxed_target`]: its kernels are taken where they have the same plan.
+    /// For [`relaxed_target`]. Its kernels are used only if the plan is otherwise the same as that for [`wasm_target`].
     pub relaxed: Recording,
-    /// For [`webgpu_target`], if a shader can compute the model.
+    /// For [`webgpu_target`], if shaders can compute the model.
     pub webgpu: Option<Recording>,
 }
 
 impl Recordings {
-    /// Has `record` do it for each target. What shaders cannot compute is left out and told to `left_out`.
+    /// Calls `record` for each target. If shaders cannot compute the model, calls `left_out` with the reason.
     pub fn new(
         mut record: impl FnMut(&Target) -> Result<Recording>,
         left_out: impl FnOnce(&Error),
@@ -77,7 +79,7 @@ impl Recordings {
         Ok(Recordings { wasm, relaxed, webgpu })
     }
 
-    /// The kernels of relaxed SIMD, if all but they is the same.
+    /// The kernels with relaxed SIMD, if everything but the kernels is the same.
     fn relaxed_kernels(&self) -> Result<Option<Vec<Kernel>>> {
         let (a, b) = (&self.wasm, &self.relaxed);
         let same = a.steps == b.steps && a.constants == b.constants && a.arenas == b.arenas;
@@ -85,10 +87,11 @@ impl Recordings {
     }
 }
 
-/// The files of a module: `model.js`, its types, and what it loads. `from` says where it comes from.
+/// The files of a module: `model.js`, its type declarations, and what it loads. `from` is the model's
+/// origin for comments.
 ///
 /// # Errors
-/// Those of rendering, and [`Error::OutOfMemory`] for a model that no WebAssembly memory holds.
+/// The errors of rendering, and [`Error::OutOfMemory`] for a model that does not fit a WebAssembly memory.
 pub fn files(recordings: &Recordings, from: &str) -> Result<Vec<File>> {
     let (wasm, webgpu) = (&recordings.wasm, recordings.webgpu.as_ref());
     let theirs: BTreeSet<&Vec<u8>> = webgpu.iter().flat_map(|r| &r.constants).collect();
@@ -139,12 +142,12 @@ fn spread(r: &Recording, known: &HashMap<&Vec<u8>, usize>, file: &'static str) -
     Spread { places: r.constants.iter().map(place).collect(), own: bytes }
 }
 
-/// A list of JavaScript.
+/// A JavaScript array.
 fn list(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.collect::<Vec<_>>().join(","))
 }
 
-/// A string of JavaScript.
+/// A JavaScript string literal.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -162,7 +165,7 @@ fn kernels(r: &Recording) -> Result<Vec<Kernel>> {
     r.kernels.iter().map(|p| wasm::render(p, &r.target)).collect()
 }
 
-/// `wasm.js`, and the pages of its memory.
+/// The text of `wasm.js`, and the number of pages of its memory.
 fn wasm_plan(r: &Recording, spread: &Spread, common: usize, scratch: usize) -> Result<(String, u32)> {
     let words = |s: &Step| match s {
         Step::Launch { args, vars, .. } => 4 * (args.len() + vars.len()),
@@ -170,7 +173,7 @@ fn wasm_plan(r: &Recording, spread: &Spread, common: usize, scratch: usize) -> R
     };
     let tables: usize = r.steps.iter().map(words).sum();
     let ports = || r.inputs.iter().chain(&r.outputs).map(Port::bytes);
-    // kernels may read a little before and after any buffer
+    // Kernels may read a few bytes before and after any buffer
     let sizes =
         [SLACK, common, spread.own.len(), tables, scratch].into_iter().chain(ports()).chain(r.arenas.iter().copied());
     let (at, total) = layout(sizes, ALIGN);
@@ -218,7 +221,7 @@ fn wasm_plan(r: &Recording, spread: &Spread, common: usize, scratch: usize) -> R
     Ok((plan, pages as u32))
 }
 
-/// `webgpu.js`, and the text of its shaders.
+/// The text of `webgpu.js`, and that of its shaders.
 fn webgpu_plan(r: &Recording, spread: &Spread) -> Result<(String, String)> {
     let (outputs, constants) = (r.inputs.len(), r.inputs.len() + r.outputs.len());
     let arenas = constants + r.constants.len();
@@ -233,7 +236,7 @@ fn webgpu_plan(r: &Recording, spread: &Spread) -> Result<(String, String)> {
         i.to_string()
     };
     let (mut shaders, mut code): (Vec<String>, String) = (Vec::new(), String::new());
-    // by kernel, and whether it declares everything as written
+    // Shaders by kernel, and by whether all buffers are declared as writable
     let mut shader_of: HashMap<(usize, bool), usize> = HashMap::new();
     let mut steps = Vec::new();
     for s in &r.steps {
@@ -284,8 +287,9 @@ fn webgpu_plan(r: &Recording, spread: &Spread) -> Result<(String, String)> {
     Ok((plan, code))
 }
 
-/// Which of a kernel's buffers are written and whether it has launch scalars, and its text. WebGPU forbids that one launch reads a buffer in
-/// one binding and writes it in another, unless it declares both as written.
+/// For one kernel, which buffers are written and whether it has launch scalars, as JavaScript; and the text of its
+/// shader. WebGPU forbids that one launch reads a buffer in one binding and writes it in another, unless both bindings
+/// are declared as writable (`alias`).
 fn shader(r: &Recording, kernel: usize, alias: bool) -> Result<(String, String)> {
     let p = &r.kernels[kernel];
     let Code::Text(mut code) = render::render(p, &r.target)? else {
@@ -301,7 +305,7 @@ fn shader(r: &Recording, kernel: usize, alias: bool) -> Result<(String, String)>
     Ok((format!("[{written},{}]", u8::from(!p.vars.is_empty())), code))
 }
 
-/// `model.js`.
+/// The text of `model.js`.
 fn module(r: &Recording, webgpu: bool, from: &str, names: &[&str]) -> String {
     let port = |p: &Port| {
         let shape = list(p.shape.iter().map(usize::to_string));
@@ -313,17 +317,17 @@ fn module(r: &Recording, webgpu: bool, from: &str, names: &[&str]) -> String {
     }
     out.push_str("const FILES = {\n");
     for name in names {
-        // bundlers look for addresses that are written so
+        // Bundlers look for URLs in this form
         let _ = writeln!(out, "  \"{name}\": () => new URL(\"./{name}\", import.meta.url),");
     }
     let _ = write!(out, "}};\nconst HAS_WEBGPU = {webgpu};\n");
-    // valid where there is relaxed SIMD
+    // A module that is valid only if the engine has relaxed SIMD
     let probe = if names.contains(&RELAXED) { wasm::relaxed_simd_probe() } else { Vec::new() };
     let _ = write!(out, "const PROBE = {};\n\n", list(probe.iter().map(u8::to_string)));
     if webgpu { out + RUNTIME } else { out + &RUNTIME.replace("import(\"./webgpu.js\")", "Promise.reject()") }
 }
 
-/// `model.d.ts`.
+/// The text of `model.d.ts`.
 fn types(r: &Recording, from: &str) -> String {
     let mut out = format!("// {}, compiled by gradloom {}.\n\n", line(from), env!("CARGO_PKG_VERSION"));
     for (name, what, ports) in [
@@ -349,7 +353,7 @@ fn array(dt: DType) -> &'static str {
         DType::U16 | DType::BF16 => "Uint16Array",
         DType::U32 => "Uint32Array",
         DType::U64 => "BigUint64Array",
-        // Float16Array where the host has it
+        // Float16Array if the host has it
         DType::F16 => "Uint16Array | (ArrayBufferView & ArrayLike<number>)",
         DType::F32 => "Float32Array",
         DType::F64 => "Float64Array",
@@ -357,7 +361,7 @@ fn array(dt: DType) -> &'static str {
     }
 }
 
-/// A name on one line.
+/// The name on a single line.
 fn line(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '_' } else { c }).collect()
 }

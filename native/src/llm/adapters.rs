@@ -1,4 +1,4 @@
-//! Adapters of language models from files, and which of them is in use.
+//! Loads adapters of language models from files, and switches between them.
 
 use super::LanguageModel;
 use crate::model::read_file;
@@ -6,19 +6,19 @@ use gradloom_core::llm::{Adapter, Decoder};
 use gradloom_core::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// A file of an adapter.
+/// An adapter in a file.
 #[derive(Clone, Debug)]
 pub struct AdapterFile {
-    /// What it is called from now on.
+    /// The name by which it is used.
     pub name: String,
     /// A folder with `adapter_config.json` and `adapter_model.safetensors` (PEFT), that safetensors file, or a GGUF file (llama.cpp).
     pub path: PathBuf,
-    /// Its matrices are added so many times.
+    /// A factor of what it adds to matrices.
     pub scale: f64,
 }
 
 impl AdapterFile {
-    /// One that is called as its file or folder.
+    /// An adapter with the name of its file or folder, and a factor of 1.
     pub fn new(path: impl Into<PathBuf>) -> AdapterFile {
         let path = path.into();
         let name = path.file_stem().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
@@ -26,7 +26,7 @@ impl AdapterFile {
     }
 }
 
-/// Reads files for a model.
+/// Reads adapters for a model.
 pub(super) fn read(files: &[AdapterFile], decoder: &Decoder) -> Result<Vec<(String, Adapter)>> {
     let mut out: Vec<(String, Adapter)> = Vec::with_capacity(files.len());
     for f in files {
@@ -60,15 +60,15 @@ fn peft(folder: &Path, file: &Path, scale: f64, decoder: &Decoder) -> Result<Ada
 }
 
 impl LanguageModel {
-    /// Names of the adapters that it was loaded with.
+    /// The names of the loaded adapters.
     pub fn adapters(&self) -> Vec<&str> {
         self.adapters.iter().map(|a| a.0.as_str()).collect()
     }
 
-    /// Reads an adapter's file and adds it as [`LanguageModel::add_adapter`] does; its name comes back.
+    /// Reads an adapter file and adds it as [`LanguageModel::add_adapter`] does; returns its name.
     ///
     /// # Errors
-    /// Those of that method, and `E_INPUT` for a file that cannot be read as an adapter.
+    /// Those of that method, and `E_INPUT` for a file that is not a readable adapter.
     pub fn read_adapter(&mut self, file: &AdapterFile) -> Result<String> {
         for (name, adapter) in read(std::slice::from_ref(file), &self.decoder)? {
             self.add_adapter(&name, adapter)?;
@@ -76,11 +76,12 @@ impl LanguageModel {
         Ok(file.name.clone())
     }
 
-    /// Adds an adapter, which [`LanguageModel::use_adapter`] can put into use from now on. Plans are made anew unless matrices of the
-    /// adapters that are there have room for it; none is in use then, and what was read is forgotten.
+    /// Adds an adapter, which [`LanguageModel::use_adapter`] can then put into use. If the existing buffers lack its
+    /// matrices or rank, plans are made anew, no adapter is in use, and the texts read so far are forgotten.
     ///
     /// # Errors
-    /// `E_VALUE` for a name that there is, `E_MODEL` for an adapter of a matrix that the model has not got, or has in another shape.
+    /// `E_VALUE` for a name that is taken, `E_MODEL` for an adapter of a matrix that the model lacks, or
+    /// has in another shape.
     pub fn add_adapter(&mut self, name: &str, adapter: Adapter) -> Result<()> {
         if self.adapters.iter().any(|a| a.0 == name) {
             return Err(Error::value("adapters", format!("one is called `{name}` already")));
@@ -97,15 +98,16 @@ impl LanguageModel {
         Ok(())
     }
 
-    /// The adapter in use.
+    /// The name of the adapter in use.
     pub fn adapter(&self) -> Option<&str> {
         self.adapter.and_then(|i| self.adapters.get(i)).map(|a| a.0.as_str())
     }
 
-    /// Puts an adapter into use, or none: from now on texts are read with it, and what was read before is forgotten. Nothing is compiled for it.
+    /// Puts an adapter, or none, into use for what is read from now on. Texts read before are forgotten.
+    /// Nothing is compiled.
     ///
     /// # Errors
-    /// `E_VALUE` for a name that none was loaded by.
+    /// `E_VALUE` for an unknown name.
     pub fn use_adapter(&mut self, name: Option<&str>) -> Result<()> {
         let find = |name: &str| {
             let none = || Error::value("adapters", format!("none is called `{name}`; there are {:?}", self.adapters()));

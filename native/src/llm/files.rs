@@ -1,4 +1,4 @@
-//! What the files of a language model have: a GGUF file or several, or a folder of Hugging Face's.
+//! Reads the files of a language model: one or several GGUF files, or a folder in Hugging Face's format.
 
 use super::later::Later;
 use super::{Activations, Decoder, ends, ends_of};
@@ -13,9 +13,9 @@ use gradloom_core::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What files know of text.
+/// The tokenizer and the chat template, if the files have supported ones.
 pub(super) type Text = (Option<Arc<Tokenizer>>, Option<Arc<ChatTemplate>>);
-/// The graph's source, what the files know of text, and tokens that end one.
+/// The decoder, the tokenizer and chat template, and the tokens that end a text.
 pub(super) type Parts = (Decoder, Later<Text>, Vec<u32>);
 
 pub(super) fn from_gguf(path: &Path, session: &Session, room: usize, activations: Activations) -> Result<Parts> {
@@ -41,7 +41,7 @@ pub(super) fn from_gguf(path: &Path, session: &Session, room: usize, activations
     Ok((decoder, Later::new(move || text_of(&index))?, ends))
 }
 
-/// A model without these can still be given tokens.
+/// The tokenizer and the chat template. Errors are dropped: a model without these can still be given tokens.
 fn text_of(index: &Gguf) -> Text {
     let tokenizer = Tokenizer::from_gguf(index, text::UNICODE).ok();
     let mut chat = ChatTemplate::from_gguf(index).ok();
@@ -56,7 +56,8 @@ fn text_of(index: &Gguf) -> Text {
     (tokenizer.map(Arc::new), chat.map(Arc::new))
 }
 
-/// The files of a split model by the name of any of them, `x-00002-of-00003.gguf`; of another name that file alone.
+/// The files of a split model, given the name of any of them, `x-00002-of-00003.gguf`; for any other name
+/// that file alone.
 fn parts(path: &Path) -> Vec<PathBuf> {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let all = || {

@@ -1,27 +1,27 @@
-//! What a thread of its own makes meanwhile, and who asks for it waits for.
+//! A value that a thread computes in the background; whoever needs it waits for it.
 
 use gradloom_core::{Error, Result};
 use std::sync::{Mutex, OnceLock};
 use std::thread::{Builder, JoinHandle};
 
-/// A value that is under way or there.
+/// A value that is being computed or is ready.
 pub(super) struct Later<T> {
     made: OnceLock<T>,
     thread: Mutex<Option<JoinHandle<T>>>,
 }
 
 impl<T: Send + 'static> Later<T> {
-    /// Begins to make it.
+    /// Starts to compute it.
     ///
     /// # Errors
-    /// `E_DEVICE` where the system has no thread.
+    /// `E_DEVICE` if the system cannot start a thread.
     pub(super) fn new(make: impl FnOnce() -> T + Send + 'static) -> Result<Later<T>> {
         let no_thread = |e| Error::Device { device: "cpu".into(), what: format!("no thread: {e}") };
         let thread = Builder::new().name("gradloom-text".into()).spawn(make).map_err(no_thread)?;
         Ok(Later { made: OnceLock::new(), thread: Mutex::new(Some(thread)) })
     }
 
-    /// The value. A panic of its making goes on here.
+    /// The value. A panic of the thread is resumed here.
     pub(super) fn get(&self) -> &T {
         self.made.get_or_init(|| {
             let thread = self.thread.lock().unwrap_or_else(|e| e.into_inner()).take();

@@ -1,4 +1,4 @@
-//! Adapters that learn from texts: the optimiser and the loop over steps, which [`gradloom_core::llm`] leaves to the host.
+//! Trains adapters on texts: the optimiser and the loop over steps, which [`gradloom_core::llm`] leaves to the host.
 
 use super::{LanguageModel, Learned, Lora, Rates, Windows};
 use gradloom_core::dtype::Scalar;
@@ -7,31 +7,31 @@ use gradloom_core::optim::{Adam, Optimizer, clip_grad_norm};
 use gradloom_core::tensor::Tensor;
 use gradloom_core::{DType, Error, Result};
 
-/// How an adapter learns.
+/// Options of training an adapter.
 #[derive(Clone, Debug)]
 pub struct Finetune {
-    /// Which adapters learn.
+    /// Which adapters are trained, and how they begin.
     pub lora: Lora,
-    /// An adapter of the model, by name, that goes on learning from where it is: rank, alpha and matrices are its own then. Moments of the
-    /// optimiser, which its file has not got, begin anew, unless there is a `state`.
+    /// The name of an adapter of the model to continue from; rank, alpha and matrices are then its own. The optimiser's
+    /// moments, which its file lacks, begin at zero, unless there is a `state`.
     pub from: Option<String>,
-    /// The [`Learned::state`] of the run that `from` is of: it goes on as if it had never ended.
+    /// The [`Learned::state`] of the run that made `from`: training continues as if it had never ended.
     pub state: Option<Vec<u8>>,
-    /// Steps of the optimiser, those before a `state` among them.
+    /// The number of optimiser steps, including those before a `state`.
     pub steps: usize,
-    /// Texts of a step.
+    /// The number of texts in a step.
     pub batch: usize,
-    /// Tokens of each: longer texts are cut to pieces.
+    /// The length of these in tokens; longer texts are cut into pieces.
     pub time: usize,
     /// The learning rate of AdamW.
     pub rate: f64,
-    /// How it changes after the first `warmup` steps, over which it rises from 0.
+    /// The schedule of the rate after the first `warmup` steps, in which it rises from 0.
     pub rates: Rates,
-    /// Steps over which the rate rises.
+    /// The number of steps in which the rate rises.
     pub warmup: usize,
-    /// What parameters lose by themselves in a step, times the rate.
+    /// Decoupled weight decay: the share that parameters lose in each step, divided by the rate.
     pub weight_decay: f64,
-    /// Gradients whose norm is larger are made as long as this.
+    /// Gradients with a larger norm are scaled down to this norm.
     pub most_norm: f64,
 }
 
@@ -55,11 +55,13 @@ impl Default for Finetune {
 }
 
 impl LanguageModel {
-    /// Trains an adapter on texts of at least two tokens, by AdamW. Weights and the adapters that are there stay as they are. `on_step` is told
-    /// each step's number and loss, and says whether to go on. Use [`LanguageModel::add_adapter`] to put what comes back into use.
+    /// Trains an adapter on texts of at least two tokens, with AdamW. Weights and loaded adapters do not change.
+    /// `on_step` gets each step's number and loss, and returns whether to go on. Pass the result's adapter to
+    /// [`LanguageModel::add_adapter`] to use it.
     ///
     /// # Errors
-    /// `E_VALUE` for no texts, unknown tokens, options that cannot be, and targets that no matrix has; those of [`Decoder::learner_from`].
+    /// `E_VALUE` for no texts, unknown tokens, invalid options, and targets that name no matrix; those of
+    /// [`Decoder::learner_from`].
     ///
     /// [`Decoder::learner_from`]: super::Decoder::learner_from
     pub fn finetune(
@@ -126,7 +128,7 @@ impl LanguageModel {
         Ok(Learned { state: self.state_of(&held)?, ..learner.learned(values)? })
     }
 
-    /// The values of an optimiser's tensors, as [`Optimizer::tensors`] has them, in a file.
+    /// Writes the optimiser's tensors, in the order of [`Optimizer::tensors`], to a safetensors file.
     fn state_of(&mut self, tensors: &[Tensor]) -> Result<Vec<u8>> {
         let values = tensors.iter().map(|t| self.rt.fetch(t)).collect::<Result<Vec<_>>>()?;
         let names = names(tensors.len());
@@ -135,7 +137,7 @@ impl LanguageModel {
         safetensors::write(&rows.collect::<Vec<_>>(), &[("format", "pt")])
     }
 
-    /// Puts them back; the steps that were done.
+    /// Restores the optimiser's tensors from such a file; returns the number of steps that were done.
     fn restore(&mut self, tensors: &[Tensor], file: &[u8], how: &Finetune) -> Result<usize> {
         let bad = |what: String| Error::value("finetune", what);
         if how.from.is_none() {
@@ -160,10 +162,11 @@ impl LanguageModel {
     }
 }
 
-/// What the file of a state calls the number of steps.
+/// The name of the step count in the state file.
 const STEPS: &str = "step";
 
-/// Names of an optimiser's tensors: of each parameter its value and its two moments, and the steps.
+/// The names of an optimiser's tensors: the values of all parameters, their first and second moments, and
+/// the step count.
 fn names(tensors: usize) -> Vec<String> {
     let each = tensors / 3;
     let of = |kind: &'static str| (0..each).map(move |i| format!("{i}.{kind}"));

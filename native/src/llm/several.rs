@@ -1,29 +1,29 @@
-//! Several texts at once, each with a length of its own: tokens of many clients share a step.
+//! Several texts at once, each with a length of its own: tokens of many clients are read in one step.
 
 use super::{Kind, LONGEST, LanguageModel};
 use gradloom_core::dtype::Scalar;
 use gradloom_core::{Error, Result};
 
 impl LanguageModel {
-    /// Texts that there is room for.
+    /// The number of texts that the caches have space for.
     pub fn texts(&self) -> usize {
         self.texts.len()
     }
 
-    /// What was read of a text.
+    /// The tokens of a text that have been read.
     pub fn text(&self, which: usize) -> &[u32] {
         self.texts.get(which).map_or(&[], Vec::as_slice)
     }
 
-    /// How many of these tokens a text begins with, which need not be read again.
+    /// The length of the common prefix of a text and these tokens, which need not be read again.
     pub fn shared(&self, which: usize, tokens: &[u32]) -> usize {
         self.text(which).iter().zip(tokens).take_while(|(a, b)| a == b).count()
     }
 
-    /// From now on this text is read on, from its first `keep` tokens.
+    /// Selects the text to continue, and truncates it to its first `keep` tokens.
     ///
     /// # Errors
-    /// `E_VALUE` if there is no room for so many texts.
+    /// `E_VALUE` if there is no text of this number.
     pub fn choose_text(&mut self, which: usize, keep: usize) -> Result<()> {
         let n = self.texts.len();
         let none = || Error::value("generate", format!("text {which} of {n}"));
@@ -32,10 +32,10 @@ impl LanguageModel {
         Ok(())
     }
 
-    /// Reads a token of each of these texts.
+    /// Reads one token of each of these texts.
     ///
     /// # Errors
-    /// `E_VALUE` for a text that is not there, that is named twice, or that is full.
+    /// `E_VALUE` for a text that does not exist, is named twice, or is full.
     pub fn read_each(&mut self, tokens: &[(usize, u32)]) -> Result<()> {
         let (all, room) = (self.texts.len(), self.decoder.room());
         let highest = tokens.iter().map(|t| t.0).max().ok_or_else(|| Error::value("generate", "no text is read"))?;
@@ -43,7 +43,7 @@ impl LanguageModel {
             return Err(Error::value("generate", format!("text {highest} of {all}")));
         }
         self.check(&tokens.iter().map(|t| t.1).collect::<Vec<_>>())?;
-        // as few plans as there are powers of two
+        // Rounded up to a power of two, so that there are few different plans
         let n = (highest + 1).next_power_of_two().min(all);
         let (mut ids, mut positions) = (vec![0; n], vec![-1; n]);
         for (which, token) in tokens {
@@ -60,12 +60,12 @@ impl LanguageModel {
         Ok(())
     }
 
-    /// The most likely next token of each text that [`LanguageModel::read_each`] read, by the text's number.
+    /// The most likely next tokens after [`LanguageModel::read_each`], indexed by text.
     pub fn best_each(&mut self) -> Result<Vec<u32>> {
         self.all_best()
     }
 
-    /// The logits of the next token of each text, one row after the other, by the text's number.
+    /// The logits of the next tokens, a row for each text, indexed by text.
     pub fn logits_each(&mut self) -> Result<Vec<f32>> {
         self.values()
     }

@@ -1,28 +1,29 @@
-//! What needs more than the logits of the next token: guesses that are checked several at once, perplexity, embeddings.
+//! Uses of a model that need more than the logits of the next token: speculative decoding, perplexity, embeddings.
 
 use super::{End, Kind, LanguageModel, accepted, guess};
 use gradloom_core::{Error, Result};
 
-/// Guesses that are checked at once, and the token before them.
+/// The number of tokens that are checked at once: the certain token and the guesses after it.
 const AT_ONCE: usize = 8;
 
-/// How well a model foresees a text.
+/// How well a model predicts a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Foreseen {
-    /// Tokens whose chance was asked for.
+    /// The number of tokens that were predicted.
     pub tokens: usize,
-    /// The sum of the negative logarithms of their chances.
+    /// The sum of their negative log-likelihoods in nats.
     pub nats: f64,
 }
 
 impl Foreseen {
-    /// The number of tokens among which the model is as unsure as among equal chances.
+    /// The perplexity: the number of equally likely choices that would be as uncertain as the model is
+    /// about each token.
     pub fn perplexity(&self) -> f64 {
         (self.nats / self.tokens as f64).exp()
     }
 }
 
-/// What guesses saved.
+/// Statistics of speculative decoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guessed {
     /// Runs of a graph.
@@ -34,8 +35,8 @@ pub struct Guessed {
 }
 
 impl LanguageModel {
-    /// The most likely tokens after those that were read, as [`LanguageModel::generate`] gives them; those that the text lets guess
-    /// are checked several at once.
+    /// Generates the tokens that [`LanguageModel::generate`] would generate greedily. Guesses from repetitions in the
+    /// text are checked several at once.
     pub fn generate_guessing(
         &mut self,
         most: usize,
@@ -46,7 +47,7 @@ impl LanguageModel {
         let mut next = self.best()?;
         let room = self.decoder.room();
         while made < most {
-            // `next` is certain and not read yet
+            // `next` is the correct token and has not been read yet
             let mut text = self.texts[self.text].clone();
             text.push(next);
             let here = text.len();
@@ -77,7 +78,7 @@ impl LanguageModel {
             let chosen = self.all_best()?;
             let right = accepted(&guesses, &chosen);
             (count.guesses, count.right) = (count.guesses + guesses.len(), count.right + right);
-            // the rows of wrong ones are overwritten by what comes
+            // The cache rows of wrong guesses are overwritten by later tokens
             self.texts[self.text].truncate(here + right);
             for token in &guesses[..right] {
                 if stop_at_ends && self.ends.contains(token) {
@@ -93,11 +94,11 @@ impl LanguageModel {
         Ok((End::Length, count))
     }
 
-    /// How well the model foresees these tokens, each from what comes before it: texts that are longer than there is room for are
-    /// read in windows that begin half a window after each other. What was read is forgotten.
+    /// Measures how well the model predicts these tokens, each from those before it. A text longer than the capacity is
+    /// read in windows, each of which begins half a window after the one before. The text read so far is forgotten.
     ///
     /// # Errors
-    /// `E_VALUE` for less than two tokens.
+    /// `E_VALUE` for fewer than two tokens.
     pub fn foresee(&mut self, tokens: &[u32]) -> Result<Foreseen> {
         let room = self.decoder.room();
         if tokens.len() < 2 || room < 2 {
@@ -133,7 +134,8 @@ impl LanguageModel {
         Ok(sum)
     }
 
-    /// A vector of length 1 for a text: the mean of its tokens' states. What was read of the chosen text is forgotten.
+    /// The embedding of a text: the mean of its tokens' hidden states, normalised to length 1. The selected
+    /// text is forgotten.
     pub fn embed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         if tokens.is_empty() {
             return Err(Error::value("embed", "there is no token"));
@@ -156,7 +158,7 @@ impl LanguageModel {
     }
 }
 
-/// The logarithm of a token's chance.
+/// The log-likelihood of a token.
 fn log_chance(logits: &[f32], token: usize) -> f64 {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let all: f64 = logits.iter().map(|x| f64::from(x - most).exp()).sum();

@@ -1,17 +1,17 @@
-//! The functions of LLVM's C interface that we use, looked up in a library that is found at run time.
+//! The functions of LLVM's C interface that are used, looked up in a library that is found at run time.
 //!
-//! Only functions that LLVM 15 to 22 have with the same signature: no thread-safe contexts (they changed in 21), objects are
-//! emitted by the target machine and given to the linker as bytes.
+//! Only functions that have the same signature in LLVM 15 to 22 are used: no thread-safe contexts (they changed in 21).
+//! The target machine emits objects, which are given to the linker as bytes.
 
 use gradloom_core::{Error, Result};
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-/// The environment variable that names a library to use instead.
+/// The environment variable with a library to use instead of [`NAMES`].
 pub const VARIABLE: &str = "GRADLOOM_LLVM";
 
-/// The libraries that are tried, the newest first.
+/// The names of libraries to try, the newest first.
 pub const NAMES: &[&str] = &[
     "libLLVM.so.22.1",
     "libLLVM.so.21.1",
@@ -33,14 +33,14 @@ pub const NAMES: &[&str] = &[
     "libLLVM.dylib",
 ];
 
-/// Any of LLVM's objects.
+/// A pointer to any of LLVM's objects.
 pub(super) type Ref = *mut c_void;
 
 macro_rules! functions {
     ($($field:ident = $symbol:literal ($($arg:ty),*) $(-> $ret:ty)?;)*) => {
         /// LLVM's functions. The library stays loaded until the process ends.
         pub(super) struct Api {
-            /// Where they come from.
+            /// The name of the library.
             pub(super) library: String,
             $(pub(super) $field: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
         }
@@ -115,7 +115,7 @@ functions! {
 }
 
 impl Api {
-    /// The first library that is there and new enough.
+    /// The functions of the first library that exists and is new enough.
     pub(super) fn get() -> Result<&'static Api> {
         static API: OnceLock<std::result::Result<Api, String>> = OnceLock::new();
         API.get_or_init(|| match std::env::var(VARIABLE) {
@@ -126,7 +126,7 @@ impl Api {
         .map_err(|what| Error::Device { device: "llvm".into(), what: what.clone() })
     }
 
-    /// Takes a message of LLVM's.
+    /// Copies and disposes of a message that LLVM has returned.
     ///
     /// # Safety
     /// `text` is null, or a string that LLVM made for its caller to dispose of.
@@ -142,7 +142,7 @@ impl Api {
         }
     }
 
-    /// An error as a result.
+    /// Converts an LLVM error to a result.
     ///
     /// # Safety
     /// `e` is null or an error that LLVM just returned.
@@ -160,7 +160,7 @@ impl Api {
     }
 }
 
-/// Tries libraries in order; if none will do, what was tried and why not.
+/// Tries libraries in order. If none is usable, the error says what was tried and why it failed.
 fn find(names: &[&str]) -> std::result::Result<Api, String> {
     let mut tried = Vec::new();
     for name in names {
@@ -184,7 +184,7 @@ fn find(names: &[&str]) -> std::result::Result<Api, String> {
         });
         match made {
             Ok(api) => {
-                // it registers things with the process: never unloaded
+                // LLVM registers things with the process, so it must never be unloaded
                 std::mem::forget(library);
                 return Ok(api);
             }
@@ -194,7 +194,7 @@ fn find(names: &[&str]) -> std::result::Result<Api, String> {
     Err(format!("no LLVM that will do; tried {}. {VARIABLE} may name the library (LLVM 15 or newer)", tried.join(", ")))
 }
 
-/// LLVM's name for this kind of processor.
+/// LLVM's name for this processor's architecture.
 const ARCH: &str = match () {
     _ if cfg!(any(target_arch = "x86_64", target_arch = "x86")) => "X86",
     _ if cfg!(target_arch = "aarch64") => "AArch64",

@@ -1,4 +1,4 @@
-//! IR text -> object -> code in this process.
+//! Compiles LLVM IR to an object file, and links that into this process.
 
 use super::api::{Api, Ref};
 use gradloom_core::{Error, Result};
@@ -6,9 +6,9 @@ use std::ffi::{CStr, CString};
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-/// `LLVMAttributeFunctionIndex`: an attribute of the function itself.
+/// `LLVMAttributeFunctionIndex`: marks an attribute of the function itself.
 const FUNCTION: u32 = u32::MAX;
-/// What LLVM's enumerations call them.
+/// Values of LLVM's enumerations.
 const LEVEL_DEFAULT: i32 = 2;
 const RELOC_PIC: i32 = 2;
 const CODE_MODEL_DEFAULT: i32 = 0;
@@ -19,7 +19,7 @@ pub(super) fn error(what: impl Into<String>) -> Error {
     Error::Device { device: "llvm".into(), what: what.into() }
 }
 
-/// This processor, as LLVM describes it.
+/// A description of this processor for LLVM.
 #[derive(Clone)]
 pub(super) struct Host {
     triple: CString,
@@ -41,7 +41,7 @@ impl Host {
     }
 }
 
-/// Calls a function of LLVM's with an object when dropped.
+/// An LLVM object that is disposed of by this function on drop.
 struct Owned(Ref, unsafe extern "C" fn(Ref));
 
 impl Drop for Owned {
@@ -51,7 +51,7 @@ impl Drop for Owned {
     }
 }
 
-/// Compiles a module to an object file; `name` is renamed to `symbol`.
+/// Compiles the text of a module to an object file; the function `name` is renamed to `symbol`.
 pub(super) fn compile(api: &Api, host: &Host, text: &str, name: &str, symbol: &str) -> Result<Vec<u8>> {
     let bad = |what: &str, why: String| error(format!("{name}: {what}: {why}"));
     let c = |s: &str| CString::new(s).map_err(|_| error(format!("{name}: a zero byte in the text")));
@@ -117,7 +117,7 @@ fn machine(api: &Api, host: &Host) -> Result<Owned> {
     }
 }
 
-/// LLVM's linker, which puts objects into executable memory.
+/// LLVM's JIT linker, which loads objects into executable memory.
 pub(super) struct Jit {
     api: &'static Api,
     jit: Ref,
@@ -135,7 +135,7 @@ impl Jit {
             let mut jit = null_mut();
             api.check((api.new_jit)(&mut jit, null_mut())).map_err(error)?;
             let made = Arc::new(Jit { api, jit });
-            // memset, memcpy and what else the code generator may call
+            // For memset, memcpy and whatever else the code generator may call
             let mut generator = null_mut();
             let prefix = (api.prefix)(jit);
             api.check((api.process_symbols)(&mut generator, prefix, std::ptr::null(), null_mut())).map_err(error)?;
@@ -144,7 +144,7 @@ impl Jit {
         }
     }
 
-    /// Links objects; the addresses of their symbols, and what keeps them there.
+    /// Links objects. Gives the owner of the code, and the addresses of the objects' symbols.
     pub(super) fn link(self: &Arc<Jit>, objects: &[(String, Vec<u8>)]) -> Result<(Linked, Vec<*const u8>)> {
         let api = self.api;
         let mut at = Vec::with_capacity(objects.len());
@@ -171,12 +171,12 @@ impl Drop for Jit {
     fn drop(&mut self) {
         // SAFETY: every tracker holds this alive, so none is left.
         let e = unsafe { (self.api.dispose_jit)(self.jit) };
-        // SAFETY: just returned. There is nobody to tell.
+        // SAFETY: the call above has just returned it. There is no caller to report it to.
         let _ = unsafe { self.api.check(e) };
     }
 }
 
-/// Code in memory, unlinked when dropped.
+/// Linked code, which is unlinked on drop.
 pub(super) struct Linked {
     jit: Arc<Jit>,
     tracker: Ref,
@@ -198,7 +198,7 @@ impl Drop for Linked {
     }
 }
 
-/// The message of the library that is in use.
+/// Describes the library in use and the processor that it compiles for.
 pub(super) fn describe(api: &Api, host: &Host) -> String {
     let text = |s: &CStr| s.to_string_lossy().into_owned();
     format!("{} for {} ({})", api.library, text(&host.cpu), text(&host.triple))

@@ -1,7 +1,7 @@
-//! The same through the LLVM that this binary is linked to (feature `inkwell`): the IR goes through `default<O2>` and MCJIT.
+//! The LLVM device with the LLVM that this binary is linked to (feature `inkwell`): `default<O2>`, then MCJIT.
 //!
-//! MCJIT ignores the target machine that ran the passes: the processor must be in each function's attributes, or the code is
-//! for the oldest of its kind and several times slower.
+//! MCJIT ignores the target machine that ran the passes, so the processor must be in each function's attributes:
+//! otherwise the code is for the oldest processor of the architecture and several times slower.
 
 use super::error;
 use crate::cpu::{CpuDevice, Function, Maker};
@@ -17,7 +17,7 @@ use inkwell::passes::PassBuilderOptions;
 use inkwell::targets::{CodeModel, InitializationConfig, RelocMode, Target as Machine, TargetMachine};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// This machine with `threads` threads (0: one per core).
+/// A device for this machine with `threads` threads (0: one per core).
 pub fn open(threads: usize) -> Result<CpuDevice> {
     Machine::initialize_native(&InitializationConfig::default()).map_err(error)?;
     let (lanes, registers) = super::vectors();
@@ -25,8 +25,8 @@ pub fn open(threads: usize) -> Result<CpuDevice> {
     CpuDevice::made(target, Box::new(Linked))
 }
 
-/// Functions may outlive whoever compiled them, and a context their functions: it is never freed. One thread at a time may use
-/// it, or what belongs to it.
+/// The only LLVM context. Functions may outlive the device that compiled them, and need their context; so it is never
+/// freed. Only one thread at a time may use it or its objects.
 struct Whole(&'static Context);
 
 // SAFETY: LLVM's contexts belong to no thread; the lock around this one gives it to one thread at a time.
@@ -38,7 +38,7 @@ fn context() -> MutexGuard<'static, Whole> {
     whole.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Code in memory, freed under the lock of its context.
+/// An engine with compiled code; it is freed under the lock of its context.
 struct Held(Option<ExecutionEngine<'static>>);
 
 // SAFETY: it is not used until it is dropped, which is done under the lock of its context, on whatever thread.
@@ -82,7 +82,7 @@ fn compile(s: &Source, machine: &TargetMachine, cpu: &str, features: &str) -> Re
     let Code::Text(text) = &s.code else { return Err(error(format!("{} is not LLVM IR", s.name))) };
     let lock = context();
     let context = lock.0;
-    // the parser wants a zero behind the text, and takes it as a part of the buffer
+    // The parser requires a zero after the text, which must be part of the buffer
     let buffer = MemoryBuffer::create_from_memory_range_copy(format!("{text}\0").as_bytes(), &s.name);
     let module = context.create_module_from_ir(buffer).map_err(|e| bad("the IR does not parse", e.to_string()))?;
     module.verify().map_err(|e| bad("the IR is invalid", e.to_string()))?;

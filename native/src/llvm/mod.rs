@@ -1,8 +1,8 @@
-//! The processor through LLVM, which is found at run time: a second opinion on our own code generator, and the device for
-//! processors that it does not know. Memory and threads are the CPU device's.
+//! The processor as a device through LLVM, which is found at run time: it cross-checks our own code generator, and
+//! serves processors that this one does not support. Memory and threads are those of the CPU device.
 //!
-//! Text goes through LLVM's optimiser (`default<O2>`) and its code generator for exactly this processor; its linker puts the
-//! objects into memory that is never writable and executable at a time. Kernels of a batch are compiled in parallel.
+//! LLVM's optimiser (`default<O2>`) and code generator compile for exactly this processor; its linker loads the objects
+//! into memory that is never writable and executable at the same time. Kernels of a batch are compiled in parallel.
 
 mod api;
 mod jit;
@@ -21,7 +21,8 @@ pub use linked::open as open_linked;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// This machine with `threads` threads (0: one per core). Fails where no LLVM is installed, saying what was tried.
+/// A device for this machine with `threads` threads (0: one per core). If no LLVM is installed, the error
+/// says what was tried.
 pub fn open(threads: usize) -> Result<CpuDevice> {
     let api = Api::get()?;
     let (lanes, registers) = vectors();
@@ -30,13 +31,13 @@ pub fn open(threads: usize) -> Result<CpuDevice> {
     CpuDevice::made(target, Box::new(maker))
 }
 
-/// The library and the processor that it compiles for.
+/// The LLVM library and the processor that it compiles for.
 pub fn description() -> Result<String> {
     let api = Api::get()?;
     Ok(jit::describe(api, &Host::new(api)))
 }
 
-/// f32 lanes of this processor's vectors, and how many registers of them there are.
+/// The number of f32 lanes in a vector register of this processor, and the number of these registers.
 fn vectors() -> (usize, usize) {
     #[cfg(target_arch = "x86_64")]
     return match () {
@@ -53,7 +54,7 @@ struct Llvm {
     host: Host,
     jit: Arc<Jit>,
     threads: usize,
-    /// Kernels so far: symbols are unique.
+    /// The number of kernels compiled so far, which makes symbols unique.
     made: usize,
 }
 
@@ -77,7 +78,7 @@ unsafe impl Maker for Llvm {
     }
 }
 
-/// `f` of every item, in order, on up to `threads` threads; the first error by order.
+/// Applies `f` to every item on up to `threads` threads. Results are in order; an error is the first one in that order.
 fn in_parallel<T: Sync, R: Send>(threads: usize, items: &[T], f: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
     let threads = threads.min(items.len());
     if threads <= 1 {

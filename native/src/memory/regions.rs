@@ -1,8 +1,9 @@
-//! Regions of huge pages from which allocations of less than one are cut. A network's weights are many tensors of some hundred
-//! kilobytes that are read once a run: with pages of 4 KiB the processor waits for a translation every few rows. In a virtual machine,
-//! where a translation takes two walks, a product of a vector and a matrix of 600 kB took three times as long as one of 2.4 MB.
+//! Regions of huge pages that serve allocations of less than a huge page. A network's weights are many tensors of some
+//! hundred kilobytes, each read once per run: with pages of 4 KiB the processor waits for an address translation every
+//! few rows. In a virtual machine, where a translation needs two page walks, a product of a vector and a matrix of 600
+//! kB took three times as long as one of 2.4 MB.
 //!
-//! A region is given back to the system when nothing of it is in use, but for one that waits for what comes next.
+//! An unused region is returned to the system, except for one that is kept for the next allocations.
 
 use super::{HUGE, map_huge};
 use std::ptr::NonNull;
@@ -10,21 +11,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Allocations of fewer bytes are left to the heap.
 pub(super) const LEAST: usize = 16 << 10;
-/// Bytes of a region.
+/// The size of a region in bytes.
 const REGION: usize = 8 * HUGE;
-/// Parts lie so far apart that equal ones do not begin in the same set of a cache.
+/// The bytes between parts, so that parts of equal size do not all begin in the same set of a cache.
 const APART: usize = 192;
-/// Alignment of parts.
+/// The alignment of parts in bytes.
 const ALIGN: usize = 64;
 
-/// Some huge pages.
+/// A region of huge pages.
 struct Region {
     start: NonNull<u8>,
-    /// Bytes to unmap.
+    /// The number of bytes to unmap.
     bytes: usize,
-    /// Parts that are not in use, by offset: no two of them touch.
+    /// The unused parts as (offset, length), sorted by offset; no two of them are adjacent.
     free: Vec<(usize, usize)>,
-    /// From here on nothing was ever written, so that it is zero.
+    /// Nothing was ever written from this offset on, so the memory there is zero.
     fresh: usize,
 }
 
@@ -37,7 +38,7 @@ fn all() -> MutexGuard<'static, Vec<Region>> {
     REGIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that an allocation takes.
+/// The bytes of a region that an allocation of `len` bytes occupies.
 fn whole(len: usize) -> usize {
     len.next_multiple_of(ALIGN) + APART
 }
@@ -48,7 +49,7 @@ impl Region {
         Some(Region { start, bytes, free: vec![(0, REGION)], fresh: 0 })
     }
 
-    /// Zeroed bytes, from the first place where there are enough.
+    /// Takes zeroed bytes from the first unused part that is large enough.
     fn take(&mut self, len: usize) -> Option<NonNull<u8>> {
         let n = whole(len);
         let i = self.free.iter().position(|f| f.1 >= n)?;
@@ -71,7 +72,7 @@ impl Region {
         (start.as_ptr() as usize).checked_sub(self.start.as_ptr() as usize).filter(|&at| at < REGION)
     }
 
-    /// Joins a part with the free ones beside it.
+    /// Returns a part and merges it with adjacent unused parts.
     fn give_back(&mut self, at: usize, n: usize) {
         let i = self.free.partition_point(|f| f.0 < at);
         self.free.insert(i, (at, n));
@@ -97,7 +98,7 @@ impl Drop for Region {
     }
 }
 
-/// Zeroed bytes, aligned to a cache line; none if the system has no more.
+/// Allocates zeroed bytes, aligned to a cache line; `None` if the system refuses.
 pub(super) fn take(len: usize) -> Option<NonNull<u8>> {
     let mut all = all();
     if let Some(start) = all.iter_mut().find_map(|r| r.take(len)) {
@@ -109,7 +110,7 @@ pub(super) fn take(len: usize) -> Option<NonNull<u8>> {
     start
 }
 
-/// Takes back what [`take`] gave.
+/// Frees an allocation of [`take`].
 pub(super) fn give_back(start: NonNull<u8>, len: usize) {
     let mut all = all();
     if let Some((r, at)) = all.iter_mut().find_map(|r| r.offset(start).map(|at| (r, at))) {
@@ -138,7 +139,7 @@ mod tests {
             assert!(bytes.iter().all(|&x| x == 0), "zero, and not what the part before was filled with");
             bytes.fill(i as u8 + 1);
         }
-        // in another order: holes between parts are joined
+        // in another order: holes between parts are merged
         for i in [1, 3, 2, 0, 4] {
             let at = r.offset(parts[i]).unwrap();
             r.give_back(at, whole(lens[i]));

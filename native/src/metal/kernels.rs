@@ -1,4 +1,4 @@
-//! Kernels: texts to pipelines.
+//! Makes compute pipelines from Metal's shading language.
 
 use super::{Gpu, error};
 use crate::steps::Wants;
@@ -14,24 +14,25 @@ use objc2_metal::{
     MTLPipelineOption,
 };
 
-/// Lines of the compiler's log that go into an error.
+/// The most lines of the compiler's log in an error.
 const LINES: usize = 30;
 
-/// What is kept of a source.
+/// A compiled kernel.
 pub(super) struct Kernel {
     pub(super) wants: Wants,
     pub(super) pipeline: Retained<ProtocolObject<dyn MTLComputePipelineState>>,
     pub(super) local: [u32; 3],
 }
 
-/// Compiles a batch as one library. The system keeps what it compiled.
+/// Compiles a batch as one library. The system caches what it compiled.
 pub(super) fn compile(gpu: &Gpu, t: &Target, sources: &[Source]) -> Result<Vec<Kernel>> {
     if sources.is_empty() {
         return Ok(Vec::new());
     }
     let named = || sources.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
     let options = MTLCompileOptions::new();
-    // infinities and NaN have meanings, and quotients are those of the nearest number; what replaced the call is in macOS 15 alone
+    // Infinities and NaN keep their meaning, and division is correctly rounded; the call that replaced this
+    // one needs macOS 15
     #[allow(deprecated, reason = "what replaced it is not in macOS 14")]
     options.setFastMathEnabled(false);
     let unit = NSString::from_str(&gpu_c::unit(sources)?);

@@ -1,7 +1,9 @@
-//! GPUs of Apple's through Metal, on macOS. The machine's own GPU is the device; a machine without one gets an error that says so.
+//! Apple's GPUs through Metal, on macOS. The device is the system's default GPU; on a machine without one opening it is
+//! an error that says so.
 //!
-//! A submission is one command buffer with one encoder, in which a kernel begins when the one before it is done. Buffers are shared with the
-//! processor, which writes to them itself once what uses them is done, and reads a snapshot. Waiting is in `poll`, `sync` and before an upload.
+//! A submission is one command buffer, in which each kernel begins when the one before it is done. Buffers are shared
+//! with the processor: it writes them directly when the work that uses them is done, and reads them as snapshots. Only
+//! `poll`, `sync` and uploads wait.
 
 mod kernels;
 
@@ -27,10 +29,10 @@ type Gpu = Retained<ProtocolObject<dyn MTLDevice>>;
 type Shared = Retained<ProtocolObject<dyn MTLBuffer>>;
 type Commands = Retained<ProtocolObject<dyn MTLCommandBuffer>>;
 
-/// Bytes that launch scalars may have to travel with their launch.
+/// The most bytes of launch scalars that can be passed within a launch (`setBytes`).
 const SCALAR_BYTES: usize = 4096;
 
-/// A GPU of Apple's.
+/// One of Apple's GPUs.
 pub struct MetalDevice {
     target: Target,
     description: String,
@@ -39,7 +41,7 @@ pub struct MetalDevice {
     bufs: HashMap<BufId, Allocation>,
     kernels: HashMap<KernelId, Kernel>,
     reads: HashMap<Ticket, Reading>,
-    /// What is under way, the oldest first, with its number.
+    /// The submissions in flight, the oldest first, with their numbers.
     pending: VecDeque<(u64, Commands)>,
     submitted: u64,
     next: u32,
@@ -48,12 +50,12 @@ pub struct MetalDevice {
 struct Allocation {
     buffer: Shared,
     bytes: usize,
-    /// The last submission that uses it.
+    /// The number of the last submission that uses it.
     used: u64,
 }
 
 enum Reading {
-    /// A snapshot, which is there when this submission is done.
+    /// A snapshot of so many bytes, complete when the submission of this number is done.
     Bytes(Shared, usize, u64),
     /// A submission whose times are wanted.
     Times(Commands, u64),
@@ -64,10 +66,10 @@ enum Reading {
 unsafe impl Send for MetalDevice {}
 
 impl MetalDevice {
-    /// Opens the GPU.
+    /// Opens the system's default GPU.
     ///
     /// # Errors
-    /// [`Error::Device`] where there is none.
+    /// [`Error::Device`] if there is none.
     pub fn new() -> Result<MetalDevice> {
         let gpu = MTLCreateSystemDefaultDevice().ok_or_else(|| error("this Mac has no GPU that Metal knows"))?;
         let queue = gpu.newCommandQueue().ok_or_else(|| error("the GPU gives no command queue"))?;
@@ -85,7 +87,7 @@ impl MetalDevice {
         })
     }
 
-    /// The GPU's name, for people.
+    /// The GPU's name, for users.
     pub fn description(&self) -> &str {
         &self.description
     }
@@ -192,7 +194,7 @@ impl MetalDevice {
                 return Ok(());
             }
             let apart = src.buf != dst.buf || src.offset + bytes <= dst.offset || dst.offset + bytes <= src.offset;
-            // the call wants regions that do not overlap
+            // The call requires ranges that do not overlap
             let middle = if apart { None } else { Some(self.shared(bytes)?) };
             let (mut at, mut offset) = (&from.buffer, src.offset);
             if let Some(middle) = &middle {
@@ -202,7 +204,7 @@ impl MetalDevice {
                 };
                 (at, offset) = (middle, 0);
             }
-            // SAFETY: both regions are inside their buffers, and apart
+            // SAFETY: both ranges are inside their buffers, and do not overlap
             unsafe {
                 encoder.copyFromBuffer_sourceOffset_toBuffer_destinationOffset_size(
                     at, offset, &to.buffer, dst.offset, bytes,
@@ -215,7 +217,7 @@ impl MetalDevice {
         copied
     }
 
-    /// Waits for a submission and those before it.
+    /// Waits for the submission of this number and all before it.
     fn wait(&mut self, number: u64) -> Result<()> {
         while let Some((_, commands)) = self.pending.front().filter(|p| p.0 <= number) {
             commands.waitUntilCompleted();
@@ -231,7 +233,7 @@ impl MetalDevice {
 }
 
 impl Drop for MetalDevice {
-    /// The GPU may still write to what is freed.
+    /// Waits first: the GPU may still write to the memory that is freed.
     fn drop(&mut self) {
         let _ = self.wait(u64::MAX);
     }
@@ -252,7 +254,7 @@ impl Device for MetalDevice {
     }
 
     fn free(&mut self, buf: BufId) {
-        // command buffers keep what they use
+        // Command buffers retain the buffers that they use
         self.bufs.remove(&buf);
     }
 
@@ -281,7 +283,7 @@ impl Device for MetalDevice {
     }
 
     fn submit(&mut self, steps: &[Step]) -> Result<()> {
-        // everything that can be wrong with a step comes first, so that a bad one leaves nothing half done
+        // All checks come first, so that an invalid step leaves nothing half done
         steps.iter().try_for_each(|step| self.check(step))?;
         autoreleasepool(|_| self.run(steps)).map(|_| ())
     }
@@ -351,10 +353,11 @@ impl Device for MetalDevice {
     }
 }
 
-/// What a GPU says of itself.
+/// Reads the capabilities of a GPU.
 fn target(gpu: &Gpu) -> Target {
     let plain = Target::metal("metal");
-    // exchanges within subgroups of 32 and matrices came with this family; its GPUs have one memory with the processor
+    // Exchanges within subgroups of 32 threads, and matrices, came with this family; its GPUs share the
+    // processor's memory
     let apple = gpu.supportsFamily(MTLGPUFamily::Apple7);
     let version = NSOperatingSystemVersion { majorVersion: 14, minorVersion: 0, patchVersion: 0 };
     let bf16 = NSProcessInfo::processInfo().isOperatingSystemAtLeastVersion(version);

@@ -1,4 +1,4 @@
-//! Which devices there are, and what each says of itself.
+//! Finds the devices that OpenCL's drivers offer, and reads their capabilities.
 
 use super::error;
 use gradloom_core::Result;
@@ -8,7 +8,7 @@ use opencl3::error_codes::ClError;
 use opencl3::platform::get_platforms;
 use std::sync::Mutex;
 
-/// Codes of the loader: no library, and no platform in it.
+/// Error codes of the OpenCL loader: it has no library, or no platform.
 const NO_LIBRARY: i32 = -2000;
 const NO_PLATFORM: i32 = -1001;
 
@@ -16,47 +16,47 @@ const NO_PLATFORM: i32 = -1001;
 const SUBNORMALS: u64 = 1;
 const EXACT_QUOTIENTS: u64 = 1 << 7;
 
-/// The language that all drivers have, and the one that optional things came with.
+/// The compiler options for the language version that all drivers support, and for the one with the optional features.
 pub(super) const OLDEST: &str = "-cl-std=CL1.2";
 /// See [`OLDEST`].
 pub(super) const NEWER: &str = "-cl-std=CL3.0";
 
-/// Held while drivers are asked: pocl 3.1 offers no device to a thread that asks while another makes it start.
+/// Held while drivers are queried: pocl 3.1 offers no device to a thread that asks while another thread makes it start.
 static FINDING: Mutex<()> = Mutex::new(());
 
-/// A device, not opened yet.
+/// A device that is not opened yet.
 pub(super) struct Found {
     pub(super) device: Device,
     pub(super) target: Target,
     pub(super) description: String,
-    /// For the compiler of its kernels.
+    /// The options for compiling its kernels.
     pub(super) options: String,
     pub(super) notes: Vec<String>,
     pub(super) can: Can,
-    /// It is a processor.
+    /// Whether it is a processor.
     pub(super) processor: bool,
     rank: (u8, u64),
 }
 
-/// What of optional things kernels for GPUs of hardware may use on a device.
+/// The optional features that kernels for hardware GPUs may use on a device.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Can {
-    /// `cl_khr_integer_dot_product`, for words of four bytes.
+    /// Whether it has `cl_khr_integer_dot_product`, dot products of words of four bytes.
     pub(super) dots: bool,
-    /// Threads of the subgroups that a kernel may ask for and exchange values in; 0 without.
+    /// The subgroup size that a kernel can request and exchange values in; 0 without such exchanges.
     pub(super) subgroup: u32,
 }
 
 impl Can {
     fn ask(d: &Device) -> Can {
-        // both come with OpenCL C 3.0, which a driver of 1.2 does not know how to ask for
+        // Both come with OpenCL C 3.0; a driver for 1.2 does not know the query
         let versions = d.opencl_c_all_versions().unwrap_or_default();
         if !versions.iter().any(|v| v.version >> MAJOR >= 3) {
             return Can::default();
         }
         let all = d.extensions().unwrap_or_default();
         let has = |name: &str| all.split_whitespace().any(|e| e == name);
-        // sizes are machine words
+        // Sizes are of type size_t
         let sizes = d.get_data(SUBGROUP_SIZES).unwrap_or_default();
         let sizes = sizes.chunks_exact(size_of::<usize>()).filter_map(|b| b.try_into().ok().map(usize::from_ne_bytes));
         let size = sizes.filter(|n| n.is_power_of_two() && *n <= LARGEST).max().unwrap_or(0) as u32;
@@ -65,17 +65,17 @@ impl Can {
     }
 }
 
-/// Bits of a version below its first number.
+/// The position of the major number in a version word.
 const MAJOR: u32 = 22;
 /// `CL_DEVICE_SUB_GROUP_SIZES_INTEL`.
 const SUBGROUP_SIZES: u32 = 0x4108;
-/// Threads of a subgroup at most: where there is a choice, larger ones have fewer registers for each.
+/// The largest subgroup size to use: where there is a choice, threads of larger subgroups have fewer registers each.
 const LARGEST: usize = 32;
 
-/// The devices of all drivers for people, the best first: `opencl:1` is the second.
+/// The devices of all drivers, described for users, the best first: `opencl:1` is the second.
 ///
 /// # Errors
-/// [`gradloom_core::Error::Device`] where there is none.
+/// [`gradloom_core::Error::Device`] if there is none.
 pub fn list() -> Result<Vec<String>> {
     Ok(find()?.into_iter().map(|f| f.description).collect())
 }
@@ -94,7 +94,7 @@ pub(super) fn find() -> Result<Vec<Found>> {
     let mut found = Vec::new();
     let mut refused = Vec::new();
     for platform in &platforms {
-        // a platform without devices says so with an error
+        // A platform without devices reports that as an error
         for id in platform.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_default() {
             let device = Device::new(id);
             match describe(&device) {
@@ -112,7 +112,7 @@ pub(super) fn find() -> Result<Vec<Found>> {
     Ok(found)
 }
 
-/// What a device says of itself, or why it is of no use.
+/// Reads the properties of a device, or gives the reason why it cannot be used.
 fn describe(d: &Device) -> std::result::Result<std::result::Result<Found, String>, ClError> {
     let kind = d.dev_type()?;
     let (name, driver) = (d.name()?, d.driver_version()?);
@@ -141,7 +141,7 @@ fn describe(d: &Device) -> std::result::Result<std::result::Result<Found, String
         max_local: [size(0), size(1), size(2)],
         max_local_total: u32::try_from(d.max_work_group_size()?).unwrap_or(u32::MAX),
         workgroup_bytes: usize::try_from(d.local_mem_size()?).unwrap_or(usize::MAX),
-        // a buffer is a pointer and an offset, and some launch scalars come after all of them
+        // A buffer takes a pointer and an offset, and some bytes are left for launch scalars
         max_buffers: (d.max_parameter_size()? / 16).saturating_sub(8).clamp(1, 64),
         max_buffer_bytes: usize::try_from(d.max_mem_alloc_size()?).unwrap_or(usize::MAX),
         ..plain

@@ -1,4 +1,4 @@
-//! Kernels: texts to what the driver launches.
+//! Makes kernels from OpenCL C with the driver's compiler.
 
 use super::{error, failed};
 use crate::binaries::Binaries;
@@ -10,29 +10,30 @@ use opencl3::error_codes::ClError;
 use opencl3::program::Program;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Kernels in one unit at least, where there are so many: the driver's compiler takes as long for the common text.
+/// The least number of kernels in one compilation unit, if there are that many: the compiler takes as long for the text
+/// that all units share.
 const LEAST: usize = 4;
-/// Kernels in one unit at most: PoCL goes through all of a unit's code for each kernel that it compiles.
+/// The most kernels in one compilation unit: PoCL processes all code of a unit again for each kernel that it compiles.
 const MOST: usize = 16;
-/// Lines of the compiler's log that go into an error.
+/// The most lines of the compiler's log in an error.
 const LINES: usize = 30;
 
-/// What is kept of a source.
+/// A compiled kernel.
 pub(super) struct Kernel {
     pub(super) wants: Wants,
     pub(super) kernel: opencl3::kernel::Kernel,
     pub(super) local: [u32; 3],
 }
 
-/// The driver's compiler, and what it made before.
+/// The driver's compiler, with a cache of its results.
 pub(super) struct Compiler {
     pub(super) options: String,
     pub(super) binaries: Binaries,
-    /// Texts that the driver was given because it had made no binary of them.
+    /// The number of texts that were compiled because their binary was not in the cache.
     pub(super) translated: AtomicUsize,
 }
 
-/// Compiles a batch, parts of it on each core.
+/// Compiles a batch on all cores, a part at a time on each.
 pub(super) fn compile(context: &Context, compiler: &Compiler, sources: &[Source]) -> Result<Vec<Kernel>> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let part = sources.len().div_ceil(threads).clamp(LEAST, MOST);
@@ -52,7 +53,7 @@ pub(super) fn compile(context: &Context, compiler: &Compiler, sources: &[Source]
     Ok(made.into_iter().map(|m| m.1).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
-/// The program of a text from what the driver made of it before.
+/// The program of a text, from the binary that the driver made earlier, if the cache has it.
 fn known(context: &Context, compiler: &Compiler, unit: &str) -> Option<Program> {
     let binary = compiler.binaries.get(unit)?;
     // SAFETY: this driver made the binary of this text for this device: the key says so, and the store holds what we put there alone
@@ -68,7 +69,7 @@ fn build(context: &Context, compiler: &Compiler, sources: &[Source]) -> Result<V
         None => {
             compiler.translated.fetch_add(1, Ordering::Relaxed);
             let program = translate(context, &compiler.options, &unit, sources)?;
-            // some drivers compile every kernel once more to answer
+            // Some drivers compile every kernel again to answer this
             if compiler.binaries.are_kept()
                 && let Some(binary) = program.get_binaries().ok().and_then(|all| all.into_iter().next())
             {
@@ -88,7 +89,7 @@ fn build(context: &Context, compiler: &Compiler, sources: &[Source]) -> Result<V
     sources.iter().enumerate().map(kernel).collect()
 }
 
-/// The program of a text by the driver's compiler.
+/// Compiles a text with the driver's compiler.
 fn translate(context: &Context, options: &str, unit: &str, sources: &[Source]) -> Result<Program> {
     let named = || sources.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
     let mut program = Program::create_from_source(context, unit).map_err(|e| failed("a program", e))?;

@@ -1,9 +1,9 @@
-//! OpenCL devices: GPUs of most vendors, and processors (pocl). The library is looked for at run time; a machine without one, or without
-//! a driver, gets an error that says so.
+//! OpenCL devices: GPUs of most vendors, and processors (pocl). The library is looked for at run time; on a machine
+//! without one, or without a driver, opening the device is an error that says so.
 //!
-//! All work goes to one queue in order. Kernels of a batch are compiled as a few units, on all cores, and the driver's binaries are kept in
-//! the cache of compiled code, so that a second start compiles nothing. A buffer goes to a kernel with the view's offset beside it. Reading
-//! waits in `poll` and `sync` only.
+//! All work is in order on one queue. The kernels of a batch are compiled in a few units on all cores, and the driver's
+//! binaries are kept in the cache of compiled code, so that a second start compiles nothing. A kernel takes each buffer
+//! with the offset of the view in it. Only `poll` and `sync` wait.
 
 mod find;
 mod kernels;
@@ -30,7 +30,7 @@ use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What zeroes memory; sizes are multiples of it.
+/// The pattern that zeroes memory; sizes of buffers are multiples of it.
 const ZEROS: [u8; 16] = [0; 16];
 
 /// A device of an OpenCL driver.
@@ -55,25 +55,25 @@ struct Allocation {
 }
 
 enum Reading {
-    /// Bytes on their way; the driver writes to them until the event.
+    /// Bytes that the driver writes until the event is reached.
     Bytes(Vec<u8>, Event),
-    /// The events between which a submission was done.
+    /// The events before and after a timed submission.
     Times(Event, Event),
 }
 
 impl OpenClDevice {
-    /// Opens the best device there is: a GPU before a processor.
+    /// Opens the best device: a GPU rather than a processor.
     ///
     /// # Errors
-    /// [`Error::Device`] where there is no driver or no device.
+    /// [`Error::Device`] if there is no driver or no device.
     pub fn new() -> Result<OpenClDevice> {
         OpenClDevice::with_index(0)
     }
 
-    /// Opens a device of [`list`].
+    /// Opens the device at this index of [`list`].
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`OpenClDevice::new`].
     pub fn with_index(index: usize) -> Result<OpenClDevice> {
         let mut found = find::find()?;
         if index >= found.len() {
@@ -112,14 +112,14 @@ impl OpenClDevice {
         Ok(device)
     }
 
-    /// Kernels are made as for a GPU of hardware, so that a processor can test them. Products of words of bytes are made byte by byte
-    /// where its driver has none.
+    /// Makes kernels as for a hardware GPU, so that they can be tested on a processor. Dot products of words of bytes
+    /// are computed byte by byte if the driver has no instruction for them.
     pub fn as_hardware(&mut self) {
         self.target = self.target.clone().as_hardware().with_words();
         self.claim();
     }
 
-    /// Lets kernels use what the driver says that it has.
+    /// Lets kernels use the optional features that the driver reports.
     fn claim(&mut self) {
         let Can { dots, subgroup } = self.can;
         if !dots && subgroup == 0 {
@@ -133,9 +133,10 @@ impl OpenClDevice {
             self.target = self.target.clone().with_words();
         }
         if subgroup > 0 {
-            // a row of threads, and rows of which each may be subgroups of its own: values are exchanged along the first dimension
+            // Values are exchanged along the first dimension: this is tested in a workgroup that is one row of threads,
+            // and in one of several rows, each of which may be subgroups of its own
             let exchanged = [([64, 1, 1], subgroup), ([8, 8, 1], subgroup.min(8))].iter().all(|&(local, wanted)| {
-                // a driver that cannot run the probe has no subgroups for us
+                // A driver that cannot run the probe is treated as one without subgroups
                 let found = canary::subgroups(self, gpu_c::subgroup_probe(subgroup, local)).unwrap_or_default();
                 wgsl::subgroup(&found, wanted) == wanted
             });
@@ -143,17 +144,17 @@ impl OpenClDevice {
         }
     }
 
-    /// Keeps binaries in this folder rather than the user's.
+    /// Caches binaries in this folder instead of the user's.
     pub fn cache_in(&mut self, folder: &Path) {
         self.compiler.binaries = Binaries::within(folder, self.driver.clone());
     }
 
-    /// Texts that the driver's compiler was given so far: none where all binaries were in the cache.
+    /// The number of texts that the driver has compiled so far; 0 if all binaries were in the cache.
     pub fn translated(&self) -> usize {
         self.compiler.translated.load(Ordering::Relaxed)
     }
 
-    /// The device's name and driver, for people.
+    /// The names of the device and its driver, for users.
     pub fn description(&self) -> &str {
         &self.description
     }
@@ -211,7 +212,7 @@ impl OpenClDevice {
         }
         let overlaps = src.buf == dst.buf && src.offset < dst.offset + bytes && dst.offset < src.offset + bytes;
         if overlaps {
-            // the call wants regions that do not
+            // The driver's call requires ranges that do not overlap
             let between = self.alloc(bytes)?;
             let middle = View { buf: between, offset: 0, bytes };
             let done = self.copy(src, &middle).and_then(|()| self.copy(&middle, dst));
@@ -220,7 +221,7 @@ impl OpenClDevice {
         }
         let from = self.allocation(src)?.buffer.get();
         let to = self.allocation(dst)?.buffer.get();
-        // SAFETY: both regions are inside their allocations, and apart
+        // SAFETY: both ranges are inside their allocations, and do not overlap
         let copied = unsafe {
             opencl3::command_queue::enqueue_copy_buffer(
                 self.queue.get(),
@@ -253,7 +254,7 @@ impl OpenClDevice {
 }
 
 impl Drop for OpenClDevice {
-    /// The driver may still write to what readbacks hold.
+    /// Waits first: the driver may still write to the memory of readbacks.
     fn drop(&mut self) {
         let _ = self.queue.finish();
     }
@@ -284,7 +285,7 @@ impl Device for OpenClDevice {
     }
 
     fn free(&mut self, buf: BufId) {
-        // the driver keeps it until the commands that use it are done
+        // The driver keeps the memory until the commands that use it are done
         self.bufs.remove(&buf);
     }
 
@@ -319,7 +320,7 @@ impl Device for OpenClDevice {
     }
 
     fn submit(&mut self, steps: &[Step]) -> Result<()> {
-        // everything that can be wrong with a step comes first, so that a bad one leaves nothing half done
+        // All checks come first, so that an invalid step leaves nothing half done
         steps.iter().try_for_each(|step| self.check(step))?;
         self.run(steps)?;
         self.queue.flush().map_err(|e| failed("a submission", e))
@@ -381,7 +382,7 @@ pub(super) fn error(what: impl Into<String>) -> Error {
 /// `CL_DEVICE_NOT_AVAILABLE`.
 const GONE: i32 = -2;
 
-/// A call that failed while it made or did `what`.
+/// Converts the error of a driver call; `what` names what was being made or done.
 fn failed(what: &str, e: ClError) -> Error {
     match e.0 {
         GONE => Error::Lost { device: "opencl".into(), what: format!("{what}: {e}") },
@@ -389,7 +390,7 @@ fn failed(what: &str, e: ClError) -> Error {
     }
 }
 
-/// Codes of a lack of memory: of the buffer, of the device's resources, of the host.
+/// Converts the error codes for a lack of memory: of the buffer, of the device's resources, of the host.
 fn out_of_memory(e: ClError, bytes: usize) -> Error {
     match e.0 {
         // CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_RESOURCES, CL_OUT_OF_HOST_MEMORY, CL_INVALID_BUFFER_SIZE

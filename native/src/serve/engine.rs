@@ -1,6 +1,6 @@
-//! The model's thread. Texts of several clients are under way at once: prompts are read a piece at a time, and between two pieces all
-//! texts that are written share a step, each with the token that was chosen for it. A text that begins as one that was read before
-//! takes its place and reads only what is new.
+//! The thread that runs the model for several texts at once. Prompts are read a piece at a time; between two pieces one
+//! step reads the next token of every text that is being generated. A new text takes the slot of the finished text with
+//! the longest common prefix, and reads only what is new.
 
 use super::metrics::Metrics;
 use super::reply::Refusal;
@@ -12,16 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 
-/// Tokens of a prompt that are read before others have a turn.
+/// The number of prompt tokens that are read before other texts get a step.
 const PIECE: usize = 128;
 
-/// What waits for the model.
+/// A request to the model.
 pub(super) enum Work {
     Text(Box<Job>),
     Embed { ids: Vec<u32>, until: Instant, reply: oneshot::Sender<std::result::Result<Vec<f32>, Refusal>> },
 }
 
-/// A text that is wanted.
+/// A text to generate.
 pub(super) struct Job {
     pub(super) ids: Vec<u32>,
     pub(super) choice: Choice,
@@ -29,17 +29,17 @@ pub(super) struct Job {
     pub(super) most: usize,
     pub(super) ignore_end: bool,
     pub(super) matcher: Option<Matcher>,
-    /// How many of the most likely tokens are told beside each that is made, if chances are.
+    /// How many of the most likely tokens are reported with each generated token, if log probabilities are wanted.
     pub(super) chances: Option<usize>,
     pub(super) begun: Instant,
     pub(super) until: Instant,
-    /// Which of the texts of a request it is.
+    /// The index of the text within its request.
     pub(super) index: usize,
     pub(super) events: mpsc::UnboundedSender<(usize, Event)>,
 }
 
 impl Job {
-    /// A client that left is seen before the next step.
+    /// Sends an event. A client that has left is noticed before the next step, so an error is ignored.
     fn tell(&self, event: Event) {
         let _ = self.events.send((self.index, event));
     }
@@ -49,7 +49,8 @@ impl Job {
     }
 }
 
-/// The chance of a token that was made, as the model has it before temperature, bias and forms, and the most likely ones; logarithms.
+/// The log probability of a generated token, as the model has it before temperature, bias and grammars, and the most
+/// likely tokens with theirs.
 #[derive(Clone, Debug)]
 pub(super) struct Chance {
     pub(super) token: u32,
@@ -74,7 +75,7 @@ impl Chance {
     }
 }
 
-/// What became of it.
+/// What happened to a text.
 pub(super) enum Event {
     Text(String, Vec<Chance>),
     Done(Done),
@@ -83,33 +84,33 @@ pub(super) enum Event {
 
 #[derive(Clone, Copy)]
 pub(super) struct Done {
-    /// OpenAI's word for why it ended.
+    /// OpenAI's `finish_reason`.
     pub(super) reason: &'static str,
-    /// Tokens that were made.
+    /// The number of generated tokens.
     pub(super) made: usize,
-    /// Tokens of the prompt that were not read again.
+    /// The number of prompt tokens that were not read again.
     pub(super) kept: usize,
 }
 
-/// A text under way.
+/// A text in progress.
 struct Running {
     job: Job,
     text: usize,
     sampler: Sampler,
     stream: Stream,
-    /// What makes text of tokens.
+    /// Decodes tokens to text.
     decode: fn(&Tokenizer, &[u32]) -> Result<String>,
-    /// Tokens of the prompt that are read.
+    /// The number of prompt tokens that have been read.
     read: usize,
-    /// The token that is chosen and not read yet.
+    /// The chosen token that has not been read yet.
     next: Option<u32>,
-    /// Of tokens whose text is not out.
+    /// Log probabilities of tokens whose text has not been sent yet.
     chances: Vec<Chance>,
     done: Done,
 }
 
 impl Running {
-    /// The next token of logits, whose chance is noted if it is wanted.
+    /// Chooses the next token; records its log probability if wanted.
     fn choose(&mut self, logits: &mut [f32]) -> u32 {
         let Some(most) = self.job.chances else { return self.sampler.choose(logits) };
         let before = logits.to_vec();
@@ -125,7 +126,7 @@ struct Engine<'a> {
     running: Vec<Running>,
 }
 
-/// Works until no one can send work any more.
+/// Works until nobody can send requests any more.
 pub(super) fn run(model: LanguageModel, mut queue: mpsc::Receiver<Work>, metrics: &Metrics, stop: &Arc<AtomicBool>) {
     let mut e = Engine { model, metrics, running: Vec::new() };
     loop {
@@ -153,7 +154,7 @@ fn late() -> Refusal {
     Refusal::new(504, "timeout_error", "the time for a request is over").code("timeout")
 }
 
-/// Whoever waits for it may have left.
+/// Answers a request with an error; the client may have left.
 fn refuse(work: Work, why: Refusal) {
     match work {
         Work::Text(job) => job.tell(Event::Failed(why)),
@@ -181,13 +182,13 @@ impl Engine<'_> {
                 self.metrics.prompt_tokens.add(ids.len());
                 let count = if made.is_ok() { &self.metrics.done } else { &self.metrics.failed };
                 count.add(1);
-                // the client may have left
+                // The client may have left
                 let _ = reply.send(made.map_err(Refusal::from));
             }
         }
     }
 
-    /// The free text that begins most like this one, and how many tokens it has in common with it.
+    /// The unused text slot with the longest common prefix, and the length of that prefix.
     fn free(&self, ids: &[u32]) -> (usize, usize) {
         let free = (0..self.model.texts()).filter(|t| self.running.iter().all(|r| r.text != *t));
         let mut best = (0, 0);
@@ -201,7 +202,7 @@ impl Engine<'_> {
     }
 
     fn begin(&mut self, mut job: Job) {
-        // the logits of the last token are wanted
+        // The last token is always read, because its logits are wanted
         let known = job.ids.split_last().map_or(&[][..], |(_, rest)| rest);
         let (text, kept) = self.free(known);
         let made = Sampler::new(&job.choice).and_then(|s| self.model.choose_text(text, kept).map(|()| s));
@@ -225,7 +226,7 @@ impl Engine<'_> {
         self.running.push(Running { job, text, sampler, stream, decode, read, next, chances, done });
     }
 
-    /// A piece of a prompt, and a step of all texts that are written.
+    /// Reads a piece of one prompt, and does a step of all texts that are being generated.
     fn turn(&mut self, stop: bool) {
         let now = Instant::now();
         let mut left = 0;
@@ -241,7 +242,7 @@ impl Engine<'_> {
         self.metrics.left.add(left);
         let done = self.read_prompt().and_then(|()| self.step());
         if let Err(e) = done {
-            // what the device holds of these texts is not known any more
+            // The contents of these texts' caches on the device are unknown
             self.metrics.failed.add(self.running.len());
             for r in std::mem::take(&mut self.running) {
                 let _ = self.model.choose_text(r.text, 0);
@@ -282,7 +283,7 @@ impl Engine<'_> {
         let plain = |(i, ..): &(usize, usize, u32)| self.running[*i].job.is_plain(&self.running[*i].sampler);
         let plain = list.iter().all(plain);
         let vocabulary = self.model.decoder().vocabulary()?;
-        // rows of one text, or by the texts' numbers
+        // With a single text row 0 is its row; otherwise rows are indexed by text
         let alone = match list[..] {
             [] => return Ok(()),
             [(_, text, token)] => {
@@ -317,13 +318,13 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// A token is chosen for a text.
+    /// Records the token that was chosen for a text, and sends its text.
     fn take(&mut self, i: usize, token: u32) -> Result<()> {
         let r = &mut self.running[i];
         r.next = None;
         r.sampler.see(token);
         if let Some(e) = r.sampler.failed() {
-            // the other texts go on
+            // The other texts continue
             r.job.tell(Event::Failed(Refusal::from(e.clone())));
             return Ok(());
         }
@@ -352,7 +353,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Ends the texts that have been read and have no next token.
+    /// Ends the texts whose prompt has been read and that have no next token.
     fn sweep(&mut self) {
         let tokenizer = self.model.tokenizer().cloned();
         let metrics = self.metrics;

@@ -1,9 +1,9 @@
-//! Counts of what happened, in Prometheus' text form (`prometheus.io/docs/instrumenting/exposition_formats`).
+//! Counters in Prometheus' text format (`prometheus.io/docs/instrumenting/exposition_formats`).
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that several threads change.
+/// A counter that several threads update.
 #[derive(Default)]
 pub(super) struct Count(AtomicU64);
 
@@ -41,7 +41,7 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    /// All of them, and how many requests wait.
+    /// All counters as text, and the number of waiting requests.
     pub(super) fn text(&self, waiting: usize) -> String {
         let mut out = String::new();
         let mut line = |name: &str, kind: &str, what: &str, value: f64| {

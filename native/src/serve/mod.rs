@@ -1,15 +1,17 @@
-//! A language model over HTTP, in the form of OpenAI's interface (`platform.openai.com/docs/api-reference`), so that its clients work.
+//! Serves a language model over HTTP with OpenAI's interface (`platform.openai.com/docs/api-reference`), so
+//! that its clients work.
 //!
-//! | file | what it has |
+//! | file | contents |
 //! |---|---|
-//! | `request` | what bodies ask for, checked |
-//! | `reply` | bodies of answers and errors |
-//! | `engine` | the model's thread: texts of many clients share its steps |
-//! | `routes` | from requests to the engine and back; server-sent events |
-//! | `metrics` | counts for Prometheus |
+//! | `request` | parses and checks the bodies of requests |
+//! | `reply` | the bodies of answers and errors |
+//! | `engine` | the model's thread, in which texts of many clients share steps |
+//! | `routes` | passes requests to the engine and answers back; server-sent events |
+//! | `metrics` | counters for Prometheus |
 //!
-//! Requests wait in a queue of a stated length for the model's thread; a client that leaves ends its text before the next step.
-//! What a client may use is limited: bytes of a body, tokens, seconds, connections. Never here: TLS, accounts; put a proxy in front.
+//! Requests wait for the model's thread in a queue of limited length; when a client leaves, its text ends before the
+//! next step. What a client may use is limited: bytes of a body, tokens, seconds, connections. Never here: TLS and
+//! accounts; use a proxy for these.
 
 mod engine;
 mod metrics;
@@ -36,20 +38,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, Sleep};
 
-/// What clients may use.
+/// Limits for clients.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Bytes of a request's body.
+    /// The most bytes of a request's body.
     pub body_bytes: usize,
-    /// Requests that wait; more are told to come back.
+    /// The most waiting requests; further ones are asked to come back later.
     pub queue: usize,
-    /// Tokens of an answer.
+    /// The most tokens of an answer.
     pub tokens: usize,
-    /// From a request's arrival to its answer's end.
+    /// The time limit from the arrival of a request to the end of its answer.
     pub time: Duration,
-    /// Connections at once; more wait to be accepted.
+    /// The most open connections; further ones wait to be accepted.
     pub connections: usize,
-    /// Time that answers under way have when the server is told to end.
+    /// The time that unfinished answers have when the server is told to end.
     pub grace: Duration,
 }
 
@@ -66,14 +68,14 @@ impl Default for Limits {
     }
 }
 
-/// What requests share.
+/// What all requests share.
 struct Shared {
     name: String,
     created: u64,
     tokenizer: Arc<Tokenizer>,
     chat: Option<Arc<ChatTemplate>>,
     vocabulary: usize,
-    /// What grammars are matched with, made when the first one comes.
+    /// The tokens' bytes, against which grammars are matched; made for the first grammar.
     bytes: OnceLock<Arc<Vocabulary>>,
     room: usize,
     limits: Limits,
@@ -81,7 +83,7 @@ struct Shared {
     metrics: Arc<Metrics>,
 }
 
-/// A server that runs.
+/// A running server.
 pub struct Server {
     address: SocketAddr,
     end: Option<oneshot::Sender<()>>,
@@ -90,10 +92,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves a model under a name at an address; port 0 takes a free one.
+    /// Serves a model under a name at an address; port 0 takes a free port.
     ///
     /// # Errors
-    /// `E_UNSUPPORTED` for a model whose files have no tokenizer that is known, `E_INPUT` for an address that cannot be had.
+    /// `E_UNSUPPORTED` for a model without a supported tokenizer, `E_INPUT` for an address that cannot be bound.
     pub fn start(model: LanguageModel, name: &str, address: SocketAddr, limits: Limits) -> Result<Server> {
         let failed = move |e: io::Error| Error::Input { name: address.to_string(), what: e.to_string() };
         let none = || Error::Unsupported {
@@ -127,17 +129,17 @@ impl Server {
         Ok(Server { address, end: Some(end), http: Some(http), engine: Some(engine) })
     }
 
-    /// Where it listens.
+    /// The address where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes no further requests, lets those under way end in the time that they are given, and ends.
+    /// Accepts no further requests, lets running ones end within the grace period, and ends.
     pub fn stop(mut self) -> Result<()> {
         self.end()
     }
 
-    /// Serves until the process is told to end (Ctrl-C, or a signal to terminate), then as [`Server::stop`].
+    /// Serves until the process is told to end (Ctrl-C, or SIGTERM), then ends as [`Server::stop`] does.
     pub fn until_told(mut self) -> Result<()> {
         let failed = |e: io::Error| Error::Input { name: "signals".into(), what: e.to_string() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -146,7 +148,7 @@ impl Server {
     }
 
     fn end(&mut self) -> Result<()> {
-        // no one listens any more if it has ended by itself
+        // If the server has ended by itself, nobody receives this
         let _ = self.end.take().map(|end| end.send(()));
         let ended = |who: &str| Error::Internal(format!("the {who}'s thread ended with a panic"));
         let http = self.http.take().map_or(Ok(Ok(())), JoinHandle::join);
@@ -178,7 +180,7 @@ async fn serve(
     };
     let listener = Limited { listener, permits, idle };
     let mut server = std::pin::pin!(axum::serve(listener, app).with_graceful_shutdown(told).into_future());
-    // what is not done in time is given up
+    // What is not done within the grace period is abandoned
     let done = tokio::select! {
         done = &mut server => done,
         () = async {
@@ -192,7 +194,7 @@ async fn serve(
     done.map_err(|e| Error::Input { name: "server".into(), what: e.to_string() })
 }
 
-/// A listener that accepts so many connections at once.
+/// A listener that limits the number of open connections.
 struct Limited {
     listener: TcpListener,
     permits: Arc<Semaphore>,
@@ -206,7 +208,7 @@ impl axum::serve::Listener for Limited {
     async fn accept(&mut self) -> (Counted, SocketAddr) {
         let permit = self.permits.clone().acquire_owned().await.ok();
         let (stream, from) = axum::serve::Listener::accept(&mut self.listener).await;
-        // tokens go out one by one
+        // Tokens are sent one at a time
         let _ = stream.set_nodelay(true);
         (Counted { stream, idle: self.idle, until: Box::pin(tokio::time::sleep(self.idle)), _permit: permit }, from)
     }
@@ -216,7 +218,8 @@ impl axum::serve::Listener for Limited {
     }
 }
 
-/// A connection that others wait for; it is closed when nothing goes through it for longer than a request may take.
+/// A connection that counts towards the limit. It is closed when nothing is transferred for longer than a
+/// request may take.
 struct Counted {
     stream: TcpStream,
     idle: Duration,
@@ -225,7 +228,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// What came of a call, or an error if nothing has come for too long.
+    /// Passes on the result of a call; an error if nothing has been transferred for too long.
     fn within<T>(&mut self, cx: &mut Context<'_>, came: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if came.is_ready() {
             self.until.as_mut().reset(Instant::now() + self.idle);

@@ -1,4 +1,4 @@
-//! Bodies of answers and of errors, in OpenAI's form.
+//! The bodies of answers and errors, in OpenAI's format.
 
 use crate::Error;
 use crate::io::json::{self, Json};
@@ -7,18 +7,18 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Which endpoint answers.
+/// The kind of endpoint.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Form {
     Chat,
     Text,
 }
 
-/// A request that is refused, or a text that failed.
+/// An error answer: a refused request, or a text that failed.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
     pub(super) status: u16,
-    /// The class of errors that clients tell apart.
+    /// The class of the error, by which clients distinguish errors.
     pub(super) kind: &'static str,
     /// The field of the request that is wrong.
     pub(super) param: Option<String>,
@@ -27,7 +27,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// A field is wrong.
+    /// An error about a field of the request.
     pub(super) fn field(param: &str, message: impl Into<String>) -> Refusal {
         Refusal { param: Some(param.to_owned()), ..Refusal::new(400, "invalid_request_error", message) }
     }
@@ -52,7 +52,7 @@ impl Refusal {
     }
 }
 
-/// What the model says of a request is the client's fault unless it is a bug or a lost device.
+/// An error of the model is the client's fault, unless it is a bug or a lost device.
 impl From<Error> for Refusal {
     fn from(e: Error) -> Refusal {
         let (status, kind) = match e {
@@ -95,7 +95,7 @@ pub(super) fn text(t: &str) -> Json {
     Json::Str(t.to_owned())
 }
 
-/// JSON on one line.
+/// JSON on a single line.
 pub(super) fn write(json: &Json) -> String {
     let mut out = String::new();
     json::write(&mut out, json);
@@ -107,7 +107,7 @@ pub(super) fn seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
-/// Little-endian f32 in base64 (RFC 4648, section 4), which clients ask for.
+/// Little-endian f32 values in base64 (RFC 4648, section 4), a format that clients can request.
 pub(super) fn base64(values: &[f32]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();

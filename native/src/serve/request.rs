@@ -1,4 +1,5 @@
-//! What the bodies of requests ask for. Fields that say something which cannot be done are refused by name; unknown ones are passed over.
+//! Parses and checks the bodies of requests. Fields that ask for something unsupported are refused by name;
+//! unknown fields are ignored.
 
 use super::Shared;
 use super::reply::{Form, Refusal};
@@ -9,34 +10,34 @@ use std::sync::Arc;
 
 pub(super) type Checked<T> = Result<T, Refusal>;
 
-/// Stop strings of a request.
+/// The most stop strings of a request.
 const MOST_STOPS: usize = 16;
-/// Texts of a request for embeddings.
+/// The most texts of an embeddings request.
 const MOST_INPUTS: usize = 2048;
-/// Answers of a request.
+/// The most answers of a request.
 const MOST_ANSWERS: usize = 128;
-/// Most likely tokens that are told, of chats and of completions.
+/// The most `top_logprobs` for chats and for completions.
 const MOST_BEST: [usize; 2] = [20, 5];
 
-/// How a text is asked for.
+/// How a text is to be generated.
 pub(super) struct Ask {
     pub(super) choice: Choice,
     pub(super) stops: Vec<String>,
-    /// Tokens at most.
+    /// The most tokens to generate.
     pub(super) most: Option<usize>,
-    /// Piece by piece.
+    /// Whether the answer is sent as a stream of events.
     pub(super) stream: bool,
-    /// With a last piece that counts tokens.
+    /// Whether a stream ends with an event that counts tokens.
     pub(super) usage: bool,
-    /// Go on after tokens that end a text.
+    /// Whether to continue after tokens that end a text.
     pub(super) ignore_end: bool,
-    /// What form the text must have.
+    /// The grammar of the text.
     pub(super) form: Option<Arc<Grammar>>,
-    /// Answers to each prompt.
+    /// The number of answers to each prompt.
     pub(super) answers: usize,
-    /// How many of the most likely tokens are told beside each that is made, if chances are.
+    /// How many of the most likely tokens are reported with each generated token, if log probabilities are wanted.
     pub(super) chances: Option<usize>,
-    /// Descriptions of functions that may be called.
+    /// Descriptions of the functions that may be called.
     pub(super) tools: Option<Json>,
 }
 
@@ -51,7 +52,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A field that is there and is not null.
+    /// The value of a field that is present and not null.
     pub(super) fn get(&self, name: &str) -> Option<&'a Json> {
         self.0.get(name).filter(|v| !matches!(v, Json::Null))
     }
@@ -87,7 +88,7 @@ impl<'a> Fields<'a> {
         v.as_str().map(Some).ok_or_else(|| Refusal::field(name, format!("`{name}` is no string")))
     }
 
-    /// A field that asks for what is not there, unless it has the value that asks for nothing.
+    /// Refuses a field that asks for something unsupported. The value `nothing` asks for nothing and is accepted.
     fn without(&self, name: &str, nothing: &Json) -> Checked<()> {
         match self.get(name) {
             Some(v) if v != nothing => {
@@ -98,7 +99,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The model that is asked for must be the one that is served.
+/// Checks that the requested model is the one that is served.
 pub(super) fn model(f: &Fields<'_>, shared: &Shared) -> Checked<()> {
     f.need("model")?;
     let name = f.text("model")?.unwrap_or_default();
@@ -113,7 +114,7 @@ pub(super) fn no_model(name: &str) -> Refusal {
     Refusal { param: Some("model".into()), ..e }.code("model_not_found")
 }
 
-/// What both kinds of texts are asked for with.
+/// Parses the fields that chats and completions have in common.
 pub(super) fn ask(f: &Fields<'_>, shared: &Shared, kind: Form) -> Checked<Ask> {
     for (name, nothing) in [
         ("echo", Json::Bool(false)),
@@ -127,7 +128,7 @@ pub(super) fn ask(f: &Fields<'_>, shared: &Shared, kind: Form) -> Checked<Ask> {
     if answers > MOST_ANSWERS {
         return Err(Refusal::field("n", format!("{MOST_ANSWERS} answers at most are made for a request")));
     }
-    // only the best of more would have to be found
+    // A larger value would ask for the best of several answers
     f.without("best_of", &Json::Int(answers as i64))?;
     let one = |x: f64, old: f64| if x == 0.0 { old } else { x };
     let seed = match f.get("seed") {
@@ -171,20 +172,21 @@ pub(super) fn ask(f: &Fields<'_>, shared: &Shared, kind: Form) -> Checked<Ask> {
     }
     form = form.or(grammar);
     let form = form.map(Arc::new);
-    // one that nothing fits is refused at once
+    // A grammar that no text fits is refused at once
     form.as_ref().map(|g| matcher(g, shared)).transpose()?;
     let ignore_end = f.flag("ignore_eos")?;
     let chances = chances(f, kind)?;
     Ok(Ask { choice, stops: stops(f)?, most, stream, usage, ignore_end, form, answers, chances, tools })
 }
 
-/// At a text's beginning.
+/// A matcher of a grammar, at the beginning of a text.
 pub(super) fn matcher(grammar: &Arc<Grammar>, shared: &Shared) -> Checked<Matcher> {
     let vocabulary = shared.bytes.get_or_init(|| Arc::new(Vocabulary::new(&shared.tokenizer, shared.vocabulary)));
     Ok(Matcher::new(grammar, vocabulary)?)
 }
 
-/// Of a chat `logprobs` is a flag and `top_logprobs` a number, of a completion `logprobs` is the number.
+/// Log probabilities. In a chat `logprobs` is a flag and `top_logprobs` the number; in a completion
+/// `logprobs` is the number.
 fn chances(f: &Fields<'_>, kind: Form) -> Checked<Option<usize>> {
     let [chat, text] = MOST_BEST;
     let (name, most, wanted) = match kind {
@@ -201,7 +203,7 @@ fn chances(f: &Fields<'_>, kind: Form) -> Checked<Option<usize>> {
     }
 }
 
-/// The descriptions of functions for the template, and the form that calls have.
+/// The descriptions of functions for the chat template, and the grammar of their calls.
 fn tools(f: &Fields<'_>) -> Checked<(Option<Json>, Option<Grammar>)> {
     let wrong = |what: &str| Refusal::field("tool_choice", format!("`tool_choice` {what}"));
     let several = f.get("parallel_tool_calls").is_none() || f.flag("parallel_tool_calls")?;
@@ -230,7 +232,7 @@ fn tools(f: &Fields<'_>) -> Checked<(Option<Json>, Option<Grammar>)> {
     Ok((Some(list.clone()), Some(grammar)))
 }
 
-/// `{"type": "text"}`, `{"type": "json_object"}` or `{"type": "json_schema", "json_schema": {"schema": ..}}`.
+/// Parses `{"type": "text"}`, `{"type": "json_object"}` or `{"type": "json_schema", "json_schema": {"schema": ..}}`.
 fn form(f: &Fields<'_>) -> Checked<Option<Grammar>> {
     let name = "response_format";
     let wrong = |what: &str| Refusal::field(name, format!("`{name}` {what}"));
@@ -258,7 +260,7 @@ fn bias(f: &Fields<'_>, vocabulary: usize) -> Checked<Vec<(u32, f32)>> {
         }
         let by = by.as_f64().filter(|b| (-100.0..=100.0).contains(b));
         let by = by.ok_or_else(|| wrong("has a value that is no number from -100 to 100"))?;
-        // as far as it goes means never
+        // The lowest value means never
         Ok((token, if by == -100.0 { f32::NEG_INFINITY } else { by as f32 }))
     };
     map.iter().map(one).collect()
@@ -276,7 +278,7 @@ fn stops(f: &Fields<'_>) -> Checked<Vec<String>> {
     }
 }
 
-/// The tokens of a chat's messages, with descriptions of functions.
+/// The tokens of a chat's messages together with descriptions of functions.
 pub(super) fn chat(f: &Fields<'_>, shared: &Shared, tools: Option<&Json>) -> Checked<Vec<u32>> {
     let none = || Refusal::field("messages", "the model has no chat template that is known").code("unsupported");
     let template = shared.chat.as_ref().ok_or_else(none)?;
@@ -299,7 +301,7 @@ pub(super) fn chat(f: &Fields<'_>, shared: &Shared, tools: Option<&Json>) -> Che
             None | Some(Json::Null) => String::new(),
             Some(_) => return Err(wrong(i, "has a `content` that is no text")),
         };
-        // newer names of old roles
+        // A newer name of an old role
         let role = if role == "developer" { "system" } else { role };
         let mut fields = m.as_object().unwrap_or_default().to_vec();
         fields.retain(|(k, _)| k != "role" && k != "content");
@@ -310,11 +312,11 @@ pub(super) fn chat(f: &Fields<'_>, shared: &Shared, tools: Option<&Json>) -> Che
     let (tools, now) = (tools.cloned(), Some(text::now()));
     let options = ChatOptions { add_generation_prompt: true, tools, now, ..ChatOptions::default() };
     let text = template.apply(&Json::Array(messages), &options)?;
-    // the template has the special tokens itself
+    // The template writes the special tokens itself
     Ok(shared.tokenizer.encode_with(&text, None, false)?.ids)
 }
 
-/// Calls of before, whose arguments come as text, and which templates want as objects.
+/// Earlier calls: their arguments arrive as text, but templates expect objects.
 fn called(calls: &Json) -> Json {
     let Some(list) = calls.as_array() else { return calls.clone() };
     let with = |of: &Json, name: &str, value: Json| {
@@ -330,12 +332,12 @@ fn called(calls: &Json) -> Json {
     Json::Array(list.iter().map(|call| one(call).unwrap_or_else(|| call.clone())).collect())
 }
 
-/// The tokens of a completion's prompts: texts, or tokens.
+/// The tokens of a completion's prompts, which are given as text or as tokens.
 pub(super) fn prompts(f: &Fields<'_>, shared: &Shared) -> Checked<Vec<Vec<u32>>> {
     texts(f, "prompt", shared)
 }
 
-/// The tokens of the texts whose embeddings are wanted.
+/// The tokens of the texts to embed.
 pub(super) fn inputs(f: &Fields<'_>, shared: &Shared) -> Checked<Vec<Vec<u32>>> {
     f.without("dimensions", &Json::Null)?;
     let all = texts(f, "input", shared)?;
@@ -346,7 +348,7 @@ pub(super) fn inputs(f: &Fields<'_>, shared: &Shared) -> Checked<Vec<Vec<u32>>> 
     }
 }
 
-/// One or more texts, as strings or as tokens.
+/// Parses one or more texts, given as strings or as lists of tokens.
 fn texts(f: &Fields<'_>, name: &str, shared: &Shared) -> Checked<Vec<Vec<u32>>> {
     let wrong =
         || Refusal::field(name, format!("`{name}` is neither text nor tokens, nor a list of {MOST_INPUTS} at most"));
@@ -376,7 +378,7 @@ fn tokens(name: &str, list: &[Json], shared: &Shared) -> Checked<Vec<u32>> {
     list.iter().map(one).collect()
 }
 
-/// Another number each time.
+/// A random number.
 pub(super) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()

@@ -1,4 +1,4 @@
-//! The endpoints: a request is checked, waits for the model, and is answered whole or as server-sent events
+//! The endpoints: a request is checked, waits for the model, and is answered as a whole or as server-sent events
 //! (`html.spec.whatwg.org/multipage/server-sent-events.html`).
 
 use super::Shared;
@@ -21,7 +21,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-/// Time that a body may take to come.
+/// The time limit for receiving a body.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
 type App = State<Arc<Shared>>;
@@ -79,7 +79,7 @@ async fn model(State(s): App, Path(name): Path<String>) -> Response {
     }
 }
 
-/// The body of a request, as JSON.
+/// Reads the body of a request as JSON.
 async fn json(s: &Shared, r: Request) -> Checked<Json> {
     let large = || {
         let most = s.limits.body_bytes;
@@ -87,7 +87,7 @@ async fn json(s: &Shared, r: Request) -> Checked<Json> {
             .code("body_too_large")
     };
     let kind = r.headers().get(header::CONTENT_TYPE).and_then(|k| k.to_str().ok()).unwrap_or_default();
-    // pages of other origins cannot send this kind without asking
+    // Pages of other origins cannot send this content type without a preflight request
     if !kind.split(';').next().is_some_and(|k| k.trim().eq_ignore_ascii_case("application/json")) {
         return Err(Refusal::new(415, "invalid_request_error", "the body's content type is not application/json"));
     }
@@ -101,7 +101,7 @@ async fn json(s: &Shared, r: Request) -> Checked<Json> {
     Json::parse(&bytes).map_err(|e| Refusal::new(400, "invalid_request_error", e.to_string()).code("invalid_json"))
 }
 
-/// Counts what is refused.
+/// Counts refused requests.
 fn counted(s: &Shared, answer: Checked<Response>) -> Response {
     answer.unwrap_or_else(|e| {
         s.metrics.refused.add(1);
@@ -109,7 +109,7 @@ fn counted(s: &Shared, answer: Checked<Response>) -> Response {
     })
 }
 
-/// On a thread where it may take its time.
+/// Runs `f` on a thread where it may block.
 async fn aside<T: Send + 'static>(f: impl FnOnce() -> Checked<T> + Send + 'static) -> Checked<T> {
     let broken = |_| Refusal::new(500, "server_error", "a request could not be read");
     tokio::task::spawn_blocking(f).await.map_err(broken)?
@@ -165,7 +165,7 @@ async fn answer(s: &Arc<Shared>, r: Request, form: Form) -> Checked<Response> {
     let until = begun + s.limits.time;
     for (index, matcher) in matchers.into_iter().enumerate() {
         let ids = prompts.get(index / ask.answers).cloned().unwrap_or_default();
-        // the last token is made without being read
+        // The last token is generated without being read
         let room = (s.room - ids.len() + 1).min(s.limits.tokens);
         let most = ask.most.unwrap_or(if form == Form::Chat { room } else { 16 }).min(room);
         let mut choice = ask.choice.clone();
@@ -173,7 +173,7 @@ async fn answer(s: &Arc<Shared>, r: Request, form: Form) -> Checked<Response> {
         let (stops, ignore_end, chances) = (ask.stops.clone(), ask.ignore_end, ask.chances);
         let events = events.clone();
         let job = Job { ids, choice, stops, most, ignore_end, matcher, chances, begun, until, index, events };
-        // those that wait already are dropped with the other end
+        // On an error the texts already in the queue end, because the receiver of their events is dropped
         send(s, Work::Text(Box::new(job)))?;
     }
     drop(events);
@@ -193,19 +193,19 @@ async fn answer(s: &Arc<Shared>, r: Request, form: Form) -> Checked<Response> {
     }
 }
 
-/// What was made of one answer.
+/// The state of one answer.
 #[derive(Default)]
 struct Answer {
     text: String,
     chances: Vec<Chance>,
-    /// Tells calls of functions from text, where there may be any.
+    /// Separates function calls from text, if functions are available.
     calls: Option<Splitter>,
     called: Vec<Call>,
     done: Option<Done>,
 }
 
 impl Answer {
-    /// The text that is surely no part of a call.
+    /// Adds text; returns the text that is certainly not part of a call.
     fn take(&mut self, new: &str, chances: Vec<Chance>) -> String {
         self.chances.extend(chances);
         match &mut self.calls {
@@ -214,7 +214,7 @@ impl Answer {
         }
     }
 
-    /// The rest of the text, when no more comes.
+    /// Ends the answer; returns the rest of the text.
     fn end(&mut self, done: Done) -> String {
         let (rest, called) = self.calls.take().map(|mut c| c.finish()).unwrap_or_default();
         let reason = if called.is_empty() { done.reason } else { "tool_calls" };
@@ -224,7 +224,7 @@ impl Answer {
     }
 }
 
-/// All answers at once.
+/// Waits for all answers and sends them at once.
 async fn whole(
     head: &Head,
     mut answers: Vec<Answer>,
@@ -243,13 +243,13 @@ async fn whole(
     Ok(body(StatusCode::OK, &head.whole(&answers)))
 }
 
-/// What all pieces of an answer say.
+/// What all pieces of an answer contain.
 struct Head {
     shared: Arc<Shared>,
     form: Form,
     id: String,
     created: u64,
-    /// Tokens of all prompts.
+    /// The number of tokens of all prompts.
     prompt: usize,
     has_chances: bool,
 }
@@ -300,7 +300,7 @@ impl Head {
         self.around(name, answers.iter().enumerate().map(one).collect(), Some(self.usage(answers)))
     }
 
-    /// Calls of functions, numbered where they come piece by piece.
+    /// Function calls as JSON; in a stream they have an `index`.
     fn calls(&self, answer: usize, calls: &[Call], numbered: bool) -> Vec<Json> {
         let one = |(i, call): (usize, &Call)| {
             let function = object(vec![("name", text(&call.name)), ("arguments", text(&call.arguments))]);
@@ -312,7 +312,7 @@ impl Head {
         calls.iter().enumerate().map(one).collect()
     }
 
-    /// The chances of tokens, the first of which begins at this character of the answer.
+    /// Log probabilities of tokens. The first token begins at the character `from` of the answer.
     fn chances(&self, list: &[Chance], from: usize) -> Json {
         if !self.has_chances {
             return Json::Null;
@@ -350,7 +350,7 @@ impl Head {
         ])
     }
 
-    /// A piece of an answer: text, or calls, or the end.
+    /// An event of a streamed answer: text, or calls, or the end.
     fn piece(&self, index: usize, new: &Piece<'_>) -> Json {
         let (name, what) = match self.form {
             Form::Chat => {
@@ -371,10 +371,10 @@ impl Head {
     }
 }
 
-/// What a piece of an answer is.
+/// The content of an event.
 enum Piece<'a> {
     First,
-    /// With the chances of its tokens, and the characters before.
+    /// Text, the log probabilities of its tokens, and the number of characters before it.
     Text(&'a str, &'a [Chance], usize),
     Calls(&'a [Call]),
     End(&'a str),
@@ -397,11 +397,12 @@ fn line(json: &Json) -> String {
     format!("data: {}\n\n", write(json))
 }
 
-/// Answers piece by piece. When the client leaves they are dropped, and with them the end that the engine looks at.
+/// A stream of answers. When the client leaves, the stream is dropped, and with it the receiver, which the
+/// engine notices.
 struct Events {
     head: Head,
     answers: Vec<Answer>,
-    /// Characters of each that are out.
+    /// For each answer, the number of characters sent.
     characters: Vec<usize>,
     come: mpsc::UnboundedReceiver<(usize, Event)>,
     usage: bool,
@@ -438,7 +439,7 @@ impl Events {
         }
     }
 
-    /// New text, and the chances of tokens that wait for it.
+    /// Sends new text, and the log probabilities of tokens that were waiting for it.
     fn say(&mut self, at: usize, new: &str) {
         let (Some(answer), Some(out)) = (self.answers.get_mut(at), self.characters.get_mut(at)) else { return };
         if new.is_empty() && (answer.chances.is_empty() || answer.calls.is_some()) {

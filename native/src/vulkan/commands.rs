@@ -1,14 +1,14 @@
-//! Command buffers: made, used again once their submission is done, and the barriers in them.
+//! Command buffers, which are reused when their submission is done, and the barriers in them.
 
 use super::gpu::Gpu;
 use ash::vk;
 use gradloom_core::Result;
 use std::collections::VecDeque;
 
-/// Command buffers of a device.
+/// The command buffers of a device.
 pub(super) struct Commands {
     pool: vk::CommandPool,
-    /// Those that may be used again after a submission, in the order of these.
+    /// Command buffers that may be reused when the submission of this number is done, in ascending order.
     spent: VecDeque<(u64, vk::CommandBuffer)>,
 }
 
@@ -22,7 +22,7 @@ impl Commands {
         Ok(Commands { pool: pool.map_err(|e| gpu.failed("a pool of commands", e))?, spent: VecDeque::new() })
     }
 
-    /// A command buffer that begins after everything before it.
+    /// Begins a command buffer with a barrier after everything before it.
     pub(super) fn begin(&mut self, gpu: &Gpu) -> Result<vk::CommandBuffer> {
         let old = self.spent.front().is_some_and(|s| gpu.reached(s.0));
         let buffer = match if old { self.spent.pop_front() } else { None } {
@@ -41,7 +41,7 @@ impl Commands {
         Ok(buffer)
     }
 
-    /// Ends a command buffer: the host sees what it wrote once it is done.
+    /// Ends a command buffer with a barrier that makes its writes visible to the host.
     pub(super) fn end(&self, gpu: &Gpu, buffer: vk::CommandBuffer) -> Result<()> {
         let all = vk::PipelineStageFlags::COMPUTE_SHADER | vk::PipelineStageFlags::TRANSFER;
         let memory = vk::MemoryBarrier::default()
@@ -56,21 +56,21 @@ impl Commands {
         ended.map_err(|e| gpu.failed("commands", e))
     }
 
-    /// The buffer may be used again after this submission.
+    /// Lets the buffer be reused when the submission of this number is done.
     pub(super) fn give(&mut self, number: u64, buffer: vk::CommandBuffer) {
         let at = self.spent.partition_point(|s| s.0 <= number);
         self.spent.insert(at, (number, buffer));
     }
 
-    /// Lets go of everything; the device is idle.
+    /// Frees everything; the device must be idle.
     pub(super) fn clear(&mut self, gpu: &Gpu) {
         self.spent.clear();
-        // SAFETY: none of its buffers is under way
+        // SAFETY: none of its buffers is in flight
         unsafe { gpu.device.destroy_command_pool(self.pool, None) }
     }
 }
 
-/// What follows begins after everything before it, and sees what that wrote.
+/// Records a barrier: later commands wait for all earlier ones and see their writes.
 pub(super) fn barrier(gpu: &Gpu, buffer: vk::CommandBuffer) {
     use vk::AccessFlags as A;
     let all = vk::PipelineStageFlags::COMPUTE_SHADER | vk::PipelineStageFlags::TRANSFER;
@@ -83,7 +83,7 @@ pub(super) fn barrier(gpu: &Gpu, buffer: vk::CommandBuffer) {
     }
 }
 
-/// Records a copy between places that do not overlap.
+/// Records a copy between ranges that do not overlap.
 pub(super) fn copy(
     gpu: &Gpu,
     buffer: vk::CommandBuffer,

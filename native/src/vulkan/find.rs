@@ -1,4 +1,4 @@
-//! Which devices Vulkan's drivers offer, and what each says of itself.
+//! Finds the devices that Vulkan's drivers offer, and reads their capabilities.
 
 use super::error;
 use ash::vk;
@@ -7,10 +7,10 @@ use gradloom_core::target::Target;
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Storage buffers of one kernel; more than any kernel of ours takes.
+/// The most storage buffers of one kernel; more than any of our kernels has.
 const MOST_BUFFERS: u32 = 64;
 
-/// The loader with its drivers.
+/// The Vulkan loader with its drivers.
 pub(super) struct Instance {
     pub(super) raw: ash::Instance,
     _entry: ash::Entry,
@@ -23,7 +23,7 @@ impl Drop for Instance {
     }
 }
 
-/// A device, not opened yet.
+/// A device that is not opened yet.
 pub(super) struct Found {
     pub(super) instance: Arc<Instance>,
     pub(super) physical: vk::PhysicalDevice,
@@ -31,39 +31,40 @@ pub(super) struct Found {
     pub(super) description: String,
     pub(super) target: Target,
     pub(super) can: Can,
-    /// Tells drivers and their versions apart.
+    /// Identifies the driver and its version.
     pub(super) identity: String,
     rank: (u8, u64),
 }
 
-/// What a device has beyond the least.
+/// Capabilities beyond the required ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Can {
     pub(super) f16: bool,
-    /// Threads of the smallest subgroup that may exchange values; 0 without such exchanges.
+    /// The number of threads in the smallest subgroup whose threads can exchange values (shuffle); 0 without shuffles.
     pub(super) subgroup: u32,
-    /// An instruction for products of words of four bytes.
+    /// Whether there is an instruction for dot products of words of four bytes.
     pub(super) dots: bool,
-    /// Floats of so many bits are computed with infinities, NaN and the sign of zero, if a kernel asks for it.
+    /// For which widths of floats (in bits) infinities, NaN and the sign of zero are preserved if a shader requests it.
     pub(super) special: [Option<u32>; 2],
-    /// Nanoseconds of one count of its clock, and the bits that count; none without a clock.
+    /// The nanoseconds of one clock tick, and the number of valid bits; `None` without a clock.
     pub(super) clock: Option<(f32, u32)>,
-    /// It lies in the memory of the processor, which is read at its full speed.
+    /// Whether the device uses the processor's memory, which it reads at full speed.
     pub(super) shares_memory: bool,
-    /// Bytes of its memory.
+    /// The device's memory in bytes.
     pub(super) heap_bytes: u64,
     pub(super) uniform_alignment: u64,
 }
 
-/// The devices of all drivers for people with the bytes of their memory, the best first: `vulkan:1` is the second.
+/// The devices of all drivers, described for users, with their memory in bytes; the best first, so
+/// `vulkan:1` is the second.
 ///
 /// # Errors
-/// [`gradloom_core::Error::Device`] where there is none.
+/// [`gradloom_core::Error::Device`] if there is none.
 pub fn list() -> Result<Vec<(String, u64)>> {
     Ok(find()?.into_iter().map(|f| (f.description, f.can.heap_bytes)).collect())
 }
 
-/// Is the best device one of hardware? No device is opened for the answer.
+/// Is the best device hardware rather than a software driver? No device is opened to answer this.
 pub fn has_hardware() -> bool {
     find().is_ok_and(|found| found.first().is_some_and(|f| !f.target.software))
 }
@@ -92,7 +93,7 @@ pub(super) fn find() -> Result<Vec<Found>> {
     Ok(found)
 }
 
-/// The process's instance. Drivers are loaded with the first one and stay: some can be loaded a few dozen times only.
+/// The Vulkan instance of the process. It keeps the drivers loaded, because some can be loaded a few dozen times only.
 fn shared_instance() -> Result<Arc<Instance>> {
     static SHARED: Mutex<Option<Arc<Instance>>> = Mutex::new(None);
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,7 +136,7 @@ fn instance() -> Result<Instance> {
     Ok(Instance { raw, _entry: entry })
 }
 
-/// What a device says of itself, or why it is of no use.
+/// Reads the properties of a device, or gives the reason why it cannot be used.
 fn describe(instance: &Arc<Instance>, physical: vk::PhysicalDevice) -> std::result::Result<Found, String> {
     let raw = &instance.raw;
     // SAFETY: the device is one of this instance's
@@ -231,14 +232,14 @@ fn target(l: &vk::PhysicalDeviceLimits, kind: vk::PhysicalDeviceType, most_bytes
         workgroup_bytes: l.max_compute_shared_memory_size as usize,
         max_buffers: buffers.min(l.max_per_stage_resources.saturating_sub(1)).min(MOST_BUFFERS) as usize,
         max_buffer_bytes: size(u64::from(l.max_storage_buffer_range).min(most_bytes)),
-        // 16 so that a view of vec4 elements starts at one
+        // 16, so that a view whose elements are vec4 begins at a whole element
         offset_alignment: size(l.min_storage_buffer_offset_alignment).max(16),
         shared_allocations: true,
         ..plain
     }
 }
 
-/// A text of a fixed length, as far as it is one.
+/// The string in an array of fixed length, up to its zero byte.
 fn text(chars: &[std::ffi::c_char]) -> String {
     let bytes: Vec<u8> = chars.iter().map(|&c| c as u8).collect();
     CStr::from_bytes_until_nul(&bytes).map_or(String::new(), |s| s.to_string_lossy().trim().into())

@@ -1,6 +1,6 @@
-//! An opened device: its queue, what is submitted to it and how far it came, and its errors.
+//! An opened device: its queue, its submissions and their progress, and its errors.
 //!
-//! Submissions are numbered; a semaphore of the device counts those that are done.
+//! Submissions are numbered; a timeline semaphore holds the number of the last one that is done.
 
 use super::find::{Found, Instance};
 use super::{error, lost};
@@ -9,7 +9,7 @@ use gradloom_core::{Error, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The handles that everything is made with.
+/// The Vulkan handles that all other objects are made with.
 pub(super) struct Gpu {
     pub(super) device: ash::Device,
     pub(super) memory: vk::PhysicalDeviceMemoryProperties,
@@ -18,7 +18,7 @@ pub(super) struct Gpu {
     timeline: vk::Semaphore,
     submitted: AtomicU64,
     done: AtomicU64,
-    /// Why the device is lost, if it is.
+    /// The reason why the device is lost, if it is.
     lost: OnceLock<String>,
     _instance: Arc<Instance>,
 }
@@ -66,12 +66,12 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// The loss of the device, which is for good.
+    /// An error if the device is lost; it stays lost for good.
     pub(super) fn alive(&self) -> Result<()> {
         self.lost.get().map_or(Ok(()), |why| Err(lost(why)))
     }
 
-    /// What a call that failed while it made or did `what` means.
+    /// Converts the error of a driver call; `what` names what was being made or done.
     pub(super) fn failed(&self, what: &str, e: vk::Result) -> Error {
         match e {
             vk::Result::ERROR_DEVICE_LOST => {
@@ -85,12 +85,12 @@ impl Gpu {
         }
     }
 
-    /// From now on every call says that the device is lost.
+    /// Marks the device as lost: every later call fails.
     pub(super) fn lose(&self, why: String) {
         let _ = self.lost.set(why);
     }
 
-    /// Hands command buffers over in their order, and returns the number of the submission.
+    /// Submits command buffers in this order; returns the submission's number.
     pub(super) fn submit(&self, buffers: &[vk::CommandBuffer]) -> Result<u64> {
         self.alive()?;
         let number = [self.submitted() + 1];
@@ -98,7 +98,7 @@ impl Gpu {
         let mut numbers = vk::TimelineSemaphoreSubmitInfo::default().signal_semaphore_values(&number);
         let work =
             [vk::SubmitInfo::default().command_buffers(buffers).signal_semaphores(&signals).push_next(&mut numbers)];
-        // SAFETY: the buffers are recorded, none of them is under way, and only the thread that has the device comes here
+        // SAFETY: the buffers are recorded, none of them is in flight, and only the thread that has the device comes here
         let sent = unsafe { self.device.queue_submit(self.queue, &work, vk::Fence::null()) };
         sent.map_err(|e| self.failed("a submission", e))?;
         self.submitted.store(number[0], Ordering::Relaxed);
@@ -119,7 +119,7 @@ impl Gpu {
                 Err(e) => drop(self.failed("its clock", e)),
             }
         }
-        // a lost device does nothing more
+        // A lost device will do nothing more, so nothing is left to wait for
         self.done.load(Ordering::Relaxed) >= number || self.alive().is_err()
     }
 
@@ -136,7 +136,8 @@ impl Gpu {
         self.alive()
     }
 
-    /// A type of memory with all of `must`, and with as much of `wish` as there is.
+    /// The index of a memory type that has all properties of `must`, and as many of `wish` as possible, where earlier
+    /// wishes count more.
     pub(super) fn memory_type(
         &self,
         allowed: u32,
@@ -148,7 +149,7 @@ impl Gpu {
             wish.iter().rev().enumerate().map(|(i, w)| usize::from(flags.contains(w.0) == w.1) << i).sum::<usize>()
         };
         let fits = |&i: &usize| allowed >> i & 1 == 1 && types[i].property_flags.contains(must);
-        // of equal ones the first, which drivers list the preferred first
+        // Of equal types the first one, since drivers list the preferred type first
         let best = (0..types.len()).filter(fits).rev().max_by_key(|&i| score(types[i].property_flags));
         best.map(|i| i as u32).ok_or_else(|| error(format!("no memory with the properties {:#x}", must.as_raw())))
     }
@@ -156,7 +157,7 @@ impl Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // SAFETY: what was made of the device is gone, and nothing is under way once it is idle
+        // SAFETY: what was made of the device is gone, and nothing is in flight once it is idle
         unsafe {
             let _ = self.device.device_wait_idle();
             self.device.destroy_semaphore(self.timeline, None);

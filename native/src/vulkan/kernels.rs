@@ -1,4 +1,4 @@
-//! Kernels: shaders to pipelines, with the driver's cache of them kept on disk.
+//! Makes compute pipelines from shaders. The driver's pipeline cache is kept on disk.
 
 use super::find::Can;
 use super::gpu::Gpu;
@@ -14,12 +14,12 @@ use gradloom_core::util::blake2b;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What is kept of a source.
+/// A compiled kernel.
 pub(super) struct Kernel {
     pub(super) wants: Wants,
     pub(super) pipeline: vk::Pipeline,
     pub(super) layout: vk::PipelineLayout,
-    /// Which buffers it writes.
+    /// Of each buffer, whether the kernel writes it.
     pub(super) written: Vec<bool>,
 }
 
@@ -27,14 +27,14 @@ pub(super) struct Kernel {
 pub(super) struct Kernels {
     kernels: HashMap<KernelId, Kernel>,
     layouts: HashMap<usize, vk::DescriptorSetLayout>,
-    /// The layout of launch scalars.
+    /// The descriptor set layout of launch scalars.
     pub(super) scalars: vk::DescriptorSetLayout,
     pipeline_layouts: HashMap<(usize, bool), vk::PipelineLayout>,
     cache: vk::PipelineCache,
     store: Option<Arc<Store>>,
     key: u128,
     stored_bytes: usize,
-    /// Pipelines that go after a submission.
+    /// Released pipelines, each to be destroyed when the submission of this number is done.
     gone: Vec<(u64, vk::Pipeline)>,
     next: u32,
 }
@@ -68,7 +68,7 @@ impl Kernels {
         self.kernels.get(&id).ok_or_else(|| error(format!("{id:?} is not compiled")))
     }
 
-    /// The layout of so many buffers.
+    /// The descriptor set layout of `buffers` storage buffers.
     pub(super) fn layout(&mut self, gpu: &Gpu, buffers: usize) -> Result<vk::DescriptorSetLayout> {
         if let Some(&known) = self.layouts.get(&buffers) {
             return Ok(known);
@@ -91,7 +91,7 @@ impl Kernels {
         Ok(made)
     }
 
-    /// Compiles a batch on all cores: drivers take milliseconds to tens of them for a pipeline.
+    /// Compiles a batch on all cores: drivers take milliseconds to tens of milliseconds for a pipeline.
     pub(super) fn compile(&mut self, gpu: &Gpu, can: &Can, sources: &[Source]) -> Result<Vec<KernelId>> {
         let mut jobs = Vec::new();
         for s in sources {
@@ -130,16 +130,16 @@ impl Kernels {
         }
     }
 
-    /// Lets go of pipelines whose last submission is done.
+    /// Destroys released pipelines whose last submission is done.
     pub(super) fn sweep(&mut self, gpu: &Gpu) {
         let (done, left) = self.gone.drain(..).partition(|g| gpu.reached(g.0));
         self.gone = left;
         let done: Vec<(u64, vk::Pipeline)> = done;
-        // SAFETY: no submission that uses them is under way, and no recording has them
+        // SAFETY: no submission that uses them is in flight, and no recording has them
         done.into_iter().for_each(|g| unsafe { gpu.device.destroy_pipeline(g.1, None) });
     }
 
-    /// Keeps what the driver compiled, and lets go of everything; the device is idle.
+    /// Stores the driver's pipeline cache, and frees everything; the device must be idle.
     pub(super) fn clear(&mut self, gpu: &Gpu) {
         // SAFETY: the cache is the device's
         let data = unsafe { gpu.device.get_pipeline_cache_data(self.cache) }.unwrap_or_default();

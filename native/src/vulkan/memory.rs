@@ -1,7 +1,8 @@
-//! Memory in blocks: a buffer of the driver's is a block, from which allocations take their places.
+//! Memory in blocks: a block is one buffer of the driver with its memory, and allocations are places in it.
 //!
-//! Drivers take a tenth of a millisecond for a block and have 4096 at most. A place may be taken again as soon as it was given back,
-//! because the device's queue is in order; a block goes once the submissions before are done.
+//! Drivers take a tenth of a millisecond to make a block, and allow only 4096 allocations. A freed place may be reused
+//! at once, because the device's queue runs commands in order; an empty block is destroyed when all earlier submissions
+//! are done.
 
 use super::gpu::Gpu;
 use crate::hazards::Region;
@@ -9,17 +10,17 @@ use ash::vk;
 use gradloom_core::{Error, Result};
 use std::collections::BTreeMap;
 
-/// Places begin at multiples of this, which is the most that any limit of Vulkan asks of an offset.
+/// The alignment of places in bytes: the largest offset alignment that Vulkan's limits permit a driver to require.
 const STEP: u64 = 256;
-/// Bytes of a block, unless one place alone is larger than half of it.
+/// The size of a block in bytes, unless a single allocation is larger than half of it.
 const BLOCK: u64 = 64 << 20;
 
-/// Part of a block.
+/// A range of bytes in a block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Place {
     pub(super) block: u32,
     pub(super) offset: u64,
-    /// Bytes that are its own, a multiple of four.
+    /// The number of bytes, a multiple of four.
     pub(super) bytes: u64,
 }
 
@@ -34,11 +35,11 @@ struct Block {
     memory: vk::DeviceMemory,
     bytes: u64,
     mapped: Option<Mapped>,
-    /// Lengths of free parts by where they begin.
+    /// Free parts: offset to length in bytes.
     free: BTreeMap<u64, u64>,
 }
 
-/// Where the host sees a block.
+/// The address at which the host sees a block.
 struct Mapped(*mut u8);
 
 // SAFETY: it is memory of the device's, which any thread may use that has the block
@@ -51,7 +52,7 @@ impl Block {
         self.free.first_key_value() == Some((&0, &self.bytes))
     }
 
-    /// The first free part that is large enough.
+    /// Takes bytes from the first free part that is large enough.
     fn take(&mut self, bytes: u64) -> Option<u64> {
         let (&at, &len) = self.free.iter().find(|(_, len)| **len >= bytes)?;
         self.free.remove(&at);
@@ -75,7 +76,7 @@ impl Block {
     }
 }
 
-/// Blocks of one kind of memory.
+/// All blocks of one memory type.
 pub(super) struct Pool {
     kind: u32,
     usage: vk::BufferUsageFlags,
@@ -85,12 +86,13 @@ pub(super) struct Pool {
     blocks: BTreeMap<u32, Block>,
     bytes: u64,
     next: u32,
-    /// Blocks that go after a submission.
+    /// Unused blocks, each to be destroyed when the submission of this number is done.
     gone: Vec<(u64, Block)>,
 }
 
 impl Pool {
-    /// A pool of the type of memory, which the host sees if `mapped`. `first` numbers its blocks apart from those of other pools.
+    /// A pool of the memory type `kind`, mapped into the host's memory if `mapped`. Its blocks are numbered `first`,
+    /// `first + 3`, …, so that no other pool has the same numbers.
     pub(super) fn new(gpu: &Gpu, kind: u32, usage: vk::BufferUsageFlags, mapped: bool, first: u32) -> Pool {
         let heap = gpu.memory.memory_types[kind as usize].heap_index as usize;
         let most_bytes = gpu.memory.memory_heaps[heap].size;
@@ -108,10 +110,10 @@ impl Pool {
         }
     }
 
-    /// Takes a place of at least so many bytes.
+    /// Takes a place of at least `bytes` bytes.
     pub(super) fn take(&mut self, gpu: &Gpu, bytes: u64) -> Result<Place> {
         let refused = || Error::OutOfMemory { device: "vulkan".into(), bytes };
-        // a view of no bytes at the end is still followed by a word
+        // Views are rounded up to whole words, so an empty view at the end needs a word after it
         let bytes = bytes.checked_add(4).and_then(|b| b.checked_next_multiple_of(STEP)).ok_or_else(refused)?;
         let whole = bytes > self.block_bytes / 2;
         if !whole {
@@ -142,7 +144,7 @@ impl Pool {
         Ok(Place { block, offset: 0, bytes })
     }
 
-    /// Gives a place back, whose last use is the submission `after`. Returns the block that goes with it, if one does.
+    /// Frees a place whose last use is the submission `after`. Returns the number of its block if that is removed.
     pub(super) fn give(&mut self, place: Place, after: u64) -> Option<u32> {
         let block = self.blocks.get_mut(&place.block)?;
         block.give(place.offset, place.bytes);
@@ -158,7 +160,7 @@ impl Pool {
         Some(place.block)
     }
 
-    /// Lets go of blocks whose last submission is done.
+    /// Destroys unused blocks whose last submission is done.
     pub(super) fn sweep(&mut self, gpu: &Gpu) {
         let mut i = 0;
         while i < self.gone.len() {
@@ -174,12 +176,12 @@ impl Pool {
         self.blocks.get(&place.block).map_or(vk::Buffer::null(), |b| b.buffer)
     }
 
-    /// Does the host see it?
+    /// Is the memory mapped into the host's memory?
     pub(super) fn is_mapped(&self) -> bool {
         self.mapped
     }
 
-    /// Writes to a place that the host sees and no submission under way uses.
+    /// Writes to a mapped place that no running submission uses.
     pub(super) fn write(&mut self, place: &Place, at: u64, data: &[u8]) {
         if let Some(to) = self.address(place, at, data.len()) {
             // SAFETY: the range is inside the place, and the source is other memory
@@ -187,7 +189,7 @@ impl Pool {
         }
     }
 
-    /// Zeroes such a place.
+    /// Zeroes a mapped place that no running submission uses.
     pub(super) fn zero(&mut self, place: &Place) {
         if let Some(to) = self.address(place, 0, place.bytes as usize) {
             // SAFETY: the range is the place
@@ -195,7 +197,7 @@ impl Pool {
         }
     }
 
-    /// Bytes of a place that the host sees.
+    /// Reads bytes of a mapped place.
     pub(super) fn read(&self, place: &Place, at: u64, bytes: usize) -> Vec<u8> {
         let mut out = vec![0; bytes];
         if let Some(from) = self.address(place, at, bytes) {
@@ -228,7 +230,7 @@ impl Pool {
         }
     }
 
-    /// Puts memory behind the buffer of a block.
+    /// Allocates memory for the buffer of a block.
     fn back(&self, gpu: &Gpu, block: &mut Block) -> std::result::Result<(), vk::Result> {
         let d = &gpu.device;
         // SAFETY: the buffer is the device's, has no memory yet, and gets as much as it asks for; what is mapped is host-visible
@@ -245,7 +247,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Lets go of everything; the device is idle.
+    /// Frees everything; the device must be idle.
     pub(super) fn clear(&mut self, gpu: &Gpu) {
         let blocks = std::mem::take(&mut self.blocks).into_values();
         blocks.chain(self.gone.drain(..).map(|g| g.1)).for_each(|b| free(gpu, b));
@@ -253,7 +255,7 @@ impl Pool {
 }
 
 fn free(gpu: &Gpu, block: Block) {
-    // SAFETY: no submission that uses the block is under way; memory that is freed is unmapped with it
+    // SAFETY: no submission that uses the block is in flight; memory that is freed is unmapped with it
     unsafe {
         gpu.device.destroy_buffer(block.buffer, None);
         gpu.device.free_memory(block.memory, None);

@@ -1,9 +1,10 @@
-//! GPUs through Vulkan 1.2: the WGSL renderer's programs as SPIR-V. The loader and its drivers are looked for at run time; a machine
-//! without gets an error that says so.
+//! GPUs through Vulkan 1.2; kernels are the WGSL renderer's programs, translated to SPIR-V. The loader and its drivers
+//! are looked for at run time; on a machine without them opening the device is an error that says so.
 //!
-//! A submission is one call of the driver's with a command buffer, recorded once for the same steps ([`recording`]) and, where there are
-//! uploads, one before it. Allocations are places in blocks of memory ([`memory`]); a device that lies in the processor's memory is
-//! written and read without copies while it is idle. Reading waits in `poll` and `sync` only.
+//! A submission is one driver call with a command buffer that was recorded once and is reused for equal steps
+//! ([`recording`]), preceded by another command buffer if there are uploads. Allocations are places in blocks of memory
+//! ([`memory`]). A device that shares the processor's memory is written and read without copies while it is idle. Only
+//! `poll` and `sync` wait.
 
 mod commands;
 mod find;
@@ -33,9 +34,9 @@ use recording::{Recordings, With};
 use std::collections::{HashMap, VecDeque};
 use timing::{Clock, Times};
 
-/// Bytes that are uploaded at once through memory of the host's.
+/// The largest part of an upload, in bytes, that is copied through one piece of host memory.
 const PART: usize = 8 << 20;
-/// Bytes of uploads that may be under way.
+/// The most bytes of uploads that may be in flight.
 const MOST_UNDER_WAY: u64 = 64 << 20;
 
 /// A device of a Vulkan driver.
@@ -52,13 +53,13 @@ pub struct VulkanDevice {
     clock: Option<Clock>,
     open: Option<Open>,
     reads: HashMap<Ticket, Reading>,
-    /// Places that uploads go through, with their submissions.
+    /// The host memory of uploads in flight, each with the number of its submission.
     uploads: VecDeque<(u64, Place)>,
     next: u32,
     gpu: Gpu,
 }
 
-/// Commands that go before the next submission.
+/// A command buffer that is being recorded, to be submitted before the next submission.
 struct Open {
     commands: ash::vk::CommandBuffer,
     hazards: Hazards,
@@ -67,26 +68,25 @@ struct Open {
 /// A readback in flight.
 enum Reading {
     Bytes(Vec<u8>),
-    /// To be read where they are once the submission is done.
+    /// Can be read from device memory when the submission of this number is done.
     There(Place, usize, u64),
-    /// Copied for the host by a submission.
+    /// Is copied to host memory by the submission of this number.
     Copied(Place, usize, u64),
     Times(Times, u64),
 }
 
 impl VulkanDevice {
-    /// Opens the best device there is: a discrete GPU, one that is part of a processor, then a processor.
+    /// Opens the best device: a discrete GPU if there is one, else an integrated one, else a software driver.
     ///
-    /// # Errors
-    /// [`Error::Device`] where there is no driver or no device of Vulkan 1.2, or where it gets arithmetic wrong.
+    /// [`Error::Device`] if there is no driver or no device with Vulkan 1.2, or if the device's arithmetic is wrong.
     pub fn new() -> Result<VulkanDevice> {
         VulkanDevice::with_index(0)
     }
 
-    /// Opens a device of [`list`].
+    /// Opens the device at this index of [`list`].
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`VulkanDevice::new`].
     pub fn with_index(index: usize) -> Result<VulkanDevice> {
         let mut found = find::find()?;
         if index >= found.len() {
@@ -121,15 +121,15 @@ impl VulkanDevice {
         Ok(device)
     }
 
-    /// Takes from the target what the driver gets wrong.
+    /// Asks the driver test questions, and removes from the target the features that it gets wrong.
     fn trust(&mut self) -> Result<()> {
         let driver = self.identity.clone();
         (self.target, self.notes) = canary::examine_once(self, &driver)?;
         Ok(())
     }
 
-    /// Kernels are made as for a GPU of hardware, so that a software driver can test them. Where loops end stays the driver's.
-    /// A driver that gets any of it wrong stays as it was.
+    /// Makes kernels as for a hardware GPU, so that they can be tested on a software driver; only the limit of loop
+    /// iterations stays the driver's. If the driver gets anything of this wrong, the target stays as it was.
     pub fn as_hardware(&mut self) {
         let plain = self.target.clone();
         self.claim();
@@ -139,10 +139,11 @@ impl VulkanDevice {
     }
 
     fn claim(&mut self) {
-        // the compiler of shaders has them for every driver; one that is emulated computes them byte by byte
+        // The shader compiler provides them for every driver; a driver without the instruction computes
+        // them byte by byte
         self.target = self.target.clone().as_hardware().with_words();
         if self.can.subgroup > 0 {
-            // a driver that cannot run the probe has no subgroups for us
+            // A driver that cannot run the probe is treated as one without subgroups
             let found = canary::subgroups(self, wgsl::subgroup_probe()).unwrap_or_default();
             self.target.subgroup = wgsl::subgroup(&found, self.can.subgroup);
         }
@@ -151,17 +152,17 @@ impl VulkanDevice {
         }
     }
 
-    /// The device's name and driver, for people.
+    /// The names of the device and its driver, for users.
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// Bytes of the device's memory.
+    /// The device's memory in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.can.heap_bytes
     }
 
-    /// From now on the device is lost, as if the driver had reset it: for tests of what comes after.
+    /// Marks the device as lost, as if the driver had reset it, to test what follows a loss.
     #[doc(hidden)]
     pub fn destroy(&self) {
         self.gpu.lose("destroyed".into());
@@ -172,22 +173,22 @@ impl VulkanDevice {
         self.next - 1
     }
 
-    /// Is everything done that the device was asked for?
+    /// Is all work done that was given to the device?
     fn is_idle(&self) -> bool {
         self.open.is_none() && self.gpu.reached(self.gpu.submitted())
     }
 
-    /// May the host write to the device's memory now?
+    /// May the host write directly to the device's memory at this moment?
     fn is_writable(&self) -> bool {
         self.places.device.is_mapped() && self.is_idle()
     }
 
-    /// The number that the submission has which commands of now belong to.
+    /// The number of the submission that commands recorded at this moment will belong to.
     fn coming(&self) -> u64 {
         self.gpu.submitted() + u64::from(self.open.is_some())
     }
 
-    /// Commands before the next submission, after a barrier where what they use asks for one.
+    /// The open command buffer, after a barrier if these uses require one.
     fn opened(&mut self, uses: &[(Region, bool)]) -> Result<ash::vk::CommandBuffer> {
         if self.open.is_none() {
             self.open = Some(Open { commands: self.commands.begin(&self.gpu)?, hazards: Hazards::default() });
@@ -199,7 +200,7 @@ impl VulkanDevice {
         Ok(open.commands)
     }
 
-    /// Submits what was opened, and then the commands given.
+    /// Submits the open command buffer, and then the given ones.
     fn send(&mut self, then: &[ash::vk::CommandBuffer]) -> Result<()> {
         let mut all = Vec::with_capacity(1 + then.len());
         if let Some(open) = self.open.take() {
@@ -214,7 +215,7 @@ impl VulkanDevice {
         Ok(())
     }
 
-    /// Readbacks that were to read where things are get them before anything changes.
+    /// Completes readbacks that were to read device memory in place, before that memory changes.
     fn settle(&mut self) -> Result<()> {
         let waiting = self.reads.iter().filter_map(|(&t, r)| match r {
             Reading::There(place, bytes, number) => Some((t, *place, *bytes, *number)),
@@ -230,7 +231,7 @@ impl VulkanDevice {
         Ok(())
     }
 
-    /// A copy for the host, among the commands before the next submission.
+    /// Records a copy to host memory in the open command buffer.
     fn copy_out(&mut self, place: Place, bytes: usize) -> Result<Reading> {
         let there = self.places.readback.take(&self.gpu, bytes as u64)?;
         let commands = self.opened(&[(place.into(), false), (there.into(), true)])?;
@@ -239,7 +240,7 @@ impl VulkanDevice {
         Ok(Reading::Copied(there, bytes, self.coming()))
     }
 
-    /// Gives back what uploads went through, once they are done.
+    /// Frees the host memory of uploads that are done.
     fn sweep(&mut self) {
         while let Some(&(number, place)) = self.uploads.front()
             && number <= self.gpu.submitted()
@@ -253,7 +254,7 @@ impl VulkanDevice {
         self.places.sweep(&self.gpu);
     }
 
-    /// Uploads a part through memory of the host's.
+    /// Uploads a part through host memory.
     fn upload_part(&mut self, to: Place, data: &[u8]) -> Result<()> {
         self.sweep();
         let under_way: u64 = self.uploads.iter().map(|u| u.1.bytes).sum();
@@ -271,13 +272,14 @@ impl VulkanDevice {
         Ok(())
     }
 
-    /// Everything that can be wrong with a step.
+    /// Checks everything that can be wrong with a step.
     fn check(&self, step: &Step) -> Result<()> {
         let wants = |id| self.kernels.get(id).map(|k| &k.wants);
         steps::check(step, &self.target, wants, |v| self.places.place(v).map(|_| ()))
     }
 
-    /// The commands of steps, which are checked first so that a bad one leaves nothing half done.
+    /// The command buffer for these steps. All steps are checked first, so that an invalid one leaves
+    /// nothing half done.
     fn prepare(&mut self, steps: &[Step]) -> Result<ash::vk::CommandBuffer> {
         self.gpu.alive()?;
         steps.iter().try_for_each(|step| self.check(step))?;
@@ -323,7 +325,7 @@ impl Device for VulkanDevice {
     }
 
     fn free(&mut self, buf: BufId) {
-        // a failure shows in the next call that returns a result
+        // A failure will show in the next call that returns a result
         let _ = self.settle();
         let coming = self.coming();
         if let Some(block) = self.places.free(buf, coming) {
@@ -368,7 +370,7 @@ impl Device for VulkanDevice {
         if self.clock.is_none() {
             return self.submit(steps).map(|()| None);
         }
-        // what was opened is none of what is timed
+        // Work that was recorded before must not be timed, so it is submitted first
         self.gpu.alive()?;
         self.settle()?;
         self.send(&[])?;

@@ -1,4 +1,4 @@
-//! Where the allocations of a device lie, and the memory through which bytes come and go.
+//! The allocations of a device, and the host memory through which bytes are uploaded and read back.
 
 use super::error;
 use super::find::Can;
@@ -13,11 +13,11 @@ use std::collections::HashMap;
 /// All memory of a device.
 pub(super) struct Places {
     bufs: HashMap<BufId, (Place, usize)>,
-    /// What kernels work on.
+    /// Memory that kernels use.
     pub(super) device: Pool,
-    /// What the host writes: uploads and launch scalars.
+    /// Memory that the host writes: uploads and launch scalars.
     pub(super) upload: Pool,
-    /// What the host reads.
+    /// Memory that the host reads.
     pub(super) readback: Pool,
     next: u32,
 }
@@ -28,7 +28,7 @@ impl Places {
         use vk::MemoryPropertyFlags as P;
         let seen = P::HOST_VISIBLE | P::HOST_COHERENT;
         let work = U::STORAGE_BUFFER | U::TRANSFER_SRC | U::TRANSFER_DST;
-        // every type of memory that a buffer of such uses may have; drivers allow all that are no images'
+        // For buffers of such usage drivers allow every memory type that is not reserved for images
         let all = u32::MAX;
         let shared =
             gpu.memory_type(all, P::DEVICE_LOCAL | seen | P::HOST_CACHED, &[]).ok().filter(|_| can.shares_memory);
@@ -53,13 +53,13 @@ impl Places {
         Ok((id, place))
     }
 
-    /// Frees an allocation after the submission `after`. Returns the block of memory that goes with it, if one does.
+    /// Frees an allocation when the submission `after` is done. Returns the number of its block if that is removed.
     pub(super) fn free(&mut self, buf: BufId, after: u64) -> Option<u32> {
         let (place, _) = self.bufs.remove(&buf)?;
         self.device.give(place, after)
     }
 
-    /// Where a view lies, in whole words; it has to be inside its allocation.
+    /// The place of a view, rounded up to whole words; an error if the view is not inside its allocation.
     pub(super) fn place(&self, v: &View) -> Result<Place> {
         let (p, size) = self.bufs.get(&v.buf).ok_or_else(|| error(format!("{:?} is not allocated", v.buf)))?;
         steps::inside("vulkan", v, *size)?;

@@ -1,8 +1,8 @@
-//! Submissions as recorded command buffers, which are kept: a plan that runs again is one call of the driver's.
+//! Submissions as recorded command buffers, which are kept: running a plan again is one driver call.
 //!
-//! A recording is found by its steps and by where their buffers lie, not by the buffers: results of a run take the places of those of
-//! the run before. Launch scalars lie in memory of the recording, and are written before each run. A recording that is under way is
-//! not run a second time; another one is made.
+//! A recording is looked up by its steps and the memory ranges of their buffers, not by buffer ids: the results of a
+//! run take the memory of those of the run before. Launch scalars are in memory of the recording and are written before
+//! each run. A recording whose last run is not finished is not submitted again; another one is made of the same steps.
 
 use super::commands::{self, Commands, barrier};
 use super::gpu::Gpu;
@@ -15,22 +15,22 @@ use gradloom_core::Result;
 use gradloom_core::device::{KernelId, Step, View};
 use std::collections::HashMap;
 
-/// Steps of all recordings that are kept.
+/// The most steps of all kept recordings together.
 const MOST_STEPS: usize = 32_768;
-/// Recordings of the same steps that may be under way.
+/// The most recordings of the same steps.
 const MOST_ALIKE: usize = 3;
 
-/// Steps, recorded.
+/// Recorded steps.
 struct Recording {
     commands: vk::CommandBuffer,
     sets: vk::DescriptorPool,
     scalars: Option<Place>,
-    /// Where copies inside one buffer go in between.
+    /// Temporary memory for copies whose source and destination overlap.
     between: Vec<Place>,
     kernels: Vec<KernelId>,
     blocks: Vec<u32>,
     steps: usize,
-    /// Its last submission.
+    /// The number of its last submission.
     number: u64,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Recordings {
     gone: Vec<Recording>,
 }
 
-/// What recordings are made with.
+/// The device's parts that recording needs.
 pub(super) struct With<'a> {
     pub(super) gpu: &'a Gpu,
     pub(super) kernels: &'a mut Kernels,
@@ -52,7 +52,7 @@ pub(super) struct With<'a> {
 }
 
 impl Recordings {
-    /// The commands of these steps, to be submitted as the given number.
+    /// The command buffer for these steps; the caller submits it with the given number.
     pub(super) fn prepare(&mut self, cx: &mut With, steps: &[Step], number: u64) -> Result<vk::CommandBuffer> {
         let key = key(cx.places, steps)?;
         let alike = self.kept.entry(key).or_default();
@@ -82,7 +82,7 @@ impl Recordings {
         Ok(commands)
     }
 
-    /// Forgets recordings that were not used for longest where there are too many.
+    /// Forgets the least recently used recordings while there are too many steps.
     fn bound(&mut self, number: u64) {
         while self.steps > MOST_STEPS {
             let last = |r: &Vec<Recording>| r.iter().map(|r| r.number).max().unwrap_or(0);
@@ -92,12 +92,12 @@ impl Recordings {
         }
     }
 
-    /// Forgets what names a kernel.
+    /// Forgets the recordings that use a kernel.
     pub(super) fn forget_kernel(&mut self, kernel: KernelId) {
         self.forget(|_, r| r.kernels.binary_search(&kernel).is_ok());
     }
 
-    /// Forgets what names a block of memory.
+    /// Forgets the recordings that use a block of memory.
     pub(super) fn forget_block(&mut self, block: u32) {
         self.forget(|_, r| r.blocks.binary_search(&block).is_ok());
     }
@@ -117,7 +117,7 @@ impl Recordings {
         self.kept.retain(|_, alike| !alike.is_empty());
     }
 
-    /// Lets go of forgotten recordings that are done.
+    /// Frees forgotten recordings that are done.
     pub(super) fn sweep(&mut self, gpu: &Gpu, places: &mut Places, commands: &mut Commands) {
         let mut i = 0;
         while i < self.gone.len() {
@@ -131,22 +131,22 @@ impl Recordings {
         }
     }
 
-    /// Lets go of everything; the device is idle.
+    /// Frees everything; the device must be idle.
     pub(super) fn clear(&mut self, gpu: &Gpu, places: &mut Places) {
         let all = self.kept.drain().flat_map(|k| k.1).chain(self.gone.drain(..));
         all.for_each(|r| release(gpu, places, &r));
     }
 }
 
-/// Gives back what a recording has besides its commands.
+/// Frees everything of a recording but its command buffer.
 fn release(gpu: &Gpu, places: &mut Places, r: &Recording) {
-    // SAFETY: no submission of the recording is under way
+    // SAFETY: no submission of the recording is in flight
     unsafe { gpu.device.destroy_descriptor_pool(r.sets, None) };
     r.scalars.iter().for_each(|p| _ = places.upload.give(*p, gpu.submitted()));
     r.between.iter().for_each(|p| _ = places.device.give(*p, gpu.submitted()));
 }
 
-/// Steps without their scalars, with where their buffers lie.
+/// The lookup key of steps: kernels, grids and the memory ranges of buffers, but not the values of scalars.
 fn key(places: &Places, steps: &[Step]) -> Result<Vec<u64>> {
     let mut key = Vec::with_capacity(16 * steps.len());
     let put = |key: &mut Vec<u64>, v: &View| -> Result<()> {
@@ -171,7 +171,8 @@ fn key(places: &Places, steps: &[Step]) -> Result<Vec<u64>> {
     Ok(key)
 }
 
-/// The scalars of all launches as they lie in a recording's memory, where each step's begin, and the bytes of the longest.
+/// The scalars of all launches in the layout of a recording's memory, the offset of each step's scalars, and the
+/// largest number of bytes that a launch reads.
 fn scalars(steps: &[Step], alignment: u64) -> (Vec<u8>, Vec<u32>, u64) {
     let (mut bytes, mut offsets, mut longest) = (Vec::<u8>::new(), Vec::new(), 0);
     for step in steps {
@@ -186,7 +187,7 @@ fn scalars(steps: &[Step], alignment: u64) -> (Vec<u8>, Vec<u32>, u64) {
     (bytes, offsets, longest)
 }
 
-/// Records steps that were checked.
+/// Records steps that were checked before.
 fn record(cx: &mut With, steps: &[Step]) -> Result<Recording> {
     let mut r = Recording {
         commands: vk::CommandBuffer::null(),
@@ -288,14 +289,15 @@ fn copy(
     Ok(())
 }
 
-/// Descriptor sets of a recording.
+/// The descriptor sets of a recording.
 struct Sets {
     of_step: Vec<vk::DescriptorSet>,
     scalars: vk::DescriptorSet,
 }
 
 impl Sets {
-    /// Makes a set for each different list of buffers, and one for the scalars, of which launches see `longest` bytes.
+    /// Makes a set for each distinct list of buffers, and one for scalars, of which each launch reads up to
+    /// `longest` bytes.
     fn make(cx: &mut With, steps: &[Step], r: &mut Recording, longest: u64) -> Result<Sets> {
         let mut distinct: HashMap<&[View], usize> = HashMap::new();
         let (mut layouts, mut infos, mut of_step) = (Vec::new(), Vec::new(), Vec::new());

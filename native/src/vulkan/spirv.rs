@@ -1,6 +1,7 @@
-//! WGSL to SPIR-V, through naga.
+//! Translates WGSL to SPIR-V with naga.
 //!
-//! Accesses are not clamped to their arrays: programs stay inside their parameters, which the spec checks and `cpu:guarded` tests.
+//! Accesses are not clamped to their arrays: programs stay inside their buffers, which the IR's spec checks and
+//! `cpu:guarded` tests.
 
 use super::error;
 use super::find::Can;
@@ -11,13 +12,14 @@ use naga::back::spv::{
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
-/// The words of a module with the entry point `main`.
+/// The words of a SPIR-V module with the entry point `main`.
 pub(super) fn translate(name: &str, wgsl: &str, can: &Can) -> Result<Vec<u32>> {
-    // naga has subgroups without being asked, and one kernel may read and write parts of one buffer
+    // naga enables subgroups without the directive; and since one kernel may read and write parts of one buffer, all
+    // are declared read_write
     let text = wgsl.replace("enable subgroups;", "").replace("var<storage, read>", "var<storage, read_write>");
     let bad = |e: String| error(format!("{name}: {e}"));
     let module = naga::front::wgsl::parse_str(&text).map_err(|e| bad(e.emit_to_string(&text)))?;
-    // words that hold two 16-bit floats are unpacked by an instruction that every driver has, whether it computes with such floats or not
+    // Unpacking words of two f16 is an instruction that every driver has, whether it supports f16 arithmetic or not
     let mut allowed = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
     allowed.set(Capabilities::SHADER_FLOAT16, can.f16);
     allowed.set(Capabilities::SUBGROUP, can.subgroup > 0);
@@ -27,7 +29,7 @@ pub(super) fn translate(name: &str, wgsl: &str, can: &Can) -> Result<Vec<u32>> {
     let options = Options {
         lang_version: (1, 3),
         flags: WriterFlags::empty(),
-        // every resource stays where the text has it
+        // Resources keep the bindings that the text gives them
         fake_missing_bindings: true,
         capabilities: Some(capabilities(can)),
         bounds_check_policies: BoundsCheckPolicies {
@@ -48,18 +50,19 @@ pub(super) fn translate(name: &str, wgsl: &str, can: &Can) -> Result<Vec<u32>> {
     Ok(keep_special_values(words, &kept.collect::<Vec<_>>()))
 }
 
-/// Instructions by their first word, without or with the number of their words: SPIR-V, "Binary Form".
+/// Instruction words: the opcode, in the first two with the number of words above it (SPIR-V specification,
+/// "Binary Form").
 const CAPABILITY: u32 = 2 << 16 | 17;
 const EXECUTION_MODE: u32 = 4 << 16 | 16;
 const EXTENSION: u32 = 10;
 const ENTRY_POINT: u32 = 15;
-/// `SignedZeroInfNanPreserve`, the capability and the mode.
+/// `SignedZeroInfNanPreserve`: the number of the capability and that of the execution mode.
 const PRESERVE: [u32; 2] = [4466, 4461];
-/// Words before the first instruction.
+/// The number of words before the first instruction.
 const HEADER: usize = 5;
 
-/// Asks the driver to compute with infinities and NaN as with numbers, for floats of so many bits: without it a compiler may take a
-/// comparison and a choice for a minimum that loses NaN, as NVIDIA's does.
+/// Requests that infinities and NaN are preserved for floats of these widths. Without it a compiler may turn a
+/// comparison and a select into a minimum that loses NaN, as NVIDIA's does.
 fn keep_special_values(words: Vec<u32>, widths: &[u32]) -> Vec<u32> {
     if widths.is_empty() {
         return words;
@@ -72,7 +75,7 @@ fn keep_special_values(words: Vec<u32>, widths: &[u32]) -> Vec<u32> {
         let (one, next) = rest.split_at((first >> 16).clamp(1, rest.len() as u32) as usize);
         let op = first & 0xffff;
         if !is_asked && first != CAPABILITY {
-            // the extension follows the capabilities
+            // The extension follows the capabilities
             let name = b"SPV_KHR_float_controls\0\0";
             out.push((1 + name.len() as u32 / 4) << 16 | EXTENSION);
             out.extend(name.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])));

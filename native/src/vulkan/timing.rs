@@ -1,27 +1,27 @@
-//! The device's clock: what it shows before and after a submission.
+//! Timestamps of the device before and after a submission.
 
 use super::commands::Commands;
 use super::gpu::Gpu;
 use ash::vk;
 use gradloom_core::Result;
 
-/// A clock, and places for what it shows.
+/// The device's clock, with a pool of queries for its timestamps.
 pub(super) struct Clock {
     count_ns: f32,
     mask: u64,
     free: Vec<Times>,
 }
 
-/// A place for two times.
+/// Queries for two timestamps.
 pub(super) struct Times(vk::QueryPool);
 
 impl Clock {
-    /// A clock of so many nanoseconds a count, of which so many bits count.
+    /// A clock with `count_ns` nanoseconds per tick and `bits` valid bits.
     pub(super) fn new((count_ns, bits): (f32, u32)) -> Clock {
         Clock { count_ns, mask: u64::MAX >> (64 - bits.clamp(1, 64)), free: Vec::new() }
     }
 
-    /// Commands that take the time before and after what is submitted between them.
+    /// Makes command buffers that record the time before and after what is submitted between them.
     pub(super) fn begin(
         &mut self,
         gpu: &Gpu,
@@ -49,7 +49,8 @@ impl Clock {
         Ok((times, before, after))
     }
 
-    /// Both times in nanoseconds, as [`gradloom_core::device::Device::submit_timed`] has them; the submission is done.
+    /// Both timestamps in nanoseconds, in the format of [`gradloom_core::device::Device::submit_timed`];
+    /// the submission must be done.
     pub(super) fn end(&mut self, gpu: &Gpu, times: Times) -> Result<Vec<u8>> {
         let mut counts = [0u64; 2];
         let flags = vk::QueryResultFlags::TYPE_64 | vk::QueryResultFlags::WAIT;
@@ -60,14 +61,14 @@ impl Clock {
         let [from, to] = counts;
         let ns = |count: u64| (count as f64 * f64::from(self.count_ns)) as u64;
         let from_ns = ns(from & self.mask);
-        // a clock of few bits may have begun anew in between
+        // A clock with few valid bits may have wrapped around in between
         let until_ns = from_ns + ns(to.wrapping_sub(from) & self.mask);
         Ok([from_ns.to_le_bytes(), until_ns.to_le_bytes()].concat())
     }
 
-    /// Lets go of everything; the device is idle.
+    /// Frees everything; the device must be idle.
     pub(super) fn clear(&mut self, gpu: &Gpu, left: impl Iterator<Item = Times>) {
-        // SAFETY: no submission that uses them is under way
+        // SAFETY: no submission that uses them is in flight
         self.free.drain(..).chain(left).for_each(|t| unsafe { gpu.device.destroy_query_pool(t.0, None) });
     }
 }

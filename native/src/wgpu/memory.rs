@@ -1,4 +1,4 @@
-//! Buffers, uploads, copies and readback.
+//! Buffers, uploads, copies and readbacks.
 
 use super::{Gpu, error};
 use crate::steps;
@@ -9,15 +9,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Freed staging buffers that are kept for later reads.
+/// The most idle staging buffers that are kept for later reads.
 const KEPT: usize = 8;
 
-/// Bytes of the words that so many bytes lie in: what follows a buffer's end in its last word is nobody's.
+/// The length rounded up to whole words, in bytes. The bytes after a buffer's end in its last word belong to nothing.
 pub(super) fn words(bytes: usize) -> u64 {
     (bytes as u64).next_multiple_of(4)
 }
 
-/// Every allocation of a device, and its reads in flight.
+/// Every allocation of a device, and its readbacks in flight.
 pub(super) struct Memory {
     bufs: HashMap<BufId, gpu::Buffer>,
     sizes: HashMap<BufId, usize>,
@@ -30,7 +30,7 @@ pub(super) struct Memory {
 struct Reading {
     staging: gpu::Buffer,
     bytes: usize,
-    /// 0 while mapping, 1 mapped, 2 failed.
+    /// 0 while the buffer is being mapped, 1 when it is, 2 when that failed.
     state: Arc<AtomicU8>,
 }
 
@@ -82,7 +82,7 @@ impl Memory {
         self.sizes.remove(&buf);
     }
 
-    /// Is the view inside its allocation and on whole words?
+    /// Checks that the view lies inside its allocation and begins at a word.
     pub(super) fn check(&self, v: &View) -> Result<()> {
         let size = *self.sizes.get(&v.buf).ok_or_else(|| error(format!("{:?} is not allocated", v.buf)))?;
         steps::inside("wgpu", v, size)?;
@@ -110,7 +110,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Encodes a copy. Inside one buffer it goes through another, which is all that the API allows.
+    /// Encodes a copy. A copy within one buffer uses a temporary buffer, because the API allows no other way.
     pub(super) fn copy(&self, gpu: &Gpu, encoder: &mut gpu::CommandEncoder, src: &View, dst: &View) -> Result<()> {
         let n = words(src.bytes.min(dst.bytes));
         if n == 0 {

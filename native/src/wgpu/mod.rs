@@ -1,7 +1,7 @@
-//! GPUs through wgpu (Vulkan, Metal, Direct3D 12): the WGSL renderer's programs on this machine's adapter.
+//! GPUs through wgpu (Vulkan, Metal, Direct3D 12): the WGSL renderer's programs on an adapter of this machine.
 //!
-//! Limits are the adapter's. Pipelines and bind groups are cached, a submission is one command buffer, launch scalars of a
-//! submission lie in one uniform buffer with dynamic offsets. Reading blocks in `poll` and `sync` only.
+//! The target has the adapter's limits. Pipelines and bind groups are cached. A submission is one command buffer; its
+//! launch scalars are in one uniform buffer with dynamic offsets. Only `poll` and `sync` wait.
 
 mod memory;
 mod pipeline;
@@ -32,7 +32,8 @@ pub struct WgpuDevice {
     notes: Vec<String>,
 }
 
-/// The handles that everything is made with, the first error that no scope caught, and why the device is lost if it is.
+/// The wgpu handles that all other objects are made with, the first error outside of any error scope, and the reason
+/// why the device is lost, if it is.
 pub(crate) struct Gpu {
     device: gpu::Device,
     queue: gpu::Queue,
@@ -41,14 +42,14 @@ pub(crate) struct Gpu {
 }
 
 impl Gpu {
-    /// Runs `f`; what went wrong in it is the error.
+    /// Runs `f` in an error scope, and gives the error that occurred in it.
     fn scoped<T>(&self, filter: gpu::ErrorFilter, f: impl FnOnce(&gpu::Device) -> T) -> (T, Option<gpu::Error>) {
         let scope = self.device.push_error_scope(filter);
         let value = f(&self.device);
         (value, block_on(scope.pop()))
     }
 
-    /// The loss of the device, which is for good.
+    /// An error if the device is lost; it stays lost for good.
     fn alive(&self) -> Result<()> {
         match self.lost.get() {
             Some(what) => Err(Error::Lost { device: "wgpu".into(), what: what.clone() }),
@@ -56,7 +57,7 @@ impl Gpu {
         }
     }
 
-    /// The same, or the first error since the last call that came outside of a scope.
+    /// The same, and also the first error outside of error scopes since the last call.
     fn check(&self) -> Result<()> {
         self.alive()?;
         let mut stray = self.stray.lock().unwrap_or_else(|e| e.into_inner());
@@ -75,7 +76,7 @@ impl Gpu {
 }
 
 impl WgpuDevice {
-    /// Opens the adapter that the system prefers for speed. Fails if there is no driver.
+    /// Opens the adapter that the system prefers for performance. Fails if there is no driver.
     pub fn new() -> Result<WgpuDevice> {
         let wish = gpu::RequestAdapterOptions {
             power_preference: gpu::PowerPreference::HighPerformance,
@@ -85,7 +86,7 @@ impl WgpuDevice {
         WgpuDevice::open(&adapter)
     }
 
-    /// Opens one adapter.
+    /// Opens an adapter.
     fn open(adapter: &gpu::Adapter) -> Result<WgpuDevice> {
         let limits = adapter.limits();
         let info = adapter.get_info();
@@ -126,7 +127,7 @@ impl WgpuDevice {
         Ok(device)
     }
 
-    /// Takes from the target what the driver gets wrong.
+    /// Asks the driver test questions, and removes from the target the features that it gets wrong.
     fn trust(&mut self) -> Result<()> {
         let driver = format!("{:?}", self.info);
         let (target, notes) = canary::examine_once(self, &driver)?;
@@ -134,8 +135,8 @@ impl WgpuDevice {
         Ok(())
     }
 
-    /// Kernels are made as for a GPU of hardware, so that a software driver can test them. Where loops end stays the driver's.
-    /// A driver that gets any of it wrong stays as it was.
+    /// Makes kernels as for a hardware GPU, so that they can be tested on a software driver; only the limit of loop
+    /// iterations stays the driver's. If the driver gets anything of this wrong, the target stays as it was.
     pub fn as_hardware(&mut self) {
         let plain = self.target.clone();
         self.claim();
@@ -145,10 +146,11 @@ impl WgpuDevice {
     }
 
     fn claim(&mut self) {
-        // the compiler of shaders has them for every driver; one that is emulated computes them byte by byte
+        // The shader compiler provides them for every driver; a driver without the instruction computes
+        // them byte by byte
         self.target = self.target.clone().as_hardware().with_words();
         if self.gpu.device.features().contains(gpu::Features::SUBGROUP) {
-            // a driver that cannot run the probe has no subgroups for us
+            // A driver that cannot run the probe is treated as one without subgroups
             let found = canary::subgroups(self, wgsl::subgroup_probe()).unwrap_or_default();
             self.target.subgroup = wgsl::subgroup(&found, self.info.subgroup_min_size);
         }
@@ -157,13 +159,13 @@ impl WgpuDevice {
         }
     }
 
-    /// Destroys the driver's device below this one, as if the driver had reset it: for tests of what comes after.
+    /// Destroys wgpu's device, as if the driver had reset it, to test what follows a loss.
     #[doc(hidden)]
     pub fn destroy(&self) {
         self.gpu.device.destroy();
     }
 
-    /// The adapter's name and driver, for people.
+    /// The names of the adapter and its driver, for users.
     pub fn description(&self) -> String {
         format!("{} ({:?}, {})", self.info.name, self.info.backend, self.info.driver_info)
     }
@@ -178,7 +180,7 @@ impl WgpuDevice {
         }
     }
 
-    /// Packs the scalars of all launches, one slot each, and returns their offsets.
+    /// Writes the scalars of all launches to the uniform buffer, one slot each, and returns their offsets.
     fn put_scalars(&mut self, steps: &[Step]) -> Vec<u32> {
         let mut bytes: Vec<u8> = Vec::new();
         let mut offsets = Vec::new();
@@ -211,7 +213,7 @@ impl Device for WgpuDevice {
     }
 
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {
-        // a lost device gives buffers too
+        // A lost device would return buffers as well
         self.gpu.alive()?;
         self.memory.alloc(&self.gpu, bytes)
     }
@@ -238,7 +240,7 @@ impl Device for WgpuDevice {
     fn submit(&mut self, steps: &[Step]) -> Result<()> {
         self.gpu.check()?;
         self.kernels.trim();
-        // everything that can fail comes first, so that a bad step leaves nothing half done
+        // All checks come first, so that an invalid step leaves nothing half done
         steps.iter().try_for_each(|step| self.prepare(step))?;
         let offsets = self.put_scalars(steps);
         let mut encoder = self.gpu.device.create_command_encoder(&Default::default());
@@ -300,7 +302,7 @@ fn target(l: &gpu::Limits, info: &gpu::AdapterInfo) -> Target {
         workgroup_bytes: l.max_compute_workgroup_storage_size as usize,
         max_buffers: l.max_storage_buffers_per_shader_stage.min(l.max_bindings_per_bind_group) as usize,
         max_buffer_bytes: usize::try_from(largest).unwrap_or(usize::MAX),
-        // 16 so that a view of vec4 elements starts at one
+        // 16, so that a view whose elements are vec4 begins at a whole element
         offset_alignment: (l.min_storage_buffer_offset_alignment as usize).max(16),
         ..if emulated { plain.emulated() } else { plain }
     }
@@ -310,13 +312,14 @@ pub(crate) fn error(what: impl Into<String>) -> Error {
     Error::Device { device: "wgpu".into(), what: what.into() }
 }
 
-/// Runs a future to its end. wgpu's futures on native platforms are ready at once, or become so without help.
-/// The process's instance: drivers are loaded with the first one and stay, since loading one takes longer than to open a device.
+/// The wgpu instance of the process. It keeps the drivers loaded, since loading one takes longer than opening a device.
 fn instance() -> &'static gpu::Instance {
     static SHARED: OnceLock<gpu::Instance> = OnceLock::new();
     SHARED.get_or_init(|| gpu::Instance::new(gpu::InstanceDescriptor::new_without_display_handle()))
 }
 
+/// Polls a future until it is ready. On native platforms wgpu's futures are ready at once, or become ready
+/// by themselves.
 fn block_on<T>(f: impl Future<Output = T>) -> T {
     let mut f = pin!(f);
     let mut cx = Context::from_waker(Waker::noop());

@@ -1,7 +1,8 @@
-//! Kernels: pipelines, and the caches of layouts and bind groups.
+//! Compute pipelines, and the caches of layouts and bind groups.
 //!
-//! WebGPU does not let one dispatch use a buffer both read-only and writable, and arenas do just that. So every binding is
-//! declared writable, which is always allowed as long as written ranges do not overlap others.
+//! WebGPU does not let one dispatch use a buffer both as read-only and as writable, and kernels that read and write one
+//! arena do just that. So every binding is declared writable, which is allowed as long as written ranges do not overlap
+//! others.
 
 use super::memory::{Memory, words};
 use super::{Gpu, error};
@@ -12,10 +13,10 @@ use gradloom_core::device::{BufId, KernelId, View};
 use gradloom_core::render::{Code, Source};
 use std::collections::HashMap;
 
-/// Bind groups kept before the cache is emptied; a plan has a few hundred.
+/// The number of bind groups at which the cache is emptied; a plan has a few hundred.
 const MAX_GROUPS: usize = 8192;
 
-/// What is kept of a source.
+/// A compiled kernel.
 pub(super) struct Kernel {
     pub(super) wants: Wants,
     pub(super) pipeline: gpu::ComputePipeline,
@@ -38,12 +39,12 @@ impl Kernels {
         self.kernels.get(&id).ok_or_else(|| error(format!("{id:?} is not compiled")))
     }
 
-    /// Compiles a batch on all cores: drivers take milliseconds to tens of them for a pipeline.
+    /// Compiles a batch on all cores: drivers take milliseconds to tens of milliseconds for a pipeline.
     pub(super) fn compile(&mut self, gpu: &Gpu, sources: &[Source]) -> Result<Vec<KernelId>> {
         let mut jobs = Vec::new();
         for s in sources {
             let Code::Text(text) = &s.code else { return Err(error(format!("{} is not WGSL", s.name))) };
-            // naga has subgroups without being asked
+            // naga enables subgroups without the directive
             let text = text.replace("var<storage, read>", "var<storage, read_write>").replace("enable subgroups;", "");
             let layout = self.layout(gpu, s.params.len());
             let uniforms = (!s.vars.is_empty()).then(|| self.uniform_layout(gpu, s.vars.len()));
@@ -104,7 +105,7 @@ impl Kernels {
         self.uniform_layouts.entry(vars.div_ceil(4)).or_insert_with(make).clone()
     }
 
-    /// The group of launch scalars, to be set with the launch's offset.
+    /// The bind group of launch scalars; it is set with the launch's offset.
     pub(super) fn uniform_group(&mut self, gpu: &Gpu, uniforms: &gpu::Buffer, vars: usize) -> gpu::BindGroup {
         let layout = self.uniform_layout(gpu, vars);
         let make = || {
@@ -116,14 +117,14 @@ impl Kernels {
         self.uniform_groups.entry(vars.div_ceil(4)).or_insert_with(make).clone()
     }
 
-    /// Empties the cache of bind groups if it has grown too large; not between `bind` and `bound`.
+    /// Empties the cache of bind groups if it has grown too large. Must not be called between `bind` and `bound`.
     pub(super) fn trim(&mut self) {
         if self.groups.len() >= MAX_GROUPS {
             self.groups.clear();
         }
     }
 
-    /// Makes the bind group of a launch, unless it is there.
+    /// Makes the bind group of a launch, unless it is cached.
     pub(super) fn bind(&mut self, gpu: &Gpu, memory: &Memory, id: KernelId, args: &[View]) -> Result<()> {
         let key = (id, args.to_vec());
         if self.groups.contains_key(&key) {

@@ -1,4 +1,4 @@
-//! `gradloom bench`. Times are of runs whose inputs and outputs stay on the device; `io_ms` has both copies in it.
+//! `gradloom bench`. Timed runs have their inputs and outputs on the device; `io_ms` includes copying both.
 
 use super::json::Json;
 use super::style::{self, Styled};
@@ -10,7 +10,7 @@ use gradloom::model::read_file;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Without `--runs`: as many as the time allows, within these bounds.
+/// Bounds of the number of timed runs without `--runs`; between them the time decides.
 const LEAST_RUNS: usize = 5;
 const MOST_RUNS: usize = 300;
 
@@ -104,7 +104,7 @@ pub(crate) fn bench(job: &Job, how: &Timing, cache: &Cache, progress: Progress) 
         ("first_run_ms", Json::Num(first, 3)),
         ("p50_ms", Json::Num(times[times.len() / 2], 4)),
         ("min_ms", Json::Num(times[0], 4)),
-        // the names that other runners of benchmarks know
+        // The same values under the names that other benchmark runners use
         ("ms_min", Json::Num(times[0], 4)),
         ("ms_med", Json::Num(times[times.len() / 2], 4)),
         ("first_ms", Json::Num(first, 3)),
@@ -126,7 +126,8 @@ pub(crate) fn bench(job: &Job, how: &Timing, cache: &Cache, progress: Progress) 
     ]))
 }
 
-/// One line for each program of the plan: share, milliseconds of all its launches, launches, rates, name.
+/// Prints a line for each program of the plan: share of the time, milliseconds of all its launches, number
+/// of launches, rates, name.
 fn profile(model: &mut OnnxModel, inputs: &Inputs) -> Outcome<()> {
     let Some((plan, times)) = model.profile(inputs, 5)? else { return Ok(()) };
     let mut rows: Vec<(u128, f64, usize)> = Vec::new();
@@ -154,7 +155,8 @@ fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// Processor time of all threads so far, where the system tells: unlike wall time it has no waiting for a busy core in it.
+/// The processor time of all threads so far in milliseconds, if the system tells: unlike wall time it does not include
+/// waiting for a busy core.
 #[cfg(unix)]
 fn cpu_ms() -> Option<f64> {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -168,7 +170,8 @@ fn cpu_ms() -> Option<f64> {
     None
 }
 
-/// The largest difference of any output, relative to the largest value wanted of it. Infinite where one is not finite.
+/// The largest difference over all outputs, each relative to the largest expected value of that output. Infinite if a
+/// difference is NaN.
 fn difference(outputs: &[(String, HostTensor)], path: &Path) -> Outcome<f64> {
     let wanted = npz::read(&read_file(path)?).map_err(|e| Failure(format!("{}: {e}", path.display())))?;
     let mut worst = 0.0f64;

@@ -1,4 +1,4 @@
-//! `gradloom convert`: files of weights from one format to another, and TensorFlow Lite models to ONNX.
+//! `gradloom convert`: converts weight files from one format to another, and TensorFlow Lite models to ONNX.
 
 use super::json::Json;
 use super::{Failure, Outcome, Progress};
@@ -42,7 +42,7 @@ enum Blocks {
 }
 
 impl Blocks {
-    /// llama.cpp's number for files that are mostly of these blocks (`LLAMA_FTYPE`).
+    /// llama.cpp's number for files in which most tensors have this block format (`LLAMA_FTYPE`).
     fn file_type(self) -> i64 {
         match self {
             Blocks::Q8 => 7,
@@ -51,7 +51,7 @@ impl Blocks {
     }
 }
 
-/// A tensor as it lies in a file: elements, or blocks of GGUF.
+/// A tensor of a file: elements, or blocks of GGUF.
 struct Stored {
     name: String,
     shape: Vec<usize>,
@@ -63,7 +63,7 @@ enum Held {
     Blocks(Kind, Vec<u8>),
 }
 
-/// Tensors, and what a GGUF file says of itself beside them.
+/// The tensors of a file, and the metadata if it is GGUF.
 #[derive(Default)]
 struct Content {
     tensors: Vec<Stored>,
@@ -115,7 +115,7 @@ fn read(path: &Path, file: Vec<u8>) -> Outcome<Content> {
         return Ok(content);
     }
     drop(file);
-    // nothing is computed: these tensors are in memory as they come
+    // Nothing is computed, so any device will do: the tensors stay in memory as they were read
     let mut host = Runtime::open("eval", 1)?;
     let mut content = Content::default();
     for (name, t) in gradloom::weights::load(path, &host.session().clone())? {
@@ -125,7 +125,7 @@ fn read(path: &Path, file: Vec<u8>) -> Outcome<Content> {
     Ok(content)
 }
 
-/// The tensor's elements in f32 or, if it has no blocks, in its own dtype.
+/// The tensor's elements: decoded to f32 if it has blocks, otherwise in its own dtype.
 fn elements(t: Stored) -> Outcome<HostTensor> {
     Ok(match t.held {
         Held::Elements(x) => x,
@@ -164,7 +164,7 @@ fn write(format: Format, content: Content, job: &Job) -> Outcome<Vec<u8>> {
     let tensors: Vec<_> =
         list.iter().map(|(name, kind, shape, bytes)| gguf::Data { name, kind: *kind, shape, bytes }).collect();
     let kept = |(k, v): &(String, Value)| match (k.as_str(), job.quantize) {
-        // what most tensors are of, in llama.cpp's numbers
+        // llama.cpp's number for the format of most tensors
         ("general.file_type", Some(to)) => (k.clone(), Value::Scalar(DType::U32, Scalar::Int(to.file_type()))),
         _ => (k.clone(), v.clone()),
     };
@@ -173,7 +173,7 @@ fn write(format: Format, content: Content, job: &Job) -> Outcome<Vec<u8>> {
     Ok(gguf::write(&metadata, &tensors)?)
 }
 
-/// A tensor of GGUF: blocks where they were asked for and fit, else its elements.
+/// A tensor for a GGUF file: blocks if they were asked for and the shape permits them, else plain elements.
 fn blocks(name: &str, x: HostTensor, quantize: Option<Blocks>) -> Outcome<(Kind, Vec<u8>)> {
     let fits = x.shape.len() == 2 && x.shape[1].is_multiple_of(32) && x.dtype.is_float();
     if let Some(to) = quantize.filter(|_| fits) {
@@ -190,7 +190,7 @@ fn blocks(name: &str, x: HostTensor, quantize: Option<Blocks>) -> Outcome<(Kind,
     Ok((kind, x.data))
 }
 
-/// The whole file or none: what is there stays until the new one is written.
+/// Writes the whole file or nothing: an existing file is replaced only when the new one is complete.
 fn save(path: &Path, bytes: &[u8]) -> Outcome<()> {
     let mut part = path.as_os_str().to_owned();
     part.push(".part");

@@ -1,4 +1,4 @@
-//! `gradloom export`.
+//! `gradloom export`: compiles a model ahead of time, to C or to an ES module.
 
 use super::json::Json;
 use super::{Data, Failure, Given, Outcome, Progress, files, inspect};
@@ -84,7 +84,7 @@ pub(crate) fn export(job: &Job, progress: Progress) -> Outcome<Json> {
             (folder, c::files(&recording, &name, &from, weights)?)
         }
         To::Web => {
-            // a model of f64 has no WebGPU
+            // Shaders have no f64, so a model that needs it has no WebGPU version
             let without = |e: &gradloom::Error| progress.say(format_args!("without WebGPU: {e}"));
             let recordings = web::Recordings::new(record, without)?;
             said(&recordings.wasm, progress);

@@ -1,4 +1,4 @@
-//! Inputs from .npy and .npz files, outputs to .npz.
+//! Reads inputs from .npy and .npz files, writes outputs to .npz.
 
 use super::{Failure, Given, Outcome, Progress};
 use gradloom::io::onnx::Model;
@@ -8,7 +8,7 @@ use gradloom::model::read_file;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The inputs the user named, checked against the model's.
+/// The inputs that the user named, checked against those of the model.
 pub(crate) fn inputs(files: &Given, model: &Model) -> Outcome<Vec<(String, HostTensor)>> {
     let mut given = Vec::new();
     if let Some(path) = &files.inputs {
@@ -36,7 +36,7 @@ pub(crate) fn inputs(files: &Given, model: &Model) -> Outcome<Vec<(String, HostT
     Ok(given)
 }
 
-/// The inputs the user named or, where there are none, zeros of the declared shapes (1 where a size is open).
+/// The inputs that the user named. If there are none, zeros of the declared shapes (open dimensions have size 1).
 pub(crate) fn inputs_or_zeros(files: &Given, model: &Model, progress: Progress) -> Outcome<Vec<(String, HostTensor)>> {
     if files.inputs.is_some() || !files.input.is_empty() {
         return inputs(files, model);
@@ -45,7 +45,7 @@ pub(crate) fn inputs_or_zeros(files: &Given, model: &Model, progress: Progress) 
     zeros(model, &BTreeMap::new())
 }
 
-/// Zeros of the declared shapes, with these sizes where one is open, or 1.
+/// Zeros of the declared shapes. Open dimensions have these sizes, or 1.
 pub(crate) fn zeros(model: &Model, sizes: &BTreeMap<String, usize>) -> Outcome<Vec<(String, HostTensor)>> {
     let mut out = Vec::new();
     for p in model.inputs().iter().filter(|p| !p.is_sequence && !p.is_optional) {
@@ -65,7 +65,7 @@ pub(crate) fn zeros(model: &Model, sizes: &BTreeMap<String, usize>) -> Outcome<V
     Ok(out)
 }
 
-/// As the engine takes them.
+/// The inputs in the form that the engine takes.
 pub(crate) fn borrowed(inputs: &[(String, HostTensor)]) -> Vec<(&str, HostTensor)> {
     inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect()
 }

@@ -1,4 +1,4 @@
-//! `gradloom finetune`: an adapter of low rank learns from texts.
+//! `gradloom finetune`: trains a low-rank adapter on texts.
 
 use super::generate::Model;
 use super::json::Json;
@@ -127,7 +127,7 @@ fn failed(path: &Path, e: &std::io::Error) -> Failure {
     Failure(format!("{}: {e}", path.display()))
 }
 
-/// The folder, and in it the adapter's two files and the optimiser's.
+/// The output folder, and in it the paths of the adapter's two files and of the optimiser's state.
 fn places(out: &Path) -> [PathBuf; 4] {
     let is_file = out.extension().is_some_and(|e| e == "safetensors");
     let folder = if is_file { out.parent().unwrap_or(Path::new("")).to_owned() } else { out.to_owned() };
@@ -136,7 +136,7 @@ fn places(out: &Path) -> [PathBuf; 4] {
     [folder.clone(), folder.join("adapter_config.json"), file, folder.join("optimizer.safetensors")]
 }
 
-/// Tokens of the texts of a file.
+/// The tokens of each text in a file.
 fn read(path: &Path, model: &LanguageModel) -> Outcome<Vec<Vec<u32>>> {
     let text = std::fs::read_to_string(path).map_err(|e| failed(path, &e))?;
     let tokenizer = model.tokenizer().ok_or_else(|| Failure("the model has no tokenizer that is known".into()))?;

@@ -1,4 +1,5 @@
-//! `gradloom generate` and `gradloom chat`.
+//! `gradloom generate` continues a text with a language model, `gradloom chat` talks to it, `gradloom perplexity`
+//! measures how well it predicts a text. Also the options of language models that other commands share.
 
 use super::json::Json;
 use super::style::{self, Styled};
@@ -120,7 +121,7 @@ impl How {
     }
 }
 
-/// `FILE=SCALE`, where a file's name may have such a sign too.
+/// Parses `FILE=SCALE`. If a file of the whole name exists, it is meant, since a file's name may contain `=`.
 fn adapter(text: &str) -> AdapterFile {
     let scaled = text.rsplit_once('=').and_then(|(path, scale)| Some((path, scale.parse::<f64>().ok()?)));
     match scaled.filter(|_| !Path::new(text).exists()) {
@@ -170,7 +171,7 @@ pub(crate) struct Job {
     how: How,
 }
 
-/// The kernels of a step, those with the same code together.
+/// Times the kernels of a step; kernels with the same code are one row.
 fn profile(model: &mut LanguageModel, tokens: usize, source: bool) -> Outcome<Json> {
     let (plan, times) = model.profile(tokens, 20)?;
     let mut rows: Vec<(u128, usize, f64)> = Vec::new();
@@ -203,7 +204,8 @@ fn profile(model: &mut LanguageModel, tokens: usize, source: bool) -> Outcome<Js
     Ok(Json::from(vec![("step_us", Json::Num(times.iter().sum::<f64>() * 1e6, 1)), ("kernels", Json::List(list))]))
 }
 
-/// Room for what is asked for: work on keys grows with it. No token of a prompt is shorter than a byte.
+/// The capacity in tokens for this job, no larger than needed because the work on keys grows with it. No token of a
+/// prompt is shorter than a byte.
 fn room(job: &Job) -> usize {
     let text = job.prompt.as_ref().map_or(0, |p| 2 * p.len() + 16);
     let listed = job.prompt_tokens.as_ref().map_or(0, |_| prompt(job, None).map_or(0, |ids| ids.len()));
@@ -217,7 +219,7 @@ fn load(m: &Model, wanted: usize, cache: &Cache, progress: Progress) -> Outcome<
 }
 
 impl Model {
-    /// With room for so many texts, each of `wanted` tokens unless told otherwise.
+    /// Loads the model for `texts` texts, each with a capacity of `wanted` tokens unless `--context` says otherwise.
     pub(super) fn load(
         &self,
         wanted: usize,
@@ -248,7 +250,7 @@ impl Model {
         Ok(model)
     }
 
-    /// The name of its file or folder.
+    /// The name of the model's file or folder.
     #[cfg(feature = "serve")]
     pub(super) fn name(&self) -> String {
         let stem = self.model.file_stem().map(|n| n.to_string_lossy().into_owned());
@@ -273,11 +275,11 @@ fn prompt(job: &Job, tokenizer: Option<&Arc<Tokenizer>>) -> Outcome<Vec<u32>> {
     ids.map(|i| i.as_u64().and_then(|i| u32::try_from(i).ok()).ok_or_else(bad)).collect()
 }
 
-/// What was generated, and when.
+/// The generated tokens, and when each was generated.
 struct Made {
     tokens: Vec<u32>,
     text: String,
-    /// Milliseconds from the beginning to each token.
+    /// Milliseconds from the start to each token.
     at: Vec<f64>,
     logits: Vec<f32>,
     end: &'static str,
@@ -299,11 +301,11 @@ impl Made {
     }
 }
 
-/// What is said meanwhile.
+/// What is printed during the generation.
 #[derive(Clone, Copy, PartialEq)]
 enum Say {
     Text,
-    /// That the first token is there.
+    /// A line when the first token is there.
     First,
     Nothing,
 }
@@ -406,7 +408,7 @@ pub(crate) fn chat(m: &Model, how: &How, tokens: usize, cache: &Cache, progress:
         return Err(Failure("the model has no chat template and tokenizer that are known".into()));
     }
     let mut messages = Vec::new();
-    // who sits at a terminal is asked; a program that writes to a pipe is not
+    // A prompt is shown only if a person sits at a terminal
     let ask = std::io::stdin().is_terminal();
     loop {
         if ask {
@@ -419,7 +421,7 @@ pub(crate) fn chat(m: &Model, how: &How, tokens: usize, cache: &Cache, progress:
         let all = gradloom::io::json::Json::Array(messages.clone());
         let (Some(chat), Some(t)) = (model.chat(), model.tokenizer()) else { break };
         let text = chat.apply(&all, &options)?;
-        // the template has the special tokens itself
+        // The template writes the special tokens itself
         let ids = t.encode_with(&text, None, false)?.ids;
         model.begin(&ids)?;
         let (mut stream, mut answer) = (Stream::new(&how.stop), String::new());
@@ -468,7 +470,7 @@ fn message(role: &str, content: &str) -> gradloom::io::json::Json {
     Value::Object(vec![field("role", role), field("content", content)])
 }
 
-/// On stdout at once; a closed pipe is the reader's choice, not an error.
+/// Writes to stdout at once; a closed pipe is the reader's choice and no error.
 fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

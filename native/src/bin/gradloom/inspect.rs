@@ -1,4 +1,4 @@
-//! `gradloom inspect` and `gradloom devices`.
+//! `gradloom inspect` reports what is supported of a model, `gradloom devices` describes the devices of this machine.
 
 use super::json::Json;
 use super::{Failure, Outcome, Progress};
@@ -10,7 +10,7 @@ use gradloom::target::Target;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Sizes of open dimensions, each as NAME=SIZE.
+/// Parses sizes of open dimensions, each given as NAME=SIZE.
 pub(crate) fn sizes(args: &[String]) -> Outcome<BTreeMap<String, usize>> {
     let size = |arg: &String| {
         let size = arg.split_once('=').and_then(|(name, n)| Some((name.to_string(), n.parse().ok()?)));
@@ -29,7 +29,7 @@ pub(crate) fn inspect(path: &Path, sizes: &[String], every: bool, files: &DataFi
     }
     let m = &report.model;
     let refused = |n: &NodeReport| matches!(n.state, State::Refused(_));
-    // by operator: nodes, and how many are refused
+    // By operator: the number of nodes, how many of them are refused, and the dtypes of outputs
     let mut ops: BTreeMap<&str, (usize, usize, BTreeSet<&str>)> = BTreeMap::new();
     for n in &report.nodes {
         let row = ops.entry(&n.op).or_default();
@@ -112,7 +112,7 @@ fn port(p: &Port) -> Json {
     Json::from(fields)
 }
 
-/// Every device, with what it says of itself and, if asked, what it reaches.
+/// Every device with what it reports and, if asked, its measured speed.
 pub(crate) fn devices(measure: bool, progress: Progress) -> Json {
     let rows = gradloom::choose::rows().into_iter().map(|row| {
         let (about, why_not) = match row.open {

@@ -1,10 +1,10 @@
-//! Results as data: printed as JSON or as aligned text.
+//! Results of commands as data, printed as JSON or as aligned text.
 
 use super::style::{self, Styled};
 use anstyle::Style;
 use std::fmt::{Display, Formatter, Result, Write};
 
-/// Characters of a row before its last column: more do not fit a line of a wide terminal.
+/// The most characters of a row before its last column; longer rows do not fit a line of a wide terminal.
 const WIDEST: usize = 120;
 
 /// A JSON value.
@@ -13,7 +13,7 @@ pub(crate) enum Json {
     Null,
     Bool(bool),
     Int(i64),
-    /// Printed with so many digits after the point.
+    /// A number, and how many digits are printed after the decimal point.
     Num(f64, usize),
     Text(String),
     List(Vec<Json>),
@@ -29,7 +29,8 @@ impl Json {
         Json::Int(i64::try_from(n).unwrap_or(i64::MAX))
     }
 
-    /// For people: a line per field, a line per row of a list of objects below the names of their columns, aligned, in styles.
+    /// Formats for people, with styles: a line per field; a list of objects is a table with the names of
+    /// its columns above.
     pub(crate) fn to_text(&self) -> String {
         let mut out = String::new();
         match self {
@@ -84,9 +85,9 @@ fn table(rows: &[Json], out: &mut String) {
             v => vec![v.styled()],
         })
         .collect();
-    // a text of several lines is below its row, under no title
+    // A text of several lines is printed below its row, without a title
     let is_long = |c: usize| cells.iter().filter_map(|r| r.get(c)).any(|t| t.1.contains('\n'));
-    // rows of other fields than the first has are of a list that has no columns
+    // Rows with different fields have no columns in common, and so no titles
     let columns = rows.first().map(names).filter(|n| rows.iter().all(|r| names(r) == *n)).unwrap_or_default();
     let columns = columns.into_iter().enumerate().map(|(c, name)| if is_long(c) { String::new() } else { name });
     let title: Vec<Styled<String>> = columns.map(|name| Styled(style::TITLE, name)).collect();
@@ -101,7 +102,7 @@ fn table(rows: &[Json], out: &mut String) {
     }
     for r in all {
         out.push(' ');
-        // spaces go before the next cell, so that none end a line
+        // Spaces are written before the next cell, so that lines do not end with spaces
         let mut gap = 1;
         for (Styled(style, t), w) in r.iter().zip(&widths) {
             if t.contains('\n') {
@@ -117,7 +118,8 @@ fn table(rows: &[Json], out: &mut String) {
     }
 }
 
-/// Rows too long for lines: a line per field that has a value, below the first one's.
+/// Formats rows that are too long for a line: the first field, and below it a line for each other field
+/// that has a value.
 fn records(rows: &[Json], out: &mut String) {
     for r in rows {
         let Json::Object(fields) = r else { continue };

@@ -1,4 +1,4 @@
-//! `gradloom kernels`.
+//! `gradloom kernels`: lists the kernels of a model, with their code, costs, times, or the graph after each pass.
 
 use super::json::Json;
 use super::{Cache, Failure, Job, Outcome, Progress, files};
@@ -56,7 +56,7 @@ pub(crate) fn kernels(job: &Job, show: &Show, cache: &Cache, progress: Progress)
             ("flops", Json::Int(p.flops as i64)),
             ("bytes", Json::Int(p.bytes as i64)),
         ];
-        // a kernel from the cache on disk has no program
+        // A kernel from the cache on disk has no program
         if let Some(program) = &p.program {
             let c = cost(program, model.engine().device().target());
             row.push(("predicted_us", Json::Num(c.ns / 1e3, 1)));
@@ -87,8 +87,8 @@ pub(crate) fn kernels(job: &Job, show: &Show, cache: &Cache, progress: Progress)
     Ok(Json::from(vec![("kernels", Json::count(rows.len())), ("list", Json::List(rows))]))
 }
 
-/// The graph of the model after each pass over it, and that of each different kernel as scheduled and after each pass; or after the one that
-/// is named. What a pass leaves as it was is not printed again.
+/// The graph of the model after each pass over it, and the graph of each distinct kernel as scheduled and after each
+/// pass, or only after the pass `name`. A graph that a pass did not change is not printed again.
 fn passes(model: &mut OnnxModel, inputs: &[(&str, HostTensor)], name: &str, show: &Show) -> Outcome<Json> {
     let names: Vec<&str> = GRAPH_PASSES.iter().map(|p| p.name).chain(PASSES.iter().map(|p| p.name)).collect();
     if name != "all" && !names.contains(&name) {
@@ -126,7 +126,7 @@ fn passes(model: &mut OnnxModel, inputs: &[(&str, HostTensor)], name: &str, show
     Ok(Json::from(vec![("graph", Json::List(graphs)), ("kernels", count), ("list", Json::List(rows))]))
 }
 
-/// The names of the passes that changed the graph of a model, and what they made of it.
+/// Records the names of the passes that changed a model's graph, and the graphs that they made.
 #[derive(Clone, Default)]
 struct Graphs(Arc<Mutex<Vec<(&'static str, String)>>>);
 
@@ -157,7 +157,8 @@ impl Watcher for Graphs {
     }
 }
 
-/// Accesses by the elements each moves, as `width:count`; float operations, barriers and bytes of one launch.
+/// Counts for one launch: accesses by the number of elements that each moves, as `width:count`; float
+/// operations, barriers and bytes.
 fn counts(c: &Counts) -> Vec<(&'static str, Json)> {
     let widths = |m: &BTreeMap<usize, u64>| m.iter().map(|(w, n)| format!("{w}:{n}")).collect::<Vec<_>>().join(" ");
     vec![
@@ -179,7 +180,7 @@ pub(crate) fn text(p: &Compiled) -> String {
     }
 }
 
-/// The least time of some launches on buffers of zeros, in microseconds.
+/// The shortest time of several launches on zeroed buffers, in microseconds.
 fn measure(dev: &mut dyn Device, p: &Compiled) -> gradloom::Result<f64> {
     let kernel = dev.compile(std::slice::from_ref(&p.source))?[0];
     while !dev.ready()? {}

@@ -1,4 +1,4 @@
-//! The command line. stdout is data alone, progress goes to stderr; exit codes: 0 done, 1 failed, 2 wrong usage.
+//! The command line. stdout has only results, progress goes to stderr. Exit codes: 0 success, 1 failure, 2 wrong usage.
 
 mod bench;
 mod convert;
@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use style::{Color, Styled};
 
-/// What is read from the environment: for `--help`, and for the manual page.
+/// Environment variables, for `--help` and for the manual page.
 const ENVIRONMENT: [(&str, &str); 7] = [
     (gradloom::choose::DEVICE_VARIABLE, "The device that `auto` is, in either case: CPU, CUDA:1, CL ..."),
     (gradloom::debug::VARIABLE, "1 to 7: prints what is compiled and run, each level more, on stderr"),
@@ -228,7 +228,7 @@ impl Data {
     }
 }
 
-/// What ends a command early: text for the user.
+/// The reason why a command failed, as text for the user.
 #[derive(Debug)]
 struct Failure(String);
 
@@ -240,7 +240,7 @@ impl From<gradloom::Error> for Failure {
 
 type Outcome<T> = Result<T, Failure>;
 
-/// Where compiled code is kept.
+/// Where compiled code is cached.
 enum Cache {
     Default,
     At(PathBuf),
@@ -261,7 +261,7 @@ impl Cache {
     }
 }
 
-/// Says what happens, on stderr.
+/// Prints progress on stderr.
 #[derive(Clone, Copy)]
 struct Progress(bool);
 
@@ -275,7 +275,7 @@ impl Progress {
 
 fn main() -> ExitCode {
     if std::env::var_os("RUST_BACKTRACE").is_none_or(|v| v == "0") {
-        // a panic is reported as any error is, below
+        // A panic is reported below like any other error
         std::panic::set_hook(Box::new(|_| {}));
     }
     let cli = Cli::parse();
@@ -284,7 +284,7 @@ fn main() -> ExitCode {
     match contained(|| run(cli)) {
         Ok(data) => {
             use std::io::Write;
-            // a closed pipe is the reader's choice, not an error
+            // A closed pipe is the reader's choice and no error
             let _ = match json {
                 true => writeln!(std::io::stdout().lock(), "{data}"),
                 false => writeln!(anstream::stdout().lock(), "{}", data.to_text().trim_end()),
@@ -298,14 +298,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// The variables for the end of `--help`.
+/// The environment variables for the end of `--help`.
 fn environment() -> String {
     let title = style::HELP.get_header();
     let rows = ENVIRONMENT.map(|(name, what)| format!("\n  {} {what}", Styled(style::NAME, format_args!("{name:21}"))));
     format!("{title}Environment:{title:#}{}", rows.concat())
 }
 
-/// What a command gives; a panic is a failure like any other.
+/// Runs a command; a panic in it is a failure like any other.
 fn contained(command: impl FnOnce() -> Outcome<Json>) -> Outcome<Json> {
     gradloom::contain(|| Ok(command()))?
 }
@@ -387,7 +387,7 @@ impl Job {
     }
 }
 
-/// Opens a device, and says why `auto` is one that is not expected.
+/// Opens a device; says why `auto` chose a device that is not expected.
 pub(crate) fn open(name: &str, threads: usize, progress: Progress) -> Outcome<Box<dyn gradloom::device::Device>> {
     if gradloom::choose::canonical(name) != "auto" {
         return Ok(gradloom::open(name, threads)?);

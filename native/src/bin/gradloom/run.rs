@@ -1,4 +1,5 @@
-//! `gradloom run`.
+//! `gradloom run`: runs a model on inputs from files, and optionally compares the values of all nodes with
+//! those of another device.
 
 use super::json::Json;
 use super::{Cache, Job, Outcome, Progress, files};
@@ -8,10 +9,10 @@ use gradloom::{NativeHost, OnnxModel};
 use std::path::Path;
 use std::time::Instant;
 
-/// Values shown of an output that is not written to a file.
+/// The number of values shown of an output that is not written to a file.
 const SHOWN: usize = 8;
 
-/// The device to compare with.
+/// The device to compare with, and the tolerance.
 pub(crate) struct Reference<'a> {
     pub(crate) device: &'a str,
     pub(crate) tolerance: f64,
@@ -56,8 +57,8 @@ pub(crate) fn run(
     Ok(Json::from(fields))
 }
 
-/// The outputs, and the values of all nodes, against those of another device. Nodes run one by one here, so that what drifts
-/// only where several are one kernel shows in the outputs alone.
+/// Compares the outputs, and the values of all nodes, with those of another device. Nodes run one at a time here, so an
+/// error that occurs only where several nodes are one kernel shows in the outputs alone.
 fn against(
     job: &Job,
     reference: &Reference<'_>,
@@ -105,13 +106,13 @@ fn drift(d: &Drift) -> Json {
     ])
 }
 
-/// Is the output, or the sequence that it is an element of (`name[0]`), of strings?
+/// Does the output, or the sequence of which it is an element (`name[0]`), consist of strings?
 fn is_text(model: &Model, name: &str) -> bool {
     let whole = name.split_once('[').map_or(name, |(whole, _)| whole);
     model.outputs().iter().any(|p| (p.name == name || p.name == whole) && p.is_string())
 }
 
-/// An output in short; strings whole, if asked.
+/// Describes an output briefly; strings in full if `whole`.
 fn describe(model: &Model, name: &str, t: &HostTensor, whole: bool) -> Outcome<Json> {
     let shape = t.shape.iter().map(|&n| Json::count(n)).collect();
     let (dtype, first) = if is_text(model, name) {

@@ -1,4 +1,4 @@
-//! `gradloom serve`.
+//! `gradloom serve`: serves a language model over HTTP.
 
 use super::generate::Model;
 use super::json::Json;
@@ -49,7 +49,7 @@ pub(crate) fn serve(model: &Model, how: &How, cache: &Cache, progress: Progress)
     };
     let name = how.name.clone().unwrap_or_else(|| model.name());
     let server = Server::start(loaded, &name, SocketAddr::new(host, how.port), limits)?;
-    // programs that start it wait for this line
+    // Programs that start this one wait for this line
     println!("{name} at http://{}/v1", server.address());
     server.until_told()?;
     progress.say("ended");

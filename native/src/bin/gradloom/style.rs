@@ -1,4 +1,5 @@
-//! How text looks on a terminal. Streams that are no terminal get it plain, and so do all where `NO_COLOR` is set or `--color never` is given.
+//! The style of text on a terminal. Streams that are not terminals get plain text, and so do all streams if `NO_COLOR`
+//! is set or `--color never` is given.
 
 use anstream::ColorChoice;
 use anstyle::{AnsiColor, Style};
@@ -6,20 +7,20 @@ use clap::ValueEnum;
 use clap::builder::Styles;
 use std::fmt::{Display, Formatter, Result};
 
-/// What fields, kernels and columns are called.
+/// Names of fields, kernels and columns.
 pub(crate) const NAME: Style = AnsiColor::Cyan.on_default().bold();
-/// That a command failed.
+/// The word `error` of a failed command.
 pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
-/// What is supported, gained or done.
+/// Supported, gained, or true.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
-/// What is refused or not there.
+/// Refused, unavailable, or false.
 pub(crate) const BAD: Style = AnsiColor::Yellow.on_default();
-/// What one reads last: how a number came about, what has no value.
+/// Secondary information: how a number came about, missing values.
 pub(crate) const FAINT: Style = Style::new().dimmed();
 /// Titles of columns.
 pub(crate) const TITLE: Style = Style::new().bold();
 
-/// Those of `--help`.
+/// The styles of `--help`.
 pub(crate) const HELP: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
     .usage(AnsiColor::Green.on_default().bold())
@@ -36,7 +37,7 @@ pub(crate) enum Color {
 }
 
 impl Color {
-    /// Settles it for all that is printed from now on.
+    /// Sets the choice for everything that is printed from then on.
     pub(crate) fn settle(self) {
         match self {
             Color::Auto => ColorChoice::Auto,
@@ -47,7 +48,8 @@ impl Color {
     }
 }
 
-/// A text in a style. A width in a format applies to the text alone and not to the escape codes around it, so columns stay aligned.
+/// A text with a style. A width in a format applies to the text and not to the escape codes around it, so
+/// that columns stay aligned.
 pub(crate) struct Styled<T>(pub(crate) Style, pub(crate) T);
 
 impl<T: Display> Display for Styled<T> {

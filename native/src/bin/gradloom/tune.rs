@@ -1,4 +1,4 @@
-//! `gradloom tune`.
+//! `gradloom tune`: searches for faster kernels of a model on this machine.
 
 use super::json::Json;
 use super::style::{self, Styled};
@@ -49,7 +49,7 @@ pub(crate) fn tune(job: &Job, budget: f64, save: Option<&Path>, cache: &Cache, p
     ]))
 }
 
-/// Appends the lines of what became faster, under the name of the model.
+/// Appends the lines of kernels that became faster, under the name of the model.
 fn write(file: &Path, job: &Job, list: &[gradloom::tune::Tuned]) -> std::io::Result<()> {
     let lines: Vec<&str> = list.iter().filter(|t| t.gained()).map(|t| t.line.as_str()).collect();
     if lines.is_empty() {

@@ -1,4 +1,4 @@
-//! `gradloom viz`: the page that looks inside native runs, and the program that is looked into.
+//! `gradloom viz`: serves the page that shows native runs, and starts the program to be shown.
 
 use super::json::Json;
 use super::{Failure, Outcome, Progress};
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-/// Files that `gradloom run` takes.
+/// The file name extensions of models that `gradloom run` takes.
 const MODELS: [&str; 2] = ["onnx", "tflite"];
 
 /// Where, and of what.
@@ -25,7 +25,7 @@ pub(crate) struct Job {
 
 pub(crate) fn viz(job: &Job, commands: &[String], progress: Progress) -> Outcome<Json> {
     let server = Viz::start(job.address)?;
-    // programs that start it wait for this line
+    // Programs that start this one wait for this line
     println!("http://{}", server.address());
     let value = match job.address.to_string() == ADDRESS {
         true => "1".to_owned(),

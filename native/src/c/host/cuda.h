@@ -1,4 +1,4 @@
-// Words of CUDA C++.
+// Defines the words of CUDA C++ for kernels that run on a processor.
 #define __global__
 #define __device__
 #define __forceinline__ inline
@@ -19,7 +19,8 @@ static inline double __longlong_as_double(long long x) { return __builtin_bit_ca
 static inline float gl_from_f16(unsigned short x) { return (float)__builtin_bit_cast(_Float16, x); }
 static inline unsigned short gl_to_f16(float x) { return __builtin_bit_cast(unsigned short, (_Float16)x); }
 
-// mma.sync, by the tables of the PTX ISA ("Matrix Fragments for mma.m16n8k16", "for mma.m8n8k4"): in each, thread and register by element.
+// mma.sync according to the PTX ISA ("Matrix Fragments for mma.m16n8k16", "for mma.m8n8k4"), whose tables give the
+// thread and register of each element.
 namespace host {
 static inline float widen(unsigned bits, bool half) {
   return half ? gl_from_f16(bits) : __uint_as_float(bits << 16);

@@ -1,9 +1,10 @@
-// Groups of threads on a processor, for kernels of GPUs that are compiled as C++. A thread is a stack of its own; at a barrier it gives the
-// processor to the next one. Threads run in their order and in the reverse one by turns, so that a barrier that is missing shows. A group
-// in which the first thread comes to no barrier is a loop of calls.
+// Runs workgroups of GPU kernels on a processor; the kernels are compiled as C++. Each thread has a stack of its own (a
+// coroutine); at a barrier it switches to the next thread. From one barrier to the next threads run alternately in
+// ascending and descending order, so that a missing barrier leads to wrong results. If the first thread of a group
+// reaches no barrier, the group is a plain loop of calls.
 //
-// What comes before the kernels: the words of their language (metal.h, cuda.h, hip.h). What comes after them: a function for each, which
-// gl_launch runs for all groups of a grid.
+// After this file and before the kernels come the words of their language (metal.h, cuda.h, hip.h); after the kernels
+// comes a function for each of them, which calls host::launch to run it for all groups of a grid.
 #include <setjmp.h>
 #include <stdint.h>
 #include <string.h>
@@ -31,19 +32,20 @@ static gl_index local, group, index;
 static bool alone;
 static int wrong;
 static void (*body)();
-// What threads show each other: two lots, since one may be ahead of another by one exchange.
+// The values that threads exchange. There are two sets of them, because a thread may be ahead of another one by one
+// exchange.
 static char shown[2][MOST][64] __attribute__((aligned(64)));
 static void* const* buffers;
 static const uint32_t* scalars;
 
-// What a product of words of four signed bytes adds to c, which wraps.
+// c plus the dot product of two words of four signed bytes, with wrapping.
 static inline int dot(unsigned a, unsigned b, int c) {
   unsigned sum = c;
   for (int i = 0; i < 32; i += 8) sum += (unsigned)((int)(signed char)(a >> i) * (int)(signed char)(b >> i));
   return (int)sum;
 }
 
-// Any pointer or word that a kernel's parameter wants.
+// Arguments of kernels, which convert to whatever pointer or 4-byte type a parameter has.
 struct Buffer { void* at; template <class T> operator T*() const { return (T*)at; } };
 struct Word { uint32_t bits; template <class T> operator T() const { T x; memcpy(&x, &bits, sizeof x); return x; } };
 
@@ -58,7 +60,7 @@ __attribute__((noinline)) static void wait(unsigned kind) {
 
 static void barrier() { wait(1); }
 
-// Shows a value to the group; what a thread showed is read by its number.
+// Publishes a value to the group. Gives the number of the set in which seen() reads the values of other threads.
 template <class T> static unsigned show(T x) {
   unsigned lot = threads[current].exchanges++ & 1;
   static_assert(sizeof x <= sizeof shown[0][0], "a value that is too large");
@@ -79,7 +81,7 @@ template <class T> static T exchange(T x, unsigned bits) {
   return seen<T>(lot, current ^ bits);
 }
 
-// What each stack runs: the kernel for its thread, once in every group.
+// The function of each stack: runs the kernel for its thread, once for every group.
 static void run() {
   for (;;) {
     threads[current].exchanges = 0;
@@ -94,7 +96,7 @@ static void place(unsigned i) {
   index = gl_index{i % local.x, i / local.x % local.y, i / (local.x * local.y)};
 }
 
-// Lets a thread go on until it waits or ends; one that has ended begins anew.
+// Resumes a thread until it waits or ends; a thread that has ended starts anew.
 __attribute__((noinline)) static void resume(unsigned i) {
   place(i);
   Thread& t = threads[i];

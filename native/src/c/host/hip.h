@@ -1,4 +1,4 @@
-// Words of HIP C++, as the printer uses it.
+// Defines the words of HIP C++ that the printer uses, for kernels that run on a processor.
 #define GL_FN static inline
 #define GL_SHARED static
 #define GL_KERNEL(N) extern "C" void
@@ -13,8 +13,9 @@
 #define gl_lane() (host::current % 32)
 #define gl_other_row(x) host::exchange(x, 16u)
 
-// The wave's product of RDNA 3, by its ISA ("Wave Matrix Multiply Accumulate"): a thread has a row of the left factor or a column of the
-// right one, which the other half of the wave has too, and every other row of a column of the product.
+// The wave matrix product of RDNA 3 according to its ISA ("Wave Matrix Multiply Accumulate"): a thread holds a row of
+// the left factor and a column of the right one, which the other half of the wave holds as well, and every second row
+// of a column of the product.
 #define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c) \
   host::wmma(a, b, c, [](auto x) { return (float)x; })
 #define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c) \

@@ -1,4 +1,5 @@
-// Words of Metal's shading language. Address spaces are gone, and attributes of parameters are of no meaning here.
+// Defines the words of Metal's shading language for kernels that run on a processor. Address spaces are removed;
+// attributes of parameters are ignored.
 #define kernel extern "C"
 #define device
 #define constant const
@@ -48,13 +49,14 @@ struct bfloat {
   operator float() const { return __builtin_bit_cast(float, (uint)bits << 16); }
 };
 
-// What a thread has of a matrix of 8 by 8: two neighbours of a row.
+// A thread's part of an 8 x 8 matrix: two adjacent elements of a row.
 template <class T, int R, int C> struct simdgroup_matrix {
   T elements[2];
   T* thread_elements() { return elements; }
 };
 
-// Bits of a thread's number: two of the row, after the lowest of its pairs of columns; then the highest of each.
+// The bits of the number of the thread that holds an element, from the lowest: bit 1 of the column, bits 0 and 1 of the
+// row, bit 2 of the column, bit 2 of the row.
 template <class T> static inline float simdgroup_element(unsigned lot, int which, unsigned row, unsigned column) {
   unsigned lane = (column >> 1 & 1) | (row & 3) << 1 | (column >> 2) << 3 | (row >> 2) << 4;
   struct Both { T of[2][2]; };

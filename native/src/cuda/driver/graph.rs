@@ -1,5 +1,5 @@
-//! The driver's graphs: many launches and copies that one call starts. What a node does may change from run to run; which nodes there are,
-//! and which come after which, may not.
+//! Graphs of the CUDA driver: many launches and copies that one call starts. The parameters of a node may change from
+//! run to run; the set of nodes and their dependencies may not.
 
 use super::module::parameters;
 use super::{Function, Stream, done};
@@ -7,13 +7,13 @@ use cudarc::driver::sys;
 use gradloom_core::Result;
 use std::ptr;
 
-/// What a node does.
+/// The work of a node.
 pub(in crate::cuda) enum Work<'a> {
     Launch { function: Function, grid: [u32; 3], block: [u32; 3], pointers: &'a [u64], scalars: &'a [u32] },
     Copy { from: u64, to: u64, bytes: usize },
 }
 
-/// Nodes that can be run.
+/// A graph that can be launched.
 pub(in crate::cuda) struct Graph {
     graph: sys::CUgraph,
     exec: sys::CUgraphExec,
@@ -24,7 +24,7 @@ unsafe impl Send for Graph {}
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: both are nobody else's, and a run that is under way goes on until it is done
+        // SAFETY: both handles have no other owner, and a run in flight continues until it is done
         unsafe {
             if !self.exec.is_null() {
                 let _ = sys::cuGraphExecDestroy(self.exec);
@@ -37,7 +37,8 @@ impl Drop for Graph {
 }
 
 impl Stream {
-    /// A graph of these nodes in groups: where `begins` says so a node begins a group, and a group waits for all of the group before.
+    /// Makes a graph of nodes in groups: a node begins a new group where `begins` is true, and each group waits for the
+    /// whole group before it.
     pub(in crate::cuda) fn graph(&self, works: &[Work], begins: &[bool]) -> Result<Graph> {
         self.enter()?;
         let mut g = Graph { graph: ptr::null_mut(), exec: ptr::null_mut(), nodes: Vec::with_capacity(works.len()) };
@@ -77,7 +78,7 @@ impl Stream {
         done("a node of a graph", made).map(|()| node)
     }
 
-    /// Lets a node of the same kind and kernel do something else from the next run on.
+    /// Changes the parameters of a node, from the next run on. Kind and kernel of the node must stay the same.
     pub(in crate::cuda) fn change(&self, g: &Graph, i: usize, work: &Work) -> Result<()> {
         self.enter()?;
         let node = g.nodes[i];
@@ -97,10 +98,11 @@ impl Stream {
         done("a node of a graph", made)
     }
 
-    /// Starts all nodes.
+    /// Launches the graph.
     ///
     /// # Safety
-    /// As for [`Stream::launch`], for each node as it was last changed, and regions of copies are inside allocations.
+    /// The conditions of [`Stream::launch`] hold for each node as it was last changed, and ranges of copies are inside
+    /// allocations.
     pub(in crate::cuda) unsafe fn run(&self, g: &Graph) -> Result<()> {
         self.enter()?;
         // SAFETY: both live, and the caller says the rest
@@ -130,7 +132,7 @@ fn kernel(
     }
 }
 
-/// One row from the GPU to itself.
+/// A copy of one row within the GPU's memory.
 fn copy(from: u64, to: u64, bytes: usize) -> sys::CUDA_MEMCPY3D {
     let device = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE;
     sys::CUDA_MEMCPY3D {

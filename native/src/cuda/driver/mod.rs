@@ -1,6 +1,7 @@
-//! The driver's functions that are used here, each behind a safe face: handles that free themselves, and errors with names. The library is
-//! found when it is first asked for; nothing is called before it is known to be there, since the bindings panic without it. Here are
-//! devices, memory and events; modules and graphs have files of their own.
+//! The functions of the CUDA driver that are used, each behind a safe interface: handles that free themselves, and
+//! errors with names. The library is loaded when it is first needed; nothing is called before it is known to be
+//! present, because the bindings panic without it. This file has devices, memory and events; modules and graphs have
+//! files of their own.
 
 mod graph;
 mod module;
@@ -15,14 +16,14 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Names a library that has the driver's functions, in place of the system's: an emulator, for tests.
+/// The environment variable with the path of a library to use in place of the system's driver: an emulator, for tests.
 pub const LIBRARY: &str = "GRADLOOM_CUDA_LIBRARY";
 
 pub(super) fn error(what: impl Into<String>) -> Error {
     Error::Device { device: "cuda".into(), what: what.into() }
 }
 
-/// What a call that made or did `what` returned.
+/// Converts the result of a call; `what` names what was made or done.
 pub(super) fn done(what: &str, code: CUresult) -> Result<()> {
     use CUresult::*;
     match code {
@@ -34,24 +35,24 @@ pub(super) fn done(what: &str, code: CUresult) -> Result<()> {
     }
 }
 
-/// Was a library named?
+/// Whether `use_library` named a library.
 static NAMED: AtomicBool = AtomicBool::new(false);
 
-/// Is the library in use one that somebody named, in place of the system's?
+/// Is the library in use one that was named, rather than the system's driver?
 pub(super) fn is_named() -> bool {
     NAMED.load(Ordering::Relaxed) || std::env::var_os(LIBRARY).is_some()
 }
 
-/// Uses this library from now on, unless one is in use already.
+/// Uses this library from now on, unless one is loaded already.
 pub fn use_library(path: &std::path::Path) -> Result<()> {
     NAMED.store(true, Ordering::Relaxed);
     // SAFETY: the library is one of a driver or of its emulator, whose initialisation has no conditions; it is never unloaded
     let library = unsafe { libloading::Library::new(path) };
-    // a library that is loaded is found again by its own name, which is the driver's
+    // The bindings open the library by the driver's name, and find the one that is loaded already
     library.map(std::mem::forget).map_err(|e| error(format!("{}: {e}", path.display())))
 }
 
-/// The driver, initialised; or why there is none.
+/// Initialises the driver once, or gives the reason why there is none.
 fn driver() -> Result<()> {
     static READY: OnceLock<std::result::Result<(), String>> = OnceLock::new();
     let ready = READY.get_or_init(|| {
@@ -72,7 +73,7 @@ fn driver() -> Result<()> {
     ready.clone().map_err(error)
 }
 
-/// A GPU that the driver has.
+/// A GPU that the driver offers.
 #[derive(Clone)]
 pub(super) struct Gpu {
     device: sys::CUdevice,
@@ -80,9 +81,9 @@ pub(super) struct Gpu {
     pub(super) capability: (u32, u32),
     pub(super) memory: usize,
     pub(super) multiprocessors: u32,
-    /// Bytes of workgroup memory that a kernel may ask for.
+    /// The most bytes of workgroup memory that a kernel may request.
     pub(super) shared: usize,
-    /// Memory can be allocated in the order of a stream.
+    /// Whether memory can be allocated in stream order.
     pub(super) pools: bool,
     pub(super) version: (u32, u32),
 }
@@ -130,7 +131,7 @@ impl Gpu {
     }
 }
 
-/// The GPU's own context and a stream in it. Whoever uses what belongs to a context has it current in its thread.
+/// The GPU's primary context, and a stream in it. The context must be current in each thread that uses the stream.
 pub(super) struct Stream {
     gpu: sys::CUdevice,
     context: sys::CUcontext,
@@ -167,7 +168,7 @@ impl Stream {
 
     // ---- memory
 
-    /// Memory of the GPU, zeroed.
+    /// Allocates zeroed memory on the GPU.
     pub(super) fn allocate(&self, bytes: usize) -> Result<u64> {
         self.enter()?;
         let mut at = 0;
@@ -185,7 +186,7 @@ impl Stream {
         Ok(at)
     }
 
-    /// Lets memory go once what uses it is done.
+    /// Frees memory when the work that uses it is done.
     pub(super) fn free(&self, at: u64) {
         if self.enter().is_err() {
             return;
@@ -197,14 +198,15 @@ impl Stream {
         };
     }
 
-    /// Copies bytes to the GPU. They are read when this returns.
+    /// Copies bytes to the GPU. `data` has been read when this returns.
     pub(super) fn upload(&self, at: u64, data: &[u8]) -> Result<()> {
         self.enter()?;
         // SAFETY: the caller's region is inside an allocation, and pageable memory is copied before the call returns
         done("an upload", unsafe { sys::cuMemcpyHtoDAsync_v2(at, data.as_ptr().cast(), data.len(), self.stream) })
     }
 
-    /// Starts a copy of `data` to the GPU by way of pinned memory at `offset`, which nothing may write to until the stream is that far.
+    /// Starts a copy of `data` to the GPU through pinned memory at `offset`, which must not be written until the stream
+    /// has executed the copy.
     pub(super) fn upload_by(&self, at: u64, way: &mut Pinned, offset: usize, data: &[u8]) -> Result<()> {
         self.enter()?;
         let room = way.bytes.checked_sub(offset).filter(|&n| n >= data.len());
@@ -219,10 +221,10 @@ impl Stream {
         done("an upload", unsafe { sys::cuMemcpyHtoDAsync_v2(at, from.cast(), data.len(), self.stream) })
     }
 
-    /// Copies bytes within the GPU; regions that overlap go by way of others.
+    /// Copies bytes within the GPU. The ranges must not overlap.
     pub(super) fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
         self.enter()?;
-        // SAFETY: both regions are inside allocations, which the caller checked, and apart
+        // SAFETY: both ranges are inside allocations, which the caller checked, and do not overlap
         done("a copy", unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.stream) })
     }
 
@@ -234,7 +236,7 @@ impl Stream {
         done("a readback", unsafe { sys::cuMemcpyDtoHAsync_v2(to.at, from, bytes, self.stream) })
     }
 
-    /// Memory of the host that the GPU reads and writes at its own pace.
+    /// Allocates pinned host memory, which the GPU reads and writes asynchronously.
     pub(super) fn pinned(&self, bytes: usize) -> Result<Pinned> {
         self.enter()?;
         let mut at = ptr::null_mut();
@@ -245,7 +247,7 @@ impl Stream {
 
     // ---- events
 
-    /// Marks a place in the stream.
+    /// Records an event in the stream.
     pub(super) fn event(&self) -> Result<Event> {
         self.enter()?;
         let mut event = Event(ptr::null_mut());
@@ -287,19 +289,19 @@ impl Drop for Stream {
     }
 }
 
-/// A place in a stream.
+/// A recorded position in a stream.
 pub(super) struct Event(sys::CUevent);
 // SAFETY: see `Stream`
 unsafe impl Send for Event {}
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: the event is nobody else's
+        // SAFETY: the event has no other owner
         let _ = unsafe { sys::cuEventDestroy_v2(self.0) };
     }
 }
 
-/// Memory of the host. Whoever drops it has waited for the copies that use it.
+/// Pinned host memory. Whoever drops it must have waited for the copies that use it.
 pub(super) struct Pinned {
     at: *mut c_void,
     bytes: usize,
@@ -312,7 +314,7 @@ impl Pinned {
         self.bytes
     }
 
-    /// What a copy that is done has left at its beginning.
+    /// The first `bytes` bytes, after the copy that filled them.
     pub(super) fn to_vec(&self, bytes: usize) -> Vec<u8> {
         // SAFETY: the memory is of these bytes, which were zeros or were written by the copy
         unsafe { std::slice::from_raw_parts(self.at.cast::<u8>(), bytes.min(self.bytes)) }.to_vec()

@@ -1,4 +1,4 @@
-//! Kernels: PTX to machine code, machine code to modules, and launches.
+//! Kernels in the CUDA driver: PTX to machine code, machine code to modules, and launches.
 
 use super::{Stream, done, error};
 use cudarc::driver::sys::{self, CUjit_option_enum as Jit, CUresult};
@@ -6,21 +6,21 @@ use gradloom_core::Result;
 use std::ffi::{CStr, CString, c_void};
 use std::ptr;
 
-/// Bytes that the compiler may say of a module that it refuses.
+/// The most bytes of the compiler's error log.
 const LOG: usize = 8192;
 
-/// Machine code in the making.
+/// A compilation in progress.
 struct Link(sys::CUlinkState);
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // SAFETY: it is nobody else's, and what it made was copied
+        // SAFETY: the link has no other owner, and its result was copied
         let _ = unsafe { sys::cuLinkDestroy(self.0) };
     }
 }
 
 impl Stream {
-    /// Makes machine code of a module of PTX. What the compiler says is in the error.
+    /// Compiles a PTX module to machine code. The error contains the compiler's messages.
     pub(in crate::cuda) fn assemble(&self, ptx: &str) -> Result<Vec<u8>> {
         self.enter()?;
         let text = CString::new(ptx).map_err(|_| error("a kernel has a zero in its text"))?;
@@ -46,17 +46,17 @@ impl Stream {
             // SAFETY: what was made is the link's, which lives
             return Ok(unsafe { std::slice::from_raw_parts(code.cast::<u8>(), bytes) }.to_vec());
         }
-        // the log is written until the link goes
+        // The driver writes the log until the link is destroyed
         drop(link);
         let said =
             CStr::from_bytes_until_nul(&log).map_or_else(|_| String::new(), |s| s.to_string_lossy().into_owned());
         Err(error(format!("the driver's compiler refuses a module: {made:?}\n{}", said.trim())))
     }
 
-    /// The module of machine code that [`Stream::assemble`] made, on this driver and for this GPU.
+    /// Loads machine code that [`Stream::assemble`] made with this driver for this GPU.
     pub(in crate::cuda) fn module(&self, code: &[u8]) -> Result<Module> {
         self.enter()?;
-        // not only its own length says where it ends
+        // The call takes no length: the code itself states its length, and a zero after it marks the end as well
         let code = [code, &[0]].concat();
         let mut module = Module(ptr::null_mut());
         let (names, values) = (ptr::null_mut(), ptr::null_mut());
@@ -65,7 +65,7 @@ impl Stream {
         Ok(module)
     }
 
-    /// A kernel of a module, whose launches give it so many bytes of workgroup memory.
+    /// A kernel of a module. Its launches have `shared` bytes of workgroup memory.
     pub(in crate::cuda) fn function(&self, module: &Module, name: &str, shared: usize) -> Result<Function> {
         self.enter()?;
         let text = CString::new(name).map_err(|_| error("a kernel has a zero in its name"))?;
@@ -80,7 +80,7 @@ impl Stream {
         Ok(function)
     }
 
-    /// Starts a kernel that takes these pointers and then these scalars of four bytes.
+    /// Starts a kernel with these pointers, followed by these scalars of four bytes each.
     ///
     /// # Safety
     /// The function takes exactly these, its module lives, and it stays inside the memory that the pointers are to.
@@ -103,13 +103,13 @@ impl Stream {
     }
 }
 
-/// Where a kernel's parameters are; the driver reads them and writes to none.
+/// Pointers to a kernel's parameters; the driver only reads them.
 pub(super) fn parameters(pointers: &[u64], scalars: &[u32]) -> Vec<*mut c_void> {
     let pointers = pointers.iter().map(|p| ptr::from_ref(p).cast_mut().cast());
     pointers.chain(scalars.iter().map(|s| ptr::from_ref(s).cast_mut().cast())).collect()
 }
 
-/// A module of kernels.
+/// A loaded module of kernels.
 pub(in crate::cuda) struct Module(sys::CUmodule);
 // SAFETY: see `Stream`
 unsafe impl Send for Module {}
@@ -125,7 +125,7 @@ impl Drop for Module {
 #[derive(Clone, Copy, PartialEq)]
 pub(in crate::cuda) struct Function {
     pub(super) handle: sys::CUfunction,
-    /// Bytes of workgroup memory that a launch gives it.
+    /// Bytes of workgroup memory of a launch.
     pub(super) shared: u32,
 }
 // SAFETY: see `Stream`

@@ -1,4 +1,4 @@
-// The part of an exported model that is the same for all: it loads what a device needs and runs the plan, without a compiler.
+// The code that all exported models share: it loads the files that a device needs and runs the plan, without a compiler.
 
 const ARRAYS = {
   bool: Uint8Array, i8: Int8Array, i16: Int16Array, i32: Int32Array, i64: BigInt64Array,
@@ -6,7 +6,7 @@ const ARRAYS = {
   f16: globalThis.Float16Array ?? Uint16Array, bf16: Uint16Array, f32: Float32Array, f64: Float64Array,
 };
 
-/** A kernel runs in slices of its grid that take no longer than this, and the event loop has its turn after so many milliseconds. */
+/** In milliseconds: how long a slice of a kernel's grid should take, and after which time a run yields to the event loop. */
 const SLICE_MS = 2;
 const TURN_MS = 8;
 
@@ -14,19 +14,19 @@ const bytesOf = (array) => new Uint8Array(array.buffer, array.byteOffset, array.
 const length = (port) => port.shape.reduce((n, size) => n * size, 1);
 const isGpuBuffer = (value) => typeof value?.mapAsync === "function";
 
-/** A module of Node's, which bundlers leave alone. */
+/** Imports a module of Node in a way that bundlers do not follow. */
 const builtin = (name) => import(/* @vite-ignore */ /* webpackIgnore: true */ name);
 
 async function read(name) {
   const url = FILES[name]();
-  // Node's fetch takes no file: addresses
+  // Node's fetch does not support file: URLs
   if (url.protocol === "file:" && globalThis.process?.versions?.node) return (await builtin("node:fs/promises")).readFile(url);
   const response = await fetch(url);
   if (!response.ok) throw new Error(`${url}: ${response.status} ${response.statusText}`);
   return new Uint8Array(await response.arrayBuffer());
 }
 
-/** The values of an input as the device stores them. */
+/** The bytes of an input's values in the dtype that the device stores. */
 function stored(port, dtype, value) {
   const Type = ARRAYS[port.dtype];
   const fits = value instanceof Type || (port.dtype === "f16" && value instanceof Uint16Array);
@@ -37,13 +37,13 @@ function stored(port, dtype, value) {
   return bytesOf(dtype === port.dtype ? value : ARRAYS[dtype].from(value));
 }
 
-/** Copied bytes of an output in its own type. */
+/** Converts the copied bytes of an output to an array of the output's own dtype. */
 function value(port, dtype, bytes) {
   const all = new ARRAYS[dtype](bytes.buffer, bytes.byteOffset, length(port));
   return dtype === port.dtype ? all : ARRAYS[port.dtype].from(all);
 }
 
-/** Lets the event loop have its turn. */
+/** Yields to the event loop. */
 function turn() {
   if (globalThis.scheduler?.yield) return globalThis.scheduler.yield();
   return new Promise((resolve) => {
@@ -66,7 +66,7 @@ async function wasm(load) {
   const { instance } = await WebAssembly.instantiate(code, { e: { m: memory, s: scratch } });
   const view = (at, bytes) => new Uint8Array(memory.buffer, at, bytes);
   plan.weights.forEach(([, at], i) => view(at, weights[i].length).set(weights[i]));
-  // each launch reads a table of addresses and its scalars
+  // each launch reads a table of its buffers' addresses, and its scalars
   let at = plan.tables;
   const words = (list) => {
     new Uint32Array(memory.buffer, at, list.length).set(list);
@@ -123,7 +123,7 @@ async function webgpu(load, device, own) {
   const { default: plan } = await import("./webgpu.js");
   const [text, ...files] = await Promise.all(["kernels.wgsl", ...plan.weights].map(load));
   const weights = Object.fromEntries(plan.weights.map((name, i) => [name, files[i]]));
-  // each begins after a line with its number
+  // each shader begins after a line with its number
   const shaders = new TextDecoder().decode(text).split(/^\/{4} .*\n/m).slice(1);
   const words = (bytes) => Math.max(4, (bytes + 3) & ~3);
   const made = [];
@@ -136,7 +136,7 @@ async function webgpu(load, device, own) {
     made.push(fresh);
     return fresh;
   };
-  // what goes wrong is reported by scopes, which are closed before anybody else has a turn: others may have theirs on a shared device
+  // errors are reported by error scopes, which are closed before the next yield: others may push scopes on a shared device
   const scopes = (kinds) => kinds.forEach((kind) => device.pushErrorScope(kind));
   const closed = async (n) => {
     const found = await Promise.all(Array.from({ length: n }, () => device.popErrorScope()));
@@ -152,7 +152,7 @@ async function webgpu(load, device, own) {
   const buffers = [...inputs, ...outputs, ...constants, ...arenas];
   const staging = plan.outputs.map((dtype, i) => buffer(bytesIn(OUTPUTS[i], dtype), 0x1 | 0x8)); // MAP_READ, COPY_DST
   const place = (i) => ({ buffer: buffers[plan.places[i][0]], offset: plan.places[i][1], size: words(plan.places[i][2]) });
-  // launch scalars, each step's at a multiple of 256 bytes
+  // launch scalars; those of each step begin at a multiple of 256 bytes
   const scalars = plan.steps.flatMap(([, , , vars = []]) => (vars.length ? [...vars, ...Array(-vars.length & 63).fill(0)] : []));
   const uniform = scalars.length ? buffer(4 * scalars.length, 0x40, bytesOf(Uint32Array.from(scalars))) : null;
 
@@ -229,7 +229,7 @@ async function webgpu(load, device, own) {
         pass.dispatchWorkgroups(...grid);
         launches += 1;
         if (launches % 64 > 0) continue;
-        // shorter submits let the page be drawn between them
+        // short submissions let the page be drawn in between
         pass.end();
         pass = null;
         device.queue.submit([encoder.finish()]);
@@ -254,7 +254,7 @@ async function webgpu(load, device, own) {
   };
 }
 
-/** What the model takes and gives, in order. */
+/** The model's inputs and outputs, in order. */
 export { INPUTS as inputs, OUTPUTS as outputs };
 
 /** Loads the model onto a device: `auto` is WebGPU where there is a GPU, else WebAssembly. */
@@ -274,7 +274,7 @@ export async function load({ device = "auto", gpuDevice, read: from } = {}) {
     device: engine.device,
     inputs: INPUTS,
     outputs: OUTPUTS,
-    /** Runs are done one after the other: they share memory. */
+    /** Runs are executed one after the other, because they share memory. */
     run(given) {
       const unknown = Object.keys(given).find((name) => !INPUTS.some((port) => port.name === name));
       if (unknown !== undefined) return Promise.reject(new TypeError(`there is no input \`${unknown}\`: ${INPUTS.map((port) => port.name).join(", ")}`));
