@@ -2,7 +2,7 @@
 //! allocated before the size was checked against the file's length.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use super::{HostTensor, MAX_RANK, byte_count};
+use super::{HostTensor, MAX_RANK, byte_count, zip};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
@@ -85,18 +85,7 @@ fn gunzip(file: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let data = miniz_oxide::inflate::decompress_to_vec_with_limit(packed, size).ok()?;
-    (data.len() == size && crc32(&data).to_le_bytes() == *end.first_chunk::<4>()?).then_some(data)
-}
-
-fn crc32(data: &[u8]) -> u32 {
-    let mut crc = !0u32;
-    for &byte in data {
-        crc ^= u32::from(byte);
-        for _ in 0..8 {
-            crc = if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
-        }
-    }
-    !crc
+    (data.len() == size && zip::crc32(&data).to_le_bytes() == *end.first_chunk::<4>()?).then_some(data)
 }
 
 /// Which of the CIFAR data sets a file belongs to.
@@ -174,17 +163,17 @@ mod tests {
         let name = b"train\0";
         let head = [0x1f, 0x8b, 8, 8, 0, 0, 0, 0, 0, 3];
         let size = (file.len() as u32).to_le_bytes();
-        let gz = [&head[..], name, &packed, &crc32(&file).to_le_bytes(), &size].concat();
+        let gz = [&head[..], name, &packed, &zip::crc32(&file).to_le_bytes(), &size].concat();
         assert_eq!(idx(&gz).unwrap(), idx(&file).unwrap());
         // The check value of the specification.
-        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        assert_eq!(zip::crc32(b"123456789"), 0xcbf4_3926);
         for cut in 0..gz.len() {
             assert!(idx(&gz[..cut]).is_err(), "cut at {cut}");
         }
         // Zeros beyond the free size, compressed by more than the accepted ratio.
         let zeros = vec![0; 65 << 20];
         let packed = miniz_oxide::deflate::compress_to_vec(&zeros, 6);
-        let ends = [crate::io::zip::crc32(&zeros).to_le_bytes(), (zeros.len() as u32).to_le_bytes()].concat();
+        let ends = [zip::crc32(&zeros).to_le_bytes(), (zeros.len() as u32).to_le_bytes()].concat();
         assert!(gunzip(&[&head[..], name, &packed, &ends].concat()).is_none());
         let mut wrong = gz.clone();
         let last = wrong.len() - 6;

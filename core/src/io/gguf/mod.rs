@@ -160,7 +160,7 @@ impl Gguf {
             Some(Value::Scalar(DType::U32, Scalar::Int(a))) => *a as u64,
             Some(_) => return Err(err("`general.alignment` is not a u32")),
         };
-        if !alignment.is_power_of_two() || alignment > MAX_ALIGNMENT {
+        if !is_alignment(alignment) {
             return Err(err(format!("an alignment of {alignment}")));
         }
         let data = (c.pos() as u64).next_multiple_of(alignment);
@@ -364,6 +364,11 @@ fn entry(c: &mut Cursor<'_>) -> Result<Entry> {
         .ok_or_else(|| c.error(format!("tensor `{name}`: shape {shape:?} does not suit {}", kind.name())))?;
     let end = offset.checked_add(bytes).ok_or_else(|| c.error(format!("tensor `{name}` ends nowhere")))?;
     Ok(Entry { name, kind, shape, range: offset..end })
+}
+
+/// True if tensor data may be aligned to so many bytes.
+fn is_alignment(bytes: u64) -> bool {
+    bytes.is_power_of_two() && bytes <= MAX_ALIGNMENT
 }
 
 /// Makes the ranges of all entries relative to the file, and checks that they are aligned, lie inside it and do not

@@ -96,6 +96,8 @@ fn hostile_files_are_errors() {
         let t = Data { name: "t", kind: Kind::F32, shape: &[4], bytes: &[0; 16] };
         write(&[("general.alignment", u32s(64)), ("z", u32s(a))], &[t]).unwrap()
     };
+    let coarse = write(&[("general.alignment", u32s(1 << 30))], &[]).unwrap_err();
+    assert!(coarse.to_string().contains("alignment"), "what the reader refuses is not written either: {coarse}");
     let good = base(0);
     assert!(Gguf::parse(&good).is_ok());
     let find = |needle: &[u8]| good.windows(needle.len()).position(|w| w == needle).unwrap();

@@ -1,7 +1,7 @@
 //! Writes GGUF, version 3. The same content gives the same bytes.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use super::{ARRAY, Kind, NUMBERS, STRING, Value, distinct, err, size};
+use super::{ARRAY, Kind, NUMBERS, STRING, Value, distinct, err, is_alignment, size};
 use crate::dtype::DType;
 use crate::error::Result;
 use half::f16;
@@ -24,7 +24,7 @@ pub fn write(metadata: &[(&str, Value)], tensors: &[Data<'_>]) -> Result<Vec<u8>
     distinct(metadata.iter().map(|m| m.0))?;
     distinct(tensors.iter().map(|t| t.name))?;
     let alignment = match metadata.iter().find(|m| m.0 == "general.alignment").map(|m| &m.1) {
-        Some(Value::Scalar(DType::U32, s)) if (s.as_i64() as u64).is_power_of_two() => s.as_i64() as usize,
+        Some(Value::Scalar(DType::U32, s)) if is_alignment(s.as_i64() as u64) => s.as_i64() as usize,
         Some(v) => return Err(err(format!("an alignment of {v:?}"))),
         None => 32,
     };

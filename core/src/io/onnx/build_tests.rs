@@ -238,6 +238,20 @@ fn a_loop_that_grows_a_sequence_ends() {
     assert!(matches!(e, Error::Budget { .. }), "{e}");
 }
 
+/// A grid of 30 axes has 2^30 combinations of taps, in a file of some hundred bytes.
+#[test]
+fn a_grid_of_many_axes_is_refused() {
+    let x = f32s(&[1; 32], &[1.]);
+    let mut shape = vec![1; 32];
+    shape[31] = 30;
+    let grid = f32s(&shape, &[0.; 30]);
+    let dims: Vec<i64> = shape.iter().map(|&d| d as i64).collect();
+    let ports = [port(11, "x", 1, &[1; 32]), port(11, "grid", 1, &dims), port(12, "y", 1, &[1; 32])];
+    let model = parse(&[ports.concat(), node("GridSample", "x grid", "y", &[])]).unwrap();
+    let e = model.evaluate(&[("x", x), ("grid", grid)]).unwrap_err();
+    assert!(matches!(e, Error::Budget { .. }), "{e}");
+}
+
 #[test]
 fn functions_of_the_model_are_inlined() {
     let body = [

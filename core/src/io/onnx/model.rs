@@ -229,12 +229,7 @@ impl Model {
     /// The bytes of a tensor as they are stored, in the model file or in another one.
     pub(super) fn stored(&self, t: &TensorProto) -> Result<Vec<u8>> {
         let TensorData::External(r) = &t.data else { return Ok(self.bytes(t)?.into_owned()) };
-        let size = self.external.size(&r.location)?;
-        if r.offset > size || r.len > size - r.offset {
-            let what = format!("tensor `{}` lies outside its file `{}` of {size} bytes", t.name, r.location);
-            return Err(Error::format("onnx", what, None));
-        }
-        self.external.read(&r.location, r.offset, r.len)
+        t.external_bytes(r, &*self.external)
     }
 
     /// The bytes of a constant tensor; strings as i32 indices into the table of strings.

@@ -171,22 +171,27 @@ impl TensorProto {
         })
     }
 
+    /// The bytes of another file that `r` names.
+    pub(super) fn external_bytes(&self, r: &ExternalRef, external: &dyn ExternalData) -> Result<Vec<u8>> {
+        let fail = |what: String| Error::format("onnx", format!("tensor `{}` {what}", self.name), None);
+        let size = external.size(&r.location)?;
+        if r.offset > size || r.len > size - r.offset {
+            return Err(fail(format!("lies outside its file `{}` of {size} bytes", r.location)));
+        }
+        let bytes = external.read(&r.location, r.offset, r.len)?;
+        if bytes.len() as u64 != r.len {
+            return Err(fail(format!("has {} bytes, and {} came from its file `{}`", r.len, bytes.len(), r.location)));
+        }
+        Ok(bytes)
+    }
+
     /// The elements, little-endian. `file` is the slice that was parsed.
     pub fn bytes<'a>(&'a self, file: &'a [u8], external: &dyn ExternalData) -> Result<Cow<'a, [u8]>> {
         match &self.data {
             TensorData::File(span) => Ok(Cow::Borrowed(span.of(file)?)),
             TensorData::Owned(bytes) => Ok(Cow::Borrowed(bytes)),
             TensorData::External(r) => {
-                let size = external.size(&r.location)?;
-                if r.offset > size || r.len > size - r.offset {
-                    let what = format!("tensor `{}` lies outside its file `{}` of {size} bytes", self.name, r.location);
-                    return Err(Error::format("onnx", what, None));
-                }
-                let bytes = external.read(&r.location, r.offset, r.len)?;
-                if bytes.len() as u64 != r.len {
-                    let what = format!("tensor `{}`: {} bytes came, not {}", self.name, bytes.len(), r.len);
-                    return Err(Error::format("onnx", what, None));
-                }
+                let bytes = self.external_bytes(r, external)?;
                 if packed_bits(self.elem).is_some() {
                     return Ok(Cow::Owned(unpack(&bytes, element_count(&self.shape).unwrap_or(0), self.elem)));
                 }

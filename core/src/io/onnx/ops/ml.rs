@@ -336,9 +336,8 @@ fn svm_classifier(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let starts: Vec<usize> = per_class.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + n))).collect();
     // A column of weights for each pair of classes.
     let pairs: Vec<(usize, usize)> = (0..classes).flat_map(|i| (i + 1..classes).map(move |j| (i, j))).collect();
-    let mut columns = vec![0f32; n * pairs.len()];
-    let mut votes = vec![[0f32; 2]; 0];
-    votes.resize(pairs.len() * classes, [0.0; 2]);
+    let mut columns = o.cx.filled(n.saturating_mul(pairs.len()), 0f32)?;
+    let mut votes = o.cx.filled(pairs.len().saturating_mul(classes), [0f32; 2])?;
     for (p, &(i, j)) in pairs.iter().enumerate() {
         for k in starts[i]..starts[i] + per_class[i] {
             columns[k * pairs.len() + p] = weights[(j - 1) * n + k];

@@ -196,6 +196,7 @@ fn lrn(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if size == 0 || size > 1 << 16 {
         return o.fail(format!("a size of {size}"));
     }
+    o.cx.work(2 * size)?;
     let (alpha, beta, bias) = (o.float("alpha", 1e-4)?, o.float("beta", 0.75)?, o.float("bias", 1.0)?);
     let square = o.cx.mul(&x, &x)?;
     let (mut before, mut after) = (vec![0; x.rank()], vec![0; x.rank()]);

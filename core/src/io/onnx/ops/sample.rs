@@ -151,6 +151,13 @@ fn grid_sample(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if !matches!(mode, "linear" | "nearest" | "cubic") {
         return o.fail(format!("the mode `{mode}` is unknown"));
     }
+    // a result is the sum over all combinations of the axes' taps, with some ten nodes for each
+    let taps: usize = match mode {
+        "nearest" => 1,
+        "linear" => 2,
+        _ => 4,
+    };
+    o.cx.work(taps.saturating_pow(axes as u32).saturating_mul(10))?;
     let cx = &o.cx;
     let points: usize = grid.shape_in(1..=axes)?.iter().product();
     let flat = cx.reshape(&cx.cast(&grid, DType::F32)?, &[x.dim(0)?, points, axes])?;

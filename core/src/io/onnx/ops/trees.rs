@@ -108,7 +108,7 @@ fn leaves(o: &Op<'_, '_>, f: &Forest, x: &Value) -> Result<Value> {
     let nan = column(f, DType::Bool, |n| f64::from(u8::from(n.nan_is_yes)))?;
     let mode = column(f, DType::I32, |n| f64::from(n.mode as u8))?;
     let used = |m: Mode| f.nodes.iter().any(|n| n.mode == m);
-    let (members, many) = members(f, x.dtype())?;
+    let (members, many) = members(cx, f, x.dtype())?;
     let has_nan = f.nodes.iter().any(|n| n.nan_is_yes);
     let roots: Vec<i64> = f.roots.iter().map(|&r| r as i64).collect();
     let mut at = cx.expand(&cx.reshape(&cx.cast(&cx.ints(&roots)?, DType::I32)?, &[1, trees])?, &[rows, trees])?;
@@ -153,10 +153,11 @@ fn leaves(o: &Op<'_, '_>, f: &Forest, x: &Value) -> Result<Value> {
 }
 
 /// The member list of each node, padded with NaN, which equals nothing: `[nodes, longest]`.
-fn members(f: &Forest, dtype: DType) -> Result<(Value, usize)> {
+fn members(cx: &Cx<'_>, f: &Forest, dtype: DType) -> Result<(Value, usize)> {
     let many = f.nodes.iter().map(|n| n.members.len()).max().unwrap_or(0);
     let rows = f.nodes.iter().flat_map(|n| (0..many).map(|i| n.members.get(i).copied().unwrap_or(f64::NAN)));
-    let list: Vec<_> = rows.map(|v| crate::dtype::Scalar::from_f64(v, dtype)).collect();
+    let mut list = cx.room(f.nodes.len().saturating_mul(many))?;
+    list.extend(rows.map(|v| crate::dtype::Scalar::from_f64(v, dtype)));
     Ok((Value::known(HostTensor::from_scalars(dtype, vec![f.nodes.len(), many], &list)?), many))
 }
 
@@ -170,7 +171,7 @@ fn scores(o: &Op<'_, '_>, f: &Forest, x: &Value, how: &str) -> Result<Value> {
         "MAX" => f64::NEG_INFINITY,
         _ => 0.0,
     };
-    let mut table = vec![empty; n];
+    let mut table = cx.filled(n, empty)?;
     for &(node, target, weight) in &f.weights {
         let slot = &mut table[node * f.targets + target];
         *slot = if empty == 0.0 { *slot + weight } else { weight };
