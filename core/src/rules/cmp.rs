@@ -1,7 +1,10 @@
-//! Comparisons of linear forms, and conjunctions of such comparisons.
+//! Simplification of comparisons of linear forms (sums of terms times constants), and of conjunctions of such
+//! comparisons.
 //!
-//! Everything moves to one side, common factors leave, and what is left is written with positive factors only:
-//! `a < b + c`, `a < c` or `c < b`. In Z, on forms that do not wrap.
+//! The two sides are subtracted, so that the comparison is with zero; it is decided by bounds if possible, else common
+//! factors are divided out, and the rest is written with positive factors on both sides: `a < b + c`, `a < c` or
+//! `c < b`. All reasoning is in unbounded integers, which is right because the forms are known not to overflow.
+//! Example: with `0 <= r1 < 32`, `r0*32 + r1 < 640` becomes `r0 < 20`.
 
 use crate::DType;
 use crate::analysis::linear::{Interval, Linear, bounds, fits, gcd, no_wrap, order};
@@ -9,13 +12,13 @@ use crate::uop::{Graph, Op, UOp};
 use crate::util::sort;
 use smallvec::SmallVec;
 
-/// `lo <= x <= hi`, known of a node.
+/// The knowledge that a node is within an interval: `range.0 <= x <= range.1`.
 pub(super) struct Clause {
     pub(super) x: UOp,
     pub(super) range: Interval,
 }
 
-/// Simplifies `CmpLt`, `CmpEq`, `CmpNe` of integers.
+/// Simplifies a `CmpLt`, `CmpEq` or `CmpNe` of integers; `None` if it cannot become simpler.
 pub(super) fn compare(g: &mut Graph, u: UOp) -> Option<UOp> {
     let (x, y, op) = (g.src_at(u, 0), g.src_at(u, 1), g.op(u));
     let dt = g.dtype(x);
@@ -32,9 +35,9 @@ pub(super) fn compare(g: &mut Graph, u: UOp) -> Option<UOp> {
     v.filter(|&v| v != u)
 }
 
-/// `form < 0`.
+/// Simplifies `form < 0`.
 fn less(g: &mut Graph, mut form: Linear, dt: DType) -> Option<UOp> {
-    // S < k
+    // the comparison is `form < k` from here on, with a form without a constant
     let mut k = -form.konst;
     form.konst = 0;
     loop {
@@ -47,7 +50,7 @@ fn less(g: &mut Graph, mut form: Linear, dt: DType) -> Option<UOp> {
         if hi < k || lo >= k {
             return Some(g.bool(hi < k));
         }
-        // t//d < k is t < k*d; k' < t//d, that is -(t//d) < -k', is (k'+1)*d - 1 < t
+        // a division on one side is removed: `t//d < k` is `t < k*d`, and `-(t//d) < k` is `-t < (k-1)*d + 1`
         if let [(t, c)] = form.terms[..]
             && c.abs() == 1
             && g.op(t) == Op::FloorDiv
@@ -70,8 +73,9 @@ fn less(g: &mut Graph, mut form: Linear, dt: DType) -> Option<UOp> {
     write(g, Op::CmpLt, &form, k, dt)
 }
 
-/// `e % b < k` is `0 <= d < k` for some d that differs from e by a multiple of b, if d stays between `k - b` and b: a window
-/// that was spread over steps of its length less one.
+/// `e % b < k` becomes `0 <= d && d < k`, where d differs from e by a multiple of b and is always at least `k - b` and
+/// below b. Such remainders arise where the windows of a convolution are made by padding and reshaping:
+/// `(i + j*(b - 1)) % b` has `d = i - j`.
 fn remainder_below(g: &mut Graph, form: &Linear, k: i128, dt: DType) -> Option<UOp> {
     let [(t, 1)] = form.terms[..] else { return None };
     let b = Some(t).filter(|&t| g.op(t) == Op::FloorMod).and_then(|t| g.const_int(g.src_at(t, 1)))? as i128;
@@ -90,7 +94,7 @@ fn remainder_below(g: &mut Graph, form: &Linear, k: i128, dt: DType) -> Option<U
     if lo < k - b || hi >= b {
         return None;
     }
-    // -d < 1 and d < k
+    // the two comparisons, `-d < 1` and `d < k`, as forms that are to be below zero
     let (mut from, mut to) = (Linear::default(), d.clone());
     from.add(&d, -1);
     from.konst -= 1;
@@ -107,7 +111,7 @@ fn remainder_below(g: &mut Graph, form: &Linear, k: i128, dt: DType) -> Option<U
     Some(g.binary(Op::And, from, to))
 }
 
-/// `f*A + R < k` is `A < q` for some q if R is too small to matter; true if so.
+/// Reduces `f*A + R < k` to `A < q` if there is one q for all values of the remaining terms R; true if it did.
 fn drop_inner(g: &Graph, form: &mut Linear, k: &mut i128) -> bool {
     let mut factors: SmallVec<[i128; 8]> = form.terms.iter().map(|t| t.1.abs()).filter(|&f| f > 1).collect();
     sort::ascending(&mut factors);
@@ -119,7 +123,7 @@ fn drop_inner(g: &Graph, form: &mut Linear, k: &mut i128) -> bool {
             continue;
         }
         let (lo, hi) = inner.bounds(g);
-        // the largest A that is small enough for the largest R and for the least one
+        // the largest A that fulfils the comparison must be the same for the largest R and for the smallest
         let q = (*k - 1 - hi).div_euclid(f);
         if q != (*k - 1 - lo).div_euclid(f) {
             continue;
@@ -132,7 +136,7 @@ fn drop_inner(g: &Graph, form: &mut Linear, k: &mut i128) -> bool {
     false
 }
 
-/// `form == 0` or `form != 0`.
+/// Simplifies `form == 0` or `form != 0`.
 fn equal(g: &mut Graph, mut form: Linear, dt: DType, op: Op) -> Option<UOp> {
     let (lo, hi) = form.bounds(g);
     let f = form.gcd();
@@ -149,7 +153,7 @@ fn equal(g: &mut Graph, mut form: Linear, dt: DType, op: Op) -> Option<UOp> {
     write(g, op, &form, k, dt)
 }
 
-/// `form op k` with positive factors on both sides.
+/// The node of `form op k`, with the terms of negative factor moved to the right side.
 fn write(g: &mut Graph, op: Op, form: &Linear, k: i128, dt: DType) -> Option<UOp> {
     let (mut a, mut b) = (Linear::default(), Linear::default());
     for &(t, c) in &form.terms {
@@ -165,7 +169,7 @@ fn write(g: &mut Graph, op: Op, form: &Linear, k: i128, dt: DType) -> Option<UOp
     Some(g.binary(op, a, b))
 }
 
-/// What a condition says of a node: `x < c`, `c < x`, `x == c`.
+/// The interval that a condition of the form `x < c`, `c < x` or `x == c` implies for x.
 pub(super) fn clause(g: &Graph, u: UOp) -> Option<Clause> {
     let &[a, b] = g.src(u) else { return None };
     if !g.dtype(a).is_int() || g.dtype(a) == DType::U64 {
@@ -180,7 +184,8 @@ pub(super) fn clause(g: &Graph, u: UOp) -> Option<Clause> {
     }
 }
 
-/// What `a < b` says of the difference of two sums.
+/// The interval that `a < b` implies for the linear form `a - b` without its constant (or for its negative, if its
+/// first factor is negative).
 pub(super) fn difference(g: &mut Graph, u: UOp) -> Option<Clause> {
     let &[a, b] = g.src(u) else { return None };
     let dt = g.dtype(a);
@@ -190,7 +195,7 @@ pub(super) fn difference(g: &mut Graph, u: UOp) -> Option<Clause> {
     let mut form = Linear::of(g, a);
     form.add(&Linear::of(g, b), -1);
     form.sort(g);
-    // form + k < 0
+    // a < b is `form + k < 0`
     let k = std::mem::take(&mut form.konst);
     let negative = form.terms.first()?.1 < 0;
     if form.terms.len() < 2 {
@@ -204,7 +209,7 @@ pub(super) fn difference(g: &mut Graph, u: UOp) -> Option<Clause> {
     Some(Clause { x, range: if negative { (lo.max(k + 1), hi) } else { (lo, hi.min(-k - 1)) } })
 }
 
-/// The clauses of a conjunction.
+/// The distinct clauses of a conjunction; of any other condition itself.
 pub(crate) fn conjuncts(g: &Graph, cond: UOp) -> SmallVec<[UOp; 8]> {
     let mut out: SmallVec<[UOp; 8]> = SmallVec::new();
     let mut stack: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[cond]);
@@ -218,7 +223,8 @@ pub(crate) fn conjuncts(g: &Graph, cond: UOp) -> SmallVec<[UOp; 8]> {
     out
 }
 
-/// Simplifies a conjunction: order, duplicates, clauses that others imply or contradict.
+/// Simplifies a conjunction: sorts its clauses, removes duplicates and clauses that the others imply, and gives false
+/// if they contradict each other.
 pub(super) fn conjunction(g: &mut Graph, u: UOp) -> Option<UOp> {
     if g.dtype(u) != DType::Bool || !g.shape(u).is_empty() {
         return None;
@@ -247,7 +253,7 @@ pub(super) fn conjunction(g: &mut Graph, u: UOp) -> Option<UOp> {
     Some(out.unwrap_or_else(|| g.bool(true))).filter(|&v| v != u)
 }
 
-/// Is a comparison decided by what is known of nodes that it contains?
+/// The value of a comparison if the intervals `known` of nodes in it decide it, else `None`.
 pub(super) fn decide(g: &Graph, u: UOp, known: &[Clause]) -> Option<bool> {
     let op = g.op(u);
     if known.is_empty() || !matches!(op, Op::CmpLt | Op::CmpEq | Op::CmpNe) {
@@ -264,7 +270,7 @@ pub(super) fn decide(g: &Graph, u: UOp, known: &[Clause]) -> Option<bool> {
         known.iter().filter(|c| c.x == t).fold(bounds(g, t), |(lo, hi), c| (lo.max(c.range.0), hi.min(c.range.1)))
     };
     let (mut lo, mut hi) = form.bounds_by(narrowed);
-    // a known sum with the same terms, up to a factor
+    // a known interval of a sum with the same terms, up to a common factor, bounds the form directly
     for c in known {
         let other = Linear::of(g, c.x);
         let Some((&(t, k), &(_, first))) = form.terms.first().zip(other.terms.first()) else { continue };
@@ -289,14 +295,15 @@ pub(super) fn decide(g: &Graph, u: UOp, known: &[Clause]) -> Option<bool> {
     }
 }
 
-/// Integer shifts and masks that are exact divisions: the power of two.
+/// The power of two that a shift by the constant `shift` multiplies or divides by, if the dtype has it as a positive
+/// value.
 pub(super) fn as_power(g: &Graph, shift: UOp, dt: DType) -> Option<i64> {
     let s = g.const_int(shift).filter(|&s| s >= 0 && s < dt.bits() as i64 - 1)?;
     let p = 1i128 << s;
     (fits(dt, (p, p)) && gcd(p, 2) > 0).then_some(p as i64)
 }
 
-/// May a value be treated as an index, on which division rules work?
+/// Is the value known not to overflow, as the rules for divisions require?
 pub(super) fn is_index(g: &Graph, u: UOp) -> bool {
     no_wrap(g, u)
 }

@@ -1,9 +1,13 @@
-//! Floor division and remainder of linear forms by positive constants, and putting `x//d*d + x%d` back together.
+//! Simplifies floor division and remainder of linear forms (sums of terms times constants) by positive constants, and
+//! recombines `x//d*d + x%d` to x. Example: with `0 <= r1 < 6`, `(r0*6 + r1)//6` is `r0` and `(r0*6 + r1)%6` is `r1`.
 //!
-//! All in Z on forms that do not wrap. With factors written `c = q*d + s` (s with c's sign, |s| < d):
-//! `(sum)//d = sum(q*t) + (sum(s*t) + c0)//d`, `(sum)%d = (sum(s*t) + c0)%d`. Then, in order:
-//! the rest fits one period -> no division; a common factor of all; a common factor f of some, the others within one
-//! period of f. Quotient and remainder are reduced in the same way, so that their numerators stay equal and they recombine.
+//! All reasoning is in unbounded integers, which is right because the forms are known not to overflow. With each factor
+//! written as `c = q*d + s` (s has the sign of c, and |s| < d): `(sum)//d = sum(q*t) + (sum(s*t) + c0)//d` and
+//! `(sum)%d = (sum(s*t) + c0)%d`. The rest, `sum(s*t) + c0`, is then reduced by the first of these that applies, as
+//! often as possible: its interval lies between two consecutive multiples of d, so that no division is left; all its
+//! factors have a common divisor; some of them have a common divisor f, and the interval of the sum of the others lies
+//! between two consecutive multiples of f. Quotient and remainder are reduced in the same way, so that their numerators
+//! stay equal and they can be recombined.
 
 use crate::analysis::linear::{Interval, Linear, bounds, fits, gcd, no_wrap};
 use crate::uop::{Graph, Op, UOp};
@@ -100,7 +104,7 @@ pub(super) fn modulo(g: &mut Graph, u: UOp) -> Option<UOp> {
     })
 }
 
-/// `(s*(y % m) + ..) % d = (s*y + ..) % d` if d divides s*m.
+/// `(s*(y % m) + ..) % d` is `(s*y + ..) % d` if d divides s*m; the form without such remainders.
 fn open_remainders(g: &Graph, x: &Linear, d: i128) -> Linear {
     let mut out = Linear { konst: x.konst, ..Linear::default() };
     for &(t, k) in &x.terms {
@@ -114,8 +118,9 @@ fn open_remainders(g: &Graph, x: &Linear, d: i128) -> Linear {
     out
 }
 
-/// `x = d*scale*quotient + scale*(rest) + remainder`, with `(x // (d*scale)) = quotient + rest//d` and
-/// `x % (d*scale) = scale*(rest % d) + remainder`.
+/// The division of a form x by `d*scale` in progress: `x = d*scale*quotient + scale*rest + remainder`, where
+/// `x // (d*scale) = quotient + rest//d` and `x % (d*scale) = scale*(rest % d) + remainder`. Reducing it makes d
+/// smaller and scale larger; their product stays the divisor.
 struct Split {
     d: i128,
     scale: i128,
@@ -145,9 +150,10 @@ impl Split {
         while self.d > 1 && (self.one_period(g) || self.common(g) || self.nested(g)) {}
     }
 
-    /// The rest lies in one period of d: it is the remainder.
+    /// If the rest lies between two consecutive multiples of d, it belongs to the remainder, and no division is left.
     fn one_period(&mut self, g: &Graph) -> bool {
-        // each factor as s or as s - d (s + d): first as it is, then the smaller of the two
+        // factors are tried as they are, then each replaced by the smaller in size of s and s - d (s + d if s is
+        // negative)
         let mut near = self.rest.clone();
         for t in &mut near.terms {
             if t.1.abs() * 2 > self.d {
@@ -199,7 +205,7 @@ impl Split {
         false
     }
 
-    /// Divides by `f` all terms but those that are `inner`, which go to the remainder.
+    /// Divides d and the rest by `f`, but for the terms that are `inner`, which move to the remainder.
     fn divide(&mut self, f: i128, inner: impl Fn(UOp, i128) -> bool) -> bool {
         let mut r = Linear { konst: self.rest.konst.rem_euclid(f), ..Linear::default() };
         let mut rest = Linear { konst: self.rest.konst.div_euclid(f), ..Linear::default() };
@@ -214,7 +220,7 @@ impl Split {
     }
 }
 
-/// The quotient by `d` that all of an interval has.
+/// The floor quotient by `d`, if it is the same for all values of the interval.
 fn one_period((lo, hi): Interval, d: i128) -> Option<i128> {
     let k = lo.div_euclid(d);
     (k == hi.div_euclid(d)).then_some(k)
@@ -228,7 +234,7 @@ fn scaled(a: i128, b: i128, dt: crate::DType) -> Option<i64> {
     Some(a * b).filter(|&p| fits(dt, (p, p))).map(|p| p as i64)
 }
 
-/// Division by something that is not a constant.
+/// Simplifies division or remainder by a positive divisor that is not a constant.
 fn by_symbol(g: &mut Graph, u: UOp) -> Option<UOp> {
     let (x, d, dt) = (g.src_at(u, 0), g.src_at(u, 1), g.dtype(u));
     if g.op(d) == Op::Const || g.bounds(d).0 < 1 || dt == crate::DType::U64 {
@@ -239,7 +245,7 @@ fn by_symbol(g: &mut Graph, u: UOp) -> Option<UOp> {
     if b.0 >= 0 && b.1 < n.0 {
         return Some(if is_div { g.int(0, dt) } else { x });
     }
-    // terms that are d or a product with d leave the sum
+    // terms that are d or a product with d are divided out
     let whole = Linear::of(g, x);
     let (mut out, mut rest) = (Linear::default(), Linear { konst: whole.konst, ..Linear::default() });
     for &(t, k) in &whole.terms {
@@ -268,7 +274,7 @@ fn by_symbol(g: &mut Graph, u: UOp) -> Option<UOp> {
     out.build(g, dt)
 }
 
-/// Finds quotients and remainders in a sum that belong together and joins them; true if it changed.
+/// Merges a quotient and a remainder of a sum that have the same numerator; true if the sum changed.
 pub(super) fn recombine(g: &mut Graph, sum: &mut Linear) -> bool {
     for i in 0..sum.terms.len() {
         let (t, a) = sum.terms[i];
@@ -290,7 +296,7 @@ pub(super) fn recombine(g: &mut Graph, sum: &mut Linear) -> bool {
 fn join_remainder(g: &mut Graph, sum: &Linear, t: UOp, a: i128) -> Option<Linear> {
     let (y, m) = (g.src_at(t, 0), positive(g, g.src_at(t, 1))?);
     let dt = g.dtype(t);
-    // y//m as the engine writes it
+    // `y//m`, also in the form to which `div` rewrites it if y is itself a quotient: `(z//k)//m` is `z//(k*m)`
     let is_quotient = |g: &Graph, q: UOp| {
         let (op, src) = (g.op(q), g.src(q));
         if op != Op::FloorDiv {

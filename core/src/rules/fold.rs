@@ -1,13 +1,16 @@
-//! The value of one elementwise op on constants: what every device computes (`Op`'s own text, `dtype`'s conversions).
+//! Constant folding: the value of one elementwise op on constants, as every device computes it (the comments of `Op`
+//! and the conversions of `dtype` define it).
 //!
-//! f16, bf16 and f32 arithmetic is done in f64 and rounded once, which is exact for + - * / sqrt. Transcendentals of f64
-//! are not folded: hosts' libraries differ in the last bit, and generated code must not.
+//! Arithmetic in f16, bf16 and f32 is done in f64 and rounded once, which gives the correctly rounded result for + - *
+//! / and sqrt. Transcendental functions of f64 are not folded, because the libraries of different hosts differ in the
+//! last bit, and generated code must be the same on all hosts.
 
 use crate::DType;
 use crate::dtype::Scalar;
 use crate::uop::{Graph, Op, UOp};
 
-/// Folds `op` to its value of dtype `dt`. `None` if the op is not elementwise or its value depends on the host.
+/// The value of `op`, with result dtype `dt`, on constants. `None` if the op is not elementwise or its value depends on
+/// the host.
 pub fn fold(op: Op, dt: DType, src: &[(Scalar, DType)]) -> Option<Scalar> {
     let (x, from) = *src.first()?;
     match (op, src) {
@@ -32,7 +35,7 @@ pub fn fold(op: Op, dt: DType, src: &[(Scalar, DType)]) -> Option<Scalar> {
     }
 }
 
-/// The constant that elementwise node `u` is, if all of its sources are constants.
+/// The value of the elementwise node `u` if all of its sources are constants.
 pub fn fold_node(g: &Graph, u: UOp) -> Option<Scalar> {
     let mut vals = [(Scalar::Int(0), DType::Void); 3];
     let src = g.src(u);
@@ -45,7 +48,7 @@ pub fn fold_node(g: &Graph, u: UOp) -> Option<Scalar> {
     fold(g.op(u), g.dtype(u), &vals[..src.len()])
 }
 
-/// The integer that a constant of `dt` stands for.
+/// The integer value of a constant of `dt`; a u64 is stored as the i64 with the same bits.
 fn value(x: Scalar, dt: DType) -> i128 {
     if dt == DType::U64 { x.as_i64() as u64 as i128 } else { x.as_i64() as i128 }
 }
@@ -58,7 +61,7 @@ fn bitcast(x: Scalar, from: DType, dt: DType) -> Option<Scalar> {
     let mut bytes = [0; 8];
     x.write(from, &mut bytes);
     let y = Scalar::read(dt, &bytes);
-    // constants keep no NaN payload
+    // constants do not store the payload of a NaN
     (!x.as_f64().is_nan() && !y.as_f64().is_nan()).then_some(y)
 }
 
@@ -123,7 +126,7 @@ fn binary_int(op: Op, dt: DType, from: DType, x: i128, y: i128) -> Option<Scalar
         _ if from == DType::Bool => return None,
         Op::Add => x + y,
         Op::Sub => x - y,
-        Op::Mul => x.wrapping_mul(y), // two u64 need 128 bits; the low 64 are right
+        Op::Mul => x.wrapping_mul(y), // the product of two u64 may overflow i128, but its low 64 bits are right
         Op::Idiv | Op::FloorDiv if y == 0 => x,
         Op::Imod | Op::FloorMod if y == 0 => 0,
         Op::Idiv => x / y,

@@ -1,5 +1,5 @@
-//! Last integer and float forms before printing: what the canonical forms of [`super::SYMBOLIC`] become in a program.
-//! Never run together with it.
+//! The last rewrites before a program is printed: the canonical forms of [`super::SYMBOLIC`] become what processors
+//! execute, such as `x // 8` a shift. The two sets undo each other's work, so they must never run together.
 
 use crate::DType;
 use crate::analysis::linear::{bounds, fits};
@@ -8,8 +8,9 @@ use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
 
 rules! {
-    /// Floor division and remainder as shifts, masks, multiplications or truncating ones; subtraction and negation; fused
-    /// multiply-add where the target has it (f32 and f64 only: one rounding less is allowed there); absolute values.
+    /// Floor division and remainder become shifts, masks, multiplications or truncating divisions; sums with negated
+    /// terms become subtractions; sums of products become fused multiply-adds where the target has them (f32 and f64
+    /// only, where omitting one rounding is allowed); maxima of a value and its negative become absolute values.
     pub static LATE(g, u, t: Target) = {
         div_shift:      (x / [d]) if { d > 0 && d & (d - 1) == 0 && is_int(g, x) }
                                                    => (x >> { d.trailing_zeros() as i64 });
@@ -42,7 +43,8 @@ fn fuses(g: &Graph, u: UOp, t: &Target) -> bool {
     t.fma && matches!(g.dtype(u), DType::F32 | DType::F64) && t.arithmetic.has(g.dtype(u))
 }
 
-/// Of zeros a maximum may be either: their sign bit says which, and without it the zero is positive.
+/// `|x|`, which is the maximum of x and -x, by clearing the sign bit. For a zero the maximum may be either 0.0 or -0.0,
+/// so the positive zero that this gives is right.
 fn without_sign(g: &mut Graph, x: UOp, t: &Target) -> Option<UOp> {
     let dt = g.dtype(x);
     let (bits, mask) = match dt {
@@ -58,8 +60,8 @@ fn without_sign(g: &mut Graph, x: UOp, t: &Target) -> Option<UOp> {
     Some(g.bitcast(size, dt))
 }
 
-/// `x // d = x*m >> s` for `0 <= x <= hi` where `m = ceil(2^s / d)`: right if `hi * (m*d - 2^s) < 2^s`, since then the
-/// error stays below the distance to the next multiple; and `hi*m` must fit the type.
+/// `x // d = x*m >> s` for `0 <= x <= hi`, where `m = ceil(2^s / d)`. It is exact if `hi * (m*d - 2^s) < 2^s`, because
+/// the error is then smaller than the distance to the next multiple of d, and if `hi*m` fits the dtype.
 fn divide_by_multiply(g: &mut Graph, x: UOp, d: i64) -> Option<UOp> {
     let (dt, (lo, hi)) = (g.dtype(x), bounds(g, x));
     if lo < 0 || d < 3 || !matches!(dt, DType::I32 | DType::U32) || !fits(dt, (lo, hi)) {
@@ -82,7 +84,7 @@ fn remainder_by_multiply(g: &mut Graph, x: UOp, d: i64) -> Option<UOp> {
     Some(g.binary(Op::Sub, x, back))
 }
 
-/// Does the truncating quotient have to go down by one? `r != 0` and the signs of r and y differ.
+/// Is the truncating quotient one too large for floor division? It is if `r != 0` and the signs of r and y differ.
 fn rounds_up(g: &mut Graph, r: UOp, y: UOp) -> UOp {
     let zero = g.int(0, g.dtype(r));
     let negative = g.binary(Op::CmpLt, r, zero);

@@ -1,4 +1,6 @@
-//! What conditions leave of a range, and the direction in which addresses run along it. Analyses only.
+//! Analyses of loops and masks: which part of a range a condition leaves ([`limits`], [`below`]), and whether addresses
+//! fall as a range rises ([`runs_down`]). The scheduler shortens reductions by the first, `codegen` ends loops early by
+//! the second. Nothing is rewritten here. Example: of `r1` in `0..6`, the condition `2 < r1` leaves 3 to 5.
 
 use super::cmp::conjuncts;
 use crate::analysis::linear::{Linear, bounds};
@@ -6,7 +8,8 @@ use crate::dtype::DType;
 use crate::uop::{Graph, Op, RangeSet, UOp};
 use smallvec::SmallVec;
 
-/// Conditions without each of which the product `x` is zero: the clauses of its masks and of the gates of its loads.
+/// The conditions that must all hold for the product `x` to be nonzero: the clauses of its masks and of the gates of
+/// its loads.
 pub(crate) fn needed(g: &Graph, x: UOp) -> SmallVec<[UOp; 8]> {
     let zero = |u: UOp| g.const_val(u).is_some_and(|c| c.is(0));
     let mut out: SmallVec<[UOp; 8]> = SmallVec::new();
@@ -26,17 +29,18 @@ pub(crate) fn needed(g: &Graph, x: UOp) -> SmallVec<[UOp; 8]> {
     out
 }
 
-/// The integer `u` as a sum of ranges, each times its factor, and a constant; `None` if it is made of anything else.
+/// The integer `u` as a sum of ranges times constant factors, and a constant; `None` if it is not of that form.
 pub(crate) fn sum_of_ranges(g: &Graph, u: UOp) -> Option<(SmallVec<[(UOp, i64); 4]>, i64)> {
     let form = Linear::of(g, u);
     let term = |&(r, k): &(UOp, i128)| Some((r, i64::try_from(k).ok()?)).filter(|_| g.op(r) == Op::Range);
     Some((form.terms.iter().map(term).collect::<Option<_>>()?, i64::try_from(form.konst).ok()?))
 }
 
-/// The least and the largest value of the range `r` at which `cond` may hold, as far as its comparisons tell: each alone,
-/// and each with another one that takes a term out of it. Empty (`lo > hi`) if it never holds.
+/// The smallest and the largest value of the range `r` at which `cond` may hold. They follow from its comparisons, each
+/// by itself and each combined with another one such that a term cancels. Empty (`lo > hi`) if the condition never
+/// holds.
 pub fn limits(g: &Graph, cond: UOp, r: UOp) -> (i64, i64) {
-    // forms that are at most 0
+    // linear forms that the condition makes at most 0
     let mut forms: SmallVec<[Linear; 8]> = SmallVec::new();
     for c in conjuncts(g, cond) {
         let &[a, b] = g.src(c) else { continue };
@@ -77,7 +81,7 @@ pub fn limits(g: &Graph, cond: UOp, r: UOp) -> (i64, i64) {
     (range.0 as i64, range.1 as i64)
 }
 
-/// Narrows what is known of `r` by `form <= 0`.
+/// Narrows the interval of `r` by the condition `form <= 0`.
 fn narrow(g: &Graph, form: &Linear, r: UOp, range: &mut (i128, i128)) {
     let c = form.factor(r);
     if c == 0 {
@@ -94,8 +98,9 @@ fn narrow(g: &Graph, form: &Linear, r: UOp, range: &mut (i128, i128)) {
     }
 }
 
-/// An upper limit of `r` under `cond`, as `(step, end)`: `step * r < end`, where `end` depends on the ranges in `outer` alone (and is the
-/// largest for all others). `None` if no comparison of the condition gives one.
+/// An upper limit that `cond` sets to `r`, as `(step, end)` with `step * r < end`. `end` depends on no ranges but those
+/// in `outer`; for all other ranges it is the maximum over their values. `None` if no comparison of the condition gives
+/// a limit.
 pub(crate) fn below(g: &mut Graph, cond: UOp, r: UOp, outer: RangeSet) -> Option<(i64, UOp)> {
     let id = g.range_arg(r).id;
     'clauses: for c in conjuncts(g, cond) {
@@ -106,7 +111,7 @@ pub(crate) fn below(g: &mut Graph, cond: UOp, r: UOp, outer: RangeSet) -> Option
         if g.op(c) != Op::CmpLt || g.dtype(a) != DType::I32 || !g.shape(c).is_empty() {
             continue;
         }
-        // 0 < form
+        // the comparison says `0 < form`
         let mut form = Linear::of(g, if negated { a } else { b });
         form.add(&Linear::of(g, if negated { b } else { a }), -1);
         form.konst += i128::from(negated);
@@ -129,7 +134,8 @@ pub(crate) fn below(g: &mut Graph, cond: UOp, r: UOp, outer: RangeSet) -> Option
     None
 }
 
-/// Steps of `t` at each turn of `r`: of the range itself, or of pieces of which the last begins earlier than it would.
+/// By how much `t` grows in each iteration of `r`: t is the range itself, or the start of a tile, `min(r*w, n)`, where
+/// the last tile starts earlier so that it does not extend beyond the end.
 fn pace(g: &Graph, t: UOp, r: UOp) -> Option<i128> {
     match (g.op(t), g.src(t)) {
         _ if t == r => Some(1),
@@ -141,7 +147,8 @@ fn pace(g: &Graph, t: UOp, r: UOp) -> Option<i128> {
     }
 }
 
-/// Do the addresses of gated loads in `x` run down as `r` runs up? The windows of a gradient do.
+/// Do the addresses of all gated loads in `x` fall as `r` rises? They do in the gradient of a convolution, whose
+/// windows are reversed.
 pub fn runs_down(g: &Graph, x: UOp, r: UOp) -> bool {
     let id = g.range_arg(r).id;
     let gated = |u: &UOp| g.op(*u) == Op::Load && g.src(*u).len() == 3 && g.ranges(*u) >> id & 1 == 1;
@@ -165,7 +172,7 @@ mod tests {
     fn conditions_end_loops() {
         let g = &mut Graph::new();
         let rs = [("r0", range(g, 0, 24)), ("r1", range(g, 1, 6)), ("r2", range(g, 2, 4))];
-        // r0 is outside, r2 a tile inside
+        // r0 is an outer loop, r2 a tile axis inside r1
         for (cond, want) in [
             ("r1 < r0 + 1", Some((1, "r0 + 1"))),
             ("(r0 < r1) != true", Some((1, "r0 + 1"))),
@@ -189,7 +196,7 @@ mod tests {
             ("2 < r1", (3, 5)),
             ("r1 == 4", (4, 4)),
             ("r0 + r1 < 30", (0, 5)),
-            // only together
+            // the two comparisons limit r1 only together
             ("r0 + r1*24 < 125 & r1 < r0 + 1", (0, 4)),
             ("r0 + r1*24 < 125", (0, 5)),
             ("r1 < 2 & 3 < r1", (4, 1)),

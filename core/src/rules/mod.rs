@@ -1,11 +1,12 @@
-//! Rule sets that several passes share. Policy: a rule is exact (same value for every input, NaN and -0.0 included) unless
-//! its set says otherwise; integer rules that rest on ranges use `Graph::bounds` as the proof that nothing wraps.
+//! Rewrite rules that several passes share. A rule is exact, which means that it gives the same value for every input,
+//! NaN and -0.0 included, unless its set says otherwise. Integer rules that hold only where nothing overflows take the
+//! proof of that from `Graph::bounds`.
 //!
-//! | set | what | float policy |
+//! | set | contents | float policy |
 //! |---|---|---|
 //! | [`SYMBOLIC`] | simplification and canonical forms | exact |
-//! | [`decomp`] | ops and dtypes that a target lacks | as each says |
-//! | [`LATE`] | floor division, subtraction, fused multiply-add as a program has them; never with `SYMBOLIC` | fma |
+//! | [`decomp`] | replacements of ops and dtypes that a target lacks | stated at each |
+//! | [`LATE`] | final forms of divisions, subtractions, multiply-adds; never run together with `SYMBOLIC` | may fuse to fma |
 
 mod cmp;
 pub mod decomp;
@@ -36,7 +37,7 @@ pub fn simplify(g: &mut Graph, u: UOp) -> UOp {
     simplify_all(g, &[u], &mut Memo::sparse())[0]
 }
 
-/// Simplifies several expressions; the memo may be kept for later calls on the same graph.
+/// Simplifies several expressions, and keeps results in `memo` for later calls on the same graph.
 pub fn simplify_all(g: &mut Graph, roots: &[UOp], memo: &mut Memo) -> Vec<UOp> {
     rewrite_with(g, roots, &[&SYMBOLIC], &mut (), memo)
 }

@@ -1,9 +1,11 @@
 //! The simplifier: identities, constant folding, canonical sums, comparisons, booleans, selections and casts.
 //!
-//! Policy: exact for every input. Integer rules either hold modulo 2^n or need values that provably do not wrap ("index"
-//! values: bounds strictly inside the dtype); float rules keep NaN and the sign of zero. Canonical forms: constants right;
-//! commutative integer operands in structural order; index sums flat, `t1*c1 + t2*c2 + c`, without Sub and Neg (`LATE`
-//! brings those back); `x >= c` as `c-1 < x`; `!b` as `b != true`; conjunctions flat and sorted.
+//! All rules are exact for every input. Integer rules either hold modulo 2^n or require operands that provably do not
+//! overflow ("index" values: bounds narrower than the dtype); float rules preserve NaN and the sign of zero.
+//!
+//! Canonical forms: a constant operand is on the right; operands of commutative integer ops are in structural order;
+//! sums of index values are flat, `t1*c1 + t2*c2 + c`, without Sub and Neg (which `LATE` restores); `x >= c` is
+//! `c-1 < x`; `!b` is `b != true`; conjunctions are flat and sorted.
 
 use super::cmp::{as_power, compare, conjunction, conjuncts, is_index};
 use super::divmod::{div, modulo, recombine};
@@ -121,7 +123,8 @@ rules! {
         load_gated_never: (Load _ alt false)       => alt;
         load_under:     (Load (i @ (Index p x)) a c) => { let i = address_under(g, i, p, x, c)?; g.load_gated(i, a, c) };
         store_under:    (Store (i @ (Index p x)) v c) => {
-            // lanes and threads keep places of their own, though only one of them stores
+            // the address must go on depending on the same ranges: lanes and threads keep distinct addresses, though
+            // the gate lets only one of them store
             let i = address_under(g, i, p, x, c).filter(|&y| g.ranges(y) == g.ranges(i))?;
             g.with_src(u, &[i, v, c])
         };
@@ -157,7 +160,7 @@ fn is_bool(g: &Graph, u: UOp) -> bool {
     g.dtype(u) == DType::Bool
 }
 
-/// Integers and bools whose bounds are in value order.
+/// Is it an integer whose bounds are ordered like its values? Those of u64, kept as i64 bit patterns, are not.
 fn is_ord(g: &Graph, u: UOp) -> bool {
     is_int(g, u) && g.dtype(u) != DType::U64
 }
@@ -185,7 +188,7 @@ fn fold_const(g: &mut Graph, u: UOp) -> Option<UOp> {
     Some(g.node(Op::Const, dt, &[], Arg::Const(v)))
 }
 
-/// An integer with one possible value.
+/// Folds an integer or bool whose bounds leave one value to that constant.
 fn fold_bounds(g: &mut Graph, u: UOp) -> Option<UOp> {
     let ((lo, hi), dt) = (g.bounds(u), g.dtype(u));
     (lo == hi && !dt.is_float() && dt != DType::U64).then(|| g.int(lo, dt))
@@ -197,8 +200,9 @@ fn const_right(g: &mut Graph, u: UOp) -> Option<UOp> {
     swap.then(|| g.with_src(u, &[y, x]))
 }
 
-/// Commutative integer operands go into structural order. Floats stay: a fused multiply-add
-/// takes the product as written. Sums and comparisons of indices have an order of their own.
+/// Puts the operands of commutative integer ops into structural order. Floats stay as they are, since which product of
+/// a sum becomes part of a fused multiply-add depends on the order as written. Sums and comparisons of index values and
+/// conjunctions are ordered by other rules.
 fn order_operands(g: &mut Graph, u: UOp) -> Option<UOp> {
     let &[x, y] = g.src(u) else { return None };
     let op = g.op(u);
@@ -217,7 +221,8 @@ fn shift(g: &mut Graph, u: UOp, op: Op) -> Option<UOp> {
     Some(g.binary(op, x, p))
 }
 
-/// Index sums: flat, like terms joined, quotients and remainders recombined, terms in order.
+/// The canonical form of sums of index values: flat, with like terms merged, quotients and remainders recombined, and
+/// terms in canonical order.
 fn canon_sum(g: &mut Graph, u: UOp) -> Option<UOp> {
     let is_sum = match g.op(u) {
         Op::Add | Op::Sub => true,
@@ -233,7 +238,7 @@ fn canon_sum(g: &mut Graph, u: UOp) -> Option<UOp> {
     sum.build(g, dt).filter(|&v| v != u)
 }
 
-/// `(c ? k1 : k2) op k3` on constants.
+/// `(c ? k1 : k2) op k3` with constants k becomes `c ? (k1 op k3) : (k2 op k3)`.
 fn where_binary(g: &mut Graph, u: UOp) -> Option<UOp> {
     let &[x, y] = g.src(u) else { return None };
     let (w, k) = if g.op(x) == Op::Where { (x, y) } else { (y, x) };
@@ -253,8 +258,8 @@ fn where_binary(g: &mut Graph, u: UOp) -> Option<UOp> {
     Some(g.select(c, a, b))
 }
 
-/// Inside the true branch each clause of the condition is true, inside the false branch a condition is false. Looks a few
-/// levels deep: this is about nested masks.
+/// Replaces known conditions in the two values of a Where: within the first each clause of the condition is true,
+/// within the second the condition is false. It looks three levels deep, which is enough for nested masks.
 fn where_closure(g: &mut Graph, u: UOp) -> Option<UOp> {
     let &[c, x, y] = g.src(u) else { return None };
     if !g.shape(u).is_empty() || g.op(c) == Op::Const {
@@ -271,8 +276,8 @@ fn assume(g: &mut Graph, u: UOp, known: &FxHashMap<UOp, UOp>, depth: usize) -> U
     if let Some(&v) = known.get(&u) {
         return v;
     }
-    // a choice of two numbers that are there at all events is often wanted without the condition too, as the exponential of a sigmoid:
-    // what is made of it is computed once then
+    // A selection of two computed floats is left alone: what is computed from it (such as the exponential of a sigmoid)
+    // is often also used outside the condition, and would be computed twice if it were specialised here.
     let constant = |i: usize| g.op(g.src_at(u, i)) == Op::Const;
     let chosen = g.op(u) == Op::Where && g.dtype(u).is_float() && !constant(1) && !constant(2);
     if depth == 0 || !g.op(u).is_alu() || chosen && known.contains_key(&g.src_at(u, 0)) {
@@ -282,7 +287,8 @@ fn assume(g: &mut Graph, u: UOp, known: &FxHashMap<UOp, UOp>, depth: usize) -> U
     g.with_src(u, &src)
 }
 
-/// The address, simplified under its gate; only where it divides or selects, the rest has nothing to gain.
+/// The address, simplified under its gate; `None` if that changes nothing. It is attempted only where the address
+/// contains a division or selection, since nothing else can become simpler.
 fn address_under(g: &mut Graph, at: UOp, p: UOp, x: UOp, gate: UOp) -> Option<UOp> {
     let mut stack: smallvec::SmallVec<[UOp; 16]> = smallvec::smallvec![x];
     let mut budget = 64;
@@ -303,13 +309,13 @@ fn address_under(g: &mut Graph, at: UOp, p: UOp, x: UOp, gate: UOp) -> Option<UO
     (y != x).then(|| g.with_src(at, &[p, y]))
 }
 
-/// Does each clause of `weak` stand in `strong`?
+/// Is each clause of `weak` also a clause of `strong`?
 fn implies(g: &Graph, strong: UOp, weak: UOp) -> bool {
     let have = conjuncts(g, strong);
     conjuncts(g, weak).iter().all(|c| have.contains(c))
 }
 
-/// `cast(cast(x, b), c) = cast(x, c)` where b holds every value of x.
+/// `cast(cast(x, b), c) = cast(x, c)` where dtype b represents every value of x.
 fn cast_cast(g: &mut Graph, u: UOp) -> Option<UOp> {
     let inner = g.src_at(u, 0);
     let x = g.src_at(inner, 0);
@@ -317,14 +323,14 @@ fn cast_cast(g: &mut Graph, u: UOp) -> Option<UOp> {
     let exact = match (a.is_float(), b.is_float()) {
         (false, false) if b != DType::Bool => a == DType::Bool || fits_bounds(g, x, inner) || wider(a, b),
         (true, true) => a == b || (b == DType::F32 && a.size() == 2) || b == DType::F64,
-        // integers wrap where floats saturate
+        // casts from integers wrap and casts from floats saturate, so the values of x must fit c
         (false, true) => {
             let same = !c.is_int() || wider(a, c) || fits_bounds(g, x, u);
             a == DType::Bool || (same && mantissa(b).is_some_and(|m| a.is_int() && a.bits() <= m))
         }
         _ => false,
     };
-    // narrowing an integer twice is narrowing it once
+    // narrowing an integer in two steps is the same as narrowing it in one
     let twice = a.is_int() && b.is_int() && c.is_int() && c.size() <= b.size();
     (exact || twice).then(|| g.cast(x, c))
 }
@@ -336,7 +342,7 @@ fn wider(a: DType, b: DType) -> bool {
     }
 }
 
-/// Bits of integers that a float dtype holds exactly.
+/// The width in bits of the integers that a float dtype represents exactly.
 fn mantissa(dt: DType) -> Option<u32> {
     match dt {
         DType::F16 => Some(11),
@@ -347,7 +353,7 @@ fn mantissa(dt: DType) -> Option<u32> {
     }
 }
 
-/// 64-bit index arithmetic whose values fit 32 bits is done in 32.
+/// 64-bit index arithmetic is done in 32 bits where all of its values fit.
 fn cast_narrow(g: &mut Graph, u: UOp) -> Option<UOp> {
     let (x, to) = (g.src_at(u, 0), g.dtype(u));
     let op = g.op(x);
@@ -365,7 +371,7 @@ fn cast_narrow(g: &mut Graph, u: UOp) -> Option<UOp> {
     Some(g.node(op, to, &src, Arg::None))
 }
 
-/// Comparing two widened values, or one with a constant, in their own type.
+/// Compares two widened integers, or one with a constant, in the dtype from before the widening.
 fn cast_cmp(g: &mut Graph, u: UOp) -> Option<UOp> {
     let &[a, b] = g.src(u) else { return None };
     let inner = |g: &Graph, u: UOp| (g.op(u) == Op::Cast).then(|| g.src_at(u, 0));
@@ -384,7 +390,7 @@ fn cast_cmp(g: &mut Graph, u: UOp) -> Option<UOp> {
     Some(g.binary(op, a, b))
 }
 
-/// `cast(b) != 0`, `cast(b) == 1` and so on.
+/// Comparisons of a bool that was cast with a constant, such as `cast(b) != 0`: `b`, its negation, or a constant.
 fn bool_cmp(g: &mut Graph, u: UOp) -> Option<UOp> {
     let &[a, k] = g.src(u) else { return None };
     if g.op(a) != Op::Cast || g.dtype(g.src_at(a, 0)) != DType::Bool {
@@ -406,7 +412,7 @@ fn bool_cmp(g: &mut Graph, u: UOp) -> Option<UOp> {
     })
 }
 
-/// `x / 2^k = x * 2^-k` where both are normal.
+/// `x / 2^k = x * 2^-k` where both powers are normal floats.
 fn div_by_power(g: &mut Graph, u: UOp) -> Option<UOp> {
     let (x, dt) = (g.src_at(u, 0), g.dtype(u));
     let c = g.const_val(g.src_at(u, 1))?.as_f64();

@@ -1,5 +1,5 @@
-//! Translation validation: evaluates kernel expressions on given leaves, and checks each firing of a rule on random ones.
-//! Every value that is known must stay the same, bit for bit (one NaN).
+//! Translation validation: evaluates kernel expressions on given leaf values, and checks each firing of a rule on
+//! random ones. Every value that is defined before must be the same afterwards, bit for bit; all NaNs count as equal.
 
 use super::fold::fold;
 use crate::DType;
@@ -9,7 +9,7 @@ use crate::uop::{Arg, AxisKind, Graph, Op, Trace, UOp};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
-/// A small deterministic generator.
+/// A small deterministic random number generator (xorshift64*).
 pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
@@ -30,10 +30,10 @@ impl Rng {
     }
 }
 
-/// Values of leaves; `None` is a masked-out value.
+/// The values of leaves. A leaf without a value is undefined, as one that is masked out.
 pub(crate) type Env = FxHashMap<UOp, Scalar>;
 
-/// Evaluates `u`; every leaf must be in `env` (a load's value is made from its index).
+/// Evaluates `u` with the leaf values of `env`; the value of a load is derived from its index.
 pub(crate) fn eval(g: &Graph, u: UOp, env: &Env) -> Option<Scalar> {
     let mut memo: FxHashMap<UOp, Option<Scalar>> = FxHashMap::default();
     for n in g.reachable(&[u]) {
@@ -59,7 +59,8 @@ pub(crate) fn eval(g: &Graph, u: UOp, env: &Env) -> Option<Scalar> {
     memo[&u]
 }
 
-/// What [`fold`] leaves alone: NaN payloads and the host's f64 library.
+/// The values that [`fold`] does not give because they depend on the host: NaN payloads and functions of the f64
+/// library.
 fn inexact(op: Op, dt: DType, src: &[(Scalar, DType)]) -> Option<Scalar> {
     let x = src[0].0.as_f64();
     if op == Op::Bitcast {
@@ -76,7 +77,7 @@ fn inexact(op: Op, dt: DType, src: &[(Scalar, DType)]) -> Option<Scalar> {
     }))
 }
 
-/// The same bits as another dtype; NaN is the quiet one.
+/// The same bits as a value of another dtype; every NaN becomes the quiet NaN.
 pub(crate) fn reinterpret(x: Scalar, from: DType, to: DType) -> Scalar {
     let mut bytes = [0; 8];
     x.write(from, &mut bytes);
@@ -93,7 +94,7 @@ pub(crate) fn leaves(g: &Graph, roots: &[UOp]) -> Vec<UOp> {
     g.reachable(roots).into_iter().filter(|&u| is_leaf(g, u)).collect()
 }
 
-/// A value for a leaf: anything within its bounds, with a taste for the ends.
+/// A random value for a leaf within its bounds; the ends of the bounds are more frequent.
 pub(crate) fn sample(g: &Graph, u: UOp, rng: &mut Rng) -> Scalar {
     let dt = g.dtype(u);
     if dt.is_float() {
@@ -115,7 +116,7 @@ pub(crate) fn sample(g: &Graph, u: UOp, rng: &mut Rng) -> Scalar {
     )
 }
 
-/// Checks `before => after` on `points` random assignments.
+/// Checks on `points` random assignments of leaves that `after` has the value of `before` wherever that is defined.
 pub(crate) fn check_equal(g: &Graph, before: UOp, after: UOp, points: usize, rng: &mut Rng, what: &str) {
     let leaves = leaves(g, &[before, after]);
     for _ in 0..points {

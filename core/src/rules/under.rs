@@ -1,5 +1,7 @@
-//! Simplification under a condition: what a gate or a selection guards is computed, or read, only where the condition holds, so that
-//! it may rest on it. In: a condition and an integer expression. Out: an expression of the same value wherever the condition holds.
+//! Simplification under a condition. An expression that a gate or a selection guards matters only where the condition
+//! holds, so it may be simplified as if the condition were true. Input: a condition and an integer expression; output:
+//! an expression that has the same value wherever the condition holds. Example: `0 < r0` and `r0 < 129` make
+//! `((r0 + 1)//2 + 63) % 64` the simpler `(r0 - 1)//2`.
 
 use super::cmp::{Clause, clause, conjuncts, difference};
 use super::simplify_with;
@@ -9,8 +11,10 @@ use crate::uop::{Arg, Graph, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-/// `x`, simplified for the case that `cond` holds. What the condition bounds is replaced by a variable with those bounds;
-/// for a bounded sum, a term of it is replaced by the variable minus the others. Kept only if it got cheaper.
+/// `x`, simplified for the case that `cond` holds. Each node that the condition bounds is replaced by a variable with
+/// those bounds, the expression is simplified, and the variable is replaced back. Where a sum is bounded, one of its
+/// terms may be replaced instead, by the variable minus the other terms. A result is kept only if it is cheaper to
+/// compute.
 pub(crate) fn simplify_under(g: &mut Graph, cond: UOp, x: UOp) -> UOp {
     let mut known: SmallVec<[Clause; 8]> = SmallVec::new();
     for c in conjuncts(g, cond) {
@@ -25,7 +29,7 @@ pub(crate) fn simplify_under(g: &mut Graph, cond: UOp, x: UOp) -> UOp {
         return x;
     }
     let mut best = x;
-    // every bounded node at once
+    // first all bounded nodes at once
     let mut there = FxHashMap::default();
     let mut back = FxHashMap::default();
     for (n, k) in known.iter().enumerate() {
@@ -36,7 +40,7 @@ pub(crate) fn simplify_under(g: &mut Graph, cond: UOp, x: UOp) -> UOp {
         }
     }
     attempt(g, &mut best, &there, &back);
-    // one bounded sum at a time, solved for a term, and all of them at once
+    // then each bounded sum by itself, solved for one of its terms, and finally all of them at once
     let mut solved_there = there;
     let mut taken: SmallVec<[UOp; 8]> = SmallVec::new();
     for (n, k) in known.iter().enumerate() {
@@ -70,7 +74,7 @@ pub(crate) fn simplify_under(g: &mut Graph, cond: UOp, x: UOp) -> UOp {
     best
 }
 
-/// A variable (or constant) with the clause's bounds.
+/// A new variable with the bounds of the clause, or a constant if they leave one value.
 fn stand_in(g: &mut Graph, k: &Clause, n: usize) -> UOp {
     let (dt, (lo, hi)) = (g.dtype(k.x), k.range);
     let (a, b) = bounds(g, k.x);
@@ -81,9 +85,11 @@ fn stand_in(g: &mut Graph, k: &Clause, n: usize) -> UOp {
     g.node(Op::Var, dt, &[], Arg::Var { name: format!("~{n}").into(), min, max })
 }
 
+/// Substitutes `there` in `best`, simplifies, substitutes `back`, and replaces `best` by the result if it is cheaper.
 fn attempt(g: &mut Graph, best: &mut UOp, there: &FxHashMap<UOp, UOp>, back: &FxHashMap<UOp, UOp>) {
-    // A load is done whether the condition holds or not, so nothing in its address or gate may count on it. It is simplified
-    // already: doing so again, in here, would take twice as long for each load inside of another one's address.
+    // Loads in the expression stay as they are. A load is executed whether the condition holds or not, so its address
+    // and gate must not be simplified under it. They are simplified already, and repeating that here would double the
+    // time for each load that is nested in the address of another.
     let (mut there, mut memo) = (there.clone(), Memo::sparse());
     for u in nodes(g, *best).into_iter().filter(|&u| g.op(u) == Op::Load) {
         there.entry(u).or_insert(u);
@@ -96,15 +102,15 @@ fn attempt(g: &mut Graph, best: &mut UOp, there: &FxHashMap<UOp, UOp>, back: &Fx
     let inside = simplify_with(g, inside, &mut memo);
     let after = substitute1(g, inside, back);
     let after = simplify_with(g, after, &mut memo);
-    // a solved term may still stand next to its stand-in: then nothing was gained
-    // and an address must not come to depend on a range that it did not
+    // a solved term may still occur beside its variable: then nothing was gained; and an address must not come to
+    // depend on a range on which it did not depend
     let same_ranges = g.ranges(after) & !g.ranges(*best) == 0;
     if same_ranges && cost(g, after) < cost(g, *best) && (no_wrap(g, after) || !no_wrap(g, *best)) {
         *best = after;
     }
 }
 
-/// What an expression costs to compute.
+/// The estimated cost to compute an expression, relative to other expressions.
 fn cost(g: &Graph, u: UOp) -> usize {
     let one = |u: UOp| match g.op(u) {
         Op::FloorDiv | Op::FloorMod | Op::Idiv | Op::Imod => 8,
@@ -115,7 +121,7 @@ fn cost(g: &Graph, u: UOp) -> usize {
     nodes(g, u).into_iter().map(one).sum()
 }
 
-/// The nodes of an expression, but for what loads are made of.
+/// The nodes of an expression, without those below its loads.
 fn nodes(g: &Graph, u: UOp) -> Vec<UOp> {
     let mut seen = FxHashSet::default();
     let (mut stack, mut list) = (vec![u], Vec::new());

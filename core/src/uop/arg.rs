@@ -1,4 +1,5 @@
-//! What a node carries besides its sources: a real enum, interned once per graph.
+//! The arguments of nodes: what a node carries besides its op, dtype and sources. Equal arguments are stored once per
+//! graph.
 
 use super::custom::Custom;
 use super::mma::Layout;
@@ -10,38 +11,39 @@ use smallvec::SmallVec;
 pub type Shape = SmallVec<[usize; 6]>;
 /// Axis numbers.
 pub type Axes = SmallVec<[u8; 8]>;
-/// A pair per axis: pad `(before, after)`, shrink `(begin, end)`.
+/// A pair per axis: for Pad `(before, after)`, for Shrink `(begin, end)`.
 pub type Pairs = SmallVec<[(usize, usize); 6]>;
 
 /// What a [`super::Op::Range`] becomes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum AxisKind {
-    /// Launch dimension: workgroup index on a GPU (0 = x), the grid loop `lo..hi` on CPU and WASM (0 only).
+    /// Launch dimension: the workgroup index on a GPU (0 = x); on CPU and WASM, which have dimension 0 only, the loop
+    /// over the slice `lo..hi` of the grid that a call computes.
     Grid(u8),
-    /// Thread in the workgroup (0 = x); GPU only.
+    /// Index of the thread in its workgroup (0 = x); GPU only.
     Local(u8),
-    /// An output axis that is (still) a loop.
+    /// An output axis that is a loop, unless an opt gives it another kind.
     Loop,
     /// A reduced axis that is a loop.
     Reduce,
-    /// Tile axis of the output: a register (or lane) per index.
+    /// Tile axis of the output: one register (or vector lane) per index.
     Upcast,
-    /// Tile axis of a reduction, folded in order into one accumulator.
+    /// Tile axis of a reduction whose elements are folded in order into the same accumulator.
     Unroll,
-    /// Tile axis of a reduction with accumulators of its own, folded pairwise after the loops.
+    /// Tile axis of a reduction with one accumulator per index; these are folded pairwise after the loops.
     Accum,
-    /// Tile axis of a reduction: neighbours whose products one instruction adds up.
+    /// Tile axis of a reduction: consecutive elements whose products one dot-product instruction adds up.
     Dot,
-    /// A loop of a [`super::Op::Stage`], over an axis of its array.
+    /// A loop that fills the array of a [`super::Op::Stage`], over one of the array's axes.
     Fill,
-    /// A loop whose turns run strictly in order: each may read what earlier ones stored.
+    /// A loop whose iterations run strictly in order, since each may read what earlier iterations stored.
     Walk,
-    /// Rows or columns of a matrix tile, before its elements are spread over threads and registers.
+    /// Rows or columns of a matrix tile, before its elements are distributed over threads and registers.
     Tile,
 }
 
 impl AxisKind {
-    /// Is a value that depends on it a tile (rather than inside a loop)?
+    /// Is a value that depends on it a register tile (rather than a scalar inside a loop)?
     pub const fn is_tile(self) -> bool {
         matches!(self, AxisKind::Upcast | AxisKind::Unroll | AxisKind::Accum | AxisKind::Dot | AxisKind::Tile)
     }
@@ -65,11 +67,12 @@ impl AxisKind {
 /// Identity and kind of a range. `id` is unique in a kernel and below [`super::graph::MAX_RANGES`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct RangeArg {
-    /// Identity.
+    /// Number of the range in its kernel.
     pub id: u8,
     /// What it becomes.
     pub kind: AxisKind,
-    /// A vector axis: at most one tile range of a value has it, and all in a kernel are of one length.
+    /// Is it held in vector lanes? A value depends on at most one such range, and all lane ranges of a kernel have the
+    /// same length.
     pub lane: bool,
 }
 
@@ -80,8 +83,8 @@ pub enum Space {
     Workgroup,
     /// One per invocation (CPU, WASM: per thread).
     Private,
-    /// Shared by a workgroup, but each thread reads only what the thread wrote whose number differs in these bits: within
-    /// a subgroup that is an instruction, with no memory behind it.
+    /// Shared by a workgroup, but each thread reads only what one other thread of its subgroup wrote: the thread whose
+    /// number differs in these bits (xor). It is rendered as a subgroup shuffle instruction and takes no memory.
     Subgroup(u8),
 }
 
@@ -117,7 +120,7 @@ pub enum Arg {
     },
     /// Reshape, Expand, Iota.
     Shape(Shape),
-    /// Permute, Flip, Gather.
+    /// Permute, Flip, Gather, Contiguous.
     Axes(Axes),
     /// Pad, Shrink.
     Pairs(Pairs),
@@ -125,25 +128,26 @@ pub enum Arg {
     Reduce(ReduceOp, Axes),
     /// Range.
     Range(RangeArg),
-    /// Index after address splitting: element stride per tile range, `(id, stride)` sorted by id.
+    /// Index, after its address is split into a scalar offset and tile strides: `(id, stride in elements)` per tile
+    /// range, sorted by id.
     Strides(SmallVec<[(u8, i64); 4]>),
-    /// Scatter: how elements meet what is there, and along which axis.
+    /// Scatter: what happens to elements with the same destination, and the axis.
     Scatter(Meet, u8),
-    /// Acc: identity.
+    /// Acc: its number in the kernel.
     Acc(u32),
-    /// Scratch: identity, elements, where.
+    /// Scratch: number, element count and memory space.
     Scratch {
-        /// Identity.
+        /// Number in the kernel.
         id: u32,
         /// Elements.
         len: usize,
-        /// Memory.
+        /// Where it lives.
         space: Space,
     },
-    /// Mma: where the elements of the three matrices are.
+    /// Mma: how the elements of the three matrices are distributed over threads and registers.
     Mma(Box<Layout>),
-    /// Store, Barrier, Stage, LoadMatrix: a number that these ops explain.
+    /// Exp2, Store, Barrier, Stage, LoadMatrix: a number whose meaning [`super::Op`] says at each.
     Number(u32),
-    /// Custom: its code.
+    /// Custom: the user's kernel.
     Custom(Box<Custom>),
 }

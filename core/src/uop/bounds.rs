@@ -1,5 +1,7 @@
-//! Inclusive integer intervals, computed once per node. An op whose exact interval does not fit the dtype may wrap, and
-//! then has the dtype's whole range: so `bounds` inside a node's dtype is also the proof that it does not overflow.
+//! Interval analysis: inclusive bounds of every integer and bool node, computed once, when the node is added, from
+//! those of its sources. Where the exact interval does not fit the dtype the op may wrap, and the bounds are the
+//! dtype's whole range; so bounds that are narrower than the dtype also prove that the node does not overflow. Example:
+//! the sum of two i32 nodes with bounds 0..=9 and 1..=2 has bounds 1..=11.
 
 use super::{Arg, Graph, Meet, Op, ReduceOp, UOp};
 use crate::DType;
@@ -8,7 +10,7 @@ pub(super) fn infer(g: &Graph, u: UOp) -> (i64, i64) {
     let Some((lo, hi)) = g.dtype(u).int_range() else { return (i64::MIN, i64::MAX) };
     let full = (lo.max(i64::MIN as i128) as i64, hi.min(i64::MAX as i128) as i64);
     if g.dtype(u) == DType::U64 {
-        // stored wrapped: no useful interval
+        // a u64 is stored as the i64 of its bit pattern, so no interval of it is useful but that of a constant
         return g.const_int(u).map_or((i64::MIN, i64::MAX), |c| (c, c));
     }
     match exact(g, u) {
@@ -17,7 +19,7 @@ pub(super) fn infer(g: &Graph, u: UOp) -> (i64, i64) {
     }
 }
 
-/// The least bound of a range.
+/// The smallest number of iterations that a range may have.
 fn least_len(g: &Graph, range: UOp) -> i64 {
     g.bounds(g.src_at(range, 0)).0
 }

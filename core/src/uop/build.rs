@@ -1,4 +1,5 @@
-//! Constructors, for the compiler alone. No folding and no checking here: `rules` fold, the frontend checks.
+//! Constructors of nodes, for the compiler's own use. They neither fold nor check: folding is left to `rules`, and
+//! checking to the frontend.
 
 use super::{Arg, Axes, AxisKind, Graph, Op, Pairs, RangeArg, ReduceOp, Shape, UOp};
 use crate::DType;
@@ -44,12 +45,12 @@ impl Graph {
         self.node(op, dt, &[x, y], Arg::None)
     }
 
-    /// Conversion to `dt`; nothing if it is that already.
+    /// Conversion to `dt`; `x` itself if it already has that dtype.
     pub(crate) fn cast(&mut self, x: UOp, dt: DType) -> UOp {
         if self.dtype(x) == dt { x } else { self.node(Op::Cast, dt, &[x], Arg::None) }
     }
 
-    /// Reinterpretation as `dt` of the same size.
+    /// Reinterpretation of the bits as `dt`, which has the same size; `x` itself if it already has that dtype.
     pub(crate) fn bitcast(&mut self, x: UOp, dt: DType) -> UOp {
         if self.dtype(x) == dt { x } else { self.node(Op::Bitcast, dt, &[x], Arg::None) }
     }
@@ -60,7 +61,7 @@ impl Graph {
         self.node(Op::Where, dt, &[cond, x, y], Arg::None)
     }
 
-    /// Row-major reinterpretation; nothing if the shape is the same.
+    /// Row-major reinterpretation; `x` itself if it already has that shape.
     pub(crate) fn reshape(&mut self, x: UOp, shape: &[usize]) -> UOp {
         if self.shape(x).as_slice() == shape {
             return x;
@@ -174,7 +175,7 @@ impl Graph {
         self.node(Op::Store, DType::Void, &[target, value], Arg::None)
     }
 
-    /// `x` after `deps`.
+    /// `x`, ordered after the execution of `deps`.
     pub(crate) fn after(&mut self, x: UOp, deps: &[UOp]) -> UOp {
         let dt = self.dtype(x);
         let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[x]);
@@ -182,7 +183,7 @@ impl Graph {
         self.node(Op::After, dt, &src, Arg::None)
     }
 
-    /// The root of a graph.
+    /// A Sink, the single root of a graph, over these roots.
     pub(crate) fn sink(&mut self, roots: &[UOp]) -> UOp {
         self.node(Op::Sink, DType::Void, roots, Arg::None)
     }

@@ -1,5 +1,6 @@
-//! Kernels that users write. In the IR one is an op over whole buffers, with what a launch needs beside it: code in WGSL, that nothing here
-//! reads, or loops in the IR itself, which are compiled like any others.
+//! Kernels that users write: the argument of [`Op::Custom`], an op over whole buffers. It holds the launch grid and
+//! either WGSL source, which the compiler passes on without reading it, or a kernel in the IR itself ([`Loops`]), which
+//! is compiled like the kernels of the scheduler.
 
 use super::{Arg, Graph, Op, UOp};
 use rustc_hash::FxHashMap;
@@ -10,33 +11,35 @@ use std::sync::Arc;
 /// A kernel as its user wrote it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Custom {
-    /// What messages call it.
+    /// Its name in error messages.
     pub name: Box<str>,
-    /// A module in WGSL, whose entry point is `main` and whose bindings are those of group 0 in the order of the op's sources; or the text
-    /// of the loops.
+    /// A WGSL module with the entry point `main`, in which binding i of group 0 is source i of the op; or the text of
+    /// `loops`.
     pub code: Box<str>,
     /// Workgroups along x, y and z.
     pub grid: [u32; 3],
-    /// How many of the sources it writes: the first ones.
+    /// Number of sources that it writes; these come first.
     pub outputs: usize,
-    /// What the code says, if it is no WGSL: a kernel over params in the order of the op's sources.
+    /// The kernel that `code` describes, if that is IR text rather than WGSL: param i is source i of the op.
     pub loops: Option<Loops>,
 }
 
-/// A kernel as the scheduler makes it: its Sink has one Store, into param 0. It is what a text says, so that texts are compared in its place.
+/// A kernel graph like those of the scheduler: its Sink has one Store, into param 0. All values of this type compare
+/// equal, because [`Custom`] also holds the text that it was parsed from, and compares that.
 #[derive(Clone)]
 pub struct Loops {
     /// The nodes.
     pub graph: Arc<Graph>,
     /// The Sink.
     pub sink: UOp,
-    /// Puts the kernel into a graph, over these params, whose elements may be of wider dtypes; the Store. It is a pointer so that what never
-    /// makes such kernels has no code for them.
+    /// Copies the kernel into a graph, over these params, and returns its Store. Params may be stored in wider dtypes:
+    /// loads and stores then convert. It is a function pointer so that builds which never make such kernels contain no
+    /// code for them.
     pub splice: fn(&Loops, &mut Graph, &[UOp]) -> UOp,
 }
 
 impl Loops {
-    /// A kernel that was checked: see `crate::tensor::IrKernel`.
+    /// A kernel graph that the caller has checked, as `crate::tensor::IrKernel` does.
     pub fn new(graph: Graph, sink: UOp) -> Loops {
         Loops { graph: Arc::new(graph), sink, splice }
     }

@@ -1,4 +1,5 @@
-//! The arena: hash-consed nodes, and the side tables (shape, bounds, open ranges) filled as nodes are added.
+//! The node arena. Nodes are hash-consed and never change; their shapes, bounds and open ranges are derived when they
+//! are added and kept in side tables.
 
 use super::arg::{Arg, AxisKind, RangeArg, Shape};
 use super::mma::BUILT;
@@ -20,7 +21,7 @@ impl std::fmt::Debug for UOp {
     }
 }
 
-/// Range ids are bits of a [`RangeSet`].
+/// The number of ranges that a kernel may have: a range's id is its bit in a [`RangeSet`].
 pub const MAX_RANGES: usize = 128;
 
 /// A set of range ids.
@@ -48,7 +49,7 @@ pub struct Graph {
     shape_ids: HashMap<Shape, u32, FxBuildHasher>,
     bounds: Vec<(i64, i64)>,
     ranges: Vec<RangeSet>,
-    /// Records the rules that rewrite the graph, if somebody wants to know.
+    /// Records which rules rewrite the graph; `None` if nothing is to be recorded.
     pub trace: Option<Box<Trace>>,
 }
 
@@ -78,7 +79,7 @@ impl Graph {
         g
     }
 
-    /// Nodes so far.
+    /// Number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -129,19 +130,20 @@ impl Graph {
         &self.shapes[self.nodes[u.0 as usize].shape as usize]
     }
 
-    /// Elements in the node's shape. They need not fit into memory, or be numbers of a 32-bit machine: the product that a sum of a matrix
-    /// product is taken over is never made.
+    /// Number of elements of the node's shape. It may exceed any memory and a 32-bit `usize`, since views are not
+    /// materialised: a matrix product is a reduction over a view of m * n * k elements.
     pub fn numel(&self, u: UOp) -> u64 {
         elements(self.shape(u))
     }
 
-    /// Elements of what is in memory.
+    /// Number of elements of a node that is known to fit into memory.
     pub fn memory_len(&self, u: UOp) -> usize {
         self.shape(u).iter().product()
     }
 
-    /// Inclusive bounds of an integer or bool value: never tighter than the truth, the dtype's own if nothing is known
-    /// (u64 as if i64). A value whose bounds are inside its dtype's range did not overflow. Meaningless for floats.
+    /// Inclusive bounds that every integer or bool value of the node keeps; those of the dtype if nothing is known (of
+    /// a u64 those of i64). Bounds narrower than the dtype's range prove that the computation did not overflow.
+    /// Meaningless for floats.
     pub fn bounds(&self, u: UOp) -> (i64, i64) {
         self.bounds[u.0 as usize]
     }
@@ -190,8 +192,8 @@ impl Graph {
         self.const_int(self.src_at(u, 0)).expect("range bounds are constants") as usize
     }
 
-    /// Adds a node of anybody's making, or finds the equal one, if the spec allows it in some stage. What is legal in one
-    /// stage only is checked again before a device sees it.
+    /// Adds a node built by code outside the compiler, or finds the equal one, if the spec allows it in some stage.
+    /// Whether it is legal in the stage where it is used is checked later, before a device receives it.
     ///
     /// # Errors
     /// `E_VALUE` with the op, the dtype, and what does not fit.
@@ -204,8 +206,9 @@ impl Graph {
         Ok(self.node(op, dtype, src, arg))
     }
 
-    /// Adds a node, or finds the equal one. The shape is derived; sources must have been checked to fit (frontend) or
-    /// be known to (compiler): see `shape`. Others have [`Graph::try_node`].
+    /// Adds a node, or finds the equal one, without checking it. The shape is derived, which relies on sources that
+    /// fit: the frontend has checked them, and the compiler builds only nodes whose sources fit. Other callers use
+    /// [`Graph::try_node`].
     pub(crate) fn node(&mut self, op: Op, dtype: DType, src: &[UOp], arg: Arg) -> UOp {
         let arg_id = self.intern_arg(arg);
         let hash = node_hash(op, dtype, src, arg_id);
@@ -271,24 +274,26 @@ impl Graph {
         (0..seen.len() as u32).filter(|&i| seen[i as usize]).map(UOp).collect()
     }
 
-    /// The sources that a node's value is made of: of a Detach with a gradient of its own, the first.
+    /// The sources that a node's value is computed from: all, except for a Detach with a user-defined gradient, where
+    /// it is the first alone.
     pub fn value_src(&self, u: UOp) -> &[UOp] {
         let src = self.src(u);
         if self.op(u) == Op::Detach { &src[..1] } else { src }
     }
 
-    /// What the values of `roots` are made of, in order: [`Graph::reachable`] without what only gradients need.
+    /// The nodes that the values of `roots` are computed from, in index order: [`Graph::reachable`] without the nodes
+    /// that only gradients need.
     pub fn needed(&self, roots: &[UOp]) -> Vec<UOp> {
         self.below(roots, Graph::value_src)
     }
 
-    /// The same, sources first and depth first from the roots: an order that depends on structure alone, never on when a node
-    /// was made.
+    /// The nodes of [`Graph::needed`] in depth-first post-order from the roots (sources first). This order depends on
+    /// structure alone, never on when a node was added.
     pub fn from_roots(&self, roots: &[UOp]) -> Vec<UOp> {
         self.depth_first(roots, Graph::value_src)
     }
 
-    /// The same along the sources that are given.
+    /// All nodes below `roots` in depth-first post-order, following the sources that `src` gives for each node.
     pub(super) fn depth_first(&self, roots: &[UOp], src: fn(&Graph, UOp) -> &[UOp]) -> Vec<UOp> {
         let mut order = Vec::new();
         let mut seen = vec![false; roots.iter().max().map_or(0, |r| r.0 as usize + 1)];
@@ -309,8 +314,8 @@ impl Graph {
         order
     }
 
-    /// Copies `roots` and all they need from `other` in order, offering each node first to `leaf` (return `Some` to
-    /// replace it). Returns the images of the roots.
+    /// Copies `roots` and everything they need from `other`, in index order. Each node is first offered to `leaf`,
+    /// which returns `Some` of the node that replaces it, or `None` to have it copied. Returns the images of the roots.
     pub(crate) fn import(
         &mut self,
         other: &Graph,
@@ -337,7 +342,7 @@ impl Graph {
 
     fn intern_arg(&mut self, arg: Arg) -> u32 {
         if matches!(arg, Arg::None) && !self.args.is_empty() {
-            return 0; // the first one
+            return 0; // `Graph::new` interns it first
         }
         if let Some(&i) = self.arg_ids.get(&arg) {
             return i;
@@ -385,7 +390,7 @@ impl Graph {
     }
 }
 
-/// Elements of a shape, of views too, which may be more than any memory holds.
+/// Number of elements of a shape. For views it may be more than any memory holds; it saturates at `u64::MAX`.
 pub fn elements(shape: &[usize]) -> u64 {
     shape.iter().fold(1, |n, &d| n.saturating_mul(d as u64))
 }
@@ -396,6 +401,6 @@ fn node_hash(op: Op, dtype: DType, src: &[UOp], arg: u32) -> u64 {
     for s in src {
         h.write_u32(s.0);
     }
-    // hashbrown takes its tag from the top bits, which Fx leaves weak for short inputs
+    // hashbrown takes its tag from the top bits, which FxHasher mixes badly for short inputs
     h.finish().wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(26)
 }

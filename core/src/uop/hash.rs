@@ -1,7 +1,8 @@
-//! Structural keys: 128 bits that depend only on what a graph computes, not on node numbers, host, word size or the
-//! order of enums. They key every cache, also those that outlive a process, and plans and kernels are told apart by them
-//! alone. So a key is a cryptographic digest of an encoding that no two graphs share: a hostile model that is to be taken
-//! for another one costs about 2^64 digests. The encoding never changes silently: changing it must change [`VERSION`].
+//! Structural keys of graphs: 128 bits that depend only on what a graph computes, not on node numbers, host, word size
+//! or the order of enum variants. They are the keys of every cache, those on disk included, and nothing else
+//! distinguishes plans and kernels. So a key is a cryptographic digest of an encoding that differs between any two
+//! graphs: to build a hostile model whose key equals that of another takes about 2^64 digests. A change of the encoding
+//! must change [`VERSION`].
 
 use super::label::{self, NAMES};
 use super::print::{kind_name, reduce_name, scatter_name, space_name};
@@ -12,29 +13,30 @@ use crate::util::blake2b;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Part of every key.
+/// Version of the encoding, part of every key.
 pub const VERSION: u64 = 2;
 
-/// The key of some roots of a graph, in their order.
+/// The key of the given roots of a graph; their order matters.
 pub fn key(g: &Graph, roots: &[UOp]) -> u128 {
     digest(g, roots, &g.depth_first(roots, Graph::src), Graph::src, &mut None)
 }
 
-/// The key of some roots with their buffers replaced by params, numbered in the order of a walk from the roots: what
-/// [`key`] is of the graph that `engine::close` makes. With the buffer of each param.
+/// The key of the given roots with their buffers replaced by params, which are numbered in depth-first order from the
+/// roots. It equals the [`key`] of the graph that `engine::close` makes. Also returns the buffer id of each param.
 pub fn closed_key(g: &Graph, roots: &[UOp]) -> (u128, Vec<u32>) {
     let mut externals = Some(Vec::new());
     let key = digest(g, roots, &g.from_roots(roots), Graph::value_src, &mut externals);
     (key, externals.unwrap_or_default())
 }
 
-/// The key of any bytes, for what is cached beside graphs.
+/// The key of arbitrary bytes, for cached things that are not graphs.
 pub fn key_bytes(bytes: &[u8]) -> u128 {
     blake2b::digest(bytes)
 }
 
-/// The digest of nodes in the order of a walk from the roots. Each node is written as its op, dtype, argument and the
-/// distances to its sources in that order, every part with its length or of a fixed one; so the text gives the graph back.
+/// The digest of the nodes in `order`, which depends on structure alone. Each node is encoded as its op, its dtype, its
+/// argument and the distances back to its sources in that order. Every part has a fixed length or is preceded by its
+/// length, so the graph could be decoded again, and no two graphs have the same encoding.
 fn digest(
     g: &Graph,
     roots: &[UOp],
@@ -45,7 +47,7 @@ fn digest(
     let mut at = vec![0u32; roots.iter().max().map_or(0, |u| u.0 as usize + 1)];
     let mut text = Vec::with_capacity(16 * order.len() + 16);
     let mut words = Vec::new();
-    // nodes that differ in sources alone which are left out here are one node
+    // where `src` leaves sources out, nodes that differ in those alone are encoded as one node
     let hidden = order.iter().any(|&u| src(g, u).len() != g.src(u).len());
     let mut seen: FxHashMap<(Op, DType, &Arg, SmallVec<[u32; 4]>), u32> = FxHashMap::default();
     let mut next = 0u32;
@@ -83,7 +85,7 @@ fn digest(
     blake2b::digest(&text)
 }
 
-/// Seven bits a byte, the lowest first.
+/// Appends a word as a LEB128 number: seven bits per byte, the lowest first.
 fn put(text: &mut Vec<u8>, mut word: u64) {
     while word > 0x7f {
         text.push(word as u8 | 0x80);
@@ -102,7 +104,8 @@ fn name(out: &mut Vec<u64>, name: &str) {
     label::put_bytes(name.as_bytes(), |word| out.push(word));
 }
 
-/// An argument in words. Each variant has a tag of its own, in the order they were introduced.
+/// Encodes an argument as words. Each variant has its own tag; a new variant takes the next free one, so that keys and
+/// labels of existing graphs stay the same.
 pub(super) fn arg_words(arg: &Arg, out: &mut Vec<u64>) {
     match arg {
         Arg::None => out.push(0),

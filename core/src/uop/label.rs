@@ -1,13 +1,14 @@
-//! Labels: what lines of tuned opts name a kernel by, in releases and in applications. They depend on structure alone, as
-//! keys do, but two kernels of one label are easily made on purpose. So nothing is told apart by them: opts of another
-//! kernel change how fast one is, never what it computes, and those that do not fit it are passed over.
+//! Labels of kernels: 128-bit structural hashes by which files of tuned opts, in releases and in applications, name a
+//! kernel. Like the keys of `hash`, labels depend on structure alone, but the hash is not cryptographic: two kernels
+//! with the same label are easily constructed. So they may only select opts, never results: opts that belong to another
+//! kernel change the speed of a kernel but not what it computes, and opts that do not apply to it are ignored.
 
 use super::hash::arg_words;
 use super::{Graph, Op, UOp};
 use crate::DType;
 use std::sync::LazyLock;
 
-/// The label of some roots of a graph, in their order.
+/// The label of the given roots of a graph; their order matters.
 pub fn of(g: &Graph, roots: &[UOp]) -> u128 {
     let nodes = g.reachable(roots);
     let mut labels = vec![0u128; nodes.last().map_or(0, |u| u.0 as usize + 1)];
@@ -29,14 +30,14 @@ pub fn of(g: &Graph, roots: &[UOp]) -> u128 {
     m.finish()
 }
 
-/// The label of any bytes.
+/// The label of arbitrary bytes.
 pub fn of_bytes(bytes: &[u8]) -> u128 {
     let mut m = Mixer::new();
     m.bytes(bytes);
     m.finish()
 }
 
-/// Bytes as words, the last one filled up with zeros.
+/// Passes bytes on as little-endian words, the last of which is padded with zeros.
 pub(super) fn put_bytes(bytes: &[u8], mut put: impl FnMut(u64)) {
     for chunk in bytes.chunks(8) {
         let mut w = [0; 8];
@@ -45,7 +46,8 @@ pub(super) fn put_bytes(bytes: &[u8], mut put: impl FnMut(u64)) {
     }
 }
 
-/// Labels of op and dtype names, so that reordering the enums changes nothing.
+/// The numbers that stand for ops and for dtypes in labels and keys: labels of their names, so that reordering the
+/// enums changes neither.
 pub(super) static NAMES: LazyLock<(Vec<u64>, Vec<u64>)> = LazyLock::new(|| {
     let of = |name: &str| of_bytes(name.as_bytes()) as u64;
     let mut ops = vec![0; 256];
@@ -55,7 +57,8 @@ pub(super) static NAMES: LazyLock<(Vec<u64>, Vec<u64>)> = LazyLock::new(|| {
     (ops, dtypes)
 });
 
-/// Two multiply-xorshift lanes with different odd constants, crossed at each word and avalanched at the end.
+/// The hash state: two 64-bit multiply-xorshift lanes with different odd multipliers, which are mixed into each other
+/// at each word and avalanched at the end.
 struct Mixer {
     a: u64,
     b: u64,

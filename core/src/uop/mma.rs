@@ -1,60 +1,71 @@
-//! Matrix tiles: small matrices that one instruction multiplies, and how their elements are spread over the threads of a subgroup and over
-//! the registers of each. This is data about hardware: no tile is chosen here, and what [`Op::Mma`](super::Op::Mma) computes follows from it.
+//! Matrix tiles: small matrices that one GPU instruction multiplies, and how their elements are distributed over the
+//! threads of a subgroup and the registers of each thread. A [`Layout`] describes one hardware instruction and is the
+//! argument of [`Op::Mma`](super::Op::Mma), whose result it defines. Which tile a kernel uses is decided elsewhere.
+//!
+//! Numbers of threads and registers are written as mixed-radix numbers: `k2x4 m1x8` describes a thread's number whose
+//! first (fastest) digit has 4 values, each 2 elements further along side k, and whose second digit has 8 values, each
+//! one further along side m. So thread 5 = 1 + 4 * 1 holds elements that begin at k = 2, m = 1.
 
 use smallvec::SmallVec;
 use std::fmt;
 
-/// Are there matrix tiles in this build? Those of pages have none, and what is behind this constant is left out of them.
+/// Does this build support matrix tiles? Builds for the browser do not: the code guarded by this constant is left out
+/// of them.
 pub const BUILT: bool = cfg!(any(feature = "tiles", test));
 
-/// A side of a product of two matrices, `[m, k]` times `[k, n]`.
+/// A dimension of a product of two matrices, `[m, k]` times `[k, n]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Side {
     /// Rows of the product.
     M,
     /// Columns of the product.
     N,
-    /// What is summed over.
+    /// The dimension that is summed over.
     K,
 }
 
-/// A digit of a thread's or a register's number. It has `len` values, and a step of it is `step` elements along a side.
+/// One digit of a thread's or a register's number in mixed radix: it has `len` values, and increasing it by one moves
+/// `step` elements along a side.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Digit {
-    /// Along which side.
+    /// The side along which it moves.
     pub side: Side,
-    /// How far.
+    /// Elements per step.
     pub step: u8,
-    /// Values of the digit.
+    /// Number of values of the digit (its radix).
     pub len: u8,
 }
 
-/// Where the elements of one matrix are: thread and register give an element's place as the sum of the steps of their digits. The first
-/// digit is the fastest. Every element is in one register of one thread, unless the matrix lies in workgroup memory.
+/// The distribution of the elements of one matrix: a thread's number and a register's number give an element's
+/// coordinates, as the sum over their digits of value times step. The first digit is the fastest. Every element is in
+/// exactly one register of one thread, unless the matrix lies in workgroup memory.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Spread {
     /// Digits of a thread's number in its subgroup.
     pub threads: SmallVec<[Digit; 2]>,
-    /// Digits of a register's number. Each is a tile axis of the values that a thread holds. Of a matrix in memory: digits of an element's
-    /// number, of which the first are along the side whose elements are neighbours.
+    /// Digits of a register's number. Each is a tile axis of the values that a thread holds. For a matrix in workgroup
+    /// memory: digits of an element's number, the first of which is along the side that is contiguous in memory.
     pub registers: SmallVec<[Digit; 4]>,
-    /// Of a matrix in workgroup memory, which threads hold nothing of: rows of each panel that it lies in ([`PANEL`]). 0 for others.
+    /// For a matrix in workgroup memory, none of which is in registers: the number of rows of each panel that it lies
+    /// in ([`PANEL`]). 0 for a matrix in registers.
     pub panel: u16,
 }
 
-/// Elements of two bytes in a row of a panel: an array in workgroup memory whose rows have 128 bytes, as many as the memory has in all its
-/// banks, with the eight pieces of 16 bytes of row `i` in the order of their numbers xor `i mod 8`. Neighbours of one row and pieces of eight
-/// rows that stand below each other are in different banks alike. Panels of one array follow each other.
+/// Elements (of two bytes) in a row of a panel. A panel is an array in workgroup memory whose rows have 128 bytes,
+/// which is one word of each memory bank, in a swizzled order: a row consists of eight pieces of 16 bytes, and piece
+/// `p` of row `i` is stored at position `p xor (i mod 8)`. So neither reading along a row nor reading the same piece of
+/// eight consecutive rows has bank conflicts. A matrix with longer rows is cut into several panels, which follow each
+/// other in memory.
 pub const PANEL: usize = 64;
-/// Elements of a piece.
+/// Elements of one piece of a panel's row (16 bytes).
 pub const PIECE: usize = 8;
 
-/// Where in an array of panels the element lies that would be at this place if pieces kept their order.
+/// The swizzled position, in an array of panels, of the element that would be at position `at` without swizzling.
 pub fn swizzled(at: usize) -> usize {
     at ^ (at / PANEL % 8 * PIECE)
 }
 
-/// A matrix tile: the spread of both factors and of the product.
+/// The layout of a matrix tile: the distribution of both factors and of the product.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Layout {
     /// The left factor, `[m, k]`.
@@ -65,15 +76,16 @@ pub struct Layout {
     pub c: Spread,
 }
 
-/// Elements that a matrix tile may have: a layout may come from a text.
+/// The most elements that a matrix of a tile may have. It bounds the work on layouts, since they may be parsed from a
+/// text that is not trusted.
 const MOST: usize = 1 << 14;
 
-/// Values of all digits, or more than any tile has.
+/// The number of values of a number with these digits: the product of their lengths, which saturates.
 fn count<'a>(digits: impl IntoIterator<Item = &'a Digit>) -> usize {
     digits.into_iter().fold(1, |n: usize, d| n.saturating_mul(d.len as usize))
 }
 
-/// How far along a side a number of these digits is.
+/// The coordinate along `side` that `number`, written in these digits, stands for.
 fn along(digits: &[Digit], side: Side, mut number: usize) -> usize {
     let mut at = 0;
     for d in digits {
@@ -90,32 +102,34 @@ impl Spread {
         self.panel > 0
     }
 
-    /// Digits that are tile axes of what a thread holds.
+    /// The digits that are tile axes of a thread's value: those of the register's number, none for a matrix in memory.
     pub fn axes(&self) -> &[Digit] {
         if self.in_memory() { &[] } else { &self.registers }
     }
 
-    /// The side whose elements are neighbours in memory.
+    /// For a matrix in workgroup memory: the side along which elements are contiguous. `None` for one in registers.
     pub fn near(&self) -> Option<Side> {
         self.registers.first().filter(|_| self.in_memory()).map(|d| d.side)
     }
 
-    /// Where an element of a matrix in memory is that begins at the element `base` of its array.
+    /// The position in its array of an element of a matrix in workgroup memory. The matrix begins at position `base`;
+    /// `near` is the element's coordinate along the contiguous side ([`Spread::near`]), and `far` that along the other
+    /// side.
     pub fn offset(&self, base: usize, near: usize, far: usize) -> usize {
         swizzled(base + self.far(near, far))
     }
 
-    /// How far from the first one an element would be if pieces kept their order.
+    /// The offset of that element from the beginning of its matrix without swizzling, in elements.
     pub fn far(&self, near: usize, far: usize) -> usize {
         far * PANEL + near % PANEL + near / PANEL * PANEL * self.panel as usize
     }
 
-    /// Elements that each thread holds.
+    /// Number of elements that each thread holds in registers.
     pub fn held(&self) -> usize {
         count(self.axes())
     }
 
-    /// The place along a side of what a thread holds in a register.
+    /// The coordinate along `side` of the element that a thread holds in a register.
     pub fn place(&self, side: Side, thread: usize, register: usize) -> usize {
         along(&self.threads, side, thread) + along(&self.registers, side, register)
     }
@@ -124,8 +138,8 @@ impl Spread {
         count(self.threads.iter().chain(&self.registers).filter(|d| d.side == side))
     }
 
-    /// Which thread and register, as `thread * held + register`, has the element at each place of a row-major matrix of these sides;
-    /// `None` unless each has exactly one.
+    /// For each element of the matrix with these sides, in row-major order, the thread and register that hold it, as
+    /// `thread * held + register`. `None` unless every element is held exactly once.
     pub fn slots(&self, rows: Side, columns: Side) -> Option<Vec<usize>> {
         let (n, held) = (self.len(columns), count(&self.registers));
         let elems = self.len(rows).saturating_mul(n);
@@ -144,17 +158,18 @@ impl Spread {
 }
 
 impl Layout {
-    /// Elements along a side.
+    /// Number of elements along a side.
     pub fn len(&self, side: Side) -> usize {
         if side == Side::K { self.a.len(side) } else { self.c.len(side) }
     }
 
-    /// Threads of the subgroup that multiplies together; 1 where a thread multiplies alone.
+    /// Number of threads that compute one product together; 1 where each thread computes its own.
     pub fn threads(&self) -> usize {
         count(&self.c.threads)
     }
 
-    /// Does each of the three matrices have its sides, and each element its place?
+    /// Is the layout consistent? The sides of the three matrices agree, every element is held exactly once, by as many
+    /// threads as the product has, and only the right factor or both factors lie in workgroup memory.
     pub fn is_whole(&self) -> bool {
         use Side::{K, M, N};
         let spreads = [(&self.a, M, K), (&self.b, K, N), (&self.c, M, N)];
@@ -166,12 +181,12 @@ impl Layout {
             && (self.b.in_memory() || !self.a.in_memory())
     }
 
-    /// Does the right factor lie in workgroup memory? The left one does, too, or threads hold it.
+    /// Does the right factor lie in workgroup memory? The left factor then lies there as well or is held in registers.
     pub fn in_memory(&self) -> bool {
         self.b.in_memory()
     }
 
-    /// Reads what [`fmt::Display`] writes.
+    /// Parses the text that [`fmt::Display`] writes.
     pub fn read(text: &str) -> Option<Layout> {
         if !BUILT {
             return None;
@@ -208,9 +223,10 @@ impl fmt::Debug for Layout {
     }
 }
 
-/// The three spreads, each as digits of threads and digits of registers: `k2x4 m1x8 | k1x2 m8x2` is a thread's number of which the first
-/// digit has 4 values, each 2 further along k, and the second 8, each the next row; and four registers. `k1x16 m1x64 @64` lies in panels of
-/// 64 rows, with neighbours along k.
+/// The three spreads, separated by semicolons, each as the digits of a thread's number, a bar, and those of a
+/// register's number. `k2x4 m1x8 | k1x2 m8x2` has 32 threads: the first digit of a thread's number has 4 values, each 2
+/// further along k, and the second has 8, each one row further along m; each thread holds four registers.
+/// `k1x16 m1x64 @64` is a matrix in workgroup memory, in panels of 64 rows, contiguous along k.
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !BUILT {

@@ -1,8 +1,9 @@
-//! The IR, complete and usable alone: one node type from the user's tensor to the program a renderer prints.
+//! The IR, which is complete and usable without the rest of the compiler: one node type serves from the user's tensor
+//! to the program that a renderer prints.
 //!
 //! A [`UOp`] is a `u32` handle into a hash-consed, append-only [`Graph`]. A source's index is below its user's, so
-//! index order is a topological order and every analysis is a dense side table. Nodes never change; equal nodes are
-//! one node. Never: rewriting, devices, anything that needs a target.
+//! index order is a topological order and every analysis is a dense side table. Nodes never change, and equal nodes are
+//! the same node. What must not be here: rewriting, devices, anything that needs a target.
 
 pub mod arg;
 mod bounds;

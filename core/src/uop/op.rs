@@ -1,9 +1,11 @@
-//! The op set. Each op says in which stage it is legal and what its sources are; `spec` checks exactly that.
+//! The op set. The comment of each op gives the stages in which it is legal, its sources and its argument, written
+//! `STAGES Op(sources)[argument]`; `spec` checks exactly that.
 //!
 //! Stages: T = tensor graph (values have shapes), K = kernel graph (scalars over ranges), P = program (linear order,
-//! tiles). A value in K and P is scalar per point of its *open ranges*. Ranges of a tile kind (see
-//! [`super::AxisKind`]) are never loops: a value that depends on them is a tile, one element per point, of which the
-//! `lane` axis is a vector register.
+//! tiles). In K and P a value is one scalar for each point of its *open ranges*: the ranges that it depends on and that
+//! no node below it has closed. Ranges of a tile kind (see [`super::AxisKind`]) never become loops: a value that
+//! depends on them is a register tile with one element per point, and its `lane` axis, if it has one, is held in vector
+//! registers.
 
 /// The kind of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -14,46 +16,50 @@ pub enum Op {
     Const,
     /// T `Buffer()[Buffer]`: device storage with identity, shape `[len]`.
     Buffer,
-    /// KP (and T inside a cached schedule) `Param()[Param]`: the storage given for a slot; in K and P a pointer.
+    /// KP (and T inside a cached schedule) `Param()[Param]`: the storage that the caller binds to a slot; in K and P a
+    /// pointer to it.
     Param,
-    /// TKP `Var()[Var]`: a 4-byte scalar given at launch, i32 or f32, with bounds if i32.
+    /// TKP `Var()[Var]`: a 4-byte scalar, i32 or f32, whose value is given at each launch; an i32 has bounds.
     Var,
     /// T `Iota()[Shape([n])]`: `0, 1, .., n-1` as i32.
     Iota,
     // ---- movement, T only
     /// `Reshape(x)[Shape]`: same elements, row-major.
     Reshape,
-    /// `Permute(x)[Axes]`: out axis `i` is in axis `axes[i]`.
+    /// `Permute(x)[Axes]`: axis `i` of the result is axis `axes[i]` of x.
     Permute,
     /// `Expand(x)[Shape]`: same rank, axes of size 1 repeat.
     Expand,
-    /// `Pad(x)[Pairs]`: zeros, `(before, after)` per axis, both >= 0.
+    /// `Pad(x)[Pairs]`: adds zeros, `(before, after)` of them per axis, both >= 0.
     Pad,
     /// `Shrink(x)[Pairs]`: keeps `begin..end` per axis.
     Shrink,
     /// `Flip(x)[Axes]`: reverses the listed axes.
     Flip,
     /// `Gather(x, idx)[Axes([axis])]`: `out[i..] = x[i.. with i[axis] = idx[i..]]`; idx is an integer tensor whose
-    /// shape equals x's on every other axis; out of range gives 0.
+    /// shape equals x's on every other axis; an index out of range gives 0.
     Gather,
-    /// T `Scatter(x, idx, src)[Scatter(how, axis)]`: x, into which the elements of src are written one after the other
-    /// along the axis, each at `out[i.. with i[axis] = idx[i..]]`; idx and src have one shape, at most x's on every other
-    /// axis; an index out of range does nothing.
+    /// T `Scatter(x, idx, src)[Scatter(how, axis)]`: a copy of x into which the elements of src are written in order
+    /// along the axis, element `i` at `out[i.. with i[axis] = idx[i..]]`; `how` says what happens to the element that
+    /// is there. idx and src have the same shape, which does not exceed x's on any other axis; an index out of range
+    /// has no effect.
     Scatter,
     /// T `Scan(x)[Reduce(op, [axis])]`: `out[i] = out[i - 1] op x[i]` along the axis. `Scan(x, a)[Reduce(Add, [axis])]`:
     /// `out[i] = a[i] * out[i - 1] + x[i]`.
     Scan,
     // ---- reduce
-    /// T `Reduce(x)[Reduce(op, axes)]`: axes become size 1. K `Reduce(x, ranges..)[Reduce(op, [])]`: closes the ranges.
+    /// T `Reduce(x)[Reduce(op, axes)]`: reduces x over the axes, which keep size 1. K
+    /// `Reduce(x, ranges..)[Reduce(op, [])]`: reduces x over the ranges and closes them.
     Reduce,
     // ---- unary, elementwise (TKP)
-    /// To the node's dtype; see [`crate::dtype`] for the rules.
+    /// Converts to the node's dtype by the rules of [`crate::dtype`].
     Cast,
     /// Same bits, another dtype of the same size.
     Bitcast,
     /// `-x`; wraps for ints.
     Neg,
-    /// `Exp2(x)[None or Number]`: `2^x`. With the number 16 (P) no more exact than a float of 16 bits needs it: what the hardware does in one instruction.
+    /// `Exp2(x)[None or Number]`: `2^x`. With the number 16 (P only) it needs to be exact to 16-bit float precision
+    /// only, so that one approximate hardware instruction will do.
     Exp2,
     /// Base-2 logarithm.
     Log2,
@@ -69,7 +75,7 @@ pub enum Op {
     Recip,
     /// Rounds to integer toward zero, stays float.
     Trunc,
-    // ---- binary, elementwise (TKP); both sources and the result have one dtype unless said
+    // ---- binary, elementwise (TKP); both sources and the result have the same dtype unless the op says otherwise
     /// Sum; for bool `or`.
     Add,
     /// Difference.
@@ -113,83 +119,96 @@ pub enum Op {
     Where,
     /// P `MulAdd(a, b, c)` = a*b+c, fused or not.
     MulAdd,
-    /// TKP `DotBytes(a, b, c)`: c plus the products of the four bytes of a, which are unsigned, and those of b, which are signed; all
-    /// are i32, and the sum wraps.
+    /// TKP `DotBytes(a, b, c)`: the dot product of the four bytes of a (unsigned) and the four bytes of b (signed),
+    /// plus c; a, b, c and the result are i32, and the sum wraps.
     DotBytes,
     // ---- state and order
-    /// T `Contiguous(x, deps..)`: x, materialised, once the values deps are there. `Contiguous(x, ends..)[Axes]`: x, materialised, of which
-    /// only what lies below an end, an i32 scalar, is wanted along each of these axes; the rest may be anything.
+    /// T `Contiguous(x, deps..)`: x, materialised after the values `deps` have been computed.
+    /// `Contiguous(x, ends..)[Axes]`: x, materialised, with an i32 scalar `end` for each listed axis: only elements
+    /// whose index along that axis is below its end are needed, and the others may have any value.
     Contiguous,
-    /// T `Detach(x)`: x, without gradient. `Detach(x, seed, y1, dy1, ..)`: x, whose gradient for each value y is dy with the
-    /// buffer `seed` replaced by the gradient of x (whose elements it has).
+    /// T `Detach(x)`: x, through which no gradient flows. `Detach(x, seed, y1, dy1, ..)`: x with a gradient that its
+    /// user defines: the gradient with respect to each value y is the expression dy, in which the buffer `seed`, as
+    /// large as x, stands for the gradient of x.
     Detach,
-    /// T `Store(target, value)`: target is a Buffer under movement ops and Gathers: each element goes where the target would
-    /// read it, and nowhere where an index is out of range. KP `Store(index, value[, gate])[None or Number]`. Void. With a number (P) it is
-    /// a copy of so many bytes at a time, from memory to workgroup memory, which goes on while the program does, until a Barrier waits for it.
+    /// T `Store(target, value)`: target is a Buffer under movement ops and Gathers; each element is written to the
+    /// address from which the target would read it, and dropped where a Gather's index is out of range. KP
+    /// `Store(index, value[, gate])[None or Number]`. Void. With a number (P) it is an asynchronous copy of that many
+    /// bytes from memory to workgroup memory, which overlaps with the rest of the program until a Barrier waits for it.
     Store,
-    /// TK `Custom(outs.., xs..)[Custom]`: a kernel that the user wrote, over whole storage. T: each of its outputs is a Buffer, and
-    /// `After(out, Custom)` its value; the xs are rows that lie in memory. K: all are Params. Void. No gradient: its code is opaque.
+    /// TK `Custom(outs.., xs..)[Custom]`: a kernel written by the user, over whole buffers. T: each output is a Buffer,
+    /// and `After(out, Custom)` is its value; the xs are materialised in row-major order. K: all sources are Params.
+    /// Void. It has no gradient, since its code is opaque.
     Custom,
-    /// TKP `After(x, deps..)`: x, once deps have happened. `After(buf, Store(view of buf, v))` is an assign. In K and P the
-    /// ranges among deps are open in it.
+    /// TKP `After(x, deps..)`: x, ordered after the execution of deps. `After(buf, Store(view of buf, v))` is an
+    /// assignment. In K and P the ranges among deps are open in it.
     After,
     /// TK `Sink(roots..)`. Void.
     Sink,
     // ---- kernel
     /// KP `Range(bound)[Range]`: an index `0..bound`, i32 (i64 only if the bound needs it).
     Range,
-    /// KP `Index(param, scratch or stage, offset)[None or Strides]`: an address, in elements. With `Strides` (P) the tile axes
-    /// listed add `stride * axis` to the offset.
+    /// KP `Index(param, scratch or stage, offset)[None or Strides]`: an address, in elements. With `Strides` (P) each
+    /// listed tile axis adds `stride * axis` to the offset.
     Index,
-    /// KP `Load(index)` or `Load(index, alt, gate)`: where gate is false memory is not touched and the value is alt.
+    /// KP `Load(index)` or `Load(index, alt, gate)`: where gate is false, memory is not accessed and the value is alt.
     Load,
-    /// P `Acc(init, ranges..)[Acc id]`: declares a register tile over the tile ranges among these and sets every
-    /// element to init; loops and launch ranges say within which it starts afresh.
+    /// P `Acc(init, ranges..)[Acc id]`: an accumulator: a register tile over the tile ranges among `ranges`, every
+    /// element of which starts as init. The loops and launch ranges among them are those in each iteration of which it
+    /// starts anew.
     Acc,
     /// P `AccUpdate(acc, x)[Reduce(op, [n..])]`: `acc = acc op x`; axes of x that acc lacks are folded in order. Void.
-    /// The numbers mean nothing; they keep equal updates of one accumulator from being one node.
+    /// The numbers n only make several equal updates of one accumulator distinct nodes, which hash-consing would merge.
     AccUpdate,
-    /// P `AccMulAdd(acc, a, b)[None or Acc n]`: `acc += a*b`, fused or not, folding as AccUpdate; n as there. Void.
+    /// P `AccMulAdd(acc, a, b)[None or Acc n]`: `acc += a*b`, fused or not; it folds as AccUpdate does, and n has the
+    /// same purpose as there. Void.
     AccMulAdd,
-    /// P `AccRead(acc, deps..)`: the tile's value once deps (an `End`, updates) have happened. The ranges among deps are open in it: with a loop
-    /// it is what earlier turns have left.
+    /// P `AccRead(acc, deps..)`: the accumulator's value after deps (an `End`, updates). The ranges among deps are open
+    /// in it: with a loop among them it is the value that the earlier iterations of that loop have left.
     AccRead,
     /// P `Fold(x, tile ranges..)[Reduce(op, [])]`: reduces tile axes of a value, pairwise.
     Fold,
-    /// P `Mma(a, b, thread, ranges..)[Mma]`: the product of two matrix tiles. The threads of a subgroup, whose numbers there are `thread`, hold
-    /// the elements of a and b as the layout says, along the tile ranges for the digits of their registers: first those of a, then of b.
-    /// The ranges after these are for the product. All threads get here together. Added to an accumulator (AccUpdate) it is one instruction.
-    /// Where the layout says that a factor lies in workgroup memory (b, or both), it is an Index, where the matrix begins in an array of panels
-    /// ([`mma::PANEL`](super::mma::PANEL)); such a product may read it until the second Barrier with a number after it, or another.
+    /// P `Mma(a, b, thread, ranges..)[Mma]`: the product of two matrix tiles, computed by a subgroup. `thread` is a
+    /// thread's number in it. The layout says which thread holds which element in which register; a register's number
+    /// is split into digits, and `ranges` has a tile range for each: first those of a, then those of b, then those of
+    /// the product. All threads of the subgroup execute it together. A product that an AccUpdate adds to an accumulator
+    /// is one instruction with it. A factor that the layout places in workgroup memory (b, or both) is an Index, the
+    /// address where the matrix begins in an array of panels ([`mma::PANEL`](super::mma::PANEL)); the hardware may
+    /// still read it up to the second Barrier with a number after the Mma, or the first Barrier without one.
     Mma,
-    /// P `LoadMatrix(index, thread, ranges..)[Number]`: elements of two bytes for one factor of an Mma, read from workgroup memory by a subgroup
-    /// together, along the tile ranges for the digits of their registers, of which the first has two values. Each pair of registers is a matrix
-    /// of 8 by 8: thread `8 i + j` addresses row `j` of matrix `i`, and thread `t` gets two neighbours of row `t / 4`, those from `2 (t mod 4)`
-    /// on; with the number 1 the matrix is turned, so that it gets element `t / 4` of these two rows. All threads get here together.
+    /// P `LoadMatrix(index, thread, ranges..)[Number]`: a subgroup loads elements of two bytes, for one factor of an
+    /// Mma, from workgroup memory. `ranges` has a tile range for each digit of a register's number, the first with two
+    /// values. Each pair of registers is a matrix of 8 by 8: thread `8 i + j` gives the address of row `j` of matrix
+    /// `i`, and thread `t` receives elements `2 (t mod 4)` and `2 (t mod 4) + 1` of row `t / 4`. With the number 1 the
+    /// matrix is transposed: the thread receives element `t / 4` of rows `2 (t mod 4)` and `2 (t mod 4) + 1`. All
+    /// threads execute it together.
     LoadMatrix,
     /// KP `End(range, body..)`: closes a loop. Void.
     End,
     /// KP `Scratch()[Scratch]`: kernel-local storage (workgroup or private), a pointer.
     Scratch,
-    /// KP `Barrier(deps..)[None or Number]`: workgroup barrier. Void. With a number n (P) each thread first waits for its copies (Store) from
-    /// before the last n such barriers.
+    /// KP `Barrier(deps..)[None or Number]`: workgroup barrier. Void. With a number n (P) each thread first waits for
+    /// its asynchronous copies (Store with a number): for all if n is 0, else for those from before the n-th last such
+    /// barrier.
     Barrier,
-    /// K `Stage(value, indices..)[None or Number]`: a local array with an axis per listed index, whose element there is the value; a pointer,
-    /// row-major. With a number n, rows along its last n axes have 8 elements after them that nobody uses; with 256 + n they lie in panels
-    /// ([`mma::PANEL`](super::mma::PANEL)). It closes the ranges of its indices; the loops of its open ranges are where it is filled.
+    /// K `Stage(value, indices..)[None or Number]`: a local array with one axis per listed index, in row-major order,
+    /// whose element at those indices is the value; a pointer. With a number n, its last n axes form a row, and each
+    /// row is padded with 16 unused bytes; with 256 + n the rows lie in panels ([`mma::PANEL`](super::mma::PANEL)). It
+    /// closes the ranges of its indices; the array is filled inside the loops of the ranges that remain open.
     Stage,
 }
 
 use Op::*;
 
-/// What a Scatter's elements do that go to one place.
+/// What a Scatter does with several elements that have the same destination.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Meet {
-    /// There are no two: they replace what was there, in any order. Of two after all any one wins.
+    /// All destinations are known to differ, so elements overwrite what is there in any order. If two are equal after
+    /// all, either element may win.
     Apart,
-    /// The last one wins.
+    /// The last element overwrites the others.
     Last,
-    /// Each is combined with what is there.
+    /// Each element is combined with what is there.
     With(ReduceOp),
 }
 
@@ -243,43 +262,44 @@ impl Op {
         Sink, Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, Mma, LoadMatrix, End, Scratch, Barrier, Stage,
     ];
 
-    /// The first and the last elementwise op of one source, in declaration order.
+    /// The first and the last elementwise op with one source, in declaration order.
     pub const UNARY: (Op, Op) = (Cast, Trunc);
-    /// Those of two sources.
+    /// The first and the last elementwise op with two sources.
     pub const BINARY: (Op, Op) = (Add, CmpNe);
-    /// Those of any number.
+    /// The first and the last elementwise op with any number of sources.
     pub const ALU: (Op, Op) = (Cast, DotBytes);
 
     const fn is_in(self, (first, last): (Op, Op)) -> bool {
         self as u8 >= first as u8 && self as u8 <= last as u8
     }
 
-    /// One source, elementwise.
+    /// Is it elementwise with one source?
     pub const fn is_unary(self) -> bool {
         self.is_in(Op::UNARY)
     }
 
-    /// Two sources, elementwise.
+    /// Is it elementwise with two sources?
     pub const fn is_binary(self) -> bool {
         self.is_in(Op::BINARY)
     }
 
-    /// Unary, binary, Where, MulAdd or DotBytes.
+    /// Is it elementwise: unary, binary, Where, MulAdd or DotBytes?
     pub const fn is_alu(self) -> bool {
         self.is_in(Op::ALU)
     }
 
-    /// Yields bool whatever its sources are.
+    /// Does it give bool whatever the dtype of its sources?
     pub const fn is_compare(self) -> bool {
         matches!(self, CmpLt | CmpEq | CmpNe)
     }
 
-    /// `x op y == y op x`.
+    /// Does `x op y == y op x` hold for all operands?
     pub const fn is_commutative(self) -> bool {
         matches!(self, Add | Mul | Max | Min | And | Or | Xor | CmpEq | CmpNe)
     }
 
-    /// Moves elements without computing (excluding Gather).
+    /// Does it only rearrange, repeat, drop or zero-pad elements, by its argument alone? Gather, whose indices are
+    /// data, is excluded.
     pub const fn is_movement(self) -> bool {
         (self as u8) >= Reshape as u8 && (self as u8) <= Flip as u8
     }

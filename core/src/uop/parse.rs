@@ -1,5 +1,5 @@
-//! Reads what [`super::print`] writes. Every node is checked against the spec before it is made, so that no text can
-//! make a graph that panics later. Errors name the line.
+//! The parser of the IR's text form, which [`super::print`] writes. Every node is checked against the spec before it is
+//! added, so that no text, however damaged, yields a graph on which the compiler panics. Errors name the line.
 
 use super::custom::{Custom, Loops};
 use super::mma::Layout;
@@ -9,18 +9,18 @@ use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 
-/// What a text describes.
+/// The result of parsing a text.
 #[derive(Clone)]
 pub struct Parsed {
     /// The nodes.
     pub graph: Graph,
-    /// What the `roots` line names; empty without one.
+    /// The nodes that the `roots` line names; empty if there is no such line.
     pub roots: Vec<UOp>,
-    /// A node per line, in order: for a program its execution order.
+    /// The node of each line, in the order of the text; for a program this is its execution order.
     pub order: Vec<UOp>,
 }
 
-/// Reads a printed graph or program. Comments run from `//` to the end of the line; blank lines do not count.
+/// Parses a printed graph or program. Comments run from `//` to the end of the line; blank lines are ignored.
 pub fn parse(text: &str) -> Result<Parsed> {
     let mut p = Parsed { graph: Graph::new(), roots: Vec::new(), order: Vec::new() };
     let mut names = FxHashMap::default();
@@ -31,7 +31,8 @@ pub fn parse(text: &str) -> Result<Parsed> {
     Ok(p)
 }
 
-/// The kernel that a text describes. Its ops are checked one by one; [`super::spec::verify`] knows about the whole.
+/// Parses the text of a user's kernel, which must have one root. Each node is checked by itself; the rules for whole
+/// graphs are left to [`super::spec::verify`].
 pub fn loops_of(text: &str) -> Result<Loops> {
     let Parsed { graph, roots, .. } = parse(text)?;
     match *roots {
@@ -103,7 +104,7 @@ impl<'a> Cursor<'a> {
         if self.eat(token) { Ok(()) } else { Err(format!("`{token}` expected at `{}`", self.rest)) }
     }
 
-    /// The longest run of characters that `of` takes.
+    /// Consumes the longest run of characters that `of` accepts; an error that asks for `what` if there is none.
     fn run(&mut self, what: &str, of: impl Fn(char) -> bool) -> Read<&'a str> {
         self.skip();
         let end = self.rest.find(|c| !of(c)).unwrap_or(self.rest.len());
@@ -140,7 +141,7 @@ impl<'a> Cursor<'a> {
         self.number()
     }
 
-    /// Items up to the closing bracket.
+    /// Parses items up to the closing bracket, which is not consumed.
     fn list<T, C: FromIterator<T>>(&mut self, item: impl Fn(&mut Self) -> Read<T>) -> Read<C> {
         let mut out = Vec::new();
         loop {
@@ -158,7 +159,7 @@ impl<'a> Cursor<'a> {
         Ok((a, self.number()?))
     }
 
-    /// A string as `{:?}` prints it.
+    /// Parses a string literal as `{:?}` prints it.
     fn quoted(&mut self) -> Read<Box<str>> {
         self.expect("\"")?;
         let mut out = String::new();
@@ -196,7 +197,7 @@ impl<'a> Cursor<'a> {
 
     fn arg(&mut self, op: Op, dt: DType) -> Read<Arg> {
         let arg = match op {
-            // the nearest value of the dtype, as people write constants
+            // a constant may be written in decimal: it is rounded to the nearest value of the dtype
             Op::Const if dt.is_float() => Arg::Const(Scalar::from_f64(self.number()?, dt)),
             Op::Const => Arg::Const(Scalar::Int(self.number()?)),
             Op::Buffer => Arg::Buffer { id: self.field("id")?, len: self.field("len")? },

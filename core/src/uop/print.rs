@@ -1,6 +1,6 @@
-//! Text of graphs and programs: one node a line, `%3 f32 = add %1 %2`, arguments in brackets, what is derived
-//! (shapes, open ranges) as a comment. [`super::parse`] reads it back. Numbers are dense in order of printing, so
-//! that equal structure prints equal text.
+//! The text form of graphs and programs: one node per line, such as `%3 f32 = add %1 %2`, with the argument in brackets
+//! and derived properties (shape, ids of open ranges) in a comment. [`super::parse`] reads it back. Nodes are numbered
+//! consecutively in the order of printing, so that graphs of equal structure have equal texts.
 
 use super::{Arg, AxisKind, Graph, Meet, Op, ReduceOp, Space, UOp};
 use crate::dtype::Scalar;
@@ -8,7 +8,7 @@ use crate::util::decimal::Shown;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt::Write;
 
-/// Everything that `roots` need, sources first, and a last line that names the roots.
+/// The text of all nodes that `roots` need, sources first, and of a last line that names the roots.
 pub fn print(g: &Graph, roots: &[UOp]) -> String {
     let mut out = String::new();
     let names = lines(g, &g.reachable(roots), &mut out);
@@ -20,7 +20,8 @@ pub fn print(g: &Graph, roots: &[UOp]) -> String {
     out
 }
 
-/// A program in execution order, indented by loop depth; nodes that need no place of their own come first.
+/// The text of a program in execution order, indented by loop depth. Nodes that are not in the order (constants, tile
+/// ranges, pointers) come first.
 pub fn print_program(g: &Graph, order: &[UOp]) -> String {
     let placed: FxHashSet<UOp> = order.iter().copied().collect();
     let mut all: Vec<UOp> = g.reachable(order).into_iter().filter(|u| !placed.contains(u)).collect();
@@ -30,7 +31,7 @@ pub fn print_program(g: &Graph, order: &[UOp]) -> String {
     out
 }
 
-/// One node with its number in the graph, for messages.
+/// The text of one node for error messages; numbers are those of the graph.
 pub fn line(g: &Graph, u: UOp) -> String {
     let mut out = String::new();
     write_line(g, u, &|u| u.0, &mut out);
@@ -39,7 +40,7 @@ pub fn line(g: &Graph, u: UOp) -> String {
 
 fn lines(g: &Graph, nodes: &[UOp], out: &mut String) -> FxHashMap<UOp, u32> {
     let names: FxHashMap<UOp, u32> = nodes.iter().enumerate().map(|(i, &u)| (u, i as u32)).collect();
-    // only a program has Ends to come back from an indent
+    // a loop indents what follows only if an End closes it, which is so in programs alone
     let ended: FxHashSet<UOp> = nodes.iter().filter(|&&u| g.op(u) == Op::End).map(|&u| g.src_at(u, 0)).collect();
     let mut depth = 0usize;
     for &u in nodes {
@@ -80,7 +81,7 @@ fn write_comment(g: &Graph, u: UOp, out: &mut String) {
     }
 }
 
-/// The argument as it stands in brackets; nothing for none.
+/// Writes the argument in brackets; nothing for `Arg::None`.
 fn write_arg(arg: &Arg, out: &mut String) {
     fn list<T>(items: &[T], out: &mut String, f: impl Fn(&T) -> String) {
         let items: Vec<String> = items.iter().map(f).collect();

@@ -1,5 +1,5 @@
-//! Random graphs for property tests: the same seed gives the same graph on every host. Nothing in the compiler uses
-//! this.
+//! Random tensor graphs for property tests. The same seed gives the same graph on every host. The compiler itself does
+//! not use this module.
 
 use super::{Arg, Axes, Graph, Meet, Op, ReduceOp, Shape, UOp};
 use crate::DType;
@@ -23,17 +23,17 @@ impl Rng {
         if n == 0 { 0 } else { (self.bits() % n as u64) as usize }
     }
 
-    /// True once in `n`.
+    /// True with probability `1 / n`.
     pub fn once_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    /// One of the items; there must be one.
+    /// A random one of the items, of which there must be at least one.
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }
 
-    /// A value of `dt`: mostly small, and once in eight a boundary or special value if `special`.
+    /// A random value of `dt`: small, or, if `special`, with probability 1/8 an extreme or special value.
     pub fn value(&mut self, dt: DType, special: bool) -> Scalar {
         if special && self.once_in(8) {
             return match dt.int_range() {
@@ -56,18 +56,19 @@ impl Rng {
     }
 }
 
-/// What to make.
+/// What graphs to generate.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
-    /// Nodes to try to add.
+    /// Number of attempts to add an op to the graph.
     pub ops: usize,
     /// Element types to use.
     pub dtypes: &'a [DType],
-    /// Also infinities, NaN and extreme integers.
+    /// Also use infinities, NaN and extreme integers as values.
     pub special: bool,
-    /// Float ops that lose nothing on small values only (sums, max, min, neg, trunc), so that no reassociation shows.
+    /// Use only float ops that are exact on small values (sums, max, min, neg, trunc), so that reassociation does not
+    /// change the result.
     pub exact: bool,
-    /// No tensor has more elements.
+    /// The most elements that a tensor may have.
     pub max_elems: usize,
 }
 
@@ -76,9 +77,9 @@ pub struct Options<'a> {
 pub struct RandomGraph {
     /// The nodes.
     pub g: Graph,
-    /// Its results.
+    /// The results.
     pub roots: Vec<UOp>,
-    /// Bytes by buffer id.
+    /// The contents of each buffer, indexed by buffer id.
     pub buffers: Vec<Vec<u8>>,
 }
 
@@ -138,7 +139,7 @@ impl Maker<'_> {
     }
 
     fn any(&mut self) -> UOp {
-        // recent values more often, so that graphs get deep
+        // prefers recent values, so that graphs become deep
         let n = self.pool.len();
         let back = self.rng.below(n).min(self.rng.below(n));
         self.pool[n - 1 - back]
@@ -169,7 +170,7 @@ impl Maker<'_> {
             8 => {
                 let same = |d: &&DType| d.size() == dt.size() && **d != DType::Bool;
                 let to: Vec<DType> = self.o.dtypes.iter().filter(same).copied().collect();
-                // the payload of a NaN is no value: only ints are reinterpreted
+                // only integers are reinterpreted, since the payload of a NaN is not specified
                 if to.is_empty() || dt.is_float() || dt == DType::Bool {
                     return None;
                 }
@@ -261,7 +262,8 @@ impl Maker<'_> {
         }
     }
 
-    /// Another shape of as many elements: drops or adds axes of 1, merges and splits neighbours.
+    /// A random shape with the same number of elements: inserts axes of size 1, merges neighbouring axes and splits
+    /// axes.
     fn refactored(&mut self, shape: &[usize]) -> Shape {
         let mut s: Shape = shape.iter().copied().collect();
         for _ in 0..1 + self.rng.below(3) {
@@ -302,7 +304,7 @@ impl Maker<'_> {
         self.g.reshape(i, shape)
     }
 
-    /// How results meet, and along which axis.
+    /// A random operation and axis for a Scatter or Scan of `x`; `None` for scalars and empty tensors.
     fn combined(&mut self, x: UOp) -> Option<(ReduceOp, u8)> {
         use ReduceOp::*;
         let rank = self.g.shape(x).len();
@@ -320,7 +322,7 @@ impl Maker<'_> {
             src = self.g.reshape(src, &ones);
             src = self.g.expand(src, &shape);
         }
-        // fewer elements on an axis, now and then
+        // updates may be one element shorter than the target along an axis
         let cut = self.rng.below(shape.len());
         let keep = shape.iter().enumerate().map(|(a, &n)| (0, n - usize::from(a == cut && n > 1)));
         src = self.g.shrink(src, &keep.collect::<Vec<_>>());

@@ -1,4 +1,5 @@
-//! Shape of a node from its sources. Total: callers have checked that sources fit (the frontend returns typed errors).
+//! Shape inference: the shape of a node from its op, its argument and the shapes of its sources. It reports no errors,
+//! because callers have checked that the sources fit (the frontend returns typed errors).
 
 use super::{Arg, Graph, Op, Shape, UOp};
 use smallvec::smallvec;

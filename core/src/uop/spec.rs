@@ -1,7 +1,7 @@
-//! The executable spec: which ops are legal in a stage, and for each what its sources, dtypes, argument and shapes
-//! must be. One line per op in [`Node::checks`]; the rules of whole graphs and programs are in `spec/whole.rs`. Passes may rely on
-//! everything checked here. A violation is a bug of the pass before, so `verify` gives `Error::Internal` with the
-//! node printed.
+//! The executable specification of the IR: which ops are legal in a stage, and what the sources, dtypes, argument and
+//! shapes of each must be. [`Node::checks`] has one line per op; the checks of loops, addresses and tiles are in
+//! `spec/kernels.rs`, those of whole graphs and programs in `spec/whole.rs`. Passes may rely on everything checked
+//! here. A violation is a bug of the pass that ran before, so `verify` gives `Error::Internal` with the node printed.
 
 mod kernels;
 mod whole;
@@ -13,20 +13,22 @@ use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
 use whole::{check_program, check_range_ids, check_reduced, check_roots};
 
-/// Where in the compiler a graph is.
+/// The form of a graph, which tells how far it is compiled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
     /// Values have shapes.
     Tensor,
     /// Scalars over ranges.
     Kernel,
-    /// Between the two: what is legal in a kernel or in a program, over ranges that may be tiles, in no order yet.
+    /// Between kernel and program: ops of either are legal, ranges may be of tile kinds, and there is no execution
+    /// order yet.
     Lowering,
     /// Linear order, tiles.
     Program,
 }
 
-/// Checks everything that `roots` need (Tensor, Kernel, Lowering), or a program in execution order (Program).
+/// Checks every node that `roots` need (Tensor, Kernel, Lowering), or the program whose execution order is `roots`
+/// (Program).
 pub fn verify(g: &Graph, roots: &[UOp], stage: Stage) -> Result<()> {
     let fail = |u: UOp, what: String| Error::Internal(format!("{stage:?} spec: {}: {what}", super::print::line(g, u)));
     let nodes = g.reachable(roots);
@@ -45,7 +47,7 @@ pub fn verify(g: &Graph, roots: &[UOp], stage: Stage) -> Result<()> {
     .map_err(|(u, what)| fail(u, what))
 }
 
-/// Checks one node, which need not be in the graph yet; `None` for a stage takes what is legal in any.
+/// Checks one node, which need not be in the graph yet. `None` for the stage accepts what is legal in any stage.
 pub fn check_node(
     g: &Graph,
     op: Op,
@@ -69,7 +71,7 @@ struct Node<'a> {
     stage: Option<Stage>,
 }
 
-/// A row of the table: what is checked of an op's nodes, in this order.
+/// One row of the table in [`Node::checks`]: the checks of an op's nodes, in the order in which they are made.
 macro_rules! checks {
     ($($check:ident $(<$n:literal>)?)*) => { &[$(|node| node.$check $(::<$n>)? ()),*] };
 }
@@ -205,7 +207,8 @@ impl Node<'_> {
         self.want(!self.src.is_empty(), "no source")
     }
 
-    /// Pairs of a value and its gradient after a seed.
+    /// A Detach with a user-defined gradient: after x a seed buffer like x, then pairs of a value and its gradient,
+    /// which agree in dtype and shape.
     fn gradients(&self) -> Check<'_> {
         let [x, rest @ ..] = self.src else { return Ok(self) };
         let [seed, pairs @ ..] = rest else { return Ok(self) };
@@ -224,7 +227,7 @@ impl Node<'_> {
         if BUILT && matches!(self.arg, Arg::Number(_)) { Ok(self) } else { self.no_arg() }
     }
 
-    /// A store with a number copies what a load reads to workgroup memory.
+    /// A Store with a number is an asynchronous copy: its value is a Load, and its target is in workgroup memory.
     fn copies(&self) -> Check<'_> {
         if !BUILT || !matches!(self.arg, Arg::Number(_)) {
             return self.no_arg();
@@ -238,7 +241,7 @@ impl Node<'_> {
         self.want(shared && self.g.op(self.src[1]) == Op::Load, "copies from no load, or not to workgroup memory")
     }
 
-    /// Waits for values, or has a scalar end for each of some axes.
+    /// A Contiguous has either dependencies and no argument, or an i32 scalar end for each axis of its argument.
     fn ends_axes(&self) -> Check<'_> {
         let Arg::Axes(axes) = self.arg else { return self.no_arg() };
         self.axes_in_rank()?.count(axes.len() + 1)?;
@@ -307,7 +310,7 @@ impl Node<'_> {
         self.want(self.dt.size() == self.g.dtype(self.src[0]).size(), "bitcast between sizes")
     }
 
-    /// All sources are values, of one shape or scalar.
+    /// All sources are values; in a tensor graph those that are not scalar have the same shape.
     fn values(&self) -> Check<'_> {
         for &s in self.src {
             self.value(s)?;
@@ -372,13 +375,14 @@ impl Node<'_> {
         self.fits(self.dt.size().max(1), shape, isize::MAX as u64)
     }
 
-    /// Views take no memory: a product of two matrices is a sum over a view that may well be larger than all of it.
+    /// The element count fits u64. Views take no memory, so they may be larger than it: a matrix product is a reduction
+    /// over a view of m * n * k elements.
     fn can_be_counted(&self, shape: &[usize]) -> Check<'_> {
         self.fits(1, shape, u64::MAX)
     }
 
     fn fits(&self, each: usize, shape: &[usize], most: u64) -> Check<'_> {
-        // the product of the non-zero sizes, so that no order of multiplication overflows
+        // sizes of zero are left out, so that no partial product of the others overflows either, in whatever order
         let all = shape.iter().filter(|n| **n > 0).try_fold(each as u64, |n, &d| n.checked_mul(d as u64));
         self.want(all.is_some_and(|n| n <= most), "larger than any memory")
     }
@@ -492,7 +496,7 @@ impl Node<'_> {
             distinct_below(axes, self.shape0().len())?;
             return self.want(!axes.is_empty(), "no axes");
         }
-        // threads that share a reduction have its range as theirs, once opts said so
+        // where opts split a reduction among the threads of a workgroup, its range is of kind Local
         let threads = |k: AxisKind| self.stage != Some(Stage::Kernel) && matches!(k, AxisKind::Local(_));
         let reduced = |&r: &UOp| self.g.op(r) == Op::Range && (self.g.kind(r).is_reduce() || threads(self.g.kind(r)));
         let all = self.src[1..].iter().all(reduced);
@@ -521,7 +525,8 @@ impl Node<'_> {
         self.count(2)?.want(v.is_empty() || t == v, "target and value differ in shape")
     }
 
-    /// Storage to write, each once, then storage to read.
+    /// The sources of a Custom: first distinct buffers that it writes, then materialised values that it reads and does
+    /// not write.
     fn custom(&self) -> Check<'_> {
         let Arg::Custom(c) = self.arg else { return self.bad_arg() };
         self.want(c.outputs > 0 && c.outputs <= self.src.len(), "a custom kernel writes some of its sources")?;
@@ -534,7 +539,7 @@ impl Node<'_> {
         self.want(once, "what a custom kernel writes is no other source of it")
     }
 
-    /// What a graph of tensors reads after writes is whole storage: nothing else can have been written.
+    /// In a tensor graph an After is of a whole buffer, possibly reshaped, since only buffers can have been written.
     fn after(&self) -> Check<'_> {
         let mut base = self.src[0];
         while matches!(self.g.op(base), Op::Reshape | Op::After) {

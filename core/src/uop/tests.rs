@@ -1,4 +1,4 @@
-//! Properties of the IR as a whole, on random graphs.
+//! Tests of properties of the whole IR on random graphs.
 
 use super::eval::{eval_exprs, eval_tensor};
 use super::random::{Options, Rng, tensor_graph};
@@ -32,8 +32,8 @@ fn random_tensor_graphs_are_valid_evaluate_and_round_trip_through_text() {
     }
 }
 
-/// The lazy, fused paths of the interpreter against one that stores every value: the same graph with a Contiguous
-/// (and so a stored value) and a second user after every node.
+/// Compares the interpreter's evaluation of fused expressions with one that stores every value: in the second graph
+/// every node is a root as well.
 #[test]
 fn fusing_changes_no_value() {
     for seed in 1000..1300 {
@@ -55,7 +55,7 @@ fn fusing_changes_no_value() {
         };
         let (fused, plain) = (eval(&r.g, &r.roots), eval(&g, &all));
         for (i, (a, b)) in fused.iter().zip(&plain).enumerate() {
-            // equal up to the bits of NaNs
+            // all NaNs count as equal
             for (x, y) in a.data.chunks(a.dtype.size()).zip(b.data.chunks(a.dtype.size())) {
                 assert_eq!(Scalar::read(a.dtype, x), Scalar::read(a.dtype, y), "seed {seed} root {i}");
             }
@@ -76,7 +76,7 @@ fn keys_see_structure_and_nothing_else() {
         (hash::key(&g, &[y]), label::of(&g, &[y]))
     };
     assert_eq!(build(false, 3), build(true, 3));
-    // a change of keys between hosts or versions must be meant: see hash::VERSION
+    // keys must be the same on all hosts, and may change only together with hash::VERSION
     let (key, label) = build(false, 3);
     assert_eq!(format!("{key:032x}"), "071a4d41c38d8603bd972d413e964212");
     assert_eq!(format!("{label:032x}"), "65fb0f60fed75d3b88f95a0fc44dbea1", "lines of tuned opts go by it");
@@ -94,7 +94,7 @@ fn keys_see_structure_and_nothing_else() {
     assert!(keys.len() > 1900, "{}", keys.len());
 }
 
-/// Keys were once what labels are still, and then two graphs of one key cost seconds: these two have one label.
+/// Two graphs with the same label, which took seconds to construct, must have different keys.
 #[test]
 fn graphs_made_to_have_one_label_have_two_keys() {
     let build = |min: u64, max: i64| {

@@ -1,4 +1,5 @@
-//! What rewrites of a graph did: hits per rule, and on demand each firing with both sides. A graph that has a [`Trace`] records into it.
+//! Records of the rewrites of a graph: how often each rule fired and, on demand, each firing with the node before and
+//! after. A graph with a [`Trace`] (`Graph::trace`) records into it.
 
 use super::UOp;
 use rustc_hash::FxHashMap;
@@ -12,32 +13,32 @@ pub struct Firing {
     pub rule: &'static str,
     /// The node that matched.
     pub before: UOp,
-    /// Its replacement, not yet rewritten further.
+    /// The node that the rule replaced it by, before other rules rewrite that.
     pub after: UOp,
 }
 
-/// Collects firings.
+/// Collects the firings of rules.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// Times each (set, rule) fired.
+    /// How often each rule fired, by the names of its set and of the rule.
     pub hits: FxHashMap<(&'static str, &'static str), u64>,
-    /// Every firing in order, if `log` is on.
+    /// Every firing in order, for a trace made by [`Trace::logging`].
     pub firings: Vec<Firing>,
     log: bool,
 }
 
 impl Trace {
-    /// Counts only.
+    /// A trace that only counts.
     pub fn counting() -> Trace {
         Trace::default()
     }
 
-    /// Counts, and keeps each firing.
+    /// A trace that counts and keeps each firing.
     pub fn logging() -> Trace {
         Trace { log: true, ..Trace::default() }
     }
 
-    /// The rules that fired as `set.rule`, with their counts; the most frequent first.
+    /// The names of the rules that fired, as `set.rule`, with their counts; the most frequent first.
     pub fn rules(&self) -> Vec<(String, u64)> {
         let mut all: Vec<_> = self.hits.iter().map(|((set, rule), &n)| (format!("{set}.{rule}"), n)).collect();
         all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));

@@ -1,4 +1,4 @@
-//! Elementwise ops as LLVM instructions; scalars and vectors alike.
+//! Elementwise ops as LLVM instructions, on scalars and vectors.
 
 use super::super::cstyle::Alu;
 use super::dialect::{Llvm, constant_splat, mangled, scalar_type, value_type, wide};
@@ -6,7 +6,7 @@ use crate::DType::{self, *};
 use crate::target::functions;
 use crate::uop::Op;
 
-/// Prints an op; `None` if there is none.
+/// Prints an op and returns the operand of its result; `None` if LLVM has no such op on this dtype.
 pub(super) fn print(w: &mut Llvm, a: Alu, x: &[String], lanes: usize) -> Option<String> {
     let ty = &value_type(a.from, lanes);
     let (float, signed) = (a.from.is_float(), a.from.is_signed());
@@ -67,7 +67,7 @@ pub(super) fn print(w: &mut Llvm, a: Alu, x: &[String], lanes: usize) -> Option<
             if !float {
                 return Some(m);
             }
-            // a NaN on the right was chosen already
+            // a NaN as second operand is already selected, since comparisons with NaN are false
             let nan = w.op(format_args!("fcmp uno {ty} {x0}, {x0}"));
             w.op(format_args!("select {mask} {nan}, {ty} {x0}, {ty} {m}"))
         }
@@ -88,14 +88,15 @@ pub(super) fn print(w: &mut Llvm, a: Alu, x: &[String], lanes: usize) -> Option<
     })
 }
 
-/// An intrinsic on and to one type.
+/// The call of an intrinsic whose operands and result have the same type.
 fn intrinsic(w: &mut Llvm, name: &str, dt: DType, x: &[String], lanes: usize) -> String {
     let ty = value_type(dt, lanes);
     let args: Vec<(&str, &str)> = x.iter().map(|x| (ty.as_str(), x.as_str())).collect();
     w.call(&ty, &format!("llvm.{name}.{}", mangled(scalar_type(dt), lanes)), &args)
 }
 
-/// Quotient or remainder; where LLVM's are undefined (by 0, MIN by -1) the divisor is made 1.
+/// The quotient or remainder. Where LLVM's result is undefined (division by 0, the smallest integer by -1), the divisor
+/// is replaced by 1.
 fn divide(w: &mut Llvm, a: Alu, x: &str, y: &str, lanes: usize) -> String {
     let (ty, mask, scalar) = (value_type(a.from, lanes), wide("i1", lanes), scalar_type(a.from));
     let sign = if a.from.is_signed() { 's' } else { 'u' };
@@ -124,7 +125,7 @@ fn divide(w: &mut Llvm, a: Alu, x: &str, y: &str, lanes: usize) -> String {
 }
 
 fn cast(w: &mut Llvm, from: DType, to: DType, x: &str, lanes: usize) -> String {
-    // 16-bit floats go through f32
+    // 16-bit floats are converted by way of f32
     match (from, to) {
         _ if from == to => return x.to_string(),
         (F16, _) => {

@@ -1,4 +1,5 @@
-//! How LLVM spells types, constants, memory and loops. Every method prints its instructions and returns an operand.
+//! The syntax of LLVM IR for types, constants, memory accesses and loops: the [`Dialect`] by which the shared renderer
+//! prints it. Every method appends its instructions to the function and returns an operand.
 
 use super::super::cstyle::{Alu, At, Dialect, Ptr};
 use super::alu;
@@ -7,20 +8,20 @@ use crate::{DType, Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Bytes that a load whose gate is false may read: the widest vector.
+/// Bytes of the constant zeros that a load reads where its gate is false: as many as the widest vector has.
 const NOTHING: usize = 64 * 8;
 
-/// A function in the making.
+/// The function under construction.
 #[derive(Default)]
 pub(super) struct Llvm {
-    /// Stack slots, at the function's entry.
+    /// The instructions that allocate stack slots, at the function's entry.
     slots: String,
-    /// Everything after them.
+    /// All later instructions.
     body: String,
-    /// Slot of each variable; a name that is declared again means the newest.
+    /// The stack slot of each variable; a name that is declared again refers to the latest declaration.
     variables: BTreeMap<String, String>,
     declarations: BTreeSet<String>,
-    /// Open loops: label number, counter, its type.
+    /// Open loops: label number, stack slot of the counter, type of the counter.
     loops: Vec<(usize, String, &'static str)>,
     count: usize,
 }
@@ -44,7 +45,7 @@ fn memory_type(dt: DType) -> &'static str {
     if dt == DType::Bool { "i8" } else { scalar_type(dt) }
 }
 
-/// `lanes` of a scalar type.
+/// The type of `lanes` values of a scalar type.
 pub(super) fn wide(scalar: &str, lanes: usize) -> String {
     if lanes == 1 { scalar.to_string() } else { format!("<{lanes} x {scalar}>") }
 }
@@ -54,7 +55,7 @@ pub(super) fn value_type(dt: DType, lanes: usize) -> String {
     wide(scalar_type(dt), lanes)
 }
 
-/// A type in the name of an intrinsic: `v8f32`.
+/// A type as it is written in the name of an intrinsic, such as `v8f32`.
 pub(super) fn mangled(scalar: &str, lanes: usize) -> String {
     let s = match scalar {
         "float" => "f32",
@@ -70,19 +71,19 @@ fn constant(x: &str) -> bool {
     !x.starts_with('%')
 }
 
-/// A constant vector of one scalar type.
+/// A vector constant with these elements of a scalar type.
 pub(super) fn constants(scalar: &str, xs: &[String]) -> String {
     let xs: Vec<String> = xs.iter().map(|x| format!("{scalar} {x}")).collect();
     format!("<{}>", xs.join(", "))
 }
 
-/// One constant in all lanes.
+/// A constant with the same element in all lanes.
 pub(super) fn constant_splat(scalar: &str, x: &str, lanes: usize) -> String {
     if lanes == 1 { x.to_string() } else { constants(scalar, &vec![x.to_string(); lanes]) }
 }
 
 impl Llvm {
-    /// Prints `%tN = instruction`; the operand.
+    /// Appends `%tN = instruction` and returns the operand `%tN`.
     pub(super) fn op(&mut self, instruction: std::fmt::Arguments<'_>) -> String {
         self.count += 1;
         let name = format!("%t{}", self.count);
@@ -90,7 +91,7 @@ impl Llvm {
         name
     }
 
-    /// Calls an intrinsic, which is declared.
+    /// Appends the call of an intrinsic, whose declaration is added to the module.
     pub(super) fn call(&mut self, result: &str, name: &str, args: &[(&str, &str)]) -> String {
         let types: Vec<&str> = args.iter().map(|a| a.0).collect();
         self.declarations.insert(format!("declare {result} @{name}({})", types.join(", ")));
@@ -120,7 +121,7 @@ impl Llvm {
         self.op(format_args!("load {}, ptr {at}, align 4", scalar_type(dt)))
     }
 
-    /// Opens the loop over the slice of the grid; the operand that is its index.
+    /// Opens the loop over the slice of the grid, and returns the operand of its index.
     pub(super) fn grid_loop(&mut self) -> String {
         self.open("g", "i32", "%lo", "%hi", "ult");
         self.get("g", DType::I32, 1)
@@ -160,7 +161,7 @@ impl Llvm {
         place
     }
 
-    /// A value as it lies in memory.
+    /// Converts a value to its form in memory: a bool becomes a byte.
     fn lower(&mut self, x: &str, dt: DType, lanes: usize) -> String {
         if dt != DType::Bool {
             return x.to_string();
@@ -168,7 +169,7 @@ impl Llvm {
         self.op(format_args!("zext {} {x} to {}", wide("i1", lanes), wide("i8", lanes)))
     }
 
-    /// The value of what lay in memory.
+    /// Converts an element from its form in memory to a value: the inverse of [`Llvm::lower`].
     fn raise(&mut self, x: String, dt: DType, lanes: usize) -> String {
         if dt != DType::Bool {
             return x;
@@ -182,7 +183,7 @@ impl Llvm {
         self.raise(x, dt, lanes)
     }
 
-    /// The whole text.
+    /// The text of the whole module.
     pub(super) fn module(&self, name: &str) -> String {
         let mut out =
             format!("@gl.nothing = internal unnamed_addr constant [{NOTHING} x i8] zeroinitializer, align 64\n");
@@ -214,7 +215,7 @@ impl Dialect for Llvm {
             DType::Bool => v.as_bool().to_string(),
             DType::F16 => (half::f16::from_f64(f).to_bits() as i16).to_string(),
             DType::BF16 => (half::bf16::from_f64(f).to_bits() as i16).to_string(),
-            // a float is written as the double of its value
+            // LLVM writes a float constant as the bits of the double with the same value
             DType::F32 => format!("0x{:016X}", (f as f32 as f64).to_bits()),
             DType::F64 => format!("0x{:016X}", f.to_bits()),
             DType::I8 | DType::U8 => (v.as_i64() as i8).to_string(),
@@ -288,7 +289,7 @@ impl Dialect for Llvm {
     fn close(&mut self) -> String {
         if let Some((n, slot, ty)) = self.loops.pop() {
             let i = self.op(format_args!("load {ty}, ptr {slot}"));
-            // below the bound, so one more does not wrap; the slice of a grid is below 2^31
+            // the counter is below its bound, so the increment does not overflow; the slice of a grid is below 2^31
             let next = self.op(format_args!("add nuw nsw {ty} {i}, 1"));
             let _ = writeln!(self.body, "  store {ty} {next}, ptr {slot}\n  br label %head{n}\nend{n}:");
         }

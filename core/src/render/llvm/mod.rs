@@ -1,12 +1,13 @@
-//! LLVM IR as text, with vector types and opaque pointers (LLVM 15 and later): the way to processors for which there is no
-//! emitter here, and a second opinion on the one for x86-64.
+//! The LLVM IR renderer: prints a program as text with vector types and opaque pointers (LLVM 15 and later). It serves
+//! processors for which there is no native emitter, and as a comparison for the emitter of x86-64.
 //!
-//! Interface, as on x86: `void NAME(ptr bufs, ptr vars, i32 lo, i32 hi, ptr scratch)`; Grid(0) is the loop `lo..hi`. The text says nothing
-//! about the processor: whoever compiles it sets the target triple, `target-cpu` and `target-features` (without them LLVM
-//! assumes the oldest processor of its kind).
+//! Interface, as on x86: `void NAME(ptr bufs, ptr vars, i32 lo, i32 hi, ptr scratch)`; Grid(0) is the loop `lo..hi`.
+//! The text does not name a processor: whoever compiles it sets the target triple, `target-cpu` and `target-features`
+//! (without them LLVM assumes the oldest processor of the architecture).
 //!
-//! Bools are `i1` (`i8` in memory), f16 and bf16 are their bits (`i16`); only casts touch those. Loop counters and accumulators
-//! are stack slots, which LLVM's first pass makes values. No fast-math flag: only `llvm.fmuladd` may be fused.
+//! Bools are `i1` (`i8` in memory); f16 and bf16 are held as their bits (`i16`), and only casts interpret them. Loop
+//! counters and accumulators are stack slots, which LLVM promotes to registers. There are no fast-math flags: only
+//! `llvm.fmuladd` may be fused.
 
 mod alu;
 mod dialect;
@@ -19,7 +20,7 @@ use crate::uop::{Arg, Op};
 use crate::{Error, Result};
 use dialect::Llvm;
 
-/// Prints LLVM IR.
+/// The LLVM IR renderer.
 pub struct LlvmRenderer;
 
 impl Renderer for LlvmRenderer {
@@ -54,7 +55,7 @@ impl Renderer for LlvmRenderer {
                 w.name(u, &e);
             }
             if p.g.op(u) == Op::Barrier {
-                continue; // one thread runs a whole slice
+                continue; // a barrier has no effect, since one thread runs the whole slice
             }
             w.node(u)?;
         }

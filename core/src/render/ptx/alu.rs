@@ -1,7 +1,7 @@
-//! Elementwise ops as instructions on one value.
+//! Elementwise ops as PTX instructions on scalars.
 //!
-//! Integers below 32 bits are computed in 32 and cut back. Sums and products say how they are rounded, since ptxas fuses those that do
-//! not. f16 and bf16 are touched by casts and choices only.
+//! Integers below 32 bits are computed in 32 bits and wrapped. Float sums and products state a rounding mode (`.rn`),
+//! since ptxas fuses those without one. On f16 and bf16 there are only casts and selections.
 
 use super::super::cstyle::Alu;
 use super::func::{Class, Func};
@@ -9,7 +9,7 @@ use crate::DType::{self, *};
 use crate::target::functions;
 use crate::uop::Op;
 
-/// The type in the name of an instruction on values of this dtype.
+/// The type suffix of an instruction on values of this dtype.
 fn ty(dt: DType) -> &'static str {
     match dt {
         F32 => "f32",
@@ -21,7 +21,7 @@ fn ty(dt: DType) -> &'static str {
     }
 }
 
-/// Its bits alone.
+/// The untyped suffix for values of this dtype, by size only.
 fn bits(dt: DType) -> &'static str {
     Class::of(dt).bits()
 }
@@ -37,7 +37,7 @@ pub(super) fn select(w: &mut Func, dt: DType, c: &str, x: &str, y: &str) -> Stri
     w.op(Class::Pred, "or.pred", &[&yes, &no])
 }
 
-/// Prints an op; `None` if there is none.
+/// Prints an op and returns the register of its result; `None` if PTX has no such op on this dtype.
 pub(super) fn print(w: &mut Func, a: Alu, x: &[String]) -> Option<String> {
     let (float, class) = (a.from.is_float(), Class::of(a.from));
     let x: Vec<&str> = x.iter().map(String::as_str).collect();
@@ -59,7 +59,7 @@ pub(super) fn print(w: &mut Func, a: Alu, x: &[String]) -> Option<String> {
         Op::CmpNe if float => w.op(Class::Pred, &format!("setp.neu.{t}"), &x),
         Op::CmpNe => w.op(Class::Pred, &format!("setp.ne.{t}"), &x),
         Op::Neg if float => w.op(class, &format!("neg.{t}"), &x),
-        // of two units in the last place, and no subnormals: what a rough power is
+        // the approximate power, for an Exp2 with a number: within 2 ulp, and subnormals are flushed to zero
         Op::Exp2 if a.from == F32 => w.op(class, "ex2.approx.ftz.f32", &x),
         Op::Recip if float => w.op(class, &format!("rcp.rn.{t}"), &x),
         Op::Add if float => w.op(class, &format!("add.rn.{t}"), &x),
@@ -131,7 +131,7 @@ fn logic(w: &mut Func, op: Op, x: &[&str]) -> Option<String> {
     })
 }
 
-/// What a result of 32 bits is in a narrower dtype.
+/// Wraps a 32-bit result to a narrower dtype.
 fn cut(w: &mut Func, dt: DType, r: String) -> String {
     match dt {
         I8 => w.op(Class::B32, "cvt.s32.s8", &[&r]),
@@ -142,7 +142,7 @@ fn cut(w: &mut Func, dt: DType, r: String) -> String {
     }
 }
 
-/// A number of bits to shift by, which is 32 bits wide for all.
+/// The shift count as a 32-bit operand, which shifts of all dtypes take.
 fn shift(w: &mut Func, dt: DType, by: &str) -> String {
     let mask = i64::from(dt.bits() as u32) - 1;
     if let Ok(n) = by.parse::<i64>() {
@@ -155,7 +155,7 @@ fn shift(w: &mut Func, dt: DType, by: &str) -> String {
     w.op(Class::B32, "and.b32", &[&by, &mask.to_string()])
 }
 
-/// Larger or smaller; NaN if either is.
+/// The maximum or minimum; NaN if either operand is NaN.
 fn extreme(w: &mut Func, a: Alu, x: &[&str]) -> String {
     let (t, class) = (ty(a.from), Class::of(a.from));
     if a.from == F32 && w.sm.has_bf16() {
@@ -164,12 +164,13 @@ fn extreme(w: &mut Func, a: Alu, x: &[&str]) -> String {
     let less = if a.op == Op::Max { "gt" } else { "lt" };
     let c = w.op(Class::Pred, &format!("setp.{less}.{t}"), x);
     let nan = w.op(Class::Pred, &format!("setp.nan.{t}"), &[x[0], x[0]]);
-    // a NaN on the right is chosen, since no comparison with it holds
+    // a NaN as second operand is selected, since comparisons with NaN are false
     let first = w.op(Class::Pred, "or.pred", &[&c, &nan]);
     w.op(class, &format!("selp.{}", bits(a.from)), &[x[0], x[1], &first])
 }
 
-/// Quotient or remainder; where the instruction's are undefined (by 0, the least number by -1) the divisor is made 1.
+/// The quotient or remainder. Where the result of the instruction is undefined (division by 0, the smallest integer by
+/// -1), the divisor is replaced by 1.
 fn divide(w: &mut Func, a: Alu, x: &str, y: &str) -> String {
     let (t, b, class) = (ty(a.from), bits(a.from), Class::of(a.from));
     let op = if a.op == Op::Idiv { format!("div.{t}") } else { format!("rem.{t}") };
@@ -194,7 +195,7 @@ fn divide(w: &mut Func, a: Alu, x: &str, y: &str) -> String {
 
 fn cast(w: &mut Func, from: DType, to: DType, x: &str) -> String {
     let x = &w.register(x, Class::of(from));
-    // 16-bit floats go through f32
+    // 16-bit floats are converted by way of f32
     match (from, to) {
         _ if from == to => return x.to_string(),
         (F16, _) => {
@@ -237,7 +238,7 @@ fn cast(w: &mut Func, from: DType, to: DType, x: &str) -> String {
     }
 }
 
-/// Of integers to integers: keeps the low bits.
+/// Casts between integers, which keep the low bits.
 fn between(w: &mut Func, from: DType, to: DType, x: &str) -> String {
     let (a, b) = (Class::of(from), Class::of(to));
     let r = match (a, b) {
@@ -249,7 +250,7 @@ fn between(w: &mut Func, from: DType, to: DType, x: &str) -> String {
     if same { r } else { cut(w, to, r) }
 }
 
-/// Of floats to integers: saturates, and NaN is 0.
+/// Casts from floats to integers, which saturate; NaN gives 0.
 fn to_integer(w: &mut Func, from: DType, to: DType, x: &str) -> String {
     let (f, class) = (ty(from), Class::of(to));
     let mut r = w.op(class, &format!("cvt.rzi.{}.{f}", ty(to)), &[x]);
@@ -258,7 +259,7 @@ fn to_integer(w: &mut Func, from: DType, to: DType, x: &str) -> String {
         r = w.op(class, &format!("max.{t}"), &[&r, &lo.to_string()]);
         r = w.op(class, &format!("min.{t}"), &[&r, &hi.to_string()]);
     }
-    // NaN is 0 of 32 bits, and the least or the largest of 64
+    // the instruction converts NaN to 0 in 32 bits, but to the smallest or largest integer in 64
     let number = w.op(Class::Pred, &format!("setp.num.{f}"), &[x, x]);
     w.op(class, &format!("selp.{}", bits(to)), &[&r, "0", &number])
 }

@@ -1,5 +1,6 @@
-//! How PTX spells constants, memory, loops and products of matrix tiles. Every method prints its instructions and returns registers; a
-//! vector is a list of them.
+//! The syntax of PTX for constants, memory accesses, loops and matrix tiles: the [`Dialect`] by which the shared
+//! renderer prints it. Every method appends its instructions to the function and returns registers; a vector is a list
+//! of registers.
 
 use super::super::cstyle::{Alu, At, Copy, Dialect, Factors, Gate, Ptr};
 use super::alu;
@@ -9,9 +10,9 @@ use crate::target::MatrixTile;
 use crate::uop::mma::{self, Side, Spread};
 use crate::{DType, Error, Result};
 
-/// Terms of the sum of one product of matrices in workgroup memory.
+/// The size K of one `wgmma` instruction: the number of terms that it sums.
 const STEP: usize = 16;
-/// Bytes that one instruction loads or stores at most.
+/// The most bytes that one instruction loads or stores.
 const WIDEST: usize = 16;
 
 /// The registers of a vector, or the register of a scalar.
@@ -19,7 +20,7 @@ pub(super) fn lanes_of(x: &str) -> Vec<String> {
     x.split(", ").map(String::from).collect()
 }
 
-/// A type in memory, as `ld` and `st` have it.
+/// The type suffix of `ld` and `st` for elements of this dtype.
 fn memory_type(dt: DType) -> &'static str {
     match dt {
         DType::Bool | DType::U8 => "u8",
@@ -37,7 +38,7 @@ fn memory_type(dt: DType) -> &'static str {
     }
 }
 
-/// The class of the register that is loaded to.
+/// The class of the register into which an element is loaded; bools are loaded as integers.
 fn memory_class(dt: DType) -> Class {
     if dt == DType::Bool { Class::B32 } else { Class::of(dt) }
 }
@@ -51,7 +52,8 @@ fn list(x: &[String]) -> String {
 }
 
 impl Func {
-    /// Loads `lanes` elements, as they are in memory, into registers, which stay what they are where a guard does not hold.
+    /// Loads elements into `registers` in their form in memory. Where the guard does not hold, the registers keep their
+    /// values.
     fn fetch(&mut self, p: &Ptr, at: &At, registers: &[String], guard: &str) {
         let size = p.dt.size();
         let step = self.step(p, registers.len());
@@ -61,7 +63,7 @@ impl Func {
         }
     }
 
-    /// One instruction that loads values of a type from a place.
+    /// Prints one instruction that loads values of a type from an address.
     fn fetch_from(&mut self, p: &Ptr, ty: &str, registers: &[String], place: &str, guard: &str) {
         let space = match self.space(&p.name) {
             Space::Global { constant: true } => "global.nc",
@@ -73,26 +75,28 @@ impl Func {
         self.guarded(guard, &op, &list(registers), &[place]);
     }
 
-    /// Elements that one instruction moves.
+    /// Number of elements that one instruction loads or stores.
     fn step(&self, p: &Ptr, lanes: usize) -> usize {
         let whole = p.width == lanes;
         if whole { lanes.min(4).min(WIDEST / p.dt.size()) } else { 1 }
     }
 
+    /// The address of the element `i` elements after `at`.
     fn element(&mut self, p: &Ptr, at: &At, i: i64, size: usize) -> String {
         let wide = matches!(at.dt, DType::I64 | DType::U64);
         self.address(&p.name, &at.base, wide, size, (at.plus + i) * size as i64)
     }
 
-    /// The value of what lay in memory.
+    /// Converts an element from its form in memory to a value: a bool becomes a predicate.
     fn raise(&mut self, x: String, dt: DType) -> String {
         if dt == DType::Bool { self.op(Class::Pred, "setp.ne.s32", &[&x, "0"]) } else { x }
     }
 
-    /// The 64 bits that say where a matrix lies in workgroup memory (PTX ISA, "Matrix descriptor"): its beginning, and the distances of what
-    /// does not follow in one row, all in units of 16 bytes, and that pieces of rows are in the order that [`mma::PANEL`] describes. A row has
-    /// 128 bytes, and eight of them are what that order repeats in. Along neighbours one row is as much as the product takes of each, or panels
-    /// follow each other.
+    /// The 64-bit descriptor of a matrix in workgroup memory (PTX ISA, "Matrix descriptor"). It holds the start
+    /// address, the distance from one panel to the next, and the distance from eight rows to the next eight (the period
+    /// of the swizzle), all in units of 16 bytes, and the 128-byte swizzle mode, which is the order that [`mma::PANEL`]
+    /// describes. Along the contiguous side the product takes at most one row of each panel, and panels follow each
+    /// other. `further` is an offset in elements from the beginning of the matrix.
     fn descriptor(&mut self, (p, at): (&Ptr, &At), of: &Spread, further: usize) -> String {
         const UNIT: usize = 16;
         const SWIZZLE_128: u64 = 1 << 62;
@@ -107,6 +111,7 @@ impl Func {
         if plus == 0 { first } else { self.op(Class::B64, "add.s64", &[&first, &plus.to_string()]) }
     }
 
+    /// Stores `lanes` elements at `at`, where the guard holds.
     fn put(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str, guard: &str) {
         let class = memory_class(p.dt);
         let mut values = Vec::new();
@@ -124,7 +129,7 @@ impl Func {
         };
         for (i, part) in values.chunks(step).enumerate() {
             let place = self.element(p, at, (i * step) as i64, p.dt.size());
-            // what is stored has no sign
+            // stores have unsigned types only
             let ty = memory_type(p.dt).replace('s', "u");
             self.effect(guard, &format!("st.{space}{}.{ty}", suffix(part.len())), &[&place, &list(part)]);
         }
@@ -163,7 +168,7 @@ impl Dialect for Func {
     }
 
     fn lane(&mut self, x: &str, _dt: DType, _lanes: usize, i: usize) -> String {
-        // a single register stands for all lanes
+        // a list of one register has the same value in all lanes
         x.split(", ").nth(i).unwrap_or(x).to_string()
     }
 
@@ -218,7 +223,7 @@ impl Dialect for Func {
     fn load_inside(&mut self, p: &Ptr, at: &At, last: usize) -> String {
         let (class, ty) = if at.dt == DType::I64 { (Class::B64, "64") } else { (Class::B32, "32") };
         let base = self.op(class, &format!("add.s{ty}"), &[&at.base, &at.plus.to_string()]);
-        // an index below zero is a large one without its sign
+        // a negative index is a large one as unsigned, so one minimum covers both ends
         let base = self.op(class, &format!("min.u{ty}"), &[&base, &last.to_string()]);
         self.load(p, &At { base, dt: at.dt, plus: 0 }, 1)
     }
@@ -244,7 +249,7 @@ impl Dialect for Func {
         if lanes != p.width {
             return None;
         }
-        // an aligned vector of which one element is inside the array is inside as a whole
+        // if one element of an aligned vector is inside the array, the whole vector is
         let gates = lanes_of(gate);
         let mut any = gates[0].clone();
         for g in &gates[1..] {
@@ -296,7 +301,7 @@ impl Dialect for Func {
             self.fetch_from(p, "u32", &registers, &place, gates.first().map_or("", String::as_str));
             return Ok(registers.join(", "));
         };
-        // aligned words of which one is inside the array are inside as a whole
+        // if one word of an aligned group is inside the array, the whole group is
         let mut any = gates[0].clone();
         for g in &gates[1..] {
             any = self.op(Class::Pred, "or.pred", &[&any, g]);
@@ -322,7 +327,7 @@ impl Dialect for Func {
         for x in x.split(", ") {
             let swap = |w: &mut Func, class, x: &str| w.op(class, "shfl.sync.bfly.b32", &[x, &bits, "31", all]);
             out.push(match Class::named(x) {
-                // all threads have the same literal
+                // a literal is the same in all threads
                 None => x.to_string(),
                 Some(class @ (Class::B32 | Class::F32)) => swap(self, class, x),
                 Some(Class::Pred) => {
@@ -359,11 +364,11 @@ impl Dialect for Func {
         let bytes = c.bytes.to_string();
         let mut operands = vec![to, from, bytes.clone()];
         if let Some(p) = inside {
-            // as many bytes as there are; the others are zeros
+            // the number of bytes to read, all or none: the rest of the destination is filled with zeros
             operands.push(self.op(Class::B32, "selp.b32", &[&bytes, "0", p]));
         }
         let operands: Vec<&str> = operands.iter().map(String::as_str).collect();
-        // less than 16 bytes go through the first cache
+        // copies of 16 bytes bypass the L1 cache (`.cg`); smaller ones must go through it (`.ca`)
         let op = if c.bytes == 16 { "cp.async.cg.shared.global" } else { "cp.async.ca.shared.global" };
         self.effect(gate.unwrap_or(""), op, &operands);
         Ok(String::new())
@@ -380,10 +385,11 @@ impl Dialect for Func {
         if self.products.is_some() {
             self.commit_products();
             if self.multiplies() {
-                // those of the turn before may go on: copies do not go to what they read
+                // products of the previous iteration may still run, because the copies of this one do not overwrite
+                // their factors
                 self.wait_for_products(usize::from(pending.is_some()));
             }
-            // what threads and their copies wrote is read by another unit
+            // the matrix unit reads what threads and copies wrote by another path (async proxy), which needs a fence
             self.effect("", "fence.proxy.async.shared::cta", &[]);
         }
         self.effect("", "bar.sync", &["0"]);
@@ -419,7 +425,7 @@ impl Dialect for Func {
             let far = i * STEP;
             if s.near() == Some(Side::K) { s.far(far, 0) } else { s.far(0, far) }
         };
-        // addresses are computed before the first of them is started
+        // all descriptors are computed before the first product is started
         let mut places = Vec::new();
         for i in 0..k / STEP {
             let a = match of.a {

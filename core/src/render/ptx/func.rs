@@ -1,11 +1,14 @@
-//! A function in the making: registers by class, instructions, and what is known of them. Nothing here knows an op.
+//! A PTX kernel under construction: its registers, instructions and arrays, and what is known about register contents,
+//! so that addresses and packed pairs are computed once and asynchronous matrix products are waited for in time. It
+//! knows nothing of the IR's ops.
 
 use crate::DType;
 use crate::target::Sm;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt::Write as _;
 
-/// What a register holds. Integers below 32 bits lie in registers of 32, extended by their sign or by zeros; 16-bit floats are their bits.
+/// The class of a register. Integers below 32 bits are held in 32-bit registers, sign- or zero-extended; 16-bit floats
+/// are held as their bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Class {
     Pred,
@@ -43,7 +46,7 @@ impl Class {
         CLASSES.iter().find(|c| c.1 == letter).map(|c| c.0)
     }
 
-    /// How its contents are called where only bits matter.
+    /// The type suffix of instructions that treat the contents as untyped bits.
     pub(super) fn bits(self) -> &'static str {
         match self {
             Class::Pred => "pred",
@@ -59,7 +62,7 @@ impl Class {
 /// The state space of an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Space {
-    /// A buffer; `nc` where no thread writes to it.
+    /// A buffer. Loads of one that no thread writes (`constant`) use the non-coherent path, `ld.global.nc`.
     Global {
         constant: bool,
     },
@@ -67,7 +70,7 @@ pub(super) enum Space {
     Local,
 }
 
-/// One instruction or label. The destination stands apart, so that it can be another register after all.
+/// One instruction or label. The destination is kept separately, so that `Func::assign` can change it later.
 struct Line {
     guard: String,
     op: String,
@@ -76,12 +79,13 @@ struct Line {
 }
 
 impl Line {
-    /// Is it about products of matrices in workgroup memory?
+    /// Is it one of the instructions for asynchronous products of matrices in workgroup memory?
     fn multiplies(&self) -> bool {
         self.op.starts_with("wgmma.")
     }
 
-    /// The last group of products that it has to come after.
+    /// The latest group of products that must be complete before it, given the registers that are in use
+    /// (`Products::going`).
     fn waits_for(&self, going: &FxHashMap<String, (usize, bool)>) -> Option<usize> {
         let written = words(&self.dest).filter_map(|w| going.get(w));
         let read = words(&self.rest).chain(words(&self.guard)).filter_map(|w| going.get(w)).filter(|x| x.1);
@@ -89,7 +93,7 @@ impl Line {
     }
 }
 
-/// An address that is in a register, in the block where it was computed.
+/// An address that was computed to a register, and the loop depth at which it was computed and is valid.
 struct Place {
     array: String,
     base: String,
@@ -97,34 +101,37 @@ struct Place {
     depth: usize,
 }
 
-/// Text of a kernel so far.
+/// The kernel so far.
 pub(super) struct Func {
     pub(super) sm: Sm,
     lines: Vec<Line>,
     counts: [u32; CLASSES.len()],
-    /// The registers of each variable; a name that is declared again means the newest.
+    /// The registers of each variable; a name that is declared again refers to the latest declaration.
     variables: FxHashMap<String, String>,
-    /// Registers that change.
+    /// Registers that are assigned more than once.
     changing: FxHashSet<String>,
     /// Declarations of arrays.
     arrays: String,
-    /// Where arrays are: their space, its beginning, and bytes from there.
+    /// By array: its state space, the address where it lies, and an offset from there in bytes.
     spaces: FxHashMap<String, (Space, String, usize)>,
     places: Vec<Place>,
-    /// Pairs of 16-bit values that are in one register.
+    /// Pairs of 16-bit values that are packed in one register: the pair, the register, the loop depth.
     pairs: Vec<(String, String, usize)>,
-    /// Descriptors of matrices in workgroup memory that begin at a register, in the block where they were made.
+    /// Descriptors of matrices in workgroup memory: address register, other fields, descriptor register, loop depth.
     described: Vec<(String, u64, String, usize)>,
-    /// In kernels with products of matrices in workgroup memory: those that may go on.
+    /// In kernels with products of matrices in workgroup memory: the state of those that may still run.
     pub(super) products: Option<Products>,
-    /// The barrier of a loop is two halves: two groups of four warps each come to it in the middle of the turn before, and wait for the other one
-    /// where it stands. So one is ahead by half a turn, and multiplies while the other one does not (attention on an H200: 506 TFLOP/s instead of
-    /// 472). What copies overwrite was read two turns ago, and whoever is in the middle of a turn has waited for all products before it.
+    /// Is the barrier of the loop split into arriving (`bar.arrive`) and waiting (`bar.sync`)? Two groups of four warps
+    /// each arrive in the middle of the previous iteration, and wait for the other group where the barrier stands. So
+    /// they run half an iteration apart, and one multiplies while the other does not (attention on an H200: 506 TFLOP/s
+    /// instead of 472). It is safe because copies overwrite what was read two iterations ago, and a group in the middle
+    /// of an iteration has waited for all products that were started before that iteration.
     pub(super) split: bool,
-    /// Values of 16 bits that are rounded ones of 32, in registers that do not change: the register that was rounded, and the type.
+    /// Registers with a 16-bit float that was rounded from an f32 in a register that does not change: that register and
+    /// the type.
     narrowed: FxHashMap<String, (String, &'static str)>,
     loops: Vec<Loop>,
-    /// What was known where each jump begins that is open.
+    /// For each open jump: the lengths of `places`, `pairs` and `described` where it begins.
     skips: Vec<(usize, usize, usize)>,
     labels: usize,
     constants: bool,
@@ -135,38 +142,41 @@ struct Loop {
     counter: String,
     bound: String,
     ty: &'static str,
-    /// Products of matrices in workgroup memory are started in it.
+    /// Does it start products of matrices in workgroup memory?
     products: bool,
-    /// Its first line, and groups of products that had ended there.
+    /// The index of its first line, and the number of groups of products that were committed before it.
     first: usize,
     ended: usize,
-    /// The line at which nothing goes on any more that was started in the turn before.
+    /// The index of the line from which on no product of the previous iteration is running.
     waited: Option<usize>,
-    /// Copies that may go on at its barrier, where that is split ([`Func::split`]); taken where threads have come to it.
+    /// Where its barrier is split ([`Func::split`]): the number of copy groups that may still run there. It is `None`
+    /// again once the code that arrives at the barrier has been printed.
     barrier: Option<u32>,
 }
 
-/// Products of matrices in workgroup memory, which go on while the program does. They are started in groups, and waited for by groups, the oldest first.
+/// The asynchronous products of matrices in workgroup memory (`wgmma`), which run while the program continues. They are
+/// started in groups; a group is committed when it is complete, and groups are waited for in order, the oldest first.
 #[derive(Default)]
 pub(super) struct Products {
-    /// Some were started since the last group of them ended.
+    /// Have products been started since the last group was committed?
     open: bool,
-    /// Groups that have ended.
+    /// Number of groups that have been committed.
     ended: usize,
-    /// Registers that may not be written to until a group is done, nor read if they are its sums.
+    /// Registers in use by running products: the number of their group, and whether they are its sums. Until that group
+    /// is done they must not be written, and sums must not be read either.
     going: FxHashMap<String, (usize, bool)>,
-    /// Registers that were written to since the last fence.
+    /// Registers that were written since the last fence.
     written: FxHashSet<String>,
 }
 
-/// `%t` holds in no thread or in all: predicates have no literals.
+/// A predicate register that is true in all threads, since PTX has no literals for predicates.
 pub(super) const TRUE: &str = "%ptrue";
-/// See [`TRUE`].
+/// A predicate register that is false in all threads; see [`TRUE`].
 pub(super) const FALSE: &str = "%pfalse";
 
-/// The workgroup memory that a launch gives.
+/// The name of the dynamic shared memory that a launch provides.
 const PARTS: &str = "gl_parts";
-/// Its declaration.
+/// The declaration of [`PARTS`].
 pub(super) const LAUNCHED: &str = ".extern .shared .align 1024 .b8 gl_parts[];\n\n";
 
 impl Func {
@@ -200,32 +210,33 @@ impl Func {
         format!("%{}{}", CLASSES[i].1, self.counts[i])
     }
 
-    /// Predicates that are constant are used.
+    /// A constant predicate; its registers are declared and set only if it is used.
     pub(super) fn constant_pred(&mut self, v: bool) -> String {
         self.constants = true;
         if v { TRUE } else { FALSE }.to_string()
     }
 
-    /// The value in a register, for instructions that take no literal there.
+    /// The value as a register, for operands that may not be literals.
     pub(super) fn register(&mut self, x: &str, class: Class) -> String {
         if x.starts_with('%') { x.to_string() } else { self.op(class, &format!("mov.{}", class.bits()), &[x]) }
     }
 
     // ---- instructions
 
-    /// Prints an instruction with a new register as destination, which is returned.
+    /// Appends an instruction with a new register as destination, which is returned.
     pub(super) fn op(&mut self, class: Class, op: &str, x: &[&str]) -> String {
         let dest = self.fresh(class);
         self.emit(op, &dest, x);
         dest
     }
 
-    /// Prints an instruction with a destination.
+    /// Appends an instruction with a destination.
     pub(super) fn emit(&mut self, op: &str, dest: &str, x: &[&str]) {
         self.guarded("", op, dest, x);
     }
 
-    /// The same where a predicate holds.
+    /// Appends an instruction that is executed where the predicate `guard` holds (always if it is empty). Waits first
+    /// for running products that use its registers.
     pub(super) fn guarded(&mut self, guard: &str, op: &str, dest: &str, x: &[&str]) {
         let line = Line { guard: guard.into(), op: op.into(), dest: dest.into(), rest: x.join(", ") };
         if let Some(p) = &mut self.products
@@ -240,7 +251,7 @@ impl Func {
         self.lines.push(line);
     }
 
-    /// Prints an instruction without a destination.
+    /// Appends an instruction without a destination.
     pub(super) fn effect(&mut self, guard: &str, op: &str, x: &[&str]) {
         self.guarded(guard, op, "", x);
     }
@@ -280,7 +291,8 @@ impl Func {
         self.variables.get(name).cloned().unwrap_or_default()
     }
 
-    /// Gives a variable its next value, by changing where the instructions that computed it put it, if these are the last.
+    /// Assigns a value to a variable. If the instruction that computed the value is one of the last few, its
+    /// destination is changed to the variable's register; else the value is copied.
     pub(super) fn assign(&mut self, name: &str, value: &str) {
         let target = self.registers_of(name);
         for (r, x) in target.split(", ").zip(value.split(", ")) {
@@ -306,7 +318,7 @@ impl Func {
         }
     }
 
-    /// A value that stays what it is: a copy of each register that may change.
+    /// The value as it is now: registers that are assigned more than once are copied.
     pub(super) fn steady(&mut self, value: &str) -> String {
         let mut all = Vec::new();
         for x in value.split(", ") {
@@ -351,7 +363,8 @@ impl Func {
         }
         let Some(l) = self.loops.pop() else { return };
         if let Some(p) = &self.products {
-            // what goes on at the end does so in the next turn, up to where that waits for it
+            // products that run at the end of an iteration still run in the next one, up to the line where that waits
+            // for them: no instruction before it may conflict with them
             let begin = &self.lines[l.first..l.waited.unwrap_or(self.lines.len())];
             if begin.iter().any(|line| !line.multiplies() && line.waits_for(&p.going).is_some()) {
                 self.wait_for_products(0);
@@ -373,7 +386,7 @@ impl Func {
         self.described.retain(|d| d.3 <= depth);
     }
 
-    /// Begins what is left out where a predicate holds.
+    /// Begins code that is skipped where the predicate `c` holds; returns the label for [`Func::land`].
     pub(super) fn jump_if(&mut self, c: &str) -> usize {
         self.labels += 1;
         self.effect(c, "bra", &[&format!("$skip{}", self.labels)]);
@@ -381,7 +394,7 @@ impl Func {
         self.labels
     }
 
-    /// Ends it. What was computed there is known nowhere else.
+    /// Ends code that may be skipped, and forgets the addresses, pairs and descriptors that were computed in it.
     pub(super) fn land(&mut self, label: usize) {
         self.label(&format!("$skip{label}"));
         if let Some((places, pairs, described)) = self.skips.pop() {
@@ -393,7 +406,8 @@ impl Func {
 
     // ---- matrices in workgroup memory
 
-    /// A product is about to be started, with these sums and these registers of its left factor: what threads wrote to them is there for it.
+    /// Prepares the start of a product with these sums and these registers of its left factor: marks them as in use,
+    /// and appends a fence if threads wrote to them since the last one.
     pub(super) fn begin_product(&mut self, sums: &[String], held: &[String]) {
         let Some(p) = &mut self.products else { return };
         let fence = !p.open || sums.iter().chain(held).any(|r| p.written.contains(r));
@@ -410,7 +424,7 @@ impl Func {
         self.loops.iter_mut().for_each(|l| l.products = true);
     }
 
-    /// Ends the group of products that were started, if some were.
+    /// Commits the group of the products that were started, if there are any.
     pub(super) fn commit_products(&mut self) {
         if let Some(p) = &mut self.products
             && p.open
@@ -420,7 +434,7 @@ impl Func {
         }
     }
 
-    /// Waits for all groups of products but the last so many.
+    /// Waits for all groups of products except the last `but`.
     pub(super) fn wait_for_products(&mut self, but: usize) {
         let Some(p) = &mut self.products else { return };
         let done = p.ended.saturating_sub(but);
@@ -438,7 +452,8 @@ impl Func {
         }
     }
 
-    /// The barrier of a loop, behind which nobody reads what copies of this turn overwrite. Says whether it is one.
+    /// If the loop's barrier is split, appends the wait for the other group, after which no thread reads what the
+    /// copies of this iteration overwrite, and returns true. Otherwise returns false.
     pub(super) fn wait_at_barrier(&mut self, pending: Option<u32>) -> bool {
         let Some(pending) = pending.filter(|_| self.split) else { return false };
         let Some(l) = self.loops.last_mut() else { return false };
@@ -448,7 +463,8 @@ impl Func {
         true
     }
 
-    /// Comes to the barrier of the next turn: what that reads has been copied, and nothing that was started before this turn goes on.
+    /// Arrives at the barrier of the next iteration, after waiting for the copies that it will read; products that were
+    /// started before this iteration are complete here.
     fn come_to_barrier(&mut self, pending: u32) {
         let Some(counter) = self.loops.last().map(|l| l.counter.clone()) else { return };
         self.effect("", "cp.async.commit_group", &[]);
@@ -457,7 +473,9 @@ impl Func {
         self.half_barrier("arrive", &counter, 1);
     }
 
-    /// One of four barriers: two for each group, which take turns.
+    /// Appends `bar.arrive` or `bar.sync` on one of four hardware barriers: each group has two, for even and odd
+    /// iterations. A group waits (`sync`) at its own barrier and arrives at the other group's; `later` is 1 for the
+    /// next iteration.
     fn half_barrier(&mut self, what: &str, counter: &str, later: i64) {
         let b = Class::B32;
         let turn = self.op(b, "add.s32", &[counter, &later.to_string()]);
@@ -475,19 +493,20 @@ impl Func {
         self.wait_for_products(ended.saturating_sub(group + 1));
     }
 
-    /// May products go on here, of which some were started before?
+    /// May products be running here? In a loop they may be those of the previous iteration.
     pub(super) fn multiplies(&self) -> bool {
         self.products.as_ref().is_some_and(|p| p.open || !p.going.is_empty() || !self.loops.is_empty())
     }
 
-    /// The register has a rounded value.
+    /// Records that `r` holds the value of the f32 register `from`, rounded to the 16-bit type `ty`.
     pub(super) fn narrow(&mut self, r: &str, from: &str, ty: &'static str) {
         if !self.changing.contains(from) {
             self.narrowed.insert(r.to_string(), (from.to_string(), ty));
         }
     }
 
-    /// The descriptor of a matrix that begins at this address, with what else is in it.
+    /// The register with the descriptor of a matrix that begins at the address `base`; `fixed` has the descriptor's
+    /// other fields.
     pub(super) fn described(&mut self, base: &str, fixed: u64) -> String {
         if let Some(d) = self.described.iter().find(|d| d.0 == base && d.1 == fixed) {
             return d.2.clone();
@@ -502,7 +521,7 @@ impl Func {
         made
     }
 
-    /// A register of 32 bits that holds two of 16.
+    /// A 32-bit register that holds two 16-bit values.
     pub(super) fn pair(&mut self, low: &str, high: &str) -> String {
         let source = format!("{{{low}, {high}}}");
         let steady = ![low, high].iter().any(|x| self.changing.contains(*x));
@@ -511,7 +530,7 @@ impl Func {
         }
         let both = [low, high].map(|x| self.narrowed.get(x).cloned());
         let r = match both {
-            // one instruction rounds two values
+            // a single instruction rounds both values from f32 and packs them
             [Some((x, a)), Some((y, b))] if a == b => self.op(Class::B32, &format!("cvt.rn.{a}x2.f32"), &[&y, &x]),
             _ => self.op(Class::B32, "mov.b32", &[&source]),
         };
@@ -521,7 +540,7 @@ impl Func {
         r
     }
 
-    /// The two values of 16 bits in a register.
+    /// Unpacks the two 16-bit values of a register.
     pub(super) fn halves(&mut self, pair: &str) -> [String; 2] {
         let [low, high] = [0; 2].map(|_| self.fresh(Class::B16));
         let source = format!("{{{low}, {high}}}");
@@ -532,14 +551,14 @@ impl Func {
 
     // ---- memory
 
-    /// A buffer's pointer, which is a parameter.
+    /// Loads the pointer of a buffer from its parameter.
     pub(super) fn buffer(&mut self, name: &str, constant: bool) {
         let generic = self.op(Class::B64, "ld.param.u64", &[&format!("[p{name}]")]);
         let global = self.op(Class::B64, "cvta.to.global.u64", &[&generic]);
         self.spaces.insert(name.to_string(), (Space::Global { constant }, global, 0));
     }
 
-    /// An array of the workgroup or of a thread.
+    /// Declares an array in shared or local memory.
     pub(super) fn array(&mut self, name: &str, space: Space, bytes: usize) {
         let word = if space == Space::Shared { "shared" } else { "local" };
         let align = if self.products.is_some() && space == Space::Shared { 1024 } else { 16 };
@@ -547,17 +566,18 @@ impl Func {
         self.spaces.insert(name.to_string(), (space, name.to_string(), 0));
     }
 
-    /// An array of the workgroup in the memory that the launch gives, so many bytes from its beginning.
+    /// Places a workgroup array in the dynamic shared memory, `at` bytes from its beginning.
     pub(super) fn part(&mut self, name: &str, at: usize) {
         self.spaces.insert(name.to_string(), (Space::Shared, PARTS.to_string(), at));
     }
 
-    /// Where an array is: `ld` and `st` with this after them.
+    /// The state space of an array, which `ld` and `st` name.
     pub(super) fn space(&self, name: &str) -> Space {
         self.spaces.get(name).map_or(Space::Local, |s| s.0)
     }
 
-    /// The address of what lies `plus` bytes after the element `base`, as an operand.
+    /// The address `plus` bytes after element `base` of an array, as an operand. `size` is the size of an element, and
+    /// `wide` says that `base` has 64 bits.
     pub(super) fn address(&mut self, name: &str, base: &str, wide: bool, size: usize, plus: i64) -> String {
         let Some((space, start, first)) = self.spaces.get(name).cloned() else { return format!("[{name}]") };
         let (mut at, mut plus) = (start.clone(), plus + first as i64);
@@ -588,7 +608,7 @@ impl Func {
     fn place(&mut self, space: Space, start: &str, base: &str, wide: bool, size: usize) -> String {
         let size = size.to_string();
         if space == Space::Shared {
-            // some hundred kB at most: 32 bits are enough
+            // shared memory has at most some hundred kB, so 32-bit addresses are enough
             let base = if wide { self.op(Class::B32, "cvt.u32.u64", &[base]) } else { base.to_string() };
             let start = self.op(Class::B32, "mov.u32", &[start]);
             return self.op(Class::B32, "mad.lo.s32", &[&base, &size, &start]);
@@ -603,7 +623,7 @@ impl Func {
 
     // ---- text
 
-    /// The whole module.
+    /// The text of the whole module.
     pub(super) fn module(&self, name: &str, parameters: &[String], local: [u32; 3]) -> String {
         let mut out = format!(".version {}\n.target {}\n.address_size 64\n\n", self.sm.isa(), self.sm.name());
         if self.spaces.values().any(|s| s.1 == PARTS) {

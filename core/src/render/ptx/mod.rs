@@ -1,12 +1,15 @@
-//! PTX, the assembly language of NVIDIA's GPUs, as text (NVIDIA, Parallel Thread Execution ISA). The driver makes machine code of it.
+//! The PTX renderer: prints a program in the virtual assembly language of NVIDIA's GPUs (NVIDIA, Parallel Thread
+//! Execution ISA), which the driver compiles to machine code.
 //!
-//! Interface: `.visible .entry NAME(.param .u64 p0.., .param .b32 n0..)`: a pointer for each buffer slot, then launch scalars. Grid(d) is
-//! `%ctaid`, Local(d) is `%tid`; a block has as many threads as the program says.
+//! Interface: `.visible .entry NAME(.param .u64 pb0.., .param .s32 n0..)`: a pointer for each buffer slot, then the
+//! launch scalars. Grid(d) is `%ctaid`, Local(d) is `%tid`; a block has the number of threads that the program asks
+//! for.
 //!
-//! Values are registers of six classes (`func.rs`), and vectors lists of them, so that only loads and stores have vectors. A load under a
-//! gate is one instruction under a predicate: there is no branch but those of loops, which all threads of a block take together where
-//! they meet at barriers, shuffles or matrix tiles. Arrays of a workgroup that have 48 kB at most are declared in the kernel; others are
-//! parts of the memory that the launch gives it ([`launched_bytes`]).
+//! A value is a register of one of six classes (`func.rs`), and a vector is a list of registers; only loads and stores
+//! have vector instructions. A gated load is one instruction under a predicate, not a branch. Almost all branches are
+//! those of loops; where a loop contains a barrier, a shuffle or a matrix tile, all threads of a block take its
+//! branches together. Workgroup arrays of at most 48 kB in total are declared in the kernel; larger ones are parts of
+//! the dynamic shared memory whose size the launch sets ([`launched_bytes`]).
 
 mod alu;
 mod dialect;
@@ -20,7 +23,7 @@ use crate::uop::{Arg, AxisKind, Op, Space as Memory, UOp};
 use crate::{DType, Error, Result};
 use func::{Class, Func, Space};
 
-/// Prints PTX.
+/// The PTX renderer.
 pub struct Ptx;
 
 const DIMENSIONS: [char; 3] = ['x', 'y', 'z'];
@@ -31,7 +34,7 @@ impl Renderer for Ptx {
         let Some(sm) = t.sm else { return refuse("a GPU of unknown compute capability") };
         let mut w = Walk::new(p, Func::new(sm));
         if t.dots.is_some() {
-            // memory is of bytes: words may be read wherever they are aligned
+            // PTX memory is byte-addressed, so words may be read from any array at aligned addresses
             w.dots = Dots::find(p, &|_| true);
         }
         let in_memory = |&u: &UOp| matches!(p.g.arg(u), Arg::Mma(layout) if layout.in_memory());
@@ -104,7 +107,9 @@ impl Renderer for Ptx {
     }
 }
 
-/// Is it one loop with one barrier, in which two groups of four warps each multiply, compute with the product, and multiply again? Attention is.
+/// May the barrier of the program's loop be split (`Func::split`)? It may in programs of the form of attention: one
+/// loop with one barrier, in which two groups of four warps each multiply, compute with the product, and multiply
+/// again.
 fn splits_barrier(p: &Program) -> bool {
     let held = |&u: &UOp| matches!(p.g.arg(u), Arg::Mma(l) if l.in_memory() && !l.a.in_memory());
     let loops = p.order.iter().filter(|&&u| p.g.op(u) == Op::Range && p.g.kind(u).is_loop()).count();
@@ -114,23 +119,24 @@ fn splits_barrier(p: &Program) -> bool {
     p.local == [128, 2, 1] && p.order.iter().any(held) && loops == 1 && numbered == 1
 }
 
-/// Bytes of workgroup memory that kernels may declare.
+/// The most bytes of workgroup memory that a kernel may declare (static shared memory).
 const DECLARED: usize = 48 << 10;
 
-/// Bytes of workgroup memory that a launch gives a kernel that has so many.
+/// The bytes of dynamic shared memory that the launch of a kernel with `workgroup` bytes of workgroup arrays must
+/// provide.
 pub fn launched_bytes(workgroup: usize) -> usize {
     if workgroup > DECLARED { workgroup } else { 0 }
 }
 
-/// What begins a kernel, before its name.
+/// The text that precedes the name of a kernel.
 const ENTRY: &str = ".visible .entry ";
 
-/// The name of the kernel of `sources[i]` in their [`unit`].
+/// The name that [`unit`] gives to the kernel of `sources[i]`.
 pub fn kernel_name(i: usize) -> String {
     format!("gl_kernel_{i}")
 }
 
-/// Several kernels as one module.
+/// Combines several kernels into one module, in which they are renamed ([`kernel_name`]).
 ///
 /// # Errors
 /// [`Error::Internal`] if a source is no PTX of this renderer.
@@ -144,7 +150,7 @@ pub fn unit(sources: &[Source]) -> Result<String> {
         } else if head.contains(func::LAUNCHED) && !unit.contains(func::LAUNCHED) {
             unit.push_str(func::LAUNCHED);
         }
-        // kernels of one batch may have the same name
+        // kernels are renamed, since several kernels of a batch may have the same name
         if let Some((_, body)) = rest.split_once('(') {
             unit.extend([ENTRY, &kernel_name(i), "(", body]);
         } else if i > 0 {

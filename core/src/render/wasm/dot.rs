@@ -1,6 +1,6 @@
-//! Sums of products of pairs: `acc += a * b` is `i32x4.dot_i16x8_s` and an addition if a folded axis of two is contiguous in
-//! both factors: in every lane of the one (its lanes follow each other, as a packed panel has them), and in the other either
-//! too or the same for all lanes.
+//! Dot products of pairs of narrow integers: an i32 update `acc += a * b` is emitted as `i32x4.dot_i16x8_s` and an
+//! addition, where it is folded over an axis of length 2 (the pair) that is contiguous in memory in both factors. The
+//! pairs of a factor either follow each other lane by lane, as in a packed panel, or are one pair for all lanes.
 
 use super::emit::{Emit, NONE};
 use super::func::at;
@@ -10,11 +10,11 @@ use crate::{DType, Result};
 use smallvec::SmallVec;
 use wasm_encoder::ValType;
 
-/// Pairs of a load: the load, which of its elements, and the chunk of lanes.
+/// The key of a loaded pair vector: the load, the number of its element, and the chunk of lanes.
 pub(super) type PairKey = (UOp, u32, u32);
 
 impl Emit<'_> {
-    /// The folded axis of an AccMulAdd that sums products of pairs.
+    /// The axis of length 2 over which an AccMulAdd can be emitted as dot products of pairs, if there is one.
     pub(super) fn pairs_of(&self, u: UOp) -> Option<u8> {
         let g = &self.p.g;
         let [acc, a, b] = *g.src(u) else { return None };
@@ -41,7 +41,7 @@ impl Emit<'_> {
             }
         }
         let info = self.info(load);
-        // what was read before must not be read again: it may have changed
+        // elements that are already in locals must not be loaded again, since memory may have changed
         let unread = (0..info.count * if lane { self.chunks() } else { 1 })
             .all(|n| self.vals.get((info.slot + n) as usize).is_none_or(|&v| v == NONE));
         let narrow = match g.dtype(load) {
@@ -56,7 +56,7 @@ impl Emit<'_> {
             && (!lane || self.p.lane_stride(index, self.layout.lanes) == 2)
     }
 
-    /// Writes it.
+    /// Emits the update as dot products over the pairs of `axis`.
     pub(super) fn update_pairs(&mut self, u: UOp, axis: u8) -> Result<()> {
         let src = self.p.g.srcs(u);
         let (ui, ai) = (self.info(u).axes.clone(), self.info(src[0]).axes.clone());
@@ -77,7 +77,7 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// Pushes the pairs of a factor as i16: those of four lanes, or one in every lane.
+    /// Pushes four pairs of a factor as a vector of i16: one pair per lane, or the same pair in all lanes.
     fn pair(&mut self, x: UOp) -> Result<()> {
         let g = &self.p.g;
         let load = g.src_at(x, 0);

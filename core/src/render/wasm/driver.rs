@@ -1,37 +1,40 @@
-//! The driver module: walks a table of steps in memory, so that a plan costs one call from outside, and lets threads share
-//! them. It exports
-//! - `begin(steps, n)`: a job of steps for one thread, the last job being done or given up.
-//! - `go(scratch, end)`: goes on with it; 0 once it is done. Where `end` is finite it comes back when the clock has passed that, and
-//!   so that it can, it runs a launch in slices: a 32nd of the grid at first, then more, as long as they take less than [`SHORT_MS`].
+//! The driver module, which runs the launches and copies of a plan. A *job* is a table of *steps* in memory, one launch
+//! or copy each, so that a plan costs one call from outside; on shared memory several threads share each step by work
+//! stealing. The grid of a launch is counted in blocks. The module exports
+//! - `begin(steps, n)`: starts a job of n steps for one thread, after the previous job is done or abandoned.
+//! - `go(scratch, end)`: continues that job; returns 0 once it is done. If `end` is finite, it returns 1 as soon as the
+//!   clock has passed `end`. To be able to, it runs a launch in slices: a 32nd of the grid first, then slices of twice
+//!   the size whenever one took less than [`SHORT_MS`].
 //!
 //! and on shared memory
-//! - `post(steps, n, threads, scratch, sync)`: begins a job of steps, the last job being done; runs no kernel that threads
-//!   share.
-//! - `help(thread, service, scratch, sync, end)`: takes part in the job until it is done. Thread 0 (a page's own) never sleeps; it
-//!   comes back when there has been nothing to do for a while, so that it can look whether the others still live, and when the clock
-//!   has passed `end`.
+//! - `post(steps, n, threads, scratch, sync)`: starts a job, after the previous job is done. It runs leading steps that
+//!   only one thread runs, but no kernel that threads share.
+//! - `help(thread, service, scratch, sync, end)`: takes part in the job until it is done. Thread 0 (the page's main
+//!   thread) never sleeps; it returns when there has been nothing to do for a while, so that the caller can check
+//!   whether the other threads are still alive, and when the clock has passed `end`.
 //! - `serve(thread, service, scratch, sync)`: takes part in all jobs until the service ends.
-//! - `dismiss(sync)`: ends the service, no job being under way; the next one has the next number, and the first is 0.
-//! - `fail(sync)`: for a thread that `post`, `help` or `serve` threw an exception to: gives up its place in the job, which ends
-//!   with the step under way. The thread may go on with `help` or `serve`.
-//! - `failed(sync)`: not 0 if that happened. Jobs end at once from then on.
-//! - `state(sync)`: 0 if no job is under way; else how far its step is.
-//! - `left(sync)`: blocks of its step that no thread has taken.
-//! - `stop(sync)`: threads take no more slices of the job, which ends when those under way are done.
+//! - `dismiss(sync)`: ends the service while no job is running. Services are numbered from 0.
+//! - `fail(sync)`: must be called by a thread whose call of `post`, `help` or `serve` threw an exception: the thread
+//!   leaves the job, which ends with the current step. The thread may call `help` or `serve` again.
+//! - `failed(sync)`: not 0 if that happened. All later jobs end at once.
+//! - `state(sync)`: 0 if no job is running, else the state of its current step.
+//! - `left(sync)`: number of blocks of the current step that no thread has taken.
+//! - `stop(sync)`: threads take no more slices of the job, which ends when the running slices are done.
 //!
 //! The clock is the imported function `e.n`, in milliseconds.
 //!
-//! `sync` is the address of [`SYNC_BYTES`] zeroed bytes at a multiple of 8, words as in `Sync`. A step is five words, see
-//! [`DriverStep`].
+//! `sync` is the address of [`SYNC_BYTES`] zeroed bytes, a multiple of 8, with the words of `Sync`. A step is five
+//! words, see [`DriverStep`].
 //!
-//! A step is over when its grid is used up and every thread that came has left. So nobody waits for a thread that sleeps or
-//! comes late, the page's own among them, and a job goes on while the page does something else. Who leaves last closes the
-//! step, runs what only one thread runs, and opens the next. The state has a number that each step increments: a thread enters
-//! by a compare-and-exchange of the whole state, so what it was told of a step is true while it is inside.
+//! A step is over when all blocks of its grid are taken and every thread that entered it has left. So no thread waits
+//! for one that sleeps or comes late (which the main thread may do), and a job goes on while the page does something
+//! else. The thread that leaves last closes the step, runs the following steps that only one thread runs, and opens the
+//! next shared one. The state word has a number that every change of step increments, and a thread enters a step by a
+//! compare-and-exchange of the whole word, so what it read about the step stays true while it is inside.
 //!
-//! Each thread has a share of a step's grid and takes slices from its beginning; one that is done helps the others from the
-//! ends of theirs. So a thread has the same part of the grid in every kernel, whose data lie in its core's caches, and a core
-//! that is slower or comes late does less.
+//! Each thread has a share of a step's grid and takes slices from the beginning of it; a thread that is done takes
+//! slices from the ends of the others' shares. So a thread computes the same part of the grid in every kernel, whose
+//! data are in its core's caches, and a core that is slower or comes late does less.
 
 use super::func::at;
 use super::link::imports;
@@ -40,93 +43,97 @@ use wasm_encoder::{
     GlobalType, InstructionSink, Module, RefType, TableType, TypeSection, ValType,
 };
 
-/// Bytes of a step.
+/// Number of 32-bit words of a step.
 pub const STEP_WORDS: usize = 5;
 const STEP_BYTES: usize = STEP_WORDS * 4;
-/// Most threads of a device.
+/// The most threads that a device may have.
 pub const MAX_THREADS: usize = 64;
-/// Bytes of the block that threads share: a line for the words, one for each thread's share.
+/// Bytes of the memory block by which threads synchronise: one cache line for the words of `Sync`, and one for each
+/// thread's share.
 pub const SYNC_BYTES: usize = LINE * (1 + MAX_THREADS);
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Turns of a waiting loop before a thread that may sleep does: about 0.3 ms, longer than what a page does between two runs.
-/// Waking a thread takes as long as a small kernel.
+/// Iterations that a thread spins before it sleeps (if it may): about 0.3 ms, which is longer than a page takes between
+/// two runs. Waking a thread takes as long as a small kernel.
 const SPIN: i32 = 300_000;
-/// A thread takes this part of what is left of its share at a time, so that what others can help with ends with small slices.
+/// A thread takes one part in so many of what is left of its own share at a time. So slices are small towards the end
+/// of a share, where other threads can help.
 const PART: i32 = 4;
-/// No slice is a smaller part of a share.
+/// The smallest slice is one part in so many of a thread's share, but at least one block.
 const LAST: i32 = 32;
-/// Milliseconds: slices between two looks at the clock become larger until they take so long.
+/// Milliseconds that a slice should take: slices between two reads of the clock are doubled until one takes that long.
 const SHORT_MS: f64 = 1.0;
 
-/// The clock is looked at after every eighth short step. A power of two.
+/// The clock is read only after every so many steps marked [`DriverStep::SHORT`]. A power of two.
 const LOOK_EVERY: i32 = 8;
 
 /// Byte offsets of the words that threads share.
 struct Sync;
 
 impl Sync {
-    /// [`IDLE`], [`CLOSED`], or [`OPEN`] and how many threads are inside; the number of the step in the upper half.
+    /// The state, a 64-bit word: the lower half is [`IDLE`], [`CLOSED`], or [`OPEN`] plus the number of threads inside
+    /// the step; the upper half is a number that increases with every change of step.
     const STATE: u64 = 0;
-    /// That number alone, which threads wait for.
+    /// The upper half of the state by itself, on which threads wait.
     const NUMBER: u64 = 4;
-    /// Address of the step.
+    /// Address of the current step.
     const STEP: u64 = 8;
-    /// Where the job's steps end.
+    /// Address after the last step of the job.
     const END: u64 = 12;
-    /// Threads that have a share.
+    /// Number of threads that have a share.
     const THREADS: u64 = 16;
-    /// Number of the service.
+    /// Number of the current service.
     const SERVICE: u64 = 20;
-    /// Threads that sleep or are about to.
+    /// Number of threads that sleep or are about to.
     const SLEEPING: u64 = 24;
-    /// Not 0 once a kernel failed.
+    /// Not 0 once a kernel has failed.
     const FAILED: u64 = 28;
-    /// Not 0 once the job is to end.
+    /// Not 0 once the job has been told to end.
     const STOPPED: u64 = 32;
-    /// What is left of the first thread's share: its beginning and, in the upper half, its end. The others' follow, a line
-    /// each.
+    /// The blocks left of the first thread's share, a 64-bit word: the first block in the lower half, the block after
+    /// the last in the upper half. Those of the other threads follow, each in its own cache line.
     const SHARES: u64 = LINE as u64;
 }
 
 /// There is no step.
 const IDLE: i32 = 0;
-/// The step is over, and somebody is about to open the next.
+/// The step is over, and one thread is about to open the next.
 const CLOSED: i32 = 1;
-/// There is a step, and nobody is inside.
+/// There is a step, and no thread is inside; each thread that enters adds one.
 const OPEN: i32 = 2;
 
 /// One step as the driver reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverStep {
-    /// Table entry to call, or [`DriverStep::COPY`]; with [`DriverStep::SERIAL`] one thread runs it, whole; [`DriverStep::SHORT`] beside that
-    /// says that it takes so little time that the clock need not be looked at after each of them.
+    /// The kernel's index in the function table, or [`DriverStep::COPY`]. With the bit [`DriverStep::SERIAL`] one
+    /// thread runs the whole step; the bit [`DriverStep::SHORT`] beside it says that the step takes so little time that
+    /// the clock need not be read after each of them.
     pub kernel: u32,
-    /// Address of the buffer table; of the destination of a copy.
+    /// Address of the buffer table; for a copy, of the destination.
     pub bufs: u32,
-    /// Address of the launch scalars; of the source of a copy.
+    /// Address of the launch scalars; for a copy, of the source.
     pub vars: u32,
-    /// Grid; bytes of a copy.
+    /// The block after the last to compute; for a copy, its number of bytes.
     pub grid: u32,
-    /// Where it begins in the grid: a launch may be cut into several steps.
+    /// The first block to compute: a launch may be cut into several steps.
     pub first: u32,
 }
 
 impl DriverStep {
-    /// Bit of a step that is not worth sharing.
+    /// The bit of a step that is too small to be shared by threads.
     pub const SERIAL: u32 = 1 << 31;
-    /// Bit of a step of one thread that takes little time.
+    /// The bit of a serial step that takes little time.
     pub const SHORT: u32 = 1 << 30;
     /// The kernel number of a copy.
     pub const COPY: u32 = u32::MAX;
 
-    /// As the driver reads it.
+    /// The step as the words that the driver reads.
     pub fn words(self) -> [u32; STEP_WORDS] {
         [self.kernel, self.bufs, self.vars, self.grid, self.first]
     }
 }
 
-/// Functions by number; the clock is imported.
+/// The indices of the module's functions, the first of which is the imported clock.
 const NOW: u32 = 0;
 const WHOLE: u32 = 1;
 const BEGIN: u32 = 2;
@@ -147,25 +154,27 @@ const STATE: u32 = 16;
 const STOP: u32 = 17;
 const LEFT: u32 = 18;
 
-/// Types of functions besides those that take n words, which are type n, and type 0, that of kernels.
+/// The indices of function types. Type 0 is that of kernels, types 1 to 5 take that many words and return nothing, and
+/// these follow.
 const WORD_TO_WORD: u32 = 6;
 const THREE_TO_WORD: u32 = 7;
 const UNTIL: u32 = 8;
 const HELP_UNTIL: u32 = 9;
 const CLOCK: u32 = 10;
 
-/// Globals by number: the address of scratch memory is imported.
+/// The indices of the globals. The first is imported: the address of this thread's scratch memory.
 const SCRATCH: u32 = 0;
-/// When this thread comes back.
+/// The time at which `help` is to return, in milliseconds.
 const UNTIL_MS: u32 = 1;
-/// The job of one thread: its next step, where its steps end, the next block of a step that has begun, and how many blocks the next slice has,
-/// 0 if none has begun.
+/// The state of a job for one thread: the address of its next step, the address after its last step, the next block of
+/// a step that has been started, and the number of blocks of the next slice (0 if no step has been started).
 const NEXT: u32 = 2;
 const LAST_STEP: u32 = 3;
 const BLOCK: u32 = 4;
 const SLICE: u32 = 5;
 
-/// The driver module.
+/// The driver module as bytes. `shared` says whether memory is shared between threads, and `max_pages` is its maximum
+/// size in pages.
 pub fn driver(shared: bool, max_pages: u32) -> Vec<u8> {
     use ValType::{F64, I32};
     let mut types = TypeSection::new();
@@ -233,7 +242,7 @@ pub fn driver(shared: bool, max_pages: u32) -> Vec<u8> {
     module.finish()
 }
 
-/// `whole(step)`: all of a step.
+/// `whole(step)`: runs a step completely, be it a launch or a copy.
 fn whole() -> Function {
     let (step, kernel) = (0, 1);
     let mut f = Function::new([(1, ValType::I32)]);
@@ -277,7 +286,7 @@ fn go() -> Function {
         .return_()
         .end();
     w.local_get(then).local_get(end).f64_ge().if_(BlockType::Empty).i32_const(1).return_().end();
-    // what one thread runs whole, and everything where nobody waits
+    // a step runs whole if it is serial, or if there is no deadline and no slice of it has run
     w.local_get(step).i32_load(at(0, 4)).i32_const(0).i32_lt_s();
     w.local_get(end).f64_const(f64::INFINITY.into()).f64_eq().global_get(SLICE).i32_eqz().i32_and().i32_or();
     w.if_(BlockType::Empty).local_get(step).call(WHOLE);
@@ -289,7 +298,7 @@ fn go() -> Function {
         blocks(&mut w, step);
         w.i32_const(LAST).i32_div_u().local_tee(n).i32_const(1).local_get(n).select().global_set(SLICE).end();
         w.local_get(step).i32_load(at(12, 4)).global_get(BLOCK).i32_sub().local_set(left);
-        // n = min(slice, left), and all that is left where nobody waits any more
+        // n = min(slice, left) if there is a deadline, else all that is left
         w.global_get(SLICE).local_get(left);
         w.global_get(SLICE)
             .local_get(left)
@@ -310,12 +319,13 @@ fn go() -> Function {
     w.end();
     w.local_get(end).f64_const(f64::INFINITY.into()).f64_lt().if_(BlockType::Empty);
     {
-        // most short steps are followed by the next one without a look at the clock; the number of a copy has all bits, so one is added first
+        // after most short steps the next one follows without reading the clock; a copy's number has all bits set, so
+        // that adding one clears the bit that is tested
         w.local_get(step).i32_load(at(0, 4)).i32_const(1).i32_add().i32_const(DriverStep::SHORT as i32).i32_and();
         w.if_(BlockType::Empty);
         w.local_get(short).i32_const(1).i32_add().local_tee(short).i32_const(LOOK_EVERY - 1).i32_and().br_if(2);
         w.end();
-        // a slice that took little time is followed by one twice as large
+        // if the slice took less than SHORT_MS, the next one has twice the size
         w.local_get(then).call(NOW).local_tee(then).f64_const((-SHORT_MS).into()).f64_add().f64_gt();
         w.if_(BlockType::Empty).global_get(SLICE).i32_const(1).i32_shl().global_set(SLICE).end();
     }
@@ -324,7 +334,7 @@ fn go() -> Function {
     f
 }
 
-/// `share(step, sync)`: of n blocks in all, thread t of m gets n*t/m .. n*(t+1)/m.
+/// `share(step, sync)`: sets the shares of a step of n blocks: thread t of m gets blocks n*t/m .. n*(t+1)/m.
 fn share() -> Function {
     let (step, sync, t, threads) = (0, 1, 2, 3);
     let mut f = Function::new([(2, ValType::I32)]);
@@ -344,13 +354,14 @@ fn share() -> Function {
     f
 }
 
-/// The number of a step's blocks.
+/// Pushes the number of blocks of a step.
 fn blocks(w: &mut InstructionSink<'_>, step: u32) {
     w.local_get(step).i32_load(at(12, 4)).local_get(step).i32_load(at(16, 4)).i32_sub();
 }
 
-/// `slices(step, thread, sync)`: runs slices until none is left: first of the thread's own share, from its beginning, then of
-/// the others', from their ends. Gives 1 where thread 0 leaves some because its time is over.
+/// `slices(step, thread, sync)`: runs slices until no block is left: first of the thread's own share, from its
+/// beginning, then of the other threads' shares, from their ends. Returns 1 if thread 0 stopped early because its
+/// deadline has passed, else 0.
 fn slices() -> Function {
     let (step, thread, sync) = (0, 1, 2);
     let (i, word, least, lo, hi, n, threads, waits, now) = (3, 4, 5, 6, 7, 8, 9, 10, 11);
@@ -372,7 +383,7 @@ fn slices() -> Function {
     w.local_get(thread).i32_eqz().global_get(UNTIL_MS).f64_const(f64::INFINITY.into()).f64_lt().i32_and();
     w.local_tee(waits).if_(BlockType::Empty);
     w.call(NOW).global_get(UNTIL_MS).f64_ge().if_(BlockType::Empty).i32_const(1).return_().end().end();
-    // n = min(hi - lo, max(least, a part of it)); as little as may be between two looks at the clock
+    // n = min(hi - lo, max(least, part of hi - lo)); thread 0 with a deadline takes `least`, to read the clock often
     w.i32_const(0)
         .local_get(hi)
         .local_get(lo)
@@ -387,7 +398,7 @@ fn slices() -> Function {
     w.local_get(least).local_get(n).local_get(least).i32_gt_u().select().local_tee(n);
     w.local_get(hi).local_get(lo).i32_sub().local_get(n).local_get(hi).local_get(lo).i32_sub().i32_lt_u().select();
     w.local_set(n);
-    // what the share becomes
+    // the share without the slice: its beginning moves for the thread's own share, its end for another's
     w.local_get(word).local_get(now);
     w.local_get(now).local_get(n).i64_extend_i32_u().i64_add();
     w.local_get(now).local_get(n).i64_extend_i32_u().i64_const(32).i64_shl().i64_sub();
@@ -402,7 +413,8 @@ fn slices() -> Function {
     f
 }
 
-/// `publish(state, sync)`: the next number with this state. Only for who closed the step.
+/// `publish(state, sync)`: increments the number, sets the state and wakes sleeping threads. Only the thread that
+/// closed the step may call it.
 fn publish() -> Function {
     let (state, sync) = (0, 1);
     let mut f = Function::new([]);
@@ -411,15 +423,15 @@ fn publish() -> Function {
     w.local_get(sync).i32_atomic_load(at(Sync::NUMBER, 4)).i32_const(1).i32_add().i64_extend_i32_u();
     w.i64_const(32).i64_shl().local_get(state).i64_extend_i32_u().i64_or();
     w.i64_atomic_store(at(Sync::STATE, 8));
-    // who goes to sleep counts itself first and looks at the number then: one of us sees the other
+    // a thread that goes to sleep first counts itself and then reads the number, so either it sees the new number or it
+    // is seen here
     w.local_get(sync).i32_atomic_load(at(Sync::SLEEPING, 4)).if_(BlockType::Empty);
     w.local_get(sync).i32_const(-1).memory_atomic_notify(at(Sync::NUMBER, 4)).drop().end().end();
     f
 }
 
-/// `advance(step, sync)`: opens the next step from this one on that threads share, or ends the job, at once if a kernel failed or the
-/// job is to stop.
-/// What only one thread runs is run here.
+/// `advance(step, sync)`: runs the serial steps from this one on, and opens the next step that threads share. It ends
+/// the job if there is none, or at once if a kernel has failed or the job is to stop.
 fn advance() -> Function {
     let (step, sync) = (0, 1);
     let mut f = Function::new([]);
@@ -437,13 +449,14 @@ fn advance() -> Function {
         w.i32_const(OPEN).local_get(sync).call(PUBLISH).return_();
     }
     w.end().end();
-    // a job that no thread could share was never opened: nobody needs to know of its end
+    // a job without shared steps was never opened, so no thread has to be told that it is over
     w.local_get(sync).i32_atomic_load(at(Sync::STATE, 4)).i32_const(IDLE).i32_ne().if_(BlockType::Empty);
     w.i32_const(IDLE).local_get(sync).call(PUBLISH).end().end();
     f
 }
 
-/// `watch(number, thread, sync)`: until the number is another one. Threads of their own sleep after a while, and thread 0 gives up.
+/// `watch(number, thread, sync)`: waits until the number of the state differs from `number`. After [`SPIN`] iterations
+/// worker threads sleep, and thread 0 returns.
 fn watch() -> Function {
     let (number, thread, sync, turns) = (0, 1, 2, 3);
     let mut f = Function::new([(1, ValType::I32)]);
@@ -459,15 +472,15 @@ fn watch() -> Function {
     f
 }
 
-/// `help(thread, service, scratch, sync, end) -> number`: that of the state in which there was nothing to do any more, or had been
-/// nothing for a while, or time was over.
+/// `help(thread, service, scratch, sync, end) -> number`: takes part in the job. Returns the number of the state in
+/// which the job or the service was over, or nothing had been left to do for a while, or the deadline had passed.
 fn help() -> Function {
     let (thread, service, scratch, sync, end, state) = (0, 1, 2, 3, 4, 5);
     let number = |w: &mut InstructionSink<'_>| _ = w.local_get(state).i64_const(32).i64_shr_u().i32_wrap_i64();
     let wait = |w: &mut InstructionSink<'_>| {
         number(w);
         w.local_get(thread).local_get(sync).call(WATCH);
-        // did it give up?
+        // has thread 0 given up while the number is still the same?
         w.local_get(thread).i32_eqz().local_get(sync).i32_atomic_load(at(Sync::NUMBER, 4));
         number(w);
         w.i32_eq().i32_and();
@@ -477,7 +490,8 @@ fn help() -> Function {
     w.local_get(scratch).global_set(SCRATCH).local_get(end).global_set(UNTIL_MS);
     w.block(BlockType::Empty).loop_(BlockType::Empty);
     w.local_get(sync).i64_atomic_load(at(Sync::STATE, 8)).local_set(state);
-    // after the state: steps that are opened after the end of this service are not entered
+    // the service is read after the state, so that steps which are opened after the end of this service are never
+    // entered
     w.local_get(sync).i32_atomic_load(at(Sync::SERVICE, 4)).local_get(service).i32_ne().br_if(1);
     w.local_get(state).i32_wrap_i64().i32_const(IDLE).i32_eq().br_if(1);
     w.local_get(state).i32_wrap_i64().i32_const(CLOSED).i32_eq().if_(BlockType::Empty);
@@ -486,7 +500,8 @@ fn help() -> Function {
     w.local_get(sync).local_get(state).local_get(state).i64_const(1).i64_add();
     w.i64_atomic_rmw_cmpxchg(at(Sync::STATE, 8)).local_get(state).i64_ne().br_if(0);
     w.local_get(sync).i32_load(at(Sync::STEP, 4)).local_get(thread).local_get(sync).call(SLICES);
-    // some of the step is left, so leaving does not close it; should the others do that meanwhile, this thread closes it when it is back
+    // thread 0 has no time left: it leaves without closing the step, some of whose blocks were left; if the others
+    // finish these meanwhile, thread 0 closes the step when it comes back
     w.if_(BlockType::Empty).local_get(sync).i64_const(1).i64_atomic_rmw_sub(at(Sync::STATE, 8)).drop().br(2).end();
     w.local_get(sync).call(LEAVE).br_if(0);
     wait(&mut w);
@@ -496,7 +511,8 @@ fn help() -> Function {
     f
 }
 
-/// `leave(sync) -> closed`: out of the step. The last one closes it and advances, unless somebody came to have a look.
+/// `leave(sync) -> closed`: leaves the step. The last thread to leave closes it and advances, unless another one has
+/// entered meanwhile.
 fn leave() -> Function {
     let (sync, state) = (0, 1);
     let mut f = Function::new([(1, ValType::I64)]);
@@ -513,7 +529,8 @@ fn leave() -> Function {
     f
 }
 
-/// A thread that fails is inside of a step, or closed it and advances, or advances to the first one.
+/// `fail(sync)`: a thread whose kernel threw an exception was inside a step, or had closed a step and was advancing, or
+/// was advancing to the first step.
 fn fail() -> Function {
     let (sync, state) = (0, 1);
     let mut f = Function::new([(1, ValType::I32)]);

@@ -1,7 +1,10 @@
-//! The walk over a program's order: loops, accumulators and stores, the statements that make values be written.
+//! Emits the statements of a program in its execution order: loops, accumulators and stores. All other values are
+//! emitted on demand, when a statement first asks for one, and are then kept in a local until their scope closes.
 //!
-//! A value has a home, the scope where it stands in the order. It is written when first asked for; what is still unwritten
-//! and used later is forced before a loop opens, before a store to its memory, and before its accumulator changes.
+//! A value belongs to the scope (function or loop body) in which it stands in the order, and is *pending* until it is
+//! emitted. A pending value that is used later is forced, that is emitted early, where emitting it later would be wrong
+//! or more work: before a loop opens, before a store to the memory that it loads from, and before the accumulator that
+//! it reads changes.
 
 use super::dot::PairKey;
 use super::func::{BUFS, Func, HI, LO, VARS, at, fits_lane, val_type};
@@ -16,13 +19,15 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use wasm_encoder::{BlockType, ValType};
 
-/// Accumulators that leave their registers when their loop is over: fewer stay there.
+/// After a reduction loop its accumulators are stored to scratch memory if they take at least this many v128; fewer
+/// stay in locals.
 const PARKED: usize = 6;
 
-/// No local yet.
+/// Stands for a local that is not assigned yet.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Key of an address: pointer, offset, element of the offset's tile, constant in elements.
+/// The key under which the local of an address is kept: pointer, offset, element of the offset's tile, and a constant
+/// in bytes.
 pub(super) type AddrKey = (UOp, UOp, u32, i64);
 
 #[derive(Default)]
@@ -33,7 +38,7 @@ pub(super) struct Scope {
     pending: Vec<UOp>,
     accs: Vec<UOp>,
     pub(super) range: Option<UOp>,
-    /// Where the loop's instructions begin, and the addresses that it moves on.
+    /// The byte position at which the loop's instructions begin, and the addresses that it increments.
     pub(super) start: usize,
     pub(super) steps: Vec<Step>,
     guarded: bool,
@@ -45,25 +50,25 @@ pub(super) struct Emit<'a> {
     pub(super) fma: bool,
     pub(super) f: Func,
     pub(super) layout: Layout,
-    /// Local of every slot.
+    /// The local of each slot (element of a value), or [`NONE`].
     pub(super) vals: Vec<u32>,
-    /// Where along each tile axis the value being written is.
+    /// The tile point whose element is being emitted: the index along each tile axis, by range id.
     pub(super) env: [u32; 128],
-    /// Which v128 of the lane axis is being written.
+    /// The chunk of the lane axis that is being emitted.
     pub(super) chunk: u32,
     pub(super) addrs: FxHashMap<AddrKey, u32>,
-    /// Local of every pair that was read for a product.
+    /// The local of each pair vector that was loaded for a dot product.
     pub(super) pairs: FxHashMap<PairKey, u32>,
     pub(super) consts: FxHashMap<i128, u32>,
-    /// Address local of parameters and scratches.
+    /// The local with the address of each parameter and scratch array.
     pub(super) pointers: FxHashMap<UOp, u32>,
-    /// Depth of `if`s around what is being written.
+    /// Number of `if`s around the code that is being emitted.
     pub(super) branches: u32,
-    /// Where in scratch memory accumulators are whose loop is over, by slot.
+    /// By slot: the byte offset at which a finished accumulator was stored, from the address in `parking`.
     pub(super) parked: FxHashMap<u32, u64>,
-    /// The local that has the address of that memory.
+    /// The local with the address of the memory for finished accumulators.
     pub(super) parking: u32,
-    /// Where in the order an accumulator changes for the last time.
+    /// By accumulator: the position in the order of its last update.
     last_updates: FxHashMap<UOp, u32>,
     pub(super) scopes: Vec<Scope>,
     pub(super) ranges: FxHashMap<UOp, u32>,
@@ -124,7 +129,8 @@ impl<'a> Emit<'a> {
         &self.layout.info[u.0 as usize]
     }
 
-    /// Pointers and launch scalars, read once.
+    /// Emits the code that reads pointers and launch scalars at the start of a call; returns the bytes of the scratch
+    /// arrays.
     fn declare(&mut self) -> Result<u32> {
         let p = self.p;
         let mut scratch = 0u64;
@@ -185,7 +191,7 @@ impl<'a> Emit<'a> {
         self.scopes.last_mut().expect("the function's scope is never closed")
     }
 
-    /// The local of a loop index or a launch scalar.
+    /// The local of a loop index or a launch scalar, if `u` is one that is in scope.
     pub(super) fn index_local(&self, u: UOp) -> Option<u32> {
         self.ranges.get(&u).or_else(|| self.vars.get(&u)).copied()
     }
@@ -205,7 +211,7 @@ impl<'a> Emit<'a> {
         self.top().addrs.push(key);
     }
 
-    /// Remembers the local of pairs until the scope closes.
+    /// Remembers the local of a pair vector until the scope closes.
     pub(super) fn remember_pair(&mut self, key: PairKey, local: u32) {
         self.pairs.insert(key, local);
         self.top().pairs.push(key);
@@ -245,7 +251,7 @@ impl<'a> Emit<'a> {
         Ok(())
     }
 
-    /// Pushes `local < bound`.
+    /// Pushes whether the loop index in `local` is below the loop's bound.
     fn push_before_end(&mut self, r: UOp, local: u32) -> Result<()> {
         let g = &self.p.g;
         let wide = g.dtype(r) == DType::I64;
@@ -302,8 +308,9 @@ impl<'a> Emit<'a> {
         Ok(())
     }
 
-    /// Puts accumulators into memory that no loop updates any more. What an engine cannot hold in registers while it computes what follows
-    /// a sum, it writes to its stack where it comes into being, which is each turn of the loop.
+    /// Stores accumulators that will not be updated again to scratch memory. An engine that lacks registers for them in
+    /// the code after the loop would spill them where they are defined, which is in each iteration of the loop; storing
+    /// them here ends their live ranges.
     fn park(&mut self) {
         let over = |e: &Emit<'_>, acc: UOp| {
             let i = e.info(acc);
@@ -330,7 +337,7 @@ impl<'a> Emit<'a> {
         }
     }
 
-    /// Writes now what is unwritten in the scope, used from here on, and chosen.
+    /// Emits the pending values of the innermost scope that are used from here on and that `choose` selects.
     fn force_pending(&mut self, choose: impl Fn(&Emit<'a>, UOp) -> bool) -> Result<()> {
         let cursor = self.cursor;
         let mut pending = std::mem::take(&mut self.top().pending);
@@ -390,12 +397,12 @@ impl<'a> Emit<'a> {
         Ok(())
     }
 
-    /// v128s in a row of lanes.
+    /// Number of v128 that the lane axis takes.
     pub(super) fn chunks(&self) -> u32 {
         self.layout.chunks
     }
 
-    /// Sets the place to element `n` of these axes, outermost first.
+    /// Sets the current tile point to number `n` of these axes, in row-major order.
     pub(super) fn place(&mut self, axes: &[(u8, u32)], mut n: u32) {
         for &(id, len) in axes.iter().rev() {
             self.env[id as usize] = n % len;
@@ -403,12 +410,12 @@ impl<'a> Emit<'a> {
         }
     }
 
-    /// The number of the current place among these axes.
+    /// The row-major number of the current tile point along these axes.
     pub(super) fn number(&self, axes: &[(u8, u32)]) -> u32 {
         axes.iter().fold(0, |n, &(id, len)| n * len + self.env[id as usize])
     }
 
-    /// The slot of a value at the current place.
+    /// The slot of a value at the current tile point and chunk; `lane` counts within the chunk.
     pub(super) fn slot(&self, u: UOp, lane: usize) -> u32 {
         let i = self.info(u);
         let n = self.number(&i.axes);
@@ -446,7 +453,8 @@ impl<'a> Emit<'a> {
         Ok(())
     }
 
-    /// `AccUpdate` and `AccMulAdd`: axes that the accumulator lacks outermost, so that its other operands stay few.
+    /// Emits an `AccUpdate` or `AccMulAdd`. The axes that the accumulator lacks are outermost, so that few operands are
+    /// live at once.
     fn update(&mut self, u: UOp) -> Result<()> {
         let g = &self.p.g;
         let (acc, op) = (g.src_at(u, 0), g.op(u));
@@ -519,7 +527,7 @@ impl<'a> Emit<'a> {
         let woven = self.p.woven(u).map(|axis| axis.id).filter(|_| info.lane);
         for n in 0..info.count {
             self.place(&info.axes, n);
-            // `store_woven` at the first turn of the axis stores the second one as well
+            // `store_woven` at index 0 of the axis stores the elements of index 1 as well
             if woven.is_some_and(|id| self.env[id as usize] == 1) {
                 continue;
             }
@@ -534,7 +542,7 @@ impl<'a> Emit<'a> {
         Ok(())
     }
 
-    /// The parameter or scratch that an access is to.
+    /// The parameter or scratch array that a load or store accesses.
     fn root(&self, mut u: UOp) -> UOp {
         while matches!(self.p.g.op(u), Op::Index | Op::Load | Op::Store | Op::After) {
             u = self.p.g.src_at(u, 0);
@@ -542,7 +550,7 @@ impl<'a> Emit<'a> {
         u
     }
 
-    /// Is a value of this dtype with the lane axis held in v128?
+    /// Is the value held in v128: does it have the lane axis and elements of at most 32 bits?
     pub(super) fn is_vec(&self, u: UOp) -> bool {
         self.info(u).lane && fits_lane(self.p.g.dtype(u))
     }

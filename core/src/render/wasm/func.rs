@@ -1,5 +1,5 @@
-//! A function being written: instruction bytes, locals that are reused when their scope closes, and a prologue for values
-//! that are computed once per call. Knows WebAssembly, knows nothing of programs.
+//! A WebAssembly function under construction: its instruction bytes, its locals, which are reused after they are
+//! released, and a prologue for values that are computed once per call. It knows nothing of the compiler's programs.
 
 use crate::DType;
 use wasm_encoder::{Function, InstructionSink, MemArg, ValType};
@@ -32,12 +32,12 @@ impl Func {
         InstructionSink::new(&mut self.code)
     }
 
-    /// Bytes of instructions so far.
+    /// Number of instruction bytes so far, without the prologue.
     pub(super) fn len(&self) -> usize {
         self.code.len()
     }
 
-    /// Puts instructions before those that begin at byte `at`; returns how many bytes they take.
+    /// Inserts instructions at byte position `at`; returns how many bytes they take.
     pub(super) fn insert(&mut self, at: usize, write: impl FnOnce(&mut InstructionSink<'_>)) -> usize {
         let mut new = Vec::new();
         write(&mut InstructionSink::new(&mut new));
@@ -46,12 +46,12 @@ impl Func {
         n
     }
 
-    /// Appends instructions to what runs before everything else.
+    /// Appends instructions to the prologue, which runs before everything else.
     pub(super) fn prologue(&mut self) -> InstructionSink<'_> {
         InstructionSink::new(&mut self.prologue)
     }
 
-    /// A local of type `t`, possibly one that was given back.
+    /// A local of type `t`, possibly a released one.
     pub(super) fn local(&mut self, t: ValType) -> u32 {
         if let Some(i) = self.free.iter().rposition(|&l| self.types[(l - PARAMS) as usize] == t) {
             return self.free.swap_remove(i);
@@ -60,13 +60,14 @@ impl Func {
         self.types.len() as u32 - 1 + PARAMS
     }
 
-    /// A local that no code written before uses, so that its value may be set in front of that: in the prologue, or before a loop.
+    /// A new local that no code emitted so far uses, so that its value may also be set before that code: in the
+    /// prologue, or before a loop.
     pub(super) fn pinned(&mut self, t: ValType) -> u32 {
         self.types.push(t);
         self.types.len() as u32 - 1 + PARAMS
     }
 
-    /// Gives a local back.
+    /// Releases a local for reuse.
     pub(super) fn release(&mut self, local: u32) {
         self.free.push(local);
     }
@@ -80,7 +81,8 @@ impl Func {
     }
 }
 
-/// The type of a scalar of `dt` on the stack. Narrow integers are i32, kept in their range; f16 and bf16 are their bits.
+/// The WebAssembly type of a scalar of `dt`. Narrow integers are i32 within the range of their dtype; f16 and bf16 are
+/// their bits.
 pub(super) fn val_type(dt: DType) -> ValType {
     match dt {
         DType::I64 | DType::U64 => ValType::I64,
@@ -90,12 +92,12 @@ pub(super) fn val_type(dt: DType) -> ValType {
     }
 }
 
-/// Is a lane of `dt` one of four 32-bit lanes of a v128?
+/// Does a value of `dt` fit one of the four 32-bit lanes of a v128?
 pub(super) fn fits_lane(dt: DType) -> bool {
     dt.size() <= 4
 }
 
-/// An immediate for an access of `bytes` at a constant offset.
+/// The memory operand of an access of `bytes` at a constant offset, with natural alignment.
 pub(super) fn at(offset: u64, bytes: usize) -> MemArg {
     MemArg { offset, align: bytes.trailing_zeros(), target: Default::default(), ordering: None }
 }

@@ -1,4 +1,5 @@
-//! How each value of a program is held: which of its axes are locals, whether a row of v128 or scalars, and who uses it how.
+//! Decides how each value of a program is held in locals: which of its tile axes have one local per index, whether the
+//! lane axis is held in v128 or in scalars, and where and how the value is used.
 
 use super::func::fits_lane;
 use crate::DType;
@@ -6,37 +7,37 @@ use crate::codegen::Program;
 use crate::uop::{Arg, Op, RangeSet, UOp};
 use smallvec::SmallVec;
 
-/// What the locals of a value are.
+/// The kind of a value's locals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Form {
     /// No value, or one that needs no local: constants, tile ranges, pointers, addresses.
     Inline,
     /// One scalar per index.
     Scalar,
-    /// Four scalars per chunk of the lane axis: 64-bit lanes.
+    /// Four scalars per chunk of the lane axis, for 64-bit elements.
     Lanes,
     /// One v128 per chunk of the lane axis.
     Vec,
 }
 
-/// One node's layout.
+/// The layout of one node.
 #[derive(Clone, Debug)]
 pub(super) struct Info {
-    /// Axes that are locals, outermost first: id and extent.
+    /// Range id and extent of each tile axis other than the lane axis, outermost first.
     pub(super) axes: SmallVec<[(u8, u32); 4]>,
-    /// Product of their extents.
+    /// Product of these extents.
     pub(super) count: u32,
-    /// Has the vectorised lane axis.
+    /// Does it have the vectorised lane axis?
     pub(super) lane: bool,
-    /// What the locals are.
+    /// The kind of its locals.
     pub(super) form: Form,
-    /// First of this node's slots.
+    /// The first of its slots, which number the locals of all values.
     pub(super) slot: u32,
-    /// First of its slots for splats of its scalars; `u32::MAX` if nobody wants them.
+    /// The first of its slots for vectors with its scalar in every lane; `u32::MAX` if no user needs such a vector.
     pub(super) splat: u32,
-    /// Used as a scalar.
+    /// Does a user need it as a scalar?
     pub(super) scalar_use: bool,
-    /// Position in the order of its last user.
+    /// The last position in the order at which it may be needed.
     pub(super) last_use: u32,
 }
 
@@ -59,15 +60,15 @@ impl Default for Info {
 /// The layout of a program.
 pub(super) struct Layout {
     pub(super) info: Vec<Info>,
-    /// Number of slots in all.
+    /// Total number of slots.
     pub(super) slots: u32,
-    /// The vectorised axes by range id; no value has two.
+    /// The ranges that are vectorised lane axes; no value depends on two of them.
     pub(super) lanes: RangeSet,
-    /// Number of v128 that each of them takes.
+    /// Number of v128 that a lane axis takes; it is the same for all.
     pub(super) chunks: u32,
 }
 
-/// Must this node be computed lane by lane?
+/// Must this node be computed lane by lane, because there is no vector instruction for it?
 pub(super) fn lane_by_lane(p: &Program, lane_of: &dyn Fn(UOp) -> bool, u: UOp) -> bool {
     let g = &p.g;
     let wide = |x: UOp| !fits_lane(g.dtype(x));
@@ -78,11 +79,11 @@ pub(super) fn lane_by_lane(p: &Program, lane_of: &dyn Fn(UOp) -> bool, u: UOp) -
         || (matches!(op, Op::Shl | Op::Shr) && lane_of(g.src_at(u, 1)))
 }
 
-/// Bytes before and after every buffer that may be read.
+/// The number of bytes before and after every buffer that must be readable.
 pub const SLACK: usize = 64 << 10;
 
-/// Does an access stay near its buffer at every point of its tile, whether its gate holds or not? Then it may be loaded
-/// without a branch and masked afterwards.
+/// Does an access stay within half of [`SLACK`] of its buffer at every point of its tile, whether its gate holds or
+/// not? It may then be loaded without a branch and masked afterwards.
 pub(super) fn near(p: &Program, index: UOp) -> bool {
     let g = &p.g;
     let (mut lo, mut hi) = g.bounds(g.src_at(index, 1));
@@ -101,7 +102,8 @@ pub(super) fn near(p: &Program, index: UOp) -> bool {
         Arg::Param { len, .. } | Arg::Scratch { len, .. } => *len as i64,
         _ => return false,
     };
-    // half of it, so that an address may be held with a bias; the last access may be of 16 bytes
+    // half of the slack, because addresses may be held with a bias as large as the other half; an access has up to 16
+    // bytes
     let room = SLACK as i64 / 2 / g.dtype(index).size() as i64 - 16;
     lo >= -room && hi < len + room
 }
@@ -182,7 +184,8 @@ fn uses(p: &Program, info: &mut [Info]) {
             }
         }
     }
-    // a value is written where its user is, and that is where the user's user is
+    // values are emitted on demand, so one is needed where its user is emitted, which is where the user's own user is
+    // emitted
     for (at, &u) in p.order.iter().enumerate().rev() {
         let lazy = g.dtype(u) != DType::Void && !matches!(g.op(u), Op::Acc | Op::Range);
         let user = if lazy { info[u.0 as usize].last_use.max(at as u32) } else { at as u32 };

@@ -1,6 +1,7 @@
-//! Kernel bodies -> one module. It imports memory `e.m` and global `e.s`, the address of the thread's scratch memory, and exports
-//! its functions, which the host puts into the table `e.t` that the driver calls: modules of several batches share all three. A
-//! kernel module does not import the table itself, because V8 keeps every instance that did for as long as the table lives.
+//! Links kernel bodies into one module. It imports memory `e.m` and global `e.s`, the address of the thread's scratch
+//! memory, and exports its functions, which the host puts into the table `e.t` from which the driver calls them; the
+//! modules of several batches share all three. A kernel module does not import the table itself, because V8 keeps every
+//! instance that did so alive for as long as the table.
 
 use super::Kernel;
 use wasm_encoder::{
@@ -8,11 +9,11 @@ use wasm_encoder::{
     MemoryType, Module, TypeSection, ValType,
 };
 
-/// Pages of 64 KiB that a memory can have.
+/// The most pages of 64 KiB that a 32-bit memory can have.
 pub const MAX_PAGES: u32 = 65536;
 
-/// Links kernels into a module that exports each by its number. `shared` says what kind of memory it is, `max_pages` is that
-/// memory's maximum.
+/// Links kernels into a module that exports each under its number. `shared` says whether memory is shared between
+/// threads, and `max_pages` is its maximum size in pages.
 pub fn link(kernels: &[Kernel], shared: bool, max_pages: u32) -> Vec<u8> {
     let mut types = TypeSection::new();
     types.ty().function([ValType::I32; 4], []);
@@ -30,7 +31,7 @@ pub fn link(kernels: &[Kernel], shared: bool, max_pages: u32) -> Vec<u8> {
     module.finish()
 }
 
-/// What every module of a device shares.
+/// The imports that all modules of a device have in common: memory and the scratch address.
 pub(super) fn imports(shared: bool, max_pages: u32) -> ImportSection {
     let maximum = Some(max_pages as u64);
     let memory = MemoryType { minimum: 1, maximum, memory64: false, shared, page_size_log2: None };
@@ -41,7 +42,7 @@ pub(super) fn imports(shared: bool, max_pages: u32) -> ImportSection {
     imports
 }
 
-/// A module that is valid exactly where the engine has relaxed SIMD.
+/// A module that validates only on engines with relaxed SIMD, to test for that.
 pub fn relaxed_simd_probe() -> Vec<u8> {
     let mut types = TypeSection::new();
     types.ty().function([ValType::V128; 3], [ValType::V128]);

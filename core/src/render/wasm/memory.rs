@@ -1,4 +1,5 @@
-//! Addresses, loads and stores. One i32 address per (pointer, offset); constant strides go into the instruction's offset.
+//! Addresses, loads and stores. Accesses with the same pointer and offset share one i32 address in a local; constants
+//! and tile strides go into the offset field of the instruction.
 
 use super::emit::Emit;
 use super::func::{at, fits_lane, val_type};
@@ -9,13 +10,15 @@ use crate::uop::{Arg, Op, UOp};
 use crate::{DType, Result};
 use wasm_encoder::{BlockType, MemArg, ValType};
 
-/// What a biased address is less than the true one, so that constants from `-BIAS` on fit an instruction's offset.
+/// A biased address is smaller than the true one by this many bytes. Instruction offsets are unsigned, so the bias
+/// makes room for negative constants from `-BIAS` on.
 const BIAS: i64 = SLACK as i64 / 2;
 
-/// Largest constant that is left to the instruction.
+/// The largest constant, in bytes, that is put into the offset field of an instruction.
 const MAX_OFFSET: i64 = 1 << 30;
 
-/// An address: a local, a constant to add with wrap-around, and one that is left to the instruction.
+/// An address: a local, a constant that is added to it modulo 2^32, and the offset field of the instruction, which does
+/// not wrap.
 #[derive(Clone, Copy)]
 struct Addr {
     local: u32,
@@ -24,7 +27,7 @@ struct Addr {
 }
 
 impl Emit<'_> {
-    /// The address of an Index at the current place; `gated` if it may be outside its buffer there.
+    /// The address of an Index at the current tile point; `gated` says that it may lie outside its buffer there.
     fn addr(&mut self, index: UOp, lane: usize, gated: bool) -> Result<Addr> {
         let p = self.p;
         let g = &p.g;
@@ -36,7 +39,7 @@ impl Emit<'_> {
         let Some(&pointer) = self.pointers.get(&ptr) else {
             return Err(unsupported("address of something that is not a buffer", p));
         };
-        // element offset of this place from the strides, and the least that any place has
+        // the offset of this tile point by the strides, in elements, and the smallest offset of any tile point
         let (mut here, mut least) = (0i64, 0i64);
         if let Arg::Strides(strides) = g.arg(index) {
             for &(id, stride) in strides {
@@ -53,7 +56,7 @@ impl Emit<'_> {
                 return Ok(Addr { local: pointer, add: 0, offset: offset as u64 });
             }
         }
-        // accesses whose addresses differ by constants share a local; a bias lets the constants be negative
+        // accesses whose addresses differ by a constant share a local; the bias allows for negative constants
         let (a, c) = match g.const_int(g.src(x).last().copied().unwrap_or(x)) {
             Some(c) if g.op(x) == Op::Add => (g.src_at(x, 0), c),
             _ => (x, 0),
@@ -69,7 +72,7 @@ impl Emit<'_> {
             let n = self.number(&i.axes);
             if i.lane { (n * self.chunks() + self.chunk) * 4 + lane as u32 } else { n }
         };
-        // an instruction's offset does not wrap, so it may only be used on top of a true address
+        // the offset field does not wrap around, so it may be used only if the address without it is valid
         let (below, add, offset) = if shared {
             let biased = c + least < 0 || self.addrs.contains_key(&(ptr, x, n, -BIAS));
             let bias = if biased { BIAS } else { 0 };
@@ -105,7 +108,7 @@ impl Emit<'_> {
         Ok(Addr { local, add, offset })
     }
 
-    /// Writes the address of an Index in this scope.
+    /// Emits the addresses of an Index at all tile points, to be kept in this scope.
     pub(super) fn force_address(&mut self, index: UOp) -> Result<()> {
         let x = self.p.g.src_at(index, 1);
         if self.info(x).lane {
@@ -121,7 +124,8 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// Pushes the address of an Index at the current place, but for what is returned: the instruction's offset.
+    /// Pushes the address of an Index at the current tile point without its constant part, which is returned for the
+    /// offset field of the instruction.
     pub(super) fn push_addr(&mut self, index: UOp, gated: bool) -> Result<u64> {
         let a = self.addr(index, 0, gated)?;
         self.push(a);
@@ -135,12 +139,12 @@ impl Emit<'_> {
         }
     }
 
-    /// Are the lanes of an access next to each other?
+    /// Are the lanes of an access contiguous in memory?
     fn contiguous(&self, index: UOp) -> bool {
         self.p.lane_stride(index, self.layout.lanes) == 1 && !self.info(self.p.g.src_at(index, 1)).lane
     }
 
-    /// Pushes one element in every lane, from memory. 4-byte elements.
+    /// Loads a 4-byte element and pushes it in every lane.
     pub(super) fn load_splat(&mut self, u: UOp) -> Result<()> {
         let a = self.addr(self.p.g.src_at(u, 0), 0, false)?;
         self.push(a);
@@ -240,7 +244,7 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// Writes all addresses that an access of four lanes needs, so that a branch need not.
+    /// Emits the addresses that an access of four lanes needs before a branch, so that they can be reused after it.
     fn ready_addr(&mut self, index: UOp) -> Result<()> {
         for lane in 0..4 {
             self.addr(index, lane, true)?;
@@ -248,7 +252,7 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// Opens an `if`; what is written until `join` is not kept for later.
+    /// Opens an `if`; values that are emitted until `join` are not kept in locals for later.
     fn branch(&mut self, t: BlockType) {
         self.f.w().if_(t);
         self.branches += 1;
@@ -275,7 +279,7 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// Pushes four lanes, no questions asked.
+    /// Loads four lanes without a gate and pushes them; `gated` says that some may lie outside the buffer.
     fn load_lanes(&mut self, index: UOp, dt: DType, gated: bool) -> Result<()> {
         if self.contiguous(index) {
             let a = self.addr(index, 0, gated)?;
@@ -363,7 +367,7 @@ impl Emit<'_> {
         };
     }
 
-    /// Writes a Store at the current place.
+    /// Emits a Store at the current tile point.
     pub(super) fn store_one(&mut self, u: UOp, lane: bool) -> Result<()> {
         let g = &self.p.g;
         let src = g.srcs(u);
@@ -437,7 +441,8 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// Stores four lanes, and between them those of the second turn of a register axis.
+    /// Stores the vectors of both indices of a register axis of length 2 interleaved, element by element, as two
+    /// vectors.
     pub(super) fn store_woven(&mut self, u: UOp, axis: u8) -> Result<()> {
         let g = &self.p.g;
         let (index, value) = (g.src_at(u, 0), g.src_at(u, 1));
@@ -459,7 +464,7 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// Stores four lanes one by one, those whose mask is set.
+    /// Stores four lanes one by one; with a mask, only those whose mask is set.
     fn store_each(&mut self, index: UOp, value: UOp, mask: Option<u32>, gated: bool) -> Result<()> {
         let dt = self.p.g.dtype(value);
         for lane in 0..4 {
@@ -483,7 +488,7 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// Stores the vector on the stack to the address below it.
+    /// Stores the vector on top of the stack to consecutive elements at the address below it on the stack.
     fn store_row(&mut self, dt: DType, o: u64) {
         match dt.size() {
             1 => {

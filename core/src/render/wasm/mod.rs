@@ -1,17 +1,20 @@
-//! Program -> the body of a WebAssembly function with SIMD128, and the module that holds the kernels of a plan.
+//! The WebAssembly renderer: turns a program into the body of a function with SIMD128 instructions, and links the
+//! kernels of a plan into a module.
 //!
-//! A kernel is a function `(bufs, vars, lo, hi)` of four i32: the address of a table of buffer addresses by slot, the address
-//! of its 4-byte launch scalars, and the slice of the grid to run. Its only other inputs are memory 0 and global 0, the
-//! address of this thread's scratch memory. Memory must be readable for [`SLACK`] bytes before and after every buffer: masked
-//! loads at edges have no branches. `link` makes a module out of bodies, `driver` one that runs them.
+//! A kernel is a function `(bufs, vars, lo, hi)` of four i32: the address of a table of buffer addresses by slot, the
+//! address of its 4-byte launch scalars, and the slice `lo..hi` of the grid to compute. Its only other inputs are
+//! memory 0 and global 0, the address of this thread's scratch memory. Memory must be readable for [`SLACK`] bytes
+//! before and after every buffer, because masked loads at edges read first and mask afterwards, without a branch.
+//! `link` makes a module of kernel bodies, `driver` the module that runs them.
 //!
-//! How a tile is held: a lane axis whose extent is a multiple of 4 is a row of v128 if an element has at most 32 bits
-//! (bool as masks, narrow integers widened, f16 and bf16 as their bits), else four locals a chunk; any other axis is one
-//! local per index. Values are written on demand, one element of a tile at a time, where a store or an accumulator asks for
-//! them: so few are alive at once, which is what sixteen vector registers need. What a loop needs from outside it is
-//! written before the loop opens.
+//! How a tile is held in locals: a lane axis whose extent is a multiple of 4 is cut into *chunks* of four lanes. A
+//! chunk is a v128 if an element has at most 32 bits (bools as masks, narrow integers widened, f16 and bf16 as their
+//! bits), else four scalar locals. Any other axis has one local per index. Code is emitted on demand: a store or an
+//! accumulator update asks for one element of a tile at a time, and its operands are emitted there. So few values are
+//! live at once, as the sixteen vector registers of x86 require. Values from outside a loop that are needed in it are
+//! emitted before the loop.
 //!
-//! Never: the driver's JavaScript side, allocation, anything of a browser.
+//! What must not be here: the driver's JavaScript side, allocation, anything of a browser.
 
 mod dot;
 mod driver;
@@ -36,7 +39,7 @@ use crate::codegen::Program;
 use crate::target::Target;
 use crate::{Error, Result};
 
-/// The WebAssembly renderer. The code it gives is a [`Kernel`] in bytes.
+/// The WebAssembly renderer. The code that it returns is a [`Kernel`] as bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wasm;
 
@@ -45,17 +48,17 @@ pub struct Wasm;
 pub struct Kernel {
     /// Encoded function body, without its length.
     pub body: Vec<u8>,
-    /// Scratch memory that a call needs.
+    /// Bytes of scratch memory that a call needs.
     pub scratch: u32,
-    /// About how much work a launch is: operations, or bytes if they are more.
+    /// Estimated work of a launch: the number of its operations or of the bytes that it moves, whichever is larger.
     pub work: u32,
 }
 
 impl Kernel {
-    /// Bytes before the body in [`Kernel::to_bytes`].
+    /// Number of bytes before the body in [`Kernel::to_bytes`].
     pub(super) const HEAD: usize = 8;
 
-    /// As bytes: the scratch size and the work (little endian), then the body.
+    /// The kernel as bytes: the scratch size and the work (little-endian), then the body.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = [self.scratch.to_le_bytes(), self.work.to_le_bytes()].concat();
         out.extend_from_slice(&self.body);

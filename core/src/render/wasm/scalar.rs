@@ -1,4 +1,4 @@
-//! One element at a time: constants, arithmetic and casts of every dtype. Operands are on the stack.
+//! Scalar code: constants, arithmetic and casts of every dtype. Operands are on the WebAssembly stack.
 
 use super::emit::Emit;
 use super::func::val_type;
@@ -58,7 +58,7 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// A binary op on operands of `dt`; comparisons give 0 or 1.
+    /// Emits a binary op on operands of `dt`; comparisons give 0 or 1.
     pub(super) fn scalar_binary(&mut self, op: Op, dt: DType) -> Result<()> {
         let mut w = self.f.w();
         match dt {
@@ -140,7 +140,7 @@ impl Emit<'_> {
                         };
                         w.select();
                     }
-                    // a divisor of 0 becomes 1: x/0 = x, x%0 = 0
+                    // a divisor of 0 is replaced by 1, which gives x/0 = x and x%0 = 0
                     Op::Imod => {
                         w.i32_const(1).local_get(b).local_get(b).i32_eqz().select();
                         if unsigned {
@@ -152,7 +152,8 @@ impl Emit<'_> {
                     _ if unsigned => {
                         w.i32_const(1).local_get(b).local_get(b).i32_eqz().select().i32_div_u();
                     }
-                    // so does -1, whose quotient is the negated dividend and would trap for the smallest integer
+                    // so is a divisor of -1, since division by it traps for the smallest integer; the quotient is the
+                    // negated dividend
                     _ => {
                         w.i32_const(1).local_get(b).local_get(b).i32_const(1).i32_add().i32_const(2).i32_lt_u();
                         w.select().i32_div_s().local_set(a);
@@ -232,7 +233,7 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// Brings an i32 back into the range of a narrow integer.
+    /// Wraps an i32 to the range of a narrow integer.
     fn scalar_wrap(&mut self, dt: DType) {
         match dt {
             I8 => self.f.w().i32_extend8_s(),
@@ -266,7 +267,7 @@ impl Emit<'_> {
         if from == to {
             return Ok(());
         }
-        // halves have vector code only
+        // f16 and bf16 have only vector code
         if matches!(from, F16 | BF16) {
             self.splat(from);
             self.vec_cast(from, F32)?;

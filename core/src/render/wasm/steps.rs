@@ -1,7 +1,11 @@
-//! Addresses that loops move on by a step each turn, rather than multiply and add up anew: engines do not see that for themselves.
+//! Strength reduction of addresses: an address that is affine in loop indices is kept in a local that each iteration
+//! increments by a constant, instead of being recomputed by multiplications and additions. Engines do not do this
+//! themselves.
 //!
-//! An address that is a sum of multiples of loop indices is, at the start of a loop, that of the loop around it, and each turn adds the
-//! loop's own multiple. What is inserted before a loop is found out while the loop's body is written.
+//! For an address that is a sum of loop indices times constants, each loop has a local: at the start of a loop it is
+//! set to the local of the enclosing loop, and each iteration adds the loop's own constant. Which addresses are needed
+//! becomes known only while the loop's body is emitted, so the initialisation is inserted before the loop afterwards
+//! (`Func::insert`).
 
 use super::emit::Emit;
 use crate::analysis::affine;
@@ -9,13 +13,13 @@ use crate::uop::UOp;
 use smallvec::SmallVec;
 use wasm_encoder::ValType;
 
-/// Addresses that one loop moves on at most: a processor has no registers for more.
+/// The most addresses that one loop increments. Each takes a register, and processors have no registers for more.
 const MOST: usize = 6;
 
-/// An address within a loop: buffer, constant and the multiple of each loop's index, outermost first, in bytes.
+/// An affine address: buffer, constant, and the factor of the index of each open loop, outermost first; both in bytes.
 type Key = (UOp, i32, SmallVec<[i32; 8]>);
 
-/// An address that a loop moves on.
+/// An address that a loop increments by `bytes` in each iteration.
 pub(super) struct Step {
     key: Key,
     local: u32,
@@ -23,7 +27,8 @@ pub(super) struct Step {
 }
 
 impl Emit<'_> {
-    /// A local that holds `pointer + x * size + below` at the current place, if that moves with the loops that are open.
+    /// A local that holds `pointer + x * size + below` at the current tile point, if x is affine in the open loops and
+    /// the loop has not too many such addresses.
     pub(super) fn stepped(&mut self, buffer: UOp, pointer: u32, x: UOp, size: i64, below: i64) -> Option<u32> {
         let g = &self.p.g;
         if g.dtype(x).size() != 4 || self.info(x).lane {
@@ -50,14 +55,14 @@ impl Emit<'_> {
         while steps.last() == Some(&0) {
             steps.pop();
         }
-        // what no loop moves is no gain
+        // an address that does not depend on a loop gains nothing
         if steps.is_empty() || self.scopes[steps.len() - 1].steps.len() >= MOST {
             return None;
         }
         Some(self.step((buffer, at as i32, steps), pointer))
     }
 
-    /// The local of an address in the loop that its last multiple belongs to.
+    /// The local of an address in the innermost loop on which it depends, which is created if there is none.
     fn step(&mut self, key: Key, pointer: u32) -> u32 {
         let depth = key.2.len() - 1;
         if let Some(s) = self.scopes[depth].steps.iter().find(|s| s.key == key) {
@@ -68,7 +73,8 @@ impl Emit<'_> {
         while outer.last() == Some(&0) {
             outer.pop();
         }
-        // no other use of this local may lie between the start of the loop and here
+        // a new local, since it is set at the start of the loop: the code from there to here must not use it for
+        // anything else
         let local = self.f.pinned(ValType::I32);
         let base = if outer.is_empty() { None } else { Some(self.step((key.0, key.1, outer), pointer)) };
         let range = self.scopes[depth].range.filter(|&r| self.p.g.kind(r).is_launch());
@@ -91,7 +97,7 @@ impl Emit<'_> {
         local
     }
 
-    /// Moves a loop's addresses on, at the end of a turn.
+    /// Increments a loop's addresses at the end of an iteration.
     pub(super) fn take_steps(&mut self, steps: Vec<Step>) {
         for s in steps {
             self.f.w().local_get(s.local).i32_const(s.bytes).i32_add().local_set(s.local);

@@ -1,11 +1,12 @@
-//! The instructions of a kernel in WebAssembly's text format, indented, for people: what tables of the specification's binary format
-//! (section 5.4 and the SIMD and relaxed SIMD proposals) have for each opcode. Only what kernels may hold: nothing of exceptions, references
-//! or atomics. Loaded with what prints for debugging, and never needed to run a kernel.
+//! A disassembler for kernels: prints their instructions in WebAssembly's text format, indented. The opcode tables
+//! follow the specification's binary format (section 5.4, and the SIMD and relaxed SIMD proposals). It covers only the
+//! instructions that kernels may contain, so no exceptions, references or atomics. It serves debugging output and is
+//! not needed to run a kernel.
 
 use super::Kernel;
 use std::fmt::Write as _;
 
-/// Names from opcode 0x45 on.
+/// Names of the instructions from opcode 0x45 on.
 const NUMERIC: &str = "i32.eqz i32.eq i32.ne i32.lt_s i32.lt_u i32.gt_s i32.gt_u i32.le_s i32.le_u i32.ge_s i32.ge_u \
     i64.eqz i64.eq i64.ne i64.lt_s i64.lt_u i64.gt_s i64.gt_u i64.le_s i64.le_u i64.ge_s i64.ge_u \
     f32.eq f32.ne f32.lt f32.gt f32.le f32.ge f64.eq f64.ne f64.lt f64.gt f64.le f64.ge \
@@ -22,16 +23,16 @@ const NUMERIC: &str = "i32.eqz i32.eq i32.ne i32.lt_s i32.lt_u i32.gt_s i32.gt_u
     i32.reinterpret_f32 i64.reinterpret_f64 f32.reinterpret_i32 f64.reinterpret_i64 \
     i32.extend8_s i32.extend16_s i64.extend8_s i64.extend16_s i64.extend32_s";
 
-/// From 0x28 on, with a place in memory.
+/// Names of the instructions from opcode 0x28 on, which have a memory operand.
 const MEMORY: &str = "i32.load i64.load f32.load f64.load i32.load8_s i32.load8_u i32.load16_s i32.load16_u \
     i64.load8_s i64.load8_u i64.load16_s i64.load16_u i64.load32_s i64.load32_u i32.store i64.store f32.store f64.store \
     i32.store8 i32.store16 i64.store8 i64.store16 i64.store32";
 
-/// After 0xfc.
+/// Names of the instructions with the prefix byte 0xfc.
 const SATURATING: &str = "i32.trunc_sat_f32_s i32.trunc_sat_f32_u i32.trunc_sat_f64_s i32.trunc_sat_f64_u \
     i64.trunc_sat_f32_s i64.trunc_sat_f32_u i64.trunc_sat_f64_s i64.trunc_sat_f64_u";
 
-/// After 0xfd; a dash is no instruction.
+/// Names of the instructions with the prefix byte 0xfd; a dash stands for an unused opcode.
 const VECTOR: &str = "v128.load v128.load8x8_s v128.load8x8_u v128.load16x4_s v128.load16x4_u v128.load32x2_s v128.load32x2_u \
     v128.load8_splat v128.load16_splat v128.load32_splat v128.load64_splat v128.store v128.const i8x16.shuffle i8x16.swizzle \
     i8x16.splat i16x8.splat i32x4.splat i64x2.splat f32x4.splat f64x2.splat \
@@ -75,7 +76,8 @@ const VECTOR: &str = "v128.load v128.load8x8_s v128.load8x8_u v128.load16x4_s v1
     f32x4.relaxed_min f32x4.relaxed_max f64x2.relaxed_min f64x2.relaxed_max i16x8.relaxed_q15mulr_s \
     i16x8.relaxed_dot_i8x16_i7x16_s i32x4.relaxed_dot_i8x16_i7x16_add_s";
 
-/// The instructions of a [`Kernel`] in bytes, a line each. What follows one that is not known is left out, and said to be.
+/// The instructions of a [`Kernel`] that is given as bytes, one per line. Printing ends at an unknown instruction, with
+/// a note of how many bytes are left.
 pub fn instructions(code: &[u8]) -> String {
     let mut out = String::new();
     let mut r = Reader(code);
@@ -101,7 +103,7 @@ fn name_of(names: &'static str, number: u32) -> Option<&'static str> {
     names.split_ascii_whitespace().nth(number as usize).filter(|&name| name != "-")
 }
 
-/// A float of its bits, in hexadecimal: `-0x1.8p+3`. Exact, and short to compute.
+/// The float with these bits in hexadecimal notation, such as `-0x1.8p+3`, which is exact and simple to produce.
 fn float(bits: u64, exponent_bits: u32, fraction_bits: u32) -> String {
     let (most, bias) = ((1 << exponent_bits) - 1, (1 << (exponent_bits - 1)) - 1);
     let exponent = (bits >> fraction_bits) as i64 & most;
@@ -110,7 +112,7 @@ fn float(bits: u64, exponent_bits: u32, fraction_bits: u32) -> String {
     if exponent == most {
         return if fraction == 0 { format!("{sign}inf") } else { format!("{sign}nan:{fraction:#x}") };
     }
-    // whole digits of four bits, without those at the end that are zero
+    // the fraction in hexadecimal digits, without trailing zeros
     let digits = fraction_bits.div_ceil(4) as usize;
     let text = format!("{:01$x}", fraction << (4 * digits as u32 - fraction_bits), digits);
     let text = text.trim_end_matches('0');
@@ -134,7 +136,7 @@ fn type_of(byte: u8) -> Option<&'static str> {
     })
 }
 
-/// Bytes read off the front; `None` once they run out, or are none that a kernel may hold.
+/// Reads from the front of a byte slice. Methods return `None` at its end, or on bytes that no kernel contains.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -149,7 +151,7 @@ impl Reader<'_> {
         Some(first)
     }
 
-    /// A number in LEB128, and how many bits it was written with.
+    /// A LEB128 number, and the number of bits of its encoding.
     fn bits(&mut self) -> Option<(u64, u32)> {
         let (mut value, mut shift) = (0u64, 0);
         loop {
@@ -186,9 +188,9 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// `name offset=8`.
+    /// Reads a memory operand and prints it: `name offset=8`.
     fn memory(&mut self, name: &str) -> Option<String> {
-        self.number()?; // the alignment says nothing about the result
+        self.number()?; // the alignment is only a hint and is not printed
         Some(match self.number()? {
             0 => name.to_string(),
             offset => format!("{name} offset={offset}"),

@@ -1,4 +1,5 @@
-//! Values on demand: `vec` and `scalar` push a value at the current place of the tile, writing what it needs first.
+//! Values on demand: `vec` and `scalar` push a value at the current tile point on the stack. They emit the code that
+//! computes it, and that of its operands, unless it is in a local already.
 
 use super::emit::{Emit, NONE};
 use super::func::{at, val_type};
@@ -111,7 +112,7 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// Leaves the top of the stack there and in a local for `slot`; in a branch only there.
+    /// Copies the top of the stack to a new local for `slot`; within a branch it does nothing.
     fn keep(&mut self, slot: u32, t: ValType) {
         if self.branches > 0 {
             return;
@@ -200,8 +201,9 @@ impl Emit<'_> {
         }
     }
 
-    /// `x < y ? y : x` and `y < x ? y : x` are one instruction each: the pseudo-maximum and minimum of x and y. In
-    /// `high < z ? high : x` with x the larger of z and a lower constant, z may stand for x.
+    /// Recognises selections that are one instruction: `x < y ? y : x` is the pseudo-maximum of x and y, and
+    /// `y < x ? y : x` the pseudo-minimum. Also recognised is `high < z ? high : x` where x is the larger of z and a
+    /// constant below `high`, since comparing z is then the same as comparing x.
     fn extreme(&self, u: UOp) -> Option<Op> {
         let g = &self.p.g;
         let &[c, y, x] = g.src(u) else { return None };
@@ -266,7 +268,8 @@ impl Emit<'_> {
         }
     }
 
-    /// Pushes a `Fold` at the current place: a balanced tree over the folded axes, lanes last.
+    /// Pushes a `Fold` at the current tile point, computed as a balanced tree over the folded axes; lanes are folded
+    /// last.
     fn fold(&mut self, u: UOp, lane: usize) -> Result<()> {
         let g = &self.p.g;
         let (dt, src) = (g.dtype(u), g.srcs(u));
@@ -289,7 +292,7 @@ impl Emit<'_> {
         let saved = (self.env, self.chunk);
         let vector = self.is_vec(src[0]);
         let lanes = if lane_folded && !vector { 4 } else { 1 };
-        // the elements, in order: registers, then chunks, then lanes
+        // element n in row-major order of register axes, chunks and lanes
         let push = |e: &mut Self, n: u32| -> Result<()> {
             e.place(&axes, n / (chunks * lanes));
             if lane_folded {
@@ -315,6 +318,7 @@ impl Emit<'_> {
         Ok(())
     }
 
+    /// Emits the balanced tree that combines elements `lo..hi`.
     fn tree(
         &mut self,
         lo: u32,

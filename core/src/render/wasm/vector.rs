@@ -1,4 +1,5 @@
-//! Four lanes at a time: constants, conversions between lanes and scalars, arithmetic, casts. Operands are on the stack.
+//! Vector code, four lanes at a time: constants, conversions between vectors and scalars, arithmetic, casts. Operands
+//! are on the WebAssembly stack.
 
 use super::emit::Emit;
 use super::func::Func;
@@ -11,7 +12,7 @@ use wasm_encoder::ValType;
 use DType::*;
 
 impl Emit<'_> {
-    /// The bits of a constant in a lane.
+    /// The 32 bits of a constant in a lane; a true bool is all ones.
     pub(super) fn lane_bits(&self, u: UOp) -> u32 {
         let dt = self.p.g.dtype(u);
         match self.p.g.const_val(u) {
@@ -21,7 +22,7 @@ impl Emit<'_> {
         }
     }
 
-    /// Pushes a constant vector; any but zero is made once per call.
+    /// Pushes a constant vector; any but zero is held in a local that the prologue sets.
     pub(super) fn vec_const(&mut self, lanes: [u32; 4]) {
         let bits = lanes.iter().rev().fold(0u128, |b, &l| b << 32 | l as u128) as i128;
         if bits == 0 {
@@ -44,7 +45,7 @@ impl Emit<'_> {
         self.vec_const([v; 4]);
     }
 
-    /// Scalar to all lanes.
+    /// Replaces the scalar on top of the stack by a vector with it in all lanes.
     pub(super) fn splat(&mut self, dt: DType) {
         match dt {
             F32 => self.f.w().f32x4_splat(),
@@ -53,7 +54,7 @@ impl Emit<'_> {
         };
     }
 
-    /// A lane as a scalar.
+    /// Replaces the vector on top of the stack by one of its lanes as a scalar.
     pub(super) fn extract(&mut self, dt: DType, lane: usize) {
         match dt {
             F32 => self.f.w().f32x4_extract_lane(lane as u8),
@@ -62,7 +63,7 @@ impl Emit<'_> {
         };
     }
 
-    /// Puts the scalar on top into a lane of the vector below.
+    /// Puts the scalar on top of the stack into a lane of the vector below it.
     pub(super) fn replace(&mut self, dt: DType, lane: usize) {
         match dt {
             F32 => self.f.w().f32x4_replace_lane(lane as u8),
@@ -128,7 +129,7 @@ impl Emit<'_> {
                 Op::Xor | Op::CmpNe | Op::Sub => w.v128_xor(),
                 Op::CmpEq => w.v128_xor().v128_not(),
                 Op::CmpLt => {
-                    // not x and y: andnot(y, x) takes its operands in the other order
+                    // `!x & y`; andnot would need its operands in the other order
                     let t = self.f.local(ValType::V128);
                     self.f.w().local_set(t).v128_not().local_get(t).v128_and();
                     self.f.release(t);
@@ -166,8 +167,8 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// Larger or smaller of two f32 vectors that are not yet on the stack. With a constant that is no NaN the
-    /// pseudo-maximum is one instruction, and it gives its first operand if that is NaN.
+    /// Pushes the maximum or minimum of two f32 values that are not on the stack yet. If one is a constant other than
+    /// NaN, the pseudo-maximum will do: it is one instruction, and gives its first operand if that is NaN.
     pub(super) fn vec_max(&mut self, op: Op, a: UOp, b: UOp) -> Result<()> {
         let number = |u: UOp| self.p.g.const_val(u).is_some_and(|v| !v.as_f64().is_nan());
         let (x, y) = if number(a) { (b, a) } else { (a, b) };
@@ -180,11 +181,12 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// Larger or smaller of the two f32 vectors on the stack, NaN if either is. Engines take eight instructions for theirs.
+    /// The maximum or minimum of the two f32 vectors on the stack, NaN if either is NaN. The instruction for it,
+    /// `f32x4.max`, is not used, because engines expand it to eight machine instructions.
     fn vec_extreme(&mut self, op: Op) {
         let (x, y) = (self.f.local(ValType::V128), self.f.local(ValType::V128));
         self.f.w().local_set(y).local_set(x);
-        // x where x is NaN; the pseudo-extreme of y and x is y where y is
+        // x where x is NaN; elsewhere the pseudo-maximum of y and x, which is y where y is NaN
         self.f.w().local_get(x).local_get(y).local_get(x);
         match op {
             Op::Max => self.f.w().f32x4_pmax(),
@@ -196,7 +198,7 @@ impl Emit<'_> {
         self.f.release(y);
     }
 
-    /// `x < y ? y : x` or `y < x ? y : x`: x if either is NaN.
+    /// Pushes `x < y ? y : x` (for Max) or `y < x ? y : x`, which is x if either is NaN.
     pub(super) fn vec_pick(&mut self, op: Op, x: UOp, y: UOp) -> Result<()> {
         self.vec(x)?;
         self.vec(y)?;
@@ -207,16 +209,18 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// The lanes of the first of three operands where the mask on top is set, else of the second.
+    /// Selects, by the mask on top of the stack, lanes of the first operand where the mask is set and else of the
+    /// second.
     pub(super) fn vec_select(&mut self) {
-        // masks are all ones or zeros, where the relaxed instruction does the same and may be one
+        // lanes of masks are all ones or all zeros, for which the relaxed instruction gives the same result and may be
+        // cheaper
         match self.fma {
             true => self.f.w().i32x4_relaxed_laneselect(),
             false => self.f.w().v128_bitselect(),
         };
     }
 
-    /// `a * b + c`, a and b on the stack, c pushed by `push`.
+    /// Computes `a * b + c` with a and b on the stack, and c pushed by `push`.
     pub(super) fn vec_mul_add(&mut self, dt: DType, push: impl FnOnce(&mut Func)) -> Result<()> {
         if self.fma && dt == F32 {
             push(&mut self.f);
@@ -247,7 +251,7 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// Brings lanes back into the range of a narrow integer.
+    /// Wraps lanes to the range of a narrow integer.
     fn vec_wrap(&mut self, dt: DType) {
         match dt {
             I8 | I16 => {
@@ -330,7 +334,8 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// Half bits to f32: the exponent is rebased by a multiplication, which also makes subnormals right.
+    /// Converts f16 bits to f32: the exponent is rebased by a multiplication by 2^112, which is right for subnormal
+    /// numbers too.
     fn f16_to_f32(&mut self) {
         let (h, em) = (self.f.local(ValType::V128), self.f.local(ValType::V128));
         self.f.w().local_tee(h);
@@ -348,7 +353,8 @@ impl Emit<'_> {
         self.f.release(em);
     }
 
-    /// f32 to half bits, to nearest even: normal, subnormal (rounded by adding 0.5) and too large, then a choice.
+    /// Converts f32 to f16 bits, rounding to nearest even: computes the result for normal, for subnormal (rounded by
+    /// adding 0.5) and for too large values, and selects among them.
     fn f32_to_f16(&mut self) {
         let (x, a) = (self.f.local(ValType::V128), self.f.local(ValType::V128));
         self.f.w().local_tee(x);
@@ -376,7 +382,7 @@ impl Emit<'_> {
         self.f.w().local_get(a);
         self.vec_splat_const(0x3880_0000);
         self.f.w().i32x4_lt_s().v128_bitselect();
-        // too large or that
+        // too large, or one of the others
         self.f.w().local_get(a);
         self.vec_splat_const(0x477f_ffff);
         self.f.w().i32x4_gt_s().v128_bitselect();

@@ -1,4 +1,4 @@
-//! How WGSL computes each op on each dtype.
+//! Elementwise ops as WGSL expressions, by dtype.
 
 use super::super::cstyle::Alu;
 use super::dialect::{Wgsl, memory_type, scalar_type};
@@ -7,7 +7,7 @@ use crate::target::functions;
 use crate::uop::Op;
 use crate::{Error, Result};
 
-/// An expression for the op; `x` are names or literals.
+/// An expression for the op; `x` holds the operands, which are names or literals.
 pub(super) fn print(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Result<String> {
     if a.op == Op::Cast {
         return Ok(cast(w, a.from, a.to, &x[0], lanes));
@@ -30,7 +30,7 @@ pub(super) fn print(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Result<
     Ok(if a.to == a.from { narrow(w, a.to, e, lanes) } else { e })
 }
 
-/// Brings the result of 32-bit arithmetic back into a narrower dtype.
+/// Wraps or rounds the result of 32-bit arithmetic to a narrower dtype.
 pub(super) fn narrow(w: &mut Wgsl, dt: DType, e: String, lanes: usize) -> String {
     match dt {
         I8 => format!("extractBits({e}, 0u, 8u)"),
@@ -44,7 +44,7 @@ pub(super) fn narrow(w: &mut Wgsl, dt: DType, e: String, lanes: usize) -> String
 }
 
 fn boolean(a: Alu, x: &[String], lanes: usize) -> Option<String> {
-    // `&` and `|` also take vectors and do not branch
+    // `&` and `|`, unlike `&&` and `||`, accept vectors and do not branch
     Some(match a.op {
         Op::Add | Op::Or | Op::Max => format!("{} | {}", x[0], x[1]),
         Op::Mul | Op::And | Op::Min => format!("{} & {}", x[0], x[1]),
@@ -68,7 +68,8 @@ fn integer(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Option<String> {
         Op::Sub => format!("{} - {}", x[0], x[1]),
         Op::Mul => format!("{} * {}", x[0], x[1]),
         Op::MulAdd => format!("{} * {} + {}", x[0], x[1], x[2]),
-        // the language defines x/0 = x, x%0 = 0, MIN/-1 = MIN
+        // WGSL defines x/0 = x, x%0 = 0 and MIN/-1 = MIN, but not all drivers do it, so only positive divisors use the
+        // operator
         Op::Idiv if a.positive => format!("{} / {}", x[0], x[1]),
         Op::Imod if a.positive => format!("{} % {}", x[0], x[1]),
         Op::Idiv | Op::Imod => format!("{}({}, {})", w.divide(a.op, a.from, lanes), x[0], x[1]),
@@ -97,8 +98,9 @@ fn integer(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Option<String> {
     })
 }
 
-/// What a compiler of shaders takes for a constant, since it need not think of infinities and NaN: a number less itself or by itself,
-/// and products and quotients of zero. These say what they are without any arithmetic.
+/// Expressions that a shader compiler may fold to a constant, since it may assume that there are no infinities and
+/// NaNs: `x - x`, `x + -x`, `x / x`, and products and quotients with zero. They are printed as selections by the bits
+/// of x instead, which give the right result for every x.
 fn folded(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Option<String> {
     let (ty, u32v) = (memory_type(F32, lanes), memory_type(U32, lanes));
     let of = match a.op {
@@ -117,7 +119,7 @@ fn folded(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Option<String> {
     }
     let value = match a.zero {
         _ if a.same || a.opposite => format!("{ty}({})", if a.op == Op::Div { "1.0" } else { "0.0" }),
-        // a zero whose sign is that of the product or quotient
+        // a zero with the sign of the product or quotient
         zero => {
             let zero = &x[zero?];
             format!("bitcast<{ty}>((bitcast<{u32v}>({of}) ^ bitcast<{u32v}>({zero})) & {u32v}(0x80000000u))")
@@ -142,7 +144,7 @@ fn float(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Option<String> {
         Op::CmpEq if a.same => format!("!{}({})", w.is_nan(lanes), x[0]),
         Op::CmpNe if a.same => format!("{}({})", w.is_nan(lanes), x[0]),
         Op::CmpEq => format!("{} == {}", x[0], x[1]),
-        // SwiftShader takes `!=` as false where there is a NaN
+        // SwiftShader evaluates `!=` as false if an operand is NaN
         Op::CmpNe => format!("!({} == {})", x[0], x[1]),
         _ => return None,
     })
@@ -200,7 +202,7 @@ fn bitcast(w: &mut Wgsl, from: DType, to: DType, x: &str, lanes: usize) -> Resul
         let e = if scalar_type(from) == scalar_type(to) { x.to_string() } else { format!("bitcast<{ty}>({x})") };
         return Ok(narrow(w, to, e, lanes));
     }
-    // 16-bit floats: their bits are made from, or become, those of the f32 that holds the value
+    // 16-bit floats are held in f32, so their bits are converted from or to those of the f32
     let bits = match from {
         F16 => format!("{}({x})", w.f16_bits(lanes)),
         BF16 => format!("(bitcast<{u32v}>({x}) >> {u32v}(16u))"),

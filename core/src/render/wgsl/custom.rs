@@ -1,5 +1,6 @@
-//! Kernels that users write, on their way to the device. In: the op with its params, a target. Out: its code as it is, with what a launch
-//! needs; or why this device does not run it. The code is not read: the device's compiler says what is wrong with it.
+//! Kernels that users write in WGSL. Input: the op, its params and a target. Output: the user's code, unchanged, with
+//! the data that a launch needs, or an error that says why this device cannot run it. The code is not parsed here; the
+//! device's compiler reports errors in it.
 
 use crate::codegen::ParamInfo;
 use crate::render::{Code, Source};
@@ -8,7 +9,8 @@ use crate::uop::custom::Custom;
 use crate::uop::{Graph, UOp};
 use crate::{Error, Result};
 
-/// A kernel over params within the limits of the target.
+/// The source of a user's kernel over `params`, and its launch grid. `Unsupported` if it exceeds the target's limits of
+/// buffers or workgroups.
 pub(super) fn source(c: &Custom, g: &Graph, params: &[UOp], t: &Target) -> Result<(Source, [u32; 3])> {
     let refused = |what: String| Err(Error::Unsupported { what, context: format!("device {}", t.name) });
     if params.len() > t.max_buffers {

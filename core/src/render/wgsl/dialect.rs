@@ -1,4 +1,5 @@
-//! How WGSL spells types, constants, memory and loops.
+//! The syntax of WGSL for types, constants, memory accesses and loops: the [`Dialect`] by which the shared renderer
+//! prints it.
 
 use super::super::cstyle::{Alu, At, Dialect, Gate, Ptr};
 use super::{alu, memory};
@@ -6,11 +7,11 @@ use crate::dtype::Scalar;
 use crate::util::sorted::SortedSet;
 use crate::{DType, Result};
 
-/// The language, and the helper functions that the shader needs so far.
+/// The dialect, with the helper functions and extensions that the shader needs so far.
 #[derive(Default)]
 pub(super) struct Wgsl {
     helpers: Vec<(String, String)>,
-    /// What the shader enables.
+    /// The language extensions that the shader enables.
     pub(super) extensions: SortedSet<&'static str>,
     /// See [`crate::target::Target::f16_arrays`].
     pub(super) f16_arrays: bool,
@@ -32,6 +33,7 @@ pub(super) fn memory_type(dt: DType, width: usize) -> String {
     if width == 1 { scalar_type(dt).to_string() } else { format!("vec{width}<{}>", scalar_type(dt)) }
 }
 
+/// Are `lanes` values of `dt` a WGSL vector?
 pub(super) fn vector(dt: DType, lanes: usize) -> bool {
     matches!(lanes, 2 | 4) && !matches!(dt, DType::I64 | DType::U64)
 }
@@ -41,7 +43,7 @@ impl Wgsl {
         Wgsl { f16_arrays, ..Wgsl::default() }
     }
 
-    /// Asks for a helper and returns its name.
+    /// Adds a helper function, whose text is made if it is new, and returns its name.
     pub(super) fn need(&mut self, name: String, text: impl FnOnce(&mut Self) -> String) -> String {
         if self.helpers.iter().all(|h| h.0 != name) {
             let at = self.helpers.len();
@@ -51,7 +53,7 @@ impl Wgsl {
         name
     }
 
-    /// Text of all helpers. WGSL functions may be used before they are declared.
+    /// The text of all helpers. Their order does not matter, since WGSL functions may be used before they are declared.
     pub(super) fn helpers(&self) -> String {
         self.helpers.iter().map(|h| h.1.as_str()).collect()
     }
@@ -121,7 +123,7 @@ impl Dialect for Wgsl {
     }
 
     fn load_inside(&mut self, p: &Ptr, at: &At, last: usize) -> String {
-        // an index below zero is a large one without its sign
+        // a negative index is a large one as u32, so one comparison covers both ends
         self.read(p, at, 1, &|i, _| format!("i32(min(u32({i}), {last}u))"))
     }
 
@@ -134,7 +136,7 @@ impl Dialect for Wgsl {
         let parts: Vec<String> = (0..lanes).map(|i| self.lane(gate, DType::Bool, lanes, i)).collect();
         let x = self.read(p, at, lanes, &|i, lane| match lane {
             Some(n) => format!("select(0, {i}, {})", parts[n]),
-            // an aligned vector of which one element is inside the array is inside as a whole
+            // if one element of an aligned vector is inside the array, the whole vector is
             None => format!("select(0, {i}, any({gate}))"),
         });
         Some(format!("select({alt}, {x}, {gate})"))

@@ -1,11 +1,12 @@
-//! WGSL functions that shaders carry when they use them: corners that the language leaves open.
+//! Helper functions in WGSL, printed into the shaders that use them, for cases that the language leaves undefined: NaN
+//! and infinities, divisions by zero, conversions, and rounding to 16-bit floats.
 
 use super::dialect::{Wgsl, memory_type, scalar_type};
 use crate::DType::{self, F32, I32, U32};
 use crate::uop::Op;
 use crate::util::decimal::{Shown, of_f32};
 
-/// Fills `{f}`, `{i}`, `{u}`, `{b}`: the f32, i32, u32 and bool types of so many lanes.
+/// Replaces `{f}`, `{i}`, `{u}` and `{b}` in a template by the f32, i32, u32 and bool types with this number of lanes.
 fn fill(template: &str, lanes: usize) -> String {
     let of = |dt| memory_type(dt, lanes);
     template.replace("{f}", &of(F32)).replace("{i}", &of(I32)).replace("{u}", &of(U32)).replace("{b}", &of(DType::Bool))
@@ -17,10 +18,12 @@ impl Wgsl {
         self.need(name, |_| text)
     }
 
-    /// An f32 constant. Inf and NaN come from bits that the compiler can not see as constants.
+    /// An f32 constant. Inf and NaN, which WGSL does not allow as constants, are made of the bits in a private
+    /// variable.
     pub(super) fn float(&mut self, v: f32) -> String {
         if v.is_finite() {
-            // the shortest digits of the largest number are above it, which Tint refuses; as an f64 it is exact
+            // the shortest decimal form of the largest f32 is above its value, which Tint refuses; the digits of its
+            // f64 are exact
             let s = if v.abs() == f32::MAX { format!("{:?}", Shown(f64::from(v))) } else { of_f32(v) };
             return if v.is_sign_negative() { format!("({s}f)") } else { format!("{s}f") };
         }
@@ -41,14 +44,16 @@ impl Wgsl {
         self.has_exponent("is_not_finite", ">=", lanes)
     }
 
-    /// Are the bits of a size `>` or `>=` those of infinity?
+    /// The name of a helper that compares the bits of `|x|` with those of infinity; `than` is `>` (NaN) or `>=` (NaN or
+    /// infinite).
     fn has_exponent(&mut self, name: &str, than: &str, lanes: usize) -> String {
         let text = "fn {name}(x: {f}) -> {b} {\n  \
             return (bitcast<{u}>(x) & {u}(0x7fffffffu)) {than} {u}(0x7f800000u);\n}\n";
         self.template(format!("{name}_{lanes}"), &text.replace("{than}", than), lanes)
     }
 
-    /// Maximum or minimum that gives NaN if either is NaN; of a value and a `number`, if the value is.
+    /// The name of a maximum or minimum that gives NaN if either operand is NaN. With `number` the second operand is
+    /// known not to be NaN.
     pub(super) fn extreme(&mut self, op: Op, number: bool, lanes: usize) -> String {
         let nan = self.is_nan(lanes);
         let f = if op == Op::Max { "max" } else { "min" };
@@ -64,7 +69,7 @@ impl Wgsl {
         self.template(format!("{f}_{lanes}"), &text, lanes)
     }
 
-    /// f32 to i32 or u32: truncates, saturates, NaN gives 0.
+    /// The name of a conversion from f32 to i32 or u32 that truncates, saturates, and gives 0 for NaN.
     pub(super) fn saturate(&mut self, to: &str, lanes: usize) -> String {
         let nan = self.is_nan(lanes);
         let text = if to == "i32" {
@@ -83,7 +88,8 @@ impl Wgsl {
         self.template(format!("to_{to}_{lanes}"), &text, lanes)
     }
 
-    /// Integer quotient or remainder with a divisor that may be 0 or -1: drivers do not all keep the language's promise.
+    /// The name of an integer quotient or remainder whose divisor may be 0 or -1. WGSL defines these cases, but not all
+    /// drivers implement them.
     pub(super) fn divide(&mut self, op: Op, dt: DType, lanes: usize) -> String {
         let ty = scalar_type(dt);
         let (sign, zero) = if op == Op::Idiv { ("/", "x") } else { ("%", "{t}(0)") };
@@ -97,7 +103,8 @@ impl Wgsl {
         self.template(format!("{}_{ty}_{lanes}", op.name()), &text, lanes)
     }
 
-    /// Rounds f32 to the nearest f16, ties to even, beyond the range to infinity.
+    /// The name of a function that rounds f32 to the nearest f16, ties to even, and to infinity beyond the range of
+    /// f16.
     pub(super) fn round_f16(&mut self, lanes: usize) -> String {
         let text = "fn {name}(x: {f}) -> {f} {\n  \
             let bits = bitcast<{u}>(x);\n  \
@@ -111,7 +118,8 @@ impl Wgsl {
         self.template(format!("round_f16_{lanes}"), text, lanes)
     }
 
-    /// The bits of an f16 that an f32 holds. `pack2x16float` gives NaN for infinities on some drivers, as the language lets it.
+    /// The name of a function from an f32 with an f16 value to the bits of that f16. `pack2x16float` would not do: for
+    /// infinities it gives NaN on some drivers, which the language allows.
     pub(super) fn f16_bits(&mut self, lanes: usize) -> String {
         let text = "fn {name}(x: {f}) -> {u} {\n  \
             let bits = bitcast<{u}>(x);\n  \
@@ -123,7 +131,7 @@ impl Wgsl {
         self.template(format!("f16_bits_{lanes}"), text, lanes)
     }
 
-    /// Rounds f32 to the nearest bf16, ties to even.
+    /// The name of a function that rounds f32 to the nearest bf16, ties to even.
     pub(super) fn round_bf16(&mut self, lanes: usize) -> String {
         let text = "fn {name}(x: {f}) -> {f} {\n  \
             let a = bitcast<{u}>(x);\n  \

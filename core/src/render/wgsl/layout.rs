@@ -1,4 +1,4 @@
-//! How arrays are declared, from how a program accesses them.
+//! Decides how arrays are declared (as elements, vectors or words), from how a program accesses them.
 
 use super::super::cstyle::{Dots, Memory, accesses, is_whole, vector_width};
 use super::dialect;
@@ -8,12 +8,13 @@ use crate::codegen::Program;
 use crate::target::Target;
 use crate::uop::{Op, UOp};
 
-/// Sums of products of bytes that the shader language has an operation for.
+/// The byte dot products of the program that become `dot4I8Packed`; none if the target lacks it.
 pub(super) fn dots(p: &Program, t: &Target) -> Dots {
     if t.dots.is_none() {
         return Dots::default();
     }
-    // what a shader writes too it changes byte by byte, and local arrays hold words where every access is of words
+    // factors are read as words of four bytes: buffers that the shader also writes are excluded, since it writes single
+    // bytes, and local arrays are included only if every access to them is a whole word
     let whole = |base: UOp| accesses(p, base).all(|u| p.g.op(u) == Op::Load || is_whole(p, u, 4));
     let written = |base: UOp| accesses(p, base).any(|u| p.g.op(u) == Op::Store);
     let first = Dots::find(p, &|base| match p.g.op(base) {
@@ -24,7 +25,8 @@ pub(super) fn dots(p: &Program, t: &Target) -> Dots {
     Dots::find(p, &|base| if p.g.op(base) == Op::Param { !written(base) } else { whole(base) && only(base) })
 }
 
-/// How an array is declared: elements of an array element, and what that is. `base` is its Param or Scratch.
+/// How an array is declared: the number of values per array element, and the kind of array element. `base` is the
+/// array's Param or Scratch node; `None` for a buffer that the program does not access.
 pub(super) fn memory(
     p: &Program,
     base: Option<UOp>,

@@ -1,4 +1,4 @@
-//! 64-bit integers as `vec2<u32>`: low word in x, high word in y.
+//! Arithmetic on 64-bit integers, which WGSL lacks, as functions on `vec2<u32>`: the low word is x, the high word y.
 
 use super::super::cstyle::Alu;
 use super::dialect::Wgsl;
@@ -56,7 +56,7 @@ const SHR_S: &str = "fn shr_i64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
   return select(r, vec2<u32>(top, bitcast<u32>(bitcast<i32>(a.y) >> 31u)), (b.x & 32u) != 0u);
 }
 ";
-/// Quotient in xy, remainder in zw; divisor not 0.
+/// The quotient in xy and the remainder in zw; the divisor must not be 0.
 const DIVMOD: &str = "fn divmod64(a: vec2<u32>, b: vec2<u32>) -> vec4<u32> {
   if ((a.y | b.y) == 0u) {
     return vec4<u32>(a.x / b.x, 0u, a.x % b.x, 0u);
@@ -107,7 +107,8 @@ const FROM_I32: &str = "fn i32_to_64(x: i32) -> vec2<u32> {
   return vec2<u32>(bitcast<u32>(x), bitcast<u32>(x >> 31u));
 }
 ";
-/// To the nearest f32: 32 leading bits, of which the last is set if anything below is.
+/// Converts to the nearest f32: takes the 32 leading bits and sets the last of them if any lower bit is set (a sticky
+/// bit), so that the conversion to f32 rounds correctly.
 const U64_F32: &str = "fn u64_to_f32(a: vec2<u32>) -> f32 {
   if (a.y == 0u) { return f32(a.x); }
   let n = countLeadingZeros(a.y);
@@ -145,6 +146,7 @@ const F32_I64: &str = "fn f32_to_i64(x: f32) -> vec2<u32> {
 ";
 
 impl Wgsl {
+    /// Adds a function of this file, and those that it needs, to the shader; returns its name.
     fn function(&mut self, text: &'static str, needs: &[&'static str]) -> &'static str {
         for t in needs {
             self.function(t, &[]);
@@ -154,7 +156,7 @@ impl Wgsl {
         name
     }
 
-    /// An op on 64-bit sources.
+    /// An expression for an op on 64-bit sources.
     pub(super) fn long(&mut self, a: Alu, x: &[String]) -> Option<String> {
         let signed = a.from == I64;
         let less = if signed { LESS_S } else { LESS_U };
@@ -192,7 +194,7 @@ impl Wgsl {
         Some(format!("{name}({}, {})", x[0], x[1]))
     }
 
-    /// A cast from or to a 64-bit integer.
+    /// An expression for a cast from or to a 64-bit integer.
     pub(super) fn long_cast(&mut self, from: DType, to: DType, x: &str) -> String {
         match (from, to) {
             (I64 | U64, I64 | U64) => x.to_string(),

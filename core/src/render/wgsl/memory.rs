@@ -1,18 +1,20 @@
-//! Memory as WGSL sees it: arrays of values, or of words of 32 bits that hold several elements of 8 or 16 bits.
+//! Memory accesses in WGSL, whose arrays hold either values or words of 32 bits with several 8- or 16-bit elements
+//! each.
 //!
-//! Words are read and written as a whole where vectors are: four bytes are a word, four halves are two. Else an element is
-//! taken out of its word, or put there by two atomic operations, because other threads put its neighbours there.
+//! An access to a whole vector reads or writes whole words: four 8-bit elements are one word, four 16-bit elements are
+//! two. A single element is extracted from its word, or stored into it by two atomic operations (clear its bits, set
+//! its bits), because other threads may store the other elements of the word at the same time.
 
 use super::super::cstyle::{At, Gate, Memory, Ptr};
 use super::dialect::{Wgsl, memory_type, scalar_type};
 use crate::DType::{self, *};
 
-/// Elements of a word.
+/// Number of elements in a word of 32 bits; 1 for dtypes of at least 32 bits.
 pub(super) fn per_word(dt: DType) -> usize {
     (4 / dt.size().max(1)).max(1)
 }
 
-/// The element that an address means.
+/// The index expression of an element address.
 pub(super) fn element(at: &At) -> String {
     let base = match at.dt {
         I64 | U64 => format!("bitcast<i32>({}.x)", at.base),
@@ -26,7 +28,7 @@ pub(super) fn element(at: &At) -> String {
     }
 }
 
-/// `i`, counted in array elements of `n` elements each.
+/// The index of the array element, of `n` elements each, that contains element `i`; n is a power of two.
 fn divided(i: &str, n: usize) -> String {
     match (n, i.parse::<usize>()) {
         (1, _) => i.to_string(),
@@ -50,8 +52,8 @@ impl Wgsl {
         }
     }
 
-    /// Elements at `at`: one array element if that has so many, else one by one. `guard` makes an index safe: the first,
-    /// or that of the lane.
+    /// Reads `lanes` elements at `at`: as one array element if that holds as many, else one by one. `guard` makes an
+    /// index safe to access; it receives the index and, where elements are read one by one, the lane.
     pub(super) fn read(
         &mut self,
         p: &Ptr,
@@ -71,7 +73,8 @@ impl Wgsl {
         if lanes == 1 { xs.remove(0) } else { format!("{}({})", memory_type(p.dt, lanes), xs.join(", ")) }
     }
 
-    /// The array element that begins with element `i`, as values.
+    /// The values of the array element that begins with element `i`; if it is a word that is read by element, the value
+    /// of element `i`.
     fn one(&mut self, p: &Ptr, i: &str) -> String {
         let n = if p.memory == Memory::Elements { p.width } else { p.width.max(per_word(p.dt)) };
         let place = format!("{}[{}]", p.name, divided(i, n));
@@ -84,7 +87,7 @@ impl Wgsl {
         }
     }
 
-    /// Statement that stores an array element, or one element of a word.
+    /// A statement that stores an array element, or one element of a word.
     pub(super) fn write(&mut self, p: &Ptr, i: &str, value: &str) -> String {
         match p.memory {
             Memory::Elements => {
@@ -111,7 +114,7 @@ impl Wgsl {
         }
     }
 
-    /// Words of four bytes at `at`, `lanes` of them or one, where the gate holds; else words of `alt`.
+    /// Reads `lanes` words of four bytes at `at`. Where the gate does not hold, a word has `alt` in each byte.
     pub(super) fn packed(&self, p: &Ptr, at: &At, lanes: usize, gate: Option<Gate>, alt: u8) -> String {
         let whole = p.width == lanes * 4;
         let read = |lane: usize| {
@@ -137,7 +140,7 @@ impl Wgsl {
         }
     }
 
-    /// The bits of a value, at the bottom of a word.
+    /// The bits of a value in the low part of a word.
     fn bits(&mut self, dt: DType, x: &str) -> String {
         match dt {
             F16 => format!("{}({x})", self.f16_bits(1)),
@@ -146,7 +149,7 @@ impl Wgsl {
         }
     }
 
-    /// A function that takes an element out of its word.
+    /// The name of a function that extracts element `i` from its word.
     fn extract(&mut self, dt: DType) -> String {
         let name = format!("{}_at", dt.name());
         let ty = scalar_type(dt);
@@ -162,7 +165,7 @@ impl Wgsl {
         self.need(name, |_| format!("fn {}_at(w: u32, i: i32) -> {ty} {{\n  return {value};\n}}\n", dt.name()))
     }
 
-    /// A function from words to as many values as they hold.
+    /// The name of a function from words to all the values that they hold.
     fn unpack(&mut self, dt: DType, lanes: usize) -> String {
         let name = format!("{}_of_words_{lanes}", dt.name());
         let (from, ty) = (memory_type(U32, lanes / per_word(dt)), memory_type(dt, lanes));
@@ -188,7 +191,7 @@ impl Wgsl {
         self.need(name, |_| text)
     }
 
-    /// A function from values to the words that hold them.
+    /// The name of a function from values to the words that hold them.
     fn pack_words(&mut self, dt: DType, lanes: usize) -> String {
         let name = format!("words_of_{}_{lanes}", dt.name());
         let (from, ty) = (memory_type(dt, lanes), memory_type(U32, lanes / per_word(dt)));

@@ -1,14 +1,16 @@
-//! WGSL compute shaders (W3C WGSL, as naga and Tint take it).
+//! The WGSL renderer: prints a program as a compute shader (W3C WGSL, as the compilers naga and Tint accept it).
 //!
-//! Interface: group 0 binding i = buffer slot i; group 1 binding 0 = uniform `array<vec4<u32>, N>` of launch scalars, there
-//! only if the program has some; entry point `main`; Grid(d) = workgroup_id, Local(d) = local_invocation_id.
+//! Interface: group 0 binding i is buffer slot i; group 1 binding 0, present only if the program has launch scalars, is
+//! a uniform `array<vec4<u32>, N>` of them; the entry point is `main`; Grid(d) is `workgroup_id`, Local(d) is
+//! `local_invocation_id`.
 //!
-//! Values: bool, i32, u32 and f32, as scalars or vec2/vec4 over the lane axis. 8 and 16-bit integers live in i32/u32 and wrap
-//! after each op, f16 and bf16 live in f32 and round after each op, i64/u64 are `vec2<u32>` (low, high) through functions
-//! that are printed when used. f64 is not supported. In memory narrow dtypes lie side by side in words ([`memory`]).
+//! Values are bool, i32, u32 and f32, as scalars or vec2/vec4 over the lane axis. 8- and 16-bit integers are held in
+//! i32/u32 and wrapped after each op, f16 and bf16 are held in f32 and rounded after each op, and i64/u64 are
+//! `vec2<u32>` (low, high) with functions that are printed if used. f64 is not supported. In memory several elements of
+//! a narrow dtype share a word ([`memory`]).
 //!
-//! Nothing relies on out-of-bounds access; no constant expression can overflow or make an Inf or NaN; tests for NaN look at
-//! bits, because a shader compiler may assume there are none.
+//! No shader relies on out-of-bounds accesses, and no constant expression overflows or gives an Inf or NaN, which WGSL
+//! forbids. Tests for NaN look at the bits, because a shader compiler may assume that there are no NaNs.
 
 mod alu;
 mod custom;
@@ -28,7 +30,7 @@ use crate::{DType, Error, Result};
 use dialect::Wgsl;
 use std::fmt::Write as _;
 
-/// Prints WGSL.
+/// The WGSL renderer.
 pub struct WgslRenderer;
 
 impl Renderer for WgslRenderer {
@@ -106,8 +108,9 @@ impl Renderer for WgslRenderer {
     }
 }
 
-/// A kernel that says how far exchanges within subgroups go: each of [`PROBE_THREADS`] threads of one workgroup writes for
-/// how many bits of its number it found the neighbour that differs in that bit. The language promises no order.
+/// A kernel that finds out which threads of a workgroup can exchange values by subgroup shuffles; WGSL does not specify
+/// which threads form a subgroup. Each of [`PROBE_THREADS`] threads of a workgroup writes for how many bits of its
+/// number, from the lowest on, a shuffle reached the thread whose number differs in that bit.
 pub fn subgroup_probe() -> Source {
     let code = "enable subgroups;
 @group(0) @binding(0) var<storage, read_write> b0: array<u32>;
@@ -132,16 +135,17 @@ fn main(@builtin(local_invocation_index) i: u32, @builtin(subgroup_size) size: u
     }
 }
 
-/// Threads, and results, of [`subgroup_probe`].
+/// Number of threads, and of results, of [`subgroup_probe`].
 pub const PROBE_THREADS: usize = 64;
 
-/// What [`Target::subgroup`] should be after these results of [`subgroup_probe`], on an adapter whose subgroups have `least`
-/// threads at least.
+/// The value for [`Target::subgroup`] that follows from the results of [`subgroup_probe`], on an adapter whose
+/// subgroups have at least `least` threads.
 pub fn subgroup(results: &[u8], least: u32) -> u32 {
     let bits = results.chunks_exact(4).map(|b| b[0]).min().unwrap_or(0);
     (1u32 << bits.min(6)).min(least.checked_ilog2().map_or(0, |bits| 1 << bits))
 }
 
+/// Refuses programs with dtypes that WGSL or the target lacks.
 fn check(p: &Program, t: &Target) -> Result<()> {
     let refuse = |what: String| Err(Error::Unsupported { what, context: format!("wgsl, {}", p.name) });
     for &u in &p.order {

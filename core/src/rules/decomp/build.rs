@@ -1,9 +1,10 @@
-//! Builds float code in one dtype, with the integer type of its bits.
+//! A builder for expressions in one float dtype and the integer dtype of its bits, from which the decompositions are
+//! made.
 
 use crate::DType;
 use crate::uop::{Graph, Op, UOp};
 
-/// What bit tricks need to know of a float dtype.
+/// The parameters of a float dtype that bit manipulation needs.
 #[derive(Clone, Copy)]
 pub(super) struct Format {
     pub(super) float: DType,
@@ -12,7 +13,7 @@ pub(super) struct Format {
     /// Explicit mantissa bits.
     pub(super) mantissa: u32,
     pub(super) bias: i64,
-    /// 1.5 * 2^mantissa: adding it rounds to an integer, which then is in the low bits.
+    /// 1.5 * 2^mantissa: adding it to a float rounds that to an integer, which is then in the low bits of the sum.
     pub(super) magic: f64,
     pub(super) magic_bits: i64,
 }
@@ -40,7 +41,7 @@ pub(super) const F64: Format = Format {
 };
 
 impl Format {
-    /// The format of a dtype that polynomials are written for.
+    /// The format of a dtype for which there are polynomials: f32 or f64.
     pub(super) fn of(dt: DType) -> Option<Format> {
         match dt {
             DType::F32 => Some(F32),
@@ -50,11 +51,12 @@ impl Format {
     }
 }
 
-/// A graph and a format. Float methods are named for what they compute; `u*` ones work on the bits, wrapping.
+/// A graph and the format of the expressions to build. Methods whose names begin with `u` work on the bits as unsigned
+/// integers that wrap; the others work on floats.
 pub(super) struct Build<'a> {
     pub(super) g: &'a mut Graph,
     pub(super) f: Format,
-    /// Is it for a compiler that may reassociate?
+    /// Is the code for a compiler that may reassociate floats, as shader compilers do?
     pub(super) shader: bool,
 }
 
@@ -100,13 +102,13 @@ impl Build<'_> {
         }
         acc
     }
-    /// `lo` if x is below it; NaN stays.
+    /// `max(x, lo)`; NaN stays NaN.
     pub(super) fn not_below(&mut self, x: UOp, lo: f64) -> UOp {
         let lo = self.c(lo);
         let below = self.less(x, lo);
         self.select(below, lo, x)
     }
-    /// `lo` if x is below it, `hi` if above; NaN stays.
+    /// `min(max(x, lo), hi)`; NaN stays NaN.
     pub(super) fn clamp(&mut self, x: UOp, lo: f64, hi: f64) -> UOp {
         let bounded = self.g.op(x) == Op::Min && {
             let bound = self.g.const_val(self.g.src_at(x, 1)).map(|c| c.as_f64_of(self.f.float));
@@ -156,14 +158,16 @@ impl Build<'_> {
     pub(super) fn sign_bit(&self) -> i64 {
         -1 << (self.f.bits.bits() - 1)
     }
-    /// `-x`, which a compiler does not see to be that.
+    /// `-x` by flipping the sign bit, so that a shader compiler does not see a negation that it could combine with
+    /// other terms.
     pub(super) fn minus(&mut self, x: UOp) -> UOp {
         let (bits, sign) = (self.bits(x), self.uc(self.sign_bit()));
         let turned = self.g.binary(Op::Xor, bits, sign);
         self.float(turned)
     }
 
-    /// Rounds to the nearest integer n, |x| < 2^(mantissa - 1): bits that hold `n + add` in their low half, and n as a float.
+    /// Rounds x, |x| < 2^(mantissa - 1), to the nearest integer n. Returns a word whose low half holds `n + add`, and n
+    /// as a float.
     pub(super) fn round(&mut self, x: UOp, add: i64) -> (UOp, UOp) {
         let magic = self.f.magic + add as f64;
         let t = self.addc(x, magic);
@@ -178,7 +182,7 @@ impl Build<'_> {
         (bits, rounded)
     }
 
-    /// Two's complement bits as a float.
+    /// The float value of a two's complement integer that is given as bits.
     pub(super) fn int_to_float(&mut self, n: UOp) -> UOp {
         let n = self.g.bitcast(n, self.f.signed);
         self.g.cast(n, self.f.float)

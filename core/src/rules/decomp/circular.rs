@@ -1,16 +1,17 @@
 //! sin, cos and tan without branches, for every finite argument: f32 to 2 ulp, f64 to about 1e-15.
 //!
-//! The reduction is that of Payne and Hanek (1983): of the product of x and 2/pi only the bits around the point matter, so those
-//! bits of 2/pi are picked that lie there, and multiplied in integers. It costs the same for every x, has no rounding that a
-//! compiler could undo, and needs no wider type than the float's own bits; integers of twice the width are made of halves.
-//! |x| up to pi/4 is its own remainder.
+//! The argument is reduced to a multiple of pi/2 and a remainder of at most about pi/4 by the method of Payne and Hanek
+//! (1983). Of the product of x and 2/pi only the bits around the binary point matter, so the bits of 2/pi that
+//! contribute to these are selected and multiplied in integer arithmetic. This costs the same for every x, has no
+//! rounding that a compiler could undo, and needs no integers wider than the float: double-width products are made of
+//! halves. An |x| below pi/4 is its own remainder.
 
 use super::build::Build;
 use crate::DType;
 use crate::uop::{Op, UOp};
 use std::f64::consts::FRAC_PI_4;
 
-/// 2/pi in bits from that of weight 1 on, in words of 32. f32 needs six of them, f64 all.
+/// The bits of 2/pi, from the bit of weight 1 on, in words of 32 bits. f32 needs six of them, f64 all.
 const TWO_OVER_PI: [u32; 36] = [
     0x517C_C1B7,
     0x2722_0A94,
@@ -49,8 +50,8 @@ const TWO_OVER_PI: [u32; 36] = [
     0x35FD_AFD8,
     0x8FC6_AE84,
 ];
-/// `sin(r) = r + r^3*S(r^2)`, `cos(r) = 1 - r^2/2 + r^4*C(r^2)`: 2^-27.9, 2^-33.1 (f32);
-/// 2^-66, 2^-70 (f64) on |r| <= pi/4.
+/// `sin(r) = r + r^3*S(r^2)` and `cos(r) = 1 - r^2/2 + r^4*C(r^2)` on |r| <= pi/4. Errors: 2^-27.9 and 2^-33.1 (f32),
+/// 2^-66 and 2^-70 (f64).
 const SIN_F32: [f64; 3] = [-0.16666653752326965, 0.008332131430506706, -0.00019510838319547474];
 const COS_F32: [f64; 3] = [0.04166664555668831, -0.0013887305976822972, 2.4431203200947493e-05];
 const SIN_F64: [f64; 7] = [
@@ -71,7 +72,7 @@ const COS_F64: [f64; 7] = [
     -1.1470460773969325e-11,
     4.7458652037874553e-14,
 ];
-/// `tan(r) = r + r^3*T(r^2)` on |r| <= pi/4: 2^-29.1, 2^-60.
+/// `tan(r) = r + r^3*T(r^2)` on |r| <= pi/4. Errors: 2^-29.1 (f32), 2^-60 (f64).
 const TAN_F32: [f64; 7] = [
     0.3333335518836975,
     0.13332496583461761,
@@ -99,11 +100,13 @@ const TAN_F64: [f64; 16] = [
     -1.0655382668529153e-05,
     4.151570790761106e-06,
 ];
-/// pi/2 over the weight of the second highest bit of a word: a part of few bits, the rest, and both as one.
+/// pi/2 divided by the weight of the second highest bit of a word (2^30 or 2^62): a head with few mantissa bits, the
+/// rest, and their sum.
 const UNIT_F32: [f64; 3] = [1.4626948541263118e-09, 2.2322513846054215e-13, 1.462918119976564e-09];
 const UNIT_F64: [f64; 3] = [3.4061215779352946e-19, 2.1512600287971257e-28, 3.4061215800865545e-19];
 
-/// `|x| = quarter * pi/2 + r + error`, |r| not much above pi/4; the quarter modulo 4.
+/// A reduced argument: `|x| = quarter * pi/2 + r + error` up to multiples of 2 pi, with |r| not much above pi/4 and a
+/// small correction `error`. The quarter is given modulo 4.
 struct Reduced {
     quarter: UOp,
     r: UOp,
@@ -122,7 +125,7 @@ pub(super) fn cos(b: &mut Build<'_>, x: UOp) -> UOp {
     in_quarter(b, &reduced, next)
 }
 
-/// The sine of the remainder moved on by a number of quarters.
+/// The sine of the remainder plus `quarter` times pi/2.
 fn in_quarter(b: &mut Build<'_>, reduced: &Reduced, quarter: UOp) -> UOp {
     let (s, c) = series(b, reduced);
     let even = is_even(b, quarter);
@@ -150,11 +153,11 @@ pub(super) fn tan(b: &mut Build<'_>, x: UOp) -> UOp {
     let t = b.add(p, r);
     let lost = b.sub(t, r);
     let lost = b.sub(p, lost);
-    // in the other quarters -1 / (t + lost)
+    // in odd quarters the result is -1 / (t + lost)
     let mut inverse = b.g.unary(Op::Recip, t);
     if b.shader {
-        // Shaders may be 2.5 ulp off in a division: a step of Newton's method, in which 1 - t * inverse is the sum of products of
-        // halves, each of which is exact with or without fused multiply-add.
+        // A shader's division may be off by 2.5 ulp, so a step of Newton's method follows. In it 1 - t * inverse is the
+        // sum of products of halves, each of which is exact with or without fused multiply-add.
         let ((t1, t2), (i1, i2)) = (parts(b, t), parts(b, inverse));
         let mut miss = b.c(1.0);
         for (x, y) in [(t1, i1), (t1, i2), (t2, i1), (t2, i2)] {
@@ -195,7 +198,7 @@ fn is_even(b: &mut Build<'_>, quarter: UOp) -> UOp {
     b.g.binary(Op::CmpEq, one, zero)
 }
 
-/// Sine and cosine of the remainder.
+/// Sine and cosine of the remainder r + error.
 fn series(b: &mut Build<'_>, reduced: &Reduced) -> (UOp, UOp) {
     let &Reduced { r, error, .. } = reduced;
     let single = b.f.float == DType::F32;
@@ -217,13 +220,15 @@ fn series(b: &mut Build<'_>, reduced: &Reduced) -> (UOp, UOp) {
     (s, c)
 }
 
+/// Reduces |x| to a quarter and a remainder.
 fn reduce(b: &mut Build<'_>, x: UOp) -> Reduced {
     let f = b.f;
     let width = f.bits.bits() as u32;
     let all = b.bits(x);
     let bits = b.uand(all, !(-1i64 << (width - 1)));
     let magnitude = b.float(bits);
-    // |x| = m * 2^(e - width + 1), m with its top bit set; from 1 down to pi/4, e is 0 and m has a zero there
+    // |x| = m * 2^(e - width + 1) with an integer m whose top bit is set; for |x| from pi/4 to 1, e is 0 and the top bit
+    // of m is clear
     let below_one = {
         let one = b.uc(f.bias << f.mantissa);
         b.less(bits, one)
@@ -238,7 +243,8 @@ fn reduce(b: &mut Build<'_>, x: UOp) -> Reduced {
     let zero = b.uc(0);
     let e = b.select(below_one, zero, e);
 
-    // x * 2/pi modulo 4, the point after the second highest bit of three words; what the lowest has is below all precision
+    // |x| * 2/pi modulo 4 as a fixed-point number of three words, with the binary point after the two highest bits; the
+    // lowest word is below the precision that is needed and is not computed
     let [t0, t1, t2] = bits_of_two_over_pi(b, e);
     let m_halves = halves(b, m);
     let top = b.g.binary(Op::Mul, m, t0);
@@ -250,12 +256,12 @@ fn reduce(b: &mut Build<'_>, x: UOp) -> Reduced {
     let high = b.g.binary(Op::Add, top, carried);
     let high = b.g.binary(Op::Add, high, wrapped);
 
-    // the nearest quarter, and what is left of it
+    // the nearest quarter, and the signed distance to it
     let rounded = b.uadd(high, 1i64 << (width - 3));
     let quarter = b.shr(rounded, width - 2);
     let left = b.uand(rounded, (1i64 << (width - 2)) - 1);
     let left = b.uadd(left, -(1i64 << (width - 3)));
-    // four exact floats, two of which have bits few enough for exact products
+    // the distance as a sum of four exact floats, the first two of which have so few bits that their products are exact
     let cut = |b: &mut Build<'_>, n: UOp, low: u32| {
         let up = b.uadd(n, 1i64 << (low - 1));
         let up = b.uand(up, -1i64 << low);
@@ -290,7 +296,7 @@ fn reduce(b: &mut Build<'_>, x: UOp) -> Reduced {
     Reduced { quarter, r: b.select(finite, r, nan), error }
 }
 
-/// Three words of the bits of 2/pi, from the one of weight `2^(width - e)` on.
+/// Three words of the bits of 2/pi, beginning with the bit of weight `2^(width - e)`.
 fn bits_of_two_over_pi(b: &mut Build<'_>, e: UOp) -> [UOp; 3] {
     let width = b.f.bits.bits() as u32;
     let word = |i: usize| match (i, width) {
@@ -298,7 +304,7 @@ fn bits_of_two_over_pi(b: &mut Build<'_>, e: UOp) -> [UOp; 3] {
         (_, 32) => i64::from(TWO_OVER_PI[i - 1]),
         _ => (u64::from(TWO_OVER_PI[2 * i - 2]) << 32 | u64::from(TWO_OVER_PI[2 * i - 1])) as i64,
     };
-    // e counts up to the bias: its upper bits are the number of the first word
+    // e is at most the bias; its upper bits are the number of the first word, its lower bits a shift
     let upper = (b.f.bias as u64 + 1).ilog2() - width.ilog2();
     let count = (1usize << upper) + 3;
     let mut words: Vec<UOp> = (0..count).map(|i| b.uc(word(i))).collect();
@@ -314,7 +320,7 @@ fn bits_of_two_over_pi(b: &mut Build<'_>, e: UOp) -> [UOp; 3] {
     let back = b.g.binary(Op::Xor, by, back);
     [0, 1, 2].map(|i| {
         let upper = b.g.binary(Op::Shl, words[i], by);
-        // in two steps: a shift by the whole width is none
+        // in two steps, because shift counts are modulo the width, so a shift by the whole width would not shift at all
         let lower = b.shr(words[i + 1], 1);
         let lower = b.g.binary(Op::Shr, lower, back);
         b.g.binary(Op::Or, upper, lower)
@@ -327,7 +333,7 @@ fn halves(b: &mut Build<'_>, x: UOp) -> (UOp, UOp) {
     (b.shr(x, half), b.uand(x, (1i64 << half) - 1))
 }
 
-/// The upper word of the product of two words, one of them in halves.
+/// The upper word of the double-width product of two words, the first of which is given as halves.
 fn high_product(b: &mut Build<'_>, (xh, xl): (UOp, UOp), y: UOp) -> UOp {
     let (yh, yl) = halves(b, y);
     let mul = |b: &mut Build<'_>, x: UOp, y: UOp| b.g.binary(Op::Mul, x, y);
@@ -345,7 +351,7 @@ fn high_product(b: &mut Build<'_>, (xh, xl): (UOp, UOp), y: UOp) -> UOp {
     add(b, sum, other_high)
 }
 
-/// The same without the product of the lower halves: up to 3 less.
+/// An approximation of [`high_product`] without the product of the lower halves: at most 3 too small.
 fn high_product_nearly(b: &mut Build<'_>, (xh, xl): (UOp, UOp), y: UOp) -> UOp {
     let (yh, yl) = halves(b, y);
     let mut sum = b.g.binary(Op::Mul, xh, yh);

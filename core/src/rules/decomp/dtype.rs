@@ -1,5 +1,6 @@
-//! Arithmetic in a dtype that the target lacks: f16 and bf16 in f32, small integers in 32 bits, each op rounded or wrapped
-//! back. Integers stay exact: sums, products and bit operations are right modulo 2^n, the others in the wider type.
+//! Arithmetic in a dtype that the target lacks is done in a wider one: f16 and bf16 in f32, 8- and 16-bit integers in
+//! 32 bits. The result of each op is rounded or wrapped back. Integers stay exact: sums, products and bit operations
+//! are right modulo 2^n, and the other ops cannot overflow in the wider dtype.
 
 use crate::DType::{self, *};
 use crate::rewrite::rules;
@@ -8,14 +9,14 @@ use crate::uop::{Graph, Op, UOp};
 use smallvec::SmallVec;
 
 rules! {
-    /// Widens arithmetic.
+    /// Widens arithmetic on dtypes that the target lacks.
     pub static WIDEN(g, u, t: Target) = {
         widen:        (any ALU)  => do widen;
         cast_via_f32: (Cast x)   => do cast_via_f32;
     }
 }
 
-/// The dtype that `op` on `dt` is done in.
+/// The wider dtype in which `op` on `dt` is to be computed; `None` if the target has the op, or no such dtype.
 fn wider(op: Op, dt: DType, t: &Target) -> Option<DType> {
     let wide = match dt {
         _ if t.has_op(op, dt) => return None,
@@ -27,7 +28,7 @@ fn wider(op: Op, dt: DType, t: &Target) -> Option<DType> {
     t.arithmetic.has(wide).then_some(wide)
 }
 
-/// A source in the wide dtype; constants are converted here.
+/// Converts a source to the wide dtype; constants are converted at once.
 fn convert(g: &mut Graph, x: UOp, to: DType) -> UOp {
     match g.const_val(x) {
         Some(v) => {
@@ -55,7 +56,8 @@ fn widen(g: &mut Graph, u: UOp, t: &mut Target) -> Option<UOp> {
     Some(g.cast(v, g.dtype(u)))
 }
 
-/// Is this a conversion between a 16-bit float that the target only stores, and something other than f32?
+/// Is this a conversion between a dtype other than f32 and a 16-bit float that the target can store but not compute
+/// with?
 pub(super) fn converts_narrow_float(g: &Graph, u: UOp, t: &Target) -> bool {
     if g.op(u) != Op::Cast {
         return false;
@@ -65,7 +67,7 @@ pub(super) fn converts_narrow_float(g: &Graph, u: UOp, t: &Target) -> bool {
     (only_stored(from) && to != F32) || (only_stored(to) && from != F32)
 }
 
-/// Such conversions go through f32.
+/// Splits such conversions into two, from the source to f32 and from f32 to the result.
 fn cast_via_f32(g: &mut Graph, u: UOp, t: &mut Target) -> Option<UOp> {
     if !converts_narrow_float(g, u, t) {
         return None;

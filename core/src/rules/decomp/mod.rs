@@ -1,10 +1,11 @@
-//! Capability-driven lowering: what the [`Target`] cannot do becomes what it can.
+//! Replaces ops that the [`Target`] lacks by ops that it has:
 //!
 //! - [`dtype`]: arithmetic on a dtype that the target lacks is done in a wider one and converted back;
-//! - [`ops`]: small ops (trunc, remainders of floats) in terms of others;
+//! - [`ops`]: small ops (trunc, remainders of floats, dot products of bytes) in terms of others;
 //! - [`transcendental`]: exp2, log2, powers, sin, cos and tan as polynomials, without branches.
 //!
-//! Storage is not decided here: a kernel's parameters already have the target's stored dtypes (`Target::stored_as`).
+//! How values are stored is not decided here: a kernel's parameters already have the dtypes that the target stores
+//! (`Target::stored_as`).
 
 mod build;
 mod circular;
@@ -49,7 +50,7 @@ fn operand_dtype(g: &Graph, u: UOp) -> DType {
     g.src(u).last().map_or(DType::Void, |&s| g.dtype(s))
 }
 
-/// Is this arithmetic that the target cannot do?
+/// Is this an op that the target lacks?
 fn lacks(g: &Graph, u: UOp, t: &Target) -> bool {
     let op = g.op(u);
     let moves = matches!(op, Op::Where | Op::Bitcast) && operand_dtype(g, u) != DType::F64;

@@ -1,4 +1,5 @@
-//! Small ops in terms of others.
+//! Decompositions of small ops that a target may lack (trunc, remainders of floats, dot products of bytes) into other
+//! ops.
 
 use super::build::{Build, Format};
 use super::remainder::fmod;
@@ -7,7 +8,7 @@ use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
 
 rules! {
-    /// Ops that a target may lack although it has their dtype.
+    /// Decomposes ops that a target may lack although it has their dtype.
     pub static OPS(g, u, t: Target) = {
         trunc: (Trunc x) if { t.arithmetic.has(g.dtype(x)) && !t.has_op(Op::Trunc, g.dtype(x)) } => { trunc(g, x) };
         fmod:  (Imod x y) if { t.arithmetic.has(g.dtype(x)) && !t.has_op(Op::Imod, g.dtype(x)) } => { fmod(g, x, y, t) };
@@ -15,7 +16,7 @@ rules! {
     }
 }
 
-/// Byte by byte.
+/// Extracts each pair of bytes by shifts, and adds up their products.
 fn dot_bytes(g: &mut Graph, a: UOp, b: UOp, c: UOp) -> UOp {
     let dt = g.dtype(c);
     let n = |g: &mut Graph, n: i64| g.int(n, dt);
@@ -33,7 +34,8 @@ fn dot_bytes(g: &mut Graph, a: UOp, b: UOp, c: UOp) -> UOp {
     sum
 }
 
-/// Through an integer where that is exact, with x's sign; larger values (and NaN) are whole already.
+/// Converts x to an integer and back, and restores its sign (of zeros too), if it is small enough for that to be exact.
+/// Larger values are integers already and stay, as NaN does.
 fn trunc(g: &mut Graph, x: UOp) -> Option<UOp> {
     let f = Format::of(g.dtype(x))?;
     let b = &mut Build { g, f, shader: true };

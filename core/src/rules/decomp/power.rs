@@ -1,9 +1,11 @@
-//! Powers: `2^(y * log2 x)` with a logarithm and a product of twice the width, so that the result is within 1.5 units in the
-//! last place. The special values are those of C's `pow`.
+//! Powers: `x^y = 2^(y * log2 x)`, with the logarithm and the product in double-width arithmetic, so that the result is
+//! within 1.5 ulp. The special values are those of C's `pow`.
 //!
-//! A number of twice the width is a head, of which half of the mantissa is zero, and a rest. Products of two heads, and of a
-//! head and what a head leaves of a number, are exact: it does not matter whether they fuse with sums. Heads are cut by masks,
-//! through which compilers of shaders do not see; and no two exact products in a sum share a factor, which they would take out.
+//! A double-width number is an unevaluated sum of two floats: a *head*, the lower half of whose mantissa bits is zero,
+//! and a *rest*. The product of two heads is exact, and so is that of a head and the difference between a number and
+//! its head, so it does not matter whether a compiler fuses them with sums. Heads are made by masking bits, which
+//! shader compilers do not simplify; and no two exact products in a sum share a factor, since a shader compiler would
+//! factor it out.
 
 use super::build::{Build, Format};
 use super::transcendental::{exp2_of, is_f32, parts};
@@ -12,25 +14,26 @@ use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
 use std::f64::consts::LOG2_E;
 
-/// `log2((2 + s) / (2 - s)) = s * (A + z * (B + z * C(z)))` with `z = s^2`, where `|s| < 0.344`.
+/// The coefficients of `log2((2 + s) / (2 - s)) = s * (A + z * (B + z * C(z)))` with `z = s^2`, for `|s| < 0.344`.
 struct Log {
-    /// A number of the type, and the rest.
+    /// A, as its nearest float and the rest.
     a: [f64; 2],
-    /// A head, and the rest.
+    /// B, as a head and the rest.
     b: [f64; 2],
+    /// The polynomial C.
     c: &'static [f64],
-    /// Beyond this, powers of two are infinite or zero.
+    /// A magnitude of exponents beyond which `2^exponent` is infinite or zero.
     end: f64,
 }
 
-/// 2^-33.8 of the logarithm.
+/// The relative error of the logarithm is 2^-33.8.
 const LOG_F32: Log = Log {
     a: [1.4426950216293335, 1.925963033500011e-08],
     b: [0.120208740234375, 1.584650635777507e-05],
     c: &[0.018033694475889206, 0.003219259437173605, 0.0006494949921034276],
     end: 160.0,
 };
-/// 2^-70.
+/// The relative error of the logarithm is 2^-70.
 const LOG_F64: Log = Log {
     a: [LOG2_E, 2.0355273740931033e-17],
     b: [0.12022458575665951, 9.840874428618621e-10],
@@ -47,7 +50,7 @@ const LOG_F64: Log = Log {
     end: 1200.0,
 };
 
-/// Bits that a head lacks.
+/// Number of low mantissa bits that are zero in a head.
 fn cut(f: Format) -> u32 {
     f.mantissa / 2 + 1
 }
@@ -66,10 +69,10 @@ fn head(b: &mut Build<'_>, x: UOp) -> UOp {
     b.float(bits)
 }
 
-/// `log2(m) + e` as a head and a rest.
+/// `log2(m) + e` as a head and a rest, for m near 1 and an integer e.
 fn log2(b: &mut Build<'_>, m: UOp, e: UOp) -> [UOp; 2] {
     let k = if is_f32(b) { LOG_F32 } else { LOG_F64 };
-    // s = f / (1 + f/2), whose rest is what the division left of f
+    // s = f / (1 + f/2); its rest is the remainder of the division, f - sh * (1 + f/2), times the inverse
     let f = b.addc(m, -1.0);
     let half = b.mulc(f, 0.5);
     let d = b.addc(half, 1.0);
@@ -91,7 +94,8 @@ fn log2(b: &mut Build<'_>, m: UOp, e: UOp) -> [UOp; 2] {
     let twice = b.add(s, sh);
     let zl = b.muladd(twice, sl, zl);
     let z = b.add(zh, zl);
-    // q = A + z*B + z^2*C: the second factor B is another number for the sake of shaders, by nothing that counts
+    // q = A + z*B + z^2*C. B is multiplied with zh and with zl; for zl it is changed by one part in 2^mantissa, which
+    // does not matter, so that a shader compiler cannot factor B out of the two products
     let p = b.poly(z, k.c);
     let p = b.mul(p, z);
     let p = b.addc(p, k.b[1]);
@@ -133,7 +137,7 @@ pub(super) fn pow(g: &mut Graph, x: UOp, y: UOp, t: &Target) -> Option<UOp> {
     let log = b.select(finite, log, size);
     let nothing = b.g.binary(Op::CmpEq, size, zero);
     let log = b.select(nothing, minus_inf, log);
-    // a rounded product says how large the power is, and an exact one what that leaves
+    // the rounded product gives the integer part of the exponent; the exact product minus that is the fraction
     let near = b.mul(y, log);
     let within = b.clamp(near, -end, end);
     let (bits, n) = b.round(within, 2 * f.bias);
@@ -155,17 +159,18 @@ pub(super) fn pow(g: &mut Graph, x: UOp, y: UOp, t: &Target) -> Option<UOp> {
     let fraction = b.select(is_within, exact, far);
     let mut power = exp2_of(b, fraction, bits);
     if b.shader && known.is_none() {
-        // where a compiler of shaders takes a comparison and a choice for a minimum, an exponent that is no number is lost
+        // a shader compiler may turn the comparison and selection of the clamp into a minimum, which loses a NaN
+        // exponent
         let lost = b.g.binary(Op::CmpNe, y, y);
         power = b.select(lost, y, power);
     }
-    // 1 to whatever and whatever to the 0
+    // 1^y and x^0 are 1, even for NaN
     if !known.is_some_and(|v| v.is_finite() && v != 0.0) {
         let (none, unit) = (b.g.binary(Op::CmpEq, y, zero), b.g.binary(Op::CmpEq, size, one));
         let either = b.g.binary(Op::Or, none, unit);
         power = b.select(either, one, power);
     }
-    // the sign, if the exponent is odd; no number, if it is not whole
+    // of a negative x the power has its sign if y is an odd integer, and is NaN if y is not an integer
     let [broken, odd] = match known {
         Some(v) => [v.trunc() != v, v.trunc() == v && (v / 2.0).trunc() != v / 2.0].map(|c| b.g.bool(c)),
         None => {

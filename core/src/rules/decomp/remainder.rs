@@ -1,7 +1,8 @@
-//! Remainders of floats, exact as C's `fmod`: long division, some bits of the quotient a step, each step's products being exact.
+//! Remainders of floats, exact for f32 as C's `fmod`. They are computed by long division: each step finds some bits of
+//! the quotient and subtracts their product with the divisor, which is exact.
 //!
-//! Quotients have up to 277 bits. Where there is a wider float they are found 28 at a time in it, with one division in all;
-//! elsewhere in integers, 8 at a time.
+//! Quotients of f32 have up to 277 bits. Where the target has f64, 28 bits are found in each step, with a single
+//! division for all steps (a reciprocal); elsewhere 8 bits at a time in integer arithmetic.
 
 use super::build::{Build, F32, F64};
 use super::transcendental::scale;
@@ -9,11 +10,12 @@ use crate::DType;
 use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
 
-/// Bits of a quotient that f64 finds in a step: with the 24 of a divisor and one of an estimate they fit 53.
+/// Bits of the quotient that a step in f64 finds: the estimate has one bit more, and its product with a divisor of 24
+/// bits then fits the 53 bits of an f64 mantissa.
 const STEP_BITS: i32 = 28;
-/// Steps for the largest number over the smallest.
+/// Number of steps that suffice for the largest f32 divided by the smallest.
 const STEPS: i32 = 10;
-/// The same for integers of 32 bits: a remainder has 24.
+/// Bits of the quotient that a step in 32-bit integers finds: a remainder has 24 bits and is shifted left by so many.
 const INTEGER_STEP_BITS: i64 = 8;
 const INTEGER_STEPS: usize = 32;
 
@@ -40,13 +42,13 @@ pub(super) fn fmod(g: &mut Graph, x: UOp, y: UOp, t: &Target) -> Option<UOp> {
     let bits = b.bits(r);
     let signed = b.g.binary(Op::Or, bits, sx);
     let signed = b.float(signed);
-    // the smaller of the two is its own remainder; this is for infinite divisors
+    // where |x| < |y| the remainder is x; this makes infinite divisors right
     let [ax, ay] = [mx, my].map(|u| b.float(u));
     let below = b.less(ax, ay);
     Some(b.select(below, x, signed))
 }
 
-/// Of sizes, as bits.
+/// The remainder of two magnitudes, given as the bits of f32, computed in f64.
 fn in_f64(g: &mut Graph, x: UOp, y: UOp) -> UOp {
     let [x, y] = [x, y].map(|u| {
         let u = g.bitcast(u, DType::F32);
@@ -58,7 +60,8 @@ fn in_f64(g: &mut Graph, x: UOp, y: UOp) -> UOp {
     for step in (0..STEPS).rev() {
         let power = 2f64.powi(step * STEP_BITS);
         let (up, down) = (b.mulc(y, power), b.mulc(inverse, 1.0 / power));
-        // one too many at times: what is left may be a little below zero, which later steps and the last lines put right
+        // the estimate may be one too large, and the remainder then a little below zero; later steps and the final
+        // correction fix that
         let q = b.mul(r, down);
         let q = b.g.unary(Op::Trunc, q);
         let back = b.mul(q, up);
@@ -69,13 +72,13 @@ fn in_f64(g: &mut Graph, x: UOp, y: UOp) -> UOp {
     r = b.select(negative, more, r);
     let (whole, less) = (b.less(r, y), b.sub(r, y));
     r = b.select(whole, r, less);
-    // a NaN is not below the divisor, and stays
+    // a NaN compares false with everything and is preserved
     b.g.cast(r, DType::F32)
 }
 
-/// Of sizes, as bits.
+/// The remainder of two magnitudes, given as the bits of f32, computed in integers.
 fn in_integers(b: &mut Build<'_>, x: UOp, y: UOp) -> UOp {
-    // numbers are mantissas times powers of two, the least power being that of subnormal numbers too
+    // split both into mantissa and exponent; subnormal numbers have the smallest exponent and no implicit bit
     let [(mx, ex), (my, ey)] = [x, y].map(|u| {
         let e = b.shr(u, 23);
         let m = b.uand(u, (1 << 23) - 1);
@@ -94,7 +97,7 @@ fn in_integers(b: &mut Build<'_>, x: UOp, y: UOp) -> UOp {
         r = b.g.binary(Op::Imod, r, my);
         left = b.g.binary(Op::Sub, left, by);
     }
-    // 2^(ey - 150), with twice the bias
+    // the remainder is r * 2^(ey - 150); `scale` takes the exponent plus twice the bias: ey - 150 + 254
     let exponent = b.uadd(ey, 104);
     let float = b.int_to_float(r);
     let r = scale(b, float, exponent);
@@ -109,7 +112,8 @@ fn in_integers(b: &mut Build<'_>, x: UOp, y: UOp) -> UOp {
     b.select(bad, nan, r)
 }
 
-/// Of f64, beyond which there is nothing: as good as a rounded product while the quotient fits the mantissa; 0 far beyond.
+/// The remainder of f64, for which there is no wider dtype: `x - y * trunc(x / y)` with a correction by one divisor. It
+/// is as accurate as the rounded product while the quotient fits the mantissa, and 0 for quotients far beyond that.
 fn short_division(g: &mut Graph, x: UOp, y: UOp) -> UOp {
     let zero = g.float(0.0, g.dtype(x));
     let q = g.binary(Op::Div, x, y);
@@ -122,7 +126,7 @@ fn short_division(g: &mut Graph, x: UOp, y: UOp) -> UOp {
     };
     let (long, own) = (length(g, y), length(g, r));
     let [rn, xn] = [r, x].map(|v| g.binary(Op::CmpLt, v, zero));
-    // a quotient that was rounded to the next whole number is one too large
+    // if the quotient was rounded up to the next integer, it is one too large, and the remainder has the wrong sign
     let (turned, some) = (g.binary(Op::CmpNe, rn, xn), g.binary(Op::CmpNe, r, zero));
     let over = g.binary(Op::And, turned, some);
     let up = g.binary(Op::Add, r, long);
@@ -132,7 +136,7 @@ fn short_division(g: &mut Graph, x: UOp, y: UOp) -> UOp {
     let two = g.binary(Op::Add, long, long);
     let lost = g.binary(Op::CmpLt, two, own);
     let r = g.select(lost, zero, inside);
-    // x is smaller than y: exactly x, also for infinite y
+    // where |x| < |y| the remainder is exactly x, also for infinite y
     let small = g.binary(Op::CmpEq, q, zero);
     g.select(small, x, r)
 }

@@ -1,7 +1,9 @@
-//! exp2 and log2 without branches or tables, for f32 (2 ulp or better) and f64 (about 1e-15); the table of all.
+//! exp, exp2 and log2 without branches or tables, for f32 (2 ulp or better) and f64 (about 1e-15); and the rule set of
+//! all transcendental functions.
 //!
-//! Polynomials are minimax fits (Remez, 60 digits) of the stated form; the comment gives the largest relative error of the
-//! exact polynomial. Everything holds whether or not products and sums fuse.
+//! Polynomials are minimax fits (Remez, 60 digits) of the stated form. The comment at each gives the largest relative
+//! error of the polynomial in exact arithmetic, for f32 and for f64. The accuracy does not depend on whether products
+//! and sums are fused.
 
 use super::build::{Build, Format};
 use super::{circular, power};
@@ -13,9 +15,9 @@ use crate::uop::{Arg, Graph, Op, UOp};
 use std::f64::consts::LOG2_E;
 
 rules! {
-    /// Polynomial forms of what the target does not compute itself.
+    /// Polynomial forms of the functions that the target lacks.
     pub static TRANSCENDENTAL(g, u, t: Target) = {
-        // exp(x) is written exp2(x * log2(e)): the product's rounding would cost up to 40 ulp
+        // exp(x) arrives as exp2(x * log2(e)); rounding that product would cost up to 40 ulp, so it is not computed
         wide: (Exp2 (x * (# c))) if { is_eval_exp(g, u, t) } => { exp_in_f64(g, x, c) };
         exp:  (Exp2 (x * (# c))) if { wanted(g, u, t) } => { exp_of(g, x, c, t) };
         exp2: (Exp2 x) if { wanted(g, u, t) }           => { with(g, x, t, exp2) };
@@ -96,21 +98,23 @@ const LOG_F64: [f64; 7] = [
     0.15314050141982863,
     0.14795953620869226,
 ];
-/// log(2) in a part with enough zero bits for exact products with exponents, and the rest.
+/// log(2) in two parts: the first ends in enough zero bits for its product with an exponent to be exact, the second is
+/// the rest.
 const LN2_F32: [f64; 2] = [0.693359375, -0.00021219444005469057];
 const LN2_F64: [f64; 2] = [0.6931471803691238, 1.9082149292705877e-10];
 
-/// By how many powers of two a result is too large at first that may lie below the normal range.
+/// A result that may be subnormal is computed 2^LIFT times too large and then scaled down, so that it is rounded only
+/// once.
 const LIFT: i64 = 64;
 
 pub(super) fn is_f32(b: &Build<'_>) -> bool {
     b.f.float == DType::F32
 }
 
-/// `p * 2^n` for n given as bits with `n + 2*bias` in their low half: in two steps, so that results below the normal range
-/// round once.
+/// `p * 2^n`, where the low half of the word `bits` holds `n + 2*bias`. It multiplies by two powers of two, each of
+/// which is a normal float, so that subnormal results are rounded only once.
 pub(super) fn scale(b: &mut Build<'_>, p: UOp, bits: UOp) -> UOp {
-    // two biased exponents with that sum; what else is in the bits is shifted out
+    // two biased exponents whose sum is that of the low half; the upper bits of the word are shifted out
     let half = b.shr(bits, 1);
     let rest = b.g.binary(Op::Sub, bits, half);
     let (e1, e2) = (b.shl(half, b.f.mantissa), b.shl(rest, b.f.mantissa));
@@ -127,7 +131,7 @@ fn exp2(b: &mut Build<'_>, x: UOp) -> UOp {
     exp2_of(b, f, bits)
 }
 
-/// `2^(f + n)` for |f| not much above 1/2 and n given as for [`scale`].
+/// `2^(f + n)` for |f| not much above 1/2, with n in `bits` as in [`scale`].
 pub(super) fn exp2_of(b: &mut Build<'_>, f: UOp, bits: UOp) -> UOp {
     let c = if is_f32(b) { b.poly(f, &EXP2_F32) } else { b.poly(f, &EXP2_F64) };
     let p = b.mul(f, c);
@@ -135,8 +139,8 @@ pub(super) fn exp2_of(b: &mut Build<'_>, f: UOp, bits: UOp) -> UOp {
     scale(b, p, bits)
 }
 
-/// `p * 2^n` for n <= 0 given as bits with `n + bias + LIFT` in their low half: far above the normal range first, then once
-/// into it or below.
+/// `p * 2^n` for n <= 0, where the low half of the word `bits` holds `n + bias + LIFT`. The first product is 2^LIFT too
+/// large, so that it is a normal float; the second scales it down to its magnitude, which may be subnormal.
 fn scale_down(b: &mut Build<'_>, p: UOp, bits: UOp) -> UOp {
     let e = b.shl(bits, b.f.mantissa);
     let s = b.float(e);
@@ -144,8 +148,8 @@ fn scale_down(b: &mut Build<'_>, p: UOp, bits: UOp) -> UOp {
     b.mulc(p, 2f64.powi(-LIFT as i32))
 }
 
-/// The same as `u`, which is `Exp2(x * log2(e))`, for an x that is known not to be above zero (or is NaN); `None` if it is not
-/// that, or the target does it itself.
+/// A cheaper expansion of `u`, which is `Exp2(x * log2(e))`, for an x that is known to be at most zero or NaN. `None`
+/// if u does not have that form or the target has the op.
 pub(crate) fn exp_below_zero(g: &mut Graph, u: UOp, t: &Target) -> Option<UOp> {
     let product = g.src_at(u, 0);
     let (x, dt) = (g.src_at(product, 0), g.dtype(u));
@@ -157,7 +161,8 @@ pub(crate) fn exp_below_zero(g: &mut Graph, u: UOp, t: &Target) -> Option<UOp> {
     Some(exp(&mut Build { g, f, shader: t.reassociates }, x, true))
 }
 
-/// Is it `e^x` of f32, for the interpreter? It has an `Exp2`, but not of a product that was not rounded.
+/// Is it `e^x` in f32 for the interpreter target? That target has `Exp2`, but the product with log2(e) must not be
+/// rounded to f32 first, so `exp_in_f64` computes both in f64.
 pub(super) fn is_eval_exp(g: &Graph, u: UOp, t: &Target) -> bool {
     let product = g.src_at(u, 0);
     t.has_op(Op::Exp2, DType::F64)
@@ -178,7 +183,7 @@ fn exp_in_f64(g: &mut Graph, x: UOp, c: UOp) -> Option<UOp> {
     Some(g.cast(power, DType::F32))
 }
 
-/// exp2 of a product: exp if the factor is log2(e) or its negative.
+/// `Exp2(x * c)` as an exponential of x or -x if c is log2(e) or its negative, else `None`.
 fn exp_of(g: &mut Graph, x: UOp, c: UOp, t: &Target) -> Option<UOp> {
     let dt = g.dtype(x);
     let f = Format::of(dt)?;
@@ -200,7 +205,7 @@ fn exp_of(g: &mut Graph, x: UOp, c: UOp, t: &Target) -> Option<UOp> {
     Some(exp(b, minus, true))
 }
 
-/// Is it `x < 0 ? x : -x`, of which the sign bit makes nothing but another zero?
+/// Is it `x < 0 ? x : -x`, which is `-|x|`? Setting the sign bit of x computes the same, but for the sign of a zero.
 fn is_minus_size(g: &Graph, u: UOp) -> bool {
     let &[negative, x, minus] = g.src(u) else { return false };
     let neg = g.op(u) == Op::Where && g.op(minus) == Op::Neg && g.src_at(minus, 0) == x;
@@ -211,6 +216,7 @@ fn is_zero(g: &Graph, u: UOp) -> bool {
     g.const_val(u).is_some_and(|c| c.as_f64_of(g.dtype(u)) == 0.0)
 }
 
+/// `e^x`, as `2^n * e^r` with `x = n * log(2) + r`.
 fn exp(b: &mut Build<'_>, x: UOp, below_zero: bool) -> UOp {
     let (lo, hi) = if is_f32(b) { (-105.0, 89.0) } else { (-746.0, 710.0) };
     let x = if below_zero { b.not_below(x, lo) } else { b.clamp(x, lo, hi) };
@@ -218,7 +224,7 @@ fn exp(b: &mut Build<'_>, x: UOp, below_zero: bool) -> UOp {
     let (bits, n) = b.round(y, b.f.bias + if below_zero { LIFT } else { b.f.bias });
     let ln2 = if is_f32(b) { LN2_F32 } else { LN2_F64 };
     let r = b.muladdc(n, -ln2[0], x);
-    // a shader compiler may add up the factors of one n
+    // a shader compiler may add up the two factors of n, so the second product uses -n in disguise
     let r = if b.shader {
         let n = b.minus(n);
         b.muladdc(n, ln2[1], r)
@@ -233,7 +239,7 @@ fn exp(b: &mut Build<'_>, x: UOp, below_zero: bool) -> UOp {
     if below_zero { scale_down(b, p, bits) } else { scale(b, p, bits) }
 }
 
-/// `x = m * 2^e` with sqrt(1/2) <= m < sqrt(2) and whole e, for positive finite x. Of 0 and infinity m is 1.
+/// `x = m * 2^e` with sqrt(1/2) <= m < sqrt(2) and an integer e, for positive finite x. For 0 and infinity m is 1.
 pub(super) fn parts(b: &mut Build<'_>, x: UOp) -> (UOp, UOp) {
     let f = b.f;
     // denormals are scaled into the normal range
@@ -266,7 +272,7 @@ fn log2(b: &mut Build<'_>, x: UOp) -> UOp {
     let zero = b.c(0.0);
     let d = b.addc(m, -1.0);
     let log = if is_f32(b) { log2_near_one_f32(b, d, e) } else { log2_near_one_f64(b, d, e) };
-    // inf stays inf; 0 gives -inf, negatives NaN, NaN itself
+    // infinity and NaN stay; 0 gives -infinity, and negative numbers give NaN
     let inf = b.c(f64::INFINITY);
     let finite = b.less(x, inf);
     let log = b.select(finite, log, x);
@@ -277,7 +283,7 @@ fn log2(b: &mut Build<'_>, x: UOp) -> UOp {
     b.select(positive, log, odd)
 }
 
-/// `log2(1 + d) + e`, the largest terms added last.
+/// `log2(1 + d) + e`; the largest terms are added last, for accuracy.
 fn log2_near_one_f32(b: &mut Build<'_>, d: UOp, e: UOp) -> UOp {
     let d2 = b.mul(d, d);
     let d3 = b.mul(d2, d);
@@ -291,7 +297,7 @@ fn log2_near_one_f32(b: &mut Build<'_>, d: UOp, e: UOp) -> UOp {
     b.add(z, e)
 }
 
-/// As fdlibm: `log(1 + d) = d - (d^2/2 - s*(d^2/2 + R))`.
+/// `log2(1 + d) + e`, with the logarithm as in fdlibm: `log(1 + d) = d - (d^2/2 - s*(d^2/2 + R))`.
 fn log2_near_one_f64(b: &mut Build<'_>, d: UOp, e: UOp) -> UOp {
     let two_d = b.addc(d, 2.0);
     let s = b.g.binary(Op::Div, d, two_d);

@@ -10,7 +10,7 @@ use crate::target::{DTypeSet, Isa, Target};
 use crate::uop::eval::eval_exprs;
 use crate::uop::{Arg, Graph, Op, UOp};
 
-/// A scalar function as a list of nodes, run quickly on many points; multiply-adds are fused.
+/// A scalar function as a list of nodes, which evaluates fast on many points; multiply-adds are fused.
 struct Compiled {
     g: Graph,
     order: Vec<UOp>,
@@ -72,7 +72,7 @@ impl Compiled {
     }
 }
 
-/// Distance in units of the last place of the f32 nearest to `want`.
+/// The distance of `got` from `want` in ulp of the f32 nearest to `want`.
 fn ulp32(got: f64, want: f64) -> f64 {
     let w = want as f32;
     if got.is_nan() || w.is_nan() || w.is_infinite() || got.is_infinite() {
@@ -83,12 +83,13 @@ fn ulp32(got: f64, want: f64) -> f64 {
     (got - want).abs() / 2f64.powi(exp - 23)
 }
 
-/// Both a target that fuses and one that does not.
+/// A target that fuses multiply-adds, and one that does not.
 fn targets() -> [Target; 2] {
     [Target::x86(Isa::Avx2, 1), Target::wasm(false, 1)]
 }
 
-/// Worst error over f32 patterns `from..to` (and their negatives) taken with a stride.
+/// The largest error over a sample of the f32 in `range` (evenly spaced by bit pattern), and over their negatives if
+/// `both`.
 fn worst(c: &mut Compiled, range: (f32, f32), both: bool, f: impl Fn(f64) -> f64) -> (f64, f64) {
     let (a, b) = (range.0.to_bits(), range.1.to_bits());
     let stride = ((b - a) / 12_000).max(1);
@@ -206,7 +207,7 @@ fn log2_f32_is_within_two_ulp() {
     }
 }
 
-/// On every exponent, near the multiples of pi/2, and where nothing is near.
+/// Tests points of every exponent, floats near multiples of pi/2, and evenly spaced points.
 #[test]
 fn circular_functions_f32_are_within_two_ulp_everywhere() {
     let list: [(Op, fn(f64) -> f64); 3] = [(Op::Sin, f64::sin), (Op::Cos, f64::cos), (Op::Tan, f64::tan)];
@@ -232,7 +233,7 @@ fn circular_functions_f32_are_within_two_ulp_everywhere() {
                 check(&mut c, (n as f64 * std::f64::consts::FRAC_PI_2) as f32);
                 check(&mut c, -(n as f64 * 77.0 * std::f64::consts::FRAC_PI_2) as f32);
             }
-            // and those of all floats that are nearest to one
+            // and the floats that are closest to a multiple of pi/2 among all floats
             for x in [16367173.0 * 2f32.powi(72), 15126177.0 * 2f32.powi(60), f32::MAX, 5e6, 1e7, 1e30] {
                 check(&mut c, x);
                 check(&mut c, -x);
@@ -251,7 +252,7 @@ fn circular_functions_f32_are_within_two_ulp_everywhere() {
     }
 }
 
-/// A power as a list of nodes; of any exponent, or of one that is known.
+/// A power as a list of nodes, with the exponent as a second input or, if `y` is given, as a constant.
 fn power(dt: DType, t: &Target, y: Option<f64>) -> Compiled {
     let mut g = Graph::new();
     let x = var(&mut g, "x", dt, 0, 0);
@@ -279,7 +280,7 @@ fn powers_f32_are_within_two_ulp() {
                 0 => f32::from_bits(rng.below(0x7F80_0000) as u32),
                 1 => f32::from_bits(0x3F00_0000 + rng.below(1 << 24) as u32),
                 2 => f32::from_bits(0x3F80_0000 - 100 + rng.below(200) as u32),
-                // ends of the interval of a mantissa, of which the logarithm is most inexact
+                // mantissas near the ends of their interval, where the logarithm is least accurate
                 _ => f32::from_bits(0x3F35_04F3 - 1000 + rng.below(2000) as u32 + ((rng.below(2) as u32) << 23)),
             };
             let x = f64::from(x);
@@ -407,14 +408,14 @@ fn arithmetic_of_missing_dtypes_is_widened() {
 #[test]
 fn remainders_of_floats_are_exact() {
     let mut rng = Rng(5);
-    // with f64, and without
+    // a target with f64, and one without
     for t in [Target::wasm(false, 1), Target::wgsl("wgpu")] {
         let g = &mut Graph::new();
         let (x, y) = (var(g, "x", DType::F32, 0, 0), var(g, "y", DType::F32, 0, 0));
         let u = g.binary(Op::Imod, x, y);
         let out = decompose(g, u, &t).expect("a lowering");
         assert!(g.reachable(&[out]).iter().all(|&v| g.op(v) != Op::Imod || g.dtype(v).is_int()));
-        // samples are any sizes; these are neighbours, and of the same exponent
+        // random samples have all magnitudes; these are extreme quotients and subnormal operands
         for (a, b) in [(1e30, 3.0), (3.4e38, 1e-45), (3.4e38, 1.1754944e-38), (7.25, 0.1), (1e-40, 1e-45), (-5.5, 2.0)]
         {
             for (a, b) in [(a, b), (-a, b), (a, -b), (b, a)] {

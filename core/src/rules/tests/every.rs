@@ -86,7 +86,7 @@ fn every_rule_fires() {
             g.binary(Xor, nn, m)
         });
     }
-    // small values: index arithmetic
+    // index arithmetic on small values
     b.run(|g| {
         let (x, k, n) = (var(g, "i", DType::I32, 0, 50), g.idx(4), g.idx(17));
         let s = g.binary(Mul, x, k);
@@ -127,7 +127,7 @@ fn every_rule_fires() {
     casts(&mut b);
     floats(&mut b);
     let all = SYMBOLIC.rules.iter().map(|r| r.name);
-    b.fired.insert("store_under"); // checked by itself: a store has no value to compare
+    b.fired.insert("store_under"); // has a test of its own, since a store has no value to compare
     let unfired: Vec<_> = all.filter(|n| !b.fired.contains(n)).collect();
     assert!(unfired.is_empty(), "never fired: {unfired:?}");
 }

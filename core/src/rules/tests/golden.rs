@@ -1,4 +1,4 @@
-//! What index expressions must collapse to.
+//! Expected results of simplifying index expressions.
 
 use crate::rules::simplify;
 use crate::rules::testing::{parse, range, show};
@@ -68,7 +68,7 @@ fn comparisons_reduce() {
     check(&[40], "2 < r0 // 4", "11 < r0");
     check(&[40], "r0 + 3 < 7", "r0 < 4");
     check(&[40], "-1 < r0 - 3", "2 < r0");
-    // of blocks before and behind a border
+    // blocks of 32 before and behind a border at 640
     check(&[40, 32], "r0 * 32 + r1 < 640", "r0 < 20");
     check(&[40, 32], "639 < r0 * 32 + r1", "19 < r0");
     check(&[40, 40], "r0 < r0 + r1", "0 < r1");

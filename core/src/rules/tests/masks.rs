@@ -1,4 +1,4 @@
-//! Masks, gates and the last forms.
+//! Tests of masks, of gates and of the `LATE` forms.
 
 use crate::DType;
 use crate::rewrite::rewrite1;
@@ -43,7 +43,8 @@ fn a_condition_simplifies_what_it_guards() {
     under(&[8, 3, 4, 3], &format!("{rows} & {cols}"), "((r0 + r1 - 1)*4 + r2 + r3 - 1) % 32", want);
 }
 
-/// A sigmoid's exponential, which is wanted with and without the condition, stays one: of a choice from a constant the condition goes.
+/// The exponential of a sigmoid, which is used with and without the condition, is computed once. A selection between a
+/// value and a constant, however, is specialised to the condition.
 #[test]
 fn what_is_chosen_once_is_computed_once() {
     let g = &mut Graph::new();
@@ -62,7 +63,7 @@ fn what_is_chosen_once_is_computed_once() {
     }
 }
 
-/// The address of a gated load is simplified under its gate, and a selection that repeats the gate goes.
+/// The address of a gated load is simplified under its gate, and a selection that repeats the gate is removed.
 #[test]
 fn gates_simplify_addresses() {
     for (ranges, gate, index, want) in [
@@ -70,7 +71,7 @@ fn gates_simplify_addresses() {
         (&[32, 3][..], "0 < r0*3 + r1", "((r0*3 + r1 + 1) // 2 + 47) % 48 * 160", "r0*160 + (r0 + r1 + -1)//2*160"),
         // upsampling under reflection padding
         (&[130], "0 < r0 & r0 < 129", "((r0 + 1) // 2 + 63) % 64", "(r0 + -1) // 2"),
-        // a window that was spread over steps of its length less one
+        // a convolution's window made by padding and reshaping: `r0 + r1*24` is `r0 - r1` modulo 25
         (&[24, 5], "r1 < r0 + 1 & r0 < r1 + 20", "(r0 + r1*24) // 25 * 7 + (r0 + r1*24) % 25", "r0 + r1*6"),
         (&[130], "r0 < 1", "((r0 + 1) // 2 + 63) % 64", "63"),
     ] {
@@ -103,7 +104,7 @@ fn late_forms_are_equal_and_free_of_floor_division() {
         check_equal(g, s, out, 30, &mut rng, "late");
         assert!(g.reachable(&[out]).iter().all(|&u| !matches!(g.op(u), Op::FloorDiv | Op::FloorMod)));
     }
-    // signs of both operands, all of i8
+    // all pairs of i8 values, and so all signs of both operands
     let g = &mut Graph::new();
     let (x, y) = (var(g, "x", DType::I8, -128, 127), var(g, "y", DType::I8, -128, 127));
     for op in [Op::FloorDiv, Op::FloorMod] {

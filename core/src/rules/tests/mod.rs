@@ -1,4 +1,4 @@
-//! Tests of the rule sets: golden collapses, exhaustive small integers, random expressions, speed.
+//! Tests of the rule sets: expected results, exhaustive small integers, random expressions, speed.
 
 mod decomp;
 mod every;

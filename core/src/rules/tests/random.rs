@@ -1,4 +1,5 @@
-//! Random expressions: the value must not change, each firing must be sound, every node must lie in its bounds.
+//! Tests on random expressions: simplification must not change the value, each firing of a rule must be sound, and the
+//! value of every node must lie within its bounds.
 
 use crate::DType;
 use crate::rewrite::rewrite1;
@@ -131,7 +132,7 @@ fn random_expressions_keep_their_value() {
     println!("not fired: {unfired:?}");
 }
 
-/// Reshapes of reshapes: flatten ranges, then split by other shapes again and again; all points.
+/// Chains of reshapes: ranges are flattened and split by other shapes repeatedly; all points are checked.
 #[test]
 fn random_reshape_chains_keep_their_value() {
     let mut rng = Rng(77);
@@ -213,7 +214,7 @@ fn small_integers_exhaustively() {
                     let at = |v: i8| crate::dtype::Scalar::Int(v as i64);
                     let env: Env = [(x, at(i)), (y, at(j))].into_iter().collect();
                     if (i as i32 * 7 + j as i32) % 5 != 0 && i != i8::MIN && j != i8::MIN {
-                        continue; // a fifth of the points, and all of the edge
+                        continue; // checks a fifth of the points, and all with the smallest i8
                     }
                     assert_eq!(eval(g, u, &env), eval(g, out, &env), "{} => {} at {i} {j}", show(g, u), show(g, out));
                 }

@@ -1,5 +1,6 @@
-//! What simplification costs: prints the time (`cargo test --release rules::tests::speed -- --nocapture`) and checks the work, which
-//! is the same on every machine. Rules that fire more often a node in larger graphs, or that grow them, are found here.
+//! The cost of simplification: prints the time (`cargo test --release rules::tests::speed -- --nocapture`) and checks
+//! the number of firings, which is the same on every machine. This finds rules that fire more often per node in larger
+//! graphs, and rules that make graphs grow.
 
 use crate::rewrite::{Memo, rewrite_with};
 use crate::rules::SYMBOLIC;
@@ -7,7 +8,7 @@ use crate::rules::testing::{Rng, range};
 use crate::uop::{Graph, Op, UOp};
 use std::time::Instant;
 
-/// Index expressions as reshapes make them, until the graph has `n` nodes.
+/// A graph of at least `n` nodes with index expressions as reshapes produce them.
 fn reshapes(n: usize) -> (Graph, Vec<UOp>) {
     let mut rng = Rng(9);
     let mut g = Graph::new();

@@ -1,6 +1,6 @@
-//! Vectors of values of one dtype and the elementwise ops on them. Three representations carry every dtype: f32 (also
-//! f16 and bf16, always rounded to their own precision), f64, and i64 (ints wrapped to their width, bool 0 or 1, u64
-//! as its bit pattern).
+//! Vectors of values of one dtype, and the elementwise ops on them, for the interpreters. Three representations cover
+//! all dtypes: f32 (also for f16 and bf16, always rounded to their own precision), f64, and i64 (for integers, wrapped
+//! to their width, for bool as 0 or 1, and for u64 as its bit pattern).
 
 use crate::DType;
 use crate::dtype::Scalar;
@@ -8,7 +8,7 @@ use crate::uop::{Op, ReduceOp};
 use half::{bf16, f16};
 use std::ops::Range;
 
-/// Values of one dtype (kept beside it by the owner).
+/// Values of one dtype, which the owner keeps beside them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Lanes {
     F32(Vec<f32>),
@@ -51,7 +51,7 @@ impl Lanes {
         }
     }
 
-    /// Parts of one representation, end to end.
+    /// Concatenates parts, which all have the same representation.
     pub(super) fn concat(parts: Vec<Lanes>) -> Lanes {
         let mut parts = parts.into_iter();
         let mut all = parts.next().unwrap_or(Lanes::Int(Vec::new()));
@@ -66,7 +66,7 @@ impl Lanes {
         all
     }
 
-    /// Appends all elements as little-endian `dt`.
+    /// Appends all elements to `out` as little-endian values of `dt`.
     pub(super) fn append_bytes(&self, dt: DType, out: &mut Vec<u8>) {
         fn put<T: Copy, const N: usize>(v: &[T], out: &mut Vec<u8>, f: impl Fn(T) -> [u8; N]) {
             out.reserve(v.len() * N);
@@ -86,7 +86,7 @@ impl Lanes {
         }
     }
 
-    /// Reads elements of `dt` at element positions `at`. Positions must be inside `bytes`.
+    /// Reads little-endian elements of `dt` at the element positions `at`, which must be inside `bytes`.
     pub(super) fn read(dt: DType, bytes: &[u8], at: Positions<'_>) -> Lanes {
         fn get<T, const N: usize>(bytes: &[u8], at: Positions<'_>, f: impl Fn([u8; N]) -> T) -> Vec<T> {
             let mut out = Vec::with_capacity(at.n);
@@ -116,7 +116,7 @@ impl Lanes {
     }
 }
 
-/// Elements `start, start + stride, ..`, `n` of them.
+/// The `n` element positions `start, start + stride, ..`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) start: usize,
@@ -124,7 +124,7 @@ pub(super) struct Run {
     pub(super) n: usize,
 }
 
-/// Runs and how many elements they have together.
+/// A list of runs, and the total number of positions in them.
 #[derive(Clone, Copy)]
 pub(super) struct Positions<'a> {
     pub(super) runs: &'a [Run],
@@ -170,7 +170,7 @@ pub(super) fn alu(op: Op, dt: DType, src: &[&Lanes], sdt: &[DType]) -> Option<La
     Some(rounded(out, dt))
 }
 
-/// The products of the bytes of two words, those of the first unsigned and those of the second signed.
+/// The sum of the four products of the bytes of two words: unsigned bytes of `a` times signed bytes of `b`.
 fn dot_bytes(a: i64, b: i64) -> i64 {
     let (a, b) = ((a as u32).to_le_bytes(), (b as u32).to_le_bytes());
     a.iter().zip(b).map(|(&a, b)| i64::from(a) * i64::from(b as i8)).sum()
@@ -216,18 +216,18 @@ fn compare<T: PartialOrd + Copy>(op: Op, x: &[T], y: &[T], out: &mut [i64]) {
 
 macro_rules! float_ops {
     ($t:ty, $unary:ident, $binary:ident, $max:ident, $min:ident) => {
-        /// NaN if either is.
+        /// The larger; NaN if either is NaN.
         pub(super) fn $max(a: $t, b: $t) -> $t {
             if a.is_nan() || a >= b { a } else { b }
         }
 
-        /// NaN if either is.
+        /// The smaller; NaN if either is NaN.
         pub(super) fn $min(a: $t, b: $t) -> $t {
             if a.is_nan() || a <= b { a } else { b }
         }
 
         fn $unary(op: Op, x: &[$t]) -> Option<Vec<$t>> {
-            // transcendentals in f64, rounded once
+            // transcendental functions are computed in f64 and rounded once
             let map = |f: fn(f64) -> f64| x.iter().map(|&v| f(v as f64) as $t).collect();
             Some(match op {
                 Op::Neg => x.iter().map(|v| -v).collect(),
@@ -262,7 +262,7 @@ macro_rules! float_ops {
 float_ops!(f32, f32_unary, f32_binary, max_f32, min_f32);
 float_ops!(f64, f64_unary, f64_binary, max_f64, min_f64);
 
-/// Before wrapping to the width of `dt`.
+/// A binary integer op in i64; the caller wraps the results to the width of `dt`.
 fn int_binary(op: Op, dt: DType, x: &[i64], y: &[i64]) -> Option<Vec<i64>> {
     let (bool, u64) = (dt == DType::Bool, dt == DType::U64);
     let mask = dt.bits() as i64 - 1;
@@ -344,8 +344,8 @@ fn bitcast(x: &Lanes, from: DType, to: DType) -> Option<Lanes> {
     Some(Lanes::read(to, &bytes, Positions { runs: &[Run { start: 0, stride: 1, n }], n }))
 }
 
-/// How values of a dtype are reduced. Accumulators are [`Lanes`] of their own: floats in f64 (exact for max and min),
-/// ints wrapped when finished.
+/// A reduction of values of a dtype. Its accumulators are [`Lanes`] too: f64 for all floats, and i64 for integers,
+/// which are wrapped to their width at the end ([`Reducer::finish`]).
 #[derive(Clone, Copy)]
 pub(super) struct Reducer {
     pub(super) op: ReduceOp,
@@ -353,7 +353,7 @@ pub(super) struct Reducer {
 }
 
 impl Reducer {
-    /// `n` accumulators.
+    /// `n` new accumulators, which hold the identity of the operation.
     pub(super) fn start(self, n: usize) -> Lanes {
         let id = self.op.identity(self.dt);
         Lanes::splat(id, if self.dt.is_float() { DType::F64 } else { self.dt }, n)
@@ -413,7 +413,7 @@ impl Reducer {
         }
     }
 
-    /// The finished values.
+    /// The results in the reduced dtype: floats are rounded to it, integers wrapped.
     pub(super) fn finish(self, acc: Lanes) -> Lanes {
         if self.dt.is_float() { cast(&acc, DType::F64, self.dt) } else { rounded(acc, self.dt) }
     }

@@ -1,13 +1,14 @@
-//! The reference interpreters: the oracle of every backend, plain and exact rather than fast.
+//! The reference interpreters, against which every backend is tested. They are written to be plain and exact rather
+//! than fast.
 //!
 //! - [`scalar`]: one elementwise op on constants (constant folding uses it), and expressions over given leaves;
 //! - [`tensor`]: whole tensor graphs on host bytes;
 //! - [`program`]: linear programs, with every memory access checked.
 //!
-//! Semantics, the same on every device: ints wrap; `x/0 = x`, `x%0 = 0`; shifts take their count modulo the width;
-//! float to int saturates with NaN giving 0; max and min propagate NaN; f16 and bf16 ops are computed in f32 and
-//! rounded per op. Sums and products of floats are carried in f64 here, so that the oracle is the most accurate of
-//! all.
+//! The semantics are those of every device: integers wrap; `x/0 = x`, `x%0 = 0`; a shift count is taken modulo the
+//! width; casts from float to integer saturate, and NaN gives 0; max and min propagate NaN; f16 and bf16 ops are
+//! computed in f32 and rounded after each op. Reductions of floats in tensor graphs are accumulated in f64, so that the
+//! reference is more accurate than any device.
 
 mod lanes;
 pub mod program;

@@ -1,8 +1,9 @@
-//! The reference interpreter of linear programs, and the bounds checker of the compiler: an access outside its storage,
-//! a value used before it is there or a divergent barrier is an `Error::Internal` that names the node.
+//! The reference interpreter of linear programs. It also checks them: an access out of bounds, a value that is used
+//! before it is computed, or a barrier that not all threads reach is an `Error::Internal` that names the node.
 //!
-//! A program is first translated into instructions with every tile alignment worked out, then run once per invocation.
-//! Floats are computed op by op in their own dtype, as a device does (no hidden f64 accumulation).
+//! A program is first translated into instructions (`translate`), where it is worked out how the elements of each
+//! operand tile correspond to those of the result, and these are then executed for each thread. Floats are computed op
+//! by op in their own dtype, as on a device, without accumulation in f64.
 
 mod translate;
 
@@ -16,10 +17,11 @@ use translate::{Align, Code, Inst, LoadMatrix, Memory, Mma, Operand, Place, Tran
 
 /// Runs a program. `order` lists nodes of `g` in execution order (constants, tile ranges and pointers may be left out);
 /// `args` has the bytes of each Param slot, little-endian; every `Grid(d)` range takes the values `0..grid[d]` and
-/// every `Local` range all of its own. Threads of a workgroup run one after the other, in lockstep from barrier to
-/// barrier; a product of matrix tiles is computed when all of them have come to it.
+/// every `Local` range all values below its bound. Each thread of a workgroup runs up to the next barrier, one thread
+/// after the other; a product of matrix tiles is computed once all threads have reached it.
 ///
-/// Scratch starts as all ones bits (NaN), so that reading what was never written shows.
+/// The bits of scratch memory start as all ones (NaN for floats), so that reads of memory that was never written are
+/// noticed.
 pub fn eval_program(
     g: &Graph,
     order: &[UOp],
@@ -38,7 +40,7 @@ pub fn eval_program(
     Ok(())
 }
 
-/// One invocation.
+/// The state of one thread.
 struct Thread {
     regs: Vec<Option<Lanes>>,
     private: Vec<Vec<u8>>,
@@ -81,7 +83,7 @@ fn run_workgroup(code: &Translated, args: &mut [Vec<u8>], group: [u32; 3]) -> Re
 }
 
 impl Thread {
-    /// Runs to the next barrier or product of matrix tiles (its position), or to the end.
+    /// Runs to the next barrier, product or load of matrix tiles, and returns its position; or to the end (`None`).
     fn run(
         &mut self,
         code: &Translated,
@@ -216,8 +218,8 @@ impl Thread {
 }
 
 impl Mma {
-    /// Multiplies in each subgroup: threads that follow each other. Products of f16 and bf16 are exact in f32, so only the order of the
-    /// sum, which goes along k, is one of several that hardware may have.
+    /// Multiplies in each subgroup, which consists of consecutive threads. Products of f16 and bf16 are exact in f32,
+    /// so the result differs from that of hardware only by the order of the summation, which here is that of k.
     fn run(&self, threads: &mut [Thread], shared: &[Vec<u8>], reg: usize) -> Result<(), String> {
         let size = self.layout.threads();
         let (elems, [n, k]) = (self.registers.len(), [Side::N, Side::K].map(|side| self.layout.len(side)));
@@ -257,7 +259,8 @@ impl Mma {
         Ok(())
     }
 
-    /// Multiplies in one subgroup what lies in workgroup memory: the right factor, and the left one where its threads do not hold it.
+    /// Multiplies in one subgroup where the right factor lies in workgroup memory, and perhaps the left one; `held` has
+    /// the left factor if it is in registers.
     fn read(&self, held: &Lanes, group: &mut [Thread], shared: &[Vec<u8>], reg: usize) -> Result<(), String> {
         let (elems, k) = (self.registers.len(), self.layout.len(Side::K));
         let start = |t: &Thread, which: usize| {
@@ -301,7 +304,7 @@ impl Mma {
         Ok(())
     }
 
-    /// Row and column of the product that a thread has in a register.
+    /// Row and column of the element of the product that a thread holds in a register.
     fn place(&self, thread: usize, register: u32) -> (usize, usize) {
         let at = |side| self.layout.c.place(side, thread, register as usize);
         (at(Side::M), at(Side::N))
@@ -309,7 +312,7 @@ impl Mma {
 }
 
 impl LoadMatrix {
-    /// Reads in each subgroup: thread `8 i + j` says where row `j` of matrix `i` is.
+    /// Loads in each subgroup of 32 threads: thread `8 i + j` supplies the address of row `j` of matrix `i`.
     fn run(&self, threads: &mut [Thread], shared: &[Vec<u8>], reg: usize) -> Result<(), String> {
         let Place::Workgroup(array) = self.mem.place else { return Err("matrices are in workgroup memory".into()) };
         for group in threads.chunks_mut(32) {
@@ -378,7 +381,7 @@ impl Memory {
         }
     }
 
-    /// Byte position of an element.
+    /// The byte position of element `at`; an error if it is out of bounds.
     fn position(self, at: i64) -> Result<usize, String> {
         match usize::try_from(at) {
             Ok(i) if i < self.len => Ok(i * self.dt.size()),
@@ -386,7 +389,7 @@ impl Memory {
         }
     }
 
-    /// The elements; zeros where the gate is false.
+    /// Reads the elements at `at`; where the gate is false, memory is not accessed and the value is zero.
     fn read(self, bytes: &[u8], at: &[i64], gate: Option<&[i64]>) -> Result<Lanes, String> {
         let size = self.dt.size();
         let mut raw = vec![0; at.len() * size];

@@ -1,5 +1,5 @@
-//! One elementwise op on constants, and whole scalar expressions over leaves that the caller gives values to. Constant
-//! folding and the translation validation of rewrite rules stand on these.
+//! Evaluates one elementwise op on constants, and whole scalar expressions over leaves whose values the caller
+//! supplies. Constant folding and the translation validation of rewrite rules use these functions.
 
 use super::lanes::{Lanes, alu};
 use crate::DType;
@@ -19,9 +19,9 @@ pub fn eval_alu(op: Op, dt: DType, src: &[(Scalar, DType)]) -> Option<Scalar> {
     alu(op, dt, &refs, &dts).map(|v| v.get(0))
 }
 
-/// Values of scalar expressions. `leaf` is asked first for every node that is not elementwise (constants excepted) and
-/// may also override elementwise ones. A node is `None` where its value is unknown: no leaf value, or an op
-/// that needs memory. `Where` needs only the side it takes.
+/// The values of scalar expressions. `leaf` is called first for every node and supplies the values of leaves; it may
+/// also override the value of any other node. A result is `None` where it depends on a leaf without a value or on an op
+/// that needs memory. Of a `Where` only the chosen side needs a value.
 pub fn eval_exprs(g: &Graph, roots: &[UOp], mut leaf: impl FnMut(UOp) -> Option<Scalar>) -> Vec<Option<Scalar>> {
     let order = g.reachable(roots);
     let mut vals: Vec<Option<Scalar>> = vec![None; order.last().map_or(0, |u| u.0 as usize + 1)];

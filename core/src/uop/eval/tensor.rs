@@ -1,6 +1,7 @@
-//! The reference interpreter of tensor graphs. Nodes are evaluated in index order; movement ops are strided views where
-//! strides can say it; an elementwise value with one elementwise or reducing user of the same shape is never stored but
-//! computed block by block inside its user, so that a convolution written as expand, multiply, reduce stays small.
+//! The reference interpreter of tensor graphs. Nodes are evaluated in index order. Movement ops give strided views
+//! where strides can express them. An elementwise value whose only user is elementwise or a reduction over the same
+//! shape is not stored but computed block by block inside that user, so that a convolution that is written as expand,
+//! multiply and reduce needs little memory.
 
 mod ordered;
 
@@ -25,21 +26,22 @@ pub struct HostValue {
     pub data: Vec<u8>,
 }
 
-/// Everything a tensor graph yields.
+/// The results of evaluating a tensor graph.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evaluated {
     /// The roots' values, in order; void roots (stores, sinks) give an empty value.
     pub values: Vec<HostValue>,
-    /// Contents after all stores of the buffers (or parameters) stored to: `(id or slot, bytes)`, in order of first
-    /// store.
+    /// The final contents of the buffers (or parameters) that were stored to: `(id or slot, bytes)`, in the order of
+    /// the first store to each.
     pub writes: Vec<(u32, Vec<u8>)>,
 }
 
 /// Bytes of a buffer by its id, or of a parameter by its slot.
 pub type Storage<'a> = dyn FnMut(u32) -> Option<Vec<u8>> + 'a;
 
-/// The roots' values. `buffers` gives the bytes of a buffer by its id, or of a parameter by its slot; `vars` the launch
-/// scalars. Errors: `Input` for missing or wrongly sized storage and variables, `Internal` for an invalid graph.
+/// The values of the roots. `buffers` supplies the bytes of a buffer by its id, or of a parameter by its slot, and
+/// `vars` the launch scalars. Errors: `Input` for storage and variables that are missing or have the wrong size,
+/// `Internal` for an invalid graph.
 pub fn eval_tensor(
     g: &Graph,
     roots: &[UOp],
@@ -49,10 +51,10 @@ pub fn eval_tensor(
     Ok(eval_graph(g, roots, buffers, vars)?.values)
 }
 
-/// As [`eval_tensor`], also giving the contents of the buffers stored to.
+/// Like [`eval_tensor`], but also returns the contents of the buffers that were stored to.
 ///
-/// A buffer read directly has its contents from before all stores; `After(buffer, stores..)` has them after these
-/// stores.
+/// A buffer that is read directly has the contents from before all stores; `After(buffer, stores..)` has those after
+/// the given stores.
 pub fn eval_graph(
     g: &Graph,
     roots: &[UOp],
@@ -70,19 +72,20 @@ pub fn eval_graph(
     Ok(Evaluated { values, writes })
 }
 
-/// Elements computed at a time.
+/// Number of elements that a fused expression is computed for at a time.
 const BLOCK: usize = 4096;
-/// Nodes that may be computed together; longer chains are stored in between.
+/// The most nodes of a fused expression; the values of longer chains are stored in between.
 const MAX_TAPE: usize = 64;
 
 enum Value {
-    /// Stored.
+    /// Computed and stored.
     View(View),
-    /// Computed inside its only user; so many nodes.
+    /// To be computed inside its only user; the number of nodes of its fused expression.
     Deferred(usize),
 }
 
-/// A store that has been evaluated: which elements of which storage, counted from 1, got which bytes; 0 is none of them.
+/// An evaluated store: `bytes` holds the stored elements, and `at` their destinations in `storage`, counted from 1; an
+/// element with destination 0 is dropped.
 struct Stored {
     storage: UOp,
     at: Rc<Vec<i64>>,
@@ -92,9 +95,9 @@ struct Stored {
 struct Eval<'a> {
     g: &'a Graph,
     vals: Vec<Option<Value>>,
-    /// Users still to come, roots counted once.
+    /// By node: how many uses are still to be evaluated; being a root counts as one.
     uses: Vec<u32>,
-    /// A user, if there is one.
+    /// By node: one of its users, if it has any and is not a root.
     user: Vec<Option<UOp>>,
     stores: Vec<(UOp, Stored)>,
     /// Contents of storage that was stored to: node, id, bytes.
@@ -178,7 +181,7 @@ impl<'a> Eval<'a> {
         Ok(())
     }
 
-    /// Is `u` computed inside its user?
+    /// Is `u` to be computed inside its only user rather than stored?
     fn defers(&self, u: UOp) -> bool {
         let Some(user) = self.user[u.0 as usize].filter(|_| self.uses[u.0 as usize] == 1) else { return false };
         let op = self.g.op(user);
@@ -186,6 +189,7 @@ impl<'a> Eval<'a> {
         same && (op == Op::Reduce || op.is_alu() && self.g.shape(user) == self.g.shape(u))
     }
 
+    /// The number of nodes of the fused expression of a deferred node; 0 for a stored one.
     fn deferred(&self, u: UOp) -> usize {
         match self.vals[u.0 as usize] {
             Some(Value::Deferred(n)) => n,
@@ -193,14 +197,15 @@ impl<'a> Eval<'a> {
         }
     }
 
-    /// Records a value and lets go of the sources of the nodes it took.
+    /// Records the value of `u`, and frees the sources of the nodes `taken`, which were computed for it, where this was
+    /// their last use.
     fn finish(&mut self, u: UOp, view: View, taken: &[UOp]) {
         self.vals[u.0 as usize] = Some(Value::View(view));
         for &t in taken {
             for s in self.g.value_src(t) {
                 let n = &mut self.uses[s.0 as usize];
                 *n -= 1;
-                // storage stays: a later store may start from it
+                // contents of storage are kept, since a later store may start from them
                 if *n == 0 && !matches!(self.g.op(*s), Op::Buffer | Op::Param | Op::After) {
                     self.vals[s.0 as usize] = None;
                 }
@@ -216,8 +221,8 @@ impl<'a> Eval<'a> {
         }
     }
 
-    /// The fused expression under `root` (itself the last step), its leaves walked as `order` of the axes of `shape`,
-    /// and the nodes it takes.
+    /// The steps of the fused expression that ends in `root`, and the nodes that it computes. Elements are computed
+    /// with the axes of `shape` nested in the given `order`, which the strides of the leaves follow.
     fn tape(&self, root: UOp, shape: &[usize], order: &[usize]) -> (Vec<Step>, Vec<UOp>) {
         let g = self.g;
         let mut nodes = vec![root];
@@ -258,7 +263,7 @@ impl<'a> Eval<'a> {
         matches!(self.vals[u.0 as usize], Some(Value::View(_)))
     }
 
-    /// The last step's elements `start..start + n`.
+    /// Computes elements `start..start + n` of the last step.
     fn run(&mut self, steps: &[Step], start: usize, n: usize) -> Result<Lanes> {
         let mut regs: Vec<Lanes> = Vec::with_capacity(steps.len());
         for s in steps {
@@ -295,7 +300,7 @@ impl<'a> Eval<'a> {
         let (reduced, kept): (Vec<usize>, Vec<usize>) = (0..shape.len()).partition(|a| axes.contains(&(*a as u8)));
         let len = |axes: &[usize]| axes.iter().map(|&a| shape[a]).product::<usize>();
         let (n_out, n_red) = (len(&kept), len(&reduced));
-        // walk the reduced axes innermost, unless the kept ones give longer rows
+        // the reduced axes are innermost, unless rows along the kept axes are longer
         let last = |axes: &[usize]| axes.iter().rev().map(|&a| shape[a]).find(|&n| n > 1).unwrap_or(1);
         let outputs_inner = n_out > 0 && last(&reduced) < 32 && last(&kept) > last(&reduced);
         let order: Vec<usize> =
@@ -339,7 +344,7 @@ impl<'a> Eval<'a> {
         self.gather_of(self.view(self.g.src_at(u, 0)), u, axis)
     }
 
-    /// What the Gather `u` takes of `x`.
+    /// The result of the Gather `u` applied to the view `x`.
     fn gather_of(&mut self, x: View, u: UOp, axis: usize) -> View {
         let (g, dt) = (self.g, x.dt);
         let idx = self.view(g.src_at(u, 1));
@@ -367,7 +372,8 @@ impl<'a> Eval<'a> {
         View::new(out, dt, g.shape(u))
     }
 
-    /// The storage that a chain of movement ops and Afters leads to, and the chain, innermost last.
+    /// The storage under a chain of movement ops, Gathers and Afters (`None` if there is none), and the ops of the
+    /// chain but for the Afters, the one nearest to the storage last.
     fn storage_of(&self, mut u: UOp) -> (Option<UOp>, Vec<UOp>) {
         let mut chain = Vec::new();
         loop {
@@ -386,7 +392,8 @@ impl<'a> Eval<'a> {
         let (target, value) = (g.src_at(u, 0), g.src_at(u, 1));
         let (Some(storage), chain) = self.storage_of(target) else { unreachable!("{u:?} stores to no buffer: spec") };
         let len = g.memory_len(storage);
-        // which elements the target names: move their numbers as data, from 1 on, since 0 is what is gathered from outside
+        // to find the destination of each element, the movement ops of the target are applied to the element numbers of
+        // the storage; these count from 1, so that 0 is what a Gather gives for an index out of range
         let numbers: Vec<u8> = (1..=len as i64).flat_map(i64::to_le_bytes).collect();
         let mut at = View::new(numbers, DType::I64, &[len]);
         for &m in chain.iter().rev() {
@@ -414,7 +421,7 @@ impl<'a> Eval<'a> {
         self.stores.push((u, stored));
     }
 
-    /// The whole contents that a chain of movement ops starts from.
+    /// The contents of the storage under a chain of movement ops and Gathers.
     fn initial(&self, mut u: UOp) -> Rc<Vec<u8>> {
         while self.g.op(u).is_movement() || self.g.op(u) == Op::Gather {
             u = self.g.src_at(u, 0);
@@ -480,7 +487,7 @@ fn storage(buffers: &mut Storage<'_>, id: u32, len: usize, dt: DType, what: &str
     Ok(View::new(data, dt, &[len]))
 }
 
-/// Merges neighbouring axes that every leaf walks as one, and drops axes of size 1.
+/// Merges neighbouring axes that are contiguous in every leaf, and drops axes of size 1.
 fn coalesce_leaves(steps: &mut [Step]) {
     let mut leaves: Vec<&mut Dims> =
         steps.iter_mut().filter_map(|s| if let Step::Leaf { dims, .. } = s { Some(dims) } else { None }).collect();

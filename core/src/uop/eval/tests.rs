@@ -1,4 +1,4 @@
-//! Known answers for the interpreters.
+//! Tests of the interpreters against known results.
 
 mod alu;
 mod program;

@@ -1,5 +1,5 @@
-//! Strided views of host bytes: what movement ops do without copying, and reading any stretch of a view in row-major
-//! order.
+//! Strided views of host bytes: how movement ops change offset and strides instead of copying, and how any part of a
+//! view is read in row-major order.
 
 use super::lanes::{Lanes, Positions, Run};
 use crate::DType;
@@ -7,10 +7,10 @@ use crate::uop::{Arg, Graph, Op, UOp};
 use smallvec::SmallVec;
 use std::rc::Rc;
 
-/// Sizes and element strides, outermost first.
+/// Size and stride (in elements) of each axis, outermost first.
 pub(super) type Dims = SmallVec<[(usize, isize); 6]>;
 
-/// Elements of `dt` somewhere in `data`.
+/// A strided view of the elements of `dt` in `data`; `offset` is the element position of its first element.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) data: Rc<Vec<u8>>,
@@ -19,7 +19,7 @@ pub(super) struct View {
     pub(super) dims: Dims,
 }
 
-/// Row-major dims of a shape.
+/// The sizes and strides of a contiguous row-major tensor.
 pub(super) fn row_major(shape: &[usize]) -> Dims {
     let mut dims: Dims = shape.iter().map(|&n| (n, 0)).collect();
     let mut stride = 1isize;
@@ -31,7 +31,7 @@ pub(super) fn row_major(shape: &[usize]) -> Dims {
 }
 
 impl View {
-    /// All of `data` in row-major order.
+    /// A view of all of `data`, which holds a row-major tensor of this shape.
     pub(super) fn new(data: Vec<u8>, dt: DType, shape: &[usize]) -> View {
         View { data: Rc::new(data), dt, offset: 0, dims: row_major(shape) }
     }
@@ -40,24 +40,24 @@ impl View {
         self.dims.iter().map(|d| d.0).product()
     }
 
-    /// Is it its whole data, in order?
+    /// Does it cover all of its data, in order?
     pub(super) fn is_plain(&self) -> bool {
         let shape: SmallVec<[usize; 6]> = self.dims.iter().map(|d| d.0).collect();
         self.offset == 0 && self.data.len() == self.numel() * self.dt.size() && self.dims == row_major(&shape)
     }
 
-    /// Elements `start..start + n` in row-major order.
+    /// Reads elements `start..start + n` in row-major order. `runs` is a work area that callers keep for the next call.
     pub(super) fn read(&self, start: usize, n: usize, runs: &mut Vec<Run>) -> Lanes {
         self.read_as(&self.dims, start, n, runs)
     }
 
-    /// The same through other dims over the same data and offset.
+    /// Like [`View::read`], with other sizes and strides over the same data and offset.
     pub(super) fn read_as(&self, dims: &[(usize, isize)], start: usize, n: usize, runs: &mut Vec<Run>) -> Lanes {
         fill_runs(dims, self.offset, start, n, runs);
         Lanes::read(self.dt, &self.data, Positions { runs, n })
     }
 
-    /// The elements' bytes in row-major order.
+    /// The bytes of all elements in row-major order.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         if self.is_plain() {
             return self.data.as_ref().clone();
@@ -80,7 +80,7 @@ impl View {
         out
     }
 
-    /// The view a movement node makes of its source; copies where strides cannot say it.
+    /// The result of the movement op `u` on this view; it copies where strides cannot express the result.
     pub(super) fn moved(self, g: &Graph, u: UOp) -> View {
         let shape = g.shape(u);
         let mut v = self;
@@ -127,7 +127,7 @@ impl View {
         let data = Rc::make_mut(&mut out.data);
         let mut from = 0;
         for r in &runs {
-            // the destination is row-major: runs are contiguous, or single elements
+            // `inner` has strides of a row-major tensor, so runs are contiguous, or consist of single elements
             let step = if r.stride == 1 { r.n } else { 1 };
             for i in 0..r.n / step {
                 let to = (r.start as isize + i as isize * r.stride) as usize * size;
@@ -139,7 +139,7 @@ impl View {
     }
 }
 
-/// Merges neighbouring axes that are one axis in memory and drops axes of size 1.
+/// Merges neighbouring axes that are contiguous with each other in memory, and drops axes of size 1.
 pub(super) fn coalesce(dims: &[(usize, isize)]) -> Dims {
     let mut out = Dims::new();
     for &(n, s) in dims.iter().filter(|d| d.0 != 1) {
@@ -151,7 +151,8 @@ pub(super) fn coalesce(dims: &[(usize, isize)]) -> Dims {
     out
 }
 
-/// The stretch `start..start + n` of the row-major walk over `dims`, as runs along the innermost axis.
+/// Sets `runs` to the positions of elements `start..start + n`, in row-major order of `dims`, as runs along the
+/// innermost axis.
 pub(super) fn fill_runs(dims: &[(usize, isize)], offset: isize, start: usize, n: usize, runs: &mut Vec<Run>) {
     runs.clear();
     if n == 0 {
@@ -190,7 +191,7 @@ pub(super) fn fill_runs(dims: &[(usize, isize)], offset: isize, start: usize, n:
     }
 }
 
-/// Dims of a reshape without copying, if strides can express it.
+/// The sizes and strides of a reshape to `shape`; `None` if strides cannot express it and the data has to be copied.
 fn merge(dims: &[(usize, isize)], shape: &[usize]) -> Option<Dims> {
     if shape.contains(&0) {
         return Some(row_major(shape));
@@ -198,7 +199,7 @@ fn merge(dims: &[(usize, isize)], shape: &[usize]) -> Option<Dims> {
     let from = coalesce(dims);
     let mut out = Dims::new();
     let mut groups = from.iter();
-    let (mut left, mut inner) = (1usize, 0isize); // elements of the group still to place, its innermost stride
+    let (mut left, mut inner) = (1usize, 0isize); // elements of the merged axis not yet assigned, and its stride
     for &n in shape {
         if n == 1 {
             out.push((1, 0));

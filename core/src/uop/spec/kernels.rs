@@ -1,4 +1,4 @@
-//! The checks of what only kernels have: loops, addresses, tiles.
+//! The checks of ops that occur only in kernels and programs: loops, addresses, tiles.
 
 use super::{Check, Node};
 use crate::DType;

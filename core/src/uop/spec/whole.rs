@@ -1,4 +1,5 @@
-//! The checks of whole graphs and programs, beyond what each node is checked for.
+//! The checks that need a whole graph or program rather than one node: unique range ids, closed reductions, and the
+//! order and nesting of a program. Each returns the first node at fault with a message.
 
 use crate::DType;
 use crate::uop::graph::MAX_RANGES;
@@ -7,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 type Found = std::result::Result<(), (UOp, String)>;
 
-/// Every range id is one range.
+/// No two ranges have the same id, all lane axes have the same length, and no value has two lane axes.
 pub(super) fn check_range_ids(g: &Graph, nodes: &[UOp]) -> Found {
     let (mut by_id, mut lane, mut lanes) = ([None; MAX_RANGES], None, 0 as RangeSet);
     for &u in nodes.iter().filter(|&&u| g.op(u) == Op::Range) {
@@ -28,7 +29,7 @@ pub(super) fn check_range_ids(g: &Graph, nodes: &[UOp]) -> Found {
     }
 }
 
-/// What is stored outside of a reduction does not depend on what that goes over.
+/// A Store outside a reduction does not depend on a range that is reduced over.
 pub(super) fn check_reduced(g: &Graph, nodes: &[UOp]) -> Found {
     let reduced = nodes.iter().filter(|&&u| g.op(u) == Op::Range && g.kind(u).is_reduce());
     let reduced = reduced.fold(0u128, |m, &u| m | 1 << g.range_arg(u).id);
@@ -41,6 +42,7 @@ pub(super) fn check_reduced(g: &Graph, nodes: &[UOp]) -> Found {
     Ok(())
 }
 
+/// The roots of a kernel are stores or other nodes without a value.
 pub(super) fn check_roots(g: &Graph, roots: &[UOp]) -> Found {
     for &r in roots {
         for &s in if g.op(r) == Op::Sink { g.src(r) } else { std::slice::from_ref(&r) } {
@@ -52,7 +54,7 @@ pub(super) fn check_roots(g: &Graph, roots: &[UOp]) -> Found {
     Ok(())
 }
 
-/// A tile staged in scratch memory may be filled inside a reduction.
+/// Does the Store write to scratch memory? A tile that is staged there may be filled inside a reduction.
 fn stores_scratch(g: &Graph, store: UOp) -> bool {
     let mut p = g.src_at(store, 0);
     while matches!(g.op(p), Op::Index | Op::After) {
@@ -61,10 +63,13 @@ fn stores_scratch(g: &Graph, store: UOp) -> bool {
     g.op(p) == Op::Scratch
 }
 
+/// Sources come before their users and are visible to them, loops nest and are closed, and accumulators are declared
+/// once.
 pub(super) fn check_program(g: &Graph, order: &[UOp], nodes: &[UOp]) -> Found {
     let tile_ids = g.iter().filter(|&u| g.op(u) == Op::Range && g.kind(u).is_tile());
     let tile_ids = tile_ids.fold(0u128, |m, u| m | 1 << g.range_arg(u).id);
-    // where each placed node is visible: the loop that is the innermost open one at its place
+    // by node: the serial number of the loop that was innermost where the node stands in the order, in which it is
+    // visible
     const NOWHERE: u32 = u32::MAX;
     let mut scope = vec![NOWHERE; nodes.last().map_or(0, |u| u.0 as usize + 1)];
     let (mut open, mut depth_serial, mut serial) = (Vec::<UOp>::new(), vec![0u32], 0u32);
@@ -115,7 +120,7 @@ pub(super) fn check_program(g: &Graph, order: &[UOp], nodes: &[UOp]) -> Found {
     }
 }
 
-/// Needs no place of its own: constants, tile ranges, pointers.
+/// May the node be missing from the execution order? Constants, tile ranges and pointers may.
 fn floats(g: &Graph, u: UOp) -> bool {
     match g.op(u) {
         Op::Const | Op::Param | Op::Scratch => true,

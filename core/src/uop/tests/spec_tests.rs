@@ -1,4 +1,4 @@
-//! Each op's spec line refuses what it must.
+//! Tests that the spec of each op accepts legal nodes and refuses illegal ones.
 
 use super::super::graph::UOp;
 use super::super::mma::Layout;
@@ -13,9 +13,9 @@ struct Nodes {
     f: UOp,
     i: UOp,
     b: UOp,
-    /// f32 [2, 3].
+    /// A tensor f32 [2, 3].
     t: UOp,
-    /// i32 [2, 3].
+    /// A tensor i32 [2, 3].
     ti: UOp,
     ptr: UOp,
     idx: UOp,
@@ -213,20 +213,20 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (AccMulAdd, Void, vec![acc, f], none(), None),
         (AccRead, F32, vec![f], none(), None),
         (Fold, F32, vec![f, reg], red(&[]), None),
-        (Mma, F32, vec![f, f, i], mma("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), None), // an axis too few
-        (Mma, F32, vec![f, f, i, unroll], mma("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), None), // longer than the digit
+        (Mma, F32, vec![f, f, i], mma("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), None), // a range is missing
+        (Mma, F32, vec![f, f, i, unroll], mma("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), None), // a range longer than its digit
         (Mma, F32, vec![f, f, f, two], mma("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), None),
         (Mma, F32, vec![f, i, i, two], mma("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), None),
-        (Mma, F32, vec![f, f, i, two], mma("k1x4 m1x8 |; k1x4 n1x8 |; n1x4 m1x8 | n1x2"), None), // an element in two places
+        (Mma, F32, vec![f, f, i, two], mma("k1x4 m1x8 |; k1x4 n1x8 |; n1x4 m1x8 | n1x2"), None), // an element in two registers
         (Mma, F32, vec![f, f, i, two], none(), None),
         (Mma, F32, vec![f, f, i, two], mma("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), kernel),
-        (Mma, F32, vec![half, narrow, i, two], mma("k1x4 m1x8 @8; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), None), // the left one alone in memory
+        (Mma, F32, vec![half, narrow, i, two], mma("k1x4 m1x8 @8; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), None), // only factor a is in memory
         (LoadMatrix, F16, vec![half, i, two], none(), None),
         (LoadMatrix, F16, vec![half, i, two], Arg::Number(2), None),
-        (LoadMatrix, F16, vec![half, i, unroll], Arg::Number(0), None), // not of two
-        (LoadMatrix, F32, vec![idx, i, two], Arg::Number(0), None),     // not of two bytes
+        (LoadMatrix, F16, vec![half, i, unroll], Arg::Number(0), None), // range of another length than 2
+        (LoadMatrix, F32, vec![idx, i, two], Arg::Number(0), None),     // elements of other than 2 bytes
         (LoadMatrix, F16, vec![half, i], Arg::Number(0), None),
-        (Store, Void, vec![shared, f], Arg::Number(16), program), // a copy of what is no load
+        (Store, Void, vec![shared, f], Arg::Number(16), program), // a copy whose value is not a load
         (End, Void, vec![unroll], none(), None),
         (Scratch, Void, vec![], Arg::Scratch { id: 0, len: 8, space: Space::Private }, None),
         (Barrier, F32, vec![], none(), None),

@@ -1,4 +1,4 @@
-//! Printing and parsing: fixed text, programs, and bad text.
+//! Tests of printing and parsing: fixed texts, programs, and damaged texts.
 
 use super::super::{Arg, AxisKind, Graph, Op, RangeArg, ReduceOp, Space, hash, parse, print};
 use crate::DType;
@@ -78,10 +78,10 @@ roots %7
         ("k1x4 m1x8; k1x4 n1x8 |; n2x4 m1x8 | n1x2", "bad layout"),
         ("k1x4 l1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2", "bad layout"),
         ("k1x4 m1x8 @; k1x4 n1x8 @8; n2x4 m1x8 | n1x2", "bad layout"),
-        // one factor in memory alone, the product there
+        // only the left factor in memory; the product in memory
         ("k1x4 m1x8 @8; k1x4 n1x8 |; n2x4 m1x8 | n1x2", "has no place"),
         ("k1x4 m1x8 @8; k1x4 n1x8 @8; n1x8 m1x8 @8", "has no place"),
-        // two elements in one place, and none in another; sides that differ; far too many; none; too few threads
+        // an element held twice and another one not at all; sides that differ; too many elements; none; too few threads
         ("k1x4 m1x8 |; k1x4 n1x8 |; n1x4 m1x8 | n1x2", "has no place"),
         ("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2 m8x2", "has no place"),
         (
@@ -125,7 +125,7 @@ fn bad_text_is_refused_with_its_line() {
     }
 }
 
-/// Damaged text never panics and never makes a graph that the spec refuses node by node.
+/// Parsing damaged text never panics and never gives a graph with a node that the spec refuses.
 #[test]
 fn damaged_text_is_harmless() {
     use super::super::random::{Rng, tensor_graph};

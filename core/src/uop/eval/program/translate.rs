@@ -1,4 +1,6 @@
-//! Nodes -> instructions: registers, storage, loop ends, and how the elements of each operand line up with its user's.
+//! Translates the nodes of a program into instructions of the interpreter: assigns registers and storage, links loops
+//! with their ends, and works out which element of each operand tile an element of the result takes ([`Align`]).
+//! Example: for `c[i, j] = a[j] + b[i, j]` the operand a has the map `0, 1, .., 0, 1, ..`.
 
 use crate::dtype::Scalar;
 use crate::uop::eval::lanes::Lanes;
@@ -8,20 +10,21 @@ use crate::util::sort;
 use crate::{DType, Error, Result};
 use smallvec::SmallVec;
 
-/// How an operand's elements line up with the elements of its user.
+/// Which element of an operand each element of its user takes.
 pub(super) enum Align {
+    /// The user has the operand's tile axes: element `i` takes element `i`.
     Same,
     /// The user's element `i` takes the operand's element `map[i]`.
     Map(Vec<u32>),
 }
 
-/// An operand: its register and alignment.
+/// An operand: the register that holds it, and its alignment to the user.
 pub(super) struct Operand {
     pub(super) reg: usize,
     pub(super) align: Align,
 }
 
-/// Storage that an address points into.
+/// The storage that an address points into: where it is, its dtype and its number of elements.
 #[derive(Clone, Copy)]
 pub(super) struct Memory {
     pub(super) place: Place,
@@ -37,10 +40,10 @@ pub(super) enum Place {
 }
 
 pub(super) enum Code {
-    /// A value known before the run.
+    /// Nothing to do: the value is known before the run, or there is none.
     Ready,
     Launch(AxisKind),
-    /// A loop; `end` is the position of its End.
+    /// A loop: the register of its bound, and the position of its End.
     Loop {
         bound: usize,
         end: usize,
@@ -73,7 +76,7 @@ pub(super) enum Code {
     Acc {
         init: Operand,
     },
-    /// One operand list per folded element: the value, or both factors.
+    /// An accumulator's update, one step per folded element; a step has the value to combine, or both factors.
     Update {
         acc: usize,
         op: ReduceOp,
@@ -93,46 +96,48 @@ pub(super) enum Code {
     LoadMatrix(Box<LoadMatrix>),
 }
 
-/// Matrices of 8 by 8 that a subgroup reads together.
+/// A load of 8 by 8 matrices by a whole subgroup ([`Op::LoadMatrix`]).
 pub(super) struct LoadMatrix {
     pub(super) mem: Memory,
     pub(super) thread: Operand,
-    /// The address of a thread's row, for every element of the result.
+    /// The address of the thread's row, for every element of the result.
     pub(super) at: Operand,
-    /// The register of a thread that each element of the result is in.
+    /// For each element of the result, the number of the register that holds it.
     pub(super) registers: Vec<u32>,
+    /// Are the matrices transposed?
     pub(super) turned: bool,
 }
 
-/// A product of matrix tiles.
+/// A product of matrix tiles ([`Op::Mma`]).
 pub(super) struct Mma {
     pub(super) layout: Layout,
     pub(super) dt: DType,
     /// The dtype of the factors.
     pub(super) sdt: DType,
     pub(super) thread: Operand,
-    /// The factors' elements in each register, for every element of the result; of factors in memory where they begin there.
+    /// For each register of a factor, its operand, aligned to the result; for a factor in memory the address where it
+    /// begins.
     pub(super) factors: [Vec<Operand>; 2],
-    /// Where factors are that lie in workgroup memory.
+    /// The storage of the factors that lie in workgroup memory.
     pub(super) memory: [Option<Memory>; 2],
-    /// The register of the product that each element of the result is in.
+    /// For each element of the result, the number of the product's register that holds it.
     pub(super) registers: Vec<u32>,
-    /// Where the elements of the factors are: [`Spread::slots`](crate::uop::mma::Spread::slots).
+    /// Which thread and register hold each element of a factor: [`Spread::slots`](crate::uop::mma::Spread::slots).
     pub(super) slots: [Vec<usize>; 2],
 }
 
 pub(super) struct Inst {
     pub(super) u: UOp,
-    /// Where its value goes.
+    /// The register that receives its value.
     pub(super) reg: Option<usize>,
     pub(super) code: Code,
 }
 
 pub(super) struct Translated {
     pub(super) insts: Vec<Inst>,
-    /// Registers at the start of every invocation.
+    /// The contents of the registers when a thread starts.
     pub(super) initial: Vec<Option<Lanes>>,
-    /// Bytes of each scratch storage.
+    /// Size in bytes of each scratch array, by space.
     pub(super) workgroup: Vec<usize>,
     pub(super) private: Vec<usize>,
     pub(super) local: [usize; 3],
@@ -157,7 +162,8 @@ pub(super) fn translate(g: &Graph, order: &[UOp], args: &[Vec<u8>], vars: &[(&st
     let reachable = g.reachable(order);
     let n = reachable.last().map_or(0, |u| u.0 as usize + 1);
     let mut t = Translator { g, tiles: [None; 128], reg: vec![None; n], memory: vec![None; n] };
-    // ranges in use say the extents; a range that is only left in strides is found elsewhere in the graph
+    // extents come from the ranges in use; a range that occurs only in the strides of an Index is looked up in the
+    // whole graph
     let mut known = 0u128;
     for u in reachable.iter().copied().chain(g.iter()).filter(|&u| g.op(u) == Op::Range) {
         let r = g.range_arg(u);
@@ -267,7 +273,7 @@ fn storage(g: &Graph, u: UOp, args: &[Vec<u8>], out: &mut Translated) -> Result<
 }
 
 impl Translator<'_> {
-    /// Gives `u` a register with this value at the start.
+    /// Assigns `u` a register that holds this value when a thread starts.
     fn define(&mut self, u: UOp, value: Option<Lanes>, out: &mut Translated) {
         self.reg[u.0 as usize] = Some(out.initial.len());
         out.initial.push(value);
@@ -277,7 +283,7 @@ impl Translator<'_> {
         self.reg[s.0 as usize].ok_or_else(|| internal(user, self.g, format!("{s:?} has no value at this place")))
     }
 
-    /// Tile axes of a value in id order, the order of its elements.
+    /// The tile axes of a value in the order of their ids, in which its elements are row-major.
     fn axes(&self, u: UOp) -> SmallVec<[Axis; 6]> {
         let open = self.g.ranges(u);
         (0..128u8).filter(|id| open >> id & 1 == 1).filter_map(|id| Some((id, self.tiles[id as usize]?))).collect()
@@ -289,7 +295,7 @@ impl Translator<'_> {
         Ok(Operand { reg: self.register(user, s)?, align })
     }
 
-    /// For each point of `folded`, the operand seen from the space of `u`.
+    /// For each point of the axes `folded`, the operand `s` at that point, aligned to the axes `space` of its user.
     fn folded(&self, user: UOp, s: UOp, space: &[Axis], folded: &[Axis]) -> Result<Vec<Operand>> {
         let (axes, reg) = (self.axes(s), self.register(user, s)?);
         let n: usize = folded.iter().map(|a| a.1).product();
@@ -402,7 +408,7 @@ impl Translator<'_> {
         let (src, space) = (g.src(u), self.axes(u));
         let (a, rest) = src[3..].split_at(layout.a.axes().len());
         let (b, c) = rest.split_at(layout.b.axes().len());
-        // the first digit of a register's number is its fastest
+        // the first digit of a register's number is the fastest, but axes are listed with the fastest last
         let digits = |ranges: &[UOp]| -> Vec<Axis> {
             ranges.iter().rev().map(|&r| (g.range_arg(r).id, g.range_len(r))).collect()
         };
@@ -424,8 +430,9 @@ impl Translator<'_> {
     }
 }
 
-/// For each point of `space`, in row-major order, the row-major number of the point of `axes` below it. Axes in `fixed`
-/// are at the given place, whether `space` has them or not, axes in neither at 0.
+/// For each point of `space`, in row-major order, the row-major number of the point of `axes` with the same
+/// coordinates. An axis in `fixed` has the given coordinate, whether `space` has the axis or not; an axis in neither
+/// has coordinate 0.
 fn align(space: &[Axis], axes: &[Axis], fixed: &[(u8, usize)]) -> Vec<u32> {
     let n: usize = space.iter().map(|a| a.1).product();
     let mut strides: SmallVec<[(u8, usize); 6]> = SmallVec::new();

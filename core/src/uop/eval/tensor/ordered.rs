@@ -1,4 +1,4 @@
-//! Ops whose elements are taken one after the other: Scatter and Scan.
+//! Scatter and Scan, whose elements must be processed in order.
 
 use super::Eval;
 use crate::DType;
@@ -64,7 +64,7 @@ impl Eval<'_> {
     }
 }
 
-/// Floats as f64, in which the evaluator accumulates.
+/// Converts floats to f64, in which the evaluator accumulates.
 fn wide(v: Lanes) -> Lanes {
     match v {
         Lanes::F32(v) => Lanes::F64(v.into_iter().map(f64::from).collect()),

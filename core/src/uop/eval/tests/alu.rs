@@ -1,4 +1,5 @@
-//! Every elementwise op on every dtype it takes, against numpy: `alu.txt` is written by tests/fixtures/make_alu.py.
+//! Compares every elementwise op on every dtype that it takes with numpy: `alu.txt` is written by
+//! tests/fixtures/make_alu.py.
 
 use crate::DType;
 use crate::dtype::Scalar;
@@ -61,7 +62,7 @@ fn elementwise_ops_equal_numpy() {
         }
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(40)].join("\n"));
-    // every elementwise op is there, on every kind of dtype it takes
+    // the file has every elementwise op, on every kind of dtype that it takes
     for &op in Op::ALL.iter().filter(|o| o.is_alu() && **o != Op::MulAdd) {
         assert!(seen.iter().any(|s| s.0 == op), "{op:?} is not covered");
     }

@@ -1,4 +1,4 @@
-//! Programs written by hand, as codegen writes them.
+//! Tests of the program interpreter on programs written by hand in the form that codegen gives them.
 
 use super::{f32s, to_f32, to_i32};
 use crate::dtype::Scalar;
@@ -18,7 +18,7 @@ impl P {
         P { g: Graph::new(), order: Vec::new() }
     }
 
-    /// Places a node.
+    /// Appends a node to the execution order.
     fn put(&mut self, u: UOp) -> UOp {
         self.order.push(u);
         u
@@ -110,14 +110,14 @@ fn register_tiled_matmul() {
     assert_eq!(to_f32(&args[0]), want);
 }
 
-/// `c = a b` with a of 8 by 4 and b of 4 by 8, by so many threads; their numbers are `first` and those after it.
+/// `c = a b` with a of 8 by 4 and b of 4 by 8, computed by that many threads, which are numbered from `first` on.
 fn multiply_tiles(threads: usize, first: i64) -> Result<Vec<f32>, Error> {
     let mut p = P::new();
     let [c, a, b] = [(0, 64), (1, 32), (2, 32)].map(|(slot, n)| p.g.param(slot, DType::F32, n));
     let (lane, column) = (p.range(threads, 0, Local(0)), p.range(2, 1, Upcast));
     let four = p.int(4);
     let (row, step) = (p.bin(Op::Idiv, lane, four), p.bin(Op::Imod, lane, four));
-    // row-major, a has its elements in the order of the threads
+    // the row-major order of a's elements is the order of the threads that hold them
     let x = p.load(a, lane, &[]);
     let at = p.times(step, 8);
     let at = p.bin(Op::Add, at, row);
@@ -189,7 +189,7 @@ fn gates_guard_memory_and_ungated_accesses_are_checked() {
             p.put(u)
         };
         let io = p.index(out, i, &[]);
-        // leaves element 0 alone
+        // does not write element 0
         let zero = p.int(0);
         let not0 = p.bin(Op::CmpNe, i, zero);
         let st = p.g.node(Op::Store, DType::Void, &[io, v, not0], Arg::None);

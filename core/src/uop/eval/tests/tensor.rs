@@ -88,7 +88,7 @@ fn large_matmul_and_long_sums_stay_accurate() {
             assert_eq!(got[i * n + j], want as f32);
         }
     }
-    // ten million times 0.1 in f32 is the rounding of the exact sum
+    // the sum of ten million times 0.1 in f32 must be the correctly rounded exact sum
     let c = g.float(0.1, DType::F32);
     let c = g.reshape(c, &[1]);
     let c = g.expand(c, &[10_000_000]);
@@ -99,20 +99,21 @@ fn large_matmul_and_long_sums_stay_accurate() {
 
 #[test]
 fn convolution_as_expand_multiply_reduce() {
-    // x [1, 2, 5, 6] * w [3, 2, 3, 2] -> [1, 3, 3, 5], windows taken by the reshape-shrink trick on each axis
+    // x [1, 2, 5, 6] * w [3, 2, 3, 2] -> [1, 3, 3, 5], with the windows on each axis made by padding, reshaping and
+    // shrinking
     let (ci, h, w, co, kh, kw) = (2, 5, 6, 3, 3, 2);
     let (oh, ow) = (h - kh + 1, w - kw + 1);
     let mut g = Graph::new();
     let x = buffer(&mut g, 0, DType::F32, &[ci, 1, h, 1, w]);
     let y = g.expand(x, &[ci, kh, h, kw, w]);
-    // pad each window row by one so that row k starts k further on
+    // pad each window row by one element, so that row k of the reshaped tensor starts k elements further on
     let y = g.pad(y, &[(0, 0), (0, 0), (0, 1), (0, 0), (0, 1)]);
     let y = g.permute(y, &[0, 1, 2, 3, 4]);
     let y = g.reshape(y, &[ci, kh * (h + 1), kw * (w + 1)]);
     let y = g.shrink(y, &[(0, ci), (0, kh * h), (0, kw * w)]);
     let y = g.reshape(y, &[ci, kh, h, kw, w]);
     let y = g.shrink(y, &[(0, ci), (0, kh), (0, h), (0, kw), (0, w)]);
-    // window (k, i) now reads x[(k * h + i) mod (h + 1)]: use it through known index arithmetic below
+    // element i of window k is now x[(k * h + i) mod (h + 1)]; the expected result below uses the same index
     let wt = buffer(&mut g, 1, DType::F32, &[co, ci, kh, 1, kw, 1]);
     let y = g.reshape(y, &[1, ci, kh, h, kw, w]);
     let (ye, we) = (g.expand(y, &[co, ci, kh, h, kw, w]), g.expand(wt, &[co, ci, kh, h, kw, w]));
