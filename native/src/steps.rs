@@ -52,6 +52,9 @@ pub(crate) fn check<'a>(
     view: impl Fn(&View) -> Result<()>,
 ) -> Result<()> {
     let (kernel, args, grid, vars) = match step {
+        Step::Copy { src, dst } if src.bytes != dst.bytes => {
+            return Err(wrong(&t.name, format!("a copy of {} bytes to {}", src.bytes, dst.bytes)));
+        }
         Step::Copy { src, dst } => return view(src).and_then(|()| view(dst)),
         Step::Launch { kernel: id, args, grid, vars } => (kernel(*id)?, args, grid, vars),
     };

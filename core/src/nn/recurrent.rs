@@ -197,7 +197,7 @@ impl Stack {
     fn cut(&self, x: &Tensor, state: Option<&Tensor>, width: usize) -> Result<Vec<Tensor>> {
         let batch = x.dim(0)?;
         let Some(state) = state else {
-            let zero = Tensor::zeros(x.session(), DType::F32, &[batch, width])?;
+            let zero = Tensor::zeros(x.session(), float_of(x), &[batch, width])?;
             return Ok(vec![zero; self.cells.len()]);
         };
         let wanted = [self.cells.len(), batch, width];
@@ -439,11 +439,16 @@ fn single(session: &Session, gates: usize, input: usize, hidden: usize) -> Resul
     Cell::new(session, String::new(), gates * hidden, input, hidden, &RecurrentOpts::default())
 }
 
+/// The dtype of a default state: that of the input, or f32 for integers.
+fn float_of(x: &Tensor) -> DType {
+    if x.dtype().is_float() { x.dtype() } else { DType::F32 }
+}
+
 /// The given state `[batch, hidden]`, or zeros, for an input `x` `[batch, in]`. `Error::Shape` for another shape.
 fn started(op: &'static str, x: &Tensor, state: Option<&Tensor>, hidden: usize) -> Result<Tensor> {
     let wanted = [x.want_rank(op, 2)?[0], hidden];
     match state {
-        None => Tensor::zeros(x.session(), DType::F32, &wanted),
+        None => Tensor::zeros(x.session(), float_of(x), &wanted),
         Some(s) if s.shape() == wanted => Ok(s.clone()),
         Some(s) => Err(Error::Shape { op, lhs: s.shape(), rhs: wanted.to_vec() }),
     }

@@ -211,7 +211,7 @@ impl Scheduling {
                     BufferInfo { dtype, len, origin: Origin::Temp } => len.saturating_mul(dtype.size()),
                     _ => 0,
                 };
-                let kernels = order::order(states::merge(kernels, &buffers.list, t), temp_bytes);
+                let kernels = order::order(states::merge(kernels, &buffers.list, t), temp_bytes)?;
                 Next::Share(cuts, buffers, kernels)
             }
             Next::Share(cuts, buffers, mut kernels) => {

@@ -9,6 +9,7 @@ use super::Kernel;
 use crate::uop::{Graph, Op, UOp};
 use crate::util::gather;
 use crate::util::sorted::SortedSet;
+use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -103,7 +104,10 @@ pub fn knots(g: &Graph, pending: &[Pending]) -> Vec<UOp> {
 /// at least as much temporary memory as it allocates: the gradient of a weight then follows the gradient of its layer,
 /// and the activations kept for it are freed early. `temp_bytes` gives the bytes of a temporary buffer, and 0 for any
 /// other.
-pub fn order(pending: Vec<Pending>, temp_bytes: impl Fn(usize) -> usize) -> Vec<Kernel> {
+///
+/// # Errors
+/// `E_INTERNAL` if kernels wait for each other in a circle.
+pub fn order(pending: Vec<Pending>, temp_bytes: impl Fn(usize) -> usize) -> Result<Vec<Kernel>> {
     let n = pending.len();
     let then = edges(&pending);
     let mut waits = vec![0usize; n];
@@ -126,9 +130,11 @@ pub fn order(pending: Vec<Pending>, temp_bytes: impl Fn(usize) -> usize) -> Vec<
             }
         }
     }
-    debug_assert_eq!(order.len(), n, "kernels form a cycle");
+    if order.len() != n {
+        return Err(Error::Internal(format!("{} of {n} kernels wait for each other", n - order.len())));
+    }
     let mut slots: Vec<Option<Kernel>> = pending.into_iter().map(|p| Some(p.kernel)).collect();
-    order.into_iter().filter_map(|i| slots[i].take()).collect()
+    Ok(order.into_iter().filter_map(|i| slots[i].take()).collect())
 }
 
 /// Tracks which kernels would free memory if they ran next.

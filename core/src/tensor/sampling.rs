@@ -39,6 +39,12 @@ impl Tensor {
     /// `E_VALUE` for options out of range, `E_DTYPE` unless the logits are floats.
     pub fn sample(&self, how: &Sampling, seen: Option<&Tensor>, key: Option<&Tensor>) -> Result<Tensor> {
         self.want_float("sample")?;
+        if !(how.top_p > 0.0 && how.top_p <= 1.0) {
+            return Err(Error::value("sample", format!("top_p is {}, outside (0, 1]", Shown(how.top_p))));
+        }
+        if !(0.0..=1.0).contains(&how.min_p) {
+            return Err(Error::value("sample", format!("min_p is {}, outside [0, 1]", Shown(how.min_p))));
+        }
         let mut x = self.cast(DType::F32)?;
         if let Some(seen) = seen.filter(|_| how.repetition_penalty != 1.0) {
             x = x.repetition_penalty(seen, how.repetition_penalty)?;

@@ -313,14 +313,13 @@ impl Tensor {
         let mut sum = None::<Tensor>;
         for pick in 0..taps.iter().map(Vec::len).product::<usize>() {
             let (mut left, mut index, mut weight, mut ok) = (pick, None::<Tensor>, None::<Tensor>, None::<Tensor>);
-            for (axis, (&n, taps)) in spatial.iter().zip(&taps).enumerate() {
+            for (&n, taps) in spatial.iter().zip(&taps) {
                 let (place, w) = &taps[left % taps.len()];
                 left /= taps.len();
                 let place =
                     if mode == "bicubic" { place.inside(n, padding, align_corners)?.round()? } else { place.clone() };
                 let valid = place.ge(0)?.logical_and(place.le((n - 1) as f64)?)?;
                 let i = place.clamp(0, n as i64 - 1)?.cast(DType::I32)?;
-                let _ = axis;
                 index = Some(match index {
                     Some(x) => x.mul(n)?.add(&i)?,
                     None => i,

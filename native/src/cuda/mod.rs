@@ -343,19 +343,21 @@ impl Device for CudaDevice {
     }
 
     fn poll(&mut self, ticket: Ticket) -> Result<Option<Vec<u8>>> {
-        match self.reads.remove(&ticket) {
-            Some(Reading::Bytes(block, bytes, event)) => {
-                self.stream.reach(&event)?;
+        let spent = || error(format!("{ticket:?} is spent"));
+        // the block stays in the list until the copy into it has ended, also when waiting for that fails
+        match self.reads.get(&ticket).ok_or_else(spent)? {
+            Reading::Bytes(_, _, event) | Reading::Times(_, event) => self.stream.reach(event)?,
+        }
+        match self.reads.remove(&ticket).ok_or_else(spent)? {
+            Reading::Bytes(block, bytes, _) => {
                 let read = block.to_vec(bytes);
                 self.readbacks.give(block);
                 Ok(Some(read))
             }
-            Some(Reading::Times(begin, end)) => {
-                self.stream.reach(&end)?;
+            Reading::Times(begin, end) => {
                 let ns = self.stream.between(&begin, &end)?;
                 Ok(Some([0u64.to_le_bytes(), ns.to_le_bytes()].concat()))
             }
-            None => Err(error(format!("{ticket:?} is spent"))),
         }
     }
 

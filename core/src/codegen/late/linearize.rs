@@ -8,7 +8,7 @@
 
 use crate::codegen::axes::Kernel;
 use crate::codegen::reduce::LoopInfo;
-use crate::uop::{AxisKind, Graph, Op, RangeSet, UOp};
+use crate::uop::{AxisKind, Graph, Op, RangeSet, UOp, graph::MAX_RANGES};
 use crate::util::sort;
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
@@ -94,7 +94,7 @@ fn depth_of(id: u8, loops: &FxHashMap<u8, LoopInfo>, depth: &mut FxHashMap<u8, u
     let Some(info) = loops.get(&id) else { return Some(0) };
     depth.insert(id, OPEN);
     let mut d = info.parent.map_or(Some(0), |p| depth_of(p, loops, depth))?;
-    for other in 0..128u8 {
+    for other in 0..MAX_RANGES as u8 {
         if info.around >> other & 1 == 1 {
             d = d.max(depth_of(other, loops, depth)?);
         }

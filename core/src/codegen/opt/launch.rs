@@ -116,9 +116,7 @@ pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
         };
         k.grid[d] = (n / f) as u32;
         k.grid[e] = f as u32;
-        let id = k.next_id;
-        k.next_id += 1;
-        let hi = k.g.range(f, id, AxisKind::Grid(e as u8));
+        let hi = k.new_range(f, AxisKind::Grid(e as u8), false)?;
         let id = k.g.range_arg(group[0]).id;
         let lo = k.g.range(n / f, id, AxisKind::Grid(d as u8));
         let c = k.g.idx((n / f) as i64);

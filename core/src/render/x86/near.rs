@@ -39,6 +39,12 @@ impl Known {
         self.lanes.iter().all(|&v| v == first).then(|| gcd(self.unit, first))
     }
 
+    /// The products with a constant, unless one overflows.
+    fn times(&self, c: i64) -> Option<Known> {
+        let lanes = self.lanes.iter().map(|&v| v.checked_mul(c)).collect::<Option<_>>()?;
+        Some(Known { lanes, unit: self.unit.checked_mul(c)? })
+    }
+
     fn map(&self, unit: i64, f: impl Fn(i64) -> i64) -> Known {
         Known { lanes: self.lanes.iter().map(|&v| f(v)).collect(), unit }
     }
@@ -199,8 +205,8 @@ impl Lower<'_> {
                     lanes: a.lanes.iter().zip(&b.lanes).map(|(x, y)| x + y).collect(),
                     unit: gcd(a.unit, b.unit),
                 }),
-                Op::Mul => of(0).zip(of(1).and_then(Known::constant)).map(|(a, c)| a.map(a.unit * c, |v| v * c)),
-                Op::Shl => of(0).zip(power(1)).map(|(a, c)| a.map(a.unit * c, |v| v * c)),
+                Op::Mul => of(0).zip(of(1).and_then(Known::constant)).and_then(|(a, c)| a.times(c)),
+                Op::Shl => of(0).zip(power(1)).and_then(|(a, c)| a.times(c)),
                 Op::Shr => power(1).and_then(divide),
                 Op::FloorDiv => divisor(1).and_then(divide),
                 Op::Idiv if positive() => divisor(1).and_then(divide),

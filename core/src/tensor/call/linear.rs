@@ -125,7 +125,12 @@ ops! {
     };
     "istft" (input: Tensor, n_fft: usize, hop_length: Option<usize>, win_length: Option<usize>, window: Option<Tensor>,
         center: bool = true, normalized: bool = false, onesided: bool = true, length: Option<usize>) {
-        let _ = (win_length, onesided);
+        // the first half of a whole spectrum says everything of a real signal
+        let _ = onesided;
+        let window = match (window, win_length) {
+            (None, Some(n)) => Some(Tensor::ones(input.session(), input.dtype(), &[n])?),
+            (window, _) => window,
+        };
         input.istft(n_fft, hop_length, window.as_ref(), center, normalized, length)
     };
     "signal.windows.general_cosine" (s: Session, M: usize, a: Vec<f64>, sym: bool = true, dtype: Option<DType>)
