@@ -1,7 +1,8 @@
-// `npm run test:arm`: the `cpu` device of AArch64 on a machine that is none, by QEMU: the emitter's instruction words against GNU's
-// assembler, the device suite, guarded buffers, ONNX operators, and models. Debian's cross compiler and emulator are installed if they are
-// missing.
-// usage: node scripts/arm.mjs [FILTER..]   (parts of names of tests, instead of those)
+// `npm run test:arm`: tests the `cpu` device for AArch64 on other machines, emulated by QEMU: the emitter's instruction
+// words against GNU's assembler, the device suite, guarded buffers, ONNX operators, and models. Installs Debian's cross
+// compiler and emulator if they are missing.
+//
+// usage: node scripts/arm.mjs [FILTER..]   (run only tests whose names contain a filter)
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Failure, has, main, output, root, run } from "./lib/run.mjs";
@@ -11,13 +12,13 @@ const TRIPLE = "aarch64-unknown-linux-gnu";
 const PACKAGES = ["qemu-user-static", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
 const TESTS = ["devices::cpu::", "devices::cpu_neon::", "guard::", "onnx_suite::the_slice_passes_on_the_processor", "models_run_on_the_processor"];
 
-/** The words that unit tests compare with, from their texts. */
+/** Assembles the texts of the unit tests' expected instruction words with GNU's assembler, and compares. */
 function assemble() {
   const folder = join(root, ".cache/arm");
   mkdirSync(folder, { recursive: true });
-  const file = readFileSync(join(root, "core/src/render/arm64/words.rs"), "utf8");
+  const file = readFileSync(join(root, "core/src/render/arm64/encoding_tests.rs"), "utf8");
   const known = [...file.matchAll(/0x([0-9a-f]{8}), "([^"]+)"/g)].map((m) => ({ word: m[1], text: m[2] }));
-  if (known.length < 100) throw new Failure(`only ${known.length} instructions in words.rs`);
+  if (known.length < 100) throw new Failure(`only ${known.length} instructions in encoding_tests.rs`);
   writeFileSync(join(folder, "words.s"), `.arch armv8.6-a\n${known.map((k) => k.text).join("\n")}\n`);
   output("aarch64-linux-gnu-as", ["-o", join(folder, "words.o"), join(folder, "words.s")]);
   const listing = output("aarch64-linux-gnu-objdump", ["-d", join(folder, "words.o")]);
@@ -38,7 +39,7 @@ main(() => {
     ...process.env,
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER: "aarch64-linux-gnu-gcc",
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER: "qemu-aarch64-static -L /usr/aarch64-linux-gnu",
-    // no compiler, library or driver of this machine is for the emulated one
+    // compilers, libraries and drivers of this machine do not work for the emulated one
     GRADLOOM_WITHOUT: ["cpu:avx2", "cpu:avx512", "c", "llvm", "opencl", "vulkan", "cuda", process.env.GRADLOOM_WITHOUT].filter(Boolean).join(","),
   };
   const args = ["test", "--target", TRIPLE, "-p", "gradloom-tests", "--test", "it", "--"];

@@ -1,11 +1,13 @@
-// `npm run audit`: licences, sources, duplicated and withdrawn versions of all dependencies, and known advisories where the databases can be
-// reached: RustSec's for crates, the registry's for node packages. A finding fails; a database that cannot be reached is said, and
-// fails too with --strict, as a release asks.
+// `npm run audit`: checks licences, sources, and duplicated and yanked versions of all dependencies, and known
+// advisories if the databases are reachable: RustSec's for crates, the registry's for node packages. Any finding fails.
+// An unreachable database is reported, and fails with --strict, which a release uses.
 import { spawnSync } from "node:child_process";
 import { Failure, main, root, run } from "./lib/run.mjs";
 import { tool } from "./lib/tools.mjs";
 
-/** Runs a check that needs a database; `unreachable` tells from its output that it did not get there. */
+/**
+ * Runs a check that needs a database; `unreachable` recognises in its output that the database could not be reached.
+ */
 function ask(what, program, args, unreachable) {
   const done = spawnSync(program, args, { cwd: root, encoding: "utf8" });
   const text = `${done.stdout ?? ""}${done.stderr ?? ""}`.trim();

@@ -1,4 +1,4 @@
-// `npm run build`: the wasm module, the npm package and its tarball, the demo site.
+// `npm run build`: builds the wasm module, the npm package with its tarball, and the demo site.
 import { SITE, fetchData } from "./fetch-models.mjs";
 import { buildPackage, buildSite, buildWasm } from "./lib/package.mjs";
 import { main } from "./lib/run.mjs";

@@ -1,6 +1,7 @@
-// Kernels of GPUs through the compilers of their makers, without the hardware: `npm run check:cuda-c` compiles those in CUDA C++ by nvrtc,
-// `npm run check:hip` those in HIP C++ by clang, and `npm run check:metal` is the type check of the Metal runtime for macOS. Kernels are
-// those of the device samples and of the benchmark's networks.
+// Compiles GPU kernels with the vendors' compilers, without the hardware: `npm run check:cuda-c` compiles CUDA C++ with
+// nvrtc, `npm run check:hip` HIP C++ with clang, and `npm run check:metal` type-checks the Metal runtime for macOS. The
+// kernels are those of the device samples and of the benchmark's networks.
+//
 // usage: node scripts/check-gpu.mjs cuda-c|hip|metal [CHIP..]
 import { mkdirSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
@@ -9,12 +10,12 @@ import { Failure, has, main, output, root, run } from "./lib/run.mjs";
 
 const cache = join(root, ".cache/check-gpu");
 const MAC = "aarch64-apple-darwin";
-/** What is compiled for if nothing is named: the oldest and newest chips that the printed instructions differ for. */
+/** The default chips: the oldest and the newest for which the printed instructions differ. */
 const CHIPS = { "cuda-c": ["75", "80", "90"], hip: ["gfx1100", "gfx1200", "gfx942"], metal: [MAC] };
-/** The first clang that knows all the chips. */
+/** Names of clang, newest first; the first one supports all the chips. */
 const CLANGS = ["clang-22", "clang-21", "clang-20", "clang-19", "clang"];
 
-/** The kernels for a target, a file for some of them each. */
+/** Writes the kernels for a target to files, several per file. */
 function sources(target) {
   const folder = join(cache, target.replace(":", "-"));
   rmSync(folder, { recursive: true, force: true });

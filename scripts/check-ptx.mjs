@@ -1,7 +1,9 @@
-// `npm run check:ptx`: NVIDIA's assembler reads the PTX of every device sample and of every benchmark network, for each compute capability
-// that code is made for. It comes from PyPI into .cache (40 MB), checked against its hash; no GPU and no driver is needed. Says how many
-// kernels there are, the most registers that one takes, and which spill.
-// usage: node scripts/check-ptx.mjs [--strict] [NETWORK..]   (--strict fails for kernels of networks that spill)
+// `npm run check:ptx`: assembles the PTX of every device sample and every benchmark network with NVIDIA's ptxas, for
+// each compute capability for which code is generated. ptxas comes from PyPI into .cache (40 MB), verified by its hash;
+// neither a GPU nor a driver is needed. Reports the number of kernels, the most registers that one uses, and which
+// kernels spill.
+//
+// usage: node scripts/check-ptx.mjs [--strict] [NETWORK..]   (--strict fails if kernels of networks spill)
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
@@ -10,7 +12,7 @@ import { Failure, main, output, root, run } from "./lib/run.mjs";
 
 const cache = join(root, ".cache/ptxas");
 
-/** What `ptxas -v` says of a module: a line of counts for each kernel. */
+/** Parses the output of `ptxas -v` for a module, which has a line of counts per kernel. */
 function read(text) {
   const numbers = (pattern) => [...text.matchAll(pattern)].map((m) => Number(m[1]));
   return { registers: numbers(/Used (\d+) registers/g), spilled: numbers(/(\d+) bytes spill stores/g).filter((n) => n > 0) };

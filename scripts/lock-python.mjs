@@ -1,4 +1,5 @@
-// `npm run lock:python`: the newest versions that tests/requirements/*.in allow, with their hashes, into the `.txt` beside each.
+// `npm run lock:python`: locks the newest versions that tests/requirements/*.in allow, with their hashes, in the `.txt`
+// beside each.
 import { join } from "node:path";
 import { lockAll } from "./lib/python.mjs";
 import { main, root } from "./lib/run.mjs";

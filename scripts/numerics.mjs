@@ -1,6 +1,8 @@
-// `npm run numerics`: records what torch and onnxruntime give at the edges of every type, compares every device that is here with it, those of
-// node and Chromium too, and writes docs/numerics.md from what was measured. They come from PyPI into .cache, which takes some gigabytes.
-// usage: node scripts/numerics.mjs [--keep]   (--keep takes the records that are there)
+// `npm run numerics`: records the results of torch and onnxruntime at the edge cases of every type, compares every
+// device of this machine with them, including those in node and Chromium, and writes docs/numerics.md from the
+// measurements. Both come from PyPI into .cache, which takes some gigabytes.
+//
+// usage: node scripts/numerics.mjs [--keep]   (--keep reuses existing records)
 import { existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { main, root, run } from "./lib/run.mjs";

@@ -1,7 +1,8 @@
-// `npm run release`: everything that a release consists of, into dist/: the npm package, bills of materials (CycloneDX) of the package and of
-// the native program, and checksums; and the two crates as they would be published. It publishes nothing; the last lines say how to.
-// `npm run release -- --dry` says in seconds what would be published, and fails for what would be refused: versions that differ, a changelog without them, a
-// package that npm or cargo does not take. It packs what is built.
+// `npm run release`: writes all parts of a release to dist/: the npm package, bills of materials (CycloneDX) of the
+// package and of the native program, and checksums; and packs the two crates as they would be published. It publishes
+// nothing; its last lines say how to. `npm run release -- --dry` lists within seconds what would be published, and
+// fails for what would be rejected: differing versions, a changelog that lacks the version, a package that npm or cargo
+// rejects. It packs the existing build.
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -19,14 +20,14 @@ function crates(folder, target, file) {
     output(tool("cargo-cyclonedx"), [...args, "--manifest-path", join(root, folder, "Cargo.toml")]);
     renameSync(made, join(dist, file));
   } finally {
-    // it writes one file beside each manifest of the workspace
+    // the tool writes one file beside each manifest of the workspace
     for (const member of ["core", "native", "tests", "tests/web", "web", "web/extra", "xtask"]) {
       rmSync(join(root, member, "gradloom-release.json"), { force: true });
     }
   }
 }
 
-/** Fails where the version of a release is not the same everywhere, or the changelog says nothing of it. */
+/** Fails if the release's version differs between files or is missing from the changelog. */
 function checkVersions() {
   const text = (file) => readFileSync(join(root, file), "utf8");
   const { version } = JSON.parse(text("web/ts/package.json"));
@@ -38,11 +39,11 @@ function checkVersions() {
   return version;
 }
 
-/** What would be published, as npm and cargo say. */
+/** Lists what would be published, according to npm and cargo. */
 async function dry() {
   const version = checkVersions();
   if (!existsSync(tarball)) await buildPackage();
-  // npm asks the registry for nothing then
+  // with these options npm does not contact the registry
   const [packed] = [JSON.parse(output("npm", ["publish", tarball, "--dry-run", "--json", "--access", "public", "--loglevel=error"]))].flat();
   const { name, version: own, files } = packed.gradloom ?? packed;
   if (name !== "gradloom" || own !== version) throw new Failure(`release: dist/gradloom.tgz is ${name} ${own}, not gradloom ${version}: build it again`);
@@ -78,7 +79,7 @@ await main(async () => {
   const sums = files.map((file) => `${createHash("sha256").update(readFileSync(file)).digest("hex")}  ${file.slice(dist.length + 1)}\n`);
   writeFileSync(join(dist, "SHA256SUMS"), sums.join(""));
   process.stdout.write(sums.join(""));
-  // builds the crates from what is packed, which must not need anything beside it
+  // builds the crates from their packed files, which must be self-contained
   run("cargo", ["publish", "--dry-run", "--quiet", "-p", "gradloom-core", "-p", "gradloom", ...(process.argv.includes("--dirty") ? ["--allow-dirty"] : [])]);
   console.log("release: ready in dist/; from a CI job with an identity token: npm publish dist/gradloom.tgz --provenance --access public");
   console.log("release: the crates: cargo publish -p gradloom-core -p gradloom");

@@ -1,4 +1,6 @@
-// Pictures of every page of the built site, on a phone and a desktop, light and dark, into screenshots/ (which git ignores).
+// Takes screenshots of every page of the built site, on a phone and a desktop, light and dark, into screenshots/
+// (ignored by git).
+//
 // usage: npm run screenshots [-- PATH ..]    only pages whose path contains one of these
 import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
@@ -7,7 +9,7 @@ import { main, root } from "./lib/run.mjs";
 import { settled, sitePages } from "./lib/site.mjs";
 import { serve } from "./serve.mjs";
 
-/** Pixels of a page that are in its picture: the browser takes none of some 16,000. */
+/** The most pixels of a page's height in its screenshot: the browser fails at about 16,000. */
 const LONGEST = 8000;
 const SIZES = { phone: { width: 390, height: 844 }, desktop: { width: 1280, height: 900 } };
 
@@ -25,7 +27,7 @@ main(async () => {
           const page = await browser.newPage({ viewport, colorScheme });
           await page.goto(`${server.url}/${path}?device=wasm`);
           await settled(page);
-          // pictures further down would come when somebody scrolls there
+          // load pictures further down, which would otherwise load only on scrolling
           await page.evaluate(async () => {
             const later = [...document.querySelectorAll("img[loading=lazy]")];
             later.forEach((image) => (image.loading = "eager"));

@@ -1,6 +1,8 @@
-// A static server for development and tests, on localhost only, with no dependency.
+// A static server for development and tests, on localhost only, without dependencies.
+//
 // usage: node scripts/serve.mjs [DIR] [--port N] [--no-isolation]
-// Cross-origin isolation headers are on unless told otherwise, because SharedArrayBuffer (wasm threads) needs them.
+//
+// Cross-origin isolation headers are on by default, because SharedArrayBuffer (wasm threads) requires them.
 import { createReadStream, readFileSync, statSync } from "node:fs";
 import { createServer } from "node:http";
 import { extname, join, normalize, resolve, sep } from "node:path";
@@ -26,15 +28,15 @@ const TYPES = {
   ".webp": "image/webp",
 };
 
-/** Files of at most so many bytes are sent in one piece: reading them piece by piece takes longer than all the rest. */
+/** Files of at most this many bytes are sent at once, since streaming them takes longer than everything else. */
 const AT_ONCE = 4 << 20;
 
-/** What hosts compress. */
+/** File types that are compressed. */
 const COMPRESSED = [".css", ".html", ".js", ".json", ".mjs", ".svg", ".txt", ".wasm"];
-/** As well as can be done while somebody waits. */
+/** The brotli quality: the best that is fast enough on request. */
 const QUALITY = 9;
 
-/** Files in Brotli, by name: each is compressed once, as long as it stays what it was. */
+/** A cache of brotli-compressed files; each is compressed once, as long as it does not change. */
 class Brotli {
   #files = new Map();
 
@@ -48,7 +50,10 @@ class Brotli {
   }
 }
 
-/** The file a URL path means: the mount with the longest matching prefix, index.html for a folder; null if there is none. */
+/**
+ * Maps a URL path to a file: of the mount with the longest matching prefix, with index.html for a folder; null if there
+ * is none.
+ */
 function locate(mounts, path) {
   const prefix = Object.keys(mounts)
     .filter((mount) => path === mount || path.startsWith(mount.endsWith("/") ? mount : `${mount}/`))
@@ -65,7 +70,7 @@ function locate(mounts, path) {
   return info?.isFile() ? { file, info } : null;
 }
 
-/** The bytes a Range header asks for: [first, last], null without one, "bad" when it cannot be met. */
+/** Parses a Range header: [first, last], null without a header, "bad" if the range cannot be satisfied. */
 function rangeOf(header, size) {
   const match = /^bytes=(\d*)-(\d*)$/.exec(header ?? "");
   if (!match || (match[1] === "" && match[2] === "")) return null;
@@ -75,9 +80,9 @@ function rangeOf(header, size) {
 }
 
 /**
- * Serves folders: `mounts` maps URL prefixes to them. Port 0 takes a free one. Resolves to {url, port, close}.
- * `isolation` sends the COOP and COEP headers; `csp` a Content-Security-Policy,
- * `etags` what lets a page keep files. With `brotli` text and modules go compressed to whoever takes that, as from a host.
+ * Serves folders: `mounts` maps URL prefixes to them. Port 0 selects a free one. Resolves to {url, port, close}.
+ * `isolation` sends the COOP and COEP headers, `csp` a Content-Security-Policy, `etags` the headers that permit a page
+ * to store files. With `brotli`, text and modules are compressed for clients that accept it, as on a real host.
  */
 export function serve(mounts, { port = 0, isolation = true, csp = null, etags = false, brotli = false } = {}) {
   const compressed = brotli ? new Brotli() : null;

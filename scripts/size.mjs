@@ -1,19 +1,22 @@
-// Sizes, raw, gzip and brotli: of the files in a folder given as argument, or of the built npm package against its budget.
-// Everything that every page downloads counts, JavaScript and wasm; what is loaded on first use has a budget each, and what some kinds of
-// pages download in all is added up.
-// Exit status 1 when one is broken.
+// Reports sizes, raw, gzip and brotli: of the files in a folder given as argument, or of the built npm package against
+// its budget. The budget covers everything that every page downloads, JavaScript and wasm; code that is loaded on first
+// use has separate budgets, and the total downloads of some kinds of pages are summed up. Exit status 1 if a budget is
+// exceeded.
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, extname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 
-/** What every page downloads, brotli, in bytes. */
+/** The budget of what every page downloads, in bytes of brotli. */
 const BUDGET_BYTES = 389_600;
-/** A module or a part of one that is loaded on first use. */
+/** The budget of each module, or part of a module, that is loaded on first use. */
 const EXTRA_BYTES = 280_000;
-/** Language models: their module, the entry, and the script of their worker, which has the core's JavaScript in it. */
+/**
+ * The budget of language models: their module, the entry, and the script of their worker, which includes the core's
+ * JavaScript.
+ */
 const LLM_BYTES = 244_000;
-/** What pages download besides the core, by what they do. */
+/** What kinds of pages download besides the core. */
 const PAGES = {
   "tensors on WASM": ["wasm"],
   "tensors on WebGPU": ["webgpu"],
@@ -22,14 +25,14 @@ const PAGES = {
   "a language model on WASM": ["wasm", "graphs", "llm", "chat"],
   "a language model on WebGPU": ["webgpu", "graphs", "llm", "chat"],
 };
-/** What kinds of pages download at most, by how they are called. */
+/** The budgets of kinds of pages, by name pattern. */
 const PAGE_BYTES = [[/^tensors/, 449_700], [/^an ONNX model/, 660_500]];
-/** The module with all its parts, which is for hosts that load no other file: no page loads it besides. */
+/** The module with all its parts, for hosts that can load only one file; no page loads it in addition. */
 const WHOLE = "gradloom_whole_bg.wasm";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 
-/** The sizes of every JavaScript and wasm file below a folder. */
+/** The sizes of all JavaScript and wasm files in a folder. */
 export function sizes(folder) {
   const rows = [];
   for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
@@ -49,10 +52,12 @@ export function sizes(folder) {
 
 const kilo = (n) => (n / 1000).toFixed(1).padStart(9);
 
-/** What every page downloads: the entry, what is behind it, its wasm, and the script of its workers. */
+/**
+ * Files that every page downloads: the entry and its imports, the wasm module, and the script of its worker threads.
+ */
 const CORE = /^(index|core|page|worker)\.js$|gradloom_web(_bg)?\.(js|wasm)$/;
 
-/** The module that a file belongs to, if that is loaded on first use. */
+/** The lazily loaded module to which a file belongs; undefined for core files. */
 const extraOf = (file) => {
   if (CORE.test(file)) return undefined;
   const [, script] = /^(llm|remote)\W/.exec(file) ?? [];
@@ -61,13 +66,13 @@ const extraOf = (file) => {
   return folder ?? /(?:gradloom_)?(\w+?)(?:_bg)?\.(?:js|wasm)$/.exec(file)[1];
 };
 
-/** What a kind of pages downloads in all, if all of it was measured. */
+/** The total download of a kind of page, or 0 if not all of its parts were measured. */
 function downloads(page, brotli) {
   const parts = ["core", ...PAGES[page].map((name) => `extra: ${name}`)];
   return parts.every((name) => brotli.has(name)) ? parts.reduce((sum, name) => sum + brotli.get(name), 0) : 0;
 }
 
-/** Prints the table and returns the brotli totals: of the core, and of each module that is loaded on first use. */
+/** Prints the table and returns the brotli totals: of the core, and of each lazily loaded module. */
 export function printSizes(rows) {
   const totals = new Map();
   for (const row of rows) {
@@ -93,7 +98,7 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const folder = process.argv[2];
   const totals = printSizes(sizes(join(root, folder ?? "web/ts/dist")));
   if (!folder) {
-    // the site says them
+    // the site displays the sizes
     mkdirSync(join(root, "dist"), { recursive: true });
     writeFileSync(join(root, "dist/sizes.json"), JSON.stringify(Object.fromEntries(totals)));
     for (const [name, total] of totals) {

@@ -1,4 +1,4 @@
-// `npm start`: builds everything the demo site needs, from nothing if need be, and serves it on localhost.
+// `npm start`: builds everything that the demo site needs, from a fresh clone if necessary, and serves it on localhost.
 import { join } from "node:path";
 import { SITE, fetchData } from "./fetch-models.mjs";
 import { buildPackage, buildSite, buildWasm } from "./lib/package.mjs";
@@ -6,7 +6,7 @@ import { Failure, main, root } from "./lib/run.mjs";
 import { setup } from "./lib/system.mjs";
 import { serve } from "./serve.mjs";
 
-/** Tried in turn, so that a second demo does not fail on a taken port. `PORT` names one. */
+/** Ports to try in turn, so that a second server does not fail on a used port. `PORT` selects one. */
 const PORTS = process.env.PORT ? [Number(process.env.PORT)] : [8080, 8081, 8082, 8083, 0];
 
 async function open() {

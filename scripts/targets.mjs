@@ -1,5 +1,6 @@
-// `npm run check:targets`: types of the native crate for systems and processors that are not at hand, as far as rustup has their standard
-// libraries. Nothing is linked or run.
+// `npm run check:targets`: type-checks the native crate for other systems and processors, as far as rustup has their
+// standard libraries. Nothing is linked or run.
+//
 // usage: node scripts/targets.mjs [TRIPLE..]
 import { join } from "node:path";
 import { main, root, run } from "./lib/run.mjs";
@@ -10,7 +11,7 @@ main(() => {
   const asked = process.argv.slice(2);
   for (const triple of asked.length ? asked : TRIPLES) {
     run("rustup", ["target", "add", triple]);
-    // a folder of its own, so that it does not wait for other builds
+    // a separate target folder, so that it does not block other builds
     run("cargo", ["check", "-p", "gradloom", "--lib", "--bins", "--target", triple, "--target-dir", join(root, "target/targets")]);
     console.log(`${triple}: no errors`);
   }

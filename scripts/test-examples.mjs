@@ -1,5 +1,6 @@
-// `npm run test:examples`: builds the examples that learn something and runs each; they test what they have learned and end with 1 where it is
-// too little. Digits are fetched. Some ten minutes on two cores. `-- gan vae` runs these alone.
+// `npm run test:examples`: builds and runs the examples that train something; each checks what it has learned and exits
+// with 1 if that is too little. The digits are downloaded. Takes about ten minutes on two cores. `-- gan vae` runs only
+// these.
 import { Failure, main, run } from "./lib/run.mjs";
 
 const LEARN = ["mnist", "gpt", "cartpole", "gan", "vae", "diffusion", "cifar"];

@@ -1,5 +1,6 @@
-// `npm run test:export`: exports all models of the tests that are one plan, and runs what came of them: C, modules in node, and some of
-// the modules in Chromium on both devices beside the package, which has to be built (`npm test -- --only wasm,package`).
+// `npm run test:export`: exports all test models that consist of one plan, and runs the results: C, modules in node,
+// and some of the modules in Chromium on both devices, beside the package, which must be built (`npm test -- --only
+// wasm,package`).
 import { runSuite } from "../tests/browser/suite.mjs";
 import { unpacked } from "../tests/browser/run.mjs";
 import { Failure, main, run } from "./lib/run.mjs";

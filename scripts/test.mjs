@@ -8,14 +8,17 @@ import { buildPackage, buildSite, buildWasm, checkTypes, unpackInto } from "./li
 import { Failure, main, root, run, runBeside } from "./lib/run.mjs";
 import { setup } from "./lib/system.mjs";
 
-/** Native tests compile with little optimisation, except where a test would crawl: those crates say so in Cargo.toml. */
+/**
+ * Native tests are compiled with little optimisation; crates that would make a test very slow are optimised in
+ * Cargo.toml.
+ */
 const stages = {
   setup: () => setup(),
   fetch: () => fetchData(),
   build: () => buildAtOnce(),
   rust: () => {
     const tests = runBeside("cargo", ["test", "--workspace", "--no-fail-fast", "--features", "gradloom-tests/wgpu"], { stdio: "inherit" });
-    // what fails beside them ends them
+    // if the module build fails meanwhile, the tests are ended
     return Promise.race([tests, pages?.then(() => tests) ?? tests]);
   },
   wasm: () => {
@@ -44,13 +47,13 @@ const stages = {
   demo: () => run("node", ["tests/browser/demo.mjs"]),
 };
 
-/** The build of a page's modules, if it was begun by this run. */
+/** The build of the wasm modules, if this run has started it. */
 let pages;
 
 /**
- * Begins what the stages after this one build, at once: the modules of a page are optimised one function after the other, on one processor, and the
- * native tests take what is left, when they are built and when they run: the stage `wasm` waits for the modules. Those stages build nothing again. What
- * the native build says is shown as it comes, the rest at its end.
+ * Starts in parallel what later stages need. The wasm modules are optimised function by function on one core, and the
+ * native build and tests use the remaining cores; the stage `wasm` waits for the modules. Later stages build nothing
+ * again. Output of the native build is shown as it comes, that of the modules when they are done.
  */
 async function buildAtOnce() {
   run("cargo", ["build", "--quiet", "--package", "xtask"]);
@@ -60,7 +63,7 @@ async function buildAtOnce() {
   await Promise.race([native, pages.then(() => native)]);
 }
 
-/** Not part of a whole run, where another stage covers them; for --only. */
+/** Stages for --only, which other stages cover in a whole run. */
 const extras = {
   tidy: () => run("cargo", ["xtask", "tidy"]),
   types: () => {
@@ -80,10 +83,10 @@ function chosen(argv) {
   return only ?? names.slice(from ? names.indexOf(from) : 0);
 }
 
-/** Where tests note what they leave out, since the tools that run them show nothing of a test that passes. */
+/** The file in which tests record what they skip, since test runners show no output of passing tests. */
 const notes = join(root, "target/left-out.txt");
 
-/** What was left out, once each, with the reason. */
+/** The skipped tests, once each, with the reason. */
 function leftOut() {
   const lines = existsSync(notes) ? readFileSync(notes, "utf8").trim().split("\n") : [];
   return [...new Set(lines)].sort().map((line) => `  ${line}\n`).join("");

@@ -1,5 +1,7 @@
-// The gallery's pictures: each demo of the built site is run, and what it shows becomes a small file in www/public/thumbs.
-// usage: npm run thumbnails [-- SLUG ..]    after `npm run build` and the site's build; build the site again after it
+// Makes the gallery's pictures: runs each demo of the built site and saves what it shows as a small file in
+// www/public/thumbs.
+//
+// usage: npm run thumbnails [-- SLUG ..]    after `npm run build` and the site's build; build the site again afterwards
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { readNpz } from "../tests/lib/npz.mjs";
@@ -13,7 +15,7 @@ const [WIDTH, HEIGHT] = [580, 320];
 const said = (page, pattern) =>
   page.waitForFunction((text) => new RegExp(text).test(document.getElementById("status").textContent), pattern, { timeout: 240_000 });
 
-/** The astronaut (NASA, public domain), as the detector's test has it, as a PNG that the page makes. */
+/** The astronaut picture (NASA, public domain) from the detector's test, as a PNG made by the page. */
 async function astronaut(page) {
   const { images, ...more } = await readNpz(readFileSync(join(root, "tests/models/yolov8n_nudenet/input.npz")));
   const [tensor] = [images, ...Object.values(more)].filter(Boolean);
@@ -33,7 +35,7 @@ async function astronaut(page) {
 
 const thumbs = join(root, "www/public/thumbs");
 
-/** A canvas of a page as a small file, which stands there before anything is chosen. */
+/** Saves a canvas of a page as a small file, which the page shows before anything is chosen. */
 async function keep(page, selector, name) {
   const bytes = await page.evaluate(async (which) => {
     const small = new OffscreenCanvas(320, 320);
@@ -45,7 +47,7 @@ async function keep(page, selector, name) {
   writeFileSync(join(thumbs, `${name}.webp`), Buffer.from(bytes));
 }
 
-/** What every style makes of the drawing, one beside the other. */
+/** Renders the drawing in every style, side by side. */
 async function styles(page) {
   const inputs = page.locator("#style-a input");
   const count = await inputs.count();
@@ -68,7 +70,10 @@ async function styles(page) {
   await said(page, "^Painted");
 }
 
-/** What to do in a page, and the elements to show; those of one selector lie on one picture. */
+/**
+ * For each demo: the steps to run it, and the selectors of the elements to show; elements of one selector are on one
+ * picture.
+ */
 const DEMOS = {
   async digits(page) {
     await page.click("#train");
@@ -179,13 +184,13 @@ const DEMOS = {
   },
 };
 
-/** Which part of a result is cut: from 0, left or top, to 1. Texts are shown whole. */
+/** The position of the crop of a result, from 0 (left or top) to 1. Texts are shown whole. */
 const CUTS = {
   faces: { y: 0.1 }, classify: { x: 0, y: 0 }, search: { x: 0, y: 0 }, compare: { whole: true }, cutout: { y: 0 },
   files: { whole: true }, writer: { x: 0, y: 0 }, chat: { whole: true }, read: { whole: true }, transcribe: { whole: true }, upscale: { y: 0 },
 };
 
-/** Elements side by side as one small picture. */
+/** Combines elements side by side to one small picture. */
 async function picture(page, selectors, { x = 0.5, y = 0.5, whole = false } = {}) {
   const shots = [];
   for (const selector of selectors) {
@@ -228,7 +233,7 @@ main(async () => {
   try {
     for (const [slug, act] of Object.entries(DEMOS)) {
       if (wanted.length > 0 && !wanted.includes(slug)) continue;
-      // the pages' policy forbids what turns a screenshot into a file
+      // the pages' content security policy forbids what converts a screenshot to a file
       const context = await browser.newContext({ viewport: { width: slug === "compare" ? 1000 : 760, height: 900 }, colorScheme: "light", bypassCSP: true });
       const page = await context.newPage();
       await page.goto(`${server.url}/gallery/${slug}/?device=wasm`);

@@ -1,5 +1,7 @@
-// `npm run test:vulkan`: the device suite and every committed model on Vulkan with the validation layers, which have to be silent, on Mesa's
-// software driver and on SwiftShader (Chromium's), where they are. Debian's layers are installed if they are missing.
+// `npm run test:vulkan`: runs the device suite and every committed model on Vulkan with the validation layers, which
+// must report nothing, on Mesa's software driver and on SwiftShader (Chromium's), if installed. Debian's layers are
+// installed if they are missing.
+//
 // usage: node scripts/vulkan.mjs [--models]   (--models runs all models, which takes minutes)
 import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";

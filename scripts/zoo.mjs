@@ -1,7 +1,10 @@
-// Whole networks, exported by PyTorch's two exporters with seeded random weights, against onnxruntime: makes them in
-// .cache/zoo (with the packages of a virtual environment there) and prints a table of errors.
+// Compares whole networks with onnxruntime, exported by PyTorch's two exporters with seeded random weights: creates
+// them in .cache/zoo (with the packages of a virtual environment there) and prints a table of errors.
+//
 // usage: npm run conformance:zoo [-- --device cpu|wgpu|wasm|..] [--size small|real] [NAME..]
-// On wasm they run in node, for which `npm test -- --only wasm` must have run. The published sizes (real) are gigabytes: name some.
+//
+// On wasm they run in node, which requires a previous `npm test -- --only wasm`. The published sizes (real) are
+// gigabytes: select some by name.
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { python } from "./lib/python.mjs";

@@ -1,5 +1,6 @@
-// The demo site's build. The headers make the page cross-origin isolated, which gives the wasm device its threads.
-// Models and data go into the built site from the repository's test models and from the cache of fetched data.
+// The build of the demo site. The headers make the pages cross-origin isolated, which enables threads on the wasm
+// device. Models and data are copied into the built site from the repository's test models and the cache of fetched
+// data.
 import { readFileSync, readdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
@@ -16,7 +17,7 @@ const TASKS = [
   "ppocrv4_rec", "minilm_l6_v2", "whisper_tiny_en", "blazeface_short", "efficientnet_lite0", "ssd_mobilenet_v2", "verses",
 ];
 
-/** Every file the page fetches, by its path in the site. */
+/** All files that the pages fetch, by path within the site. */
 async function data() {
   const files = { "docs/search.json": searchIndex() };
   for (const name of TASKS) Object.assign(files, recipeFiles(name));
@@ -39,7 +40,7 @@ async function data() {
   // images and labels, train and test, as bytes one after another
   const mnist = await readNpz(readFileSync(`${root}/.cache/datasets/mnist.npz`));
   files["data/mnist.bin"] = Buffer.concat(["x_train", "y_train", "x_test", "y_test"].map((name) => mnist[name].data));
-  // the speech that the detector's test model is tested with: frames of 64 samples seen before and 512 new ones
+  // the speech of the detector's test: frames of 64 samples of context and 512 new ones
   const { input } = await readNpz(readFileSync(`${root}/tests/models/silero_vad_sequence/input.npz`));
   const frames = Array.from({ length: input.shape[0] }, (_, at) => input.data.subarray(at * 576 + 64, (at + 1) * 576));
   files["data/speech.f32"] = Buffer.concat(frames.map((f) => Buffer.from(f.buffer, f.byteOffset, f.byteLength)));
@@ -56,7 +57,7 @@ const siteData = {
 const www = fileURLToPath(new URL(".", import.meta.url));
 const input = writePages(www);
 
-// workers lie at the site's root, from which they find models and data
+// workers are at the site's root, relative to which they find models and data
 export default defineConfig({
   root: `${www}tmp`,
   publicDir: `${www}public`,

@@ -1,11 +1,11 @@
-// wasm-bindgen's bindings as a function that makes them. The tool writes a module with one instance in its variables; here each call
-// gives bindings of an instance of their own, whose exports, promises and callbacks go through the environment that the call is
-// given: see web/ts/src/instance.ts, which ends an instance that trapped.
+// Converts wasm-bindgen's bindings to a factory function. The tool writes a module with a single instance in its
+// variables; here each call creates bindings for an instance of its own, whose exports, promises and callbacks go
+// through the given environment: see web/ts/src/instance.ts, which ends an instance that trapped.
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Failure } from "./run.mjs";
 
-/** Exchanges what must be there once. */
+/** Replaces text that must occur exactly once. */
 function exchange(code, what, by) {
   if (code.split(what).length !== 2) throw new Failure(`bindings: wasm-bindgen writes something else than \`${what}\` now`);
   return code.replace(what, () => by);
@@ -20,7 +20,7 @@ function makeFactory(code) {
   const [, file] = /module_or_path = new URL\('(\w+\.wasm)', import\.meta\.url\);/.exec(body) ?? [];
   body = exchange(body, `module_or_path = new URL('${file}', import.meta.url);`, "module_or_path = address();");
   body = body.replace(/^function initSync\(module\) \{\n[^]*?^\}\n/m, "");
-  // bindings that take no closure have no such line
+  // bindings without closures lack this line
   if (body.includes("function makeMutClosure")) body = exchange(body, "return f(a, state.b, ...args);", "return called(f, a, state.b, ...args);");
   if (body.includes("function makeClosure")) body = exchange(body, "return f(state.a, state.b, ...args);", "return called(f, state.a, state.b, ...args);");
   return `export const address = () => new URL('${file}', import.meta.url);
@@ -61,7 +61,7 @@ export default function make(environment: Environment): Omit<typeof Own, "defaul
 `;
 }
 
-/** Rewrites the bindings in a folder. */
+/** Converts all bindings in a folder. */
 export function makeFactories(folder) {
   for (const file of readdirSync(folder)) {
     const name = file.replace(/(\.d)?\.[jt]s$/, "");

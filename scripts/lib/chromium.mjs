@@ -1,4 +1,4 @@
-// A headless Chromium with WebGPU on: SwiftShader where there is no GPU, which every machine has.
+// Starts a headless Chromium with WebGPU enabled, by default on SwiftShader, which works without a GPU.
 import { existsSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import { Failure } from "./run.mjs";
@@ -26,14 +26,14 @@ export function chromiumPath() {
   return found;
 }
 
-/** Starts it with a profile of its own, which closing removes. `flags` come after the usual ones. */
+/** Starts Chromium with a temporary profile. `flags` come after the usual ones. */
 export async function launch({ flags = [], webgpu = true } = {}) {
   const { chromium } = await import("playwright-core");
   const args = webgpu ? FLAGS : [...FLAGS.filter((flag) => !flag.includes("webgpu")), "--disable-features=WebGPU"];
   return chromium.launch({ executablePath: chromiumPath(), headless: true, args: [...args, ...flags] });
 }
 
-/** Starts it with the profile in a folder, which stays; `extension` is the folder of one. */
+/** Starts Chromium with a persistent profile in a folder; `extension` is the folder of an extension to load. */
 export async function launchProfile(folder, { flags = [], extension } = {}) {
   const { chromium } = await import("playwright-core");
   const more = extension ? [`--disable-extensions-except=${extension}`, `--load-extension=${extension}`] : [];

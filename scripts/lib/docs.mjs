@@ -1,11 +1,14 @@
-// The guides, for the site and for the package.
+// Prepares the guides for the site and for the npm package.
 import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { root } from "./run.mjs";
 
 const read = (path) => readFileSync(join(root, path), "utf8");
 
-/** Tables of `docs/performance.md` that a page includes by `<!-- table: HEADING -->`, so that no number is written twice. */
+/**
+ * Replaces `<!-- table: HEADING -->` in a page by the table under that heading in `docs/performance.md`, so that each
+ * number is written only once.
+ */
 export function included(text) {
   return text.replace(/<!-- table: (.+) -->/g, (_, heading) => {
     const measured = read("docs/performance.md");
@@ -16,7 +19,10 @@ export function included(text) {
   });
 }
 
-/** The guides as files of a folder: what leads out of it leads to the repository, and what leads to the site's pages is text. */
+/**
+ * Writes the guides to a folder. Links that leave it point to the repository, and links to the site's pages become
+ * plain text.
+ */
 export function guides(folder) {
   const { homepage } = JSON.parse(read("web/ts/package.json"));
   const repository = homepage.replace(/#.*/, "");

@@ -1,4 +1,4 @@
-// A headless Firefox, driven over WebDriver BiDi. It has no WebGPU on Linux, so the suites of WebAssembly run in it.
+// Starts a headless Firefox, driven over WebDriver BiDi. It has no WebGPU on Linux, so it runs the WebAssembly suites.
 import { existsSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -11,7 +11,9 @@ const find = () => {
   return folders.flatMap((folder) => ["firefox-esr", "firefox"].map((name) => join(folder, name))).find((file) => existsSync(file));
 };
 
-/** The browser's path: `FIREFOX`, or the first known name on the PATH; Debian's is installed where there is none. */
+/**
+ * The browser's path: `FIREFOX`, or the first known name on the PATH; if there is none, Debian's package is installed.
+ */
 function firefoxPath() {
   if (process.env.FIREFOX) return process.env.FIREFOX;
   if (!find()) {
@@ -23,7 +25,7 @@ function firefoxPath() {
   return found;
 }
 
-/** Starts it with a profile of its own, which closing removes. */
+/** Starts Firefox with a temporary profile. */
 export async function launchFirefox() {
   const module = join(npmTools(), "node_modules/puppeteer-core/lib/puppeteer/puppeteer-core.js");
   const { default: puppeteer } = await import(pathToFileURL(module));

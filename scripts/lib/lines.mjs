@@ -1,10 +1,10 @@
-// Breaks a minified script into lines, a statement or a member of a class each: Node prints the line that throws what nobody catches, which
-// would be the whole script. The source map (version 3 of its format) moves along.
+// Breaks a minified script into lines, one per statement or class member. For an uncaught error, Node prints the line
+// that throws, which would otherwise be the whole script. The source map (version 3 of its format) is adapted.
 
 const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const VALUES = new Map([...DIGITS].map((digit, value) => [digit, value]));
 
-/** The numbers of a segment, written in groups of five bits, the lowest first, the sign in the lowest bit. */
+/** Decodes the numbers of a segment: groups of five bits, lowest first, with the sign in the lowest bit. */
 function numbers(segment) {
   const found = [];
   let [value, shift] = [0, 0];
@@ -26,7 +26,7 @@ function written(number) {
   return text + DIGITS[value];
 }
 
-/** Where lines should begin: statements of the module, and members of its classes, wherever those are. */
+/** Offsets at which lines should begin: the module's statements, and the members of all classes. */
 function starts(program) {
   const found = new Set();
   const visit = (node) => {
@@ -43,12 +43,12 @@ function starts(program) {
   return [...found].sort((a, b) => a - b);
 }
 
-/** The script, and its map (as JSON) if it has one, with line breaks; `parse` gives the ESTree of a script. */
+/** Gives the script with line breaks, and its map (as JSON) if it has one; `parse` parses a script to ESTree. */
 export function inLines(code, map, parse) {
   const breaks = starts(parse(code));
   const parts = [0, ...breaks].map((from, i) => code.slice(from, breaks[i] ?? code.length));
   if (!map) return { code: parts.join("\n") };
-  // where the old lines and the new ones begin in the old script
+  // offsets of the old and the new line starts in the old script
   const begins = (text) => [0, ...[...text.matchAll(/\n/g)].map(({ index }) => index + 1)];
   const old = begins(code);
   const lines = [...new Set([...old, ...breaks])].sort((a, b) => a - b);
@@ -65,7 +65,8 @@ export function inLines(code, map, parse) {
       out[line].push([at - lines[line], ...rest]);
     }
   });
-  // only columns begin anew with every line; sources, their lines, columns and names go on from the segment before
+  // only columns restart on every line; sources, source lines, source columns and names are relative to the segment
+  // before
   moved.mappings = out
     .map((segments) => segments.map(([column, ...rest], i) => [column - (segments[i - 1]?.[0] ?? 0), ...rest].map(written).join("")).join(","))
     .join(";");

@@ -1,4 +1,5 @@
-// Building the npm package: wasm module, TypeScript, licence files, guides, tarball; and putting the tarball into a project.
+// Builds the npm package (wasm module, TypeScript, licence files, guides, tarball), and installs the tarball into
+// projects.
 import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { makeFactories } from "./bindings.mjs";
@@ -17,7 +18,7 @@ export function buildWasm() {
   run("cargo", ["xtask", "wasm"]);
 }
 
-/** Puts the bindings where TypeScript finds their types. */
+/** Copies the bindings to where TypeScript finds their types. */
 function bindings() {
   const folder = join(source, "src/pkg");
   rmSync(folder, { recursive: true, force: true });
@@ -31,19 +32,21 @@ export function checkTypes() {
   run("npx", ["tsc", "--noEmit", "-p", source]);
 }
 
-/** Entries of the package, the script of its workers, and how those are started. */
+/** The package's entry points, the script of its worker threads, and the module that starts these. */
 const entries = ["index", "vision", "audio", "data", "fit", "finetune", "downloads", "tasks", "llm", "train/nn", "train/optim", "worker", "workers"];
-/** Scripts of workers: each is one file beside `core.js`. */
+/** Scripts of workers, each bundled to one file beside `core.js`. */
 const SCRIPTS = ["remote-worker", "llm-worker"];
-/** Files that are wasm-bindgen's, of modules that are loaded on first use: they find the wasm beside them. */
+/**
+ * wasm-bindgen's scripts for modules that are loaded on first use; they locate the wasm file relative to themselves.
+ */
 const glue = /pkg\/gradloom_(?!web\b)\w+\.js$/;
 
-/** A script whose addresses are in quotes rather than in backticks, as bundlers look for them. */
+/** Puts addresses in quotes instead of backticks, the form that bundlers recognise. */
 const quoted = (code) => code.replace(/(\bimport\(|\bnew URL\()`([^`$\\]*)`/g, '$1"$2"');
 
 /**
- * The modules that one imports, directly and not, as far as they are in the folder: what each imports, and that as an object, what it exports, whose
- * exports it hands on, and whether it loads others later.
+ * The modules in the folder that `entry` imports, directly and indirectly. For each: its imports, those imported as a
+ * namespace object, its exports, the modules that it re-exports, and whether it has dynamic imports.
  */
 async function modulesOf(folder, entry) {
   const { parseAst } = await import("rolldown/parseAst");
@@ -68,10 +71,11 @@ async function modulesOf(folder, entry) {
 }
 
 /**
- * What pages and the scripts of workers share, `core.js`: what the entry and a script import, as far as it loads nothing later, because bundlers make
- * classic scripts of workers unless told otherwise, and those are in one piece, and as far as it is not handed on as an object, which is made by code of
- * the bundler's that has a file of its own. Of each module what it exports, by numbers, since names are not unique: workers import these until it is
- * known how the file calls them.
+ * The contents of `core.js`, which pages and the scripts of workers share: modules that the entry and a worker script
+ * import. Excluded are modules that lead to dynamic imports, because bundlers turn workers into classic scripts by
+ * default, which must be a single file, and modules used as a namespace object, which needs bundler code that has a
+ * file of its own. The exports of each module are numbered, since names are not unique; workers import by number until
+ * the names in the bundled file are known.
  */
 async function coreOf(folder) {
   const all = await modulesOf(folder, "index");
@@ -87,15 +91,15 @@ async function coreOf(folder) {
   return new Map(core.map(([id, { names }]) => [id, numbered(names)]));
 }
 
-/** A module that hands on what another one exports, under other names. */
+/** The source of a module that re-exports names of another one under other names. */
 const handedOn = (names, from) => `export { ${names.map(([name, as]) => `${name} as ${as}`).join(", ")} } from ${JSON.stringify(from)};`;
 
-/** Objects of all that a module exports. */
+/** The prefix of virtual modules that hold namespace objects. */
 const SPACE = "space:";
 
 /**
- * A module with one of them, named `space`. Bundlers make such objects with code of their own, whose file every page would ask for after all
- * others.
+ * The source of a module that exports the namespace object of another one as `space`. Bundlers create such objects with
+ * helper code, whose separate file every page would load after all others.
  */
 function spaceOf(all, id) {
   const names = (each) => [...all.get(each).names, ...all.get(each).handedOn.flatMap(names)];
@@ -107,13 +111,13 @@ function spaceOf(all, id) {
   ].join("\n");
 }
 
-/** What TypeScript says of where things were, so that maps lead to its sources. */
+/** Loads a file together with TypeScript's source map, so that the final maps lead to the TypeScript sources. */
 function mapped(folder, id) {
   if (!id.startsWith(folder) || !existsSync(`${id}.map`)) return null;
   return { code: readFileSync(id, "utf8"), map: readFileSync(`${id}.map`, "utf8") };
 }
 
-/** A file of the package that is minified, with the map that leads back. */
+/** Output options: minified, with a source map. */
 const WRITTEN = {
   minify: { compress: { target: "es2022" }, mangle: true },
   comments: { legal: false, annotation: true, jsdoc: false },
@@ -121,18 +125,18 @@ const WRITTEN = {
   sourcemapPathTransform: (path) => path.replace(/^.*web\/ts\/src\//, "gradloom/src/"),
 };
 
-/** How the entry of what workers import is called before there is a file. */
+/** The name of the entry for the shared code while bundling. */
 const SHARED = "shared-core";
 const FILE = "./core.js";
 
 /**
- * Puts what every page loads into few files, which compress better than many, and what is loaded on first use into files of its
- * own; the declarations stay as they are. Comments and long names are taken out: a third of the JavaScript that a page downloads. Maps
- * beside the files lead back to the TypeScript, which is in them. Constants stay in their variables, and addresses in quotes,
- * because bundlers go by how an import is written.
+ * Bundles the package. Code that every page loads goes into few files, which compress better than many; code that is
+ * loaded on first use stays in separate files; the declarations are not changed. Removing comments and long names saves
+ * a third of the JavaScript that a page downloads. Source maps beside the files include the TypeScript sources.
+ * Constants stay in their variables, and addresses in quotes, because bundlers recognise imports by their form.
  */
 async function bundle(folder) {
-  // not there before `npm ci`
+  // imported here, since it is not installed before `npm ci`
   const { rolldown } = await import("rolldown");
   const { parseAst } = await import("rolldown/parseAst");
   const { minifySync } = await import("rolldown/utils");
@@ -155,7 +159,7 @@ async function bundle(folder) {
           if (id !== SHARED) return mapped(folder, id);
           return [...core].map(([file, names]) => handedOn(names.filter(([, as]) => shared.has(as)), file)).join("\n");
         },
-        /** The wasm file of the page's own module lies where it did, seen from the file that has everything. */
+        /** Adapts the relative address of the page's wasm file to the bundled file's location. */
         transform(code, id) {
           if (id === join(folder, "index.js")) {
             const spaces = (_, name, from) => `import { space as ${name} } from ${JSON.stringify(SPACE + join(folder, from))};`;
@@ -170,7 +174,7 @@ async function bundle(folder) {
   const { output: files } = await build.generate({
     ...WRITTEN,
     entryFileNames: "[name].js",
-    // what several entries share and not every page loads
+    // code that several entries share but not every page loads
     chunkFileNames: ({ name, isDynamicEntry }) => (["core", "page"].includes(name) || isDynamicEntry ? "[name].js" : "shared/[name].js"),
     codeSplitting: {
       groups: [
@@ -181,7 +185,7 @@ async function bundle(folder) {
   });
   await build.close();
   const facade = files.find(({ name }) => name === SHARED);
-  // all of it is one statement: `export { a as $0, b as $1 } from "./core.js"`
+  // the file is a single statement, `export { a as $0, b as $1 } from "./core.js"`
   const numbers = new Map(parseAst(facade.code).body[0].specifiers.map(({ local, exported }) => [exported.name, local.name]));
   const isWorker = (file) => SCRIPTS.includes(file.slice(0, -".js".length));
   const named = (imports) => imports.replace(/\$\w+/g, (number) => numbers.get(number));
@@ -194,7 +198,7 @@ async function bundle(folder) {
     const file = join(folder, name);
     mkdirSync(dirname(file), { recursive: true });
     const lines = inLines(code, all.get(`${name}.map`), parseAst);
-    // addresses in quotes: nothing moves, so that the map stays right
+    // quoting addresses does not change positions, so the map stays valid
     writeFileSync(file, quoted(isWorker(name) ? lines.code.replace(/^import\{[^}]*\}/, named) : lines.code));
     if (lines.map) writeFileSync(`${file}.map`, lines.map);
   }
@@ -206,7 +210,10 @@ async function bundle(folder) {
   }
 }
 
-/** The script of a worker with all that it imports in one file, but for what is in `core.js`, and the names of what it imports of that. */
+/**
+ * Bundles the script of a worker with its imports into one file, except for what is in `core.js`; also gives the names
+ * that it imports from there.
+ */
 async function bundleWorker(folder, name, core) {
   const { rolldown } = await import("rolldown");
   const { parseAst } = await import("rolldown/parseAst");
@@ -240,7 +247,7 @@ async function bundleWorker(folder, name, core) {
   return { files, names: imports.flatMap(({ specifiers }) => specifiers.map(({ imported }) => imported.name)) };
 }
 
-/** web/pkg and web/ts/src to web/ts/dist, and that to dist/gradloom.tgz. */
+/** Builds web/ts/dist from web/pkg and web/ts/src, and dist/gradloom.tgz from that. */
 export async function buildPackage() {
   bindings();
   rmSync(join(source, "dist"), { recursive: true, force: true });
@@ -258,7 +265,7 @@ export async function buildPackage() {
   run("node", ["scripts/size.mjs"]);
 }
 
-/** Unpacks a tarball into a folder, from which all else goes; its modules are in the path that is returned. */
+/** Unpacks a tarball into a folder, replacing its contents; returns the path of the package's modules. */
 export function unpack(folder, from = tarball) {
   if (!existsSync(from)) throw new Failure(`there is no ${from === tarball ? "dist/gradloom.tgz; run `npm run build` first" : from}`);
   rmSync(folder, { recursive: true, force: true });
@@ -267,12 +274,12 @@ export function unpack(folder, from = tarball) {
   return join(folder, "dist");
 }
 
-/** Unpacks the tarball as `node_modules/gradloom` of a project, where it wins over the workspace's own link. */
+/** Unpacks the tarball as `node_modules/gradloom` of a project, where it takes precedence over the workspace's link. */
 export function unpackInto(project) {
   unpack(join(project, "node_modules/gradloom"));
 }
 
-/** Builds the demo site over the packed package. */
+/** Builds the demo site with the packed package. */
 export async function buildSite() {
   if (!existsSync(tarball)) await buildPackage();
   unpackInto(join(root, "www"));

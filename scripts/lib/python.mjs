@@ -1,14 +1,18 @@
-// Python for suites that others wrote: a virtual environment of exactly the packages of a lock file, each checked against its hash.
+// Python for external test suites: a virtual environment with exactly the packages of a lock file, each verified by its
+// hash.
 import { existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { root, run } from "./run.mjs";
 
-/** Lock files, each made of the `.in` file beside it. */
+/** Names of lock files, each generated from the `.in` file beside it. */
 export const LOCKS = ["conformance", "nvrtc", "onnxruntime", "openai", "ptxas", "text", "zoo"];
 
 const lock = (name) => join(root, `tests/requirements/${name}.txt`);
 
-/** The interpreter of the environment in a folder, with the packages of these locks; pip refuses a package whose hash is another. */
+/**
+ * The interpreter of the environment in a folder, with the packages of these locks installed; pip rejects a package
+ * with another hash.
+ */
 export function python(folder, locks) {
   mkdirSync(folder, { recursive: true });
   const program = join(folder, "venv/bin/python");
@@ -18,7 +22,7 @@ export function python(folder, locks) {
   return program;
 }
 
-/** Resolves the `.in` files anew, with uv from PyPI. */
+/** Regenerates the lock files from the `.in` files with uv from PyPI. */
 export function lockAll(folder) {
   const program = python(folder, ["uv"]);
   for (const name of ["uv", ...LOCKS]) {

@@ -1,12 +1,13 @@
-// The models of `tests/models` as a site publishes them: a recipe with all its files in one folder, those that were fetched too.
+// Collects the models of `tests/models` in the form in which a site publishes them: a recipe with all its files in one
+// folder, fetched ones included.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { root } from "./run.mjs";
 
-/** What of a recipe names a file. */
+/** Fields of a recipe's `more` that name files. */
 const FILES = ["tokenizer", "config", "characters"];
 
-/** The files of a model by their paths, `models/NAME/...`; one model may have several recipes. */
+/** The files of a model by their paths `models/NAME/...`; one model may have several recipes. */
 export function recipeFiles(name, file = "recipe.json") {
   const folder = join(root, "tests/models", name);
   const recipe = JSON.parse(readFileSync(join(folder, file)));

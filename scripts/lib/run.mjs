@@ -1,4 +1,4 @@
-// Running programs from the project's scripts: shown, timed, and failing with one clear line.
+// Helpers to run programs from the project's scripts: with their output shown, and failures reported in one line.
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { homedir } from "node:os";
@@ -8,13 +8,14 @@ import { fileURLToPath } from "node:url";
 /** The repository's root folder, without a slash at the end. */
 export const root = fileURLToPath(new URL("../..", import.meta.url)).replace(/\/$/, "");
 
-// rustup installs here and asks for a new shell; do not make a fresh machine wait for one.
+// rustup installs programs here, but the PATH changes only in a new shell: add the folder, so that a fresh machine
+// works at once
 const cargoBin = join(homedir(), ".cargo", "bin");
 if (existsSync(cargoBin) && !process.env.PATH.split(delimiter).includes(cargoBin)) {
   process.env.PATH = `${cargoBin}${delimiter}${process.env.PATH}`;
 }
 
-/** What a person must read: no stack trace is printed for it. */
+/** An error for the user, printed without a stack trace. */
 export class Failure extends Error {}
 
 /** Runs a program in the repository with its output shown; throws a [Failure] when it fails. */
@@ -25,10 +26,13 @@ export function run(program, args, options = {}) {
   if (done.status !== 0) throw new Failure(`\`${program} ${args.join(" ")}\` ended with status ${done.status}`);
 }
 
-/** Runs a program beside others, and shows its output when it has ended, or at once with `stdio: "inherit"`; throws a [Failure] when it fails. */
+/**
+ * Runs a program in the background and shows its output when it has ended, or immediately with `stdio: "inherit"`;
+ * throws a [Failure] when it fails.
+ */
 export async function runBeside(program, args, options = {}) {
   const child = spawn(program, args, { cwd: root, stdio: ["ignore", "pipe", "pipe"], ...options });
-  // whoever fails meanwhile does not wait for it
+  // end the program if this process exits earlier
   const end = () => child.kill();
   process.once("exit", end);
   const parts = [];

@@ -1,24 +1,24 @@
-// The built site's pages, for what looks at all of them.
+// Helpers for scripts and tests that visit all pages of the built site.
 import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { brotliCompressSync } from "node:zlib";
 import { root } from "./run.mjs";
 
-/** Their paths. */
+/** The paths of all pages. */
 export function sitePages() {
   const files = readdirSync(join(root, "www/dist"), { recursive: true }).filter((each) => each.endsWith("index.html"));
   return files.map((each) => each.replaceAll("\\", "/").slice(0, -"index.html".length)).sort();
 }
 
-/** Waits until a page has settled: its status line says more than that something is under way. */
+/** Waits until a page has settled, i.e. until its status line no longer reports work in progress. */
 export async function settled(page) {
   const said = () => !/^(The compiler starts|Starting|Running|Not run yet|$)/.test(document.getElementById("status")?.textContent ?? "done");
   await page.waitForFunction(said, null, { timeout: 60_000 });
 }
 
 /**
- * The bytes (brotli) of a built page before the package, models and lazy pictures: its HTML, and the styles, fonts and scripts it names, with
- * what those import.
+ * The bytes (brotli) of a built page without the package, models and lazily loaded pictures: its HTML, and the styles,
+ * fonts and scripts that it refers to, with their imports.
  */
 export function pageBytes(path) {
   const dist = join(root, "www/dist");

@@ -1,4 +1,4 @@
-// What must be there before cargo can build xtask, which sets up the rest: a linker, cargo itself, node packages.
+// Installs the prerequisites for building xtask, which sets up the rest: a linker, cargo, node packages.
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Failure, has, output, root, run } from "./run.mjs";
@@ -21,7 +21,7 @@ export function apt(packages) {
   }
 }
 
-/** A C compiler: rustc links through it, and the C device calls it. */
+/** Ensures that there is a C compiler: rustc links with it, and the C device calls it. */
 function linker() {
   if (has("cc")) return;
   console.log("setup: C compiler: not found, installing gcc with apt (rustc links through it)");
@@ -32,7 +32,7 @@ function cargo() {
   if (!has("cargo")) throw new Failure("cargo was not found; install Rust with rustup (https://rustup.rs) and try again");
 }
 
-/** Node packages, exactly as locked; again only when the lock file changed. */
+/** Installs node packages exactly as locked; repeated only when the lock file has changed. */
 function nodePackages() {
   const lock = readFileSync(join(root, "package-lock.json"), "utf8");
   const stamp = join(root, "node_modules", ".installed-from");
@@ -42,7 +42,7 @@ function nodePackages() {
   writeFileSync(stamp, lock);
 }
 
-/** Everything the build needs; `browser` also what the browser tests need. */
+/** Installs everything that the build needs, with `browser` also what the browser tests need. */
 export function setup({ browser = true } = {}) {
   cargo();
   linker();

@@ -1,4 +1,4 @@
-// The demos, in the gallery's order. `files` are what a page fetches besides the engine: folders of models, or data.
+// The demos in the gallery's order. `files` lists what a page fetches besides the engine: folders of models, or data.
 export const demos = [
   {
     slug: "digits", title: "A digit reader that trains here", train: true,

@@ -1,4 +1,4 @@
-// Runs before the first paint: the theme the visitor chose, if any; otherwise the system's is used.
+// Runs before the first paint: applies the theme that the visitor chose; without a choice, the system's theme is used.
 try {
   const chosen = localStorage.getItem("theme");
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;

@@ -1,4 +1,5 @@
-// The reference, from the declarations that the package ships: every name that an entry exports, with its documentation and its types.
+// The API reference, generated from the declarations in the package: every exported name of each entry, with its
+// documentation and types.
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import ts from "typescript";
@@ -9,7 +10,7 @@ const folder = new URL("../node_modules/gradloom/", import.meta.url);
 const ORDER = ["class", "function", "constant", "interface", "type", "namespace"];
 
 const slug = (text) => text.toLowerCase().replace(/[^\w]+/g, "-").replace(/^-|-$/g, "");
-/** The words of a comment: code in backquotes, paragraphs. */
+/** The text of a comment as HTML, with code in backquotes, and paragraphs. */
 const prose = (text) => (text ? `<p>${escape(text).replace(/`([^`]+)`/g, "<code>$1</code>").replace(/\n\n/g, "</p><p>")}</p>` : "");
 
 function kindOf(declaration) {
@@ -21,14 +22,14 @@ function kindOf(declaration) {
 }
 
 const documented = (checker, symbol) => ts.displayPartsToString(symbol.getDocumentationComment(checker));
-/** A declaration's own text, without comments and bodies. */
+/** The text of a declaration, without comments and bodies. */
 const text = (node) => node.getText().replace(/\/\*\*[\s\S]*?\*\//g, "").replace(/^(export )?(declare )?/, "").replace(/\n\s*\n/g, "\n").trim();
 
 const hidden = (member) =>
   ts.getCombinedModifierFlags(member) & ts.ModifierFlags.Private || (member.name && ts.isPrivateIdentifier(member.name)) ||
   ts.getJSDocTags(member).some((tag) => tag.tagName.text === "internal");
 
-/** Members of a class or interface, each with its documentation. */
+/** The members of a class or interface, each with its documentation. */
 function members(checker, declaration) {
   const rows = declaration.members.filter((member) => !hidden(member)).map((member) => {
     const symbol = member.name ? checker.getSymbolAtLocation(member.name) : undefined;

@@ -1,5 +1,5 @@
-// The documentation: guides, the cookbook, the reference of the package's types, and the project's own pages, as HTML; and what the
-// search looks through.
+// The documentation as HTML: guides, the cookbook, the API reference, and the project's own pages; and the search
+// index.
 import MarkdownIt from "markdown-it";
 import { readFileSync, readdirSync } from "node:fs";
 import { included } from "../../scripts/lib/docs.mjs";
@@ -10,7 +10,7 @@ import { escape, page } from "./shell.mjs";
 const repository = new URL("../../", import.meta.url);
 const read = (path) => readFileSync(new URL(path, repository), "utf8");
 
-/** Groups of the side bar, in order: `[path in the site, file, name]`. */
+/** The groups of the side bar, in order: `[path in the site, file, name]`. */
 const GUIDES = [
   ["start", "docs/guide/start.md", "Getting started"],
   ["training", "docs/guide/training.md", "Training"],
@@ -37,7 +37,7 @@ const PROJECT = [
 
 const slug = (text) => text.toLowerCase().replace(/<[^>]+>|&\w+;/g, "").replace(/[^\w]+/g, "-").replace(/^-|-$/g, "");
 
-/** Addresses of files of the repository become those of the site's pages, where there are such. */
+/** Maps links to files of the repository to the site's pages, where they exist. */
 function address(to) {
   if (/^(https?:|#)/.test(to)) return to;
   const [path, hash] = to.split("#");
@@ -47,13 +47,13 @@ function address(to) {
   return path.endsWith("/") ? to : undefined;
 }
 
-/** What of a text stays on one line: options of commands, small numbers, two times beside each other. */
+/** Keeps parts of a text on one line: options of commands, small numbers, two times beside each other. */
 const unbroken = (html, what) => html.replace(what, '<span class="whole">$&</span>');
 
-/** Markdown as HTML, with its headings `[level, id, text]` and the text below each. */
+/** Converts Markdown to HTML, with its headings `[level, id, text]` and the text below each. */
 function render(text) {
   const md = new MarkdownIt({ html: false, highlight: (code, language) => (language === "text" ? escape(code) : highlight(code)) });
-  // browsers break lines after any hyphen
+  // browsers would break lines after any hyphen
   md.renderer.rules.code_inline = (list, at) => `<code>${unbroken(escape(list[at].content), /(?<![^ ])-[^ ]{1,24}(?![^ ])/g)}</code>`;
   md.renderer.rules.text = (list, at) => unbroken(escape(list[at].content), /\b\d[\d.]*e-\d+\b|\b\d[\d.]* \/ \d[\d.]*/g);
   const tokens = md.parse(text.replace(/^<!--.*-->$/gm, ""), {});
@@ -123,12 +123,12 @@ function sidebar(pages, here) {
 const SEARCH = `<form class="search" role="search" id="search">
 <input type="search" id="words" aria-label="Search the documentation" placeholder="Search" autocomplete="off"><ol id="found" hidden></ol></form>`;
 
-/** A field that leaves only those rows of the page's tables in which all its words are. */
+/** A field that filters the page's tables to the rows that contain all its words. */
 const FILTER = `<p class="filter">
 <input type="search" id="filter" aria-label="Show only rows with these words" placeholder="softmax, Conv, f16 .." autocomplete="off">
 <span id="filtered" class="soft" role="status"></span></p>`;
 
-/** The whole page of a document. */
+/** The complete page of a document. */
 function whole(pages, { path, name, html, headings }, depth) {
   const inner = headings.filter(({ level }) => level === 2).slice(0, 40);
   const list = inner.map(({ id, text }) => `<li><a href="#${id}">${escape(text)}</a></li>`).join("");
@@ -172,16 +172,16 @@ ${card("peers", "Beside others", "Measured against the best of each kind.")}
   };
 }
 
-/** HTML of all pages below docs/, by path. */
+/** The HTML of all pages below docs/, by path. */
 export function docsHtml() {
   const pages = docsPages();
   const all = Object.fromEntries(pages.map((each) => [`docs/${each.path}/index.html`, whole(pages, each, 2)]));
   return { "docs/index.html": whole(pages, front(pages), 1), ...all };
 }
 
-/** What the search knows: `[page, id, title, text]` of each heading. */
+/** The search index: `[page, id, title, text]` of each heading. */
 export function searchIndex() {
-  // of classes the names of all members
+  // long enough to include the names of all members of a class
   const some = (path, body) => body.replace(/\s+/g, " ").slice(0, path.startsWith("api-") ? 4000 : 300);
   const entry = (path, name) => ({ level, id, text, body }) => [path, level === 1 ? "" : id, text, name, some(path, body)];
   return JSON.stringify(docsPages().flatMap(({ path, name, headings }) => headings.map(entry(path, name))));

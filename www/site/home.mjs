@@ -1,4 +1,4 @@
-// The home page: what it is in a sentence, the editor, what it costs, the gallery.
+// The home page: a one-sentence description, the editor, download sizes, the gallery.
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { brotliCompressSync } from "node:zlib";
 import { snippets } from "../snippets/index.mjs";
@@ -6,7 +6,7 @@ import { cards } from "./cards.mjs";
 import { DEVICES, editor, option, pane, tab } from "./parts.mjs";
 import { page } from "./shell.mjs";
 
-/** Threads of the warp and the weft that cross: the page's one ornament. */
+/** Crossing threads of warp and weft: the page's ornament. */
 const THREADS =
   '<svg class="threads" viewBox="0 0 1200 84" preserveAspectRatio="none" aria-hidden="true" fill="none" stroke-width="2.5">' +
   [16, 30, 44].map((y) => `<path class="warp" d="M0 ${y}C300 ${y} 300 ${84 - y / 2} 600 ${84 - y / 2}S900 ${y} 1200 ${y}"/>`).join("") +
@@ -42,7 +42,10 @@ function bench() {
 </section>`;
 }
 
-/** What onnxruntime-web's WebAssembly entry makes a page download, compressed as ours is; that takes half a minute, so it is kept. */
+/**
+ * The download size of onnxruntime-web's WebAssembly entry, compressed like the package; computing it takes half a
+ * minute, so it is cached.
+ */
 function peer() {
   const folder = new URL("../../.cache/peers/", import.meta.url);
   const names = ["ort-wasm-simd-threaded.wasm", "ort.wasm.bundle.min.mjs"];
@@ -58,7 +61,7 @@ function peer() {
   return brotli;
 }
 
-/** Sizes beside a peer's, and times that the visitor's own device is asked for. */
+/** The sizes compared with onnxruntime-web's, and a table for times that the visitor's own device measures. */
 function measured() {
   const file = new URL("../../dist/sizes.json", import.meta.url);
   const theirs = peer();
@@ -75,7 +78,7 @@ function measured() {
   <tbody><tr><th scope="row">Download to run a model (Brotli)</th><td>${megabytes(ours)}</td><td>${megabytes(theirs)}</td></tr></tbody></table></div>`;
 }
 
-/** What pages download, as the package's build measured it; nothing if it has not. */
+/** The download sizes that the package's build measured; empty if there are none. */
 function sizes() {
   const file = new URL("../../dist/sizes.json", import.meta.url);
   if (!existsSync(file)) return "";

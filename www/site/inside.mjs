@@ -1,4 +1,4 @@
-// The page that looks inside a computation.
+// The page that shows the compilation of a computation.
 import { readFileSync } from "node:fs";
 import { DEVICES, editor, option, pane, tab } from "./parts.mjs";
 import { page } from "./shell.mjs";

@@ -1,4 +1,5 @@
-// Writes the pages that Vite builds: home, the gallery, and one for each demo, as plain HTML in a folder that git ignores.
+// Writes the pages that Vite then builds: home, the gallery, and one per demo, as plain HTML in a folder that git
+// ignores.
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { demos } from "../demos/index.mjs";
@@ -25,7 +26,7 @@ ${cards("", "../", 2)}`,
   });
 }
 
-/** A demo's page: its own part, and what all of them have. */
+/** A demo's page: its own content within the parts that all demos share. */
 function demo({ slug, title, text, size }, folder) {
   const source = (name) => readFileSync(join(folder, "demos", slug, name), "utf8");
   return page({

@@ -1,4 +1,4 @@
-// Parts of pages with an editor.
+// HTML fragments for pages with an editor.
 import { highlight } from "../src/highlight.js";
 import { escape } from "./shell.mjs";
 
@@ -11,6 +11,6 @@ export const tab = (id, name, at) =>
 export const pane = (id, at, inside = "") =>
   `<div class="pane" id="${id}" role="tabpanel" aria-labelledby="tab-${id}" tabindex="0"${at === 0 ? "" : " hidden"}>${inside}</div>`;
 
-/** A text field over its own text in colours. */
+/** A text field over a highlighted copy of its text. */
 export const editor = (code, label) => `<div class="editor" id="editor"><pre aria-hidden="true">${highlight(code)}\n</pre>
 <textarea id="code" aria-label="${label}" spellcheck="false" autocapitalize="off" autocomplete="off" wrap="off">${escape(code)}</textarea></div>`;

@@ -1,10 +1,10 @@
-// The frame of every page: head, navigation, footer. Pages are plain strings; Vite takes them from there.
-// `depth` is how many folders a page lies below the site's root, since all addresses are relative.
+// The frame of every page: head, navigation, footer. Pages are plain strings, which Vite processes further. `depth` is
+// the number of folders between a page and the site's root, since all addresses are relative.
 
-/** Text as it may stand in HTML. */
+/** Escapes text for HTML. */
 export const escape = (text) => text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 
-/** Two kinds of thread, over and under: three of the warp in the text's colour, two of the weft in the accent. */
+/** The logo, woven threads: three of the warp in the text's colour, two of the weft in the accent colour. */
 export const LOGO =
   '<svg class="mark" viewBox="0 0 32 32" width="30" height="30" aria-hidden="true" fill="none" stroke-width="4" stroke-linecap="round">' +
   '<path stroke="currentColor" d="M7 3v6.5M7 17.5V29M16 3v14.5M16 26v3M25 3v6.5M25 17.5V29"/>' +
@@ -21,8 +21,8 @@ const SUN = '<svg viewBox="0 0 24 24" width="20" height="20" aria-hidden="true" 
   '<circle cx="12" cy="12" r="8"/><path d="M12 4a8 8 0 0 1 0 16z" fill="currentColor"/></svg>';
 
 /**
- * A whole page. `title` names it, `text` describes it in a sentence, `section` is the link that is current, `scripts` are
- * sources below www, `body` is its main part.
+ * A complete page. `title` names it, `text` describes it in a sentence, `section` is the current navigation link,
+ * `scripts` are sources below www, `body` is its main part.
  */
 export function page({ title, text, section = "", depth, scripts = [], body }) {
   const up = "../".repeat(depth);

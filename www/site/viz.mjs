@@ -1,8 +1,8 @@
-// The page of `gradloom viz`, which the program brings along: one file with its script and its styles, and nothing that is fetched.
+// The page of `gradloom viz`, which is compiled into the program: one self-contained file with script and styles.
 import { views } from "./inside.mjs";
 import { LOGO } from "./shell.mjs";
 
-/** The page, of a script and of styles. */
+/** Builds the page from a script and styles. */
 export const viz = (script, styles) => `<!doctype html>
 <html lang="en">
 <head>

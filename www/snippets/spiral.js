@@ -20,7 +20,7 @@ for (let step = 0; step < 400; step++) {
   plot("loss", await optimizer.minimize(() => net.forward(x).crossEntropy(y)));
 }
 
-// What it thinks of every point of the plane.
+// The network's prediction for every point of the plane.
 const side = 96, grid = new Float32Array(2 * side * side);
 for (let i = 0; i < side * side; i++) {
   grid[2 * i] = ((i % side) / side) * 2 - 1;

@@ -1,4 +1,5 @@
-// Search of the documentation: all words must begin a word of the title or the text; titles count more.
+// Search of the documentation: each word must be the prefix of a word in the title or the text; matches in titles rank
+// higher.
 import { el } from "./demo/page";
 
 type Entry = [page: string, id: string, title: string, name: string, text: string];
@@ -58,11 +59,11 @@ addEventListener("keydown", (event) => {
   event.preventDefault();
   field.focus();
 });
-// on a phone the list of pages opens on demand
+// on phones the list of pages opens on demand
 const menu = el<HTMLDetailsElement>("menu");
 menu.addEventListener("toggle", () => el("pages").classList.toggle("open", menu.open));
 
-/** Leaves the rows of all tables in which every word is, and hides tables, and their headings, of which none is left. */
+/** Filters all tables to the rows that contain every word, and hides empty tables with their headings. */
 function filter(words: string[], said: HTMLElement): void {
   let [left, all] = [0, 0];
   for (const box of document.querySelectorAll<HTMLElement>("article .scroll")) {

@@ -1,4 +1,4 @@
-// Code as HTML with its words in colours: for the pages when they are built, and for the editors in them.
+// Syntax highlighting of code as HTML, used when the pages are built and by their editors.
 
 const WORDS =
   "async await break case catch class const continue default delete do else export extends false finally for from function if import in instanceof " +
@@ -9,7 +9,7 @@ const KEYWORDS = new Set(WORDS.split(" "));
 const TOKEN = /(\/\/[^\n]*|\/\*[\s\S]*?\*\/)|("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`)|(\b\d[\w.]*\b)|([A-Za-z_$@][\w$]*)|([<>&])/g;
 const ENTITIES = { "<": "&lt;", ">": "&gt;", "&": "&amp;" };
 
-/** Text as it may stand in HTML. @param {string} text */
+/** Escapes text for HTML. @param {string} text */
 const plain = (text) => text.replace(/[<>&]/g, (c) => ENTITIES[/** @type {"<" | ">" | "&"} */ (c)]);
 
 /**

@@ -1,4 +1,4 @@
-// The home page: code that runs as one types, and the kernels it became.
+// The home page: code that runs while it is typed, and the kernels that it is compiled to.
 import type { Api, Row } from "../demos/compare/worker";
 import { Engine } from "./demo/engine";
 import { el, milliseconds } from "./demo/page";
@@ -9,10 +9,10 @@ import { Values } from "./view/values";
 import { Sandbox } from "./sandbox/sandbox";
 import { Trace, counted, time } from "./trace";
 
-/** Milliseconds: from the last key to a run, and how long a run may take. */
+/** Milliseconds from the last key to a run, and the time limit of a run. */
 const PAUSE = 450;
 const LIMIT = 30_000;
-/** Kernels with their opts and code, launches with their times. */
+/** The `debug` level: kernels with their opts and code, launches with their times. */
 const LEVEL = 4;
 
 const sandbox = new Sandbox(() => new Worker(new URL("./sandbox/worker.ts", import.meta.url), { type: "module" }), LIMIT);
@@ -44,7 +44,7 @@ async function run(): Promise<void> {
   bench.setAttribute("aria-busy", "true");
   stop.hidden = false;
   say("Running");
-  // what the last run shows stays until this one shows something
+  // results of the last run stay until this one shows something
   const clear = (): void => {
     if (fresh) values.clear();
     fresh = false;
@@ -96,7 +96,7 @@ stop.addEventListener("click", () => sandbox.stop("Stopped."));
 addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) void run();
 });
-// what is in the editor, to be looked at on the other page
+// passes the editor's code to the page that shows its compilation
 el("look").addEventListener("click", () => {
   try {
     sessionStorage.setItem("look", editor.value);
@@ -107,7 +107,7 @@ el("look").addEventListener("click", () => {
 tabs(el("panes"));
 const asked = new URL(location.href).searchParams.get("device");
 if (asked === "wasm" || asked === "webgpu") device.value = asked;
-// a page that is only passed by downloads no compiler
+// load the compiler only once the editor is visible
 const seen = new IntersectionObserver((entries) => {
   if (!entries.some((entry) => entry.isIntersecting)) return;
   seen.disconnect();
@@ -115,7 +115,7 @@ const seen = new IntersectionObserver((entries) => {
 });
 seen.observe(bench);
 
-/** Two models in both runtimes, in a worker that is there when somebody asks. */
+/** Measures two models in both runtimes, in a worker that is started on request. */
 async function measure(button: HTMLButtonElement): Promise<void> {
   const body = el("measured").querySelector("tbody") as HTMLTableSectionElement;
   const [end, said] = [el<HTMLButtonElement>("measure-stop"), el("measure-said")];

@@ -1,4 +1,4 @@
-// The page that looks inside: the kernels that a model or some code became, every pass on the way, the memory, the
+// The page that shows a compilation: the kernels of a model or of some code, every pass on the way, the memory, and the
 // launches.
 import { el } from "./demo/page";
 import { files } from "./demo/widgets";
@@ -10,7 +10,7 @@ import { Look } from "./view/look";
 import { tabs } from "./view/tabs";
 
 const LIMIT = 120_000;
-/** The graph after each pass. */
+/** The `debug` level: the graph after each pass. */
 const LEVEL = 6;
 
 const sandbox = new Sandbox(() => new Worker(new URL("./sandbox/worker.ts", import.meta.url), { type: "module" }), LIMIT);
@@ -33,7 +33,7 @@ async function run(): Promise<void> {
   let [where, said] = ["", ""];
   stop.hidden = false;
   say("Running: compiling every kernel once more to show each pass");
-  // a worker of its own: what an earlier run compiled would not be told again
+  // a new worker, since kernels that an earlier run compiled would not be reported again
   sandbox.stop("The code changed.");
   const order = { code: editor.value, device: device.value, level: LEVEL, file };
   const watch = {
@@ -47,7 +47,7 @@ async function run(): Promise<void> {
   };
   let end = await sandbox.run(order, watch);
   if ("done" in end) {
-    // once more: the first launch of a kernel compiles it
+    // run again for the times, since the first launch of a kernel includes its compilation
     trace.begin();
     say("Running once more, for the times");
     end = await sandbox.run(order, watch);
@@ -87,7 +87,7 @@ device.addEventListener("change", () => void run());
 tabs(el("panes"));
 const asked = new URL(location.href).searchParams.get("device");
 if (asked === "wasm" || asked === "webgpu") device.value = asked;
-// what was in the home page's editor, if that led here
+// the code of the home page's editor, if the visitor came from there
 try {
   const given = sessionStorage.getItem("look");
   sessionStorage.removeItem("look");

@@ -1,4 +1,4 @@
-// What every page has: the button that changes the theme, and buttons that copy.
+// Present on every page: the button that changes the theme, and copy buttons.
 const root = document.documentElement;
 
 function dark(): boolean {
@@ -15,7 +15,7 @@ document.getElementById("theme")?.addEventListener("click", () => {
   dispatchEvent(new Event("themechange"));
 });
 
-// the system may change it too, by the hour of the day
+// the system may change the theme as well, e.g. by time of day
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("themechange")));
 
 for (const button of document.querySelectorAll<HTMLButtonElement>("[data-copy]")) {

@@ -1,4 +1,4 @@
-// What `init({ debug, log })` tells, line by line, as data: kernels with their code, and launches with their times.
+// Parses the output of `init({ debug, log })`: kernels with their code, and launches with their times.
 
 export interface Kernel {
   name: string;
@@ -6,7 +6,7 @@ export interface Kernel {
   flops: number;
   bytes: number;
   opts: string;
-  /** What the compiler expects it to take, and what bounds that: empty if it was not estimated. */
+  /** The estimated time, and what limits it; empty if there is no estimate. */
   estimate: number | undefined;
   bound: string;
   params: string[];
@@ -16,13 +16,13 @@ export interface Kernel {
   graphs: Stage[];
 }
 
-/** A graph as some pass left it. */
+/** A graph after a pass. */
 export interface Stage {
-  /** The pass. */
+  /** The name of the pass. */
   name: string;
-  /** What it does. */
+  /** A description of the pass. */
   what: string;
-  /** The rules that fired in it, the most frequent first. */
+  /** The rewrite rules that fired in it, by decreasing frequency. */
   rules: { rule: string; count: number }[];
   text: string;
 }
@@ -30,11 +30,11 @@ export interface Stage {
 export interface Launch {
   name: string;
   us: number;
-  /** The memory of its parameters, in their order. */
+  /** The memory ranges of its parameters, in order. */
   memory: Place[];
 }
 
-/** Bytes of an allocation. */
+/** A byte range of an allocation. */
 export interface Place {
   buffer: number;
   offset: number;
@@ -53,7 +53,7 @@ const HEAD = /^kernel (\S+) {2}grid (\d+ \d+ \d+) {2}(\d+) flops {2}(\d+) bytes$
 const GRAPH_PASS = /^\/\/ graph pass (\S+): (.*)$/;
 const LAUNCH = /^ *\d+ (\S+) +([\d.]+) us /;
 
-/** A kernel's text, or undefined if it is something else. */
+/** Parses the text of a kernel; undefined for other text. */
 export function kernelOf(text: string): Kernel | undefined {
   const lines = text.split("\n");
   const head = HEAD.exec(lines[0] as string);
@@ -64,7 +64,7 @@ export function kernelOf(text: string): Kernel | undefined {
     opts: "", estimate: undefined, bound: "", params: [], code: "", graphs: [],
   };
   const code: string[] = [];
-  // it comes after the graphs
+  // the code comes after the graphs
   let machine = false;
   for (const line of lines.slice(1)) {
     const graph = /^\/\/ (?:(as scheduled)|pass \d+, (.*))$/.exec(line);
@@ -93,7 +93,7 @@ function stageOf(title: string): Stage {
   return { name, what, rules: [], text: "" };
 }
 
-/** Of a line such as `symbolic.add_zero 3, symbolic.mul_one 1`. */
+/** Parses a line such as `symbolic.add_zero 3, symbolic.mul_one 1`. */
 function rulesOf(text: string): Stage["rules"] {
   return text.split(", ").map((each) => {
     const at = each.lastIndexOf(" ");
@@ -101,7 +101,7 @@ function rulesOf(text: string): Stage["rules"] {
   });
 }
 
-/** The graph of a whole model after a pass, or undefined if the text is something else. */
+/** Parses the graph of a whole model after a pass; undefined for other text. */
 export function graphOf(text: string): Stage | undefined {
   const [first] = text.split("\n", 1);
   const found = GRAPH_PASS.exec(first as string);
@@ -109,7 +109,7 @@ export function graphOf(text: string): Stage | undefined {
   return { name: found[1] as string, what: found[2] as string, rules: [], text: text.slice((first as string).length + 1) };
 }
 
-/** A launch's line, or undefined if it is something else. */
+/** Parses the line of a launch; undefined for other text. */
 export function launchOf(text: string): Launch | undefined {
   const found = LAUNCH.exec(text);
   if (!found) return undefined;
@@ -119,9 +119,9 @@ export function launchOf(text: string): Launch | undefined {
   return { name: found[1] as string, us: Number(found[2]), memory };
 }
 
-/** What was told in a run. Kernels of earlier runs stay known: they are compiled once. */
+/** The output of a run. Kernels of earlier runs are kept, since each is reported only when it is compiled. */
 export class Trace {
-  /** By name, which different kernels can share. */
+  /** Kernels by name; different kernels can share one. */
   readonly kernels = new Map<string, Kernel[]>();
   launches: Launch[] = [];
   /** Graphs of whole models after passes. */
@@ -146,7 +146,7 @@ export class Trace {
     this.kernels.set(kernel.name, [...same.filter((each) => each.code !== kernel.code), kernel]);
   }
 
-  /** Before the next run. */
+  /** Prepares for the next run. */
   begin(): void {
     this.launches = [];
     this.made = 0;
@@ -170,11 +170,11 @@ export function time(us: number): string {
   return us < 1e6 ? `${(us / 1e3).toFixed(us < 1e4 ? 2 : 1)} ms` : `${(us / 1e6).toFixed(2)} s`;
 }
 
-/** A number with the letter of its thousands. */
+/** Formats a number with a letter for its magnitude (k, M, G). */
 export function amount(n: number): string {
   for (const [letter, size] of [["G", 1e9], ["M", 1e6], ["k", 1e3]] as const) if (n >= size) return `${(n / size).toFixed(n < 10 * size ? 1 : 0)}${letter}`;
   return String(Math.round(n));
 }
 
-/** How many of something, in words. */
+/** Formats a count with a noun. */
 export const counted = (n: number, what: string): string => `${n.toLocaleString("en")} ${what}${n === 1 ? "" : what.endsWith("h") ? "es" : "s"}`;

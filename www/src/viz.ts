@@ -1,18 +1,18 @@
-// The page of `gradloom viz`: what native programs compile and launch, as they do it. The server tells it by server-sent events, whose first
-// line is the number of an engine; a program has one for each device that it opens.
+// The page of `gradloom viz`: shows live what native programs compile and launch. The server sends events whose first
+// line is the number of an engine; a program has one engine for each device that it opens.
 import { Trace, counted, time } from "./trace";
 import { Look } from "./view/look";
 import { tabs } from "./view/tabs";
 
-/** Launches that are looked at: the last ones. */
+/** The number of most recent launches that are shown. */
 const LAUNCHES = 20_000;
-/** Milliseconds between two drawings. */
+/** Milliseconds between two redraws. */
 const PAUSE = 500;
 
 interface Run {
   name: string;
   trace: Trace;
-  /** Launches so far, and their microseconds. */
+  /** Number of launches so far, and their total time in microseconds. */
   launches: number;
   us: number;
   ended: boolean;
@@ -37,7 +37,7 @@ function draw(): void {
     `${run.ended ? "Ended" : "Runs"}: ${counted(kernels, "kernel")} · ${counted(run.launches, "launch")} in ${time(run.us)}${kept}`;
 }
 
-/** Draws soon, and not for each launch. */
+/** Schedules a redraw, at most one per interval rather than one per launch. */
 function soon(): void {
   if (!waiting) setTimeout(draw, PAUSE);
   waiting = true;
@@ -64,7 +64,7 @@ function reset(): void {
   soon();
 }
 
-/** The first line of an event, and the rest. */
+/** Splits an event into its first line and the rest. */
 function parts({ data }: MessageEvent<string>): [string, string] {
   const at = data.indexOf("\n");
   return at < 0 ? [data, ""] : [data.slice(0, at), data.slice(at + 1)];
@@ -76,7 +76,7 @@ source.addEventListener("begin", (event) => {
   const [id, name_] = parts(event);
   runs.set(id, { name: name_, trace: new Trace(), launches: 0, us: 0, ended: false });
   name(id);
-  // the newest, until somebody chooses one
+  // show the newest engine until the user selects one
   if (following) open(id);
 });
 source.addEventListener("told", (event) => {

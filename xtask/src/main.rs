@@ -1,5 +1,5 @@
-//! `cargo xtask TASK`: the project's own tasks, so that a clone needs no tool beyond cargo and node.
-//! One file a task; this one only picks the task and turns an error into an exit code.
+//! `cargo xtask TASK`: the project's own tasks, so that a clone needs no tool beyond cargo and node. Each task has its
+//! own file; this one selects the task and turns an error into an exit code.
 
 mod imports;
 mod order;

@@ -1,6 +1,7 @@
-//! The order of a module's functions. Compressors gain when functions that look alike are neighbours. Sorted by their bytes, instances of the
-//! same generic code are, and the web module is 2% smaller to download (15 kB of brotli, measured). Each after the one it has most in common with,
-//! wherever in them that is, it is 1% smaller again.
+//! Orders the functions of a wasm module for compression, which improves when similar functions are neighbours. Sorting
+//! them by their bytes places instances of the same generic code together, which makes the download of the web module
+//! 2% smaller (15 kB of brotli, measured). Placing each function after the one with which it shares the most byte
+//! sequences, at whatever offsets, saves another 1%.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -9,14 +10,15 @@ use wasm_encoder::reencode::{Error, Reencode};
 use wasm_encoder::{CodeSection, FunctionSection, Module};
 use wasmparser::{CodeSectionReader, FunctionBody, FunctionSectionReader, Parser, Payload, TypeRef};
 
-/// The bytes that two functions must have in common for it to count: some two instructions.
+/// The length of the byte sequences (windows) that are compared: about two instructions.
 const WINDOW_BYTES: usize = 6;
-/// What more functions than these have in common tells nothing about them.
+/// A window that occurs in more functions than this is ignored, since it says nothing about their similarity.
 const COMMON: usize = 200;
-/// A function that has less in common with all others, see `likeness`, starts afresh.
+/// The least similarity (see `likeness`) for continuing with the most similar function; below it the order continues
+/// with the next unplaced one.
 const UNLIKE: f64 = 0.3;
 
-/// Their places in an order in which each comes after one that it has much in common with.
+/// Gives the indices of function bodies in an order in which each follows one that it shares much with.
 pub(crate) fn alike(bodies: &[&[u8]]) -> Vec<usize> {
     let mut sorted: Vec<usize> = (0..bodies.len()).collect();
     sorted.sort_by_key(|&i| bodies[i]);
@@ -52,7 +54,7 @@ pub(crate) fn alike(bodies: &[&[u8]]) -> Vec<usize> {
     out
 }
 
-/// Every second one of the windows of a body, by what is in them: two bodies keep the same ones.
+/// The hashes of about half of a body's windows, selected by hash, so that every body selects the same windows.
 fn windows(body: &[u8]) -> Vec<u64> {
     let hash = |window: &[u8]| {
         let mut hasher = DefaultHasher::new();
@@ -65,7 +67,7 @@ fn windows(body: &[u8]) -> Vec<u64> {
     out
 }
 
-/// The same module with its functions in the order of their likeness.
+/// Rewrites a module with its functions ordered by similarity.
 pub(crate) fn by_likeness(module: &[u8]) -> Result<Vec<u8>, String> {
     let fail = |e: &dyn std::fmt::Display| format!("ordering functions: {e}");
     let mut imports = 0;
@@ -90,9 +92,9 @@ pub(crate) fn by_likeness(module: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 struct Ordered {
-    /// Old places of the module's own functions.
+    /// Old indices of the module's own functions in their new order.
     order: Vec<usize>,
-    /// New number of each function, imports included.
+    /// The new index of each function, imports included.
     index: Vec<u32>,
 }
 
@@ -139,7 +141,7 @@ mod tests {
         let (even, odd): (Vec<u8>, Vec<u8>) = ((0..200).step_by(2).collect(), (1..200).step_by(2).collect());
         let bodies = [body(0, &even), body(50, &odd), body(100, &even), body(150, &odd)];
         let bodies: Vec<&[u8]> = bodies.iter().map(Vec::as_slice).collect();
-        // sorted by their bytes, those that differ would take turns
+        // sorting by bytes would interleave the two kinds
         assert_eq!(alike(&bodies), [0, 2, 1, 3]);
         assert_eq!(alike(&[]), [0; 0]);
     }
@@ -173,7 +175,7 @@ mod tests {
                 _ => {}
             }
         }
-        // a call is 0x10, a constant 0x41: the sum comes first, and calls what is second now
+        // opcode 0x10 is a call, 0x41 a constant: the sum comes first, and its call refers to what is second now
         assert_eq!(of, [1, 0]);
         assert_eq!(names, [("two".to_owned(), 2), ("sum".to_owned(), 1)]);
         assert_eq!(bodies, [vec![0, 0x10, 0, 0x10, 2, 0x6a, 0x0b], vec![0, 0x41, 2, 0x0b]]);

@@ -1,19 +1,19 @@
-//! `setup`: brings a machine with only git, rustup, node and Debian to where the build and every test run.
-//! Each step says what it looks for, what it does, and what failed; a step that fails does not stop the next one, and the
-//! end lists what will not work. It never changes anything that is already there.
+//! `setup`: prepares a machine that has only git, rustup, node and Debian for the build and all tests. Each step
+//! reports what it looks for, what it does, and what failed. A failing step does not stop the next one, and the end
+//! lists what will not work. Nothing that already exists is changed.
 
 use crate::sh;
 use crate::wasm::{self, Toolchain};
 use std::path::Path;
 use std::process::Command;
 
-/// Where Vulkan loaders look for lavapipe's manifest.
+/// Folders in which Vulkan loaders look for lavapipe's manifest.
 const ICD_FOLDERS: [&str; 2] = ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"];
 
-/// Where shared libraries are.
+/// Folders of shared libraries.
 const LIBRARIES: [&str; 4] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
 
-/// Runs every step. Fails only where a build would be impossible: no way to compile for wasm32.
+/// Runs every step. Fails only if nothing can be built, because no compiler for wasm32 is available.
 pub(crate) fn setup(args: &[&str]) -> Result<(), String> {
     let browser = !args.contains(&"native");
     let mut missing = Vec::new();
@@ -79,7 +79,7 @@ fn chromium() -> Result<(), String> {
     apt(&["chromium", "fonts-liberation"])
 }
 
-/// A package that makes things better but is not needed.
+/// Installs an optional package.
 fn optional(what: &str, package: &str, present: bool, without: &str) {
     if present {
         return println!("setup: {what}: is here");
@@ -90,7 +90,7 @@ fn optional(what: &str, package: &str, present: bool, without: &str) {
     }
 }
 
-/// Installs Debian packages; refreshes the package lists only when the first try fails.
+/// Installs Debian packages; refreshes the package lists only if the first attempt fails.
 fn apt(packages: &[&str]) -> Result<(), String> {
     if sh::which("apt-get").is_none() {
         return Err(format!("there is no apt-get here; install by hand: {}", packages.join(" ")));

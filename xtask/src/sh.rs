@@ -1,4 +1,4 @@
-//! Running programs: found or not, worked or not, and their output when it matters.
+//! Helpers for running programs: finding them, reporting failures, and capturing output.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

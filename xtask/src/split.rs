@@ -1,10 +1,13 @@
-//! Splitting a linked module into one that every page loads and parts that are loaded before one of their exports is first called, as
-//! Binaryen's wasm-split does. A part shares memory, tables and globals with the first module, and calls its functions.
+//! Splits a linked wasm module into a primary module, which every page loads, and parts that are loaded before one of
+//! their exports is first called, like Binaryen's wasm-split. A part shares memory, tables and globals with the primary
+//! module and calls its functions.
 //!
-//! What the first module's exports lead to is its own: by calls, by functions in slots of the table, by data. Nothing else can run before an
-//! export of a part has been called. So a function that only one part's exports lead to is that part's, together with its slots, and so is
-//! the data that only they refer to. A part may come after another one, which is loaded before it: what the two share is the other one's.
-//! What parts share of which neither comes after the other is in the last module that comes before all of them, which is mostly the first.
+//! Everything reachable from the primary module's exports belongs to the primary module: through calls, functions in
+//! table slots, and data. Code of a part can only run after one of the part's exports has been called. So a function
+//! that is reachable from the exports of a single part alone belongs to that part, together with its table slots and
+//! the data that only such functions refer to. A part may require another part to be loaded before it; what the two
+//! share belongs to the latter. What unrelated parts share belongs to the last module that all of them require, usually
+//! the primary one.
 
 mod bound;
 mod references;
@@ -20,10 +23,10 @@ use wasm_encoder::{Module, NameMap, NameSection, RawSection};
 use wasmparser::{ExternalKind, KnownCustom, Name, Parser, Payload};
 use write::Cut;
 
-/// A module that is loaded before one of its exports is first called.
+/// A part: a module that is loaded before one of its exports is first called.
 pub(crate) struct Part<'a> {
     pub(crate) name: &'a str,
-    /// The part before it in the list that is loaded before it; without one, it is the first module alone.
+    /// The part that must be loaded before this one, and precedes it in the list; `None` for the primary module alone.
     pub(crate) after: Option<&'a str>,
     pub(crate) exports: &'a [&'a str],
 }
@@ -34,24 +37,24 @@ pub(crate) struct Linked<'a> {
     names: HashMap<u32, &'a str>,
 }
 
-/// Zeros that nothing names, and fewer than these, align what follows: they come with what is before them.
+/// A run of fewer zero bytes than this that no symbol covers is alignment padding and stays with the data before it.
 const PADDING_BYTES: u32 = 16;
 
 impl<'a> Linked<'a> {
-    /// A module that was linked with `--emit-relocs`.
+    /// Reads a module that was linked with `--emit-relocs`.
     pub(crate) fn new(module: &'a [u8]) -> Result<Linked<'a>, String> {
         Ok(Linked { module, names: function_names(module)? })
     }
 
-    /// The functions whose names hold a text, by their names.
+    /// The names of all functions that contain a text, sorted.
     pub(crate) fn named(&self, text: &str) -> Vec<&'a str> {
         let mut all: Vec<&str> = self.names.values().copied().filter(|name| name.contains(text)).collect();
         all.sort_unstable();
         all
     }
 
-    /// The same module with its functions' numbers as their names, so that another tool's output tells which one is which, and without
-    /// the records that such a tool would leave as they are.
+    /// The module with functions named by their indices, so that functions can be identified in the output of another
+    /// tool, and without the relocation records, which that tool would leave out of date.
     pub(crate) fn numbered(&self) -> Result<Vec<u8>, String> {
         let mut out = Module::new();
         for payload in Parser::new(0).parse_all(self.module) {
@@ -69,12 +72,12 @@ impl<'a> Linked<'a> {
         let known: BTreeSet<u32> = self.names.keys().copied().collect();
         for f in known {
             match self.names[&f] {
-                // wasm-bindgen makes the names of exports of these
+                // wasm-bindgen derives names of exports from these
                 name if is_kept(name) => numbers.append(f, name),
                 _ => numbers.append(f, &f.to_string()),
             }
         }
-        // the linker puts it first, and wasm-bindgen looks for its name
+        // the linker makes it the first global, and wasm-bindgen looks it up by name
         globals.append(0, "__stack_pointer");
         let mut names = NameSection::new();
         names.functions(&numbers);
@@ -83,8 +86,8 @@ impl<'a> Linked<'a> {
         Ok(out.finish())
     }
 
-    /// Cuts what wasm-bindgen made of the numbered module: the first module, then the parts in their order. With `named` functions have
-    /// the names they had.
+    /// Splits the output of wasm-bindgen for the numbered module: the primary module, then the parts in order. With
+    /// `named`, functions keep their original names.
     pub(crate) fn split(&self, bound: &[u8], parts: &[Part<'_>], named: bool) -> Result<Vec<Vec<u8>>, String> {
         let refs = references::read(self.module)?;
         if (0..).zip(&refs.functions).any(|(f, list)| !list.is_empty() && !self.names.contains_key(&f)) {
@@ -116,19 +119,19 @@ fn function_names(module: &[u8]) -> Result<HashMap<u32, &str>, String> {
     Ok(out)
 }
 
-/// The functions that wasm-bindgen brings along and calls by their names.
+/// The functions that wasm-bindgen adds and calls by name.
 fn is_kept(name: &str) -> bool {
     name.starts_with("__wbindgen") || name.starts_with("__externref")
 }
 
-/// Which module has what: 0 is the first one.
+/// The module to which each function and data range belongs: 0 is the primary one.
 struct Homes {
     functions: Vec<usize>,
-    /// Of stretches of memory, `(address, length)`.
+    /// `(address, length, module)` of each range of memory.
     data: Vec<(u32, u32, usize)>,
 }
 
-/// For each module, the first one among them, a bit for itself and for each that is loaded before it.
+/// For each module, including the primary one, a bit set of itself and the modules that are loaded before it.
 fn loaded_with(parts: &[Part<'_>]) -> Result<Vec<u64>, String> {
     let mut out = vec![1];
     for (i, part) in parts.iter().enumerate() {
@@ -168,7 +171,8 @@ fn homes(bound: &Bound<'_>, refs: &References, parts: &[Part<'_>]) -> Result<Hom
     if let Some(name) = parts.iter().flat_map(|p| p.exports).find(missing) {
         return Err(format!("there is no export {name}"));
     }
-    // whoever calls what is in a slot that nothing refers to is not in this module
+    // a slot that nothing in this module refers to is called from outside, so its function belongs to the primary
+    // module
     let referred: BTreeSet<Referred> = refs.functions.iter().chain(&refs.pointers).flatten().copied().collect();
     let strange = bound.slots.iter().filter(|(slot, _)| !referred.contains(&Referred::Slot(**slot)));
     roots.extend(strange.map(|(_, &f)| (1, f as usize)));
@@ -180,12 +184,12 @@ fn homes(bound: &Bound<'_>, refs: &References, parts: &[Part<'_>]) -> Result<Hom
         }
     }
 
-    // the last module that is there with every one of those that lead to it
+    // the last module that is loaded together with each of the modules that reach it
     let home = |mask: u64| {
         let with = loaded.iter().enumerate().filter(|(i, _)| mask >> i & 1 == 1).map(|(_, all)| all);
         with.copied().reduce(|a, b| a & b).map_or(0, |all| all.ilog2() as usize)
     };
-    // symbols may lie in one another: bytes are where all that name them are
+    // symbols may overlap: a byte is needed by everything that refers to any symbol which covers it
     let mut ends: BTreeSet<u32> = refs.data.iter().flat_map(|&(at, len)| [at, at + len]).collect();
     ends.extend(bound.data.iter().flat_map(|s| [s.address, s.address + s.bytes.len() as u32]));
     let ends: Vec<u32> = ends.into_iter().collect();

@@ -1,6 +1,6 @@
-//! `tidy`: the rules of the repository that no compiler checks. Floors inside core, a core that stays pure, file length,
-//! file heads, stray blanks, words and paths that must not be here. Only std, because `tests/it/arch.rs` includes this
-//! very file as a module, so that `cargo test` enforces it.
+//! `tidy`: the repository's rules that no compiler checks: layering within core, purity of core, file length, file
+//! heads, trailing blanks, and words and paths that must not occur. Uses only std, because `tests/it/arch.rs` includes
+//! this very file as a module, so that `cargo test` enforces the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,7 +19,8 @@ const FLOORS: [&[&str]; 9] = [
     &["io", "text", "llm"],
 ];
 
-/// What core must not reach: it has no IO, clock, environment, threads or async. (The trait `std::io::Write` alone reaches nothing.)
+/// Names that core must not use, as it has no IO, clock, environment, threads or async. (The trait `std::io::Write`
+/// alone is harmless.)
 const IMPURE: [&str; 15] = [
     "std::fs",
     "std::net",
@@ -38,23 +39,25 @@ const IMPURE: [&str; 15] = [
     "unsafe {",
 ];
 
-/// The folder whose operators read what a model says: there nobody indexes a shape or a list of inputs, because a model chooses its
-/// ranks and arities. `Value::dim`, `Value::shape_in`, `Value::nth_last` and `Op::arg` give errors that name the node.
+/// The folder of the ONNX operators, where shapes and input lists must not be indexed directly, because a model chooses
+/// its ranks and arities. `Value::dim`, `Value::shape_in`, `Value::nth_last` and `Op::arg` return errors that name the
+/// node instead.
 const CHECKED: &str = "core/src/io/onnx";
 
-/// What is indexed there.
+/// Forbidden direct accesses in that folder.
 const UNCHECKED: [&str; 6] = [".shape()[", ".args[", ".node.inputs[", ".node.outputs[", ".rank() - 1", ".rank() - 2"];
 
-/// A file may not be longer than this.
+/// The most lines of a file.
 const MAX_LINES: usize = 800;
 
-/// rustfmt wraps code at 120; this catches what it leaves alone: strings, comments, hand-aligned rule tables.
+/// The most columns of a line. rustfmt wraps code at 120; this limits what it leaves alone: strings, comments,
+/// hand-aligned rule tables.
 const MAX_COLUMNS: usize = 160;
 
-/// Folders that hold no source of ours.
+/// Folders without source files of the project.
 const SKIPPED: [&str; 7] = ["target", "node_modules", "dist", "pkg", ".git", ".cache", "tmp"];
 
-/// Text that never belongs in the repository: paths of one machine, and unfinished code.
+/// Text that must not occur in the repository: paths of one machine, and unfinished code.
 const FORBIDDEN: [&str; 7] = [
     concat!("/ho", "me/"),
     concat!("/ro", "ot/"),
@@ -98,7 +101,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     findings
 }
 
-/// Files we wrote, relative to the root, in a stable order.
+/// The project's source files, relative to the root, in a stable order.
 fn source_files(root: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut folders = vec![PathBuf::new()];
@@ -157,7 +160,7 @@ fn check_text(file: &Path, text: &str, findings: &mut Vec<String>) {
     }
 }
 
-/// Core reaches no host: checked outside comments and test modules.
+/// Checks that core does not use the host, outside of comments and test modules.
 fn check_purity(file: &Path, text: &str, findings: &mut Vec<String>) {
     for (index, line) in code_lines(text) {
         for word in IMPURE.iter().filter(|word| line.contains(**word)) {
@@ -166,7 +169,7 @@ fn check_purity(file: &Path, text: &str, findings: &mut Vec<String>) {
     }
 }
 
-/// What is made of a kernel depends on what a target can do and on its machine, not on the language that is printed at the end.
+/// Checks that decisions about kernels depend on the target's capabilities and machine, not on the output language.
 fn check_languages(file: &Path, text: &str, findings: &mut Vec<String>) {
     for (index, _) in code_lines(text).filter(|(_, line)| line.contains("Lang::")) {
         let place = format!("{}:{}", file.display(), index + 1);
@@ -174,7 +177,7 @@ fn check_languages(file: &Path, text: &str, findings: &mut Vec<String>) {
     }
 }
 
-/// Operators read ranks and inputs through accessors that can fail.
+/// Checks that operators read ranks and inputs through accessors that return errors.
 fn check_accessors(file: &Path, text: &str, findings: &mut Vec<String>) {
     for (index, line) in code_lines(text) {
         for word in UNCHECKED.iter().filter(|word| line.contains(**word)) {
@@ -201,12 +204,13 @@ fn test_module(text: &str) -> Option<usize> {
     })
 }
 
-/// Which floor a module of core stands on.
+/// The floor (layer) of a module of core.
 fn floor_of(module: &str) -> Option<usize> {
     FLOORS.iter().position(|floor| floor.contains(&module))
 }
 
-/// No module imports from a floor above its own, and modules of one floor do not import each other in a circle.
+/// Checks that no module imports from a floor above its own, and that the modules of one floor do not import each other
+/// in a cycle.
 fn check_floors(root: &Path, findings: &mut Vec<String>) {
     let source = root.join("core/src");
     let lib = std::fs::read_to_string(source.join("lib.rs")).unwrap_or_default();
@@ -249,7 +253,7 @@ fn check_floors(root: &Path, findings: &mut Vec<String>) {
     }
 }
 
-/// A file of tests may look anywhere.
+/// Whether this is a file of tests, which may import from any floor.
 fn is_test_file(file: &Path) -> bool {
     let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     stem == "tests" || stem.ends_with("_tests") || file.iter().any(|part| part == "tests")

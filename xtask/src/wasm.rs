@@ -1,7 +1,7 @@
-//! `wasm`: the web crate to `web/pkg`: cargo, then wasm-bindgen as a library (so that no tool must be installed and its
-//! version is the one in Cargo.lock). Two toolchains can do the first step, see [`Toolchain`]; each has an output folder of its
-//! own, because two compilers would throw away each other's work. wasm-opt (132, `-Oz`) makes the module 8% smaller, and 10%
-//! larger to download, so it is not used.
+//! `wasm`: builds the web crate to `web/pkg` with cargo, then wasm-bindgen as a library (so that no tool must be
+//! installed, and its version is the one in Cargo.lock). Either of two toolchains compiles it, see [`Toolchain`]; each
+//! has its own target folder, because two compilers would invalidate each other's output. wasm-opt (132, `-Oz`) makes
+//! the module 8% smaller but its compressed download 10% larger, so it is not used.
 
 use crate::{imports, order, sh, split};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use wasm_bindgen_cli_support::Bindgen;
 /// The target triple of the web build.
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
-/// What of `gradloom-web` is loaded before one of these exports is first called: see `web/ts/src/parts.ts`.
+/// The parts of `gradloom-web` that are loaded on demand, with their exports: see `web/ts/src/parts.ts`.
 const PARTS: [split::Part<'_>; 11] = [
     split::Part {
         name: "onnx",
@@ -66,20 +66,21 @@ const PARTS: [split::Part<'_>; 11] = [
         after: None,
         exports: &["__wbg_loops_free", "loops_params", "runtime_launchLoops", "runtime_readLoops"],
     },
-    // what looks at kernels estimates their times as what tunes them does: what two parts have in common, every page would load
+    // `debug` uses the same cost estimates as tuning: if they were in separate parts, that shared code would be in the
+    // module that every page loads
     split::Part { name: "tune", after: None, exports: &["runtime_debug", "runtime_tune"] },
     split::Part { name: "wasm", after: None, exports: &["runtime_workerGone", "wasmRuntime"] },
     split::Part { name: "webgpu", after: None, exports: &["runtime_customKernel", "webgpuRuntime"] },
     split::Part { name: "share", after: Some("webgpu"), exports: &["runtime_fromGpuBuffer", "runtime_gpuBuffer"] },
 ];
 
-/// Functions that write floats, twenty kilobytes of them, which pages do without.
+/// Part of the names of std's functions that format floats, 20 kB, which must not be linked into the web module.
 const FLOATS_OF_STD: &str = "flt2dec";
 
 /// The features of `gradloom-web-extra`: each is a module that the package loads on first use.
 const EXTRAS: [&str; 5] = ["text", "files", "chat", "ops", "llm"];
 
-/// Who compiles for wasm32.
+/// The toolchain that compiles for wasm32.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Toolchain {
     /// rustup's cargo with the target's standard library from rustup.
@@ -89,7 +90,7 @@ pub(crate) enum Toolchain {
 }
 
 impl Toolchain {
-    /// The toolchain that is ready on this machine. `GRADLOOM_WASM_TOOLCHAIN=rustup|debian` forces one.
+    /// The toolchain that is usable on this machine. `GRADLOOM_WASM_TOOLCHAIN=rustup|debian` forces one.
     pub(crate) fn find() -> Result<Toolchain, String> {
         let forced = std::env::var("GRADLOOM_WASM_TOOLCHAIN").unwrap_or_default();
         match forced.as_str() {
@@ -105,7 +106,7 @@ impl Toolchain {
         }
     }
 
-    /// A few words for people.
+    /// A short description for messages.
     pub(crate) fn describe(self) -> &'static str {
         match self {
             Toolchain::Rustup => "rustup's",
@@ -113,7 +114,7 @@ impl Toolchain {
         }
     }
 
-    /// Where its build output goes, below the root.
+    /// Its build output folder, relative to the root.
     fn target_dir(self) -> &'static str {
         match self {
             Toolchain::Rustup => "target/wasm",
@@ -146,7 +147,7 @@ fn rustup_ready() -> bool {
     printed.is_ok_and(|dir| Path::new(dir.trim()).is_dir())
 }
 
-/// What keeps Debian's toolchain from being used: a package that is not installed or too old.
+/// The reason why Debian's toolchain cannot be used: a package that is missing or too old.
 fn debian_missing() -> Option<String> {
     let pieces = [
         ("/usr/bin/cargo", "cargo-web"),
@@ -165,7 +166,7 @@ fn debian_missing() -> Option<String> {
     }
 }
 
-/// The 95 of `rustc 1.95.0 (..)`.
+/// The minor version: 95 of `rustc 1.95.0 (..)`.
 fn minor_version(printed: &str) -> Option<u32> {
     printed.split_whitespace().nth(1)?.split('.').nth(1)?.parse().ok()
 }
@@ -177,8 +178,8 @@ fn sysroot_file(file: &str) -> PathBuf {
     PathBuf::from(format!("{}/lib/rustlib{rest}", sysroot.trim()))
 }
 
-/// Builds `web/pkg`; `--tests` builds the test module instead, into `tests/web/pkg`. With `--names` functions keep their names, for
-/// profiles and for `scripts/functions.mjs`.
+/// Builds `web/pkg`; with `--tests` the test module instead, into `tests/web/pkg`. With `--names` functions keep their
+/// names, for profiles and for `scripts/functions.mjs`.
 pub(crate) fn build(root: &Path, args: &[&str]) -> Result<(), String> {
     let named = args.contains(&"--names");
     if args.contains(&"--tests") {
@@ -201,7 +202,8 @@ pub(crate) fn build(root: &Path, args: &[&str]) -> Result<(), String> {
     sh::node(root, "scripts/size.mjs", &["web/pkg"])
 }
 
-/// One wasm module: a package compiled with a feature (or none), what its files are called, and whether its functions have names.
+/// One wasm module to build: the package and feature (or none), the name of its files, whether functions keep their
+/// names, and its parts.
 struct Build<'a> {
     package: &'a str,
     feature: &'a str,
@@ -222,7 +224,7 @@ fn bind(root: &Path, part: &Build<'_>, profile: &str, folder: &str) -> Result<()
     if !parts.is_empty() {
         cargo.args(["--", "-Clink-arg=--emit-relocs"]);
     }
-    // Set by the cargo that runs xtask; they would send the inner cargo to the wrong compiler.
+    // These are set by the cargo that runs xtask, and would make the inner cargo use the wrong compiler.
     cargo.env_remove("CARGO").env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     if toolchain == Toolchain::Debian {
         cargo.env_remove("RUSTUP_TOOLCHAIN");
@@ -265,7 +267,7 @@ fn bind(root: &Path, part: &Build<'_>, profile: &str, folder: &str) -> Result<()
     let mut files = vec![module];
     if linked.is_some() {
         files.extend(parts.iter().map(|part| pkg.join(format!("gradloom_{}_bg.wasm", part.name))));
-        // for hosts that are given bytes, where nothing can be found beside them
+        // for hosts that are given the module's bytes and cannot load parts
         files.push(pkg.join("gradloom_whole_bg.wasm"));
         written.extend(linked.map(|l| l.split(&bound, &[], named)).transpose()?.into_iter().flatten());
     }

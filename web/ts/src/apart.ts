@@ -1,4 +1,5 @@
-// How the pieces of `pieces.ts` come in pages and in Node: each from a file of its own. Every entry of the package imports this.
+// Registers how pages and Node load the lazily loaded code of `pieces.ts`: each piece by a dynamic import of its own
+// file. Every entry of the package imports this module.
 import { provide } from "./pieces.js";
 
 provide({

@@ -1,36 +1,48 @@
-// Files of torch.save and npz archives, read by ranges: where their tensors lie, and what was read as a smaller file of the same kind, which the module
-// takes as any other. What is not as usual is read whole instead.
+// Partial reading of torch.save files and npz archives by byte ranges: finds where each tensor's data lies in the file
+// (`Archive.pieces`), and packs the pieces that were read into a smaller file of the same format (`Archive.part`),
+// which the wasm module parses like any other. A file whose structure is unusual is read whole instead (`openArchive`
+// gives undefined).
 import { UnsupportedError } from "./errors.js";
 import { Cut, Machine, Storage, View, bytesIn, keysIn, pickleOf, pickleOfKeys, tensorsIn } from "./pickle.js";
 import type { Ranged, Told } from "./ranges.js";
 import type { Span } from "./runs.js";
 import { type Member, TAIL_BYTES, archiveOf, contentIn, crc32, joined, membersOf, partOf } from "./zip.js";
 
-/** The longest index that is read by itself. */
+/**
+ * The largest index (pickle) in bytes that is read separately from the data; a file with a larger one is read whole.
+ */
 const MOST_BYTES = 100_000_000;
-/** What the format before PyTorch 1.6 begins with: a number as a pickle. */
+/** The first bytes of a torch.save file from before PyTorch 1.6: its magic number as a pickle. */
 const OLD = [0x80, 2, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, 0x2e];
 
-/** Tensors of an archive that lie in one piece. */
+/** One contiguous byte range of an archive and the tensors whose data it holds. */
 export interface Piece extends Span {
   names: readonly string[];
 }
 
 /** An archive that can be read in parts. */
 export interface Archive {
-  /** Names in the order of the file. */
+  /** Names of all tensors in the order of the file. */
   names: readonly string[];
-  /** In the order of their data. */
+  /** The pieces, sorted by their position in the file. */
   pieces: readonly Piece[];
-  /** A small file of what is wanted of some pieces. `bytes` are those of the archive from `start` on. */
+  /**
+   * A smaller file of the same format with the `wanted` tensors of some pieces. `bytes` are the archive's bytes from
+   * offset `start` on and cover these pieces.
+   */
   part(pieces: readonly Piece[], bytes: Uint8Array, start: number, wanted: (name: string) => boolean): Uint8Array;
 }
 
 const sorted = <T extends Span>(pieces: readonly T[]): T[] => [...pieces].sort((a, b) => a.start - b.start);
 
-/** Undefined for what is read whole. `check` is given a file without data if its index is not understood here, and may throw. */
+/**
+ * Opens an archive for partial reading; undefined if the file has to be read whole. If the index is not understood
+ * here, `check` is called with a file of the index alone, without data, and may throw the error that a full read would
+ * give.
+ */
 export async function openArchive(file: Ranged, told: Told, check: (file: Uint8Array) => void): Promise<Archive | undefined> {
-  // as many requests as the rest takes
+  // the end of the archive would be read first, and here it reaches back into the head: one request for the rest does
+  // it all
   if (file.size - file.head.length <= TAIL_BYTES) return undefined;
   if (OLD.every((byte, i) => file.head[i] === byte)) return ofOld(file, told);
   const members = await membersOf(file, told);
@@ -50,20 +62,20 @@ function ofNpz(members: readonly Member[]): Archive {
   };
 }
 
-/** Tensors by their storages. */
+/** The names of the tensors that view each storage. */
 function byStorage(tensors: ReadonlyMap<string, View>): Map<Storage, string[]> {
   const names = new Map<Storage, string[]>();
   for (const [name, { storage }] of tensors) names.set(storage, [...(names.get(storage) ?? []), name]);
   return names;
 }
 
-/** The tensors among these that are wanted. */
+/** A pickle of those tensors of `pieces` that are wanted. */
 function pickled(tensors: ReadonlyMap<string, View>, pieces: readonly Piece[], wanted: (name: string) => boolean): Uint8Array {
   const names = pieces.flatMap((piece) => piece.names).filter(wanted);
   return pickleOf(names.map((name) => [name, tensors.get(name) as View]));
 }
 
-/** `torch.save` since PyTorch 1.6: an archive of a pickle and a file for each storage. */
+/** torch.save since PyTorch 1.6: a zip archive with a pickle and one member per storage. */
 async function ofTorch(file: Ranged, members: readonly Member[], told: Told, check: (file: Uint8Array) => void): Promise<Archive | undefined> {
   const index = members.find(({ name }) => name.endsWith("/data.pkl"));
   if (!index || index.packed > MOST_BYTES) return undefined;
@@ -82,7 +94,7 @@ async function ofTorch(file: Ranged, members: readonly Member[], told: Told, che
     try {
       check(archiveOf([], new Uint8Array(), 0, { name: index.name, bytes: text }));
     } catch (error) {
-      // as an object of a class: the rest is not asked for
+      // the pickle holds something unsupported, such as an object of a class: fail before the data is fetched
       if (error instanceof UnsupportedError) throw error;
     }
     return undefined;
@@ -102,7 +114,10 @@ async function ofTorch(file: Ranged, members: readonly Member[], told: Told, che
   };
 }
 
-/** `torch.save` before that: pickles, and the storages in the order of a list, each behind the number of its elements. */
+/**
+ * torch.save before PyTorch 1.6: several pickles, then the storages in the order of a list of keys, each preceded by
+ * its number of elements.
+ */
 async function ofOld(file: Ranged, told: Told): Promise<Archive | undefined> {
   let start = file.head;
   for (;;) {
@@ -127,7 +142,7 @@ function oldIndex(bytes: Uint8Array, size: number): Archive {
   for (const key of keysIn(machine.run())) {
     at = at < 0 ? machine.at : at;
     const storage = storages.get(key);
-    // of a storage without tensors nothing tells how long it is
+    // nothing tells the length of a storage that no tensor uses
     if (!storage) throw new TypeError(`nothing uses the storage ${key}`);
     storages.delete(key);
     const end = at + 8 + bytesIn(storage);
@@ -147,7 +162,7 @@ function oldIndex(bytes: Uint8Array, size: number): Archive {
 
 const CUT: unique symbol = Symbol();
 
-/** What is found, or that there is more to be read; undefined if it is none of what is known. */
+/** The result of `find`; `CUT` if more bytes are needed; undefined if the file is not of a known form. */
 function known<T>(find: () => T): T | typeof CUT | undefined {
   try {
     return find();

@@ -1,4 +1,4 @@
-// Sounds: the entry `gradloom/audio`.
+// Audio: reading, resampling and spectrograms. The entry `gradloom/audio`.
 import "./apart.js";
 export { type MelOptions, logMel, melFilters, melSpectrogram } from "./audio/mel.js";
 export type { AudioBufferLike, AudioOptions, AudioSource, ChunkOptions } from "./audio/sound.js";

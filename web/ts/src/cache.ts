@@ -1,31 +1,33 @@
-// What outlives a visit: plans, compiled kernels and tuned opts in IndexedDB. Read ahead when a device starts, written behind
-// when the page has time. What the entries mean, and whether they are whole, is the wasm module's affair; a storage that is
-// blocked, full or broken only means that things are compiled again.
+// The persistent cache of plans, compiled kernels and tuned opts in IndexedDB. Entries are read ahead when a device
+// starts and written back in the background. The wasm module alone knows what an entry means and checks its integrity.
+// A storage that is blocked, full or broken is never an error: it only means that plans and kernels are compiled again.
 
-/** How compiled plans and kernels are kept across visits. */
+/** Options of the cache of compiled plans and kernels across visits. */
 export interface CacheOptions {
-  /** Bytes of all entries; those unused for longest go first. 32 MiB unless told otherwise. */
+  /** Limit for the bytes of all entries together; the least recently used are deleted first. Default: 32 MiB. */
   limitBytes?: number;
 }
 
 /** What the cache of a device did in this visit. */
 export interface CacheState {
-  /** `on`; `off` where it was switched off or there is no IndexedDB; `failed` where the browser refuses. */
+  /**
+   * `on`; `off` if the caller disabled it or the host has no IndexedDB; `failed` if the browser refuses the storage.
+   */
   state: "on" | "off" | "failed";
   reason: string | undefined;
-  /** Entries that were read ahead, and their bytes. */
+  /** Number of entries that were read ahead, and their bytes. */
   entries: number;
   bytes: number;
-  /** Milliseconds that took. */
+  /** Milliseconds that reading ahead took. */
   readMs: number;
 }
 
 const NAME = "gradloom";
 const LAYOUT = 1;
 const LIMIT = 32 * 2 ** 20;
-/** A storage that does not answer for so long is done without. */
+/** A storage that does not answer within this time is treated as unavailable. */
 const PATIENCE_MS = 3000;
-/** Entries are marked as used at most this often. */
+/** The shortest time between two updates of an entry's time of last use. */
 const TOUCH_MS = 6 * 3600_000;
 const WRITE_AFTER_MS = 100;
 
@@ -51,7 +53,7 @@ function patient<T>(work: Promise<T>): Promise<T> {
   return Promise.race([work, late]);
 }
 
-/** Those that were made just now: there is nothing to read in them. */
+/** Databases that were created by this visit and hence have no entries to read. */
 const made = new WeakSet<IDBDatabase>();
 
 function openDatabase(): Promise<IDBDatabase> {
@@ -64,23 +66,23 @@ function openDatabase(): Promise<IDBDatabase> {
   return settled(request);
 }
 
-/** A connection to the storage that is on its way for the first cache. */
+/** The connection that `openAhead` began to open, for the first cache. */
 let ahead: Promise<IDBDatabase> | undefined;
 
-/** Begins to open the storage, for a cache that is about to be made. */
+/** Begins to open the storage before the cache that will use it is constructed. */
 export function openAhead(): void {
   if (typeof indexedDB === "undefined") return;
   ahead ??= openDatabase();
   ahead.catch(() => {});
 }
 
-/** Closes what was opened for a cache that is not made. */
+/** Closes the connection of `openAhead` if no cache has taken it. */
 export function closeAhead(): void {
   void ahead?.then((database) => database.close(), () => {});
   ahead = undefined;
 }
 
-/** The entries of one device. The wasm module calls `get` and `put`. */
+/** The cache entries of one device. The wasm module calls `get` and `put`. */
 export class Cache {
   readonly #known = new Map<string, Uint8Array>();
   readonly #rows = new Map<string, Row>();
@@ -90,7 +92,7 @@ export class Cache {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #writing: Promise<void> = Promise.resolve();
   readonly #limit: number;
-  /** Bytes of what is known. */
+  /** Bytes of the entries in memory. */
   #held = 0;
   readonly state: CacheState = { state: "off", reason: undefined, entries: 0, bytes: 0, readMs: 0 };
 
@@ -98,7 +100,7 @@ export class Cache {
     this.#limit = options.limitBytes ?? LIMIT;
   }
 
-  /** Reads the entries of these groups into memory. Never fails: without a storage there are none. */
+  /** Reads the entries of these groups into memory. Never fails: without a usable storage there are no entries. */
   async readAhead(groups: readonly string[]): Promise<void> {
     const start = performance.now();
     try {
@@ -110,7 +112,7 @@ export class Cache {
       ahead = undefined;
       opening.catch(() => {});
       const database = await patient(opening);
-      // Another tab with a newer package may want to change the layout.
+      // another tab with a newer version of the package may have to upgrade the database
       database.onversionchange = () => this.#fail("another tab changed it");
       database.onclose = () => this.#fail("the browser closed it");
       this.#database = database;
@@ -125,7 +127,7 @@ export class Cache {
   }
 
   async #readGroup(database: IDBDatabase, group: string): Promise<void> {
-    // "0" follows "/"
+    // the character "0" follows "/", so the range covers all keys with the prefix `group/`
     const range = IDBKeyRange.bound(`${group}/`, `${group}0`, false, true);
     const transaction = database.transaction(["entries", "index"], "readonly");
     const [entries, index] = [transaction.objectStore("entries"), transaction.objectStore("index")];
@@ -157,7 +159,7 @@ export class Cache {
     return found;
   }
 
-  /** Keeps an entry. */
+  /** Stores an entry. */
   put(group: string, key: string, bytes: Uint8Array): void {
     if (!this.#database || bytes.length > this.#limit / 4) return;
     const name = `${group}/${key}`;
@@ -168,7 +170,10 @@ export class Cache {
     this.#later();
   }
 
-  /** A page that is open for long holds no more of it than is stored: the oldest go, once they are written. */
+  /**
+   * Bounds the entries in memory by the storage limit, for pages that stay open for long: drops the oldest ones that
+   * are already written.
+   */
   #bound(): void {
     if (this.#held <= this.#limit) return;
     for (const [name, { length }] of this.#known) {
@@ -183,11 +188,11 @@ export class Cache {
     this.#timer ??= setTimeout(() => void this.flush(), WRITE_AFTER_MS);
   }
 
-  /** Writes what is not written yet. */
+  /** Writes all pending entries. */
   flush(): Promise<void> {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    // One after the other, and each begins at once if there is none under way: a page that is left has no later.
+    // Writes run one after the other. The first starts immediately rather than later, since the page may be closing.
     this.#writing = this.#writing.then(() => this.#write());
     return this.#writing;
   }
@@ -215,13 +220,13 @@ export class Cache {
       await ended(transaction);
       if (fresh.size > 0) await this.#sweep(database, this.#limit);
     } catch (error) {
-      // Full: other entries make room for those of the next visit, and this one writes no more.
+      // The storage is full: old entries are deleted to make space for the next visit, and this visit writes no more.
       await this.#sweep(database, this.#limit / 4).catch(() => {});
       this.#fail(error instanceof Error ? error.message : String(error));
     }
   }
 
-  /** Deletes what was not used for longest, until three quarters of the limit are left. */
+  /** Deletes the least recently used entries until at most three quarters of the limit are left. */
   async #sweep(database: IDBDatabase, limit: number): Promise<void> {
     const transaction = database.transaction(["entries", "index"], "readwrite", { durability: "relaxed" });
     const [entries, index] = [transaction.objectStore("entries"), transaction.objectStore("index")];
@@ -247,7 +252,7 @@ export class Cache {
     this.#unwritten.clear();
   }
 
-  /** Forgets what is in memory and not written. */
+  /** Drops all entries in memory, including those not written yet. */
   forget(): void {
     this.#known.clear();
     this.#held = 0;
@@ -257,7 +262,7 @@ export class Cache {
   }
 }
 
-/** Deletes everything that was kept, of all versions of this package. */
+/** Deletes all stored entries, also those of other versions of this package. */
 export async function deleteEntries(): Promise<void> {
   if (typeof indexedDB === "undefined") return;
   try {
@@ -268,6 +273,6 @@ export async function deleteEntries(): Promise<void> {
     await ended(transaction);
     database.close();
   } catch {
-    // nothing is kept where nothing can be opened
+    // a storage that cannot be opened holds no entries
   }
 }

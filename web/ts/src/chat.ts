@@ -1,35 +1,38 @@
-// Chat templates: messages to the text that a model was trained on.
+// Chat templates: render a list of messages as the prompt text that a model was trained on.
 import type { RawChatTemplate } from "./pkg/gradloom_chat.js";
 import { StateError, guard } from "./errors.js";
 import { once } from "./extras.js";
 import { readHeader } from "./files.js";
 import type { FetchOptions, FileSource } from "./progress.js";
 
-/** The module of chat templates. */
+/** Loads the wasm module that runs chat templates. */
 export const chatModule = /* @__PURE__ */ once("chat", () => import("./pkg/gradloom_chat.js"));
 
-/** One message. Templates read what else they know of it, such as `tool_calls`. */
+/** One message. Further properties are passed to the template, which may read e.g. `tool_calls`. */
 export interface ChatMessage {
-  /** `system`, `user`, `assistant`, `tool`, as the template knows them. */
+  /** `system`, `user`, `assistant` or `tool`: the roles that the model's template knows. */
   role: string;
-  /** Text, or parts of several kinds. */
+  /** Text, or a list of parts (text, images, ..) in the form that the template expects. */
   content?: unknown;
   [more: string]: unknown;
 }
 
-/** What a template is given besides the messages. */
+/** What is passed to a template besides the messages. */
 export interface ChatOptions {
-  /** Ends the text with what makes the model answer. */
+  /** Appends the header of an assistant message, so that the model continues with its answer. Default: false. */
   addGenerationPrompt?: boolean;
-  /** Descriptions of functions that the model may call: JSON schemas. */
+  /** Functions that the model may call, described by JSON schemas. */
   tools?: readonly unknown[];
-  /** Other variables of the template, such as `enable_thinking`. */
+  /** Further variables of the template, such as `enable_thinking`. */
   variables?: Readonly<Record<string, unknown>>;
-  /** The date that templates write; local time, now unless given. */
+  /** The date and time that the template may print, in local time. Default: now. */
   now?: Date;
 }
 
-/** The chat template of a model: a Jinja program, run with limits of steps, depth and length, and without access to anything. */
+/**
+ * The chat template of a model: a Jinja program, run with limits on steps, nesting depth and output length, and without
+ * access to files, network or anything else.
+ */
 export class ChatTemplate {
   #raw: RawChatTemplate | undefined;
 
@@ -37,13 +40,19 @@ export class ChatTemplate {
     this.#raw = raw;
   }
 
-  /** Reads the template in a tokenizer_config.json or in a GGUF file. Of several `name` chooses one, or the one named `default`. */
+  /**
+   * Reads the template from a tokenizer_config.json or a GGUF file. If there are several, `name` selects one; default:
+   * the one named `default`.
+   */
   static async load(from: FileSource, options: FetchOptions & { name?: string } = {}): Promise<ChatTemplate> {
     const { RawChatTemplate: Raw } = await chatModule();
     return readHeader("template", from, options, (bytes) => new ChatTemplate(guard(() => new Raw(bytes, options.name))));
   }
 
-  /** Compiles a template's source; `tokens` are the special tokens that it names, such as `bos_token`. */
+  /**
+   * Compiles a template's source. `tokens` maps the special tokens that the source refers to (such as `bos_token`) to
+   * their text.
+   */
   static async fromSource(source: string, tokens: Readonly<Record<string, string>> = {}): Promise<ChatTemplate> {
     const { RawChatTemplate: Raw } = await chatModule();
     const raw = guard(() => Raw.fromSource(source));
@@ -51,7 +60,10 @@ export class ChatTemplate {
     return new ChatTemplate(raw);
   }
 
-  /** The text of messages. Encode it with `special: false`: the template writes the special tokens itself. */
+  /**
+   * Renders the messages as one text. Encode the text with `special: false`, since the template already writes the
+   * special tokens.
+   */
   apply(messages: readonly ChatMessage[], options: ChatOptions = {}): string {
     const raw = this.#raw;
     if (!raw) throw new StateError("E_STATE", "this chat template was disposed");
@@ -63,7 +75,7 @@ export class ChatTemplate {
     return guard(() => raw.apply(json(messages), addGenerationPrompt, tools && json(tools), json(variables), now));
   }
 
-  /** Frees its memory. */
+  /** Frees the template's memory in the wasm module. */
   dispose(): void {
     this.#raw?.free();
     this.#raw = undefined;

@@ -1,15 +1,22 @@
-// What to do when memory is refused: let forgotten tensors go. Loaded when that happens.
+// Provokes garbage collection after an allocation on the device failed, so that tensors that the program no longer
+// references free their memory. Loaded only when that happens.
 import type { Host } from "./device.js";
 import { turn } from "./turns.js";
 
-/** Memory that is taken and dropped at once, so that the engine looks for what nobody uses: it cannot be told to. */
+/**
+ * The size in bytes of an allocation that is dropped immediately: it pressures the JavaScript engine into a collection,
+ * which a page cannot request directly.
+ */
 const PRESSURE_BYTES = 1 << 26;
-/** So often at most. */
+/** The most such allocations. */
 const ROUNDS = 100;
-/** After something was found it goes on until nothing more was so often: engines look in their own time, and never for all at once. */
+/**
+ * Once a round has freed tensors, the loop ends after this many consecutive rounds that free no more: engines collect
+ * at their own pace and never everything at once.
+ */
 const QUIET = 24;
 
-/** Frees what tensors held that nobody can reach any more, as far as the JavaScript engine finds them. */
+/** Frees the device memory of unreachable tensors, as far as the JavaScript engine collects their handles. */
 export async function collected(host: Host): Promise<void> {
   const { gc } = globalThis as { gc?: () => void };
   const held = (): number => host.raw.counters().tensors;
@@ -20,9 +27,9 @@ export async function collected(host: Host): Promise<void> {
       if (gc) gc();
       else new Uint8Array(PRESSURE_BYTES)[0] = round;
     } catch {
-      // there is not even so much: the engine has looked already
+      // the allocation itself failed: then the engine has already collected what it could
     }
-    // finalisers run between turns
+    // finalisers run between tasks of the event loop
     await turn();
     await new Promise((done) => setTimeout(done));
     const now = held();

@@ -1,4 +1,5 @@
-// Data sets: files of images, and batches in a shuffled order, fetched ahead. The entry `gradloom/data`.
+// Data sets: readers of image data sets (IDX, MNIST, CIFAR), and a loader of batches in shuffled order with
+// prefetching. The entry `gradloom/data`.
 import "./apart.js";
 import { Arrays, type Columns, type Dataset, Examples, type HostArray, type Row, type Rows, examples } from "./data/examples.js";
 import { ValueError, guard } from "./errors.js";
@@ -11,27 +12,30 @@ import type { Tensor } from "./tensor.js";
 
 export { Arrays, type Columns, type Dataset, Examples, type HostArray, type Row, type Rows, examples };
 
-/** How a data loader puts examples into batches. */
+/** Options of `DataLoader`. */
 export interface LoaderOptions {
   batchSize?: number;
-  /** Shuffle by a seed, anew in each epoch: `true` is seed 0. */
+  /** Shuffles the examples in each epoch, by this seed; `true` is seed 0. Default: false. */
   shuffle?: boolean | number;
-  /** Leave a last batch out that is not full. */
+  /** Drops the last batch of an epoch if it has fewer than `batchSize` examples. */
   dropLast?: boolean;
-  /** How many batches are under way while one is in use. */
+  /** How many batches are loaded ahead while one is in use. Default: 2. */
   prefetch?: number;
 }
 
 type Parts = [dtype: DType, shape: number[], bytes: Uint8Array];
 const array = ([dtype, shape, bytes]: Parts): HostArray => ({ dtype, shape, bytes });
 
-/** The tensor of an IDX file, gzipped or not. */
+/** Reads an IDX file (the format of MNIST), gzipped or not. */
 export async function readIdx(from: FileSource, options: FetchOptions = {}): Promise<HostArray> {
   const [file, { idx }] = await Promise.all([readSource(from, options), filesModule()]);
   return reading("images", from, file, () => array(guard(() => idx(file) as Parts)));
 }
 
-/** MNIST, Fashion-MNIST or their kin: u8 images `[n, 1, rows, columns]` and labels `[n]`. */
+/**
+ * Reads MNIST or a data set in its format, such as Fashion-MNIST: u8 images `[n, 1, rows, columns]` as `x`, labels
+ * `[n]` as `y`.
+ */
 export async function mnist(images: FileSource, labels: FileSource, options: FetchOptions = {}): Promise<Arrays> {
   const [x, y] = await Promise.all([readIdx(images, options), readIdx(labels, options)]);
   if (x.shape.length !== 3 || y.shape.length !== 1) {
@@ -41,46 +45,49 @@ export async function mnist(images: FileSource, labels: FileSource, options: Fet
   return new Arrays({ x: { ...x, shape: [n, 1, ...rest] }, y });
 }
 
-/** CIFAR-10 or CIFAR-100 from one of its binary files: u8 images `[n, 3, 32, 32]` and labels `[n]`. */
+/** Reads CIFAR-10 or CIFAR-100 from one of its binary files: u8 images `[n, 3, 32, 32]` as `x`, labels `[n]` as `y`. */
 export async function cifar(from: FileSource, classes: 10 | 100, options: FetchOptions = {}): Promise<Arrays> {
   const [file, module] = await Promise.all([readSource(from, options), filesModule()]);
   const [x, y] = await reading("images", from, file, () => guard(() => module.cifar(file, classes) as [Parts, Parts]));
   return new Arrays({ x: array(x), y: array(y) });
 }
 
-/** What a loader takes: a data set, or what `examples` makes one of. */
+/** What a loader accepts: a data set, or anything that `examples` converts to one. */
 export type Loadable<Batch> =
   | Dataset<Batch>
   | (Tensor extends Batch ? Rows : never)
   | (Record<string, Tensor> extends Batch ? Columns | readonly Readonly<Record<string, Row>>[] : never);
 
-/** Batches of a data set: `for await (const batch of loader)` is an epoch. */
+/** Iterates over a data set in batches: each `for await (const batch of loader)` is one epoch. */
 export class DataLoader<Batch = Record<string, Tensor>> implements AsyncIterable<Batch> {
   readonly dataset: Dataset<Batch>;
   readonly #options: Required<LoaderOptions>;
   #epoch = 0;
 
-  /** Of a data set, of arrays by name, of a list of examples, or (as `DataLoader<Tensor>`) of one array. */
+  /** Takes a data set, arrays by name, a list of examples, or (as `DataLoader<Tensor>`) a single array. */
   constructor(from: Loadable<Batch>, { batchSize = 1, shuffle = false, dropLast = false, prefetch = 2 }: LoaderOptions = {}) {
     if (!Number.isInteger(batchSize) || batchSize < 1) throw new ValueError("E_VALUE", `batches of ${batchSize} examples`);
     this.dataset = examples(from as Dataset<Batch>);
     this.#options = { batchSize, shuffle, dropLast, prefetch };
   }
 
-  /** How many batches an epoch has. */
+  /** The number of batches in an epoch. */
   get length(): number {
     const { batchSize, dropLast } = this.#options;
     return (dropLast ? Math.floor : Math.ceil)(this.dataset.length / batchSize);
   }
 
-  /** The same with each batch changed by a function, as pictures that are moved at random. It runs ahead, like the loading. */
+  /**
+   * A loader with `change` applied to each batch, e.g. for random augmentation of images. It runs ahead of use, like
+   * the loading.
+   */
   map<Other>(change: (batch: Batch) => Other | Promise<Other>): DataLoader<Other> {
     const { dataset } = this;
     const mapped: Dataset<Other> = { length: dataset.length, batch: async (rows) => change(await dataset.batch(rows)) };
     return new DataLoader<Other>(mapped as Loadable<Other>, this.#options);
   }
 
-  /** The first batches of an epoch alone. */
+  /** Iterates over the first `count` batches of an epoch. */
   async *take(count: number): AsyncGenerator<Batch> {
     let left = count;
     if (left <= 0) return;
@@ -101,7 +108,7 @@ export class DataLoader<Batch = Record<string, Tensor>> implements AsyncIterable
     while (next < this.length || waiting.length > 0) {
       while (next < this.length && waiting.length <= Math.max(prefetch, 0)) {
         const batch = start(next++);
-        // It is told to whoever takes the batch.
+        // an error is thrown to the consumer of this batch, below; until then it must not count as unhandled
         batch.catch(() => {});
         waiting.push(batch);
       }

@@ -1,4 +1,4 @@
-// Devices: which there are, starting one, and the one that new tensors use.
+// Devices: lists those available, starts them, and keeps the default device of new tensors.
 import type { DType } from "./dtype.js";
 import {
   DeviceError, FetchError, type GradloomError, StateError, OutOfMemoryError, UnsupportedError, ValueError, guard, guardAsync, guardSoon,
@@ -11,14 +11,14 @@ import { type TuneOptions, type TunedKernel, slots } from "./tune.js";
 import { Slices, turn } from "./turns.js";
 import { type WorkerLike, startWorkers } from "./workers.js";
 
-/** The devices by name. */
+/** The kinds of devices. */
 export type DeviceKind = "webgpu" | "wasm";
 
-/** WebGPU's own objects, by the names that the page's TypeScript has for them. */
+/** Types of WebGPU's own objects, taken from the global types of the page's TypeScript configuration if it has them. */
 export type GpuDevice = typeof globalThis extends { GPUDevice: { prototype: infer D } } ? D : object;
 export type GpuBuffer = typeof globalThis extends { GPUBuffer: { prototype: infer B } } ? B : object;
 
-/** Where a tensor's elements lie: bytes of a buffer, in the dtype that the device stores them as. */
+/** A tensor's elements as a byte range of a buffer, in the dtype in which the device stores them. */
 export interface GpuBufferPart {
   buffer: GpuBuffer;
   offset: number;
@@ -26,7 +26,7 @@ export interface GpuBufferPart {
   dtype: DType;
 }
 
-/** Why a device is gone: WebGPU's reason, and `destroyed` for one that `dispose` ended. */
+/** Why a device was lost: WebGPU's own reason, or `destroyed` for a device that `dispose` ended. */
 export interface DeviceLost {
   reason: "destroyed" | "unknown";
   message: string;
@@ -35,126 +35,143 @@ export interface DeviceLost {
 /** A started device. */
 export interface Device {
   readonly kind: DeviceKind;
-  /** Threads it computes with. */
+  /** Number of threads that it computes with. */
   readonly threads: number;
-  /** True for WebGPU that a processor emulates. */
+  /** True for WebGPU that is emulated on the CPU. */
   readonly software: boolean;
   readonly relaxedSimd: boolean;
   readonly maxBufferBytes: number;
-  /** What its driver gets wrong, and how kernels go without it: it is asked when the device starts. */
+  /** Defects of the driver that were detected when the device started, and how kernels work around them. */
   readonly notes: readonly string[];
   /**
-   * Fulfilled when it is gone with all that it held, as `lost` of WebGPU's own devices: its driver was reset, the GPU process ended, a
-   * kernel of WebAssembly failed, or the wasm module stopped. That of a model in the worker, `model.device.lost`, tells of the worker's
-   * device. It never rejects.
+   * Resolves when the device is lost with everything it held, like `GPUDevice.lost`: its driver was reset, the GPU
+   * process ended, a WebAssembly kernel trapped, or the wasm module stopped. For a model in the worker,
+   * `model.device.lost` reports the loss of the worker's device. It never rejects.
    */
   readonly lost: Promise<DeviceLost>;
   /**
-   * Searches for faster kernels among those that were launched so far, between two runs. Runs that follow use what it
-   * finds, and so do later visits. Results stay the same up to the order of sums.
+   * Searches for faster versions of the kernels launched so far, between two runs. Later runs use what it finds, and so
+   * do later visits. Results stay the same up to the order of summation.
    */
   tune(options?: TuneOptions): Promise<TunedKernel[]>;
   /**
-   * The `GPUDevice` that it computes with, for the page's own shaders beside it: buffers made on it are tensors by `Tensor.fromGPUBuffer`, and tensors
-   * buffers by `gpuBuffer`. It is never destroyed by the page. `E_UNSUPPORTED` for devices that are not WebGPU, `E_DEVICE` for one
-   * of the page's worker.
+   * The `GPUDevice` that it computes with, so that the page's own shaders can share data with it:
+   * `Tensor.fromGPUBuffer` makes tensors of buffers created on it, and `gpuBuffer` gives the buffers of tensors. The
+   * page must not destroy it. `E_UNSUPPORTED` for devices other than WebGPU, `E_DEVICE` for a device in the page's
+   * worker.
    */
   gpuDevice(): Promise<GpuDevice>;
-  /** Ends an isolated device and frees all that it holds; what is under way is rejected with `E_STATE`. Only for those. */
+  /**
+   * Ends an isolated device and frees everything it holds; pending work is rejected with `E_STATE`. Only isolated
+   * devices have it.
+   */
   dispose(): void;
   [Symbol.dispose](): void;
 }
 
-/** What is known of a device before it is started. */
+/** What is known about a device before it is started. */
 export interface DeviceReport {
   kind: DeviceKind;
   available: boolean;
-  /** True for WebGPU that a processor emulates: `auto` prefers wasm to it. */
+  /** True for WebGPU that is emulated on the CPU; `auto` prefers wasm to it. */
   software: boolean;
-  /** Threads the device would use. */
+  /** Number of threads that the device would use. */
   threads: number;
-  /** Why it is not there, or works below its best. */
+  /** Why it is unavailable, or slower than it could be. */
   reason: string | undefined;
 }
 
-/** What `init` takes. */
+/** Options of `init`. */
 export interface InitOptions extends ModuleOptions {
-  /** The device new tensors use. `auto`, the default, is WebGPU where there is a real one, else WebAssembly. */
+  /** The device that new tensors use. `auto`, the default, is WebGPU on a hardware GPU, else WebAssembly. */
   device?: DeviceKind | "auto";
   /**
-   * A `GPUDevice` of the page to compute with, so that buffers can be shared with it: its limits and features are what there is. It stays
-   * the page's: it is never destroyed here, and once it is lost only another `init` goes on (`E_DEVICE_LOST`).
+   * A `GPUDevice` that the page created, to compute on and share buffers with; its limits and features apply. The page
+   * keeps ownership: this package never destroys it, and once it is lost (`E_DEVICE_LOST`) only another `init`
+   * continues.
    */
   gpuDevice?: GpuDevice;
-  /** Threads of the wasm device: by default one for each core, up to 8, where memory may be shared. */
+  /** Threads of the wasm device. Default: one per core, up to 8, if memory can be shared between threads; else 1. */
   threads?: number;
-  /** False keeps nothing across visits. Settled by the first call that starts the device. */
+  /** The cache across visits; false disables it. The call that first starts the device determines the setting. */
   cache?: boolean | CacheOptions;
   /**
-   * Starts the device in an instance of the wasm module of its own, with memory that nothing else uses, until its `dispose`: for a
-   * model that is not trusted. Should such a model stop the module, nothing but itself is gone. New tensors and models use the
-   * device only where they name it.
+   * Starts the device in a wasm instance of its own, with separate memory, until its `dispose`: for models that are not
+   * trusted. If such a model makes the module stop, nothing else is affected. New tensors and models use the device
+   * only where they name it.
    */
   isolated?: boolean;
-  /** Makes shaders as for a GPU of hardware where a processor emulates it: slower, and how they are tested. */
+  /**
+   * Generates shaders as for a hardware GPU even on an adapter that is emulated on the CPU: slower, meant for tests of
+   * these shaders.
+   */
   asHardware?: boolean;
   /**
-   * Tuned opts that the application brings along: the `line`s that `tune` gave, one below the other. They are for what is
-   * compiled after this call; a kernel they do not fit is compiled as usual, and what this machine found itself goes first.
+   * Tuned kernel optimisations shipped with the application: the `line`s that `tune` returned, one per text line. They
+   * apply to kernels compiled after this call; a kernel that they do not fit is compiled as usual, and results of
+   * tuning on this machine take precedence.
    */
   tuned?: string;
   /**
-   * Shows what devices compile and run from now on; each level also what those below it do. 1: kernels as they are compiled; 2: every
-   * launch, waited for, with its time; 3: opts and parameters of kernels, their estimated times and what bounds those, and the memory of each
-   * launch; 4: their code, WGSL or WebAssembly; 5: their graphs as scheduled;
-   * 6 and 7: the graph after each pass. From 3 on nothing comes out of the cache of earlier visits. 0, the default, ends it.
+   * Logs what devices compile and run from now on; each level includes the lower ones. 1: kernels as they are compiled;
+   * 2: every launch with its time, which waits for each launch; 3: opts and parameters of kernels, their estimated
+   * times and what limits them, and the memory of each launch; 4: their code, WGSL or WebAssembly; 5: their graphs as
+   * scheduled; 6 and 7: the graph after each pass. From 3 on the cache of earlier visits is not used. 0, the default,
+   * turns logging off.
    */
   debug?: number;
-  /** What `debug` is told to: `console.log` if left out. */
+  /** Receives the text of `debug`. Default: `console.log`. */
   log?: (text: string) => void;
   /**
-   * Bytes that tensors may take on the device. What would be more first has forgotten tensors collected, and is an `OutOfMemoryError`
-   * (`E_OUT_OF_MEMORY`) if that was not enough. `Infinity`, the default, leaves it to the device.
+   * Limit for the bytes of all tensors on the device. An allocation beyond it first triggers a collection of
+   * unreachable tensors and fails with `OutOfMemoryError` (`E_OUT_OF_MEMORY`) if that frees too little. `Infinity`, the
+   * default, sets no limit besides the device's own.
    */
   memoryLimit?: number;
   signal?: AbortSignal;
 }
 
-/** Memory and work of a device since it started. */
+/** Memory use and counters of a device since it started. */
 export interface Memory {
   device: DeviceKind;
   /** True for one of the page's worker. */
   worker?: true;
-  /** Bytes the device holds, and the most it ever held. */
+  /** Bytes that the device holds now, and the most it ever held. */
   bytes: number;
   peakBytes: number;
   /** Live tensor handles. */
   tensors: number;
-  /** Plans made, plans found in the cache, kernels compiled and launched. */
+  /** Numbers of plans made, plans found in the cache, kernels compiled, and kernels launched. */
   plans: number;
   planHits: number;
   programs: number;
   launches: number;
 }
 
-/** What was compiled, where it came from, and how long it took. */
+/** What was compiled, how much of it came from the cache, and how long it took. */
 export interface Timing {
-  /** Milliseconds of planning and generating code. */
+  /** Milliseconds spent on planning and generating code. */
   planMs: number;
-  /** Milliseconds until the browser had compiled that. */
+  /** Milliseconds that the browser took to compile the generated code. */
   deviceMs: number;
-  /** Milliseconds of running; on WebGPU, of handing the work over; with worker threads, those in which the caller took part. */
+  /**
+   * Milliseconds of execution. On WebGPU only of submitting the work; with worker threads, of the calling thread's
+   * share.
+   */
   runMs: number;
-  /** Plans and kernels made now, and those that an earlier visit left behind. */
+  /** Numbers of plans and kernels made now, and of those found in the cache of an earlier visit. */
   plansMade: number;
   plansCached: number;
   kernelsCompiled: number;
   kernelsCached: number;
-  /** Schedules that did not fit the kernel they were chosen for, so that a slower one was taken: a defect worth a report. */
+  /**
+   * Number of kernels whose chosen optimisations could not be applied, so that a slower version was compiled. Anything
+   * above 0 is a defect worth reporting.
+   */
   fallbacks: number;
 }
 
-/** Timing as the module gives it. */
+/** Decodes a `Timing` from the numbers that the wasm module returns. */
 export const timingOf = (n: ArrayLike<number>): Timing => ({
   planMs: n[0]!,
   deviceMs: n[1]!,
@@ -165,15 +182,15 @@ export const timingOf = (n: ArrayLike<number>): Timing => ({
   kernelsCached: n[6]!,
   fallbacks: n[7]!,
 });
-/** How many numbers that is. */
+/** How many numbers `timingOf` reads. */
 export const TIMING_NUMBERS = 8;
 
-/** The timing of everything a device did since it started. */
+/** Totals of everything that a device did since it started. */
 export interface Stats extends Timing {
   device: DeviceKind;
   /** True for one of the page's worker. */
   worker?: true;
-  /** Kernels that tuning exchanged for faster ones. */
+  /** Number of kernels that tuning replaced by faster ones. */
   kernelsTuned: number;
   cache: CacheState;
 }
@@ -183,42 +200,42 @@ export interface Host extends Device {
   readonly raw: Runtime;
   readonly cache: Cache;
   readonly engine: Engine;
-  /** Threads of its own. */
+  /** The device's worker threads, without the calling one. */
   readonly workers: readonly WorkerLike[];
 }
 
-/** Asks the page's worker for the same of its own devices, if there is one. */
+/** `ask` requests these figures or actions for the devices of the page's worker; undefined while there is no worker. */
 export const there: { ask?: (name: "stats" | "memory" | "flushCache" | "clearCache") => Promise<any[]> } = {};
 const both = async <T>(name: "stats" | "memory", own: T[]): Promise<T[]> => [...own, ...((await there.ask?.(name).catch(() => [])) ?? [])];
 
 type Hosts = Map<DeviceKind, Promise<Host>>;
 
-/** What `init` was told that holds for devices which start later, in the page's worker too. */
+/** The options of `init` that also apply to devices started later, including those in the page's worker. */
 export const settings: InitOptions = {};
 
-/** The devices of each instance of the wasm module that has not ended. */
+/** The started devices of each live wasm instance. */
 const started = new Map<Engine, Hosts>();
 const isolated = new WeakSet<Engine>();
-/** Devices that somebody computes with: `auto` may start one and take another. */
+/** Devices that are in use. `auto` may start a device and then choose another one, which leaves the first unused. */
 const inUse = new WeakSet<Host>();
-/** Devices over a `GPUDevice` of the page. */
+/** Devices that run on a `GPUDevice` of the page. */
 const given = new WeakMap<Host, GpuDevice>();
-/** What took the place of a lost device. */
+/** The replacement of each lost device. */
 const renewed = new WeakMap<Host, Promise<Host>>();
 let current: Host | undefined;
 let threadsWanted: number | undefined;
 let cacheWanted: InitOptions["cache"];
 let asHardware = false;
 let limitWanted: number | undefined;
-/** What devices show, and to whom. */
+/** What a device logs, and where to. */
 interface Shown {
   level: number;
   log: (text: string) => void;
 }
-/** For devices that all share. */
+/** The log settings of devices in the shared wasm instance. */
 let debug: Shown | undefined;
 
-/** Can threads share memory here? */
+/** Whether threads can share memory here. */
 function shares(): boolean {
   if (typeof SharedArrayBuffer === "undefined") return false;
   return inNode || globalThis.crossOriginIsolated === true;
@@ -237,7 +254,7 @@ async function threadCount(): Promise<number> {
   return Math.max(1, Math.min(threadsWanted ?? Math.min(cores, 8), 64));
 }
 
-/** Whether workers can be started here was seen when the device was. */
+/** Why the wasm device has fewer worker threads than wanted, known once it has started. */
 let workersFailed: string | undefined;
 let threadsStarted = 1;
 
@@ -245,7 +262,7 @@ function newCache(): Cache {
   return new Cache(typeof cacheWanted === "object" ? cacheWanted : {});
 }
 
-/** Has a device show what it does. */
+/** Makes a device log what it does. */
 async function show(engine: Engine, raw: Runtime, { level, log }: Shown): Promise<void> {
   await join(engine, "tune");
   raw.debug(level, log);
@@ -298,17 +315,17 @@ async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonl
   return Object.freeze(Object.defineProperties(device, { ...Object.fromEntries(hidden), [Symbol.dispose]: { value: dispose } }) as Host);
 }
 
-/** The workers of a device. */
+/** The worker threads of a device. */
 interface Crew {
   workers: WorkerLike[];
-  /** Why there are no more of them. */
+  /** Why some workers did not start. */
   failed: string | undefined;
-  /** Those that have ended, of which the device is told. */
+  /** Workers that have ended; `tell` reports each to the device. */
   readonly gone: Set<WorkerLike>;
   tell?: (worker: WorkerLike) => void;
 }
 
-/** Those that come up while the module does, for the first device of the page. */
+/** The workers that are started while the wasm module still loads, for the page's first device. */
 let early: Promise<Crew> | undefined;
 
 async function newCrew(): Promise<Crew> {
@@ -320,7 +337,7 @@ async function newCrew(): Promise<Crew> {
   return Object.assign(crew, await startWorkers((await threadCount()) - 1, gone));
 }
 
-/** Lets go of what there is no device for. */
+/** Releases the storage and workers that were prepared for a device, when loading the module failed. */
 function dismiss(): void {
   closeAhead();
   void early?.then(({ workers }) => workers.forEach((worker) => worker.terminate()));
@@ -341,11 +358,11 @@ async function startWasm(engine: Engine): Promise<Host> {
     workers.forEach((worker) => worker.terminate());
     throw error;
   });
-  // A host that forbids workers (a strict policy, a sandbox) still computes, with fewer threads.
+  // a host that forbids workers (a strict policy, a sandbox) still computes, with fewer threads
   workersFailed = failed;
   threadsStarted = workers.length + 1;
   const cache = newCache();
-  // the code of both is new to the browser
+  // yield here: both pieces of code run for the first time and are slow
   const slices = new Slices();
   await turn();
   const live = workers.filter((worker) => !gone.has(worker));
@@ -353,18 +370,19 @@ async function startWasm(engine: Engine): Promise<Host> {
   return host(engine, raw, cache, live, slices);
 }
 
-/** Why the adapter could not be used, once it was tried. */
+/** Why the WebGPU adapter could not be used, after an attempt. */
 let refused: string | undefined;
 
 async function startWebGpu(engine: Engine, pages?: GpuDevice): Promise<Host> {
   const cache = newCache();
   const make = async (): Promise<Runtime | undefined> => {
     if (!pages && !(await hasAdapter())) return undefined;
-    // buffers of the page are for its own device
+    // only a device of the page can be given buffers of the page
     await join(engine, pages ? "share" : "webgpu");
     return engine.api.webgpuRuntime(cache, asHardware, pages);
   };
-  // The GPU process may have ended while the device was opened. The browser starts another one, so that a second try can succeed.
+  // the GPU process may have ended while the device was opened; the browser restarts it, so a second attempt can
+  // succeed
   const again = (error: unknown): Promise<Runtime | undefined> => {
     if (pages || !(error instanceof DeviceError)) throw error;
     return guardAsync(make);
@@ -383,7 +401,7 @@ async function startWebGpu(engine: Engine, pages?: GpuDevice): Promise<Host> {
   throw new DeviceError("E_DEVICE", `WebGPU is not available: ${noWebGpu()}`, { hint });
 }
 
-/** Starts a device of an instance, once. */
+/** Starts a device of a wasm instance and records it in `started`. */
 function start(kind: DeviceKind, engine: Engine, pages?: GpuDevice): Promise<Host> {
   const device = kind === "wasm" ? startWasm(engine) : startWebGpu(engine, pages);
   let hosts = started.get(engine);
@@ -397,7 +415,7 @@ function start(kind: DeviceKind, engine: Engine, pages?: GpuDevice): Promise<Hos
   return device;
 }
 
-/** A device, or if it is lost another one of its kind in its place. */
+/** The device itself, or if it is lost its replacement of the same kind, started if needed. */
 export async function present(host: Host): Promise<Host> {
   if (!guard(() => host.raw.lost())) return host;
   if (given.has(host) && !renewed.has(host)) {
@@ -416,12 +434,13 @@ export async function present(host: Host): Promise<Host> {
 
 const gpuHere = (): { requestAdapter(): Promise<unknown> } | undefined => (globalThis.navigator as { gpu?: any } | undefined)?.gpu;
 
-/** The browser gave an adapter when it was last asked. */
+/** Whether the last request to the browser gave an adapter. */
 let hadAdapter = false;
 
 /**
- * Does the browser give an adapter? What goes wrong there is told by the device, which asks again. One that gave an adapter before gives none while its
- * GPU process starts anew: it is asked for three seconds, once.
+ * Whether the browser gives a WebGPU adapter. Errors are ignored here, since the device asks again and reports them. A
+ * browser that gave an adapter before gives none while its GPU process restarts: then it is asked repeatedly for up to
+ * three seconds, once.
  */
 async function hasAdapter(): Promise<boolean> {
   try {
@@ -438,8 +457,8 @@ async function hasAdapter(): Promise<boolean> {
 const isFirst = (): boolean => moduleState().compiled === undefined;
 
 /**
- * Begins to fetch what a device will need that is not started yet. While the module is on its way for the first time, its workers are started and
- * the storage is opened too.
+ * Begins to fetch the parts of the wasm module that a device will need. While the module itself loads for the first
+ * time, also starts the worker threads and opens the storage.
  */
 async function prefetchDevice(kind: DeviceKind | "auto" = "auto"): Promise<void> {
   const adapter = kind === "wasm" ? undefined : hasAdapter();
@@ -450,7 +469,7 @@ async function prefetchDevice(kind: DeviceKind | "auto" = "auto"): Promise<void>
   if (isFirst()) early ??= newCrew();
 }
 
-/** Loads the module for a device, and what that needs besides. */
+/** Loads the wasm module for a device, and in parallel what that device needs. */
 function loadFor(kind: DeviceKind | "auto" | undefined, load: (ahead: () => void) => Promise<Engine>): Promise<Engine> {
   const first = isFirst();
   const loading = load(() => void prefetchDevice(kind));
@@ -464,7 +483,7 @@ function noWebGpu(): string {
   return gpuHere() ? "the browser gives no adapter" : "this browser does not have it";
 }
 
-/** A device, started if it is not: of the instance that all share, or of another one. */
+/** A device, started if necessary: of the shared wasm instance, or of `engine`. */
 export async function open(kind: DeviceKind | "auto", engine?: Engine): Promise<Host> {
   if (!engine) {
     engine = await (current ? loadWasm() : loadFor(kind, (ahead) => loadWasm({}, ahead)));
@@ -481,18 +500,18 @@ export async function open(kind: DeviceKind | "auto", engine?: Engine): Promise<
   return host;
 }
 
-/** The device that is asked for, started. */
+/** The requested device, started. */
 export async function hostOf(device: DeviceKind | "auto" | Device | undefined): Promise<Host> {
   return typeof device === "object" ? present(device as Host) : open(device ?? "auto");
 }
 
 async function opened(kind: DeviceKind, engine: Engine): Promise<Host> {
   const host = await (started.get(engine)?.get(kind) ?? start(kind, engine));
-  // who does not name the page's own gets one that can be had again
+  // a caller that does not name the page's `GPUDevice` gets a device that can be restarted after a loss
   return given.has(host) && guard(() => host.raw.lost()) ? start(kind, engine) : present(host);
 }
 
-/** The device over a `GPUDevice` of the page, started if it is not. */
+/** The device that runs on a `GPUDevice` of the page, started if necessary. */
 async function openGiven(pages: GpuDevice, kind: DeviceKind | "auto", engine: Engine): Promise<Host> {
   if (kind === "wasm") throw new ValueError("E_VALUE", "init: gpuDevice is for device `webgpu`");
   const before = started.get(engine)?.get("webgpu");
@@ -503,8 +522,8 @@ async function openGiven(pages: GpuDevice, kind: DeviceKind | "auto", engine: En
 }
 
 /**
- * Loads the wasm module and starts a device, which new tensors then use. Call it again to change that device, or to start afresh
- * after an `InternalError` or the loss of the device.
+ * Loads the wasm module and starts a device, which new tensors then use. Call it again to change the device, or to
+ * restart after an `InternalError` or the loss of the device.
  */
 export async function init(options: InitOptions = {}): Promise<Device> {
   const { device: _, isolated: __, wasmUrl: ___, module: ____, bytes: _____, signal, ...kept } = options;
@@ -549,15 +568,15 @@ export async function init(options: InitOptions = {}): Promise<Device> {
   return guardAsync(apart, signal, (late) => late.dispose());
 }
 
-/** Nothing can be computed with it any more. */
+/** Whether nothing can be computed on the device any more. */
 const isOver = (host: Host): boolean => host.engine.ended !== undefined || host.raw.lost();
 
-/** Uses a device for new tensors unless there is one in use already. */
+/** Makes this the default device of new tensors unless a usable one is set. */
 export function useByDefault(device: Host): void {
   if ((!current || isOver(current)) && !isolated.has(device.engine)) current = device;
 }
 
-/** The device of new tensors. */
+/** The default device of new tensors; throws if there is none. */
 export function defaultHost(): Host {
   if (!current) throw new StateError("E_STATE", "no device is started", { hint: "call `await init()` before computing with tensors" });
   if (current.engine.ended) throw current.engine.ended;
@@ -565,16 +584,16 @@ export function defaultHost(): Host {
   return current;
 }
 
-/** The same, if there is one. */
+/** The default device of new tensors, or undefined. */
 export const startedHost = (): Host | undefined => (current && !current.engine.ended ? current : undefined);
 
-/** A device with buffers of WebGPU's. */
+/** Checks that the device is WebGPU's; throws for others. */
 export function onGpu(what: string, host: Host): Host {
   if (host.kind === "webgpu") return host;
   throw new UnsupportedError("E_UNSUPPORTED", `${what}: device ${host.kind} has no GPU buffers`, { hint: "`init({ gpuDevice })` computes on the page's own" });
 }
 
-/** Which devices are here, and why one is not. Starts none. */
+/** Lists the devices with their availability, and why one is unavailable. Starts none. */
 export async function devices(): Promise<DeviceReport[]> {
   const { api } = await loadWasm();
   const gpu = await api.probeWebGpu().catch(() => undefined);
@@ -589,13 +608,13 @@ export async function devices(): Promise<DeviceReport[]> {
   ];
 }
 
-/** Why the wasm device has fewer threads than it could have. */
+/** Why the wasm device has fewer threads than the machine offers. */
 function whyFewThreads(): string | undefined {
   if (!shares()) return "one thread: memory is shared only with pages that are cross-origin isolated";
   return workersFailed && `fewer threads: ${workersFailed}`;
 }
 
-/** Devices that are started. */
+/** All started devices that can still compute. */
 export async function live(): Promise<Host[]> {
   const all = [...started.values()].flatMap((hosts) => [...hosts.values()]);
   const hosts = await Promise.all(all.map((device) => device.catch(() => undefined)));
@@ -613,12 +632,12 @@ export async function stats(): Promise<Stats[]> {
   return both("stats", own);
 }
 
-/** Writes what is not yet written to the cache; a page need not call it. */
+/** Writes pending cache entries now. A page need not call it, since they are written in the background. */
 export async function flushCache(): Promise<void> {
   await Promise.all([...(await live()).map(({ cache }) => cache.flush()), there.ask?.("flushCache")]);
 }
 
-/** Deletes compiled plans, kernels and tuned opts of earlier visits and of this one. What is loaded goes on. */
+/** Deletes the stored plans, kernels and tuned opts of earlier visits and of this one. Loaded models keep working. */
 export async function clearCache(): Promise<void> {
   (await live()).forEach(({ cache }) => cache.forget());
   await there.ask?.("clearCache");
@@ -626,8 +645,8 @@ export async function clearCache(): Promise<void> {
 }
 
 /**
- * Work on a device. If memory is refused, tensors that the program forgot may still hold it: a loop that never lets the page have a turn
- * keeps them from being freed. They are, and the work is tried once more.
+ * Runs work on a device. If that runs out of memory, unreachable tensors may still hold some: in a loop that never
+ * yields to the event loop their finalisers cannot run. They are collected, and the work is tried once more.
  */
 export function onDevice<T>(host: Host, body: () => Promise<T> | T, signal?: AbortSignal, late?: (value: T) => void): Promise<T> | T {
   const again = async (error: unknown): Promise<T> => {
@@ -642,10 +661,10 @@ export function onDevice<T>(host: Host, body: () => Promise<T> | T, signal?: Abo
   return work instanceof Promise ? work.catch(again) : work;
 }
 
-/** What the started devices hold. */
+/** Memory use and counters of the started devices. */
 export async function memory(): Promise<Memory[]> {
   const hosts = await used();
-  // one that ends meanwhile holds nothing
+  // a device that ends meanwhile is left out
   await Promise.allSettled(hosts.map((each) => each.raw.collect()));
   return both("memory", hosts.filter((each) => !isOver(each)).map((each) => ({ device: each.kind, ...each.raw.counters() })));
 }

@@ -1,35 +1,35 @@
-// Files of models that stay from visit to visit, in blocks: what was cut off goes on where it was, and of files that are read in parts
-// the parts are kept. A server is asked each time whether the file is still the same, unless the caller says which it must be.
-// Loaded with the first download in a page; the entry `gradloom/cache`.
+// The persistent store of downloaded files, kept in blocks: an interrupted download resumes, and of a file that is read
+// by ranges the blocks read are kept. The server is asked each time whether the file is unchanged, unless the caller
+// gives the hash that it must have. Loaded with the first download in a page; the entry `gradloom/cache`.
 import "./apart.js";
 import { FetchError, UnsupportedError } from "./errors.js";
 import { type FetchOptions, bodyOf, fetchFailure, room } from "./progress.js";
 import type { Ranged, Told } from "./ranges.js";
 import { type Store, openStore } from "./stores.js";
 
-/** Files are kept in pieces of so many bytes. */
+/** Files are stored in blocks of this many bytes. */
 const BLOCK_BYTES = 1 << 23;
-/** Smaller files are left to the browser's own cache. */
+/** Smaller files are not stored here, since the browser's HTTP cache handles them well. */
 const LEAST_BYTES = 1 << 20;
-/** The time of use is written at most so often. */
+/** The shortest time between two updates of a file's time of last use. */
 const TOUCH_MS = 3600_000;
 const META = "meta.json";
 
-/** What is known of a file. */
+/** The description that is stored beside a file's blocks. */
 interface Meta {
   url: string;
   size: number;
-  /** The server's word for what it is: ETag, or when it was changed. */
+  /** The version that the server reports: the ETag header, or else the Last-Modified header. */
   version: string | null;
-  /** The hash that was checked. */
+  /** The hash that the complete file was verified against, if any. */
   hash: string | undefined;
   used: number;
 }
 
-/** A file that is kept. */
+/** A stored file. */
 export interface CachedFile {
   url: string;
-  /** Of the whole file, and of what is here. */
+  /** The size of the whole file, and how many of its bytes are stored. */
   size: number;
   bytes: number;
   complete: boolean;
@@ -46,7 +46,7 @@ async function folderOf(url: string): Promise<string> {
   return [...new Uint8Array(digest)].map((b) => b.toString(16).padStart(2, "0")).join("");
 }
 
-/** The one file of a store that somebody works with. */
+/** Exclusive access to one file of the store. */
 class File {
   #storing = true;
 
@@ -57,7 +57,10 @@ class File {
     public meta: Meta | undefined,
   ) {}
 
-  /** The file at an address, for this caller alone; undefined if nothing can be kept or another one has it. */
+  /**
+   * Runs `body` with exclusive access to the stored file of an address; undefined if nothing can be stored here or
+   * another caller holds the file.
+   */
   static async with<T>(address: string | URL, body: (file: File) => Promise<T>): Promise<T | undefined> {
     const url = new URL(address, globalThis.location?.href);
     url.hash = "";
@@ -70,7 +73,10 @@ class File {
     return locks.request(`gradloom-file-${folder}`, { ifAvailable: true }, (lock) => (lock ? work() : undefined)) as Promise<T | undefined>;
   }
 
-  /** Begins anew with another file; `promised` is the hash that it must have, which is seen at its end. */
+  /**
+   * Replaces the stored file by a new, empty one. `promised` is the hash that the caller expects; it is verified once
+   * the download is complete.
+   */
   async begin(meta: Pick<Meta, "size" | "version">, response: Response, promised?: string): Promise<void> {
     await this.store.drop(this.folder);
     const forbidden = /\bno-store\b/.test(response.headers.get("cache-control") ?? "");
@@ -101,7 +107,10 @@ class File {
     return this.store.drop(this.folder);
   }
 
-  /** Writes, or if there is no room deletes what was not used for longest, or if that does not help keeps nothing of this file. */
+  /**
+   * Writes a block or the description. If the storage is full, deletes the least recently used files and tries again;
+   * if that does not help, gives up storing this file.
+   */
   async #write(name: string, bytes: Uint8Array): Promise<void> {
     for (let tries = 0; this.#storing; tries += 1) {
       try {
@@ -130,7 +139,7 @@ async function readMeta(store: Store, folder: string): Promise<Meta | undefined>
   }
 }
 
-/** Is the file on the server still the one that is kept? Undefined where the server cannot be reached. */
+/** Whether the server's file is still the stored one; undefined if the server cannot be reached. */
 async function isSame(meta: Meta, { signal, fetch: get = fetch }: FetchOptions): Promise<boolean | undefined> {
   let response: Response;
   try {
@@ -144,7 +153,10 @@ async function isSame(meta: Meta, { signal, fetch: get = fetch }: FetchOptions):
   return response.ok && version !== null && version === meta.version && (length === null || Number(length) === meta.size);
 }
 
-/** The bytes of a file, from here as far as they are here; undefined if the caller should fetch it as if there were no cache. */
+/**
+ * The bytes of a file, read from the store as far as they are there; undefined if the caller should fetch it without
+ * the store.
+ */
 export function cachedDownload(source: string | URL, options: FetchOptions): Promise<Uint8Array | undefined> {
   return File.with(source, async (file) => {
     const { hash } = options;
@@ -159,7 +171,7 @@ export function cachedDownload(source: string | URL, options: FetchOptions): Pro
           await file.touch(hash);
           return whole;
         }
-        // out of reach, and not all of it is here: the plain way says so
+        // the server cannot be reached and the file is incomplete: the ordinary fetch reports the error
         if (same === undefined) return undefined;
         if (whole) meta = undefined;
       }
@@ -186,7 +198,7 @@ async function fromHere(file: File, { onProgress, signal }: FetchOptions): Promi
   return bytes;
 }
 
-/** Fetches what is missing at the end, or all. */
+/** Fetches the missing rest of a file, or all of it. */
 async function fetched(file: File, meta: Meta | undefined, source: string | URL, options: FetchOptions): Promise<Uint8Array> {
   const { onProgress, signal, hash, fetch: get = fetch } = options;
   const begun: Uint8Array[] = [];
@@ -255,7 +267,7 @@ async function checked(file: File, bytes: Uint8Array, source: string | URL, hash
   return bytes;
 }
 
-/** The SHA-256 of bytes, written as `like` is: in hexadecimal digits or in base64. */
+/** The SHA-256 of bytes in the notation of `like`: hexadecimal or base64. */
 async function hashOf(bytes: Uint8Array, like: string): Promise<string> {
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>));
   if (/^[0-9a-f]{64}$/i.test(like)) {
@@ -265,7 +277,7 @@ async function hashOf(bytes: Uint8Array, like: string): Promise<string> {
   return `sha256-${btoa(String.fromCharCode(...digest))}`;
 }
 
-/** Fails with `E_FETCH` if bytes have another hash, and with `E_UNSUPPORTED` where none can be made. */
+/** Verifies the SHA-256 of a file: `E_FETCH` if it differs, `E_UNSUPPORTED` where the host cannot compute one. */
 export async function verify(bytes: Uint8Array, source: unknown, hash: string): Promise<void> {
   if (!globalThis.crypto?.subtle) {
     throw new UnsupportedError("E_UNSUPPORTED", "hashes are checked on secure pages alone (https or localhost)");
@@ -275,7 +287,10 @@ export async function verify(bytes: Uint8Array, source: unknown, hash: string): 
   throw new FetchError("E_FETCH", `${String(source)} has the hash ${got}, not ${hash}`, { hint: "the file is another one, or was damaged on its way" });
 }
 
-/** A file on a server that is read by ranges: what was read before is here. `version` is what the server says that it is now. */
+/**
+ * Wraps a server's file that is read by ranges so that blocks read before come from the store. `version` is the version
+ * that the server reports now.
+ */
 export async function cachedRanges(source: string | URL, inner: Ranged, version: string | null, first: Response): Promise<Ranged> {
   const { size } = inner;
   if (version === null || size < LEAST_BYTES) return inner;
@@ -291,7 +306,7 @@ export async function cachedRanges(source: string | URL, inner: Ranged, version:
   if (!file) return inner;
   if (file.meta?.size !== size || file.meta.version !== version) await file.begin({ size, version }, first);
   else await file.touch();
-  /** Blocks `from` up to `to`, of which none is here. */
+  /** Fetches blocks `from` to `to` (exclusive), none of which is stored. */
   const fetchRun = async (from: number, to: number, told: Told, take: (at: number, bytes: Uint8Array) => void): Promise<void> => {
     const bytes = await inner.read(from * BLOCK_BYTES, Math.min(size, to * BLOCK_BYTES), told);
     for (let at = from; at < to; at += 1) {
@@ -333,12 +348,12 @@ export async function cachedRanges(source: string | URL, inner: Ranged, version:
 async function stored(store: Store): Promise<{ folder: string; meta: Meta }[]> {
   const folders = await store.folders();
   const metas = await Promise.all(folders.map((folder) => readMeta(store, folder)));
-  // what has no description belongs to nobody
+  // a folder without a description belongs to no file
   await Promise.all(folders.filter((_, at) => !metas[at]).map((folder) => store.drop(folder)));
   return folders.flatMap((folder, at) => (metas[at] ? [{ folder, meta: metas[at] }] : []));
 }
 
-/** The files that are kept for this origin, latest first. */
+/** The files stored for this origin, most recently used first. */
 export async function list(): Promise<CachedFile[]> {
   const store = await openStore();
   if (!store) return [];
@@ -352,7 +367,7 @@ export async function list(): Promise<CachedFile[]> {
   return rows.sort((a, b) => b.used - a.used);
 }
 
-/** Deletes the file of an address, or all files. */
+/** Deletes the stored file of an address, or all stored files. */
 async function remove(url?: string | URL): Promise<void> {
   const store = await openStore();
   if (!store) return;
@@ -365,7 +380,7 @@ async function remove(url?: string | URL): Promise<void> {
   }
 }
 
-/** Where files are kept, and the room of this origin in bytes as the browser estimates it. */
+/** Where files are stored, and this origin's usage and quota in bytes as the browser estimates them. */
 async function estimate(): Promise<{ kind: "opfs" | "cache" | "none"; usage: number; quota: number }> {
   const { usage = 0, quota = 0 } = (await globalThis.navigator?.storage?.estimate?.()) ?? {};
   return { kind: (await openStore())?.kind ?? "none", usage, quota };

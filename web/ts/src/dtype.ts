@@ -1,13 +1,14 @@
-// Element types: their names, the typed arrays that hold them, and the two half-precision formats JavaScript lacks.
+// Element types: their names, their typed arrays, and conversions of f16 and bf16, for which JavaScript has no typed
+// array everywhere.
 import { DTypeError, ShapeError, ValueError } from "./errors.js";
 
-/** In the order of the core's `DType::ALL`: an op's dtype argument is the index here. */
+/** In the order of the core's `DType::ALL`: the dtype argument of an op is the index in this list. */
 const NAMES = ["bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64"] as const;
 
 /** An element type. */
 export type DType = (typeof NAMES)[number];
 
-/** The typed arrays that tensors are made of and read into. */
+/** The typed arrays from which tensors are created and into which they are read. */
 export type TypedArray =
   | Float32Array
   | Float64Array
@@ -22,10 +23,10 @@ export type TypedArray =
   | BigUint64Array
   | HalfArray;
 
-/** The host's `Float16Array`, where its types know one. */
+/** The host's `Float16Array`, if its type definitions have one. */
 export type HalfArray = typeof globalThis extends { Float16Array: { prototype: infer T } } ? T : never;
 
-/** What `data()` gives for each dtype: f16 and bf16 come as f32, bool as bytes of 0 and 1. */
+/** The typed array that `data()` returns for each dtype: f16 and bf16 as f32, bool as bytes 0 and 1. */
 export interface DataOf {
   bool: Uint8Array;
   i8: Int8Array;
@@ -42,7 +43,7 @@ export interface DataOf {
   f64: Float64Array;
 }
 
-/** Numbers in arrays in arrays. */
+/** Numbers in nested arrays of any depth. */
 export type Nested = number | bigint | boolean | readonly Nested[];
 
 type Store = new (buffer: ArrayBuffer) => TypedArray;
@@ -67,17 +68,17 @@ const SIZES: Record<DType, number> = {
   bool: 1, i8: 1, i16: 2, i32: 4, i64: 8, u8: 1, u16: 2, u32: 4, u64: 8, f16: 2, bf16: 2, f32: 4, f64: 8,
 };
 
-/** The bytes of an element. */
+/** Bytes per element. */
 export const bytesOf = (dtype: DType): number => SIZES[dtype];
 
-/** The number the core knows a dtype by. */
+/** The index by which the core identifies a dtype. */
 export function dtypeIndex(dtype: DType): number {
   const at = NAMES.indexOf(dtype);
   if (at < 0) throw new DTypeError("E_DTYPE", `there is no dtype \`${String(dtype)}\`; there are ${NAMES.join(", ")}`);
   return at;
 }
 
-/** A `Float16Array`, which not every host has. */
+/** Whether this is a `Float16Array`, which not every host has. */
 const isHalves = (array: unknown): boolean => Object.prototype.toString.call(array) === "[object Float16Array]";
 
 /** The dtype whose elements a typed array holds. */
@@ -96,12 +97,12 @@ export function dtypeOf(array: TypedArray): DType {
   throw new DTypeError("E_DTYPE", `${Object.prototype.toString.call(array)} holds no dtype of ours`);
 }
 
-/** Is this one of the arrays that tensors are made of? */
+/** Whether this is a typed array from which a tensor can be created. */
 export function isTypedArray(value: unknown): value is TypedArray {
   return ArrayBuffer.isView(value) && !(value instanceof DataView);
 }
 
-/** How many elements a shape has; throws where it is not one. */
+/** The number of elements of a shape; throws `ShapeError` if it is not a valid shape. */
 export function sizeOf(shape: readonly number[]): number {
   for (const n of shape) {
     if (!Number.isSafeInteger(n) || n < 0 || n > 0xffffffff) {
@@ -111,7 +112,7 @@ export function sizeOf(shape: readonly number[]): number {
   return shape.reduce((product, n) => product * n, 1);
 }
 
-/** The elements as little-endian bytes of a dtype. A typed array that already holds them is not copied. */
+/** Encodes elements as little-endian bytes of a dtype. A typed array that already has that dtype is not copied. */
 export function encode(values: TypedArray | readonly (number | bigint | boolean)[], dtype: DType): Uint8Array {
   dtypeIndex(dtype);
   const half = dtype === "f16" || dtype === "bf16";
@@ -140,7 +141,7 @@ function whole(value: number | bigint | boolean): bigint {
   return BigInt(value);
 }
 
-/** The elements of little-endian bytes. */
+/** Decodes little-endian bytes into the typed array of a dtype. */
 export function decode<D extends DType>(bytes: Uint8Array, dtype: D): DataOf[D] {
   const own = bytes.byteOffset === 0 && bytes.byteLength === bytes.buffer.byteLength;
   const buffer = (own ? bytes.buffer : new Uint8Array(bytes).buffer) as ArrayBuffer;
@@ -150,7 +151,7 @@ export function decode<D extends DType>(bytes: Uint8Array, dtype: D): DataOf[D] 
   return raw as DataOf[D];
 }
 
-/** Nested arrays as a flat list and a shape. */
+/** Converts nested arrays to a flat list and a shape. */
 export function flatten(nested: Nested): { values: (number | bigint | boolean)[]; shape: number[] } {
   const shape: number[] = [];
   for (let level = nested; Array.isArray(level); level = level[0] as Nested) {
@@ -175,7 +176,7 @@ export function flatten(nested: Nested): { values: (number | bigint | boolean)[]
   return { values, shape };
 }
 
-/** The other way. */
+/** Converts a flat list and a shape to nested arrays, the inverse of `flatten`. */
 export function nest(values: ArrayLike<number | bigint>, shape: readonly number[]): Nested {
   let at = 0;
   const build = (depth: number): Nested => {
@@ -209,7 +210,7 @@ function fromHalf(h: number): number {
   return sign * (1024 + fraction) * 2 ** (exponent - 25);
 }
 
-/** Rounds to nearest, ties to even. */
+/** The bits of the nearest f16, ties to even. */
 function toHalf(value: number): number {
   if (Number.isNaN(value)) return 0x7e00;
   const sign = value < 0 || Object.is(value, -0) ? 0x8000 : 0;

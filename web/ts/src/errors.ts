@@ -1,11 +1,12 @@
-// Every error the package throws: a class for `instanceof`, and a stable `code` for programs. No messages are made here.
+// Every error that the package throws: a class for `instanceof`, and a stable `code` for programs. Messages are written
+// where errors are thrown, not here.
 import { piece } from "./pieces.js";
 
-// Safari, and Firefox and Chromium of before 2025, have no `Symbol.dispose`: without it `using`, compiled for them, throws. It is here
-// because this module is evaluated before any that uses it.
+// Safari, and Firefox and Chromium from before 2025, have no `Symbol.dispose`, without which compiled `using` throws.
+// It is defined here because this module is evaluated before any that uses it.
 (Symbol as { dispose: symbol }).dispose ??= Symbol("Symbol.dispose");
 
-/** What all errors of this package are. `code` is stable; `hint` says what to do where that is known. */
+/** The base class of all errors of this package. `code` is stable; `hint` suggests a remedy where one is known. */
 export class GradloomError extends Error {
   readonly code: string;
   readonly hint: string | undefined;
@@ -17,41 +18,44 @@ export class GradloomError extends Error {
   }
 }
 
-/** Shapes or axes that do not fit (`E_SHAPE`, `E_AXIS`). */
+/** Incompatible shapes (`E_SHAPE`) or an invalid axis (`E_AXIS`). */
 export class ShapeError extends GradloomError {}
-/** A dtype an op does not take (`E_DTYPE`). */
+/** A dtype that the operation does not accept (`E_DTYPE`). */
 export class DTypeError extends GradloomError {}
-/** A bad argument (`E_VALUE`). */
+/** An invalid argument (`E_VALUE`). */
 export class ValueError extends GradloomError {}
 /** Something this build or device cannot do (`E_UNSUPPORTED`). */
 export class UnsupportedError extends GradloomError {}
-/** A file that is not what it should be (`E_FORMAT`). */
+/** A file that is malformed or not of the expected format (`E_FORMAT`). */
 export class FormatError extends GradloomError {}
 /** A model that cannot be run (`E_MODEL`). */
 export class ModelError extends GradloomError {}
 /** A model input that is missing, unknown or of the wrong kind (`E_INPUT`). */
 export class InputError extends GradloomError {}
-/** A device that is not there, or failed (`E_DEVICE`), or that is gone with all that it held (`E_DEVICE_LOST`). */
+/** A device that is unavailable or failed (`E_DEVICE`), or that was lost with everything it held (`E_DEVICE_LOST`). */
 export class DeviceError extends GradloomError {}
-/** A model, a file or a template asks for more than its budget allows (`E_BUDGET`). */
+/** A model, file or template that exceeds its budget of resources (`E_BUDGET`). */
 export class BudgetError extends GradloomError {}
-/** Memory was refused (`E_OUT_OF_MEMORY`). */
+/** Memory could not be allocated (`E_OUT_OF_MEMORY`). */
 export class OutOfMemoryError extends GradloomError {}
 /** A file that could not be fetched or read (`E_FETCH`). */
 export class FetchError extends GradloomError {}
 /** Something used before `init`, or after `dispose` (`E_STATE`). */
 export class StateError extends GradloomError {}
-/** A bug in this package (`E_INTERNAL`). If the wasm module stopped, all that it held is gone, and `init` starts afresh. */
+/**
+ * A bug in this package (`E_INTERNAL`). If the wasm module stopped, everything it held is lost, and `init` starts
+ * again.
+ */
 export class InternalError extends GradloomError {}
 
 const NAMED = {
   GradloomError, ShapeError, DTypeError, ValueError, UnsupportedError, FormatError, ModelError, InputError, DeviceError, BudgetError,
   OutOfMemoryError, FetchError, StateError, InternalError,
 };
-// Not those of the classes, which bundlers shorten.
+// Explicit names, since minifiers shorten those of the classes.
 for (const [value, Class] of Object.entries(NAMED)) Object.defineProperty(Class.prototype, "name", { value, configurable: true, writable: true });
 
-/** @internal Did a device go away under it? */
+/** @internal Whether the error is the loss of a device. */
 export const isLost = (error: unknown): boolean => (error as { code?: unknown } | undefined)?.code === "E_DEVICE_LOST";
 
 const CLASSES: Record<string, typeof GradloomError> = {
@@ -69,22 +73,22 @@ const CLASSES: Record<string, typeof GradloomError> = {
   E_OUT_OF_MEMORY: OutOfMemoryError,
 };
 
-/** @internal The error for code that is not to be had. */
+/** @internal Throws the error for a module of the package that could not be loaded. */
 export const missing = (cause: Error): never => {
   throw new FetchError("E_FETCH", `a part of the package did not load: ${cause.message}`, { cause });
 };
 
-/** What says what may be meant where shapes do not fit; fetched when the first layer is made. */
+/** Finds the likely cause of a shape mismatch; loaded when the first layer is created. */
 let hintOf: ((message: string) => string | undefined) | undefined;
 
-/** There will be layers, whose inputs may not fit. */
+/** Loads `hintOf`: a layer was created, and its input may have the wrong shape. */
 export async function expectLayers(): Promise<void> {
   if (hintOf) return;
   hintOf = () => undefined;
   hintOf = await piece("hints").then((module) => module.hintOf, () => undefined);
 }
 
-/** The error the wasm module threw, as one of ours. */
+/** Converts an error that the wasm module threw to one of this package's classes. */
 export function wrap(error: unknown): unknown {
   if (error instanceof GradloomError) return error;
   const { code, message } = error as { code?: unknown; message?: unknown };
@@ -96,7 +100,7 @@ export function wrap(error: unknown): unknown {
   return error;
 }
 
-/** Runs a call into the wasm module; what it throws is one of our errors. */
+/** Runs a call into the wasm module and converts the errors that it throws. */
 export function guard<T>(body: () => T): T {
   try {
     return body();
@@ -105,13 +109,19 @@ export function guard<T>(body: () => T): T {
   }
 }
 
-/** The same for one that waits. With a signal the wait ends at once when it fires; `late` gets what still arrives. */
+/**
+ * `guard` for an asynchronous call. When `signal` fires the promise rejects immediately; `late` then receives the
+ * result that still arrives.
+ */
 export function guardAsync<T>(body: () => Promise<T> | T, signal?: AbortSignal, late?: (value: T) => void): Promise<T> {
   const given = guardSoon(body, signal, late);
   return given instanceof Promise ? given : Promise.resolve(given);
 }
 
-/** The same, without a promise for what is there at once: promises and their turns cost more than a small kernel does. */
+/**
+ * `guardAsync` without a promise for a result that is available at once: a promise and its task cost more than a small
+ * kernel does.
+ */
 export function guardSoon<T>(body: () => Promise<T> | T, signal?: AbortSignal, late?: (value: T) => void): Promise<T> | T {
   if (signal?.aborted) return Promise.reject(signal.reason);
   let work: Promise<T>;

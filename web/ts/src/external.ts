@@ -1,18 +1,19 @@
-// ONNX models whose weights lie in files beside them (external data), as exporters write those of some size: the tensors are read by ranges, and put
-// into the model's own bytes, which is what the module takes. Loaded with the first such model.
+// ONNX models with external data (weights in separate files, as exporters write large models): reads these tensors by
+// byte ranges and embeds them in the model's own bytes, the only form that the wasm module accepts. Loaded with the
+// first such model.
 import { FormatError, UnsupportedError } from "./errors.js";
 import { BYTES, type Field, GRAPH, INITIALIZER, LOCATION, fields } from "./fields.js";
 import { type FetchOptions, type FileSource, room } from "./progress.js";
 import { type Ranged, type Told, openRanges } from "./ranges.js";
 
-/** Other files of a model, by the names it has for them. */
+/** The separate files of a model by the names under which the model refers to them. */
 export type DataFiles = Readonly<Record<string, FileSource>>;
 
-/** Fields of `TensorProto` and `StringStringEntryProto`. */
+/** Field numbers of `TensorProto` and `StringStringEntryProto`. */
 const [RAW, EXTERNAL] = [9, 13];
 const [KEY, VALUE] = [1, 2];
 
-/** A tensor that lies elsewhere: its field in the graph, and where it is. */
+/** A tensor whose data is in another file: its field in the graph, and the location of the data. */
 interface Away {
   field: Field;
   location: string;
@@ -31,7 +32,7 @@ function placeOf(bytes: Uint8Array, field: Field): Away {
     known[pair[0] as string] = pair[1] as string;
   }
   const { location = "", offset = "0", length } = known;
-  // below the model's folder, whatever server or file system it is: no way up, no address, no escapes
+  // accept only a relative path below the model's folder, on any server or file system: no `..`, no URL, no escapes
   const parts = location.split("/");
   if (/[\\:%?#\0]/.test(location) || parts.some((part) => part === "" || /^\.|[. ]$/.test(part))) {
     throw new FormatError("E_FORMAT", `a tensor of the model is in ${JSON.stringify(location)}, which is no file below its folder`);
@@ -43,7 +44,7 @@ function placeOf(bytes: Uint8Array, field: Field): Away {
   return { field, location, offset: numbers[0] as number, length: length === undefined ? undefined : (numbers[1] as number) };
 }
 
-/** The field of a graph, and its tensors that lie in other files. */
+/** The graph field of a model and its tensors with external data. */
 export function externals(bytes: Uint8Array): { graph: Field; tensors: Away[] } | undefined {
   for (const graph of fields(bytes, 0, bytes.length)) {
     if (graph.id !== GRAPH || graph.kind !== BYTES) continue;
@@ -71,7 +72,7 @@ function varintOf(value: number): number[] {
 
 const total = (parts: readonly ArrayLike<number>[]): number => parts.reduce((sum, part) => sum + part.length, 0);
 
-/** The address of another file of a model. */
+/** The source of one of the model's separate files. */
 function sourceOf(location: string, from: FileSource, files: DataFiles | undefined): FileSource {
   const given = files && Object.hasOwn(files, location) ? files[location] : undefined;
   if (given !== undefined) return given;
@@ -82,11 +83,11 @@ function sourceOf(location: string, from: FileSource, files: DataFiles | undefin
   const address = String(from);
   const path = location.split("/").map(encodeURIComponent).join("/");
   if (from instanceof URL || /^[a-z][a-z0-9+.-]+:/i.test(address)) return new URL(path, address);
-  // an address of the page's folder, or a path in Node
+  // relative to the page's address, or a path in Node
   return address.replace(/[^/\\]*$/, "") + (globalThis.document ? path : location);
 }
 
-/** The bytes of a model with all tensors in them: those that are given, if nothing lies elsewhere. */
+/** The model with all tensors embedded; `bytes` themselves if no tensor is external. */
 export async function whole(bytes: Uint8Array, from: FileSource, files: DataFiles | undefined, options: FetchOptions): Promise<Uint8Array> {
   const found = externals(bytes);
   if (!found || found.tensors.length === 0) return bytes;

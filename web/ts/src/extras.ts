@@ -1,10 +1,13 @@
-// Wasm modules that few pages need: each is fetched when it is first used, once.
+// Wasm modules that few pages need; each is fetched once, on first use.
 import { FetchError } from "./errors.js";
 import { type Bindings, type Environment, Instance } from "./instance.js";
 import { besideThis, inNode, readFile, wasmFolder } from "./module.js";
 import { piece } from "./pieces.js";
 
-/** Starts a module; all but the first call just wait, until it fails or ends: the next one starts another then. */
+/**
+ * Loads a module on the first call; later calls wait for the same load. After a failure, or after the instance ended,
+ * the next call loads it again.
+ */
 export function once<T extends Bindings>(name: string, glue: () => Promise<{ default: (environment: Environment) => T }>): () => Promise<T> {
   let ready: Promise<T> | undefined;
   const forget = (): void => void (ready = undefined);
@@ -33,8 +36,8 @@ export function once<T extends Bindings>(name: string, glue: () => Promise<{ def
     }));
 }
 
-/** Tokenizers. */
+/** The module of tokenizers. */
 export const textModule = /* @__PURE__ */ once("text", () => piece("text"));
 
-/** Files of GGUF, torch.save, npz and TensorFlow Lite; writing of npz. */
+/** The module that reads GGUF, torch.save, npz and TensorFlow Lite files and writes npz. */
 export const filesModule = /* @__PURE__ */ once("files", () => piece("files"));

@@ -1,25 +1,29 @@
-// Fields of ONNX files, without what is in them: enough to see whether a model's weights lie in other files. Source: protobuf.dev/programming-guides/encoding.
+// A minimal scanner for the protobuf fields of ONNX files, just enough to detect tensors with external data. Source:
+// protobuf.dev/programming-guides/encoding.
 import { FormatError } from "./errors.js";
 
-/** Fields of `ModelProto`, `GraphProto` and `TensorProto`. */
+/** Field numbers of `ModelProto`, `GraphProto` and `TensorProto`. */
 export const GRAPH = 7;
 export const INITIALIZER = 5;
 export const LOCATION = 14;
-/** How a value is written. */
+/** Wire types: varint, 64 bits, 32 bits; `BYTES` is length-delimited. */
 const [NUMBER, EIGHT, FOUR] = [0, 1, 5];
 export const BYTES = 2;
 
 export interface Field {
   id: number;
   kind: number;
-  /** Where the field begins and ends, and its value: bytes without their length, or a small number. */
+  /** Offsets of the field's start, payload and end. `value` is the number of a varint field and 0 for all others. */
   begin: number;
   from: number;
   end: number;
   value: number;
 }
 
-/** The number at a place, and where the next thing is. Numbers of more than 53 bits only have to be passed. */
+/**
+ * Decodes the varint at an offset, and gives the offset after it. Values above 2^53 lose precision, which is harmless
+ * as they are only skipped.
+ */
 function varint(bytes: Uint8Array, at: number, end: number): [value: number, next: number] {
   let [value, scale] = [0, 1];
   for (let i = at; i < Math.min(end, at + 10); i += 1) {
@@ -48,7 +52,7 @@ export function* fields(bytes: Uint8Array, begin: number, end: number): Generato
   }
 }
 
-/** Is a tensor of the model's graph in another file? What is no model is nobody's affair here. */
+/** Whether any tensor of the model's graph has external data; false for bytes that are no model. */
 export function hasExternal(bytes: Uint8Array): boolean {
   const inner = function* (of: Field, id: number): Generator<Field> {
     for (const each of fields(bytes, of.from, of.end)) if (each.id === id) yield each;
@@ -59,7 +63,7 @@ export function hasExternal(bytes: Uint8Array): boolean {
       for (const tensor of inner(graph, INITIALIZER)) for (const { value } of inner(tensor, LOCATION)) if (value === 1) return true;
     }
   } catch {
-    // its reader says what is wrong
+    // the reader of the model reports the error
   }
   return false;
 }

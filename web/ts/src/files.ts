@@ -1,4 +1,4 @@
-// Reading and writing of files whose code is loaded when it is first needed.
+// Entry points for reading and writing files; the code behind them is loaded on first use.
 import { missing } from "./errors.js";
 import type { LoadOptions } from "./model.js";
 import { piece } from "./pieces.js";
@@ -6,7 +6,7 @@ import { type FetchOptions, type FileSource, readSource } from "./progress.js";
 import type { Expected } from "./sniff.js";
 import type { Tensor } from "./tensor.js";
 
-/** Runs what reads a file's bytes. Where that fails because the file is something else, the error says what it is. */
+/** Runs a reader of a file's bytes. If it fails because the file has another format, the error names that format. */
 export async function reading<T>(expected: Expected, from: unknown, file: Uint8Array | { head: Uint8Array; size: number }, body: () => T): Promise<Awaited<T>> {
   try {
     return await body();
@@ -17,10 +17,10 @@ export async function reading<T>(expected: Expected, from: unknown, file: Uint8A
   }
 }
 
-/** Does its name say that a file is GGUF's? */
+/** Whether the file's name ends in `.gguf`. */
 export const isNamedGguf = (from: FileSource): boolean => /\.gguf([?#]|$)/i.test(String((from as { name?: string }).name ?? from));
 
-/** What `parse` makes of a file; of a GGUF file, which its name tells, only the beginning is read. */
+/** Reads a file and parses it; of a file named `.gguf` only the beginning (the metadata) is read. */
 export async function readHeader<T>(expected: Expected, from: FileSource, options: FetchOptions, parse: (file: Uint8Array) => T): Promise<Awaited<T>> {
   if (isNamedGguf(from)) {
     return await (await piece("gguf").catch(missing)).readMetadata(expected, from, options, parse);
@@ -29,32 +29,32 @@ export async function readHeader<T>(expected: Expected, from: FileSource, option
   return reading(expected, from, file, () => parse(file));
 }
 
-/** Files of tensors. */
+/** Loads the code for files of tensors. */
 export const weightsModule = (): Promise<typeof import("./weights.js")> => piece("weights").catch(missing);
 
-/** How a file of weights is read. */
+/** Options of `loadWeights`. */
 export interface WeightOptions extends FetchOptions {
-  /** As of `load`. */
+  /** The device of the tensors, as for `load`. */
   device?: LoadOptions["device"];
-  /** Only the tensors of these names, all of which must be there, or those whose names it says. */
+  /** Loads only these tensors: a list of names, all of which must exist, or a predicate on the name. */
   only?: readonly string[] | ((name: string) => boolean);
 }
 
 /**
- * The tensors of a file by name: safetensors, GGUF (its blocks stay packed, kernels that read them decode them), npz, or what
- * torch.save wrote (no code of it runs). Of a URL or path that ends in `.index.json`, those of all files it names. Only the
- * tensors that are asked for are read, by ranges, where the server takes such requests.
+ * The tensors of a file by name: safetensors, GGUF (blocks stay quantised on the device, kernels decode them as they
+ * read), npz, or torch.save (code in the file is never run). If the URL or path ends in `.index.json`, the tensors of
+ * all files that the index lists. If the server supports range requests, only the requested tensors are downloaded.
  */
 export async function loadWeights(from: FileSource, options: WeightOptions = {}): Promise<Record<string, Tensor>> {
   return (await weightsModule()).loadWeights(from, options);
 }
 
-/** How a file of weights is written. */
+/** Options of `saveWeights`. */
 export interface SaveOptions {
   format?: "safetensors" | "npz" | "gguf";
 }
 
-/** The bytes of a file with these tensors: safetensors, npz or GGUF. */
+/** Serialises tensors to the bytes of a safetensors (default), npz or GGUF file. */
 export async function saveWeights(tensors: Readonly<Record<string, Tensor>>, options: SaveOptions = {}): Promise<Uint8Array> {
   return (await weightsModule()).saveWeights(tensors, options);
 }

@@ -1,4 +1,5 @@
-// Models from files that learn: all weights, some of them, or adapters of low rank beside them. The entry `gradloom/finetune`.
+// Fine-tuning of models from files: all weights, some of them, or low-rank adapters beside them. The entry
+// `gradloom/finetune`.
 import "./apart.js";
 import type { Host } from "./device.js";
 import { type DType, isTypedArray } from "./dtype.js";
@@ -9,25 +10,31 @@ import { join, prefetch } from "./parts.js";
 import type { FileSource } from "./progress.js";
 import { Tensor, bind, made, realize, source } from "./tensor.js";
 
-/** Adapters of low rank (LoRA): a weight `W` works as `W + alpha / rank * B A`, and only `A` and `B` learn. */
+/** Low-rank adapters (LoRA): the effective weight is `W + alpha / rank * B A`, and only `A` and `B` are trained. */
 export interface LoraOptions {
-  /** Columns of `B`, rows of `A`. */
+  /** The number of columns of `B` and rows of `A`. */
   rank: number;
-  /** The rank unless told otherwise: a scale of 1. */
+  /** Numerator of the scale `alpha / rank`. Default: the rank, for a scale of 1. */
   alpha?: number;
-  /** Names of weights, in which `*` stands for any characters; all that matrix products and convolutions have unless told otherwise. */
+  /**
+   * Names of the weights that get an adapter; `*` matches any characters. Default: all weights of matrix products and
+   * convolutions.
+   */
   weights?: readonly string[];
 }
 
-/** How a network is loaded. It lives where `loadNetwork` is called: in the page, or in a worker of yours. */
+/**
+ * Options of `loadNetwork`. The network lives in the thread that calls `loadNetwork`: the page's, or that of your own
+ * worker.
+ */
 export interface NetworkOptions extends Omit<LoadOptions, "worker" | "everyValue"> {
-  /** `all` weights unless told otherwise, or those of these names, in which `*` stands for any characters. */
+  /** Which weights are trained: `all` (default), or those of these names, in which `*` matches any characters. */
   train?: "all" | readonly string[];
-  /** Adapters in place of that: the weights of the file stay as they are. */
+  /** Trains adapters instead; the weights of the file stay as they are. Excludes `train`. */
   lora?: LoraOptions;
 }
 
-/** A weight that can learn. */
+/** A weight that can be trained. */
 export interface Weight {
   name: string;
   dtype: DType;
@@ -38,13 +45,14 @@ type Raw = ReturnType<Host["raw"]["train"]>;
 type Named = [name: string, id: number][];
 
 /**
- * A model from a file, some of whose values learn. It is a `Module`: optimisers take `parameters()`, `fit` takes the whole. `loadNetwork`
- * makes it. Operators mean what they mean in a run: batch norms go on using the running means and variances of the file.
+ * A trainable model from a file, made by `loadNetwork`. It is a `Module`: optimisers take its `parameters()`, `fit`
+ * takes the network itself. Operators compute what they compute in inference: batch norms keep using the running mean
+ * and variance of the file.
  */
 export class Network extends Module {
   readonly inputs: readonly Port[];
   readonly outputs: readonly Port[];
-  /** All weights that could learn. */
+  /** All weights that can be trained, whether or not they are. */
   readonly weights: readonly Weight[];
   readonly #host: Host;
   readonly #state: Record<string, Tensor> = {};
@@ -63,12 +71,12 @@ export class Network extends Module {
     }
   }
 
-  /** What learns, by name: the weights, or for each with an adapter `name.lora_A` and `name.lora_B`. */
+  /** The trained tensors by name: weights, or for each weight with an adapter `name.lora_A` and `name.lora_B`. */
   override stateDict(): Record<string, Tensor> {
     return { ...this.#state };
   }
 
-  /** The first output, with its gradient: nothing is computed yet. A tensor is the first input. */
+  /** The first output, as a lazy tensor through which gradients flow. A single tensor stands for the first input. */
   forward(inputs: Tensor | Record<string, ModelInput>): Tensor {
     const [first, ...others] = Object.values(this.all(inputs));
     for (const t of others) t.dispose();
@@ -76,7 +84,7 @@ export class Network extends Module {
     return first;
   }
 
-  /** All outputs by name, the same way. */
+  /** All outputs by name, as lazy tensors through which gradients flow. */
   all(inputs: Tensor | Record<string, ModelInput>): Record<string, Tensor> {
     const raw = this.#live();
     const [port] = this.inputs;
@@ -94,10 +102,10 @@ export class Network extends Module {
     }
   }
 
-  /** Computes the outputs, by name. */
+  /** Computes the outputs and gives them by name. */
   async run(inputs: Tensor | Record<string, ModelInput>, options: { signal?: AbortSignal } = {}): Promise<Record<string, Tensor>> {
     options.signal?.throwIfAborted();
-    // outputs of models in the page's worker are there yet
+    // outputs of models in the page's worker may still be in that thread
     const given = inputs instanceof Tensor ? [inputs] : Object.values(inputs ?? {});
     await Promise.all(given.map((t) => (t instanceof Tensor ? Tensor.landed(t, options.signal) : undefined)));
     const out = this.all(inputs);
@@ -110,7 +118,10 @@ export class Network extends Module {
     return out;
   }
 
-  /** The ONNX file with the weights as they are now, adapters added to theirs: `load` reads it, and so does any other runtime. */
+  /**
+   * Serialises the model to an ONNX file with the current weights, adapters merged into theirs. `load` reads it, and so
+   * does any other runtime.
+   */
   async save(): Promise<Uint8Array> {
     const raw = this.#live();
     const host = this.#host;
@@ -137,7 +148,7 @@ export class Network extends Module {
       own.push(t);
     }
     const bytes = source(t);
-    // a few integers may decide shapes: their values are known as long as they are here
+    // a few integers may determine shapes: pass them as bytes while their values are on the host
     if (bytes && !bytes.dtype.includes("f") && t.size <= 16) return [name, bytes.dtype, bytes.shape, bytes.bytes];
     return [name, bind(t, this.#host).id];
   }
@@ -155,8 +166,8 @@ export class Network extends Module {
 }
 
 /**
- * Loads an ONNX or TensorFlow Lite model whose weights learn. Fails with `E_DTYPE` for quantised weights, by name, and with `E_VALUE` for a name
- * that no weight has.
+ * Loads an ONNX or TensorFlow Lite model for training. Fails with `E_DTYPE`, which names them, if weights to be trained
+ * are quantised, and with `E_VALUE` for a name that matches no weight.
  */
 export async function loadNetwork(from: FileSource, options: NetworkOptions = {}): Promise<Network> {
   const { train = "all", lora } = options;

@@ -1,4 +1,5 @@
-// Training over epochs: progress, validation, an early end, checkpoints. The entry `gradloom/fit`; each part of it is public elsewhere.
+// Training over epochs, with progress, validation, early stopping and checkpoints. The entry `gradloom/fit`; it uses
+// only parts of the package that are public.
 import "./apart.js";
 import { DataLoader } from "./data.js";
 import { UnsupportedError, ValueError } from "./errors.js";
@@ -7,62 +8,70 @@ import type { Module } from "./nn.js";
 import type { Optimizer } from "./optim.js";
 import { Tensor, keep, realize, tidy } from "./tensor.js";
 
-/** What became of an epoch. */
+/** The results of one epoch. */
 export interface Epoch {
-  /** From 0. */
+  /** The number of the epoch, from 0. */
   epoch: number;
-  /** The mean over the batches. */
+  /** The mean loss over the batches. */
   loss: number;
-  /** The mean over the batches of `validation`, where there are any. */
+  /** The mean loss over the batches of `validation`; undefined without any. */
   validation: number | undefined;
   seconds: number;
-  /** Is this the best so far, by the validation, or else by the loss? */
+  /** Whether this epoch is the best so far, by `validation` if there is one, else by `loss`. */
   best: boolean;
 }
 
-/** What became of a step. */
+/** The results of one optimiser step. */
 export interface Step {
   epoch: number;
-  /** Steps of all epochs so far, from 1. */
+  /** The number of the step, counted over all epochs from 1. */
   step: number;
-  /** Steps of all epochs, if the data say how many batches they have. */
+  /** The total number of steps of all epochs; undefined if the number of batches is not known. */
   steps: number | undefined;
   loss: number;
 }
 
-/** How a network is trained. */
+/** Options of `fit`. */
 export interface FitOptions<Batch> {
-  /** Its parameters are those that change. */
+  /** Updates the parameters that it was created with. */
   optimizer: Optimizer;
-  /** The loss of a batch, a scalar. It must not wait; what it makes on the way is freed. */
+  /**
+   * Computes the loss of a batch, a scalar. It must not be asynchronous; the intermediate tensors it creates are freed.
+   */
   loss: (batch: Batch) => Tensor;
-  /** 1 unless told otherwise. */
+  /** Number of epochs. Default: 1. */
   epochs?: number;
-  /** Batches that the network does not learn from, which say how well it does. */
+  /** Batches for validation, from which the network is not trained. */
   validation?: AsyncIterable<Batch> | Iterable<Batch>;
-  /** Ends after so many epochs that are not better than the best, and puts the best one's weights back. */
+  /**
+   * Ends training after this many consecutive epochs without a new best one, and restores the weights of the best.
+   * Default: never.
+   */
   patience?: number;
-  /** An epoch is better if it is by more than this: 0. */
+  /** How much lower its loss must be for an epoch to count as a new best. Default: 0. */
   leastGain?: number;
   onStep?: (step: Step) => void | Promise<void>;
   onEpoch?: (epoch: Epoch) => void | Promise<void>;
-  /** Given a safetensors file of the network after each epoch that is the best so far; `opfsCheckpoint` keeps it in the browser. */
+  /**
+   * Receives a safetensors file of the network after each epoch that is the best so far. `opfsCheckpoint` stores it in
+   * the browser.
+   */
   checkpoint?: Checkpoint | ((file: Uint8Array, epoch: Epoch) => void | Promise<void>);
-  /** Called after each step, as a scheduler's `step`. */
+  /** A learning-rate scheduler, whose `step` is called after each step. */
   scheduler?: { step(): void };
-  /** Ends the training after the step that is under way: `fit` resolves, and says so. */
+  /** Ends training after the current step; `fit` then resolves with `ended: "signal"`. */
   signal?: AbortSignal;
 }
 
-/** A place for the weights of a network. */
+/** Storage for the weights of a network. */
 export interface Checkpoint {
   save(file: Uint8Array): Promise<void>;
-  /** What was saved last, if anything was: for `loadWeights` and `loadStateDict`. */
+  /** The file that was saved last, or undefined: for `loadWeights` and `loadStateDict`. */
   load(): Promise<Uint8Array | undefined>;
   delete(): Promise<void>;
 }
 
-/** What became of the training. */
+/** The results of `fit`. */
 export interface Fitted {
   epochs: Epoch[];
   /** The number of the best epoch. */
@@ -71,8 +80,8 @@ export interface Fitted {
 }
 
 /**
- * Trains a network on batches, epoch after epoch. Batches of a `DataLoader` are freed after their step, others are the caller's. Fails with
- * `E_VALUE` if there are no batches or the loss is not a number.
+ * Trains a network on batches for a number of epochs. Batches of a `DataLoader` are freed after their step; other
+ * batches remain the caller's. Fails with `E_VALUE` if there are no batches or the loss becomes NaN.
  */
 export async function fit<Batch>(net: Module, batches: AsyncIterable<Batch> | Iterable<Batch>, options: FitOptions<Batch>): Promise<Fitted> {
   const { optimizer, loss, epochs = 1, validation, patience = Infinity, leastGain = 0, onStep, onEpoch, checkpoint, scheduler, signal } = options;
@@ -131,7 +140,7 @@ export async function fit<Batch>(net: Module, batches: AsyncIterable<Batch> | It
   return { epochs: done, best: Math.max(0, bestAt), ended };
 }
 
-/** Frees the tensors of a batch that a loader made for us. */
+/** Frees the tensors of a batch that a `DataLoader` created. */
 function release(batches: unknown, batch: unknown): void {
   if (!(batches instanceof DataLoader)) return;
   const parts = batch instanceof Tensor ? [batch] : typeof batch === "object" && batch !== null ? Object.values(batch) : [];
@@ -151,7 +160,7 @@ async function mean<Batch>(net: Module, batches: AsyncIterable<Batch> | Iterable
   return sum / count;
 }
 
-/** The values of a network's tensors in memory of their own. */
+/** Copies the values of a network's tensors to memory of their own, and frees the copies made before. */
 async function copied(net: Module, before: Record<string, Tensor>): Promise<Record<string, Tensor>> {
   // an addition, since a copy that is only a view would change with the weights
   const copy = (t: Tensor): Tensor => keep(t.dtype === "bool" ? t.logicalOr(t) : t.add(0).cast(t.dtype));
@@ -161,7 +170,10 @@ async function copied(net: Module, before: Record<string, Tensor>): Promise<Reco
   return state;
 }
 
-/** A checkpoint in the origin's private file system, which stays from visit to visit. Fails with `E_UNSUPPORTED` where there is none. */
+/**
+ * A checkpoint in the origin private file system, which persists across visits. Fails with `E_UNSUPPORTED` where the
+ * host has none.
+ */
 export function opfsCheckpoint(name: string): Checkpoint {
   const folder = async (): Promise<FileSystemDirectoryHandle> => {
     const storage = (globalThis.navigator as Navigator | undefined)?.storage;
@@ -172,7 +184,7 @@ export function opfsCheckpoint(name: string): Checkpoint {
   return {
     async save(bytes) {
       const handle = await (await folder()).getFileHandle(file, { create: true });
-      // nothing of it is there before `close`
+      // the file is replaced only on `close`, so a failed write leaves the old one intact
       const writer = await handle.createWritable();
       await writer.write(bytes as Uint8Array<ArrayBuffer>);
       await writer.close();

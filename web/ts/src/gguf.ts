@@ -1,13 +1,17 @@
-// The beginnings of GGUF files, which say what there is: the tensors behind stay where they are. Loaded with the first such file.
+// Reads the metadata at the start of GGUF files without downloading the tensors behind it. Loaded with the first such
+// file.
 import { FormatError } from "./errors.js";
 import { type Expected, explained } from "./sniff.js";
 import { type FetchOptions, type FileSource, room } from "./progress.js";
 import { type Ranged, type Told, openRanges } from "./ranges.js";
 
-/** No vocabulary takes more. */
+/** The most bytes that are read in search of the metadata's end; vocabularies, its largest part, stay below. */
 const MOST_BYTES = 100_000_000;
 
-/** What `parse` makes of the beginning of a file: more of it is read while `parse` takes it for cut, as nothing tells how long it is. */
+/**
+ * Parses the start of a file. Its length is not known in advance, so more is read for as long as `parse` reports
+ * truncated input.
+ */
 export async function parsedStart<T>(file: Ranged, told: Told, parse: (start: Uint8Array) => T): Promise<T> {
   let start = file.head;
   for (;;) {
@@ -24,7 +28,9 @@ export async function parsedStart<T>(file: Ranged, told: Told, parse: (start: Ui
   }
 }
 
-/** What `parse` makes of a GGUF file's metadata. It is given the beginning of the file, with the index of tensors taken out. */
+/**
+ * Parses a GGUF file's metadata. `parse` receives the beginning of the file, with a header that announces 0 tensors.
+ */
 export async function readMetadata<T>(expected: Expected, from: FileSource, options: FetchOptions, parse: (start: Uint8Array) => T): Promise<T> {
   const { onProgress } = options;
   let loaded = 0;
@@ -44,7 +50,7 @@ export async function readMetadata<T>(expected: Expected, from: FileSource, opti
 
 const isGguf = (bytes: Uint8Array): boolean => String.fromCharCode(...bytes.subarray(0, 4)) === "GGUF";
 
-/** The header's number of tensors as 0, so that what follows the metadata is not looked at. */
+/** A copy of the file's start whose header announces 0 tensors, so that a parser stops after the metadata. */
 export function withoutTensors(start: Uint8Array): Uint8Array {
   if (!isGguf(start) || start.length < 16) return start;
   // `slice` of a Buffer of Node would share its memory

@@ -1,4 +1,5 @@
-// Gradients of tensors: which tensors want one, and what is to be computed with it. What gradients are is the core's.
+// Bookkeeping for gradients: which tensors require one, and which other tensors are computed together with it. The core
+// derives the gradients themselves.
 import type { Host } from "./device.js";
 import { ValueError, guard } from "./errors.js";
 import { Tensor, bind, keep, op, ops } from "./tensor.js";
@@ -6,14 +7,14 @@ import { Tensor, bind, keep, op, ops } from "./tensor.js";
 /** Tensors with `requiresGrad`, by their device. */
 export const trainable = new WeakMap<Host, Set<WeakRef<Tensor>>>();
 
-/** d(loss)/d(t) for each of `targets`, the very tensors the scalar `loss` was computed from. */
+/** The gradient d(loss)/d(t) for each `t` of `targets`; `loss` is a scalar computed from these same tensor objects. */
 export function grad(loss: Tensor, targets: readonly Tensor[]): Tensor[] {
   return ops("grad", [loss, ...targets]);
 }
 
 /**
- * `f(...inputs)`, of which training keeps the inputs alone: what is between them and the result is computed again when the
- * gradient needs it. The values and gradients are the same.
+ * Computes `f(...inputs)` but keeps only the inputs in memory for training: intermediate values are recomputed when the
+ * gradient needs them (gradient checkpointing). Values and gradients are the same.
  */
 export function checkpoint(inputs: readonly Tensor[], f: (...inputs: Tensor[]) => Tensor): Tensor {
   return op("checkpointed", [f(...inputs), ...inputs]);
@@ -21,17 +22,17 @@ export function checkpoint(inputs: readonly Tensor[], f: (...inputs: Tensor[]) =
 
 const along = new WeakMap<Tensor, readonly WeakRef<Tensor>[]>();
 
-/** What is to be computed in one go with a gradient, as far as it still lives: the losses it was made from, its norm. */
+/** The live tensors to be computed in one run with a gradient: the losses it came from, its norm. */
 export function companions(gradient: Tensor): Tensor[] {
   return (along.get(gradient) ?? []).map((ref) => ref.deref()).filter((t): t is Tensor => !!t && !t.disposed);
 }
 
-/** Says what is to be computed with a gradient. */
+/** Sets the tensors to be computed in one run with a gradient. */
 export function accompany(gradient: Tensor, tensors: readonly Tensor[]): void {
   along.set(gradient, tensors.map((t) => new WeakRef(t)));
 }
 
-/** Adds the gradients of a scalar to those of every tensor with `requiresGrad` that it was computed from. */
+/** Adds the gradient of a scalar to `grad` of every tensor with `requiresGrad` that the scalar was computed from. */
 export function backward(loss: Tensor): void {
   const { host, id } = bind(loss);
   const refs = trainable.get(host) ?? new Set();

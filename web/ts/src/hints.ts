@@ -1,6 +1,9 @@
-// What may be meant where shapes do not fit a layer, by the message of the error.
+// Suggests a likely fix for the shape error of a layer, from the error's message.
 
-/** `linear: shape [64, 28, 28] does not fit [10, 784]` and its kind, to what to do about it where that is likely. */
+/**
+ * Takes a message such as `linear: shape [64, 28, 28] does not fit [10, 784]`, and gives advice if a likely cause is
+ * found.
+ */
 export function hintOf(message: string): string | undefined {
   const [, shapes] = /^(?:linear|conv): shape (.*)/.exec(message) ?? [];
   if (!shapes) return;

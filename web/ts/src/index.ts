@@ -1,4 +1,4 @@
-// The npm package `gradloom`: a typed, thin face over the wasm module. No tensor logic here.
+// The main entry of the npm package `gradloom`: a typed, thin layer over the wasm module. No tensor logic here.
 import "./apart.js";
 import * as nn from "./networks.js";
 import * as optim from "./optim.js";
@@ -30,7 +30,7 @@ export type { TuneOptions, TunedKernel } from "./tune.js";
 export { type BatchEncoding, type EncodeOptions, type Encoding, TextStream, Tokenizer } from "./tokenizer.js";
 export { nn, optim };
 
-// what browsers' consoles show where they are set to use formatters: the same as Node's
+// a custom formatter for browser consoles where these are enabled: tensors print as they do in Node
 if (globalThis.document) {
   const text = (value: unknown): string => (value as Record<symbol, () => string>)[Symbol.for("nodejs.util.inspect.custom")]?.() ?? "";
   const header = (value: unknown): unknown => (value instanceof Tensor ? ["span", {}, text(value)] : null);

@@ -1,43 +1,45 @@
-// An instance of a wasm module: its bindings, what waits for it, and its end. A module that panicked or trapped has left its
-// memory as it was at that moment, so nothing of it runs again: all that waits for it is told, and all that is asked of it fails.
+// The lifecycle of a wasm module's instance. A panic or trap leaves the module's memory in an undefined state, so the
+// instance then ends for good: all pending promises are rejected, and every later call throws.
 import { GradloomError, InternalError } from "./errors.js";
 
 type Call = (...args: unknown[]) => unknown;
 type Exports = Record<string, unknown>;
 
-/** What bindings are made with, see scripts/lib/bindings.mjs. */
+/** The environment passed to the generated bindings, see scripts/lib/bindings.mjs. */
 export interface Environment {
   Promise: unknown;
   guard: (exports: Exports) => Exports;
   called: (callback: Call, ...args: unknown[]) => unknown;
 }
 
-/** What all bindings have besides what their module exports. */
+/** The functions that all bindings have besides their module's exports. */
 export interface Bindings {
   load(input?: { module_or_path: string | URL | BufferSource | WebAssembly.Module | Promise<Response> }): Promise<unknown>;
   module(): WebAssembly.Module;
-  /** Does it have all its parts in one? */
+  /** Whether the module was built whole, with all its parts inside. */
   isWhole(): boolean;
-  /** Adds what a part of the module exports. */
+  /** Adds the exports of a part of the module. */
   part(compiled: WebAssembly.Module): Promise<void>;
   drop(stub: Exports): void;
 }
 
-/** Exports that let something go. There is nothing to let go once the instance has ended, so they do not fail. */
+/**
+ * Exports that release something. They succeed silently once the instance has ended, since everything is released then.
+ */
 const LETS_GO = /free(Model)?$|destroy/;
 
-/** An instance and its bindings. */
+/** An instance of a wasm module, with its bindings. */
 export class Instance<T extends Bindings> {
   readonly api: T;
   readonly #waiting = new Set<(why: unknown) => void>();
   readonly #last: (() => void)[] = [];
-  /** Calls into the module that are under way. */
+  /** Nesting depth of the calls into the module that are on the stack. */
   #depth = 0;
   #ended: GradloomError | undefined;
 
   constructor(make: (environment: Environment) => T) {
     const waiting = this.#waiting;
-    // The promises that the module makes: those that its end leaves open are rejected.
+    // The promise constructor for the module. Promises still pending when the instance ends are rejected.
     const Waiting = function (body: (done: Call, fail: Call) => void): Promise<unknown> {
       return new Promise((done, fail) => {
         waiting.add(fail);
@@ -49,7 +51,7 @@ export class Instance<T extends Bindings> {
       });
     };
     Waiting.resolve = (value: unknown) => Promise.resolve(value);
-    // what only parts of the module use begins with a dollar
+    // names with a leading dollar are internal exports for the module's parts
     const guard = (exports: Exports): Exports =>
       Object.fromEntries(
         Object.entries(exports)
@@ -59,17 +61,17 @@ export class Instance<T extends Bindings> {
     this.api = make({ Promise: Waiting, guard, called: (callback, ...args) => this.#called(callback, args) });
   }
 
-  /** Why it ended, if it has. */
+  /** The reason why the instance ended; undefined while it is alive. */
   get ended(): GradloomError | undefined {
     return this.#ended;
   }
 
-  /** What is done when it ends. */
+  /** Registers a function to be called when the instance ends. */
   atEnd(body: () => void): void {
     this.#last.push(body);
   }
 
-  /** Ends it: what waits is rejected, and its memory is let go. */
+  /** Ends the instance: rejects pending promises and releases its memory. */
   end(why: GradloomError): void {
     if (this.#ended) return;
     this.#ended = why;
@@ -82,7 +84,10 @@ export class Instance<T extends Bindings> {
     for (const body of this.#last) body();
   }
 
-  /** An export. Whatever comes out of one as an exception has left the module's own frames behind as they were. */
+  /**
+   * Wraps an export. An exception that leaves it has skipped the clean-up of the module's own stack frames, so the
+   * instance ends.
+   */
   #guard(name: string, f: Call): Call {
     return (...args) => {
       this.#depth += 1;
@@ -98,7 +103,10 @@ export class Instance<T extends Bindings> {
     };
   }
 
-  /** A callback of the module: its tasks, events. Nobody is there to catch what it throws. */
+  /**
+   * Wraps a callback of the module (tasks, events). After the instance has ended its errors are dropped, since no
+   * caller could handle them.
+   */
   #called(callback: Call, args: unknown[]): unknown {
     if (this.#ended && this.#depth === 0) return undefined;
     try {

@@ -1,4 +1,5 @@
-// Kernels that users write in WGSL. Devices that run none have the fallback, a function over tensors; it is the gradient's too.
+// User-written WGSL kernels. Devices without WGSL compute the kernel's fallback, a function over tensors, which also
+// defines the gradient.
 import { type Device, type Host, defaultHost } from "./device.js";
 import type { DType } from "./dtype.js";
 import { ShapeError, UnsupportedError, ValueError, guard } from "./errors.js";
@@ -7,25 +8,29 @@ import { Tensor, bind, grad, hostOf, made } from "./tensor.js";
 type Shapes = Record<string, readonly number[]>;
 type Groups = number | readonly number[];
 
-/** A kernel in WGSL, and what it is launched over. */
+/** A kernel in WGSL, with its inputs, outputs and launch size. */
 export interface CustomKernel<I extends Record<string, Tensor>, O extends string> {
-  /** What messages call it. */
+  /** The name that error messages use. */
   name?: string;
-  /** What it reads, by the names that the code has for them. Computed before, if they are not yet. */
+  /** The tensors that the kernel reads, by their variable names in the code. They are computed first if necessary. */
   inputs: I;
-  /** What it writes, by name; f32 where no dtype is said. */
+  /** The arrays that the kernel writes, by their variable names. Default dtype: f32. */
   outputs: Record<O, { shape: readonly number[]; dtype?: DType }>;
-  /** Workgroups along x, y and z, or what gives them from the shapes of inputs and outputs. */
+  /** Number of workgroups along x, y and z, or a function that computes it from the shapes of inputs and outputs. */
   workgroups: Groups | ((shapes: { [K in keyof I | O]: readonly number[] }) => Groups);
   /**
-   * Functions in WGSL, of which `main` is the entry point. The arrays are declared by their names: `array<f32>`, `array<i32>` and
-   * `array<u32>` for these dtypes, `array<i32>` for bool, `array<vec2<u32>>` for i64 and u64, and `array<u32>` for narrower ones, of which
-   * a word holds several, the first one lowest. Every element of every output has to be written.
+   * WGSL source with the entry point `main`. The arrays are already declared under their names: as `array<f32>`,
+   * `array<i32>` or `array<u32>` for these dtypes, `array<i32>` for bool, `array<vec2<u32>>` for i64 and u64, and
+   * `array<u32>` for narrower dtypes, several of which are packed into a word from the lowest bits up. The kernel has
+   * to write every element of every output.
    */
   wgsl: string;
-  /** The same over tensors: what devices without WGSL compute, and what gradients are taken of. Without one there are none. */
+  /**
+   * The same function in terms of tensors: computed on devices without WGSL, and differentiated for the gradient.
+   * Without it the kernel runs on WebGPU alone and has no gradient.
+   */
   fallback?: (inputs: I) => Tensor | Record<O, Tensor>;
-  /** Where it is computed if there are no inputs. */
+  /** The device to run on if there are no inputs to determine it. */
   device?: Device;
 }
 

@@ -1,4 +1,5 @@
-// More layers. The names of their fields are those of PyTorch's state dicts.
+// Recurrent, normalisation, attention and transformer layers, and initialisers. Fields have the names of PyTorch's
+// state dicts.
 import { ValueError } from "./errors.js";
 import { Dropout, Embedding, LayerNorm, type LayerOptions, Linear, Module, type StateDict } from "./nn.js";
 import { around, places } from "./residual.js";
@@ -7,23 +8,26 @@ import { Tensor, op, ops } from "./tensor.js";
 const on = ({ device }: LayerOptions): { device?: NonNullable<LayerOptions["device"]> } => (device ? { device } : {});
 const trained = (options: LayerOptions): { requiresGrad: true } => ({ ...on(options), requiresGrad: true });
 
-/** What recurrent networks take. */
+/** Options of recurrent layers. */
 export interface RecurrentOptions extends LayerOptions {
   layers?: number;
   bidirectional?: boolean;
-  /** Probability of dropping what goes from one layer to the next in training. */
+  /** Dropout probability between layers in training. */
   dropout?: number;
-  /** Sequences `[batch, time, ..]`, as by default, rather than `[time, batch, ..]`. */
+  /** True (default) for sequences `[batch, time, ..]`, false for `[time, batch, ..]`. */
   batchFirst?: boolean;
 }
 
-/** What an LSTM takes besides. */
+/** Additional options of an LSTM. */
 export interface LSTMOptions extends RecurrentOptions {
-  /** Width, less than the hidden state's, to which that is projected at each step: torch's `proj_size`. 0 is none. */
+  /**
+   * Width to which the hidden state is projected at each step, smaller than the hidden size: torch's `proj_size`. 0 is
+   * no projection.
+   */
   projection?: number;
 }
 
-/** What RNN, LSTM and GRU share: `[batch, time, in]` to `[batch, time, hidden * directions]`. */
+/** The base of RNN, LSTM and GRU: `[batch, time, in]` to `[batch, time, hidden * directions]`. */
 abstract class Recurrent extends Module {
   readonly #weights: StateDict = {};
   readonly #numbers: number[];
@@ -49,13 +53,16 @@ abstract class Recurrent extends Module {
     }
   }
 
-  /** The outputs, then the final state: `[layers * directions, batch, hidden]` each. It starts from zeros or `state`. */
+  /**
+   * The outputs, followed by the tensors of the final state, `[layers * directions, batch, hidden]` each. Starts from
+   * `state`, or zeros.
+   */
   run(x: Tensor, state: readonly Tensor[] = []): Tensor[] {
     const numbers = [this.#kind, state.length, ...this.#numbers, Number(this.training)];
     return ops("recurrent", [x, ...state, ...Object.values(this.#weights)], numbers);
   }
 
-  /** The outputs alone. */
+  /** The outputs. */
   forward(x: Tensor): Tensor {
     const [y, ...state] = this.run(x) as [Tensor, ...Tensor[]];
     for (const t of state) t.dispose();
@@ -67,14 +74,17 @@ abstract class Recurrent extends Module {
   }
 }
 
-/** Elman's network. */
+/** Elman recurrent network. */
 export class RNN extends Recurrent {
   constructor(inputs: number, hidden: number, options: RecurrentOptions & { nonlinearity?: "tanh" | "relu" } = {}) {
     super(options.nonlinearity === "relu" ? 1 : 0, 1, inputs, hidden, options);
   }
 }
 
-/** Long short-term memory. Its state is two tensors, of which the first, like the outputs, is as wide as the projection, if any. */
+/**
+ * Long short-term memory. Its state is two tensors; the first, like the outputs, has the width of the projection if
+ * there is one.
+ */
 export class LSTM extends Recurrent {
   constructor(inputs: number, hidden: number, options: LSTMOptions = {}) {
     super(2, 4, inputs, hidden, options);
@@ -88,7 +98,9 @@ export class GRU extends Recurrent {
   }
 }
 
-/** Normalises each channel of `[batch, channels, ..]` over the batch; keeps running statistics for use. */
+/**
+ * Normalises each channel of `[batch, channels, ..]` over the batch in training, and by running statistics otherwise.
+ */
 export class BatchNorm extends Module {
   readonly weight: Tensor;
   readonly bias: Tensor;
@@ -119,7 +131,7 @@ export class BatchNorm extends Module {
   }
 }
 
-/** Normalises groups of channels of each sample. */
+/** Normalises each group of channels of each sample. */
 export class GroupNorm extends Module {
   readonly weight: Tensor;
   readonly bias: Tensor;
@@ -135,7 +147,7 @@ export class GroupNorm extends Module {
   }
 }
 
-/** Divides the last axis by its root mean square. */
+/** Divides the last axis by its root mean square, and multiplies it with a learned weight. */
 export class RMSNorm extends Module {
   readonly weight: Tensor;
 
@@ -149,7 +161,7 @@ export class RMSNorm extends Module {
   }
 }
 
-/** A rectifier with a learned slope for negative numbers: one, or one for each channel. */
+/** ReLU with a learned slope for negative inputs: one slope, or one per channel. */
 export class PReLU extends Module {
   readonly weight: Tensor;
 
@@ -164,13 +176,16 @@ export class PReLU extends Module {
   }
 }
 
-/** Which keys a query may see. A mask broadcasts to `[batch, heads, queries, keys]`: true lets through, or numbers are added. */
+/**
+ * Which keys a query may attend to. A mask broadcasts to `[batch, heads, queries, keys]`: booleans allow where true,
+ * numbers are added to the scores.
+ */
 export interface Seen {
   mask?: Tensor;
   causal?: boolean;
 }
 
-/** Attention of several heads, `[batch, n, width]`. */
+/** Multi-head attention over `[batch, n, width]`. */
 export class MultiheadAttention extends Module {
   readonly in_proj_weight: Tensor;
   readonly in_proj_bias: Tensor | null;
@@ -186,7 +201,7 @@ export class MultiheadAttention extends Module {
     if (this.out_proj.bias) init.constant(this.out_proj.bias, 0);
   }
 
-  /** Of a sequence to itself, or to another. */
+  /** Attention of a sequence to itself, or to the sequence `to`. */
   forward(x: Tensor, to: Tensor = x, seen: Seen = {}): Tensor {
     const [y, weights] = this.run(x, to, to, { ...seen, averageWeights: false });
     weights.dispose();
@@ -194,8 +209,9 @@ export class MultiheadAttention extends Module {
   }
 
   /**
-   * Queries `[batch, n, width]`, keys and values `[batch, m, width]` to `[batch, n, width]`, and what each query saw of each key:
-   * `[batch, n, m]`, the mean over the heads, or `[batch, heads, n, m]` without `averageWeights`.
+   * Maps queries `[batch, n, width]`, keys and values `[batch, m, width]` to the outputs `[batch, n, width]` and the
+   * attention weights: their mean over the heads `[batch, n, m]`, or without `averageWeights` all of them `[batch,
+   * heads, n, m]`.
    */
   run(x: Tensor, keys: Tensor = x, values: Tensor = keys, options: Seen & { averageWeights?: boolean } = {}): [Tensor, Tensor] {
     const { width, heads } = this;
@@ -208,7 +224,7 @@ export class MultiheadAttention extends Module {
   }
 }
 
-/** What the layers of a transformer take. */
+/** Options of transformer layers. */
 export interface TransformerOptions extends LayerOptions {
   feedForward?: number;
   dropout?: number;
@@ -217,7 +233,10 @@ export interface TransformerOptions extends LayerOptions {
   eps?: number;
 }
 
-/** Attention of a sequence to itself, and a network at each place; dropout is outside of attention. */
+/**
+ * Self-attention followed by a feed-forward network at each position. Dropout applies to the outputs of both, not to
+ * attention weights.
+ */
 export class TransformerEncoderLayer extends Module {
   readonly self_attn: MultiheadAttention;
   readonly linear1: Linear;
@@ -245,10 +264,10 @@ export class TransformerEncoderLayer extends Module {
   }
 }
 
-/** Encoder layers one after another. */
+/** A stack of encoder layers. */
 export class TransformerEncoder extends Module {
   readonly layers: readonly TransformerEncoderLayer[];
-  /** After the last layer. */
+  /** A norm that is applied after the last layer, if any. */
   norm: LayerNorm | null = null;
 
   constructor(width: number, heads: number, depth: number, options: TransformerOptions = {}) {
@@ -262,7 +281,7 @@ export class TransformerEncoder extends Module {
   }
 }
 
-/** A table of vectors of which each bag of numbers `[bags, n]` gives one. */
+/** Reduces the embeddings of each bag of indices `[bags, n]` to one vector by `mode`. */
 export class EmbeddingBag extends Embedding {
   constructor(count: number, size: number, readonly mode: "sum" | "mean" | "max" = "mean", options: LayerOptions = {}) {
     super(count, size, options);
@@ -273,7 +292,7 @@ export class EmbeddingBag extends Embedding {
   }
 }
 
-/** Initial values, by PyTorch's names; each overwrites a tensor when that is next computed. */
+/** Initialisers under PyTorch's names. Each overwrites a tensor when it is next computed. */
 export const init = {
   constant: (t: Tensor, value: number): Tensor => put(t, [0, value]),
   uniform: (t: Tensor, low = 0, high = 1): Tensor => put(t, [1, low, high]),
@@ -281,7 +300,7 @@ export const init = {
   truncNormal: (t: Tensor, mean = 0, std = 1, low = -2, high = 2): Tensor => put(t, [3, mean, std, low, high]),
   xavierUniform: (t: Tensor, gain = 1): Tensor => put(t, [4, gain]),
   xavierNormal: (t: Tensor, gain = 1): Tensor => put(t, [5, gain]),
-  /** `slope` is that of the leaky relu which follows. */
+  /** `slope` is that of the leaky ReLU that follows the layer. */
   kaimingUniform: (t: Tensor, slope = 0, mode: "in" | "out" = "in"): Tensor => put(t, [6, Number(mode === "out"), slope]),
   kaimingNormal: (t: Tensor, slope = 0, mode: "in" | "out" = "in"): Tensor => put(t, [7, Number(mode === "out"), slope]),
   orthogonal: (t: Tensor, gain = 1): Tensor => put(t, [8, gain]),

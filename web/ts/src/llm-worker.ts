@@ -1,4 +1,5 @@
-// The script of a language model's worker: one file beside `core.js`, which pages have too. It loads no other script, see `pieces.ts`.
+// The script of a language model's worker: one bundled file beside `core.js`, which pages load too. It loads no other
+// script, see `pieces.ts`.
 import { answer } from "./llm/thread.js";
 import { provide } from "./pieces.js";
 

@@ -13,22 +13,22 @@ export type {
   ModelSource, ToolCall,
 } from "./llm/options.js";
 
-/** Text to tokens of a model and back. */
+/** Converts text to a model's tokens and back. */
 export interface ModelTokenizer {
-  /** Tokens of a text, with the special ones that the model expects around it. */
+  /** The tokens of a text; with `special` (default) including those that the model expects around a text. */
   encode(text: string, options?: { special?: boolean }): Promise<number[]>;
-  /** The text of tokens; special ones are left out unless told otherwise. */
+  /** The text of tokens; special tokens are left out unless `skipSpecial` is false. */
   decode(ids: readonly number[], options?: { skipSpecial?: boolean }): Promise<string>;
 }
 
 const NOTHING: Generated = { promptTokens: 0, reusedTokens: 0, tokens: 0, firstTokenMs: 0, tokensPerSecond: 0, end: undefined, calls: [] };
 
-/** A model in this thread: pages whose worker has it load none of this. */
+/** Loads a model in this thread. Its code is a separate module, which pages with a worker do not load. */
 async function localModel(from: ModelSource, options: LLMOptions): Promise<Backend> {
   return (await import("./llm/local.js").catch(missing)).loadLocal(from, options);
 }
 
-/** Null for a script of another origin. */
+/** Null if the browser refuses the script because it is of another origin. */
 function startedWorker(): Worker | null {
   try {
     return new Worker(new URL("./llm-worker.js", import.meta.url), { type: "module" });
@@ -37,15 +37,18 @@ function startedWorker(): Worker | null {
   }
 }
 
-/** A language model. Texts are made one after the other; what a text has in common with the one before is not read again. */
+/**
+ * A language model. Requests are processed one at a time; the prefix that a prompt shares with the previous text is not
+ * computed again.
+ */
 export class LLM {
   readonly #backend: Backend;
   #stats: Generated = NOTHING;
-  /** What it is. */
+  /** Architecture, sizes and other properties of the model. */
   readonly info: ModelInfo;
-  /** What its file says of itself, but for long lists. */
+  /** The metadata in its file, except for long lists. */
   readonly metadata: Metadata;
-  /** Its tokenizer. */
+  /** The model's tokenizer. */
   readonly tokenizer: ModelTokenizer;
 
   private constructor(backend: Backend) {
@@ -59,14 +62,15 @@ export class LLM {
   }
 
   /**
-   * Loads a GGUF file, a split one, or a folder of Hugging Face's (`config.json`, safetensors, `tokenizer.json`). Weights are read by ranges, never a
-   * whole file, where the server answers them, and kept for later visits; each goes to the device's memory as it comes. In a page all this happens
-   * in a worker, unless told otherwise, or where the browser refuses the worker's script: then the console says so.
+   * Loads a GGUF file, a split GGUF file, or a Hugging Face folder (`config.json`, safetensors, `tokenizer.json`). If
+   * the server supports range requests, weights are read in ranges, never as a whole file; they are stored for later
+   * visits and uploaded to the device as they arrive. In a page the model runs in a worker, unless `worker` is false or
+   * the browser refuses the worker's script, which the console reports.
    */
   static async load(from: ModelSource, options: LLMOptions = {}): Promise<LLM> {
     const { worker = true } = options;
     const page = typeof document !== "undefined" && typeof Worker !== "undefined";
-    // what cannot be sent stays here
+    // options that cannot be posted to a worker keep the model in this thread
     const here = !worker || !page || options.fetch !== undefined || typeof options.device === "object";
     if (here) return new LLM(await localModel(from, options));
     options.signal?.throwIfAborted();
@@ -76,7 +80,7 @@ export class LLM {
     return new LLM(remote ?? (await localModel(from, options)));
   }
 
-  /** What the last text took, or the one under way so far. */
+  /** Statistics of the last request, or of the current one so far. */
   get stats(): Generated {
     return this.#stats;
   }
@@ -93,39 +97,40 @@ export class LLM {
   }
 
   /**
-   * Answers messages, piece by piece, as the file's chat template has it. The oldest are left out where there is no room for all. Functions that it calls
-   * (`tools`) are in `stats.calls` at the end: add them to the messages, and what they gave, and ask again.
+   * Streams the answer to messages, formatted by the file's chat template. The oldest messages are dropped if the
+   * context is too short for all. Calls of functions (`tools`) that the model makes are in `stats.calls` at the end:
+   * append them and their results to the messages and call `chat` again.
    */
   chat(messages: readonly ChatMessage[], options: AnswerOptions = {}): AsyncGenerator<string, void> {
     return this.#texts({ messages }, options);
   }
 
-  /** Goes on with a text, or with tokens, piece by piece. */
+  /** Streams the continuation of a text or of tokens. */
   generate(prompt: string | readonly number[], options: GenerateOptions = {}): AsyncGenerator<string, void> {
     return this.#texts({ prompt }, options);
   }
 
-  /** The same, token by token. */
+  /** Streams the continuation as tokens. */
   async *tokens(prompt: string | readonly number[], options: GenerateOptions = {}): AsyncGenerator<number, void> {
     for await (const { token } of this.#run({ prompt }, options)) if (token !== undefined) yield token;
   }
 
-  /** The mean of the model's states over a text, of length 1. */
+  /** An embedding of the text: the mean of the model's hidden states over its tokens, as a unit vector. */
   embed(text: string | readonly number[], { signal }: { signal?: AbortSignal } = {}): Promise<Float32Array> {
     return this.#backend.embed(text, signal);
   }
 
   /**
-   * From now on texts are made with the adapter of that name, or with none: nothing is compiled for it, and what was read is read again. It waits
-   * until the text under way is done.
+   * Switches to the adapter of this name, or to none. Nothing is recompiled, but earlier text has to be processed
+   * again. Waits until the current request is done.
    */
   useAdapter(name: string | null): Promise<void> {
     return this.#backend.useAdapter(name);
   }
 
   /**
-   * Trains an adapter of low rank (LoRA) on texts or chats, by AdamW, beside the weights, which stay as they are: `useAdapter` puts it into use, and
-   * what comes back are its files. It waits until the text under way is done.
+   * Trains a low-rank adapter (LoRA) on texts or chats with AdamW; the weights stay as they are. Returns the adapter's
+   * files; `useAdapter` activates it. Waits until the current request is done.
    */
   async finetune(texts: readonly Lesson[], options: FinetuneOptions = {}): Promise<Finetuned> {
     const learned = await this.#backend.finetune(texts, options);
@@ -133,7 +138,7 @@ export class LLM {
     return learned;
   }
 
-  /** Ends it and frees its memory; what is under way fails with `E_STATE`. */
+  /** Frees the model and ends its worker; pending requests fail with `E_STATE`. */
   dispose(): void {
     this.#backend.dispose();
   }

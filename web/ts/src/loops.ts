@@ -1,22 +1,25 @@
-// Kernels that users write as loops in the compiler's IR: they run on every device.
+// User-written kernels as loops in the compiler's IR: they run on every device.
 import { type Device, type Host, defaultHost } from "./device.js";
 import type { DType } from "./dtype.js";
 import { ShapeError, StateError, guard, guardAsync } from "./errors.js";
 import { join } from "./parts.js";
 import { Tensor, bind, grad, made } from "./tensor.js";
 
-/** How a kernel is read. */
+/** Options of `irKernel`. */
 export interface IrKernelOptions {
-  /** What messages call it. */
+  /** The name that error messages use. */
   name?: string;
-  /** The same over tensors: what gradients are taken of. Without one there are none. */
+  /**
+   * The same function in terms of tensors, which is differentiated for the gradient. Without it the kernel has no
+   * gradient.
+   */
   fallback?: (...inputs: Tensor[]) => Tensor;
-  /** Where it runs; the default device unless told otherwise. */
+  /** The device to run on. Default: that of new tensors. */
   device?: Device;
   signal?: AbortSignal;
 }
 
-/** What a kernel reads or writes: elements in one row. */
+/** A kernel's parameter: a flat array. */
 export interface IrParameter {
   dtype: DType;
   size: number;
@@ -24,9 +27,9 @@ export interface IrParameter {
 
 type Raw = ReturnType<Host["raw"]["readLoops"]>;
 
-/** A kernel as loops, ready to be launched. `irKernel` makes it. */
+/** A compiled IR kernel, made by `irKernel`. */
 export class IrKernel {
-  /** What it writes, then what it reads. */
+  /** The output, then the inputs. */
   readonly parameters: readonly IrParameter[];
   readonly #host: Host;
   readonly #name: string;
@@ -40,8 +43,8 @@ export class IrKernel {
   }
 
   /**
-   * What it makes of these tensors, as lazy as any op: of their elements, in the order of its parameters, whatever their shapes. The result
-   * has the shape that is asked for; one axis if none is.
+   * Applies the kernel to tensors, lazily like any op. They are bound to its input parameters in order, as flat arrays
+   * whatever their shapes. The result has the given shape, by default one axis.
    */
   launch(inputs: readonly Tensor[], shape: readonly number[] = [this.parameters[0]!.size]): Tensor {
     const raw = this.#raw;
@@ -62,14 +65,14 @@ export class IrKernel {
     return out;
   }
 
-  /** Lets it go; what it made stays. */
+  /** Frees the kernel; its results stay valid. */
   dispose(): void {
     this.#raw?.free();
     this.#raw = undefined;
   }
 }
 
-/** As of the package. */
+/** The implementation of the package's `irKernel`. */
 export async function irKernel(ir: string, options: IrKernelOptions = {}): Promise<IrKernel> {
   const { name = "ir", fallback, signal, device } = options;
   const host = (device as Host | undefined) ?? defaultHost();

@@ -1,4 +1,4 @@
-// Models: loading an ONNX file and running it.
+// Models: loading an ONNX or TensorFlow Lite file and running it.
 import { type Device, type DeviceKind, type Host, type Timing, TIMING_NUMBERS } from "./device.js";
 import { hostOf, onDevice, open, present, settings, timingOf, useByDefault } from "./device.js";
 import { type DType, type Nested, type TypedArray, dtypeOf, encode, flatten, isTypedArray, sizeOf } from "./dtype.js";
@@ -14,80 +14,89 @@ import { Tensor, bind, made, source } from "./tensor.js";
 import type { Drift } from "./pkg/gradloom_web.js";
 import { passed } from "./turns.js";
 
-/** What a model may make while it is built and run; more is a `BudgetError`. */
+/** Limits on the resources that building and running a model may take; exceeding one is a `BudgetError`. */
 export interface Budget {
-  /** Bytes of constants and tables made besides the weights in the file: 512 MiB where it is not said. */
+  /** Bytes of computed constants and tables besides the weights in the file. Default: 512 MiB. */
   hostBytes?: number;
-  /** Nodes of one build, counting every turn of a loop: 2^20. */
+  /** Nodes of one build, with the nodes of a loop counted once per iteration. Default: 2^20. */
   nodes?: number;
-  /** Outputs of one node, and values of one sequence: 2^16. */
+  /** Outputs of one node, and elements of one sequence. Default: 2^16. */
   outputs?: number;
-  /** Elements of one tensor: 2^31. */
+  /** Elements of one tensor. Default: 2^31. */
   tensorElems?: number;
 }
 
-/** How a model is loaded. */
+/** Options of `load`. */
 export interface LoadOptions extends FetchOptions {
-  /** Limits for models that are not trusted, or that need more than usual. */
+  /** Resource limits: lower them for untrusted models, raise them for unusually large ones. */
   budget?: Budget;
   /**
-   * Lengths of inputs that change from run to run: one plan serves all of them, so that a new length compiles nothing. Where nothing is said those
-   * that are seen to change, from the second shape on, but for batches (the first axis of inputs), each of which has a plan of its own; true: those
-   * too. There is room up to the next power of two, 32 at least. Or the least and the largest value of each dimension, by its name in the model
-   * (`input.axis` for one without a name). False: each shape has a plan of its own, as where a graph cannot be had for every length, of which
-   * `notes` says why.
+   * Which input sizes may change between runs without recompiling: one plan then serves all of them, up to the next
+   * power of two and at least 32. Default: from the second distinct shape on, those axes that were seen to change,
+   * except the batch (first axis of an input); each batch size has a plan of its own. True includes the batch. An
+   * object gives the least and the largest value of each dimension by its name in the model (`input.axis` for a
+   * dimension without one). False compiles a plan per shape, which also happens if a graph cannot be built for variable
+   * lengths; `notes` then says why.
    */
   dynamic?: boolean | Record<string, readonly [least: number, largest: number]>;
-  /** `auto`, the default, is WebGPU where there is a real one, else WebAssembly. */
+  /** The device to run on. `auto`, the default, is WebGPU on a hardware GPU, else WebAssembly. */
   device?: DeviceKind | "auto" | Device;
   /**
-   * Other files of the model, by the names that it has for them (external data), where they do not lie beside it at its address: for models that are
-   * dropped on a page, say.
+   * The model's separate files (external data) by the names under which it refers to them, if they are not beside it at
+   * its address: e.g. for models dropped on a page.
    */
   files?: Readonly<Record<string, FileSource>>;
-  /** Have the values of all nodes as outputs: for `compare`. */
+  /** Makes the values of all nodes outputs, for `compare`. */
   everyValue?: boolean;
   /**
-   * In a page a model is built and run in a worker, which all models share, so that nothing waits: what goes in and comes out is sent. False
-   * works in the page's own thread, on its own device, as happens for a `device` that `init` returned, after `init({ gpuDevice })`, and where
-   * the browser refuses the worker; then the console says so. Elsewhere there is no such worker.
+   * In a page, models are built and run in one shared worker, so that the page stays responsive; inputs and outputs are
+   * posted to and from it. False uses the page's own thread and device. So do a `device` that `init` returned, `init({
+   * gpuDevice })`, and browsers that refuse the worker, which the console reports. There is no such worker outside of
+   * pages.
    */
   worker?: boolean;
 }
 
 export type { Drift };
 
-/** An input or output as the model file declares it. */
+/** An input or output as declared in the model file. */
 export interface Port {
   name: string;
-  /** null where the file does not say. */
+  /** null if the file does not declare it. */
   dtype: DType | "string" | null;
-  /** A size, a symbol's name, or null for what is open; the whole is null where the file does not even say how many. */
+  /**
+   * Sizes, names of symbolic dimensions, or null for unknown dimensions; null as a whole if even the rank is not
+   * declared.
+   */
   shape: (number | string | null)[] | null;
-  /** A sequence: its elements are given and read as `name[0]`, `name[1]` .. */
+  /** True for a sequence of tensors: its elements are passed and returned as `name[0]`, `name[1]`, .. */
   sequence: boolean;
-  /** It may be left out. */
+  /** True if the input may be omitted. */
   optional: boolean;
 }
 
-/** How a model is run. */
+/** Options of `Model.run`. */
 export interface RunOptions {
-  /** Values to compute in place of the model's outputs: any that a node of its main graph gives, by name. `model.graph` has the names. */
+  /**
+   * Names of values to compute instead of the model's outputs: any value of its main graph. `model.graph` lists the
+   * names.
+   */
   outputs?: readonly string[];
   /**
-   * Outputs of a model in the page's worker stay there, on its device: given to the next run of a model of the worker they are not
-   * copied, `data` and the like read them, and only `await output.realize()` brings one to this thread, for operators. They are there until
-   * their `dispose`. Other models' outputs are where they are computed anyway.
+   * Leaves the outputs of a model in the page's worker on the worker's device: they can be passed to another model in
+   * the worker without copies, `data` and similar methods read them, and `await output.realize()` copies one to this
+   * thread for use in operators. They are kept until their `dispose`. Has no effect on other models, whose outputs stay
+   * where they are computed anyway.
    */
   stay?: boolean;
   signal?: AbortSignal;
   onProgress?: OnProgress;
 }
 
-/** The type of a value, as far as the file says. */
+/** The type of a value, as far as the file declares it. */
 export interface GraphValue {
   name: string;
-  /** Those that no device has by ONNX's own names (`float8e4m3fn`). */
+  /** Types that no device supports have ONNX's own names (`float8e4m3fn`). */
   dtype: DType | "string" | (string & {}) | null;
   shape: (number | string | null)[] | null;
   sequence: boolean;
@@ -102,10 +111,13 @@ export interface GraphTensor {
   bytes: number;
 }
 
-/** An attribute: integers beyond 2^53 are BigInts, a subgraph is a graph, and in a function one may be the caller's. */
+/**
+ * The value of an attribute. Integers beyond 2^53 are BigInts; `{ attribute }` in a function's body refers to an
+ * attribute of its caller.
+ */
 export type GraphAttribute = number | bigint | string | GraphTensor | Graph | { attribute: string } | GraphAttribute[] | null;
 
-/** An operation. An empty name stands for an input that is left out or an output that is not wanted. */
+/** An operation. An empty name stands for an omitted input or an unused output. */
 export interface GraphNode {
   name: string;
   op: string;
@@ -116,36 +128,36 @@ export interface GraphNode {
   attributes: Record<string, GraphAttribute>;
 }
 
-/** A graph as its file has it, of the nodes that its outputs need, in the order in which they run. */
+/** A graph as in its file, reduced to the nodes that its outputs depend on, in execution order. */
 export interface Graph {
   name: string;
-  /** Names. */
+  /** Names of the graph's inputs and outputs. */
   inputs: string[];
   outputs: string[];
   nodes: GraphNode[];
-  /** The inputs, what the file says of inner values, the outputs. */
+  /** Types of the inputs, of inner values that the file declares, and of the outputs. */
   values: GraphValue[];
   initializers: GraphTensor[];
 }
 
-/** Strings in arrays: a tensor of strings. */
+/** Strings in nested arrays: a tensor of strings. */
 export type Strings = string | readonly Strings[];
 
-/** What a model takes: without a tensor's shape, the declared one is used. */
+/** A value for a model's input. Flat arrays take the shape that the model declares. */
 export type ModelInput = Tensor | TypedArray | Nested | Strings;
 
 /** @internal */
 export type RawInput = readonly [name: string, dtype: DType, shape: readonly number[], data: Uint8Array];
 
-/** A value, or the number of a tensor of the model's own device. */
+/** An input by value, or by the id of a tensor on the model's own device. */
 type Given = RawInput | readonly [name: string, id: number];
 
 const isThere = (given: Given | Promise<RawInput>): given is Given => !(given instanceof Promise);
 
-/** Timing and then the tensors, and their names unless they are those of the model's outputs. */
+/** The timing followed by the ids of the outputs, and the outputs' names if they are not the model's declared ones. */
 type RawOutputs = [numbers: Float64Array, names: string[] | undefined];
 
-/** The same model with other outputs, by their names: so many stay. */
+/** Ids of variants of the model with other outputs, keyed by these outputs' names; at most `MOST_PICKED` are kept. */
 type Picked = Map<string, number>;
 const MOST_PICKED = 8;
 
@@ -157,28 +169,31 @@ const lost = new FinalizationRegistry(freed);
 export interface Model {
   readonly inputs: readonly Port[];
   readonly outputs: readonly Port[];
-  /** Nodes of its graph, numbers in its weights, version of its operators. */
+  /** Number of nodes in its graph, number of weights (elements), and version of its operator set. */
   readonly nodes: number;
   readonly parameters: number;
   readonly opset: number;
-  /** The nodes of its main graph, with their attributes, types of values, and the names and sizes of its constants. */
+  /** The main graph: nodes with attributes, types of values, and names and sizes of constants. */
   readonly graph: Graph;
   readonly device: Device;
   /** What the last run compiled, what it found in the cache of earlier visits, and how long it took. */
   readonly timing: Timing | undefined;
-  /** Why shapes have plans of their own where lengths changed, by node; nothing while one plan serves all of them. */
+  /**
+   * Which nodes prevent one plan for varying lengths, so that each shape has its own plan; empty if one plan serves
+   * all.
+   */
   readonly notes: readonly string[];
-  /** Runs it. The first run with new input shapes compiles. Gives the outputs by name. */
+  /** Runs the model and gives the outputs by name. The first run with new input shapes compiles. */
   run(inputs: Record<string, ModelInput>, options?: RunOptions): Promise<Record<string, Tensor>>;
   /**
-   * Runs this model and the same one on another device, both loaded with `everyValue`, and tells how far each value is from the
-   * other's, in the order of the nodes: the first with `drifts` is where they part. A value may be off by `tolerance` parts of
-   * the right element, or of the mean size of all.
+   * Runs this model and the same model on another device, both loaded with `everyValue`, and reports how far each value
+   * deviates from the reference, in the order of the nodes: the first with `drifts` is where the results diverge. An
+   * element may deviate by `tolerance` times the reference element, or times the mean magnitude of all elements.
    */
   compare(reference: Model, inputs: Record<string, ModelInput>, options?: RunOptions & { tolerance?: number }): Promise<Drift[]>;
-  /** The strings of an output whose dtype is `string`, row-major: the tensor holds their numbers. */
+  /** The strings of an output of dtype `string`, in row-major order; the tensor itself holds indices of strings. */
   strings(output: Tensor): Promise<string[]>;
-  /** Frees it. Outputs of earlier runs stay good. */
+  /** Frees the model. Outputs of earlier runs stay valid. */
   dispose(): void;
   [Symbol.dispose](): void;
 }
@@ -196,13 +211,13 @@ export class LocalModel implements Model {
   #host: Host;
   #id: number | undefined;
   #moving: Promise<void> | undefined;
-  /** May it go on with a device of another kind? */
+  /** Whether it may continue on a device of another kind after a loss. */
   readonly #auto: boolean;
   #timing: Timing | undefined;
   #graph: Graph | undefined;
   #picked: Picked = new Map();
   #dynamic: LoadOptions["dynamic"];
-  /** The shapes of the first run, and whether lengths are what changes from run to run by now. */
+  /** The input shapes of the first run, and whether the model is by now compiled for variable lengths. */
   #first: Shapes | undefined;
   #flexible = false;
   #missing: string[] = [];
@@ -243,7 +258,10 @@ export class LocalModel implements Model {
     return this.#attempt(inputs, options, 1);
   }
 
-  /** A run, which is made so many times more if its GPU goes away under it: with another one, of inputs that are still there. */
+  /**
+   * Runs the model. If the GPU is lost meanwhile, runs again on its replacement, up to `more` times, with the inputs
+   * that still exist.
+   */
   async #attempt(inputs: Record<string, ModelInput>, options: RunOptions, more: number): Promise<Record<string, Tensor>> {
     const { signal, onProgress } = options;
     signal?.throwIfAborted();
@@ -278,20 +296,23 @@ export class LocalModel implements Model {
     return Object.fromEntries(names.map((name, at) => [name, made(host, numbers[TIMING_NUMBERS + at]!)]));
   }
 
-  /** Whether one plan serves both: batches have plans of their own where nobody asked for one that serves all. */
+  /**
+   * Whether two sets of shapes can share a plan without variable lengths. Unless the caller asked for variable lengths,
+   * differences in the batch size alone count as alike, since each batch size has a plan of its own.
+   */
   #alike(a: Shapes, b: Shapes): boolean {
     const same = (x: readonly number[], y: readonly number[]): boolean =>
       x.length === y.length && x.every((n, at) => n === y[at] || (at === 0 && x.length > 1 && !this.#dynamic));
     return a === b || (a.length === b.length && a.every(([name, shape], at) => name === b[at]![0] && same(shape, b[at]![1])));
   }
 
-  /** Has lengths change, since a second shape was seen: who never has other sizes loads nothing for it. */
+  /** Switches to variable lengths once a second shape is seen; the code for it is loaded only then. */
   async #grow(signal?: AbortSignal): Promise<void> {
     try {
       await guardAsync(() => join(this.#host.engine, "lengths"), signal);
     } catch (error) {
       if (this.#dynamic || !(error instanceof FetchError)) throw error;
-      // nobody asked for it
+      // variable lengths were not requested explicitly, so go on without them
       [this.#dynamic, this.#missing] = [false, [`each shape has a plan of its own: ${error.message}`]];
       return;
     }
@@ -309,8 +330,8 @@ export class LocalModel implements Model {
   }
 
   /**
-   * To the device that takes the place of a lost one: the weights are still in the module's memory. A model on `auto` goes on with
-   * wasm where WebGPU cannot be had again.
+   * Moves the model to the replacement of its lost device; the weights are still in the module's memory. A model on
+   * `auto` continues on wasm if WebGPU cannot be restarted.
    */
   async #move(): Promise<void> {
     try {
@@ -345,7 +366,7 @@ export class LocalModel implements Model {
     return guard(() => this.#host.raw.texts(this.#live(), new Uint8Array(codes.buffer, codes.byteOffset, codes.byteLength)));
   }
 
-  /** The model with these outputs; those that were asked for longest ago go. */
+  /** The variant of the model with these outputs; the oldest variants are dropped. */
   #pick(outputs: readonly string[]): number {
     if (!Array.isArray(outputs)) throw new ValueError("E_VALUE", "run: outputs is a list of names");
     const key = JSON.stringify(outputs);
@@ -365,7 +386,7 @@ export class LocalModel implements Model {
     return this.#id;
   }
 
-  /** An input where it is, if this device has it, or else its values. */
+  /** An input by id if this device holds it, else by value. */
   #given(name: string, value: ModelInput, signal?: AbortSignal): Given | Promise<RawInput> {
     if (!(value instanceof Tensor)) return this.#input(name, value);
     const own = source(value);
@@ -423,7 +444,7 @@ export async function rawOf(name: string, value: Tensor, signal?: AbortSignal): 
   return [name, dtype, shape, await guardAsync(() => host.raw.data(id, signal) as Promise<Uint8Array>, signal)];
 }
 
-/** @internal What `compare` gives; `model` tells how far values are apart. */
+/** @internal The result of `compare`; `model` measures the deviations. */
 export async function compared(
   model: Model & { drifts(got: RawInput[], want: RawInput[], tolerance: number): Drift[] | Promise<Drift[]> },
   reference: Model,
@@ -438,7 +459,7 @@ export async function compared(
   return model.drifts(await values(model), await values(reference), tolerance);
 }
 
-/** @internal The declared shape with its one open size worked out from the number of elements. */
+/** @internal The declared shape with its one unknown size computed from the number of elements. */
 export function fill(name: string, port: Port | undefined, length: number): number[] {
   const dims = port?.shape;
   if (!dims) return [length];
@@ -453,13 +474,13 @@ export function fill(name: string, port: Port | undefined, length: number): numb
   return shape;
 }
 
-/** @internal May it be in the page's worker? A device is its thread's. */
+/** @internal Whether a model may run in the page's worker. A device object ties it to that device's thread. */
 export function mayBeElsewhere({ worker = true, device }: { worker?: boolean | undefined; device?: LoadOptions["device"] | undefined }): boolean {
   const page = typeof document !== "undefined" && typeof Worker !== "undefined" && !inNode;
   return worker && page && typeof device !== "object" && !settings.gpuDevice;
 }
 
-/** Loads an ONNX or TensorFlow Lite model. Everything the build cannot run is reported here, by node. */
+/** Loads an ONNX or TensorFlow Lite model. Nodes that this build cannot run are reported here, all of them. */
 export async function load(from: FileSource, options: LoadOptions = {}): Promise<Model> {
   if (mayBeElsewhere(options)) {
     const model = await (await piece("remote").catch(() => undefined))?.loadRemote(from, options);
@@ -468,7 +489,7 @@ export async function load(from: FileSource, options: LoadOptions = {}): Promise
   return loadLocal(from, options);
 }
 
-/** @internal The same in this thread. */
+/** @internal Loads a model in this thread. */
 export async function loadLocal(from: FileSource, options: LoadOptions): Promise<LocalModel> {
   const { dynamic, signal } = options;
   const bounds = typeof dynamic === "object" && dynamic !== null;
@@ -484,10 +505,10 @@ export async function loadLocal(from: FileSource, options: LoadOptions): Promise
   }
 }
 
-/** @internal Its number, and where. */
+/** @internal Loads a model and gives its id and device. */
 export async function loadRaw(from: FileSource, options: LoadOptions): Promise<{ host: Host; id: number }> {
   const { signal, onProgress } = options;
-  // One may fail while the other is still under way; that one's end is of no interest then.
+  // The two run concurrently. If one fails, the outcome of the other no longer matters and must not count as unhandled.
   const file = readSource(from, options);
   const started = hostOf(options.device);
   prefetch("onnx");
@@ -526,7 +547,7 @@ function checkBounds(dynamic: Record<string, readonly [number, number]>): void {
   }
 }
 
-/** The file as it is, or as ONNX if it is TensorFlow Lite's: those say so after four bytes. */
+/** Converts a TensorFlow Lite file, recognised by its identifier at byte 4, to ONNX; returns other files unchanged. */
 async function asOnnx(file: Uint8Array): Promise<Uint8Array> {
   if (String.fromCharCode(...file.subarray(4, 8)) !== "TFL3") return file;
   const { tfliteToOnnx } = await filesModule();

@@ -1,26 +1,30 @@
-// Instances of the wasm module, in pages, workers and Node: one that all share, and those that a caller wants for itself.
+// Loads the wasm module in pages, workers and Node: one shared instance, and separate instances for callers that want
+// one.
 import makeBindings, { type Runtime, type WebGpuProbe, address } from "./pkg/gradloom_web.js";
 import { DeviceError, FetchError, GradloomError, StateError } from "./errors.js";
 import { Instance } from "./instance.js";
 
-/** Where the wasm module comes from; by default the file next to this one. */
+/** Where the wasm module is loaded from. Default: the file beside this script. */
 export interface ModuleOptions {
-  /** A URL that serves `gradloom_web_bg.wasm`; all other files are looked for beside it. */
+  /** The URL of `gradloom_web_bg.wasm`; all other wasm files are looked up beside it. */
   wasmUrl?: string | URL;
-  /** A compiled module: that of `gradloom_whole_bg.wasm` has all its parts in it, for hosts that can fetch none. */
+  /** A compiled module. `gradloom_whole_bg.wasm` contains all parts, for hosts that cannot fetch any. */
   module?: WebAssembly.Module;
-  /** The module's bytes: as of `module`. */
+  /** The module's bytes, as an alternative to `module`. */
   bytes?: BufferSource;
 }
 
-/** Is this Node (or something that looks like it)? */
+/** Whether this is Node or a compatible host. */
 export const inNode =
   (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node !== undefined;
 
 /** One of Node's own modules. The name is a parameter so that bundlers for the browser leave the import alone. */
 export const builtin = (name: string): Promise<any> => import(/* @vite-ignore */ /* webpackIgnore: true */ name);
 
-/** A file of the package, in Node. Bundlers, which look for `new URL` with both its arguments, leave it alone: it is no asset of a page. */
+/**
+ * A file of the package, in Node. Bundlers look for literal `new URL(file, import.meta.url)`; this function hides the
+ * file from them, since it is not an asset of a page.
+ */
 export const besideThis = (file: string, here: string = import.meta.url): URL => new URL(file, here);
 
 /** An instance of the package's own module. */
@@ -33,15 +37,16 @@ let compiled: WebAssembly.Module | undefined;
 let folder: URL | undefined;
 let whole = false;
 
-/** What the other files' names are relative to, if not to the package's own files. */
+/** The folder in which the other wasm files are looked up, if not the package's own. */
 export const wasmFolder = (): URL | undefined => folder;
 
-/** May the module have all its parts? Nothing is fetched ahead then. */
+/** Whether the module may already contain all its parts; nothing is prefetched then. */
 export const mayBeWhole = (): boolean => whole;
 
 /**
- * The instance that all share. All calls but the first just wait, until it fails or ends: the next one makes a new one then. `ahead` is called when it
- * is known where files are, before the module is fetched: what is small is best there when the module is.
+ * The shared instance. The first call loads it, later calls wait for the same load; after a failure or the instance's
+ * end the next call makes a new one. `ahead` is called once the location of the files is known and before the module is
+ * fetched, so that small files fetched by it arrive by the time the module does.
  */
 export function loadWasm(options: ModuleOptions = {}, ahead?: () => void): Promise<Engine> {
   const forget = (): void => void (shared = undefined);
@@ -59,18 +64,18 @@ export function loadWasm(options: ModuleOptions = {}, ahead?: () => void): Promi
   return shared;
 }
 
-/** An instance for the caller alone; `ahead` as above. */
+/** Makes a separate instance; `ahead` as for `loadWasm`. */
 export async function newEngine({ wasmUrl, module, bytes }: ModuleOptions, ahead?: () => void): Promise<Engine> {
   if (typeof WebAssembly === "undefined") throw new DeviceError("E_DEVICE", "there is no WebAssembly here");
   const given = module ?? bytes ?? (wasmUrl === undefined ? compiled : undefined);
   const before = folder;
   whole ||= (module ?? bytes) !== undefined || /gradloom_whole/.test(String(wasmUrl));
   try {
-    // at once, because parts are fetched meanwhile
+    // set the folder immediately, because parts are fetched meanwhile
     if (given === undefined && wasmUrl !== undefined) folder = new URL(wasmUrl, (globalThis as { location?: { href: string } }).location?.href);
     ahead?.();
     const isFile = given === undefined && inNode && wasmUrl === undefined;
-    // on its way while the bindings are made
+    // fetch while the bindings are created
     const coming = given === undefined && !isFile ? fetch(wasmUrl ?? address()) : undefined;
     coming?.catch(() => {});
     const engine: Engine = new Instance(makeBindings);
@@ -87,7 +92,7 @@ export async function newEngine({ wasmUrl, module, bytes }: ModuleOptions, ahead
   }
 }
 
-/** What another thread needs to make instances of the same module. */
+/** What another thread needs to instantiate the same module. */
 export interface ModuleState {
   compiled: WebAssembly.Module | undefined;
   folder: string | undefined;
@@ -101,16 +106,16 @@ export function useModule(state: ModuleState): void {
   folder = state.folder === undefined ? undefined : new URL(state.folder);
 }
 
-/** What needs the module's code and no device. */
+/** The module's exports that need no device; throws if the module is not loaded. */
 export function plainApi(): Engine["api"] {
   if (latest && !latest.ended) return latest.api;
   throw new StateError("E_STATE", "the wasm module is not loaded", { hint: "call `await init()` first" });
 }
 
-/** The version of this build. */
+/** The version of the loaded wasm module. */
 export const version = (): string => plainApi().version();
 
-/** The adapter and limits of WebGPU here, or null where there is none. */
+/** The WebGPU adapter and its limits, or null where there is none. */
 export const probeWebGpu = async (): Promise<WebGpuProbe | null> => (await plainApi().probeWebGpu()) ?? null;
 
 /** A file's bytes, in Node. */

@@ -1,3 +1,3 @@
-// What `nn` holds.
+// The contents of the namespace `nn`.
 export * from "./layers.js";
 export * from "./nn.js";

@@ -1,16 +1,19 @@
-// Layers, as thin as the tensor ops they call: a layer holds its parameters and says what forward does.
+// The base class of layers and the basic layers. A layer holds parameters and calls tensor ops in `forward`.
 import { ShapeError, ValueError, expectLayers } from "./errors.js";
 import { type ConvOptions, Tensor, type TensorOptions, realize } from "./tensor.js";
 
 /** Parameters by name. */
 export type StateDict = Record<string, Tensor>;
 
-/** How a layer's parameters are made. */
+/** How a layer's parameters are created. */
 export type LayerOptions = Pick<TensorOptions, "device"> & { bias?: boolean };
 
-/** A part of a network. A subclass keeps tensors and modules in its fields; those are found by their names. */
+/**
+ * A layer or network. Tensors and modules in the fields of a subclass are its parameters and parts, named after the
+ * fields.
+ */
 export abstract class Module {
-  /** Whether layers such as Dropout do what they do in training. */
+  /** Whether layers such as Dropout behave as in training. */
   training = true;
 
   abstract forward(x: Tensor, ...more: never[]): Tensor;
@@ -26,7 +29,7 @@ export abstract class Module {
     }
   }
 
-  /** All tensors of this part by dotted name, trained or not. */
+  /** All tensors of this module by dotted name, trained or not. */
   stateDict(): StateDict {
     const found: StateDict = {};
     for (const [name, value] of this.#children()) {
@@ -36,12 +39,12 @@ export abstract class Module {
     return found;
   }
 
-  /** The tensors that training changes. */
+  /** The trained tensors: those with `requiresGrad`. */
   parameters(): Tensor[] {
     return [...new Set(Object.values(this.stateDict()))].filter((t) => t.requiresGrad);
   }
 
-  /** Overwrites the tensors with those of the same names. Names and shapes must fit exactly. */
+  /** Overwrites the tensors with those of the same names. Names and shapes must match exactly. */
   async loadStateDict(state: StateDict): Promise<void> {
     const own = this.stateDict();
     const missing = Object.keys(own).filter((name) => !(name in state));
@@ -59,7 +62,7 @@ export abstract class Module {
     await realize(Object.values(own));
   }
 
-  /** Says whether this part is being trained. */
+  /** Sets training or inference mode, here and in all parts. */
   train(on = true): this {
     this.training = on;
     for (const [, value] of this.#children()) if (value instanceof Module) value.train(on);
@@ -70,7 +73,7 @@ export abstract class Module {
     return this.train(false);
   }
 
-  /** Computes the parameters now, so that the first step need not. */
+  /** Computes the initial parameters now rather than in the first step. */
   async realize(): Promise<this> {
     await realize(Object.values(this.stateDict()));
     return this;
@@ -111,7 +114,7 @@ export class Linear extends Module {
   }
 }
 
-/** A convolution over two axes: `[batch, channels, height, width]`. */
+/** A 2-D convolution of `[batch, channels, height, width]`. */
 export class Conv2d extends Module {
   readonly weight: Tensor;
   readonly bias: Tensor | null;
@@ -133,7 +136,7 @@ export class Conv2d extends Module {
   }
 }
 
-/** Zero mean and unit variance over the last axes, then a learned scale and shift. */
+/** Normalises the last axes to zero mean and unit variance, then applies a learned scale and shift. */
 export class LayerNorm extends Module {
   readonly weight: Tensor;
   readonly bias: Tensor;
@@ -152,7 +155,7 @@ export class LayerNorm extends Module {
   }
 }
 
-/** A table of vectors; forward takes integers. */
+/** A lookup table of vectors; `forward` takes integer indices. */
 export class Embedding extends Module {
   readonly weight: Tensor;
 
@@ -168,10 +171,10 @@ export class Embedding extends Module {
 
 let dropouts = 0;
 
-/** Zeros a part of its input in training; passes everything otherwise. */
+/** Sets elements to zero with probability `p` in training; the identity otherwise. */
 export class Dropout extends Module {
   readonly p: number;
-  // two layers of a network must not drop the same places
+  // distinguishes the random streams of two layers of a network
   readonly #layer = (dropouts += 1);
   #step = 0;
 
@@ -183,15 +186,15 @@ export class Dropout extends Module {
   forward(x: Tensor): Tensor {
     if (!this.training || this.p === 0) return x;
     this.#step += 1;
-    // The key comes as data, so that every step is the same plan.
+    // The random key is an input, so that one plan serves every step.
     return x.dropout(this.p, new Tensor(Uint32Array.of(this.#layer, this.#step)));
   }
 }
 
-/** What Sequential takes besides modules: a function such as `(x) => x.relu()`. */
+/** What `Sequential` accepts: a module, or a function such as `(x) => x.relu()`. */
 export type Layer = Module | ((x: Tensor) => Tensor);
 
-/** Layers one after another. */
+/** Applies layers in sequence. */
 export class Sequential extends Module {
   readonly layers: readonly Layer[];
 
@@ -204,7 +207,7 @@ export class Sequential extends Module {
     return this.layers.reduce((value, layer) => (layer instanceof Module ? layer.forward(value) : layer(value)), x);
   }
 
-  /** Named by place: `0.weight`. */
+  /** Names begin with the layer's index: `0.weight`. */
   override stateDict(): StateDict {
     const found: StateDict = {};
     for (const [at, layer] of this.layers.entries()) {

@@ -1,5 +1,5 @@
-// Optimisers. A step builds all updates lazily and computes them, the gradients and the loss in one go. Rates come in as
-// launch variables, so that every step is the same plan.
+// Optimisers. A step builds all updates lazily and computes them together with the gradients and the loss in one run.
+// Learning rates and similar scalars are launch variables, so that one plan serves every step.
 import type { Host } from "./device.js";
 import { ValueError, guard } from "./errors.js";
 import { type Operand, Tensor, bind, companions, made, realize, tidy } from "./tensor.js";
@@ -7,7 +7,7 @@ import { Slices } from "./turns.js";
 
 let count = 0;
 
-/** What all optimisers do. */
+/** The base class of optimisers. */
 export abstract class Optimizer {
   readonly parameters: readonly Tensor[];
   /** The learning rate; it may be changed between steps. */
@@ -16,11 +16,14 @@ export abstract class Optimizer {
   readonly #variables = new Map<string, Tensor>();
   readonly #host: Host;
   protected readonly state: Tensor[][] = [];
-  /** What a parameter's state is called, in the order of `stateShapes`. */
+  /** Names of a parameter's state tensors, in the order of `stateShapes`. */
   protected readonly stateNames: readonly string[] = [];
-  /** Steps so far. */
+  /** Number of steps done. */
   protected stepsDone = 0;
-  /** The turns of a `minimize` that is under way. Who calls `step` may free gradients at once: it has no turn before its graph is taken. */
+  /**
+   * Time slices of the running `minimize`, between which the event loop runs. A direct call of `step` has none: the
+   * caller may free gradients right after the call, so the graph must be taken before it yields.
+   */
   #slices: Slices | undefined;
 
   constructor(parameters: Iterable<Tensor>, learningRate: number) {
@@ -32,16 +35,16 @@ export abstract class Optimizer {
     this.learningRate = learningRate;
   }
 
-  /** The new values of one parameter and of its state, in the order of `state`. */
+  /** The updated values of a parameter and of its state, in the order of `state`. */
   protected abstract update(p: Tensor, gradient: Tensor, state: readonly Tensor[]): [Tensor, ...Tensor[]];
 
-  /** The shapes of a parameter's state. */
+  /** The shapes of a parameter's state tensors. */
   protected abstract stateShapes(p: Tensor): readonly (readonly number[])[];
 
-  /** Sets the launch variables of this step. */
+  /** The values of this step's launch variables, by name. */
   protected abstract rates(): Record<string, number>;
 
-  /** A rate by name, as `rates` gave it. */
+  /** The launch variable of a name in `rates`, as a scalar tensor. */
   protected rate(name: string): Tensor {
     return this.#variables.get(name) as Tensor;
   }
@@ -50,7 +53,7 @@ export abstract class Optimizer {
     for (const [name, value] of Object.entries(this.rates())) {
       const full = `${this.#name}_${name}`;
       if (!this.#variables.has(name)) {
-        // Outside any `tidy` of the caller's: it stays for the optimiser's whole life.
+        // created outside of the caller's `tidy`, since it lives as long as the optimiser
         this.#variables.set(name, made(this.#host, guard(() => this.#host.raw.variable(full, true, 0, 0))));
       }
       this.#host.raw.setVar(full, value);
@@ -68,14 +71,14 @@ export abstract class Optimizer {
   }
 
   /**
-   * What it has besides the parameters, for `saveWeights`: the state of each by the parameter's number, and `step`, how many steps there were.
-   * The tensors are the optimiser's own, which later steps change, but for `step`.
+   * The optimiser's own state, for `saveWeights`: the state tensors prefixed by the index of their parameter, and
+   * `step`, the number of steps done. All tensors except `step` are the live ones, which later steps overwrite.
    */
   stateDict(): Record<string, Tensor> {
     return { ...Object.fromEntries(this.#named()), step: new Tensor([this.stepsDone], [1], { device: this.#host }) };
   }
 
-  /** Goes on where the optimiser of these tensors was, which had the same parameters. */
+  /** Restores the state of an optimiser with the same parameters, as `stateDict` gave it. */
   async loadStateDict(tensors: Readonly<Record<string, Tensor>>): Promise<void> {
     const own = this.#named();
     const given = (name: string, shape: readonly number[]): Tensor => {
@@ -90,7 +93,10 @@ export abstract class Optimizer {
     this.stepsDone = await step.item();
   }
 
-  /** Applies the gradients. The losses they came from are computed too, so that `await loss.item()` is free afterwards. */
+  /**
+   * Applies the gradients. The losses that they came from are computed in the same run, so a later `await loss.item()`
+   * costs nothing.
+   */
   async step(options: { signal?: AbortSignal } = {}): Promise<void> {
     const slices = this.#slices;
     const ready = this.parameters.map((p, at) => ({ p, at })).filter(({ p }) => p.grad);
@@ -119,9 +125,10 @@ export abstract class Optimizer {
   }
 
   /**
-   * One step on what `loss` computes: its gradients, the updates and its value in one go. Forgets gradients before and after, and frees
-   * what `loss` made on the way, which must not wait. Gives the loss. Where the loss, its gradients or the updates take long, as they do the first time,
-   * when their code is new, the page has its turn after them.
+   * Performs one step: computes the loss, its gradients and the updates in one run, and returns the value of the loss.
+   * Clears gradients before and after, and frees intermediate tensors that `loss` creates; `loss` must not be
+   * asynchronous. Yields to the event loop after the loss, the gradients and the updates where building them takes
+   * long, as in the first step.
    */
   async minimize(loss: () => Tensor, options: { signal?: AbortSignal } = {}): Promise<number> {
     this.zeroGrad();
@@ -145,7 +152,7 @@ export abstract class Optimizer {
     }
   }
 
-  /** Forgets the gradients. */
+  /** Disposes all gradients. */
   zeroGrad(): void {
     for (const p of this.parameters) {
       p.grad?.dispose();
@@ -164,7 +171,7 @@ export abstract class Optimizer {
   }
 }
 
-/** A tensor's value in storage of its own, which later steps overwrite. */
+/** Gives a tensor's value storage of its own, which later steps overwrite. */
 function storage(t: Tensor): Tensor {
   const out = t.clone();
   t.dispose();
@@ -206,7 +213,7 @@ export class SGD extends Optimizer {
   }
 }
 
-/** What Adam takes. */
+/** Options of Adam. */
 export interface AdamOptions {
   learningRate?: number;
   betas?: readonly [number, number];
@@ -214,7 +221,7 @@ export interface AdamOptions {
   weightDecay?: number;
 }
 
-/** Adam. Weight decay is L2, added to the gradient. */
+/** Adam. Weight decay is L2 regularisation, added to the gradient. */
 export class Adam extends Optimizer {
   readonly betas: readonly [number, number];
   readonly eps: number;

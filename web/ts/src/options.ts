@@ -1,32 +1,35 @@
-// What methods of tensors take.
+// Options of the methods of `Tensor`.
 import type { Device } from "./device.js";
 import type { DType } from "./dtype.js";
 import type { Tensor } from "./tensor.js";
 
-/** How a tensor is made. */
+/** Options for creating a tensor. */
 export interface TensorOptions {
   dtype?: DType;
-  /** A device that `init` returned; by default the one in use when the tensor is first computed with. */
+  /**
+   * A device that `init` returned. Default: the default device at the time when the tensor is first used in a
+   * computation.
+   */
   device?: Device;
-  /** Whether `backward` fills `grad`. */
+  /** Whether `backward` sets `grad`. */
   requiresGrad?: boolean;
 }
 
-/** How a tensor is read from a file. */
+/** Options for reading a tensor from a file. */
 export interface FileOptions extends TensorOptions {
-  /** Of raw bytes; by default they are one axis. */
+  /** The shape of raw data. Default: one axis. */
   shape?: readonly number[];
-  /** The file is gzipped. */
+  /** Whether the file is gzipped. */
   gunzip?: boolean;
 }
 
 /** A tensor or a number. */
 export type Operand = Tensor | number;
 
-/** Which axes an op works on: one, several, or all when left out. */
+/** The axes that an op applies to: one, several, or all if omitted. */
 export type Axes = number | readonly number[];
 
-/** What convolutions take; a number counts for every axis. */
+/** Options of convolutions; a number applies to every axis. */
 export interface ConvOptions {
   stride?: number | readonly number[];
   padding?: number | readonly number[];
@@ -34,29 +37,29 @@ export interface ConvOptions {
   groups?: number;
 }
 
-/** What pooling takes. The stride is the kernel where it is left out. */
+/** Options of pooling. Default stride: the kernel size. */
 export interface PoolOptions {
   stride?: number | readonly number[];
   padding?: number | readonly number[];
 }
 
-/** How `sample` chooses a token. */
+/** Options of `sample`. */
 export interface SampleOptions {
-  /** Divides the logits; 0 takes the most likely token. */
+  /** Divides the logits before sampling; 0 always takes the most likely token. */
   temperature?: number;
-  /** Only so many of the most likely tokens. */
+  /** Samples only from this many of the most likely tokens. */
   topK?: number;
-  /** Only the most likely tokens that together have this probability. */
+  /** Samples only from the smallest set of most likely tokens whose probabilities add up to this. */
   topP?: number;
-  /** Only tokens with at least this share of the most likely one's probability. */
+  /** Samples only from tokens with at least this fraction of the highest probability. */
   minP?: number;
-  /** Makes the tokens of `seen` less likely if above 1. */
+  /** Makes the tokens in `seen` less likely if above 1. */
   repetitionPenalty?: number;
-  /** Tokens that are there already, `[.., n]`; negative ones count for nothing. */
+  /** Tokens so far, `[.., n]`; negative entries are ignored. */
   seen?: Tensor;
-  /** Two u32: the choice is the key's, and one plan serves every step. */
+  /** A random key of two u32. The same key gives the same choice, and one plan serves all keys. */
   key?: Tensor;
 }
 
-/** One axis of a slice: an index range `[start, end, step]`; `null` is an open end. */
+/** The index range of one axis in a slice: `[start, end, step]`; `null` leaves an end open. */
 export type SliceRange = readonly [start?: number | null, end?: number | null, step?: number];

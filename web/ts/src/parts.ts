@@ -1,9 +1,10 @@
-// Parts of the page's own wasm module: see xtask/src/split.rs. Each is fetched before the first call of what it exports, once for all
-// instances, and shares the memory of the instance that it joins. xtask/src/wasm.rs says which exports are whose.
+// Parts of the wasm module that are loaded on demand (made by xtask/src/split.rs; xtask/src/wasm.rs assigns exports to
+// parts). A part is fetched once for all instances, before the first call of one of its exports, and shares the memory
+// of each instance that it joins.
 import { FetchError, GradloomError } from "./errors.js";
 import { type Engine, besideThis, inNode, mayBeWhole, readFile, wasmFolder } from "./module.js";
 
-/** The parts, and where the package has them: bundlers go by how these addresses are written. */
+/** The parts and their files in the package. Bundlers recognise only this literal form of the addresses. */
 const ADDRESSES = {
   onnx: () => new URL("./pkg/gradloom_onnx_bg.wasm", import.meta.url),
   rare: () => new URL("./pkg/gradloom_rare_bg.wasm", import.meta.url),
@@ -20,14 +21,17 @@ const ADDRESSES = {
 
 export type Part = keyof typeof ADDRESSES;
 
-/** Those that are there before another one, which uses their functions. */
+/** The part that must join before another one, which calls its functions. */
 const BEFORE: Partial<Record<Part, Part>> = { rare: "onnx", lengths: "onnx", learn: "onnx", share: "webgpu" };
 
-/** Those that devices have from their start, once somebody asked for them who cannot wait later. */
+/**
+ * Parts that every device loads at its start, because some synchronous API has been requested that cannot load them
+ * later.
+ */
 export const always = new Set<Part>();
 
 const compiled = new Map<Part, Promise<WebAssembly.Module>>();
-/** Those whose fetch failed, which nobody was told yet. */
+/** Parts whose fetch failed in a prefetch, where no caller saw the error. */
 const failed = new Set<Part>();
 const joined = new WeakMap<Engine, Map<Part, Promise<void>>>();
 
@@ -40,7 +44,7 @@ function compile(part: Part): Promise<WebAssembly.Module> {
   return module;
 }
 
-/** Has the next call fetch a part again. */
+/** Forgets a part, so that the next call fetches it again. */
 function forget(part: Part): void {
   compiled.delete(part);
   failed.delete(part);
@@ -56,14 +60,14 @@ async function fetched(part: Part): Promise<WebAssembly.Module> {
   return streams ? WebAssembly.compileStreaming(response) : WebAssembly.compile(await response.arrayBuffer());
 }
 
-/** Begins to fetch a part that will be needed. */
+/** Begins to fetch a part that will be needed soon. */
 export function prefetch(part: Part): void {
   if (mayBeWhole()) return;
   if (failed.has(part)) forget(part);
   compile(part).catch(() => {});
 }
 
-/** Has an instance have a part, unless it has: what the part exports can be called then. */
+/** Adds a part to an instance unless it has it; afterwards the part's exports can be called. */
 export async function join(engine: Engine, part: Part): Promise<void> {
   if (engine.ended) throw engine.ended;
   let parts = joined.get(engine);

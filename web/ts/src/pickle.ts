@@ -1,13 +1,14 @@
-// The part of Python's pickle that `torch.save` writes, in protocols 2 to 5: which tensors there are, under which names, and in which storages. Nothing
-// is looked up or called. This finds places only: what is read is handed on as a smaller file of the same kind, with a pickle that is written here, and
-// the module checks that as it does any other. Whatever is not known here is an exception, and the file is read whole then.
+// The subset of Python's pickle format, protocols 2 to 5, that `torch.save` writes. The interpreter here finds the
+// tensors, their names and their storages; it resolves no classes and calls nothing. It locates data only: the
+// requested tensors are repacked as a smaller file with a pickle written here, and the wasm module validates that file
+// like any other. Anything unknown throws, and the file is then read whole.
 //
-// The same machine in Rust is `core/src/io/torch/pickle.rs`.
+// The same interpreter in Rust is `core/src/io/torch/pickle.rs`.
 
-/** Most tensors of a file, counting each path to one, and the deepest nesting. */
+/** The most tensors of a file, where a tensor counts once per path that leads to it, and the deepest nesting. */
 const [MOST, DEEPEST] = [1 << 20, 32];
 
-/** A class or function, or a dtype: its module and its name. */
+/** A reference to a class, function or dtype: its module and name. */
 class Named {
   constructor(
     readonly module: string,
@@ -23,7 +24,7 @@ class Dict {
   readonly items: [Value, Value][] = [];
 }
 
-/** Bytes that tensors are views of. */
+/** A torch storage: the bytes that tensors are views of. */
 export class Storage {
   constructor(
     readonly type: Named,
@@ -32,7 +33,7 @@ export class Storage {
   ) {}
 }
 
-/** A tensor: what makes it, of a storage, an offset, sizes and strides, and what else it is given. */
+/** A tensor: its constructor function and arguments (storage, offset, sizes, strides, ..). */
 export class View {
   constructor(
     readonly maker: Named,
@@ -44,7 +45,10 @@ export class View {
   }
 }
 
-/** `undefined` is what says nothing of tensors: floats, bytes, devices. A tuple is an array. */
+/**
+ * A value of a pickle. `undefined` stands for values that are irrelevant for tensors: floats, bytes, devices. A tuple
+ * is an array.
+ */
 type Value = undefined | null | boolean | number | bigint | string | Named | List | Dict | Storage | View | readonly Value[];
 
 const MARK = new Named("", "");
@@ -57,17 +61,17 @@ const WIDTHS: Record<string, number> = {
   BoolStorage: 1, UntypedStorage: 1,
 };
 
-/** How long a storage is in bytes. */
+/** The length of a storage in bytes. */
 export function bytesIn({ type, elems }: Storage): number {
   const width = WIDTHS[type.name];
   if (width === undefined) throw new TypeError(`storages of type ${type.name}`);
   return width * elems;
 }
 
-/** The bytes ended before what is in them. */
+/** The input ended within the pickle. */
 export class Cut extends RangeError {}
 
-/** Bytes that are read one after the other, and the machine that runs pickles in them. */
+/** A cursor over bytes, with the interpreter that runs the pickles in them. */
 export class Machine {
   readonly #view: DataView;
   readonly #text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -117,7 +121,7 @@ export class Machine {
     return BigInt.asIntN(8 * length, value);
   }
 
-  /** One pickle, to its end. */
+  /** Runs one pickle up to its STOP instruction. */
   run(): Value {
     const stack: Value[] = [];
     const memo = new Map<number, Value>();
@@ -238,7 +242,7 @@ function pairs(items: readonly Value[]): [Value, Value][] {
   return Array.from({ length: items.length / 2 }, (_, i) => [items[2 * i], items[2 * i + 1]]);
 }
 
-/** What a call gives. */
+/** The result of a call of a known constructor. */
 function called(maker: Value, args: Value): Value {
   if (!(maker instanceof Named) || !Array.isArray(args)) throw new TypeError("no function");
   const list = args as Value[];
@@ -260,7 +264,7 @@ function called(maker: Value, args: Value): Value {
   return dict;
 }
 
-/** The tensors below a value, by the paths to them. */
+/** All tensors within a value, by their dotted paths. */
 export function tensorsIn(root: Value): Map<string, View> {
   const found = new Map<string, View>();
   let left = MOST;
@@ -282,7 +286,7 @@ export function tensorsIn(root: Value): Map<string, View> {
   return found;
 }
 
-/** The keys in a pickle of a list of texts. */
+/** The keys in a pickled list of strings. */
 export function keysIn(value: Value): string[] {
   if (!(value instanceof List) || !value.items.every((each) => typeof each === "string")) throw new TypeError("no list of texts");
   return value.items as string[];
@@ -306,12 +310,13 @@ function written(value: Value): number[] {
 
 const pickled = (body: number[]): Uint8Array => Uint8Array.from([0x80, 2, ...body, 0x2e]);
 
-/** A pickle of a dictionary of tensors. */
+/** Writes a pickle of a dictionary of tensors. */
 export function pickleOf(tensors: readonly (readonly [name: string, view: View])[]): Uint8Array {
-  // the seventh is the dtype of what is no plain tensor; a dictionary is none of ours
+  // the seventh argument is the dtype of a tensor that is not a plain one; later arguments are dropped, and
+  // dictionaries are written as None
   const made = ({ maker, args }: View): number[] => [...written(maker), ...written(args.slice(0, 7)), 0x52];
   return pickled([0x7d, 0x28, ...tensors.flatMap(([name, view]) => [...written(name), ...made(view)]), 0x75]);
 }
 
-/** A pickle of a list of texts. */
+/** Writes a pickle of a list of strings. */
 export const pickleOfKeys = (keys: readonly string[]): Uint8Array => pickled([0x5d, 0x28, ...keys.flatMap(written), 0x65]);

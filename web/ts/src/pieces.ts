@@ -1,6 +1,6 @@
-// Code that is loaded when it is first needed, by what pages share with the scripts of workers. Whoever starts says how it comes: a page's
-// entries leave each piece in a file of its own (see `apart.ts`), and a worker's script has what it needs in it, because bundlers make classic
-// scripts of workers unless told otherwise, and those can load no others.
+// Lazily loaded code that is used both by pages and by scripts of workers. The entry point registers the loaders:
+// entries for pages use dynamic imports, one file per piece (see `apart.ts`), whereas a worker's script has its pieces
+// bundled in, because bundlers turn workers into classic scripts by default, which cannot import modules.
 
 /** The pieces by name. */
 export interface Pieces {
@@ -22,10 +22,10 @@ type Loaders = { [K in keyof Pieces]: () => Promise<Pieces[K]> };
 
 const loaders: Partial<Loaders> = {};
 
-/** Says where pieces come from. */
+/** Registers the loaders of pieces. */
 export const provide = (from: Partial<Loaders>): void => void Object.assign(loaders, from);
 
-/** A piece, loaded if it is not. */
+/** A piece, loaded on first use. */
 export async function piece<K extends keyof Pieces>(name: K): Promise<Pieces[K]> {
   const load = loaders[name];
   if (!load) throw new Error(`there is no \`${name}\` here`);

@@ -1,10 +1,10 @@
-// Elements of tensors as text, for people.
+// Formats the elements of tensors as text, in the manner of NumPy.
 
-/** Elements shown at each end of an axis that is longer than twice that, where there are many in all. */
+/** In tensors of more than `MANY` elements, axes longer than `2 * EDGE` show only this many elements at each end. */
 const EDGE = 3;
 const MANY = 1000;
 
-/** A heading, and below it the elements in brackets, in columns of one width. */
+/** A heading, followed by the elements in nested brackets, in aligned columns. */
 export function written(values: ArrayLike<number | bigint>, shape: readonly number[], heading: string): string {
   const size = shape.reduce((product, n) => product * n, 1);
   const places = (n: number): number[] => {
@@ -20,7 +20,7 @@ export function written(values: ArrayLike<number | bigint>, shape: readonly numb
   const numbers = shown.map((at) => values[at] as number | bigint);
   const fractions = numbers.some((v) => typeof v === "number" && Number.isFinite(v) && !Number.isInteger(v));
   const sizes = numbers.map((v) => Math.abs(Number(v))).filter((v) => v > 0 && Number.isFinite(v));
-  // one number that is far from the others makes all of them long
+  // use exponents if the magnitudes are extreme, since one outlier would widen every column
   const powers = fractions && (Math.max(...sizes) >= 1e6 || Math.min(...sizes) < 1e-4);
   const one = (v: number | bigint): string => {
     if (typeof v === "bigint" || !Number.isFinite(v)) return String(v);

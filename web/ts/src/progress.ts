@@ -1,55 +1,59 @@
-// Progress events, and downloads that tell them.
+// Progress events, and downloads that report them.
 import { FetchError, GradloomError, OutOfMemoryError, ValueError } from "./errors.js";
 import { inNode, readFile } from "./module.js";
 import { piece } from "./pieces.js";
 
-/** What is going on. `loaded` and `total` are bytes in `download`; `total` is 0 where it is not known. */
+/** A progress event. In `download`, `loaded` and `total` are bytes; `total` is 0 where it is not known. */
 export interface Progress {
   phase: "download" | "device" | "parse" | "compile" | "run";
   loaded: number;
   total: number;
-  /** Of those in `download`, bytes that an earlier visit left here. */
+  /** In `download`: how many of the loaded bytes came from the store of an earlier visit. */
   cached?: number;
 }
 
-/** Told of progress. */
+/** Receives progress events. */
 export type OnProgress = (progress: Progress) => void;
 
-/** What a model or a file of weights can be loaded from. A string is a URL, or in Node also a path. */
+/** The source of a file. A string is a URL, or in Node also a path. */
 export type FileSource = string | URL | Blob | ArrayBuffer | Uint8Array;
 
-/** How a file is fetched. */
+/** Options for fetching a file. */
 export interface FetchOptions {
   onProgress?: OnProgress;
   signal?: AbortSignal;
-  /** Used instead of the global `fetch`. */
+  /** Replaces the global `fetch`. */
   fetch?: typeof fetch;
   /**
-   * Files of a megabyte and more that come from URLs are kept for later visits, in pages: in the origin's private file system, or else
-   * the Cache API. The server is asked whether the file is still the same; where it cannot be reached, what is here is taken. A
-   * download that was cut off goes on where it was. False keeps nothing; true does so for a `fetch` of one's own, too. What a server
-   * marks `no-store`, or gives neither an ETag nor a date, is not kept.
+   * In pages, files of at least a megabyte that come from URLs are stored for later visits: in the origin private file
+   * system, or else the Cache API. The server is asked whether the file has changed; if it cannot be reached, the
+   * stored file is used. Interrupted downloads resume. False stores nothing; true stores even with a custom `fetch`.
+   * Files that the server marks `no-store`, or for which it sends neither an ETag nor a modification date, are not
+   * stored.
    */
   cache?: boolean;
-  /** The SHA-256 that a fetched file must have: hexadecimal digits, or `sha256-` and base64. What is kept with it needs no asking. */
+  /**
+   * The expected SHA-256 of the file, in hexadecimal digits or as `sha256-` and base64. A stored file with this hash is
+   * used without asking the server.
+   */
   hash?: string;
 }
 
-/** Fails for what is no source. */
+/** Throws `E_VALUE` for a value that is no source. */
 export function checkSource(source: FileSource): void {
   const isBlob = typeof Blob !== "undefined" && source instanceof Blob;
   if (isBlob || typeof source === "string" || source instanceof URL || source instanceof Uint8Array || source instanceof ArrayBuffer) return;
   throw new ValueError("E_VALUE", "a file comes from a URL, a File or Blob, an ArrayBuffer or a Uint8Array");
 }
 
-/** What Node's file functions take, if the source is a file of its disk. */
+/** The path for Node's file functions if the source is a local file; otherwise undefined. */
 export function pathOf(source: string | URL, options: FetchOptions): string | URL | undefined {
   const isPath = typeof source === "string" ? !/^[a-z][a-z0-9+.-]+:/i.test(source) : source.protocol === "file:";
   if (!inNode || options.fetch || !(isPath || String(source).startsWith("file:"))) return undefined;
   return isPath ? source : new URL(source);
 }
 
-/** The bytes of a source. */
+/** Reads all bytes of a source. */
 export async function readSource(source: FileSource, options: FetchOptions): Promise<Uint8Array> {
   const { signal, onProgress } = options;
   signal?.throwIfAborted();
@@ -72,7 +76,7 @@ export async function readSource(source: FileSource, options: FetchOptions): Pro
   return whole(bytes);
 }
 
-/** Where files of pages are kept, if this one may be. */
+/** The persistent store of downloads, if this download may use it. */
 export async function keeper({ cache, fetch: own }: FetchOptions): Promise<typeof import("./downloads.js") | undefined> {
   return inNode || !(cache ?? !own) ? undefined : piece("downloads").catch(() => undefined);
 }
@@ -84,7 +88,7 @@ async function download(source: string | URL, options: FetchOptions): Promise<Ui
   try {
     const response = await get(source, signal ? { signal } : {});
     if (!response.ok) throw new FetchError("E_FETCH", `${source} could not be fetched: status ${response.status}`);
-    // With a content encoding the length is that of the packed bytes, which says nothing here.
+    // With a content encoding, the announced length is that of the compressed bytes and useless here.
     const packed = response.headers.get("content-encoding");
     const total = packed && packed !== "identity" ? 0 : Number(response.headers.get("content-length") ?? 0);
     let loaded = 0;
@@ -101,14 +105,14 @@ async function download(source: string | URL, options: FetchOptions): Promise<Ui
   }
 }
 
-/** What is thrown when fetching a source failed. */
+/** The error to throw when fetching a source failed. */
 export function fetchFailure(source: string | URL, error: unknown, signal?: AbortSignal): unknown {
   if (signal?.aborted) return signal.reason;
   if (error instanceof GradloomError) return error;
   return new FetchError("E_FETCH", `${source} could not be fetched: ${(error as Error).message}`, { cause: error });
 }
 
-/** Memory for so many bytes. */
+/** Allocates a byte array; throws `OutOfMemoryError` if that fails. */
 export function room(bytes: number): Uint8Array<ArrayBuffer> {
   try {
     return new Uint8Array(bytes);
@@ -117,7 +121,10 @@ export function room(bytes: number): Uint8Array<ArrayBuffer> {
   }
 }
 
-/** The body of an answer; `told` hears how many more bytes have come. If a length is given, it must be that. */
+/**
+ * Reads the body of a response; `told` receives the size of each chunk. If `length` is given, the body must have that
+ * length.
+ */
 export async function bodyOf(response: Response, told: (bytes: number) => void, length?: number): Promise<Uint8Array> {
   const parts: Uint8Array[] = [];
   const whole = room(length ?? 0);

@@ -1,17 +1,17 @@
-// Files of which parts are read: on a server that answers Range requests, in a File or Blob, on Node's disk, in memory. A server
-// that does not is asked for the whole file.
+// Files that are read in parts: on a server that supports Range requests, in a File or Blob, on Node's disk, or in
+// memory. From a server without Range requests the whole file is fetched.
 import { FetchError } from "./errors.js";
 import { builtin } from "./module.js";
 import { type FetchOptions, type FileSource, bodyOf, checkSource, fetchFailure, keeper, pathOf, readSource, room } from "./progress.js";
 
-/** Told how many more bytes have come. */
+/** Receives the number of bytes that have arrived since the last call. */
 export type Told = (bytes: number) => void;
 
-/** A file that is open. */
+/** An open file. */
 export interface Ranged {
   /** Its length in bytes. */
   readonly size: number;
-  /** Its first bytes, as many as a first look took. */
+  /** Its first bytes, as many as the first request returned. */
   readonly head: Uint8Array;
   /** The bytes from `start` up to `end`. */
   read(start: number, end: number, told: Told): Promise<Uint8Array>;
@@ -20,7 +20,7 @@ export interface Ranged {
 
 type Plain = Uint8Array<ArrayBuffer>;
 
-/** What a first look asks for: the headers of most files are shorter. */
+/** Size of the first request: the headers of most files are shorter. */
 const HEAD_BYTES = 1 << 16;
 
 const closed = async (): Promise<void> => {};
@@ -30,7 +30,7 @@ export function ofMemory(bytes: Uint8Array): Ranged {
   return { size: bytes.length, head: bytes, read: async (start, end) => bytes.subarray(start, end), close: closed };
 }
 
-/** Opens a file; what the first look reads is told. */
+/** Opens a file; the bytes of the first request are reported to `told`. */
 export async function openRanges(source: FileSource, options: FetchOptions, told: Told): Promise<Ranged> {
   options.signal?.throwIfAborted();
   checkSource(source);
@@ -52,7 +52,7 @@ async function ofBlob(blob: Blob, { signal }: FetchOptions, told: Told): Promise
   return { size: blob.size, head: await read(0, HEAD_BYTES, told), read, close: closed };
 }
 
-/** What is used of Node's file handles. */
+/** The part of Node's file handles that is used here. */
 interface FileHandle {
   stat(): Promise<{ size: number }>;
   read(into: Uint8Array, offset: number, length: number, position: number): Promise<{ bytesRead: number }>;
@@ -86,16 +86,16 @@ async function onDisk(path: string | URL, { signal }: FetchOptions, told: Told):
   }
 }
 
-/** Where a partial answer lies, and in how long a file. */
+/** The range of a partial response, and the size of the whole file. */
 interface Part {
   start: number;
   end: number;
   size: number;
-  /** What says that the file is still the same. */
+  /** The version of the file: ETag or modification date. */
   version: string | null;
 }
 
-/** Undefined for what cannot be read, as the header of another origin that does not expose it. */
+/** Undefined if the range is unknown: e.g. another origin does not expose the header, or the response is compressed. */
 function partOf({ headers }: Response): Part | undefined {
   const found = /^bytes (\d+)-(\d+)\/(\d+)$/.exec(headers.get("content-range") ?? "");
   const packed = headers.get("content-encoding");
@@ -104,7 +104,7 @@ function partOf({ headers }: Response): Part | undefined {
   return { start, end: last + 1, size, version: headers.get("etag") ?? headers.get("last-modified") };
 }
 
-/** The whole file. How long it is may not be known, so that it is told as a part of what is read. */
+/** Fetches the whole file. Its length may be unknown in advance, so it is reported to `told` like a part. */
 async function ofWhole(source: string | URL, options: FetchOptions, told: Told): Promise<Ranged> {
   let before = 0;
   const onProgress = ({ loaded }: { loaded: number }): void => {
@@ -127,14 +127,14 @@ async function ofServer(source: string | URL, options: FetchOptions, told: Told)
       first = await ask(0, HEAD_BYTES);
     } catch (error) {
       if (signal?.aborted) throw error;
-      // A server of another origin may forbid the header and allow the file.
+      // A server of another origin may refuse requests with a Range header but allow plain ones.
       return await whole();
     }
     if (first.status === 200) return ofMemory(await bodyOf(first, told));
     const part = first.status === 206 ? partOf(first) : undefined;
     if (!part) {
       await first.body?.cancel();
-      // of an empty file there is no range
+      // an empty file has no valid range
       if (first.status === 206 || first.status === 416) return await whole();
       throw new FetchError("E_FETCH", `${source} could not be fetched: status ${first.status}`);
     }

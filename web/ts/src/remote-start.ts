@@ -1,20 +1,20 @@
-// The worker that a page's models and tasks run in: one for all, started with the first of them, and another one if it ends.
+// Starts the worker that runs a page's models and tasks: one for all, on first use, and a new one if it ends.
 import { type Device, type DeviceKind, open, settings, there } from "./device.js";
 import { InternalError } from "./errors.js";
 import { loadWasm, moduleState } from "./module.js";
 import { Calls, type Functions } from "./remote/calls.js";
 
-/** A worker that has not answered after so long does not start. */
+/** A worker that has not answered within this time counts as failed. */
 const PATIENCE_MS = 20_000;
 
 let running: Promise<Calls | null> | undefined;
-/** What the worker was last told of `init`. */
+/** The settings of `init` that were last sent to the worker, as JSON. */
 let told: unknown;
 
-/** What the worker may ask of the page at any time. */
+/** Functions of the page that the worker may call at any time. */
 export const forWorker: Functions = { log: (text: string) => (settings.log ?? console.log)(text) };
 
-/** Null for a script of another origin. */
+/** Null if the browser refuses the script because it is of another origin. */
 function startedWorker(): Worker | null {
   try {
     return new Worker(new URL("./remote-worker.js", import.meta.url), { type: "module" });
@@ -23,7 +23,7 @@ function startedWorker(): Worker | null {
   }
 }
 
-/** Its number among all workers of the origin's pages, for the lock that it holds. */
+/** A name for the lock that the worker holds while it lives, unique among all pages of the origin. */
 const newLock = (): string => `gradloom-worker-${globalThis.crypto?.randomUUID?.() ?? `${Date.now()}-${Math.random()}`}`;
 
 async function start(): Promise<Calls | null> {
@@ -35,7 +35,7 @@ async function start(): Promise<Calls | null> {
   const calls = worker && new Calls(worker, over, forWorker);
   const timer = setTimeout(() => calls?.alive === false && calls.end(new InternalError("E_INTERNAL", "the worker does not answer")), PATIENCE_MS);
   try {
-    // the module comes compiled, so that it is fetched once
+    // the page sends the compiled module, so that it is fetched only once
     await loadWasm();
     const lock = newLock();
     if (calls) {
@@ -57,10 +57,10 @@ async function start(): Promise<Calls | null> {
   return null;
 }
 
-/** The worker, or null where the browser refuses it. The console says so, once. */
+/** The worker, or null if the browser refuses it, which the console reports once. */
 export const worker = (): Promise<Calls | null> => (running ??= start());
 
-/** What the worker must know before it starts a device: what `init` was given, unless it knows that. */
+/** The device that the worker shall use, with the options of `init` unless the worker has the current ones. */
 export function deviceIn(device: DeviceKind | "auto" | undefined): { device: DeviceKind | "auto" } {
   const { log: _, gpuDevice: __, ...all } = settings;
   const now = JSON.stringify(all);
@@ -69,13 +69,13 @@ export function deviceIn(device: DeviceKind | "auto" | undefined): { device: Dev
   return { device: device ?? "auto", ...news };
 }
 
-/** Does the worker lack the GPU that the page has? */
+/** Whether the page has a GPU and the worker has none. */
 let noGpuThere = false;
 
-/** Is the page's own thread where models have to be? */
+/** Whether models should run in the page's own thread, because only that has the GPU. */
 export const isBetterHere = (): boolean => noGpuThere;
 
-/** The same, now that the worker took this device for the one that was asked for. */
+/** Updates and returns `isBetterHere` after the worker chose device `taken` for the request `asked`. */
 export async function becomesBetterHere(asked: DeviceKind | "auto" | undefined, taken: Device["kind"]): Promise<boolean> {
   if ((asked ?? "auto") !== "auto" || taken !== "wasm" || !("gpu" in globalThis.navigator)) return false;
   return (noGpuThere = (await open("auto")).kind === "webgpu");

@@ -1,5 +1,5 @@
-// The script of the worker that a page's models and tasks run in: one file beside `core.js`, which pages have too. It loads no other
-// script, see `pieces.ts`.
+// The script of the worker that runs a page's models and tasks: one bundled file beside `core.js`, which pages load
+// too. It loads no other script, see `pieces.ts`.
 import { provide } from "./pieces.js";
 import { type Thread, answer } from "./remote/calls.js";
 import { readElsewhere, taskAnswers } from "./remote/tasks.js";

@@ -1,3 +1,3 @@
-// What a page loads to have its models and tasks in a worker.
+// The page's side of models and tasks in the worker.
 export { loadRemote } from "./remote/model.js";
 export { openRemote } from "./remote/open.js";

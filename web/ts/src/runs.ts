@@ -1,25 +1,25 @@
-// Parts of a file that are read together, and some of them at once.
+// Groups parts of a file into requests, and limits how many requests run at once.
 
-/** Parts that lie so close together are read in one request, what is between them too. */
+/** Neighbouring parts with a gap of at most this many bytes are read in one request, gap included. */
 const GAP_BYTES = 1 << 16;
-/** A request reads parts of so many bytes, or one. */
+/** The size limit of a request that joins several parts; a single larger part is still one request. */
 const REQUEST_BYTES = 1 << 23;
-/** Requests under way at once, and the bytes they read, if there is more than one. */
+/** The most concurrent requests, and the most bytes that they read together if there is more than one. */
 const PARALLEL = 4;
 const PARALLEL_BYTES = 1 << 26;
 
-/** Where something lies. */
+/** A byte range of a file. */
 export interface Span {
   start: number;
   end: number;
 }
 
-/** Neighbours that are read at once. */
+/** Neighbouring parts that are read in one request. */
 export interface Run<T> extends Span {
   items: T[];
 }
 
-/** Neighbours put together; items come in the order of the file. */
+/** Joins neighbouring items to runs; `items` are in the order of the file. */
 export function runsOf<T>(items: readonly T[], where: (item: T) => Span): Run<T>[] {
   const runs: Run<T>[] = [];
   for (const item of items) {
@@ -34,7 +34,7 @@ export function runsOf<T>(items: readonly T[], where: (item: T) => Span): Run<T>
   return runs;
 }
 
-/** Works on runs in order, some at a time. */
+/** Processes runs in order, a limited number concurrently. Rejects with the first failure. */
 export async function inTurn<T extends Span>(runs: readonly T[], work: (run: T) => Promise<void>): Promise<void> {
   const under = new Set<Promise<void>>();
   let held = 0;

@@ -1,14 +1,14 @@
-// What a file is that is not what was expected: pages of errors, pointers, archives, other formats. Loaded when a reader has failed,
-// so that its error can name the cause.
+// Recognises the actual format of a file that a reader rejected: error pages, Git LFS pointers, archives, other
+// formats. Loaded only after a reader has failed, so that its error can name the cause.
 import { FormatError, GradloomError } from "./errors.js";
 
-/** What a reader expects. */
+/** The kind of file that a reader expects. */
 export type Expected = "model" | "weights" | "tokenizer" | "template" | "array" | "index" | "images" | "recipe" | "llm" | "config";
 
-/** What a file seems to be. */
+/** The recognised format of a file. */
 export interface Kind {
   id: string;
-  /** With its article: `a web page`. */
+  /** A description with its article: `a web page`. */
   what: string;
   hint?: string;
 }
@@ -29,7 +29,7 @@ const WANTED: Record<Expected, { what: string; takes: readonly string[] }> = {
 const USE_WEIGHTS = "loadWeights reads it; `load` takes a model's graph, an ONNX or TensorFlow Lite file";
 const UNPACK = "unpack it first";
 
-/** First bytes that say what a file is. `at` is 0 unless given. */
+/** Signatures: bytes that identify a format. Default offset `at`: 0. */
 const MAGIC: readonly { id: string; what: string; magic: readonly number[] | string; at?: number; hint?: string }[] = [
   { id: "gguf", what: "a GGUF file", magic: "GGUF", hint: "loadWeights reads its tensors, Tokenizer.load its vocabulary" },
   { id: "tflite", what: "a TensorFlow Lite model", magic: "TFL3", at: 4, hint: "`load` reads it" },
@@ -65,10 +65,10 @@ const latin = (bytes: Uint8Array): string => {
   return text;
 };
 
-/** A quotation of what a file says, short and without its line breaks. */
+/** A short quotation of a file's text, without line breaks. */
 const quote = (text: string): string => JSON.stringify(text.replace(/\s+/g, " ").trim().slice(0, 100));
 
-/** What a file is, by its first bytes (some thousands are enough) and its size; undefined if they do not say. */
+/** Recognises a file by its first bytes (a few thousand suffice) and its size; undefined if they are inconclusive. */
 export function whatIs(head: Uint8Array, size = head.length): Kind | undefined {
   if (size === 0) return { id: "empty", what: "empty", hint: "was the download cut off, or the wrong file uploaded?" };
   const start = head.subarray(0, 4096);
@@ -78,19 +78,19 @@ export function whatIs(head: Uint8Array, size = head.length): Kind | undefined {
     if (raw.startsWith(wanted, at)) return { id, what, ...(hint && { hint }) };
   }
   if (raw.startsWith("PK\x03\x04")) return ofZip(raw);
-  // before text: the length of a header may begin with a letter's code
+  // test this before text, since a safetensors header length may begin with the code of a letter
   if (start[6] === 0 && start[7] === 0 && start[8] === 0x7b) return { id: "safetensors", what: "a safetensors file", hint: USE_WEIGHTS };
   if (start[0] === 0x80 && (start[1] as number) <= 5) return { id: "pickle", what: "a pickle, as older versions of torch.save write", hint: USE_WEIGHTS };
   const text = asText(start);
   if (text !== undefined) return ofText(text, size);
-  // ModelProto: `ir_version`, a small number, and then another of its fields
+  // an ONNX ModelProto begins with `ir_version`, a small number, followed by another of its fields
   if (start[0] === 8 && (start[1] as number) < 32 && /[\x12\x1a\x22\x28\x32\x3a\x42]/.test(raw[2] ?? "")) {
     return { id: "onnx", what: "an ONNX model", hint: "`load` reads it" };
   }
   return undefined;
 }
 
-/** The text that bytes are, if they are text; the last character may be cut. */
+/** Decodes bytes as text; undefined if they are not text. The last character may be cut. */
 function asText(bytes: Uint8Array): string | undefined {
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes, { stream: true });
@@ -120,7 +120,7 @@ function ofText(text: string, size: number): Kind {
   }
   if (/^[{[]/.test(trimmed)) {
     const said = /"(?:error|message|detail|title)"\s*:\s*(?:\{\s*"message"\s*:\s*)?"([^"]+)"/.exec(text)?.[1];
-    // a file of a tokenizer is longer than an answer that only says why not
+    // a tokenizer file that contains such a key is longer than a server's error response
     if (said && size < 4096) return { id: "answer", what: `the server's answer ${quote(said)}`, hint: "is the address right, and does it need a login?" };
     return { id: "json", what: "JSON text" };
   }
@@ -137,7 +137,7 @@ function ofZip(raw: string): Kind {
   return { id: "zip", what: `a zip archive${name ? ` that begins with ${quote(name)}` : ""}`, hint: UNPACK };
 }
 
-/** The error of a reader, or one that says what the file is in place of what was expected. */
+/** The reader's error, or a better one that names the file's actual format. */
 export function explained(error: unknown, expected: Expected, from: unknown, head: Uint8Array, size = head.length): unknown {
   if (!(error instanceof GradloomError) || !["E_FORMAT", "E_MODEL", "E_UNSUPPORTED", "E_VALUE"].includes(error.code)) return error;
   const kind = whatIs(head, size);
@@ -147,7 +147,7 @@ export function explained(error: unknown, expected: Expected, from: unknown, hea
   return new FormatError("E_FORMAT", `${name} is ${kind.what}, not ${what}`, { cause: error, ...(kind.hint && { hint: kind.hint }) });
 }
 
-/** An address, without what long ones carry. */
+/** An address, truncated to 200 characters. */
 function shown(address: string): string {
   return address.length <= 200 ? address : `${address.slice(0, 200)}..`;
 }

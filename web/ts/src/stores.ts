@@ -1,7 +1,7 @@
-// Where blocks of files are kept between visits: the origin's private file system, or else the Cache API. A store knows names and bytes
-// alone; what they mean is in downloads.ts.
+// Persistent storage for blocks of downloaded files: the origin private file system, or else the Cache API. A store
+// maps names to bytes; downloads.ts defines what they mean.
 
-/** Named bytes in folders. Writing fails where there is no room; everything else does without. */
+/** Named byte blocks in folders. `put` fails if there is no space; all other operations tolerate failures. */
 export interface Store {
   readonly kind: "opfs" | "cache";
   folders(): Promise<string[]>;
@@ -16,13 +16,13 @@ const NAME = "gradloom-files";
 
 let opened: Promise<Store | undefined> | undefined;
 
-/** The store of this origin; undefined where nothing can be kept. */
+/** The store of this origin; undefined if nothing can be stored. */
 export function openStore(): Promise<Store | undefined> {
   return (opened ??= privateFiles().catch(() => undefined).then((store) => store ?? cacheStore().catch(() => undefined)));
 }
 
 async function privateFiles(): Promise<Store | undefined> {
-  // some browsers have files that only workers can write
+  // in some browsers only workers can write these files
   if (typeof FileSystemFileHandle === "undefined" || !("createWritable" in FileSystemFileHandle.prototype)) return undefined;
   const root = await (await navigator.storage.getDirectory()).getDirectoryHandle(NAME, { create: true });
   const all = async (folder: FileSystemDirectoryHandle): Promise<string[]> => {
@@ -47,7 +47,7 @@ async function privateFiles(): Promise<Store | undefined> {
       const writer = await handle.createWritable();
       try {
         await writer.write(bytes as Uint8Array<ArrayBuffer>);
-        // it is there from now on, or not at all
+        // the write is atomic: the file appears on `close`
         await writer.close();
       } catch (error) {
         await writer.abort().catch(() => {});
@@ -61,7 +61,7 @@ async function privateFiles(): Promise<Store | undefined> {
 async function cacheStore(): Promise<Store | undefined> {
   if (typeof caches === "undefined") return undefined;
   const cache = await caches.open(NAME);
-  // addresses that no server has
+  // a reserved domain, so these addresses exist on no server
   const base = "https://gradloom.invalid/";
   const paths = async (): Promise<string[][]> => (await cache.keys()).map(({ url }) => url.slice(base.length).split("/"));
   return {

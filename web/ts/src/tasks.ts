@@ -1,4 +1,5 @@
-// One line to a result: the entry `gradloom/tasks`. A thin layer over parts that are all public: `gradloom/vision`, `gradloom/audio`, `load`.
+// High-level tasks, each one function call. The entry `gradloom/tasks`: a thin layer over public parts,
+// `gradloom/vision`, `gradloom/audio` and `load`.
 import "./apart.js";
 import type { AudioSource } from "./audio/sound.js";
 import type { ChatMessage } from "./chat.js";
@@ -33,53 +34,61 @@ export type { Heard, Speech, Transcript, VadOptions } from "./tasks/sounds.js";
 export type { TextBox } from "./tasks/text-boxes.js";
 export type { Found } from "./tasks/things.js";
 
-/** What a picture shows: the `k` likeliest classes, best first. */
+/** Classifies a picture: the `k` most likely classes, best first. */
 export function classify(source: ImageSource, options: TaskOptions & { k?: number }): Promise<Ranked[]> {
   return work("classify", "classify", [source], options);
 }
 
-/** The things in a picture and where they are, best first. */
+/** Detects objects in a picture: class, score and box of each, best first. */
 export function detect(source: ImageSource, options: TaskOptions & { score?: number; iou?: number }): Promise<Found[]> {
   return work("detect", "detect", [source], options);
 }
 
-/** The faces in a picture, best first. Those that overlap more than `iou` (0.3) are one, whose numbers are their mean by score, as MediaPipe has it. */
+/**
+ * Detects faces in a picture, best first. Detections that overlap by more than `iou` (default 0.3) are merged to their
+ * mean, weighted by score, as in MediaPipe.
+ */
 export function detectFaces(source: ImageSource, options: TaskOptions & { score?: number; iou?: number }): Promise<Face[]> {
   return work("detectFaces", "detectFaces", [source], options);
 }
 
-/** Lines of text in a picture, upright ones, from top to bottom and left to right. */
+/** Detects horizontal lines of text in a picture, from top to bottom and left to right. */
 export function detectText(source: ImageSource, options: TaskOptions): Promise<TextBox[]> {
   return work("detectText", "detectText", [source], options);
 }
 
-/** What is written in a picture: level lines, upright or on their heads, as the recipe's classifier of directions tells. */
+/**
+ * Reads the text in a picture (OCR): horizontal lines, upright or upside down, which the recipe's orientation
+ * classifier decides.
+ */
 export function readText(source: ImageSource, options: ReadTextOptions): Promise<ReadText> {
   return work("readText", "readText", [source], options);
 }
 
-/** The same by the name that it often has. */
+/** Alias of `readText`. */
 export const ocr = readText;
 
-/** A picture painted in a style, or in several with a weight for each. */
+/** Paints a picture in a style, or in a mix of styles with a weight for each. */
 export function stylize(source: ImageSource, options: TaskOptions & { style?: number | readonly number[] }): Promise<Picture> {
   return work("stylize", "stylize", [source], options);
 }
 
-/** Which of the model's classes each pixel of a picture belongs to, and how much of the picture each has. */
+/** Assigns each pixel of a picture to one of the model's classes, with the share of each class in the picture. */
 export function segment(source: ImageSource, options: TaskOptions): Promise<Segments> {
   return work("segment", "segment", [source], options);
 }
 
 /**
- * The picture with everything but the person (or what else the model knows) transparent, and how far each of its pixels belongs to it, from 0 to 1,
- * row by row.
+ * Makes the background of a picture transparent, leaving the person (or whatever the model detects). Also gives the
+ * mask: how much each pixel belongs to the foreground, from 0 to 1, row by row.
  */
 export function removeBackground(source: ImageSource, options: TaskOptions): Promise<{ picture: Picture; mask: Float32Array }> {
   return work("removeBackground", "removeBackground", [source], options);
 }
 
-/** A picture in several times its size. Large ones are worked on in tiles, one after the other, which `onTile` hears of. */
+/**
+ * Enlarges a picture by the model's factor. Large pictures are processed in tiles, and `onTile` is called after each.
+ */
 export function upscale(
   source: ImageSource,
   options: TaskOptions & { tile?: number; onTile?: (done: number, all: number) => void },
@@ -87,47 +96,50 @@ export function upscale(
   return work("upscale", "upscale", [source], options);
 }
 
-/** Where somebody speaks in a sound, or in the next part of one: Silero's detector, frame by frame, with what it heard before. */
+/**
+ * Detects speech in a sound, or in the next part of a stream: Silero's detector, frame by frame, with its state carried
+ * over.
+ */
 export function vad(source: AudioSource, options: VadOptions): Promise<Speech> {
   return work("vad", "vad", [source], options);
 }
 
 /**
- * What is said in a sound, by Whisper: the most likely words. `onText` hears them as they come. Longer sounds are worked on in pieces of 30
- * seconds, and a word that a cut goes through may be lost.
+ * Transcribes speech with Whisper by greedy decoding. `onText` receives the words as they come. Longer sounds are
+ * processed in pieces of 30 seconds; a word across a cut may be lost.
  */
 export function transcribe(source: AudioSource, options: TaskOptions & { onText?: (text: string) => void }): Promise<Transcript> {
   return work("transcribe", "transcribe", [source], options);
 }
 
-/** The notes of a sound, in the order of their beginnings. */
+/** Transcribes music to notes, in the order of their onsets. */
 export function notes(source: AudioSource, options: NotesOptions): Promise<Note[]> {
   return work("notes", "notes", [source], options);
 }
 
 /**
- * What kind of file something is: Magika's own steps, its first and last bytes without white space at the outer ends. Only those are read. Undefined
- * for what is too small to tell.
+ * Recognises the type of a file with Magika, from its first and last bytes without outer white space; only those are
+ * read. Undefined for files that are too small.
  */
 export function fileType(source: FileSource, options: TaskOptions & { k?: number }): Promise<FileKind | undefined> {
   return work("fileType", "fileType", [source], options);
 }
 
 /**
- * Texts as unit vectors, `[texts, size]`: those of texts that mean the same are near. Texts are cut to what the model takes (`maxTokens` of the
- * recipe).
+ * Embeds texts as unit vectors, `[texts, size]`: texts with similar meaning have similar vectors. Texts are truncated
+ * to the model's maximum (`maxTokens` of the recipe).
  */
 export function embed(texts: readonly string[], options: TaskOptions): Promise<Float32Array[]> {
   return work("embed", "embed", [texts], options);
 }
 
-/** How `similar` compares. */
+/** Options of `similar`. */
 export interface SimilarOptions extends TaskOptions {
-  /** The vectors of the texts, as `embed` gave them: then only the query's is computed. */
+  /** Precomputed vectors of the texts from `embed`, so that only the query is embedded. */
   vectors?: readonly Float32Array[];
 }
 
-/** How near texts are to a query, by the angle of their vectors: 1 for the same, nearest first. */
+/** Ranks texts by the cosine similarity of their vectors to the query's: 1 for identical direction, best first. */
 export async function similar(
   query: string,
   texts: readonly string[],
@@ -142,8 +154,8 @@ export async function similar(
 }
 
 /**
- * The answer of a language model to messages, or to a text, which `onText` hears as it comes. `LLM` of `gradloom/llm`, by which this is done, has the
- * pieces as an iterator, embeddings, and all else.
+ * Answers messages or a text with a language model; `onText` receives the answer as it comes. For streaming iterators,
+ * embeddings and more control use `LLM` of `gradloom/llm`, on which this is built.
  */
 export async function chat(messages: string | readonly ChatMessage[], options: ChatTaskOptions): Promise<string> {
   return (await import("./tasks/chats.js").catch(missing)).chat(messages, options);

@@ -1,5 +1,5 @@
-// The lazy tensor: a handle on a value in the wasm module. Every method only names an op; shapes, dtypes, gradients and
-// kernels are the core's. Internal helpers for the package's own files are at the end.
+// The lazy tensor: a handle on a value in the wasm module. Each method only names an op; shapes, dtypes, gradients and kernels are
+// determined by the core. Helpers for other files of the package follow at the end.
 import { type Host, type Device, type GpuBuffer, type GpuBufferPart, defaultHost, onGpu, onDevice, useByDefault } from "./device.js";
 import { type DType, type DataOf, type Nested, type TypedArray } from "./dtype.js";
 import { bytesOf, decode, dtypeIndex, dtypeOf, encode, flatten, isTypedArray, nest, sizeOf } from "./dtype.js";
@@ -15,7 +15,7 @@ import type { FetchOptions, FileSource } from "./progress.js";
 export { accompany, checkpoint, companions, grad } from "./gradients.js";
 export type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions };
 
-/** Elements that `console.log` shows. */
+/** Number of elements that `console.log` shows. */
 const SHOWN = 6;
 const PAD_MODES = ["constant", "reflect", "replicate", "circular"] as const;
 
@@ -30,7 +30,7 @@ interface Handle {
   id: number;
 }
 
-/** A value that another thread has. */
+/** A value that another thread holds. */
 export interface Away {
   dtype: DType;
   shape: readonly number[];
@@ -42,9 +42,9 @@ export interface Away {
 const lost = new FinalizationRegistry<Handle>(({ host, id }) => host.raw.free(id));
 const scopes: Set<Tensor>[] = [];
 
-/** A tensor: values of one dtype in a shape, computed when `data`, `item`, `tolist` or `realize` asks for them. */
+/** A lazy tensor: values of one dtype in a shape, computed when `data`, `item`, `tolist` or `realize` asks for them. */
 export class Tensor {
-  /** The gradient that `backward` left here. */
+  /** The gradient that `backward` accumulated. */
   grad: Tensor | null = null;
   #handle: Handle | undefined;
   #source: Source | undefined;
@@ -54,12 +54,12 @@ export class Tensor {
   #dtype: DType | undefined;
   #requiresGrad = false;
   #disposed = false;
-  /** The first elements, if they were read. */
+  /** The first elements, if they have been read. */
   #seen: ArrayLike<number | bigint> | undefined;
 
-  /** A tensor of a typed array with a shape, or of nested arrays. The array is not copied before it is computed with. */
+  /** Creates a tensor from a typed array and a shape, or from nested arrays. The array is not copied before the tensor is used. */
   constructor(data: TypedArray | Nested, shape?: readonly number[] | null, options: TensorOptions = {}) {
-    // An internal call: the value is there already.
+    // an internal call with an existing value
     if ((data as unknown) instanceof Made) {
       const { handle, away } = data as unknown as Made;
       [this.#handle, this.#away, this.#shape, this.#dtype] = [handle, away, away?.shape, away?.dtype];
@@ -102,12 +102,12 @@ export class Tensor {
     return this.shape.length;
   }
 
-  /** How many elements there are. */
+  /** Number of elements. */
   get size(): number {
     return sizeOf(this.shape);
   }
 
-  /** The device that holds it; undefined while it is on no device yet. */
+  /** The device that holds the value; undefined while it is on none. */
   get device(): Device | undefined {
     return this.#handle?.host ?? this.#device ?? (this.#source ? undefined : this.#away?.device);
   }
@@ -133,7 +133,7 @@ export class Tensor {
     return this.#disposed;
   }
 
-  /** Lets the value go. Tensors computed from it stay good. */
+  /** Releases the value. Tensors computed from it stay valid. */
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
@@ -166,7 +166,7 @@ export class Tensor {
       t.#dtype ??= dtype;
       t.#handle = { host, id };
       t.#source = undefined;
-      // from here on the two could differ
+      // from here on the two copies could differ
       t.#away?.free();
       t.#away = undefined;
       lost.register(t, t.#handle, t);
@@ -175,19 +175,19 @@ export class Tensor {
     return t.#handle;
   }
 
-  /** @internal The bytes of a tensor that no device has yet. */
+  /** @internal The bytes of a tensor that is on no device yet. */
   static source(t: Tensor): Source | undefined {
     t.#live();
     return t.#source;
   }
 
-  /** @internal Where its value is, if that is another thread. */
+  /** @internal The location of its value, if that is another thread. */
   static away(t: Tensor): Away | undefined {
     t.#live();
     return t.#away;
   }
 
-  /** @internal Brings a value of another thread here. */
+  /** @internal Copies a value from another thread to this one. */
   static async landed(t: Tensor, signal?: AbortSignal): Promise<void> {
     if (!t.#away || t.#source || t.#handle) return;
     const { dtype, shape } = t.#away;
@@ -198,15 +198,15 @@ export class Tensor {
 
   // ---- values
 
-  /** Computes it. WebGPU and worker threads may still be at work when this resolves; what needs the values waits for them. */
+  /** Computes the value. WebGPU and worker threads may still be working when this resolves; reading the values waits for them. */
   async realize(options: { signal?: AbortSignal } = {}): Promise<this> {
     await realize([this], options);
     return this;
   }
 
   /**
-   * Says that the values are weights, which stay as they are from run to run: kernels may then read them from packed copies,
-   * made once. Writing to them stays possible and costs new copies. What is not computed yet stays as it is.
+   * Declares the values constant weights: kernels may then read them from copies in a packed layout, made once. Writing to them
+   * remains possible and costs new copies. A tensor that is not computed yet is left as it is.
    */
   freeze(): this {
     const { host, id } = bind(this);
@@ -214,7 +214,7 @@ export class Tensor {
     return this;
   }
 
-  /** The elements in row-major order, as the dtype's typed array (f16 and bf16 as Float32Array). Naming the dtype checks it. */
+  /** The elements in row-major order, in the dtype's typed array (f16 and bf16 as Float32Array). If given, `dtype` is checked. */
   async data<D extends DType = "f32">(dtype?: D, options: { signal?: AbortSignal } = {}): Promise<DataOf[D]> {
     if (dtype !== undefined && dtype !== this.dtype) {
       throw new DTypeError("E_DTYPE", `the tensor holds ${this.dtype}, not ${dtype}`);
@@ -232,9 +232,9 @@ export class Tensor {
   }
 
   /**
-   * Computes it and gives the `GPUBuffer` with its elements, for the page's own shaders and copies on the same `GPUDevice`: work that is
-   * submitted from then on sees the values. It is good for as long as this tensor is not disposed, is never destroyed by the page, and has
-   * the usages STORAGE, COPY_SRC and COPY_DST; what the page writes there changes the tensor. `E_UNSUPPORTED` on devices but WebGPU.
+   * Computes the tensor and gives the `GPUBuffer` with its elements, for the page's own shaders and copies on the same `GPUDevice`;
+   * work submitted afterwards sees the values. The buffer is valid until this tensor is disposed; the page must not destroy it. Its
+   * usages are STORAGE, COPY_SRC and COPY_DST; writing to it changes the tensor. `E_UNSUPPORTED` on other devices than WebGPU.
    */
   async gpuBuffer(options: { signal?: AbortSignal } = {}): Promise<GpuBufferPart> {
     const { host, id } = bind(this);
@@ -259,7 +259,7 @@ export class Tensor {
     return this.#disposed ? "Tensor(disposed)" : `Tensor(${this.dtype}, [${this.shape.join(", ")}])`;
   }
 
-  /** What `console.log` shows in Node: also the device, and the first elements if they are on the host already. Nothing is computed. */
+  /** What `console.log` shows in Node: also the device, and the first elements if they are on the host. Computes nothing. */
   [Symbol.for("nodejs.util.inspect.custom")](): string {
     if (this.#disposed) return String(this);
     const { bytes } = this.#source ?? {};
@@ -268,7 +268,7 @@ export class Tensor {
     return `${String(this).slice(0, -1)}, ${this.device?.kind ?? "host"}${values})`;
   }
 
-  /** Reads the elements and writes them to the console, the middle of long axes left out. */
+  /** Reads the elements and prints them to the console, abbreviating long axes. */
   async print(): Promise<this> {
     const { written } = await piece("print");
     console.log(written(await this.data<DType>(), this.shape, `${String(this)} on ${this.device?.kind ?? "host"}`));
@@ -278,18 +278,18 @@ export class Tensor {
   // ---- creation
 
   /**
-   * The array of an npy file, or else the bytes of a file as they are: u8 unless `dtype` says what they hold. The source is a URL,
-   * in Node also a path, a Blob or bytes.
+   * Reads an npy file, or else a file's raw bytes as `dtype` (default u8). The source is a URL, in Node also a path, a Blob or
+   * bytes.
    */
   static async fromUrl(from: FileSource, options: FileOptions & FetchOptions = {}): Promise<Tensor> {
     return (await weightsModule()).readArray(from, options);
   }
   /**
-   * A tensor whose elements are the bytes of a `GPUBuffer` of the page from byte `offset` on, on the `GPUDevice` that `init({ gpuDevice })` was
-   * given. Nothing is copied: what the page writes there is what later runs read, and `assign` writes there, in whole words of four bytes.
-   * The buffer stays the page's, which keeps it until the tensor, and all that is still to be computed from it, is gone. It has the usages
-   * STORAGE, COPY_SRC and COPY_DST; the offset is a multiple of the device's `minStorageBufferOffsetAlignment` (256 as a rule), and parts that
-   * are tensors at the same time have no bytes in common. `E_VALUE` says what is missing, `E_UNSUPPORTED` that the device is not WebGPU.
+   * A tensor on the bytes of a `GPUBuffer` of the page from byte `offset` on, on the `GPUDevice` passed to `init({ gpuDevice })`.
+   * Nothing is copied: later runs read what the page writes there, and `assign` writes there, in whole 4-byte words. The page owns
+   * the buffer and must keep it until the tensor and all that is pending on it are gone. It needs the usages STORAGE, COPY_SRC and
+   * COPY_DST; the offset must be a multiple of the device's `minStorageBufferOffsetAlignment` (usually 256), and tensors that exist
+   * at the same time must not overlap. `E_VALUE` names what is wrong; `E_UNSUPPORTED` if the device is not WebGPU.
    */
   static fromGPUBuffer(
     buffer: GpuBuffer,
@@ -309,7 +309,7 @@ export class Tensor {
   static ones(shape: readonly number[], options: TensorOptions = {}): Tensor {
     return Tensor.full(shape, 1, options);
   }
-  /** `start`, `start + step`, .. up to `stop`, without it. */
+  /** `start`, `start + step`, .. up to but excluding `stop`. */
   static arange(start: number, stop: number, step = 1, options: TensorOptions = {}): Tensor {
     const whole = [start, stop, step].every(Number.isInteger);
     return create("arange", [start, stop, step, dtypeIndex(options.dtype ?? (whole ? "i32" : "f32"))], options);
@@ -337,7 +337,7 @@ export class Tensor {
   static normal(shape: readonly number[], mean: number, std: number, options: TensorOptions = {}): Tensor {
     return create("normal", [mean, std, ...checked(shape)], options);
   }
-  /** Normal, but never outside `[low, high]`. */
+  /** Normal distribution truncated to `[low, high]`. */
   static truncNormal(shape: readonly number[], mean: number, std: number, low: number, high: number, options: TensorOptions = {}): Tensor {
     return create("trunc_normal", [mean, std, low, high, ...checked(shape)], options);
   }
@@ -348,14 +348,14 @@ export class Tensor {
   static exponential(shape: readonly number[], rate = 1, options: TensorOptions = {}): Tensor {
     return create("exponential", [rate, ...checked(shape)], options);
   }
-  /** A random order of `[0, n)`, i32. */
+  /** A random permutation of `[0, n)`, i32. */
   static randperm(n: number, options: TensorOptions = {}): Tensor {
     return create("randperm", [n], options);
   }
   static kaimingUniform(shape: readonly number[], a = Math.sqrt(5), options: TensorOptions = {}): Tensor {
     return create("kaiming_uniform", [a, ...checked(shape)], options);
   }
-  /** Restarts the random numbers of a device: the same seed gives the same numbers, on every device. */
+  /** Seeds the random numbers of a device: the same seed gives the same numbers on every device. */
   static manualSeed(seed: number, device?: Device): void {
     ((device as Host | undefined) ?? defaultHost()).raw.seed(seed);
   }
@@ -396,7 +396,7 @@ export class Tensor {
   sigmoid(): Tensor { return op("sigmoid", [this]); }
   silu(): Tensor { return op("silu", [this]); }
   gelu(): Tensor { return op("gelu", [this]); }
-  /** The tanh approximation. */
+  /** GELU by its tanh approximation. */
   geluTanh(): Tensor { return op("gelu_tanh", [this]); }
   mish(): Tensor { return op("mish", [this]); }
   hardSwish(): Tensor { return op("hard_swish", [this]); }
@@ -423,7 +423,7 @@ export class Tensor {
   logicalAnd(other: Operand): Tensor { return binary("logical_and", this, other); }
   logicalOr(other: Operand): Tensor { return binary("logical_or", this, other); }
   logicalXor(other: Operand): Tensor { return binary("logical_xor", this, other); }
-  /** Where this is true `yes`, elsewhere `no`. */
+  /** `yes` where this tensor is true, `no` elsewhere. */
   where(yes: Operand, no: Operand): Tensor {
     const dtype = [yes, no].find((each) => each instanceof Tensor)?.dtype ?? "f32";
     const device = bind(this).host;
@@ -435,7 +435,7 @@ export class Tensor {
 
   cast(dtype: DType): Tensor { return op("cast", [this], [dtypeIndex(dtype)]); }
   bitcast(dtype: DType): Tensor { return op("bitcast", [this], [dtypeIndex(dtype)]); }
-  /** One size may be -1: what is left. */
+  /** One size may be -1; it is inferred. */
   reshape(shape: readonly number[]): Tensor { return op("reshape", [this], shape); }
   permute(axes: readonly number[]): Tensor { return op("permute", [this], axes); }
   transpose(a = -2, b = -1): Tensor { return op("transpose", [this], [a, b]); }
@@ -447,7 +447,7 @@ export class Tensor {
   repeat(counts: readonly number[]): Tensor { return op("repeat", [this], checked(counts)); }
   roll(shift: number, axis: number): Tensor { return op("roll", [this], [shift, axis]); }
   narrow(axis: number, start: number, length: number): Tensor { return op("narrow", [this], [axis, start, length]); }
-  /** What is at one place of an axis, which goes away. A negative index counts from the end. */
+  /** The slice at one index of an axis, without that axis. A negative index counts from the end. */
   select(axis: number, index: number): Tensor {
     const n = this.shape.at(axis) ?? 0;
     const is = Number.isInteger(index) && index >= -n && index < n;
@@ -459,12 +459,12 @@ export class Tensor {
   }
   tril(diagonal = 0): Tensor { return op("tril", [this], [diagonal]); }
   triu(diagonal = 0): Tensor { return op("triu", [this], [diagonal]); }
-  /** Ranges of the first axes, as in Python: negative indices count from the end. */
+  /** Slices the leading axes as in Python; negative indices count from the end. */
   slice(...ranges: readonly SliceRange[]): Tensor {
     const nums = ranges.flatMap(([start, end, step]) => [start ?? Number.NaN, end ?? Number.NaN, step ?? 1]);
     return op("slice", [this], nums);
   }
-  /** Elements added before and after, for each axis. */
+  /** Pads each axis by the given numbers of elements before and after. */
   pad(pairs: readonly (readonly [number, number])[], mode: (typeof PAD_MODES)[number] = "constant", value = 0): Tensor {
     const at = PAD_MODES.indexOf(mode);
     if (at < 0) throw new ValueError("E_VALUE", `pad: there is no mode \`${mode}\`; there are ${PAD_MODES.join(", ")}`);
@@ -473,7 +473,7 @@ export class Tensor {
   split(sizes: readonly number[], axis = 0): Tensor[] { return ops("split", [this], [...sizes, axis]); }
   gather(axis: number, index: Tensor): Tensor { return op("gather", [this, index], [axis]); }
   indexSelect(axis: number, index: Tensor): Tensor { return op("index_select", [this, index], [axis]); }
-  /** Rows of this table. */
+  /** Looks up rows of this table. */
   embedding(ids: Tensor): Tensor { return op("embedding", [this, ids]); }
   oneHot(classes: number): Tensor { return op("one_hot", [this], [classes]); }
 
@@ -494,7 +494,7 @@ export class Tensor {
   argmax(axis = -1, keep = false): Tensor { return op("argmax", [this], [axis, flag(keep)]); }
   argmin(axis = -1, keep = false): Tensor { return op("argmin", [this], [axis, flag(keep)]); }
   cumsum(axis = 0): Tensor { return op("cumsum", [this], [axis]); }
-  /** Sorted values and where they were. */
+  /** Sorted values and their original indices. */
   sort(axis = -1, descending = false): [values: Tensor, indices: Tensor] {
     return ops("sort", [this], [axis, flag(descending)]) as [Tensor, Tensor];
   }
@@ -504,17 +504,17 @@ export class Tensor {
 
   // ---- random choices
 
-  /** Numbers of categories by the weights along the last axis: `[.., k]` to `[.., n]`, i32. */
+  /** Samples `n` category indices by the weights along the last axis: `[.., k]` to `[.., n]`, i32. */
   multinomial(n: number, replacement = false): Tensor { return op("multinomial", [this], [n, flag(replacement)]); }
-  /** A category for each row of logits: `[.., k]` to `[..]`, i32. */
+  /** Samples a category for each row of logits: `[.., k]` to `[..]`, i32. */
   categorical(): Tensor { return op("categorical", [this]); }
-  /** True with the probability that each element is. */
+  /** Samples booleans; each element is the probability of true. */
   bernoulli(): Tensor { return op("bernoulli_of", [this]); }
-  /** Of each element's Poisson distribution (its rate). */
+  /** Samples Poisson distributions whose rates are the elements. */
   poisson(): Tensor { return op("poisson_of", [this]); }
-  /** Of each element's gamma distribution (its concentration). */
+  /** Samples gamma distributions whose concentrations are the elements. */
   gamma(): Tensor { return op("gamma_of", [this]); }
-  /** A token for each row of logits `[.., vocabulary]`, i32. */
+  /** Samples a token for each row of logits `[.., vocabulary]`, i32. */
   sample(options: SampleOptions = {}): Tensor {
     const { temperature = 1, topK = 0, topP = 1, minP = 0, repetitionPenalty = 1, seen, key } = options;
     const given = [seen, key].filter((t) => t !== undefined);
@@ -526,7 +526,7 @@ export class Tensor {
   matmul(other: Tensor): Tensor { return op("matmul", [this, other]); }
   /** `this @ weight.T + bias`; the weight is `[out, in]`. */
   linear(weight: Tensor, bias?: Tensor | null): Tensor { return op("linear", given(this, weight, bias)); }
-  /** Any number of spatial axes: `[batch, in, ..]` with a weight `[out, in / groups, ..]`. */
+  /** Convolution over any number of spatial axes: `[batch, in, ..]` with a weight `[out, in / groups, ..]`. */
   conv(weight: Tensor, bias?: Tensor | null, options: ConvOptions = {}): Tensor {
     return op("conv", given(this, weight, bias), convolution(weight.rank - 2, options));
   }
@@ -536,7 +536,7 @@ export class Tensor {
   }
   maxPool(kernel: readonly number[], options: PoolOptions = {}): Tensor { return pool("max_pool", this, kernel, options); }
   avgPool(kernel: readonly number[], options: PoolOptions = {}): Tensor { return pool("avg_pool", this, kernel, options); }
-  /** Over the last `dims` axes. */
+  /** Normalises over the last `dims` axes. */
   layerNorm(dims = 1, weight?: Tensor | null, bias?: Tensor | null, eps = 1e-5): Tensor { return op("layer_norm", given(this, weight, bias), [dims, eps]); }
   rmsNorm(dims = 1, weight?: Tensor | null, eps = 1e-6): Tensor { return op("rms_norm", given(this, weight), [dims, eps]); }
   groupNorm(groups: number, weight?: Tensor | null, bias?: Tensor | null, eps = 1e-5): Tensor {
@@ -549,17 +549,17 @@ export class Tensor {
     weights.dispose();
     return y;
   }
-  /** The same, and the weights `[.., queries, keys]` that the values were summed with. */
+  /** Like `attention`, and also gives the attention weights `[.., queries, keys]`. */
   attentionWeighted(keys: Tensor, values: Tensor, options: { causal?: boolean; mask?: Tensor } = {}): [Tensor, Tensor] {
     return ops("attention", given(this, keys, values, options.mask), [flag(options.causal ?? false)]) as [Tensor, Tensor];
   }
-  /** New sizes for the last axes. */
+  /** Resizes the last axes to these sizes. */
   interpolate(sizes: readonly number[], options: { mode?: "nearest" | "linear"; alignCorners?: boolean } = {}): Tensor {
     return op("interpolate", [this], [flag(options.mode === "linear"), flag(options.alignCorners ?? false), ...checked(sizes)]);
   }
-  /** Zeros with probability `p`. With a key (two u32) the choice is the key's, and one plan serves every key. */
+  /** Sets elements to 0 with probability `p`. A key (two u32) determines the choice, and one plan serves all keys. */
   dropout(p = 0.5, key?: Tensor): Tensor { return op("dropout", given(this, key), [p]); }
-  /** The mean over the batch; `target` holds classes as integers. */
+  /** The mean cross-entropy over the batch; `target` holds class indices. */
   crossEntropy(target: Tensor, smoothing = 0): Tensor { return op("cross_entropy", [this, target], [smoothing]); }
   mseLoss(target: Tensor): Tensor { return op("mse_loss", [this, target]); }
   l1Loss(target: Tensor): Tensor { return op("l1_loss", [this, target]); }
@@ -568,17 +568,17 @@ export class Tensor {
   // ---- storage and gradients
 
   /**
-   * The outputs of a kernel that you wrote in WGSL, by name: as lazy as those of any op, computed in order with all else. Devices without
-   * WGSL compute its `fallback`, a function over tensors (`E_UNSUPPORTED` if there is none), of which gradients are taken too.
+   * Runs a kernel written in WGSL, lazily like any op; gives its outputs by name. Devices without WGSL compute its `fallback`, a
+   * function over tensors (`E_UNSUPPORTED` if there is none), which is also differentiated for gradients.
    */
   static customKernel<I extends Record<string, Tensor>, O extends string>(kernel: CustomKernel<I, O>): Record<O, Tensor> {
     return customKernel(kernel);
   }
-  /** The same values, through which no gradient flows. */
+  /** The same values, but gradients do not flow through. */
   detach(): Tensor { return op("detach", [this]); }
   /**
-   * This value with a gradient of your own: `backward` is called at once with a stand-in for the gradient of this value, and
-   * gives those of `inputs`, in order and shape. No gradient flows to anything else that the value was computed from.
+   * This value with a custom gradient: `backward` is called immediately with a placeholder for the gradient of this value and
+   * returns those of `inputs`, in order and shape. No gradient flows to other tensors that the value depends on.
    */
   customGrad(inputs: readonly Tensor[], backward: (gradient: Tensor) => readonly Tensor[]): Tensor {
     const place = op("gradient_place", [this]);
@@ -588,26 +588,26 @@ export class Tensor {
     }
     return op("with_gradients", [this, place, ...inputs, ...grads]);
   }
-  /** The same values in memory of their own, once computed. */
+  /** The same values in contiguous memory of their own. */
   contiguous(): Tensor { return op("contiguous", [this]); }
-  /** Another handle on the same value. */
+  /** Another handle to the same value. */
   clone(): Tensor { return op("clone", [this]); }
-  /** Overwrites this tensor's storage with a value, when next computed. */
+  /** Overwrites this tensor's storage with `value` when next computed. */
   assign(value: Tensor): this {
     op("assign", [this, value]).dispose();
     this.#seen = undefined;
     return this;
   }
   /**
-   * Overwrites rows of this tensor's storage, when next computed: along `axis` those that `index` names, a vector of integers, with `value`
-   * (broadcast and cast to fit, its axis as long as the index). Only these are touched. An index out of range writes nothing.
+   * Overwrites rows of this tensor's storage when next computed: those along `axis` that `index`, a vector of integers, names, with
+   * `value` (broadcast and cast to fit; its axis is as long as the index). Other rows stay; indices out of range are ignored.
    */
   assignAt(axis: number, index: Tensor, value: Tensor): this {
     op("assign_at", [this, index, value], [axis]).dispose();
     this.#seen = undefined;
     return this;
   }
-  /** Adds d(this)/d(t) to the `grad` of every tensor `t` with `requiresGrad` that this scalar was computed from. */
+  /** Adds d(this)/d(t) to `grad` of each tensor `t` with `requiresGrad` on which this scalar depends. */
   backward(): void { backward(this); }
 }
 
@@ -620,7 +620,7 @@ class Made {
   ) {}
 }
 
-/** What `new Tensor` makes of plain arrays: integers stay f32, as in networks they nearly always mean that. */
+/** The dtype for plain arrays: integers become f32, which is nearly always what networks need. */
 function guess(values: readonly (number | bigint | boolean)[]): DType {
   if (values.length > 0 && values.every((v) => typeof v === "boolean")) return "bool";
   return values.length > 0 && values.every((v) => typeof v === "bigint") ? "i64" : "f32";
@@ -640,7 +640,7 @@ function each(value: number | readonly number[], rank: number): readonly number[
   return value;
 }
 
-/** Operands in order; only the last ones may be missing. */
+/** The operands that are present; only trailing ones may be missing. */
 function given(...operands: (Tensor | null | undefined)[]): Tensor[] {
   const found = operands.filter((t) => t !== null && t !== undefined);
   if (operands.slice(0, found.length).some((t) => !t)) {
@@ -680,25 +680,25 @@ function create(name: string, nums: readonly number[], options: TensorOptions): 
   };
   if (options.dtype && t.dtype !== options.dtype) exchange(t.cast(options.dtype));
   if (options.requiresGrad) {
-    // Storage of its own: the value is computed once, and an optimiser can overwrite it.
+    // storage of its own, so that the value is computed once and an optimiser can overwrite it
     exchange(op("to_storage", [t]));
     t.requiresGrad = true;
   }
   return t;
 }
 
-/** A handle that the wasm module gave, as a tensor. */
+/** Wraps a handle of the wasm module as a tensor. */
 export function made(host: Host, id: number): Tensor {
   return new Tensor(new Made({ host, id }) as unknown as Nested);
 }
 
-/** The handle of a tensor, which goes to a device first if it is on none. */
+/** The handle of a tensor, which is uploaded first if it is on no device. */
 export function bind(t: Tensor, on?: Host): Handle {
   if (!(t instanceof Tensor)) throw new ValueError("E_VALUE", "an operand is not a tensor");
   return Tensor.bind(t, on);
 }
 
-/** A value of another thread, as a tensor. */
+/** Wraps a value of another thread as a tensor. */
 export function awayTensor(away: Away): Tensor {
   return new Tensor(new Made(undefined, away) as unknown as Nested);
 }
@@ -708,7 +708,7 @@ export function source(t: Tensor): Source | undefined {
   return Tensor.source(t);
 }
 
-/** The device of some operands: the one that any of them is on. */
+/** The device of an op's operands: that of the first operand which is on one. */
 export function hostOf(operands: readonly Tensor[]): Host {
   for (const t of operands) {
     if (!(t instanceof Tensor)) throw new ValueError("E_VALUE", "an operand is not a tensor");
@@ -717,7 +717,7 @@ export function hostOf(operands: readonly Tensor[]): Host {
   return defaultHost();
 }
 
-/** The numbers of operands on a device. */
+/** The ids of operands on a device. */
 function idsOn(host: Host, name: string, operands: readonly Tensor[]): number[] {
   return operands.map((t) => {
     const handle = bind(t, host);
@@ -730,19 +730,19 @@ function idsOn(host: Host, name: string, operands: readonly Tensor[]): number[] 
 
 function madeAll(host: Host, ids: Iterable<number>): Tensor[] {
   const tensors = [];
-  // a loop: this is called for each op, and Array.from costs a microsecond
+  // a plain loop: this runs for every op, and Array.from costs a microsecond
   for (const id of ids) tensors.push(made(host, id));
   return tensors;
 }
 
-/** Runs an op that gives several tensors. */
+/** Runs an op with several results. */
 export function ops(name: string, operands: readonly Tensor[], nums: readonly number[] = []): Tensor[] {
   const host = hostOf(operands);
   const ids = idsOn(host, name, operands);
   return madeAll(host, guard(() => host.raw.op(name, ids, nums as number[])));
 }
 
-/** Tensors of a graph that another module builds, given the state of the random stream. */
+/** Adds a graph that another wasm module builds, given the state of the random stream. */
 export function graph(name: string, operands: readonly Tensor[], build: (seed: number, draws: number) => Uint8Array): Tensor[] {
   const host = hostOf(operands);
   const ids = idsOn(host, name, operands);
@@ -750,7 +750,7 @@ export function graph(name: string, operands: readonly Tensor[], build: (seed: n
   return madeAll(host, guard(() => host.raw.graph(build(seed, draws), ids as unknown as Uint32Array)));
 }
 
-/** Runs an op that gives one. */
+/** Runs an op with one result. */
 export function op(name: string, operands: readonly Tensor[], nums?: readonly number[]): Tensor {
   return ops(name, operands, nums)[0] as Tensor;
 }
@@ -766,8 +766,8 @@ export async function realize(tensors: readonly Tensor[], options: { signal?: Ab
 }
 
 /**
- * Runs `body` and disposes the tensors it made, except those it returns (a tensor, or an array or object of them), and
- * gradients. `body` must not wait.
+ * Runs `body` and disposes all tensors that it creates, except those it returns (a tensor, or an array or object of them) and
+ * gradients. `body` must not be asynchronous.
  */
 export function tidy<T>(body: () => T): T {
   const scope = new Set<Tensor>();
@@ -776,7 +776,7 @@ export function tidy<T>(body: () => T): T {
   try {
     const result = body();
     if (result instanceof Promise) {
-      // its own failure has nobody to go to
+      // the promise is discarded, so its failure must not count as unhandled
       result.catch(() => {});
       throw new ValueError("E_VALUE", "tidy: the function must not be asynchronous");
     }
@@ -793,7 +793,7 @@ export function tidy<T>(body: () => T): T {
   }
 }
 
-/** Keeps a tensor out of the running `tidy`. */
+/** Excludes a tensor from all running `tidy` scopes, so that it is not disposed. */
 export function keep(t: Tensor): Tensor {
   for (const scope of scopes) scope.delete(t);
   return t;

@@ -1,42 +1,42 @@
-// Tokenizers: text to tokens and back.
+// Tokenizers: convert text to tokens and back.
 import type { RawTokenizer } from "./pkg/gradloom_text.js";
 import { StateError, guard } from "./errors.js";
 import { textModule } from "./extras.js";
 import { readHeader } from "./files.js";
 import type { FetchOptions, FileSource } from "./progress.js";
 
-/** The tokens of a text, or of two. */
+/** The tokens of a text, or of a pair of texts. */
 export interface Encoding {
   ids: number[];
-  /** 0 for tokens of the first text, 1 for those of the second, where the model tells them apart. */
+  /** 0 for tokens of the first text, 1 for those of the second, if the model distinguishes them. */
   typeIds: number[];
 }
 
-/** How a text becomes tokens. */
+/** Options of `encode`. */
 export interface EncodeOptions {
-  /** A second text, for models that compare two. */
+  /** A second text, for models that compare pairs. */
   pair?: string;
-  /** False leaves out the tokens that the model expects around a text. */
+  /** False omits the special tokens that the model expects around a text. */
   special?: boolean;
 }
 
-/** The tokens of several texts, filled to the length of the longest: inputs of a model as they are. */
+/** The tokens of several texts, padded to the length of the longest, in the form of a model's inputs. */
 export interface BatchEncoding {
   /** `[texts, tokens]` */
   ids: number[][];
   typeIds: number[][];
-  /** 1 for tokens, 0 for what is filled. */
+  /** 1 for tokens, 0 for padding. */
   mask: number[][];
 }
 
-/** Tokens that end a text, as the models of our time write them. */
+/** End-of-text tokens of common models. */
 const ENDS = [
   "</s>", "<eos>", "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|return|>", "<end_of_turn>",
   "<|END_OF_TURN_TOKEN|>", "<｜end▁of▁sentence｜>",
 ];
 const PADS = ["[PAD]", "<pad>", "<|pad|>", "<|finetune_right_pad_id|>"];
 
-/** BPE, WordPiece, Unigram or WordLevel, as a tokenizer.json or a GGUF file describes it. */
+/** A BPE, WordPiece, Unigram or WordLevel tokenizer, as described by a tokenizer.json or a GGUF file. */
 export class Tokenizer {
   #raw: RawTokenizer | undefined;
 
@@ -44,13 +44,16 @@ export class Tokenizer {
     this.#raw = raw;
   }
 
-  /** Reads a tokenizer.json, or the metadata of a GGUF file, of which no more is read where its name ends in `.gguf`. */
+  /**
+   * Reads a tokenizer.json, or the metadata of a GGUF file; if the name ends in `.gguf`, only the metadata is
+   * downloaded.
+   */
   static async load(from: FileSource, options: FetchOptions = {}): Promise<Tokenizer> {
     const { RawTokenizer: Raw } = await textModule();
     return readHeader("tokenizer", from, options, (bytes) => new Tokenizer(guard(() => new Raw(bytes))));
   }
 
-  /** The same from bytes or text at hand. */
+  /** Reads a tokenizer.json from bytes or text. */
   static async fromJson(json: Uint8Array | string): Promise<Tokenizer> {
     return Tokenizer.load(typeof json === "string" ? new TextEncoder().encode(json) : json);
   }
@@ -60,23 +63,26 @@ export class Tokenizer {
     return this.#raw;
   }
 
-  /** Tokens of a text, with the special tokens that the model expects around it. */
+  /** The tokens of a text, including the special tokens that the model expects around it. */
   encode(text: string, options: EncodeOptions = {}): number[] {
     return this.encodeTyped(text, options).ids;
   }
 
-  /** The same with the text that each token is of. */
+  /** Like `encode`, with the index of the text that each token belongs to. */
   encodeTyped(text: string, { pair, special = true }: EncodeOptions = {}): Encoding {
     const both = Array.from(guard(() => this.#live.encode(text, pair, special)));
     return { ids: both.slice(0, both.length / 2), typeIds: both.slice(both.length / 2) };
   }
 
-  /** The text of tokens; special ones are left out unless told otherwise. */
+  /** The text of tokens; special tokens are left out unless `skipSpecial` is false. */
   decode(ids: Iterable<number>, { skipSpecial = true }: { skipSpecial?: boolean } = {}): string {
     return guard(() => this.#live.decode(Uint32Array.from(ids), skipSpecial));
   }
 
-  /** The tokens of several texts. `pad` is the token that fills the short ones: the vocabulary's own, or 0 if it has none. */
+  /**
+   * Encodes several texts. `pad` is the token that pads short ones; default: the vocabulary's own padding token, or 0
+   * if it has none.
+   */
   encodeBatch(texts: readonly string[], options: Omit<EncodeOptions, "pair"> & { pad?: number } = {}): BatchEncoding {
     const { pad = this.#first(PADS) ?? 0, ...how } = options;
     const all = texts.map((text) => this.encodeTyped(text, how));
@@ -89,12 +95,15 @@ export class Tokenizer {
     };
   }
 
-  /** Text as its tokens come: of a character that several tokens make, nothing before it is whole. */
+  /**
+   * Decodes tokens incrementally: text of a character that spans several tokens is emitted once the character is
+   * complete.
+   */
   stream(options: { skipSpecial?: boolean } = {}): TextStream {
     return new TextStream((ids) => this.decode(ids, options));
   }
 
-  /** Tokens after which a model has finished, by the names that models give them. A model's own configuration may name others. */
+  /** Tokens that end a text, found by their usual names. A model's own configuration may list others. */
   get eosIds(): number[] {
     return ENDS.flatMap((token) => this.id(token) ?? []);
   }
@@ -103,27 +112,27 @@ export class Tokenizer {
     return tokens.map((token) => this.id(token)).find((id) => id !== undefined);
   }
 
-  /** The number of a token as the vocabulary writes it. */
+  /** The id of a token, spelled as in the vocabulary. */
   id(token: string): number | undefined {
     return this.#live.id(token);
   }
 
-  /** The token of a number. */
+  /** The token of an id, spelled as in the vocabulary. */
   token(id: number): string | undefined {
     return this.#live.token(id);
   }
 
-  /** How many tokens there are. */
+  /** The size of the vocabulary. */
   get size(): number {
     return this.#live.size();
   }
 
-  /** Cuts texts to so many tokens, special ones included; undefined leaves them whole. */
+  /** Truncates texts to this many tokens, special ones included; undefined disables truncation. */
   setMaxLength(tokens: number | undefined): void {
     this.#live.setMaxLength(tokens ?? 0);
   }
 
-  /** Frees its memory. */
+  /** Frees the tokenizer's memory in the wasm module. */
   dispose(): void {
     this.#raw?.free();
     this.#raw = undefined;
@@ -134,10 +143,13 @@ export class Tokenizer {
   }
 }
 
-/** Gives text as its tokens come. */
+/** Decodes a stream of tokens incrementally. */
 export class TextStream {
   readonly #decode: (ids: readonly number[]) => string;
-  /** Tokens of the text's end: those before `#done` are known, and say how the others begin. */
+  /**
+   * The last tokens of the text. The first `#done` of them are already emitted and kept as context for decoding the
+   * others.
+   */
   #ids: number[] = [];
   #done = 0;
 
@@ -146,19 +158,19 @@ export class TextStream {
     this.#decode = decode;
   }
 
-  /** The text that tokens add; empty where a character is not whole. */
+  /** Adds tokens and returns the text that they complete; empty while a character is incomplete. */
   push(...ids: readonly number[]): string {
     this.#ids.push(...ids);
     const text = this.#added();
-    // the mark of bytes that are no character yet
+    // the replacement character marks bytes that do not form a character yet
     if (text.endsWith("\ufffd")) return "";
-    // tokens that give no text do not say how the next one begins
+    // tokens without text give no context for the next one, so keep the older ones
     if (text !== "") this.#ids.splice(0, this.#done);
     this.#done = this.#ids.length;
     return text;
   }
 
-  /** What is left, broken or not. The stream begins anew. */
+  /** Returns the remaining text, even if its last character is incomplete, and resets the stream. */
   end(): string {
     const text = this.#added();
     this.#ids = [];
@@ -166,7 +178,10 @@ export class TextStream {
     return text;
   }
 
-  /** What the new tokens add to the known ones: a token's text may depend on those before it. */
+  /**
+   * The text that the new tokens add: decoded with and without them, as a token's text may depend on the tokens before
+   * it.
+   */
   #added(): string {
     return this.#decode(this.#ids).slice(this.#decode(this.#ids.slice(0, this.#done)).length);
   }

@@ -1,5 +1,5 @@
-// Operators by torch's names. What an operator is made of is known to a module of its own, which is given shapes and hands over
-// a graph; the values stay where they are.
+// Operators under PyTorch's names. A separate wasm module knows how operators are composed: it receives shapes and
+// returns a graph. Tensor values are not copied to it.
 import { live } from "./device.js";
 import { ValueError, guard } from "./errors.js";
 import { once } from "./extras.js";
@@ -7,9 +7,9 @@ import { always, join } from "./parts.js";
 import { Tensor, graph } from "./tensor.js";
 import type { Torch as Operators } from "./torch-ops.js";
 
-/** Operators by torch's names, in torch's order of arguments. */
+/** Operators under PyTorch's names, with torch's order of arguments. */
 export interface Torch extends Omit<Operators, "einsum"> {
-  /** Sums of products by subscripts: `einsum("ij,jk->ik", a, b)`, or the operands in an array. */
+  /** Einstein summation: `einsum("ij,jk->ik", a, b)`, or with the operands in an array. */
   einsum(equation: string, ...operands: readonly Tensor[] | [readonly Tensor[]]): Tensor;
 }
 
@@ -21,13 +21,13 @@ type Named = Record<string, unknown>;
 
 let ready: { module: Module; torch: Torch } | undefined;
 
-/** See the function of this name in `lazy`. */
+/** The implementation of `torch` in `lazy.ts`. */
 export async function torch(): Promise<Torch> {
-  // operators wait for nothing, wherever their tensors are
+  // operators are synchronous, so every device must have this part beforehand
   always.add("graphs");
   const [module, hosts] = await Promise.all([opsModule(), live()]);
   await Promise.all(hosts.map(({ engine }) => join(engine, "graphs")));
-  // the module is another one once the first has ended
+  // after its instance ended, `opsModule` gives a new module
   if (ready?.module !== module) ready = { module, torch: operators(module) };
   return ready.torch;
 }
@@ -42,7 +42,7 @@ function operators(module: Module): Torch {
       const outs = run(module.graph, name, args);
       return one ? (outs[0] as Tensor) : outs;
     };
-    // a name may be that of an operator and of a group of others
+    // a name may be both an operator and a namespace of other operators
     space[last] = Object.assign(call, space[last]);
   }
   return all as unknown as Torch;

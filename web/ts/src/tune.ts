@@ -1,28 +1,28 @@
-// Tuning: when it may work, and what it tells.
+// Tuning: its options, and when it may work.
 
-/** How a device is tuned. */
+/** Options of `Device.tune`. */
 export interface TuneOptions {
-  /** Milliseconds of work it may take in all: 5000, or 10000 when idle. */
+  /** The total time of the search in milliseconds. Default: 5000, or 10000 with `idle`. */
   ms?: number;
-  /** Works only while the page is idle (`requestIdleCallback`), and takes as long as that needs. */
+  /** Works only while the page is idle (`requestIdleCallback`), for as long as that takes. */
   idle?: boolean;
   /**
-   * For tests of the exchange: starts from kernels that nothing optimised and goes by the cost model instead of the clock,
-   * whose units the results then have.
+   * For tests of kernel replacement: starts from unoptimised kernels and ranks by the cost model instead of measured
+   * times; results then have the cost model's unit.
    */
   fromPlain?: boolean;
-  /** Ends it early; what was found until then is in use and kept. */
+  /** Ends the search early; what was found so far is used and stored. */
   signal?: AbortSignal;
 }
 
 export type { TunedKernel } from "./pkg/gradloom_web.js";
 
-/** An idle period shorter than this is left to others. */
+/** Idle periods shorter than this are not used. */
 const IDLE_MS = 4;
-/** A page that is never idle still gets its turn. */
+/** After this time the search continues even if the page is never idle. */
 const PATIENCE_MS = 2000;
 
-/** Resolves in the next task, so that events and other work get theirs. */
+/** Resolves in the next task of the event loop, so that events and other work can run. */
 function nextTask(): Promise<void> {
   return new Promise((done) => {
     const { port1, port2 } = new MessageChannel();
@@ -45,7 +45,10 @@ function idle(): Promise<void> {
   });
 }
 
-/** What the search asks before each piece of work: resolves when there is time, to false when it should end. */
+/**
+ * The search calls the returned function before each piece of work: it resolves once there is time, to false if the
+ * search should end.
+ */
 export function slots(ms: number, options: TuneOptions): () => Promise<boolean> {
   const end = performance.now() + ms;
   return async () => {

@@ -1,19 +1,19 @@
-// The page's turns while JavaScript has much to do, and files on their way into the module. The module's own work is cut in
-// web/src/pace.rs.
+// Yielding to the event loop during long JavaScript work, and copying files into the wasm module in portions. The
+// module's own work is divided in web/src/pace.rs.
 import { guard } from "./errors.js";
 import type { Engine } from "./module.js";
 
-/** Milliseconds of work after which the page has its turn. */
+/** Milliseconds of work after which the event loop runs. */
 const SLICE_MS = 8;
-/** Bytes that are copied at a time. */
+/** Bytes that are copied into the module at a time. */
 const PART_BYTES = 1 << 22;
 
-/** Resolves when the page has done what it had to do. */
+/** Resolves after pending tasks of the event loop have run. */
 export function turn(): Promise<void> {
   return new Promise((done) => {
     const immediate = (globalThis as { setImmediate?: (body: () => void) => void }).setImmediate;
     if (immediate) return immediate(done);
-    // a timer would come some milliseconds later
+    // a message instead of a timer, which would fire some milliseconds later
     const { port1, port2 } = new MessageChannel();
     port1.onmessage = () => {
       port1.close();
@@ -23,14 +23,14 @@ export function turn(): Promise<void> {
   });
 }
 
-/** Work that goes on for some milliseconds at a time. */
+/** Divides work into slices of some milliseconds, between which the event loop runs. */
 export class Slices {
   #piece = performance.now();
   #end = this.#piece + SLICE_MS;
 
   /**
-   * Between two pieces: the page has its turn where the next piece, if it takes as long as the last one, would end after the slice. Fails if the caller
-   * gave up.
+   * Call this between two pieces of work. Yields to the event loop if the next piece, assumed to take as long as the
+   * last one, would exceed the slice. Throws if `signal` has fired.
    */
   async breathe(signal?: AbortSignal): Promise<void> {
     const now = performance.now();
@@ -45,7 +45,7 @@ export class Slices {
   }
 }
 
-/** A file, copied into the module. */
+/** Copies a file into the module's memory, yielding between portions. */
 export async function passed(engine: Engine, bytes: Uint8Array, signal?: AbortSignal): Promise<InstanceType<Engine["api"]["Parts"]>> {
   const slices = new Slices();
   const parts = guard(() => new engine.api.Parts(bytes.length));

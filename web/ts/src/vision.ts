@@ -1,4 +1,4 @@
-// Pictures, boxes and classes: the entry `gradloom/vision`.
+// Images, boxes and class scores. The entry `gradloom/vision`.
 import "./apart.js";
 export type { Box, BoxForm, NmsOptions, Placement } from "./vision/boxes.js";
 export { nms, overlap, scaleBoxes, toBoxes } from "./vision/boxes.js";

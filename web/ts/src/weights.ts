@@ -1,4 +1,5 @@
-// Files of tensors, loaded on first use: weights by name, read by ranges where that is possible, and single arrays.
+// Files of tensors: loads weights by name, by range requests where possible, reads single arrays, and saves tensors.
+// Loaded on first use.
 import { type Host, hostOf, useByDefault } from "./device.js";
 import { type DType, bytesOf, decode } from "./dtype.js";
 import { FormatError, InputError, ValueError, guard, guardAsync } from "./errors.js";
@@ -13,30 +14,30 @@ import { type Run, type Span, inTurn, runsOf } from "./runs.js";
 import { type FileOptions, Tensor, type TensorOptions, bind, made } from "./tensor.js";
 import { Slices } from "./turns.js";
 
-/** A longer header is not fetched; the module does not take it either. */
+/** The longest safetensors header that is fetched; the wasm module accepts none that is longer. */
 const HEADER_BYTES = 100_000_008;
 
 type Entry = [name: string, dtype: DType, shape: number[], start: number, end: number];
 
-/** Makes a tensor of its bytes. */
+/** Creates a tensor from its bytes and returns its id. */
 type Make = (entry: Entry, bytes: Uint8Array) => number;
 
-/** Tensors that are made of the bytes of an entry, and their places among all. */
+/** A tensor to load: its index in the result, and its entry in the file. */
 type Item = { at: number; entry: Entry };
 
-/** A part of a file that is read at once, and what makes tensors of it. */
+/** A byte range that is read in one request, and the function that creates tensors from it. */
 interface Reading extends Span {
   file: Ranged;
   fill(bytes: Uint8Array): Promise<void>;
 }
 
-/** See the function of this name in `lazy`. */
+/** The implementation of the function of this name in `files.ts`. */
 export async function loadWeights(from: FileSource, options: WeightOptions): Promise<Record<string, Tensor>> {
   const { signal, onProgress } = options;
   const started = hostOf(options.device);
   if (!isNamedGguf(from)) prefetch("weights");
   const host = await guardAsync(() => started, signal);
-  // What fails ends all that is under way.
+  // One failure aborts everything that is in progress.
   const stop = new AbortController();
   const abort = (): void => stop.abort(signal?.reason);
   if (signal?.aborted) abort();
@@ -64,7 +65,7 @@ export async function loadWeights(from: FileSource, options: WeightOptions): Pro
 
 class Loading {
   readonly #open: Ranged[] = [];
-  /** Names and tensors in the order of the files. */
+  /** Names and tensors in the order of the files; a tensor is undefined until it is loaded. */
   readonly #found: [name: string, tensor: Tensor | undefined][] = [];
   readonly #runs: Reading[] = [];
   readonly #indices: { free(): void }[] = [];
@@ -74,7 +75,7 @@ class Loading {
     readonly host: Host,
     readonly options: WeightOptions & { signal: AbortSignal },
     readonly told: Told,
-    /** Told how many bytes are left to be read, once that is known. */
+    /** Receives how many bytes remain to be read, once that is known. */
     readonly left: (bytes: number) => void,
   ) {}
 
@@ -92,7 +93,7 @@ class Loading {
     return out;
   }
 
-  /** The files that an index names, as far as they have tensors that are wanted. */
+  /** Loads those files listed in an index that contain requested tensors. */
   async #shards(from: string | URL, wanted: (name: string) => boolean): Promise<void> {
     const { onProgress: _, ...quiet } = this.options;
     const bytes = await readSource(from, quiet);
@@ -105,7 +106,7 @@ class Loading {
       files.get(file)?.add(name);
     }
     for (const [file, names] of files) {
-      // what else a file has is no part of the model
+      // tensors of a file that the index does not list are not part of the model
       await this.#file(beside(from, file), (name) => names.delete(name));
       const [missing] = names;
       if (missing !== undefined) throw new InputError("E_INPUT", `the files of ${from} lack the tensor ${missing}`);
@@ -122,7 +123,8 @@ class Loading {
     let file = from;
     const [a, b] = file.head;
     if (String.fromCharCode(...file.head.subarray(0, 4)) === "GGUF") return this.#blocks(file, wanted);
-    // the length of a safetensors header may begin with any bytes, but it is small, and the header follows
+    // the length field of a safetensors header may begin with any bytes, but it is small (bytes 6 and 7 are 0), and `{`
+    // follows it
     const header = file.head[6] === 0 && file.head[7] === 0 && file.head[8] === 0x7b;
     if (!header && ((a === 0x50 && b === 0x4b) || a === 0x80)) {
       if (await this.#archive(file, wanted)) return;
@@ -134,15 +136,18 @@ class Loading {
 
   readonly #make: Make = ([, dtype, shape], bytes) => this.host.raw.tensor(dtype, Uint32Array.from(shape), bytes);
 
-  /** A file of torch.save or an npz archive as safetensors. */
+  /** Converts a torch.save file or npz archive to safetensors. */
   async #converted(bytes: Uint8Array): Promise<Ranged> {
     const { toSafetensors } = await filesModule();
     return ofMemory(guard(() => toSafetensors(bytes)));
   }
 
-  /** Plans to read parts of a file of torch.save or an npz archive, each of which becomes a small one; false if that is not how this file can be read. */
+  /**
+   * Plans partial reads of a torch.save file or npz archive, each repacked as a small file; false if this file has to
+   * be read whole.
+   */
   async #archive(file: Ranged, wanted: (name: string) => boolean): Promise<boolean> {
-    // a worker's script does without: its tasks read such files whole
+    // the script of the page's worker does not include `archives`; its tasks read such files whole
     const [{ toSafetensors }, archives] = await Promise.all([filesModule(), piece("archives").catch(() => undefined)]);
     const archive = await archives?.openArchive(file, this.told, (bytes) => guard(() => toSafetensors(bytes)));
     if (!archive) return false;
@@ -161,7 +166,10 @@ class Loading {
     return true;
   }
 
-  /** The blocks of a GGUF file stay as they are: graphs compute elements of them where they are read. */
+  /**
+   * Loads the tensors of a GGUF file, whose blocks stay quantised: the graph of each tensor decodes elements where they
+   * are read.
+   */
   async #blocks(file: Ranged, wanted: (name: string) => boolean): Promise<void> {
     const [{ GgufIndex }] = await Promise.all([filesModule(), join(this.host.engine, "graphs")]);
     const found = await parsedStart(file, this.told, (start) => guard(() => new GgufIndex(start, file.size)));
@@ -192,11 +200,11 @@ class Loading {
       }
     }
     await join(this.host.engine, "weights");
-    // the module says what is wrong with a length that is too small or too large
+    // the module reports an error for a length that is too small or too large
     return guard(() => this.host.engine.api.safetensorsIndex(header, size)) as Entry[];
   }
 
-  /** Puts what is wanted into runs: entries come in the order of their data. */
+  /** Groups the requested tensors into requests; the entries are in the order of their data. */
   #plan(file: Ranged, index: readonly Entry[], wanted: (name: string) => boolean, make: Make): void {
     const items = index
       .filter(([name]) => wanted(name))
@@ -218,12 +226,12 @@ class Loading {
       const [name, , , from, to] = entry;
       const id = guard(() => make(entry, bytes.subarray(from - start, to - start)));
       this.#found[at] = [name, made(this.host, id)];
-      // what is in memory comes at once
+      // data that is already in memory arrives without waiting, so yield here
       await this.#slices.breathe(this.options.signal);
     }
   }
 
-  /** Frees what was read. */
+  /** Disposes the tensors loaded so far. */
   forget(): void {
     for (const [, tensor] of this.#found) tensor?.dispose();
   }
@@ -236,12 +244,12 @@ class Loading {
 
 const isUrl = (source: FileSource): source is string | URL => typeof source === "string" || source instanceof URL;
 
-/** A file in the folder of another. */
+/** The address of a file in the folder of `index`. */
 function beside(index: string | URL, file: string): string | URL {
   return index instanceof URL ? new URL(file, index) : index.replace(/[?#].*$/s, "").replace(/[^/]*$/, "") + file;
 }
 
-/** See the function of this name in `lazy`. */
+/** The implementation of the function of this name in `files.ts`. */
 export async function saveWeights(
   tensors: Readonly<Record<string, Tensor>>,
   { format = "safetensors" }: SaveOptions,
@@ -257,7 +265,7 @@ export async function saveWeights(
   return guard(() => fromSafetensors(file, format));
 }
 
-/** See `Tensor.fromUrl`. */
+/** The implementation of `Tensor.fromUrl`. */
 export async function readArray(from: FileSource, options: FileOptions & FetchOptions): Promise<Tensor> {
   const { dtype = "u8", shape, gunzip, device, requiresGrad } = options;
   const file = await readSource(from, options);

@@ -1,5 +1,5 @@
-// A worker thread of the WASM device: instantiates kernel modules on the shared memory and runs the driver's `serve` loop.
-// The same file works in a page's worker and in Node. What the messages mean is in web/src/threads.rs.
+// The script of a worker thread of the WASM device, for pages and Node: instantiates kernel modules on the shared
+// memory and runs the driver's `serve` loop. web/src/threads.rs defines the messages.
 
 interface Message {
   kind: "hello" | "start" | "load" | "scratch" | "serve" | "stop";
@@ -41,7 +41,7 @@ function take(message: Message, stop: () => void): void {
       return;
     }
     case "load":
-      // what is free first: the module's kernels may take its place
+      // clear freed slots first, since the new module's kernels may reuse them
       for (const at of message.free) if (at < table.length) table.set(at, null);
       Object.entries(new WebAssembly.Instance(message.module, imports).exports).forEach(([i, kernel]) => {
         const at = message.base + Number(i);
@@ -78,7 +78,7 @@ if (host.process?.versions?.node === undefined) {
   answer = (message) => host.postMessage(message);
   answer("ready");
 } else {
-  // No await here: Vite turns workers into classic scripts unless told otherwise.
+  // no await here: Vite turns workers into classic scripts by default
   const builtin = (name: string): Promise<any> => import(/* @vite-ignore */ /* webpackIgnore: true */ name);
   void builtin("node:worker_threads").then(({ parentPort }) => {
     parentPort.on("message", (data: Message) => take(data, () => parentPort.close()));

@@ -1,7 +1,7 @@
-// Starting worker threads for the WASM device, in a page and in Node.
+// Starts worker threads for the WASM device, in a page and in Node.
 import { besideThis, builtin, inNode } from "./module.js";
 
-/** What the wasm module needs of a worker. */
+/** The part of a worker's interface that the wasm module uses. */
 export interface WorkerLike {
   postMessage(message: unknown): void;
   terminate(): unknown;
@@ -13,16 +13,16 @@ type PageWorker = WorkerLike & {
   onerror: ((event: { message?: string }) => void) | null;
 };
 
-/** A worker that has not answered after so long does not start. */
+/** A worker that has not answered within this time counts as failed. */
 const PATIENCE_MS = 20_000;
 
 type Gone = (worker: WorkerLike) => void;
 type Start = (gone: Gone) => { worker: WorkerLike; answers: Promise<unknown> };
 
 /**
- * Starts `n` workers, and gives those that did, with the reason why some did not. Each has answered a message when this resolves:
- * Chromium keeps what is posted to a young worker until the page's own thread is idle once, and the device does not idle.
- * `gone` is told of each that ends later.
+ * Starts `n` workers and returns those that started, with the reason why others did not. Each has answered a message
+ * when this resolves, because Chromium holds back messages to a new worker until the page's thread has been idle once,
+ * and the device does not idle. `gone` is called for each worker that ends later.
  */
 export async function startWorkers(n: number, gone: Gone): Promise<{ workers: WorkerLike[]; failed: string | undefined }> {
   let failed: string | undefined;
@@ -54,8 +54,8 @@ export async function startWorkers(n: number, gone: Gone): Promise<{ workers: Wo
 const startItself: Start = (gone) => inPage(new Worker(new URL("./worker.js", import.meta.url), { type: "module" }), gone);
 
 /**
- * A worker that imports the script: for scripts of another origin, and for servers that send the headers of an isolated page with their
- * pages alone, where browsers refuse the script itself.
+ * Starts a worker from a blob that imports the script. This works where browsers refuse the script itself: if it is of
+ * another origin, or if the server sends the cross-origin isolation headers only with pages.
  */
 const startImporting: Start = (gone) => {
   const script = `import ${JSON.stringify(new URL("./worker.js", import.meta.url).href)}`;
@@ -69,7 +69,7 @@ const startImporting: Start = (gone) => {
 function inPage(started: Worker, gone: Gone): ReturnType<Start> {
   const worker = started as unknown as PageWorker;
   const answers = new Promise<void>((done, fail) => {
-    // later nobody waits for this: then it is a worker that can go no further
+    // after the start nobody awaits `answers`; an error then means that the worker cannot continue
     worker.onerror = ({ message }) => {
       fail(new Error(`a worker did not start: ${message ?? "no reason given"}`));
       worker.terminate();
@@ -95,7 +95,7 @@ async function starterInNode(): Promise<Start> {
       });
       worker.on("message", (data) => {
         if (data === "ready") return worker.postMessage({ kind: "hello" });
-        // A program that is done should not wait for its threads. Earlier than this, Node forgets it.
+        // Let a finished program exit despite its threads. Node ignores `unref` if it is called earlier.
         worker.unref();
         done();
       });

@@ -1,30 +1,30 @@
-// Directories of zip archives, and smaller archives of some of their members. Where something is not as usual there is no directory, and the archive is
-// read whole: the module says what is wrong with it. Spec: PKWARE APPNOTE 6.3.
+// Reads the directory of zip archives and writes smaller archives of some of their members. An archive with unusual
+// structure gives no directory and is read whole; the wasm module then reports what is wrong. Spec: PKWARE APPNOTE 6.3.
 import { room } from "./progress.js";
 import type { Ranged, Told } from "./ranges.js";
 import type { Span } from "./runs.js";
 
 const [LOCAL, CENTRAL, END, END64, LOCATOR64] = [0x04034b50, 0x02014b50, 0x06054b50, 0x06064b50, 0x07064b50];
-/** The record at the end, and the longest comment behind it. */
+/** Bytes of the end-of-central-directory record, and the most of the comment behind it. */
 const [END_BYTES, COMMENT_BYTES] = [22, 65_535];
-/** The longest directory that is read. */
+/** The largest directory that is read, in bytes. */
 const MOST_BYTES = 100_000_000;
 const WIDE = 0xffffffff;
 
-/** A file of an archive: all that lies between its header and the next one. */
+/** A member of an archive. Its span reaches from its local header to the next one. */
 export interface Member extends Span {
   name: string;
   flags: number;
   method: number;
   crc: number;
-  /** Bytes in the archive, and unpacked. */
+  /** Compressed and uncompressed size in bytes. */
   packed: number;
   size: number;
 }
 
 const viewOf = (bytes: Uint8Array): DataView => new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 
-/** How much of the end is looked at. */
+/** How many bytes at the end of an archive can contain the end record. */
 export const TAIL_BYTES = END_BYTES + COMMENT_BYTES;
 
 /** The members of an archive in the order of its directory. */
@@ -37,12 +37,12 @@ export async function membersOf(file: Ranged, told: Told): Promise<Member[] | un
   return listed(bytes, place);
 }
 
-/** A part of a file, of what was read of it already if it lies there. */
+/** Reads a part of a file, from its head if that covers it. */
 export async function partOf({ head, read }: Ranged, start: number, end: number, told: Told): Promise<Uint8Array> {
   return end <= head.length ? head.subarray(start, end) : read(start, end, told);
 }
 
-/** Where the directory lies. */
+/** Finds the central directory. */
 function directoryIn(tail: Uint8Array, from: number): (Span & { count: number }) | undefined {
   const view = viewOf(tail);
   let at = tail.length - END_BYTES;
@@ -76,7 +76,7 @@ function listed(bytes: Uint8Array, { start, count }: Span & { count: number }): 
     }
     if (at !== bytes.length) return undefined;
   } catch {
-    // it ended, or a name is none
+    // the directory is truncated, or a name is not valid text
     return undefined;
   }
   const sorted = [...members].sort((a, b) => a.start - b.start);
@@ -85,7 +85,7 @@ function listed(bytes: Uint8Array, { start, count }: Span & { count: number }): 
   return fit && new Set(members.map(({ name }) => name)).size === members.length ? members : undefined;
 }
 
-/** Numbers that did not fit, which are in a field of their own, in this order. */
+/** Replaces sizes that did not fit 32 bits by those in the ZIP64 extra field, which holds them in this order. */
 function widened(sizes: number[], view: DataView, from: number, end: number): number[] {
   let at = from;
   while (view.getUint16(at, true) !== 1) at += 4 + view.getUint16(at + 2, true);
@@ -98,14 +98,17 @@ function widened(sizes: number[], view: DataView, from: number, end: number): nu
   });
 }
 
-/** The content of a stored member, of its bytes from the header on. */
+/** The content of an uncompressed member, given its bytes from the local header on. */
 export function contentIn(bytes: Uint8Array, { packed }: Member): Uint8Array {
   const view = viewOf(bytes);
   const from = 30 + view.getUint16(26, true) + view.getUint16(28, true);
   return bytes.subarray(from, from + packed);
 }
 
-/** An archive of members whose bytes lie in a part of another one, which begins at `start`, and of a file of its own. */
+/**
+ * Writes an archive of members whose bytes lie in `part`, a section of another archive from offset `start` on, plus a
+ * file `own`.
+ */
 export function archiveOf(members: readonly Member[], part: Uint8Array, start: number, own?: { name: string; bytes: Uint8Array }): Uint8Array {
   const all = members.map((member) => ({ ...member, start: member.start - start }));
   const parts = [part];
@@ -119,7 +122,7 @@ export function archiveOf(members: readonly Member[], part: Uint8Array, start: n
     parts.push(record);
     length += size;
   };
-  /** What headers have in common, from one place in each. */
+  /** Writes the fields that local and central headers share, from their first shared field at `at` on. */
   const common = (view: DataView, at: number, { flags, method, crc, packed, size }: Member, name: number): void => {
     [20, flags, method, 0, 0x21].forEach((v, i) => view.setUint16(at + 2 * i, v, true));
     [crc, packed, size].forEach((v, i) => view.setUint32(at + 10 + 4 * i, v, true));
@@ -157,7 +160,7 @@ export function archiveOf(members: readonly Member[], part: Uint8Array, start: n
   return joined(parts, length);
 }
 
-/** Parts in one piece. */
+/** Concatenates byte arrays. */
 export function joined(parts: readonly Uint8Array[], length = parts.reduce((sum, part) => sum + part.length, 0)): Uint8Array {
   const out = room(length);
   let at = 0;
@@ -168,7 +171,7 @@ export function joined(parts: readonly Uint8Array[], length = parts.reduce((sum,
   return out;
 }
 
-/** CRC-32 (IEEE), bit by bit: of indices, which are small. */
+/** CRC-32 (IEEE), bit by bit, which is fast enough for indices. */
 export function crc32(bytes: Uint8Array): number {
   let crc = ~0;
   for (const byte of bytes) {

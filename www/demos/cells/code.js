@@ -2,10 +2,10 @@
 // (Mordvintsev et al. 2020, Growing Neural Cellular Automata).
 import { Tensor, nn, tidy } from "gradloom";
 
-/** Of a cell: red, green, blue, how much it lives, and eight numbers that only cells understand. */
+/** Per cell: red, green, blue, aliveness, and eight hidden state values. */
 export const CHANNELS = 12;
 
-/** For each channel: the cell itself, and how its neighbourhood changes to the right and downwards. */
+/** Per channel: the cell's own value, and the horizontal and vertical gradients around it. */
 function sight() {
   const [self, slope] = [[0, 0, 0, 0, 1, 0, 0, 0, 0], [-1, 0, 1, -2, 0, 2, -1, 0, 1].map((v) => v / 8)];
   const down = slope.map((_, i) => slope[3 * (i % 3) + Math.floor(i / 3)]);
@@ -17,7 +17,7 @@ export class Cells extends nn.Module {
   think = new nn.Conv2d(3 * CHANNELS, 40, 1);
   act = new nn.Conv2d(40, CHANNELS, 1, { bias: false });
 
-  /** One step of a world [n, 12, height, width]: of the cells that live or touch life. */
+  /** One step of a world [n, 12, height, width]: updates the cells that are alive or next to one. */
   step(world, seen = sight()) {
     const lives = (x) => x.narrow(1, 3, 1).maxPool([3, 3], { stride: 1, padding: 1 }).gt(0.1);
     const near = world.conv(seen, null, { padding: 1, groups: CHANNELS });
@@ -27,7 +27,7 @@ export class Cells extends nn.Module {
   }
 }
 
-/** Some steps on: `keep` is 0 where cells are hurt, `plant` 1 where a seed falls, both [height * width]. */
+/** Runs steps: `keep` is 0 for damaged cells, `plant` 1 for a new seed, both [height * width]. */
 export function later(cells, world, { keep, plant, steps = 2 }) {
   return tidy(() => {
     const place = [1, 1, ...world.shape.slice(2)];

@@ -1,18 +1,19 @@
-// Cells that grow, are hurt by the pointer, and heal. What the pointer did goes to the worker with the next steps.
+// The page of the cells: they grow, are damaged by the pointer, and heal. The pointer's damage is sent to the worker
+// with the next steps.
 import { Demo, el } from "../../src/demo/page";
 import type { Api } from "./worker";
 
 const canvas = el<HTMLCanvasElement>("world");
 const { width, height } = canvas;
 const area = width * height;
-/** How far around it the pointer hurts, in cells, and steps for each picture. */
+/** The radius of the pointer's damage in cells, and steps per displayed frame. */
 const [REACH, STEPS] = [2.2, 2];
 const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }), () => reset());
 let keep = new Float32Array(area).fill(1);
 let plant = new Float32Array(area);
 let [fresh, done, drawing] = [true, 0, false];
 
-/** An empty world with a seed in its middle, from the next step on. */
+/** Starts with an empty world and a seed in its middle at the next step. */
 function reset(): void {
   [fresh, done] = [true, 0];
   keep.fill(1);
@@ -30,7 +31,7 @@ async function step(steps: number): Promise<void> {
   el("world-text").textContent = `Step ${done}: ${alive} cells live, the middle is ${away.toFixed(4)} from the moth`;
 }
 
-/** Takes what was done while nothing grows to the worker, and shows it. */
+/** Sends the changes made while growth is paused to the worker, and shows the result. */
 async function show(): Promise<void> {
   if (demo.busy || drawing) return;
   drawing = true;
@@ -43,7 +44,7 @@ async function show(): Promise<void> {
   }
 }
 
-/** Hurts the cells around a place. */
+/** Damages the cells around a position. */
 function hurt(x: number, y: number, reach: number): void {
   for (let i = 0; i < area; i += 1) if (Math.hypot((i % width) + 0.5 - x, Math.floor(i / width) + 0.5 - y) < reach) keep[i] = 0;
 }

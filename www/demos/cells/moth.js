@@ -1,4 +1,4 @@
-// The picture that the cells grow into: a moth, drawn by formulas. Colours from 0 to 1, multiplied by how much of a point they cover.
+// The target picture of the cells: a moth, drawn by formulas. Colours are from 0 to 1, premultiplied by coverage.
 
 const ellipse = (x, y, cx, cy, rx, ry, turn = 0) => {
   const [c, s] = [Math.cos(turn), Math.sin(turn)];
@@ -6,7 +6,7 @@ const ellipse = (x, y, cx, cy, rx, ry, turn = 0) => {
   return ((c * dx + s * dy) / rx) ** 2 + ((-s * dx + c * dy) / ry) ** 2;
 };
 
-/** The colour of a point, -1 to 1 from left to right and top to bottom, or none. */
+/** The colour of a point (coordinates from -1 to 1, left to right and top to bottom), or none. */
 function paint(x, y) {
   const side = Math.abs(x);
   // feelers, body
@@ -25,7 +25,7 @@ function paint(x, y) {
   return undefined;
 }
 
-/** The picture in so many points, inside a rim of empty ones: four planes. */
+/** The picture of `size` by `size` points with a rim of empty ones: four planes. */
 export function moth(size = 16, rim = 4) {
   const side = size + 2 * rim;
   const planes = new Float32Array(4 * side * side);

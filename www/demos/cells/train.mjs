@@ -1,7 +1,10 @@
-// Trains the cells of the gallery's automaton with gradloom, in Node: worlds grow from one cell, some are hurt, and what they should become is the
-// picture each time. Worlds that have grown go back to a pool (Mordvintsev et al. 2020), so that cells learn to stay and to heal.
-// The file in the repository took 3,000 iterations with a rim of 2 cells, then about 1,700 that went on from it, the last 500 with a rim of 4.
-// usage: node www/demos/cells/train.mjs [ITERATIONS] [FILE]    after `npm run build`; writes cells.safetensors beside this file
+// Trains the cells of the gallery's automaton with gradloom, in Node: worlds grow from one cell, some are damaged, and
+// the target is always the picture. Grown worlds go back to a pool (Mordvintsev et al. 2020), so that cells learn to
+// persist and to heal. The file in the repository took 3,000 iterations with a rim of 2 cells, then about 1,700 that
+// continued from it, the last 500 with a rim of 4.
+//
+// usage: node www/demos/cells/train.mjs [ITERATIONS] [FILE]    after `npm run build`; writes cells.safetensors beside
+// this file
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { Tensor, init, loadWeights, saveWeights, tidy } from "gradloom";
 import { Adam, clipGradNorm } from "gradloom/optim";
@@ -28,7 +31,7 @@ function seed() {
   return world;
 }
 
-/** Takes a disk out of a world. */
+/** Removes a disk of cells from a world. */
 function hurt(world) {
   const [radius, turn, far] = [side * (0.12 + 0.14 * random()), 7 * random(), side * 0.3 * random()];
   const [x, y] = [side / 2 + far * Math.cos(turn), side / 2 + far * Math.sin(turn)];
@@ -38,7 +41,7 @@ function hurt(world) {
 const difference = (world) => planes.reduce((sum, v, i) => sum + (v - world[i]) ** 2, 0) / planes.length;
 
 const cells = await new Cells().realize();
-// what was trained before goes on, more slowly
+// continue from an existing file, with a lower learning rate
 const more = existsSync(FILE);
 if (more) cells.loadStateDict(await loadWeights(readFileSync(FILE)));
 else cells.act.weight.assign(Tensor.zeros(cells.act.weight.shape));

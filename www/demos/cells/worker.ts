@@ -1,15 +1,15 @@
-// The world of the cells, which stays here: each call goes some steps on, and gives what there is to see.
+// Holds the world of the cells; each call advances it by some steps and returns what is visible.
 import { Tensor, loadWeights } from "gradloom";
 import { type Context, serve } from "../../src/demo/serve";
 import { CHANNELS, Cells, later } from "./code.js";
 import { moth } from "./moth.js";
 
-/** What can be seen of the world. */
+/** The visible state of the world. */
 export interface Seen {
   pixels: Uint8ClampedArray;
-  /** Cells that live. */
+  /** Number of living cells. */
   alive: number;
-  /** How far the middle is from the picture: the mean square over colours and alpha. */
+  /** The mean squared difference between the middle of the world and the target picture, over colours and alpha. */
   away: number;
 }
 
@@ -24,7 +24,7 @@ async function trained({ signal, device }: Context): Promise<Cells> {
 }
 
 const handlers = {
-  /** `keep` and `plant` are of `later`; a new world is empty. */
+  /** `keep` and `plant` are those of `later`; `fresh` starts with an empty world. */
   async step(
     { width, height, keep, plant, steps, fresh }: { width: number; height: number; keep: Float32Array; plant: Float32Array; steps: number; fresh: boolean },
     context: Context,

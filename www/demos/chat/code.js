@@ -7,7 +7,7 @@ import { chat } from "gradloom/tasks";
 export const open = (file, options) => LLM.load(file, { context: 2048, ...options });
 
 /**
- * Answers the last of some messages, which `onText` hears as it comes.
- * A model without a template for chats goes on with the text.
+ * Answers the last of some messages; `onText` receives the answer as it comes.
+ * A model without a chat template continues the text.
  */
 export const answer = (llm, messages, options) => chat(messages, { model: llm, ...options });

@@ -28,7 +28,7 @@ function anew(): void {
   rate.textContent = "";
 }
 
-/** Loads a model: that of this site, a file or an address. */
+/** Loads a model: the site's own, a file, or an address. */
 async function load(file: File | string | null, signal: AbortSignal): Promise<string> {
   anew();
   ready = false;

@@ -1,9 +1,9 @@
-// A language model that answers. This worker has the model in its own thread; in a page `LLM.load` starts one by itself.
+// A worker with a language model in its own thread. (In a page, `LLM.load` starts a worker itself.)
 import type { ChatMessage, LLM } from "gradloom/llm";
 import { type Context, serve } from "../../src/demo/serve";
 import { answer, open } from "./code.js";
 
-/** The model of this site, from the worker's place. */
+/** The site's own model, relative to the worker. */
 const OWN = "models/verses/verses-q8_0.gguf";
 const MOST = 160;
 let llm: LLM | undefined;
@@ -31,7 +31,7 @@ const handlers = {
     try {
       await answer(own, messages, { signal, seed, maxTokens: MOST, temperature: 0.7, topK: 40, topP: 0.95, repetitionPenalty: 1.1, onText });
     } catch (error) {
-      // what is there is there
+      // an aborted answer keeps the text so far
       if (!signal.aborted) throw error;
     }
     return { stopped: signal.aborted, stats: own.stats };

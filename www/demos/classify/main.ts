@@ -1,4 +1,4 @@
-// Classifying: of two photographs, a picture of the visitor's, or live before the camera.
+// Classification of two photographs, the visitor's own picture, or the live camera.
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
 import { onCamera, onPicture, paint, planes, poster } from "../../src/demo/widgets";

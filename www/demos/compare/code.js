@@ -1,7 +1,7 @@
 // One model in two runtimes: how long until the first result, and how long each later one takes.
 import { Tensor, load } from "gradloom";
 
-/** Loads a model and runs it once; `again` is the middle of what further runs take, in milliseconds. */
+/** Loads a model and runs it once; `again` is the median time of further runs in milliseconds. */
 async function timed(open, run, most = 1500) {
   const start = performance.now();
   const model = await open();

@@ -3,14 +3,14 @@ import { Demo, el, milliseconds } from "../../src/demo/page";
 import "./table.css";
 import type { Api, Left, Row } from "./worker";
 
-/** Some of the models, for those in a hurry: `?only=vad,magika`. */
+/** Selects models by `?only=vad,magika`, for a quicker comparison. */
 const ONLY = new URL(location.href).searchParams.get("only")?.split(",") ?? null;
 const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }), () => clear());
 const body = el("table").querySelector("tbody") as HTMLTableSectionElement;
 let rows: Row[] = [];
 
 const factor = (theirs: number, ours: number): string => (theirs / ours).toFixed(theirs / ours < 10 ? 2 : 0);
-/** Results further apart than this, in parts of the largest, are no longer rounding. */
+/** The largest difference, relative to the largest value, that still counts as rounding. */
 const SAME = 1e-2;
 
 function clear(): void {
@@ -28,7 +28,7 @@ const cells = ({ title, ours, theirs, apart }: Row): string[] => [
   `${milliseconds(ours.first)} against ${milliseconds(theirs.first)}`,
 ];
 
-/** Which models are left out on this device, and why. */
+/** The models that are left out on this device, and why. */
 function without({ wrong, slow }: Left): string {
   if (wrong.length + slow.length === 0) return "";
   const names = (titles: string[]): string => titles.map((title) => title.split(/[:,]/)[0]).join(", ");

@@ -1,11 +1,11 @@
-// The models that are compared, with inputs of sizes that people use them in.
+// The models that are compared, with inputs of realistic sizes.
 
 export interface Subject {
   slug: string;
   title: string;
   file: string;
   output: string;
-  /** Why it is left out where the processor emulates the GPU: what onnxruntime-web's WebGPU does there. */
+  /** Why it is left out on a GPU that is emulated on the CPU: there onnxruntime-web's WebGPU is wrong or very slow. */
   leftOut?: "wrong" | "slow";
   inputs: Record<string, { type: "float32" | "int32" | "int64"; dims: number[]; from: number; to: number }>;
 }
@@ -39,7 +39,7 @@ export const SUBJECTS: readonly Subject[] = [
   },
 ];
 
-/** Numbers that look like chance and are the same each time. */
+/** Pseudo-random inputs, the same each time. */
 export function inputsOf({ inputs }: Subject): { name: string; type: string; dims: number[]; data: Float32Array | Int32Array | BigInt64Array }[] {
   let state = 1;
   const next = (): number => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0) / 2 ** 32;

@@ -1,19 +1,20 @@
-// The worker of this demo: one model after the other, in both runtimes, on the same device and with the same number of threads.
+// The worker of this demo: runs one model after another in both runtimes, on the same device and with the same number
+// of threads.
 import { type Context, serve, turn } from "../../src/demo/serve";
 import { gradloom, onnxruntime } from "./code.js";
 import { type Subject, SUBJECTS, inputsOf } from "./subjects";
 
-/** Milliseconds. */
+/** The times of one model in milliseconds. */
 export interface Row {
   slug: string;
   title: string;
   ours: { first: number; again: number };
   theirs: { first: number; again: number };
-  /** How far the results are apart, in parts of the largest. */
+  /** The largest difference of the results, relative to the largest value. */
   apart: number;
 }
 
-/** The models that are not compared on this device, by the reason. */
+/** The models that are not compared on this device, by reason. */
 export interface Left {
   wrong: string[];
   slow: string[];
@@ -22,7 +23,7 @@ export interface Left {
 type Ort = { env: { wasm: { numThreads: number; wasmPaths: string } }; Tensor: unknown; InferenceSession: unknown };
 let ort: Promise<Ort> | undefined;
 
-/** onnxruntime-web, from this site, when it is first needed. */
+/** Loads onnxruntime-web from this site on first use. */
 async function runtime({ device }: Context): Promise<Ort> {
   const folder = new URL("peers/onnxruntime-web/", location.href).href;
   const file = device.kind === "webgpu" ? "ort.webgpu.bundle.min.mjs" : "ort.wasm.bundle.min.mjs";
@@ -41,7 +42,7 @@ async function compare(subject: Subject, context: Context): Promise<Row> {
   const theirs = await onnxruntime(await (ort as Promise<Ort>), bytes, inputs, subject.output, { device });
   signal.throwIfAborted();
   const ours = await gradloom(bytes, inputs, subject.output, { device, signal });
-  // twice each, turn about, since devices warm up and get busy
+  // twice each, alternating, since devices warm up and their load varies
   const [a, b, c, d] = [await theirs.again(), await ours.again(), await theirs.again(), await ours.again()];
   const most = theirs.values.reduce((m: number, v: number) => Math.max(m, Math.abs(v)), 1e-9);
   const apart = theirs.values.reduce((m: number, v: number, i: number) => Math.max(m, Math.abs(v - (ours.values[i] as number))), 0) / most;

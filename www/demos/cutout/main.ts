@@ -1,4 +1,4 @@
-// Cutting people out: of a picture, or live before the camera, and what they then stand before.
+// Cutting people out of a picture or the live camera, and composing them with a backdrop.
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
 import { onCamera, onPicture, paint, planes, poster } from "../../src/demo/widgets";
@@ -7,11 +7,11 @@ import { cutLine, cutOut } from "./code.js";
 const demo = new TaskDemo("models/selfie_segmentation/recipe.json");
 const [source, cut] = [el<HTMLCanvasElement>("source"), el<HTMLCanvasElement>("cut")];
 const before = el<HTMLSelectElement>("backdrop");
-/** A sticker's edge is a line, and a network of its own recipe says where. */
+/** Whether a sticker is selected, which needs a sharp edge from a segmentation network with a recipe of its own. */
 const isSticker = (): boolean => before.value === "sticker";
 let found: ImageData | undefined;
 
-/** The backdrop, and the person before it. */
+/** Draws the backdrop and the person in front of it. */
 async function compose(): Promise<void> {
   if (!found) return;
   const person = await createImageBitmap(found);
@@ -19,7 +19,7 @@ async function compose(): Promise<void> {
   const pen = cut.getContext("2d") as CanvasRenderingContext2D;
   const { value } = before;
   if (value === "sticker") {
-    // the rim: the person in white, in a ring around
+    // the rim: the person's shape in white, drawn at offsets on a circle
     const rim = Math.max(2, cut.width / 80);
     pen.clearRect(0, 0, cut.width, cut.height);
     for (let at = 0; at < 24; at += 1) pen.drawImage(person, rim * Math.sin((at * Math.PI) / 12), rim * Math.cos((at * Math.PI) / 12));
@@ -73,7 +73,7 @@ let wasSticker = false;
 before.addEventListener("input", () => {
   const isOther = isSticker() !== wasSticker;
   wasSticker = isSticker();
-  // another edge needs the network once more; the camera asks it anyhow
+  // another kind of edge needs another run of the network; the camera runs it anyway
   if (isOther && found && !demo.busy) void run();
   else void compose();
 });

@@ -11,7 +11,7 @@ export const network = () =>
     new nn.Linear(16 * 49, 10),
   );
 
-/** Trains on batches { x: pixels, y: labels } and tells the loss of each step. */
+/** Trains on batches { x: pixels, y: labels } and yields the loss of each step. */
 export async function* train(net, batches, learningRate = 4e-3) {
   const optimizer = new optim.Adam(net.parameters(), { learningRate });
   for (const { x, y, progress } of batches) {

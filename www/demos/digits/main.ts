@@ -15,7 +15,7 @@ function clear(): void {
   result.textContent = trained ? "Draw a digit." : "Train first, then draw a digit.";
 }
 
-/** The drawing as the training data has it: 20 by 20 around the ink, centred by mass in 28 by 28. */
+/** The drawing in the form of the training data: the ink scaled to 20 by 20, centred by mass in 28 by 28. */
 function pixels(): Float32Array | null {
   const { width, height } = pad;
   const ink = pen.getImageData(0, 0, width, height).data;
@@ -104,7 +104,7 @@ function keyboard(): void {
   });
 }
 
-/** A bar for each digit. */
+/** Shows a bar for each digit's probability. */
 function chances(probabilities: readonly number[]): void {
   const rows = probabilities.map((p, digit) => {
     const row = document.createElement("div");

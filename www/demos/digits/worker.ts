@@ -1,4 +1,4 @@
-// The digit reader's worker: batches with small shifts, since 4,000 digits are few, training, reading.
+// The digit reader's worker: training, on batches with small random shifts since 4,000 digits are few, and reading.
 import { Tensor, type nn } from "gradloom";
 import { type Context, serve, turn } from "../../src/demo/serve";
 import { network, read, train } from "./code.js";
@@ -12,13 +12,13 @@ const SEED = 2;
 
 let net: nn.Sequential | undefined;
 
-/** Numbers in `[0, 1)`: the same every time, so that every visitor sees the same training. */
+/** Pseudo-random numbers in `[0, 1)` with a fixed seed, so that every visitor sees the same training. */
 function generator(seed: number): () => number {
   let state = seed;
   return () => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0) / 2 ** 32;
 }
 
-/** An image moved by up to one pixel each way. */
+/** Shifts an image by up to one pixel in each direction. */
 function shifted(from: Uint8Array, to: Float32Array, at: number, random: () => number): void {
   const [dx, dy] = [Math.floor(random() * 3) - 1, Math.floor(random() * 3) - 1];
   for (let y = 0; y < SIDE; y += 1) {

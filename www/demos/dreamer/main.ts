@@ -1,16 +1,17 @@
-// Digits out of noise: the network trains here, shows what it can draw on the way, and then draws whatever digit one asks for.
+// Digits from noise: the network trains here, shows samples during training, and then draws whichever digit is
+// requested.
 import { Demo, el } from "../../src/demo/page";
 import { paint, plot } from "../../src/demo/widgets";
 import type { Api } from "./worker";
 
 const SIDE = 28;
 const COLUMNS = 10;
-/** Fewer where the address says so: for those in a hurry. */
+/** The number of training steps; `?steps=` sets fewer, for a quicker run. */
 const STEPS = Number(new URL(location.href).searchParams.get("steps")) || 1500;
 const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }), () => (el<HTMLButtonElement>("draw").disabled = true));
 const canvas = el<HTMLCanvasElement>("drawn");
 
-/** Pictures of [n, 784] from -1 to 1, in rows of ten, twice as large. */
+/** Shows pictures [n, 784] of values from -1 to 1 in rows of ten, enlarged twofold. */
 async function show(pictures: Float32Array): Promise<void> {
   const rows = pictures.length / (SIDE * SIDE) / COLUMNS;
   const image = new ImageData(COLUMNS * SIDE, rows * SIDE);

@@ -1,4 +1,4 @@
-// Trains on the digits, and draws new ones whenever it is asked, and on the way.
+// Trains on the digits, and draws new ones on request and during training.
 import { Tensor } from "gradloom";
 import { type Context, serve, turn } from "../../src/demo/serve";
 import { Dreamer, dream, train } from "./code.js";
@@ -9,7 +9,7 @@ const BATCH = 64;
 
 let net: Dreamer | undefined;
 
-/** Ten rows of ones and zeros for each digit in turn, or for one alone. */
+/** One-hot rows for each digit in turn, or for a single digit. */
 function wanted(count: number, digit?: number): Tensor {
   const out = new Float32Array(count * 10);
   for (let i = 0; i < count; i += 1) out[i * 10 + (digit ?? i % 10)] = 1;
@@ -58,7 +58,7 @@ const handlers = {
     }
     return { steps: done, loss };
   },
-  /** Draws digits, and tells what there is after each move. */
+  /** Draws digits and reports the pictures after each step. */
   async draw({ count, digit }: { count: number; digit: number | undefined }, { signal, tell }: Context) {
     if (!net) throw new Error("train the network first");
     let [move, at] = [0, performance.now()];

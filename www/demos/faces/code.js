@@ -1,12 +1,12 @@
-// Faces in a picture, or things, with boxes and scores; and what to draw of them.
+// Detects faces or objects in a picture, and draws their boxes and scores.
 import { detect, detectFaces } from "gradloom/tasks";
 
 const [FACES, THINGS] = ["models/blazeface_short/recipe.json", "models/ssd_mobilenet_v2/recipe.json"];
 
-/** Every face: [{ box: [left, top, right, bottom], score, points: eyes, nose, mouth and ears }]. */
+/** All faces: [{ box: [left, top, right, bottom], score, points: eyes, nose, mouth and ears }]. */
 export const facesOf = (picture, options) => detectFaces(picture, { model: FACES, ...options });
 
-/** Every thing of 23 kinds, as people, cats, dogs, cups, books, cars: [{ box, score, index, label }]. */
+/** All objects of 23 kinds, e.g. people, cats, dogs, cups, books, cars: [{ box, score, index, label }]. */
 export const thingsOf = (picture, options) => detect(picture, { model: THINGS, ...options });
 
 /** Draws boxes with their names and scores, and the points of faces, over a canvas. */
@@ -25,7 +25,7 @@ export function draw(canvas, found, colour, ink) {
     }
     const text = `${label} ${Math.round(100 * score)} %`.trim();
     const width = pen.measureText(text).width + 8 * unit;
-    // inside, where the box reaches the picture's upper edge
+    // inside of the box if that reaches the picture's upper edge
     const base = Math.max(top, 16 * unit);
     pen.fillRect(left - 1.25 * unit, base - 16 * unit, width, 16 * unit);
     pen.fillStyle = ink;

@@ -1,4 +1,5 @@
-// Faces and things: of a photograph, a picture of the visitor's, or live before the camera, with a portrait cut out of each.
+// Detects faces and objects in a photograph, the visitor's picture, or the live camera, and cuts out a portrait of
+// each.
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
 import { colour, onCamera, onPicture, paint, planes, poster } from "../../src/demo/widgets";
@@ -7,12 +8,12 @@ import { draw, facesOf, thingsOf } from "./code.js";
 const demo = new TaskDemo("models/blazeface_short/recipe.json");
 const source = el<HTMLCanvasElement>("source");
 const look = el<HTMLSelectElement>("look");
-/** At most so many portraits. */
+/** The most portraits that are shown. */
 const MOST = 12;
-/** The picture without boxes; not there for the camera, whose next one comes anyhow. */
+/** The picture without boxes; undefined for the camera, which supplies the next frame anyway. */
 let picture: ImageBitmap | undefined;
 
-/** How many there are, in words. */
+/** The number of detections in words. */
 const counted = (count: number): string => `${count} ${look.value}${count === 1 ? "" : "s"}`;
 
 interface Found {
@@ -21,17 +22,17 @@ interface Found {
   label?: string | undefined;
 }
 
-/** What the visitor looks for, in a picture, and the milliseconds it took. */
+/** Runs the selected detector on a picture; gives the detections and the time in milliseconds. */
 function find(image: CanvasImageSource, signal: AbortSignal): Promise<{ value: Found[]; ms: number }> {
   if (look.value === "face") return demo.perform(signal, (how) => facesOf(image, how));
   return demo.perform(signal, (how) => thingsOf(image, how), "models/ssd_mobilenet_v2/recipe.json");
 }
 
-/** A part of a picture in a square, with what lies around it. */
+/** Cuts a square around a detection out of a picture. */
 function portrait(image: CanvasImageSource, { box: [left, top, right, bottom] }: Found): HTMLElement {
   const canvas = document.createElement("canvas");
   canvas.width = canvas.height = 160;
-  // faces have a little more around them: hair above
+  // faces get some margin, especially above for the hair
   const [wider, higher] = look.value === "face" ? [1.5, 0.08] : [1, 0];
   const side = wider * Math.max(right - left, bottom - top);
   const [x, y] = [(left + right - side) / 2, (top + bottom - side) / 2 - side * higher];
@@ -41,7 +42,7 @@ function portrait(image: CanvasImageSource, { box: [left, top, right, bottom] }:
   return item;
 }
 
-/** The boxes over the picture, and each thing for itself. */
+/** Draws the boxes over the picture, and a portrait of each detection. */
 async function once(image: CanvasImageSource, signal: AbortSignal): Promise<{ count: number; ms: number }> {
   const { value: found, ms } = await find(image, signal);
   demo.took(ms, "picture");

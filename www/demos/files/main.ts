@@ -1,4 +1,4 @@
-// File types by content. What the network is fed, and when it is believed, is its recipe's and the package's affair.
+// File types by content. The recipe and the package define the network's input and its thresholds.
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
 import { files } from "../../src/demo/widgets";

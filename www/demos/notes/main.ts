@@ -1,16 +1,17 @@
-// Music to notes: a tune that the page plays itself, a sound file, or the microphone; what was heard is drawn, played and saved.
+// Music to notes: from a tune that the page synthesises, a sound file, or the microphone; the notes are drawn, played
+// and saved.
 import type { Note } from "gradloom/tasks";
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
 import { colour, files, microphone, sound } from "../../src/demo/widgets";
 import { listen } from "./code.js";
 
-/** The rate that the model hears, and that of what the page's widgets record and decode. */
+/** The sample rate of the model, and that of the page's recording and decoding widgets. */
 const RATE = 22_050;
 const HEARD = 16_000;
 const MOST = 60;
 const NAMES = ["C", "C♯", "D", "D♯", "E", "F", "F♯", "G", "G♯", "A", "A♯", "B"];
-/** Pitch, beginning and length, in eighths of 0.3 seconds: the beginning of the "Ode to Joy". */
+/** Pitch, start and length in units of 0.3 seconds: the beginning of the "Ode to Joy". */
 const TUNE = [
   [64, 0, 1], [64, 1, 1], [65, 2, 1], [67, 3, 1], [67, 4, 1], [65, 5, 1], [64, 6, 1], [62, 7, 1],
   [60, 8, 1], [60, 9, 1], [62, 10, 1], [64, 11, 1], [64, 12, 1.5], [62, 13.5, 0.5], [62, 14, 2],
@@ -38,7 +39,7 @@ function tune(): Float32Array {
   return out;
 }
 
-/** A piano roll, and a line where the sound is. */
+/** Draws a piano roll, with a line at the playback position. */
 function draw(at = -1): void {
   const pen = canvas.getContext("2d") as CanvasRenderingContext2D;
   const { width, height } = canvas;
@@ -89,7 +90,7 @@ async function hear(samples: Float32Array, rate: number, signal: AbortSignal): P
   return `Heard ${shown.length} notes in ${(samples.length / rate).toFixed(1)} s.`;
 }
 
-/** Plays what was heard; pressed again, it is silent. */
+/** Plays the notes; a second press stops. */
 async function play(): Promise<void> {
   if (sounding) return silence();
   const context = (sounding = new AudioContext());

@@ -1,4 +1,4 @@
-// Reading: the lines of a picture are framed when they are found, and more so when they are read.
+// Reading text: frames appear around lines when they are detected, and become stronger when they are read.
 import type { TextBox, TextLine } from "gradloom/tasks";
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
@@ -45,7 +45,7 @@ async function read(): Promise<void> {
     el<HTMLButtonElement>("copy").disabled = true;
     text.textContent = "";
     const { value: lines } = await demo.perform(signal, (how) => linesOf(source, how), "models/ppocrv4_det/recipe.json");
-    // the frames must not be read
+    // the recogniser must not see the frames
     const plain = source.getContext("2d")?.getImageData(0, 0, source.width, source.height) as ImageData;
     for (const line of lines) frame(line, 1);
     const { value: found } = await demo.perform(signal, (how) => {

@@ -1,7 +1,7 @@
-// Search by meaning: passages become vectors once, and a query finds those that point its way.
+// Semantic search: passages are embedded once; a query finds those with the most similar vectors.
 import { embed, similar } from "gradloom/tasks";
 
-/** Sentences of each paragraph, put together until they are so many letters. */
+/** Joins the sentences of each paragraph to passages of about this many letters. */
 export function passages(text, letters = 360) {
   const out = [];
   for (const paragraph of text.split(/\n\s*\n/)) {
@@ -30,7 +30,7 @@ export class Index {
     this.from.push(...texts.map(() => from));
   }
 
-  /** The nearest passages, best first: 1 would be the same words. */
+  /** The most similar passages, best first; a score of 1 means identical. */
   async find(query, count = 6, options = {}) {
     const near = await similar(query, this.texts, { ...this.options, ...options, vectors: this.vectors });
     return near.slice(0, count).map(({ index, text, score }) => ({ text, from: this.from[index], score }));

@@ -1,20 +1,21 @@
-// Search by meaning: passages go to the worker a few at a time, so that a query never waits long; results come as one types.
+// Semantic search: passages are sent to the worker a few at a time, so that a query never waits long; results appear
+// while typing.
 import { Demo, el } from "../../src/demo/page";
 import { files } from "../../src/demo/widgets";
 import { NOTES, QUERIES } from "./notes";
 import type { Api } from "./worker";
 
-/** Passages that the worker takes at once. */
+/** Number of passages per request to the worker. */
 const PART = 8;
 const OWN = "the notes";
 const LARGEST = 2_000_000;
-/** Fewer notes where the address says so: for those in a hurry. */
+/** The notes; `?notes=` limits their number, for a quicker run. */
 const SOME = NOTES.split("\n\n").slice(0, Number(new URL(location.href).searchParams.get("notes")) || undefined).join("\n\n");
 const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }), () => empty());
 const query = el<HTMLInputElement>("query");
 const list = el<HTMLOListElement>("hits");
 let known = 0;
-/** What was read. */
+/** The names of the files read. */
 const from = new Set<string>();
 
 function empty(): void {
@@ -41,7 +42,7 @@ function show(hits: { text: string; from: string; score: number }[]): void {
 
 let asking = false;
 
-/** Asks for what is in the field, and again where that has changed meanwhile. */
+/** Searches for the text in the field, and again if it has changed meanwhile. */
 async function find(): Promise<void> {
   if (asking || known === 0) return;
   asking = true;

@@ -1,4 +1,4 @@
-// The notes of somebody who never tidies up: what the page searches until it is given files. Written for it.
+// The sample text of the search page until it is given files: untidy personal notes, written for this demo.
 export const NOTES = `Grandma's lentil soup: fry two onions and a carrot, add a cup of red lentils, a spoon of cumin and broth, simmer for
 half an hour. Lemon at the end.
 
@@ -59,7 +59,7 @@ Photos of the wedding are on the grey disk, in the folder with the wrong year.
 
 Pancakes for four: three eggs, a quarter litre of milk, 150 grams of flour, a pinch of salt. Let it rest.`;
 
-/** What one might ask. */
+/** Sample queries. */
 export const QUERIES = [
   "something warm to eat", "who owes me money?", "when do I have to get up for the plane", "my internet is broken",
   "shooting stars", "moving out",

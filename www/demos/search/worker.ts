@@ -1,4 +1,4 @@
-// The index of the search, which lives here: passages with their vectors.
+// Holds the search index: passages with their vectors.
 import { type Opened, open } from "gradloom/tasks";
 import { type Context, serve } from "../../src/demo/serve";
 import { Index, passages } from "./code.js";
@@ -21,7 +21,7 @@ async function opened({ device, progress }: Context): Promise<Index> {
 const handlers = {
   /** Cuts a text into passages. */
   cut: ({ text }: { text: string }) => passages(text) as string[],
-  /** Takes passages in, and says how many there are. */
+  /** Adds passages, and returns the number of all passages. */
   async add({ texts, from }: { texts: string[]; from: string }, context: Context): Promise<number> {
     const own = await opened(context);
     await own.add(texts, from, { signal: context.signal, onProgress: context.progress });

@@ -1,9 +1,9 @@
-// A picture as a network: from a place to a colour, through sines (SIREN).
+// A picture as a network that maps a position to a colour, with sines as activations (SIREN).
 import { Tensor, nn, optim, tidy } from "gradloom";
 
 const SPEED = 18;
 
-/** Weights up to this bound let the sines of all layers vary alike. */
+/** A linear layer; the bound on its weights keeps the distribution of activations in all layers. */
 function sine(inputs, outputs, bound) {
   const linear = new nn.Linear(inputs, outputs);
   nn.init.uniform(linear.weight, -bound, bound);
@@ -16,13 +16,13 @@ export function network(width = 48) {
   return new nn.Sequential(sine(2, width, 1 / 2), hidden(), hidden(), new nn.Linear(width, 3));
 }
 
-/** Places of a grid from -1 to 1, as [side * side, 2]. */
+/** Positions of a grid from -1 to 1, as [side * side, 2]. */
 export function places(side) {
   const at = Array.from({ length: side }, (_, i) => (2 * i + 1) / side - 1);
   return new Tensor(at.flatMap((y) => at.map((x) => [x, y])));
 }
 
-/** Fits the colours (0 to 1, [n, 3]) at these places, and tells the loss of each step. */
+/** Fits the colours (0 to 1, [n, 3]) at these positions, and yields the loss of each step. */
 export async function* fit(net, x, colours, steps) {
   const optimizer = new optim.Adam(net.parameters(), { learningRate: 2e-3 });
   for (let step = 0; step < steps; step += 1) {
@@ -31,7 +31,7 @@ export async function* fit(net, x, colours, steps) {
   }
 }
 
-/** The picture in any size: the network knows no points. */
+/** Renders the picture at any size, as the network is a function of continuous positions. */
 export async function draw(net, side) {
   using y = tidy(() => net.forward(places(side)).clamp(0, 1));
   return await y.data();

@@ -1,4 +1,5 @@
-// Fitting a picture: a drawing of the site's or a picture of the visitor's becomes a network, which is then drawn four times as large.
+// Fitting a picture: a network is fitted to the site's drawing or the visitor's picture, and then rendered at four
+// times the size.
 import { Demo, el } from "../../src/demo/page";
 import { hills } from "../../src/demo/drawn";
 import { bitmap, files, paint, plot } from "../../src/demo/widgets";
@@ -6,7 +7,7 @@ import type { Api } from "./worker";
 
 const SIDE = 64;
 const LARGE = 256;
-/** Fewer where the address says so: for those in a hurry. */
+/** The number of training steps; `?steps=` sets fewer, for a quicker run. */
 const STEPS = Number(new URL(location.href).searchParams.get("steps")) || 400;
 const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
 const source = el<HTMLCanvasElement>("source");
@@ -18,7 +19,7 @@ function place(image: CanvasImageSource, width: number, height: number): void {
   pen.drawImage(image, (width - side) / 2, (height - side) / 2, side, side, 0, 0, SIDE, SIDE);
 }
 
-/** Colours from 0 to 1 as a picture. */
+/** Shows colours from 0 to 1 as a picture. */
 function show(colours: Float32Array, side: number): void {
   const image = new ImageData(side, side);
   for (let at = 0; at < side * side; at += 1) {

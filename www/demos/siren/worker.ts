@@ -1,4 +1,4 @@
-// Fits a small network to a picture, and draws what it has learnt.
+// Fits a small network to a picture, and renders what it has learned.
 import { Tensor, type nn } from "gradloom";
 import { type Context, serve, turn } from "../../src/demo/serve";
 import { draw, fit, network, places } from "./code.js";

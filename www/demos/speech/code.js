@@ -1,4 +1,4 @@
-// Hears whether anyone speaks, as the sound comes in.
+// Detects speech in a stream of sound.
 import { vad } from "gradloom/tasks";
 
 const RATE = 16_000; // samples a second
@@ -9,7 +9,7 @@ export class Listener {
     this.options = { model, ...options };
   }
 
-  /** The next part of a sound: how likely speech is in each 32 ms of it; `onFrame` hears that, too. */
+  /** Takes the next part; gives the probability of speech per 32 ms, also to `onFrame`. */
   async hear(samples, options = {}) {
     const sound = { channels: [samples], sampleRate: RATE };
     const after = this.heard && { after: this.heard };

@@ -1,4 +1,4 @@
-// Speech detection: the sample, a sound file, or the microphone, at 16,000 samples a second.
+// Speech detection in the sample, a sound file, or the microphone, at 16,000 samples per second.
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
 import { colour, files, microphone, plot, sample, sound } from "../../src/demo/widgets";
@@ -6,12 +6,12 @@ import { Listener } from "./code.js";
 
 const RATE = 16_000;
 const FRAME = 512;
-/** Above this a frame counts as speech. */
+/** The probability above which a frame counts as speech. */
 const LEVEL = 0.5;
 const demo = new TaskDemo("models/silero_vad_op18_ifless/recipe.json");
 const canvas = el<HTMLCanvasElement>("voice");
 let shown: readonly number[] = [];
-/** The sound that is shown, to be played. */
+/** The displayed sound, kept for playback. */
 let sounding: Float32Array | undefined;
 
 function report(probabilities: readonly number[]): string {
@@ -24,7 +24,7 @@ function report(probabilities: readonly number[]): string {
   return text;
 }
 
-/** Plays the sound, with a line on the chart where it is. */
+/** Plays the sound, with a line on the chart at the playback position. */
 async function play(samples: Float32Array, signal: AbortSignal): Promise<void> {
   const context = new AudioContext();
   try {
@@ -48,17 +48,17 @@ async function play(samples: Float32Array, signal: AbortSignal): Promise<void> {
   }
 }
 
-/** A sound of a file, heard and kept to be played. */
+/** Analyses the sound of a file and keeps it for playback. */
 async function whole(samples: Float32Array, signal: AbortSignal): Promise<string> {
   const text = report(await hear(samples, signal));
   sounding = samples;
   return text;
 }
 
-/** Playing is there after a sound of a file, once its work is done. */
+/** Enables playback if there is the sound of a file. */
 const offer = (): void => void (el<HTMLButtonElement>("play").disabled = sounding === undefined);
 
-/** Hears a sound, or the next part of one by the listener of those before. */
+/** Analyses a sound, or the next part of a stream with the listener of the previous parts. */
 async function hear(samples: Float32Array, signal: AbortSignal, listener?: Listener): Promise<number[]> {
   const { value } = await demo.perform(signal, async ({ model }) => {
     const own = listener ?? new Listener();

@@ -1,4 +1,5 @@
-// Style transfer: a drawing of the site's, a picture of the visitor's, or the camera. Another style or mixture repaints at once.
+// Style transfer on the site's drawing, the visitor's picture, or the camera. Changing the style or the mix repaints
+// immediately.
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
 import { site } from "../../src/demo/site";
@@ -12,7 +13,7 @@ const demo = new TaskDemo("models/style_multistyle26/recipe.json");
 const source = el<HTMLCanvasElement>("source");
 const pen = source.getContext("2d", { willReadFrequently: true }) as CanvasRenderingContext2D;
 
-/** The middle square of a picture, at the network's size. */
+/** Draws the central square of a picture at the network's size. */
 function place(image: CanvasImageSource, width: number, height: number): void {
   const side = Math.min(width, height);
   pen.imageSmoothingQuality = "high";
@@ -33,7 +34,7 @@ async function once(signal: AbortSignal): Promise<number> {
 
 let again = false;
 
-/** Paints, and once more if something changed meanwhile. */
+/** Paints, and repeats if something changed meanwhile. */
 async function repaint(): Promise<void> {
   if (demo.busy) {
     again = true;
@@ -60,7 +61,9 @@ async function take(from: File): Promise<void> {
   await repaint();
 }
 
-/** The styles as radio buttons, each with what it makes of the drawing; `npm run thumbnails` makes the strip of these. */
+/**
+ * The styles as radio buttons, each with its rendering of the drawing; `npm run thumbnails` makes the strip of these.
+ */
 function swatches(id: string, first: number): void {
   const strip = `url(${new URL("thumbs/styles.webp", site)})`;
   el(id).querySelector(".swatches")?.replaceChildren(...Array.from({ length: STYLES }, (_, at) => {

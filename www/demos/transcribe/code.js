@@ -3,21 +3,21 @@ import { transcribe } from "gradloom/tasks";
 
 const RATE = 16_000; // samples a second
 
-/** What is said in a sound: `onText` of the options hears the words as they come. */
+/** Transcribes a sound; `onText` of the options receives the words as they come. */
 export async function write(samples, options) {
   const sound = { channels: [samples], sampleRate: RATE };
   const { text } = await transcribe(sound, { model: "models/whisper_tiny_en/recipe.json", ...options });
   return text.trim();
 }
 
-/** Cuts sound that comes in where somebody takes a breath: half a second is quiet, or 12 seconds are over. */
+/** Splits incoming sound at pauses: half a second of silence, or after 12 seconds. */
 export class Breaths {
   heard = [];
   length = 0;
   quiet = 0;
   loudest = 0;
 
-  /** Takes new samples, and gives those of a whole sentence when there is one. */
+  /** Takes new samples, and returns those of a sentence once it is complete. */
   push(samples) {
     const loud = Math.sqrt(samples.reduce((sum, v) => sum + v * v, 0) / samples.length);
     this.loudest = Math.max(this.loudest, loud);
@@ -28,7 +28,7 @@ export class Breaths {
     return undefined;
   }
 
-  /** What there is; nothing where nobody spoke. */
+  /** Returns the remaining samples; undefined if nobody spoke. */
   end() {
     const all = Float32Array.from(this.heard.flatMap((each) => [...each]));
     const spoken = this.loudest > 0.01 && this.length > RATE / 4;

@@ -1,4 +1,4 @@
-// Speech to text: a recording in pieces of at most 30 seconds, or the microphone, a line for each sentence.
+// Speech to text from a recording in pieces of at most 30 seconds, or from the microphone, one line per sentence.
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
 import { files, microphone, plot, sample, sound } from "../../src/demo/widgets";
@@ -14,7 +14,7 @@ let shown: number[] = [];
 
 const clock = (seconds: number): string => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
 
-/** How loud each twentieth of a second is. */
+/** The loudness of each twentieth of a second. */
 function levels(samples: Float32Array): number[] {
   return Array.from({ length: Math.floor(samples.length / BLOCK) }, (_, at) => {
     const part = samples.subarray(at * BLOCK, (at + 1) * BLOCK);
@@ -27,7 +27,7 @@ function wave(values: number[]): void {
   plot(el<HTMLCanvasElement>("wave"), values, Math.max(0.05, ...values), Math.max(2, values.length));
 }
 
-/** A line for a piece of sound, which fills as it is heard. */
+/** Adds a line for a piece of sound, which fills during transcription. */
 async function line(samples: Float32Array, from: number, signal?: AbortSignal): Promise<string> {
   const item = document.createElement("li");
   const time = document.createElement("small");
@@ -73,7 +73,7 @@ el("microphone").addEventListener("click", () => void demo.work("Asking for the 
   const breaths = new Breaths();
   let [heard, last] = [0, 0];
   let loud: number[] = [];
-  // sentences wait for each other, and the microphone for none of them
+  // sentences are transcribed one at a time, while the microphone keeps recording
   let queue: Promise<unknown> = Promise.resolve();
   let failed: unknown;
   const say = (samples: Float32Array | undefined): void => {

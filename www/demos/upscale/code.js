@@ -2,7 +2,7 @@
 import { upscale } from "gradloom/tasks";
 
 /**
- * `picture` is a bitmap, an element, a file, an address ..; of large ones, `onTile` hears of each tile.
+ * `picture` is a bitmap, an element, a file, an address ..; `onTile` is called for each tile of large ones.
  * @param {any} picture
  * @typedef {Partial<import("gradloom/tasks").TaskOptions>} Options
  * @param {Options & { onTile?: (done: number, all: number) => void }} options

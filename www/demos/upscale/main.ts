@@ -1,11 +1,11 @@
-// The upscaler: the browser's enlargement and the network's in one place, and a slider between them.
+// The upscaler: shows the browser's and the network's enlargement on top of each other, with a slider between them.
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
 import { bitmap, files, paint } from "../../src/demo/widgets";
 import { hills } from "../../src/demo/drawn";
 import { enlarge as enlargeIn } from "./code.js";
 
-/** Larger pictures are made so large first: the enlarged one has four times as many pixels. */
+/** Larger pictures are first reduced to this size: the result has four times as many pixels. */
 const MOST = 640;
 const demo = new TaskDemo("models/esrgan_slim_x2/recipe.json");
 const [before, after] = [el<HTMLCanvasElement>("before"), el<HTMLCanvasElement>("after")];

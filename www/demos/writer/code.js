@@ -13,17 +13,17 @@ class Blocks extends nn.Module {
   }
 }
 
-/** [batch, CONTEXT] -> [batch, CONTEXT, letters]: what follows each letter, by those up to it. */
+/** [batch, CONTEXT] -> [batch, CONTEXT, letters]: logits of the letter that follows each prefix. */
 export const writer = (letters) =>
   new nn.Sequential(new nn.Embedding(letters, WIDTH), new Blocks(), new nn.Linear(WIDTH, letters));
 
-/** Trains on pieces of a text (numbers of letters), and tells the loss of each step. */
+/** Trains on random pieces of a text (indices of letters), and yields the loss of each step. */
 export async function* train(net, text, steps, batch = 16) {
   const optimizer = new optim.AdamW(net.parameters(), { learningRate: 3e-3 });
   for (let step = 0; step < steps; step += 1) {
     optimizer.learningRate = 3e-3 * Math.min(1, (step + 1) / 20, 1.2 - step / steps);
     yield optimizer.minimize(() => {
-      // pieces from anywhere, and the same one letter on
+      // random pieces, and the same shifted by one letter
       const start = Tensor.randint([batch, 1], 0, text.length - CONTEXT);
       const at = (by) => start.add(Tensor.arange(by, CONTEXT + by)).flatten();
       const [x, y] = [at(0), at(1)].map((places) => new Tensor(text).indexSelect(0, places));
@@ -32,7 +32,7 @@ export async function* train(net, text, steps, batch = 16) {
   }
 }
 
-/** Goes on after CONTEXT letters, one at a time, for as long as somebody listens. */
+/** Continues after CONTEXT letters, one letter at a time, until the consumer stops. */
 export async function* write(net, ids, temperature = 0.6) {
   for (;;) {
     const logits = () => net.forward(new Tensor(ids, [1, CONTEXT])).narrow(1, CONTEXT - 1, 1);

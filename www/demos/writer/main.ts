@@ -4,7 +4,7 @@ import { plot } from "../../src/demo/widgets";
 import { SONNETS } from "./sonnets";
 import type { Api } from "./worker";
 
-/** Fewer where the address says so: for those in a hurry. */
+/** The number of training steps; `?steps=` sets fewer, for a quicker run. */
 const STEPS = Number(new URL(location.href).searchParams.get("steps")) || 360;
 const LEAST = 200;
 const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));

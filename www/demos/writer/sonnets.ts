@@ -1,4 +1,4 @@
-// What the small GPT reads: three of Shakespeare's sonnets (18, 29, 116), of 1609.
+// The training text of the small GPT: three of Shakespeare's sonnets (18, 29, 116), of 1609.
 export const SONNETS = `Shall I compare thee to a summer's day?
 Thou art more lovely and more temperate:
 Rough winds do shake the darling buds of May,

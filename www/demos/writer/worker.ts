@@ -1,4 +1,4 @@
-// Trains the small GPT on a text and writes now and then.
+// Trains the small GPT on a text and generates samples at intervals.
 import { Tensor } from "gradloom";
 import { type Context, serve, turn } from "../../src/demo/serve";
 import { CONTEXT, train, write, writer } from "./code.js";
@@ -9,7 +9,7 @@ const handlers = {
     const ids = Int32Array.from(text, (letter) => letters.indexOf(letter));
     Tensor.manualSeed(2);
     using net = await writer(letters.length).realize();
-    /** Goes on after the text's first letters. */
+    /** Continues the text after its first letters. */
     const written = async (count: number): Promise<string> => {
       const start = ids.slice(0, CONTEXT);
       const all = [...start];

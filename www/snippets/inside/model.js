@@ -1,10 +1,10 @@
-// Runs a model once, on inputs made up by what it declares.
+// Runs a model once, on inputs that are generated from its declaration.
 import { Tensor, load } from "gradloom";
 
-// `file` is what was chosen above
+// `file` is the file chosen above
 const model = await load(file);
 
-/** A size for what is open: 1, or 64 for the sides of a picture. */
+/** A size for an unknown dimension: 1, or 64 for the sides of a picture. */
 const size = (d, at, shape) => (typeof d === "number" ? d : shape.length === 4 && at > 0 ? 64 : 1);
 const inputs = {};
 for (const { name, shape, dtype, optional } of model.inputs) {

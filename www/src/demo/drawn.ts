@@ -1,6 +1,6 @@
 // A picture that needs no file: hills under an evening sky.
 
-/** The hills in so many pixels. They are drawn 256 wide and high, and stretched. */
+/** Draws the hills at a size in pixels. They are designed for 256 by 256 and stretched. */
 export function hills(width: number, height: number): OffscreenCanvas {
   const canvas = new OffscreenCanvas(width, height);
   const pen = canvas.getContext("2d") as OffscreenCanvasRenderingContext2D;

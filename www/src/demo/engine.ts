@@ -21,20 +21,20 @@ interface Answer {
   cost?: Cost;
 }
 
-/** What answers a demo, and what it took. */
+/** The interface of what answers a demo's requests, and its cost. */
 export interface Asks<A extends object> {
   ask<K extends keyof (A & Own) & string>(name: K, what?: What<A & Own, K>, asked?: Asked): Promise<Result<A & Own, K>>;
   cost: Cost | undefined;
   ms: number;
 }
 
-/** A worker that answers by the handlers of `A`. */
+/** A client of a worker with the handlers `A`. */
 export class Engine<A extends object = Api> implements Asks<A> {
   readonly #worker: Worker;
   readonly #ready: Promise<void>;
   readonly #waiting = new Map<number, { done: (answer: Answer) => void; fail: (error: Error) => void; event: (event: Event) => void }>();
   #count = 0;
-  /** What the worker took so far, and the milliseconds of its last answer. */
+  /** The worker's cost so far, and the milliseconds of its last answer. */
   cost: Cost | undefined;
   ms = 0;
 
@@ -61,7 +61,7 @@ export class Engine<A extends object = Api> implements Asks<A> {
     });
   }
 
-  /** Asks the worker for something. `onEvent` is told what happens on the way; the signal asks it to stop. */
+  /** Sends a request to the worker. `onEvent` receives intermediate events; the signal asks it to stop. */
   async ask<K extends keyof (A & Own) & string>(
     name: K,
     what?: What<A & Own, K>,

@@ -1,9 +1,10 @@
-// What the pages of all demos share: the device, the status line, progress, Stop, and the line that says what it cost.
+// Shared by the pages of all demos: the device selection, the status line, progress, the Stop button, and the line with
+// the cost.
 import type { DeviceKind } from "gradloom";
 import { type Asked, type Asks, Engine } from "./engine";
 import type { Event, Own } from "./serve";
 
-/** An element that the page has. */
+/** An element that the page must have. */
 export function el<T extends HTMLElement>(id: string): T {
   const found = document.getElementById(id);
   if (!found) throw new Error(`the page has no #${id}`);
@@ -38,7 +39,7 @@ export class Demo<A extends object> {
   #what = "run";
   #emulated = false;
 
-  /** `changed` is called when another device is picked: what was made on the one before is gone. */
+  /** `changed` is called when another device is selected; what was made on the previous one is lost. */
   constructor(worker: Worker | Asks<A>, changed: () => void = () => {}) {
     this.engine = worker instanceof Worker ? new Engine<A>(worker) : worker;
     this.#changed = changed;
@@ -54,7 +55,7 @@ export class Demo<A extends object> {
     if (this.#status.textContent !== text) this.#status.textContent = text;
   }
 
-  /** The bar: a part done, or null where that is not known. */
+  /** Sets the progress bar to a fraction, or to indeterminate for null. */
   measure(part: number | null): void {
     if (part === null) this.#bar.removeAttribute("value");
     else this.#bar.value = part;
@@ -76,7 +77,7 @@ export class Demo<A extends object> {
     this.measure(total ? loaded / total : null);
   }
 
-  /** Runs a demo's work: the bar shows, other buttons wait, Stop stops, an error is said in words. */
+  /** Runs a demo's work: shows the bar, disables other buttons, stops on Stop, and displays errors as text. */
   async work(start: string, body: (signal: AbortSignal) => Promise<string>): Promise<void> {
     if (this.#control) return;
     this.#control = new AbortController();
@@ -100,14 +101,14 @@ export class Demo<A extends object> {
     }
   }
 
-  /** Notes how long something took, for the line of costs: `what` is its name there, a step, say. */
+  /** Records a duration for the line of costs; `what` is its name there, e.g. "step". */
   took(ms: number, what = "run"): void {
     this.#what = what;
     this.#times.push(ms);
     if (this.#times.length > 200) this.#times.splice(1, 1);
   }
 
-  /** Says what it cost so far: the device, the times, the kernels, the bytes. */
+  /** Shows the cost so far: the device, the times, the kernels, the bytes. */
   cost(): void {
     const { cost } = this.engine;
     if (!cost) return;
@@ -168,7 +169,7 @@ export class Demo<A extends object> {
   }
 }
 
-/** Where the processor emulates the GPU: whoever picks it all the same is told. */
+/** Shows a warning if a GPU that is emulated on the CPU is selected. */
 function warn(device: DeviceKind): void {
   const note = el("device-note");
   note.classList.toggle("soft", device !== "webgpu");

@@ -1,34 +1,34 @@
-// The worker's side of a demo: it is asked to do things by name, one at a time, may be told to stop, and says what each cost.
+// The worker's side of a demo: handles named requests one at a time, can be told to stop, and reports the cost of each.
 import { type Device, type DeviceKind, type DeviceReport, type Progress, devices, init, stats } from "gradloom";
 
-/** What a handler is given beside its argument. */
+/** What a handler receives besides its argument. */
 export interface Context {
   signal: AbortSignal;
-  /** Tells the page something on the way. */
+  /** Sends an intermediate event to the page. */
   tell: (event: Event) => void;
-  /** For `onProgress` of whatever loads. */
+  /** A callback for `onProgress` of functions that load something. */
   progress: (p: Progress) => void;
   device: Device;
 }
 
-/** What happens on the way: progress of a download, or whatever a demo shows while it works. */
+/** Intermediate events: progress of a download, or whatever a demo shows while it works. */
 export type Event = { progress: { phase: string; loaded: number; total: number } } | { step: number; steps: number; ms?: number; [more: string]: unknown };
 
 export type Handlers = Record<string, (what: never, context: Context) => unknown>;
 
-/** What the work of this worker took so far. */
+/** The cost of this worker's work so far. */
 export interface Cost {
   device: DeviceKind;
   threads: number;
-  /** Kernels that were compiled here, and those that an earlier visit left. */
+  /** Kernels compiled now, and kernels taken from the cache of an earlier visit. */
   compiled: number;
   kept: number;
   compileMs: number;
-  /** Bytes that came over the network. */
+  /** Bytes downloaded. */
   bytes: number;
 }
 
-/** What the worker understands besides a demo's own handlers. */
+/** Requests that every worker handles besides a demo's own. */
 export interface Own {
   devices: () => Promise<DeviceReport[]>;
   use: (device: DeviceKind | "auto") => Promise<Cost>;
@@ -56,16 +56,19 @@ async function cost(): Promise<Cost> {
   };
 }
 
-/** Lets messages in: a stop, for one. */
+/** Yields, so that messages such as a stop can arrive. */
 export const turn = (): Promise<void> => new Promise((done) => setTimeout(done));
 
-/** What goes by transfer, since nobody here needs it any more. */
+/** Objects that are transferred rather than copied, since they are not needed here any more. */
 function transferable(value: unknown): Transferable[] {
   if (typeof ImageBitmap !== "undefined" && value instanceof ImageBitmap) return [value];
   return [];
 }
 
-/** Answers the page. `changed` is called when the device changes: what was made for the one before is of no use then. */
+/**
+ * Starts answering the page. `changed` is called when the device changes; what was made for the previous one is then
+ * useless.
+ */
 export function serve(handlers: Handlers, { changed = () => {} }: { changed?: () => unknown } = {}): void {
   performance.setResourceTimingBufferSize?.(2000);
   async function answer(name: string, what: unknown, context: Omit<Context, "device">): Promise<unknown> {
@@ -80,7 +83,7 @@ export function serve(handlers: Handlers, { changed = () => {} }: { changed?: ()
     device ??= await init();
     return handler(what as never, { ...context, device });
   }
-  // one thing at a time: the device is one
+  // requests run one at a time, since there is one device
   let line: Promise<unknown> = Promise.resolve();
   scope.onmessage = ({ data }) => {
     if ("stop" in data) {

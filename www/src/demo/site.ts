@@ -1,4 +1,4 @@
-// Where the site is, seen from a demo's page.
+// The site's location relative to a demo's page.
 
 /** The site's root: pages of demos lie two folders below it. */
 export const site = new URL("../../", location.href);

@@ -1,4 +1,4 @@
-// A demo whose work is a task of the package: its model is in the worker that the package starts for them, so the page needs none of its own.
+// A demo that runs a task of the package: the package runs its model in a worker of its own, so the page needs none.
 import { type Device, type DeviceKind, type Progress, devices, stats } from "gradloom";
 import { type Opened, open } from "gradloom/tasks";
 import type { Asks } from "./engine";
@@ -6,7 +6,7 @@ import { Demo } from "./page";
 import type { Cost, Own } from "./serve";
 import { site } from "./site";
 
-/** What a task is given. */
+/** The options that a task receives. */
 export interface How {
   model: Opened;
   device: DeviceKind;
@@ -14,17 +14,17 @@ export interface How {
   signal?: AbortSignal;
 }
 
-/** The model, on the device that was picked. */
+/** The models of a demo's tasks, on the selected device. */
 class Task implements Asks<Own> {
   cost: Cost | undefined;
   ms = 0;
   #device: DeviceKind = "wasm";
   #threads = 1;
   readonly #models = new Map<string, Promise<Opened>>();
-  /** What came over the network, by the size of the file. */
+  /** Bytes downloaded, by the size of the file. */
   readonly #bytes = new Map<number, number>();
 
-  /** Answers what every demo asks. */
+  /** Handles the requests that every demo makes. */
   ask: Asks<Own>["ask"] = async (name, what): Promise<any> => {
     const list = await devices();
     if (name === "devices") return list;
@@ -36,7 +36,7 @@ class Task implements Asks<Own> {
     return (this.cost = await this.costs());
   };
 
-  /** What a task is given: its model is opened when it is first needed. */
+  /** The options of a task; its model is opened on first use. */
   async how(recipe: string, progress: (p: Progress) => void, signal?: AbortSignal): Promise<How> {
     const onProgress = (p: Progress): void => {
       if (p.phase === "download") this.#bytes.set(p.total, p.loaded - (p.cached ?? 0));
@@ -66,7 +66,7 @@ class Task implements Asks<Own> {
   }
 }
 
-/** A demo of one task, or of a few. */
+/** A demo of one or a few tasks. */
 export class TaskDemo extends Demo<Own> {
   readonly #task: Task;
   readonly #recipe: string;
@@ -79,7 +79,10 @@ export class TaskDemo extends Demo<Own> {
     this.#recipe = recipe;
   }
 
-  /** Does something with the model, or with that of another recipe, and says how long it took once that was there. */
+  /**
+   * Runs `body` with the model, or with that of another recipe, and measures how long it takes once the model is
+   * loaded.
+   */
   async perform<T>(signal: AbortSignal | undefined, body: (how: How) => Promise<T>, recipe = this.#recipe): Promise<{ value: T; ms: number }> {
     const how = await this.#task.how(recipe, (p) => this.progress(p), signal);
     const start = performance.now();

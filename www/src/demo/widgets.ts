@@ -1,8 +1,8 @@
-// Parts of pages that several demos use: files, the camera and microphone, charts.
+// Widgets that several demos use: files, the camera and microphone, charts.
 import { type Demo, el } from "./page";
 import { site } from "./site";
 
-/** Calls back with files that are chosen or dropped: the first of them, and all. */
+/** Calls `take` with files that are selected or dropped: the first of them, and all. */
 export function files(input: string, zone: string | null, take: (file: File, all: File[]) => void): void {
   const field = el<HTMLInputElement>(input);
   const given = (list: FileList | null | undefined): void => {
@@ -27,7 +27,7 @@ export function files(input: string, zone: string | null, take: (file: File, all
   });
 }
 
-/** A picture of the visitor's, at most so large. */
+/** Reads a picture of the visitor, reduced to at most this size. */
 export async function bitmap(from: File, most = 1024): Promise<ImageBitmap> {
   const image = await createImageBitmap(from).catch(() => {
     throw new Error(`${from.name} is not a picture this browser can read`);
@@ -38,14 +38,16 @@ export async function bitmap(from: File, most = 1024): Promise<ImageBitmap> {
   return createImageBitmap(image, { resizeWidth, resizeHeight, resizeQuality: "high" });
 }
 
-/** A file of the site's own. */
+/** Fetches a file of the site. */
 export async function sample(path: string, signal?: AbortSignal): Promise<Blob> {
   const response = await fetch(new URL(path, site), signal ? { signal } : {});
   if (!response.ok) throw new Error(`${path} could not be fetched: status ${response.status}`);
   return response.blob();
 }
 
-/** One of the site's photographs, which are planes of red, green and blue bytes, one picture after the other. */
+/**
+ * One of the site's photographs. They are stored as planes of red, green and blue bytes, one picture after the other.
+ */
 export async function planes(path: string, which: number, side: number, signal?: AbortSignal): Promise<ImageData> {
   const bytes = new Uint8Array(await (await sample(path, signal)).arrayBuffer());
   const area = side * side;
@@ -57,7 +59,7 @@ export async function planes(path: string, which: number, side: number, signal?:
   return image;
 }
 
-/** What stands in a picture's place before anything is chosen: one of the site's own small pictures. */
+/** Shows one of the site's small pictures on a canvas until a picture is chosen. */
 export function poster(canvas: HTMLCanvasElement, path: string): void {
   const image = new Image();
   image.onload = () => {
@@ -77,7 +79,7 @@ export function paint(canvas: HTMLCanvasElement, image: ImageBitmap | ImageData)
   }
 }
 
-/** The page's colours, for canvases. */
+/** A colour of the page's theme, for canvases. */
 export function colour(name: string): string {
   const probe = document.createElement("span");
   probe.style.color = `var(${name})`;
@@ -87,11 +89,11 @@ export function colour(name: string): string {
   return found;
 }
 
-/** Charts that were drawn, drawn anew in other colours. */
+/** The charts that are displayed, to be redrawn when the theme changes. */
 const plots = new Map<HTMLCanvasElement, () => void>();
 addEventListener("themechange", () => plots.forEach((draw) => draw()));
 
-/** A line through values from 0 to `top`, over a faint grid; the part above `level` is in the accent. */
+/** Draws a line through values from 0 to `top` over a faint grid; the part above `level` is in the accent colour. */
 export function plot(canvas: HTMLCanvasElement, values: readonly number[], top: number, count: number): void {
   for (const each of plots.keys()) if (!each.isConnected) plots.delete(each);
   plots.set(canvas, () => plot(canvas, values, top, count));
@@ -124,7 +126,7 @@ export function plot(canvas: HTMLCanvasElement, values: readonly number[], top: 
   c.globalAlpha = 1;
 }
 
-/** In words, why a camera or microphone was not to be had. */
+/** The reason, in words, why a camera or microphone is not available. */
 export function refused(error: unknown, what: string): Error {
   const { name } = error as { name?: string };
   if (name === "NotAllowedError") return new Error(`the ${what} was not allowed; allow it in the browser's address bar`);
@@ -133,10 +135,10 @@ export function refused(error: unknown, what: string): Error {
   return error instanceof Error ? error : new Error(String(error));
 }
 
-/** A demo, of which only its words and its Stop are used. */
+/** The part of a demo that is used here: its status line and Stop button. */
 type Page = Pick<Demo<object>, "work" | "say">;
 
-/** The camera's button: each frame is given to `look`, which gives the milliseconds that it took. */
+/** Handles the camera button: `look` processes each frame and returns the milliseconds it took. */
 export function onCamera(demo: Page, size: number, look: (video: HTMLVideoElement, signal: AbortSignal) => Promise<number>): void {
   const watch = async (signal: AbortSignal): Promise<string> => {
     let frames = 0;
@@ -149,13 +151,13 @@ export function onCamera(demo: Page, size: number, look: (video: HTMLVideoElemen
   el("camera").addEventListener("click", () => void demo.work("Asking for the camera", watch));
 }
 
-/** The visitor's own picture, picked or dropped; `take` need not close it. */
+/** Handles a picture that the visitor selects or drops; `take` need not close it. */
 export function onPicture(demo: Page, take: (image: ImageBitmap) => Promise<void>): void {
   const told = (error: Error): void => demo.say(`That failed: ${error.message}`);
   files("picture", "drop", (file) => void bitmap(file).then((image) => take(image).finally(() => image.close()), told));
 }
 
-/** Frames of the camera, each given to `use`, until Stop, or until the page is hidden. */
+/** Passes frames of the camera to `use` until Stop is pressed or the page is hidden. */
 async function camera(size: number, signal: AbortSignal, use: (video: HTMLVideoElement) => Promise<void>): Promise<string> {
   if (!navigator.mediaDevices) throw new Error("the camera needs a secure page (https or localhost)");
   const stream = await navigator.mediaDevices.getUserMedia({ video: { width: size, height: size } }).catch((error) => {
@@ -179,7 +181,10 @@ async function camera(size: number, signal: AbortSignal, use: (video: HTMLVideoE
   }
 }
 
-/** Sound from the microphone at 16,000 samples a second: about ten times a second `use` is given what is new. Until Stop. */
+/**
+ * Records from the microphone at 16,000 samples per second until Stop; about ten times per second `use` receives the
+ * new samples.
+ */
 export async function microphone(signal: AbortSignal, use: (samples: Float32Array) => Promise<void>): Promise<string> {
   const rate = 16_000;
   if (!navigator.mediaDevices) throw new Error("the microphone needs a secure page (https or localhost)");
@@ -211,7 +216,7 @@ export async function microphone(signal: AbortSignal, use: (samples: Float32Arra
   }
 }
 
-/** A sound file as samples of one channel, 16,000 a second. */
+/** Decodes a sound file to one channel at 16,000 samples per second. */
 export async function sound(from: Blob, name: string): Promise<Float32Array> {
   const context = new OfflineAudioContext(1, 16_000, 16_000);
   const decoded = await context.decodeAudioData(await from.arrayBuffer()).catch(() => {

@@ -1,19 +1,19 @@
-// What a page and its sandbox say to each other.
+// The messages between a page and its sandbox.
 
-/** Something to show. */
+/** A result to display. */
 export type Item =
   | { kind: "text"; level: "log" | "info" | "warn" | "error"; text: string }
   | { kind: "tensor"; title: string; shape: number[]; dtype: string; values: Float32Array }
   | { kind: "image"; title: string; image: ImageData }
   | { kind: "point"; name: string; value: number };
 
-/** Run this. `level` is that of `init({ debug })`. */
+/** A request to run code. `level` is that of `init({ debug })`. */
 export interface Order {
   id: number;
   code: string;
   device: string;
   level: number;
-  /** A file that the code may use, as `file`. */
+  /** A file that the code can use under the name `file`. */
   file?: Blob | undefined;
 }
 
@@ -24,7 +24,7 @@ export interface Failed {
   code?: string | undefined;
 }
 
-/** What comes of it. */
+/** Messages about a run. */
 export interface Report {
   id: number;
   ready?: boolean;

@@ -1,5 +1,5 @@
-// The page's side of the sandbox: one version of the code at a time, each with a time limit; what takes too long, or is out of date,
-// ends with its worker.
+// The page's side of the sandbox: runs one version of the code at a time with a time limit. A run that takes too long
+// or is outdated is ended together with its worker.
 import type { Failed, Item, Order, Report } from "./messages";
 
 export interface Watch {
@@ -41,7 +41,7 @@ export class Sandbox {
     return this.#ready;
   }
 
-  /** Ends what runs. The next run has a worker of its own. */
+  /** Ends the current run. The next run uses a new worker. */
   stop(why: string): void {
     this.#worker?.terminate();
     this.#worker = undefined;
@@ -49,7 +49,7 @@ export class Sandbox {
     this.#finish?.({ stopped: why });
   }
 
-  /** Runs code; an earlier run that still goes on is stopped. */
+  /** Runs code; an unfinished earlier run is stopped. */
   async run(order: Omit<Order, "id">, watch: Watch): Promise<End> {
     if (this.busy) this.stop("The code changed.");
     const id = (this.#id += 1);

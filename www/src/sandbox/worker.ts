@@ -1,6 +1,6 @@
-// Runs code that a person types. Each version of it is a module made of a Blob, which this worker imports: a worker that a server
-// sends has no policy of the page's, so that the page itself evaluates nothing. It has no document, no storage of the page's and no
-// name for the page but messages; the page ends it when it takes too long.
+// Runs code that the visitor types. Each version is a module in a Blob that this worker imports. A worker does not
+// inherit the page's content security policy, so the page itself need not allow evaluation. The worker has no document,
+// no storage of the page, and reaches the page only by messages; the page ends it when it takes too long.
 import * as gradloom from "gradloom";
 import { type DeviceKind, Tensor, init } from "gradloom";
 import type { Item, Order, Report } from "./messages";
@@ -21,7 +21,7 @@ const entries: Record<string, () => Promise<Entry>> = {
   "gradloom/cache": () => import("gradloom/cache"),
 };
 
-/** Numbers of a tensor that are shown at most. */
+/** The most elements of a tensor that are shown. */
 const SHOWN = 1 << 20;
 const IMPORT = /((?:\bfrom|\bimport)\s*\(?\s*)(["'])(gradloom(?:\/\w+)?)\2/g;
 
@@ -36,7 +36,7 @@ const modules = new Map<string, Promise<string>>();
 
 const blob = (code: string): string => URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
 
-/** The address of a module that has what an entry of the package has: its very objects. */
+/** The address of a module that exports the same objects as an entry of the package. */
 function addressOf(name: string): Promise<string> {
   let found = modules.get(name);
   if (!found) {
@@ -86,7 +86,7 @@ async function show(value: unknown, title = ""): Promise<void> {
 /** Adds a point to a curve in the page. */
 const plot = (name: string, value: number): void => tell({ kind: "point", name, value });
 
-/** A value as the console would write it. */
+/** Formats a value as the console would. */
 function words(value: unknown): string {
   if (typeof value === "string") return value;
   if (value instanceof Error) return `${value.name}: ${value.message}`;

@@ -1,11 +1,12 @@
-// An editor of code: a text field over its own text in colours. Tab leaves it, as in any field; Enter keeps the indentation.
+// A code editor: a text field over a highlighted copy of its text. Tab leaves it, as in any field; Enter keeps the
+// indentation.
 import { highlight } from "../highlight.js";
 
 export class Editor {
   readonly #field: HTMLTextAreaElement;
   readonly #paint: HTMLElement;
 
-  /** `changed` is called after each change by the person. */
+  /** `changed` is called after each change by the user. */
   constructor(box: HTMLElement, changed: () => void) {
     this.#field = box.querySelector("textarea") as HTMLTextAreaElement;
     this.#paint = box.querySelector("pre") as HTMLElement;
@@ -35,7 +36,7 @@ export class Editor {
   }
 
   #draw(): void {
-    // the last line break needs something after it to have a height
+    // a trailing line break has no height without text after it
     this.#paint.innerHTML = `${highlight(this.#field.value)}\n`;
   }
 }

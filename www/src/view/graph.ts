@@ -1,10 +1,10 @@
-// Graphs as text: what a pass changed, and what a node is made of.
+// Views of graphs as text: the changes of a pass, and the operands of a node.
 
 interface Line {
   text: string;
   id: string | undefined;
   sources: string[];
-  /** What it does and to what kinds of nodes, without numbers: equal for a node that a pass only renumbered. */
+  /** The operation and the kinds of its operands, without ids: equal for nodes that a pass only renumbered. */
   key: string;
 }
 
@@ -25,7 +25,7 @@ function parse(text: string): Line[] {
   });
 }
 
-/** The lines of a graph; those that the other one does not have are marked. */
+/** The lines of a graph; lines that the other graph lacks are marked. */
 function list(lines: readonly Line[], other: readonly Line[], mark: string): HTMLElement {
   const left = new Map<string, number>();
   for (const { key } of other) left.set(key, (left.get(key) ?? 0) + 1);
@@ -58,7 +58,7 @@ function list(lines: readonly Line[], other: readonly Line[], mark: string): HTM
   return box;
 }
 
-/** A graph after a pass, beside that before it if there is one. */
+/** A graph after a pass, beside the one before it if there is one. */
 export function compared(before: string | undefined, after: string): HTMLElement[] {
   const now = parse(after);
   if (before === undefined) return [list(now, [], "")];

@@ -1,4 +1,4 @@
-// Kernels and launches of a run, for people.
+// Views of a run's kernels and launches.
 import { highlight } from "../highlight.js";
 import { type Kernel, type Trace, amount, time } from "../trace";
 
@@ -9,7 +9,7 @@ const el = (name: string, classes: string, text = ""): HTMLElement => {
   return made;
 };
 
-/** Code in a box that scrolls and that the keyboard reaches. */
+/** Code in a scrollable box that is reachable by keyboard. */
 export function code(text: string, label: string): HTMLElement {
   const pre = el("pre", "source");
   pre.tabIndex = 0;
@@ -49,7 +49,7 @@ export function kernelList(pane: HTMLElement, trace: Trace): void {
     const rate = kernel && kernels.length === 1 && us > 0 ? per(kernel.flops, "GFLOP") + per(kernel.bytes, "GB") : "";
     head.append(el("code", "", name), el("span", "soft", `${time(us)}${count > 1 ? ` in ${count} launches` : ""}${rate}`), bar);
     box.append(head);
-    // filled when it is first opened: a model has hundreds
+    // filled on first opening, since a model has hundreds of kernels
     box.addEventListener("toggle", () => {
       if (box.childElementCount > 1) return;
       for (const each of kernels) box.append(facts(each), code(each.code || "no code", `Code of ${name}`));
@@ -59,7 +59,7 @@ export function kernelList(pane: HTMLElement, trace: Trace): void {
   }
 }
 
-/** The launches in their order, as a row of bars as wide as their times. */
+/** The launches in order, as a row of bars whose widths are proportional to their times. */
 export function timeline(pane: HTMLElement, trace: Trace): void {
   pane.replaceChildren();
   const { launches } = trace;

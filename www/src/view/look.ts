@@ -1,4 +1,4 @@
-// What a run compiled and launched: its kernels with the passes that made them, the graphs of models, the memory, the launches.
+// Views of what a run compiled and launched: kernels with their passes, graphs of models, memory, and launches.
 import { type Kernel, type Stage, type Trace, time } from "../trace";
 import { compared } from "./graph";
 import { code, facts, timeline } from "./kernels";
@@ -10,7 +10,7 @@ function pane(id: string): HTMLElement {
   return found;
 }
 
-/** Steps in their order, of which one is chosen and shown below. */
+/** A list of steps, of which the selected one is shown below. */
 function steps(names: readonly { name: string; what?: string }[], first: number, show: (at: number) => HTMLElement[]): HTMLElement {
   const box = document.createElement("div");
   const list = document.createElement("ol");
@@ -36,7 +36,7 @@ function steps(names: readonly { name: string; what?: string }[], first: number,
   return box;
 }
 
-/** A pass in words: what it does, and the rules that fired in it. */
+/** The description of a pass, and the rules that fired in it. */
 function told({ what, rules }: Stage): HTMLElement[] {
   const text = document.createElement("p");
   text.className = "soft";
@@ -60,7 +60,7 @@ function beside(graphs: HTMLElement[]): HTMLElement {
   return view;
 }
 
-/** The passes of a kernel, one chosen, with the graph before and after it. */
+/** The passes of a kernel; the selected one is shown with the graph before and after it. */
 function passes(kernel: Kernel): HTMLElement {
   const opts = kernel.graphs.findIndex(({ name }) => name === "opts");
   return steps([...kernel.graphs, { name: "code" }], Math.max(0, opts), (at) => {
@@ -72,13 +72,13 @@ function passes(kernel: Kernel): HTMLElement {
 
 /** The views of a page that has their panes: `list`, `kernel`, `graphs`, `memory` and `timeline`. */
 export class Look {
-  /** The kernel that somebody chose. */
+  /** The kernel that the user selected. */
   #chosen: string | undefined;
-  /** What is on the page, so that nothing is drawn anew that is the same. */
+  /** What is displayed, to avoid redrawing unchanged content. */
   #open: Kernel | undefined;
   #graphs = -1;
 
-  /** Forgets what was chosen. */
+  /** Resets the selection. */
   begin(): void {
     this.#chosen = this.#open = undefined;
     this.#graphs = -1;
@@ -131,7 +131,7 @@ export class Look {
       list.append(item);
     });
     if (focused >= 0) list.querySelectorAll("button")[focused]?.focus();
-    // first what has most to do
+    // initially select the kernel with the most work
     const work = all.map(({ kernels: [kernel], count }) => (kernel?.flops ?? 0) * count);
     const chosen = all.findIndex(({ name }) => name === this.#chosen);
     open(chosen >= 0 ? chosen : work.indexOf(Math.max(...work)));

@@ -1,4 +1,4 @@
-// Memory over time: for each piece of memory that launches use, from its first to its last use.
+// Memory over time: shows each piece of memory that launches use from its first to its last use.
 import { type Trace, amount } from "../trace";
 
 interface Piece {
@@ -13,7 +13,10 @@ const size = (bytes: number): string => `${amount(bytes).replace(/[kMG]?$/, " $&
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** A piece of memory is one value from where it is written to the last launch that reads it; weights are only read. */
+/**
+ * The live ranges of values: a piece of memory holds one value from its write to the last launch that reads it; weights
+ * are only read.
+ */
 export function pieces(trace: Trace): Piece[] {
   const open = new Map<string, Piece>();
   const all: Piece[] = [];
@@ -22,7 +25,7 @@ export function pieces(trace: Trace): Piece[] {
     memory.forEach((place, slot) => {
       const key = `${place.buffer}@${place.offset}+${place.bytes}`;
       const role = params[slot] ?? "";
-      // a copy has its target first
+      // in a copy the first buffer is the destination
       const written = params.length > 0 ? /, written$/.test(role) : slot === 0;
       let piece = open.get(key);
       if (!piece || written) {
@@ -36,7 +39,7 @@ export function pieces(trace: Trace): Piece[] {
   return all;
 }
 
-/** Draws it, and says how much there is. */
+/** Draws the map, and states the total. */
 export function memoryMap(pane: HTMLElement, trace: Trace): void {
   pane.replaceChildren();
   const all = pieces(trace);
@@ -60,7 +63,7 @@ export function memoryMap(pane: HTMLElement, trace: Trace): void {
     `${order.length} allocation${order.length > 1 ? "s" : ""}, ${size(total)} in all, held ${all.length} values of ${size(values)}. ` +
     "Left to right: launches. Top to bottom: addresses. Values that do not live at the same time share memory.";
   const height = 420;
-  // each allocation has a few pixels at least
+  // each allocation gets at least a few pixels
   const share = (buffer: number): number => 5 + ((height - 5 * order.length) * (sizes.get(buffer) ?? 0)) / total;
   const top = new Map<number, number>();
   let y = 0;

@@ -1,6 +1,6 @@
-// Tabs by the pattern that screen readers know: arrows move between them.
+// Tabs that follow the accessibility pattern for screen readers: arrow keys move between them.
 
-/** Makes a `role=tablist` work. `chosen` is told which tab was opened. */
+/** Makes a `role=tablist` work. `chosen` is called with the id of the tab that was opened. */
 export function tabs(list: HTMLElement, chosen: (id: string) => void = () => {}): (id: string) => void {
   const all = [...list.querySelectorAll<HTMLButtonElement>("[role=tab]")];
   const open = (id: string): void => {

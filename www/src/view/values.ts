@@ -1,4 +1,4 @@
-// What a run shows: tensors as tables or pictures, curves as they grow, text.
+// Views of a run's results: tensors as tables or pictures, curves that grow, text.
 import type { Item } from "../sandbox/messages";
 import { colour, plot } from "../demo/widgets";
 
@@ -7,7 +7,7 @@ function short(v: number): string {
   return Math.abs(v) >= 1e5 || Math.abs(v) < 1e-4 ? v.toExponential(1) : String(Number(v.toPrecision(3)));
 }
 
-/** Rows and columns that are written as numbers at most. */
+/** The largest table that is shown as numbers. */
 const TABLE = { rows: 12, columns: 8 };
 
 function element<K extends keyof HTMLElementTagNameMap>(name: K, classes: string, text = ""): HTMLElementTagNameMap[K] {
@@ -17,7 +17,7 @@ function element<K extends keyof HTMLElementTagNameMap>(name: K, classes: string
   return made;
 }
 
-/** A colour as three numbers. */
+/** A colour as red, green and blue. */
 function rgb(name: string): [number, number, number] {
   const pen = new OffscreenCanvas(1, 1).getContext("2d") as OffscreenCanvasRenderingContext2D;
   pen.fillStyle = colour(name);
@@ -26,7 +26,7 @@ function rgb(name: string): [number, number, number] {
   return [r as number, g as number, b as number];
 }
 
-/** Numbers as a picture, from the card's colour (the least) to the accent (the largest). */
+/** Renders numbers as a picture, from the card's colour (lowest) to the accent colour (highest). */
 export function heat(values: Float32Array, width: number, height: number): ImageData {
   const image = new ImageData(width, height);
   let [low, high] = [Infinity, -Infinity];
@@ -40,7 +40,10 @@ export function heat(values: Float32Array, width: number, height: number): Image
   return image;
 }
 
-/** A colour picture of `[h, w, 3 or 4]`, `[3, h, w]` or those with a batch of one; undefined for other shapes. Values go from 0 to 1 or to 255. */
+/**
+ * Renders a tensor `[h, w, 3 or 4]` or `[3, h, w]`, or those with a batch of one, as a colour picture; undefined for
+ * other shapes. Values range from 0 to 1 or to 255.
+ */
 function picture(values: Float32Array, given: readonly number[]): ImageData | undefined {
   const shape = given.length === 4 && given[0] === 1 ? given.slice(1) : given;
   if (shape.length !== 3) return undefined;
@@ -60,7 +63,7 @@ function picture(values: Float32Array, given: readonly number[]): ImageData | un
 function canvasOf(image: ImageData, label: string): HTMLCanvasElement {
   const canvas = element("canvas", image.width < 128 ? "shown pixels" : "shown");
   [canvas.width, canvas.height] = [image.width, image.height];
-  // small ones are enlarged, pixel by pixel
+  // small pictures are enlarged without smoothing
   if (image.width < 128) canvas.style.width = `${Math.min(320, image.width * Math.max(2, Math.floor(240 / image.width)))}px`;
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", label);
@@ -113,7 +116,7 @@ function tensor({ title, shape, dtype, values }: Item & { kind: "tensor" }): HTM
   return figure;
 }
 
-/** The result pane: items as they come. */
+/** The result pane, to which items are added as they arrive. */
 export class Values {
   readonly #pane: HTMLElement;
   readonly #curves = new Map<string, { values: number[]; canvas: HTMLCanvasElement; text: HTMLElement; due: boolean }>();

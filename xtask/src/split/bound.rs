@@ -1,4 +1,5 @@
-//! A module as far as it is cut: what wasm-bindgen made of one whose functions had numbers for names.
+//! The sections of the module to be split: wasm-bindgen's output for the module whose functions are named by their
+//! indices.
 
 use super::references::{Segment, segments, slots, text};
 use super::{function_names, is_kept};
@@ -7,13 +8,13 @@ use wasmparser::{
     Export, FuncType, FunctionBody, GlobalType, Import, MemoryType, Operator, Parser, Payload, TableType, TypeRef,
 };
 
-/// Sections, and what is in them.
+/// The parsed sections of the module.
 #[derive(Default)]
 pub(super) struct Bound<'a> {
-    /// Sections that stay as they are.
+    /// Sections that are copied unchanged.
     pub(super) raw: BTreeMap<u8, &'a [u8]>,
     pub(super) imports: Vec<Import<'a>>,
-    /// The types that functions may have, and which of them each has.
+    /// All function types, and the type index of each function.
     pub(super) signatures: Vec<FuncType>,
     pub(super) types: Vec<u32>,
     pub(super) tables: Vec<TableType>,
@@ -24,12 +25,12 @@ pub(super) struct Bound<'a> {
     pub(super) slots: BTreeMap<u32, u32>,
     pub(super) data: Vec<Segment<'a>>,
     pub(super) bodies: Vec<FunctionBody<'a>>,
-    /// Numbers of functions in the module that this one was made of.
+    /// For each function, its index in the original linked module.
     pub(super) numbers: HashMap<u32, usize>,
 }
 
 impl<'a> Bound<'a> {
-    /// Reads a module whose functions have numbers for names, as [`Linked::numbered`] gave them.
+    /// Reads a module whose functions are named by index, as [`Linked::numbered`] wrote them.
     pub(super) fn read(module: &'a [u8], names: &HashMap<u32, &str>) -> Result<Bound<'a>, String> {
         let mut out = Bound::default();
         for payload in Parser::new(0).parse_all(module) {
@@ -81,7 +82,7 @@ impl<'a> Bound<'a> {
         }
         let names = function_names(module)?;
         for f in out.imports.len() as u32..out.types.len() as u32 {
-            // what has no number was added, and has nothing but calls
+            // functions without an index were added by wasm-bindgen; they contain only calls
             let Some(name) = names.get(&f) else { continue };
             if let Some(number) = kept.get(name).copied().or_else(|| name.parse().ok()) {
                 out.numbers.insert(f, number as usize);
@@ -94,13 +95,13 @@ impl<'a> Bound<'a> {
         (function as usize).checked_sub(self.imports.len()).map(|i| &self.bodies[i])
     }
 
-    /// Bytes of data, as far as one segment has them.
+    /// The bytes of an address range, if a single segment contains it.
     pub(super) fn bytes(&self, address: u32, len: u32) -> Option<&'a [u8]> {
         let within = |s: &Segment<'a>| s.bytes.get(address.checked_sub(s.address)? as usize..)?.get(..len as usize);
         self.data.iter().find_map(within)
     }
 
-    /// The functions that a function's code names.
+    /// The functions that a function calls.
     pub(super) fn calls(&self, function: u32) -> Result<BTreeSet<u32>, String> {
         let mut out = BTreeSet::new();
         let Some(body) = self.body(function) else { return Ok(out) };

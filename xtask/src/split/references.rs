@@ -1,6 +1,7 @@
-//! What refers to what in a module that was linked with `--emit-relocs`: the linker's own records say which functions take the
-//! address of which functions and data, and what the data points to. Calls are not in here: those are read from the bodies.
-//! Sections and relocations are as in WebAssembly's tool conventions (Linking.md).
+//! References within a module that was linked with `--emit-relocs`: the linker's relocation records tell which
+//! functions take the address of which functions and data, and to what data points. Calls are not included; those are
+//! read from the function bodies. Sections and relocations are specified in WebAssembly's tool conventions
+//! (Linking.md).
 
 use std::collections::HashMap;
 use wasmparser::{
@@ -8,7 +9,7 @@ use wasmparser::{
     Linking, Operator, Parser, Payload, RelocSectionReader, RelocationEntry, RelocationType, SymbolInfo, TypeRef,
 };
 
-/// What can be referred to otherwise than by a call.
+/// A target of a reference that is not a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Referred {
     /// A slot of the function table.
@@ -17,18 +18,18 @@ pub(super) enum Referred {
     Data(usize),
 }
 
-/// The records of a linked module.
+/// The references of a linked module.
 #[derive(Debug, Default)]
 pub(super) struct References {
     /// Addresses and lengths of data symbols.
     pub(super) data: Vec<(u32, u32)>,
-    /// What functions refer to, imports included.
+    /// The references of each function, imports included.
     pub(super) functions: Vec<Vec<Referred>>,
-    /// What data symbols refer to.
+    /// The references of each data symbol.
     pub(super) pointers: Vec<Vec<Referred>>,
 }
 
-/// The offset of an active segment; the linker writes constants.
+/// The offset of an active segment, which the linker writes as a constant.
 fn constant(offset: &ConstExpr<'_>) -> Result<u32, String> {
     match offset.get_operators_reader().read().map_err(text)? {
         Operator::I32Const { value } => Ok(value as u32),
@@ -40,7 +41,7 @@ pub(super) fn text(error: wasmparser::Error) -> String {
     error.to_string()
 }
 
-/// The slots of the function table and what is in them.
+/// The slots of the function table, `(slot, function)`.
 pub(super) fn slots(section: ElementSectionReader<'_>) -> Result<Vec<(u32, u32)>, String> {
     let mut out = Vec::new();
     for element in section {
@@ -59,7 +60,7 @@ pub(super) fn slots(section: ElementSectionReader<'_>) -> Result<Vec<(u32, u32)>
     Ok(out)
 }
 
-/// A data segment: its address, its bytes, and where in its section those end.
+/// A data segment: its address, its bytes, and the offset of their end within the section.
 pub(super) struct Segment<'a> {
     pub(super) address: u32,
     pub(super) bytes: &'a [u8],
@@ -77,11 +78,11 @@ pub(super) fn segments<'a>(section: DataSectionReader<'a>) -> Result<Vec<Segment
     section.into_iter().map(|data| one(data.map_err(text)?)).collect()
 }
 
-/// The sections that the records are in, or are about.
+/// The sections that contain the relocation records, or to which they apply.
 #[derive(Default)]
 struct Sections<'a> {
     imports: usize,
-    /// Where functions end, from the beginning of the code section.
+    /// End offsets of function bodies within the code section.
     bodies: Vec<usize>,
     segments: Vec<Segment<'a>>,
     slot_of: HashMap<u32, u32>,
@@ -134,7 +135,7 @@ fn relocations(bytes: &[u8], at: u64) -> Result<Vec<RelocationEntry>, String> {
     section.entries().into_iter().collect::<Result<_, _>>().map_err(text)
 }
 
-/// Reads a module's records.
+/// Reads a module's references.
 pub(super) fn read(module: &[u8]) -> Result<References, String> {
     let from = Sections::read(module)?;
     let mut out = References { functions: vec![Vec::new(); from.imports + from.bodies.len()], ..Default::default() };
@@ -150,7 +151,7 @@ pub(super) fn read(module: &[u8]) -> Result<References, String> {
     let referred = |entry: &RelocationEntry| match entry.ty {
         RelocationType::TableIndexSleb | RelocationType::TableIndexI32 => {
             match from.symbols.get(entry.index as usize) {
-                // one that has no slot is never called through the table
+                // a function without a slot is never called through the table
                 Some(SymbolInfo::Func { index, .. }) => Ok(from.slot_of.get(index).map(|&slot| Referred::Slot(slot))),
                 _ => Err("a table index is not that of a function".to_string()),
             }
@@ -174,7 +175,7 @@ pub(super) fn read(module: &[u8]) -> Result<References, String> {
     out.pointers = vec![Vec::new(); out.data.len()];
     let mut in_order: Vec<usize> = (0..out.data.len()).collect();
     in_order.sort_by_key(|&i| out.data[i]);
-    // symbols may lie in one another: an alias, a part of a table
+    // symbols may overlap: an alias, a part of a table
     let longest = out.data.iter().map(|d| d.1).max().unwrap_or(0);
     for entry in &from.of_data {
         let Some(referred) = referred(entry)? else { continue };

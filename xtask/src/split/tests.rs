@@ -1,4 +1,4 @@
-//! A module made as the linker makes them is split; what the modules say of each other is read back.
+//! Splits a module that is built like the linker's output, and checks the contents of the resulting modules.
 
 use super::*;
 use wasm_encoder::{
@@ -8,17 +8,18 @@ use wasm_encoder::{
 };
 use wasmparser::TypeRef;
 
-/// Where the data begins, and what is there: a number that all read, a pointer to slot 1 that only `late` knows, a number behind it,
-/// and one that nothing names.
+/// The address and contents of the data: a number that all functions read, a pointer to slot 1 that only `late` refers
+/// to, a number that follows it, and one that nothing refers to.
 const START: i32 = 1024;
 const DATA: [u32; 4] = [7, 1, 11, 13];
 
-/// `first` reads the first number; `late` calls through the pointer, and both call `both`. `pointed` has slot 1 of the table and
-/// reads the third number; `strange` has slot 2, and nothing refers to it. `given` and `taken` are imports, the latter `pointed`'s.
+/// `first` reads the first number; `late` calls through the pointer; both call `both`. `pointed` is in slot 1 of the
+/// table and reads the third number; `strange` is in slot 2, to which nothing refers. `given` and `taken` are imports;
+/// only `pointed` uses the latter.
 fn linked() -> Vec<u8> {
     let mut module = Module::new();
     let mut types = TypeSection::new();
-    // nothing has the first
+    // no function has the first type
     types.ty().function([ValType::I32], []);
     types.ty().function([], [ValType::I32]);
     let mut imports = ImportSection::new();
@@ -40,7 +41,7 @@ fn linked() -> Vec<u8> {
     let mut elements = ElementSection::new();
     elements.active(None, &ConstExpr::i32_const(1), Elements::Functions(vec![5, 6].into()));
 
-    // (function, offset in it of a number of five bytes, type of relocation, symbol)
+    // (function, offset within it of a five-byte number, relocation type, symbol)
     let mut code = CodeSection::new();
     let mut relocations: Vec<(usize, usize, u8, u32)> = Vec::new();
     let mut sizes = Vec::new();
@@ -62,7 +63,7 @@ fn linked() -> Vec<u8> {
         code.function(&function);
         sizes.push(body.len() + 1);
         if body[0] == 0x41 && body.len() > 6 {
-            // after the count of locals and the instruction; symbols 1 .. are the data
+            // the offset skips the count of locals and the opcode; symbols from 1 on are the data
             relocations.push((f, 2, 4, [1, 2, 0, 3][f]));
         }
     }
@@ -79,10 +80,10 @@ fn linked() -> Vec<u8> {
     let mut of_code = vec![0, relocations.len() as u8];
     for (f, at, kind, symbol) in relocations {
         let before: usize = sizes[..f].iter().map(|size| size + 1).sum();
-        // the count of functions and the length of this one come first
+        // offset by the count of functions and the length of this function
         of_code.extend([kind, (1 + before + 1 + at) as u8, symbol as u8, 0]);
     }
-    // count of segments, flags, offset (four bytes), length; slot 1 is written in the second number
+    // count of segments, flags, offset (four bytes), length; the second number holds slot 1
     let of_data = [1, 1, 2, 1 + 1 + 4 + 1 + 4, 0];
     let mut names = NameSection::new();
     let mut list = NameMap::new();
@@ -97,7 +98,7 @@ fn linked() -> Vec<u8> {
     module.finish()
 }
 
-/// What a module says of itself.
+/// A summary of a module's contents.
 #[derive(Debug, Default, PartialEq)]
 struct Said {
     types: u32,
@@ -173,7 +174,8 @@ fn what_only_a_part_reaches_is_its_own_through_calls_slots_and_data() {
             exports: owned(&["first=first", "$0=both", "$$t0", "$$m0", "$$g0"]),
             names: owned(&["both", "first", "strange"]),
             slots: vec![(2, "strange".into())],
-            // what nothing names stays; eight bytes of others are as long as the head of a segment
+            // unreferenced data stays in the primary module; a gap of eight bytes costs as much as the head of another
+            // segment
             data: vec![(at(0), bytes(0)), (at(3), bytes(3))],
         }
     );
@@ -204,7 +206,7 @@ fn what_a_part_shares_with_one_that_comes_after_it_is_its_own() {
     assert_eq!(all[1].imports, owned(&["given", "$$t0", "$$m0", "$$g0"]));
     assert_eq!(all[2].imports, owned(&["taken", "$0", "$$t0", "$$m0", "$$g0"]));
     assert_eq!(all[1].data, [(START as u32, DATA[0].to_le_bytes().to_vec())]);
-    // where neither comes after the other, it is in the first module
+    // what unrelated parts share is in the primary module
     let modules = linked.split(&linked.numbered().unwrap(), &[EARLY, LATE], true).unwrap();
     let all: Vec<Said> = modules.iter().map(|m| said(m)).collect();
     assert_eq!(called(&all), ["both strange", "first", "late pointed"]);
@@ -223,7 +225,7 @@ fn without_parts_all_stays_in_one_module() {
     assert_eq!(all.data, [(START as u32, DATA.map(u32::to_le_bytes).concat())]);
 }
 
-/// The sections of a module, of its custom ones those that are `kept`.
+/// Copies the sections of a module, of its custom sections only those that are `kept`.
 fn copy(module: &[u8], kept: impl Fn(&str) -> bool) -> Module {
     let mut out = Module::new();
     for payload in Parser::new(0).parse_all(module).map(Result::unwrap) {

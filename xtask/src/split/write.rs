@@ -1,4 +1,4 @@
-//! Writing the modules that one is cut into.
+//! Writes the modules into which a module is split.
 
 use super::Homes;
 use super::bound::Bound;
@@ -12,28 +12,29 @@ use wasm_encoder::{
 };
 use wasmparser::{Export, ExternalKind};
 
-/// The name that parts import from: the exports of the modules that are loaded before them.
+/// The import module name of parts, which stands for the exports of the modules loaded before them.
 const FIRST: &str = "$";
-/// Stretches that belong to others and are shorter than this do not end a data segment of the first module: a new one costs as much.
+/// In the primary module, a gap of fewer bytes than this (data that belongs to a part) does not end a data segment: the
+/// head of another segment would cost as many bytes.
 const GAP_BYTES: usize = 8;
 
-/// One module being written, and where all of the whole one's functions are in it.
+/// The split of a module, from which each resulting module is written.
 pub(super) struct Cut<'a> {
     pub(super) bound: &'a Bound<'a>,
     pub(super) homes: &'a Homes,
-    /// What functions are called, if the modules are to say so.
+    /// Names of functions, if the modules are to contain them.
     pub(super) names: Option<&'a HashMap<u32, &'a str>>,
     pub(super) parts: usize,
-    /// Differs from build to build.
+    /// A hash that identifies the build.
     pub(super) build: u64,
 }
 
-/// New numbers of functions, and of types as they come: a module has those that it uses.
+/// The new indices of functions, and of types in order of first use: a module contains only the types that it uses.
 #[derive(Default)]
 struct Renumbered {
     functions: HashMap<u32, u32>,
     types: HashMap<u32, u32>,
-    /// Old numbers in the order of the new ones.
+    /// Old type indices in the order of the new ones.
     in_order: Vec<u32>,
 }
 
@@ -72,13 +73,14 @@ impl Cut<'_> {
                 self.used(&orders[module])?.into_iter().filter(|f| self.homes.functions[*f as usize] != module),
             );
         }
-        // in the order of the modules, where names and numbers grow together: that compresses well
+        // number shared functions in the order of the modules, so that names and indices increase together, which
+        // compresses well
         let all = orders.iter().flatten().filter(|f| wanted.contains(f));
         let shared: Vec<(u32, String)> = all.zip(0..).map(|(&f, i)| (f, short(i))).collect();
         (0..).zip(&orders).map(|(module, own)| self.module(module, own, &shared)).collect()
     }
 
-    /// The functions of a module, those that look alike beside each other.
+    /// The functions of a module, similar ones next to each other.
     fn functions(&self, module: usize) -> Vec<u32> {
         let all = self.bound.imports.len() as u32..self.bound.types.len() as u32;
         let own = all.filter(|&f| self.homes.functions[f as usize] == module);
@@ -87,7 +89,7 @@ impl Cut<'_> {
         order::alike(&bodies).into_iter().map(|i| own[i]).collect()
     }
 
-    /// The functions that a module with these calls, be they its own or not.
+    /// The functions that these functions call, in whichever module they are.
     fn used(&self, own: &[u32]) -> Result<BTreeSet<u32>, String> {
         let mut out = BTreeSet::new();
         for &f in own {
@@ -103,7 +105,8 @@ impl Cut<'_> {
         }
     }
 
-    /// Writes a module of some functions. It exports those of `shared` that are its own, and imports those of others that it uses.
+    /// Writes one module. It exports those of `shared` that are its own, and imports those of other modules that it
+    /// calls.
     fn module(&self, module: usize, own: &[u32], shared: &[(u32, String)]) -> Result<Vec<u8>, String> {
         let (bound, same) = (self.bound, &mut RoundtripReencoder);
         let used = self.used(own)?;
@@ -124,13 +127,13 @@ impl Cut<'_> {
         for &f in own {
             new.add(f);
         }
-        // what all share has the same numbers everywhere
+        // shared tables, memories and globals have the same indices everywhere
         let (mut tables, mut memories, mut globals) = (Vec::new(), Vec::new(), Vec::new());
         for (i, table) in (0..).zip(&bound.tables) {
             tables.push((format!("$$t{i}"), i, same.table_type(*table).map_err(|e| e.to_string())?));
         }
         for (i, memory) in (0..).zip(&bound.memories) {
-            // of another build it has another name, so that parts of one do not join another
+            // the name contains the build, so that parts of different builds cannot be combined
             memories.push((
                 format!("$$m{i}.{:x}", self.build),
                 i,
@@ -208,7 +211,7 @@ impl Cut<'_> {
         Ok(out.finish())
     }
 
-    /// The slots of the table that a module fills.
+    /// The table slots that a module fills.
     fn elements(&self, module: usize, new: &Renumbered) -> ElementSection {
         let mut out = ElementSection::new();
         let mut run: Vec<(u32, u32)> = Vec::new();
@@ -228,7 +231,7 @@ impl Cut<'_> {
         out
     }
 
-    /// The bytes of memory that a module brings.
+    /// The data that a module initialises.
     fn data(&self, module: usize) -> DataSection {
         let mut out = DataSection::new();
         for segment in &self.bound.data {
@@ -260,7 +263,7 @@ impl Cut<'_> {
     }
 }
 
-/// `$0`, .. `$z`, `$10`, ..
+/// The `i`-th short name: `$0`, .. `$z`, `$10`, ..
 fn short(i: u32) -> String {
     let digit = |d: u32| char::from_digit(d, 36).expect("it is below 36");
     match i {

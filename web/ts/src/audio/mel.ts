@@ -1,30 +1,30 @@
-// Spectrograms, computed by the device: the short-time Fourier transform is a convolution with windowed cosines and sines.
+// Mel spectrograms on the device: the short-time Fourier transform is a convolution with windowed cosines and sines.
 import type { Device } from "../device.js";
 import { ValueError } from "../errors.js";
 import { Tensor, tidy } from "../tensor.js";
 
-/** How a spectrogram is computed; what is left out is Whisper's. */
+/** Options of spectrograms; the defaults are Whisper's. */
 export interface MelOptions {
   sampleRate?: number;
-  /** Samples of a window, and from one window to the next: 400 and 160. */
+  /** Samples per window, and between consecutive windows. Defaults: 400 and 160. */
   fft?: number;
   hop?: number;
-  /** Bands: 80. */
+  /** Number of mel bands. Default: 80. */
   mels?: number;
-  /** The lowest and the highest frequency, in Hz: 0 and half the rate. */
+  /** The lowest and the highest frequency in Hz. Defaults: 0 and half the sample rate. */
   low?: number;
   high?: number;
   /**
-   * `slaney` (the default, as Whisper and librosa have it: linear below 1 kHz, bands of equal area) or `htk` (logarithmic throughout,
-   * bands of equal height, as torchaudio has it).
+   * The mel scale: `slaney` (default; used by Whisper and librosa: linear below 1 kHz, bands of equal area) or `htk`
+   * (logarithmic throughout, bands of equal height, used by torchaudio).
    */
   scale?: "slaney" | "htk";
-  /** Windows lie around their moments, and the sound is mirrored at its ends: true unless told otherwise. */
+  /** Centres each window on its time and mirrors the sound at its ends. Default: true. */
   center?: boolean;
   device?: Device;
 }
 
-/** The power of bands over time, `[bands, moments]` in f32, of samples `[n]` or a tensor of them. */
+/** The mel power spectrogram, f32 `[bands, frames]`, of samples `[n]` or a tensor of them. */
 export function melSpectrogram(samples: Float32Array | Tensor, options: MelOptions = {}): Tensor {
   const { fft = 400, hop = 160, center = true, device } = options;
   const sound = samples instanceof Tensor ? samples : new Tensor(samples, [samples.length], device ? { device } : {});
@@ -49,8 +49,9 @@ export function melSpectrogram(samples: Float32Array | Tensor, options: MelOptio
 }
 
 /**
- * What Whisper hears: `[80, moments]` of f32, the logarithm of each band's power, at most 8 below the largest, scaled to about -1 to 1.
- * The samples are at 16 kHz; `pad` first fills or cuts them, to 30 seconds (480000) for Whisper.
+ * Whisper's input features, f32 `[80, frames]`: the base-10 logarithm of each band's power, limited to at most 8 below
+ * the maximum, scaled to about -1 to 1. The samples are at 16 kHz; `pad` first pads or truncates them, for Whisper to
+ * 30 seconds (480000).
  */
 export function logMel(samples: Float32Array, options: MelOptions & { pad?: number } = {}): Tensor {
   const { pad, ...how } = options;
@@ -61,7 +62,7 @@ export function logMel(samples: Float32Array, options: MelOptions & { pad?: numb
   }
   return tidy(() => {
     const power = melSpectrogram(sound, how);
-    // there is a moment too many where the last window begins at the end
+    // drop the extra frame whose window begins at the very end
     const moments = Math.min(power.shape[1] as number, Math.floor(sound.length / (how.hop ?? 160)) || 1);
     const log = power.narrow(1, 0, moments).maximum(1e-10).log2().mul(Math.LN2 / Math.LN10);
     const floor = log.max(undefined, true).sub(8);
@@ -69,7 +70,7 @@ export function logMel(samples: Float32Array, options: MelOptions & { pad?: numb
   });
 }
 
-/** `[2 * (n / 2 + 1), n]`: cosines, then sines, under a periodic Hann window. */
+/** The Fourier basis `[2 * (n / 2 + 1), n]`: cosines, then sines, times a periodic Hann window. */
 function fourier(n: number): Float32Array {
   const bins = Math.floor(n / 2) + 1;
   const out = new Float32Array(2 * bins * n);
@@ -85,7 +86,7 @@ function fourier(n: number): Float32Array {
   return out;
 }
 
-/** `[mels, fft / 2 + 1]`: triangles that are as wide on the mel scale. */
+/** The mel filter bank `[mels, fft / 2 + 1]`: triangular filters of equal width on the mel scale. */
 export function melFilters(options: MelOptions = {}): Float32Array {
   const { sampleRate = 16_000, fft = 400, mels = 80, low = 0, high = sampleRate / 2, scale = "slaney" } = options;
   if (!(Number.isInteger(mels) && mels > 0 && low >= 0 && high > low)) throw new ValueError("E_VALUE", `${mels} bands from ${low} to ${high} Hz`);

@@ -1,32 +1,34 @@
-// Sounds in: whatever a page or a program has in hand, as samples at the rate that a model takes.
+// Reads sounds from files, URLs or audio buffers as samples at the rate that a model expects, and resamples and splits
+// them.
 import type { Device } from "../device.js";
 import { FormatError, UnsupportedError, ValueError } from "../errors.js";
 import { type FetchOptions, type FileSource, checkSource, readSource } from "../progress.js";
 import { Tensor } from "../tensor.js";
 import { type Sound, isWav, readWav } from "./wav.js";
 
-/** What is used of an `AudioBuffer`. */
+/** The part of an `AudioBuffer` that is used here. */
 export interface AudioBufferLike {
   readonly numberOfChannels: number;
   readonly sampleRate: number;
   getChannelData(channel: number): Float32Array;
 }
 
-/** What sounds are read from: files of WAV everywhere, and in pages whatever the browser decodes; samples at hand. */
+/** The source of a sound: a file (WAV everywhere, in pages any format that the browser decodes), or samples. */
 export type AudioSource = FileSource | AudioBufferLike | Sound;
 
-/** How a sound is read. */
+/** Options for reading a sound. */
 export interface AudioOptions extends FetchOptions {
-  /** Samples a second of the result; without it the sound keeps its own. Speech models take 16000. */
+  /** Sample rate of the result in Hz; default: that of the source. Speech models usually take 16000. */
   sampleRate?: number;
-  /** The mean of all channels, which is the default. */
+  /** Mixes all channels to their mean. Default: true. */
   mono?: boolean;
   device?: Device;
 }
 
 /**
- * A sound as a tensor of f32 from -1 to 1: `[samples]`, or `[channels, samples]` with `mono: false`. Fails with `E_FORMAT` for what is no
- * sound, `E_UNSUPPORTED` where there is nothing to decode it with (Node reads WAV alone), `E_FETCH` and `E_VALUE`.
+ * Reads a sound as an f32 tensor of samples from -1 to 1: `[samples]`, or `[channels, samples]` with `mono: false`.
+ * Fails with `E_FORMAT` for a file that is no sound, `E_UNSUPPORTED` where the host cannot decode the format (Node
+ * reads only WAV), `E_FETCH` and `E_VALUE`.
  */
 export async function fromAudio(source: AudioSource, options: AudioOptions = {}): Promise<Tensor> {
   const { channels } = await readAudio(source, options);
@@ -38,7 +40,7 @@ export async function fromAudio(source: AudioSource, options: AudioOptions = {})
   return new Tensor(all, [channels.length, length], on);
 }
 
-/** The same as arrays, one for each channel. */
+/** Reads a sound as arrays of samples, one per channel. */
 export async function readAudio(source: AudioSource, options: AudioOptions = {}): Promise<Sound> {
   let sound = await decoded(source, options);
   if (sound.channels.length === 0) throw new ValueError("E_VALUE", "a sound needs a channel");
@@ -61,7 +63,7 @@ async function decoded(source: AudioSource, options: AudioOptions): Promise<Soun
   checkSource(source as FileSource);
   const bytes = await readSource(source as FileSource, options);
   const name = typeof source === "string" || source instanceof URL ? String(source) : "the file";
-  // a browser may know a code of WAV that is not read here
+  // a browser may support a WAV encoding that is not read here
   const decode = typeof OfflineAudioContext === "undefined" ? elsewhere.decode : decodeSound;
   if (isWav(bytes) && !decode) return readWav(bytes);
   if (isWav(bytes)) {
@@ -83,7 +85,7 @@ async function decoded(source: AudioSource, options: AudioOptions): Promise<Soun
     const hint = "convert it to WAV, or give { channels, sampleRate }";
     throw new UnsupportedError("E_UNSUPPORTED", `${is ? `${name} is ${is.what}; ` : ""}only WAV files are decoded here`, { hint });
   }
-  // Decoding resamples to the rate that is wanted, if any. A copy: who decodes takes its bytes.
+  // Decoding also resamples to the requested rate, if any. The bytes are copied because the decoder detaches them.
   const sound = await decode(new Uint8Array(bytes), options.sampleRate ?? 44_100).catch((cause: Error) => {
     throw wrong(cause);
   });
@@ -91,10 +93,10 @@ async function decoded(source: AudioSource, options: AudioOptions): Promise<Soun
   return decoded(sound, options);
 }
 
-/** A page that decodes sounds for this thread, a worker of it, which browsers give no decoder. */
+/** In a worker, where browsers offer no audio decoder: a function of the page that decodes for it. */
 export const elsewhere: { decode?: (bytes: Uint8Array<ArrayBuffer>, sampleRate: number) => Promise<Sound> } = {};
 
-/** A sound of a file in a code that the browser knows, at a rate. It takes the bytes. */
+/** Decodes a sound with the browser's decoder at a sample rate. The bytes are detached. */
 export function decodeSound(bytes: Uint8Array<ArrayBuffer>, sampleRate: number): Promise<AudioBufferLike> {
   return new OfflineAudioContext(1, 1, sampleRate).decodeAudioData(bytes.buffer);
 }
@@ -111,13 +113,16 @@ function mixed(channels: readonly Float32Array[]): Float32Array {
   return out;
 }
 
-/** Zero crossings of the filter on each side, and where it begins to cut, in parts of half the lower rate. */
+/**
+ * Zero crossings of the sinc filter on each side, and the start of its cut-off as a fraction of the lower Nyquist
+ * frequency.
+ */
 const CROSSINGS = 16;
 const ROLLOFF = 0.95;
 
 /**
- * Samples at another rate: a band-limited filter (a sinc under a Hann window, 16 zero crossings), so that what the new rate cannot hold
- * is left out rather than folded back. The result has `ceil(length * to / from)` samples.
+ * Resamples with a band-limited filter (a sinc with a Hann window, 16 zero crossings), so that frequencies above the
+ * new Nyquist limit are removed instead of aliased. The result has `ceil(length * to / from)` samples.
  */
 export function resample(samples: Float32Array, from: number, to: number): Float32Array {
   if (![from, to].every((rate) => rate > 0 && Number.isFinite(rate))) {
@@ -128,7 +133,7 @@ export function resample(samples: Float32Array, from: number, to: number): Float
   const reach = CROSSINGS / cut;
   const size = Math.ceil((samples.length * to) / from);
   const out = new Float32Array(size);
-  // The filter has as many phases as the rates have positions between samples; whole rates have few.
+  // The filter has one phase for each fractional offset between input and output samples; integer rates have few.
   const divisor = Number.isInteger(from) && Number.isInteger(to) ? gcd(from, to) : 0;
   const phases = divisor && to / divisor <= 4096 ? to / divisor : 0;
   const width = 2 * Math.ceil(reach) + 1;
@@ -141,7 +146,7 @@ export function resample(samples: Float32Array, from: number, to: number): Float
       const x = Math.PI * t * cut;
       sum += taps[i] = (t === 0 ? 1 : Math.sin(x) / x) * (0.5 + 0.5 * Math.cos((Math.PI * t) / reach));
     }
-    // a constant stays what it is
+    // normalise so that a constant signal is preserved
     return Float32Array.from(taps, (v) => v / sum);
   };
   const known = Array.from({ length: phases }, (_, p) => filter(((p * (from / divisor)) % phases) / phases));
@@ -159,17 +164,17 @@ export function resample(samples: Float32Array, from: number, to: number): Float
 
 const gcd = (a: number, b: number): number => (b === 0 ? a : gcd(b, a % b));
 
-/** How a sound is cut. */
+/** Options of `chunks`. */
 export interface ChunkOptions {
-  /** Samples of each piece. */
+  /** Samples per piece. */
   size: number;
-  /** Samples from one piece to the next: `size` unless told otherwise, less where pieces overlap. */
+  /** Samples between the starts of consecutive pieces; less than `size` gives overlapping pieces. Default: `size`. */
   hop?: number;
-  /** The last piece is filled with silence, which is the default, or else left as short as it is. */
+  /** Pads the last piece with silence. Default: true; false leaves it shorter. */
   pad?: boolean;
 }
 
-/** Pieces of a sound, which share its memory except for one that is filled. */
+/** Splits a sound into pieces, which share its memory except for a padded one. */
 export function* chunks(samples: Float32Array, { size, hop = size, pad = true }: ChunkOptions): Generator<{ start: number; samples: Float32Array }> {
   if (![size, hop].every((n) => Number.isInteger(n) && n > 0)) throw new ValueError("E_VALUE", `chunks of ${size} samples every ${hop}`);
   for (let start = 0; start < samples.length; start += hop) {

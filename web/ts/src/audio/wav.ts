@@ -1,5 +1,5 @@
-// WAV files (RIFF), read without the help of a browser: whole numbers of 8 to 32 bits, floats, and the two companded codes of
-// telephony. And written, as floats or 16-bit numbers.
+// Reads WAV files (RIFF) without the browser: integers of 8 to 32 bits, floats, and the two companded encodings of
+// telephony. Writes WAV files with floats or 16-bit integers.
 import { FormatError, UnsupportedError } from "../errors.js";
 
 /** A sound: samples from -1 to 1, one array for each channel. */
@@ -8,10 +8,10 @@ export interface Sound {
   sampleRate: number;
 }
 
-/** More channels than any recording has. */
+/** The most channels accepted, more than any recording has. */
 const MOST_CHANNELS = 256;
 
-/** Is this a WAV file, by its first bytes? */
+/** Whether this is a WAV file, by its first bytes. */
 export function isWav(bytes: Uint8Array): boolean {
   const word = (at: number): string => String.fromCharCode(...bytes.subarray(at, at + 4));
   return bytes.length >= 12 && (word(0) === "RIFF" || word(0) === "RF64") && word(8) === "WAVE";
@@ -32,7 +32,7 @@ function alaw(code: number): number {
   return (x & 128 ? size : -size) / 32768;
 }
 
-/** How samples are read, by format and bits. */
+/** The reader of a sample, by format code and bit depth. */
 function reader(format: number, bits: number): Read | undefined {
   const all: Record<string, Read> = {
     "1/8": (view, at) => (view.getUint8(at) - 128) / 128,
@@ -47,7 +47,7 @@ function reader(format: number, bits: number): Read | undefined {
   return all[`${format}/${bits}`];
 }
 
-/** The sound of a WAV file. A file that was cut off gives what is there. */
+/** Reads a WAV file. A truncated file gives the samples that are present. */
 export function readWav(bytes: Uint8Array): Sound {
   if (!isWav(bytes)) throw new FormatError("E_FORMAT", "wav: not a RIFF/WAVE file");
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -58,7 +58,7 @@ export function readWav(bytes: Uint8Array): Sound {
     const body = at + 8;
     if (id === "fmt " && length >= 16 && body + length <= bytes.length) {
       let format = view.getUint16(body, true);
-      // "extensible" has the format in front of a fixed tail
+      // the format "extensible" stores the actual format code before a fixed suffix
       if (format === 0xfffe && length >= 26) format = view.getUint16(body + 24, true);
       const [channels, bits] = [view.getUint16(body + 2, true), view.getUint16(body + 14, true)];
       known = { format, channels, sampleRate: view.getUint32(body + 4, true), bits };
@@ -70,7 +70,7 @@ export function readWav(bytes: Uint8Array): Sound {
       if (channels < 1 || channels > MOST_CHANNELS || sampleRate < 1) {
         throw new FormatError("E_FORMAT", `wav: ${channels} channels, ${sampleRate} samples a second`);
       }
-      // a stream that was written without knowing its end says that it is longer than it is
+      // a file that was streamed announces more data than it has, because its length was unknown
       const step = bits / 8;
       const frames = Math.floor(Math.min(length, bytes.length - body) / (step * channels));
       const out = Array.from({ length: channels }, () => new Float32Array(frames));
@@ -84,7 +84,7 @@ export function readWav(bytes: Uint8Array): Sound {
   throw new FormatError("E_FORMAT", "wav: there are no samples in it");
 }
 
-/** A WAV file of a sound: 16-bit numbers unless `float` asks for 32-bit floats. */
+/** Writes a WAV file of 16-bit integers, or with `float` of 32-bit floats. */
 export function writeWav({ channels, sampleRate }: Sound, { float = false }: { float?: boolean } = {}): Uint8Array<ArrayBuffer> {
   const frames = Math.min(...channels.map(({ length }) => length));
   const step = float ? 4 : 2;

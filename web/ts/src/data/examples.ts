@@ -1,38 +1,41 @@
-// Examples by number: arrays in memory of whatever form, tensors on a device, and what is chosen or made of them.
+// Data sets with random access to examples: arrays in memory, tensors on a device, and selections and mappings of
+// these.
 import type { Device } from "../device.js";
 import { type DType, type Nested, type TypedArray, decode, dtypeOf, encode, flatten, isTypedArray, sizeOf } from "../dtype.js";
 import { ValueError } from "../errors.js";
 import { plainApi } from "../module.js";
 import { Tensor } from "../tensor.js";
 
-/** Elements on the host, row by row. */
+/** An array on the host, in row-major order. */
 export interface HostArray {
   dtype: DType;
   shape: readonly number[];
   bytes: Uint8Array;
 }
 
-/** Examples by number, some at once; it may fetch or decode them. */
+/** A data set: gives batches of examples by index. It may load or decode them on demand. */
 export interface Dataset<Batch> {
   readonly length: number;
   batch(rows: readonly number[]): Batch | Promise<Batch>;
 }
 
-/** One example's part: a number, nested arrays, a typed array or a tensor. */
+/** One field of an example: a number, nested arrays, a typed array or a tensor. */
 export type Row = Nested | TypedArray | Tensor;
 
-/** The parts of all examples: an array or tensor whose first axis counts them, or a list of parts of one shape. */
+/**
+ * One field of all examples: an array or tensor whose first axis indexes examples, or a list of values of one shape.
+ */
 export type Rows = HostArray | Tensor | TypedArray | readonly Row[];
 
-/** Parts of examples by name. Each has as many. */
+/** Fields of all examples by name; all have the same length. */
 export type Columns = Readonly<Record<string, Rows>>;
 
-/** A data set that can be cut, mixed and changed. */
+/** The base of data sets, with selection, shuffling and mapping. */
 export abstract class Examples<Batch> implements Dataset<Batch> {
   abstract readonly length: number;
   abstract batch(rows: readonly number[]): Batch | Promise<Batch>;
 
-  /** Examples by their numbers, in this order. */
+  /** The examples with these indices, in this order. */
   select(rows: readonly number[]): Examples<Batch> {
     const missing = rows.find((row) => !(Number.isInteger(row) && row >= 0 && row < this.length));
     if (missing !== undefined) throw new ValueError("E_VALUE", `there is no example ${missing} of ${this.length}`);
@@ -40,22 +43,22 @@ export abstract class Examples<Batch> implements Dataset<Batch> {
     return new Made(list.length, (some) => this.batch(some.map((at) => list[at] as number)));
   }
 
-  /** The first examples. */
+  /** The first `count` examples. */
   take(count: number): Examples<Batch> {
     return this.select(Array.from({ length: Math.min(count, this.length) }, (_, at) => at));
   }
 
-  /** All but the first examples. */
+  /** All examples except the first `count`. */
   skip(count: number): Examples<Batch> {
     return this.select(Array.from({ length: Math.max(0, this.length - count) }, (_, at) => at + count));
   }
 
-  /** The same examples in an order that the seed chooses. A loader's `shuffle` chooses one for each epoch. */
+  /** The examples in a random order by the seed. A loader's `shuffle` uses a new order in each epoch. */
   shuffle(seed = 0): Examples<Batch> {
     return this.select([...plainApi().shuffled(this.length, seed, 0)]);
   }
 
-  /** Batches changed by a function. */
+  /** A data set with a function applied to each batch. */
   map<Other>(change: (batch: Batch) => Other | Promise<Other>): Examples<Other> {
     return new Made(this.length, async (rows) => change(await this.batch(rows)));
   }
@@ -74,7 +77,7 @@ class Made<Batch> extends Examples<Batch> {
   }
 }
 
-/** Arrays in memory whose first axes count the examples. A batch has one tensor for each. */
+/** Arrays in memory whose first axes index examples. A batch has one tensor per array. */
 export class Arrays extends Examples<Record<string, Tensor>> {
   readonly length: number;
   readonly arrays: Readonly<Record<string, HostArray>>;
@@ -107,7 +110,7 @@ export class Arrays extends Examples<Record<string, Tensor>> {
     };
     const out = Object.fromEntries(Object.entries(this.arrays).map(([name, a]) => [name, tensor(a)]));
     for (const [name, t] of Object.entries(this.#tensors)) {
-      // an index on the host costs nothing until the batch is computed with
+      // the index stays on the host until the batch is used
       const index = new Tensor(Int32Array.from(rows), [rows.length], t.device ? { device: t.device } : {});
       out[name] = t.indexSelect(0, index);
     }
@@ -115,7 +118,7 @@ export class Arrays extends Examples<Record<string, Tensor>> {
   }
 }
 
-/** One part of all examples, as an array on the host or as a tensor where it is. */
+/** Converts one field of all examples to a host array; tensors stay where they are. */
 function arrayOf(rows: Rows, name: string): HostArray | Tensor {
   if (rows instanceof Tensor) {
     if (rows.rank > 0) return rows;
@@ -134,7 +137,7 @@ function arrayOf(rows: Rows, name: string): HostArray | Tensor {
   return rows as HostArray;
 }
 
-/** A list of parts of one shape. */
+/** Stacks a list of values of one shape. */
 function listOf(rows: readonly Row[], name: string): HostArray | Tensor {
   const [first] = rows;
   if (first instanceof Tensor) {
@@ -166,9 +169,10 @@ const isRow = (value: unknown): boolean =>
   typeof value !== "object" || value === null || Array.isArray(value) || isTypedArray(value) || value instanceof Tensor;
 
 /**
- * A data set of anything: arrays by name (a batch has a tensor for each), a list of examples with the same names, one array or tensor
- * whose first axis counts the examples, a list of examples of one shape, or a data set as it is. Plain numbers become f32; typed arrays
- * and tensors keep their dtype. Fails with `E_VALUE` or `E_SHAPE` for what is not as long or as wide everywhere.
+ * Makes a data set from: arrays by name (a batch has one tensor per name), a list of examples with the same names, a
+ * single array or tensor whose first axis indexes examples, a list of values of one shape, or an existing data set.
+ * Plain numbers become f32; typed arrays and tensors keep their dtype. Fails with `E_VALUE` or `E_SHAPE` if lengths or
+ * shapes are inconsistent.
  */
 export function examples<Batch>(from: Dataset<Batch>): Examples<Batch>;
 export function examples(from: readonly Readonly<Record<string, Row>>[]): Examples<Record<string, Tensor>>;

@@ -1,5 +1,6 @@
-// What a language model's files are: a GGUF file, the files of a split one, or a folder as Hugging Face has it (`config.json`, safetensors files
-// and their index, `tokenizer.json`), at addresses, on Node's disk or in a page's hands. Files of weights are opened and read by ranges, never whole.
+// Locates and opens the files of a language model: a GGUF file, a split GGUF file, or a Hugging Face folder
+// (`config.json`, safetensors files and their index, `tokenizer.json`), at URLs, on Node's disk, or as File objects.
+// Weight files are opened for reading by ranges, never read whole.
 import { FetchError, InputError, ValueError, guard } from "../errors.js";
 import type { llmModule } from "./module.js";
 import { parsedStart } from "../gguf.js";
@@ -13,23 +14,23 @@ type Module = Awaited<ReturnType<typeof llmModule>>;
 export type RawModel = InstanceType<Module["RawModel"]>;
 export type RawTokenizer = ReturnType<RawModel["tokenizer"]>;
 
-/** A longer header of a safetensors file is not fetched; the module does not take it either. */
+/** The longest safetensors header that is fetched; the wasm module accepts none that is longer. */
 const HEADER_BYTES = 100_000_008;
-/** Lists of a configuration that are longer stay out of the metadata. */
+/** Longer lists of a configuration are left out of the metadata. */
 const LONG = 64;
 
-/** A model whose weights are still to be read. */
+/** A model whose headers are read and whose weights are not. */
 export interface Opened {
   raw: RawModel;
-  /** Files of weights, by the numbers that the model's entries have. */
+  /** Weight files, in the order of the file indices in the model's entries. */
   files: readonly Ranged[];
   metadata: Metadata;
   tokenizer: RawTokenizer | undefined;
-  /** What the chat template is read from, if there is one: the beginning of a GGUF file, or a tokenizer_config.json. */
+  /** The source of the chat template, if any: the beginning of a GGUF file, or a tokenizer_config.json. */
   template: Uint8Array | undefined;
 }
 
-/** What a model can do without. */
+/** An optional component: undefined if it cannot be read. */
 function maybe<T>(body: () => T): T | undefined {
   try {
     return guard(body);
@@ -38,7 +39,10 @@ function maybe<T>(body: () => T): T | undefined {
   }
 }
 
-/** Opens the files of a model. Those that are open are put into `files` as they come, so that whoever asked can close them. */
+/**
+ * Opens the files of a model. Opened files are appended to `files` at once, so that the caller can close them after a
+ * failure.
+ */
 export async function openModel(module: Module, from: ModelSource, options: FetchOptions, told: Told, files: Ranged[]): Promise<Opened> {
   const place = await placeOf(from, options);
   const open = async (source: FileSource): Promise<Ranged> => {
@@ -83,7 +87,7 @@ async function ofFolder(module: Module, place: Folder, options: FetchOptions, to
     if (source === undefined) throw new InputError("E_INPUT", `the model's files lack \`${name}\``);
     return readSource(source, quiet);
   };
-  /** A file that need not be there. */
+  /** Reads an optional file. */
   const find = (name: string): Promise<Uint8Array | undefined> =>
     read(name).catch((error: unknown) => {
       if (options.signal?.aborted || !(error instanceof FetchError || error instanceof InputError)) throw error;
@@ -119,7 +123,7 @@ async function ofFolder(module: Module, place: Folder, options: FetchOptions, to
   }
 }
 
-/** Some servers answer with a page where there is no file. */
+/** Some servers respond with an HTML page for a missing file: accept only JSON objects. */
 function jsonOrNone(bytes: Uint8Array | undefined): Uint8Array | undefined {
   return bytes && typeof jsonOf(bytes) === "object" ? bytes : undefined;
 }
@@ -132,7 +136,7 @@ function jsonOf(bytes: Uint8Array): unknown {
   }
 }
 
-/** A tokenizer_config.json with a template, which may be in a file of its own. */
+/** A tokenizer_config.json that contains the chat template, which may come from a separate file. */
 function templateOf(settings: Uint8Array | undefined, jinja: Uint8Array | undefined): Uint8Array | undefined {
   const known = (settings && (jsonOf(settings) as Record<string, unknown>)) ?? {};
   const source = jinja && new TextDecoder().decode(jinja);
@@ -140,7 +144,7 @@ function templateOf(settings: Uint8Array | undefined, jinja: Uint8Array | undefi
   return new TextEncoder().encode(JSON.stringify({ ...known, chat_template: source }));
 }
 
-/** What a configuration says, but for long lists. */
+/** The plain values of a configuration, without long lists. */
 function plainOf(config: Uint8Array): Metadata {
   const isPlain = (x: unknown): boolean => ["string", "number", "boolean"].includes(typeof x);
   const list = Object.entries((jsonOf(config) ?? {}) as Record<string, unknown>);
@@ -148,7 +152,7 @@ function plainOf(config: Uint8Array): Metadata {
   return Object.fromEntries(kept as [string, MetaValue][]);
 }
 
-/** The beginning of a safetensors file up to its tensors: its first eight bytes say how long that is. */
+/** The header of a safetensors file, whose length is in its first eight bytes. */
 async function headerOf(file: Ranged, told: Told): Promise<Uint8Array> {
   const { head, size } = file;
   if (head.length < 8) return head;
@@ -160,13 +164,13 @@ async function headerOf(file: Ranged, told: Told): Promise<Uint8Array> {
   return whole;
 }
 
-/** A GGUF file, and where the others of a split one are, counted from 1. */
+/** A GGUF file, and the sources of the parts of a split one, numbered from 1. */
 interface Gguf {
   first: FileSource;
   part(number: number, count: number): FileSource | undefined;
 }
 
-/** Where files are by their names, and the one that has the weights, if that was said. */
+/** The sources of a folder's files by name, and the name of the weights file if it is known. */
 interface Folder {
   folder(name: string): FileSource | undefined;
   weights: string | undefined;
@@ -188,7 +192,7 @@ async function placeOf(from: ModelSource, options: FetchOptions): Promise<Gguf |
   return ofNamed(new Map<string, FileSource>(files));
 }
 
-/** Files that are given by name. */
+/** Interprets files that are given by name. */
 function ofNamed(files: ReadonlyMap<string, FileSource>): Gguf | Folder {
   const names = [...files.keys()];
   if (files.has("config.json")) {
@@ -203,7 +207,7 @@ function ofNamed(files: ReadonlyMap<string, FileSource>): Gguf | Folder {
   return { first, part: (number) => (SPLIT.test(name) ? files.get(partName(name, number)) : undefined) };
 }
 
-/** An address, or a path of Node's disk. */
+/** Interprets a URL, or a path on Node's disk. */
 async function atAddress(from: string | URL, options: FetchOptions): Promise<Gguf | Folder> {
   const [, address = "", rest = ""] = /^([^?#]*)(.*)$/s.exec(String(from)) ?? [];
   const isPath = pathOf(from, options) !== undefined;

@@ -1,5 +1,5 @@
-// An adapter that learns beside a language model: batches and the graph of their loss come from the model's module, gradients and the optimiser are
-// those of tensors.
+// Training of a low-rank adapter for a language model. The model's wasm module provides batches and the graph of the
+// loss; gradients and the optimiser are the general ones of tensors.
 import { type Host, onDevice } from "../device.js";
 import { ValueError, guard, guardAsync } from "../errors.js";
 import { AdamW } from "../optim.js";
@@ -12,17 +12,17 @@ import type { FinetuneOptions } from "./options.js";
 type Made = [number: number, dtype: string, elements: number, bytes: Uint8Array | undefined];
 type Loss = [bytes: Uint8Array, inputs: Uint32Array, buffers: Made[], tokens: number, targets: number, parameters: Uint32Array];
 
-/** What a model has on its device. */
+/** Access to a model's buffers on its device. */
 export interface Place {
   host: Host;
   raw: RawModel;
-  /** Makes buffers, says which tensor of the device one is, and lets go of it. */
+  /** Create buffers, map a buffer to its tensor's id on the device, and free a buffer. */
   take(buffers: readonly Made[]): void;
   tensor(buffer: number): number;
   forget(buffer: number): void;
 }
 
-/** The factor on the rate at a step, as Hugging Face's `get_scheduler` has it. */
+/** The factor on the learning rate at a step, as in Hugging Face's `get_scheduler`. */
 function factor(step: number, { schedule = "constant", warmup = 0 }: FinetuneOptions, steps: number): number {
   if (step < warmup) return step / warmup;
   const share = (step - warmup) / Math.max(steps - warmup, 1);
@@ -30,7 +30,7 @@ function factor(step: number, { schedule = "constant", warmup = 0 }: FinetuneOpt
   return schedule === "linear" ? 1 - share : 1;
 }
 
-/** Where a run is, of the factors and the optimiser, as native runs write it. */
+/** Serialises the state of a run (the adapter's matrices and the optimiser) in the format of native runs. */
 async function stateOf(host: Host, own: readonly Tensor[], optimizer: AdamW): Promise<Uint8Array> {
   await join(host.engine, "weights");
   const all = { ...Object.fromEntries(own.map((t, at) => [`${at}.value`, t])), ...optimizer.stateDict() };
@@ -42,7 +42,7 @@ async function stateOf(host: Host, own: readonly Tensor[], optimizer: AdamW): Pr
   }
 }
 
-/** Goes on where a run was; the steps that were done. */
+/** Restores the state of a run; returns the number of steps done. */
 async function restore(host: Host, own: readonly Tensor[], optimizer: AdamW, file: Uint8Array): Promise<number> {
   await join(host.engine, "weights");
   type Entry = [name: string, dtype: string, shape: number[], start: number, end: number];
@@ -67,7 +67,7 @@ async function restore(host: Host, own: readonly Tensor[], optimizer: AdamW, fil
 
 const bytesOf = ({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array => new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength);
 
-/** What became of a run: the values of the adapter's factors after all steps, the loss of each, and where the optimiser is. */
+/** The result of a run: the final values of the adapter's matrices, the loss of each step, and the serialised state. */
 interface Run {
   values: Uint8Array[];
   losses: number[];
@@ -135,7 +135,7 @@ export async function learn(
     return { values, losses, state: await stateOf(host, own, optimizer) };
   } finally {
     optimizer.dispose();
-    // tensors that were wrapped free what they wrap
+    // disposing a wrapper frees the tensor that it wraps
     for (const t of own) t.dispose();
     for (const buffer of parameters) place.forget(buffer);
     for (const buffer of [ids, wanted]) {

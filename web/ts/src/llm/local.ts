@@ -1,5 +1,6 @@
-// A language model in this thread: files come by ranges, weights go to the device as they come, plans run for each token. What the model
-// is made of is known to a module of its own, which is given bytes and hands over buffers and graphs.
+// A language model in this thread: reads files by ranges, uploads weights as they arrive, and runs a captured plan per
+// token. A separate wasm module knows how models are composed: it receives bytes and returns buffers and graphs for the
+// device.
 import { type Host, hostOf, onDevice } from "../device.js";
 import { StateError, UnsupportedError, ValueError, guard } from "../errors.js";
 import { chatModule } from "../chat.js";
@@ -24,12 +25,12 @@ type Made = [number: number, dtype: string, elements: number, bytes: Uint8Array 
 type Variable = [name: string, least: number, most: number];
 type Graph = [bytes: Uint8Array, inputs: (number | Variable)[], buffers: Made[], tokens: number, values: number, best: number | undefined];
 
-/** Room unless told otherwise. */
+/** The default limit of the context length in tokens. */
 const ROOM = 4096;
 const MOST_TOKENS = 512;
 const BYTES: Readonly<Record<string, number>> = { f32: 4, i32: 4, u32: 4, f16: 2, bf16: 2, u8: 1, i8: 1, bool: 1, f64: 8, i64: 8, u64: 8, u16: 2, i16: 2 };
 
-/** A graph that was made once. The tensors are numbers of the device's. */
+/** A captured graph. Tensors are ids on the device. */
 interface Plan {
   captured: Captured;
   tokens: number;
@@ -37,7 +38,10 @@ interface Plan {
   best: number | undefined;
 }
 
-/** Variables of models on one device have names of their own, the same in each visit. */
+/**
+ * Launch variables of several models on a device need distinct names, which are the same in each visit so that cached
+ * plans apply.
+ */
 const places = new WeakMap<Host, Set<number>>();
 
 function takePlace(host: Host): number {
@@ -49,7 +53,7 @@ function takePlace(host: Host): number {
   return place;
 }
 
-/** What a model can do without. */
+/** An optional component: undefined if it cannot be read. */
 function maybe<T>(body: () => T): T | undefined {
   try {
     return guard(body);
@@ -58,12 +62,12 @@ function maybe<T>(body: () => T): T | undefined {
   }
 }
 
-/** A tensor's place. */
+/** The byte range of a tensor in its file. */
 interface Entry extends Span {
   number: number;
 }
 
-/** Loads a model. */
+/** Loads a language model in this thread. */
 export async function loadLocal(from: ModelSource, options: LLMOptions): Promise<LocalModel> {
   const { signal, onProgress } = options;
   prefetch("graphs");
@@ -73,10 +77,10 @@ export async function loadLocal(from: ModelSource, options: LLMOptions): Promise
   let [loaded, total] = [0, 0];
   const told: Told = (bytes) => {
     loaded += bytes;
-    // what is kept is read in larger pieces than are wanted
+    // the download store reads whole blocks, which can exceed what was requested
     onProgress?.({ phase: "download", loaded: total > 0 ? Math.min(loaded, total) : loaded, total });
   };
-  // what fails ends all that is under way
+  // one failure aborts everything that is in progress
   const stop = new AbortController();
   const abort = (): void => stop.abort(signal?.reason);
   if (signal?.aborted) abort();
@@ -93,7 +97,7 @@ export async function loadLocal(from: ModelSource, options: LLMOptions): Promise
     await join(host.engine, "graphs");
     const made = new LocalModel(host, opened, (await module).RawWriter);
     model = made;
-    // it comes while the weights do
+    // loads in parallel to the weights
     const template = made.readTemplate(opened.template);
     template.catch(() => {});
     const entries = files.map((): Entry[] => []);
@@ -110,7 +114,7 @@ export async function loadLocal(from: ModelSource, options: LLMOptions): Promise
       for (const { number, start: at, end: to } of items) {
         stop.signal.throwIfAborted();
         made.take(guard(() => raw.weight(number, part.subarray(at - start, to - start))) as Made[]);
-        // what is in memory comes at once
+        // data that is already in memory arrives without waiting, so yield here
         await slices.breathe(stop.signal);
       }
     });
@@ -138,15 +142,15 @@ export class LocalModel implements Backend {
   #template: RawChatTemplate | undefined;
   readonly #ends: ReadonlySet<number>;
   readonly #place: number;
-  /** Tensors of the device by the numbers of buffers, and those of variables. */
+  /** The device's tensors by buffer number, and the tensors of launch variables. */
   readonly #buffers = new Map<number, number>();
   readonly #variables: number[] = [];
   readonly #plans = new Map<string, Promise<Plan>>();
   readonly #adapters: string[] = [];
   #adapter: number | undefined;
-  /** Tokens whose keys and values are there. */
+  /** The tokens whose keys and values are in the cache. */
   #text: number[] = [];
-  /** What is under way, one after the other. */
+  /** The end of the queue of requests, which run one at a time. */
   #last: Promise<unknown> = Promise.resolve();
   #disposed = false;
 
@@ -160,14 +164,14 @@ export class LocalModel implements Backend {
     this.#ends = new Set(guard(() => raw.ends()));
   }
 
-  /** The chat template, of a GGUF file's beginning or a tokenizer's settings. */
+  /** Reads the chat template from the beginning of a GGUF file or from a tokenizer_config.json. */
   async readTemplate(from: Uint8Array | undefined): Promise<void> {
     if (!from) return;
     const { RawChatTemplate: Template } = await chatModule();
     this.#template = maybe(() => new Template(withoutTensors(from)));
   }
 
-  /** Reads adapters, before the model is built. */
+  /** Reads adapters; call this before the model is built. */
   async readAdapters(given: Readonly<Record<string, AdapterSource>>, options: LLMOptions): Promise<void> {
     for (const [name, source] of Object.entries(given)) {
       const { from, config, scale = 1 } = partsOf(source);
@@ -191,7 +195,7 @@ export class LocalModel implements Backend {
       if (which === this.#adapter) return;
       const [buffers, written] = guard(() => this.#raw.useAdapter(which)) as unknown as [Made[], [number, Uint8Array][]];
       this.take(buffers);
-      // what was read was read with another one
+      // cached keys and values were computed with another adapter
       this.#text = [];
       this.#adapter = which;
       for (const [number, bytes] of written) {
@@ -236,7 +240,7 @@ export class LocalModel implements Backend {
     }
   }
 
-  /** Tokens of something to learn. */
+  /** The tokens of a training example. */
   #lesson(lesson: Lesson): readonly number[] {
     if (typeof lesson === "string") return this.#encode(lesson, true);
     const isChat = (list: Lesson): list is Exclude<Lesson, string | readonly number[]> => typeof list[0] === "object";
@@ -249,7 +253,7 @@ export class LocalModel implements Backend {
     this.#plans.clear();
   }
 
-  /** Makes buffers on the device. */
+  /** Creates buffers on the device. */
   take(list: readonly Made[]): void {
     for (const [number, dtype, elements, bytes] of list) {
       const data = bytes ?? new Uint8Array(elements * (BYTES[dtype] ?? 8));
@@ -257,7 +261,7 @@ export class LocalModel implements Backend {
     }
   }
 
-  /** The model, once all weights are there. */
+  /** Builds the model once all weights are loaded. */
   build(wanted: number, bytes: number): void {
     if (!Number.isSafeInteger(wanted) || wanted < 1) throw new ValueError("E_VALUE", `a context of ${wanted} tokens`);
     const [context, vocabulary, trainedContext, layers, width] = guard(() => this.#raw.build(wanted)) as unknown as [number, number, number, number, number];
@@ -271,7 +275,7 @@ export class LocalModel implements Backend {
     };
   }
 
-  /** Waits for its turn; what comes back ends it. */
+  /** Waits until earlier requests are done; the returned function lets the next one start. */
   async #turn(): Promise<() => void> {
     let done!: () => void;
     const before = this.#last;
@@ -306,7 +310,7 @@ export class LocalModel implements Backend {
       }
       const greedy = mine.isGreedy();
       const most = options.maxTokens ?? MOST_TOKENS;
-      // the logits of the last one are wanted
+      // always process at least the last token, since its logits are needed
       let same = 0;
       while (same < ids.length - 1 && same < this.#text.length && this.#text[same] === ids[same]) same += 1;
       stats.reusedTokens = same;
@@ -357,7 +361,7 @@ export class LocalModel implements Backend {
     return guard(() => new this.#Writer(how, tokens, Float32Array.from(bias, ([, by]) => by), stops));
   }
 
-  /** Tokens of what is asked. */
+  /** The tokens of a request's prompt. */
   #prompt({ prompt, messages, options }: Job): readonly number[] {
     if (messages) return this.#chat(messages, options);
     const ids = typeof prompt === "string" ? this.#encode(prompt, true) : (prompt ?? []);
@@ -369,7 +373,7 @@ export class LocalModel implements Backend {
     return ids;
   }
 
-  /** Tokens of messages: the oldest are left out until there is room for an answer. */
+  /** The tokens of messages; the oldest messages are dropped until the context has space for an answer. */
   #chat(messages: NonNullable<Job["messages"]>, options: Job["options"]): number[] {
     const { context } = this.info;
     const { maxTokens = MOST_TOKENS } = options;
@@ -384,12 +388,12 @@ export class LocalModel implements Backend {
         throw tooLong(ids.length, context);
       }
       do list.splice(oldest, 1);
-      // an answer goes with its question
+      // drop an answer together with its question
       while (oldest < list.length - 1 && list[oldest]?.role !== "user");
     }
   }
 
-  /** Messages as the template writes them, with what makes the model answer if asked. */
+  /** Renders messages by the template, with the header of an answer if `toAnswer`. */
   #written(messages: NonNullable<Job["messages"]>, options: Job["options"], toAnswer: boolean): string {
     const { variables = {} } = options;
     const tools = toolsOf(options);
@@ -412,11 +416,11 @@ export class LocalModel implements Backend {
   #encode(text: string, special: boolean): number[] {
     const tokenizer = this.#known();
     const both = guard(() => tokenizer.encode(text, undefined, special));
-    // then come the numbers of texts
+    // the second half holds the index of each token's text
     return Array.from(both.subarray(0, both.length / 2));
   }
 
-  /** Reads tokens on; the bytes of the most likely next one or of the logits of it. */
+  /** Processes further tokens; gives the bytes of the most likely next token (`best`), or of its logits. */
   async #read(tokens: readonly number[], best: boolean, signal: AbortSignal | undefined): Promise<Uint8Array | undefined> {
     let bytes: Uint8Array | undefined;
     await this.#through(tokens, false, signal, (plan, isLast) => {
@@ -426,7 +430,7 @@ export class LocalModel implements Backend {
     return bytes;
   }
 
-  /** Runs plans over tokens that follow the text. `wanted` says which tensor to read after each of them. */
+  /** Runs plans over the tokens that follow the cached text. `wanted` selects the tensor to read after each plan. */
   async #through(
     tokens: readonly number[],
     states: boolean,
@@ -470,12 +474,12 @@ export class LocalModel implements Backend {
     const making = this.#capture(length, states, data, signal);
     this.#plans.set(key, making);
     making.catch(() => this.#plans.delete(key));
-    // it has run
+    // the capture has run the plan once already
     const read = wanted(await making);
     return read === undefined ? undefined : ((await onDevice(this.#host, () => raw.data(read, signal))) as Uint8Array);
   }
 
-  /** Makes a plan and runs it. */
+  /** Captures a plan, which also runs it. */
   async #capture(length: number, states: boolean, data: Uint8Array, signal: AbortSignal | undefined): Promise<Plan> {
     const { raw } = this.#host;
     const [, draws] = raw.random();
@@ -513,7 +517,7 @@ export class LocalModel implements Backend {
     return guard(() => tokenizer.decode(Uint32Array.from(ids), skipSpecial));
   }
 
-  /** The mean of the states of all tokens, of length 1. */
+  /** The mean of the hidden states of all tokens, as a unit vector. */
   async embed(text: string | readonly number[], signal: AbortSignal | undefined): Promise<Float32Array> {
     const done = await this.#turn();
     try {
@@ -539,7 +543,7 @@ export class LocalModel implements Backend {
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
-    // not under what is still computed with them
+    // free the tensors only once pending requests no longer use them
     void this.#last.then(() => this.#free());
   }
 
@@ -555,22 +559,22 @@ export class LocalModel implements Backend {
   }
 }
 
-/** Functions that may be called. */
+/** The functions that the model may call. */
 const toolsOf = ({ tools, toolChoice }: Job["options"]): readonly unknown[] | undefined => (tools?.length && toolChoice !== "none" ? tools : undefined);
 
-/** Calls of their names and arguments in turn. */
+/** Pairs up a flat list of names and arguments to calls. */
 function callsOf(list: readonly string[]): ToolCall[] {
   const calls: ToolCall[] = [];
   for (let i = 0; i + 1 < list.length; i += 2) calls.push({ name: list[i] as string, arguments: JSON.parse(list[i + 1] as string) as ToolCall["arguments"] });
   return calls;
 }
 
-/** The parts of an adapter's source. */
+/** Normalises the source of an adapter. */
 function partsOf(source: AdapterSource): { from: FileSource; config?: FileSource; scale?: number } {
   return typeof source === "object" && "from" in source ? source : { from: source as FileSource };
 }
 
-/** PEFT's other file, in the same folder. */
+/** The address of PEFT's configuration, in the folder of the weights. */
 const configOf = (from: string | URL): string => String(from).replace(/[^/\\]*$/, "adapter_config.json");
 
 const gone = (): StateError => new StateError("E_STATE", "this language model was disposed");

@@ -1,4 +1,4 @@
-// The wasm module of language models, with tokenizers of their own.
+// The wasm module of language models; it includes its own tokenizers.
 import { once } from "../extras.js";
 
 export const llmModule = /* @__PURE__ */ once("llm", () => import("../pkg/gradloom_llm.js"));

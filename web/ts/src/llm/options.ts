@@ -1,116 +1,137 @@
-// What language models take and give, in the page's thread and in a worker's.
+// Types of the language model API, used in the page's thread and in a worker.
 import type { ChatMessage } from "../chat.js";
 import type { Device, DeviceKind } from "../device.js";
 import type { FetchOptions, FileSource } from "../progress.js";
 
 /**
- * What a language model is loaded from: a GGUF file, any of the files of a split one (`x-00001-of-00003.gguf`) at a URL or path, or a folder as
- * Hugging Face has it (`config.json`, `model.safetensors` or several with their index, `tokenizer.json`): the URL or path of the folder, which in a
- * URL ends with `/`, or of its `config.json` or `.safetensors` file. In place of an address, the files of either kind by name, or a list of `File`s.
+ * The source of a language model: a GGUF file, any file of a split GGUF model (`x-00001-of-00003.gguf`), or a Hugging
+ * Face folder (`config.json`, `model.safetensors` or several with their index, `tokenizer.json`). A folder is given by
+ * its URL or path (a URL ends with `/`), or by that of its `config.json` or `.safetensors` file. Instead of an address:
+ * the files of either kind by name, or a list of `File`s.
  */
 export type ModelSource = FileSource | Readonly<Record<string, FileSource>> | readonly File[];
 
 /**
- * An adapter of low rank: a GGUF file of llama.cpp, or `adapter_model.safetensors` of PEFT, whose `adapter_config.json` lies beside it unless
- * `config` says where. Its matrices are added `scale` times, once unless told otherwise.
+ * The source of a low-rank adapter (LoRA): a GGUF file of llama.cpp, or PEFT's `adapter_model.safetensors`, whose
+ * `adapter_config.json` is beside it unless given as `config`. `scale` multiplies its contribution; default: 1.
  */
 export type AdapterSource = FileSource | { from: FileSource; config?: FileSource; scale?: number };
 
-/** How a language model is loaded. */
+/** Options of `LLM.load`. */
 export interface LLMOptions extends FetchOptions {
-  /** `auto`, the default, is WebGPU where there is a real one, else WebAssembly. A device that `init` returned is the caller's thread's. */
+  /**
+   * The device to run on. `auto`, the default, is WebGPU on a hardware GPU, else WebAssembly. A device object ties the
+   * model to the caller's thread.
+   */
   device?: DeviceKind | "auto" | Device;
-  /** Tokens of a text that there is room for: what the model was made for, 4096 at most, unless told otherwise. */
+  /** The context length in tokens. Default: what the model was trained for, but at most 4096. */
   context?: number;
-  /** Adapters by name, which `useAdapter` puts into use. */
+  /** Adapters by name; `useAdapter` activates one. */
   adapters?: Readonly<Record<string, AdapterSource>>;
-  /** False works in the caller's thread. By default a page has a worker for it, so that nothing waits; Node has none. */
+  /**
+   * False runs the model in the caller's thread. By default a page uses a worker, so that it stays responsive; Node
+   * does not.
+   */
   worker?: boolean;
 }
 
-/** How text is made. */
+/** Options for generating text. */
 export interface GenerateOptions {
   signal?: AbortSignal;
-  /** Tokens at most; 512 unless told otherwise. */
+  /** The most tokens to generate. Default: 512. */
   maxTokens?: number;
-  /** Divides the logits; 0, the default, takes the most likely token. */
+  /** Divides the logits before sampling; 0, the default, always takes the most likely token. */
   temperature?: number;
-  /** Only so many of the most likely tokens. */
+  /** Samples only from this many of the most likely tokens. */
   topK?: number;
-  /** Only the most likely tokens that together have this probability. */
+  /** Samples only from the smallest set of most likely tokens whose probabilities add up to this. */
   topP?: number;
-  /** Only tokens with at least this share of the most likely one's probability. */
+  /** Samples only from tokens with at least this fraction of the highest probability. */
   minP?: number;
-  /** Makes tokens that were there less likely if above 1. */
+  /** Makes tokens that occurred before less likely if above 1. */
   repetitionPenalty?: number;
-  /** Subtracted from the logits of tokens that were made. */
+  /** Subtracted from the logit of each token that was generated before. */
   presencePenalty?: number;
-  /** Subtracted from the logit of a token as often as it was made. */
+  /** Subtracted from the logit of a token, times how often it was generated. */
   frequencyPenalty?: number;
-  /** Added to the logits of tokens, by their numbers. */
+  /** Values to add to the logits of tokens, by token id. */
   logitBias?: Readonly<Record<number, number>>;
-  /** Decides the draws; 0 unless told otherwise. */
+  /** Seed of the random choices. Default: 0. */
   seed?: number;
-  /** The text ends before one of these. */
+  /** Stop strings: generation ends before one of these. */
   stop?: string | readonly string[];
-  /** Only texts come that are JSON and fit this JSON schema. A keyword that cannot be kept to is refused. */
+  /** Constrains the output to JSON that matches this JSON schema. Unsupported keywords of the schema are rejected. */
   schema?: Readonly<Record<string, unknown>>;
-  /** Goes on after tokens that end a text. */
+  /** Continues after end-of-text tokens. */
   ignoreEnd?: boolean;
 }
 
-/** How an answer is made. */
+/** Options for answering messages. */
 export interface AnswerOptions extends GenerateOptions {
   /**
-   * Descriptions of functions that the model may call, in OpenAI's form: `{ type: "function", function: { name, description, parameters } }`, where
-   * `parameters` is a JSON schema, which arguments are made to fit. Calls are no part of the text: `stats.calls` has them at the end. What the template
-   * makes of them is the model's.
+   * Functions that the model may call, in OpenAI's form `{ type: "function", function: { name, description, parameters
+   * } }`; `parameters` is a JSON schema, to which the arguments of calls are constrained. Calls are not part of the
+   * text: `stats.calls` lists them at the end. How well a model uses functions depends on the model and its template.
    */
   tools?: readonly unknown[];
-  /** Whether functions are called: where the model likes, the default; never, as if there were none; at all events; or the one of this name. */
+  /**
+   * Whether functions are called: `auto` lets the model decide (default), `none` hides them, `required` forces a call,
+   * `name` forces that function.
+   */
   toolChoice?: "auto" | "none" | "required" | { name: string };
-  /** Other variables of the chat template, such as `enable_thinking`. */
+  /** Further variables of the chat template, such as `enable_thinking`. */
   variables?: Readonly<Record<string, unknown>>;
 }
 
-/** How an adapter learns. */
+/** Options of `LLM.finetune`. */
 export interface FinetuneOptions {
   signal?: AbortSignal;
-  /** What `useAdapter` calls it; `finetuned` unless told otherwise. */
+  /** The adapter's name for `useAdapter`. Default: `finetuned`. */
   name?: string;
-  /** Rows of the adapter's matrices, 8 unless told otherwise, and the scale times that, twice the rank. */
+  /**
+   * The rank of the adapter's matrices, and the numerator of the scale `alpha / rank`. Defaults: 8, and twice the rank.
+   */
   rank?: number;
   alpha?: number;
-  /** Matrices of the layers that get an adapter, as PEFT's `target_modules` (`q_proj`) or GGUF (`attn_q`) calls them; all of them unless told otherwise. */
+  /**
+   * Which matrices of the layers get an adapter, by PEFT's names (`target_modules`, e.g. `q_proj`) or GGUF's
+   * (`attn_q`). Default: all.
+   */
   targets?: readonly string[];
   /**
-   * Steps of AdamW, 100 unless told otherwise, those before a `state` among them; texts of a step, 4; and tokens of each, 128: longer texts are
-   * cut to pieces.
+   * Total steps of AdamW, including those before a given `state` (default 100), texts per step (default 4), and tokens
+   * per text (default 128); longer texts are split.
    */
   steps?: number;
   batch?: number;
   length?: number;
-  /** An adapter of the model, by name, that goes on learning from where it is: rank, alpha and targets are its own. */
+  /** The name of an adapter whose training is continued; it keeps its rank, alpha and targets. */
   resume?: string;
-  /** The `state` of the run that `resume` is of: it goes on as if it had never ended. Without it the optimiser begins anew. */
+  /**
+   * The `state` that the earlier run of `resume` returned: training then continues as if uninterrupted. Without it the
+   * optimiser starts fresh.
+   */
   state?: Uint8Array;
-  /** How the rate changes: not at all, or down to 0 after the last step; before that it rises from 0 over so many steps, none unless told otherwise. */
+  /**
+   * The learning-rate schedule (constant, or decaying to 0 at the last step), and the number of steps over which it
+   * first rises from 0 (default 0).
+   */
   schedule?: "constant" | "linear" | "cosine";
   warmup?: number;
-  /** 2e-4 unless told otherwise, and what parameters lose by themselves in a step, times that: nothing. */
+  /** The learning rate (default 2e-4), and the decoupled weight decay of AdamW (default 0). */
   learningRate?: number;
   weightDecay?: number;
-  /** Gradients whose norm is larger are made as long as this; 1 unless told otherwise. */
+  /** The gradient norm above which gradients are scaled down. Default: 1. */
   maxNorm?: number;
-  /** Decides the first values and the order of texts; 0 unless told otherwise. */
+  /** Seed of the initial values and of the order of texts. Default: 0. */
   seed?: number;
-  /** Told of each step, counted from 0, and the loss before it. */
+  /** Called for each step with its number from 0 and the loss before it. */
   onStep?: (step: number, loss: number) => void;
 }
 
 /**
- * What learned: PEFT's two files, which `adapters` of `LLM.load` takes as `{ from: file, config }`, the loss before each step, and where the optimiser
- * is, as safetensors, for a later run that goes on.
+ * The result of `finetune`: PEFT's two files, which `adapters` of `LLM.load` accepts as `{ from: file, config }`; the
+ * loss before each step; and the optimiser's state as safetensors, for continuing in a later run.
  */
 export interface Finetuned {
   name: string;
@@ -120,55 +141,58 @@ export interface Finetuned {
   state: Uint8Array;
 }
 
-/** Something to learn: a text, its tokens, or a chat. */
+/** A training example: a text, its tokens, or a chat. */
 export type Lesson = string | readonly number[] | readonly ChatMessage[];
 
-/** Why a text ended: the model said so, a stop string came, as many tokens as were wanted, or no room for more. */
+/**
+ * Why generation ended: an end token (`end`), a stop string (`stop`), the maximum number of tokens (`length`), or a
+ * full context (`room`).
+ */
 export type End = "end" | "stop" | "length" | "room";
 
-/** A call of a function that the model wants. */
+/** A function call that the model requests. */
 export interface ToolCall {
   name: string;
   arguments: Readonly<Record<string, unknown>>;
 }
 
-/** What the last text took. */
+/** Statistics of a request. */
 export interface Generated {
-  /** Tokens of the prompt, and those of them that were known from the text before. */
+  /** Tokens of the prompt, and how many of them were reused from the previous text. */
   promptTokens: number;
   reusedTokens: number;
-  /** Tokens that were made. */
+  /** Tokens generated. */
   tokens: number;
-  /** Milliseconds until the first one. */
+  /** Milliseconds until the first generated token. */
   firstTokenMs: number;
-  /** Those that followed, in a second. */
+  /** Generated tokens per second, without the first one. */
   tokensPerSecond: number;
-  /** Undefined while it is made, or if it was given up. */
+  /** Why generation ended; undefined while it runs or if it was aborted. */
   end: End | undefined;
-  /** Functions that the model calls, once the text is whole. */
+  /** Function calls of the model, once generation has ended. */
   calls: readonly ToolCall[];
 }
 
-/** What a model is. */
+/** Properties of a language model. */
 export interface ModelInfo {
-  /** As GGUF names it: `llama`. */
+  /** The architecture by its name in GGUF, e.g. `llama`. */
   architecture: string;
-  /** Tokens of a text that there is room for, and that it was made for. */
+  /** The context length in tokens, and the one that the model was trained with. */
   context: number;
   trainedContext: number;
-  /** Tokens that it knows. */
+  /** Number of tokens in the vocabulary. */
   vocabulary: number;
   layers: number;
-  /** Elements of a token's state, and of an embedding. */
+  /** Elements of a hidden state, and of an embedding. */
   width: number;
   /** Bytes of its weights in the file. */
   bytes: number;
-  /** What it computes with. */
+  /** The device and the number of threads. */
   device: DeviceKind;
   threads: number;
   /** Names of the adapters that it was loaded with. */
   adapters: readonly string[];
-  /** Has it a template for chats, and a tokenizer that is known? */
+  /** Whether the model has a supported chat template, and a supported tokenizer. */
   hasTemplate: boolean;
   hasTokenizer: boolean;
 }
@@ -176,25 +200,25 @@ export interface ModelInfo {
 /** A value of a file's metadata. */
 export type MetaValue = string | number | boolean | readonly (string | number | boolean)[];
 
-/** What a file says of itself, but for long lists such as the vocabulary. */
+/** The metadata of a file, except for long lists such as the vocabulary. */
 export type Metadata = Readonly<Record<string, MetaValue>>;
 
-/** What is asked of a model: a text to go on with, its tokens, or messages to answer. */
+/** A request: a text or tokens to continue, or messages to answer. */
 export interface Job {
   prompt?: string | readonly number[];
   messages?: readonly ChatMessage[];
-  /** Without what cannot be sent. */
+  /** Without the signal, which cannot be posted to a worker. */
   options: Omit<AnswerOptions, "signal">;
 }
 
-/** A token, and the text that it made certain. The last one of a text has no token. */
+/** A generated token, and the text that it completed. The final step has the remaining text and no token. */
 export interface Step {
   token: number | undefined;
   text: string;
   stats: Generated;
 }
 
-/** A model in this thread or another one. */
+/** A language model in this thread or in a worker. */
 export interface Backend {
   readonly info: ModelInfo;
   readonly metadata: Metadata;

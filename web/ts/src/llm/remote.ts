@@ -1,4 +1,4 @@
-// A language model in a worker, so that the page's thread has nothing to do but to draw the text.
+// The page's side of a language model in a worker, which leaves the page's thread free.
 import { type GradloomError, InternalError, StateError, ValueError } from "../errors.js";
 import { wasmFolder } from "../module.js";
 import type { FileSource } from "../progress.js";
@@ -9,13 +9,13 @@ import type { Answer, Ask } from "./thread.js";
 type Told = (answer: Answer) => void;
 type Without<T> = T extends unknown ? Omit<T, "id"> : never;
 
-/** Loads a model in a worker that was just started; null where that does not come to life: its script was refused, or is not there. */
+/** Loads a model in a new worker; null if the worker does not start because its script was refused or is missing. */
 export async function loadRemote(worker: Worker, from: ModelSource, options: LLMOptions): Promise<RemoteModel | null> {
   const { signal, onProgress, fetch: _, device, adapters, ...rest } = options;
   if (typeof device === "object") throw new ValueError("E_VALUE", "a device of this thread cannot be used in a worker", { hint: "load with `worker: false`" });
   const model = new RemoteModel(worker);
   const folder = wasmFolder();
-  // a path is seen from the page
+  // resolve relative paths here, since the worker has another base
   const sent = <T>(file: T): T | string => (typeof file === "string" || file instanceof URL ? new URL(file, globalThis.location?.href).href : file);
   const isSource = typeof from !== "object" || Array.isArray(from) || Object.getPrototypeOf(from) !== Object.prototype;
   const source = isSource ? sent(from as FileSource) : Object.fromEntries(Object.entries(from).map(([name, file]) => [name, sent(file as FileSource)]));
@@ -39,7 +39,7 @@ export async function loadRemote(worker: Worker, from: ModelSource, options: LLM
 export class RemoteModel implements Backend {
   info!: ModelInfo;
   metadata!: Metadata;
-  /** Whether the worker ever answered. */
+  /** Whether the worker has answered at all. */
   alive = false;
   readonly #worker: Worker;
   readonly #told = new Map<number, Told>();
@@ -58,7 +58,7 @@ export class RemoteModel implements Backend {
     };
   }
 
-  /** Asks, and hears of all answers. What comes back gives up. */
+  /** Sends a request; `told` receives every answer. Returns a function that aborts it. */
   #ask(ask: Without<Ask>, told: Told): () => void {
     if (this.#over) throw this.#over;
     const id = (this.#next += 1);
@@ -70,7 +70,7 @@ export class RemoteModel implements Backend {
     return () => this.#worker.postMessage({ id, kind: "abort" });
   }
 
-  /** Asks for one value. */
+  /** Sends a request with a single result. */
   #value(ask: Without<Ask>, signal?: AbortSignal, told?: Told): Promise<unknown> {
     if (signal?.aborted) return Promise.reject(signal.reason);
     return new Promise((done, fail) => {
@@ -125,7 +125,7 @@ export class RemoteModel implements Backend {
       }
     } finally {
       signal?.removeEventListener("abort", stop);
-      // whoever leaves the loop wants no more of it
+      // the consumer left the loop early: abort
       if (!over && !this.#over) giveUp();
     }
   }

@@ -1,11 +1,11 @@
-// The other side of `remote.ts`: a model in a worker, asked by messages.
+// The worker's side of `remote.ts`: runs a language model and answers messages.
 import { type InitOptions, init } from "../device.js";
 import { type LocalModel, loadLocal } from "./local.js";
 import { type PlainError, plain } from "../remote/calls.js";
 import type { FinetuneOptions, Job, LLMOptions, Lesson, Metadata, ModelInfo, ModelSource, Step } from "./options.js";
 import type { Progress } from "../progress.js";
 
-/** What the page asks. Each has a number that its answers have too. */
+/** Requests of the page. Each has an id, which its answers repeat. */
 export type Ask = { id: number } & (
   | { kind: "load"; from: ModelSource; options: Omit<LLMOptions, "signal" | "onProgress" | "fetch">; init: InitOptions }
   | { kind: "run"; job: Job }
@@ -14,13 +14,13 @@ export type Ask = { id: number } & (
   | { kind: "finetune"; texts: readonly Lesson[]; options: Omit<FinetuneOptions, "signal" | "onStep"> }
   | { kind: "encode"; text: string; special: boolean }
   | { kind: "decode"; ids: readonly number[]; skipSpecial: boolean }
-  /** So many steps were taken. */
+  /** The page has consumed a step. */
   | { kind: "taken" }
-  /** Gives up what has this number. */
+  /** Aborts the request of this id. */
   | { kind: "abort" }
 );
 
-/** What it answers. */
+/** Messages to the page. */
 export type Answer = { id: number } & (
   | { kind: "progress"; progress: Progress }
   | { kind: "step"; step: Step }
@@ -30,7 +30,7 @@ export type Answer = { id: number } & (
   | { kind: "failed"; error: PlainError }
 );
 
-/** Steps that may be under way to the page. */
+/** The most steps that may be sent to the page and not yet consumed. */
 const AHEAD = 32;
 
 interface Working {
@@ -44,7 +44,7 @@ interface Thread {
   postMessage(answer: Answer, transfer?: Transferable[]): void;
 }
 
-/** Answers messages from now on. */
+/** Starts answering the messages of a thread. */
 export function answer(thread: Thread): void {
   let model: LocalModel | undefined;
   const working = new Map<number, Working>();

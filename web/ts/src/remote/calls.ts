@@ -1,8 +1,8 @@
-// Calls from a page to its worker: each has a number, and ends in a value or an error; on the way the worker may tell of things and ask the
-// page for what it has not itself, and the page may give it up.
+// Remote calls between a page and its worker. Each call has an id and ends in a value or an error. While it runs, the
+// worker may call functions of the page, and the page may abort it.
 import { DeviceError, FetchError, GradloomError, InternalError, StateError, wrap } from "../errors.js";
 
-/** An error on its way to another thread. */
+/** An error in a form that can be posted to another thread. */
 export interface PlainError {
   name: string;
   message: string;
@@ -10,37 +10,40 @@ export interface PlainError {
   hint?: string;
 }
 
-/** What the page asks, and what it answers to a question of the worker's, which has a number of its own. */
+/** Messages of the page: calls, aborts, and replies to questions of the worker, which have ids of their own. */
 type Ask = { id: number; name: string; args: unknown } | { id: number; stop: true } | { reply: number; value?: unknown; error?: PlainError };
 
-/** What the worker answers: the last one of a number is a value or an error. What it tells with a number for the reply is a question. */
+/**
+ * Messages of the worker. A value or an error ends the call of that id; `told` calls a function of the page, which
+ * replies if `reply` is given.
+ */
 type Answer = { id: number } & ({ value: unknown } | { error: PlainError } | { told: string; args: unknown[]; reply?: number });
 
-/** What goes over a thread's border. */
+/** The messaging interface of a thread. */
 export interface Thread {
   onmessage: ((event: { data: any }) => void) | null;
   postMessage(message: unknown, transfer: Transferable[]): void;
 }
 
-/** What an answering function is given beside its arguments. */
+/** What a function of the worker receives besides its arguments. */
 export interface Context {
   signal: AbortSignal;
-  /** Calls a function of the page by the name that the page gave it. */
+  /** Calls a function of the page by name, without waiting for it. */
   tell: (name: string, ...args: unknown[]) => void;
-  /** The same, and waits for what it gives. */
+  /** Calls a function of the page and waits for its result. */
   ask: <T>(name: string, ...args: unknown[]) => Promise<T>;
 }
 
-/** What a worker answers to, by name. */
+/** The functions of a worker by name. */
 export type Answers = Record<string, (args: any, context: Context) => unknown>;
 
-/** An error without what cannot be sent. */
+/** Reduces an error to what can be posted. */
 export function plain(error: unknown): PlainError {
   const { name, message, code, hint } = (error ?? {}) as Error & { code?: string; hint?: string };
   return { name: name ?? "Error", message: message ?? String(error), ...(typeof code === "string" && { code }), ...(hint !== undefined && { hint }) };
 }
 
-/** An error of another thread's, as one of this thread's. */
+/** Recreates an error from another thread as an instance of this thread's classes. */
 export function revived({ name, message, code, hint }: PlainError): unknown {
   if (code === undefined) return Object.assign(new Error(message), { name });
   const Class = { E_FETCH: FetchError, E_STATE: StateError }[code];
@@ -49,10 +52,10 @@ export function revived({ name, message, code, hint }: PlainError): unknown {
   return hint !== undefined && error instanceof GradloomError ? new (error.constructor as typeof GradloomError)(code, message, { hint }) : error;
 }
 
-/** Pixels are handed over, which whole `ImageData` are not. */
+/** Marks an `ImageData` whose pixel buffer is transferred; an `ImageData` itself cannot be. */
 const PICTURE = "$picture";
 
-/** What was sent with pictures in it, with pictures. */
+/** Restores pictures in a received value. */
 export function unpacked(value: unknown): unknown {
   if (typeof value !== "object" || value === null || !isPlain(value)) return value;
   const { [PICTURE]: data, width, height } = value as { [PICTURE]?: Uint8ClampedArray<ArrayBuffer>; width?: number; height?: number };
@@ -63,8 +66,8 @@ export function unpacked(value: unknown): unknown {
 const isPlain = (value: object): boolean => [Object.prototype, null].includes(Object.getPrototypeOf(value));
 
 /**
- * A value to be sent, and what of it is handed over rather than copied: memory of typed arrays, and pictures. A view of a part of some
- * memory is copied alone.
+ * Prepares a value for posting, with the list of what is transferred rather than copied: buffers of typed arrays, and
+ * pictures. A view of a part of a buffer is copied.
  */
 export function packed(value: unknown, transfer: Set<Transferable> = new Set()): { value: any; transfer: Set<Transferable> } {
   const inside = (each: unknown): unknown => packed(each, transfer).value;
@@ -87,14 +90,17 @@ export function packed(value: unknown, transfer: Set<Transferable> = new Set()):
   return { value: out, transfer };
 }
 
-/** Closes pictures that were handed over. A camera has few frames and gives no new one until they are closed; garbage collection may take seconds. */
+/**
+ * Closes transferred pictures. A camera has few frames and delivers no new one until they are closed; garbage
+ * collection may take seconds.
+ */
 function close(value: unknown): void {
   if (typeof value !== "object" || value === null) return;
   if (Array.isArray(value) ? typeof value[0] === "object" : isPlain(value)) Object.values(value).forEach(close);
   else if (["VideoFrame", "ImageBitmap"].includes(Object.prototype.toString.call(value).slice(8, -1))) (value as VideoFrame | ImageBitmap).close();
 }
 
-/** Answers a page from now on. What comes back asks the page when it asks for nothing itself. */
+/** Starts answering a page's calls. The returned function calls the page outside of any call. */
 export function answer(thread: Thread, answers: Answers): Context["ask"] {
   const working = new Map<number, AbortController>();
   const asked = new Map<number, { done: (value: any) => void; fail: (error: unknown) => void }>();
@@ -136,27 +142,27 @@ export function answer(thread: Thread, answers: Answers): Context["ask"] {
   return asking(0);
 }
 
-/** How something is asked. */
+/** Options of a call. */
 export interface Asking {
   signal?: AbortSignal | undefined;
   /** Functions that the worker may call. */
   told?: Functions;
-  /** What is handed over. */
+  /** Objects to transfer. */
   transfer?: Iterable<Transferable>;
-  /** Gets a value that comes after it was given up. */
+  /** Receives a value that arrives after the call was aborted. */
   late?: (value: any) => void;
 }
 
 /** Functions of the page by name. */
 export type Functions = Record<string, (...args: any[]) => unknown>;
 
-/** A worker that is no more: with all that it held. */
+/** The error for a worker that has ended with everything it held. */
 const gone = (why: string): DeviceError =>
   new DeviceError("E_DEVICE_LOST", `the worker of the page's models ${why}`, { hint: "load what was there again: that starts another worker" });
 
-/** The page's side. */
+/** The page's side of remote calls. */
 export class Calls {
-  /** Whether the worker ever answered. */
+  /** Whether the worker has answered at all. */
   alive = false;
   readonly #worker: Worker;
   readonly #open = new Map<number, (answer: Answer) => void>();
@@ -164,7 +170,10 @@ export class Calls {
   #next = 0;
   #over: GradloomError | undefined;
 
-  /** `ended` is told when the worker is no more; `always` are functions that it may call when nothing is under way, too. */
+  /**
+   * `ended` is called when the worker has ended; the worker may call the functions `always` at any time, even outside
+   * of calls.
+   */
   constructor(worker: Worker, ended: () => void, always: Functions = {}) {
     this.#worker = worker;
     this.#ended = ended;
@@ -174,27 +183,27 @@ export class Calls {
       else this.#open.get(data.id)?.(data);
     };
     worker.onerror = (event) => {
-      // what went wrong before it was alive is said by who started it
+      // errors before the first answer are reported by the code that started the worker
       if (!this.alive) event.preventDefault();
       const why = `stopped${event.message ? `: ${event.message}` : ""}`;
       this.end(this.alive ? gone(why) : new InternalError("E_INTERNAL", `the worker ${why}`));
     };
   }
 
-  /** Is the worker no more? */
+  /** Whether the worker has ended. */
   get ended(): boolean {
     return this.#over !== undefined;
   }
 
   /**
-   * Notices that the worker is no more however it ended: it holds a lock, which the browser gives to who waits for it when the worker is gone.
-   * There is no event for a worker that the browser ends, for want of memory, say.
+   * Detects the end of the worker, whatever its cause: the worker holds a lock, which the browser passes on when the
+   * worker is gone. There is no event for a worker that the browser terminates, e.g. for lack of memory.
    */
   watch(lock: string): void {
     void navigator.locks?.request(lock, () => this.end(gone("was ended by the browser"))).catch(() => {});
   }
 
-  /** Calls a function that the worker names, and answers it where it asks. */
+  /** Calls a function for the worker, and replies if it waits for the result. */
   #called(functions: Functions, { told, args, reply }: Extract<Answer, { told: string }>): void {
     if (reply === undefined) return void functions[told]?.(...args);
     const answered = (message: Extract<Ask, { reply: number }>): void => {
@@ -207,7 +216,7 @@ export class Calls {
       .catch((error: unknown) => answered({ reply, error: plain(error) }));
   }
 
-  /** Asks the worker. */
+  /** Calls a function of the worker. */
   ask<T = unknown>(name: string, args: unknown, { signal, told = {}, transfer = [], late }: Asking = {}): Promise<T> {
     if (this.#over) return Promise.reject(this.#over);
     if (signal?.aborted) return Promise.reject(signal.reason);
@@ -228,7 +237,7 @@ export class Calls {
           try {
             this.#called(told, answer);
           } catch (error) {
-            // as if it had been called in this thread
+            // a callback's error rejects the call, as it would in this thread
             giveUp(error);
           }
           return;
@@ -242,7 +251,7 @@ export class Calls {
     });
   }
 
-  /** Ends the worker, and with it what is under way. */
+  /** Terminates the worker; pending calls are rejected. */
   end(why: GradloomError): void {
     if (this.#over) return;
     this.#over = why;

@@ -1,4 +1,4 @@
-// Copies of what a caller keeps, made on the page's thread a little at a time, so that large ones do not hold it up.
+// Copies values that the caller keeps, in small portions, so that large copies do not block the page.
 import type { TypedArray } from "../dtype.js";
 import { room } from "../progress.js";
 import { Slices } from "../turns.js";
@@ -8,7 +8,7 @@ const PART_BYTES = 1 << 21;
 
 type Numbers = TypedArray | Uint8ClampedArray;
 
-/** The same numbers in memory of their own. */
+/** Copies a typed array. */
 export async function copied<T extends Numbers>(values: T, signal?: AbortSignal): Promise<T> {
   if (values.byteLength <= PART_BYTES) return values.slice() as T;
   const bytes = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
@@ -21,7 +21,7 @@ export async function copied<T extends Numbers>(values: T, signal?: AbortSignal)
   return new (values.constructor as new (buffer: ArrayBuffer) => T)(out.buffer);
 }
 
-/** Bytes in parts: they are put together where they go. */
+/** Copies bytes in parts, which the receiver concatenates. */
 export async function inParts(bytes: Uint8Array, signal?: AbortSignal): Promise<Uint8Array[]> {
   const slices = new Slices();
   const parts: Uint8Array[] = [];

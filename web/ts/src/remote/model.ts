@@ -1,4 +1,4 @@
-// Models in the page's worker, with the face of those in the page's own thread.
+// The page's side of models in the worker, with the interface of local models.
 import { type Device, type DeviceKind, type DeviceLost, type Timing, open, useByDefault } from "../device.js";
 import { type DType, decode, isTypedArray } from "../dtype.js";
 import { DeviceError, StateError, ValueError, guardAsync } from "../errors.js";
@@ -11,7 +11,7 @@ import { copied, inParts } from "./copies.js";
 import { fileFor as otherFile } from "./sources.js";
 import { becomesBetterHere, deviceIn, isBetterHere, worker } from "../remote-start.js";
 
-/** What the worker says of a model. */
+/** The worker's description of a model. */
 export interface Told {
   id: number;
   inputs: Port[];
@@ -20,20 +20,20 @@ export interface Told {
   parameters: number;
   opset: number;
   device: Facts;
-  /** JSON, see `graphText`. */
+  /** The graph as JSON, see `graphText`. */
   graph: Uint8Array;
 }
 
-/** What a device says of itself, and its number in the worker. */
+/** The properties of a device, and its index in the worker. */
 export type Facts = Pick<Device, "kind" | "threads" | "software" | "relaxedSimd" | "maxBufferBytes" | "notes"> & { number: number };
 
-/** A tensor between two threads. */
+/** A tensor for posting between threads. */
 export type Sent = readonly [dtype: DType, shape: readonly number[], bytes: Uint8Array];
 
-/** A tensor that stays in the worker, by its number. */
+/** A tensor that stays in the worker, by id. */
 export type Held = readonly [dtype: DType, shape: readonly number[], id: number];
 
-/** What a run gave. */
+/** The result of a run. */
 export interface Ran {
   outputs: Record<string, Sent | Held>;
   timing: Timing;
@@ -46,7 +46,7 @@ const lost = new FinalizationRegistry(({ calls, id }: { calls: Calls; id: number
 const forgotten = new FinalizationRegistry(({ calls, id }: { calls: Calls; id: number }) => free(calls, id));
 const free = (calls: Calls, id: number): void => void calls.ask("free", id).catch(() => {});
 
-/** A tensor's value in the worker. */
+/** The value of a tensor that is in the worker. */
 class Elsewhere implements Away {
   readonly dtype: DType;
   readonly shape: readonly number[];
@@ -67,7 +67,7 @@ class Elsewhere implements Away {
     free(this.calls, this.id);
   }
 
-  /** As a tensor of this thread. */
+  /** Wraps it as a tensor of this thread. */
   tensor(): Tensor {
     const t = awayTensor(this);
     forgotten.register(t, { calls: this.calls, id: this.id }, this);
@@ -75,7 +75,7 @@ class Elsewhere implements Away {
   }
 }
 
-/** A device of the worker's: a name for it, which no tensor of the page can be on. */
+/** A device in the worker: a description only, as no tensor of the page can be on it. */
 class RemoteDevice {
   constructor(calls: Calls, id: number, { number, ...facts }: Facts) {
     Object.assign(this, facts);
@@ -90,14 +90,14 @@ class RemoteDevice {
     for (const name of Reflect.ownKeys(own)) Object.defineProperty(this, name, { value: own[name as keyof typeof own] });
     Object.defineProperty(this, "raw", { get: elsewhere });
     let lost: Promise<DeviceLost> | undefined;
-    // what the worker does not answer any more is told by its end
+    // if the worker ends without an answer, its end is the reason
     const ask = (): Promise<DeviceLost> => calls.ask<DeviceLost>("lost", number).catch(({ message }: Error) => ({ reason: "unknown", message }));
     Object.defineProperty(this, "lost", { get: () => (lost ??= ask()) });
     Object.freeze(this);
   }
 }
 
-/** A model whose numbers are the worker's. */
+/** A model that runs in the worker. */
 export class RemoteModel implements Model {
   readonly inputs: readonly Port[];
   readonly outputs: readonly Port[];
@@ -112,7 +112,7 @@ export class RemoteModel implements Model {
   #notes: readonly string[] = [];
   #graph: Uint8Array | Graph;
 
-  /** Who frees it with what it is a part of, if anybody does. */
+  /** The object that owns and frees the model, if it is part of an opened task. */
   readonly owner: object | undefined;
 
   constructor(calls: Calls, { id, device, graph, ...info }: Told, owner?: object) {
@@ -173,7 +173,10 @@ export class RemoteModel implements Model {
     return Object.fromEntries(Object.entries(ran.outputs).map(([name, each]) => [name, here(each)]));
   }
 
-  /** An input in a form that can be sent: where it is, if it is in the worker. What the caller keeps is copied. */
+  /**
+   * Converts an input to a form that can be posted: by id if the tensor is in the worker. Values that the caller keeps
+   * are copied.
+   */
   async #sent(value: ModelInput, signal?: AbortSignal): Promise<unknown> {
     if (isTypedArray(value)) return copied(value, signal);
     if (!(value instanceof Tensor)) return value;
@@ -216,15 +219,15 @@ export class RemoteModel implements Model {
 
 const isHeld = (each: Sent | Held): each is Held => typeof each[2] === "number";
 
-/** A tensor that came. */
+/** Creates a tensor from a posted one. */
 export function tensorOf([dtype, shape, bytes]: Sent): Tensor {
   return new Tensor(decode(bytes, dtype), shape, { dtype });
 }
 
-/** JSON has no numbers beyond 2^53, nor those that are none. */
+/** Marks numbers that JSON lacks: BigInts, infinities and NaN. */
 const MARK = "$number";
 
-/** A graph as text, which is read only if somebody asks for it. */
+/** Serialises a graph as JSON text; the page parses it only on request. */
 export function graphText(graph: Graph): Uint8Array {
   const written = (_: string, value: unknown): unknown => {
     const plain = typeof value !== "bigint" && !(typeof value === "number" && !Number.isFinite(value));
@@ -242,22 +245,22 @@ function graphOf(text: Uint8Array): Graph {
   return JSON.parse(new TextDecoder().decode(text), read) as Graph;
 }
 
-/** A file as the worker can read it: an address, a file, or bytes in parts. */
+/** Converts a file's source for the worker: an address, a file, or bytes in parts. */
 async function fileFor(from: FileSource, options: LoadOptions): Promise<unknown> {
   checkSource(from);
   const isPath = typeof from === "string" || from instanceof URL;
   if (isPath && !options.fetch) return new URL(from, globalThis.location?.href).href;
   if (from instanceof Blob) return from;
-  // a function stays here, and what it fetches goes there
+  // a custom `fetch` runs in this thread, and its result is posted
   return inParts(await readSource(from, options), options.signal);
 }
 
-/** Loads a model in the page's worker; null where that cannot be. */
+/** Loads a model in the page's worker; null if that is not possible. */
 export async function loadRemote(from: FileSource, options: LoadOptions): Promise<Model | null> {
   const { signal, onProgress, fetch: _, device, worker: __, files, ...rest } = options;
   signal?.throwIfAborted();
   const kind = device as DeviceKind | "auto" | undefined;
-  // what the page itself does with the tensors that come out
+  // the page's own device, for operators on the outputs
   const here = open(kind ?? "auto");
   here.catch(() => {});
   const file = fileFor(from, options);

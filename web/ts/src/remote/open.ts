@@ -1,4 +1,4 @@
-// Tasks in the page's worker: a model opened there, and what is asked of it. The worker's side is `tasks.ts` beside this file.
+// The page's side of tasks in the worker: opens models there and runs tasks on them. The worker's side is `tasks.ts`.
 import type { DeviceKind } from "../device.js";
 import { GradloomError, ValueError, guardAsync } from "../errors.js";
 import { becomesBetterHere, deviceIn, forWorker, isBetterHere, worker } from "../remote-start.js";
@@ -9,17 +9,17 @@ import { type Calls, type Functions, packed, unpacked } from "./calls.js";
 import { type Told, RemoteModel } from "./model.js";
 import { absolute, fileFor, pictureFor, pictureOfFile, pixelsFor, soundFor, soundOfFile } from "./sources.js";
 
-/** What the worker says of what it opened. */
+/** The worker's description of an opened model. */
 export interface ToldOpened {
   id: number;
   recipe: Recipe;
   url: string;
   model: Told | undefined;
-  /** The device that the task's model is on, where it is a graph. */
+  /** The device of the model, if the task's file is a graph. */
   kind: DeviceKind | undefined;
 }
 
-/** An answer to a request, for the worker. */
+/** The response to a forwarded request. */
 export interface Fetched {
   status: number;
   statusText: string;
@@ -27,7 +27,7 @@ export interface Fetched {
   body: ArrayBuffer | null;
 }
 
-/** Options of a task, as they are sent: functions stay here, and are called from there. */
+/** A task's options for posting: plain values, and the names of functions, which the worker calls back. */
 export interface SentOptions {
   plain: Record<string, unknown>;
   functions: string[];
@@ -53,7 +53,7 @@ function split({ signal: _, model: __, device: ___, ...options }: Partial<TaskOp
 
 const lost = new FinalizationRegistry(({ calls, id }: { calls: Calls; id: number }) => void calls.ask("close", id).catch(() => {}));
 
-/** What a task is given, ready to be sent. */
+/** Converts a task's input to a form that can be posted. */
 function sendable(name: Work, input: unknown, signal?: AbortSignal): unknown {
   if (name === "embed") return input;
   if (name === "fileType") return fileFor(input as string, signal);
@@ -83,14 +83,14 @@ class There {
       return await ask(await sendable(name, input, signal));
     } catch (error) {
       if (error instanceof GradloomError || (error as Error)?.name !== "DataCloneError") throw error;
-      // a picture of another origin, say: reading it here tells, or works
+      // e.g. a picture of another origin: reading it in this thread works, or gives the proper error
       if (!SOUNDS.has(name) && name !== "embed" && name !== "fileType") return ask(await pixelsFor(input as ImageSource, signal));
       throw new ValueError("E_VALUE", `${name}: what was given is neither a file nor values: ${(error as Error).message}`, { cause: error });
     }
   }
 }
 
-/** Opens the model of a task in the page's worker; null where that cannot be. */
+/** Opens a task's model in the page's worker; null if that is not possible. */
 export async function openRemote(address: string | URL, options: Omit<TaskOptions, "model" | "worker">): Promise<{ opened: Opened; there: There } | null> {
   const { signal, device } = options;
   signal?.throwIfAborted();
@@ -103,7 +103,7 @@ export async function openRemote(address: string | URL, options: Omit<TaskOption
   const late = ({ id }: ToldOpened): void => void calls.ask("close", id).catch(() => {});
   const asked = { address: absolute(address), options: sent, ...deviceIn(kind) };
   const { id, recipe, url, model: facts, kind: taken } = await calls.ask<ToldOpened>("open", asked, { signal, told, late });
-  // what the model and what was opened have in common: the last of both to be forgotten closes it
+  // shared by the model and the opened object: once both are unreachable, the worker closes it
   const owner = {};
   lost.register(owner, { calls, id }, owner);
   const model = facts && new RemoteModel(calls, facts, owner);

@@ -1,16 +1,17 @@
-// What tasks are given, in a form that can be sent to the page's worker: pictures as bitmaps, which are handed over without a look at their
-// pixels; sounds as samples; files by their address or as they are. And what only a page can read, for the worker.
+// Converts the inputs of tasks to a form that can be posted to the worker: pictures as bitmaps, transferred without
+// reading their pixels; sounds as samples; files as addresses or as they are. Also decodes for the worker what only a
+// page can.
 import type { AudioBufferLike, AudioSource } from "../audio/sound.js";
 import type { FileSource } from "../progress.js";
 import type { ImageSource, Pixels } from "../vision/pixels.js";
 import { copied } from "./copies.js";
 
-/** An address as the worker must have it, whose own place is another. */
+/** Makes an address absolute, since the worker has another base. */
 export const absolute = (address: string | URL): string => new URL(address, globalThis.location?.href).href;
 
 const kindOf = (value: unknown): string => Object.prototype.toString.call(value).slice(8, -1);
 
-/** A file: by its address, as it is, or as a copy of its bytes. */
+/** Converts a file: to its address, unchanged, or to a copy of its bytes. */
 export async function fileFor(source: FileSource, signal?: AbortSignal): Promise<unknown> {
   if (typeof source === "string" || source instanceof URL) return absolute(source);
   if (source instanceof Uint8Array) return copied(source, signal);
@@ -18,7 +19,7 @@ export async function fileFor(source: FileSource, signal?: AbortSignal): Promise
   return source;
 }
 
-/** A bitmap of what an element shows, in the size that it is read in; undefined where there is none, or none of that size. */
+/** A bitmap of an element at the size at which it is read; undefined if there is none of that size. */
 async function bitmapOf(source: object, kind: string): Promise<ImageBitmap | undefined> {
   const sized = async (width: number, height: number): Promise<ImageBitmap | undefined> => {
     const bitmap = await createImageBitmap(source as ImageBitmapSource);
@@ -41,7 +42,7 @@ async function bitmapOf(source: object, kind: string): Promise<ImageBitmap | und
 
 const SHOWN = new Set(["HTMLImageElement", "HTMLVideoElement", "HTMLCanvasElement", "OffscreenCanvas", "ImageBitmap"]);
 
-/** A picture. What has no bitmap is read here, which also says what is wrong with it. */
+/** Converts a picture. If no bitmap can be made, its pixels are read here, which also reports errors. */
 export async function pictureFor(source: ImageSource, signal?: AbortSignal): Promise<unknown> {
   const kind = kindOf(source);
   if (typeof source === "string" || source instanceof URL || source instanceof Blob || source instanceof ArrayBuffer || source instanceof Uint8Array) {
@@ -52,14 +53,14 @@ export async function pictureFor(source: ImageSource, signal?: AbortSignal): Pro
   return bitmap ?? pixelsFor(source, signal);
 }
 
-/** The pixels of a picture, read in this thread. */
+/** Reads the pixels of a picture in this thread. */
 export async function pixelsFor(source: ImageSource, signal?: AbortSignal): Promise<Pixels> {
   const { readPixels } = await import("../vision/pixels.js");
   const { data, width, height } = await readPixels(source, signal ? { signal } : {});
   return { data: data === (source as Pixels).data ? await copied(data, signal) : data, width, height };
 }
 
-/** A sound: the samples of what has some. */
+/** Converts a sound: audio buffers to their samples, files like other files. */
 export async function soundFor(source: AudioSource, signal?: AbortSignal): Promise<unknown> {
   const { numberOfChannels, sampleRate, channels } = (source ?? {}) as Partial<AudioBufferLike> & { channels?: unknown };
   const all = (list: readonly Float32Array[]): Promise<Float32Array[]> => Promise.all(list.map((samples) => copied(samples, signal)));
@@ -71,12 +72,12 @@ export async function soundFor(source: AudioSource, signal?: AbortSignal): Promi
   return isSound ? { sampleRate, channels: await all(channels) } : fileFor(source as FileSource, signal);
 }
 
-/** For the worker: a picture of a file that only a page has a decoder for. */
+/** For the worker: decodes a picture for which only a page has a decoder. */
 export async function pictureOfFile(file: Blob): Promise<ImageBitmap> {
   return (await import("../vision/pixels.js")).decodeBlob(file);
 }
 
-/** For the worker, which has no decoder of sounds: the samples of a file, at a rate. */
+/** For the worker, which has no audio decoder: decodes a file to samples at a rate. */
 export async function soundOfFile(bytes: Uint8Array<ArrayBuffer>, sampleRate: number): Promise<{ channels: Float32Array[]; sampleRate: number }> {
   const { decodeSound } = await import("../audio/sound.js");
   const buffer = await decodeSound(bytes, sampleRate);

@@ -1,4 +1,5 @@
-// The worker's side of tasks: what is opened here, by numbers, and the tasks themselves. What this thread cannot read, the page does.
+// The worker's side of tasks: opened models by id, and running tasks on them. Files that only a page can decode are
+// sent to the page.
 import { elsewhere as sounds } from "../audio/sound.js";
 import { StateError } from "../errors.js";
 import type { LocalModel } from "../model.js";
@@ -10,16 +11,16 @@ import type { Answers, Context } from "./calls.js";
 import type { Fetched, SentOptions, ToldOpened } from "./open.js";
 import { type Start, disposed, newNumber, started, told } from "./thread.js";
 
-/** What is open, the number of its model, and the device it was opened for. */
+/** Opened models, with the id of the underlying model and the device that was requested. */
 const all = new Map<number, { opened: Opened; model: number | undefined; device: Start["device"] }>();
 
-/** Options as the page gave them: its functions are called there. */
+/** Recreates the options that the page was given; functions call back to the page. */
 function options({ plain, functions }: SentOptions, { signal, tell, ask }: Context): Omit<TaskOptions, "model"> {
   const own = (name: string): unknown => (name === "fetch" ? viaPage(ask) : (...args: unknown[]) => tell(name, ...args));
   return { ...plain, ...Object.fromEntries(functions.map((name) => [name, own(name)])), signal };
 }
 
-/** A `fetch` that the page answers with one of its own. */
+/** A `fetch` that forwards requests to the page's custom `fetch`. */
 function viaPage(ask: Context["ask"]): typeof fetch {
   return async (address, init = {}) => {
     const headers = [...new Headers(init.headers)];
@@ -29,7 +30,7 @@ function viaPage(ask: Context["ask"]): typeof fetch {
   };
 }
 
-/** Has the page read what only a page can. */
+/** Lets the page decode the files that a worker cannot. */
 export function readElsewhere(ask: Context["ask"]): void {
   pictures.decode = (file) => ask("pictureOfFile", file);
   sounds.decode = (bytes, sampleRate) => ask("soundOfFile", bytes, sampleRate);

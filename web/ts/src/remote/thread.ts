@@ -1,4 +1,4 @@
-// The worker's side: models by their numbers.
+// The worker's side of models: holds them by id and answers the page's calls.
 import { type Device, type DeviceKind, type InitOptions, clearCache, flushCache, init, memory, onDevice, stats } from "../device.js";
 import { InternalError, StateError, isLost } from "../errors.js";
 import { type LoadOptions, type LocalModel, type ModelInput, type RawInput, loadLocal } from "../model.js";
@@ -10,11 +10,11 @@ import type { Answers, Context } from "./calls.js";
 import { type Facts, type Held, type Ran, type Sent, type Told, graphText, tensorOf } from "./model.js";
 
 const models = new Map<number, LocalModel>();
-/** Outputs that stay here. */
+/** Outputs that stay in the worker (`stay`). */
 const tensors = new Map<number, Tensor>();
 let next = 0;
 
-/** A number for something that the page refers to. */
+/** A new id for an object that the page refers to. */
 export const newNumber = (): number => (next += 1);
 
 function modelOf(id: number): LocalModel {
@@ -23,7 +23,7 @@ function modelOf(id: number): LocalModel {
   return found;
 }
 
-/** The devices of models, by their numbers. */
+/** The devices of models, by index. */
 const devices: Device[] = [];
 
 function facts(device: Device): Facts {
@@ -33,19 +33,19 @@ function facts(device: Device): Facts {
   return { kind, threads, software, relaxedSimd, maxBufferBytes, notes: [...notes], number };
 }
 
-/** A device to start, and news of what the page's `init` was given. */
+/** A device to start, with the options of the page's `init` if they have changed. */
 export interface Start {
   device: DeviceKind | "auto";
   settings?: InitOptions;
 }
 
-/** Starts a device as the page's `init` has it. */
+/** Starts a device with the options of the page's `init`. */
 export async function started({ device, settings }: Start, { signal, tell }: Context): Promise<Device> {
   const debug = settings?.debug !== undefined && { log: (text: string) => tell("log", text) };
   return init({ ...settings, ...debug, device, signal });
 }
 
-/** Parts of a file, as one. */
+/** Concatenates the parts of a file. */
 function whole(parts: Uint8Array[]): Uint8Array {
   if (parts.length === 1) return parts[0] as Uint8Array;
   const out = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
@@ -57,13 +57,13 @@ function whole(parts: Uint8Array[]): Uint8Array {
   return out;
 }
 
-/** A tensor's bytes. */
+/** Reads a tensor's bytes. */
 async function bytesOf(t: Tensor, signal: AbortSignal): Promise<Uint8Array> {
   const { host, id } = bind(t);
   return onDevice(host, () => host.raw.data(id, signal) as Promise<Uint8Array>, signal);
 }
 
-/** A tensor with its bytes, and its end. */
+/** Reads a tensor for posting, and disposes it. */
 async function taken(t: Tensor, signal: AbortSignal): Promise<Sent> {
   const { dtype, shape } = t;
   try {
@@ -73,7 +73,7 @@ async function taken(t: Tensor, signal: AbortSignal): Promise<Sent> {
   }
 }
 
-/** A tensor that stays. */
+/** Registers a tensor that stays in the worker. */
 function held(t: Tensor): Held {
   const id = newNumber();
   tensors.set(id, t);
@@ -86,7 +86,7 @@ function tensorAt(id: number): Tensor {
   return found;
 }
 
-/** Takes a model in, and says what the page must know of it. */
+/** Registers a model and describes it to the page. */
 export function told(model: LocalModel): Told {
   const id = newNumber();
   models.set(id, model);
@@ -94,13 +94,16 @@ export function told(model: LocalModel): Told {
   return { id, inputs: [...inputs], outputs: [...outputs], nodes, parameters, opset, device: facts(model.device), graph: graphText(graph) };
 }
 
-/** Lets a model go. */
+/** Disposes a model. */
 export function disposed(id: number): void {
   models.get(id)?.dispose();
   models.delete(id);
 }
 
-/** Has the lock that the page knows this thread by as long as it lives: false where there are no locks. */
+/**
+ * Acquires the lock by which the page detects the end of this thread, and holds it for life; false if the browser has
+ * no locks.
+ */
 function holds(lock: string): Promise<boolean> {
   const { locks } = globalThis.navigator;
   if (!locks) return Promise.resolve(false);
@@ -113,7 +116,7 @@ function holds(lock: string): Promise<boolean> {
   });
 }
 
-/** A run, as the page asks for it: inputs are values, tensors that were sent, or those that are here. */
+/** A request to run a model: inputs are values, posted tensors, or ids of tensors in this worker. */
 interface Run {
   id: number;
   inputs: [string, ModelInput | { tensor: Sent } | { held: number }][];
@@ -161,7 +164,7 @@ export const answers: Answers = {
     };
     try {
       return await once().catch((error: unknown) => {
-        // the GPU went away under it: what was sent is still here, and a run begins with another device
+        // the GPU was lost: posted inputs are still here, and the run is repeated on another device
         const mayAgain = isLost(error) && model.device.kind === "webgpu" && !signal?.aborted;
         if (!mayAgain || given.some(([, value]) => value instanceof Tensor && !own.includes(value))) throw error;
         onProgress({ phase: "device", loaded: 0, total: 0 });

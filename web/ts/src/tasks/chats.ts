@@ -1,4 +1,4 @@
-// Answers of language models. A model has a worker of its own, which is told what to load and gives text.
+// The task `chat`: answers of a language model by a recipe. The model runs in a worker of its own (`LLM`).
 import type { ChatMessage } from "../chat.js";
 import { ValueError, isLost, missing } from "../errors.js";
 import type { LLM } from "../llm.js";
@@ -6,13 +6,16 @@ import type { AnswerOptions } from "../llm/options.js";
 import { addressOf, alsoUnloaded } from "./opened.js";
 import { type TaskOptions, readRecipe } from "./recipe.js";
 
-/** How `chat` answers: as `LLM.chat` does, by the model of a recipe. */
+/** Options of `chat`: those of `LLM.chat`, with the model given by a recipe. */
 export interface ChatTaskOptions extends Omit<TaskOptions, "model">, AnswerOptions {
-  /** The address of a recipe, whose model is a GGUF file, or the `config.json` of a folder as Hugging Face has it; or a model that `LLM.load` gave. */
+  /**
+   * The address of a recipe whose model is a GGUF file or the `config.json` of a Hugging Face folder; or a model that
+   * `LLM.load` returned.
+   */
   model: string | URL | LLM;
-  /** Tokens that there is room for. */
+  /** The context length in tokens. */
   context?: number;
-  /** Hears the answer as it comes. */
+  /** Receives the answer piece by piece. */
   onText?: (text: string) => void;
 }
 
@@ -27,7 +30,7 @@ alsoUnloaded.add(() => {
 async function load(address: string | URL, { onProgress, context, device, worker, ...options }: ChatTaskOptions): Promise<LLM> {
   const { recipe, file, own } = await readRecipe(address, options);
   if (recipe.task !== "chat") throw new ValueError("E_VALUE", `${recipe.name} is a model for ${recipe.task}, not for chat`);
-  // by itself, since the entry finds its worker beside it
+  // imported as an entry of its own, since that locates its worker's script relative to itself
   const llm = await import("../llm.js").catch(missing);
   return llm.LLM.load(file, {
     ...own,
@@ -38,12 +41,15 @@ async function load(address: string | URL, { onProgress, context, device, worker
   });
 }
 
-/** The model that a task is for; undefined for one that was loaded elsewhere. */
+/** The cache key of the model; undefined for a model that the caller loaded. */
 function keyOf({ model, device, context, worker }: ChatTaskOptions): string | undefined {
   return typeof model === "string" || model instanceof URL ? `${String(device ?? "auto")} ${context} ${worker} ${model}` : undefined;
 }
 
-/** Loaded once for each address, device, room and thread, until `unload`, or until its device is gone. */
+/**
+ * The model, loaded once per address, device, context length and thread, and kept until `unload` or the loss of its
+ * device.
+ */
 function modelOf(options: ChatTaskOptions): Promise<LLM> {
   const model = addressOf("chat", options);
   const key = keyOf(options);
@@ -56,7 +62,7 @@ function modelOf(options: ChatTaskOptions): Promise<LLM> {
   return found;
 }
 
-/** The answer to messages, or to a text. A model without a template for chats goes on with the text. */
+/** Answers messages or a text. A model without a chat template continues the text. */
 export async function chat(messages: string | readonly ChatMessage[], options: ChatTaskOptions): Promise<string> {
   const wanted = modelOf(options);
   const key = keyOf(options);
@@ -69,7 +75,8 @@ export async function chat(messages: string | readonly ChatMessage[], options: C
     return await answered(await wanted, messages, { ...options, onText });
   } catch (error) {
     if (!isLost(error) || key === undefined) throw error;
-    // its weights are gone: whoever asks next has it loaded again, as this answer does if nobody heard of it yet
+    // the weights are lost: forget the model so that the next call loads it again, and retry here unless text was
+    // already delivered
     if (loaded.get(key) === wanted) loaded.delete(key);
     void wanted.then((llm) => llm.dispose(), () => {});
     if (isTold || options.signal?.aborted) throw error;
@@ -78,7 +85,7 @@ export async function chat(messages: string | readonly ChatMessage[], options: C
 }
 
 async function answered(llm: LLM, messages: string | readonly ChatMessage[], options: ChatTaskOptions): Promise<string> {
-  // the rest is how the answer is made
+  // the remaining options control generation
   const { model: _, device: __, worker: ___, context: ____, cache, fetch, hash, onModel, onProgress, onText, ...how } = options;
   const list = typeof messages === "string" ? [{ role: "user", content: messages }] : messages;
   const text = list.map(({ content }) => String(content ?? "")).join("\n");

@@ -1,9 +1,10 @@
-// Classifiers whose file is weights alone: EfficientNet-Lite (Tan and Le 2019, arXiv:1905.11946), with the names and the padding of TensorFlow's.
+// Classifiers whose file holds only weights, so that the network is built here: EfficientNet-Lite (Tan and Le 2019,
+// arXiv:1905.11946), with the tensor names and the padding of TensorFlow's implementation.
 import { FormatError } from "../errors.js";
 import { type Tensor, tidy } from "../tensor.js";
 import { type Opened, type TaskOptions, keep, weightsOf } from "./recipe.js";
 
-/** Repeats, first stride and channels of each stage. */
+/** The number of blocks, the stride of the first block, and the output channels of a stage. */
 type Stage = [repeats: number, stride: number, channels: number];
 
 interface Network extends Disposable {
@@ -11,14 +12,14 @@ interface Network extends Disposable {
   weights: Record<string, Tensor>;
 }
 
-/** What a convolution is beside its weights. */
+/** Attributes of a convolution besides its weights. */
 interface How {
   stride?: number;
-  /** Values stay between 0 and 6. */
+  /** Whether a ReLU6 follows. */
   bounded?: boolean;
 }
 
-/** The scores of a picture `[1, 3, height, width]`, which is freed. */
+/** Computes the class scores of a picture `[1, 3, height, width]`, and frees the picture. */
 export async function scoresOf(opened: Opened, picture: Tensor, options: TaskOptions): Promise<Tensor> {
   using image = picture;
   const network = await networkOf(opened, options);
@@ -46,7 +47,10 @@ function forward({ weights, stages }: Network, picture: Tensor): Tensor {
     if (!found) throw new FormatError("E_FORMAT", `the weights have no ${name}`);
     return found;
   };
-  /** A convolution, padded so that each stride has its result, and its norm, which is folded into it. */
+  /**
+   * A convolution with "same" padding (output size is input size divided by the stride, rounded up), with its batch
+   * norm folded into weight and bias.
+   */
   const conv = (x: Tensor, name: string, norm: string, { stride = 1, bounded = true }: How = {}): Tensor => {
     const weight = w(`${name}.weight`);
     const kernel = weight.shape[2] as number;
@@ -54,7 +58,7 @@ function forward({ weights, stages }: Network, picture: Tensor): Tensor {
     const padded = missing.every((n) => n === 0) ? x : x.pad([[0, 0], [0, 0], ...missing.map((n): [number, number] => [n >> 1, n - (n >> 1)])]);
     const scale = w(`${norm}.weight`).div(w(`${norm}.running_var`).add(1e-3).sqrt());
     const shift = w(`${norm}.bias`).sub(w(`${norm}.running_mean`).mul(scale));
-    // a filter for each channel, or all channels in each filter
+    // depthwise if the weight has one input channel per filter, else dense
     const groups = weight.shape[1] === 1 ? (x.shape[1] as number) : 1;
     const y = padded.conv(weight.mul(scale.reshape([-1, 1, 1, 1])), shift, { stride, groups });
     return bounded ? y.relu6() : y;

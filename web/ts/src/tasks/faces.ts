@@ -1,20 +1,24 @@
-// Faces in pictures: BlazeFace (Bazarevsky et al. 2019, arXiv:1907.05047), whose boxes are told from places on grids of several widths.
+// Face detection with BlazeFace (Bazarevsky et al. 2019, arXiv:1907.05047), whose outputs are offsets from anchors on
+// several grids.
 import { FormatError } from "../errors.js";
 import { type Box, overlap, scaleBoxes } from "../vision/boxes.js";
 import { fitImage } from "../vision/image.js";
 import type { ImageSource } from "../vision/pixels.js";
 import { type TaskOptions, given, imageOf, inputOf, runAll } from "./recipe.js";
 
-/** A face in a picture. */
+/** A detected face. */
 export interface Face {
-  /** In pixels of the picture that was given. */
+  /** In pixels of the given picture. */
   box: Box;
   score: number;
-  /** Its right eye, left eye, nose, mouth, right ear and left ear, as the face has them. */
+  /** Right eye, left eye, nose, mouth, right ear and left ear, from the person's own point of view. */
   points: [x: number, y: number][];
 }
 
-/** What the recipe says of the model: the widths of its grids' cells, one for each place that a cell has, and the side of its picture. */
+/**
+ * Parameters from the recipe: the cell size of each grid in pixels (a size that is listed several times has more
+ * anchors per cell), and the side of the model's input.
+ */
 interface Grids {
   strides: readonly number[];
   side: number;
@@ -22,12 +26,12 @@ interface Grids {
   scores: string;
 }
 
-/** The places, in the order of the model's rows: cell by cell, all grids of one width together. */
+/** Anchor positions in the order of the model's rows: cell by cell, with all grids of one cell size together. */
 function anchors({ strides, side }: Grids): [number, number][] {
   const out: [number, number][] = [];
   for (const stride of new Set(strides)) {
     const cells = Math.ceil(side / stride);
-    // two for each time that a width is named
+    // two anchors for each time that a cell size is listed
     const each = 2 * strides.filter((other) => other === stride).length;
     for (let at = 0; at < cells * cells * each; at += 1) {
       const cell = Math.floor(at / each);
@@ -37,7 +41,10 @@ function anchors({ strides, side }: Grids): [number, number][] {
   return out;
 }
 
-/** The faces in a picture, best first. Those that overlap more than `iou` (0.3) are one, whose numbers are their mean by score, as MediaPipe has it. */
+/**
+ * Detects faces in a picture, best first. Detections that overlap by more than `iou` (default 0.3) are merged to their
+ * mean, weighted by score, as in MediaPipe.
+ */
 export async function detectFaces(source: ImageSource, options: TaskOptions & { score?: number; iou?: number }): Promise<Face[]> {
   const opened = given(options);
   const { more, boxes: limits = {}, name } = opened.recipe;
@@ -63,7 +70,7 @@ export async function detectFaces(source: ImageSource, options: TaskOptions & { 
       found.push({ score, numbers: [x - w / 2, y - h / 2, x + w / 2, y + h / 2, ...points] });
     });
     return blended(found, iou).map(({ score, numbers }) => {
-      // a point is a box without a size
+      // convert each point like a box of size zero
       const pairs = Array.from({ length: numbers.length / 2 - 2 }, (_, i) => numbers.slice(2 * i + 4, 2 * i + 6));
       const [box, ...points] = scaleBoxes([boxOf(numbers), ...pairs.map((p) => boxOf([...p, ...p]))], placement) as [Box, ...Box[]];
       return { box, score, points: points.map(([px, py]): [number, number] => [px, py]) };
@@ -73,7 +80,7 @@ export async function detectFaces(source: ImageSource, options: TaskOptions & { 
   }
 }
 
-/** A face that may be there: its box and points, one number after the other. */
+/** A detection before merging: the coordinates of its box, followed by those of its points. */
 interface Candidate {
   score: number;
   numbers: number[];
@@ -81,7 +88,7 @@ interface Candidate {
 
 const boxOf = ([a = 0, b = 0, c = 0, d = 0]: readonly number[]): Box => [a, b, c, d];
 
-/** One of each group that overlaps: the best one's score, and the mean of all their numbers by their scores. */
+/** Merges each group of overlapping detections: the best score, and the mean of the coordinates weighted by score. */
 function blended(found: readonly Candidate[], iou: number): Candidate[] {
   const out: Candidate[] = [];
   let rest = [...found].sort((a, b) => b.score - a.score);

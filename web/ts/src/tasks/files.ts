@@ -1,17 +1,17 @@
-// What kind of file something is, by its content.
+// Recognition of file types by content.
 import { type FileSource } from "../progress.js";
 import { openRanges } from "../ranges.js";
 import { Tensor } from "../tensor.js";
 import { type Ranked, topK } from "../vision/scores.js";
 import { type TaskOptions, given, runOf } from "./recipe.js";
 
-/** A kind of file. */
+/** A recognised file type. */
 export interface FileKind {
   label: string;
   score: number;
-  /** Is the score what the model asks for before it is believed? */
+  /** Whether the score reaches the model's own threshold for this type. */
   sure: boolean;
-  /** The likeliest kinds, best first. */
+  /** The most likely types, best first. */
   all: Ranked[];
 }
 
@@ -34,8 +34,8 @@ function strip(bytes: Uint8Array, start: boolean, end: boolean): Uint8Array {
 }
 
 /**
- * What kind of file something is: Magika's own steps, its first and last bytes without white space at the outer ends. Only those are read. Undefined
- * for what is too small to tell.
+ * Recognises the type of a file with Magika, from its first and last bytes without outer white space; only those are
+ * read. Undefined for files that are too small.
  */
 export async function fileType(source: FileSource, options: TaskOptions & { k?: number }): Promise<FileKind | undefined> {
   const opened = given(options);

@@ -1,4 +1,4 @@
-// Tasks as they are done in the thread that calls them: each is given a model that was opened in this thread.
+// The implementations of tasks for the calling thread; each is given a model that was opened in this thread.
 export { detectFaces } from "./faces.js";
 export { fileType } from "./files.js";
 export { notes } from "./notes.js";

@@ -1,13 +1,13 @@
-// Notes as a file of music: standard MIDI.
+// Writes notes as a standard MIDI file.
 import type { Note } from "./notes.js";
 
-/** Ticks of a quarter note, which lasts half a second. */
+/** Ticks per quarter note; at 120 beats per minute a quarter note lasts half a second. */
 const TICKS = 480;
 
-/** Notes as a file that music programs open: standard MIDI, format 0, a piano at 120 beats a minute. */
+/** Converts notes to a standard MIDI file: format 0, piano, 120 beats per minute. */
 export function midi(list: readonly Note[]): Uint8Array<ArrayBuffer> {
   const tick = (seconds: number): number => Math.max(0, Math.round(seconds * 2 * TICKS));
-  // at one moment, ends come before beginnings
+  // at equal times, note ends come before note starts
   const events = list
     .flatMap(({ start, end, pitch, amplitude }) => [
       { at: tick(start), bytes: [0x90, pitch, Math.min(127, Math.max(1, Math.round(amplitude * 127)))] },
@@ -26,7 +26,7 @@ export function midi(list: readonly Note[]): Uint8Array<ArrayBuffer> {
   return Uint8Array.from([...text("MThd"), ...word(6), 0, 0, 0, 1, TICKS >> 8, TICKS & 0xff, ...text("MTrk"), ...word(track.length), ...track]);
 }
 
-/** Seven bits a byte, the highest first. */
+/** Encodes a variable-length quantity: seven bits per byte, most significant first. */
 function variable(n: number): number[] {
   const out = [n & 0x7f];
   for (let rest = n >>> 7; rest > 0; rest >>>= 7) out.unshift(0x80 | (rest & 0x7f));

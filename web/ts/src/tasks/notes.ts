@@ -1,5 +1,6 @@
-// Music to notes: Basic Pitch (Bittner et al. 2022, arXiv:2203.09893) hears two seconds at a time and says for each of 172 frames and each
-// of a piano's 88 keys how likely a note sounds, and how likely it begins; notes are what begins and then goes on.
+// Transcription of music to notes with Basic Pitch (Bittner et al. 2022, arXiv:2203.09893). The model takes windows of
+// two seconds and gives, for each of 172 frames and each of the 88 piano keys, the probability that a note sounds and
+// that one begins. A note starts at a likely onset and lasts while it keeps sounding.
 import { FormatError } from "../errors.js";
 import { type AudioSource, readAudio } from "../audio/sound.js";
 import { Tensor } from "../tensor.js";
@@ -7,47 +8,47 @@ import { type TaskOptions, inputOf, given } from "./recipe.js";
 
 /** A note. */
 export interface Note {
-  /** In seconds. */
+  /** Start and end in seconds. */
   start: number;
   end: number;
-  /** As MIDI counts: 60 is the middle C, 69 the A of 440 Hz. */
+  /** The MIDI note number: 60 is middle C, 69 the A of 440 Hz. */
   pitch: number;
-  /** How loud it is, from 0 to 1: the mean probability of its frames. */
+  /** Loudness from 0 to 1: the mean probability over the note's frames. */
   amplitude: number;
 }
 
-/** What counts as a note. */
+/** Options of `notes`. */
 export interface NotesOptions extends TaskOptions {
-  /** A note begins where its beginning is more likely than this: 0.5. */
+  /** The probability of an onset above which a note begins. Default: 0.5. */
   onset?: number;
-  /** It goes on while it is more likely than this: 0.3. */
+  /** The probability above which a note continues. Default: 0.3. */
   frame?: number;
-  /** Shorter ones are none: 0.128 seconds. */
+  /** The shortest duration of a note in seconds. Default: 0.128. */
   shortest?: number;
-  /** How much of the sound is done, from 0 to 1. */
+  /** Receives the processed fraction of the sound, from 0 to 1. */
   onPart?: (part: number) => void;
 }
 
 interface Shape {
   rate: number;
-  /** Samples of a window, and of each of its frames. */
+  /** Samples per window, and per frame. */
   window: number;
   hop: number;
   frames: number;
-  /** Frames that two windows share. */
+  /** Frames by which neighbouring windows overlap. */
   shared: number;
   keys: number;
-  /** The lowest key, as MIDI counts. */
+  /** The MIDI note number of the lowest key. */
   lowest: number;
-  /** The outputs. */
+  /** Names of the model's outputs. */
   note: string;
   onset: string;
 }
 
-/** Frames below the threshold that do not yet end a note. */
+/** The number of consecutive frames below the threshold that ends a note; shorter gaps are bridged. */
 const GAP = 11;
 
-/** The notes of a sound, in the order of their beginnings. */
+/** Transcribes music to notes, in the order of their onsets. */
 export async function notes(source: AudioSource, options: NotesOptions): Promise<Note[]> {
   const opened = given(options);
   const { onPart, signal, fetch } = options;
@@ -58,7 +59,7 @@ export async function notes(source: AudioSource, options: NotesOptions): Promise
   const { channels } = await readAudio(source, { sampleRate: shape.rate, ...(signal && { signal }), ...(fetch && { fetch }) });
   const samples = channels[0] as Float32Array;
   const model = opened.model as NonNullable<typeof opened.model>;
-  // windows overlap, and what is near a window's edges is left to its neighbour
+  // windows overlap; the frames near a window's edges are taken from its neighbour
   const edge = shape.shared / 2;
   const step = shape.window - shape.shared * shape.hop;
   const count = Math.floor((samples.length * Math.floor(shape.rate / shape.hop)) / shape.rate);
@@ -82,7 +83,7 @@ export async function notes(source: AudioSource, options: NotesOptions): Promise
   }
   const least = Math.round(((options.shortest ?? 0.1277) * shape.rate) / shape.hop);
   const found = notesOf(sounding, begins, shape.keys, { onset: options.onset ?? 0.5, frame: options.frame ?? 0.3, least });
-  // a window is a little shorter than its frames, which adds up
+  // a window is a little shorter than its frames together, which accumulates over windows
   const drift = (shape.hop / shape.rate) * (shape.frames - shape.window / shape.hop) + 0.0018;
   const at = (frame: number): number => (frame * shape.hop) / shape.rate - drift * Math.floor(frame / shape.frames);
   return found
@@ -97,7 +98,7 @@ interface Found {
   amplitude: number;
 }
 
-/** Notes of `[frames, keys]` probabilities, to sound and to begin. */
+/** Extracts notes from the `[frames, keys]` probabilities of sounding and of beginning. */
 export function notesOf(sounding: Float32Array, begins: Float32Array, keys: number, limits: { onset: number; frame: number; least: number }): Found[] {
   const { onset, frame, least } = limits;
   const count = sounding.length / keys;
@@ -109,11 +110,14 @@ export function notesOf(sounding: Float32Array, begins: Float32Array, keys: numb
     for (let t = from; t < to; t += 1) sum += sounding[t * keys + key] as number;
     found.push({ from, to, key, amplitude: sum / (to - from) });
   };
-  /** A note takes the keys beside it along, which sound with it. */
+  /** Clears a key together with the keys beside it, which sound faintly with it. */
   const clear = (t: number, key: number): void => {
     for (const k of [key - 1, key, key + 1]) if (k >= 0 && k < keys) left[t * keys + k] = 0;
   };
-  /** The first frame, in a direction, of so many below the threshold that the note is over. */
+  /**
+   * Follows a note from a frame in one direction, calling `each`, until `GAP` frames in a row are below the threshold;
+   * gives the first of these.
+   */
   const goes = (from: number, by: 1 | -1, key: number, each: (t: number) => void): number => {
     let [t, quiet] = [from, 0];
     for (; quiet < GAP && (by > 0 ? t < count - 1 : t > 0); t += by) {
@@ -122,7 +126,7 @@ export function notesOf(sounding: Float32Array, begins: Float32Array, keys: numb
     }
     return t - by * quiet;
   };
-  // from the last to the first, so that a note ends where the next of its key begins
+  // from the last frame to the first, so that a note ends where the next one of its key begins
   for (let t = count - 2; t > 0; t -= 1) {
     for (let key = keys - 1; key >= 0; key -= 1) {
       const here = starts[t * keys + key] as number;
@@ -133,7 +137,8 @@ export function notesOf(sounding: Float32Array, begins: Float32Array, keys: numb
       take(t, end, key);
     }
   }
-  // what is left and loud began without being noticed: it is followed both ways from where it is loudest
+  // the remaining loud frames belong to notes without a detected onset: follow each in both directions from its loudest
+  // frame
   for (;;) {
     let best = 0;
     for (let i = 1; i < left.length; i += 1) if ((left[i] as number) > (left[best] as number)) best = i;
@@ -147,7 +152,7 @@ export function notesOf(sounding: Float32Array, begins: Float32Array, keys: numb
   return found;
 }
 
-/** Beginnings, and where what sounds grows fast, on the same scale. */
+/** Onset probabilities, raised where the sounding probability rises steeply; rises are scaled to the same maximum. */
 function withRises(sounding: Float32Array, begins: Float32Array, keys: number): Float32Array {
   const rises = new Float32Array(sounding.length);
   let [most, highest] = [0, 0];

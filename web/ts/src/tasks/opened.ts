@@ -1,27 +1,30 @@
-// Models of tasks, and the thread that each task is done in: the page's worker, where there is one, or else this one. What tasks do is
-// loaded when it is known to be done here.
+// Opens the models of tasks and dispatches each task to the thread that has its model: the page's worker if there is
+// one, else this thread. The code of the tasks is loaded only if they run here.
 import { DeviceError, InternalError, ValueError, missing } from "../errors.js";
 import { mayBeElsewhere } from "../model.js";
 import type { Opened, TaskName, TaskOptions } from "./recipe.js";
 
 type Here = typeof import("./here.js");
-/** What can be done. */
+/** Names of the functions that perform tasks. */
 export type Work = Exclude<keyof Here, "onceMore" | "openHere">;
 
-/** A model in the page's worker. */
+/** An opened model in the page's worker. */
 interface There {
   readonly over: boolean;
   work(name: Work, input: unknown, more: readonly unknown[], options: TaskOptions): Promise<unknown>;
 }
 
 const opened = new Map<string, Promise<Opened>>();
-/** What else `unload` frees. */
+/** Further functions that `unload` calls. */
 export const alsoUnloaded = new Set<() => void>();
 const elsewhere = new WeakMap<Opened, There>();
 
 const here = (): Promise<Here> => import("./here.js").catch(missing);
 
-/** Loads a model by the address of its recipe. Tasks do so themselves; this is for who wants to wait for it, or free it. */
+/**
+ * Loads a model by the address of its recipe. Tasks do this themselves; call it to load a model in advance or to free
+ * it.
+ */
 export async function open(address: string | URL, options: Omit<TaskOptions, "model"> = {}): Promise<Opened> {
   const { worker: _, ...rest } = options;
   if (mayBeElsewhere(options)) {
@@ -34,7 +37,7 @@ export async function open(address: string | URL, options: Omit<TaskOptions, "mo
   return (await here()).openHere(address, rest);
 }
 
-/** The model of a task: loaded once for each address, device and thread, until `unload` or its end. */
+/** The model of a task, loaded once per address, device and thread, and kept until `unload` or its loss. */
 async function modelOf(task: TaskName, options: TaskOptions): Promise<Opened> {
   const model = addressOf(task, options);
   if (typeof model !== "string" && !(model instanceof URL)) return fits(task, model);
@@ -48,7 +51,7 @@ async function modelOf(task: TaskName, options: TaskOptions): Promise<Opened> {
   return fits(task, await found);
 }
 
-/** What a task was given as its model. */
+/** The `model` option of a task; throws if it is missing. */
 export function addressOf<M>(task: TaskName, options: { model: M }): M {
   const { model } = (options ?? {}) as Partial<{ model: M }>;
   if (model !== undefined) return model;
@@ -60,11 +63,11 @@ function fits(task: TaskName, given: Opened): Opened {
   throw new ValueError("E_VALUE", `${given.recipe?.name ?? "this"} is a model for ${given.recipe?.task ?? "nothing"}, not for ${task}`);
 }
 
-/** Whatever held it is no more: the next task opens its model anew. */
+/** Whether the model is lost with its device or worker, so that the next task has to open it again. */
 const isOver = (error: unknown): boolean =>
   error instanceof InternalError || (error instanceof DeviceError && error.code === "E_DEVICE_LOST");
 
-/** Does a task, in the thread that its model is in. */
+/** Runs a task in the thread that has its model. */
 export async function work<N extends Work>(name: N, task: TaskName, args: [unknown, ...unknown[]], options: TaskOptions): Promise<any> {
   const model = await modelOf(task, options);
   const how = { ...options, model };
@@ -82,7 +85,7 @@ export async function work<N extends Work>(name: N, task: TaskName, args: [unkno
   }
 }
 
-/** Frees the models that tasks have loaded. */
+/** Frees all models that tasks have loaded. */
 export async function unload(): Promise<void> {
   const all = [...opened.values()];
   opened.clear();

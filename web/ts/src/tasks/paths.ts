@@ -1,6 +1,6 @@
-// Where relative paths begin in a program that is no page.
+// The base of relative paths outside of pages.
 
-/** The working folder as an address. */
+/** The working directory as a URL. */
 export function folder(): string {
   const { process } = globalThis as { process?: { cwd?(): string } };
   return `file://${encodeURI(process?.cwd?.() ?? "")}/`;

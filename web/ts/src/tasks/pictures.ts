@@ -1,4 +1,4 @@
-// Tasks on pictures.
+// Tasks on pictures: classification, style transfer, background removal and enlargement.
 import type { DType } from "../dtype.js";
 import { ValueError } from "../errors.js";
 import { Tensor, tidy } from "../tensor.js";
@@ -9,13 +9,13 @@ import { type Ranked, softmax, topK } from "../vision/scores.js";
 import { scoresOf } from "./efficientnet.js";
 import { type Opened, type TaskOptions, imageOf, inputOf, given, runOf } from "./recipe.js";
 
-/** A picture as RGBA bytes: `ImageData` in pages. */
+/** A picture as RGBA bytes: an `ImageData` in pages. */
 export type Picture = Pixels & { data: Uint8ClampedArray };
 
 const picture = (data: Uint8ClampedArray, width: number, height: number): Picture =>
   typeof ImageData === "undefined" ? { data, width, height } : (new ImageData(data as Uint8ClampedArray<ArrayBuffer>, width, height) as Picture);
 
-/** What a picture shows: the `k` likeliest classes, best first. */
+/** Classifies a picture: the `k` most likely classes, best first. */
 export async function classify(source: ImageSource, options: TaskOptions & { k?: number }): Promise<Ranked[]> {
   const opened = given(options);
   const { recipe } = opened;
@@ -26,7 +26,7 @@ export async function classify(source: ImageSource, options: TaskOptions & { k?:
   return topK(recipe.softmax ? softmax(scores) : scores, Math.min(options.k ?? 5, scores.length), recipe.labels);
 }
 
-/** A picture painted in a style, or in several with a weight for each. */
+/** Paints a picture in a style, or in a mix of styles with a weight for each. */
 export async function stylize(source: ImageSource, options: TaskOptions & { style?: number | readonly number[] }): Promise<Picture> {
   const opened = given(options);
   const { input = "style_weights", count = 0 } = (opened.recipe.more ?? {}) as { input?: string; count?: number };
@@ -39,7 +39,7 @@ export async function stylize(source: ImageSource, options: TaskOptions & { styl
   return pictureOf(opened, await runOf(opened, { [inputOf(opened)]: image, [input]: new Tensor(weights) }, options), options);
 }
 
-/** The picture in a model's output. */
+/** Converts a model's output to a picture. */
 async function pictureOf({ recipe }: Opened, out: Tensor, { signal }: TaskOptions): Promise<Picture> {
   const { layout, ...colours } = recipe.picture ?? {};
   const how: PictureOptions = { ...colours, ...(layout && { layout: layout.endsWith("chw") ? "chw" : "hwc" }), ...(signal && { signal }) };
@@ -49,8 +49,8 @@ async function pictureOf({ recipe }: Opened, out: Tensor, { signal }: TaskOption
 }
 
 /**
- * The picture with everything but the person (or what else the model knows) transparent, and how far each of its pixels belongs to it, from 0 to 1,
- * row by row.
+ * Makes the background of a picture transparent, leaving the person (or whatever the model detects). Also gives the
+ * mask: how much each pixel belongs to the foreground, from 0 to 1, row by row.
  */
 export async function removeBackground(source: ImageSource, options: TaskOptions): Promise<{ picture: Picture; mask: Float32Array }> {
   const opened = given(options);
@@ -66,10 +66,12 @@ export async function removeBackground(source: ImageSource, options: TaskOptions
   return { picture: picture(data, width, height), mask };
 }
 
-/** Pixels around a tile that are computed and left out, so that no seams are seen. */
+/** Width in pixels of the margin of each tile that is computed and discarded, so that no seams are visible. */
 const RIM = 8;
 
-/** A picture in several times its size. Large ones are worked on in tiles, one after the other, which `onTile` hears of. */
+/**
+ * Enlarges a picture by the model's factor. Large pictures are processed in tiles, and `onTile` is called after each.
+ */
 export async function upscale(
   source: ImageSource,
   options: TaskOptions & { tile?: number; onTile?: (done: number, all: number) => void },
@@ -79,7 +81,7 @@ export async function upscale(
   const { tile = 128, onTile, signal } = options;
   const { factor = 2 } = (opened.recipe.more ?? {}) as { factor?: number };
   const [columns, rows] = [Math.ceil(own.width / tile), Math.ceil(own.height / tile)];
-  // every tile has one size, so that one plan serves them all
+  // all tiles have the same size, so that one plan serves them
   const [w, h] = [Math.min(own.width, tile + 2 * RIM), Math.min(own.height, tile + 2 * RIM)];
   const data = new Uint8ClampedArray(4 * own.width * own.height * factor * factor);
   for (let at = 0; at < columns * rows; at += 1) {
@@ -95,7 +97,7 @@ export async function upscale(
     }
     onTile?.(at + 1, columns * rows);
   }
-  // what is transparent stays so
+  // the alpha channel is enlarged separately
   const alpha = resize(own, { x: 0, y: 0, width: own.width, height: own.height }, own.width * factor, own.height * factor, "bilinear").data;
   for (let at = 3; at < data.length; at += 4) data[at] = alpha[at] as number;
   return picture(data, own.width * factor, own.height * factor);

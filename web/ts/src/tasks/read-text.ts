@@ -1,5 +1,6 @@
-// Reading a picture: lines of text are found by one model (`detectText`), a second tells which of them stand on their heads, and a third gives each
-// column of a line the probability of each character; connectionist temporal classification (Graves et al. 2006) makes a text of that.
+// Text recognition (OCR) in three steps: one model finds lines (`detectText`), a second decides which lines are upside
+// down, and a third gives the probability of each character for each column of a line, which connectionist temporal
+// classification (Graves et al. 2006) decodes to text.
 import { FormatError, ValueError } from "../errors.js";
 import { readSource } from "../progress.js";
 import type { Box } from "../vision/boxes.js";
@@ -8,20 +9,20 @@ import { type ImageSource, type Rgba, readPixels } from "../vision/pixels.js";
 import { type Opened, type TaskOptions, beside, imageOf, inputOf, given, keep, openHere, runOf } from "./recipe.js";
 import { type TextBox, detectText } from "./text-boxes.js";
 
-/** A line of text with its words. */
+/** A line of text and what it says. */
 export interface TextLine extends TextBox {
   text: string;
   /** The mean probability of the line's characters. */
   confidence: number;
-  /** Does it stand on its head? */
+  /** Whether the line is upside down. */
   turned: boolean;
 }
 
-/** What stands in a picture. */
+/** The result of `readText`. */
 export interface ReadText {
   /**
-   * The lines, one below the other. Boxes that stand beside each other are one line of it, with two spaces between. If most of them stand on their
-   * heads, the picture does, and they are in the order of one that is turned.
+   * The text in reading order, one line per row. Boxes beside each other form one row, separated by two spaces. If most
+   * lines are upside down, the picture counts as rotated by 180 degrees and the order is that of the rotated picture.
    */
   text: string;
   lines: TextLine[];
@@ -29,40 +30,40 @@ export interface ReadText {
 
 interface Shape {
   /**
-   * The recipe that finds the lines, that of classes "0" and "180" which tells how they stand, if any, and the file with the characters, one in each
-   * row, in the order of the model's classes.
+   * The recipe that detects lines; the recipe that classifies their orientation as "0" or "180", if any; and the file
+   * of characters, one per row, in the order of the model's classes.
    */
   detect: string;
   direction: string;
   characters: string;
-  /** Pixels of a line's height. */
+  /** The height in pixels to which lines are scaled. */
   height: number;
-  /** The classes before the first character and after the last. */
+  /** Classes before the first character and after the last one. */
   before: string[];
   after: string[];
 }
 
 /**
- * The widths of lines that the recogniser is compiled for: a line is scaled to the model's height, and the rest of the next of these widths
- * is filled. Longer ones are narrowed.
+ * The input widths for which the recogniser is compiled. A line is scaled to the model's height and padded to the next
+ * of these widths; longer lines are compressed to the largest.
  */
 const WIDTHS = [160, 320, 480, 640, 960, 1280, 1920];
 
-/** Characters less likely than this on average are no text. */
+/** Lines whose characters have a lower mean probability are dropped. */
 const LEAST = 0.5;
 
-/** A line is turned if the model is so sure that it stands on its head, as PP-OCR has it. */
+/** The probability of "180" above which a line counts as upside down, the value of PP-OCR. */
 const SURE = 0.9;
 
-/** How a picture is read. */
+/** Options of `readText`. */
 export interface ReadTextOptions extends TaskOptions {
-  /** The lines of the picture, as `detectText` found them, so that they are not looked for again. */
+  /** The lines, as `detectText` found them, to skip detection. */
   lines?: readonly TextBox[];
-  /** Told of each line that was read. */
+  /** Called for each line as it is read. */
   onLine?: (line: TextLine) => void;
 }
 
-/** What is written in a picture: level lines, upright or on their heads. */
+/** Reads the text in a picture: horizontal lines, upright or upside down. */
 export async function readText(source: ImageSource, { lines: known, ...options }: ReadTextOptions): Promise<ReadText> {
   const opened = given(options);
   const own = await readPixels(source, options);
@@ -95,20 +96,20 @@ interface Crop {
   height: number;
 }
 
-/** A line, the pixels that it takes, and how it stands. */
+/** A line with its pixels and orientation. */
 interface Standing extends TextBox {
   crop: Crop;
   turned: boolean;
 }
 
-/** The pixels of a box that are in the picture. */
+/** The part of a box within the picture, in whole pixels. */
 function cropOf(picture: Rgba, box: Box): Crop | undefined {
   const [left, top] = [Math.max(0, Math.floor(box[0])), Math.max(0, Math.floor(box[1]))];
   const [width, height] = [Math.min(picture.width, Math.ceil(box[2])) - left, Math.min(picture.height, Math.ceil(box[3])) - top];
   return width < 1 || height < 1 ? undefined : { x: left, y: top, width, height };
 }
 
-/** A part of a picture, on its head. */
+/** A part of a picture, rotated by 180 degrees. */
 function turnedPart({ data, width: stride }: Rgba, { x, y, width, height }: Crop): { picture: Rgba; crop: Crop } {
   const out = new Uint8ClampedArray(4 * width * height);
   for (let row = 0; row < height; row += 1) {
@@ -120,12 +121,12 @@ function turnedPart({ data, width: stride }: Rgba, { x, y, width, height }: Crop
   return { picture: { data: out, width, height }, crop: { x: 0, y: 0, width, height } };
 }
 
-/** How a line fills a picture of a size: scaled to its height, with the rest filled, and narrowed if it is longer. */
+/** How a line fits an input size: scaled to the height and padded at its end, or compressed if it is too long. */
 function filling({ width, height }: Crop, [high, wide]: readonly [number, number]): Pick<ImageOptions, "fit" | "align" | "background"> {
   return Math.ceil((width / height) * high) > wide ? { fit: "fill" } : { fit: "contain", align: "start", background: [127, 127, 127] };
 }
 
-/** Does a line stand on its head? */
+/** Whether a line is upside down, by the orientation classifier. */
 async function isTurned(picture: Rgba, crop: Crop, teller: Opened, options: TaskOptions): Promise<boolean> {
   const { image, labels = ["0", "180"] } = teller.recipe;
   const size = (image?.size ?? [48, 192]) as readonly [number, number];
@@ -140,7 +141,7 @@ interface Reader {
   height: number;
 }
 
-/** The model that finds lines, or that tells how they stand. */
+/** Loads the detection or the orientation model of the recipe. */
 function partOf(opened: Opened, what: "detect" | "direction", options: TaskOptions): Promise<Opened> {
   const { recipe } = opened;
   const load = async (): Promise<Opened> => {
@@ -181,7 +182,10 @@ async function read(
   return spelled(await out.data(), columns, classes);
 }
 
-/** The likeliest class of each column; a class that goes on is one character, and the first class is none. */
+/**
+ * Greedy CTC decoding: the most likely class of each column, with repetitions merged and the first class (blank)
+ * dropped.
+ */
 export function spelled(scores: Float32Array, columns: number, classes: readonly string[]): { text: string; confidence: number } {
   const count = classes.length;
   let [text, sum, read, last] = ["", 0, 0, 0];
@@ -198,7 +202,10 @@ export function spelled(scores: Float32Array, columns: number, classes: readonly
   return { text, confidence: read > 0 ? sum / read : 0 };
 }
 
-/** Boxes in rows from top to bottom, each from left to right. One whose middle lies within another's height is in the same row. */
+/**
+ * Groups boxes into rows from top to bottom, each from left to right. A box joins a row if its vertical centre is
+ * within the height of another box there.
+ */
 export function rows<T extends { box: Box }>(lines: readonly T[]): T[][] {
   const found: T[][] = [];
   for (const line of [...lines].sort((a, b) => a.box[1] + a.box[3] - b.box[1] - b.box[3])) {
@@ -211,5 +218,5 @@ export function rows<T extends { box: Box }>(lines: readonly T[]): T[][] {
   return found;
 }
 
-/** The same in a picture that stands on its head. */
+/** `rows` for a picture that is upside down. */
 const turnedRows = <T extends { box: Box }>(lines: readonly T[]): T[][] => rows(lines).reverse().map((row) => row.reverse());

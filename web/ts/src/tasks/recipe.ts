@@ -1,4 +1,5 @@
-// Recipes: what a model is for, what it takes and what it gives, in a file beside it. Whoever publishes a model can publish its recipe.
+// Recipes: a JSON file beside a model that describes its task, inputs and outputs. Anyone who publishes a model can
+// publish a recipe for it.
 import { loadWeights } from "../files.js";
 import { type LoadOptions, type Model, type RunOptions, loadLocal } from "../model.js";
 import { FormatError, InternalError, ValueError, isLost } from "../errors.js";
@@ -7,53 +8,53 @@ import type { Tensor } from "../tensor.js";
 import type { ImageOptions } from "../vision/image.js";
 import type { BoxForm } from "../vision/boxes.js";
 
-/** What a model does. */
+/** The tasks. */
 export type TaskName =
   | "classify" | "detect" | "detectFaces" | "detectText" | "readText" | "notes" | "stylize" | "segment" | "removeBackground"
   | "upscale" | "vad" | "transcribe" | "fileType" | "embed" | "chat";
 
-/** The part of `ImageOptions` that a recipe can say. */
+/** The options of `ImageOptions` that a recipe can set. */
 export type ImageRecipe = Pick<
   ImageOptions,
   "size" | "fit" | "shortSide" | "align" | "background" | "resample" | "channels" | "scale" | "mean" | "std" | "layout" | "dtype"
 >;
 
-/** A detector of TensorFlow's SSD kind, without its last steps: the sides of its grids in cells, and the names of its outputs. */
+/** An SSD detector of TensorFlow without its post-processing: the grid sizes in cells, and the names of the outputs. */
 export interface SsdRecipe {
   cells: readonly number[];
   boxes: string;
   scores: string;
 }
 
-/** A `recipe.json`. Addresses in it are relative to it. */
+/** The contents of a `recipe.json`. Addresses in it are relative to its own. */
 export interface Recipe {
   task: TaskName;
-  /** The file of the model, or of its weights. */
+  /** The address of the model's file, or of its weights. */
   model: string;
-  /** What it is called, where it comes from, and under which licence (an SPDX expression). */
+  /** Name, origin and licence (an SPDX expression) of the model. */
   name: string;
   source?: string;
   license: string;
-  /** The bytes of the model's file, and its SHA-256 in hexadecimal digits, which is checked. */
+  /** Size of the model's file in bytes, and its SHA-256 in hexadecimal, which is verified. */
   bytes?: number;
   sha256?: string;
-  /** The names of the input for the picture and of the output, if the model has others. */
+  /** Names of the model's input and output to use, if it has several. */
   input?: string;
   output?: string;
   image?: ImageRecipe;
-  /** How the numbers of a picture that comes out mean colours. */
+  /** How an output picture's numbers represent colours. */
   picture?: Pick<ImageRecipe, "channels" | "scale" | "mean" | "std" | "layout">;
-  /** The names of the classes. */
+  /** Names of the classes. */
   labels?: readonly string[];
-  /** The scores are logits: they are made probabilities. */
+  /** True if the scores are logits, to be converted to probabilities. */
   softmax?: boolean;
-  /** Detectors: rows of a box and a score for each class, as `[numbers, boxes]` or `[boxes, numbers]`. */
+  /** For detectors: rows of a box and the class scores, laid out as `[numbers, boxes]` or `[boxes, numbers]`. */
   boxes?: { form?: BoxForm; rows?: "numbers" | "boxes"; score?: number; iou?: number; ssd?: SsdRecipe };
-  /** What else a task needs to know of its model. */
+  /** Further parameters of individual tasks. */
   more?: Readonly<Record<string, unknown>>;
 }
 
-/** What is fetched for a task. */
+/** Describes a model that is about to be downloaded. */
 export interface ModelNotice {
   name: string;
   url: string;
@@ -62,18 +63,18 @@ export interface ModelNotice {
   bytes: number | undefined;
 }
 
-/** What all tasks take. */
+/** Options of all tasks. */
 export interface TaskOptions extends FetchOptions {
-  /** The address of a recipe, or a model that `open` gave. */
+  /** The address of a recipe, or a model that `open` returned. */
   model: string | URL | Opened;
   device?: LoadOptions["device"];
   /**
-   * In a page a task is done in the worker that all models share: pictures and sounds go there, and what comes out comes back. False does
-   * it in the page's own thread, as happens for a `device` that `init` returned, after `init({ gpuDevice })`, and where the browser refuses
-   * the worker. What was opened stays where it was opened.
+   * In a page, tasks run in the worker that all models share: pictures and sounds are posted to it, and results are
+   * posted back. False uses the page's own thread. So do a `device` that `init` returned, `init({ gpuDevice })`, and
+   * browsers that refuse the worker. An opened model stays in the thread in which it was opened.
    */
   worker?: boolean;
-  /** Told what is about to be fetched, from where and under which licence, once for each model. */
+  /** Called before a model is downloaded, with its address and licence; once per model. */
   onModel?: (notice: ModelNotice) => void;
 }
 
@@ -81,19 +82,19 @@ export interface TaskOptions extends FetchOptions {
 export interface Opened {
   readonly recipe: Recipe;
   readonly url: URL;
-  /** The model, of tasks whose file is one. */
+  /** The model; undefined for tasks whose file holds only weights. */
   readonly model: Model | undefined;
-  /** What a task keeps for the next call, in the thread that it is done in. */
+  /** Objects that a task keeps for later calls, in the thread in which it runs. */
   readonly kept: Map<string, unknown>;
   dispose(): void;
   [Symbol.dispose](): void;
 }
 
-/** Tasks whose file is weights alone: the network is here. */
+/** Tasks whose file holds only weights; the network is built in this package. */
 const WEIGHTS: ReadonlySet<TaskName> = new Set(["embed", "transcribe"] as const);
 const isWeights = ({ task, more }: Recipe): boolean => WEIGHTS.has(task) || more?.["network"] !== undefined;
 
-/** What an address is relative to. */
+/** The base for relative addresses. */
 const base = (): string | undefined => (globalThis as { location?: { href: string } }).location?.href;
 
 function checked(value: unknown, from: string): Recipe {
@@ -108,7 +109,7 @@ function checked(value: unknown, from: string): Recipe {
   return recipe as Recipe;
 }
 
-/** The address of a file that a recipe names. A recipe that is in its own address (`data:`) has no files beside it. */
+/** The address of a file that a recipe refers to. A recipe in a `data:` URL cannot refer to relative files. */
 export function beside({ recipe, url }: Pick<Opened, "recipe" | "url">, file: string): URL {
   try {
     return new URL(file, url);
@@ -118,13 +119,13 @@ export function beside({ recipe, url }: Pick<Opened, "recipe" | "url">, file: st
   }
 }
 
-/** Frees what is on its way for something that failed, as it comes. */
+/** Disposes results of pending work that is no longer needed, as soon as they arrive. */
 export function release(...work: Promise<Disposable | Record<string, Tensor>>[]): void {
   const all = (it: Disposable | Record<string, Tensor>): Disposable[] => (Symbol.dispose in it ? [it as Disposable] : Object.values(it));
   for (const each of work) void each.then((it) => all(it).forEach((one) => one[Symbol.dispose]()), () => {});
 }
 
-/** What a recipe says, its address and its model's, and how that is fetched. */
+/** A parsed recipe, its address, the address of its model, and the options for fetching that. */
 interface Read {
   recipe: Recipe;
   url: URL;
@@ -132,7 +133,7 @@ interface Read {
   own: FetchOptions;
 }
 
-/** Reads a recipe; `onModel` hears of it. */
+/** Reads a recipe and calls `onModel`. */
 export async function readRecipe(address: string | URL, options: Omit<TaskOptions, "model">): Promise<Read> {
   const { onModel, signal, fetch, cache } = options;
   const own = { ...(fetch && { fetch }), ...(cache !== undefined && { cache }), ...(signal && { signal }) };
@@ -152,7 +153,7 @@ export async function readRecipe(address: string | URL, options: Omit<TaskOption
   return { recipe, url, file, own: { ...own, ...(recipe.sha256 && { hash: recipe.sha256 }) } };
 }
 
-/** Loads a model by the address of its recipe, in this thread. */
+/** Loads a model by the address of its recipe in this thread. */
 export async function openHere(address: string | URL, options: Omit<TaskOptions, "model"> = {}): Promise<Opened> {
   const { device, onProgress } = options;
   const { recipe, url, file, own } = await readRecipe(address, options);
@@ -167,16 +168,16 @@ export async function openHere(address: string | URL, options: Omit<TaskOptions,
   return opened;
 }
 
-/** Frees what a task kept for the next call. */
+/** Disposes the objects that a task kept for later calls. */
 function forget({ kept }: Opened): void {
-  // some of it may still be on its way
+  // some of them may still be loading
   for (const each of kept.values()) void Promise.resolve(each).then((it) => (it as Partial<Disposable>)[Symbol.dispose]?.(), () => {});
   kept.clear();
 }
 
 /**
- * Does a task, and once more if its device goes away under it: what it kept there is loaded again. Text that somebody was told is not told twice: then
- * it is an error.
+ * Runs a task, and runs it once more if its device is lost; the objects it kept on that device are made again. If text
+ * has already been delivered to `onText`, the loss is reported as an error instead, so that no text is delivered twice.
  */
 export async function onceMore<T>(options: TaskOptions, body: (options: TaskOptions) => Promise<T>): Promise<T> {
   const { onText } = options as { onText?: (text: string) => void };
@@ -195,7 +196,10 @@ export async function onceMore<T>(options: TaskOptions, body: (options: TaskOpti
   }
 }
 
-/** What a task needs of an open model besides it, kept for the next calls: made by the first one, and again where that failed. */
+/**
+ * An object that a task derives from an opened model and keeps for later calls: made by the first call, or again after
+ * a failure.
+ */
 export function keep<T>({ kept }: Opened, what: string, make: () => Promise<T>): Promise<T> {
   const found = (kept.get(what) as Promise<T> | undefined) ?? make();
   kept.set(what, found);
@@ -203,12 +207,14 @@ export function keep<T>({ kept }: Opened, what: string, make: () => Promise<T>):
   return found;
 }
 
-/** How files beside a recipe are fetched: as the options say, but for what is said of the model's own file. */
+/**
+ * The options for fetching files beside a recipe: those of the task, except what concerns only the model's own file.
+ */
 export function fetchingOf({ model: _, onModel: __, hash: ___, device: ____, ...fetching }: TaskOptions): FetchOptions {
   return fetching;
 }
 
-/** The weights of a task whose file is no graph. Their hash is the recipe's. */
+/** The weights of a task whose file holds only weights; verified by the recipe's hash. */
 export function weightsOf(opened: Opened, options: TaskOptions): Promise<Record<string, Tensor>> {
   const { recipe } = opened;
   const { device } = options;
@@ -216,13 +222,13 @@ export function weightsOf(opened: Opened, options: TaskOptions): Promise<Record<
   return loadWeights(beside(opened, recipe.model), how);
 }
 
-/** What was opened for a task. */
+/** The opened model of a task. */
 export function given({ model }: TaskOptions): Opened {
   if (typeof model !== "string" && !(model instanceof URL)) return model;
   throw new InternalError("E_INTERNAL", "the model of this task is not open");
 }
 
-/** Runs the model of a task, and gives all its outputs. What the model took is freed. */
+/** Runs the model of a task and gives all its outputs. The inputs are freed. */
 export async function runAll({ model, recipe }: Opened, inputs: Record<string, Tensor>, { signal }: RunOptions): Promise<Record<string, Tensor>> {
   if (!model) throw new ValueError("E_VALUE", `${recipe.name} is no graph`);
   try {
@@ -232,7 +238,7 @@ export async function runAll({ model, recipe }: Opened, inputs: Record<string, T
   }
 }
 
-/** Runs the model of a task, and gives the output that its recipe names. What the model took and the other outputs are freed. */
+/** Runs the model of a task and gives the output that its recipe names. The inputs and all other outputs are freed. */
 export async function runOf(opened: Opened, inputs: Record<string, Tensor>, options: RunOptions): Promise<Tensor> {
   const { output = opened.model?.outputs[0]?.name ?? "", name: called } = opened.recipe;
   const all = await runAll(opened, inputs, options);
@@ -242,10 +248,13 @@ export async function runOf(opened: Opened, inputs: Record<string, Tensor>, opti
   return found;
 }
 
-/** The input that a picture goes to. */
+/** The name of the model's input for the picture. */
 export const inputOf = ({ model, recipe }: Opened): string => recipe.input ?? model?.inputs[0]?.name ?? "";
 
-/** How the picture of a task is read: as the recipe says. The options for fetching were the model's, too. */
+/**
+ * The options for reading a task's picture, as the recipe says. Those for fetching apply to the picture as they did to
+ * the model.
+ */
 export const imageOf = ({ recipe }: Opened, { signal, fetch }: TaskOptions): ImageOptions => {
   return { ...recipe.image, ...(signal && { signal }), ...(fetch && { fetch }) };
 };

@@ -1,4 +1,4 @@
-// Segmentation: which of a model's classes each pixel of a picture belongs to.
+// Semantic segmentation: assigns each pixel of a picture to one of a model's classes.
 import type { DType } from "../dtype.js";
 import { ValueError } from "../errors.js";
 import { type Tensor, tidy } from "../tensor.js";
@@ -6,26 +6,29 @@ import { fromImage } from "../vision/image.js";
 import { type ImageSource, readPixels } from "../vision/pixels.js";
 import { type TaskOptions, given, imageOf, inputOf, runOf } from "./recipe.js";
 
-/** A class that a picture shows. */
+/** A class that occurs in a picture. */
 export interface Segment {
-  /** The number of the class, and its name. */
+  /** The index and the name of the class. */
   index: number;
   label: string | undefined;
-  /** How much of the picture belongs to it, from 0 to 1. */
+  /** The fraction of the picture's pixels that belong to it. */
   share: number;
 }
 
-/** A picture in parts. */
+/** The result of `segment`. */
 export interface Segments {
   width: number;
   height: number;
-  /** The number of each pixel's class, row by row. */
+  /** The class index of each pixel, row by row. */
   classes: Uint16Array;
-  /** The classes that occur, the largest first. */
+  /** The classes that occur, by decreasing share. */
   segments: Segment[];
 }
 
-/** Scores as `[1, classes, height, width]`; a model of one class gives how likely each pixel belongs to it, as number 1. */
+/**
+ * The scores as `[1, classes, height, width]`. A model with a single class gives the probability of that class, which
+ * becomes class 1.
+ */
 function scoresOf(out: Tensor, last: boolean, { most }: { most: number }): Tensor {
   const shape = out.rank === 3 ? [...out.shape, 1] : out.shape;
   if (shape.length !== 4 || shape[0] !== 1) throw new ValueError("E_VALUE", `segments are [1, classes, height, width], not [${out.shape.join(", ")}]`);
@@ -35,10 +38,10 @@ function scoresOf(out: Tensor, last: boolean, { most }: { most: number }): Tenso
   return planes;
 }
 
-/** The most classes that a number of a pixel holds. */
+/** The most classes that the type of a pixel's class index can hold. */
 const MOST = 1 << 16;
 
-/** Which of the model's classes each pixel belongs to: the likeliest, by scores that are interpolated to the picture's size. */
+/** Assigns each pixel the class with the highest score, after interpolating the scores to the picture's size. */
 export async function segment(source: ImageSource, options: TaskOptions): Promise<Segments> {
   const opened = given(options);
   const { labels, image, more } = opened.recipe;

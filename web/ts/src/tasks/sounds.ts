@@ -1,4 +1,4 @@
-// Tasks on sounds.
+// Tasks on sounds: speech detection and transcription.
 import { logMel } from "../audio/mel.js";
 import { type AudioSource, chunks, readAudio } from "../audio/sound.js";
 import { hostOf } from "../device.js";
@@ -7,39 +7,48 @@ import { Tokenizer } from "../tokenizer.js";
 import { type Opened, type TaskOptions, beside, fetchingOf, given, keep, release, weightsOf } from "./recipe.js";
 import { type Marks, Whisper } from "./whisper.js";
 
-/** Where somebody speaks. */
+/** The result of `vad`. */
 export interface Speech {
   /** The probability of speech in each frame. */
   probabilities: Float32Array;
   frameSeconds: number;
-  /** Parts with speech, in seconds. */
+  /** The segments with speech, in seconds. */
   segments: { start: number; end: number }[];
-  /** What the detector knows at the end of this part of a sound: the next part goes on `after` it. */
+  /** The detector's state at the end of this part; pass it as `after` with the next part of the sound. */
   heard: Heard;
 }
 
-/** What a detector of speech has heard: the state of its network, and samples that the next frame begins with. */
+/** The state of a speech detector: that of its network, and the samples that the next frame begins with. */
 export interface Heard {
   state: Float32Array;
   samples: Float32Array;
 }
 
-/** How speech is found. */
+/** Options of `vad`. */
 export interface VadOptions extends TaskOptions {
-  /** A part begins where the probability is above this: 0.5. It ends where it stays 0.15 below that. */
+  /** The probability above which speech begins; it ends where the probability stays 0.15 below that. Default: 0.5. */
   threshold?: number;
-  /** Silence that ends a part, and speech that makes one, in seconds: 0.1 and 0.25. */
+  /** The shortest silence that ends a segment, and the shortest segment, in seconds. Defaults: 0.1 and 0.25. */
   silenceSeconds?: number;
   speechSeconds?: number;
-  /** Goes on where an earlier part of the same sound ended, from a microphone, say. Times are those of this part. */
+  /**
+   * The state at the end of the preceding part of a stream, e.g. from a microphone. Times are relative to the current
+   * part.
+   */
   after?: Heard;
-  /** More will come: samples at the end that make no whole frame wait in `heard` for the next part. They count as the end of the sound otherwise. */
+  /**
+   * True if more parts will follow: trailing samples that do not fill a frame are then kept in `heard`. Otherwise the
+   * sound ends here.
+   */
   more?: boolean;
-  /** Told of each frame. */
+  /** Called for each frame. */
   onFrame?: (probability: number, frame: number) => void;
 }
 
-/** Where somebody speaks in a sound, or in the next part of one: Silero's detector, frame by frame, with what it heard before. */
+/**
+ * Detects speech in a sound, or in the next part of a stream: Silero's detector, frame by frame, with its state carried
+ * over.
+ */
 export async function vad(source: AudioSource, options: VadOptions): Promise<Speech> {
   const opened = given(options);
   const { rate = 16_000, frame = 512, context = 64, state = [2, 1, 128] } = (opened.recipe.more ?? {}) as Partial<Shapes>;
@@ -49,7 +58,7 @@ export async function vad(source: AudioSource, options: VadOptions): Promise<Spe
   const [sound] = channels as [Float32Array];
   const length = before.length - context + sound.length;
   const count = more ? Math.floor(length / frame) : Math.ceil(length / frame);
-  // the last frame of an end is filled with silence
+  // the last frame of the sound is padded with silence
   const samples = new Float32Array(context + Math.max(length, count * frame));
   samples.set(before);
   samples.set(sound, before.length);
@@ -102,10 +111,10 @@ function segmentsOf(probabilities: Float32Array, frame: number, end: number, opt
   return found;
 }
 
-/** What was said. */
+/** The result of `transcribe`. */
 export interface Transcript {
   text: string;
-  /** The text of each piece of the sound, which are 30 seconds long, with its time in seconds. */
+  /** The text of each 30-second piece of the sound, with its start and end in seconds. */
   pieces: { start: number; end: number; text: string }[];
 }
 
@@ -114,15 +123,15 @@ interface Recognizer extends Disposable {
   tokenizer: Tokenizer;
 }
 
-/** Whisper hears so many samples at once. */
+/** The number of samples that Whisper processes at once: 30 seconds. */
 const HEARD = 480_000;
 const RATE = 16_000;
-/** Of the English models. */
+/** The special tokens of the English-only models. */
 const MARKS: Marks = { prompt: [50257, 50362], end: 50256, notFirst: [220, 50256] };
 
 /**
- * What is said in a sound, by Whisper: the most likely words. `onText` hears them as they come. Longer sounds are worked on in pieces of 30
- * seconds, and a word that a cut goes through may be lost.
+ * Transcribes speech with Whisper by greedy decoding. `onText` receives the words as they come. Longer sounds are
+ * processed in pieces of 30 seconds; a word across a cut may be lost.
  */
 export async function transcribe(source: AudioSource, options: TaskOptions & { onText?: (text: string) => void }): Promise<Transcript> {
   const opened = given(options);

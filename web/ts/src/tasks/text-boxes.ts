@@ -1,5 +1,6 @@
-// Where text stands in a picture: differentiable binarization (Liao et al. 2020). The model gives each pixel's probability to be in the
-// inner part of a line of text; its connected parts, grown again by what training shrank them, are the lines.
+// Text detection by differentiable binarization (Liao et al. 2020). The model gives each pixel's probability to belong
+// to the shrunken core of a line of text. The connected components, grown back by the amount that training shrank them,
+// are the lines.
 import { ValueError } from "../errors.js";
 import type { Box } from "../vision/boxes.js";
 import { scaleBoxes } from "../vision/boxes.js";
@@ -7,27 +8,30 @@ import { fitImage } from "../vision/image.js";
 import { type ImageSource, readPixels } from "../vision/pixels.js";
 import { type TaskOptions, imageOf, inputOf, given, runOf } from "./recipe.js";
 
-/** A line of text. */
+/** A detected line of text. */
 export interface TextBox {
-  /** In pixels of the picture that was given. */
+  /** In pixels of the given picture. */
   box: Box;
-  /** The mean probability of the line's inner part. */
+  /** The mean probability over the core of the line. */
   score: number;
 }
 
 interface Shape {
-  /** Pixels of the longer side at most, and what sides are a multiple of. */
+  /** The most pixels of the longer side of the model's input, and the number of which both sides are multiples. */
   longest: number;
   multiple: number;
-  /** Pixels above this are text; parts whose mean is below `score`, or that are smaller than `least` pixels, are not. */
+  /**
+   * Pixels with a probability above `threshold` are text. Components with a mean below `score`, or whose shorter side
+   * is below `least` pixels, are dropped.
+   */
   threshold: number;
   score: number;
   least: number;
-  /** Area by perimeter times this is how far a part grows. */
+  /** A component's bounding box grows on each side by its area divided by its perimeter, times this factor. */
   grow: number;
 }
 
-/** Lines of text in a picture, upright ones, from top to bottom and left to right. */
+/** Detects horizontal lines of text in a picture, from top to bottom and left to right. */
 export async function detectText(source: ImageSource, options: TaskOptions): Promise<TextBox[]> {
   const opened = given(options);
   const shape: Shape = {
@@ -47,7 +51,7 @@ export async function detectText(source: ImageSource, options: TaskOptions): Pro
   return lines.sort((a, b) => a.box[1] - b.box[1] || a.box[0] - b.box[0]);
 }
 
-/** Connected parts of a map, grown. */
+/** The connected components of a probability map, grown. */
 export function parts(map: Float32Array, width: number, { threshold, score, least, grow }: Shape): TextBox[] {
   const seen = new Uint8Array(map.length);
   const stack = new Int32Array(map.length);

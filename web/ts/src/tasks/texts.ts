@@ -1,4 +1,4 @@
-// Tasks on texts: sentence embeddings by BERT and its kin, from their safetensors files.
+// Tasks on texts: sentence embeddings by BERT and similar encoders, from safetensors files.
 import { FormatError, ValueError } from "../errors.js";
 import { readSource } from "../progress.js";
 import { Tensor, tidy } from "../tensor.js";
@@ -9,7 +9,7 @@ interface Config {
   layers: number;
   heads: number;
   eps: number;
-  /** The most tokens that the model takes. */
+  /** The maximum number of tokens (position embeddings). */
   places: number;
 }
 
@@ -18,21 +18,23 @@ interface Encoder extends Config, Disposable {
   tokenizer: Tokenizer;
 }
 
-/** Texts are encoded so many at a time. */
+/** Number of texts per batch. */
 const BATCH = 32;
-/** Tokens are filled up to a multiple of this, and texts to a power of two, so that few plans serve all texts. */
+/**
+ * Token counts are padded to a multiple of this, and batch sizes to a power of two, so that few plans serve all texts.
+ */
 const STEP = 16;
 
 /**
- * Texts as unit vectors, `[texts, size]`: those of texts that mean the same are near. Texts are cut to what the model takes (`maxTokens` of the
- * recipe).
+ * Embeds texts as unit vectors, `[texts, size]`: texts with similar meaning have similar vectors. Texts are truncated
+ * to the model's maximum (`maxTokens` of the recipe).
  */
 export async function embed(texts: readonly string[], options: TaskOptions): Promise<Float32Array[]> {
   if (!Array.isArray(texts) || texts.some((text) => typeof text !== "string")) throw new ValueError("E_VALUE", "embed takes an array of strings");
   const opened = given(options);
   const encoder = await encoderOf(opened, options);
   const out: Float32Array[] = new Array(texts.length);
-  // those of about the same length together
+  // batch texts of similar length together
   const order = texts.map((_, at) => at).sort((a, b) => (texts[a] as string).length - (texts[b] as string).length);
   for (let at = 0; at < texts.length; at += BATCH) {
     options.signal?.throwIfAborted();
@@ -50,7 +52,7 @@ export async function embed(texts: readonly string[], options: TaskOptions): Pro
   return out;
 }
 
-/** Tokens filled up to a length, and texts to a number, that many calls have in common. */
+/** Pads tokens and batch to one of the few sizes that calls share. */
 function filled({ places }: Encoder, { ids, mask }: BatchEncoding): { ids: number[][]; mask: number[][] } {
   const longest = ids[0]?.length ?? 0;
   const [texts, tokens] = [2 ** Math.ceil(Math.log2(ids.length)), Math.max(longest, Math.min(places, Math.ceil(longest / STEP) * STEP))];
@@ -92,7 +94,7 @@ function encoderOf(opened: Opened, options: TaskOptions): Promise<Encoder> {
   }
 }
 
-/** BERT's encoder (Devlin et al. 2018), the mean over the tokens, and length one. */
+/** BERT's encoder (Devlin et al. 2018), followed by the mean over the tokens and normalisation to unit length. */
 function forward({ weights, layers, heads, eps }: Encoder, ids: Tensor, mask: Tensor): Tensor {
   const w = (name: string): Tensor => {
     const found = weights[name] ?? weights[`bert.${name}`];

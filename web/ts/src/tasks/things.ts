@@ -1,4 +1,5 @@
-// Things in pictures: of detectors whose rows are boxes (YOLO's), and of those whose rows are told from places on grids (SSD's).
+// Object detection, for two kinds of models: those that output one row per box (YOLO), and those that output offsets
+// from anchor boxes on grids (SSD).
 import { FormatError, ValueError } from "../errors.js";
 import { type Tensor, tidy } from "../tensor.js";
 import { type Box, nms, scaleBoxes, toBoxes } from "../vision/boxes.js";
@@ -6,24 +7,24 @@ import { fitImage } from "../vision/image.js";
 import type { ImageSource } from "../vision/pixels.js";
 import { type Opened, type SsdRecipe, type TaskOptions, given, imageOf, inputOf, runAll, runOf } from "./recipe.js";
 
-/** Something in a picture. */
+/** A detected object. */
 export interface Found {
-  /** In pixels of the picture that was given. */
+  /** In pixels of the given picture. */
   box: Box;
   score: number;
-  /** The number of the class, and its name. */
+  /** The index and the name of the class. */
   index: number;
   label: string | undefined;
 }
 
-/** What may be there, in the model's picture. */
+/** A detection before non-maximum suppression, in pixels of the model's input. */
 interface Candidate {
   box: Box;
   score: number;
   index: number;
 }
 
-/** The things in a picture and where they are, best first. */
+/** Detects objects in a picture: class, score and box of each, best first. */
 export async function detect(source: ImageSource, options: TaskOptions & { score?: number; iou?: number }): Promise<Found[]> {
   const opened = given(options);
   const { boxes: how = {}, labels } = opened.recipe;
@@ -39,14 +40,14 @@ export async function detect(source: ImageSource, options: TaskOptions & { score
   });
 }
 
-/** The largest of some numbers, and which it is. */
+/** The largest of some numbers, and its index. */
 function largest(values: Float32Array): [score: number, index: number] {
   let index = 0;
   for (let i = 1; i < values.length; i += 1) if ((values[i] as number) > (values[index] as number)) index = i;
   return [values[index] as number, index];
 }
 
-/** Rows of a box and a score for each class. */
+/** Detections of a model whose output rows hold a box followed by a score for each class. */
 async function fromRows(opened: Opened, picture: Tensor, least: number, options: TaskOptions): Promise<Candidate[]> {
   const { form = "cxcywh", rows: order } = opened.recipe.boxes ?? {};
   using out = await runOf(opened, { [inputOf(opened)]: picture }, options);
@@ -63,7 +64,7 @@ async function fromRows(opened: Opened, picture: Tensor, least: number, options:
   return found;
 }
 
-/** The middle and the size of a place, in parts of the picture. */
+/** The centre and the size of an anchor box, as fractions of the picture. */
 interface Place {
   x: number;
   y: number;
@@ -71,14 +72,26 @@ interface Place {
   height: number;
 }
 
-/** The aspects of the places in each cell, after the first grid, which has the first three of them. */
+/**
+ * The aspect ratios of the anchors in each cell of a grid. The first grid uses only the first three, the later ones
+ * all.
+ */
 const ASPECTS = [1, 2, 1 / 2, 3, 1 / 3];
-/** How much a step of the network is: of a place's size for its middle, and of the logarithm of its size. */
+/**
+ * The factors by which the network's outputs are scaled: the offset of the centre in units of the anchor's size, and
+ * the logarithm of the ratio of the sizes. In the order y, x, height, width.
+ */
 const STEPS = [10, 10, 5, 5] as const;
-/** The sizes of places on the first and on the last grid, and the smallest one of the first. */
+/**
+ * Anchor sizes as fractions of the picture: on the first grid, on the last grid, and the additional smallest one on the
+ * first grid.
+ */
 const [SMALL, LARGE, LEAST] = [0.2, 0.95, 0.1];
 
-/** Places as TensorFlow's SSD has them (Liu et al. 2016, arXiv:1512.02325, and its `ssd_anchor_generator`): grid by grid, cell by cell. */
+/**
+ * The anchors of TensorFlow's SSD (Liu et al. 2016, arXiv:1512.02325, and its `ssd_anchor_generator`), grid by grid,
+ * cell by cell.
+ */
 export function places(cells: readonly number[]): Place[] {
   const size = (grid: number): number => (grid >= cells.length ? 1 : SMALL + ((LARGE - SMALL) * grid) / Math.max(1, cells.length - 1));
   return cells.flatMap((side, grid) => {
@@ -93,7 +106,10 @@ export function places(cells: readonly number[]): Place[] {
   });
 }
 
-/** Rows that say how a box differs from a place, and the logits of classes, of which the first is none. */
+/**
+ * Detections of a model whose output rows hold a box's offsets from its anchor and the logits of classes; the first
+ * class is background.
+ */
 async function fromGrids(opened: Opened, picture: Tensor, ssd: SsdRecipe, least: number, options: TaskOptions): Promise<Candidate[]> {
   const { name, image } = opened.recipe;
   const grid = places(ssd.cells);

@@ -1,29 +1,29 @@
-// Whisper (Radford et al. 2022): an encoder of sound and a decoder of text, from weights with the names of Hugging Face's
-// `WhisperForConditionalGeneration`. Keys and values of the tokens so far are in tensors of fixed size that each step updates in place, so
-// that every step is the same compiled plan.
+// Whisper (Radford et al. 2022): an audio encoder and a text decoder, from weights with the names of Hugging Face's
+// `WhisperForConditionalGeneration`. The cache of keys and values is in tensors of fixed size that each step updates in
+// place, so that one compiled plan serves every step.
 import { FormatError } from "../errors.js";
 import { Tensor, keep, op, realize, tidy } from "../tensor.js";
 
-/** All Whispers have heads of this size. */
+/** The size of an attention head in all Whisper models. */
 const HEAD = 64;
 const EPS = 1e-5;
 
-/** Keys and values `[1, heads, positions, 64]`. */
+/** Cached keys and values, `[1, heads, positions, 64]`. */
 interface Memory {
   keys: Tensor;
   values: Tensor;
 }
 
-/** Tokens that begin and end a transcript. */
+/** The special tokens of a transcript. */
 export interface Marks {
-  /** What is there before the first word. */
+  /** The tokens before the first word. */
   prompt: readonly number[];
   end: number;
-  /** Tokens that may not come first: a lone blank, the end. */
+  /** Tokens that must not come first: a single blank, the end token. */
   notFirst: readonly number[];
 }
 
-/** A value in memory of its own, which later steps overwrite. */
+/** Gives a value storage of its own, which later steps overwrite. */
 const stored = (t: Tensor): Tensor => op("to_storage", [t]);
 
 export class Whisper implements Disposable {
@@ -33,11 +33,11 @@ export class Whisper implements Disposable {
     this.#weights = weights;
   }
 
-  /** Takes the weights, which become f32. Those that are given are freed. */
+  /** Converts the weights to f32 and freezes them. The given tensors are freed. */
   static async of(given: Readonly<Record<string, Tensor>>): Promise<Whisper> {
     const own = tidy(() => Object.fromEntries(Object.entries(given).map(([name, t]) => [name, t.dtype === "f32" ? t : t.cast("f32")])));
     for (const t of Object.values(own)) {
-      // one after the other: the largest is a third of all
+      // one at a time to limit peak memory: the largest tensor is a third of the total
       await realize([t]);
       t.freeze();
     }
@@ -51,12 +51,12 @@ export class Whisper implements Disposable {
     return found;
   }
 
-  /** Positions of the decoder: a transcript has no more tokens. */
+  /** Number of decoder positions, which limits the tokens of a transcript. */
   get limit(): number {
     return this.#w("decoder.embed_positions.weight").shape[0] as number;
   }
 
-  /** Blocks of one side. */
+  /** Names of the layers of the encoder or decoder. */
   #layers(side: string): string[] {
     const names = [];
     for (let at = 0; `model.${side}.layers.${at}.fc1.weight` in this.#weights; at += 1) names.push(`${side}.layers.${at}`);
@@ -71,7 +71,7 @@ export class Whisper implements Disposable {
     return x.layerNorm(1, this.#w(`${name}.weight`), this.#w(`${name}.bias`), EPS);
   }
 
-  /** `[1, time, width]` to `[1, heads, time, 64]`. */
+  /** Projects `[1, time, width]` and splits it into heads, `[1, heads, time, 64]`. */
   #heads(x: Tensor, name: string): Tensor {
     const [, time, width] = x.shape as [number, number, number];
     return this.#linear(x, name).reshape([1, time, width / HEAD, HEAD]).transpose(1, 2);
@@ -91,7 +91,7 @@ export class Whisper implements Disposable {
     return x.add(this.#linear(up, `${layer}.fc2`));
   }
 
-  /** A spectrogram `[80, 3000]` to the features of the sound, `[1, 1500, width]`. */
+  /** Encodes a spectrogram `[80, 3000]` to audio features `[1, 1500, width]`. */
   encode(mel: Tensor): Tensor {
     return tidy(() => {
       const conv = (x: Tensor, name: string, stride: number): Tensor =>
@@ -106,7 +106,7 @@ export class Whisper implements Disposable {
     });
   }
 
-  /** The most likely tokens for the features of a sound, one after the other, without those that begin and end a transcript. */
+  /** Greedy decoding of audio features: yields the tokens of the transcript without its special tokens. */
   async *tokens(sound: Tensor, { prompt, end, notFirst }: Marks, signal?: AbortSignal): AsyncGenerator<number> {
     const layers = this.#layers("decoder");
     const options = signal ? { signal } : {};
@@ -144,12 +144,14 @@ export class Whisper implements Disposable {
     }
   }
 
-  /** One token in, the most likely next one out; keys and values go to their place. */
+  /**
+   * One decoding step: takes a token, stores its keys and values in the cache, and gives the most likely next token.
+   */
   #step(at: number, token: number, own: readonly Memory[], heard: readonly Memory[], banned: readonly number[]): Tensor {
     const { limit } = this;
     const { device } = own[0]?.keys ?? {};
     const on = device ? { device } : {};
-    // values, not numbers of the graph: each step is the same plan
+    // passed as tensor values rather than constants of the graph, so that one plan serves every step
     const place = new Tensor(Int32Array.of(at), [1], on);
     const slots = Tensor.arange(0, limit, 1, on);
     const seen = slots.le(place).reshape([1, 1, 1, limit]);
@@ -168,7 +170,7 @@ export class Whisper implements Disposable {
       x = this.#forward(x, layer);
     });
     let logits = this.#norm(x, "decoder.layer_norm").linear(words).flatten();
-    // as many as there ever are, so that the plan does not change; -1 is no token
+    // always the maximum number, so that the plan does not change; -1 matches no token
     const none = Int32Array.from({ length: 4 }, (_, i) => banned[i] ?? -1);
     const ids = Tensor.arange(0, words.shape[0] as number, 1, on).unsqueeze(1);
     const out = ids.eq(new Tensor(none, [1, 4], on)).any(1);

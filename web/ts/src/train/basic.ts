@@ -1,10 +1,10 @@
-// Bilinear maps, two more kinds of dropout, and the adaptive softmax.
+// Bilinear layers, two further kinds of dropout, and the adaptive softmax.
 import { ShapeError, ValueError } from "../errors.js";
 import { type LayerOptions, Linear, Module, Sequential } from "../nn.js";
 import { Tensor } from "../tensor.js";
 import { key, on, uniform } from "./parameters.js";
 
-/** `x^T W_k y + b_k` for each output k. */
+/** A bilinear layer: `x^T W_k y + b_k` for each output k. */
 export class Bilinear extends Module {
   readonly weight: Tensor;
   readonly bias: Tensor | null;
@@ -16,13 +16,13 @@ export class Bilinear extends Module {
     this.bias = options.bias === false ? null : uniform([outputs], bound, options);
   }
 
-  /** `[.., left]` and `[.., right]` to `[.., out]`. */
+  /** Maps `[.., left]` and `[.., right]` to `[.., out]`. */
   forward(x: Tensor, y: Tensor): Tensor {
     const [outputs, left, right] = this.weight.shape as [number, number, number];
     if (x.shape.at(-1) !== left || y.shape.at(-1) !== right) {
       throw new ShapeError("E_SHAPE", `bilinear: [${x.shape.join(", ")}] and [${y.shape.join(", ")}] with a weight of ${left} and ${right}`);
     }
-    // x W_k for all k at once, then each with y
+    // x W_k for all k in one product, then the dot product of each with y
     const half = x.matmul(this.weight.permute([1, 0, 2]).reshape([left, outputs * right]));
     const sum = half.reshape([...x.shape.slice(0, -1), outputs, right]).mul(y.unsqueeze(-2)).sum(-1);
     return this.bias ? sum.add(this.bias) : sum;
@@ -34,7 +34,7 @@ function probability(p: number): number {
   return p;
 }
 
-/** Zeros whole channels of `[batch, channels, ..]` in training: torch's `Dropout1d`, `2d` and `3d`. */
+/** Sets whole channels of `[batch, channels, ..]` to zero in training: torch's `Dropout1d`, `2d` and `3d`. */
 export class ChannelDropout extends Module {
   readonly p: number;
 
@@ -50,10 +50,10 @@ export class ChannelDropout extends Module {
   }
 }
 
-/** What SELU tends to far below 0. */
+/** The limit of SELU for large negative inputs. */
 const LOW = -1.0507009873554805 * 1.6732632423543772;
 
-/** Dropout that keeps mean and variance, for networks of SELU (Klambauer and others 2017). */
+/** Dropout that preserves mean and variance, for networks with SELU (Klambauer and others 2017). */
 export class AlphaDropout extends Module {
   readonly p: number;
 
@@ -72,16 +72,17 @@ export class AlphaDropout extends Module {
 }
 
 /**
- * Log-probabilities of many classes, the most frequent ones first (Grave and others 2017): a softmax over frequent classes and
- * clusters of rarer ones, whose own softmaxes see a narrower input. Named as torch's `AdaptiveLogSoftmaxWithLoss`.
+ * Adaptive softmax over many classes sorted by decreasing frequency (Grave and others 2017): a softmax over frequent
+ * classes and clusters of rarer ones, each with its own softmax on a narrower projection of the input. Torch's
+ * `AdaptiveLogSoftmaxWithLoss`.
  */
 export class AdaptiveLogSoftmax extends Module {
   readonly head: Linear;
   readonly tail: readonly Sequential[];
-  /** Where clusters begin, and the number of classes. */
+  /** The first class of each cluster, followed by the number of classes. */
   readonly cutoffs: readonly number[];
 
-  /** `cutoffs` rise and lie below `classes`; cluster `i` sees `inputs / divide ** (i + 1)` numbers. */
+  /** `cutoffs` are ascending and below `classes`; cluster `i` has an input of `inputs / divide ** (i + 1)` elements. */
   constructor(inputs: number, classes: number, cutoffs: readonly number[], options: LayerOptions & { divide?: number } = {}) {
     super();
     const { divide = 4 } = options;
@@ -99,7 +100,7 @@ export class AdaptiveLogSoftmax extends Module {
     this.cutoffs = ends;
   }
 
-  /** `[.., inputs]` to the log-probabilities of all classes, `[.., classes]`. */
+  /** Maps `[.., inputs]` to the log-probabilities of all classes, `[.., classes]`. */
   forward(x: Tensor): Tensor {
     const head = this.head.forward(x).logSoftmax();
     const first = this.cutoffs[0] as number;

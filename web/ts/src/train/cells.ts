@@ -1,9 +1,9 @@
-// One step of the recurrent networks. A cell is its network over a sequence of length 1.
+// Single steps of recurrent networks. A cell is the recurrent layer on a sequence of length 1.
 import { type LayerOptions, Module } from "../nn.js";
 import { type Tensor, ops } from "../tensor.js";
 import { uniform } from "./parameters.js";
 
-/** What the cells share: `[batch, in]` and a state to a state, of `[batch, hidden]` each. */
+/** The base of cells: maps `[batch, in]` and a state to the next state, of tensors `[batch, hidden]`. */
 abstract class Cell extends Module {
   readonly weight_ih: Tensor;
   readonly weight_hh: Tensor;
@@ -22,18 +22,18 @@ abstract class Cell extends Module {
     this.bias_hh = options.bias === false ? null : uniform([rows], bound, options);
   }
 
-  /** The next state; its first tensor is the output. It follows `state`, or zeros. */
+  /** The next state, whose first tensor is the output. Starts from `state`, or zeros. */
   run(x: Tensor, state: readonly Tensor[] = []): Tensor[] {
     const weights = [this.weight_ih, this.weight_hh, this.bias_ih, this.bias_hh].filter((t) => t !== null);
     const operands = [x.unsqueeze(1), ...state.map((t) => t.unsqueeze(0)), ...weights];
-    // one layer, one direction, no dropout, batch first, no projection, in use
+    // one layer, one direction, no dropout, batch first, no projection, inference
     const numbers = [this.#kind, state.length, 1, 0, Number(this.bias_ih !== null), 0, 1, 0, 0];
     const [y, ...next] = ops("recurrent", operands, numbers) as [Tensor, ...Tensor[]];
     y.dispose();
     return next.map((t) => t.squeeze(0));
   }
 
-  /** The output alone. */
+  /** The output. */
   forward(x: Tensor, ...state: readonly Tensor[]): Tensor {
     const [y, ...rest] = this.run(x, state) as [Tensor, ...Tensor[]];
     for (const t of rest) t.dispose();

@@ -1,8 +1,8 @@
-// Limits on gradients, between `backward` and an optimiser's step.
+// Gradient clipping, between `backward` and an optimiser's step.
 import { ValueError } from "../errors.js";
 import { Tensor, accompany, companions, keep, tidy } from "../tensor.js";
 
-/** The p-norm of all elements, a scalar: `p` is any number, infinite ones too. */
+/** The p-norm of all elements, a scalar; `p` is any number, including the infinities. */
 export function vectorNorm(t: Tensor, p = 2): Tensor {
   const size = (): Tensor => t.abs();
   if (p === 2) return t.square().sum().sqrt();
@@ -13,14 +13,17 @@ export function vectorNorm(t: Tensor, p = 2): Tensor {
   return size().pow(p).sum().pow(1 / p);
 }
 
-/** Those of the parameters that have a gradient. */
+/** The parameters that have a gradient, with it. */
 function ready(name: string, parameters: Iterable<Tensor>): [Tensor, Tensor][] {
   const found = [...parameters].flatMap((p): [Tensor, Tensor][] => (p.grad ? [[p, p.grad]] : []));
   if (found.length === 0) throw new ValueError("E_VALUE", `${name}: there are no gradients`, { hint: "call loss.backward() first" });
   return found;
 }
 
-/** Puts another gradient in a parameter's place for it; what was to be computed with the old one is computed with the new one. */
+/**
+ * Replaces a parameter's gradient; tensors that were to be computed together with the old one are computed with the new
+ * one.
+ */
 function replace(p: Tensor, old: Tensor, gradient: Tensor, also: readonly Tensor[] = []): void {
   accompany(gradient, [...companions(old), ...also]);
   p.grad = keep(gradient);
@@ -28,8 +31,8 @@ function replace(p: Tensor, old: Tensor, gradient: Tensor, also: readonly Tensor
 }
 
 /**
- * Scales the gradients so that their joint norm is at most `maxNorm`, and gives the norm they had, which the optimiser's step
- * computes as it does the loss.
+ * Scales all gradients so that their joint norm is at most `maxNorm`, and gives the norm before that, which the
+ * optimiser's step computes in the same run.
  */
 export function clipGradNorm(parameters: Iterable<Tensor>, maxNorm: number, normType = 2): Tensor {
   const all = ready("clipGradNorm", parameters);
@@ -42,7 +45,7 @@ export function clipGradNorm(parameters: Iterable<Tensor>, maxNorm: number, norm
   });
 }
 
-/** Limits the elements of the gradients to `-clipValue` to `clipValue`. */
+/** Clamps the elements of the gradients to the range from `-clipValue` to `clipValue`. */
 export function clipGradValue(parameters: Iterable<Tensor>, clipValue: number): void {
   const all = ready("clipGradValue", parameters);
   for (const [p, g] of all) replace(p, g, g.clamp(-clipValue, clipValue));

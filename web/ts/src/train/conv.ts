@@ -4,7 +4,7 @@ import { type LayerOptions, Module } from "../nn.js";
 import type { ConvOptions, Tensor } from "../tensor.js";
 import { uniform } from "./parameters.js";
 
-/** What transposed convolutions take. */
+/** Options of transposed convolutions. */
 export type ConvTransposeOptions = ConvOptions & { outputPadding?: number | readonly number[] };
 
 function weightShape(name: string, first: number, second: number, kernel: readonly number[], groups: number): number[] {
@@ -15,7 +15,7 @@ function weightShape(name: string, first: number, second: number, kernel: readon
   return [first, second / groups, ...kernel];
 }
 
-/** What both kinds hold. */
+/** The base of both kinds of convolution. */
 abstract class Kernels<Options extends ConvOptions> extends Module {
   readonly weight: Tensor;
   readonly bias: Tensor | null;
@@ -31,7 +31,7 @@ abstract class Kernels<Options extends ConvOptions> extends Module {
   }
 }
 
-/** A convolution over as many axes as the kernel has sizes: `[batch, in, n..]` to `[batch, out, o..]`. */
+/** A convolution over as many axes as `kernel` has sizes: `[batch, in, n..]` to `[batch, out, o..]`. */
 export class Conv extends Kernels<ConvOptions> {
   constructor(inputs: number, outputs: number, kernel: readonly number[], options: ConvOptions & LayerOptions = {}) {
     super(weightShape("conv", outputs, inputs, kernel, options.groups ?? 1), outputs, options);
@@ -42,7 +42,7 @@ export class Conv extends Kernels<ConvOptions> {
   }
 }
 
-/** A transposed convolution over as many axes as the kernel has sizes: `[batch, in, n..]` to `[batch, out, o..]`. */
+/** A transposed convolution over as many axes as `kernel` has sizes: `[batch, in, n..]` to `[batch, out, o..]`. */
 export class ConvTranspose extends Kernels<ConvTransposeOptions> {
   constructor(inputs: number, outputs: number, kernel: readonly number[], options: ConvTransposeOptions & LayerOptions = {}) {
     super(weightShape("conv_transpose", inputs, outputs, kernel, options.groups ?? 1), outputs, options);
@@ -53,7 +53,7 @@ export class ConvTranspose extends Kernels<ConvTransposeOptions> {
   }
 }
 
-/** A number counts for every axis. */
+/** Expands a single kernel size to every axis. */
 const sizes = (kernel: number | readonly number[], rank: number): readonly number[] => {
   if (typeof kernel === "number") return new Array<number>(rank).fill(kernel);
   if (kernel.length !== rank) throw new ValueError("E_VALUE", `a kernel of ${kernel.length} sizes for ${rank} axes`);

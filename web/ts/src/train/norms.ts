@@ -1,5 +1,5 @@
-// Instance norm, and layers whose weight is computed of other tensors: weight norm (Salimans and Kingma 2016) and spectral norm
-// (Miyato and others 2018), named as torch's `nn.utils.parametrizations`.
+// Instance norm, and reparametrised layers: weight norm (Salimans and Kingma 2016) and spectral norm (Miyato and others
+// 2018), with the parameter names of torch's `nn.utils.parametrizations`.
 import { ValueError } from "../errors.js";
 import { Conv2d, type LayerOptions, Linear, Module, type StateDict } from "../nn.js";
 import { Tensor, op, tidy } from "../tensor.js";
@@ -7,13 +7,13 @@ import { vectorNorm } from "./clip.js";
 import { Conv, ConvTranspose } from "./conv.js";
 import { buffer, constant, on } from "./parameters.js";
 
-/** What instance norm takes. */
+/** Options of instance norm. */
 export interface InstanceNormOptions extends LayerOptions {
   eps?: number;
   momentum?: number;
-  /** Whether it has a learned scale and shift; as in the other norms, and unlike torch, it has unless told. */
+  /** Whether it has a learned scale and shift. Default: true, as in the other norms but unlike torch. */
   affine?: boolean;
-  /** Whether it keeps running statistics, which are used outside of training. */
+  /** Whether it keeps running statistics and uses them in inference. */
   trackRunningStats?: boolean;
 }
 
@@ -52,7 +52,7 @@ export class InstanceNorm extends Module {
   }
 }
 
-/** A layer that can be applied with another weight. */
+/** A layer whose weight can be replaced by a computed one. */
 export type Weighted = Linear | Conv2d | Conv | ConvTranspose;
 
 function applyWith(layer: Weighted, weight: Tensor, x: Tensor): Tensor {
@@ -61,25 +61,25 @@ function applyWith(layer: Weighted, weight: Tensor, x: Tensor): Tensor {
   return x.conv(weight, layer.bias, layer.options);
 }
 
-/** What is left of a layer's tensors without its weight, and those that make it. */
+/** A layer's state without its weight, plus the tensors that the weight is computed from. */
 function withParts(layer: Weighted, parts: StateDict): StateDict {
   const { weight: _, ...rest } = layer.stateDict();
   const named = Object.entries(parts).map(([name, t]) => [`parametrizations.weight.${name}`, t]);
   return { ...rest, ...Object.fromEntries(named) };
 }
 
-/** The root of the sum of squares along all axes but one, which stay with size 1. */
+/** The Euclidean norm over all axes but one; reduced axes stay with size 1. */
 function length(t: Tensor, axis: number): Tensor {
   const axes = t.shape.map((_, at) => at).filter((at) => at !== axis);
-  // a sum over no axes would be one over all
+  // an empty list of axes would sum over all
   return axes.length === 0 ? t.abs() : t.square().sum(axes, true).sqrt();
 }
 
-/** A layer whose weight is a direction times a length: `g v / |v|`, lengths along every axis but `axis`. */
+/** A layer whose weight is reparametrised as `g v / |v|`, with one length `g` per index of `axis`. */
 export class WeightNorm extends Module {
-  /** Lengths, with the weight's rank. */
+  /** The lengths `g`, with the rank of the weight. */
   readonly length: Tensor;
-  /** Directions: what was the layer's weight. */
+  /** The directions `v`, initially the layer's weight. */
   readonly direction: Tensor;
 
   constructor(readonly layer: Weighted, readonly axis = 0) {
@@ -91,7 +91,7 @@ export class WeightNorm extends Module {
     this.length.requiresGrad = true;
   }
 
-  /** The weight that the two make. */
+  /** The weight computed from both. */
   weight(): Tensor {
     return this.direction.mul(this.length.div(length(this.direction, this.axis)));
   }
@@ -105,19 +105,19 @@ export class WeightNorm extends Module {
   }
 }
 
-/** Power iterations that a spectral norm begins with. */
+/** The number of initial power iterations of a spectral norm. */
 const WARM_UP = 15;
 
 /**
- * A layer whose weight, seen as a matrix, has the largest singular value 1: it is divided by an estimate of its own, which each
- * application in training makes better by one power iteration.
+ * A layer whose weight, as a matrix, is divided by an estimate of its largest singular value. Each forward pass in
+ * training refines the estimate by one power iteration.
  */
 export class SpectralNorm extends Module {
-  /** The weight before the division: what was the layer's weight. */
+  /** The weight before the division, initially the layer's weight. */
   readonly original: Tensor;
-  /** The estimates of the singular vectors: `[outputs]` and `[the others]`. */
+  /** Estimates of the singular vectors: `[outputs]` and `[others]`. */
   readonly vectors: readonly [Tensor, Tensor];
-  /** Keeps a vector's length from 0. */
+  /** A lower bound on a vector's norm, against division by 0. */
   readonly eps: number;
 
   constructor(readonly layer: Weighted, { eps = 1e-12 }: { eps?: number } = {}) {
@@ -137,7 +137,7 @@ export class SpectralNorm extends Module {
     return t.div(vectorNorm(t).maximum(this.eps));
   }
 
-  /** The weight as `[outputs, others]`. */
+  /** The weight as a matrix `[outputs, others]`. */
   #matrix(): Tensor {
     const w = this.layer instanceof ConvTranspose ? this.original.transpose(0, 1) : this.original;
     const rows = w.shape[0] as number;
@@ -150,7 +150,7 @@ export class SpectralNorm extends Module {
     return [next.contiguous(), this.#unit(w.transpose().matmul(next)).contiguous()];
   }
 
-  /** The weight by the vectors of now, which it does not change. */
+  /** The normalised weight by the current vectors, which are not updated. */
   weight([u, v]: readonly [Tensor, Tensor] = this.vectors): Tensor {
     return this.original.div(u.mul(this.#matrix().matmul(v)).sum());
   }

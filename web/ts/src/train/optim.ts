@@ -1,4 +1,4 @@
-// The entry `gradloom/optim`: every optimiser, schedules of the learning rate, limits on gradients.
+// The entry `gradloom/optim`: every optimiser, learning-rate schedules, and gradient clipping.
 import "../apart.js";
 export * from "../optim.js";
 export { clipGradNorm, clipGradValue } from "./clip.js";

@@ -1,29 +1,29 @@
-// How the layers of this folder make their tensors.
+// Creation of parameters and buffers for the layers in this folder.
 import type { Device } from "../device.js";
 import type { LayerOptions } from "../nn.js";
 import { Tensor, op } from "../tensor.js";
 
-/** Where a layer's tensors are made: where its options or another tensor say. */
+/** The device option for a layer's tensors, taken from its options or from another tensor. */
 export const on = ({ device }: { device?: Device | undefined }): { device?: Device } => (device ? { device } : {});
 
-/** Uniform within `bound` of 0, trained. */
+/** A trained parameter, uniform in `[-bound, bound)`. */
 export function uniform(shape: readonly number[], bound: number, options: LayerOptions): Tensor {
   return Tensor.uniform(shape, -bound, bound, { ...on(options), requiresGrad: true });
 }
 
-/** The same number everywhere, trained. */
+/** A trained parameter with one value throughout. */
 export function constant(shape: readonly number[], value: number, options: LayerOptions): Tensor {
   return Tensor.full(shape, value, { ...on(options), requiresGrad: true });
 }
 
-/** State that training changes in passing. */
+/** A buffer: state that training updates without a gradient. */
 export function buffer(value: Tensor): Tensor {
   return op("to_storage", [value]);
 }
 
 let drawn = 0;
 
-/** A key for a random choice in training. It comes as data, so that every step is the same plan; no two are the same. */
+/** A new random key for training. It is an input of the graph, so that one plan serves every step. */
 export function key(): Tensor {
   drawn += 1;
   return new Tensor(Uint32Array.of(0x7f4a7c15, drawn));

@@ -1,11 +1,11 @@
-// Optimisers that are one formula a parameter. Formulas and defaults are torch's, or the papers' where torch has no such
-// optimiser. What only depends on the number of the step is computed here and comes in as a launch variable.
+// Optimisers that update each parameter by one formula. Formulas and defaults are torch's, or the papers' where torch
+// has no such optimiser. Values that depend only on the step number are computed here and passed as launch variables.
 import { ValueError } from "../errors.js";
 import { Optimizer } from "../optim.js";
 import type { Tensor } from "../tensor.js";
 import { vectorNorm } from "./clip.js";
 
-/** What all of them take. */
+/** Options of all optimisers in this file. */
 export interface RuleOptions {
   learningRate?: number;
   weightDecay?: number;
@@ -26,7 +26,7 @@ abstract class Rule extends Optimizer {
     return { lr: this.learningRate, ...this.ratesAt(this.stepsDone) };
   }
 
-  /** More launch variables of a step, counted from 1. */
+  /** Additional launch variables of a step; steps count from 1. */
   protected ratesAt(_step: number): Record<string, number> {
     return {};
   }
@@ -35,12 +35,12 @@ abstract class Rule extends Optimizer {
     return [p.shape];
   }
 
-  /** The gradient with the L2 penalty's. */
+  /** The gradient plus that of the L2 penalty. */
   protected penalised(p: Tensor, gradient: Tensor): Tensor {
     return this.weightDecay ? gradient.add(p.mul(this.weightDecay)) : gradient;
   }
 
-  /** The parameter after its own decay. */
+  /** The parameter after decoupled weight decay. */
   protected decayed(p: Tensor): Tensor {
     return this.weightDecay ? p.sub(p.mul(this.rate("lr").mul(this.weightDecay))) : p;
   }
@@ -50,7 +50,7 @@ abstract class Rule extends Optimizer {
   }
 }
 
-/** A running mean with one more value in it. */
+/** Updates an exponential moving average with a value. */
 const blend = (mean: Tensor, value: Tensor, beta: number): Tensor => mean.mul(beta).add(value.mul(1 - beta));
 
 /** Root mean square propagation (Hinton), with torch's momentum and centring. Weight decay is L2. */
@@ -93,7 +93,7 @@ export class RMSprop extends Rule {
   }
 }
 
-/** Adagrad (Duchi and others), with a decay of the rate. Weight decay is L2. */
+/** Adagrad (Duchi and others), with a decaying learning rate. Weight decay is L2. */
 export class Adagrad extends Rule {
   readonly lrDecay: number;
   readonly eps: number;
@@ -138,13 +138,13 @@ export class Adadelta extends Rule {
   }
 }
 
-/** What optimisers with two moments take. */
+/** Options of optimisers with two moments. */
 export interface MomentOptions extends RuleOptions {
   betas?: readonly [number, number];
   eps?: number;
 }
 
-/** Two moments of the gradient. */
+/** The base of optimisers that keep two moments of the gradient. */
 abstract class Moments extends Rule {
   readonly betas: readonly [number, number];
   readonly eps: number;
@@ -178,7 +178,7 @@ export class Adamax extends Moments {
   }
 }
 
-/** Layerwise adaptive moments for batches (You and others). Weight decay is the parameter's own. */
+/** LAMB, layerwise adaptive moments for large batches (You and others). Weight decay is decoupled. */
 export class LAMB extends Moments {
   constructor(parameters: Iterable<Tensor>, options: MomentOptions = {}) {
     super(parameters, options, 1e-3, 1e-6);
@@ -201,7 +201,7 @@ export class LAMB extends Moments {
   }
 }
 
-/** Layerwise adaptive rate scaling (You and others). Weight decay is L2. */
+/** LARS, layerwise adaptive rate scaling (You and others). Weight decay is L2. */
 export class LARS extends Rule {
   readonly momentum: number;
   readonly trust: number;
@@ -227,7 +227,7 @@ export class LARS extends Rule {
   }
 }
 
-/** Evolved sign momentum (Chen and others). Weight decay is the parameter's own. */
+/** Lion, evolved sign momentum (Chen and others). Weight decay is decoupled. */
 export class Lion extends Rule {
   readonly betas: readonly [number, number];
 
@@ -243,7 +243,7 @@ export class Lion extends Rule {
 }
 
 /**
- * An approximation of the nearest orthogonal matrix: Newton and Schulz's iteration of fifth order with Muon's coefficients
+ * Approximates the nearest orthogonal matrix by the fifth-order Newton-Schulz iteration with Muon's coefficients
  * (singular values end between about 0.7 and 1.2).
  */
 function newtonSchulz(m: Tensor, steps: number): Tensor {
@@ -259,11 +259,14 @@ function newtonSchulz(m: Tensor, steps: number): Tensor {
   return tall ? x.transpose() : x;
 }
 
-/** Momentum, orthogonalised by Newton and Schulz (Jordan and others); matrices only. Weight decay is the parameter's own. */
+/**
+ * Muon: momentum, orthogonalised by a Newton-Schulz iteration (Jordan and others); for matrices only. Weight decay is
+ * decoupled.
+ */
 export class Muon extends Rule {
   readonly momentum: number;
   readonly nesterov: boolean;
-  /** Of the iteration. */
+  /** Number of Newton-Schulz iterations. */
   readonly steps: number;
 
   constructor(parameters: Iterable<Tensor>, options: RuleOptions & { momentum?: number; nesterov?: boolean; steps?: number } = {}) {
@@ -284,14 +287,17 @@ export class Muon extends Rule {
   }
 }
 
-/** Adafactor (Shazeer and Stern): second moments of matrices by rows and columns. Weight decay is the parameter's own. */
+/**
+ * Adafactor (Shazeer and Stern): second moments of matrices are factored into rows and columns. Weight decay is
+ * decoupled.
+ */
 export class Adafactor extends Rule {
   readonly beta2Decay: number;
-  /** Least second moment, its root. */
+  /** The square root of the lower bound on second moments. */
   readonly eps: number;
-  /** Least root mean square that a parameter is taken to have. */
+  /** The lower bound on a parameter's root mean square, by which its step is scaled. */
   readonly floor: number;
-  /** Root mean square above which a step is scaled down. */
+  /** The root mean square above which an update is scaled down. */
   readonly clip: number;
 
   constructor(

@@ -1,51 +1,51 @@
-// Learning rates over time: factors on a base rate by the number of the step, torch's schedulers in closed form.
+// Learning-rate schedules: the factor on a base rate as a function of the step, torch's schedulers in closed form.
 import { ValueError } from "../errors.js";
 import type { Optimizer } from "../optim.js";
 
-/** From one number to another along half a cosine. */
+/** Interpolates from one number to another along half a cosine. */
 const cosine = (from: number, to: number, share: number): number => to + ((from - to) * (1 + Math.cos(Math.PI * share))) / 2;
 const atLeastOne = (n: number): number => Math.max(n, 1);
 
-/** The factor on the base learning rate at a step, counted from 0. */
+/** A function from the step, counted from 0, to the factor on the base learning rate. */
 export class Schedule {
   constructor(readonly at: (step: number) => number) {}
 
-  /** Always 1. */
+  /** The constant factor 1. */
   static constant(): Schedule {
     return new Schedule(() => 1);
   }
 
-  /** `gamma` once every `size` steps. */
+  /** Multiplies by `gamma` every `size` steps. */
   static step({ size, gamma = 0.1 }: { size: number; gamma?: number }): Schedule {
     return new Schedule((t) => gamma ** Math.floor(t / atLeastOne(size)));
   }
 
-  /** `gamma` at each of these steps. */
+  /** Multiplies by `gamma` at each of the steps `milestones`. */
   static multiStep({ milestones, gamma = 0.1 }: { milestones: readonly number[]; gamma?: number }): Schedule {
     return new Schedule((t) => gamma ** milestones.filter((m) => m <= t).length);
   }
 
-  /** `gamma` each step. */
+  /** Multiplies by `gamma` in every step. */
   static exponential({ gamma }: { gamma: number }): Schedule {
     return new Schedule((t) => gamma ** t);
   }
 
-  /** From `start` to `end` over `steps`, then `end`. */
+  /** Linear from `start` to `end` over `steps`, then constant. */
   static linear({ start = 1 / 3, end = 1, steps = 5 }: { start?: number; end?: number; steps?: number } = {}): Schedule {
     return new Schedule((t) => start + (end - start) * Math.min(t / atLeastOne(steps), 1));
   }
 
-  /** `(1 - t / steps) ** power`, then 0. */
+  /** The polynomial `(1 - t / steps) ** power` over `steps`, then 0. */
   static polynomial({ power = 1, steps = 5 }: { power?: number; steps?: number } = {}): Schedule {
     return new Schedule((t) => (1 - Math.min(t / atLeastOne(steps), 1)) ** power);
   }
 
-  /** Half a cosine from 1 down to `floor`, and up again after `steps`. */
+  /** A cosine from 1 down to `floor` over `steps`, and up again over the next `steps`, periodically. */
   static cosine({ steps, floor = 0 }: { steps: number; floor?: number }): Schedule {
     return new Schedule((t) => cosine(1, floor, t / atLeastOne(steps)));
   }
 
-  /** The same, but starting again at 1 each time, over periods that grow by `factor`. */
+  /** A cosine from 1 down to `floor` that restarts at 1 after each period; periods grow by `factor`. */
   static cosineRestarts({ steps, factor = 1, floor = 0 }: { steps: number; factor?: number; floor?: number }): Schedule {
     return new Schedule((t) => {
       let [left, period] = [t, atLeastOne(steps)];
@@ -57,25 +57,28 @@ export class Schedule {
     });
   }
 
-  /** One cycle: from `1 / div` up to 1 over the first `share` of `steps`, then down to `1 / (div * last)`, by cosines. */
+  /**
+   * One cycle: from `1 / div` up to 1 over the first fraction `share` of `steps`, then down to `1 / (div * last)`,
+   * along cosines.
+   */
   static oneCycle({ steps, share = 0.3, div = 25, last = 1e4 }: { steps: number; share?: number; div?: number; last?: number }): Schedule {
     const [top, end] = [share * steps - 1, steps - 1];
     return new Schedule((t) => {
-      // a rise of no length is over at once
+      // a rise of zero length is already at its end
       if (t <= top) return top > 0 ? cosine(1 / div, 1, t / top) : 1;
       return cosine(1, 1 / (div * last), Math.min((t - top) / (end - top), 1));
     });
   }
 
-  /** A rise in a line from 0 over `steps`, then another schedule, counted from there. */
+  /** A linear rise from 0 over `steps`, followed by another schedule, whose steps count from there. */
   static warmup({ steps, then = Schedule.constant() }: { steps: number; then?: Schedule }): Schedule {
     return new Schedule((t) => (t < steps ? (t + 1) / steps : then.at(t - steps)));
   }
 }
 
-/** Keeps an optimiser's learning rate at its schedule: `step()` follows each step of the optimiser. */
+/** Sets an optimiser's learning rate by a schedule: call `step()` after each step of the optimiser. */
 export class LRScheduler {
-  /** The rate that the factors multiply: the optimiser's when this was made. */
+  /** The base rate: the optimiser's learning rate when this was created. */
   readonly base: number;
   #steps = 0;
 
@@ -84,7 +87,7 @@ export class LRScheduler {
     this.#set();
   }
 
-  /** How many steps there were. */
+  /** The number of steps done. */
   get steps(): number {
     return this.#steps;
   }

@@ -1,13 +1,13 @@
-// Tables of vectors with what the plain ones leave out: padding rows, bags by offsets, factors.
+// Embedding layers with the full options of torch: padding rows, bags by offsets, per-sample weights.
 import { ValueError } from "../errors.js";
 import { EmbeddingBag as PlainBag } from "../layers.js";
 import { type LayerOptions, Embedding as PlainEmbedding } from "../nn.js";
 import { Tensor, tidy } from "../tensor.js";
 import { on } from "./parameters.js";
 
-/** What tables take. */
+/** Options of embedding layers. */
 export interface TableOptions extends LayerOptions {
-  /** A row that training leaves alone: zeros in an `Embedding`, left out of an `EmbeddingBag`. */
+  /** The index of a padding row, which is not trained: zeros in an `Embedding`, ignored in an `EmbeddingBag`. */
   padding?: number;
 }
 
@@ -16,7 +16,7 @@ function row({ padding }: TableOptions, rows: number): number | undefined {
   throw new ValueError("E_VALUE", `embedding: padding row ${padding} of ${rows}`);
 }
 
-/** A table of vectors, looked up by number; integers out of range give zeros. */
+/** A lookup table of vectors; indices out of range give zeros. */
 export class Embedding extends PlainEmbedding {
   readonly padding: number | undefined;
 
@@ -35,7 +35,7 @@ export class Embedding extends PlainEmbedding {
   }
 }
 
-/** A table of vectors of which each bag of numbers gives one. Empty bags give zeros. */
+/** Reduces the vectors of each bag of indices to one vector. Empty bags give zeros. */
 export class EmbeddingBag extends PlainBag {
   readonly padding: number | undefined;
 
@@ -44,12 +44,15 @@ export class EmbeddingBag extends PlainBag {
     this.padding = row(options, count);
   }
 
-  /** Integers `[bags, n]` to `[bags, width]`. Factors of the vectors, `[bags, n]`, are for sums. */
+  /** Maps indices `[bags, n]` to `[bags, width]`. `factors` `[bags, n]` weight the vectors, for mode `sum` only. */
   override forward(ids: Tensor, factors?: Tensor): Tensor {
     return this.#bags(ids, ids.eq(ids), factors);
   }
 
-  /** Integers `[n]` and where each bag begins, `[bags]` (ascending, the first is 0), to `[bags, width]`; factors are `[n]`. */
+  /**
+   * Maps indices `[n]` and the start of each bag, `[bags]` (ascending, the first is 0), to `[bags, width]`; factors are
+   * `[n]`.
+   */
   forwardOffsets(ids: Tensor, offsets: Tensor, factors?: Tensor): Tensor {
     const [n, bags] = [ids.size, offsets.size];
     const each = (t: Tensor): Tensor => t.reshape([1, n]).expand([bags, n]);
@@ -60,7 +63,7 @@ export class EmbeddingBag extends PlainBag {
     return this.#bags(each(ids), member, factors && each(factors));
   }
 
-  /** The vectors of numbers `[bags, n]` of which the members count. */
+  /** Reduces the vectors of indices `[bags, n]`; `all` marks the members of each bag. */
   #bags(ids: Tensor, all: Tensor, factors: Tensor | undefined): Tensor {
     if (factors && this.mode !== "sum") throw new ValueError("E_VALUE", "EmbeddingBag: factors are for sums");
     const member = this.padding === undefined ? all : all.logicalAnd(ids.ne(this.padding));

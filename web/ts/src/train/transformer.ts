@@ -1,11 +1,14 @@
-// The decoder's half of a transformer, and both halves together (Vaswani and others 2017), as torch builds them, batch first.
+// The transformer decoder and the complete transformer (Vaswani and others 2017), as in torch with `batch_first`.
 import { ValueError } from "../errors.js";
 import { MultiheadAttention, type Seen, TransformerEncoder, type TransformerOptions, init } from "../layers.js";
 import { Dropout, LayerNorm, Linear, Module } from "../nn.js";
 import { around, places } from "../residual.js";
 import type { Tensor } from "../tensor.js";
 
-/** Attention of a sequence to itself and to a memory, and a network at each place; dropout is outside of attention. */
+/**
+ * Self-attention, attention to the encoder's output (memory), and a feed-forward network. Dropout applies to the
+ * outputs of these blocks, not to attention weights.
+ */
 export class TransformerDecoderLayer extends Module {
   readonly self_attn: MultiheadAttention;
   readonly multihead_attn: MultiheadAttention;
@@ -31,7 +34,10 @@ export class TransformerDecoderLayer extends Module {
     this.options = options;
   }
 
-  /** `[batch, n, width]` with a memory `[batch, m, width]`, same shape out. What the places may see of their own, and of the memory. */
+  /**
+   * Maps `[batch, n, width]` to the same shape, with a memory `[batch, m, width]`. `own` restricts self-attention, `of`
+   * attention to the memory.
+   */
   forward(x: Tensor, memory: Tensor, own: Seen = {}, of: Seen = {}): Tensor {
     const y = around(this, x, this.norm1, (t) => this.self_attn.forward(t, t, own));
     const z = around(this, y, this.norm2, (t) => this.multihead_attn.forward(t, memory, of));
@@ -39,10 +45,10 @@ export class TransformerDecoderLayer extends Module {
   }
 }
 
-/** Decoder layers one after another. */
+/** A stack of decoder layers. */
 export class TransformerDecoder extends Module {
   readonly layers: readonly TransformerDecoderLayer[];
-  /** After the last layer. */
+  /** A norm that is applied after the last layer, if any. */
   norm: LayerNorm | null = null;
 
   constructor(width: number, heads: number, depth: number, options: TransformerOptions = {}) {
@@ -50,21 +56,21 @@ export class TransformerDecoder extends Module {
     this.layers = Array.from({ length: depth }, () => new TransformerDecoderLayer(width, heads, options));
   }
 
-  /** `[batch, n, width]` with a memory `[batch, m, width]`, same shape out. */
+  /** Maps `[batch, n, width]` to the same shape, with a memory `[batch, m, width]`. */
   forward(x: Tensor, memory: Tensor, own: Seen = {}, of: Seen = {}): Tensor {
     const y = this.layers.reduce((t, layer) => layer.forward(t, memory, own, of), x);
     return this.norm?.forward(y) ?? y;
   }
 }
 
-/** An encoder and a decoder, each with a norm at the end. */
+/** A transformer: an encoder and a decoder, each with a final norm. */
 export class Transformer extends Module {
-  /** Of the source. */
+  /** Encodes the source. */
   readonly encoder: TransformerEncoder;
-  /** Of the target, with the encoded source as memory. */
+  /** Decodes the target, with the encoded source as memory. */
   readonly decoder: TransformerDecoder;
 
-  /** `depth` layers on each side. */
+  /** `depth` is the number of encoder and of decoder layers. */
   constructor(width = 512, heads = 8, depth: readonly [number, number] = [6, 6], options: TransformerOptions = {}) {
     super();
     if (depth.some((n) => !(n > 0))) throw new ValueError("E_VALUE", "Transformer: no layers");
@@ -76,8 +82,8 @@ export class Transformer extends Module {
   }
 
   /**
-   * Source `[batch, n, width]` and target `[batch, m, width]` to `[batch, m, width]`: what the source's places may see of the source,
-   * the target's of the target, and the target's of the source.
+   * Maps a source `[batch, n, width]` and a target `[batch, m, width]` to `[batch, m, width]`. `seen` restricts
+   * attention within the source, within the target, and from the target to the source (`memory`).
    */
   forward(source: Tensor, target: Tensor, seen: { source?: Seen; target?: Seen; memory?: Seen } = {}): Tensor {
     return this.decoder.forward(target, this.encoder.forward(source, seen.source), seen.target, seen.memory);

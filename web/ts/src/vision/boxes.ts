@@ -1,26 +1,27 @@
-// Boxes around things: their forms, what overlaps, and back from a model's picture to the one that was given.
+// Bounding boxes: their formats, overlap, non-maximum suppression, and mapping from a model's input back to the
+// original picture.
 import { ValueError } from "../errors.js";
 
 /** Corners `[left, top, right, bottom]` in pixels. */
 export type Box = readonly [left: number, top: number, right: number, bottom: number];
 
-/** How four numbers mean a box: two corners, a corner and a size, or the middle and a size. */
+/** The format of a box: two corners, a corner and a size, or the centre and a size. */
 export type BoxForm = "xyxy" | "xywh" | "cxcywh";
 
-/** Where a picture lies in the one that a model was given, and how large it was. */
+/** The placement of a picture in a model's input. */
 export interface Placement {
-  /** The picture's own size. */
+  /** The original size of the picture. */
   width: number;
   height: number;
-  /** Pixels of the model's picture for one of the given picture. */
+  /** Pixels of the model's input per pixel of the original. */
   scaleX: number;
   scaleY: number;
-  /** Where the given picture's upper left corner lies in the model's picture; negative where it was cut. */
+  /** The position of the original's upper left corner in the model's input; negative if it was cropped. */
   left: number;
   top: number;
 }
 
-/** Boxes of a flat list, `stride` numbers apart (4 unless told otherwise), as corners. */
+/** Reads boxes from a flat list, `stride` numbers apart (default 4), as corners. */
 export function toBoxes(numbers: ArrayLike<number>, form: BoxForm = "xyxy", stride = 4): Box[] {
   if (numbers.length % stride !== 0) throw new ValueError("E_VALUE", `${numbers.length} numbers are no whole number of boxes of ${stride}`);
   const read: Record<BoxForm, (a: number, b: number, c: number, d: number) => Box> = {
@@ -36,7 +37,7 @@ export function toBoxes(numbers: ArrayLike<number>, form: BoxForm = "xyxy", stri
   });
 }
 
-/** Boxes of the model's picture in pixels of the picture that was given, cut at its edges. */
+/** Maps boxes from the model's input to pixels of the original picture, clipped at its edges. */
 export function scaleBoxes(boxes: readonly Box[], { width, height, scaleX, scaleY, left, top }: Placement): Box[] {
   const clamp = (v: number, most: number): number => Math.min(Math.max(v, 0), most);
   const x = (v: number): number => clamp((v - left) / scaleX, width);
@@ -44,7 +45,7 @@ export function scaleBoxes(boxes: readonly Box[], { width, height, scaleX, scale
   return boxes.map(([a, b, c, d]) => [x(a), y(b), x(c), y(d)]);
 }
 
-/** What two boxes share, in parts of what they cover together: 0 to 1. */
+/** The intersection over union of two boxes, from 0 to 1. */
 export function overlap(a: Box, b: Box): number {
   const width = Math.min(a[2], b[2]) - Math.max(a[0], b[0]);
   const height = Math.min(a[3], b[3]) - Math.max(a[1], b[1]);
@@ -54,26 +55,28 @@ export function overlap(a: Box, b: Box): number {
   return both / (area(a) + area(b) - both);
 }
 
-/** How boxes that mean the same thing are found. */
+/** Options of `nms`. */
 export interface NmsOptions {
-  /** Boxes that overlap more than this are one: 0.45. */
+  /** The intersection over union above which the lower-scored box is dropped. Default: 0.45. */
   iou?: number;
-  /** Boxes with a lower score are left out: 0. */
+  /** Boxes with a lower score are dropped. Default: 0. */
   score?: number;
-  /** At most so many are kept: 300. */
+  /** The most boxes to keep. Default: 300. */
   max?: number;
-  /** The class of each box: boxes of different classes are never one. */
+  /** The class of each box; boxes of different classes do not suppress each other. */
   classes?: ArrayLike<number>;
 }
 
-/** Which boxes stay when those that overlap a better one go (non-maximum suppression): their numbers, best first. */
+/**
+ * Non-maximum suppression: drops boxes that overlap a better one. Gives the indices of the remaining boxes, best first.
+ */
 export function nms(boxes: readonly Box[], scores: ArrayLike<number>, options: NmsOptions = {}): number[] {
   const { iou = 0.45, score = 0, max = 300, classes } = options;
   if (scores.length !== boxes.length || (classes && classes.length !== boxes.length)) {
     throw new ValueError("E_VALUE", `nms: ${boxes.length} boxes, ${scores.length} scores${classes ? `, ${classes.length} classes` : ""}`);
   }
   const order = boxes.map((_, at) => at).filter((at) => Number(scores[at]) >= score);
-  // equal scores stay in their order
+  // equal scores keep their order
   order.sort((a, b) => Number(scores[b]) - Number(scores[a]) || a - b);
   const kept: number[] = [];
   for (const at of order) {

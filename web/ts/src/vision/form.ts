@@ -1,4 +1,5 @@
-// What a picture becomes in a tensor: which part of it, in which size, at which place, in which numbers. Nothing here touches pixels.
+// The geometry and number format of a picture in a tensor: which part of it, at which size and position, with which
+// scaling. Does not touch pixels.
 import type { DType } from "../dtype.js";
 import { ValueError } from "../errors.js";
 import type { Placement } from "./boxes.js";
@@ -6,17 +7,17 @@ import type { ColourOptions, ImageOptions, PerChannel, PictureOptions } from "./
 
 const LAYOUTS = ["nchw", "nhwc", "chw", "hwc"];
 const ORDERS: Record<string, readonly number[]> = { rgb: [0, 1, 2], bgr: [2, 1, 0], rgba: [0, 1, 2, 3], grey: [0] };
-/** More pixels than any canvas has. */
+/** The largest side in pixels, more than any canvas has. */
 const MOST = 1 << 15;
 
-/** The bytes of RGBA that channels are, in their order. */
+/** The indices of the channels within RGBA. */
 export function orderOf(channels: ColourOptions["channels"] = "rgb"): readonly number[] {
   const order = ORDERS[channels];
   if (!order) throw new ValueError("E_VALUE", `there are no channels \`${String(channels)}\`; there are ${Object.keys(ORDERS).join(", ")}`);
   return order;
 }
 
-/** To the nearest whole number; halves to the even one. */
+/** Rounds to the nearest integer, ties to even. */
 function even(x: number): number {
   const low = Math.floor(x);
   return x - low === 0.5 ? low + (low & 1) : Math.round(x);
@@ -30,13 +31,16 @@ function sizeOf({ size }: ImageOptions, own: readonly [number, number]): readonl
   return [height, width];
 }
 
-/** Where a picture goes: a part of it, in a size, at a place of a tensor that may be larger or smaller. */
+/**
+ * The placement of a picture: the part that is used, its size after scaling, and its position in a tensor that may be
+ * larger or smaller.
+ */
 export interface Form {
   part: { x: number; y: number; width: number; height: number };
-  /** The size that the part gets. */
+  /** The size to which the part is scaled. */
   w: number;
   h: number;
-  /** The size of the tensor, and where the part lies in it. */
+  /** The size of the tensor, and the position of the scaled part in it. */
   width: number;
   height: number;
   left: number;
@@ -44,7 +48,7 @@ export interface Form {
   placement: Placement;
 }
 
-/** The form of a picture of some size. */
+/** The placement of a picture of the given size. */
 export function formOf(from: { readonly width: number; readonly height: number }, options: ImageOptions): Form {
   const { fit: how = "fill", align = "center" } = options;
   const part = options.crop ?? { x: 0, y: 0, width: from.width, height: from.height };
@@ -61,7 +65,7 @@ export function formOf(from: { readonly width: number; readonly height: number }
   } else if (how === "cover") {
     const short = Math.min(part.width, part.height);
     const scale = Math.max(width / part.width, height / part.height, (options.shortSide ?? 0) / short);
-    // a size that is off by the last bit of a float is whole
+    // tolerate floating-point error in a size that should be an integer
     const along = (n: number, least: number): number => Math.max(least, Math.floor(n * scale + 1e-9));
     [w, h] = [along(part.width, width), along(part.height, height)];
     [left, top] = [-even((w - width) / 2), -even((h - height) / 2)];
@@ -79,7 +83,7 @@ const each = (value: PerChannel | undefined, channels: number, other: number, wh
   return list;
 };
 
-/** What the numbers are multiplied with and what is added, by channel; undefined where they are bytes. */
+/** The factor and offset of each channel; undefined if the bytes are used as they are. */
 export function affine(dtype: DType, options: ColourOptions, channels: number): { times: number[]; plus: number[] } | undefined {
   const { scale, mean, std } = options;
   if (!dtype.includes("f")) {
@@ -90,13 +94,13 @@ export function affine(dtype: DType, options: ColourOptions, channels: number): 
   return { times: stds.map((s) => (scale ?? 1 / 255) / s), plus: means.map((m, c) => -m / (stds[c] as number)) };
 }
 
-/** Whether channels come first, and whether there is a batch axis. */
+/** Decodes a layout: whether channels come first, and whether there is a batch axis. */
 export function layoutOf({ layout = "nchw" }: ImageOptions): { first: boolean; batch: boolean } {
   if (!LAYOUTS.includes(layout)) throw new ValueError("E_VALUE", `there is no layout \`${String(layout)}\`; there are ${LAYOUTS.join(", ")}`);
   return { first: layout.endsWith("chw"), batch: layout.length === 4 };
 }
 
-/** What a tensor is as a picture: its channels by the bytes of RGBA that they are, and whether they come first. */
+/** How a tensor is interpreted as a picture: its channels as indices within RGBA, and whether they come first. */
 interface PictureForm {
   channels: number;
   height: number;
@@ -105,7 +109,7 @@ interface PictureForm {
   order: readonly number[];
 }
 
-/** The picture that a tensor of a shape is. */
+/** The interpretation of a tensor's shape as a picture. */
 export function pictureForm(shape: readonly number[], options: PictureOptions): PictureForm {
   let sizes = shape;
   while (sizes.length > 3 && sizes[0] === 1) sizes = sizes.slice(1);

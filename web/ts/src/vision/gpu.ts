@@ -1,5 +1,6 @@
-// Pictures and WebGPU without a way over the host: what a browser shows becomes a texture, that a buffer, and that a tensor, which is cut, resized
-// and coloured as `image.ts` does it, by the same weights; and back to a canvas.
+// Pictures on WebGPU without a copy through the host. In: the browser's image is copied to a texture, then to a buffer,
+// which becomes a tensor; it is cropped, resized and normalised with the same filter weights as in `image.ts`. Out: a
+// tensor is drawn to a canvas.
 import type { GpuBuffer, Host } from "../device.js";
 import { join } from "../parts.js";
 import { Tensor, tidy } from "../tensor.js";
@@ -16,7 +17,7 @@ interface Encoder {
   copyBufferToTexture(from: object, to: object, size: readonly number[]): void;
   finish(): unknown;
 }
-/** Of WebGPU's device what is used here: the page's type library may not know it. */
+/** The part of WebGPU's device that is used here, since the page's type library may lack it. */
 interface Gpu {
   readonly limits: { readonly maxTextureDimension2D: number };
   readonly queue: { copyExternalImageToTexture(from: object, to: object, size: readonly number[]): void; submit(list: unknown[]): void };
@@ -27,16 +28,16 @@ interface Gpu {
   popErrorScope(): Promise<unknown>;
 }
 
-/** Usages of textures and buffers, as WebGPU numbers them. */
+/** WebGPU's usage flags of textures and buffers. */
 const [TEXTURE_COPY_SRC, TEXTURE_COPY_DST, RENDER_ATTACHMENT] = [1, 2, 16];
 const [COPY_SRC, COPY_DST, STORAGE] = [4, 8, 128];
-/** Rows of a texture begin in a buffer at multiples of so many pixels. */
+/** Alignment, in pixels, of texture rows in a buffer. */
 const ROW = 64;
 const FORMAT = "rgba8unorm";
 
 const pitchOf = (width: number): number => Math.ceil(width / ROW) * ROW;
 
-/** A picture as a tensor; undefined where the browser does not hand it to the GPU. */
+/** Converts a picture to a tensor; undefined if the browser does not give it to the GPU. */
 export async function pictureOnGpu(
   seen: Shown,
   form: Form,
@@ -49,7 +50,8 @@ export async function pictureOnGpu(
   const bytes = 4 * pitchOf(width) * height;
   if (!(bytes > 0) || isTooLarge(width, height, host)) return undefined;
   await join(host.engine, "share");
-  // Chromium's software renderer (148) ends with a frame that it is given as it is; a bitmap of a frame stays on the GPU, too
+  // Chromium's software renderer (148) crashes on a video frame used directly; a bitmap of the frame stays on the GPU,
+  // too
   const image = seen.moves ? await createImageBitmap(seen.image) : seen.image;
   gpu.pushErrorScope("validation");
   const texture = gpu.createTexture({ size: [width, height], format: FORMAT, usage: TEXTURE_COPY_SRC | TEXTURE_COPY_DST | RENDER_ATTACHMENT });
@@ -58,7 +60,7 @@ export async function pictureOnGpu(
     try {
       gpu.queue.copyExternalImageToTexture({ source: image }, { texture, premultipliedAlpha: false, colorSpace: "srgb" }, [width, height]);
     } catch {
-      return false; // an element of another kind, or of another origin: the host says which
+      return false; // the element is of another kind or another origin; reading it on the host reports which
     }
     const encoder = gpu.createCommandEncoder();
     encoder.copyTextureToBuffer({ texture }, { buffer, bytesPerRow: 4 * pitchOf(width) }, [width, height]);
@@ -73,7 +75,7 @@ export async function pictureOnGpu(
     const raw = Tensor.fromGPUBuffer(buffer, [height, pitchOf(width), 4], "u8", { device: host });
     try {
       tensor = tidy(() => coloured(placed(raw.narrow(1, 0, width).cast("f32"), seen, form, order, options), order, options));
-      // the buffer is read once
+      // realise now, since the buffer is read only here
       await tensor.realize(options.signal ? { signal: options.signal } : {});
     } finally {
       raw.dispose();
@@ -92,10 +94,10 @@ export async function pictureOnGpu(
   }
 }
 
-/** Numbers for each channel, along the last axis. */
+/** A tensor of per-channel numbers, along the last axis. */
 const row = (numbers: readonly number[], device: Host): Tensor => new Tensor(Float32Array.from(numbers), [numbers.length], { device });
 
-/** The picture in the size that is asked for, as bytes in floats `[height, width, channels]`. */
+/** Resizes and places the picture: byte values as floats, `[height, width, channels]`. */
 function placed(pixels: Tensor, seen: Shown, form: Form, order: readonly number[], options: ImageOptions): Tensor {
   const { background = [0, 0, 0], resample = "bilinear" } = options;
   const { part, w, h, width, height, left, top } = form;
@@ -132,7 +134,7 @@ function placed(pixels: Tensor, seen: Shown, form: Form, order: readonly number[
   return x.sub(behind).pad(around).add(behind);
 }
 
-/** Bytes as the numbers that are asked for. */
+/** Converts byte values to the requested channels, scale and dtype. */
 function coloured(x: Tensor, order: readonly number[], options: ImageOptions): Tensor {
   const { dtype = "f32", channels } = options;
   const device = x.device as Host;
@@ -150,7 +152,7 @@ interface GpuContext {
   getCurrentTexture(): object;
 }
 
-/** Draws a tensor on a canvas; false where the canvas has another context. */
+/** Draws a tensor on a canvas; false if the canvas already has another kind of context. */
 export async function showOnGpu(tensor: Tensor, canvas: AnyCanvas, options: PictureOptions): Promise<boolean> {
   const { channels, height, width, first, order } = pictureForm(tensor.shape, options);
   const host = tensor.device as Host;
@@ -166,7 +168,7 @@ export async function showOnGpu(tensor: Tensor, canvas: AnyCanvas, options: Pict
     if (channels === 1) x = x.expand([height, width, 3]);
     else if (order[0] === 2) x = x.flip(2);
     if (channels < 4) x = x.pad([[0, 0], [0, 0], [0, 1]], "constant", 255);
-    // canvases hold colours times their alpha
+    // canvases hold premultiplied alpha
     else x = x.mul(x.narrow(2, 3, 1).div(255).mul(row([1, 1, 1, 0], host)).add(row([0, 0, 0, 1], host))).round();
     return x.pad([[0, 0], [0, pitchOf(width) - width], [0, 0]]).cast("u8").contiguous();
   });

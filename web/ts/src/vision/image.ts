@@ -1,4 +1,4 @@
-// Pictures as tensors, and tensors as pictures.
+// Converts pictures to tensors and tensors to pictures.
 import { type Device, type Host, startedHost } from "../device.js";
 import type { DType, TypedArray } from "../dtype.js";
 import { UnsupportedError, ValueError, missing } from "../errors.js";
@@ -9,55 +9,63 @@ import { type Form, affine, formOf, layoutOf, orderOf, pictureForm } from "./for
 import { type ImageSource, type Pixels, type Rgba, drawn, fromMemory, newCanvas, shown } from "./pixels.js";
 import { type Resample, resize } from "./resize.js";
 
-/** One number for all channels, or one for each. */
+/** One number for all channels, or one per channel. */
 export type PerChannel = number | readonly number[];
 
-/** How the numbers of a tensor mean colours. */
+/** How the numbers of a tensor represent colours. */
 export interface ColourOptions {
-  /** `rgb` unless told otherwise; `bgr` as OpenCV has it; `grey` is one channel (ITU-R 601); `rgba` keeps transparency. */
+  /**
+   * Channel order: `rgb` (default), `bgr` as in OpenCV, `grey` for one channel (ITU-R 601), `rgba` with transparency.
+   */
   channels?: "rgb" | "bgr" | "grey" | "rgba";
-  /** A byte times this is the number that mean and std are for: 1/255 for floats, and 1 for integers, which take nothing else. */
+  /**
+   * Factor on the bytes, before mean and std. Default: 1/255 for floats, and 1 for integers, which accept nothing else.
+   */
   scale?: number;
-  /** Subtracted from each channel after scaling: 0. `[0.485, 0.456, 0.406]` for most ImageNet models. */
+  /** Subtracted from each channel after scaling. Default: 0. Most ImageNet models use `[0.485, 0.456, 0.406]`. */
   mean?: PerChannel;
-  /** Divides what is left: 1. `[0.229, 0.224, 0.225]` for most ImageNet models. */
+  /** Divides each channel after that. Default: 1. Most ImageNet models use `[0.229, 0.224, 0.225]`. */
   std?: PerChannel;
 }
 
-/** How a picture becomes a tensor. */
+/** Options for converting a picture to a tensor. */
 export interface ImageOptions extends ColourOptions, FetchOptions {
-  /** Height and width of the tensor; one number for a square. Without it the picture keeps its own. */
+  /** Height and width of the tensor; one number for a square. Default: the picture's size. */
   size?: number | readonly [height: number, width: number];
   /**
-   * What happens to a picture of another shape: `fill` (the default) stretches it, `cover` fills the size and cuts what stands out,
-   * `contain` shows all of it and fills the rest with the background.
+   * How a picture of another aspect ratio fits: `fill` (default) stretches it, `cover` covers the size and crops the
+   * excess, `contain` shows all of it and pads with the background.
    */
   fit?: "fill" | "cover" | "contain";
-  /** With `cover`, the length of the shorter side before the middle is cut out: torchvision's `Resize(256)`, `CenterCrop(224)`. */
+  /**
+   * With `cover`: the length of the shorter side before the centre is cropped, as in torchvision's `Resize(256)`,
+   * `CenterCrop(224)`.
+   */
   shortSide?: number;
-  /** With `contain`, where the picture lies: in the middle unless told otherwise. */
+  /** With `contain`: the position of the picture. Default: `center`. */
   align?: "center" | "start";
-  /** Fills the rest, and is behind what is transparent: red, green and blue from 0 to 255; black. */
+  /** The colour of padding and behind transparent pixels: red, green and blue from 0 to 255. Default: black. */
   background?: readonly [number, number, number];
-  /** `bilinear` unless told otherwise; results are Pillow's, to the byte. */
+  /** The resampling filter. Default: `bilinear`. Results equal Pillow's byte for byte. */
   resample?: Resample;
-  /** Takes a part of the picture, in its pixels. */
+  /** Uses only this part of the picture, in its own pixels. */
   crop?: { x: number; y: number; width: number; height: number };
-  /** `nchw` unless told otherwise; those without `n` leave out the batch axis. */
+  /** The axis order. Default: `nchw`. Those without `n` have no batch axis. */
   layout?: "nchw" | "nhwc" | "chw" | "hwc";
-  /** `f32` unless told otherwise. */
+  /** Default: `f32`. */
   dtype?: DType;
   device?: Device;
   /**
-   * Whether a picture that a browser shows (an element, canvas, bitmap, frame or file) goes to a WebGPU device as it is, and is resized there, with
-   * no way over the host: so it is on GPUs of hardware, unless told otherwise. Bytes may differ by one from Pillow's then.
+   * Whether a picture that the browser can draw (element, canvas, bitmap, frame or file) is copied directly to a WebGPU
+   * device and resized there, without a copy through the host. Default: true on hardware GPUs. Bytes may then differ by
+   * one from Pillow's.
    */
   gpu?: boolean;
 }
 
-/** How a tensor becomes a picture: the options that made the tensor undo it. */
+/** Options for converting a tensor to a picture: the options that made the tensor are inverted. */
 export interface PictureOptions extends ColourOptions {
-  /** Where the channels are, if the shape does not say. */
+  /** The position of the channels, if the shape is ambiguous. */
   layout?: "chw" | "hwc";
   signal?: AbortSignal;
 }
@@ -69,14 +77,18 @@ export interface AnyCanvas {
 }
 
 /**
- * A picture as a tensor `[1, 3, height, width]` of f32 from 0 to 1, or as the options say. Fails with `E_FORMAT` for files that are no
- * pictures, `E_UNSUPPORTED` where there is nothing to decode them with, `E_FETCH` and `E_VALUE`.
+ * Converts a picture to a tensor `[1, 3, height, width]` of f32 from 0 to 1, or as the options say. Fails with
+ * `E_FORMAT` for files that are no pictures, `E_UNSUPPORTED` where the host cannot decode them, `E_FETCH` and
+ * `E_VALUE`.
  */
 export async function fromImage(source: ImageSource, options: ImageOptions = {}): Promise<Tensor> {
   return (await fitImage(source, options)).tensor;
 }
 
-/** The same, and where the picture lies in the tensor: `scaleBoxes` takes what a detector found back to the picture. */
+/**
+ * Like `fromImage`, and gives the picture's placement in the tensor, by which `scaleBoxes` maps detections back to the
+ * picture.
+ */
 export async function fitImage(source: ImageSource, options: ImageOptions = {}): Promise<{ tensor: Tensor; placement: Placement }> {
   const order = orderOf(options.channels);
   const seen = await shown(source, options);
@@ -96,14 +108,14 @@ export async function fitImage(source: ImageSource, options: ImageOptions = {}):
   }
 }
 
-/** The device that a picture goes to as it is. */
+/** The WebGPU device to which a picture is copied directly, if any. */
 function gpuOf({ gpu, device }: ImageOptions): Host | undefined {
   if (gpu === false) return undefined;
   const host = (device as Host | undefined) ?? startedHost();
   return host?.kind === "webgpu" && (gpu || !host.software) && !host.raw.lost() ? host : undefined;
 }
 
-/** As `fitImage` with the whole picture in the middle of a grey square, as detectors of the YOLO family expect it. */
+/** `fitImage` with the whole picture centred in a grey square, as detectors of the YOLO family expect. */
 export function letterbox(
   source: ImageSource,
   options: ImageOptions & { size: NonNullable<ImageOptions["size"]> },
@@ -111,7 +123,7 @@ export function letterbox(
   return fitImage(source, { fit: "contain", background: [114, 114, 114], ...options });
 }
 
-/** Over a background, if anything is transparent. */
+/** Blends transparent pixels with a background, if there are any. */
 function opaque(from: Rgba, background: readonly number[] = [0, 0, 0]): Rgba {
   const { data } = from;
   let at = 3;
@@ -126,13 +138,13 @@ function opaque(from: Rgba, background: readonly number[] = [0, 0, 0]): Rgba {
   return { ...from, data: out };
 }
 
-/** The picture in the size that is asked for. */
+/** Resizes and places the picture. */
 function fit(from: Rgba, { part, w, h, width, height, left, top }: Form, { resample = "bilinear", background = [0, 0, 0] }: ImageOptions): Rgba {
   const scaled = resize(from, part, w, h, resample);
   return w === width && h === height ? scaled : placed(scaled, width, height, left, top, background);
 }
 
-/** A picture on a canvas of another size. */
+/** Places a picture on a background of another size. */
 function placed(from: Rgba, width: number, height: number, left: number, top: number, background: readonly number[]): Rgba {
   const data = new Uint8ClampedArray(4 * width * height);
   new Uint32Array(data.buffer).fill(new Uint32Array(Uint8ClampedArray.of(...background, 255).buffer)[0] as number);
@@ -157,7 +169,7 @@ function toTensor({ data, width, height }: Rgba, order: readonly number[], optio
     const [times, plus] = [by?.times[c] ?? 1, by?.plus[c] ?? 0];
     for (let at = 0, place = c * channelStep; at < plane; at += 1, place += pixelStep) {
       const i = 4 * at;
-      // the weights that Pillow has
+      // Pillow's weights for grey
       const [r, g, b] = [data[i], data[i + 1], data[i + 2]] as unknown as [number, number, number];
       const v = grey ? (19595 * r + 38470 * g + 7471 * b + 0x8000) >> 16 : (data[i + from] as number);
       out[place] = v * times + plus;
@@ -168,8 +180,9 @@ function toTensor({ data, width, height }: Rgba, order: readonly number[], optio
 }
 
 /**
- * The picture of a tensor `[1, c, h, w]`, `[c, h, w]`, `[h, w, c]` or `[h, w]` with 1, 3 or 4 channels: floats from 0 to 1, integers from
- * 0 to 255, or what the options undo. What is beyond is cut. Where there is no `ImageData`, as in Node, an object of the same form.
+ * Converts a tensor `[1, c, h, w]`, `[c, h, w]`, `[h, w, c]` or `[h, w]` with 1, 3 or 4 channels to a picture: floats
+ * from 0 to 1, integers from 0 to 255, or as the options say. Values out of range are clamped. Where there is no
+ * `ImageData`, as in Node, gives an object of the same form.
  */
 export async function toImageData(tensor: Tensor, options: PictureOptions = {}): Promise<Pixels & { data: Uint8ClampedArray }> {
   const { dtype, shape } = tensor;
@@ -191,8 +204,9 @@ export async function toImageData(tensor: Tensor, options: PictureOptions = {}):
 }
 
 /**
- * Draws a tensor as `toImageData` reads it, on a canvas that takes its size; on a new one if none is given. With `gpu` a tensor on WebGPU goes to
- * the canvas without leaving the GPU, if the canvas has no other context than `webgpu`: what is drawn there is not read back by `getImageData`.
+ * Draws a tensor (interpreted as by `toImageData`) on a canvas, which takes its size; on a new canvas if none is given.
+ * With `gpu`, a tensor on WebGPU goes to the canvas without leaving the GPU, if the canvas has no context other than
+ * `webgpu`; `getImageData` cannot read such a canvas.
  */
 export async function toCanvas<C extends AnyCanvas = AnyCanvas>(tensor: Tensor, canvas?: C, options: PictureOptions & { gpu?: boolean } = {}): Promise<C> {
   if (options.gpu && tensor.device?.kind === "webgpu") {
@@ -211,7 +225,10 @@ export async function toCanvas<C extends AnyCanvas = AnyCanvas>(tensor: Tensor, 
   return onto as unknown as C;
 }
 
-/** The file of a tensor's picture: PNG unless `type` says `image/jpeg` or `image/webp`; `quality` is from 0 to 1. Only in pages and workers. */
+/**
+ * Encodes a tensor as an image file: PNG, or `type` `image/jpeg` or `image/webp`; `quality` is from 0 to 1. Only in
+ * pages and workers.
+ */
 export async function toBlob(tensor: Tensor, options: PictureOptions & { type?: string; quality?: number } = {}): Promise<Blob> {
   const { type = "image/png", quality, ...how } = options;
   const canvas = newCanvas(1, 1);

@@ -1,21 +1,21 @@
-// Pictures in: whatever a page or a program has in hand, as RGBA bytes. Nothing here knows of tensors.
+// Reads pictures from elements, files or memory as RGBA bytes. Independent of tensors.
 import { FormatError, GradloomError, UnsupportedError, ValueError } from "../errors.js";
 import { type FetchOptions, readSource } from "../progress.js";
 
-/** A class of the page, as far as this program's type libraries know it. */
+/** The type of a DOM class, or `never` if the program's type libraries lack it. */
 type Dom<Name extends string> = typeof globalThis extends { [Key in Name]: { prototype: infer T } } ? T : never;
 
-/** Pixels in memory, row by row from the top: `ImageData`, or anything of its form. */
+/** Pixels in memory, row by row from the top: an `ImageData`, or any object of its form. */
 export interface Pixels {
-  /** RGBA, or as many channels as `data.length / (width * height)` says: 1 (grey), 3 (RGB) or 4. */
+  /** RGBA; with `data.length / (width * height)` of 1 or 3 grey or RGB. */
   readonly data: Uint8ClampedArray | Uint8Array;
   readonly width: number;
   readonly height: number;
 }
 
 /**
- * What pictures are read from. A string is a URL, or in Node also a path; elements must have their picture, and a video a frame. In
- * Node, which cannot decode pictures, `Pixels` alone.
+ * The source of a picture. A string is a URL, or in Node also a path; image elements must be loaded, and a video must
+ * have a frame. Node cannot decode pictures and takes only `Pixels`.
  */
 export type ImageSource =
   | Dom<"HTMLImageElement">
@@ -45,13 +45,16 @@ interface Canvas {
   getContext(kind: "2d", options?: object): CanvasRenderingContext2D | null;
 }
 
-/** A page that reads the pictures of files which this thread, a worker of it, cannot. */
+/** In a worker: a function of the page that decodes files which the worker cannot. */
 export const elsewhere: { decode?: (file: Blob) => Promise<ImageBitmap> } = {};
 
-/** The class of a value by name: elements of other windows and classes that this host lacks are told apart too. */
+/**
+ * The class name of a value. By name, so that elements of other windows and classes that the host lacks are recognised
+ * too.
+ */
 const kindOf = (value: unknown): string => Object.prototype.toString.call(value).slice(8, -1);
 
-/** A canvas that nobody sees. */
+/** A canvas that is not displayed. */
 export function newCanvas(width: number, height: number): Canvas & { convertToBlob?: OffscreenCanvas["convertToBlob"] } {
   if (typeof OffscreenCanvas !== "undefined") return new OffscreenCanvas(width, height) as unknown as Canvas;
   if (typeof document !== "undefined") return Object.assign(document.createElement("canvas"), { width, height });
@@ -59,20 +62,20 @@ export function newCanvas(width: number, height: number): Canvas & { convertToBl
   throw new UnsupportedError("E_UNSUPPORTED", "there is no canvas here", { hint });
 }
 
-/** A picture that a browser can draw, at its own size. */
+/** A picture that a browser can draw, at its original size. */
 export interface Shown {
   image: CanvasImageSource;
   width: number;
   height: number;
-  /** Nothing of it is transparent. */
+  /** Whether it has no transparent pixels. */
   opaque: boolean;
-  /** A frame of a video. */
+  /** Whether it is a frame of a video. */
   moves?: boolean;
-  /** Frees it, if it was made here. */
+  /** Frees the picture, if it was created here. */
   close?: () => void;
 }
 
-/** The pixels of a source at its own size. */
+/** Reads the pixels of a source at its original size. */
 export async function readPixels(source: ImageSource, options: FetchOptions): Promise<Rgba> {
   const seen = await shown(source, options);
   try {
@@ -82,7 +85,7 @@ export async function readPixels(source: ImageSource, options: FetchOptions): Pr
   }
 }
 
-/** What of a source a browser can draw: files are decoded. Undefined for pixels in memory. */
+/** Converts a source to something that the browser can draw, decoding files. Undefined for pixels in memory. */
 export async function shown(source: ImageSource, options: FetchOptions): Promise<Shown | undefined> {
   options.signal?.throwIfAborted();
   const kind = kindOf(source);
@@ -108,7 +111,7 @@ export async function shown(source: ImageSource, options: FetchOptions): Promise
     }
     case "VideoFrame": {
       const frame = source as VideoFrame;
-      // formats with transparency have an A in their names
+      // names of formats with an alpha channel contain an A
       return of(frame.displayWidth, frame.displayHeight, { opaque: frame.format !== null && !frame.format.includes("A"), moves: true });
     }
     case "SVGImageElement": {
@@ -144,8 +147,8 @@ async function decodeFile(source: Blob | Uint8Array | ArrayBuffer | string | URL
 }
 
 /**
- * SVG has no decoder of its own in pages, and Firefox refuses photos whose file asks for them to be turned (seen in 140): an element
- * shows both.
+ * Decodes a file. `createImageBitmap` does not decode SVG, and Firefox (seen in 140) rejects photos with an orientation
+ * tag: these are decoded by an image element instead.
  */
 export async function decodeBlob(blob: Blob): Promise<ImageBitmap> {
   try {
@@ -172,7 +175,7 @@ export async function decodeBlob(blob: Blob): Promise<ImageBitmap> {
   }
 }
 
-/** The pixels of what is shown, on the host. */
+/** Reads the pixels of a drawable picture to the host. */
 export function drawn({ image, width, height }: Shown): Rgba {
   if (!(width > 0 && height > 0)) throw new ValueError("E_VALUE", `the picture is ${width} x ${height} pixels`);
   const context = newCanvas(width, height).getContext("2d", { willReadFrequently: true, colorSpace: "srgb" });
@@ -190,7 +193,7 @@ export function drawn({ image, width, height }: Shown): Rgba {
   }
 }
 
-/** The pixels of what is in memory. */
+/** Converts pixels in memory to RGBA. */
 export function fromMemory(source: Pixels): Rgba {
   const { data, width, height } = (source ?? {}) as Partial<Pixels>;
   if (!(data instanceof Uint8ClampedArray || data instanceof Uint8Array) || !Number.isInteger(width) || !Number.isInteger(height)) {

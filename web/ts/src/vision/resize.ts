@@ -1,9 +1,9 @@
-// Pictures in other sizes. What comes out are the bytes that Pillow gives (src/libImaging/Resample.c, 8 bits a channel), which is
-// what models were nearly always trained with: filters widen when a picture shrinks, and each pass rounds to bytes.
+// Resizes pictures with the same bytes as Pillow (src/libImaging/Resample.c, 8 bits per channel), with which most
+// models were trained: filters widen when a picture shrinks, and each pass rounds to bytes.
 import { ValueError } from "../errors.js";
 import type { Rgba } from "./pixels.js";
 
-/** How values between pixels are computed. `box` averages areas; all but `nearest` widen when a picture shrinks. */
+/** The resampling filter. `box` averages areas; all but `nearest` widen when a picture shrinks. */
 export type Resample = "nearest" | "box" | "bilinear" | "bicubic" | "lanczos";
 
 interface Filter {
@@ -27,19 +27,22 @@ const FILTERS: Record<Exclude<Resample, "nearest">, Filter> = {
   lanczos: { support: 3, weight: (x) => (x >= -3 && x < 3 ? sinc(x) * sinc(x / 3) : 0) },
 };
 
-/** Bits behind the point of weights. */
+/** Fractional bits of the fixed-point weights. */
 export const BITS = 22;
 
 export interface Taps {
-  /** The first input of each output, and how many there are. */
+  /** The first input of each output, and the number of inputs. */
   first: Int32Array;
   count: Int32Array;
-  /** `width` weights for each output. */
+  /** The weights, `width` per output. */
   weights: Int32Array;
   width: number;
 }
 
-/** The weights of one axis: `length` inputs from `start` become `size` outputs. What is beyond them is not looked at. */
+/**
+ * The filter weights of one axis, which map `length` inputs from `start` on to `size` outputs. Inputs outside of that
+ * range are not used.
+ */
 function taps(filter: Filter, start: number, length: number, size: number): Taps {
   const [least, most] = [Math.floor(start), Math.ceil(start + length)];
   const scale = length / size;
@@ -64,7 +67,7 @@ function taps(filter: Filter, start: number, length: number, size: number): Taps
   return { first, count, weights, width };
 }
 
-/** The weights of an axis by the name of the filter; undefined where each output is one of the inputs. */
+/** The filter weights of an axis by the filter's name; undefined for `nearest`, where each output is one input. */
 export function tapsOf(how: Resample, start: number, length: number, size: number): Taps | undefined {
   if (how === "nearest") return undefined;
   const filter = FILTERS[how] as Filter | undefined;
@@ -72,14 +75,14 @@ export function tapsOf(how: Resample, start: number, length: number, size: numbe
   return taps(filter, start, length, size);
 }
 
-/** The input that an output is, without a filter. */
+/** The input that an output equals, without a filter. */
 export const nearestOf = (out: number, start: number, length: number, size: number, inputs: number): number =>
   Math.min(inputs - 1, Math.max(0, Math.floor(start + ((out + 0.5) * length) / size)));
 
-/** Does an axis stay as it is? */
+/** Whether an axis is unchanged. */
 export const isExact = (start: number, length: number, inputs: number, size: number): boolean => start === 0 && length === inputs && size === inputs;
 
-/** Bytes from one pixel of a line to the next, and from line to line. */
+/** Strides in bytes between pixels of a line and between lines, of the source and of the result. */
 interface Strides {
   step: number;
   next: number;
@@ -87,7 +90,7 @@ interface Strides {
   toNext: number;
 }
 
-/** Sums taps along one axis, for all four channels: each of so many lines becomes `size` pixels. */
+/** Applies the filter along one axis, for all four channels: each of `lines` lines becomes `size` pixels. */
 function pass(from: Rgba["data"], to: Uint8ClampedArray, t: Taps, size: number, lines: number, strides: Strides): void {
   const { first, count, weights, width } = t;
   const { step, next, toStep, toNext } = strides;
@@ -105,7 +108,7 @@ function pass(from: Rgba["data"], to: Uint8ClampedArray, t: Taps, size: number, 
         a += w * (from[at + 3] as number);
       }
       const place = line * toNext + out * toStep;
-      // a clamped array does the rest
+      // the clamped array clamps to 0..255
       to[place] = r >> BITS;
       to[place + 1] = g >> BITS;
       to[place + 2] = b >> BITS;
@@ -114,7 +117,7 @@ function pass(from: Rgba["data"], to: Uint8ClampedArray, t: Taps, size: number, 
   }
 }
 
-/** A part of a picture in another size: the part begins at `x, y`, which may lie between pixels. */
+/** Resizes a part of a picture; its corner `x, y` may be fractional. */
 export function resize(from: Rgba, part: { x: number; y: number; width: number; height: number }, width: number, height: number, how: Resample): Rgba {
   const whole = part.x === 0 && part.y === 0 && part.width === from.width && part.height === from.height;
   if (whole && width === from.width && height === from.height) return from;

@@ -1,25 +1,28 @@
-// Scores of classes, on the host.
+// Class scores on the host: softmax and ranking.
 import { ValueError } from "../errors.js";
 
 /** A class and its score. */
 export interface Ranked {
   index: number;
   score: number;
-  /** The name of the class, where names were given. */
+  /** The name of the class, if labels were given. */
   label: string | undefined;
 }
 
-/** Probabilities of logits: they sum to 1. */
+/** Converts logits to probabilities, which sum to 1. */
 export function softmax(logits: ArrayLike<number>): Float32Array {
   const values = Float64Array.from(logits, Number);
-  // an infinity that is the largest takes all
+  // an infinite maximum takes all the probability
   const most = values.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
   const parts = values.map((v) => (v === most ? 1 : Math.exp(v - most)));
   const sum = parts.reduce((a, b) => a + b, 0);
   return Float32Array.from(parts, (v) => v / sum);
 }
 
-/** The `k` largest values, largest first, with the names of their classes. Equal ones stay in their order; what is not a number is left out. */
+/**
+ * The `k` largest values in descending order, with the names of their classes. Equal values keep their order; NaNs are
+ * left out.
+ */
 export function topK(scores: ArrayLike<number>, k = 5, labels?: readonly string[]): Ranked[] {
   if (!Number.isInteger(k) || k < 1) throw new ValueError("E_VALUE", `topK: the ${k} largest`);
   if (labels && labels.length !== scores.length) throw new ValueError("E_VALUE", `topK: ${labels.length} labels for ${scores.length} scores`);
