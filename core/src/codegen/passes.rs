@@ -3,7 +3,7 @@
 //! loops or tiles, and which has only operations of the target. [`super::compile`] runs the table.
 
 use super::axes::{Kernel, Stats};
-use super::opt::{Opt, heuristic, others, proposal};
+use super::opt::{Opt, heuristic, proposal, reorder};
 use super::reduce::LoopInfo;
 use super::{attention, digits, exp_below_max, late, live, matrix, reach, reduce, shared, stage};
 use crate::schedule::Ast;
@@ -59,7 +59,7 @@ fn has_threads(t: &Target) -> bool {
 
 // The threads of a workgroup run loops together (barriers), so a loop that ends early or is private to a thread needs a
 // target without them.
-fn has_own_loops(t: &Target) -> bool {
+fn has_private_loops(t: &Target) -> bool {
     !t.has_local
 }
 
@@ -71,7 +71,7 @@ fn has_tiles(t: &Target) -> bool {
 pub static PASSES: [Pass; 21] = [
     Pass {
         name: "merge-axes",
-        what: "Neighbouring loops become one where no address gets harder.",
+        what: "Fuses neighbouring loops where no address needs more divisions for it.",
         when: always,
         leaves: Stage::Kernel,
         run: |l, t| {
@@ -83,7 +83,7 @@ pub static PASSES: [Pass; 21] = [
     },
     Pass {
         name: "split-axes",
-        what: "A loop whose index addresses divide becomes one loop for each digit.",
+        what: "Splits a loop into quotient and remainder loops where an address divides its index by a constant.",
         when: always,
         leaves: Stage::Kernel,
         run: |l, t| {
@@ -96,7 +96,7 @@ pub static PASSES: [Pass; 21] = [
     },
     Pass {
         name: "choose",
-        what: "Opts are chosen, unless they are given.",
+        what: "Chooses the opts, unless the caller gave them.",
         when: always,
         leaves: Stage::Kernel,
         run: |l, t| {
@@ -105,7 +105,7 @@ pub static PASSES: [Pass; 21] = [
             } else if l.opts.is_none() {
                 let chosen = heuristic::choose(&l.kernel, t);
                 if l.refused == 0 {
-                    l.others = others::reordered(&l.kernel, t, &chosen);
+                    l.others = reorder::reordered(&l.kernel, t, &chosen);
                 }
                 l.opts = Some(proposal(chosen, l.refused));
             }
@@ -114,8 +114,8 @@ pub static PASSES: [Pass; 21] = [
     },
     Pass {
         name: "find-masks",
-        what: "Finds the loops of which a mask leaves only the first turns.",
-        when: has_own_loops,
+        what: "Finds the loops whose last iterations are all masked, so that they can end early.",
+        when: has_private_loops,
         leaves: Stage::Kernel,
         run: |l, _| {
             l.masked = reach::find(&mut l.kernel);
@@ -124,45 +124,45 @@ pub static PASSES: [Pass; 21] = [
     },
     Pass {
         name: "opts",
-        what: "Loops are split, become vectors, registers and threads, and operands are staged, as the opts say.",
+        what: "Applies the opts: loops are split, become lanes, registers or threads, and operands are staged.",
         when: always,
         leaves: Stage::Lowering,
         run: |l, t| l.kernel.apply_all(l.opts.as_deref().unwrap_or_default(), t),
     },
     Pass {
         name: "needed-turns",
-        what: "Counts the turns of loops whose results somebody needs, where launch scalars decide that.",
+        what: "Computes how many iterations of a loop are needed, if launch scalars (lengths) decide that.",
         when: always,
         leaves: Stage::Lowering,
         run: |l, _| {
-            live::turns(&mut l.kernel);
+            live::count_iterations(&mut l.kernel);
             Ok(())
         },
     },
     Pass {
         name: "matrix-tiles",
-        what: "Products of matrix tiles become one op; their elements are spread over threads and registers.",
+        what: "Turns products of matrix tiles into one op, with their elements spread over threads and registers.",
         when: has_tiles,
         leaves: Stage::Lowering,
         run: |l, t| matrix::lower(&mut l.kernel, t),
     },
     Pass {
         name: "attention",
-        what: "Scores, softmax and the sum of values become one loop over blocks of keys, with tiles of matrices or of registers.",
+        what: "Turns scores, softmax and weighted sum into one loop over blocks of keys, on matrix or register tiles.",
         when: has_threads,
         leaves: Stage::Lowering,
         run: |l, t| attention::lower(&mut l.kernel, t, &mut l.loops, &mut l.stats),
     },
     Pass {
         name: "launch",
-        what: "What is left of the output loops becomes the launch grid.",
+        what: "Maps the remaining output loops to the launch grid.",
         when: always,
         leaves: Stage::Lowering,
         run: |l, t| l.kernel.map_launch(t),
     },
     Pass {
         name: "mask-ends",
-        what: "Computes where masked loops may end, from the loops around them, and where those of results end that nobody needs.",
+        what: "Computes loop bounds from outer loops: where masks end a loop, and where later results are not read.",
         when: always,
         leaves: Stage::Lowering,
         run: |l, _| {
@@ -173,17 +173,17 @@ pub static PASSES: [Pass; 21] = [
     },
     Pass {
         name: "borders",
-        what: "The first and last turn of the innermost loop get code of their own, where masks matter in these alone.",
-        when: has_own_loops,
+        what: "Peels the first and last iterations off the innermost loop, if masks matter only there.",
+        when: has_private_loops,
         leaves: Stage::Lowering,
         run: |l, _| {
-            reach::borders(&mut l.kernel);
+            reach::peel_loops(&mut l.kernel);
             Ok(())
         },
     },
     Pass {
         name: "exp-below-max",
-        what: "`exp(x - max)` cannot overflow, so that it is written out without a guard against that.",
+        what: "Expands `exp(x - max)`, which cannot overflow, without a guard against overflow.",
         when: always,
         leaves: Stage::Lowering,
         run: |l, t| {
@@ -193,35 +193,35 @@ pub static PASSES: [Pass; 21] = [
     },
     Pass {
         name: "decompose",
-        what: "What the target cannot compute becomes what it can.",
+        what: "Expresses operations that the target lacks by operations that it has.",
         when: always,
         leaves: Stage::Lowering,
         run: decompose,
     },
     Pass {
         name: "workgroup-memory",
-        what: "Staged operands become arrays of the workgroup, with barriers.",
+        what: "Turns staged operands into arrays in workgroup memory, with barriers.",
         when: has_threads,
         leaves: Stage::Lowering,
         run: |l, t| shared::lower(&mut l.kernel, t, &mut l.loops),
     },
     Pass {
         name: "local-arrays",
-        what: "Staged operands become private arrays and the loops that fill them.",
-        when: has_own_loops,
+        what: "Turns staged operands into private arrays and the loops that fill them.",
+        when: has_private_loops,
         leaves: Stage::Lowering,
         run: |l, _| stage::lower(&mut l.kernel, &mut l.loops),
     },
     Pass {
         name: "reductions",
-        what: "Reductions become accumulators and loops.",
+        what: "Turns reductions into accumulators and loops.",
         when: always,
         leaves: Stage::Lowering,
         run: |l, t| reduce::lower(&mut l.kernel, t, &mut l.loops),
     },
     Pass {
         name: "mask-bounds",
-        what: "Masked loops get the ends that were computed.",
+        what: "Puts the computed bounds into the loops.",
         when: always,
         leaves: Stage::Lowering,
         run: |l, _| {
@@ -232,14 +232,14 @@ pub static PASSES: [Pass; 21] = [
     // simplifying loop bodies can bring back comparisons in narrow dtypes
     Pass {
         name: "decompose-again",
-        what: "The loop bodies that the passes before made and simplified are decomposed too.",
+        what: "Decomposes the loop bodies that the passes since `decompose` made or simplified.",
         when: always,
         leaves: Stage::Lowering,
         run: decompose,
     },
     Pass {
         name: "addresses",
-        what: "An address becomes an offset and a stride for each axis of its tile.",
+        what: "Splits each address into an offset and a stride for each axis of its tile.",
         when: always,
         leaves: Stage::Lowering,
         run: |l, _| {
@@ -249,7 +249,7 @@ pub static PASSES: [Pass; 21] = [
     },
     Pass {
         name: "finish",
-        what: "Last identities: shifts for divisions of indices, fused multiply-add, subtraction.",
+        what: "Applies the last rewrites: shifts for index divisions, fused multiply-add, subtraction.",
         when: always,
         leaves: Stage::Lowering,
         run: |l, t| {
@@ -259,7 +259,7 @@ pub static PASSES: [Pass; 21] = [
     },
     Pass {
         name: "linearize",
-        what: "Nodes get their places in loops, in the order of execution.",
+        what: "Puts the nodes into execution order, each in the loop in which it is computed.",
         when: always,
         leaves: Stage::Program,
         run: |l, _| {
@@ -305,16 +305,21 @@ impl Lowering {
             let opts: Vec<String> = opts.iter().map(ToString::to_string).collect();
             out += &format!("// {}\n", opts.join(", "));
         }
-        for (i, (id, _)) in k.reach.iter().enumerate() {
+        for (i, (id, _)) in k.loop_limits.iter().enumerate() {
             out += &format!("// range {id}: root {}\n", i + 1);
         }
-        for (i, t) in k.turns.iter().enumerate() {
-            out += &format!("// loop {}: no more turns than root {}\n", t.id, k.reach.len() + i + 1);
+        for (i, t) in k.needed_iterations.iter().enumerate() {
+            out += &format!("// loop {}: no more turns than root {}\n", t.id, k.loop_limits.len() + i + 1);
         }
         for (i, (id, _)) in k.ends.iter().enumerate() {
-            out += &format!("// loop {id}: ends at root {}\n", i + 1 + k.reach.len() + k.turns.len());
+            out += &format!("// loop {id}: ends at root {}\n", i + 1 + k.loop_limits.len() + k.needed_iterations.len());
         }
-        let known = k.reach.iter().map(|r| r.1).chain(k.turns.iter().map(|t| t.node)).chain(k.ends.iter().map(|e| e.1));
+        let known = k
+            .loop_limits
+            .iter()
+            .map(|r| r.1)
+            .chain(k.needed_iterations.iter().map(|t| t.node))
+            .chain(k.ends.iter().map(|e| e.1));
         let roots: Vec<UOp> = std::iter::once(k.sink).chain(known).collect();
         out + &print(&k.g, &roots)
     }
@@ -345,7 +350,7 @@ impl Lowering {
     /// last one.
     pub fn verify(&self, pass: &Pass) -> Result<()> {
         let k = &self.kernel;
-        let ends: Vec<UOp> = k.reach.iter().chain(&k.ends).map(|r| r.1).collect();
+        let ends: Vec<UOp> = k.loop_limits.iter().chain(&k.ends).map(|r| r.1).collect();
         match &self.order {
             Some(order) => spec::verify(&k.g, order, pass.leaves),
             None => {

@@ -38,22 +38,22 @@ pub struct GraphPass {
 pub static GRAPH_PASSES: [GraphPass; 4] = [
     GraphPass {
         name: "integer-sums",
-        what: "Sums of products of dequantised bytes are made in integers, where the target has instructions for them.",
+        what: "Computes sums of products of dequantised bytes in integers, if the target has instructions for it.",
         run: |g, roots, inputs, t| integers::in_integers(g, roots, inputs, t).map_or(Outcome::Same, Outcome::Roots),
     },
     GraphPass {
         name: "scales",
-        what: "Factors of results move into the weights that the results are made of.",
+        what: "Moves scale factors of results into the weights from which the results are computed.",
         run: |g, roots, inputs, _| Outcome::Roots(scale::into_constants(g, roots, inputs)),
     },
     GraphPass {
         name: "siblings",
-        what: "Contractions of one value with several weights become one.",
+        what: "Joins contractions of one value with several weights into one contraction.",
         run: |g, roots, inputs, _| Outcome::Roots(siblings::join(g, roots, inputs)),
     },
     GraphPass {
         name: "constants",
-        what: "What is made of weights alone is computed once.",
+        what: "Finds the values that depend on weights alone, which are computed once.",
         run: |g, roots, inputs, _| Outcome::Constants(fold::constant_nodes(g, roots, inputs)),
     },
 ];
