@@ -28,7 +28,10 @@ fn targets() -> Vec<(&'static str, Target)> {
         ("cpu", posing(Target::x86(Isa::Avx2, 2))),
         ("wasm", posing(Target::wasm(false, 1))),
         ("gpu", posing(Target::wgsl("gpu"))),
-        ("gpu of few turns", posing(Target { max_turns: FEW_TURNS, ..Target::wgsl("gpu of few turns").emulated() })),
+        (
+            "gpu of few turns",
+            posing(Target { max_loop_iterations: FEW_TURNS, ..Target::wgsl("gpu of few turns").emulated() }),
+        ),
         ("gpu with all", posing(Target { subgroup: 4, ..Target::wgsl("gpu with all").with_f16() })),
     ]
 }
@@ -95,7 +98,7 @@ fn run(r: &RandomGraph, t: &Target, seed: Option<u64>) -> Result<Vec<Vec<u8>>> {
     let mut wish = t.clone();
     loop {
         match run_scheduled(r, t, &wish, seed.map(Rng)) {
-            Err(Error::Turns { .. }) if wish.max_turns > 4 => wish.max_turns /= 2,
+            Err(Error::Turns { .. }) if wish.max_loop_iterations > 4 => wish.max_loop_iterations /= 2,
             done => return done,
         }
     }

@@ -26,7 +26,7 @@ pub struct Choice {
     /// The device.
     pub device: Box<dyn Device>,
     /// The reason in a sentence, where the choice is not the expected one.
-    pub said: Option<String>,
+    pub reason: Option<String>,
 }
 
 /// Chooses the device for `auto`: the one that [`DEVICE_VARIABLE`] names, else a hardware GPU, else machine code for
@@ -38,7 +38,7 @@ pub fn choose(threads: usize) -> Result<Choice> {
     if let Some(name) = std::env::var(DEVICE_VARIABLE).ok().filter(|n| !n.trim().is_empty()) {
         let name = canonical(&name);
         if name != "auto" {
-            return Ok(Choice { device: devices::open(&name, threads)?, said: None });
+            return Ok(Choice { device: devices::open(&name, threads)?, reason: None });
         }
     }
     let gpu = GPUS.into_iter().filter(|name| may_be_hardware(name)).find_map(|name| {
@@ -46,7 +46,7 @@ pub fn choose(threads: usize) -> Result<Choice> {
         (!device.target().software).then_some(device)
     });
     match gpu.map_or_else(|| devices::open("cpu", threads), Ok) {
-        Ok(device) => Ok(Choice { device, said: None }),
+        Ok(device) => Ok(Choice { device, reason: None }),
         Err(why) => without_emitter(&why, &|name| devices::open(name, threads)),
     }
 }
@@ -56,7 +56,7 @@ fn without_emitter(why: &Error, open: &dyn Fn(&str) -> Result<Box<dyn Device>>) 
     let mut failed = None;
     for name in OTHERS {
         match open(name) {
-            Ok(device) => return Ok(Choice { device, said: Some(format!("computing with {name}, because {why}")) }),
+            Ok(device) => return Ok(Choice { device, reason: Some(format!("computing with {name}, because {why}")) }),
             Err(e) => failed = failed.or(Some(e)),
         }
     }
@@ -195,7 +195,7 @@ const LONG_ENOUGH_S: f64 = 0.02;
 /// The number of timed runs, of which the fastest counts.
 const RUNS: usize = 5;
 /// The largest side of a matrix, and the largest length of a vector, in elements.
-const MOST: (usize, usize) = (4096, 1 << 24);
+const MAX_SIZES: (usize, usize) = (4096, 1 << 24);
 
 /// Times a matrix product and an addition. Their sizes grow until a run takes [`LONG_ENOUGH_S`].
 ///
@@ -210,7 +210,7 @@ pub fn measure(name: &str, threads: usize) -> Result<Measured> {
         let a = Tensor::new(rt.session(), &data, &[n, n])?;
         let b = Tensor::new(rt.session(), &data, &[n, n])?;
         let s = fastest_s(&mut rt, &a.matmul(&b)?)?;
-        if s > LONG_ENOUGH_S || 2 * n > MOST.0 || 4 * n * n > most_elems {
+        if s > LONG_ENOUGH_S || 2 * n > MAX_SIZES.0 || 4 * n * n > most_elems {
             break 2.0 * (n as f64).powi(3) / s;
         }
         n *= 2;
@@ -219,7 +219,7 @@ pub fn measure(name: &str, threads: usize) -> Result<Measured> {
     let bytes_per_s = loop {
         let x = Tensor::new(rt.session(), &vec![0.5f32; n], &[n])?;
         let s = fastest_s(&mut rt, &x.add(1.0)?)?;
-        if s > LONG_ENOUGH_S || 4 * n > MOST.1.min(most_elems) {
+        if s > LONG_ENOUGH_S || 4 * n > MAX_SIZES.1.min(most_elems) {
             break 8.0 * n as f64 / s;
         }
         n *= 4;
@@ -264,8 +264,8 @@ mod tests {
             _ => Ok(Box::new(EvalDevice::default()) as Box<dyn Device>),
         };
         let chosen = without_emitter(&why, &open).unwrap();
-        let said = chosen.said.unwrap();
-        assert!(said.starts_with("computing with c, because") && said.contains("no AVX2"), "{said}");
+        let reason = chosen.reason.unwrap();
+        assert!(reason.starts_with("computing with c, because") && reason.contains("no AVX2"), "{reason}");
         let none = |name: &str| Err(Error::Device { device: name.into(), what: "not installed".into() });
         assert!(without_emitter(&why, &none).is_err());
     }

@@ -3,7 +3,7 @@
 //! [`gradloom_core::engine::watch`].
 
 use crate::disasm::disassemble;
-use crate::tell::Teller;
+use crate::tell::VizClient;
 use anstyle::Style;
 use gradloom_core::Result;
 use gradloom_core::device::{Device, Step};
@@ -47,8 +47,8 @@ impl Debug {
         if level > 0 {
             debug.add(level, Box::new(print));
         }
-        match Teller::of_environment() {
-            Some(Ok(mut teller)) => debug.add(ALL, Box::new(move |text| teller.tell(text))),
+        match VizClient::of_environment() {
+            Some(Ok(mut client)) => debug.add(ALL, Box::new(move |text| client.tell(text))),
             Some(Err(why)) => eprintln!("{why}"),
             None => {}
         }

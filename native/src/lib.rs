@@ -27,7 +27,6 @@ pub mod limits;
 pub mod llm;
 #[cfg(unix)]
 pub mod llvm;
-mod mac;
 mod mapped;
 pub mod memory;
 #[cfg(target_os = "macos")]
@@ -35,15 +34,16 @@ pub mod metal;
 pub mod model;
 #[cfg(feature = "opencl")]
 pub mod opencl;
-mod parts;
 pub mod runtime;
 #[cfg(feature = "serve")]
 pub mod serve;
+mod siphash;
 mod steps;
 mod store;
 pub mod tell;
 pub mod text;
 pub mod tune;
+mod upload;
 #[cfg(feature = "serve")]
 pub mod viz;
 #[cfg(feature = "vulkan")]

@@ -40,7 +40,7 @@ impl Limits {
     }
 
     /// Runs `work` under the time limit.
-    pub(crate) fn within<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(crate) fn with_deadline<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.begin();
         let out = work();
         self.end();

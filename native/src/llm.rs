@@ -1,28 +1,28 @@
 //! Runs language models from files: the loop over tokens that [`gradloom_core::llm`] leaves to the host.
 
 mod adapters;
+mod background;
+mod batch;
 mod files;
-mod later;
 mod learn;
-mod several;
-mod whole;
+mod scoring;
 
 pub use adapters::AdapterFile;
 pub use gradloom_core::llm::*;
 pub use learn::Finetune;
-pub use whole::{Foreseen, Guessed};
+pub use scoring::{GuessStats, Likelihood};
 
 use crate::contain::contain;
 use crate::text::{ChatTemplate, Tokenizer};
 use crate::{NativeHost, Runtime};
+use background::Background;
 use gradloom_core::device::Device;
 use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::{Counters, Plan, Replay};
 pub use gradloom_core::io::gguf::Activations;
 use gradloom_core::target::Target;
-use gradloom_core::tensor::{Folded, Tensor};
+use gradloom_core::tensor::{ConstantCache, Tensor};
 use gradloom_core::{DType, Error, Result};
-use later::Later;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct LanguageModel {
     decoder: Decoder,
     ready: BTreeMap<Kind, Ready>,
     /// Constants that were computed from its weights, shared by all plans.
-    folded: Folded,
+    folded: ConstantCache,
     /// The tokens of each text that have been read.
     texts: Vec<Vec<u32>>,
     /// The index of the text that [`LanguageModel::read`] continues.
@@ -42,7 +42,7 @@ pub struct LanguageModel {
     /// The kind of plan that ran last.
     last: Option<Kind>,
     /// Its tokenizer and chat template, which are loaded in the background.
-    known: Later<files::Text>,
+    known: Background<files::Text>,
     ends: Vec<u32>,
     /// The adapters by name, and the index of the one in use.
     adapters: Vec<(String, Adapter)>,
@@ -98,7 +98,7 @@ pub enum End {
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
     /// The capacity in tokens of each text; 0 for the model's context length, at most 4096.
-    pub room: usize,
+    pub capacity: usize,
     /// The number of texts.
     pub texts: usize,
     /// The form of the vectors that quantised matrices of GGUF files are multiplied with. `None` takes the fastest on
@@ -112,27 +112,27 @@ pub struct LoadOptions {
 
 impl Default for LoadOptions {
     fn default() -> LoadOptions {
-        LoadOptions { room: 0, texts: 1, activations: None, cache: DType::F32, adapters: Vec::new() }
+        LoadOptions { capacity: 0, texts: 1, activations: None, cache: DType::F32, adapters: Vec::new() }
     }
 }
 
 impl LanguageModel {
     /// Loads a GGUF file (of a split model any file, `x-00001-of-00003.gguf`), or a folder with `config.json`,
-    /// safetensors and tokenizer files. `room` is the capacity in tokens (0 for the model's context length, at most
+    /// safetensors and tokenizer files. `capacity` is in tokens (0 for the model's context length, at most
     /// 4096).
-    pub fn load(path: &Path, device: Box<dyn Device>, host: NativeHost, room: usize) -> Result<LanguageModel> {
-        LanguageModel::load_for(path, device, host, room, 1)
+    pub fn load(path: &Path, device: Box<dyn Device>, host: NativeHost, capacity: usize) -> Result<LanguageModel> {
+        LanguageModel::load_for(path, device, host, capacity, 1)
     }
 
-    /// As [`LanguageModel::load`] for several texts, each with a capacity of `room` tokens.
+    /// As [`LanguageModel::load`] for several texts, each with caches for `capacity` tokens.
     pub fn load_for(
         path: &Path,
         device: Box<dyn Device>,
         host: NativeHost,
-        room: usize,
+        capacity: usize,
         texts: usize,
     ) -> Result<LanguageModel> {
-        LanguageModel::load_with(path, device, host, &LoadOptions { room, texts, ..LoadOptions::default() })
+        LanguageModel::load_with(path, device, host, &LoadOptions { capacity, texts, ..LoadOptions::default() })
     }
 
     /// As [`LanguageModel::load`], with options.
@@ -142,16 +142,16 @@ impl LanguageModel {
         host: NativeHost,
         options: &LoadOptions,
     ) -> Result<LanguageModel> {
-        let &LoadOptions { room, texts, activations, cache, ref adapters } = options;
+        let &LoadOptions { capacity, texts, activations, cache, ref adapters } = options;
         let activations = activations.unwrap_or_else(|| best_activations(device.target()));
         let mut rt = Runtime::with_host(device, host);
         let session = rt.session().clone();
-        let room = if room == 0 { 4096 } else { room };
+        let capacity = if capacity == 0 { 4096 } else { capacity };
         let (decoder, known, ends) = contain(|| match path.is_dir() {
-            true => files::from_folder(path, &session, room),
-            false => files::from_gguf(path, &session, room, activations),
+            true => files::from_folder(path, &session, capacity),
+            false => files::from_gguf(path, &session, capacity, activations),
         })?;
-        let decoder = if activations == Activations::F16 { decoder.in_halves() } else { decoder };
+        let decoder = if activations == Activations::F16 { decoder.with_half_precision() } else { decoder };
         let decoder = if cache == DType::F32 { decoder } else { decoder.with_cache(cache)? };
         let decoder = if texts == 1 { decoder } else { decoder.with_sequences(texts)? };
         let adapters = contain(|| adapters::read(adapters, &decoder))?;
@@ -161,7 +161,7 @@ impl LanguageModel {
         };
         rt.realize(&decoder.caches().into_iter().chain(decoder.adapter_buffers()).collect::<Vec<_>>())?;
         let (ready, texts) = (BTreeMap::new(), vec![Vec::new(); texts]);
-        let folded = Folded::default();
+        let folded = ConstantCache::default();
         let (text, last, adapter) = (0, None, None);
         Ok(LanguageModel { rt, decoder, ready, folded, texts, text, last, known, ends, adapters, adapter })
     }
@@ -207,9 +207,9 @@ impl LanguageModel {
     /// # Errors
     /// `E_VALUE` for no token, or more than the capacity.
     pub fn profile(&mut self, tokens: usize, rounds: usize) -> Result<(Plan, Vec<f64>)> {
-        let room = self.decoder.room();
-        if tokens == 0 || tokens > room {
-            return Err(Error::value("generate", format!("the time of {tokens} tokens with room for {room}")));
+        let capacity = self.decoder.capacity();
+        if tokens == 0 || tokens > capacity {
+            return Err(Error::value("generate", format!("the time of {tokens} tokens with room for {capacity}")));
         }
         let (kind, read) = (Kind::Next(tokens), self.texts[self.text].len());
         self.texts[self.text].clear();
@@ -220,7 +220,7 @@ impl LanguageModel {
         let none = || Error::Internal("a plan for these tokens was made".into());
         let replay = self.ready.get(&kind).map(|r| r.replay.clone()).ok_or_else(none)?;
         // Several tokens are the last ones of the text read again; a single one follows the text
-        let at = if tokens == 1 { read } else { read.saturating_sub(tokens) }.min(room - tokens);
+        let at = if tokens == 1 { read } else { read.saturating_sub(tokens) }.min(capacity - tokens);
         let session = self.rt.session().clone();
         let engine = self.rt.engine();
         engine.set_var(POSITION, Scalar::Int(at as i64));
@@ -263,12 +263,12 @@ impl LanguageModel {
         mut then: impl FnMut(&mut LanguageModel) -> Result<()>,
     ) -> Result<()> {
         self.check(tokens)?;
-        let (at, room) = (self.texts[self.text].len(), self.decoder.room());
-        if at + tokens.len() > room {
-            return Err(Error::value("generate", format!("{} tokens with room for {room}", at + tokens.len())));
+        let (at, capacity) = (self.texts[self.text].len(), self.decoder.capacity());
+        if at + tokens.len() > capacity {
+            return Err(Error::value("generate", format!("{} tokens with room for {capacity}", at + tokens.len())));
         }
         let mut rest = tokens;
-        for (len, n) in chunks(self.decoder.lengths(), tokens.len(), at, room) {
+        for (len, n) in chunks(self.decoder.lengths(), tokens.len(), at, capacity) {
             let (now, later) = rest.split_at(n);
             self.chunk(kind(len), len, now)?;
             then(self)?;
@@ -334,7 +334,7 @@ impl LanguageModel {
         let state = self.rt.session().state();
         let nodes: Vec<_> = roots.iter().map(|t| state.node(t.root())).collect();
         let narrow = |id: &u32| state.buffer(*id).is_some_and(|b| b.dtype != DType::F32);
-        inputs.extend(state.graph.needed(&nodes).into_iter().filter_map(|u| state.buffer_id(u)).filter(narrow));
+        inputs.extend(state.graph.value_nodes(&nodes).into_iter().filter_map(|u| state.buffer_id(u)).filter(narrow));
         inputs
     }
 
@@ -415,7 +415,7 @@ impl LanguageModel {
                 return Ok(End::Token);
             }
             if i + 1 < most {
-                if self.texts[self.text].len() == self.decoder.room() {
+                if self.texts[self.text].len() == self.decoder.capacity() {
                     return Ok(End::Room);
                 }
                 self.read(&[token])?;

@@ -28,7 +28,7 @@ impl HostBytes for Mapped {
     /// Returns the whole pages of the range to the system. When they are read again, they come from the system's file
     /// cache or from the file.
     #[cfg(unix)]
-    fn rest(&self, range: Range<usize>) {
+    fn release_hint(&self, range: Range<usize>) {
         let (begin, end) = (range.start.next_multiple_of(PAGE), range.end / PAGE * PAGE);
         if begin < end {
             // SAFETY: the map shares the file's pages and nothing writes to it, so that what is dropped is there again when it is read.
@@ -75,7 +75,7 @@ mod tests {
         let map = map_file(&path).unwrap();
         for range in [0..400_000, 70_000..250_000, 10..20] {
             let part = map.slice(range.clone()).unwrap();
-            part.rest();
+            part.release_hint();
             assert_eq!(part[..], all[range]);
         }
         std::fs::remove_file(&path).unwrap();

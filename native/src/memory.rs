@@ -70,7 +70,7 @@ impl Block {
             return Some(block);
         }
         #[cfg(target_os = "linux")]
-        if (regions::LEAST..HUGE).contains(&len)
+        if (regions::MIN_BYTES..HUGE).contains(&len)
             && let Some(start) = regions::take(len)
         {
             return Some(Block { start, len, kind: Kind::Part });

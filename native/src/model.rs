@@ -327,7 +327,7 @@ impl Parts {
 
     fn submit(&mut self, inputs: &Inputs) -> Result<Vec<(String, Tensor)>> {
         let mut start = Instant::now();
-        let mut run = self.limits.within(|| self.runner.begin_on(&mut self.engine, inputs))?;
+        let mut run = self.limits.with_deadline(|| self.runner.begin_on(&mut self.engine, inputs))?;
         loop {
             while !self.runner.ready(&mut self.engine, &mut run)? {
                 if run.reads() {
@@ -367,7 +367,7 @@ impl Parts {
             return Err(Error::Input { name: "read".into(), what: "the tensor is another model's".into() });
         }
         let copy = self.readable(t)?;
-        let (ticket, dtype, boxed) = self.engine.read_boxed(&mut self.runner.session().state(), copy.root())?;
+        let (ticket, dtype, boxed) = self.engine.read_box(&mut self.runner.session().state(), copy.root())?;
         self.engine.device().sync()?;
         loop {
             if let Some(data) = self.engine.poll(ticket, dtype)? {

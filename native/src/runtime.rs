@@ -14,7 +14,7 @@ use crate::contain::Health;
 use gradloom_core::device::Device;
 use gradloom_core::engine::{Bytes, Counters, Engine, GRAPH_PASSES, Replay};
 use gradloom_core::io::HostTensor;
-use gradloom_core::tensor::{Element, Folded, Session, Tensor};
+use gradloom_core::tensor::{ConstantCache, Element, Session, Tensor};
 use gradloom_core::{Error, Result};
 
 /// One device with one session. It may move to other threads; its tensors may be used on several threads.
@@ -87,13 +87,13 @@ impl Runtime {
     /// Runs the passes over the graph of a model, before its values are computed for the first time, and computes what
     /// depends on weights alone. `inputs` are the buffers that are not weights. Afterwards the values may be captured
     /// ([`Runtime::realize`]). `folded` collects the constants that graphs of the same model have computed already.
-    pub fn load(&mut self, values: &[&Tensor], inputs: &[u32], folded: &mut Folded) -> Result<()> {
+    pub fn load(&mut self, values: &[&Tensor], inputs: &[u32], folded: &mut ConstantCache) -> Result<()> {
         let Runtime { engine, session, health, .. } = self;
         health.guard(|| {
             let roots: Vec<_> = values.iter().map(|t| t.root()).collect();
             for pass in &GRAPH_PASSES {
                 let found = engine.rewrite(pass, &mut session.state(), &roots, inputs)?;
-                let constants = folded.unknown(session, found);
+                let constants = folded.take_uncached(session, found);
                 if constants.is_empty() {
                     continue;
                 }
@@ -165,7 +165,7 @@ impl Runtime {
     pub fn fetch(&mut self, t: &Tensor) -> Result<Vec<u8>> {
         let Runtime { engine, session, health, .. } = self;
         health.guard(|| {
-            let (ticket, dtype, boxed) = engine.read_boxed(&mut session.state(), t.root())?;
+            let (ticket, dtype, boxed) = engine.read_box(&mut session.state(), t.root())?;
             engine.device().sync()?;
             loop {
                 if let Some(data) = engine.poll(ticket, dtype)? {

@@ -1,6 +1,6 @@
 //! Checks of steps that all GPU back ends share. All steps of a submission are checked before any of them runs, so that
-//! an invalid step leaves nothing half done. A back end contributes what a kernel requires ([`Wants`]) and the sizes of
-//! its allocations.
+//! an invalid step leaves nothing half done. A back end contributes what a kernel requires ([`KernelSignature`]) and the
+//! sizes of its allocations.
 
 use gradloom_core::device::{KernelId, Step, View};
 use gradloom_core::render::Source;
@@ -8,7 +8,7 @@ use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
 
 /// What a launch must pass to a kernel.
-pub(crate) struct Wants {
+pub(crate) struct KernelSignature {
     /// The kernel's name, for error messages.
     pub(crate) name: String,
     /// The least number of bytes of each buffer.
@@ -16,11 +16,11 @@ pub(crate) struct Wants {
     scalars: usize,
 }
 
-impl Wants {
+impl KernelSignature {
     /// The requirements of the kernel that a source describes.
-    pub(crate) fn of(s: &Source) -> Wants {
+    pub(crate) fn of(s: &Source) -> KernelSignature {
         let bytes = s.params.iter().map(|p| p.len * p.dtype.size()).collect();
-        Wants { name: s.name.clone(), bytes, scalars: s.vars.len() }
+        KernelSignature { name: s.name.clone(), bytes, scalars: s.vars.len() }
     }
 
     /// Checks a launch's buffers and scalars against the requirements.
@@ -29,7 +29,7 @@ impl Wants {
         if fits && self.scalars == vars.len() {
             return Ok(());
         }
-        let Wants { name, bytes, scalars } = self;
+        let KernelSignature { name, bytes, scalars } = self;
         Err(wrong(device, format!("{name} wants buffers of {bytes:?} bytes and {scalars} scalars")))
     }
 }
@@ -48,7 +48,7 @@ pub(crate) fn inside(device: &str, view: &View, bytes: usize) -> Result<()> {
 pub(crate) fn check<'a>(
     step: &Step,
     t: &Target,
-    kernel: impl Fn(KernelId) -> Result<&'a Wants>,
+    kernel: impl Fn(KernelId) -> Result<&'a KernelSignature>,
     view: impl Fn(&View) -> Result<()>,
 ) -> Result<()> {
     let (kernel, args, grid, vars) = match step {
@@ -88,14 +88,14 @@ mod tests {
         let view = |offset, bytes| View { buf: BufId(0), offset, bytes };
         assert!(inside("x", &view(4, 12), 16).is_ok());
         assert!(inside("x", &view(8, 12), 16).is_err() && inside("x", &view(usize::MAX, 2), 16).is_err());
-        let wants = Wants { name: "sum".into(), bytes: vec![16, 4], scalars: 1 };
-        assert!(wants.check("x", &[view(0, 16), view(0, 8)], &[3]).is_ok());
+        let signature = KernelSignature { name: "sum".into(), bytes: vec![16, 4], scalars: 1 };
+        assert!(signature.check("x", &[view(0, 16), view(0, 8)], &[3]).is_ok());
         for (args, vars) in [
             (vec![view(0, 16)], vec![3]),
             (vec![view(0, 16), view(0, 2)], vec![3]),
             (vec![view(0, 16), view(0, 4)], vec![]),
         ] {
-            let e = wants.check("x", &args, &vars).unwrap_err().to_string();
+            let e = signature.check("x", &args, &vars).unwrap_err().to_string();
             assert!(e.contains("sum wants buffers of [16, 4] bytes and 1 scalars"), "{e}");
         }
     }

@@ -10,7 +10,7 @@
 //! Never here: what entries mean. The core checks their contents again.
 
 use crate::handles::{Dir, Entry, is_ours};
-use crate::mac::{Key, siphash};
+use crate::siphash::{Key, siphash};
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, Write};
@@ -28,7 +28,7 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 /// The largest size of an entry in bytes.
 const MOST_BYTES: u64 = 64 << 20;
 /// The file with the number of bytes that were written since old entries were last removed. No entry has this name.
-const TALLY: &str = "written";
+const WRITTEN_BYTES_FILE: &str = "written";
 /// The length in bytes of the digest at the beginning of an entry.
 const DIGEST: usize = 16;
 /// How often to wait (2 ms each) for another process that holds the lock of the key file.
@@ -36,13 +36,13 @@ const KEY_TRIES: u32 = 500;
 
 /// A folder of entries, with a thread that writes them.
 pub(crate) struct Store {
-    shelf: Arc<Shelf>,
+    folder: Arc<Folder>,
     limit: u64,
     writer: Mutex<Option<(Sender<(u128, Vec<u8>)>, JoinHandle<()>)>>,
 }
 
 /// What readers and the writing thread share.
-struct Shelf {
+struct Folder {
     path: PathBuf,
     dir: Dir,
     key: Key,
@@ -57,25 +57,25 @@ impl Store {
         let (dir, parent) = Dir::open_ours(folder).map_err(failed)?;
         let mut open = lock(&OPEN);
         open.retain(|s| s.strong_count() > 0);
-        let same = |s: &Arc<Store>| s.limit == limit && s.shelf.is(&dir, folder);
+        let same = |s: &Arc<Store>| s.limit == limit && s.folder.is(&dir, folder);
         if let Some(store) = open.iter().filter_map(Weak::upgrade).find(same) {
             return Ok(store);
         }
         let key = key(&dir, parent.as_ref()).map_err(failed)?;
-        let shelf = Arc::new(Shelf { path: folder.to_path_buf(), dir, key });
-        let store = Arc::new(Store { shelf, limit, writer: Mutex::new(None) });
+        let folder = Arc::new(Folder { path: folder.to_path_buf(), dir, key });
+        let store = Arc::new(Store { folder, limit, writer: Mutex::new(None) });
         open.push(Arc::downgrade(&store));
         Ok(store)
     }
 
     /// The path of the folder.
     pub(crate) fn folder(&self) -> &Path {
-        &self.shelf.path
+        &self.folder.path
     }
 
     /// The entry with this key, if this user has written one.
     pub(crate) fn load(&self, key: u128) -> Option<Vec<u8>> {
-        self.shelf.load(key)
+        self.folder.load(key)
     }
 
     /// Passes an entry to the writing thread.
@@ -86,8 +86,8 @@ impl Store {
         let mut writer = lock(&self.writer);
         if writer.is_none() {
             let (send, receive) = channel();
-            let (shelf, limit) = (self.shelf.clone(), self.limit);
-            let work = move || shelf.write_all(receive, limit);
+            let (folder, limit) = (self.folder.clone(), self.limit);
+            let work = move || folder.write_all(receive, limit);
             let Ok(thread) = std::thread::Builder::new().name("gradloom-cache".into()).spawn(work) else { return };
             *writer = Some((send, thread));
         }
@@ -106,7 +106,7 @@ impl Drop for Store {
     }
 }
 
-impl Shelf {
+impl Folder {
     #[cfg(unix)]
     fn is(&self, dir: &Dir, _folder: &Path) -> bool {
         use std::os::unix::fs::MetadataExt;
@@ -149,7 +149,7 @@ impl Shelf {
     /// earlier ones; not more often, because that lists the folder, which may have many thousands of entries.
     fn write_all(&self, entries: Receiver<(u128, Vec<u8>)>, limit: u64) {
         let much = limit / 8;
-        let mut written = self.tally().unwrap_or(u64::MAX);
+        let mut written = self.written_bytes().unwrap_or(u64::MAX);
         for (key, bytes) in entries {
             written = written.saturating_add(bytes.len() as u64);
             self.write(key, &bytes);
@@ -160,12 +160,12 @@ impl Shelf {
         }
         // If two processes end at the same time, the bytes of one are lost from this count, and old entries
         // are removed a little later
-        self.put(TALLY, &[&written.to_le_bytes()]);
+        self.put(WRITTEN_BYTES_FILE, &[&written.to_le_bytes()]);
     }
 
     /// The number of bytes written since old entries were last removed, if known.
-    fn tally(&self) -> Option<u64> {
-        let file = self.dir.file(OsStr::new(TALLY)).ok()?;
+    fn written_bytes(&self) -> Option<u64> {
+        let file = self.dir.file(OsStr::new(WRITTEN_BYTES_FILE)).ok()?;
         let mut bytes = Vec::new();
         file.metadata().ok().filter(Metadata::is_file)?;
         file.take(9).read_to_end(&mut bytes).ok()?;
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!((s.load(1), s.load(2)), (Some(vec![4]), None));
         let mut names: Vec<_> = std::fs::read_dir(dir.cache()).unwrap().flatten().map(|e| e.file_name()).collect();
         names.sort();
-        assert_eq!(names, [name(1).as_str(), TALLY], "nothing unfinished is left");
+        assert_eq!(names, [name(1).as_str(), WRITTEN_BYTES_FILE], "nothing unfinished is left");
         let key = metadata(dir.0.join(KEY_NAME)).unwrap();
         assert_eq!((key.len(), key.mode() & 0o777), (16, 0o600));
     }
@@ -418,7 +418,7 @@ mod tests {
     fn a_spoilt_tally_makes_room_at_once() {
         for spoilt in [&b""[..], &[0; 9], &u64::MAX.to_le_bytes()] {
             let dir = Scratch::filled(&format!("tally-{}", spoilt.len()));
-            let (tally, unfinished) = (dir.cache().join(TALLY), dir.cache().join("tmp-1-1"));
+            let (tally, unfinished) = (dir.cache().join(WRITTEN_BYTES_FILE), dir.cache().join("tmp-1-1"));
             assert_eq!(std::fs::read(&tally).unwrap(), 0u64.to_le_bytes());
             std::fs::write(&tally, spoilt).unwrap();
             let file = File::create(&unfinished).unwrap();

@@ -17,36 +17,36 @@ pub(crate) const PATH: &str = "/told";
 pub(crate) const NAME: &str = "x-gradloom-name";
 
 /// The time limit for connecting to the server and for each write.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection to the server.
-pub struct Teller {
+pub struct VizClient {
     /// `None` once the server is gone.
     stream: Option<TcpStream>,
 }
 
-impl Teller {
+impl VizClient {
     /// Connects to the address in the environment, if there is one; the error is a sentence.
-    pub fn of_environment() -> Option<Result<Teller, String>> {
+    pub fn of_environment() -> Option<Result<VizClient, String>> {
         let at = std::env::var(VARIABLE).ok().filter(|at| !at.is_empty() && at != "0")?;
         let at = if at == "1" { ADDRESS.to_owned() } else { at };
         let failed = |e: io::Error| format!("{VARIABLE}={at}: {e}: start `gradloom viz` first");
-        Some(Teller::new(&at).map_err(failed))
+        Some(VizClient::new(&at).map_err(failed))
     }
 
     /// Connects to the server at an address.
     ///
     /// # Errors
     /// The errors of the connection.
-    pub fn new(at: &str) -> io::Result<Teller> {
+    pub fn new(at: &str) -> io::Result<VizClient> {
         let none = || io::Error::new(io::ErrorKind::InvalidInput, "no such address");
         let to: SocketAddr = at.to_socket_addrs()?.next().ok_or_else(none)?;
-        let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut stream = TcpStream::connect_timeout(&to, TIMEOUT)?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         stream.set_nodelay(true)?;
         let head = format!("POST {PATH} HTTP/1.1\r\nhost: {to}\r\n{NAME}: {}\r\n", process());
         write!(stream, "{head}content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")?;
-        Ok(Teller { stream: Some(stream) })
+        Ok(VizClient { stream: Some(stream) })
     }
 
     /// Sends a text. Does nothing if the server is gone.
@@ -59,7 +59,7 @@ impl Teller {
     }
 }
 
-impl Drop for Teller {
+impl Drop for VizClient {
     fn drop(&mut self) {
         if let Some(stream) = &mut self.stream {
             let _ = stream.write_all(b"0\r\n\r\n");
@@ -97,10 +97,10 @@ mod tests {
     #[test]
     fn what_is_told_is_one_request_of_chunks() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut teller = Teller::new(&listener.local_addr().unwrap().to_string()).unwrap();
+        let mut client = VizClient::new(&listener.local_addr().unwrap().to_string()).unwrap();
         let (mut other, _) = listener.accept().unwrap();
-        teller.tell("kernel a\n  opts: none\n");
-        drop(teller);
+        client.tell("kernel a\n  opts: none\n");
+        drop(client);
         let mut all = String::new();
         other.read_to_string(&mut all).unwrap();
         let (head, body) = all.split_once("\r\n\r\n").unwrap();
@@ -111,11 +111,11 @@ mod tests {
     #[test]
     fn nobody_who_listens_is_no_harm() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut teller = Teller::new(&listener.local_addr().unwrap().to_string()).unwrap();
+        let mut client = VizClient::new(&listener.local_addr().unwrap().to_string()).unwrap();
         drop(listener);
         for _ in 0..1000 {
-            teller.tell("launch");
+            client.tell("launch");
         }
-        assert!(teller.stream.is_none());
+        assert!(client.stream.is_none());
     }
 }

@@ -44,7 +44,7 @@ const BEHIND: usize = 100_000;
 
 /// The events received so far, and the connected pages.
 #[derive(Default)]
-struct Told {
+struct History {
     engines: u64,
     /// Engines, kernels and graphs, in the order of arrival.
     kept: Vec<Bytes>,
@@ -53,7 +53,7 @@ struct Told {
     pages: Vec<mpsc::Sender<Bytes>>,
 }
 
-impl Told {
+impl History {
     fn hand_on(&mut self, event: &Bytes) {
         self.pages.retain(|page| page.try_send(event.clone()).is_ok());
     }
@@ -76,10 +76,10 @@ impl Told {
     }
 }
 
-type Shared = Arc<Mutex<Told>>;
+type Shared = Arc<Mutex<History>>;
 
-fn locked(told: &Shared) -> MutexGuard<'_, Told> {
-    told.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(history: &Shared) -> MutexGuard<'_, History> {
+    history.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A running server; it ends when it is dropped.
@@ -103,7 +103,7 @@ impl Viz {
         let app = Router::new()
             .route("/", get(page))
             .route("/events", get(events))
-            .route(PATH, post(told))
+            .route(PATH, post(receive_events))
             .with_state(Shared::default());
         let serve = async move {
             tokio::select! {
@@ -164,12 +164,12 @@ async fn events(State(shared): State<Shared>, headers: HeaderMap) -> Response {
         return refused();
     }
     let (page, come) = mpsc::channel(BEHIND);
-    let mut told = locked(&shared);
+    let mut history = locked(&shared);
     // A page that reconnects must forget what it knew, because everything kept is sent again
     let first = std::iter::once(Bytes::from_static(b"event: fresh\ndata:\n\n"));
-    let ready = first.chain(told.kept.iter().cloned()).chain(told.launches.iter().cloned()).collect();
-    told.pages.push(page);
-    drop(told);
+    let ready = first.chain(history.kept.iter().cloned()).chain(history.launches.iter().cloned()).collect();
+    history.pages.push(page);
+    drop(history);
     let mut r = Response::new(Body::from_stream(Events { ready, come }));
     let h = r.headers_mut();
     h.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -195,15 +195,15 @@ impl Stream for Events {
 }
 
 /// Receives the events of an engine.
-async fn told(State(shared): State<Shared>, request: Request) -> Response {
+async fn receive_events(State(shared): State<Shared>, request: Request) -> Response {
     let Some(name) = request.headers().get(NAME).and_then(|n| n.to_str().ok()).map(str::to_owned) else {
         return refused();
     };
     let number = {
-        let mut told = locked(&shared);
-        told.engines += 1;
-        let number = told.engines;
-        told.keep(Bytes::from(format!("event: begin\ndata: {number}\ndata: {name}\n\n")));
+        let mut history = locked(&shared);
+        history.engines += 1;
+        let number = history.engines;
+        history.keep(Bytes::from(format!("event: begin\ndata: {number}\ndata: {name}\n\n")));
         number
     };
     let _ending = Ending { shared: &shared, number };
@@ -240,11 +240,11 @@ async fn listen(shared: &Shared, body: Body, number: u64) -> bool {
             let Some(first) = text.strip_prefix(b"data: ") else { return false };
             let event = [format!("event: told\ndata: {number}\n").as_bytes(), text].concat();
             let is_launch = first.first() == Some(&b' ');
-            let mut told = locked(shared);
+            let mut history = locked(shared);
             if is_launch {
-                told.launch(event.into())
+                history.launch(event.into())
             } else {
-                told.keep(event.into())
+                history.keep(event.into())
             }
             (begin, from) = (end, end);
         }
@@ -259,7 +259,7 @@ async fn listen(shared: &Shared, body: Body, number: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tell::Teller;
+    use crate::tell::VizClient;
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::TcpStream;
 
@@ -286,16 +286,16 @@ mod tests {
     #[test]
     fn pages_are_told_what_was_and_what_is() {
         let viz = Viz::start(([127, 0, 0, 1], 0).into()).unwrap();
-        let mut teller = Teller::new(&viz.address().to_string()).unwrap();
-        teller.tell("kernel a\n  opts: none");
-        teller.tell("     1 a  3.5 us ");
+        let mut client = VizClient::new(&viz.address().to_string()).unwrap();
+        client.tell("kernel a\n  opts: none");
+        client.tell("     1 a  3.5 us ");
         let mut early = ask(&viz, &format!("GET /events HTTP/1.1\r\nhost: {}\r\nx: ", viz.address()));
         let first = ["event: told", "data: 1", "data: kernel a", "data:   opts: none", "event: told", "data: 1"];
         let got = lines(&mut early, "data:      1 a  3.5 us");
         assert!(got.windows(first.len()).any(|w| w == first), "{got:?}");
-        teller.tell("kernel b");
+        client.tell("kernel b");
         assert_eq!(lines(&mut early, "data: kernel b"), ["event: told", "data: 1", "data: kernel b"]);
-        drop(teller);
+        drop(client);
         assert_eq!(lines(&mut early, "data: 1"), ["event: end", "data: 1"]);
         // a process that dies in the middle of a text
         let mut gone = TcpStream::connect(viz.address()).unwrap();

@@ -53,10 +53,10 @@ fn run(device: &str, file: &Path) -> gradloom_core::Result<Longest> {
             engine.device().sync()?;
         }
         let (plans, brings, submits, programs) =
-            (run.plans(), run.brings(), run.is_submitting(), engine.counters().programs);
+            (run.plans(), run.uploads(), run.is_submitting(), engine.counters().programs);
         let start = Instant::now();
         *last.lock().expect("one thread") = (start, 0.0);
-        let out = runner.piece(&mut engine, &mut run, 1 << 26)?;
+        let out = runner.step_once(&mut engine, &mut run, 1 << 26)?;
         let compiled = engine.counters().programs > programs;
         let kind = match () {
             _ if compiled => "compile",

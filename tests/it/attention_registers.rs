@@ -15,8 +15,8 @@ use gradloom_core::{DType, Result};
 use gradloom_tests::here;
 
 /// On a machine that keeps nothing in a cache the smallest scores are too many.
-fn with(kept: f64, t: Target) -> Target {
-    Target { machine: Machine { kept, ..t.machine }, ..t }
+fn with(resident_bytes: f64, t: Target) -> Target {
+    Target { machine: Machine { resident_bytes, ..t.machine }, ..t }
 }
 
 /// WebGPU's least limits, with every dtype as it is.
@@ -136,7 +136,7 @@ fn others_stay_apart() {
     assert!(kernels(f32_of([1, 64, 32, 32, 2, 2]), &least()) >= 3);
     assert!(kernels(f32_of([64, 64, 160, 160, 2, 2]), &least()) >= 3);
     assert!(kernels(f32_of([64, 64, 32, 32, 2, 2]), &Target { workgroup_bytes: 1 << 10, ..least() }) >= 3);
-    assert!(kernels(f32_of([64, 640, 32, 32, 2, 2]), &Target { max_turns: 200, ..least() }) >= 3);
+    assert!(kernels(f32_of([64, 640, 32, 32, 2, 2]), &Target { max_loop_iterations: 200, ..least() }) >= 3);
     let s = Session::new();
     let [q, k, v] = [0; 3].map(|_| empty(&s, DType::F32, &[2, 64, 32]));
     let (y, w) = q.attention_weighted(&k, &v, &Attention::default()).expect("attention");

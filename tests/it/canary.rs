@@ -69,12 +69,12 @@ fn an_adapter_that_lies_is_refused_or_used_without() {
     assert_eq!(notes, device.notes());
     eprintln!("{}: {notes:?}", device.description());
     // the shader asks for a quotient first, and for the long loop last
-    let unlimited = Target { max_turns: u32::MAX, ..target };
+    let unlimited = Target { max_loop_iterations: u32::MAX, ..target };
     let mut liar = Liar { device, target: unlimited.clone(), word: 0 };
     let Err(Error::Device { what, .. }) = examine(&mut liar) else { panic!("it cannot divide") };
     assert!(what.contains("a quotient of signed integers is 0x"), "{what}");
     liar.word = 24;
     let (target, notes) = examine(&mut liar).expect("it can do without long loops");
-    assert_eq!(target, unlimited.of_few_turns());
+    assert_eq!(target, unlimited.with_loop_limit());
     assert!(notes.iter().any(|n| n.contains("65,600 turns")), "{notes:?}");
 }

@@ -454,7 +454,7 @@ fn padding_is_read_from_zeros() {
     let empty = |s: &gradloom::Session, shape: &[usize]| Tensor::empty(s, DType::F32, shape);
     // a machine on which padding is not stored
     let mut t = Target::x86(Isa::Avx512, 1);
-    t.machine.padded = [0.0; 2];
+    t.machine.padded_load_ns = [0.0; 2];
     let text = text_for(t, |s| conv(&empty(s, &[1, 32, 14, 14])?, &empty(s, &[32, 32, 3, 3])?));
     let (loads, branches) = (text.matches("vbroadcastss").count(), text.matches(" je ").count());
     assert!(text.contains("cmove") && loads > 20 && branches == 0, "{loads} loads, {branches} branches:\n{text}");

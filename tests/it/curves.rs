@@ -4,7 +4,7 @@
 use gradloom::dtype::Scalar;
 use gradloom::io::json::Json;
 use gradloom::nn::{
-    BatchNorm, Conv, ConvTranspose, Embedding, Gru, Layer, LayerNorm, Linear, Lstm, Mode, Module, Role, Seen,
+    AttentionMask, BatchNorm, Conv, ConvTranspose, Embedding, Gru, Layer, LayerNorm, Linear, Lstm, Mode, Module, Role,
     Sequential, TransformerEncoder, TransformerOpts,
 };
 use gradloom::optim::{Adam, AdamOpts, Optimizer, Rule, Schedule, Sgd, SgdOpts, Tuned, clip_grad_norm};
@@ -179,7 +179,7 @@ fn letters(mut job: Job<'_>, text: &str, letters: &str) -> Result<Given> {
     let params = net.parameters();
     let mut adam = Adam::decoupled(params.clone(), &Tensor::variable_f32(&s, "rate"), 0.1)?;
     let rate = Schedule::Warmup { steps: 5, then: Box::new(Schedule::Cosine { steps: STEPS - 5, floor: 0.0 }) };
-    let causal = Seen { causal: true, ..Seen::default() };
+    let causal = AttentionMask { causal: true, ..AttentionMask::default() };
     for step in 0..STEPS {
         let starts = places(&format!("letters.start{step}"), BATCH, codes.len() - WINDOW);
         let windows = |after: usize| -> Vec<i32> {

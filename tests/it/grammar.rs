@@ -1,6 +1,6 @@
 //! Texts of a form that was asked for: which texts a schema lets through, and what is written when tokens are drawn at random.
 
-use gradloom::llm::{Calls, Choice, Grammar, Matcher, Sampler, Vocabulary};
+use gradloom::llm::{Calls, Grammar, Matcher, Sampler, SamplingOptions, Vocabulary};
 use gradloom::text::{self, Tokenizer};
 use gradloom_core::io::json::Json;
 use std::path::Path;
@@ -68,7 +68,8 @@ fn texts_fit_their_schema() {
 fn what_is_drawn_at_random_fits() {
     let t = tokenizer();
     for seed in 0..40 {
-        let mut s = Sampler::new(&Choice { temperature: 1.0, seed, ..Choice::default() }).expect("options");
+        let mut s =
+            Sampler::new(&SamplingOptions { temperature: 1.0, seed, ..SamplingOptions::default() }).expect("options");
         s.constrain(matcher(PERSON, &t).expect("a grammar"), &[1]);
         assert!(!s.is_greedy());
         let mut out = Vec::new();
@@ -109,7 +110,7 @@ fn schemas_that_cannot_be_are_refused_by_name() {
         assert!(e.code() == code && e.to_string().contains(name), "{schema}: {e}");
     }
     // what the vocabulary cannot write
-    let mut s = Sampler::new(&Choice::default()).expect("options");
+    let mut s = Sampler::new(&SamplingOptions::default()).expect("options");
     s.constrain(matcher(r#"{"const":"é"}"#, &t).expect("a grammar"), &[1]);
     let quote = s.choose(&mut [0.0; 48]);
     s.see(quote);

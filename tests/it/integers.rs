@@ -94,7 +94,7 @@ fn check_for(targets: &[Target], what: &str, make: impl Fn(&Session) -> Result<(
                 let g = &state.graph;
                 let add = |u: UOp| matches!(g.arg(u), Arg::Reduce(ReduceOp::Add, _));
                 let sums = |u: &UOp| g.op(*u) == Op::Reduce && g.dtype(*u) == F32 && add(*u);
-                assert!(!g.needed(&[new]).iter().any(sums), "{what}: a sum of floats is left");
+                assert!(!g.value_nodes(&[new]).iter().any(sums), "{what}: a sum of floats is left");
                 state.freeze(&[new], &[input]);
                 new
             };

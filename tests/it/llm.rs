@@ -1,6 +1,6 @@
 //! Language models against transformers: logits, and the tokens that they choose.
 
-use gradloom::llm::{Activations, Choice, LanguageModel, LoadOptions, Sampler, Stream};
+use gradloom::llm::{Activations, LanguageModel, LoadOptions, Sampler, SamplingOptions, Stream};
 use gradloom::{NativeHost, Result};
 use gradloom_core::io::gguf::{self, Data, Gguf, Kind};
 use gradloom_core::io::json::Json;
@@ -28,9 +28,9 @@ fn expected(name: &str) -> Expected {
     Expected { prompt: ids("prompt"), tokens: ids("tokens"), first: floats("first"), last: floats("last") }
 }
 
-fn load(path: &Path, device: &str, room: usize) -> Option<LanguageModel> {
+fn load(path: &Path, device: &str, capacity: usize) -> Option<LanguageModel> {
     let device = here::device(device, gradloom::open(device, 2))?;
-    let made = LanguageModel::load(path, device, NativeHost::without_cache(), room);
+    let made = LanguageModel::load(path, device, NativeHost::without_cache(), capacity);
     Some(made.unwrap_or_else(|e| panic!("{}: {e}", path.display())))
 }
 
@@ -43,7 +43,7 @@ fn close(what: &str, got: &[f32], want: &[f64]) {
 }
 
 fn greedy() -> Sampler {
-    Sampler::new(&Choice::default()).expect("options")
+    Sampler::new(&SamplingOptions::default()).expect("options")
 }
 
 /// The first `n` tokens after the prompt.
@@ -117,7 +117,14 @@ fn what_texts_have_in_common_is_read_once() {
 fn draws_are_decided_by_the_seed() {
     let Some(mut m) = load(&folder().join("llama.gguf"), "cpu", 64) else { return };
     let mut draw = |seed: u64| -> Vec<u32> {
-        let how = Choice { temperature: 1.5, top_k: 20, top_p: 0.95, repetition: 1.1, seed, ..Choice::default() };
+        let how = SamplingOptions {
+            temperature: 1.5,
+            top_k: 20,
+            top_p: 0.95,
+            repetition: 1.1,
+            seed,
+            ..SamplingOptions::default()
+        };
         let mut out = Vec::new();
         m.begin(&[2, 3, 4]).expect("read");
         let mut sampler = Sampler::new(&how).expect("options");
@@ -135,9 +142,9 @@ fn draws_are_decided_by_the_seed() {
 
 #[test]
 fn what_cannot_be_run_is_refused_by_name() {
-    let of = |path: &Path, room: usize| {
+    let of = |path: &Path, capacity: usize| {
         let device = gradloom::open("eval", 1).expect("a device");
-        LanguageModel::load(path, device, NativeHost::without_cache(), room).err().expect("it loads").to_string()
+        LanguageModel::load(path, device, NativeHost::without_cache(), capacity).err().expect("it loads").to_string()
     };
     let temp = std::env::temp_dir().join(format!("gradloom-llm-{}", std::process::id()));
     std::fs::create_dir_all(&temp).expect("a folder");
@@ -218,7 +225,7 @@ fn large_activations_are_rounded_too() {
     std::fs::write(&path, gguf::write(&metadata, &list).expect("a file")).expect("written");
     let logits = |activations: Activations| {
         let device = gradloom::open("eval", 1).expect("a device");
-        let options = LoadOptions { room: 64, activations: Some(activations), ..LoadOptions::default() };
+        let options = LoadOptions { capacity: 64, activations: Some(activations), ..LoadOptions::default() };
         let mut m = LanguageModel::load_with(&path, device, NativeHost::without_cache(), &options).expect("a model");
         m.begin(&[5, 9, 14, 3, 40, 33, 21, 2]).expect("read");
         m.logits().expect("logits")
@@ -261,7 +268,7 @@ fn quantised_weights_are_read_as_their_elements() {
         let logits = |path: &Path, device: &str, activations: Activations| -> Option<Vec<f32>> {
             let device = here::device(device, gradloom::open(device, 2))?;
             let host = NativeHost::without_cache();
-            let options = LoadOptions { room: 64, activations: Some(activations), ..LoadOptions::default() };
+            let options = LoadOptions { capacity: 64, activations: Some(activations), ..LoadOptions::default() };
             let mut m = LanguageModel::load_with(path, device, host, &options).expect("a model");
             m.begin(&[5, 9, 14, 3, 40, 33, 21, 2, 7]).expect("read");
             Some(m.logits().expect("logits"))

@@ -104,7 +104,7 @@ fn merged(model: &str, into: &Path, list: &[Made], rank: usize, scale: f32) {
 
 fn load(path: &Path, device: &str, adapters: Vec<AdapterFile>) -> Option<LanguageModel> {
     let device = here::device(device, gradloom::open(device, 2))?;
-    let options = LoadOptions { room: 64, adapters, ..LoadOptions::default() };
+    let options = LoadOptions { capacity: 64, adapters, ..LoadOptions::default() };
     Some(LanguageModel::load_with(path, device, NativeHost::without_cache(), &options).expect("a model"))
 }
 
@@ -246,7 +246,7 @@ fn what_is_no_adapter_of_the_model_is_refused() {
     let refused = |path: &Path| {
         let device = gradloom::open("eval", 1).expect("a device");
         let adapters = vec![AdapterFile::new(path)];
-        let options = LoadOptions { room: 16, adapters, ..LoadOptions::default() };
+        let options = LoadOptions { capacity: 16, adapters, ..LoadOptions::default() };
         let made =
             LanguageModel::load_with(&fixtures().join("llama.gguf"), device, NativeHost::without_cache(), &options);
         made.err().expect("it loads").to_string()

@@ -3,7 +3,9 @@
 
 use gradloom::io::json::Json;
 use gradloom::io::safetensors::SafeTensors;
-use gradloom::llm::{AdapterFile, Choice, Finetune, LanguageModel, Learned, LoadOptions, Lora, Rates, Sampler};
+use gradloom::llm::{
+    AdapterFile, Finetune, LanguageModel, Learned, LoadOptions, Lora, RateSchedule, Sampler, SamplingOptions,
+};
 use gradloom::{Error, NativeHost};
 use gradloom_tests::here;
 use std::path::{Path, PathBuf};
@@ -14,7 +16,7 @@ fn fixtures() -> PathBuf {
 
 fn load(path: &Path, device: &str, adapters: Vec<AdapterFile>) -> Option<LanguageModel> {
     let device = here::device(device, gradloom::open(device, 2))?;
-    let options = LoadOptions { room: 64, adapters, ..LoadOptions::default() };
+    let options = LoadOptions { capacity: 64, adapters, ..LoadOptions::default() };
     Some(LanguageModel::load_with(path, device, NativeHost::without_cache(), &options).expect("a model"))
 }
 
@@ -71,7 +73,7 @@ fn ids(of: &Json) -> Vec<u32> {
 fn text(m: &mut LanguageModel, prompt: &[u32], n: usize) -> Vec<u32> {
     let mut out = Vec::new();
     m.begin(prompt).expect("reads");
-    let mut sampler = Sampler::new(&Choice::default()).expect("options");
+    let mut sampler = Sampler::new(&SamplingOptions::default()).expect("options");
     let taken = m.generate(n, &mut sampler, false, |_, t| {
         out.push(t);
         Ok(true)
@@ -154,10 +156,10 @@ fn rates_change_and_adapters_go_on_as_with_torch() {
             let [steps, schedule, warmup] = part.as_array().expect("three") else { panic!("a part of {part:?}") };
             how.steps = steps.as_u64().expect("steps") as usize;
             how.warmup = warmup.as_u64().expect("steps") as usize;
-            how.rates = match schedule.as_str() {
-                Some("linear") => Rates::Linear,
-                Some("cosine") => Rates::Cosine,
-                _ => Rates::Constant,
+            how.schedule = match schedule.as_str() {
+                Some("linear") => RateSchedule::Linear,
+                Some("cosine") => RateSchedule::Cosine,
+                _ => RateSchedule::Constant,
             };
             let adapters = how.from.iter().map(|_| AdapterFile::new(&temp)).collect();
             let Some(mut m) = load(path, "cpu", adapters) else { return };
@@ -194,14 +196,14 @@ fn a_run_that_goes_on_is_the_one_that_never_ended() {
     let texts: Vec<Vec<u32>> = (0..6u32).map(|i| (0..24).map(|t| 2 + (t * (i + 3) + i) % 40).collect()).collect();
     // a scale whose inverse is not exact
     let lora = Lora { rank: 3, alpha: 5.0, seed: 7, ..Lora::default() };
-    let (rates, warmup) = (Rates::Cosine, 2);
+    let (schedule, warmup) = (RateSchedule::Cosine, 2);
     let how = Finetune {
         lora,
         steps: 9,
         batch: 2,
         time: 16,
         rate: 1e-2,
-        rates,
+        schedule,
         warmup,
         weight_decay: 0.1,
         ..Finetune::default()
@@ -251,7 +253,7 @@ fn a_quantised_model_learns_a_text() {
     let tokenizer = m.tokenizer().expect("a tokenizer").clone();
     let line = "The shepherd sold seven green lamps to the merchant of the northern sea.";
     let words = tokenizer.encode(line).expect("tokens");
-    let before = m.foresee(&words).expect("a loss").perplexity();
+    let before = m.perplexity_of(&words).expect("a loss").perplexity();
     let how = Finetune { steps: 30, batch: 1, time: 64, rate: 1e-2, ..Finetune::default() };
     let mut losses = Vec::new();
     let learned = m.finetune(std::slice::from_ref(&words), &how, |_, loss| {

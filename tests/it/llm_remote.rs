@@ -44,8 +44,8 @@ impl Elsewhere {
     fn read(&mut self, model: &mut Remote, tokens: &[u32], at: &mut usize) -> u32 {
         let mut rest = tokens;
         let mut best = 0;
-        let (lengths, room) = model.decoder().map(|d| (d.lengths(), d.room())).expect("built");
-        for (n, part) in chunks(lengths, tokens.len(), *at, room) {
+        let (lengths, capacity) = model.decoder().map(|d| (d.lengths(), d.capacity())).expect("built");
+        for (n, part) in chunks(lengths, tokens.len(), *at, capacity) {
             let (now, later) = rest.split_at(part);
             self.rt.engine().set_var(POSITION, Scalar::Int(*at as i64));
             self.rt.engine().set_var(LAST, Scalar::Int(part as i64 - 1));

@@ -3,7 +3,7 @@
 use gradloom::device::NullDevice;
 use gradloom::dtype::Scalar;
 use gradloom::engine::plan::Call;
-use gradloom::llm::{Choice, LanguageModel, POSITION, Sampler};
+use gradloom::llm::{LanguageModel, POSITION, Sampler, SamplingOptions};
 use gradloom::target::{Isa, Target};
 use gradloom::{DType, NativeHost, Result, Runtime, Tensor};
 use gradloom_tests::here;
@@ -13,16 +13,16 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/llm").join(name)
 }
 
-fn load(name: &str, device: &str, room: usize, texts: usize) -> Option<LanguageModel> {
+fn load(name: &str, device: &str, capacity: usize, texts: usize) -> Option<LanguageModel> {
     let device = here::device(device, gradloom::open(device, 2))?;
-    let made = LanguageModel::load_for(&fixture(name), device, NativeHost::without_cache(), room, texts);
+    let made = LanguageModel::load_for(&fixture(name), device, NativeHost::without_cache(), capacity, texts);
     Some(made.unwrap_or_else(|e| panic!("{name}: {e}")))
 }
 
 fn greedy(m: &mut LanguageModel, prompt: &[u32], n: usize) -> Vec<u32> {
     let mut out = Vec::new();
     m.begin(prompt).expect("reads");
-    m.generate(n, &mut Sampler::new(&Choice::default()).expect("options"), false, |_, t| {
+    m.generate(n, &mut Sampler::new(&SamplingOptions::default()).expect("options"), false, |_, t| {
         out.push(t);
         Ok(true)
     })
@@ -135,15 +135,15 @@ fn perplexity_is_that_of_each_token() {
         let all: f64 = logits.iter().map(|x| f64::from(*x).exp()).sum();
         nats += all.ln() - f64::from(logits[*next as usize]);
     }
-    let got = m.foresee(&text).expect("a number");
+    let got = m.perplexity_of(&text).expect("a number");
     assert_eq!(got.tokens, 44);
     assert!((got.nats - nats).abs() < 1e-3, "{got:?}, not {nats}");
     // in windows each token counts once
     let Some(mut m) = load("llama.gguf", "cpu", 16, 1) else { return };
-    let windows = m.foresee(&text).expect("a number");
+    let windows = m.perplexity_of(&text).expect("a number");
     assert_eq!(windows.tokens, 44);
     assert!(windows.perplexity() > 1.0 && windows.perplexity().is_finite());
-    assert!(m.foresee(&[3]).is_err());
+    assert!(m.perplexity_of(&[3]).is_err());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use gradloom_core::uop::eval::eval_tensor;
 use gradloom_core::uop::print::{print, print_program};
 use gradloom_core::uop::random::{Options, RandomGraph, Rng, tensor_graph};
 use gradloom_core::uop::spec::{Stage, verify};
-use gradloom_core::uop::{Arg, Graph, Meet, Op, ReduceOp, UOp, parse};
+use gradloom_core::uop::{Arg, Graph, Op, ReduceOp, ScatterMode, UOp, parse};
 use gradloom_core::{DType, Error, Session};
 use gradloom_tests::here;
 use gradloom_tests::programs::samples;
@@ -109,7 +109,7 @@ fn has_one_answer(s: &Session, nodes: &[UOp]) -> bool {
     let g = &state.graph;
     nodes.iter().all(|&u| match (g.op(u), g.arg(u)) {
         (Exp2 | Log2 | Sin | Cos | Tan | Sqrt | Recip | Div, _) => false,
-        (Scatter, Arg::Scatter(Meet::Apart, _)) => false,
+        (Scatter, Arg::Scatter(ScatterMode::Unique, _)) => false,
         (Reduce | Scan, Arg::Reduce(ReduceOp::Mul, _)) => !g.dtype(u).is_float(),
         (Buffer, Arg::Buffer { id, .. }) => state.buffer(*id).is_some_and(|b| b.dtype == g.dtype(u)),
         _ => true,

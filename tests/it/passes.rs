@@ -13,7 +13,7 @@ use gradloom_core::engine::{GRAPH_PASSES, GraphPass};
 use gradloom_core::io::HostTensor;
 use gradloom_core::schedule::Ast;
 use gradloom_core::target::{Isa, MatrixTile, Target};
-use gradloom_core::tensor::Folded;
+use gradloom_core::tensor::ConstantCache;
 use gradloom_core::uop::eval::eval_tensor;
 use gradloom_core::uop::parse::parse;
 use gradloom_core::uop::print::print;
@@ -148,7 +148,7 @@ fn graphs_of_tensors_get_them_too() -> gradloom::Result<()> {
     let s = rt.session().clone();
     let numbers = |n: usize| (0..n).map(|i| (i * 37 % 7) as f32 - 3.0).collect::<Vec<_>>();
     let w = Tensor::new(&s, &numbers(64 * 32), &[64, 32])?;
-    let mut folded = Folded::default();
+    let mut folded = ConstantCache::default();
     let mut read = BTreeSet::new();
     for n in [3, 5] {
         let x = Tensor::new(&s, &numbers(n * 64), &[n, 64])?;

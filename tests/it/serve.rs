@@ -1,7 +1,7 @@
 //! A language model over HTTP, on a free port of the loopback address: what clients send and get.
 
 use gradloom::NativeHost;
-use gradloom::llm::{Choice, LanguageModel, Sampler};
+use gradloom::llm::{LanguageModel, Sampler, SamplingOptions};
 use gradloom::serve::{Limits, Server};
 use gradloom_core::io::json::Json;
 use std::io::{Read, Write};
@@ -78,7 +78,7 @@ fn alone(m: &mut LanguageModel, prompt: &str, n: usize) -> String {
     let t = m.tokenizer().expect("a tokenizer").clone();
     let mut out = Vec::new();
     m.begin(&t.encode(prompt).expect("tokens")).expect("reads");
-    m.generate(n, &mut Sampler::new(&Choice::default()).expect("options"), false, |_, token| {
+    m.generate(n, &mut Sampler::new(&SamplingOptions::default()).expect("options"), false, |_, token| {
         out.push(token);
         Ok(true)
     })

@@ -4,7 +4,7 @@
 use gradloom::DType;
 use gradloom::NativeHost;
 use gradloom::io::json::Json;
-use gradloom::llm::{Activations, Choice, LanguageModel, LoadOptions, Sampler};
+use gradloom::llm::{Activations, LanguageModel, LoadOptions, Sampler, SamplingOptions};
 use gradloom_tests::here;
 use std::path::Path;
 
@@ -27,7 +27,7 @@ fn a_model_of_our_own_writes_what_numpy_computes() {
         assert!(model.chat().is_some(), "{name}: it has a template");
         let mut got = Vec::new();
         model.begin(&prompt).expect("reads");
-        let mut sampler = Sampler::new(&Choice::default()).expect("options");
+        let mut sampler = Sampler::new(&SamplingOptions::default()).expect("options");
         let taken = model.generate(want.len(), &mut sampler, false, |_, t| {
             got.push(t);
             Ok(true)
@@ -51,7 +51,7 @@ fn activations_and_caches_that_are_rounded_change_little() {
     let logits = |activations: Activations, cache: DType| -> Option<Vec<Vec<f32>>> {
         let device = here::device("cpu", gradloom::open("cpu", 2))?;
         let (file, host) = (folder.join("verses-q8_0.gguf"), NativeHost::without_cache());
-        let options = LoadOptions { room: 256, activations: Some(activations), cache, ..LoadOptions::default() };
+        let options = LoadOptions { capacity: 256, activations: Some(activations), cache, ..LoadOptions::default() };
         let mut model = LanguageModel::load_with(&file, device, host, &options).expect("a model");
         let one = |i: usize| {
             let text: Vec<u32> = prompt.iter().chain(&written[..i]).copied().collect();

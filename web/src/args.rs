@@ -1,4 +1,4 @@
-//! What JavaScript gives as plain objects, as the core's types, and the other way.
+//! Conversions between plain JavaScript objects and the core's types.
 
 use crate::js::get;
 use gradloom_core::io::HostTensor;
@@ -11,7 +11,7 @@ pub(crate) fn dtype(name: &str) -> Result<DType> {
     DType::from_name(name).ok_or_else(|| Error::value("dtype", format!("there is no dtype `{name}`")))
 }
 
-/// A number, a symbol's name, or null for a dimension that the file leaves open.
+/// A dimension as a number, the name of a symbolic dimension, or null if the file leaves it unknown.
 pub(crate) fn dimension(d: &Dim) -> JsValue {
     match d {
         Dim::Value(v) if *v >= 0 => (*v as f64).into(),
@@ -20,7 +20,7 @@ pub(crate) fn dimension(d: &Dim) -> JsValue {
     }
 }
 
-/// The limits that are given, and the others as they are.
+/// The default budget with the limits that are given.
 pub(crate) fn budget_of(given: &JsValue) -> Budget {
     let mut b = Budget::default();
     let fields = [
@@ -37,17 +37,18 @@ pub(crate) fn budget_of(given: &JsValue) -> Budget {
     b
 }
 
-/// The name of an input, which is a list: reading it by places costs a fraction of reading properties, whose names cross over each time.
+/// The name of an input. Inputs are arrays rather than objects: reading by index costs a fraction of reading
+/// properties, whose names are converted between the languages each time.
 pub(crate) fn name_of(i: &Array) -> String {
     i.get(0).as_string().unwrap_or_default()
 }
 
-/// The number of a tensor, of `[name, id]`.
+/// The tensor id of an input `[name, id]`.
 pub(crate) fn id_of(i: &Array) -> Option<u32> {
     i.get(1).as_f64().map(|id| id as u32)
 }
 
-/// A list of sizes.
+/// Reads a list of sizes.
 pub(crate) fn shape_of(list: &JsValue) -> Vec<usize> {
     list.unchecked_ref::<Array>().iter().map(|n| n.as_f64().unwrap_or(0.0).max(0.0) as usize).collect()
 }
@@ -57,14 +58,14 @@ pub(crate) fn bytes_of(i: &Array) -> Option<Uint8Array> {
     i.get(3).dyn_into().ok()
 }
 
-/// `[name, dtype, shape, data]`.
+/// Reads an input `[name, dtype, shape, data]`.
 pub(crate) fn host_input(i: &Array) -> Result<(String, HostTensor)> {
     let name = name_of(i);
     let t = host_value(&name, i)?;
     Ok((name, t))
 }
 
-/// The value of an input of this name.
+/// The value of an input `[name, dtype, shape, data]`.
 pub(crate) fn host_value(name: &str, i: &Array) -> Result<HostTensor> {
     let shape = shape_of(&i.get(2));
     let dt = dtype(&i.get(1).as_string().unwrap_or_default())?;

@@ -1,8 +1,9 @@
-//! `init({ debug })`: what the device of a runtime compiles and runs, as lines for a function of JavaScript. The levels are the core's
-//! (`engine::watch`). In the part of the module that tunes, whose estimates it shows: nothing else refers to it.
+//! `init({ debug })`: prints what a runtime's device compiles and runs, as lines of text for a JavaScript function. The
+//! levels are defined in the core (`engine::watch`). This file belongs to the module part that also holds tuning, whose
+//! cost estimates it prints, and nothing else refers to it.
 //!
-//! A launch is over when a few bytes that it was given can be read, which holds for every device. Where that takes a turn of the page, the
-//! next launch waits for it ([`crate::pace`]).
+//! A launch counts as finished once a few bytes of its first buffer can be read, which works on every device. If that
+//! requires the event loop to run, the next launch waits for it ([`crate::pace`]).
 
 use crate::face::{Inner, Runtime};
 use crate::js::now;
@@ -27,7 +28,7 @@ struct Debug {
     lines: Rc<Lines>,
 }
 
-/// Where lines go.
+/// The printer of lines and the JavaScript function that receives them.
 struct Lines {
     printer: RefCell<Printer>,
     log: Function,
@@ -35,12 +36,12 @@ struct Lines {
 
 impl Lines {
     fn log(&self, text: &str) {
-        // what it throws is its own affair
+        // exceptions of the caller's function are ignored
         let _ = self.log.call1(&JsValue::NULL, &text.into());
     }
 
     fn launch(&self, launch: &Launch, began: f64) {
-        // clocks of pages are coarse
+        // browsers limit the resolution of the clock
         let nanos = ((now() - began) * 1e6).max(1e3) as u64;
         let line = self.printer.borrow_mut().launch(launch, nanos);
         self.log(&line);
@@ -93,7 +94,7 @@ impl Watcher for Debug {
                         lines.launch(&launch, began);
                         break;
                     }
-                    // a lost device says so to whoever runs something on it
+                    // the loss of the device is reported to whatever runs on it
                     Err(_) => break,
                 }
             }
@@ -105,7 +106,8 @@ impl Watcher for Debug {
 
 #[wasm_bindgen]
 impl Runtime {
-    /// Has a function be told what is compiled and run from now on, as far as a level says; nothing at 0.
+    /// Reports what is compiled and run from now on to a function, in the detail of `level`; level 0 turns reporting
+    /// off.
     pub fn debug(&self, level: u8, log: Function) {
         let inner = &self.inner;
         let printer = Printer::new(level);

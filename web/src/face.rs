@@ -1,8 +1,9 @@
-//! What JavaScript calls: a [`Runtime`] is one device with one session. Tensors are numbers here (the TypeScript package
-//! wraps them), so that the glue between the languages stays small; every tensor op comes through [`Runtime::op`].
+//! The interface to JavaScript: a [`Runtime`] is one device with one session. Tensors are integer ids here (the
+//! TypeScript package wraps them), which keeps the binding code small; every tensor op is called through
+//! [`Runtime::op`].
 //!
-//! Work that waits is asynchronous and runs one at a time: a graph must not be compacted while another part of the page
-//! is between planning and running.
+//! Asynchronous work runs one piece at a time: a graph must not be compacted while another part of the page is between
+//! planning and running.
 
 use crate::args::{budget_of, dtype, name_of};
 use crate::file::Parts;
@@ -34,7 +35,7 @@ use std::sync::Arc;
 use tsify::Ts;
 use wasm_bindgen::prelude::*;
 
-/// A device, its session, and the tables behind the numbers that JavaScript holds.
+/// A device, its session, and the tables of tensors and models that JavaScript refers to by id.
 #[wasm_bindgen]
 pub struct Runtime {
     pub(crate) inner: Rc<Inner>,
@@ -45,13 +46,13 @@ pub(crate) struct Inner {
     pub(crate) session: Session,
     tensors: RefCell<Slab<Tensor>>,
     models: RefCell<Slab<Rc<RefCell<Runner>>>>,
-    /// Fires when the device got further.
+    /// Fires when the device has made progress.
     pub(crate) signal: Signal,
-    /// Milliseconds that the device compiled in calls of its own.
+    /// Milliseconds that the device spent compiling within synchronous calls.
     device_ms: Rc<Cell<f64>>,
     times: Cell<Times>,
     groups: Array,
-    /// How to read what has room around it, once there is such a thing.
+    /// Reads outputs with padding for the largest lengths; set once a model has variable lengths.
     pub(crate) boxes: Cell<Option<ReadBox>>,
     pub(crate) busy: Cell<bool>,
     freed: Signal,
@@ -59,18 +60,18 @@ pub(crate) struct Inner {
     pub(crate) side: Side,
 }
 
-/// Reads a value that is a box of an array as the array is, where that is what it is: see `lengths.rs`.
+/// Reads a value that lies in a larger array (`lengths.rs`) without the padding around it; `None` for other values.
 pub(crate) type ReadBox = fn(&Rc<Inner>, &Tensor) -> Option<Pin<Box<dyn Future<Output = Result<Vec<u8>>>>>>;
 
-/// Which device it is, with what the page sees of it.
+/// The kind of device, with the objects that are shared with JavaScript.
 pub(crate) enum Side {
-    /// The browser's own object, and what is allocated on it.
+    /// The browser's `GPUDevice`, and its allocations.
     WebGpu(JsValue, Rc<RefCell<Buffers>>),
-    /// Threads, if there are any, and the memory that buffers lie in.
+    /// Worker threads, if there are any, and the memory that holds all buffers.
     Wasm(Option<Handle>, Memory),
 }
 
-/// Milliseconds spent: planning and generating code, waiting for the device to compile that, running.
+/// Milliseconds spent on planning and generating code, on waiting for the device to compile it, and on running.
 #[derive(Clone, Copy, Default)]
 struct Times {
     plan: f64,
@@ -84,7 +85,7 @@ impl Times {
     }
 }
 
-/// Values by number; numbers of freed values are used again.
+/// Values by id; ids of freed values are reused.
 struct Slab<T> {
     items: Vec<Option<T>>,
     free: Vec<u32>,
@@ -120,14 +121,14 @@ impl<T: Clone> Slab<T> {
     }
 }
 
-/// An error as JavaScript sees it: an Error with a stable `code`.
+/// Converts an error to a JavaScript `Error` with a stable `code`.
 pub(crate) fn throw(e: Error) -> JsValue {
     let js: JsValue = js_sys::Error::new(&e.to_string()).into();
     set(&js, "code", &e.code().into());
     js
 }
 
-/// The turn of one asynchronous piece of work; dropping it lets the next one go.
+/// The lock that serialises asynchronous work; dropping it lets the next piece start.
 pub(crate) struct Turn(Rc<Inner>);
 
 impl Drop for Turn {
@@ -145,10 +146,10 @@ impl Inner {
         Turn(self.clone())
     }
 
-    /// Until every kernel is compiled.
+    /// Waits until every kernel is compiled.
     pub(crate) async fn compiled(&self) -> Result<()> {
         if self.engine.borrow_mut().ready()? {
-            return Ok(()); // most runs: the clock takes longer than the look
+            return Ok(()); // the usual case: reading the clock would take longer than this check
         }
         let start = now();
         while !self.engine.borrow_mut().ready()? {
@@ -158,10 +159,10 @@ impl Inner {
         Ok(())
     }
 
-    /// Until a run can go on: its kernels are compiled, and what it reads is there.
+    /// Waits until a run can continue: its kernels are compiled, and the values it reads have arrived.
     async fn prepared(&self, runner: &RefCell<Runner>, run: &mut Run) -> Result<()> {
         if runner.borrow().ready(&mut self.engine.borrow_mut(), run)? {
-            return Ok(()); // as above
+            return Ok(()); // as in `compiled`
         }
         let start = now();
         while !runner.borrow().ready(&mut self.engine.borrow_mut(), run)? {
@@ -176,7 +177,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The bytes of a readback, once they are there.
+    /// Waits for the bytes of a readback.
     pub(crate) async fn arrived(&self, ticket: Ticket) -> Result<Vec<u8>> {
         loop {
             if let Some(b) = self.engine.borrow_mut().device().poll(ticket)? {
@@ -191,7 +192,7 @@ impl Inner {
         self.times.set(Times { plan: plan + t.plan, device: device + t.device, run: run + t.run });
     }
 
-    /// A piece of planning; what the device compiled meanwhile is the device's time.
+    /// Runs a piece of planning and records its time; compilation by the device in between counts as the device's time.
     fn planning<T>(&self, work: impl FnOnce() -> T) -> T {
         let (start, before) = (now(), self.device_ms.get());
         let out = work();
@@ -208,7 +209,7 @@ impl Inner {
         out
     }
 
-    /// Computes roots; how, so that it can be done again.
+    /// Computes roots; the result can repeat the computation.
     pub(crate) async fn realize(self: &Rc<Inner>, roots: Vec<RootId>, abort: &JsValue) -> Result<Replay> {
         let _turn = self.turn().await;
         let nodes = self.session.state().graph.len();
@@ -223,7 +224,7 @@ impl Inner {
         };
         self.compiled().await?;
         self.pace.breathe(abort).await?;
-        // what threads still do of the run before, memory waits for
+        // worker threads may still be busy with the previous run, and allocation would block on them
         self.pace.done(&self.engine).await?;
         while !self.running(|| self.engine.borrow_mut().bring(&mut self.session.state(), &pending))? {
             self.pace.allow(true);
@@ -249,7 +250,8 @@ impl Inner {
         if let Some(read) = self.boxes.get().and_then(|read| read(self, &t)) {
             return read.await;
         }
-        // of the outputs of a model, say, planning would find out that there is nothing to compute, which takes longer than reading a few values
+        // skip planning for a tensor that is computed already, such as a model's output: finding that there is nothing
+        // to compute takes longer than reading a few values
         if self.busy.get() || is_aborted(abort) || t.buffer().is_none() {
             self.realize(vec![t.root()], abort).await?;
         }
@@ -257,7 +259,7 @@ impl Inner {
         self.fetched(&t).await
     }
 
-    /// The bytes of a tensor that was computed.
+    /// The bytes of a computed tensor.
     pub(crate) async fn fetched(&self, t: &Tensor) -> Result<Vec<u8>> {
         self.pace.done(&self.engine).await?;
         let read = || self.engine.borrow_mut().read(&mut self.session.state(), t.root());
@@ -265,7 +267,7 @@ impl Inner {
         self.arrived_as(ticket, dtype).await
     }
 
-    /// The elements of a readback, once they are there.
+    /// Waits for the elements of a readback.
     pub(crate) async fn arrived_as(&self, ticket: Ticket, dtype: DType) -> Result<Vec<u8>> {
         loop {
             let arrived = self.engine.borrow_mut().poll(ticket, dtype)?;
@@ -295,7 +297,7 @@ impl Inner {
         self.models.borrow().get(id, "model")
     }
 
-    /// A model of these operators.
+    /// Parses a model with a set of supported operators.
     pub(crate) fn parse(&self, file: &Parts, every_value: bool, budget: &JsValue, operators: Operators) -> Result<u32> {
         let model = Model::parse_of(file.bytes.clone().into(), Arc::new(NoExternalData), operators)?;
         let mut model = model.with_budget(budget_of(budget));
@@ -348,8 +350,8 @@ fn runtime(
     }
 }
 
-/// The WebGPU device of this browser, or undefined where there is none. What it compiles is kept in the store, if there is
-/// one. It is the `given` one, if there is one, which stays the page's.
+/// The WebGPU device of this browser, or undefined where there is none; or the page's device `given`, which stays the
+/// page's. Compiled code is kept in `store`, if given.
 #[wasm_bindgen(js_name = webgpuRuntime)]
 pub async fn webgpu_runtime(
     store: Option<Store>,
@@ -365,7 +367,7 @@ pub async fn webgpu_runtime(
     Ok(Some(runtime(Box::new(device), side, By::gpu(signal.clone()), signal, Rc::default(), store)))
 }
 
-/// The WebAssembly device, with the workers given (it is single-threaded without, or if memory cannot be shared).
+/// The WebAssembly device with the given worker threads; single-threaded without workers or without shared memory.
 #[wasm_bindgen(js_name = wasmRuntime)]
 pub fn wasm_runtime(shared: bool, workers: &Array, store: Option<Store>) -> std::result::Result<Runtime, JsValue> {
     let mut device = WasmDevice::new(shared).map_err(throw)?;
@@ -391,7 +393,8 @@ async fn run_model(
         let input = inner.input(&runner, name, i.unchecked_ref(), &given, &abort).await.map_err(throw)?;
         given.push((name, input));
     }
-    // whoever reads lets other runs go on, which may take what this one would have
+    // reading a tensor yields, and other runs may then take inputs that this one has checked: so check again after each
+    // read
     loop {
         let unfit = runner.borrow().unfit(&given).map_err(throw)?;
         let Some(&i) = unfit.first() else { break };
@@ -422,10 +425,10 @@ async fn run_model(
                 tell("run");
             }
         }
-        let (plans, brings, start) = (run.folds(), run.brings(), run.is_submitting().then(now));
+        let (plans, brings, start) = (run.folds(), run.uploads(), run.is_submitting().then(now));
         inner.pace.allow(true);
         let work = inner.pace.portion();
-        let piece = || runner.borrow_mut().piece(&mut inner.engine.borrow_mut(), &mut run, work);
+        let piece = || runner.borrow_mut().step_once(&mut inner.engine.borrow_mut(), &mut run, work);
         let out = if plans { inner.planning(piece) } else { inner.running(piece) };
         let Some(out) = out.map_err(throw)? else {
             if brings || start.is_some() {
@@ -438,7 +441,7 @@ async fn run_model(
             continue;
         };
         inner.pace.caught_up().await;
-        // threads may not be done with it; its time is that of all its work where that can be said
+        // worker threads may still be running; where it can be measured, the run's time covers all of their work
         inner.running(|| inner.engine.borrow_mut().device().sync()).map_err(throw)?;
         let mut numbers = timing(inner.times.get().minus(times), counters, inner.engine.borrow().counters());
         let known = out.iter().map(|o| &o.0).eq(runner.borrow().model().outputs().iter().map(|p| &p.name));
@@ -449,8 +452,9 @@ async fn run_model(
     }
 }
 
-/// `[planMs, deviceMs, runMs, plansMade, plansCached, kernelsCompiled, kernelsCached, fallbacks]` of some work: times and counters at its
-/// end, less those at its beginning. JavaScript names them: an object made here would cost as much as a small kernel.
+/// `[planMs, deviceMs, runMs, plansMade, plansCached, kernelsCompiled, kernelsCached, fallbacks]` of some work: the
+/// differences of times and counters between its start and end. JavaScript adds the names, since creating an object
+/// here would cost as much as a small kernel.
 fn timing(t: Times, from: Counters, to: Counters) -> Vec<f64> {
     let n = |f: fn(&Counters) -> u64| (f(&to) - f(&from)) as f64;
     let hits = |c: &Counters| c.cache_hits - c.programs_cached;
@@ -465,7 +469,7 @@ fn shape_array(shape: &[usize]) -> Array {
 
 #[wasm_bindgen]
 impl Runtime {
-    /// What it is.
+    /// Properties of the device.
     pub fn info(&self) -> std::result::Result<Ts<DeviceInfo>, JsValue> {
         let mut engine = self.inner.engine.borrow_mut();
         let notes = engine.device().notes().iter().map(ToString::to_string).collect();
@@ -481,18 +485,18 @@ impl Runtime {
         })
     }
 
-    /// Is the device lost? Then nothing can be computed with it, or read from it, any more.
+    /// Whether the device is lost, so that nothing can be computed with it or read from it.
     pub fn lost(&self) -> bool {
         self.inner.signal.is_lost()
     }
 
-    /// Has the function told why, should the device be lost.
+    /// Registers a function that receives the reason if the device is lost.
     #[wasm_bindgen(js_name = whenLost)]
     pub fn when_lost(&self, tell: js_sys::Function) {
         self.inner.signal.when_lost(tell);
     }
 
-    /// The browser's WebGPU device: the package destroys it should this module stop working.
+    /// The browser's `GPUDevice`, which the package destroys if this wasm instance ends; undefined on the WASM device.
     pub fn gpu(&self) -> JsValue {
         match &self.inner.side {
             Side::WebGpu(gpu, _) => gpu.clone(),
@@ -500,7 +504,7 @@ impl Runtime {
         }
     }
 
-    /// A worker of this device has ended.
+    /// Reports that a worker of this device has ended.
     #[wasm_bindgen(js_name = workerGone)]
     pub fn worker_gone(&self, worker: &JsValue) {
         if let Side::Wasm(Some(threads), _) = &self.inner.side {
@@ -508,7 +512,8 @@ impl Runtime {
         }
     }
 
-    /// A model of another runtime of this module, whose device is lost, again on this one. Its weights are still here.
+    /// Recreates a model of another runtime, whose device is lost, on this one. Its weights are still in this
+    /// instance's memory.
     pub fn adopt(&self, from: &Runtime, id: u32) -> std::result::Result<u32, JsValue> {
         let runner = from.inner.runner(id).map_err(throw)?;
         let model = runner.borrow().model().clone();
@@ -516,13 +521,14 @@ impl Runtime {
         Ok(self.inner.add_runner(again))
     }
 
-    /// What it holds and did.
+    /// Memory use and counters of the device.
     pub fn counters(&self) -> std::result::Result<Ts<Holds>, JsValue> {
         let live = self.inner.tensors.borrow().items.iter().flatten().count();
         plain(Holds::new(self.inner.engine.borrow().counters(), live))
     }
 
-    /// The numbers of a run's timing (`runModel`) since the start, and then how many kernels tuning exchanged.
+    /// The same numbers as a run's timing (`runModel`), totalled since the start, followed by the number of kernels
+    /// that tuning replaced.
     pub fn stats(&self) -> Vec<f64> {
         let c = self.inner.engine.borrow().counters();
         let mut out = timing(self.inner.times.get(), Counters::default(), c);
@@ -530,15 +536,15 @@ impl Runtime {
         out
     }
 
-    /// The groups of entries that this device reads and writes.
+    /// The groups of cache entries that this device uses.
     #[wasm_bindgen(js_name = cacheGroups)]
     pub fn cache_groups(&self) -> Array {
         self.inner.groups.clone()
     }
 
-    /// Searches for faster kernels among those launched so far, for so many milliseconds of work. `slot` is called before
-    /// each piece and resolves when there is time for it, to false if tuning should end. With `plain` kernels first run
-    /// without opts.
+    /// Searches for faster kernels among those launched so far, for `ms` milliseconds of work. `slot` is called before
+    /// each piece of work and resolves when there is time for it, to false if tuning should end. With `plain`, kernels
+    /// are first compiled without opts.
     pub async fn tune(
         &self,
         ms: f64,
@@ -549,19 +555,19 @@ impl Runtime {
         values::list(list)
     }
 
-    /// How many bytes of device memory tensors may take.
+    /// Limits the bytes of device memory that tensors may take.
     #[wasm_bindgen(js_name = setMemoryLimit)]
     pub fn set_memory_limit(&self, bytes: f64) {
         self.inner.engine.borrow_mut().set_memory_limit(bytes as usize);
     }
 
-    /// Takes tuned opts for what is compiled from now on: lines of kernels that `tune` gave.
+    /// Registers tuned opts for kernels compiled from now on, in the line format that `tune` returns.
     #[wasm_bindgen(js_name = addTuned)]
     pub fn add_tuned(&self, lines: &str) -> std::result::Result<usize, JsValue> {
         self.inner.engine.borrow_mut().add_tuned(lines).map_err(throw)
     }
 
-    /// A tensor of host bytes (little-endian elements).
+    /// Creates a tensor from host bytes (little-endian elements).
     pub fn tensor(&self, dt: &str, shape: &[u32], data: Vec<u8>) -> std::result::Result<u32, JsValue> {
         let shape: Vec<usize> = shape.iter().map(|&n| n as usize).collect();
         let make = || -> Result<Tensor> {
@@ -571,7 +577,7 @@ impl Runtime {
         Ok(self.inner.keep(make().map_err(throw)?))
     }
 
-    /// One tensor op by name: operands by number, everything else as numbers (see `ops`).
+    /// Runs a tensor op by name: operands are ids, all other arguments numbers (see `ops`).
     pub fn op(&self, name: &str, ids: &[u32], nums: &[f64]) -> std::result::Result<Vec<u32>, JsValue> {
         let run = || -> Result<Vec<u32>> {
             let operands = ids.iter().map(|&i| self.inner.tensor(i)).collect::<Result<Vec<_>>>()?;
@@ -587,7 +593,7 @@ impl Runtime {
         vec![s.seed as f64, f64::from(s.draws)]
     }
 
-    /// A graph that another module built (see `tensor::wire`), with tensors in the place of its inputs.
+    /// Adds a graph that another wasm module built (see `tensor::wire`), with these tensors as its inputs.
     pub fn graph(&self, bytes: &[u8], ids: &[u32]) -> std::result::Result<Vec<u32>, JsValue> {
         let read = || -> Result<Vec<u32>> {
             let inputs = ids.iter().map(|&i| self.inner.tensor(i)).collect::<Result<Vec<_>>>()?;
@@ -597,13 +603,13 @@ impl Runtime {
         read().map_err(throw)
     }
 
-    /// Lets a tensor go.
+    /// Frees a tensor.
     pub fn free(&self, id: u32) {
         let gone = self.inner.tensors.borrow_mut().remove(id);
         drop(gone);
     }
 
-    /// Takes a tensor for a weight: kernels may read a packed copy of it.
+    /// Declares a tensor a constant weight: kernels may read a packed copy of it.
     pub fn freeze(&self, id: u32) -> std::result::Result<(), JsValue> {
         self.inner.tensor(id).map(|t| t.freeze()).map_err(throw)
     }
@@ -618,7 +624,7 @@ impl Runtime {
         Ok(self.inner.tensor(id).map_err(throw)?.dtype().name().to_string())
     }
 
-    /// For each of `ids`, 1 if `of` is computed from it: what a gradient reaches.
+    /// For each of `ids`, 1 if `of` is computed from it, i.e. if a gradient of `of` reaches it.
     pub fn depends(&self, of: u32, ids: &[u32]) -> std::result::Result<Vec<u8>, JsValue> {
         let find = || -> Result<Vec<u8>> {
             let others = ids.iter().map(|&i| self.inner.tensor(i)).collect::<Result<Vec<_>>>()?;
@@ -627,7 +633,7 @@ impl Runtime {
         find().map_err(throw)
     }
 
-    /// Restarts the random stream.
+    /// Seeds the random stream.
     pub fn seed(&self, seed: f64) {
         self.inner.session.manual_seed(seed as u64);
     }
@@ -645,7 +651,8 @@ impl Runtime {
         Ok(self.inner.keep(t.map_err(throw)?))
     }
 
-    /// Computes tensors, unless `abort` fires, an `AbortSignal`. Nothing, or a promise of it where that takes waiting.
+    /// Computes tensors, unless the `AbortSignal` `abort` fires. Returns nothing if that needs no waiting, else a
+    /// promise.
     pub fn realize(&self, ids: Vec<u32>, abort: JsValue) -> std::result::Result<JsValue, JsValue> {
         let inner = self.inner.clone();
         at_once(async move {
@@ -655,7 +662,8 @@ impl Runtime {
         })
     }
 
-    /// Computes a tensor and reads its bytes, unless `abort` fires: a `Uint8Array`, or a promise of it where that takes waiting.
+    /// Computes a tensor and reads its bytes, unless `abort` fires: a `Uint8Array` if that needs no waiting, else a
+    /// promise of it.
     pub fn data(&self, id: u32, abort: JsValue) -> std::result::Result<JsValue, JsValue> {
         let inner = self.inner.clone();
         at_once(async move {
@@ -664,7 +672,7 @@ impl Runtime {
         })
     }
 
-    /// Frees the device memory of values nobody holds any more.
+    /// Frees the device memory of values that are no longer referenced.
     pub async fn collect(&self) {
         let inner = self.inner.clone();
         let _turn = inner.turn().await;
@@ -673,7 +681,8 @@ impl Runtime {
         engine.trim();
     }
 
-    /// Parses an ONNX model, if wanted with the values of all nodes as outputs. Undefined if it may be one for [`Runtime::onnx_rare`].
+    /// Parses an ONNX model, with `every_value` with the values of all nodes as outputs. Undefined if it has operators
+    /// that only [`Runtime::onnx_rare`] may support.
     pub fn onnx(&self, file: &Parts, every_value: bool, budget: &JsValue) -> std::result::Result<Option<u32>, JsValue> {
         match self.inner.parse(file, every_value, budget, Operators::usual()) {
             Err(Error::Unsupported { .. }) => Ok(None),
@@ -681,7 +690,7 @@ impl Runtime {
         }
     }
 
-    /// What its file says.
+    /// Properties of a model as declared in its file.
     #[wasm_bindgen(js_name = modelInfo)]
     pub fn model_info(&self, id: u32) -> std::result::Result<Ts<ModelInfo>, JsValue> {
         let runner = self.inner.runner(id).map_err(throw)?;
@@ -696,16 +705,17 @@ impl Runtime {
         })
     }
 
-    /// Lets a model go.
+    /// Frees a model.
     #[wasm_bindgen(js_name = freeModel)]
     pub fn free_model(&self, id: u32) {
         let gone = self.inner.models.borrow_mut().remove(id);
         drop(gone);
     }
 
-    /// Runs a model on a list of `[name, dtype, shape, data]` and `[name, id]`. Gives `[numbers, names]`: the timing, then the numbers of the
-    /// outputs; and their names, unless they are those of the model. `progress(phase)` is told `compile` and `run`. Ends when `abort`
-    /// fires, an `AbortSignal`. All that, or a promise of it where a run takes waiting.
+    /// Runs a model on inputs `[name, dtype, shape, data]` or `[name, id]`. Gives `[numbers, names]`: the timing
+    /// followed by the ids of the outputs, and the outputs' names unless they are the model's declared ones.
+    /// `progress(phase)` is called with `compile` and `run`. Ends when the `AbortSignal` `abort` fires. Returns a
+    /// promise only if the run has to wait.
     #[wasm_bindgen(js_name = runModel)]
     pub fn run_model(
         &self,
@@ -717,13 +727,13 @@ impl Runtime {
         at_once(run_model(self.inner.clone(), id, inputs, progress, abort))
     }
 
-    /// The files of an index: `[[tensor, file]]`.
+    /// The contents of an index of safetensors files: `[[tensor, file]]`.
     pub fn shards(&self, index: &[u8]) -> std::result::Result<Array, JsValue> {
         let list = safetensors::shards(index).map_err(throw)?;
         Ok(list.into_iter().map(|(name, file)| Array::of2(&name.into(), &file.into())).collect())
     }
 
-    /// The bytes of a safetensors file with these tensors.
+    /// Serialises tensors to a safetensors file.
     #[wasm_bindgen(js_name = saveWeights)]
     pub async fn save_weights(&self, names: Vec<String>, ids: Vec<u32>) -> std::result::Result<Uint8Array, JsValue> {
         let inner = self.inner.clone();
@@ -737,8 +747,8 @@ impl Runtime {
     }
 }
 
-/// The tensors of a safetensors file of `len` bytes, of which at least the header is given: `[name, dtype, shape, start, end]`
-/// each, in the order of their data.
+/// The tensors of a safetensors file of `len` bytes, of which at least the header is given: `[name, dtype, shape,
+/// start, end]` each, in the order of their data.
 #[wasm_bindgen(js_name = safetensorsIndex)]
 pub fn safetensors_index(start: &[u8], len: f64) -> std::result::Result<Array, JsValue> {
     let index = safetensors::SafeTensors::parse_header(start, len as u64).map_err(throw)?;

@@ -1,11 +1,11 @@
-//! A file on its way into the module, some megabytes at a time: the page would wait while all of a large one is copied.
+//! Copies a file into the module in portions of some megabytes, so that a large one does not block the page.
 
 use crate::face::throw;
 use gradloom_core::Error;
 use std::sync::Arc;
 use wasm_bindgen::prelude::*;
 
-/// The bytes of a file, as far as they have come.
+/// The bytes of a file that have been copied so far.
 #[wasm_bindgen]
 pub struct Parts {
     pub(crate) bytes: Arc<Vec<u8>>,
@@ -13,7 +13,7 @@ pub struct Parts {
 
 #[wasm_bindgen]
 impl Parts {
-    /// Memory for a file of so many bytes.
+    /// Reserves memory for a file of this many bytes.
     #[wasm_bindgen(constructor)]
     pub fn new(bytes: f64) -> Result<Parts, JsValue> {
         let mut list = Vec::new();
@@ -22,7 +22,7 @@ impl Parts {
         Ok(Parts { bytes: list.into() })
     }
 
-    /// The next of them, before anybody reads it.
+    /// Appends the next bytes; call this before the file is read.
     pub fn push(&mut self, part: &[u8]) {
         if let Some(bytes) = Arc::get_mut(&mut self.bytes) {
             bytes.extend_from_slice(part);

@@ -1,5 +1,5 @@
-//! The graph of a model as JavaScript sees it, plain objects of what the file says; and values of models: strings, and how far two runs are
-//! apart. Part of what models load.
+//! A model's graph as plain JavaScript objects, with everything that its file declares; conversion of strings to and
+//! from codes; and comparison of the values of two runs. Belongs to the module part for models.
 
 use crate::args::{dimension, host_input};
 use crate::face::{Runtime, throw};
@@ -7,7 +7,7 @@ use crate::js::object;
 use crate::values::{self, Drift};
 use gradloom_core::io::HostTensor;
 use gradloom_core::io::onnx::proto::{AttrValue, Attribute, GraphProto, NodeProto, TypeProto, ValueInfo};
-use gradloom_core::io::onnx::tensor::{TensorData, TensorProto, dtype_of, elem_name, is_narrow};
+use gradloom_core::io::onnx::tensor::{TensorData, TensorProto, dtype_of, elem_name, is_code_type};
 use gradloom_core::{DType, Result};
 use js_sys::{Array, Object};
 use tsify::Ts;
@@ -15,7 +15,8 @@ use wasm_bindgen::prelude::*;
 
 #[wasm_bindgen]
 impl Runtime {
-    /// `{name, inputs, outputs, nodes, values, initializers}` of a model's main graph: what runs, in its order.
+    /// A model's main graph as `{name, inputs, outputs, nodes, values, initializers}`: the nodes that run, in execution
+    /// order.
     #[wasm_bindgen(js_name = modelGraph)]
     pub fn model_graph(&self, id: u32) -> std::result::Result<JsValue, JsValue> {
         let runner = self.inner.runner(id).map_err(throw)?;
@@ -23,7 +24,7 @@ impl Runtime {
         Ok(graph(runner.model().graph()).into())
     }
 
-    /// The model with these values as its outputs: another one, which shares its weights.
+    /// Creates a model with these values as its outputs, which shares the weights.
     #[wasm_bindgen(js_name = withOutputs)]
     pub fn with_outputs(&self, id: u32, names: Vec<String>) -> std::result::Result<u32, JsValue> {
         let runner = self.inner.runner(id).map_err(throw)?;
@@ -31,7 +32,7 @@ impl Runtime {
         Ok(self.inner.add_runner(other))
     }
 
-    /// The codes of strings, as a model takes them.
+    /// Encodes strings as the codes that a model takes.
     #[wasm_bindgen(js_name = codes)]
     pub fn codes(&self, id: u32, texts: Vec<String>) -> std::result::Result<Vec<u8>, JsValue> {
         let runner = self.inner.runner(id).map_err(throw)?;
@@ -39,7 +40,7 @@ impl Runtime {
         Ok(t.data)
     }
 
-    /// The strings of such codes.
+    /// Decodes such codes to strings.
     pub fn texts(&self, id: u32, codes: &[u8]) -> std::result::Result<Array, JsValue> {
         let runner = self.inner.runner(id).map_err(throw)?;
         let codes = HostTensor::new(DType::I32, vec![codes.len() / 4], codes.to_vec()).map_err(throw)?;
@@ -47,8 +48,8 @@ impl Runtime {
         Ok(list.iter().map(|t| JsValue::from_str(t)).collect())
     }
 
-    /// How far the values of one run are from those of another, `[[name, dtype, shape, data]]` each:
-    /// in the order of the model's nodes.
+    /// The deviations between the values of two runs, `[[name, dtype, shape, data]]` each, in the order of the model's
+    /// nodes.
     pub fn drifts(
         &self,
         id: u32,
@@ -72,7 +73,7 @@ fn text(bytes: &[u8]) -> JsValue {
     String::from_utf8_lossy(bytes).into_owned().into()
 }
 
-/// A number where it is exact, else a BigInt.
+/// An integer as a JavaScript number if it is exact, else as a BigInt.
 fn int(n: i64) -> JsValue {
     if n.unsigned_abs() < 1 << 53 { (n as f64).into() } else { n.into() }
 }
@@ -135,7 +136,7 @@ fn tensor(t: &TensorProto) -> JsValue {
         .into()
 }
 
-/// A value's type, through what makes it optional or a sequence.
+/// A value's type, with optional and sequence types unwrapped.
 fn value(v: &ValueInfo) -> JsValue {
     let (mut ty, mut sequence) = (&v.ty, false);
     loop {
@@ -161,11 +162,11 @@ fn value(v: &ValueInfo) -> JsValue {
     .into()
 }
 
-/// The name of an element type, as this package has it where it has it.
+/// The name of an element type: the package's own, or ONNX's if the package does not have the type.
 fn dtype(elem: i32) -> JsValue {
     match (elem, dtype_of(elem)) {
         (0, _) => JsValue::NULL,
-        (_, Some(dt)) if !is_narrow(elem) => dt.name().into(),
+        (_, Some(dt)) if !is_code_type(elem) => dt.name().into(),
         _ => elem_name(elem).into(),
     }
 }

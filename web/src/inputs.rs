@@ -1,4 +1,4 @@
-//! What a model is given: tensors of its device, where they are, and values that go there.
+//! Inputs of a model: tensors that are already on its device, and values that have to be copied there.
 
 use crate::args::{bytes_of, dtype, host_value, id_of, shape_of};
 use crate::face::{Inner, Side};
@@ -10,11 +10,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use wasm_bindgen::prelude::*;
 
-/// Bytes of an input that are sent to the device together: few enough to stay in a core's caches in between.
+/// Bytes of an input that are copied to the device at a time: few enough to stay in a core's caches between the two
+/// copies.
 const PIECE: u32 = 64 << 10;
 
 impl Inner {
-    /// An input of a model: a tensor of this device where it is, if a run can use it so, or else values.
+    /// Converts an input: a tensor on this device is used in place if the run can take it; otherwise its values are
+    /// read.
     pub(crate) async fn input(
         self: &Rc<Inner>,
         runner: &RefCell<Runner>,
@@ -37,10 +39,11 @@ impl Inner {
         self.host(t, abort).await.map(Input::Host)
     }
 
-    /// The values of an input on the device, if they are many, it has them as they are, and a run takes a tensor there: no copy of them is made
-    /// on the way where the device's memory can be written here, and elsewhere they go there a piece at a time.
+    /// Copies the values of a large input directly to a device buffer, if the device stores the dtype as it is and the
+    /// run takes a tensor there. Where the device's memory is accessible to JavaScript (WASM), they are written to it
+    /// without an intermediate copy; elsewhere in pieces.
     fn sent(&self, i: &Array, takes: impl Fn(&Tensor) -> Option<Input>) -> Result<Option<Input>> {
-        // where another run is under way, writing would wait for all of it
+        // while another run is in progress, writing would block until it ends
         let free = !self.busy.get();
         let Some(data) = bytes_of(i).filter(|d| free && d.length() >= 2 * PIECE) else { return Ok(None) };
         let (dtype, shape) = (dtype(&i.get(1).as_string().unwrap_or_default())?, shape_of(&i.get(2)));

@@ -1,5 +1,5 @@
-//! What a WebGPU device shares with the page: buffers of the page as tensors, tensors as buffers for the page's own shaders, and kernels that
-//! the page wrote. No element is copied, and none goes over the host. Part of what pages on WebGPU load.
+//! Sharing a WebGPU device with the page: tensors on the page's buffers, buffers of tensors for the page's own shaders,
+//! and WGSL kernels that the page wrote. No elements are copied. Belongs to the module parts for WebGPU.
 
 use crate::args::{dtype, id_of, name_of, shape_of};
 use crate::face::{Inner, Runtime, Side, throw};
@@ -12,7 +12,7 @@ use std::rc::Rc;
 use wasm_bindgen::JsCast;
 use wasm_bindgen::prelude::*;
 
-/// What the device has allocated.
+/// The device's allocations.
 fn buffers(inner: &Inner) -> Result<&Rc<RefCell<Buffers>>> {
     match &inner.side {
         Side::WebGpu(_, buffers) => Ok(buffers),
@@ -22,7 +22,7 @@ fn buffers(inner: &Inner) -> Result<&Rc<RefCell<Buffers>>> {
 
 #[wasm_bindgen]
 impl Runtime {
-    /// A tensor whose elements are the bytes of a buffer of the page from `offset` on.
+    /// A tensor on the bytes of a buffer of the page from `offset` on.
     #[wasm_bindgen(js_name = fromGpuBuffer)]
     pub fn from_gpu_buffer(
         &self,
@@ -53,7 +53,7 @@ impl Runtime {
         Ok(inner.keep(make().map_err(throw)?))
     }
 
-    /// The outputs of a kernel in WGSL: inputs are `[name, id]`, outputs `[name, dtype, shape]`.
+    /// Adds a WGSL kernel to the graph and gives its outputs. Inputs are `[name, id]`, outputs `[name, dtype, shape]`.
     #[wasm_bindgen(js_name = customKernel)]
     pub fn custom_kernel(
         &self,
@@ -84,7 +84,7 @@ impl Runtime {
         make().map_err(throw)
     }
 
-    /// `[buffer, offset, size, dtype]` of a tensor, which is computed first unless `abort` fires.
+    /// The buffer of a tensor, `[buffer, offset, size, dtype]`; the tensor is computed first unless `abort` fires.
     #[wasm_bindgen(js_name = gpuBuffer)]
     pub async fn gpu_buffer(&self, id: u32, abort: JsValue) -> std::result::Result<Array, JsValue> {
         let inner = self.inner.clone();

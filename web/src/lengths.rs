@@ -1,5 +1,5 @@
-//! Models whose inputs change their lengths from run to run: one plan for all of them. Reached from here alone, so that it is a part of the
-//! module which is loaded for such a model.
+//! Models with variable input lengths, which one plan serves. Only this file refers to the code behind it, so that it
+//! becomes a part of the module which is loaded only for such models.
 
 use crate::args::{name_of, shape_of};
 use crate::face::{Inner, Runtime, throw};
@@ -13,9 +13,9 @@ use wasm_bindgen::prelude::*;
 
 #[wasm_bindgen]
 impl Runtime {
-    /// From now on lengths of a model's inputs are launch scalars: those of these dimensions, `bounds` having the least and the largest value of
-    /// each; with an empty list all that are seen to change, and without one those of them that are no batches. `seen` are inputs of the run
-    /// before, `[name, shape]` each, if there was one.
+    /// Makes lengths of a model's inputs launch scalars. `names` are dimensions and `bounds` the least and the largest
+    /// value of each; with an empty list all dimensions that are seen to change; without a list those of them that are
+    /// no batch dimensions. `seen` are the inputs of the previous run, `[name, shape]` each, if there was one.
     #[wasm_bindgen(js_name = setLengths)]
     pub fn set_lengths(
         &self,
@@ -39,12 +39,12 @@ impl Runtime {
         };
         let seen: Vec<(String, Vec<usize>)> = seen.iter().map(one).collect();
         if !seen.is_empty() {
-            runner.borrow().saw(&seen).map_err(throw)?;
+            runner.borrow().record_shapes(&seen).map_err(throw)?;
         }
         Ok(())
     }
 
-    /// Why lengths of a model have plans of their own, where they do.
+    /// The reasons why lengths of a model need separate plans, if any.
     #[wasm_bindgen(js_name = lengthNotes)]
     pub fn length_notes(&self, id: u32) -> std::result::Result<Vec<String>, JsValue> {
         let runner = self.inner.runner(id).map_err(throw)?;
@@ -53,18 +53,18 @@ impl Runtime {
     }
 }
 
-/// Outputs have the room of the largest lengths around them: a kernel that copies one would be another for each of its sizes, so all of it is
-/// read and the host takes out what is wanted.
+/// Outputs are stored in arrays of the largest lengths. A kernel that extracts the actual values would have to be
+/// compiled for each size, so the whole array is read and the host extracts them.
 fn read_box(inner: &Rc<Inner>, t: &Tensor) -> Option<Pin<Box<dyn Future<Output = Result<Vec<u8>>>>>> {
     let (inner, root) = (inner.clone(), t.clone());
     let state = inner.session.state();
     let node = state.node(root.root());
-    let is_box = state.boxed(node).is_some() && state.is_readable(node);
+    let is_box = state.array_box(node).is_some() && state.is_readable(node);
     drop(state);
     is_box.then(|| -> Pin<Box<dyn Future<Output = _>>> {
         Box::pin(async move {
             inner.pace.done(&inner.engine).await?;
-            let read = || inner.engine.borrow_mut().read_boxed(&mut inner.session.state(), root.root());
+            let read = || inner.engine.borrow_mut().read_box(&mut inner.session.state(), root.root());
             let (ticket, dtype, boxed) = inner.running(read)?;
             let data = inner.arrived_as(ticket, dtype).await?;
             Ok(match boxed {

@@ -1,5 +1,5 @@
-//! gradloom in JavaScript hosts: what `wasm-bindgen` exports, and the drivers that wait for the browser. No tensor logic
-//! here: that is the core's. The crate is empty on every target but wasm32.
+//! gradloom in JavaScript hosts: the exports of `wasm-bindgen`, and the drivers that wait for the browser. All tensor
+//! logic is in the core. The crate is empty on every target but wasm32.
 #![cfg(target_arch = "wasm32")]
 #![allow(unreachable_pub, reason = "wasm-bindgen exports are public items of private modules")]
 
@@ -34,8 +34,8 @@ mod webgpu_open;
 
 use wasm_bindgen::prelude::wasm_bindgen;
 
-/// Runs once when the module starts: a panic is thrown as an Error with its message and place. Nothing of this module runs after
-/// that, so the frames it leaves behind do not matter.
+/// Runs once when the module starts: makes a panic throw an Error with its message and location. Nothing of this
+/// instance runs afterwards, so skipping the clean-up of its stack frames does no harm.
 #[wasm_bindgen(start)]
 pub fn start() {
     std::panic::set_hook(Box::new(|info| wasm_bindgen::throw_str(&info.to_string())));

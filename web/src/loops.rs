@@ -1,5 +1,5 @@
-//! Kernels that pages write as loops in the IR. The reader of texts and the checks of the spec are reached from here alone, so that they are
-//! a part of the module which is loaded for such a kernel: see `xtask/src/split.rs`.
+//! User-written kernels in the text form of the IR. Only this file refers to the parser and the validation of the IR,
+//! so that these become a part of the module which is loaded only for such kernels: see `xtask/src/split.rs`.
 
 use crate::face::{Runtime, throw};
 use gradloom_core::Result;
@@ -7,13 +7,13 @@ use gradloom_core::tensor::{IrKernel, Tensor};
 use js_sys::Array;
 use wasm_bindgen::prelude::*;
 
-/// A kernel that was read and checked.
+/// A parsed and validated kernel.
 #[wasm_bindgen]
 pub struct Loops(IrKernel);
 
 #[wasm_bindgen]
 impl Loops {
-    /// `[dtype, elements]` of each parameter: what it writes, then what it reads.
+    /// The parameters, `[dtype, elements]` each: the output, then the inputs.
     pub fn params(&self) -> Array {
         self.0.params().iter().map(|&(dt, len)| Array::of2(&dt.name().into(), &(len as f64).into())).collect()
     }
@@ -21,13 +21,13 @@ impl Loops {
 
 #[wasm_bindgen]
 impl Runtime {
-    /// Reads a kernel.
+    /// Parses and validates a kernel.
     #[wasm_bindgen(js_name = readLoops)]
     pub fn read_loops(&self, name: &str, text: &str) -> std::result::Result<Loops, JsValue> {
         IrKernel::parse(name, text).map(Loops).map_err(throw)
     }
 
-    /// What a kernel makes of these tensors.
+    /// Applies a kernel to tensors, lazily; the result has the given shape.
     #[wasm_bindgen(js_name = launchLoops)]
     pub fn launch_loops(&self, kernel: &Loops, ids: &[u32], shape: &[u32]) -> std::result::Result<u32, JsValue> {
         let launch = || -> Result<Tensor> {

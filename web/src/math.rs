@@ -1,10 +1,10 @@
-//! The functions of C's mathematics library that the standard library calls for f64, by the host's `Math`. Every host has them, correct to
-//! about the last bit as those of the library are, and the library's own with their tables were 7 kB of what a page downloads (brotli,
-//! measured). Constants are folded by them; kernels compute such functions themselves.
+//! The C math functions that Rust's standard library calls for f64, implemented by the host's `Math`, whose accuracy of
+//! about one ulp is that of the C library. Linking the library's own functions with their tables would add 7 kB to the
+//! download (brotli, measured). They are used to fold constants; kernels compute such functions themselves.
 
 use js_sys::Math;
 
-/// Defines functions under the names by which compiled code calls them: the linker takes them in place of the library's.
+/// Defines functions under the symbol names that compiled code calls; the linker uses them instead of the library's.
 macro_rules! by_host {
     ($($name:ident($($x:ident),*) = $value:expr;)*) => {
         $(
@@ -23,7 +23,7 @@ by_host! {
     exp2(x) = Math::pow(2.0, x);
     log(x) = Math::log(x);
     log2(x) = Math::log2(x);
-    // C says 1 where JavaScript has NaN
+    // in C the result is 1 in these cases, in JavaScript NaN
     pow(x, y) = if x == 1.0 || x == -1.0 && y.is_infinite() { 1.0 } else { Math::pow(x, y) };
     sin(x) = Math::sin(x);
     tan(x) = Math::tan(x);

@@ -1,4 +1,4 @@
-//! Models that learn, as JavaScript sees them. Part of what models load.
+//! Trainable models for JavaScript. Belongs to the module part for training.
 
 use crate::args::{host_input, id_of, name_of};
 use crate::face::{Inner, Runtime, throw};
@@ -10,7 +10,7 @@ use js_sys::{Array, Uint8Array};
 use std::rc::Rc;
 use wasm_bindgen::prelude::*;
 
-/// A model some of whose values learn.
+/// A model with trainable weights or adapters.
 #[wasm_bindgen]
 pub struct Trained {
     inner: Rc<Inner>,
@@ -19,7 +19,8 @@ pub struct Trained {
 
 #[wasm_bindgen]
 impl Runtime {
-    /// A loaded model that learns: the weights that patterns choose, or all if there are none; with a rank above 0 adapters beside them.
+    /// Makes a loaded model trainable: the weights that match `patterns`, or all if there are none; with a rank above 0
+    /// low-rank adapters instead.
     pub fn train(
         &self,
         id: u32,
@@ -40,24 +41,24 @@ impl Runtime {
 
 #[wasm_bindgen]
 impl Trained {
-    /// `[name, dtype, shape]` of each weight that could learn.
+    /// Every weight that can be trained, `[name, dtype, shape]` each.
     pub fn weights(&self) -> Array {
         let shape = |s: &[usize]| s.iter().map(|&n| JsValue::from(n as f64)).collect::<Array>();
         let list = self.network.model().weights();
         list.iter().map(|w| Array::of3(&(&w.name).into(), &w.dtype.name().into(), &shape(&w.shape))).collect()
     }
 
-    /// `[name, number]` of what learns.
+    /// The trained tensors, `[name, id]` each.
     pub fn parameters(&self) -> Array {
         self.numbers(self.network.parameters())
     }
 
-    /// The same of the weights that learning changed, adapters added.
+    /// The weights that training changed, adapters merged into them, `[name, id]` each.
     pub fn values(&self) -> std::result::Result<Array, JsValue> {
         Ok(self.numbers(self.network.values().map_err(throw)?))
     }
 
-    /// `[name, number]` of the outputs for inputs `[name, number]` or `[name, dtype, shape, data]`.
+    /// The outputs, `[name, id]` each, for inputs `[name, id]` or `[name, dtype, shape, data]`.
     pub fn forward(&self, inputs: Array) -> std::result::Result<Array, JsValue> {
         let (mut names, mut feeds) = (Vec::new(), Vec::new());
         for i in inputs.iter() {
@@ -69,7 +70,7 @@ impl Trained {
         Ok(self.numbers(self.network.forward(&list).map_err(throw)?))
     }
 
-    /// The model's file with these values, `[name, dtype, shape, data]` each.
+    /// The model's file with these values substituted, `[name, dtype, shape, data]` each.
     pub fn file(&self, values: Array) -> std::result::Result<Uint8Array, JsValue> {
         let values = values.iter().map(|v| host_input(v.unchecked_ref())).collect::<Result<Vec<_>>>().map_err(throw)?;
         Ok(Uint8Array::from(&*self.network.model().file_with(&values).map_err(throw)?))
@@ -81,7 +82,8 @@ impl Trained {
         list.into_iter().map(|(name, t)| Array::of2(&name.into(), &self.inner.keep(t).into())).collect()
     }
 
-    /// Values that decide shapes are built into the graph; all others may change.
+    /// Converts an input. Host values of inputs that determine shapes become constants of the graph; all other inputs
+    /// may change from run to run.
     fn feed(&self, i: &Array) -> Result<Feed> {
         if let Some(id) = id_of(i) {
             return Ok(Feed::Tensor(self.inner.tensor(id)?));

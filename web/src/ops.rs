@@ -1,12 +1,12 @@
-//! Tensor ops by name. Operands are tensors; every other argument is a number: axes, sizes, flags (0 or 1), dtypes (their
-//! index in [`DType::ALL`]). The TypeScript package is the only caller and spells them out.
+//! Tensor ops by name. Operands are tensors; every other argument is a number: axes, sizes, flags (0 or 1), dtypes
+//! (their index in [`DType::ALL`]). The TypeScript package, the only caller, spells out all arguments.
 
 use gradloom_core::tensor::{
     Attention, ConvOpts, ConvTransposeOpts, Interpolate, Operand, PadMode, PoolOpts, Session, Slice, Tensor,
 };
 use gradloom_core::{DType, Error, Result};
 
-/// Numbers, read one after another.
+/// A cursor over the numeric arguments of an op.
 pub(crate) struct Nums<'a> {
     left: &'a [f64],
     op: &'a str,
@@ -36,7 +36,7 @@ impl Nums<'_> {
         DType::ALL.get(i).copied().ok_or_else(|| bad(self.op, "there is no such dtype"))
     }
 
-    /// All that is left, as integers.
+    /// All remaining numbers, as integers.
     fn ints(&mut self) -> Vec<i64> {
         std::mem::take(&mut self.left).iter().map(|&x| x as i64).collect()
     }
@@ -55,11 +55,12 @@ pub(crate) fn bad(op: &str, what: &str) -> Error {
     Error::value("op", format!("{op}: {what}"))
 }
 
-/// A number beside a tensor. JavaScript has one type for whole numbers and others: beside integers, those that they hold are integers too. An
-/// exponent below zero is not, since what it gives is a fraction.
+/// The type of a numeric operand beside a tensor. JavaScript does not distinguish integers from fractions: beside an
+/// integer tensor, integers in the range of its dtype are integers; a negative exponent is not, since the result is a
+/// fraction.
 fn weak(dtype: DType, v: f64, exponent: bool) -> Operand {
     let dtype = if dtype == DType::Bool { DType::I32 } else { dtype };
-    // above 2^53 not every whole number is one of JavaScript's
+    // JavaScript represents integers exactly only up to 2^53
     let end = (1u64 << (dtype.bits() - u32::from(dtype.is_signed())).min(53)) as f64;
     let begin = if dtype.is_signed() && !exponent { -end } else { 0.0 };
     match dtype.is_int() && v.trunc() == v && (begin..end).contains(&v) {
@@ -68,7 +69,7 @@ fn weak(dtype: DType, v: f64, exponent: bool) -> Operand {
     }
 }
 
-/// Runs an op. Most give one tensor; split, sort, topk, attention and grad give several.
+/// Runs an op. Most ops give one tensor; split, sort, topk, attention and grad give several.
 pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result<Vec<Tensor>> {
     let mut n = Nums { left: nums, op: name };
     let at = |i: usize| x.get(i).ok_or_else(|| bad(name, "an operand is missing"));
@@ -203,7 +204,7 @@ pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result
             let how = if linear { Interpolate::Linear } else { Interpolate::Nearest };
             a.interpolate(&n.sizes(), how, align)?
         }
-        // a key (two u32) makes the same plan good for every step; without one the session's stream is used
+        // with a key (two u32) as input one plan serves every step; without a key the session's random stream is used
         "dropout" => match x.get(1) {
             Some(key) => a.dropout_with(&Tensor::rand_bits_keyed(key, 0, &a.shape())?, n.next()?)?,
             None => a.dropout(n.next()?)?,
@@ -254,7 +255,7 @@ fn create(s: &Session, name: &str, n: &mut Nums<'_>) -> Result<Option<Tensor>> {
     }))
 }
 
-/// Operators of one form by name.
+/// Ops of one signature, by name.
 type Table<F> = &'static [(&'static str, F)];
 
 fn find<F: Copy>(table: Table<F>, name: &str) -> Option<F> {
@@ -295,7 +296,7 @@ static UNARY: Table<fn(&Tensor) -> Result<Tensor>> = &[
     ("isinf", Tensor::isinf),
 ];
 
-/// Two tensors, or a tensor and a number.
+/// Ops on two tensors, or a tensor and a number.
 static BINARY: Table<fn(&Tensor, Operand) -> Result<Tensor>> = &[
     ("add", Tensor::add),
     ("sub", Tensor::sub),
@@ -317,7 +318,7 @@ static BINARY: Table<fn(&Tensor, Operand) -> Result<Tensor>> = &[
     ("logical_xor", Tensor::logical_xor),
 ];
 
-/// Over axes, which stay with length 1 if the flag says so.
+/// Reductions over axes; the flag keeps reduced axes with length 1.
 static REDUCE: Table<fn(&Tensor, &[i64], bool) -> Result<Tensor>> = &[
     ("sum", Tensor::sum),
     ("prod", Tensor::prod),
@@ -329,7 +330,7 @@ static REDUCE: Table<fn(&Tensor, &[i64], bool) -> Result<Tensor>> = &[
     ("logsumexp", Tensor::logsumexp),
 ];
 
-/// Two tensors.
+/// Ops on two tensors.
 static PAIR: Table<fn(&Tensor, &Tensor) -> Result<Tensor>> = &[
     ("matmul", Tensor::matmul),
     ("embedding", Tensor::embedding),

@@ -1,8 +1,9 @@
-//! How work and the page share the one thread that they have: work goes in pieces, the page has its turn every some
-//! milliseconds, and between two pieces it is seen whether the caller gave up. An `AbortSignal` fires in the page's turns only.
-//! What many short pieces of work take in one turn of the page counts together: a program that waits for one result after the other may
-//! never leave its turn, because what it waits for is there at once.
-//! A GPU is shared too: it has little to do at a time that the page cannot take back, so that the page is drawn meanwhile.
+//! Scheduling of work on a page's main thread, which it shares with the page: work runs in pieces of some milliseconds,
+//! and between pieces the event loop runs (the page can react) and an `AbortSignal` is checked, which can only fire
+//! while the event loop runs. The time of all work within one task of the event loop counts together: a program that
+//! awaits one available result after another may never leave its task, since such promises resolve in microtasks. On a
+//! GPU, which the page needs for drawing, only a bounded amount of work is submitted at a time, as submitted work
+//! cannot be withdrawn.
 
 use crate::js::{is_aborted, now, turn_of_page};
 use crate::signal::Signal;
@@ -17,50 +18,54 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 
-/// Milliseconds of work after which the page has its turn: half of a frame, since the piece under way is not cut, and what came before it in the same
-/// turn, building a graph, say, is not known.
+/// Milliseconds of work after which the event loop runs: half of a frame, since the current piece is not interrupted,
+/// and the time of earlier work in the same task, such as building a graph, is unknown.
 const SLICE_MS: f64 = 8.0;
-/// What is left of the longest piece of planning with each piece that follows, where the next one is guessed.
+/// The decay, per piece of planning, of the longest duration seen, by which the duration of the next piece is
+/// predicted.
 const FADES: f64 = 0.8;
-/// Milliseconds from a submission to a GPU until it takes the next one; that the last one is done comes some milliseconds late.
+/// The target duration in milliseconds of one portion of work on a GPU; its completion is reported some milliseconds
+/// late.
 const GPU_SLICE_MS: f64 = 20.0;
-/// Runs begin as if a device did so much work in a millisecond, in the engine's units, and no device is taken for slower.
+/// The initial estimate of a GPU's throughput, in the engine's units of work per millisecond, and the bounds of the
+/// estimate.
 const FIRST_RATE: f64 = 1e6;
 const LEAST_RATE: f64 = 1e5;
 const MOST_RATE: f64 = 1e12;
-/// What adding a node to a graph takes of the page's turn, the first time that code runs.
+/// The estimated milliseconds for adding a node to a graph when that code runs for the first time.
 const NODE_MS: f64 = 0.01;
-/// Nodes that were added since the last work, from which on it begins in another turn.
+/// If at least this many nodes were added since the last work, the next work starts in a new task of the event loop.
 const MANY_NODES: usize = 256;
 
-/// Who does the work of runs.
+/// What executes the work of runs.
 pub(crate) enum By {
-    /// A GPU, which is given it in portions.
+    /// A GPU, to which work is submitted in portions.
     Gpu {
-        /// Work that it gets done in a millisecond: a guess that each run makes better.
+        /// Estimated work per millisecond, updated after each portion.
         rate: Cell<f64>,
-        /// Fires when it got further.
+        /// Fires when the GPU has made progress.
         signal: Signal,
     },
-    /// The page's own thread, alone or with others, until then: a device looks at the clock itself. Threads go on meanwhile.
+    /// The page's own thread, alone or with worker threads. The device itself stops at the time `limit`; worker threads
+    /// continue meanwhile.
     Page { limit: Rc<Cell<f64>>, alone: bool },
 }
 
-/// The slices of one device's work.
+/// The time slices of one device's work.
 pub(crate) struct Pace {
-    /// The end of the slice that work has now, in bits of milliseconds.
+    /// The end of the current slice: milliseconds as the bits of an f64.
     end: Arc<AtomicU64>,
-    /// Whether the page's turn in which that slice began is not over yet.
+    /// Whether the task of the event loop in which the slice began is still running.
     same_turn: Rc<Cell<bool>>,
-    /// Those of the graph when the last work ended.
+    /// The number of nodes of the graph when the last work ended.
     nodes: Cell<usize>,
-    /// How many milliseconds the next piece of planning may take: as those before it, the last ones above all.
+    /// The predicted duration of the next piece of planning in milliseconds: a decaying maximum of those before.
     piece: Cell<f64>,
     by: By,
     seen: Rc<Seen>,
 }
 
-/// Whether somebody looks at the steps of runs, each alone, and how many of them are not over.
+/// Whether `debug` watches each step of runs individually, and how many watched steps have not ended.
 #[derive(Default)]
 pub(crate) struct Seen {
     looks: Cell<bool>,
@@ -69,17 +74,17 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Somebody looks, or nobody.
+    /// Turns watching of steps on or off.
     pub(crate) fn set(&self, looks: bool) {
         self.looks.set(looks);
     }
 
-    /// A step was submitted whose end is not seen yet.
+    /// Counts a step as submitted and not ended.
     pub(crate) fn begin(&self) {
         self.under_way.set(self.under_way.get() + 1);
     }
 
-    /// One is over.
+    /// Counts a step as ended.
     pub(crate) fn end(&self) {
         self.under_way.set(self.under_way.get() - 1);
         self.over.fire();
@@ -87,7 +92,7 @@ impl Seen {
 }
 
 impl By {
-    /// A GPU whose signal is given.
+    /// A GPU with its signal of progress.
     pub(crate) fn gpu(signal: Signal) -> By {
         By::Gpu { rate: Cell::new(FIRST_RATE), signal }
     }
@@ -109,33 +114,33 @@ impl Pace {
         }
     }
 
-    /// For whoever looks at steps.
+    /// The shared state for watching steps.
     pub(crate) fn seen(&self) -> Rc<Seen> {
         self.seen.clone()
     }
 
-    /// Until the end of every step that somebody looks at.
+    /// Waits until all watched steps have ended.
     pub(crate) async fn caught_up(&self) {
         while self.seen.under_way.get() > 0 {
             self.seen.over.wait().await;
         }
     }
 
-    /// What the engine looks at: whether the slice is over.
+    /// The interrupt for the engine, which pauses work at the end of the slice.
     pub(crate) fn interrupt(&self) -> Interrupt {
         let end = self.end.clone();
         Interrupt::asking(move || Ok(if is_over(&end) { Go::Pause } else { Go::On }))
     }
 
-    /// Work begins: in the slice of the page's turn, if it has one.
+    /// Begins work: in the slice of the current task, or in a new one.
     pub(crate) fn begin(&self) {
         if !self.same_turn.get() {
             self.slice();
         }
     }
 
-    /// As [`Pace::begin`], on a graph of so many nodes. Nobody measured how long the page took to add to it, so if that is much, work begins in the
-    /// page's next turn.
+    /// [`Pace::begin`] for a graph of `nodes` nodes. The time that the page spent on adding nodes was not measured: if
+    /// they are many, work begins in the next task.
     pub(crate) async fn begin_on(&self, nodes: usize) {
         let added = nodes.saturating_sub(self.nodes.get());
         if added >= MANY_NODES && !self.same_turn.get() {
@@ -147,12 +152,12 @@ impl Pace {
         self.begin();
     }
 
-    /// Work ended, and left so many nodes in the graph.
+    /// Records the number of nodes of the graph at the end of work.
     pub(crate) fn left(&self, nodes: usize) {
         self.nodes.set(nodes);
     }
 
-    /// A slice begins, which is that of all work until the page has its next turn.
+    /// Begins a slice, which lasts for all work until the event loop runs again.
     fn slice(&self) {
         self.slice_of(SLICE_MS);
     }
@@ -170,13 +175,14 @@ impl Pace {
         });
     }
 
-    /// Between two pieces of work: the page has its turn when a slice is over. An error if the caller gave up.
+    /// Call this between two pieces of work: lets the event loop run if the slice is over. An error if the caller
+    /// aborted.
     pub(crate) async fn breathe(&self, abort: &JsValue) -> Result<()> {
         self.breathe_before(0.0, abort).await
     }
 
-    /// The same before a piece of planning, which nobody can stop: where it would not end with the slice, if it takes as long as others did, it
-    /// begins in the page's next turn.
+    /// [`Pace::breathe`] before a piece of planning, which cannot be interrupted: if its predicted duration exceeds the
+    /// slice, it begins after the event loop has run.
     pub(crate) async fn breathe_before_piece(&self, abort: &JsValue) -> Result<()> {
         self.breathe_before(self.piece.get().min(SLICE_MS), abort).await
     }
@@ -190,13 +196,13 @@ impl Pace {
         if is_aborted(abort) { Err(Error::Aborted) } else { Ok(()) }
     }
 
-    /// A piece of planning took so many milliseconds.
+    /// Records the duration of a piece of planning in milliseconds.
     pub(crate) fn took(&self, ms: f64) {
         self.piece.set(ms.max(FADES * self.piece.get()));
     }
 
-    /// Before a result is handed over: the page has its turn first if work took half of the slice, since what the caller does with the result,
-    /// building the graph of the next training step, say, may take as long again.
+    /// Call this before a result is returned: lets the event loop run first if work took half of the slice, since the
+    /// caller's next step, such as building the graph of the next training step, may take as long again.
     pub(crate) async fn leave(&self) {
         let end = f64::from_bits(self.end.load(Ordering::Relaxed));
         if self.same_turn.get() && now() >= end - SLICE_MS / 2.0 {
@@ -205,7 +211,7 @@ impl Pace {
         }
     }
 
-    /// As [`Pace::breathe`], for work that goes on to its end where it may not stop.
+    /// [`Pace::breathe`], but work that must not stop ignores an abort.
     pub(crate) async fn breathe_if(&self, may_stop: bool, abort: &JsValue) -> Result<()> {
         match self.breathe(abort).await {
             Err(Error::Aborted) if !may_stop => Ok(()),
@@ -213,8 +219,8 @@ impl Pace {
         }
     }
 
-    /// Tells a device that works on the page's thread until when it may: to the end of the slice. Where nobody waits for what other threads
-    /// do, there is no end.
+    /// Sets the time until which a device may work on the page's thread: the end of the slice. No limit if worker
+    /// threads do the work and nothing waits for it.
     pub(crate) fn allow(&self, waits: bool) {
         if let By::Page { limit, alone } = &self.by {
             let ends = waits || *alone;
@@ -222,20 +228,21 @@ impl Pace {
         }
     }
 
-    /// How much of a run to submit at once.
+    /// How much work of a run to submit at once, in the engine's units; 0 submits single steps.
     pub(crate) fn portion(&self) -> u64 {
         match &self.by {
             _ if self.seen.looks.get() => 0,
             By::Gpu { rate, .. } => (rate.get() * GPU_SLICE_MS) as u64,
-            // all that may be given up, then all that may not
+            // first everything that may be aborted, then the rest
             By::Page { .. } => u64::MAX - 1,
         }
     }
 
-    /// Submits a run. One that overwrites what was there before is not left half done.
+    /// Submits a run. A run that overwrites existing buffers is completed even if the caller aborts.
     pub(crate) async fn submit(&self, engine: &RefCell<Engine>, run: &mut Running, abort: &JsValue) -> Result<()> {
         loop {
-            // threads may still be at the portion before, and a device that is given another one waits for its end without a break
+            // worker threads may still be busy with the previous portion, and submitting another one would block until
+            // they are done
             self.done(engine).await?;
             self.allow(abort.is_object());
             let start = now();
@@ -248,8 +255,8 @@ impl Pace {
         }
     }
 
-    /// After some work was submitted, at `start` if it was a portion of a run: until the device can take more. An error if the caller gave up
-    /// what may be given up.
+    /// Waits, after work was submitted, until the device can take more; `start` is the time of submission of a run's
+    /// portion. An error if the caller aborted work that may be aborted.
     pub(crate) async fn submitted(
         &self,
         engine: &RefCell<Engine>,
@@ -264,7 +271,7 @@ impl Pace {
                     signal.wait().await;
                 }
                 if let Some(start) = start {
-                    // the next portion is as much as the device gets done in time
+                    // adapt the estimate so that the next portion takes the target duration
                     let took = now() - start;
                     let change = if took < GPU_SLICE_MS / 2.0 { 2.0 } else { GPU_SLICE_MS / took };
                     rate.set(between(rate.get() * change, LEAST_RATE, MOST_RATE));
@@ -283,7 +290,7 @@ impl Pace {
         Ok(())
     }
 
-    /// Until everything submitted is done, where the page's thread would wait for it otherwise.
+    /// Waits until all submitted work is done, on devices where the page's thread would otherwise block for it.
     pub(crate) async fn done(&self, engine: &RefCell<Engine>) -> Result<()> {
         if let By::Page { .. } = self.by {
             self.allow(true);

@@ -1,4 +1,5 @@
-//! Finding WebGPU: `navigator.gpu` from a page or a worker, an adapter, a device, and what they can do as plain data.
+//! Detection of WebGPU: `navigator.gpu` in a page or a worker, an adapter, a device, and their properties as plain
+//! data.
 
 use crate::values::plain;
 use js_sys::{Array, Reflect};
@@ -9,25 +10,25 @@ use wasm_bindgen::{JsCast, JsValue};
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{Gpu, GpuAdapter, GpuDevice};
 
-/// `navigator.gpu`, or nothing where the host has no WebGPU.
+/// `navigator.gpu`, or `None` where the host has no WebGPU.
 pub(crate) fn gpu() -> Option<Gpu> {
     let navigator = Reflect::get(&js_sys::global(), &"navigator".into()).ok()?;
     let gpu = Reflect::get(&navigator, &"gpu".into()).ok()?;
     gpu.is_object().then(|| gpu.unchecked_into())
 }
 
-/// What an adapter and its device say of themselves.
+/// The properties of an adapter and its device.
 #[derive(Serialize, Tsify)]
 #[serde(rename_all = "camelCase")]
 pub struct WebGpuProbe {
     pub(crate) vendor: String,
-    /// True for one that a processor emulates; undefined where the host does not say.
+    /// True for an adapter emulated on the CPU; undefined if the host does not report it.
     pub(crate) fallback: Option<bool>,
     pub(crate) max_buffer_size: f64,
     pub(crate) features: Vec<String>,
 }
 
-/// Asks for an adapter and a device. Resolves to undefined where the host has no WebGPU or gives no adapter.
+/// Requests an adapter and a device. Resolves to undefined if the host has no WebGPU or gives no adapter.
 #[wasm_bindgen(js_name = probeWebGpu)]
 pub async fn probe_web_gpu() -> Result<Option<Ts<WebGpuProbe>>, JsValue> {
     let Some(gpu) = gpu() else { return Ok(None) };

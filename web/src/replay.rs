@@ -1,4 +1,5 @@
-//! Plans that run again and again: what a language model does for each token. A part of the module that pages without one do not load.
+//! Captured plans that run repeatedly, as for each token of a language model. Belongs to a part of the module that
+//! other pages do not load.
 
 use crate::args::dtype;
 use crate::face::{Inner, Runtime, throw};
@@ -9,18 +10,18 @@ use js_sys::Uint8Array;
 use std::rc::Rc;
 use wasm_bindgen::prelude::*;
 
-/// A computation whose plan is kept, with what it reads and writes.
+/// A captured computation: its plan and the tensors that it reads and writes.
 #[wasm_bindgen]
 pub struct Captured {
     inner: Rc<Inner>,
     replay: Replay,
-    /// What the plan reads lives as long as it.
+    /// Keeps the tensors that the plan uses alive.
     _held: Vec<Tensor>,
 }
 
 #[wasm_bindgen]
 impl Runtime {
-    /// A row of elements whose bytes go to the device at once and are nowhere else.
+    /// A one-axis tensor whose bytes are copied to the device immediately and kept nowhere else.
     pub fn placed(&self, dt: &str, data: &[u8]) -> std::result::Result<u32, JsValue> {
         let make = || -> Result<Tensor> {
             let dt = dtype(dt)?;
@@ -31,7 +32,7 @@ impl Runtime {
         Ok(self.inner.keep(make().map_err(throw)?))
     }
 
-    /// Overwrites a tensor that is a buffer, once what is under way is over.
+    /// Overwrites a tensor's buffer once pending work is done.
     pub async fn overwrite(&self, id: u32, data: Vec<u8>) -> std::result::Result<(), JsValue> {
         let inner = self.inner.clone();
         let t = inner.tensor(id).map_err(throw)?;
@@ -39,8 +40,8 @@ impl Runtime {
         write(&inner, &t, &data).map_err(throw)
     }
 
-    /// Writes `data` to the tensor `into`, computes other tensors, unless `abort` fires, and keeps the plan. `held` are the tensors that it
-    /// reads and writes.
+    /// Writes `data` to the tensor `into`, computes the tensors `ids`, unless `abort` fires, and keeps the plan. `held`
+    /// are the tensors that the plan reads and writes.
     pub async fn captured(
         &self,
         ids: Vec<u32>,
@@ -61,8 +62,8 @@ impl Runtime {
 
 #[wasm_bindgen]
 impl Captured {
-    /// Runs it again, once `data` is written to the tensor `into`, and gives the bytes of the tensor `read`, if there is one. `abort` is
-    /// looked at before.
+    /// Runs the plan again after writing `data` to the tensor `into`, and gives the bytes of the tensor `read`, if any.
+    /// `abort` is checked only before the run.
     pub async fn run(
         &self,
         into: u32,
@@ -80,7 +81,7 @@ impl Captured {
         write(&inner, &into, &data).map_err(throw)?;
         let again = || inner.engine.borrow_mut().launch_again(&mut inner.session.state(), &replay, &Default::default());
         let mut run = inner.running(again).map_err(throw)?;
-        // it is not left half done
+        // once submitted, a run is completed, since it overwrites buffers
         inner.pace.submit(&inner.engine, &mut run, &JsValue::UNDEFINED).await.map_err(throw)?;
         match read {
             Some(t) => Ok(Some(Uint8Array::from(&*inner.fetched(&t).await.map_err(throw)?))),

@@ -1,5 +1,5 @@
-//! Waiting for a device: everything that ends later (a pipeline, a readback, a loss) fires the device's signal, and whoever
-//! found nothing to do awaits it and looks again.
+//! Waiting for a device: every asynchronous event (a compiled pipeline, a readback, a loss) fires the device's signal;
+//! code that has nothing to do awaits the signal and then checks its condition again.
 
 use js_sys::Function;
 use std::cell::{Cell, RefCell};
@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use wasm_bindgen::JsValue;
 
-/// A signal; clones are the same one.
+/// A signal; clones share its state.
 #[derive(Clone, Default)]
 pub struct Signal(Rc<State>);
 
@@ -22,7 +22,7 @@ struct State {
 }
 
 impl Signal {
-    /// Wakes all who wait now.
+    /// Wakes all current waiters.
     pub fn fire(&self) {
         let waiting = std::mem::take(&mut *self.0.waiting.borrow_mut());
         for w in waiting {
@@ -30,26 +30,27 @@ impl Signal {
         }
     }
 
-    /// Says that the device is lost: what is asked of it from now on fails.
+    /// Marks the device as lost: every later request fails.
     pub fn lose(&self, why: &str) {
         self.0.lost.set(true);
         let tell = self.0.when_lost.borrow_mut().take();
-        // what the page's function throws is not the device's matter
+        // exceptions of the page's function are ignored
         let _ = tell.map(|tell| tell.call1(&JsValue::UNDEFINED, &why.into()));
         self.fire();
     }
 
-    /// Who is told when the device is lost.
+    /// Sets the function that is called when the device is lost.
     pub fn when_lost(&self, tell: Function) {
         *self.0.when_lost.borrow_mut() = Some(tell);
     }
 
-    /// Is the device lost?
+    /// Whether the device is lost.
     pub fn is_lost(&self) -> bool {
         self.0.lost.get()
     }
 
-    /// Until the next `fire`. There is one thread, so nothing fires between a look at the device and the first poll.
+    /// Waits for the next `fire`. As there is only one thread, nothing can fire between a check of the device and the
+    /// first poll.
     pub fn wait(&self) -> impl Future<Output = ()> + use<> {
         Wait { signal: self.clone(), registered: false }
     }

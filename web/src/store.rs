@@ -1,5 +1,5 @@
-//! What outlives a visit: the core's [`Host`] over the package's store (`web/ts/src/cache.ts`), which was read ahead when
-//! the device started and is written behind. Nothing here waits.
+//! The persistent cache: implements the core's [`Host`] on the package's store (`web/ts/src/cache.ts`), whose entries
+//! are read ahead when the device starts and written in the background. Nothing here waits.
 
 use gradloom_core::engine::Host;
 use gradloom_core::engine::cache::{self, Kind};
@@ -10,7 +10,7 @@ use wasm_bindgen::prelude::wasm_bindgen;
 
 #[wasm_bindgen]
 extern "C" {
-    /// Entries by group and key.
+    /// The store of entries by group and key.
     pub type Store;
 
     #[wasm_bindgen(method)]
@@ -20,18 +20,18 @@ extern "C" {
     fn put(this: &Store, group: &str, key: &str, bytes: Uint8Array);
 }
 
-/// The host of an engine in a page.
+/// The [`Host`] of an engine in a page.
 pub(crate) struct WebHost {
     store: Store,
     groups: [String; 2],
 }
 
-/// Names of what a target's entries are kept under: of this build alone, and of all builds.
+/// The group names of a target's entries: one for this build alone, and one shared by all builds (tuned opts).
 pub(crate) fn groups(t: &Target) -> [String; 2] {
     [format!("build-{:032x}", cache::space(t)), format!("opts-{:032x}", cache::opts_space(t))]
 }
 
-/// The same for JavaScript.
+/// The group names as a JavaScript array.
 pub(crate) fn group_names(t: &Target) -> Array {
     groups(t).iter().map(JsValue::from).collect()
 }

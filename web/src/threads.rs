@@ -1,5 +1,6 @@
-//! Worker threads of the WASM device. A worker runs the driver's `serve` loop on the shared memory and leaves it only to take
-//! messages: a module to instantiate, another scratch address. See the core's `render::wasm` for the words they share.
+//! Worker threads of the WASM device. A worker runs the driver's `serve` loop on the shared memory and leaves it only
+//! to receive messages: a module to instantiate, a new scratch address. The core's `render::wasm` defines the shared
+//! words that synchronise them.
 
 use crate::js::{self, text};
 use crate::signal::Signal;
@@ -13,7 +14,7 @@ use wasm_bindgen::{JsCast, JsValue};
 
 #[wasm_bindgen]
 extern "C" {
-    /// What the driver exports; all but `begin` and `go` on shared memory only.
+    /// The exports of the driver module; all but `begin` and `go` exist only with shared memory.
     #[derive(Clone)]
     pub(crate) type Driver;
 
@@ -53,15 +54,15 @@ extern "C" {
     fn state(this: &Driver, sync: u32) -> i32;
 }
 
-/// Milliseconds after which a thread that does not come back from its slice of a kernel is taken for dead.
+/// A thread that makes no progress on its slice of a kernel for this many milliseconds is considered dead.
 const PATIENCE_MS: f64 = 60_000.0;
-/// The same once a worker is known to have ended: it may be the one.
+/// The same limit once a worker is known to have ended, since it may be the one that is missing.
 const PATIENCE_AFTER_DEATH_MS: f64 = 1000.0;
 
-/// The workers of a device and the words they share with it.
+/// The workers of a device and the synchronisation words that they share with it.
 pub(crate) struct Threads(Handle);
 
-/// The same, held by a compilation that is not done yet.
+/// A shared reference to [`Threads`], held by compilations in progress.
 #[derive(Clone)]
 pub(crate) struct Handle(Rc<RefCell<Inner>>);
 
@@ -69,22 +70,22 @@ struct Inner {
     workers: Vec<JsValue>,
     driver: Driver,
     sync: u32,
-    /// Where this thread's scratch memory is.
+    /// Address of this thread's scratch memory.
     scratch: u32,
-    /// Number of the service that workers are in, or else of the next.
+    /// Number of the current `serve` loop of the workers, or of the next one.
     service: u32,
     serving: bool,
-    /// A job was given to them that may not be done.
+    /// Whether a job was posted that may not be done.
     working: bool,
-    /// Entries of their tables whose kernels are released, and that they do not know of yet.
+    /// Table entries of released kernels that the workers have not cleared yet.
     free: Vec<u32>,
-    /// How long the job may stand still.
+    /// How long a job may make no progress, in milliseconds.
     patience_ms: f64,
-    /// How far the job was when this thread last saw it get further, and when.
+    /// The last observed progress of the job, and when this thread observed it.
     seen: Option<([i32; 3], f64)>,
-    /// Why what was computed is not there, and nothing more is: a kernel failed, or a thread.
+    /// Why the device no longer works: a kernel or a thread failed.
     broken: Option<String>,
-    /// Tells of that.
+    /// Reports that failure.
     signal: Signal,
 }
 
@@ -97,7 +98,7 @@ fn lost(what: impl Into<String>) -> Error {
 }
 
 impl Threads {
-    /// Gives every worker the driver, which `driver` is here.
+    /// Sends the driver module to every worker; `driver` is this thread's instance.
     pub(crate) fn start(
         workers: &Array,
         module: &Module,
@@ -133,27 +134,27 @@ impl Threads {
         })))))
     }
 
-    /// Threads in all, with the caller's.
+    /// Number of threads, including the calling one.
     pub(crate) fn count(&self) -> usize {
         self.0.0.borrow().workers.len() + 1
     }
 
-    /// For work that outlives the borrow of the device.
+    /// A reference for asynchronous work that outlives a borrow of the device.
     pub(crate) fn handle(&self) -> Handle {
         self.0.clone()
     }
 
-    /// Instantiates a module in every worker; its first kernel becomes entry `base` of the table.
+    /// Instantiates a module in every worker; its first kernel gets the table entry `base`.
     pub(crate) fn load(&mut self, module: &Module, base: u32) -> Result<()> {
         self.0.load(module, base)
     }
 
-    /// Forgets a kernel, which no job calls any more: workers do so before they load the next module.
+    /// Releases a kernel that no job calls any more; workers clear its entry before they load the next module.
     pub(crate) fn release(&mut self, entry: u32) {
         self.0.0.borrow_mut().free.push(entry);
     }
 
-    /// Tells every thread where its scratch memory is: thread `t` has the `t`-th piece.
+    /// Sets the scratch memory of all threads: thread `t` uses the `t`-th piece of `bytes` bytes.
     pub(crate) fn set_scratch(&mut self, at: usize, bytes: usize) -> Result<()> {
         let mut inner = self.0.0.borrow_mut();
         inner.leave()?;
@@ -165,8 +166,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Begins a job, the last one being settled. It goes on while the caller does something else, and what it needs must stay
-    /// until it is done.
+    /// Starts a job; the previous one must be settled. It runs in the workers while the caller does other work, and the
+    /// memory that it uses must stay until it is done.
     pub(crate) fn post(&mut self, steps: usize, n: usize) -> Result<()> {
         let mut inner = self.0.0.borrow_mut();
         inner.enter()?;
@@ -177,18 +178,18 @@ impl Threads {
         Ok(())
     }
 
-    /// Takes part in the job until it is done, or until `end`, in milliseconds; whether it is done.
+    /// Takes part in the job until it is done, or until the time `end` in milliseconds; returns whether it is done.
     pub(crate) fn settle(&mut self, end: f64) -> Result<bool> {
         self.0.0.borrow_mut().settle(end)
     }
 
-    /// Is no job under way?
+    /// Whether no job is running.
     pub(crate) fn is_idle(&self) -> bool {
         let inner = self.0.0.borrow();
         !inner.working || inner.driver.state(inner.sync) == 0
     }
 
-    /// Ends the job where it is. Threads may be in their last slices of it for a while.
+    /// Cancels the job. Threads may still finish their current slices.
     pub(crate) fn stop(&mut self) {
         let inner = self.0.0.borrow();
         if inner.working {
@@ -210,7 +211,8 @@ impl Handle {
         Ok(())
     }
 
-    /// A worker has ended. The others go on without it, also with the job under way, unless that was waiting for its part.
+    /// Removes a worker that has ended. The others continue without it, also with the current job, unless that waits
+    /// for the worker's slice.
     pub(crate) fn gone(&self, worker: &JsValue) {
         let mut inner = self.0.borrow_mut();
         inner.workers.retain(|w| w != worker);
@@ -219,7 +221,7 @@ impl Handle {
 }
 
 impl Inner {
-    /// Ends the job where this thread's part of it threw an exception.
+    /// Fails the job if this thread's part of it threw an exception.
     fn check<T>(&mut self, done: std::result::Result<T, JsValue>) {
         if let Err(e) = done {
             self.driver.fail(self.sync);
@@ -241,7 +243,7 @@ impl Inner {
             if !self.working {
                 break;
             }
-            // the others are inside of a step, and if nobody takes any more of it, then because nothing is left
+            // the others are still inside their slices of a step; none takes another slice because none is left
             match self.seen {
                 Some((at, since)) if at == now_at => {
                     if js::now() - since > self.patience_ms {
@@ -261,7 +263,7 @@ impl Inner {
         self.broken.as_ref().map_or(Ok(!self.working), |why| Err(lost(why)))
     }
 
-    /// Lets workers that are out serve again.
+    /// Makes workers enter the `serve` loop.
     fn enter(&mut self) -> Result<()> {
         if !self.serving {
             for w in &self.workers {
@@ -272,7 +274,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Brings workers back to where they take messages. One that has not begun to serve yet will not.
+    /// Makes workers leave the `serve` loop to receive messages. A worker that has not entered it yet will not do so.
     fn leave(&mut self) -> Result<()> {
         let settled = self.settle(f64::INFINITY);
         if self.serving {

@@ -1,11 +1,12 @@
-//! Ops of training and generation by name: random numbers, initial values, recurrent networks, samples. Called from `ops`.
+//! Ops for training and generation by name: random numbers, initialisers, recurrent networks, sampling. Called from
+//! `ops`.
 
 use crate::ops::{Nums, bad};
 use gradloom_core::Result;
 use gradloom_core::nn::{self, Mode, Nonlinearity, Recurrent, RecurrentOpts, init};
 use gradloom_core::tensor::{Sampling, Session, Tensor};
 
-/// Random numbers of a shape.
+/// Ops that create tensors of random numbers.
 pub(crate) fn create(s: &Session, name: &str, n: &mut Nums<'_>) -> Result<Option<Tensor>> {
     Ok(Some(match name {
         "normal" => {
@@ -29,12 +30,12 @@ pub(crate) fn create(s: &Session, name: &str, n: &mut Nums<'_>) -> Result<Option
     }))
 }
 
-/// Ops on tensors.
+/// Ops on tensors for training and generation; `None` for other names.
 pub(crate) fn run(name: &str, x: &[Tensor], n: &mut Nums<'_>) -> Result<Option<Vec<Tensor>>> {
     let a = x.first().ok_or_else(|| bad(name, "an operand is missing"))?;
     let one = match name {
         "gradient_place" => a.gradient_place()?,
-        // the value, the place, then as many inputs as gradients
+        // operands: the value, the gradient placeholder, then equally many inputs and gradients
         "with_gradients" => {
             let (inputs, grads) = x.get(2..).unwrap_or_default().split_at(x.len().saturating_sub(2) / 2);
             let place = x.get(1).ok_or_else(|| bad(name, "an operand is missing"))?;
@@ -46,7 +47,7 @@ pub(crate) fn run(name: &str, x: &[Tensor], n: &mut Nums<'_>) -> Result<Option<V
         "poisson_of" => a.poisson_of()?,
         "multinomial" => a.multinomial(n.size()?, n.flag()?)?,
         "categorical" => a.categorical()?,
-        // flags: whether tokens that were there, and a key, are given
+        // the flags say whether previous tokens and a key are given
         "sample" => {
             let how = Sampling {
                 temperature: n.next()?,
@@ -89,7 +90,7 @@ fn initial(t: &Tensor, n: &mut Nums<'_>) -> Result<()> {
         3 => init::trunc_normal(t, n.next()?, n.next()?, n.next()?, n.next()?),
         4 => init::xavier_uniform(t, n.next()?),
         5 => init::xavier_normal(t, n.next()?),
-        // the slope below 0 of the relu that follows; 1 for none
+        // the negative slope of the leaky ReLU that follows; 1 for none
         6 => init::kaiming_uniform(t, fan(n.flag()?), init::Gain::LeakyRelu(n.next()?)),
         7 => init::kaiming_normal(t, fan(n.flag()?), init::Gain::LeakyRelu(n.next()?)),
         8 => init::orthogonal(t, n.next()?),
@@ -100,7 +101,8 @@ fn initial(t: &Tensor, n: &mut Nums<'_>) -> Result<()> {
     }
 }
 
-/// Operands: x, the state if there is one, weights. Numbers: kind, tensors of the state, then the options.
+/// Runs a recurrent layer. Operands: x, the state if there is one, weights. Numbers: kind, number of state tensors,
+/// then the options.
 fn recurrent(x: &[Tensor], n: &mut Nums<'_>) -> Result<Vec<Tensor>> {
     let kind = match n.size()? {
         0 => Recurrent::Rnn(Nonlinearity::Tanh),

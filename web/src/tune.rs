@@ -1,5 +1,6 @@
-//! Tuning while a page is in use: drives the core's search with the host's clock, in pieces of some milliseconds, and has
-//! the engine adopt what is faster between two runs. Every candidate must give the results of the kernel it would replace.
+//! Tuning while a page is in use: drives the core's search, timed by the host's clock, in pieces of some milliseconds,
+//! and makes the engine adopt faster kernels between two runs. A candidate must give the results of the kernel that it
+//! would replace.
 
 use crate::face::Inner;
 use crate::js::{now, text};
@@ -18,32 +19,34 @@ use std::rc::Rc;
 use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::JsFuture;
 
-/// Clocks of pages are coarse: what is timed takes this long at least, by repetition.
+/// The shortest measured interval in milliseconds: browsers limit the clock's resolution, so a kernel is repeated until
+/// a measurement takes this long (at most `MAX_REPEATS` times).
 const GRAIN_MS: f64 = 2.0;
 const MAX_REPEATS: f64 = 256.0;
-/// A candidate is timed so often, unless it is clearly slower.
+/// How often a candidate is timed, unless the first measurement is clearly slower.
 const ROUNDS: usize = 3;
-/// Faster by less than this is noise.
+/// A candidate must take less than this fraction of the current time; smaller gains are within the noise.
 const GAIN: f64 = 0.97;
-/// The longest that the search works on candidates without a pause.
+/// The longest time in milliseconds that the search generates candidates without yielding.
 const PIECE_MS: f64 = 4.0;
-/// A candidate that the cost model takes for this much slower is not run where that would be felt.
+/// A candidate that the cost model predicts to be this many times slower is not run if it could then take longer than
+/// `FELT_MS` milliseconds, which the user would notice.
 const HOPELESS: f64 = 10.0;
 const FELT_MS: f64 = 20.0;
-/// Kernels with more bytes of buffers are left alone: they would be there twice.
+/// Kernels with more bytes of buffers than this are not tuned, since tuning duplicates their buffers.
 const MAX_BYTES: usize = 256 << 20;
 
-/// A tuning under way.
+/// A tuning session.
 pub(crate) struct Tuner {
     inner: Rc<Inner>,
     target: Target,
     renderer: &'static dyn Renderer,
-    /// Asked before each piece of work: resolves when there is time for it, to false if it should end.
+    /// Called before each piece of work: resolves when there is time for it, to false if tuning should end.
     slot: Function,
     budget_ms: f64,
     spent_ms: f64,
-    /// For tests: kernels first run without opts, and the cost model takes the clock's place, so that something better is
-    /// certain to be found on any machine, however busy.
+    /// For tests: kernels are first compiled without opts, and the cost model replaces the clock, so that a better
+    /// kernel is certain to be found on any machine under any load.
     plain: bool,
 }
 
@@ -56,8 +59,8 @@ impl Tuner {
         Tuner { inner, target, renderer, slot, budget_ms, spent_ms: 0.0, plain }
     }
 
-    /// Tunes the kernels that were launched so far and not searched before: the longer one takes in all, the more of the
-    /// budget it gets.
+    /// Tunes the kernels that were launched so far and not searched before, in order of their total time; each gets a
+    /// share of the budget in proportion to that time.
     pub(crate) async fn run(mut self) -> Result<Vec<TunedKernel>> {
         let kernels = {
             let _turn = self.inner.turn().await;
@@ -84,7 +87,7 @@ impl Tuner {
             if !self.go_on(stop).await? {
                 break;
             }
-            // one that cannot be tried stays as it is
+            // a kernel whose search fails keeps its current version
             if let Ok(Some(done)) = self.kernel(key, &ast, launches, stop).await {
                 out.push(done);
             }
@@ -92,7 +95,7 @@ impl Tuner {
         Ok(out)
     }
 
-    /// Waits until there is time; false if the budget is spent or the caller gave up.
+    /// Waits until there is time for work; false if the budget is spent or the caller ended tuning.
     async fn go_on(&self, stop: f64) -> Result<bool> {
         if self.spent_ms >= stop.min(self.budget_ms) {
             return Ok(false);
@@ -102,7 +105,7 @@ impl Tuner {
         Ok(JsFuture::from(Promise::resolve(&promise)).await.map_err(fail)?.is_truthy())
     }
 
-    /// Milliseconds of a kernel as it is now.
+    /// The time of a kernel's current version in milliseconds.
     async fn current(&mut self, key: u128) -> Result<Option<f64>> {
         let start = now();
         let turn = self.inner.turn().await;
@@ -124,7 +127,7 @@ impl Tuner {
         Bench::new(self.inner.engine.borrow_mut().device(), c).map(Some)
     }
 
-    /// Tunes one kernel until so much is spent.
+    /// Tunes one kernel until the spent time reaches `stop`.
     async fn kernel(&mut self, key: u128, ast: &Ast, launches: u64, stop: f64) -> Result<Option<TunedKernel>> {
         let known = self.inner.engine.borrow_mut().tuned(key);
         let search = Search::new(ast, &self.target, self.renderer, known.as_deref())?;
@@ -205,7 +208,7 @@ impl Tuner {
         let start = now();
         let _turn = self.inner.turn().await;
         if after < before * GAIN {
-            // noise favours the last of many: the two that matter are timed again, in turn
+            // selecting the best of many favours noise, so the two versions that matter are timed again alternately
             (before, after) = (f64::INFINITY, f64::INFINITY);
             for _ in 0..2 {
                 before = before.min(self.time(bench, &first, f64::INFINITY, ROUNDS).await?);
@@ -245,7 +248,7 @@ impl Tuner {
         trying.free(self.inner.engine.borrow_mut().device());
     }
 
-    /// What a program writes, starting from the same data each time.
+    /// The results of a program, from the same input data each time.
     async fn results(&self, bench: &Bench, c: &Compiled) -> Result<Vec<Vec<u8>>> {
         let trying = self.compile(bench, c).await?;
         let out = self.written(bench, trying.first()).await;
@@ -268,7 +271,7 @@ impl Tuner {
         Ok(out)
     }
 
-    /// The least milliseconds of some rounds; of one if it is far above `limit`.
+    /// The minimum time of several rounds in milliseconds; a single round if it is far above `limit`.
     async fn time(&self, bench: &Bench, c: &Compiled, limit: f64, rounds: usize) -> Result<f64> {
         if self.plain {
             return Ok(c.program.as_ref().map_or(0.0, |p| cost(p, &self.target).ns));
@@ -296,7 +299,7 @@ impl Tuner {
         out
     }
 
-    /// Milliseconds until steps are done: by the device's own clock where it has one.
+    /// The time of some steps in milliseconds, by the device's own timer if it has one.
     async fn measure(&self, bench: &Bench, steps: &[Step]) -> Result<f64> {
         let start = now();
         let timed = self.inner.engine.borrow_mut().device().submit_timed(steps)?;

@@ -1,5 +1,6 @@
-//! What crosses to JavaScript as plain objects. Each kind is defined once, here: serde makes the objects (serde-wasm-bindgen), and tsify
-//! the types that the package's TypeScript uses. Whole numbers are `f64`, since JavaScript has no other that arithmetic takes.
+//! The plain objects that are passed to JavaScript. Each type is defined once, here: serde creates the objects
+//! (serde-wasm-bindgen), and tsify the TypeScript types that the package uses. Integers are `f64`, the only number type
+//! with ordinary arithmetic in JavaScript.
 
 use gradloom_core::engine::Counters;
 use gradloom_core::io::onnx::proto::Dim;
@@ -8,46 +9,46 @@ use serde::Serialize;
 use tsify::{Ts, Tsify};
 use wasm_bindgen::JsValue;
 
-/// As JavaScript gets it.
+/// Converts a value to its JavaScript object.
 pub(crate) fn plain<T: Tsify + Serialize>(value: impl Into<T>) -> Result<Ts<T>, JsValue> {
     value.into().into_ts().map_err(|e| JsValue::from_str(&e.to_string()))
 }
 
-/// Each of a list.
+/// Converts each value of a list.
 pub(crate) fn list<T: Tsify + Serialize>(
     values: impl IntoIterator<Item = impl Into<T>>,
 ) -> Result<Vec<Ts<T>>, JsValue> {
     values.into_iter().map(plain).collect()
 }
 
-/// A device that runs.
+/// The properties of a started device.
 #[derive(Serialize, Tsify)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceInfo {
     #[tsify(type = "\"webgpu\" | \"wasm\"")]
     pub(crate) kind: &'static str,
-    /// Threads it computes with.
+    /// Number of threads that it computes with.
     pub(crate) threads: f64,
-    /// Numbers of 32 bits in a vector.
+    /// Number of 32-bit elements in a vector.
     pub(crate) lanes: f64,
-    /// True for WebGPU that a processor emulates.
+    /// True for WebGPU that is emulated on the CPU.
     pub(crate) software: bool,
     pub(crate) relaxed_simd: bool,
     pub(crate) max_buffer_bytes: f64,
-    /// What its driver gets wrong, and how kernels go without it.
+    /// Defects of its driver, and how kernels work around them.
     pub(crate) notes: Vec<String>,
 }
 
-/// What a device holds and did.
+/// Memory use and counters of a device.
 #[derive(Serialize, Tsify)]
 #[serde(rename_all = "camelCase")]
 pub struct Holds {
-    /// Bytes the device holds, and the most it ever held.
+    /// Bytes that the device holds now, and the most it ever held.
     pub(crate) bytes: f64,
     pub(crate) peak_bytes: f64,
     /// Live tensor handles.
     pub(crate) tensors: f64,
-    /// Plans made, plans found in the cache, kernels compiled and launched.
+    /// Numbers of plans made, plans found in the cache, kernels compiled, and kernels launched.
     pub(crate) plans: f64,
     pub(crate) plan_hits: f64,
     pub(crate) programs: f64,
@@ -68,24 +69,25 @@ impl Holds {
     }
 }
 
-/// What came of tuning a kernel.
+/// The result of tuning one kernel.
 #[derive(Serialize, Tsify)]
 #[serde(rename_all = "camelCase")]
 pub struct TunedKernel {
     pub(crate) name: String,
-    /// A line for `init({ tuned })`, here and on other machines with such a device; undefined if nothing faster was found.
+    /// A text line for `init({ tuned })`, valid on all machines with a device of this kind; undefined if nothing faster
+    /// was found.
     pub(crate) line: Option<String>,
-    /// Launches before it was tuned.
+    /// Number of launches before tuning.
     pub(crate) launches: f64,
-    /// Milliseconds of a launch; equal if nothing faster was found.
+    /// Milliseconds per launch before and after tuning; equal if nothing faster was found.
     pub(crate) before_ms: f64,
     pub(crate) after_ms: f64,
-    /// Candidates tried, and how many of them gave other numbers and were dropped.
+    /// Number of candidates tried, and how many of them were rejected for wrong results.
     pub(crate) tried: f64,
     pub(crate) wrong: f64,
 }
 
-/// A size, a symbol's name, or null for what is open.
+/// A size, the name of a symbolic dimension, or null for an unknown dimension.
 #[derive(Serialize, Tsify)]
 #[serde(untagged)]
 pub enum Dimension {
@@ -104,18 +106,19 @@ impl From<&Dim> for Dimension {
     }
 }
 
-/// An input or output as the model file declares it.
+/// An input or output as declared in the model file.
 #[derive(Serialize, Tsify)]
 #[tsify(missing_as_null)]
 pub struct Port {
     pub(crate) name: String,
-    /// null where the file does not say.
+    /// null if the file does not declare it.
     pub(crate) dtype: Option<&'static str>,
-    /// A size, a symbol's name, or null for what is open; the whole is null where the file does not even say how many.
+    /// Sizes, names of symbolic dimensions, or null for unknown dimensions; null as a whole if even the rank is not
+    /// declared.
     pub(crate) shape: Option<Vec<Dimension>>,
-    /// A sequence: its elements are given and read as `name[0]`, `name[1]` ..
+    /// True for a sequence of tensors: its elements are passed and returned as `name[0]`, `name[1]`, ..
     pub(crate) sequence: bool,
-    /// It may be left out.
+    /// True if the input may be omitted.
     pub(crate) optional: bool,
 }
 
@@ -131,7 +134,7 @@ impl From<&ModelPort> for Port {
     }
 }
 
-/// What a model's file says of it.
+/// The properties of a model as declared in its file.
 #[derive(Serialize, Tsify)]
 #[tsify(missing_as_null)]
 pub struct ModelInfo {
@@ -142,22 +145,22 @@ pub struct ModelInfo {
     pub(crate) opset: f64,
 }
 
-/// How far a value of one run is from that of another.
+/// The deviation of a value between two runs.
 #[derive(Serialize, Tsify)]
 #[tsify(missing_as_null)]
 #[serde(rename_all = "camelCase")]
 pub struct Drift {
     pub(crate) value: String,
-    /// The node that gives it; null if none does.
+    /// The node that computes the value; null if none does.
     pub(crate) node: Option<String>,
-    /// The largest difference, and the largest in parts of the right element.
+    /// The largest absolute difference, and the largest relative to the reference element.
     pub(crate) max_abs: f64,
     pub(crate) max_rel: f64,
-    /// The element that is furthest off.
+    /// The index of the element that deviates most, with both values.
     pub(crate) index: f64,
     pub(crate) got: f64,
     pub(crate) want: f64,
-    /// Is that more than the tolerance?
+    /// Whether the deviation exceeds the tolerance.
     pub(crate) drifts: bool,
 }
 

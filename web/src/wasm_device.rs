@@ -1,5 +1,6 @@
-//! The WASM device: tensors in a `WebAssembly.Memory` of their own, kernels in modules made at run time, one call of the
-//! driver per plan. What a kernel and the driver are is said in the core's `render::wasm`; worker threads are in `threads`.
+//! The WASM device: tensors lie in a `WebAssembly.Memory` of their own, kernels are modules generated at run time, and
+//! a plan is one call of the driver. The core's `render::wasm` defines kernels and the driver; worker threads are in
+//! `threads`.
 
 use crate::js::{self, text};
 use crate::signal::Signal;
@@ -20,13 +21,14 @@ use wasm_bindgen::{JsCast, JsValue};
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 
 const PAGE: usize = 65536;
-/// Nothing lives below: kernels may read a bit before a buffer, and a null pointer stays recognisable.
+/// The lowest address in use: kernels may read slightly before a buffer, and a null pointer stays recognisable.
 const BASE: usize = SLACK;
-/// A module larger than this is compiled asynchronously where a page's own thread would wait for it.
+/// A module of more bytes than this is compiled asynchronously if compiling it would block a page's main thread.
 const SYNC_BYTES_MAX: usize = 256 << 10;
-/// A launch of less work than this, operations or bytes, takes a fraction of a millisecond on any processor: one thread runs it whole.
+/// A launch with less work than this (operations or bytes) takes a fraction of a millisecond on any processor, so one
+/// thread runs it whole, without checking the time.
 const SHORT_WORK: u32 = 1 << 18;
-/// A launch that moves fewer bytes than this is not worth waking threads for.
+/// For a launch that moves fewer bytes than this, waking worker threads does not pay.
 const SERIAL_BYTES: usize = 16 << 10;
 
 /// A device whose kernels are WebAssembly.
@@ -38,46 +40,46 @@ pub struct WasmDevice {
     shared: bool,
     heap: Heap,
     buffers: Vec<Option<(usize, usize)>>,
-    /// Numbers of buffers that were freed.
+    /// Ids of freed buffers, to be reused.
     unused: Vec<u32>,
     table: Table,
     entries: Heap,
     kernels: Vec<Option<Entry>>,
-    /// Entries of the table that are released while modules are being compiled: one of them may yet come.
+    /// Table entries that were released while modules were being compiled, one of which may still fill them.
     released: Vec<u32>,
     imports: Object,
     driver: Driver,
     compiling: Rc<RefCell<Compiling>>,
     tickets: Vec<(u32, Vec<u8>)>,
     next_ticket: u32,
-    /// Address and size of the area that plans are written to.
+    /// Address and size of the memory to which plans are encoded.
     plan: (usize, usize),
-    /// Address and size per thread of scratch memory.
+    /// Address of scratch memory, and its size per thread.
     scratch: (usize, usize),
     sync: usize,
     threads: Option<Threads>,
-    /// A job of one thread may not be done.
+    /// Whether a single-threaded job may not be done.
     working: bool,
-    /// Until when [`Device::work`] may take the caller's thread, in milliseconds of [`js::now`].
+    /// The time ([`js::now`], milliseconds) until which [`Device::work`] may use the caller's thread.
     limit: Rc<Cell<f64>>,
 }
 
-/// A kernel in the table.
+/// A kernel in the function table.
 #[derive(Clone, Copy)]
 struct Entry {
     index: u32,
     params: usize,
-    /// Is a launch less than [`SHORT_WORK`]?
+    /// Whether a launch is less work than [`SHORT_WORK`].
     short: bool,
 }
 
-/// Modules that are being compiled, and what went wrong with one.
+/// Modules that are being compiled, and the error of one that failed.
 #[derive(Default)]
 struct Compiling {
     running: usize,
     failed: Option<String>,
     signal: Signal,
-    /// Milliseconds spent in calls that compiled at once.
+    /// Milliseconds spent on synchronous compilation.
     spent_ms: Rc<Cell<f64>>,
 }
 
@@ -89,7 +91,7 @@ fn oom(bytes: usize) -> Error {
     Error::OutOfMemory { device: "wasm".into(), bytes: bytes as u64 }
 }
 
-/// Is it an x86 processor below? There NaN comes with its sign set.
+/// Whether the processor is x86, where the NaN that an operation produces has its sign bit set.
 fn is_x86() -> bool {
     let zero = std::hint::black_box(0f32);
     (zero / zero).to_bits() >> 31 == 1
@@ -100,14 +102,14 @@ fn target() -> Target {
     if is_x86() { t.with_pairs() } else { t }
 }
 
-/// Does the engine have relaxed SIMD?
+/// Whether the engine supports relaxed SIMD.
 pub fn has_relaxed_simd() -> bool {
     let probe = Uint8Array::from(relaxed_simd_probe().as_slice());
     js_sys::WebAssembly::validate(&probe).unwrap_or(false)
 }
 
 impl WasmDevice {
-    /// A device with one thread, or on shared memory with room for the threads that `add_threads` brings.
+    /// A device with one thread, or on shared memory, to which `add_threads` can add threads.
     pub fn new(shared: bool) -> Result<WasmDevice> {
         gradloom_core::codegen::reach::enable();
         let (memory, max_pages) = memory(shared)?;
@@ -155,8 +157,8 @@ impl WasmDevice {
         Ok(device)
     }
 
-    /// Uses worker threads from now on. `workers` are objects with `postMessage` that run `web/ts/src/worker.ts` and have
-    /// said that they are there. Only on shared memory.
+    /// Uses worker threads from now on. `workers` are objects with `postMessage` that run `web/ts/src/worker.ts` and
+    /// have answered. Only with shared memory.
     pub fn add_threads(&mut self, workers: &Array) -> Result<()> {
         if !self.shared {
             return Err(failed("threads need shared memory, which needs a cross-origin isolated page"));
@@ -174,7 +176,7 @@ impl WasmDevice {
         self.reserve_scratch(bytes)
     }
 
-    /// Its threads, for whoever hears of their end.
+    /// Its threads, for code that is notified of their end.
     pub(crate) fn threads(&self) -> Option<Handle> {
         self.threads.as_ref().map(Threads::handle)
     }
@@ -184,28 +186,28 @@ impl WasmDevice {
         self.compiling.borrow().signal.clone()
     }
 
-    /// Milliseconds that went into compiling modules while the caller waited.
+    /// Milliseconds of synchronous compilation.
     pub fn meter(&self) -> Rc<Cell<f64>> {
         self.compiling.borrow().spent_ms.clone()
     }
 
-    /// Until when the caller's thread goes on with what was submitted; forever where that is infinite.
+    /// The time until which the caller's thread works on submitted jobs; infinite for no limit.
     pub fn limit(&self) -> Rc<Cell<f64>> {
         self.limit.clone()
     }
 
-    /// The memory that its buffers lie in.
+    /// The memory that holds its buffers.
     pub(crate) fn memory(&self) -> Memory {
         self.memory.clone()
     }
 
-    /// Until the device is done with what was submitted: threads go on with it while the page does something else, but for what
-    /// touches memory or workers.
+    /// Waits until submitted work is done. Workers run it while the page does other things; this is needed before
+    /// anything that touches memory or workers.
     fn settle(&mut self) -> Result<()> {
         self.settle_until(f64::INFINITY).map(|_| ())
     }
 
-    /// The same until then; whether it is done.
+    /// Like `settle`, but only until the time `end`; returns whether the work is done.
     fn settle_until(&mut self, end: f64) -> Result<bool> {
         if let Some(t) = &mut self.threads {
             return t.settle(end);
@@ -222,12 +224,12 @@ impl WasmDevice {
         Ok(!self.working)
     }
 
-    /// Bytes handed out now, and the most there ever were.
+    /// Bytes allocated now, and the most there ever were.
     pub fn usage(&self) -> (usize, usize) {
         (self.heap.used(), self.heap.peak())
     }
 
-    /// Memory at a new address, zeroed; the memory grows if it must.
+    /// Allocates zeroed memory; grows the `WebAssembly.Memory` if necessary.
     fn take(&mut self, bytes: usize) -> Result<usize> {
         let (at, dirty) = self.take_stale(bytes)?;
         if dirty > 0 {
@@ -237,12 +239,12 @@ impl WasmDevice {
         Ok(at)
     }
 
-    /// The same with what was there before in so many of its bytes.
+    /// Allocates memory without zeroing; the second result is the number of leading bytes that may have old contents.
     fn take_stale(&mut self, bytes: usize) -> Result<(usize, usize)> {
         let reach = self.heap.reach(bytes).ok_or_else(|| oom(bytes))? + SLACK;
         let have = self.bytes().byte_length() as usize;
         if reach > have {
-            // grow by a quarter at least, so that many small allocations are few calls
+            // grow by at least a quarter, so that many small allocations take few calls
             let need = (reach - have).div_ceil(PAGE);
             let more = need.max(have / PAGE / 4);
             if !self.grow(more) && !self.grow(need) {
@@ -253,7 +255,7 @@ impl WasmDevice {
         Ok((block.at, block.stale.min(bytes)))
     }
 
-    /// A number for a buffer.
+    /// Assigns an id to a buffer.
     fn named(&mut self, at: usize, bytes: usize) -> BufId {
         if let Some(slot) = self.unused.pop() {
             self.buffers[slot as usize] = Some((at, bytes));
@@ -274,7 +276,7 @@ impl WasmDevice {
         grown
     }
 
-    /// The view of all memory; a grown memory has a new one.
+    /// The view of all memory; growing the memory invalidates the old view.
     fn bytes(&mut self) -> &Uint8Array {
         if self.view.byte_length() == 0 {
             self.view = Uint8Array::new(&self.memory.buffer());
@@ -314,7 +316,7 @@ impl WasmDevice {
         Ok(())
     }
 
-    /// The plan as the driver reads it, at the address it will be at: steps, then buffer tables and launch scalars.
+    /// Encodes a plan in the driver's format for the address `at`: steps, followed by buffer tables and launch scalars.
     fn encode(&self, steps: &[Step], at: usize, words: &mut [u32]) -> Result<()> {
         let (mut head, mut tail) = (0, steps.len() * STEP_WORDS);
         for step in steps {
@@ -357,7 +359,7 @@ impl WasmDevice {
     }
 }
 
-/// Words of steps as the driver reads them.
+/// The number of words of encoded steps.
 fn words_of(steps: &[Step]) -> usize {
     let own = |s: &Step| match s {
         Step::Launch { args, vars, .. } => STEP_WORDS + args.len() + vars.len(),
@@ -366,13 +368,13 @@ fn words_of(steps: &[Step]) -> usize {
     steps.iter().map(own).sum()
 }
 
-/// Puts the kernels of an instance into a table.
+/// Stores the kernels of an instance in a table.
 fn fill(table: &Table, instance: &Instance, base: u32, n: u32) -> std::result::Result<(), JsValue> {
     let kernels = instance.exports();
     (0..n).try_for_each(|i| table.set_raw(base + i, &Reflect::get_u32(&kernels, i)?))
 }
 
-/// A memory of one page that may grow as far as the engine lets it.
+/// Creates a memory of one page that may grow as far as the engine permits.
 fn memory(shared: bool) -> Result<(Memory, u32)> {
     let mut last = JsValue::UNDEFINED;
     for pages in [MAX_PAGES, MAX_PAGES / 2, MAX_PAGES / 4, MAX_PAGES / 8] {
@@ -452,7 +454,7 @@ impl Device for WasmDevice {
     }
 
     fn compile_bytes(&self) -> usize {
-        // a page has large modules compiled beside itself
+        // in a page, large modules are compiled asynchronously
         if js::is_page() { usize::MAX } else { SYNC_BYTES_MAX / 4 }
     }
 
@@ -477,7 +479,7 @@ impl Device for WasmDevice {
 
     fn work(&mut self) -> Result<bool> {
         let end = self.limit.get();
-        // where nobody limits it, threads are not waited for
+        // without a limit the caller does not wait for worker threads
         if end == f64::INFINITY && self.threads.is_some() { Ok(true) } else { self.settle_until(end) }
     }
 
@@ -511,7 +513,7 @@ impl Device for WasmDevice {
 }
 
 impl WasmDevice {
-    /// Begins to run steps.
+    /// Starts running steps.
     fn run(&mut self, steps: &[Step]) -> Result<()> {
         if !self.ready()? {
             return Err(failed("submitted before the kernels are compiled"));
@@ -540,8 +542,8 @@ impl WasmDevice {
         Ok(())
     }
 
-    /// Forgets released kernels: an instance is collected when none of its functions is reachable. A job that is under way may be about to call
-    /// one; they are forgotten later then.
+    /// Clears the table entries of released kernels, so that an instance is collected once none of its functions is
+    /// reachable. Postponed while a job runs, which may be about to call one.
     fn free_entries(&mut self) {
         let at_work = self.threads.as_ref().map_or(self.working, |t| !t.is_idle());
         if at_work || self.compiling.borrow().running > 0 {
@@ -556,7 +558,8 @@ impl WasmDevice {
         }
     }
 
-    /// Instantiates a module and puts its `n` kernels into the table from `base` on, at once if it is small or nobody's page waits.
+    /// Instantiates a module and stores its `n` kernels in the table from `base` on: synchronously if it is small or no
+    /// page would be blocked.
     fn load(&mut self, module: &[u8], base: u32, n: u32) -> Result<()> {
         let bytes = Uint8Array::from(module);
         if module.len() <= SYNC_BYTES_MAX || !js::is_page() {

@@ -1,8 +1,10 @@
-//! The WebGPU device through web-sys: pipelines made asynchronously and in parallel, bind group layouts by signature, bind
-//! groups by what they bind, one pass and one submit per plan (bounded, so that no submit holds the GPU for long), launch
-//! scalars in one uniform buffer with dynamic offsets, readbacks in flight. Buffers are in `webgpu_memory`, and `webgpu_open` makes it.
+//! The WebGPU device through web-sys: pipelines are compiled asynchronously and in parallel, bind group layouts are
+//! cached by signature and bind groups by their bindings, a plan is one pass and one submit (bounded, so that no submit
+//! occupies the GPU for long), launch scalars are in one uniform buffer with dynamic offsets, and readbacks are
+//! asynchronous. Buffers are in `webgpu_memory`; `webgpu_open` creates the device.
 //!
-//! Errors that WebGPU reports later (out of memory, a shader that does not compile, a lost device) come out of the next call.
+//! Errors that WebGPU reports later (out of memory, a shader that does not compile, a lost device) are returned by the
+//! next call.
 
 use crate::js::{self, object, text};
 use crate::signal::Signal;
@@ -25,22 +27,23 @@ use web_sys::{
     GpuDevice, GpuErrorFilter, GpuPipelineLayout, GpuQueue, gpu_buffer_usage as usage, gpu_map_mode, gpu_shader_stage,
 };
 
-/// Work of one submit: beyond this many bytes moved, or launches, the queue gets what there is.
+/// Limits of one submit: after this many bytes moved, or launches, the commands so far are submitted.
 const SUBMIT_BYTES: usize = 64 << 20;
 const SUBMIT_LAUNCHES: usize = 256;
-/// Calls of `submit` whose work may be under way when another one is made: the GPU has the next when it is done with one.
+/// How many calls of `submit` may be pending when another one is made: the GPU then has the next work ready when one
+/// ends.
 const UNDER_WAY: usize = 2;
 /// Bytes of the uniform buffer.
 const UNIFORM_BYTES: usize = 256 << 10;
-/// Bind groups kept before all are forgotten.
+/// Number of cached bind groups at which the cache is cleared.
 const MAX_GROUPS: usize = 8192;
 
-/// What later events write and the device reads.
+/// State that asynchronous events write and the device reads.
 #[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) signal: Signal,
     compiling: Cell<usize>,
-    /// Calls of `submit` whose work is not done, or not known to be.
+    /// Number of calls of `submit` whose work is not known to be done.
     under_way: Cell<usize>,
     error: RefCell<Option<Error>>,
     lost: RefCell<Option<String>>,
@@ -50,13 +53,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Keeps the first error until a call returns it.
+    /// Stores the first error until a call returns it.
     pub(crate) fn fail(&self, e: Error) {
         self.error.borrow_mut().get_or_insert(e);
         self.signal.fire();
     }
 
-    /// The device is gone, for the first reason that is known.
+    /// Marks the device as lost, keeping the first known reason.
     fn lose(&self, why: String) {
         self.signal.lose(&why);
         self.lost.borrow_mut().get_or_insert(if why.is_empty() { "no reason given".into() } else { why });
@@ -85,7 +88,7 @@ struct Kernel {
     written: Vec<bool>,
     vars: usize,
     layout: usize,
-    /// For launches that read and write one buffer: everything is declared as written.
+    /// The variant for launches in which one buffer is both read and written: all bindings are declared as written.
     alias: Option<(usize, GpuComputePipeline)>,
 }
 
@@ -94,7 +97,8 @@ pub struct WebGpuDevice {
     pub(crate) target: Target,
     pub(crate) notes: Vec<String>,
     device: GpuDevice,
-    /// Was it made for us? The page's own has errors that are not ours, and stays when we end.
+    /// Whether this package created the device. A device of the page may report errors of the page's own work and is
+    /// not destroyed with this one.
     own: bool,
     queue: GpuQueue,
     shared: Rc<Shared>,
@@ -166,22 +170,22 @@ impl WebGpuDevice {
         self.shared.signal.clone()
     }
 
-    /// The browser's own object.
+    /// The browser's `GPUDevice`.
     pub fn gpu(&self) -> JsValue {
         self.device.clone().into()
     }
 
-    /// What it has allocated, for what shares it with the page.
+    /// Its allocations, for sharing with the page.
     pub(crate) fn buffers(&self) -> Rc<RefCell<Buffers>> {
         self.buffers.clone()
     }
 
-    /// An error that arrived, or the loss.
+    /// Returns an error that has been reported since, or the loss.
     pub(crate) fn check(&self) -> Result<()> {
         self.shared.check()
     }
 
-    /// The layout of a signature: which slots are written, how many vec4 of launch scalars.
+    /// The layout of a signature: which slots are written, and how many vec4 of launch scalars there are.
     fn layout(&mut self, written: &[bool], vars: usize) -> usize {
         let words = vars.div_ceil(4);
         let key = (written.to_vec(), words);
@@ -215,7 +219,7 @@ impl WebGpuDevice {
         self.layouts.len() - 1
     }
 
-    /// Layout and bind group of the uniform buffer seen as `words` vec4 at a dynamic offset.
+    /// Layout and bind group of the uniform buffer, seen as `words` vec4 at a dynamic offset.
     fn uniform_group(&mut self, words: usize) -> (GpuBindGroupLayout, GpuBindGroup) {
         if let Some(g) = self.uniform_layouts.get(&words) {
             return g.clone();
@@ -249,7 +253,7 @@ impl WebGpuDevice {
         ])
     }
 
-    /// The bind group of these views under a layout.
+    /// The bind group of these views for a layout, cached.
     fn group(&mut self, layout: usize, args: &[View]) -> Result<GpuBindGroup> {
         let mut key = Vec::with_capacity(args.len());
         for v in args {
@@ -280,8 +284,8 @@ impl WebGpuDevice {
         Ok(group)
     }
 
-    /// Pipeline and layout of a launch. WebGPU forbids that a buffer is read-only in one binding of a dispatch and written in
-    /// another; such a launch gets a pipeline that declares all of them as written.
+    /// Pipeline and layout of a launch. WebGPU forbids a buffer to be read-only in one binding of a dispatch and
+    /// written in another; such a launch uses a pipeline variant that declares all bindings as written.
     fn pipeline(&mut self, kernel: KernelId, args: &[View]) -> Result<(GpuComputePipeline, usize, usize)> {
         let i = kernel.0 as usize;
         let Some(Some(k)) = self.kernels.get(i) else { return Err(failed(format!("{kernel:?} is not compiled"))) };
@@ -332,7 +336,7 @@ impl WebGpuDevice {
     }
 }
 
-/// Commands that are not submitted yet.
+/// Recorded commands that are not submitted yet.
 #[derive(Default)]
 struct Open {
     encoder: Option<GpuCommandEncoder>,
@@ -393,10 +397,12 @@ impl Device for WebGpuDevice {
             let Code::Text(code) = &s.code else { return Err(failed(format!("{} is not WGSL", s.name))) };
             let written: Vec<bool> = s.params.iter().map(|p| p.written).collect();
             let layout = self.layout(&written, s.vars.len());
-            // a bad shader makes the pipeline's promise fail; the module's own report would only repeat it
+            // an invalid shader rejects the pipeline's promise; the report of the shader module would only repeat the
+            // error, so it is caught and dropped
             self.device.push_error_scope(GpuErrorFilter::Validation);
             let descriptor = self.pipeline_descriptor(&s.name, code, layout);
-            // futures before the task begins, here and below: a promise that nobody has looked at yet would reach the page if it fails
+            // create the futures before the task is spawned, here and below: a rejected promise without a handler would
+            // be reported to the page as unhandled
             let promise = JsFuture::from(self.device.create_compute_pipeline_async(descriptor.unchecked_ref()));
             let scope = JsFuture::from(self.device.pop_error_scope());
             let id = self.kernels.len();
@@ -424,7 +430,7 @@ impl Device for WebGpuDevice {
     }
 
     fn compile_bytes(&self) -> usize {
-        // a call takes a millisecond of the page's thread, and the browser compiles beside it
+        // a call takes a millisecond of the page's thread, and the browser compiles in other threads
         1
     }
 
@@ -480,7 +486,7 @@ impl Device for WebGpuDevice {
                     out
                 })
                 .map_err(|e| {
-                    // what a lost device does, perhaps before it says that it is lost
+                    // a lost device does this, perhaps before it reports the loss
                     shared.lose(format!("readback: {}", text(&e)));
                     failed("a readback failed")
                 });
@@ -500,7 +506,7 @@ impl Device for WebGpuDevice {
             Some(slot) => match slot.take() {
                 Some(r) => {
                     reads.remove(&ticket.0);
-                    // numbers that came from a plan that went wrong are no result
+                    // results of a plan that failed are not valid
                     self.shared.check()?;
                     r.map(Some)
                 }
@@ -511,7 +517,7 @@ impl Device for WebGpuDevice {
 }
 
 impl WebGpuDevice {
-    /// Submits the steps.
+    /// Encodes and submits the steps.
     fn encode(&mut self, steps: &[Step]) -> Result<()> {
         self.buffers.borrow_mut().flush();
         let mut open = Open::default();
@@ -576,7 +582,7 @@ impl WebGpuDevice {
         self.shared.under_way.set(self.shared.under_way.get() + 1);
         let (shared, done) = (self.shared.clone(), JsFuture::from(self.queue.on_submitted_work_done()));
         spawn_local(async move {
-            // that of a lost device may be rejected: nothing of it is under way either
+            // on a lost device the promise may reject: then nothing is pending on it either
             let _ = done.await;
             shared.under_way.set(shared.under_way.get() - 1);
             shared.signal.fire();
@@ -584,14 +590,14 @@ impl WebGpuDevice {
         Ok(())
     }
 
-    /// A mappable buffer of at least this size, one that is free if there is one.
+    /// A mappable buffer of at least this size, reusing a free one if possible.
     fn staging(&mut self, bytes: usize) -> Result<(usize, GpuBuffer)> {
         let size = bytes.next_power_of_two().max(256);
         let mut free = self.shared.staging.borrow_mut();
         if let Some(i) = free.iter().position(|s| s.0 == size) {
             return Ok(free.swap_remove(i));
         }
-        // few sizes are in use at a time; the others need not stay
+        // few sizes are in use at a time, so drop the oldest free buffers
         if free.len() > 8 {
             free.drain(..4).for_each(|(_, b)| b.destroy());
         }

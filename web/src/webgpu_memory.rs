@@ -1,5 +1,5 @@
-//! Buffers of the WebGPU device: sizes padded to whole words, freed ones kept for the next allocation of their size, and
-//! error scopes around creation, since out of memory is reported later.
+//! Buffers of the WebGPU device: sizes are padded to whole words, freed buffers are kept for later allocations of their
+//! size, and creation is wrapped in error scopes, since out of memory is reported asynchronously.
 
 use crate::js::{self, object, text};
 use crate::webgpu_device::{Shared, failed};
@@ -12,35 +12,35 @@ use wasm_bindgen::{JsCast, JsValue};
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 use web_sys::{GpuBuffer, GpuDevice, GpuErrorFilter, GpuQueue, gpu_buffer_usage as usage};
 
-/// Freed bytes kept for reuse.
+/// The most bytes of freed buffers that are kept for reuse.
 const KEEP_BYTES: usize = 256 << 20;
 
 struct Buffer {
-    /// Identity of the GPU buffer, for caches: ids of allocations are reused.
+    /// Identity of the GPU buffer, for caches, since ids of allocations are reused.
     id: u32,
     gpu: GpuBuffer,
-    /// Bytes asked for.
+    /// Bytes requested.
     bytes: usize,
     /// Bytes of the GPU buffer.
     size: usize,
-    /// The byte of the GPU buffer that is this one's first; 0 unless it is the page's.
+    /// Offset of this buffer within the GPU buffer; 0 unless it belongs to the page.
     start: usize,
-    /// Is it the page's? Then it is neither reused nor destroyed.
+    /// Whether the GPU buffer belongs to the page; then it is neither reused nor destroyed.
     lent: bool,
 }
 
-/// Where a view is.
+/// The location of a view.
 pub(crate) struct Place {
     /// Identity of the GPU buffer.
     pub(crate) id: u32,
     pub(crate) gpu: GpuBuffer,
-    /// The first byte of it.
+    /// Offset of the first byte.
     pub(crate) at: usize,
     /// Bytes, in whole words.
     pub(crate) bytes: usize,
 }
 
-/// Allocations and what is kept of freed ones.
+/// All allocations, and freed buffers kept for reuse.
 pub(crate) struct Buffers {
     device: GpuDevice,
     queue: GpuQueue,
@@ -49,7 +49,7 @@ pub(crate) struct Buffers {
     live: Vec<Option<Buffer>>,
     kept: Vec<Buffer>,
     kept_bytes: usize,
-    /// Reused buffers that must be zeroed before anything else is done.
+    /// Reused buffers that have to be zeroed before any further command.
     stale: Vec<GpuBuffer>,
     next: u32,
 }
@@ -99,10 +99,11 @@ impl Buffers {
         BufId(slot as u32)
     }
 
-    /// Bytes of a buffer of the page from `start` on, which is a multiple of `align`. It stays the page's.
+    /// Registers a range of a buffer that belongs to the page, from byte `start` on, which must be a multiple of
+    /// `align`.
     ///
-    /// # Errors
-    /// `E_VALUE` for what is no buffer, is mapped, is too small or was made without a usage that is needed, and for other starts.
+    /// # Errors `E_VALUE` for a value that is no buffer, a buffer that is mapped, too small or lacks a required usage,
+    /// and for an invalid start.
     pub(crate) fn borrowed(&mut self, buffer: JsValue, bytes: usize, start: f64, align: usize) -> Result<BufId> {
         let bad = |what: String| Error::value("fromGPUBuffer", what);
         let gpu: GpuBuffer = buffer.dyn_into().map_err(|_| bad("the first argument is not a GPUBuffer".into()))?;
@@ -115,7 +116,7 @@ impl Buffers {
         if js::get(&gpu, "mapState").as_string().is_some_and(|s| s != "unmapped") {
             return Err(bad("the buffer is mapped: unmap it first".into()));
         }
-        // of more bytes than are counted here the first ones
+        // for a size that exceeds this integer type the first bytes count
         let (size, needed) = (gpu.size() as usize, bytes.max(4).next_multiple_of(4));
         if !(start >= 0.0 && start % align as f64 == 0.0 && start + needed as f64 <= size as f64) {
             let start = Shown(start);
@@ -126,7 +127,7 @@ impl Buffers {
         if needed > self.max {
             return Err(Error::OutOfMemory { device: "webgpu".into(), bytes: bytes as u64 });
         }
-        // two tensors over one buffer are one to WebGPU
+        // WebGPU tracks usage per buffer, so two tensors on one buffer share its identity
         let known = self.live.iter().flatten().find(|b| b.gpu == gpu).map(|b| b.id);
         let id = known.unwrap_or_else(|| {
             self.next += 1;
@@ -139,14 +140,14 @@ impl Buffers {
         self.live.get(v.buf.0 as usize)?.as_ref()
     }
 
-    /// Whether two views have bytes in common, if they are parts of one GPU buffer.
+    /// Whether two views overlap; `None` if they are in different GPU buffers.
     pub(crate) fn meet(&self, a: &View, b: &View) -> Option<bool> {
         let (x, y) = (self.live(a)?, self.live(b)?);
         let (from, to) = (x.start + a.offset, y.start + b.offset);
         (x.id == y.id).then(|| from < to + b.bytes && to < from + a.bytes)
     }
 
-    /// Frees an allocation; the id of the GPU buffer if it is gone.
+    /// Frees an allocation; returns the identity of the GPU buffer if it is no longer used.
     pub(crate) fn free(&mut self, buf: BufId) -> Option<u32> {
         let b = self.live.get_mut(buf.0 as usize).and_then(Option::take)?;
         if b.lent {
@@ -163,7 +164,7 @@ impl Buffers {
         Some(b.id)
     }
 
-    /// Where a view is among the GPU buffers.
+    /// The location of a view.
     pub(crate) fn view(&self, v: &View) -> Result<Place> {
         let Some(b) = self.live(v) else {
             return Err(failed(format!("{:?} is not allocated", v.buf)));
@@ -177,7 +178,7 @@ impl Buffers {
         }
     }
 
-    /// Zeroes reused buffers, ahead of the commands that follow.
+    /// Zeroes reused buffers, before the commands that follow.
     pub(crate) fn flush(&mut self) {
         if self.stale.is_empty() {
             return;
@@ -194,7 +195,7 @@ impl Buffers {
         if self.stale.contains(&gpu) {
             self.flush();
         }
-        // whole words, then the rest in one padded with what may be lost: nothing else lives in a buffer's last word
+        // whole words first, then the rest in one padded word: nothing else uses the last word of a buffer
         let whole = data.len() / 4 * 4;
         let write = |at: usize, bytes: &[u8]| {
             let array = Uint8Array::from(bytes);
@@ -214,7 +215,7 @@ impl Buffers {
     }
 }
 
-/// Creates something under error scopes; what they catch is kept for the next call.
+/// Creates an object within error scopes; errors that they catch are returned by the next call.
 pub(crate) fn scoped<T>(
     device: &GpuDevice,
     shared: &Rc<Shared>,
@@ -232,11 +233,11 @@ pub(crate) fn scoped<T>(
                     shared.fail(Error::OutOfMemory { device: "webgpu".into(), bytes: bytes as u64 });
                 }
                 Ok(e) if e.is_object() => shared.fail(failed(js::text(&e))),
-                // a lost device rejects; that is reported elsewhere
+                // on a lost device the promise rejects; the loss is reported elsewhere
                 _ => {}
             }
         });
     }
-    // a RangeError: the host itself has no room
+    // a RangeError means that the host itself is out of memory
     made.map_err(|_| Error::OutOfMemory { device: "webgpu".into(), bytes: bytes as u64 })
 }

@@ -1,5 +1,6 @@
-//! Opening the WebGPU device: with an adapter that the host is asked for, or over a device that the page made for itself. What it can do is
-//! read from it, and asked of it with shaders (`canary`); what the page's own has not got is done without. Nothing is computed here.
+//! Opens the WebGPU device: on an adapter requested from the host, or on a device that the page created. Its
+//! capabilities are read from its limits and features, and tested by shaders (`canary`); missing features of the page's
+//! device are worked around. Nothing is computed here otherwise.
 
 use crate::js::{self, object, text};
 use crate::webgpu_device::{WebGpuDevice, failed};
@@ -14,7 +15,7 @@ use wasm_bindgen::{JsCast, JsValue};
 use wasm_bindgen_futures::JsFuture;
 use web_sys::GpuDevice;
 
-/// Limits that we want as large as the adapter has them.
+/// Limits that are requested at the adapter's maximum.
 const LIMITS: [&str; 11] = [
     "maxBufferSize",
     "maxStorageBufferBindingSize",
@@ -29,12 +30,12 @@ const LIMITS: [&str; 11] = [
     "minUniformBufferOffsetAlignment",
 ];
 
-/// Features that we use where they are.
+/// Features that are requested if the adapter has them.
 const FEATURES: [&str; 3] = ["shader-f16", "subgroups", "timestamp-query"];
 
 impl WebGpuDevice {
-    /// Asks the host for an adapter and a device. `None` where there is no WebGPU or no adapter. With `hardware` kernels are
-    /// made as for a GPU of hardware, so that a software adapter can test them.
+    /// Requests an adapter and a device. `None` where there is no WebGPU or no adapter. With `hardware`, kernels are
+    /// generated as for a hardware GPU, so that tests on a software adapter cover them.
     pub async fn request(hardware: bool) -> Result<Option<WebGpuDevice>> {
         let Some(gpu) = crate::probe::gpu() else { return Ok(None) };
         let options = object(&[("powerPreference", "high-performance".into())]);
@@ -58,19 +59,19 @@ impl WebGpuDevice {
         device.opened(&js::get(&adapter, "info"), fallback, hardware).await.map(Some)
     }
 
-    /// The same over a device of the page's own: it is not asked for more than it has, and never destroyed.
+    /// Opens a device that the page created: nothing is requested from it, and it is never destroyed.
     pub async fn over(device: JsValue, hardware: bool) -> Result<WebGpuDevice> {
         let other = |_| Error::value("init", "gpuDevice is not a GPUDevice");
         let device: GpuDevice = device.dyn_into().map_err(other)?;
         let info = js::get(&device, "adapterInfo");
         let device = WebGpuDevice::new(device, false)?;
-        // one that is lost already says so by then
+        // a device that is already lost reports it by then
         let _ = JsFuture::from(js::turn_of_page()).await;
         device.check()?;
         device.opened(&info, false, hardware).await
     }
 
-    /// Finds out what a new device can do.
+    /// Determines the capabilities of a new device.
     async fn opened(mut self, info: &JsValue, fallback: bool, hardware: bool) -> Result<WebGpuDevice> {
         let features = js::get(&self.gpu(), "features");
         let language = crate::probe::gpu().map_or(JsValue::UNDEFINED, |gpu| js::get(&gpu, "wgslLanguageFeatures"));
@@ -89,23 +90,25 @@ impl WebGpuDevice {
             self.target = self.target.clone().with_words();
         }
         if !software && within(&features, "subgroups") {
-            // a driver that cannot run the probe has no subgroups for us
+            // if the driver fails to run the probe, subgroups are not used
             let found = self.ask(&[wgsl::subgroup_probe()]).await.unwrap_or_default();
             let found = found.first().map_or(&[][..], Vec::as_slice);
             self.target.subgroup = wgsl::subgroup(found, limit(info, "subgroupMinSize", 4) as u32);
         }
-        // `auto` opens an emulator only to see that it is one, which has no feature that could be wrong
+        // the canaries test hardware drivers; `auto` opens an emulated device only to recognise it, and no feature is
+        // used there that could be wrong
         if !software {
             self.notes = match self.ask(&canary::sources(&self.target)).await {
                 Ok(answers) => canary::judge(&mut self.target, &answers)?,
-                // what is wrong with it will be the error of a kernel
+                // a defect then shows up as the error of a kernel
                 Err(e) => vec![format!("its answers are not known: {e}")],
             };
         }
         Ok(self)
     }
 
-    /// What shaders write to their first buffers. The others are what canaries ask, and a word of zeros.
+    /// Runs shaders and returns what they write to their first buffers. The other buffers are the canaries' inputs, and
+    /// a word of zeros.
     async fn ask(&mut self, sources: &[Source]) -> Result<Vec<Vec<u8>>> {
         let kernels = self.compile(sources)?;
         while !self.ready()? {
@@ -168,7 +171,7 @@ pub(crate) fn target(limits: &JsValue) -> Target {
     t
 }
 
-/// Has a set of names this one?
+/// Whether a set of names contains this one.
 fn within(set: &JsValue, name: &str) -> bool {
     let has = js::get(set, "has").dyn_into::<Function>();
     has.is_ok_and(|has| has.call1(set, &name.into()).is_ok_and(|v| v.is_truthy()))

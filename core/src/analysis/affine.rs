@@ -19,18 +19,18 @@ pub struct Affine {
     /// The other parts of the sum.
     pub others: SmallVec<[UOp; 2]>,
     /// The ranges on which the other parts depend.
-    pub tangled: RangeSet,
+    pub non_affine_ranges: RangeSet,
 }
 
 /// Splits an integer expression into its affine part and the rest.
 pub fn affine(g: &Graph, index: UOp) -> Affine {
-    let mut out = Affine { terms: SmallVec::new(), constant: 0, others: SmallVec::new(), tangled: 0 };
+    let mut out = Affine { terms: SmallVec::new(), constant: 0, others: SmallVec::new(), non_affine_ranges: 0 };
     let mut stack: SmallVec<[(UOp, i64); 8]> = SmallVec::from_slice(&[(index, 1)]);
     while let Some((u, times)) = stack.pop() {
         let scaled = |c: UOp| g.const_int(c)?.checked_mul(times);
         match (g.op(u), g.src(u)) {
             (Op::Add | Op::Mul, _) if may_wrap(g, u) => {
-                out.tangled |= g.ranges(u);
+                out.non_affine_ranges |= g.ranges(u);
                 out.others.push(u);
             }
             (Op::Add, src) => stack.extend(src.iter().map(|&s| (s, times))),
@@ -39,7 +39,7 @@ pub fn affine(g: &Graph, index: UOp) -> Affine {
             (Op::Range, _) => out.terms.push((u, times)),
             (Op::Const, _) => out.constant = out.constant.wrapping_add(scaled(u).unwrap_or(0)),
             _ => {
-                out.tangled |= g.ranges(u);
+                out.non_affine_ranges |= g.ranges(u);
                 out.others.push(u);
             }
         }
@@ -63,7 +63,7 @@ impl Affine {
     /// The stride along a range: `Some(0)` if the index does not depend on it, `None` if it depends on it in another
     /// form.
     pub fn stride(&self, g: &Graph, range: UOp) -> Option<i64> {
-        if self.tangled >> g.range_arg(range).id & 1 == 1 {
+        if self.non_affine_ranges >> g.range_arg(range).id & 1 == 1 {
             return None;
         }
         Some(self.factor(range))

@@ -16,7 +16,7 @@ use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::sync::OnceLock;
 
-pub use fit::{Panels, Registers, Way, block, way};
+pub use fit::{Panels, Registers, Strategy, block, choose_strategy};
 
 /// The most nodes of the expression for a score; a larger one is not taken for attention.
 const MOST_NODES: usize = 400;

@@ -19,14 +19,14 @@ use super::axes::{Kernel, Stats};
 use super::matrix::Fragment;
 use super::reduce::{LoopInfo, exchange};
 use super::stage::place_in;
-use crate::analysis::attention::{Attention, Registers, Way, block, find, way};
+use crate::analysis::attention::{Attention, Registers, Strategy, block, choose_strategy, find};
 use crate::analysis::product::is_half;
 use crate::analysis::{Role, affine};
 use crate::rewrite::substitute1;
 use crate::rules::decomp::exp_below_zero;
 use crate::rules::simplify_with;
 use crate::target::Target;
-use crate::uop::mma::{BUILT, Layout, Side};
+use crate::uop::mma::{Layout, MATRIX_TILES_ENABLED, Side};
 use crate::uop::{Arg, Axes, AxisKind, Graph, Op, ReduceOp, Space, UOp};
 use crate::{DType, Result};
 use rustc_hash::FxHashMap;
@@ -42,60 +42,60 @@ const SUBGROUPS: usize = 8;
 
 /// Function pointers that [`enable`] sets at run time, as in [`super::live`], so that only the GPU part of a
 /// WebAssembly module contains this code.
-struct How {
+struct Hooks {
     is_one: fn(&Kernel, &Target) -> bool,
     lower: fn(&mut Kernel, &Target, &mut FxHashMap<u8, LoopInfo>, &mut Stats) -> Result<()>,
 }
 
-static HOW: OnceLock<Box<How>> = OnceLock::new();
+static HOOKS: OnceLock<Box<Hooks>> = OnceLock::new();
 
 /// Enables attention in one kernel on devices that support it. Only WebAssembly modules have to call it; native builds
 /// always have it enabled.
 pub fn enable() {
     crate::schedule::attention::enable();
-    HOW.get_or_init(|| Box::new(How { is_one: is_one_in, lower: lower_in }));
+    HOOKS.get_or_init(|| Box::new(Hooks { is_one: is_one_in, lower: lower_in }));
 }
 
-fn how() -> Option<&'static How> {
+fn hooks() -> Option<&'static Hooks> {
     if cfg!(not(target_arch = "wasm32")) {
         enable();
     }
-    HOW.get().map(|how| &**how)
+    HOOKS.get().map(|hooks| &**hooks)
 }
 
 /// Will the kernel be lowered to one loop over keys? Then no opts are chosen and its axes are neither merged nor split.
 pub(super) fn is_one(k: &Kernel, t: &Target) -> bool {
-    k.role == Role::Attention && how().is_some_and(|how| (how.is_one)(k, t))
+    k.role == Role::Attention && hooks().is_some_and(|hooks| (hooks.is_one)(k, t))
 }
 
 /// Lowers a kernel that is attention, if that pays on the target.
 pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>, stats: &mut Stats) -> Result<()> {
-    match how() {
-        Some(how) if k.role == Role::Attention => (how.lower)(k, t, loops, stats),
+    match hooks() {
+        Some(hooks) if k.role == Role::Attention => (hooks.lower)(k, t, loops, stats),
         _ => Ok(()),
     }
 }
 
 fn is_one_in(k: &Kernel, t: &Target) -> bool {
-    find(&k.g, k.sink).is_some_and(|a| way(&k.g, &a, t).is_some())
+    find(&k.g, k.sink).is_some_and(|a| choose_strategy(&k.g, &a, t).is_some())
 }
 
 fn lower_in(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>, stats: &mut Stats) -> Result<()> {
     let Some(a) = find(&k.g, k.sink) else { return Ok(()) };
-    let Some(way) = way(&k.g, &a, t) else { return Ok(()) };
+    let Some(strategy) = choose_strategy(&k.g, &a, t) else { return Ok(()) };
     // the kernel computes the scores three times; the loop computes them once
     let outer: u64 = k.ranges_of(AxisKind::Loop).iter().map(|&r| k.g.range_len(r) as u64).product();
     let [_, keys, terms, columns] = a.lens(&k.g).map(|n| n as u64);
     stats.flops = stats.flops.saturating_sub(4 * outer / columns.max(1) * keys * terms);
     let gone = [a.axes[0], a.axes[3]].map(|r| k.g.range_arg(r).id);
-    k.turns.retain(|t| !gone.contains(&t.id));
-    let layout = match &way {
-        Way::Matrix(tile) => tile.layout.clone(),
-        Way::Panels(p) if BUILT => return panels::lower(k, t, a, &way, p, loops),
-        Way::Panels(_) => return Ok(()),
-        Way::Registers(r) => r.layout(),
+    k.needed_iterations.retain(|t| !gone.contains(&t.id));
+    let layout = match &strategy {
+        Strategy::Matrix(tile) => tile.layout.clone(),
+        Strategy::Panels(p) if MATRIX_TILES_ENABLED => return panels::lower(k, t, a, &strategy, p, loops),
+        Strategy::Panels(_) => return Ok(()),
+        Strategy::Registers(r) => r.layout(),
     };
-    Loop::new(k, t, a, &way, [&layout; 2], None)?.lower(k, t, loops)
+    Loop::new(k, t, a, &strategy, [&layout; 2], None)?.lower(k, t, loops)
 }
 
 /// The loops and layouts of the new kernel.
@@ -121,7 +121,7 @@ struct Loop<'a> {
     value: Fragment<'a>,
     sum: Fragment<'a>,
     /// Register axes over several adjacent tiles of scores, which together form one left factor of the second product.
-    beside: Ranges,
+    adjacent_tiles: Ranges,
     /// The first row of a workgroup; the offset from it of a subgroup's tile; and the axis over tiles that a subgroup
     /// has one below the other.
     first: UOp,
@@ -132,7 +132,7 @@ struct Loop<'a> {
     /// The last row of a workgroup's block of rows; it may be past the end.
     last: UOp,
     /// The loop over blocks of keys.
-    turn: UOp,
+    block_range: UOp,
     /// Whether the last block has rows, and keys, past the end.
     uneven: [bool; 2],
     /// The target has an instruction by which a subgroup loads matrices from workgroup memory.
@@ -151,33 +151,33 @@ impl<'a> Loop<'a> {
         k: &mut Kernel,
         t: &Target,
         a: Attention,
-        way: &Way<'_>,
+        strategy: &Strategy<'_>,
         layouts: [&'a Layout; 2],
         first: Option<UOp>,
     ) -> Result<Loop<'a>> {
-        let [layout, wide] = layouts;
+        let [layout, value_layout] = layouts;
         let [rows, keys, _, columns] = a.lens(&k.g);
         let mut sides = [Side::M, Side::N, Side::K].map(|s| layout.len(s));
-        let (registers, block, subgroups, below) = match way {
-            Way::Registers(r) => (Some(*r), r.keys(), r.threads[0], 1),
-            Way::Matrix(tile) if BUILT => {
+        let (registers, block, subgroups, below) = match strategy {
+            Strategy::Registers(r) => (Some(*r), r.keys(), r.threads[0], 1),
+            Strategy::Matrix(tile) if MATRIX_TILES_ENABLED => {
                 let block = block(&k.g, &a, t, tile).unwrap_or(keys);
                 let [subgroups, below] = subgroups(k, t, &a, layout, block);
                 (None, block, subgroups, below)
             }
-            Way::Panels(p) => (None, p.keys, p.subgroups, 1),
-            Way::Matrix(_) => (None, keys, 1, 1),
+            Strategy::Panels(p) => (None, p.keys, p.subgroups, 1),
+            Strategy::Matrix(_) => (None, keys, 1, 1),
         };
-        let panels = BUILT && layout.in_memory();
+        let panels = MATRIX_TILES_ENABLED && layout.in_memory();
         let thread = match layout.threads() {
             1 => k.g.idx(0),
             n => k.new_range(n, AxisKind::Local(0), false)?,
         };
         let [query, key, score] = [&layout.a, &layout.b, &layout.c].map(|s| Fragment::new(k, s, thread));
         let (mut query, mut key, mut score) = (query?, key?, score?);
-        let mut value = Fragment::new(k, &wide.b, thread)?;
-        let mut sum = Fragment::new(k, &wide.c, thread)?;
-        let mut beside = Ranges::new();
+        let mut value = Fragment::new(k, &value_layout.b, thread)?;
+        let mut sum = Fragment::new(k, &value_layout.c, thread)?;
+        let mut adjacent_tiles = Ranges::new();
         if let Some(r) = &registers {
             sides[2] = block;
             // a kernel has only one lane axis, so all fragments share it
@@ -187,12 +187,12 @@ impl<'a> Loop<'a> {
             }
             query.registers[0] = score.registers[1];
             if r.vectors > 1 {
-                beside.push(k.new_range(r.vectors, AxisKind::Upcast, false)?);
+                adjacent_tiles.push(k.new_range(r.vectors, AxisKind::Upcast, false)?);
             }
         } else if !panels {
             let more = &layout.a.registers[layout.c.registers.len()..];
             let more = more.iter().map(|d| k.new_range(d.len as usize, AxisKind::Upcast, false));
-            beside = more.collect::<Result<Ranges>>()?;
+            adjacent_tiles = more.collect::<Result<Ranges>>()?;
         }
         // both products have their rows in the same registers
         for (i, d) in layout.c.registers.iter().enumerate() {
@@ -200,7 +200,7 @@ impl<'a> Loop<'a> {
                 sum.registers[i] = score.registers[i];
             }
         }
-        let [m, n] = [sides[0], wide.len(Side::N)];
+        let [m, n] = [sides[0], value_layout.len(Side::N)];
         let group = m * subgroups * below;
         let first = match first {
             Some(first) => first,
@@ -217,14 +217,14 @@ impl<'a> Loop<'a> {
             n => Some(k.new_range(n, AxisKind::Upcast, false)?),
         };
         if let Some(r) = tiles {
-            let far = times(&mut k.g, r, m);
-            row = k.g.binary(Op::Add, row, far);
+            let offset = times(&mut k.g, r, m);
+            row = k.g.binary(Op::Add, row, offset);
         }
         let column = match columns / n {
             1 => k.g.idx(0),
             n => k.new_range(n, AxisKind::Upcast, false)?,
         };
-        let turn = k.new_range(keys.div_ceil(block), AxisKind::Reduce, false)?;
+        let block_range = k.new_range(keys.div_ceil(block), AxisKind::Reduce, false)?;
         let uneven = [!rows.is_multiple_of(group), !keys.is_multiple_of(block)];
         let loads = t.copies.is_some() && registers.is_none();
         Ok(Loop {
@@ -240,13 +240,13 @@ impl<'a> Loop<'a> {
             score,
             value,
             sum,
-            beside,
+            adjacent_tiles,
             first,
             row,
             tiles,
             column,
             last,
-            turn,
+            block_range,
             uneven,
             loads,
         })
@@ -256,7 +256,7 @@ impl<'a> Loop<'a> {
         let dt = DType::F32;
         let steps = self.keys / self.sides[2];
         if let Some(end) = self.end(k) {
-            k.ends.push((k.g.range_arg(self.turn).id, end));
+            k.ends.push((k.g.range_arg(self.block_range).id, end));
         }
         let arrays = match &self.registers {
             Some(r) => self.arrays(k, r)?,
@@ -267,7 +267,7 @@ impl<'a> Loop<'a> {
         // the running maximum of each row
         let none = k.g.float(f64::NEG_INFINITY, dt);
         let m = accumulator(k, none, &rows);
-        let old = k.g.node(Op::AccRead, dt, &[m, self.turn], Arg::None);
+        let old = k.g.node(Op::AccRead, dt, &[m, self.block_range], Arg::None);
         let mut new = self.folded(k, &scores, ReduceOp::Max)?;
         new = self.across(k, new, ReduceOp::Max, t)?;
         new = k.g.binary(Op::Max, old, new);
@@ -280,7 +280,7 @@ impl<'a> Loop<'a> {
             self.sum.registers.iter().copied().chain(self.tiles).chain(range(&k.g, self.column)).collect();
         let (l, o) = (accumulator(k, zero, &rows), accumulator(k, zero, &columns));
         let own = self.folded(k, &weights, ReduceOp::Add)?;
-        let mut body: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[self.turn]);
+        let mut body: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[self.block_range]);
         body.push(update(k, l, shrink, ReduceOp::Mul, 0));
         body.push(update(k, o, shrink, ReduceOp::Mul, 0));
         body.push(update(k, l, own, ReduceOp::Add, 0));
@@ -295,12 +295,12 @@ impl<'a> Loop<'a> {
         }
         // the next iteration reads it
         body.push(update(k, m, new, ReduceOp::Max, 0));
-        self.ended(k, t, loops, &body, [l, o])
+        self.finish_loop(k, t, loops, &body, [l, o])
     }
 
     /// Closes the loop over keys around this body, and stores the result: the sum of weighted values over the sum of
     /// weights, each combined over the threads that share a row.
-    fn ended(
+    fn finish_loop(
         &self,
         k: &mut Kernel,
         t: &Target,
@@ -309,7 +309,7 @@ impl<'a> Loop<'a> {
         sums: [UOp; 2],
     ) -> Result<()> {
         let end = k.g.node(Op::End, DType::Void, body, Arg::None);
-        loops.insert(k.g.range_arg(self.turn).id, LoopInfo { parent: None, around: 0 });
+        loops.insert(k.g.range_arg(self.block_range).id, LoopInfo { parent: None, around: 0 });
         let weights = k.g.node(Op::AccRead, DType::F32, &[sums[0], end], Arg::None);
         let weights = self.across(k, weights, ReduceOp::Add, t)?;
         let mut values = k.g.node(Op::AccRead, DType::F32, &[sums[1], end], Arg::None);
@@ -325,9 +325,9 @@ impl<'a> Loop<'a> {
     fn end(&self, k: &mut Kernel) -> Option<UOp> {
         let [row, key, _, _] = self.a.axes;
         let mut end: Option<UOp> = None;
-        for (_, _, room) in self.rooms(k) {
+        for (_, _, margin) in self.index_masks(k) {
             let zero = k.g.idx(0);
-            let own = substitute1(&mut k.g, room, &[(key, zero), (row, self.last)].into_iter().collect());
+            let own = substitute1(&mut k.g, margin, &[(key, zero), (row, self.last)].into_iter().collect());
             end = Some(end.map_or(own, |e| k.g.binary(Op::Min, e, own)));
         }
         let (more, block) = (k.g.idx(self.keys as i64 - 1), k.g.idx(self.keys as i64));
@@ -339,7 +339,7 @@ impl<'a> Loop<'a> {
     /// The masking conditions that compare indices. Each comes with the truth value that it has where a key counts, and
     /// with a number that is positive exactly there; the number decreases by one from key to key and does not decrease
     /// from row to row.
-    fn rooms(&self, k: &mut Kernel) -> Vec<(UOp, bool, UOp)> {
+    fn index_masks(&self, k: &mut Kernel) -> Vec<(UOp, bool, UOp)> {
         let [row, key, _, _] = self.a.axes;
         let mut found = Vec::new();
         // conditions, and the truth value that each has where a key counts
@@ -380,15 +380,15 @@ impl<'a> Loop<'a> {
                 continue;
             }
             let more = k.g.idx(more);
-            let room = k.g.binary(Op::Sub, y, x);
-            let room = k.g.binary(Op::Add, room, more);
-            let room = simplify_with(&mut k.g, room, &mut k.memo);
-            let a = affine(&k.g, room);
-            let loaded = k.g.reachable(&[room]).into_iter().any(|u| matches!(k.g.op(u), Op::Load | Op::Reduce));
+            let margin = k.g.binary(Op::Sub, y, x);
+            let margin = k.g.binary(Op::Add, margin, more);
+            let margin = simplify_with(&mut k.g, margin, &mut k.memo);
+            let a = affine(&k.g, margin);
+            let loaded = k.g.reachable(&[margin]).into_iter().any(|u| matches!(k.g.op(u), Op::Load | Op::Reduce));
             if loaded || a.stride(&k.g, key) != Some(-1) || a.stride(&k.g, row).is_none_or(|s| s < 0) {
                 continue;
             }
-            found.push((c, holds, room));
+            found.push((c, holds, margin));
         }
         found
     }
@@ -402,7 +402,7 @@ impl<'a> Loop<'a> {
     /// The register axes along the scores of one row that a thread holds.
     fn columns(&self) -> Ranges {
         let digits = self.layout.c.registers.iter().zip(&self.score.registers);
-        digits.filter(|(d, _)| d.side == Side::N).map(|(_, &r)| r).chain(self.beside.iter().copied()).collect()
+        digits.filter(|(d, _)| d.side == Side::N).map(|(_, &r)| r).chain(self.adjacent_tiles.iter().copied()).collect()
     }
 
     /// The row of an element of a fragment, which may be past the end, and its offset from the first row of the
@@ -430,7 +430,7 @@ impl<'a> Loop<'a> {
 
     /// The index of the `i`-th key of the current block.
     fn key_of(&self, k: &mut Kernel, i: UOp) -> UOp {
-        let first = times(&mut k.g, self.turn, self.keys);
+        let first = times(&mut k.g, self.block_range, self.keys);
         k.g.binary(Op::Add, first, i)
     }
 
@@ -487,7 +487,7 @@ impl<'a> Loop<'a> {
     fn scores(&self, k: &mut Kernel, arrays: &Arrays, i: usize) -> Result<UOp> {
         let [_, n, terms] = self.sides;
         // offset of the key in the block
-        let first = self.beside_place(k, i * terms, n);
+        let first = self.adjacent_tile_offset(k, i * terms, n);
         let mut product = match &self.registers {
             Some(_) => self.terms(k, arrays, first)?,
             None => self.tiles_of(k, arrays, first)?,
@@ -502,7 +502,7 @@ impl<'a> Loop<'a> {
     /// The kernel's score expression with `product` in place of its sum of products, and minus infinity for keys past
     /// the end.
     fn score_of(&self, k: &mut Kernel, product: UOp, first: UOp) -> Result<UOp> {
-        let mut score = self.made_of(k, self.a.score, product, first);
+        let mut score = self.score_expr(k, self.a.score, product, first);
         if self.uneven[1] {
             let at = self.key_at(k, first);
             let all = k.g.idx(k.g.range_len(self.a.axes[1]) as i64);
@@ -515,13 +515,13 @@ impl<'a> Loop<'a> {
     /// The index of each score's key, which may be past the end.
     fn key_at(&self, k: &mut Kernel, first: UOp) -> UOp {
         let column = self.score.place(&mut k.g, Side::N);
-        let block = times(&mut k.g, self.turn, self.keys);
+        let block = times(&mut k.g, self.block_range, self.keys);
         [first, column].into_iter().fold(block, |s, x| k.g.binary(Op::Add, s, x))
     }
 
     /// The expression `score` with `product` in place of the kernel's sum of products, for the row and key of each
     /// element.
-    fn made_of(&self, k: &mut Kernel, score: UOp, product: UOp, first: UOp) -> UOp {
+    fn score_expr(&self, k: &mut Kernel, score: UOp, product: UOp, first: UOp) -> UOp {
         let at = self.key_at(k, first);
         let key = self.clamped(k, 1, at);
         let row = self.row_of(k, &self.score);
@@ -554,11 +554,11 @@ impl<'a> Loop<'a> {
     }
 
     /// `first` plus the offset of each of the adjacent tiles of `n` columns that form one left factor.
-    fn beside_place(&self, k: &mut Kernel, first: usize, n: usize) -> UOp {
+    fn adjacent_tile_offset(&self, k: &mut Kernel, first: usize, n: usize) -> UOp {
         let (mut at, mut step) = (k.g.idx(first as i64), n);
-        for &r in &self.beside {
-            let far = times(&mut k.g, r, step);
-            at = k.g.binary(Op::Add, at, far);
+        for &r in &self.adjacent_tiles {
+            let offset = times(&mut k.g, r, step);
+            at = k.g.binary(Op::Add, at, offset);
             step *= k.g.range_len(r);
         }
         at
@@ -579,7 +579,7 @@ impl<'a> Loop<'a> {
         let (row, column) = (k.g.binary(Op::Add, first, keys), k.g.binary(Op::Add, from, columns));
         let right = self.right(k, &self.value, stage, [row, column], [columns, keys]);
         let left = k.g.cast(weights, k.g.dtype(self.a.elements[2]));
-        let own: Ranges = self.score.registers.iter().chain(&self.beside).copied().collect();
+        let own: Ranges = self.score.registers.iter().chain(&self.adjacent_tiles).copied().collect();
         Ok(self.mma(k, left, right, [&own, &self.value.registers, &self.sum.registers]))
     }
 

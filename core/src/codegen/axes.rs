@@ -3,8 +3,8 @@
 //! graph on new ranges, and returns an error with the reason where an opt does not fit. Out: ranges that have become
 //! vector lanes, registers, threads or launch dimensions.
 
-use super::inside::stays_inside;
-use super::live::{Extent, Live};
+use super::in_bounds::stays_inside;
+use super::live::{LaunchDim, NeededIterations};
 use super::opt::{Opt, Part};
 use super::pack::Pack;
 use super::program::ParamInfo;
@@ -13,7 +13,7 @@ use crate::rewrite::{Memo, substitute1};
 use crate::rules::simplify_with;
 use crate::schedule::Ast;
 use crate::target::Target;
-use crate::uop::mma::BUILT;
+use crate::uop::mma::MATRIX_TILES_ENABLED;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, RangeSet, ReduceOp, UOp, graph::MAX_RANGES};
 use crate::util::sort;
 use crate::{Error, Result};
@@ -22,12 +22,12 @@ use smallvec::SmallVec;
 
 /// What happens to loads in the iterations that rounding an axis up has added past its end.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Behind {
+pub(super) enum PastEnd {
     /// They are masked: nothing past the end is read.
     Masked,
     /// They may run without a mask if their addresses stay inside the buffer and they only contribute to results that
     /// are not stored.
-    Read,
+    Readable,
 }
 
 /// A kernel graph being optimised.
@@ -58,21 +58,21 @@ pub struct Kernel {
     pub params: Vec<ParamInfo>,
     /// For ranges by id: first the condition that must hold for an iteration to have an effect; after the pass
     /// `mask-ends` the bound at which the loop ends ([`super::reach`]).
-    pub reach: Vec<(u8, UOp)>,
+    pub loop_limits: Vec<(u8, UOp)>,
     /// The ends of further loops, by range id: a scalar computed from the surrounding loops.
     pub ends: Vec<(u8, UOp)>,
-    /// The ranges in `reach` that are loops over filter taps of a strided transposed convolution, where the number of
-    /// taps depends on the phase (the output position modulo the stride; [`super::digits`]).
+    /// The ranges in `loop_limits` that are loops over filter taps of a strided transposed convolution, where the
+    /// number of taps depends on the phase (the output position modulo the stride; [`super::digits`]).
     pub taps: RangeSet,
     /// Innermost loops that follow one another, each with Stores of its own: an innermost loop that was split at its
-    /// borders ([`super::borders`]).
-    pub pieces: Vec<UOp>,
+    /// borders ([`super::peel`]).
+    pub peeled_loops: Vec<UOp>,
     /// Conditions on the output loops: only iterations in which all of them hold compute something that is read later.
-    pub live: Vec<UOp>,
-    /// The number of iterations that `live` leaves of each loop ([`super::live`]), once opts are applied.
-    pub turns: Vec<Live>,
+    pub needed_conditions: Vec<UOp>,
+    /// The number of iterations that `needed_conditions` leave of each loop ([`super::live`]), once opts are applied.
+    pub needed_iterations: Vec<NeededIterations>,
     /// The size of each launch dimension as a function of the launch scalars, where that can be less than in `grid`.
-    pub extents: [Extent; 3],
+    pub extents: [LaunchDim; 3],
 }
 
 /// The work of a kernel, counted before optimisation.
@@ -89,7 +89,7 @@ impl Kernel {
     pub fn new(ast: &Ast) -> Kernel {
         let mut g = Graph::new();
         let roots = g.import(&ast.g, &ast.roots(), |_, _| None);
-        let (sink, live) = (roots[0], roots[1..].to_vec());
+        let (sink, needed_conditions) = (roots[0], roots[1..].to_vec());
         let next_id = g.iter().filter(|&u| g.op(u) == Op::Range).map(|u| g.range_arg(u).id + 1).max().unwrap_or(0);
         let (tiles, memo, packs) = (Vec::new(), Memo::new(), Vec::new());
         let params = ParamInfo::all(&g, sink);
@@ -105,12 +105,12 @@ impl Kernel {
             constants: ast.constants.clone(),
             packs,
             params,
-            reach: Vec::new(),
+            loop_limits: Vec::new(),
             ends: Vec::new(),
             taps: 0,
-            pieces: Vec::new(),
-            live,
-            turns: Vec::new(),
+            peeled_loops: Vec::new(),
+            needed_conditions,
+            needed_iterations: Vec::new(),
             extents: Default::default(),
         }
     }
@@ -161,18 +161,18 @@ impl Kernel {
         self.sink = simplify_with(&mut self.g, sink, &mut self.memo);
     }
 
-    /// Applies a substitution of ranges to `reach`, `ends` and `live` too.
+    /// Applies a substitution of ranges to `loop_limits`, `ends` and `needed_conditions` too.
     fn carry(&mut self, map: &FxHashMap<UOp, UOp>) {
-        for i in 0..self.reach.len() {
-            let cond = substitute1(&mut self.g, self.reach[i].1, map);
-            self.reach[i].1 = simplify_with(&mut self.g, cond, &mut self.memo);
+        for i in 0..self.loop_limits.len() {
+            let cond = substitute1(&mut self.g, self.loop_limits[i].1, map);
+            self.loop_limits[i].1 = simplify_with(&mut self.g, cond, &mut self.memo);
         }
         for i in 0..self.ends.len() {
             let end = substitute1(&mut self.g, self.ends[i].1, map);
             self.ends[i].1 = simplify_with(&mut self.g, end, &mut self.memo);
         }
-        for i in 0..self.live.len() {
-            self.live[i] = substitute1(&mut self.g, self.live[i], map);
+        for i in 0..self.needed_conditions.len() {
+            self.needed_conditions[i] = substitute1(&mut self.g, self.needed_conditions[i], map);
         }
     }
 
@@ -212,12 +212,12 @@ impl Kernel {
 
     /// Fuses two loops, and undoes it if the number of divisions has grown.
     fn try_merge(&mut self, a: UOp, b: UOp) -> bool {
-        let (before, old, live) = (self.count_divmod(), self.sink, self.live.clone());
+        let (before, old, conditions) = (self.count_divmod(), self.sink, self.needed_conditions.clone());
         if !self.join(a, b) {
             return false;
         }
         if self.count_divmod() > before {
-            (self.sink, self.live) = (old, live);
+            (self.sink, self.needed_conditions) = (old, conditions);
             return false;
         }
         true
@@ -235,7 +235,7 @@ impl Kernel {
         if self.g.dtype(joined) != self.g.dtype(a) {
             return false;
         }
-        let Some(live) = self.live_joined(a, b, joined, nb) else { return false };
+        let Some(conditions) = self.joined_conditions(a, b, joined, nb) else { return false };
         let n = self.g.idx(nb as i64);
         let (hi, lo) = (self.g.binary(Op::FloorDiv, joined, n), self.g.binary(Op::FloorMod, joined, n));
         let mut map = FxHashMap::default();
@@ -249,7 +249,7 @@ impl Kernel {
         map.insert(b, lo);
         self.sink = self.merged_sink(a, b, joined, &map);
         self.sink = simplify_with(&mut self.g, self.sink, &mut self.memo);
-        self.live = live;
+        self.needed_conditions = conditions;
         true
     }
 
@@ -336,7 +336,7 @@ impl Kernel {
             Opt::Stage(_) => Ok(()),
             Opt::Keep { .. } if t.has_local => Err(bad("not on a GPU yet")),
             Opt::Keep { .. } => self.keep(r),
-            Opt::Pad { to, .. } if t.machine.reads_behind => self.pad(r, to as usize, Behind::Read),
+            Opt::Pad { to, .. } if t.machine.reads_past_end => self.pad(r, to as usize, PastEnd::Readable),
             Opt::Pad { to, .. } => self.pad_to(r, to as usize),
             Opt::Swap { with, .. } => {
                 let other = self.range_by_id(with).filter(|&x| x != r && self.g.kind(x) == kind);
@@ -347,7 +347,7 @@ impl Kernel {
                 self.swap(r, other);
                 Ok(())
             }
-            Opt::Join { with, .. } if BUILT && t.has_local => {
+            Opt::Join { with, .. } if MATRIX_TILES_ENABLED && t.has_local => {
                 let other = self.range_by_id(with).filter(|&x| x != r && self.g.kind(x) == kind);
                 let other = other.filter(|&x| !kind.is_reduce() || self.reduced_together(r, x));
                 let other = other.ok_or_else(|| bad("no such axis beside it"))?;
@@ -571,10 +571,10 @@ impl Kernel {
     /// Rounds the length of an axis up to a multiple of `m`. Loads and stores get a gate, and reductions skip the added
     /// iterations.
     pub(super) fn pad_to(&mut self, r: UOp, m: usize) -> Result<()> {
-        self.pad(r, m, Behind::Masked)
+        self.pad(r, m, PastEnd::Masked)
     }
 
-    fn pad(&mut self, r: UOp, m: usize, behind: Behind) -> Result<()> {
+    fn pad(&mut self, r: UOp, m: usize, past_end: PastEnd) -> Result<()> {
         let n = self.g.range_len(r);
         let padded = n.div_ceil(m.max(1)) * m.max(1);
         if padded == n {
@@ -584,7 +584,7 @@ impl Kernel {
         let wide = self.g.range_with(padded, arg);
         let limit = self.g.idx(n as i64);
         let inside = self.g.binary(Op::CmpLt, wide, limit);
-        self.restrict([(r, wide)].into_iter().collect(), [r, wide], Some(inside), behind);
+        self.restrict([(r, wide)].into_iter().collect(), [r, wide], Some(inside), past_end);
         Ok(())
     }
 
@@ -596,11 +596,11 @@ impl Kernel {
         mut image: FxHashMap<UOp, UOp>,
         [r, closed]: [UOp; 2],
         inside: Option<UOp>,
-        behind: Behind,
+        past_end: PastEnd,
     ) {
         let id = self.g.range_arg(r).id;
         // if `r` is an output axis, results past its end are not stored, so it does not matter what is read for them
-        let open = cfg!(feature = "x86") && behind == Behind::Read;
+        let open = cfg!(feature = "x86") && past_end == PastEnd::Readable;
         let result = open && !self.reduces().iter().any(|&u| self.g.src(u)[1..].contains(&r));
         self.carry(&image);
         for u in self.nodes() {

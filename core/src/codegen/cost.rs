@@ -90,14 +90,14 @@ struct Access {
     offsets: (f64, f64, f64),
     digits: Vec<Digit>,
     /// Open ranges that the address depends on in a form other than digits (a gather).
-    wild: RangeSet,
+    gather_ranges: RangeSet,
     /// Bytes of an element; `most`: bytes of the whole buffer.
     size: f64,
     most: f64,
-    /// Stride in bytes and number of iterations of each tile axis and closed loop; `random`: the product of the
-    /// iterations of those that lead to arbitrary addresses.
+    /// Stride in bytes and number of iterations of each tile axis and closed loop; `gather_iterations`: the product of
+    /// the iterations of those that lead to arbitrary addresses.
     steps: Vec<(f64, f64)>,
-    random: f64,
+    gather_iterations: f64,
     /// The lines that it accesses evict each other from the L1 cache.
     conflict: bool,
     /// Distinct bytes of the loops closed so far; `moved`: the bytes brought into each cache.
@@ -131,7 +131,7 @@ impl Access {
                 last = (stride, n);
             }
         }
-        (run.max(LINE) * runs * self.random).min(self.most)
+        (run.max(LINE) * runs * self.gather_iterations).min(self.most)
     }
 
     /// Accounts for `n` iterations of the part of a loop in which its counter advances by `from` (one digit of the
@@ -142,8 +142,8 @@ impl Access {
         if stride > 0.0 {
             self.steps.push((stride, n));
         }
-        if self.wild >> id & 1 == 1 {
-            self.random *= n;
+        if self.gather_ranges >> id & 1 == 1 {
+            self.gather_iterations *= n;
         }
         self.bytes = self.touched();
         for (level, moved) in self.moved.iter_mut().enumerate() {
@@ -164,7 +164,7 @@ struct Frame {
     id: u8,
     len: f64,
     /// Cycles of loop control per iteration.
-    turn: f64,
+    loop_control: f64,
     /// Cycles per iteration of the body's arithmetic, loads and stores; `wait`: of a dependence on the previous
     /// iteration; `inside`: of the loops inside.
     issue: [f64; 3],
@@ -256,7 +256,7 @@ fn launch(p: &Program, t: &Target) -> (f64, f64) {
         return (whole.max(m.busy / (grid * group)), start);
     }
     let share = (grid / t.threads.max(1) as f64).ceil() / grid;
-    (share, if share < 1.0 { start + m.meet } else { start })
+    (share, if share < 1.0 { start + m.fork_join } else { start })
 }
 
 impl Walk<'_> {
@@ -295,7 +295,7 @@ impl Walk<'_> {
                 let across = g.src(u)[1..].iter().any(|&r| self.lane(r).is_some());
                 let (all, left) = (self.vectors(g.src_at(u, 0)), self.vectors(u));
                 let halves = if across { f64::from(self.t.lanes.ilog2()) } else { 0.0 };
-                (all - left).max(0.0) * m.arithmetic + left * halves * m.fold
+                (all - left).max(0.0) * m.arithmetic + left * halves * m.horizontal_step
             }
             Op::Div | Op::Recip | Op::Sqrt if g.dtype(u).is_float() => self.vectors(u) * m.divide,
             Op::Div | Op::Idiv | Op::Imod => {
@@ -358,16 +358,16 @@ impl Walk<'_> {
             store,
             offsets: (0.0, 0.0, 1.0),
             digits: Vec::new(),
-            wild: 0,
+            gather_ranges: 0,
             size: bytes,
             most: most.max(LINE),
             steps: Vec::new(),
-            random: 1.0,
+            gather_iterations: 1.0,
             conflict: false,
             bytes: 0.0,
             moved: [0.0; 3],
         };
-        self.take_apart(g.src_at(index, 1), &mut a);
+        self.decompose_address(g.src_at(index, 1), &mut a);
         let lane = tile.iter().find(|x| x.lane).copied();
         let dot = tile.iter().find(|x| self.dots >> x.id & 1 == 1).copied();
         let n = self.vectors(u).max(1.0);
@@ -382,15 +382,15 @@ impl Walk<'_> {
             Some(l) => {
                 let group = dot.map_or(1, |d| d.len);
                 let dense = dot.is_none_or(|d| p.stride(index, d.id) == 1);
-                let (stride, wild) = (p.stride(index, l.id), g.ranges(g.src_at(index, 1)) >> l.id & 1 == 1);
+                let (stride, indirect) = (p.stride(index, l.id), g.ranges(g.src_at(index, 1)) >> l.id & 1 == 1);
                 a.conflict = stride * size as i64 % PAGE == 0 && stride != 0 && l.len > WAYS;
                 let slow: f64 = a.digits.iter().filter(|d| d.id == l.id).map(|d| d.stride / d.div / bytes).sum();
-                let near = if wild { a.wild >> l.id & 1 == 0 && slow <= 2.0 } else { stride.abs() <= 2 };
+                let near = if indirect { a.gather_ranges >> l.id & 1 == 0 && slow <= 2.0 } else { stride.abs() <= 2 };
                 match () {
                     () if g.ranges(index) >> l.id & 1 == 0 => rows * one * if dense { 1.0 } else { group as f64 },
-                    () if stride == group as i64 && dense && !wild => n * whole,
+                    () if stride == group as i64 && dense && !indirect => n * whole,
                     () if near && self.t.permutes && !store && size >= 4 => n * m.permuted_load,
-                    () if store && self.t.weaves && p.woven(u).is_some() => n * (whole + m.arithmetic),
+                    () if store && self.t.interleaved_stores && p.woven(u).is_some() => n * (whole + m.arithmetic),
                     () => part * group as f64,
                 }
             }
@@ -405,8 +405,8 @@ impl Walk<'_> {
             if stride > 0.0 {
                 a.steps.push((stride, x.len as f64));
             }
-            if a.wild >> x.id & 1 == 1 {
-                a.random *= x.len as f64;
+            if a.gather_ranges >> x.id & 1 == 1 {
+                a.gather_iterations *= x.len as f64;
             }
         }
         a.bytes = a.touched();
@@ -417,7 +417,7 @@ impl Walk<'_> {
     }
 
     /// Splits an address into a constant, digits of loop counters, and ranges that it depends on in other ways.
-    fn take_apart(&self, at: UOp, a: &mut Access) {
+    fn decompose_address(&self, at: UOp, a: &mut Access) {
         let g = &self.p.g;
         let mut offset = 0.0;
         let mut stack = vec![(at, a.size)];
@@ -433,7 +433,7 @@ impl Walk<'_> {
                 (Op::Cast, _) => stack.push((g.src_at(u, 0), c)),
                 _ => match self.digit(u) {
                     Some(d) => a.digits.push(Digit { stride: c.abs(), ..d }),
-                    None => a.wild |= g.ranges(u),
+                    None => a.gather_ranges |= g.ranges(u),
                 },
             }
         }
@@ -463,20 +463,22 @@ impl Walk<'_> {
 
     fn open(&mut self, u: UOp) {
         let (g, m) = (&self.p.g, self.m);
-        let (len, turn) = match g.kind(u) {
-            AxisKind::Grid(d) => (self.p.grid[d as usize] as f64, if self.t.has_local { m.group } else { m.turn }),
+        let (len, loop_control) = match g.kind(u) {
+            AxisKind::Grid(d) => {
+                (self.p.grid[d as usize] as f64, if self.t.has_local { m.group } else { m.loop_overhead })
+            }
             AxisKind::Local(d) => (self.p.local[d as usize] as f64, 0.0),
-            _ => ((g.bounds(u).1 + 1).max(1) as f64, m.turn),
+            _ => ((g.bounds(u).1 + 1).max(1) as f64, m.loop_overhead),
         };
-        let wait = if g.kind(u) == AxisKind::Walk { m.walk } else { 0.0 };
-        self.frames.push(Frame { id: g.range_arg(u).id, len, turn, wait, ..Frame::default() });
+        let wait = if g.kind(u) == AxisKind::Walk { m.store_to_load_latency } else { 0.0 };
+        self.frames.push(Frame { id: g.range_arg(u).id, len, loop_control, wait, ..Frame::default() });
     }
 
     fn close(&mut self) {
         let Some(mut f) = self.frames.pop() else { return };
-        let turn = f.body(self.m) + f.turn + f.inside;
+        let iteration_cycles = f.body(self.m) + f.loop_control + f.inside;
         let (id, len) = (f.id, f.len);
-        f.by[4] += f.turn;
+        f.by[4] += f.loop_control;
         // goes through the parts of the counter between digit boundaries, the lowest digit first
         let mut from = 1.0;
         while from < len {
@@ -488,13 +490,13 @@ impl Walk<'_> {
             from = to;
         }
         let Some(outer) = self.frames.last_mut() else { return };
-        outer.inside += len * turn;
+        outer.inside += len * iteration_cycles;
         for (all, own) in outer.by.iter_mut().zip(f.by) {
             *all += len * own;
         }
         for mut a in f.accesses {
             a.digits.retain(|d| d.id != id);
-            a.wild &= !(1 << id);
+            a.gather_ranges &= !(1 << id);
             join(&mut outer.accesses, a);
         }
     }
@@ -509,7 +511,9 @@ fn shifted(by: f64) -> f64 {
 /// only their constant offsets differ.
 fn join(list: &mut Vec<Access>, a: Access) {
     let same = |b: &&mut Access| {
-        (b.base, b.store, b.wild) == (a.base, a.store, a.wild) && b.digits == a.digits && b.steps == a.steps
+        (b.base, b.store, b.gather_ranges) == (a.base, a.store, a.gather_ranges)
+            && b.digits == a.digits
+            && b.steps == a.steps
     };
     let Some(b) = list.iter_mut().find(same) else { return list.push(a) };
     let before = b.bytes;

@@ -69,7 +69,7 @@ const LONG_DIVISION: u64 = 64;
 
 /// An upper bound on the iterations of all loops that one GPU thread runs, for drivers that end a kernel after too
 /// many.
-pub fn turns(p: &Program) -> u64 {
+pub fn loop_iterations(p: &Program) -> u64 {
     let g = &p.g;
     let (mut times, mut sum) = (vec![1u64], 0u64);
     for &u in &p.order {

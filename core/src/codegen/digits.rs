@@ -11,9 +11,9 @@
 //! In: a kernel with fused loops, before opts are chosen (pass `split-axes`). Out: the same kernel with more loops and
 //! fewer divisions.
 
-use super::axes::{Behind, Kernel};
+use super::axes::{Kernel, PastEnd};
 use crate::Result;
-use crate::rules::{conjuncts, needed, sum_of_ranges};
+use crate::rules::{conjuncts, nonzero_conditions, sum_of_ranges};
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, RangeSet, ReduceOp, UOp};
 use crate::util::sort;
 use rustc_hash::FxHashMap;
@@ -55,13 +55,13 @@ pub(super) fn split(k: &mut Kernel) {
         }
     }
     if k.count_divmod() < all {
-        open(k);
+        drop_gates_past_end(k);
     }
 }
 
 /// Removes unnecessary conditions from the gates of loads after a loop was rounded up: results past the loop's end are
 /// not stored, so a load for them needs no mask if its address is inside the buffer for all values of the loops.
-fn open(k: &mut Kernel) {
+fn drop_gates_past_end(k: &mut Kernel) {
     let g = &mut k.g;
     let stores = g.srcs(k.sink);
     let unstored = |g: &Graph, c: UOp| {
@@ -136,7 +136,7 @@ fn apply(k: &mut Kernel, cut: Cut) -> Result<bool> {
             // if one load depends on both new loops, they are nested directly; otherwise the digit is a phase of the
             // result and goes outside
             let inside = read_with(k, id) >> inner & 1 == 1;
-            nest(k, id, inner, inside);
+            move_loop(k, id, inner, inside);
             Ok(true)
         }
         Cut::Phase { out, tap, rest, by, remainder } => match vanishes(k, tap.0, remainder) {
@@ -154,7 +154,7 @@ fn read_with(k: &Kernel, id: u8) -> RangeSet {
 
 /// Moves the output loop `inner` in the loop nest: directly inside `outer`, or outside all loops that loads depend on
 /// together with `outer`.
-fn nest(k: &mut Kernel, outer: u8, inner: u8, inside: bool) {
+fn move_loop(k: &mut Kernel, outer: u8, inner: u8, inside: bool) {
     let mut order = k.ranges_of(AxisKind::Loop);
     let ids: SmallVec<[u8; 8]> = order.iter().map(|&r| k.g.range_arg(r).id).collect();
     let Some(from) = ids.iter().position(|&i| i == inner) else { return };
@@ -205,12 +205,12 @@ fn phase(k: &mut Kernel, out: (UOp, i64), tap: (UOp, i64), rest: i64, by: usize)
     let image: FxHashMap<UOp, UOp> = [(w, there), (r, which)].into_iter().collect();
     let end = k.g.idx(taps as i64);
     let inside = (taps % by != 0).then(|| k.g.binary(Op::CmpLt, which, end));
-    k.restrict(image, [r, short], inside, Behind::Masked);
+    k.restrict(image, [r, short], inside, PastEnd::Masked);
     if let Some(c) = inside {
         k.taps |= 1 << arg.id;
-        k.reach.push((arg.id, c));
+        k.loop_limits.push((arg.id, c));
     }
-    nest(k, id, inner, false);
+    move_loop(k, id, inner, false);
     Ok(true)
 }
 
@@ -224,7 +224,7 @@ fn vanishes(k: &Kernel, r: UOp, remainder: UOp) -> bool {
         let src = g.src(*c);
         g.op(*c) == Op::CmpLt && src[0] == remainder && g.const_int(src[1]) == Some(1)
     };
-    matches!(g.arg(sum), Arg::Reduce(ReduceOp::Add, _)) && needed(g, g.src_at(sum, 0)).iter().any(is_zero)
+    matches!(g.arg(sum), Arg::Reduce(ReduceOp::Add, _)) && nonzero_conditions(g, g.src_at(sum, 0)).iter().any(is_zero)
 }
 
 impl Kernel {

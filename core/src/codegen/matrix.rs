@@ -14,7 +14,7 @@ use crate::analysis::product::{Terms, is_half, terms_of};
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
 use crate::target::{MatrixTile, Target};
-use crate::uop::mma::{BUILT, Digit, PANEL, Side, Spread};
+use crate::uop::mma::{Digit, Distribution, MATRIX_TILES_ENABLED, PANEL_ROW_ELEMS, Side};
 use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, UOp};
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
@@ -111,7 +111,7 @@ pub(super) fn in_memory(k: &Kernel, t: &Target) -> bool {
     let [[p, q], [terms]] = [sides[0].as_slice(), sides[1].as_slice()] else { return false };
     let [p, q, terms] = [*p, *q, *terms].map(|r| k.g.range_len(r));
     let fits = |tile: &MatrixTile| [[p, q, terms], [q, p, terms]].contains(&tile.sides());
-    BUILT && t.matrix_tiles.iter().any(|tile| tile.layout.in_memory() && fits(tile))
+    MATRIX_TILES_ENABLED && t.matrix_tiles.iter().any(|tile| tile.layout.in_memory() && fits(tile))
 }
 
 impl Product<'_> {
@@ -135,7 +135,7 @@ impl Product<'_> {
     }
 
     /// Lowers a product whose factors are read from workgroup memory, where they are stored in panels
-    /// ([`mma::PANEL`](crate::uop::mma::PANEL)).
+    /// ([`mma::PANEL_ROW_ELEMS`](crate::uop::mma::PANEL_ROW_ELEMS)).
     fn lower_in_memory(&self, k: &mut Kernel, sum: UOp) -> Result<()> {
         let refuse = |why: &str| Error::value("opt", format!("tile: a factor {why}"));
         if self.gate.is_some() {
@@ -154,12 +154,12 @@ impl Product<'_> {
             let place = simplify_with(&mut k.g, place, &mut k.memo);
             let a = affine(&k.g, place);
             // the dimension of the factor along which elements are contiguous
-            let near = match a.stride(&k.g, terms) {
+            let contiguous_side = match a.stride(&k.g, terms) {
                 Some(1) => Side::K,
                 _ => side,
             };
-            let spread = if i == 0 { &mut layout.a } else { &mut layout.b };
-            *spread = in_panels(side, near, k.g.range_len(across), k.g.range_len(terms), panel)
+            let distribution = if i == 0 { &mut layout.a } else { &mut layout.b };
+            *distribution = in_panels(side, contiguous_side, k.g.range_len(across), k.g.range_len(terms), panel)
                 .ok_or_else(|| refuse("has sides that make no panels"))?;
             let zero = k.g.idx(0);
             let map = [(across, zero), (terms, zero)].into_iter().collect();
@@ -193,38 +193,38 @@ impl Product<'_> {
     }
 }
 
-/// The layout of a factor that is stored in panels of `panel` rows, contiguous along `near`; `None` if its lengths do
-/// not fit the layout's numbers.
-fn in_panels(side: Side, near: Side, across: usize, terms: usize, panel: usize) -> Option<Spread> {
+/// The layout of a factor that is stored in panels of `panel` rows, contiguous along `contiguous_side`; `None` if its
+/// lengths do not fit the layout's numbers.
+fn in_panels(side: Side, contiguous_side: Side, across: usize, terms: usize, panel: usize) -> Option<Distribution> {
     let digit = |side: Side, step: usize, len: usize| {
         Some(Digit { side, step: u8::try_from(step).ok()?, len: u8::try_from(len).ok()? })
     };
     let mut registers: SmallVec<[Digit; 4]> = SmallVec::new();
-    if near == Side::K {
+    if contiguous_side == Side::K {
         registers.push(digit(Side::K, 1, terms)?);
     }
-    registers.push(digit(side, 1, across.min(PANEL))?);
-    if near != Side::K {
+    registers.push(digit(side, 1, across.min(PANEL_ROW_ELEMS))?);
+    if contiguous_side != Side::K {
         registers.push(digit(Side::K, 1, terms)?);
     }
-    if across > PANEL {
-        registers.push(digit(side, PANEL, across / PANEL)?);
+    if across > PANEL_ROW_ELEMS {
+        registers.push(digit(side, PANEL_ROW_ELEMS, across / PANEL_ROW_ELEMS)?);
     }
-    Some(Spread { threads: SmallVec::new(), registers, panel: u16::try_from(panel).ok()? })
+    Some(Distribution { threads: SmallVec::new(), registers, panel: u16::try_from(panel).ok()? })
 }
 
 /// One of the three matrices of a tile: its layout, the thread number, and the range of each register digit.
 pub(super) struct Fragment<'a> {
-    pub(super) spread: &'a Spread,
+    pub(super) distribution: &'a Distribution,
     pub(super) thread: UOp,
     pub(super) registers: SmallVec<[UOp; 4]>,
 }
 
 impl<'a> Fragment<'a> {
-    pub(super) fn new(k: &mut Kernel, spread: &'a Spread, thread: UOp) -> Result<Fragment<'a>> {
+    pub(super) fn new(k: &mut Kernel, distribution: &'a Distribution, thread: UOp) -> Result<Fragment<'a>> {
         let axis = |d: &Digit| k.new_range(d.len as usize, AxisKind::Upcast, false);
-        let registers = spread.axes().iter().map(axis).collect::<Result<_>>()?;
-        Ok(Fragment { spread, thread, registers })
+        let registers = distribution.axes().iter().map(axis).collect::<Result<_>>()?;
+        Ok(Fragment { distribution, thread, registers })
     }
 
     /// Loads the fragment of a factor in workgroup memory as matrices of 8 by 8 elements that the subgroup loads
@@ -232,31 +232,31 @@ impl<'a> Fragment<'a> {
     /// there as whole rows.
     pub(super) fn load(&self, k: &mut Kernel, x: UOp, axes: [(UOp, Side); 2]) -> Option<UOp> {
         let g = &k.g;
-        let [pair, rest @ ..] = self.spread.registers.as_slice() else { return None };
+        let [pair, rest @ ..] = self.distribution.registers.as_slice() else { return None };
         let index = g.src_at(x, 0);
         let staged = g.op(x) == Op::Load && g.src(x).len() == 1 && g.op(g.src_at(index, 0)) == Op::Stage;
         // each thread holds two adjacent elements along k of one of eight rows or columns
         let side = axes[0].1;
         let quads = [Digit { side: Side::K, step: 2, len: 4 }, Digit { side, step: 1, len: 8 }];
         let eights = rest.len() <= 2 && rest.iter().all(|d| d.step == 8 && d.len == 2);
-        let spread = *pair == (Digit { side: Side::K, step: 1, len: 2 }) && self.spread.threads[..] == quads;
-        if !staged || g.dtype(x).size() != 2 || !spread || !eights {
+        let in_pairs = *pair == (Digit { side: Side::K, step: 1, len: 2 }) && self.distribution.threads[..] == quads;
+        if !staged || g.dtype(x).size() != 2 || !in_pairs || !eights {
             return None;
         }
         let a = affine(g, g.src_at(index, 1));
         let stride = |r: UOp| a.stride(g, r);
         let [across, terms] = axes.map(|x| x.0);
-        let (turned, near) = match (stride(across), stride(terms)) {
+        let (transposed, contiguous) = match (stride(across), stride(terms)) {
             (Some(_), Some(1)) => (false, terms),
             (Some(1), Some(_)) => (true, across),
             _ => return None,
         };
-        let aligned = a.terms.iter().all(|&(r, c)| r == near || c % 8 == 0);
-        if !aligned || a.tangled != 0 || !a.others.is_empty() || a.constant % 8 != 0 {
+        let aligned = a.terms.iter().all(|&(r, c)| r == contiguous || c % 8 == 0);
+        if !aligned || a.non_affine_ranges != 0 || !a.others.is_empty() || a.constant % 8 != 0 {
             return None;
         }
         // thread `8 * i + j` provides the address of row `j` of matrix `i`
-        let rows = if turned { Side::K } else { side };
+        let rows = if transposed { Side::K } else { side };
         let g = &mut k.g;
         let eight = g.idx(8);
         let (row, matrices) = (g.binary(Op::FloorMod, self.thread, eight), g.binary(Op::FloorDiv, self.thread, eight));
@@ -267,8 +267,8 @@ impl<'a> Fragment<'a> {
                 let digit = g.binary(Op::FloorMod, matrix, two);
                 matrix = g.binary(Op::FloorDiv, matrix, two);
                 if d.side == of {
-                    let far = g.binary(Op::Mul, digit, eight);
-                    place = g.binary(Op::Add, place, far);
+                    let offset = g.binary(Op::Mul, digit, eight);
+                    place = g.binary(Op::Add, place, offset);
                 }
             }
             place
@@ -279,7 +279,7 @@ impl<'a> Fragment<'a> {
         let mut src: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[index, self.thread]);
         src.extend_from_slice(&self.registers);
         let dt = k.g.dtype(x);
-        Some(k.g.node(Op::LoadMatrix, dt, &src, Arg::Number(u32::from(turned))))
+        Some(k.g.node(Op::LoadMatrix, dt, &src, Arg::Number(u32::from(transposed))))
     }
 
     /// The index of an element along a dimension of the tile, computed from the thread and the register that hold it.
@@ -287,11 +287,11 @@ impl<'a> Fragment<'a> {
         let mut at = g.idx(0);
         let mut add = |g: &mut Graph, d: &Digit, value: UOp| {
             let step = g.idx(i64::from(d.step));
-            let far = g.binary(Op::Mul, value, step);
-            at = g.binary(Op::Add, at, far);
+            let offset = g.binary(Op::Mul, value, step);
+            at = g.binary(Op::Add, at, offset);
         };
         let mut rest = self.thread;
-        for d in &self.spread.threads {
+        for d in &self.distribution.threads {
             let len = g.idx(i64::from(d.len));
             if d.side == side {
                 let value = g.binary(Op::FloorMod, rest, len);
@@ -299,7 +299,7 @@ impl<'a> Fragment<'a> {
             }
             rest = g.binary(Op::FloorDiv, rest, len);
         }
-        for (d, &r) in self.spread.registers.iter().zip(&self.registers) {
+        for (d, &r) in self.distribution.registers.iter().zip(&self.registers) {
             if d.side == side {
                 add(g, d, r);
             }

@@ -6,18 +6,18 @@
 
 pub mod attention;
 pub mod axes;
-mod borders;
 pub mod cost;
 pub mod count;
 mod digits;
 mod exp_below_max;
-mod inside;
+mod in_bounds;
 pub mod late;
 pub mod live;
 mod matrix;
 pub mod opt;
 pub mod pack;
 mod passes;
+mod peel;
 pub mod program;
 pub mod reach;
 pub mod reduce;
@@ -38,26 +38,26 @@ use crate::{Error, Result};
 /// fewer of them, and at last with none ([`Program::refused`] counts the failed attempts): the heuristic may be wrong
 /// about speed, but it must not make a kernel fail that can be compiled.
 pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
-    proposed(ast, t, opts, None)
+    compile_with_fallbacks(ast, t, opts, None)
 }
 
 /// Like [`compile`], and calls `watch` with the kernel after each pass that runs for this target. If a list of opts
 /// turns out not to fit, the passes that ran with it are shown first, and then all passes of the next attempt.
 pub fn compile_watched(ast: &Ast, t: &Target, opts: Option<&[Opt]>, watch: &mut Watch<'_>) -> Result<Program> {
-    proposed(ast, t, opts, Some(watch))
+    compile_with_fallbacks(ast, t, opts, Some(watch))
 }
 
 /// A compilation that is paused between two passes, so that a caller with other work (a browser's event loop) can run
 /// one pass at a time.
-pub struct Passing {
+pub struct SteppedCompilation {
     lowering: Lowering,
     next: usize,
 }
 
-impl Passing {
+impl SteppedCompilation {
     /// A compilation whose first pass has not run yet. It makes the first of the attempts that [`compile`] makes.
-    pub fn new(ast: &Ast, opts: Option<&[Opt]>) -> Result<Passing> {
-        Ok(Passing { lowering: begun(ast, opts, 0)?, next: 0 })
+    pub fn new(ast: &Ast, opts: Option<&[Opt]>) -> Result<SteppedCompilation> {
+        Ok(SteppedCompilation { lowering: start_lowering(ast, opts, 0)?, next: 0 })
     }
 
     /// Runs the next pass that applies to the target, and returns the program after the last one. On an error the
@@ -70,21 +70,26 @@ impl Passing {
             }
         }
         let done = std::mem::replace(&mut self.lowering, Lowering::new(ast, None, 0));
-        let (p, others) = ended(done, t)?;
-        Ok(Some(if SEEKS { cheapest(ast, t, p, others, &mut None) } else { p }))
+        let (p, others) = finish_lowering(done, t)?;
+        Ok(Some(if COMPARES_ALTERNATIVES { cheapest(ast, t, p, others, &mut None) } else { p }))
     }
 }
 
-/// Whether the cost model compares the chosen opts with alternatives ([`opt::others`]). Browser builds leave this out,
+/// Whether the cost model compares the chosen opts with alternatives ([`opt::reorder`]). Browser builds leave this out,
 /// because they would have to download the cost model for it.
-const SEEKS: bool = cfg!(any(feature = "x86", test));
+const COMPARES_ALTERNATIVES: bool = cfg!(any(feature = "x86", test));
 
 /// A callback that is called after each pass.
 type Watch<'a> = dyn FnMut(&Pass, &Lowering) + 'a;
 
-fn proposed(ast: &Ast, t: &Target, opts: Option<&[Opt]>, mut watch: Option<&mut Watch<'_>>) -> Result<Program> {
+fn compile_with_fallbacks(
+    ast: &Ast,
+    t: &Target,
+    opts: Option<&[Opt]>,
+    mut watch: Option<&mut Watch<'_>>,
+) -> Result<Program> {
     let first = match lower(ast, t, opts, 0, &mut watch) {
-        Ok((p, others)) if SEEKS => return Ok(cheapest(ast, t, p, others, &mut watch)),
+        Ok((p, others)) if COMPARES_ALTERNATIVES => return Ok(cheapest(ast, t, p, others, &mut watch)),
         Ok((p, _)) => return Ok(p),
         // a kernel whose loops have too many iterations is cut by the scheduler; fewer opts would not help
         Err(e) if opts.is_none() && !matches!(e, Error::Turns { .. }) => e,
@@ -100,7 +105,7 @@ fn proposed(ast: &Ast, t: &Target, opts: Option<&[Opt]>, mut watch: Option<&mut 
 
 /// Alternative opts replace the chosen ones only if their estimated time is below this fraction of the chosen ones': a
 /// smaller difference would be within the model's error.
-const CHEAPER: f64 = 0.7;
+const COST_RATIO_TO_SWITCH: f64 = 0.7;
 
 /// The cheapest program by the cost model, among the chosen one and those of the alternative lists of opts. If an
 /// alternative wins, `watch` is shown its passes last.
@@ -115,7 +120,7 @@ fn cheapest(
     let mut shown = true;
     for opts in others {
         if let Ok((p, _)) = lower(ast, t, Some(&opts), 0, &mut None)
-            && cost::cost(&p, t).ns < CHEAPER * cost::cost(&best, t).ns
+            && cost::cost(&p, t).ns < COST_RATIO_TO_SWITCH * cost::cost(&best, t).ns
         {
             (best, shown) = (p, false);
         }
@@ -136,7 +141,7 @@ fn lower(
     refused: usize,
     watch: &mut Option<&mut Watch<'_>>,
 ) -> Result<(Program, Vec<Vec<Opt>>)> {
-    let mut l = begun(ast, opts, refused)?;
+    let mut l = start_lowering(ast, opts, refused)?;
     for pass in &PASSES {
         if watch.is_some() {
             l.record();
@@ -147,11 +152,11 @@ fn lower(
             watch(pass, &l);
         }
     }
-    ended(l, t)
+    finish_lowering(l, t)
 }
 
 /// The state before the first pass; debug builds verify the kernel.
-fn begun(ast: &Ast, opts: Option<&[Opt]>, refused: usize) -> Result<Lowering> {
+fn start_lowering(ast: &Ast, opts: Option<&[Opt]>, refused: usize) -> Result<Lowering> {
     if cfg!(debug_assertions) {
         spec::verify(&ast.g, &[ast.sink], Stage::Kernel)?;
         spec::verify(&ast.g, &ast.live, Stage::Lowering)?;
@@ -162,14 +167,14 @@ fn begun(ast: &Ast, opts: Option<&[Opt]>, refused: usize) -> Result<Lowering> {
 
 /// The verified program after the last pass, and alternative lists of opts that may be cheaper than those it was made
 /// with.
-fn ended(mut l: Lowering, t: &Target) -> Result<(Program, Vec<Vec<Opt>>)> {
+fn finish_lowering(mut l: Lowering, t: &Target) -> Result<(Program, Vec<Vec<Opt>>)> {
     let others = std::mem::take(&mut l.others);
     let p = l.program()?;
     spec::verify(&p.g, &p.order, Stage::Program)?;
-    if t.max_turns < u32::MAX {
-        let turns = count::turns(&p);
-        if turns > t.max_turns as u64 {
-            return Err(Error::Turns { kernel: p.name, turns, most: t.max_turns });
+    if t.max_loop_iterations < u32::MAX {
+        let turns = count::loop_iterations(&p);
+        if turns > t.max_loop_iterations as u64 {
+            return Err(Error::Turns { kernel: p.name, turns, most: t.max_loop_iterations });
         }
     }
     Ok((p, others))
@@ -211,7 +216,7 @@ mod tests {
     fn a_kernel_between_passes_becomes_the_same_program() {
         let ast = product();
         for t in [Target::x86(Isa::Avx2, 1), Target::wasm(false, 1), Target::wgsl("webgpu")] {
-            let mut passing = Passing::new(&ast, None).unwrap();
+            let mut passing = SteppedCompilation::new(&ast, None).unwrap();
             let mut steps = 0;
             let made = loop {
                 steps += 1;

@@ -23,11 +23,11 @@
 //!   `AccMulAdd` change them; `AccRead` is their value at that point of the order.
 //! - There are only ops and dtypes that the target has; no FloorDiv/FloorMod, no tensor ops.
 
-use super::live::Extent;
+use super::live::LaunchDim;
 use super::opt::Opt;
 use super::pack::Pack;
 use crate::dtype::Scalar;
-use crate::uop::mma::BUILT;
+use crate::uop::mma::MATRIX_TILES_ENABLED;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, Space, UOp};
 use crate::util::decimal::Shown;
 use crate::util::sort;
@@ -136,7 +136,7 @@ pub struct Program {
     /// Launch grid.
     pub grid: [u32; 3],
     /// For each dimension of the grid its size as a function of launch scalars, where that can be less than in `grid`.
-    pub extents: [Extent; 3],
+    pub extents: [LaunchDim; 3],
     /// Workgroup size; `[1, 1, 1]` on targets without workgroups.
     pub local: [u32; 3],
     /// Every tile range in use, by id.
@@ -206,7 +206,7 @@ impl Program {
                 list.push((u, len.saturating_mul(self.g.dtype(u).size())));
             }
         }
-        if BUILT {
+        if MATRIX_TILES_ENABLED {
             sort::by_key(&mut list, |x| x.1 % 1024 != 0);
         }
         let mut at = 0usize;

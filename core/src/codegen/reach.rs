@@ -2,8 +2,8 @@
 //! the zeros of a triangular matrix. A masked term of a sum or a maximum is the identity of the reduction, so the
 //! iterations after the last unmasked one need not run, nor the iterations that fill a local array for them.
 //!
-//! [`find`] runs before any opt, while conditions are still simple, and puts them into `Kernel::reach`, where opts
-//! rewrite them together with the loops. [`ends`] turns the conditions into loop bounds that depend only on outer
+//! [`find`] runs before any opt, while conditions are still simple, and puts them into `Kernel::loop_limits`, where
+//! opts rewrite them together with the loops. [`ends`] turns the conditions into loop bounds that depend only on outer
 //! loops, and [`apply`] puts these bounds into the finished loops.
 //!
 //! A term of a sum is taken to be zero if one of its factors is, as everywhere (`schedule/lower/sums.rs`). In the
@@ -11,10 +11,10 @@
 //! iteration, so that its sum is NaN too.
 
 use super::axes::Kernel;
-use super::borders;
+use super::peel;
 use crate::DType;
 use crate::rewrite::substitute1;
-use crate::rules::{below, simplify_with};
+use crate::rules::{simplify_with, upper_limit};
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, RangeSet, ReduceOp, UOp, graph::MAX_RANGES};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -31,59 +31,59 @@ const MOST_COMMON: i64 = 1024;
 const LEAST: i64 = 32;
 
 /// Ids of ranges that run over the same elements under the same mask.
-type Family = Vec<u8>;
+type MaskGroup = Vec<u8>;
 
 /// The functions of this pass, in a table that [`enable`] fills at run time, as in [`super::live`]: a browser build
 /// that computes only on a GPU, where the threads of a workgroup run loops together, does not have to download them.
-struct How {
-    find: fn(&mut Kernel) -> Vec<Family>,
-    ends: fn(&mut Kernel, &[Family]),
-    borders: fn(&mut Kernel),
+struct Hooks {
+    find: fn(&mut Kernel) -> Vec<MaskGroup>,
+    ends: fn(&mut Kernel, &[MaskGroup]),
+    peel: fn(&mut Kernel),
 }
 
-static HOW: OnceLock<Box<How>> = OnceLock::new();
+static HOOKS: OnceLock<Box<Hooks>> = OnceLock::new();
 
 /// Enables early ends of loops. Only WebAssembly modules have to call it; native builds always have them enabled.
 pub fn enable() {
-    let how = || How { find: find_in, ends: ends_in, borders: borders::split };
-    HOW.get_or_init(|| Box::new(how()));
+    let hooks = || Hooks { find: find_in, ends: ends_in, peel: peel::split };
+    HOOKS.get_or_init(|| Box::new(hooks()));
 }
 
-fn how() -> Option<&'static How> {
+fn hooks() -> Option<&'static Hooks> {
     if cfg!(not(target_arch = "wasm32")) {
         enable();
     }
-    HOW.get().map(|how| &**how)
+    HOOKS.get().map(|hooks| &**hooks)
 }
 
-/// Finds the loops that a mask can end early, puts their conditions into `k.reach`, and returns the groups of loops
-/// that share a mask.
-pub fn find(k: &mut Kernel) -> Vec<Family> {
-    how().map_or(Vec::new(), |how| (how.find)(k))
+/// Finds the loops that a mask can end early, puts their conditions into `k.loop_limits`, and returns the groups of
+/// loops that share a mask.
+pub fn find(k: &mut Kernel) -> Vec<MaskGroup> {
+    hooks().map_or(Vec::new(), |hooks| (hooks.find)(k))
 }
 
-/// Replaces the conditions in `k.reach` by loop bounds, once the opts are applied.
-pub fn ends(k: &mut Kernel, families: &[Family]) {
-    match how() {
-        Some(how) => (how.ends)(k, families),
-        None => k.reach.clear(),
+/// Replaces the conditions in `k.loop_limits` by loop bounds, once the opts are applied.
+pub fn ends(k: &mut Kernel, groups: &[MaskGroup]) {
+    match hooks() {
+        Some(hooks) => (hooks.ends)(k, groups),
+        None => k.loop_limits.clear(),
     }
 }
 
-/// Splits the first and last iterations off the innermost loop, if masks matter only there: [`borders::split`].
-pub fn borders(k: &mut Kernel) {
-    if let Some(how) = how() {
-        (how.borders)(k);
+/// Splits the first and last iterations off the innermost loop, if masks matter only there: [`peel::split`].
+pub fn peel_loops(k: &mut Kernel) {
+    if let Some(hooks) = hooks() {
+        (hooks.peel)(k);
     }
 }
 
-fn find_in(k: &mut Kernel) -> Vec<Family> {
+fn find_in(k: &mut Kernel) -> Vec<MaskGroup> {
     let nodes = k.nodes();
     let masks = |u: &UOp| k.g.op(*u) == Op::CmpLt;
     if k.next_id as usize >= MAX_RANGES || !nodes.iter().any(masks) {
-        return k.reach.iter().map(|t| vec![t.0]).collect();
+        return k.loop_limits.iter().map(|t| vec![t.0]).collect();
     }
-    let mut found: Vec<(UOp, Family)> = Vec::new();
+    let mut found: Vec<(UOp, MaskGroup)> = Vec::new();
     // by range id: the mask of the range, as a key that identifies its group; `None` if its reductions do not all have
     // the same mask
     let mut of: FxHashMap<u8, Option<UOp>> = FxHashMap::default();
@@ -93,8 +93,8 @@ fn find_in(k: &mut Kernel) -> Vec<Family> {
             let mut left = MOST_NODES;
             let x = k.g.src_at(u, 0);
             let cond = match op {
-                ReduceOp::Add => gone(k, x, r, &mut left),
-                ReduceOp::Max => low(k, x, r, &mut left),
+                ReduceOp::Add => zero_unless(k, x, r, &mut left),
+                ReduceOp::Max => neg_inf_unless(k, x, r, &mut left),
                 _ => None,
             };
             let key = cond.map(|c| key(k, c, r));
@@ -118,13 +118,13 @@ fn find_in(k: &mut Kernel) -> Vec<Family> {
             }
         }
     }
-    let taps: Vec<Family> = k.reach.iter().map(|t| vec![t.0]).collect();
+    let taps: Vec<MaskGroup> = k.loop_limits.iter().map(|t| vec![t.0]).collect();
     for r in k.ranges() {
         let id = k.g.range_arg(r).id;
         let Some(key) = of.get(&id).copied().flatten().filter(|_| k.taps >> id & 1 == 0) else { continue };
         let map = [(stand_in(k, r), r)].into_iter().collect();
         let cond = substitute1(&mut k.g, key, &map);
-        k.reach.push((id, cond));
+        k.loop_limits.push((id, cond));
         match found.iter_mut().find(|f| f.0 == key) {
             Some(f) => f.1.push(id),
             None => found.push((key, vec![id])),
@@ -137,7 +137,7 @@ fn find_in(k: &mut Kernel) -> Vec<Family> {
 fn readers(k: &mut Kernel, nodes: &[UOp], stage: UOp, i: usize) -> Vec<Option<UOp>> {
     let is = |k: &Kernel, u: UOp| k.g.op(u) == Op::Index && k.g.src_at(u, 0) == stage;
     let reads: Vec<UOp> = nodes.iter().copied().filter(|&u| is(k, u)).collect();
-    let at = |index: UOp| places(k, index)?.get(i).copied().filter(|&r| k.g.op(r) == Op::Range);
+    let at = |index: UOp| axis_indices(k, index)?.get(i).copied().filter(|&r| k.g.op(r) == Op::Range);
     reads.into_iter().map(at).collect()
 }
 
@@ -155,47 +155,49 @@ fn key(k: &mut Kernel, cond: UOp, r: UOp) -> UOp {
 }
 
 /// A condition on `r` such that wherever it is false, `u` is zero, or NaN in a row in which all values are NaN.
-fn gone(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
+fn zero_unless(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
     *left = left.checked_sub(1)?;
     let zero = |g: &Graph, u: UOp| g.const_val(u).is_some_and(|c| c.as_f64() == 0.0);
     let src = k.g.srcs(u);
     match (k.g.op(u), &src[..]) {
-        (Op::Where, &[c, y, alt]) if zero(&k.g, alt) => pick(k, c, r).or_else(|| only_zero(k, y, r, left)),
+        (Op::Where, &[c, y, alt]) if zero(&k.g, alt) => {
+            upper_bound_clause(k, c, r).or_else(|| only_zero(k, y, r, left))
+        }
         (Op::Where, &[c, y, alt]) if zero(&k.g, y) => {
             let c = negated(k, c);
-            pick(k, c, r).or_else(|| only_zero(k, alt, r, left))
+            upper_bound_clause(k, c, r).or_else(|| only_zero(k, alt, r, left))
         }
-        (Op::Load, &[_, alt, gate]) if zero(&k.g, alt) => pick(k, gate, r),
+        (Op::Load, &[_, alt, gate]) if zero(&k.g, alt) => upper_bound_clause(k, gate, r),
         (Op::Load, &[index]) => {
-            let x = held(k, index)?;
-            gone(k, x, r, left)
+            let x = staged_value(k, index)?;
+            zero_unless(k, x, r, left)
         }
-        (Op::Cast, &[c]) if k.g.dtype(c) == DType::Bool => pick(k, c, r),
-        (Op::Cast, &[x]) if k.g.dtype(x).is_float() && k.g.dtype(u).is_float() => gone(k, x, r, left),
-        (Op::Neg, &[x]) => gone(k, x, r, left),
-        (Op::Mul, &[x, y]) => gone(k, x, r, left).or_else(|| gone(k, y, r, left)),
-        (Op::Exp2, &[x]) => shifted(k, x, r, left),
+        (Op::Cast, &[c]) if k.g.dtype(c) == DType::Bool => upper_bound_clause(k, c, r),
+        (Op::Cast, &[x]) if k.g.dtype(x).is_float() && k.g.dtype(u).is_float() => zero_unless(k, x, r, left),
+        (Op::Neg, &[x]) => zero_unless(k, x, r, left),
+        (Op::Mul, &[x, y]) => zero_unless(k, x, r, left).or_else(|| zero_unless(k, y, r, left)),
+        (Op::Exp2, &[x]) => neg_inf_after_max_unless(k, x, r, left),
         _ => None,
     }
 }
 
-/// Like [`gone`], but only for masked values, which are never NaN where the mask is false: the other branch of a select
-/// with a zero may be NaN, so it counts only if it has a mask of its own.
+/// Like [`zero_unless`], but only for masked values, which are never NaN where the mask is false: the other branch of a
+/// select with a zero may be NaN, so it counts only if it has a mask of its own.
 fn only_zero(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
     match k.g.op(u) {
-        Op::Where | Op::Load if k.g.src(u).len() == 3 => gone(k, u, r, left),
+        Op::Where | Op::Load if k.g.src(u).len() == 3 => zero_unless(k, u, r, left),
         _ => None,
     }
 }
 
 /// A condition on `r` such that wherever it is false, `u` is -Inf, also for `u = x - max(x)`: in a row whose largest
 /// value is -Inf or NaN all values are NaN instead.
-fn shifted(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
+fn neg_inf_after_max_unless(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
     *left = left.checked_sub(1)?;
     match (k.g.op(u), &k.g.srcs(u)[..]) {
-        (Op::Mul, &[x, f]) if is_positive(&k.g, f) => shifted(k, x, r, left),
+        (Op::Mul, &[x, f]) if is_positive(&k.g, f) => neg_inf_after_max_unless(k, x, r, left),
         (Op::Sub, &[x, most]) => {
-            let cond = low(k, x, r, left)?;
+            let cond = neg_inf_unless(k, x, r, left)?;
             let (Op::Reduce, Arg::Reduce(ReduceOp::Max, _), &[body, over]) =
                 (k.g.op(most), k.g.arg(most), &k.g.srcs(most)[..])
             else {
@@ -206,28 +208,30 @@ fn shifted(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
             let here = simplify_with(&mut k.g, here, &mut k.memo);
             (here == x && k.g.range_len(over) == k.g.range_len(r)).then_some(cond)
         }
-        _ => low(k, u, r, left),
+        _ => neg_inf_unless(k, u, r, left),
     }
 }
 
 /// A condition on `r` such that wherever it is false, `u` is -Inf.
-fn low(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
+fn neg_inf_unless(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
     *left = left.checked_sub(1)?;
     let least = |g: &Graph, u: UOp| g.const_val(u).is_some_and(|c| c.as_f64() == f64::NEG_INFINITY);
     let src = k.g.srcs(u);
     match (k.g.op(u), &src[..]) {
         _ if !k.g.dtype(u).is_float() => None,
-        (Op::Where, &[c, y, alt]) if least(&k.g, alt) => pick(k, c, r).or_else(|| low(k, y, r, left)),
+        (Op::Where, &[c, y, alt]) if least(&k.g, alt) => {
+            upper_bound_clause(k, c, r).or_else(|| neg_inf_unless(k, y, r, left))
+        }
         (Op::Where, &[c, y, alt]) if least(&k.g, y) => {
             let c = negated(k, c);
-            pick(k, c, r).or_else(|| low(k, alt, r, left))
+            upper_bound_clause(k, c, r).or_else(|| neg_inf_unless(k, alt, r, left))
         }
         (Op::Load, &[index]) => {
-            let x = held(k, index)?;
-            low(k, x, r, left)
+            let x = staged_value(k, index)?;
+            neg_inf_unless(k, x, r, left)
         }
-        (Op::Cast, &[x]) => low(k, x, r, left),
-        (Op::Mul, &[x, f]) if is_positive(&k.g, f) => low(k, x, r, left),
+        (Op::Cast, &[x]) => neg_inf_unless(k, x, r, left),
+        (Op::Mul, &[x, f]) if is_positive(&k.g, f) => neg_inf_unless(k, x, r, left),
         _ => None,
     }
 }
@@ -243,13 +247,13 @@ fn negated(k: &mut Kernel, c: UOp) -> UOp {
 }
 
 /// The conjunct of a condition that bounds `r` from above by a value that is known outside its loop.
-fn pick(k: &mut Kernel, cond: UOp, r: UOp) -> Option<UOp> {
+fn upper_bound_clause(k: &mut Kernel, cond: UOp, r: UOp) -> Option<UOp> {
     let mut stack: SmallVec<[UOp; 4]> = SmallVec::from_elem(cond, 1);
     let outer = outer_ranges(k);
     while let Some(c) = stack.pop() {
         match k.g.op(c) {
             Op::And => stack.extend_from_slice(k.g.src(c)),
-            Op::CmpLt | Op::CmpNe if !reads(&k.g, c) && below(&mut k.g, c, r, outer).is_some() => return Some(c),
+            Op::CmpLt | Op::CmpNe if !reads(&k.g, c) && upper_limit(&mut k.g, c, r, outer).is_some() => return Some(c),
             _ => {}
         }
     }
@@ -267,7 +271,7 @@ fn outer_ranges(k: &Kernel) -> RangeSet {
 }
 
 /// The index along each axis of a local array, computed from the linear index of a read.
-fn places(k: &mut Kernel, index: UOp) -> Option<SmallVec<[UOp; 4]>> {
+fn axis_indices(k: &mut Kernel, index: UOp) -> Option<SmallVec<[UOp; 4]>> {
     let (stage, at) = (k.g.src_at(index, 0), k.g.src_at(index, 1));
     let own = k.g.srcs(stage);
     if own[1..].iter().any(|&p| k.g.op(p) != Op::Range) {
@@ -287,27 +291,27 @@ fn places(k: &mut Kernel, index: UOp) -> Option<SmallVec<[UOp; 4]>> {
 }
 
 /// The value that was stored into the element of a local array that is read at `index`.
-fn held(k: &mut Kernel, index: UOp) -> Option<UOp> {
+fn staged_value(k: &mut Kernel, index: UOp) -> Option<UOp> {
     let stage = k.g.src_at(index, 0);
     if k.g.op(index) != Op::Index || k.g.op(stage) != Op::Stage {
         return None;
     }
-    let at = places(k, index)?;
+    let at = axis_indices(k, index)?;
     let own = k.g.srcs(stage);
     let map = own[1..].iter().copied().zip(at).collect();
     let value = substitute1(&mut k.g, own[0], &map);
     Some(simplify_with(&mut k.g, value, &mut k.memo))
 }
 
-fn ends_in(k: &mut Kernel, families: &[Family]) {
-    let reach = std::mem::take(&mut k.reach);
-    for family in families {
-        let conds: Vec<(u8, UOp)> = reach.iter().copied().filter(|c| family.contains(&c.0)).collect();
-        let found = family_ends(k, &conds);
+fn ends_in(k: &mut Kernel, groups: &[MaskGroup]) {
+    let loop_limits = std::mem::take(&mut k.loop_limits);
+    for group in groups {
+        let conds: Vec<(u8, UOp)> = loop_limits.iter().copied().filter(|c| group.contains(&c.0)).collect();
+        let found = group_ends(k, &conds);
         if let (true, &[(id, cond)]) = (found.is_some(), &conds[..]) {
             keep_taps(k, id, cond);
         }
-        k.reach.extend(found.into_iter().flatten());
+        k.loop_limits.extend(found.into_iter().flatten());
     }
 }
 
@@ -317,7 +321,7 @@ fn keep_taps(k: &mut Kernel, id: u8, cond: UOp) {
     let Some(r) = k.range_by_id(id).filter(|_| k.taps >> id & 1 == 1 && k.g.ranges(cond) & !outer == 1 << id) else {
         return;
     };
-    if below(&mut k.g, cond, r, outer).is_some_and(|(_, end)| k.g.bounds(end).0 > 0) {
+    if upper_limit(&mut k.g, cond, r, outer).is_some_and(|(_, end)| k.g.bounds(end).0 > 0) {
         let yes = k.g.bool(true);
         k.replace(&[(cond, yes)].into_iter().collect());
     }
@@ -325,13 +329,13 @@ fn keep_taps(k: &mut Kernel, id: u8, cond: UOp) {
 
 /// Bounds for all loops of a group: they end at one element, rounded up to whole iterations of each. `None` if they
 /// have no common end or it does not pay.
-fn family_ends(k: &mut Kernel, conds: &[(u8, UOp)]) -> Option<Vec<(u8, UOp)>> {
+fn group_ends(k: &mut Kernel, conds: &[(u8, UOp)]) -> Option<Vec<(u8, UOp)>> {
     let outer = outer_ranges(k);
-    let mut turns: Vec<(u8, i64, i64)> = Vec::new();
+    let mut iterations: Vec<(u8, i64, i64)> = Vec::new();
     let (mut rest, mut common) = (None, 1);
     for &(id, cond) in conds {
         let r = k.range_by_id(id).filter(|&r| k.g.kind(r).is_loop() && k.g.dtype(r) == DType::I32)?;
-        let (step, end) = below(&mut k.g, cond, r, outer)?;
+        let (step, end) = upper_limit(&mut k.g, cond, r, outer)?;
         if *rest.get_or_insert(end) != end {
             return None;
         }
@@ -340,11 +344,11 @@ fn family_ends(k: &mut Kernel, conds: &[(u8, UOp)]) -> Option<Vec<(u8, UOp)>> {
             (a, b) = (b, a % b);
         }
         common = common / a * step;
-        turns.push((id, step, k.g.range_len(r) as i64));
+        iterations.push((id, step, k.g.range_len(r) as i64));
     }
     let rest = rest.filter(|_| common <= MOST_COMMON)?;
     let pays = |&(_, step, n): &(u8, i64, i64)| pays(step.saturating_mul(n), k.g.bounds(rest));
-    if !turns.iter().all(|x| k.taps >> x.0 & 1 == 1 || pays(x)) {
+    if !iterations.iter().all(|x| k.taps >> x.0 & 1 == 1 || pays(x)) {
         return None;
     }
     let (all, above, one) = (k.g.idx(common), k.g.idx(common - 1), k.g.idx(1));
@@ -357,7 +361,7 @@ fn family_ends(k: &mut Kernel, conds: &[(u8, UOp)]) -> Option<Vec<(u8, UOp)>> {
         let end = k.g.binary(Op::Min, end, n);
         (id, simplify_with(&mut k.g, end, &mut k.memo))
     };
-    Some(turns.into_iter().map(&mut bound).collect())
+    Some(iterations.into_iter().map(&mut bound).collect())
 }
 
 /// Does an early end skip at least an eighth of `n` elements on average, if all ends from `lo` to `hi` are equally
@@ -368,12 +372,12 @@ fn pays(n: i64, (lo, hi): (i64, i64)) -> bool {
     n >= LEAST && all * 4 >= most
 }
 
-/// Puts the bounds in `k.reach` and `k.ends` into the loops.
+/// Puts the bounds in `k.loop_limits` and `k.ends` into the loops.
 pub fn apply(k: &mut Kernel) {
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     for r in k.ranges() {
         let arg = k.g.range_arg(r);
-        let end = k.reach.iter().chain(&k.ends).find(|x| x.0 == arg.id && arg.kind.is_loop());
+        let end = k.loop_limits.iter().chain(&k.ends).find(|x| x.0 == arg.id && arg.kind.is_loop());
         let Some(&(_, end)) = end else { continue };
         let n = k.g.src_at(r, 0);
         let end = k.g.binary(Op::Min, end, n);

@@ -37,7 +37,7 @@ pub fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>) ->
         let v = match (k.g.op(u), k.g.arg(u)) {
             (Op::Reduce, Arg::Reduce(op, _)) => {
                 let op = *op;
-                one(k, op, src[0], &src[1..], t, &mut n_accs, loops)?
+                lower_reduce(k, op, src[0], &src[1..], t, &mut n_accs, loops)?
             }
             _ => k.g.with_src(u, &src),
         };
@@ -102,33 +102,33 @@ fn share(
     let n = k.g.range_len(threads);
     // in two rounds: each thread combines the parts of a group of neighbouring threads, and then the results of all
     // groups
-    let mut near = if n >= 32 && n.is_power_of_two() { 1 << (n.ilog2() / 2) } else { n };
+    let mut group = if n >= 32 && n.is_power_of_two() { 1 << (n.ilog2() / 2) } else { n };
     let whole = n.is_power_of_two() && k.g.kind(threads) == AxisKind::Local(0) && k.g.dtype(part) != DType::Bool;
     let mut part = part;
     if whole && t.subgroup > 1 {
         // threads of one subgroup exchange values without memory
-        near = n.min(t.subgroup as usize);
-        for bit in (0..near.ilog2()).map(|i| 1u8 << i) {
+        group = n.min(t.subgroup as usize);
+        for bit in (0..group.ilog2()).map(|i| 1u8 << i) {
             let b = k.g.int(i64::from(bit), k.g.dtype(threads));
             let other = k.g.binary(Op::Xor, threads, b);
             let other = exchange(k, part, threads, other, Space::Subgroup(bit), t)?;
             part = k.g.binary(op.op(), part, other);
         }
     } else {
-        let (at, all) = (k.new_range(near, AxisKind::Reduce, false)?, k.g.idx(near as i64));
+        let (at, all) = (k.new_range(group, AxisKind::Reduce, false)?, k.g.idx(group as i64));
         let first = k.g.binary(Op::FloorDiv, threads, all);
         let first = k.g.binary(Op::Mul, first, all);
-        let first = if near < n { k.g.binary(Op::Add, first, at) } else { at };
+        let first = if group < n { k.g.binary(Op::Add, first, at) } else { at };
         part = exchange(k, part, threads, first, Space::Workgroup, t)?;
-        part = one(k, op, part, &[at], t, n_accs, loops)?;
+        part = lower_reduce(k, op, part, &[at], t, n_accs, loops)?;
     }
-    if near == n {
+    if group == n {
         return Ok(part);
     }
-    let (at, all) = (k.new_range(n / near, AxisKind::Reduce, false)?, k.g.idx(near as i64));
+    let (at, all) = (k.new_range(n / group, AxisKind::Reduce, false)?, k.g.idx(group as i64));
     let first = k.g.binary(Op::Mul, at, all);
     let part = exchange(k, part, threads, first, Space::Workgroup, t)?;
-    one(k, op, part, &[at], t, n_accs, loops)
+    lower_reduce(k, op, part, &[at], t, n_accs, loops)
 }
 
 /// The value of `part` in the thread `from` among those along `threads`, exchanged through storage of this kind.
@@ -162,7 +162,7 @@ pub(super) fn exchange(k: &mut Kernel, part: UOp, threads: UOp, from: UOp, space
     Ok(g.load(index))
 }
 
-fn one(
+fn lower_reduce(
     k: &mut Kernel,
     op: ReduceOp,
     x: UOp,
@@ -171,7 +171,7 @@ fn one(
     n_accs: &mut u32,
     loops: &mut FxHashMap<u8, LoopInfo>,
 ) -> Result<UOp> {
-    let Kernel { g, memo, reach, .. } = k;
+    let Kernel { g, memo, loop_limits, .. } = k;
     let dt = g.dtype(x);
     let acc_dt = accumulator(dt, t);
     let x = g.cast(x, acc_dt);
@@ -205,7 +205,7 @@ fn one(
     }
     let peeled = match around_loops.as_slice() {
         // not where the loop has an early end: its last iteration may not run at all
-        [r] if !t.has_local && reach.iter().all(|x| x.0 != g.range_arg(*r).id) => peel(g, memo, &bodies, *r),
+        [r] if !t.has_local && loop_limits.iter().all(|x| x.0 != g.range_arg(*r).id) => peel(g, memo, &bodies, *r),
         _ => None,
     };
     let mut around_loops: Ranges = around_loops;
@@ -224,7 +224,7 @@ fn one(
         let inside = around_loops.iter().rposition(|&r| needs(g, *b, r)).map_or(0, |last| last + 1);
         let tiles = steps.iter().filter(|&&r| !needs(g, *b, r)).copied().collect::<Ranges>();
         for &r in idle.iter().chain(&around_loops[inside..]).chain(&tiles) {
-            *b = repeated(g, op, *b, r);
+            *b = reduce_invariant(g, op, *b, r);
         }
     }
     let folded = if around_loops.is_empty() && bodies.len() == 1 && steps.is_empty() && tail.is_empty() {
@@ -274,7 +274,7 @@ fn one(
         out = share(k, op, out, r, t, n_accs, loops)?;
     }
     for r in unused {
-        out = repeated(&mut k.g, op, out, r);
+        out = reduce_invariant(&mut k.g, op, out, r);
     }
     Ok(k.g.cast(out, dt))
 }
@@ -381,7 +381,7 @@ pub(super) fn update(g: &mut Graph, op: ReduceOp, acc: UOp, x: UOp, i: usize, t:
 }
 
 /// `x` reduced over `r` without a loop, for an `x` that does not depend on `r`.
-fn repeated(g: &mut Graph, op: ReduceOp, x: UOp, r: UOp) -> UOp {
+fn reduce_invariant(g: &mut Graph, op: ReduceOp, x: UOp, r: UOp) -> UOp {
     let (dt, n) = (g.dtype(x), g.src_at(r, 0));
     if g.const_int(n) == Some(0) {
         return g.constant(op.identity(dt), dt);

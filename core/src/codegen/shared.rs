@@ -4,7 +4,7 @@
 //!
 //! Where the target has asynchronous copies from memory to workgroup memory, and a fill consists only of such copies,
 //! there are several arrays in rotation (multi-buffering): while one is read, the copies for the next iterations are in
-//! flight, and one barrier per iteration serves for both purposes ([`ahead`]).
+//! flight, and one barrier per iteration serves for both purposes ([`fill_pipelined`]).
 
 use super::axes::Kernel;
 use super::reduce::LoopInfo;
@@ -13,7 +13,7 @@ use crate::analysis::affine;
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
 use crate::target::{Copies, Target};
-use crate::uop::mma::BUILT;
+use crate::uop::mma::MATRIX_TILES_ENABLED;
 use crate::uop::{Arg, AxisKind, Graph, Op, Space, UOp};
 use crate::util::sort;
 use crate::{DType, Error, Result};
@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 /// The most copies per thread that are unrolled; more become a loop. The second limit is for asynchronous copies, which
 /// take no registers.
 const UNROLLED: usize = 8;
-pub(super) const UNROLLED_ALONE: usize = 32;
+pub(super) const UNROLLED_ASYNC: usize = 32;
 
 /// The id of the next new local array.
 pub(super) fn next_scratch(g: &Graph) -> u32 {
@@ -31,8 +31,8 @@ pub(super) fn next_scratch(g: &Graph) -> u32 {
 }
 
 /// Bytes of an asynchronous copy of contiguous elements, and of one of a single element.
-const COPY: usize = 16;
-const SMALL_COPY: usize = 4;
+const COPY_BYTES: usize = 16;
+const ELEMENT_COPY_BYTES: usize = 4;
 
 /// Bytes of workgroup memory that a workgroup takes in addition to its arrays.
 const RESERVED: usize = 1 << 10;
@@ -41,7 +41,7 @@ const RESERVED: usize = 1 << 10;
 struct Fill {
     stage: UOp,
     /// Bytes of each copy, if the copies are asynchronous.
-    copied: Option<usize>,
+    async_bytes: Option<usize>,
     scratch: UOp,
     /// Destination address and value of each copy of a thread. There are several parts only where the copies cannot be
     /// expressed as one tile or loop.
@@ -63,37 +63,37 @@ pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopIn
     }
     let (mut bytes, mut map) = (0usize, FxHashMap::default());
     let mut most = t.workgroup_bytes;
-    let copies = t.copies.filter(|_| BUILT);
+    let copies = t.copies.filter(|_| MATRIX_TILES_ENABLED);
     let copying = copies.is_some() && all_copied(k, &groups.concat());
     // arrays that are filled once, outside all loops, reduce the memory that is left for the others
     let mut once: Vec<UOp> = Vec::new();
-    if BUILT && copying && groups.len() > 1 {
+    if MATRIX_TILES_ENABLED && copying && groups.len() > 1 {
         let all = groups.iter().position(|group| loops_of(&k.g, group[0]).is_empty());
         once = all.map_or(once, |i| groups.remove(i));
     }
     if !once.is_empty() {
         let fills = once.into_iter().map(|u| fill(k, t, u, true)).collect::<Result<Vec<_>>>()?;
         bytes = fills.iter().map(|f| f.bytes(&k.g, t)).fold(0, usize::saturating_add);
-        match fills.iter().all(|f| f.copied.is_some() && f.nest.is_none()) {
-            true => at_once(k, &fills, &mut map),
-            false => together(k, &fills, loops, &mut map),
+        match fills.iter().all(|f| f.async_bytes.is_some() && f.nest.is_none()) {
+            true => fill_once(k, &fills, &mut map),
+            false => fill_with_barriers(k, &fills, loops, &mut map),
         }
     }
     let copies = copies.map(|c| Copies { bytes: c.bytes.saturating_sub(bytes), ..c });
     for group in groups {
         let fills = group.into_iter().map(|u| fill(k, t, u, copying)).collect::<Result<Vec<_>>>()?;
         let size = fills.iter().map(|f| f.bytes(&k.g, t)).fold(0, usize::saturating_add);
-        if let Some((copies, r)) = copies.and_then(|c| Some((c, turns(&k.g, &fills)?)))
+        if let Some((copies, r)) = copies.and_then(|c| Some((c, pipelined_loop(&k.g, &fills)?)))
             && let Some(blocks) = blocks(&k.g, copies, &fills, size, r)
-            && (blocks > behind(&k.g, &fills) || blocks == k.g.range_len(r))
+            && (blocks > reuse_distance(&k.g, &fills) || blocks == k.g.range_len(r))
         {
             most = most.max(bytes + copies.bytes);
             bytes = bytes.saturating_add(size * blocks);
-            ahead(k, &fills, r, blocks, &mut map);
+            fill_pipelined(k, &fills, r, blocks, &mut map);
             continue;
         }
         bytes = bytes.saturating_add(size);
-        together(k, &fills, loops, &mut map);
+        fill_with_barriers(k, &fills, loops, &mut map);
     }
     if bytes > most {
         let what = format!("{bytes} bytes of workgroup memory");
@@ -107,43 +107,43 @@ pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopIn
 
 /// The loop in whose iterations the arrays are filled, if copies can run ahead of it: a single reduction loop of known
 /// length, and only asynchronous unrolled copies.
-fn turns(g: &Graph, fills: &[Fill]) -> Option<UOp> {
+fn pipelined_loop(g: &Graph, fills: &[Fill]) -> Option<UOp> {
     let around = loops_of(g, fills[0].stage);
     let &[r] = around.as_slice() else { return None };
     let counted = g.kind(r) == AxisKind::Reduce && g.const_int(g.src_at(r, 0)).is_some_and(|n| n >= 2);
-    (counted && fills.iter().all(|f| f.copied.is_some() && f.nest.is_none())).then_some(r)
+    (counted && fills.iter().all(|f| f.async_bytes.is_some() && f.nest.is_none())).then_some(r)
 }
 
 /// The number of buffers in rotation for blocks of `bytes` bytes; `None` if there would be only one.
 fn blocks(g: &Graph, copies: Copies, fills: &[Fill], bytes: usize, r: UOp) -> Option<usize> {
     let room = |all: usize| copies.blocks.min(all / bytes.max(1)).min(g.range_len(r));
     // without matrix tiles: one buffer less, where this leaves memory for a second workgroup on the processor
-    let plain = fills.iter().all(|f| g.dtype(f.stage).size() == SMALL_COPY);
+    let plain = fills.iter().all(|f| g.dtype(f.stage).size() == ELEMENT_COPY_BYTES);
     let (all, half) = (room(copies.bytes), room((copies.bytes / 2).saturating_sub(RESERVED)));
     Some(if plain && half + 1 == all && half >= 3 { half } else { all }).filter(|&n| n >= 2)
 }
 
 /// How many iterations must have passed since an array was read before copies may overwrite it. Products of matrices in
 /// panels still read their factors while the next iteration begins.
-fn behind(g: &Graph, fills: &[Fill]) -> usize {
+fn reuse_distance(g: &Graph, fills: &[Fill]) -> usize {
     if fills.iter().any(|f| panel_rows(g, f.stage).is_some()) { 2 } else { 1 }
 }
 
 /// Issues copies some iterations ahead (a software pipeline): those of the first blocks before the loop, and in each
-/// iteration those of a later block, into a buffer that was read [`behind`] iterations ago.
-fn ahead(k: &mut Kernel, fills: &[Fill], r: UOp, blocks: usize, map: &mut FxHashMap<UOp, UOp>) {
+/// iteration those of a later block, into a buffer that was read [`reuse_distance`] iterations ago.
+fn fill_pipelined(k: &mut Kernel, fills: &[Fill], r: UOp, blocks: usize, map: &mut FxHashMap<UOp, UOp>) {
     let number = |n: usize| Arg::Number(n as u32);
     let dt = k.g.dtype(r);
     // if there is a buffer for every block, all copies are issued before the loop
     let all_early = blocks == k.g.range_len(r);
-    let early = if all_early { blocks } else { blocks - behind(&k.g, fills) } as i64;
+    let early = if all_early { blocks } else { blocks - reuse_distance(&k.g, fills) } as i64;
     let sizes: Vec<i64> = fills.iter().map(|f| elems(&k.g, f.stage) as i64).collect();
-    let arrays: Vec<UOp> = fills.iter().map(|f| several(&mut k.g, f.scratch, blocks)).collect();
+    let arrays: Vec<UOp> = fills.iter().map(|f| with_buffers(&mut k.g, f.scratch, blocks)).collect();
     let mut first: SmallVec<[UOp; 4]> = SmallVec::new();
-    for turn in 0..early {
-        let at = k.g.int(turn, dt);
+    for iteration in 0..early {
+        let at = k.g.int(iteration, dt);
         for ((f, &size), &array) in fills.iter().zip(&sizes).zip(&arrays) {
-            let slot = k.g.idx(turn * size);
+            let slot = k.g.idx(iteration * size);
             copy(k, f, array, slot, [r, at], None, &mut first);
         }
     }
@@ -157,8 +157,8 @@ fn ahead(k: &mut Kernel, fills: &[Fill], r: UOp, blocks: usize, map: &mut FxHash
     let next = g.binary(Op::Add, r, ahead);
     let last = g.int(g.range_len(r) as i64 - early, dt);
     let gate = g.binary(Op::CmpLt, r, last);
-    let slot_of = |g: &mut Graph, turn: UOp, size: i64| {
-        let slot = g.binary(Op::FloorMod, turn, all);
+    let slot_of = |g: &mut Graph, iteration: UOp, size: i64| {
+        let slot = g.binary(Op::FloorMod, iteration, all);
         let (slot, size) = (g.cast(slot, DType::I32), g.idx(size));
         g.binary(Op::Mul, slot, size)
     };
@@ -186,7 +186,7 @@ fn ahead(k: &mut Kernel, fills: &[Fill], r: UOp, blocks: usize, map: &mut FxHash
 }
 
 /// Asynchronous copies outside all loops, and a barrier that waits for them.
-fn at_once(k: &mut Kernel, fills: &[Fill], map: &mut FxHashMap<UOp, UOp>) {
+fn fill_once(k: &mut Kernel, fills: &[Fill], map: &mut FxHashMap<UOp, UOp>) {
     let (zero, mut stores) = (k.g.idx(0), SmallVec::<[UOp; 4]>::new());
     for f in fills {
         copy(k, f, f.scratch, zero, [zero; 2], None, &mut stores);
@@ -198,27 +198,27 @@ fn at_once(k: &mut Kernel, fills: &[Fill], map: &mut FxHashMap<UOp, UOp>) {
 }
 
 /// The array enlarged to this number of buffers.
-fn several(g: &mut Graph, scratch: UOp, blocks: usize) -> UOp {
+fn with_buffers(g: &mut Graph, scratch: UOp, blocks: usize) -> UOp {
     let (dt, Arg::Scratch { id, len, space }) = (g.dtype(scratch), g.arg(scratch).clone()) else { return scratch };
     g.node(Op::Scratch, dt, &[], Arg::Scratch { id, len: len * blocks, space })
 }
 
-/// The copies of one thread for iteration `turn` of the loop `r`, to offset `slot` of an array. Where the gate is
+/// The copies of one thread for one `iteration` of the loop `r`, to offset `slot` of an array. Where the gate is
 /// false, they write zeros.
 fn copy(
     k: &mut Kernel,
     f: &Fill,
     array: UOp,
     slot: UOp,
-    [r, turn]: [UOp; 2],
+    [r, iteration]: [UOp; 2],
     gate: Option<UOp>,
     stores: &mut SmallVec<[UOp; 4]>,
 ) {
-    let bytes = f.copied.unwrap_or(COPY) as u32;
+    let bytes = f.async_bytes.unwrap_or(COPY_BYTES) as u32;
     for &(at, value) in &f.parts {
         let at = k.g.binary(Op::Add, at, slot);
         let at = simplify_with(&mut k.g, at, &mut k.memo);
-        let value = substitute1(&mut k.g, value, &[(r, turn)].into_iter().collect());
+        let value = substitute1(&mut k.g, value, &[(r, iteration)].into_iter().collect());
         let mut value = simplify_with(&mut k.g, value, &mut k.memo);
         // a value that simplified to a constant zero in this iteration is stored, not copied
         let load = k.g.op(value) == Op::Load;
@@ -246,7 +246,12 @@ fn loops_of(g: &Graph, u: UOp) -> Vec<UOp> {
 }
 
 /// Fills arrays that share barriers by ordinary stores, and maps each Stage to its filled array.
-fn together(k: &mut Kernel, fills: &[Fill], loops: &mut FxHashMap<u8, LoopInfo>, map: &mut FxHashMap<UOp, UOp>) {
+fn fill_with_barriers(
+    k: &mut Kernel,
+    fills: &[Fill],
+    loops: &mut FxHashMap<u8, LoopInfo>,
+    map: &mut FxHashMap<UOp, UOp>,
+) {
     let g = &mut k.g;
     let around = loops_of(g, fills[0].stage);
     let mut ready: Option<UOp> = None;
@@ -293,10 +298,10 @@ fn fill(k: &mut Kernel, t: &Target, stage: UOp, copying: bool) -> Result<Fill> {
     let value = k.g.src_at(stage, 0);
     let id = next_scratch(&k.g);
     let scratch = k.g.node(Op::Scratch, dt, &[], Arg::Scratch { id, len: size, space: Space::Workgroup });
-    let way = if BUILT && copying { copied(k, value, &axes) } else { None };
-    let (along, width) = match way {
-        Some(Copied::Rows(r)) => (Some(r), COPY / dt.size()),
-        Some(Copied::Single) => (None, 1),
+    let async_copy = if MATRIX_TILES_ENABLED && copying { async_copy_of(k, value, &axes) } else { None };
+    let (along, width) = match async_copy {
+        Some(AsyncCopy::Rows(r)) => (Some(r), COPY_BYTES / dt.size()),
+        Some(AsyncCopy::Single) => (None, 1),
         None => match vectors_along(k, value, &axes, t.lanes) {
             Some(r) => (Some(r), t.lanes),
             None => (None, 1),
@@ -314,26 +319,26 @@ fn fill(k: &mut Kernel, t: &Target, stage: UOp, copying: bool) -> Result<Fill> {
         let n = if Some(r) == along { n / width } else { n };
         order.push((stride(&k.g, value, r).map_or(i64::MAX, i64::abs), r, n));
     }
-    if way.is_none() {
+    if async_copy.is_none() {
         order.reverse();
         sort::by_key(&mut order, |x| x.0);
     }
     let (units, threads) = (len / width, k.local.iter().map(|&n| n as usize).product::<usize>());
     let each = units.div_ceil(threads);
-    let most = if way.is_some() { UNROLLED_ALONE } else { UNROLLED };
-    let (mut nest, mut gate, mut turns) = (None, None, 1);
+    let most = if async_copy.is_some() { UNROLLED_ASYNC } else { UNROLLED };
+    let (mut nest, mut gate, mut n_parts) = (None, None, 1);
     let thread = thread_number(k);
     // the largest product of leading axes that divides the number of threads is spread over threads; the rest of the
     // axes is left to each thread
     let first = order.iter().map_while(|x| Some(x.2)).scan(1, |n, x| Some(*n * x).inspect(|&m| *n = m));
-    let near = first.take_while(|&n| threads.is_multiple_of(n)).last().unwrap_or(1);
+    let spread = first.take_while(|&n| threads.is_multiple_of(n)).last().unwrap_or(1);
     let mut numbers: SmallVec<[UOp; 2]> = SmallVec::new();
-    if matches!(way, Some(Copied::Single)) && units.is_multiple_of(threads) && (2..=most).contains(&each) {
-        let (round, n) = (k.g.idx(near as i64), k.g.idx(each as i64));
+    if matches!(async_copy, Some(AsyncCopy::Single)) && units.is_multiple_of(threads) && (2..=most).contains(&each) {
+        let (round, n) = (k.g.idx(spread as i64), k.g.idx(each as i64));
         let (low, high) = (k.g.binary(Op::FloorMod, thread, round), k.g.binary(Op::FloorDiv, thread, round));
         let high = k.g.binary(Op::Mul, high, n);
         numbers.extend([low, high]);
-        turns = each;
+        n_parts = each;
     } else {
         let mut q = thread;
         if each > 1 {
@@ -355,13 +360,13 @@ fn fill(k: &mut Kernel, t: &Target, stage: UOp, copying: bool) -> Result<Fill> {
     let places: SmallVec<[(UOp, usize); 4]> = axes.iter().map(|&r| (r, k.g.range_len(r))).collect();
     let at = place_in(&mut k.g, stage, &places);
     let mut parts = SmallVec::new();
-    for turn in 0..turns {
+    for part in 0..n_parts {
         let mut map = FxHashMap::default();
-        let (mut rest, mut left) = (numbers[0], if numbers.len() > 1 { near } else { usize::MAX });
+        let (mut rest, mut left) = (numbers[0], if numbers.len() > 1 { spread } else { usize::MAX });
         for (i, &(_, r, n)) in order.iter().enumerate() {
             if left == 1 {
                 // the part that each thread copies itself
-                let c = k.g.idx(turn as i64);
+                let c = k.g.idx(part as i64);
                 (rest, left) = (k.g.binary(Op::Add, numbers[1], c), usize::MAX);
             }
             left /= n;
@@ -384,8 +389,8 @@ fn fill(k: &mut Kernel, t: &Target, stage: UOp, copying: bool) -> Result<Fill> {
         };
         parts.push((tidy(k, at), tidy(k, value)));
     }
-    let copied = way.map(|w| if matches!(w, Copied::Single) { SMALL_COPY } else { COPY });
-    Ok(Fill { stage, copied, scratch, parts, gate, nest })
+    let async_bytes = async_copy.map(|w| if matches!(w, AsyncCopy::Single) { ELEMENT_COPY_BYTES } else { COPY_BYTES });
+    Ok(Fill { stage, async_bytes, scratch, parts, gate, nest })
 }
 
 impl Fill {
@@ -399,7 +404,7 @@ impl Fill {
 
 /// How an array is filled by asynchronous copies.
 #[derive(Clone, Copy)]
-enum Copied {
+enum AsyncCopy {
     /// By contiguous pieces of 16 bytes along this axis.
     Rows(UOp),
     /// By single elements, which may be gated to zero.
@@ -418,17 +423,18 @@ fn all_copied(k: &Kernel, stages: &[UOp]) -> bool {
     let size = |u: UOp| k.g.dtype(u).size();
     let one = |&u: &UOp| {
         let src = k.g.srcs(u);
-        size(u) == size(stages[0]) && copied(k, src[0], &src[1..]).is_some()
+        size(u) == size(stages[0]) && async_copy_of(k, src[0], &src[1..]).is_some()
     };
     stages.iter().all(one)
 }
 
-fn copied(k: &Kernel, value: UOp, axes: &[UOp]) -> Option<Copied> {
+fn async_copy_of(k: &Kernel, value: UOp, axes: &[UOp]) -> Option<AsyncCopy> {
     let g = &k.g;
     let zero = || g.src(value).get(1).is_none_or(|&alt| g.const_val(alt).is_some_and(|c| c.as_f64() == 0.0));
     match copied_along(k, value, axes) {
-        Some(r) => Some(Copied::Rows(r)),
-        None => (g.op(value) == Op::Load && g.dtype(value).size() == SMALL_COPY && zero()).then_some(Copied::Single),
+        Some(r) => Some(AsyncCopy::Rows(r)),
+        None => (g.op(value) == Op::Load && g.dtype(value).size() == ELEMENT_COPY_BYTES && zero())
+            .then_some(AsyncCopy::Single),
     }
 }
 
@@ -439,9 +445,9 @@ fn copied_along(k: &Kernel, value: UOp, axes: &[UOp]) -> Option<UOp> {
     if g.op(value) != Op::Load || !matches!(size, 2 | 4) {
         return None;
     }
-    let n = (COPY / size) as i64;
+    let n = (COPY_BYTES / size) as i64;
     let a = affine(g, g.src_at(g.src_at(value, 0), 1));
-    let whole = a.stride(g, last) == Some(1) && a.tangled == 0 && a.others.is_empty() && a.constant % n == 0;
+    let whole = a.stride(g, last) == Some(1) && a.non_affine_ranges == 0 && a.others.is_empty() && a.constant % n == 0;
     let aligned = a.terms.iter().all(|&(x, c)| x == last || c % n == 0) && g.range_len(last) as i64 % n == 0;
     let gated = match g.src(value) {
         [_, alt, gate] => g.depends(*gate, last) || g.const_val(*alt).is_none_or(|c| c.as_f64() != 0.0),
@@ -501,7 +507,7 @@ fn vectors_along(k: &mut Kernel, value: UOp, axes: &[UOp], lanes: usize) -> Opti
     let a = affine(&k.g, at);
     let r = axes.iter().copied().find(|&r| a.stride(&k.g, r) == Some(1))?;
     let n = lanes as i64;
-    let others = a.tangled == 0 && a.terms.iter().all(|&(x, c)| x == r || c % n == 0);
+    let others = a.non_affine_ranges == 0 && a.terms.iter().all(|&(x, c)| x == r || c % n == 0);
     let gate = k.g.src(value).get(2).is_some_and(|&c| k.g.depends(c, r));
     if !k.g.range_len(r).is_multiple_of(lanes) || !others || gate {
         return None;

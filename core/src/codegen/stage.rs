@@ -14,7 +14,7 @@ use crate::analysis::{Affine, affine};
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
 use crate::target::Target;
-use crate::uop::mma::{BUILT, PANEL, PIECE};
+use crate::uop::mma::{MATRIX_TILES_ENABLED, PANEL_ROW_ELEMS, SWIZZLE_CHUNK_ELEMS};
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, Space, UOp};
 use crate::util::sort;
 use crate::{DType, Error, Result};
@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 /// The most elements of a staged array.
 const MAX_ELEMS: usize = 1 << 26;
 /// The most values in the body of a reduction for which [`Kernel::repeated`] looks for equal values in other loops.
-const MAX_LOOK: usize = 64;
+const MAX_COMPARED_VALUES: usize = 64;
 /// Bytes of padding after each row of an array in workgroup memory, so that rows begin in different banks.
 const ROW_PADDING: usize = 16;
 /// Rows that a transposing copy holds in registers at a time.
@@ -36,30 +36,30 @@ impl Kernel {
     pub(super) fn stage(&mut self, what: &Staging, t: &Target) -> Result<()> {
         let threads = t.has_local;
         let bad = |why: &str| Error::value("opt", format!("{}: {why}", super::Opt::Stage(*what)));
-        let &Staging { param: slot, level, apart, .. } = what;
+        let &Staging { param: slot, level, separate_windows, .. } = what;
         let load = self.load_of(slot, what.load).ok_or_else(|| bad("no such load"))?;
-        // on a GPU `Level::Outside` can also mean an array that the workgroup shares; only `apart` asks for a packed
-        // copy there
-        let packed = level == Level::Outside && self.constants.contains(&slot) && (!threads || apart);
+        // on a GPU `Level::Outside` can also mean an array that the workgroup shares; only `separate_windows` asks for
+        // a packed copy there
+        let packed = level == Level::Outside && self.constants.contains(&slot) && (!threads || separate_windows);
         if packed && self.load_of(slot, 1).is_none() {
-            let closed = self.closed_by(load, level, false).ok_or_else(|| bad("no such loop"))?;
+            let closed = self.ranges_inside(load, level, false).ok_or_else(|| bad("no such loop"))?;
             return self.pack(load, slot, &closed);
         }
-        let mut closed = self.closed_by(load, level, threads).ok_or_else(|| bad("no such loop"))?;
+        let mut closed = self.ranges_inside(load, level, threads).ok_or_else(|| bad("no such loop"))?;
         if closed.is_empty() {
             return Err(bad("nothing to copy"));
         }
-        let tiled = BUILT && closed.iter().any(|&r| self.g.kind(r) == AxisKind::Tile);
+        let tiled = MATRIX_TILES_ENABLED && closed.iter().any(|&r| self.g.kind(r) == AxisKind::Tile);
         let panels = tiled && matrix::in_memory(self, t);
         let row = match tiled {
             true => rows_of(&self.g, load, &mut closed, panels),
-            false if BUILT && threads && t.copies.is_some() => self.in_order(load, &mut closed),
+            false if MATRIX_TILES_ENABLED && threads && t.copies.is_some() => self.in_order(load, &mut closed),
             false => None,
         };
         if panels && row.is_none() {
             return Err(bad("no rows of panels"));
         }
-        let axes = axes_of(&self.g, load, &closed, !apart && !tiled);
+        let axes = axes_of(&self.g, load, &closed, !separate_windows && !tiled);
         let mut elems = 1usize;
         let (mut map, mut own) = (FxHashMap::default(), SmallVec::<[UOp; 4]>::new());
         let mut places: SmallVec<[(UOp, usize); 4]> = SmallVec::new();
@@ -140,7 +140,7 @@ impl Kernel {
     /// The ranges that a value depends on and that are nested inside `level`, outermost first: output loops, reduced
     /// loops, tile axes, lanes. If the threads of a workgroup share the array (`threads`), they count as nested in
     /// every loop.
-    fn closed_by(&self, value: UOp, level: Level, threads: bool) -> Option<Vec<UOp>> {
+    fn ranges_inside(&self, value: UOp, level: Level, threads: bool) -> Option<Vec<UOp>> {
         let g = &self.g;
         let mut reduced: Vec<UOp> = Vec::new();
         for r in self.reduces() {
@@ -288,7 +288,7 @@ impl Kernel {
         let inside = |g: &Graph, u: UOp| g.ranges(u) >> id & 1 == 1;
         let mut inner = self.g.reachable(&[self.g.src_at(of, 0)]);
         inner.retain(|&u| inside(&self.g, u) && self.g.op(u).is_alu() && !self.g.dtype(u).is_int());
-        for &v in inner.iter().rev().take(MAX_LOOK) {
+        for &v in inner.iter().rev().take(MAX_COMPARED_VALUES) {
             let mut others = Vec::new();
             for &x in &axes {
                 // a value that depends on both axes is not the same row computed twice
@@ -318,7 +318,7 @@ impl Kernel {
     fn in_order(&self, load: UOp, closed: &mut [UOp]) -> Option<usize> {
         let (g, steps) = (&self.g, self.reads_steps(load, closed));
         let at = affine(g, g.src_at(g.src_at(load, 0), 1));
-        let far = |r: UOp| at.stride(g, r).map_or(i64::MAX, i64::abs);
+        let distance = |r: UOp| at.stride(g, r).map_or(i64::MAX, i64::abs);
         let tangled = |side: bool| closed.iter().any(|&r| g.kind(r).is_reduce() == side && at.stride(g, r).is_none());
         let tangled = [tangled(false), tangled(true)];
         let place = |r: UOp| match g.kind(r) {
@@ -328,7 +328,7 @@ impl Kernel {
                 AxisKind::Local(_) | AxisKind::Unroll => 1,
                 _ => 2,
             },
-            _ => far(r),
+            _ => distance(r),
         };
         sort::by_key(closed, |&r| (g.kind(r).is_reduce() == steps, std::cmp::Reverse(place(r))));
         if !steps {
@@ -366,7 +366,7 @@ fn rows_of(g: &Graph, load: UOp, closed: &mut [UOp], panels: bool) -> Option<usi
     }
     if panels {
         let rows: usize = closed[..closed.len() - n].iter().map(|&r| g.range_len(r)).product();
-        return (n < closed.len() && run % PANEL as i64 == 0 && rows.is_multiple_of(8)).then_some(n);
+        return (n < closed.len() && run % PANEL_ROW_ELEMS as i64 == 0 && rows.is_multiple_of(8)).then_some(n);
     }
     (n < closed.len() && run % 16 == 0).then_some(n)
 }
@@ -452,7 +452,7 @@ pub(super) const IN_PANELS: u32 = 256;
 /// How many of the last axes of a Stage form a row, if the array is not simply row-major.
 fn row_axes(g: &Graph, stage: UOp) -> Option<usize> {
     match g.arg(stage) {
-        Arg::Number(n) if BUILT => Some((*n % IN_PANELS) as usize),
+        Arg::Number(n) if MATRIX_TILES_ENABLED => Some((*n % IN_PANELS) as usize),
         _ => None,
     }
 }
@@ -496,14 +496,14 @@ pub(super) fn place_in(g: &mut Graph, stage: UOp, places: &[(UOp, usize)]) -> UO
 /// The address to which an element is copied in panels. The pieces of a row are permuted by the row's number (a
 /// swizzle), so that reading the same piece of several rows hits different banks.
 fn in_panels_filled(g: &mut Graph, rows: UOp, at: UOp, all: usize) -> UOp {
-    let [eight, piece] = [8, PIECE as i64].map(|n| g.idx(n));
+    let [eight, piece] = [8, SWIZZLE_CHUNK_ELEMS as i64].map(|n| g.idx(n));
     let within = g.binary(Op::FloorMod, at, piece);
     let own = g.binary(Op::FloorDiv, at, piece);
     let turn = g.binary(Op::FloorMod, rows, eight);
     let order = g.binary(Op::FloorMod, own, eight);
     let order = g.binary(Op::Xor, order, turn);
     let (first, order) = (g.binary(Op::Sub, at, within), g.binary(Op::Mul, order, piece));
-    let wide = g.idx(PANEL as i64);
+    let wide = g.idx(PANEL_ROW_ELEMS as i64);
     let before = g.binary(Op::FloorDiv, first, wide);
     let before = g.binary(Op::Mul, before, wide);
     let at = g.binary(Op::Add, order, within);
@@ -511,10 +511,10 @@ fn in_panels_filled(g: &mut Graph, rows: UOp, at: UOp, all: usize) -> UOp {
     in_panels(g, rows, at, all)
 }
 
-/// The address of element `at` of a row in panels: a panel holds [`PANEL`] contiguous elements of each of its `rows`
-/// rows, and the rest of a row is in the following panels.
+/// The address of element `at` of a row in panels: a panel holds [`PANEL_ROW_ELEMS`] contiguous elements of each of its
+/// `rows` rows, and the rest of a row is in the following panels.
 fn in_panels(g: &mut Graph, row: UOp, at: UOp, rows: usize) -> UOp {
-    let (wide, whole) = (g.idx(PANEL as i64), g.idx((rows * PANEL) as i64));
+    let (wide, whole) = (g.idx(PANEL_ROW_ELEMS as i64), g.idx((rows * PANEL_ROW_ELEMS) as i64));
     let panel = g.binary(Op::FloorDiv, at, wide);
     let panel = g.binary(Op::Mul, panel, whole);
     let within = g.binary(Op::FloorMod, at, wide);
@@ -552,7 +552,7 @@ pub(super) fn lower(k: &mut Kernel, loops: &mut FxHashMap<u8, LoopInfo>) -> Resu
         let src: SmallVec<[UOp; 4]> = k.g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
         let mut v = k.g.with_src(u, &src);
         if k.g.op(v) == Op::Stage {
-            let home = in_place(k, u).and_then(|other| homes.get(&other).copied());
+            let home = reusable_array(k, u).and_then(|other| homes.get(&other).copied());
             let scratch = home.unwrap_or_else(|| {
                 let len = k.g.src(u)[1..].iter().map(|&r| k.g.bounds(r).1 as usize + 1).product();
                 k.g.node(Op::Scratch, k.g.dtype(u), &[], Arg::Scratch { id: n, len, space: Space::Private })
@@ -569,7 +569,7 @@ pub(super) fn lower(k: &mut Kernel, loops: &mut FxHashMap<u8, LoopInfo>) -> Resu
 }
 
 /// An array whose storage the Stage can reuse in place: each element is overwritten only after its last read.
-fn in_place(k: &mut Kernel, stage: UOp) -> Option<UOp> {
+fn reusable_array(k: &mut Kernel, stage: UOp) -> Option<UOp> {
     let places: Vec<UOp> = k.g.src(stage)[1..].to_vec();
     let own = row_major(&mut k.g, &places);
     let own = simplify_with(&mut k.g, own, &mut k.memo);
@@ -597,7 +597,10 @@ fn before(g: &Graph, places: &[UOp], own: UOp, at: UOp) -> bool {
     let same = rows.iter().all(|&r| mine.stride(g, r).is_some() && mine.stride(g, r) == theirs.stride(g, r));
     let others = theirs.terms.iter().filter(|t| !rows.contains(&t.0));
     let most: i64 = others.map(|&(r, c)| if c < 0 { i64::MAX / 256 } else { c * (g.range_len(r) as i64 - 1) }).sum();
-    same && theirs.tangled == 0 && g.ranges(at) & g.ranges(last) == 0 && g.bounds(at).0 == 0 && most <= g.bounds(last).1
+    same && theirs.non_affine_ranges == 0
+        && g.ranges(at) & g.ranges(last) == 0
+        && g.bounds(at).0 == 0
+        && most <= g.bounds(last).1
 }
 
 /// Does any node of `value` depend on both ranges, as a reduction with lanes of its own does?
@@ -606,9 +609,9 @@ fn uses_both(g: &Graph, value: UOp, a: UOp, b: UOp) -> bool {
     g.reachable(&[value]).into_iter().any(|u| g.ranges(u) & both == both)
 }
 
-/// Fills a Stage in `scratch`, and returns the storage ordered after the loops that fill it. `taken`: the storage is
+/// Fills a Stage in `scratch`, and returns the storage ordered after the loops that fill it. `in_place`: the storage is
 /// another array's that is overwritten in place, so no element may be computed twice.
-fn fill(k: &mut Kernel, stage: UOp, scratch: UOp, taken: bool, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<UOp> {
+fn fill(k: &mut Kernel, stage: UOp, scratch: UOp, in_place: bool, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<UOp> {
     let open = k.g.ranges(stage);
     let mut value = k.g.src_at(stage, 0);
     let places: Vec<UOp> = k.g.src(stage)[1..].to_vec();
@@ -635,7 +638,7 @@ fn fill(k: &mut Kernel, stage: UOp, scratch: UOp, taken: bool, loops: &mut FxHas
         && !k.g.range_arg(r).lane
         && k.g.kind(r) == AxisKind::Fill
         && k.g.range_len(r) >= k.g.range_len(lane)
-        && !(taken && !k.g.range_len(r).is_multiple_of(k.g.range_len(lane)))
+        && !(in_place && !k.g.range_len(r).is_multiple_of(k.g.range_len(lane)))
         && (axes.contains(&lane) || !uses_both(&k.g, value, r, lane))
     {
         let mut map = FxHashMap::default();

@@ -204,7 +204,7 @@ pub fn judge(t: &mut Target, answers: &[Vec<u8>]) -> Result<Vec<String>> {
                     return Err(Error::Device { device: t.name.clone(), what });
                 }
                 CutLoops => {
-                    *t = t.clone().of_few_turns();
+                    *t = t.clone().with_loop_limit();
                     said.push(format!("{wrong}: long loops are cut"));
                 }
                 NoWords => {

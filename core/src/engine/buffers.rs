@@ -12,10 +12,10 @@ use crate::{DType, Error, Result};
 use std::sync::Arc;
 
 /// A constant of at most this many bytes keeps its host copy after the upload, so that it can be uploaded again.
-const FEW_BYTES: usize = 1 << 14;
+const KEPT_HOST_COPY_BYTES: usize = 1 << 14;
 
 /// A session buffer that is partly uploaded.
-pub(super) struct Half {
+pub(super) struct PartialUpload {
     id: u32,
     buf: BufId,
     bytes: usize,
@@ -37,7 +37,7 @@ impl Engine {
             self.buffers.keys().chain(self.packed.keys()).chain(self.recipes.keys()).copied().collect();
         sort::ascending(&mut ids);
         ids.into_iter().for_each(|id| self.drop_buffer(id));
-        self.drop_half();
+        self.drop_partial_upload();
         self.session = Some(state.identity().clone());
         Ok(())
     }
@@ -219,10 +219,10 @@ impl Engine {
         let (dtype, len) = (info.dtype, info.len);
         let stored = self.device.target().stored_as(dtype)?;
         let bytes = len.saturating_mul(stored.size());
-        let (buf, from) = match self.half.take_if(|h| h.id == id) {
+        let (buf, from) = match self.partial_upload.take_if(|h| h.id == id) {
             Some(h) => (h.buf, h.done),
             None => {
-                self.drop_half();
+                self.drop_partial_upload();
                 let is_filled = stored == dtype && info.host.as_ref().is_some_and(|data| data.len() == bytes);
                 (self.alloc_with(bytes, is_filled)?, 0)
             }
@@ -238,28 +238,28 @@ impl Engine {
             } else {
                 self.device.upload(buf, from, &data[from..end])
             };
-            self.half = Some(Half { id, buf, bytes, done: end });
+            self.partial_upload = Some(PartialUpload { id, buf, bytes, done: end });
             if let Err(e) = done {
-                self.drop_half();
+                self.drop_partial_upload();
                 return Err(e);
             }
             if end < len {
                 return Ok(false);
             }
-            self.half = None;
-            data.rest();
+            self.partial_upload = None;
+            data.release_hint();
         }
         // the host bytes are kept, for another upload, if something else holds them anyway or they are few
-        if !(info.constant && info.host.as_ref().is_some_and(|b| b.is_shared() || b.len() <= FEW_BYTES)) {
+        if !(info.constant && info.host.as_ref().is_some_and(|b| b.is_shared() || b.len() <= KEPT_HOST_COPY_BYTES)) {
             info.host = None;
         }
         self.buffers.insert(id, (buf, bytes));
         Ok(true)
     }
 
-    fn drop_half(&mut self) {
-        let half = self.half.take();
-        self.free(half.map(|h| (h.buf, h.bytes)).into_iter().collect());
+    fn drop_partial_upload(&mut self) {
+        let partial_upload = self.partial_upload.take();
+        self.free(partial_upload.map(|h| (h.buf, h.bytes)).into_iter().collect());
     }
 
     pub(super) fn alloc(&mut self, bytes: usize) -> Result<BufId> {
@@ -316,8 +316,8 @@ impl Engine {
     }
 
     pub(super) fn drop_buffer(&mut self, id: u32) {
-        if self.half.as_ref().is_some_and(|h| h.id == id) {
-            self.drop_half();
+        if self.partial_upload.as_ref().is_some_and(|h| h.id == id) {
+            self.drop_partial_upload();
         }
         if let Some((buf, bytes)) = self.buffers.remove(&id) {
             match self.borrowed.remove(&id) {

@@ -8,7 +8,7 @@
 use super::plan::{Call, Compiled, OutputInfo, Packed, Place, Plan};
 use super::watch::Watcher;
 use crate::DType;
-use crate::codegen::live::{Extent, Turns};
+use crate::codegen::live::{IterationCount, LaunchDim};
 use crate::codegen::{Opt, ParamInfo, VarInfo};
 use crate::render::{Code, Source};
 use crate::target::Target;
@@ -292,8 +292,8 @@ fn put_vars(w: &mut Vec<u8>, vars: &[VarInfo]) {
 /// They are set at run time, as the table in `codegen/live.rs` is, so that pages without variable lengths do not load
 /// them.
 struct Ends {
-    put: fn(&mut Vec<u8>, &[Extent; 3]),
-    read: fn(&mut Reader<'_>) -> Option<[Extent; 3]>,
+    put: fn(&mut Vec<u8>, &[LaunchDim; 3]),
+    read: fn(&mut Reader<'_>) -> Option<[LaunchDim; 3]>,
 }
 
 static ENDS: OnceLock<Box<Ends>> = OnceLock::new();
@@ -303,19 +303,19 @@ pub(crate) fn enable() {
     ENDS.get_or_init(|| Box::new(Ends { put: put_extents, read: read_extents }));
 }
 
-fn read_extents(r: &mut Reader<'_>) -> Option<[Extent; 3]> {
+fn read_extents(r: &mut Reader<'_>) -> Option<[LaunchDim; 3]> {
     match r.u8()? {
         0 => Some(Default::default()),
         _ => Some([r.extent()?, r.extent()?, r.extent()?]),
     }
 }
 
-fn put_extents(w: &mut Vec<u8>, extents: &[Extent; 3]) {
+fn put_extents(w: &mut Vec<u8>, extents: &[LaunchDim; 3]) {
     let any = extents.iter().any(|e| !e.is_empty());
     w.push(u8::from(any));
     for turns in extents.iter().filter(|_| any) {
         put(w, turns.len());
-        for Turns { sums, step, most } in turns {
+        for IterationCount { sums, step, most } in turns {
             put(w, sums.len());
             for sum in sums {
                 put(w, sum.len());
@@ -415,12 +415,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn extent(&mut self) -> Option<Extent> {
+    fn extent(&mut self) -> Option<LaunchDim> {
         self.list(|r| {
             let sums =
                 r.list(|r| r.list(|r| Some((r.u64()? as i64, r.list(|r| Some(r.text()?.into_boxed_str()))?))))?;
             let (step, most) = (r.u64()? as i64, r.u32()?);
-            (step > 0 && most > 0).then_some(Turns { sums, step, most })
+            (step > 0 && most > 0).then_some(IterationCount { sums, step, most })
         })
     }
 
@@ -475,9 +475,13 @@ mod tests {
             source,
             grid: [4, 5, 6],
             extents: [
-                Extent::new(),
-                vec![Turns { sums: vec![vec![(3, vec!["n".into(), "m".into()]), (-1, vec![])]], step: 4, most: 5 }],
-                vec![Turns::all(6)],
+                LaunchDim::new(),
+                vec![IterationCount {
+                    sums: vec![vec![(3, vec!["n".into(), "m".into()]), (-1, vec![])]],
+                    step: 4,
+                    most: 5,
+                }],
+                vec![IterationCount::all(6)],
             ],
             vars: vec![variable()],
             flops: 10,

@@ -3,12 +3,12 @@
 //! [`Engine::finish`] submits the run. Native callers loop until `ready`; a page awaits.
 
 use super::bound::Bound;
-use super::buffers::{Half, other_session};
+use super::buffers::{PartialUpload, other_session};
 use super::cache::{self, Alone, Host};
 use super::plan::{Compiled, Place, Plan};
 use super::pool::Pool;
-use super::prepare::{Kept, plan_key};
-use super::start::{At, Closed, Running, Starting};
+use super::prepare::{PlanSource, plan_key};
+use super::start::{Closed, Running, StartStage, Starting};
 use super::state::{Bytes, RootId, State};
 use super::tuned::Tuned;
 use super::watch::Watcher;
@@ -91,7 +91,7 @@ pub struct Engine {
     /// Tuned opts that came with the release or the application.
     pub(super) tuned: Tuned,
     /// The graphs of plans by plan key, if they are kept for tuning.
-    pub(super) kept: Option<FxHashMap<u128, Kept>>,
+    pub(super) plan_sources: Option<FxHashMap<u128, PlanSource>>,
     pub(super) plans: Lru<Held>,
     pub(super) programs: FxHashMap<u128, Loaded>,
     /// Estimated bytes of all programs, and the limit on plans and programs together.
@@ -105,7 +105,7 @@ pub struct Engine {
     /// Session buffers whose memory belongs to the host rather than to the engine.
     pub(super) borrowed: FxHashSet<u32>,
     /// The buffer that is being uploaded in parts, if there is one.
-    pub(super) half: Option<Half>,
+    pub(super) partial_upload: Option<PartialUpload>,
     /// Packed copies of weights, by session buffer.
     pub(super) packed: FxHashMap<u32, Vec<Packed>>,
     /// For session buffers that were computed from constants: how to compute them again after they left the device.
@@ -175,14 +175,14 @@ impl Engine {
             device,
             host,
             tuned: Tuned::default(),
-            kept: None,
+            plan_sources: None,
             plans: Lru::default(),
             code_bytes: 0,
             cache_bytes: CACHE_BYTES,
             programs: FxHashMap::default(),
             labels: FxHashMap::default(),
             session: None,
-            half: None,
+            partial_upload: None,
             buffers: FxHashMap::default(),
             borrowed: FxHashSet::default(),
             packed: FxHashMap::default(),
@@ -296,7 +296,7 @@ impl Engine {
         let mut constant: Vec<bool> =
             externals.iter().map(|id| state.buffer(*id).is_some_and(|b| b.constant)).collect();
         if let Some(held) = self.known_plan(plan_key(key, &constant)) {
-            return Ok(Starting { nodes, externals, at: At::Known(held) });
+            return Ok(Starting { nodes, externals, stage: StartStage::Known(held) });
         }
         // each plan may want packed copies of its own: buffers with enough of them count as not constant
         let crowded = |id: u32| self.packed.get(&id).is_some_and(|copies| copies.len() >= MAX_COPIES);
@@ -305,8 +305,8 @@ impl Engine {
         debug_assert_eq!(key, hash::key(&closed, &closed_roots));
         let closed =
             Closed { key: plan_key(key, &constant), graph: closed, roots: closed_roots, constant, vars: Vec::new() };
-        let at = self.plan_for(closed)?;
-        Ok(Starting { nodes, externals, at })
+        let stage = self.plan_for(closed)?;
+        Ok(Starting { nodes, externals, stage })
     }
 
     /// Are all programs compiled?
@@ -397,7 +397,7 @@ impl Engine {
             map.insert(u, whole);
         }
         // every assign of this run is done: its After node is replaced by the buffer itself
-        for u in state.graph.needed(&r.nodes) {
+        for u in state.graph.value_nodes(&r.nodes) {
             if state.graph.op(u) == Op::After
                 && let Some(b) = state.buffer_below(u)
             {
@@ -693,7 +693,7 @@ pub fn close(g: &Graph, roots: &[UOp]) -> (Graph, Vec<UOp>) {
     let mut out = Graph::new();
     let mut params = 0;
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-    for u in g.from_roots(roots) {
+    for u in g.value_nodes_postorder(roots) {
         let image = match (g.op(u), g.arg(u)) {
             (Op::Buffer, Arg::Buffer { len, .. }) => {
                 params += 1;

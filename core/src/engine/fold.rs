@@ -22,7 +22,7 @@ pub fn read(g: &mut Graph, roots: &[UOp], buffers: &[(UOp, UOp)]) -> Result<Vec<
 /// `inputs`, read by a node that is not constant, and at most four times as large as everything together that they are
 /// computed from.
 pub fn constant_nodes(g: &Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
-    let nodes = g.needed(roots);
+    let nodes = g.value_nodes(roots);
     let constant = constants(g, &nodes, inputs);
     let mut elements = vec![0u64; g.len()];
     let mut computes = vec![false; g.len()];

@@ -9,7 +9,7 @@ use crate::util::sorted::{SortedMap, SortedSet};
 
 /// The live range of a temporary: its bytes, and the first and last step that access it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Life {
+pub struct LiveRange {
     /// Size.
     pub bytes: usize,
     /// First step.
@@ -31,7 +31,7 @@ pub struct Layout {
 const BLOCK: usize = 32;
 
 /// Lower bound for every layout: the most bytes that are live at one step, each temporary rounded up to `align`.
-pub fn lower_bound(lives: &[Life], align: usize) -> usize {
+pub fn lower_bound(lives: &[LiveRange], align: usize) -> usize {
     let mut changes: Vec<(usize, bool, usize)> = Vec::with_capacity(lives.len() * 2);
     for l in lives {
         let size = l.bytes.max(1).next_multiple_of(align.max(1));
@@ -48,22 +48,22 @@ pub fn lower_bound(lives: &[Life], align: usize) -> usize {
 }
 
 /// Plans of more temporaries than this are placed in one sweep over time.
-const MANY: usize = 1500;
+const MAX_GREEDY_RANGES: usize = 1500;
 
 /// Places temporaries. Offsets are multiples of `align`. Opens a new arena where an arena would exceed `max_bytes`, and
-/// for temporaries that must not share an arena: `apart` lists for each one those that it must be apart from, or is
+/// for temporaries that must not share an arena: `conflicts` lists for each one those that it must be apart from, or is
 /// empty. Returns the best of a few layouts, the first one that reaches the bound if any.
-pub fn plan(lives: &[Life], align: usize, max_bytes: usize, apart: &[Vec<usize>]) -> Layout {
-    if lives.len() > MANY {
-        let there = sweep(lives, align, max_bytes, apart);
+pub fn plan(lives: &[LiveRange], align: usize, max_bytes: usize, conflicts: &[Vec<usize>]) -> Layout {
+    if lives.len() > MAX_GREEDY_RANGES {
+        let there = sweep(lives, align, max_bytes, conflicts);
         // the same in reverse order of time
         let end = lives.iter().map(|l| l.last).max().unwrap_or(0);
-        let turned = lives.iter().map(|l| Life { bytes: l.bytes, first: end - l.last, last: end - l.first });
-        let back = sweep(&turned.collect::<Vec<_>>(), align, max_bytes, apart);
+        let reversed = lives.iter().map(|l| LiveRange { bytes: l.bytes, first: end - l.last, last: end - l.first });
+        let back = sweep(&reversed.collect::<Vec<_>>(), align, max_bytes, conflicts);
         let total = |l: &Layout| l.arenas.iter().sum::<usize>();
         return if total(&back) < total(&there) { back } else { there };
     }
-    type Rank = fn(&Life) -> (std::cmp::Reverse<usize>, usize);
+    type Rank = fn(&LiveRange) -> (std::cmp::Reverse<usize>, usize);
     let orders: [Rank; 3] = [
         |l| (std::cmp::Reverse(l.bytes), l.first),
         |l| (std::cmp::Reverse(l.bytes.saturating_mul(l.last - l.first + 1)), l.first),
@@ -75,7 +75,7 @@ pub fn plan(lives: &[Life], align: usize, max_bytes: usize, apart: &[Vec<usize>]
     for rank in &orders {
         let mut order: Vec<usize> = (0..lives.len()).collect();
         sort::by_key(&mut order, |&i| (rank(&lives[i]), i));
-        let layout = place(lives, &order, align, max_bytes, apart);
+        let layout = place(lives, &order, align, max_bytes, conflicts);
         if best.as_ref().is_none_or(|b| total(&layout) < total(b)) {
             best = Some(layout);
         }
@@ -87,7 +87,7 @@ pub fn plan(lives: &[Life], align: usize, max_bytes: usize, apart: &[Vec<usize>]
 }
 
 /// Places temporaries greedily in this order, each at the lowest free offset.
-fn place(lives: &[Life], order: &[usize], align: usize, max_bytes: usize, apart: &[Vec<usize>]) -> Layout {
+fn place(lives: &[LiveRange], order: &[usize], align: usize, max_bytes: usize, conflicts: &[Vec<usize>]) -> Layout {
     let round = |n: usize| n.next_multiple_of(align.max(1));
     let mut out = Layout { places: vec![(0, 0); lives.len()], arenas: Vec::new() };
     let blocks = lives.iter().map(|l| l.last / BLOCK + 1).max().unwrap_or(0);
@@ -106,7 +106,7 @@ fn place(lives: &[Life], order: &[usize], align: usize, max_bytes: usize, apart:
                 out.arenas.push(0);
             }
             busy.clear();
-            if apart.get(i).is_some_and(|a| a.iter().any(|&j| is_placed[j] && out.places[j].0 == arena)) {
+            if conflicts.get(i).is_some_and(|a| a.iter().any(|&j| is_placed[j] && out.places[j].0 == arena)) {
                 arena += 1;
                 continue;
             }
@@ -165,7 +165,7 @@ impl Heap {
 
     /// Allocates from the smallest free piece that is large enough, else at the end of the arena. `None` if the arena
     /// would exceed `max_bytes`.
-    fn take(&mut self, size: usize, max_bytes: usize) -> Option<usize> {
+    fn allocate(&mut self, size: usize, max_bytes: usize) -> Option<usize> {
         if let Some(&(piece, at)) = self.by_size.first_from(&(size, 0)) {
             self.remove(at, piece);
             if piece > size {
@@ -185,7 +185,7 @@ impl Heap {
         Some(at)
     }
 
-    fn give(&mut self, mut at: usize, mut size: usize) {
+    fn release(&mut self, mut at: usize, mut size: usize) {
         if let Some((&before, &n)) = self.free.last_below(&at)
             && before + n == at
         {
@@ -201,7 +201,7 @@ impl Heap {
 }
 
 /// Places temporaries in the order of their first step, large ones first.
-fn sweep(lives: &[Life], align: usize, max_bytes: usize, apart: &[Vec<usize>]) -> Layout {
+fn sweep(lives: &[LiveRange], align: usize, max_bytes: usize, conflicts: &[Vec<usize>]) -> Layout {
     let size = |i: usize| lives[i].bytes.max(1).next_multiple_of(align.max(1));
     let mut begin: Vec<usize> = (0..lives.len()).collect();
     sort::by_key(&mut begin, |&i| (lives[i].first, std::cmp::Reverse(lives[i].bytes), i));
@@ -213,7 +213,7 @@ fn sweep(lives: &[Life], align: usize, max_bytes: usize, apart: &[Vec<usize>]) -
     for i in begin {
         while let Some(j) = ended.next_if(|&j| lives[j].last < lives[i].first) {
             if let Some((arena, at)) = places[j] {
-                heaps[arena].give(at, size(j));
+                heaps[arena].release(at, size(j));
             }
         }
         let mut arena = 0;
@@ -221,9 +221,9 @@ fn sweep(lives: &[Life], align: usize, max_bytes: usize, apart: &[Vec<usize>]) -
             if arena == heaps.len() {
                 heaps.push(Heap::default());
             }
-            let near = |j: &usize| places[*j].is_some_and(|p| p.0 == arena);
-            let free = !apart.get(i).is_some_and(|a| a.iter().any(near));
-            if let Some(at) = free.then(|| heaps[arena].take(size(i), max_bytes)).flatten() {
+            let in_arena = |j: &usize| places[*j].is_some_and(|p| p.0 == arena);
+            let free = !conflicts.get(i).is_some_and(|a| a.iter().any(in_arena));
+            if let Some(at) = free.then(|| heaps[arena].allocate(size(i), max_bytes)).flatten() {
                 break Some((arena, at));
             }
             arena += 1;
@@ -237,7 +237,7 @@ fn sweep(lives: &[Life], align: usize, max_bytes: usize, apart: &[Vec<usize>]) -
 mod tests {
     use super::*;
 
-    fn overlap(lives: &[Life], l: &Layout) -> bool {
+    fn overlap(lives: &[LiveRange], l: &Layout) -> bool {
         (0..lives.len()).any(|i| {
             (0..i).any(|j| {
                 let (a, b) = (lives[i], lives[j]);
@@ -250,26 +250,27 @@ mod tests {
 
     #[test]
     fn a_chain_needs_two_places() {
-        let lives: Vec<Life> = (0..10).map(|i| Life { bytes: 1000, first: i, last: i + 1 }).collect();
+        let lives: Vec<LiveRange> = (0..10).map(|i| LiveRange { bytes: 1000, first: i, last: i + 1 }).collect();
         let l = plan(&lives, 256, usize::MAX, &[]);
         assert!(!overlap(&lives, &l));
         assert_eq!(l.arenas, vec![2048]);
         assert_eq!(lower_bound(&lives, 256), 2048);
-        let near: Vec<Vec<usize>> = (0..10usize).map(|i| (0..10).filter(|j| i.abs_diff(*j) == 1).collect()).collect();
-        for l in [plan(&lives, 256, usize::MAX, &near), sweep(&lives, 256, usize::MAX, &near)] {
+        let neighbours: Vec<Vec<usize>> =
+            (0..10usize).map(|i| (0..10).filter(|j| i.abs_diff(*j) == 1).collect()).collect();
+        for l in [plan(&lives, 256, usize::MAX, &neighbours), sweep(&lives, 256, usize::MAX, &neighbours)] {
             assert!(l.places.windows(2).all(|p| p[0].0 != p[1].0));
             assert_eq!(l.arenas, vec![1024, 1024]);
         }
     }
 
-    fn random(n: usize, steps: u64, x: &mut u64) -> Vec<Life> {
+    fn random(n: usize, steps: u64, x: &mut u64) -> Vec<LiveRange> {
         let mut rnd = |n: u64| {
             *x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             ((*x >> 33) % n) as usize
         };
         let mut one = || {
             let first = rnd(steps);
-            Life { bytes: 1 + rnd(5000), first, last: first + rnd(8) }
+            LiveRange { bytes: 1 + rnd(5000), first, last: first + rnd(8) }
         };
         (0..n).map(|_| one()).collect()
     }
@@ -296,9 +297,9 @@ mod tests {
     fn many_lives_are_placed_near_the_bound() {
         // as in training: half of them live until their gradient is computed
         let n = 6_000;
-        let lives: Vec<Life> = random(n, n as u64, &mut 99)
+        let lives: Vec<LiveRange> = random(n, n as u64, &mut 99)
             .into_iter()
-            .map(|l| if l.bytes % 2 == 0 && l.first < n / 2 { Life { last: n - l.first, ..l } } else { l })
+            .map(|l| if l.bytes % 2 == 0 && l.first < n / 2 { LiveRange { last: n - l.first, ..l } } else { l })
             .collect();
         let l = plan(&lives, 64, usize::MAX, &[]);
         let bound = lower_bound(&lives, 64);

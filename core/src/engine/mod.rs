@@ -2,9 +2,9 @@
 //! survives between runs: buffers, plans, compiled programs.
 //! Never: waiting, clocks, threads, device handles.
 
+mod array_box;
 pub mod bench;
 mod bound;
-mod boxed;
 mod bring;
 mod buffers;
 pub mod cache;
@@ -25,8 +25,8 @@ pub mod state;
 mod tuned;
 pub mod watch;
 
+pub use array_box::ArrayBox;
 pub use bench::{Bench, Trying};
-pub use boxed::Boxed;
 pub use cache::Host;
 pub use exec::{Counters, Engine, Pending, Replay, close};
 pub use passes::{GRAPH_PASSES, GraphPass};

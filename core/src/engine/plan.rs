@@ -2,8 +2,8 @@
 //! kernel once, and places temporaries in arenas. Compiling a kernel is a pure function of its [`Job`], so a host that
 //! has threads may do it on them.
 
-use super::memory::{self, Life};
-use crate::codegen::live::{self, Extent};
+use super::memory::{self, LiveRange};
+use crate::codegen::live::{self, LaunchDim};
 use crate::codegen::pack::Pack;
 use crate::codegen::{self, Opt, Program, VarInfo};
 use crate::render::{Code, Renderer, Source};
@@ -87,7 +87,7 @@ pub struct Compiled {
     pub grid: [u32; 3],
     /// For each dimension of the grid: its length as a function of launch scalars, where that may be less than in
     /// `grid`.
-    pub extents: [Extent; 3],
+    pub extents: [LaunchDim; 3],
     /// Launch scalars, in order.
     pub vars: Vec<VarInfo>,
     /// Float operations per launch.
@@ -174,9 +174,9 @@ pub fn with_numbers(key: u128, numbers: impl Iterator<Item = u32>) -> u128 {
 }
 
 /// A partly compiled kernel.
-pub enum Half {
+pub enum PartialKernel {
     /// Some passes have not run yet.
-    Passing(Box<codegen::Passing>),
+    Passing(Box<codegen::SteppedCompilation>),
     /// The program, which is to be rendered.
     Program(Box<Program>),
     /// Finished: the code was written by a user.
@@ -184,23 +184,23 @@ pub enum Half {
 }
 
 /// The result of one step of compiling a kernel.
-pub enum Made {
+pub enum Progress {
     /// More steps are needed.
-    Half(Half),
+    Partial(PartialKernel),
     /// The kernel is compiled.
     Whole(Box<Compiled>),
 }
 
-impl Half {
+impl PartialKernel {
     /// A kernel with no step done.
-    pub fn of(ast: &Ast, t: &Target, renderer: &dyn Renderer, opts: Option<&[Opt]>) -> Result<Half> {
+    pub fn of(ast: &Ast, t: &Target, renderer: &dyn Renderer, opts: Option<&[Opt]>) -> Result<PartialKernel> {
         match ast.custom() {
-            None => Ok(Half::Passing(Box::new(codegen::Passing::new(ast, opts)?))),
-            Some(u) => Half::custom(u, ast, t, renderer),
+            None => Ok(PartialKernel::Passing(Box::new(codegen::SteppedCompilation::new(ast, opts)?))),
+            Some(u) => PartialKernel::custom(u, ast, t, renderer),
         }
     }
 
-    fn custom(u: UOp, ast: &Ast, t: &Target, renderer: &dyn Renderer) -> Result<Half> {
+    fn custom(u: UOp, ast: &Ast, t: &Target, renderer: &dyn Renderer) -> Result<PartialKernel> {
         let Arg::Custom(c) = ast.g.arg(u) else { return Err(Error::Internal("a custom kernel without code".into())) };
         let Some((source, grid)) = renderer.custom(c, &ast.g, ast.g.src(u), t)? else {
             let what = format!("custom kernel `{}`, which is code in WGSL", c.name);
@@ -208,19 +208,28 @@ impl Half {
         };
         let bytes = source.params.iter().map(|p| (p.len * p.dtype.size()) as u64).fold(0, u64::saturating_add);
         let (extents, vars, packs) = Default::default();
-        Ok(Half::Whole(Box::new(Compiled { source, grid, extents, vars, flops: 0, bytes, packs, program: None })))
+        Ok(PartialKernel::Whole(Box::new(Compiled {
+            source,
+            grid,
+            extents,
+            vars,
+            flops: 0,
+            bytes,
+            packs,
+            program: None,
+        })))
     }
 
     /// Does the next step: one pass, or rendering. After an error, [`compile`] may still succeed, since it tries again
     /// with fewer opts.
-    pub fn step(self, ast: &Ast, t: &Target, renderer: &dyn Renderer) -> Result<Made> {
+    pub fn step(self, ast: &Ast, t: &Target, renderer: &dyn Renderer) -> Result<Progress> {
         Ok(match self {
-            Half::Passing(mut passing) => Made::Half(match passing.step(ast, t)? {
-                Some(program) => Half::Program(Box::new(program)),
-                None => Half::Passing(passing),
+            PartialKernel::Passing(mut passing) => Progress::Partial(match passing.step(ast, t)? {
+                Some(program) => PartialKernel::Program(Box::new(program)),
+                None => PartialKernel::Passing(passing),
             }),
-            Half::Program(program) => Made::Whole(Box::new(Compiled::new(*program, t, renderer)?)),
-            Half::Whole(compiled) => Made::Whole(compiled),
+            PartialKernel::Program(program) => Progress::Whole(Box::new(Compiled::new(*program, t, renderer)?)),
+            PartialKernel::Whole(compiled) => Progress::Whole(compiled),
         })
     }
 }
@@ -229,9 +238,9 @@ impl Half {
 pub fn compile(ast: &Ast, t: &Target, renderer: &dyn Renderer, opts: Option<&[Opt]>) -> Result<Compiled> {
     match ast.custom() {
         None => Compiled::new(codegen::compile(ast, t, opts)?, t, renderer),
-        Some(u) => match Half::custom(u, ast, t, renderer)?.step(ast, t, renderer)? {
-            Made::Whole(compiled) => Ok(*compiled),
-            Made::Half(_) => Err(Error::Internal("a custom kernel has passes".into())),
+        Some(u) => match PartialKernel::custom(u, ast, t, renderer)?.step(ast, t, renderer)? {
+            Progress::Whole(compiled) => Ok(*compiled),
+            Progress::Partial(_) => Err(Error::Internal("a custom kernel has passes".into())),
         },
     }
 }
@@ -352,7 +361,7 @@ pub(super) fn scheduled(
     }
     let mut places: Vec<Option<Place>> = vec![None; s.buffers.len()];
     let mut outputs = Vec::new();
-    let mut temps: Vec<(usize, Life)> = Vec::new();
+    let mut temps: Vec<(usize, LiveRange)> = Vec::new();
     for (i, b) in s.buffers.iter().enumerate() {
         match b.origin {
             Origin::External(slot) => places[i] = Some(Place::External(slot)),
@@ -369,16 +378,16 @@ pub(super) fn scheduled(
                     .checked_mul(size)
                     .filter(|&n| n <= t.max_buffer_bytes)
                     .ok_or_else(|| Error::OutOfMemory { device: t.name.clone(), bytes: wanted })?;
-                temps.push((i, Life { bytes, first, last }));
+                temps.push((i, LiveRange { bytes, first, last }));
             }
         }
     }
-    let lives: Vec<Life> = temps.iter().map(|t| t.1).collect();
+    let lives: Vec<LiveRange> = temps.iter().map(|t| t.1).collect();
     let arena_bound = memory::lower_bound(&lives, t.offset_alignment);
-    let apart = if !t.shared_allocations { read_and_written(&s.kernels) } else { FxHashSet::default() };
+    let conflicts = if !t.shared_allocations { read_and_written(&s.kernels) } else { FxHashSet::default() };
     let at: FxHashMap<usize, usize> = temps.iter().enumerate().map(|(i, t)| (t.0, i)).collect();
-    let mut others = vec![Vec::new(); if apart.is_empty() { 0 } else { temps.len() }];
-    for (a, b) in apart {
+    let mut others = vec![Vec::new(); if conflicts.is_empty() { 0 } else { temps.len() }];
+    for (a, b) in conflicts {
         if let (Some(&i), Some(&j)) = (at.get(&a), at.get(&b)) {
             others[i].push(j);
             others[j].push(i);

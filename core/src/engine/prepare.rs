@@ -4,8 +4,8 @@
 
 use super::cache::{self, Kind};
 use super::exec::{Engine, Held, Loaded};
-use super::plan::{self, Call, Compiled, Half, Job, Made, Packed, Place, Plan};
-use super::start::{At, Closed, Compiling};
+use super::plan::{self, Call, Compiled, Job, Packed, PartialKernel, Place, Plan, Progress};
+use super::start::{Closed, Compiling, StartStage};
 use super::tuned;
 use crate::codegen::Opt;
 use crate::device::BufId;
@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 /// The graph that a plan was made from.
-pub(super) struct Kept {
+pub(super) struct PlanSource {
     graph: Graph,
     roots: Vec<UOp>,
     constant: Vec<bool>,
@@ -36,27 +36,32 @@ impl Engine {
 
     /// Where the plan for a closed graph starts from: a plan of this engine, one from the host's cache, or one that is
     /// to be made.
-    pub(super) fn plan_for(&mut self, mut closed: Closed) -> Result<At> {
+    pub(super) fn plan_for(&mut self, mut closed: Closed) -> Result<StartStage> {
         if let Some(held) = self.known_plan(closed.key) {
-            return Ok(At::Known(held));
+            return Ok(StartStage::Known(held));
         }
         if let Some((plan, fresh)) = self.remembered(closed.key, closed.constant.len())? {
-            let (todo, wish) = (VecDeque::new(), self.device.target().clone());
-            let compiling = Compiling { plan, todo, half: None, fresh: fresh.into(), is_new: false, wish };
-            return Ok(At::Compile(Box::new(closed), compiling));
+            let (todo, scheduled_for) = (VecDeque::new(), self.device.target().clone());
+            let compiling = Compiling { plan, todo, partial: None, fresh: fresh.into(), is_new: false, scheduled_for };
+            return Ok(StartStage::Compile(Box::new(closed), compiling));
         }
         self.counters.cache_misses += 1;
         closed.vars = plan::checked(&closed.graph, &closed.roots, &closed.constant)?;
         let scheduling = Scheduling::new(&closed.graph, &closed.roots, closed.constant.len(), self.device.target());
-        Ok(At::Plan(Box::new(closed), Box::new(scheduling)))
+        Ok(StartStage::Plan(Box::new(closed), Box::new(scheduling)))
     }
 
     /// The plan of a schedule, and which of its kernels must be compiled.
-    pub(super) fn scheduled(&mut self, closed: &Closed, schedule: Schedule, wish: &Target) -> Result<Compiling> {
-        let (plan, jobs) = plan::scheduled(schedule, closed.vars.clone(), &closed.constant, wish)?;
+    pub(super) fn scheduled(
+        &mut self,
+        closed: &Closed,
+        schedule: Schedule,
+        scheduled_for: &Target,
+    ) -> Result<Compiling> {
+        let (plan, jobs) = plan::scheduled(schedule, closed.vars.clone(), &closed.constant, scheduled_for)?;
         self.note_labels(&plan);
         let (todo, fresh) = self.missing(jobs);
-        Ok(Compiling { plan, todo, half: None, fresh, is_new: true, wish: wish.clone() })
+        Ok(Compiling { plan, todo, partial: None, fresh, is_new: true, scheduled_for: scheduled_for.clone() })
     }
 
     /// Adds a plan to the engine once all of its programs are on the device.
@@ -68,9 +73,9 @@ impl Engine {
         }
         self.counters.plans += 1;
         let mut bytes = plan_bytes(&c.plan);
-        if let Some(kept) = &mut self.kept {
+        if let Some(plan_sources) = &mut self.plan_sources {
             bytes += graph.len() * NODE_BYTES;
-            kept.insert(key, Kept { graph, roots, constant });
+            plan_sources.insert(key, PlanSource { graph, roots, constant });
         }
         let held = Held { key, plan: Arc::new(c.plan), pin: Some(Arc::new(())) };
         self.plans.insert(key, held.clone(), bytes);
@@ -92,8 +97,8 @@ impl Engine {
                 break;
             }
             self.counters.plans_forgotten += gone.len() as u64;
-            if let Some(kept) = &mut self.kept {
-                gone.iter().for_each(|(key, _)| _ = kept.remove(key));
+            if let Some(plan_sources) = &mut self.plan_sources {
+                gone.iter().for_each(|(key, _)| _ = plan_sources.remove(key));
             }
             self.release_unused();
         }
@@ -264,7 +269,7 @@ impl Engine {
     /// compile while the next kernels are made. True when nothing is left to do.
     pub(super) fn compile_some(&mut self, c: &mut Compiling) -> Result<bool> {
         let most = self.device.compile_bytes();
-        let ends = c.todo.is_empty() && c.half.is_none();
+        let ends = c.todo.is_empty() && c.partial.is_none();
         let mut bytes = 0;
         let enough = c.fresh.iter().position(|(_, compiled)| {
             bytes += all_code_bytes(compiled);
@@ -293,13 +298,13 @@ impl Engine {
             Err(_) if opts.is_some() => interrupt.check().and_then(|()| whole(job, None)),
             result => result,
         };
-        if let Some((job, opts, half)) = c.half.take() {
-            let compiled = match half.step(&job.ast, &target, renderer) {
-                Ok(Made::Half(half)) => {
-                    c.half = Some((job, opts, half));
+        if let Some((job, opts, partial)) = c.partial.take() {
+            let compiled = match partial.step(&job.ast, &target, renderer) {
+                Ok(Progress::Partial(partial)) => {
+                    c.partial = Some((job, opts, partial));
                     return Ok(());
                 }
-                Ok(Made::Whole(compiled)) => *compiled,
+                Ok(Progress::Whole(compiled)) => *compiled,
                 // compiling it in one call tries again with fewer opts
                 Err(_) => plain(&job, &opts, interrupt.check().and_then(|()| whole(&job, opts.as_deref())))?,
             };
@@ -311,8 +316,8 @@ impl Engine {
             && let Some((job, opts)) = todo.pop()
         {
             interrupt.check()?;
-            match Half::of(&job.ast, &target, renderer, opts.as_deref()) {
-                Ok(half) => c.half = Some((job, opts, half)),
+            match PartialKernel::of(&job.ast, &target, renderer, opts.as_deref()) {
+                Ok(partial) => c.partial = Some((job, opts, partial)),
                 Err(e) => {
                     let compiled = plain(&job, &opts, Err(e))?;
                     return self.is_compiled(c, job, opts, compiled);
@@ -367,7 +372,7 @@ impl Engine {
     /// Keeps the graphs of all plans from now on, so that their kernels can be tuned. To be called before the first
     /// plan.
     pub fn keep_graphs(&mut self) {
-        self.kept.get_or_insert_default();
+        self.plan_sources.get_or_insert_default();
     }
 
     /// The distinct kernels of all plans whose graphs are kept, with the number of their launches so far. Schedules the
@@ -375,11 +380,11 @@ impl Engine {
     pub fn kernels(&mut self) -> Result<Vec<(u128, Ast, u64)>> {
         let target = self.device.target().clone();
         self.count_launches();
-        let mut keys: Vec<u128> = self.kept.iter().flatten().map(|k| *k.0).collect();
+        let mut keys: Vec<u128> = self.plan_sources.iter().flatten().map(|k| *k.0).collect();
         sort::ascending(&mut keys);
         let mut list: Vec<(u128, Ast, u64)> = Vec::new();
         let mut seen = FxHashSet::default();
-        for k in keys.iter().filter_map(|k| self.kept.as_ref()?.get(k)) {
+        for k in keys.iter().filter_map(|k| self.plan_sources.as_ref()?.get(k)) {
             let (_, jobs) = plan::plan(&k.graph, &k.roots, &k.constant, &target)?;
             for job in jobs.into_iter().filter(|j| j.ast.custom().is_none() && seen.insert(j.key)) {
                 if let Some(loaded) = self.programs.get(&job.key) {

@@ -16,17 +16,17 @@ use smallvec::SmallVec;
 const MOST_NODES: usize = 64;
 /// A constant of at least this many elements is not scaled if something else reads it too, because both versions would
 /// then be kept.
-const LARGE: usize = 1024;
+const MAX_DUPLICATED_ELEMS: usize = 1024;
 
 /// `roots` rewritten with as few multiplications as possible. `inputs` are the buffers that are not constant.
 pub fn into_constants(g: &mut Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
-    let nodes = g.needed(roots);
+    let nodes = g.value_nodes(roots);
     let mut users: FxHashMap<UOp, u32> = FxHashMap::default();
     for &u in &nodes {
         g.value_src(u).iter().for_each(|&s| *users.entry(s).or_default() += 1);
     }
     roots.iter().for_each(|&r| *users.entry(r).or_default() += 1);
-    let mut s = Scales { c: Constants::new(g, inputs), users, left: 0, weighted: None };
+    let mut s = Scales { c: Constants::new(g, inputs), users, budget: 0, weighted: None };
     let rounded = rounded(s.c.g, &nodes);
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     for u in nodes {
@@ -65,7 +65,7 @@ fn rounded(g: &Graph, nodes: &[UOp]) -> Vec<bool> {
 struct Scales<'a> {
     c: Constants<'a>,
     users: FxHashMap<UOp, u32>,
-    left: usize,
+    budget: usize,
     /// The product with weights below the reduction that is being passed, which makes it a contraction.
     weighted: Option<UOp>,
 }
@@ -96,14 +96,14 @@ impl Scales<'_> {
         if self.c.g.const_val(factor).is_some_and(|v| !(most.recip()..=most).contains(&v.as_f64().abs())) {
             return None;
         }
-        (self.left, self.weighted) = (MOST_NODES, None);
+        (self.budget, self.weighted) = (MOST_NODES, None);
         self.absorbed(x, factor)
     }
 
     /// `x * factor`, computed by the operations of `x` with other constants. The factor has the shape of `x`, or is a
     /// scalar.
     fn absorbed(&mut self, x: UOp, factor: UOp) -> Option<UOp> {
-        self.left = self.left.checked_sub(1)?;
+        self.budget = self.budget.checked_sub(1)?;
         if self.c.is(x) {
             return self.product(x, factor);
         }
@@ -190,7 +190,7 @@ impl Scales<'_> {
         let (a, b) = (self.c.least(x, &whole), self.c.least(factor, &whole));
         let both: Lens = a.iter().zip(&b).map(|(x, y)| *x.max(y)).collect();
         let size = |s: &[usize]| s.iter().product::<usize>();
-        if size(&both) > size(&a).max(size(&b)) || size(&a) >= LARGE && !self.read_once(x) {
+        if size(&both) > size(&a).max(size(&b)) || size(&a) >= MAX_DUPLICATED_ELEMS && !self.read_once(x) {
             return None;
         }
         let (x, factor) = (self.c.narrowed(x, &a)?, self.c.narrowed(factor, &b)?);
@@ -269,7 +269,7 @@ pub(super) mod tests {
     /// Number of products and quotients that are computed in every run.
     fn products(g: &Graph, u: UOp) -> usize {
         let mut varying = rustc_hash::FxHashSet::default();
-        for u in g.needed(&[u]) {
+        for u in g.value_nodes(&[u]) {
             let input = matches!(g.arg(u), Arg::Buffer { id: 0, .. });
             if input || g.src(u).iter().any(|s| varying.contains(s)) {
                 varying.insert(u);

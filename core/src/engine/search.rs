@@ -22,9 +22,9 @@ use std::collections::VecDeque;
 /// Lists that are extended in a round (the width of the beam).
 const BEAM: usize = 4;
 /// Candidates made from one list that are timed: those that the cost model estimates to be fastest.
-const TIMED: usize = 10;
+const TIMED_PER_LIST: usize = 10;
 /// A list slower than the best one by this factor is not extended, unless it has fewer than three opts.
-const HOPELESS: f64 = 1.6;
+const MAX_SLOWDOWN: f64 = 1.6;
 /// The search ends after more than this many rounds without a better list.
 const PATIENCE: usize = 2;
 
@@ -44,7 +44,7 @@ struct Candidate {
 struct Timed {
     opts: Vec<Opt>,
     seconds: f64,
-    grown: bool,
+    extended: bool,
 }
 
 /// What a search does next.
@@ -72,9 +72,9 @@ pub struct Search {
     made: Vec<(f64, Candidate)>,
     timed: Vec<Timed>,
     /// The best time when the round began, and the number of rounds since it improved.
-    before: f64,
-    idle: usize,
-    first: Option<f64>,
+    best_before_round: f64,
+    rounds_without_gain: usize,
+    heuristic_seconds: Option<f64>,
     trials: usize,
 }
 
@@ -95,9 +95,9 @@ impl Search {
             growing: VecDeque::new(),
             made: Vec::new(),
             timed: Vec::new(),
-            before: f64::INFINITY,
-            idle: 0,
-            first: None,
+            best_before_round: f64::INFINITY,
+            rounds_without_gain: 0,
+            heuristic_seconds: None,
             trials: 0,
         };
         let first = s.candidate(chosen).ok_or_else(|| Error::Internal("the heuristic's opts do not fit".into()))?;
@@ -145,7 +145,7 @@ impl Search {
                 self.growing.pop_front();
                 let mut made = std::mem::take(&mut self.made);
                 sort::by(&mut made, |a, b| a.0.total_cmp(&b.0));
-                self.queue.extend(made.into_iter().take(TIMED).map(|m| m.1));
+                self.queue.extend(made.into_iter().take(TIMED_PER_LIST).map(|m| m.1));
             }
             None if self.grow() => {}
             None => return Next::Done,
@@ -159,9 +159,9 @@ impl Search {
         self.trials += 1;
         let Some(seconds) = seconds else { return };
         if self.trials == 1 {
-            self.first = Some(seconds);
+            self.heuristic_seconds = Some(seconds);
         }
-        self.timed.push(Timed { opts, seconds, grown: false });
+        self.timed.push(Timed { opts, seconds, extended: false });
     }
 
     /// The fastest opts so far and their time.
@@ -177,7 +177,7 @@ impl Search {
 
     /// The time of the heuristic's opts.
     pub fn heuristic(&self) -> Option<f64> {
-        self.first
+        self.heuristic_seconds
     }
 
     /// Candidates timed.
@@ -188,20 +188,20 @@ impl Search {
     /// Begins a round; false if there is nothing left worth trying.
     fn grow(&mut self) -> bool {
         let Some((_, best)) = self.best() else { return false };
-        self.idle = if best < self.before * 0.99 { 0 } else { self.idle + 1 };
-        self.before = best;
-        if self.idle > PATIENCE {
+        self.rounds_without_gain = if best < self.best_before_round * 0.99 { 0 } else { self.rounds_without_gain + 1 };
+        self.best_before_round = best;
+        if self.rounds_without_gain > PATIENCE {
             return false;
         }
         sort::by(&mut self.timed, |a, b| a.seconds.total_cmp(&b.seconds));
-        let plain_too = |t: &Timed| t.seconds < best * HOPELESS || t.opts.len() < 3;
+        let plain_too = |t: &Timed| t.seconds < best * MAX_SLOWDOWN || t.opts.len() < 3;
         let states: Vec<Vec<Opt>> = self
             .timed
             .iter_mut()
-            .filter(|t| !t.grown && plain_too(t))
+            .filter(|t| !t.extended && plain_too(t))
             .take(BEAM)
             .map(|t| {
-                t.grown = true;
+                t.extended = true;
                 t.opts.clone()
             })
             .collect();

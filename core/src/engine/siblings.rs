@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// The most contractions that are joined into one.
-const MOST: usize = 16;
+const MAX_JOINED: usize = 16;
 
 /// What contractions must have in common to be joined: the value; the axis along which their constants are
 /// concatenated; the reduced axes; the shapes of the product and of the constant, with 0 for that axis; whether the
@@ -34,9 +34,9 @@ enum Step {
     /// A reshape to this shape, in which the concatenated axis is 0, and the number of that axis.
     Reshape(Lens, usize),
     /// A binary op with one constant for each result, and the operand (0 or 1) that is the constant.
-    With(Op, SmallVec<[UOp; 4]>, usize),
+    Binary(Op, SmallVec<[UOp; 4]>, usize),
     /// A unary op.
-    Alone(Op),
+    Unary(Op),
 }
 
 /// Contractions that become one.
@@ -46,13 +46,13 @@ struct Group {
     lens: Vec<usize>,
     steps: Vec<Step>,
     /// The results after all steps, and the axis along which they are slices of the joined result.
-    tops: Vec<UOp>,
+    results: Vec<UOp>,
     axis: usize,
 }
 
 /// `roots` rewritten with contractions joined. `inputs` are the buffers that are not constant.
 pub fn join(g: &mut Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
-    let nodes = g.needed(roots);
+    let nodes = g.value_nodes(roots);
     let mut users: FxHashMap<UOp, SmallVec<[UOp; 2]>> = FxHashMap::default();
     for &u in &nodes {
         g.value_src(u).iter().for_each(|&s| users.entry(s).or_default().push(u));
@@ -76,18 +76,18 @@ pub fn join(g: &mut Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
     if groups.is_empty() {
         return roots.to_vec();
     }
-    let mut tops: FxHashMap<UOp, (usize, usize)> = FxHashMap::default();
+    let mut results: FxHashMap<UOp, (usize, usize)> = FxHashMap::default();
     for (i, group) in groups.iter().enumerate() {
-        group.tops.iter().enumerate().for_each(|(j, &t)| _ = tops.insert(t, (i, j)));
+        group.results.iter().enumerate().for_each(|(j, &t)| _ = results.insert(t, (i, j)));
     }
     let mut joined: Vec<Option<UOp>> = groups.iter().map(|_| None).collect();
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     for u in nodes {
         let src: SmallVec<[UOp; 4]> = c.g.value_src(u).iter().map(|x| map[x]).collect();
-        let v = match (c.g.op(u), tops.get(&u)) {
+        let v = match (c.g.op(u), results.get(&u)) {
             (_, Some(&(i, j))) => {
                 let value = map[&groups[i].family.value];
-                let whole = *joined[i].get_or_insert_with(|| one(&mut c, &groups[i], value));
+                let whole = *joined[i].get_or_insert_with(|| build_joined(&mut c, &groups[i], value));
                 slice(c.g, whole, &groups[i], j)
             }
             (Op::Detach, _) if c.g.src(u).len() > 1 => src[0],
@@ -160,16 +160,16 @@ impl Users {
 fn group(c: &mut Constants<'_>, users: &Users, family: Family, mut all: Vec<UOp>) -> Option<Group> {
     let weight = |c: &Constants<'_>, u: UOp| c.g.src_at(c.g.src_at(u, 0), family.second as usize);
     all.retain(|&u| read_once(c.g, users, weight(c, u)));
-    all.truncate(MOST);
+    all.truncate(MAX_JOINED);
     while all.len() > 1 {
-        let (steps, tops, axis) = climb(c, users, &all, family.axis);
+        let (steps, results, axis) = shared_steps(c, users, &all, family.axis);
         let before = all.len();
-        let stored: Vec<bool> = tops.iter().map(|&t| users.is_stored(c.g, t)).collect();
+        let stored: Vec<bool> = results.iter().map(|&t| users.is_stored(c.g, t)).collect();
         let mut keep = stored.iter();
         all.retain(|_| keep.next().copied().unwrap_or(false));
         if all.len() == before {
             let lens = all.iter().map(|&u| c.g.shape(c.g.src_at(u, 0))[family.axis]).collect();
-            return Some(Group { family, reduces: all, lens, steps, tops, axis });
+            return Some(Group { family, reduces: all, lens, steps, results, axis });
         }
     }
     None
@@ -187,23 +187,23 @@ fn read_once(g: &Graph, users: &Users, mut u: UOp) -> bool {
 }
 
 /// The operations that follow all results alike, the nodes after them, and the axis along which those are slices.
-fn climb(c: &mut Constants<'_>, users: &Users, all: &[UOp], mut axis: usize) -> (Vec<Step>, Vec<UOp>, usize) {
-    let (mut steps, mut tops) = (Vec::new(), all.to_vec());
+fn shared_steps(c: &mut Constants<'_>, users: &Users, all: &[UOp], mut axis: usize) -> (Vec<Step>, Vec<UOp>, usize) {
+    let (mut steps, mut results) = (Vec::new(), all.to_vec());
     loop {
-        let next: Option<Vec<UOp>> = tops.iter().map(|&t| users.only(t)).collect();
-        let Some((next, step)) = next.and_then(|n| step(c, &tops, &n, axis).map(|s| (n, s))) else {
-            return (steps, tops, axis);
+        let next: Option<Vec<UOp>> = results.iter().map(|&t| users.only(t)).collect();
+        let Some((next, step)) = next.and_then(|n| step(c, &results, &n, axis).map(|s| (n, s))) else {
+            return (steps, results, axis);
         };
         if let Step::Reshape(_, to) = step {
             axis = to;
         }
         steps.push(step);
-        tops = next;
+        results = next;
     }
 }
 
-/// The operation that leads from `tops` to their only users, if it is the same for all.
-fn step(c: &mut Constants<'_>, tops: &[UOp], next: &[UOp], axis: usize) -> Option<Step> {
+/// The operation that leads from `results` to their only users, if it is the same for all.
+fn step(c: &mut Constants<'_>, results: &[UOp], next: &[UOp], axis: usize) -> Option<Step> {
     let g = &*c.g;
     let first = next[0];
     let op = g.op(first);
@@ -212,7 +212,7 @@ fn step(c: &mut Constants<'_>, tops: &[UOp], next: &[UOp], axis: usize) -> Optio
     }
     if op == Op::Reshape {
         let mut to: Option<(Lens, usize)> = None;
-        for (&t, &u) in tops.iter().zip(next) {
+        for (&t, &u) in results.iter().zip(next) {
             let (old, mut new) = (g.shape(t), g.shape(u).clone());
             let before: usize = old[..axis].iter().product();
             let fits = |i: &usize| new[..*i].iter().product::<usize>() == before && new[*i] == old[axis];
@@ -226,24 +226,24 @@ fn step(c: &mut Constants<'_>, tops: &[UOp], next: &[UOp], axis: usize) -> Optio
         return Some(Step::Reshape(shape, at));
     }
     if op.is_unary() {
-        return (!matches!(op, Op::Cast | Op::Bitcast)).then_some(Step::Alone(op));
+        return (!matches!(op, Op::Cast | Op::Bitcast)).then_some(Step::Unary(op));
     }
-    if !op.is_binary() || tops.iter().zip(next).any(|(&t, &u)| g.shape(t) != g.shape(u)) {
+    if !op.is_binary() || results.iter().zip(next).any(|(&t, &u)| g.shape(t) != g.shape(u)) {
         return None;
     }
-    let side = g.src(first).iter().position(|&s| s != tops[0])?;
+    let side = g.src(first).iter().position(|&s| s != results[0])?;
     let same = |(&t, &u): (&UOp, &UOp)| g.src_at(u, 1 - side) == t && c.is(g.src_at(u, side));
-    if !tops.iter().zip(next).all(same) {
+    if !results.iter().zip(next).all(same) {
         return None;
     }
     let with: SmallVec<[UOp; 4]> = next.iter().map(|&u| g.src_at(u, side)).collect();
     let scalars = with.iter().filter(|&&w| c.is_scalar(w)).count();
     let equal = scalars == with.len() && with.iter().all(|&w| w == with[0]);
-    (equal || scalars == 0).then_some(Step::With(op, with, side))
+    (equal || scalars == 0).then_some(Step::Binary(op, with, side))
 }
 
 /// Builds the joined contraction of a group and the operations that follow it.
-fn one(c: &mut Constants<'_>, group: &Group, value: UOp) -> UOp {
+fn build_joined(c: &mut Constants<'_>, group: &Group, value: UOp) -> UOp {
     let f = &group.family;
     let n: usize = group.lens.iter().sum();
     let mut shape = f.product.clone();
@@ -264,8 +264,8 @@ fn one(c: &mut Constants<'_>, group: &Group, value: UOp) -> UOp {
                 shape[axis] = n;
                 c.g.reshape(y, &shape)
             }
-            Step::Alone(op) => c.g.unary(*op, y),
-            Step::With(op, list, side) => {
+            Step::Unary(op) => c.g.unary(*op, y),
+            Step::Binary(op, list, side) => {
                 let shape = c.g.shape(y).clone();
                 let with = if c.is_scalar(list[0]) { list[0] } else { side_by_side(c, list, axis, &shape) };
                 let pair = if *side == 1 { [y, with] } else { [with, y] };
@@ -313,7 +313,7 @@ mod tests {
     use crate::engine::scale::tests::{buffer, channels, matmul, values};
 
     fn contractions(g: &Graph, u: UOp) -> usize {
-        g.needed(&[u]).into_iter().filter(|&u| g.op(u) == Op::Reduce).count()
+        g.value_nodes(&[u]).into_iter().filter(|&u| g.op(u) == Op::Reduce).count()
     }
 
     /// Three projections of one value, each with a bias if `bias`, and their readers: a product of the first two,
@@ -345,7 +345,7 @@ mod tests {
             let adds = |g: &Graph, u: UOp| {
                 let of_input =
                     |u: &UOp| g.reachable(&[*u]).iter().any(|&x| matches!(g.arg(x), Arg::Buffer { id: 0, .. }));
-                g.needed(&[u]).into_iter().filter(|&u| g.op(u) == Op::Add && of_input(&u)).count()
+                g.value_nodes(&[u]).into_iter().filter(|&u| g.op(u) == Op::Add && of_input(&u)).count()
             };
             assert_eq!((adds(&g, y), adds(&g, new)), (3 * bias as usize, bias as usize));
             assert_eq!(values(&g, new), want);

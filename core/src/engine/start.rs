@@ -5,7 +5,7 @@
 
 use super::bound::Bound;
 use super::exec::{Engine, Held, Pending, Replay};
-use super::plan::{Compiled, Half, Job, Plan};
+use super::plan::{Compiled, Job, PartialKernel, Plan};
 use super::state::State;
 use crate::codegen::{Opt, VarInfo};
 use crate::device::Step;
@@ -16,8 +16,9 @@ use crate::uop::{Graph, UOp};
 use crate::{Error, Result};
 use std::collections::VecDeque;
 
-/// Limit on loop iterations (`Target::max_turns`) below which scheduling is not repeated with smaller kernels.
-const LEAST_TURNS: u32 = 256;
+/// Limit on loop iterations (`Target::max_loop_iterations`) below which scheduling is not repeated with smaller
+/// kernels.
+const MIN_LOOP_LIMIT: u32 = 256;
 
 /// Work submitted between two looks at an interrupt, in operations or bytes of the kernels: some milliseconds.
 const PORTION: u64 = 1 << 26;
@@ -27,10 +28,10 @@ pub struct Starting {
     /// The node of each root, and the session buffer of each external slot.
     pub(super) nodes: Vec<UOp>,
     pub(super) externals: Vec<u32>,
-    pub(super) at: At,
+    pub(super) stage: StartStage,
 }
 
-pub(super) enum At {
+pub(super) enum StartStage {
     Known(Held),
     Plan(Box<Closed>, Box<Scheduling>),
     Compile(Box<Closed>, Compiling),
@@ -52,13 +53,13 @@ pub(super) struct Compiling {
     pub(super) plan: Plan,
     pub(super) todo: VecDeque<(Job, Option<Vec<Opt>>)>,
     /// The kernel that is partly compiled.
-    pub(super) half: Option<(Job, Option<Vec<Opt>>, Half)>,
+    pub(super) partial: Option<(Job, Option<Vec<Opt>>, PartialKernel)>,
     /// Kernels that are compiled and not on the device yet.
     pub(super) fresh: VecDeque<(u128, Compiled)>,
     /// The plan was made here and did not come from the host's cache, so the host should store it.
     pub(super) is_new: bool,
     /// The target it was scheduled for: that of the device, or one with a smaller limit on loop iterations.
-    pub(super) wish: Target,
+    pub(super) scheduled_for: Target,
 }
 
 /// A run whose steps are being submitted.
@@ -96,35 +97,36 @@ impl Engine {
     /// Those of planning and compiling, and that of the interrupt if it fires.
     pub fn go_on(&mut self, s: &mut Starting) -> Result<Option<Pending>> {
         self.interrupt.check()?;
-        let held = match std::mem::replace(&mut s.at, At::Gone) {
-            At::Known(held) => held,
-            At::Plan(closed, mut scheduling) => {
-                s.at = match scheduling.step()? {
-                    None => At::Plan(closed, scheduling),
+        let held = match std::mem::replace(&mut s.stage, StartStage::Gone) {
+            StartStage::Known(held) => held,
+            StartStage::Plan(closed, mut scheduling) => {
+                s.stage = match scheduling.step()? {
+                    None => StartStage::Plan(closed, scheduling),
                     Some(schedule) => {
                         let compiling = self.scheduled(&closed, schedule, scheduling.target())?;
-                        At::Compile(closed, compiling)
+                        StartStage::Compile(closed, compiling)
                     }
                 };
                 return Ok(None);
             }
-            At::Compile(closed, mut c) => match self.compile_some(&mut c) {
+            StartStage::Compile(closed, mut c) => match self.compile_some(&mut c) {
                 Ok(true) => self.add_plan(*closed, c),
                 Ok(false) => {
-                    s.at = At::Compile(closed, c);
+                    s.stage = StartStage::Compile(closed, c);
                     return Ok(None);
                 }
                 // the scheduler bounds a kernel's iterations before its loops are chosen: where the bound was too low,
                 // schedule again with smaller kernels
-                Err(Error::Turns { .. }) if c.wish.max_turns >= LEAST_TURNS => {
-                    let wish = Target { max_turns: c.wish.max_turns / 4, ..c.wish };
-                    let again = Scheduling::new(&closed.graph, &closed.roots, closed.constant.len(), &wish);
-                    s.at = At::Plan(closed, Box::new(again));
+                Err(Error::Turns { .. }) if c.scheduled_for.max_loop_iterations >= MIN_LOOP_LIMIT => {
+                    let fewer = c.scheduled_for.max_loop_iterations / 4;
+                    let scheduled_for = Target { max_loop_iterations: fewer, ..c.scheduled_for };
+                    let again = Scheduling::new(&closed.graph, &closed.roots, closed.constant.len(), &scheduled_for);
+                    s.stage = StartStage::Plan(closed, Box::new(again));
                     return Ok(None);
                 }
                 Err(e) => return Err(e),
             },
-            At::Gone => return Err(Error::Internal("a start that has ended goes on".into())),
+            StartStage::Gone => return Err(Error::Internal("a start that has ended goes on".into())),
         };
         let (nodes, externals) = (std::mem::take(&mut s.nodes), std::mem::take(&mut s.externals));
         Ok(Some(Pending { held, externals, nodes }))

@@ -35,7 +35,7 @@ pub trait HostBytes: Send + Sync {
 
     /// Hint that the bytes of a range will not be read soon: the system may reuse memory that it can fill again, such
     /// as that of a mapped file.
-    fn rest(&self, range: Range<usize>) {
+    fn release_hint(&self, range: Range<usize>) {
         let _ = range;
     }
 
@@ -107,9 +107,9 @@ impl Bytes {
         self.made().is_some() || Arc::strong_count(&self.data) > 1
     }
 
-    /// [`HostBytes::rest`] for this slice.
-    pub fn rest(&self) {
-        self.data.rest(self.range.clone());
+    /// [`HostBytes::release_hint`] for this slice.
+    pub fn release_hint(&self) {
+        self.data.release_hint(self.range.clone());
     }
 
     /// If the bytes are generated on demand and this is all of them: their source and the size of a unit
@@ -177,7 +177,7 @@ const BYTES_PER_NODE: usize = 512;
 /// map fresh pages for it in each run.
 const CACHED_BYTES: usize = 1 << 20;
 /// Each compaction in a row that frees little doubles the threshold for the next one, at most this many times.
-const MOST_IN_VAIN: u32 = 12;
+const MAX_FUTILE_COMPACTIONS: u32 = 12;
 
 /// The state of a session.
 pub struct State {
@@ -196,7 +196,7 @@ pub struct State {
     live_at_compact: usize,
     /// Bytes of the buffers made since the last compaction, and the number of compactions in a row that freed little.
     fresh_bytes: usize,
-    in_vain: u32,
+    futile_compactions: u32,
     /// Buffers that captured computations need. An entry counts as long as its token is alive.
     holds: Vec<(Weak<()>, Vec<u32>)>,
 }
@@ -221,7 +221,7 @@ impl State {
             next_buffer: 0,
             live_at_compact: 0,
             fresh_bytes: 0,
-            in_vain: 0,
+            futile_compactions: 0,
             holds: Vec::new(),
         }
     }
@@ -306,7 +306,7 @@ impl State {
 
     /// Declares all buffers constant that the nodes read, except those listed.
     pub fn freeze(&mut self, nodes: &[UOp], except: &[u32]) {
-        for u in self.graph.needed(nodes) {
+        for u in self.graph.value_nodes(nodes) {
             if let Some(id) = self.buffer_id(u).filter(|id| !except.contains(id))
                 && let Some(b) = self.buffers.get_mut(&id)
             {
@@ -415,7 +415,7 @@ impl State {
     /// Live roots that would read wrong contents after a run of `roots`.
     fn stale_roots(&self, roots: &[UOp]) -> Vec<RootId> {
         let g = &self.graph;
-        let needed = g.needed(roots);
+        let needed = g.value_nodes(roots);
         if needed.iter().all(|&u| g.op(u) != Op::Store) {
             return Vec::new();
         }
@@ -460,7 +460,7 @@ impl State {
     /// system from mapping fresh pages. For hosts that keep no [`Replay`](super::Replay)s, since a compaction may also
     /// free the inputs of those.
     pub fn wants_memory(&self) -> bool {
-        self.fresh_bytes > self.graph.len().saturating_mul(BYTES_PER_NODE << self.in_vain).max(CACHED_BYTES)
+        self.fresh_bytes > self.graph.len().saturating_mul(BYTES_PER_NODE << self.futile_compactions).max(CACHED_BYTES)
     }
 
     /// Keeps buffers until the returned token and its clones are dropped, whether or not a live root reaches them.
@@ -494,7 +494,8 @@ impl State {
         ascending(&mut dead);
         let gone = dead.iter().filter_map(|id| self.buffers.remove(id));
         let found = gone.fold(0usize, |n, b| n.saturating_add(b.len.saturating_mul(b.dtype.size())));
-        self.in_vain = if found < self.fresh_bytes / 4 { (self.in_vain + 1).min(MOST_IN_VAIN) } else { 0 };
+        self.futile_compactions =
+            if found < self.fresh_bytes / 4 { (self.futile_compactions + 1).min(MAX_FUTILE_COMPACTIONS) } else { 0 };
         self.fresh_bytes = 0;
         dead
     }

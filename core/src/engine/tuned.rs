@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn lines_come_back_as_they_were() {
-        let copy = Staging { param: 1, load: 1, level: Level::Outside, apart: true };
+        let copy = Staging { param: 1, load: 1, level: Level::Outside, separate_windows: true };
         let opts = [Opt::lane(3, 16), Opt::Stage(copy)];
         let entry = 0x0123_4567_89ab_cdef;
         let mut tuned = Tuned::default();

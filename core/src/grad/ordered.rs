@@ -2,10 +2,10 @@
 //! scatter, that of a scatter gathers, and that of a scan is a scan from the other end.
 
 use super::{Flow, constant, spread};
-use crate::uop::{Arg, Axes, Graph, Meet, Op, ReduceOp, Shape, UOp};
+use crate::uop::{Arg, Axes, Graph, Op, ReduceOp, ScatterMode, Shape, UOp};
 use smallvec::smallvec;
 
-const ADD: Meet = Meet::With(ReduceOp::Add);
+const ADD: ScatterMode = ScatterMode::Combine(ReduceOp::Add);
 
 /// Gradient of `Gather(x, index)`: every element of `x` gets the sum of the gradients of all reads of it.
 pub(super) fn gather(g: &mut Graph, dy: UOp, index: UOp, shape: &Shape, axis: u8) -> UOp {
@@ -38,7 +38,7 @@ fn counted(g: &mut Graph, shape: &Shape, axis: u8) -> UOp {
     g.expand(iota, shape)
 }
 
-fn put(g: &mut Graph, how: Meet, axis: u8, x: UOp, index: UOp, src: UOp) -> UOp {
+fn put(g: &mut Graph, how: ScatterMode, axis: u8, x: UOp, index: UOp, src: UOp) -> UOp {
     let dt = g.dtype(x);
     g.node(Op::Scatter, dt, &[x, index, src], Arg::Scatter(how, axis))
 }
@@ -53,23 +53,23 @@ fn take(g: &mut Graph, v: UOp, index: UOp, axis: u8) -> UOp {
 }
 
 /// Gradients of a Scatter's old values and of its updates.
-pub(super) fn scatter(g: &mut Graph, u: UOp, dy: UOp, how: Meet, axis: u8) -> Flow {
+pub(super) fn scatter(g: &mut Graph, u: UOp, dy: UOp, how: ScatterMode, axis: u8) -> Flow {
     let (x, index, src) = (g.src_at(u, 0), g.src_at(u, 1), g.src_at(u, 2));
     let shape = g.shape(u).clone();
     let (zero, one) = (constant(g, 0.0, dy), constant(g, 1.0, dy));
     match how {
-        Meet::With(ReduceOp::Add) => {
+        ScatterMode::Combine(ReduceOp::Add) => {
             let ds = take(g, dy, index, axis);
             smallvec![(x, dy), (src, ds)]
         }
-        Meet::Apart => {
+        ScatterMode::Unique => {
             let src = g.shape(src).clone();
             let zeros = spread(g, zero, &src);
             let dx = put(g, how, axis, dy, index, zeros);
             let ds = take(g, dy, index, axis);
             smallvec![(x, dx), (g.src_at(u, 2), ds)]
         }
-        Meet::Last => {
+        ScatterMode::Overwrite => {
             // the number of the last update of each element
             let updates = g.shape(index).clone();
             let order = counted(g, &updates, axis);
@@ -84,7 +84,7 @@ pub(super) fn scatter(g: &mut Graph, u: UOp, dy: UOp, how: Meet, axis: u8) -> Fl
             let ds = g.select(won, dy, zero);
             smallvec![(x, dx), (src, ds)]
         }
-        Meet::With(ReduceOp::Max | ReduceOp::Min) => {
+        ScatterMode::Combine(ReduceOp::Max | ReduceOp::Min) => {
             // equal values share the gradient evenly
             let best = take(g, u, index, axis);
             let (hit_x, hit_s) = (g.binary(Op::CmpEq, x, u), g.binary(Op::CmpEq, src, best));
@@ -96,7 +96,7 @@ pub(super) fn scatter(g: &mut Graph, u: UOp, dy: UOp, how: Meet, axis: u8) -> Fl
             let ds = g.select(hit_s, part, zero);
             smallvec![(x, dx), (src, ds)]
         }
-        Meet::With(ReduceOp::Mul) => {
+        ScatterMode::Combine(ReduceOp::Mul) => {
             // the derivative by one factor is the product of the others. It is zero if any other factor is zero; so
             // products are made of the nonzero factors, and the number of zeros decides whether they count
             let (zero_x, zero_s) = (g.binary(Op::CmpEq, x, zero), g.binary(Op::CmpEq, src, zero));

@@ -10,7 +10,7 @@
 //! a hundredth of the work. A scale of 0 instead of zeros would save none of that work, and would give NaN where a
 //! factor is infinite.
 
-use super::arch::{Arch, Pairs, Place};
+use super::arch::{Arch, PositionEncoding, RotaryPairs};
 use super::config::Config;
 use super::decoder::Decoder;
 use super::{err, names};
@@ -196,9 +196,9 @@ impl Decoder {
     }
 
     /// Do the existing buffers have the matrices and the rank that this adapter needs?
-    pub fn has_room(&self, adapter: &Adapter) -> bool {
-        let room = |s: &Slot| s.a.shape().first().copied().unwrap_or_default();
-        adapter.terms.iter().all(|t| self.slots.iter().any(|s| s.weight == t.weight && room(s) >= t.rank))
+    pub fn has_capacity_for(&self, adapter: &Adapter) -> bool {
+        let rank = |s: &Slot| s.a.shape().first().copied().unwrap_or_default();
+        adapter.terms.iter().all(|t| self.slots.iter().any(|s| s.weight == t.weight && rank(s) >= t.rank))
     }
 
     /// Makes buffers for these adapters in place of the existing ones. Graphs that were made before do not
@@ -240,23 +240,23 @@ impl Decoder {
     pub fn adapter_bytes(&self, adapter: Option<&Adapter>) -> Vec<Vec<u8>> {
         let mut out = Vec::with_capacity(2 * self.slots.len());
         for s in &self.slots {
-            let room = s.a.shape().first().copied().unwrap_or(1);
+            let slot_rank = s.a.shape().first().copied().unwrap_or(1);
             let (mut a, mut b) = (vec![0.0; s.a.numel()], vec![0.0; s.b.numel()]);
             let term = adapter.and_then(|x| x.terms.iter().find(|t| t.weight == s.weight).map(|t| (x, t)));
             if let Some((adapter, t)) = term {
-                self.fill(t, adapter.gguf, room, &mut a, &mut b);
+                self.fill(t, adapter.gguf, slot_rank, &mut a, &mut b);
             }
             out.extend([a, b].map(|list| list.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()));
         }
         out
     }
 
-    /// Writes the factors of a term into buffers of rank `room`, with rows in the model's order.
-    fn fill(&self, t: &Term, gguf: bool, room: usize, a: &mut [f32], b: &mut [f32]) {
+    /// Writes the factors of a term into buffers of rank `slot_rank`, with rows in the model's order.
+    fn fill(&self, t: &Term, gguf: bool, slot_rank: usize, a: &mut [f32], b: &mut [f32]) {
         a.iter_mut().zip(&t.a).for_each(|(to, from)| *to = *from);
         let rows = t.b.len() / t.rank;
-        for (row, to) in b.chunks_exact_mut(room).enumerate() {
-            let from = moved(self.config(), gguf, &t.weight, row).min(rows - 1);
+        for (row, to) in b.chunks_exact_mut(slot_rank).enumerate() {
+            let from = row_in_adapter(self.config(), gguf, &t.weight, row).min(rows - 1);
             to.iter_mut().zip(&t.b[from * t.rank..][..t.rank]).for_each(|(to, from)| *to = *from);
         }
     }
@@ -306,33 +306,33 @@ impl Decoder {
 /// The row of an adapter's matrix that belongs to a row of the model's. In GGUF files of some models the rows of
 /// queries and keys are ordered so that the two rows of a rotated pair are adjacent; in other files they are half a
 /// head apart.
-fn moved(config: &Config, adapter_is_gguf: bool, weight: &str, row: usize) -> usize {
+fn row_in_adapter(config: &Config, adapter_is_gguf: bool, weight: &str, row: usize) -> usize {
     match config.gguf {
         gguf if gguf == adapter_is_gguf => row,
-        true => turned(config, weight, row, |at, half| at % 2 * half + at / 2),
-        false => turned(config, weight, row, neighbour),
+        true => permute_row(config, weight, row, |at, half| at % 2 * half + at / 2),
+        false => permute_row(config, weight, row, interleaved_index),
     }
 }
 
 /// The row of the model's matrix that belongs to a row of a file in another format than GGUF.
-pub(super) fn back(config: &Config, weight: &str, row: usize) -> usize {
+pub(super) fn row_in_model(config: &Config, weight: &str, row: usize) -> usize {
     match config.gguf {
-        true => turned(config, weight, row, neighbour),
+        true => permute_row(config, weight, row, interleaved_index),
         false => row,
     }
 }
 
 /// The position within a head, in GGUF's order, of the row at position `at` in the order of halves.
-fn neighbour(at: usize, half: usize) -> usize {
+fn interleaved_index(at: usize, half: usize) -> usize {
     at % half * 2 + at / half
 }
 
 /// Moves a row within its head by `place`, if its matrix is one whose rows are ordered differently in the two formats.
-fn turned(config: &Config, weight: &str, row: usize, place: impl Fn(usize, usize) -> usize) -> usize {
-    let is_turned = weight.ends_with(".attn_q.weight") || weight.ends_with(".attn_k.weight");
-    let neighbours = matches!(config.arch.place, Place::Rotary(Pairs::Neighbours));
+fn permute_row(config: &Config, weight: &str, row: usize, place: impl Fn(usize, usize) -> usize) -> usize {
+    let is_permuted = weight.ends_with(".attn_q.weight") || weight.ends_with(".attn_k.weight");
+    let interleaved = matches!(config.arch.positions, PositionEncoding::Rotary(RotaryPairs::Interleaved));
     let width = config.head_width;
-    match is_turned && neighbours && width >= 2 {
+    match is_permuted && interleaved && width >= 2 {
         true => row / width * width + place(row % width, width / 2),
         false => row,
     }

@@ -16,7 +16,7 @@ pub struct Arch {
     /// The kind of feed-forward network.
     pub feed: Feed,
     /// How positions are encoded.
-    pub place: Place,
+    pub positions: PositionEncoding,
     /// How queries and keys are normalised.
     pub heads: HeadNorm,
     /// Whether embeddings are multiplied by the square root of the model's width.
@@ -73,19 +73,19 @@ pub enum Feed {
 
 /// How positions are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PositionEncoding {
     /// Rotary embedding: pairs of elements of queries and keys are rotated. Safetensors files always pair
     /// the halves of a head.
-    Rotary(Pairs),
+    Rotary(RotaryPairs),
     /// A learned table of vectors that are added to the embedding.
     Learned,
 }
 
 /// Which elements of a head are rotated as a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pairs {
+pub enum RotaryPairs {
     /// Elements 2i and 2i + 1: GGUF files of some architectures have the rows of the projections in that order.
-    Neighbours,
+    Interleaved,
     /// Elements i and i + half of the rotated width.
     Halves,
 }
@@ -109,7 +109,7 @@ const LLAMA: Arch = Arch {
     norm: Norm::Rms,
     block: Block::Before,
     feed: Feed::Gated(Act::Silu),
-    place: Place::Rotary(Pairs::Neighbours),
+    positions: PositionEncoding::Rotary(RotaryPairs::Interleaved),
     heads: HeadNorm::None,
     scaled_embedding: false,
     offset_norms: false,
@@ -117,8 +117,12 @@ const LLAMA: Arch = Arch {
 };
 
 /// Yang et al. 2024: as Llama, with biases in the projections of attention.
-const QWEN2: Arch =
-    Arch { name: "qwen2", classes: &["Qwen2ForCausalLM"], place: Place::Rotary(Pairs::Halves), ..LLAMA };
+const QWEN2: Arch = Arch {
+    name: "qwen2",
+    classes: &["Qwen2ForCausalLM"],
+    positions: PositionEncoding::Rotary(RotaryPairs::Halves),
+    ..LLAMA
+};
 
 /// Yang et al. 2025: as Qwen2 without biases, with each head of queries and keys normalised.
 const QWEN3: Arch = Arch { name: "qwen3", classes: &["Qwen3ForCausalLM"], heads: HeadNorm::Each, ..QWEN2 };
@@ -163,7 +167,7 @@ const GPT2: Arch = Arch {
     classes: &["GPT2LMHeadModel"],
     norm: Norm::Layer,
     feed: Feed::Plain(Act::GeluTanh),
-    place: Place::Learned,
+    positions: PositionEncoding::Learned,
     ..LLAMA
 };
 

@@ -1,9 +1,9 @@
 //! Further graphs of a decoder: one token of each of several texts at once, the logits of every token that is read, and
 //! hidden states, from which embeddings of texts are made.
 //!
-//! Texts share the caches: text i has the `room` rows that begin at `i * room`. A batch of size n reads one token of
-//! each of the first n texts. Their lengths differ and are given by a tensor. A text that takes no part in a step has
-//! the position -1: nothing is written to its caches, its query attends to the text's first row only, and its results
+//! Texts share the caches: text i has the `capacity` rows that begin at `i * capacity`. A batch of size n reads one
+//! token of each of the first n texts. Their lengths differ and are given by a tensor. A text that takes no part in a
+//! step has the position -1: nothing is written to its caches, its query attends to the text's first row only, and its results
 //! have no meaning.
 
 use super::decoder::{Chunk, Decoder, Texts, caches};
@@ -53,16 +53,16 @@ impl States {
 }
 
 impl Decoder {
-    /// The same model with caches for `n` texts of [`Decoder::room`] tokens each. A chunk then belongs to the text
+    /// The same model with caches for `n` texts of [`Decoder::capacity`] tokens each. A chunk then belongs to the text
     /// whose number is [`super::SEQUENCE`]. Call it before any graph is made.
     ///
     /// # Errors
     /// `E_MODEL` for zero texts, or more cache rows than an i32 can index.
     pub fn with_sequences(mut self, n: usize) -> Result<Decoder> {
-        if n == 0 || n.checked_mul(self.room()).is_none_or(|rows| rows >= 1 << 30) {
-            return Err(err(format!("room for {n} texts of {} tokens", self.room())));
+        if n == 0 || n.checked_mul(self.capacity()).is_none_or(|rows| rows >= 1 << 30) {
+            return Err(err(format!("room for {n} texts of {} tokens", self.capacity())));
         }
-        self.caches = caches(self.session(), self.config(), n * self.room(), self.cache_dtype())?;
+        self.caches = caches(self.session(), self.config(), n * self.capacity(), self.cache_dtype())?;
         self.sequences = n;
         Ok(self)
     }
@@ -81,13 +81,13 @@ impl Decoder {
         let vector = || Tensor::empty(s, DType::I32, &[n]);
         let (tokens, positions, best) = (vector()?, vector()?, vector()?);
         let logits = Tensor::empty(s, DType::F32, &[n, self.vocabulary()?])?;
-        let room = self.room();
-        let longest = Tensor::variable(s, LONGEST, 0, room as i32 - 1)?;
-        let rows = Tensor::arange(s, 0.0, n as f64, 1.0, DType::I32)?.mul(room)?.add(&positions)?;
+        let capacity = self.capacity();
+        let longest = Tensor::variable(s, LONGEST, 0, capacity as i32 - 1)?;
+        let rows = Tensor::arange(s, 0.0, n as f64, 1.0, DType::I32)?.mul(capacity)?.add(&positions)?;
         // The row of a text that takes no part is behind the end of the caches, where stores are dropped
-        let rows = positions.lt(0)?.select((self.sequences * room) as i32, &rows)?;
+        let rows = positions.lt(0)?.select((self.sequences * capacity) as i32, &rows)?;
         let at = positions.maximum(0)?;
-        let x = self.through(&tokens, &self.places(at, rows, Texts::Each, Some(&longest))?)?;
+        let x = self.hidden_states(&tokens, &self.context_for(at, rows, Texts::Each, Some(&longest))?)?;
         logits.assign(self.output(&x)?)?;
         best.assign(logits.argmax(-1, false)?)?;
         Ok(Batch { tokens, positions, logits, best, caches: self.rows() })
@@ -100,7 +100,7 @@ impl Decoder {
         let vector = || Tensor::empty(s, DType::I32, &[n]);
         let (tokens, best) = (vector()?, vector()?);
         let logits = Tensor::empty(s, DType::F32, &[n, self.vocabulary()?])?;
-        logits.assign(self.output(&self.through(&tokens, &self.place(n)?)?)?)?;
+        logits.assign(self.output(&self.hidden_states(&tokens, &self.chunk_context(n)?)?)?)?;
         best.assign(logits.argmax(-1, false)?)?;
         Ok(Chunk { tokens, logits, best, caches: self.rows() })
     }
@@ -111,14 +111,14 @@ impl Decoder {
         let s = self.session();
         let tokens = Tensor::empty(s, DType::I32, &[n])?;
         let states = Tensor::empty(s, DType::F32, &[n, self.config().width])?;
-        states.assign(self.norm(&self.through(&tokens, &self.place(n)?)?, "output_norm")?)?;
+        states.assign(self.norm(&self.hidden_states(&tokens, &self.chunk_context(n)?)?, "output_norm")?)?;
         Ok(States { tokens, states, caches: self.rows() })
     }
 
     pub(super) fn fits(&self, n: usize) -> Result<()> {
-        match n > 0 && n <= self.room() {
+        match n > 0 && n <= self.capacity() {
             true => Ok(()),
-            false => Err(err(format!("{n} tokens at once, with room for {}", self.room()))),
+            false => Err(err(format!("{n} tokens at once, with room for {}", self.capacity()))),
         }
     }
 

@@ -30,39 +30,40 @@ struct Form {
 
 pub(super) const TAG: &str = "<tool_call>";
 pub(super) const TAG_END: &str = "</tool_call>";
-pub(super) const LIST: &str = "[TOOL_CALLS]";
+pub(super) const TOOL_CALLS: &str = "[TOOL_CALLS]";
 pub(super) const ARGUMENTS: &str = "[ARGS]";
-pub(super) const NUMBER: &str = "[CALL_ID]";
+pub(super) const CALL_ID: &str = "[CALL_ID]";
 pub(super) const PYTHON: &str = "<|python_tag|>";
-pub(super) const NAMED: &str = "<function=";
-pub(super) const NAMED_END: &str = "</function>";
-pub(super) const TO: &str = ">>>";
+pub(super) const FUNCTION_TAG: &str = "<function=";
+pub(super) const FUNCTION_TAG_END: &str = "</function>";
+pub(super) const FUNCTIONARY: &str = ">>>";
 /// The marker of functionary models for text that is addressed to the user, whom they treat as a function named `all`.
-const TO_ALL: &str = ">>>all\n";
+const FUNCTIONARY_ALL: &str = ">>>all\n";
 
 /// The syntaxes. A bare object or list at the beginning of an answer needs no marker (Llama 3, Mistral
 /// without its special tokens).
 const FORMS: [Form; 5] = [
     // Hermes, Qwen: `<tool_call>{"name": .., "arguments": ..}</tool_call>`
-    Form { mark: TAG, read: tagged },
+    Form { mark: TAG, read: parse_tagged },
     // Mistral: `[TOOL_CALLS][{"name": .., "arguments": ..}]`, later `[TOOL_CALLS]name[ARGS]{..}`, with `[CALL_ID]..` between
-    Form { mark: LIST, read: listed },
+    Form { mark: TOOL_CALLS, read: parse_list },
     // Llama 3: `<|python_tag|>{"name": .., "parameters": ..}`, several of them with `;` between, and `<|python_tag|>name.call(key="value")`
-    Form { mark: PYTHON, read: python },
+    Form { mark: PYTHON, read: parse_python },
     // functionary, Llama 3: `<function=name>{..}</function>`
-    Form { mark: NAMED, read: named },
+    Form { mark: FUNCTION_TAG, read: parse_function_tag },
     // functionary: `>>>name`, arguments on the next line; `>>>` may be plain text too, so it counts only
     // before a known function's name
-    Form { mark: TO, read: directed },
+    Form { mark: FUNCTIONARY, read: parse_functionary },
 ];
 
 /// Markers that vocabularies may contain as special tokens. Decoding leaves special tokens out unless they
 /// are asked for.
-const WORDS: [&str; 9] = [TAG, TAG_END, LIST, ARGUMENTS, NUMBER, PYTHON, NAMED, NAMED_END, TO];
+const MARKERS: [&str; 9] =
+    [TAG, TAG_END, TOOL_CALLS, ARGUMENTS, CALL_ID, PYTHON, FUNCTION_TAG, FUNCTION_TAG_END, FUNCTIONARY];
 
 /// Is this token one of the markers?
-pub(super) fn is_word(token: &str) -> bool {
-    WORDS.contains(&token)
+pub(super) fn is_marker(token: &str) -> bool {
+    MARKERS.contains(&token)
 }
 
 /// Decodes tokens that may contain calls: special tokens that are markers appear in the text.
@@ -70,7 +71,7 @@ pub(super) fn is_word(token: &str) -> bool {
 /// # Errors
 /// Those of [`Tokenizer::decode`].
 pub fn text_with_calls(tokenizer: &Tokenizer, ids: &[u32]) -> Result<String> {
-    tokenizer.decode_showing(ids, &is_word)
+    tokenizer.decode_showing(ids, &is_marker)
 }
 
 /// Separates calls from text while the text is generated. Text that may still turn out to be a call is held back.
@@ -127,7 +128,7 @@ impl Splitter {
                 Begins::Perhaps => return String::new(),
                 start => (self.begun, self.is_call) = (true, start == Begins::Yes),
             }
-            self.drop_mark(&TO_ALL[TO.len()..]);
+            self.drop_mark(&FUNCTIONARY_ALL[FUNCTIONARY.len()..]);
         }
         let mut out = String::new();
         while !self.is_call {
@@ -137,7 +138,7 @@ impl Splitter {
             let rest = self.held.split_off(at);
             out += &std::mem::replace(&mut self.held, rest);
             self.is_call = mark == Begins::Yes;
-            if !self.drop_mark(TO_ALL) {
+            if !self.drop_mark(FUNCTIONARY_ALL) {
                 break;
             }
         }
@@ -145,14 +146,14 @@ impl Splitter {
     }
 
     /// Does `>>>all` mean text for the user? Not if one of the functions is really named `all`.
-    fn tells_all(&self) -> bool {
+    fn all_means_user(&self) -> bool {
         !self.names.is_empty() && self.names.iter().all(|name| name != "all")
     }
 
     /// Removes a marker of text for the user from the beginning of the held text, if it is there; the text
     /// after it is no call.
     fn drop_mark(&mut self, mark: &str) -> bool {
-        let is_one = self.is_call && self.tells_all() && self.held.starts_with(mark);
+        let is_one = self.is_call && self.all_means_user() && self.held.starts_with(mark);
         if is_one {
             self.is_call = false;
             self.held.drain(..mark.len());
@@ -169,15 +170,15 @@ impl Splitter {
         };
         // The prompt may already have ended with the marker `>>>`, so that the answer begins with the name
         let names = self.names.iter().map(|name| begins(&self.held, &format!("{name}\n{{")));
-        let all = self.tells_all().then(|| begins(&self.held, &TO_ALL[TO.len()..]));
+        let all = self.all_means_user().then(|| begins(&self.held, &FUNCTIONARY_ALL[FUNCTIONARY.len()..]));
         any([begins(&self.held, "{"), list].into_iter().chain(names).chain(all))
     }
 
     fn mark(&self, text: &str) -> Begins {
         any(FORMS.iter().map(|form| match form.mark {
-            TO => {
-                let names = self.names.iter().map(|name| begins(text, &format!("{TO}{name}\n")));
-                any(names.chain(self.tells_all().then(|| begins(text, TO_ALL))))
+            FUNCTIONARY => {
+                let names = self.names.iter().map(|name| begins(text, &format!("{FUNCTIONARY}{name}\n")));
+                any(names.chain(self.all_means_user().then(|| begins(text, FUNCTIONARY_ALL))))
             }
             mark => begins(text, mark),
         }))
@@ -203,7 +204,7 @@ impl Splitter {
     /// Parses consecutive calls; after them only text for the user may follow.
     fn calls(&self, text: &str) -> Option<(String, Vec<Call>)> {
         let (mut out, rest) = calls(text, &self.names)?;
-        let Some(rest) = rest.strip_prefix(TO_ALL).filter(|_| self.tells_all()) else {
+        let Some(rest) = rest.strip_prefix(FUNCTIONARY_ALL).filter(|_| self.all_means_user()) else {
             return rest.is_empty().then_some((String::new(), out));
         };
         let mut more = Splitter { names: self.names.clone(), begun: true, ..Splitter::default() };
@@ -219,8 +220,8 @@ fn calls<'a>(text: &'a str, names: &[String]) -> Read<'a> {
     let mut rest = text.trim();
     let bare = match FORMS.iter().any(|form| rest.starts_with(form.mark)) {
         true => None,
-        false if rest.starts_with(['{', '[']) => Some(bare(rest)?),
-        false => Some(directed(rest, names)?),
+        false if rest.starts_with(['{', '[']) => Some(parse_bare(rest)?),
+        false => Some(parse_functionary(rest, names)?),
     };
     let mut out = Vec::new();
     if let Some((list, after)) = bare {
@@ -239,7 +240,7 @@ fn calls<'a>(text: &'a str, names: &[String]) -> Read<'a> {
 }
 
 /// Parses a call as a bare JSON object, or several as a list of objects.
-fn bare(text: &str) -> Read<'_> {
+fn parse_bare(text: &str) -> Read<'_> {
     let (value, rest) = value(text)?;
     let list = match &value {
         Json::Array(list) => list.iter().map(call).collect::<Option<Vec<_>>>()?,
@@ -248,23 +249,23 @@ fn bare(text: &str) -> Read<'_> {
     Some((list, rest))
 }
 
-fn tagged<'a>(text: &'a str, _: &[String]) -> Read<'a> {
+fn parse_tagged<'a>(text: &'a str, _: &[String]) -> Read<'a> {
     let (value, rest) = value(text)?;
     Some((vec![call(&value)?], rest.trim_start().strip_prefix(TAG_END)?))
 }
 
-fn listed<'a>(text: &'a str, _: &[String]) -> Read<'a> {
+fn parse_list<'a>(text: &'a str, _: &[String]) -> Read<'a> {
     let text = text.trim_start();
     if text.starts_with(['[', '{']) {
-        return bare(text);
+        return parse_bare(text);
     }
     let (name, rest) = text.split_once(ARGUMENTS)?;
-    let name = name.split_once(NUMBER).map_or(name, |(name, _)| name).trim();
+    let name = name.split_once(CALL_ID).map_or(name, |(name, _)| name).trim();
     let (arguments, rest) = arguments(rest)?;
     Some((vec![Call { name: is_name(name)?.into(), arguments }], rest))
 }
 
-fn python<'a>(text: &'a str, _: &[String]) -> Read<'a> {
+fn parse_python<'a>(text: &'a str, _: &[String]) -> Read<'a> {
     let mut rest = text.trim_start();
     if !rest.starts_with('{') {
         let (name, inner) = rest.split_once(".call(")?;
@@ -282,13 +283,13 @@ fn python<'a>(text: &'a str, _: &[String]) -> Read<'a> {
     }
 }
 
-fn named<'a>(text: &'a str, _: &[String]) -> Read<'a> {
+fn parse_function_tag<'a>(text: &'a str, _: &[String]) -> Read<'a> {
     let (name, rest) = text.split_once('>')?;
     let (arguments, rest) = arguments(rest)?;
-    Some((vec![Call { name: is_name(name)?.into(), arguments }], rest.trim_start().strip_prefix(NAMED_END)?))
+    Some((vec![Call { name: is_name(name)?.into(), arguments }], rest.trim_start().strip_prefix(FUNCTION_TAG_END)?))
 }
 
-fn directed<'a>(text: &'a str, names: &[String]) -> Read<'a> {
+fn parse_functionary<'a>(text: &'a str, names: &[String]) -> Read<'a> {
     let (name, rest) = text.split_once('\n')?;
     let name = names.iter().find(|known| *known == name)?;
     let (arguments, rest) = arguments(rest)?;

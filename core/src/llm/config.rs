@@ -1,6 +1,6 @@
 //! A model's hyperparameters, from the metadata of a GGUF file or from a `config.json`.
 
-use super::arch::{ARCHES, Arch, HeadNorm, Norm, Pairs, Place};
+use super::arch::{ARCHES, Arch, HeadNorm, Norm, PositionEncoding, RotaryPairs};
 use super::err;
 use crate::error::{Error, Result};
 use crate::io::gguf::{Gguf, Value};
@@ -173,7 +173,7 @@ impl Config {
             parallel: s.number("use_parallel_residual").is_some_and(|p| p != 0.0),
             gguf: s.text("gguf").is_some(),
         };
-        if let Place::Rotary(_) = arch.place {
+        if let PositionEncoding::Rotary(_) = arch.positions {
             config.rope = rotations(arch, s, head_width)?;
         }
         Ok(config)
@@ -181,10 +181,10 @@ impl Config {
 
     /// Which elements of a head are rotated as a pair, given the order in which the model's file stores the
     /// rows of the projections.
-    pub fn pairs(&self) -> Pairs {
-        match self.arch.place {
-            Place::Rotary(pairs) if self.gguf => pairs,
-            _ => Pairs::Halves,
+    pub fn pairs(&self) -> RotaryPairs {
+        match self.arch.positions {
+            PositionEncoding::Rotary(pairs) if self.gguf => pairs,
+            _ => RotaryPairs::Halves,
         }
     }
 

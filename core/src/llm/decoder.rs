@@ -3,12 +3,13 @@
 //!
 //! The position of the tokens in the text is the launch variable [`POSITION`], so that one plan serves every position:
 //! new rows of the caches are written at that offset, attention masks compare with it, and rotary embeddings are rows
-//! of a table. Caches have the capacity for the longest text (`room`); loops over keys end where the mask does.
+//! of a table. Caches have the capacity for the longest text (`capacity`); loops over keys end where the mask does.
 
 use super::adapter::Slot;
-use super::arch::{Act, Block, Feed, Norm, Pairs, Place};
-use super::config::{Config, Rope, unsupported};
-use super::{err, halves, names};
+use super::arch::{Act, Block, Feed, Norm, PositionEncoding};
+use super::config::{Config, unsupported};
+use super::rotary::{rotated, table};
+use super::{err, half_precision, names};
 use crate::dtype::DType;
 use crate::engine::Bytes;
 use crate::error::{Error, Result};
@@ -35,19 +36,19 @@ pub struct Decoder {
     blocks: FxHashMap<String, usize>,
     /// Of each weight that products read in its quantised form, the packed matrix.
     packed: FxHashMap<String, Packed>,
-    /// The KV cache of each layer. Keys are `[heads, width, sequences * room]`, so that the keys which one query is
-    /// multiplied with are contiguous; values are `[heads, sequences * room, width]`.
+    /// The KV cache of each layer. Keys are `[heads, width, sequences * capacity]`, so that the keys which one query is
+    /// multiplied with are contiguous; values are `[heads, sequences * capacity, width]`.
     pub(super) caches: Vec<[Tensor; 2]>,
     /// Cosines and sines of the rotary embedding by position: of layers with global attention, then of
     /// layers with a window.
-    turns: Vec<[Tensor; 2]>,
-    room: usize,
+    rotations: Vec<[Tensor; 2]>,
+    capacity: usize,
     /// The number of texts that the caches have space for.
     pub(super) sequences: usize,
     /// The buffers of adapters, one pair for each adapted matrix.
     pub(super) slots: Vec<Slot>,
-    /// Whether matrix products of several tokens are computed in 16 bits (`halves.rs`).
-    halves: bool,
+    /// Whether matrix products of several tokens are computed in 16 bits (`half_precision.rs`).
+    half_precision: bool,
 }
 
 /// How the tensor of that name is used: only rows are read of an embedding, unless it is the output matrix, too;
@@ -81,29 +82,29 @@ impl Chunk {
 }
 
 /// What all layers of a chunk share.
-pub(super) struct Shared {
+pub(super) struct ChunkContext {
     /// Positions of the tokens in their text, `[n]`.
     pub(super) at: Tensor,
     /// Indices of the cache rows that the tokens' keys and values are written to, `[n]`.
     pub(super) rows: Tensor,
     /// Which texts the tokens belong to.
     pub(super) texts: Texts,
-    /// Attention masks `[n, room]`, true at the positions that a token attends to: of global layers all up to its own,
-    /// and of layers with a window the last ones of these.
+    /// Attention masks `[n, capacity]`, true at the positions that a token attends to: of global layers all up to its
+    /// own, and of layers with a window the last ones of these.
     pub(super) masks: Vec<Tensor>,
-    /// Cosines and sines of the tokens' positions, `[n, width / 2]`, in the order of `Decoder::turns`.
-    pub(super) turns: Vec<[Tensor; 2]>,
+    /// Cosines and sines of the tokens' positions, `[n, width / 2]`, in the order of `Decoder::rotations`.
+    pub(super) rotations: Vec<[Tensor; 2]>,
 }
 
 /// The only token of a chunk whose final state is wanted. In the last layer only its query and feed-forward
 /// part are computed.
-struct One<'a> {
+struct WantedToken<'a> {
     which: &'a Tensor,
     /// Its position, masks and rotation.
-    place: Shared,
+    context: ChunkContext,
 }
 
-impl One<'_> {
+impl WantedToken<'_> {
     /// The row of `x [n, width]` that belongs to this token: `[1, width]`.
     fn of(&self, x: &Tensor) -> Result<Tensor> {
         x.narrow_at(0, self.which, 1)
@@ -123,24 +124,34 @@ pub(super) enum Texts {
 }
 
 impl Decoder {
-    /// Builds the model of a GGUF file, with caches for `room` tokens.
+    /// Builds the model of a GGUF file, with caches for `capacity` tokens.
     ///
     /// # Errors
     /// `E_UNSUPPORTED` for an unknown architecture, `E_MODEL` for weights that are missing or have another shape.
-    pub fn from_gguf(session: &Session, file: &Bytes, room: usize) -> Result<Decoder> {
-        Decoder::from_gguf_for(session, file, room, Activations::F32)
+    pub fn from_gguf(session: &Session, file: &Bytes, capacity: usize) -> Result<Decoder> {
+        Decoder::from_gguf_for(session, file, capacity, Activations::F32)
     }
 
     /// As [`Decoder::from_gguf`], where vectors are brought to the form `activations` before they are
     /// multiplied with quantised matrices.
-    pub fn from_gguf_for(session: &Session, file: &Bytes, room: usize, activations: Activations) -> Result<Decoder> {
-        Decoder::from_parts(session, std::slice::from_ref(file), room, activations)
+    pub fn from_gguf_for(
+        session: &Session,
+        file: &Bytes,
+        capacity: usize,
+        activations: Activations,
+    ) -> Result<Decoder> {
+        Decoder::from_parts(session, std::slice::from_ref(file), capacity, activations)
     }
 
     /// As [`Decoder::from_gguf_for`], from all files of a split model, in their order.
-    pub fn from_parts(session: &Session, files: &[Bytes], room: usize, activations: Activations) -> Result<Decoder> {
+    pub fn from_parts(
+        session: &Session,
+        files: &[Bytes],
+        capacity: usize,
+        activations: Activations,
+    ) -> Result<Decoder> {
         let indices = files.iter().map(|file| Gguf::parse(file)).collect::<Result<_>>()?;
-        Ok(Decoder::from_indexed(session, files, indices, room, activations)?.0)
+        Ok(Decoder::from_indexed(session, files, indices, capacity, activations)?.0)
     }
 
     /// As [`Decoder::from_parts`], where the caller has parsed the files' indices (one for each file). Also
@@ -149,7 +160,7 @@ impl Decoder {
         session: &Session,
         files: &[Bytes],
         indices: Vec<Gguf>,
-        room: usize,
+        capacity: usize,
         activations: Activations,
     ) -> Result<(Decoder, Gguf)> {
         let counts: Vec<usize> = indices.iter().map(|i| i.entries.len()).collect();
@@ -161,7 +172,7 @@ impl Decoder {
             tensors.extend(gguf::matrices_of(session, file, own, &wanted)?);
             rest = others;
         }
-        Ok((Decoder::from_matrices(session, &index, tensors, factors.as_deref(), room)?, index))
+        Ok((Decoder::from_matrices(session, &index, tensors, factors.as_deref(), capacity)?, index))
     }
 
     /// As [`Decoder::from_gguf`], from the file's index, its tensors (which a caller may have loaded one by one), and
@@ -171,7 +182,7 @@ impl Decoder {
         index: &Gguf,
         tensors: Vec<(String, Tensor, Option<Packed>)>,
         factors: Option<&[f64]>,
-        room: usize,
+        capacity: usize,
     ) -> Result<Decoder> {
         let mut config = Config::from_gguf(index)?;
         let blocks = index.entries.iter().filter(|e| e.kind.plain().is_none());
@@ -184,7 +195,7 @@ impl Decoder {
             packed.extend(p.map(|p| (name.clone(), p)));
             weights.insert(name, t);
         }
-        Ok(Decoder { blocks, packed, ..Decoder::new(session, config, weights, room)? })
+        Ok(Decoder { blocks, packed, ..Decoder::new(session, config, weights, capacity)? })
     }
 
     /// Builds a model from a `config.json` and the tensors of its safetensors files.
@@ -192,13 +203,13 @@ impl Decoder {
         session: &Session,
         config: &[u8],
         tensors: Vec<(String, Tensor)>,
-        room: usize,
+        capacity: usize,
     ) -> Result<Decoder> {
         let config = Config::from_json(config)?;
         let mut weights = FxHashMap::default();
         for (name, mut t) in tensors {
             let Some(own) = names::translate(config.arch, &name) else { continue };
-            if config.arch.place == Place::Learned && names::is_turned(&name) {
+            if config.arch.positions == PositionEncoding::Learned && names::is_transposed(&name) {
                 t = t.t()?;
             }
             if config.arch.offset_norms && own.ends_with("norm.weight") {
@@ -206,23 +217,36 @@ impl Decoder {
             }
             weights.insert(own, t);
         }
-        Decoder::new(session, config, weights, room)
+        Decoder::new(session, config, weights, capacity)
     }
 
-    fn new(session: &Session, config: Config, weights: FxHashMap<String, Tensor>, room: usize) -> Result<Decoder> {
-        let room = room.min(config.context);
-        if room == 0 {
+    fn new(session: &Session, config: Config, weights: FxHashMap<String, Tensor>, capacity: usize) -> Result<Decoder> {
+        let capacity = capacity.min(config.context);
+        if capacity == 0 {
             return Err(err("room for no token"));
         }
-        let caches = caches(session, &config, room, DType::F32)?;
-        let mut turns = Vec::new();
-        if let Place::Rotary(_) = config.arch.place {
-            turns = config.rope.iter().map(|r| table(session, r, room, config.pairs())).collect::<Result<_>>()?;
+        let caches = caches(session, &config, capacity, DType::F32)?;
+        let mut rotations = Vec::new();
+        if let PositionEncoding::Rotary(_) = config.arch.positions {
+            rotations =
+                config.rope.iter().map(|r| table(session, r, capacity, config.pairs())).collect::<Result<_>>()?;
         }
         let (blocks, packed) = (FxHashMap::default(), FxHashMap::default());
         let (session, slots) = (session.clone(), Vec::new());
-        let (sequences, halves) = (1, false);
-        let d = Decoder { session, config, weights, blocks, packed, caches, turns, room, sequences, slots, halves };
+        let (sequences, half_precision) = (1, false);
+        let d = Decoder {
+            session,
+            config,
+            weights,
+            blocks,
+            packed,
+            caches,
+            rotations,
+            capacity,
+            sequences,
+            slots,
+            half_precision,
+        };
         d.check()?;
         Ok(d)
     }
@@ -233,8 +257,8 @@ impl Decoder {
     }
 
     /// The largest number of tokens of a text (the capacity of the caches).
-    pub fn room(&self) -> usize {
-        self.room
+    pub fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// The number of tokens in the vocabulary.
@@ -274,7 +298,7 @@ impl Decoder {
 
     /// The same weights with other adapters: without caches, with unpacked matrices, and with f32 products, so that
     /// everything has a gradient.
-    pub(super) fn beside(&self, slots: Vec<Slot>) -> Decoder {
+    pub(super) fn with_training_adapters(&self, slots: Vec<Slot>) -> Decoder {
         Decoder {
             session: self.session.clone(),
             config: self.config.clone(),
@@ -282,24 +306,24 @@ impl Decoder {
             blocks: FxHashMap::default(),
             packed: FxHashMap::default(),
             caches: Vec::new(),
-            turns: self.turns.clone(),
-            room: self.room,
+            rotations: self.rotations.clone(),
+            capacity: self.capacity,
             sequences: 1,
             slots,
-            halves: false,
+            half_precision: false,
         }
     }
 
     /// The same model with products of several tokens computed in 16 bits ([`Activations::F16`]). Call it
     /// before any graph is made.
-    pub fn in_halves(self) -> Decoder {
-        Decoder { halves: halves::BUILT, ..self }
+    pub fn with_half_precision(self) -> Decoder {
+        Decoder { half_precision: half_precision::HAS_F16_PRODUCTS, ..self }
     }
 
     /// The chunk sizes in tokens, ascending. A larger chunk pays until a product takes longer than reading
     /// its matrix does.
     pub fn lengths(&self) -> &'static [usize] {
-        if self.halves { &LENGTHS } else { &LENGTHS[..LENGTHS.len() - 1] }
+        if self.half_precision { &LENGTHS } else { &LENGTHS[..LENGTHS.len() - 1] }
     }
 
     pub(super) fn has_weight(&self, name: &str) -> bool {
@@ -324,7 +348,7 @@ impl Decoder {
         if !matches!(dtype, DType::F16 | DType::F32) {
             return Err(Error::DType { op: "keys and values", dtype, why: "f16 or f32 is wanted".into() });
         }
-        self.caches = caches(&self.session, &self.config, self.sequences * self.room, dtype)?;
+        self.caches = caches(&self.session, &self.config, self.sequences * self.capacity, dtype)?;
         Ok(self)
     }
 
@@ -340,7 +364,7 @@ impl Decoder {
         let (tokens, best) = (Tensor::empty(s, DType::I32, &[n])?, Tensor::empty(s, DType::I32, &[1])?);
         let logits = Tensor::empty(s, DType::F32, &[self.vocabulary()?])?;
         let last = Tensor::variable(s, LAST, 0, n as i32 - 1)?;
-        let y = self.output(&self.through_to(&tokens, &self.place(n)?, &last)?)?;
+        let y = self.output(&self.hidden_state_of(&tokens, &self.chunk_context(n)?, &last)?)?;
         logits.assign(y.flatten(0, -1)?)?;
         best.assign(logits.argmax(-1, false)?.reshape(&[1])?)?;
         Ok(Chunk { tokens, logits, best, caches: self.caches.iter().flatten().cloned().collect() })
@@ -351,26 +375,26 @@ impl Decoder {
     }
 
     /// The hidden states `[n, width]` of all tokens after the last layer.
-    pub(super) fn through(&self, tokens: &Tensor, place: &Shared) -> Result<Tensor> {
-        let mut x = self.embed(tokens, place)?;
+    pub(super) fn hidden_states(&self, tokens: &Tensor, context: &ChunkContext) -> Result<Tensor> {
+        let mut x = self.embed(tokens, context)?;
         for i in 0..self.config.layers {
-            x = self.layer(i, &x, place, None)?;
+            x = self.layer(i, &x, context, None)?;
         }
         Ok(x)
     }
 
     /// The hidden state `[1, width]` of one token after the last layer. Of the other tokens the last layer computes
     /// keys and values only.
-    fn through_to(&self, tokens: &Tensor, place: &Shared, which: &Tensor) -> Result<Tensor> {
+    fn hidden_state_of(&self, tokens: &Tensor, context: &ChunkContext, which: &Tensor) -> Result<Tensor> {
         let (n, layers) = (tokens.dim(0)?, self.config.layers);
         if n == 1 || layers == 0 {
-            return self.through(tokens, place)?.narrow_at(0, which, 1);
+            return self.hidden_states(tokens, context)?.narrow_at(0, which, 1);
         }
-        let at = Tensor::variable(&self.session, POSITION, 0, (self.room - n) as i32)?.add(which)?.reshape(&[1])?;
-        let one = One { which, place: self.places(at, place.rows.clone(), Texts::Only, None)? };
-        let mut x = self.embed(tokens, place)?;
+        let at = Tensor::variable(&self.session, POSITION, 0, (self.capacity - n) as i32)?.add(which)?.reshape(&[1])?;
+        let one = WantedToken { which, context: self.context_for(at, context.rows.clone(), Texts::Only, None)? };
+        let mut x = self.embed(tokens, context)?;
         for i in 0..layers {
-            x = self.layer(i, &x, place, (i + 1 == layers).then_some(&one))?;
+            x = self.layer(i, &x, context, (i + 1 == layers).then_some(&one))?;
         }
         Ok(x)
     }
@@ -387,24 +411,31 @@ impl Decoder {
     }
 
     /// Positions, cache rows and masks of `n` consecutive tokens of one text.
-    pub(super) fn place(&self, n: usize) -> Result<Shared> {
+    pub(super) fn chunk_context(&self, n: usize) -> Result<ChunkContext> {
         let s = &self.session;
         let count = Tensor::arange(s, 0.0, n as f64, 1.0, DType::I32)?;
-        let at = count.add(Tensor::variable(s, POSITION, 0, (self.room - n) as i32)?)?;
+        let at = count.add(Tensor::variable(s, POSITION, 0, (self.capacity - n) as i32)?)?;
         if self.sequences == 1 {
-            return self.places(at.clone(), at, Texts::Only, None);
+            return self.context_for(at.clone(), at, Texts::Only, None);
         }
         let which = Tensor::variable(s, SEQUENCE, 0, self.sequences as i32 - 1)?;
-        let from = which.mul(self.room)?;
-        self.places(at.clone(), at.add(&from)?, Texts::From(from), None)
+        let from = which.mul(self.capacity)?;
+        self.context_for(at.clone(), at.add(&from)?, Texts::From(from), None)
     }
 
     /// Masks and rotations for tokens at the positions `at` whose keys and values go to the cache rows `rows`.
     /// `longest` is an upper bound of all positions; it ends the loops over keys where positions are values of a
     /// tensor.
-    pub(super) fn places(&self, at: Tensor, rows: Tensor, texts: Texts, longest: Option<&Tensor>) -> Result<Shared> {
+    pub(super) fn context_for(
+        &self,
+        at: Tensor,
+        rows: Tensor,
+        texts: Texts,
+        longest: Option<&Tensor>,
+    ) -> Result<ChunkContext> {
         let n = at.dim(0)?;
-        let (row, col) = (at.reshape(&[n, 1])?, Tensor::arange(&self.session, 0.0, self.room as f64, 1.0, DType::I32)?);
+        let (row, col) =
+            (at.reshape(&[n, 1])?, Tensor::arange(&self.session, 0.0, self.capacity as f64, 1.0, DType::I32)?);
         let mut all = col.le(&row)?;
         if let Some(longest) = longest {
             all = all.logical_and(col.le(longest)?)?;
@@ -413,25 +444,27 @@ impl Decoder {
             Some(w) => all.logical_and(col.add(w)?.gt(&row)?)?,
             None => all.clone(),
         };
-        let turn =
+        let rotation =
             |t: &[Tensor; 2]| Ok([t[0].index_select(0, &at)?.contiguous(), t[1].index_select(0, &at)?.contiguous()]);
-        let turns = self.turns.iter().map(turn).collect::<Result<_>>()?;
-        Ok(Shared { at, rows, texts, masks: vec![all, window], turns })
+        let rotations = self.rotations.iter().map(rotation).collect::<Result<_>>()?;
+        Ok(ChunkContext { at, rows, texts, masks: vec![all, window], rotations })
     }
 
-    fn embed(&self, tokens: &Tensor, place: &Shared) -> Result<Tensor> {
+    fn embed(&self, tokens: &Tensor, context: &ChunkContext) -> Result<Tensor> {
         let mut x = self.weight("token_embd.weight")?.embedding(tokens)?.cast(DType::F32)?;
         if self.config.arch.scaled_embedding {
             x = x.mul((self.config.width as f64).sqrt())?;
         }
-        match self.config.arch.place {
-            Place::Learned => x.add(self.weight("position_embd.weight")?.embedding(&place.at)?.cast(DType::F32)?),
-            Place::Rotary(_) => Ok(x),
+        match self.config.arch.positions {
+            PositionEncoding::Learned => {
+                x.add(self.weight("position_embd.weight")?.embedding(&context.at)?.cast(DType::F32)?)
+            }
+            PositionEncoding::Rotary(_) => Ok(x),
         }
     }
 
     /// One layer: `[n, width]` to `[n, width]`, or to `[1, width]` where only the token `one` is wanted.
-    fn layer(&self, i: usize, x: &Tensor, place: &Shared, one: Option<&One>) -> Result<Tensor> {
+    fn layer(&self, i: usize, x: &Tensor, context: &ChunkContext, one: Option<&WantedToken>) -> Result<Tensor> {
         let of = |part: &str| format!("blk.{i}.{part}");
         let block = self.config.arch.block;
         let before = |x: &Tensor, part: &str| match block {
@@ -443,7 +476,7 @@ impl Decoder {
             _ => Ok(x),
         };
         let own = before(x, "attn_norm")?;
-        let y = after(self.attention(i, &own, place, one)?, "post_attention_norm")?;
+        let y = after(self.attention(i, &own, context, one)?, "post_attention_norm")?;
         let [x, own] = match one {
             Some(one) => [one.of(x)?, one.of(&own)?],
             None => [x.clone(), own],
@@ -456,7 +489,7 @@ impl Decoder {
         Ok(x.add(y)?.contiguous())
     }
 
-    fn attention(&self, i: usize, x: &Tensor, place: &Shared, one: Option<&One>) -> Result<Tensor> {
+    fn attention(&self, i: usize, x: &Tensor, context: &ChunkContext, one: Option<&WantedToken>) -> Result<Tensor> {
         let c = &self.config;
         let (n, d) = (x.dim(0)?, c.head_width);
         let of = |part: &str| format!("blk.{i}.{part}");
@@ -474,15 +507,17 @@ impl Decoder {
         }
         let global = c.window.is_none() || c.global[i];
         let which = usize::from(!global);
-        let head = |t: &Tensor, heads: usize, norm: Option<&str>, place: &Shared| -> Result<Tensor> {
+        let head = |t: &Tensor, heads: usize, norm: Option<&str>, context: &ChunkContext| -> Result<Tensor> {
             let n = t.dim(0)?;
             let t = match norm.map(|p| (of(p), c.norm_width(heads))) {
                 Some((name, Some(width))) => self.norm(&t.reshape(&[n * heads * d / width, width])?, &name)?,
                 _ => t.clone(),
             };
             let t = t.reshape(&[n, heads, d])?.transpose(0, 1)?;
-            match (norm, c.arch.place) {
-                (Some(_), Place::Rotary(_)) => rotated(&t, &place.turns[which], &c.rope[which], c.pairs()),
+            match (norm, c.arch.positions) {
+                (Some(_), PositionEncoding::Rotary(_)) => {
+                    rotated(&t, &context.rotations[which], &c.rope[which], c.pairs())
+                }
                 _ => Ok(t),
             }
         };
@@ -490,26 +525,27 @@ impl Decoder {
             Some(one) if parts[0].dim(0)? == n => one.of(&parts[0])?,
             _ => parts[0].clone(),
         };
-        let own = one.map_or(place, |one| &one.place);
+        let own = one.map_or(context, |one| &one.context);
         let q = head(&asked, c.heads, Some("attn_q_norm"), own)?;
-        let k = head(&parts[1], c.kv_heads, Some("attn_k_norm"), place)?;
-        let v = head(&parts[2], c.kv_heads, None, place)?;
+        let k = head(&parts[1], c.kv_heads, Some("attn_k_norm"), context)?;
+        let v = head(&parts[2], c.kv_heads, None, context)?;
         let q = q.mul(c.scale)?;
         let (mask, asked) = (&own.masks[which], q.dim(1)?);
-        if let Texts::Whole(batch) = place.texts {
+        if let Texts::Whole(batch) = context.texts {
             let y = self.attend_whole([&q, &k, &v], mask, batch)?;
             return self.linear(&y.reshape(&[n, c.heads * d])?, &of("attn_output"));
         }
         let [keys, values] = &self.caches[i];
         // With several tokens the rotated keys are stored first, so that what remains is a plain transposition
         let k = if n > 1 { k.contiguous() } else { k };
-        keys.assign_at(2, &place.rows, k.t()?.cast(keys.dtype())?)?;
-        values.assign_at(1, &place.rows, v.cast(values.dtype())?)?;
+        keys.assign_at(2, &context.rows, k.t()?.cast(keys.dtype())?)?;
+        values.assign_at(1, &context.rows, v.cast(values.dtype())?)?;
         let [keys, values] = [keys.cast(DType::F32)?, values.cast(DType::F32)?];
-        let y = match &place.texts {
+        let y = match &context.texts {
             Texts::Only | Texts::Whole(_) => self.attend(&q, &keys, &values, mask)?,
             Texts::From(from) => {
-                let (keys, values) = (keys.narrow_at(2, from, self.room)?, values.narrow_at(1, from, self.room)?);
+                let (keys, values) =
+                    (keys.narrow_at(2, from, self.capacity)?, values.narrow_at(1, from, self.capacity)?);
                 self.attend(&q, &keys, &values, mask)?
             }
             Texts::Each => self.attend_each(&q, &keys, &values, mask)?,
@@ -521,15 +557,15 @@ impl Decoder {
     fn attend(&self, q: &Tensor, keys: &Tensor, values: &Tensor, mask: &Tensor) -> Result<Tensor> {
         let c = &self.config;
         let (n, d, group) = (q.dim(1)?, c.head_width, c.heads / c.kv_heads);
-        let halves = self.halves && halves::attends(n, d);
-        let stored = |t: &Tensor| if halves { halves::stored(t) } else { Ok(t.clone()) };
+        let half_precision = self.half_precision && half_precision::uses_f16_attention(n, d);
+        let stored = |t: &Tensor| if half_precision { half_precision::stored(t) } else { Ok(t.clone()) };
         let [q, keys, values] = [stored(q)?, stored(keys)?, stored(values)?];
         // Heads that share keys (grouped-query attention) become rows of one product, so that keys are read once
         let scores = self.capped(q.reshape(&[c.kv_heads, group * n, d])?.matmul(&keys)?)?;
-        let scores = scores.reshape(&[c.kv_heads, group, n, self.room])?;
-        let weights = mask.reshape(&[1, 1, n, self.room])?.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
-        let weights = if halves { halves::rounded(&weights)? } else { weights };
-        let y = weights.reshape(&[c.kv_heads, group * n, self.room])?.matmul(&values)?;
+        let scores = scores.reshape(&[c.kv_heads, group, n, self.capacity])?;
+        let weights = mask.reshape(&[1, 1, n, self.capacity])?.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
+        let weights = if half_precision { half_precision::rounded(&weights)? } else { weights };
+        let y = weights.reshape(&[c.kv_heads, group * n, self.capacity])?.matmul(&values)?;
         y.reshape(&[c.heads, n, d])?.transpose(0, 1)
     }
 
@@ -538,11 +574,11 @@ impl Decoder {
     fn attend_each(&self, q: &Tensor, keys: &Tensor, values: &Tensor, mask: &Tensor) -> Result<Tensor> {
         let c = &self.config;
         let (n, d, kv, group) = (q.dim(1)?, c.head_width, c.kv_heads, c.heads / c.kv_heads);
-        let keys = keys.reshape(&[kv, d, self.sequences, self.room])?.narrow(2, 0, n)?.permute(&[2, 0, 1, 3])?;
-        let values = values.reshape(&[kv, self.sequences, self.room, d])?.narrow(1, 0, n)?.transpose(0, 1)?;
+        let keys = keys.reshape(&[kv, d, self.sequences, self.capacity])?.narrow(2, 0, n)?.permute(&[2, 0, 1, 3])?;
+        let values = values.reshape(&[kv, self.sequences, self.capacity, d])?.narrow(1, 0, n)?.transpose(0, 1)?;
         let q = q.reshape(&[kv, group, n, d])?.permute(&[2, 0, 1, 3])?;
         let scores = self.capped(q.matmul(&keys)?)?;
-        let weights = mask.reshape(&[n, 1, 1, self.room])?.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
+        let weights = mask.reshape(&[n, 1, 1, self.capacity])?.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
         weights.matmul(&values)
     }
 
@@ -591,9 +627,9 @@ impl Decoder {
         let bias = self.weights.get(&format!("{name}.bias")).map(|b| b.cast(DType::F32)).transpose()?;
         let block = self.blocks.get(&key).copied();
         let stored = if block.is_some() { DType::F16 } else { own.dtype() };
-        if self.halves && x.shape().first().is_some_and(|&n| halves::pays(n, stored)) {
+        if self.half_precision && x.shape().first().is_some_and(|&n| half_precision::uses_f16_product(n, stored)) {
             let rounded = if block.is_some() { own.cast(stored)?.contiguous() } else { own.clone() };
-            let y = halves::product(x, &rounded)?;
+            let y = half_precision::product(x, &rounded)?;
             return bias.map_or(Ok(y.clone()), |b| y.add(b));
         }
         let Some(block) = block else { return x.linear(&weight, bias.as_ref()) };
@@ -677,66 +713,12 @@ fn limited(x: &Tensor, cap: f64) -> Result<Tensor> {
     x.div(cap)?.tanh()?.mul(cap)
 }
 
-/// Cosines and sines of the rotary embedding for each position. For [`Pairs::Halves`] both are `[room, width / 2]`. For
-/// [`Pairs::Neighbours`] the cosines are `[room, width]`, one for each element, and the sines `[room, 2 width]`: first
-/// the factors of each element's successor, then those of its predecessor.
-fn table(session: &Session, rope: &Rope, room: usize, pairs: Pairs) -> Result<[Tensor; 2]> {
-    let (mut cos, mut sin) = (Vec::new(), Vec::new());
-    for at in 0..room {
-        let angle = |s: &f32| f64::from(at as f32 * s);
-        let all = rope.speeds.iter().map(angle);
-        let (x, y): (Vec<f32>, Vec<f32>) =
-            all.map(|a| ((a.cos() * rope.factor) as f32, (a.sin() * rope.factor) as f32)).unzip();
-        match pairs {
-            Pairs::Halves => {
-                cos.extend(x);
-                sin.extend(y);
-            }
-            Pairs::Neighbours => {
-                cos.extend(x.iter().flat_map(|&x| [x, x]));
-                sin.extend(y.iter().flat_map(|&y| [-y, 0.0]).chain(y.iter().flat_map(|&y| [0.0, y])));
-            }
-        }
-    }
-    let shape = |list: &[f32]| [room, list.len() / room];
-    Ok([Tensor::new(session, &cos, &shape(&cos))?, Tensor::new(session, &sin, &shape(&sin))?])
-}
-
-/// Applies the rotary embedding to the first `rope.width` elements of each head: `x cos + y sin`, where y is x with the
-/// elements of each pair exchanged and the first one of them negated.
-fn rotated(x: &Tensor, turns: &[Tensor; 2], rope: &Rope, pairs: Pairs) -> Result<Tensor> {
-    let shape = x.shape();
-    let &[heads, n, d] = &shape[..] else { return Err(err(format!("heads of shape {shape:?} are rotated"))) };
-    let (width, half) = (rope.width, rope.width / 2);
-    let own = x.narrow(-1, 0, width)?;
-    let y = match pairs {
-        Pairs::Halves => {
-            let own = own.reshape(&[heads, n, 2, half])?;
-            let [cos, sin] = [turns[0].reshape(&[n, 1, half])?, turns[1].reshape(&[n, 1, half])?];
-            let sign = Tensor::arange(x.session(), -1.0, 2.0, 2.0, DType::F32)?.reshape(&[2, 1])?;
-            own.mul(cos)?.add(own.flip(&[-2])?.mul(sin.mul(sign)?)?)?.reshape(&[heads, n, width])?
-        }
-        Pairs::Neighbours => {
-            // The head stays one axis: split into pairs, it would be two axes, and vectors could only run
-            // along one of them
-            let next = own.narrow(-1, 1, width - 1)?.pad_zeros(&[(0, 0), (0, 0), (0, 1)])?;
-            let last = own.narrow(-1, 0, width - 1)?.pad_zeros(&[(0, 0), (0, 0), (1, 0)])?;
-            let [after, before] = [turns[1].narrow(-1, 0, width)?, turns[1].narrow(-1, width, width)?];
-            own.mul(&turns[0])?.add(next.mul(after)?)?.add(last.mul(before)?)?
-        }
-    };
-    match d > width {
-        true => Tensor::cat(&[&y, &x.narrow(-1, width, d - width)?], -1),
-        false => Ok(y),
-    }
-}
-
 /// Covers `n` tokens that begin at `position` with chunks of the given sizes: for each chunk its size and how many of
 /// its tokens are text. The rest of the last chunk is padding; its cache rows are overwritten by later tokens.
-pub fn chunks(lengths: &[usize], n: usize, position: usize, room: usize) -> Vec<(usize, usize)> {
+pub fn chunks(lengths: &[usize], n: usize, position: usize, capacity: usize) -> Vec<(usize, usize)> {
     let (mut left, mut at, mut out) = (n, position, Vec::new());
     while left > 0 {
-        let fits = |len: &&usize| at + **len <= room;
+        let fits = |len: &&usize| at + **len <= capacity;
         let whole = lengths.iter().filter(fits).find(|&&len| len >= left && len <= 2 * left);
         let part = lengths.iter().rev().filter(fits).find(|&&len| len <= left);
         let Some(&len) = whole.or(part) else { break };

@@ -6,7 +6,7 @@
 //! recognised, and the tokens allowed in a state are computed once. A token is allowed if its bytes are, one after the
 //! other. (Aho and Ullman 1972, chapter 2.)
 
-use super::calls::is_word;
+use super::calls::is_marker;
 use crate::error::{Error, Result};
 use crate::text::Tokenizer;
 use crate::util::sort;
@@ -109,7 +109,7 @@ impl Vocabulary {
     /// Of all tokens that stand for text, and of special tokens that are markers of function calls.
     pub fn new(tokenizer: &Tokenizer, size: usize) -> Vocabulary {
         let ids = 0..u32::try_from(size).unwrap_or(u32::MAX);
-        let word = |id: &u32| tokenizer.token(*id).is_some_and(is_word) && tokenizer.bytes(*id).is_none();
+        let word = |id: &u32| tokenizer.token(*id).is_some_and(is_marker) && tokenizer.bytes(*id).is_none();
         let words: FxHashSet<u32> = ids.clone().filter(word).collect();
         let text = |id: u32| match words.contains(&id) {
             true => tokenizer.token(id).map(|t| t.as_bytes().to_vec()),

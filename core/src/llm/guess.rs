@@ -3,14 +3,14 @@
 //! the logits of every token checks several guesses in one run.
 
 /// The longest suffix of the text, in tokens, that is searched for.
-const LONGEST: usize = 3;
+const MAX_SUFFIX: usize = 3;
 /// Only so many tokens at the end of the text are searched.
-const FAR: usize = 4096;
+const SEARCH_WINDOW: usize = 4096;
 
 /// At most `most` tokens that may follow the text.
 pub fn guess(text: &[u32], most: usize) -> Vec<u32> {
-    let text = &text[text.len().saturating_sub(FAR)..];
-    for n in (1..=LONGEST.min(text.len().saturating_sub(1))).rev() {
+    let text = &text[text.len().saturating_sub(SEARCH_WINDOW)..];
+    for n in (1..=MAX_SUFFIX.min(text.len().saturating_sub(1))).rev() {
         let (before, end) = text.split_at(text.len() - n);
         // The last earlier occurrence
         let found = (1..=before.len()).rev().find(|&at| text[..at + n - 1].ends_with(end));

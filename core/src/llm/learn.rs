@@ -6,7 +6,7 @@
 //! and activations are not rounded, because rounding has no gradient. Never here: the optimiser and the loop over
 //! steps; these belong to the host.
 
-use super::adapter::{Adapter, Slot, Term, back};
+use super::adapter::{Adapter, Slot, Term, row_in_model};
 use super::decoder::{Decoder, Texts};
 use super::names;
 use crate::dtype::DType;
@@ -38,7 +38,7 @@ impl Default for Lora {
 
 /// Schedules of the learning rate, as in Hugging Face's `get_scheduler`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rates {
+pub enum RateSchedule {
     /// The rate stays the same.
     #[default]
     Constant,
@@ -48,7 +48,7 @@ pub enum Rates {
     Cosine,
 }
 
-impl Rates {
+impl RateSchedule {
     /// The factor of the learning rate at a step (counted from 0) of `steps`. It rises linearly from 0 over the first
     /// `warmup` steps, then follows the schedule.
     pub fn factor(self, step: usize, warmup: usize, steps: usize) -> f64 {
@@ -57,9 +57,9 @@ impl Rates {
         }
         let share = (step - warmup) as f64 / steps.saturating_sub(warmup).max(1) as f64;
         match self {
-            Rates::Constant => 1.0,
-            Rates::Linear => (1.0 - share).max(0.0),
-            Rates::Cosine => (1.0 + (std::f64::consts::PI * share.min(1.0)).cos()) / 2.0,
+            RateSchedule::Constant => 1.0,
+            RateSchedule::Linear => (1.0 - share).max(0.0),
+            RateSchedule::Cosine => (1.0 + (std::f64::consts::PI * share.min(1.0)).cos()) / 2.0,
         }
     }
 }
@@ -75,7 +75,7 @@ pub struct Learner {
 }
 
 /// A batch of texts and its loss.
-pub struct Lesson {
+pub struct TrainingBatch {
     /// `[batch, time]`, i32: the token ids; write them before each run.
     pub tokens: Tensor,
     /// `[batch * time]`, i32: the token that follows each token, -1 where none counts (padding). Write them
@@ -144,7 +144,7 @@ impl Decoder {
                 known.join(", ")
             )));
         }
-        Ok(Learner { decoder: self.beside(slots), lora: lora.clone() })
+        Ok(Learner { decoder: self.with_training_adapters(slots), lora: lora.clone() })
     }
 
     /// Creates adapters that continue from a given one: rank, alpha and matrices are the adapter's, and only the seed
@@ -178,7 +178,7 @@ impl Decoder {
             let b = Tensor::new(s, &b, &[outputs, rank])?;
             slots.push(Slot { weight: t.weight.clone(), a, b, scale });
         }
-        Ok(Learner { decoder: self.beside(slots), lora })
+        Ok(Learner { decoder: self.with_training_adapters(slots), lora })
     }
 
     /// Are gate and up projection stored as one matrix?
@@ -197,24 +197,24 @@ impl Learner {
     ///
     /// # Errors
     /// `E_VALUE` for no text, or for more tokens than the model's caches would hold.
-    pub fn lesson(&self, batch: usize, time: usize) -> Result<Lesson> {
-        let (d, room) = (&self.decoder, self.decoder.room());
-        if batch == 0 || time == 0 || time > room || batch.saturating_mul(time) > 1 << 24 {
-            return Err(bad(format!("{batch} texts of {time} tokens, with room for {room}")));
+    pub fn training_batch(&self, batch: usize, time: usize) -> Result<TrainingBatch> {
+        let (d, capacity) = (&self.decoder, self.decoder.capacity());
+        if batch == 0 || time == 0 || time > capacity || batch.saturating_mul(time) > 1 << 24 {
+            return Err(bad(format!("{batch} texts of {time} tokens, with room for {capacity}")));
         }
         let s = d.session();
         let tokens = Tensor::empty(s, DType::I32, &[batch, time])?;
         let targets = Tensor::empty(s, DType::I32, &[batch * time])?;
-        let x = d.through(&tokens.flatten(0, -1)?, &d.whole(batch, time)?)?;
+        let x = d.hidden_states(&tokens.flatten(0, -1)?, &d.training_context(batch, time)?)?;
         let logits = d.output(&x)?;
         // Cross entropy of class numbers, written out: the tensor method handles more cases, whose code would make
         // downloads for the browser larger
         let target = targets.reshape(&[batch * time, 1])?;
         let classes = Tensor::arange(s, 0.0, logits.dim(1)? as f64, 1.0, DType::I32)?;
-        let chances = target.eq(classes)?.select(logits.log_softmax(-1)?, 0)?;
+        let log_probs = target.eq(classes)?.select(logits.log_softmax(-1)?, 0)?;
         let count = targets.ge(0)?.cast(DType::F32)?.sum(&[], false)?;
-        let loss = chances.sum(&[], false)?.neg()?.div(count)?.reshape(&[1])?;
-        Ok(Lesson { tokens, targets, loss })
+        let loss = log_probs.sum(&[], false)?.neg()?.div(count)?.reshape(&[1])?;
+        Ok(TrainingBatch { tokens, targets, loss })
     }
 
     /// The adapter that has these values of [`Learner::parameters`].
@@ -239,7 +239,7 @@ impl Learner {
             let layer = layer.parse().unwrap_or_default();
             let module = names::module(config.arch, layer, part, d.is_joined(layer));
             // PEFT's order of rows
-            let rows = (0..outputs).flat_map(|row| &b[back(config, &slot.weight, row) * rank..][..rank]);
+            let rows = (0..outputs).flat_map(|row| &b[row_in_model(config, &slot.weight, row) * rank..][..rank]);
             let file = |half: &str| format!("base_model.model.{module}.{half}.weight");
             let bytes = |list: Vec<f32>| list.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
             files.push((file("lora_A"), vec![rank, inputs], bytes(a.clone())));
@@ -264,7 +264,8 @@ impl Learner {
             list.push_str(if list.is_empty() { "" } else { ", " });
             json::write_str(&mut list, m);
         }
-        let (rank, alpha, turned) = (self.lora.rank, self.lora.alpha, names::is_turned_in(self.decoder.config().arch));
+        let (rank, alpha, transposed) =
+            (self.lora.rank, self.lora.alpha, names::is_transposed_in(self.decoder.config().arch));
         format!(
             r#"{{
  "peft_type": "LORA",
@@ -275,7 +276,7 @@ impl Learner {
  "lora_dropout": 0.0,
  "target_modules": [{list}],
  "bias": "none",
- "fan_in_fan_out": {turned},
+ "fan_in_fan_out": {transposed},
  "use_dora": false,
  "use_rslora": false,
  "inference_mode": true
@@ -287,10 +288,10 @@ impl Learner {
 
 impl Decoder {
     /// Positions and masks of a batch of complete texts.
-    fn whole(&self, batch: usize, time: usize) -> Result<super::decoder::Shared> {
+    fn training_context(&self, batch: usize, time: usize) -> Result<super::decoder::ChunkContext> {
         let count = Tensor::arange(self.session(), 0.0, time as f64, 1.0, DType::I32)?;
         let at = count.reshape(&[1, time])?.expand(&[batch, time])?.reshape(&[batch * time])?;
-        let mut shared = self.places(at.clone(), at, Texts::Whole(batch), None)?;
+        let mut context = self.context_for(at.clone(), at, Texts::Whole(batch), None)?;
         // The causal mask within a text, and the same with the model's window
         let (row, col) = (count.reshape(&[time, 1])?, count);
         let all = col.le(&row)?;
@@ -298,8 +299,8 @@ impl Decoder {
             Some(w) => all.logical_and(col.add(w)?.gt(&row)?)?,
             None => all.clone(),
         };
-        shared.masks = vec![all, window];
-        Ok(shared)
+        context.masks = vec![all, window];
+        Ok(context)
     }
 
     /// Attention of queries `[heads, n, width]` over keys and values `[kv heads, n, width]`, each text by

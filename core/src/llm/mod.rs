@@ -15,7 +15,7 @@
 //! | `tools` | function calls: the grammar that constrains them |
 //! | `calls` | function calls: finding them in the generated text |
 //! | `guess` | speculative tokens, guessed from repetitions in the text itself |
-//! | `halves` | matrix products in 16 bits |
+//! | `half_precision` | matrix products in 16 bits |
 //! | `sample` | chooses a token from logits |
 //! | `stream` | turns tokens into whole characters as they come; stop strings |
 //!
@@ -32,10 +32,11 @@ mod config;
 mod decoder;
 mod grammar;
 mod guess;
-mod halves;
+mod half_precision;
 mod learn;
 mod names;
 mod remote;
+mod rotary;
 mod sample;
 mod schema;
 mod stream;
@@ -49,9 +50,9 @@ pub use config::{Config, Rope, ends, ends_of};
 pub use decoder::{Chunk, Decoder, FACTORS, LAST, POSITION, SEQUENCE, chunks};
 pub use grammar::{Grammar, Matcher, Vocabulary};
 pub use guess::{accepted, guess};
-pub use learn::{Learned, Learner, Lesson, Lora, Rates, Windows};
+pub use learn::{Learned, Learner, Lora, RateSchedule, TrainingBatch, Windows};
 pub use remote::{Buffer, Graph, Input, Loss, Remote, Wanted};
-pub use sample::{Choice, Sampler};
+pub use sample::{Sampler, SamplingOptions};
 pub use stream::Stream;
 pub use tools::Calls;
 

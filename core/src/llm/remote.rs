@@ -267,13 +267,13 @@ impl Remote {
                 (e.name.clone(), t, packed)
             }
         };
-        let buffers = self.given(&[t.node()]);
+        let buffers = self.take_new_buffers(&[t.node()]);
         self.weights.push((name, t, packed));
         Ok(buffers)
     }
 
-    /// Makes the decoder from all weights that have arrived, with caches for `room` tokens.
-    pub fn build(&mut self, room: usize) -> Result<()> {
+    /// Makes the decoder from all weights that have arrived, with caches for `capacity` tokens.
+    pub fn build(&mut self, capacity: usize) -> Result<()> {
         let weights = std::mem::take(&mut self.weights);
         let decoder = match &self.folder {
             Some(folder) => {
@@ -283,15 +283,15 @@ impl Remote {
                     return Err(err(format!("`{file}` lacks the tensor `{name}`")));
                 }
                 let tensors = weights.into_iter().map(|(name, t, _)| (name, t)).collect();
-                Decoder::from_tensors(&self.session, &folder.config, tensors, room)?
+                Decoder::from_tensors(&self.session, &folder.config, tensors, capacity)?
             }
             None => {
                 self.index.check_whole()?;
-                Decoder::from_matrices(&self.session, &self.index, weights, self.factors.as_deref(), room)?
+                Decoder::from_matrices(&self.session, &self.index, weights, self.factors.as_deref(), capacity)?
             }
         };
         self.decoder = Some(decoder.with_adapters(&self.adapters)?);
-        self.rest()
+        self.drop_updates()
     }
 
     /// Reads an adapter from a GGUF file, or from PEFT's two files. Call it before [`Remote::build`].
@@ -311,7 +311,7 @@ impl Remote {
         let tensors: Vec<Tensor> = decoder.adapter_buffers().into_iter().cloned().collect();
         let numbers = tensors.iter().map(|t| self.number(t)).collect::<Result<Vec<_>>>()?;
         let nodes: Vec<UOp> = tensors.iter().map(Tensor::node).collect();
-        Ok((self.given(&nodes), numbers.into_iter().zip(bytes).collect()))
+        Ok((self.take_new_buffers(&nodes), numbers.into_iter().zip(bytes).collect()))
     }
 
     /// The number of the buffer that a tensor is a view of.
@@ -337,12 +337,12 @@ impl Remote {
             }
         };
         let nodes: Vec<UOp> = roots.iter().map(Tensor::node).collect();
-        let buffers = self.given(&nodes);
+        let buffers = self.take_new_buffers(&nodes);
         let (inputs, places) = self.inputs(&nodes);
         let bytes = wire::write(&self.session, &roots, &places)?;
         let number = |t: &Tensor| self.number(t);
         let (tokens, values, best) = (number(&tokens)?, number(&values)?, best.as_ref().map(number).transpose()?);
-        self.rest()?;
+        self.drop_updates()?;
         Ok(Graph { bytes, inputs, buffers, tokens, values, best })
     }
 
@@ -361,7 +361,7 @@ impl Remote {
     ) -> Result<Loss> {
         let decoder = self.decoder()?;
         decoder.check_tokens(texts.iter().flatten())?;
-        let windows = Windows::new(texts, time.min(decoder.room()), lora.seed)?;
+        let windows = Windows::new(texts, time.min(decoder.capacity()), lora.seed)?;
         let time = windows.longest();
         let learner = match from {
             Some(i) => {
@@ -370,14 +370,14 @@ impl Remote {
             }
             None => decoder.learner(lora)?,
         };
-        let lesson = learner.lesson(batch, time)?;
-        let nodes = [lesson.loss.node()];
+        let batch_graph = learner.training_batch(batch, time)?;
+        let nodes = [batch_graph.loss.node()];
         let parameters = learner.parameters();
         let parameters = parameters.iter().map(|t| self.number(t)).collect::<Result<Vec<_>>>()?;
-        let given = [self.number(&lesson.tokens)?, self.number(&lesson.targets)?];
-        let buffers = self.given(&nodes);
+        let given = [self.number(&batch_graph.tokens)?, self.number(&batch_graph.targets)?];
+        let buffers = self.take_new_buffers(&nodes);
         let (inputs, places) = self.inputs(&nodes);
-        let bytes = wire::write(&self.session, &[lesson.loss], &places)?;
+        let bytes = wire::write(&self.session, &[batch_graph.loss], &places)?;
         let inputs = inputs.into_iter().map(|i| match i {
             Input::Buffer(number) => Ok(number),
             Input::Variable(name, ..) => Err(err(format!("a loss depends on the variable `{name}`"))),
@@ -388,7 +388,7 @@ impl Remote {
     }
 
     /// The values of tokens and targets for a step.
-    pub fn lesson(&self, step: usize) -> Result<[Vec<i32>; 2]> {
+    pub fn batch_values(&self, step: usize) -> Result<[Vec<i32>; 2]> {
         let l = self.learning.as_ref().ok_or_else(|| err("nothing learns"))?;
         Ok(l.windows.batch(step, l.batch, l.time))
     }
@@ -399,17 +399,17 @@ impl Remote {
     pub fn learned(&mut self, values: Vec<Vec<f32>>) -> Result<(Learned, bool)> {
         let l = self.learning.take().ok_or_else(|| err("nothing learns"))?;
         let learned = l.learner.learned(values)?;
-        let fits = self.decoder()?.has_room(&learned.adapter);
+        let fits = self.decoder()?.has_capacity_for(&learned.adapter);
         self.adapters.push(learned.adapter.clone());
         if let Some(decoder) = self.decoder.as_mut().filter(|_| !fits) {
             decoder.set_adapters(&self.adapters)?;
-            self.rest()?;
+            self.drop_updates()?;
         }
         Ok((learned, !fits))
     }
 
     /// The buffers below these nodes that the other side does not have yet. Their bytes are moved out of this session.
-    fn given(&mut self, nodes: &[UOp]) -> Vec<Buffer> {
+    fn take_new_buffers(&mut self, nodes: &[UOp]) -> Vec<Buffer> {
         let mut s = self.session.state();
         let mut out = Vec::new();
         for u in s.graph.reachable(nodes) {
@@ -440,7 +440,7 @@ impl Remote {
 
     /// Replaces each updated buffer (a cache) in the session's graphs by the buffer itself, as if the updates had run:
     /// they run on the other side.
-    fn rest(&self) -> Result<()> {
+    fn drop_updates(&self) -> Result<()> {
         let mut s = self.session.state();
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         let nodes: Vec<UOp> = s.live_roots().map(|r| r.1).collect();

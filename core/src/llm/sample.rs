@@ -8,7 +8,7 @@ use crate::util::sort;
 
 /// Options of sampling.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Choice {
+pub struct SamplingOptions {
     /// Divides the logits; 0 always chooses the most likely token.
     pub temperature: f64,
     /// Only this many of the most likely tokens remain; 0 keeps all.
@@ -30,9 +30,9 @@ pub struct Choice {
     pub seed: u64,
 }
 
-impl Default for Choice {
-    fn default() -> Choice {
-        Choice {
+impl Default for SamplingOptions {
+    fn default() -> SamplingOptions {
+        SamplingOptions {
             temperature: 0.0,
             top_k: 0,
             top_p: 1.0,
@@ -48,12 +48,12 @@ impl Default for Choice {
 
 /// Chooses one token after the other, with the state that penalties and grammars need.
 pub struct Sampler {
-    how: Choice,
+    options: SamplingOptions,
     /// Of each token, whether it occurs in the text, and how often it was generated.
     seen: Vec<(bool, u32)>,
     draws: u32,
     /// The grammar that constrains the text, and the tokens that may end the text where the grammar allows it.
-    form: Option<(Matcher, Vec<u32>)>,
+    grammar: Option<(Matcher, Vec<u32>)>,
     /// The first error of the grammar.
     failed: Option<Error>,
 }
@@ -61,8 +61,8 @@ pub struct Sampler {
 impl Sampler {
     /// # Errors
     /// `E_VALUE` for options out of range.
-    pub fn new(how: &Choice) -> Result<Sampler> {
-        let c = how;
+    pub fn new(options: &SamplingOptions) -> Result<Sampler> {
+        let c = options;
         let bad = |what: &str| Err(Error::value("sample", what.to_string()));
         match () {
             _ if !(c.temperature >= 0.0 && c.temperature.is_finite()) => bad("the temperature is negative"),
@@ -72,14 +72,14 @@ impl Sampler {
             _ if !c.presence.is_finite() => bad("the presence penalty is not a number"),
             _ if !c.frequency.is_finite() => bad("the frequency penalty is not a number"),
             _ if c.bias.iter().any(|b| b.1.is_nan() || b.1 == f32::INFINITY) => bad("a bias is not a number"),
-            _ => Ok(Sampler { how: how.clone(), seen: Vec::new(), draws: 0, form: None, failed: None }),
+            _ => Ok(Sampler { options: options.clone(), seen: Vec::new(), draws: 0, grammar: None, failed: None }),
         }
     }
 
     /// Is the choice always the most likely token by the plain logits, so that the host need not read them?
     pub fn is_greedy(&self) -> bool {
-        let c = &self.how;
-        self.form.is_none()
+        let c = &self.options;
+        self.grammar.is_none()
             && c.temperature == 0.0
             && c.repetition == 1.0
             && c.presence == 0.0
@@ -90,12 +90,12 @@ impl Sampler {
     /// From now on allows only tokens that continue the text according to a grammar, and the tokens `ends`
     /// where the text may end.
     pub fn constrain(&mut self, matcher: Matcher, ends: &[u32]) {
-        self.form = Some((matcher, ends.to_vec()));
+        self.grammar = Some((matcher, ends.to_vec()));
     }
 
     /// Is the text complete according to its grammar, so that nothing can follow?
     pub fn is_complete(&self) -> bool {
-        self.form.as_ref().is_some_and(|f| f.0.is_complete())
+        self.grammar.as_ref().is_some_and(|f| f.0.is_complete())
     }
 
     /// Why no token was allowed, if that happened: the vocabulary may lack what the grammar demands.
@@ -105,7 +105,7 @@ impl Sampler {
 
     /// Notes that a token was generated.
     pub fn see(&mut self, token: u32) {
-        if let Some((matcher, ends)) = &mut self.form
+        if let Some((matcher, ends)) = &mut self.grammar
             && !ends.contains(&token)
             && let Err(e) = matcher.take(token)
         {
@@ -134,7 +134,7 @@ impl Sampler {
 
     /// Chooses the next token. Modifies the logits.
     pub fn choose(&mut self, logits: &mut [f32]) -> u32 {
-        let c = &self.how;
+        let c = &self.options;
         for (x, (_, times)) in logits.iter_mut().zip(&self.seen).filter(|x| x.1.0) {
             let y = f64::from(*x);
             let y = if y > 0.0 { y / c.repetition } else { y * c.repetition };
@@ -146,7 +146,7 @@ impl Sampler {
                 *x += bias;
             }
         }
-        if let Some((matcher, ends)) = &mut self.form {
+        if let Some((matcher, ends)) = &mut self.grammar {
             match allow(logits, matcher, ends) {
                 Ok(()) => {}
                 Err(e) => _ = self.failed.get_or_insert(e),
@@ -158,8 +158,8 @@ impl Sampler {
         }
         // Candidates in order of descending probability, as ratios to that of the most likely one
         let most = logits.get(best as usize).copied().unwrap_or_default();
-        let chance = |x: f32| (f64::from(x - most) / c.temperature).exp();
-        let mut list: Vec<(u32, f64)> = (0u32..).zip(logits.iter().map(|&x| chance(x))).collect();
+        let probability = |x: f32| (f64::from(x - most) / c.temperature).exp();
+        let mut list: Vec<(u32, f64)> = (0u32..).zip(logits.iter().map(|&x| probability(x))).collect();
         list.retain(|x| x.1 >= c.min_p && x.1 > 0.0);
         sort::by(&mut list, |a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         if c.top_k > 0 {
@@ -174,8 +174,8 @@ impl Sampler {
         list.truncate(kept.map_or(list.len(), |k| k + 1));
         let all: f64 = list.iter().map(|x| x.1).sum();
         let mut left = self.draw() * all;
-        for (token, chance) in &list {
-            left -= chance;
+        for (token, probability) in &list {
+            left -= probability;
             if left < 0.0 {
                 return *token;
             }
@@ -185,7 +185,7 @@ impl Sampler {
 
     /// A uniform random number in [0, 1).
     fn draw(&mut self) -> f64 {
-        let seed = self.how.seed;
+        let seed = self.options.seed;
         let [a, b] = threefry2x32([seed as u32, (seed >> 32) as u32], [self.draws, 0]);
         self.draws = self.draws.wrapping_add(1);
         (u64::from(a) << 21 ^ u64::from(b) >> 11) as f64 / (1u64 << 53) as f64
@@ -226,8 +226,8 @@ fn most_likely(logits: &[f32]) -> u32 {
 mod tests {
     use super::*;
 
-    fn counts(how: Choice, logits: &[f32]) -> Vec<usize> {
-        let mut s = Sampler::new(&how).unwrap();
+    fn counts(options: SamplingOptions, logits: &[f32]) -> Vec<usize> {
+        let mut s = Sampler::new(&options).unwrap();
         let mut out = vec![0; logits.len()];
         (0..4000).for_each(|_| out[s.choose(&mut logits.to_vec()) as usize] += 1);
         out
@@ -236,28 +236,29 @@ mod tests {
     #[test]
     fn draws_follow_the_chances() {
         let logits = [0.0, (2.0f32).ln(), (4.0f32).ln(), (1.0f32 / 8.0).ln()];
-        let warm = Choice { temperature: 1.0, seed: 7, ..Choice::default() };
+        let warm = SamplingOptions { temperature: 1.0, seed: 7, ..SamplingOptions::default() };
         let all = 7.125;
         for (n, want) in counts(warm.clone(), &logits).iter().zip([1.0, 2.0, 4.0, 0.125]) {
             assert!((*n as f64 / 4000.0 - want / all).abs() < 0.03, "{n} of 4000, not {}", want / all);
         }
-        assert_eq!(counts(Choice { top_k: 2, ..warm.clone() }, &logits)[..1], [0]);
-        assert_eq!(counts(Choice { top_p: 0.5, ..warm.clone() }, &logits), [0, 0, 4000, 0]);
-        assert_eq!(counts(Choice { min_p: 0.3, ..warm.clone() }, &logits)[3], 0);
-        assert_eq!(counts(Choice::default(), &logits), [0, 0, 4000, 0]);
-        assert_ne!(counts(warm.clone(), &logits), counts(Choice { seed: 8, ..warm }, &logits));
+        assert_eq!(counts(SamplingOptions { top_k: 2, ..warm.clone() }, &logits)[..1], [0]);
+        assert_eq!(counts(SamplingOptions { top_p: 0.5, ..warm.clone() }, &logits), [0, 0, 4000, 0]);
+        assert_eq!(counts(SamplingOptions { min_p: 0.3, ..warm.clone() }, &logits)[3], 0);
+        assert_eq!(counts(SamplingOptions::default(), &logits), [0, 0, 4000, 0]);
+        assert_ne!(counts(warm.clone(), &logits), counts(SamplingOptions { seed: 8, ..warm }, &logits));
     }
 
     #[test]
     fn penalties_make_what_was_there_less_likely() {
-        let mut s = Sampler::new(&Choice { repetition: 2.0, ..Choice::default() }).unwrap();
+        let mut s = Sampler::new(&SamplingOptions { repetition: 2.0, ..SamplingOptions::default() }).unwrap();
         assert!(!s.is_greedy());
         s.see(1);
         assert_eq!(s.choose(&mut [1.5, 2.0, -1.0]), 0);
-        let mut s = Sampler::new(&Choice { presence: 1.0, ..Choice::default() }).unwrap();
+        let mut s = Sampler::new(&SamplingOptions { presence: 1.0, ..SamplingOptions::default() }).unwrap();
         s.see(0);
         assert_eq!(s.choose(&mut [-1.0, -1.5, f32::NAN]), 1);
-        let mut s = Sampler::new(&Choice { presence: 1.0, frequency: 0.5, ..Choice::default() }).unwrap();
+        let mut s =
+            Sampler::new(&SamplingOptions { presence: 1.0, frequency: 0.5, ..SamplingOptions::default() }).unwrap();
         s.see_prompt(0);
         assert_eq!(s.choose(&mut [2.0, 1.9]), 0, "what was given is no repetition");
         s.see(0);
@@ -266,10 +267,10 @@ mod tests {
         s.see(0);
         assert_eq!(s.choose(&mut [2.9, 1.0]), 1, "twice as often costs more");
         let bias = vec![(1, -100.0), (0, f32::NEG_INFINITY), (9, 1.0)];
-        let mut s = Sampler::new(&Choice { bias, ..Choice::default() }).unwrap();
+        let mut s = Sampler::new(&SamplingOptions { bias, ..SamplingOptions::default() }).unwrap();
         assert!(!s.is_greedy());
         assert_eq!(s.choose(&mut [50.0, 3.0, 1.0]), 2);
-        assert!(Sampler::new(&Choice { bias: vec![(1, f32::NAN)], ..Choice::default() }).is_err());
-        assert!(Sampler::new(&Choice { top_p: 0.0, ..Choice::default() }).is_err());
+        assert!(Sampler::new(&SamplingOptions { bias: vec![(1, f32::NAN)], ..SamplingOptions::default() }).is_err());
+        assert!(Sampler::new(&SamplingOptions { top_p: 0.0, ..SamplingOptions::default() }).is_err());
     }
 }

@@ -3,7 +3,9 @@
 //! objects that is the whole answer, and calls that begin with a marker, after any text. Of arguments in Python's
 //! syntax only the form is checked, not names or types.
 
-use super::calls::{ARGUMENTS, LIST, NAMED, NAMED_END, NUMBER, PYTHON, TAG, TAG_END, TO, is_name};
+use super::calls::{
+    ARGUMENTS, CALL_ID, FUNCTION_TAG, FUNCTION_TAG_END, FUNCTIONARY, PYTHON, TAG, TAG_END, TOOL_CALLS, is_name,
+};
 use super::grammar::{Grammar, Item, Set};
 use super::schema::{Builder, literal};
 use crate::error::{Error, Result};
@@ -78,8 +80,10 @@ impl Grammar {
             _ => {
                 ways.extend(forms.marked.iter().map(marked));
                 // The prompt may already have ended with the marker `>>>`
-                let direct =
-                    forms.marked.iter().filter_map(|(mark, rule)| Some((mark.strip_prefix(TO)?.into(), *rule)));
+                let direct = forms
+                    .marked
+                    .iter()
+                    .filter_map(|(mark, rule)| Some((mark.strip_prefix(FUNCTIONARY)?.into(), *rule)));
                 ways.extend(direct.map(|way| marked(&way)));
             }
         }
@@ -123,10 +127,10 @@ impl Forms {
             list.iter().zip(given).filter_map(|(f, g)| Some((is_name(f.name)?, *g))).collect();
         let listed = b.g.reserve();
         let one = b.g.reserve();
-        let after = more(b, vec![[literal(LIST), vec![Item::Rule(one)]].concat()])?;
+        let after = more(b, vec![[literal(TOOL_CALLS), vec![Item::Rule(one)]].concat()])?;
         let letter = Item::Set(Set::ranges(&[(b'0', b'9'), (b'A', b'Z'), (b'a', b'z')]));
         let letters = b.repeated(&[letter], &[], (1, None))?;
-        let number = b.g.add(&[Vec::new(), [literal(NUMBER), vec![letters]].concat()])?;
+        let number = b.g.add(&[Vec::new(), [literal(CALL_ID), vec![letters]].concat()])?;
         let of = |(name, given): &(&str, Item)| {
             [literal(name), vec![number], literal(ARGUMENTS), vec![*given, after]].concat()
         };
@@ -146,23 +150,23 @@ impl Forms {
         b.g.define(python, &ways)?;
 
         let named = b.g.reserve();
-        let after = more(b, vec![[vec![space], literal(NAMED), vec![Item::Rule(named)]].concat()])?;
+        let after = more(b, vec![[vec![space], literal(FUNCTION_TAG), vec![Item::Rule(named)]].concat()])?;
         let of = |(name, given): &(&str, Item)| {
-            [literal(name), literal(">"), vec![space, *given, space], literal(NAMED_END), vec![after]].concat()
+            [literal(name), literal(">"), vec![space, *given, space], literal(FUNCTION_TAG_END), vec![after]].concat()
         };
         b.g.define(named, &plain.iter().map(of).collect::<Vec<_>>())?;
 
-        let marks = [(TAG, tagged), (LIST, listed), (PYTHON, python), (NAMED, named)];
+        let marks = [(TAG, tagged), (TOOL_CALLS, listed), (PYTHON, python), (FUNCTION_TAG, named)];
         let mut marked: Vec<(String, u32)> = marks.into_iter().map(|(mark, rule)| (mark.to_owned(), rule)).collect();
-        let directed: Vec<u32> = plain.iter().map(|_| b.g.reserve()).collect();
-        let lines = plain.iter().map(|(name, _)| format!("{TO}{name}\n"));
-        let again = lines.clone().zip(&directed);
+        let functionary: Vec<u32> = plain.iter().map(|_| b.g.reserve()).collect();
+        let lines = plain.iter().map(|(name, _)| format!("{FUNCTIONARY}{name}\n"));
+        let again = lines.clone().zip(&functionary);
         let again = again.map(|(mark, rule)| [vec![space], literal(&mark), vec![Item::Rule(*rule)]].concat()).collect();
         let after = more(b, again)?;
-        for ((_, given), rule) in plain.iter().zip(&directed) {
+        for ((_, given), rule) in plain.iter().zip(&functionary) {
             b.g.define(*rule, &[vec![*given, after]])?;
         }
-        marked.extend(lines.zip(directed));
+        marked.extend(lines.zip(functionary));
         Ok(Forms { object, list: list_of, marked })
     }
 }

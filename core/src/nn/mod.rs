@@ -45,8 +45,8 @@ pub use recurrent::{
     Gru, GruCell, Lstm, LstmCell, LstmState, Nonlinearity, Recurrent, RecurrentOpts, Rnn, RnnCell, recurrent,
 };
 pub use transformer::{
-    Seen, Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer,
-    TransformerOpts,
+    AttentionMask, Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder,
+    TransformerEncoderLayer, TransformerOpts,
 };
 
 use crate::tensor::{Session, Tensor};

@@ -127,7 +127,7 @@ impl Stack {
         }
         let directions = 1 + usize::from(opts.bidirectional);
         let mut cells = Vec::new();
-        for layer in 0..crate::tensor::check_turns("recurrent", opts.layers)? {
+        for layer in 0..crate::tensor::check_repetitions("recurrent", opts.layers)? {
             let out = if opts.projection > 0 { opts.projection } else { hidden };
             let width = if layer == 0 { input } else { out * directions };
             for direction in 0..directions {
@@ -158,7 +158,7 @@ impl Stack {
         // the first kind of state is the output, which a projection may have narrowed
         let out = self.cells[0].weight_hh.dim(1)?;
         let width = |kind: usize| if kind == 0 { out } else { self.hidden };
-        let kinds = states.iter().enumerate().map(|(i, s)| self.cut(&sequence, *s, width(i)));
+        let kinds = states.iter().enumerate().map(|(i, s)| self.split_state(&sequence, *s, width(i)));
         let kinds = kinds.collect::<Result<Vec<_>>>()?;
         let mut last: Vec<Vec<Tensor>> = Vec::new();
         for (layer, cells) in self.cells.chunks(1 + usize::from(self.opts.bidirectional)).enumerate() {
@@ -169,7 +169,7 @@ impl Stack {
             for (direction, cell) in cells.iter().enumerate() {
                 let gates = cell.input(&sequence)?;
                 let mut state: Vec<Tensor> = kinds.iter().map(|k| k[last.len()].clone()).collect();
-                crate::tensor::check_turns("recurrent", time)?;
+                crate::tensor::check_repetitions("recurrent", time)?;
                 let mut outputs = Vec::with_capacity(time);
                 for i in 0..time {
                     let t = if direction == 1 { time - 1 - i } else { i };
@@ -194,7 +194,7 @@ impl Stack {
 
     /// Splits a state `[layers * directions, batch, width]` into one for each cell; zeros if there is none.
     /// `Error::Shape` for another shape.
-    fn cut(&self, x: &Tensor, state: Option<&Tensor>, width: usize) -> Result<Vec<Tensor>> {
+    fn split_state(&self, x: &Tensor, state: Option<&Tensor>, width: usize) -> Result<Vec<Tensor>> {
         let batch = x.dim(0)?;
         let Some(state) = state else {
             let zero = Tensor::zeros(x.session(), float_of(x), &[batch, width])?;
@@ -432,7 +432,7 @@ pub struct GruCell {
     hidden: usize,
 }
 
-fn single(session: &Session, gates: usize, input: usize, hidden: usize) -> Result<Cell> {
+fn new_cell(session: &Session, gates: usize, input: usize, hidden: usize) -> Result<Cell> {
     if hidden == 0 {
         return Err(Error::value("recurrent", "a cell of width 0"));
     }
@@ -445,7 +445,7 @@ fn float_of(x: &Tensor) -> DType {
 }
 
 /// The given state `[batch, hidden]`, or zeros, for an input `x` `[batch, in]`. `Error::Shape` for another shape.
-fn started(op: &'static str, x: &Tensor, state: Option<&Tensor>, hidden: usize) -> Result<Tensor> {
+fn state_or_zeros(op: &'static str, x: &Tensor, state: Option<&Tensor>, hidden: usize) -> Result<Tensor> {
     let wanted = [x.want_rank(op, 2)?[0], hidden];
     match state {
         None => Tensor::zeros(x.session(), float_of(x), &wanted),
@@ -457,12 +457,12 @@ fn started(op: &'static str, x: &Tensor, state: Option<&Tensor>, hidden: usize) 
 impl RnnCell {
     /// A cell with tanh, and torch's initial distribution.
     pub fn new(session: &Session, input: usize, hidden: usize) -> Result<RnnCell> {
-        Ok(RnnCell { cell: single(session, 1, input, hidden)?, hidden, nonlinearity: Nonlinearity::Tanh })
+        Ok(RnnCell { cell: new_cell(session, 1, input, hidden)?, hidden, nonlinearity: Nonlinearity::Tanh })
     }
 
     /// The next state from an input `[batch, in]` and a state `[batch, hidden]` (zeros if `None`).
     pub fn forward(&self, x: &Tensor, state: Option<&Tensor>) -> Result<Tensor> {
-        let h = started("rnn_cell", x, state, self.hidden)?;
+        let h = state_or_zeros("rnn_cell", x, state, self.hidden)?;
         Ok(self.nonlinearity.step()(&self.cell, &self.cell.input(x)?, &[h])?.swap_remove(0))
     }
 }
@@ -470,13 +470,13 @@ impl RnnCell {
 impl LstmCell {
     /// A cell with torch's initial distribution.
     pub fn new(session: &Session, input: usize, hidden: usize) -> Result<LstmCell> {
-        Ok(LstmCell { cell: single(session, 4, input, hidden)?, hidden })
+        Ok(LstmCell { cell: new_cell(session, 4, input, hidden)?, hidden })
     }
 
     /// The next state from an input `[batch, in]` and a state of two `[batch, hidden]` (zeros if `None`).
     pub fn forward(&self, x: &Tensor, state: Option<&LstmState>) -> Result<LstmState> {
-        let h = started("lstm_cell", x, state.map(|s| &s.h), self.hidden)?;
-        let c = started("lstm_cell", x, state.map(|s| &s.c), self.hidden)?;
+        let h = state_or_zeros("lstm_cell", x, state.map(|s| &s.h), self.hidden)?;
+        let c = state_or_zeros("lstm_cell", x, state.map(|s| &s.c), self.hidden)?;
         let next = lstm(&self.cell, &self.cell.input(x)?, &[h, c])?;
         Ok(LstmState { h: next[0].clone(), c: next[1].clone() })
     }
@@ -485,12 +485,12 @@ impl LstmCell {
 impl GruCell {
     /// A cell with torch's initial distribution.
     pub fn new(session: &Session, input: usize, hidden: usize) -> Result<GruCell> {
-        Ok(GruCell { cell: single(session, 3, input, hidden)?, hidden })
+        Ok(GruCell { cell: new_cell(session, 3, input, hidden)?, hidden })
     }
 
     /// The next state from an input `[batch, in]` and a state `[batch, hidden]` (zeros if `None`).
     pub fn forward(&self, x: &Tensor, state: Option<&Tensor>) -> Result<Tensor> {
-        let h = started("gru_cell", x, state, self.hidden)?;
+        let h = state_or_zeros("gru_cell", x, state, self.hidden)?;
         Ok(gru(&self.cell, &self.cell.input(x)?, &[h])?.swap_remove(0))
     }
 }

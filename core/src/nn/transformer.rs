@@ -1,7 +1,7 @@
 //! Transformers (Vaswani et al. 2017) as torch builds them, with the batch as the first axis.
 
 use super::{Dropout, Layer, LayerNorm, Linear, Mode, Module, MultiHeadAttention, Role, init, join};
-use crate::tensor::{Attention, Session, Tensor, check_turns};
+use crate::tensor::{Attention, Session, Tensor, check_repetitions};
 use crate::{Error, Result};
 
 /// Options of the layers of a transformer. The defaults are torch's, except that the batch is the first axis.
@@ -28,7 +28,7 @@ impl Default for TransformerOpts {
 /// Which keys a query may attend to; all by default. Masks broadcast to `[batch, heads, queries, keys]`, and true means
 /// that the query may attend to the key (torch's boolean masks mean the opposite).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen<'a> {
+pub struct AttentionMask<'a> {
     /// A bool mask, or floats that are added to the scores.
     pub mask: Option<&'a Tensor>,
     /// Whether a query may not attend to later keys.
@@ -68,7 +68,7 @@ fn norm(s: &Session, width: usize, opts: &TransformerOpts) -> Result<LayerNorm> 
 }
 
 /// A residual sublayer: `x` plus the output of `f`, with the norm before `f` or after the sum.
-fn part(
+fn residual(
     x: &Tensor,
     norm: &LayerNorm,
     opts: &TransformerOpts,
@@ -85,18 +85,18 @@ fn attend(
     m: &MultiHeadAttention,
     q: &Tensor,
     kv: &Tensor,
-    seen: &Seen<'_>,
+    mask: &AttentionMask<'_>,
     opts: &TransformerOpts,
     mode: Mode,
 ) -> Result<Tensor> {
     let dropout = if mode == Mode::Train { opts.dropout } else { 0.0 };
-    m.forward(q, kv, kv, &Attention { mask: seen.mask, causal: seen.causal, dropout, ..Attention::default() })
+    m.forward(q, kv, kv, &Attention { mask: mask.mask, causal: mask.causal, dropout, ..Attention::default() })
 }
 
 /// An encoder layer: attention of a sequence to itself, and a feed-forward network at each position.
 pub struct TransformerEncoderLayer {
     self_attn: MultiHeadAttention,
-    maps: FeedForward,
+    feed_forward: FeedForward,
     norm1: LayerNorm,
     norm2: LayerNorm,
     opts: TransformerOpts,
@@ -107,7 +107,7 @@ impl TransformerEncoderLayer {
     pub fn new(s: &Session, width: usize, heads: usize, opts: TransformerOpts) -> Result<TransformerEncoderLayer> {
         Ok(TransformerEncoderLayer {
             self_attn: MultiHeadAttention::new(s, width, heads)?,
-            maps: FeedForward::new(s, width, opts)?,
+            feed_forward: FeedForward::new(s, width, opts)?,
             norm1: norm(s, width, &opts)?,
             norm2: norm(s, width, &opts)?,
             opts,
@@ -115,17 +115,17 @@ impl TransformerEncoderLayer {
     }
 
     /// Applies the layer to `[batch, n, width]`; the shape stays.
-    pub fn forward(&self, x: &Tensor, seen: &Seen<'_>, mode: Mode) -> Result<Tensor> {
+    pub fn forward(&self, x: &Tensor, mask: &AttentionMask<'_>, mode: Mode) -> Result<Tensor> {
         let o = &self.opts;
-        let x = part(x, &self.norm1, o, mode, |x| attend(&self.self_attn, x, x, seen, o, mode))?;
-        part(&x, &self.norm2, o, mode, |x| self.maps.forward(x, mode))
+        let x = residual(x, &self.norm1, o, mode, |x| attend(&self.self_attn, x, x, mask, o, mode))?;
+        residual(&x, &self.norm2, o, mode, |x| self.feed_forward.forward(x, mode))
     }
 }
 
 impl Module for TransformerEncoderLayer {
     fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
         self.self_attn.visit(&join(prefix, "self_attn"), f);
-        self.maps.visit(prefix, f);
+        self.feed_forward.visit(prefix, f);
         self.norm1.visit(&join(prefix, "norm1"), f);
         self.norm2.visit(&join(prefix, "norm2"), f);
     }
@@ -136,7 +136,7 @@ impl Module for TransformerEncoderLayer {
 pub struct TransformerDecoderLayer {
     self_attn: MultiHeadAttention,
     multihead_attn: MultiHeadAttention,
-    maps: FeedForward,
+    feed_forward: FeedForward,
     norms: [LayerNorm; 3],
     opts: TransformerOpts,
 }
@@ -147,19 +147,27 @@ impl TransformerDecoderLayer {
         Ok(TransformerDecoderLayer {
             self_attn: MultiHeadAttention::new(s, width, heads)?,
             multihead_attn: MultiHeadAttention::new(s, width, heads)?,
-            maps: FeedForward::new(s, width, opts)?,
+            feed_forward: FeedForward::new(s, width, opts)?,
             norms: [norm(s, width, &opts)?, norm(s, width, &opts)?, norm(s, width, &opts)?],
             opts,
         })
     }
 
-    /// Applies the layer to `x` `[batch, n, width]` with `memory` `[batch, m, width]`; the shape of `x` stays. `own`
-    /// says which positions of `x` may be attended to, `of` which ones of the memory.
-    pub fn forward(&self, x: &Tensor, memory: &Tensor, own: &Seen<'_>, of: &Seen<'_>, mode: Mode) -> Result<Tensor> {
+    /// Applies the layer to `x` `[batch, n, width]` with `memory` `[batch, m, width]`; the shape of `x` stays.
+    /// `self_mask` says which positions of `x` may be attended to, `memory_mask` which ones of the memory.
+    pub fn forward(
+        &self,
+        x: &Tensor,
+        memory: &Tensor,
+        self_mask: &AttentionMask<'_>,
+        memory_mask: &AttentionMask<'_>,
+        mode: Mode,
+    ) -> Result<Tensor> {
         let o = &self.opts;
-        let x = part(x, &self.norms[0], o, mode, |x| attend(&self.self_attn, x, x, own, o, mode))?;
-        let x = part(&x, &self.norms[1], o, mode, |x| attend(&self.multihead_attn, x, memory, of, o, mode))?;
-        part(&x, &self.norms[2], o, mode, |x| self.maps.forward(x, mode))
+        let x = residual(x, &self.norms[0], o, mode, |x| attend(&self.self_attn, x, x, self_mask, o, mode))?;
+        let x =
+            residual(&x, &self.norms[1], o, mode, |x| attend(&self.multihead_attn, x, memory, memory_mask, o, mode))?;
+        residual(&x, &self.norms[2], o, mode, |x| self.feed_forward.forward(x, mode))
     }
 }
 
@@ -167,7 +175,7 @@ impl Module for TransformerDecoderLayer {
     fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
         self.self_attn.visit(&join(prefix, "self_attn"), f);
         self.multihead_attn.visit(&join(prefix, "multihead_attn"), f);
-        self.maps.visit(prefix, f);
+        self.feed_forward.visit(prefix, f);
         for (i, n) in self.norms.iter().enumerate() {
             n.visit(&join(prefix, &format!("norm{}", i + 1)), f);
         }
@@ -193,14 +201,14 @@ impl TransformerEncoder {
     ) -> Result<TransformerEncoder> {
         let layer = |_| TransformerEncoderLayer::new(s, width, heads, opts);
         Ok(TransformerEncoder {
-            layers: (0..check_turns("transformer", depth)?).map(layer).collect::<Result<_>>()?,
+            layers: (0..check_repetitions("transformer", depth)?).map(layer).collect::<Result<_>>()?,
             norm: None,
         })
     }
 
     /// Applies the layers to `[batch, n, width]`; the shape stays.
-    pub fn forward(&self, x: &Tensor, seen: &Seen<'_>, mode: Mode) -> Result<Tensor> {
-        let y = self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&x, seen, mode))?;
+    pub fn forward(&self, x: &Tensor, mask: &AttentionMask<'_>, mode: Mode) -> Result<Tensor> {
+        let y = self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&x, mask, mode))?;
         self.norm.as_ref().map_or(Ok(y.clone()), |n| n.forward(&y))
     }
 }
@@ -224,14 +232,24 @@ impl TransformerDecoder {
     ) -> Result<TransformerDecoder> {
         let layer = |_| TransformerDecoderLayer::new(s, width, heads, opts);
         Ok(TransformerDecoder {
-            layers: (0..check_turns("transformer", depth)?).map(layer).collect::<Result<_>>()?,
+            layers: (0..check_repetitions("transformer", depth)?).map(layer).collect::<Result<_>>()?,
             norm: None,
         })
     }
 
     /// Applies the layers to `x` `[batch, n, width]`, see [`TransformerDecoderLayer::forward`].
-    pub fn forward(&self, x: &Tensor, memory: &Tensor, own: &Seen<'_>, of: &Seen<'_>, mode: Mode) -> Result<Tensor> {
-        let y = self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&x, memory, own, of, mode))?;
+    pub fn forward(
+        &self,
+        x: &Tensor,
+        memory: &Tensor,
+        self_mask: &AttentionMask<'_>,
+        memory_mask: &AttentionMask<'_>,
+        mode: Mode,
+    ) -> Result<Tensor> {
+        let y = self
+            .layers
+            .iter()
+            .try_fold(x.clone(), |x, layer| layer.forward(&x, memory, self_mask, memory_mask, mode))?;
         self.norm.as_ref().map_or(Ok(y.clone()), |n| n.forward(&y))
     }
 }
@@ -283,12 +301,18 @@ impl Transformer {
         Ok(t)
     }
 
-    /// A source `[batch, n, width]` and a target `[batch, m, width]` give `[batch, m, width]`. `seen` says which
+    /// A source `[batch, n, width]` and a target `[batch, m, width]` give `[batch, m, width]`. `masks` says which
     /// positions may be attended to: by the source in the source, by the target in the target, and by the target in the
     /// source.
-    pub fn forward(&self, source: &Tensor, target: &Tensor, seen: [&Seen<'_>; 3], mode: Mode) -> Result<Tensor> {
-        let memory = self.encoder.forward(source, seen[0], mode)?;
-        self.decoder.forward(target, &memory, seen[1], seen[2], mode)
+    pub fn forward(
+        &self,
+        source: &Tensor,
+        target: &Tensor,
+        masks: [&AttentionMask<'_>; 3],
+        mode: Mode,
+    ) -> Result<Tensor> {
+        let memory = self.encoder.forward(source, masks[0], mode)?;
+        self.decoder.forward(target, &memory, masks[1], masks[2], mode)
     }
 }
 

@@ -262,7 +262,7 @@ impl Tensor {
         let tall = shape[0] > shape[1];
         let mut x = if tall { self.t()? } else { self.clone() };
         x = x.div(x.norm(2.0, &[], false)?.maximum(1e-7)?)?;
-        for _ in 0..crate::tensor::check_turns("newton_schulz", steps)? {
+        for _ in 0..crate::tensor::check_repetitions("newton_schulz", steps)? {
             let gram = x.matmul(&x.t()?)?.contiguous();
             let mix = gram.mul(-4.775)?.add(gram.matmul(&gram)?.mul(2.0315)?)?.contiguous();
             x = x.mul(3.4445)?.add(mix.matmul(&x)?)?.contiguous();

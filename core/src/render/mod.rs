@@ -90,7 +90,7 @@ impl Source {
             params: p.params.clone(),
             vars: p.vars.iter().map(|v| v.dtype).collect(),
             scratch: match p.workgroup_arrays().1 {
-                bytes if crate::uop::mma::BUILT && bytes > 0 => bytes,
+                bytes if crate::uop::mma::MATRIX_TILES_ENABLED && bytes > 0 => bytes,
                 _ => p.scratch().1,
             },
         }

@@ -70,7 +70,7 @@ fn less(g: &mut Graph, mut form: Linear, dt: DType) -> Option<UOp> {
             break;
         }
     }
-    write(g, Op::CmpLt, &form, k, dt)
+    build_comparison(g, Op::CmpLt, &form, k, dt)
 }
 
 /// `e % b < k` becomes `0 <= d && d < k`, where d differs from e by a multiple of b and is always at least `k - b` and
@@ -105,7 +105,7 @@ fn remainder_below(g: &mut Graph, form: &Linear, k: i128, dt: DType) -> Option<U
             return Some(g.bool(hi < 0));
         }
         let k = -f.konst;
-        write(g, Op::CmpLt, &Linear { konst: 0, ..f }, k, dt)
+        build_comparison(g, Op::CmpLt, &Linear { konst: 0, ..f }, k, dt)
     });
     let [Some(from), Some(to)] = parts else { return None };
     Some(g.binary(Op::And, from, to))
@@ -150,11 +150,11 @@ fn equal(g: &mut Graph, mut form: Linear, dt: DType, op: Op) -> Option<UOp> {
     form.terms.iter_mut().for_each(|t| t.1 /= f);
     let k = -form.konst / f;
     form.konst = 0;
-    write(g, op, &form, k, dt)
+    build_comparison(g, op, &form, k, dt)
 }
 
 /// The node of `form op k`, with the terms of negative factor moved to the right side.
-fn write(g: &mut Graph, op: Op, form: &Linear, k: i128, dt: DType) -> Option<UOp> {
+fn build_comparison(g: &mut Graph, op: Op, form: &Linear, k: i128, dt: DType) -> Option<UOp> {
     let (mut a, mut b) = (Linear::default(), Linear::default());
     for &(t, c) in &form.terms {
         if c > 0 { a.terms.push((t, c)) } else { b.terms.push((t, -c)) }

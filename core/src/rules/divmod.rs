@@ -17,22 +17,22 @@ use smallvec::SmallVec;
 /// Simplifies `FloorDiv(x, d)`.
 pub(super) fn div(g: &mut Graph, u: UOp) -> Option<UOp> {
     let (x, d, dt) = (g.src_at(u, 0), g.src_at(u, 1), g.dtype(u));
-    if let Some(v) = by_symbol(g, u) {
+    if let Some(v) = by_symbolic_divisor(g, u) {
         return Some(v);
     }
-    let d = positive(g, d)?;
+    let d = positive_const(g, d)?;
     if d == 1 {
         return Some(x);
     }
-    if let Some(k) = one_period(bounds(g, x), d) {
+    if let Some(k) = constant_quotient(bounds(g, x), d) {
         return Some(g.int(k as i64, dt));
     }
     let whole = Linear::of(g, x);
     // (y//a + k)//d = (y + k*a)//(a*d)
     if let [(t, 1)] = whole.terms[..]
         && g.op(t) == Op::FloorDiv
-        && let Some(a) = positive(g, g.src_at(t, 1))
-        && let Some(ad) = scaled(a, d, dt)
+        && let Some(a) = positive_const(g, g.src_at(t, 1))
+        && let Some(ad) = checked_product(a, d, dt)
     {
         let mut y = Linear::of(g, g.src_at(t, 0));
         y.konst += whole.konst * a;
@@ -45,7 +45,7 @@ pub(super) fn div(g: &mut Graph, u: UOp) -> Option<UOp> {
     if whole.konst == 0
         && let [(t, 1)] = whole.terms[..]
         && g.op(t) == Op::FloorMod
-        && let Some(m) = positive(g, g.src_at(t, 1))
+        && let Some(m) = positive_const(g, g.src_at(t, 1))
         && m % d == 0
     {
         let (y, d, k) = (g.src_at(t, 0), g.int(d as i64, dt), g.int((m / d) as i64, dt));
@@ -54,7 +54,7 @@ pub(super) fn div(g: &mut Graph, u: UOp) -> Option<UOp> {
     }
     let mut s = Split::of(&whole, d);
     s.reduce(g);
-    if s.is_whole(&whole) {
+    if s.is_unchanged(&whole) {
         return None;
     }
     let mut out = s.quotient;
@@ -73,15 +73,15 @@ pub(super) fn div(g: &mut Graph, u: UOp) -> Option<UOp> {
 /// Simplifies `FloorMod(x, d)`.
 pub(super) fn modulo(g: &mut Graph, u: UOp) -> Option<UOp> {
     let (x, d, dt) = (g.src_at(u, 0), g.src_at(u, 1), g.dtype(u));
-    if let Some(v) = by_symbol(g, u) {
+    if let Some(v) = by_symbolic_divisor(g, u) {
         return Some(v);
     }
-    let d = positive(g, d)?;
+    let d = positive_const(g, d)?;
     if d == 1 {
         return Some(g.int(0, dt));
     }
     let mut whole = Linear::of(g, x);
-    if let Some(k) = one_period(bounds(g, x), d) {
+    if let Some(k) = constant_quotient(bounds(g, x), d) {
         whole.konst -= k * d;
         return whole.build(g, dt);
     }
@@ -89,7 +89,7 @@ pub(super) fn modulo(g: &mut Graph, u: UOp) -> Option<UOp> {
     [opened, whole.clone()].iter().find_map(|form| {
         let mut s = Split::of(form, d);
         s.reduce(g);
-        if s.is_whole(&whole) {
+        if s.is_unchanged(&whole) {
             return None;
         }
         let mut out = s.remainder;
@@ -108,7 +108,7 @@ pub(super) fn modulo(g: &mut Graph, u: UOp) -> Option<UOp> {
 fn open_remainders(g: &Graph, x: &Linear, d: i128) -> Linear {
     let mut out = Linear { konst: x.konst, ..Linear::default() };
     for &(t, k) in &x.terms {
-        let m = if g.op(t) == Op::FloorMod { positive(g, g.src_at(t, 1)) } else { None };
+        let m = if g.op(t) == Op::FloorMod { positive_const(g, g.src_at(t, 1)) } else { None };
         match m {
             Some(m) if k * m % d == 0 => out.add(&Linear::of(g, g.src_at(t, 0)), k),
             _ => out.add(&Linear::term(t, k), 1),
@@ -142,26 +142,30 @@ impl Split {
         Split { d, scale: 1, quotient, rest, remainder: Linear::default() }
     }
 
-    fn is_whole(&self, x: &Linear) -> bool {
+    fn is_unchanged(&self, x: &Linear) -> bool {
         self.scale == 1 && self.d != 1 && self.rest.terms == x.terms && self.rest.konst == x.konst
     }
 
     fn reduce(&mut self, g: &Graph) {
-        while self.d > 1 && (self.one_period(g) || self.common(g) || self.nested(g)) {}
+        while self.d > 1
+            && (self.reduce_to_constant_quotient(g)
+                || self.divide_by_common_factor(g)
+                || self.divide_by_partial_factor(g))
+        {}
     }
 
     /// If the rest lies between two consecutive multiples of d, it belongs to the remainder, and no division is left.
-    fn one_period(&mut self, g: &Graph) -> bool {
+    fn reduce_to_constant_quotient(&mut self, g: &Graph) -> bool {
         // factors are tried as they are, then each replaced by the smaller in size of s and s - d (s + d if s is
         // negative)
-        let mut near = self.rest.clone();
-        for t in &mut near.terms {
+        let mut centered = self.rest.clone();
+        for t in &mut centered.terms {
             if t.1.abs() * 2 > self.d {
                 t.1 -= self.d * t.1.signum();
             }
         }
-        for r in [self.rest.clone(), near] {
-            if let Some(k) = one_period(r.bounds(g), self.d) {
+        for r in [self.rest.clone(), centered] {
+            if let Some(k) = constant_quotient(r.bounds(g), self.d) {
                 for (&(t, s), &(_, n)) in self.rest.terms.iter().zip(&r.terms) {
                     let q = Linear::term(t, (s - n) / self.d);
                     self.quotient.add(&q, 1);
@@ -178,13 +182,13 @@ impl Split {
     }
 
     /// `(f*A + c)//(f*d) = (A + c//f)//d`.
-    fn common(&mut self, _: &Graph) -> bool {
+    fn divide_by_common_factor(&mut self, _: &Graph) -> bool {
         let f = gcd(self.rest.gcd(), self.d);
         f > 1 && self.divide(f, |_, _| false)
     }
 
     /// `(f*A + R)//(f*d) = (A + k)//d` where `k*f <= R < (k+1)*f`.
-    fn nested(&mut self, g: &Graph) -> bool {
+    fn divide_by_partial_factor(&mut self, g: &Graph) -> bool {
         let mut factors: SmallVec<[i128; 8]> = self.rest.terms.iter().map(|t| gcd(t.1, self.d)).collect();
         sort::by(&mut factors, |a, b| b.cmp(a));
         factors.dedup();
@@ -194,7 +198,7 @@ impl Split {
             }
             let mut inner = Linear { konst: self.rest.konst.rem_euclid(f), ..Linear::default() };
             inner.terms.extend(self.rest.terms.iter().filter(|t| t.1 % f != 0).copied());
-            if let Some(k) = one_period(inner.bounds(g), f)
+            if let Some(k) = constant_quotient(inner.bounds(g), f)
                 && self.divide(f, |t, _| inner.factor(t) != 0)
             {
                 self.rest.konst += k;
@@ -221,21 +225,21 @@ impl Split {
 }
 
 /// The floor quotient by `d`, if it is the same for all values of the interval.
-fn one_period((lo, hi): Interval, d: i128) -> Option<i128> {
+fn constant_quotient((lo, hi): Interval, d: i128) -> Option<i128> {
     let k = lo.div_euclid(d);
     (k == hi.div_euclid(d)).then_some(k)
 }
 
-fn positive(g: &Graph, u: UOp) -> Option<i128> {
+fn positive_const(g: &Graph, u: UOp) -> Option<i128> {
     g.const_int(u).filter(|&d| d > 0 && g.dtype(u).is_int()).map(|d| d as i128)
 }
 
-fn scaled(a: i128, b: i128, dt: crate::DType) -> Option<i64> {
+fn checked_product(a: i128, b: i128, dt: crate::DType) -> Option<i64> {
     Some(a * b).filter(|&p| fits(dt, (p, p))).map(|p| p as i64)
 }
 
 /// Simplifies division or remainder by a positive divisor that is not a constant.
-fn by_symbol(g: &mut Graph, u: UOp) -> Option<UOp> {
+fn by_symbolic_divisor(g: &mut Graph, u: UOp) -> Option<UOp> {
     let (x, d, dt) = (g.src_at(u, 0), g.src_at(u, 1), g.dtype(u));
     if g.op(d) == Op::Const || g.bounds(d).0 < 1 || dt == crate::DType::U64 {
         return None;
@@ -294,7 +298,7 @@ pub(super) fn recombine(g: &mut Graph, sum: &mut Linear) -> bool {
 
 /// `a*(y % m) + a*m*(y // m) = a*y`, and `a*(y % m) + a*m*((y // m) % n) = a*(y % (m*n))`.
 fn join_remainder(g: &mut Graph, sum: &Linear, t: UOp, a: i128) -> Option<Linear> {
-    let (y, m) = (g.src_at(t, 0), positive(g, g.src_at(t, 1))?);
+    let (y, m) = (g.src_at(t, 0), positive_const(g, g.src_at(t, 1))?);
     let dt = g.dtype(t);
     // `y//m`, also in the form to which `div` rewrites it if y is itself a quotient: `(z//k)//m` is `z//(k*m)`
     let is_quotient = |g: &Graph, q: UOp| {
@@ -305,7 +309,7 @@ fn join_remainder(g: &mut Graph, sum: &Linear, t: UOp, a: i128) -> Option<Linear
         let by = g.const_int(src[1]).unwrap_or(0) as i128;
         let direct = src[0] == y && by == m;
         let deeper = g.op(y) == Op::FloorDiv && src[0] == g.src_at(y, 0) && {
-            positive(g, g.src_at(y, 1)).is_some_and(|k| by == k * m)
+            positive_const(g, g.src_at(y, 1)).is_some_and(|k| by == k * m)
         };
         direct || deeper
     };
@@ -321,8 +325,8 @@ fn join_remainder(g: &mut Graph, sum: &Linear, t: UOp, a: i128) -> Option<Linear
         }
         if g.op(q) == Op::FloorMod
             && is_quotient(g, g.src_at(q, 0))
-            && let Some(n) = positive(g, g.src_at(q, 1))
-            && let Some(mn) = scaled(m, n, dt)
+            && let Some(n) = positive_const(g, g.src_at(q, 1))
+            && let Some(mn) = checked_product(m, n, dt)
         {
             let mn = g.int(mn, dt);
             let whole = g.binary(Op::FloorMod, y, mn);
@@ -335,7 +339,7 @@ fn join_remainder(g: &mut Graph, sum: &Linear, t: UOp, a: i128) -> Option<Linear
 
 /// `k*y - k*d*(y // d) = k*(y % d)`.
 fn join_quotient(g: &mut Graph, sum: &Linear, t: UOp, b: i128) -> Option<Linear> {
-    let (y, d) = (g.src_at(t, 0), positive(g, g.src_at(t, 1))?);
+    let (y, d) = (g.src_at(t, 0), positive_const(g, g.src_at(t, 1))?);
     if b % d != 0 {
         return None;
     }

@@ -26,8 +26,8 @@ rules! {
         neg_add:        ((Neg x) + y) if { is_int(g, x) } => (y - x);
         mul_add:        ((a * b) + c) if { fuses(g, u, t) } => (MulAdd a b c);
         add_mul:        (c + (a * b)) if { fuses(g, u, t) } => (MulAdd a b c);
-        abs:            (Max x (Neg {x}))          => { without_sign(g, x, t) };
-        abs_neg:        (Max (Neg x) {x})          => { without_sign(g, x, t) };
+        abs:            (Max x (Neg {x}))          => { abs_by_mask(g, x, t) };
+        abs_neg:        (Max (Neg x) {x})          => { abs_by_mask(g, x, t) };
     }
 }
 
@@ -45,7 +45,7 @@ fn fuses(g: &Graph, u: UOp, t: &Target) -> bool {
 
 /// `|x|`, which is the maximum of x and -x, by clearing the sign bit. For a zero the maximum may be either 0.0 or -0.0,
 /// so the positive zero that this gives is right.
-fn without_sign(g: &mut Graph, x: UOp, t: &Target) -> Option<UOp> {
+fn abs_by_mask(g: &mut Graph, x: UOp, t: &Target) -> Option<UOp> {
     let dt = g.dtype(x);
     let (bits, mask) = match dt {
         DType::F32 => (DType::U32, i64::from(i32::MAX)),
@@ -85,7 +85,7 @@ fn remainder_by_multiply(g: &mut Graph, x: UOp, d: i64) -> Option<UOp> {
 }
 
 /// Is the truncating quotient one too large for floor division? It is if `r != 0` and the signs of r and y differ.
-fn rounds_up(g: &mut Graph, r: UOp, y: UOp) -> UOp {
+fn truncation_exceeds_floor(g: &mut Graph, r: UOp, y: UOp) -> UOp {
     let zero = g.int(0, g.dtype(r));
     let negative = g.binary(Op::CmpLt, r, zero);
     if nonneg(g, y) {
@@ -99,14 +99,14 @@ fn rounds_up(g: &mut Graph, r: UOp, y: UOp) -> UOp {
 
 fn floor_div(g: &mut Graph, x: UOp, y: UOp) -> UOp {
     let (q, r) = (g.binary(Op::Idiv, x, y), g.binary(Op::Imod, x, y));
-    let up = rounds_up(g, r, y);
+    let up = truncation_exceeds_floor(g, r, y);
     let one = g.cast(up, g.dtype(x));
     g.binary(Op::Sub, q, one)
 }
 
 fn floor_mod(g: &mut Graph, x: UOp, y: UOp) -> UOp {
     let r = g.binary(Op::Imod, x, y);
-    let up = rounds_up(g, r, y);
+    let up = truncation_exceeds_floor(g, r, y);
     let zero = g.int(0, g.dtype(x));
     let shift = g.select(up, y, zero);
     g.binary(Op::Add, r, shift)

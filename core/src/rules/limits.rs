@@ -1,6 +1,7 @@
-//! Analyses of loops and masks: which part of a range a condition leaves ([`limits`], [`below`]), and whether addresses
-//! fall as a range rises ([`runs_down`]). The scheduler shortens reductions by the first, `codegen` ends loops early by
-//! the second. Nothing is rewritten here. Example: of `r1` in `0..6`, the condition `2 < r1` leaves 3 to 5.
+//! Analyses of loops and masks: which part of a range a condition leaves ([`limits`], [`upper_limit`]), and whether
+//! addresses fall as a range rises ([`addresses_fall`]). The scheduler shortens reductions by the first, `codegen` ends
+//! loops early by the second. Nothing is rewritten here. Example: of `r1` in `0..6`, the condition `2 < r1` leaves 3 to
+//! 5.
 
 use super::cmp::conjuncts;
 use crate::analysis::linear::{Linear, bounds};
@@ -10,7 +11,7 @@ use smallvec::SmallVec;
 
 /// The conditions that must all hold for the product `x` to be nonzero: the clauses of its masks and of the gates of
 /// its loads.
-pub(crate) fn needed(g: &Graph, x: UOp) -> SmallVec<[UOp; 8]> {
+pub(crate) fn nonzero_conditions(g: &Graph, x: UOp) -> SmallVec<[UOp; 8]> {
     let zero = |u: UOp| g.const_val(u).is_some_and(|c| c.is(0));
     let mut out: SmallVec<[UOp; 8]> = SmallVec::new();
     let mut stack: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[x]);
@@ -101,7 +102,7 @@ fn narrow(g: &Graph, form: &Linear, r: UOp, range: &mut (i128, i128)) {
 /// An upper limit that `cond` sets to `r`, as `(step, end)` with `step * r < end`. `end` depends on no ranges but those
 /// in `outer`; for all other ranges it is the maximum over their values. `None` if no comparison of the condition gives
 /// a limit.
-pub(crate) fn below(g: &mut Graph, cond: UOp, r: UOp, outer: RangeSet) -> Option<(i64, UOp)> {
+pub(crate) fn upper_limit(g: &mut Graph, cond: UOp, r: UOp, outer: RangeSet) -> Option<(i64, UOp)> {
     let id = g.range_arg(r).id;
     'clauses: for c in conjuncts(g, cond) {
         let &[a, b] = g.src(c) else { continue };
@@ -119,7 +120,7 @@ pub(crate) fn below(g: &mut Graph, cond: UOp, r: UOp, outer: RangeSet) -> Option
         let (mut step, mut end) = (0, Linear { konst: form.konst, ..Linear::default() });
         for &(t, k) in &form.terms {
             let set = g.ranges(t);
-            match pace(g, t, r) {
+            match growth_per_iteration(g, t, r) {
                 Some(n) => step -= k * n,
                 None if set >> id & 1 == 1 => continue 'clauses,
                 None if set & !outer == 0 => end.add(&Linear::term(t, k), 1),
@@ -136,7 +137,7 @@ pub(crate) fn below(g: &mut Graph, cond: UOp, r: UOp, outer: RangeSet) -> Option
 
 /// By how much `t` grows in each iteration of `r`: t is the range itself, or the start of a tile, `min(r*w, n)`, where
 /// the last tile starts earlier so that it does not extend beyond the end.
-fn pace(g: &Graph, t: UOp, r: UOp) -> Option<i128> {
+fn growth_per_iteration(g: &Graph, t: UOp, r: UOp) -> Option<i128> {
     match (g.op(t), g.src(t)) {
         _ if t == r => Some(1),
         (Op::Min, &[x, n]) if g.op(n) == Op::Const => match (g.op(x), g.src(x)) {
@@ -149,7 +150,7 @@ fn pace(g: &Graph, t: UOp, r: UOp) -> Option<i128> {
 
 /// Do the addresses of all gated loads in `x` fall as `r` rises? They do in the gradient of a convolution, whose
 /// windows are reversed.
-pub fn runs_down(g: &Graph, x: UOp, r: UOp) -> bool {
+pub fn addresses_fall(g: &Graph, x: UOp, r: UOp) -> bool {
     let id = g.range_arg(r).id;
     let gated = |u: &UOp| g.op(*u) == Op::Load && g.src(*u).len() == 3 && g.ranges(*u) >> id & 1 == 1;
     let mut down = false;
@@ -183,7 +184,7 @@ mod tests {
         ] {
             let c = parse(g, cond, &rs);
             let want = want.map(|(step, end)| (step, parse(g, end, &rs)));
-            assert_eq!(below(g, c, rs[1].1, 1), want, "{cond}");
+            assert_eq!(upper_limit(g, c, rs[1].1, 1), want, "{cond}");
         }
     }
 

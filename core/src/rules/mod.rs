@@ -24,8 +24,8 @@ mod under;
 pub(crate) use cmp::conjuncts;
 pub use fold::{fold, fold_node};
 pub use late::LATE;
-pub(crate) use limits::{below, needed, sum_of_ranges};
-pub use limits::{limits, runs_down};
+pub use limits::{addresses_fall, limits};
+pub(crate) use limits::{nonzero_conditions, sum_of_ranges, upper_limit};
 pub use symbolic::SYMBOLIC;
 pub(crate) use under::simplify_under;
 

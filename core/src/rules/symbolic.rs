@@ -258,8 +258,11 @@ fn where_binary(g: &mut Graph, u: UOp) -> Option<UOp> {
     Some(g.select(c, a, b))
 }
 
+/// How many levels below the values of a Where known conditions are replaced. Three levels are enough for nested masks.
+const KNOWN_CONDITION_DEPTH: usize = 3;
+
 /// Replaces known conditions in the two values of a Where: within the first each clause of the condition is true,
-/// within the second the condition is false. It looks three levels deep, which is enough for nested masks.
+/// within the second the condition is false. It looks [`KNOWN_CONDITION_DEPTH`] levels deep.
 fn where_closure(g: &mut Graph, u: UOp) -> Option<UOp> {
     let &[c, x, y] = g.src(u) else { return None };
     if !g.shape(u).is_empty() || g.op(c) == Op::Const {
@@ -267,8 +270,8 @@ fn where_closure(g: &mut Graph, u: UOp) -> Option<UOp> {
     }
     let (t, f) = (g.bool(true), g.bool(false));
     let known: FxHashMap<UOp, UOp> = conjuncts(g, c).into_iter().map(|k| (k, t)).collect();
-    let x2 = assume(g, x, &known, 3);
-    let y2 = assume(g, y, &FxHashMap::from_iter([(c, f)]), 3);
+    let x2 = assume(g, x, &known, KNOWN_CONDITION_DEPTH);
+    let y2 = assume(g, y, &FxHashMap::from_iter([(c, f)]), KNOWN_CONDITION_DEPTH);
     ((x2, y2) != (x, y)).then(|| g.select(c, x2, y2))
 }
 

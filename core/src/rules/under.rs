@@ -30,25 +30,25 @@ pub(crate) fn simplify_under(g: &mut Graph, cond: UOp, x: UOp) -> UOp {
     }
     let mut best = x;
     // first all bounded nodes at once
-    let mut there = FxHashMap::default();
-    let mut back = FxHashMap::default();
+    let mut substitution = FxHashMap::default();
+    let mut inverse = FxHashMap::default();
     for (n, k) in known.iter().enumerate() {
-        let v = stand_in(g, k, n);
-        there.insert(k.x, v);
+        let v = bounded_variable(g, k, n);
+        substitution.insert(k.x, v);
         if g.op(v) == Op::Var {
-            back.insert(v, k.x);
+            inverse.insert(v, k.x);
         }
     }
-    attempt(g, &mut best, &there, &back);
+    attempt(g, &mut best, &substitution, &inverse);
     // then each bounded sum by itself, solved for one of its terms, and finally all of them at once
-    let mut solved_there = there;
+    let mut solved_substitution = substitution;
     let mut taken: SmallVec<[UOp; 8]> = SmallVec::new();
     for (n, k) in known.iter().enumerate() {
         let form = Linear::of(g, k.x);
         if form.terms.len() < 2 && form.konst == 0 {
             continue;
         }
-        let v = stand_in(g, k, n);
+        let v = bounded_variable(g, k, n);
         if g.op(v) == Op::Const {
             continue;
         }
@@ -62,20 +62,20 @@ pub(crate) fn simplify_under(g: &mut Graph, cond: UOp, x: UOp) -> UOp {
             let Some(solved) = solved.build(g, g.dtype(t)) else { continue };
             if !joint && !form.terms.iter().any(|f| taken.contains(&f.0)) {
                 joint = true;
-                solved_there.insert(t, solved);
+                solved_substitution.insert(t, solved);
             }
             attempt(g, &mut best, &FxHashMap::from_iter([(t, solved)]), &FxHashMap::from_iter([(v, k.x)]));
         }
         taken.extend(form.terms.iter().map(|t| t.0));
     }
     if known.len() > 1 {
-        attempt(g, &mut best, &solved_there, &back);
+        attempt(g, &mut best, &solved_substitution, &inverse);
     }
     best
 }
 
 /// A new variable with the bounds of the clause, or a constant if they leave one value.
-fn stand_in(g: &mut Graph, k: &Clause, n: usize) -> UOp {
+fn bounded_variable(g: &mut Graph, k: &Clause, n: usize) -> UOp {
     let (dt, (lo, hi)) = (g.dtype(k.x), k.range);
     let (a, b) = bounds(g, k.x);
     let (min, max) = (lo.max(a) as i64, hi.min(b) as i64);
@@ -85,22 +85,22 @@ fn stand_in(g: &mut Graph, k: &Clause, n: usize) -> UOp {
     g.node(Op::Var, dt, &[], Arg::Var { name: format!("~{n}").into(), min, max })
 }
 
-/// Substitutes `there` in `best`, simplifies, substitutes `back`, and replaces `best` by the result if it is cheaper.
-fn attempt(g: &mut Graph, best: &mut UOp, there: &FxHashMap<UOp, UOp>, back: &FxHashMap<UOp, UOp>) {
+/// Applies `substitution` to `best`, simplifies, applies `inverse`, and replaces `best` by the result if it is cheaper.
+fn attempt(g: &mut Graph, best: &mut UOp, substitution: &FxHashMap<UOp, UOp>, inverse: &FxHashMap<UOp, UOp>) {
     // Loads in the expression stay as they are. A load is executed whether the condition holds or not, so its address
     // and gate must not be simplified under it. They are simplified already, and repeating that here would double the
     // time for each load that is nested in the address of another.
-    let (mut there, mut memo) = (there.clone(), Memo::sparse());
+    let (mut substitution, mut memo) = (substitution.clone(), Memo::sparse());
     for u in nodes(g, *best).into_iter().filter(|&u| g.op(u) == Op::Load) {
-        there.entry(u).or_insert(u);
+        substitution.entry(u).or_insert(u);
         memo.keep(u);
     }
-    let inside = substitute1(g, *best, &there);
+    let inside = substitute1(g, *best, &substitution);
     if inside == *best {
         return;
     }
     let inside = simplify_with(g, inside, &mut memo);
-    let after = substitute1(g, inside, back);
+    let after = substitute1(g, inside, inverse);
     let after = simplify_with(g, after, &mut memo);
     // a solved term may still occur beside its variable: then nothing was gained; and an address must not come to
     // depend on a range on which it did not depend

@@ -15,44 +15,44 @@ use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::OnceLock;
 
-/// A quarter of the most nodes that a search for the parts of attention visits.
-const NEAR: usize = 64;
+/// The most nodes that a search for the parts of attention visits.
+const MAX_SEARCH_NODES: usize = 256;
 
 /// Functions that are set at run time, so that a WebAssembly module without this fusion does not contain it: see the
 /// table in `codegen/attention.rs`.
-struct How {
+struct Hooks {
     merge: fn(&Graph, &[UOp], &[UOp], &mut Cuts, &Target),
     not_found: fn(&[Pending], &Cuts, &Target) -> Vec<UOp>,
 }
 
-static HOW: OnceLock<Box<How>> = OnceLock::new();
+static HOOKS: OnceLock<Box<Hooks>> = OnceLock::new();
 
 /// Enables the fusion of attention.
 pub(crate) fn enable() {
     crate::analysis::attention::enable();
-    HOW.get_or_init(|| Box::new(How { merge: merge_in, not_found: not_found_in }));
+    HOOKS.get_or_init(|| Box::new(Hooks { merge: merge_in, not_found: not_found_in }));
 }
 
-fn how() -> Option<&'static How> {
+fn hooks() -> Option<&'static Hooks> {
     if cfg!(not(target_arch = "wasm32")) {
         enable();
     }
-    HOW.get().map(|how| &**how)
+    HOOKS.get().map(|hooks| &**hooks)
 }
 
-/// Fuses the kernels of attention, except those whose last node is in `apart`.
-pub(super) fn merge(g: &Graph, nodes: &[UOp], apart: &[UOp], cuts: &mut Cuts, t: &Target) {
-    if let Some(how) = how() {
-        (how.merge)(g, nodes, apart, cuts, t);
+/// Fuses the kernels of attention, except those whose last node is in `not_attention`.
+pub(super) fn merge(g: &Graph, nodes: &[UOp], not_attention: &[UOp], cuts: &mut Cuts, t: &Target) {
+    if let Some(hooks) = hooks() {
+        (hooks.merge)(g, nodes, not_attention, cuts, t);
     }
 }
 
 /// The nodes of fused kernels that code generation would not turn into one loop.
 pub(super) fn not_found(kernels: &[Pending], cuts: &Cuts, t: &Target) -> Vec<UOp> {
-    how().map_or(Vec::new(), |how| (how.not_found)(kernels, cuts, t))
+    hooks().map_or(Vec::new(), |hooks| (hooks.not_found)(kernels, cuts, t))
 }
 
-fn merge_in(g: &Graph, nodes: &[UOp], apart: &[UOp], cuts: &mut Cuts, t: &Target) {
+fn merge_in(g: &Graph, nodes: &[UOp], not_attention: &[UOp], cuts: &mut Cuts, t: &Target) {
     let largest = |u: UOp| g.op(u) == Op::Reduce && matches!(g.arg(u), Arg::Reduce(ReduceOp::Max, _));
     let exponentials = nodes.iter().copied().filter(|&u| {
         // the exponential of a difference to the maximum of the same scores
@@ -70,8 +70,10 @@ fn merge_in(g: &Graph, nodes: &[UOp], apart: &[UOp], cuts: &mut Cuts, t: &Target
         g.src(u).iter().for_each(|s| users[s.0 as usize].push(u));
     }
     for exp in exponentials {
-        let Some(found) = Between::find(g, exp, &users) else { continue };
-        let Some(owner) = found.owner(cuts, &users).filter(|o| !apart.contains(o) && !cuts.rows.contains_key(o)) else {
+        let Some(found) = AttentionNodes::find(g, exp, &users) else { continue };
+        let Some(owner) =
+            found.owner(cuts, &users).filter(|o| !not_attention.contains(o) && !cuts.rows.contains_key(o))
+        else {
             continue;
         };
         let own: Vec<UOp> = found.nodes.iter().copied().filter(|&u| u != owner && cuts.is_cut(u)).collect();
@@ -92,27 +94,29 @@ fn merge_in(g: &Graph, nodes: &[UOp], apart: &[UOp], cuts: &mut Cuts, t: &Target
 }
 
 /// All nodes from the sum of products that gives the scores to `sum`, the sum of weights times values.
-struct Between {
+struct AttentionNodes {
     sum: UOp,
     nodes: FxHashSet<UOp>,
 }
 
-impl Between {
-    fn find(g: &Graph, exp: UOp, users: &[Vec<UOp>]) -> Option<Between> {
+impl AttentionNodes {
+    fn find(g: &Graph, exp: UOp, users: &[Vec<UOp>]) -> Option<AttentionNodes> {
         let passes = |u: UOp| g.op(u).is_alu() || g.op(u).is_movement();
         let products = |found: Vec<UOp>| {
             let mut products = found.into_iter().filter(|&u| g.op(u) == Op::Reduce && is_product(g, u));
             products.next().filter(|_| products.next().is_none())
         };
         let score = g.src_at(g.src_at(g.src_at(exp, 0), 0), 0);
-        let scores = products(near(score, |u| if passes(u) { g.src(u).to_vec() } else { Vec::new() }))?;
-        let sum =
-            products(near(exp, |u| if u == exp || passes(u) { users[u.0 as usize].clone() } else { Vec::new() }))?;
+        let scores =
+            products(reachable_within_limit(score, |u| if passes(u) { g.src(u).to_vec() } else { Vec::new() }))?;
+        let sum = products(reachable_within_limit(exp, |u| {
+            if u == exp || passes(u) { users[u.0 as usize].clone() } else { Vec::new() }
+        }))?;
         // the nodes on paths from the scores to the sum
         let mut above: FxHashSet<UOp> = FxHashSet::default();
         above.insert(scores);
-        let below = near(sum, |u| if u.0 > scores.0 { g.src(u).to_vec() } else { Vec::new() });
-        if below.len() >= 4 * NEAR {
+        let below = reachable_within_limit(sum, |u| if u.0 > scores.0 { g.src(u).to_vec() } else { Vec::new() });
+        if below.len() >= MAX_SEARCH_NODES {
             return None;
         }
         let mut below = below;
@@ -122,7 +126,7 @@ impl Between {
                 above.insert(u);
             }
         }
-        (above.contains(&sum) && above.contains(&exp)).then_some(Between { sum, nodes: above })
+        (above.contains(&sum) && above.contains(&exp)).then_some(AttentionNodes { sum, nodes: above })
     }
 
     /// The cut whose kernel contains the sum.
@@ -137,9 +141,9 @@ impl Between {
 }
 
 /// The nodes reached from a node, itself included, up to a limit.
-fn near(from: UOp, next: impl Fn(UOp) -> Vec<UOp>) -> Vec<UOp> {
+fn reachable_within_limit(from: UOp, next: impl Fn(UOp) -> Vec<UOp>) -> Vec<UOp> {
     let (mut found, mut at) = (vec![from], 0);
-    while at < found.len() && found.len() < 4 * NEAR {
+    while at < found.len() && found.len() < MAX_SEARCH_NODES {
         for u in next(found[at]) {
             if !found.contains(&u) {
                 found.push(u);
@@ -165,7 +169,7 @@ fn not_found_in(kernels: &[Pending], cuts: &Cuts, t: &Target) -> Vec<UOp> {
     let joined = kernels.iter().filter(|k| cuts.attention.contains(&k.node));
     let is = |k: &&Pending| {
         let ast = &k.kernel.ast;
-        attention::find(&ast.g, ast.sink).is_some_and(|a| attention::way(&ast.g, &a, t).is_some())
+        attention::find(&ast.g, ast.sink).is_some_and(|a| attention::choose_strategy(&ast.g, &a, t).is_some())
     };
     joined.filter(|k| !is(k)).map(|k| k.node).collect()
 }

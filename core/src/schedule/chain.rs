@@ -6,7 +6,7 @@
 //! several rows at once.
 
 use super::fuse::{Cuts, base};
-use super::rows::{self, Digit, From, Readers, Rows, View, Walk, is_product, stored};
+use super::rows::{self, Digit, DigitSource, Readers, Rows, View, Walk, is_product, stored};
 use crate::DType;
 use crate::analysis::work::work;
 use crate::target::Target;
@@ -21,7 +21,7 @@ const KEPT_COST: u32 = 8;
 /// The most bytes of kept values per row, so that those of several rows stay in a second-level cache.
 const ROW_BYTES: usize = 32 << 10;
 /// Elements (f32) of a cache line.
-const LINE: usize = 16;
+const LINE_ELEMS: usize = 16;
 /// The most bytes of contracted operands that the rows of one group share, so that they stay in a cache from row to
 /// row.
 const SHARED_BYTES: usize = 2 << 20;
@@ -72,14 +72,14 @@ fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Rows> {
     let mut chain = Chain { g, cuts, walk, owner, outer, seen, kept: FxHashMap::default(), scaled: None };
     let last = chain.contractions()?;
     chain.values(last)?;
-    chain.unmoved()?;
+    chain.no_kept_below_pad()?;
     let rows: usize = chain.outer.iter().map(|d| d.len).product();
     let row_elems: u64 = chain.kept.keys().map(|&u| g.numel(u) / rows as u64).sum();
     // vectors run along an axis of each array, so that must be at least a vector long; and a row no longer than a cache
     // line is cheaper stored than computed next to its product
     let inside =
         |(u, row): (&UOp, &SmallVec<[bool; 6]>)| g.shape(*u).iter().zip(row).filter(|x| !*x.1).map(|x| *x.0).max();
-    let least = |kept| inside(kept).unwrap_or(0) >= t.lanes.max(LINE);
+    let least = |kept| inside(kept).unwrap_or(0) >= t.lanes.max(LINE_ELEMS);
     let width = rows::loops(shape, &chain.outer)?[chain.outer.len()..].iter().map(|p| p.len).max()?;
     if row_elems * 4 > ROW_BYTES as u64 || !chain.kept.iter().all(least) || width < t.lanes {
         return None;
@@ -145,12 +145,12 @@ impl Chain<'_> {
             if self.g.op(u) != Op::Reduce || self.is_leaf(u) || !is_product(self.g, u) {
                 continue;
             }
-            let whole = |v: &View| v.iter().flatten().all(|d| matches!(d.from, From::Out(_)));
+            let whole = |v: &View| v.iter().flatten().all(|d| matches!(d.from, DigitSource::Out(_)));
             match views[..] {
                 [ref v] if whole(v) && last.is_none() => last = Some(u),
                 _ => {
                     self.is_matrix_product(u).then_some(())?;
-                    let top = self.climbed(u);
+                    let top = self.elementwise_top(u);
                     let views = self.seen.iter().find(|s| s.0 == top)?.1.clone();
                     self.keep(top, &views)?;
                 }
@@ -185,7 +185,7 @@ impl Chain<'_> {
     }
 
     /// The last node of the elementwise computations on `u` that have no other users: it is kept in place of `u`.
-    fn climbed(&self, u: UOp) -> UOp {
+    fn elementwise_top(&self, u: UOp) -> UOp {
         let (mut top, mut at) = (u, u);
         loop {
             let inside = self.seen.iter().map(|s| s.0).filter(|&s| !self.is_leaf(s));
@@ -249,7 +249,7 @@ impl Chain<'_> {
     }
 
     /// Padding and gathers may request elements outside a tensor, so no kept value may lie below one.
-    fn unmoved(&self) -> Option<()> {
+    fn no_kept_below_pad(&self) -> Option<()> {
         let mut stack: Vec<UOp> = self.seen.iter().map(|s| s.0).filter(|&u| !self.is_leaf(u)).collect();
         stack.retain(|&u| matches!(self.g.op(u), Op::Pad | Op::Gather));
         let mut seen = rustc_hash::FxHashSet::default();

@@ -20,16 +20,16 @@ pub(super) struct Costs {
     /// Launching a kernel; on CPUs this includes the threads' barrier.
     launch: f64,
     /// Moving a byte from or to memory.
-    byte: f64,
+    ns_per_byte: f64,
     /// One operation on one element.
-    op: f64,
+    ns_per_op: f64,
     /// Loading an element from a cache.
     load: f64,
     /// The extra time of a multiply-add whose operand is read through padding, and the same where no more results than
     /// one vector holds share the operand.
-    padded: [f64; 2],
+    padded_load_ns: [f64; 2],
     /// Capacity in bytes of the core's own cache that survives from one kernel to the next.
-    near: f64,
+    producer_cache_bytes: f64,
     /// Lanes of a vector.
     lanes: u64,
 }
@@ -50,7 +50,7 @@ pub(super) struct Value {
     /// is hoisted out of these.
     pub(super) wanted: u64,
     /// Is the value reduced and also read elsewhere?
-    pub(super) row: bool,
+    pub(super) is_row_operand: bool,
     /// Is it an operand of a contraction, read in its innermost loop?
     pub(super) operand: bool,
 }
@@ -58,8 +58,8 @@ pub(super) struct Value {
 impl Costs {
     /// The prices of a target; they are close to the bounds in docs/performance.md.
     pub(super) fn of(t: &Target) -> Costs {
-        let Machine { launch, byte, op, load, padded, near, .. } = t.machine;
-        Costs { launch, byte, op, load, padded, near, lanes: t.lanes as u64 }
+        let Machine { launch, ns_per_byte, ns_per_op, load, padded_load_ns, producer_cache_bytes, .. } = t.machine;
+        Costs { launch, ns_per_byte, ns_per_op, load, padded_load_ns, producer_cache_bytes, lanes: t.lanes as u64 }
     }
 
     /// Is it cheaper to store an operand of `bytes` once, with its padding, than to test at each of so many
@@ -67,9 +67,9 @@ impl Costs {
     /// element.
     pub(super) fn store_padding(&self, bytes: u64, multiply_adds: u64, results: u64) -> bool {
         // at most half a vector of results means few rows share one mask; a whole vector may be the lanes themselves
-        let few = 2 * results <= self.lanes || results <= self.lanes && bytes as f64 <= self.near;
-        let padded = self.padded[usize::from(few)];
-        multiply_adds as f64 * padded > self.launch + 2.0 * bytes as f64 * self.byte
+        let few = 2 * results <= self.lanes || results <= self.lanes && bytes as f64 <= self.producer_cache_bytes;
+        let padded = self.padded_load_ns[usize::from(few)];
+        multiply_adds as f64 * padded > self.launch + 2.0 * bytes as f64 * self.ns_per_byte
     }
 
     /// Is recomputing the value where it is read no more expensive than storing it once and loading it there?
@@ -77,17 +77,17 @@ impl Costs {
         if v.operand {
             return v.ops <= OPERAND_OPS;
         }
-        if v.row && v.ops <= ROW_OPS {
+        if v.is_row_operand && v.ops <= ROW_OPS {
             return true;
         }
         let (len, wanted) = (v.len as f64, v.wanted as f64);
-        let once = f64::from(v.ops) * self.op + v.buffers as f64 * self.load;
+        let once = f64::from(v.ops) * self.ns_per_op + v.buffers as f64 * self.load;
         // a reader moves a 4-byte word for each element and computes meanwhile
-        let moves = 4.0 * self.byte;
-        let passes = |bytes: u64| v.readers as f64 * bytes as f64 * self.byte;
+        let moves = 4.0 * self.ns_per_byte;
+        let passes = |bytes: u64| v.readers as f64 * bytes as f64 * self.ns_per_byte;
         let stored = v.len.saturating_mul(v.size as u64);
         let inside = wanted * once.max(moves) + passes(v.read);
-        let kernel = self.launch + (len * once).max((v.read + stored) as f64 * self.byte);
+        let kernel = self.launch + (len * once).max((v.read + stored) as f64 * self.ns_per_byte);
         v.ops <= MOST_OPS && inside <= kernel + wanted * self.load.max(moves) + passes(stored)
     }
 }
@@ -100,7 +100,7 @@ mod tests {
     /// An elementwise value of `ops` operations over one buffer, with two readers.
     fn shared(len: u64, ops: u32) -> Value {
         let (size, buffers, readers, wanted) = (4, 1, 2, 2 * len);
-        Value { len, size, ops, buffers, read: 4 * len, readers, wanted, row: false, operand: false }
+        Value { len, size, ops, buffers, read: 4 * len, readers, wanted, is_row_operand: false, operand: false }
     }
 
     fn targets() -> [Costs; 4] {

@@ -1,11 +1,11 @@
 //! Simplifies the tensor graph before scheduling, as far as that needs no index arithmetic: merges adjacent reshapes,
 //! permutes and expands, and drops Detach and redundant Contiguous nodes. One forward pass, since sources come first.
 //!
-//! The same pass cuts long sums into pieces ([`super::split`]), and long scans and scatters too ([`super::ordered`]),
-//! and turns joins into memory with a Store for each part ([`super::join`]).
+//! The same pass cuts long sums into pieces ([`super::split`]), and long scans and scatters too
+//! ([`super::scan_scatter`]), and turns joins into memory with a Store for each part ([`super::join`]).
 
 use super::join::Joins;
-use super::{ordered, split};
+use super::{scan_scatter, split};
 use crate::target::Target;
 use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use smallvec::SmallVec;
@@ -55,14 +55,14 @@ fn rebuild(out: &mut Graph, g: &Graph, u: UOp, src: &[UOp], t: &Target) -> UOp {
             out.expand(x, s)
         }
         (Op::Reduce, Arg::Reduce(op, axes)) if split::is_too_long(out, src[0], axes, t) => {
-            split::within_turns(out, src[0], *op, axes, t)
+            split::within_loop_limit(out, src[0], *op, axes, t)
         }
         (Op::Reduce, Arg::Reduce(ReduceOp::Add, axes)) => match split::pieces(out, src[0], axes, t) {
             Some((axis, n)) => split::in_pieces(out, src[0], (ReduceOp::Add, axes), axis, n),
             None => out.node(Op::Reduce, g.dtype(u), src, g.arg(u).clone()),
         },
-        (Op::Scan, Arg::Reduce(op, axes)) => ordered::scan(out, src, *op, axes[0], t),
-        (Op::Scatter, Arg::Scatter(how, axis)) => ordered::scatter(out, [src[0], src[1], src[2]], *how, *axis, t),
+        (Op::Scan, Arg::Reduce(op, axes)) => scan_scatter::scan(out, src, *op, axes[0], t),
+        (Op::Scatter, Arg::Scatter(how, axis)) => scan_scatter::scatter(out, [src[0], src[1], src[2]], *how, *axis, t),
         (Op::Cast, _) => out.cast(src[0], g.dtype(u)),
         (Op::Contiguous, _) if src.len() == 1 && matches!(out.op(src[0]), Op::Contiguous | Op::Param) => src[0],
         (op, arg) => out.node(op, g.dtype(u), src, arg.clone()),

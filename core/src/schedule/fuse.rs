@@ -30,7 +30,7 @@ const MOST_STEPS: u32 = 16;
 const MASK_OPS: u32 = 32;
 /// A sum over the results of another sum is fused with it into one reduction while the outer one has at most this many
 /// terms per result. Beyond that the inner sum is materialised.
-const SHORT_SUM: u64 = 32;
+const MAX_FUSED_OUTER_TERMS: u64 = 32;
 
 /// The nodes that are materialised, and which of them are special kernels.
 pub struct Cuts {
@@ -60,25 +60,25 @@ impl Cuts {
 
     /// The buffer that holds a root.
     pub fn buffer_of(&self, g: &Graph, root: UOp, buffers: &Buffers) -> usize {
-        let u = storage(g, root);
+        let u = buffer_node(g, root);
         buffers.of[&u]
     }
 }
 
 /// The node whose buffer holds exactly the elements of `u`: looks through assigns (`After`) and through reshapes of
 /// whole buffers.
-pub fn storage(g: &Graph, mut u: UOp) -> UOp {
+pub fn buffer_node(g: &Graph, mut u: UOp) -> UOp {
     loop {
         match g.op(u) {
             Op::After => u = g.src_at(u, 0),
-            Op::Reshape if is_storage(g, u) => u = g.src_at(u, 0),
+            Op::Reshape if is_whole_buffer(g, u) => u = g.src_at(u, 0),
             _ => return u,
         }
     }
 }
 
 /// Is `u` a whole buffer, up to reshape?
-pub fn is_storage(g: &Graph, mut u: UOp) -> bool {
+pub fn is_whole_buffer(g: &Graph, mut u: UOp) -> bool {
     while matches!(g.op(u), Op::Reshape | Op::After) {
         u = g.src_at(u, 0);
     }
@@ -118,29 +118,30 @@ const PADDED: u8 = 8;
 /// Flag of a use: read by a product that a reduction reads.
 const FACTOR: u8 = 16;
 /// Flag of a use: read with its axes in another order than the loops of the reader (through a permute).
-const TURNED: u8 = 32;
+const PERMUTED: u8 = 32;
 
 /// Flag of a node: read in several contexts.
 const SHARED: u8 = 64;
 
-/// Chooses the cuts for computing `roots`, deciding on each node by itself. The values of the Stores in `knots` are
-/// materialised before anything is stored. After this the caller runs [`super::rows::merge`] and then [`together`].
-pub(super) fn first(g: &Graph, roots: &[UOp], knots: &[UOp], t: &Target) -> Cuts {
+/// Chooses the cuts for computing `roots`, deciding on each node by itself. The values of the Stores in `cyclic_assigns`
+/// are materialised before anything is stored. After this the caller runs [`super::rows::merge`] and then
+/// [`fuse_across_cuts`].
+pub(super) fn choose_cuts(g: &Graph, roots: &[UOp], cyclic_assigns: &[UOp], t: &Target) -> Cuts {
     let nodes = g.reachable(roots);
     let mut forced = forced_cuts(g, roots, &nodes);
-    knots.iter().for_each(|&u| forced[g.src_at(u, 1).0 as usize] = true);
+    cyclic_assigns.iter().for_each(|&u| forced[g.src_at(u, 1).0 as usize] = true);
     let (mut cut, wanted) = candidates(g, &nodes, &forced, t);
-    settle(g, &nodes, &forced, &mut cut, &wanted, t);
+    decide_candidates(g, &nodes, &forced, &mut cut, &wanted, t);
     Cuts { cut, forced, rows: FxHashMap::default(), attention: FxHashSet::default() }
 }
 
-/// Fuses kernels that [`first`] has separated: chains, and on GPUs attention. The nodes in `apart` look like the ends
-/// of attention but were found not to be, and stay separate.
-pub(super) fn together(g: &Graph, roots: &[UOp], apart: &[UOp], mut cuts: Cuts, t: &Target) -> Cuts {
+/// Fuses kernels that [`choose_cuts`] has separated: chains, and on GPUs attention. The nodes in `not_attention` look
+/// like the ends of attention but were found not to be, and stay separate.
+pub(super) fn fuse_across_cuts(g: &Graph, roots: &[UOp], not_attention: &[UOp], mut cuts: Cuts, t: &Target) -> Cuts {
     let nodes = g.reachable(roots);
     chain::merge(g, roots, &nodes, &mut cuts, t);
     if t.has_local {
-        attention::merge(g, &nodes, apart, &mut cuts, t);
+        attention::merge(g, &nodes, not_attention, &mut cuts, t);
     }
     cuts
 }
@@ -152,7 +153,7 @@ fn is_compute(op: Op) -> bool {
 fn forced_cuts(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Vec<bool> {
     let mut forced = vec![false; g.len()];
     for &u in roots {
-        if !is_storage(g, u) && g.op(u) != Op::Store {
+        if !is_whole_buffer(g, u) && g.op(u) != Op::Store {
             forced[u.0 as usize] = true;
         }
     }
@@ -175,7 +176,7 @@ fn forced_cuts(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Vec<bool> {
     let read = first_reads(g, nodes);
     for &u in nodes.iter().filter(|&&u| g.op(u) == Op::Store) {
         let (target, value) = (g.src_at(u, 0), g.src_at(u, 1));
-        let first = read[storage(g, stored_to(g, target)).0 as usize];
+        let first = read[buffer_node(g, stored_to(g, target)).0 as usize];
         // an in-place store that reads its target at other positions: the value must be complete before the store
         // begins
         if first <= u.0 && reads_elsewhere(g, target, value) {
@@ -203,7 +204,7 @@ fn first_reads(g: &Graph, nodes: &[UOp]) -> Vec<u32> {
         // the target of a Store and the first source of an After are not read
         let read_from = usize::from(matches!(g.op(u), Op::Store | Op::After));
         for &s in &g.src(u)[read_from..] {
-            read[storage(g, stored_to(g, s)).0 as usize] = u.0;
+            read[buffer_node(g, stored_to(g, s)).0 as usize] = u.0;
         }
     }
     read
@@ -219,7 +220,7 @@ fn reads_elsewhere(g: &Graph, target: UOp, value: UOp) -> bool {
         if (u == target && !moved) || g.op(u) == Op::Contiguous || !seen.insert((u, moved)) {
             continue;
         }
-        if storage(g, u) == storage(g, base) {
+        if buffer_node(g, u) == buffer_node(g, base) {
             return true;
         }
         let moves = g.op(u).is_movement() || matches!(g.op(u), Op::Reduce | Op::Gather | Op::Scatter | Op::Scan);
@@ -252,7 +253,7 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool], t: &Target) -> (Vec<boo
         let elements = seen.iter().fold(0u64, |n, x| n.saturating_add(x.wanted));
         let results = seen.iter().map(|x| x.results).max().unwrap_or(0);
         wanted[i] = Wanted { flags: all | if contexts > 1 { SHARED } else { 0 }, contexts, elements, results };
-        let reduced = has_reduce[i] && all & (REDUCED | PADDED) != 0 && summed(g, u, &users).is_none();
+        let reduced = has_reduce[i] && all & (REDUCED | PADDED) != 0 && outer_sum(g, u, &users).is_none();
         let splits = contexts > 1 || all & EXPANDED != 0 || reduced;
         // matrix tiles multiply 16-bit factors, so the narrow value is what should be stored, not its f32 cast
         let factor = t.has_tiles() && widens_half(g, u);
@@ -301,9 +302,9 @@ fn only_users(g: &Graph, nodes: &[UOp]) -> Vec<Option<UOp>> {
 }
 
 /// The outer sum, if `u` is a sum whose only user is, through movement ops that repeat nothing, a sum of at most
-/// [`SHORT_SUM`] terms: the two are one sum over the axes of both. The gradient of a convolution has this form; as two
-/// kernels it would store every product of a window.
-fn summed(g: &Graph, u: UOp, users: &[Option<UOp>]) -> Option<UOp> {
+/// [`MAX_FUSED_OUTER_TERMS`] terms: the two are one sum over the axes of both. The gradient of a convolution has this
+/// form; as two kernels it would store every product of a window.
+fn outer_sum(g: &Graph, u: UOp, users: &[Option<UOp>]) -> Option<UOp> {
     let sum = |u: UOp| matches!(g.arg(u), Arg::Reduce(ReduceOp::Add, _)) && g.op(u) == Op::Reduce;
     let mut above = users[u.0 as usize].filter(|_| sum(u))?;
     while g.op(above).is_movement() {
@@ -313,7 +314,7 @@ fn summed(g: &Graph, u: UOp, users: &[Option<UOp>]) -> Option<UOp> {
         above = users[above.0 as usize]?;
     }
     let whole = g.numel(g.src_at(above, 0));
-    let short = whole <= SHORT_SUM * g.numel(above);
+    let short = whole <= MAX_FUSED_OUTER_TERMS * g.numel(above);
     // padding between the two sums is computed as well, so it may at most double the work
     (sum(above) && short && whole <= 2 * g.numel(u)).then_some(above)
 }
@@ -328,14 +329,14 @@ fn step(g: &Graph, u: UOp, k: usize, s: UOp, x: Use, paths: &mut FxHashMap<(u32,
         Op::Expand => {
             if grows {
                 flags = expand(flags);
-                if flags & TURNED == 0 {
+                if flags & PERMUTED == 0 {
                     wanted /= repeats_inside(g, s, u);
                 }
             }
             true
         }
         Op::Permute => {
-            flags |= TURNED;
+            flags |= PERMUTED;
             true
         }
         Op::Pad => {
@@ -420,9 +421,9 @@ impl Inline {
 }
 
 /// The most elements of a table that a GPU kernel recomputes rather than loads, if computing them needs no load.
-const TABLE: u64 = 8;
+const MAX_TABLE_ELEMS: u64 = 8;
 
-fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &[Wanted], t: &Target) {
+fn decide_candidates(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &[Wanted], t: &Target) {
     let max_inputs = t.max_buffers.saturating_sub(1).max(2);
     let costs = Costs::of(t);
     let mut info: Vec<Inline> = vec![Inline::default(); g.len()];
@@ -430,7 +431,7 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &
     for &u in nodes {
         let i = u.0 as usize;
         if matches!(g.op(u), Op::Param | Op::After) {
-            info[i] = whole(storage(g, u));
+            info[i] = whole(buffer_node(g, u));
             continue;
         }
         let mut here = joined(g, u, &info);
@@ -475,7 +476,7 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &
             let once = wanted[i].flags & (EXPANDED | SHARED) == 0;
             // tables computed from positions, such as the shifts that unpack a word, become constants when their loop
             // is unrolled
-            let table = t.has_local && here.buffers.is_empty() && g.numel(u) <= TABLE;
+            let table = t.has_local && here.buffers.is_empty() && g.numel(u) <= MAX_TABLE_ELEMS;
             let stays =
                 || once || table || is_place_mask(g, u, &here) || costs.recompute(&value(g, u, &here, &wanted[i]));
             if here.reduces.is_empty() && stays() {
@@ -526,7 +527,7 @@ fn value(g: &Graph, u: UOp, here: &Inline, wanted: &Wanted) -> Value {
         read: here.buffers.iter().map(bytes).sum(),
         readers: wanted.contexts,
         wanted: wanted.elements,
-        row: wanted.flags & (SHARED | REDUCED | OPERAND) == SHARED | REDUCED,
+        is_row_operand: wanted.flags & (SHARED | REDUCED | OPERAND) == SHARED | REDUCED,
         operand: wanted.flags & OPERAND != 0,
     }
 }

@@ -30,7 +30,7 @@ const MOST_ADDED: (usize, usize) = (2, 5);
 
 /// The layout in which bytes are stored.
 #[derive(Clone, Copy)]
-struct Storage {
+struct ByteLayout {
     /// The axis that becomes the last, contiguous one.
     last: usize,
     /// Length of that axis in memory, with the zeros that round it up.
@@ -41,16 +41,16 @@ struct Storage {
 struct Found {
     /// The bytes that each run computes, and the layout in which to store them.
     base: UOp,
-    how: Storage,
+    layout: ByteLayout,
     /// Is the sum over consecutive bytes, so that an instruction for sums of products applies?
-    together: bool,
+    is_contiguous_sum: bool,
     /// The axis of the product that is rounded up, and its new length.
-    widen: Option<(usize, usize)>,
+    round_up: Option<(usize, usize)>,
 }
 
 /// An operand as `(bytes - zero) * scale`, all of one shape; zero (i32) and scale (f32) may be scalars.
 #[derive(Clone, Copy)]
-struct Coded {
+struct Quantised {
     bytes: UOp,
     zero: Option<UOp>,
     scale: Option<UOp>,
@@ -60,20 +60,20 @@ struct Coded {
 /// are the buffers whose contents differ from run to run.
 pub fn in_integers(g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> Option<Vec<UOp>> {
     let Dots { group, stored: dt } = t.dots?;
-    let nodes = g.needed(roots);
+    let nodes = g.value_nodes(roots);
     let fixed = constants(g, &nodes, inputs);
-    let mut stores: FxHashMap<UOp, Storage> = FxHashMap::default();
+    let mut stores: FxHashMap<UOp, ByteLayout> = FxHashMap::default();
     let mut sums: FxHashMap<UOp, Option<(usize, usize)>> = FxHashMap::default();
     for &u in &nodes {
         if let Some(found) = candidate(g, u, &fixed, group)
             && let first = fixed[g.src_at(g.src_at(u, 0), 0).0 as usize]
             && operands(g, u, first).is_some()
         {
-            stores.entry(found.base).or_insert(found.how);
+            stores.entry(found.base).or_insert(found.layout);
             // without sums over consecutive bytes, products of bytes that are stored in 16 bits are no faster than
             // products of floats
-            if found.together || dt != DType::I16 {
-                sums.insert(u, found.widen);
+            if found.is_contiguous_sum || dt != DType::I16 {
+                sums.insert(u, found.round_up);
             }
         }
     }
@@ -85,12 +85,12 @@ pub fn in_integers(g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> 
         let src: SmallVec<[UOp; 4]> = g.srcs(u).iter().map(|s| map[s.0 as usize]).collect();
         // a Detach that carries a gradient keeps sources that this pass has not visited: only its value is needed
         let mut v = if src.contains(&UOp(u32::MAX)) { src[0] } else { g.with_src(u, &src) };
-        if let Some(&widen) = sums.get(&u) {
+        if let Some(&round_up) = sums.get(&u) {
             let fixed_first = fixed[g.src_at(g.src_at(u, 0), 0).0 as usize];
-            v = sum(g, v, fixed_first, widen, dt).unwrap_or(v);
+            v = sum(g, v, fixed_first, round_up, dt).unwrap_or(v);
         }
-        if let Some(how) = stores.get(&u) {
-            v = stored(g, v, how, dt);
+        if let Some(layout) = stores.get(&u) {
+            v = stored(g, v, layout, dt);
         }
         map[u.0 as usize] = v;
     }
@@ -122,8 +122,8 @@ fn candidate(g: &Graph, u: UOp, fixed: &[bool], group: usize) -> Option<Found> {
     let plain = |a: usize| follow(g, &to_x, a).filter(|_| shape[a] > 1);
     let summed = axes.iter().filter_map(|&a| Some((a as usize, plain(a as usize)?)));
     let summed = summed.max_by_key(|x| shape[x.0]);
-    let together = summed.is_some();
-    let (widen, last) = match summed {
+    let is_contiguous_sum = summed.is_some();
+    let (round_up, last) = match summed {
         Some((a, last)) => {
             let (n, to) = (shape[a], shape[a].next_multiple_of(group));
             let few = n == to || g.shape(base)[last] == n && (to - n) * MOST_ADDED.1 <= n * MOST_ADDED.0;
@@ -136,8 +136,8 @@ fn candidate(g: &Graph, u: UOp, fixed: &[bool], group: usize) -> Option<Found> {
             (None, own.filter_map(|a| Some((shape[a], plain(a)?))).max()?.1)
         }
     };
-    let len = widen.map_or(g.shape(base)[last], |w| w.1);
-    Some(Found { base, how: Storage { last, len }, together, widen })
+    let len = round_up.map_or(g.shape(base)[last], |w| w.1);
+    Some(Found { base, layout: ByteLayout { last, len }, is_contiguous_sum, round_up })
 }
 
 /// The chain of nodes from an operand down to its bytes, which come last.
@@ -164,7 +164,7 @@ fn descend(g: &Graph, mut u: UOp, out: &mut Vec<UOp>, look: &mut usize) -> bool 
             continue;
         }
         match op {
-            Op::Cast if byte && is_kept(g, u) => u = g.src_at(u, 0),
+            Op::Cast if byte && keeps_value(g, u) => u = g.src_at(u, 0),
             Op::Cast if matches!(dt, DType::F32 | DType::I32) && g.dtype(g.src_at(u, 0)) != DType::I16 => {
                 u = g.src_at(u, 0)
             }
@@ -191,7 +191,7 @@ fn is_buffer(g: &Graph, mut u: UOp) -> bool {
 }
 
 /// Does this cast to a byte keep the value? It does for the casts that [`stored`] makes, to shift or narrow a byte.
-fn is_kept(g: &Graph, u: UOp) -> bool {
+fn keeps_value(g: &Graph, u: UOp) -> bool {
     let x = g.src_at(u, 0);
     let (lo, hi) = g.bounds(x);
     let fits = g.dtype(u).int_range().is_some_and(|r| i128::from(lo) >= r.0 && i128::from(hi) <= r.1);
@@ -261,16 +261,16 @@ fn varies(g: &Graph, u: UOp, a: usize) -> bool {
     false
 }
 
-/// Materialises bytes as `dt` in the layout `how`, and gives the value that they had, with its dtype and order of axes.
-fn stored(g: &mut Graph, u: UOp, how: &Storage, dt: DType) -> UOp {
+/// Materialises bytes as `dt` in this layout, and gives the value that they had, with its dtype and order of axes.
+fn stored(g: &mut Graph, u: UOp, layout: &ByteLayout, dt: DType) -> UOp {
     let rank = g.shape(u).len() as u8;
-    let last = how.last as u8;
+    let last = layout.last as u8;
     let order: Axes = (0..rank).filter(|&a| a != last).chain([last]).collect();
     let mut back: Axes = order.clone();
     (0..rank).for_each(|i| back[order[i as usize] as usize] = i);
     let from = g.dtype(u);
-    let n = g.shape(u)[how.last];
-    if from == dt && is_buffer(g, u) && last + 1 == rank && n == how.len {
+    let n = g.shape(u)[layout.last];
+    if from == dt && is_buffer(g, u) && last + 1 == rank && n == layout.len {
         return u;
     }
     let by = match (from, dt) {
@@ -278,16 +278,16 @@ fn stored(g: &mut Graph, u: UOp, how: &Storage, dt: DType) -> UOp {
         (DType::U8, DType::I8) => -128,
         _ => 0,
     };
-    let bytes = if by == 0 { g.cast(u, dt) } else { moved(g, u, by, dt) };
+    let bytes = if by == 0 { g.cast(u, dt) } else { flip_signedness(g, u, by, dt) };
     let bytes = g.permute(bytes, &order);
-    let mut more: Pairs = (0..rank).map(|_| (0, 0)).collect();
-    more[rank as usize - 1].1 = how.len - n;
-    let bytes = match n == how.len {
+    let mut padding: Pairs = (0..rank).map(|_| (0, 0)).collect();
+    padding[rank as usize - 1].1 = layout.len - n;
+    let bytes = match n == layout.len {
         true => bytes,
         // padding selects between zero and the value, and selects are 32 bits wide
         false => {
             let wide = g.cast(bytes, DType::I32);
-            let wide = g.pad(wide, &more);
+            let wide = g.pad(wide, &padding);
             g.cast(wide, dt)
         }
     };
@@ -296,11 +296,11 @@ fn stored(g: &mut Graph, u: UOp, how: &Storage, dt: DType) -> UOp {
     own[rank as usize - 1].1 = n;
     let bytes = g.shrink(bytes, &own);
     let bytes = g.permute(bytes, &back);
-    if by == 0 { g.cast(bytes, from) } else { moved(g, bytes, -by, from) }
+    if by == 0 { g.cast(bytes, from) } else { flip_signedness(g, bytes, -by, from) }
 }
 
 /// Converts between signed and unsigned bytes by adding `by`, 128 or -128.
-fn moved(g: &mut Graph, u: UOp, by: i64, to: DType) -> UOp {
+fn flip_signedness(g: &mut Graph, u: UOp, by: i64, to: DType) -> UOp {
     // an earlier cast to a byte only drops high bits, which the cast below drops as well, so it can be skipped
     let cast = g.op(u) == Op::Cast && g.dtype(g.src_at(u, 0)) == DType::I32;
     let wide = if cast { g.src_at(u, 0) } else { g.cast(u, DType::I32) };
@@ -310,52 +310,52 @@ fn moved(g: &mut Graph, u: UOp, by: i64, to: DType) -> UOp {
 }
 
 /// The bytes, zero point and scale of an operand. With `signed` its bytes are made i8.
-fn coded(g: &mut Graph, u: UOp, signed: bool) -> Option<Coded> {
+fn quantised(g: &mut Graph, u: UOp, signed: bool) -> Option<Quantised> {
     let path = path(g, u)?;
     let base = *path.last()?;
-    let mut c = Coded { bytes: base, zero: None, scale: None };
+    let mut c = Quantised { bytes: base, zero: None, scale: None };
     if signed && g.dtype(base) == DType::U8 {
-        c = Coded { bytes: moved(g, base, -128, DType::I8), zero: Some(g.idx(-128)), scale: None };
+        c = Quantised { bytes: flip_signedness(g, base, -128, DType::I8), zero: Some(g.idx(-128)), scale: None };
     }
     for at in path.windows(2).rev() {
-        c = above(g, at[0], at[1], c)?;
+        c = apply_node(g, at[0], at[1], c)?;
     }
     Some(c)
 }
 
 /// Applies the node `u` to the operand that its source `below` is, and gives the result in the same form.
-fn above(g: &mut Graph, u: UOp, below: UOp, c: Coded) -> Option<Coded> {
+fn apply_node(g: &mut Graph, u: UOp, below: UOp, c: Quantised) -> Option<Quantised> {
     let other = || g.src(u).iter().copied().find(|&s| s != below);
     let int = g.dtype(u) == DType::I32;
     Some(match (g.op(u), g.arg(u).clone()) {
         (Op::Pad, Arg::Pairs(pairs)) => {
             let mut one = |x: Option<UOp>| x.map_or(Some(None), |x| single(g, x).map(Some));
             let (zero, scale) = (one(c.zero)?, one(c.scale)?);
-            Coded { bytes: padded(g, c.bytes, &pairs, zero)?, zero, scale }
+            Quantised { bytes: padded(g, c.bytes, &pairs, zero)?, zero, scale }
         }
         (op, _) if op.is_movement() => {
             let mut go = |x: UOp| match g.shape(x).is_empty() {
                 true => x,
                 false => g.node(op, g.dtype(x), &[x], g.arg(u).clone()),
             };
-            Coded { bytes: go(c.bytes), zero: c.zero.map(&mut go), scale: c.scale.map(&mut go) }
+            Quantised { bytes: go(c.bytes), zero: c.zero.map(&mut go), scale: c.scale.map(&mut go) }
         }
         (Op::Cast, _) if c.scale.is_none() || !int => c,
         (Op::Sub | Op::Add, _) if c.scale.is_none() => {
             let z = other()?;
-            let z = whole(g, z)?;
-            let more = g.op(u) == Op::Sub;
+            let z = whole_zero_point(g, z)?;
+            let adds = g.op(u) == Op::Sub;
             let zero = c.zero.unwrap_or_else(|| g.idx(0));
             let zero = match (g.const_int(zero), g.const_int(z)) {
-                (Some(a), Some(b)) => g.idx(if more { a + b } else { a - b }),
-                _ => g.binary(if more { Op::Add } else { Op::Sub }, zero, z),
+                (Some(a), Some(b)) => g.idx(if adds { a + b } else { a - b }),
+                _ => g.binary(if adds { Op::Add } else { Op::Sub }, zero, z),
             };
-            Coded { zero: Some(zero), ..c }
+            Quantised { zero: Some(zero), ..c }
         }
         (Op::Mul, _) => {
             let s = other()?;
             let scale = c.scale.map_or(s, |own| g.binary(Op::Mul, own, s));
-            Coded { scale: Some(scale), ..c }
+            Quantised { scale: Some(scale), ..c }
         }
         _ => return None,
     })
@@ -370,7 +370,7 @@ fn single(g: &mut Graph, mut u: UOp) -> Option<UOp> {
 }
 
 /// A zero point as i32: an integer tensor of at most 32 bits, or a constant with a whole value.
-fn whole(g: &mut Graph, u: UOp) -> Option<UOp> {
+fn whole_zero_point(g: &mut Graph, u: UOp) -> Option<UOp> {
     let mut path: SmallVec<[UOp; 8]> = SmallVec::new();
     let mut x = u;
     while g.op(x).is_movement() || g.op(x) == Op::Cast && !g.dtype(x).is_int() {
@@ -433,14 +433,14 @@ fn padded(g: &mut Graph, bytes: UOp, pairs: &[(usize, usize)], zero: Option<UOp>
 }
 
 /// The computed operand and the constant one of a sum of products, if it can be computed in integers without overflow.
-fn operands(g: &mut Graph, u: UOp, fixed_first: bool) -> Option<(Coded, Coded)> {
+fn operands(g: &mut Graph, u: UOp, fixed_first: bool) -> Option<(Quantised, Quantised)> {
     let Arg::Reduce(_, axes) = g.arg(u).clone() else { return None };
     let product = g.src_at(u, 0);
     let (mut x, mut w) = (g.src_at(product, 0), g.src_at(product, 1));
     if fixed_first {
         (x, w) = (w, x);
     }
-    let (x, w) = (coded(g, x, false)?, coded(g, w, true)?);
+    let (x, w) = (quantised(g, x, false)?, quantised(g, w, true)?);
     let shape = g.shape(product).clone();
     let parts = [x.zero, x.scale, w.zero, w.scale];
     let same = |v: UOp| axes.iter().all(|&a| !varies(g, v, a as usize));
@@ -449,7 +449,7 @@ fn operands(g: &mut Graph, u: UOp, fixed_first: bool) -> Option<(Coded, Coded)> 
         return None;
     }
     let n: usize = axes.iter().map(|&a| shape[a as usize]).product();
-    let most = |c: &Coded| {
+    let most = |c: &Quantised| {
         let (b, z) = (g.bounds(c.bytes), c.zero.map_or((0, 0), |z| g.bounds(z)));
         (b.1 - z.0).abs().max((b.0 - z.1).abs()).min(1 << 31)
     };
@@ -458,7 +458,7 @@ fn operands(g: &mut Graph, u: UOp, fixed_first: bool) -> Option<(Coded, Coded)> 
 }
 
 /// Builds the integer form of the sum of products `u`, whose computed bytes are stored as `dt`.
-fn sum(g: &mut Graph, u: UOp, fixed_first: bool, widen: Option<(usize, usize)>, dt: DType) -> Option<UOp> {
+fn sum(g: &mut Graph, u: UOp, fixed_first: bool, round_up: Option<(usize, usize)>, dt: DType) -> Option<UOp> {
     let Arg::Reduce(_, axes) = g.arg(u).clone() else { return None };
     let (x, w) = operands(g, u, fixed_first).filter(|o| g.dtype(o.0.bytes) == dt)?;
     let (shape, out) = (g.shape(g.src_at(u, 0)).clone(), g.shape(u).clone());
@@ -473,12 +473,12 @@ fn sum(g: &mut Graph, u: UOp, fixed_first: bool, widen: Option<(usize, usize)>, 
         g.binary(Op::Mul, sum, times)
     };
     let mut bytes = [x.bytes, w.bytes];
-    if let Some((a, to)) = widen {
-        let mut more: Pairs = shape.iter().map(|_| (0, 0)).collect();
-        more[a].1 = to - shape[a];
+    if let Some((a, to)) = round_up {
+        let mut padding: Pairs = shape.iter().map(|_| (0, 0)).collect();
+        padding[a].1 = to - shape[a];
         // weights are stored with their zeros, once: kept as a mask, the zeros would be optimised out of the sum again
         let own = narrowed(g, w.bytes, &[]);
-        let own = g.pad(own, &more);
+        let own = g.pad(own, &padding);
         let own = g.node(Op::Contiguous, DType::I8, &[own], Arg::None);
         let mut wide = shape.clone();
         wide[a] = to;
@@ -487,10 +487,10 @@ fn sum(g: &mut Graph, u: UOp, fixed_first: bool, widen: Option<(usize, usize)>, 
     let [a, b] = bytes.map(|v| g.cast(v, DType::I32));
     let product = g.binary(Op::Mul, a, b);
     let mut sum = g.reduce(product, ReduceOp::Add, &axes);
-    let mut less: Option<UOp> = None;
+    let mut correction: Option<UOp> = None;
     if let Some(z) = zx {
         let (z, all) = (narrowed(g, z, &axes), total(g, w.bytes));
-        less = Some(joined(g, Op::Mul, z, all));
+        correction = Some(joined(g, Op::Mul, z, all));
     }
     if let Some(z) = zw {
         let (z, mut all) = (narrowed(g, z, &axes), total(g, x.bytes));
@@ -500,11 +500,11 @@ fn sum(g: &mut Graph, u: UOp, fixed_first: bool, widen: Option<(usize, usize)>, 
             all = joined(g, Op::Sub, all, zeros);
         }
         let term = joined(g, Op::Mul, z, all);
-        less = Some(less.map_or(term, |l| joined(g, Op::Add, l, term)));
+        correction = Some(correction.map_or(term, |l| joined(g, Op::Add, l, term)));
     }
-    if let Some(less) = less {
-        let less = spread(g, less, &out);
-        sum = g.binary(Op::Sub, sum, less);
+    if let Some(correction) = correction {
+        let correction = spread(g, correction, &out);
+        sum = g.binary(Op::Sub, sum, correction);
     }
     if g.dtype(u) == DType::I32 {
         return Some(sum);

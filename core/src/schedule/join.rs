@@ -4,11 +4,11 @@
 //!
 //! In a selection each element tests for every part whether it lies in it, so `n` parts cost `n` times the work of a
 //! copy; for long recurrences this took more time than computing the parts. The Store of a part directly follows the
-//! part in the graph, so that [`super::outputs`] finds their kernels close together and fuses them.
+//! part in the graph, so that [`super::horizontal`] finds their kernels close together and fuses them.
 //!
 //! Never: joins that are cheaper inside the kernels of their readers.
 
-use super::fuse::{base, storage};
+use super::fuse::{base, buffer_node};
 use crate::analysis::work::work;
 use crate::target::Target;
 use crate::uop::{Arg, Graph, Op, UOp};
@@ -17,10 +17,10 @@ use smallvec::SmallVec;
 /// A join of at most this many parts stays a selection if one of its parts would need a kernel of its own: selecting
 /// among few parts costs little, and nothing where the reader computes anyway. It is also the most different shapes
 /// that parts with kernels of their own may have, as each shape is a program to compile.
-const FEW: usize = 4;
+const MAX_SELECTED_PARTS: usize = 4;
 
 /// The longest axis of a join, in elements, because recognition keeps one flag for each index along it.
-const LONGEST: usize = 1 << 20;
+const MAX_JOIN_AXIS: usize = 1 << 20;
 
 /// A join that becomes memory.
 struct Join {
@@ -97,7 +97,7 @@ impl Joins {
     /// Is the only source the memory of a join? Nothing writes to that any more, so it needs no copy.
     pub(super) fn is_memory(&self, out: &Graph, src: &[UOp]) -> bool {
         let &[x] = src else { return false };
-        matches!(out.arg(storage(out, x)), Arg::Param { slot, .. } if *slot as usize >= self.n_params)
+        matches!(out.arg(buffer_node(out, x)), Arg::Param { slot, .. } if *slot as usize >= self.n_params)
     }
 
     /// Handles the node `u` of `g`, whose copy in `out` is `copy`: stores it where it is part of a join, and returns
@@ -173,7 +173,7 @@ fn recognised(g: &Graph, u: UOp, seen: &mut [bool]) -> Option<Join> {
         }
     }
     let n = g.shape(u)[axis];
-    if n > LONGEST {
+    if n > MAX_JOIN_AXIS {
         return None;
     }
     // each index must belong to exactly one part
@@ -215,14 +215,14 @@ fn pays(g: &Graph, u: UOp, join: &Join, users: &[usize], t: &Target) -> bool {
     let mut shapes: Vec<UOp> = Vec::new();
     for &(value, _) in &join.parts {
         // in a selection each element loads from every part under a mask of two comparisons, and selects
-        chosen += all * 4.0 * (m.op + m.load);
+        chosen += all * 4.0 * (m.ns_per_op + m.load);
         match kernel_of(g, value, users) {
-            Stored::Alone => {}
-            Stored::Again(_) if join.parts.len() <= FEW => return false,
-            Stored::Too => stored += bytes(value) * m.byte,
-            Stored::Again(ops) => {
-                stored += m.prices.launch + 2.0 * bytes(value) * m.byte;
-                chosen += all * f64::from(ops) * m.op;
+            Stored::OwnReduction => {}
+            Stored::OwnKernel(_) if join.parts.len() <= MAX_SELECTED_PARTS => return false,
+            Stored::ExtraStore => stored += bytes(value) * m.ns_per_byte,
+            Stored::OwnKernel(ops) => {
+                stored += m.prices.launch + 2.0 * bytes(value) * m.ns_per_byte;
+                chosen += all * f64::from(ops) * m.ns_per_op;
                 // parts of one shape share a program
                 if !shapes.iter().any(|&s| g.shape(s) == g.shape(value)) {
                     shapes.push(value);
@@ -230,35 +230,35 @@ fn pays(g: &Graph, u: UOp, join: &Join, users: &[usize], t: &Target) -> bool {
             }
         }
     }
-    g.memory_len(u) as u64 == g.numel(u) && shapes.len() <= FEW && stored < chosen
+    g.memory_len(u) as u64 == g.numel(u) && shapes.len() <= MAX_SELECTED_PARTS && stored < chosen
 }
 
 /// The cost of storing a part.
 enum Stored {
     /// None: it holds a reduction without other users, which has a kernel anyway.
-    Alone,
+    OwnReduction,
     /// One more store in the kernel that computes the part for other users.
-    Too,
+    ExtraStore,
     /// A kernel of its own, with this many operations for each element.
-    Again(u32),
+    OwnKernel(u32),
 }
 
 /// How a part would be stored, depending on the other users of the nodes that compute it.
 fn kernel_of(g: &Graph, value: UOp, users: &[usize]) -> Stored {
     let b = base(g, value);
     if is_join(g, b) {
-        return Stored::Again(0);
+        return Stored::OwnKernel(0);
     }
     let shared = users[b.0 as usize] > 1 || users[value.0 as usize] > 1;
     if g.op(b) == Op::Contiguous || shared && (g.op(b).is_alu() || g.op(b) == Op::Reduce) {
-        return Stored::Too;
+        return Stored::ExtraStore;
     }
     // search the nodes below that have no other users
     let (mut stack, mut ops) = (vec![value], 0u32);
     while let Some(x) = stack.pop() {
         match g.op(x) {
             _ if users[x.0 as usize] > 1 => {}
-            Op::Reduce => return Stored::Alone,
+            Op::Reduce => return Stored::OwnReduction,
             op if op.is_movement() || op.is_alu() => {
                 ops = ops.saturating_add(work(op).hidden);
                 stack.extend(g.src(x));
@@ -266,5 +266,5 @@ fn kernel_of(g: &Graph, value: UOp, users: &[usize]) -> Stored {
             _ => {}
         }
     }
-    Stored::Again(ops)
+    Stored::OwnKernel(ops)
 }

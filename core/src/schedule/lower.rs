@@ -44,7 +44,7 @@ pub struct Lowering {
 impl Lowering {
     /// A lowering that has made no kernel yet.
     pub fn new(g: &Graph, roots: &[UOp], cuts: &Cuts) -> Lowering {
-        let outputs = roots.iter().map(|&r| fuse::storage(g, r)).collect();
+        let outputs = roots.iter().map(|&r| fuse::buffer_node(g, r)).collect();
         let mut list = g.reachable(roots);
         list.retain(|&u| cuts.is_cut(u));
         Lowering { cuts: list.into_iter(), outputs, versions: versions(g, roots, cuts), out: Vec::new() }
@@ -184,7 +184,7 @@ impl<'a> Lower<'a> {
             Some(rows) => self.row_index(shape.len(), &rows.loops)?,
             None => shape.iter().map(|&n| self.range(n, AxisKind::Loop)).collect::<Result<_>>()?,
         };
-        let stored = if g.op(u) == Op::Store { fuse::storage(g, fuse::stored_to(g, target)) } else { u };
+        let stored = if g.op(u) == Op::Store { fuse::buffer_node(g, fuse::stored_to(g, target)) } else { u };
         let buffer = self.buffers.of[&stored];
         let info = self.buffers.list[buffer];
         self.args.push(buffer);
@@ -255,14 +255,14 @@ impl<'a> Lower<'a> {
         let Arg::Custom(c) = g.arg(u) else { return Err(Error::Internal("a custom kernel without code".into())) };
         let mut src: SmallVec<[UOp; 8]> = SmallVec::new();
         for (slot, &s) in (0u32..).zip(g.src(u)) {
-            let buffer = self.buffers.of[&fuse::storage(g, s)];
+            let buffer = self.buffers.of[&fuse::buffer_node(g, s)];
             let info = self.buffers.list[buffer];
             src.push(self.k.param(slot, self.t.stored_as(info.dtype)?, info.len));
             self.args.push(buffer);
         }
         self.wait_for(&g.src(u)[c.outputs..]);
-        if let Some(loops) = &c.loops {
-            let (store, written) = ((loops.splice)(loops, &mut self.k, &src), (self.args[0], self.versions[&u]));
+        if let Some(ir) = &c.ir {
+            let (store, written) = ((ir.copy_into)(ir, &mut self.k, &src), (self.args[0], self.versions[&u]));
             return Ok(self.finished(u, store, written));
         }
         let writes = self.args[..c.outputs].iter().map(|&b| (b, self.versions[&u])).collect();
@@ -275,7 +275,7 @@ impl<'a> Lower<'a> {
     /// Makes the kernel depend on those that compute `deps`.
     fn wait_for(&mut self, deps: &[UOp]) {
         for b in deps.iter().map(|&d| fuse::base(self.g, d)) {
-            if let Some(&buffer) = self.buffers.of.get(&fuse::storage(self.g, b)) {
+            if let Some(&buffer) = self.buffers.of.get(&fuse::buffer_node(self.g, b)) {
                 self.reads.push((buffer, self.versions.get(&b).copied().unwrap_or(0)));
             }
         }
@@ -460,7 +460,7 @@ impl<'a> Lower<'a> {
                 let mut ranges = r.extra.clone();
                 if *op == ReduceOp::Add {
                     x = self.flattened(x, &mut ranges);
-                    x = self.forwards(x, &ranges);
+                    x = self.reverse_descending(x, &ranges);
                 }
                 while let Some((i, v)) = ranges
                     .iter()
@@ -523,7 +523,7 @@ impl<'a> Lower<'a> {
             (Op::Const | Op::Var, arg) => self.k.node(g.op(u), g.dtype(u), &[], arg.clone()),
             (Op::Iota, _) => self.k.cast(idx[0], g.dtype(u)),
             _ => {
-                let stored = fuse::storage(g, u);
+                let stored = fuse::buffer_node(g, u);
                 let buffer = self.buffers.of[&stored];
                 let state = (buffer, self.versions.get(&u).copied().unwrap_or(0));
                 if !self.reads.contains(&state) {

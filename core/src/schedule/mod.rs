@@ -13,17 +13,17 @@ pub mod collapse;
 mod cost;
 pub mod early;
 pub mod fuse;
+pub mod horizontal;
 pub mod integers;
 mod join;
 pub mod lower;
 pub(crate) mod needed;
 pub mod order;
-mod ordered;
-pub mod outputs;
 pub mod rows;
+mod scan_scatter;
 pub mod share;
+mod small_assigns;
 mod split;
-mod states;
 
 use crate::analysis::Role;
 use crate::target::Target;
@@ -137,10 +137,10 @@ pub struct Scheduling {
     n_params: usize,
     t: Target,
     /// Assigns that wait for each other in a cycle: their values are computed into temporaries first.
-    knots: Vec<UOp>,
+    cyclic_assigns: Vec<UOp>,
     /// Nodes of kernels that were fused as attention in an earlier round, but that code generation would not recognise:
     /// the next round leaves them unfused.
-    apart: Vec<UOp>,
+    not_attention: Vec<UOp>,
     next: Next,
 }
 
@@ -162,7 +162,15 @@ impl Scheduling {
     /// A scheduling of which no step is done yet.
     pub fn new(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Scheduling {
         let (g, roots, t) = (g.clone(), roots.to_vec(), t.clone());
-        Scheduling { g, roots, n_params, t, knots: Vec::new(), apart: Vec::new(), next: Next::Simplify }
+        Scheduling {
+            g,
+            roots,
+            n_params,
+            t,
+            cyclic_assigns: Vec::new(),
+            not_attention: Vec::new(),
+            next: Next::Simplify,
+        }
     }
 
     /// The target that is scheduled for.
@@ -178,13 +186,13 @@ impl Scheduling {
                 (self.g, self.roots) = early::simplify(&self.g, &self.roots, self.n_params, t);
                 Next::Cut
             }
-            Next::Cut => Next::Rows(fuse::first(&self.g, &self.roots, &self.knots, t)),
+            Next::Cut => Next::Rows(fuse::choose_cuts(&self.g, &self.roots, &self.cyclic_assigns, t)),
             Next::Rows(mut cuts) => {
                 rows::merge(&self.g, &self.roots, &self.g.reachable(&self.roots), &mut cuts, t);
                 Next::Join(cuts)
             }
             Next::Join(cuts) => {
-                let cuts = fuse::together(&self.g, &self.roots, &self.apart, cuts, t);
+                let cuts = fuse::fuse_across_cuts(&self.g, &self.roots, &self.not_attention, cuts, t);
                 let buffers = external_buffers(&self.g, &self.roots, self.n_params);
                 let lowering = lower::Lowering::new(&self.g, &self.roots, &cuts);
                 Next::Lower(cuts, buffers, lowering)
@@ -194,24 +202,24 @@ impl Scheduling {
                     Next::Lower(cuts, buffers, lowering)
                 } else {
                     let kernels = lowering.kernels();
-                    let found = order::knots(&self.g, &kernels);
-                    if found.iter().any(|k| self.knots.contains(k)) {
+                    let found = order::cyclic_assigns(&self.g, &kernels);
+                    if found.iter().any(|k| self.cyclic_assigns.contains(k)) {
                         return Err(Error::Internal("kernels wait for each other".into()));
                     }
                     let none = attention::not_found(&kernels, &cuts, t);
                     let tied = !found.is_empty() || !none.is_empty();
-                    self.knots.extend(found);
-                    self.apart.extend(none);
+                    self.cyclic_assigns.extend(found);
+                    self.not_attention.extend(none);
                     if tied { Next::Cut } else { Next::Merge(cuts, buffers, kernels) }
                 }
             }
-            Next::Merge(cuts, buffers, kernels) => Next::Order(cuts, buffers, outputs::merge(kernels, t)),
+            Next::Merge(cuts, buffers, kernels) => Next::Order(cuts, buffers, horizontal::merge(kernels, t)),
             Next::Order(cuts, buffers, kernels) => {
                 let temp_bytes = |b: usize| match buffers.list[b] {
                     BufferInfo { dtype, len, origin: Origin::Temp } => len.saturating_mul(dtype.size()),
                     _ => 0,
                 };
-                let kernels = order::order(states::merge(kernels, &buffers.list, t), temp_bytes)?;
+                let kernels = order::order(small_assigns::merge(kernels, &buffers.list, t), temp_bytes)?;
                 Next::Share(cuts, buffers, kernels)
             }
             Next::Share(cuts, buffers, mut kernels) => {
@@ -239,7 +247,7 @@ pub struct Buffers {
 fn external_buffers(g: &Graph, roots: &[UOp], n_params: usize) -> Buffers {
     let void = BufferInfo { dtype: DType::Void, len: 0, origin: Origin::Temp };
     let mut b = Buffers { list: vec![void; n_params], of: Default::default() };
-    let outputs: rustc_hash::FxHashSet<UOp> = roots.iter().map(|&r| fuse::storage(g, r)).collect();
+    let outputs: rustc_hash::FxHashSet<UOp> = roots.iter().map(|&r| fuse::buffer_node(g, r)).collect();
     for u in g.reachable(roots) {
         if let (Op::Param, Arg::Param { slot, len }) = (g.op(u), g.arg(u)) {
             let at = *slot as usize;

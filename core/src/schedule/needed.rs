@@ -226,7 +226,7 @@ impl Needs {
             return k.args.iter().for_each(|b| self.whole(*b));
         }
         let nodes = g.reachable(&[k.ast.sink]);
-        let sound = addressing(g, &nodes);
+        let addressing_loads = addressing(g, &nodes);
         let mut memo = Memo::sparse();
         let mut known: FxHashMap<UOp, Known> = FxHashMap::default();
         // how far each local array is read along each of its axes
@@ -253,11 +253,11 @@ impl Needs {
                         now.extend(conjuncts(g, src[2]));
                     }
                     let (memory, at) = (g.src_at(src[0], 0), g.src_at(src[0], 1));
-                    let known: &[UOp] = if sound.contains(&u) { &[] } else { &now };
+                    let known: &[UOp] = if addressing_loads.contains(&u) { &[] } else { &now };
                     match (g.op(memory), g.arg(memory).clone()) {
                         (Op::Param, Arg::Param { slot, .. }) => {
                             let buffer = k.args[slot as usize];
-                            match sound.contains(&u) {
+                            match addressing_loads.contains(&u) {
                                 true => self.whole(buffer),
                                 false => self.read(g, &mut memo, buffer, at, known),
                             }
@@ -296,7 +296,7 @@ impl Needs {
         let Some(axes) = self.axes.get_mut(&buffer) else { return };
         let len = self.lens[buffer] as i64;
         for a in axes.iter_mut().filter(|a| a.end != End::All) {
-            let place = digit(g, memo, at, a.stride, a.len);
+            let place = index_along_axis(g, memo, at, a.stride, a.len);
             let mut end = end_of(&mut self.ends, g, memo, place, a.len, known);
             if end == End::All && known.iter().any(|&c| ends_one_of(g, c, place)) {
                 // positions of a window before the start or past the end of an axis would be elements of its
@@ -335,7 +335,7 @@ impl Needs {
                 return list.fill(End::All);
             }
             let n = g.range_len(p) as i64;
-            let place = digit(g, memo, at, stride, n);
+            let place = index_along_axis(g, memo, at, stride, n);
             let end = end_of(&mut self.ends, g, memo, place, n, known);
             list[i] = self.ends.joined(list[i], end);
             stride *= n;
@@ -372,7 +372,7 @@ fn addressing(g: &Graph, nodes: &[UOp]) -> FxHashSet<UOp> {
 }
 
 /// The index along an axis that an offset has: `offset / stride % len`.
-fn digit(g: &mut Graph, memo: &mut Memo, at: UOp, stride: i64, len: i64) -> UOp {
+fn index_along_axis(g: &mut Graph, memo: &mut Memo, at: UOp, stride: i64, len: i64) -> UOp {
     let dt = g.dtype(at);
     let (step, n) = (g.int(stride, dt), g.int(len, dt));
     let place = g.binary(Op::FloorDiv, at, step);
@@ -382,7 +382,9 @@ fn digit(g: &mut Graph, memo: &mut Memo, at: UOp, stride: i64, len: i64) -> UOp 
 
 /// The end of an axis of `len` elements that is read at `place`.
 fn end_of(ends: &mut Graph, g: &mut Graph, memo: &mut Memo, place: UOp, len: i64, known: &[UOp]) -> End {
-    let Some(end) = above(g, place, known).filter(|&e| g.dtype(e) == DType::I32) else { return End::All };
+    let Some(end) = exclusive_upper_bound(g, place, known).filter(|&e| g.dtype(e) == DType::I32) else {
+        return End::All;
+    };
     let end = simplify_with(g, end, memo);
     match g.bounds(end).0 >= len {
         true => End::All,
@@ -391,8 +393,8 @@ fn end_of(ends: &mut Graph, g: &mut Graph, memo: &mut Memo, place: UOp, len: i64
 }
 
 /// The smallest upper bound (exclusive) of an integer that can be derived, made of constants and launch scalars alone.
-fn above(g: &mut Graph, u: UOp, known: &[UOp]) -> Option<UOp> {
-    if let Some(end) = known.iter().find_map(|&c| said(g, u, c)) {
+fn exclusive_upper_bound(g: &mut Graph, u: UOp, known: &[UOp]) -> Option<UOp> {
+    if let Some(end) = known.iter().find_map(|&c| bound_from_condition(g, u, c)) {
         return Some(if end.1 { plus(g, end.0, 1) } else { end.0 });
     }
     let src = g.srcs(u);
@@ -400,18 +402,18 @@ fn above(g: &mut Graph, u: UOp, known: &[UOp]) -> Option<UOp> {
     let found = match (g.op(u), &src[..]) {
         (Op::Var, _) => Some(plus(g, u, 1)),
         (Op::Add, &[x, y]) => {
-            let (x, y) = (above(g, x, known)?, above(g, y, known)?);
+            let (x, y) = (exclusive_upper_bound(g, x, known)?, exclusive_upper_bound(g, y, known)?);
             let sum = g.binary(Op::Add, x, y);
             Some(plus(g, sum, -1))
         }
         (Op::Mul, &[x, c]) if positive(g, c).is_some() => {
-            let last = above(g, x, known)?;
+            let last = exclusive_upper_bound(g, x, known)?;
             let last = plus(g, last, -1);
             let last = g.binary(Op::Mul, last, c);
             Some(plus(g, last, 1))
         }
         (Op::FloorDiv, &[x, c]) if positive(g, c).is_some() => {
-            let last = above(g, x, known)?;
+            let last = exclusive_upper_bound(g, x, known)?;
             let last = plus(g, last, -1);
             let last = g.binary(Op::FloorDiv, last, c);
             Some(plus(g, last, 1))
@@ -421,9 +423,9 @@ fn above(g: &mut Graph, u: UOp, known: &[UOp]) -> Option<UOp> {
             Some(g.binary(Op::Max, n, one))
         }
         (Op::Min, &[_, last]) if g.op(last) != Op::Const && is_scalar(g, last) => Some(plus(g, last, 1)),
-        (Op::Min, &[x, y]) => above(g, x, known).or_else(|| above(g, y, known)),
+        (Op::Min, &[x, y]) => exclusive_upper_bound(g, x, known).or_else(|| exclusive_upper_bound(g, y, known)),
         (Op::Max, &[x, y]) => {
-            let (x, y) = (above(g, x, known)?, above(g, y, known)?);
+            let (x, y) = (exclusive_upper_bound(g, x, known)?, exclusive_upper_bound(g, y, known)?);
             Some(g.binary(Op::Max, x, y))
         }
         _ => None,
@@ -435,7 +437,7 @@ fn above(g: &mut Graph, u: UOp, known: &[UOp]) -> Option<UOp> {
 }
 
 /// The bound that a condition sets to `u`: a scalar, and whether it is inclusive (`u <= scalar`, not `u < scalar`).
-fn said(g: &Graph, u: UOp, cond: UOp) -> Option<(UOp, bool)> {
+fn bound_from_condition(g: &Graph, u: UOp, cond: UOp) -> Option<(UOp, bool)> {
     if let (Op::CmpLt, &[x, end]) = (g.op(cond), g.src(cond)) {
         return (x == u && is_scalar(g, end)).then_some((end, false));
     }
@@ -447,8 +449,8 @@ fn said(g: &Graph, u: UOp, cond: UOp) -> Option<(UOp, bool)> {
 /// The operand of a negated condition (`x != true` or `x ^ true`).
 fn opposite(g: &Graph, cond: UOp) -> Option<UOp> {
     let &[x, yes] = g.src(cond) else { return None };
-    let turns = matches!(g.op(cond), Op::CmpNe | Op::Xor) && g.dtype(x) == DType::Bool;
-    (turns && g.const_int(yes) == Some(1)).then_some(x)
+    let negates = matches!(g.op(cond), Op::CmpNe | Op::Xor) && g.dtype(x) == DType::Bool;
+    (negates && g.const_int(yes) == Some(1)).then_some(x)
 }
 
 /// Does a condition bound a loop on which `place` depends by a scalar that differs from run to run?
@@ -496,11 +498,11 @@ mod tests {
             let greater = g.binary(Op::CmpLt, scalar, x);
             let not_above = g.node(Op::CmpNe, DType::Bool, &[greater, yes], Arg::None);
             for (cond, most) in [(below, least), (not_above, least + 1)] {
-                let end = above(&mut g, x, &[cond]).expect("an end");
+                let end = exclusive_upper_bound(&mut g, x, &[cond]).expect("an end");
                 let end = simplify_with(&mut g, end, &mut Memo::sparse());
                 assert_eq!(g.bounds(end).1, most);
             }
         }
-        assert_eq!(above(&mut g, x, &[]).and_then(|end| g.const_int(end)), Some(64));
+        assert_eq!(exclusive_upper_bound(&mut g, x, &[]).and_then(|end| g.const_int(end)), Some(64));
     }
 }

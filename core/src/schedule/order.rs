@@ -3,7 +3,7 @@
 //! memory than it allocates.
 //!
 //! Assigns of which each reads what another one overwrites, such as `a.assign(b)` and `b.assign(a)`, have no such
-//! order: [`knots`] finds them, and the caller materialises their values first.
+//! order: [`cyclic_assigns`] finds them, and the caller materialises their values first.
 
 use super::Kernel;
 use crate::uop::{Graph, Op, UOp};
@@ -61,7 +61,7 @@ pub fn edges(pending: &[Pending]) -> Vec<SortedSet<usize>> {
 
 /// The assigns that have to be broken out of cycles, in which each kernel reads what another one overwrites. Once the
 /// values of these assigns are computed into temporaries first, no cycle remains.
-pub fn knots(g: &Graph, pending: &[Pending]) -> Vec<UOp> {
+pub fn cyclic_assigns(g: &Graph, pending: &[Pending]) -> Vec<UOp> {
     let then = edges(pending);
     let mut before: Vec<SortedSet<usize>> = vec![SortedSet::new(); pending.len()];
     for (i, set) in then.iter().enumerate() {

@@ -11,7 +11,7 @@
 //! them. For example below a reshape of `[n, 3, 4]` to `[n, 12]` the last two axes are the digits `i / 4 % 3` and `i % 4`
 //! of the result's last index `i`.
 
-use super::fuse::{Cuts, base, storage};
+use super::fuse::{Cuts, base, buffer_node};
 use crate::analysis::product;
 use crate::target::Target;
 use crate::uop::{Arg, Graph, Op, UOp};
@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 
 /// The axis from which a digit is taken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) enum From {
+pub(super) enum DigitSource {
     /// An axis of the kernel's result.
     Out(u8),
     /// A reduced axis, or an index that is no digit of an output axis, as behind a shift or a gather.
@@ -31,7 +31,7 @@ pub(super) enum From {
 /// A part of an axis: `index / stride % len`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Digit {
-    pub(super) from: From,
+    pub(super) from: DigitSource,
     pub(super) stride: usize,
     pub(super) len: usize,
 }
@@ -119,7 +119,7 @@ impl Readers {
         let mut r =
             Readers { of: vec![SmallVec::new(); g.len()], kept: vec![false; g.len()], moved: FxHashMap::default() };
         for &u in roots {
-            r.kept[storage(g, u).0 as usize] = true;
+            r.kept[buffer_node(g, u).0 as usize] = true;
         }
         for &u in nodes.iter().filter(|&&u| matches!(g.op(u), Op::After | Op::Sink) && !cuts.is_cut(u)) {
             g.src(u).iter().for_each(|&s| r.kept[base(g, s).0 as usize] = true);
@@ -179,27 +179,27 @@ fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Loops> {
     let inner = &loops[outer.len()..];
     let row: usize = inner.iter().map(|p| p.len).product();
     // the row is one loop over consecutive elements of memory
-    let near = matches!(inner, [p] if p.axis + 1 == shape.len() && p.stride == 1);
+    let is_contiguous = matches!(inner, [p] if p.axis + 1 == shape.len() && p.stride == 1);
     let longest = row.max(walk.row_work);
     // the reductions of a row and the loop that reads them back count as iterations of the same thread
-    let fits = longest <= t.max_turns as usize / 4;
-    (fits && pays(rows, longest, row > 1, near, t)).then_some(loops)
+    let fits = longest <= t.max_loop_iterations as usize / 4;
+    (fits && pays(rows, longest, row > 1, is_contiguous, t)).then_some(loops)
 }
 
 /// Is one kernel over whole rows faster than one kernel for each reduction and one for the rest?
-fn pays(rows: usize, row: usize, spreads: bool, near: bool, t: &Target) -> bool {
+fn pays(rows: usize, row: usize, is_read_back: bool, is_contiguous: bool, t: &Target) -> bool {
     if rows.saturating_mul(row) <= SMALL {
         return true;
     }
     match (t.has_local, t.software) {
         // on CPUs threads divide the rows among them
-        (false, _) => rows >= 2 * t.threads || t.threads == 1 || !spreads,
+        (false, _) => rows >= 2 * t.threads || t.threads == 1 || !is_read_back,
         (true, true) => rows >= 64,
         // a workgroup shares a long row; otherwise one thread processes each row, which pays for many rows that are
         // short or only reduced
         (true, false) => {
-            let shared = near && row >= 128 && (rows >= 64 || row <= t.machine.workgroups.row);
-            shared || rows >= 1024 && (row <= 256 || !spreads)
+            let shared = is_contiguous && row >= 128 && (rows >= 64 || row <= t.machine.workgroups.row);
+            shared || rows >= 1024 && (row <= 256 || !is_read_back)
         }
     }
 }
@@ -209,10 +209,11 @@ fn pays(rows: usize, row: usize, spreads: bool, near: bool, t: &Target) -> bool 
 pub(super) fn loops(shape: &[usize], outer: &[Digit]) -> Option<Loops> {
     let mut inner = Loops::new();
     for (axis, &n) in shape.iter().enumerate() {
-        let mut own: SmallVec<[Digit; 4]> = outer.iter().copied().filter(|d| d.from == From::Out(axis as u8)).collect();
+        let source = DigitSource::Out(axis as u8);
+        let mut own: SmallVec<[Digit; 4]> = outer.iter().copied().filter(|d| d.from == source).collect();
         sort::by_key(&mut own, |d| std::cmp::Reverse(d.stride));
         let mut above = n;
-        for d in own.iter().chain(&[Digit { from: From::Other(0), stride: 0, len: 0 }]) {
+        for d in own.iter().chain(&[Digit { from: DigitSource::Other(0), stride: 0, len: 0 }]) {
             // the part between the previous, more significant digit and this one
             let top = if d.len == 0 { 1 } else { d.stride * d.len };
             if top > above || above % top != 0 {
@@ -225,8 +226,8 @@ pub(super) fn loops(shape: &[usize], outer: &[Digit]) -> Option<Loops> {
         }
     }
     let part = |d: &Digit| match d.from {
-        From::Out(a) => Some(Part { axis: a as usize, stride: d.stride, len: d.len }),
-        From::Other(_) => None,
+        DigitSource::Out(a) => Some(Part { axis: a as usize, stride: d.stride, len: d.len }),
+        DigitSource::Other(_) => None,
     };
     let mut all: Loops = outer.iter().map(part).collect::<Option<_>>()?;
     all.extend(inner);
@@ -262,8 +263,8 @@ pub(super) fn is_product(g: &Graph, reduce: UOp) -> bool {
 pub(super) struct Walk<'a> {
     g: &'a Graph,
     cuts: &'a Cuts,
-    /// For each index that is no digit (`From::Other(i)` is entry `i - 1`): the digits it depends on, and how many of
-    /// its values are used.
+    /// For each index that is no digit (`DigitSource::Other(i)` is entry `i - 1`): the digits it depends on, and how
+    /// many of its values are used.
     others: Vec<(Axis, usize)>,
     /// The digits that every reduction of the kernel keeps.
     pub(super) outer: Option<SmallVec<[Digit; 4]>>,
@@ -298,14 +299,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn whole(&self, from: From, len: usize) -> Axis {
+    fn whole(&self, from: DigitSource, len: usize) -> Axis {
         if len == 1 { Axis::new() } else { Axis::from_elem(Digit { from, stride: 1, len }, 1) }
     }
 
     /// A new index that is no digit, depends on the digits `of`, and takes `used` of its `len` values.
     fn other(&mut self, len: usize, of: Axis, used: usize) -> Axis {
         self.others.push((of, used));
-        self.whole(From::Other(self.others.len() as u32), len)
+        self.whole(DigitSource::Other(self.others.len() as u32), len)
     }
 
     /// Does a view depend on a digit of the result?
@@ -335,7 +336,7 @@ impl<'a> Walk<'a> {
         while let Some(d) = stack.pop() {
             match self.made_of(&d) {
                 Some((of, used)) if out.len() < MAX_NODES => {
-                    out.push(Digit { from: From::Other(0), stride: *used, len: d.len });
+                    out.push(Digit { from: DigitSource::Other(0), stride: *used, len: d.len });
                     stack.extend(of.iter().rev().copied());
                 }
                 _ => out.push(d),
@@ -346,8 +347,8 @@ impl<'a> Walk<'a> {
 
     fn made_of(&self, d: &Digit) -> Option<&(Axis, usize)> {
         match d.from {
-            From::Other(i) => self.others.get((i as usize).wrapping_sub(1)),
-            From::Out(_) => None,
+            DigitSource::Other(i) => self.others.get((i as usize).wrapping_sub(1)),
+            DigitSource::Out(_) => None,
         }
     }
 
@@ -359,7 +360,7 @@ impl<'a> Walk<'a> {
         if shape.contains(&0) {
             return None;
         }
-        let view = shape.iter().enumerate().map(|(a, &n)| self.whole(From::Out(a as u8), n)).collect();
+        let view = shape.iter().enumerate().map(|(a, &n)| self.whole(DigitSource::Out(a as u8), n)).collect();
         let mut views: FxHashMap<UOp, SmallVec<[View; 2]>> = FxHashMap::default();
         let mut pending = crate::util::gather::<crate::util::sorted::SortedSet<_>, _>([value]);
         views.insert(value, SmallVec::from_elem(view, 1));
@@ -371,7 +372,7 @@ impl<'a> Walk<'a> {
             }
             let leaf = self.cuts.is_cut(u) && u != owner;
             if leaf || matches!(g.op(u), Op::Param | Op::After) {
-                let b = if leaf { u } else { storage(g, u) };
+                let b = if leaf { u } else { buffer_node(g, u) };
                 if !self.buffers.contains(&b) {
                     self.buffers.push(b);
                 }
@@ -433,7 +434,7 @@ impl<'a> Walk<'a> {
         // if the gate varied within a row, the row would be reduced again for each of its elements
         self.gated.extend(self.gates.get(&u).into_iter().flatten().copied());
         let mut kept: SmallVec<[Digit; 4]> = view.iter().flatten().copied().collect();
-        if kept.iter().any(|d| matches!(d.from, From::Other(_))) {
+        if kept.iter().any(|d| matches!(d.from, DigitSource::Other(_))) {
             return None;
         }
         sort::ascending(&mut kept);

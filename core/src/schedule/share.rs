@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 /// The fewest distinct kernels that are merged. In the merged kernel an unknown scalar replaces each constant, so it
 /// simplifies less well than the kernels do by themselves.
-const MEMBERS: usize = 4;
+const MIN_MEMBERS: usize = 4;
 /// The largest power of two, in elements, that is factored out of the offsets as a known multiple. It tells code
 /// generation how far addresses are aligned, and larger alignments make no difference.
 const MAX_STEP: i64 = 64;
@@ -53,7 +53,7 @@ pub fn share(kernels: &mut [Kernel]) {
         let mut distinct: Vec<&Vec<i64>> = members.iter().map(|m| &m.1).collect();
         sort::ascending(&mut distinct);
         distinct.dedup();
-        if distinct.len() < MEMBERS {
+        if distinct.len() < MIN_MEMBERS {
             continue;
         }
         // offsets that change by the same multiples share a scalar

@@ -2,7 +2,7 @@
 //! few results, and what one piece of a long contraction reads stays in a cache while all of its results are computed.
 //! Reductions of any kind are split if they are longer than the target's loops may be.
 
-use super::ordered::padded;
+use super::scan_scatter::padded;
 use crate::DType;
 use crate::analysis::product;
 use crate::target::Target;
@@ -13,11 +13,11 @@ use smallvec::SmallVec;
 /// second-level cache.
 const PIECE: usize = 4096;
 /// Contractions with fewer terms than this stay whole on a CPU.
-const LONG: usize = 16_384;
+const MIN_SPLIT_TERMS: usize = 16_384;
 /// Contractions with fewer results than this stay whole on a CPU, as partial results do not pay.
-const RESULTS: usize = 256;
+const MIN_SPLIT_RESULTS: usize = 256;
 /// A sum with fewer results than threads is shared out among threads from this many terms on, over all its results.
-const SHARED: usize = 1 << 18;
+const MIN_SHARED_ELEMS: usize = 1 << 18;
 /// On a GPU a contraction with few results leaves most of it idle, as each thread computes a tile of them, so it is
 /// split into pieces. `GPU_RESULTS` is the most partial results that are worth making, `GPU_PIECE` the fewest terms of
 /// a piece, and `GPU_PIECES` the most pieces.
@@ -43,11 +43,11 @@ pub(super) fn pieces(g: &Graph, x: UOp, axes: &[u8], t: &Target) -> Option<(usiz
         return if is_contraction(g, x) && parts >= 4 { most(parts) } else { None };
     }
     if is_contraction(g, x) {
-        let long = terms >= LONG && results >= RESULTS;
+        let long = terms >= MIN_SPLIT_TERMS && results >= MIN_SPLIT_RESULTS;
         return if long { most(terms / PIECE) } else { None };
     }
     let wanted = t.threads * PER_THREAD;
-    if t.threads < 2 || results >= t.threads || g.numel(x) < SHARED as u64 {
+    if t.threads < 2 || results >= t.threads || g.numel(x) < MIN_SHARED_ELEMS as u64 {
         return None;
     }
     most(wanted)
@@ -60,26 +60,26 @@ fn is_contraction(g: &Graph, x: UOp) -> bool {
 
 /// Does the reduction have more terms than one thread of the target may process?
 pub(super) fn is_too_long(g: &Graph, x: UOp, axes: &[u8], t: &Target) -> bool {
-    terms(g, x, axes) > t.max_turns as usize
+    terms(g, x, axes) > t.max_loop_iterations as usize
 }
 
 fn terms(g: &Graph, x: UOp, axes: &[u8]) -> usize {
     axes.iter().map(|&a| g.shape(x)[a as usize]).fold(1, usize::saturating_mul)
 }
 
-/// A reduction split recursively until each thread runs at most half of `max_turns` iterations. Iterations of nested
-/// loops count together, hence only half.
-pub(super) fn within_turns(g: &mut Graph, x: UOp, op: ReduceOp, axes: &[u8], t: &Target) -> UOp {
-    let most = (t.max_turns as usize / 2).max(4);
+/// A reduction split recursively until each thread runs at most half of `max_loop_iterations` iterations. Iterations of
+/// nested loops count together, hence only half.
+pub(super) fn within_loop_limit(g: &mut Graph, x: UOp, op: ReduceOp, axes: &[u8], t: &Target) -> UOp {
+    let most = (t.max_loop_iterations as usize / 2).max(4);
     let longest = axes.iter().map(|&a| a as usize).max_by_key(|&a| g.shape(x)[a]);
     let (Some(axis), true) = (longest, is_too_long(g, x, axes, t)) else { return g.reduce(x, op, axes) };
     let n = g.shape(x)[axis];
     let wanted = terms(g, x, axes).div_ceil(most).clamp(2, n.max(2));
     let pieces = (wanted..=(2 * wanted).min(n)).find(|&p| n.is_multiple_of(p)).unwrap_or(wanted);
-    let room = pieces * n.div_ceil(pieces) - n;
+    let padding = pieces * n.div_ceil(pieces) - n;
     let nothing = op.identity(g.dtype(x));
-    let x = padded(g, x, axis, (0, room), nothing);
-    pieced(g, x, (op, axes), (axis, pieces), &|g, x, axes| within_turns(g, x, op, axes, t))
+    let x = padded(g, x, axis, (0, padding), nothing);
+    pieced(g, x, (op, axes), (axis, pieces), &|g, x, axes| within_loop_limit(g, x, op, axes, t))
 }
 
 /// The sum of `x` over `axes`, computed as the sum of `n` materialised partial sums along `axis`.

@@ -11,9 +11,9 @@ pub struct Machine {
     /// Nanoseconds to launch a kernel.
     pub launch: f64,
     /// Nanoseconds to move one byte from or to memory.
-    pub byte: f64,
+    pub ns_per_byte: f64,
     /// Nanoseconds of an arithmetic operation on one element (a vector operation divided by its lanes).
-    pub op: f64,
+    pub ns_per_op: f64,
     /// Nanoseconds to load one element that a cache holds.
     pub load: f64,
     /// Cycles between the issue of one multiply-add of a whole vector and the next (its reciprocal throughput).
@@ -25,11 +25,11 @@ pub struct Machine {
     pub guarded_load: f64,
     /// Nanoseconds that a multiply-add takes longer where its operand is read through padding, under a mask: in
     /// general, and where in addition the value that is read goes into no more results than a vector holds.
-    pub padded: [f64; 2],
+    pub padded_load_ns: [f64; 2],
     /// Bytes that a core's private cache still holds of what one kernel stored when the next kernel reads it.
-    pub near: f64,
+    pub producer_cache_bytes: f64,
     /// Bytes of an operand that a core's private caches still hold from one run of a kernel to the next.
-    pub kept: f64,
+    pub resident_bytes: f64,
     /// Cycles to copy one vector to a packed panel: of contiguous elements; the same under a mask; under a mask where
     /// only one tile reads the panel, right after the copy; and of elements that were not contiguous.
     pub copy: [f64; 4],
@@ -43,14 +43,14 @@ pub struct Machine {
     pub parallel_loads: bool,
     /// Does the compiler that translates our code (a browser's WebAssembly engine) move all loads of a loop body before
     /// its arithmetic, so that all loaded values occupy registers at once?
-    pub loads_first: bool,
+    pub hoists_loads: bool,
     /// For an axis that was rounded up: are elements beyond its end read from the buffer, where it has any there,
     /// instead of being masked? Results computed from them are never stored.
-    pub reads_behind: bool,
+    pub reads_past_end: bool,
     /// The most vectors of a row that a row kernel computes at once, to hide the latency of accumulators.
     pub row_vectors: usize,
     /// Tile widths in vectors that are tried in addition to the usual ones for a product without any reuse of operands.
-    pub wide: &'static [usize],
+    pub extra_tile_widths: &'static [usize],
     /// Costs of instructions, memory traffic and launches, for `codegen/cost.rs`.
     pub prices: &'static Prices,
     /// The caches of a core.
@@ -65,15 +65,23 @@ impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         #[rustfmt::skip]
         let &Machine {
-            launch, byte, op, load, multiply_add, broadcast, guarded_load, padded, near, kept, copy, thrashing,
-            columns_first, parallel_loads, loads_first, reads_behind, row_vectors, wide, prices, caches, workgroups,
+            launch, ns_per_byte, ns_per_op, load, multiply_add, broadcast, guarded_load, padded_load_ns,
+            producer_cache_bytes, resident_bytes, copy, thrashing, columns_first, parallel_loads, hoists_loads,
+            reads_past_end, row_vectors, extra_tile_widths, prices, caches, workgroups,
         } = self;
-        let own = [launch, byte, op, load, multiply_add, broadcast, guarded_load, near, kept];
-        let own = own.into_iter().chain(padded).chain(copy).chain(thrashing);
+        #[rustfmt::skip]
+        let own = [
+            launch, ns_per_byte, ns_per_op, load, multiply_add, broadcast, guarded_load, producer_cache_bytes,
+            resident_bytes,
+        ];
+        let own = own.into_iter().chain(padded_load_ns).chain(copy).chain(thrashing);
         for number in own.chain(prices.numbers()).chain(caches.numbers()).chain(workgroups.numbers()) {
             write!(f, "{:x} ", number.to_bits())?;
         }
-        write!(f, "{columns_first} {parallel_loads} {loads_first} {reads_behind} {row_vectors} {wide:?}")
+        write!(
+            f,
+            "{columns_first} {parallel_loads} {hoists_loads} {reads_past_end} {row_vectors} {extra_tile_widths:?}"
+        )
     }
 }
 
@@ -84,24 +92,24 @@ impl Machine {
         let vector = 0.25 / lanes.max(4) as f64;
         Machine {
             launch: 2_000.0,
-            byte: 0.03,
-            op: vector,
+            ns_per_byte: 0.03,
+            ns_per_op: vector,
             load: vector,
             multiply_add: 0.5,
             broadcast: 1.0,
             guarded_load: 6.0,
             // on Emerald Rapids six convolutions took 4 to 46 % less time with stored padding, and one of 5 taps 13 % more
-            padded: [0.2 * vector; 2],
-            near: 0.0,
-            kept: f64::from(4 << 20),
+            padded_load_ns: [0.2 * vector; 2],
+            producer_cache_bytes: 0.0,
+            resident_bytes: f64::from(4 << 20),
             copy: [2.0, 5.0, 5.0, 1.3 * lanes as f64],
             thrashing: [3.0; 3],
             columns_first: false,
             parallel_loads: false,
-            loads_first: false,
-            reads_behind: false,
+            hoists_loads: false,
+            reads_past_end: false,
             row_vectors: (registers / 8).clamp(1, 4),
-            wide: &[],
+            extra_tile_widths: &[],
             prices: &Prices::WIDE_X86,
             caches: &Caches::ZEN4,
             workgroups: &Workgroups::GPU,
@@ -124,12 +132,12 @@ impl Machine {
             parallel_loads: true,
             // depthwise convolutions with windows of 5 and 7 took a quarter less time with vectors of 64 bytes, and up
             // to 1.6 times as long with 32 bytes
-            reads_behind: lanes == 16,
-            padded: [generic.padded[0], 3.0 * generic.padded[0]],
+            reads_past_end: lanes == 16,
+            padded_load_ns: [generic.padded_load_ns[0], 3.0 * generic.padded_load_ns[0]],
             // three quarters of L2
-            near: f64::from(768 << 10),
+            producer_cache_bytes: f64::from(768 << 10),
             // the size of L2: rows of 1.2 MB in f16 were read at 13 GB/s eight at a time, and at 31 GB/s one by one
-            kept: f64::from(1 << 20),
+            resident_bytes: f64::from(1 << 20),
             prices: if lanes == 16 { &Prices::HALVED_X86 } else { &Prices::WIDE_X86 },
             ..generic
         }
@@ -141,7 +149,7 @@ impl Machine {
         Machine {
             multiply_add: 0.5,
             broadcast: 1.0,
-            kept: f64::from(2 << 20),
+            resident_bytes: f64::from(2 << 20),
             prices: &Prices::WIDE_X86,
             ..Machine::zen4(lanes, registers)
         }
@@ -160,15 +168,15 @@ impl Machine {
     pub fn wasm_engine(relaxed_simd: bool) -> Machine {
         let vector = 0.3 / 4.0;
         // whole cache lines of a matrix at once, as many as there are registers for
-        let wide = &[8, 12];
+        let extra_tile_widths = &[8, 12];
         Machine {
             launch: 1_000.0,
-            byte: 0.05,
-            op: vector,
+            ns_per_byte: 0.05,
+            ns_per_op: vector,
             load: vector,
-            loads_first: !relaxed_simd,
+            hoists_loads: !relaxed_simd,
             row_vectors: 4,
-            wide,
+            extra_tile_widths,
             prices: &Prices::WASM_ENGINE,
             ..Machine::generic(4, 14)
         }
@@ -178,10 +186,10 @@ impl Machine {
     pub fn gpu() -> Machine {
         Machine {
             launch: 5_000.0,
-            byte: 0.01,
-            op: 0.0005,
+            ns_per_byte: 0.01,
+            ns_per_op: 0.0005,
             load: 0.001,
-            padded: [0.0; 2],
+            padded_load_ns: [0.0; 2],
             row_vectors: 1,
             prices: &Prices::GPU,
             ..Machine::generic(4, 32)
@@ -190,7 +198,14 @@ impl Machine {
 
     /// A GPU emulated by a CPU (SwiftShader, llvmpipe).
     pub fn emulated_gpu() -> Machine {
-        Machine { launch: 100_000.0, byte: 0.1, op: 0.3, load: 2.5, prices: &Prices::EMULATED_GPU, ..Machine::gpu() }
+        Machine {
+            launch: 100_000.0,
+            ns_per_byte: 0.1,
+            ns_per_op: 0.3,
+            load: 2.5,
+            prices: &Prices::EMULATED_GPU,
+            ..Machine::gpu()
+        }
     }
 }
 
@@ -200,14 +215,14 @@ mod tests {
 
     #[test]
     fn machines_that_differ_in_one_number_have_different_texts() {
-        static OTHER: Prices = Prices { turn: 9.0, ..Prices::GPU };
-        static FULLER: Workgroups = Workgroups { all: 128, ..Workgroups::GPU };
+        static OTHER: Prices = Prices { loop_overhead: 9.0, ..Prices::GPU };
+        static FULLER: Workgroups = Workgroups { threads_per_rare_reduction: 128, ..Workgroups::GPU };
         let gpu = Machine::gpu();
         let text = |m: Machine| format!("{m:?}");
         let others = [
             Machine { prices: &OTHER, ..gpu },
             Machine { workgroups: &FULLER, ..gpu },
-            Machine { op: 1.0, ..gpu },
+            Machine { ns_per_op: 1.0, ..gpu },
             Machine { row_vectors: 7, ..gpu },
         ];
         for other in others {

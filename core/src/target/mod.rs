@@ -120,7 +120,7 @@ pub struct Target {
     pub software: bool,
     /// The most iterations that one thread may execute in all loops of a kernel together, because some drivers silently
     /// stop loops after a number of iterations. `u32::MAX` if there is no such limit.
-    pub max_turns: u32,
+    pub max_loop_iterations: u32,
     /// Kernels may use WebAssembly relaxed SIMD.
     pub relaxed_simd: bool,
     /// Instructions that add up several products of bytes at once, if the target has them.
@@ -136,13 +136,13 @@ pub struct Target {
     pub permutes: bool,
     /// Can a tile of two vectors, one for the even elements of a row and one for the odd elements, be stored by
     /// interleaving them ([`crate::codegen::Program::woven`])?
-    pub weaves: bool,
+    pub interleaved_stores: bool,
     /// Can a vector register be used as one of half its lanes?
     pub half_vectors: bool,
     /// Can a multiply-add take one operand directly from memory?
     pub memory_operands: bool,
     /// May a masked load of a narrow dtype have a constant as the value for lanes that are masked off, in vectors too?
-    pub narrow_gates: bool,
+    pub narrow_mask_constants: bool,
     /// Does the compiler that translates our code (a driver's shader compiler) simplify floats as if they were real
     /// numbers: `x * 0` to 0, `(a + b) - a` to `b`, and the like? Code that relies on exact rounding is then written in
     /// a form that such a compiler cannot change.
@@ -209,10 +209,10 @@ impl Target {
             isa: Some(isa),
             dots: (cfg!(feature = "x86") && isa >= Isa::Avx512Vnni).then_some(Dots { group: 4, stored: DType::U8 }),
             permutes: true,
-            weaves: true,
+            interleaved_stores: true,
             half_vectors: isa >= Isa::Avx512,
             memory_operands: true,
-            narrow_gates: true,
+            narrow_mask_constants: true,
             machine: if isa >= Isa::Avx512 { Machine::zen4(16, 32) } else { Machine::zen4(8, 16) },
             ..Target::processor(threads)
         }
@@ -225,8 +225,8 @@ impl Target {
             lang: Lang::Arm64,
             lanes: 4,
             vector_registers: 32,
-            weaves: true,
-            narrow_gates: true,
+            interleaved_stores: true,
+            narrow_mask_constants: true,
             machine: Machine::arm64(),
             ..Target::processor(threads)
         }
@@ -280,7 +280,7 @@ impl Target {
             vector_registers: 14,
             fma: relaxed_simd,
             relaxed_simd,
-            weaves: true,
+            interleaved_stores: true,
             max_buffer_bytes: u32::MAX as usize - 0xffff,
             machine: Machine::wasm_engine(relaxed_simd),
             ..Target::processor(threads)
@@ -367,13 +367,13 @@ impl Target {
         self
     }
 
-    /// This target emulated by a CPU, by a driver that limits loops ([`Target::of_few_turns`]).
+    /// This target emulated by a CPU, by a driver that limits loops ([`Target::with_loop_limit`]).
     pub fn emulated(self) -> Target {
-        self.by_processor().of_few_turns()
+        self.emulated_without_loop_limit().with_loop_limit()
     }
 
     /// This target emulated by a CPU, by a driver that does not limit loops.
-    pub fn by_processor(mut self) -> Target {
+    pub fn emulated_without_loop_limit(mut self) -> Target {
         self.software = true;
         self.machine = Machine::emulated_gpu();
         self
@@ -389,8 +389,8 @@ impl Target {
 
     /// This target with the limit of llvmpipe, Mesa's emulator, on loops: it counts the iterations of all loops of a
     /// shader in one counter and stops every loop once that reaches this value (`LP_MAX_TGSI_LOOP_ITERATIONS`).
-    pub fn of_few_turns(mut self) -> Target {
-        self.max_turns = 65_535;
+    pub fn with_loop_limit(mut self) -> Target {
+        self.max_loop_iterations = 65_535;
         self
     }
 
@@ -427,16 +427,16 @@ impl Target {
             max_buffer_bytes: usize::MAX >> 1,
             offset_alignment: 64,
             software: false,
-            max_turns: u32::MAX,
+            max_loop_iterations: u32::MAX,
             relaxed_simd: false,
             dots: None,
             matrix_tiles: Vec::new(),
             copies: None,
             permutes: false,
-            weaves: false,
+            interleaved_stores: false,
             half_vectors: false,
             memory_operands: false,
-            narrow_gates: false,
+            narrow_mask_constants: false,
             reassociates: false,
             shared_allocations: true,
             custom_kernels: false,
@@ -468,7 +468,7 @@ impl Target {
 
     /// Does the target have instructions for matrix tiles? False for all targets in a build without support for them.
     pub fn has_tiles(&self) -> bool {
-        crate::uop::mma::BUILT && !self.matrix_tiles.is_empty()
+        crate::uop::mma::MATRIX_TILES_ENABLED && !self.matrix_tiles.is_empty()
     }
 
     /// Does the target compute `op` on `dt` itself, without a decomposition?

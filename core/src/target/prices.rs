@@ -10,7 +10,7 @@ pub struct Prices {
     /// Nanoseconds of a launch in a sequence of launches.
     pub launch: f64,
     /// Additional nanoseconds of a launch that several threads share, which have to be started and joined.
-    pub meet: f64,
+    pub fork_join: f64,
     /// Additional nanoseconds of a launch for each of its buffers.
     pub argument: f64,
     /// Nanoseconds of one cycle.
@@ -28,7 +28,7 @@ pub struct Prices {
     /// A scalar integer operation, as in address arithmetic.
     pub scalar: f64,
     /// One step of a horizontal sum: adding one half of a vector to the other.
-    pub fold: f64,
+    pub horizontal_step: f64,
     /// A vector load of contiguous elements.
     pub vector_load: f64,
     /// A load of one element into all lanes.
@@ -46,12 +46,12 @@ pub struct Prices {
     /// Spilling one vector of an accumulator for which no register is left; counted once as a load and once as a store.
     pub spill: f64,
     /// Loop control of one iteration, without the body.
-    pub turn: f64,
+    pub loop_overhead: f64,
     /// Latency from one accumulation to the next into the same accumulator.
     pub latency: f64,
     /// In a loop whose iterations must run in order (scan, scatter): latency from a store to the load of the same
     /// address in the next iteration.
-    pub walk: f64,
+    pub store_to_load_latency: f64,
     /// How little classes of instructions (arithmetic, loads, stores) overlap: the fraction of the cycles of the other
     /// classes that is added to those of the slowest class. 0 if all run in parallel, 1 if they run one after the
     /// other.
@@ -74,14 +74,15 @@ impl Prices {
     pub(super) fn numbers(&self) -> impl Iterator<Item = f64> {
         #[rustfmt::skip]
         let &Prices {
-            launch, meet, argument, cycle, arithmetic, multiply_add, matrix, divide, integer_divide, scalar, fold, vector_load, broadcast,
-            element_load, permuted_load, guard, vector_store, element_store, spill, turn, latency, walk, mixed, overlap, caches, group,
-            warp, busy,
+            launch, fork_join, argument, cycle, arithmetic, multiply_add, matrix, divide, integer_divide, scalar,
+            horizontal_step, vector_load, broadcast, element_load, permuted_load, guard, vector_store, element_store,
+            spill, loop_overhead, latency, store_to_load_latency, mixed, overlap, caches, group, warp, busy,
         } = self;
         #[rustfmt::skip]
         let numbers = [
-            launch, meet, argument, cycle, arithmetic, multiply_add, matrix, divide, integer_divide, scalar, fold, vector_load, broadcast,
-            element_load, permuted_load, guard, vector_store, element_store, spill, turn, latency, walk, mixed, overlap, group, warp, busy,
+            launch, fork_join, argument, cycle, arithmetic, multiply_add, matrix, divide, integer_divide, scalar,
+            horizontal_step, vector_load, broadcast, element_load, permuted_load, guard, vector_store, element_store,
+            spill, loop_overhead, latency, store_to_load_latency, mixed, overlap, group, warp, busy,
         ];
         numbers.into_iter().chain(caches.into_iter().flat_map(|(bytes, ns)| [bytes, ns]))
     }
@@ -89,7 +90,7 @@ impl Prices {
     /// An x86-64 core that executes two operations on its widest vectors per cycle; fitted on Emerald Rapids.
     pub const WIDE_X86: Prices = Prices {
         launch: 122.0,
-        meet: 40.0,
+        fork_join: 40.0,
         argument: 13.6,
         cycle: 0.267,
         arithmetic: 0.77,
@@ -98,7 +99,7 @@ impl Prices {
         divide: 5.7,
         integer_divide: 6.0,
         scalar: 0.46,
-        fold: 1.2,
+        horizontal_step: 1.2,
         vector_load: 0.46,
         broadcast: 0.56,
         element_load: 1.0,
@@ -107,9 +108,9 @@ impl Prices {
         vector_store: 0.57,
         element_store: 0.82,
         spill: 0.86,
-        turn: 0.21,
+        loop_overhead: 0.21,
         latency: 1.65,
-        walk: 4.5,
+        store_to_load_latency: 4.5,
         mixed: 0.67,
         overlap: 0.17,
         caches: [(29e3, 0.008), (1.84e6, 0.0235), (108e6, 0.08)],
@@ -131,20 +132,20 @@ impl Prices {
     /// A WebAssembly engine; fitted to V8 on Emerald Rapids.
     pub const WASM_ENGINE: Prices = Prices {
         launch: 8.0,
-        meet: 1500.0,
+        fork_join: 1500.0,
         argument: 1.2,
         arithmetic: 0.53,
         multiply_add: 0.97,
         divide: 1.6,
         scalar: 0.39,
-        fold: 0.5,
+        horizontal_step: 0.5,
         vector_load: 0.11,
         element_load: 0.75,
         guard: 0.83,
         vector_store: 0.58,
         element_store: 0.59,
         spill: 0.05,
-        turn: 0.51,
+        loop_overhead: 0.51,
         latency: 1.9,
         mixed: 0.71,
         overlap: 0.6,
@@ -155,7 +156,7 @@ impl Prices {
     /// A hardware GPU. Guessed numbers: none was measured. A cycle is one of all its units together.
     pub const GPU: Prices = Prices {
         launch: 5_000.0,
-        meet: 0.0,
+        fork_join: 0.0,
         argument: 0.0,
         cycle: 0.0016,
         arithmetic: 1.0,
@@ -164,7 +165,7 @@ impl Prices {
         divide: 8.0,
         integer_divide: 8.0,
         scalar: 0.25,
-        fold: 1.0,
+        horizontal_step: 1.0,
         vector_load: 2.0,
         broadcast: 1.0,
         element_load: 1.0,
@@ -173,9 +174,9 @@ impl Prices {
         vector_store: 2.0,
         element_store: 1.0,
         spill: 4.0,
-        turn: 1.0,
+        loop_overhead: 1.0,
         latency: 0.0,
-        walk: 50.0,
+        store_to_load_latency: 50.0,
         mixed: 0.5,
         overlap: 0.2,
         caches: [(4e6, 0.0005), (40e6, 0.0025), (1e12, 0.0)],
@@ -195,7 +196,7 @@ impl Prices {
         divide: 0.81,
         integer_divide: 6.0,
         scalar: 0.36,
-        fold: 2.0,
+        horizontal_step: 2.0,
         vector_load: 0.53,
         broadcast: 2.5,
         element_load: 1.08,
@@ -204,8 +205,8 @@ impl Prices {
         vector_store: 3.5,
         element_store: 1.73,
         spill: 0.0,
-        turn: 1.08,
-        walk: 3.5,
+        loop_overhead: 1.08,
+        store_to_load_latency: 3.5,
         mixed: 1.0,
         overlap: 0.74,
         caches: [(46e3, 0.012), (2.1e6, 0.24), (60e6, 0.08)],

@@ -83,12 +83,12 @@ impl Target {
             workgroup_bytes: 48 << 10,
             offset_alignment: 256,
             matrix_tiles: match sm.has_bf16() {
-                _ if !crate::uop::mma::BUILT => Vec::new(),
+                _ if !crate::uop::mma::MATRIX_TILES_ENABLED => Vec::new(),
                 true if sm.name() == "sm_90a" => [MatrixTile::sm80(), MatrixTile::sm90()].concat(),
                 true => MatrixTile::sm80(),
                 false => MatrixTile::sm75(),
             },
-            copies: sm.copies().filter(|_| crate::uop::mma::BUILT),
+            copies: sm.copies().filter(|_| crate::uop::mma::MATRIX_TILES_ENABLED),
             machine: Machine::gpu(),
             ..Target::eval()
         }

@@ -123,7 +123,7 @@ mod tests {
         let sides = |list: Vec<MatrixTile>| {
             list.iter()
                 .map(|t| {
-                    assert!(t.layout.is_whole(), "{}", t.layout);
+                    assert!(t.layout.is_consistent(), "{}", t.layout);
                     assert_eq!(Layout::read(&t.layout.to_string()).as_ref(), Some(&t.layout));
                     (t.sides(), t.layout.threads(), [&t.layout.a, &t.layout.b, &t.layout.c].map(|s| s.held()))
                 })
@@ -152,22 +152,25 @@ mod tests {
             for i in 0..8 {
                 let row = if i < 2 || (4..6).contains(&i) { group } else { group + 8 };
                 let col = in_group * 2 + (i & 1) + if i < 4 { 0 } else { 8 };
-                assert_eq!((l.a.place(Side::M, lane, i), l.a.place(Side::K, lane, i)), (row, col), "a{i} of {lane}");
+                let coordinates = (l.a.coordinate(Side::M, lane, i), l.a.coordinate(Side::K, lane, i));
+                assert_eq!(coordinates, (row, col), "a{i} of {lane}");
             }
             for i in 0..4 {
                 let row = in_group * 2 + (i & 1) + if i < 2 { 0 } else { 8 };
-                assert_eq!((l.b.place(Side::K, lane, i), l.b.place(Side::N, lane, i)), (row, group), "b{i} of {lane}");
+                let coordinates = (l.b.coordinate(Side::K, lane, i), l.b.coordinate(Side::N, lane, i));
+                assert_eq!(coordinates, (row, group), "b{i} of {lane}");
                 let (row, col) = (if i < 2 { group } else { group + 8 }, in_group * 2 + (i & 1));
-                assert_eq!((l.c.place(Side::M, lane, i), l.c.place(Side::N, lane, i)), (row, col), "c{i} of {lane}");
+                let coordinates = (l.c.coordinate(Side::M, lane, i), l.c.coordinate(Side::N, lane, i));
+                assert_eq!(coordinates, (row, col), "c{i} of {lane}");
             }
         }
         let l = &MatrixTile::sm80()[2].layout;
         for lane in 0..32 {
-            assert_eq!((l.a.place(Side::M, lane, 0), l.a.place(Side::K, lane, 0)), (lane >> 2, lane % 4));
-            assert_eq!((l.b.place(Side::K, lane, 0), l.b.place(Side::N, lane, 0)), (lane % 4, lane >> 2));
+            assert_eq!((l.a.coordinate(Side::M, lane, 0), l.a.coordinate(Side::K, lane, 0)), (lane >> 2, lane % 4));
+            assert_eq!((l.b.coordinate(Side::K, lane, 0), l.b.coordinate(Side::N, lane, 0)), (lane % 4, lane >> 2));
             for i in 0..2 {
-                let place = (l.c.place(Side::M, lane, i), l.c.place(Side::N, lane, i));
-                assert_eq!(place, (lane >> 2, lane % 4 * 2 + i));
+                let coordinates = (l.c.coordinate(Side::M, lane, i), l.c.coordinate(Side::N, lane, i));
+                assert_eq!(coordinates, (lane >> 2, lane % 4 * 2 + i));
             }
         }
     }

@@ -21,19 +21,19 @@ pub struct Workgroups {
     pub rows: [usize; 2],
     /// A reduction is shared by more threads than usual while all threads, those that share reductions included, are
     /// fewer than this for each processor.
-    pub few: usize,
+    pub shared_threads_per_processor: usize,
     /// Threads that share each reduction where there are so few of them that most processors would have none.
-    pub all: usize,
+    pub threads_per_rare_reduction: usize,
     /// The usual size of a workgroup whose threads compute one reduction each, and the most threads that usually share
     /// one reduction.
-    pub group: usize,
+    pub reduction_workgroup: usize,
     /// Threads of a workgroup in a kernel without reductions.
-    pub wide: usize,
+    pub elementwise_workgroup: usize,
     /// Bytes of contiguous memory that neighbouring threads should read together (a memory transaction).
-    pub piece: usize,
+    pub transaction_bytes: usize,
     /// With fewer workgroups than one for this many processors the GPU counts as idle, and a long sum is shared by more
     /// threads instead.
-    pub idle: usize,
+    pub idle_processors_per_workgroup: usize,
     /// The longest row, in elements, for which one kernel over whole rows pays even if there are few rows: a workgroup
     /// goes over such a row a few times in the time of two more launches.
     pub row: usize,
@@ -47,18 +47,18 @@ pub struct Workgroups {
     /// Cycles in which a warp reads 16 bytes for each thread from workgroup memory: where the threads that read the
     /// same address are neighbours, and where they are not. Last, the factor by which both grow where threads share a
     /// sum and so read different addresses.
-    pub read: [f64; 3],
+    pub shared_read_cycles: [f64; 3],
     /// Cycles to start an asynchronous copy to workgroup memory, for each thread.
     pub copy: f64,
     /// Cycles of a loop over blocks of a sum: waiting for the first block and finishing after the last one; the fixed
     /// part of an iteration, whatever a warp computes in it; and adding up the partial sums of threads that share a
     /// sum, for 16 results of each.
-    pub turns: [f64; 3],
+    pub loop_overhead_cycles: [f64; 3],
     /// Warps that a processor executes at the same time.
-    pub side: f64,
+    pub parallel_warps: f64,
     /// The number of warps on a processor at which it waits half of the time: for copies of 16 bytes, and for copies of
     /// single elements.
-    pub waiting: [f64; 2],
+    pub half_stall_warps: [f64; 2],
     /// The largest factor by which rounding up to matrix tiles may increase the work while it is still faster than a
     /// kernel without them.
     pub tiles: f64,
@@ -81,14 +81,20 @@ impl Workgroups {
     pub(super) fn numbers(&self) -> impl Iterator<Item = f64> {
         #[rustfmt::skip]
         let &Workgroups {
-            busy, busy_tiles, least_tiles, full, rows, few, all, group, wide, piece, idle, row, registers, memory, lanes, read, copy, turns,
-            side, waiting, tiles, tile_rows, tile_begins, attention,
+            busy, busy_tiles, least_tiles, full, rows, shared_threads_per_processor, threads_per_rare_reduction,
+            reduction_workgroup, elementwise_workgroup, transaction_bytes, idle_processors_per_workgroup, row,
+            registers, memory, lanes, shared_read_cycles, copy, loop_overhead_cycles, parallel_warps,
+            half_stall_warps, tiles, tile_rows, tile_begins, attention,
         } = self;
         let pairs = [busy_tiles, least_tiles, full, rows, memory].into_iter().flatten();
-        let whole =
-            [busy, few, all, group, wide, piece, idle, row, registers, lanes].into_iter().chain(pairs).chain(attention);
-        let costs = [copy, side, tiles, tile_begins].into_iter().chain(waiting);
-        whole.map(|n| n as f64).chain(costs).chain(read).chain(turns).chain(tile_rows)
+        #[rustfmt::skip]
+        let whole = [
+            busy, shared_threads_per_processor, threads_per_rare_reduction, reduction_workgroup, elementwise_workgroup,
+            transaction_bytes, idle_processors_per_workgroup, row, registers, lanes,
+        ];
+        let whole = whole.into_iter().chain(pairs).chain(attention);
+        let costs = [copy, parallel_warps, tiles, tile_begins].into_iter().chain(half_stall_warps);
+        whole.map(|n| n as f64).chain(costs).chain(shared_read_cycles).chain(loop_overhead_cycles).chain(tile_rows)
     }
 
     /// A hardware GPU. Determined on an H200, except for the values that apply to GPUs without asynchronous copies and
@@ -99,21 +105,21 @@ impl Workgroups {
         least_tiles: [1024, 16],
         full: [4096, 256],
         rows: [512, 8],
-        few: 64,
-        all: 256,
-        group: 64,
-        wide: 128,
-        piece: 32,
-        idle: 8,
+        shared_threads_per_processor: 64,
+        threads_per_rare_reduction: 256,
+        reduction_workgroup: 64,
+        elementwise_workgroup: 128,
+        transaction_bytes: 32,
+        idle_processors_per_workgroup: 8,
         row: 1 << 13,
         registers: 32 << 10,
         memory: [12 << 10, 256],
         lanes: 128,
-        read: [2.0, 4.0, 1.75],
+        shared_read_cycles: [2.0, 4.0, 1.75],
         copy: 8.0 / 32.0,
-        turns: [3000.0, 200.0, 100.0],
-        side: 4.0,
-        waiting: [0.5, 2.0],
+        loop_overhead_cycles: [3000.0, 200.0, 100.0],
+        parallel_warps: 4.0,
+        half_stall_warps: [0.5, 2.0],
         tiles: 4.0,
         tile_rows: [16.0, 16.0, 96.0],
         tile_begins: 500.0,

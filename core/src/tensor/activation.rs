@@ -55,7 +55,7 @@ impl Tensor {
 
     /// `(x < 0, e^-|x|)`, from which functions with exponentials on both sides are computed without overflow. The
     /// absolute value is written as a selection, so that the slope at 0 is that of the right side.
-    fn falling_exp(&self) -> Result<(Tensor, Tensor)> {
+    fn exp_neg_abs(&self) -> Result<(Tensor, Tensor)> {
         let negative = self.lt(0)?;
         let e = negative.select(self, self.neg()?)?.exp()?;
         Ok((negative, e))
@@ -65,7 +65,7 @@ impl Tensor {
     /// is not NaN either.
     pub fn sigmoid(&self) -> Result<Tensor> {
         self.in_f32(&|x| {
-            let (negative, e) = x.falling_exp()?;
+            let (negative, e) = x.exp_neg_abs()?;
             negative.select(&e, 1)?.div(e.add(1)?)
         })
     }
@@ -83,7 +83,7 @@ impl Tensor {
     /// `x * tanh(softplus(x))`, computed with a single exponential: `tanh(ln y) = (y^2 - 1) / (y^2 + 1)`.
     pub fn mish(&self) -> Result<Tensor> {
         self.in_f32(&|x| {
-            let (negative, e) = x.falling_exp()?;
+            let (negative, e) = x.exp_neg_abs()?;
             let (below, above) = (e.add(2)?.mul(&e)?, e.mul(2)?.add(1)?);
             let rest = negative.select(2, e.square()?.mul(2)?)?;
             let num = negative.select(below, above)?;
@@ -95,7 +95,7 @@ impl Tensor {
     pub fn softplus(&self, beta: f64) -> Result<Tensor> {
         self.in_f32(&|x| {
             let x = x.mul(beta)?;
-            let (negative, e) = x.falling_exp()?;
+            let (negative, e) = x.exp_neg_abs()?;
             negative.select(0, &x)?.add(e.log1p_of_unit()?)?.mul(1.0 / beta)
         })
     }

@@ -203,7 +203,7 @@ impl Tensor {
         let bad = || Error::value("tensor_split", "indices or a number of sections are needed");
         let mut cuts = match at {
             Value::Int(k) if *k > 0 => {
-                super::check_turns("tensor_split", usize::try_from(*k).unwrap_or(usize::MAX))?;
+                super::check_repetitions("tensor_split", usize::try_from(*k).unwrap_or(usize::MAX))?;
                 let (base, extra) = (n / k, n % k);
                 (1..*k).map(|i| i * base + i.min(extra)).collect::<Vec<_>>()
             }
@@ -260,7 +260,7 @@ impl Tensor {
         if r > n && !with_replacement {
             return Tensor::zeros(self.session(), self.dtype(), &[0, super::check_host(r)?]);
         }
-        super::check_turns("combinations", r)?;
+        super::check_repetitions("combinations", r)?;
         let mut index: Vec<i32> = Vec::new();
         let mut count = 0;
         let mut pick: Vec<usize> = (0..r).map(|i| if with_replacement { 0 } else { i }).collect();
@@ -323,7 +323,7 @@ impl Tensor {
     /// The Vandermonde matrix of a column `[.., 1]`: its powers 0 to `n - 1`, `[.., n]`.
     pub(crate) fn vander(&self, n: usize) -> Result<Tensor> {
         let mut columns = vec![self.ones_like()?];
-        for i in 1..super::check_turns("vander", n)? {
+        for i in 1..super::check_repetitions("vander", n)? {
             columns.push(columns[i - 1].mul(self)?);
         }
         columns.truncate(n);

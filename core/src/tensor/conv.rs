@@ -65,10 +65,10 @@ pub struct ConvTransposeOpts {
     pub output_padding: Vec<usize>,
 }
 
-/// [`Tensor::conv_of_repeated`] replaces a filter of size `k` along each axis by one of size `k + s - 1` made of sums
+/// [`Tensor::conv_of_upsampled`] replaces a filter of size `k` along each axis by one of size `k + s - 1` made of sums
 /// of weights, where `s` is the number of repetitions. It does so only while there are at most this many times as many
 /// sums as weights.
-const MOST_SUMS: usize = 4;
+const MAX_WEIGHT_GROWTH: usize = 4;
 
 impl Tensor {
     /// Convolution over any number of axes:
@@ -154,12 +154,12 @@ impl Tensor {
             }
             around.push((before, after));
         }
-        self.conv_apart(&flipped, bias, &stride, &around, &dilation, groups)
+        self.conv_zero_inserted(&flipped, bias, &stride, &around, &dilation, groups)
     }
 
     /// The convolution, with weights `[out, in/groups, k1, ..]` and stride 1, of this tensor with `stride - 1` zeros
     /// inserted between its elements and `around` zeros (before, after) at the ends of each axis.
-    fn conv_apart(
+    fn conv_zero_inserted(
         &self,
         weight: &Tensor,
         bias: Option<&Tensor>,
@@ -198,7 +198,7 @@ impl Tensor {
     /// sum of theirs, so that a 3x3 convolution after a factor of 2 has 4 products for each result instead of 9. It
     /// pays where the weights are constants, whose sums are computed once. `None` where nothing is repeated, or where
     /// the options or dtypes do not allow it.
-    pub(crate) fn conv_of_repeated(&self, weight: &Tensor, opts: &ConvOpts) -> Result<Option<Tensor>> {
+    pub(crate) fn conv_of_upsampled(&self, weight: &Tensor, opts: &ConvOpts) -> Result<Option<Tensor>> {
         let (x, w, dtype) = (self.shape(), weight.shape(), self.dtype());
         let plain = |list: &[usize]| list.iter().all(|&n| n == 1);
         let fits = x.len() > 2 && w.len() == x.len() && opts.groups > 0 && x[1] == w[1] * opts.groups;
@@ -207,15 +207,15 @@ impl Tensor {
         if !fits || !wide || !plain(&opts.stride) || !plain(&opts.dilation) || x.contains(&0) {
             return Ok(None);
         }
-        let (all, crop) = self.before_crop();
-        let (image, times) = all.before_repetition();
+        let (all, crop) = self.crop_source();
+        let (image, times) = all.repeat_source();
         let (spatial, kernel) = (&times[2..], &w[2..]);
         let larger: usize = spatial.iter().zip(kernel).map(|(s, k)| k + s - 1).product();
         if plain(spatial)
             || !plain(&times[..2])
             || crop[..2].iter().any(|&c| c != (0, 0))
             || spatial.iter().zip(kernel).any(|(&s, &k)| s > 1 && k == 1)
-            || larger > MOST_SUMS * kernel.iter().product::<usize>()
+            || larger > MAX_WEIGHT_GROWTH * kernel.iter().product::<usize>()
         {
             return Ok(None);
         }
@@ -239,12 +239,12 @@ impl Tensor {
             around.push((before - first + s as i64 - 1, after - last + s as i64 - 1));
         }
         let dilation = vec![1; spatial.len()];
-        image.conv_apart(&sums, None, spatial, &around, &dilation, opts.groups).map(Some)
+        image.conv_zero_inserted(&sums, None, spatial, &around, &dilation, opts.groups).map(Some)
     }
 
     /// The tensor that this one is cropped from, and how many elements the crop removes `(before, after)` along each
     /// axis.
-    fn before_crop(&self) -> (Tensor, Vec<(i64, i64)>) {
+    fn crop_source(&self) -> (Tensor, Vec<(i64, i64)>) {
         let mut crop = vec![(0, 0); self.rank()];
         let all = self.map(|g, mut u| {
             while let (Op::Shrink, Arg::Pairs(kept)) = (g.op(u), g.arg(u)) {
@@ -260,7 +260,7 @@ impl Tensor {
     }
 
     /// The tensor whose elements this one repeats, and how often along each axis.
-    pub(crate) fn before_repetition(&self) -> (Tensor, Vec<usize>) {
+    pub(crate) fn repeat_source(&self) -> (Tensor, Vec<usize>) {
         let mut shape = self.shape();
         let mut times = vec![1; shape.len()];
         let image = self.map(|g, mut u| {
@@ -326,12 +326,12 @@ mod tests {
             x.reshape(&[2, 3, 1, 4, 1]).unwrap().expand(&[2, 3, 5, 4, 2]).unwrap().reshape(&[2, 15, 8]).unwrap();
         let in_turn = x.repeat_interleave(2, 2).unwrap().repeat_interleave(5, 1).unwrap();
         for y in [at_once, in_turn] {
-            let (image, times) = y.before_repetition();
+            let (image, times) = y.repeat_source();
             assert_eq!((image.shape(), times), (vec![2, 3, 4], vec![1, 5, 2]));
         }
         // the whole tensor is repeated, not each of its elements
         let whole = x.reshape(&[2, 1, 3, 4]).unwrap().expand(&[2, 2, 3, 4]).unwrap().reshape(&[2, 6, 4]).unwrap();
-        assert_eq!(whole.before_repetition().1, [1, 1, 1]);
-        assert_eq!(x.expand(&[2, 3, 4]).unwrap().before_repetition().1, [1, 1, 1]);
+        assert_eq!(whole.repeat_source().1, [1, 1, 1]);
+        assert_eq!(x.expand(&[2, 3, 4]).unwrap().repeat_source().1, [1, 1, 1]);
     }
 }

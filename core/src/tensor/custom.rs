@@ -64,7 +64,9 @@ impl Tensor {
         let pairs: Vec<(UOp, UOp)> = pairs.iter().map(|(x, dx)| (s.node(x.root()), s.node(dx.root()))).collect();
         let (y, place) = (s.node(self.root()), s.node(place.root()));
         let g = &mut s.graph;
-        let Some(seed) = place_below(g, place, y) else { return Err(Error::value(op, "no place for a gradient")) };
+        let Some(seed) = placeholder_buffer(g, place, y) else {
+            return Err(Error::value(op, "no place for a gradient"));
+        };
         let pairs = pairs.into_iter().map(|(x, dx)| (x, crate::grad::spread(g, dx, &g.shape(x).clone()))).collect();
         let node = with_gradient(g, y, seed, pairs);
         let root = s.add_root(node);
@@ -98,7 +100,7 @@ impl Tensor {
         let xs: Vec<UOp> = inputs.iter().map(|t| s.node(t.root())).filter(|&x| s.graph.dtype(x).is_float()).collect();
         let (out, seed) = (s.node(y.root()), s.node(seed.root()));
         let g = &mut s.graph;
-        let others = surroundings(g, out, &xs)?;
+        let others = boundary_operands(g, out, &xs)?;
         // copies of the inputs: distinct nodes keep the recomputation apart from the first one, and the dependence on
         // the placeholder orders it after the incoming gradient
         let mut copies = FxHashMap::default();
@@ -115,7 +117,7 @@ impl Tensor {
                 pairs.push((x, crate::grad::spread(g, dx, &g.shape(x).clone())));
             }
         }
-        let Some(seed) = place_below(g, seed, out) else {
+        let Some(seed) = placeholder_buffer(g, seed, out) else {
             return Err(Error::Internal("a place without a buffer".into()));
         };
         let node = with_gradient(g, out, seed, pairs);
@@ -126,7 +128,7 @@ impl Tensor {
 }
 
 /// The buffer node below the reshapes of a placeholder, if it fits the shape and dtype of `y`.
-fn place_below(g: &Graph, mut place: UOp, y: UOp) -> Option<UOp> {
+fn placeholder_buffer(g: &Graph, mut place: UOp, y: UOp) -> Option<UOp> {
     while g.op(place) == Op::Reshape {
         place = g.src_at(place, 0);
     }
@@ -145,8 +147,8 @@ fn with_gradient(g: &mut Graph, y: UOp, seed: UOp, pairs: Vec<(UOp, UOp)>) -> UO
 
 /// The float nodes that do not depend on `inputs` but are operands of a node that does, such as the parameters used
 /// inside the segment: they receive gradients too.
-fn surroundings(g: &Graph, out: UOp, inputs: &[UOp]) -> Result<Vec<UOp>> {
-    let order = g.needed(&[out]);
+fn boundary_operands(g: &Graph, out: UOp, inputs: &[UOp]) -> Result<Vec<UOp>> {
+    let order = g.value_nodes(&[out]);
     let mut inside = vec![false; g.len()];
     let mut found = Vec::new();
     for &u in &order {

@@ -1,6 +1,6 @@
 //! Linear systems and decompositions of small matrices; leading axes are a batch. The algorithms are the classical ones
 //! (elimination with partial pivoting, Cholesky, Householder reflections, Jacobi rotations), unrolled over the size of
-//! the matrix into the graph, so sizes are limited to [`LIMIT`].
+//! the matrix into the graph, so sizes are limited to [`MAX_DIM`].
 //!
 //! Gradients of inverses, linear systems, eigenvalues and singular values do not go through the algorithm. Its result,
 //! treated as a constant, is corrected by Newton steps, whose derivatives are the exact ones: gradients of first and
@@ -11,7 +11,7 @@ use super::Tensor;
 use crate::{DType, Error, Result};
 
 /// The largest number of rows or columns of a matrix that is decomposed: the graph grows with the size.
-const LIMIT: usize = 64;
+const MAX_DIM: usize = 64;
 
 /// The result of [`Tensor::eliminate`].
 pub(super) struct Eliminated {
@@ -27,12 +27,14 @@ pub(super) struct Eliminated {
 }
 
 impl Tensor {
-    /// The sizes of the last two axes; `Error::Value` if there are fewer axes, or a size exceeds [`LIMIT`].
+    /// The sizes of the last two axes; `Error::Value` if there are fewer axes, or a size exceeds [`MAX_DIM`].
     pub(super) fn matrix(&self, op: &'static str) -> Result<(usize, usize)> {
         let shape = self.shape();
         match shape.as_slice() {
-            &[.., n, m] if n.max(m) <= LIMIT => Ok((n, m)),
-            &[.., n, m] => Err(Error::value(op, format!("{n}x{m} is larger than {LIMIT}, to which this is unrolled"))),
+            &[.., n, m] if n.max(m) <= MAX_DIM => Ok((n, m)),
+            &[.., n, m] => {
+                Err(Error::value(op, format!("{n}x{m} is larger than {MAX_DIM}, to which this is unrolled")))
+            }
             _ => Err(Error::value(op, format!("a matrix is needed, not shape {shape:?}"))),
         }
     }
@@ -49,7 +51,7 @@ impl Tensor {
     }
 
     /// Row indices `[n, 1]` and column indices `[1, m]`, i32.
-    fn places(&self, n: usize, m: usize) -> Result<(Tensor, Tensor)> {
+    fn row_col_indices(&self, n: usize, m: usize) -> Result<(Tensor, Tensor)> {
         let s = self.session();
         Ok((Tensor::iota(s, n)?.reshape(&[n, 1])?, Tensor::iota(s, m)?.reshape(&[1, m])?))
     }
@@ -59,7 +61,7 @@ impl Tensor {
     /// Gaussian elimination, with partial pivoting or without; not differentiable.
     pub(super) fn eliminate(&self, pivot: bool) -> Result<Eliminated> {
         let (n, m) = self.matrix("lu")?;
-        let (rows, cols) = self.places(n, m)?;
+        let (rows, cols) = self.row_col_indices(n, m)?;
         let mut a = self.detach().contiguous();
         let lead = self.shape()[..self.rank() - 2].to_vec();
         let mut order = Tensor::iota(self.session(), n)?.expand(&[lead.as_slice(), &[n]].concat())?;
@@ -110,15 +112,15 @@ impl Tensor {
         let p = order.row_permutation(n, self.dtype())?;
         let ordered = self.gather(-2, &order.unsqueeze(-1)?.expand(&self.shape())?)?;
         // the rows are in their final order, so the elimination needs no pivoting and is itself differentiated
-        let (l, u) = ordered.eliminated()?;
+        let (l, u) = ordered.lu_without_pivots()?;
         Ok((p, l, u))
     }
 
     /// `(L, U)` without pivoting, differentiable through the elimination.
-    fn eliminated(&self) -> Result<(Tensor, Tensor)> {
+    fn lu_without_pivots(&self) -> Result<(Tensor, Tensor)> {
         let (n, m) = self.matrix("lu")?;
         let k = n.min(m);
-        let (rows, cols) = self.places(n, m)?;
+        let (rows, cols) = self.row_col_indices(n, m)?;
         let mut a = self.clone();
         let mut columns = Vec::new();
         for i in 0..k {
@@ -320,7 +322,7 @@ impl Tensor {
             return Ok(a);
         }
         let a = a.symmetric(upper, n)?;
-        let (rows, cols) = a.places(n, n)?;
+        let (rows, cols) = a.row_col_indices(n, n)?;
         let mut rest = a.clone();
         let mut columns = Vec::new();
         for k in 0..n {
@@ -435,7 +437,7 @@ impl Tensor {
                     }
                 }
                 let partner = Tensor::new(self.session(), &partner, &[n])?;
-                let (rows, cols) = self.places(n, n)?;
+                let (rows, cols) = self.row_col_indices(n, n)?;
                 let meets = partner.unsqueeze(1)?.eq(&cols)?.logical_and(rows.ne(&cols)?)?;
                 let d = a.diagonal()?;
                 // the sum of both triangles, which rounding makes differ: both indices of a pair must rotate by the

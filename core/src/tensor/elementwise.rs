@@ -9,7 +9,7 @@ use crate::uop::{Arg, Graph, Op, Shape, UOp};
 use crate::{DType, Error, Result};
 
 /// The right operand of a binary operation after the checks, with the promoted dtype and the broadcast shape.
-struct Pair {
+struct CheckedRhs {
     rhs: Operand,
     dtype: DType,
     shape: Shape,
@@ -17,15 +17,15 @@ struct Pair {
 
 impl Tensor {
     /// Checks that `rhs` belongs to this session and broadcasts against this tensor, and promotes the dtypes.
-    fn pair(&self, name: &'static str, rhs: Operand) -> Result<Pair> {
+    fn checked_rhs(&self, name: &'static str, rhs: Operand) -> Result<CheckedRhs> {
         rhs.check(name, self)?;
         let dtype = rhs.promote(self.dtype());
         let shape = broadcast_shape(name, &self.shape(), &rhs.shape())?;
-        Ok(Pair { rhs, dtype, shape })
+        Ok(CheckedRhs { rhs, dtype, shape })
     }
 
     /// Builds `f(self, rhs)` with both cast to `p.dtype` and broadcast to `p.shape`.
-    fn zip(&self, p: Pair, f: &dyn Fn(&mut Graph, UOp, UOp) -> UOp) -> Tensor {
+    fn zip(&self, p: CheckedRhs, f: &dyn Fn(&mut Graph, UOp, UOp) -> UOp) -> Tensor {
         let mut s = self.session().state();
         let x = s.node(self.root());
         let y = match &p.rhs {
@@ -64,13 +64,13 @@ impl Tensor {
 
     /// A binary node whose operands promote and broadcast; any dtype is accepted.
     fn arith(&self, op: Op, name: &'static str, rhs: Operand) -> Result<Tensor> {
-        let p = self.pair(name, rhs)?;
+        let p = self.checked_rhs(name, rhs)?;
         Ok(self.zip(p, &|g, x, y| g.binary(op, x, y)))
     }
 
     /// As [`Tensor::arith`], but `Error::DType` unless the promoted dtype is an integer (or bool, with `bool_too`).
     fn integer(&self, op: Op, name: &'static str, rhs: Operand, bool_too: bool) -> Result<Tensor> {
-        let p = self.pair(name, rhs)?;
+        let p = self.checked_rhs(name, rhs)?;
         if !(p.dtype.is_int() || (bool_too && p.dtype == DType::Bool)) {
             return Err(Error::DType { op: name, dtype: p.dtype, why: "an integer dtype is needed".into() });
         }
@@ -78,8 +78,8 @@ impl Tensor {
     }
 
     /// The quotient as a whole number, rounded as the integer division `op` rounds; floats give whole floats.
-    fn whole_div(&self, op: Op, name: &'static str, rhs: Operand) -> Result<Tensor> {
-        let p = self.pair(name, rhs)?;
+    fn rounded_div(&self, op: Op, name: &'static str, rhs: Operand) -> Result<Tensor> {
+        let p = self.checked_rhs(name, rhs)?;
         if !p.dtype.is_float() {
             return self.integer(op, name, p.rhs, false);
         }
@@ -114,7 +114,7 @@ impl Tensor {
     /// `self - rhs`. Two bool operands are converted to i32 first.
     pub fn sub(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
-            let mut p = t.pair("sub", rhs)?;
+            let mut p = t.checked_rhs("sub", rhs)?;
             if p.dtype == DType::Bool {
                 p.dtype = DType::I32;
             }
@@ -131,7 +131,7 @@ impl Tensor {
     /// `self / rhs` as a float; integers and bools are converted to f32.
     pub fn div(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
-            let mut p = t.pair("div", rhs)?;
+            let mut p = t.checked_rhs("div", rhs)?;
             if !p.dtype.is_float() {
                 p.dtype = DType::F32;
             }
@@ -142,18 +142,18 @@ impl Tensor {
 
     /// Quotient rounded toward minus infinity; integers keep their dtype. `Error::DType` for bool.
     pub fn floor_div(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        self.whole_div(Op::FloorDiv, "floor_div", rhs.into_operand()?)
+        self.rounded_div(Op::FloorDiv, "floor_div", rhs.into_operand()?)
     }
 
     /// Quotient rounded toward zero; integers keep their dtype. `Error::DType` for bool.
     pub fn trunc_div(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        self.whole_div(Op::Idiv, "trunc_div", rhs.into_operand()?)
+        self.rounded_div(Op::Idiv, "trunc_div", rhs.into_operand()?)
     }
 
     /// Remainder with the divisor's sign (Python's `%`). `Error::DType` for bool.
     pub fn modulo(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
-            let p = t.pair("modulo", rhs)?;
+            let p = t.checked_rhs("modulo", rhs)?;
             if !p.dtype.is_float() {
                 return t.integer(Op::FloorMod, "modulo", p.rhs, false);
             }
@@ -171,7 +171,7 @@ impl Tensor {
     /// quotients. `Error::DType` for bool.
     pub fn fmod(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
-            let p = t.pair("fmod", rhs)?;
+            let p = t.checked_rhs("fmod", rhs)?;
             if !p.dtype.is_float() {
                 return t.integer(Op::Imod, "fmod", p.rhs, false);
             }
@@ -207,7 +207,7 @@ impl Tensor {
     /// float exponent gives floats.
     pub fn pow(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
-            let mut p = t.pair("pow", rhs)?;
+            let mut p = t.checked_rhs("pow", rhs)?;
             if p.dtype == DType::Bool {
                 p.dtype = DType::I32;
             }
@@ -256,14 +256,14 @@ impl Tensor {
             -1.0 | -2.0 => self.reciprocal()?.pow_whole(-n as u64),
             _ => {
                 let n = Operand::Float(n);
-                Ok(self.zip(self.pair("pow", n)?, &|g, x, y| g.binary(Op::Pow, x, y)))
+                Ok(self.zip(self.checked_rhs("pow", n)?, &|g, x, y| g.binary(Op::Pow, x, y)))
             }
         }
     }
 
     fn pow_float(&self, y: &Tensor) -> Result<Tensor> {
         self.in_f32_with(y, &|x, y| {
-            Ok(x.zip(x.pair("pow", Operand::Tensor(y.clone()))?, &|g, x, y| g.binary(Op::Pow, x, y)))
+            Ok(x.zip(x.checked_rhs("pow", Operand::Tensor(y.clone()))?, &|g, x, y| g.binary(Op::Pow, x, y)))
         })
     }
 
@@ -296,7 +296,7 @@ impl Tensor {
     /// `self > rhs`; false for NaN.
     pub fn gt(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
-            let p = t.pair("gt", rhs)?;
+            let p = t.checked_rhs("gt", rhs)?;
             Ok(t.zip(p, &|g, x, y| g.binary(Op::CmpLt, y, x)))
         }
         of(self, rhs.into_operand()?)
@@ -305,7 +305,7 @@ impl Tensor {
     /// `self <= rhs`; false for NaN.
     pub fn le(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
-            let p = t.pair("le", rhs)?;
+            let p = t.checked_rhs("le", rhs)?;
             Ok(t.zip(p, &less_equal))
         }
         of(self, rhs.into_operand()?)
@@ -314,7 +314,7 @@ impl Tensor {
     /// `self >= rhs`; false for NaN.
     pub fn ge(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
-            let p = t.pair("ge", rhs)?;
+            let p = t.checked_rhs("ge", rhs)?;
             Ok(t.zip(p, &|g, x, y| less_equal(g, y, x)))
         }
         of(self, rhs.into_operand()?)
@@ -372,7 +372,7 @@ impl Tensor {
     }
 
     fn logic(&self, op: Op, name: &'static str, rhs: Operand) -> Result<Tensor> {
-        let mut p = self.pair(name, rhs)?;
+        let mut p = self.checked_rhs(name, rhs)?;
         p.dtype = DType::Bool;
         Ok(self.zip(p, &|g, x, y| g.binary(op, x, y)))
     }

@@ -3,7 +3,7 @@
 //! is proportional to its updates plus the size of its target.
 
 use super::{Tensor, check_axis, lift, spread};
-use crate::uop::{Arg, Axes, Meet, Op, ReduceOp};
+use crate::uop::{Arg, Axes, Op, ReduceOp, ScatterMode};
 use crate::{DType, Error, Result};
 
 /// How a scatter combines an update with the old value, and with other updates of the same element.
@@ -25,11 +25,11 @@ pub enum ScatterOp {
 
 /// The flat position that stands for an index out of range.
 #[derive(Clone, Copy)]
-pub(super) enum Outside {
+pub(super) enum OutOfRange {
     /// -1: for the Gather node, to which a negative index is out of range.
-    Before,
+    MinusOne,
     /// One past the last position: for functions that count negative indices from the end.
-    After,
+    PastEnd,
 }
 
 impl Tensor {
@@ -45,7 +45,7 @@ impl Tensor {
     /// not fit. Indices out of range stay out of range.
     pub(super) fn wrapped(&self, n: usize) -> Result<Tensor> {
         // an index that was broadcast over other axes is converted before the broadcast
-        if let Some(narrow) = self.before_expand() {
+        if let Some(narrow) = self.expand_source() {
             return narrow.wrapped(n)?.expand(&self.shape());
         }
         // the cast to i32 must not wrap a large index into the valid range: limit it in its own dtype first
@@ -63,7 +63,7 @@ impl Tensor {
     }
 
     /// The tensor below the last operation if that was an expand.
-    fn before_expand(&self) -> Option<Tensor> {
+    fn expand_source(&self) -> Option<Tensor> {
         let mut s = self.session().state();
         let u = s.node(self.root());
         let root = (s.graph.op(u) == Op::Expand).then(|| s.graph.src_at(u, 0)).map(|x| s.add_root(x))?;
@@ -72,8 +72,8 @@ impl Tensor {
     }
 
     /// Row-major flat positions for several index tensors, one for each axis of the given sizes, which broadcast
-    /// against each other. Where any index is out of range the position is that of `outside`.
-    pub(super) fn flat_index(indices: &[Tensor], sizes: &[usize], outside: Outside) -> Result<Tensor> {
+    /// against each other. Where any index is out of range the position is that of `out_of_range`.
+    pub(super) fn flat_index(indices: &[Tensor], sizes: &[usize], out_of_range: OutOfRange) -> Result<Tensor> {
         let total: usize = sizes.iter().product();
         let dt = if total < i32::MAX as usize { DType::I32 } else { DType::I64 };
         let (mut flat, mut valid) = (None::<Tensor>, None::<Tensor>);
@@ -84,9 +84,9 @@ impl Tensor {
             flat = Some(flat.map_or(Ok(one.clone()), |f| f.mul(n)?.add(&one))?);
         }
         let (Some(flat), Some(valid)) = (flat, valid) else { return Err(Error::value("index", "no axes")) };
-        match outside {
-            Outside::Before => valid.select(flat, -1),
-            Outside::After => valid.select(flat, total as i64),
+        match out_of_range {
+            OutOfRange::MinusOne => valid.select(flat, -1),
+            OutOfRange::PastEnd => valid.select(flat, total as i64),
         }
     }
 
@@ -170,7 +170,7 @@ impl Tensor {
         let lead: usize = shape[..batch].iter().product();
         let index = index.reshape(&[lead, rows, k])?;
         let parts = (0..k).map(|i| index.select_at(-1, i as i64)).collect::<Result<Vec<_>>>()?;
-        let flat = Tensor::flat_index(&parts, &shape[batch..batch + k], Outside::Before)?;
+        let flat = Tensor::flat_index(&parts, &shape[batch..batch + k], OutOfRange::MinusOne)?;
         let n: usize = shape[batch..batch + k].iter().product();
         let tail: usize = shape[batch + k..].iter().product();
         let index = flat.reshape(&[lead, rows, 1])?.expand(&[lead, rows, tail])?;
@@ -210,11 +210,11 @@ impl Tensor {
         }
         let index = index.wrapped(shape[a])?;
         let op = match how {
-            ScatterOp::Set => Meet::Last,
-            ScatterOp::Add => Meet::With(ReduceOp::Add),
-            ScatterOp::Mul => Meet::With(ReduceOp::Mul),
-            ScatterOp::Max => Meet::With(ReduceOp::Max),
-            ScatterOp::Min => Meet::With(ReduceOp::Min),
+            ScatterOp::Set => ScatterMode::Overwrite,
+            ScatterOp::Add => ScatterMode::Combine(ReduceOp::Add),
+            ScatterOp::Mul => ScatterMode::Combine(ReduceOp::Mul),
+            ScatterOp::Max => ScatterMode::Combine(ReduceOp::Max),
+            ScatterOp::Min => ScatterMode::Combine(ReduceOp::Min),
             ScatterOp::Mean => return Err(Error::value("scatter", "a mean is made by scatter_values")),
         };
         let src = src.cast(dtype)?;
@@ -236,7 +236,7 @@ impl Tensor {
     }
 
     /// Appends the Scatter node. Shapes and dtypes fit, and negative indices are converted already.
-    fn scatter_node(&self, axis: usize, index: &Tensor, src: &Tensor, how: Meet) -> Tensor {
+    fn scatter_node(&self, axis: usize, index: &Tensor, src: &Tensor, how: ScatterMode) -> Tensor {
         let mut s = self.session().state();
         let [x, i, v] = [self, index, src].map(|t| s.node(t.root()));
         let (shape, updates) = (s.graph.shape(x).clone(), s.graph.shape(i).clone());
@@ -252,7 +252,7 @@ impl Tensor {
     /// The elements of this tensor moved along an axis to the positions that `index` gives, in an axis of size `n`. No
     /// two elements may have the same position. Elements whose index is out of range are dropped; positions without an
     /// element are zero.
-    pub(super) fn moved_to(&self, axis: i64, index: &Tensor, n: usize) -> Result<Tensor> {
+    pub(super) fn scatter_unique(&self, axis: i64, index: &Tensor, n: usize) -> Result<Tensor> {
         let a = check_axis("scatter", axis, self.rank())?;
         let mut shape = self.shape();
         shape[a] = n;
@@ -260,7 +260,7 @@ impl Tensor {
         if n == 0 || self.numel() == 0 {
             return Ok(zeros);
         }
-        Ok(zeros.scatter_node(a, index, self, Meet::Apart))
+        Ok(zeros.scatter_node(a, index, self, ScatterMode::Unique))
     }
 
     /// ONNX's ScatterND: a copy in which slices of the first `k` axes are written or combined: `index` is
@@ -281,7 +281,7 @@ impl Tensor {
         }
         let index = index.reshape(&[rows, k])?;
         let parts = (0..k).map(|i| index.select_at(-1, i as i64)).collect::<Result<Vec<_>>>()?;
-        let flat = Tensor::flat_index(&parts, &shape[..k], Outside::After)?;
+        let flat = Tensor::flat_index(&parts, &shape[..k], OutOfRange::PastEnd)?;
         let n: usize = shape[..k].iter().product();
         let tail: usize = shape[k..].iter().product();
         let flat = flat.reshape(&[rows, 1])?.expand(&[rows, tail])?;

@@ -105,7 +105,7 @@ impl Tensor {
             return Err(Error::value("chunk", "0 pieces"));
         }
         let size = n.div_ceil(count).max(1);
-        super::check_turns("chunk", n.div_ceil(size))?;
+        super::check_repetitions("chunk", n.div_ceil(size))?;
         let sizes: Vec<usize> = (0..n.div_ceil(size).max(1)).map(|i| size.min(n - i * size)).collect();
         self.split(&sizes, axis)
     }

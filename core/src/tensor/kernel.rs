@@ -60,8 +60,7 @@ impl Tensor {
         let mut s = session.state();
         let buffers: Vec<UOp> = outs.iter().filter_map(|t| s.storage(s.node(t.root()))).collect();
         let src: Vec<UOp> = buffers.iter().copied().chain(rows.iter().map(|t| s.node(t.root()))).collect();
-        let arg =
-            Custom { name: (*name).into(), code: code.into(), grid: *workgroups, outputs: outs.len(), loops: None };
+        let arg = Custom { name: (*name).into(), code: code.into(), grid: *workgroups, outputs: outs.len(), ir: None };
         let op = s.graph.node(Op::Custom, DType::Void, &src, Arg::Custom(Box::new(arg)));
         for ((t, &buffer), (_, _, shape)) in outs.iter().zip(&buffers).zip(*outputs) {
             let after = s.graph.after(buffer, &[op]);

@@ -7,8 +7,8 @@
 
 use super::{Session, Tensor, check_len};
 use crate::analysis::affine;
-use crate::uop::custom::{Custom, Loops};
-use crate::uop::parse::loops_of;
+use crate::uop::custom::{Custom, KernelGraph};
+use crate::uop::parse::kernel_graph;
 use crate::uop::spec::{self, Stage};
 use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
 use crate::{DType, Error, Result};
@@ -21,7 +21,7 @@ const OP: &str = "irKernel";
 pub struct IrKernel {
     name: Box<str>,
     text: Box<str>,
-    loops: Loops,
+    ir: KernelGraph,
     params: Vec<(DType, usize)>,
 }
 
@@ -33,11 +33,11 @@ impl IrKernel {
     /// op that user kernels may not have, an offset whose bounds are not inside its buffer, or output elements that are
     /// not stored exactly once.
     pub fn parse(name: &str, text: &str) -> Result<IrKernel> {
-        let loops = loops_of(text)?;
+        let ir = kernel_graph(text)?;
         let wrong = |what: String| Error::value(OP, format!("kernel `{name}`: {what}"));
-        let params = checked(&loops.graph, loops.sink).map_err(wrong)?;
-        spec::verify(&loops.graph, &[loops.sink], Stage::Kernel).map_err(|e| wrong(e.to_string()))?;
-        Ok(IrKernel { name: name.into(), text: text.into(), loops, params })
+        let params = checked(&ir.graph, ir.sink).map_err(wrong)?;
+        spec::verify(&ir.graph, &[ir.sink], Stage::Kernel).map_err(|e| wrong(e.to_string()))?;
+        Ok(IrKernel { name: name.into(), text: text.into(), ir, params })
     }
 
     /// Dtype and number of elements of each parameter, the output first.
@@ -79,8 +79,8 @@ impl IrKernel {
         let buffer =
             s.storage(s.node(out.root())).ok_or_else(|| Error::Internal("a new tensor is no buffer".into()))?;
         let src: Vec<UOp> = std::iter::once(buffer).chain(rows.iter().map(|t| s.node(t.root()))).collect();
-        let loops = Some(self.loops.clone());
-        let arg = Custom { name: self.name.clone(), code: self.text.clone(), grid: [1; 3], outputs: 1, loops };
+        let ir = Some(self.ir.clone());
+        let arg = Custom { name: self.name.clone(), code: self.text.clone(), grid: [1; 3], outputs: 1, ir };
         let op = s.graph.node(Op::Custom, DType::Void, &src, Arg::Custom(Box::new(arg)));
         let after = s.graph.after(buffer, &[op]);
         let node = s.graph.reshape(after, shape);
@@ -108,8 +108,8 @@ fn checked(g: &Graph, sink: UOp) -> Checked<Vec<(DType, usize)>> {
         match (g.op(u), g.arg(u)) {
             (Op::Param, &Arg::Param { slot, len }) => {
                 let slot = slot as usize;
-                if slot >= MOST_PARAMS {
-                    return Err(at(u, &format!("there are {MOST_PARAMS} parameters at most")));
+                if slot >= MAX_PARAMS {
+                    return Err(at(u, &format!("there are {MAX_PARAMS} parameters at most")));
                 }
                 params.resize(params.len().max(slot + 1), None);
                 if params[slot].replace((g.dtype(u), len)).is_some() {
@@ -149,7 +149,7 @@ fn checked(g: &Graph, sink: UOp) -> Checked<Vec<(DType, usize)>> {
 }
 
 /// The most parameters of a kernel: the number of buffers that all devices can bind.
-const MOST_PARAMS: usize = 8;
+const MAX_PARAMS: usize = 8;
 
 /// Checks that the offset of a store is a mixed-radix number whose digits are the loops, so that it takes the value of
 /// each element's position exactly once, and that the stored value depends on no other loop.

@@ -6,11 +6,6 @@ use crate::{DType, Error, Result};
 use std::f64::consts::PI;
 
 impl Tensor {
-    /// The absolute value.
-    pub(crate) fn magnitude(&self) -> Result<Tensor> {
-        self.abs()
-    }
-
     /// Smooth L1 loss of each difference `d`: `d^2 / (2 beta)` where `|d| < beta`, and `|d| - beta/2` beyond.
     pub fn smooth_l1(&self, target: &Tensor, beta: f64) -> Result<Tensor> {
         let d = self.sub(target)?.abs()?;
@@ -276,13 +271,14 @@ impl Tensor {
         let skip_from = labels.pad(&[(0, 0), (2, 0)], super::PadMode::Constant, blank)?.narrow(1, 0, states)?;
         let may_skip = labels.ne(blank)?.logical_and(labels.ne(skip_from)?)?.logical_and(place.ge(2)?)?;
         // a finite stand-in for ln 0 keeps gradients free of NaN
-        const NEVER: f64 = -1e30;
+        const LOG_ZERO: f64 = -1e30;
         let emit = |t: usize| self.select_at(0, t as i64)?.gather(1, &labels);
-        let mut alpha = place.lt(2)?.select(emit(0)?, NEVER)?;
+        let mut alpha = place.lt(2)?.select(emit(0)?, LOG_ZERO)?;
         for t in 1..t_len {
-            let shifted =
-                |by: usize| alpha.pad(&[(0, 0), (by as i64, 0)], super::PadMode::Constant, NEVER)?.narrow(1, 0, states);
-            let skipped = may_skip.select(shifted(2)?, NEVER)?;
+            let shifted = |by: usize| {
+                alpha.pad(&[(0, 0), (by as i64, 0)], super::PadMode::Constant, LOG_ZERO)?.narrow(1, 0, states)
+            };
+            let skipped = may_skip.select(shifted(2)?, LOG_ZERO)?;
             let before = Tensor::stack(&[&alpha, &shifted(1)?, &skipped], 2)?.logsumexp(&[2], false)?;
             let next = before.add(emit(t)?)?;
             let running = times.gt(t as i64)?.unsqueeze(1)?;
@@ -290,7 +286,8 @@ impl Tensor {
         }
         let last = lengths.cast(DType::I32)?.mul(2)?.unsqueeze(1)?;
         let end = |at: Tensor| alpha.gather(1, &at);
-        let two = Tensor::cat(&[&end(last.clone())?, &last.gt(0)?.select(end(last.sub(1)?.maximum(0)?)?, NEVER)?], 1)?;
+        let two =
+            Tensor::cat(&[&end(last.clone())?, &last.gt(0)?.select(end(last.sub(1)?.maximum(0)?)?, LOG_ZERO)?], 1)?;
         two.logsumexp(&[1], false)?.neg()
     }
 }

@@ -13,7 +13,7 @@
 //! | `create` | from host data, full, zeros, ones, arange, linspace, eye, tril, triu, variables |
 //! | `random` | threefry2x32: bits, rand, uniform, randn, normal, randint, xavier, kaiming, bernoulli, randperm |
 //! | `distributions`, `sampling` | exponential, gamma, poisson, multinomial ..; a token from logits: top-k, top-p, min-p |
-//! | `folded` | constants of a model that were computed once and are shared by all plans of the model |
+//! | `constant_cache` | constants of a model that were computed once and are shared by all plans of the model |
 //! | `kernel`, `loops` | kernels that users write: in WGSL, or as loops in the compiler's IR |
 //! | `state` | detach, contiguous, assign; gradients |
 //! | `custom` | gradients that the caller defines, checkpoints |
@@ -58,6 +58,7 @@ mod arrange;
 mod attention;
 mod bins;
 pub mod call;
+mod constant_cache;
 mod conv;
 mod create;
 mod custom;
@@ -65,7 +66,6 @@ mod decomp;
 mod distributions;
 mod elementwise;
 mod factor;
-mod folded;
 mod index;
 mod join;
 mod kernel;
@@ -99,9 +99,9 @@ pub mod wire;
 pub(crate) use vision::RoiGrid;
 
 pub use attention::Attention;
+pub use constant_cache::ConstantCache;
 pub use conv::{ConvOpts, ConvTransposeOpts};
 pub use create::Element;
-pub use folded::Folded;
 pub use index::ScatterOp;
 pub use kernel::CustomKernel;
 pub use loops::IrKernel;
@@ -319,16 +319,19 @@ pub(crate) fn check_len(op: &'static str, shape: &[usize]) -> Result<usize> {
 }
 
 /// Checks a repetition count that comes from a caller's argument (loop iterations that are unrolled into the graph, or
-/// tensors that a method returns): `Error::Value` beyond [`MOST_TURNS`].
-pub(crate) fn check_turns(op: &'static str, n: usize) -> Result<usize> {
-    if n > MOST_TURNS {
-        return Err(Error::value(op, format!("{n} repetitions are unrolled into one graph: {MOST_TURNS} at most")));
+/// tensors that a method returns): `Error::Value` beyond [`MAX_REPETITIONS`].
+pub(crate) fn check_repetitions(op: &'static str, n: usize) -> Result<usize> {
+    if n > MAX_REPETITIONS {
+        return Err(Error::value(
+            op,
+            format!("{n} repetitions are unrolled into one graph: {MAX_REPETITIONS} at most"),
+        ));
     }
     Ok(n)
 }
 
 /// The most repetitions that one method unrolls into a graph: beyond that, compiling takes longer than any user waits.
-const MOST_TURNS: usize = 1 << 16;
+const MAX_REPETITIONS: usize = 1 << 16;
 
 /// Checks the number of elements that a method computes on the host, where a caller's argument determines it:
 /// `Error::Budget` where as many f64 exceed the default budget's host bytes.

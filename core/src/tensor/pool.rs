@@ -172,7 +172,7 @@ impl Tensor {
     /// Largest element of each window over the last `kernel.len()` axes: `[.., n1, ..] -> [.., o1, ..]`; NaN if a
     /// window has one.
     pub fn max_pool(&self, opts: &PoolOpts) -> Result<Tensor> {
-        match self.by_axis(opts) {
+        match self.separable_passes(opts) {
             Some(axes) => axes.iter().try_fold(self.clone(), |t, o| t.max_pool_at_once(o)),
             None => self.max_pool_at_once(opts),
         }
@@ -191,12 +191,12 @@ impl Tensor {
     /// The same pooling as one pass for each axis, if that costs less than whole windows: the maximum of maxima is the
     /// maximum of all, and the same holds for sums. The last axis comes last: its stride makes a vector's loads
     /// non-contiguous, and when the other axes are reduced already there are fewer of them.
-    fn by_axis(&self, o: &PoolOpts) -> Option<Vec<PoolOpts>> {
+    fn separable_passes(&self, o: &PoolOpts) -> Option<Vec<PoolOpts>> {
         /// Cost of storing an intermediate element and loading it again, relative to loading one element of a window.
-        const STORED: usize = 2;
+        const MATERIALISE_COST: usize = 2;
         /// Cost of loading an element where a vector's lanes are not contiguous (a stride along the last axis),
         /// relative to a contiguous load.
-        const APART: usize = 4;
+        const STRIDED_LOAD_COST: usize = 4;
         let (shape, d) = (self.shape(), o.kernel.len());
         let lead = shape.len().checked_sub(d)?;
         let list = |list: &[usize]| per_axis("max_pool", "an option", list, d, 1).ok();
@@ -209,10 +209,10 @@ impl Tensor {
         let counts: Vec<usize> = (0..d).map(|i| window_count(size(i), o.kernel[i], stride[i], dilation[i])).collect();
         let product = |list: &[usize]| list.iter().fold(1usize, |n, &x| n.saturating_mul(x));
         // only a stride along the last axis makes lanes non-contiguous, and not where there is a single window along it
-        let load = if stride[d - 1] > 1 && counts[d - 1] > 1 { APART } else { 1 };
+        let load = if stride[d - 1] > 1 && counts[d - 1] > 1 { STRIDED_LOAD_COST } else { 1 };
         let whole = product(&counts).saturating_mul(product(&o.kernel)).saturating_mul(load);
         let of_axis = |i: usize| product(&counts[..=i]).saturating_mul(product(&shape[lead + i + 1..]));
-        let of_one = |i: usize| o.kernel[i].saturating_mul(if i == d - 1 { load } else { 1 }) + STORED;
+        let of_one = |i: usize| o.kernel[i].saturating_mul(if i == d - 1 { load } else { 1 }) + MATERIALISE_COST;
         let apart = (0..d).fold(0usize, |n, i| n.saturating_add(of_axis(i).saturating_mul(of_one(i))));
         let one = |i: usize| PoolOpts {
             kernel: (0..d).map(|j| if i == j { o.kernel[j] } else { 1 }).collect(),
@@ -257,7 +257,7 @@ impl Tensor {
             let axes: Vec<i64> = (1..=opts.kernel.len() as i64).map(|i| -i).collect();
             Ok((w.sum(&axes, false)?, padding))
         };
-        let Some(axes) = self.by_axis(opts) else { return at_once(self, opts) };
+        let Some(axes) = self.separable_passes(opts) else { return at_once(self, opts) };
         let (mut t, mut padding) = (self.clone(), vec![(0, 0); opts.kernel.len()]);
         for (i, o) in axes.iter().enumerate() {
             let (sum, of_axis) = at_once(&t, o)?;

@@ -28,7 +28,7 @@ impl Default for Sampling {
 }
 
 /// Bits of a threshold that are found in one step.
-const DIGIT: u32 = 4;
+const BITS_PER_STEP: u32 = 4;
 
 impl Tensor {
     /// Draws a token for each row of logits: `[.., vocabulary] -> [..]`, i32. `seen` are the tokens that occurred
@@ -152,9 +152,9 @@ impl Tensor {
         let s: &Session = self.session();
         let keys = self.contiguous().unsqueeze(-2)?;
         let weights = if weights.rank() == 0 { weights.clone() } else { weights.unsqueeze(-2)? };
-        let digits = Tensor::iota(s, 1 << DIGIT)?.cast(DType::U32)?;
+        let digits = Tensor::iota(s, 1 << BITS_PER_STEP)?.cast(DType::U32)?;
         let mut found = Tensor::full(s, 0, DType::U32, &[1])?;
-        for shift in (0..u32::BITS / DIGIT).rev().map(|i| i * DIGIT) {
+        for shift in (0..u32::BITS / BITS_PER_STEP).rev().map(|i| i * BITS_PER_STEP) {
             // one sum for each value of the digit; the sums fall as the threshold grows
             let tried = found.bit_or(digits.shift_left(shift)?)?;
             let sums = keys.ge(tried.unsqueeze(-1)?)?.select(&weights, 0)?.sum(&[-1], false)?;

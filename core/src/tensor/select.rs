@@ -5,7 +5,7 @@
 //! tensor of the largest possible size, whose elements after the results are unspecified, and the number of results (an
 //! i32 scalar). The work is linear, or `n log n` where elements are sorted.
 
-use super::index::Outside;
+use super::index::OutOfRange;
 use super::{Operand, ScatterOp, Tensor, broadcast_shape, check_axis};
 use crate::{DType, Error, Result};
 
@@ -60,7 +60,7 @@ impl Tensor {
         let rest: Vec<usize> = (0..shape.len()).filter(|i| !used.contains(i)).collect();
         let parts: Vec<Tensor> = indices.iter().flatten().cloned().collect();
         let sizes: Vec<usize> = used.iter().map(|&a| shape[a]).collect();
-        let flat = Tensor::flat_index(&parts, &sizes, Outside::After)?.expand(&common)?;
+        let flat = Tensor::flat_index(&parts, &sizes, OutOfRange::PastEnd)?.expand(&common)?;
         let order: Vec<i64> = used.iter().chain(&rest).map(|&a| a as i64).collect();
         let rest: Vec<usize> = rest.iter().map(|&a| shape[a]).collect();
         let mut flat_shape = vec![used.iter().map(|&a| shape[a]).product()];
@@ -101,7 +101,7 @@ impl Tensor {
 
     /// One more than the largest of these integers, which must be host data (`Error::Value` otherwise): the default
     /// number of classes.
-    pub(crate) fn known_size(&self, op: &'static str) -> Result<usize> {
+    pub(crate) fn host_max_plus_one(&self, op: &'static str) -> Result<usize> {
         let host = self.host_ints().ok_or_else(|| Error::value(op, "the number of classes is needed"))?;
         Ok(host.iter().copied().max().map_or(0, |m| m.max(-1).saturating_add(1)) as usize)
     }
@@ -126,7 +126,7 @@ impl Tensor {
 
     /// The position of each true element among the true elements of the flattened tensor (i32; for other elements the
     /// number of elements, which is out of range), and the number of true elements.
-    fn compaction(&self) -> Result<(Tensor, Tensor)> {
+    fn compact_positions(&self) -> Result<(Tensor, Tensor)> {
         let mask = self.to_bool()?.reshape(&[-1])?;
         let n = mask.numel();
         let ones = mask.cast(DType::I32)?;
@@ -137,9 +137,9 @@ impl Tensor {
     /// Indices of the nonzero elements in row-major order, `[numel, rank]` i32, and how many there are; later rows are
     /// unspecified.
     pub fn nonzero_counted(&self) -> Result<(Tensor, Tensor)> {
-        let (place, count) = self.compaction()?;
+        let (place, count) = self.compact_positions()?;
         let n = place.numel();
-        let source = Tensor::iota(self.session(), n)?.moved_to(0, &place, n)?;
+        let source = Tensor::iota(self.session(), n)?.scatter_unique(0, &place, n)?;
         Ok((self.unravel(&source)?, count))
     }
 
@@ -177,8 +177,8 @@ impl Tensor {
     /// The tensors broadcast.
     pub fn masked_select_counted(&self, mask: &Tensor) -> Result<(Tensor, Tensor)> {
         let (x, mask) = self.broadcast_with(mask)?;
-        let (place, count) = mask.compaction()?;
-        Ok((x.reshape(&[-1])?.moved_to(0, &place, place.numel())?, count))
+        let (place, count) = mask.compact_positions()?;
+        Ok((x.reshape(&[-1])?.scatter_unique(0, &place, place.numel())?, count))
     }
 
     /// The distinct elements in ascending order, and how many there are; later elements are unspecified.

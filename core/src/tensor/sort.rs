@@ -19,17 +19,18 @@ const BITS: usize = 8;
 /// Elements of a block of the radix sort. Within a block, the position among equal digits is found by comparing all
 /// pairs.
 const BLOCK: usize = 128;
-/// The most elements that are selected one after the other, if a row has at least [`few_of`] times as many elements.
-const FEW: usize = 16;
+/// The most elements that are selected one after the other, if a row has at least [`min_row_len_per_k`] times as many
+/// elements.
+const MAX_SEQUENTIAL_K: usize = 16;
 /// The same limit for rows longer than [`RANK_LIMIT`] that are not selected by groups. It is larger, because the
 /// alternative needs a kernel for each bit of a key and then has to compact what it selected.
-const DOZENS: usize = 48;
+const MAX_SEQUENTIAL_K_LONG_ROWS: usize = 48;
 /// The number of elements of all rows from which on it pays to spend more kernels on looking at fewer elements.
-const MANY: usize = 1 << 13;
+const MIN_ELEMS_FOR_GROUPS: usize = 1 << 13;
 /// The most elements of a group, whose least key alone decides whether the group is looked at.
 const GROUP: usize = 256;
 /// The number of pairwise comparisons in all rows from which on it pays to spend more kernels on fewer of them.
-const PAIRS: usize = 1 << 20;
+const MIN_COMPARISONS_FOR_GROUPS: usize = 1 << 20;
 /// Rows that are stored transposed (so that vector lanes are rows) are padded to a multiple of this number, which is
 /// the most lanes of any vector.
 const LANES: usize = 16;
@@ -65,7 +66,8 @@ impl Tensor {
         let k = k.unwrap_or(n);
         let t = if t.dtype() == DType::Bool { t.cast(DType::U8)? } else { t };
         let rows = t.numel() / n.max(1);
-        let few = k <= FEW && few_of(rows, n) * k <= n || in_groups(rows, n, k.max(1)).is_some();
+        let few =
+            k <= MAX_SEQUENTIAL_K && min_row_len_per_k(rows, n) * k <= n || group_size(rows, n, k.max(1)).is_some();
         let few = few && t.dtype().size() <= 4;
         if n <= RANK_LIMIT && !few || t.numel() == 0 || k == 0 {
             return t.rank_order(descending, k)?.move_axis(-1, a);
@@ -103,7 +105,7 @@ impl Tensor {
         let ahead = first.logical_or(tied.logical_and(j.lt(&i)?)?)?;
         // the ranks are stored before the scattered write that follows, so that counting is vectorised
         let rank = ahead.cast(DType::I32)?.sum(&[-1], false)?.contiguous();
-        place.expand(&rank.shape())?.moved_to(-1, &rank, k)
+        place.expand(&rank.shape())?.scatter_unique(-1, &rank, k)
     }
 
     /// Unsigned keys, of one or two words of at most 32 bits, whose order is that of the elements (reversed if
@@ -181,7 +183,7 @@ impl Tensor {
     /// [`Tensor::select_order`] by `k` minima: each one is the least key after the previous one, at its first position.
     /// Where there are many rows they are stored transposed, so that vector lanes are rows: no reduction across lanes
     /// is needed, and rows of any length have no tail.
-    fn select_each(&self, k: usize) -> Result<Tensor> {
+    fn select_sequentially(&self, k: usize) -> Result<Tensor> {
         let (rows, n) = (self.dim(0)?, self.dim(1)?);
         let key = if rows < LANES {
             self.contiguous()
@@ -220,14 +222,15 @@ impl Tensor {
         let (rows, n) = (self.dim(0)?, self.dim(1)?);
         // for a small k, about as many groups as there are elements in the chosen groups
         let even = (n / k).isqrt().next_power_of_two().min(GROUP);
-        let group = if k <= FEW && n > RANK_LIMIT && rows * n >= MANY { even } else { GROUP };
+        let group =
+            if k <= MAX_SEQUENTIAL_K && n > RANK_LIMIT && rows * n >= MIN_ELEMS_FOR_GROUPS { even } else { GROUP };
         if k <= RANK_LIMIT && 4 * k * group <= n {
             return self.select_in_groups(bits, k, group);
         }
-        let groups = in_groups(rows, n, k);
-        let few = if n <= RANK_LIMIT || groups.is_some() { FEW } else { DOZENS };
-        if k <= few && few_of(rows, n) * k <= n {
-            return self.select_each(k);
+        let groups = group_size(rows, n, k);
+        let max_k = if n <= RANK_LIMIT || groups.is_some() { MAX_SEQUENTIAL_K } else { MAX_SEQUENTIAL_K_LONG_ROWS };
+        if k <= max_k && min_row_len_per_k(rows, n) * k <= n {
+            return self.select_sequentially(k);
         }
         if let Some(group) = groups {
             return self.select_in_groups(bits, k, group);
@@ -244,7 +247,7 @@ impl Tensor {
         let early = equal.cast(DType::I32)?.cumsum(1)?.le(&left)?;
         let taken = less.logical_or(equal.logical_and(early)?)?;
         let place = taken.select(taken.cast(DType::I32)?.cumsum(1)?.sub(1)?, k as i32)?;
-        let index = Tensor::iota(s, n)?.unsqueeze(0)?.expand(&[rows, n])?.moved_to(1, &place, k)?.contiguous();
+        let index = Tensor::iota(s, n)?.unsqueeze(0)?.expand(&[rows, n])?.scatter_unique(1, &place, k)?.contiguous();
         let chosen = key.gather(1, &index)?.contiguous();
         let order = if k <= RANK_LIMIT { chosen.rank_order(false, k)? } else { digit_order(&[(chosen, bits)])? };
         index.gather(1, &order)
@@ -266,22 +269,24 @@ impl Tensor {
 /// The size of the groups for [`Tensor::select_in_groups`], or `None` where groups do not pay: comparing the groups'
 /// minima and the elements of the chosen groups must be much less work than using all elements. The work of short rows
 /// is the square of their length (sorting by rank), that of long rows is linear.
-fn in_groups(rows: usize, n: usize, k: usize) -> Option<usize> {
+fn group_size(rows: usize, n: usize, k: usize) -> Option<usize> {
     let group = (n / k).isqrt().next_power_of_two().min(GROUP);
     let (first, second) = (n.div_ceil(group), k.saturating_mul(group));
     let pays = match n <= RANK_LIMIT {
-        true => 2 * (first * first + second * second) <= n * n && rows.saturating_mul(n * n) >= PAIRS,
+        true => {
+            2 * (first * first + second * second) <= n * n && rows.saturating_mul(n * n) >= MIN_COMPARISONS_FOR_GROUPS
+        }
         false => first.saturating_add(second) <= n / 3,
     };
     (group > 1 && pays).then_some(group)
 }
 
-/// How many times `k` a row's length must be at least for [`Tensor::select_each`], which takes a kernel for each
-/// element.
-fn few_of(rows: usize, n: usize) -> usize {
+/// How many times `k` a row's length must be at least for [`Tensor::select_sequentially`], which takes a kernel for
+/// each element.
+fn min_row_len_per_k(rows: usize, n: usize) -> usize {
     match rows * n {
         _ if rows >= LANES => 4,
-        MANY.. => 6,
+        MIN_ELEMS_FOR_GROUPS.. => 6,
         _ => 16,
     }
 }
@@ -313,9 +318,9 @@ fn digit_order(words: &[(Tensor, usize)]) -> Result<Tensor> {
             let start = counts.cumsum(1)?.sub(&counts)?.cast(DType::I32)?;
             let at = digit.mul(blocks)?.add(&block)?.reshape(&[rows, size])?;
             let to = start.gather(1, &at)?.add(rank.reshape(&[rows, size])?)?.cast(DType::I32)?.contiguous();
-            index = index.moved_to(1, &to, size)?;
+            index = index.scatter_unique(1, &to, size)?;
             if shift + BITS < *bits {
-                key = key.moved_to(1, &to, size)?;
+                key = key.scatter_unique(1, &to, size)?;
             }
         }
     }

@@ -3,21 +3,21 @@
 //!
 //! A length `n` is split into factors until they are short; a transform of such a length is one product with the matrix
 //! of roots of unity, which the host computes in f64. The work is `n * (sum of factors)`, so that it is quadratic for
-//! primes; those above [`PRIME`] become a convolution (Bluestein).
+//! primes; those above [`MAX_DIRECT_PRIME_LEN`] become a convolution (Bluestein).
 
 use super::{PadMode, Session, Tensor, check_axis};
 use crate::{DType, Error, Result};
 use std::f64::consts::PI;
 
 /// The longest transform that is one product with its matrix although it has factors.
-const DIRECT: usize = 64;
+const MAX_DIRECT_LEN: usize = 64;
 
 /// The longest transform of prime length that is one product with its matrix, which has the square of the length
 /// elements.
-const PRIME: usize = 512;
+const MAX_DIRECT_PRIME_LEN: usize = 512;
 
 /// The longest window, and the longest transform: the host computes a table for each.
-const LONGEST: usize = 1 << 24;
+const MAX_LEN: usize = 1 << 24;
 
 /// How transforms are scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,12 @@ impl Norm {
 }
 
 /// The cosines and sines of these angles, computed in f64 on the host and rounded to `dtype`.
-fn roots(s: &Session, dtype: DType, angles: impl Iterator<Item = f64>, shape: &[usize]) -> Result<(Tensor, Tensor)> {
+fn roots_of_unity(
+    s: &Session,
+    dtype: DType,
+    angles: impl Iterator<Item = f64>,
+    shape: &[usize],
+) -> Result<(Tensor, Tensor)> {
     let angles: Vec<f64> = angles.collect();
     let make = |f: fn(f64) -> f64| -> Result<Tensor> {
         let v: Vec<f64> = angles.iter().map(|&a| f(a)).collect();
@@ -66,64 +71,64 @@ fn roots(s: &Session, dtype: DType, angles: impl Iterator<Item = f64>, shape: &[
 
 /// A complex tensor as its real and imaginary parts.
 #[derive(Clone)]
-struct Pair {
+struct Complex {
     re: Tensor,
     im: Tensor,
 }
 
-impl Pair {
-    fn map(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Pair> {
-        Ok(Pair { re: f(&self.re)?, im: f(&self.im)? })
+impl Complex {
+    fn map(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Complex> {
+        Ok(Complex { re: f(&self.re)?, im: f(&self.im)? })
     }
 
     /// The complex product with `(c, s)`, where `f` multiplies real tensors: elementwise or as matrices.
-    fn times(&self, c: &Tensor, s: &Tensor, f: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Pair> {
-        Ok(Pair { re: f(&self.re, c)?.sub(f(&self.im, s)?)?, im: f(&self.re, s)?.add(f(&self.im, c)?)? })
+    fn times(&self, c: &Tensor, s: &Tensor, f: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Complex> {
+        Ok(Complex { re: f(&self.re, c)?.sub(f(&self.im, s)?)?, im: f(&self.re, s)?.add(f(&self.im, c)?)? })
     }
 
     /// The unscaled transform of the last axis; `sign` is that of the exponent, -1 for the forward transform.
-    fn transform(&self, sign: f64) -> Result<Pair> {
+    fn transform(&self, sign: f64) -> Result<Complex> {
         let (s, dt) = (self.re.session().clone(), self.re.dtype());
         let n = self.re.dim(-1)?;
         if n <= 1 {
             return Ok(self.clone());
         }
-        if n > LONGEST {
-            return Err(Error::value("fft", format!("{n} values: {LONGEST} at most")));
+        if n > MAX_LEN {
+            return Err(Error::value("fft", format!("{n} values: {MAX_LEN} at most")));
         }
-        let factor = (2..=n).take_while(|p| p * p <= n).filter(|p| n % p == 0).max().filter(|_| n > DIRECT);
+        let factor = (2..=n).take_while(|p| p * p <= n).filter(|p| n % p == 0).max().filter(|_| n > MAX_DIRECT_LEN);
         let Some(a) = factor else {
-            if n > PRIME {
-                return self.chirped(sign);
+            if n > MAX_DIRECT_PRIME_LEN {
+                return self.bluestein(sign);
             }
             let angle = move |i: usize| sign * 2.0 * PI * ((i / n * (i % n)) % n) as f64 / n as f64;
-            let (c, d) = roots(&s, dt, (0..n * n).map(angle), &[n, n])?;
+            let (c, d) = roots_of_unity(&s, dt, (0..n * n).map(angle), &[n, n])?;
             return self.times(&c, &d, |x, m| x.matmul(m));
         };
         // n = a * b: element i = i1 * b + i2, frequency k = k2 * a + k1
         let b = n / a;
         let rows = self.map(|t| t.unflatten(-1, &[a, b])?.transpose(-1, -2))?.transform(sign)?;
         let angle = move |i: usize| sign * 2.0 * PI * (i / a * (i % a)) as f64 / n as f64;
-        let (c, d) = roots(&s, dt, (0..n).map(angle), &[b, a])?;
-        let turned = rows.times(&c, &d, |x, m| x.mul(m))?.map(|t| Ok(t.transpose(-1, -2)?.contiguous()))?;
-        turned.transform(sign)?.map(|t| t.transpose(-1, -2)?.flatten(-2, -1))
+        let (c, d) = roots_of_unity(&s, dt, (0..n).map(angle), &[b, a])?;
+        let twiddled = rows.times(&c, &d, |x, m| x.mul(m))?.map(|t| Ok(t.transpose(-1, -2)?.contiguous()))?;
+        twiddled.transform(sign)?.map(|t| t.transpose(-1, -2)?.flatten(-2, -1))
     }
 
     /// The unscaled transform of the last axis, whose length is a large prime, as a convolution with a chirp
     /// (Bluestein, 1970).
-    fn chirped(&self, sign: f64) -> Result<Pair> {
+    fn bluestein(&self, sign: f64) -> Result<Complex> {
         let (s, dt) = (self.re.session().clone(), self.re.dtype());
         let n = self.re.dim(-1)?;
         let m = (2 * n - 1).next_power_of_two();
         // j k = (j^2 + k^2 - (k - j)^2) / 2
         let angle = move |k: usize| sign * PI * ((k as u64).pow(2) % (2 * n as u64)) as f64 / n as f64;
-        let (c, d) = roots(&s, dt, (0..n).map(angle), &[n])?;
+        let (c, d) = roots_of_unity(&s, dt, (0..n).map(angle), &[n])?;
         let around = |t: &Tensor| {
             let gap = Tensor::zeros(&s, dt, &[m + 1 - 2 * n])?;
             Tensor::cat(&[t, &gap, &t.narrow(0, 1, n - 1)?.flip(&[0])?], 0)
         };
-        let chirp = Pair { re: around(&c)?, im: around(&d.neg()?)? }.transform(1.0)?;
-        let long = self.times(&c, &d, |x, y| x.mul(y))?.map(|t| t.sized(t.rank() - 1, m))?;
+        let chirp = Complex { re: around(&c)?, im: around(&d.neg()?)? }.transform(1.0)?;
+        let long = self.times(&c, &d, |x, y| x.mul(y))?.map(|t| t.crop_or_pad(t.rank() - 1, m))?;
         let product = long.transform(1.0)?.times(&chirp.re, &chirp.im, |x, y| x.mul(y))?;
         let back = product.transform(-1.0)?.map(|t| t.narrow(-1, 0, n)?.div(m as f64))?;
         back.times(&c, &d, |x, y| x.mul(y))
@@ -136,14 +141,14 @@ impl Pair {
 
 impl Tensor {
     /// The parts of a tensor of complex pairs; `Error::Value` unless the last axis has size 2.
-    fn parts(&self) -> Result<Pair> {
+    fn parts(&self) -> Result<Complex> {
         if self.rank() == 0 || self.dim(-1)? != 2 {
             return Err(Error::value(
                 "fft",
                 format!("shape {:?} has no last axis of real and imaginary parts", self.shape()),
             ));
         }
-        Ok(Pair { re: self.select_at(-1, 0)?.to_float()?, im: self.select_at(-1, 1)?.to_float()? })
+        Ok(Complex { re: self.select_at(-1, 0)?.to_float()?, im: self.select_at(-1, 1)?.to_float()? })
     }
 
     /// Real numbers as complex pairs with imaginary part 0: `[..] -> [.., 2]`.
@@ -153,7 +158,7 @@ impl Tensor {
     }
 
     /// Crops an axis to `n` elements, or pads it with zeros.
-    fn sized(&self, axis: usize, n: usize) -> Result<Tensor> {
+    fn crop_or_pad(&self, axis: usize, n: usize) -> Result<Tensor> {
         let have = self.shape()[axis];
         if n <= have {
             return self.narrow(axis as i64, 0, n);
@@ -178,7 +183,7 @@ impl Tensor {
                 return Err(Error::value("fft", "an axis is empty"));
             }
             let scale = norm.scale(n, inverse);
-            let at = p.map(|t| t.sized(a, n)?.move_axis(a as i64, -1))?.transform(sign)?;
+            let at = p.map(|t| t.crop_or_pad(a, n)?.move_axis(a as i64, -1))?.transform(sign)?;
             p = at.map(|t| {
                 let t = t.move_axis(-1, a as i64)?;
                 if scale == 1.0 { Ok(t) } else { t.mul(scale) }
@@ -244,12 +249,12 @@ impl Tensor {
             t = t.fftn(most, Some(&rest), norm, inverse)?;
         }
         let m = n / 2 + 1;
-        let half = t.sized(last, m)?.parts()?.map(|t| t.move_axis(last as i64, -1))?;
+        let half = t.crop_or_pad(last, m)?.parts()?.map(|t| t.move_axis(last as i64, -1))?;
         // x[j] = sum over k of w_k (re cos - im sin), where each frequency but the ends also stands for its conjugate:
         // w_k = 2
         let sign = if inverse { 1.0 } else { -1.0 };
         let weight = move |k: usize| if k == 0 || 2 * k == n { 1.0 } else { 2.0 };
-        if n > DIRECT {
+        if n > MAX_DIRECT_LEN {
             // complete the spectrum: the other half is the conjugate in reverse order, and the ends are real
             let inner = n - m;
             let tail = half.map(|t| t.narrow(-1, 1, inner)?.flip(&[-1]))?;
@@ -258,12 +263,12 @@ impl Tensor {
             let im = ends.select(0, &half.im)?;
             let re = Tensor::cat(&[&half.re, &tail.re], -1)?;
             let im = Tensor::cat(&[&im, &tail.im.neg()?], -1)?;
-            let out = Pair { re, im }.transform(sign)?.re.mul(norm.scale(n, inverse))?;
+            let out = Complex { re, im }.transform(sign)?.re.mul(norm.scale(n, inverse))?;
             return out.move_axis(-1, last as i64);
         }
         let s = self.session();
         let angle = move |i: usize| 2.0 * PI * ((i / n * (i % n)) % n) as f64 / n as f64;
-        let (c, d) = roots(s, half.re.dtype(), (0..m * n).map(angle), &[m, n])?;
+        let (c, d) = roots_of_unity(s, half.re.dtype(), (0..m * n).map(angle), &[m, n])?;
         let w: Vec<f32> = (0..m).map(|k| weight(k) as f32).collect();
         let w = Tensor::new(s, &w, &[m, 1])?.cast(half.re.dtype())?;
         let out = half.re.matmul(&c.mul(&w)?)?.sub(half.im.matmul(&d.mul(w)?.mul(sign)?)?)?;
@@ -349,7 +354,7 @@ impl Tensor {
         match length {
             Some(want) if want > len => {
                 let axis = out.rank() - 1;
-                out.sized(axis, want)
+                out.crop_or_pad(axis, want)
             }
             _ => Ok(out),
         }
@@ -382,8 +387,8 @@ impl Tensor {
         dtype: Option<DType>,
         f: impl Fn(f64, f64) -> f64,
     ) -> Result<Tensor> {
-        if n > LONGEST {
-            return Err(Error::value("window", format!("{n} values: {LONGEST} at most")));
+        if n > MAX_LEN {
+            return Err(Error::value("window", format!("{n} values: {MAX_LEN} at most")));
         }
         let over = if sym { n.max(2) - 1 } else { n.max(1) } as f64;
         let values = (0..n).map(|i| if n == 1 { 1.0 } else { f(i as f64, over) });

@@ -199,15 +199,15 @@ impl Tensor {
 
     /// Running maximum along an axis and the index (i32) of the last element equal to it.
     pub fn cummax_with_indices(&self, axis: i64) -> Result<(Tensor, Tensor)> {
-        self.running(axis, Tensor::cummax)
+        self.cumulative_with_indices(axis, Tensor::cummax)
     }
 
     /// Running minimum along an axis and the index (i32) of the last element equal to it.
     pub fn cummin_with_indices(&self, axis: i64) -> Result<(Tensor, Tensor)> {
-        self.running(axis, Tensor::cummin)
+        self.cumulative_with_indices(axis, Tensor::cummin)
     }
 
-    fn running(&self, axis: i64, f: fn(&Tensor, i64) -> Result<Tensor>) -> Result<(Tensor, Tensor)> {
+    fn cumulative_with_indices(&self, axis: i64, f: fn(&Tensor, i64) -> Result<Tensor>) -> Result<(Tensor, Tensor)> {
         if self.rank() == 0 {
             check_axis("cummax", axis, 1)?;
             return Ok((self.clone(), Tensor::zeros(self.session(), DType::I32, &[])?));
@@ -261,7 +261,7 @@ impl Tensor {
     pub fn diff(&self, n: usize, axis: i64, before: Option<&Tensor>, after: Option<&Tensor>) -> Result<Tensor> {
         let parts: Vec<&Tensor> = [before, Some(self), after].into_iter().flatten().collect();
         let mut t = if parts.len() > 1 { Tensor::cat(&parts, axis)? } else { self.clone() };
-        for _ in 0..super::check_turns("diff", n.min(t.dim(axis)?.saturating_add(1)))? {
+        for _ in 0..super::check_repetitions("diff", n.min(t.dim(axis)?.saturating_add(1)))? {
             let len = t.dim(axis)?;
             if len == 0 {
                 return Ok(t);

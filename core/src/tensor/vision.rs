@@ -488,7 +488,7 @@ impl Tensor {
         let over = common.gt(union.mul(threshold)?)?.logical_and(later)?.contiguous();
         // step i: if box i is still kept, it suppresses the later boxes that overlap it
         let mut keep = Tensor::ones(self.session(), DType::Bool, &[n])?;
-        for i in 0..super::check_turns("nms", n)? {
+        for i in 0..super::check_repetitions("nms", n)? {
             let row = over.select_at(0, i as i64)?.logical_and(keep.select_at(0, i as i64)?)?;
             keep = keep.logical_and(row.logical_not()?)?.contiguous();
         }

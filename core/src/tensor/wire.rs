@@ -9,16 +9,16 @@
 use super::{Session, Tensor, check_len};
 use crate::dtype::Scalar;
 use crate::engine::Bytes;
-use crate::uop::{Arg, Meet, Op, ReduceOp, Shape, UOp, spec};
+use crate::uop::{Arg, Op, ReduceOp, ScatterMode, Shape, UOp, spec};
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 
 /// The fingerprint of the sources, with which the bytes begin.
-const SOURCES: &[u8] = env!("GRADLOOM_SOURCES").as_bytes();
-/// Tags that stand where an op's number would. INPUT: an input in its own shape. ROW: an input's elements as a flat
-/// array. STORAGE: a buffer, or with the dtype 255 the end of the nodes.
+const SOURCE_FINGERPRINT: &[u8] = env!("GRADLOOM_SOURCES").as_bytes();
+/// Tags that stand where an op's number would. INPUT: an input in its own shape. FLAT_INPUT: an input's elements as a
+/// flat array. STORAGE: a buffer, or with the dtype 255 the end of the nodes.
 const INPUT: u8 = 255;
-const ROW: u8 = 254;
+const FLAT_INPUT: u8 = 254;
 const STORAGE: u8 = 253;
 const REDUCTIONS: [ReduceOp; 4] = [ReduceOp::Add, ReduceOp::Mul, ReduceOp::Max, ReduceOp::Min];
 
@@ -31,7 +31,7 @@ pub fn write(session: &Session, outs: &[Tensor], inputs: &[Tensor]) -> Result<Ve
     let nodes = |list: &[Tensor]| list.iter().map(Tensor::node).collect::<Vec<UOp>>();
     let (roots, inputs) = (nodes(outs), nodes(inputs));
     let s = session.state();
-    let mut w = SOURCES.to_vec();
+    let mut w = SOURCE_FINGERPRINT.to_vec();
     number(&mut w, u64::from(s.draws));
     for &u in &inputs {
         w.push(dtype_number(s.graph.dtype(u)));
@@ -40,7 +40,7 @@ pub fn write(session: &Session, outs: &[Tensor], inputs: &[Tensor]) -> Result<Ve
     let rows: Vec<Option<UOp>> = inputs.iter().map(|&u| s.storage(u)).collect();
     let place = |u: UOp| {
         let whole = inputs.iter().position(|&i| i == u).map(|i| (INPUT, i));
-        whole.or_else(|| rows.iter().position(|&r| r == Some(u)).map(|i| (ROW, i)))
+        whole.or_else(|| rows.iter().position(|&r| r == Some(u)).map(|i| (FLAT_INPUT, i)))
     };
     let mut names: FxHashMap<UOp, usize> = FxHashMap::default();
     for u in s.graph.reachable(&roots) {
@@ -79,7 +79,7 @@ pub fn write(session: &Session, outs: &[Tensor], inputs: &[Tensor]) -> Result<Ve
 /// shape or dtype.
 pub fn read(session: &Session, bytes: &[u8], inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     let bad = || Error::format("graph", "of another build of gradloom, or cut", None);
-    let mut r = Reader { rest: bytes.strip_prefix(SOURCES).ok_or_else(bad)? };
+    let mut r = Reader { rest: bytes.strip_prefix(SOURCE_FINGERPRINT).ok_or_else(bad)? };
     let draws = r.number().ok_or_else(bad)?;
     let inputs: Vec<UOp> = inputs.iter().map(Tensor::node).collect();
     let mut s = session.state();
@@ -99,10 +99,10 @@ pub fn read(session: &Session, bytes: &[u8], inputs: &[Tensor]) -> Result<Vec<Te
     let mut nodes: Vec<UOp> = Vec::new();
     let roots = loop {
         let node = match r.byte().ok_or_else(bad)? {
-            kind @ (INPUT | ROW) => {
+            kind @ (INPUT | FLAT_INPUT) => {
                 let u = r.index().and_then(|i| inputs.get(i).copied()).ok_or_else(bad)?;
                 let len = s.graph.memory_len(u);
-                if kind == ROW { s.graph.reshape(u, &[len]) } else { u }
+                if kind == FLAT_INPUT { s.graph.reshape(u, &[len]) } else { u }
             }
             STORAGE => match r.byte().ok_or_else(bad)? {
                 u8::MAX => break r.list().ok_or_else(bad)?,
@@ -174,9 +174,9 @@ fn write_arg(w: &mut Vec<u8>, op: Op, arg: &Arg) -> Result<()> {
         }
         Arg::Scatter(how, axis) => {
             let how = match how {
-                Meet::With(op) => reduction(*op),
-                Meet::Last => 4,
-                Meet::Apart => 5,
+                ScatterMode::Combine(op) => reduction(*op),
+                ScatterMode::Overwrite => 4,
+                ScatterMode::Unique => 5,
             };
             number(w, how);
             number(w, u64::from(*axis));
@@ -249,9 +249,9 @@ impl<'a> Reader<'a> {
             Op::Reduce | Op::Scan => Arg::Reduce(*REDUCTIONS.get(self.index()?)?, self.axes()?),
             Op::Scatter => {
                 let how = match self.index()? {
-                    4 => Meet::Last,
-                    5 => Meet::Apart,
-                    op => Meet::With(*REDUCTIONS.get(op)?),
+                    4 => ScatterMode::Overwrite,
+                    5 => ScatterMode::Unique,
+                    op => ScatterMode::Combine(*REDUCTIONS.get(op)?),
                 };
                 Arg::Scatter(how, self.number()? as u8)
             }

@@ -3,7 +3,7 @@
 
 use super::custom::Custom;
 use super::mma::Layout;
-use super::{Meet, ReduceOp};
+use super::{ReduceOp, ScatterMode};
 use crate::dtype::Scalar;
 use smallvec::SmallVec;
 
@@ -132,7 +132,7 @@ pub enum Arg {
     /// range, sorted by id.
     Strides(SmallVec<[(u8, i64); 4]>),
     /// Scatter: what happens to elements with the same destination, and the axis.
-    Scatter(Meet, u8),
+    Scatter(ScatterMode, u8),
     /// Acc: its number in the kernel.
     Acc(u32),
     /// Scratch: number, element count and memory space.

@@ -3,7 +3,7 @@
 //! dtype's whole range; so bounds that are narrower than the dtype also prove that the node does not overflow. Example:
 //! the sum of two i32 nodes with bounds 0..=9 and 1..=2 has bounds 1..=11.
 
-use super::{Arg, Graph, Meet, Op, ReduceOp, UOp};
+use super::{Arg, Graph, Op, ReduceOp, ScatterMode, UOp};
 use crate::DType;
 
 pub(super) fn infer(g: &Graph, u: UOp) -> (i64, i64) {
@@ -48,9 +48,10 @@ fn exact(g: &Graph, u: UOp) -> Option<(i128, i128)> {
         op if op.is_movement() && op != Op::Pad => Some(b(0)),
         Op::Contiguous | Op::Detach | Op::AccRead | Op::After if g.dtype(src[0]) == dt => Some(b(0)),
         Op::Scatter => match g.arg(u) {
-            Arg::Scatter(Meet::Apart | Meet::Last | Meet::With(ReduceOp::Max | ReduceOp::Min), _) => {
-                Some((b(0).0.min(b(2).0), b(0).1.max(b(2).1)))
-            }
+            Arg::Scatter(
+                ScatterMode::Unique | ScatterMode::Overwrite | ScatterMode::Combine(ReduceOp::Max | ReduceOp::Min),
+                _,
+            ) => Some((b(0).0.min(b(2).0), b(0).1.max(b(2).1))),
             _ => None,
         },
         Op::Scan => match g.arg(u) {

@@ -1,6 +1,6 @@
 //! Kernels that users write: the argument of [`Op::Custom`], an op over whole buffers. It holds the launch grid and
-//! either WGSL source, which the compiler passes on without reading it, or a kernel in the IR itself ([`Loops`]), which
-//! is compiled like the kernels of the scheduler.
+//! either WGSL source, which the compiler passes on without reading it, or a kernel in the IR itself ([`KernelGraph`]),
+//! which is compiled like the kernels of the scheduler.
 
 use super::{Arg, Graph, Op, UOp};
 use rustc_hash::FxHashMap;
@@ -14,20 +14,20 @@ pub struct Custom {
     /// Its name in error messages.
     pub name: Box<str>,
     /// A WGSL module with the entry point `main`, in which binding i of group 0 is source i of the op; or the text of
-    /// `loops`.
+    /// `ir`.
     pub code: Box<str>,
     /// Workgroups along x, y and z.
     pub grid: [u32; 3],
     /// Number of sources that it writes; these come first.
     pub outputs: usize,
     /// The kernel that `code` describes, if that is IR text rather than WGSL: param i is source i of the op.
-    pub loops: Option<Loops>,
+    pub ir: Option<KernelGraph>,
 }
 
 /// A kernel graph like those of the scheduler: its Sink has one Store, into param 0. All values of this type compare
 /// equal, because [`Custom`] also holds the text that it was parsed from, and compares that.
 #[derive(Clone)]
-pub struct Loops {
+pub struct KernelGraph {
     /// The nodes.
     pub graph: Arc<Graph>,
     /// The Sink.
@@ -35,20 +35,20 @@ pub struct Loops {
     /// Copies the kernel into a graph, over these params, and returns its Store. Params may be stored in wider dtypes:
     /// loads and stores then convert. It is a function pointer so that builds which never make such kernels contain no
     /// code for them.
-    pub splice: fn(&Loops, &mut Graph, &[UOp]) -> UOp,
+    pub copy_into: fn(&KernelGraph, &mut Graph, &[UOp]) -> UOp,
 }
 
-impl Loops {
+impl KernelGraph {
     /// A kernel graph that the caller has checked, as `crate::tensor::IrKernel` does.
-    pub fn new(graph: Graph, sink: UOp) -> Loops {
-        Loops { graph: Arc::new(graph), sink, splice }
+    pub fn new(graph: Graph, sink: UOp) -> KernelGraph {
+        KernelGraph { graph: Arc::new(graph), sink, copy_into }
     }
 }
 
-fn splice(loops: &Loops, to: &mut Graph, params: &[UOp]) -> UOp {
-    let body = &loops.graph;
+fn copy_into(kernel: &KernelGraph, to: &mut Graph, params: &[UOp]) -> UOp {
+    let body = &kernel.graph;
     let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
-    let store = body.src_at(loops.sink, 0);
+    let store = body.src_at(kernel.sink, 0);
     for n in body.reachable(&[store]) {
         let mut src: SmallVec<[UOp; 4]> = body.src(n).iter().map(|s| image[s]).collect();
         let dt = body.dtype(n);
@@ -74,19 +74,19 @@ fn splice(loops: &Loops, to: &mut Graph, params: &[UOp]) -> UOp {
     image[&store]
 }
 
-impl PartialEq for Loops {
-    fn eq(&self, _: &Loops) -> bool {
+impl PartialEq for KernelGraph {
+    fn eq(&self, _: &KernelGraph) -> bool {
         true
     }
 }
 
-impl Eq for Loops {}
+impl Eq for KernelGraph {}
 
-impl Hash for Loops {
+impl Hash for KernelGraph {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-impl std::fmt::Debug for Loops {
+impl std::fmt::Debug for KernelGraph {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("loops")
     }

@@ -2,7 +2,7 @@
 //! are added and kept in side tables.
 
 use super::arg::{Arg, AxisKind, RangeArg, Shape};
-use super::mma::BUILT;
+use super::mma::MATRIX_TILES_ENABLED;
 use super::{Op, Trace, bounds, shape, spec};
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
@@ -255,10 +255,10 @@ impl Graph {
 
     /// Every node that `roots` need, in index (topological) order.
     pub fn reachable(&self, roots: &[UOp]) -> Vec<UOp> {
-        self.below(roots, Graph::src)
+        self.reachable_through(roots, Graph::src)
     }
 
-    fn below(&self, roots: &[UOp], src: fn(&Graph, UOp) -> &[UOp]) -> Vec<UOp> {
+    fn reachable_through(&self, roots: &[UOp], src: fn(&Graph, UOp) -> &[UOp]) -> Vec<UOp> {
         let Some(top) = roots.iter().max() else { return Vec::new() };
         let mut seen = vec![false; top.0 as usize + 1];
         for r in roots {
@@ -283,13 +283,13 @@ impl Graph {
 
     /// The nodes that the values of `roots` are computed from, in index order: [`Graph::reachable`] without the nodes
     /// that only gradients need.
-    pub fn needed(&self, roots: &[UOp]) -> Vec<UOp> {
-        self.below(roots, Graph::value_src)
+    pub fn value_nodes(&self, roots: &[UOp]) -> Vec<UOp> {
+        self.reachable_through(roots, Graph::value_src)
     }
 
-    /// The nodes of [`Graph::needed`] in depth-first post-order from the roots (sources first). This order depends on
-    /// structure alone, never on when a node was added.
-    pub fn from_roots(&self, roots: &[UOp]) -> Vec<UOp> {
+    /// The nodes of [`Graph::value_nodes`] in depth-first post-order from the roots (sources first). This order depends
+    /// on structure alone, never on when a node was added.
+    pub fn value_nodes_postorder(&self, roots: &[UOp]) -> Vec<UOp> {
         self.depth_first(roots, Graph::value_src)
     }
 
@@ -369,7 +369,7 @@ impl Graph {
         match self.op(u) {
             Op::Range => of(src) | 1 << self.range_arg(u).id,
             Op::Reduce | Op::Fold | Op::Stage if src.len() > 1 => of(src) & !of(&src[1..]),
-            Op::Mma if BUILT => match self.arg(u) {
+            Op::Mma if MATRIX_TILES_ENABLED => match self.arg(u) {
                 Arg::Mma(l) => {
                     let inputs = 3 + l.a.axes().len() + l.b.axes().len();
                     of(&src[..3]) & !of(&src[3..inputs]) | of(&src[inputs..])

@@ -25,7 +25,7 @@ pub fn key(g: &Graph, roots: &[UOp]) -> u128 {
 /// roots. It equals the [`key`] of the graph that `engine::close` makes. Also returns the buffer id of each param.
 pub fn closed_key(g: &Graph, roots: &[UOp]) -> (u128, Vec<u32>) {
     let mut externals = Some(Vec::new());
-    let key = digest(g, roots, &g.from_roots(roots), Graph::value_src, &mut externals);
+    let key = digest(g, roots, &g.value_nodes_postorder(roots), Graph::value_src, &mut externals);
     (key, externals.unwrap_or_default())
 }
 
@@ -151,7 +151,7 @@ pub(super) fn arg_words(arg: &Arg, out: &mut Vec<u64>) {
         }
         Arg::Custom(c) => {
             list(out, 16, c.grid.iter().map(|&n| u64::from(n)));
-            out.push(c.outputs as u64 * 2 + u64::from(c.loops.is_some()));
+            out.push(c.outputs as u64 * 2 + u64::from(c.ir.is_some()));
             name(out, &c.name);
             name(out, &c.code);
         }

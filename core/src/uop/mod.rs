@@ -24,7 +24,7 @@ pub mod trace;
 
 pub use arg::{Arg, Axes, AxisKind, Pairs, RangeArg, Shape, Space};
 pub use graph::{Graph, RangeSet, UOp};
-pub use op::{Meet, Op, ReduceOp};
+pub use op::{Op, ReduceOp, ScatterMode};
 pub use trace::{Firing, Trace};
 
 #[cfg(test)]

@@ -173,8 +173,9 @@ pub enum Op {
     /// is split into digits, and `ranges` has a tile range for each: first those of a, then those of b, then those of
     /// the product. All threads of the subgroup execute it together. A product that an AccUpdate adds to an accumulator
     /// is one instruction with it. A factor that the layout places in workgroup memory (b, or both) is an Index, the
-    /// address where the matrix begins in an array of panels ([`mma::PANEL`](super::mma::PANEL)); the hardware may
-    /// still read it up to the second Barrier with a number after the Mma, or the first Barrier without one.
+    /// address where the matrix begins in an array of panels ([`PANEL_ROW_ELEMS`](super::mma::PANEL_ROW_ELEMS)); the
+    /// hardware may still read it up to the second Barrier with a number after the Mma, or the first Barrier without
+    /// one.
     Mma,
     /// P `LoadMatrix(index, thread, ranges..)[Number]`: a subgroup loads elements of two bytes, for one factor of an
     /// Mma, from workgroup memory. `ranges` has a tile range for each digit of a register's number, the first with two
@@ -193,8 +194,9 @@ pub enum Op {
     Barrier,
     /// K `Stage(value, indices..)[None or Number]`: a local array with one axis per listed index, in row-major order,
     /// whose element at those indices is the value; a pointer. With a number n, its last n axes form a row, and each
-    /// row is padded with 16 unused bytes; with 256 + n the rows lie in panels ([`mma::PANEL`](super::mma::PANEL)). It
-    /// closes the ranges of its indices; the array is filled inside the loops of the ranges that remain open.
+    /// row is padded with 16 unused bytes; with 256 + n the rows lie in panels
+    /// ([`PANEL_ROW_ELEMS`](super::mma::PANEL_ROW_ELEMS)). It closes the ranges of its indices; the array is filled
+    /// inside the loops of the ranges that remain open.
     Stage,
 }
 
@@ -202,14 +204,14 @@ use Op::*;
 
 /// What a Scatter does with several elements that have the same destination.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Meet {
+pub enum ScatterMode {
     /// All destinations are known to differ, so elements overwrite what is there in any order. If two are equal after
     /// all, either element may win.
-    Apart,
+    Unique,
     /// The last element overwrites the others.
-    Last,
+    Overwrite,
     /// Each element is combined with what is there.
-    With(ReduceOp),
+    Combine(ReduceOp),
 }
 
 /// How a reduction combines.

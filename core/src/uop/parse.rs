@@ -1,10 +1,10 @@
 //! The parser of the IR's text form, which [`super::print`] writes. Every node is checked against the spec before it is
 //! added, so that no text, however damaged, yields a graph on which the compiler panics. Errors name the line.
 
-use super::custom::{Custom, Loops};
+use super::custom::{Custom, KernelGraph};
 use super::mma::Layout;
 use super::print::{kind_name, reduce_name, scatter_name, space_name};
-use super::{Arg, AxisKind, Graph, Meet, Op, RangeArg, ReduceOp, Space, UOp, spec};
+use super::{Arg, AxisKind, Graph, Op, RangeArg, ReduceOp, ScatterMode, Space, UOp, spec};
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
@@ -33,10 +33,10 @@ pub fn parse(text: &str) -> Result<Parsed> {
 
 /// Parses the text of a user's kernel, which must have one root. Each node is checked by itself; the rules for whole
 /// graphs are left to [`super::spec::verify`].
-pub fn loops_of(text: &str) -> Result<Loops> {
+pub fn kernel_graph(text: &str) -> Result<KernelGraph> {
     let Parsed { graph, roots, .. } = parse(text)?;
     match *roots {
-        [sink] => Ok(Loops::new(graph, sink)),
+        [sink] => Ok(KernelGraph::new(graph, sink)),
         _ => Err(Error::format("uop", format!("a kernel has one root, not {}", roots.len()), None)),
     }
 }
@@ -213,7 +213,8 @@ impl<'a> Cursor<'a> {
             }
             Op::Scatter => {
                 use ReduceOp::*;
-                let all = [Meet::Apart, Meet::Last, Meet::With(Add), Meet::With(Mul), Meet::With(Max), Meet::With(Min)];
+                use ScatterMode::*;
+                let all = [Unique, Overwrite, Combine(Add), Combine(Mul), Combine(Max), Combine(Min)];
                 let how = self.one_of("scatter", &all, |h| scatter_name(h).to_string())?;
                 Arg::Scatter(how, self.number()?)
             }
@@ -234,9 +235,9 @@ impl<'a> Cursor<'a> {
             Op::Custom => {
                 let (name, outputs) = (self.quoted()?, self.field("outputs")?);
                 let grid = [self.field("x")?, self.field("y")?, self.field("z")?];
-                let (loops, code) = (self.eat("loops"), self.quoted()?);
-                let loops = if loops { Some(loops_of(&code).map_err(|e| e.to_string())?) } else { None };
-                Arg::Custom(Box::new(Custom { name, outputs, grid, code, loops }))
+                let (is_ir, code) = (self.eat("loops"), self.quoted()?);
+                let ir = if is_ir { Some(kernel_graph(&code).map_err(|e| e.to_string())?) } else { None };
+                Arg::Custom(Box::new(Custom { name, outputs, grid, code, ir }))
             }
             Op::Mma => {
                 let text = self.run("a layout", |c| c != ']')?;

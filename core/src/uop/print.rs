@@ -2,7 +2,7 @@
 //! and derived properties (shape, ids of open ranges) in a comment. [`super::parse`] reads it back. Nodes are numbered
 //! consecutively in the order of printing, so that graphs of equal structure have equal texts.
 
-use super::{Arg, AxisKind, Graph, Meet, Op, ReduceOp, Space, UOp};
+use super::{Arg, AxisKind, Graph, Op, ReduceOp, ScatterMode, Space, UOp};
 use crate::dtype::Scalar;
 use crate::util::decimal::Shown;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -108,7 +108,7 @@ fn write_arg(arg: &Arg, out: &mut String) {
         Arg::Acc(id) => write!(out, "[id={id}]"),
         Arg::Custom(c) => {
             let [x, y, z] = c.grid;
-            let loops = if c.loops.is_some() { " loops" } else { "" };
+            let loops = if c.ir.is_some() { " loops" } else { "" };
             write!(out, "[{:?} outputs={} x={x} y={y} z={z}{loops} {:?}]", c.name, c.outputs, c.code)
         }
         Arg::Mma(layout) => write!(out, "[{layout}]"),
@@ -125,11 +125,11 @@ pub(super) fn reduce_name(op: ReduceOp) -> &'static str {
     }
 }
 
-pub(super) fn scatter_name(how: Meet) -> &'static str {
+pub(super) fn scatter_name(how: ScatterMode) -> &'static str {
     match how {
-        Meet::Apart => "apart",
-        Meet::Last => "last",
-        Meet::With(op) => reduce_name(op),
+        ScatterMode::Unique => "apart",
+        ScatterMode::Overwrite => "last",
+        ScatterMode::Combine(op) => reduce_name(op),
     }
 }
 

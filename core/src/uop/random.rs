@@ -1,7 +1,7 @@
 //! Random tensor graphs for property tests. The same seed gives the same graph on every host. The compiler itself does
 //! not use this module.
 
-use super::{Arg, Axes, Graph, Meet, Op, ReduceOp, Shape, UOp};
+use super::{Arg, Axes, Graph, Op, ReduceOp, ScatterMode, Shape, UOp};
 use crate::DType;
 use crate::dtype::Scalar;
 
@@ -328,7 +328,7 @@ impl Maker<'_> {
         src = self.g.shrink(src, &keep.collect::<Vec<_>>());
         let (updates, len) = (self.g.shape(src).clone(), shape[axis as usize]);
         let i = self.indices(&updates, len);
-        let how = if self.rng.once_in(4) { Meet::Last } else { Meet::With(op) };
+        let how = if self.rng.once_in(4) { ScatterMode::Overwrite } else { ScatterMode::Combine(op) };
         Some(self.g.node(Op::Scatter, dt, &[x, i, src], Arg::Scatter(how, axis)))
     }
 

@@ -7,7 +7,7 @@ mod kernels;
 mod whole;
 
 use super::graph::elements;
-use super::mma::BUILT;
+use super::mma::MATRIX_TILES_ENABLED;
 use super::{Arg, AxisKind, Graph, Op, ReduceOp, Space, UOp};
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
@@ -131,7 +131,7 @@ impl Node<'_> {
             DotBytes   => checks!(in_tkp alu<3> i32),
             Contiguous => checks!(in_t some_sources keeps_dtype ends_axes),
             Detach     => checks!(in_t some_sources keeps_dtype gradients no_arg),
-            Store      => checks!(in_tkp void copies store),
+            Store      => checks!(in_tkp void async_copy store),
             Custom     => checks!(in_tk void custom),
             After      => checks!(in_tkp some_sources keeps_dtype no_arg after),
             Sink       => checks!(in_tk void no_arg),
@@ -148,7 +148,7 @@ impl Node<'_> {
             End        => checks!(in_kp void ends_loop no_arg),
             Scratch    => checks!(in_kp sources<0> has_value scratch),
             Barrier    => checks!(in_kp void no_arg_or_number),
-            Stage      => checks!(in_k keeps_dtype values_first places no_arg_or_number),
+            Stage      => checks!(in_k keeps_dtype values_first stage_indices no_arg_or_number),
         }
     }
 
@@ -224,12 +224,12 @@ impl Node<'_> {
     }
 
     fn no_arg_or_number(&self) -> Check<'_> {
-        if BUILT && matches!(self.arg, Arg::Number(_)) { Ok(self) } else { self.no_arg() }
+        if MATRIX_TILES_ENABLED && matches!(self.arg, Arg::Number(_)) { Ok(self) } else { self.no_arg() }
     }
 
     /// A Store with a number is an asynchronous copy: its value is a Load, and its target is in workgroup memory.
-    fn copies(&self) -> Check<'_> {
-        if !BUILT || !matches!(self.arg, Arg::Number(_)) {
+    fn async_copy(&self) -> Check<'_> {
+        if !MATRIX_TILES_ENABLED || !matches!(self.arg, Arg::Number(_)) {
             return self.no_arg();
         }
         self.in_p()?.want(self.src.len() >= 2, "a target and a value wanted")?;

@@ -5,7 +5,7 @@ mod compiler;
 mod host;
 
 use crate::memory::{Block, Guard};
-use crate::steps::{self, Wants};
+use crate::steps::{self, KernelSignature};
 use compiler::Compiler;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::{Code, Source};
@@ -32,7 +32,7 @@ pub struct CDevice {
 
 /// A loaded kernel; its library is unloaded with the last of its kernels.
 struct Loaded {
-    wants: Wants,
+    signature: KernelSignature,
     function: Function,
     scratch: usize,
     _library: Arc<Library>,
@@ -95,7 +95,7 @@ impl CDevice {
 
     fn launch(&mut self, kernel: KernelId, args: &[View], grid: [u32; 3], vars: &[u32]) -> Result<()> {
         let k = self.kernels.get(&kernel).ok_or_else(|| error(format!("{kernel:?} is not compiled")))?;
-        k.wants.check("c", args, vars)?;
+        k.signature.check("c", args, vars)?;
         let (function, scratch) = (k.function, k.scratch);
         if self.scratch.as_ref().is_none_or(|b| b.len() < scratch) {
             let refused = || Error::OutOfMemory { device: "c".into(), bytes: scratch as u64 };
@@ -114,7 +114,7 @@ impl CDevice {
             // SAFETY: the same; the grid has three numbers
             Function::Groups(run) => {
                 let wrong = unsafe { run(pointers.as_ptr(), vars.as_ptr(), grid.as_ptr()) };
-                host::check(&self.kernels[&kernel].wants.name, wrong)?;
+                host::check(&self.kernels[&kernel].signature.name, wrong)?;
             }
         }
         Ok(())
@@ -170,7 +170,7 @@ impl Device for CDevice {
             };
             let id = KernelId(self.id());
             let library = library.clone();
-            let k = Loaded { wants: Wants::of(s), function, scratch: s.scratch, _library: library };
+            let k = Loaded { signature: KernelSignature::of(s), function, scratch: s.scratch, _library: library };
             self.kernels.insert(id, k);
             out.push(id);
         }

@@ -23,14 +23,14 @@ type Entry = unsafe extern "C-unwind" fn(*const *mut u8, *const u32, u32, u32, *
 
 /// How long a worker spins for the next job before it sleeps. It is longer than single-threaded kernels between two
 /// jobs and than the pause between two runs usually are. Waking a worker takes as long as a small kernel.
-const PATIENCE: Duration = Duration::from_micros(200);
+const SPIN_TIME: Duration = Duration::from_micros(200);
 /// Spins between two looks at the clock.
 const SPINS: u32 = 64;
-/// A thread takes 1/PART of what is left of its share at a time, so that slices are small towards the end
+/// A thread takes 1/SLICES_PER_REST of what is left of its share at a time, so that slices are small towards the end
 /// and others can help.
-const PART: u32 = 4;
-/// A slice is at least 1/LAST of a share.
-const LAST: u32 = 32;
+const SLICES_PER_REST: u32 = 4;
+/// A slice is at least 1/MIN_SLICES of a share.
+const MIN_SLICES: u32 = 32;
 /// The stack of a worker in bytes. Kernels spill registers to it; their arrays are in scratch memory.
 const STACK: usize = 4 << 20;
 const MOST_THREADS: usize = 1 << 10;
@@ -98,9 +98,9 @@ pub(super) struct Pool {
 
 /// Held by the caller whose job is running. Its drop, also during a panic, returns only when no worker is
 /// inside the job any more.
-struct Turn<'a>(&'a Pool);
+struct RunGuard<'a>(&'a Pool);
 
-impl Turn<'_> {
+impl RunGuard<'_> {
     /// Closes the job and waits for the workers inside.
     fn close(&self) {
         let s = &*self.0.shared;
@@ -112,7 +112,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
         self.close();
         self.0.taken.store(false, Ordering::Release);
@@ -204,7 +204,7 @@ impl Pool {
             unsafe { (job.entry)(job.bufs, job.vars, 0, job.grid, scratch) };
             return Ok(());
         }
-        let turn = Turn(self);
+        let guard = RunGuard(self);
         let s = &*self.shared;
         let job = Job { threads: threads as u32, ..*job };
         // SAFETY: the state is closed and nobody is inside: nobody reads `job`.
@@ -221,7 +221,7 @@ impl Pool {
         }
         // SAFETY: by contract; slices are disjoint.
         unsafe { slices(s, &job, 0, scratch) };
-        turn.close();
+        guard.close();
         match lock(&s.failure).take() {
             Some(what) => Err(what),
             None => Ok(()),
@@ -258,7 +258,7 @@ fn pause(spins: &mut u32) {
 /// The job's kernel may run on its buffers now; `scratch` has the bytes it needs and is this thread's alone.
 unsafe fn slices(s: &Shared, job: &Job, own: usize, scratch: *mut u8) {
     let threads = job.threads as usize;
-    let least = (job.grid / (job.threads * LAST)).max(1);
+    let least = (job.grid / (job.threads * MIN_SLICES)).max(1);
     for i in 0..threads {
         let share = &s.shares[(own + i) % threads].0;
         let mut now = share.load(Ordering::Relaxed);
@@ -269,7 +269,7 @@ unsafe fn slices(s: &Shared, job: &Job, own: usize, scratch: *mut u8) {
             }
             let (n, left) = match i {
                 0 => {
-                    let n = ((hi - lo) / PART).max(least).min(hi - lo);
+                    let n = ((hi - lo) / SLICES_PER_REST).max(least).min(hi - lo);
                     (lo..lo + n, lo + n..hi)
                 }
                 _ => {
@@ -327,7 +327,7 @@ fn work(s: &Shared, me: usize) {
             continue;
         }
         spins = spins.wrapping_add(1);
-        if !spins.is_multiple_of(SPINS) || idle.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
+        if !spins.is_multiple_of(SPINS) || idle.get_or_insert_with(Instant::now).elapsed() < SPIN_TIME {
             std::hint::spin_loop();
             continue;
         }

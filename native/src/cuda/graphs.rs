@@ -13,9 +13,9 @@ use gradloom_core::device::KernelId;
 use std::collections::HashMap;
 
 /// The least number of steps for which making a graph pays.
-const LEAST: usize = 2;
+const MIN_GRAPH_STEPS: usize = 2;
 /// The most steps of all remembered submissions together.
-const MOST: usize = 32_768;
+const MAX_STEPS: usize = 32_768;
 
 /// A step with addresses in place of buffers.
 #[derive(PartialEq)]
@@ -77,16 +77,16 @@ impl Node {
 }
 
 /// For each node, whether it waits for all nodes before it since the last one that did.
-fn waits(nodes: &[Node]) -> Vec<bool> {
+fn barriers(nodes: &[Node]) -> Vec<bool> {
     let mut hazards = Hazards::default();
     nodes.iter().map(|n| hazards.wait_before(&n.uses())).collect()
 }
 
 /// A submission that occurred before.
-struct Seen {
+struct Recorded {
     /// The nodes of its last run.
     nodes: Vec<Node>,
-    waits: Vec<bool>,
+    barriers: Vec<bool>,
     graph: Option<Graph>,
     /// Whether the driver refused to make a graph of it.
     refused: bool,
@@ -109,7 +109,7 @@ pub struct Launches {
 /// The submissions of a device.
 #[derive(Default)]
 pub(super) struct Graphs {
-    seen: HashMap<Vec<u64>, Seen>,
+    recorded: HashMap<Vec<u64>, Recorded>,
     steps: usize,
     clock: u64,
     pub(super) launches: Launches,
@@ -121,28 +121,28 @@ impl Graphs {
     /// # Safety
     /// The conditions of [`Stream::launch`] hold for each step, and ranges of copies are inside allocations and disjoint.
     pub(super) unsafe fn run(&mut self, stream: &Stream, nodes: Vec<Node>) -> Result<bool> {
-        if nodes.len() < LEAST {
+        if nodes.len() < MIN_GRAPH_STEPS {
             return Ok(false);
         }
         self.clock += 1;
         let mut key = Vec::with_capacity(6 * nodes.len());
         nodes.iter().for_each(|n| n.key(&mut key));
-        let Some(seen) = self.seen.get_mut(&key) else {
+        let Some(recorded) = self.recorded.get_mut(&key) else {
             self.steps += nodes.len();
-            let seen = Seen { nodes, waits: Vec::new(), graph: None, refused: false, used: self.clock };
-            self.seen.insert(key, seen);
+            let recorded = Recorded { nodes, barriers: Vec::new(), graph: None, refused: false, used: self.clock };
+            self.recorded.insert(key, recorded);
             self.bound();
             return Ok(false);
         };
-        seen.used = self.clock;
-        if seen.refused {
+        recorded.used = self.clock;
+        if recorded.refused {
             return Ok(false);
         }
-        if !seen.prepare(stream, nodes, &mut self.launches) {
-            (seen.graph, seen.refused) = (None, true);
+        if !recorded.prepare(stream, nodes, &mut self.launches) {
+            (recorded.graph, recorded.refused) = (None, true);
             return Ok(false);
         }
-        let Some(graph) = &seen.graph else { return Ok(false) };
+        let Some(graph) = &recorded.graph else { return Ok(false) };
         // SAFETY: the graph's nodes are the steps that the caller gave, as they are now
         unsafe { stream.run(graph) }?;
         self.launches.graphs += 1;
@@ -151,8 +151,8 @@ impl Graphs {
 
     /// Forgets the least recently used submissions while there are too many steps.
     fn bound(&mut self) {
-        while self.steps > MOST {
-            let oldest = self.seen.iter().min_by_key(|s| s.1.used).filter(|s| s.1.used < self.clock);
+        while self.steps > MAX_STEPS {
+            let oldest = self.recorded.iter().min_by_key(|s| s.1.used).filter(|s| s.1.used < self.clock);
             let Some(used) = oldest.map(|s| s.1.used) else { return };
             self.forget(|s| s.used == used);
         }
@@ -163,25 +163,25 @@ impl Graphs {
         self.forget(|s| s.nodes.iter().any(|n| n.kernel() == Some(kernel)));
     }
 
-    fn forget(&mut self, which: impl Fn(&Seen) -> bool) {
-        self.seen.retain(|_, s| !which(s));
-        self.steps = self.seen.values().map(|s| s.nodes.len()).sum();
+    fn forget(&mut self, which: impl Fn(&Recorded) -> bool) {
+        self.recorded.retain(|_, s| !which(s));
+        self.steps = self.recorded.values().map(|s| s.nodes.len()).sum();
     }
 
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
-        self.seen.clear();
+        self.recorded.clear();
         self.steps = 0;
     }
 }
 
-impl Seen {
+impl Recorded {
     /// Brings the graph into agreement with these nodes; returns false if the driver cannot.
     fn prepare(&mut self, stream: &Stream, nodes: Vec<Node>, count: &mut Launches) -> bool {
         let moved = self.nodes.iter().zip(&nodes).any(|(a, b)| a.uses() != b.uses());
-        let waits = if moved || self.waits.is_empty() { waits(&nodes) } else { self.waits.clone() };
+        let barriers = if moved || self.barriers.is_empty() { barriers(&nodes) } else { self.barriers.clone() };
         let done = match &self.graph {
-            Some(graph) if waits == self.waits => {
+            Some(graph) if barriers == self.barriers => {
                 let mut changes = self.nodes.iter().zip(&nodes).enumerate().filter(|(_, (old, new))| old != new);
                 changes.try_for_each(|(i, (_, new))| {
                     count.changed += 1;
@@ -190,13 +190,13 @@ impl Seen {
             }
             _ => {
                 let works: Vec<Work> = nodes.iter().map(Node::work).collect();
-                stream.graph(&works, &waits).map(|made| {
+                stream.graph(&works, &barriers).map(|made| {
                     count.made += 1;
                     self.graph = Some(made);
                 })
             }
         };
-        (self.nodes, self.waits) = (nodes, waits);
+        (self.nodes, self.barriers) = (nodes, barriers);
         done.is_ok()
     }
 }

@@ -3,7 +3,7 @@
 
 use super::driver::{Function, Module, Stream, error};
 use crate::binaries::Binaries;
-use crate::steps::Wants;
+use crate::steps::KernelSignature;
 use gradloom_core::Result;
 use gradloom_core::render::{Source, ptx};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ const MODULE: usize = 32;
 
 /// A compiled kernel.
 pub(super) struct Kernel {
-    pub(super) wants: Wants,
+    pub(super) signature: KernelSignature,
     pub(super) function: Function,
     pub(super) local: [u32; 3],
     /// For each buffer, whether the kernel writes it.
@@ -83,10 +83,10 @@ fn build(stream: &Stream, compiler: &Compiler, sources: &[Source]) -> Result<Vec
     let module = Arc::new(Mutex::new(module));
     let kernel = |(i, s): (usize, &Source)| {
         let held = module.lock().unwrap_or_else(PoisonError::into_inner);
-        let function = stream.function(&held, &ptx::kernel_name(i), ptx::launched_bytes(s.scratch))?;
+        let function = stream.function(&held, &ptx::kernel_name(i), ptx::dynamic_shared_bytes(s.scratch))?;
         drop(held);
         let written = s.params.iter().map(|p| p.written).collect();
-        Ok(Kernel { wants: Wants::of(s), function, local: s.local, written, module: module.clone() })
+        Ok(Kernel { signature: KernelSignature::of(s), function, local: s.local, written, module: module.clone() })
     };
     sources.iter().enumerate().map(kernel).collect()
 }

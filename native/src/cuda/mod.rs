@@ -15,7 +15,7 @@ pub use driver::{LIBRARY, use_library};
 pub use graphs::Launches;
 
 use crate::binaries::Binaries;
-use crate::{parts, steps};
+use crate::{steps, upload};
 use driver::{Event, Gpu, Pinned, Stream, error};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View, Write};
 use gradloom_core::render::Source;
@@ -156,8 +156,8 @@ impl CudaDevice {
     }
 
     fn check(&self, step: &Step) -> Result<()> {
-        let wants = |id| self.kernel(id).map(|k| &k.wants);
-        steps::check(step, &self.target, wants, |v| self.at(v).map(|_| ()))
+        let signature = |id| self.kernel(id).map(|k| &k.signature);
+        steps::check(step, &self.target, signature, |v| self.at(v).map(|_| ()))
     }
 
     /// Runs steps; as a graph if the same submission occurred before.
@@ -229,7 +229,7 @@ impl CudaDevice {
         // SAFETY: the code was rendered from a checked program that takes these parameters and whose accesses stay inside them; each view
         // holds as many bytes as the program's parameter, and the kernel holds its module
         unsafe { self.stream.launch(&k.function, grid, k.local, &pointers, vars) }
-            .map_err(|e| error(format!("{}: {e}", k.wants.name)))
+            .map_err(|e| error(format!("{}: {e}", k.signature.name)))
     }
 
     fn copy(&mut self, src: &View, dst: &View) -> Result<()> {
@@ -292,7 +292,7 @@ impl Device for CudaDevice {
     }
 
     fn upload_made(&mut self, buf: BufId, len: usize, step: usize, write: &Write<'_>) -> Result<()> {
-        parts::upload(self, buf, len, step, write)
+        upload::upload(self, buf, len, step, write)
     }
 
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The state of the recording device.
-struct Tape {
+struct RecorderState {
     eval: EvalDevice,
     sources: Vec<Source>,
     sizes: BTreeMap<BufId, usize>,
@@ -27,11 +27,11 @@ struct Tape {
 /// The recording device.
 struct Recorder {
     target: Target,
-    tape: Arc<Mutex<Tape>>,
+    state: Arc<Mutex<RecorderState>>,
 }
 
-fn lock(tape: &Mutex<Tape>) -> MutexGuard<'_, Tape> {
-    tape.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(state: &Mutex<RecorderState>) -> MutexGuard<'_, RecorderState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Device for Recorder {
@@ -44,22 +44,22 @@ impl Device for Recorder {
     }
 
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {
-        let mut t = lock(&self.tape);
+        let mut t = lock(&self.state);
         let buf = t.eval.alloc(bytes)?;
         t.sizes.insert(buf, bytes);
         Ok(buf)
     }
 
     fn free(&mut self, buf: BufId) {
-        lock(&self.tape).eval.free(buf);
+        lock(&self.state).eval.free(buf);
     }
 
     fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()> {
-        lock(&self.tape).eval.upload(buf, offset, data)
+        lock(&self.state).eval.upload(buf, offset, data)
     }
 
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {
-        let mut t = lock(&self.tape);
+        let mut t = lock(&self.state);
         t.sources.extend_from_slice(sources);
         t.eval.compile(sources)
     }
@@ -68,7 +68,7 @@ impl Device for Recorder {
     fn release(&mut self, _: KernelId) {}
 
     fn submit(&mut self, steps: &[device::Step]) -> Result<()> {
-        let mut t = lock(&self.tape);
+        let mut t = lock(&self.state);
         if t.keeps {
             t.steps.extend_from_slice(steps);
             return Ok(());
@@ -77,11 +77,11 @@ impl Device for Recorder {
     }
 
     fn read(&mut self, view: View) -> Result<Ticket> {
-        lock(&self.tape).eval.read(view)
+        lock(&self.state).eval.read(view)
     }
 
     fn poll(&mut self, ticket: Ticket) -> Result<Option<Vec<u8>>> {
-        lock(&self.tape).eval.poll(ticket)
+        lock(&self.state).eval.poll(ticket)
     }
 }
 
@@ -105,15 +105,15 @@ pub fn record(model: Model, target: &Target, inputs: &[(&str, HostTensor)]) -> R
     if let Some(port) = model.inputs().iter().chain(model.outputs()).find(|p| p.is_string()) {
         return refuse(&format!("strings (`{}`)", port.name));
     }
-    let tape = Tape {
+    let state = RecorderState {
         eval: EvalDevice::new(target.clone()),
         sources: Vec::new(),
         sizes: BTreeMap::new(),
         keeps: false,
         steps: Vec::new(),
     };
-    let tape = Arc::new(Mutex::new(tape));
-    let recorder = Recorder { target: target.clone(), tape: tape.clone() };
+    let state = Arc::new(Mutex::new(state));
+    let recorder = Recorder { target: target.clone(), state: state.clone() };
     let mut engine = Engine::with_host(Box::new(recorder), Box::new(crate::NativeHost::without_cache()));
     let mut runner = Runner::new(Arc::new(model), &Session::new());
     let inputs = runner.inputs(inputs.iter().map(|(name, t)| (*name, Input::Host(t.clone()))).collect())?;
@@ -122,8 +122,8 @@ pub fn record(model: Model, target: &Target, inputs: &[(&str, HostTensor)]) -> R
         if let Some(why) = run.asked() {
             return refuse(&format!("a shape that depends on what is computed: {why}"));
         }
-        lock(&tape).keeps = run.is_submitting() && !run.folds();
-        if let Some(outputs) = runner.piece(&mut engine, &mut run, u64::MAX)? {
+        lock(&state).keeps = run.is_submitting() && !run.folds();
+        if let Some(outputs) = runner.step_once(&mut engine, &mut run, u64::MAX)? {
             break outputs;
         }
     };
@@ -135,30 +135,30 @@ pub fn record(model: Model, target: &Target, inputs: &[(&str, HostTensor)]) -> R
     };
     let given: Vec<Edge> = inputs.tensors().filter_map(|(name, t)| Some(edge(name, t?))).collect::<Result<_>>()?;
     let made: Vec<Edge> = outputs.iter().map(|(name, t)| edge(name, t)).collect::<Result<_>>()?;
-    recording(&mut lock(&tape), target, given, made)
+    recording(&mut lock(&state), target, given, made)
 }
 
 /// Which buffer of the recording each buffer of the run is, as far as known.
-struct Names {
+struct BufferMap {
     known: BTreeMap<BufId, Buffer>,
     constants: Vec<BufId>,
     arenas: Vec<usize>,
 }
 
-fn recording(tape: &mut Tape, target: &Target, given: Vec<Edge>, made: Vec<Edge>) -> Result<Recording> {
-    let steps = std::mem::take(&mut tape.steps);
-    let mut names = Names { known: BTreeMap::new(), constants: Vec::new(), arenas: Vec::new() };
+fn recording(state: &mut RecorderState, target: &Target, given: Vec<Edge>, made: Vec<Edge>) -> Result<Recording> {
+    let steps = std::mem::take(&mut state.steps);
+    let mut buffers = BufferMap { known: BTreeMap::new(), constants: Vec::new(), arenas: Vec::new() };
     for (i, e) in given.iter().enumerate() {
-        names.known.insert(e.view.buf, Buffer::Input(i));
+        buffers.known.insert(e.view.buf, Buffer::Input(i));
     }
-    let written = written(tape, &steps);
+    let written = written(state, &steps);
     // An output with a buffer of its own is computed there; any other output is copied to its buffer at the end
     let mut copied = Vec::new();
     for (i, e) in made.iter().enumerate() {
-        let whole = e.view.offset == 0 && tape.sizes.get(&e.view.buf).is_some_and(|&n| n == e.view.bytes.max(4));
-        let own = whole && written.contains(&e.view.buf) && !names.known.contains_key(&e.view.buf);
+        let whole = e.view.offset == 0 && state.sizes.get(&e.view.buf).is_some_and(|&n| n == e.view.bytes.max(4));
+        let own = whole && written.contains(&e.view.buf) && !buffers.known.contains_key(&e.view.buf);
         if own {
-            names.known.insert(e.view.buf, Buffer::Output(i));
+            buffers.known.insert(e.view.buf, Buffer::Output(i));
         } else {
             copied.push(i);
         }
@@ -173,30 +173,30 @@ fn recording(tape: &mut Tape, target: &Target, given: Vec<Edge>, made: Vec<Edge>
                     kernels.push(*kernel);
                     kernels.len() - 1
                 });
-                let args = args.iter().map(|v| names.place(tape, &written, v)).collect();
+                let args = args.iter().map(|v| buffers.place(state, &written, v)).collect();
                 Step::Launch { kernel, args, grid: *grid, vars: vars.clone() }
             }
             device::Step::Copy { src, dst } => {
-                Step::Copy { from: names.place(tape, &written, src), to: names.place(tape, &written, dst) }
+                Step::Copy { from: buffers.place(state, &written, src), to: buffers.place(state, &written, dst) }
             }
         });
     }
     for i in copied {
         let bytes = made[i].port.bytes();
-        let from = names.place(tape, &written, &View { bytes, ..made[i].view });
+        let from = buffers.place(state, &written, &View { bytes, ..made[i].view });
         out.push(Step::Copy { from, to: Place { buffer: Buffer::Output(i), offset: 0, bytes } });
     }
-    let program = |k: &KernelId| match tape.sources.get(k.0 as usize).map(|s| &s.code) {
+    let program = |k: &KernelId| match state.sources.get(k.0 as usize).map(|s| &s.code) {
         Some(Code::Program(p)) => Ok(p.clone()),
         _ => Err(Error::Internal(format!("{k:?} is not a program"))),
     };
     let kernels = kernels.iter().map(program).collect::<Result<_>>()?;
-    let constants = names.constants.iter().map(|&buf| contents(tape, buf)).collect::<Result<_>>()?;
+    let constants = buffers.constants.iter().map(|&buf| contents(state, buf)).collect::<Result<_>>()?;
     Ok(Recording {
         target: target.clone(),
         kernels,
         constants,
-        arenas: names.arenas,
+        arenas: buffers.arenas,
         inputs: given.into_iter().map(|e| e.port).collect(),
         outputs: made.into_iter().map(|e| e.port).collect(),
         steps: out,
@@ -204,12 +204,12 @@ fn recording(tape: &mut Tape, target: &Target, given: Vec<Edge>, made: Vec<Edge>
 }
 
 /// The buffers that are written by steps.
-fn written(tape: &Tape, steps: &[device::Step]) -> Vec<BufId> {
+fn written(state: &RecorderState, steps: &[device::Step]) -> Vec<BufId> {
     let mut list = Vec::new();
     for step in steps {
         match step {
             device::Step::Launch { kernel, args, .. } => {
-                let params = tape.sources.get(kernel.0 as usize).map_or(&[][..], |s| &s.params);
+                let params = state.sources.get(kernel.0 as usize).map_or(&[][..], |s| &s.params);
                 list.extend(args.iter().zip(params).filter(|(_, p)| p.written).map(|(v, _)| v.buf));
             }
             device::Step::Copy { dst, .. } => list.push(dst.buf),
@@ -220,17 +220,17 @@ fn written(tape: &Tape, steps: &[device::Step]) -> Vec<BufId> {
     list
 }
 
-fn contents(tape: &mut Tape, buf: BufId) -> Result<Vec<u8>> {
-    let bytes = tape.sizes.get(&buf).copied().unwrap_or(0);
-    let ticket = tape.eval.read(View { buf, offset: 0, bytes })?;
-    tape.eval.poll(ticket)?.ok_or_else(|| Error::Internal(format!("{buf:?} has no contents")))
+fn contents(state: &mut RecorderState, buf: BufId) -> Result<Vec<u8>> {
+    let bytes = state.sizes.get(&buf).copied().unwrap_or(0);
+    let ticket = state.eval.read(View { buf, offset: 0, bytes })?;
+    state.eval.poll(ticket)?.ok_or_else(|| Error::Internal(format!("{buf:?} has no contents")))
 }
 
-impl Names {
-    fn place(&mut self, tape: &Tape, written: &[BufId], v: &View) -> Place {
+impl BufferMap {
+    fn place(&mut self, state: &RecorderState, written: &[BufId], v: &View) -> Place {
         let buffer = *self.known.entry(v.buf).or_insert_with(|| {
             if written.binary_search(&v.buf).is_ok() {
-                self.arenas.push(tape.sizes.get(&v.buf).copied().unwrap_or(0));
+                self.arenas.push(state.sizes.get(&v.buf).copied().unwrap_or(0));
                 Buffer::Arena(self.arenas.len() - 1)
             } else {
                 self.constants.push(v.buf);

@@ -45,7 +45,7 @@ pub fn webgpu_target() -> Target {
 }
 
 /// For each constant of a recording, the file that contains it and its byte offset there.
-struct Spread {
+struct ConstantLayout {
     places: Vec<(&'static str, usize)>,
     /// The constants that only this device reads.
     own: Vec<u8>,
@@ -100,7 +100,7 @@ pub fn files(recordings: &Recordings, from: &str) -> Result<Vec<File>> {
         wasm.constants.iter().filter(|d| shared(d)).collect::<BTreeSet<_>>().into_iter().collect();
     let (at, bytes) = blob(common.iter().copied(), ALIGN);
     let known: HashMap<&Vec<u8>, usize> = common.iter().copied().zip(at).collect();
-    let of_wasm = spread(wasm, &known, OF_WASM);
+    let of_wasm = lay_out_constants(wasm, &known, OF_WASM);
     let (plain, relaxed) = (kernels(wasm)?, recordings.relaxed_kernels()?);
     let scratch = plain.iter().chain(relaxed.iter().flatten()).map(|k| k.scratch as usize).max().unwrap_or(0);
     let (plan, pages) = wasm_plan(wasm, &of_wasm, bytes.len(), scratch)?;
@@ -115,14 +115,14 @@ pub fn files(recordings: &Recordings, from: &str) -> Result<Vec<File>> {
         files.push(File::new(OF_WASM, of_wasm.own));
     }
     if let Some(r) = webgpu {
-        let spread = spread(r, &known, OF_WEBGPU);
-        let (plan, shaders) = webgpu_plan(r, &spread)?;
+        let constant_layout = lay_out_constants(r, &known, OF_WEBGPU);
+        let (plan, shaders) = webgpu_plan(r, &constant_layout)?;
         names.push(SHADERS);
         files.push(File::new("webgpu.js", plan));
         files.push(File::new(SHADERS, format!("// {}: shaders, in the order of webgpu.js.\n{shaders}", line(from))));
-        if !spread.own.is_empty() {
+        if !constant_layout.own.is_empty() {
             names.push(OF_WEBGPU);
-            files.push(File::new(OF_WEBGPU, spread.own));
+            files.push(File::new(OF_WEBGPU, constant_layout.own));
         }
     }
     files.push(File::new(COMMON, bytes));
@@ -131,7 +131,7 @@ pub fn files(recordings: &Recordings, from: &str) -> Result<Vec<File>> {
     Ok(files)
 }
 
-fn spread(r: &Recording, known: &HashMap<&Vec<u8>, usize>, file: &'static str) -> Spread {
+fn lay_out_constants(r: &Recording, known: &HashMap<&Vec<u8>, usize>, file: &'static str) -> ConstantLayout {
     let own: Vec<&Vec<u8>> = r.constants.iter().filter(|d| !known.contains_key(d)).collect();
     let (at, bytes) = blob(own.iter().copied(), ALIGN);
     let mut at = at.into_iter();
@@ -139,7 +139,7 @@ fn spread(r: &Recording, known: &HashMap<&Vec<u8>, usize>, file: &'static str) -
         Some(&at) => (COMMON, at),
         None => (file, at.next().unwrap_or(0)),
     };
-    Spread { places: r.constants.iter().map(place).collect(), own: bytes }
+    ConstantLayout { places: r.constants.iter().map(place).collect(), own: bytes }
 }
 
 /// A JavaScript array.
@@ -166,7 +166,7 @@ fn kernels(r: &Recording) -> Result<Vec<Kernel>> {
 }
 
 /// The text of `wasm.js`, and the number of pages of its memory.
-fn wasm_plan(r: &Recording, spread: &Spread, common: usize, scratch: usize) -> Result<(String, u32)> {
+fn wasm_plan(r: &Recording, constant_layout: &ConstantLayout, common: usize, scratch: usize) -> Result<(String, u32)> {
     let words = |s: &Step| match s {
         Step::Launch { args, vars, .. } => 4 * (args.len() + vars.len()),
         Step::Copy { .. } => 0,
@@ -174,8 +174,10 @@ fn wasm_plan(r: &Recording, spread: &Spread, common: usize, scratch: usize) -> R
     let tables: usize = r.steps.iter().map(words).sum();
     let ports = || r.inputs.iter().chain(&r.outputs).map(Port::bytes);
     // Kernels may read a few bytes before and after any buffer
-    let sizes =
-        [SLACK, common, spread.own.len(), tables, scratch].into_iter().chain(ports()).chain(r.arenas.iter().copied());
+    let sizes = [SLACK, common, constant_layout.own.len(), tables, scratch]
+        .into_iter()
+        .chain(ports())
+        .chain(r.arenas.iter().copied());
     let (at, total) = layout(sizes, ALIGN);
     let pages = (total + SLACK).div_ceil(PAGE);
     if pages > wasm::MAX_PAGES as usize {
@@ -185,7 +187,7 @@ fn wasm_plan(r: &Recording, spread: &Spread, common: usize, scratch: usize) -> R
     let arenas = outputs + r.outputs.len();
     let address = |p: &Place| {
         let base = match p.buffer {
-            Buffer::Constant(i) => match spread.places[i] {
+            Buffer::Constant(i) => match constant_layout.places[i] {
                 (COMMON, offset) => at[1] + offset,
                 (_, offset) => at[2] + offset,
             },
@@ -206,7 +208,7 @@ fn wasm_plan(r: &Recording, spread: &Spread, common: usize, scratch: usize) -> R
     };
     let edge = |(p, at): (&Port, &usize)| format!("[{at},{}]", quoted(p.stored.name()));
     let mut weights = vec![format!("[{},{}]", quoted(COMMON), at[1])];
-    if !spread.own.is_empty() {
+    if !constant_layout.own.is_empty() {
         weights.push(format!("[{},{}]", quoted(OF_WASM), at[2]));
     }
     let plan = format!(
@@ -222,7 +224,7 @@ fn wasm_plan(r: &Recording, spread: &Spread, common: usize, scratch: usize) -> R
 }
 
 /// The text of `webgpu.js`, and that of its shaders.
-fn webgpu_plan(r: &Recording, spread: &Spread) -> Result<(String, String)> {
+fn webgpu_plan(r: &Recording, constant_layout: &ConstantLayout) -> Result<(String, String)> {
     let (outputs, constants) = (r.inputs.len(), r.inputs.len() + r.outputs.len());
     let arenas = constants + r.constants.len();
     let mut places: Vec<Place> = Vec::new();
@@ -268,7 +270,7 @@ fn webgpu_plan(r: &Recording, spread: &Spread) -> Result<(String, String)> {
         Buffer::Arena(i) => arenas + i,
     };
     let mut weights = vec![quoted(COMMON)];
-    if !spread.own.is_empty() {
+    if !constant_layout.own.is_empty() {
         weights.push(quoted(OF_WEBGPU));
     }
     let constant = |((file, at), data): (&(&str, usize), &Vec<u8>)| format!("[{},{at},{}]", quoted(file), data.len());
@@ -279,7 +281,7 @@ fn webgpu_plan(r: &Recording, spread: &Spread) -> Result<(String, String)> {
         list(r.inputs.iter().map(dtype)),
         list(r.outputs.iter().map(dtype)),
         list(r.arenas.iter().map(usize::to_string)),
-        list(spread.places.iter().zip(&r.constants).map(constant)),
+        list(constant_layout.places.iter().zip(&r.constants).map(constant)),
         list(places.iter().map(|p| format!("[{},{},{}]", buffer(p.buffer), p.offset, p.bytes))),
         list(steps.into_iter()),
         list(shaders.into_iter()),

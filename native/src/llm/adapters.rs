@@ -86,7 +86,7 @@ impl LanguageModel {
         if self.adapters.iter().any(|a| a.0 == name) {
             return Err(Error::value("adapters", format!("one is called `{name}` already")));
         }
-        if !self.decoder.has_room(&adapter) {
+        if !self.decoder.has_capacity_for(&adapter) {
             let all: Vec<Adapter> = self.adapters.iter().map(|a| &a.1).chain([&adapter]).cloned().collect();
             self.decoder.set_adapters(&all)?;
             self.rt.realize(&self.decoder.adapter_buffers())?;

@@ -1,6 +1,6 @@
 //! Reads the files of a language model: one or several GGUF files, or a folder in Hugging Face's format.
 
-use super::later::Later;
+use super::background::Background;
 use super::{Activations, Decoder, ends, ends_of};
 use crate::mapped::map_file;
 use crate::model::read_file;
@@ -16,9 +16,9 @@ use std::sync::Arc;
 /// The tokenizer and the chat template, if the files have supported ones.
 pub(super) type Text = (Option<Arc<Tokenizer>>, Option<Arc<ChatTemplate>>);
 /// The decoder, the tokenizer and chat template, and the tokens that end a text.
-pub(super) type Parts = (Decoder, Later<Text>, Vec<u32>);
+pub(super) type Parts = (Decoder, Background<Text>, Vec<u32>);
 
-pub(super) fn from_gguf(path: &Path, session: &Session, room: usize, activations: Activations) -> Result<Parts> {
+pub(super) fn from_gguf(path: &Path, session: &Session, capacity: usize, activations: Activations) -> Result<Parts> {
     let names = parts(path);
     let mut files = Vec::with_capacity(names.len());
     for name in &names {
@@ -36,9 +36,9 @@ pub(super) fn from_gguf(path: &Path, session: &Session, room: usize, activations
         let what = format!("it is part {} of {of}: the files are called x-00001-of-{of:05}.gguf and so on", part + 1);
         return Err(Error::Input { name: path.display().to_string(), what });
     }
-    let (decoder, index) = Decoder::from_indexed(session, &files, indices, room, activations)?;
+    let (decoder, index) = Decoder::from_indexed(session, &files, indices, capacity, activations)?;
     let ends = ends(&index);
-    Ok((decoder, Later::new(move || text_of(&index))?, ends))
+    Ok((decoder, Background::new(move || text_of(&index))?, ends))
 }
 
 /// The tokenizer and the chat template. Errors are dropped: a model without these can still be given tokens.
@@ -70,11 +70,11 @@ fn parts(path: &Path) -> Vec<PathBuf> {
     all().filter(|list| !list.is_empty()).unwrap_or_else(|| vec![path.to_owned()])
 }
 
-pub(super) fn from_folder(path: &Path, session: &Session, room: usize) -> Result<Parts> {
+pub(super) fn from_folder(path: &Path, session: &Session, capacity: usize) -> Result<Parts> {
     let config = read_file(&path.join("config.json"))?;
     let index = path.join("model.safetensors.index.json");
     let index = if index.exists() { index } else { path.join("model.safetensors") };
-    let decoder = Decoder::from_tensors(session, &config, weights::mapped(&index, session)?, room)?;
+    let decoder = Decoder::from_tensors(session, &config, weights::mapped(&index, session)?, capacity)?;
     let mut ends = Vec::new();
     for file in
         [have(path, "generation_config.json").and_then(|p| read_file(&p).ok()), Some(config)].into_iter().flatten()
@@ -82,7 +82,7 @@ pub(super) fn from_folder(path: &Path, session: &Session, room: usize) -> Result
         ends.extend(ends_of(&file)?);
     }
     let folder = path.to_owned();
-    Ok((decoder, Later::new(move || text_in(&folder))?, ends))
+    Ok((decoder, Background::new(move || text_in(&folder))?, ends))
 }
 
 fn have(folder: &Path, name: &str) -> Option<PathBuf> {

@@ -1,6 +1,6 @@
 //! Trains adapters on texts: the optimiser and the loop over steps, which [`gradloom_core::llm`] leaves to the host.
 
-use super::{LanguageModel, Learned, Lora, Rates, Windows};
+use super::{LanguageModel, Learned, Lora, RateSchedule, Windows};
 use gradloom_core::dtype::Scalar;
 use gradloom_core::io::safetensors::{self, SafeTensors};
 use gradloom_core::optim::{Adam, Optimizer, clip_grad_norm};
@@ -26,7 +26,7 @@ pub struct Finetune {
     /// The learning rate of AdamW.
     pub rate: f64,
     /// The schedule of the rate after the first `warmup` steps, in which it rises from 0.
-    pub rates: Rates,
+    pub schedule: RateSchedule,
     /// The number of steps in which the rate rises.
     pub warmup: usize,
     /// Decoupled weight decay: the share that parameters lose in each step, divided by the rate.
@@ -46,7 +46,7 @@ impl Default for Finetune {
             batch: 4,
             time: 128,
             rate: 2e-4,
-            rates: Rates::Constant,
+            schedule: RateSchedule::Constant,
             warmup: 0,
             weight_decay: 0.0,
             most_norm: 1.0,
@@ -75,7 +75,7 @@ impl LanguageModel {
             let what = format!("a rate of {}, a decay of {}, a norm of {}", how.rate, how.weight_decay, how.most_norm);
             return Err(Error::value("finetune", what));
         }
-        let windows = Windows::new(texts, how.time.min(self.decoder.room()), how.lora.seed)?;
+        let windows = Windows::new(texts, how.time.min(self.decoder.capacity()), how.lora.seed)?;
         let time = windows.longest();
         let learner = match &how.from {
             Some(name) => {
@@ -85,7 +85,7 @@ impl LanguageModel {
             }
             None => self.decoder.learner(&how.lora)?,
         };
-        let lesson = learner.lesson(how.batch, time)?;
+        let batch = learner.training_batch(how.batch, time)?;
         let session = self.rt.session().clone();
         let lr = Tensor::variable_f32(&session, "finetune rate");
         let mut opt = Adam::decoupled(learner.parameters(), &lr, how.weight_decay)?;
@@ -93,19 +93,19 @@ impl LanguageModel {
         self.rt.realize(&all.iter().collect::<Vec<_>>())?;
         let held = all.clone();
         let begin = how.state.as_ref().map_or(Ok(0), |state| self.restore(&held, state, how))?;
-        let grads = lesson.loss.grad(&opt.parameters().iter().collect::<Vec<_>>())?;
+        let grads = batch.loss.grad(&opt.parameters().iter().collect::<Vec<_>>())?;
         opt.step(&clip_grad_norm(&grads, how.most_norm, 2.0)?.0)?;
         let shown = Tensor::empty(&session, DType::F32, &[1])?;
-        shown.assign(&lesson.loss)?;
+        shown.assign(&batch.loss)?;
         all.push(shown.clone());
         let bytes = |list: &[i32]| -> Vec<u8> { list.iter().flat_map(|t| t.to_le_bytes()).collect() };
         let mut replay = None;
         for step in begin..how.steps {
-            let rate = how.rate * how.rates.factor(step, how.warmup, how.steps);
+            let rate = how.rate * how.schedule.factor(step, how.warmup, how.steps);
             self.rt.engine().set_var("finetune rate", Scalar::float(rate));
             let [tokens, targets] = windows.batch(step, how.batch, time);
-            self.rt.write(&lesson.tokens, &bytes(&tokens))?;
-            self.rt.write(&lesson.targets, &bytes(&targets))?;
+            self.rt.write(&batch.tokens, &bytes(&tokens))?;
+            self.rt.write(&batch.targets, &bytes(&targets))?;
             match &replay {
                 Some(replay) => drop(self.rt.replay(replay)?),
                 None => replay = Some(self.rt.realize(&all.iter().collect::<Vec<_>>())?),

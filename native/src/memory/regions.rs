@@ -10,11 +10,11 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Allocations of fewer bytes are left to the heap.
-pub(super) const LEAST: usize = 16 << 10;
+pub(super) const MIN_BYTES: usize = 16 << 10;
 /// The size of a region in bytes.
 const REGION: usize = 8 * HUGE;
 /// The bytes between parts, so that parts of equal size do not all begin in the same set of a cache.
-const APART: usize = 192;
+const PART_GAP_BYTES: usize = 192;
 /// The alignment of parts in bytes.
 const ALIGN: usize = 64;
 
@@ -39,8 +39,8 @@ fn all() -> MutexGuard<'static, Vec<Region>> {
 }
 
 /// The bytes of a region that an allocation of `len` bytes occupies.
-fn whole(len: usize) -> usize {
-    len.next_multiple_of(ALIGN) + APART
+fn occupied_bytes(len: usize) -> usize {
+    len.next_multiple_of(ALIGN) + PART_GAP_BYTES
 }
 
 impl Region {
@@ -51,7 +51,7 @@ impl Region {
 
     /// Takes zeroed bytes from the first unused part that is large enough.
     fn take(&mut self, len: usize) -> Option<NonNull<u8>> {
-        let n = whole(len);
+        let n = occupied_bytes(len);
         let i = self.free.iter().position(|f| f.1 >= n)?;
         let (at, left) = self.free[i];
         match left - n {
@@ -114,7 +114,7 @@ pub(super) fn take(len: usize) -> Option<NonNull<u8>> {
 pub(super) fn give_back(start: NonNull<u8>, len: usize) {
     let mut all = all();
     if let Some((r, at)) = all.iter_mut().find_map(|r| r.offset(start).map(|at| (r, at))) {
-        r.give_back(at, whole(len));
+        r.give_back(at, occupied_bytes(len));
     }
     let mut kept = 0;
     all.retain(|r| {
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn parts_are_zero_apart_and_given_back() {
         let mut r = Region::new().unwrap();
-        let lens = [LEAST, 100_000, 777_777, HUGE - 1, 64 << 10];
+        let lens = [MIN_BYTES, 100_000, 777_777, HUGE - 1, 64 << 10];
         let parts: Vec<_> = lens.iter().map(|&n| r.take(n).unwrap()).collect();
         for (i, (&p, &n)) in parts.iter().zip(&lens).enumerate() {
             assert_eq!(p.as_ptr() as usize % ALIGN, 0);
@@ -142,15 +142,15 @@ mod tests {
         // in another order: holes between parts are merged
         for i in [1, 3, 2, 0, 4] {
             let at = r.offset(parts[i]).unwrap();
-            r.give_back(at, whole(lens[i]));
+            r.give_back(at, occupied_bytes(lens[i]));
         }
         assert!(r.is_empty(), "{:?}", r.free);
-        let again = r.take(2 * HUGE - APART).unwrap();
+        let again = r.take(2 * HUGE - PART_GAP_BYTES).unwrap();
         // SAFETY: as above.
-        let bytes = unsafe { std::slice::from_raw_parts(again.as_ptr(), 2 * HUGE - APART) };
+        let bytes = unsafe { std::slice::from_raw_parts(again.as_ptr(), 2 * HUGE - PART_GAP_BYTES) };
         assert!(bytes.iter().all(|&x| x == 0), "what was used before is zeroed");
         assert!(r.take(REGION).is_none(), "no more than there is");
-        r.give_back(0, whole(2 * HUGE - APART));
+        r.give_back(0, occupied_bytes(2 * HUGE - PART_GAP_BYTES));
         assert!(r.is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! Makes compute pipelines from Metal's shading language.
 
 use super::{Gpu, error};
-use crate::steps::Wants;
+use crate::steps::KernelSignature;
 use gradloom_core::Result;
 use gradloom_core::render::{Source, gpu_c};
 use gradloom_core::target::Target;
@@ -19,7 +19,7 @@ const LINES: usize = 30;
 
 /// A compiled kernel.
 pub(super) struct Kernel {
-    pub(super) wants: Wants,
+    pub(super) signature: KernelSignature,
     pub(super) pipeline: Retained<ProtocolObject<dyn MTLComputePipelineState>>,
     pub(super) local: [u32; 3],
 }
@@ -62,7 +62,7 @@ pub(super) fn compile(gpu: &Gpu, t: &Target, sources: &[Source]) -> Result<Vec<K
             let width = pipeline.threadExecutionWidth();
             return Err(error(format!("{} runs in subgroups of {width} and not of {}", s.name, t.subgroup)));
         }
-        Ok(Kernel { wants: Wants::of(s), pipeline, local: s.local })
+        Ok(Kernel { signature: KernelSignature::of(s), pipeline, local: s.local })
     };
     sources.iter().enumerate().map(kernel).collect()
 }

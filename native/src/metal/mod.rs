@@ -108,8 +108,8 @@ impl MetalDevice {
         {
             return Err(error(format!("{} scalars are over the device's limit", vars.len())));
         }
-        let wants = |id| self.kernel(id).map(|k| &k.wants);
-        steps::check(step, &self.target, wants, |v| self.allocation(v).map(|_| ()))
+        let signature = |id| self.kernel(id).map(|k| &k.signature);
+        steps::check(step, &self.target, signature, |v| self.allocation(v).map(|_| ()))
     }
 
     fn kernel(&self, id: KernelId) -> Result<&Kernel> {

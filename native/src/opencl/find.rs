@@ -32,7 +32,7 @@ pub(super) struct Found {
     /// The options for compiling its kernels.
     pub(super) options: String,
     pub(super) notes: Vec<String>,
-    pub(super) can: Can,
+    pub(super) can: DeviceCapabilities,
     /// Whether it is a processor.
     pub(super) processor: bool,
     rank: (u8, u64),
@@ -40,19 +40,19 @@ pub(super) struct Found {
 
 /// The optional features that kernels for hardware GPUs may use on a device.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Can {
+pub(super) struct DeviceCapabilities {
     /// Whether it has `cl_khr_integer_dot_product`, dot products of words of four bytes.
     pub(super) dots: bool,
     /// The subgroup size that a kernel can request and exchange values in; 0 without such exchanges.
     pub(super) subgroup: u32,
 }
 
-impl Can {
-    fn ask(d: &Device) -> Can {
+impl DeviceCapabilities {
+    fn ask(d: &Device) -> DeviceCapabilities {
         // Both come with OpenCL C 3.0; a driver for 1.2 does not know the query
         let versions = d.opencl_c_all_versions().unwrap_or_default();
         if !versions.iter().any(|v| v.version >> MAJOR >= 3) {
-            return Can::default();
+            return DeviceCapabilities::default();
         }
         let all = d.extensions().unwrap_or_default();
         let has = |name: &str| all.split_whitespace().any(|e| e == name);
@@ -61,7 +61,7 @@ impl Can {
         let sizes = sizes.chunks_exact(size_of::<usize>()).filter_map(|b| b.try_into().ok().map(usize::from_ne_bytes));
         let size = sizes.filter(|n| n.is_power_of_two() && *n <= LARGEST).max().unwrap_or(0) as u32;
         let exchange = has("cl_khr_subgroup_shuffle") && has("cl_intel_required_subgroup_size");
-        Can { dots: has("cl_khr_integer_dot_product"), subgroup: if exchange { size } else { 0 } }
+        DeviceCapabilities { dots: has("cl_khr_integer_dot_product"), subgroup: if exchange { size } else { 0 } }
     }
 }
 
@@ -134,7 +134,7 @@ fn describe(d: &Device) -> std::result::Result<std::result::Result<Found, String
     }
     let plain = Target::opencl("opencl");
     let plain = if d.double_fp_config().unwrap_or(0) != 0 { plain.with_f64() } else { plain };
-    let plain = if kind & CL_DEVICE_TYPE_CPU != 0 { plain.by_processor() } else { plain };
+    let plain = if kind & CL_DEVICE_TYPE_CPU != 0 { plain.emulated_without_loop_limit() } else { plain };
     let sizes = d.max_work_item_sizes()?;
     let size = |i: usize| sizes.get(i).map_or(1, |&n| u32::try_from(n).unwrap_or(u32::MAX));
     let target = Target {
@@ -152,7 +152,7 @@ fn describe(d: &Device) -> std::result::Result<std::result::Result<Found, String
         _ => 1,
     };
     let speed = u64::from(d.max_compute_units()?) * u64::from(d.max_clock_frequency()?);
-    let (can, processor) = (Can::ask(d), class == 0);
+    let (can, processor) = (DeviceCapabilities::ask(d), class == 0);
     let rank = (class, speed);
     Ok(Ok(Found { device: Device::new(d.id()), target, description, options, notes, can, processor, rank }))
 }

@@ -2,7 +2,7 @@
 
 use super::{error, failed};
 use crate::binaries::Binaries;
-use crate::steps::Wants;
+use crate::steps::KernelSignature;
 use gradloom_core::Result;
 use gradloom_core::render::{Source, gpu_c};
 use opencl3::context::Context;
@@ -20,7 +20,7 @@ const LINES: usize = 30;
 
 /// A compiled kernel.
 pub(super) struct Kernel {
-    pub(super) wants: Wants,
+    pub(super) signature: KernelSignature,
     pub(super) kernel: opencl3::kernel::Kernel,
     pub(super) local: [u32; 3],
 }
@@ -81,7 +81,7 @@ fn build(context: &Context, compiler: &Compiler, sources: &[Source]) -> Result<V
     let kernel = |(i, s): (usize, &Source)| {
         let wrong = |e: ClError| failed(&s.name, e);
         Ok(Kernel {
-            wants: Wants::of(s),
+            signature: KernelSignature::of(s),
             kernel: opencl3::kernel::Kernel::create(&program, &gpu_c::kernel_name(i)).map_err(wrong)?,
             local: s.local,
         })

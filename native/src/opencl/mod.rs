@@ -12,8 +12,8 @@ pub use find::list;
 
 use crate::binaries::Binaries;
 use crate::canary;
-use crate::{parts, steps};
-use find::{Can, Found, NEWER, OLDEST};
+use crate::{steps, upload};
+use find::{DeviceCapabilities, Found, NEWER, OLDEST};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View, Write};
 use gradloom_core::render::{Source, gpu_c, wgsl};
 use gradloom_core::target::Target;
@@ -40,7 +40,7 @@ pub struct OpenClDevice {
     driver: String,
     compiler: Compiler,
     notes: Vec<String>,
-    can: Can,
+    can: DeviceCapabilities,
     bufs: HashMap<BufId, Allocation>,
     kernels: HashMap<KernelId, Kernel>,
     reads: HashMap<Ticket, Reading>,
@@ -121,7 +121,7 @@ impl OpenClDevice {
 
     /// Lets kernels use the optional features that the driver reports.
     fn claim(&mut self) {
-        let Can { dots, subgroup } = self.can;
+        let DeviceCapabilities { dots, subgroup } = self.can;
         if !dots && subgroup == 0 {
             return;
         }
@@ -170,8 +170,8 @@ impl OpenClDevice {
     }
 
     fn check(&self, step: &Step) -> Result<()> {
-        let wants = |id| self.kernel(id).map(|k| &k.wants);
-        steps::check(step, &self.target, wants, |v| self.allocation(v).map(|_| ()))
+        let signature = |id| self.kernel(id).map(|k| &k.signature);
+        steps::check(step, &self.target, signature, |v| self.allocation(v).map(|_| ()))
     }
 
     fn kernel(&self, id: KernelId) -> Result<&Kernel> {
@@ -183,7 +183,7 @@ impl OpenClDevice {
             return Ok(());
         }
         let k = self.kernel(kernel)?;
-        let wrong = |e: ClError| failed(&k.wants.name, e);
+        let wrong = |e: ClError| failed(&k.signature.name, e);
         for (i, view) in args.iter().enumerate() {
             let (buffer, offset) = (self.allocation(view)?.buffer.get(), view.offset as u64);
             // SAFETY: the renderer's kernels take a buffer and a 64-bit offset for each slot, and the driver copies both
@@ -301,7 +301,7 @@ impl Device for OpenClDevice {
     }
 
     fn upload_made(&mut self, buf: BufId, len: usize, step: usize, write: &Write<'_>) -> Result<()> {
-        parts::upload(self, buf, len, step, write)
+        upload::upload(self, buf, len, step, write)
     }
 
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {

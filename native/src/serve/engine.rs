@@ -4,7 +4,7 @@
 
 use super::metrics::Metrics;
 use super::reply::Refusal;
-use crate::llm::{Choice, LanguageModel, Matcher, Sampler, Stream};
+use crate::llm::{LanguageModel, Matcher, Sampler, SamplingOptions, Stream};
 use crate::text::Tokenizer;
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -24,13 +24,13 @@ pub(super) enum Work {
 /// A text to generate.
 pub(super) struct Job {
     pub(super) ids: Vec<u32>,
-    pub(super) choice: Choice,
+    pub(super) sampling: SamplingOptions,
     pub(super) stops: Vec<String>,
     pub(super) most: usize,
     pub(super) ignore_end: bool,
     pub(super) matcher: Option<Matcher>,
     /// How many of the most likely tokens are reported with each generated token, if log probabilities are wanted.
-    pub(super) chances: Option<usize>,
+    pub(super) logprobs: Option<usize>,
     pub(super) begun: Instant,
     pub(super) until: Instant,
     /// The index of the text within its request.
@@ -45,21 +45,21 @@ impl Job {
     }
 
     fn is_plain(&self, sampler: &Sampler) -> bool {
-        sampler.is_greedy() && self.chances.is_none()
+        sampler.is_greedy() && self.logprobs.is_none()
     }
 }
 
 /// The log probability of a generated token, as the model has it before temperature, bias and grammars, and the most
 /// likely tokens with theirs.
 #[derive(Clone, Debug)]
-pub(super) struct Chance {
+pub(super) struct LogProb {
     pub(super) token: u32,
     pub(super) log: f64,
     pub(super) best: Vec<(u32, f64)>,
 }
 
-impl Chance {
-    fn new(logits: &[f32], token: u32, most: usize) -> Chance {
+impl LogProb {
+    fn new(logits: &[f32], token: u32, most: usize) -> LogProb {
         let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let all: f64 = logits.iter().map(|x| f64::from(x - highest).exp()).sum();
         let log = |x: f32| f64::from(x - highest) - all.ln();
@@ -71,13 +71,13 @@ impl Chance {
         order.truncate(most);
         order.sort_by(likelier);
         let of = |t: u32| logits.get(t as usize).map_or(f64::NEG_INFINITY, |x| log(*x));
-        Chance { token, log: of(token), best: order.into_iter().map(|t| (t, of(t))).collect() }
+        LogProb { token, log: of(token), best: order.into_iter().map(|t| (t, of(t))).collect() }
     }
 }
 
 /// What happened to a text.
 pub(super) enum Event {
-    Text(String, Vec<Chance>),
+    Text(String, Vec<LogProb>),
     Done(Done),
     Failed(Refusal),
 }
@@ -105,17 +105,17 @@ struct Running {
     /// The chosen token that has not been read yet.
     next: Option<u32>,
     /// Log probabilities of tokens whose text has not been sent yet.
-    chances: Vec<Chance>,
+    logprobs: Vec<LogProb>,
     done: Done,
 }
 
 impl Running {
     /// Chooses the next token; records its log probability if wanted.
     fn choose(&mut self, logits: &mut [f32]) -> u32 {
-        let Some(most) = self.job.chances else { return self.sampler.choose(logits) };
+        let Some(most) = self.job.logprobs else { return self.sampler.choose(logits) };
         let before = logits.to_vec();
         let token = self.sampler.choose(logits);
-        self.chances.push(Chance::new(&before, token, most));
+        self.logprobs.push(LogProb::new(&before, token, most));
         token
     }
 }
@@ -140,7 +140,7 @@ pub(super) fn run(model: LanguageModel, mut queue: mpsc::Receiver<Work>, metrics
             Some(w) if stop.load(Ordering::Relaxed) => refuse(w, ending()),
             Some(w) => e.admit(w),
             None if idle => return,
-            None => e.turn(stop.load(Ordering::Relaxed)),
+            None => e.step_all(stop.load(Ordering::Relaxed)),
         }
         e.metrics.running.set(e.running.len());
     }
@@ -150,7 +150,7 @@ fn ending() -> Refusal {
     Refusal::new(503, "server_error", "the server is ending")
 }
 
-fn late() -> Refusal {
+fn timed_out() -> Refusal {
     Refusal::new(504, "timeout_error", "the time for a request is over").code("timeout")
 }
 
@@ -170,7 +170,7 @@ impl Engine<'_> {
         };
         if Instant::now() > until {
             self.metrics.failed.add(1);
-            return refuse(work, late());
+            return refuse(work, timed_out());
         }
         match work {
             Work::Text(job) if job.events.is_closed() => self.metrics.left.add(1),
@@ -205,7 +205,7 @@ impl Engine<'_> {
         // The last token is always read, because its logits are wanted
         let known = job.ids.split_last().map_or(&[][..], |(_, rest)| rest);
         let (text, kept) = self.free(known);
-        let made = Sampler::new(&job.choice).and_then(|s| self.model.choose_text(text, kept).map(|()| s));
+        let made = Sampler::new(&job.sampling).and_then(|s| self.model.choose_text(text, kept).map(|()| s));
         let mut sampler = match made {
             Ok(sampler) => sampler,
             Err(e) => {
@@ -222,16 +222,16 @@ impl Engine<'_> {
         self.metrics.kept_tokens.add(kept);
         let stream = Stream::new(&job.stops);
         let done = Done { reason: "stop", made: 0, kept };
-        let (read, next, chances) = (kept, None, Vec::new());
-        self.running.push(Running { job, text, sampler, stream, decode, read, next, chances, done });
+        let (read, next, logprobs) = (kept, None, Vec::new());
+        self.running.push(Running { job, text, sampler, stream, decode, read, next, logprobs, done });
     }
 
     /// Reads a piece of one prompt, and does a step of all texts that are being generated.
-    fn turn(&mut self, stop: bool) {
+    fn step_all(&mut self, stop: bool) {
         let now = Instant::now();
         let mut left = 0;
         self.running.retain(|r| {
-            let why = if stop { Some(ending()) } else { (now > r.job.until).then(late) };
+            let why = if stop { Some(ending()) } else { (now > r.job.until).then(timed_out) };
             let gone = r.job.events.is_closed();
             left += usize::from(gone);
             if let (Some(why), false) = (&why, gone) {
@@ -332,16 +332,16 @@ impl Engine<'_> {
         let tokenizer = tokenizer.ok_or_else(|| Error::Internal("the tokenizer is gone".into()))?;
         let decode = |ids: &[u32]| (r.decode)(&tokenizer, ids);
         if !r.job.ignore_end && self.model.ends().contains(&token) {
-            r.chances.pop();
+            r.logprobs.pop();
             return Ok(());
         }
         self.metrics.made_tokens.add(1);
         r.done.made += 1;
         let new = r.stream.push(token, &decode)?;
         if !new.is_empty() {
-            r.job.tell(Event::Text(new, std::mem::take(&mut r.chances)));
+            r.job.tell(Event::Text(new, std::mem::take(&mut r.logprobs)));
         }
-        let full = self.model.text(r.text).len() >= self.model.decoder().room();
+        let full = self.model.text(r.text).len() >= self.model.decoder().capacity();
         if r.stream.stopped() || r.sampler.is_complete() {
             return Ok(());
         }
@@ -367,8 +367,8 @@ impl Engine<'_> {
             }
             let decode = |ids: &[u32]| tokenizer.as_ref().map_or(Ok(String::new()), |t| (r.decode)(t, ids));
             let rest = r.stream.finish(&decode).unwrap_or_default();
-            if !rest.is_empty() || !r.chances.is_empty() {
-                r.job.tell(Event::Text(rest, std::mem::take(&mut r.chances)));
+            if !rest.is_empty() || !r.logprobs.is_empty() {
+                r.job.tell(Event::Text(rest, std::mem::take(&mut r.logprobs)));
             }
             if r.stream.stopped() {
                 r.done.reason = "stop";

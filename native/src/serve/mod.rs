@@ -77,7 +77,7 @@ struct Shared {
     vocabulary: usize,
     /// The tokens' bytes, against which grammars are matched; made for the first grammar.
     bytes: OnceLock<Arc<Vocabulary>>,
-    room: usize,
+    capacity: usize,
     limits: Limits,
     work: mpsc::Sender<Work>,
     metrics: Arc<Metrics>,
@@ -115,7 +115,7 @@ impl Server {
             chat: model.chat().cloned(),
             vocabulary: model.decoder().vocabulary()?,
             bytes: OnceLock::new(),
-            room: model.decoder().room(),
+            capacity: model.decoder().capacity(),
             limits: limits.clone(),
             work,
             metrics: metrics.clone(),

@@ -4,7 +4,7 @@
 use super::Shared;
 use super::reply::{Form, Refusal};
 use crate::io::json::Json;
-use crate::llm::{Calls, Choice, Grammar, Matcher, Sampler, Vocabulary};
+use crate::llm::{Calls, Grammar, Matcher, Sampler, SamplingOptions, Vocabulary};
 use crate::text::{self, ChatOptions, Tokenizer};
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const MOST_BEST: [usize; 2] = [20, 5];
 
 /// How a text is to be generated.
 pub(super) struct Ask {
-    pub(super) choice: Choice,
+    pub(super) sampling: SamplingOptions,
     pub(super) stops: Vec<String>,
     /// The most tokens to generate.
     pub(super) most: Option<usize>,
@@ -36,7 +36,7 @@ pub(super) struct Ask {
     /// The number of answers to each prompt.
     pub(super) answers: usize,
     /// How many of the most likely tokens are reported with each generated token, if log probabilities are wanted.
-    pub(super) chances: Option<usize>,
+    pub(super) logprobs: Option<usize>,
     /// Descriptions of the functions that may be called.
     pub(super) tools: Option<Json>,
 }
@@ -136,7 +136,7 @@ pub(super) fn ask(f: &Fields<'_>, shared: &Shared, kind: Form) -> Checked<Ask> {
         Some(Json::Int(i)) => *i as u64,
         Some(_) => return Err(Refusal::field("seed", "`seed` is no whole number")),
     };
-    let choice = Choice {
+    let sampling = SamplingOptions {
         temperature: f.number("temperature", 0.0, 2.0)?.unwrap_or(1.0),
         top_p: one(f.number("top_p", 0.0, 1.0)?.unwrap_or(1.0), f64::MIN_POSITIVE),
         top_k: f.count("top_k", 0)?.unwrap_or(0),
@@ -147,7 +147,7 @@ pub(super) fn ask(f: &Fields<'_>, shared: &Shared, kind: Form) -> Checked<Ask> {
         bias: bias(f, shared.vocabulary)?,
         seed,
     };
-    Sampler::new(&choice)?;
+    Sampler::new(&sampling)?;
     let most = match f.count("max_completion_tokens", 1)? {
         Some(n) => Some(n),
         None => f.count("max_tokens", 1)?,
@@ -175,8 +175,8 @@ pub(super) fn ask(f: &Fields<'_>, shared: &Shared, kind: Form) -> Checked<Ask> {
     // A grammar that no text fits is refused at once
     form.as_ref().map(|g| matcher(g, shared)).transpose()?;
     let ignore_end = f.flag("ignore_eos")?;
-    let chances = chances(f, kind)?;
-    Ok(Ask { choice, stops: stops(f)?, most, stream, usage, ignore_end, form, answers, chances, tools })
+    let logprobs = logprobs(f, kind)?;
+    Ok(Ask { sampling, stops: stops(f)?, most, stream, usage, ignore_end, form, answers, logprobs, tools })
 }
 
 /// A matcher of a grammar, at the beginning of a text.
@@ -187,7 +187,7 @@ pub(super) fn matcher(grammar: &Arc<Grammar>, shared: &Shared) -> Checked<Matche
 
 /// Log probabilities. In a chat `logprobs` is a flag and `top_logprobs` the number; in a completion
 /// `logprobs` is the number.
-fn chances(f: &Fields<'_>, kind: Form) -> Checked<Option<usize>> {
+fn logprobs(f: &Fields<'_>, kind: Form) -> Checked<Option<usize>> {
     let [chat, text] = MOST_BEST;
     let (name, most, wanted) = match kind {
         Form::Chat => ("top_logprobs", chat, f.flag("logprobs")?),
@@ -341,10 +341,10 @@ pub(super) fn prompts(f: &Fields<'_>, shared: &Shared) -> Checked<Vec<Vec<u32>>>
 pub(super) fn inputs(f: &Fields<'_>, shared: &Shared) -> Checked<Vec<Vec<u32>>> {
     f.without("dimensions", &Json::Null)?;
     let all = texts(f, "input", shared)?;
-    let fits = |ids: &Vec<u32>| !ids.is_empty() && ids.len() <= shared.room;
+    let fits = |ids: &Vec<u32>| !ids.is_empty() && ids.len() <= shared.capacity;
     match all.iter().all(fits) {
         true => Ok(all),
-        false => Err(Refusal::field("input", format!("a text has no token, or more than {}", shared.room))),
+        false => Err(Refusal::field("input", format!("a text has no token, or more than {}", shared.capacity))),
     }
 }
 

@@ -2,7 +2,7 @@
 //! (`html.spec.whatwg.org/multipage/server-sent-events.html`).
 
 use super::Shared;
-use super::engine::{Chance, Done, Event, Job, Work};
+use super::engine::{Done, Event, Job, LogProb, Work};
 use super::reply::{Form, Refusal, base64, body, count, object, seconds, text, write};
 use super::request::{self, Checked, Fields};
 use crate::io::json::Json;
@@ -63,7 +63,7 @@ fn card(s: &Shared) -> Json {
         ("object", text("model")),
         ("created", Json::Int(s.created as i64)),
         ("owned_by", text("gradloom")),
-        ("context_length", count(s.room)),
+        ("context_length", count(s.capacity)),
     ])
 }
 
@@ -157,8 +157,8 @@ async fn answer(s: &Arc<Shared>, r: Request, form: Form) -> Checked<Response> {
     })
     .await?;
     let field = if form == Form::Chat { "messages" } else { "prompt" };
-    if let Some(ids) = prompts.iter().find(|ids| ids.is_empty() || ids.len() > s.room) {
-        let what = format!("`{field}` has {} tokens, there is room for {}", ids.len(), s.room);
+    if let Some(ids) = prompts.iter().find(|ids| ids.is_empty() || ids.len() > s.capacity) {
+        let what = format!("`{field}` has {} tokens, there is room for {}", ids.len(), s.capacity);
         return Err(Refusal::field(field, what).code("context_length_exceeded"));
     }
     let (events, come) = mpsc::unbounded_channel();
@@ -166,13 +166,13 @@ async fn answer(s: &Arc<Shared>, r: Request, form: Form) -> Checked<Response> {
     for (index, matcher) in matchers.into_iter().enumerate() {
         let ids = prompts.get(index / ask.answers).cloned().unwrap_or_default();
         // The last token is generated without being read
-        let room = (s.room - ids.len() + 1).min(s.limits.tokens);
-        let most = ask.most.unwrap_or(if form == Form::Chat { room } else { 16 }).min(room);
-        let mut choice = ask.choice.clone();
-        choice.seed = choice.seed.wrapping_add((index % ask.answers) as u64);
-        let (stops, ignore_end, chances) = (ask.stops.clone(), ask.ignore_end, ask.chances);
+        let remaining = (s.capacity - ids.len() + 1).min(s.limits.tokens);
+        let most = ask.most.unwrap_or(if form == Form::Chat { remaining } else { 16 }).min(remaining);
+        let mut sampling = ask.sampling.clone();
+        sampling.seed = sampling.seed.wrapping_add((index % ask.answers) as u64);
+        let (stops, ignore_end, logprobs) = (ask.stops.clone(), ask.ignore_end, ask.logprobs);
         let events = events.clone();
-        let job = Job { ids, choice, stops, most, ignore_end, matcher, chances, begun, until, index, events };
+        let job = Job { ids, sampling, stops, most, ignore_end, matcher, logprobs, begun, until, index, events };
         // On an error the texts already in the queue end, because the receiver of their events is dropped
         send(s, Work::Text(Box::new(job)))?;
     }
@@ -183,7 +183,7 @@ async fn answer(s: &Arc<Shared>, r: Request, form: Form) -> Checked<Response> {
         id: format!("{:016x}", request::random()),
         created: seconds(),
         prompt: prompts.iter().map(Vec::len).sum(),
-        has_chances: ask.chances.is_some(),
+        has_logprobs: ask.logprobs.is_some(),
     };
     let one = || Answer { calls: ask.tools.as_ref().map(Splitter::new), ..Answer::default() };
     let answers: Vec<Answer> = (0..prompts.len() * ask.answers).map(|_| one()).collect();
@@ -197,7 +197,7 @@ async fn answer(s: &Arc<Shared>, r: Request, form: Form) -> Checked<Response> {
 #[derive(Default)]
 struct Answer {
     text: String,
-    chances: Vec<Chance>,
+    logprobs: Vec<LogProb>,
     /// Separates function calls from text, if functions are available.
     calls: Option<Splitter>,
     called: Vec<Call>,
@@ -206,8 +206,8 @@ struct Answer {
 
 impl Answer {
     /// Adds text; returns the text that is certainly not part of a call.
-    fn take(&mut self, new: &str, chances: Vec<Chance>) -> String {
-        self.chances.extend(chances);
+    fn take(&mut self, new: &str, logprobs: Vec<LogProb>) -> String {
+        self.logprobs.extend(logprobs);
         match &mut self.calls {
             Some(calls) => calls.push(new),
             None => new.to_owned(),
@@ -234,7 +234,7 @@ async fn whole(
         let (at, event) = come.recv().await.ok_or_else(ended)?;
         let Some(answer) = answers.get_mut(at) else { continue };
         let new = match event {
-            Event::Text(t, chances) => answer.take(&t, chances),
+            Event::Text(t, logprobs) => answer.take(&t, logprobs),
             Event::Done(done) => answer.end(done),
             Event::Failed(e) => return Err(e),
         };
@@ -251,7 +251,7 @@ struct Head {
     created: u64,
     /// The number of tokens of all prompts.
     prompt: usize,
-    has_chances: bool,
+    has_logprobs: bool,
 }
 
 impl Head {
@@ -294,8 +294,8 @@ impl Head {
                 Form::Text => ("text", text(&a.text)),
             };
             let reason = a.done.map_or(Json::Null, |d| text(d.reason));
-            let chances = self.chances(&a.chances, 0);
-            object(vec![("index", count(index)), what, ("logprobs", chances), ("finish_reason", reason)])
+            let logprobs = self.logprobs(&a.logprobs, 0);
+            object(vec![("index", count(index)), what, ("logprobs", logprobs), ("finish_reason", reason)])
         };
         self.around(name, answers.iter().enumerate().map(one).collect(), Some(self.usage(answers)))
     }
@@ -313,8 +313,8 @@ impl Head {
     }
 
     /// Log probabilities of tokens. The first token begins at the character `from` of the answer.
-    fn chances(&self, list: &[Chance], from: usize) -> Json {
-        if !self.has_chances {
+    fn logprobs(&self, list: &[LogProb], from: usize) -> Json {
+        if !self.has_logprobs {
             return Json::Null;
         }
         let tokenizer = &self.shared.tokenizer;
@@ -328,7 +328,7 @@ impl Head {
             vec![("token", text(&written(t))), ("logprob", Json::Float(log)), ("bytes", Json::Array(bytes))]
         };
         if self.form == Form::Chat {
-            let one = |c: &Chance| {
+            let one = |c: &LogProb| {
                 let best = c.best.iter().map(|(t, log)| object(told(*t, *log))).collect();
                 let mut fields = told(c.token, c.log);
                 fields.push(("top_logprobs", Json::Array(best)));
@@ -336,9 +336,9 @@ impl Head {
             };
             return object(vec![("content", Json::Array(list.iter().map(one).collect())), ("refusal", Json::Null)]);
         }
-        let best = |c: &Chance| Json::Object(c.best.iter().map(|(t, log)| (written(*t), Json::Float(*log))).collect());
+        let best = |c: &LogProb| Json::Object(c.best.iter().map(|(t, log)| (written(*t), Json::Float(*log))).collect());
         let mut at = from;
-        let mut offset = |c: &Chance| {
+        let mut offset = |c: &LogProb| {
             at += written(c.token).chars().count();
             count(at - written(c.token).chars().count())
         };
@@ -365,8 +365,8 @@ impl Head {
             Form::Text => ("text_completion", ("text", text(if let Piece::Text(t, ..) = new { t } else { "" }))),
         };
         let reason = if let Piece::End(reason) = new { text(reason) } else { Json::Null };
-        let chances = if let Piece::Text(_, list, from) = new { self.chances(list, *from) } else { Json::Null };
-        let choice = vec![("index", count(index)), what, ("logprobs", chances), ("finish_reason", reason)];
+        let logprobs = if let Piece::Text(_, list, from) = new { self.logprobs(list, *from) } else { Json::Null };
+        let choice = vec![("index", count(index)), what, ("logprobs", logprobs), ("finish_reason", reason)];
         self.around(name, vec![object(choice)], None)
     }
 }
@@ -375,7 +375,7 @@ impl Head {
 enum Piece<'a> {
     First,
     /// Text, the log probabilities of its tokens, and the number of characters before it.
-    Text(&'a str, &'a [Chance], usize),
+    Text(&'a str, &'a [LogProb], usize),
     Calls(&'a [Call]),
     End(&'a str),
 }
@@ -415,8 +415,8 @@ impl Events {
         let (at, event) = event.unwrap_or_else(|| (0, Event::Failed(ended())));
         let Some(answer) = self.answers.get_mut(at) else { return };
         match event {
-            Event::Text(t, chances) => {
-                let new = answer.take(&t, chances);
+            Event::Text(t, logprobs) => {
+                let new = answer.take(&t, logprobs);
                 self.say(at, &new);
             }
             Event::Done(done) => {
@@ -442,11 +442,11 @@ impl Events {
     /// Sends new text, and the log probabilities of tokens that were waiting for it.
     fn say(&mut self, at: usize, new: &str) {
         let (Some(answer), Some(out)) = (self.answers.get_mut(at), self.characters.get_mut(at)) else { return };
-        if new.is_empty() && (answer.chances.is_empty() || answer.calls.is_some()) {
+        if new.is_empty() && (answer.logprobs.is_empty() || answer.calls.is_some()) {
             return;
         }
-        let chances = std::mem::take(&mut answer.chances);
-        self.ready.push_back(line(&self.head.piece(at, &Piece::Text(new, &chances, *out))));
+        let logprobs = std::mem::take(&mut answer.logprobs);
+        self.ready.push_back(line(&self.head.piece(at, &Piece::Text(new, &logprobs, *out))));
         *out += new.chars().count();
     }
 

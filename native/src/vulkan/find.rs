@@ -30,7 +30,7 @@ pub(super) struct Found {
     pub(super) family: u32,
     pub(super) description: String,
     pub(super) target: Target,
-    pub(super) can: Can,
+    pub(super) can: DeviceCapabilities,
     /// Identifies the driver and its version.
     pub(super) identity: String,
     rank: (u8, u64),
@@ -38,7 +38,7 @@ pub(super) struct Found {
 
 /// Capabilities beyond the required ones.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Can {
+pub(super) struct DeviceCapabilities {
     pub(super) f16: bool,
     /// The number of threads in the smallest subgroup whose threads can exchange values (shuffle); 0 without shuffles.
     pub(super) subgroup: u32,
@@ -187,7 +187,7 @@ fn describe(instance: &Arc<Instance>, physical: vk::PhysicalDevice) -> std::resu
         && subgroups.supported_stages.contains(vk::ShaderStageFlags::COMPUTE);
     let least = if newer { sizes.min_subgroup_size } else { subgroups.subgroup_size };
     let bits = families[family].timestamp_valid_bits;
-    let can = Can {
+    let can = DeviceCapabilities {
         f16: two.shader_float16 & old.storage_buffer16_bit_access & old.uniform_and_storage_buffer16_bit_access != 0,
         subgroup: if exchanges { least } else { 0 },
         special: [
@@ -222,7 +222,7 @@ fn describe(instance: &Arc<Instance>, physical: vk::PhysicalDevice) -> std::resu
 
 fn target(l: &vk::PhysicalDeviceLimits, kind: vk::PhysicalDeviceType, most_bytes: u64) -> Target {
     let plain = Target::wgsl("vulkan");
-    let plain = if kind == vk::PhysicalDeviceType::CPU { plain.by_processor() } else { plain };
+    let plain = if kind == vk::PhysicalDeviceType::CPU { plain.emulated_without_loop_limit() } else { plain };
     let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let buffers = l.max_per_stage_descriptor_storage_buffers.min(l.max_descriptor_set_storage_buffers);
     Target {

@@ -1,10 +1,10 @@
 //! Makes compute pipelines from shaders. The driver's pipeline cache is kept on disk.
 
-use super::find::Can;
+use super::find::DeviceCapabilities;
 use super::gpu::Gpu;
 use super::{error, spirv};
 use crate::cache;
-use crate::steps::Wants;
+use crate::steps::KernelSignature;
 use crate::store::Store;
 use ash::vk;
 use gradloom_core::Result;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// A compiled kernel.
 pub(super) struct Kernel {
-    pub(super) wants: Wants,
+    pub(super) signature: KernelSignature,
     pub(super) pipeline: vk::Pipeline,
     pub(super) layout: vk::PipelineLayout,
     /// Of each buffer, whether the kernel writes it.
@@ -35,7 +35,7 @@ pub(super) struct Kernels {
     key: u128,
     stored_bytes: usize,
     /// Released pipelines, each to be destroyed when the submission of this number is done.
-    gone: Vec<(u64, vk::Pipeline)>,
+    pending_release: Vec<(u64, vk::Pipeline)>,
     next: u32,
 }
 
@@ -57,7 +57,7 @@ impl Kernels {
             store,
             key,
             stored_bytes: known.len(),
-            gone: Vec::new(),
+            pending_release: Vec::new(),
             next: 0,
         };
         kernels.scalars = set_layout(gpu, 1, vk::DescriptorType::UNIFORM_BUFFER_DYNAMIC)?;
@@ -92,7 +92,7 @@ impl Kernels {
     }
 
     /// Compiles a batch on all cores: drivers take milliseconds to tens of milliseconds for a pipeline.
-    pub(super) fn compile(&mut self, gpu: &Gpu, can: &Can, sources: &[Source]) -> Result<Vec<KernelId>> {
+    pub(super) fn compile(&mut self, gpu: &Gpu, can: &DeviceCapabilities, sources: &[Source]) -> Result<Vec<KernelId>> {
         let mut jobs = Vec::new();
         for s in sources {
             let Code::Text(text) = &s.code else { return Err(error(format!("{} is not WGSL", s.name))) };
@@ -126,14 +126,14 @@ impl Kernels {
 
     pub(super) fn release(&mut self, gpu: &Gpu, id: KernelId) {
         if let Some(kernel) = self.kernels.remove(&id) {
-            self.gone.push((gpu.submitted(), kernel.pipeline));
+            self.pending_release.push((gpu.submitted(), kernel.pipeline));
         }
     }
 
     /// Destroys released pipelines whose last submission is done.
     pub(super) fn sweep(&mut self, gpu: &Gpu) {
-        let (done, left) = self.gone.drain(..).partition(|g| gpu.reached(g.0));
-        self.gone = left;
+        let (done, left) = self.pending_release.drain(..).partition(|g| gpu.reached(g.0));
+        self.pending_release = left;
         let done: Vec<(u64, vk::Pipeline)> = done;
         // SAFETY: no submission that uses them is in flight, and no recording has them
         done.into_iter().for_each(|g| unsafe { gpu.device.destroy_pipeline(g.1, None) });
@@ -146,11 +146,11 @@ impl Kernels {
         if let Some(store) = self.store.take().filter(|_| data.len() > self.stored_bytes) {
             store.save(self.key, data);
         }
-        self.gone.extend(self.kernels.drain().map(|k| (0, k.1.pipeline)));
+        self.pending_release.extend(self.kernels.drain().map(|k| (0, k.1.pipeline)));
         let sets = self.layouts.drain().map(|l| l.1).chain([self.scalars]);
         // SAFETY: the device is idle, and nobody has these handles after this
         unsafe {
-            self.gone.drain(..).for_each(|g| gpu.device.destroy_pipeline(g.1, None));
+            self.pending_release.drain(..).for_each(|g| gpu.device.destroy_pipeline(g.1, None));
             self.pipeline_layouts.drain().for_each(|l| gpu.device.destroy_pipeline_layout(l.1, None));
             sets.for_each(|l| gpu.device.destroy_descriptor_set_layout(l, None));
             gpu.device.destroy_pipeline_cache(self.cache, None);
@@ -174,7 +174,7 @@ type Job<'a> = (&'a Source, &'a String, vk::PipelineLayout);
 
 fn build_all<'a>(
     gpu: &Gpu,
-    can: &Can,
+    can: &DeviceCapabilities,
     cache: vk::PipelineCache,
     jobs: &'a [Job<'a>],
 ) -> impl Iterator<Item = Result<Kernel>> {
@@ -183,7 +183,7 @@ fn build_all<'a>(
 
 fn build(
     gpu: &Gpu,
-    can: &Can,
+    can: &DeviceCapabilities,
     cache: vk::PipelineCache,
     s: &Source,
     text: &str,
@@ -209,5 +209,10 @@ fn build(
             return Err(gpu.failed(&s.name, e));
         }
     };
-    Ok(Kernel { wants: Wants::of(s), pipeline, layout, written: s.params.iter().map(|p| p.written).collect() })
+    Ok(Kernel {
+        signature: KernelSignature::of(s),
+        pipeline,
+        layout,
+        written: s.params.iter().map(|p| p.written).collect(),
+    })
 }

@@ -17,15 +17,15 @@ const BLOCK: u64 = 64 << 20;
 
 /// A range of bytes in a block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Place {
+pub(super) struct MemoryRange {
     pub(super) block: u32,
     pub(super) offset: u64,
     /// The number of bytes, a multiple of four.
     pub(super) bytes: u64,
 }
 
-impl From<Place> for Region {
-    fn from(p: Place) -> Region {
+impl From<MemoryRange> for Region {
+    fn from(p: MemoryRange) -> Region {
         Region { space: p.block, offset: p.offset, bytes: p.bytes }
     }
 }
@@ -87,7 +87,7 @@ pub(super) struct Pool {
     bytes: u64,
     next: u32,
     /// Unused blocks, each to be destroyed when the submission of this number is done.
-    gone: Vec<(u64, Block)>,
+    pending_release: Vec<(u64, Block)>,
 }
 
 impl Pool {
@@ -106,12 +106,12 @@ impl Pool {
             blocks: BTreeMap::new(),
             bytes: 0,
             next: first,
-            gone: Vec::new(),
+            pending_release: Vec::new(),
         }
     }
 
     /// Takes a place of at least `bytes` bytes.
-    pub(super) fn take(&mut self, gpu: &Gpu, bytes: u64) -> Result<Place> {
+    pub(super) fn take(&mut self, gpu: &Gpu, bytes: u64) -> Result<MemoryRange> {
         let refused = || Error::OutOfMemory { device: "vulkan".into(), bytes };
         // Views are rounded up to whole words, so an empty view at the end needs a word after it
         let bytes = bytes.checked_add(4).and_then(|b| b.checked_next_multiple_of(STEP)).ok_or_else(refused)?;
@@ -119,7 +119,7 @@ impl Pool {
         if !whole {
             for (&block, b) in &mut self.blocks {
                 if let Some(offset) = b.take(bytes) {
-                    return Ok(Place { block, offset, bytes });
+                    return Ok(MemoryRange { block, offset, bytes });
                 }
             }
         }
@@ -128,7 +128,7 @@ impl Pool {
             return Err(refused());
         }
         let made = self.block(gpu, size).or_else(|e| match e {
-            Error::OutOfMemory { .. } if !self.gone.is_empty() => {
+            Error::OutOfMemory { .. } if !self.pending_release.is_empty() => {
                 gpu.wait(gpu.submitted())?;
                 self.sweep(gpu);
                 self.block(gpu, size)
@@ -141,11 +141,11 @@ impl Pool {
         self.next += 3;
         self.bytes += size;
         self.blocks.insert(block, made);
-        Ok(Place { block, offset: 0, bytes })
+        Ok(MemoryRange { block, offset: 0, bytes })
     }
 
     /// Frees a place whose last use is the submission `after`. Returns the number of its block if that is removed.
-    pub(super) fn give(&mut self, place: Place, after: u64) -> Option<u32> {
+    pub(super) fn give(&mut self, place: MemoryRange, after: u64) -> Option<u32> {
         let block = self.blocks.get_mut(&place.block)?;
         block.give(place.offset, place.bytes);
         let empty = |b: &Block| b.is_empty() && b.bytes == self.block_bytes;
@@ -156,23 +156,23 @@ impl Pool {
         }
         let block = self.blocks.remove(&place.block)?;
         self.bytes -= block.bytes;
-        self.gone.push((after, block));
+        self.pending_release.push((after, block));
         Some(place.block)
     }
 
     /// Destroys unused blocks whose last submission is done.
     pub(super) fn sweep(&mut self, gpu: &Gpu) {
         let mut i = 0;
-        while i < self.gone.len() {
-            if gpu.reached(self.gone[i].0) {
-                free(gpu, self.gone.swap_remove(i).1);
+        while i < self.pending_release.len() {
+            if gpu.reached(self.pending_release[i].0) {
+                free(gpu, self.pending_release.swap_remove(i).1);
             } else {
                 i += 1;
             }
         }
     }
 
-    pub(super) fn buffer(&self, place: &Place) -> vk::Buffer {
+    pub(super) fn buffer(&self, place: &MemoryRange) -> vk::Buffer {
         self.blocks.get(&place.block).map_or(vk::Buffer::null(), |b| b.buffer)
     }
 
@@ -182,7 +182,7 @@ impl Pool {
     }
 
     /// Writes to a mapped place that no running submission uses.
-    pub(super) fn write(&mut self, place: &Place, at: u64, data: &[u8]) {
+    pub(super) fn write(&mut self, place: &MemoryRange, at: u64, data: &[u8]) {
         if let Some(to) = self.address(place, at, data.len()) {
             // SAFETY: the range is inside the place, and the source is other memory
             unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) }
@@ -190,7 +190,7 @@ impl Pool {
     }
 
     /// Zeroes a mapped place that no running submission uses.
-    pub(super) fn zero(&mut self, place: &Place) {
+    pub(super) fn zero(&mut self, place: &MemoryRange) {
         if let Some(to) = self.address(place, 0, place.bytes as usize) {
             // SAFETY: the range is the place
             unsafe { std::ptr::write_bytes(to, 0, place.bytes as usize) }
@@ -198,7 +198,7 @@ impl Pool {
     }
 
     /// Reads bytes of a mapped place.
-    pub(super) fn read(&self, place: &Place, at: u64, bytes: usize) -> Vec<u8> {
+    pub(super) fn read(&self, place: &MemoryRange, at: u64, bytes: usize) -> Vec<u8> {
         let mut out = vec![0; bytes];
         if let Some(from) = self.address(place, at, bytes) {
             // SAFETY: the range is inside the place, and the bytes are as many
@@ -207,7 +207,7 @@ impl Pool {
         out
     }
 
-    fn address(&self, place: &Place, at: u64, bytes: usize) -> Option<*mut u8> {
+    fn address(&self, place: &MemoryRange, at: u64, bytes: usize) -> Option<*mut u8> {
         let inside = at.checked_add(bytes as u64).is_some_and(|end| end <= place.bytes);
         let block = self.blocks.get(&place.block).filter(|b| inside && place.offset + place.bytes <= b.bytes)?;
         // SAFETY: the offset is inside the block, all of which is mapped
@@ -250,7 +250,7 @@ impl Pool {
     /// Frees everything; the device must be idle.
     pub(super) fn clear(&mut self, gpu: &Gpu) {
         let blocks = std::mem::take(&mut self.blocks).into_values();
-        blocks.chain(self.gone.drain(..).map(|g| g.1)).for_each(|b| free(gpu, b));
+        blocks.chain(self.pending_release.drain(..).map(|g| g.1)).for_each(|b| free(gpu, b));
     }
 }
 

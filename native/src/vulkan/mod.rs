@@ -20,17 +20,17 @@ pub use find::{has_hardware, list};
 
 use crate::canary;
 use crate::hazards::{Hazards, Region};
-use crate::{parts, steps};
-use find::{Can, Found};
+use crate::{steps, upload};
+use find::{DeviceCapabilities, Found};
 use gpu::Gpu;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View, Write};
 use gradloom_core::render::{Source, wgsl};
 use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
 use kernels::Kernels;
-use memory::Place;
+use memory::MemoryRange;
 use places::Places;
-use recording::{Recordings, With};
+use recording::{RecordContext, Recordings};
 use std::collections::{HashMap, VecDeque};
 use timing::{Clock, Times};
 
@@ -42,7 +42,7 @@ const MOST_UNDER_WAY: u64 = 64 << 20;
 /// A device of a Vulkan driver.
 pub struct VulkanDevice {
     target: Target,
-    can: Can,
+    can: DeviceCapabilities,
     description: String,
     identity: String,
     notes: Vec<String>,
@@ -51,16 +51,16 @@ pub struct VulkanDevice {
     commands: commands::Commands,
     recordings: Recordings,
     clock: Option<Clock>,
-    open: Option<Open>,
+    open: Option<OpenCommands>,
     reads: HashMap<Ticket, Reading>,
     /// The host memory of uploads in flight, each with the number of its submission.
-    uploads: VecDeque<(u64, Place)>,
+    uploads: VecDeque<(u64, MemoryRange)>,
     next: u32,
     gpu: Gpu,
 }
 
 /// A command buffer that is being recorded, to be submitted before the next submission.
-struct Open {
+struct OpenCommands {
     commands: ash::vk::CommandBuffer,
     hazards: Hazards,
 }
@@ -69,9 +69,9 @@ struct Open {
 enum Reading {
     Bytes(Vec<u8>),
     /// Can be read from device memory when the submission of this number is done.
-    There(Place, usize, u64),
+    There(MemoryRange, usize, u64),
     /// Is copied to host memory by the submission of this number.
-    Copied(Place, usize, u64),
+    Copied(MemoryRange, usize, u64),
     Times(Times, u64),
 }
 
@@ -184,14 +184,14 @@ impl VulkanDevice {
     }
 
     /// The number of the submission that commands recorded at this moment will belong to.
-    fn coming(&self) -> u64 {
+    fn next_submission(&self) -> u64 {
         self.gpu.submitted() + u64::from(self.open.is_some())
     }
 
     /// The open command buffer, after a barrier if these uses require one.
     fn opened(&mut self, uses: &[(Region, bool)]) -> Result<ash::vk::CommandBuffer> {
         if self.open.is_none() {
-            self.open = Some(Open { commands: self.commands.begin(&self.gpu)?, hazards: Hazards::default() });
+            self.open = Some(OpenCommands { commands: self.commands.begin(&self.gpu)?, hazards: Hazards::default() });
         }
         let open = self.open.as_mut().ok_or_else(|| error("no commands"))?;
         if open.hazards.wait_before(uses) {
@@ -232,12 +232,12 @@ impl VulkanDevice {
     }
 
     /// Records a copy to host memory in the open command buffer.
-    fn copy_out(&mut self, place: Place, bytes: usize) -> Result<Reading> {
+    fn copy_out(&mut self, place: MemoryRange, bytes: usize) -> Result<Reading> {
         let there = self.places.readback.take(&self.gpu, bytes as u64)?;
         let commands = self.opened(&[(place.into(), false), (there.into(), true)])?;
         let from = (self.places.device.buffer(&place), place.offset);
         commands::copy(&self.gpu, commands, from, (self.places.readback.buffer(&there), there.offset), bytes as u64);
-        Ok(Reading::Copied(there, bytes, self.coming()))
+        Ok(Reading::Copied(there, bytes, self.next_submission()))
     }
 
     /// Frees the host memory of uploads that are done.
@@ -255,7 +255,7 @@ impl VulkanDevice {
     }
 
     /// Uploads a part through host memory.
-    fn upload_part(&mut self, to: Place, data: &[u8]) -> Result<()> {
+    fn upload_part(&mut self, to: MemoryRange, data: &[u8]) -> Result<()> {
         self.sweep();
         let under_way: u64 = self.uploads.iter().map(|u| u.1.bytes).sum();
         if under_way > MOST_UNDER_WAY {
@@ -268,14 +268,14 @@ impl VulkanDevice {
         let commands = self.opened(&[(to.into(), true)])?;
         let at = (self.places.upload.buffer(&from), from.offset);
         commands::copy(&self.gpu, commands, at, (self.places.device.buffer(&to), to.offset), data.len() as u64);
-        self.uploads.push_back((self.coming(), from));
+        self.uploads.push_back((self.next_submission(), from));
         Ok(())
     }
 
     /// Checks everything that can be wrong with a step.
     fn check(&self, step: &Step) -> Result<()> {
-        let wants = |id| self.kernels.get(id).map(|k| &k.wants);
-        steps::check(step, &self.target, wants, |v| self.places.place(v).map(|_| ()))
+        let signature = |id| self.kernels.get(id).map(|k| &k.signature);
+        steps::check(step, &self.target, signature, |v| self.places.place(v).map(|_| ()))
     }
 
     /// The command buffer for these steps. All steps are checked first, so that an invalid one leaves
@@ -285,14 +285,14 @@ impl VulkanDevice {
         steps.iter().try_for_each(|step| self.check(step))?;
         self.settle()?;
         self.sweep();
-        let mut with = With {
+        let mut context = RecordContext {
             gpu: &self.gpu,
             kernels: &mut self.kernels,
             places: &mut self.places,
             commands: &mut self.commands,
             uniform_alignment: self.can.uniform_alignment,
         };
-        self.recordings.prepare(&mut with, steps, self.gpu.submitted() + 1)
+        self.recordings.prepare(&mut context, steps, self.gpu.submitted() + 1)
     }
 }
 
@@ -327,8 +327,8 @@ impl Device for VulkanDevice {
     fn free(&mut self, buf: BufId) {
         // A failure will show in the next call that returns a result
         let _ = self.settle();
-        let coming = self.coming();
-        if let Some(block) = self.places.free(buf, coming) {
+        let next_submission = self.next_submission();
+        if let Some(block) = self.places.free(buf, next_submission) {
             self.recordings.forget_block(block);
         }
     }
@@ -342,13 +342,16 @@ impl Device for VulkanDevice {
             return Ok(());
         }
         for (i, part) in data.chunks(PART).enumerate() {
-            self.upload_part(Place { offset: to.offset + (i * PART) as u64, bytes: part.len() as u64, ..to }, part)?;
+            self.upload_part(
+                MemoryRange { offset: to.offset + (i * PART) as u64, bytes: part.len() as u64, ..to },
+                part,
+            )?;
         }
         Ok(())
     }
 
     fn upload_made(&mut self, buf: BufId, len: usize, step: usize, write: &Write<'_>) -> Result<()> {
-        parts::upload(self, buf, len, step, write)
+        upload::upload(self, buf, len, step, write)
     }
 
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {

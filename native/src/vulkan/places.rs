@@ -1,9 +1,9 @@
 //! The allocations of a device, and the host memory through which bytes are uploaded and read back.
 
 use super::error;
-use super::find::Can;
+use super::find::DeviceCapabilities;
 use super::gpu::Gpu;
-use super::memory::{Place, Pool};
+use super::memory::{MemoryRange, Pool};
 use crate::steps;
 use ash::vk;
 use gradloom_core::Result;
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 /// All memory of a device.
 pub(super) struct Places {
-    bufs: HashMap<BufId, (Place, usize)>,
+    bufs: HashMap<BufId, (MemoryRange, usize)>,
     /// Memory that kernels use.
     pub(super) device: Pool,
     /// Memory that the host writes: uploads and launch scalars.
@@ -23,7 +23,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    pub(super) fn new(gpu: &Gpu, can: &Can) -> Result<Places> {
+    pub(super) fn new(gpu: &Gpu, can: &DeviceCapabilities) -> Result<Places> {
         use vk::BufferUsageFlags as U;
         use vk::MemoryPropertyFlags as P;
         let seen = P::HOST_VISIBLE | P::HOST_COHERENT;
@@ -45,7 +45,7 @@ impl Places {
         })
     }
 
-    pub(super) fn alloc(&mut self, gpu: &Gpu, bytes: usize) -> Result<(BufId, Place)> {
+    pub(super) fn alloc(&mut self, gpu: &Gpu, bytes: usize) -> Result<(BufId, MemoryRange)> {
         let place = self.device.take(gpu, bytes as u64)?;
         let id = BufId(self.next);
         self.next += 1;
@@ -60,11 +60,11 @@ impl Places {
     }
 
     /// The place of a view, rounded up to whole words; an error if the view is not inside its allocation.
-    pub(super) fn place(&self, v: &View) -> Result<Place> {
+    pub(super) fn place(&self, v: &View) -> Result<MemoryRange> {
         let (p, size) = self.bufs.get(&v.buf).ok_or_else(|| error(format!("{:?} is not allocated", v.buf)))?;
         steps::inside("vulkan", v, *size)?;
         let bytes = (v.bytes as u64).max(1).next_multiple_of(4);
-        Ok(Place { block: p.block, offset: p.offset + v.offset as u64, bytes })
+        Ok(MemoryRange { block: p.block, offset: p.offset + v.offset as u64, bytes })
     }
 
     pub(super) fn sweep(&mut self, gpu: &Gpu) {

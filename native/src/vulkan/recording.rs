@@ -7,7 +7,7 @@
 use super::commands::{self, Commands, barrier};
 use super::gpu::Gpu;
 use super::kernels::Kernels;
-use super::memory::Place;
+use super::memory::MemoryRange;
 use super::places::Places;
 use crate::hazards::{Hazards, Region};
 use ash::vk;
@@ -18,15 +18,15 @@ use std::collections::HashMap;
 /// The most steps of all kept recordings together.
 const MOST_STEPS: usize = 32_768;
 /// The most recordings of the same steps.
-const MOST_ALIKE: usize = 3;
+const MAX_COPIES: usize = 3;
 
 /// Recorded steps.
 struct Recording {
     commands: vk::CommandBuffer,
     sets: vk::DescriptorPool,
-    scalars: Option<Place>,
+    scalars: Option<MemoryRange>,
     /// Temporary memory for copies whose source and destination overlap.
-    between: Vec<Place>,
+    temporaries: Vec<MemoryRange>,
     kernels: Vec<KernelId>,
     blocks: Vec<u32>,
     steps: usize,
@@ -39,11 +39,11 @@ struct Recording {
 pub(super) struct Recordings {
     kept: HashMap<Vec<u64>, Vec<Recording>>,
     steps: usize,
-    gone: Vec<Recording>,
+    pending_release: Vec<Recording>,
 }
 
 /// The device's parts that recording needs.
-pub(super) struct With<'a> {
+pub(super) struct RecordContext<'a> {
     pub(super) gpu: &'a Gpu,
     pub(super) kernels: &'a mut Kernels,
     pub(super) places: &'a mut Places,
@@ -53,13 +53,13 @@ pub(super) struct With<'a> {
 
 impl Recordings {
     /// The command buffer for these steps; the caller submits it with the given number.
-    pub(super) fn prepare(&mut self, cx: &mut With, steps: &[Step], number: u64) -> Result<vk::CommandBuffer> {
+    pub(super) fn prepare(&mut self, cx: &mut RecordContext, steps: &[Step], number: u64) -> Result<vk::CommandBuffer> {
         let key = key(cx.places, steps)?;
         let alike = self.kept.entry(key).or_default();
         let free = alike.iter().position(|r| cx.gpu.reached(r.number));
         let at = match free {
             Some(at) => at,
-            None if alike.len() < MOST_ALIKE => {
+            None if alike.len() < MAX_COPIES => {
                 let made = record(cx, steps)?;
                 self.steps += made.steps;
                 alike.push(made);
@@ -108,7 +108,7 @@ impl Recordings {
             while i < alike.len() {
                 if which(key, &alike[i]) {
                     self.steps -= alike[i].steps;
-                    self.gone.push(alike.swap_remove(i));
+                    self.pending_release.push(alike.swap_remove(i));
                 } else {
                     i += 1;
                 }
@@ -120,9 +120,9 @@ impl Recordings {
     /// Frees forgotten recordings that are done.
     pub(super) fn sweep(&mut self, gpu: &Gpu, places: &mut Places, commands: &mut Commands) {
         let mut i = 0;
-        while i < self.gone.len() {
-            if gpu.reached(self.gone[i].number) {
-                let r = self.gone.swap_remove(i);
+        while i < self.pending_release.len() {
+            if gpu.reached(self.pending_release[i].number) {
+                let r = self.pending_release.swap_remove(i);
                 commands.give(r.number, r.commands);
                 release(gpu, places, &r);
             } else {
@@ -133,7 +133,7 @@ impl Recordings {
 
     /// Frees everything; the device must be idle.
     pub(super) fn clear(&mut self, gpu: &Gpu, places: &mut Places) {
-        let all = self.kept.drain().flat_map(|k| k.1).chain(self.gone.drain(..));
+        let all = self.kept.drain().flat_map(|k| k.1).chain(self.pending_release.drain(..));
         all.for_each(|r| release(gpu, places, &r));
     }
 }
@@ -143,7 +143,7 @@ fn release(gpu: &Gpu, places: &mut Places, r: &Recording) {
     // SAFETY: no submission of the recording is in flight
     unsafe { gpu.device.destroy_descriptor_pool(r.sets, None) };
     r.scalars.iter().for_each(|p| _ = places.upload.give(*p, gpu.submitted()));
-    r.between.iter().for_each(|p| _ = places.device.give(*p, gpu.submitted()));
+    r.temporaries.iter().for_each(|p| _ = places.device.give(*p, gpu.submitted()));
 }
 
 /// The lookup key of steps: kernels, grids and the memory ranges of buffers, but not the values of scalars.
@@ -188,12 +188,12 @@ fn scalars(steps: &[Step], alignment: u64) -> (Vec<u8>, Vec<u32>, u64) {
 }
 
 /// Records steps that were checked before.
-fn record(cx: &mut With, steps: &[Step]) -> Result<Recording> {
+fn record(cx: &mut RecordContext, steps: &[Step]) -> Result<Recording> {
     let mut r = Recording {
         commands: vk::CommandBuffer::null(),
         sets: vk::DescriptorPool::null(),
         scalars: None,
-        between: Vec::new(),
+        temporaries: Vec::new(),
         kernels: Vec::new(),
         blocks: Vec::new(),
         steps: steps.len(),
@@ -213,7 +213,7 @@ fn record(cx: &mut With, steps: &[Step]) -> Result<Recording> {
     Ok(r)
 }
 
-fn fill(cx: &mut With, steps: &[Step], r: &mut Recording) -> Result<()> {
+fn fill(cx: &mut RecordContext, steps: &[Step], r: &mut Recording) -> Result<()> {
     let (bytes, offsets, longest) = scalars(steps, cx.uniform_alignment);
     if longest > 0 {
         r.scalars = Some(cx.places.upload.take(cx.gpu, bytes.len() as u64 + longest)?);
@@ -255,7 +255,7 @@ fn fill(cx: &mut With, steps: &[Step], r: &mut Recording) -> Result<()> {
 }
 
 fn copy(
-    cx: &mut With,
+    cx: &mut RecordContext,
     buffer: vk::CommandBuffer,
     hazards: &mut Hazards,
     src: &View,
@@ -266,14 +266,14 @@ fn copy(
     if bytes == 0 || src == dst {
         return Ok(());
     }
-    let part = |p: Place| Place { bytes, ..p };
+    let part = |p: MemoryRange| MemoryRange { bytes, ..p };
     let (from, to) = (part(cx.places.place(src)?), part(cx.places.place(dst)?));
     r.blocks.extend([from.block, to.block]);
-    let mut one = |places: &Places, from: Place, to: Place| {
+    let mut one = |places: &Places, from: MemoryRange, to: MemoryRange| {
         if hazards.wait_before(&[(from.into(), false), (to.into(), true)]) {
             barrier(cx.gpu, buffer);
         }
-        let at = |p: Place| (places.device.buffer(&p), p.offset);
+        let at = |p: MemoryRange| (places.device.buffer(&p), p.offset);
         commands::copy(cx.gpu, buffer, at(from), at(to), bytes);
     };
     let overlap = from.block == to.block && from.offset < to.offset + bytes && to.offset < from.offset + bytes;
@@ -281,11 +281,11 @@ fn copy(
         one(cx.places, from, to);
         return Ok(());
     }
-    let between = cx.places.device.take(cx.gpu, bytes)?;
-    r.between.push(between);
-    r.blocks.push(between.block);
-    one(cx.places, from, part(between));
-    one(cx.places, part(between), to);
+    let temporary = cx.places.device.take(cx.gpu, bytes)?;
+    r.temporaries.push(temporary);
+    r.blocks.push(temporary.block);
+    one(cx.places, from, part(temporary));
+    one(cx.places, part(temporary), to);
     Ok(())
 }
 
@@ -298,7 +298,7 @@ struct Sets {
 impl Sets {
     /// Makes a set for each distinct list of buffers, and one for scalars, of which each launch reads up to
     /// `longest` bytes.
-    fn make(cx: &mut With, steps: &[Step], r: &mut Recording, longest: u64) -> Result<Sets> {
+    fn make(cx: &mut RecordContext, steps: &[Step], r: &mut Recording, longest: u64) -> Result<Sets> {
         let mut distinct: HashMap<&[View], usize> = HashMap::new();
         let (mut layouts, mut infos, mut of_step) = (Vec::new(), Vec::new(), Vec::new());
         for step in steps {

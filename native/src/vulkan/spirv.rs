@@ -4,7 +4,7 @@
 //! `cpu:guarded` tests.
 
 use super::error;
-use super::find::Can;
+use super::find::DeviceCapabilities;
 use gradloom_core::Result;
 use naga::back::spv::{
     Capability, Options, PipelineOptions, WriterFlags, ZeroInitializeWorkgroupMemoryMode, write_vec,
@@ -13,7 +13,7 @@ use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
 /// The words of a SPIR-V module with the entry point `main`.
-pub(super) fn translate(name: &str, wgsl: &str, can: &Can) -> Result<Vec<u32>> {
+pub(super) fn translate(name: &str, wgsl: &str, can: &DeviceCapabilities) -> Result<Vec<u32>> {
     // naga enables subgroups without the directive; and since one kernel may read and write parts of one buffer, all
     // are declared read_write
     let text = wgsl.replace("enable subgroups;", "").replace("var<storage, read>", "var<storage, read_write>");
@@ -90,7 +90,7 @@ fn keep_special_values(words: Vec<u32>, widths: &[u32]) -> Vec<u32> {
     out
 }
 
-fn capabilities(can: &Can) -> naga::FastHashSet<Capability> {
+fn capabilities(can: &DeviceCapabilities) -> naga::FastHashSet<Capability> {
     let mut all = vec![Capability::Shader];
     if can.f16 {
         all.extend([Capability::Float16, Capability::StorageBuffer16BitAccess]);

@@ -172,8 +172,8 @@ impl WgpuDevice {
 
     /// Checks a step, and makes the bind group of a launch.
     fn prepare(&mut self, step: &Step) -> Result<()> {
-        let wants = |id| self.kernels.get(id).map(|k| &k.wants);
-        steps::check(step, &self.target, wants, |v| self.memory.check(v))?;
+        let signature = |id| self.kernels.get(id).map(|k| &k.signature);
+        steps::check(step, &self.target, signature, |v| self.memory.check(v))?;
         match step {
             Step::Launch { kernel, args, .. } => self.kernels.bind(&self.gpu, &self.memory, *kernel, args),
             Step::Copy { .. } => Ok(()),

@@ -6,7 +6,7 @@
 
 use super::memory::{Memory, words};
 use super::{Gpu, error};
-use crate::steps::Wants;
+use crate::steps::KernelSignature;
 use ::wgpu as gpu;
 use gradloom_core::Result;
 use gradloom_core::device::{BufId, KernelId, View};
@@ -18,7 +18,7 @@ const MAX_GROUPS: usize = 8192;
 
 /// A compiled kernel.
 pub(super) struct Kernel {
-    pub(super) wants: Wants,
+    pub(super) signature: KernelSignature,
     pub(super) pipeline: gpu::ComputePipeline,
     layout: gpu::BindGroupLayout,
 }
@@ -189,7 +189,7 @@ fn build(
     if let Some(e) = e {
         return Err(error(format!("{}: {e}", s.name)));
     }
-    Ok(Kernel { wants: Wants::of(s), pipeline, layout: layout.clone() })
+    Ok(Kernel { signature: KernelSignature::of(s), pipeline, layout: layout.clone() })
 }
 
 fn entry(binding: u32, ty: gpu::BufferBindingType, has_dynamic_offset: bool) -> gpu::BindGroupLayoutEntry {

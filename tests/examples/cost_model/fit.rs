@@ -16,18 +16,28 @@ const FAR: f64 = 0.001;
 /// The prices that are fitted, by name. `cycle` only scales others, `warp` and `busy` are what they are.
 fn fields(m: &mut Prices) -> Vec<(&'static str, &mut f64)> {
     let Prices {
-        launch, meet, argument, cycle: _, arithmetic, multiply_add, divide, integer_divide, scalar, fold, ..
+        launch,
+        fork_join,
+        argument,
+        cycle: _,
+        arithmetic,
+        multiply_add,
+        divide,
+        integer_divide,
+        scalar,
+        horizontal_step,
+        ..
     } = m;
     let mut list = vec![
         ("launch", launch),
-        ("meet", meet),
+        ("meet", fork_join),
         ("argument", argument),
         ("arithmetic", arithmetic),
         ("multiply_add", multiply_add),
         ("divide", divide),
         ("integer_divide", integer_divide),
         ("scalar", scalar),
-        ("fold", fold),
+        ("fold", horizontal_step),
         ("vector_load", &mut m.vector_load),
         ("broadcast", &mut m.broadcast),
         ("element_load", &mut m.element_load),
@@ -36,9 +46,9 @@ fn fields(m: &mut Prices) -> Vec<(&'static str, &mut f64)> {
         ("vector_store", &mut m.vector_store),
         ("element_store", &mut m.element_store),
         ("spill", &mut m.spill),
-        ("turn", &mut m.turn),
+        ("turn", &mut m.loop_overhead),
         ("latency", &mut m.latency),
-        ("walk", &mut m.walk),
+        ("walk", &mut m.store_to_load_latency),
         ("mixed", &mut m.mixed),
         ("overlap", &mut m.overlap),
         ("group", &mut m.group),

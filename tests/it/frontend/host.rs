@@ -72,7 +72,7 @@ pub(crate) fn realize(tensors: &[&Tensor]) {
         s.buffer_mut(id).expect("a stored buffer lives").host = Some(Bytes::new(data));
     }
     // every assign that ran is done
-    let ran: Vec<UOp> = s.graph.needed(&nodes).into_iter().filter(|&u| s.graph.op(u) == Op::After).collect();
+    let ran: Vec<UOp> = s.graph.value_nodes(&nodes).into_iter().filter(|&u| s.graph.op(u) == Op::After).collect();
     let mut map: Vec<(UOp, UOp)> = ran.into_iter().filter_map(|u| Some((u, s.buffer_below(u)?))).collect();
     for (u, v) in nodes.into_iter().zip(out.values) {
         if s.storage(u).is_none() {

@@ -3,9 +3,9 @@
 
 use super::host::{eval, realize};
 use gradloom_core::nn::{
-    AdaptiveLogSoftmax, Bag, BatchNorm, Bilinear, Conv, ConvTranspose, Embedding, EmbeddingBag, GroupNorm, Gru,
-    GruCell, InstanceNorm, Layer, LayerNorm, Linear, Lstm, LstmCell, LstmState, Mode, Module, MultiHeadAttention,
-    PRelu, RecurrentOpts, Rnn, RnnCell, Seen, Sequential, SpectralNorm, StateDict, Transformer,
+    AdaptiveLogSoftmax, AttentionMask, Bag, BatchNorm, Bilinear, Conv, ConvTranspose, Embedding, EmbeddingBag,
+    GroupNorm, Gru, GruCell, InstanceNorm, Layer, LayerNorm, Linear, Lstm, LstmCell, LstmState, Mode, Module,
+    MultiHeadAttention, PRelu, RecurrentOpts, Rnn, RnnCell, Sequential, SpectralNorm, StateDict, Transformer,
     TransformerDecoderLayer, TransformerEncoderLayer, TransformerOpts, WeightNorm, init,
 };
 use gradloom_core::optim::{Adam, AdamOpts, Optimizer, Rule, Sgd, SgdOpts, Tuned};
@@ -177,7 +177,7 @@ fn bag(name: &str, s: &Session, x: &[Tensor]) -> Result<Vec<Tensor>> {
 
 fn transformer(name: &str, s: &Session, x: &[Tensor]) -> Result<Vec<Tensor>> {
     let opts = TransformerOpts { feed_forward: 5, dropout: 0.0, ..TransformerOpts::default() };
-    let (all, later) = (Seen::default(), Seen { causal: true, ..Seen::default() });
+    let (all, later) = (AttentionMask::default(), AttentionMask { causal: true, ..AttentionMask::default() });
     let y = match name {
         "nn_encoder_layer" => {
             let m = TransformerEncoderLayer::new(s, 4, 2, opts)?;
@@ -300,7 +300,7 @@ fn dropout_is_for_training() {
     let opts = TransformerOpts { feed_forward: 8, dropout: 0.5, ..TransformerOpts::default() };
     let m = TransformerEncoderLayer::new(&s, 4, 2, opts).unwrap();
     let x = Tensor::randn(&s, &[1, 3, 4]).unwrap().to_storage().unwrap();
-    let y = |mode| m.forward(&x, &Seen::default(), mode).unwrap();
+    let y = |mode| m.forward(&x, &AttentionMask::default(), mode).unwrap();
     let v = eval(&[&y(Mode::Eval), &y(Mode::Eval), &y(Mode::Train), &y(Mode::Train)]);
     assert_eq!(v[0].values, v[1].values);
     assert_ne!(v[2].values, v[3].values);

@@ -180,7 +180,7 @@ fn conv(t: &Target, stride: usize, level: AxisKind, apart: bool) -> Sample {
     let w = 2 * l + 5;
     let ow = (w - 1) / stride + 1;
     let mut opts = vec![Opt::upcast(0, 2), Opt::lane(2, if ow > l { l } else { 2 })];
-    let windows = |level| Opt::Stage(Staging { param: 1, load: 0, level, apart });
+    let windows = |level| Opt::Stage(Staging { param: 1, load: 0, level, separate_windows: apart });
     match level {
         AxisKind::Loop => opts.extend([Opt::swap(0, 1), windows(Level::In(0)), Opt::stage(2, Level::Outside)]),
         _ => opts.extend([Opt::upcast(1, 3), windows(Level::In(3)), Opt::stage(2, Level::In(3))]),

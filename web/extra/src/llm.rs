@@ -7,8 +7,8 @@ use gradloom_core::dtype::{DType, Scalar};
 use gradloom_core::io::gguf::Value;
 use gradloom_core::io::json::Json;
 use gradloom_core::llm::{
-    self, Buffer, Call, Calls, Choice, Grammar, Input, Lora, Matcher, Remote, Sampler, Splitter, Stream, Vocabulary,
-    Wanted,
+    self, Buffer, Call, Calls, Grammar, Input, Lora, Matcher, Remote, Sampler, SamplingOptions, Splitter, Stream,
+    Vocabulary, Wanted,
 };
 use gradloom_core::text::Tokenizer;
 use gradloom_core::{Error, Result};
@@ -132,7 +132,7 @@ impl RawModel {
             self.0.build(room)?;
             let d = self.0.decoder()?;
             let c = d.config();
-            Ok([d.room(), d.vocabulary()?, c.context, c.layers, c.width].map(|n| n as f64).to_vec())
+            Ok([d.capacity(), d.vocabulary()?, c.context, c.layers, c.width].map(|n| n as f64).to_vec())
         };
         run().map_err(throw)
     }
@@ -194,7 +194,7 @@ impl RawModel {
 
     /// The bytes of the tokens and targets of a step.
     pub fn lesson(&self, step: usize) -> std::result::Result<Array, JsValue> {
-        let [tokens, targets] = self.0.lesson(step).map_err(throw)?;
+        let [tokens, targets] = self.0.batch_values(step).map_err(throw)?;
         let bytes = |list: Vec<i32>| list.iter().flat_map(|i| i.to_le_bytes()).collect::<Vec<u8>>();
         Ok(Array::of2(&Uint8Array::from(&*bytes(tokens)), &Uint8Array::from(&*bytes(targets))))
     }
@@ -244,7 +244,7 @@ impl RawModel {
     /// reads.
     pub fn parts(&self, n: usize, position: usize) -> std::result::Result<Vec<u32>, JsValue> {
         let decoder = self.0.decoder().map_err(throw)?;
-        let all = llm::chunks(decoder.lengths(), n, position, decoder.room());
+        let all = llm::chunks(decoder.lengths(), n, position, decoder.capacity());
         Ok(all.into_iter().flat_map(|(len, n)| [len as u32, n as u32]).collect())
     }
 }
@@ -283,7 +283,17 @@ impl RawWriter {
         };
         let bias = biased.iter().copied().zip(biases.iter().copied()).collect();
         let top_k = if top_k >= 0.0 { top_k as usize } else { 0 };
-        let how = Choice { temperature, top_k, top_p, min_p, repetition, presence, frequency, bias, seed: seed as u64 };
+        let how = SamplingOptions {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            repetition,
+            presence,
+            frequency,
+            bias,
+            seed: seed as u64,
+        };
         let sampler = Sampler::new(&how).map_err(throw)?;
         Ok(RawWriter { sampler, stream: Stream::new(&stops), splitter: None, calls: Vec::new() })
     }

@@ -1,7 +1,7 @@
 //! Decides how a target computes attention in one loop over blocks of keys, if it does. In: the parts of a kernel, and
-//! the target. Out: a [`Way`]: matrix tiles where the target has them for these dtypes, otherwise register tiles whose
-//! factors lie in workgroup memory. The scheduler asks for each kernel that it has fused as attention, and leaves it
-//! unfused if there is no way; code generation asks when it makes the loop.
+//! the target. Out: a [`Strategy`]: matrix tiles where the target has them for these dtypes, otherwise register tiles
+//! whose factors lie in workgroup memory. The scheduler asks for each kernel that it has fused as attention, and leaves
+//! it unfused if there is none; code generation asks when it makes the loop.
 //!
 //! The sides of a register tile are the cheapest among all that fit into registers and workgroup memory. The cost
 //! counts vector loads and multiply-adds for a block of keys and the filling of its arrays, divided by the number of
@@ -12,7 +12,7 @@ use crate::DType;
 use crate::analysis::affine;
 use crate::analysis::product::is_half;
 use crate::target::{MatrixTile, Target};
-use crate::uop::mma::{BUILT, Digit, Layout, PANEL, PIECE, Side, Spread};
+use crate::uop::mma::{Digit, Distribution, Layout, MATRIX_TILES_ENABLED, PANEL_ROW_ELEMS, SWIZZLE_CHUNK_ELEMS, Side};
 use crate::uop::{AxisKind, Graph, Op, UOp};
 use smallvec::SmallVec;
 
@@ -24,7 +24,7 @@ const ROW_PADDING: usize = 8;
 const MOST_NODES: usize = 64;
 
 /// How the two matrix products of the loop are computed.
-pub enum Way<'a> {
+pub enum Strategy<'a> {
     /// By matrix tiles that a subgroup multiplies from registers.
     Matrix(&'a MatrixTile),
     /// By matrix tiles whose right factors lie in workgroup memory.
@@ -35,22 +35,22 @@ pub enum Way<'a> {
 
 /// How the kernel becomes one loop over keys on this target. `None` if that does not pay, because it has too few rows
 /// or a thread has too few registers for the columns.
-pub fn way<'a>(g: &Graph, a: &Attention, t: &'a Target) -> Option<Way<'a>> {
+pub fn choose_strategy<'a>(g: &Graph, a: &Attention, t: &'a Target) -> Option<Strategy<'a>> {
     let outer = g.reachable(&[a.sum]).into_iter();
     let mut outer = outer.filter(|&r| g.op(r) == Op::Range && g.kind(r) == AxisKind::Loop && r != a.axes[3]);
     let [_, _, terms, columns] = a.lens(g);
     if !t.has_local || columns.max(terms) > MOST_COLUMNS || !outer.all(|r| g.depends(a.product, r)) {
         return None;
     }
-    if BUILT && let Some(panels) = panels(g, a, t) {
-        return Some(Way::Panels(Box::new(panels)));
+    if MATRIX_TILES_ENABLED && let Some(panels) = panels(g, a, t) {
+        return Some(Strategy::Panels(Box::new(panels)));
     }
-    if BUILT && let Some(tile) = tile(g, a, t) {
+    if MATRIX_TILES_ENABLED && let Some(tile) = tile(g, a, t) {
         let [m, n, k] = tile.sides();
         let wide = columns.is_multiple_of(n) && terms.is_multiple_of(k);
-        return (wide && a.lens(g)[0] >= m && block(g, a, t, tile).is_some()).then_some(Way::Matrix(tile));
+        return (wide && a.lens(g)[0] >= m && block(g, a, t, tile).is_some()).then_some(Strategy::Matrix(tile));
     }
-    registers(g, a, t).map(Way::Registers)
+    registers(g, a, t).map(Strategy::Registers)
 }
 
 /// The matrix tile that both products use, if the target has one: threads hold its factors in registers, and the result
@@ -119,12 +119,12 @@ fn panels(g: &Graph, a: &Attention, t: &Target) -> Option<Panels> {
         let plain = g.op(u) == Op::Load && g.src(u).len() == 1;
         plain && {
             let at = affine(g, g.src_at(g.src_at(u, 0), 1));
-            let aligned = at.terms.iter().all(|&(r, c)| r == along || c % PIECE as i64 == 0);
-            let one = at.stride(g, along) == Some(1) && at.tangled == 0 && at.others.is_empty();
-            one && aligned && at.constant % PIECE as i64 == 0
+            let aligned = at.terms.iter().all(|&(r, c)| r == along || c % SWIZZLE_CHUNK_ELEMS as i64 == 0);
+            let one = at.stride(g, along) == Some(1) && at.non_affine_ranges == 0 && at.others.is_empty();
+            one && aligned && at.constant % SWIZZLE_CHUNK_ELEMS as i64 == 0
         }
     });
-    if !whole || rows < side || terms % PANEL != 0 || columns % PANEL != 0 {
+    if !whole || rows < side || terms % PANEL_ROW_ELEMS != 0 || columns % PANEL_ROW_ELEMS != 0 {
         return None;
     }
     let subgroups = if rows > side { 2 } else { 1 };
@@ -136,7 +136,7 @@ fn panels(g: &Graph, a: &Attention, t: &Target) -> Option<Panels> {
     let rows = subgroups * side;
     let product = |n: usize| format!("n2x4 m1x8 m16x4 | n1x2 m8x2 n8x{}", n / 8);
     let scores = format!("k1x{terms} m1x{side} @{rows}; k1x{terms} n1x{n} @{n}; {}", product(n));
-    let values = format!("n1x{PANEL} k1x{n} n{PANEL}x{} @{n}", columns / PANEL);
+    let values = format!("n1x{PANEL_ROW_ELEMS} k1x{n} n{PANEL_ROW_ELEMS}x{} @{n}", columns / PANEL_ROW_ELEMS);
     let sums = format!("k2x4 m1x8 m16x4 | k1x2 m8x2 k8x{}; {values}; {}", n / 8, product(columns));
     Some(Panels { layouts: [Layout::read(&scores)?, Layout::read(&sums)?], keys: n, subgroups })
 }
@@ -190,14 +190,16 @@ impl Registers {
     pub fn layout(&self) -> Layout {
         let digit = |side, step: usize, len: usize| Digit { side, step: step as u8, len: len as u8 };
         let rows = digit(Side::M, 1, self.rows);
-        let near = digit(Side::N, 1, self.lanes);
+        let lane = digit(Side::N, 1, self.lanes);
         let threads = SmallVec::from_slice(&[digit(Side::N, self.lanes, self.threads[1])]);
-        let spread =
-            |threads, registers: &[Digit]| Spread { threads, registers: SmallVec::from_slice(registers), panel: 0 };
+        let distribution = |threads, registers: &[Digit]| {
+            let registers = SmallVec::from_slice(registers);
+            Distribution { threads, registers, panel: 0 }
+        };
         Layout {
-            a: spread(SmallVec::new(), &[rows]),
-            b: spread(threads.clone(), &[near]),
-            c: spread(threads, &[near, rows]),
+            a: distribution(SmallVec::new(), &[rows]),
+            b: distribution(threads.clone(), &[lane]),
+            c: distribution(threads, &[lane, rows]),
         }
     }
 
@@ -211,7 +213,7 @@ impl Registers {
     }
 
     /// An upper bound on the iterations of all loops that a thread executes for this many keys.
-    fn turns(&self, keys: usize, [terms, columns]: [usize; 2]) -> usize {
+    fn loop_iterations(&self, keys: usize, [terms, columns]: [usize; 2]) -> usize {
         let threads = self.threads[0] * self.threads[1];
         let filled = (terms + columns) * self.keys() / threads;
         keys.div_ceil(self.keys()) * (1 + terms + self.keys() + filled)
@@ -220,18 +222,18 @@ impl Registers {
     /// Cost in vector operations for each vector of scores, averaged over `heads` matrices of `rows` rows each.
     fn cost(&self, heads: usize, rows: usize, [terms, columns]: [usize; 2], t: &Target) -> f64 {
         let w = t.machine.workgroups;
-        let [far, fill, softmax, turn] = w.attention;
+        let [scattered_load, fill, softmax, per_iteration] = w.attention;
         let full = w.full[0].max(w.full[1] * t.processors);
         let [queries, values] = self.staged;
         let wide = columns / (self.lanes * self.threads[1]);
         let (r, v, threads) = (self.rows, self.vectors, self.threads[0] * self.threads[1]);
         // queries that are not staged are loaded element by element, from addresses that are not adjacent across
         // threads
-        let query = if queries { r } else { far * r };
+        let query = if queries { r } else { scattered_load * r };
         let scores = terms * (r * v + query + v);
         let sums = self.keys() * (r * wide + r + wide);
         let filled = self.keys() * (terms + if values { columns } else { 0 }) / self.lanes;
-        let body = (scores + sums + fill * filled / threads + r * v * softmax + turn) as f64;
+        let body = (scores + sums + fill * filled / threads + r * v * softmax + per_iteration) as f64;
         let groups = rows.div_ceil(self.group());
         let idle = (full as f64 / (heads * groups * threads) as f64).max(1.0);
         let idle = idle * (self.bytes([terms, columns]) as f64 / (threads * w.memory[1]) as f64).max(1.0);
@@ -254,7 +256,7 @@ fn registers(g: &Graph, a: &Attention, t: &Target) -> Option<Registers> {
     let floats = [a.product, a.sum].iter().all(|&u| g.dtype(u) == DType::F32 || is_half(g.dtype(u)));
     // an emulated GPU pays for each barrier and has large caches: there this made attention with 6 heads and 1500 keys
     // 1.8 times as slow
-    if t.software || lanes < 2 || computed || !floats || scores as f64 <= t.machine.kept {
+    if t.software || lanes < 2 || computed || !floats || scores as f64 <= t.machine.resident_bytes {
         return None;
     }
     let sides = [terms, columns];
@@ -271,7 +273,7 @@ fn registers(g: &Graph, a: &Attention, t: &Target) -> Option<Registers> {
                         && r.keys() < keys
                         && r.group() < 2 * rows
                         && r.bytes(sides) <= t.workgroup_bytes
-                        && r.turns(keys, sides) < t.max_turns as usize;
+                        && r.loop_iterations(keys, sides) < t.max_loop_iterations as usize;
                     let cost = r.cost(heads, rows, sides, t);
                     if fits && best.is_none_or(|b| cost < b.0) {
                         best = Some((cost, r));

@@ -1,25 +1,26 @@
 //! Attention with matrix tiles that read their right factors from panels in workgroup memory
-//! ([`crate::uop::mma::PANEL`]) and execute asynchronously. In: the loop over blocks of keys, and the tile sizes that
-//! [`crate::analysis::attention`] has chosen. Out: in each iteration one product of queries and keys, the softmax of
-//! its scores, and one product of weights and values, whose left factor is the weights in registers. The second product
-//! runs on while the next iteration begins, and while one subgroup computes its softmax the other one multiplies.
+//! ([`crate::uop::mma::PANEL_ROW_ELEMS`]) and execute asynchronously. In: the loop over blocks of keys, and the tile
+//! sizes that [`crate::analysis::attention`] has chosen. Out: in each iteration one product of queries and keys, the
+//! softmax of its scores, and one product of weights and values, whose left factor is the weights in registers. The
+//! second product runs on while the next iteration begins, and while one subgroup computes its softmax the other one
+//! multiplies.
 
 use super::{Loop, accumulator, times, update};
-use crate::analysis::attention::{Attention, Panels, Way, find};
+use crate::analysis::attention::{Attention, Panels, Strategy, find};
 use crate::codegen::axes::Kernel;
 use crate::codegen::reduce::LoopInfo;
 use crate::codegen::stage::IN_PANELS;
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
 use crate::target::Target;
-use crate::uop::mma::{Layout, PANEL};
+use crate::uop::mma::{Layout, PANEL_ROW_ELEMS};
 use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, UOp};
 use crate::{DType, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// The factor and summand of an exponent: `score * by + less`, where `less` is the row's maximum times `-by`.
-struct Below {
+struct ExponentTerms {
     by: UOp,
     less: UOp,
 }
@@ -32,12 +33,12 @@ pub(super) fn lower(
     k: &mut Kernel,
     t: &Target,
     mut a: Attention,
-    way: &Way<'_>,
+    strategy: &Strategy<'_>,
     p: &Panels,
     loops: &mut FxHashMap<u8, LoopInfo>,
 ) -> Result<()> {
     let mut first = None;
-    if ends_early(&k.g, &a) && k.turns.is_empty() {
+    if ends_early(&k.g, &a) && k.needed_iterations.is_empty() {
         // workgroups whose rows have the most unmasked keys start first, so that the last ones to run are short
         let ([rows, keys, terms, columns], group) = (a.lens(&k.g), p.group());
         let n = rows.div_ceil(group);
@@ -60,7 +61,7 @@ pub(super) fn lower(
             a = found;
         }
     }
-    Loop::new(k, t, a, way, [&p.layouts[0], &p.layouts[1]], first)?.lower_panels(k, t, p, loops)
+    Loop::new(k, t, a, strategy, [&p.layouts[0], &p.layouts[1]], first)?.lower_panels(k, t, p, loops)
 }
 
 /// Is the score masked by a comparison that depends on its row and its key, but not on the terms?
@@ -74,7 +75,7 @@ impl Loop<'_> {
     fn lower_panels(&self, k: &mut Kernel, t: &Target, p: &Panels, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<()> {
         let dt = DType::F32;
         if let Some(end) = self.end(k) {
-            k.ends.push((k.g.range_arg(self.turn).id, end));
+            k.ends.push((k.g.range_arg(self.block_range).id, end));
         }
         let rows = k.new_range(p.group(), AxisKind::Fill, false)?;
         let at = k.g.binary(Op::Add, self.first, rows);
@@ -99,27 +100,27 @@ impl Loop<'_> {
         let m = accumulator(k, none, &rows);
         let l = accumulator(k, nil, &rows);
         let o = accumulator(k, nil, &self.sum.registers);
-        let old = k.g.node(Op::AccRead, dt, &[m, self.turn], Arg::None);
+        let old = k.g.node(Op::AccRead, dt, &[m, self.block_range], Arg::None);
         let mut new = self.folded(k, &[score], ReduceOp::Max)?;
         new = self.across(k, new, ReduceOp::Max, t)?;
         new = k.g.binary(Op::Max, old, new);
         let nothing = k.g.binary(Op::CmpEq, new, none);
         let below = k.g.select(nothing, nil, new);
-        let below = self.below(k, below, scale);
-        let weight = self.power(k, score, &below, t);
-        let shrink = self.power(k, old, &below, t);
+        let exponent = self.exponent_terms(k, below, scale);
+        let weight = self.power(k, score, &exponent, t);
+        let shrink = self.power(k, old, &exponent, t);
         let own = self.folded(k, &[weight], ReduceOp::Add)?;
         let left = k.g.cast(weight, k.g.dtype(self.a.elements[2]));
         let right = self.begins(k, values, zero);
         let sum = self.product(k, &p.layouts[1], [left, right], &[&self.score.registers, &self.sum.registers]);
-        let mut body: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[self.turn]);
+        let mut body: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[self.block_range]);
         body.push(update(k, l, shrink, ReduceOp::Mul, 0));
         body.push(update(k, l, own, ReduceOp::Add, 0));
         body.push(update(k, o, shrink, ReduceOp::Mul, 0));
         body.push(update(k, o, sum, ReduceOp::Add, 0));
         // the next iteration reads it
         body.push(update(k, m, new, ReduceOp::Max, 0));
-        self.ended(k, t, loops, &body, [l, o])
+        self.finish_loop(k, t, loops, &body, [l, o])
     }
 
     /// The kernel's score, where a select skips the index masks if all keys of the block count for all rows of the
@@ -128,13 +129,13 @@ impl Loop<'_> {
         let first = k.g.idx(0);
         let score = self.score_of(k, product, first)?;
         let [row, key, _, _] = self.a.axes;
-        let conds = self.rooms(k);
+        let conds = self.index_masks(k);
         let more = k.g.idx(self.keys as i64 - 1);
         let last = self.key_of(k, more);
         let (mut all, mut map) = (Vec::new(), FxHashMap::default());
-        for (c, holds, room) in conds {
-            let room = substitute1(&mut k.g, room, &[(key, last), (row, self.first)].into_iter().collect());
-            all.push(k.g.binary(Op::CmpLt, first, room));
+        for (c, holds, margin) in conds {
+            let margin = substitute1(&mut k.g, margin, &[(key, last), (row, self.first)].into_iter().collect());
+            all.push(k.g.binary(Op::CmpLt, first, margin));
             map.insert(c, k.g.bool(holds));
         }
         if self.uneven[1] {
@@ -145,7 +146,7 @@ impl Loop<'_> {
         let free = simplify_with(&mut k.g, free, &mut k.memo);
         let plain = substitute1(&mut k.g, self.a.score, &map);
         let plain = simplify_with(&mut k.g, plain, &mut k.memo);
-        let plain = self.made_of(k, plain, product, first);
+        let plain = self.score_expr(k, plain, product, first);
         let chosen = k.g.select(free, plain, score);
         Ok(simplify_with(&mut k.g, chosen, &mut k.memo))
     }
@@ -161,7 +162,7 @@ impl Loop<'_> {
     /// The address of the matrix whose first row is `row`, which must be a multiple of the 8 rows over which the order
     /// of pieces repeats.
     fn begins(&self, k: &mut Kernel, stage: UOp, row: UOp) -> UOp {
-        let wide = k.g.idx(PANEL as i64);
+        let wide = k.g.idx(PANEL_ROW_ELEMS as i64);
         let at = k.g.binary(Op::Mul, row, wide);
         let at = simplify_with(&mut k.g, at, &mut k.memo);
         k.g.index(stage, at)
@@ -189,24 +190,24 @@ impl Loop<'_> {
         Some(self.a.scales[0]).filter(|&s| s > 0.0)
     }
 
-    fn below(&self, k: &mut Kernel, max: UOp, scale: Option<f64>) -> Below {
+    fn exponent_terms(&self, k: &mut Kernel, max: UOp, scale: Option<f64>) -> ExponentTerms {
         let by = k.g.src_at(k.g.src_at(self.a.exp, 0), 1);
         let by = match (scale, k.g.const_val(by)) {
             (Some(scale), Some(c)) => k.g.float(c.as_f64() * scale, DType::F32),
             _ => by,
         };
         let less = k.g.binary(Op::Mul, max, by);
-        Below { by, less: k.g.unary(Op::Neg, less) }
+        ExponentTerms { by, less: k.g.unary(Op::Neg, less) }
     }
 
     /// Two to the power of `x * by + less`, by a fast approximate instruction if the target has one: weights are
     /// rounded to 16 bits anyway.
-    fn power(&self, k: &mut Kernel, x: UOp, below: &Below, t: &Target) -> UOp {
+    fn power(&self, k: &mut Kernel, x: UOp, exponent: &ExponentTerms, t: &Target) -> UOp {
         let power = match t.fma {
-            true => k.g.node(Op::MulAdd, DType::F32, &[x, below.by, below.less], Arg::None),
+            true => k.g.node(Op::MulAdd, DType::F32, &[x, exponent.by, exponent.less], Arg::None),
             false => {
-                let x = k.g.binary(Op::Mul, x, below.by);
-                k.g.binary(Op::Add, x, below.less)
+                let x = k.g.binary(Op::Mul, x, exponent.by);
+                k.g.binary(Op::Add, x, exponent.less)
             }
         };
         match t.has_rough_powers() {

@@ -145,14 +145,14 @@ impl Loop<'_> {
     fn shared(&self, k: &mut Kernel, r: &Registers, weights: UOp) -> UOp {
         let (id, len) = (next_scratch(&k.g), r.pitch() * r.keys());
         let scratch = k.g.node(Op::Scratch, DType::F32, &[], Arg::Scratch { id, len, space: Space::Workgroup });
-        let (zero, place) = (self.beside_place(k, 0, self.sides[1]), self.score.place(&mut k.g, Side::N));
+        let (zero, place) = (self.adjacent_tile_offset(k, 0, self.sides[1]), self.score.place(&mut k.g, Side::N));
         let key = k.g.binary(Op::Add, zero, place);
         let [_, inside] = self.rows_of(k, &self.score);
         let at = self.weight_at(k, r, key, inside);
         let index = k.g.index(scratch, at);
         let store = k.g.store(index, weights);
         let barrier = k.g.node(Op::Barrier, DType::Void, &[store], Arg::None);
-        k.g.after(scratch, &[barrier, self.turn])
+        k.g.after(scratch, &[barrier, self.block_range])
     }
 
     fn weight_at(&self, k: &mut Kernel, r: &Registers, key: UOp, row: UOp) -> UOp {

@@ -34,13 +34,13 @@ struct Lin<'a> {
 /// loops in a cycle.
 pub fn linearize(k: &mut Kernel, loops: &FxHashMap<u8, LoopInfo>) -> Result<Vec<UOp>> {
     let ranges = k.ranges();
-    let is_piece = |r: &UOp| k.pieces.iter().any(|p| k.g.range_arg(*p).id == k.g.range_arg(*r).id);
+    let is_peeled = |r: &UOp| k.peeled_loops.iter().any(|p| k.g.range_arg(*p).id == k.g.range_arg(*r).id);
     let is_out = |r: &UOp| matches!(k.g.kind(*r), AxisKind::Loop | AxisKind::Walk);
-    let (pieces, outs): (Vec<UOp>, Vec<UOp>) = ranges.iter().copied().filter(is_out).partition(is_piece);
+    let (peeled, outs): (Vec<UOp>, Vec<UOp>) = ranges.iter().copied().filter(is_out).partition(is_peeled);
     let has_threads = ranges.iter().any(|&r| matches!(k.g.kind(r), AxisKind::Local(_) | AxisKind::Grid(1..)));
     let grid = ranges.iter().copied().find(|&r| k.g.kind(r) == AxisKind::Grid(0)).filter(|_| !has_threads);
     let mut body: SmallVec<[UOp; 4]> = k.g.srcs(k.sink);
-    for &p in &pieces {
+    for &p in &peeled {
         let inside = |u: &UOp| k.g.ranges(*u) & k.g.ranges(p) != 0;
         let at = body.iter().position(inside).unwrap_or(0);
         let (own, mut rest): (SmallVec<[UOp; 4]>, SmallVec<[UOp; 4]>) = body.iter().copied().partition(inside);
@@ -56,7 +56,7 @@ pub fn linearize(k: &mut Kernel, loops: &FxHashMap<u8, LoopInfo>) -> Result<Vec<
     k.sink = k.g.sink(&body);
     let g = &k.g;
     let mut depth: FxHashMap<u8, u32> = FxHashMap::default();
-    for (d, r) in grid.iter().chain(&outs).chain(&pieces).enumerate() {
+    for (d, r) in grid.iter().chain(&outs).chain(&peeled).enumerate() {
         depth.insert(g.range_arg(*r).id, d as u32 + 1);
     }
     for &id in loops.keys() {

@@ -21,7 +21,7 @@ pub(super) struct Staged {
     /// The copy to the panel, divided by the number of tiles that read it.
     pub(super) copy: f64,
     /// It is cheaper to copy overlapping windows separately than to share their elements.
-    pub(super) apart: bool,
+    pub(super) separate_windows: bool,
 }
 
 impl Staged {
@@ -34,7 +34,7 @@ impl View<'_> {
     /// How many tiles read the same elements of `a`.
     pub(super) fn reuse(&self, a: &Access, tile: &Tile) -> usize {
         let outside = |r: &&UOp| !a.has(self.id(**r)) && Some(**r) != tile.lane;
-        self.outs.iter().filter(outside).map(|&r| self.tiles_of(r, tile)).product()
+        self.out_axes.iter().filter(outside).map(|&r| self.tiles_of(r, tile)).product()
     }
 
     /// Number of tiles along an output axis.
@@ -47,13 +47,13 @@ impl View<'_> {
     /// Cycles to copy one vector of `a` to a panel; `None` if it cannot be staged. `joined`: overlapping windows share
     /// elements of the panel.
     fn copy_cost(&self, a: &Access, tile: &Tile, joined: bool) -> Option<f64> {
-        let lane = tile.lane.filter(|l| self.outs.contains(l))?;
-        if !self.blocks || a.constant || !a.has(self.id(lane)) || a.slot.is_none() {
+        let lane = tile.lane.filter(|l| self.out_axes.contains(l))?;
+        if !self.may_overlap_and_stage || a.constant || !a.has(self.id(lane)) || a.slot.is_none() {
             return None;
         }
         let stride = |r: UOp| a.affine.stride(&self.k.g, r);
         let lanes = self.t.lanes as f64;
-        let [plain, gated, gated_once, turned] = self.t.machine.copy;
+        let [plain, gated, gated_once, transposed] = self.t.machine.copy;
         let gated = if self.reuse(a, tile) == 1 { gated_once } else { gated };
         Some(match stride(lane) {
             Some(s) if s == 1 || s == 2 && joined => {
@@ -63,10 +63,10 @@ impl View<'_> {
                     plain
                 }
             }
-            _ if joined && self.reuse(a, tile) == 1 && self.turns(a, tile) => turned,
+            _ if joined && self.reuse(a, tile) == 1 && self.transposes_in_registers(a, tile) => transposed,
             // twice as many elements are read, and a permutation picks the right ones
             Some(2) if self.t.permutes => 1.5 * if a.gated != 0 { gated } else { plain },
-            _ if self.reds.iter().any(|&r| stride(r) == Some(1)) => lanes * 1.3,
+            _ if self.reduce_axes.iter().any(|&r| stride(r) == Some(1)) => lanes * 1.3,
             _ => lanes * 3.0,
         })
     }
@@ -78,49 +78,50 @@ impl View<'_> {
         let vectors = (rows.map(|u| u.1).product::<usize>() * tile.vectors) as f64;
         let (points, elems) = self.panel(a, tile, &[]);
         let reuse = self.reuse(a, tile) as f64;
-        let far = self.far(points);
+        let panel_factor = self.panel_distance_factor(points);
         let cycles = |joined: bool| Some(1.5 * vectors * self.copy_cost(a, tile, joined)? / reuse);
         let pairs = tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) == Some(2);
         // with stride 2, tiles of the same size read very different numbers of vectors, so each load counts in full
         let each = if pairs { self.vector_load(tile) } else { 1.0 };
-        let apart = Staged { read: vectors * far * each, copy: far * cycles(false)?, apart: true };
+        let separate =
+            Staged { read: vectors * panel_factor * each, copy: panel_factor * cycles(false)?, separate_windows: true };
         if elems >= points {
             // an operand that is read only once is not copied unless the copy transposes it
             let once = self.t.machine.parallel_loads
                 && self.reuse(a, tile) == 1
                 && self.inner.len() == 1
-                && !self.turns(a, tile);
+                && !self.transposes_in_registers(a, tile);
             if once {
                 return None;
             }
-            return Some(Staged { apart: false, ..apart });
+            return Some(Staged { separate_windows: false, ..separate });
         }
         // loads of overlapping windows straddle cache lines
         let across = 1.0 + (self.t.lanes * 4) as f64 / 64.0;
         let read = match () {
             _ if pairs => (2.0 * self.vector_load(tile) * across).max(3.0),
-            _ if self.reuse(a, tile) == 1 && self.turns(a, tile) => 1.0,
+            _ if self.reuse(a, tile) == 1 && self.transposes_in_registers(a, tile) => 1.0,
             _ => across,
         };
         let mut once = elems as f64 / points as f64;
         let mut read = vectors * read;
         if let Some([_, copied]) = self.sliding_cost(a, tile) {
             // rows of such a copy are written in whole vectors
-            let steps = self.reds.iter().filter(|&&r| a.affine.stride(&self.k.g, r) == Some(1));
+            let steps = self.reduce_axes.iter().filter(|&&r| a.affine.stride(&self.k.g, r) == Some(1));
             let row = tile.width + steps.map(|&r| self.len(r) - 1).sum::<usize>();
             if self.reuse(a, tile) == 1 {
-                let tiles = self.outs.iter().fold(1usize, |n, &r| n.saturating_mul(self.tiles_of(r, tile)));
+                let tiles = self.out_axes.iter().fold(1usize, |n, &r| n.saturating_mul(self.tiles_of(r, tile)));
                 once = self.copied_once(a, tile).1 as f64 / tiles as f64 / points as f64;
             }
             once *= row.next_multiple_of(tile.width.min(self.t.lanes)) as f64 / row as f64;
             read = copied;
         }
-        let joined = Staged { read, copy: cycles(true)? * once, apart: false };
-        Some(if apart.all() < joined.all() { apart } else { joined })
+        let joined = Staged { read, copy: cycles(true)? * once, separate_windows: false };
+        Some(if separate.all() < joined.all() { separate } else { joined })
     }
 
     /// Factor on the cost of reading a panel of so many elements: more than 1 if it does not stay in the L2 cache.
-    pub(super) fn far(&self, points: usize) -> f64 {
+    pub(super) fn panel_distance_factor(&self, points: usize) -> f64 {
         if points.saturating_mul(4) > self.t.machine.caches.panel { 1.5 } else { 1.0 }
     }
 
@@ -135,11 +136,11 @@ impl View<'_> {
         // if the last tile is rounded up, tiles are not contiguous in a copy, and each has elements of its own
         let apart = |r: UOp| tiled.iter().any(|x| x.0 == r && whole.contains(&r) && !self.len(r).is_multiple_of(x.1));
         let part = tiled.iter().copied().filter(|x| !whole.contains(&x.0));
-        let all = self.reds.iter().chain(whole).map(|&r| (r, self.len(r))).chain(part);
+        let all = self.reduce_axes.iter().chain(whole).map(|&r| (r, self.len(r))).chain(part);
         for (r, n) in all.filter(|x| a.has(self.id(x.0))) {
             points = points.saturating_mul(n);
             match a.affine.stride(&self.k.g, r).filter(|&s| s > 0) {
-                Some(s) if !apart(r) => axes.push((s, n, self.reds.contains(&r))),
+                Some(s) if !apart(r) => axes.push((s, n, self.reduce_axes.contains(&r))),
                 _ => elems = elems.saturating_mul(n),
             }
         }
@@ -170,7 +171,7 @@ impl View<'_> {
         if !matches!(tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)), Some(1 | 2)) {
             return false; // gathers cost more than cache misses
         }
-        let inside = self.reds.iter().filter(|&&r| a.has(self.id(r)));
+        let inside = self.reduce_axes.iter().filter(|&&r| a.has(self.id(r)));
         let steps: usize = inside.clone().map(|&r| self.len(r)).product();
         let rows: usize = tile.ups.iter().filter(|u| u.0.is_some_and(|r| self.is_far(a, r))).map(|u| u.1).product();
         let lines = steps * rows * (tile.width * 4).div_ceil(64);
@@ -179,7 +180,7 @@ impl View<'_> {
         let Some(longest) = inside.copied().max_by_key(|&r| self.len(r)) else { return false };
         let step = bytes(longest);
         let caches = self.t.machine.caches;
-        lines > caches.sets_of(step).max(rows * (tile.width * 4).div_ceil(64)) * caches.first[1] / 2
+        lines > caches.sets_of(step).max(rows * (tile.width * 4).div_ceil(64)) * caches.l1_sets_ways[1] / 2
     }
 
     /// Factor on the cost of an access that thrashes: multiply-adds do not hide such loads.
@@ -195,8 +196,8 @@ impl View<'_> {
     /// soonest, if each piece comes `times` times.
     fn even(&self, n: usize, least: usize, times: usize) -> usize {
         let least = least.clamp(1, n.max(1));
-        let turns = |p: usize| (p * times.max(1)).div_ceil(self.t.threads.max(1));
-        (least..=(4 * least).min(n)).min_by_key(|&p| n.div_ceil(p) * turns(p)).unwrap_or(least)
+        let rounds = |p: usize| (p * times.max(1)).div_ceil(self.t.threads.max(1));
+        (least..=(4 * least).min(n)).min_by_key(|&p| n.div_ceil(p) * rounds(p)).unwrap_or(least)
     }
 
     /// Appends opts that stage the operand that gains most, after the opts of the tile itself.
@@ -204,11 +205,11 @@ impl View<'_> {
         let caches = self.t.machine.caches;
         // a constant operand is packed outside the kernel; only the loop order is left to choose, so that its panel
         // stays in a cache
-        let near = |a: &Access| {
-            self.reuse(a, tile) > 1 && tile.lane.is_some_and(|l| self.outs.contains(&l) && a.has(self.id(l)))
+        let shares_panel = |a: &Access| {
+            self.reuse(a, tile) > 1 && tile.lane.is_some_and(|l| self.out_axes.contains(&l) && a.has(self.id(l)))
         };
         let gain = |a: &Access| match () {
-            _ if a.constant && near(a) => f64::INFINITY,
+            _ if a.constant && shares_panel(a) => f64::INFINITY,
             _ => self.plain_cost(a, tile) - self.staged_cost(a, tile).map_or(f64::INFINITY, |s| s.all()),
         };
         if let Some(a) = self.inner.iter().find(|a| self.is_staged_once(a, tile)) {
@@ -216,13 +217,13 @@ impl View<'_> {
         }
         let best = self.inner.iter().filter(|a| gain(a) > 0.0).max_by(|a, b| gain(a).total_cmp(&gain(b)));
         // even without a panel the columns go outermost, so that rows reuse what was read just before
-        let columns_first = |a: &&Access| self.t.machine.columns_first && near(a) && self.thrashes(a, tile);
+        let columns_first = |a: &&Access| self.t.machine.columns_first && shares_panel(a) && self.thrashes(a, tile);
         let (Some(a), Some(lane)) = (best.or_else(|| self.inner.iter().find(columns_first)), tile.lane) else { return };
         let own = |r: UOp| r == lane || a.has(self.id(r));
-        let loops: Vec<UOp> = self.outs.iter().copied().filter(|&r| self.tiles_of(r, tile) > 1).collect();
-        let apart = a.constant || self.staged_cost(a, tile).is_some_and(|s| s.apart);
+        let loops: Vec<UOp> = self.out_axes.iter().copied().filter(|&r| self.tiles_of(r, tile) > 1).collect();
+        let separate_windows = a.constant || self.staged_cost(a, tile).is_some_and(|s| s.separate_windows);
         let (points, elems) = self.panel(a, tile, &[]);
-        let bytes = if apart { points } else { elems }.saturating_mul(4);
+        let bytes = if separate_windows { points } else { elems }.saturating_mul(4);
         // number of tiles along the lane axis
         let columns = self.tiles_of(lane, tile);
         let others: usize = loops.iter().filter(|&&r| own(r) && r != lane).map(|&r| self.tiles_of(r, tile)).product();
@@ -238,7 +239,7 @@ impl View<'_> {
         // the images of a batch go one by one, so that what every strip of columns reads again comes from a cache
         let read = self.inner.iter().filter(|x| !x.constant).map(|x| x.bytes).max().unwrap_or(0);
         let image = loops.iter().copied().find(|&r| !own(r) && self.inner.iter().any(|x| self.is_far(x, r)));
-        let image = image.filter(|_| a.constant && columns * others > 1 && read > caches.last);
+        let image = image.filter(|_| a.constant && columns * others > 1 && read > caches.l3_share_bytes);
         let image = image.filter(|&r| a.bytes <= caches.panel.max(read / self.tiles_of(r, tile)));
         // a single packed panel is never exchanged, so the rows are distributed as they are
         let one = columns == 1 && a.constant;
@@ -281,7 +282,7 @@ impl View<'_> {
             return;
         }
         let level = level.checked_sub(1).map_or(Level::Outside, |i| Level::In(places[i]));
-        opts.push(Opt::Stage(Staging { param: a.slot.unwrap_or(0), load: 0, level, apart }));
+        opts.push(Opt::Stage(Staging { param: a.slot.unwrap_or(0), load: 0, level, separate_windows }));
     }
 }
 

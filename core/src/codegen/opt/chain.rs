@@ -135,7 +135,7 @@ impl Picked<'_> {
             }
             let around = k.row_loops().0.into_iter().filter(|&r| has(r)).map(|r| k.g.range_arg(r).id).max();
             let level = around.map_or(Level::Outside, Level::In);
-            self.push(Opt::Stage(Staging { param, load, level, apart: true }));
+            self.push(Opt::Stage(Staging { param, load, level, separate_windows: true }));
         }
     }
 }

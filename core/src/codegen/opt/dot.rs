@@ -13,7 +13,7 @@ impl View<'_> {
     /// Opts that use such instructions, if the kernel allows it.
     pub(super) fn dots(&self) -> Option<Vec<Opt>> {
         let Some(Dots { group: n, stored }) = self.t.dots else { return None };
-        if !self.blocks && !self.t.has_local || self.k.role != Role::Contraction {
+        if !self.may_overlap_and_stage && !self.t.has_local || self.k.role != Role::Contraction {
             return None;
         }
         let (axis, lanes) = self.groups(n, stored)?;
@@ -55,8 +55,8 @@ impl View<'_> {
         };
         let whole = |r: &&UOp| self.len(**r).is_multiple_of(n) && x.gated >> self.id(**r) & 1 == 0;
         let next = |a: &Access, r: UOp| a.affine.stride(g, r) == Some(1);
-        let axis = self.reds.iter().filter(whole).find(|&&r| next(x, r) && w.has(self.id(r)))?;
-        let own = self.outs.iter().map(|&r| self.id(r)).filter(|&id| w.has(id) && !x.has(id));
+        let axis = self.reduce_axes.iter().filter(whole).find(|&&r| next(x, r) && w.has(self.id(r)))?;
+        let own = self.out_axes.iter().map(|&r| self.id(r)).filter(|&id| w.has(id) && !x.has(id));
         let lanes: RangeSet = own.fold(0, |m, id| m | 1 << id);
         (lanes != 0).then(|| (self.id(*axis), lanes))
     }

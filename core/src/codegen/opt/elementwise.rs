@@ -22,20 +22,20 @@ impl View<'_> {
             self.inner.iter().chain(&self.store).map(at).sum::<f64>() * waste
         };
         let walk = self.k.ranges_of(AxisKind::Walk).first().map(|&w| self.id(w));
-        if walk.is_none() && (self.turn(opts) || self.weave(opts)) {
+        if walk.is_none() && (self.transpose(opts) || self.interleave(opts)) {
             return;
         }
         // no lanes along an axis whose results are scattered by a loaded index: they would be stored one by one
         let to = self.k.g.src_at(self.k.store(), 0);
         let indirect = walk.is_some() || self.k.g.reachable(&[to]).iter().any(|&u| self.k.g.op(u) == Op::Load);
         let places = |r: UOp| !indirect || self.store_stride(r).is_some();
-        let options = self.outs.iter().copied().filter(|&r| self.len(r) > 1 && places(r));
+        let options = self.out_axes.iter().copied().filter(|&r| self.len(r) > 1 && places(r));
         let best = options.min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
         let best = best.filter(|&r| cost(r) < (lanes * (self.inner.len() + 1)) as f64);
         if let Some(walk) = walk.filter(|_| !self.t.has_local) {
             return self.walk(walk, best, opts);
         }
-        let Some(best) = best else { return self.several(opts) };
+        let Some(best) = best else { return self.unroll_scalar(opts) };
         let n = self.len(best);
         let vectors = if self.t.has_local {
             1
@@ -48,11 +48,11 @@ impl View<'_> {
     }
 
     /// Unrolls the innermost loop where no axis has lanes: on a CPU, loop control takes as long as moving one element.
-    fn several(&self, opts: &mut Vec<Opt>) {
-        const TURNS: usize = 8;
-        let Some(&r) = self.outs.last().filter(|_| !self.t.has_local) else { return };
+    fn unroll_scalar(&self, opts: &mut Vec<Opt>) {
+        const UNROLL: usize = 8;
+        let Some(&r) = self.out_axes.last().filter(|_| !self.t.has_local) else { return };
         let n = self.len(r);
-        let by = if n <= TURNS { n } else { (2..=TURNS).rev().find(|&f| n.is_multiple_of(f)).unwrap_or(TURNS / 2) };
+        let by = if n <= UNROLL { n } else { (2..=UNROLL).rev().find(|&f| n.is_multiple_of(f)).unwrap_or(UNROLL / 2) };
         if by > 1 {
             opts.push(Opt::upcast(self.id(r), by));
         }
@@ -65,7 +65,7 @@ impl View<'_> {
         const CHAINS: usize = 4;
         let fits = |n: usize, f: usize| (1..=f).rev().find(|&f| n.is_multiple_of(f)).unwrap_or(1);
         let Some(lane) = lane else {
-            let rows = self.outs.iter().copied().max_by_key(|&r| self.len(r));
+            let rows = self.out_axes.iter().copied().max_by_key(|&r| self.len(r));
             let Some((r, f)) = rows.map(|r| (r, fits(self.len(r), CHAINS))).filter(|x| x.1 > 1) else { return };
             return opts.push(Opt::upcast(self.id(r), f));
         };
@@ -73,7 +73,7 @@ impl View<'_> {
         let vectors = self.len(lane).div_ceil(lanes);
         let wide = if self.len(lane).is_multiple_of(lanes) { fits(vectors, CHAINS) } else { 1 };
         self.lane(lane, wide * lanes, opts);
-        let (left, rows) = (vectors / wide, self.outs.iter().filter(|&&r| self.id(r) < walk).map(|&r| self.len(r)));
+        let (left, rows) = (vectors / wide, self.out_axes.iter().filter(|&&r| self.id(r) < walk).map(|&r| self.len(r)));
         let parts = self.t.threads.div_ceil(rows.product::<usize>().max(1));
         let parts = (parts..=left).find(|&p| left.is_multiple_of(p)).unwrap_or(left).max(1);
         if self.id(lane) > walk && parts < left && left / parts > 1 {
@@ -84,13 +84,13 @@ impl View<'_> {
     /// Interleaved results, as in depth-to-space or an image that is enlarged by two: lanes along the axis that is
     /// contiguous in the input, and a pair of registers along the axis of length 2 whose elements lie between two lanes
     /// in the output.
-    fn weave(&self, opts: &mut Vec<Opt>) -> bool {
+    fn interleave(&self, opts: &mut Vec<Opt>) -> bool {
         let (lanes, Some(store)) = (self.t.lanes, &self.store) else { return false };
         let stride = |a: &Access, r: UOp| a.affine.stride(&self.k.g, r);
         let reads = |r: UOp| self.inner.iter().all(|a| stride(a, r) == Some(1) || !a.has(self.id(r)));
-        for &lane in self.outs.iter().filter(|&&r| self.len(r) >= lanes && reads(r)) {
-            let between = |&&r: &&UOp| self.len(r) == 2 && self.weaves(store, lane, r);
-            if let Some(&both) = self.outs.iter().find(between) {
+        for &lane in self.out_axes.iter().filter(|&&r| self.len(r) >= lanes && reads(r)) {
+            let between = |&&r: &&UOp| self.len(r) == 2 && self.interleaves(store, lane, r);
+            if let Some(&both) = self.out_axes.iter().find(between) {
                 opts.push(Opt::upcast(self.id(both), 2));
                 self.lane(lane, if self.len(lane).is_multiple_of(lanes * 2) { 2 * lanes } else { lanes }, opts);
                 return true;
@@ -103,16 +103,16 @@ impl View<'_> {
     /// contiguous in the output, in square tiles ordered so that few memory pages are open at a time. Where the target
     /// cannot transpose a square in registers, lanes go along the output, and several elements of each input line are
     /// used while it is in the cache.
-    fn turn(&self, opts: &mut Vec<Opt>) -> bool {
+    fn transpose(&self, opts: &mut Vec<Opt>) -> bool {
         const ROWS: usize = 8;
         const PAGES: usize = 256;
         let stride = |a: &Access, r: UOp| a.affine.stride(&self.k.g, r);
-        let Some(store) = self.store.as_ref().filter(|a| self.blocks && a.gated == 0) else {
+        let Some(store) = self.store.as_ref().filter(|a| self.may_overlap_and_stage && a.gated == 0) else {
             return false;
         };
         let long = |r: &UOp| self.len(*r) >= 2 * ROWS;
-        let to = self.outs.iter().copied().filter(long).find(|&r| stride(store, r) == Some(1));
-        let from = self.outs.iter().copied().filter(long).find(|&r| {
+        let to = self.out_axes.iter().copied().filter(long).find(|&r| stride(store, r) == Some(1));
+        let from = self.out_axes.iter().copied().filter(long).find(|&r| {
             Some(r) != to
                 && self.inner.iter().all(|a| stride(a, r) == Some(1) || a.ranges >> self.id(r) & 1 == 0)
                 && self.inner.iter().any(|a| stride(a, r) == Some(1) && to.is_some_and(|t| stride(a, t) != Some(0)))
@@ -128,7 +128,7 @@ impl View<'_> {
         opts.push(Opt::lane(self.id(from), width));
         let rows = self.len(to).div_ceil(ROWS);
         // if the lanes take the whole axis, there is no loop left to swap with
-        let loops = self.len(from) > width && self.outs.len() == 2;
+        let loops = self.len(from) > width && self.out_axes.len() == 2;
         if rows > 2 * PAGES / ROWS && self.id(from) < self.id(to) && loops {
             opts.push(Opt::split(self.id(to), PAGES / ROWS));
             opts.push(Opt::swap(self.id(from), self.id(to)));

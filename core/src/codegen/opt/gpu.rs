@@ -6,18 +6,18 @@
 use super::heuristic::{Access, Tile, View};
 use super::{Opt, Part, software};
 use crate::uop::UOp;
-use crate::uop::mma::BUILT;
+use crate::uop::mma::MATRIX_TILES_ENABLED;
 
 /// The most multiply-adds in the unrolled body of a reduction loop.
 const BODY: usize = 96;
 /// The most threads that share the sum of one result, if neighbouring threads compute neighbouring results and together
 /// read contiguous memory ([`View::share_rows`]).
-const SHARED: usize = 16;
+const MAX_SHARING_INTERLEAVED: usize = 16;
 /// The fewest steps of a reduction that are left to each of the threads that share it.
 const LEAST_SHARED: usize = 8;
 /// The most threads that share a reduction whose terms are not contiguous in memory, because neighbouring elements
 /// belong to other outputs.
-const SPLIT: usize = 16;
+const MAX_SHARING_STRIDED: usize = 16;
 
 impl View<'_> {
     /// Number of vector registers that a tile may take.
@@ -36,24 +36,24 @@ impl View<'_> {
         if !self.t.has_local || self.t.software {
             return 1.0;
         }
-        let outs: usize = self.outs.iter().map(|&r| self.len(r)).product();
-        let along = tile.lane.is_some_and(|l| self.outs.contains(&l));
+        let outs: usize = self.out_axes.iter().map(|&r| self.len(r)).product();
+        let along = tile.lane.is_some_and(|l| self.out_axes.contains(&l));
         let each = tile.ups.iter().map(|u| u.1).product::<usize>() * if along { tile.width } else { 1 };
         if let Some(r) = self.across_rows() {
             // threads share the sum: there have to be enough of them that loads of the whole matrix are in flight
-            return (w.busy as f64 / (outs.div_ceil(each) * self.len(r).min(w.group)) as f64).max(1.0);
+            return (w.busy as f64 / (outs.div_ceil(each) * self.len(r).min(w.reduction_workgroup)) as f64).max(1.0);
         }
         let threads = outs.div_ceil(each);
         // where results are few, threads will share the sum; that gains nothing for lanes whose loads are not
         // contiguous
-        let near = |l: UOp| {
-            let beside = |a: &Access| !a.has(self.id(l)) || a.affine.stride(&self.k.g, l) == Some(1);
-            self.outs.contains(&l) && self.inner.iter().all(beside)
+        let contiguous = |l: UOp| {
+            let reads_contiguously = |a: &Access| !a.has(self.id(l)) || a.affine.stride(&self.k.g, l) == Some(1);
+            self.out_axes.contains(&l) && self.inner.iter().all(reads_contiguously)
         };
         let shared = match tile.lane {
-            Some(l) if self.is_few(threads) && near(l) => {
-                let longest = self.reds.iter().map(|&r| self.len(r)).max().unwrap_or(1);
-                power_of_two_in(longest, (longest / LEAST_SHARED).clamp(1, w.group))
+            Some(l) if self.is_few(threads) && contiguous(l) => {
+                let longest = self.reduce_axes.iter().map(|&r| self.len(r)).max().unwrap_or(1);
+                power_of_two_in(longest, (longest / LEAST_SHARED).clamp(1, w.reduction_workgroup))
             }
             _ => 1,
         };
@@ -63,19 +63,19 @@ impl View<'_> {
     /// Are these threads too few for the processors, even if several threads share each sum?
     fn is_few(&self, threads: usize) -> bool {
         let w = self.t.machine.workgroups;
-        BUILT && threads * SPLIT <= w.few * self.t.processors
+        MATRIX_TILES_ENABLED && threads * MAX_SHARING_STRIDED <= w.shared_threads_per_processor * self.t.processors
     }
 
     /// For a product with a matrix of bytes whose rows are interleaved in memory (block formats): the longest axis of
     /// the sum along which no operand is contiguous. `None` for other kernels.
     fn across_rows(&self) -> Option<UOp> {
-        if self.k.reduces().len() != 1 || self.reds.len() < 2 {
+        if self.k.reduces().len() != 1 || self.reduce_axes.len() < 2 {
             return None;
         }
-        let near = |r: UOp, a: &Access| a.affine.stride(&self.k.g, r) == Some(1);
-        let interleaved = self.outs.iter().any(|&r| self.inner.iter().any(|a| a.size == 1 && near(r, a)));
-        let apart = self.reds.iter().copied().filter(|&r| !self.inner.iter().any(|a| near(r, a)));
-        apart.max_by_key(|&r| self.len(r)).filter(|_| interleaved)
+        let contiguous = |r: UOp, a: &Access| a.affine.stride(&self.k.g, r) == Some(1);
+        let interleaved = self.out_axes.iter().any(|&r| self.inner.iter().any(|a| a.size == 1 && contiguous(r, a)));
+        let strided = self.reduce_axes.iter().copied().filter(|&r| !self.inner.iter().any(|a| contiguous(r, a)));
+        strided.max_by_key(|&r| self.len(r)).filter(|_| interleaved)
     }
 
     /// Lets several threads share each sum of such a product where results are few. Threads of neighbouring results,
@@ -84,16 +84,16 @@ impl View<'_> {
     fn share_rows(&self, opts: &mut Vec<Opt>) -> bool {
         let w = self.t.machine.workgroups;
         let Some(r) = self.across_rows() else { return false };
-        let threads: usize = self.outs.iter().map(|&r| self.left(r, opts)).product();
+        let threads: usize = self.out_axes.iter().map(|&r| self.left(r, opts)).product();
         let across = opts
             .iter()
-            .any(|o| o.cuts(Part::Lane).is_some() && self.outs.iter().any(|&r| o.axis() == Some(self.id(r))));
+            .any(|o| o.cuts(Part::Lane).is_some() && self.out_axes.iter().any(|&r| o.axis() == Some(self.id(r))));
         let each = if across { 4 } else { 1 };
         // half transactions where whole ones would leave processors without a workgroup
-        let few = threads * each / w.piece < self.t.processors;
-        let rows = if few { w.piece / 2 } else { w.piece } / each;
-        let most = (self.t.max_local_total as usize / rows).min(SHARED);
-        let tile: usize = self.outs.iter().map(|&r| self.len(r).div_ceil(self.left(r, opts).max(1))).product();
+        let few = threads * each / w.transaction_bytes < self.t.processors;
+        let rows = if few { w.transaction_bytes / 2 } else { w.transaction_bytes } / each;
+        let most = (self.t.max_local_total as usize / rows).min(MAX_SHARING_INTERLEAVED);
+        let tile: usize = self.out_axes.iter().map(|&r| self.len(r).div_ceil(self.left(r, opts).max(1))).product();
         let fits = |f: &usize| self.left(r, opts).is_multiple_of(*f) && tile * rows * f * 4 <= self.t.workgroup_bytes;
         let Some(f) = (1..=6).rev().map(|bits| 1usize << bits).filter(|f| *f <= most).find(fits) else { return false };
         if threads >= w.busy || opts.iter().any(|o| o.axis() == Some(self.id(r))) {
@@ -110,8 +110,8 @@ impl View<'_> {
     /// in flight.
     pub(super) fn words_of_rows(&self) -> Option<Vec<Opt>> {
         let w = self.t.machine.workgroups;
-        let row = self.outs.iter().copied().rev().find(|&r| BUILT && self.len(r) > 1)?;
-        let [words, codes] = self.reds[..] else { return None };
+        let row = self.out_axes.iter().copied().rev().find(|&r| MATRIX_TILES_ENABLED && self.len(r) > 1)?;
+        let [words, codes] = self.reduce_axes[..] else { return None };
         if !self.t.has_local || self.t.software || self.k.reduces().len() != 1 || self.len(codes) != 4 {
             return None;
         }
@@ -121,17 +121,17 @@ impl View<'_> {
         if !self.inner.iter().any(word) || !self.inner.iter().any(|a| reads(a, codes) && !reads(a, row)) {
             return None;
         }
-        let all: usize = self.outs.iter().map(|&r| self.len(r)).product();
+        let all: usize = self.out_axes.iter().map(|&r| self.len(r)).product();
         let shared = power_of_two_in(self.len(words), self.t.subgroup.max(1) as usize);
         let enough = self.t.processors * w.rows[0];
         let fits = |n: &usize| self.len(row).is_multiple_of(*n) && all / n * shared >= enough;
         let rows = [4, 2].into_iter().find(fits).unwrap_or(1);
-        let turns = power_of_two_in(self.len(words) / shared, w.rows[1] / rows);
-        let beside = power_of_two_in(self.len(row) / rows, (w.wide / shared).max(1));
+        let unroll = power_of_two_in(self.len(words) / shared, w.rows[1] / rows);
+        let beside = power_of_two_in(self.len(row) / rows, (w.elementwise_workgroup / shared).max(1));
         let mut opts = vec![
             Opt::unroll(self.id(codes), 4),
             Opt::group(self.id(words), shared),
-            Opt::unroll(self.id(words), turns),
+            Opt::unroll(self.id(words), unroll),
             Opt::upcast(self.id(row), rows),
             Opt::local(self.id(row), beside),
         ];
@@ -144,9 +144,9 @@ impl View<'_> {
         let w = self.t.machine.workgroups;
         // on an emulated GPU, starting a workgroup costs as much as several threads without sums; on hardware, small
         // workgroups would leave a processor idle, because it holds only a limited number of workgroups
-        let most = match (self.t.software, self.reds.is_empty()) {
+        let most = match (self.t.software, self.reduce_axes.is_empty()) {
             (true, false) => 32,
-            (false, true) => w.wide,
+            (false, true) => w.elementwise_workgroup,
             _ => 64,
         };
         let most = most.min(self.t.max_local_total as usize);
@@ -185,12 +185,15 @@ impl View<'_> {
         if self.k.reduces().len() != 1 {
             return 1;
         }
-        let threads: usize = self.outs.iter().map(|&r| self.left(r, opts)).product();
+        let threads: usize = self.out_axes.iter().map(|&r| self.left(r, opts)).product();
         let has_lanes = |r: UOp| opts.iter().any(|o| o.cuts(Part::Lane).is_some() && o.axis() == Some(self.id(r)));
-        let lane = self.reds.iter().copied().find(|&r| has_lanes(r));
-        let Some(r) = lane.or_else(|| self.reds.iter().copied().max_by_key(|&r| self.left(r, opts))) else { return 1 };
+        let lane = self.reduce_axes.iter().copied().find(|&r| has_lanes(r));
+        let Some(r) = lane.or_else(|| self.reduce_axes.iter().copied().max_by_key(|&r| self.left(r, opts))) else {
+            return 1;
+        };
         let few = self.is_few(threads);
-        let (steps, most) = (self.left(r, opts), if lane.is_some() || few { w.group } else { SPLIT });
+        let (steps, most) =
+            (self.left(r, opts), if lane.is_some() || few { w.reduction_workgroup } else { MAX_SHARING_STRIDED });
         let fits = |f: &usize| {
             // packed words are contiguous for any assignment of threads, so sharing short sums does no harm where a
             // small GPU has idle threads
@@ -200,11 +203,11 @@ impl View<'_> {
         };
         let f = (2..=6).rev().map(|bits| 1usize << bits).filter(|f| *f <= most).find(fits);
         if lane.is_some() && self.pad_for_all(r, threads, steps, opts) {
-            return w.all;
+            return w.threads_per_rare_reduction;
         }
         let Some(f) = f else { return 1 };
-        let tile: usize = self.outs.iter().map(|&r| self.len(r).div_ceil(self.left(r, opts).max(1))).product();
-        if threads >= w.busy && lane.is_none() || tile * w.group * 8 > self.t.workgroup_bytes {
+        let tile: usize = self.out_axes.iter().map(|&r| self.len(r).div_ceil(self.left(r, opts).max(1))).product();
+        if threads >= w.busy && lane.is_none() || tile * w.reduction_workgroup * 8 > self.t.workgroup_bytes {
             return 1;
         }
         let at = match lane {
@@ -222,17 +225,17 @@ impl View<'_> {
         let w = self.t.machine.workgroups;
         let (n, own) = (self.len(r), |o: &Opt| o.axis() == Some(self.id(r)));
         let padded = opts.iter().any(|o| own(o) && matches!(o, Opt::Pad { .. }));
-        if !BUILT
+        if !MATRIX_TILES_ENABLED
             || threads > self.t.processors / 4
-            || steps < 4 * w.group
+            || steps < 4 * w.reduction_workgroup
             || padded
-            || (self.t.max_local_total as usize) < w.all
+            || (self.t.max_local_total as usize) < w.threads_per_rare_reduction
         {
             return false;
         }
-        let whole = n / steps * w.all;
+        let whole = n / steps * w.threads_per_rare_reduction;
         let at = opts.iter().position(|o| own(o) && o.cuts(Part::Lane).is_some()).map_or(opts.len(), |i| i + 1);
-        opts.insert(at, Opt::group(self.id(r), w.all));
+        opts.insert(at, Opt::group(self.id(r), w.threads_per_rare_reduction));
         if !n.is_multiple_of(whole) {
             opts.insert(0, Opt::pad(self.id(r), whole));
         }
@@ -243,7 +246,7 @@ impl View<'_> {
     /// `budget` threads in all.
     fn local(&self, mut budget: usize, opts: &mut Vec<Opt>) {
         let w = self.t.machine.workgroups;
-        let left = self.outs.iter().map(|&r| (r, self.left(r, opts))).filter(|x| x.1 > 1).collect::<Vec<_>>();
+        let left = self.out_axes.iter().map(|&r| (r, self.left(r, opts))).filter(|x| x.1 > 1).collect::<Vec<_>>();
         // threads that share a reduction take one of the three dimensions
         let most = 3 - usize::from(opts.iter().any(|o| o.cuts(Part::Group).is_some()));
         let mut dims = 0;
@@ -251,7 +254,8 @@ impl View<'_> {
             if dims == most || budget < 2 {
                 break;
             }
-            let limit = budget.min(self.t.max_local[dims] as usize).min(if dims == 0 { w.wide } else { 16 });
+            let limit =
+                budget.min(self.t.max_local[dims] as usize).min(if dims == 0 { w.elementwise_workgroup } else { 16 });
             let mut f = (2..=limit).rev().find(|f| n.is_multiple_of(*f)).unwrap_or(1);
             if f < limit / 4 && n > limit {
                 // no suitable divisor: the length is rounded up, and the last workgroup is partly idle

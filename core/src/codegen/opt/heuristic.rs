@@ -7,7 +7,7 @@
 use super::{Level, Opt, Staging, chain, rows};
 use crate::analysis::{Affine, Role, affine};
 use crate::codegen::axes::Kernel;
-use crate::codegen::live::{self, Usual};
+use crate::codegen::live::{self, SampleLengths};
 use crate::rules::conjuncts;
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
@@ -22,7 +22,7 @@ pub(super) struct Access {
     pub(super) gated: RangeSet,
     /// Ranges that the address depends on only through a division by a small constant (1 to 8): adjacent iterations
     /// read the same element.
-    pub(super) near: RangeSet,
+    pub(super) shared_by_neighbours: RangeSet,
     /// Slot of the parameter, if this is the only load from it.
     pub(super) slot: Option<u32>,
     /// The operand is constant across runs, so a packed copy of it can be made outside the kernel.
@@ -45,14 +45,14 @@ impl Access {
 pub(super) struct View<'a> {
     pub(super) k: &'a Kernel,
     pub(super) t: &'a Target,
-    pub(super) outs: Vec<UOp>,
+    pub(super) out_axes: Vec<UOp>,
     /// The loops of the reduction with the most iterations (the main reduction).
-    pub(super) reds: Vec<UOp>,
+    pub(super) reduce_axes: Vec<UOp>,
     pub(super) inner: Vec<Access>,
     pub(super) store: Option<Access>,
     /// True on CPUs with vectors, if elements may be computed twice: the last tile of an axis may overlap the one
     /// before it, and operands may be staged.
-    pub(super) blocks: bool,
+    pub(super) may_overlap_and_stage: bool,
     /// Operations on the result of the reduction (the epilogue); counted only for software GPUs.
     pub(super) after: usize,
     /// The output axes that may become lanes, if not all of them may.
@@ -60,15 +60,15 @@ pub(super) struct View<'a> {
     /// For strided transposed convolutions on CPUs: the loops over filter taps whose number of iterations depends on
     /// the phase (the output position modulo the stride, `digits.rs`), and the loops over phases. They get no lanes,
     /// tiles or unrolling, so that each phase runs only the taps that contribute to it.
-    phases: RangeSet,
+    phase_ranges: RangeSet,
     /// Length and id of each range, by node: a cache, because they are looked up very often.
     axes: Vec<(usize, u8)>,
     /// Typical lengths of loops whose number of needed iterations depends on launch scalars.
-    usual: Usual,
+    sample_lengths: SampleLengths,
 }
 
-/// See [`Access::near`].
-fn near(g: &Graph, at: UOp) -> RangeSet {
+/// See [`Access::shared_by_neighbours`].
+fn shared_by_neighbours(g: &Graph, at: UOp) -> RangeSet {
     let (mut divided, mut other): (RangeSet, RangeSet) = (0, 0);
     for u in g.reachable(&[at]) {
         let small = matches!(g.op(u), Op::FloorDiv | Op::Idiv | Op::Shr)
@@ -83,7 +83,7 @@ fn near(g: &Graph, at: UOp) -> RangeSet {
 /// Picks opts for a kernel.
 pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     let v = View::new(k, t);
-    if let Some(opts) = v.dots().or_else(|| v.words()).or_else(|| v.matrix()).or_else(|| v.words_of_rows()) {
+    if let Some(opts) = v.dots().or_else(|| v.dot_bytes()).or_else(|| v.matrix()).or_else(|| v.words_of_rows()) {
         return opts;
     }
     let mut opts = Vec::new();
@@ -92,9 +92,9 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
         opts = chain::choose(k, t);
     } else if matches!(k.role, Role::Rows | Role::Attention) {
         opts = rows::choose(k, t);
-    } else if let Some(tiled) = v.ahead().or_else(|| v.tiled(vector)) {
+    } else if let Some(tiled) = v.multi_buffered().or_else(|| v.tiled(vector)) {
         return tiled;
-    } else if !v.reds.is_empty() {
+    } else if !v.reduce_axes.is_empty() {
         v.contraction(vector, &mut opts);
     } else if vector {
         v.elementwise(&mut opts);
@@ -104,33 +104,33 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     }
     // a software GPU fetches every vector component separately, so memory order does not matter, and a copy is one more
     // kernel to compile
-    if !k.role.is_rows() && !v.reds.is_empty() && !v.emulated() {
+    if !k.role.is_rows() && !v.reduce_axes.is_empty() && !v.emulated() {
         v.pack(&mut opts);
     }
     opts
 }
 
-/// Cycles of storing one vector of two interleaved registers ([`View::weaves`]): one for the shuffle and one for the
-/// store. The prices in `codegen/cost.rs` are means over many instructions. By those a shuffle would cost more than a
-/// store, and tiles that take twice as long would be chosen.
-const WOVEN_STORE: f64 = 2.0;
+/// Cycles of storing one vector of two interleaved registers ([`View::interleaves`]): one for the shuffle and one for
+/// the store. The prices in `codegen/cost.rs` are means over many instructions. By those a shuffle would cost more than
+/// a store, and tiles that take twice as long would be chosen.
+const INTERLEAVED_STORE: f64 = 2.0;
 
 /// Bytes of a memory page: the hardware prefetcher does not cross its end.
 const PAGE: usize = 4096;
 /// The most scalar loads that an unrolled loop body may hold for vector lanes whose addresses are not contiguous (a
 /// gather). Within one body the processor overlaps their latencies; in separate loop iterations they would wait for
 /// each other.
-const APART: usize = 64;
+const MAX_GATHERED_LOADS_UNROLLED: usize = 64;
 /// A reduction with fewer iterations than this is unrolled anyway, so its loads are in one body already.
-const FEW: usize = 9;
+const MIN_GATHER_STEPS: usize = 9;
 /// Factor on the cost of a tile whose rows are 64 kB or more apart: they share no page, and they compete for the same
 /// sets of the caches.
 const FAR_ROWS: f64 = 1.05;
-/// Factor on the cost of a tile whose rows lie in more cache lines than the first-level cache keeps ([`View::crowds`]):
-/// in Node a 1x1 convolution with stride 2 took 27 milliseconds with three image rows in its tile, and 15 with three
-/// adjacent pixels of one row. x86 does not use this factor, because it has a price for each line (`refetch.rs`); it
-/// was not measured on AArch64.
-const CROWDED_ROWS: f64 = 1.25;
+/// Factor on the cost of a tile whose rows lie in more cache lines than the first-level cache keeps
+/// ([`View::exceeds_l1_lines`]): in Node a 1x1 convolution with stride 2 took 27 milliseconds with three image rows in
+/// its tile, and 15 with three adjacent pixels of one row. x86 does not use this factor, because it has a price for
+/// each line (`refetch.rs`); it was not measured on AArch64.
+const ROWS_BEYOND_L1: f64 = 1.25;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Tile {
@@ -145,7 +145,7 @@ pub(super) struct Tile {
 impl<'a> View<'a> {
     pub(super) fn new(k: &'a Kernel, t: &'a Target) -> View<'a> {
         let g = &k.g;
-        let outs = k.row_loops().0;
+        let out_axes = k.row_loops().0;
         let mut main: Option<(UOp, usize)> = None;
         for r in k.reduces() {
             let work: usize = g.src(r)[1..].iter().map(|&x| g.range_len(x)).product();
@@ -153,8 +153,8 @@ impl<'a> View<'a> {
                 main = Some((r, work));
             }
         }
-        let mut reds: Vec<UOp> = main.map_or(Vec::new(), |(r, _)| g.src(r)[1..].to_vec());
-        reds.retain(|&r| g.kind(r) != AxisKind::Dot);
+        let mut reduce_axes: Vec<UOp> = main.map_or(Vec::new(), |(r, _)| g.src(r)[1..].to_vec());
+        reduce_axes.retain(|&r| g.kind(r) != AxisKind::Dot);
         let inside = main.map(|(r, _)| g.reachable(&[g.src_at(r, 0)])).unwrap_or_else(|| k.nodes());
         let all: Vec<UOp> = k.nodes().into_iter().filter(|&u| g.op(u) == Op::Load).collect();
         let only = |s: &u32| all.iter().filter(|&&u| k.slot_below(g.src_at(u, 0)) == Some(*s)).count() == 1;
@@ -163,16 +163,16 @@ impl<'a> View<'a> {
             let (affine, ranges) = (affine(g, g.src_at(index, 1)), g.ranges(index));
             let all = gate.map_or(0, |x| g.ranges(x));
             let constant = !store && slot.is_some_and(|s| k.packable(s, index, all, t));
-            // a condition in `reach` costs nothing on a CPU: the loop over taps ends before it fails
-            let asked = |c: &UOp| t.has_local || !k.reach.iter().any(|x| x.1 == *c);
+            // a condition in `loop_limits` costs nothing on a CPU: the loop over taps ends before it fails
+            let asked = |c: &UOp| t.has_local || !k.loop_limits.iter().any(|x| x.1 == *c);
             let clauses = gate.map_or(SmallVec::new(), |x| conjuncts(g, x));
             let gated = clauses.into_iter().filter(asked).fold(0, |m, c| m | g.ranges(c));
             let len = if let Arg::Param { len, .. } = g.arg(g.src_at(index, 0)) { *len } else { 0 };
-            let near = near(g, g.src_at(index, 1));
+            let shared_by_neighbours = shared_by_neighbours(g, g.src_at(index, 1));
             Access {
                 affine,
                 ranges,
-                near,
+                shared_by_neighbours,
                 gated,
                 slot,
                 constant,
@@ -188,13 +188,26 @@ impl<'a> View<'a> {
             .collect();
         let st = k.store();
         let store = (g.op(st) == Op::Store).then(|| access(g.src_at(st, 0), g.src(st).get(2).copied(), true));
-        let blocks = !t.has_local && t.lanes > 1 && k.repeatable();
+        let may_overlap_and_stage = !t.has_local && t.lanes > 1 && k.repeatable();
         let after = if t.software { View::count_after(k, &inside) } else { 0 };
         let ranges = k.ranges();
         let mut axes = vec![(0, 0); ranges.iter().max().map_or(0, |r| r.0 as usize + 1)];
         ranges.iter().for_each(|&r| axes[r.0 as usize] = (g.range_len(r), g.range_arg(r).id));
-        let phases = k.reach.iter().filter(|_| !t.has_local).fold(0, |m, x| m | g.ranges(x.1));
-        View { k, t, outs, reds, inner, store, blocks, after, lanes: None, phases, axes, usual: live::usual(k) }
+        let phase_ranges = k.loop_limits.iter().filter(|_| !t.has_local).fold(0, |m, x| m | g.ranges(x.1));
+        View {
+            k,
+            t,
+            out_axes,
+            reduce_axes,
+            inner,
+            store,
+            may_overlap_and_stage,
+            after,
+            lanes: None,
+            phase_ranges,
+            axes,
+            sample_lengths: live::sample_lengths(k),
+        }
     }
 
     /// Distance in memory, in elements, between neighbouring results along an axis.
@@ -220,7 +233,7 @@ impl<'a> View<'a> {
         self.k.nodes().into_iter().all(|u| {
             let dt = g.dtype(u);
             // a constant of a narrow type is the value of a load whose gate is false
-            let alt = g.op(u) == Op::Const && self.t.narrow_gates;
+            let alt = g.op(u) == Op::Const && self.t.narrow_mask_constants;
             let narrow_memory = alt || matches!(g.op(u), Op::Load | Op::Store | Op::Index | Op::Param | Op::Cast);
             match dt.size() {
                 0 | 4 => true,
@@ -242,11 +255,11 @@ impl<'a> View<'a> {
                 n *= f as f64;
             }
         }
-        if a.gated != 0 && !a.constant && self.blocks && tile.lane.is_none_or(|l| !a.has(self.id(l))) {
+        if a.gated != 0 && !a.constant && self.may_overlap_and_stage && tile.lane.is_none_or(|l| !a.has(self.id(l))) {
             // each scalar load is guarded by a branch
             return n * self.t.machine.guarded_load;
         }
-        let whole = self.blocks && tile.width >= lanes;
+        let whole = self.may_overlap_and_stage && tile.width >= lanes;
         let repeated = if whole { self.t.machine.broadcast } else { 1.0 };
         if a.constant {
             return n * if tile.lane.is_some_and(|l| a.has(self.id(l))) { tile.vectors as f64 } else { repeated };
@@ -254,7 +267,7 @@ impl<'a> View<'a> {
         let Some(lane) = tile.lane else { return n };
         let id = g.range_arg(lane).id;
         // AVX-512 (16 lanes) has mask registers, which make masked loads cheaper
-        let masked = if self.blocks && lanes < 16 { 3.0 } else { 2.0 };
+        let masked = if self.may_overlap_and_stage && lanes < 16 { 3.0 } else { 2.0 };
         let gate_cost = if a.gated >> id & 1 == 0 { 1.0 } else { masked };
         match a.affine.stride(g, lane) {
             Some(0) if a.ranges >> id & 1 == 0 => n * repeated,
@@ -269,10 +282,13 @@ impl<'a> View<'a> {
             _ => {
                 // lanes that are each on another page are as many separate streams from memory
                 let streams = a.affine.stride(g, lane).is_some_and(|s| s.unsigned_abs() as usize * a.size >= PAGE);
-                let streams =
-                    if self.gathers(lane) && streams && a.bytes as f64 > self.t.machine.kept { 2.0 } else { 1.0 };
+                let streams = if self.gathers(lane) && streams && a.bytes as f64 > self.t.machine.resident_bytes {
+                    2.0
+                } else {
+                    1.0
+                };
                 let gated = if self.gathers(lane) && lanes == 16 { 2.0 } else { 5.0 };
-                let each = if self.blocks && gate_cost > 1.0 { gated } else { 1.5 * gate_cost };
+                let each = if self.may_overlap_and_stage && gate_cost > 1.0 { gated } else { 1.5 * gate_cost };
                 n * (tile.vectors * lanes) as f64 * each * streams
             }
         }
@@ -287,30 +303,30 @@ impl<'a> View<'a> {
     /// Whether a tile with `rows` rows along `r` reads, over the whole sum, at least as many cache lines as the
     /// first-level cache has, so that none is kept for the next tile, while a tile with one row would need at most half
     /// of them.
-    fn crowds(&self, a: &Access, r: UOp, rows: usize) -> bool {
+    fn exceeds_l1_lines(&self, a: &Access, r: UOp, rows: usize) -> bool {
         let step = |r: UOp| a.affine.stride(&self.k.g, r).map_or(0, |s| s.unsigned_abs() as usize * a.size);
         let (mut windows, mut steps) = (0, 1);
-        for &red in self.reds.iter().filter(|&&red| step(red) >= 64) {
+        for &red in self.reduce_axes.iter().filter(|&&red| step(red) >= 64) {
             // overlapping windows share cache lines
             if step(red) == step(r) { windows = self.len(red) - 1 } else { steps *= self.len(red) }
         }
-        let kept: usize = self.t.machine.caches.first.iter().product();
+        let kept: usize = self.t.machine.caches.l1_sets_ways.iter().product();
         !a.constant && step(r) >= 64 && (rows + windows) * steps >= kept && (1 + windows) * steps * 2 <= kept
     }
 
     /// Can the load be made of contiguous vectors whose elements a permutation then distributes to the lanes? True
-    /// where adjacent lanes read the same element ([`Access::near`]).
+    /// where adjacent lanes read the same element ([`Access::shared_by_neighbours`]).
     pub(super) fn permutes(&self, a: &Access, lane: UOp) -> bool {
-        self.t.permutes && !a.store && a.near >> self.id(lane) & 1 == 1
+        self.t.permutes && !a.store && a.shared_by_neighbours >> self.id(lane) & 1 == 1
     }
 
     /// Would lanes along this output axis have to be gathered (the only operand has no stride of -1 to 2 along it), on
     /// a machine that overlaps the latencies of loads within one loop body?
     fn gathers(&self, lane: UOp) -> bool {
-        let machine = self.t.machine.parallel_loads && self.outs.contains(&lane);
-        let turns = self.reds.iter().fold(1usize, |n, &r| n.saturating_mul(self.len(r)));
+        let machine = self.t.machine.parallel_loads && self.out_axes.contains(&lane);
+        let steps = self.reduce_axes.iter().fold(1usize, |n, &r| n.saturating_mul(self.len(r)));
         machine
-            && turns >= FEW
+            && steps >= MIN_GATHER_STEPS
             && self.inner.len() == 1
             && self.inner.iter().all(|a| a.affine.stride(&self.k.g, lane).is_some_and(|s| !(-1..=2).contains(&s)))
     }
@@ -322,8 +338,8 @@ impl<'a> View<'a> {
             return plain;
         }
         match () {
-            _ if a.constant => cost * self.far(self.panel(a, tile, &[]).0),
-            _ if self.blocks && self.thrashes(a, tile) => cost * self.thrashing(),
+            _ if a.constant => cost * self.panel_distance_factor(self.panel(a, tile, &[]).0),
+            _ if self.may_overlap_and_stage && self.thrashes(a, tile) => cost * self.thrashing(),
             _ => cost,
         }
     }
@@ -334,24 +350,24 @@ impl<'a> View<'a> {
         const LARGE: f64 = (4 << 20) as f64;
         let has = |r: UOp| a.has(self.id(r));
         let Some(lane) = tile.lane.filter(|&l| has(l)) else { return 0.0 };
-        let along = self.reds.contains(&lane);
-        if !self.blocks || a.constant || self.reuse(a, tile) > 1 {
+        let along = self.reduce_axes.contains(&lane);
+        if !self.may_overlap_and_stage || a.constant || self.reuse(a, tile) > 1 {
             return 0.0;
         }
         let stream = |r: UOp| has(r) && (along || self.is_far(a, r));
         let rows: usize = tile.ups.iter().filter(|u| u.0.is_some_and(stream)).map(|u| u.1).product();
         // with several rows, waits begin as soon as the operand exceeds the core's own caches
-        let few = if rows > 1 { self.t.machine.kept } else { LARGE };
+        let few = if rows > 1 { self.t.machine.resident_bytes } else { LARGE };
         if along && (a.bytes as f64) < few {
             return 0.0;
         }
         // overlapping windows find most of their elements in a cache
-        let both = self.outs.iter().chain(&self.reds).filter(|&&r| has(r));
-        let turns = both.fold(1usize, |n, &r| n.saturating_mul(self.len(r)));
-        if !along && (rows == 1 || turns > a.bytes / a.size) {
+        let both = self.out_axes.iter().chain(&self.reduce_axes).filter(|&&r| has(r));
+        let elements = both.fold(1usize, |n, &r| n.saturating_mul(self.len(r)));
+        if !along && (rows == 1 || elements > a.bytes / a.size) {
             return 0.0;
         }
-        let line = self.t.machine.caches.line[usize::from(rows > 1)];
+        let line = self.t.machine.caches.memory_line_cycles[usize::from(rows > 1)];
         let size = if along { 4 } else { a.size };
         (rows * tile.vectors * self.t.lanes * size) as f64 / 64.0 * line
     }
@@ -359,21 +375,26 @@ impl<'a> View<'a> {
     /// Cycles per step that a tile waits for an operand that all its rows share. If a row of that operand takes more
     /// than three quarters of the first-level cache, the cache does not keep it beside the other streams: each of its
     /// lines is then fetched from the second-level cache for every tile, in competition with lines from memory.
-    fn again_cost(&self, a: &Access, tile: &Tile) -> f64 {
-        let Some(lane) = tile.lane.filter(|l| self.reds.contains(l) && a.has(self.id(*l))) else { return 0.0 };
-        if !self.blocks || a.constant || self.reuse(a, tile) <= 1 || a.affine.stride(&self.k.g, lane) != Some(1) {
+    fn l1_miss_cost(&self, a: &Access, tile: &Tile) -> f64 {
+        let Some(lane) = tile.lane.filter(|l| self.reduce_axes.contains(l) && a.has(self.id(*l))) else { return 0.0 };
+        if !self.may_overlap_and_stage
+            || a.constant
+            || self.reuse(a, tile) <= 1
+            || a.affine.stride(&self.k.g, lane) != Some(1)
+        {
             return 0.0;
         }
-        let turns = self.reds.iter().filter(|&&r| a.has(self.id(r)));
-        let row = turns.fold(a.size, |n, &r| n.saturating_mul(self.len(r)));
+        let axes = self.reduce_axes.iter().filter(|&&r| a.has(self.id(r)));
+        let row = axes.fold(a.size, |n, &r| n.saturating_mul(self.len(r)));
         let stays = row <= self.t.machine.prices.caches[0].0 as usize / 4 * 3;
-        if stays { 0.0 } else { (tile.vectors * self.t.lanes * a.size) as f64 / 64.0 * self.t.machine.caches.again }
+        let lines = (tile.vectors * self.t.lanes * a.size) as f64 / 64.0;
+        if stays { 0.0 } else { lines * self.t.machine.caches.l1_miss_mixed_cycles }
     }
 
     /// Registers needed for operands, beside the accumulators. Multiply-adds run over the tile with its first axis
     /// outermost, and a loaded value stays in a register while an axis that it does not depend on is still running.
     /// `cheaper` says whether an operand is read from a copy.
-    fn held(&self, tile: &Tile, cheaper: impl Fn(&Access) -> bool) -> usize {
+    fn operand_registers(&self, tile: &Tile, cheaper: impl Fn(&Access) -> bool) -> usize {
         let mut axes: SmallVec<[(usize, UOp, usize); 2]> = SmallVec::new();
         for (i, &(r, f)) in tile.ups.iter().enumerate() {
             if let Some(r) = r.filter(|_| f > 1) {
@@ -387,9 +408,9 @@ impl<'a> View<'a> {
             let has = |r: UOp| a.has(self.id(r));
             let vectors = if tile.lane.is_some_and(has) { tile.vectors } else { 1 };
             // lane masks that a copy does not take care of are kept in registers, for each tap
-            let masks = self.blocks && tile.lane.is_some_and(|l| a.gated >> self.id(l) & 1 == 1);
+            let masks = self.may_overlap_and_stage && tile.lane.is_some_and(|l| a.gated >> self.id(l) & 1 == 1);
             let masks = if masks && !cheaper(a) { 3 * tile.vectors } else { 0 };
-            if self.t.machine.loads_first {
+            if self.t.machine.hoists_loads {
                 return masks + axes.iter().filter(|x| has(x.1)).map(|x| x.2).product::<usize>() * vectors;
             }
             let Some(first) = axes.iter().position(|x| !has(x.1)) else { return 1 + masks };
@@ -415,13 +436,14 @@ impl<'a> View<'a> {
         }
         // a multiply-add can read one operand from memory, so a tile of seven rows of four of the widest registers may
         // take all 32
-        let rows_alone = tile.vectors == 4 && tile.ups[1].1 == 1 && tile.lane.is_some_and(|l| self.outs.contains(&l));
+        let rows_alone =
+            tile.vectors == 4 && tile.ups[1].1 == 1 && tile.lane.is_some_and(|l| self.out_axes.contains(&l));
         let packed = |a: &Access| a.constant || tile.lane.is_none_or(|l| !a.has(self.id(l)));
         let full = self.t.memory_operands && lanes == 16 && rows_alone && self.inner.iter().all(packed);
         let fits = |used: usize| used <= registers || full && used == registers + 1;
         // rejects most tiles early: they are too large or too slow even if loads were free, and the costs of loads take
         // time to compute
-        let least = accs + self.held(tile, |_| true);
+        let least = accs + self.operand_registers(tile, |_| true);
         let all = full && least == registers + 1;
         if !fits(least) || !cheap(self.scaled(tile, 0.0, 0.0, 0.0, 0.0, all)) {
             return None;
@@ -437,13 +459,13 @@ impl<'a> View<'a> {
             loads += s.map_or(plain, |s| s.read) * self.taps_share(a, tile);
             copies += s.map_or(0.0, |s| s.copy / 1.5);
         }
-        let used = accs + self.held(tile, |a| a.constant || staged(a, self.plain_cost(a, tile)).is_some());
+        let used = accs + self.operand_registers(tile, |a| a.constant || staged(a, self.plain_cost(a, tile)).is_some());
         if !fits(used) {
             return None;
         }
         let all = full && used == registers + 1;
         let from_memory = self.inner.iter().map(|a| self.stream_cost(a, tile)).sum::<f64>();
-        let shared = self.inner.iter().map(|a| self.again_cost(a, tile)).sum::<f64>();
+        let shared = self.inner.iter().map(|a| self.l1_miss_cost(a, tile)).sum::<f64>();
         let from_memory = if from_memory > 0.0 { from_memory + shared } else { 0.0 };
         // where a load of the widest vectors takes a whole cycle, a tile that reuses no weights across its results
         // waits for them
@@ -451,7 +473,7 @@ impl<'a> View<'a> {
         let weights = self.inner.iter().filter(again).map(|a| self.access_cost(a, tile, lanes)).sum::<f64>();
         let bound = (loads + weights * (self.vector_load(tile) - 1.0)) / 2.0;
         let [read, stored] = self.refetched(tile);
-        let steps = self.reds.iter().fold(1usize, |n, &r| n.saturating_mul(self.len(r)));
+        let steps = self.reduce_axes.iter().fold(1usize, |n, &r| n.saturating_mul(self.len(r)));
         let waits = from_memory.max(bound).max(read / steps as f64);
         Some(self.scaled(tile, loads, copies, waits, stored, all)).filter(|&c| cheap(c))
     }
@@ -462,16 +484,16 @@ impl<'a> View<'a> {
         let lanes = self.t.lanes;
         let work = (tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors) as f64;
         let latency = 4.0; // cycles from one multiply-add into an accumulator to the next into the same one
-        let whole = self.blocks && tile.width >= lanes;
+        let whole = self.may_overlap_and_stage && tile.width >= lanes;
         let issue = if whole { self.t.machine.multiply_add } else { 0.5 };
         let latency = if self.t.has_local { 0.0 } else { latency };
         let cycles = (work * issue).max(loads / 2.0).max(latency).max(from_memory) + 0.7 + 0.02 * loads;
         // the copy runs in a loop of its own, so its cycles do not overlap with the others
         let cycles = cycles + copies;
         let store = self.store.as_ref().map_or(0.0, |a| self.store_cost(a, tile)).max(stored / work);
-        let steps: usize = self.reds.iter().map(|&r| self.len(r)).product();
+        let steps: usize = self.reduce_axes.iter().map(|&r| self.len(r)).product();
         let mut per = (cycles / work * if all { 1.02 } else { 1.0 } + store / steps as f64) * self.idle(tile);
-        if self.blocks && tile.lane.is_some_and(|l| self.reds.contains(&l)) {
+        if self.may_overlap_and_stage && tile.lane.is_some_and(|l| self.reduce_axes.contains(&l)) {
             // after the loop the lanes of each result are added up in a tree: a shuffle and an addition for each level
             let halves = (lanes.ilog2() + 1) as f64 * 2.0 + (tile.vectors - 1) as f64;
             per += halves * lanes as f64 / steps as f64;
@@ -480,7 +502,7 @@ impl<'a> View<'a> {
             // computation wasted by rounding the axis up
             let (n, unit) = (self.len(l), tile.vectors * lanes);
             per *= self.rounded(l, tile.width, unit);
-            if self.blocks && tile.width * 4 % 64 != 0 && n > tile.width {
+            if self.may_overlap_and_stage && tile.width * 4 % 64 != 0 && n > tile.width {
                 per *= 1.04; // rows of a panel straddle cache lines
             }
         } else {
@@ -488,11 +510,15 @@ impl<'a> View<'a> {
         }
         for (r, f) in tile.ups.iter().filter_map(|&(r, f)| r.map(|r| (r, f))) {
             per *= self.rounded(r, f, f);
-            if self.blocks && f > 1 && self.inner.iter().any(|a| self.is_far(a, r)) {
+            if self.may_overlap_and_stage && f > 1 && self.inner.iter().any(|a| self.is_far(a, r)) {
                 per *= FAR_ROWS;
             }
-            if self.blocks && f > 1 && !self.t.memory_operands && self.inner.iter().any(|a| self.crowds(a, r, f)) {
-                per *= CROWDED_ROWS;
+            if self.may_overlap_and_stage
+                && f > 1
+                && !self.t.memory_operands
+                && self.inner.iter().any(|a| self.exceeds_l1_lines(a, r, f))
+            {
+                per *= ROWS_BEYOND_L1;
             }
         }
         per
@@ -503,30 +529,30 @@ impl<'a> View<'a> {
     /// that took 3.5 times as long as lanes along rows of pixels.
     fn store_cost(&self, a: &Access, tile: &Tile) -> f64 {
         let lanes = self.t.lanes as f64;
-        if self.is_woven(a, tile) {
-            return WOVEN_STORE;
+        if self.is_interleaved(a, tile) {
+            return INTERLEAVED_STORE;
         }
         let step = match tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) {
             Some(1) | None => return 1.0,
             Some(stride) => stride.unsigned_abs() as usize * a.size,
         };
         let caches = self.t.machine.caches;
-        let collide = self.blocks && tile.width > caches.sets_of(step) * caches.first[1];
-        if collide { lanes * (1.0 + caches.again) } else { lanes }
+        let collide = self.may_overlap_and_stage && tile.width > caches.sets_of(step) * caches.l1_sets_ways[1];
+        if collide { lanes * (1.0 + caches.l1_miss_mixed_cycles) } else { lanes }
     }
 
     /// Does a tile hold the elements that belong between its lanes in memory (stride 2), so that interleaved vectors
     /// can be stored contiguously? Not if the tile is wider than the axis, because lanes are masked then.
-    pub(super) fn is_woven(&self, a: &Access, tile: &Tile) -> bool {
+    pub(super) fn is_interleaved(&self, a: &Access, tile: &Tile) -> bool {
         let Some(lane) = tile.lane.filter(|&l| self.len(l) >= tile.width) else { return false };
-        tile.ups.iter().any(|&(r, n)| n == 2 && r.is_some_and(|r| self.weaves(a, lane, r)))
+        tile.ups.iter().any(|&(r, n)| n == 2 && r.is_some_and(|r| self.interleaves(a, lane, r)))
     }
 
     /// Can the two elements along the axis `between` be interleaved with the lanes along `lane` and stored as
     /// contiguous vectors?
-    pub(super) fn weaves(&self, a: &Access, lane: UOp, between: UOp) -> bool {
+    pub(super) fn interleaves(&self, a: &Access, lane: UOp, between: UOp) -> bool {
         let stride = |r: UOp| a.affine.stride(&self.k.g, r);
-        self.t.weaves && a.gated == 0 && a.size < 8 && stride(lane) == Some(2) && stride(between) == Some(1)
+        self.t.interleaved_stores && a.gated == 0 && a.size < 8 && stride(lane) == Some(2) && stride(between) == Some(1)
     }
 
     /// Time of covering an axis with tiles of `by` elements, each of which takes as long as `unit` elements, per
@@ -534,9 +560,11 @@ impl<'a> View<'a> {
     /// lengths.
     fn rounded(&self, r: UOp, by: usize, unit: usize) -> f64 {
         let over = |n: usize| (n.div_ceil(by) * unit) as f64 / n as f64;
-        match self.usual.iter().find(|u| u.0 == self.id(r)) {
+        match self.sample_lengths.iter().find(|u| u.0 == self.id(r)) {
             None => over(self.len(r)),
-            Some((_, usual)) => usual.iter().map(|&n| over(n)).sum::<f64>() / usual.len() as f64,
+            Some((_, sample_lengths)) => {
+                sample_lengths.iter().map(|&n| over(n)).sum::<f64>() / sample_lengths.len() as f64
+            }
         }
     }
 
@@ -551,49 +579,52 @@ impl<'a> View<'a> {
         };
         let rows = |r: UOp| -> SmallVec<[usize; 8]> {
             let n = self.len(r);
-            (1..=8usize).filter(|&f| n.is_multiple_of(f) || self.blocks && f <= n).collect()
+            (1..=8usize).filter(|&f| n.is_multiple_of(f) || self.may_overlap_and_stage && f <= n).collect()
         };
         let mut lane_options: Vec<Option<UOp>> = vec![None];
         if vector {
-            let outs = self.outs.iter().copied().filter(|&r| self.len(r) > 1 && self.phases >> self.id(r) & 1 == 0);
+            let outs =
+                self.out_axes.iter().copied().filter(|&r| self.len(r) > 1 && self.phase_ranges >> self.id(r) & 1 == 0);
             lane_options.extend(outs.map(Some));
-            lane_options.extend(self.reds.iter().copied().filter(|&r| self.len(r) >= lanes).map(Some));
+            lane_options.extend(self.reduce_axes.iter().copied().filter(|&r| self.len(r) >= lanes).map(Some));
         }
         if let Some(may) = self.lanes {
             lane_options.retain(|l| l.is_some_and(|l| may >> self.id(l) & 1 == 1));
         }
         // vectors of half the width, where most lanes of a full one would be empty
-        let halves = self.blocks && self.t.half_vectors && self.lanes.is_none();
-        let useful = |r: UOp| (self.phases | self.inner.iter().fold(!0, |m, a| m & a.ranges)) >> self.id(r) & 1 == 0;
+        let halves = self.may_overlap_and_stage && self.t.half_vectors && self.lanes.is_none();
+        let useful =
+            |r: UOp| (self.phase_ranges | self.inner.iter().fold(!0, |m, a| m & a.ranges)) >> self.id(r) & 1 == 0;
         for lane in lane_options {
             let max_vectors = match lane {
                 Some(l) if self.gathers(l) && self.len(l) >= lanes => 1,
                 Some(l) if self.len(l) >= lanes => {
                     // no operand is reused: wide tiles, so that memory is read in long contiguous runs
-                    let wide = self.blocks && self.outs.iter().all(|&r| r == l || !useful(r));
-                    let most = if wide && self.outs.contains(&l) { self.t.vector_registers / 2 } else { 4 };
+                    let wide = self.may_overlap_and_stage && self.out_axes.iter().all(|&r| r == l || !useful(r));
+                    let most = if wide && self.out_axes.contains(&l) { self.t.vector_registers / 2 } else { 4 };
                     (self.len(l).div_ceil(lanes)).min(most)
                 }
                 Some(l) if self.len(l) * 2 <= lanes && !self.t.has_local && !(halves && self.len(l) > 4) => continue,
                 _ => 1,
             };
-            let mut others: Vec<UOp> = self.outs.iter().copied().filter(|&r| Some(r) != lane && useful(r)).collect();
+            let mut others: Vec<UOp> =
+                self.out_axes.iter().copied().filter(|&r| Some(r) != lane && useful(r)).collect();
             // pooling windows share no operand, but the latencies of loads for several rows overlap in one loop body
             let pool = self.t.machine.parallel_loads && others.is_empty() && self.inner.iter().all(|a| a.gated != 0);
-            if pool && !lane.is_some_and(|l| self.gathers(l)) && lane.is_some_and(|l| self.outs.contains(&l)) {
-                others.extend(self.outs.iter().copied().rev().find(|&r| Some(r) != lane));
+            if pool && !lane.is_some_and(|l| self.gathers(l)) && lane.is_some_and(|l| self.out_axes.contains(&l)) {
+                others.extend(self.out_axes.iter().copied().rev().find(|&r| Some(r) != lane));
             }
             let mut widths: Vec<(usize, usize)> = (1..=max_vectors).map(|v| (v * lanes, v)).collect();
             if lane.is_some_and(|l| halves && self.len(l) <= 8) {
                 widths = vec![(8, 1)];
             }
-            if let Some(l) = lane.filter(|l| self.t.has_local && !self.t.software && self.reds.contains(l)) {
+            if let Some(l) = lane.filter(|l| self.t.has_local && !self.t.software && self.reduce_axes.contains(l)) {
                 // the remaining loop of the reduction is shared by threads, whose number is a power of two
                 let n = self.len(l);
                 widths.retain(|w| !n.is_multiple_of(2 * lanes) || w.1.is_power_of_two() && n.is_multiple_of(w.0));
             }
-            if let Some(n) = lane.filter(|l| self.outs.contains(l)).map(|l| self.len(l))
-                && self.blocks
+            if let Some(n) = lane.filter(|l| self.out_axes.contains(l)).map(|l| self.len(l))
+                && self.may_overlap_and_stage
                 && n > lanes
                 && n <= 4 * lanes
                 && n % 8 == 0
@@ -605,19 +636,21 @@ impl<'a> View<'a> {
             }
             // the whole axis in one tile, where narrower tiles would leave a remainder; few rows share its panel, so
             // the panel has to fit in a near cache
-            let whole = lane.filter(|&l| self.blocks && self.outs.contains(&l)).map_or(1, |l| self.len(l) / lanes);
-            let steps = self.reds.iter().fold(1usize, |n, &r| n.saturating_mul(self.len(r)));
-            let near = steps.saturating_mul(whole * lanes * 4) <= self.t.machine.caches.panel / 2;
+            let whole = lane
+                .filter(|&l| self.may_overlap_and_stage && self.out_axes.contains(&l))
+                .map_or(1, |l| self.len(l) / lanes);
+            let steps = self.reduce_axes.iter().fold(1usize, |n, &r| n.saturating_mul(self.len(r)));
+            let fits_cache = steps.saturating_mul(whole * lanes * 4) <= self.t.machine.caches.panel / 2;
             if (5..=7).contains(&whole)
-                && near
+                && fits_cache
                 && lane.is_some_and(|l| self.len(l) == whole * lanes && !self.gathers(l))
             {
                 widths.push((whole * lanes, whole));
             }
-            let wide = |l: UOp| self.outs.contains(&l) && self.len(l) >= 256 * lanes;
+            let wide = |l: UOp| self.out_axes.contains(&l) && self.len(l) >= 256 * lanes;
             if others.is_empty() && lane.is_some_and(wide) {
                 // no operand is reused
-                widths.extend(self.t.machine.wide.iter().map(|&v| (v * lanes, v)));
+                widths.extend(self.t.machine.extra_tile_widths.iter().map(|&v| (v * lanes, v)));
             }
             for (width, vectors) in widths {
                 let base = Tile { lane, width, vectors, ups: [(None, 1), (None, 1)], cost: 0.0 };
@@ -646,7 +679,7 @@ impl<'a> View<'a> {
             self.lane(l, tile.width, opts);
         }
         self.unroll(&tile, opts);
-        if self.blocks {
+        if self.may_overlap_and_stage {
             self.block(&tile, opts);
         }
     }
@@ -654,13 +687,13 @@ impl<'a> View<'a> {
     /// Appends opts that pack constant operands, in the loop order that the opts so far result in.
     pub(super) fn pack(&self, opts: &mut Vec<Opt>) {
         let constants = self.inner.iter().filter(|a| a.constant).filter_map(|a| a.slot);
-        let copy = |param: u32| Staging { param, load: 0, level: Level::Outside, apart: true };
+        let copy = |param: u32| Staging { param, load: 0, level: Level::Outside, separate_windows: true };
         opts.extend(constants.map(|s| Opt::Stage(copy(s))));
     }
 
     pub(super) fn lane(&self, l: UOp, width: usize, opts: &mut Vec<Opt>) {
         let vectors = width / self.t.lanes;
-        let overlaps = self.blocks && self.outs.contains(&l) && self.len(l) >= width;
+        let overlaps = self.may_overlap_and_stage && self.out_axes.contains(&l) && self.len(l) >= width;
         if !self.len(l).is_multiple_of(width) && !overlaps {
             opts.push(Opt::pad(self.id(l), width));
         }
@@ -680,12 +713,12 @@ impl<'a> View<'a> {
     /// independently.
     fn streams(&self, tile: &Tile, opts: &mut Vec<Opt>) -> bool {
         const STREAMS: usize = 4;
-        let Some(r) = tile.lane.filter(|r| self.reds.contains(r) && tile.ups.iter().all(|u| u.1 == 1)) else {
+        let Some(r) = tile.lane.filter(|r| self.reduce_axes.contains(r) && tile.ups.iter().all(|u| u.1 == 1)) else {
             return false;
         };
         let width = (tile.width / 2).max(self.t.lanes);
         let n = self.len(r);
-        if !self.blocks || n < 1 << 16 || !n.is_multiple_of(STREAMS * width) || self.inner.len() != 1 {
+        if !self.may_overlap_and_stage || n < 1 << 16 || !n.is_multiple_of(STREAMS * width) || self.inner.len() != 1 {
             return false;
         }
         opts.push(Opt::split(self.id(r), n / STREAMS));
@@ -703,10 +736,10 @@ impl<'a> View<'a> {
     fn unroll(&self, tile: &Tile, opts: &mut Vec<Opt>) {
         let accs: usize = tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors;
         let mut budget = self.unrolled(accs);
-        let loops = self.reds.iter().filter(|&&r| Some(r) != tile.lane);
-        if self.t.machine.loads_first && loops.map(|&r| self.len(r)).product::<usize>() > budget {
+        let loops = self.reduce_axes.iter().filter(|&&r| Some(r) != tile.lane);
+        if self.t.machine.hoists_loads && loops.map(|&r| self.len(r)).product::<usize>() > budget {
             // loop overhead is cheaper than spilling registers, so the body is limited to what fits in registers
-            let room = self.t.vector_registers.saturating_sub(accs) / self.held(tile, |_| true).max(1);
+            let room = self.t.vector_registers.saturating_sub(accs) / self.operand_registers(tile, |_| true).max(1);
             budget = budget.min(room.max(1));
         }
         let window = self.window(tile);
@@ -714,20 +747,24 @@ impl<'a> View<'a> {
             opts.push(Opt::unroll(self.id(r), self.len(r)));
             return;
         }
-        let turns: usize = self.reds.iter().map(|&r| self.len(r)).product();
-        if turns * accs <= APART && tile.lane.is_some_and(|l| self.gathers(l)) {
+        let steps: usize = self.reduce_axes.iter().map(|&r| self.len(r)).product();
+        if steps * accs <= MAX_GATHERED_LOADS_UNROLLED && tile.lane.is_some_and(|l| self.gathers(l)) {
             opts.extend(
-                self.reds.iter().rev().filter(|&&r| self.len(r) > 1).map(|&r| Opt::unroll(self.id(r), self.len(r))),
+                self.reduce_axes
+                    .iter()
+                    .rev()
+                    .filter(|&&r| self.len(r) > 1)
+                    .map(|&r| Opt::unroll(self.id(r), self.len(r))),
             );
             return;
         }
-        for &r in self.reds.iter().rev() {
+        for &r in self.reduce_axes.iter().rev() {
             let n = self.len(r);
             if Some(r) == tile.lane {
                 break;
             }
             // skips loops of one iteration, and loops over taps, of which some phases leave iterations out
-            if n == 1 || self.phases >> self.id(r) & 1 == 1 {
+            if n == 1 || self.phase_ranges >> self.id(r) & 1 == 1 {
                 continue;
             }
             if Some(r) == window {

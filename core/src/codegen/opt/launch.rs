@@ -4,10 +4,10 @@
 
 use crate::analysis::{Affine, affine};
 use crate::codegen::axes::Kernel;
-use crate::codegen::live::{self, Live};
+use crate::codegen::live::{self, NeededIterations};
 use crate::rules::simplify_with;
 use crate::target::Target;
-use crate::uop::mma::BUILT;
+use crate::uop::mma::MATRIX_TILES_ENABLED;
 use crate::uop::{AxisKind, Op, RangeArg, UOp};
 use crate::util::sort;
 use crate::{Error, Result};
@@ -65,7 +65,7 @@ pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
     let reads = k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Load).map(|u| k.g.src_at(k.g.src_at(u, 0), 1));
     let reads: Vec<Affine> = reads.map(|at| affine(&k.g, at)).collect();
     let has = |op: Op| k.nodes().into_iter().any(|u| k.g.op(u) == op);
-    let staged = BUILT && t.copies.is_some() && has(Op::Stage) && !has(Op::Mma);
+    let staged = MATRIX_TILES_ENABLED && t.copies.is_some() && has(Op::Stage) && !has(Op::Mma);
     let stride = |r: &UOp| match &to {
         // threads that share a reduction get dimension x if they then read neighbouring elements
         _ if shared.contains(r) && reads.iter().any(|a| (1..=4).contains(&a.stride(&k.g, *r).unwrap_or(0))) => 0,
@@ -135,7 +135,7 @@ fn fuse(k: &mut Kernel, group: &[UOp], kind: AxisKind) {
     let whole = k.g.range_with(n, RangeArg { id, kind, lane: false });
     let mut live = live::of_launch(k, group);
     if let AxisKind::Grid(d) = kind {
-        k.extents[d as usize] = live::extent(k, group, &live);
+        k.extents[d as usize] = live::launch_dim(k, group, &live);
     } else {
         live.fill(None);
     }
@@ -143,12 +143,12 @@ fn fuse(k: &mut Kernel, group: &[UOp], kind: AxisKind) {
 }
 
 /// Replaces each loop of a group by its digit of `flat`; a loop with an entry in `live` has only that many iterations.
-fn scatter(k: &mut Kernel, group: &[UOp], flat: UOp, live: &[Option<Live>]) {
+fn scatter(k: &mut Kernel, group: &[UOp], flat: UOp, live: &[Option<NeededIterations>]) {
     let mut map = FxHashMap::default();
     let (mut stride, one) = (k.g.idx(1), k.g.idx(1));
     for (i, &r) in group.iter().enumerate().rev() {
         let n = k.g.range_len(r);
-        let turns = match live.get(i) {
+        let iterations = match live.get(i) {
             Some(Some(live)) => live.node,
             _ => k.g.idx(n as i64),
         };
@@ -157,14 +157,14 @@ fn scatter(k: &mut Kernel, group: &[UOp], flat: UOp, live: &[Option<Live>]) {
             v = k.g.binary(Op::FloorDiv, v, stride);
         }
         if i > 0 {
-            v = k.g.binary(Op::FloorMod, v, turns);
+            v = k.g.binary(Op::FloorMod, v, iterations);
         } else if k.g.op(stride) != Op::Const {
             // the clamp keeps the known bounds of the loop
             let last = k.g.idx(n as i64 - 1);
             v = k.g.binary(Op::Min, v, last);
         }
         map.insert(r, v);
-        stride = k.g.binary(Op::Mul, stride, turns);
+        stride = k.g.binary(Op::Mul, stride, iterations);
         stride = simplify_with(&mut k.g, stride, &mut k.memo);
     }
     k.replace(&map);

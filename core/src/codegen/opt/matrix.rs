@@ -104,7 +104,7 @@ impl View<'_> {
         let g = &self.k.g;
         let divides = c.axes.iter().zip(c.tile.sides()).all(|(&r, side)| self.len(r).is_multiple_of(side));
         let loads = pair.iter().all(|&u| g.op(u) == Op::Load);
-        divides && loads && g.dtype(pair[0]).size() == 2 && self.reds.len() == 1
+        divides && loads && g.dtype(pair[0]).size() == 2 && self.reduce_axes.len() == 1
     }
 
     /// Cost of a block: the number of rounds in which the processors compute all workgroups, times the cost of one,
@@ -116,11 +116,11 @@ impl View<'_> {
         if (0..2).any(|i| !left[i].is_multiple_of(sides[i])) {
             return f64::INFINITY;
         }
-        let others: usize = self.outs.iter().filter(|r| !c.axes.contains(r)).map(|&r| self.len(r)).product();
+        let others: usize = self.out_axes.iter().filter(|r| !c.axes.contains(r)).map(|&r| self.len(r)).product();
         let groups = others * (left[0] / sides[0]) * (left[1] / sides[1]);
-        let turns = groups.div_ceil(self.t.processors.max(1)) as f64;
+        let waves = groups.div_ceil(self.t.processors.max(1)) as f64;
         let (rows, columns) = ((sides[0] * m) as f64, (sides[1] * n) as f64);
-        turns * rows * columns * each(rows, columns)
+        waves * rows * columns * each(rows, columns)
     }
 
     /// Opts for a tile that reads its factors from workgroup memory, where they are copied some blocks of the sum
@@ -136,9 +136,9 @@ impl View<'_> {
                 let fits = |b: &&Block| {
                     let (rows, columns) = (b.tiles[0] * b.subgroups[0] * m, b.tiles[1] * b.subgroups[1] * n);
                     let held = b.tiles[0] * b.tiles[1] * tile.layout.c.held();
-                    let turns = terms / (b.steps * k);
-                    let room = turns.min(LEAST_BLOCKS) * (rows + columns) * b.steps * k * 2 <= copies.bytes;
-                    room && turns > 0 && terms.is_multiple_of(b.steps * k) && held <= HELD_IN_MEMORY
+                    let n_blocks = terms / (b.steps * k);
+                    let room = n_blocks.min(LEAST_BLOCKS) * (rows + columns) * b.steps * k * 2 <= copies.bytes;
+                    room && n_blocks > 0 && terms.is_multiple_of(b.steps * k) && held <= HELD_IN_MEMORY
                 };
                 if !self.whole(&c, pair) {
                     continue;
@@ -218,7 +218,7 @@ impl View<'_> {
     fn lay<'a>(&self, tile: &'a MatrixTile, [a, b]: [UOp; 2]) -> Option<Choice<'a>> {
         let g = &self.k.g;
         let pair = [g.ranges(a), g.ranges(b)];
-        let [rows, columns] = sides(g, &self.outs, pair).own;
+        let [rows, columns] = sides(g, &self.out_axes, pair).own;
         let [m, n, k] = tile.sides();
         let waste = |r: UOp, side: usize| self.len(r).next_multiple_of(side) as f64 / self.len(r) as f64;
         let least = |axes: &[UOp], side: usize| {
@@ -226,7 +226,7 @@ impl View<'_> {
             axes.iter().copied().rev().min_by(|&p, &q| waste(p, side).total_cmp(&waste(q, side)))
         };
         let (row, column) = (least(&rows, m)?, least(&columns, n)?);
-        let terms = least(&sides(g, &self.reds, pair).both, k)?;
+        let terms = least(&sides(g, &self.reduce_axes, pair).both, k)?;
         let work = waste(row, m) * waste(column, n) * waste(terms, k);
         Some(Choice { tile, axes: [row, column, terms], work })
     }
@@ -247,7 +247,7 @@ impl View<'_> {
         }
         let [row, column, _] = c.axes;
         let mut left = [self.len(row).div_ceil(sides[0]), self.len(column).div_ceil(sides[1])];
-        let others: usize = self.outs.iter().filter(|r| !c.axes.contains(r)).map(|&r| self.len(r)).product();
+        let others: usize = self.out_axes.iter().filter(|r| !c.axes.contains(r)).map(|&r| self.len(r)).product();
         // a square block needs the fewest loads per product, so both dimensions grow alternately
         let (mut block, held) = ([1, 1], c.tile.layout.c.held());
         for i in [0, 1, 0, 1] {

@@ -5,23 +5,23 @@
 //! `text.rs` reads and writes the text form, e.g. `upcast r1 by 6, stage p2 in r3`.
 
 pub mod actions;
-mod ahead;
 mod block;
 mod chain;
 mod dot;
+mod dot_bytes;
 mod elementwise;
 mod gpu;
 pub mod heuristic;
 pub mod launch;
 mod matrix;
-pub(super) mod others;
+mod multi_buffered;
 mod refetch;
+pub(super) mod reorder;
 pub mod rows;
 mod slide;
 mod software;
 mod text;
 mod tiled;
-mod words;
 
 /// One transformation that changes how a kernel computes its results, and not what they are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -108,7 +108,7 @@ pub struct Staging {
     /// Where in the loop nest the array is filled.
     pub level: Level,
     /// The array has separate elements for every window, even where overlapping windows could share them.
-    pub apart: bool,
+    pub separate_windows: bool,
 }
 
 /// A position in a loop nest.
@@ -151,7 +151,7 @@ impl Opt {
 
     /// [`Opt::Stage`] of a parameter's first load.
     pub const fn stage(param: u32, level: Level) -> Opt {
-        Opt::Stage(Staging { param, load: 0, level, apart: false })
+        Opt::Stage(Staging { param, load: 0, level, separate_windows: false })
     }
 
     /// [`Opt::Keep`].

@@ -12,20 +12,20 @@ impl View<'_> {
     pub(super) fn refetched(&self, tile: &Tile) -> [f64; 2] {
         // WebAssembly with its narrow vectors is limited by other things: forty blocks took as long with the tiles that
         // this chooses
-        let priced = cfg!(feature = "x86") && self.blocks && self.t.memory_operands;
-        let Some(lane) = tile.lane.filter(|l| priced && self.outs.contains(l)) else { return [0.0; 2] };
+        let priced = cfg!(feature = "x86") && self.may_overlap_and_stage && self.t.memory_operands;
+        let Some(lane) = tile.lane.filter(|l| priced && self.out_axes.contains(l)) else { return [0.0; 2] };
         let caches = self.t.machine.caches;
-        let [next, alone] = caches.second;
-        let steps = self.reds.iter().fold(1.0, |n, &r| n * self.len(r) as f64);
+        let [next, alone] = caches.l2_line_cycles;
+        let steps = self.reduce_axes.iter().fold(1.0, |n, &r| n * self.len(r) as f64);
         let (mut read, mut stored, mut in_a_set) = (0.0, 0.0, 0.0);
         for a in self.inner.iter().chain(&self.store) {
             let (lines, sets) = self.lines(a, tile);
             in_a_set += lines / sets;
-            let apart = !matches!(a.affine.stride(&self.k.g, lane), Some(1) | None) && !self.is_woven(a, tile);
+            let apart = !matches!(a.affine.stride(&self.k.g, lane), Some(1) | None) && !self.is_interleaved(a, tile);
             match a.has(self.id(lane)) {
                 true if a.store && apart => {
-                    let near = a.bytes as f64 <= self.t.machine.kept;
-                    stored += lines * if near { alone } else { caches.line[1] };
+                    let resident = a.bytes as f64 <= self.t.machine.resident_bytes;
+                    stored += lines * if resident { alone } else { caches.memory_line_cycles[1] };
                 }
                 true if !a.store && self.reuse(a, tile) > 1 => read += lines * next,
                 // the prefetcher brings the next line of a sequential stream in time
@@ -33,14 +33,14 @@ impl View<'_> {
                 _ => {}
             }
         }
-        if in_a_set > caches.first[1] as f64 { [read, stored] } else { [0.0; 2] }
+        if in_a_set > caches.l1_sets_ways[1] as f64 { [read, stored] } else { [0.0; 2] }
     }
 
     /// Does a sum read such an operand sequentially, line after line, so that the hardware prefetches it? An address
     /// with digits of an axis counts as sequential, because it mostly is.
     fn follows_lines(&self, a: &Access) -> bool {
         let follows = |r: UOp| self.step(a, r).is_none_or(|s| (1..64).contains(&s) && s * self.len(r) >= 64);
-        self.reds.iter().any(|&r| a.has(self.id(r)) && follows(r))
+        self.reduce_axes.iter().any(|&r| a.has(self.id(r)) && follows(r))
     }
 
     /// Stride of an access along an axis, in bytes.
@@ -52,30 +52,30 @@ impl View<'_> {
     /// spread.
     fn lines(&self, a: &Access, tile: &Tile) -> (f64, f64) {
         let ups = tile.ups.iter().filter_map(|u| Some((u.0?, u.1)));
-        let reds = self.reds.iter().filter(|_| !a.store).map(|&r| (r, self.len(r)));
+        let reds = self.reduce_axes.iter().filter(|_| !a.store).map(|&r| (r, self.len(r)));
         let axes = ups.chain(tile.lane.map(|l| (l, tile.width))).chain(reds).filter(|x| a.has(self.id(x.0)));
         // a constant operand is packed in the order in which it is read
         if a.constant {
             let lines = (axes.map(|x| x.1).product::<usize>() * a.size).div_ceil(64) as f64;
-            return (lines, (self.t.machine.caches.first[0] as f64).min(lines));
+            return (lines, (self.t.machine.caches.l1_sets_ways[0] as f64).min(lines));
         }
-        let mut far: SmallVec<[(usize, usize); 8]> = SmallVec::new();
-        let mut near = 0;
+        let mut strided: SmallVec<[(usize, usize); 8]> = SmallVec::new();
+        let mut dense = 0;
         for (r, n) in axes {
             match self.step(a, r) {
-                Some(step) if step < 64 => near += step * (n - 1),
+                Some(step) if step < 64 => dense += step * (n - 1),
                 // overlapping windows share lines
-                step => match far.iter_mut().find(|x| Some(x.0) == step) {
+                step => match strided.iter_mut().find(|x| Some(x.0) == step) {
                     Some(x) => x.1 += n - 1,
-                    None => far.push((step.unwrap_or(64), n)),
+                    None => strided.push((step.unwrap_or(64), n)),
                 },
             }
         }
-        let near = 1.0 + near as f64 / 64.0;
+        let dense = 1.0 + dense as f64 / 64.0;
         let caches = self.t.machine.caches;
-        let lines = far.iter().fold(near, |all, x| all * x.1 as f64);
-        let sets = far.iter().fold(near, |all, &(step, n)| all * n.min(caches.sets_of(step)) as f64);
-        (lines, sets.min(caches.first[0] as f64))
+        let lines = strided.iter().fold(dense, |all, x| all * x.1 as f64);
+        let sets = strided.iter().fold(dense, |all, &(step, n)| all * n.min(caches.sets_of(step)) as f64);
+        (lines, sets.min(caches.l1_sets_ways[0] as f64))
     }
 }
 
@@ -90,8 +90,8 @@ mod tests {
 
     /// The strides of the result's axes along which the chosen tile has several elements, for a transposed convolution
     /// of 2x2 with a stride of 2, from `from` to `to` channels of `side` by `side`.
-    fn rows(weaves: bool, from: usize, to: usize, side: usize) -> Vec<usize> {
-        let t = Target { weaves, ..Target::x86(Isa::Avx512, 1) };
+    fn rows(interleaved_stores: bool, from: usize, to: usize, side: usize) -> Vec<usize> {
+        let t = Target { interleaved_stores, ..Target::x86(Isa::Avx512, 1) };
         let mut g = Graph::new();
         // for each channel: rows, phases of rows, columns, phases of columns
         let all = [to, side, 2, side, 2, from];

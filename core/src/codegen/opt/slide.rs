@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 /// The most multiply-adds in the body of a loop over such windows.
 const BODY: usize = 128;
 /// Windows with at most this many taps are unrolled as a whole anyway.
-const FEW: usize = 3;
+const UNROLLED_TAPS: usize = 3;
 
 /// A window that slides over the rows of a tile.
 #[derive(Clone, Copy)]
@@ -23,38 +23,39 @@ pub(super) struct Slide {
     /// Number of taps by which a row is offset from the one before (the stride).
     step: usize,
     /// The lanes are not contiguous in memory; only a transposing copy makes them so.
-    turned: bool,
+    transposed: bool,
 }
 
 impl View<'_> {
     /// The window of the factor `a` of a product that slides over the rows of a tile, if no other tile reads these
     /// elements.
     pub(super) fn sliding_rows(&self, a: &Access, tile: &Tile) -> Option<Slide> {
-        let lane = tile.lane.filter(|l| self.blocks && self.shares_loads() && self.outs.contains(l))?;
+        let lane =
+            tile.lane.filter(|l| self.may_overlap_and_stage && self.shares_loads() && self.out_axes.contains(l))?;
         let stride = |r: UOp| a.affine.stride(&self.k.g, r).filter(|&s| s > 0);
         let up = |r: UOp| tile.ups.iter().find(|u| u.0 == Some(r)).map_or(1, |u| u.1);
         let alone =
             self.reuse(a, tile) == 1 && tile.ups.iter().all(|u| u.1 == 1 || u.0.is_some_and(|r| a.has(self.id(r))));
-        let turned = self.is_turned(a, tile);
-        if self.inner.len() != 2 || a.constant || !(stride(lane) == Some(1) || turned) || !alone {
+        let transposed = self.is_transposed(a, tile);
+        if self.inner.len() != 2 || a.constant || !(stride(lane) == Some(1) || transposed) || !alone {
             return None;
         }
         let along = |r: UOp| {
             let steps = |x: UOp| stride(r).zip(stride(x)).filter(|(s, x)| s % x == 0).map(|(s, x)| (s / x) as usize);
-            self.reds.iter().find_map(|&x| Some((x, steps(x).filter(|&n| n < self.len(x))?)))
+            self.reduce_axes.iter().find_map(|&x| Some((x, steps(x).filter(|&n| n < self.len(x))?)))
         };
-        let slides = self.outs.iter().filter(|&&r| r != lane).filter_map(|&r| {
+        let slides = self.out_axes.iter().filter(|&&r| r != lane).filter_map(|&r| {
             let (taps, step) = along(r)?;
-            Some(Slide { taps, rows: up(r), step, turned })
+            Some(Slide { taps, rows: up(r), step, transposed })
         });
-        slides.max_by_key(|s| s.rows).filter(|s| self.len(s.taps) > FEW)
+        slides.max_by_key(|s| s.rows).filter(|s| self.len(s.taps) > UNROLLED_TAPS)
     }
 
     /// Is the stride of the lanes in `a` at least as large as the extent of a window, so that a copy can transpose `a`
     /// to make the lanes contiguous?
-    pub(super) fn is_turned(&self, a: &Access, tile: &Tile) -> bool {
+    pub(super) fn is_transposed(&self, a: &Access, tile: &Tile) -> bool {
         let stride = |r: UOp| a.affine.stride(&self.k.g, r);
-        let reach = self.reds.iter().map(|&r| stride(r).map(|s| s.saturating_mul(self.len(r) as i64)));
+        let reach = self.reduce_axes.iter().map(|&r| stride(r).map(|s| s.saturating_mul(self.len(r) as i64)));
         let reach = reach.max().flatten();
         tile.lane.and_then(stride).zip(reach).is_some_and(|(s, reach)| s > 2 && s >= reach)
     }
@@ -63,15 +64,17 @@ impl View<'_> {
     /// transposes them in registers instead of element by element.
     fn row_of(&self, a: &Access, tile: &Tile) -> usize {
         let stride = |r: UOp| a.affine.stride(&self.k.g, r);
-        let Some(taps) = self.reds.iter().find(|&&r| stride(r) == Some(1)).map(|&r| self.len(r)) else { return 0 };
-        let slides = self.outs.iter().filter(|&&r| Some(r) != tile.lane);
+        let Some(taps) = self.reduce_axes.iter().find(|&&r| stride(r) == Some(1)).map(|&r| self.len(r)) else {
+            return 0;
+        };
+        let slides = self.out_axes.iter().filter(|&&r| Some(r) != tile.lane);
         let steps = slides.filter_map(|&r| Some((usize::try_from(stride(r)?).ok()?, self.len(r))));
         taps + steps.filter(|x| x.0 > 0 && x.0 < taps).map(|x| x.0 * (x.1 - 1)).sum::<usize>()
     }
 
     /// Does a copy of `a` transpose whole vectors in registers?
-    pub(super) fn turns(&self, a: &Access, tile: &Tile) -> bool {
-        self.is_turned(a, tile) && self.row_of(a, tile) >= tile.width
+    pub(super) fn transposes_in_registers(&self, a: &Access, tile: &Tile) -> bool {
+        self.is_transposed(a, tile) && self.row_of(a, tile) >= tile.width
     }
 
     /// Cost per step of loading such rows: directly from memory, and from a copy, which has no masks. Without masks
@@ -82,13 +85,13 @@ impl View<'_> {
         let (taps, rows, width) = (self.len(slide.taps), slide.rows, tile.width.min(self.t.lanes));
         // most such vectors straddle two cache lines
         let whole = self.vector_load(tile);
-        let lines = if slide.turned { 1.0 } else { 1.0 + (width * 4) as f64 / 64.0 };
+        let lines = if slide.transposed { 1.0 } else { 1.0 + (width * 4) as f64 / 64.0 };
         let each = (all * tile.vectors) as f64 * whole * lines;
         let read = ((rows - 1) * slide.step + taps).min(rows * taps);
         let once = if self.shares(tile, slide.taps) { read as f64 / (rows * taps) as f64 } else { 1.0 };
         let rounded_up = width == self.t.lanes && tile.lane.is_some_and(|l| self.len(l) < tile.width);
         let there = match () {
-            () if slide.turned => self.access_cost(a, tile, self.t.lanes),
+            () if slide.transposed => self.access_cost(a, tile, self.t.lanes),
             () if a.gated != 0 || rounded_up => each,
             () => once * each,
         };
@@ -107,7 +110,7 @@ impl View<'_> {
     pub(super) fn taps_share(&self, a: &Access, tile: &Tile) -> f64 {
         let results = tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors;
         let stride = |r: UOp| a.affine.stride(&self.k.g, r).filter(|&s| s != 0);
-        let taps = self.reds.last().copied().filter(|&r| (2..=self.unrolled(results)).contains(&self.len(r)));
+        let taps = self.reduce_axes.last().copied().filter(|&r| (2..=self.unrolled(results)).contains(&self.len(r)));
         let Some(taps) = taps.filter(|_| self.shares_loads() && tile.lane.is_some_and(|l| !a.has(self.id(l)))) else {
             return 1.0;
         };
@@ -143,7 +146,7 @@ impl View<'_> {
     /// Is `a` read by one tile only, but through overlapping windows, so that staging a copy of it is cheaper? The
     /// factors are those of a tile's cost, which counts half of what is read and two thirds of what is copied.
     pub(super) fn is_staged_once(&self, a: &Access, tile: &Tile) -> bool {
-        let staged = self.staged_cost(a, tile).filter(|s| !s.apart);
+        let staged = self.staged_cost(a, tile).filter(|s| !s.separate_windows);
         self.shares_loads()
             && self.reuse(a, tile) == 1
             && staged.is_some_and(|s| s.read / 2.0 + s.copy / 1.5 < self.plain_cost(a, tile) / 2.0)
@@ -152,21 +155,21 @@ impl View<'_> {
     /// Appends the opt that stages an operand that only one tile reads.
     pub(super) fn stage_once(&self, a: &Access, tile: &Tile, opts: &mut Vec<Opt>) {
         let (level, _) = self.copied_once(a, tile);
-        opts.push(Opt::Stage(Staging { param: a.slot.unwrap_or(0), load: 0, level, apart: false }));
+        opts.push(Opt::Stage(Staging { param: a.slot.unwrap_or(0), load: 0, level, separate_windows: false }));
     }
 
     /// The level at which a copy of an operand that only one tile reads is made, and the number of elements copied in
     /// all. The tiles along an axis whose windows overlap share a copy, if it takes at most three quarters of the L1
     /// cache. A transposed copy may take the L2 cache: transposing takes longer than fetching the copy from there.
     pub(super) fn copied_once(&self, a: &Access, tile: &Tile) -> (Level, usize) {
-        let loops: Vec<UOp> = self.outs.iter().copied().filter(|&r| self.tiles_of(r, tile) > 1).collect();
+        let loops: Vec<UOp> = self.out_axes.iter().copied().filter(|&r| self.tiles_of(r, tile) > 1).collect();
         let first = self.t.machine.prices.caches[0].0 as usize * 3 / 4;
-        let near = if self.is_turned(a, tile) { self.t.machine.caches.panel } else { first } / a.size;
+        let capacity = if self.is_transposed(a, tile) { self.t.machine.caches.panel } else { first } / a.size;
         // elements that are copied in all, if the copies are made inside of the first `i` loops
         let copied = |i: usize| {
             let (_, elems) = self.panel(a, tile, &loops[i..]);
             let times = loops[..i].iter().fold(elems, |n, &r| n.saturating_mul(self.tiles_of(r, tile)));
-            (elems > near && i < loops.len(), times, Reverse(i))
+            (elems > capacity && i < loops.len(), times, Reverse(i))
         };
         let all = (loops.len().min(1)..=loops.len()).map(copied).min();
         let (_, elems, Reverse(i)) = all.unwrap_or((false, 0, Reverse(loops.len())));

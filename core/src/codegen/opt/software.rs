@@ -37,7 +37,7 @@ impl View<'_> {
     /// The innermost loop of the reduction, if it is short and its windows of some operand overlap along the lanes:
     /// unrolled as a whole, it loads each component once.
     pub(super) fn window(&self, tile: &Tile) -> Option<UOp> {
-        let (r, lane) = (*self.reds.last()?, tile.lane.filter(|l| self.outs.contains(l))?);
+        let (r, lane) = (*self.reduce_axes.last()?, tile.lane.filter(|l| self.out_axes.contains(l))?);
         let slides = self.inner.iter().any(|a| self.slides(a, lane, r));
         (self.emulated() && slides && self.len(r) <= WINDOW).then_some(r)
     }
@@ -71,10 +71,10 @@ impl View<'_> {
             return None;
         }
         let loads: f64 = self.inner.iter().map(|a| self.components(a, tile)).sum();
-        let steps: usize = self.reds.iter().map(|&r| self.len(r)).product();
-        let outs: usize = self.outs.iter().map(|&r| self.len(r)).product();
-        let reduced = tile.lane.is_some_and(|l| self.reds.contains(&l));
-        let (stored, turns) = match (tile.lane, reduced) {
+        let steps: usize = self.reduce_axes.iter().map(|&r| self.len(r)).product();
+        let outs: usize = self.out_axes.iter().map(|&r| self.len(r)).product();
+        let reduced = tile.lane.is_some_and(|l| self.reduce_axes.contains(&l));
+        let (stored, iterations) = match (tile.lane, reduced) {
             (None, _) => (accs, steps),
             (Some(_), true) => (accs, steps.div_ceil(lanes * tile.vectors)),
             (Some(_), false) => (accs * lanes, steps),
@@ -82,14 +82,14 @@ impl View<'_> {
         // the epilogue works on whole vectors only where the lanes are results
         let after = self.after as f64 * if reduced { (accs / tile.vectors) as f64 + 3.0 } else { accs as f64 };
         let padded = |l: UOp| (self.len(l).next_multiple_of(lanes * tile.vectors)) as f64 / self.len(l) as f64;
-        let waste = tile.lane.filter(|l| self.outs.contains(l)).map_or(1.0, padded);
+        let waste = tile.lane.filter(|l| self.out_axes.contains(l)).map_or(1.0, padded);
         let threads = waste * outs.div_ceil(if reduced { stored / tile.vectors } else { stored }.max(1)) as f64;
         let stored = (if reduced { stored / tile.vectors } else { stored }) as f64;
         let parts = tile.lane.is_some_and(|l| self.store_stride(l).is_some_and(|s| s != 1));
         let parts = if parts { stored * COMPILE_PART } else { 0.0 };
         let taps = self.window(tile).map_or(1.0, |r| self.len(r) as f64);
         let compile = (loads * taps + stored) * COMPILE_ACCESS + (accs as f64 * taps + after) * COMPILE_OP + parts;
-        let each = turns as f64 * (loads * RUN_ACCESS + accs as f64 * RUN_OP + RUN_LOOP / taps);
+        let each = iterations as f64 * (loads * RUN_ACCESS + accs as f64 * RUN_OP + RUN_LOOP / taps);
         let run = threads * (each + stored * RUN_ACCESS + after * RUN_OP) / 1e6;
         Some(compile + RUNS * run)
     }

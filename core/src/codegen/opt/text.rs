@@ -3,7 +3,7 @@
 //! `r` precedes a range's id and `p` a parameter's slot.
 
 use super::{Level, Opt, Part, Staging};
-use crate::uop::mma::BUILT;
+use crate::uop::mma::MATRIX_TILES_ENABLED;
 use std::fmt::{Display, Formatter, Result};
 
 impl Part {
@@ -53,12 +53,12 @@ impl Display for Opt {
             Opt::Swap { axis, with } => write!(f, "swap r{axis} with r{with}"),
             Opt::Join { axis, with } => write!(f, "join r{axis} with r{with}"),
             Opt::Keep { axis } => write!(f, "keep r{axis}"),
-            Opt::Stage(Staging { param, load, level, apart }) => {
+            Opt::Stage(Staging { param, load, level, separate_windows }) => {
                 write!(f, "stage p{param} ")?;
                 if *load > 0 {
                     write!(f, "load {load} ")?;
                 }
-                write!(f, "{level}{}", if *apart { " apart" } else { "" })
+                write!(f, "{level}{}", if *separate_windows { " apart" } else { "" })
             }
         }
     }
@@ -75,7 +75,9 @@ impl Opt {
         Some(match (verb, rest.as_slice()) {
             ("pad", [axis, "to", to]) => Opt::Pad { axis: range(axis)?, to: number(to)? },
             ("swap", [axis, "with", with]) => Opt::Swap { axis: range(axis)?, with: range(with)? },
-            ("join", [axis, "with", with]) if BUILT => Opt::Join { axis: range(axis)?, with: range(with)? },
+            ("join", [axis, "with", with]) if MATRIX_TILES_ENABLED => {
+                Opt::Join { axis: range(axis)?, with: range(with)? }
+            }
             ("keep", [axis]) => Opt::Keep { axis: range(axis)? },
             ("stage", [param, rest @ ..]) => {
                 let (load, rest) = match rest {
@@ -87,12 +89,12 @@ impl Opt {
                     ["in", r, rest @ ..] => (Level::In(range(r)?), rest),
                     _ => return None,
                 };
-                let apart = match rest {
+                let separate_windows = match rest {
                     [] => false,
                     ["apart"] => true,
                     _ => return None,
                 };
-                Opt::Stage(Staging { param: number(param.strip_prefix('p')?)?, load, level, apart })
+                Opt::Stage(Staging { param: number(param.strip_prefix('p')?)?, load, level, separate_windows })
             }
             (_, [axis, "by", by]) => {
                 let part = Part::ALL.into_iter().find(|p| p.verb() == verb)?;
@@ -119,12 +121,12 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_read() {
-        let staging = Staging { param: 2, load: 0, level: Level::Outside, apart: false };
+        let staging = Staging { param: 2, load: 0, level: Level::Outside, separate_windows: false };
         let mut opts: Vec<Opt> = Part::ALL.into_iter().map(|part| Opt::Cut { axis: 3, by: 16, part }).collect();
         opts.extend([Opt::pad(0, 2), Opt::swap(1, 4), Opt::join(2, 5), Opt::keep(7), Opt::Stage(staging)]);
         opts.extend([
-            Opt::Stage(Staging { apart: true, ..staging }),
-            Opt::Stage(Staging { load: 2, level: Level::In(9), apart: true, ..staging }),
+            Opt::Stage(Staging { separate_windows: true, ..staging }),
+            Opt::Stage(Staging { load: 2, level: Level::In(9), separate_windows: true, ..staging }),
         ]);
         assert_eq!(Opt::parse_list(&Opt::list(&opts)), Some(opts));
         assert_eq!(

@@ -1,14 +1,14 @@
-//! Opts for contractions on hardware GPUs for which neither `matrix.rs` nor `ahead.rs` has opts. In: a contraction of
-//! two operands that can be staged. Out: opts with which a workgroup computes a tile of rows and columns, and stages
-//! the operands in workgroup memory one block of the reduction at a time. Software adapters do not use this: there a
-//! barrier costs more than staging saves.
+//! Opts for contractions on hardware GPUs for which neither `matrix.rs` nor `multi_buffered.rs` has opts. In: a
+//! contraction of two operands that can be staged. Out: opts with which a workgroup computes a tile of rows and
+//! columns, and stages the operands in workgroup memory one block of the reduction at a time. Software adapters do not
+//! use this: there a barrier costs more than staging saves.
 
 use super::heuristic::{Access, View};
 use super::{Level, Opt};
 use crate::analysis::product::sides;
 use crate::codegen::axes::Kernel;
 use crate::codegen::stage;
-use crate::uop::mma::BUILT;
+use crate::uop::mma::MATRIX_TILES_ENABLED;
 use crate::uop::{Op, UOp};
 
 /// Usual number of reduction steps that are staged at a time.
@@ -41,7 +41,7 @@ struct Axes<'a> {
 impl View<'_> {
     /// Opts that tile the kernel, if it is a large enough contraction.
     pub(super) fn tiled(&self, vector: bool) -> Option<Vec<Opt>> {
-        let steps: usize = self.reds.iter().map(|&r| self.len(r)).product();
+        let steps: usize = self.reduce_axes.iter().map(|&r| self.len(r)).product();
         if self.t.software || !vector || self.t.lanes != 4 || self.k.reduces().len() != 1 || steps < BLOCK / 2 {
             return None;
         }
@@ -59,7 +59,7 @@ impl View<'_> {
         let mut best: Option<(i64, Axes)> = None;
         for &a in &staged {
             for &b in &staged {
-                let mut found = sides(&self.k.g, &self.outs, [a.ranges | a.gated, b.ranges | b.gated]);
+                let mut found = sides(&self.k.g, &self.out_axes, [a.ranges | a.gated, b.ranges | b.gated]);
                 found.own.iter_mut().for_each(|list| list.retain(|r| self.len(*r) > 1));
                 let [rows, cols] = found.own;
                 let longest = |list: &[UOp], but: Option<UOp>| {
@@ -67,14 +67,15 @@ impl View<'_> {
                 };
                 let Some(row) = longest(&rows, None) else { continue };
                 // lanes go along the axis that is contiguous in the result, or else in the operand
-                let near = |r: UOp| {
+                let contiguity = |r: UOp| {
                     let store = self.store_stride(r).map_or(2, |s| i64::from(s != 1));
                     (store, i64::from(b.affine.stride(&self.k.g, r) != Some(1)))
                 };
-                let Some(col) = cols.iter().copied().filter(|&r| self.len(r) >= 4).min_by_key(|&r| near(r)) else {
+                let Some(col) = cols.iter().copied().filter(|&r| self.len(r) >= 4).min_by_key(|&r| contiguity(r))
+                else {
                     continue;
                 };
-                let order = near(col).0 * 2 + near(col).1;
+                let order = contiguity(col).0 * 2 + contiguity(col).1;
                 if best.as_ref().is_none_or(|x| order < x.0) {
                     best = Some((order, Axes { a, b, row, col, second: longest(&cols, Some(col)) }));
                 }
@@ -88,7 +89,7 @@ impl View<'_> {
         let (nr, nc) = (self.len(x.row), self.len(x.col));
         let ns = x.second.map_or(1, |r| self.len(r));
         let rest: usize = self
-            .outs
+            .out_axes
             .iter()
             .filter(|&&r| r != x.row && r != x.col && Some(r) != x.second)
             .map(|&r| self.len(r))
@@ -118,7 +119,7 @@ impl View<'_> {
                         let local = 4.0 * ((rows as f64 / 4.0).max(1.0) + vectors as f64 * read);
                         let copied = 3.0 * (tr + tc * deep) as f64 / threads as f64;
                         let mut idle = (w.busy_tiles[0] as f64 / (pieces * threads) as f64).max(1.0);
-                        if BUILT && let n @ 1.. = self.t.processors {
+                        if MATRIX_TILES_ENABLED && let n @ 1.. = self.t.processors {
                             // the last round of workgroups may occupy only a few processors
                             idle = idle.max((pieces.div_ceil(n) * n) as f64 / pieces as f64);
                         }
@@ -189,7 +190,7 @@ impl View<'_> {
         block: usize,
         put: &mut impl FnMut(&mut Kernel, Opt) -> Option<()>,
     ) -> Option<Level> {
-        let mut axes = self.reds.iter().copied();
+        let mut axes = self.reduce_axes.iter().copied();
         let first = axes.next()?;
         let inner: usize = axes.map(|r| self.len(r)).product();
         let n = self.len(first);
@@ -215,8 +216,8 @@ impl View<'_> {
         }
         // short windows, or a few steps of a loop, are unrolled
         let mut budget = (BODY / (p.rows * p.vectors)).clamp(1, 9);
-        let last = self.reds.len() - 1;
-        for (i, &r) in self.reds.iter().enumerate().rev() {
+        let last = self.reduce_axes.len() - 1;
+        for (i, &r) in self.reduce_axes.iter().enumerate().rev() {
             let (axis, n) = if i == 0 { (id, steps) } else { (self.id(r), self.len(r)) };
             if i == 0 && level == Level::In(id) {
                 break; // the loop over blocks itself

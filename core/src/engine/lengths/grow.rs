@@ -3,7 +3,7 @@
 //! length, so nothing is copied.
 
 use super::nodes::{merged, single};
-use super::{Form, Lengths, Made, Points, Roomy, Stuck, Tuple, room_of};
+use super::{Form, Lengths, Made, PaddedTensor, Points, Stuck, Tuple, padded_shape};
 use crate::DType;
 use crate::uop::{Arg, Axes, Graph, Op, UOp};
 use smallvec::SmallVec;
@@ -89,7 +89,7 @@ impl Lengths<'_> {
         Ok(())
     }
 
-    fn stored(&mut self, join: &Join, root: &Tuple, new: &Roomy) -> Made<Roomy> {
+    fn stored(&mut self, join: &Join, root: &Tuple, new: &PaddedTensor) -> Made<PaddedTensor> {
         let Arg::Buffer { id, .. } = self.g.arg(self.g.src_at(join.past, 0)) else {
             return Err("no buffer".to_owned());
         };
@@ -99,15 +99,15 @@ impl Lengths<'_> {
         let len = self.points.form(&sizes).ok_or("no length")?;
         let mut axes: SmallVec<[super::Axis; 6]> = SmallVec::new();
         for (i, f) in given.dims.iter().enumerate() {
-            axes.push(merged([self.factor(if i == axis { len.clone() } else { f.clone() })?]));
+            axes.push(merged([self.axis_part(if i == axis { len.clone() } else { f.clone() })?]));
         }
-        let room = room_of(&axes);
+        let capacity = padded_shape(&axes);
         let own = single(&new.axes[axis])?;
         let same = axes.iter().zip(&new.axes).enumerate().all(|(i, (a, b))| i == axis || a == b);
-        if !same || room.as_slice() != given.room {
+        if !same || capacity.as_slice() != given.capacity {
             return Err("what is joined is made of other lengths".to_owned());
         }
-        let whole = self.g.reshape(given.node, &room);
+        let whole = self.g.reshape(given.node, &capacity);
         let shape = self.g.shape(new.node).to_vec();
         let (place, at) = (self.places(&shape, axis), self.scalar(&before));
         let at = self.spread(at, &shape);
@@ -123,7 +123,7 @@ impl Lengths<'_> {
             self.g.try_node(Op::Gather, self.g.dtype(whole), &[whole, index], target).map_err(|e| e.to_string())?;
         let store = self.g.store(target, new.node);
         let after = self.g.after(given.node, &[store]);
-        let node = self.g.reshape(after, &room);
-        Ok(Roomy { node, axes, fill: None })
+        let node = self.g.reshape(after, &capacity);
+        Ok(PaddedTensor { node, axes, fill: None })
     }
 }

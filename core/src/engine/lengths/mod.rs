@@ -8,10 +8,10 @@
 //! and the caller makes a plan for each shape instead. Example: if the variable `n` is 11, 14 and 31 in three builds,
 //! in which an axis has 12, 15 and 32 elements, the axis has `n + 1` elements.
 //!
-//! A tensor here ([`Roomy`]) is padded: an axis whose length changes has the capacity (`room`) of the largest length,
-//! and the elements behind the actual length are undefined. An axis that was merged from several (batch and length,
-//! say) stays several axes in memory, so that no reshape moves elements ([`Factor`]). Where a value depends on all
-//! elements of an axis, the elements behind the length are masked first (`nodes`): in sums, maxima, pads and indices.
+//! A tensor here ([`PaddedTensor`]) is padded: an axis whose length changes has the capacity for the largest length, and
+//! the elements behind the actual length are undefined. An axis that was merged from several (batch and length, say)
+//! stays several axes in memory, so that no reshape moves elements ([`AxisPart`]). Where a value depends on all elements
+//! of an axis, the elements behind the length are masked first (`nodes`): in sums, maxima, pads and indices.
 
 mod form;
 mod grow;
@@ -30,18 +30,18 @@ use smallvec::SmallVec;
 /// The same node in each build.
 pub type Tuple = SmallVec<[UOp; 8]>;
 
-/// A part of an axis with the capacity for `room` elements.
+/// A part of an axis, which may have to be padded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Factor {
+pub struct AxisPart {
     /// The actual number of elements.
     pub len: Form,
     /// The capacity.
-    pub room: usize,
+    pub capacity: usize,
 }
 
 /// The parts of an axis, outermost first; empty for an axis of one element. Of two adjacent parts at least one has a
 /// length that changes.
-pub type Axis = SmallVec<[Factor; 2]>;
+pub type Axis = SmallVec<[AxisPart; 2]>;
 
 /// A known value that the elements behind the actual length have.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,7 +53,7 @@ struct Fill {
 
 /// A tensor padded to its capacity.
 #[derive(Clone, Debug)]
-pub struct Roomy {
+pub struct PaddedTensor {
     /// Its node, which has one axis for each part of each axis of the tensor.
     pub node: UOp,
     /// The axes of the tensor.
@@ -79,7 +79,7 @@ pub struct Given {
     /// The length of each dimension.
     pub dims: Vec<Form>,
     /// The sizes of that buffer.
-    pub room: Vec<usize>,
+    pub capacity: Vec<usize>,
     /// Does the graph append to it in place?
     pub grows: bool,
 }
@@ -94,17 +94,17 @@ pub struct Lengths<'a> {
     given: &'a [Given],
     buffers: FxHashMap<u32, usize>,
     tables: FxHashMap<u32, Bytes>,
-    made: FxHashMap<Tuple, Roomy>,
+    made: FxHashMap<Tuple, PaddedTensor>,
 }
 
 /// The shape of the node of a tensor with these axes.
-pub fn room_of(axes: &[Axis]) -> SmallVec<[usize; 8]> {
+pub fn padded_shape(axes: &[Axis]) -> SmallVec<[usize; 8]> {
     let mut out = SmallVec::new();
     for a in axes {
         if a.is_empty() {
             out.push(1);
         }
-        out.extend(a.iter().map(|f| f.room));
+        out.extend(a.iter().map(|f| f.capacity));
     }
     out
 }
@@ -114,7 +114,7 @@ pub fn room_of(axes: &[Axis]) -> SmallVec<[usize; 8]> {
 pub const NO_FORM: &str = "no form of the lengths is";
 
 /// An output of at most this many bytes is handed out with its padding between the elements; the caller removes it.
-const FEW_BYTES: usize = 1 << 24;
+const MAX_PADDED_OUTPUT_BYTES: usize = 1 << 24;
 
 type Made<T> = std::result::Result<T, String>;
 
@@ -138,7 +138,7 @@ impl<'a> Lengths<'a> {
     }
 
     /// Makes the tensor that corresponds to a node of the builds, and first all that it depends on.
-    pub fn tensor(&mut self, root: &Tuple) -> std::result::Result<Roomy, Stuck> {
+    pub fn tensor(&mut self, root: &Tuple) -> std::result::Result<PaddedTensor, Stuck> {
         let mut stack: Vec<(Tuple, bool)> = vec![(root.clone(), false)];
         while let Some((t, ready)) = stack.pop() {
             if self.made.contains_key(&t) {
@@ -211,12 +211,12 @@ impl<'a> Lengths<'a> {
     }
 
     /// The tensor for a node that does not depend on any length.
-    fn constant(&self, u: UOp) -> Roomy {
+    fn constant(&self, u: UOp) -> PaddedTensor {
         let axis = |&n: &usize| match n {
             1 => Axis::new(),
-            n => [Factor { len: Form::number(n as i64), room: n }].into_iter().collect(),
+            n => [AxisPart { len: Form::number(n as i64), capacity: n }].into_iter().collect(),
         };
-        Roomy { node: u, axes: self.g.shape(u).iter().map(axis).collect(), fill: None }
+        PaddedTensor { node: u, axes: self.g.shape(u).iter().map(axis).collect(), fill: None }
     }
 
     /// A dimension with these values in the builds, as parts of an axis.
@@ -226,14 +226,14 @@ impl<'a> Lengths<'a> {
         }
         let none = || format!("{NO_FORM} {values:?}");
         let forms = self.points.product(values, &self.known).ok_or_else(none)?;
-        forms.into_iter().map(|f| self.factor(f)).collect()
+        forms.into_iter().map(|f| self.axis_part(f)).collect()
     }
 
-    fn factor(&self, len: Form) -> Made<Factor> {
+    fn axis_part(&self, len: Form) -> Made<AxisPart> {
         let (low, high) = len.bounds(self.vars);
-        let room = usize::try_from(high).ok().filter(|_| low >= 0);
-        let room = room.ok_or_else(|| format!("a length between {low} and {high}"))?;
-        Ok(Factor { len, room })
+        let capacity = usize::try_from(high).ok().filter(|_| low >= 0);
+        let capacity = capacity.ok_or_else(|| format!("a length between {low} and {high}"))?;
+        Ok(AxisPart { len, capacity })
     }
 
     /// The value of a form as an i32 scalar node.
@@ -255,20 +255,20 @@ impl<'a> Lengths<'a> {
     /// Makes a tensor an output. If the sizes are returned too, the output has its padding between the elements, in
     /// these sizes; otherwise it is flat and its actual elements come first. Nothing behind the actual lengths is
     /// computed.
-    pub fn output(&mut self, t: &Roomy) -> (UOp, Option<Vec<usize>>) {
-        let parts: Vec<Factor> = t.axes.iter().flatten().cloned().collect();
-        let total: usize = parts.iter().map(|f| f.room).product();
+    pub fn output(&mut self, t: &PaddedTensor) -> (UOp, Option<Vec<usize>>) {
+        let parts: Vec<AxisPart> = t.axes.iter().flatten().cloned().collect();
+        let total: usize = parts.iter().map(|f| f.capacity).product();
         let Some(last) = parts.iter().rposition(|f| !f.len.is_number()) else {
             return (self.g.reshape(t.node, &[total]), None);
         };
-        let is_outermost = parts[..last].iter().all(|f| f.room == 1);
-        let few = total.saturating_mul(self.g.dtype(t.node).size()) <= FEW_BYTES;
+        let is_outermost = parts[..last].iter().all(|f| f.capacity == 1);
+        let few = total.saturating_mul(self.g.dtype(t.node).size()) <= MAX_PADDED_OUTPUT_BYTES;
         if !is_outermost && few && t.axes.iter().all(|a| a.len() < 2) {
-            let room = room_of(&t.axes);
+            let capacity = padded_shape(&t.axes);
             let changes =
                 |(i, a): (usize, &Axis)| Some((i as u8, a.first().filter(|f| !f.len.is_number())?.len.clone()));
             let ends: Vec<(u8, Form)> = t.axes.iter().enumerate().filter_map(changes).collect();
-            return (self.wanted(t.node, &ends), Some(room.to_vec()));
+            return (self.wanted(t.node, &ends), Some(capacity.to_vec()));
         }
         if is_outermost && t.axes.iter().all(|a| a.len() < 2) {
             // only the outermost axis is padded, so the actual elements come first already
@@ -278,7 +278,7 @@ impl<'a> Lengths<'a> {
         }
         // split into rows whose number of elements does not depend on the lengths
         let (own, rest) = parts.split_at(last + 1);
-        let columns: usize = rest.iter().map(|f| f.room).product();
+        let columns: usize = rest.iter().map(|f| f.capacity).product();
         let rows = total / columns.max(1);
         let mut x = self.g.reshape(t.node, &[rows, columns]);
         if !is_outermost {
@@ -305,7 +305,7 @@ impl<'a> Lengths<'a> {
 
     /// The offsets in padded memory of elements that are given by their row-major index without padding. With `all` an
     /// index may lie behind the last element; its offset is then any valid one.
-    fn place_of(&mut self, numbers: UOp, parts: &[Factor], all: bool) -> UOp {
+    fn place_of(&mut self, numbers: UOp, parts: &[AxisPart], all: bool) -> UOp {
         let (shape, dt) = (self.g.shape(numbers).to_vec(), self.g.dtype(numbers));
         let (mut rest, mut at, mut stride) = (numbers, None, 1i64);
         for (i, f) in parts.iter().enumerate().rev() {
@@ -325,7 +325,7 @@ impl<'a> Lengths<'a> {
             let digit = self.g.binary(Op::Mul, digit, step);
             at = Some(at.map_or(digit, |a| self.g.binary(Op::Add, a, digit)));
             rest = self.g.binary(Op::FloorDiv, rest, len);
-            stride *= f.room as i64;
+            stride *= f.capacity as i64;
         }
         at.unwrap_or(rest)
     }

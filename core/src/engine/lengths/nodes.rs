@@ -1,7 +1,7 @@
 //! Makes the padded tensor for a node, op by op (`views` has the movement ops). In: the node in each build, its sources
 //! done. Out: the node that stands for all builds.
 
-use super::{Axis, Factor, Fill, Form, Lengths, Made, Roomy, Tuple, room_of};
+use super::{Axis, AxisPart, Fill, Form, Lengths, Made, PaddedTensor, Tuple, padded_shape};
 use crate::DType;
 use crate::dtype::Scalar;
 use crate::engine::Bytes;
@@ -10,7 +10,7 @@ use crate::util::decimal::Shown;
 use smallvec::SmallVec;
 
 /// All parts whose length changes, each with the number of its axis in the node.
-fn changing(axes: &[Axis]) -> Vec<(usize, Factor)> {
+fn changing(axes: &[Axis]) -> Vec<(usize, AxisPart)> {
     let mut at = 0;
     let mut out = Vec::new();
     for a in axes {
@@ -41,14 +41,14 @@ pub(super) fn bits(range: std::ops::Range<usize>) -> u64 {
 }
 
 /// The axis with adjacent parts of constant length merged into one.
-pub(super) fn merged(parts: impl IntoIterator<Item = Factor>) -> Axis {
+pub(super) fn merged(parts: impl IntoIterator<Item = AxisPart>) -> Axis {
     let mut out = Axis::new();
     for f in parts {
         match out.last_mut() {
             _ if f.len == Form::number(1) => {}
             Some(last) if last.len.is_number() && f.len.is_number() => {
-                last.room *= f.room;
-                last.len = Form::number(last.room as i64);
+                last.capacity *= f.capacity;
+                last.len = Form::number(last.capacity as i64);
             }
             _ => out.push(f),
         }
@@ -57,9 +57,9 @@ pub(super) fn merged(parts: impl IntoIterator<Item = Factor>) -> Axis {
 }
 
 /// The only part of an axis; an error if it has more than one.
-pub(super) fn single(a: &Axis) -> Made<Factor> {
+pub(super) fn single(a: &Axis) -> Made<AxisPart> {
     match &a[..] {
-        [] => Ok(Factor { len: Form::number(1), room: 1 }),
+        [] => Ok(AxisPart { len: Form::number(1), capacity: 1 }),
         [one] => Ok(one.clone()),
         _ => Err("an axis that was made of several lengths is cut or indexed".to_owned()),
     }
@@ -67,10 +67,10 @@ pub(super) fn single(a: &Axis) -> Made<Factor> {
 
 impl Lengths<'_> {
     /// Makes the tensor for a node whose `n` sources are done.
-    pub(super) fn node(&mut self, t: &Tuple, n: usize) -> Made<Roomy> {
+    pub(super) fn node(&mut self, t: &Tuple, n: usize) -> Made<PaddedTensor> {
         let src: Vec<Tuple> = (0..n).map(|i| self.src(t, i)).collect();
         let made = |i: usize| self.made.get(&src[i]).cloned().ok_or("a source is missing");
-        let x: Vec<Roomy> = (0..n).map(made).collect::<std::result::Result<_, _>>()?;
+        let x: Vec<PaddedTensor> = (0..n).map(made).collect::<std::result::Result<_, _>>()?;
         match self.g.op(t[0]) {
             Op::Const => self.number(t),
             Op::Buffer => self.input(t),
@@ -78,7 +78,7 @@ impl Lengths<'_> {
             Op::Detach => Ok(x[0].clone()),
             Op::Contiguous if n == 1 => {
                 let node = self.g.with_src(t[0], &[x[0].node]);
-                Ok(Roomy { node, ..x[0].clone() })
+                Ok(PaddedTensor { node, ..x[0].clone() })
             }
             Op::Reshape => self.reshape(t, &x[0]),
             Op::Expand => self.expand(t, &x[0]),
@@ -124,11 +124,11 @@ impl Lengths<'_> {
 
     /// A mask that is true below the actual lengths of these changing parts; `None` if there are no such parts.
     fn inside(&mut self, axes: &[Axis], parts: u64) -> Option<UOp> {
-        let shape = room_of(axes);
+        let shape = padded_shape(axes);
         let mut all: Option<UOp> = None;
         for (_, (at, f)) in changing(axes).into_iter().enumerate().filter(|(i, _)| parts >> (i % 64) & 1 == 1) {
             let mut thin = vec![1; shape.len()];
-            thin[at] = f.room;
+            thin[at] = f.capacity;
             let (place, len) = (self.places(&thin, at), self.scalar(&f.len));
             let len = self.spread(len, &thin);
             let one = self.g.binary(Op::CmpLt, place, len);
@@ -139,7 +139,7 @@ impl Lengths<'_> {
     }
 
     /// `x` with `value` in the elements behind the lengths of these parts.
-    pub(super) fn masked(&mut self, x: &Roomy, parts: u64, value: Scalar) -> Roomy {
+    pub(super) fn masked(&mut self, x: &PaddedTensor, parts: u64, value: Scalar) -> PaddedTensor {
         let number = value.as_f64();
         if x.fill.is_some_and(|f| f.parts & parts == parts && f.value == number) {
             return x.clone();
@@ -147,16 +147,16 @@ impl Lengths<'_> {
         let Some(inside) = self.inside(&x.axes, parts) else { return x.clone() };
         let other = self.g.constant(value, self.g.dtype(x.node));
         let node = self.g.select(inside, x.node, other);
-        Roomy { node, axes: x.axes.clone(), fill: Some(Fill { parts, value: number }) }
+        PaddedTensor { node, axes: x.axes.clone(), fill: Some(Fill { parts, value: number }) }
     }
 
     /// A constant that depends on the lengths: a form, a product of forms, or a number divided by such a product.
-    fn number(&mut self, t: &Tuple) -> Made<Roomy> {
+    fn number(&mut self, t: &Tuple) -> Made<PaddedTensor> {
         let dt = self.g.dtype(t[0]);
         let values: Vec<f64> = t.iter().filter_map(|&u| self.g.const_val(u)).map(|c| c.as_f64_of(dt)).collect();
         let ints: Option<Vec<i64>> =
             values.iter().map(|v| (v.fract() == 0.0 && v.abs() < 1e15).then_some(*v as i64)).collect();
-        let scalar = |node| Ok(Roomy { node, axes: SmallVec::new(), fill: None });
+        let scalar = |node| Ok(PaddedTensor { node, axes: SmallVec::new(), fill: None });
         // the bounds of a flat index are the product of its lengths, negated or off by one
         for (sign, more) in [(1, 0), (-1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1)] {
             let Some(v) = &ints else { break };
@@ -193,25 +193,25 @@ impl Lengths<'_> {
         all.into_iter().reduce(|a, b| self.g.binary(Op::Mul, a, b)).unwrap_or_else(|| self.g.idx(1))
     }
 
-    fn input(&mut self, t: &Tuple) -> Made<Roomy> {
+    fn input(&mut self, t: &Tuple) -> Made<PaddedTensor> {
         let id = |u: UOp| if let Arg::Buffer { id, .. } = self.g.arg(u) { self.buffers.get(id).copied() } else { None };
         let first = id(t[0]);
         let Some(i) = first.filter(|_| t.iter().all(|&u| id(u) == first)) else {
             return self.table(t);
         };
         let given = &self.given[i];
-        let parts = given.dims.iter().map(|f| self.factor(f.clone())).collect::<Made<Vec<_>>>()?;
-        let (given, room) = (given.node, given.room.clone());
-        let whole = self.g.reshape(given, &room);
-        let keep: Pairs = parts.iter().map(|f| (0, f.room)).collect();
+        let parts = given.dims.iter().map(|f| self.axis_part(f.clone())).collect::<Made<Vec<_>>>()?;
+        let (given, capacity) = (given.node, given.capacity.clone());
+        let whole = self.g.reshape(given, &capacity);
+        let keep: Pairs = parts.iter().map(|f| (0, f.capacity)).collect();
         let begin = self.g.shrink(whole, &keep);
         let axis = merged(parts);
-        let node = self.g.reshape(begin, &room_of(std::slice::from_ref(&axis)));
-        Ok(Roomy { node, axes: [axis].into_iter().collect(), fill: None })
+        let node = self.g.reshape(begin, &padded_shape(std::slice::from_ref(&axis)));
+        Ok(PaddedTensor { node, axes: [axis].into_iter().collect(), fill: None })
     }
 
     /// A table that each build made for itself: the same in all of them, or a few integers that are products of forms.
-    fn table(&mut self, t: &Tuple) -> Made<Roomy> {
+    fn table(&mut self, t: &Tuple) -> Made<PaddedTensor> {
         const MOST: usize = 16;
         let other = || "a table that is another one for each length".to_owned();
         let of =
@@ -240,12 +240,12 @@ impl Lengths<'_> {
             sum = Some(sum.map_or(one, |s| self.g.select(before, s, one)));
         }
         let node = sum.ok_or_else(other)?;
-        Ok(Roomy { node, ..self.constant(t[0]) })
+        Ok(PaddedTensor { node, ..self.constant(t[0]) })
     }
 
     /// The tensor with its axes in the same parts as `axes`, if that needs no moving: an axis along which it only
     /// repeats can be given any parts.
-    pub(super) fn aligned(&mut self, x: &Roomy, axes: &[Axis]) -> Option<Roomy> {
+    pub(super) fn aligned(&mut self, x: &PaddedTensor, axes: &[Axis]) -> Option<PaddedTensor> {
         if x.axes[..] == *axes {
             return Some(x.clone());
         }
@@ -268,16 +268,16 @@ impl Lengths<'_> {
             own.extend(vec![1; b.len().max(1)]);
         }
         let node = self.g.reshape(source, &own);
-        let node = self.g.expand(node, &room_of(axes));
-        Some(Roomy { node, axes: axes.iter().cloned().collect(), fill: None })
+        let node = self.g.expand(node, &padded_shape(axes));
+        Some(PaddedTensor { node, axes: axes.iter().cloned().collect(), fill: None })
     }
 
-    fn iota(&mut self, t: &Tuple) -> Made<Roomy> {
+    fn iota(&mut self, t: &Tuple) -> Made<PaddedTensor> {
         let values: Vec<i64> = t.iter().map(|&u| self.g.numel(u) as i64).collect();
         let axis = self.axis(&values)?;
         let one = single(&axis)?;
-        let node = self.g.node(Op::Iota, DType::I32, &[], Arg::Shape(Shape::from_slice(&[one.room])));
-        Ok(Roomy { node, axes: [axis].into_iter().collect(), fill: None })
+        let node = self.g.node(Op::Iota, DType::I32, &[], Arg::Shape(Shape::from_slice(&[one.capacity])));
+        Ok(PaddedTensor { node, axes: [axis].into_iter().collect(), fill: None })
     }
 
     /// The size of axis `i` of the node in each build.
@@ -291,7 +291,7 @@ impl Lengths<'_> {
         same.then_some(rank).ok_or_else(|| "its number of axes differs from length to length".to_owned())
     }
 
-    fn elementwise(&mut self, t: &Tuple, x: &[Roomy]) -> Made<Roomy> {
+    fn elementwise(&mut self, t: &Tuple, x: &[PaddedTensor]) -> Made<PaddedTensor> {
         let arg = self.same_arg(t)?;
         let mut made: Vec<SmallVec<[Axis; 6]>> = Vec::new();
         x.iter().map(|x| &x.axes).filter(|a| !a.is_empty()).for_each(|a| {
@@ -301,8 +301,8 @@ impl Lengths<'_> {
         });
         let mut list = made.is_empty().then(|| (SmallVec::new(), x.to_vec()));
         for axes in made {
-            let mut one = |x: &Roomy| if x.axes.is_empty() { Some(x.clone()) } else { self.aligned(x, &axes) };
-            if let Some(all) = x.iter().map(&mut one).collect::<Option<Vec<Roomy>>>() {
+            let mut one = |x: &PaddedTensor| if x.axes.is_empty() { Some(x.clone()) } else { self.aligned(x, &axes) };
+            if let Some(all) = x.iter().map(&mut one).collect::<Option<Vec<PaddedTensor>>>() {
                 list = Some((axes, all));
                 break;
             }
@@ -313,37 +313,39 @@ impl Lengths<'_> {
             None => self.joined(x).ok_or_else(|| "its operands are made of different lengths".to_owned())?,
         };
         let x = &x[..];
-        let shape = room_of(&axes);
-        let one = |s: &mut Self, x: &Roomy| match x.axes.is_empty() && !axes.is_empty() && s.g.op(x.node) != Op::Const {
-            true => s.spread(x.node, &shape),
-            false => x.node,
-        };
+        let shape = padded_shape(&axes);
+        let one =
+            |s: &mut Self, x: &PaddedTensor| match x.axes.is_empty() && !axes.is_empty() && s.g.op(x.node) != Op::Const
+            {
+                true => s.spread(x.node, &shape),
+                false => x.node,
+            };
         let src: Vec<UOp> = x.iter().map(|x| one(self, x)).collect();
         let node = self.add(self.g.op(t[0]), self.g.dtype(t[0]), &src, arg)?;
-        Ok(Roomy { node, fill: self.filled(self.g.op(t[0]), x, &axes), axes })
+        Ok(PaddedTensor { node, fill: self.filled(self.g.op(t[0]), x, &axes), axes })
     }
 
     /// The operands with the parts of each axis merged, if their axes are the same then.
-    fn joined(&mut self, x: &[Roomy]) -> Option<(SmallVec<[Axis; 6]>, Vec<Roomy>)> {
+    fn joined(&mut self, x: &[PaddedTensor]) -> Option<(SmallVec<[Axis; 6]>, Vec<PaddedTensor>)> {
         let mut all = x.to_vec();
         for x in &mut all {
             (0..x.axes.len()).for_each(|i| self.join_parts(x, i));
         }
         let axes = all.iter().map(|x| &x.axes).find(|a| !a.is_empty())?.clone();
-        let mut one = |x: &Roomy| if x.axes.is_empty() { Some(x.clone()) } else { self.aligned(x, &axes) };
-        let all = all.iter().map(&mut one).collect::<Option<Vec<Roomy>>>()?;
+        let mut one = |x: &PaddedTensor| if x.axes.is_empty() { Some(x.clone()) } else { self.aligned(x, &axes) };
+        let all = all.iter().map(&mut one).collect::<Option<Vec<PaddedTensor>>>()?;
         Some((axes, all))
     }
 
     /// The known value behind the lengths of the result of an op, where one operand has such a value and the others do
     /// not vary along these parts.
-    fn filled(&self, op: Op, x: &[Roomy], axes: &[Axis]) -> Option<Fill> {
+    fn filled(&self, op: Op, x: &[PaddedTensor], axes: &[Axis]) -> Option<Fill> {
         let at = x.iter().position(|x| x.fill.is_some())?;
         let Fill { parts, value } = x[at].fill?;
         let list = changing(axes);
         let own: Vec<usize> =
             list.iter().enumerate().filter(|(i, _)| parts >> (i % 64) & 1 == 1).map(|(_, p)| p.0).collect();
-        let steady = |x: &Roomy| {
+        let steady = |x: &PaddedTensor| {
             let thin = |u: UOp| own.iter().all(|&a| self.g.shape(self.g.src_at(u, 0))[a] == 1);
             x.axes.is_empty() || self.g.op(x.node) == Op::Expand && thin(x.node)
         };
@@ -351,7 +353,7 @@ impl Lengths<'_> {
             return None;
         }
         let low = value == f64::NEG_INFINITY;
-        let positive = |y: &Roomy| self.g.const_val(y.node).is_some_and(|c| c.as_f64() > 0.0);
+        let positive = |y: &PaddedTensor| self.g.const_val(y.node).is_some_and(|c| c.as_f64() > 0.0);
         let value = match (op, x) {
             (Op::Cast, _) => value,
             (Op::Exp2, _) if low => 0.0,
@@ -364,7 +366,7 @@ impl Lengths<'_> {
         Some(Fill { parts, value })
     }
 
-    fn reduce(&mut self, t: &Tuple, source: &Tuple, x: &Roomy) -> Made<Roomy> {
+    fn reduce(&mut self, t: &Tuple, source: &Tuple, x: &PaddedTensor) -> Made<PaddedTensor> {
         let Arg::Reduce(op, reduced) = self.same_arg(t)? else { return Err("no reduction".to_owned()) };
         let parts = reduced.iter().fold(0, |m, &a| m | bits(parts_of(&x.axes, a as usize)));
         let identity = op.identity(self.g.dtype(x.node));
@@ -390,12 +392,12 @@ impl Lengths<'_> {
             axes[a as usize] = Axis::new();
         }
         let node = self.g.reduce(whole.node, op, &own);
-        let node = self.g.reshape(node, &room_of(&axes));
-        Ok(Roomy { node, axes, fill: None })
+        let node = self.g.reshape(node, &padded_shape(&axes));
+        Ok(PaddedTensor { node, axes, fill: None })
     }
 
     /// A product whose factors are both zero behind the lengths.
-    fn product(&mut self, source: &Tuple, axes: &SmallVec<[Axis; 6]>, parts: u64) -> Made<Roomy> {
+    fn product(&mut self, source: &Tuple, axes: &SmallVec<[Axis; 6]>, parts: u64) -> Made<PaddedTensor> {
         let mut src = Vec::new();
         for i in 0..2 {
             let x = self.made.get(&self.src(source, i)).cloned().ok_or("a factor is missing")?;
@@ -407,17 +409,17 @@ impl Lengths<'_> {
             let zero = Scalar::from_i64(0, self.g.dtype(x.node));
             src.push(if x.axes.is_empty() { x.node } else { self.masked(&x, parts, zero).node });
         }
-        let shape = room_of(axes);
+        let shape = padded_shape(axes);
         let wide = |s: &mut Self, u: UOp| match s.g.shape(u).is_empty() && s.g.op(u) != Op::Const {
             true => s.spread(u, &shape),
             false => u,
         };
         let (a, b) = (wide(self, src[0]), wide(self, src[1]));
         let node = self.g.binary(Op::Mul, a, b);
-        Ok(Roomy { node, axes: axes.clone(), fill: Some(Fill { parts, value: 0.0 }) })
+        Ok(PaddedTensor { node, axes: axes.clone(), fill: Some(Fill { parts, value: 0.0 }) })
     }
 
-    fn scan(&mut self, t: &Tuple, x: &[Roomy]) -> Made<Roomy> {
+    fn scan(&mut self, t: &Tuple, x: &[PaddedTensor]) -> Made<PaddedTensor> {
         let Arg::Reduce(op, list) = self.same_arg(t)? else { return Err("no scan".to_owned()) };
         let a = list.first().copied().unwrap_or(0) as usize;
         single(&x[0].axes[a])?;
@@ -427,6 +429,6 @@ impl Lengths<'_> {
         let at = span(&x[0].axes, a).0;
         let src: Vec<UOp> = x.iter().map(|x| x.node).collect();
         let node = self.add(Op::Scan, self.g.dtype(t[0]), &src, Arg::Reduce(op, Axes::from_slice(&[at as u8])))?;
-        Ok(Roomy { node, axes: x[0].axes.clone(), fill: None })
+        Ok(PaddedTensor { node, axes: x[0].axes.clone(), fill: None })
     }
 }

@@ -2,7 +2,7 @@
 //! view in each build and its padded operand. Out: the padded view, with as few elements moved as possible.
 
 use super::nodes::{bits, merged, parts_of, single, span};
-use super::{Axis, Factor, Fill, Form, Lengths, Made, NO_FORM, Roomy, Tuple, room_of};
+use super::{Axis, AxisPart, Fill, Form, Lengths, Made, NO_FORM, PaddedTensor, Tuple, padded_shape};
 use crate::dtype::Scalar;
 use crate::uop::{Arg, Axes, Op, Pairs, UOp};
 use smallvec::SmallVec;
@@ -14,14 +14,14 @@ fn sum_of(a: &Axis) -> Option<Form> {
 
 impl Lengths<'_> {
     /// Reshapes by regrouping the parts into axes; nothing moves.
-    pub(super) fn reshape(&mut self, t: &Tuple, x: &Roomy) -> Made<Roomy> {
+    pub(super) fn reshape(&mut self, t: &Tuple, x: &PaddedTensor) -> Made<PaddedTensor> {
         let rank = self.rank(t)?;
-        let mut parts: Vec<Factor> = x.axes.iter().flatten().cloned().collect();
+        let mut parts: Vec<AxisPart> = x.axes.iter().flatten().cloned().collect();
         parts.reverse();
         let mut axes: SmallVec<[Axis; 6]> = SmallVec::new();
         for i in 0..rank {
             let mut left = self.sizes(t, i);
-            let mut own: Vec<Factor> = Vec::new();
+            let mut own: Vec<AxisPart> = Vec::new();
             while left.iter().any(|&n| n != 1) {
                 let apart = || format!("an axis of {left:?} elements is not made of the lengths of the one before");
                 let f = parts.pop().ok_or_else(apart)?;
@@ -37,7 +37,7 @@ impl Lengths<'_> {
                     let by = left.iter().fold(of[0], |g, &n| common(g, n));
                     if by != of[0] && by > 1 {
                         let rest = of[0] / by;
-                        parts.push(Factor { len: Form::number(rest), room: rest as usize });
+                        parts.push(AxisPart { len: Form::number(rest), capacity: rest as usize });
                     }
                     vec![by; left.len()]
                 } else {
@@ -48,44 +48,44 @@ impl Lengths<'_> {
                 }
                 left.iter_mut().zip(&by).for_each(|(n, d)| *n /= d);
                 own.push(match f.len.is_number() {
-                    true => Factor { len: Form::number(by[0]), room: by[0] as usize },
+                    true => AxisPart { len: Form::number(by[0]), capacity: by[0] as usize },
                     false => f,
                 });
             }
             axes.push(merged(own));
         }
-        if parts.iter().any(|f| f.room != 1) {
+        if parts.iter().any(|f| f.capacity != 1) {
             return Err("a reshape leaves elements over".to_owned());
         }
-        let node = self.g.reshape(x.node, &room_of(&axes));
-        Ok(Roomy { node, axes, fill: x.fill })
+        let node = self.g.reshape(x.node, &padded_shape(&axes));
+        Ok(PaddedTensor { node, axes, fill: x.fill })
     }
 
     /// Splits a part whose length is a constant multiple of an axis of `left` elements into that axis and the rest:
     /// `2n` elements become `[n, 2]`.
-    fn taken_apart(&self, f: &Factor, left: &[i64]) -> Option<(Factor, Factor)> {
+    fn taken_apart(&self, f: &AxisPart, left: &[i64]) -> Option<(AxisPart, AxisPart)> {
         let of: Vec<i64> = self.points.lists().iter().map(|p| f.len.at(p)).collect();
         let k = of.first()? / left.first().filter(|n| **n > 0)?;
         let whole = k > 1 && of.iter().zip(left).all(|(a, b)| a.checked_div(k) == Some(*b) && a % k == 0);
-        let rest = usize::try_from(k).ok().filter(|k| whole && !f.len.is_number() && f.room % k == 0)?;
-        let first = Factor { len: f.len.over(k)?, room: f.room / rest };
-        Some((first, Factor { len: Form::number(k), room: rest }))
+        let rest = usize::try_from(k).ok().filter(|k| whole && !f.len.is_number() && f.capacity % k == 0)?;
+        let first = AxisPart { len: f.len.over(k)?, capacity: f.capacity / rest };
+        Some((first, AxisPart { len: Form::number(k), capacity: rest }))
     }
 
     /// Merges the parts of axis `i` into one if only the outermost of them changes its length, because the elements are
     /// then contiguous.
-    pub(super) fn join_parts(&mut self, x: &mut Roomy, i: usize) {
+    pub(super) fn join_parts(&mut self, x: &mut PaddedTensor, i: usize) {
         let Some((first, rest)) = x.axes[i].split_first().filter(|(_, rest)| !rest.is_empty()) else { return };
-        let by: usize = rest.iter().map(|f| f.room).product();
+        let by: usize = rest.iter().map(|f| f.capacity).product();
         if rest.iter().any(|f| !f.len.is_number()) {
             return;
         }
         let Some(len) = i64::try_from(by).ok().and_then(|by| Form::number(0).plus(&first.len, by)) else { return };
-        x.axes[i] = [Factor { len, room: first.room * by }].into_iter().collect();
-        x.node = self.g.reshape(x.node, &room_of(&x.axes));
+        x.axes[i] = [AxisPart { len, capacity: first.capacity * by }].into_iter().collect();
+        x.node = self.g.reshape(x.node, &padded_shape(&x.axes));
     }
 
-    pub(super) fn expand(&mut self, t: &Tuple, x: &Roomy) -> Made<Roomy> {
+    pub(super) fn expand(&mut self, t: &Tuple, x: &PaddedTensor) -> Made<PaddedTensor> {
         let rank = self.rank(t)?;
         let (mut axes, mut parts, mut before) = (x.axes.clone(), 0u64, 0);
         let (mut thin, mut shape): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
@@ -101,18 +101,18 @@ impl Lengths<'_> {
                     let set = x.fill.map_or(0, |f| f.parts >> p & 1);
                     parts |= set << ((before + j) % 64);
                 }
-                thin.extend(was.iter().map(|f| f.room));
+                thin.extend(was.iter().map(|f| f.capacity));
             }
             before += parts_of(&axes, i).len();
-            shape.extend(room_of(std::slice::from_ref(&axes[i])));
+            shape.extend(padded_shape(std::slice::from_ref(&axes[i])));
         }
         let node = self.g.reshape(x.node, &thin);
         let node = self.g.expand(node, &shape);
         let fill = x.fill.map(|f| Fill { parts, value: f.value }).filter(|f| f.parts != 0);
-        Ok(Roomy { node, axes, fill })
+        Ok(PaddedTensor { node, axes, fill })
     }
 
-    pub(super) fn permute(&mut self, t: &Tuple, x: &Roomy) -> Made<Roomy> {
+    pub(super) fn permute(&mut self, t: &Tuple, x: &PaddedTensor) -> Made<PaddedTensor> {
         let Arg::Axes(order) = self.same_arg(t)? else { return Err("no axes".to_owned()) };
         let (mut axes, mut own): (SmallVec<[Axis; 6]>, Axes) = (SmallVec::new(), Axes::new());
         let (mut parts, mut n) = (0u64, 0);
@@ -126,7 +126,7 @@ impl Lengths<'_> {
             }
         }
         let node = self.g.permute(x.node, &own);
-        Ok(Roomy { node, axes, fill: x.fill.map(|f| Fill { parts, value: f.value }) })
+        Ok(PaddedTensor { node, axes, fill: x.fill.map(|f| Fill { parts, value: f.value }) })
     }
 
     /// `x` read along one axis at `index`, which has the shape of the result.
@@ -135,10 +135,10 @@ impl Lengths<'_> {
     }
 
     /// Shifts a node along axis `at` by a form: element `i` of the result is element `i + by`, or zero where there is
-    /// none. The result has `room` elements along the axis, and reads nothing from `len` on if that is given.
-    pub(super) fn moved(&mut self, x: UOp, at: usize, room: usize, by: &Form, len: Option<&Form>) -> Made<UOp> {
+    /// none. The result has `capacity` elements along the axis, and reads nothing from `len` on if that is given.
+    pub(super) fn moved(&mut self, x: UOp, at: usize, capacity: usize, by: &Form, len: Option<&Form>) -> Made<UOp> {
         let mut shape = self.g.shape(x).to_vec();
-        shape[at] = room;
+        shape[at] = capacity;
         let (place, by) = (self.places(&shape, at), self.scalar(by));
         let by = self.spread(by, &shape);
         let mut index = self.g.binary(Op::Add, place, by);
@@ -171,7 +171,7 @@ impl Lengths<'_> {
         Ok((form(|p| p.0)?, form(|p| p.1)?))
     }
 
-    pub(super) fn pad(&mut self, t: &Tuple, x: &Roomy) -> Made<Roomy> {
+    pub(super) fn pad(&mut self, t: &Tuple, x: &PaddedTensor) -> Made<PaddedTensor> {
         let mut out = x.clone();
         for i in 0..x.axes.len() {
             let (before, after) = self.pair(t, i)?;
@@ -185,23 +185,23 @@ impl Lengths<'_> {
             }
             let old = single(&out.axes[i])?;
             let sum = old.len.plus(&before, 1).and_then(|f| f.plus(&after, 1)).ok_or("a length overflows")?;
-            let new = self.factor(sum)?;
+            let new = self.axis_part(sum)?;
             let at = span(&out.axes, i).0;
-            let (first, room) = (before.constant as usize, new.room);
+            let (first, capacity) = (before.constant as usize, new.capacity);
             if before.is_number() {
                 let parts = bits(parts_of(&out.axes, i));
                 let whole = self.masked(&out, parts, Scalar::from_i64(0, self.g.dtype(out.node)));
                 let mut pairs = Pairs::from_elem((0, 0), self.g.shape(whole.node).len());
-                pairs[at] = (first, room.saturating_sub(first + old.room));
+                pairs[at] = (first, capacity.saturating_sub(first + old.capacity));
                 out.node = self.g.pad(whole.node, &pairs);
                 let shape = self.g.shape(out.node).clone();
                 let mut keep: Pairs = shape.iter().map(|&n| (0, n)).collect();
-                keep[at].1 = keep[at].1.min(room);
+                keep[at].1 = keep[at].1.min(capacity);
                 out.node = self.g.shrink(out.node, &keep);
             } else {
                 let back = zero.plus(&before, -1).ok_or("a length overflows")?;
                 let len = (!old.len.is_number()).then_some(&old.len);
-                out.node = self.moved(out.node, at, room, &back, len)?;
+                out.node = self.moved(out.node, at, capacity, &back, len)?;
             }
             out.axes[i] = merged([new]);
             out.fill = None;
@@ -209,7 +209,7 @@ impl Lengths<'_> {
         Ok(out)
     }
 
-    pub(super) fn shrink(&mut self, t: &Tuple, x: &Roomy) -> Made<Roomy> {
+    pub(super) fn shrink(&mut self, t: &Tuple, x: &PaddedTensor) -> Made<PaddedTensor> {
         let mut out = x.clone();
         for i in 0..x.axes.len() {
             let is_whole = |u: &UOp| {
@@ -232,14 +232,14 @@ impl Lengths<'_> {
                 continue;
             }
             let old = single(&out.axes[i])?;
-            let new = self.factor(len)?;
+            let new = self.axis_part(len)?;
             let at = span(&out.axes, i).0;
-            if begin.is_number() && begin.constant as usize + new.room <= old.room {
+            if begin.is_number() && begin.constant as usize + new.capacity <= old.capacity {
                 let mut keep: Pairs = self.g.shape(out.node).iter().map(|&n| (0, n)).collect();
-                keep[at] = (begin.constant as usize, begin.constant as usize + new.room);
+                keep[at] = (begin.constant as usize, begin.constant as usize + new.capacity);
                 out.node = self.g.shrink(out.node, &keep);
             } else {
-                out.node = self.moved(out.node, at, new.room, &begin, None)?;
+                out.node = self.moved(out.node, at, new.capacity, &begin, None)?;
             }
             out.axes[i] = merged([new]);
             out.fill = None;
@@ -247,7 +247,7 @@ impl Lengths<'_> {
         Ok(out)
     }
 
-    pub(super) fn flip(&mut self, t: &Tuple, x: &Roomy) -> Made<Roomy> {
+    pub(super) fn flip(&mut self, t: &Tuple, x: &PaddedTensor) -> Made<PaddedTensor> {
         let Arg::Axes(list) = self.same_arg(t)? else { return Err("no axes".to_owned()) };
         let mut out = x.clone();
         for &a in &list {
@@ -269,10 +269,10 @@ impl Lengths<'_> {
         Ok(out)
     }
 
-    pub(super) fn gather(&mut self, t: &Tuple, x: &Roomy, index: &Roomy) -> Made<Roomy> {
+    pub(super) fn gather(&mut self, t: &Tuple, x: &PaddedTensor, index: &PaddedTensor) -> Made<PaddedTensor> {
         let Arg::Axes(list) = self.same_arg(t)? else { return Err("no axes".to_owned()) };
         let a = list.first().copied().unwrap_or(0) as usize;
-        let along = |i: &Roomy, x: &Roomy| -> SmallVec<[Axis; 6]> {
+        let along = |i: &PaddedTensor, x: &PaddedTensor| -> SmallVec<[Axis; 6]> {
             i.axes
                 .iter()
                 .zip(&x.axes)
@@ -314,7 +314,7 @@ impl Lengths<'_> {
             }
         }
         let node = self.read(source, i, at)?;
-        Ok(Roomy { node: self.g.reshape(node, &whole), axes: index.axes.clone(), fill: None })
+        Ok(PaddedTensor { node: self.g.reshape(node, &whole), axes: index.axes.clone(), fill: None })
     }
 }
 

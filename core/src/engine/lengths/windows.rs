@@ -5,7 +5,7 @@
 //! the same windows of the padded axis.
 
 use super::nodes::span;
-use super::{Axis, Factor, Form, Lengths, Made, Roomy, Tuple, room_of};
+use super::{Axis, AxisPart, Form, Lengths, Made, PaddedTensor, Tuple, padded_shape};
 use crate::uop::{Arg, Op, Pairs, UOp};
 use smallvec::SmallVec;
 
@@ -112,7 +112,7 @@ impl Lengths<'_> {
     }
 
     /// The same windows of a padded tensor.
-    pub(super) fn windows(&mut self, w: &Windows, x: &Roomy) -> Made<Roomy> {
+    pub(super) fn windows(&mut self, w: &Windows, x: &PaddedTensor) -> Made<PaddedTensor> {
         let Cut { axis, k, dilation, stride, thin, .. } = w.cuts[0];
         let mut out = x.clone();
         self.join_parts(&mut out, axis);
@@ -124,7 +124,7 @@ impl Lengths<'_> {
             return Err("windows of an axis that was made of several lengths".to_owned());
         }
         let shape = self.g.shape(out.node).to_vec();
-        let (n, o) = (shape[at], count.room);
+        let (n, o) = (shape[at], count.capacity);
         if (k - 1) * dilation + o.saturating_sub(1) * stride >= n {
             return Err("windows that do not fit".to_owned());
         }
@@ -144,7 +144,7 @@ impl Lengths<'_> {
         node = self.first(node, at, o * stride);
         sizes[at] = o;
         let number = |n: usize| -> Axis {
-            let one = Factor { len: Form::number(n as i64), room: n };
+            let one = AxisPart { len: Form::number(n as i64), capacity: n };
             if n == 1 { Axis::new() } else { [one].into_iter().collect() }
         };
         out.axes[axis - 1] = number(k);
@@ -155,8 +155,8 @@ impl Lengths<'_> {
             node = self.first(node, at + 1, 1);
             out.axes.insert(axis + 1, Axis::new());
         }
-        debug_assert_eq!(self.g.shape(node).as_slice(), room_of(&out.axes).as_slice());
-        Ok(Roomy { node, axes: out.axes, fill: None })
+        debug_assert_eq!(self.g.shape(node).as_slice(), padded_shape(&out.axes).as_slice());
+        Ok(PaddedTensor { node, axes: out.axes, fill: None })
     }
 
     /// The first `n` elements of an axis.

@@ -5,8 +5,8 @@
 #![deny(clippy::unwrap_used)]
 
 use super::blocks::{E2M1, IQ4};
-use super::planes::{Order, Plane, group_of, moved, planes};
-use super::{Activations, Entry, Gguf, Kind, Packed, Use, Words, decode, err, packed, words};
+use super::planes::{Order, Plane, group_of, has_signed_codes, planes};
+use super::{Activations, Entry, Gguf, IntegerMatrix, Kind, Packed, Use, decode, err, packed, words};
 use crate::dtype::DType;
 use crate::engine::Bytes;
 use crate::error::Result;
@@ -85,16 +85,16 @@ pub(super) fn tensor(
         && group > 1
         && let Some(layout) = packed::layout(kind)
     {
-        let order = Order { kind, group: layout.most_rows().min(group), blocks, words: true };
+        let order = Order { kind, group: layout.max_interleaved_rows().min(group), blocks, words: true };
         let planes_of = (0..planes(kind).len()).map(|i| plane(order, i)?.squeeze(3)).collect::<Result<Vec<_>>>()?;
         let codes = |(i, p): (usize, &Tensor)| match packed::has_codes(kind, i) {
-            true if moved(kind) => less(&words::bytes(p)?, 128),
+            true if has_signed_codes(kind) => sub_offset(&words::bytes(p)?, 128),
             true => words::bytes(p),
             false => Ok(p.clone()),
         };
         let p = planes_of.iter().enumerate().map(codes).collect::<Result<Vec<_>>>()?;
         let all = elements(kind, &p)?.reshape(&[rows / order.group, row, order.group])?;
-        let words = Words::new(kind, activations, planes_of, [rows, row]);
+        let words = IntegerMatrix::new(kind, activations, planes_of, [rows, row]);
         return Ok((all.transpose(1, 2)?.reshape(&dims)?, Some(Packed::of_words(kind, words))));
     }
     // Rows are contiguous here: adjacent GPU threads load adjacent words of one row.
@@ -106,7 +106,7 @@ pub(super) fn tensor(
         let order = Order { kind, group: 1, blocks, words: true };
         let planes_of = (0..planes(kind).len()).map(|i| plane(order, i)?.squeeze(3)).collect::<Result<Vec<_>>>()?;
         let codes = |(i, p): (usize, &Tensor)| match packed::has_codes(kind, i) {
-            true if moved(kind) => less(&words::bytes(p)?.bit_xor(128)?, 128),
+            true if has_signed_codes(kind) => sub_offset(&words::bytes(p)?.bit_xor(128)?, 128),
             true => words::bytes(p),
             false => Ok(p.clone()),
         };
@@ -128,24 +128,24 @@ fn elements(kind: Kind, p: &[Tensor]) -> Result<Tensor> {
     let last = &p[p.len() - 1];
     match kind {
         Kind::Q8_0 => scaled(last, &p[0], &[32]),
-        Kind::Q4_0 => scaled(&less(&fields(last, 16, 4)?, 8)?, &p[0], &[32]),
+        Kind::Q4_0 => scaled(&sub_offset(&fields(last, 16, 4)?, 8)?, &p[0], &[32]),
         Kind::Q4_1 => scaled(&fields(last, 16, 4)?, &p[0], &[32])?.add(p[1].cast(DType::F32)?),
-        Kind::Q5_0 => scaled(&less(&five(last, &p[1])?, 16)?, &p[0], &[32]),
+        Kind::Q5_0 => scaled(&sub_offset(&five(last, &p[1])?, 16)?, &p[0], &[32]),
         Kind::Q5_1 => scaled(&five(last, &p[2])?, &p[0], &[32])?.add(p[1].cast(DType::F32)?),
         Kind::IQ4_NL => scaled(&coded(&fields(last, 16, 4)?, &IQ4)?, &p[0], &[32]),
         Kind::MXFP4 => scaled(&coded(&fields(last, 16, 4)?, &E2M1)?, &p[0], &[32]),
         Kind::IQ4_XS => scaled(&coded(&fields(last, 16, 4)?, &IQ4)?, &sub_scales(&p[0], &p[1])?, &[8, 32]),
-        Kind::TQ2_0 => scaled(&less(&fields(last, 32, 2)?, 1)?, &p[0], &[256]),
+        Kind::TQ2_0 => scaled(&sub_offset(&fields(last, 32, 2)?, 1)?, &p[0], &[256]),
         Kind::Q2_K => with_minimum(&fields(last, 32, 2)?, p, &[16, 16]),
         Kind::Q4_K => with_minimum(&fields(last, 32, 4)?, p, &[8, 32]),
         Kind::Q5_K => with_minimum(&join(&fields(last, 32, 4)?, &fields(&p[4], 32, 1)?, 4)?, p, &[8, 32]),
         Kind::Q3_K => {
             let q = join(&fields(last, 32, 2)?, &fields(&p[2], 32, 1)?, 2)?;
-            scaled(&less(&q, 4)?, &sub_scales(&p[0], &p[1])?, &[16, 16])
+            scaled(&sub_offset(&q, 4)?, &sub_scales(&p[0], &p[1])?, &[16, 16])
         }
         _ => {
             let q = join(&fields(last, 64, 4)?, &fields(&p[2], 32, 2)?, 4)?;
-            scaled(&less(&q, 32)?, &sub_scales(&p[0], &p[1])?, &[16, 16])
+            scaled(&sub_offset(&q, 32)?, &sub_scales(&p[0], &p[1])?, &[16, 16])
         }
     }
 }
@@ -171,7 +171,7 @@ fn join(low: &Tensor, high: &Tensor, bits: i64) -> Result<Tensor> {
     low.bit_or(high.shift_left(bits)?)
 }
 
-fn less(q: &Tensor, by: i64) -> Result<Tensor> {
+fn sub_offset(q: &Tensor, by: i64) -> Result<Tensor> {
     q.sub(by)
 }
 

@@ -20,7 +20,7 @@ mod write;
 pub use graph::{Matrix, matrices, matrices_of, matrix_of, tensor_of, tensors};
 pub use kinds::Kind;
 pub use packed::Packed;
-pub use words::{Activations, Use, Words};
+pub use words::{Activations, IntegerMatrix, Use};
 pub use write::{Data, quantize_q4_0, quantize_q8_0, write};
 
 use super::bytes::Cursor;

@@ -4,7 +4,7 @@
 //! products of a run, not to each element.
 
 use super::words::INTEGERS;
-use super::{Kind, Words, err};
+use super::{IntegerMatrix, Kind, err};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -21,7 +21,7 @@ pub struct Packed {
     rows: usize,
     cols: usize,
     /// The matrix in the form for integer products; then `planes` is empty.
-    words: Option<Words>,
+    words: Option<IntegerMatrix>,
 }
 
 /// A bit field at the same offset in each of several consecutive bytes: the low or high bits of the codes of a run.
@@ -47,7 +47,7 @@ pub(super) struct Layout {
     /// The field of the remaining high bits of run `t`, and the bit position where they belong in the code.
     pub(super) high: Option<(fn(usize) -> Field, u32)>,
     /// Subtracted from each code.
-    pub(super) less: i32,
+    pub(super) code_offset: i32,
     /// Index of the plane with a scale factor for each run, multiplied with the block's own scale.
     pub(super) scales: Option<usize>,
     /// Indices of the plane with the block's minimum and of the plane with a factor of it for each run.
@@ -57,7 +57,7 @@ pub(super) struct Layout {
 impl Layout {
     /// The most rows that may be interleaved, and so are multiplied at once. Where each run has its own scale there are
     /// too many live values for more rows than one vector register of 16 f32 lanes holds.
-    pub(super) fn most_rows(&self) -> usize {
+    pub(super) fn max_interleaved_rows(&self) -> usize {
         if self.scales.is_some() { 16 } else { usize::MAX }
     }
 }
@@ -69,10 +69,10 @@ fn field(plane: usize, at: usize, shift: usize, bits: u32) -> Field {
 /// The layout of a kind's blocks; `None` unless shifts and multiplications alone decode them.
 pub(super) fn layout(kind: Kind) -> Option<Layout> {
     let low: fn(usize) -> Field = |t| field(1, 0, 4 * t, 4);
-    let plain = Layout { len: 16, parts: 1, low, high: None, less: 0, scales: None, minimum: None };
+    let plain = Layout { len: 16, parts: 1, low, high: None, code_offset: 0, scales: None, minimum: None };
     Some(match kind {
         Kind::Q8_0 => Layout { low: |t| field(1, 16 * t, 0, 8), ..plain },
-        Kind::Q4_0 => Layout { less: 8, ..plain },
+        Kind::Q4_0 => Layout { code_offset: 8, ..plain },
         Kind::Q4_1 => Layout { low: |t| field(2, 0, 4 * t, 4), minimum: Some((1, None)), ..plain },
         Kind::Q4_K | Kind::Q5_K => Layout {
             len: 32,
@@ -96,7 +96,7 @@ pub(super) fn layout(kind: Kind) -> Option<Layout> {
         Kind::Q3_K => Layout {
             low: |t| field(3, t / 8 * 32 + t % 2 * 16, t / 2 % 4 * 2, 2),
             high: Some((|t| field(2, t % 2 * 16, t / 2, 1), 2)),
-            less: 4,
+            code_offset: 4,
             scales: Some(1),
             ..plain
         },
@@ -104,11 +104,13 @@ pub(super) fn layout(kind: Kind) -> Option<Layout> {
             parts: 2,
             low: |t| field(3, t / 8 * 64 + t % 4 * 16, t / 4 % 2 * 4, 4),
             high: Some((|t| field(2, t / 8 * 32 + t % 2 * 16, t / 2 % 4 * 2, 2), 4)),
-            less: 32,
+            code_offset: 32,
             scales: Some(1),
             ..plain
         },
-        Kind::TQ2_0 => Layout { len: 32, parts: 2, low: |t| field(1, t / 4 * 32, t % 4 * 2, 2), less: 1, ..plain },
+        Kind::TQ2_0 => {
+            Layout { len: 32, parts: 2, low: |t| field(1, t / 4 * 32, t % 4 * 2, 2), code_offset: 1, ..plain }
+        }
         _ => return None,
     })
 }
@@ -136,7 +138,7 @@ impl Packed {
         Ok(Some(Packed { kind, planes, by_words: by_words && INTEGERS, rows, cols, words: None }))
     }
 
-    pub(super) fn of_words(kind: Kind, words: Words) -> Packed {
+    pub(super) fn of_words(kind: Kind, words: IntegerMatrix) -> Packed {
         let [rows, cols] = words.shape();
         Packed { kind, planes: Vec::new(), by_words: true, rows, cols, words: Some(words) }
     }
@@ -147,7 +149,7 @@ impl Packed {
     }
 
     /// The form for integer products, if the matrix was loaded for them.
-    pub fn words(&self) -> Option<&Words> {
+    pub fn words(&self) -> Option<&IntegerMatrix> {
         self.words.as_ref().filter(|_| INTEGERS)
     }
 
@@ -195,9 +197,10 @@ impl Packed {
             }
             let x = x(t)?;
             let mut y = x.mul(code.cast(DType::F32)?)?;
-            if l.less != 0 {
-                // `x * -less` is the same for all rows: as the addend of the multiply-add it costs nothing extra.
-                y = y.add(x.mul(-f64::from(l.less))?)?;
+            if l.code_offset != 0 {
+                // `x * -code_offset` is the same for all rows: as the addend of the multiply-add it costs nothing
+                // extra.
+                y = y.add(x.mul(-f64::from(l.code_offset))?)?;
             }
             if let Some(p) = l.scales {
                 y = y.mul(own.mul(factor(p, t)?)?)?;
@@ -243,11 +246,11 @@ impl Packed {
                 8 => words.shift_left(at(24.0, -8.0)?)?.shift_right(24),
                 bits => {
                     let code = words.shift_right(at(f64::from(f.shift), 8.0)?)?.bit_and((1i64 << bits) - 1)?;
-                    moved(code, 0, to)
+                    shift_bits(code, 0, to)
                 }
             };
         }
-        let code = moved(planes[f.plane].narrow(2, f.at, n)?.cast(DType::I32)?, f.shift, to)?;
+        let code = shift_bits(planes[f.plane].narrow(2, f.at, n)?.cast(DType::I32)?, f.shift, to)?;
         match f.shift + f.bits == 8 && to == 0 {
             true => Ok(code),
             false => code.bit_and(((1i64 << f.bits) - 1) << to),
@@ -256,7 +259,7 @@ impl Packed {
 }
 
 /// Shifts integers so that bit `from` becomes bit `to`.
-pub(super) fn moved(x: Tensor, from: u32, to: u32) -> Result<Tensor> {
+pub(super) fn shift_bits(x: Tensor, from: u32, to: u32) -> Result<Tensor> {
     match from.cmp(&to) {
         Ordering::Greater => x.shift_right(i64::from(from - to)),
         Ordering::Equal => Ok(x),

@@ -34,7 +34,7 @@ enum From {
     /// Copied from the block, from this byte offset on.
     At(usize),
     /// Computed by this function: (bytes of the block, bytes of the plane).
-    Made(fn(&[u8], &mut [u8])),
+    Computed(fn(&[u8], &mut [u8])),
 }
 
 impl Plane {
@@ -43,16 +43,16 @@ impl Plane {
     }
 }
 
-/// The most bytes per block of a computed plane ([`From::Made`]), the size of the buffer for one block's result.
-const MOST_MADE: usize = 16;
+/// The most bytes per block of a computed plane ([`From::Computed`]), the size of the buffer for one block's result.
+const MAX_COMPUTED_BYTES: usize = 16;
 
 const fn at(dtype: DType, n: usize, at: usize) -> Plane {
     Plane { dtype, n, from: From::At(at) }
 }
 
-const fn made(dtype: DType, n: usize, by: fn(&[u8], &mut [u8])) -> Plane {
-    assert!(n * dtype.size() <= MOST_MADE);
-    Plane { dtype, n, from: From::Made(by) }
+const fn computed(dtype: DType, n: usize, by: fn(&[u8], &mut [u8])) -> Plane {
+    assert!(n * dtype.size() <= MAX_COMPUTED_BYTES);
+    Plane { dtype, n, from: From::Computed(by) }
 }
 
 fn fill<T: Copy>(out: &mut [u8], of: &[T], f: impl Fn(T) -> u8) {
@@ -81,8 +81,8 @@ pub(super) fn planes(kind: Kind) -> &'static [Plane] {
                 &[
                     at(F16, 1, 80),
                     at(F16, 1, 82),
-                    made(U8, 16, |b, out| fill(out, &b[..16], |s| s & 15)),
-                    made(U8, 16, |b, out| fill(out, &b[..16], |s| s >> 4)),
+                    computed(U8, 16, |b, out| fill(out, &b[..16], |s| s & 15)),
+                    computed(U8, 16, |b, out| fill(out, &b[..16], |s| s >> 4)),
                     at(U8, 64, 16),
                 ]
             }
@@ -91,22 +91,30 @@ pub(super) fn planes(kind: Kind) -> &'static [Plane] {
             const {
                 &[
                     at(F16, 1, 108),
-                    made(I8, 16, |b, out| fill(out, &blocks::q3_scales(&b[96..]), |s| s as u8)),
+                    computed(I8, 16, |b, out| fill(out, &blocks::q3_scales(&b[96..]), |s| s as u8)),
                     at(U8, 32, 0),
                     at(U8, 64, 32),
                 ]
             }
         }
         Kind::Q4_K => {
-            const { &[at(F16, 1, 0), at(F16, 1, 2), made(U8, 8, four_scales), made(U8, 8, four_minima), at(U8, 128, 16)] }
+            const {
+                &[
+                    at(F16, 1, 0),
+                    at(F16, 1, 2),
+                    computed(U8, 8, four_scales),
+                    computed(U8, 8, four_minima),
+                    at(U8, 128, 16),
+                ]
+            }
         }
         Kind::Q5_K => {
             const {
                 &[
                     at(F16, 1, 0),
                     at(F16, 1, 2),
-                    made(U8, 8, four_scales),
-                    made(U8, 8, four_minima),
+                    computed(U8, 8, four_scales),
+                    computed(U8, 8, four_minima),
                     at(U8, 32, 16),
                     at(U8, 128, 48),
                 ]
@@ -115,10 +123,16 @@ pub(super) fn planes(kind: Kind) -> &'static [Plane] {
         Kind::Q6_K => const { &[at(F16, 1, 208), at(I8, 16, 192), at(U8, 64, 128), at(U8, 128, 0)] },
         Kind::TQ2_0 => const { &[at(F16, 1, 64), at(U8, 64, 0)] },
         Kind::IQ4_XS => {
-            const { &[at(F16, 1, 0), made(I8, 8, |b, out| fill(out, &blocks::iq4_scales(b), |s| s as u8)), at(U8, 128, 8)] }
+            const {
+                &[
+                    at(F16, 1, 0),
+                    computed(I8, 8, |b, out| fill(out, &blocks::iq4_scales(b), |s| s as u8)),
+                    at(U8, 128, 8),
+                ]
+            }
         }
         Kind::MXFP4 => {
-            const { &[made(BF16, 1, |b, out| out.copy_from_slice(&e8m0_half(b[0]).to_le_bytes())), at(U8, 16, 1)] }
+            const { &[computed(BF16, 1, |b, out| out.copy_from_slice(&e8m0_half(b[0]).to_le_bytes())), at(U8, 16, 1)] }
         }
         _ => &[],
     }
@@ -133,13 +147,13 @@ pub(super) struct Order {
     /// Blocks per row.
     pub(super) blocks: usize,
     /// Codes are stored as i32 words of four neighbours along a row. If rows are interleaved, the bytes are unsigned
-    /// ([`moved`]).
+    /// ([`has_signed_codes`]).
     pub(super) words: bool,
 }
 
 /// True if the kind's codes are signed bytes. In interleaved words 128 is added to each, since those hold unsigned
 /// bytes.
-pub(super) fn moved(kind: Kind) -> bool {
+pub(super) fn has_signed_codes(kind: Kind) -> bool {
     kind == Kind::Q8_0
 }
 
@@ -197,16 +211,16 @@ impl HostBytes for Interleaved {
         Some(self.order.group * self.order.blocks * planes(self.order.kind)[self.plane].bytes())
     }
 
-    fn rest(&self, _range: Range<usize>) {
-        self.raw.rest();
+    fn release_hint(&self, _range: Range<usize>) {
+        self.raw.release_hint();
     }
 
     fn write(&self, at: usize, out: &mut [u8]) {
         let (dtype, shape) = self.order.elements(self.plane);
         match dtype.size() {
-            1 => self.lay::<1>(shape, at, out),
-            2 => self.lay::<2>(shape, at, out),
-            _ => self.lay::<4>(shape, at, out),
+            1 => self.write_interleaved::<1>(shape, at, out),
+            2 => self.write_interleaved::<2>(shape, at, out),
+            _ => self.write_interleaved::<4>(shape, at, out),
         }
     }
 }
@@ -214,7 +228,7 @@ impl HostBytes for Interleaved {
 /// Interleaves the words of one block of all rows in a group: first word 0 of every row, then word 1 of every row, and
 /// so on. `from` begins at the first row's words; each further row is `row` bytes later. Processes four words of two
 /// rows at a time, as pairs in whole registers: one word at a time takes more than twice as long.
-fn lay_words(from: &[u8], row: usize, group: usize, flip: u8, out: &mut [u8]) {
+fn interleave_words(from: &[u8], row: usize, group: usize, flip: u8, out: &mut [u8]) {
     const LOW: u64 = 0xffff_ffff;
     let flip = u64::from_ne_bytes([flip; 8]);
     let quarters = |out| <[u8]>::as_chunks_mut::<8>(out).0.iter_mut();
@@ -242,16 +256,16 @@ fn lay_words(from: &[u8], row: usize, group: usize, flip: u8, out: &mut [u8]) {
 impl Interleaved {
     /// Writes the plane from byte `at` on, which must be the start of a group of rows, to `out`. Elements have `SIZE`
     /// bytes.
-    fn lay<const SIZE: usize>(&self, [runs, len]: [usize; 2], at: usize, out: &mut [u8]) {
+    fn write_interleaved<const SIZE: usize>(&self, [runs, len]: [usize; 2], at: usize, out: &mut [u8]) {
         let Order { kind, group, blocks, words } = self.order;
         let (plane, one) = (planes(kind)[self.plane], kind.block_bytes());
         let (n, row) = (runs * len, blocks * one);
         let to = group * blocks * plane.bytes();
-        let flip = if words && moved(kind) && packed::has_codes(kind, self.plane) { 0x80 } else { 0 };
+        let flip = if words && has_signed_codes(kind) && packed::has_codes(kind, self.plane) { 0x80 } else { 0 };
         let rows = self.raw.get(at / to * group * row..).unwrap_or(&[]);
         let place = match plane.from {
             From::At(at) => at,
-            From::Made(_) => 0,
+            From::Computed(_) => 0,
         };
         if group == 1 && matches!(plane.from, From::At(_)) {
             for (from, to) in rows.chunks_exact(one).zip(out.chunks_exact_mut(plane.bytes())) {
@@ -262,14 +276,14 @@ impl Interleaved {
         // Builds for the browser have only the general loop below, which is less code.
         let by_words = cfg!(any(feature = "x86", test)) && SIZE == 4 && runs == 1 && n % 4 == 0 && group % 2 == 0;
         let by_words = by_words && matches!(plane.from, From::At(_));
-        let mut own = [0; MOST_MADE];
+        let mut own = [0; MAX_COMPUTED_BYTES];
         for (from, out) in rows.chunks_exact(group * row).zip(out.chunks_exact_mut(to)) {
             // Load one byte of every cache line in address order first: the loops below jump from row to row, and would
             // wait for each line separately.
             std::hint::black_box(from.iter().step_by(LINE).fold(0, |sum, b| sum ^ b));
             if by_words {
                 for (block, out) in out.chunks_exact_mut(n * group * SIZE).enumerate() {
-                    lay_words(from.get(block * one + place..).unwrap_or(&[]), row, group, flip, out);
+                    interleave_words(from.get(block * one + place..).unwrap_or(&[]), row, group, flip, out);
                 }
                 continue;
             }
@@ -288,7 +302,7 @@ impl Interleaved {
                         out.as_flattened_mut().iter_mut().for_each(|b| *b ^= flip);
                     }
                 }
-                let From::Made(by) = plane.from else { continue };
+                let From::Computed(by) = plane.from else { continue };
                 for (r, from) in from.chunks(row).take(group).enumerate() {
                     by(from, &mut own[..plane.bytes()]);
                     for (element, x) in own[..plane.bytes()].as_chunks::<SIZE>().0.iter().enumerate() {

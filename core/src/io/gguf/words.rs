@@ -1,14 +1,14 @@
 //! Integer products of quantised matrices with vectors that are rounded to integers. A vector is rounded in groups of
 //! 32 elements that share a scale ([`Activations`]). Each integer is one digit or two digits to the base 256, as signed
 //! bytes. The codes of the matrix are words of four neighbours along a row. `Op::DotBytes` multiplies and adds four
-//! pairs of bytes at a time, exactly. Scales, and the number `less` that is subtracted from each code, are applied to
-//! the integer sums: with the sum of a vector's integers known, `sum((code - less) * x)` is
-//! `sum(code * x) - less * sum(x)`.
+//! pairs of bytes at a time, exactly. Scales, and the number `code_offset` that is subtracted from each code, are
+//! applied to the integer sums: with the sum of a vector's integers known, `sum((code - code_offset) * x)` is
+//! `sum(code * x) - code_offset * sum(x)`.
 //!
 //! The graph has one expression for a part of a block, which is summed over all parts and blocks. Rows are interleaved
 //! in memory, so that they become the lanes of vectors.
 
-use super::packed::{Field, Layout, layout, moved};
+use super::packed::{Field, Layout, layout, shift_bits};
 use super::{Kind, err};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -38,7 +38,7 @@ pub enum Activations {
 impl Activations {
     /// The largest magnitude of the rounded integers. With two digits the lower one is signed as well, so the upper
     /// digit is `(q + 128) >> 8`; it fits a signed byte up to `q = 127 * 256 + 127`.
-    fn most(self) -> f64 {
+    fn max_magnitude(self) -> f64 {
         match self {
             Activations::I16 => 127.0 * 256.0 + 127.0,
             _ => 127.0,
@@ -58,10 +58,10 @@ pub enum Use {
 /// 1.5 * 2^23: adding it to an f32 rounds that to an integer, since f32 values from 2^23 to 2^24 have no fraction bits.
 /// The sum's low mantissa bits are then the integer in two's complement; an integer of up to 21 bits does not change
 /// the upper ones.
-const ROUNDS: f64 = 12_582_912.0;
+const ROUND_TO_INTEGER: f64 = 12_582_912.0;
 
 /// Consecutive elements of a vector that share a scale.
-const SHARED: usize = 32;
+const ELEMS_PER_SCALE: usize = 32;
 
 /// Vectors rounded to integers: `x = scale * (digits[0] + 256 * digits[1])`.
 struct Rounded {
@@ -80,21 +80,21 @@ impl Rounded {
     /// `E_FORMAT` unless `elems` is a multiple of 32.
     fn of(x: &Tensor, to: Activations) -> Result<Rounded> {
         let &[n, elems] = &x.want_rank("products of words", 2)?[..] else { return Err(err("vectors of another rank")) };
-        if elems % SHARED != 0 {
-            return Err(err(format!("vectors of {elems} elements as integers, each {SHARED} with a scale")));
+        if elems % ELEMS_PER_SCALE != 0 {
+            return Err(err(format!("vectors of {elems} elements as integers, each {ELEMS_PER_SCALE} with a scale")));
         }
-        let x = x.contiguous().reshape(&[n, elems / SHARED, SHARED])?;
-        let scales = x.abs()?.max(&[-1], true)?.mul(1.0 / to.most())?.contiguous();
-        let turns = scales.gt(0.0)?.select(scales.reciprocal()?, 0.0)?;
+        let x = x.contiguous().reshape(&[n, elems / ELEMS_PER_SCALE, ELEMS_PER_SCALE])?;
+        let scales = x.abs()?.max(&[-1], true)?.mul(1.0 / to.max_magnitude())?.contiguous();
+        let inverse = scales.gt(0.0)?.select(scales.reciprocal()?, 0.0)?;
         // The integers are far below 2^22, so adding this number rounds to an integer, whose bits are the last bits of
         // the sum. The `minimum` between the multiplication and the addition keeps devices from contracting them to one
         // fused multiply-add with a single rounding.
-        let turned = x.mul(turns)?.minimum(to.most())?;
-        let all = turned.add(ROUNDS)?.bitcast(DType::I32)?.contiguous().reshape(&[n, elems / 4, 4])?;
-        let mut digits = vec![words(&all)?];
+        let scaled = x.mul(inverse)?.minimum(to.max_magnitude())?;
+        let all = scaled.add(ROUND_TO_INTEGER)?.bitcast(DType::I32)?.contiguous().reshape(&[n, elems / 4, 4])?;
+        let mut digits = vec![pack_words(&all)?];
         if to == Activations::I16 {
             // The lower digit is a signed byte too, so the upper one is rounded rather than truncated.
-            digits.push(words(&all.add(128)?.shift_right(8)?)?);
+            digits.push(pack_words(&all.add(128)?.shift_right(8)?)?);
         }
         Ok(Rounded { digits, scales: scales.squeeze(2)?, elems })
     }
@@ -104,12 +104,12 @@ impl Rounded {
         let (n, s) = (self.scales.dim(0)?, self.scales.session());
         let (ones, zero) = (Tensor::new(s, &[0x0101_0101i32], &[1])?, Tensor::new(s, &[0i32], &[1])?);
         let fours = self.digits.iter().map(|d| ones.dot_bytes(d, &zero)).collect::<Result<Vec<_>>>()?;
-        whole(fours)?.reshape(&[n, self.elems / len, len / 4])?.sum(&[-1], false)
+        from_digits(fours)?.reshape(&[n, self.elems / len, len / 4])?.sum(&[-1], false)
     }
 }
 
 /// Packs the lowest bytes of four neighbouring integers into one word, `[n, words, 4]` to `[n, words]`.
-fn words(all: &Tensor) -> Result<Tensor> {
+fn pack_words(all: &Tensor) -> Result<Tensor> {
     let mut words = all.narrow(2, 0, 1)?.bit_and(255)?;
     for i in 1..4 {
         let byte = all.narrow(2, i, 1)?;
@@ -120,7 +120,7 @@ fn words(all: &Tensor) -> Result<Tensor> {
 }
 
 /// The integers with these digits to the base 256, the lowest digit first.
-fn whole(digits: Vec<Tensor>) -> Result<Tensor> {
+fn from_digits(digits: Vec<Tensor>) -> Result<Tensor> {
     let mut digits = digits.into_iter().rev();
     let first = digits.next().ok_or_else(|| err("a number without digits"))?;
     digits.try_fold(first, |sum, d| sum.shift_left(8)?.add(d))
@@ -135,7 +135,7 @@ pub(super) fn bytes(words: &Tensor) -> Result<Tensor> {
 }
 
 /// A quantised matrix for integer products, its blocks separated into planes whose codes are words.
-pub struct Words {
+pub struct IntegerMatrix {
     kind: Kind,
     activations: Activations,
     /// `[rows / group, blocks, n, group]` each: words of codes, and scales.
@@ -145,7 +145,7 @@ pub struct Words {
 
 /// The operands of the expression for one part of a block.
 struct Part<'a> {
-    of: &'a Words,
+    of: &'a IntegerMatrix,
     layout: Layout,
     /// The matrix's planes, `[1, rows / group, blocks, parts, n, group]`.
     planes: Vec<Tensor>,
@@ -156,9 +156,9 @@ struct Part<'a> {
     vectors: &'a Rounded,
 }
 
-impl Words {
-    pub(super) fn new(kind: Kind, activations: Activations, planes: Vec<Tensor>, shape: [usize; 2]) -> Words {
-        Words { kind, activations, planes, shape }
+impl IntegerMatrix {
+    pub(super) fn new(kind: Kind, activations: Activations, planes: Vec<Tensor>, shape: [usize; 2]) -> IntegerMatrix {
+        IntegerMatrix { kind, activations, planes, shape }
     }
 
     /// Its shape, `[rows, cols]`.
@@ -175,8 +175,8 @@ impl Words {
         let Some(mut layout) = layout(self.kind).filter(|_| x.elems == cols) else {
             return Err(err(format!("products of {:?} with vectors of {}", self.shape, x.elems)));
         };
-        if super::planes::moved(self.kind) {
-            layout.less += 128;
+        if super::planes::has_signed_codes(self.kind) {
+            layout.code_offset += 128;
         }
         let n = x.scales.dim(0)?;
         let part = Part {
@@ -212,11 +212,11 @@ impl Part<'_> {
         let (l, block) = (&self.layout, self.of.kind.block_elems());
         let runs = block / l.len / l.parts;
         // Runs that share all scales are accumulated in one integer sum.
-        let together = if l.scales.is_some() { 1 } else { SHARED / l.len };
-        let sums = match l.less {
+        let together = if l.scales.is_some() { 1 } else { ELEMS_PER_SCALE / l.len };
+        let sums = match l.code_offset {
             0 => None,
-            less => {
-                let sums = self.vectors.sums(l.len * together)?.mul(-i64::from(less))?.contiguous();
+            code_offset => {
+                let sums = self.vectors.sums(l.len * together)?.mul(-i64::from(code_offset))?.contiguous();
                 Some(self.of.vectors_in_parts(&sums, l.parts)?)
             }
         };
@@ -224,12 +224,12 @@ impl Part<'_> {
         let mut total: Option<Tensor> = None;
         for first in (0..runs).step_by(together) {
             let zero = Tensor::new(own.session(), &[0i32], &[1])?;
-            let less = match &sums {
+            let offset_sum = match &sums {
                 Some(s) => at(s, first / together)?,
                 None => zero.clone(),
             };
             let mut digits = vec![zero; self.digits.len()];
-            digits[0] = less;
+            digits[0] = offset_sum;
             // Codes in the memory order of their words; codes in the same word follow one another, so that it is loaded
             // once.
             let mut codes: Vec<(usize, usize)> =
@@ -241,12 +241,12 @@ impl Part<'_> {
                     *sum = code.dot_bytes(&at(words, t * l.len / 4 + j)?, sum)?;
                 }
             }
-            let sum = whole(digits)?;
+            let sum = from_digits(digits)?;
             let scale = match l.scales {
                 Some(p) => own.mul(at(&self.planes[p], first)?.cast(DType::F32)?)?,
                 None => own.clone(),
             };
-            let shared = at(&self.scales, first * l.len / SHARED)?;
+            let shared = at(&self.scales, first * l.len / ELEMS_PER_SCALE)?;
             let y = sum.cast(DType::F32)?.mul(scale.mul(shared)?)?;
             total = Some(match total {
                 Some(t) => t.add(y)?,
@@ -258,11 +258,12 @@ impl Part<'_> {
         // Minima are applied for each 32 elements. In ggml's formats minima with factors are subtracted, minima without
         // are added.
         let sign = if factors.is_some() { -1.0 } else { 1.0 };
-        let sums = self.vectors.sums(SHARED)?.cast(DType::F32)?.mul(&self.vectors.scales)?.mul(sign)?.contiguous();
+        let sums =
+            self.vectors.sums(ELEMS_PER_SCALE)?.cast(DType::F32)?.mul(&self.vectors.scales)?.mul(sign)?.contiguous();
         let sums = self.of.vectors_in_parts(&sums, l.parts)?;
         let least = at(&self.planes[p], 0)?.cast(DType::F32)?;
-        let groups = block / l.parts / SHARED;
-        let runs_of = SHARED / l.len;
+        let groups = block / l.parts / ELEMS_PER_SCALE;
+        let runs_of = ELEMS_PER_SCALE / l.len;
         let mut total = total;
         for i in 0..groups {
             total = match (factors, runs_of) {
@@ -276,7 +277,7 @@ impl Part<'_> {
 
     /// Applies the minima of group `i` where runs are shorter than the 32 elements that share a scale of the vector.
     fn with_minima(&self, mut total: Tensor, least: &Tensor, factors: usize, i: usize) -> Result<Tensor> {
-        let (l, runs) = (&self.layout, SHARED / self.layout.len);
+        let (l, runs) = (&self.layout, ELEMS_PER_SCALE / self.layout.len);
         let sums = self.of.vectors_in_parts(&self.vectors.sums(l.len)?.contiguous(), l.parts)?;
         for t in i * runs..(i + 1) * runs {
             let least = least.mul(at(&self.planes[factors], t)?.cast(DType::F32)?)?;
@@ -291,7 +292,7 @@ impl Part<'_> {
         // The field of each byte of the word, with its lowest bit moved to bit `to`. The whole word is shifted at once;
         // bits that cross into other bytes are removed by the mask.
         let field = |f: Field, to: u32| -> Result<Tensor> {
-            let word = moved(at(&self.planes[f.plane], f.at / 4 + j)?, f.shift, to)?;
+            let word = shift_bits(at(&self.planes[f.plane], f.at / 4 + j)?, f.shift, to)?;
             match f.bits {
                 8 => Ok(word),
                 bits => word.bit_and((((1i64 << bits) - 1) << to) * 0x0101_0101),

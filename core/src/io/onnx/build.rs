@@ -10,8 +10,8 @@ use super::ops::Op;
 use super::proto::{AttrValue, Attribute, Dim, GraphProto, NodeProto};
 use super::stage::{Build, Frame, Step};
 use super::strings::STRING;
-use super::tensor::{TensorData, TensorProto, elem_name, is_narrow};
-use super::value::{Constants, Cx, FOLD_SHAPES, Mark, Value};
+use super::tensor::{TensorData, TensorProto, elem_name, is_code_type};
+use super::value::{Constants, Cx, FOLD_SHAPES, NodeTrace, Value};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
@@ -115,7 +115,7 @@ pub(super) fn run_model(cx: &mut Cx<'_>, feeds: &[(&str, Feed)]) -> Result<Vec<(
             Feed::Known(t) => Value::known(t.clone()),
         };
         port.accepts(value.dtype(), value.shape())?;
-        let value = value.with_narrow(if is_narrow(port.elem) { port.elem } else { 0 });
+        let value = value.with_code_type(if is_code_type(port.elem) { port.elem } else { 0 });
         for (d, &n) in port.dims.iter().flatten().zip(value.shape()).filter(|_| place.is_none()) {
             let Dim::Param(symbol) = d else { continue };
             let (first, by) = *symbols.or_insert_with(symbol, || (n, &port.name));
@@ -198,33 +198,33 @@ fn run_nodes(
 ) -> Result<()> {
     let mut at = 0;
     if let Some(frame) = cx.frames.pop() {
-        let Frame::Nodes { values, at: next, found } = frame else {
+        let Frame::Nodes { values, at: next, computed_for_node } = frame else {
             return Err(Error::Internal("a graph was resumed as something else".to_owned()));
         };
-        (scope.values, at, cx.found) = (values, next, found);
+        (scope.values, at, cx.computed_for_node) = (values, next, computed_for_node);
     }
     while let Some(node) = nodes.get(at) {
         let made = match cx.pace().and_then(|()| run_node(cx, node, scope, opset, depth)) {
             Ok(made) => made,
             Err(e) => {
-                let found = std::mem::take(&mut cx.found);
+                let computed_for_node = std::mem::take(&mut cx.computed_for_node);
                 cx.save(|| {
                     let used = check::used(&nodes[at..], outputs);
                     let mut values = std::mem::take(&mut scope.values);
                     values.retain(|name, _| used.contains(name));
-                    Frame::Nodes { values, at, found }
+                    Frame::Nodes { values, at, computed_for_node }
                 });
                 return Err(check::name_node(e, node));
             }
         };
-        cx.found.clear();
-        cx.moved = true;
-        if let Some(marks) = &mut cx.marks {
+        cx.computed_for_node.clear();
+        cx.made_progress = true;
+        if let Some(traces) = &mut cx.traces {
             let node = check::describe(node);
             let shapes = made.iter().map(|v| v.shape().iter().map(|&n| n as i64).collect()).collect();
             let known = |v: &Value| v.data().filter(|t| t.len() <= FOLD_SHAPES).map(|t| t.to_f64());
             let values = made.iter().map(known).collect();
-            marks.push(Mark { nodes: cx.session.state().graph.len(), node, shapes, values });
+            traces.push(NodeTrace { nodes: cx.session.state().graph.len(), node, shapes, values });
         }
         let wanted = node.outputs.iter().rposition(|o| !o.is_empty()).map_or(0, |i| i + 1);
         if made.len() < wanted {
@@ -251,7 +251,7 @@ pub(super) fn run_node(
         .iter()
         .map(|name| if name.is_empty() { Ok(None) } else { lookup(scope, name).map(Some) })
         .collect::<Result<Vec<_>>>()?;
-    let narrow = args.iter().flatten().map(Value::narrow).find(|&n| n != 0).unwrap_or(0);
+    let code_type = args.iter().flatten().map(Value::code_type).find(|&n| n != 0).unwrap_or(0);
     let model = cx.model;
     if let Some(f) = check::function(&model.proto.functions, node) {
         if depth >= check::MAX_CALLS {
@@ -269,9 +269,9 @@ pub(super) fn run_node(
         .operators()
         .find(&node.domain, &node.op_type)
         .ok_or_else(|| Error::Unsupported { what: format!("operator {}", node.op_type), context: String::new() })?;
-    let moves = if narrow == 0 { Some(false) } else { moves_codes(narrow, def.name) };
+    let moves = if code_type == 0 { Some(false) } else { moves_codes(code_type, def.name) };
     let refused =
-        || Error::Unsupported { what: format!("{} on {}", elem_name(narrow), def.name), context: String::new() };
+        || Error::Unsupported { what: format!("{} on {}", elem_name(code_type), def.name), context: String::new() };
     let moves = moves.ok_or_else(refused)?;
     if args.iter().flatten().any(|v| !v.is_tensor()) && !def.any {
         let what = format!("{} takes tensors, not sequences or optionals without a value", def.name);
@@ -285,7 +285,7 @@ pub(super) fn run_node(
     if let Some((adapter, args)) = adapter {
         adapt(Op { cx: op.cx, node, args, opset, scope, depth }, def, adapter, &mut outputs)?;
     }
-    Ok(if moves { outputs.into_iter().map(|v| v.with_narrow(narrow)).collect() } else { outputs })
+    Ok(if moves { outputs.into_iter().map(|v| v.with_code_type(code_type)).collect() } else { outputs })
 }
 
 /// Operators that accept codes of narrow number types and interpret them themselves; likewise for strings, and for
@@ -307,10 +307,10 @@ const MOVES: &[&str] = &[
     "GatherElements", "GatherND", "Split", "Tile", "DepthToSpace", "Where",
 ];
 
-/// Whether an operator's results are codes of the same type as its operands (`narrow`); `None` if it does not accept
+/// Whether an operator's results are codes of the same type as its operands (`code_type`); `None` if it does not accept
 /// such codes.
-fn moves_codes(narrow: i32, name: &str) -> Option<bool> {
-    let own = if narrow == STRING { STRINGS } else { NUMBERS };
+fn moves_codes(code_type: i32, name: &str) -> Option<bool> {
+    let own = if code_type == STRING { STRINGS } else { NUMBERS };
     match name {
         _ if own.contains(&name) || ANY.contains(&name) => Some(false),
         _ => MOVES.contains(&name).then_some(true),

@@ -9,7 +9,7 @@ use super::check;
 use super::model::{Model, Port, port};
 use super::ops::Operators;
 use super::proto::{Dim, TypeProto, ValueInfo, parse_model};
-use super::tensor::{ExternalData, dtype_of, elem_name, is_narrow};
+use super::tensor::{ExternalData, dtype_of, elem_name, is_code_type};
 use super::value::{Constants, Cx, Value};
 use crate::dtype::DType;
 use crate::engine::Bytes;
@@ -157,7 +157,7 @@ fn dry_run(model: &Model, sizes: &BTreeMap<String, usize>) -> Result<(Vec<NodeRe
                         None => State::Refused(plain(e, n)),
                     };
                     cx.frames.clear();
-                    cx.found.clear();
+                    cx.computed_for_node.clear();
                 }
             }
         }
@@ -181,14 +181,14 @@ fn plain(e: Error, n: &super::proto::NodeProto) -> String {
 }
 
 fn type_name(v: &Value) -> String {
-    if v.narrow() != 0 { elem_name(v.narrow()).to_owned() } else { v.dtype().name().to_owned() }
+    if v.code_type() != 0 { elem_name(v.code_type()).to_owned() } else { v.dtype().name().to_owned() }
 }
 
 /// A value of this type and shape that is not known on the host.
 fn unknown(cx: &Cx<'_>, dtype: DType, elem: i32, shape: &[usize]) -> Result<Value> {
     cx.check_shape(shape)?;
     let v = Value::lazy(Tensor::over_buffer(&cx.session, dtype, shape, None));
-    Ok(if is_narrow(elem) { v.with_narrow(elem) } else { v })
+    Ok(if is_code_type(elem) { v.with_code_type(elem) } else { v })
 }
 
 /// Type and shape that the file declares for an intermediate value, if both are complete.

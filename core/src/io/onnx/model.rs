@@ -16,7 +16,7 @@ use crate::io::HostTensor;
 
 /// The most elements of an integer input that may be a value input ([`Port::is_value`]), with a plan for each of its
 /// values.
-const MOST_VALUES: usize = 16;
+const MAX_VALUE_INPUT_ELEMS: usize = 16;
 
 /// A parsed and checked model. It keeps the file's bytes, which hold the weights.
 pub struct Model {
@@ -122,7 +122,7 @@ impl Model {
             // Only small integer inputs qualify: they are shapes, axes or flags, not data.
             let small = |d: &Dim| if let Dim::Value(n) = d { usize::try_from(*n).ok() } else { None };
             let count = |d: &Vec<Dim>| d.iter().map(small).try_fold(1, |n: usize, d| n.checked_mul(d?));
-            let few = port.dims.as_ref().and_then(count).is_some_and(|n| n <= MOST_VALUES)
+            let few = port.dims.as_ref().and_then(count).is_some_and(|n| n <= MAX_VALUE_INPUT_ELEMS)
                 && port.dtype.is_some_and(|d| !d.is_float())
                 && port.elem != STRING
                 && !port.is_sequence

@@ -18,7 +18,7 @@ use super::ops::{Op, OpDef};
 use super::proto::NodeProto;
 use super::tensor::{TensorProto, dtype_of};
 use super::value::{Constants, Cx, Value};
-use super::weights::{Role, Way, constant_of};
+use super::weights::{AdapterForm, Role, constant_of};
 use crate::dtype::DType;
 use crate::engine::Bytes;
 use crate::error::{Error, Result};
@@ -60,10 +60,10 @@ pub struct Network {
 /// A low-rank term beside a weight.
 pub(super) struct Adapter {
     weight: TensorProto,
-    way: Way,
-    /// `[in, rank]` for [`Way::Columns`], else `[rank, in, ..]`.
+    form: AdapterForm,
+    /// `[in, rank]` for [`AdapterForm::Columns`], else `[rank, in, ..]`.
     a: Tensor,
-    /// `[rank, out]` for [`Way::Columns`], else `[out, rank, 1 ..]`.
+    /// `[rank, out]` for [`AdapterForm::Columns`], else `[out, rank, 1 ..]`.
     b: Tensor,
     scale: f64,
 }
@@ -90,7 +90,7 @@ impl Network {
         for (t, role) in chosen.into_iter().filter_map(|i| roles.get(i)) {
             let t = t.clone();
             match train {
-                Train::Lora(lora) => adapters.push(Adapter::new(session, t, role.way(), lora)?),
+                Train::Lora(lora) => adapters.push(Adapter::new(session, t, role.adapter_form(), lora)?),
                 _ => plain.push((t.clone(), parameter(session, &model, &t)?)),
             }
         }
@@ -123,7 +123,7 @@ impl Network {
         for (t, p) in &self.plain {
             cx.trained.push((t.name.clone(), Value::lazy(p.cast(stored(t)?)?)));
         }
-        for a in self.adapters.iter().filter(|a| a.way == Way::Sum) {
+        for a in self.adapters.iter().filter(|a| a.form == AdapterForm::Sum) {
             cx.trained.push((a.weight.name.clone(), Value::lazy(self.merged(a)?.cast(stored(&a.weight)?)?)));
         }
         if self.model.is_random() {
@@ -148,8 +148,8 @@ impl Network {
         let cx = Cx::new(&self.model, &self.constants, self.session.clone());
         let base = cx.lazy(&cx.constant(&a.weight)?)?.cast(a.a.dtype())?;
         let (rank, shape) = (a.rank(), base.shape());
-        let product = match a.way {
-            Way::Columns => a.a.matmul(&a.b)?,
+        let product = match a.form {
+            AdapterForm::Columns => a.a.matmul(&a.b)?,
             _ => a.b.reshape(&[shape[0], rank])?.matmul(&a.a.reshape(&[rank, base.numel() / shape[0].max(1)])?)?,
         };
         base.add(product.mul(a.scale)?.reshape(&shape)?)
@@ -186,11 +186,12 @@ impl Lora {
             return Err(Error::value("lora", "a rank of 0".to_owned()));
         }
         if self.patterns.is_empty() {
-            let fits = |(t, role): &(TensorProto, Role)| role.is_weight(t) && role.multiplied && can_have(t, role);
+            let fits =
+                |(t, role): &(TensorProto, Role)| role.is_weight(t) && role.multiplied && supports_adapter(t, role);
             return Ok((0..roles.len()).filter(|&i| fits(&roles[i])).collect());
         }
-        let chosen = model.choose(&self.patterns, roles, &|t, role| role.is_weight(t) && can_have(t, role))?;
-        match chosen.iter().filter_map(|&i| roles.get(i)).find(|(t, role)| !can_have(t, role)) {
+        let chosen = model.choose(&self.patterns, roles, &|t, role| role.is_weight(t) && supports_adapter(t, role))?;
+        match chosen.iter().filter_map(|&i| roles.get(i)).find(|(t, role)| !supports_adapter(t, role)) {
             Some((t, _)) => {
                 let what = format!(
                     "`{}` of shape {:?}: matrices and convolutions without groups have adapters",
@@ -204,37 +205,37 @@ impl Lora {
 }
 
 /// True if an adapter can be applied: a matrix, or the weight of convolutions without groups.
-fn can_have(t: &TensorProto, role: &Role) -> bool {
-    let is_matrix = t.shape.len() == 2 || t.shape.len() > 2 && role.way() == Way::Rows;
+fn supports_adapter(t: &TensorProto, role: &Role) -> bool {
+    let is_matrix = t.shape.len() == 2 || t.shape.len() > 2 && role.adapter_form() == AdapterForm::Rows;
     is_matrix && !t.shape.contains(&0)
 }
 
 impl Adapter {
     /// A new adapter, which changes nothing yet: `A` is uniform in `±1 / sqrt(inputs)`, and `B` is 0.
-    fn new(session: &Session, weight: TensorProto, way: Way, lora: &Lora) -> Result<Adapter> {
+    fn new(session: &Session, weight: TensorProto, form: AdapterForm, lora: &Lora) -> Result<Adapter> {
         let (r, dtype) = (lora.rank, trained(&weight)?);
         let &[first, ref rest @ ..] = &weight.shape[..] else {
             return Err(Error::Internal("an adapter of a number".to_owned()));
         };
-        let (a, b) = match way {
-            Way::Columns => (vec![first, r], [vec![r], rest.to_vec()].concat()),
+        let (a, b) = match form {
+            AdapterForm::Columns => (vec![first, r], [vec![r], rest.to_vec()].concat()),
             _ => ([vec![r], rest.to_vec()].concat(), [vec![first, r], vec![1; rest.len() - 1]].concat()),
         };
         let inputs = a.iter().fold(1usize, |n, &d| n.saturating_mul(d)) / r.max(1);
         let bound = 1.0 / (inputs.max(1) as f64).sqrt();
         let a = Tensor::uniform(session, -bound, bound, &a)?.cast(dtype)?.to_storage()?;
         let b = Tensor::zeros(session, dtype, &b)?.to_storage()?;
-        Ok(Adapter { weight, way, a, b, scale: lora.alpha / r as f64 })
+        Ok(Adapter { weight, form, a, b, scale: lora.alpha / r as f64 })
     }
 
     fn rank(&self) -> usize {
         let shape = self.a.shape();
-        shape.get(usize::from(self.way == Way::Columns)).copied().unwrap_or(1)
+        shape.get(usize::from(self.form == AdapterForm::Columns)).copied().unwrap_or(1)
     }
 
     /// The term to add to a node's product: the node built again with `A` in the weight's place and without bias, times
     /// `B`.
-    fn term(&self, op: Op<'_, '_>, def: &OpDef) -> Result<Tensor> {
+    fn adapter_term(&self, op: Op<'_, '_>, def: &OpDef) -> Result<Tensor> {
         let Op { cx, node, mut args, opset, scope, depth } = op;
         let stored = stored(&self.weight)?;
         args.truncate(2);
@@ -243,8 +244,8 @@ impl Adapter {
         let low = (def.build)(&mut op)?;
         let low = op.cx.lazy(low.first().ok_or_else(|| Error::Internal("a product without a value".to_owned()))?)?;
         let low = low.cast(self.b.dtype())?;
-        let y = match self.way {
-            Way::Columns => low.matmul(&self.b)?,
+        let y = match self.form {
+            AdapterForm::Columns => low.matmul(&self.b)?,
             _ if self.b.rank() == 2 => low.matmul(&self.b.t()?)?,
             _ => low.conv(&self.b, None, &ConvOpts::new())?,
         };
@@ -256,14 +257,14 @@ impl Adapter {
 pub(super) fn adapt(op: Op<'_, '_>, def: &OpDef, adapter: &Adapter, outputs: &mut [Value]) -> Result<()> {
     let Some(y) = outputs.first_mut() else { return Ok(()) };
     let plain = op.cx.lazy(y)?;
-    *y = Value::lazy(plain.add(adapter.term(op, def)?)?);
+    *y = Value::lazy(plain.add(adapter.adapter_term(op, def)?)?);
     Ok(())
 }
 
 /// The adapter for a node's second input, if there is one that is not added to the weight itself.
 pub(super) fn adapter_of<'c>(adapters: &'c [Adapter], node: &NodeProto, depth: usize) -> Option<&'c Adapter> {
     let name = node.inputs.get(1).filter(|_| depth == 0)?;
-    adapters.iter().find(|a| a.way != Way::Sum && a.weight.name == *name)
+    adapters.iter().find(|a| a.form != AdapterForm::Sum && a.weight.name == *name)
 }
 
 impl Model {

@@ -466,7 +466,7 @@ impl Cx<'_> {
     pub(super) fn conv(&self, x: &Value, w: &Value, win: &Window, groups: usize) -> Result<Value> {
         let opts = conv_opts(win, groups);
         self.convolve(x, w, &|t| {
-            let sums = if w.is_known() { t[0].conv_of_repeated(&t[1], &opts)? } else { None };
+            let sums = if w.is_known() { t[0].conv_of_upsampled(&t[1], &opts)? } else { None };
             sums.map_or_else(|| t[0].conv(&t[1], None, &opts), Ok)?.cast(t[0].dtype())
         })
     }
@@ -482,9 +482,9 @@ impl Cx<'_> {
 
     /// The transposed convolution of [n, c, ..] with [c, o / groups, ..]. The caller applies output padding.
     pub(super) fn conv_transpose(&self, x: &Value, w: &Value, win: &Window, groups: usize) -> Result<Value> {
-        let apart = win.kernel == win.stride && win.dilation.iter().all(|&d| d == 1);
-        if apart && win.pads.iter().all(|&p| p == (0, 0)) {
-            return self.conv_transpose_apart(x, w, win, groups);
+        let disjoint = win.kernel == win.stride && win.dilation.iter().all(|&d| d == 1);
+        if disjoint && win.pads.iter().all(|&p| p == (0, 0)) {
+            return self.conv_transpose_disjoint(x, w, win, groups);
         }
         let opts = ConvTransposeOpts { conv: conv_opts(win, groups), output_padding: Vec::new() };
         self.convolve(x, w, &|t| t[0].conv_transpose(&t[1], None, &opts)?.cast(t[0].dtype()))
@@ -492,7 +492,7 @@ impl Cx<'_> {
 
     /// A transposed convolution whose stride equals its kernel, so that the results of different inputs do not overlap:
     /// one product over the channels gives all filter taps at all positions, which are then permuted into place.
-    fn conv_transpose_apart(&self, x: &Value, w: &Value, win: &Window, groups: usize) -> Result<Value> {
+    fn conv_transpose_disjoint(&self, x: &Value, w: &Value, win: &Window, groups: usize) -> Result<Value> {
         let (c, o, spatial) = (w.dim(0)?, w.dim(1)?, win.kernel.len());
         let taps: usize = win.kernel.iter().product();
         let w = self.reshape(w, &[groups, c / groups, o * taps])?;

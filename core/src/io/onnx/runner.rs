@@ -12,17 +12,17 @@ mod inputs;
 mod lengths;
 mod rewrite;
 
-use self::lengths::{Chosen, Known, Way};
+use self::lengths::{Chosen, LengthState, LengthSupport};
 use super::build::{Bound, Feed};
 use super::model::Model;
-use super::stage::{Answer, Ask, Build, Call, Fed, Step, Then};
+use super::stage::{Answer, Ask, Build, Call, CallResult, Continuation, Step};
 use crate::device::Ticket;
 use crate::dtype::{DType, Scalar};
 use crate::engine::{Bytes, Engine, Pending, Plan, Replay, Running, Starting};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::io::HostTensor;
-use crate::tensor::{Folded, Session, Tensor};
+use crate::tensor::{ConstantCache, Session, Tensor};
 use crate::uop::UOp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
@@ -31,10 +31,10 @@ use std::sync::Arc;
 pub use self::lengths::Lengths;
 
 /// The most plans that are kept, counting every stage of every combination of values; beyond that all are dropped.
-const MOST_PLANS: usize = 1 << 13;
+const MAX_PLANS: usize = 1 << 13;
 /// The most elements of an input of which a copy is kept on the host, so that a stage that must know its value need not
 /// read it back from the device.
-const SMALL: usize = 64;
+const MAX_HOST_COPY_ELEMS: usize = 64;
 
 /// A model, its session, and the plans compiled for it.
 pub struct Runner {
@@ -42,18 +42,18 @@ pub struct Runner {
     session: Session,
     ready: FxHashMap<Vec<u8>, Ready>,
     /// Large constants computed from the model's own constants; all plans share them.
-    folded: Folded,
+    folded: ConstantCache,
     /// Buffers that those constants were computed from. They may leave the device once a plan is made that does not
     /// read them; a run that ends before that leaves them to the next run.
-    leaves: Vec<u32>,
+    constant_sources: Vec<u32>,
     /// The number of the stage that was captured last.
     stages: u64,
     /// The engine's count of forgotten plans when it was last checked.
     forgotten: u64,
     /// What is known of input lengths that change from run to run, and the plans with those lengths as launch scalars.
-    lengths: RefCell<Known>,
+    lengths: RefCell<LengthState>,
     /// The functions for changing lengths; `None` until [`Runner::set_lengths`].
-    way: Option<&'static Way>,
+    length_support: Option<&'static LengthSupport>,
 }
 
 /// Where a value of a replayed stage comes from.
@@ -86,7 +86,7 @@ enum End {
     Outputs(Arc<Vec<String>>),
     /// The first `wanted` values are read back for the build; the others are those of the build's live values, by
     /// index, that are computed in this stage.
-    Ask { wanted: usize, live: Arc<Vec<usize>>, then: Then },
+    Ask { wanted: usize, live: Arc<Vec<usize>>, then: Continuation },
 }
 
 /// What a caller feeds an input with.
@@ -149,8 +149,8 @@ enum Stage {
     Main(Pending, Planned),
     Replay,
     /// Steps of the plan are submitted, in its first run or in a replay.
-    First(Running, Planned, bool),
-    Again(Option<Running>),
+    FirstRun(Running, Planned, bool),
+    Replaying(Option<Running>),
     Read(Vec<Reading>, Vec<Tensor>, End, u64),
     Done,
 }
@@ -166,8 +166,8 @@ struct Planned {
 
 /// A value that is read back to the host.
 enum Reading {
-    Waits(Ticket, DType, Vec<usize>),
-    Here(HostTensor),
+    Pending(Ticket, DType, Vec<usize>),
+    Ready(HostTensor),
 }
 
 impl Inputs {
@@ -190,18 +190,18 @@ impl Run {
 
     /// True if a plan is partly submitted and the next piece submits more of it.
     pub fn is_submitting(&self) -> bool {
-        matches!(self.stage, Stage::Folding(..) | Stage::First(..) | Stage::Again(..))
+        matches!(self.stage, Stage::Folding(..) | Stage::FirstRun(..) | Stage::Replaying(..))
     }
 
     /// True if all programs are compiled and the next piece uploads what they read.
-    pub fn brings(&self) -> bool {
+    pub fn uploads(&self) -> bool {
         matches!(self.stage, Stage::Fold(..) | Stage::Main(..))
     }
 
     /// True if the run may be dropped now: not while it overwrites earlier values or computes what later runs use.
     pub fn may_stop(&self) -> bool {
         match &self.stage {
-            Stage::First(r, ..) | Stage::Again(Some(r)) => r.may_stop(),
+            Stage::FirstRun(r, ..) | Stage::Replaying(Some(r)) => r.may_stop(),
             _ => true,
         }
     }
@@ -218,7 +218,7 @@ impl Run {
     }
 
     /// Appends the key of random numbers to the stage's inputs, always as the last one.
-    fn give_key(&mut self) {
+    fn push_random_key(&mut self) {
         self.given.extend(self.random.clone().map(|t| Given { tensor: Some(t), small: None }));
     }
 }
@@ -230,9 +230,19 @@ impl Runner {
     }
 
     fn of(bound: Bound, session: &Session) -> Runner {
-        let (ready, folded) = (FxHashMap::default(), Folded::default());
+        let (ready, folded) = (FxHashMap::default(), ConstantCache::default());
         let (session, lengths) = (session.clone(), RefCell::default());
-        Runner { bound, session, ready, folded, leaves: Vec::new(), stages: 0, forgotten: 0, lengths, way: None }
+        Runner {
+            bound,
+            session,
+            ready,
+            folded,
+            constant_sources: Vec::new(),
+            stages: 0,
+            forgotten: 0,
+            lengths,
+            length_support: None,
+        }
     }
 
     /// A runner for [`Model::with_outputs`] of these names, which shares this runner's weights.
@@ -292,16 +302,16 @@ impl Runner {
     /// Advances a run until the next step depends on the device.
     fn plan(&mut self, engine: &mut Engine, run: &mut Run) -> Result<()> {
         while run.plans() {
-            self.piece(engine, run, u64::MAX)?;
+            self.step_once(engine, run, u64::MAX)?;
         }
         Ok(())
     }
 
-    /// Starts a run without building anything yet; the caller advances it with [`Runner::piece`].
+    /// Starts a run without building anything yet; the caller advances it with [`Runner::step_once`].
     pub fn begin_in_pieces(&mut self, engine: &mut Engine, inputs: &Inputs) -> Result<Run> {
-        if self.ready.len() > MOST_PLANS {
+        if self.ready.len() > MAX_PLANS {
             self.ready.clear();
-            self.folded = Folded::default();
+            self.folded = ConstantCache::default();
         }
         let random = self.model().is_random().then(|| self.random_key()).transpose()?;
         let mut run = Run {
@@ -316,7 +326,7 @@ impl Runner {
             chosen: inputs.chosen.clone(),
             stage: Stage::Done,
         };
-        run.give_key();
+        run.push_random_key();
         self.enter(engine, &mut run);
         Ok(run)
     }
@@ -337,8 +347,8 @@ impl Runner {
 
     /// Builds the graph of the next stage, or as much of it as the interrupt allows.
     fn build(&mut self, engine: &mut Engine, run: &mut Run) -> Result<()> {
-        if let (Some(chosen), Some(way)) = (&run.chosen, self.way) {
-            let values = (way.graph)(self, chosen, &run.given)?;
+        if let (Some(chosen), Some(length_support)) = (&run.chosen, self.length_support) {
+            let values = (length_support.graph)(self, chosen, &run.given)?;
             let names = chosen.family.outputs.iter().map(|o| o.name.clone()).collect();
             run.stage = Stage::Rewrite(0, values, End::Outputs(Arc::new(names)));
             return Ok(());
@@ -454,9 +464,9 @@ impl Runner {
     pub fn ready(&self, engine: &mut Engine, run: &mut Run) -> Result<bool> {
         let Stage::Read(list, ..) = &mut run.stage else { return engine.ready() };
         for r in list.iter_mut() {
-            let Reading::Waits(ticket, dtype, shape) = r else { continue };
+            let Reading::Pending(ticket, dtype, shape) = r else { continue };
             match engine.poll(*ticket, *dtype)? {
-                Some(data) => *r = Reading::Here(HostTensor::new(*dtype, std::mem::take(shape), data)?),
+                Some(data) => *r = Reading::Ready(HostTensor::new(*dtype, std::mem::take(shape), data)?),
                 None => return Ok(false),
             }
         }
@@ -471,8 +481,8 @@ impl Runner {
                 engine.interrupt().check()?;
             }
             let work = engine.portion();
-            let out = self.piece(engine, run, work)?;
-            if out.is_some() || !(run.plans() || run.is_submitting() || run.brings() && engine.ready()?) {
+            let out = self.step_once(engine, run, work)?;
+            if out.is_some() || !(run.plans() || run.is_submitting() || run.uploads() && engine.ready()?) {
                 return Ok(out);
             }
         }
@@ -481,7 +491,12 @@ impl Runner {
     /// As [`Runner::step`], but one piece of work: as much of a build as the engine's interrupt allows, one pass over
     /// its graph or of the scheduler, one kernel to compile, or the submission of steps worth about `work` (the unit of
     /// `Engine::portion`).
-    pub fn piece(&mut self, engine: &mut Engine, run: &mut Run, work: u64) -> Result<Option<Vec<(String, Tensor)>>> {
+    pub fn step_once(
+        &mut self,
+        engine: &mut Engine,
+        run: &mut Run,
+        work: u64,
+    ) -> Result<Option<Vec<(String, Tensor)>>> {
         match std::mem::replace(&mut run.stage, Stage::Done) {
             Stage::Build => {
                 self.build(engine, run)?;
@@ -502,9 +517,9 @@ impl Runner {
                 run.stage = match engine.go_on(&mut starting)? {
                     None => Stage::Plan(starting, values, end),
                     Some(pending) => {
-                        let mut leaves = std::mem::take(&mut self.leaves);
-                        leaves.retain(|id| !pending.externals().contains(id));
-                        engine.let_go(&self.session.state(), &leaves);
+                        let mut constant_sources = std::mem::take(&mut self.constant_sources);
+                        constant_sources.retain(|id| !pending.externals().contains(id));
+                        engine.let_go(&self.session.state(), &constant_sources);
                         self.main_stage(run, pending, values, end)
                     }
                 };
@@ -525,7 +540,7 @@ impl Runner {
                     return Ok(None);
                 }
                 let replay = engine.concluded_constants(&mut self.session.state(), running)?;
-                self.leaves.extend(replay.externals());
+                self.constant_sources.extend(replay.externals());
                 run.stage = self.plan_stage(engine, run, values, end)?;
                 Ok(None)
             }
@@ -537,12 +552,12 @@ impl Runner {
                 let computes = !pending.nodes().is_empty();
                 set_lengths(engine, run);
                 let running = engine.launch(&mut self.session.state(), pending)?;
-                run.stage = Stage::First(running, p, computes);
+                run.stage = Stage::FirstRun(running, p, computes);
                 Ok(None)
             }
-            Stage::First(mut running, p, computes) => {
+            Stage::FirstRun(mut running, p, computes) => {
                 if !engine.submit_some(&mut running, work)? {
-                    run.stage = Stage::First(running, p, computes);
+                    run.stage = Stage::FirstRun(running, p, computes);
                     return Ok(None);
                 }
                 let replay = engine.concluded(&mut self.session.state(), running)?;
@@ -564,23 +579,23 @@ impl Runner {
                 let swap = swaps(&ready.inputs, &run.given);
                 let replay = ready.replay.as_ref();
                 let launch = |r| engine.launch_again(&mut self.session.state(), r, &swap);
-                run.stage = Stage::Again(replay.map(launch).transpose()?);
+                run.stage = Stage::Replaying(replay.map(launch).transpose()?);
                 Ok(None)
             }
-            Stage::Again(mut running) => {
+            Stage::Replaying(mut running) => {
                 if let Some(r) = &mut running
                     && !engine.submit_some(r, work)?
                 {
-                    run.stage = Stage::Again(running);
+                    run.stage = Stage::Replaying(running);
                     return Ok(None);
                 }
-                let (values, end, number) = self.again(engine, run, running)?;
+                let (values, end, number) = self.replayed_values(engine, run, running)?;
                 self.computed(engine, run, values, end, number)
             }
             Stage::Read(list, values, end, number) => {
                 let here = |r| match r {
-                    Reading::Here(t) => Ok(t),
-                    Reading::Waits(..) => Err(Error::Internal("a run was stepped before it was ready".into())),
+                    Reading::Ready(t) => Ok(t),
+                    Reading::Pending(..) => Err(Error::Internal("a run was stepped before it was ready".into())),
                 };
                 let read = list.into_iter().map(here).collect::<Result<Vec<_>>>()?;
                 self.answered(engine, run, read, values, end, number)?;
@@ -608,10 +623,10 @@ impl Runner {
                     engine.collect(&mut state);
                 }
                 drop(state);
-                let values = match (&run.chosen, self.way) {
-                    (Some(chosen), Some(way)) => {
+                let values = match (&run.chosen, self.length_support) {
+                    (Some(chosen), Some(length_support)) => {
                         let nodes: Vec<UOp> = values.iter().map(Tensor::node).collect();
-                        let nodes = (way.outputs)(chosen, &mut self.session.state(), &nodes)?;
+                        let nodes = (length_support.outputs)(chosen, &mut self.session.state(), &nodes)?;
                         nodes.into_iter().map(|u| Tensor::from_node(&self.session, u)).collect()
                     }
                     _ => values,
@@ -626,10 +641,10 @@ impl Runner {
             let buffer = t.buffer();
             let at = inputs.iter().position(|b| b.is_some() && *b == buffer);
             list.push(match at.and_then(|i| run.given.get(i)?.small.clone()) {
-                Some(small) => Reading::Here(HostTensor { shape: t.shape(), ..small }),
+                Some(small) => Reading::Ready(HostTensor { shape: t.shape(), ..small }),
                 None => {
                     let (ticket, dtype, _) = engine.read(&mut self.session.state(), t.root())?;
-                    Reading::Waits(ticket, dtype, t.shape())
+                    Reading::Pending(ticket, dtype, t.shape())
                 }
             });
         }
@@ -661,17 +676,17 @@ impl Runner {
         };
         let mut given: Vec<Given> = values.iter().skip(wanted).map(carry).collect();
         let answer = match then {
-            Then::Call(call) => Answer::Results(self.call(&call, read, &mut key, &mut given)?),
-            Then::Know | Then::Tell(_) | Then::Wait => {
+            Continuation::Call(call) => Answer::Results(self.call(&call, read, &mut key, &mut given)?),
+            Continuation::Know | Continuation::Tell(_) | Continuation::Wait => {
                 for t in &read {
-                    sign_shape(&mut key, t.dtype, &t.shape);
+                    push_shape_signature(&mut key, t.dtype, &t.shape);
                     key.extend_from_slice(&t.data);
                 }
                 Answer::Known(read)
             }
         };
         run.given = given;
-        run.give_key();
+        run.push_random_key();
         run.live = live.iter().copied().zip(values.into_iter().skip(wanted)).collect();
         if let Some(build) = &mut run.build {
             build.answer(answer.clone(), &run.live)?;
@@ -683,19 +698,25 @@ impl Runner {
     }
 
     /// Runs an operator on the host and makes its results inputs of the next stage.
-    fn call(&self, call: &Call, read: Vec<HostTensor>, key: &mut Vec<u8>, given: &mut Vec<Given>) -> Result<Vec<Fed>> {
+    fn call(
+        &self,
+        call: &Call,
+        read: Vec<HostTensor>,
+        key: &mut Vec<u8>,
+        given: &mut Vec<Given>,
+    ) -> Result<Vec<CallResult>> {
         let mut out = Vec::new();
-        for (t, narrow) in call.run(self.model(), &self.session, read)? {
-            sign_shape(key, t.dtype, &t.shape);
+        for (t, code_type) in call.run(self.model(), &self.session, read)? {
+            push_shape_signature(key, t.dtype, &t.shape);
             if t.is_empty() {
                 given.push(Given { tensor: None, small: None });
-                out.push(Fed::Empty(t, narrow));
+                out.push(CallResult::Empty(t, code_type));
                 continue;
             }
-            let small = (t.len() <= SMALL).then(|| t.clone());
+            let small = (t.len() <= MAX_HOST_COPY_ELEMS).then(|| t.clone());
             let t = Tensor::from_bytes(&self.session, t.dtype, &t.shape, Bytes::new(t.data))?;
             given.push(Given { tensor: Some(t.clone()), small });
-            out.push(Fed::Tensor(t, narrow));
+            out.push(CallResult::Tensor(t, code_type));
         }
         Ok(out)
     }
@@ -720,7 +741,12 @@ impl Runner {
     }
 
     /// The values of a plan after a replay.
-    fn again(&mut self, engine: &mut Engine, run: &Run, ran: Option<Running>) -> Result<(Vec<Tensor>, End, u64)> {
+    fn replayed_values(
+        &mut self,
+        engine: &mut Engine,
+        run: &Run,
+        ran: Option<Running>,
+    ) -> Result<(Vec<Tensor>, End, u64)> {
         let ready = &self.ready[&run.key];
         let mut computed = Vec::new();
         if let Some(ran) = ran {
@@ -758,14 +784,14 @@ fn swaps(captured: &[(usize, u32)], given: &[Given]) -> FxHashMap<u32, u32> {
     captured.iter().filter_map(|&(i, old)| Some((old, now(i)?))).collect()
 }
 
-fn sign(key: &mut Vec<u8>, name: &str, dtype: DType, shape: &[usize], data: Option<&[u8]>) {
+fn push_signature(key: &mut Vec<u8>, name: &str, dtype: DType, shape: &[usize], data: Option<&[u8]>) {
     key.extend_from_slice(name.as_bytes());
     key.push(0);
-    sign_shape(key, dtype, shape);
+    push_shape_signature(key, dtype, shape);
     key.extend_from_slice(data.unwrap_or_default());
 }
 
-fn sign_shape(key: &mut Vec<u8>, dtype: DType, shape: &[usize]) {
+fn push_shape_signature(key: &mut Vec<u8>, dtype: DType, shape: &[usize]) {
     key.push(dtype as u8);
     key.extend((shape.len() as u32).to_le_bytes());
     shape.iter().for_each(|n| key.extend((*n as u64).to_le_bytes()));

@@ -7,14 +7,14 @@
 
 use super::model::Model;
 use super::proto::{Budget, as_onnx};
-use super::tensor::{TensorData, TensorProto, dtype_of, is_narrow, parse_tensor};
+use super::tensor::{TensorData, TensorProto, dtype_of, is_code_type, parse_tensor};
 use crate::error::{Error, Result};
 use crate::io::HostTensor;
 use crate::io::protobuf::{Field, Message, Writer};
 use std::borrow::Cow;
 
 /// The maximum length of a protobuf message, in bytes.
-const LONGEST: usize = i32::MAX as usize;
+const MAX_MESSAGE_BYTES: usize = i32::MAX as usize;
 
 /// Consecutive pieces of the file to write.
 type Parts<'a> = Vec<Cow<'a, [u8]>>;
@@ -39,7 +39,7 @@ impl Model {
                 .iter()
                 .find(|t| t.name == *name)
                 .ok_or_else(|| bad(format!("no tensor is called `{name}`")))?;
-            let Some(dtype) = dtype_of(t.elem).filter(|_| !is_narrow(t.elem)) else {
+            let Some(dtype) = dtype_of(t.elem).filter(|_| !is_code_type(t.elem)) else {
                 t.dtype()?;
                 return Err(bad(format!("`{name}` holds codes")));
             };
@@ -64,7 +64,7 @@ impl Model {
         })
         .map_err(as_onnx)?;
         let len = length(&parts);
-        if len > LONGEST {
+        if len > MAX_MESSAGE_BYTES {
             let what = format!("a file of {len} bytes");
             return Err(Error::Unsupported { what, context: "ONNX files end at 2 GiB".to_owned() });
         }

@@ -15,14 +15,14 @@ use super::check;
 use super::model::Model;
 use super::ops::{Op, OpDef};
 use super::proto::NodeProto;
-use super::value::{Constants, Cx, FOLD_SHAPES, Mark, Value};
+use super::value::{Constants, Cx, FOLD_SHAPES, NodeTrace, Value};
 use crate::error::{Error, Result};
 use crate::interrupt::{Go, Interrupt};
 use crate::io::HostTensor;
 use crate::tensor::{Session, Tensor};
 
 /// How often a run may stop for values; a loop whose condition never becomes false fails at this limit.
-const MOST_STOPS: usize = if cfg!(test) { 64 } else { 1 << 12 };
+const MAX_STOPS: usize = if cfg!(test) { 64 } else { 1 << 12 };
 
 /// The saved position of a graph or node at which a build stopped.
 pub(super) enum Frame {
@@ -33,15 +33,15 @@ pub(super) enum Frame {
         /// Index of the node that runs next.
         at: usize,
         /// Values that were computed for this node besides its inputs, by the name under which it asked.
-        found: Vec<(&'static str, HostTensor)>,
+        computed_for_node: Vec<(&'static str, HostTensor)>,
     },
     /// A node that executes a body repeatedly (`Loop`, `Scan`, `SequenceMap`).
-    Turns(Turns),
+    Loop(LoopState),
 }
 
 /// The state of a node with a body after some iterations.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct LoopState {
     /// Iterations executed.
     pub(super) done: usize,
     /// Loop-carried values.
@@ -54,7 +54,7 @@ pub(super) struct Turns {
 
 /// How the build continues with values that were read.
 #[derive(Clone)]
-pub(super) enum Then {
+pub(super) enum Continuation {
     /// They become known values of the build.
     Know,
     /// One value, handed to the node that asked for it under this name.
@@ -77,7 +77,7 @@ pub(super) struct Call {
 /// A request to stop, as a node makes it.
 pub(super) struct Stop {
     pub(super) wanted: Vec<Value>,
-    pub(super) then: Then,
+    pub(super) then: Continuation,
 }
 
 /// A request to compute values, as the runner receives it.
@@ -86,7 +86,7 @@ pub(super) struct Ask {
     pub(super) wanted: Vec<Tensor>,
     /// Values that the rest of the build uses, to be computed together with `wanted`.
     pub(super) live: Vec<Tensor>,
-    pub(super) then: Then,
+    pub(super) then: Continuation,
     /// The error to return where no device can compute the values.
     pub(super) error: Error,
 }
@@ -97,13 +97,13 @@ pub(super) enum Answer {
     /// The values that were wanted.
     Known(Vec<HostTensor>),
     /// The results of the call.
-    Results(Vec<Fed>),
+    Results(Vec<CallResult>),
 }
 
 /// A result of a call on the host, and ONNX's number of its element type if it is codes (else 0): uploaded to the
 /// device, or kept on the host if it has no elements.
 #[derive(Clone)]
-pub(super) enum Fed {
+pub(super) enum CallResult {
     Tensor(Tensor, i32),
     Empty(HostTensor, i32),
 }
@@ -124,12 +124,12 @@ pub(super) struct Build {
     frames: Vec<Frame>,
     wanted: Vec<Value>,
     live: Vec<Value>,
-    then: Then,
+    then: Continuation,
     /// Counters: nodes run, random draws and host bytes so far.
     progress: (usize, u32, u64),
     stops: usize,
     /// Records of the nodes, in a build that is one of several for different lengths.
-    marks: Option<Vec<Mark>>,
+    traces: Option<Vec<NodeTrace>>,
 }
 
 fn lost() -> Error {
@@ -140,17 +140,27 @@ impl Build {
     /// A build for these inputs. Random operators draw from `key`, two u32.
     pub(super) fn new(feeds: Vec<(String, Feed)>, key: Option<Tensor>) -> Build {
         let (frames, wanted, live) = (Vec::new(), Vec::new(), Vec::new());
-        Build { feeds, key, frames, wanted, live, then: Then::Know, progress: (0, 0, 0), stops: 0, marks: None }
+        Build {
+            feeds,
+            key,
+            frames,
+            wanted,
+            live,
+            then: Continuation::Know,
+            progress: (0, 0, 0),
+            stops: 0,
+            traces: None,
+        }
     }
 
-    /// A build that is one of several for different lengths; it records marks.
+    /// A build that is one of several for different lengths; it records traces.
     pub(super) fn of_lengths(feeds: Vec<(String, Feed)>) -> Build {
-        Build { marks: Some(Vec::new()), ..Build::new(feeds, None) }
+        Build { traces: Some(Vec::new()), ..Build::new(feeds, None) }
     }
 
     /// What each node of the model produced, in a build of lengths.
-    pub(super) fn take_marks(&mut self) -> Vec<Mark> {
-        self.marks.take().unwrap_or_default()
+    pub(super) fn take_traces(&mut self) -> Vec<NodeTrace> {
+        self.traces.take().unwrap_or_default()
     }
 
     /// Builds until the graph is complete, a value must be known, or the interrupt asks to pause.
@@ -165,15 +175,15 @@ impl Build {
         cx.interrupt = interrupt.clone();
         cx.frames = std::mem::take(&mut self.frames);
         cx.key = self.key.clone();
-        cx.marks = self.marks.take();
-        if cx.marks.is_some() {
+        cx.traces = self.traces.take();
+        if cx.traces.is_some() {
             cx.fold_limit = FOLD_SHAPES;
         }
         cx.resume(self.progress, self.stops > 0);
         let feeds: Vec<(&str, Feed)> = self.feeds.iter().map(|(n, f)| (n.as_str(), f.clone())).collect();
         let out = run_model(&mut cx, &feeds);
         self.progress = cx.progress();
-        self.marks = cx.marks.take();
+        self.traces = cx.traces.take();
         let (error, stop) = match (out, cx.take_stop()) {
             (Ok(outputs), _) => {
                 let lazy = outputs.into_iter().map(|(name, v)| Ok((name, cx.lazy(&v)?)));
@@ -182,19 +192,19 @@ impl Build {
             (Err(e), None) => return Err(e),
             (Err(e), Some(stop)) => (e, stop),
         };
-        if matches!(stop.then, Then::Wait) {
+        if matches!(stop.then, Continuation::Wait) {
             self.frames = std::mem::take(&mut cx.frames);
             return Ok(Step::Paused);
         }
         self.stops += 1;
-        if self.stops > MOST_STOPS {
-            let what = format!("a run stops for computed values more than {MOST_STOPS} times; a loop may have no end");
+        if self.stops > MAX_STOPS {
+            let what = format!("a run stops for computed values more than {MAX_STOPS} times; a loop may have no end");
             return Err(Error::Model { what, node: None });
         }
         self.frames = std::mem::take(&mut cx.frames);
         self.wanted = stop.wanted;
         // Wanted values that become known need not stay computed on the device.
-        let known = if matches!(stop.then, Then::Know) { &self.wanted[..] } else { &[] };
+        let known = if matches!(stop.then, Continuation::Know) { &self.wanted[..] } else { &[] };
         self.live = live_values(&self.frames, known);
         self.then = stop.then.clone();
         let lazy = |list: &[Value]| list.iter().map(|v| cx.lazy(v)).collect::<Result<Vec<_>>>();
@@ -207,26 +217,28 @@ impl Build {
         let mut now: FxHashMap<usize, Value> = FxHashMap::default();
         for (i, t) in live {
             let old = self.live.get(*i).ok_or_else(lost)?;
-            now.insert(old.id(), Value::lazy(t.clone()).with_narrow(old.narrow()));
+            now.insert(old.id(), Value::lazy(t.clone()).with_code_type(old.code_type()));
         }
         if let Answer::Known(hosts) = &answer {
             for (old, host) in self.wanted.iter().zip(hosts) {
-                now.insert(old.id(), Value::known(host.clone()).with_narrow(old.narrow()));
+                now.insert(old.id(), Value::known(host.clone()).with_code_type(old.code_type()));
             }
         }
         for frame in &mut self.frames {
             frame.replace(&now);
         }
         match (answer, &self.then, self.frames.first_mut()) {
-            (Answer::Known(_), Then::Know, _) => {}
-            (Answer::Known(mut hosts), Then::Tell(name), Some(Frame::Nodes { found, .. })) if hosts.len() == 1 => {
-                found.push((name, hosts.swap_remove(0)));
+            (Answer::Known(_), Continuation::Know, _) => {}
+            (Answer::Known(mut hosts), Continuation::Tell(name), Some(Frame::Nodes { computed_for_node, .. }))
+                if hosts.len() == 1 =>
+            {
+                computed_for_node.push((name, hosts.swap_remove(0)));
             }
-            (Answer::Results(results), Then::Call(call), Some(Frame::Nodes { values, at, .. })) => {
+            (Answer::Results(results), Continuation::Call(call), Some(Frame::Nodes { values, at, .. })) => {
                 for (name, r) in call.node.outputs.iter().zip(results).filter(|(n, _)| !n.is_empty()) {
                     let v = match r {
-                        Fed::Tensor(t, narrow) => Value::lazy(t).with_narrow(narrow),
-                        Fed::Empty(t, narrow) => Value::known(t).with_narrow(narrow),
+                        CallResult::Tensor(t, code_type) => Value::lazy(t).with_code_type(code_type),
+                        CallResult::Empty(t, code_type) => Value::known(t).with_code_type(code_type),
                     };
                     values.insert(name.clone(), v);
                 }
@@ -243,7 +255,7 @@ impl Frame {
     fn each(&self, mut f: impl FnMut(&Value)) {
         match self {
             Frame::Nodes { values, .. } => values.values().for_each(&mut f),
-            Frame::Turns(t) => t.state.iter().chain(t.lists.iter().flatten()).chain(&t.go).for_each(&mut f),
+            Frame::Loop(t) => t.state.iter().chain(t.lists.iter().flatten()).chain(&t.go).for_each(&mut f),
         }
     }
 
@@ -251,7 +263,7 @@ impl Frame {
         let change = |v: &mut Value| *v = v.replaced(now);
         match self {
             Frame::Nodes { values, .. } => values.values_mut().for_each(change),
-            Frame::Turns(t) => {
+            Frame::Loop(t) => {
                 t.state.iter_mut().chain(t.lists.iter_mut().flatten()).chain(&mut t.go).for_each(change);
             }
         }
@@ -300,14 +312,14 @@ impl Call {
         let scope = Scope { values: SortedMap::new(), parent: None };
         let mut op = Op { cx: &mut cx, node: &self.node, args, opset: self.opset, scope: &scope, depth: 0 };
         let out = (self.def.build)(&mut op).map_err(|e| check::name_node(e, &self.node))?;
-        out.iter().map(|v| Ok((cx.host(v)?.ok_or_else(lost)?, v.narrow()))).collect()
+        out.iter().map(|v| Ok((cx.host(v)?.ok_or_else(lost)?, v.code_type()))).collect()
     }
 }
 
 impl Cx<'_> {
     /// Stops the build until these values are known; the caller must return an error at once. On trial (`trials > 0`)
     /// the error remains an ordinary one. The bytes to read back are charged to the budget.
-    pub(super) fn stop(&self, wanted: Vec<Value>, then: Then) -> Result<()> {
+    pub(super) fn stop(&self, wanted: Vec<Value>, then: Continuation) -> Result<()> {
         if self.trials == 0 {
             for v in &wanted {
                 self.charge((v.len() as u64).saturating_mul(v.dtype().size() as u64))?;
@@ -321,8 +333,8 @@ impl Cx<'_> {
     /// and never on trial.
     pub(super) fn pace(&mut self) -> Result<()> {
         let go = self.interrupt.look()?;
-        if go == Go::Pause && self.trials == 0 && self.moved {
-            self.set_stop(Stop { wanted: Vec::new(), then: Then::Wait });
+        if go == Go::Pause && self.trials == 0 && self.made_progress {
+            self.set_stop(Stop { wanted: Vec::new(), then: Continuation::Wait });
             return Err(Error::Internal("a paused build was taken for a failed one".to_owned()));
         }
         self.step()
@@ -336,9 +348,9 @@ impl Cx<'_> {
     }
 
     /// The saved state of a node with a body, if the build stopped inside it.
-    pub(super) fn turns(&mut self) -> Option<Turns> {
+    pub(super) fn take_loop_state(&mut self) -> Option<LoopState> {
         match self.frames.pop() {
-            Some(Frame::Turns(t)) => Some(t),
+            Some(Frame::Loop(t)) => Some(t),
             Some(other) => {
                 self.frames.push(other);
                 None

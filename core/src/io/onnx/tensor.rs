@@ -108,7 +108,7 @@ pub fn dtype_of(elem: i32) -> Option<DType> {
 
 /// True for element types that no device supports and that are held as codes: 8-bit floats and narrower types in one
 /// byte, strings as indices.
-pub fn is_narrow(elem: i32) -> bool {
+pub fn is_code_type(elem: i32) -> bool {
     elem == STRING || (17..=26).contains(&elem)
 }
 
@@ -393,7 +393,7 @@ fn element_varints(
             DType::I64 | DType::U64 => true,
             DType::U32 => v <= u64::from(u32::MAX),
             DType::F16 | DType::BF16 => v <= 0xffff,
-            _ if is_narrow(elem) => v <= 0xff,
+            _ if is_code_type(elem) => v <= 0xff,
             d => {
                 // A negative int32 is a varint of ten bytes, or of five from some writers.
                 let v = if v <= u64::from(u32::MAX) { i128::from(v as i32) } else { i128::from(v as i64) };

@@ -14,7 +14,7 @@ use super::model::Model;
 use super::network::Adapter;
 use super::prim::operand;
 use super::stage::{Frame, Stop};
-use super::tensor::{TensorProto, is_narrow};
+use super::tensor::{TensorProto, is_code_type};
 use crate::budget::{Budget, room};
 use crate::dtype::{DType, Scalar};
 use crate::engine::Bytes;
@@ -31,7 +31,7 @@ pub(super) const FOLD_LIMIT: usize = 1 << 14;
 pub(super) const FOLD_SHAPES: usize = 8;
 
 /// What a node of the model produced, recorded in builds for several lengths.
-pub(super) struct Mark {
+pub(super) struct NodeTrace {
     /// Number of nodes in the session's graph after it.
     pub(super) nodes: usize,
     /// Name and operator of the node.
@@ -50,7 +50,7 @@ struct Inner {
     dtype: DType,
     shape: Vec<usize>,
     /// ONNX's number of the element type if the elements are codes of a type that no device supports, else 0.
-    narrow: i32,
+    code_type: i32,
     host: Host,
     lazy: OnceLock<Tensor>,
 }
@@ -71,7 +71,7 @@ enum Host {
 
 impl Value {
     fn make(dtype: DType, shape: Vec<usize>, host: Host) -> Value {
-        Value(Arc::new(Inner { dtype, shape, narrow: 0, host, lazy: OnceLock::new() }))
+        Value(Arc::new(Inner { dtype, shape, code_type: 0, host, lazy: OnceLock::new() }))
     }
 
     /// A value that is known on the host.
@@ -128,22 +128,22 @@ impl Value {
     /// A constant of the model.
     pub(super) fn constant(t: &TensorProto) -> Result<Value> {
         let v = Value::make(t.dtype()?, t.shape.clone(), Host::File(t.clone()));
-        Ok(if is_narrow(t.elem) { v.with_narrow(t.elem) } else { v })
+        Ok(if is_code_type(t.elem) { v.with_code_type(t.elem) } else { v })
     }
 
     /// The same elements, marked as codes of this ONNX element type, or as plain numbers (0).
-    pub(super) fn with_narrow(&self, narrow: i32) -> Value {
-        if self.narrow() == narrow {
+    pub(super) fn with_code_type(&self, code_type: i32) -> Value {
+        if self.code_type() == code_type {
             return self.clone();
         }
         let Inner { dtype, shape, host, lazy, .. } = &*self.0;
         let (shape, host, lazy) = (shape.clone(), host.clone(), lazy.clone());
-        Value(Arc::new(Inner { dtype: *dtype, shape, narrow, host, lazy }))
+        Value(Arc::new(Inner { dtype: *dtype, shape, code_type, host, lazy }))
     }
 
     /// ONNX's number of the element type if the elements are codes of a type that no device supports, else 0.
-    pub(super) fn narrow(&self) -> i32 {
-        self.0.narrow
+    pub(super) fn code_type(&self) -> i32 {
+        self.0.code_type
     }
 
     pub(super) fn dtype(&self) -> DType {
@@ -240,12 +240,12 @@ pub(super) struct Cx<'m> {
     /// Saved frames of a build that resumes, the innermost first.
     pub(super) frames: Vec<Frame>,
     /// Values that were computed for the node that runs next, besides its inputs, by the name under which it asked.
-    pub(super) found: Vec<(&'static str, HostTensor)>,
+    pub(super) computed_for_node: Vec<(&'static str, HostTensor)>,
     /// Nesting depth of branches that are built on trial only (a stop there is an ordinary failure).
     pub(super) trials: usize,
-    /// Asked whether the build should pause; `moved` is true once a node was built since the build resumed.
+    /// Asked whether the build should pause; `made_progress` is true once a node was built since the build resumed.
     pub(super) interrupt: Interrupt,
-    pub(super) moved: bool,
+    pub(super) made_progress: bool,
     /// True if the build has stopped before; then values are no longer connected in the graph to what they were
     /// computed from.
     pub(super) resumed: bool,
@@ -258,7 +258,7 @@ pub(super) struct Cx<'m> {
     made_bytes: Cell<u64>,
     stop: RefCell<Option<Stop>>,
     /// What each node produced, if that is recorded (builds for several lengths).
-    pub(super) marks: Option<Vec<Mark>>,
+    pub(super) traces: Option<Vec<NodeTrace>>,
     /// For a network in training: values that replace tensors of the main graph, and adapters that are added to
     /// products.
     pub(super) trained: Vec<(String, Value)>,
@@ -267,7 +267,7 @@ pub(super) struct Cx<'m> {
 
 impl<'m> Cx<'m> {
     pub(super) fn new(model: &'m Model, constants: &'m Constants, session: Session) -> Cx<'m> {
-        let (frames, found) = (Vec::new(), Vec::new());
+        let (frames, computed_for_node) = (Vec::new(), Vec::new());
         let (stop, draws, steps) = (RefCell::new(None), 0, 0);
         Cx {
             model,
@@ -275,10 +275,10 @@ impl<'m> Cx<'m> {
             session,
             fold_limit: FOLD_LIMIT,
             frames,
-            found,
+            computed_for_node,
             trials: 0,
             interrupt: Interrupt::default(),
-            moved: false,
+            made_progress: false,
             resumed: false,
             key: None,
             draws,
@@ -286,7 +286,7 @@ impl<'m> Cx<'m> {
             budget: *model.budget(),
             made_bytes: Cell::new(0),
             stop,
-            marks: None,
+            traces: None,
             trained: Vec::new(),
             adapters: &[],
         }
@@ -334,14 +334,14 @@ impl<'m> Cx<'m> {
     }
 
     /// An empty list with capacity for `n` elements, whose bytes are charged to the build's budget.
-    pub(super) fn room<T>(&self, n: usize) -> Result<Vec<T>> {
+    pub(super) fn vec_with_capacity<T>(&self, n: usize) -> Result<Vec<T>> {
         self.charge((n as u64).saturating_mul(size_of::<T>() as u64))?;
         room(n)
     }
 
     /// A list of `n` copies of one value, charged to the build's budget.
     pub(super) fn filled<T: Clone>(&self, n: usize, value: T) -> Result<Vec<T>> {
-        let mut list = self.room(n)?;
+        let mut list = self.vec_with_capacity(n)?;
         list.resize(n, value);
         Ok(list)
     }
@@ -461,7 +461,7 @@ impl<'m> Cx<'m> {
     /// A constant whose element `i` is `at(i)`.
     pub(super) fn table(&self, dtype: DType, shape: &[usize], mut at: impl FnMut(usize) -> Scalar) -> Result<Value> {
         let n = self.check_shape(shape)?;
-        let mut data: Vec<u8> = self.room(n.saturating_mul(dtype.size()))?;
+        let mut data: Vec<u8> = self.vec_with_capacity(n.saturating_mul(dtype.size()))?;
         let mut one = [0; 8];
         for i in 0..n {
             at(i).write(dtype, &mut one);
@@ -474,7 +474,7 @@ impl<'m> Cx<'m> {
     pub(super) fn count_up(&self, n: usize) -> Result<Value> {
         self.check_shape(&[n])?;
         if n <= self.fold_limit.min(FOLD_LIMIT) || self.fold_limit == usize::MAX {
-            let mut v = self.room(n)?;
+            let mut v = self.vec_with_capacity(n)?;
             v.extend(0..n as i64);
             return self.ints(&v);
         }

@@ -9,7 +9,7 @@
 use super::check;
 use super::model::Model;
 use super::proto::{AttrValue, FunctionProto, NodeProto};
-use super::tensor::{TensorProto, elem_name, is_narrow};
+use super::tensor::{TensorProto, elem_name, is_code_type};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::util::sort;
@@ -27,7 +27,7 @@ pub struct Weight {
 
 /// How a low-rank term is applied to a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum AdapterForm {
     /// Each multiplying node is built once more with the adapter's first factor in the weight's place; the weight is
     /// `[in, out]`, as for MatMul.
     Columns,
@@ -45,7 +45,7 @@ pub(super) struct Role {
     /// A layer multiplies its input with it (MatMul, Gemm, Conv).
     pub(super) multiplied: bool,
     /// The way that fits all nodes that use it; `None` if they differ or one needs the sum.
-    direct: Option<Way>,
+    direct: Option<AdapterForm>,
     uses: usize,
     steps: usize,
 }
@@ -57,8 +57,8 @@ impl Role {
     }
 
     /// How an adapter is applied.
-    pub(super) fn way(&self) -> Way {
-        self.direct.unwrap_or(Way::Sum)
+    pub(super) fn adapter_form(&self) -> AdapterForm {
+        self.direct.unwrap_or(AdapterForm::Sum)
     }
 }
 
@@ -104,7 +104,7 @@ const MOVES: &[&str] = &[
 ];
 
 /// The most uses that are followed for one constant, a guard against files with endless chains of uses.
-const MOST_STEPS: usize = 1 << 10;
+const MAX_STEPS: usize = 1 << 10;
 
 /// All uses of values: the value's name, the node, and the index among the node's inputs; sorted by name.
 type Uses<'m> = Vec<(&'m str, &'m NodeProto, usize)>;
@@ -160,8 +160,8 @@ impl Model {
         let uses = uses_of(self.nodes());
         let of = |t: TensorProto| {
             let mut role = Role::default();
-            let lone = t.shape.iter().all(|&n| n == 1);
-            let it = Walk { functions: &self.proto.functions, lone, scalar: t.shape.is_empty() };
+            let is_single_element = t.shape.iter().all(|&n| n == 1);
+            let it = Walk { functions: &self.proto.functions, is_single_element, scalar: t.shape.is_empty() };
             it.walk(&uses, &t.name, 0, &mut role);
             (t, role)
         };
@@ -229,7 +229,7 @@ pub(super) fn constant_of(n: &NodeProto) -> Option<TensorProto> {
 }
 
 fn float_of(elem: i32) -> Option<DType> {
-    super::tensor::dtype_of(elem).filter(|d| d.is_float() && !is_narrow(elem))
+    super::tensor::dtype_of(elem).filter(|d| d.is_float() && !is_code_type(elem))
 }
 
 /// The dtype of a float tensor; `None` for other tensors.
@@ -243,10 +243,10 @@ fn no_float(t: &TensorProto) -> Error {
     Error::DType { op: "train", dtype, why }
 }
 
-/// A walk over the uses of one constant. `lone`: it has one element. `scalar`: it has rank 0.
+/// A walk over the uses of one constant. `is_single_element`: it has one element. `scalar`: it has rank 0.
 struct Walk<'m> {
     functions: &'m [FunctionProto],
-    lone: bool,
+    is_single_element: bool,
     scalar: bool,
 }
 
@@ -256,7 +256,7 @@ impl Walk<'_> {
         let first = uses.partition_point(|u| u.0 < name);
         for (_, node, at) in uses.iter().skip(first).take_while(|u| u.0 == name) {
             role.steps += 1;
-            if role.steps > MOST_STEPS {
+            if role.steps > MAX_STEPS {
                 return;
             }
             if let Some(f) = check::function(self.functions, node) {
@@ -275,8 +275,9 @@ impl Walk<'_> {
                 continue;
             }
             let row = LEARNED.iter().find(|r| r.0 == node.domain && r.1 == op);
-            let number =
-                self.lone && matches!(op, "Add" | "Sub" | "Mul" | "Div" | "Sum") && (op != "Add" || self.scalar);
+            let number = self.is_single_element
+                && matches!(op, "Add" | "Sub" | "Mul" | "Div" | "Sum")
+                && (op != "Add" || self.scalar);
             role.learned |= row.is_some_and(|r| r.2 >> (*at).min(31) & 1 == 1) && !number;
             role.multiplied |= *at == 1 && row.is_some() && matches!(op, "MatMul" | "Gemm" | "Conv");
             role.note(if depth == 0 && *at == 1 { direct(node) } else { None });
@@ -286,15 +287,15 @@ impl Walk<'_> {
 
 impl Role {
     /// Records one more use, and the way that fits it (`None`: only the sum does).
-    fn note(&mut self, way: Option<Way>) {
-        self.direct = if self.uses == 0 || self.direct == way { way } else { None };
+    fn note(&mut self, form: Option<AdapterForm>) {
+        self.direct = if self.uses == 0 || self.direct == form { form } else { None };
         self.uses += 1;
     }
 }
 
 /// How an adapter is applied to a node's product with its second input, if the node can be built again with another
 /// matrix there.
-fn direct(n: &NodeProto) -> Option<Way> {
+fn direct(n: &NodeProto) -> Option<AdapterForm> {
     let int = |name: &str, default: i64| match n.attributes.iter().find(|a| a.name == name).map(|a| &a.value) {
         Some(AttrValue::Int(v)) => *v,
         None => default,
@@ -302,10 +303,10 @@ fn direct(n: &NodeProto) -> Option<Way> {
     };
     match n.op_type.as_str() {
         _ if !n.domain.is_empty() => None,
-        "MatMul" => Some(Way::Columns),
-        "Gemm" if int("transB", 0) == 0 => Some(Way::Columns),
-        "Gemm" => Some(Way::Rows),
-        "Conv" if int("group", 1) == 1 => Some(Way::Rows),
+        "MatMul" => Some(AdapterForm::Columns),
+        "Gemm" if int("transB", 0) == 0 => Some(AdapterForm::Columns),
+        "Gemm" => Some(AdapterForm::Rows),
+        "Conv" if int("group", 1) == 1 => Some(AdapterForm::Rows),
         _ => None,
     }
 }

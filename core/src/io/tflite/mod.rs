@@ -301,12 +301,12 @@ impl<'a> Cx<'a> {
                 // The i64 bias of networks with 16-bit activations. ONNX does not dequantise 64-bit integers.
                 () if t.is_quantised() && t.kind == 4 => {
                     let wide = self.node("Cast", &[stored], &[("to", Attr::Int(1))], &t.name);
-                    let scale = self.steps(&t)?.swap_remove(0);
+                    let scale = self.quantization_params(&t)?.swap_remove(0);
                     self.node("Mul", &[wide, scale], &[], &t.name)
                 }
                 () if t.is_quantised() => {
                     let mut inputs = vec![stored];
-                    inputs.extend(self.steps(&t)?);
+                    inputs.extend(self.quantization_params(&t)?);
                     let axis = [("axis", Attr::Int(i64::from(t.axis)))];
                     self.node("DequantizeLinear", &inputs, &axis, &t.name)
                 }
@@ -320,7 +320,7 @@ impl<'a> Cx<'a> {
 
     /// The names of scale and zero point of a quantised tensor (no zero point for 4-bit types if it is 0): scalars, or
     /// one value for each index of the quantised axis.
-    fn steps(&mut self, t: &Tensor) -> Result<Vec<String>> {
+    fn quantization_params(&mut self, t: &Tensor) -> Result<Vec<String>> {
         let n = t.scale.len() / 4;
         let axis = usize::try_from(t.axis).ok().and_then(|a| t.shape.get(a)).copied();
         if n != 1 && axis != Some(n) || t.zero.len() > n {
@@ -342,7 +342,7 @@ impl<'a> Cx<'a> {
         let stored = match () {
             () if t.is_quantised() => {
                 let mut inputs = vec![name];
-                inputs.extend(self.steps(&t)?);
+                inputs.extend(self.quantization_params(&t)?);
                 self.node("QuantizeLinear", &inputs, &[("axis", Attr::Int(i64::from(t.axis)))], &t.name)
             }
             () if t.kind == 1 => self.node("Cast", &[name], &[("to", Attr::Int(10))], &t.name),

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 const MAX_PARTS: usize = 4096;
 
 /// Translates an operator with several results; `None` for any other operator.
-pub(super) fn several(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<Option<Vec<String>>> {
+pub(super) fn translate_multi_output(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<Option<Vec<String>>> {
     let n = op.outputs.len();
     if n > MAX_PARTS {
         return op.refuse(format!("{n} results"));
@@ -24,12 +24,12 @@ pub(super) fn several(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<Option<Vec<String>
             vec![values.clone(), cx.node("Cast", std::slice::from_ref(at), &[("to", Attr::Int(6))], name)]
         }
         49 => {
-            let axis = single(&known(cx, op, 0)?, op)?;
+            let axis = scalar_of(&known(cx, op, 0)?, op)?;
             let x = real(cx, op, 1)?;
             cx.nodes("Split", n, &[x], &[("axis", Attr::Int(axis)), ("num_outputs", Attr::Int(n as i64))], name)
         }
         102 => {
-            let (sizes, axis) = (known(cx, op, 1)?, single(&known(cx, op, 2)?, op)?);
+            let (sizes, axis) = (known(cx, op, 1)?, scalar_of(&known(cx, op, 2)?, op)?);
             let inputs = [real(cx, op, 0)?, cx.ints(&part_sizes(cx, op, &sizes, axis)?)?];
             cx.nodes("Split", n, &inputs, &[("axis", Attr::Int(axis))], name)
         }
@@ -45,7 +45,7 @@ pub(super) fn several(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<Option<Vec<String>
     }))
 }
 
-fn single(values: &[i64], op: &Op<'_>) -> Result<i64> {
+fn scalar_of(values: &[i64], op: &Op<'_>) -> Result<i64> {
     match values {
         [v] => Ok(*v),
         _ => op.refuse(format!("{} values for one axis", values.len())),

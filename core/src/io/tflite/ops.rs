@@ -71,7 +71,7 @@ pub(super) fn translate(cx: &mut Cx<'_>, t: Table<'_>) -> Result<()> {
             other => op.refuse(format!("the custom operator `{other}`")),
         };
     }
-    if let Some(made) = moves::several(cx, &op)? {
+    if let Some(made) = moves::translate_multi_output(cx, &op)? {
         for (&t, name) in op.outputs.iter().zip(made) {
             let index = cx.tensor(t)?.index;
             cx.set(index, name)?;

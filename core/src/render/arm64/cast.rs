@@ -14,7 +14,7 @@ impl Lower<'_> {
     pub(super) fn cast_vector(&mut self, from: DType, to: DType, a: VReg) -> Result<VReg> {
         if from == DType::Bool {
             let one = self.lanes(if to.is_float() { 1f32.to_bits() } else { 1 });
-            return Ok(if to == DType::Bool { a } else { self.vec3(table::AND_V, a, one) });
+            return Ok(if to == DType::Bool { a } else { self.emit_vector3(table::AND_V, a, one) });
         }
         if to == DType::Bool {
             let zero = self.lanes(0);
@@ -22,25 +22,25 @@ impl Lower<'_> {
         }
         Ok(match (from.is_float(), to.is_float()) {
             (true, true) if to == DType::F32 => a,
-            (true, true) | (false, false) => self.normal(to, a),
+            (true, true) | (false, false) => self.narrow_to(to, a),
             (false, true) => {
                 let code = if from.is_signed() { table::SCVTF_V } else { table::UCVTF_V };
-                let r = self.vec2(code, a);
-                self.normal(to, r)
+                let r = self.emit_vector2(code, a);
+                self.narrow_to(to, r)
             }
             (true, false) => {
                 let signed = to.is_signed();
-                let r = self.vec2(if signed { table::FCVTZS_V } else { table::FCVTZU_V }, a);
+                let r = self.emit_vector2(if signed { table::FCVTZS_V } else { table::FCVTZU_V }, a);
                 if to.size() == 4 {
                     return Ok(r);
                 }
                 let (lo, hi) = to.int_range().unwrap_or_default();
                 let hi = self.lanes(hi as u32);
                 if !signed {
-                    return Ok(self.vec3(table::UMIN_V, r, hi));
+                    return Ok(self.emit_vector3(table::UMIN_V, r, hi));
                 }
-                let (lo, r) = (self.lanes(lo as u32), self.vec3(table::SMIN_V, r, hi));
-                self.vec3(table::SMAX_V, r, lo)
+                let (lo, r) = (self.lanes(lo as u32), self.emit_vector3(table::SMIN_V, r, hi));
+                self.emit_vector3(table::SMAX_V, r, lo)
             }
         })
     }
@@ -55,17 +55,17 @@ impl Lower<'_> {
             (true, true) => {
                 let r = match (wide(from), wide(to)) {
                     (true, true) => return Ok(Val::R(a)),
-                    (false, true) => self.vec2(table::FCVT_D_S, a),
-                    (true, false) => self.vec2(table::FCVT_S_D, a),
+                    (false, true) => self.emit_vector2(table::FCVT_D_S, a),
+                    (true, false) => self.emit_vector2(table::FCVT_S_D, a),
                     (false, false) => a,
                 };
-                if to == DType::F32 { r } else { self.normal_scalar(to, r) }
+                if to == DType::F32 { r } else { self.narrow_scalar_to(to, r) }
             }
             (false, false) => self.int_to_int(from, to, a),
             (false, true) => {
                 let code = if from.is_signed() { table::SCVTF } else { table::UCVTF };
-                let r = self.vec2(table::double(table::full(code, wide(from)), wide(to)), a);
-                self.normal_scalar(to, r)
+                let r = self.emit_vector2(table::double(table::full(code, wide(from)), wide(to)), a);
+                self.narrow_scalar_to(to, r)
             }
             (true, false) => self.float_to_int(from, to, a)?,
         }))
@@ -76,7 +76,7 @@ impl Lower<'_> {
             // the upper half is clear already
             _ if wide(to) && (wide(from) || !from.is_signed()) => a,
             _ if wide(to) => self.field(table::full_field(table::SBFM, true), a, 0, 31),
-            _ if to.size() < 4 => self.normal_scalar(to, a),
+            _ if to.size() < 4 => self.narrow_scalar_to(to, a),
             _ if !wide(from) => a,
             _ => self.field(table::UBFM, a, 0, 31),
         }
@@ -85,7 +85,7 @@ impl Lower<'_> {
     fn float_to_int(&mut self, from: DType, to: DType, a: VReg) -> Result<VReg> {
         let signed = to.is_signed();
         let code = if signed { table::FCVTZS } else { table::FCVTZU };
-        let r = self.gen2(table::double(table::full(code, wide(to)), wide(from)), a);
+        let r = self.emit_general2(table::double(table::full(code, wide(to)), wide(from)), a);
         if to.size() >= 4 {
             return Ok(r);
         }
@@ -93,7 +93,7 @@ impl Lower<'_> {
         let mut clamp = |r: VReg, limit: i128, keep: u8| -> Result<VReg> {
             let c = self.reg(Val::I(limit as i64), DType::I32, 1)?;
             self.compare(false, r, c);
-            Ok(self.choose_by(table::CSEL, r, c, keep))
+            Ok(self.conditional_select(table::CSEL, r, c, keep))
         };
         if !signed {
             return clamp(r, hi, cond::LO);
@@ -106,22 +106,22 @@ impl Lower<'_> {
         let a = self.reg(a, from, 1)?;
         Ok(Val::R(match (from.is_float(), to.is_float()) {
             (false, false) if wide(to) => a,
-            (false, false) => self.normal_scalar(to, a),
+            (false, false) => self.narrow_scalar_to(to, a),
             (true, true) if from == to => a,
             (true, true) => {
                 let bits = self.bitcast_scalar(from, DType::U16, Val::R(a))?;
                 return self.bitcast_scalar(DType::U16, to, bits);
             }
             (true, false) => {
-                let v = if from == DType::F16 { self.vec2(table::FCVT_H_S, a) } else { a };
+                let v = if from == DType::F16 { self.emit_vector2(table::FCVT_H_S, a) } else { a };
                 let code = table::FMOV_W_S;
-                let r = self.gen2(bits_form(code, wide(from)), v);
+                let r = self.emit_general2(bits_form(code, wide(from)), v);
                 match from {
                     DType::BF16 => {
                         let high = self.field(table::UBFM, r, 16, 31);
-                        self.normal_scalar(to, high)
+                        self.narrow_scalar_to(to, high)
                     }
-                    DType::F16 => self.normal_scalar(to, r),
+                    DType::F16 => self.narrow_scalar_to(to, r),
                     _ => r,
                 }
             }
@@ -131,8 +131,8 @@ impl Lower<'_> {
                     DType::F16 => self.field(table::UBFM, a, 0, 15),
                     _ => a,
                 };
-                let v = self.vec2(bits_form(table::FMOV_S_W, wide(to)), bits);
-                if to == DType::F16 { self.vec2(table::FCVT_S_H, v) } else { v }
+                let v = self.emit_vector2(bits_form(table::FMOV_S_W, wide(to)), bits);
+                if to == DType::F16 { self.emit_vector2(table::FCVT_S_H, v) } else { v }
             }
         }))
     }

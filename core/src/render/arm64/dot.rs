@@ -23,29 +23,29 @@ impl Lower<'_> {
                 add(self, table::SDOT, s.acc, a, b);
                 return Ok(());
             }
-            (I8, _) => ((d.a, a), a, self.moved(d.b, b, &mut s)?),
-            _ => ((d.b, b), self.moved(d.a, a, &mut s)?, b),
+            (I8, _) => ((d.a, a), a, self.shifted(d.b, b, &mut s)?),
+            _ => ((d.b, b), self.shifted(d.a, a, &mut s)?, b),
         };
         // the unsigned factor is shifted by -128 to a signed one, and what that subtracts, 128 times the sum of the
         // signed factor, is added back
         add(self, table::SDOT, s.acc, a, b);
-        let extra = self.extra(signed.0, signed.1, &mut s);
-        let [acc, extra] = [s.acc, extra].map(|r| self.opnd(r));
-        self.f.update(table::SUB_V, &[acc, acc, extra]);
+        let correction = self.correction(signed.0, signed.1, &mut s);
+        let [acc, correction] = [s.acc, correction].map(|r| self.opnd(r));
+        self.f.update(table::SUB_V, &[acc, acc, correction]);
         Ok(())
     }
 
     /// The correction for a shifted other factor: -128 times the sum of each group of signed bytes.
-    fn extra(&mut self, x: Factor, from: VReg, s: &mut Step) -> VReg {
-        let place = self.place_of(x, s, Form::Extra);
-        if let Some(&r) = s.known.get(&place) {
+    fn correction(&mut self, x: Factor, from: VReg, s: &mut Step) -> VReg {
+        let key = self.group_key(x, s, Form::Correction);
+        if let Some(&r) = s.known.get(&key) {
             return r;
         }
         let (r, half) = (self.vector(), self.lanes(0x8080_8080));
         self.zero(r);
         let ops = [r, from, half].map(|r| self.opnd(r));
         self.f.update(table::SDOT, &ops);
-        s.known.insert(place, r);
+        s.known.insert(key, r);
         r
     }
 }

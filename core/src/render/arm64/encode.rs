@@ -8,9 +8,9 @@ use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 
 /// Callee-saved general registers of the procedure call standard.
-const KEPT: std::ops::RangeInclusive<u8> = 19..=28;
+const CALLEE_SAVED: std::ops::RangeInclusive<u8> = 19..=28;
 /// Vector registers whose lower half is callee-saved.
-const KEPT_VECTORS: std::ops::RangeInclusive<u8> = 8..=15;
+const CALLEE_SAVED_VECTORS: std::ops::RangeInclusive<u8> = 8..=15;
 /// The largest stack frame in bytes. Larger ones are refused, since threads have bounded stacks.
 const MAX_FRAME: u32 = 1 << 20;
 /// Offset of the constant pool in the code, after the branch at the entry.
@@ -26,8 +26,8 @@ const SCRATCH: u32 = 16;
 pub(super) fn encode(f: &Func, numbers: &[u8]) -> Result<Vec<u8>> {
     let mut frame = Vec::with_capacity(f.slots.len());
     let used = |vector: bool, k: u8| f.regs.iter().zip(numbers).any(|(s, &n)| s.is_vec() == vector && n == k);
-    let kept: Vec<u8> = KEPT.filter(|&k| used(false, k)).collect();
-    let kept_vectors: Vec<u8> = KEPT_VECTORS.filter(|&k| used(true, k)).collect();
+    let kept: Vec<u8> = CALLEE_SAVED.filter(|&k| used(false, k)).collect();
+    let kept_vectors: Vec<u8> = CALLEE_SAVED_VECTORS.filter(|&k| used(true, k)).collect();
     let mut bytes = 8 * (kept.len() + kept_vectors.len()) as u32;
     for &s in &f.slots {
         bytes = bytes.next_multiple_of(s.next_power_of_two().clamp(8, 16));
@@ -97,7 +97,7 @@ fn signed(v: i64, bits: u32) -> Option<u32> {
     (-half..half).contains(&v).then_some((v as u32) & (u32::MAX >> (32 - bits)))
 }
 
-fn far() -> Error {
+fn too_far() -> Error {
     Error::Unsupported { what: "a kernel of more than 1 MiB of code".into(), context: "arm64".into() }
 }
 
@@ -114,8 +114,8 @@ impl Emit<'_> {
             let to = *self.labels.get(&l).ok_or_else(|| Error::Internal("a jump to nowhere".into()))?;
             let by = to as i64 - at as i64;
             self.words[at] |= match self.words[at] == table::B.word {
-                true => signed(by, 26).ok_or_else(far)?,
-                false => signed(by, 19).ok_or_else(far)? << 5,
+                true => signed(by, 26).ok_or_else(too_far)?,
+                false => signed(by, 19).ok_or_else(too_far)? << 5,
             };
         }
         Ok(())
@@ -198,7 +198,7 @@ impl Emit<'_> {
     fn literal(&mut self, code: Code, word: u32, at: i32) -> Result<()> {
         let by = POOL_AT as i64 + at as i64 - (self.start + 4 * self.words.len()) as i64;
         if code == table::ADR {
-            let by = signed(by, 21).ok_or_else(far)?;
+            let by = signed(by, 21).ok_or_else(too_far)?;
             self.words.push(word | (by & 3) << 29 | by >> 2 << 5);
             return Ok(());
         }
@@ -209,7 +209,7 @@ impl Emit<'_> {
             _ => return Err(Error::Internal("no literal form on arm64".into())),
         };
         let by = if by % 4 == 0 { signed(by / 4, 19) } else { None };
-        self.words.push(literal | by.ok_or_else(far)? << 5 | word & 31);
+        self.words.push(literal | by.ok_or_else(too_far)? << 5 | word & 31);
         Ok(())
     }
 }

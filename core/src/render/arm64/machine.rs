@@ -23,7 +23,7 @@ pub(in crate::render) struct A64 {
 const GENERAL: [u8; 26] =
     [9, 10, 11, 12, 13, 14, 15, 5, 6, 7, 4, 3, 2, 1, 0, 8, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28];
 /// Vector registers whose lower half is callee-saved, as a bit set; they are assigned last.
-const KEPT_VECTORS: u32 = 0xff00;
+const CALLEE_SAVED_VECTORS: u32 = 0xff00;
 
 impl Machine for A64 {
     type Code = Code;
@@ -43,9 +43,9 @@ impl Machine for A64 {
         if size.is_vec() { u32::MAX } else { GENERAL.iter().fold(0, |m, r| m | 1 << r) }
     }
 
-    fn first(size: Size, set: u32) -> u8 {
+    fn preferred(size: Size, set: u32) -> u8 {
         if size.is_vec() {
-            let free = if set & !KEPT_VECTORS != 0 { set & !KEPT_VECTORS } else { set };
+            let free = if set & !CALLEE_SAVED_VECTORS != 0 { set & !CALLEE_SAVED_VECTORS } else { set };
             return free.trailing_zeros() as u8;
         }
         *GENERAL.iter().find(|&&r| set >> r & 1 == 1).expect("a candidate")
@@ -84,7 +84,7 @@ impl Machine for A64 {
         false
     }
 
-    fn take_constant(i: &mut Inst, r: VReg, size: Size) {
+    fn replace_memory_operand(i: &mut Inst, r: VReg, size: Size) {
         let r = Opnd::R(r, size);
         *i = Inst { copy: true, ..plain(table::ORR_V, [i.ops[0], r, r, Opnd::None], 1) };
     }
@@ -114,7 +114,7 @@ impl Machine for A64 {
         l.f.jump(table::b_if(cond::EQ), to);
     }
 
-    fn next_turn(l: &mut Lower, counter: VReg, limit: std::result::Result<VReg, i32>, to: u32) {
+    fn loop_back(l: &mut Lower, counter: VReg, limit: std::result::Result<VReg, i32>, to: u32) {
         let c = l.opnd(counter);
         l.f.update(table::full(table::ADD_IMM, true), &[c, c, Opnd::I32(1)]);
         match limit {
@@ -126,7 +126,7 @@ impl Machine for A64 {
 
     fn finish(_l: &mut Lower) {}
 
-    fn put(l: &mut Lower, r: VReg, v: Val, dt: DType, w: usize) {
+    fn move_to(l: &mut Lower, r: VReg, v: Val, dt: DType, w: usize) {
         let general = w == 1 && !dt.is_float();
         match v {
             Val::I(i) => l.set(r, if wide(dt) { i } else { i as u32 as i64 }),
@@ -174,12 +174,12 @@ impl Machine for A64 {
 
     fn splat(l: &mut Lower, s: VReg, dt: DType, _w: usize) -> VReg {
         match dt {
-            _ if dt.is_float() => l.vec2(table::DUP_S, s),
+            _ if dt.is_float() => l.emit_vector2(table::DUP_S, s),
             DType::Bool => {
-                let n = l.gen2(table::NEG, s);
-                l.vec2(table::DUP_W, n)
+                let n = l.emit_general2(table::NEG, s);
+                l.emit_vector2(table::DUP_W, n)
             }
-            _ => l.vec2(table::DUP_W, s),
+            _ => l.emit_vector2(table::DUP_W, s),
         }
     }
 
@@ -209,15 +209,15 @@ impl Machine for A64 {
         l.store_vector(dt, m, v);
     }
 
-    fn weave(l: &mut Lower, a: VReg, b: VReg, _w: usize) -> [VReg; 2] {
-        [table::ZIP1, table::ZIP2].map(|code| l.vec3(code, a, b))
+    fn interleave(l: &mut Lower, a: VReg, b: VReg, _w: usize) -> [VReg; 2] {
+        [table::ZIP1, table::ZIP2].map(|code| l.emit_vector3(code, a, b))
     }
 
     fn alu(l: &mut Lower, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
         l.alu(u, pt, off, w)
     }
 
-    fn operand(l: &mut Lower, u: UOp, _by: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
+    fn operand_for(l: &mut Lower, u: UOp, _by: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
         l.demand(u, pt, off, w)
     }
 
@@ -225,7 +225,7 @@ impl Machine for A64 {
         let r = if w == 1 { l.binary_scalar(op, dt, a, b)? } else { l.binary_vector(op, dt, a, b, into)? };
         match into {
             Some(t) if t != r => {
-                l.put(t, Val::R(r), dt, w);
+                l.move_to(t, Val::R(r), dt, w);
                 Ok(t)
             }
             _ => Ok(r),
@@ -242,19 +242,19 @@ impl Machine for A64 {
         Ok(())
     }
 
-    fn across(l: &mut Lower, op: ReduceOp, dt: DType, w: usize, mut v: VReg) -> Result<Val> {
+    fn reduce_lanes(l: &mut Lower, op: ReduceOp, dt: DType, w: usize, mut v: VReg) -> Result<Val> {
         if w == 1 {
             return Ok(Val::R(v));
         }
-        let halves = l.vec3(table::EXT_HALF, v, v);
+        let halves = l.emit_vector3(table::EXT_HALF, v, v);
         v = l.binary_vector(op.op(), dt, Val::R(v), Val::R(halves), None)?;
-        let swapped = l.vec2(table::REV64, v);
+        let swapped = l.emit_vector2(table::REV64, v);
         v = l.binary_vector(op.op(), dt, Val::R(v), Val::R(swapped), None)?;
         Ok(Val::R(l.lane_of(v, dt, 0)))
     }
 
-    fn choose(l: &mut Lower, gate: UOp, pt: &Point, off: usize, m: Mem) -> Result<Mem> {
-        l.choose(gate, pt, off, m)
+    fn select_address(l: &mut Lower, gate: UOp, pt: &Point, off: usize, m: Mem) -> Result<Mem> {
+        l.select_address(gate, pt, off, m)
     }
 
     fn dot_group(self, dt: DType) -> Option<u16> {
@@ -268,7 +268,7 @@ impl Machine for A64 {
             return r;
         }
         l.access_into(table::LDR_S, r, m);
-        l.vec2(table::DUP_S, r)
+        l.emit_vector2(table::DUP_S, r)
     }
 
     fn dot_step(l: &mut Lower, d: &Dot, s: Step) -> Result<()> {
@@ -282,7 +282,7 @@ fn plain(code: Code, ops: [Opnd; 4], def: u8) -> Inst {
 
 /// The high bits of a displacement. If a displacement does not fit an access, an instruction of its own adds them to
 /// the base, and the access has the low bits.
-const HIGH: i32 = !0x3fff;
+const HIGH_DISPLACEMENT: i32 = !0x3fff;
 
 impl Lower<'_> {
     pub(super) fn general(&mut self) -> VReg {
@@ -299,20 +299,20 @@ impl Lower<'_> {
     }
 
     /// Emits an instruction with one operand into a fresh general register.
-    pub(super) fn gen2(&mut self, code: Code, a: VReg) -> VReg {
+    pub(super) fn emit_general2(&mut self, code: Code, a: VReg) -> VReg {
         let r = self.general();
         self.f.def(code, &[self.opnd(r), self.opnd(a)]);
         r
     }
 
-    pub(super) fn gen3(&mut self, code: Code, a: VReg, b: VReg) -> VReg {
+    pub(super) fn emit_general3(&mut self, code: Code, a: VReg, b: VReg) -> VReg {
         let r = self.general();
         self.f.def(code, &[self.opnd(r), self.opnd(a), self.opnd(b)]);
         r
     }
 
     /// Emits an instruction with a register and an immediate into a fresh general register.
-    pub(super) fn gen_imm(&mut self, code: Code, a: VReg, n: i32) -> VReg {
+    pub(super) fn emit_general_imm(&mut self, code: Code, a: VReg, n: i32) -> VReg {
         let r = self.general();
         self.f.def(code, &[self.opnd(r), self.opnd(a), Opnd::I32(n)]);
         r
@@ -326,19 +326,19 @@ impl Lower<'_> {
     }
 
     /// Emits an instruction with one operand into a fresh vector register.
-    pub(super) fn vec2(&mut self, code: Code, a: VReg) -> VReg {
+    pub(super) fn emit_vector2(&mut self, code: Code, a: VReg) -> VReg {
         let r = self.vector();
         self.f.def(code, &[self.opnd(r), self.opnd(a)]);
         r
     }
 
-    pub(super) fn vec3(&mut self, code: Code, a: VReg, b: VReg) -> VReg {
+    pub(super) fn emit_vector3(&mut self, code: Code, a: VReg, b: VReg) -> VReg {
         let r = self.vector();
         self.f.def(code, &[self.opnd(r), self.opnd(a), self.opnd(b)]);
         r
     }
 
-    pub(super) fn vec_imm(&mut self, code: Code, a: VReg, n: i32) -> VReg {
+    pub(super) fn emit_vector_imm(&mut self, code: Code, a: VReg, n: i32) -> VReg {
         let r = self.vector();
         self.f.def(code, &[self.opnd(r), self.opnd(a), Opnd::I32(n)]);
         r
@@ -400,7 +400,7 @@ impl Lower<'_> {
     }
 
     /// Selects `a` if the condition holds for the flags, else `b`.
-    pub(super) fn choose_by(&mut self, code: Code, a: VReg, b: VReg, c: u8) -> VReg {
+    pub(super) fn conditional_select(&mut self, code: Code, a: VReg, b: VReg, c: u8) -> VReg {
         let r = self.f.reg(self.f.regs[a.0 as usize]);
         self.f.def(code, &[self.opnd(r), self.opnd(a), self.opnd(b), Opnd::I32(c as i32)]);
         r
@@ -415,7 +415,7 @@ impl Lower<'_> {
         }
         if let Some(index) = m.index {
             let key = Mem { disp: 0, ..m };
-            let known = self.f.sums.iter().find(|s| s.0 == key).map(|s| s.1);
+            let known = self.f.address_sums.iter().find(|s| s.0 == key).map(|s| s.1);
             if known.is_none() && m.disp == 0 && (m.scale == 1 || m.scale as u32 == 1 << log) {
                 return m;
             }
@@ -426,7 +426,7 @@ impl Lower<'_> {
                     let r = self.general();
                     let ops = [self.opnd(r), self.opnd(base), self.opnd(index), shift];
                     self.f.def(table::full(table::ADD_SHIFTED, true), &ops);
-                    self.f.sums.push((key, r));
+                    self.f.address_sums.push((key, r));
                     r
                 }
                 _ => return m,
@@ -438,23 +438,27 @@ impl Lower<'_> {
         if direct(m.disp) {
             return m;
         }
-        let high = if direct(m.disp & !HIGH) { m.disp & HIGH } else { m.disp };
+        let high = if direct(m.disp & !HIGH_DISPLACEMENT) { m.disp & HIGH_DISPLACEMENT } else { m.disp };
         let key = Mem { disp: high, ..m };
-        let known = self.f.sums.iter().find(|s| s.0 == key).map(|s| s.1);
+        let known = self.f.address_sums.iter().find(|s| s.0 == key).map(|s| s.1);
         let sum = match known {
             Some(r) => r,
             None => {
                 let units = high >> 12;
                 let r = match high & 0xfff {
-                    0 if (0..4096).contains(&units) => self.gen_imm(table::full(table::ADD_IMM12, true), base, units),
-                    0 if (-4095..0).contains(&units) => self.gen_imm(table::full(table::SUB_IMM12, true), base, -units),
+                    0 if (0..4096).contains(&units) => {
+                        self.emit_general_imm(table::full(table::ADD_IMM12, true), base, units)
+                    }
+                    0 if (-4095..0).contains(&units) => {
+                        self.emit_general_imm(table::full(table::SUB_IMM12, true), base, -units)
+                    }
                     _ => {
                         let c = self.general();
                         self.set(c, high as i64);
-                        self.gen3(table::full(table::ADD, true), base, c)
+                        self.emit_general3(table::full(table::ADD, true), base, c)
                     }
                 };
-                self.f.sums.push((key, r));
+                self.f.address_sums.push((key, r));
                 r
             }
         };

@@ -5,9 +5,9 @@
 use super::table::{self, cond};
 use super::{Lower, Opnd};
 use crate::render::linear::Gate;
-use crate::render::linear::address::words;
+use crate::render::linear::address::is_word;
 use crate::render::linear::lower::{Point, Val};
-use crate::render::linear::mir::{Base, Chosen, Mem, VReg};
+use crate::render::linear::mir::{Base, Mem, SelectedPointer, VReg};
 use crate::uop::UOp;
 use crate::{DType, Result};
 use smallvec::SmallVec;
@@ -20,8 +20,8 @@ impl Lower<'_> {
         }
         let gate = match self.gate(u, pt, off, w) {
             Gate::Open => None,
-            Gate::Shut => return self.demand(self.g.src_at(u, 1), pt, off, w),
-            Gate::If(gate) => Some(gate),
+            Gate::Closed => return self.demand(self.g.src_at(u, 1), pt, off, w),
+            Gate::Conditional(gate) => Some(gate),
         };
         let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
         if !self.contiguous(index) || lane_gate {
@@ -29,43 +29,43 @@ impl Lower<'_> {
         }
         let m = self.address(index, pt, off)?;
         let Some(gate) = gate else {
-            self.fetch_ahead(u, m, off, w);
+            self.prefetch_next_row(u, m, off, w);
             return self.load_vector(dt, m).map(Val::R);
         };
         let alt_node = self.g.src_at(u, 1);
         if self.g.const_val(alt_node).is_some_and(|c| c.is(0)) {
-            let m = self.choose(gate, pt, off, m)?;
+            let m = self.select_address(gate, pt, off, m)?;
             return self.load_vector(dt, m).map(Val::R);
         }
         let (alt, r) = (self.demand(alt_node, pt, off, w)?, self.vector());
-        self.put(r, alt, dt, w);
-        let skip = self.unless(gate, pt, off)?;
+        self.move_to(r, alt, dt, w);
+        let skip = self.skip_unless_gate(gate, pt, off)?;
         let v = self.load_vector(dt, m)?;
-        self.put(r, Val::R(v), dt, w);
+        self.move_to(r, Val::R(v), dt, w);
         self.f.label(skip);
         Ok(Val::R(r))
     }
 
     /// The address `m` if a scalar condition holds, otherwise that of a block of zeros, without a branch. Loads near
     /// each other under the same condition share the selected pointer.
-    pub(super) fn choose(&mut self, gate: UOp, pt: &Point, off: usize, m: Mem) -> Result<Mem> {
+    pub(super) fn select_address(&mut self, gate: UOp, pt: &Point, off: usize, m: Mem) -> Result<Mem> {
         // the largest distance in bytes of loads that share a pointer
-        const NEAR: i32 = 224;
-        let holds = self.demand_reg(gate, pt, off, 1)?;
-        let near = |c: &&Chosen| {
-            let alike = Mem { disp: c.mem.disp, ..m } == c.mem;
-            alike && c.holds == holds && (m.disp - c.mem.disp).abs() <= NEAR
+        const SHARE_DISTANCE: i32 = 224;
+        let condition = self.demand_reg(gate, pt, off, 1)?;
+        let shareable = |c: &&SelectedPointer| {
+            let same_base = Mem { disp: c.mem.disp, ..m } == c.mem;
+            same_base && c.condition == condition && (m.disp - c.mem.disp).abs() <= SHARE_DISTANCE
         };
-        if let Some(c) = self.f.chosen.iter().find(near) {
+        if let Some(c) = self.f.selected_pointers.iter().find(shareable) {
             return Ok(Mem::at(Base::Reg(c.pointer), m.disp - c.mem.disp));
         }
-        let zeros = self.f.pool.put(&[0; 2 * NEAR as usize + 64]) + NEAR;
+        let zeros = self.f.pool.intern(&[0; 2 * SHARE_DISTANCE as usize + 64]) + SHARE_DISTANCE;
         let pointer = self.pointer(m);
         let other = self.general();
         self.f.def(table::ADR, &[self.opnd(other), Opnd::M(Mem::at(Base::Pool, zeros))]);
-        self.compare_constant(false, holds, 0);
-        let pointer = self.choose_by(table::full(table::CSEL, true), pointer, other, cond::NE);
-        self.f.chosen.push(Chosen { holds, mem: m, pointer });
+        self.compare_constant(false, condition, 0);
+        let pointer = self.conditional_select(table::full(table::CSEL, true), pointer, other, cond::NE);
+        self.f.selected_pointers.push(SelectedPointer { condition, mem: m, pointer });
         Ok(Mem::at(Base::Reg(pointer), 0))
     }
 
@@ -83,12 +83,12 @@ impl Lower<'_> {
         }
         match disp {
             0 => r,
-            1..4096 => self.gen_imm(table::full(table::ADD_IMM, true), r, disp),
-            -4095..0 => self.gen_imm(table::full(table::SUB_IMM, true), r, -disp),
+            1..4096 => self.emit_general_imm(table::full(table::ADD_IMM, true), r, disp),
+            -4095..0 => self.emit_general_imm(table::full(table::SUB_IMM, true), r, -disp),
             _ => {
                 let c = self.general();
                 self.set(c, disp as i64);
-                self.gen3(table::full(table::ADD, true), r, c)
+                self.emit_general3(table::full(table::ADD, true), r, c)
             }
         }
     }
@@ -98,8 +98,8 @@ impl Lower<'_> {
         let (index, dt) = (self.g.src_at(u, 0), self.g.dtype(u));
         let gate = match self.gate(u, pt, off, 1) {
             Gate::Open => None,
-            Gate::Shut => return self.demand(self.g.src_at(u, 1), pt, off, 1),
-            Gate::If(gate) => Some(gate),
+            Gate::Closed => return self.demand(self.g.src_at(u, 1), pt, off, 1),
+            Gate::Conditional(gate) => Some(gate),
         };
         let m = self.address(index, pt, off)?;
         let Some(gate) = gate else {
@@ -107,10 +107,10 @@ impl Lower<'_> {
         };
         let alt = self.demand(self.g.src_at(u, 1), pt, off, 1)?;
         let r = self.fresh(dt, 1);
-        self.put(r, alt, dt, 1);
-        let skip = self.unless(gate, pt, off)?;
+        self.move_to(r, alt, dt, 1);
+        let skip = self.skip_unless_gate(gate, pt, off)?;
         let v = self.load_scalar(dt, m);
-        self.put(r, v, dt, 1);
+        self.move_to(r, v, dt, 1);
         self.f.label(skip);
         Ok(Val::R(r))
     }
@@ -127,8 +127,8 @@ impl Lower<'_> {
             DType::F16 | DType::BF16 => {
                 self.access_into(table::LDR_H, r, m);
                 return Val::R(match dt {
-                    DType::F16 => self.vec2(table::FCVT_S_H, r),
-                    _ => self.vec_imm(table::SHL_V, r, 32 + 16),
+                    DType::F16 => self.emit_vector2(table::FCVT_S_H, r),
+                    _ => self.emit_vector_imm(table::SHL_V, r, 32 + 16),
                 });
             }
             DType::I8 => table::LDRSB,
@@ -155,22 +155,22 @@ impl Lower<'_> {
         self.access_into(code, r, m);
         Ok(match dt {
             DType::Bool => {
-                let half = self.vec2(table::UXTL_8, r);
-                let full = self.vec2(table::UXTL_16, half);
-                self.vec3(table::CMTST_V, full, full)
+                let half = self.emit_vector2(table::UXTL_8, r);
+                let full = self.emit_vector2(table::UXTL_16, half);
+                self.emit_vector3(table::CMTST_V, full, full)
             }
             DType::U8 => {
-                let half = self.vec2(table::UXTL_8, r);
-                self.vec2(table::UXTL_16, half)
+                let half = self.emit_vector2(table::UXTL_8, r);
+                self.emit_vector2(table::UXTL_16, half)
             }
             DType::I8 => {
-                let half = self.vec2(table::SXTL_8, r);
-                self.vec2(table::SXTL_16, half)
+                let half = self.emit_vector2(table::SXTL_8, r);
+                self.emit_vector2(table::SXTL_16, half)
             }
-            DType::U16 => self.vec2(table::UXTL_16, r),
-            DType::I16 => self.vec2(table::SXTL_16, r),
-            DType::F16 => self.vec2(table::FCVTL, r),
-            DType::BF16 => self.vec2(table::SHLL_16, r),
+            DType::U16 => self.emit_vector2(table::UXTL_16, r),
+            DType::I16 => self.emit_vector2(table::SXTL_16, r),
+            DType::F16 => self.emit_vector2(table::FCVTL, r),
+            DType::BF16 => self.emit_vector2(table::SHLL_16, r),
             _ => r,
         })
     }
@@ -178,13 +178,13 @@ impl Lower<'_> {
     /// Loads one 32-bit element into all lanes; `None` if it is gated or narrower.
     pub(super) fn load_broadcast(&mut self, u: UOp, pt: &Point) -> Result<Option<Val>> {
         let dt = self.g.dtype(u);
-        if !words(dt) || self.gate(u, pt, 0, 1) != Gate::Open {
+        if !is_word(dt) || self.gate(u, pt, 0, 1) != Gate::Open {
             return Ok(None);
         }
         let m = self.address(self.g.src_at(u, 0), pt, 0)?;
         let s = self.vector();
         self.access_into(table::LDR_S, s, m);
-        Ok(Some(Val::R(self.vec2(table::DUP_S, s))))
+        Ok(Some(Val::R(self.emit_vector2(table::DUP_S, s))))
     }
 
     pub(super) fn store(&mut self, u: UOp) -> Result<()> {
@@ -193,7 +193,7 @@ impl Lower<'_> {
         let dt = self.g.dtype(value);
         let tile = self.tiles[u.0 as usize].clone();
         if let Some(axis) = self.p.woven(u) {
-            return self.store_woven(index, value, &tile, axis.id);
+            return self.store_interleaved(index, value, &tile, axis.id);
         }
         // all lanes may store to one address: then they store in order, and the last one's value stays
         let contiguous = self.tiles[index.0 as usize].lane > 0 && self.contiguous(index);
@@ -208,7 +208,7 @@ impl Lower<'_> {
                 }
                 let v = self.demand_reg(value, &pt, off, w)?;
                 let m = self.address(index, &pt, off)?;
-                let skip = gate.map(|g| self.unless(g, &pt, off)).transpose()?;
+                let skip = gate.map(|g| self.skip_unless_gate(g, &pt, off)).transpose()?;
                 self.store_vector(dt, m, v);
                 if let Some(l) = skip {
                     self.f.label(l);
@@ -222,8 +222,8 @@ impl Lower<'_> {
         let (code, v) = match dt {
             DType::F32 => (table::STR_S, v),
             DType::F64 => (table::STR_D, v),
-            DType::F16 => (table::STR_H, self.vec2(table::FCVT_H_S, v)),
-            DType::BF16 => (table::STR_H, self.vec_imm(table::USHR_V, v, 64 - 16)),
+            DType::F16 => (table::STR_H, self.emit_vector2(table::FCVT_H_S, v)),
+            DType::BF16 => (table::STR_H, self.emit_vector_imm(table::USHR_V, v, 64 - 16)),
             _ => match dt.size() {
                 1 => (table::STRB, v),
                 2 => (table::STRH, v),
@@ -236,22 +236,22 @@ impl Lower<'_> {
 
     pub(super) fn store_vector(&mut self, dt: DType, m: Mem, v: VReg) {
         let (code, v) = match dt {
-            DType::F16 => (table::STR_D, self.vec2(table::FCVTN, v)),
+            DType::F16 => (table::STR_D, self.emit_vector2(table::FCVTN, v)),
             DType::BF16 => {
-                let high = self.vec_imm(table::USHR_V, v, 64 - 16);
-                (table::STR_D, self.vec2(table::XTN_16, high))
+                let high = self.emit_vector_imm(table::USHR_V, v, 64 - 16);
+                (table::STR_D, self.emit_vector2(table::XTN_16, high))
             }
             DType::Bool => {
-                let bits = self.vec_imm(table::USHR_V, v, 64 - 31);
-                let half = self.vec2(table::XTN_16, bits);
-                (table::STR_S, self.vec2(table::XTN_8, half))
+                let bits = self.emit_vector_imm(table::USHR_V, v, 64 - 31);
+                let half = self.emit_vector2(table::XTN_16, bits);
+                (table::STR_S, self.emit_vector2(table::XTN_8, half))
             }
             _ => match dt.size() {
                 1 => {
-                    let half = self.vec2(table::XTN_16, v);
-                    (table::STR_S, self.vec2(table::XTN_8, half))
+                    let half = self.emit_vector2(table::XTN_16, v);
+                    (table::STR_S, self.emit_vector2(table::XTN_8, half))
                 }
-                2 => (table::STR_D, self.vec2(table::XTN_16, v)),
+                2 => (table::STR_D, self.emit_vector2(table::XTN_16, v)),
                 _ => (table::STR_Q, v),
             },
         };

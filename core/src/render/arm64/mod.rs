@@ -6,13 +6,13 @@
 mod cast;
 mod dot;
 mod encode;
+#[cfg(test)]
+mod encoding_tests;
 mod machine;
 mod memory;
 mod scalar;
 mod table;
 mod vector;
-#[cfg(test)]
-mod words;
 
 use super::linear::{self, build};
 use super::{Code, Renderer};

@@ -56,15 +56,15 @@ impl Lower<'_> {
     }
 
     /// Normalises a scalar to a narrow dtype: integers wrap to its width, floats are rounded to its precision.
-    pub(super) fn normal_scalar(&mut self, dt: DType, r: VReg) -> VReg {
+    pub(super) fn narrow_scalar_to(&mut self, dt: DType, r: VReg) -> VReg {
         match dt {
             DType::I8 | DType::I16 => self.field(table::SBFM, r, 0, dt.bits() as i32 - 1),
             DType::U8 | DType::U16 => self.field(table::UBFM, r, 0, dt.bits() as i32 - 1),
             DType::F16 => {
-                let h = self.vec2(table::FCVT_H_S, r);
-                self.vec2(table::FCVT_S_H, h)
+                let h = self.emit_vector2(table::FCVT_H_S, r);
+                self.emit_vector2(table::FCVT_S_H, h)
             }
-            DType::BF16 => self.normal(dt, r),
+            DType::BF16 => self.narrow_to(dt, r),
             _ => r,
         }
     }
@@ -72,8 +72,8 @@ impl Lower<'_> {
     fn unary_scalar(&mut self, op: Op, dt: DType, a: Val) -> Result<Val> {
         let a = self.reg(a, dt, 1)?;
         if !dt.is_float() {
-            let r = self.gen2(table::full(table::NEG, wide(dt)), a);
-            return Ok(Val::R(self.normal_scalar(dt, r)));
+            let r = self.emit_general2(table::full(table::NEG, wide(dt)), a);
+            return Ok(Val::R(self.narrow_scalar_to(dt, r)));
         }
         let code = match op {
             Op::Neg => table::FNEG,
@@ -85,8 +85,8 @@ impl Lower<'_> {
             }
             _ => return Err(self.unsupported(format!("op {} on {dt}", op.name()))),
         };
-        let r = self.vec2(table::double(code, wide(dt)), a);
-        Ok(Val::R(self.normal_scalar(dt, r)))
+        let r = self.emit_vector2(table::double(code, wide(dt)), a);
+        Ok(Val::R(self.narrow_scalar_to(dt, r)))
     }
 
     /// A binary op on scalars of `dt`.
@@ -120,8 +120,8 @@ impl Lower<'_> {
             }
             _ => return Err(self.unsupported(format!("op {} on {dt}", op.name()))),
         };
-        let r = self.vec3(table::double(code, wide(dt)), a, b);
-        Ok(if matches!(op, Op::Max | Op::Min) { r } else { self.normal_scalar(dt, r) })
+        let r = self.emit_vector3(table::double(code, wide(dt)), a, b);
+        Ok(if matches!(op, Op::Max | Op::Min) { r } else { self.narrow_scalar_to(dt, r) })
     }
 
     fn int_scalar(&mut self, op: Op, dt: DType, a: VReg, b: Val) -> Result<VReg> {
@@ -144,9 +144,13 @@ impl Lower<'_> {
         }
         let flag = dt == DType::Bool;
         let r = match (op, b) {
-            (Op::Add, Val::I(n)) if (0..4096).contains(&n) && !flag => self.gen_imm(form(table::ADD_IMM), a, n as i32),
-            (Op::Add, Val::I(n)) if (-4095..0).contains(&n) => self.gen_imm(form(table::SUB_IMM), a, -n as i32),
-            (Op::Sub, Val::I(n)) if (0..4096).contains(&n) => self.gen_imm(form(table::SUB_IMM), a, n as i32),
+            (Op::Add, Val::I(n)) if (0..4096).contains(&n) && !flag => {
+                self.emit_general_imm(form(table::ADD_IMM), a, n as i32)
+            }
+            (Op::Add, Val::I(n)) if (-4095..0).contains(&n) => {
+                self.emit_general_imm(form(table::SUB_IMM), a, -n as i32)
+            }
+            (Op::Sub, Val::I(n)) if (0..4096).contains(&n) => self.emit_general_imm(form(table::SUB_IMM), a, n as i32),
             (Op::Mul, Val::I(n)) if n > 0 && (n as u64).is_power_of_two() && !flag => {
                 self.shift_left(whole, a, n.trailing_zeros() as i32)
             }
@@ -165,7 +169,7 @@ impl Lower<'_> {
                     (false, true) => cond::LT,
                     (false, false) => cond::LO,
                 };
-                return Ok(self.choose_by(form(table::CSEL), a, b, keep));
+                return Ok(self.conditional_select(form(table::CSEL), a, b, keep));
             }
             (op, b) => {
                 let b = self.reg(b, dt, 1)?;
@@ -181,10 +185,10 @@ impl Lower<'_> {
                     Op::Shl | Op::Shr => return Ok(self.shift_by(op, dt, a, b)),
                     _ => return Err(self.unsupported(format!("op {} on {dt}", op.name()))),
                 };
-                self.gen3(form(code), a, b)
+                self.emit_general3(form(code), a, b)
             }
         };
-        Ok(self.normal_scalar(dt, r))
+        Ok(self.narrow_scalar_to(dt, r))
     }
 
     /// `a << n`.
@@ -204,15 +208,15 @@ impl Lower<'_> {
             _ if dt.is_signed() => table::ASRV,
             _ => table::LSRV,
         };
-        let r = self.gen3(table::full(code, wide(dt)), a, n);
-        self.normal_scalar(dt, r)
+        let r = self.emit_general3(table::full(code, wide(dt)), a, n);
+        self.narrow_scalar_to(dt, r)
     }
 
     /// `c ? x : y`.
     pub(super) fn select(&mut self, dt: DType, c: VReg, x: VReg, y: VReg) -> VReg {
         self.compare_constant(false, c, 0);
         let code = if dt.is_float() { table::double(table::FCSEL, wide(dt)) } else { table::full(table::CSEL, true) };
-        self.choose_by(code, x, y, cond::NE)
+        self.conditional_select(code, x, y, cond::NE)
     }
 
     /// `a / c` or `a % c` for `0 <= a < 2^31` and a constant `c > 0`: a shift, or a multiplication by the fixed-point
@@ -232,18 +236,18 @@ impl Lower<'_> {
         let m = (1u64 << (31 + s)).div_ceil(c as u64);
         let by = self.general();
         self.set(by, m as i64);
-        let product = self.gen3(table::full(table::MUL, true), a, by);
+        let product = self.emit_general3(table::full(table::MUL, true), a, by);
         let q = self.field(table::full_field(table::UBFM, true), product, 31 + s as i32, 63);
         if op == Op::Idiv {
             return Ok(Val::R(q));
         }
         let c_ = self.general();
         self.set(c_, c as i64);
-        Ok(Val::R(self.rest(false, a, q, c_)))
+        Ok(Val::R(self.multiply_subtract(false, a, q, c_)))
     }
 
     /// `a - q * b`.
-    fn rest(&mut self, whole: bool, a: VReg, q: VReg, b: VReg) -> VReg {
+    fn multiply_subtract(&mut self, whole: bool, a: VReg, q: VReg, b: VReg) -> VReg {
         let r = self.general();
         let ops: [Opnd; 4] = [r, q, b, a].map(|r| self.opnd(r));
         self.f.def(table::full(table::MSUB, whole), &ops);
@@ -256,9 +260,9 @@ impl Lower<'_> {
     fn divide(&mut self, op: Op, dt: DType, a: Val, b: Val, constant: Option<i64>) -> Result<VReg> {
         let (a, b, whole) = (self.reg(a, dt, 1)?, self.reg(b, dt, 1)?, wide(dt));
         let code = if dt.is_signed() { table::SDIV } else { table::UDIV };
-        let mut r = self.gen3(table::full(code, whole), a, b);
+        let mut r = self.emit_general3(table::full(code, whole), a, b);
         if op == Op::Imod {
-            r = self.rest(whole, a, r, b);
+            r = self.multiply_subtract(whole, a, r, b);
         }
         if constant.is_none_or(|c| c == 0) {
             let other = match op {
@@ -266,8 +270,8 @@ impl Lower<'_> {
                 _ => self.reg(Val::I(0), dt, 1)?,
             };
             self.compare_constant(whole, b, 0);
-            r = self.choose_by(table::full(table::CSEL, whole), other, r, cond::EQ);
+            r = self.conditional_select(table::full(table::CSEL, whole), other, r, cond::EQ);
         }
-        Ok(self.normal_scalar(dt, r))
+        Ok(self.narrow_scalar_to(dt, r))
     }
 }

@@ -31,10 +31,10 @@ impl Lower<'_> {
         let a = self.demand_reg(src[0], pt, off, w)?;
         let r = match op {
             Op::Cast => self.cast_vector(sdt, dt, a)?,
-            Op::Bitcast => self.normal(dt, a),
+            Op::Bitcast => self.narrow_to(dt, a),
             op if op.is_unary() => {
                 let r = self.unary_vector(op, dt, a)?;
-                self.normal(dt, r)
+                self.narrow_to(dt, r)
             }
             Op::Where => {
                 let (x, y) = (self.demand_reg(src[1], pt, off, w)?, self.demand_reg(src[2], pt, off, w)?);
@@ -44,7 +44,7 @@ impl Lower<'_> {
                 let (b, c) = (self.demand_reg(src[1], pt, off, w)?, self.demand(src[2], pt, off, w)?);
                 if dt == DType::F32 {
                     let d = self.vector();
-                    self.put(d, c, dt, w);
+                    self.move_to(d, c, dt, w);
                     let ops = [d, a, b].map(|r| self.opnd(r));
                     self.f.update(table::FMLA_V, &ops);
                     d
@@ -58,11 +58,11 @@ impl Lower<'_> {
                 match op {
                     _ if n == 0 => a,
                     Op::Shl => {
-                        let r = self.vec_imm(table::SHL_V, a, 32 + n);
-                        self.normal(dt, r)
+                        let r = self.emit_vector_imm(table::SHL_V, a, 32 + n);
+                        self.narrow_to(dt, r)
                     }
-                    _ if dt.is_signed() => self.vec_imm(table::SSHR_V, a, 64 - n),
-                    _ => self.vec_imm(table::USHR_V, a, 64 - n),
+                    _ if dt.is_signed() => self.emit_vector_imm(table::SSHR_V, a, 64 - n),
+                    _ => self.emit_vector_imm(table::USHR_V, a, 64 - n),
                 }
             }
             _ => {
@@ -74,20 +74,20 @@ impl Lower<'_> {
     }
 
     /// Normalises 32-bit lanes to a narrow dtype: integers wrap to its width, floats are rounded to its precision.
-    pub(super) fn normal(&mut self, dt: DType, v: VReg) -> VReg {
+    pub(super) fn narrow_to(&mut self, dt: DType, v: VReg) -> VReg {
         let bits = 32 - dt.bits() as i32;
         match dt {
             DType::I8 | DType::I16 => {
-                let t = self.vec_imm(table::SHL_V, v, 32 + bits);
-                self.vec_imm(table::SSHR_V, t, 64 - bits)
+                let t = self.emit_vector_imm(table::SHL_V, v, 32 + bits);
+                self.emit_vector_imm(table::SSHR_V, t, 64 - bits)
             }
             DType::U8 | DType::U16 => {
-                let t = self.vec_imm(table::SHL_V, v, 32 + bits);
-                self.vec_imm(table::USHR_V, t, 64 - bits)
+                let t = self.emit_vector_imm(table::SHL_V, v, 32 + bits);
+                self.emit_vector_imm(table::USHR_V, t, 64 - bits)
             }
             DType::F16 => {
-                let h = self.vec2(table::FCVTN, v);
-                self.vec2(table::FCVTL, h)
+                let h = self.emit_vector2(table::FCVTN, v);
+                self.emit_vector2(table::FCVTL, h)
             }
             DType::BF16 => self.round_bf16(v),
             _ => v,
@@ -97,27 +97,27 @@ impl Lower<'_> {
     /// A constant in all lanes.
     pub(super) fn lanes(&mut self, bits: u32) -> VReg {
         let (c, r) = (self.lanes_of(bits, 4), self.vector());
-        self.put(r, c, DType::I32, 4);
+        self.move_to(r, c, DType::I32, 4);
         r
     }
 
     /// Rounds f32 to the nearest bf16, ties to even; NaN stays NaN.
     fn round_bf16(&mut self, v: VReg) -> VReg {
         let (one, half, nan) = (self.lanes(1), self.lanes(0x7fff), self.lanes(0x7fc0_0000));
-        let high = self.vec_imm(table::USHR_V, v, 64 - 16);
-        let odd = self.vec3(table::AND_V, high, one);
-        let more = self.vec3(table::ADD_V, odd, half);
-        let sum = self.vec3(table::ADD_V, more, v);
-        let kept = self.vec_imm(table::USHR_V, sum, 64 - 16);
-        let kept = self.vec_imm(table::SHL_V, kept, 32 + 16);
-        let number = self.vec3(table::FCMEQ_V, v, v);
+        let high = self.emit_vector_imm(table::USHR_V, v, 64 - 16);
+        let odd = self.emit_vector3(table::AND_V, high, one);
+        let more = self.emit_vector3(table::ADD_V, odd, half);
+        let sum = self.emit_vector3(table::ADD_V, more, v);
+        let kept = self.emit_vector_imm(table::USHR_V, sum, 64 - 16);
+        let kept = self.emit_vector_imm(table::SHL_V, kept, 32 + 16);
+        let number = self.emit_vector3(table::FCMEQ_V, v, v);
         self.blend(number, kept, nan)
     }
 
     /// `mask ? x : y` per lane.
     pub(super) fn blend(&mut self, mask: VReg, x: VReg, y: VReg) -> VReg {
         let d = self.vector();
-        self.put(d, Val::R(mask), DType::I32, 4);
+        self.move_to(d, Val::R(mask), DType::I32, 4);
         let ops = [d, x, y].map(|r| self.opnd(r));
         self.f.update(table::BSL_V, &ops);
         d
@@ -131,11 +131,11 @@ impl Lower<'_> {
             Op::Trunc => table::FRINTZ_V,
             Op::Recip => {
                 let one = self.lanes(1f32.to_bits());
-                return Ok(self.vec3(table::FDIV_V, one, a));
+                return Ok(self.emit_vector3(table::FDIV_V, one, a));
             }
             _ => return Err(self.unsupported(format!("op {}", op.name()))),
         };
-        Ok(self.vec2(code, a))
+        Ok(self.emit_vector2(code, a))
     }
 
     /// A binary operation on vectors of `dt`. The result is in `into` where that is possible, otherwise in a fresh
@@ -167,25 +167,25 @@ impl Lower<'_> {
             _ => return Err(self.unsupported(format!("op {} on {dt}", op.name()))),
         };
         if op == Op::CmpNe && dt != DType::Bool {
-            let equal = self.vec3(code, x, y);
-            return Ok(self.vec2(table::NOT_V, equal));
+            let equal = self.emit_vector3(code, x, y);
+            return Ok(self.emit_vector2(table::NOT_V, equal));
         }
         let rounds = !matches!(op, Op::Max | Op::Min | Op::And | Op::Or | Op::Xor) && !op.is_compare();
         let exact = !rounds || dt.size() == 4 || dt == DType::Bool;
         let d = into.filter(|_| exact).unwrap_or_else(|| self.vector());
         self.f.def(code, &[self.opnd(d), self.opnd(x), self.opnd(y)]);
-        Ok(if rounds { self.normal(dt, d) } else { d })
+        Ok(if rounds { self.narrow_to(dt, d) } else { d })
     }
 
     fn shift_lanes(&mut self, op: Op, dt: DType, a: VReg, n: VReg) -> VReg {
         let mask = self.lanes(dt.bits() - 1);
-        let mut n = self.vec3(table::AND_V, n, mask);
+        let mut n = self.emit_vector3(table::AND_V, n, mask);
         if op == Op::Shr {
-            n = self.vec2(table::NEG_V, n);
+            n = self.emit_vector2(table::NEG_V, n);
         }
         let code = if op == Op::Shr && dt.is_signed() { table::SSHL_V } else { table::USHL_V };
-        let r = self.vec3(code, a, n);
-        if op == Op::Shl { self.normal(dt, r) } else { r }
+        let r = self.emit_vector3(code, a, n);
+        if op == Op::Shl { self.narrow_to(dt, r) } else { r }
     }
 
     /// Builds a vector from four scalars that `lane` computes one by one.
@@ -205,15 +205,15 @@ impl Lower<'_> {
                 _ => self.f.update(set, &[self.opnd(d), self.opnd(s), Opnd::I32(table::lane(i))]),
             }
         }
-        Ok(Val::R(if dt == DType::Bool { self.vec2(table::NEG_V, d) } else { d }))
+        Ok(Val::R(if dt == DType::Bool { self.emit_vector2(table::NEG_V, d) } else { d }))
     }
 
     /// Extracts one lane as a scalar.
     pub(super) fn lane_of(&mut self, v: VReg, dt: DType, i: usize) -> VReg {
         if dt.is_float() {
-            return if i == 0 { v } else { self.vec_imm(table::DUP_LANE, v, table::lane(i)) };
+            return if i == 0 { v } else { self.emit_vector_imm(table::DUP_LANE, v, table::lane(i)) };
         }
-        let r = self.gen_imm(table::UMOV, v, table::lane(i));
+        let r = self.emit_general_imm(table::UMOV, v, table::lane(i));
         if dt == DType::Bool { self.field(table::UBFM, r, 0, 0) } else { r }
     }
 }

@@ -40,14 +40,14 @@ pub(super) fn vector(c: &mut C, a: Alu, x: &[String], lanes: usize) -> Option<St
             let sign = if a.op == Op::Max { ">" } else { "<" };
             let nan = if a.from.is_float() { format!("({0} != {0}) | ", x[0]) } else { String::new() };
             let m = format!("{nan}({} {sign} {})", x[0], x[1]);
-            choose(c, a.to, &m, &x[0], &x[1], lanes)
+            bitwise_select(c, a.to, &m, &x[0], &x[1], lanes)
         }
         _ => return None,
     })
 }
 
 /// `mask ? x : y` per lane, where the mask's elements are as wide as the values'.
-fn choose(c: &mut C, dt: DType, mask: &str, x: &str, y: &str, lanes: usize) -> String {
+fn bitwise_select(c: &mut C, dt: DType, mask: &str, x: &str, y: &str, lanes: usize) -> String {
     let int = match element(dt).size() {
         1 => I8,
         2 => I16,
@@ -63,11 +63,11 @@ fn select(c: &mut C, dt: DType, cond: &str, x: &str, y: &str, lanes: usize) -> S
     let int = match element(dt).size() {
         1 => I8,
         2 => I16,
-        4 => return choose(c, dt, cond, x, y, lanes),
+        4 => return bitwise_select(c, dt, cond, x, y, lanes),
         _ => I64,
     };
     let m = c.vec(int, lanes);
-    choose(c, dt, &format!("__builtin_convertvector({cond}, {m})"), x, y, lanes)
+    bitwise_select(c, dt, &format!("__builtin_convertvector({cond}, {m})"), x, y, lanes)
 }
 
 fn cast_vector(c: &mut C, from: DType, to: DType, x: &str, lanes: usize) -> Option<String> {

@@ -1,6 +1,6 @@
 //! How C spells types, constants, memory and loops.
 
-use super::super::cstyle::{Alu, At, Dialect, Ptr, Words, literal, memory_type, scalar};
+use super::super::cstyle::{Alu, At, Dialect, Ptr, Spelling, literal, memory_type, scalar};
 use super::alu;
 use crate::dtype::Scalar;
 use crate::target::{Target, functions};
@@ -10,14 +10,14 @@ use std::collections::BTreeSet;
 /// The C dialect, with the vector types that the kernel uses.
 pub(super) struct C {
     vectors: BTreeSet<(DType, usize)>,
-    words: &'static Words,
+    spelling: &'static Spelling,
 }
 
 /// C with GCC's extensions, compiled with `-fwrapv`.
-const GNU: Words = Words { functions: functions::GNU_C, long: "LL", wraps: true };
+const GNU: Spelling = Spelling { functions: functions::GNU_C, long: "LL", wraps: true };
 
 /// C99 without extensions.
-const STANDARD: Words = Words { functions: functions::C, long: "LL", wraps: false };
+const STANDARD: Spelling = Spelling { functions: functions::C, long: "LL", wraps: false };
 
 /// The element dtype of a vector value: bools are i32 masks, 16-bit floats are their bits.
 pub(super) fn element(dt: DType) -> DType {
@@ -31,7 +31,7 @@ pub(super) fn element(dt: DType) -> DType {
 impl C {
     /// Standard C for a target without vectors.
     pub(super) fn new(t: &Target) -> C {
-        C { vectors: BTreeSet::new(), words: if t.lanes > 1 { &GNU } else { &STANDARD } }
+        C { vectors: BTreeSet::new(), spelling: if t.lanes > 1 { &GNU } else { &STANDARD } }
     }
 
     /// The name of the vector type of `lanes` values of a dtype, which is recorded as in use.
@@ -79,7 +79,7 @@ fn index(at: &At) -> String {
 
 impl Dialect for C {
     fn vector(&self, _dt: DType, lanes: usize) -> bool {
-        self.words.wraps && lanes.is_power_of_two() && (2..=64).contains(&lanes)
+        self.spelling.wraps && lanes.is_power_of_two() && (2..=64).contains(&lanes)
     }
 
     fn ty(&mut self, dt: DType, lanes: usize) -> String {
@@ -87,7 +87,7 @@ impl Dialect for C {
     }
 
     fn literal(&mut self, v: Scalar, dt: DType) -> String {
-        literal(self.words, v, dt)
+        literal(self.spelling, v, dt)
     }
 
     fn splat(&mut self, x: &str, dt: DType, lanes: usize) -> String {
@@ -109,7 +109,7 @@ impl Dialect for C {
     }
 
     fn alu(&mut self, a: Alu, x: &[String], lanes: usize) -> Result<Option<String>> {
-        Ok(if lanes == 1 { scalar(self.words, a, x) } else { alu::vector(self, a, x, lanes) })
+        Ok(if lanes == 1 { scalar(self.spelling, a, x) } else { alu::vector(self, a, x, lanes) })
     }
 
     fn bind(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> Option<String> {

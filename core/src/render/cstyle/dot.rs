@@ -186,10 +186,10 @@ impl<D: Dialect> Walk<'_, D> {
                 let spread = lane.is_some_and(|a| !self.depends(index, a));
                 let e = match spread && !matches!(gate, Some(Gate::Each(_))) {
                     true => {
-                        let x = self.d.words(&p, &at, 1, gate, alt)?;
+                        let x = self.d.load_words(&p, &at, 1, gate, alt)?;
                         self.d.splat(&x, DType::U32, lanes)
                     }
-                    false => self.d.words(&p, &at, lanes, gate, alt)?,
+                    false => self.d.load_words(&p, &at, lanes, gate, alt)?,
                 };
                 let name = format!("v{}_{}", u.0, names.len());
                 names.push(self.bind(name, DType::U32, lanes, &e));

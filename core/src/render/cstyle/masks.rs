@@ -14,12 +14,12 @@ use crate::uop::{AxisKind, Op, UOp};
 use rustc_hash::FxHashMap;
 
 /// The fewest elements of a tile for which a jump is worth its cost.
-const LEAST: usize = 16;
+const MIN_ELEMENTS: usize = 16;
 
 /// A Where that can be skipped.
 struct Mask {
     /// The uniform part of the condition; if it equals `when`, the Where gives `x`.
-    part: UOp,
+    uniform_part: UOp,
     when: bool,
     /// The choice that is no constant.
     x: UOp,
@@ -35,7 +35,7 @@ impl<D: Dialect> Walk<'_, D> {
         }
         let masks: Vec<UOp> = self.p.order.iter().copied().filter(|&u| self.mask(u).is_some()).collect();
         for u in masks {
-            let (c, decides) = (g.src_at(u, 0), self.mask(u).map_or(Vec::new(), |m| g.reachable(&[m.part])));
+            let (c, decides) = (g.src_at(u, 0), self.mask(u).map_or(Vec::new(), |m| g.reachable(&[m.uniform_part])));
             let mut own: Vec<UOp> = Vec::new();
             // users come after their sources in the order, so this visits users first
             for &x in self.p.order.iter().rev().filter(|&&x| x <= c && g.op(x).is_alu()) {
@@ -44,7 +44,7 @@ impl<D: Dialect> Walk<'_, D> {
                     own.push(x);
                 }
             }
-            self.apart.extend(own);
+            self.mask_only.extend(own);
         }
     }
 
@@ -66,19 +66,19 @@ impl<D: Dialect> Walk<'_, D> {
             let ranges = g.reachable(&[*part]).into_iter().filter(|&r| g.op(r) == Op::Range);
             !ranges.into_iter().any(|r| varies(&r) && g.depends(*part, r))
         };
-        let part = g.src(c).iter().copied().find(same)?;
+        let uniform_part = g.src(c).iter().copied().find(same)?;
         let tile = self.p.tile(u);
-        let worth = tile.iter().map(|a| a.len).product::<usize>() >= LEAST && !tile.iter().any(|a| a.lane);
-        worth.then_some(Mask { part, when, x })
+        let worth = tile.iter().map(|a| a.len).product::<usize>() >= MIN_ELEMENTS && !tile.iter().any(|a| a.lane);
+        worth.then_some(Mask { uniform_part, when, x })
     }
 
     /// Prints a Where that [`Walk::find_masks`] found; false if `u` is not one.
     pub(super) fn masked(&mut self, u: UOp) -> Result<bool> {
         let c = match self.p.g.src(u) {
-            [c, _, _] if self.apart.contains(c) => *c,
+            [c, _, _] if self.mask_only.contains(c) => *c,
             _ => return Ok(false),
         };
-        let Some(Mask { part, when, x }) = self.mask(u) else { return Ok(false) };
+        let Some(Mask { uniform_part, when, x }) = self.mask(u) else { return Ok(false) };
         let (axes, dt, op) = (self.p.tile(u), self.p.g.dtype(u), self.alu_of(u));
         let all = points(&Point::new(), &axes);
         let mut names = Vec::new();
@@ -89,23 +89,23 @@ impl<D: Dialect> Walk<'_, D> {
             self.line(&s);
             names.push(name);
         }
-        let decides = self.scalar(part, &Point::new())?;
-        let begun = self.d.unless(&decides, when);
+        let decides = self.scalar(uniform_part, &Point::new())?;
+        let begun = self.d.begin_skip_if(&decides, when);
         let inside = self.p.g.reachable(&[c]);
-        let own: Vec<UOp> = self.p.order.iter().copied().filter(|v| self.apart.contains(v)).collect();
+        let own: Vec<UOp> = self.p.order.iter().copied().filter(|v| self.mask_only.contains(v)).collect();
         for v in own.into_iter().filter(|v| inside.binary_search(v).is_ok()) {
-            self.apart.remove(&v);
+            self.mask_only.remove(&v);
             self.node(v)?;
         }
         let src = self.p.g.srcs(u);
         for (name, point) in names.iter().zip(&all) {
             let operands = src.iter().map(|&s| self.scalar(s, point)).collect::<Result<Vec<_>>>()?;
-            let value = self.one(op, &operands)?;
+            let value = self.scalar_op(op, &operands)?;
             let s = self.d.set(name, dt, 1, &value);
             self.line(&s);
         }
         if let Some(begun) = begun {
-            self.d.unless_end(begun);
+            self.d.end_skip(begun);
         }
         let names = names.iter().map(|name| self.d.get(name, dt, 1)).collect();
         self.vals.insert(u, Val { axes, vector: false, names });

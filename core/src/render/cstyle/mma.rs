@@ -80,7 +80,7 @@ impl<D: Dialect> Walk<'_, D> {
         for point in points(&Point::new(), &outer) {
             let c: Vec<String> = points(&point, &m.axes[2]).iter().map(|p| sums.at(p).to_string()).collect();
             let layout = &m.tile.layout;
-            let mut held = [Vec::new(), Vec::new()];
+            let mut registers = [Vec::new(), Vec::new()];
             let mut begin = [None, None];
             for (i, spread) in [&layout.a, &layout.b].into_iter().enumerate() {
                 if spread.in_memory() {
@@ -88,16 +88,16 @@ impl<D: Dialect> Walk<'_, D> {
                     continue;
                 }
                 for p in points(&point, &m.axes[i]) {
-                    held[i].push(self.scalar(m.factors[i], &p)?);
+                    registers[i].push(self.scalar(m.factors[i], &p)?);
                 }
             }
             let s = match &begin {
                 [a, Some((p, at))] => {
                     let a = a.as_ref().map(|(p, at)| (p, at));
-                    let factors = Factors { a, held: &held[0], b: (p, at), fresh };
+                    let factors = Factors { a, a_registers: &registers[0], b: (p, at), fresh };
                     self.d.mma_in_memory(&m.tile, &c, factors)?
                 }
-                _ => self.d.mma(&m.tile, &c, &held[0], &held[1])?,
+                _ => self.d.mma(&m.tile, &c, &registers[0], &registers[1])?,
             };
             self.line(&s);
         }
@@ -107,7 +107,7 @@ impl<D: Dialect> Walk<'_, D> {
     /// Matrices that a subgroup loads from workgroup memory: one instruction for each point of the other axes.
     pub(super) fn load_matrices(&mut self, u: UOp) -> Result<()> {
         let g = &self.p.g;
-        let (index, turned) = (g.src_at(u, 0), *g.arg(u) == Arg::Number(1));
+        let (index, transposed) = (g.src_at(u, 0), *g.arg(u) == Arg::Number(1));
         let ids: SmallVec<[u8; 4]> = g.src(u)[2..].iter().map(|&r| g.range_arg(r).id).collect();
         let axes = self.p.tile(u);
         let register = |p: &Point| ids.iter().rev().fold(0, |n, &id| 2 * n + coordinate(p, id));
@@ -118,7 +118,7 @@ impl<D: Dialect> Walk<'_, D> {
             outer.retain(|c| !ids.contains(&c.0));
             if !loaded.iter().any(|x| x.0 == outer) {
                 let (p, at) = self.address(index, &outer, None)?;
-                let all = self.d.load_matrices(&p, &at, 1 << (ids.len() - 1), turned)?;
+                let all = self.d.load_matrices(&p, &at, 1 << (ids.len() - 1), transposed)?;
                 loaded.push((outer.clone(), all));
             }
             let all = loaded.iter().find(|x| x.0 == outer).and_then(|x| x.1.get(register(&point)));
@@ -131,7 +131,7 @@ impl<D: Dialect> Walk<'_, D> {
     }
 
     /// The address at which a copy begins. Copies whose offsets differ by a constant share an address.
-    fn place(&mut self, index: UOp, point: &Point) -> Result<(Ptr, At)> {
+    fn copy_address(&mut self, index: UOp, point: &Point) -> Result<(Ptr, At)> {
         let g = &self.p.g;
         let (p, at) = self.address(index, point, None)?;
         let offset = g.src_at(index, 1);
@@ -159,8 +159,8 @@ impl<D: Dialect> Walk<'_, D> {
         }
         for point in points(&Point::new(), &outer) {
             let first = lanes.iter().fold(point.clone(), |p, a| with(&p, a.id, 0));
-            let (to, to_at) = self.place(src[0], &first)?;
-            let (from, from_at) = self.place(from, &first)?;
+            let (to, to_at) = self.copy_address(src[0], &first)?;
+            let (from, from_at) = self.copy_address(from, &first)?;
             let inside = inside.map(|c| self.scalar(c, &first)).transpose()?;
             let gate = src.get(2).map(|&c| self.scalar(c, &first)).transpose()?;
             let copy = Copy { to: (&to, &to_at), from: (&from, &from_at), bytes };

@@ -21,7 +21,7 @@ mod window;
 pub(super) use access::{accesses, is_whole, pointers, vector_width};
 pub(super) use dot::Dots;
 #[cfg(any(feature = "c", feature = "gpu-c"))]
-pub(super) use scalar::{FUNCTIONS, Words, literal, memory_type, scalar};
+pub(super) use scalar::{FUNCTIONS, Spelling, literal, memory_type, scalar};
 pub(super) use walk::Walk;
 
 use crate::dtype::Scalar;
@@ -44,11 +44,11 @@ pub(super) struct Alu {
     /// The second source is an integer that is known to be positive.
     pub positive: bool,
     /// The second source is a constant other than NaN.
-    pub number: bool,
+    pub second_is_not_nan: bool,
     /// Which of the first two sources is a constant zero.
-    pub zero: Option<usize>,
+    pub zero_source: Option<usize>,
     /// An i32 or i64 sum, difference or product that is known not to wrap.
-    pub exact: bool,
+    pub no_wrap: bool,
 }
 
 impl Alu {
@@ -61,9 +61,9 @@ impl Alu {
             same: false,
             opposite: false,
             positive: false,
-            number: false,
-            zero: None,
-            exact: false,
+            second_is_not_nan: false,
+            zero_source: None,
+            no_wrap: false,
         }
     }
 }
@@ -160,11 +160,11 @@ pub(super) trait Dialect {
     /// Loads `lanes` elements at `at`.
     fn load(&mut self, p: &Ptr, at: &At, lanes: usize) -> String;
     /// Does [`Dialect::load`] of `lanes` elements load each element separately?
-    fn gathers(&self, _p: &Ptr, _lanes: usize) -> bool {
+    fn loads_elements(&self, _p: &Ptr, _lanes: usize) -> bool {
         false
     }
     /// Loads the element at `at`, or any other element if `at` is outside the array, whose last element is `last`.
-    /// Called only where [`Dialect::gathers`] can hold.
+    /// Called only where [`Dialect::loads_elements`] can hold.
     fn load_inside(&mut self, _p: &Ptr, _at: &At, _last: usize) -> String {
         unreachable!("a language that gathers loads inside")
     }
@@ -176,7 +176,7 @@ pub(super) trait Dialect {
     fn store(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str) -> String;
     /// Should the store of `n` adjacent elements, which are separate registers, be one vector store of what
     /// [`Dialect::pack`] makes of them?
-    fn stores(&self, _dt: DType, _n: usize) -> bool {
+    fn wants_vector_store(&self, _dt: DType, _n: usize) -> bool {
         false
     }
     /// Statement that stores `lanes` elements if the scalar `gate` holds.
@@ -189,7 +189,7 @@ pub(super) trait Dialect {
     }
     /// Loads `lanes` words of four bytes at `at`; where the gate does not hold, a word consists of four times the byte
     /// `alt`.
-    fn words(&mut self, _p: &Ptr, _at: &At, _lanes: usize, _gate: Option<Gate>, _alt: u8) -> Result<String> {
+    fn load_words(&mut self, _p: &Ptr, _at: &At, _lanes: usize, _gate: Option<Gate>, _alt: u8) -> Result<String> {
         Err(crate::Error::Internal("words of bytes in a language without".into()))
     }
     /// `acc` plus the four products of the signed bytes of two words, in each lane.
@@ -212,11 +212,11 @@ pub(super) trait Dialect {
     }
     /// Begins a sequence of statements that is skipped if the condition `c`, which is the same for all threads of a
     /// workgroup, equals `when`. Nothing else uses what they compute. `None` in a language that never skips them.
-    fn unless(&mut self, _c: &str, _when: bool) -> Option<usize> {
+    fn begin_skip_if(&mut self, _c: &str, _when: bool) -> Option<usize> {
         None
     }
-    /// Ends the sequence that [`Dialect::unless`] began.
-    fn unless_end(&mut self, _begun: usize) {}
+    /// Ends the sequence that [`Dialect::begin_skip_if`] began.
+    fn end_skip(&mut self, _begun: usize) {}
     /// Statement that declares a variable without a meaningful initial value.
     fn unset(&mut self, name: &str, dt: DType) -> String {
         let zero = self.literal(Scalar::float(0.0), dt);
@@ -229,8 +229,8 @@ pub(super) trait Dialect {
         Err(crate::Error::Unsupported { what, context: "a language without".into() })
     }
     /// Loads `n` matrices of 8 by 8 elements of two bytes, of which the threads give the addresses of rows in workgroup
-    /// memory. Returns the thread's two elements of each matrix, in order; `turned` transposes the matrices.
-    fn load_matrices(&mut self, p: &Ptr, _at: &At, _n: usize, _turned: bool) -> Result<Vec<String>> {
+    /// memory. Returns the thread's two elements of each matrix, in order; `transposed` transposes the matrices.
+    fn load_matrices(&mut self, p: &Ptr, _at: &At, _n: usize, _transposed: bool) -> Result<Vec<String>> {
         let what = format!("matrices of {} from workgroup memory", p.dt);
         Err(crate::Error::Unsupported { what, context: "a language without".into() })
     }
@@ -247,10 +247,10 @@ pub(super) trait Dialect {
 
 /// The factors of a matrix product of which the right one, or both, lie in workgroup memory.
 pub(super) struct Factors<'a> {
-    /// The address of the left factor if it lies in workgroup memory; otherwise `held` has the thread's registers of
-    /// it.
+    /// The address of the left factor if it lies in workgroup memory; otherwise `a_registers` has the thread's
+    /// registers of it.
     pub(super) a: Option<(&'a Ptr, &'a At)>,
-    pub(super) held: &'a [String],
+    pub(super) a_registers: &'a [String],
     /// The address of the right factor.
     pub(super) b: (&'a Ptr, &'a At),
     /// The sums are set to this product; their previous values are ignored.

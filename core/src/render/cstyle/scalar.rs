@@ -11,7 +11,7 @@ use crate::target::functions::{self, Function};
 use crate::uop::Op;
 
 /// What is spelled differently in each language.
-pub(in crate::render) struct Words {
+pub(in crate::render) struct Spelling {
     /// Its functions, such as `sqrt`.
     pub functions: &'static [Function],
     /// The suffix of a 64-bit integer literal.
@@ -32,7 +32,7 @@ pub(in crate::render) fn memory_type(dt: DType) -> &'static str {
 }
 
 /// A literal.
-pub(in crate::render) fn literal(w: &Words, v: Scalar, dt: DType) -> String {
+pub(in crate::render) fn literal(w: &Spelling, v: Scalar, dt: DType) -> String {
     let (f, long) = (v.as_f64(), w.long);
     match dt {
         I64 if v.as_i64() == i64::MIN => format!("(-9223372036854775807{long} - 1)"),
@@ -53,7 +53,7 @@ pub(in crate::render) fn literal(w: &Words, v: Scalar, dt: DType) -> String {
 }
 
 /// The expression of an operation; `x` are names or literals. `None` if the languages have none.
-pub(in crate::render) fn scalar(w: &Words, a: Alu, x: &[String]) -> Option<String> {
+pub(in crate::render) fn scalar(w: &Spelling, a: Alu, x: &[String]) -> Option<String> {
     let (ty, from) = (memory_type(a.to), memory_type(a.from));
     let bits = a.from.bits() - 1;
     Some(match a.op {
@@ -91,9 +91,9 @@ pub(in crate::render) fn scalar(w: &Words, a: Alu, x: &[String]) -> Option<Strin
 }
 
 /// The unsigned type in which integers are added and multiplied if their own type must not overflow.
-fn unsigned(w: &Words, a: Alu) -> Option<&'static str> {
+fn unsigned(w: &Spelling, a: Alu) -> Option<&'static str> {
     match a.from {
-        _ if w.wraps || a.exact => None,
+        _ if w.wraps || a.no_wrap => None,
         // narrow integers are promoted to int, which is signed, so their products may overflow
         I8 | I16 | U16 | I32 => Some("u32"),
         I64 => Some("u64"),
@@ -101,7 +101,7 @@ fn unsigned(w: &Words, a: Alu) -> Option<&'static str> {
     }
 }
 
-fn arithmetic(w: &Words, a: Alu, x: &[String]) -> String {
+fn arithmetic(w: &Spelling, a: Alu, x: &[String]) -> String {
     let ty = memory_type(a.to);
     let x: Vec<String> = match unsigned(w, a) {
         Some(u) => x.iter().map(|x| format!("({u}){x}")).collect(),

@@ -2,11 +2,11 @@
 
 use super::access::aligned;
 use super::value::{Point, Val, coordinate, points, with};
-use super::window::Windows;
+use super::window::WindowLoads;
 use super::{Alu, At, Dialect, Dots, Ptr};
 use crate::codegen::{Program, TileAxis};
 use crate::dtype::Scalar;
-use crate::uop::mma::BUILT;
+use crate::uop::mma::MATRIX_TILES_ENABLED;
 use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, Space, UOp};
 use crate::{DType, Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -24,10 +24,10 @@ pub(in crate::render) struct Walk<'p, D> {
     /// Loads that are only the sources of asynchronous copies to workgroup memory.
     copied: FxHashSet<UOp>,
     /// Nodes computed for a mask alone, which prints them ([`super::masks`]).
-    pub(super) apart: FxHashSet<UOp>,
+    pub(super) mask_only: FxHashSet<UOp>,
     /// Statements so far.
     pub(in crate::render) body: String,
-    pub(super) windows: Windows,
+    pub(super) windows: WindowLoads,
     pub(super) depth: usize,
     temps: usize,
 }
@@ -35,11 +35,12 @@ pub(in crate::render) struct Walk<'p, D> {
 impl<'p, D: Dialect> Walk<'p, D> {
     pub(in crate::render) fn new(p: &'p Program, d: D) -> Self {
         let (ptrs, vals) = (FxHashMap::default(), FxHashMap::default());
-        let (dots, windows, body) = (Dots::default(), Windows::default(), String::new());
-        let copies = p.order.iter().filter(|&&u| BUILT && p.g.op(u) == Op::Store && *p.g.arg(u) != Arg::None);
+        let (dots, windows, body) = (Dots::default(), WindowLoads::default(), String::new());
+        let is_copy = |u: UOp| MATRIX_TILES_ENABLED && p.g.op(u) == Op::Store && *p.g.arg(u) != Arg::None;
+        let copies = p.order.iter().filter(|&&u| is_copy(u));
         let copied = copies.map(|&u| p.g.src_at(u, 1)).collect();
-        let apart = FxHashSet::default();
-        Walk { p, d, ptrs, dots, vals, copied, apart, body, windows, depth: 1, temps: 0 }
+        let mask_only = FxHashSet::default();
+        Walk { p, d, ptrs, dots, vals, copied, mask_only, body, windows, depth: 1, temps: 0 }
     }
 
     /// Adds a statement.
@@ -81,7 +82,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
 
     /// Prints one node; launch ranges and Var must have been named before.
     pub(in crate::render) fn node(&mut self, u: UOp) -> Result<()> {
-        if self.dot_node(u)? || BUILT && (self.apart.contains(&u) || self.masked(u)?) {
+        if self.dot_node(u)? || MATRIX_TILES_ENABLED && (self.mask_only.contains(&u) || self.masked(u)?) {
             return Ok(());
         }
         let g = &self.p.g;
@@ -104,13 +105,13 @@ impl<'p, D: Dialect> Walk<'p, D> {
                 Some(bits) => self.shuffle(u, bits),
                 None => self.load(u),
             },
-            Op::LoadMatrix if BUILT => self.load_matrices(u),
+            Op::LoadMatrix if MATRIX_TILES_ENABLED => self.load_matrices(u),
             Op::Store if self.subgroup(u).is_some() => Ok(()),
-            Op::Store if BUILT && *g.arg(u) != Arg::None => self.copy(u),
+            Op::Store if MATRIX_TILES_ENABLED && *g.arg(u) != Arg::None => self.copy(u),
             Op::Store => self.store(u),
             Op::Acc => self.acc(u),
-            Op::Mma if BUILT => self.mma(u),
-            Op::AccUpdate | Op::AccMulAdd => match self.multiplied(u).filter(|_| BUILT) {
+            Op::Mma if MATRIX_TILES_ENABLED => self.mma(u),
+            Op::AccUpdate | Op::AccMulAdd => match self.multiplied(u).filter(|_| MATRIX_TILES_ENABLED) {
                 Some(product) => self.update_mma(u, product),
                 None => self.update(u),
             },
@@ -185,7 +186,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
     pub(super) fn scalar(&mut self, u: UOp, point: &Point) -> Result<String> {
         let v = self.val(u)?;
         let lane = v.lane().filter(|_| v.vector);
-        let name = self.current(u, v.at(point), lane.map_or(1, |a| a.len));
+        let name = self.read_register(u, v.at(point), lane.map_or(1, |a| a.len));
         Ok(match lane {
             Some(a) => self.d.lane(&name, self.p.g.dtype(u), a.len, coordinate(point, a.id)),
             None => name,
@@ -197,18 +198,18 @@ impl<'p, D: Dialect> Walk<'p, D> {
         let v = self.val(u)?;
         let dt = self.p.g.dtype(u);
         if v.lane().is_none() {
-            let x = self.current(u, v.at(point), 1);
+            let x = self.read_register(u, v.at(point), 1);
             return Ok(self.d.splat(&x, dt, lane.len));
         }
         if v.vector {
-            return Ok(self.current(u, v.at(point), lane.len));
+            return Ok(self.read_register(u, v.at(point), lane.len));
         }
-        let xs: Vec<String> = (0..lane.len).map(|i| self.current(u, v.at(&with(point, lane.id, i)), 1)).collect();
+        let xs: Vec<String> = (0..lane.len).map(|i| self.read_register(u, v.at(&with(point, lane.id, i)), 1)).collect();
         Ok(self.d.pack(&xs, dt))
     }
 
     /// The expression for a register of `u`; accumulators are variables and must be read.
-    fn current(&mut self, u: UOp, name: &str, lanes: usize) -> String {
+    fn read_register(&mut self, u: UOp, name: &str, lanes: usize) -> String {
         match self.p.g.op(u) {
             Op::Acc | Op::Mma => self.d.get(name, self.p.g.dtype(u), lanes),
             _ => name.to_string(),
@@ -287,9 +288,13 @@ impl<'p, D: Dialect> Walk<'p, D> {
             same: src.len() == 2 && src[0] == src[1],
             opposite: src.len() == 2 && (negates(src[0], src[1]) || negates(src[1], src[0])),
             positive: src.len() == 2 && !g.dtype(src[1]).is_float() && g.bounds(src[1]).0 > 0,
-            number: src.len() == 2 && g.const_val(src[1]).is_some_and(|c| !c.as_f64_of(g.dtype(src[1])).is_nan()),
-            zero: src.iter().take(2).position(|&s| g.const_val(s).is_some_and(|c| c.as_f64_of(g.dtype(s)) == 0.0)),
-            exact: matches!(g.dtype(u), DType::I32 | DType::I64) && exact(g, u),
+            second_is_not_nan: src.len() == 2
+                && g.const_val(src[1]).is_some_and(|c| !c.as_f64_of(g.dtype(src[1])).is_nan()),
+            zero_source: src
+                .iter()
+                .take(2)
+                .position(|&s| g.const_val(s).is_some_and(|c| c.as_f64_of(g.dtype(s)) == 0.0)),
+            no_wrap: matches!(g.dtype(u), DType::I32 | DType::I64) && no_wrap(g, u),
         }
     }
 
@@ -320,13 +325,13 @@ impl<'p, D: Dialect> Walk<'p, D> {
                         *x = w.d.get(&name, dt, 1);
                     }
                 }
-                w.one(a, &xs)
+                w.scalar_op(a, &xs)
             },
         )
     }
 
     /// The expression of a scalar op, which every language must have.
-    pub(super) fn one(&mut self, a: Alu, xs: &[String]) -> Result<String> {
+    pub(super) fn scalar_op(&mut self, a: Alu, xs: &[String]) -> Result<String> {
         self.d.alu(a, xs, 1)?.ok_or_else(|| Error::Unsupported {
             what: format!("{:?} {} -> {}", a.op, a.from, a.to),
             context: self.p.name.clone(),
@@ -415,7 +420,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
         {
             return self.load_quads(u, width, along);
         }
-        let slides = self.slides(u);
+        let shares_elements = self.shares_elements(u);
         let last = self.p.slot(index).map(|s| self.p.params[s as usize].len.saturating_sub(1));
         self.define(
             u,
@@ -430,13 +435,13 @@ impl<'p, D: Dialect> Walk<'p, D> {
                         let x = w.d.load(&p, &at, 1);
                         return Ok(Some(w.d.splat(&x, p.dt, lane.len)));
                     }
-                    if slides && w.d.gathers(&p, lane.len) {
+                    if shares_elements && w.d.loads_elements(&p, lane.len) {
                         return w.window(u, point, lane, None).map(Some);
                     }
                     return Ok(Some(w.d.load(&p, &at, lane.len)));
                 };
                 // the gate depends on the window too, so shared elements are loaded without it
-                if slides && !spread && w.d.gathers(&p, lane.len) && last.is_some() {
+                if shares_elements && !spread && w.d.loads_elements(&p, lane.len) && last.is_some() {
                     let (x, a) = (w.window(u, point, lane, last)?, w.vector(alt, point, lane)?);
                     let m = if w.depends(gate, lane) { w.vector(gate, point, lane)? } else { w.scalar(gate, point)? };
                     return w.combine(Alu::plain(Op::Where, p.dt), &[m, x, a], lane.len).map(Some);
@@ -496,7 +501,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
         let (index, value, gate) = (src[0], src[1], src.get(2).copied());
         let axes = self.p.tile(u);
         let (regs, lane, vector) = self.layout(&axes, self.p.g.dtype(value));
-        let along = if BUILT && lane.is_none() { self.neighbours(index, gate, &axes) } else { None };
+        let along = if MATRIX_TILES_ENABLED && lane.is_none() { self.neighbours(index, gate, &axes) } else { None };
         for point in &regs {
             if let Some((axis, n)) = along {
                 let at = coordinate(point, axis.id);
@@ -531,9 +536,9 @@ impl<'p, D: Dialect> Walk<'p, D> {
         let along = axes.iter().copied().find(|a| self.p.stride(index, a.id) == 1)?;
         let moves = |u: UOp| g.ranges(u) >> along.id & 1 == 1;
         let whole = |n: &usize| along.len.is_multiple_of(*n) && aligned(self.p, index, &[along.id], *n);
-        let apart = !moves(g.src_at(index, 1)) && !gate.is_some_and(moves);
-        let n = [4, 2].into_iter().filter(|&n| self.d.stores(g.dtype(index), n)).find(whole)?;
-        apart.then_some((along, n))
+        let invariant = !moves(g.src_at(index, 1)) && !gate.is_some_and(moves);
+        let n = [4, 2].into_iter().filter(|&n| self.d.wants_vector_store(g.dtype(index), n)).find(whole)?;
+        invariant.then_some((along, n))
     }
 
     /// Stores the registers along an axis as one vector.
@@ -660,7 +665,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
     /// An op on vectors or scalars; lane by lane where the language has no vector form.
     fn combine(&mut self, a: Alu, xs: &[String], lanes: usize) -> Result<String> {
         if lanes == 1 {
-            return self.one(a, xs);
+            return self.scalar_op(a, xs);
         }
         if let Some(e) = self.d.alu(a, xs, lanes)? {
             return Ok(e);
@@ -668,7 +673,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
         let mut parts = Vec::new();
         for i in 0..lanes {
             let one: Vec<String> = xs.iter().map(|x| self.d.lane(x, a.from, lanes, i)).collect();
-            parts.push(self.one(a, &one)?);
+            parts.push(self.scalar_op(a, &one)?);
         }
         Ok(self.d.pack(&parts, a.to))
     }
@@ -748,7 +753,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
 }
 
 /// Does the integer result of `u` fit its dtype for all values of its sources within their bounds?
-fn exact(g: &Graph, u: UOp) -> bool {
+fn no_wrap(g: &Graph, u: UOp) -> bool {
     let of = |i: usize| {
         let (lo, hi) = g.bounds(g.src_at(u, i));
         (lo as i128, hi as i128)

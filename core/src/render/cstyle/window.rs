@@ -10,7 +10,7 @@ use crate::uop::{Arg, Graph, Op, UOp};
 
 /// The elements that windows have loaded so far in the open blocks.
 #[derive(Default)]
-pub(super) struct Windows {
+pub(super) struct WindowLoads {
     elements: Vec<Element>,
     /// For every load of the program: its array, its offset without the constant addend, and the load itself.
     loads: Vec<(UOp, UOp, UOp)>,
@@ -26,7 +26,7 @@ struct Element {
     depth: usize,
 }
 
-impl Windows {
+impl WindowLoads {
     /// Forgets the elements of the block that has just ended, which was deeper than `depth`.
     pub(super) fn close(&mut self, depth: usize) {
         self.elements.retain(|x| x.depth <= depth);
@@ -35,15 +35,15 @@ impl Windows {
 
 impl<D: Dialect> Walk<'_, D> {
     /// Do several vectors of a load, or those of it and another load, share elements?
-    pub(super) fn slides(&mut self, u: UOp) -> bool {
+    pub(super) fn shares_elements(&mut self, u: UOp) -> bool {
         let (p, g) = (self.p, &self.p.g);
         let array = p.base(u);
-        if !self.ptrs.get(&array).is_some_and(|ptr| self.d.gathers(ptr, 4)) {
+        if !self.ptrs.get(&array).is_some_and(|ptr| self.d.loads_elements(ptr, 4)) {
             return false;
         }
-        let near =
+        let overlapping =
             |list: &[(u8, i64)]| list.iter().any(|x| x.1.abs() < 4 && p.tiles.iter().any(|t| t.id == x.0 && !t.lane));
-        if matches!(g.arg(g.src_at(u, 0)), Arg::Strides(s) if near(s)) {
+        if matches!(g.arg(g.src_at(u, 0)), Arg::Strides(s) if overlapping(s)) {
             return true;
         }
         let root = |u: UOp| shifted(g, g.src_at(g.src_at(u, 0), 1)).0;

@@ -4,22 +4,22 @@
 //! inline PTX, in helper functions alone: to run the same text on another host, define `GL_HOST` and supply these
 //! functions.
 
-use super::super::cstyle::{FUNCTIONS, Words};
-use super::table::{CPLUSPLUS, Table, held, list};
+use super::super::cstyle::{FUNCTIONS, Spelling};
+use super::table::{CPP_DEFAULTS, Table, list, registers_per_thread};
 use crate::DType;
 use crate::target::{MatrixTile, functions};
 
 pub(super) static TABLE: Table = Table {
     name: "cuda",
     prelude: || [TYPES, PRELUDE, MACHINE, FUNCTIONS].concat(),
-    words: Words { functions: functions::C, long: "LL", wraps: false },
+    spelling: Spelling { functions: functions::C, long: "LL", wraps: false },
     kernel: |k| {
         let threads: u32 = k.local.iter().product();
         format!("extern \"C\" __global__ void __launch_bounds__({threads}) {}({})", k.name, k.parameters)
     },
     dot: Some(DOT),
     tile,
-    ..CPLUSPLUS
+    ..CPP_DEFAULTS
 };
 
 /// The text of `gl_mma`: an `mma.sync` instruction. Pairs of 16-bit elements of a factor are packed into its 32-bit
@@ -28,7 +28,7 @@ fn tile(tile: &MatrixTile) -> Option<String> {
     if !MatrixTile::sm80().contains(tile) {
         return None;
     }
-    let ([a, b, c], [m, n, k]) = (held(tile), tile.sides());
+    let ([a, b, c], [m, n, k]) = (registers_per_thread(tile), tile.sides());
     let (element, sum, per) = match tile.factors {
         DType::F64 => ("f64", "f64", 1),
         _ => ("u16", "f32", 2),

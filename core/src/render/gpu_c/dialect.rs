@@ -99,7 +99,7 @@ impl GpuC {
     }
 
     /// The lvalue of the array element that begins with the element at `at`.
-    fn place(&self, p: &Ptr, at: &At) -> String {
+    fn lvalue(&self, p: &Ptr, at: &At) -> String {
         let i = match at.plus {
             0 => at.base.clone(),
             c if at.base == "0" => c.to_string(),
@@ -127,7 +127,7 @@ impl Dialect for GpuC {
     }
 
     fn literal(&mut self, v: Scalar, dt: DType) -> String {
-        literal(&self.table.words, v, dt)
+        literal(&self.table.spelling, v, dt)
     }
 
     fn splat(&mut self, x: &str, dt: DType, lanes: usize) -> String {
@@ -145,7 +145,7 @@ impl Dialect for GpuC {
 
     fn alu(&mut self, a: Alu, x: &[String], lanes: usize) -> Result<Option<String>> {
         if lanes == 1 {
-            return Ok(scalar(&self.table.words, a, x));
+            return Ok(scalar(&self.table.spelling, a, x));
         }
         let whole = self.table.vector_floats && matches!(a.from, DType::F32 | DType::F64) && a.to == a.from;
         Ok(match a.op {
@@ -174,13 +174,13 @@ impl Dialect for GpuC {
 
     fn load(&mut self, p: &Ptr, at: &At, lanes: usize) -> String {
         if lanes == p.width {
-            return self.place(p, at);
+            return self.lvalue(p, at);
         }
-        let xs: Vec<String> = (0..lanes as i64).map(|i| self.place(p, &at.plus(i))).collect();
+        let xs: Vec<String> = (0..lanes as i64).map(|i| self.lvalue(p, &at.plus(i))).collect();
         self.pack(&xs, p.dt)
     }
 
-    fn gathers(&self, p: &Ptr, lanes: usize) -> bool {
+    fn loads_elements(&self, p: &Ptr, lanes: usize) -> bool {
         lanes != p.width
     }
 
@@ -189,7 +189,7 @@ impl Dialect for GpuC {
         let (signed, unsigned) = if at.dt == DType::I64 { ("i64", "u64") } else { ("i32", "u32") };
         let base = format!("({signed})({} + {})", at.base, at.plus);
         let inside = format!("(({unsigned}){base} < {last}U ? {base} : ({signed}){last})");
-        self.place(p, &At { base: inside, dt: at.dt, plus: 0 })
+        self.lvalue(p, &At { base: inside, dt: at.dt, plus: 0 })
     }
 
     fn load_gated(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> String {
@@ -202,24 +202,24 @@ impl Dialect for GpuC {
         }
         // an aligned vector with one element inside the array lies inside as a whole
         let any: Vec<String> = LANES[..lanes].iter().map(|l| format!("{gate}.{l}")).collect();
-        let x = format!("({} ? {} : {alt})", any.join(" | "), self.place(p, at));
+        let x = format!("({} ? {} : {alt})", any.join(" | "), self.lvalue(p, at));
         Some(format!("{}({gate}, {x}, {alt})", self.select(p.dt, lanes)))
     }
 
     fn store(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str) -> String {
         if lanes == p.width {
-            return format!("{} = {value};", self.place(p, at));
+            return format!("{} = {value};", self.lvalue(p, at));
         }
         let each: Vec<String> =
-            (0..lanes).map(|i| format!("{} = {value}.{};", self.place(p, &at.plus(i as i64)), LANES[i])).collect();
+            (0..lanes).map(|i| format!("{} = {value}.{};", self.lvalue(p, &at.plus(i as i64)), LANES[i])).collect();
         each.join(" ")
     }
 
-    fn words(&mut self, p: &Ptr, at: &At, lanes: usize, gate: Option<Gate>, alt: u8) -> Result<String> {
+    fn load_words(&mut self, p: &Ptr, at: &At, lanes: usize, gate: Option<Gate>, alt: u8) -> Result<String> {
         let ty = DType::U32;
         let alt = format!("{}U", u32::from_le_bytes([alt; 4]));
         let one = |gate: Option<&str>, i: usize| {
-            let word = self.place(p, &at.plus(4 * i as i64));
+            let word = self.lvalue(p, &at.plus(4 * i as i64));
             gate.map_or_else(|| word.clone(), |c| format!("({c} ? {word} : {alt})"))
         };
         if lanes == 1 {
@@ -237,7 +237,7 @@ impl Dialect for GpuC {
             let words: Vec<String> = (0..lanes).map(each).collect();
             return Ok(self.pack(&words, ty));
         }
-        let (whole, alt) = (self.place(p, at), self.splat(&alt, ty, lanes));
+        let (whole, alt) = (self.lvalue(p, at), self.splat(&alt, ty, lanes));
         Ok(match gate {
             None => whole,
             Some(Gate::One(c)) => format!("{c} ? {whole} : {alt}"),

@@ -4,16 +4,16 @@
 //! Buffer offsets have been added to the pointers. Hardware features are used through clang's builtin functions, in
 //! helper functions alone: to run the same text on another host, define `GL_HOST` and supply these functions.
 
-use super::super::cstyle::{FUNCTIONS, Words};
+use super::super::cstyle::{FUNCTIONS, Spelling};
 use super::cuda::TYPES;
-use super::table::{CPLUSPLUS, Table, held, list};
+use super::table::{CPP_DEFAULTS, Table, list, registers_per_thread};
 use crate::DType;
 use crate::target::{MatrixTile, functions};
 
 pub(super) static TABLE: Table = Table {
     name: "hip",
     prelude: || [TYPES, MACHINE, PRELUDE, FUNCTIONS].concat(),
-    words: Words { functions: functions::GNU_C, long: "LL", wraps: false },
+    spelling: Spelling { functions: functions::GNU_C, long: "LL", wraps: false },
     group: ["gl_group_x()", "gl_group_y()", "gl_group_z()"],
     thread: ["gl_thread_x()", "gl_thread_y()", "gl_thread_z()"],
     barrier: "gl_barrier();",
@@ -24,12 +24,12 @@ pub(super) static TABLE: Table = Table {
     },
     dot: Some(DOT),
     tile,
-    ..CPLUSPLUS
+    ..CPP_DEFAULTS
 };
 
 /// The text of `gl_mma` for a tile: a call of clang's builtin function of the GPU generation that has the tile.
 fn tile(tile: &MatrixTile) -> Option<String> {
-    let ([a, _, c], half) = (held(tile), tile.factors == DType::F16);
+    let ([a, _, c], half) = (registers_per_thread(tile), tile.factors == DType::F16);
     let generations = [MatrixTile::rdna3(), MatrixTile::rdna4(), MatrixTile::cdna3()];
     let generation = generations.iter().position(|tiles| tiles.contains(tile))?;
     // the builtin functions take bf16 as their bits
@@ -50,7 +50,7 @@ fn tile(tile: &MatrixTile) -> Option<String> {
         _ => "  gl_factor x = __builtin_bit_cast(gl_factor, a), y = __builtin_bit_cast(gl_factor, b);\n",
     };
     let zeros = if generation == 2 { ", 0, 0, 0" } else { "" };
-    let before = if generation == 0 { TWICE } else { "" };
+    let before = if generation == 0 { DUPLICATE_HALVES } else { "" };
     Some(format!(
         "{before}GL_FN void gl_mma({}) {{\n  \
          typedef {element} gl_factor __attribute__((ext_vector_type({wanted})));\n  \
@@ -67,7 +67,7 @@ fn tile(tile: &MatrixTile) -> Option<String> {
 }
 
 /// RDNA 3 needs all elements of a factor in both halves of a wave, so each half sends what it holds to the other.
-const TWICE: &str = r##"#ifndef GL_TWICE
+const DUPLICATE_HALVES: &str = r##"#ifndef GL_TWICE
 #define GL_TWICE
 template <typename T, typename H> GL_FN T gl_twice(H x) {
   struct { u32 at[sizeof(H) / 4]; } own = __builtin_bit_cast(decltype(own), x);

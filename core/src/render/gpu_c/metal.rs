@@ -4,15 +4,15 @@
 //! f64. Exchanges of 64-bit values and of bools within subgroups are done by 32-bit or 16-bit words, since the language
 //! has no functions for these types.
 
-use super::super::cstyle::{FUNCTIONS, Words};
-use super::table::{CPLUSPLUS, TYPES, Table, constant, lanes, word};
+use super::super::cstyle::{FUNCTIONS, Spelling};
+use super::table::{CPP_DEFAULTS, TYPES, Table, constant, lanes, opencl_type};
 use crate::DType;
 use crate::target::{MatrixTile, functions};
 
 pub(super) static TABLE: Table = Table {
     name: "metal",
     prelude: || [BEFORE, TYPES, PRELUDE, FUNCTIONS].concat(),
-    words: Words { functions: functions::METAL, long: "L", wraps: false },
+    spelling: Spelling { functions: functions::METAL, long: "L", wraps: false },
     vector: |e, n, _| {
         let (each, values) = (lanes(n).map(|l| format!("{e} {l}")), lanes(n).collect::<Vec<_>>().join(", "));
         let each = each.collect::<Vec<_>>().join(", ");
@@ -20,7 +20,7 @@ pub(super) static TABLE: Table = Table {
             "typedef {0}{n} {e}x{n};\n\
              GL_FN {e}x{n} gl_{e}x{n}({each}) {{ return {e}x{n}({values}); }}\n\
              GL_FN {e}x{n} gl_select_{e}x{n}(bool m, {e}x{n} x, {e}x{n} y) {{ return m ? x : y; }}\n",
-            word(e)
+            opencl_type(e)
         )
     },
     vector_floats: true,
@@ -47,7 +47,7 @@ pub(super) static TABLE: Table = Table {
     },
     scalar: Some(|i, ty| format!("const {ty} n{i} = as_type<{ty}>(scalars[{i}]);")),
     tile,
-    ..CPLUSPLUS
+    ..CPP_DEFAULTS
 };
 
 /// The text of `gl_mma` for a simdgroup matrix, which is filled from the elements that each thread holds.

@@ -5,10 +5,10 @@
 //! Each buffer is passed with an offset, since a sub-buffer may only begin at addresses of the device's alignment.
 //! 16-bit floats need no extension: only their loads and stores are used, which all devices have.
 
-use super::super::cstyle::{FUNCTIONS, Words, memory_type};
+use super::super::cstyle::{FUNCTIONS, Spelling, memory_type};
 use super::super::wgsl::PROBE_THREADS;
 use super::super::{Code, Source};
-use super::table::{CPLUSPLUS, TYPES, Table, constant, word};
+use super::table::{CPP_DEFAULTS, TYPES, Table, constant, opencl_type};
 use crate::DType;
 use crate::codegen::ParamInfo;
 use crate::target::functions;
@@ -47,8 +47,8 @@ void subgroups(__global uint* p0, const ulong o0) {{
 pub(super) static TABLE: Table = Table {
     name: "opencl",
     prelude: || [BEFORE, TYPES, PRELUDE, FUNCTIONS].concat(),
-    words: Words { functions: functions::OPENCL, long: "L", wraps: false },
-    vector: |e, n, _| format!("typedef {}{n} {e}x{n};\n", word(e)),
+    spelling: Spelling { functions: functions::OPENCL, long: "L", wraps: false },
+    vector: |e, n, _| format!("typedef {}{n} {e}x{n};\n", opencl_type(e)),
     pack: |ty, xs| format!("(({ty})({xs}))"),
     vector_floats: true,
     group: ["get_group_id(0)", "get_group_id(1)", "get_group_id(2)"],
@@ -87,7 +87,7 @@ pub(super) static TABLE: Table = Table {
         }
     }),
     dot: Some(DOT),
-    ..CPLUSPLUS
+    ..CPP_DEFAULTS
 };
 
 const DOT: &str = r##"GL_FN i32 gl_dot(u32 a, u32 b, i32 c) {

@@ -1,6 +1,6 @@
 //! The table of what differs between these kernel languages, as strings and small functions from strings to strings.
 
-use super::super::cstyle::Words;
+use super::super::cstyle::Spelling;
 use crate::DType;
 use crate::target::MatrixTile;
 
@@ -13,7 +13,7 @@ pub(super) struct Table {
     /// that it needs.
     pub prelude: fn() -> String,
     /// Spelling of functions and constants.
-    pub words: Words,
+    pub spelling: Spelling,
     /// Text that declares the vector type `{element}x{n}` with the lanes `x`, `y`, `z`, `w`; the arguments are the
     /// element type, n, and the size in bytes. It also declares `gl_select_{element}x{n}`, which selects one of two
     /// whole vectors by a bool, unless the language widens the bool to a vector by itself.
@@ -57,10 +57,10 @@ pub(super) struct Table {
 /// Defaults for languages that are based on C++: vectors are made by functions of the prelude, a kernel gets buffers
 /// with their offsets added and launch scalars as parameters, and there are no matrix tiles. Each language overrides
 /// what differs.
-pub(super) const CPLUSPLUS: Table = Table {
+pub(super) const CPP_DEFAULTS: Table = Table {
     name: "",
     prelude: String::new,
-    words: Words { functions: &[], long: "LL", wraps: false },
+    spelling: Spelling { functions: &[], long: "LL", wraps: false },
     vector: structure,
     pack: |ty, xs| format!("gl_{ty}({xs})"),
     vector_floats: false,
@@ -102,7 +102,7 @@ pub(super) fn constant(b: &Buffer) -> &'static str {
 
 /// The name of an element type in languages with OpenCL's type names; [`TYPES`] defines the names after dtypes by
 /// these.
-pub(super) fn word(element: &str) -> &str {
+pub(super) fn opencl_type(element: &str) -> &str {
     match element {
         "i8" => "char",
         "i16" => "short",
@@ -117,7 +117,7 @@ pub(super) fn word(element: &str) -> &str {
     }
 }
 
-/// Type definitions for languages with OpenCL's type names (see [`word`]).
+/// Type definitions for languages with OpenCL's type names (see [`opencl_type`]).
 pub(super) const TYPES: &str = r##"typedef char i8;
 typedef short i16;
 typedef int i32;
@@ -135,7 +135,7 @@ pub(super) fn list(n: usize, f: impl Fn(usize) -> String) -> String {
 }
 
 /// Number of registers of a thread for each matrix of a tile.
-pub(super) fn held(tile: &MatrixTile) -> [usize; 3] {
+pub(super) fn registers_per_thread(tile: &MatrixTile) -> [usize; 3] {
     [&tile.layout.a, &tile.layout.b, &tile.layout.c].map(|s| s.held())
 }
 

@@ -9,7 +9,7 @@ use crate::uop::{Arg, Op, UOp};
 use crate::{DType, Result};
 
 /// Do elements of this dtype have the same 32 bits in memory as in a vector lane?
-pub(in crate::render) fn words(dt: DType) -> bool {
+pub(in crate::render) fn is_word(dt: DType) -> bool {
     matches!(dt, DType::F32 | DType::I32 | DType::U32)
 }
 
@@ -87,7 +87,7 @@ impl<M: Machine> Lower<'_, M> {
         let mut bytes = disp * size;
         if i32::try_from(bytes.abs() + i32::MAX as i64 / 2).is_err() {
             let r = self.f.reg(Size::Q);
-            self.put(r, Val::I(disp), DType::I64, 1);
+            self.move_to(r, Val::I(disp), DType::I64, 1);
             if let Some(i) = reg {
                 M::add64(self, r, i);
             }

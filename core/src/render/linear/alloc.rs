@@ -27,13 +27,13 @@ struct Interval {
 /// Assigns a physical register number to every virtual register and adds spill code to `f`.
 pub(in crate::render) fn allocate<M: Machine>(f: &mut Func<M>, m: M) -> Result<Vec<u8>> {
     // registers from this number on were made for spill code and must never be spilled themselves
-    let mut first_tiny = u32::MAX;
+    let mut first_spill_temp = u32::MAX;
     for _ in 0..12 {
-        let intervals = intervals(f, first_tiny);
+        let intervals = intervals(f, first_spill_temp);
         match scan(f, &intervals, m)? {
             (numbers, spilled) if spilled.is_empty() => return Ok(numbers),
             (_, spilled) => {
-                first_tiny = first_tiny.min(f.regs.len() as u32);
+                first_spill_temp = first_spill_temp.min(f.regs.len() as u32);
                 rewrite(f, &spilled);
             }
         }
@@ -41,7 +41,7 @@ pub(in crate::render) fn allocate<M: Machine>(f: &mut Func<M>, m: M) -> Result<V
     Err(Error::Internal("register allocation does not settle".into()))
 }
 
-fn intervals<M: Machine>(f: &Func<M>, first_tiny: u32) -> Vec<Interval> {
+fn intervals<M: Machine>(f: &Func<M>, first_spill_temp: u32) -> Vec<Interval> {
     let mut ends = vec![0u32; f.items.len()]; // the end of the loop that begins at this item
     let mut open = Vec::new();
     for (i, item) in f.items.iter().enumerate() {
@@ -88,7 +88,7 @@ fn intervals<M: Machine>(f: &Func<M>, first_tiny: u32) -> Vec<Interval> {
     }
     let mut out: Vec<Interval> = table.into_iter().filter(|t| t.start != u32::MAX).collect();
     for t in &mut out {
-        t.weight = if t.reg.0 >= first_tiny { f32::INFINITY } else { t.weight / (t.end - t.start + 8) as f32 };
+        t.weight = if t.reg.0 >= first_spill_temp { f32::INFINITY } else { t.weight / (t.end - t.start + 8) as f32 };
     }
     sort::by_key(&mut out, |t| (t.start, t.reg.0));
     out
@@ -187,7 +187,7 @@ fn scan<M: Machine>(f: &Func<M>, intervals: &[Interval], m: M) -> Result<(Vec<u8
         } else if let Some(n) = hinted {
             n
         } else {
-            M::first(size, candidates)
+            M::preferred(size, candidates)
         };
         numbers[cur.reg.0 as usize] = number;
         free[class] &= !(1 << number);

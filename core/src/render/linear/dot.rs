@@ -37,16 +37,16 @@ pub(in crate::render) enum Form {
     Plain,
     /// The groups with 128 added to, or subtracted from, each byte, which turns signed bytes into unsigned ones or the
     /// reverse.
-    Moved,
+    Shifted,
     /// The correction for a shifted other factor: what the shift by 128 adds to the dot product.
-    Extra,
+    Correction,
 }
 
 /// Key of a factor's register: the load, its element, the lane offset, and the form.
-type Place = (UOp, u32, usize, Form);
+type GroupKey = (UOp, u32, usize, Form);
 
 /// Registers that hold groups of factors, or values derived from them, for reuse by later steps of the update.
-pub(in crate::render) type Groups = FxHashMap<Place, VReg>;
+pub(in crate::render) type Groups = FxHashMap<GroupKey, VReg>;
 
 /// One dot-product instruction of an update: an element of the accumulator, and the groups that registers hold already.
 pub(in crate::render) struct Step<'a> {
@@ -54,7 +54,7 @@ pub(in crate::render) struct Step<'a> {
     pub(in crate::render) pt: &'a Point,
     pub(in crate::render) off: usize,
     /// Only one instruction uses each group of the factor whose groups are the same for all lanes.
-    pub(in crate::render) once: bool,
+    pub(in crate::render) single_use: bool,
     pub(in crate::render) known: &'a mut Groups,
 }
 
@@ -95,12 +95,12 @@ impl<M: Machine> Lower<'_, M> {
         }
         let (index, tile) = (g.src_at(load, 0), &self.tiles[load.0 as usize]);
         let offset = &self.tiles[g.src_at(index, 1).0 as usize];
-        let together = self.p.stride(index, self.p.tiles[axis as usize].id) == 1
+        let contiguous = self.p.stride(index, self.p.tiles[axis as usize].id) == 1
             && offset.lane == 0
             && offset.regs.iter().all(|r| r.0 != axis);
         let lanes = tile.lane > 0;
         let next = self.p.lane_stride(index, !0) == group as i64;
-        (together && (!lanes || next)).then_some(Factor { load, dt: g.dtype(load), lanes })
+        (contiguous && (!lanes || next)).then_some(Factor { load, dt: g.dtype(load), lanes })
     }
 
     /// Emits an AccMulAdd as dot products if it matches; false otherwise.
@@ -117,12 +117,12 @@ impl<M: Machine> Lower<'_, M> {
             for pt in points(&tile.regs, outer) {
                 let regs = self.acc_regs(acc, &pt)?;
                 for (&(off, _), &r) in parts.iter().zip(&regs) {
-                    let shut = |x: Factor| self.gate(x.load, &pt, if x.lanes { off } else { 0 }, 1) == Gate::Shut;
-                    if shut(d.a) || shut(d.b) {
+                    let closed = |x: Factor| self.gate(x.load, &pt, if x.lanes { off } else { 0 }, 1) == Gate::Closed;
+                    if closed(d.a) || closed(d.b) {
                         continue; // a factor of zeros adds nothing
                     }
-                    let once = parts.len() == 1;
-                    M::dot_step(self, &d, Step { acc: r, pt: &pt, off, once, known: &mut known })?;
+                    let single_use = parts.len() == 1;
+                    M::dot_step(self, &d, Step { acc: r, pt: &pt, off, single_use, known: &mut known })?;
                 }
             }
         }
@@ -135,36 +135,36 @@ impl<M: Machine> Lower<'_, M> {
         let off = if x.lanes { off } else { 0 };
         let m = self.address(self.g.src_at(x.load, 0), pt, off)?;
         match self.gate(x.load, pt, off, 1) {
-            Gate::If(gate) => M::choose(self, gate, pt, off, m),
+            Gate::Conditional(gate) => M::select_address(self, gate, pt, off, m),
             _ => Ok(m),
         }
     }
 
     /// The groups of a factor shifted by 128, so that signed bytes become unsigned ones or the reverse.
-    pub(in crate::render) fn moved(&mut self, x: Factor, from: VReg, s: &mut Step) -> Result<VReg> {
-        let place = self.place_of(x, s, Form::Moved);
-        if let Some(&r) = s.known.get(&place) {
+    pub(in crate::render) fn shifted(&mut self, x: Factor, from: VReg, s: &mut Step) -> Result<VReg> {
+        let key = self.group_key(x, s, Form::Shifted);
+        if let Some(&r) = s.known.get(&key) {
             return Ok(r);
         }
         let half = self.lanes_of(0x8080_8080, self.max_w);
         let r = M::binary(self, Op::Xor, U32, self.max_w, Val::R(from), half, None)?;
-        s.known.insert(place, r);
+        s.known.insert(key, r);
         Ok(r)
     }
 
-    pub(in crate::render) fn place_of(&self, x: Factor, s: &Step, form: Form) -> Place {
+    pub(in crate::render) fn group_key(&self, x: Factor, s: &Step, form: Form) -> GroupKey {
         (x.load, self.tiles[x.load.0 as usize].elem(s.pt), if x.lanes { s.off } else { 0 }, form)
     }
 
     /// Loads a factor's groups into a register, 32 bits a lane.
     pub(in crate::render) fn group(&mut self, x: Factor, s: &mut Step) -> Result<VReg> {
-        let place = self.place_of(x, s, Form::Plain);
-        if let Some(&r) = s.known.get(&place) {
+        let key = self.group_key(x, s, Form::Plain);
+        if let Some(&r) = s.known.get(&key) {
             return Ok(r);
         }
         let m = self.group_at(x, s.pt, s.off)?;
         let r = M::load_groups(self, x.lanes, m);
-        s.known.insert(place, r);
+        s.known.insert(key, r);
         Ok(r)
     }
 }

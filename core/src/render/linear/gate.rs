@@ -15,28 +15,28 @@ const DEPTH: u32 = 24;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::render) enum Gate {
     Open,
-    Shut,
-    If(UOp),
+    Closed,
+    Conditional(UOp),
 }
 
 impl<M: Machine> Lower<'_, M> {
     /// The gate of a load in lanes `off..off+w`, without the parts that are known to hold.
     pub(in crate::render) fn gate(&self, load: UOp, pt: &Point, off: usize, w: usize) -> Gate {
         let Some(&gate) = self.g.src(load).get(2) else { return Gate::Open };
-        match self.settled(gate, pt, off, w) {
+        match self.known_value(gate, pt, off, w) {
             Some(true) => Gate::Open,
-            Some(false) => Gate::Shut,
-            None => Gate::If(self.unsettled(gate, pt, off, w)),
+            Some(false) => Gate::Closed,
+            None => Gate::Conditional(self.unknown_part(gate, pt, off, w)),
         }
     }
 
     /// The value of a condition, if it is the same in lanes `off..off+w` of every iteration.
-    pub(in crate::render) fn settled(&self, u: UOp, pt: &Point, off: usize, w: usize) -> Option<bool> {
+    pub(in crate::render) fn known_value(&self, u: UOp, pt: &Point, off: usize, w: usize) -> Option<bool> {
         let g = self.g;
         if let Some(c) = g.const_val(u) {
             return Some(c.as_bool());
         }
-        let of = |i: usize| self.settled(g.src_at(u, i), pt, off, w);
+        let of = |i: usize| self.known_value(g.src_at(u, i), pt, off, w);
         match g.op(u) {
             // the bounds of a u64 are given for its bits as an i64, which is ordered differently
             Op::CmpLt if g.dtype(g.src_at(u, 0)).is_int() && g.dtype(g.src_at(u, 0)) != DType::U64 => {
@@ -53,10 +53,10 @@ impl<M: Machine> Lower<'_, M> {
     }
 
     /// A conjunction without the terms that always hold.
-    pub(in crate::render) fn unsettled(&self, mut u: UOp, pt: &Point, off: usize, w: usize) -> UOp {
+    pub(in crate::render) fn unknown_part(&self, mut u: UOp, pt: &Point, off: usize, w: usize) -> UOp {
         while self.g.op(u) == Op::And {
             let (a, b) = (self.g.src_at(u, 0), self.g.src_at(u, 1));
-            match (self.settled(a, pt, off, w), self.settled(b, pt, off, w)) {
+            match (self.known_value(a, pt, off, w), self.known_value(b, pt, off, w)) {
                 (Some(true), _) => u = b,
                 (_, Some(true)) => u = a,
                 _ => return u,

@@ -4,12 +4,12 @@
 use super::alloc::pressure;
 use super::machine::Machine;
 use super::mir::{Func, Item, Mem, Opnd, Size, VReg};
-use super::share::{lives, rename};
+use super::share::{register_uses, rename};
 use crate::util::sort;
 use rustc_hash::FxHashMap;
 
 /// Vector registers that hoisting and sharing leave free, for spill code and for later decisions.
-pub(super) const SPARE: usize = 2;
+pub(super) const SPARE_REGISTERS: usize = 2;
 
 /// Hoists the most used constants of each innermost loop.
 pub(in crate::render) fn constants<M: Machine>(f: &mut Func<M>, m: M) {
@@ -47,8 +47,8 @@ fn hoist<M: Machine>(f: &mut Func<M>, begin: usize, end: usize, m: M) -> isize {
         return 0;
     }
     let (all, low) = pressure(f, begin, end);
-    let mut free = (m.vectors().count_ones() as usize).saturating_sub(all + SPARE);
-    let mut free_low = (M::holding(Size::X).count_ones() as usize).saturating_sub(low + SPARE);
+    let mut free = (m.vectors().count_ones() as usize).saturating_sub(all + SPARE_REGISTERS);
+    let mut free_low = (M::holding(Size::X).count_ones() as usize).saturating_sub(low + SPARE_REGISTERS);
     sort::by_key(&mut uses, |u| (std::cmp::Reverse(u.2), u.0.disp));
     let mut chosen: Vec<(Mem, Size, VReg)> = Vec::new();
     for (m, size, _) in uses {
@@ -65,7 +65,7 @@ fn hoist<M: Machine>(f: &mut Func<M>, begin: usize, end: usize, m: M) -> isize {
         let Some((m, _)) = constant(f, &f.items[i]) else { continue };
         let Some(&(_, size, r)) = chosen.iter().find(|c| c.0 == m) else { continue };
         if let Item::Op(inst) = &mut f.items[i] {
-            M::take_constant(inst, r, size);
+            M::replace_memory_operand(inst, r, size);
         }
     }
     let n = chosen.len();
@@ -91,12 +91,12 @@ fn read_in_place<M: Machine>(f: &mut Func<M>, begin: usize, end: usize, chosen: 
     if !f.items[begin..end].iter().any(|item| copy(item).is_some()) {
         return 0;
     }
-    let lives = lives(f);
+    let register_uses = register_uses(f);
     let mut names: FxHashMap<VReg, VReg> = FxHashMap::default();
     for (i, item) in f.items.iter().enumerate().take(end).skip(begin) {
         if let Some((to, from)) = copy(item) {
-            let life = lives[to.0 as usize];
-            if life.writes == 1 && life.first > i && life.last < end {
+            let uses = register_uses[to.0 as usize];
+            if uses.writes == 1 && uses.first > i && uses.last < end {
                 names.insert(to, from);
             }
         }

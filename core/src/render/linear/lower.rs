@@ -105,9 +105,9 @@ pub(in crate::render) struct Lower<'a, M: Machine> {
     /// The nodes of the order and their sources.
     used: Vec<UOp>,
     /// Position of each node in `order`; `u32::MAX` for nodes that are not in it.
-    pub(in crate::render) place: Vec<u32>,
+    pub(in crate::render) position: Vec<u32>,
     /// The straight-line block that each node is in: blocks are separated by the begins and ends of loops.
-    block: Vec<u32>,
+    block_of: Vec<u32>,
     pub(in crate::render) tiles: Vec<Tile>,
     users: Vec<SmallVec<[UOp; 4]>>,
     /// Blocks that store to scratch memory.
@@ -115,9 +115,9 @@ pub(in crate::render) struct Lower<'a, M: Machine> {
     pub(in crate::render) eager: Vec<bool>,
     /// Values to compute together, in this order, when the first of them (the key) is reached: interleaved chains of
     /// dot products.
-    together: FxHashMap<UOp, Vec<UOp>>,
+    interleaved: FxHashMap<UOp, Vec<UOp>>,
     cache: FxHashMap<Key, Val>,
-    journal: Vec<Vec<Key>>,
+    cached_in_loop: Vec<Vec<Key>>,
     pub(in crate::render) params: FxHashMap<u32, VReg>,
     /// For each scratch array the register that holds the address of scratch memory, and the array's offset in bytes.
     pub(in crate::render) scratch: FxHashMap<UOp, (VReg, i32)>,
@@ -125,7 +125,7 @@ pub(in crate::render) struct Lower<'a, M: Machine> {
     /// Position in `order` of the last node that changes an accumulator.
     pub(in crate::render) last_change: FxHashMap<UOp, u32>,
     /// Loads that also prefetch for the next grid step, with the distance in bytes ([`super::stream`]).
-    pub(in crate::render) ahead: FxHashMap<UOp, i32>,
+    pub(in crate::render) prefetch_distance: FxHashMap<UOp, i32>,
     loops: Vec<Loop>,
     grid: Option<Slice>,
 }
@@ -179,20 +179,20 @@ pub(in crate::render) fn lower<M: Machine>(p: &Program, m: M) -> Result<Func<M>>
         m,
         max_w: m.lanes(),
         used,
-        place: vec![u32::MAX; n],
-        block: vec![u32::MAX; n],
+        position: vec![u32::MAX; n],
+        block_of: vec![u32::MAX; n],
         tiles,
         users: vec![SmallVec::new(); n],
         stored_in: FxHashSet::default(),
         eager: vec![false; n],
-        together: FxHashMap::default(),
+        interleaved: FxHashMap::default(),
         cache: FxHashMap::default(),
-        journal: vec![Vec::new()],
+        cached_in_loop: vec![Vec::new()],
         params: FxHashMap::default(),
         scratch: FxHashMap::default(),
         accs: FxHashMap::default(),
         last_change: FxHashMap::default(),
-        ahead: super::stream::find(p),
+        prefetch_distance: super::stream::prefetches(p),
         loops: Vec::new(),
         grid: None,
     };
@@ -223,8 +223,8 @@ impl<M: Machine> Lower<'_, M> {
             let k = u.0 as usize;
             let opens = g.op(u) == Op::Range && !g.kind(u).is_tile();
             block += (opens || g.op(u) == Op::End) as u32;
-            self.place[k] = i as u32;
-            self.block[k] = block;
+            self.position[k] = i as u32;
+            self.block_of[k] = block;
             if g.op(u) == Op::Store && self.p.slot(u).is_none() {
                 self.stored_in.insert(block);
             }
@@ -242,12 +242,12 @@ impl<M: Machine> Lower<'_, M> {
         let mut depth = vec![0u32; g.len()];
         for &u in &self.p.order {
             let k = u.0 as usize;
-            let elsewhere = self.users[k].iter().any(|x| self.block[x.0 as usize] != self.block[k]);
+            let elsewhere = self.users[k].iter().any(|x| self.block_of[x.0 as usize] != self.block_of[k]);
             self.eager[k] = match g.op(u) {
                 _ if self.p.is_pointer(u) => false,
                 Op::Const => false,
-                Op::Load => elsewhere || self.is_written(g.src_at(u, 0), self.block[k]),
-                Op::AccRead => elsewhere || self.last_change.get(&g.src_at(u, 0)) > Some(&self.place[k]),
+                Op::Load => elsewhere || self.is_written(g.src_at(u, 0), self.block_of[k]),
+                Op::AccRead => elsewhere || self.last_change.get(&g.src_at(u, 0)) > Some(&self.position[k]),
                 op => elsewhere && (op.is_alu() || matches!(op, Op::Index | Op::Fold | Op::Var | Op::After)),
             };
             if !self.eager[k] && (g.op(u).is_alu() || matches!(g.op(u), Op::Load | Op::Index | Op::Fold)) {
@@ -280,9 +280,9 @@ impl<M: Machine> Lower<'_, M> {
         let mut pieces: FxHashMap<u32, (usize, Vec<(usize, UOp)>)> = FxHashMap::default();
         let mut links: FxHashMap<UOp, usize> = FxHashMap::default();
         for &u in self.p.order.iter().filter(|u| dot(u)) {
-            let block = self.block[u.0 as usize];
+            let block = self.block_of[u.0 as usize];
             let (sums, dots) = pieces.entry(block).or_default();
-            let added = |x: &UOp| dot(x) && g.src_at(*x, 2) == u && self.block[x.0 as usize] == block;
+            let added = |x: &UOp| dot(x) && g.src_at(*x, 2) == u && self.block_of[x.0 as usize] == block;
             if !self.users[u.0 as usize].iter().any(added) {
                 *sums += elems(u);
             }
@@ -294,13 +294,13 @@ impl<M: Machine> Lower<'_, M> {
         }
         for (sums, mut dots) in pieces.into_values().filter(|p| p.0 <= room) {
             dots.iter().for_each(|&(_, u)| self.eager[u.0 as usize] = true);
-            let at = |u: UOp| self.place[u.0 as usize] as usize;
+            let at = |u: UOp| self.position[u.0 as usize] as usize;
             let Some((first, last)) = dots.first().map(|d| d.1).zip(dots.last().map(|d| at(d.1))) else { continue };
             // dot products move forward to the first one, so nothing that they read may be written in between
             let writes = |u: &UOp| matches!(g.op(*u), Op::Store | Op::Acc | Op::AccUpdate | Op::AccMulAdd);
             if sums > 0 && !self.p.order[at(first)..last].iter().any(writes) {
                 dots.sort_by_key(|&(before, u)| (before, at(u)));
-                self.together.insert(first, dots.into_iter().map(|d| d.1).collect());
+                self.interleaved.insert(first, dots.into_iter().map(|d| d.1).collect());
             }
         }
     }
@@ -327,7 +327,7 @@ impl<M: Machine> Lower<'_, M> {
 
     /// May the memory that `load` read have changed by the time `u` is executed?
     pub(in crate::render) fn changed_since(&self, load: UOp, u: UOp) -> bool {
-        let (there, here) = (self.block[load.0 as usize], self.block[u.0 as usize]);
+        let (there, here) = (self.block_of[load.0 as usize], self.block_of[u.0 as usize]);
         self.is_written(self.g.src_at(load, 0), there) || self.p.slot(load).is_none() && there != here
     }
 
@@ -342,7 +342,7 @@ impl<M: Machine> Lower<'_, M> {
                 Op::Acc => self.acc(u)?,
                 Op::AccUpdate => self.acc_update(u)?,
                 Op::AccMulAdd => self.acc_mul_add(u)?,
-                _ if self.eager[u.0 as usize] => match self.together.remove(&u) {
+                _ if self.eager[u.0 as usize] => match self.interleaved.remove(&u) {
                     Some(list) => list.into_iter().try_for_each(|u| self.materialise(u))?,
                     None => self.materialise(u)?,
                 },
@@ -372,7 +372,7 @@ impl<M: Machine> Lower<'_, M> {
         slots.dedup();
         for s in slots {
             let r = self.f.reg(Size::Q);
-            M::put(self, r, Val::M(Mem::at(Base::Reg(bufs), s as i32 * 8)), DType::I64, 1);
+            M::move_to(self, r, Val::M(Mem::at(Base::Reg(bufs), s as i32 * 8)), DType::I64, 1);
             self.params.insert(s, r);
         }
         for u in used {
@@ -409,7 +409,7 @@ impl<M: Machine> Lower<'_, M> {
             }
             k if k.is_loop() => {
                 let counter = self.f.reg(Size::Q);
-                M::put(self, counter, Val::I(0), DType::I32, 1);
+                M::move_to(self, counter, Val::I(0), DType::I32, 1);
                 let end = self.f.new_label();
                 let limit = match g.const_int(g.src_at(range, 0)) {
                     Some(n) if (1..=i32::MAX as i64).contains(&n) => None,
@@ -428,9 +428,9 @@ impl<M: Machine> Lower<'_, M> {
         self.loops.push(Loop { range, counter, limit, top, end });
         self.f.items.push(Item::LoopBegin);
         self.f.label(top);
-        self.journal.push(Vec::new());
+        self.cached_in_loop.push(Vec::new());
         self.remember((range, 0, 0, 1), Val::R(counter));
-        if self.users[range.0 as usize].iter().any(|x| self.block[x.0 as usize] != self.block[range.0 as usize]) {
+        if self.users[range.0 as usize].iter().any(|x| self.block_of[x.0 as usize] != self.block_of[range.0 as usize]) {
             self.materialise(range)?;
         }
         Ok(())
@@ -441,10 +441,10 @@ impl<M: Machine> Lower<'_, M> {
             return Err(Error::Internal("loops of the program do not nest".into()));
         };
         let n = self.g.const_int(self.g.src_at(range, 0)).unwrap_or(1) as i32;
-        M::next_turn(self, l.counter, l.limit.ok_or(n), l.top);
+        M::loop_back(self, l.counter, l.limit.ok_or(n), l.top);
         self.f.items.push(Item::LoopEnd);
         self.f.label(l.end);
-        for k in self.journal.pop().unwrap_or_default() {
+        for k in self.cached_in_loop.pop().unwrap_or_default() {
             self.cache.remove(&k);
         }
         Ok(())
@@ -452,7 +452,7 @@ impl<M: Machine> Lower<'_, M> {
 
     pub(in crate::render) fn remember(&mut self, key: Key, v: Val) {
         if self.cache.insert(key, v).is_none()
-            && let Some(j) = self.journal.last_mut()
+            && let Some(j) = self.cached_in_loop.last_mut()
         {
             j.push(key);
         }
@@ -488,12 +488,12 @@ impl<M: Machine> Lower<'_, M> {
                     self.offset(offset, &pt, 0)?;
                 }
             } else {
-                self.all(offset, &t)?;
+                self.demand_all(offset, &t)?;
             }
             return Ok(());
         }
         if tile.lane > 0 {
-            return self.all(u, &tile);
+            return self.demand_all(u, &tile);
         }
         let mut widths: SmallVec<[usize; 4]> = SmallVec::new();
         for x in self.users[u.0 as usize].clone() {
@@ -524,7 +524,7 @@ impl<M: Machine> Lower<'_, M> {
         if self.g.op(x) == Op::Acc { x } else { self.g.src_at(x, 0) }
     }
 
-    fn all(&mut self, u: UOp, tile: &Tile) -> Result<()> {
+    fn demand_all(&mut self, u: UOp, tile: &Tile) -> Result<()> {
         for pt in tile.points() {
             for (off, w) in self.parts(tile.lane, self.g.dtype(u)) {
                 self.demand(u, &pt, off, w)?;
@@ -550,12 +550,12 @@ impl<M: Machine> Lower<'_, M> {
             return Ok(v);
         }
         if matches!(op, Op::CmpLt | Op::And) && dt == DType::Bool {
-            if let Some(c) = self.settled(u, pt, off, if lane == 0 { 1 } else { w }) {
+            if let Some(c) = self.known_value(u, pt, off, if lane == 0 { 1 } else { w }) {
                 return Ok(self.constant(Scalar::Int(c as i64), dt, w));
             }
-            let rest = self.unsettled(u, pt, off, if lane == 0 { 1 } else { w });
-            if rest != u {
-                return self.demand(rest, pt, off, w);
+            let unknown = self.unknown_part(u, pt, off, if lane == 0 { 1 } else { w });
+            if unknown != u {
+                return self.demand(unknown, pt, off, w);
             }
         }
         let v = if lane == 0 && w > 1 {
@@ -637,7 +637,7 @@ impl<M: Machine> Lower<'_, M> {
     }
 
     pub(in crate::render) fn pool(&mut self, bytes: &[u8]) -> Val {
-        let at = self.f.pool.put(bytes);
+        let at = self.f.pool.intern(bytes);
         Val::M(Mem::at(Base::Pool, at))
     }
 
@@ -677,13 +677,13 @@ impl<M: Machine> Lower<'_, M> {
             return Ok(r);
         }
         let r = self.fresh(dt, w);
-        self.put(r, v, dt, w);
+        self.move_to(r, v, dt, w);
         Ok(r)
     }
 
     /// Copies a value into a register.
-    pub(in crate::render) fn put(&mut self, r: VReg, v: Val, dt: DType, w: usize) {
-        M::put(self, r, v, dt, w);
+    pub(in crate::render) fn move_to(&mut self, r: VReg, v: Val, dt: DType, w: usize) {
+        M::move_to(self, r, v, dt, w);
     }
 }
 

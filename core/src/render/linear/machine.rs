@@ -31,7 +31,7 @@ pub(in crate::render) trait Machine: Copy + PartialEq + Debug + 'static {
     /// The registers that can hold a value of this size, as a bit set of numbers.
     fn holding(size: Size) -> u32;
     /// The register of a non-empty bit set that the allocator should assign first.
-    fn first(size: Size, set: u32) -> u8;
+    fn preferred(size: Size, set: u32) -> u8;
     /// The number of a physical register if it is a general one.
     fn general_number(r: Self::Reg) -> Option<u8>;
     /// The instruction that loads a spilled register (or a constant) from memory.
@@ -40,14 +40,14 @@ pub(in crate::render) trait Machine: Copy + PartialEq + Debug + 'static {
     fn save(size: Size, m: Mem, r: VReg) -> Inst<Self>;
     /// Rewrites an instruction to update a stack slot in place of its first operand; false if it has no such form.
     fn update_in_memory(i: &mut Inst<Self>, size: Size, slot: Mem) -> bool;
+    /// Is this the mask register that masked instructions read?
+    fn is_mask(r: Self::Reg) -> bool;
     /// The pool operand of an instruction, if it reads a whole vector constant that could come from a register instead.
     fn constant(f: &Func<Self>, i: &Inst<Self>) -> Option<(Mem, Size)>;
     /// The size of an instruction's vector operand, if it could be either memory or a register.
     fn vector_operand(i: &Inst<Self>) -> Option<Size>;
-    /// Is this the mask register that masked instructions read?
-    fn is_mask(r: Self::Reg) -> bool;
     /// Replaces the memory operand that `constant` or `vector_operand` found by a register.
-    fn take_constant(i: &mut Inst<Self>, r: VReg, size: Size);
+    fn replace_memory_operand(i: &mut Inst<Self>, r: VReg, size: Size);
 
     /// Copies an argument of the kernel to a fresh register.
     fn argument(l: &mut Lower<Self>, a: Argument) -> VReg;
@@ -56,12 +56,12 @@ pub(in crate::render) trait Machine: Copy + PartialEq + Debug + 'static {
     /// Jumps to `to` if the condition in a general register is 0.
     fn skip_unless(l: &mut Lower<Self>, condition: VReg, to: u32);
     /// Increments a loop's counter and jumps to `to` while it is below the limit, a register or a constant.
-    fn next_turn(l: &mut Lower<Self>, counter: VReg, limit: std::result::Result<VReg, i32>, to: u32);
+    fn loop_back(l: &mut Lower<Self>, counter: VReg, limit: std::result::Result<VReg, i32>, to: u32);
     /// Emits what must be executed before the kernel returns.
     fn finish(l: &mut Lower<Self>);
 
     /// Copies a value into a register.
-    fn put(l: &mut Lower<Self>, r: VReg, v: Val, dt: DType, w: usize);
+    fn move_to(l: &mut Lower<Self>, r: VReg, v: Val, dt: DType, w: usize);
     /// Sign-extends a 32-bit general register to 64 bits.
     fn sign_extend(l: &mut Lower<Self>, r: VReg) -> VReg;
     /// `r += x`, 64 bits.
@@ -86,20 +86,20 @@ pub(in crate::render) trait Machine: Copy + PartialEq + Debug + 'static {
     fn store_vector(l: &mut Lower<Self>, dt: DType, w: usize, m: Mem, v: VReg);
     /// Interleaves the lanes of two vectors (a0 b0 a1 b1 …) into two vectors. There are at least four lanes of at most
     /// 32 bits.
-    fn weave(l: &mut Lower<Self>, a: VReg, b: VReg, w: usize) -> [VReg; 2];
+    fn interleave(l: &mut Lower<Self>, a: VReg, b: VReg, w: usize) -> [VReg; 2];
     /// An elementwise operation.
     fn alu(l: &mut Lower<Self>, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val>;
     /// The value of `u` as an operand of its user `by`: a memory operand where that saves a register at no cost.
-    fn operand(l: &mut Lower<Self>, u: UOp, by: UOp, pt: &Point, off: usize, w: usize) -> Result<Val>;
+    fn operand_for(l: &mut Lower<Self>, u: UOp, by: UOp, pt: &Point, off: usize, w: usize) -> Result<Val>;
     /// A binary operation on operands of `dt`, into `into` if given (which may be `a`).
     fn binary(l: &mut Lower<Self>, op: Op, dt: DType, w: usize, a: Val, b: Val, into: Option<VReg>) -> Result<VReg>;
     /// `acc += a * b`, f32 or f64.
     fn fma(l: &mut Lower<Self>, dt: DType, w: usize, acc: VReg, a: Val, b: Val) -> Result<()>;
     /// Reduces all lanes of a register to a scalar.
-    fn across(l: &mut Lower<Self>, op: ReduceOp, dt: DType, w: usize, v: VReg) -> Result<Val>;
+    fn reduce_lanes(l: &mut Lower<Self>, op: ReduceOp, dt: DType, w: usize, v: VReg) -> Result<Val>;
     /// The address of a load if a scalar condition holds, otherwise an address within a block of zeros. This needs no
     /// branch.
-    fn choose(l: &mut Lower<Self>, gate: UOp, pt: &Point, off: usize, m: Mem) -> Result<Mem>;
+    fn select_address(l: &mut Lower<Self>, gate: UOp, pt: &Point, off: usize, m: Mem) -> Result<Mem>;
     /// How many products of narrow factors the dot-product instruction adds up in each lane of this dtype; `None` if
     /// there is none.
     fn dot_group(self, dt: DType) -> Option<u16>;

@@ -65,12 +65,12 @@ pub(in crate::render) struct Mem {
     pub(in crate::render) scale: u8,
     pub(in crate::render) disp: i32,
     /// AVX-512 embedded broadcast of one 32-bit element.
-    pub(in crate::render) bcst: bool,
+    pub(in crate::render) broadcast: bool,
 }
 
 impl Mem {
     pub(in crate::render) fn at(base: Base, disp: i32) -> Mem {
-        Mem { base, index: None, vector: None, scale: 1, disp, bcst: false }
+        Mem { base, index: None, vector: None, scale: 1, disp, broadcast: false }
     }
 }
 
@@ -128,7 +128,7 @@ pub(in crate::render) struct Pool {
 
 impl Pool {
     /// Adds `data`, unless the pool has it, and returns its offset, which is aligned to the size of `data`.
-    pub(in crate::render) fn put(&mut self, data: &[u8]) -> i32 {
+    pub(in crate::render) fn intern(&mut self, data: &[u8]) -> i32 {
         if let Some(&at) = self.known.get(data) {
             return at;
         }
@@ -163,19 +163,19 @@ pub(in crate::render) struct Func<M: Machine> {
     pub(in crate::render) slots: Vec<u32>,
     pub(in crate::render) pool: Pool,
     labels: u32,
-    /// Pointers that were selected by a scalar condition (`Machine::choose`) since the last label; a later access under
-    /// the same condition reuses one instead of selecting again.
-    pub(in crate::render) chosen: Vec<Chosen>,
+    /// Pointers that were selected by a scalar condition (`Machine::select_address`) since the last label; a later
+    /// access under the same condition reuses one instead of selecting again.
+    pub(in crate::render) selected_pointers: Vec<SelectedPointer>,
     /// Registers that hold a base plus a scaled index or a displacement, computed since the last label, for reuse by
     /// later accesses.
-    pub(in crate::render) sums: Vec<(Mem, VReg)>,
+    pub(in crate::render) address_sums: Vec<(Mem, VReg)>,
 }
 
-/// A pointer that a scalar condition has selected: the address of `mem` if the register `holds` is not 0, otherwise an
-/// address within a block of zeros.
+/// A pointer that a scalar condition has selected: the address of `mem` if the register `condition` is not 0, otherwise
+/// an address within a block of zeros.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::render) struct Chosen {
-    pub(in crate::render) holds: VReg,
+pub(in crate::render) struct SelectedPointer {
+    pub(in crate::render) condition: VReg,
     pub(in crate::render) mem: Mem,
     pub(in crate::render) pointer: VReg,
 }
@@ -188,8 +188,8 @@ impl<M: Machine> Func<M> {
             slots: Vec::new(),
             pool: Pool::default(),
             labels: 0,
-            chosen: Vec::new(),
-            sums: Vec::new(),
+            selected_pointers: Vec::new(),
+            address_sums: Vec::new(),
         }
     }
 
@@ -209,8 +209,8 @@ impl<M: Machine> Func<M> {
     }
 
     pub(in crate::render) fn label(&mut self, l: u32) {
-        self.chosen.clear();
-        self.sums.clear();
+        self.selected_pointers.clear();
+        self.address_sums.clear();
         self.items.push(Item::Label(l));
     }
 

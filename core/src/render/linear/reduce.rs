@@ -19,7 +19,7 @@ impl<M: Machine> Lower<'_, M> {
             for &(off, w) in &parts {
                 let v = self.demand(init, &pt, off, w)?;
                 let r = self.fresh(dt, w);
-                self.put(r, v, dt, w);
+                self.move_to(r, v, dt, w);
                 list.push(r);
             }
             all.push(list);
@@ -39,11 +39,11 @@ impl<M: Machine> Lower<'_, M> {
         let parts = self.parts(self.tiles[acc.0 as usize].lane, dt);
         let at = parts.iter().position(|&p| p == (off, w)).ok_or_else(|| Error::Internal("accumulator part".into()))?;
         let r = self.acc_regs(acc, pt)?[at];
-        if self.last_change.get(&acc) <= Some(&self.place[u.0 as usize]) {
+        if self.last_change.get(&acc) <= Some(&self.position[u.0 as usize]) {
             return Ok(Val::R(r));
         }
         let t = self.fresh(dt, w);
-        self.put(t, Val::R(r), dt, w);
+        self.move_to(t, Val::R(r), dt, w);
         Ok(Val::R(t))
     }
 
@@ -80,7 +80,7 @@ impl<M: Machine> Lower<'_, M> {
                     continue;
                 }
                 for (&(off, w), &r) in self.parts(tile.lane, dt).iter().zip(&regs) {
-                    let v = M::operand(self, x, u, &pt, off, w)?;
+                    let v = M::operand_for(self, x, u, &pt, off, w)?;
                     self.combine(op, dt, w, Val::R(r), v, Some(r))?;
                 }
             }
@@ -103,11 +103,11 @@ impl<M: Machine> Lower<'_, M> {
             for pt in points(&tile.regs, outer) {
                 let regs = self.acc_regs(acc, &pt)?;
                 for (k, &(off, w)) in parts.iter().enumerate() {
-                    let x = M::operand(self, a, u, &pt, off, w)?;
-                    let y = M::operand(self, b, u, &pt, off, w)?;
+                    let x = M::operand_for(self, a, u, &pt, off, w)?;
+                    let y = M::operand_for(self, b, u, &pt, off, w)?;
                     if tile.lane == 0 && lane > 0 {
                         let p = self.binary(Op::Mul, dt, w, x, y, None)?;
-                        let v = M::across(self, ReduceOp::Add, dt, w, p)?;
+                        let v = M::reduce_lanes(self, ReduceOp::Add, dt, w, p)?;
                         self.combine(ReduceOp::Add, dt, 1, Val::R(regs[0]), v, Some(regs[0]))?;
                         continue;
                     }
@@ -133,7 +133,7 @@ impl<M: Machine> Lower<'_, M> {
         if let Some(t) = into
             && t != r
         {
-            self.put(t, Val::R(r), dt, w);
+            self.move_to(t, Val::R(r), dt, w);
         }
         Ok(Val::R(r))
     }
@@ -167,7 +167,7 @@ impl<M: Machine> Lower<'_, M> {
                 at += 1;
             }
             let sum = self.reg(sum, dt, width)?;
-            let scalar = M::across(self, op, dt, width, sum)?;
+            let scalar = M::reduce_lanes(self, op, dt, width, sum)?;
             total = Some(match total {
                 Some(t) => self.combine(op, dt, 1, t, scalar, None)?,
                 None => scalar,
@@ -194,7 +194,7 @@ impl<M: Machine> Lower<'_, M> {
         let mut total: Option<Val> = None;
         for (off, w) in self.parts(self.tiles[x.0 as usize].lane, dt) {
             let v = self.demand_reg(x, pt, off, w)?;
-            let s = M::across(self, op, dt, w, v)?;
+            let s = M::reduce_lanes(self, op, dt, w, v)?;
             total = Some(match total {
                 Some(t) => self.combine(op, dt, 1, t, s, None)?,
                 None => s,

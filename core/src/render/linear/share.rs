@@ -8,7 +8,7 @@
 //! are kept as there are free registers, and none is kept across a label.
 
 use super::alloc::pressure;
-use super::hoist::{SPARE, next_loop};
+use super::hoist::{SPARE_REGISTERS, next_loop};
 use super::machine::Machine;
 use super::mir::{Base, Func, Inst, Item, Mem, Opnd, Size, VReg, each_reg};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -33,12 +33,12 @@ struct Value<M: Machine> {
 /// operand of the item.
 struct Repeat<M: Machine> {
     value: Value<M>,
-    places: SmallVec<[(usize, Option<VReg>); 4]>,
+    computations: SmallVec<[(usize, Option<VReg>); 4]>,
 }
 
 /// How often a register is written, and the first and last item that read it.
 #[derive(Clone, Copy)]
-pub(super) struct Life {
+pub(super) struct RegisterUses {
     pub(super) writes: u32,
     pub(super) first: usize,
     pub(super) last: usize,
@@ -57,11 +57,11 @@ pub(in crate::render) fn values<M: Machine>(f: &mut Func<M>, m: M) {
     if !M::MEMORY_OPERANDS {
         return;
     }
-    let lives = lives(f);
+    let register_uses = register_uses(f);
     let mut change = Change::default();
     let mut at = 0;
     while let Some((begin, end)) = next_loop(f, at) {
-        share(f, begin, end, m, &lives, &mut change);
+        share(f, begin, end, m, &register_uses, &mut change);
         at = end + 1;
     }
     if change.dropped.is_empty() && change.loaded.is_empty() {
@@ -84,51 +84,59 @@ pub(in crate::render) fn values<M: Machine>(f: &mut Func<M>, m: M) {
     }
 }
 
-pub(super) fn lives<M: Machine>(f: &Func<M>) -> Vec<Life> {
-    let mut lives = vec![Life { writes: 0, first: usize::MAX, last: 0 }; f.regs.len()];
+pub(super) fn register_uses<M: Machine>(f: &Func<M>) -> Vec<RegisterUses> {
+    let mut register_uses = vec![RegisterUses { writes: 0, first: usize::MAX, last: 0 }; f.regs.len()];
     for (i, item) in f.items.iter().enumerate() {
         let Item::Op(inst) = item else { continue };
         each_reg(inst, |r, read, written| {
-            let life = &mut lives[r.0 as usize];
-            life.writes += written as u32;
+            let uses = &mut register_uses[r.0 as usize];
+            uses.writes += written as u32;
             if read {
-                life.first = life.first.min(i);
-                life.last = i;
+                uses.first = uses.first.min(i);
+                uses.last = i;
             }
         });
     }
-    lives
+    register_uses
 }
 
-fn share<M: Machine>(f: &mut Func<M>, begin: usize, end: usize, m: M, lives: &[Life], change: &mut Change) {
-    let repeats = repeats(f, begin, end, lives, change);
+fn share<M: Machine>(
+    f: &mut Func<M>,
+    begin: usize,
+    end: usize,
+    m: M,
+    register_uses: &[RegisterUses],
+    change: &mut Change,
+) {
+    let repeats = repeats(f, begin, end, register_uses, change);
     if repeats.is_empty() {
         return;
     }
     let (all, low) = pressure(f, begin, end);
-    let free = (m.vectors().count_ones() as usize).saturating_sub(all + SPARE);
-    let free_low = (M::holding(Size::X).count_ones() as usize).saturating_sub(low + SPARE);
+    let free = (m.vectors().count_ones() as usize).saturating_sub(all + SPARE_REGISTERS);
+    let free_low = (M::holding(Size::X).count_ones() as usize).saturating_sub(low + SPARE_REGISTERS);
     // repeats are in the order of their first computation, so the values held at once are those whose last use is still
     // to come
     let mut held: Vec<(usize, bool)> = Vec::new();
-    for Repeat { value, places } in repeats {
-        let last = places.iter().map(|&(i, d)| d.map_or(i, |d| lives[d.0 as usize].last)).max().unwrap_or(0);
-        let (first, small) = (places[0], value.size != Size::Z);
+    for Repeat { value, computations } in repeats {
+        let last =
+            computations.iter().map(|&(i, d)| d.map_or(i, |d| register_uses[d.0 as usize].last)).max().unwrap_or(0);
+        let (first, small) = (computations[0], value.size != Size::Z);
         held.retain(|h| h.0 > first.0);
         if held.len() >= free || small && held.iter().filter(|h| h.1).count() >= free_low {
             continue;
         }
         held.push((last, small));
         if let Some(kept) = first.1 {
-            change.dropped.extend(places[1..].iter().map(|p| p.0));
-            change.renamed.extend(places[1..].iter().filter_map(|p| Some((p.1?, kept))));
+            change.dropped.extend(computations[1..].iter().map(|p| p.0));
+            change.renamed.extend(computations[1..].iter().filter_map(|p| Some((p.1?, kept))));
             continue;
         }
         let (Opnd::M(mem), reg) = (value.ops[0], f.reg(value.size)) else { continue };
         change.loaded.insert(first.0, (mem, value.size, reg));
-        for (i, _) in places {
+        for (i, _) in computations {
             if let Item::Op(inst) = &mut f.items[i] {
-                M::take_constant(inst, reg, value.size);
+                M::replace_memory_operand(inst, reg, value.size);
             }
         }
     }
@@ -136,7 +144,13 @@ fn share<M: Machine>(f: &mut Func<M>, begin: usize, end: usize, m: M, lives: &[L
 
 /// The values that a loop computes more than once, in the order of their first computation. An instruction that sets
 /// the mask register to the mask that it already holds is dropped right here.
-fn repeats<M: Machine>(f: &Func<M>, begin: usize, end: usize, lives: &[Life], change: &mut Change) -> Vec<Repeat<M>> {
+fn repeats<M: Machine>(
+    f: &Func<M>,
+    begin: usize,
+    end: usize,
+    register_uses: &[RegisterUses],
+    change: &mut Change,
+) -> Vec<Repeat<M>> {
     let mut all: Vec<Repeat<M>> = Vec::new();
     // values since the last label, hashed by a few operand fields
     let mut known: FxHashMap<[i64; 2], SmallVec<[usize; 2]>> = FxHashMap::default();
@@ -195,12 +209,12 @@ fn repeats<M: Machine>(f: &Func<M>, begin: usize, end: usize, lives: &[Life], ch
             mask = None;
         } else {
             let reg = result(&own).filter(|&(d, _)| {
-                let life = lives[d.0 as usize];
-                life.writes == 1 && life.first > i && life.last < end && (!own.masked || mask.is_some())
+                let uses = register_uses[d.0 as usize];
+                uses.writes == 1 && uses.first > i && uses.last < end && (!own.masked || mask.is_some())
             });
             let operand = || {
                 let &Opnd::M(mem) = own.ops.get(own.rm as usize)? else { return None };
-                let whole = matches!(mem.base, Base::Reg(_)) && !own.masked && !mem.bcst;
+                let whole = matches!(mem.base, Base::Reg(_)) && !own.masked && !mem.broadcast;
                 let size = M::vector_operand(&own).filter(|_| whole && own.def >> own.rm & 1 == 0)?;
                 Some(value(None, size, [Opnd::M(mem), Opnd::None, Opnd::None], None))
             };
@@ -209,17 +223,17 @@ fn repeats<M: Machine>(f: &Func<M>, begin: usize, end: usize, lives: &[Life], ch
             let operand = operand();
             let d = reg.filter(|_| operand.is_none()).map(|r| r.0);
             if let Some(v) = operand.or_else(|| reg.map(|(_, size)| value(Some(own.code), size, rest, masked))) {
-                let places = known.entry(digest(&v)).or_default();
-                match places.iter().find(|&&p| all[p].value == v) {
+                let candidates = known.entry(digest(&v)).or_default();
+                match candidates.iter().find(|&&p| all[p].value == v) {
                     Some(&p) => {
-                        if let (Some(d), Some(kept)) = (d, all[p].places[0].1) {
+                        if let (Some(d), Some(kept)) = (d, all[p].computations[0].1) {
                             same.insert(d, kept);
                         }
-                        all[p].places.push((i, d));
+                        all[p].computations.push((i, d));
                     }
                     None => {
-                        places.push(all.len());
-                        all.push(Repeat { value: v, places: SmallVec::from_elem((i, d), 1) });
+                        candidates.push(all.len());
+                        all.push(Repeat { value: v, computations: SmallVec::from_elem((i, d), 1) });
                     }
                 }
             }
@@ -231,7 +245,7 @@ fn repeats<M: Machine>(f: &Func<M>, begin: usize, end: usize, lives: &[Life], ch
             }
         });
     }
-    all.retain(|r| r.places.len() > 1);
+    all.retain(|r| r.computations.len() > 1);
     all
 }
 

@@ -9,7 +9,7 @@ use crate::uop::UOp;
 impl<M: Machine> Lower<'_, M> {
     /// Emits a branch around what a scalar gate guards and returns the label that the caller must place after it. Every
     /// value that is used inside must have been computed before, since later code may reuse it.
-    pub(in crate::render) fn unless(&mut self, gate: UOp, pt: &Point, off: usize) -> Result<u32> {
+    pub(in crate::render) fn skip_unless_gate(&mut self, gate: UOp, pt: &Point, off: usize) -> Result<u32> {
         let condition = self.demand_reg(gate, pt, off, 1)?;
         let skip = self.f.new_label();
         M::skip_unless(self, condition, skip);
@@ -27,7 +27,7 @@ impl<M: Machine> Lower<'_, M> {
     ) -> Result<()> {
         let v = self.demand_reg(value, pt, off, 1)?;
         let m = self.address(index, pt, off)?;
-        let skip = gate.map(|g| self.unless(g, pt, off)).transpose()?;
+        let skip = gate.map(|g| self.skip_unless_gate(g, pt, off)).transpose()?;
         M::store_scalar(self, self.g.dtype(value), m, v);
         if let Some(l) = skip {
             self.f.label(l);
@@ -38,7 +38,7 @@ impl<M: Machine> Lower<'_, M> {
     /// Stores lanes that are two elements apart in memory; the elements of a register axis of two fill the gaps
     /// ([`crate::codegen::Program::woven`]). Two vectors are interleaved in registers and stored as two contiguous
     /// vectors.
-    pub(in crate::render) fn store_woven(&mut self, index: UOp, value: UOp, tile: &Tile, axis: u8) -> Result<()> {
+    pub(in crate::render) fn store_interleaved(&mut self, index: UOp, value: UOp, tile: &Tile, axis: u8) -> Result<()> {
         let dt = self.g.dtype(value);
         let axis = self.p.tiles.iter().position(|t| t.id == axis).expect("a tile axis of the program");
         for pt in tile.points().into_iter().filter(|p| p.0[axis] == 0) {
@@ -52,7 +52,7 @@ impl<M: Machine> Lower<'_, M> {
                     continue;
                 }
                 let [a, b] = [self.demand_reg(value, &pt, off, w)?, self.demand_reg(value, &next, off, w)?];
-                for (half, r) in M::weave(self, a, b, w).into_iter().enumerate() {
+                for (half, r) in M::interleave(self, a, b, w).into_iter().enumerate() {
                     let m = self.address(index, &pt, off + half * w / 2)?;
                     M::store_vector(self, dt, w, m, r);
                 }

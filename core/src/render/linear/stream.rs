@@ -21,12 +21,12 @@ use smallvec::SmallVec;
 
 /// Row sizes in bytes for which prefetching pays: for shorter rows the hardware prefetcher keeps ahead, and of longer
 /// ones the prefetched lines would be evicted before they are read.
-const ROW: std::ops::RangeInclusive<i64> = 1 << 10..=256 << 10;
+const PREFETCH_ROW_BYTES: std::ops::RangeInclusive<i64> = 1 << 10..=256 << 10;
 /// Operands of fewer bytes are not prefetched, because they stay in the caches.
-const LARGE: usize = 1 << 20;
+const MIN_PREFETCH_BYTES: usize = 1 << 20;
 /// Results of at least this many bytes are written with non-temporal stores, because they would not be in a cache any
 /// more when the next kernel reads them.
-const HUGE: usize = 32 << 20;
+const MIN_NON_TEMPORAL_BYTES: usize = 32 << 20;
 /// Bytes of a cache line. Buffers are aligned to it.
 const LINE: usize = 64;
 
@@ -41,7 +41,7 @@ struct Part {
 /// The loads that should prefetch the next row, with the distance to that row in bytes. They are loads of rows that
 /// earlier loads read too: the last load of such a row or, if the row's cache lines are mostly not read in order, one
 /// load for each line.
-pub(in crate::render) fn find(p: &Program) -> FxHashMap<UOp, i32> {
+pub(in crate::render) fn prefetches(p: &Program) -> FxHashMap<UOp, i32> {
     let g = &p.g;
     let Some(grid) = p.launch_range(AxisKind::Grid(0)) else { return FxHashMap::default() };
     // by parameter slot and row length in elements; loads are in program order
@@ -53,18 +53,18 @@ pub(in crate::render) fn find(p: &Program) -> FxHashMap<UOp, i32> {
         let at = affine(g, g.src_at(index, 1));
         let Some(step) = at.stride(g, grid) else { continue };
         let bytes = step.saturating_mul(param.dtype.size() as i64);
-        let streamed = param.len.saturating_mul(param.dtype.size()) >= LARGE && !param.written;
-        if ROW.contains(&bytes) && streamed && p.lane_stride(index, !0) == 1 {
+        let streamed = param.len.saturating_mul(param.dtype.size()) >= MIN_PREFETCH_BYTES && !param.written;
+        if PREFETCH_ROW_BYTES.contains(&bytes) && streamed && p.lane_stride(index, !0) == 1 {
             let mut along = at.terms;
             ascending(&mut along);
             rows.entry((slot, step)).or_default().push(Part { load: u, along, begin: at.constant });
         }
     }
-    let mut ahead = FxHashMap::default();
+    let mut distances = FxHashMap::default();
     for ((slot, step), parts) in rows.into_iter().filter(|(_, parts)| parts.len() > 1) {
         let size = p.params[slot as usize].dtype.size() as i64;
         let Some(last) = parts.last() else { continue };
-        let mut add = |p: &Part| ahead.insert(p.load, (step * size) as i32);
+        let mut add = |p: &Part| distances.insert(p.load, (step * size) as i32);
         // loads that advance along the row with the same loops as the last one
         let together: Vec<&Part> = parts.iter().filter(|p| p.along == last.along).collect();
         // consecutive lines are left to the hardware prefetcher
@@ -82,7 +82,7 @@ pub(in crate::render) fn find(p: &Program) -> FxHashMap<UOp, i32> {
         let mut first = |p: &&&Part| lines.insert((p.begin * size).div_euclid(LINE as i64));
         together.iter().rev().filter(again).filter(&mut first).for_each(|p| _ = add(p));
     }
-    ahead
+    distances
 }
 
 /// A number that a scalar index is known to be a multiple of.
@@ -106,16 +106,16 @@ pub(in crate::render) fn gcd(a: i64, b: i64) -> i64 {
 impl<M: Machine> Lower<'_, M> {
     /// If the parameter of this access is written with non-temporal stores, a number of elements that the access's
     /// offset is a multiple of; otherwise `None`.
-    pub(in crate::render) fn past_caches(&self, index: UOp) -> Option<i64> {
+    pub(in crate::render) fn non_temporal_alignment(&self, index: UOp) -> Option<i64> {
         let g = self.g;
         let param = &self.p.params[self.p.slot(index)? as usize];
         let bytes = param.len.saturating_mul(param.dtype.size());
-        let huge = bytes >= HUGE && !param.read && param.dtype.size() == 4;
+        let huge = bytes >= MIN_NON_TEMPORAL_BYTES && !param.read && param.dtype.size() == 4;
         huge.then(|| multiple(g, g.src_at(index, 1)))
     }
 
     /// Do the `w` lanes from `off` begin at a multiple of `w` elements, as a non-temporal vector store requires?
-    pub(in crate::render) fn on_line(&self, index: UOp, unit: i64, pt: &Point, off: usize, w: usize) -> bool {
+    pub(in crate::render) fn is_vector_aligned(&self, index: UOp, unit: i64, pt: &Point, off: usize, w: usize) -> bool {
         let Arg::Strides(list) = self.g.arg(index) else { return false };
         let at = list.iter().map(|(id, stride)| {
             let i = self.p.tiles.iter().position(|t| t.id == *id).expect("a tile axis of the program");
@@ -125,8 +125,8 @@ impl<M: Machine> Lower<'_, M> {
     }
 
     /// Beside a load of `w` lanes from `m`, prefetches what the next grid step will read, once for each cache line.
-    pub(in crate::render) fn fetch_ahead(&mut self, load: UOp, m: Mem, off: usize, w: usize) {
-        let Some(&bytes) = self.ahead.get(&load) else { return };
+    pub(in crate::render) fn prefetch_next_row(&mut self, load: UOp, m: Mem, off: usize, w: usize) {
+        let Some(&bytes) = self.prefetch_distance.get(&load) else { return };
         let size = self.g.dtype(load).size();
         if w * size >= LINE || (off * size).is_multiple_of(LINE) {
             let disp = m.disp.saturating_add(bytes);

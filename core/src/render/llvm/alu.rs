@@ -15,7 +15,7 @@ pub(super) fn print(w: &mut Llvm, a: Alu, x: &[String], lanes: usize) -> Option<
     }
     let (x0, x1) = (&x[0], x.get(1).map_or("", String::as_str));
     let zero = || constant_splat(scalar_type(a.from), "0", lanes);
-    let wrap = if a.exact { " nsw" } else { "" };
+    let wrap = if a.no_wrap { " nsw" } else { "" };
     Some(match a.op {
         Op::Cast => cast(w, a.from, a.to, x0, lanes),
         Op::Bitcast => return bitcast(w, a.from, a.to, x0, lanes),

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// Bytes of the constant zeros that a load reads where its gate is false: as many as the widest vector has.
-const NOTHING: usize = 64 * 8;
+const GATED_LOAD_BYTES: usize = 64 * 8;
 
 /// The function under construction.
 #[derive(Default)]
@@ -143,7 +143,7 @@ impl Llvm {
     /// The address of an element.
     fn address(&mut self, p: &Ptr, at: &At) -> String {
         let element = memory_type(p.dt);
-        let mut place = p.name.clone();
+        let mut address = p.name.clone();
         let mut plus = at.plus;
         if let Ok(c) = at.base.parse::<i64>() {
             plus += c;
@@ -153,40 +153,41 @@ impl Llvm {
                 dt if dt.is_unsigned() => self.op(format_args!("zext {} {} to i64", scalar_type(dt), at.base)),
                 dt => self.op(format_args!("sext {} {} to i64", scalar_type(dt), at.base)),
             };
-            place = self.op(format_args!("getelementptr {element}, ptr {place}, i64 {offset}"));
+            address = self.op(format_args!("getelementptr {element}, ptr {address}, i64 {offset}"));
         }
         if plus != 0 {
-            place = self.op(format_args!("getelementptr {element}, ptr {place}, i64 {plus}"));
+            address = self.op(format_args!("getelementptr {element}, ptr {address}, i64 {plus}"));
         }
-        place
+        address
     }
 
     /// Converts a value to its form in memory: a bool becomes a byte.
-    fn lower(&mut self, x: &str, dt: DType, lanes: usize) -> String {
+    fn value_to_memory(&mut self, x: &str, dt: DType, lanes: usize) -> String {
         if dt != DType::Bool {
             return x.to_string();
         }
         self.op(format_args!("zext {} {x} to {}", wide("i1", lanes), wide("i8", lanes)))
     }
 
-    /// Converts an element from its form in memory to a value: the inverse of [`Llvm::lower`].
-    fn raise(&mut self, x: String, dt: DType, lanes: usize) -> String {
+    /// Converts an element from its form in memory to a value: the inverse of [`Llvm::value_to_memory`].
+    fn memory_to_value(&mut self, x: String, dt: DType, lanes: usize) -> String {
         if dt != DType::Bool {
             return x;
         }
         self.op(format_args!("icmp ne {} {x}, {}", wide("i8", lanes), constant_splat("i8", "0", lanes)))
     }
 
-    fn load_from(&mut self, place: &str, dt: DType, lanes: usize) -> String {
+    fn load_from(&mut self, address: &str, dt: DType, lanes: usize) -> String {
         let ty = wide(memory_type(dt), lanes);
-        let x = self.op(format_args!("load {ty}, ptr {place}, align {}", dt.size()));
-        self.raise(x, dt, lanes)
+        let x = self.op(format_args!("load {ty}, ptr {address}, align {}", dt.size()));
+        self.memory_to_value(x, dt, lanes)
     }
 
     /// The text of the whole module.
     pub(super) fn module(&self, name: &str) -> String {
+        let bytes = GATED_LOAD_BYTES;
         let mut out =
-            format!("@gl.nothing = internal unnamed_addr constant [{NOTHING} x i8] zeroinitializer, align 64\n");
+            format!("@gl.nothing = internal unnamed_addr constant [{bytes} x i8] zeroinitializer, align 64\n");
         for d in &self.declarations {
             let _ = writeln!(out, "{d}");
         }
@@ -297,33 +298,33 @@ impl Dialect for Llvm {
     }
 
     fn load(&mut self, p: &Ptr, at: &At, lanes: usize) -> String {
-        let place = self.address(p, at);
-        self.load_from(&place, p.dt, lanes)
+        let address = self.address(p, at);
+        self.load_from(&address, p.dt, lanes)
     }
 
     fn load_gated(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> String {
-        let place = self.address(p, at);
-        let place = self.op(format_args!("select i1 {gate}, ptr {place}, ptr @gl.nothing"));
-        let x = self.load_from(&place, p.dt, lanes);
+        let address = self.address(p, at);
+        let address = self.op(format_args!("select i1 {gate}, ptr {address}, ptr @gl.nothing"));
+        let x = self.load_from(&address, p.dt, lanes);
         let ty = value_type(p.dt, lanes);
         self.op(format_args!("select i1 {gate}, {ty} {x}, {ty} {alt}"))
     }
 
     fn load_masked(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> Option<String> {
-        let place = self.address(p, at);
-        let alt = self.lower(alt, p.dt, lanes);
+        let address = self.address(p, at);
+        let alt = self.value_to_memory(alt, p.dt, lanes);
         let (scalar, size) = (memory_type(p.dt), p.dt.size().to_string());
         let (ty, mask) = (wide(scalar, lanes), wide("i1", lanes));
         let name = format!("llvm.masked.load.{}.p0", mangled(scalar, lanes));
-        let x = self.call(&ty, &name, &[("ptr", &place), ("i32", &size), (&mask, gate), (&ty, &alt)]);
-        Some(self.raise(x, p.dt, lanes))
+        let x = self.call(&ty, &name, &[("ptr", &address), ("i32", &size), (&mask, gate), (&ty, &alt)]);
+        Some(self.memory_to_value(x, p.dt, lanes))
     }
 
     fn store(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str) -> String {
-        let place = self.address(p, at);
-        let x = self.lower(value, p.dt, lanes);
+        let address = self.address(p, at);
+        let x = self.value_to_memory(value, p.dt, lanes);
         let ty = wide(memory_type(p.dt), lanes);
-        let _ = writeln!(self.body, "  store {ty} {x}, ptr {place}, align {}", p.dt.size());
+        let _ = writeln!(self.body, "  store {ty} {x}, ptr {address}, align {}", p.dt.size());
         String::new()
     }
 
@@ -337,12 +338,12 @@ impl Dialect for Llvm {
     }
 
     fn store_masked(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str, gate: &str) -> Option<String> {
-        let place = self.address(p, at);
-        let x = self.lower(value, p.dt, lanes);
+        let address = self.address(p, at);
+        let x = self.value_to_memory(value, p.dt, lanes);
         let (scalar, size) = (memory_type(p.dt), p.dt.size().to_string());
         let (ty, mask) = (wide(scalar, lanes), wide("i1", lanes));
         let name = format!("llvm.masked.store.{}.p0", mangled(scalar, lanes));
-        Some(self.call("void", &name, &[(&ty, &x), ("ptr", &place), ("i32", &size), (&mask, gate)]))
+        Some(self.call("void", &name, &[(&ty, &x), ("ptr", &address), ("i32", &size), (&mask, gate)]))
     }
 
     fn barrier(&mut self, _pending: Option<u32>) -> Result<&'static str> {

@@ -7,13 +7,13 @@ use super::alu;
 use super::func::{Class, Func, Space};
 use crate::dtype::Scalar;
 use crate::target::MatrixTile;
-use crate::uop::mma::{self, Side, Spread};
+use crate::uop::mma::{self, Distribution, Side};
 use crate::{DType, Error, Result};
 
 /// The size K of one `wgmma` instruction: the number of terms that it sums.
-const STEP: usize = 16;
+const WGMMA_K: usize = 16;
 /// The most bytes that one instruction loads or stores.
-const WIDEST: usize = 16;
+const MAX_ACCESS_BYTES: usize = 16;
 
 /// The registers of a vector, or the register of a scalar.
 pub(super) fn lanes_of(x: &str) -> Vec<String> {
@@ -54,17 +54,17 @@ fn list(x: &[String]) -> String {
 impl Func {
     /// Loads elements into `registers` in their form in memory. Where the guard does not hold, the registers keep their
     /// values.
-    fn fetch(&mut self, p: &Ptr, at: &At, registers: &[String], guard: &str) {
+    fn load_elems(&mut self, p: &Ptr, at: &At, registers: &[String], guard: &str) {
         let size = p.dt.size();
-        let step = self.step(p, registers.len());
-        for (i, part) in registers.chunks(step).enumerate() {
-            let place = self.element(p, at, (i * step) as i64, size);
-            self.fetch_from(p, memory_type(p.dt), part, &place, guard);
+        let elems_per_access = self.elems_per_access(p, registers.len());
+        for (i, part) in registers.chunks(elems_per_access).enumerate() {
+            let address = self.element(p, at, (i * elems_per_access) as i64, size);
+            self.load_instruction(p, memory_type(p.dt), part, &address, guard);
         }
     }
 
     /// Prints one instruction that loads values of a type from an address.
-    fn fetch_from(&mut self, p: &Ptr, ty: &str, registers: &[String], place: &str, guard: &str) {
+    fn load_instruction(&mut self, p: &Ptr, ty: &str, registers: &[String], address: &str, guard: &str) {
         let space = match self.space(&p.name) {
             Space::Global { constant: true } => "global.nc",
             Space::Global { constant: false } => "global",
@@ -72,13 +72,13 @@ impl Func {
             Space::Local => "local",
         };
         let op = format!("ld.{space}{}.{ty}", suffix(registers.len()));
-        self.guarded(guard, &op, &list(registers), &[place]);
+        self.guarded(guard, &op, &list(registers), &[address]);
     }
 
     /// Number of elements that one instruction loads or stores.
-    fn step(&self, p: &Ptr, lanes: usize) -> usize {
+    fn elems_per_access(&self, p: &Ptr, lanes: usize) -> usize {
         let whole = p.width == lanes;
-        if whole { lanes.min(4).min(WIDEST / p.dt.size()) } else { 1 }
+        if whole { lanes.min(4).min(MAX_ACCESS_BYTES / p.dt.size()) } else { 1 }
     }
 
     /// The address of the element `i` elements after `at`.
@@ -88,31 +88,31 @@ impl Func {
     }
 
     /// Converts an element from its form in memory to a value: a bool becomes a predicate.
-    fn raise(&mut self, x: String, dt: DType) -> String {
+    fn memory_to_value(&mut self, x: String, dt: DType) -> String {
         if dt == DType::Bool { self.op(Class::Pred, "setp.ne.s32", &[&x, "0"]) } else { x }
     }
 
     /// The 64-bit descriptor of a matrix in workgroup memory (PTX ISA, "Matrix descriptor"). It holds the start
     /// address, the distance from one panel to the next, and the distance from eight rows to the next eight (the period
-    /// of the swizzle), all in units of 16 bytes, and the 128-byte swizzle mode, which is the order that [`mma::PANEL`]
-    /// describes. Along the contiguous side the product takes at most one row of each panel, and panels follow each
-    /// other. `further` is an offset in elements from the beginning of the matrix.
-    fn descriptor(&mut self, (p, at): (&Ptr, &At), of: &Spread, further: usize) -> String {
+    /// of the swizzle), all in units of 16 bytes, and the 128-byte swizzle mode, which is the order that
+    /// [`mma::PANEL_ROW_ELEMS`] describes. Along the contiguous side the product takes at most one row of each panel,
+    /// and panels follow each other. `further` is an offset in elements from the beginning of the matrix.
+    fn descriptor(&mut self, (p, at): (&Ptr, &At), of: &Distribution, further: usize) -> String {
         const UNIT: usize = 16;
         const SWIZZLE_128: u64 = 1 << 62;
-        let row = mma::PANEL * p.dt.size();
+        let row = mma::PANEL_ROW_ELEMS * p.dt.size();
         let (panel, eight) = (of.panel as usize * row / UNIT, 8 * row / UNIT);
         let fixed = SWIZZLE_128 | (panel as u64 & 0x3fff) << 16 | (eight as u64) << 32;
-        let place = self.element(p, at, further as i64, p.dt.size());
-        let inner = place.trim_matches(['[', ']']);
+        let address = self.element(p, at, further as i64, p.dt.size());
+        let inner = address.trim_matches(['[', ']']);
         let (base, plus) = inner.split_once('+').unwrap_or((inner, "0"));
         let plus = plus.parse::<usize>().unwrap_or(0) / UNIT;
-        let first = self.described(base, fixed);
+        let first = self.descriptor_register(base, fixed);
         if plus == 0 { first } else { self.op(Class::B64, "add.s64", &[&first, &plus.to_string()]) }
     }
 
     /// Stores `lanes` elements at `at`, where the guard holds.
-    fn put(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str, guard: &str) {
+    fn store_elems(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str, guard: &str) {
         let class = memory_class(p.dt);
         let mut values = Vec::new();
         for x in value.split(", ") {
@@ -121,17 +121,17 @@ impl Func {
                 _ => self.register(x, class),
             });
         }
-        let step = self.step(p, lanes);
+        let elems_per_access = self.elems_per_access(p, lanes);
         let space = match self.space(&p.name) {
             Space::Global { .. } => "global",
             Space::Shared => "shared",
             Space::Local => "local",
         };
-        for (i, part) in values.chunks(step).enumerate() {
-            let place = self.element(p, at, (i * step) as i64, p.dt.size());
+        for (i, part) in values.chunks(elems_per_access).enumerate() {
+            let address = self.element(p, at, (i * elems_per_access) as i64, p.dt.size());
             // stores have unsigned types only
             let ty = memory_type(p.dt).replace('s', "u");
-            self.effect(guard, &format!("st.{space}{}.{ty}", suffix(part.len())), &[&place, &list(part)]);
+            self.effect(guard, &format!("st.{space}{}.{ty}", suffix(part.len())), &[&address, &list(part)]);
         }
     }
 }
@@ -195,7 +195,7 @@ impl Dialect for Func {
     }
 
     fn read(&mut self, x: &str) -> String {
-        self.steady(x)
+        self.snapshot(x)
     }
 
     fn loop_head(&mut self, name: &str, dt: DType, bound: &str) -> String {
@@ -211,12 +211,12 @@ impl Dialect for Func {
     fn load(&mut self, p: &Ptr, at: &At, lanes: usize) -> String {
         let class = memory_class(p.dt);
         let registers: Vec<String> = (0..lanes).map(|_| self.fresh(class)).collect();
-        self.fetch(p, at, &registers, "");
-        let all: Vec<String> = registers.into_iter().map(|r| self.raise(r, p.dt)).collect();
+        self.load_elems(p, at, &registers, "");
+        let all: Vec<String> = registers.into_iter().map(|r| self.memory_to_value(r, p.dt)).collect();
         all.join(", ")
     }
 
-    fn gathers(&self, p: &Ptr, lanes: usize) -> bool {
+    fn loads_elements(&self, p: &Ptr, lanes: usize) -> bool {
         lanes != p.width
     }
 
@@ -240,8 +240,8 @@ impl Dialect for Func {
             registers.push(r);
         }
         debug_assert_eq!(registers.len(), lanes);
-        self.fetch(p, at, &registers, gate);
-        let all: Vec<String> = registers.into_iter().map(|r| self.raise(r, p.dt)).collect();
+        self.load_elems(p, at, &registers, gate);
+        let all: Vec<String> = registers.into_iter().map(|r| self.memory_to_value(r, p.dt)).collect();
         all.join(", ")
     }
 
@@ -263,21 +263,21 @@ impl Dialect for Func {
         Some(out.join(", "))
     }
 
-    fn stores(&self, dt: DType, n: usize) -> bool {
-        n * dt.size() <= WIDEST
+    fn wants_vector_store(&self, dt: DType, n: usize) -> bool {
+        n * dt.size() <= MAX_ACCESS_BYTES
     }
 
     fn store(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str) -> String {
-        self.put(p, at, lanes, value, "");
+        self.store_elems(p, at, lanes, value, "");
         String::new()
     }
 
     fn store_gated(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str, gate: &str) -> String {
-        self.put(p, at, lanes, value, gate);
+        self.store_elems(p, at, lanes, value, gate);
         String::new()
     }
 
-    fn words(&mut self, p: &Ptr, at: &At, lanes: usize, gate: Option<Gate>, alt: u8) -> Result<String> {
+    fn load_words(&mut self, p: &Ptr, at: &At, lanes: usize, gate: Option<Gate>, alt: u8) -> Result<String> {
         let registers: Vec<String> = (0..lanes).map(|_| self.fresh(Class::B32)).collect();
         let alt = u32::from_le_bytes([alt; 4]).to_string();
         let whole = lanes > 1 && p.width == 4 * lanes;
@@ -291,14 +291,15 @@ impl Dialect for Func {
         }
         if !whole {
             for (i, r) in registers.iter().enumerate() {
-                let place = self.element(p, at, 4 * i as i64, 1);
-                self.fetch_from(p, "u32", std::slice::from_ref(r), &place, gates.get(i).map_or("", String::as_str));
+                let address = self.element(p, at, 4 * i as i64, 1);
+                let guard = gates.get(i).map_or("", String::as_str);
+                self.load_instruction(p, "u32", std::slice::from_ref(r), &address, guard);
             }
             return Ok(registers.join(", "));
         }
-        let place = self.element(p, at, 0, 1);
+        let address = self.element(p, at, 0, 1);
         let Some(Gate::Each(_)) = gate else {
-            self.fetch_from(p, "u32", &registers, &place, gates.first().map_or("", String::as_str));
+            self.load_instruction(p, "u32", &registers, &address, gates.first().map_or("", String::as_str));
             return Ok(registers.join(", "));
         };
         // if one word of an aligned group is inside the array, the whole group is
@@ -306,7 +307,7 @@ impl Dialect for Func {
         for g in &gates[1..] {
             any = self.op(Class::Pred, "or.pred", &[&any, g]);
         }
-        self.fetch_from(p, "u32", &registers, &place, &any);
+        self.load_instruction(p, "u32", &registers, &address, &any);
         let chosen = registers.iter().zip(&gates).map(|(r, g)| self.op(Class::B32, "selp.b32", &[r, &alt, g]));
         let chosen: Vec<String> = chosen.collect();
         Ok(chosen.join(", "))
@@ -351,11 +352,11 @@ impl Dialect for Func {
         Ok(out.join(", "))
     }
 
-    fn load_matrices(&mut self, p: &Ptr, at: &At, n: usize, turned: bool) -> Result<Vec<String>> {
-        let place = self.element(p, at, 0, p.dt.size());
+    fn load_matrices(&mut self, p: &Ptr, at: &At, n: usize, transposed: bool) -> Result<Vec<String>> {
+        let address = self.element(p, at, 0, p.dt.size());
         let registers: Vec<String> = (0..n).map(|_| self.fresh(Class::B32)).collect();
-        let op = format!("ldmatrix.sync.aligned.m8n8.x{n}{}.shared.b16", if turned { ".trans" } else { "" });
-        self.emit(&op, &format!("{{{}}}", registers.join(", ")), &[&place]);
+        let op = format!("ldmatrix.sync.aligned.m8n8.x{n}{}.shared.b16", if transposed { ".trans" } else { "" });
+        self.emit(&op, &format!("{{{}}}", registers.join(", ")), &[&address]);
         Ok(registers.iter().flat_map(|r| self.halves(r)).collect())
     }
 
@@ -396,13 +397,13 @@ impl Dialect for Func {
         Ok("")
     }
 
-    fn unless(&mut self, c: &str, when: bool) -> Option<usize> {
+    fn begin_skip_if(&mut self, c: &str, when: bool) -> Option<usize> {
         let c = if when { c.to_string() } else { self.op(Class::Pred, "not.pred", &[c]) };
         Some(self.jump_if(&c))
     }
 
-    fn unless_end(&mut self, begun: usize) {
-        self.land(begun);
+    fn end_skip(&mut self, begun: usize) {
+        self.close_skip(begun);
     }
 
     fn unset(&mut self, name: &str, dt: DType) -> String {
@@ -414,40 +415,40 @@ impl Dialect for Func {
         let [m, n, k] = tile.sides();
         let from = tile.factors.name();
         let known = matches!(tile.factors, DType::F16 | DType::BF16) && tile.sums == DType::F32 && m == 64;
-        if !known || !n.is_multiple_of(8) || n > 256 || !k.is_multiple_of(STEP) {
+        if !known || !n.is_multiple_of(8) || n > 256 || !k.is_multiple_of(WGMMA_K) {
             let what = format!("a matrix tile of {m} by {n} by {k}, {from} in workgroup memory");
             return Err(Error::Unsupported { what, context: "ptx".into() });
         }
-        let halves: Vec<String> = of.held.iter().map(|x| self.register(x, Class::B16)).collect();
+        let halves: Vec<String> = of.a_registers.iter().map(|x| self.register(x, Class::B16)).collect();
         let held: Vec<String> = halves.chunks(2).map(|p| self.pair(&p[0], p.last().unwrap_or(&p[0]))).collect();
         let layout = &tile.layout;
-        let step = |s: &Spread, i: usize| {
-            let far = i * STEP;
-            if s.near() == Some(Side::K) { s.far(far, 0) } else { s.far(0, far) }
+        let step = |s: &Distribution, i: usize| {
+            let at = i * WGMMA_K;
+            if s.contiguous_side() == Some(Side::K) { s.linear_offset(at, 0) } else { s.linear_offset(0, at) }
         };
         // all descriptors are computed before the first product is started
-        let mut places = Vec::new();
-        for i in 0..k / STEP {
+        let mut descriptors = Vec::new();
+        for i in 0..k / WGMMA_K {
             let a = match of.a {
-                Some(place) => self.descriptor(place, &layout.a, step(&layout.a, i)),
+                Some(address) => self.descriptor(address, &layout.a, step(&layout.a, i)),
                 None => {
-                    let per = held.len() * STEP / k;
+                    let per = held.len() * WGMMA_K / k;
                     format!("{{{}}}", held[i * per..(i + 1) * per].join(", "))
                 }
             };
-            places.push([a, self.descriptor(of.b, &layout.b, step(&layout.b, i))]);
+            descriptors.push([a, self.descriptor(of.b, &layout.b, step(&layout.b, i))]);
         }
         let c: Vec<String> = sums.iter().map(|name| self.registers_of(name)).collect();
         self.begin_product(&c, &held);
         let [adds, fresh] = [true, false].map(|v| self.constant_pred(v));
-        let turned = |s: &Spread| if s.near() == Some(Side::K) { "0" } else { "1" };
-        let op = format!("wgmma.mma_async.sync.aligned.m{m}n{n}k{STEP}.f32.{from}.{from}");
+        let transposed = |s: &Distribution| if s.contiguous_side() == Some(Side::K) { "0" } else { "1" };
+        let op = format!("wgmma.mma_async.sync.aligned.m{m}n{n}k{WGMMA_K}.f32.{from}.{from}");
         let sums = format!("{{{}}}", c.join(", "));
-        for (i, [a, b]) in places.iter().enumerate() {
+        for (i, [a, b]) in descriptors.iter().enumerate() {
             let scale = if of.fresh && i == 0 { &fresh } else { &adds };
             let mut operands = vec![sums.as_str(), a, b, scale, "1", "1"];
-            operands.extend(of.a.map(|_| turned(&layout.a)));
-            operands.push(turned(&layout.b));
+            operands.extend(of.a.map(|_| transposed(&layout.a)));
+            operands.push(transposed(&layout.b));
             self.effect("", &op, &operands);
         }
         if of.fresh || of.a.is_none() {

@@ -85,16 +85,16 @@ impl Line {
     }
 
     /// The latest group of products that must be complete before it, given the registers that are in use
-    /// (`Products::going`).
-    fn waits_for(&self, going: &FxHashMap<String, (usize, bool)>) -> Option<usize> {
-        let written = words(&self.dest).filter_map(|w| going.get(w));
-        let read = words(&self.rest).chain(words(&self.guard)).filter_map(|w| going.get(w)).filter(|x| x.1);
+    /// (`Products::in_flight`).
+    fn waits_for(&self, in_flight: &FxHashMap<String, (usize, bool)>) -> Option<usize> {
+        let written = words(&self.dest).filter_map(|w| in_flight.get(w));
+        let read = words(&self.rest).chain(words(&self.guard)).filter_map(|w| in_flight.get(w)).filter(|x| x.1);
         written.chain(read).map(|x| x.0).max()
     }
 }
 
 /// An address that was computed to a register, and the loop depth at which it was computed and is valid.
-struct Place {
+struct CachedAddress {
     array: String,
     base: String,
     register: String,
@@ -109,16 +109,16 @@ pub(super) struct Func {
     /// The registers of each variable; a name that is declared again refers to the latest declaration.
     variables: FxHashMap<String, String>,
     /// Registers that are assigned more than once.
-    changing: FxHashSet<String>,
+    reassigned: FxHashSet<String>,
     /// Declarations of arrays.
     arrays: String,
     /// By array: its state space, the address where it lies, and an offset from there in bytes.
     spaces: FxHashMap<String, (Space, String, usize)>,
-    places: Vec<Place>,
+    addresses: Vec<CachedAddress>,
     /// Pairs of 16-bit values that are packed in one register: the pair, the register, the loop depth.
     pairs: Vec<(String, String, usize)>,
     /// Descriptors of matrices in workgroup memory: address register, other fields, descriptor register, loop depth.
-    described: Vec<(String, u64, String, usize)>,
+    descriptors: Vec<(String, u64, String, usize)>,
     /// In kernels with products of matrices in workgroup memory: the state of those that may still run.
     pub(super) products: Option<Products>,
     /// Is the barrier of the loop split into arriving (`bar.arrive`) and waiting (`bar.sync`)? Two groups of four warps
@@ -131,7 +131,7 @@ pub(super) struct Func {
     /// the type.
     narrowed: FxHashMap<String, (String, &'static str)>,
     loops: Vec<Loop>,
-    /// For each open jump: the lengths of `places`, `pairs` and `described` where it begins.
+    /// For each open jump: the lengths of `addresses`, `pairs` and `descriptors` where it begins.
     skips: Vec<(usize, usize, usize)>,
     labels: usize,
     constants: bool,
@@ -146,7 +146,7 @@ struct Loop {
     products: bool,
     /// The index of its first line, and the number of groups of products that were committed before it.
     first: usize,
-    ended: usize,
+    committed_groups: usize,
     /// The index of the line from which on no product of the previous iteration is running.
     waited: Option<usize>,
     /// Where its barrier is split ([`Func::split`]): the number of copy groups that may still run there. It is `None`
@@ -161,10 +161,10 @@ pub(super) struct Products {
     /// Have products been started since the last group was committed?
     open: bool,
     /// Number of groups that have been committed.
-    ended: usize,
+    committed_groups: usize,
     /// Registers in use by running products: the number of their group, and whether they are its sums. Until that group
     /// is done they must not be written, and sums must not be read either.
-    going: FxHashMap<String, (usize, bool)>,
+    in_flight: FxHashMap<String, (usize, bool)>,
     /// Registers that were written since the last fence.
     written: FxHashSet<String>,
 }
@@ -175,9 +175,9 @@ pub(super) const TRUE: &str = "%ptrue";
 pub(super) const FALSE: &str = "%pfalse";
 
 /// The name of the dynamic shared memory that a launch provides.
-const PARTS: &str = "gl_parts";
-/// The declaration of [`PARTS`].
-pub(super) const LAUNCHED: &str = ".extern .shared .align 1024 .b8 gl_parts[];\n\n";
+const DYNAMIC_SHARED: &str = "gl_parts";
+/// The declaration of [`DYNAMIC_SHARED`].
+pub(super) const DYNAMIC_SHARED_DECL: &str = ".extern .shared .align 1024 .b8 gl_parts[];\n\n";
 
 impl Func {
     pub(super) fn new(sm: Sm) -> Func {
@@ -186,12 +186,12 @@ impl Func {
             lines: Vec::new(),
             counts: [0; CLASSES.len()],
             variables: FxHashMap::default(),
-            changing: FxHashSet::default(),
+            reassigned: FxHashSet::default(),
             arrays: String::new(),
             spaces: FxHashMap::default(),
-            places: Vec::new(),
+            addresses: Vec::new(),
             pairs: Vec::new(),
-            described: Vec::new(),
+            descriptors: Vec::new(),
             products: None,
             split: false,
             narrowed: FxHashMap::default(),
@@ -242,7 +242,7 @@ impl Func {
         if let Some(p) = &mut self.products
             && !line.multiplies()
         {
-            let group = line.waits_for(&p.going);
+            let group = line.waits_for(&p.in_flight);
             p.written.extend(words(dest).map(String::from));
             if let Some(group) = group {
                 self.wait_for_group(group);
@@ -273,7 +273,7 @@ impl Func {
         for x in value.split(", ") {
             let r = self.fresh(class);
             self.emit(&format!("mov.{}", class.bits()), &r, &[x]);
-            self.changing.insert(r.clone());
+            self.reassigned.insert(r.clone());
             all.push(r);
         }
         self.variables.insert(name.to_string(), all.join(", "));
@@ -282,7 +282,7 @@ impl Func {
     /// A variable that has no value yet.
     pub(super) fn declare_unset(&mut self, name: &str, dt: DType) {
         let r = self.fresh(Class::of(dt));
-        self.changing.insert(r.clone());
+        self.reassigned.insert(r.clone());
         self.variables.insert(name.to_string(), r);
     }
 
@@ -302,9 +302,14 @@ impl Func {
             let made = self.lines.iter().rposition(|l| l.dest == *x && l.guard.is_empty());
             let after = made.map_or(&[][..], |at| &self.lines[at + 1..]);
             let mentions = |l: &Line| l.dest == r || words(&l.rest).any(|w| w == r || w == x) || l.op.ends_with(':');
-            let going = self.products.as_ref().is_some_and(|p| p.going.contains_key(r));
+            let in_flight = self.products.as_ref().is_some_and(|p| p.in_flight.contains_key(r));
             match made {
-                Some(at) if !self.changing.contains(x) && !going && after.len() < 16 && !after.iter().any(mentions) => {
+                Some(at)
+                    if !self.reassigned.contains(x)
+                        && !in_flight
+                        && after.len() < 16
+                        && !after.iter().any(mentions) =>
+                {
                     self.lines[at].dest = r.to_string();
                     if let Some(p) = &mut self.products {
                         p.written.insert(r.to_string());
@@ -319,10 +324,10 @@ impl Func {
     }
 
     /// The value as it is now: registers that are assigned more than once are copied.
-    pub(super) fn steady(&mut self, value: &str) -> String {
+    pub(super) fn snapshot(&mut self, value: &str) -> String {
         let mut all = Vec::new();
         for x in value.split(", ") {
-            let class = Class::named(x).filter(|_| self.changing.contains(x));
+            let class = Class::named(x).filter(|_| self.reassigned.contains(x));
             all.push(match class {
                 Some(class) => self.op(class, &format!("mov.{}", class.bits()), &[x]),
                 None => x.to_string(),
@@ -336,14 +341,14 @@ impl Func {
     pub(super) fn open_loop(&mut self, name: &str, dt: DType, bound: &str) {
         let (class, ty) = if dt == DType::I64 { (Class::B64, "s64") } else { (Class::B32, "s32") };
         self.labels += 1;
-        if self.products.as_ref().is_some_and(|p| p.open || !p.going.is_empty()) {
+        if self.products.as_ref().is_some_and(|p| p.open || !p.in_flight.is_empty()) {
             self.commit_products();
             self.wait_for_products(0);
         }
         let (label, counter) = (self.labels, self.fresh(class));
         self.emit(&format!("mov.{}", class.bits()), &counter, &["0"]);
         if self.split {
-            self.half_barrier("arrive", &counter, 0);
+            self.split_barrier("arrive", &counter, 0);
         }
         if !bound.parse::<i64>().is_ok_and(|n| n > 0) {
             let none = self.op(Class::Pred, &format!("setp.ge.{ty}"), &[&counter, bound]);
@@ -351,22 +356,32 @@ impl Func {
         }
         self.label(&format!("$loop{label}"));
         self.variables.insert(name.to_string(), counter.clone());
-        let (first, ended) = (self.lines.len(), self.products.as_ref().map_or(0, |p| p.ended));
+        let (first, committed_groups) = (self.lines.len(), self.products.as_ref().map_or(0, |p| p.committed_groups));
         let bound = bound.to_string();
-        self.loops.push(Loop { label, counter, bound, ty, products: false, first, ended, waited: None, barrier: None });
+        self.loops.push(Loop {
+            label,
+            counter,
+            bound,
+            ty,
+            products: false,
+            first,
+            committed_groups,
+            waited: None,
+            barrier: None,
+        });
     }
 
     pub(super) fn close_loop(&mut self) {
         self.commit_products();
         if let Some(pending) = self.loops.last_mut().and_then(|l| l.barrier.take()) {
-            self.come_to_barrier(pending);
+            self.arrive_at_barrier(pending);
         }
         let Some(l) = self.loops.pop() else { return };
         if let Some(p) = &self.products {
             // products that run at the end of an iteration still run in the next one, up to the line where that waits
             // for them: no instruction before it may conflict with them
             let begin = &self.lines[l.first..l.waited.unwrap_or(self.lines.len())];
-            if begin.iter().any(|line| !line.multiplies() && line.waits_for(&p.going).is_some()) {
+            if begin.iter().any(|line| !line.multiplies() && line.waits_for(&p.in_flight).is_some()) {
                 self.wait_for_products(0);
             }
         }
@@ -378,29 +393,29 @@ impl Func {
             self.wait_for_products(0);
         }
         if self.split {
-            self.half_barrier("sync", &l.counter, 0);
+            self.split_barrier("sync", &l.counter, 0);
         }
         let depth = self.loops.len();
-        self.places.retain(|p| p.depth <= depth);
+        self.addresses.retain(|p| p.depth <= depth);
         self.pairs.retain(|p| p.2 <= depth);
-        self.described.retain(|d| d.3 <= depth);
+        self.descriptors.retain(|d| d.3 <= depth);
     }
 
-    /// Begins code that is skipped where the predicate `c` holds; returns the label for [`Func::land`].
+    /// Begins code that is skipped where the predicate `c` holds; returns the label for [`Func::close_skip`].
     pub(super) fn jump_if(&mut self, c: &str) -> usize {
         self.labels += 1;
         self.effect(c, "bra", &[&format!("$skip{}", self.labels)]);
-        self.skips.push((self.places.len(), self.pairs.len(), self.described.len()));
+        self.skips.push((self.addresses.len(), self.pairs.len(), self.descriptors.len()));
         self.labels
     }
 
     /// Ends code that may be skipped, and forgets the addresses, pairs and descriptors that were computed in it.
-    pub(super) fn land(&mut self, label: usize) {
+    pub(super) fn close_skip(&mut self, label: usize) {
         self.label(&format!("$skip{label}"));
-        if let Some((places, pairs, described)) = self.skips.pop() {
-            self.places.truncate(places);
+        if let Some((addresses, pairs, descriptors)) = self.skips.pop() {
+            self.addresses.truncate(addresses);
             self.pairs.truncate(pairs);
-            self.described.truncate(described);
+            self.descriptors.truncate(descriptors);
         }
     }
 
@@ -416,7 +431,7 @@ impl Func {
         }
         p.open = true;
         for (list, sum) in [(sums, true), (held, false)] {
-            p.going.extend(list.iter().map(|r| (r.clone(), (p.ended, sum))));
+            p.in_flight.extend(list.iter().map(|r| (r.clone(), (p.committed_groups, sum))));
         }
         if fence {
             self.effect("", "wgmma.fence.sync.aligned", &[]);
@@ -429,7 +444,7 @@ impl Func {
         if let Some(p) = &mut self.products
             && p.open
         {
-            (p.open, p.ended) = (false, p.ended + 1);
+            (p.open, p.committed_groups) = (false, p.committed_groups + 1);
             self.effect("", "wgmma.commit_group.sync.aligned", &[]);
         }
     }
@@ -437,10 +452,10 @@ impl Func {
     /// Waits for all groups of products except the last `but`.
     pub(super) fn wait_for_products(&mut self, but: usize) {
         let Some(p) = &mut self.products else { return };
-        let done = p.ended.saturating_sub(but);
-        p.going.retain(|_, x| x.0 >= done);
-        let (ended, line) = (p.ended, self.lines.len());
-        for l in self.loops.iter_mut().filter(|l| but <= ended - l.ended) {
+        let done = p.committed_groups.saturating_sub(but);
+        p.in_flight.retain(|_, x| x.0 >= done);
+        let (committed_groups, line) = (p.committed_groups, self.lines.len());
+        for l in self.loops.iter_mut().filter(|l| but <= committed_groups - l.committed_groups) {
             l.waited = l.waited.or(Some(line));
         }
         self.effect("", "wgmma.wait_group.sync.aligned", &[&but.to_string()]);
@@ -448,7 +463,7 @@ impl Func {
             && l.waited.is_some()
             && let Some(pending) = l.barrier.take()
         {
-            self.come_to_barrier(pending);
+            self.arrive_at_barrier(pending);
         }
     }
 
@@ -459,24 +474,24 @@ impl Func {
         let Some(l) = self.loops.last_mut() else { return false };
         l.barrier = Some(pending);
         let counter = l.counter.clone();
-        self.half_barrier("sync", &counter, 0);
+        self.split_barrier("sync", &counter, 0);
         true
     }
 
     /// Arrives at the barrier of the next iteration, after waiting for the copies that it will read; products that were
     /// started before this iteration are complete here.
-    fn come_to_barrier(&mut self, pending: u32) {
+    fn arrive_at_barrier(&mut self, pending: u32) {
         let Some(counter) = self.loops.last().map(|l| l.counter.clone()) else { return };
         self.effect("", "cp.async.commit_group", &[]);
         self.effect("", "cp.async.wait_group", &[&pending.to_string()]);
         self.effect("", "fence.proxy.async.shared::cta", &[]);
-        self.half_barrier("arrive", &counter, 1);
+        self.split_barrier("arrive", &counter, 1);
     }
 
     /// Appends `bar.arrive` or `bar.sync` on one of four hardware barriers: each group has two, for even and odd
     /// iterations. A group waits (`sync`) at its own barrier and arrives at the other group's; `later` is 1 for the
     /// next iteration.
-    fn half_barrier(&mut self, what: &str, counter: &str, later: i64) {
+    fn split_barrier(&mut self, what: &str, counter: &str, later: i64) {
         let b = Class::B32;
         let turn = self.op(b, "add.s32", &[counter, &later.to_string()]);
         let turn = self.op(b, "and.b32", &[&turn, "1"]);
@@ -489,34 +504,34 @@ impl Func {
 
     fn wait_for_group(&mut self, group: usize) {
         self.commit_products();
-        let ended = self.products.as_ref().map_or(0, |p| p.ended);
-        self.wait_for_products(ended.saturating_sub(group + 1));
+        let committed_groups = self.products.as_ref().map_or(0, |p| p.committed_groups);
+        self.wait_for_products(committed_groups.saturating_sub(group + 1));
     }
 
     /// May products be running here? In a loop they may be those of the previous iteration.
     pub(super) fn multiplies(&self) -> bool {
-        self.products.as_ref().is_some_and(|p| p.open || !p.going.is_empty() || !self.loops.is_empty())
+        self.products.as_ref().is_some_and(|p| p.open || !p.in_flight.is_empty() || !self.loops.is_empty())
     }
 
     /// Records that `r` holds the value of the f32 register `from`, rounded to the 16-bit type `ty`.
     pub(super) fn narrow(&mut self, r: &str, from: &str, ty: &'static str) {
-        if !self.changing.contains(from) {
+        if !self.reassigned.contains(from) {
             self.narrowed.insert(r.to_string(), (from.to_string(), ty));
         }
     }
 
     /// The register with the descriptor of a matrix that begins at the address `base`; `fixed` has the descriptor's
     /// other fields.
-    pub(super) fn described(&mut self, base: &str, fixed: u64) -> String {
-        if let Some(d) = self.described.iter().find(|d| d.0 == base && d.1 == fixed) {
+    pub(super) fn descriptor_register(&mut self, base: &str, fixed: u64) -> String {
+        if let Some(d) = self.descriptors.iter().find(|d| d.0 == base && d.1 == fixed) {
             return d.2.clone();
         }
         let at = self.register(base, Class::B32);
         let at = self.op(Class::B32, "shr.u32", &[&at, "4"]);
         let at = self.op(Class::B64, "cvt.u64.u32", &[&at]);
         let made = self.op(Class::B64, "or.b64", &[&at, &format!("{fixed:#x}")]);
-        if !self.changing.contains(base) {
-            self.described.push((base.to_string(), fixed, made.clone(), self.loops.len()));
+        if !self.reassigned.contains(base) {
+            self.descriptors.push((base.to_string(), fixed, made.clone(), self.loops.len()));
         }
         made
     }
@@ -524,8 +539,8 @@ impl Func {
     /// A 32-bit register that holds two 16-bit values.
     pub(super) fn pair(&mut self, low: &str, high: &str) -> String {
         let source = format!("{{{low}, {high}}}");
-        let steady = ![low, high].iter().any(|x| self.changing.contains(*x));
-        if let Some(p) = self.pairs.iter().find(|p| p.0 == source && steady) {
+        let unchanging = ![low, high].iter().any(|x| self.reassigned.contains(*x));
+        if let Some(p) = self.pairs.iter().find(|p| p.0 == source && unchanging) {
             return p.1.clone();
         }
         let both = [low, high].map(|x| self.narrowed.get(x).cloned());
@@ -534,7 +549,7 @@ impl Func {
             [Some((x, a)), Some((y, b))] if a == b => self.op(Class::B32, &format!("cvt.rn.{a}x2.f32"), &[&y, &x]),
             _ => self.op(Class::B32, "mov.b32", &[&source]),
         };
-        if steady {
+        if unchanging {
             self.pairs.push((source, r.clone(), self.loops.len()));
         }
         r
@@ -567,8 +582,8 @@ impl Func {
     }
 
     /// Places a workgroup array in the dynamic shared memory, `at` bytes from its beginning.
-    pub(super) fn part(&mut self, name: &str, at: usize) {
-        self.spaces.insert(name.to_string(), (Space::Shared, PARTS.to_string(), at));
+    pub(super) fn dynamic_array(&mut self, name: &str, at: usize) {
+        self.spaces.insert(name.to_string(), (Space::Shared, DYNAMIC_SHARED.to_string(), at));
     }
 
     /// The state space of an array, which `ld` and `st` name.
@@ -585,14 +600,14 @@ impl Func {
             plus += c * size as i64;
         } else {
             let depth = self.loops.len();
-            let known = self.places.iter().find(|p| p.array == name && p.base == base);
+            let known = self.addresses.iter().find(|p| p.array == name && p.base == base);
             at = match known {
                 Some(p) => p.register.clone(),
                 None => {
-                    let register = self.place(space, &start, base, wide, size);
-                    if !self.changing.contains(base) {
+                    let register = self.element_address(space, &start, base, wide, size);
+                    if !self.reassigned.contains(base) {
                         let (array, base, register) = (name.to_string(), base.to_string(), register.clone());
-                        self.places.push(Place { array, base, register, depth });
+                        self.addresses.push(CachedAddress { array, base, register, depth });
                     }
                     register
                 }
@@ -605,7 +620,7 @@ impl Func {
         if plus == 0 { format!("[{at}]") } else { format!("[{at}+{plus}]") }
     }
 
-    fn place(&mut self, space: Space, start: &str, base: &str, wide: bool, size: usize) -> String {
+    fn element_address(&mut self, space: Space, start: &str, base: &str, wide: bool, size: usize) -> String {
         let size = size.to_string();
         if space == Space::Shared {
             // shared memory has at most some hundred kB, so 32-bit addresses are enough
@@ -626,8 +641,8 @@ impl Func {
     /// The text of the whole module.
     pub(super) fn module(&self, name: &str, parameters: &[String], local: [u32; 3]) -> String {
         let mut out = format!(".version {}\n.target {}\n.address_size 64\n\n", self.sm.isa(), self.sm.name());
-        if self.spaces.values().any(|s| s.1 == PARTS) {
-            out.push_str(LAUNCHED);
+        if self.spaces.values().any(|s| s.1 == DYNAMIC_SHARED) {
+            out.push_str(DYNAMIC_SHARED_DECL);
         }
         let _ = writeln!(out, ".visible .entry {name}(");
         let _ = writeln!(out, "\t{}\n)", parameters.join(",\n\t"));

@@ -9,7 +9,7 @@
 //! have vector instructions. A gated load is one instruction under a predicate, not a branch. Almost all branches are
 //! those of loops; where a loop contains a barrier, a shuffle or a matrix tile, all threads of a block take its
 //! branches together. Workgroup arrays of at most 48 kB in total are declared in the kernel; larger ones are parts of
-//! the dynamic shared memory whose size the launch sets ([`launched_bytes`]).
+//! the dynamic shared memory whose size the launch sets ([`dynamic_shared_bytes`]).
 
 mod alu;
 mod dialect;
@@ -69,7 +69,7 @@ impl Renderer for Ptx {
                 Memory::Subgroup(_) => continue,
             };
             match arrays.iter().find(|a| a.0 == u) {
-                Some(&(_, at)) if all > DECLARED => w.d.part(&name, at),
+                Some(&(_, at)) if all > MAX_STATIC_SHARED => w.d.dynamic_array(&name, at),
                 _ => w.d.array(&name, kind, len * dt.size()),
             }
             let width = vector_width(p, u, dt, len, &wide);
@@ -120,12 +120,12 @@ fn splits_barrier(p: &Program) -> bool {
 }
 
 /// The most bytes of workgroup memory that a kernel may declare (static shared memory).
-const DECLARED: usize = 48 << 10;
+const MAX_STATIC_SHARED: usize = 48 << 10;
 
 /// The bytes of dynamic shared memory that the launch of a kernel with `workgroup` bytes of workgroup arrays must
 /// provide.
-pub fn launched_bytes(workgroup: usize) -> usize {
-    if workgroup > DECLARED { workgroup } else { 0 }
+pub fn dynamic_shared_bytes(workgroup: usize) -> usize {
+    if workgroup > MAX_STATIC_SHARED { workgroup } else { 0 }
 }
 
 /// The text that precedes the name of a kernel.
@@ -147,8 +147,8 @@ pub fn unit(sources: &[Source]) -> Result<String> {
         let (head, rest) = text.split_once(ENTRY).unwrap_or((text.as_str(), ""));
         if i == 0 {
             unit.push_str(head);
-        } else if head.contains(func::LAUNCHED) && !unit.contains(func::LAUNCHED) {
-            unit.push_str(func::LAUNCHED);
+        } else if head.contains(func::DYNAMIC_SHARED_DECL) && !unit.contains(func::DYNAMIC_SHARED_DECL) {
+            unit.push_str(func::DYNAMIC_SHARED_DECL);
         }
         // kernels are renamed, since several kernels of a batch may have the same name
         if let Some((_, body)) = rest.split_once('(') {

@@ -4,7 +4,7 @@
 
 use super::emit::{Emit, NONE};
 use super::func::at;
-use super::layout::{Form, near};
+use super::layout::{Form, within_slack};
 use crate::uop::{Op, UOp};
 use crate::{DType, Result};
 use smallvec::SmallVec;
@@ -36,7 +36,7 @@ impl Emit<'_> {
         let varies = |u: UOp| self.info(u).lane || self.info(u).axes.iter().any(|a| a.0 == axis);
         if let [_, alt, gate] = *g.src(load) {
             let whole = self.info(gate).axes.iter().all(|a| a.0 != axis) && (lane || !self.info(gate).lane);
-            if !whole || !near(self.p, index) || g.const_val(alt).is_none_or(|c| !c.is(0)) {
+            if !whole || !within_slack(self.p, index) || g.const_val(alt).is_none_or(|c| !c.is(0)) {
                 return false;
             }
         }
@@ -64,8 +64,8 @@ impl Emit<'_> {
             ui.into_iter().filter(|a| a.0 != axis && !ai.iter().any(|b| b.0 == a.0)).collect();
         axes.extend(ai);
         for n in 0..axes.iter().map(|a| a.1).product() {
-            self.place(&axes, n);
-            self.env[axis as usize] = 0;
+            self.set_tile_point(&axes, n);
+            self.tile_point[axis as usize] = 0;
             for c in 0..self.chunks() {
                 self.chunk = c;
                 let local = self.vals[self.slot(src[0], 0) as usize];

@@ -4,7 +4,7 @@
 //! - `begin(steps, n)`: starts a job of n steps for one thread, after the previous job is done or abandoned.
 //! - `go(scratch, end)`: continues that job; returns 0 once it is done. If `end` is finite, it returns 1 as soon as the
 //!   clock has passed `end`. To be able to, it runs a launch in slices: a 32nd of the grid first, then slices of twice
-//!   the size whenever one took less than [`SHORT_MS`].
+//!   the size whenever one took less than [`TARGET_SLICE_MS`].
 //!
 //! and on shared memory
 //! - `post(steps, n, threads, scratch, sync)`: starts a job, after the previous job is done. It runs leading steps that
@@ -50,22 +50,22 @@ const STEP_BYTES: usize = STEP_WORDS * 4;
 pub const MAX_THREADS: usize = 64;
 /// Bytes of the memory block by which threads synchronise: one cache line for the words of `Sync`, and one for each
 /// thread's share.
-pub const SYNC_BYTES: usize = LINE * (1 + MAX_THREADS);
+pub const SYNC_BYTES: usize = CACHE_LINE_BYTES * (1 + MAX_THREADS);
 /// Bytes of a cache line.
-const LINE: usize = 64;
+const CACHE_LINE_BYTES: usize = 64;
 /// Iterations that a thread spins before it sleeps (if it may): about 0.3 ms, which is longer than a page takes between
 /// two runs. Waking a thread takes as long as a small kernel.
-const SPIN: i32 = 300_000;
+const SPIN_ITERATIONS: i32 = 300_000;
 /// A thread takes one part in so many of what is left of its own share at a time. So slices are small towards the end
 /// of a share, where other threads can help.
-const PART: i32 = 4;
+const OWN_SLICE_DIVISOR: i32 = 4;
 /// The smallest slice is one part in so many of a thread's share, but at least one block.
-const LAST: i32 = 32;
+const MIN_SLICE_DIVISOR: i32 = 32;
 /// Milliseconds that a slice should take: slices between two reads of the clock are doubled until one takes that long.
-const SHORT_MS: f64 = 1.0;
+const TARGET_SLICE_MS: f64 = 1.0;
 
 /// The clock is read only after every so many steps marked [`DriverStep::SHORT`]. A power of two.
-const LOOK_EVERY: i32 = 8;
+const CLOCK_CHECK_INTERVAL: i32 = 8;
 
 /// Byte offsets of the words that threads share.
 struct Sync;
@@ -92,7 +92,7 @@ impl Sync {
     const STOPPED: u64 = 32;
     /// The blocks left of the first thread's share, a 64-bit word: the first block in the lower half, the block after
     /// the last in the upper half. Those of the other threads follow, each in its own cache line.
-    const SHARES: u64 = LINE as u64;
+    const SHARES: u64 = CACHE_LINE_BYTES as u64;
 }
 
 /// There is no step.
@@ -135,14 +135,14 @@ impl DriverStep {
 
 /// The indices of the module's functions, the first of which is the imported clock.
 const NOW: u32 = 0;
-const WHOLE: u32 = 1;
+const RUN_STEP: u32 = 1;
 const BEGIN: u32 = 2;
 const GO: u32 = 3;
 const SHARE: u32 = 4;
 const SLICES: u32 = 5;
 const PUBLISH: u32 = 6;
 const ADVANCE: u32 = 7;
-const WATCH: u32 = 8;
+const WAIT_FOR_CHANGE: u32 = 8;
 const HELP: u32 = 9;
 const SERVE: u32 = 10;
 const POST: u32 = 11;
@@ -192,14 +192,14 @@ pub fn driver(shared: bool, max_pages: u32) -> Vec<u8> {
     let mut exports = ExportSection::new();
     exports.export("begin", ExportKind::Func, BEGIN).export("go", ExportKind::Func, GO);
     let mut code = CodeSection::new();
-    code.function(&whole()).function(&begin()).function(&go());
+    code.function(&run_step()).function(&begin()).function(&go());
     if shared {
         for (function, params) in [
             (share(), 2),
             (slices(), THREE_TO_WORD),
             (publish(), 2),
             (advance(), 2),
-            (watch(), 3),
+            (wait_for_change(), 3),
             (help(), HELP_UNTIL),
             (serve(), 4),
             (post(), 5),
@@ -242,8 +242,8 @@ pub fn driver(shared: bool, max_pages: u32) -> Vec<u8> {
     module.finish()
 }
 
-/// `whole(step)`: runs a step completely, be it a launch or a copy.
-fn whole() -> Function {
+/// `run_step(step)`: runs a step completely, be it a launch or a copy.
+fn run_step() -> Function {
     let (step, kernel) = (0, 1);
     let mut f = Function::new([(1, ValType::I32)]);
     let mut w = f.instructions();
@@ -289,14 +289,15 @@ fn go() -> Function {
     // a step runs whole if it is serial, or if there is no deadline and no slice of it has run
     w.local_get(step).i32_load(at(0, 4)).i32_const(0).i32_lt_s();
     w.local_get(end).f64_const(f64::INFINITY.into()).f64_eq().global_get(SLICE).i32_eqz().i32_and().i32_or();
-    w.if_(BlockType::Empty).local_get(step).call(WHOLE);
+    w.if_(BlockType::Empty).local_get(step).call(RUN_STEP);
     next(&mut w);
     w.else_();
     {
         w.global_get(SLICE).i32_eqz().if_(BlockType::Empty);
         w.local_get(step).i32_load(at(16, 4)).global_set(BLOCK);
         blocks(&mut w, step);
-        w.i32_const(LAST).i32_div_u().local_tee(n).i32_const(1).local_get(n).select().global_set(SLICE).end();
+        w.i32_const(MIN_SLICE_DIVISOR).i32_div_u().local_tee(n).i32_const(1).local_get(n).select();
+        w.global_set(SLICE).end();
         w.local_get(step).i32_load(at(12, 4)).global_get(BLOCK).i32_sub().local_set(left);
         // n = min(slice, left) if there is a deadline, else all that is left
         w.global_get(SLICE).local_get(left);
@@ -323,10 +324,11 @@ fn go() -> Function {
         // that adding one clears the bit that is tested
         w.local_get(step).i32_load(at(0, 4)).i32_const(1).i32_add().i32_const(DriverStep::SHORT as i32).i32_and();
         w.if_(BlockType::Empty);
-        w.local_get(short).i32_const(1).i32_add().local_tee(short).i32_const(LOOK_EVERY - 1).i32_and().br_if(2);
+        w.local_get(short).i32_const(1).i32_add().local_tee(short);
+        w.i32_const(CLOCK_CHECK_INTERVAL - 1).i32_and().br_if(2);
         w.end();
-        // if the slice took less than SHORT_MS, the next one has twice the size
-        w.local_get(then).call(NOW).local_tee(then).f64_const((-SHORT_MS).into()).f64_add().f64_gt();
+        // if the slice took less than TARGET_SLICE_MS, the next one has twice the size
+        w.local_get(then).call(NOW).local_tee(then).f64_const((-TARGET_SLICE_MS).into()).f64_add().f64_gt();
         w.if_(BlockType::Empty).global_get(SLICE).i32_const(1).i32_shl().global_set(SLICE).end();
     }
     w.end();
@@ -342,7 +344,7 @@ fn share() -> Function {
     w.local_get(sync).i32_load(at(Sync::THREADS, 4)).local_set(threads);
     w.block(BlockType::Empty).loop_(BlockType::Empty);
     w.local_get(t).local_get(threads).i32_ge_u().br_if(1);
-    w.local_get(sync).local_get(t).i32_const(LINE as i32).i32_mul().i32_add();
+    w.local_get(sync).local_get(t).i32_const(CACHE_LINE_BYTES as i32).i32_mul().i32_add();
     for add in [0, 1] {
         blocks(&mut w, step);
         w.i64_extend_i32_u().local_get(t).i32_const(add).i32_add().i64_extend_i32_u().i64_mul();
@@ -369,12 +371,12 @@ fn slices() -> Function {
     let mut w = f.instructions();
     w.local_get(sync).i32_load(at(Sync::THREADS, 4)).local_set(threads);
     blocks(&mut w, step);
-    w.local_get(threads).i32_div_u().i32_const(LAST).i32_div_u();
+    w.local_get(threads).i32_div_u().i32_const(MIN_SLICE_DIVISOR).i32_div_u();
     w.local_tee(least).i32_eqz().if_(BlockType::Empty).i32_const(1).local_set(least).end();
     w.block(BlockType::Empty).loop_(BlockType::Empty);
     w.local_get(i).local_get(threads).i32_ge_u().br_if(1);
     w.local_get(thread).local_get(i).i32_add().local_get(threads).i32_rem_u();
-    w.i32_const(LINE as i32).i32_mul().local_get(sync).i32_add().local_set(word);
+    w.i32_const(CACHE_LINE_BYTES as i32).i32_mul().local_get(sync).i32_add().local_set(word);
     w.block(BlockType::Empty).loop_(BlockType::Empty);
     w.local_get(word).i64_atomic_load(at(Sync::SHARES, 8)).local_tee(now).i32_wrap_i64().local_set(lo);
     w.local_get(now).i64_const(32).i64_shr_u().i32_wrap_i64().local_set(hi);
@@ -389,7 +391,7 @@ fn slices() -> Function {
         .local_get(lo)
         .i32_sub()
         .local_tee(n)
-        .i32_const(PART)
+        .i32_const(OWN_SLICE_DIVISOR)
         .i32_const(2)
         .local_get(i)
         .i32_eqz()
@@ -442,7 +444,7 @@ fn advance() -> Function {
     w.i32_or().i32_eqz().i32_and().if_(BlockType::Empty);
     {
         w.local_get(step).i32_load(at(0, 4)).i32_const(0).i32_lt_s().if_(BlockType::Empty);
-        w.local_get(step).call(WHOLE);
+        w.local_get(step).call(RUN_STEP);
         w.local_get(step).i32_const(STEP_BYTES as i32).i32_add().local_set(step).br(2).end();
         w.local_get(step).local_get(sync).call(SHARE);
         w.local_get(sync).local_get(step).i32_store(at(Sync::STEP, 4));
@@ -455,15 +457,16 @@ fn advance() -> Function {
     f
 }
 
-/// `watch(number, thread, sync)`: waits until the number of the state differs from `number`. After [`SPIN`] iterations
-/// worker threads sleep, and thread 0 returns.
-fn watch() -> Function {
+/// `wait_for_change(number, thread, sync)`: waits until the number of the state differs from `number`. After
+/// [`SPIN_ITERATIONS`] iterations worker threads sleep, and thread 0 returns.
+fn wait_for_change() -> Function {
     let (number, thread, sync, turns) = (0, 1, 2, 3);
     let mut f = Function::new([(1, ValType::I32)]);
     let mut w = f.instructions();
     w.block(BlockType::Empty).loop_(BlockType::Empty);
     w.local_get(sync).i32_atomic_load(at(Sync::NUMBER, 4)).local_get(number).i32_ne().br_if(1);
-    w.local_get(turns).i32_const(1).i32_add().local_tee(turns).i32_const(SPIN).i32_gt_u().if_(BlockType::Empty);
+    w.local_get(turns).i32_const(1).i32_add().local_tee(turns);
+    w.i32_const(SPIN_ITERATIONS).i32_gt_u().if_(BlockType::Empty);
     w.local_get(thread).i32_eqz().br_if(2);
     w.local_get(sync).i32_const(1).i32_atomic_rmw_add(at(Sync::SLEEPING, 4)).drop();
     w.local_get(sync).local_get(number).i64_const(-1).memory_atomic_wait32(at(Sync::NUMBER, 4)).drop();
@@ -479,7 +482,7 @@ fn help() -> Function {
     let number = |w: &mut InstructionSink<'_>| _ = w.local_get(state).i64_const(32).i64_shr_u().i32_wrap_i64();
     let wait = |w: &mut InstructionSink<'_>| {
         number(w);
-        w.local_get(thread).local_get(sync).call(WATCH);
+        w.local_get(thread).local_get(sync).call(WAIT_FOR_CHANGE);
         // has thread 0 given up while the number is still the same?
         w.local_get(thread).i32_eqz().local_get(sync).i32_atomic_load(at(Sync::NUMBER, 4));
         number(w);
@@ -563,7 +566,7 @@ fn serve() -> Function {
     w.local_get(thread).local_get(service).local_get(scratch).local_get(sync);
     w.f64_const(f64::INFINITY.into()).call(HELP).local_set(number);
     w.local_get(sync).i32_atomic_load(at(Sync::SERVICE, 4)).local_get(service).i32_ne().br_if(1);
-    w.local_get(number).local_get(thread).local_get(sync).call(WATCH).br(0).end().end().end();
+    w.local_get(number).local_get(thread).local_get(sync).call(WAIT_FOR_CHANGE).br(0).end().end().end();
     f
 }
 
@@ -605,7 +608,7 @@ fn left() -> Function {
     w.local_get(word).i64_atomic_load(at(Sync::SHARES, 8)).local_set(share);
     w.local_get(sum).local_get(share).i64_const(32).i64_shr_u().i32_wrap_i64().i32_add();
     w.local_get(share).i32_wrap_i64().i32_sub().local_set(sum);
-    w.local_get(word).i32_const(LINE as i32).i32_add().local_set(word);
+    w.local_get(word).i32_const(CACHE_LINE_BYTES as i32).i32_add().local_set(word);
     w.local_get(t).i32_const(1).i32_add().local_set(t).br(0).end().end().local_get(sum).end();
     f
 }

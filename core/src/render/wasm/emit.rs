@@ -21,7 +21,7 @@ use wasm_encoder::{BlockType, ValType};
 
 /// After a reduction loop its accumulators are stored to scratch memory if they take at least this many v128; fewer
 /// stay in locals.
-const PARKED: usize = 6;
+const MIN_SPILLED_ACCS: usize = 6;
 
 /// Stands for a local that is not assigned yet.
 pub(super) const NONE: u32 = u32::MAX;
@@ -53,7 +53,7 @@ pub(super) struct Emit<'a> {
     /// The local of each slot (element of a value), or [`NONE`].
     pub(super) vals: Vec<u32>,
     /// The tile point whose element is being emitted: the index along each tile axis, by range id.
-    pub(super) env: [u32; 128],
+    pub(super) tile_point: [u32; 128],
     /// The chunk of the lane axis that is being emitted.
     pub(super) chunk: u32,
     pub(super) addrs: FxHashMap<AddrKey, u32>,
@@ -64,10 +64,10 @@ pub(super) struct Emit<'a> {
     pub(super) pointers: FxHashMap<UOp, u32>,
     /// Number of `if`s around the code that is being emitted.
     pub(super) branches: u32,
-    /// By slot: the byte offset at which a finished accumulator was stored, from the address in `parking`.
-    pub(super) parked: FxHashMap<u32, u64>,
+    /// By slot: the byte offset at which a finished accumulator was stored, from the address in `spill_base`.
+    pub(super) spilled_accs: FxHashMap<u32, u64>,
     /// The local with the address of the memory for finished accumulators.
-    pub(super) parking: u32,
+    pub(super) spill_base: u32,
     /// By accumulator: the position in the order of its last update.
     last_updates: FxHashMap<UOp, u32>,
     pub(super) scopes: Vec<Scope>,
@@ -86,15 +86,15 @@ impl<'a> Emit<'a> {
             f: Func::new(),
             layout,
             vals,
-            env: [0; 128],
+            tile_point: [0; 128],
             chunk: 0,
             addrs: FxHashMap::default(),
             pairs: FxHashMap::default(),
             consts: FxHashMap::default(),
             pointers: FxHashMap::default(),
             branches: 0,
-            parked: FxHashMap::default(),
-            parking: NONE,
+            spilled_accs: FxHashMap::default(),
+            spill_base: NONE,
             last_updates: FxHashMap::default(),
             scopes: vec![Scope::default()],
             ranges: FxHashMap::default(),
@@ -117,10 +117,10 @@ impl<'a> Emit<'a> {
         while self.scopes.len() > 1 {
             self.close()?;
         }
-        if self.parking != NONE {
-            self.f.prologue().global_get(0).i32_const(scratch as i32).i32_add().local_set(self.parking);
+        if self.spill_base != NONE {
+            self.f.prologue().global_get(0).i32_const(scratch as i32).i32_add().local_set(self.spill_base);
         }
-        let scratch = scratch + 16 * self.parked.len() as u32;
+        let scratch = scratch + 16 * self.spilled_accs.len() as u32;
         let work = u32::try_from(self.p.flops.max(self.p.bytes)).unwrap_or(u32::MAX);
         Ok(Kernel { body: self.f.finish(), scratch, work })
     }
@@ -290,7 +290,7 @@ impl<'a> Emit<'a> {
                 self.f.release(l);
             }
         }
-        self.take_steps(scope.steps);
+        self.increment_addresses(scope.steps);
         if self.p.g.dtype(r) == DType::I64 {
             self.f.w().local_get(local).i64_const(1).i64_add().local_set(local);
         } else {
@@ -303,7 +303,7 @@ impl<'a> Emit<'a> {
         }
         self.ranges.remove(&r);
         if self.p.g.kind(r).is_reduce() {
-            self.park();
+            self.spill_accs();
         }
         Ok(())
     }
@@ -311,10 +311,10 @@ impl<'a> Emit<'a> {
     /// Stores accumulators that will not be updated again to scratch memory. An engine that lacks registers for them in
     /// the code after the loop would spill them where they are defined, which is in each iteration of the loop; storing
     /// them here ends their live ranges.
-    fn park(&mut self) {
+    fn spill_accs(&mut self) {
         let over = |e: &Emit<'_>, acc: UOp| {
             let i = e.info(acc);
-            let ready = i.form == Form::Vec && i.last_use > e.cursor && !e.parked.contains_key(&i.slot);
+            let ready = i.form == Form::Vec && i.last_use > e.cursor && !e.spilled_accs.contains_key(&i.slot);
             ready && e.last_updates.get(&acc).is_some_and(|&at| at < e.cursor)
         };
         let accs = self.top().accs.clone().into_iter().filter(|&acc| over(self, acc));
@@ -324,16 +324,16 @@ impl<'a> Emit<'a> {
                 i.slot..i.slot + i.count * if i.lane { self.chunks() } else { 1 }
             })
             .collect();
-        if slots.len() < PARKED {
+        if slots.len() < MIN_SPILLED_ACCS {
             return;
         }
-        if self.parking == NONE {
-            self.parking = self.f.pinned(ValType::I32);
+        if self.spill_base == NONE {
+            self.spill_base = self.f.pinned(ValType::I32);
         }
         for slot in slots {
-            let offset = 16 * self.parked.len() as u64;
-            self.f.w().local_get(self.parking).local_get(self.vals[slot as usize]).v128_store(at(offset, 16));
-            self.parked.insert(slot, offset);
+            let offset = 16 * self.spilled_accs.len() as u64;
+            self.f.w().local_get(self.spill_base).local_get(self.vals[slot as usize]).v128_store(at(offset, 16));
+            self.spilled_accs.insert(slot, offset);
         }
     }
 
@@ -363,10 +363,10 @@ impl<'a> Emit<'a> {
             return self.force_address(u);
         }
         let info = self.info(u).clone();
-        let saved = (self.env, self.chunk);
+        let saved = (self.tile_point, self.chunk);
         let chunks = if info.lane { self.chunks() } else { 1 };
         for n in 0..info.count {
-            self.place(&info.axes, n);
+            self.set_tile_point(&info.axes, n);
             for c in 0..chunks {
                 self.chunk = c;
                 match info.form {
@@ -393,7 +393,7 @@ impl<'a> Emit<'a> {
                 }
             }
         }
-        (self.env, self.chunk) = saved;
+        (self.tile_point, self.chunk) = saved;
         Ok(())
     }
 
@@ -403,16 +403,16 @@ impl<'a> Emit<'a> {
     }
 
     /// Sets the current tile point to number `n` of these axes, in row-major order.
-    pub(super) fn place(&mut self, axes: &[(u8, u32)], mut n: u32) {
+    pub(super) fn set_tile_point(&mut self, axes: &[(u8, u32)], mut n: u32) {
         for &(id, len) in axes.iter().rev() {
-            self.env[id as usize] = n % len;
+            self.tile_point[id as usize] = n % len;
             n /= len;
         }
     }
 
     /// The row-major number of the current tile point along these axes.
     pub(super) fn number(&self, axes: &[(u8, u32)]) -> u32 {
-        axes.iter().fold(0, |n, &(id, len)| n * len + self.env[id as usize])
+        axes.iter().fold(0, |n, &(id, len)| n * len + self.tile_point[id as usize])
     }
 
     /// The slot of a value at the current tile point and chunk; `lane` counts within the chunk.
@@ -433,7 +433,7 @@ impl<'a> Emit<'a> {
         let t = if info.form == Form::Vec { ValType::V128 } else { val_type(self.p.g.dtype(u)) };
         let lanes = if info.form == Form::Lanes { 4 } else { 1 };
         for n in 0..info.count {
-            self.place(&info.axes, n);
+            self.set_tile_point(&info.axes, n);
             for c in 0..chunks {
                 self.chunk = c;
                 for lane in 0..lanes {
@@ -474,7 +474,7 @@ impl<'a> Emit<'a> {
         };
         let lanes = if ui.lane && ai.form != Form::Vec { 4 } else { 1 };
         for n in 0..axes.iter().map(|a| a.1).product() {
-            self.place(&axes, n);
+            self.set_tile_point(&axes, n);
             for c in 0..chunks {
                 self.chunk = c;
                 for lane in 0..lanes {
@@ -526,15 +526,15 @@ impl<'a> Emit<'a> {
         let chunks = if info.lane { self.chunks() } else { 1 };
         let woven = self.p.woven(u).map(|axis| axis.id).filter(|_| info.lane);
         for n in 0..info.count {
-            self.place(&info.axes, n);
-            // `store_woven` at index 0 of the axis stores the elements of index 1 as well
-            if woven.is_some_and(|id| self.env[id as usize] == 1) {
+            self.set_tile_point(&info.axes, n);
+            // `store_interleaved` at index 0 of the axis stores the elements of index 1 as well
+            if woven.is_some_and(|id| self.tile_point[id as usize] == 1) {
                 continue;
             }
             for c in 0..chunks {
                 self.chunk = c;
                 match woven {
-                    Some(id) => self.store_woven(u, id)?,
+                    Some(id) => self.store_interleaved(u, id)?,
                     None => self.store_one(u, info.lane)?,
                 }
             }

@@ -84,7 +84,7 @@ pub const SLACK: usize = 64 << 10;
 
 /// Does an access stay within half of [`SLACK`] of its buffer at every point of its tile, whether its gate holds or
 /// not? It may then be loaded without a branch and masked afterwards.
-pub(super) fn near(p: &Program, index: UOp) -> bool {
+pub(super) fn within_slack(p: &Program, index: UOp) -> bool {
     let g = &p.g;
     let (mut lo, mut hi) = g.bounds(g.src_at(index, 1));
     if let Arg::Strides(strides) = g.arg(index) {
@@ -115,7 +115,7 @@ impl Layout {
         let chunks = vectors().next().map_or(1, |t| t.len as u32 / 4);
         let mut info = vec![Info::default(); p.g.len()];
         for u in p.g.reachable(&p.order) {
-            info[u.0 as usize] = place(p, lanes, u);
+            info[u.0 as usize] = value_layout(p, lanes, u);
         }
         uses(p, &mut info);
         let mut slots = 0;
@@ -137,7 +137,7 @@ impl Layout {
     }
 }
 
-fn place(p: &Program, lanes: RangeSet, u: UOp) -> Info {
+fn value_layout(p: &Program, lanes: RangeSet, u: UOp) -> Info {
     let g = &p.g;
     let tile = p.tile(u);
     let lane = tile.iter().any(|t| lanes >> t.id & 1 == 1);
@@ -171,7 +171,7 @@ fn uses(p: &Program, info: &mut [Info]) {
         };
         for (i, &s) in g.src(u).iter().enumerate() {
             let scalar_operand = match g.op(u) {
-                Op::Load => i == 2 && !near(p, g.src_at(u, 0)),
+                Op::Load => i == 2 && !within_slack(p, g.src_at(u, 0)),
                 Op::Store => i == 2,
                 Op::Shl | Op::Shr => i == 1,
                 _ => false,

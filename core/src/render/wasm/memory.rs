@@ -3,7 +3,7 @@
 
 use super::emit::Emit;
 use super::func::{at, fits_lane, val_type};
-use super::layout::{SLACK, near};
+use super::layout::{SLACK, within_slack};
 use super::unsupported;
 use super::vector::scalar_bits;
 use crate::uop::{Arg, Op, UOp};
@@ -45,7 +45,10 @@ impl Emit<'_> {
             for &(id, stride) in strides {
                 let Some(axis) = p.tiles.iter().find(|t| t.id == id) else { continue };
                 let is_lane = self.layout.lanes >> id & 1 == 1;
-                let coord = if is_lane { self.chunk as i64 * 4 + lane as i64 } else { self.env[id as usize] as i64 };
+                let coord = match is_lane {
+                    true => self.chunk as i64 * 4 + lane as i64,
+                    false => self.tile_point[id as usize] as i64,
+                };
                 here += stride * coord;
                 least += (stride * (axis.len as i64 - 1)).min(0);
             }
@@ -87,7 +90,7 @@ impl Emit<'_> {
         if let Some(&local) = self.addrs.get(&key) {
             return Ok(Addr { local, add, offset });
         }
-        if let Some(local) = self.stepped(ptr, pointer, x, size, below) {
+        if let Some(local) = self.induction_address(ptr, pointer, x, size, below) {
             return Ok(Addr { local, add, offset });
         }
         self.scalar(x, lane)?;
@@ -115,12 +118,12 @@ impl Emit<'_> {
             return Ok(());
         }
         let axes = self.info(x).axes.clone();
-        let saved = self.env;
+        let saved = self.tile_point;
         for n in 0..axes.iter().map(|a| a.1).product() {
-            self.place(&axes, n);
+            self.set_tile_point(&axes, n);
             self.addr(index, 0, false)?;
         }
-        self.env = saved;
+        self.tile_point = saved;
         Ok(())
     }
 
@@ -128,11 +131,11 @@ impl Emit<'_> {
     /// offset field of the instruction.
     pub(super) fn push_addr(&mut self, index: UOp, gated: bool) -> Result<u64> {
         let a = self.addr(index, 0, gated)?;
-        self.push(a);
+        self.push_address(a);
         Ok(a.offset)
     }
 
-    fn push(&mut self, a: Addr) {
+    fn push_address(&mut self, a: Addr) {
         self.f.w().local_get(a.local);
         if a.add != 0 {
             self.f.w().i32_const(a.add).i32_add();
@@ -147,7 +150,7 @@ impl Emit<'_> {
     /// Loads a 4-byte element and pushes it in every lane.
     pub(super) fn load_splat(&mut self, u: UOp) -> Result<()> {
         let a = self.addr(self.p.g.src_at(u, 0), 0, false)?;
-        self.push(a);
+        self.push_address(a);
         self.f.w().v128_load32_splat(at(a.offset, 4));
         Ok(())
     }
@@ -158,19 +161,19 @@ impl Emit<'_> {
         let (src, dt) = (g.srcs(u), g.dtype(u));
         if src.len() == 1 {
             let a = self.addr(src[0], lane, false)?;
-            self.push(a);
+            self.push_address(a);
             self.load_one(dt, a.offset);
             return Ok(());
         }
         let a = self.addr(src[0], lane, true)?;
-        self.ready_scalar(src[1], lane)?;
+        self.materialize_scalar(src[1], lane)?;
         self.scalar(src[2], lane)?;
-        self.branch(BlockType::Result(val_type(dt)));
-        self.push(a);
+        self.open_if(BlockType::Result(val_type(dt)));
+        self.push_address(a);
         self.load_one(dt, a.offset);
         self.f.w().else_();
         self.scalar(src[1], lane)?;
-        self.join();
+        self.close_if();
         Ok(())
     }
 
@@ -182,7 +185,7 @@ impl Emit<'_> {
             return self.load_lanes(src[0], dt, false);
         }
         let (index, alt, gate) = (src[0], src[1], src[2]);
-        if near(self.p, index) {
+        if within_slack(self.p, index) {
             self.load_lanes(index, dt, false)?;
             if g.const_val(alt).is_some_and(|v| scalar_bits(v, dt) == 0) {
                 self.vec(gate)?;
@@ -194,18 +197,18 @@ impl Emit<'_> {
             }
             return Ok(());
         }
-        self.ready_vec(alt)?;
+        self.materialize_vec(alt)?;
         if !self.info(gate).lane {
-            self.ready_addr(index)?;
+            self.materialize_addr(index)?;
             self.scalar(gate, 0)?;
-            self.branch(BlockType::Result(ValType::V128));
+            self.open_if(BlockType::Result(ValType::V128));
             self.load_lanes(index, dt, true)?;
             self.f.w().else_();
             self.vec(alt)?;
-            self.join();
+            self.close_if();
             return Ok(());
         }
-        self.ready_addr(index)?;
+        self.materialize_addr(index)?;
         let mask = self.f.local(ValType::V128);
         let out = self.f.local(ValType::V128);
         self.vec(gate)?;
@@ -213,7 +216,7 @@ impl Emit<'_> {
         let contiguous = self.contiguous(index);
         if contiguous {
             self.f.w().local_get(mask).i32x4_all_true();
-            self.branch(BlockType::Result(ValType::V128));
+            self.open_if(BlockType::Result(ValType::V128));
             self.load_lanes(index, dt, true)?;
             self.f.w().else_();
         }
@@ -222,22 +225,22 @@ impl Emit<'_> {
         for lane in 0..4 {
             let a = self.addr(index, lane, true)?;
             self.f.w().local_get(mask).i32x4_extract_lane(lane as u8);
-            self.branch(BlockType::Empty);
+            self.open_if(BlockType::Empty);
             if dt.size() == 4 {
-                self.push(a);
+                self.push_address(a);
                 self.f.w().local_get(out).v128_load32_lane(at(a.offset, 4), lane as u8);
             } else {
                 self.f.w().local_get(out);
-                self.push(a);
+                self.push_address(a);
                 self.load_one(dt, a.offset);
                 self.replace(dt, lane);
             }
             self.f.w().local_set(out);
-            self.join();
+            self.close_if();
         }
         self.f.w().local_get(out);
         if contiguous {
-            self.join();
+            self.close_if();
         }
         self.f.release(mask);
         self.f.release(out);
@@ -245,25 +248,25 @@ impl Emit<'_> {
     }
 
     /// Emits the addresses that an access of four lanes needs before a branch, so that they can be reused after it.
-    fn ready_addr(&mut self, index: UOp) -> Result<()> {
+    fn materialize_addr(&mut self, index: UOp) -> Result<()> {
         for lane in 0..4 {
             self.addr(index, lane, true)?;
         }
         Ok(())
     }
 
-    /// Opens an `if`; values that are emitted until `join` are not kept in locals for later.
-    fn branch(&mut self, t: BlockType) {
+    /// Opens an `if`; values that are emitted until `close_if` are not kept in locals for later.
+    fn open_if(&mut self, t: BlockType) {
         self.f.w().if_(t);
         self.branches += 1;
     }
 
-    fn join(&mut self) {
+    fn close_if(&mut self) {
         self.f.w().end();
         self.branches -= 1;
     }
 
-    fn ready_vec(&mut self, u: UOp) -> Result<()> {
+    fn materialize_vec(&mut self, u: UOp) -> Result<()> {
         if self.p.g.op(u) != Op::Const {
             self.vec(u)?;
             self.f.w().drop();
@@ -271,7 +274,7 @@ impl Emit<'_> {
         Ok(())
     }
 
-    fn ready_scalar(&mut self, u: UOp, lane: usize) -> Result<()> {
+    fn materialize_scalar(&mut self, u: UOp, lane: usize) -> Result<()> {
         if self.p.g.op(u) != Op::Const {
             self.scalar(u, lane)?;
             self.f.w().drop();
@@ -283,7 +286,7 @@ impl Emit<'_> {
     fn load_lanes(&mut self, index: UOp, dt: DType, gated: bool) -> Result<()> {
         if self.contiguous(index) {
             let a = self.addr(index, 0, gated)?;
-            self.push(a);
+            self.push_address(a);
             let o = a.offset;
             match dt {
                 DType::Bool => {
@@ -310,7 +313,7 @@ impl Emit<'_> {
             return Ok(());
         }
         let a = self.addr(index, 0, gated)?;
-        self.push(a);
+        self.push_address(a);
         if dt.size() == 4 {
             if self.p.lane_stride(index, self.layout.lanes) == 0 && !self.info(self.p.g.src_at(index, 1)).lane {
                 self.f.w().v128_load32_splat(at(a.offset, 4));
@@ -321,7 +324,7 @@ impl Emit<'_> {
             for lane in 1..4 {
                 let a = self.addr(index, lane, gated)?;
                 self.f.w().local_set(tmp);
-                self.push(a);
+                self.push_address(a);
                 self.f.w().local_get(tmp).v128_load32_lane(at(a.offset, 4), lane as u8);
             }
             self.f.release(tmp);
@@ -331,7 +334,7 @@ impl Emit<'_> {
         self.splat(dt);
         for lane in 1..4 {
             let a = self.addr(index, lane, gated)?;
-            self.push(a);
+            self.push_address(a);
             self.load_one(dt, a.offset);
             self.replace(dt, lane);
         }
@@ -379,15 +382,15 @@ impl Emit<'_> {
         for l in 0..if lane { 4 } else { 1 } {
             let a = self.addr(index, l, gate.is_some())?;
             if let Some(gate) = gate {
-                self.ready_scalar(value, l)?;
+                self.materialize_scalar(value, l)?;
                 self.scalar(gate, l)?;
-                self.branch(BlockType::Empty);
+                self.open_if(BlockType::Empty);
             }
-            self.push(a);
+            self.push_address(a);
             self.scalar(value, l)?;
             self.store_scalar(dt, a.offset);
             if gate.is_some() {
-                self.join();
+                self.close_if();
             }
         }
         Ok(())
@@ -398,27 +401,27 @@ impl Emit<'_> {
         let Some(gate) = gate else {
             if self.contiguous(index) {
                 let a = self.addr(index, 0, false)?;
-                self.push(a);
+                self.push_address(a);
                 self.vec(value)?;
                 self.store_row(dt, a.offset);
                 return Ok(());
             }
             return self.store_each(index, value, None, false);
         };
-        self.ready_addr(index)?;
-        self.ready_vec(value)?;
+        self.materialize_addr(index)?;
+        self.materialize_vec(value)?;
         if !self.info(gate).lane {
             self.scalar(gate, 0)?;
-            self.branch(BlockType::Empty);
+            self.open_if(BlockType::Empty);
             if self.contiguous(index) {
                 let a = self.addr(index, 0, true)?;
-                self.push(a);
+                self.push_address(a);
                 self.vec(value)?;
                 self.store_row(dt, a.offset);
             } else {
                 self.store_each(index, value, None, true)?;
             }
-            self.join();
+            self.close_if();
             return Ok(());
         }
         let mask = self.f.local(ValType::V128);
@@ -427,13 +430,13 @@ impl Emit<'_> {
         if self.contiguous(index) {
             let a = self.addr(index, 0, true)?;
             self.f.w().local_get(mask).i32x4_all_true();
-            self.branch(BlockType::Empty);
-            self.push(a);
+            self.open_if(BlockType::Empty);
+            self.push_address(a);
             self.vec(value)?;
             self.store_row(dt, a.offset);
             self.f.w().else_();
             self.store_each(index, value, Some(mask), true)?;
-            self.join();
+            self.close_if();
         } else {
             self.store_each(index, value, Some(mask), true)?;
         }
@@ -443,19 +446,19 @@ impl Emit<'_> {
 
     /// Stores the vectors of both indices of a register axis of length 2 interleaved, element by element, as two
     /// vectors.
-    pub(super) fn store_woven(&mut self, u: UOp, axis: u8) -> Result<()> {
+    pub(super) fn store_interleaved(&mut self, u: UOp, axis: u8) -> Result<()> {
         let g = &self.p.g;
         let (index, value) = (g.src_at(u, 0), g.src_at(u, 1));
         let turns = [0, 1].map(|turn| (turn, self.f.local(ValType::V128)));
         for (turn, local) in turns {
-            self.env[axis as usize] = turn;
+            self.tile_point[axis as usize] = turn;
             self.vec(value)?;
             self.f.w().local_set(local);
         }
-        self.env[axis as usize] = 0;
+        self.tile_point[axis as usize] = 0;
         for half in [0, 8] {
             let a = self.addr(index, half / 4, false)?;
-            self.push(a);
+            self.push_address(a);
             let words: [u8; 16] = std::array::from_fn(|i| half as u8 + (i / 8 * 4 + i / 4 % 2 * 16 + i % 4) as u8);
             self.f.w().local_get(turns[0].1).local_get(turns[1].1).i8x16_shuffle(words);
             self.store_row(g.dtype(value), a.offset);
@@ -471,9 +474,9 @@ impl Emit<'_> {
             let a = self.addr(index, lane, gated)?;
             if let Some(mask) = mask {
                 self.f.w().local_get(mask).i32x4_extract_lane(lane as u8);
-                self.branch(BlockType::Empty);
+                self.open_if(BlockType::Empty);
             }
-            self.push(a);
+            self.push_address(a);
             if dt.size() == 4 {
                 self.vec(value)?;
                 self.f.w().v128_store32_lane(at(a.offset, 4), lane as u8);
@@ -482,7 +485,7 @@ impl Emit<'_> {
                 self.store_scalar(dt, a.offset);
             }
             if mask.is_some() {
-                self.join();
+                self.close_if();
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use wasm_encoder::ValType;
 
 /// The most addresses that one loop increments. Each takes a register, and processors have no registers for more.
-const MOST: usize = 6;
+const MAX_INDUCTION_ADDRESSES: usize = 6;
 
 /// An affine address: buffer, constant, and the factor of the index of each open loop, outermost first; both in bytes.
 type Key = (UOp, i32, SmallVec<[i32; 8]>);
@@ -29,7 +29,14 @@ pub(super) struct Step {
 impl Emit<'_> {
     /// A local that holds `pointer + x * size + below` at the current tile point, if x is affine in the open loops and
     /// the loop has not too many such addresses.
-    pub(super) fn stepped(&mut self, buffer: UOp, pointer: u32, x: UOp, size: i64, below: i64) -> Option<u32> {
+    pub(super) fn induction_address(
+        &mut self,
+        buffer: UOp,
+        pointer: u32,
+        x: UOp,
+        size: i64,
+        below: i64,
+    ) -> Option<u32> {
         let g = &self.p.g;
         if g.dtype(x).size() != 4 || self.info(x).lane {
             return None;
@@ -43,7 +50,7 @@ impl Emit<'_> {
         for &(r, times) in &form.terms {
             let bytes = times.wrapping_mul(size);
             if g.kind(r).is_tile() {
-                at = at.wrapping_add(bytes.wrapping_mul(self.env[g.range_arg(r).id as usize] as i64));
+                at = at.wrapping_add(bytes.wrapping_mul(self.tile_point[g.range_arg(r).id as usize] as i64));
                 continue;
             }
             if g.dtype(r).size() != 4 {
@@ -56,7 +63,7 @@ impl Emit<'_> {
             steps.pop();
         }
         // an address that does not depend on a loop gains nothing
-        if steps.is_empty() || self.scopes[steps.len() - 1].steps.len() >= MOST {
+        if steps.is_empty() || self.scopes[steps.len() - 1].steps.len() >= MAX_INDUCTION_ADDRESSES {
             return None;
         }
         Some(self.step((buffer, at as i32, steps), pointer))
@@ -98,7 +105,7 @@ impl Emit<'_> {
     }
 
     /// Increments a loop's addresses at the end of an iteration.
-    pub(super) fn take_steps(&mut self, steps: Vec<Step>) {
+    pub(super) fn increment_addresses(&mut self, steps: Vec<Step>) {
         for s in steps {
             self.f.w().local_get(s.local).i32_const(s.bytes).i32_add().local_set(s.local);
             self.f.release(s.local);

@@ -23,7 +23,7 @@ impl Emit<'_> {
             }
             Op::Range if g.kind(u).is_tile() => {
                 let id = g.range_arg(u).id;
-                let at = self.env[id as usize];
+                let at = self.tile_point[id as usize];
                 let lanes = if self.info(u).lane { [0, 1, 2, 3].map(|i| self.chunk * 4 + i) } else { [at; 4] };
                 self.vec_const(lanes);
                 return Ok(());
@@ -79,7 +79,7 @@ impl Emit<'_> {
             }
             Op::Range if g.kind(u).is_tile() => {
                 let id = g.range_arg(u).id;
-                let v = if self.info(u).lane { self.chunk * 4 + lane as u32 } else { self.env[id as usize] };
+                let v = if self.info(u).lane { self.chunk * 4 + lane as u32 } else { self.tile_point[id as usize] };
                 self.f.w().i32_const(v as i32);
                 return Ok(());
             }
@@ -129,8 +129,8 @@ impl Emit<'_> {
             Op::Load => return self.load_vec(u),
             Op::AccRead => {
                 let slot = self.slot(src[0], 0);
-                match self.parked.get(&slot) {
-                    Some(&offset) => self.f.w().local_get(self.parking).v128_load(at(offset, 16)),
+                match self.spilled_accs.get(&slot) {
+                    Some(&offset) => self.f.w().local_get(self.spill_base).v128_load(at(offset, 16)),
                     None => self.f.w().local_get(self.vals[slot as usize]),
                 };
                 return Ok(());
@@ -289,12 +289,12 @@ impl Emit<'_> {
         }
         let count = axes.iter().map(|a| a.1).product::<u32>();
         let chunks = if lane_folded { self.chunks() } else { 1 };
-        let saved = (self.env, self.chunk);
+        let saved = (self.tile_point, self.chunk);
         let vector = self.is_vec(src[0]);
         let lanes = if lane_folded && !vector { 4 } else { 1 };
         // element n in row-major order of register axes, chunks and lanes
         let push = |e: &mut Self, n: u32| -> Result<()> {
-            e.place(&axes, n / (chunks * lanes));
+            e.set_tile_point(&axes, n / (chunks * lanes));
             if lane_folded {
                 e.chunk = n / lanes % chunks;
             }
@@ -303,7 +303,7 @@ impl Emit<'_> {
         };
         let combine = |e: &mut Self| if vector { e.vec_binary(op, dt) } else { e.scalar_binary(op, dt) };
         self.tree(0, count * chunks * lanes, &push, &combine)?;
-        (self.env, self.chunk) = saved;
+        (self.tile_point, self.chunk) = saved;
         if vector && lane_folded {
             let t = self.f.local(ValType::V128);
             for half in [8u8, 4] {

@@ -106,8 +106,8 @@ fn folded(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Option<String> {
     let of = match a.op {
         Op::Sub | Op::Div if a.same => &x[0],
         Op::Add if a.opposite => &x[0],
-        Op::Mul | Op::MulAdd => &x[1 - a.zero?],
-        Op::Div if a.zero == Some(0) => &x[1],
+        Op::Mul | Op::MulAdd => &x[1 - a.zero_source?],
+        Op::Div if a.zero_source == Some(0) => &x[1],
         _ => return None,
     };
     let mut odd = match a.op {
@@ -117,7 +117,7 @@ fn folded(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Option<String> {
     if a.op == Op::Div {
         odd = format!("({odd} | ({of} == {ty}(0.0)))");
     }
-    let value = match a.zero {
+    let value = match a.zero_source {
         _ if a.same || a.opposite => format!("{ty}({})", if a.op == Op::Div { "1.0" } else { "0.0" }),
         // a zero with the sign of the product or quotient
         zero => {
@@ -139,7 +139,7 @@ fn float(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Option<String> {
         Op::Mul => format!("{} * {}", x[0], x[1]),
         Op::MulAdd => format!("fma({}, {}, {})", x[0], x[1], x[2]),
         Op::Div => format!("{} / {}", x[0], x[1]),
-        Op::Max | Op::Min => format!("{}({}, {})", w.extreme(a.op, a.number, lanes), x[0], x[1]),
+        Op::Max | Op::Min => format!("{}({}, {})", w.min_max_helper(a.op, a.second_is_not_nan, lanes), x[0], x[1]),
         Op::CmpLt => format!("{} < {}", x[0], x[1]),
         Op::CmpEq if a.same => format!("!{}({})", w.is_nan(lanes), x[0]),
         Op::CmpNe if a.same => format!("{}({})", w.is_nan(lanes), x[0]),

@@ -44,7 +44,7 @@ impl Wgsl {
     }
 
     /// Adds a helper function, whose text is made if it is new, and returns its name.
-    pub(super) fn need(&mut self, name: String, text: impl FnOnce(&mut Self) -> String) -> String {
+    pub(super) fn require_helper(&mut self, name: String, text: impl FnOnce(&mut Self) -> String) -> String {
         if self.helpers.iter().all(|h| h.0 != name) {
             let at = self.helpers.len();
             self.helpers.push((name.clone(), String::new()));
@@ -118,7 +118,7 @@ impl Dialect for Wgsl {
         self.read(p, at, lanes, &|i, _| i)
     }
 
-    fn gathers(&self, p: &Ptr, lanes: usize) -> bool {
+    fn loads_elements(&self, p: &Ptr, lanes: usize) -> bool {
         lanes != p.width
     }
 
@@ -155,8 +155,8 @@ impl Dialect for Wgsl {
         each.join(" ")
     }
 
-    fn words(&mut self, p: &Ptr, at: &At, lanes: usize, gate: Option<Gate>, alt: u8) -> Result<String> {
-        Ok(self.packed(p, at, lanes, gate, alt))
+    fn load_words(&mut self, p: &Ptr, at: &At, lanes: usize, gate: Option<Gate>, alt: u8) -> Result<String> {
+        Ok(self.load_packed_words(p, at, lanes, gate, alt))
     }
 
     fn dot(&mut self, acc: &str, a: &str, b: &str, lanes: usize) -> Result<String> {

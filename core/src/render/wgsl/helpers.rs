@@ -15,7 +15,7 @@ fn fill(template: &str, lanes: usize) -> String {
 impl Wgsl {
     fn template(&mut self, name: String, text: &str, lanes: usize) -> String {
         let text = fill(text, lanes).replace("{name}", &name);
-        self.need(name, |_| text)
+        self.require_helper(name, |_| text)
     }
 
     /// An f32 constant. Inf and NaN, which WGSL does not allow as constants, are made of the bits in a private
@@ -32,7 +32,7 @@ impl Wgsl {
             _ if v > 0.0 => ("inf_bits", 0x7f80_0000),
             _ => ("neg_inf_bits", 0xff80_0000),
         };
-        self.need(name.into(), |_| format!("var<private> {name}: u32 = {bits:#x}u;\n"));
+        self.require_helper(name.into(), |_| format!("var<private> {name}: u32 = {bits:#x}u;\n"));
         format!("bitcast<f32>({name})")
     }
 
@@ -52,12 +52,12 @@ impl Wgsl {
         self.template(format!("{name}_{lanes}"), &text.replace("{than}", than), lanes)
     }
 
-    /// The name of a maximum or minimum that gives NaN if either operand is NaN. With `number` the second operand is
-    /// known not to be NaN.
-    pub(super) fn extreme(&mut self, op: Op, number: bool, lanes: usize) -> String {
+    /// The name of a maximum or minimum that gives NaN if either operand is NaN. With `second_is_not_nan` the second
+    /// operand is known not to be NaN.
+    pub(super) fn min_max_helper(&mut self, op: Op, second_is_not_nan: bool, lanes: usize) -> String {
         let nan = self.is_nan(lanes);
         let f = if op == Op::Max { "max" } else { "min" };
-        if number {
+        if second_is_not_nan {
             let text =
                 format!("fn {{name}}(x: {{f}}, y: {{f}}) -> {{f}} {{\n  return select({f}(x, y), x, {nan}(x));\n}}\n");
             return self.template(format!("{f}_number_{lanes}"), &text, lanes);

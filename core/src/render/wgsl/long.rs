@@ -152,7 +152,7 @@ impl Wgsl {
             self.function(t, &[]);
         }
         let name = &text[3..text.find('(').expect("functions have arguments")];
-        self.need(name.to_string(), |_| text.to_string());
+        self.require_helper(name.to_string(), |_| text.to_string());
         name
     }
 

@@ -29,7 +29,7 @@ pub(super) fn element(at: &At) -> String {
 }
 
 /// The index of the array element, of `n` elements each, that contains element `i`; n is a power of two.
-fn divided(i: &str, n: usize) -> String {
+fn array_index(i: &str, n: usize) -> String {
     match (n, i.parse::<usize>()) {
         (1, _) => i.to_string(),
         (_, Ok(i)) => (i / n).to_string(),
@@ -63,27 +63,27 @@ impl Wgsl {
     ) -> String {
         if lanes == p.width {
             let i = guard(element(at), None);
-            return self.one(p, &i);
+            return self.load_array_element(p, &i);
         }
         let mut xs = Vec::new();
         for n in 0..lanes {
             let i = guard(element(&at.plus(n as i64)), Some(n).filter(|_| lanes > 1));
-            xs.push(self.one(p, &i));
+            xs.push(self.load_array_element(p, &i));
         }
         if lanes == 1 { xs.remove(0) } else { format!("{}({})", memory_type(p.dt, lanes), xs.join(", ")) }
     }
 
     /// The values of the array element that begins with element `i`; if it is a word that is read by element, the value
     /// of element `i`.
-    fn one(&mut self, p: &Ptr, i: &str) -> String {
+    fn load_array_element(&mut self, p: &Ptr, i: &str) -> String {
         let n = if p.memory == Memory::Elements { p.width } else { p.width.max(per_word(p.dt)) };
-        let place = format!("{}[{}]", p.name, divided(i, n));
+        let stored = format!("{}[{}]", p.name, array_index(i, n));
         match p.memory {
-            Memory::Elements if p.dt == F16 && self.f16_arrays => format!("{}({place})", memory_type(p.dt, p.width)),
-            Memory::Elements => place,
-            _ if p.width > 1 => format!("{}({place})", self.unpack(p.dt, p.width)),
-            Memory::Words => format!("{}({place}, {i})", self.extract(p.dt)),
-            Memory::Shared => format!("{}(atomicLoad(&{place}), {i})", self.extract(p.dt)),
+            Memory::Elements if p.dt == F16 && self.f16_arrays => format!("{}({stored})", memory_type(p.dt, p.width)),
+            Memory::Elements => stored,
+            _ if p.width > 1 => format!("{}({stored})", self.unpack(p.dt, p.width)),
+            Memory::Words => format!("{}({stored}, {i})", self.extract(p.dt)),
+            Memory::Shared => format!("{}(atomicLoad(&{stored}), {i})", self.extract(p.dt)),
         }
     }
 
@@ -93,11 +93,11 @@ impl Wgsl {
             Memory::Elements => {
                 let f16 = p.dt == F16 && self.f16_arrays;
                 let value = if f16 { format!("{}({value})", self.element_type(p)) } else { value.to_string() };
-                format!("{}[{}] = {value};", p.name, divided(i, p.width))
+                format!("{}[{}] = {value};", p.name, array_index(i, p.width))
             }
             Memory::Words => {
                 let word = self.pack_words(p.dt, p.width);
-                format!("{}[{}] = {word}({value});", p.name, divided(i, p.width))
+                format!("{}[{}] = {word}({value});", p.name, array_index(i, p.width))
             }
             Memory::Shared => {
                 let (n, bits) = (per_word(p.dt), self.bits(p.dt, value));
@@ -115,10 +115,10 @@ impl Wgsl {
     }
 
     /// Reads `lanes` words of four bytes at `at`. Where the gate does not hold, a word has `alt` in each byte.
-    pub(super) fn packed(&self, p: &Ptr, at: &At, lanes: usize, gate: Option<Gate>, alt: u8) -> String {
+    pub(super) fn load_packed_words(&self, p: &Ptr, at: &At, lanes: usize, gate: Option<Gate>, alt: u8) -> String {
         let whole = p.width == lanes * 4;
         let read = |lane: usize| {
-            let i = divided(&element(&at.plus(lane as i64 * 4)), p.width.max(4));
+            let i = array_index(&element(&at.plus(lane as i64 * 4)), p.width.max(4));
             let i = match gate {
                 None => i,
                 Some(Gate::One(gate)) => format!("select(0, {i}, {gate})"),
@@ -162,7 +162,8 @@ impl Wgsl {
             BF16 => format!("bitcast<f32>((w >> ({shift})) << 16u)"),
             _ => format!("extractBits(bitcast<{ty}>(w), {shift}, {}u)", dt.bits()),
         };
-        self.need(name, |_| format!("fn {}_at(w: u32, i: i32) -> {ty} {{\n  return {value};\n}}\n", dt.name()))
+        let text = format!("fn {}_at(w: u32, i: i32) -> {ty} {{\n  return {value};\n}}\n", dt.name());
+        self.require_helper(name, |_| text)
     }
 
     /// The name of a function from words to all the values that they hold.
@@ -188,7 +189,7 @@ impl Wgsl {
             _ => format!("({each} << {counts}{up}) >> {counts}({}u)", 32 - dt.bits()),
         };
         let text = format!("fn {name}(w: {from}) -> {ty} {{\n  return {value};\n}}\n");
-        self.need(name, |_| text)
+        self.require_helper(name, |_| text)
     }
 
     /// The name of a function from values to the words that hold them.
@@ -213,6 +214,6 @@ impl Wgsl {
             _ => format!("  let b = bitcast<{u}>(x) & {u}({mask});\n"),
         };
         let text = format!("fn {name}(x: {from}) -> {ty} {{\n{bits}  return {value};\n}}\n");
-        self.need(name, |_| text)
+        self.require_helper(name, |_| text)
     }
 }

@@ -41,11 +41,11 @@ impl Lower<'_> {
         match (from.is_float(), to.is_float()) {
             (true, true) => {
                 let a = self.reg(a, from, w)?;
-                Ok(Val::R(if to == DType::F32 { a } else { self.normal(to, w, a) }))
+                Ok(Val::R(if to == DType::F32 { a } else { self.narrow_to(to, w, a) }))
             }
             (false, false) => {
                 let a = self.reg(a, from, w)?;
-                Ok(Val::R(self.normal(to, w, a)))
+                Ok(Val::R(self.narrow_to(to, w, a)))
             }
             (false, true) => {
                 let r = self.f.reg(vec_size(w));
@@ -63,7 +63,7 @@ impl Lower<'_> {
                 } else {
                     self.v2(V2::IntToFloat, w, r, a);
                 }
-                Ok(Val::R(self.normal(to, w, r)))
+                Ok(Val::R(self.narrow_to(to, w, r)))
             }
             (true, false) => self.float_to_int_vector(to, w, a),
         }
@@ -103,7 +103,7 @@ impl Lower<'_> {
             (false, true) => {
                 let mid = if to == DType::F64 { DType::F64 } else { DType::F32 };
                 let r = self.int_to_float(from, mid, a);
-                self.normal_scalar(to, r)
+                self.narrow_scalar_to(to, r)
             }
             (true, false) => self.float_to_int(from, to, a)?,
         }))
@@ -121,9 +121,9 @@ impl Lower<'_> {
                 let zero = self.zero();
                 self.f.def(Code::VEX_Vcvtsd2ss_xmm_xmm_xmmm64, &[x(r), x(zero), x(a)]);
             }
-            (false, false) => return if to == DType::F32 { a } else { self.normal_scalar(to, a) },
+            (false, false) => return if to == DType::F32 { a } else { self.narrow_scalar_to(to, a) },
         }
-        self.normal_scalar(to, r)
+        self.narrow_scalar_to(to, r)
     }
 
     /// An xmm of zeros, as the first operand of conversions that copy their upper part from it.
@@ -143,7 +143,7 @@ impl Lower<'_> {
             return r;
         }
         if to.size() < 4 {
-            return self.normal_scalar(to, a);
+            return self.narrow_scalar_to(to, a);
         }
         if !wide(from) {
             return a;
@@ -250,7 +250,7 @@ impl Lower<'_> {
         let half = |dt: DType| matches!(dt, DType::F16 | DType::BF16);
         match (from.is_float(), to.is_float()) {
             (false, false) if wide(to) => Ok(Val::R(a)),
-            (false, false) => Ok(Val::R(self.normal_scalar(to, a))),
+            (false, false) => Ok(Val::R(self.narrow_scalar_to(to, a))),
             (true, true) if from == to => Ok(Val::R(a)),
             (true, true) => {
                 let bits = self.bitcast_scalar(from, DType::U16, Val::R(a))?;
@@ -270,7 +270,7 @@ impl Lower<'_> {
                 if from == DType::BF16 {
                     self.f.update(Code::Shr_rm32_imm8, &[d(r), Opnd::I8(16)]);
                 }
-                Ok(Val::R(if half(from) { self.normal_scalar(to, r) } else { r }))
+                Ok(Val::R(if half(from) { self.narrow_scalar_to(to, r) } else { r }))
             }
             (false, true) => {
                 let r = self.f.reg(Size::X);

@@ -24,7 +24,7 @@ impl Lower<'_> {
         if d.a.dt == BF16 {
             let b = match d.b.lanes {
                 // one instruction only uses it and broadcasts it from memory
-                false if s.once => Opnd::M(Mem { bcst: true, ..self.group_at(d.b, s.pt, s.off)? }),
+                false if s.single_use => Opnd::M(Mem { broadcast: true, ..self.group_at(d.b, s.pt, s.off)? }),
                 _ => z(self.group(d.b, &mut s)?),
             };
             self.f.update(Code::EVEX_Vdpbf16ps_zmm_k1z_zmm_zmmm512b32, &[z(acc), z(a), b]);
@@ -38,12 +38,12 @@ impl Lower<'_> {
             (dt, _) => {
                 // both factors have the same signedness: b is shifted by 128 to the other one, and what that adds, 128
                 // or -128 times the sum of `a`, is subtracted
-                let (moved, extra) = (self.moved(d.b, b, &mut s)?, self.extra(d.a, a, &mut s)?);
+                let (shifted, correction) = (self.shifted(d.b, b, &mut s)?, self.correction(d.a, a, &mut s)?);
                 match dt {
-                    I8 => self.f.update(code, &[z(acc), z(moved), z(a)]),
-                    _ => self.f.update(code, &[z(acc), z(a), z(moved)]),
+                    I8 => self.f.update(code, &[z(acc), z(shifted), z(a)]),
+                    _ => self.f.update(code, &[z(acc), z(a), z(shifted)]),
                 }
-                self.v3(V3::Sub, LANES, acc, acc, Val::R(extra));
+                self.v3(V3::Sub, LANES, acc, acc, Val::R(correction));
             }
         }
         Ok(())
@@ -51,19 +51,19 @@ impl Lower<'_> {
 
     /// The correction for a shifted other factor: 128 times the sum of each group of signed bytes, -128 times that of
     /// unsigned ones.
-    fn extra(&mut self, x: Factor, from: VReg, s: &mut Step) -> Result<VReg> {
-        let place = self.place_of(x, s, Form::Extra);
-        if let Some(&r) = s.known.get(&place) {
+    fn correction(&mut self, x: Factor, from: VReg, s: &mut Step) -> Result<VReg> {
+        let key = self.group_key(x, s, Form::Correction);
+        if let Some(&r) = s.known.get(&key) {
             return Ok(r);
         }
         let z = |r| Opnd::R(r, vec_size(LANES));
         let r = self.f.reg(vec_size(LANES));
         let (zero, half) = (self.lanes_of(0, LANES), self.lanes_of(0x8080_8080, LANES));
-        self.put(r, zero, I32, LANES);
+        self.move_to(r, zero, I32, LANES);
         let half = self.reg(half, I32, LANES)?;
         let (unsigned, signed) = if x.dt == I8 { (half, from) } else { (from, half) };
         self.f.update(Code::EVEX_Vpdpbusd_zmm_k1z_zmm_zmmm512b32, &[z(r), z(unsigned), z(signed)]);
-        s.known.insert(place, r);
+        s.known.insert(key, r);
         Ok(r)
     }
 }
@@ -82,7 +82,7 @@ impl Lower<'_> {
             }
             let [a, b, c] = lanes;
             let d = self.f.reg(Size::X);
-            self.put(d, Val::R(c), F32, 4);
+            self.move_to(d, Val::R(c), F32, 4);
             self.add_dot(4, d, a, Val::R(b))?;
             let r = self.f.reg(Size::Q);
             self.f.emit(Code::VEX_Vmovd_rm32_xmm, &[Opnd::R(r, Size::D), Opnd::R(d, Size::X)], 1, !1, 9);
@@ -90,14 +90,14 @@ impl Lower<'_> {
         }
         let d = self.f.reg(vec_size(w));
         let c = self.demand(src[2], pt, off, w)?;
-        self.put(d, c, I32, w);
+        self.move_to(d, c, I32, w);
         let a = self.demand_reg(src[0], pt, off, w)?;
         // if several parts of the lane axis use the word, it is loaded once
-        let once = self.parts(self.tiles[u.0 as usize].lane, I32).len() == 1;
-        let same = once && self.g.op(src[1]) == Op::Load && self.tiles[src[1].0 as usize].lane == 0;
+        let single_use = self.parts(self.tiles[u.0 as usize].lane, I32).len() == 1;
+        let same = single_use && self.g.op(src[1]) == Op::Load && self.tiles[src[1].0 as usize].lane == 0;
         let b = match same && self.m.isa >= Isa::Avx512Vnni && self.gate(src[1], pt, off, 1) == Gate::Open {
             // the instruction broadcasts it from memory
-            true => Val::M(Mem { bcst: true, ..self.address(self.g.src_at(src[1], 0), pt, 0)? }),
+            true => Val::M(Mem { broadcast: true, ..self.address(self.g.src_at(src[1], 0), pt, 0)? }),
             false => self.demand(src[1], pt, off, w)?,
         };
         self.add_dot(w, d, a, b)?;

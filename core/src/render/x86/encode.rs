@@ -8,7 +8,7 @@ use crate::{Error, Result};
 use iced_x86::{BlockEncoder, BlockEncoderOptions, Code, Instruction, InstructionBlock, OpKind, Register};
 
 /// Callee-saved general registers of the System V ABI.
-const KEPT: [u8; 6] = [3, 5, 12, 13, 14, 15];
+const CALLEE_SAVED: [u8; 6] = [3, 5, 12, 13, 14, 15];
 /// The largest stack frame in bytes. Larger ones are refused, since threads have bounded stacks.
 const MAX_FRAME: u32 = 1 << 20;
 
@@ -56,7 +56,7 @@ pub(super) fn instructions(f: &Func, numbers: &[u8]) -> Result<Vec<Instruction>>
     let saved = bytes.next_multiple_of(64);
     let mut e = Emit { numbers, frame, list: Vec::with_capacity(f.items.len() + 24), pending: None };
     let used: Vec<u8> =
-        KEPT.into_iter().filter(|k| f.regs.iter().zip(numbers).any(|(s, n)| !s.is_vec() && n == k)).collect();
+        CALLEE_SAVED.into_iter().filter(|k| f.regs.iter().zip(numbers).any(|(s, n)| !s.is_vec() && n == k)).collect();
     for &k in &used {
         e.add(reg_inst(Code::Push_r64, &[Register::RAX + k as u32]));
     }
@@ -181,7 +181,7 @@ impl Emit<'_> {
         }
         out.set_memory_displacement64(disp as u64);
         out.set_memory_displ_size(if base == Register::RIP { 8 } else { (disp != 0) as u32 });
-        out.set_is_broadcast(m.bcst);
+        out.set_is_broadcast(m.broadcast);
     }
 }
 

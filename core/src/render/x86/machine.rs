@@ -52,7 +52,7 @@ impl Machine for X64 {
         }
     }
 
-    fn first(size: Size, set: u32) -> u8 {
+    fn preferred(size: Size, set: u32) -> u8 {
         match size {
             Size::Z => 31 - set.leading_zeros() as u8,
             s if s.is_vec() => set.trailing_zeros() as u8,
@@ -100,7 +100,7 @@ impl Machine for X64 {
 
     fn constant(f: &Func, i: &Inst) -> Option<(Mem, Size)> {
         let Some(&Opnd::M(m)) = i.ops.get(i.rm as usize) else { return None };
-        if m.base != Base::Pool || m.index.is_some() || m.bcst || i.def >> i.rm & 1 == 1 {
+        if m.base != Base::Pool || m.index.is_some() || m.broadcast || i.def >> i.rm & 1 == 1 {
             return None;
         }
         let size = match f.pool.len_at(m.disp)? {
@@ -128,7 +128,7 @@ impl Machine for X64 {
         r == Register::K1
     }
 
-    fn take_constant(i: &mut Inst, r: VReg, size: Size) {
+    fn replace_memory_operand(i: &mut Inst, r: VReg, size: Size) {
         let k = i.rm as usize;
         i.ops[k] = Opnd::R(r, size);
         i.copy = k == 1 && !i.masked && i.def == 1 && i.uses & 1 == 0 && is_move(i.code);
@@ -162,7 +162,7 @@ impl Machine for X64 {
         l.f.jump(Code::Je_rel32_64, to);
     }
 
-    fn next_turn(l: &mut Lower, counter: VReg, limit: std::result::Result<VReg, i32>, to: u32) {
+    fn loop_back(l: &mut Lower, counter: VReg, limit: std::result::Result<VReg, i32>, to: u32) {
         l.f.update(Code::Inc_rm64, &[q(counter)]);
         match limit {
             Ok(r) => l.f.read(Code::Cmp_r64_rm64, &[q(counter), q(r)]),
@@ -172,14 +172,14 @@ impl Machine for X64 {
     }
 
     fn finish(l: &mut Lower) {
-        let past = |i: &super::Item| matches!(i, super::Item::Op(i) if table::is_past_caches(i.code));
-        if l.f.items.iter().any(past) {
+        let non_temporal = |i: &super::Item| matches!(i, super::Item::Op(i) if table::is_non_temporal(i.code));
+        if l.f.items.iter().any(non_temporal) {
             // non-temporal stores must be visible to other threads before these are told that the kernel is done
             l.f.read(Code::Sfence, &[]);
         }
     }
 
-    fn put(l: &mut Lower, r: VReg, v: Val, dt: DType, w: usize) {
+    fn move_to(l: &mut Lower, r: VReg, v: Val, dt: DType, w: usize) {
         let scalar_int = w == 1 && !dt.is_float();
         match v {
             Val::I(i) => match (u32::try_from(i), i32::try_from(i)) {
@@ -202,8 +202,8 @@ impl Machine for X64 {
                 let code = if wide(dt) { Code::VEX_Vmovsd_xmm_m64 } else { Code::VEX_Vmovss_xmm_m32 };
                 l.f.def(code, &[Opnd::R(r, Size::X), Opnd::M(m)]);
             }
-            Val::M(m) if m.bcst => {
-                let m = Mem { bcst: false, ..m };
+            Val::M(m) if m.broadcast => {
+                let m = Mem { broadcast: false, ..m };
                 let code = Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32;
                 l.f.def(code, &[Opnd::R(r, Size::Z), Opnd::M(m)]);
             }
@@ -266,15 +266,15 @@ impl Machine for X64 {
         l.store_vector(dt, w, m, v);
     }
 
-    fn weave(l: &mut Lower, a: VReg, b: VReg, w: usize) -> [VReg; 2] {
-        l.weave(a, b, w)
+    fn interleave(l: &mut Lower, a: VReg, b: VReg, w: usize) -> [VReg; 2] {
+        l.interleave(a, b, w)
     }
 
     fn alu(l: &mut Lower, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
         l.alu(u, pt, off, w)
     }
 
-    fn operand(l: &mut Lower, u: UOp, by: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
+    fn operand_for(l: &mut Lower, u: UOp, by: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
         l.demand_mem(u, by, pt, off, w)
     }
 
@@ -292,12 +292,12 @@ impl Machine for X64 {
         Ok(())
     }
 
-    fn across(l: &mut Lower, op: ReduceOp, dt: DType, w: usize, v: VReg) -> Result<Val> {
-        l.across(op, dt, w, v)
+    fn reduce_lanes(l: &mut Lower, op: ReduceOp, dt: DType, w: usize, v: VReg) -> Result<Val> {
+        l.reduce_lanes(op, dt, w, v)
     }
 
-    fn choose(l: &mut Lower, gate: UOp, pt: &Point, off: usize, m: Mem) -> Result<Mem> {
-        l.choose(gate, pt, off, m)
+    fn select_address(l: &mut Lower, gate: UOp, pt: &Point, off: usize, m: Mem) -> Result<Mem> {
+        l.select_address(gate, pt, off, m)
     }
 
     fn dot_group(self, dt: DType) -> Option<u16> {

@@ -7,9 +7,9 @@ use super::Lower;
 use super::Opnd;
 use super::table::{self, ShiftImm, V2, V3};
 use crate::render::linear::Gate;
-use crate::render::linear::address::words;
+use crate::render::linear::address::is_word;
 use crate::render::linear::lower::{Point, Val, vec_size, wide};
-use crate::render::linear::mir::{Base, Chosen, Mem, Size, VReg};
+use crate::render::linear::mir::{Base, Mem, SelectedPointer, Size, VReg};
 use crate::uop::{Arg, Op, UOp};
 use crate::{DType, Result};
 use iced_x86::{Code, Register};
@@ -20,11 +20,11 @@ impl Lower<'_> {
     pub(super) fn plain_load(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Option<Mem>> {
         let index = self.g.src_at(u, 0);
         let open = self.gate(u, pt, off, w) == Gate::Open;
-        if !open || w == 1 || !words(self.g.dtype(u)) || !self.contiguous(index) {
+        if !open || w == 1 || !is_word(self.g.dtype(u)) || !self.contiguous(index) {
             return Ok(None);
         }
         let m = self.address(index, pt, off)?;
-        self.fetch_ahead(u, m, off, w);
+        self.prefetch_next_row(u, m, off, w);
         Ok(Some(m))
     }
 
@@ -35,46 +35,46 @@ impl Lower<'_> {
         }
         let gate = match self.gate(u, pt, off, w) {
             Gate::Open => None,
-            Gate::Shut => return self.demand(self.g.src_at(u, 1), pt, off, w),
-            Gate::If(gate) => Some(gate),
+            Gate::Closed => return self.demand(self.g.src_at(u, 1), pt, off, w),
+            Gate::Conditional(gate) => Some(gate),
         };
         let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
         let zero = gate.is_some() && self.g.const_val(self.g.src_at(u, 1)).is_some_and(|c| c.is(0));
-        let pairs = words(dt) && self.lane_stride(index) == Some(2) && (gate.is_none() || lane_gate || zero);
-        if !pairs && !self.contiguous(index) || lane_gate && !words(dt) {
+        let pairs = is_word(dt) && self.lane_stride(index) == Some(2) && (gate.is_none() || lane_gate || zero);
+        if !pairs && !self.contiguous(index) || lane_gate && !is_word(dt) {
             let offset = self.g.src_at(index, 1);
             let vector = self.tiles[offset.0 as usize].lane > 0;
-            if words(dt) && (vector || gate.is_some()) && !wide(self.g.dtype(offset)) {
+            if is_word(dt) && (vector || gate.is_some()) && !wide(self.g.dtype(offset)) {
                 return self.gather(u, gate, pt, off, w);
             }
             return self.pack(dt, w, |l, i| l.load_lane(u, pt, off + i, true));
         }
         let m = self.address(index, pt, off)?;
         let Some(gate) = gate else {
-            self.fetch_ahead(u, m, off, w);
+            self.prefetch_next_row(u, m, off, w);
             return Ok(Val::R(if pairs { self.load_pairs(w, m, None) } else { self.load_vector(dt, w, m)? }));
         };
         let alt = self.demand(self.g.src_at(u, 1), pt, off, w)?;
         if !lane_gate && zero {
-            let m = self.choose(gate, pt, off, m)?;
+            let m = self.select_address(gate, pt, off, m)?;
             return Ok(Val::R(if pairs { self.load_pairs(w, m, None) } else { self.load_vector(dt, w, m)? }));
         }
         if !lane_gate {
             let r = self.fresh(dt, w);
-            self.put(r, alt, dt, w);
-            let skip = self.unless(gate, pt, off)?;
+            self.move_to(r, alt, dt, w);
+            let skip = self.skip_unless_gate(gate, pt, off)?;
             let v = self.load_vector(dt, w, m)?;
-            self.put(r, Val::R(v), dt, w);
+            self.move_to(r, Val::R(v), dt, w);
             self.f.label(skip);
             return Ok(Val::R(r));
         }
-        if w == 16 && zero && !pairs && !self.strays(index) {
+        if w == 16 && zero && !pairs && !self.may_leave_buffer(index) {
             let condition = self.predicate(gate, u, pt, off)?;
             self.predicate_to_k1(&condition);
             return Ok(Val::R(self.load_under_k1(m)));
         }
         let mask = self.demand_reg(gate, pt, off, w)?;
-        let m = self.near_memory(index, m, mask, w);
+        let m = self.address_if_any_lane(index, m, mask, w);
         let r = if pairs { self.load_pairs(w, m, Some(mask)) } else { self.load_masked(w, m, mask) };
         if zero {
             return Ok(Val::R(r));
@@ -85,37 +85,37 @@ impl Lower<'_> {
 
     /// The address `m` if a scalar condition holds, otherwise that of a block of zeros: this needs no branch, and none
     /// of the work that masks cost. Loads near each other under the same condition share the selected pointer.
-    pub(super) fn choose(&mut self, gate: UOp, pt: &Point, off: usize, m: Mem) -> Result<Mem> {
+    pub(super) fn select_address(&mut self, gate: UOp, pt: &Point, off: usize, m: Mem) -> Result<Mem> {
         // the largest distance in bytes of loads that share a pointer, and the most bytes that one of them reads: two
         // vectors, where every other element is loaded
-        const NEAR: i32 = 224;
-        const MOST: usize = 128;
-        let holds = self.demand_reg(gate, pt, off, 1)?;
-        let near = |c: &&Chosen| {
-            let alike = Mem { disp: c.mem.disp, ..m } == c.mem;
-            alike && c.holds == holds && (m.disp - c.mem.disp).abs() <= NEAR
+        const SHARE_DISTANCE: i32 = 224;
+        const MAX_READ_BYTES: usize = 128;
+        let condition = self.demand_reg(gate, pt, off, 1)?;
+        let shareable = |c: &&SelectedPointer| {
+            let same_base = Mem { disp: c.mem.disp, ..m } == c.mem;
+            same_base && c.condition == condition && (m.disp - c.mem.disp).abs() <= SHARE_DISTANCE
         };
-        if let Some(c) = self.f.chosen.iter().find(near) {
+        if let Some(c) = self.f.selected_pointers.iter().find(shareable) {
             return Ok(Mem::at(Base::Reg(c.pointer), m.disp - c.mem.disp));
         }
-        let zeros = self.f.pool.put(&[0; 2 * NEAR as usize + MOST]) + NEAR;
+        let zeros = self.f.pool.intern(&[0; 2 * SHARE_DISTANCE as usize + MAX_READ_BYTES]) + SHARE_DISTANCE;
         let [pointer, other] = [0; 2].map(|_| self.f.reg(Size::Q));
         self.f.def(Code::Lea_r64_m, &[Opnd::R(pointer, Size::Q), Opnd::M(m)]);
         self.f.def(Code::Lea_r64_m, &[Opnd::R(other, Size::Q), Opnd::M(Mem::at(Base::Pool, zeros))]);
-        self.f.read(Code::Test_rm32_r32, &[Opnd::R(holds, Size::D), Opnd::R(holds, Size::D)]);
+        self.f.read(Code::Test_rm32_r32, &[Opnd::R(condition, Size::D), Opnd::R(condition, Size::D)]);
         self.f.emit(Code::Cmove_r64_rm64, &[Opnd::R(pointer, Size::Q), Opnd::R(other, Size::Q)], 1, !0, 9);
-        self.f.chosen.push(Chosen { holds, mem: m, pointer });
+        self.f.selected_pointers.push(SelectedPointer { condition, mem: m, pointer });
         Ok(Mem::at(Base::Reg(pointer), 0))
     }
 
     /// For a masked load whose lanes may lie far from their buffer: the address `m`, or that of zeros if no lane of the
     /// mask is set. A masked load from unmapped memory gives zeros too, but the processor takes hundreds of cycles to
     /// find out that no lane needs it.
-    pub(super) fn near_memory(&mut self, index: UOp, m: Mem, mask: VReg, w: usize) -> Mem {
-        if !self.strays(index) {
+    pub(super) fn address_if_any_lane(&mut self, index: UOp, m: Mem, mask: VReg, w: usize) -> Mem {
+        if !self.may_leave_buffer(index) {
             return m;
         }
-        let zeros = self.f.pool.put(&[0; 128]);
+        let zeros = self.f.pool.intern(&[0; 128]);
         let [pointer, other] = [0; 2].map(|_| self.f.reg(Size::Q));
         self.f.def(Code::Lea_r64_m, &[Opnd::R(pointer, Size::Q), Opnd::M(m)]);
         self.f.def(Code::Lea_r64_m, &[Opnd::R(other, Size::Q), Opnd::M(Mem::at(Base::Pool, zeros))]);
@@ -133,7 +133,7 @@ impl Lower<'_> {
     }
 
     /// May lanes of an access lie more than a page outside their buffer?
-    fn strays(&self, index: UOp) -> bool {
+    fn may_leave_buffer(&self, index: UOp) -> bool {
         const PAGE: i64 = 4096;
         let Arg::Param { len, .. } = *self.g.arg(self.g.src_at(index, 0)) else { return false };
         let (size, (first, last)) = (self.g.dtype(index).size() as i64, self.elements(index));
@@ -184,7 +184,7 @@ impl Lower<'_> {
             } else {
                 let lanes: Vec<u8> = (0..w).flat_map(|i| ((h * w + i) as u32 / 2).to_le_bytes()).collect();
                 let lanes = self.pool(&lanes);
-                let lanes = self.put_fresh(lanes, w);
+                let lanes = self.move_to_fresh(lanes, w);
                 let wide = Code::EVEX_Vpermd_zmm_k1z_zmm_zmmm512b32;
                 let code = if w == 16 { wide } else { Code::VEX_Vpermd_ymm_ymm_ymmm256 };
                 self.f.def(code, &[Opnd::R(twice, size), Opnd::R(lanes, size), Opnd::R(mask, size)]);
@@ -202,7 +202,7 @@ impl Lower<'_> {
                     (0..16u32).flat_map(|i| if i < 8 { 2 * i } else { 2 * i + 1 }.to_le_bytes()).collect();
                 let order = self.pool(&order);
                 // this instruction overwrites the first vector and not the indices, so these may stay in a register
-                let order = Opnd::R(self.put_fresh(order, w), size);
+                let order = Opnd::R(self.move_to_fresh(order, w), size);
                 self.f.update(Code::EVEX_Vpermt2ps_zmm_k1z_zmm_zmmm512b32, &[a, order, b]);
                 return first;
             }
@@ -216,9 +216,9 @@ impl Lower<'_> {
         r
     }
 
-    pub(super) fn put_fresh(&mut self, v: Val, w: usize) -> VReg {
+    pub(super) fn move_to_fresh(&mut self, v: Val, w: usize) -> VReg {
         let r = self.f.reg(vec_size(w));
-        self.put(r, v, DType::I32, w);
+        self.move_to(r, v, DType::I32, w);
         r
     }
 
@@ -227,10 +227,10 @@ impl Lower<'_> {
     fn gather(&mut self, u: UOp, gate: Option<UOp>, pt: &Point, off: usize, w: usize) -> Result<Val> {
         let (g, size) = (self.g, vec_size(w));
         let (index, dt) = (g.src_at(u, 0), g.dtype(u));
-        if let Some(v) = self.permuted(u, pt, off, w)? {
+        if let Some(v) = self.load_permuted(u, pt, off, w)? {
             return Ok(v);
         }
-        if let Some(v) = self.backwards(u, gate, pt, off, w)? {
+        if let Some(v) = self.load_reversed(u, gate, pt, off, w)? {
             return Ok(v);
         }
         let offset = g.src_at(index, 1);
@@ -244,7 +244,7 @@ impl Lower<'_> {
             let m = self.address(index, pt, off)?;
             let (alt, mask) = (self.demand(alt, pt, off, w)?, self.demand_reg(gate, pt, off, w)?);
             let r = self.f.reg(size);
-            self.put(r, alt, dt, w);
+            self.move_to(r, alt, dt, w);
             self.mask_to_k1(mask);
             let ops = [Opnd::R(r, size), Opnd::M(m)];
             self.f.emit(Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32, &ops, 1, !0, 9).masked = true;
@@ -274,7 +274,7 @@ impl Lower<'_> {
             None => self.lanes_of(0, w),
         };
         let mask = gate.map(|g| self.demand_reg(g, pt, off, w)).transpose()?;
-        self.put(r, init, dt, w);
+        self.move_to(r, init, dt, w);
         if w == 16 {
             match mask {
                 Some(mask) => self.mask_to_k1(mask),
@@ -292,7 +292,7 @@ impl Lower<'_> {
             Some(m) => Val::R(m),
             None => self.lanes_of(u32::MAX, w),
         };
-        self.put(k, mask, DType::I32, w);
+        self.move_to(k, mask, DType::I32, w);
         let code = if w == 8 { Code::VEX_Vgatherdps_ymm_vm32y_ymm } else { Code::VEX_Vgatherdps_xmm_vm32x_xmm };
         self.f.emit(code, &[Opnd::R(r, size), Opnd::M(m), Opnd::R(k, size)], 0b101, !0, 9);
         Ok(Val::R(r))
@@ -303,19 +303,19 @@ impl Lower<'_> {
         let (index, dt) = (self.g.src_at(u, 0), self.g.dtype(u));
         let gate = match self.gate(u, pt, off, 1) {
             Gate::Open => None,
-            Gate::Shut => return self.demand(self.g.src_at(u, 1), pt, off, 1),
-            Gate::If(gate) => Some(gate),
+            Gate::Closed => return self.demand(self.g.src_at(u, 1), pt, off, 1),
+            Gate::Conditional(gate) => Some(gate),
         };
         let m = self.address(index, pt, off)?;
         let Some(gate) = gate else {
-            return Ok(if fold && words(dt) { Val::M(m) } else { self.load_scalar(dt, m) });
+            return Ok(if fold && is_word(dt) { Val::M(m) } else { self.load_scalar(dt, m) });
         };
         let alt = self.demand(self.g.src_at(u, 1), pt, off, 1)?;
         let r = self.fresh(dt, 1);
-        self.put(r, alt, dt, 1);
-        let skip = self.unless(gate, pt, off)?;
+        self.move_to(r, alt, dt, 1);
+        let skip = self.skip_unless_gate(gate, pt, off)?;
         let v = self.load_scalar(dt, m);
-        self.put(r, v, dt, 1);
+        self.move_to(r, v, dt, 1);
         self.f.label(skip);
         Ok(Val::R(r))
     }
@@ -386,14 +386,14 @@ impl Lower<'_> {
     /// Loads one 32-bit element into all lanes with one instruction; `None` if that is not possible.
     pub(super) fn load_broadcast(&mut self, u: UOp, pt: &Point, w: usize) -> Result<Option<Val>> {
         let gate = match self.gate(u, pt, 0, 1) {
-            _ if !words(self.g.dtype(u)) => return Ok(None),
+            _ if !is_word(self.g.dtype(u)) => return Ok(None),
             Gate::Open => None,
-            Gate::If(gate) if self.g.const_val(self.g.src_at(u, 1)).is_some_and(|c| c.is(0)) => Some(gate),
+            Gate::Conditional(gate) if self.g.const_val(self.g.src_at(u, 1)).is_some_and(|c| c.is(0)) => Some(gate),
             _ => return Ok(None),
         };
         let mut m = self.address(self.g.src_at(u, 0), pt, 0)?;
         if let Some(gate) = gate {
-            m = self.choose(gate, pt, 0, m)?;
+            m = self.select_address(gate, pt, 0, m)?;
         }
         let r = self.f.reg(vec_size(w));
         let code = match w {
@@ -410,19 +410,19 @@ impl Lower<'_> {
         let (index, value, gate) = (src[0], src[1], src.get(2).copied());
         let dt = self.g.dtype(value);
         let tile = self.tiles[u.0 as usize].clone();
-        if let Some(axis) = self.turned(u) {
-            return self.store_turned(index, value, &tile, axis);
+        if let Some(axis) = self.transposed_axis(u) {
+            return self.store_transposed(index, value, &tile, axis);
         }
         if let Some(axis) = self.p.woven(u) {
-            return self.store_woven(index, value, &tile, axis.id);
+            return self.store_interleaved(index, value, &tile, axis.id);
         }
         // all lanes may store to one address: then they store in order, and the last one's value stays
         let contiguous = self.tiles[index.0 as usize].lane > 0 && self.contiguous(index);
         let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
-        let past = self.past_caches(index);
+        let non_temporal = self.non_temporal_alignment(index);
         for pt in tile.points() {
             for (off, w) in self.parts(tile.lane, dt) {
-                if w == 1 || !contiguous || lane_gate && !words(dt) {
+                if w == 1 || !contiguous || lane_gate && !is_word(dt) {
                     for i in off..off + w {
                         self.store_lane(index, value, gate, &pt, i)?;
                     }
@@ -431,12 +431,14 @@ impl Lower<'_> {
                 let v = self.demand_reg(value, &pt, off, w)?;
                 let m = self.address(index, &pt, off)?;
                 match gate {
-                    None if past.is_some_and(|unit| w > 4 && self.on_line(index, unit, &pt, off, w)) => {
-                        self.f.read(table::store_past_caches(w), &[Opnd::M(m), Opnd::R(v, vec_size(w))]);
+                    None if non_temporal
+                        .is_some_and(|unit| w > 4 && self.is_vector_aligned(index, unit, &pt, off, w)) =>
+                    {
+                        self.f.read(table::non_temporal_store(w), &[Opnd::M(m), Opnd::R(v, vec_size(w))]);
                     }
                     None => self.store_vector(dt, w, m, v),
                     Some(g) if !lane_gate => {
-                        let skip = self.unless(g, &pt, off)?;
+                        let skip = self.skip_unless_gate(g, &pt, off)?;
                         self.store_vector(dt, w, m, v);
                         self.f.label(skip);
                     }

@@ -1,20 +1,20 @@
 //! x86-64 machine code, encoded by iced-x86: AVX2 with FMA and F16C, or AVX-512 with 16 lanes and, where the processor
 //! has them, its dot-product instructions. `machine` implements the machine of the linear program (`render/linear`);
-//! `vector`, `scalar`, `cast`, `memory`, `near`, `weave`, `predicate`, `reduce` and `dot` select instructions, and
-//! `encode` makes bytes of them. Kernels follow the System V ABI.
+//! `vector`, `scalar`, `cast`, `memory`, `permute`, `transpose`, `predicate`, `reduce` and `dot` select instructions,
+//! and `encode` makes bytes of them. Kernels follow the System V ABI.
 
 mod cast;
 mod dot;
 mod encode;
 mod machine;
 mod memory;
-mod near;
+mod permute;
 mod predicate;
 mod reduce;
 mod scalar;
 mod table;
+mod transpose;
 mod vector;
-mod weave;
 
 use super::linear::{self, build};
 use super::{Code, Renderer};

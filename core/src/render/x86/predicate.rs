@@ -13,7 +13,7 @@ use iced_x86::{Code, Register};
 /// Lanes of a mask register.
 const LANES: usize = 16;
 /// Number of mask registers that a condition may use (k1 to k7).
-const MOST: u32 = 7;
+const MASK_REGISTERS: u32 = 7;
 
 /// A condition whose operands have been computed.
 pub(super) enum Predicate {
@@ -24,17 +24,17 @@ pub(super) enum Predicate {
     /// The negation of a condition.
     Not(Box<Predicate>),
     /// Two conditions joined by `and`, `or` or, for `cmp_ne`, exclusive `or`.
-    Both(Op, Box<[Predicate; 2]>),
+    Combined(Op, Box<[Predicate; 2]>),
 }
 
 impl Lower<'_> {
     /// The condition `u` of its user `by`, at sixteen lanes.
     pub(super) fn predicate(&mut self, u: UOp, by: UOp, pt: &Point, off: usize) -> Result<Predicate> {
-        self.joined(u, by, pt, off, 1)
+        self.nested_predicate(u, by, pt, off, 1)
     }
 
     /// The same, while the mask registers below `k` hold the conditions that it will be joined with.
-    fn joined(&mut self, u: UOp, by: UOp, pt: &Point, off: usize, k: u32) -> Result<Predicate> {
+    fn nested_predicate(&mut self, u: UOp, by: UOp, pt: &Point, off: usize, k: u32) -> Result<Predicate> {
         if !self.compares(u, by, pt, off, k) {
             return Ok(Predicate::Lanes(self.demand_reg(u, pt, off, LANES)?));
         }
@@ -42,10 +42,11 @@ impl Lower<'_> {
         let of = self.g.dtype(b);
         if of == DType::Bool {
             if self.negates(op, b) {
-                return Ok(Predicate::Not(Box::new(self.joined(a, u, pt, off, k)?)));
+                return Ok(Predicate::Not(Box::new(self.nested_predicate(a, u, pt, off, k)?)));
             }
-            let (first, second) = (self.joined(a, u, pt, off, k)?, self.joined(b, u, pt, off, k + 1)?);
-            return Ok(Predicate::Both(op, Box::new([first, second])));
+            let (first, second) =
+                (self.nested_predicate(a, u, pt, off, k)?, self.nested_predicate(b, u, pt, off, k + 1)?);
+            return Ok(Predicate::Combined(op, Box::new([first, second])));
         }
         let first = self.demand_reg(a, pt, off, LANES)?;
         Ok(Predicate::Compare(op, of, first, self.demand_mem(b, u, pt, off, LANES)?))
@@ -56,11 +57,15 @@ impl Lower<'_> {
     fn compares(&self, u: UOp, by: UOp, pt: &Point, off: usize, k: u32) -> bool {
         let g = self.g;
         let (&[a, b], op) = (g.src(u), g.op(u)) else { return false };
-        if k >= MOST || !self.used_once(u, by) || self.tiles[u.0 as usize].lane == 0 || g.const_val(u).is_some() {
+        if k >= MASK_REGISTERS
+            || !self.used_once(u, by)
+            || self.tiles[u.0 as usize].lane == 0
+            || g.const_val(u).is_some()
+        {
             return false;
         }
         if matches!(op, Op::CmpLt | Op::And)
-            && (self.settled(u, pt, off, LANES).is_some() || self.unsettled(u, pt, off, LANES) != u)
+            && (self.known_value(u, pt, off, LANES).is_some() || self.unknown_part(u, pt, off, LANES) != u)
         {
             return false;
         }
@@ -108,7 +113,7 @@ impl Lower<'_> {
                 self.predicate_to(p, k);
                 self.f.emit(Code::VEX_Knotw_kr_kr, &[mask(k), mask(k)], 1, !1, 9);
             }
-            Predicate::Both(op, both) => {
+            Predicate::Combined(op, both) => {
                 self.predicate_to(&both[0], k);
                 self.predicate_to(&both[1], k + 1);
                 let code = match op {

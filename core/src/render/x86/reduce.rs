@@ -9,7 +9,7 @@ use iced_x86::Code;
 
 impl Lower<'_> {
     /// Reduces all lanes of a register to a scalar.
-    pub(super) fn across(&mut self, op: ReduceOp, dt: DType, w: usize, mut v: VReg) -> Result<Val> {
+    pub(super) fn reduce_lanes(&mut self, op: ReduceOp, dt: DType, w: usize, mut v: VReg) -> Result<Val> {
         if w == 1 || wide(dt) {
             return Ok(Val::R(v));
         }

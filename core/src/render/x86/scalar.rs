@@ -51,7 +51,7 @@ impl Lower<'_> {
                 let (b, c) = (self.demand(src[1], pt, off, 1)?, self.demand(src[2], pt, off, 1)?);
                 let r = self.fresh(dt, 1);
                 if dt == DType::F32 || dt == DType::F64 {
-                    self.put(r, c, dt, 1);
+                    self.move_to(r, c, dt, 1);
                     self.fma_scalar(dt, r, a, b)?;
                 } else {
                     let m = self.binary_scalar(Op::Mul, dt, a, b, None)?;
@@ -79,13 +79,13 @@ impl Lower<'_> {
     }
 
     /// Normalises a scalar to a narrow dtype: integers wrap to its width, floats are rounded to its precision.
-    pub(super) fn normal_scalar(&mut self, dt: DType, r: VReg) -> VReg {
+    pub(super) fn narrow_scalar_to(&mut self, dt: DType, r: VReg) -> VReg {
         let code = match dt {
             DType::I8 => Code::Movsx_r32_rm8,
             DType::U8 => Code::Movzx_r32_rm8,
             DType::I16 => Code::Movsx_r32_rm16,
             DType::U16 => Code::Movzx_r32_rm16,
-            DType::F16 | DType::BF16 => return self.normal(dt, 1, r),
+            DType::F16 | DType::BF16 => return self.narrow_to(dt, 1, r),
             _ => return r,
         };
         let t = self.f.reg(Size::Q);
@@ -97,9 +97,9 @@ impl Lower<'_> {
     fn unary_scalar(&mut self, op: Op, dt: DType, a: Val) -> Result<Val> {
         if !dt.is_float() {
             let r = self.fresh(dt, 1);
-            self.put(r, a, dt, 1);
+            self.move_to(r, a, dt, 1);
             self.f.update(form(dt, Code::Neg_rm32, Code::Neg_rm64), &[sized(r, dt)]);
-            return Ok(Val::R(self.normal_scalar(dt, r)));
+            return Ok(Val::R(self.narrow_scalar_to(dt, r)));
         }
         let r = self.f.reg(Size::X);
         let double = dt == DType::F64;
@@ -121,7 +121,7 @@ impl Lower<'_> {
             }
             _ => return Err(self.unsupported(format!("op {} on {dt}", op.name()))),
         }
-        Ok(Val::R(self.normal_scalar(dt, r)))
+        Ok(Val::R(self.narrow_scalar_to(dt, r)))
     }
 
     /// A 16-byte constant of repeated 64-bit (f64) or 32-bit patterns.
@@ -153,7 +153,7 @@ impl Lower<'_> {
         if let Some(t) = into
             && t != r
         {
-            self.put(t, Val::R(r), dt, 1);
+            self.move_to(t, Val::R(r), dt, 1);
             return Ok(t);
         }
         Ok(r)
@@ -182,7 +182,7 @@ impl Lower<'_> {
             let nan = self.float_mask(cmp::UNORDERED, dt, a, Val::R(a));
             return Ok(self.blend(nan, Val::R(a), r, 1));
         }
-        Ok(self.normal_scalar(dt, r))
+        Ok(self.narrow_scalar_to(dt, r))
     }
 
     /// A float comparison as an xmm mask.
@@ -216,7 +216,7 @@ impl Lower<'_> {
             v.map(|v| if wide(dt) { Opnd::Q32(v) } else { Opnd::I32(v) })
         };
         let two = |l: &mut Self, imm: Code, full_imm: Code, reg: Code, full: Code| -> Result<()> {
-            l.put(r, Val::R(a), dt, 1);
+            l.move_to(r, Val::R(a), dt, 1);
             match b {
                 Val::I(v) if immediate(v).is_some() => {
                     let i = immediate(v).expect("checked");
@@ -254,7 +254,7 @@ impl Lower<'_> {
             Op::Mul => match b {
                 Val::I(v) if v > 0 && (v as u64).is_power_of_two() => {
                     let n = v.trailing_zeros() as u8;
-                    self.put(r, Val::R(a), dt, 1);
+                    self.move_to(r, Val::R(a), dt, 1);
                     if n > 0 {
                         self.f.update(form(dt, Code::Shl_rm32_imm8, Code::Shl_rm64_imm8), &[sized(r, dt), Opnd::I8(n)]);
                     }
@@ -266,13 +266,13 @@ impl Lower<'_> {
                 }
                 _ => {
                     let b = self.reg(b, dt, 1)?;
-                    self.put(r, Val::R(a), dt, 1);
+                    self.move_to(r, Val::R(a), dt, 1);
                     self.f.update(form(dt, Code::Imul_r32_rm32, Code::Imul_r64_rm64), &[sized(r, dt), sized(b, dt)]);
                 }
             },
             Op::Max | Op::Min => {
                 let b = self.reg(b, dt, 1)?;
-                self.put(r, Val::R(a), dt, 1);
+                self.move_to(r, Val::R(a), dt, 1);
                 self.f.compare(form(dt, Code::Cmp_r32_rm32, Code::Cmp_r64_rm64), sized(a, dt), sized(b, dt));
                 let code = match (op == Op::Max, dt.is_signed()) {
                     (true, true) => form(dt, Code::Cmovl_r32_rm32, Code::Cmovl_r64_rm64),
@@ -287,7 +287,7 @@ impl Lower<'_> {
                 let bits = dt.bits() as i64;
                 if let Val::I(n) = b {
                     let n = Opnd::I8((n & (bits - 1)) as u8);
-                    self.put(r, Val::R(a), dt, 1);
+                    self.move_to(r, Val::R(a), dt, 1);
                     let code = match (op, dt.is_signed()) {
                         (Op::Shl, _) => form(dt, Code::Shl_rm32_imm8, Code::Shl_rm64_imm8),
                         (_, true) => form(dt, Code::Sar_rm32_imm8, Code::Sar_rm64_imm8),
@@ -309,7 +309,7 @@ impl Lower<'_> {
             }
             _ => return Err(self.unsupported(format!("op {} on {dt}", op.name()))),
         }
-        Ok(self.normal_scalar(dt, r))
+        Ok(self.narrow_scalar_to(dt, r))
     }
 
     fn int_flag(&mut self, op: Op, dt: DType, a: VReg, b: Val) -> Result<VReg> {
@@ -346,7 +346,7 @@ impl Lower<'_> {
             return Ok(self.blend(m, Val::R(xv), y, 1));
         }
         let (xv, r) = (self.reg(xv, dt, 1)?, self.f.reg(Size::Q));
-        self.put(r, y, dt, 1);
+        self.move_to(r, y, dt, 1);
         self.f.read(Code::Test_rm32_r32, &[d(c), d(c)]);
         self.f.update(Code::Cmovne_r64_rm64, &[q(r), q(xv)]);
         Ok(r)
@@ -372,7 +372,7 @@ impl Lower<'_> {
         // exact for 31-bit numerators: m = ceil(2^(31+s) / c), s = ceil(log2 c)
         let s = 32 - (c - 1).leading_zeros();
         let m = (1u64 << (31 + s)).div_ceil(c as u64);
-        self.put(r, Val::I(m as i64), DType::I64, 1);
+        self.move_to(r, Val::I(m as i64), DType::I64, 1);
         self.f.update(Code::Imul_r64_rm64, &[q(r), q(a)]);
         self.f.update(Code::Shr_rm64_imm8, &[q(r), Opnd::I8(31 + s as u8)]);
         if op == Op::Idiv {
@@ -393,7 +393,7 @@ impl Lower<'_> {
         let (done, minus) = (self.f.new_label(), self.f.new_label());
         if constant.is_none_or(|c| c == 0) {
             // x / 0 = x, x % 0 = 0
-            self.put(r, if quotient { Val::R(a) } else { Val::I(0) }, dt, 1);
+            self.move_to(r, if quotient { Val::R(a) } else { Val::I(0) }, dt, 1);
             self.f.read(form(dt, Code::Test_rm32_r32, Code::Test_rm64_r64), &[sized(b, dt), sized(b, dt)]);
             self.f.jump(Code::Je_rel32_64, done);
         }
@@ -417,12 +417,12 @@ impl Lower<'_> {
         if may_wrap {
             self.f.jump(Code::Jmp_rel32_64, done);
             self.f.label(minus);
-            self.put(r, if quotient { Val::R(a) } else { Val::I(0) }, dt, 1);
+            self.move_to(r, if quotient { Val::R(a) } else { Val::I(0) }, dt, 1);
             if quotient {
                 self.f.update(form(dt, Code::Neg_rm32, Code::Neg_rm64), &[sized(r, dt)]);
             }
         }
         self.f.label(done);
-        Ok(self.normal_scalar(dt, r))
+        Ok(self.narrow_scalar_to(dt, r))
     }
 }

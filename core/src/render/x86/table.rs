@@ -120,13 +120,13 @@ pub(super) fn store(w: usize) -> Code {
 
 /// The non-temporal store of `w` lanes; the address must be aligned to the register's size.
 #[rustfmt::skip]
-pub(super) fn store_past_caches(w: usize) -> Code {
+pub(super) fn non_temporal_store(w: usize) -> Code {
     by_width!(w, VEX_Vmovntps_m128_xmm, VEX_Vmovntps_m256_ymm, EVEX_Vmovntps_m512_zmm)
 }
 
 /// Is this a non-temporal store?
-pub(super) fn is_past_caches(code: Code) -> bool {
-    [4, 8, 16].into_iter().any(|w| store_past_caches(w) == code)
+pub(super) fn is_non_temporal(code: Code) -> bool {
+    [4, 8, 16].into_iter().any(|w| non_temporal_store(w) == code)
 }
 
 /// Copy of a whole register.

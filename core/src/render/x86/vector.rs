@@ -33,7 +33,7 @@ impl Lower<'_> {
         if !vectors {
             return self.pack(dt, w, |l, i| l.alu_scalar(u, pt, off + i));
         }
-        if let Some((max, first, second)) = self.picks(u) {
+        if let Some((max, first, second)) = self.match_min_max(u) {
             let b = self.demand(second, pt, off, w)?;
             let (a, d) = (self.demand_reg(first, pt, off, w)?, self.fresh(dt, w));
             self.v3(if max { V3::MaxPs } else { V3::MinPs }, w, d, a, b);
@@ -41,7 +41,7 @@ impl Lower<'_> {
         }
         if w == 16
             && matches!(op, Op::Mul | Op::MulAdd)
-            && let Some((p, t)) = self.scaled(src[0], src[1])
+            && let Some((p, t)) = self.match_scale_by_power(src[0], src[1])
         {
             let (p, t) = (self.demand_reg(p, pt, off, w)?, self.demand_reg(t, pt, off, w)?);
             let (n, d) = (self.fresh(dt, w), self.fresh(dt, w));
@@ -68,11 +68,11 @@ impl Lower<'_> {
             Op::Cast => self.cast_vector(sdt, dt, w, a)?,
             Op::Bitcast => {
                 let a = self.reg(a, sdt, w)?;
-                Val::R(self.normal(dt, w, a))
+                Val::R(self.narrow_to(dt, w, a))
             }
             op if op.is_unary() => {
                 let v = self.unary_vector(op, dt, w, a)?;
-                Val::R(self.normal(dt, w, v))
+                Val::R(self.narrow_to(dt, w, v))
             }
             Op::Where => {
                 let mask = self.reg(a, DType::Bool, w)?;
@@ -92,7 +92,7 @@ impl Lower<'_> {
                     _ => ShiftImm::Shr,
                 };
                 self.shift(shift, w, d, a, n as u8);
-                Val::R(if op == Op::Shl { self.normal(dt, w, d) } else { d })
+                Val::R(if op == Op::Shl { self.narrow_to(dt, w, d) } else { d })
             }
             _ => {
                 let b = self.demand_mem(src[1], u, pt, off, w)?;
@@ -110,7 +110,7 @@ impl Lower<'_> {
 
     /// Matches `a * b` as `p * 2^n` and returns p and t, where `t = n + EXP_MAGIC`. `exp2` scales by 2^n in two
     /// factors, whose exponents are the two halves of n; one `vscalefps` does the same.
-    fn scaled(&self, a: UOp, b: UOp) -> Option<(UOp, UOp)> {
+    fn match_scale_by_power(&self, a: UOp, b: UOp) -> Option<(UOp, UOp)> {
         let g = self.g;
         let power = |u: UOp| -> Option<UOp> {
             let shifted = (g.op(u) == Op::Bitcast && g.dtype(u) == DType::F32).then(|| g.src_at(u, 0))?;
@@ -135,7 +135,7 @@ impl Lower<'_> {
 
     /// Matches `a < b ? b : a` (a maximum) and `a < b ? a : b` (a minimum): whether it is the maximum, and the operands
     /// of `vmaxps` or `vminps`, which give their second operand unless the first is greater (less).
-    fn picks(&self, u: UOp) -> Option<(bool, UOp, UOp)> {
+    fn match_min_max(&self, u: UOp) -> Option<(bool, UOp, UOp)> {
         let g = self.g;
         let [cond, x, y] = *g.src(u) else { return None };
         if g.op(u) != Op::Where || g.dtype(u) != DType::F32 || g.op(cond) != Op::CmpLt {
@@ -182,7 +182,7 @@ impl Lower<'_> {
     }
 
     /// Normalises 32-bit lanes to a narrow dtype: integers wrap to its width, floats are rounded to its precision.
-    pub(super) fn normal(&mut self, dt: DType, w: usize, v: VReg) -> VReg {
+    pub(super) fn narrow_to(&mut self, dt: DType, w: usize, v: VReg) -> VReg {
         let d = match dt {
             DType::I8 | DType::I16 | DType::U8 | DType::U16 | DType::F16 | DType::BF16 => self.f.reg(vec_size(w)),
             _ => return v,
@@ -414,7 +414,7 @@ impl Lower<'_> {
             }
         }
         let rounds = !matches!(op, Op::Max | Op::Min | Op::And | Op::Or | Op::Xor | Op::Shr) && !op.is_compare();
-        let r = if rounds { self.normal(dt, w, d) } else { d };
+        let r = if rounds { self.narrow_to(dt, w, d) } else { d };
         Ok(self.into(into, r, w))
     }
 
@@ -469,11 +469,11 @@ impl Lower<'_> {
         let (a, b) = if matches!(a, Val::M(_)) { (b, a) } else { (a, b) };
         let a = self.reg(a, dt, w)?;
         if let (Val::M(_), Val::R(_)) = (c, b) {
-            self.put(d, Val::R(a), dt, w);
+            self.move_to(d, Val::R(a), dt, w);
             let (b, c) = (self.opnd(b, w), self.opnd(c, w));
             self.f.update(table::v3(V3::Fma213, w), &[Opnd::R(d, vec_size(w)), b, c]);
         } else {
-            self.put(d, c, dt, w);
+            self.move_to(d, c, dt, w);
             self.fma_vector(w, d, a, b);
         }
         Ok(d)

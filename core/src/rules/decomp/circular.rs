@@ -158,7 +158,7 @@ pub(super) fn tan(b: &mut Build<'_>, x: UOp) -> UOp {
     if b.shader {
         // A shader's division may be off by 2.5 ulp, so a step of Newton's method follows. In it 1 - t * inverse is the
         // sum of products of halves, each of which is exact with or without fused multiply-add.
-        let ((t1, t2), (i1, i2)) = (parts(b, t), parts(b, inverse));
+        let ((t1, t2), (i1, i2)) = (split_mantissa(b, t), split_mantissa(b, inverse));
         let mut miss = b.c(1.0);
         for (x, y) in [(t1, i1), (t1, i2), (t2, i1), (t2, i2)] {
             let product = b.mul(x, y);
@@ -176,7 +176,7 @@ pub(super) fn tan(b: &mut Build<'_>, x: UOp) -> UOp {
 }
 
 /// An f32 as the sum of two numbers of 12 bits each.
-fn parts(b: &mut Build<'_>, v: UOp) -> (UOp, UOp) {
+fn split_mantissa(b: &mut Build<'_>, v: UOp) -> (UOp, UOp) {
     let all = b.bits(v);
     let high = b.uand(all, !0xfff);
     let high = b.float(high);

@@ -8,7 +8,7 @@
 //! factor it out.
 
 use super::build::{Build, Format};
-use super::transcendental::{exp2_of, is_f32, parts};
+use super::transcendental::{exp2_of, is_f32, mantissa_and_exponent};
 use crate::dtype::Scalar;
 use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
@@ -51,12 +51,12 @@ const LOG_F64: Log = Log {
 };
 
 /// Number of low mantissa bits that are zero in a head.
-fn cut(f: Format) -> u32 {
+fn head_zero_bits(f: Format) -> u32 {
     f.mantissa / 2 + 1
 }
 
 fn head(b: &mut Build<'_>, x: UOp) -> UOp {
-    let mask = -1 << cut(b.f);
+    let mask = -1 << head_zero_bits(b.f);
     if let Some(v) = b.g.const_val(x).map(|c| c.as_f64_of(b.f.float)) {
         let head = match is_f32(b) {
             true => f32::from_bits((v as f32).to_bits() & mask as u32) as f64,
@@ -130,7 +130,7 @@ pub(super) fn pow(g: &mut Graph, x: UOp, y: UOp, t: &Target) -> Option<UOp> {
     let size = b.uand(all, !sign);
     let size = b.float(size);
     let (zero, one, inf, minus_inf) = (b.c(0.0), b.c(1.0), b.c(f64::INFINITY), b.c(f64::NEG_INFINITY));
-    let (m, e) = parts(b, size);
+    let (m, e) = mantissa_and_exponent(b, size);
     let [lh, ll] = log2(b, m, e);
     let log = b.add(lh, ll);
     let finite = b.less(size, inf);

@@ -35,8 +35,8 @@ pub(super) fn fmod(g: &mut Graph, x: UOp, y: UOp, t: &Target) -> Option<UOp> {
     };
     let [sx, mx, my] = [(x, 1 << 31), (x, i64::from(i32::MAX)), (y, i64::from(i32::MAX))].map(|(u, m)| sign(g, u, m));
     let r = match t.arithmetic.has(DType::F64) {
-        true => in_f64(g, mx, my),
-        false => in_integers(&mut Build { g, f: F32, shader }, mx, my),
+        true => fmod_via_f64(g, mx, my),
+        false => fmod_via_integers(&mut Build { g, f: F32, shader }, mx, my),
     };
     let b = &mut Build { g, f: F32, shader };
     let bits = b.bits(r);
@@ -49,7 +49,7 @@ pub(super) fn fmod(g: &mut Graph, x: UOp, y: UOp, t: &Target) -> Option<UOp> {
 }
 
 /// The remainder of two magnitudes, given as the bits of f32, computed in f64.
-fn in_f64(g: &mut Graph, x: UOp, y: UOp) -> UOp {
+fn fmod_via_f64(g: &mut Graph, x: UOp, y: UOp) -> UOp {
     let [x, y] = [x, y].map(|u| {
         let u = g.bitcast(u, DType::F32);
         g.cast(u, DType::F64)
@@ -77,7 +77,7 @@ fn in_f64(g: &mut Graph, x: UOp, y: UOp) -> UOp {
 }
 
 /// The remainder of two magnitudes, given as the bits of f32, computed in integers.
-fn in_integers(b: &mut Build<'_>, x: UOp, y: UOp) -> UOp {
+fn fmod_via_integers(b: &mut Build<'_>, x: UOp, y: UOp) -> UOp {
     // split both into mantissa and exponent; subnormal numbers have the smallest exponent and no implicit bit
     let [(mx, ex), (my, ey)] = [x, y].map(|u| {
         let e = b.shr(u, 23);

@@ -19,21 +19,21 @@ rules! {
     pub static TRANSCENDENTAL(g, u, t: Target) = {
         // exp(x) arrives as exp2(x * log2(e)); rounding that product would cost up to 40 ulp, so it is not computed
         wide: (Exp2 (x * (# c))) if { is_eval_exp(g, u, t) } => { exp_in_f64(g, x, c) };
-        exp:  (Exp2 (x * (# c))) if { wanted(g, u, t) } => { exp_of(g, x, c, t) };
-        exp2: (Exp2 x) if { wanted(g, u, t) }           => { with(g, x, t, exp2) };
-        log2: (Log2 x) if { wanted(g, u, t) }           => { with(g, x, t, log2) };
-        pow:  (Pow x y) if { wanted(g, u, t) }          => { power::pow(g, x, y, t) };
-        sin:  (Sin x) if { wanted(g, u, t) }            => { with(g, x, t, circular::sin) };
-        cos:  (Cos x) if { wanted(g, u, t) }            => { with(g, x, t, circular::cos) };
-        tan:  (Tan x) if { wanted(g, u, t) }            => { with(g, x, t, circular::tan) };
+        exp:  (Exp2 (x * (# c))) if { needs_decomposition(g, u, t) } => { exp_of(g, x, c, t) };
+        exp2: (Exp2 x) if { needs_decomposition(g, u, t) }           => { build_with(g, x, t, exp2) };
+        log2: (Log2 x) if { needs_decomposition(g, u, t) }           => { build_with(g, x, t, log2) };
+        pow:  (Pow x y) if { needs_decomposition(g, u, t) }          => { power::pow(g, x, y, t) };
+        sin:  (Sin x) if { needs_decomposition(g, u, t) }            => { build_with(g, x, t, circular::sin) };
+        cos:  (Cos x) if { needs_decomposition(g, u, t) }            => { build_with(g, x, t, circular::cos) };
+        tan:  (Tan x) if { needs_decomposition(g, u, t) }            => { build_with(g, x, t, circular::tan) };
     }
 }
 
-fn wanted(g: &Graph, u: UOp, t: &Target) -> bool {
+fn needs_decomposition(g: &Graph, u: UOp, t: &Target) -> bool {
     t.arithmetic.has(g.dtype(u)) && !t.has_op(g.op(u), g.dtype(u)) && *g.arg(u) == Arg::None
 }
 
-fn with(g: &mut Graph, x: UOp, t: &Target, f: fn(&mut Build<'_>, UOp) -> UOp) -> Option<UOp> {
+fn build_with(g: &mut Graph, x: UOp, t: &Target, f: fn(&mut Build<'_>, UOp) -> UOp) -> Option<UOp> {
     let format = Format::of(g.dtype(x))?;
     Some(f(&mut Build { g, f: format, shader: t.reassociates }, x))
 }
@@ -103,9 +103,9 @@ const LOG_F64: [f64; 7] = [
 const LN2_F32: [f64; 2] = [0.693359375, -0.00021219444005469057];
 const LN2_F64: [f64; 2] = [0.6931471803691238, 1.9082149292705877e-10];
 
-/// A result that may be subnormal is computed 2^LIFT times too large and then scaled down, so that it is rounded only
-/// once.
-const LIFT: i64 = 64;
+/// A result that may be subnormal is computed 2^SUBNORMAL_SCALE_EXP times too large and then scaled down, so that it is
+/// rounded only once.
+const SUBNORMAL_SCALE_EXP: i64 = 64;
 
 pub(super) fn is_f32(b: &Build<'_>) -> bool {
     b.f.float == DType::F32
@@ -139,13 +139,14 @@ pub(super) fn exp2_of(b: &mut Build<'_>, f: UOp, bits: UOp) -> UOp {
     scale(b, p, bits)
 }
 
-/// `p * 2^n` for n <= 0, where the low half of the word `bits` holds `n + bias + LIFT`. The first product is 2^LIFT too
-/// large, so that it is a normal float; the second scales it down to its magnitude, which may be subnormal.
+/// `p * 2^n` for n <= 0, where the low half of the word `bits` holds `n + bias + SUBNORMAL_SCALE_EXP`. The first
+/// product is 2^SUBNORMAL_SCALE_EXP too large, so that it is a normal float; the second scales it down to its
+/// magnitude, which may be subnormal.
 fn scale_down(b: &mut Build<'_>, p: UOp, bits: UOp) -> UOp {
     let e = b.shl(bits, b.f.mantissa);
     let s = b.float(e);
     let p = b.mul(p, s);
-    b.mulc(p, 2f64.powi(-LIFT as i32))
+    b.mulc(p, 2f64.powi(-SUBNORMAL_SCALE_EXP as i32))
 }
 
 /// A cheaper expansion of `u`, which is `Exp2(x * log2(e))`, for an x that is known to be at most zero or NaN. `None`
@@ -154,7 +155,7 @@ pub(crate) fn exp_below_zero(g: &mut Graph, u: UOp, t: &Target) -> Option<UOp> {
     let product = g.src_at(u, 0);
     let (x, dt) = (g.src_at(product, 0), g.dtype(u));
     let c = g.const_val(g.src_at(product, 1))?;
-    if !wanted(g, u, t) || c != Scalar::from_f64(LOG2_E, dt) {
+    if !needs_decomposition(g, u, t) || c != Scalar::from_f64(LOG2_E, dt) {
         return None;
     }
     let f = Format::of(dt)?;
@@ -194,7 +195,7 @@ fn exp_of(g: &mut Graph, x: UOp, c: UOp, t: &Target) -> Option<UOp> {
         _ => return None,
     };
     let shader = t.reassociates;
-    if !is_minus_size(g, x) {
+    if !is_negated_abs(g, x) {
         return Some(exp(&mut Build { g, f, shader }, x, false));
     }
     let size = g.src_at(x, 1);
@@ -206,7 +207,7 @@ fn exp_of(g: &mut Graph, x: UOp, c: UOp, t: &Target) -> Option<UOp> {
 }
 
 /// Is it `x < 0 ? x : -x`, which is `-|x|`? Setting the sign bit of x computes the same, but for the sign of a zero.
-fn is_minus_size(g: &Graph, u: UOp) -> bool {
+fn is_negated_abs(g: &Graph, u: UOp) -> bool {
     let &[negative, x, minus] = g.src(u) else { return false };
     let neg = g.op(u) == Op::Where && g.op(minus) == Op::Neg && g.src_at(minus, 0) == x;
     neg && g.op(negative) == Op::CmpLt && g.src_at(negative, 0) == x && is_zero(g, g.src_at(negative, 1))
@@ -221,7 +222,7 @@ fn exp(b: &mut Build<'_>, x: UOp, below_zero: bool) -> UOp {
     let (lo, hi) = if is_f32(b) { (-105.0, 89.0) } else { (-746.0, 710.0) };
     let x = if below_zero { b.not_below(x, lo) } else { b.clamp(x, lo, hi) };
     let y = b.mulc(x, LOG2_E);
-    let (bits, n) = b.round(y, b.f.bias + if below_zero { LIFT } else { b.f.bias });
+    let (bits, n) = b.round(y, b.f.bias + if below_zero { SUBNORMAL_SCALE_EXP } else { b.f.bias });
     let ln2 = if is_f32(b) { LN2_F32 } else { LN2_F64 };
     let r = b.muladdc(n, -ln2[0], x);
     // a shader compiler may add up the two factors of n, so the second product uses -n in disguise
@@ -240,7 +241,7 @@ fn exp(b: &mut Build<'_>, x: UOp, below_zero: bool) -> UOp {
 }
 
 /// `x = m * 2^e` with sqrt(1/2) <= m < sqrt(2) and an integer e, for positive finite x. For 0 and infinity m is 1.
-pub(super) fn parts(b: &mut Build<'_>, x: UOp) -> (UOp, UOp) {
+pub(super) fn mantissa_and_exponent(b: &mut Build<'_>, x: UOp) -> (UOp, UOp) {
     let f = b.f;
     // denormals are scaled into the normal range
     let tiny = b.c(2f64.powi(1 - f.bias as i32));
@@ -268,7 +269,7 @@ pub(super) fn parts(b: &mut Build<'_>, x: UOp) -> (UOp, UOp) {
 }
 
 fn log2(b: &mut Build<'_>, x: UOp) -> UOp {
-    let (m, e) = parts(b, x);
+    let (m, e) = mantissa_and_exponent(b, x);
     let zero = b.c(0.0);
     let d = b.addc(m, -1.0);
     let log = if is_f32(b) { log2_near_one_f32(b, d, e) } else { log2_near_one_f64(b, d, e) };

@@ -4,7 +4,7 @@
 
 use super::Lower;
 use crate::rewrite::substitute1;
-use crate::rules::{limits, needed, runs_down, simplify_with};
+use crate::rules::{addresses_fall, limits, nonzero_conditions, simplify_with};
 use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -45,8 +45,8 @@ impl Lower<'_> {
 
     /// `cond ? x : 0`, with each range shortened to the values for which the term may be nonzero.
     fn trimmed(&mut self, cond: Option<UOp>, x: UOp, ranges: &mut SmallVec<[UOp; 4]>) -> (Option<UOp>, UOp) {
-        let needed = needed(&self.k, x);
-        let Some(all) = needed.into_iter().chain(cond).reduce(|a, b| self.k.binary(Op::And, a, b)) else {
+        let conditions = nonzero_conditions(&self.k, x);
+        let Some(all) = conditions.into_iter().chain(cond).reduce(|a, b| self.k.binary(Op::And, a, b)) else {
             return (cond, x);
         };
         let mut map = FxHashMap::default();
@@ -74,10 +74,10 @@ impl Lower<'_> {
 
     /// Reverses the ranges along which the addresses of masked loads decrease, as those of the overlapping windows in a
     /// convolution's gradient do.
-    pub(super) fn forwards(&mut self, x: UOp, ranges: &[UOp]) -> UOp {
+    pub(super) fn reverse_descending(&mut self, x: UOp, ranges: &[UOp]) -> UOp {
         let mut map = FxHashMap::default();
         for &r in ranges {
-            if !runs_down(&self.k, x, r) {
+            if !addresses_fall(&self.k, x, r) {
                 continue;
             }
             let minus = self.k.idx(-1);

@@ -6,7 +6,7 @@
 use super::super::order::Pending;
 use super::{Lower, Tuple};
 use crate::dtype::Scalar;
-use crate::uop::{Arg, AxisKind, Meet, Op, UOp};
+use crate::uop::{Arg, AxisKind, Op, ScatterMode, UOp};
 use crate::{DType, Result};
 use smallvec::SmallVec;
 
@@ -17,9 +17,9 @@ impl Lower<'_> {
         let &Arg::Scatter(how, axis) = g.arg(u) else { unreachable!("scatter has its arg") };
         let (axis, shape) = (axis as usize, g.shape(u).clone());
         let updates = g.shape(g.src_at(u, 1)).clone();
-        let walks = if how == Meet::Apart { updates.len() } else { axis };
-        let (idx, turn) = self.walked(&updates, walks)?;
-        let (buffer, to, ptr) = self.target(u, turn)?;
+        let ordered_axis = if how == ScatterMode::Unique { updates.len() } else { axis };
+        let (idx, ordered_loop) = self.ordered_indices(&updates, ordered_axis)?;
+        let (buffer, to, ptr) = self.target(u, ordered_loop)?;
         self.reads.push((buffer, 0));
         let at = self.evaluate(g.src_at(u, 1), idx.clone(), false)?;
         let value = self.evaluate(g.src_at(u, 2), idx.clone(), false)?;
@@ -29,8 +29,8 @@ impl Lower<'_> {
         let offset = self.flat(&shape, &place);
         let (stored, dt) = (self.k.dtype(to), g.dtype(u));
         let value = match how {
-            Meet::Apart | Meet::Last => value,
-            Meet::With(op) => {
+            ScatterMode::Unique | ScatterMode::Overwrite => value,
+            ScatterMode::Combine(op) => {
                 let (zero, from) = (self.k.constant(Scalar::Int(0), stored), self.k.index(ptr, offset));
                 let old = self.k.load_gated(from, zero, gate);
                 let old = self.k.cast(old, dt);
@@ -49,8 +49,8 @@ impl Lower<'_> {
         let g = self.g;
         let Arg::Reduce(op, axes) = g.arg(u) else { unreachable!("scan has its arg") };
         let (axis, shape) = (axes[0] as usize, g.shape(u).clone());
-        let (idx, turn) = self.walked(&shape, axis)?;
-        let (buffer, to, ptr) = self.target(u, turn)?;
+        let (idx, ordered_loop) = self.ordered_indices(&shape, axis)?;
+        let (buffer, to, ptr) = self.target(u, ordered_loop)?;
         let mut value = self.evaluate(g.src_at(u, 0), idx.clone(), false)?;
         let factor = match g.src(u).get(1) {
             Some(&a) => Some(self.evaluate(a, idx.clone(), false)?),
@@ -58,12 +58,12 @@ impl Lower<'_> {
         };
         let (stored, dt) = (self.k.dtype(to), g.dtype(u));
         let offset = self.flat(&shape, &idx);
-        if let Some(turn) = turn {
+        if let Some(ordered_loop) = ordered_loop {
             let mut before = idx;
-            before[axis] = self.shift(turn, -1);
+            before[axis] = self.shift(ordered_loop, -1);
             let before = self.flat(&shape, &before);
-            let (one, yes) = (self.k.int(1, self.k.dtype(turn)), self.k.bool(true));
-            let first = self.k.binary(Op::CmpLt, turn, one);
+            let (one, yes) = (self.k.int(1, self.k.dtype(ordered_loop)), self.k.bool(true));
+            let first = self.k.binary(Op::CmpLt, ordered_loop, one);
             let later = self.k.binary(Op::Xor, first, yes);
             // the identity of the logical dtype: that of a wider stored dtype would be another value after the cast
             let none = op.identity(dt).cast(dt, stored);
@@ -88,21 +88,21 @@ impl Lower<'_> {
 
     /// The indices of a kernel that processes `axis` in order (an `axis` past the last means none), and the loop over
     /// `axis` if it has more than one iteration.
-    fn walked(&mut self, shape: &[usize], axis: usize) -> Result<(Tuple, Option<UOp>)> {
+    fn ordered_indices(&mut self, shape: &[usize], axis: usize) -> Result<(Tuple, Option<UOp>)> {
         let kind = |a| if a == axis { AxisKind::Walk } else { AxisKind::Loop };
         let idx: Tuple = shape.iter().enumerate().map(|(a, &n)| self.range(n, kind(a))).collect::<Result<_>>()?;
-        let turn = idx.get(axis).copied().filter(|&r| self.k.op(r) == Op::Range);
-        Ok((idx, turn))
+        let ordered_loop = idx.get(axis).copied().filter(|&r| self.k.op(r) == Op::Range);
+        Ok((idx, ordered_loop))
     }
 
     /// The buffer of the result, the pointer for stores to it, and the pointer through which iterations of the loop
-    /// `turn` load from it.
-    fn target(&mut self, u: UOp, turn: Option<UOp>) -> Result<(usize, UOp, UOp)> {
+    /// `ordered_loop` load from it.
+    fn target(&mut self, u: UOp, ordered_loop: Option<UOp>) -> Result<(usize, UOp, UOp)> {
         let buffer = self.buffers.of[&u];
         let info = self.buffers.list[buffer];
         self.args.push(buffer);
         let to = self.k.param(0, self.t.stored_as(info.dtype)?, info.len);
-        let deps: SmallVec<[UOp; 1]> = turn.into_iter().collect();
+        let deps: SmallVec<[UOp; 1]> = ordered_loop.into_iter().collect();
         let from = if deps.is_empty() { to } else { self.k.after(to, &deps) };
         Ok((buffer, to, from))
     }

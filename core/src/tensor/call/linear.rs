@@ -82,9 +82,9 @@ ops! {
     };
     // ---- Fourier
     "fft.fft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>, complex: bool = false)
-        pairs(&input, complex)?.fftn(one(&n), Some(&[dim]), Norm::parse(norm)?, false);
+        pairs(&input, complex)?.fftn(as_slice(&n), Some(&[dim]), Norm::parse(norm)?, false);
     "fft.ifft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>, complex: bool = false)
-        pairs(&input, complex)?.fftn(one(&n), Some(&[dim]), Norm::parse(norm)?, true);
+        pairs(&input, complex)?.fftn(as_slice(&n), Some(&[dim]), Norm::parse(norm)?, true);
     "fft.fft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
         pairs(&input, complex)?.fftn(s.as_deref(), Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?, false);
     "fft.ifft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
@@ -93,24 +93,24 @@ ops! {
         pairs(&input, complex)?.fftn(s.as_deref(), dim.as_deref(), Norm::parse(norm)?, false);
     "fft.ifftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
         pairs(&input, complex)?.fftn(s.as_deref(), dim.as_deref(), Norm::parse(norm)?, true);
-    "fft.rfft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>) input.rfftn(one(&n), Some(&[dim]), Norm::parse(norm)?);
+    "fft.rfft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>) input.rfftn(as_slice(&n), Some(&[dim]), Norm::parse(norm)?);
     "fft.rfft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>) input.rfftn(s.as_deref(),
         Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?);
     "fft.rfftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>) input.rfftn(s.as_deref(),
         dim.as_deref(), Norm::parse(norm)?);
     "fft.irfft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>, complex: bool = false)
-        pairs(&input, complex)?.irfftn(one(&n), Some(&[dim]), Norm::parse(norm)?);
+        pairs(&input, complex)?.irfftn(as_slice(&n), Some(&[dim]), Norm::parse(norm)?);
     "fft.irfft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
         pairs(&input, complex)?.irfftn(s.as_deref(), Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?);
     "fft.irfftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
         pairs(&input, complex)?.irfftn(s.as_deref(), dim.as_deref(), Norm::parse(norm)?);
     "fft.hfft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>, complex: bool = false)
-        pairs(&input, complex)?.half_spectrum(one(&n), Some(&[dim]), Norm::parse(norm)?, false);
+        pairs(&input, complex)?.half_spectrum(as_slice(&n), Some(&[dim]), Norm::parse(norm)?, false);
     "fft.hfft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
         pairs(&input, complex)?.half_spectrum(s.as_deref(), Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?, false);
     "fft.hfftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
         pairs(&input, complex)?.half_spectrum(s.as_deref(), dim.as_deref(), Norm::parse(norm)?, false);
-    "fft.ihfft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>) input.ihfftn(one(&n), Some(&[dim]), Norm::parse(norm)?);
+    "fft.ihfft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>) input.ihfftn(as_slice(&n), Some(&[dim]), Norm::parse(norm)?);
     "fft.ihfft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>) input.ihfftn(s.as_deref(),
         Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?);
     "fft.ihfftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>) input.ihfftn(s.as_deref(),
@@ -163,7 +163,7 @@ fn pairs(x: &Tensor, complex: bool) -> Result<Tensor> {
 }
 
 /// One size as a list.
-fn one(n: &Option<usize>) -> Option<&[usize]> {
+fn as_slice(n: &Option<usize>) -> Option<&[usize]> {
     n.as_ref().map(std::slice::from_ref)
 }
 

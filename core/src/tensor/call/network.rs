@@ -240,7 +240,7 @@ ops! {
     "nn.functional.l1_loss" (input: Tensor, target: Tensor, size_average: Option<bool>, reduce: Option<bool>, reduction: &str = "mean",
         weight: Option<Tensor>) {
         let _ = (size_average, reduce);
-        let loss = input.sub(target)?.magnitude()?;
+        let loss = input.sub(target)?.abs()?;
         match weight { Some(w) if reduction == "mean" => loss.mul(&w)?.sum(&[], false)?.div(w.expand(&loss.shape())?.sum(&[], false)?),
         Some(w) => reduced(loss.mul(w)?, reduction), None => reduced(loss, reduction) }
     };

@@ -3,13 +3,13 @@
 use super::*;
 
 ops! {
-    "rand_like" (input: Tensor) own(&input, input.rand_like()?);
-    "randn_like" (input: Tensor) own(&input, input.randn_like()?);
+    "rand_like" (input: Tensor) in_dtype_of(&input, input.rand_like()?);
+    "randn_like" (input: Tensor) in_dtype_of(&input, input.randn_like()?);
     "cauchy" (input: Tensor, median: f64 = 0.0, sigma: f64 = 1.0)
-        own(&input, Tensor::cauchy(input.session(), median, sigma, &input.shape())?);
+        in_dtype_of(&input, Tensor::cauchy(input.session(), median, sigma, &input.shape())?);
     "log_normal" (input: Tensor, mean: f64 = 1.0, std: f64 = 2.0)
-        own(&input, Tensor::log_normal(input.session(), mean, std, &input.shape())?);
-    "geometric" (input: Tensor, p: f64) own(&input, Tensor::geometric(input.session(), p, &input.shape())?);
+        in_dtype_of(&input, Tensor::log_normal(input.session(), mean, std, &input.shape())?);
+    "geometric" (input: Tensor, p: f64) in_dtype_of(&input, Tensor::geometric(input.session(), p, &input.shape())?);
     "normal" (s: Session, mean: Operand, std: Operand, size: Option<Vec<usize>>) {
         let (mean, std) = (tensor(&s, mean)?, tensor(&s, std)?);
         let shape = size.map_or_else(|| Ok(mean.broadcast_with(&std)?.0.shape()), Ok)?;
@@ -21,6 +21,6 @@ ops! {
 }
 
 /// The drawn numbers, cast to the dtype of `input` if that is a float.
-fn own(input: &Tensor, drawn: Tensor) -> Result<Tensor> {
+fn in_dtype_of(input: &Tensor, drawn: Tensor) -> Result<Tensor> {
     if input.dtype().is_float() { drawn.cast(input.dtype()) } else { Ok(drawn) }
 }

@@ -178,7 +178,7 @@ ops! {
         Value::List(_) => input.split(&Vec::from_value(split_size).ok_or_else(|| Error::value("split", "bad sizes"))?, dim),
         v => {
             let (n, size) = (input.dim(dim)?, usize::from_value(v).ok_or_else(|| Error::value("split", "a bad size"))?);
-            super::super::check_turns("split", n.div_ceil(size.max(1)))?;
+            super::super::check_repetitions("split", n.div_ceil(size.max(1)))?;
             let sizes: Vec<usize> = if n == 0 { vec![0] } else { (0..n).step_by(size.max(1)).map(|i| size.min(n - i)).collect() };
             input.split(&sizes, dim)
         }
@@ -188,7 +188,7 @@ ops! {
     "hsplit" (input: Tensor, indices_or_sections: &Value) input.tensor_split(indices_or_sections, if input.rank() == 1 { 0 } else { 1 });
     "vsplit" (input: Tensor, indices_or_sections: &Value) input.tensor_split(indices_or_sections, 0);
     "dsplit" (input: Tensor, indices_or_sections: &Value) input.tensor_split(indices_or_sections, 2);
-    "unbind" | "unbind_copy" (input: Tensor, dim: i64 = 0) (0..super::super::check_turns("unbind", input.dim(dim)?)?)
+    "unbind" | "unbind_copy" (input: Tensor, dim: i64 = 0) (0..super::super::check_repetitions("unbind", input.dim(dim)?)?)
         .map(|i| input.select_at(dim, i as i64)).collect::<Result<Vec<_>>>();
     "_chunk_cat" (tensors: Vec<Tensor>, dim: i64, num_chunks: usize) Tensor::chunk_cat(&tensors, dim, num_chunks);
     "combinations" (input: Tensor, r: usize = 2, with_replacement: bool = false) input.combinations(r, with_replacement);
@@ -229,14 +229,14 @@ ops! {
         }
     };
     "nn.functional.one_hot" (input: Tensor, num_classes: i64 = -1)
-        input.one_hot(usize::try_from(num_classes).or_else(|_| input.known_size("one_hot"))?);
+        input.one_hot(usize::try_from(num_classes).or_else(|_| input.host_max_plus_one("one_hot"))?);
     "nonzero_static" (input: Tensor, size: usize, fill_value: i64 = -1) input.nonzero_static(size, fill_value);
     "nonzero" | "argwhere" (input: Tensor) input.nonzero_counted();
     "masked_select" (input: Tensor, mask: Tensor) input.masked_select_counted(&mask);
     "unique" (input: Tensor) input.unique_counted();
     "unique_consecutive" (input: Tensor) input.unique_consecutive_counted();
     "bincount" (input: Tensor, weights: Option<Tensor>, minlength: usize = 0) {
-        input.bincount(weights.as_ref(), minlength.max(input.known_size("bincount")?))
+        input.bincount(weights.as_ref(), minlength.max(input.host_max_plus_one("bincount")?))
     };
     // ---- writing by index
     "scatter" (input: Tensor, dim: i64, index: Tensor, src: Operand, reduce: Option<&str>) {

@@ -23,7 +23,7 @@ const EULER: [f64; 6] = [
 impl Tensor {
     /// Evaluates a fitted polynomial in `t`, where `t` runs over [-1, 1] as `self` runs over `lo..=hi`; arguments
     /// outside are clamped. More than 16 coefficients are those of Chebyshev polynomials.
-    fn fitted(&self, lo: f64, hi: f64, c: &[f64]) -> Result<Tensor> {
+    fn eval_fit(&self, lo: f64, hi: f64, c: &[f64]) -> Result<Tensor> {
         let t = self.clamp(lo, hi)?.sub((hi + lo) / 2.0)?.mul(2.0 / (hi - lo))?;
         if c.len() > 16 {
             // Clenshaw's recurrence
@@ -56,7 +56,7 @@ impl Tensor {
     pub fn erfcx(&self) -> Result<Tensor> {
         self.in_f32(&|x| {
             let u = x.abs()?.mul(0.5)?.add(1)?.reciprocal()?;
-            let right = u.mul(u.fitted(0.0, 1.0, &ERFCX)?)?;
+            let right = u.mul(u.eval_fit(0.0, 1.0, &ERFCX)?)?;
             // erfcx(-x) = 2 e^(x^2) - erfcx(x)
             let negative = x.lt(0)?;
             let square = negative.select(x.square()?, 0)?;
@@ -85,8 +85,8 @@ impl Tensor {
         let one = x.constant_like(1.0)?;
         let w = one.sub(&safe)?.mul(one.add(&safe)?)?.log()?.neg()?;
         let middle = w.le(5)?;
-        let near = safe.mul(w.fitted(1e-12, 5.0, &ERFINV_MID)?)?;
-        let r = middle.select(5, w)?.sqrt()?.fitted(2.2, 6.2, &ERFINV_TAIL)?;
+        let near = safe.mul(w.eval_fit(1e-12, 5.0, &ERFINV_MID)?)?;
+        let r = middle.select(5, w)?.sqrt()?.eval_fit(2.2, 6.2, &ERFINV_TAIL)?;
         let far = safe.lt(0)?.select(r.neg()?, r)?;
         let end = a.eq(1)?.select(x.detach().mul(f64::INFINITY)?, f64::NAN)?;
         inside.select(middle.select(near, far)?, end)
@@ -107,8 +107,8 @@ impl Tensor {
         let one = p.constant_like(1.0)?;
         let w = q.mul(one.sub(&q)?)?.mul(4)?.log()?.neg()?;
         let w_near = w.le(5)?;
-        let r = w.maximum(5)?.sqrt()?.fitted(2.2, 6.2, &ERFINV_TAIL)?;
-        let near = w.fitted(1e-12, 5.0, &ERFINV_MID)?.mul(one.sub(q.mul(2)?)?)?;
+        let r = w.maximum(5)?.sqrt()?.eval_fit(2.2, 6.2, &ERFINV_TAIL)?;
+        let near = w.eval_fit(1e-12, 5.0, &ERFINV_MID)?.mul(one.sub(q.mul(2)?)?)?;
         let tail = w_near.select(near, r)?.mul(-std::f64::consts::SQRT_2)?;
         let tail = p.gt(0)?.select(tail, p.eq(0)?.select(f64::NEG_INFINITY, p.constant_like(f64::NAN)?)?)?;
         low.select(tail, middle)
@@ -186,10 +186,10 @@ impl Tensor {
         let one = x.constant_like(1.0)?;
         let z = left.select(one.sub(&x)?, &x)?;
         let first = z.clamp(0.5, 1.5)?;
-        let first = first.sub(1)?.mul(first.fitted(0.5, 1.5, &LGAMMA_1)?)?;
+        let first = first.sub(1)?.mul(first.eval_fit(0.5, 1.5, &LGAMMA_1)?)?;
         let second = z.clamp(1.5, 3.0)?;
-        let second = second.sub(2)?.mul(second.fitted(1.5, 3.0, &LGAMMA_2)?)?;
-        let third = z.fitted(3.0, 8.0, &LGAMMA_3)?;
+        let second = second.sub(2)?.mul(second.eval_fit(1.5, 3.0, &LGAMMA_2)?)?;
+        let third = z.eval_fit(3.0, 8.0, &LGAMMA_3)?;
         let big = z.maximum(8)?;
         let r = big.reciprocal()?;
         let series = r.mul(r.square()?.mul(1.0 / 1260.0)?.sub(1.0 / 360.0)?.mul(r.square()?)?.add(1.0 / 12.0)?)?;
@@ -269,7 +269,7 @@ impl Tensor {
 
     /// The logarithm of the multivariate gamma function in `p` dimensions.
     pub fn mvlgamma(&self, p: usize) -> Result<Tensor> {
-        super::check_turns("mvlgamma", p)?;
+        super::check_repetitions("mvlgamma", p)?;
         let x = self.to_float()?;
         let mut sum = x.full_like((p * p.saturating_sub(1)) as f64 / 4.0 * PI.ln())?;
         for j in 0..p {
@@ -281,7 +281,7 @@ impl Tensor {
     // ---- Bessel functions
 
     /// Applies `near` to |x| where it is at most `limit`, and `far` beyond; NaN stays NaN.
-    fn near_far(
+    fn piecewise_abs(
         &self,
         limit: f64,
         near: impl FnOnce(&Tensor) -> Result<Tensor>,
@@ -295,10 +295,10 @@ impl Tensor {
     /// `e^-|x| I0(x)`.
     pub fn i0e(&self) -> Result<Tensor> {
         let x = self.to_float()?;
-        let y = x.near_far(
+        let y = x.piecewise_abs(
             8.0,
-            |x| x.fitted(0.0, 8.0, &I0E_NEAR),
-            |x| x.reciprocal()?.mul(8)?.fitted(1e-6, 1.0, &I0E_FAR)?.mul(x.rsqrt()?),
+            |x| x.eval_fit(0.0, 8.0, &I0E_NEAR),
+            |x| x.reciprocal()?.mul(8)?.eval_fit(1e-6, 1.0, &I0E_FAR)?.mul(x.rsqrt()?),
         )?;
         // differentiated by formula, because the slope of the fit at 0 is not 0
         y.custom_grad(&[&x], |dy| Ok(vec![dy.mul(x.i1e()?.sub(x.sign()?.mul(&y)?)?)?]))
@@ -314,10 +314,10 @@ impl Tensor {
     /// `e^-|x| I1(x)`.
     pub fn i1e(&self) -> Result<Tensor> {
         let x = self.to_float()?;
-        let r = x.near_far(
+        let r = x.piecewise_abs(
             8.0,
-            |x| x.fitted(0.0, 8.0, &I1E_NEAR),
-            |x| x.reciprocal()?.mul(8)?.fitted(1e-6, 1.0, &I1E_FAR)?.mul(x.rsqrt()?)?.div(x),
+            |x| x.eval_fit(0.0, 8.0, &I1E_NEAR),
+            |x| x.reciprocal()?.mul(8)?.eval_fit(1e-6, 1.0, &I1E_FAR)?.mul(x.rsqrt()?)?.div(x),
         )?;
         r.mul(x)
     }
@@ -336,9 +336,9 @@ impl Tensor {
     pub fn k0(&self) -> Result<Tensor> {
         let x = self.to_float()?;
         let p = x.gt(0)?.select(&x, 1)?;
-        let y = p.near_far(
+        let y = p.piecewise_abs(
             2.0,
-            |x| x.square()?.fitted(0.0, 4.0, &K0_NEAR)?.sub(x.mul(0.5)?.log()?.mul(x.i0()?)?),
+            |x| x.square()?.eval_fit(0.0, 4.0, &K0_NEAR)?.sub(x.mul(0.5)?.log()?.mul(x.i0()?)?),
             |x| x.k_far(&K0_FAR)?.mul(x.neg()?.exp()?),
         )?;
         x.on_positive(y, f64::INFINITY)
@@ -346,14 +346,14 @@ impl Tensor {
 
     /// The fit of `sqrt(x) e^x K(x)` in `2/x`, divided by `sqrt(x)`: `e^x K(x)` for large x.
     fn k_far(&self, c: &[f64]) -> Result<Tensor> {
-        self.reciprocal()?.mul(2)?.fitted(1e-6, 1.0, c)?.mul(self.rsqrt()?)
+        self.reciprocal()?.mul(2)?.eval_fit(1e-6, 1.0, c)?.mul(self.rsqrt()?)
     }
 
     /// `e^x K0(x)`.
     pub fn k0e(&self) -> Result<Tensor> {
         let x = self.to_float()?;
         let p = x.gt(0)?.select(&x, 1)?;
-        let y = p.near_far(2.0, |x| x.k0()?.mul(x.exp()?), |x| x.k_far(&K0_FAR))?;
+        let y = p.piecewise_abs(2.0, |x| x.k0()?.mul(x.exp()?), |x| x.k_far(&K0_FAR))?;
         x.on_positive(y, f64::INFINITY)
     }
 
@@ -361,9 +361,9 @@ impl Tensor {
     pub fn k1(&self) -> Result<Tensor> {
         let x = self.to_float()?;
         let p = x.gt(0)?.select(&x, 1)?;
-        let y = p.near_far(
+        let y = p.piecewise_abs(
             2.0,
-            |x| x.square()?.fitted(0.0, 4.0, &K1_NEAR)?.div(x)?.add(x.mul(0.5)?.log()?.mul(x.i1()?)?),
+            |x| x.square()?.eval_fit(0.0, 4.0, &K1_NEAR)?.div(x)?.add(x.mul(0.5)?.log()?.mul(x.i1()?)?),
             |x| x.k_far(&K1_FAR)?.mul(x.neg()?.exp()?),
         )?;
         x.on_positive(y, f64::INFINITY)
@@ -373,7 +373,7 @@ impl Tensor {
     pub fn k1e(&self) -> Result<Tensor> {
         let x = self.to_float()?;
         let p = x.gt(0)?.select(&x, 1)?;
-        let y = p.near_far(2.0, |x| x.k1()?.mul(x.exp()?), |x| x.k_far(&K1_FAR))?;
+        let y = p.piecewise_abs(2.0, |x| x.k1()?.mul(x.exp()?), |x| x.k_far(&K1_FAR))?;
         x.on_positive(y, f64::INFINITY)
     }
 
@@ -381,7 +381,7 @@ impl Tensor {
     /// for the first kind, and `(P sin a + Q cos a)` for the second; `p` and `q` are the fits of P and x Q.
     fn bessel_far(&self, phase: f64, p: &[f64], q: &[f64], first: bool) -> Result<Tensor> {
         let r = self.reciprocal()?.mul(8)?.square()?;
-        let (p, q) = (r.fitted(0.0, 1.0, p)?, r.fitted(0.0, 1.0, q)?.div(self)?);
+        let (p, q) = (r.eval_fit(0.0, 1.0, p)?, r.eval_fit(0.0, 1.0, q)?.div(self)?);
         let angle = self.sub(phase)?;
         let (c, s) = (angle.cos()?, angle.sin()?);
         let sum = if first { p.mul(c)?.sub(q.mul(s)?)? } else { p.mul(s)?.add(q.mul(c)?)? };
@@ -390,9 +390,9 @@ impl Tensor {
 
     /// The Bessel function of the first kind, order 0.
     pub fn j0(&self) -> Result<Tensor> {
-        self.to_float()?.near_far(
+        self.to_float()?.piecewise_abs(
             8.0,
-            |x| x.square()?.fitted(0.0, 64.0, &J0_NEAR),
+            |x| x.square()?.eval_fit(0.0, 64.0, &J0_NEAR),
             |x| x.bessel_far(FRAC_PI_4, &J0_P, &J0_Q, true),
         )
     }
@@ -400,9 +400,9 @@ impl Tensor {
     /// The Bessel function of the first kind, order 1.
     pub fn j1(&self) -> Result<Tensor> {
         let x = self.to_float()?;
-        let y = x.near_far(
+        let y = x.piecewise_abs(
             8.0,
-            |x| x.square()?.fitted(0.0, 64.0, &J1_NEAR)?.mul(x),
+            |x| x.square()?.eval_fit(0.0, 64.0, &J1_NEAR)?.mul(x),
             |x| x.bessel_far(3.0 * FRAC_PI_4, &J1_P, &J1_Q, true),
         )?;
         x.lt(0)?.select(y.neg()?, y)
@@ -412,9 +412,9 @@ impl Tensor {
     pub fn y0(&self) -> Result<Tensor> {
         let x = self.to_float()?;
         let p = x.gt(0)?.select(&x, 1)?;
-        let y = p.near_far(
+        let y = p.piecewise_abs(
             8.0,
-            |x| x.square()?.fitted(0.0, 64.0, &Y0_NEAR)?.add(x.log()?.mul(x.j0()?)?.mul(FRAC_2_PI)?),
+            |x| x.square()?.eval_fit(0.0, 64.0, &Y0_NEAR)?.add(x.log()?.mul(x.j0()?)?.mul(FRAC_2_PI)?),
             |x| x.bessel_far(FRAC_PI_4, &J0_P, &J0_Q, false),
         )?;
         x.on_positive(y, f64::NEG_INFINITY)
@@ -424,11 +424,11 @@ impl Tensor {
     pub fn y1(&self) -> Result<Tensor> {
         let x = self.to_float()?;
         let p = x.gt(0)?.select(&x, 1)?;
-        let y = p.near_far(
+        let y = p.piecewise_abs(
             8.0,
             |x| {
                 let log = x.log()?.mul(x.j1()?)?.sub(x.reciprocal()?)?.mul(FRAC_2_PI)?;
-                x.square()?.fitted(1e-4, 64.0, &Y1_NEAR)?.mul(x)?.add(log)
+                x.square()?.eval_fit(1e-4, 64.0, &Y1_NEAR)?.mul(x)?.add(log)
             },
             |x| x.bessel_far(3.0 * FRAC_PI_4, &J1_P, &J1_Q, false),
         )?;
@@ -442,13 +442,13 @@ impl Tensor {
         let (right, left) = (x.maximum(1)?, x.neg()?.maximum(3)?);
         let z = phase(&right)?;
         let decay = z.neg()?.exp()?.div(right.sqrt()?.sqrt()?)?;
-        let above = z.reciprocal()?.fitted(1e-3, 1.5, &AIRY_RIGHT)?.mul(decay)?;
+        let above = z.reciprocal()?.eval_fit(1e-3, 1.5, &AIRY_RIGHT)?.mul(decay)?;
         let z = phase(&left)?;
         let (u, turn) = (z.reciprocal()?, z.sub(FRAC_PI_4)?);
-        let part = |c: &[f64]| u.square()?.fitted(0.0, 1.0 / 12.0, c);
+        let part = |c: &[f64]| u.square()?.eval_fit(0.0, 1.0 / 12.0, c);
         let wave = part(&AIRY_P)?.mul(turn.cos()?)?.add(part(&AIRY_Q)?.mul(&u)?.mul(turn.sin()?)?)?;
         let below = wave.div(left.sqrt()?.sqrt()?.mul(PI.sqrt())?)?;
-        x.gt(1)?.select(above, x.lt(-3)?.select(below, x.fitted(-3.0, 1.0, &AIRY_MID)?)?)
+        x.gt(1)?.select(above, x.lt(-3)?.select(below, x.eval_fit(-3.0, 1.0, &AIRY_MID)?)?)
     }
 
     // ---- others

@@ -9,7 +9,7 @@ mod translate;
 
 use super::lanes::{Lanes, Positions, Reducer, Run, alu};
 use crate::dtype::Scalar;
-use crate::uop::mma::{BUILT, Side};
+use crate::uop::mma::{MATRIX_TILES_ENABLED, Side};
 use crate::uop::{AxisKind, Graph, Op, UOp};
 use crate::{DType, Error, Result};
 use smallvec::SmallVec;
@@ -68,7 +68,7 @@ fn run_workgroup(code: &Translated, args: &mut [Vec<u8>], group: [u32; 3]) -> Re
         match stops.first() {
             None | Some(None) if stops.iter().all(Option::is_none) => return Ok(()),
             Some(&stop) if stops.iter().all(|&s| s == stop) => {
-                if BUILT && let Some(Inst { u, reg: Some(reg), code }) = stop.map(|at| &code.insts[at]) {
+                if MATRIX_TILES_ENABLED && let Some(Inst { u, reg: Some(reg), code }) = stop.map(|at| &code.insts[at]) {
                     let done = match code {
                         Code::Mma(mma) => mma.run(&mut threads, &shared, *reg),
                         Code::LoadMatrix(load) => load.run(&mut threads, &shared, *reg),
@@ -123,7 +123,7 @@ impl Thread {
                     continue;
                 }
                 Code::Alu { op, dt, src, sdt } => {
-                    let vals = src.iter().map(|o| self.aligned(o)).collect::<Result<SmallVec<[Taken<'_>; 3]>, _>>();
+                    let vals = src.iter().map(|o| self.aligned(o)).collect::<Result<SmallVec<[Aligned<'_>; 3]>, _>>();
                     let vals = vals.map_err(fail)?;
                     let refs: SmallVec<[&Lanes; 3]> = vals.iter().map(|v| v.get()).collect();
                     alu(*op, *dt, &refs, sdt)
@@ -208,11 +208,11 @@ impl Thread {
         self.regs[r].as_ref().ok_or_else(|| "a source has no value yet".to_string())
     }
 
-    fn aligned(&self, o: &Operand) -> Result<Taken<'_>, String> {
+    fn aligned(&self, o: &Operand) -> Result<Aligned<'_>, String> {
         let v = self.reg(o.reg)?;
         Ok(match &o.align {
-            Align::Same => Taken::Whole(v),
-            Align::Map(map) => Taken::Picked(v.pick(map.iter().map(|&i| i as usize))),
+            Align::Same => Aligned::Borrowed(v),
+            Align::Map(map) => Aligned::Gathered(v.pick(map.iter().map(|&i| i as usize))),
         })
     }
 }
@@ -241,15 +241,15 @@ impl Mma {
             }
             let [a, b] = all.map(Lanes::concat);
             if self.layout.in_memory() {
-                self.read(&a, group, shared, reg)?;
+                self.multiply_from_memory(&a, group, shared, reg)?;
                 continue;
             }
             for (number, t) in group.iter_mut().enumerate() {
-                let places: Vec<(usize, usize)> = self.registers.iter().map(|&r| self.place(number, r)).collect();
+                let coordinates: Vec<_> = self.registers.iter().map(|&r| self.coordinates(number, r)).collect();
                 let mut sum = Lanes::splat(Scalar::from_i64(0, self.dt), self.dt, elems);
                 for step in 0..k {
-                    let x = places.iter().enumerate().map(|(i, p)| self.slots[0][p.0 * k + step] * elems + i);
-                    let y = places.iter().enumerate().map(|(i, p)| self.slots[1][step * n + p.1] * elems + i);
+                    let x = coordinates.iter().enumerate().map(|(i, p)| self.slots[0][p.0 * k + step] * elems + i);
+                    let y = coordinates.iter().enumerate().map(|(i, p)| self.slots[1][step * n + p.1] * elems + i);
                     sum = alu(Op::MulAdd, self.dt, &[&a.pick(x), &b.pick(y), &sum], &[self.dt; 3])
                         .ok_or_else(|| format!("products of {} are not defined", self.dt))?;
                 }
@@ -261,7 +261,13 @@ impl Mma {
 
     /// Multiplies in one subgroup where the right factor lies in workgroup memory, and perhaps the left one; `held` has
     /// the left factor if it is in registers.
-    fn read(&self, held: &Lanes, group: &mut [Thread], shared: &[Vec<u8>], reg: usize) -> Result<(), String> {
+    fn multiply_from_memory(
+        &self,
+        held: &Lanes,
+        group: &mut [Thread],
+        shared: &[Vec<u8>],
+        reg: usize,
+    ) -> Result<(), String> {
         let (elems, k) = (self.registers.len(), self.layout.len(Side::K));
         let start = |t: &Thread, which: usize| {
             let at = self.memory[which].map(|_| t.aligned(&self.factors[which][0])).transpose()?;
@@ -274,22 +280,23 @@ impl Mma {
             }
         }
         for (number, t) in group.iter_mut().enumerate() {
-            let places: Vec<(usize, usize)> = self.registers.iter().map(|&r| self.place(number, r)).collect();
+            let coordinates: Vec<_> = self.registers.iter().map(|&r| self.coordinates(number, r)).collect();
             let mut sum = Lanes::splat(Scalar::from_i64(0, self.dt), self.dt, elems);
             for step in 0..k {
                 let read = |which: usize| {
-                    let spread = [&self.layout.a, &self.layout.b][which];
+                    let distribution = [&self.layout.a, &self.layout.b][which];
                     let Some(memory) = self.memory[which] else {
-                        let x = places.iter().enumerate().map(|(i, p)| self.slots[0][p.0 * k + step] * elems + i);
+                        let x = coordinates.iter().enumerate().map(|(i, p)| self.slots[0][p.0 * k + step] * elems + i);
                         return Ok(held.pick(x));
                     };
                     let Place::Workgroup(array) = memory.place else {
                         return Err("matrices are in workgroup memory".to_string());
                     };
-                    let at = places.iter().enumerate().map(|(i, p)| {
+                    let at = coordinates.iter().enumerate().map(|(i, p)| {
                         let (side, base) = ([p.0, p.1][which], starts[which][i] as usize);
-                        let (near, far) = if spread.near() == Some(Side::K) { (step, side) } else { (side, step) };
-                        spread.offset(base, near, far) as i64
+                        let along_k = distribution.contiguous_side() == Some(Side::K);
+                        let (along, across) = if along_k { (step, side) } else { (side, step) };
+                        distribution.swizzled_offset(base, along, across) as i64
                     });
                     let x = memory.read(&shared[array], &at.collect::<Vec<i64>>(), None)?;
                     alu(Op::Cast, self.dt, &[&x], &[memory.dt])
@@ -305,8 +312,8 @@ impl Mma {
     }
 
     /// Row and column of the element of the product that a thread holds in a register.
-    fn place(&self, thread: usize, register: u32) -> (usize, usize) {
-        let at = |side| self.layout.c.place(side, thread, register as usize);
+    fn coordinates(&self, thread: usize, register: u32) -> (usize, usize) {
+        let at = |side| self.layout.c.coordinate(side, thread, register as usize);
         (at(Side::M), at(Side::N))
     }
 }
@@ -330,7 +337,7 @@ impl LoadMatrix {
                 let place = |(i, &register): (usize, &u32)| {
                     let (matrix, second) = (register as usize / 2, register as usize % 2);
                     let pair = 2 * (number % 4) + second;
-                    let (row, column) = if self.turned { (pair, number / 4) } else { (number / 4, pair) };
+                    let (row, column) = if self.transposed { (pair, number / 4) } else { (number / 4, pair) };
                     let start = rows[8 * matrix + row][i];
                     if start % 8 != 0 {
                         return Err(format!("a row of a matrix begins at element {start}, which is not aligned"));
@@ -345,16 +352,16 @@ impl LoadMatrix {
     }
 }
 
-enum Taken<'a> {
-    Whole(&'a Lanes),
-    Picked(Lanes),
+enum Aligned<'a> {
+    Borrowed(&'a Lanes),
+    Gathered(Lanes),
 }
 
-impl Taken<'_> {
+impl Aligned<'_> {
     fn get(&self) -> &Lanes {
         match self {
-            Taken::Whole(v) => v,
-            Taken::Picked(v) => v,
+            Aligned::Borrowed(v) => v,
+            Aligned::Gathered(v) => v,
         }
     }
 }

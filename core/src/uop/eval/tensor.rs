@@ -62,7 +62,7 @@ pub fn eval_graph(
     vars: &dyn Fn(&str) -> Option<Scalar>,
 ) -> Result<Evaluated> {
     spec::verify(g, roots, Stage::Tensor)?;
-    let order = g.needed(roots);
+    let order = g.value_nodes(roots);
     let mut ev = Eval::new(g, &order, roots);
     for &u in &order {
         ev.step(u, buffers, vars)?;

@@ -3,7 +3,7 @@
 use super::{Check, Node};
 use crate::DType;
 use crate::uop::graph::MAX_RANGES;
-use crate::uop::mma::BUILT;
+use crate::uop::mma::MATRIX_TILES_ENABLED;
 use crate::uop::{Arg, AxisKind, Op, UOp};
 
 impl Node<'_> {
@@ -65,9 +65,9 @@ impl Node<'_> {
         self.want(self.src[1..].iter().all(|&r| self.g.op(r) == Op::Range), "sources after the first are ranges")
     }
 
-    pub(super) fn places(&self) -> Check<'_> {
-        let place = |&r: &UOp| matches!(self.g.dtype(r), DType::I32 | DType::I64) && self.value(r).is_ok();
-        self.want(self.src[1..].iter().all(place), "sources after the first are indices")
+    pub(super) fn stage_indices(&self) -> Check<'_> {
+        let index = |&r: &UOp| matches!(self.g.dtype(r), DType::I32 | DType::I64) && self.value(r).is_ok();
+        self.want(self.src[1..].iter().all(index), "sources after the first are indices")
     }
 
     pub(super) fn tile_ranges(&self) -> Check<'_> {
@@ -98,14 +98,14 @@ impl Node<'_> {
 
     pub(super) fn multiplies_tiles(&self) -> Check<'_> {
         let Arg::Mma(l) = self.arg else { return self.bad_arg() };
-        if !BUILT {
+        if !MATRIX_TILES_ENABLED {
             return Err("this build has no matrix tiles".into());
         }
-        self.want(l.is_whole(), "a layout in which an element has no place, or two")?;
+        self.want(l.is_consistent(), "a layout in which an element has no place, or two")?;
         let digits = || l.a.axes().iter().chain(l.b.axes()).chain(l.c.axes());
         self.count(3 + digits().count())?.value(self.src[2])?;
-        for (spread, &s) in [&l.a, &l.b].into_iter().zip(&self.src[..2]) {
-            if spread.in_memory() {
+        for (distribution, &s) in [&l.a, &l.b].into_iter().zip(&self.src[..2]) {
+            if distribution.in_memory() {
                 let index = self.g.op(s) == Op::Index && self.g.dtype(s).size() == 2;
                 self.want(index, "a factor in memory is where a matrix of two bytes begins")?;
             } else {
@@ -123,10 +123,10 @@ impl Node<'_> {
     }
 
     pub(super) fn loads_matrices(&self) -> Check<'_> {
-        let turns = matches!(self.arg, Arg::Number(0 | 1));
+        let transposes = matches!(self.arg, Arg::Number(0 | 1));
         let (ranges, halves) = (self.src.get(2..).unwrap_or_default(), self.dt.size() == 2);
         self.want(
-            BUILT && turns && halves && (1..=3).contains(&ranges.len()),
+            MATRIX_TILES_ENABLED && transposes && halves && (1..=3).contains(&ranges.len()),
             "matrices of two bytes, or their ranges",
         )?;
         self.want(self.g.dtype(self.src[1]).is_int(), "the thread's number is an integer")?;

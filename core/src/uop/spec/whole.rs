@@ -6,10 +6,10 @@ use crate::uop::graph::MAX_RANGES;
 use crate::uop::{Arg, Graph, Op, RangeSet, UOp};
 use rustc_hash::FxHashMap;
 
-type Found = std::result::Result<(), (UOp, String)>;
+type CheckResult = std::result::Result<(), (UOp, String)>;
 
 /// No two ranges have the same id, all lane axes have the same length, and no value has two lane axes.
-pub(super) fn check_range_ids(g: &Graph, nodes: &[UOp]) -> Found {
+pub(super) fn check_range_ids(g: &Graph, nodes: &[UOp]) -> CheckResult {
     let (mut by_id, mut lane, mut lanes) = ([None; MAX_RANGES], None, 0 as RangeSet);
     for &u in nodes.iter().filter(|&&u| g.op(u) == Op::Range) {
         let r = g.range_arg(u);
@@ -30,7 +30,7 @@ pub(super) fn check_range_ids(g: &Graph, nodes: &[UOp]) -> Found {
 }
 
 /// A Store outside a reduction does not depend on a range that is reduced over.
-pub(super) fn check_reduced(g: &Graph, nodes: &[UOp]) -> Found {
+pub(super) fn check_reduced(g: &Graph, nodes: &[UOp]) -> CheckResult {
     let reduced = nodes.iter().filter(|&&u| g.op(u) == Op::Range && g.kind(u).is_reduce());
     let reduced = reduced.fold(0u128, |m, &u| m | 1 << g.range_arg(u).id);
     for &u in nodes {
@@ -43,7 +43,7 @@ pub(super) fn check_reduced(g: &Graph, nodes: &[UOp]) -> Found {
 }
 
 /// The roots of a kernel are stores or other nodes without a value.
-pub(super) fn check_roots(g: &Graph, roots: &[UOp]) -> Found {
+pub(super) fn check_roots(g: &Graph, roots: &[UOp]) -> CheckResult {
     for &r in roots {
         for &s in if g.op(r) == Op::Sink { g.src(r) } else { std::slice::from_ref(&r) } {
             if g.dtype(s) != DType::Void {
@@ -65,24 +65,24 @@ fn stores_scratch(g: &Graph, store: UOp) -> bool {
 
 /// Sources come before their users and are visible to them, loops nest and are closed, and accumulators are declared
 /// once.
-pub(super) fn check_program(g: &Graph, order: &[UOp], nodes: &[UOp]) -> Found {
+pub(super) fn check_program(g: &Graph, order: &[UOp], nodes: &[UOp]) -> CheckResult {
     let tile_ids = g.iter().filter(|&u| g.op(u) == Op::Range && g.kind(u).is_tile());
     let tile_ids = tile_ids.fold(0u128, |m, u| m | 1 << g.range_arg(u).id);
     // by node: the serial number of the loop that was innermost where the node stands in the order, in which it is
     // visible
-    const NOWHERE: u32 = u32::MAX;
-    let mut scope = vec![NOWHERE; nodes.last().map_or(0, |u| u.0 as usize + 1)];
+    const UNPLACED: u32 = u32::MAX;
+    let mut scope = vec![UNPLACED; nodes.last().map_or(0, |u| u.0 as usize + 1)];
     let (mut open, mut depth_serial, mut serial) = (Vec::<UOp>::new(), vec![0u32], 0u32);
     let mut accs = FxHashMap::<u32, UOp>::default();
     for &u in order {
-        if scope[u.0 as usize] != NOWHERE {
+        if scope[u.0 as usize] != UNPLACED {
             return Err((u, "is placed twice".into()));
         }
         for (i, &s) in g.src(u).iter().enumerate() {
             let ordering = g.dtype(s) == DType::Void || i > 0 && matches!(g.op(u), Op::AccRead | Op::After | Op::End);
             match scope[s.0 as usize] {
-                NOWHERE if floats(g, s) => {}
-                NOWHERE => return Err((u, format!("{s:?} is not placed before it"))),
+                UNPLACED if may_be_unplaced(g, s) => {}
+                UNPLACED => return Err((u, format!("{s:?} is not placed before it"))),
                 at if ordering || depth_serial.contains(&at) => {}
                 _ => return Err((u, format!("{s:?} is inside a loop that is closed"))),
             }
@@ -121,7 +121,7 @@ pub(super) fn check_program(g: &Graph, order: &[UOp], nodes: &[UOp]) -> Found {
 }
 
 /// May the node be missing from the execution order? Constants, tile ranges and pointers may.
-fn floats(g: &Graph, u: UOp) -> bool {
+fn may_be_unplaced(g: &Graph, u: UOp) -> bool {
     match g.op(u) {
         Op::Const | Op::Param | Op::Scratch => true,
         Op::Range => g.kind(u).is_tile(),

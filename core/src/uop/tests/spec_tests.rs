@@ -3,7 +3,7 @@
 use super::super::graph::UOp;
 use super::super::mma::Layout;
 use super::super::spec::{Stage, check_node, verify};
-use super::super::{Arg, Axes, AxisKind, Graph, Meet, Op, Pairs, RangeArg, ReduceOp, Shape, Space};
+use super::super::{Arg, Axes, AxisKind, Graph, Op, Pairs, RangeArg, ReduceOp, ScatterMode, Shape, Space};
 use crate::DType::{self, *};
 use crate::dtype::Scalar;
 use Stage::*;
@@ -65,10 +65,10 @@ fn pairs(p: &[(usize, usize)]) -> Arg {
 
 fn custom(outputs: usize) -> Arg {
     let (name, code) = ("mine".into(), "fn main() {}".into());
-    Arg::Custom(Box::new(super::super::custom::Custom { name, code, grid: [1; 3], outputs, loops: None }))
+    Arg::Custom(Box::new(super::super::custom::Custom { name, code, grid: [1; 3], outputs, ir: None }))
 }
 
-fn scat(how: Meet, axis: u8) -> Arg {
+fn scat(how: ScatterMode, axis: u8) -> Arg {
     Arg::Scatter(how, axis)
 }
 
@@ -102,8 +102,8 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (Shrink, F32, vec![t], pairs(&[(0, 1), (2, 3)]), tensor),
         (Flip, F32, vec![t], axes(&[1]), tensor),
         (Gather, F32, vec![t, ti], axes(&[1]), tensor),
-        (Scatter, F32, vec![t, ti, t], scat(Meet::Last, 1), tensor),
-        (Scatter, F32, vec![t, ti, t], scat(Meet::With(ReduceOp::Max), 0), tensor),
+        (Scatter, F32, vec![t, ti, t], scat(ScatterMode::Overwrite, 1), tensor),
+        (Scatter, F32, vec![t, ti, t], scat(ScatterMode::Combine(ReduceOp::Max), 0), tensor),
         (Scan, F32, vec![t], red(&[1]), tensor),
         (Scan, F32, vec![t, t], red(&[0]), tensor),
         (Reduce, F32, vec![t], red(&[1]), tensor),
@@ -165,11 +165,11 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (Flip, F32, vec![t], axes(&[2]), None),
         (Gather, F32, vec![t, t], axes(&[1]), None),
         (Gather, F32, vec![t, ti], axes(&[0, 1]), None),
-        (Scatter, F32, vec![t, t, t], scat(Meet::Last, 1), None),
-        (Scatter, F32, vec![t, ti, ti], scat(Meet::Last, 1), None),
-        (Scatter, F32, vec![t, ti, t], scat(Meet::Last, 2), None),
+        (Scatter, F32, vec![t, t, t], scat(ScatterMode::Overwrite, 1), None),
+        (Scatter, F32, vec![t, ti, ti], scat(ScatterMode::Overwrite, 1), None),
+        (Scatter, F32, vec![t, ti, t], scat(ScatterMode::Overwrite, 2), None),
         (Scatter, F32, vec![t, ti, t], axes(&[1]), None),
-        (Scatter, F32, vec![t, ti, t], scat(Meet::Last, 1), kernel),
+        (Scatter, F32, vec![t, ti, t], scat(ScatterMode::Overwrite, 1), kernel),
         (Scan, F32, vec![t], red(&[2]), None),
         (Scan, F32, vec![t], red(&[0, 1]), None),
         (Scan, F32, vec![t, ti], red(&[1]), None),

@@ -17,19 +17,19 @@ const MOST_RUNS: usize = 300;
 /// What `gradloom bench` takes beside the job.
 #[derive(clap::Args)]
 pub(crate) struct Timing {
-    /// Timed runs; without it, as many as fit into the time
+    /// Number of timed runs (default: as many as fit into --seconds, 5 to 300)
     #[arg(long)]
     runs: Option<usize>,
-    /// Seconds of timed runs
+    /// Time budget of the timed runs in seconds
     #[arg(long, default_value_t = 1.2)]
     seconds: f64,
-    /// Untimed runs before them
+    /// Number of untimed warm-up runs
     #[arg(long, default_value_t = 2)]
     warmup: usize,
-    /// The outputs wanted, in a .npz file: `relerr` is then the largest difference relative to the largest value
+    /// Expected outputs (.npz); `relerr` is the largest difference, relative to the largest expected value of the output
     #[arg(long, value_name = "FILE")]
     expect: Option<PathBuf>,
-    /// Time every kernel on its own; the most costly come first on stderr
+    /// Measure each kernel and list them on stderr, slowest first
     #[arg(long)]
     profile: bool,
 }
@@ -46,10 +46,10 @@ pub(crate) fn bench(job: &Job, how: &Timing, cache: &Cache, progress: Progress) 
     let compile = model.compile_time().as_secs_f64() * 1e3;
     let cold = model.counters();
     let origin = match (cold.programs, cold.cache_hits) {
-        (0, 1..) => "all of it from the cache".to_string(),
+        (0, 1..) => "everything from the cache".to_string(),
         (n, hits) => format!("{n} kernels compiled, {hits} entries from the cache"),
     };
-    progress.say(format_args!("first run {first:.1} ms, of it {compile:.1} ms to compile: {origin}"));
+    progress.say(format_args!("first run: {first:.1} ms, of which {compile:.1} ms compilation ({origin})"));
     let relerr = how.expect.as_deref().map(|path| difference(&outputs, path)).transpose()?;
     drop(outputs);
     let mut io = Vec::new();

@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 /// What is read and what it becomes.
 #[derive(Args)]
 pub(crate) struct Job {
-    /// safetensors (or the index of several), GGUF, npz, a file of torch.save, or TensorFlow Lite
+    /// Input file: safetensors (or the index of a split model), GGUF, npz, a torch.save file, or TensorFlow Lite
     from: PathBuf,
-    /// What to write, by its ending: .safetensors, .gguf or .npz for weights, .onnx for a TensorFlow Lite model
+    /// Output file; its extension selects the format: .safetensors, .gguf or .npz for weights, .onnx for TensorFlow Lite
     to: PathBuf,
-    /// Round floats to this dtype; integers stay as they are
+    /// Convert floating-point tensors to this data type; integers are kept
     #[arg(long, value_enum)]
     dtype: Option<Float>,
-    /// Write matrices whose rows are whole blocks of 32 as blocks of GGUF; everything else stays as it is
+    /// Quantize matrices whose row length is a multiple of 32 to this GGUF type; other tensors are kept (.gguf output only)
     #[arg(long, value_enum, conflicts_with = "dtype")]
     quantize: Option<Blocks>,
 }
@@ -75,7 +75,9 @@ pub(crate) fn convert(job: &Job, progress: Progress) -> Outcome<Json> {
     let file = read_file(&job.from)?;
     let (bytes, tensors) = if tflite::is_tflite(&file) {
         if ending != "onnx" || job.dtype.is_some() || job.quantize.is_some() {
-            return Err(Failure("a TensorFlow Lite model becomes .onnx, as it is".into()));
+            return Err(Failure(
+                "a TensorFlow Lite model can only be converted to .onnx, without --dtype and --quantize".into(),
+            ));
         }
         (tflite::to_onnx(&file)?, Json::Null)
     } else {

@@ -11,23 +11,23 @@ use std::path::{Path, PathBuf};
 /// A model and what it becomes.
 #[derive(Args)]
 pub(crate) struct Job {
-    /// An ONNX or TensorFlow Lite file
+    /// ONNX or TensorFlow Lite file
     model: PathBuf,
-    /// What to make
+    /// Kind of code to generate
     #[arg(long, value_enum)]
     target: To,
-    /// Where to: a folder, or for C a file NAME.c
+    /// Output folder, or for C a file NAME.c
     #[arg(long, short)]
     output: PathBuf,
-    /// NAME=SIZE for an open dimension of an input (1 otherwise)
+    /// Size of a symbolic input dimension (repeatable; default: 1)
     #[arg(long, value_name = "NAME=SIZE", conflicts_with_all = ["input", "inputs"])]
     size: Vec<String>,
     #[command(flatten)]
     given: Given,
-    /// C99 without the vectors of gcc and clang
+    /// Generate standard C99, without the vector extensions of gcc and clang
     #[arg(long)]
     standard: bool,
-    /// Where the weights of C go
+    /// Where C code has its weights
     #[arg(long, value_enum, default_value_t)]
     weights: Weights,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub(crate) struct Job {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum To {
-    /// A file of C and a header
+    /// A C file and a header
     C,
     /// An ES module
     Web,
@@ -44,12 +44,12 @@ enum To {
 
 #[derive(Clone, Copy, Default, ValueEnum)]
 enum Weights {
-    /// Into the code up to 1 MiB, else into a file
+    /// In the code up to 1 MiB, otherwise in a separate file
     #[default]
     Auto,
-    /// Into the code
+    /// In the code
     Array,
-    /// Into a file beside it
+    /// In a separate file
     File,
 }
 
@@ -113,7 +113,7 @@ fn stem(path: &Path) -> String {
 fn said(r: &Recording, progress: Progress) {
     let weights: usize = r.constants.iter().map(Vec::len).sum();
     progress.say(format_args!(
-        "{}: {} kernels, {} launches, {weights} bytes of weights, {} between kernels",
+        "{}: {} kernels, {} launches, {weights} bytes of weights, {} bytes of intermediate buffers",
         r.target.name,
         r.kernels.len(),
         r.steps.len(),

@@ -16,7 +16,7 @@ pub(crate) fn inputs(files: &Given, model: &Model) -> Outcome<Vec<(String, HostT
     }
     for arg in &files.input {
         let Some((name, file)) = arg.split_once('=') else {
-            return Err(Failure(format!("--input {arg}: NAME=FILE.npy is wanted")));
+            return Err(Failure(format!("--input {arg}: expected NAME=FILE.npy")));
         };
         let t = npy::read(&read_file(Path::new(file))?).map_err(|e| Failure(format!("{file}: {e}")))?;
         given.push((name.to_string(), t));
@@ -41,7 +41,7 @@ pub(crate) fn inputs_or_zeros(files: &Given, model: &Model, progress: Progress) 
     if files.inputs.is_some() || !files.input.is_empty() {
         return inputs(files, model);
     }
-    progress.say("no inputs given: zeros");
+    progress.say("no inputs given: using zeros");
     zeros(model, &BTreeMap::new())
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn zeros(model: &Model, sizes: &BTreeMap<String, usize>) -> Outcome<V
     let mut out = Vec::new();
     for p in model.inputs().iter().filter(|p| !p.is_sequence && !p.is_optional) {
         let (Some(dtype), Some(dims)) = (p.dtype, &p.dims) else {
-            return Err(Failure(format!("input `{}` has no declared shape: give inputs", p.name)));
+            return Err(Failure(format!("input `{}` has no declared shape: give it with --input or --inputs", p.name)));
         };
         let size = |d: &Dim| match d {
             Dim::Value(v) if *v > 0 => *v as usize,

@@ -5,7 +5,7 @@ use super::json::Json;
 use super::{Cache, Failure, Outcome, Progress};
 use clap::{Args, ValueEnum};
 use gradloom::io::json::Json as Value;
-use gradloom::llm::{AdapterFile, Finetune, LanguageModel, Lora, Rates};
+use gradloom::llm::{AdapterFile, Finetune, LanguageModel, Lora, RateSchedule};
 use gradloom::text::ChatOptions;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -15,47 +15,47 @@ use std::time::Instant;
 pub(crate) struct Job {
     #[command(flatten)]
     model: Model,
-    /// Texts: a text file, or .jsonl with a `text` or a chat's `messages` in each line
+    /// Training data: a text file, or .jsonl with `text` or chat `messages` in each line
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// Where the adapter goes: a folder, or a .safetensors file, beside which adapter_config.json and optimizer.safetensors are written
+    /// Output folder, or .safetensors file, of the adapter; adapter_config.json and optimizer.safetensors are written beside it
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
-    /// Steps of the optimiser; of a run that goes on, those before are among them
+    /// Total number of optimiser steps, including those before --resume
     #[arg(long, default_value_t = 100)]
     steps: usize,
-    /// Texts of a step
+    /// Batch size: number of texts per step
     #[arg(long, default_value_t = 4)]
     batch: usize,
-    /// Tokens of each; longer texts are cut to pieces
+    /// Maximum length of a training text in tokens; longer texts are split
     #[arg(long, default_value_t = 128)]
     length: usize,
-    /// Rows of the adapter's matrices
+    /// Rank of the adapter
     #[arg(long, default_value_t = 8)]
     rank: usize,
-    /// The adapter's scale, times the rank; twice the rank unless told otherwise
+    /// LoRA alpha: the adapter's scale is alpha / rank (default: twice the rank)
     #[arg(long)]
     alpha: Option<f64>,
-    /// A matrix of the layers that gets an adapter, such as q_proj, once per matrix; all of them unless told otherwise
+    /// Matrix to adapt in each layer, such as q_proj (repeatable; default: all)
     #[arg(long, value_name = "NAME")]
     target: Vec<String>,
-    /// An adapter that goes on learning from where it is, as `--lora` takes it: rank, alpha and matrices are its own. Where optimizer.safetensors
-    /// lies beside it, the run goes on as if it had never ended
+    /// Continue training this adapter, a PEFT folder or safetensors file or a GGUF file, with its rank, alpha and matrices; an optimizer.safetensors
+    /// beside it restores the optimiser state and step count
     #[arg(long, value_name = "ADAPTER", conflicts_with_all = ["rank", "alpha", "target", "lora"])]
     resume: Option<PathBuf>,
-    /// The learning rate
+    /// Peak learning rate
     #[arg(long, default_value_t = 2e-4)]
     rate: f64,
-    /// How it changes after the first steps of `--warmup`: not at all, or down to 0 after the last step
+    /// Learning rate after the warm-up: constant, or decaying to 0 at the last step
     #[arg(long, value_enum, default_value = "constant")]
     schedule: Schedule,
-    /// Steps over which it rises from 0
+    /// Number of warm-up steps over which the learning rate rises linearly from 0
     #[arg(long, value_name = "STEPS", default_value_t = 0)]
     warmup: usize,
-    /// What parameters lose by themselves in a step, times the rate
+    /// Decoupled weight decay (AdamW), multiplied by the learning rate
     #[arg(long, default_value_t = 0.0)]
     weight_decay: f64,
-    /// Decides the adapter's first values and the order of texts
+    /// Random seed for the adapter's initial values and the order of texts
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
@@ -89,10 +89,10 @@ pub(crate) fn finetune(job: &Job, cache: &Cache, progress: Progress) -> Outcome<
         from,
         state,
         rate: job.rate,
-        rates: match job.schedule {
-            Schedule::Constant => Rates::Constant,
-            Schedule::Linear => Rates::Linear,
-            Schedule::Cosine => Rates::Cosine,
+        schedule: match job.schedule {
+            Schedule::Constant => RateSchedule::Constant,
+            Schedule::Linear => RateSchedule::Linear,
+            Schedule::Cosine => RateSchedule::Cosine,
         },
         warmup: job.warmup,
         weight_decay: job.weight_decay,
@@ -139,7 +139,7 @@ fn places(out: &Path) -> [PathBuf; 4] {
 /// The tokens of each text in a file.
 fn read(path: &Path, model: &LanguageModel) -> Outcome<Vec<Vec<u32>>> {
     let text = std::fs::read_to_string(path).map_err(|e| failed(path, &e))?;
-    let tokenizer = model.tokenizer().ok_or_else(|| Failure("the model has no tokenizer that is known".into()))?;
+    let tokenizer = model.tokenizer().ok_or_else(|| Failure("the model has no supported tokenizer".into()))?;
     if path.extension().is_none_or(|e| e != "jsonl") {
         return Ok(vec![tokenizer.encode(&text)?]);
     }
@@ -150,11 +150,11 @@ fn read(path: &Path, model: &LanguageModel) -> Outcome<Vec<Vec<u32>>> {
         if let Some(text) = entry.get("text").and_then(Value::as_str) {
             out.push(tokenizer.encode(text)?);
         } else if let Some(messages) = entry.get("messages") {
-            let none = || bad(at, "the model has no chat template that is known");
+            let none = || bad(at, "the model has no supported chat template");
             let text = model.chat().ok_or_else(none)?.apply(messages, &ChatOptions::default())?;
             out.push(tokenizer.encode_with(&text, None, false)?.ids);
         } else {
-            return Err(bad(at, "neither `text` nor `messages` is there"));
+            return Err(bad(at, "expected `text` or `messages`"));
         }
     }
     Ok(out)

@@ -8,7 +8,8 @@ use clap::Args;
 use gradloom::DType;
 use gradloom::io::HostTensor;
 use gradloom::llm::{
-    Activations, AdapterFile, Choice, End, Grammar, LanguageModel, LoadOptions, Matcher, Sampler, Stream, Vocabulary,
+    Activations, AdapterFile, End, Grammar, LanguageModel, LoadOptions, Matcher, Sampler, SamplingOptions, Stream,
+    Vocabulary,
 };
 use gradloom::text::{ChatOptions, Tokenizer};
 use std::io::{BufRead, IsTerminal, Write};
@@ -19,25 +20,25 @@ use std::time::Instant;
 /// A language model on a device.
 #[derive(Args)]
 pub(crate) struct Model {
-    /// A GGUF file, or a folder with config.json, safetensors and tokenizer.json
+    /// GGUF file, or folder with config.json, safetensors files and tokenizer.json
     model: PathBuf,
-    /// cpu, wgpu ... (`gradloom devices` lists them)
+    /// Device to run on, such as cpu or wgpu (see `gradloom devices`)
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Threads of a CPU device, 0 for one per core
+    /// Number of threads of a CPU device, 0 for one per core
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// Tokens that there is room for, 0 for as many as are wanted (4096 in a chat)
+    /// Context length in tokens, at most the model's; 0 for as much as the command needs (4096 for chat and serve)
     #[arg(long, default_value_t = 0)]
     context: usize,
-    /// What matrices are multiplied with: `f32`, activations of several tokens rounded to `f16`, or those of quantised matrices to `i16` or
-    /// to `i8`; else the quickest of the device with which logits stay within two thousandths
+    /// Data type of activations in matrix products: `f32`; `f16` for products of several tokens; `i16` or `i8` for quantised matrices
+    /// (default: the fastest on the device that changes logits by at most 0.2% of the largest)
     #[arg(long, value_name = "DTYPE")]
     activations: Option<Kind>,
-    /// What keys and values are kept in: `f16` takes half the memory, and logits are some thousandths off
+    /// Data type of the KV cache: `f16` halves its memory and changes logits by some thousandths
     #[arg(long, value_name = "DTYPE", default_value = "f32")]
     cache_dtype: CacheKind,
-    /// An adapter: a folder or a safetensors file of PEFT, or a GGUF file; its matrices are added SCALE times, once unless told otherwise
+    /// LoRA adapter: PEFT folder or safetensors file, or GGUF file, multiplied by SCALE (default: 1)
     #[arg(long, value_name = "FILE[=SCALE]")]
     lora: Option<String>,
 }
@@ -61,44 +62,44 @@ enum Kind {
 /// How tokens are chosen.
 #[derive(Args)]
 pub(crate) struct How {
-    /// Divides the logits; 0 takes the most likely token
+    /// Sampling temperature; 0 for greedy decoding
     #[arg(long, default_value_t = 0.0)]
     temperature: f64,
-    /// Only so many of the most likely tokens, 0 for all
+    /// Sample from the K most likely tokens; 0 for no limit
     #[arg(long, default_value_t = 0)]
     top_k: usize,
-    /// Only the most likely tokens that together have this probability
+    /// Sample from the most likely tokens whose probabilities add up to this (nucleus sampling); 1 for no limit
     #[arg(long, default_value_t = 1.0)]
     top_p: f64,
-    /// Only tokens with at least this share of the most likely one's probability
+    /// Sample from tokens with at least this fraction of the highest probability; 0 for no limit
     #[arg(long, default_value_t = 0.0)]
     min_p: f64,
-    /// Makes tokens that were there less likely if above 1
+    /// Penalty on tokens of the prompt and the generated text; above 1 makes them less likely
     #[arg(long, default_value_t = 1.0)]
     repetition_penalty: f64,
-    /// Subtracted from the logits of tokens that were made
+    /// Value subtracted from the logit of each token generated so far
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     presence_penalty: f64,
-    /// Subtracted from the logit of a token as often as it was made
+    /// Value subtracted from a token's logit for each time it was generated
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     frequency_penalty: f64,
-    /// Added to the logit of a token, once per token; -inf forbids it
+    /// Add NUMBER to the logit of the token id TOKEN (repeatable); -inf forbids the token
     #[arg(long, value_name = "TOKEN=NUMBER")]
     logit_bias: Vec<String>,
-    /// Decides the draws
+    /// Random seed for sampling
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// The text ends before this, once per string
+    /// Stop before this string (repeatable)
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
-    /// The text is JSON that fits the JSON schema in this file
+    /// Constrain the output to JSON that matches the JSON schema in this file
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
 }
 
 impl How {
     fn sampler(&self, model: &LanguageModel) -> Outcome<Sampler> {
-        let mut sampler = Sampler::new(&Choice {
+        let mut sampler = Sampler::new(&SamplingOptions {
             temperature: self.temperature,
             top_k: self.top_k,
             top_p: self.top_p,
@@ -112,7 +113,7 @@ impl How {
         if let Some(file) = &self.schema {
             let text = std::fs::read(file).map_err(|e| Failure(format!("{}: {e}", file.display())))?;
             let grammar = Arc::new(Grammar::from_schema(&gradloom::io::json::Json::parse(&text)?)?);
-            let none = || Failure("the model has no tokenizer that is known".into());
+            let none = || Failure("the model has no supported tokenizer".into());
             let tokenizer = model.tokenizer().ok_or_else(none)?;
             let vocabulary = Arc::new(Vocabulary::new(tokenizer, model.decoder().vocabulary()?));
             sampler.constrain(Matcher::new(&grammar, &vocabulary)?, model.ends());
@@ -132,7 +133,7 @@ fn adapter(text: &str) -> AdapterFile {
 
 fn bias(text: &str) -> Outcome<(u32, f32)> {
     let parts = text.split_once('=').and_then(|(token, by)| Some((token.parse().ok()?, by.parse().ok()?)));
-    parts.ok_or_else(|| Failure(format!("--logit-bias {text} is no token's number and a number: 15=-2.5")))
+    parts.ok_or_else(|| Failure(format!("--logit-bias {text}: expected TOKEN=NUMBER, such as 15=-2.5")))
 }
 
 /// What to generate.
@@ -140,31 +141,31 @@ fn bias(text: &str) -> Outcome<(u32, f32)> {
 pub(crate) struct Job {
     #[command(flatten)]
     model: Model,
-    /// The text to go on with
+    /// Prompt
     #[arg(long, conflicts_with = "prompt_tokens", required_unless_present = "prompt_tokens")]
     prompt: Option<String>,
-    /// Its tokens: a JSON list, or a file with one
+    /// Prompt as token ids: a JSON list, or a file that contains one
     #[arg(long, value_name = "JSON")]
     prompt_tokens: Option<String>,
-    /// Tokens to generate at most
+    /// Maximum number of tokens to generate
     #[arg(long, default_value_t = 128)]
     tokens: usize,
-    /// Go on after tokens that end a text
+    /// Continue after end-of-text tokens
     #[arg(long)]
     ignore_end: bool,
-    /// Guess what comes from the text itself and check several guesses at once; the tokens stay the same
+    /// Speculative decoding by prompt lookup: faster for repetitive text, same tokens; greedy decoding only
     #[arg(long, conflicts_with = "logits")]
     guess: bool,
-    /// Write the logits of every step to this file: .npz with `logits` [tokens, vocabulary]
+    /// Write the logits of every step to this .npz file, as the array `logits` [tokens, vocabulary]
     #[arg(long, value_name = "FILE")]
     logits: Option<PathBuf>,
-    /// Generate so many times; `runs` has the times of each
+    /// Number of times to generate; with --json, `runs` has the times of each
     #[arg(long, default_value_t = 1, value_name = "TIMES")]
     repeat: usize,
-    /// Time the kernels of one more token, each on its own, or those that read so many tokens at once
+    /// Measure each kernel of a step that reads TOKENS tokens (default: 1), and print the times instead of the result
     #[arg(long, value_name = "TOKENS", num_args = 0..=1, default_missing_value = "1")]
     profile: Option<usize>,
-    /// Print the code of each kernel too
+    /// Also print the source code of each kernel
     #[arg(long, requires = "profile")]
     source: bool,
     #[command(flatten)]
@@ -206,7 +207,7 @@ fn profile(model: &mut LanguageModel, tokens: usize, source: bool) -> Outcome<Js
 
 /// The capacity in tokens for this job, no larger than needed because the work on keys grows with it. No token of a
 /// prompt is shorter than a byte.
-fn room(job: &Job) -> usize {
+fn capacity(job: &Job) -> usize {
     let text = job.prompt.as_ref().map_or(0, |p| 2 * p.len() + 16);
     let listed = job.prompt_tokens.as_ref().map_or(0, |_| prompt(job, None).map_or(0, |ids| ids.len()));
     text.max(listed).saturating_add(job.tokens).checked_next_multiple_of(128).unwrap_or(usize::MAX)
@@ -229,7 +230,7 @@ impl Model {
     ) -> Outcome<LanguageModel> {
         let device = crate::open(&self.device, self.threads, progress)?;
         progress.say(format_args!("{} on {}", self.model.display(), device.target().name));
-        let room = if self.context == 0 { wanted } else { self.context };
+        let capacity = if self.context == 0 { wanted } else { self.context };
         let host = cache.host(progress);
         let activations = self.activations.map(|kind| match kind {
             Kind::F32 => Activations::F32,
@@ -244,7 +245,7 @@ impl Model {
         let adapter = self.lora.as_deref().map(adapter);
         let name = adapter.as_ref().map(|a| a.name.clone());
         let adapters = adapter.into_iter().collect();
-        let options = LoadOptions { room, texts, activations, cache, adapters };
+        let options = LoadOptions { capacity, texts, activations, cache, adapters };
         let mut model = LanguageModel::load_with(&self.model, device, host, &options)?;
         model.use_adapter(name.as_deref())?;
         Ok(model)
@@ -260,7 +261,7 @@ impl Model {
 
 fn prompt(job: &Job, tokenizer: Option<&Arc<Tokenizer>>) -> Outcome<Vec<u32>> {
     if let Some(text) = &job.prompt {
-        let none = || Failure("the model has no tokenizer that is known: give --prompt-tokens".into());
+        let none = || Failure("the model has no supported tokenizer: use --prompt-tokens".into());
         return Ok(tokenizer.ok_or_else(none)?.encode(text)?);
     }
     let given = job.prompt_tokens.as_deref().unwrap_or_default();
@@ -269,7 +270,7 @@ fn prompt(job: &Job, tokenizer: Option<&Arc<Tokenizer>>) -> Outcome<Vec<u32>> {
     } else {
         std::fs::read_to_string(given).map_err(|e| Failure(format!("{given}: {e}")))?
     };
-    let bad = || Failure("--prompt-tokens is no JSON list of token numbers".into());
+    let bad = || Failure("--prompt-tokens: expected a JSON list of token ids".into());
     let list = gradloom::io::json::Json::parse(text.as_bytes())?;
     let ids = list.as_array().ok_or_else(bad)?.iter();
     ids.map(|i| i.as_u64().and_then(|i| u32::try_from(i).ok()).ok_or_else(bad)).collect()
@@ -283,7 +284,7 @@ struct Made {
     at: Vec<f64>,
     logits: Vec<f32>,
     end: &'static str,
-    guessed: gradloom::llm::Guessed,
+    guessed: gradloom::llm::GuessStats,
 }
 
 impl Made {
@@ -337,7 +338,7 @@ fn once(model: &mut LanguageModel, job: &Job, ids: &[u32], what: Say) -> Outcome
         Ok(!stream.stopped())
     };
     let (end, guessed) = match job.guess {
-        true if !sampler.is_greedy() => return Err(Failure("--guess is for the most likely tokens alone".into())),
+        true if !sampler.is_greedy() => return Err(Failure("--guess needs greedy decoding (--temperature 0)".into())),
         true => model.generate_guessing(job.tokens, !job.ignore_end, &mut on_token)?,
         false => (model.generate(job.tokens, &mut sampler, !job.ignore_end, &mut on_token)?, Default::default()),
     };
@@ -359,7 +360,7 @@ fn once(model: &mut LanguageModel, job: &Job, ids: &[u32], what: Say) -> Outcome
 }
 
 pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress) -> Outcome<Json> {
-    let (mut model, load_ms) = load(&job.model, room(job), cache, progress)?;
+    let (mut model, load_ms) = load(&job.model, capacity(job), cache, progress)?;
     let ids = prompt(job, model.tokenizer())?;
     let made = once(&mut model, job, &ids, if json { Say::First } else { Say::Text })?;
     let mut runs = vec![made.run()];
@@ -380,7 +381,10 @@ pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress)
     let c = model.counters();
     if !json {
         let made = made.tokens.len();
-        let rates = format!("{} tokens read at {prefill:.1} a second, {made} made at {decode:.1} a second", ids.len());
+        let rates = format!(
+            "prompt: {} tokens, {prefill:.1} tokens/s; generated: {made} tokens, {decode:.1} tokens/s",
+            ids.len()
+        );
         progress.say(format_args!("\n{}", Styled(style::FAINT, rates)));
         return Ok(Json::Text(String::new()));
     }
@@ -405,7 +409,7 @@ pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress)
 pub(crate) fn chat(m: &Model, how: &How, tokens: usize, cache: &Cache, progress: Progress) -> Outcome<Json> {
     let (mut model, _) = load(m, 4096, cache, progress)?;
     if model.chat().is_none() || model.tokenizer().is_none() {
-        return Err(Failure("the model has no chat template and tokenizer that are known".into()));
+        return Err(Failure("the model has no supported chat template and tokenizer".into()));
     }
     let mut messages = Vec::new();
     // A prompt is shown only if a person sits at a terminal
@@ -451,15 +455,15 @@ pub(crate) fn chat(m: &Model, how: &How, tokens: usize, cache: &Cache, progress:
 pub(crate) fn perplexity(m: &Model, file: &Path, cache: &Cache, progress: Progress) -> Outcome<Json> {
     let text = std::fs::read_to_string(file).map_err(|e| Failure(format!("{}: {e}", file.display())))?;
     let mut model = m.load(512, 1, cache, progress)?;
-    let none = || Failure("the model has no tokenizer that is known".into());
+    let none = || Failure("the model has no supported tokenizer".into());
     let ids = model.tokenizer().ok_or_else(none)?.encode(&text)?;
     let start = Instant::now();
-    let seen = model.foresee(&ids)?;
+    let likelihood = model.perplexity_of(&ids)?;
     let seconds = start.elapsed().as_secs_f64();
     Ok(Json::from(vec![
-        ("perplexity", Json::Num(seen.perplexity(), 4)),
-        ("nats_per_token", Json::Num(seen.nats / seen.tokens as f64, 6)),
-        ("tokens", Json::count(seen.tokens)),
+        ("perplexity", Json::Num(likelihood.perplexity(), 4)),
+        ("nats_per_token", Json::Num(likelihood.nats / likelihood.tokens as f64, 6)),
+        ("tokens", Json::count(likelihood.tokens)),
         ("tokens_s", Json::Num(ids.len() as f64 / seconds, 1)),
     ]))
 }

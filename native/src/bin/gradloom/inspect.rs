@@ -14,7 +14,7 @@ use std::path::Path;
 pub(crate) fn sizes(args: &[String]) -> Outcome<BTreeMap<String, usize>> {
     let size = |arg: &String| {
         let size = arg.split_once('=').and_then(|(name, n)| Some((name.to_string(), n.parse().ok()?)));
-        size.ok_or_else(|| Failure(format!("--size {arg}: NAME=SIZE is wanted")))
+        size.ok_or_else(|| Failure(format!("--size {arg}: expected NAME=SIZE")))
     };
     args.iter().map(size).collect()
 }
@@ -25,7 +25,7 @@ pub(crate) fn inspect(path: &Path, sizes: &[String], every: bool, files: &DataFi
     let open: BTreeSet<&str> = report.sizes.iter().map(|(_, dim, _)| dim.as_str()).collect();
     if let Some(name) = known.keys().find(|k| !open.contains(k.as_str())) {
         let names = open.into_iter().collect::<Vec<_>>().join(", ");
-        return Err(Failure(format!("--size {name}: no input has such an open dimension; there are: {names}")));
+        return Err(Failure(format!("--size {name}: no input has this symbolic dimension; there are: {names}")));
     }
     let m = &report.model;
     let refused = |n: &NodeReport| matches!(n.state, State::Refused(_));

@@ -69,13 +69,13 @@ pub(crate) fn kernels(job: &Job, show: &Show, cache: &Cache, progress: Progress)
         }
         if show.counts {
             let Some(program) = &p.program else {
-                return Err(Failure("a kernel from the cache on disk has no counts; see --no-cache".into()));
+                return Err(Failure("a kernel from the cache on disk has no counts: use --no-cache".into()));
             };
             row.extend(counts(&count(program)));
         }
         if show.asm {
             let Code::Bytes(b) = &p.source.code else {
-                return Err(Failure(format!("device {} has no machine code of ours; see --source", job.device)));
+                return Err(Failure(format!("device {} has no machine code to disassemble: use --source", job.device)));
             };
             row.push(("asm", Json::Text(gradloom::disasm::disassemble(b))));
         }

@@ -28,98 +28,98 @@ use style::{Color, Styled};
 
 /// Environment variables, for `--help` and for the manual page.
 const ENVIRONMENT: [(&str, &str); 7] = [
-    (gradloom::choose::DEVICE_VARIABLE, "The device that `auto` is, in either case: CPU, CUDA:1, CL ..."),
-    (gradloom::debug::VARIABLE, "1 to 7: prints what is compiled and run, each level more, on stderr"),
-    (gradloom::tell::VARIABLE, "1, or an address: tells `gradloom viz` what the program does"),
-    (gradloom::cache::FOLDER_VARIABLE, "The folder of compiled kernels, or `off`"),
-    ("GRADLOOM_LLVM", "The libLLVM of the device `llvm`"),
-    ("GRADLOOM_CUDA_LIBRARY", "The library of the devices `cuda`, in place of the driver's"),
-    ("NO_COLOR", "Text without colours; CLICOLOR_FORCE=1 has them in files and pipes too"),
+    (gradloom::choose::DEVICE_VARIABLE, "Device that `auto` selects: CPU, CUDA:1, CL ... (case-insensitive)"),
+    (gradloom::debug::VARIABLE, "Debug output on stderr, from 1 (least) to 7 (most)"),
+    (gradloom::tell::VARIABLE, "1, or an address: send events to the `gradloom viz` that listens there"),
+    (gradloom::cache::FOLDER_VARIABLE, "Folder of the cache of compiled kernels, or `off`"),
+    ("GRADLOOM_LLVM", "Path of the libLLVM that the device `llvm` loads"),
+    ("GRADLOOM_CUDA_LIBRARY", "Path of the library that `cuda` devices load instead of the driver's libcuda"),
+    ("NO_COLOR", "Disable colours; CLICOLOR_FORCE=1 enables them in files and pipes too"),
 ];
 
-/// Runs neural networks: compiles ONNX models for this machine's devices.
+/// Compile and run neural networks on this machine's devices
 #[derive(Parser)]
 #[command(name = "gradloom", version, arg_required_else_help = true, styles = style::HELP, after_help = environment())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Print one JSON object on stdout
+    /// Print the result as one JSON object on stdout
     #[arg(long, global = true)]
     json: bool,
-    /// Keep nothing on disk and use nothing from there
+    /// Neither read nor write the cache of compiled kernels
     #[arg(long, global = true)]
     no_cache: bool,
-    /// Where compiled kernels are kept (default: GRADLOOM_CACHE, or the user's cache folder)
+    /// Folder of the cache of compiled kernels (default: GRADLOOM_CACHE, or the user's cache folder)
     #[arg(long, global = true, value_name = "FOLDER", conflicts_with = "no_cache")]
     cache_dir: Option<PathBuf>,
-    /// No progress on stderr
+    /// Print no progress on stderr
     #[arg(long, short, global = true)]
     quiet: bool,
-    /// Whether text has colours
+    /// When to colour text: auto, always or never
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Color::Auto, hide_possible_values = true)]
     color: Color,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a model on inputs and write its outputs
+    /// Run a model on inputs and print or write its outputs
     Run {
         #[command(flatten)]
         job: Job,
-        /// Where the outputs go: a .npz file
+        /// Write the outputs to this .npz file
         #[arg(long)]
         outputs: Option<PathBuf>,
-        /// Run it on this device too (eval is the reference), compare the values of all nodes, and name the first that drifts
+        /// Compare the values of all nodes with those of this device, such as the reference `eval`, and name the first node that differs
         #[arg(long, value_name = "DEVICE")]
         compare: Option<String>,
-        /// How far a value may be off before it counts as drift, in parts of the right one
+        /// Relative error above which a value counts as different
         #[arg(long, default_value_t = 1e-3, requires = "compare")]
         tolerance: f64,
     },
-    /// Time a model
+    /// Measure the run time of a model
     Bench {
         #[command(flatten)]
         job: Job,
         #[command(flatten)]
         how: bench::Timing,
     },
-    /// Search for faster kernels on this machine; what is found is kept in the cache and used from then on
+    /// Search for faster kernels for a model on this machine; later runs use those found, which are kept in the cache
     Tune {
         #[command(flatten)]
         job: Job,
-        /// Seconds to spend
+        /// Time budget of the search in seconds
         #[arg(long, default_value_t = 60.0)]
         budget: f64,
-        /// Append what is found to this file, for --tuned and for other machines with such a device
+        /// Append the tuned kernels to this file, for --tuned on machines with the same kind of device
         #[arg(long, value_name = "FILE")]
         save: Option<PathBuf>,
     },
-    /// Compile a model ahead of time: to C, or to an ES module that runs it with WebGPU or WebAssembly
+    /// Compile a model ahead of time to C code, or to an ES module that runs on WebGPU or WebAssembly
     Export(export::Job),
-    /// Convert a file of weights to another format, or a TensorFlow Lite model to ONNX
+    /// Convert a weight file to another format, or a TensorFlow Lite model to ONNX
     Convert(convert::Job),
-    /// Let a language model go on with a text
+    /// Generate text with a language model
     Generate(generate::Job),
-    /// Talk to a language model: a line of input is a message
+    /// Chat with a language model; each line of stdin is a message
     Chat {
         #[command(flatten)]
         model: generate::Model,
         #[command(flatten)]
         how: generate::How,
-        /// Tokens of an answer at most
+        /// Maximum number of tokens per answer
         #[arg(long, default_value_t = 1024)]
         tokens: usize,
     },
-    /// Say how well a language model foresees a text
+    /// Measure the perplexity of a language model on a text
     Perplexity {
         #[command(flatten)]
         model: generate::Model,
-        /// The text
+        /// Text file
         text: PathBuf,
     },
-    /// Train an adapter of low rank (LoRA) beside a language model on texts
+    /// Train a low-rank adapter (LoRA) of a language model on texts
     Finetune(finetune::Job),
-    /// Serve a language model over HTTP, in the form of OpenAI's interface
+    /// Serve a language model over HTTP with an OpenAI-compatible API
     #[cfg(feature = "serve")]
     Serve {
         #[command(flatten)]
@@ -127,75 +127,75 @@ enum Command {
         #[command(flatten)]
         how: serve::How,
     },
-    /// Look inside what runs, live, in a page: kernels, the graph after each pass, memory, launches
+    /// Show a running program live in the browser: kernels, the graph after each pass, memory, launches
     #[cfg(feature = "serve")]
     Viz(viz::Job),
-    /// List the devices of this machine: their limits, memory and drivers, and why others are not there
+    /// List the devices of this machine with limits, memory and drivers, and why others are unavailable
     Devices {
-        /// Measure the operations and bytes a second that each reaches
+        /// Measure the arithmetic throughput and memory bandwidth of each device
         #[arg(long)]
         measure: bool,
     },
-    /// Show a model's inputs, outputs and operators, what is supported, and what is refused and why
+    /// Show a model's inputs, outputs and operators, and which of its nodes are unsupported and why
     Inspect {
-        /// An ONNX file
+        /// ONNX or TensorFlow Lite file
         model: PathBuf,
-        /// NAME=SIZE for an open dimension (1 otherwise)
+        /// Size of a symbolic dimension (repeatable; default: 1)
         #[arg(long, value_name = "NAME=SIZE")]
         size: Vec<String>,
-        /// List every node
+        /// List every node with its output shapes
         #[arg(long)]
         nodes: bool,
         #[command(flatten)]
         data: Data,
     },
-    /// List the kernels of a model, in order
+    /// List the kernels of a model in execution order
     Kernels {
         #[command(flatten)]
         job: Job,
-        /// Print the code of each kernel
+        /// Print the source code of each kernel
         #[arg(long)]
         source: bool,
-        /// Print the machine code of each kernel as assembly
+        /// Print the disassembly of each kernel
         #[arg(long)]
         asm: bool,
-        /// Count the accesses by width, operations and barriers of each kernel (with --no-cache)
+        /// Count the memory accesses by width, the operations and the barriers of each kernel; needs --no-cache
         #[arg(long)]
         counts: bool,
-        /// Time each kernel on its own
+        /// Measure the run time of each kernel
         #[arg(long)]
         time: bool,
-        /// Print the graph of each kernel after every pass, or after the pass of this name
+        /// Print the graph of each kernel after the pass PASS, or after every pass if none is named
         #[arg(long, value_name = "PASS", num_args = 0..=1, default_missing_value = "all")]
         passes: Option<String>,
-        /// Only the kernel of this name
+        /// Show only the kernel of this name
         #[arg(long, value_name = "NAME")]
         only: Option<String>,
     },
-    /// Print what makes a shell complete this program's arguments: `source <(gradloom completions bash)`
+    /// Print a shell completion script; for bash: `source <(gradloom completions bash)`
     Completions {
-        /// The shell
+        /// Shell to complete for
         #[arg(value_enum)]
         shell: Shell,
     },
-    /// Print the manual page: `gradloom man | man -l -`
+    /// Print the man page; to view it: `gradloom man | man -l -`
     Man,
 }
 
 /// A model with inputs on a device.
 #[derive(Args)]
 struct Job {
-    /// An ONNX file
+    /// ONNX or TensorFlow Lite file
     model: PathBuf,
-    /// cpu, eval ... (`gradloom devices` lists them)
+    /// Device to run on, such as cpu or cuda (see `gradloom devices`)
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Threads of a CPU device, 0 for one per core
+    /// Number of threads of a CPU device, 0 for one per core
     #[arg(long, default_value_t = 0)]
     threads: usize,
     #[command(flatten)]
     given: Given,
-    /// Tuned opts that `gradloom tune --save` wrote
+    /// File of tuned kernels written by `gradloom tune --save`
     #[arg(long, value_name = "FILE")]
     tuned: Option<PathBuf>,
     #[command(flatten)]
@@ -205,10 +205,10 @@ struct Job {
 /// Inputs from files.
 #[derive(Args)]
 struct Given {
-    /// NAME=FILE.npy, once per input
+    /// Input NAME from a .npy file (repeatable)
     #[arg(long, value_name = "NAME=FILE")]
     input: Vec<String>,
-    /// All inputs in one .npz file
+    /// All inputs from one .npz file
     #[arg(long, value_name = "FILE", conflicts_with = "input")]
     inputs: Option<PathBuf>,
 }
@@ -216,8 +216,8 @@ struct Given {
 /// Files of weights beside the model's own.
 #[derive(Args)]
 struct Data {
-    /// The only other files the model may read, as it names them, once per file; links and hidden files only so (default: what
-    /// it names below its folder)
+    /// Allow only this external data file, by the name that the model uses (repeatable); symbolic links and hidden files must
+    /// be allowed by name (default: all other files below the model's folder)
     #[arg(long = "data", value_name = "NAME")]
     names: Vec<String>,
 }
@@ -381,7 +381,7 @@ impl Job {
         if let Some(file) = &self.tuned {
             let lines = std::fs::read_to_string(file).map_err(|e| Failure(format!("{}: {e}", file.display())))?;
             let n = model.add_tuned(&lines)?;
-            progress.say(format_args!("{n} tuned kernels in {}", file.display()));
+            progress.say(format_args!("{n} tuned kernels from {}", file.display()));
         }
         Ok(model)
     }
@@ -393,7 +393,7 @@ pub(crate) fn open(name: &str, threads: usize, progress: Progress) -> Outcome<Bo
         return Ok(gradloom::open(name, threads)?);
     }
     let choice = gradloom::contain(|| gradloom::choose::choose(threads))?;
-    choice.said.iter().for_each(|said| progress.say(format_args!("{said}")));
+    choice.reason.iter().for_each(|message| progress.say(format_args!("{message}")));
     Ok(choice.device)
 }
 

@@ -31,15 +31,14 @@ pub(crate) fn run(
     let out = model.run(&files::borrowed(&inputs))?;
     let ms = start.elapsed().as_secs_f64() * 1e3;
     let (compile, c) = (model.compile_time().as_secs_f64() * 1e3, model.counters());
-    progress.say(format_args!("compiled in {compile:.1} ms, {} kernel launches, {ms:.1} ms in all", c.launches));
+    progress.say(format_args!("compiled in {compile:.1} ms, {} kernel launches, {ms:.1} ms in total", c.launches));
     if let Some(path) = outputs {
         let (texts, numbers): (Vec<_>, Vec<_>) =
             out.iter().cloned().partition(|(name, _)| is_text(model.model(), name));
         files::write(path, &numbers)?;
         for (name, _) in texts {
-            progress.say(format_args!(
-                "output `{name}` is of strings, which the file cannot hold: they are shown here in full"
-            ));
+            progress
+                .say(format_args!("output `{name}` holds strings, which .npz cannot store: printed in full instead"));
         }
         progress.say(format_args!("wrote {}", path.display()));
     }
@@ -68,7 +67,7 @@ fn against(
     progress: Progress,
 ) -> Outcome<Vec<(&'static str, Json)>> {
     let values = |device: &str, threads| -> Outcome<Vec<(String, HostTensor)>> {
-        progress.say(format_args!("every value on {device}"));
+        progress.say(format_args!("computing all values on {device}"));
         let device = gradloom::open(device, threads)?;
         let mut every = OnnxModel::with_host(model.with_every_value(), device, NativeHost::without_cache());
         Ok(every.run(&files::borrowed(inputs))?)

@@ -11,34 +11,34 @@ use std::time::Duration;
 /// Where, and what clients may use.
 #[derive(Args)]
 pub(crate) struct How {
-    /// The port, 0 for one that is free
+    /// Port to listen on, 0 for a free one
     #[arg(long, default_value_t = 8080)]
     port: u16,
-    /// The address; other machines can reach others than this one
+    /// IP address to listen on; any other than the default may be reachable from other machines
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
-    /// What clients call the model (default: the name of its file)
+    /// Model name in the API (default: the file name without extension)
     #[arg(long)]
     name: Option<String>,
-    /// Texts at once; each takes memory for --context tokens
+    /// Number of texts generated at once; each takes KV cache memory for --context tokens
     #[arg(long, default_value_t = 4)]
     parallel: usize,
-    /// Requests that wait; more are told to come back
+    /// Maximum number of waiting requests; further ones are refused with status 429
     #[arg(long, default_value_t = 256)]
     queue: usize,
-    /// Bytes of a request at most
+    /// Maximum size of a request body in bytes
     #[arg(long, default_value_t = 4 << 20)]
     max_body: usize,
-    /// Tokens of an answer at most, 0 for as many as there is room for
+    /// Maximum number of tokens per answer, 0 for no limit but the context length
     #[arg(long, default_value_t = 0)]
     max_tokens: usize,
-    /// Seconds of a request at most
+    /// Time limit of a request in seconds
     #[arg(long, default_value_t = 600)]
     time_limit: u64,
 }
 
 pub(crate) fn serve(model: &Model, how: &How, cache: &Cache, progress: Progress) -> Outcome<Json> {
-    let host: IpAddr = how.host.parse().map_err(|_| Failure(format!("--host {} is no address", how.host)))?;
+    let host: IpAddr = how.host.parse().map_err(|_| Failure(format!("--host {} is not an IP address", how.host)))?;
     let loaded = model.load(4096, how.parallel.max(1), cache, progress)?;
     let limits = Limits {
         body_bytes: how.max_body,
@@ -52,6 +52,6 @@ pub(crate) fn serve(model: &Model, how: &How, cache: &Cache, progress: Progress)
     // Programs that start this one wait for this line
     println!("{name} at http://{}/v1", server.address());
     server.until_told()?;
-    progress.say("ended");
+    progress.say("server stopped");
     Ok(Json::Text(String::new()))
 }

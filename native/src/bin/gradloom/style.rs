@@ -30,7 +30,7 @@ pub(crate) const HELP: Styles = Styles::styled()
 /// `--color`.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 pub(crate) enum Color {
-    /// On terminals, unless the environment says otherwise
+    /// On terminals, unless NO_COLOR or CLICOLOR_FORCE say otherwise
     Auto,
     Always,
     Never,

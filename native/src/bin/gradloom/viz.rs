@@ -15,10 +15,10 @@ const MODELS: [&str; 2] = ["onnx", "tflite"];
 /// Where, and of what.
 #[derive(Args)]
 pub(crate) struct Job {
-    /// Where the page is; other machines can reach other addresses than this one
+    /// Address and port to listen on; any other than the default may be reachable from other machines
     #[arg(long, default_value = ADDRESS)]
     address: SocketAddr,
-    /// A model, a command of gradloom or any program that uses it, with its arguments (none: wait for programs that are started with VIZ=1)
+    /// Model to run, gradloom command, or program that uses gradloom, with arguments (default: wait for programs started with VIZ=1)
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     words: Vec<String>,
 }
@@ -32,7 +32,7 @@ pub(crate) fn viz(job: &Job, commands: &[String], progress: Progress) -> Outcome
         false => server.address().to_string(),
     };
     let Some((first, rest)) = job.words.split_first() else {
-        progress.say(format_args!("waiting for programs that are started with {VARIABLE}={value}; Ctrl-C ends it"));
+        progress.say(format_args!("waiting for programs started with {VARIABLE}={value}; press Ctrl-C to quit"));
         server.wait();
         return Ok(Json::Text(String::new()));
     };
@@ -51,7 +51,7 @@ pub(crate) fn viz(job: &Job, commands: &[String], progress: Progress) -> Outcome
     };
     let address = server.address().to_string();
     let status = command.args(rest).env(VARIABLE, address).status().map_err(|e| Failure(format!("{first}: {e}")))?;
-    progress.say(format_args!("{first} ended ({status}); the page stays until Ctrl-C"));
+    progress.say(format_args!("{first} exited ({status}); still serving the page, press Ctrl-C to quit"));
     server.wait();
     Ok(Json::Text(String::new()))
 }

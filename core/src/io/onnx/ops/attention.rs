@@ -63,19 +63,19 @@ pub(super) fn spread_heads(o: &Op<'_, '_>, x: &Value, heads: usize) -> Result<Va
 }
 
 /// The numbers 0 .. n along one axis of a tensor of that rank; the other axes have length 1.
-pub(super) fn steps(cx: &Cx<'_>, n: usize, axis: usize, rank: usize) -> Result<Value> {
+pub(super) fn iota_along(cx: &Cx<'_>, n: usize, axis: usize, rank: usize) -> Result<Value> {
     let mut shape = vec![1; rank];
     shape[axis] = n;
     cx.reshape(&cx.count_up(n)?, &shape)
 }
 
 /// `a <= b`
-pub(super) fn at_most(cx: &Cx<'_>, a: &Value, b: &Value) -> Result<Value> {
+pub(super) fn less_equal(cx: &Cx<'_>, a: &Value, b: &Value) -> Result<Value> {
     cx.not(&cx.lt(b, a)?)
 }
 
 /// The conjunction of an optional mask and another one.
-pub(super) fn both(cx: &Cx<'_>, a: Option<Value>, b: Value) -> Result<Option<Value>> {
+pub(super) fn and_mask(cx: &Cx<'_>, a: Option<Value>, b: Value) -> Result<Option<Value>> {
     Ok(Some(match a {
         None => b,
         Some(a) => cx.and(&a, &b)?,
@@ -101,15 +101,15 @@ impl Mask {
         offset: &Value,
         (left, right): (i64, i64),
     ) -> Result<()> {
-        let (i, j) = (steps(cx, queries, 2, 4)?, steps(cx, keys, 3, 4)?);
+        let (i, j) = (iota_along(cx, queries, 2, 4)?, iota_along(cx, keys, 3, 4)?);
         let ahead = cx.sub(&j, &cx.add(&i, offset)?)?;
         if right >= 0 {
-            let fits = at_most(cx, &ahead, &cx.scalar_like(&ahead, right as f64))?;
-            self.allowed = both(cx, self.allowed.take(), fits)?;
+            let fits = less_equal(cx, &ahead, &cx.scalar_like(&ahead, right as f64))?;
+            self.allowed = and_mask(cx, self.allowed.take(), fits)?;
         }
         if left >= 0 {
-            let fits = at_most(cx, &cx.scalar_like(&ahead, -left as f64), &ahead)?;
-            self.allowed = both(cx, self.allowed.take(), fits)?;
+            let fits = less_equal(cx, &cx.scalar_like(&ahead, -left as f64), &ahead)?;
+            self.allowed = and_mask(cx, self.allowed.take(), fits)?;
         }
         Ok(())
     }
@@ -117,7 +117,7 @@ impl Mask {
     /// Adds a mask of bools (allowed) or of numbers (added to scores).
     pub(super) fn add(&mut self, cx: &Cx<'_>, mask: &Value) -> Result<()> {
         if mask.dtype() == DType::Bool {
-            self.allowed = both(cx, self.allowed.take(), mask.clone())?;
+            self.allowed = and_mask(cx, self.allowed.take(), mask.clone())?;
             return Ok(());
         }
         self.bias = Some(match self.bias.take() {
@@ -128,7 +128,7 @@ impl Mask {
     }
 
     /// The whole mask as one addend of the scores, with -infinity where attending is not allowed.
-    pub(super) fn summand(&self, cx: &Cx<'_>, dtype: DType) -> Result<Option<Value>> {
+    pub(super) fn additive_mask(&self, cx: &Cx<'_>, dtype: DType) -> Result<Option<Value>> {
         let Some(allowed) = &self.allowed else {
             return self.bias.as_ref().map(|b| cx.cast(b, dtype)).transpose();
         };
@@ -200,8 +200,8 @@ fn attention_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }
     mask.positions(o.cx, (queries, keys), &offset, (left, right))?;
     if let Some(n) = &lens {
-        let inside = o.cx.lt(&steps(o.cx, keys, 3, 4)?, n)?;
-        mask.allowed = both(o.cx, mask.allowed.take(), inside)?;
+        let inside = o.cx.lt(&iota_along(o.cx, keys, 3, 4)?, n)?;
+        mask.allowed = and_mask(o.cx, mask.allowed.take(), inside)?;
     }
     if let Some(m) = o.opt(3) {
         mask.add(o.cx, &widen_mask(o, &m, keys)?)?;
@@ -209,7 +209,7 @@ fn attention_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let cx = &o.cx;
     let mut scores = vec![scaled_scores(cx, &q, &wide_k, scale)?];
     scores.push(soft_cap(cx, scores[0].clone(), o.float("softcap", 0.0)?)?);
-    let bias = mask.summand(cx, q.dtype())?;
+    let bias = mask.additive_mask(cx, q.dtype())?;
     scores.push(bias.as_ref().map_or(Ok(scores[1].clone()), |b| cx.add(&scores[1], b))?);
     let precision = o.dtype_attr("softmax_precision", q.dtype())?;
     let p = cx.cast(&probabilities(cx, &scores[2], bias.as_ref(), precision)?, q.dtype())?;
@@ -382,7 +382,7 @@ fn linear_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         rows.push(cx.with(Cx::mul, &read, scale)?);
     }
     if rows.is_empty() {
-        return o.lacks("a sequence of no tokens");
+        return o.unsupported("a sequence of no tokens");
     }
     let y = join_heads(o.cx, &o.cx.concat(&rows, 2)?)?;
     Ok(vec![o.cx.cast(&y, dtype)?, o.cx.cast(&state, kept)?])
@@ -441,7 +441,7 @@ fn tensor_scatter(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         None => cx.full(DType::I64, &lead, Scalar::Int(0))?,
     };
     // For each position of the cache the index of the update's row that belongs there.
-    let mut from = cx.sub(&steps(cx, n, axis, cache.rank())?, &first)?;
+    let mut from = cx.sub(&iota_along(cx, n, axis, cache.rank())?, &first)?;
     match o.str("mode", "linear")?.as_str() {
         "linear" => {}
         "circular" => {
@@ -452,7 +452,7 @@ fn tensor_scatter(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         other => return o.fail(format!("the mode `{other}` is unknown")),
     }
     let last = cx.scalar_like(&from, (new - 1) as f64);
-    let inside = cx.and(&at_most(cx, &cx.scalar_like(&from, 0.0), &from)?, &at_most(cx, &from, &last)?)?;
+    let inside = cx.and(&less_equal(cx, &cx.scalar_like(&from, 0.0), &from)?, &less_equal(cx, &from, &last)?)?;
     let index = cx.expand(&cx.clamp(&from, 0.0, (new - 1) as f64)?, cache.shape())?;
     one(cx.select(&inside, &cx.gather_elements(&update, &index, axis)?, &cache))
 }

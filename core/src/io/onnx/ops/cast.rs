@@ -1,10 +1,10 @@
 //! Casts, including the element types that no device supports: 8-bit floats and types narrower than a byte. Their
-//! elements are held as codes of one byte, marked with ONNX's number of the type ([`Value::narrow`]); arithmetic
+//! elements are held as codes of one byte, marked with ONNX's number of the type ([`Value::code_type`]); arithmetic
 //! decodes them first. Formats: OCP OFP8 and MX, and the `fnuz` variants, as in ONNX's technical notes on float8 and
 //! int4.
 
 use super::super::strings::STRING;
-use super::super::tensor::{dtype_of, elem_name, is_narrow, packed_bits};
+use super::super::tensor::{dtype_of, elem_name, is_code_type, packed_bits};
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
 use super::{Op, OpDef, op};
@@ -20,8 +20,8 @@ pub(super) static OPS: &[OpDef] = &[
     }),
     op("CastLike", 0, |o| {
         let (x, like) = (o.arg(0)?, o.arg(1)?);
-        if like.narrow() != 0 {
-            return one(cast(o, &x, like.narrow()));
+        if like.code_type() != 0 {
+            return one(cast(o, &x, like.code_type()));
         }
         one(o.cx.cast(&decode(o.cx, &x)?, like.dtype()))
     }),
@@ -76,13 +76,13 @@ impl Format {
 
 /// Decodes a value for arithmetic: narrow floats become f32, narrow integers stay bytes.
 pub(super) fn decode(cx: &Cx<'_>, x: &Value) -> Result<Value> {
-    let table: Vec<f32> = match (x.narrow(), format(x.narrow())) {
+    let table: Vec<f32> = match (x.code_type(), format(x.code_type())) {
         (24, _) => (0..256).map(|c| if c == 255 { f32::NAN } else { f64::from(c - 127).exp2() as f32 }).collect(),
         (_, Some(f)) => (0..1 << f.bits).map(|c| f.value(c) as f32).collect(),
-        _ => return Ok(x.with_narrow(0)),
+        _ => return Ok(x.with_code_type(0)),
     };
     let table = Value::known(HostTensor::from_f32(vec![table.len()], &table)?);
-    cx.gather(&table, &cx.cast(&x.with_narrow(0), DType::I32)?, 0)
+    cx.gather(&table, &cx.cast(&x.with_code_type(0), DType::I32)?, 0)
 }
 
 /// Encodes floats as codes of a narrow float format, rounded to nearest even. Values out of range become the largest
@@ -151,7 +151,7 @@ pub(super) fn encode(o: &Op<'_, '_>, x: &Value, elem: i32, saturate: bool) -> Re
         }
         _ => encode_exponent(o, x)?,
     };
-    Ok(code.with_narrow(elem))
+    Ok(code.with_code_type(elem))
 }
 
 /// Converts the low bits of integers to elements of a narrow integer type; signed types extend the highest of these
@@ -165,42 +165,42 @@ fn wrap(cx: &Cx<'_>, low: &Value, elem: i32, bits: u32) -> Result<Value> {
 }
 
 fn cast(o: &Op<'_, '_>, x: &Value, to: i32) -> Result<Value> {
-    if x.narrow() == to {
+    if x.code_type() == to {
         return Ok(x.clone());
     }
     if to == STRING {
-        return o.lacks("strings");
+        return o.unsupported("strings");
     }
     let x = decode(o.cx, x)?;
     match dtype_of(to) {
-        Some(_) if is_narrow(to) => encode(o, &x, to, o.flag("saturate", true)?),
+        Some(_) if is_code_type(to) => encode(o, &x, to, o.flag("saturate", true)?),
         Some(dtype) => o.cx.cast(&x, dtype),
-        None => o.lacks(format!("element type {}", elem_name(to))),
+        None => o.unsupported(format!("element type {}", elem_name(to))),
     }
 }
 
 fn bit_cast(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, to) = (o.arg(0)?, o.int("to", 0)? as i32);
     let Some(dtype) = dtype_of(to).filter(|_| to != STRING) else {
-        return o.lacks(format!("element type {}", elem_name(to)));
+        return o.unsupported(format!("element type {}", elem_name(to)));
     };
     let bits = |elem: i32, d: DType| packed_bits(elem).unwrap_or(8 * d.size() as u32);
-    if bits(x.narrow(), x.dtype()) != bits(to, dtype) {
+    if bits(x.code_type(), x.dtype()) != bits(to, dtype) {
         return o.fail(format!("{} has not the size of {}", x.dtype(), elem_name(to)));
     }
-    let own = if is_narrow(to) { to } else { 0 };
+    let own = if is_code_type(to) { to } else { 0 };
     if let Some(bits) = packed_bits(to) {
-        let low = o.cx.with(Cx::and, &o.cx.cast(&x.with_narrow(0), DType::I32)?, f64::from((1 << bits) - 1))?;
-        return Ok(vec![wrap(o.cx, &low, to, bits)?.with_narrow(own)]);
+        let low = o.cx.with(Cx::and, &o.cx.cast(&x.with_code_type(0), DType::I32)?, f64::from((1 << bits) - 1))?;
+        return Ok(vec![wrap(o.cx, &low, to, bits)?.with_code_type(own)]);
     }
-    let x = x.with_narrow(0);
+    let x = x.with_code_type(0);
     // A bool is stored as one byte.
     let y = match (x.dtype(), dtype) {
         (DType::Bool, _) => o.cx.bitcast(&o.cx.cast(&x, DType::U8)?, dtype)?,
         (_, DType::Bool) => o.cx.cast(&x, DType::Bool)?,
         _ => o.cx.bitcast(&x, dtype)?,
     };
-    Ok(vec![y.with_narrow(own)])
+    Ok(vec![y.with_code_type(own)])
 }
 
 /// The least and largest number of a narrow integer type; `None` for other types.

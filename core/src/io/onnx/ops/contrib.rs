@@ -3,7 +3,7 @@
 
 use super::super::value::{Cx, Value};
 use super::attention::{
-    Mask, at_most, join_heads, probabilities, rotary_op, rotate, soft_cap, split_heads, spread_heads, steps,
+    Mask, iota_along, join_heads, less_equal, probabilities, rotary_op, rotate, soft_cap, split_heads, spread_heads,
 };
 use super::elementwise::{gelu_erf, gelu_tanh, one};
 use super::norm::{normalized, scaled_by_rms};
@@ -31,13 +31,13 @@ pub(super) static OPS: &[OpDef] = &[
     float_ms("GroupQueryAttention", 64903, 64, group_query),
     float_ms("RotaryEmbedding", 13, 0, |o| {
         if o.float("scale", 1.0)? != 1.0 {
-            return o.lacks("`scale`");
+            return o.unsupported("`scale`");
         }
         let (x, at, cos, sin) = (o.arg(0)?, o.arg(1)?, o.arg(2)?, o.arg(3)?);
         let seq = x.shape().get(x.rank().saturating_sub(2)).copied().unwrap_or(0);
         // A single number is the position at which the sequence starts.
         let at = if at.len() == 1 && seq != 1 {
-            let run = o.cx.add(&steps(o.cx, seq, 1, 2)?, &o.cx.cast(&o.cx.reshape(&at, &[1, 1])?, DType::I64)?)?;
+            let run = o.cx.add(&iota_along(o.cx, seq, 1, 2)?, &o.cx.cast(&o.cx.reshape(&at, &[1, 1])?, DType::I64)?)?;
             o.cx.expand(&run, &[x.dim(0)?, seq])?
         } else {
             o.cx.expand(&o.cx.reshape(&at, &[at.len() / seq.max(1), seq])?, &[x.dim(0)?, seq])?
@@ -51,15 +51,15 @@ pub(super) static OPS: &[OpDef] = &[
     }),
     float_ms("SkipSimplifiedLayerNormalization", 15, 0, |o| {
         let sum = skip_sum(o, 3)?;
-        if o.gives(1) || o.gives(2) {
-            return o.lacks("statistics");
+        if o.has_output(1) || o.has_output(2) {
+            return o.unsupported("statistics");
         }
         let y = scaled_by_rms(o.cx, &sum, sum.nth_last(1)?, o.float("epsilon", 1e-12)?)?;
         Ok(vec![affine(o, y, 2, None)?, sum.clone(), sum.clone(), sum])
     }),
     float_ms("EmbedLayerNormalization", 124, 0, |o| embed(o, [2, 3, 4, 5, 6].map(|i| o.opt(i)), o.opt(8))),
     float_ms("QEmbedLayerNormalization", 7936, 0, |o| {
-        o.knows(18, &["epsilon"])?;
+        o.allow_only(18, &["epsilon"])?;
         let mut tables = [const { None }; 5];
         for (i, table) in tables.iter_mut().enumerate() {
             if let Some(t) = o.opt(2 + i) {
@@ -76,7 +76,7 @@ pub(super) static OPS: &[OpDef] = &[
         match o.str("metric", "sqeuclidean")?.as_str() {
             "sqeuclidean" => Ok(vec![sum]),
             "euclidean" => one(o.cx.unary(Tensor::sqrt, &sum)),
-            other => o.lacks(format!("the metric `{other}`")),
+            other => o.unsupported(format!("the metric `{other}`")),
         }
     }),
     ms("ExpandDims", 2, |o| {
@@ -104,7 +104,7 @@ fn fused_matmul(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let side = |i: usize, name: &str, batch: &str| -> Result<Value> {
         let mut v = o.arg(i)?;
         if o.flag(batch, false)? {
-            return o.lacks(format!("`{batch}`"));
+            return o.unsupported(format!("`{batch}`"));
         }
         if o.flag(name, false)? && v.rank() > 1 {
             v = o.cx.swap(&v, v.nth_last(2)?, v.nth_last(1)?)?;
@@ -138,7 +138,7 @@ fn embed(o: &Op<'_, '_>, tables: [Option<Value>; 5], at: Option<Value>) -> Resul
     let mut sum = o.cx.gather(&words, &ids, 0)?;
     let at = match at {
         Some(at) => at,
-        None => steps(o.cx, s, 1, 2)?,
+        None => iota_along(o.cx, s, 1, 2)?,
     };
     sum = o.cx.add(&sum, &o.cx.gather(&places, &at, 0)?)?;
     if let (Some(kinds), Some(table)) = (o.opt(1), table) {
@@ -161,10 +161,10 @@ fn add_padding(o: &Op<'_, '_>, mask: &mut Mask, m: &Value, (batch, keys): (usize
         [b] if b == batch => vec![b, 1, 1, 1],
         [b, k] if k == keys => vec![b, 1, 1, k],
         [b, q, k] if k == keys => vec![b, 1, q, k],
-        _ => return o.lacks(format!("a mask of shape {:?}", m.shape())),
+        _ => return o.unsupported(format!("a mask of shape {:?}", m.shape())),
     };
     let m4 = cx.reshape(&cx.cast(m, DType::I64)?, &shape)?;
-    let seen = if m.rank() == 1 { cx.lt(&steps(cx, keys, 3, 4)?, &m4)? } else { cx.cast(&m4, DType::Bool)? };
+    let seen = if m.rank() == 1 { cx.lt(&iota_along(cx, keys, 3, 4)?, &m4)? } else { cx.cast(&m4, DType::Bool)? };
     let hidden = o.float("mask_filter_value", -10000.0)?;
     mask.add(cx, &cx.select(&seen, &cx.scalar(dtype, 0.0), &cx.scalar(dtype, hidden))?)
 }
@@ -186,7 +186,7 @@ fn attend(o: &Op<'_, '_>, h: &Heads, mask: &Mask, cap: f64, sink: Option<&Value>
     let scale = if scale == 0.0 { 1.0 / (h.q.dim(3)? as f64).sqrt() } else { scale };
     let scores = cx.with(Cx::mul, &cx.matmul(&h.q, &cx.swap(&k, 2, 3)?)?, scale)?;
     let scores = soft_cap(cx, scores, cap)?;
-    let bias = mask.summand(cx, scores.dtype())?;
+    let bias = mask.additive_mask(cx, scores.dtype())?;
     let masked = bias.as_ref().map_or(Ok(scores.clone()), |b| cx.add(&scores, b))?;
     let wide = if matches!(scores.dtype(), DType::F16 | DType::BF16) { DType::F32 } else { scores.dtype() };
     let p = match sink {
@@ -228,7 +228,7 @@ fn quantized_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 fn attend_parts(o: &mut Op<'_, '_>, all: &Value, [mask, past, bias]: [Option<Value>; 3]) -> Result<Vec<Value>> {
     for name in ["do_rotary", "past_present_share_buffer"] {
         if o.flag(name, false)? {
-            return o.lacks(format!("`{name}`"));
+            return o.unsupported(format!("`{name}`"));
         }
     }
     let heads = o.size(o.int("num_heads", 0)?)?;
@@ -276,9 +276,9 @@ fn attend_parts(o: &mut Op<'_, '_>, all: &Value, [mask, past, bias]: [Option<Val
 fn multi_head(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let heads = o.size(o.int("num_heads", 0)?)?;
     let q = o.arg(0)?;
-    let (Some(k), Some(v), 3) = (o.opt(1), o.opt(2), q.rank()) else { return o.lacks("packed inputs") };
+    let (Some(k), Some(v), 3) = (o.opt(1), o.opt(2), q.rank()) else { return o.unsupported("packed inputs") };
     if o.opt(8).is_some() || o.opt(9).is_some() {
-        return o.lacks("shared caches");
+        return o.unsupported("shared caches");
     }
     let hidden = q.dim(2)?;
     let mut at = 0;
@@ -326,7 +326,7 @@ fn group_query(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     let [b, s, n] = *x.shape() else { return o.fail(format!("queries of {:?}", x.shape())) };
     if o.opt(12).is_some() || o.opt(13).is_some() {
-        return o.lacks("scaled caches");
+        return o.unsupported("scaled caches");
     }
     if heads == 0 || kv == 0 {
         return o.fail("num_heads or kv_num_heads is missing");
@@ -359,7 +359,7 @@ fn group_query(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
             Some(at) => at,
             None => {
                 let first = o.cx.reshape(&before, &[before.len(), 1])?;
-                let run = o.cx.add(&steps(o.cx, s, 1, 2)?, &first)?;
+                let run = o.cx.add(&iota_along(o.cx, s, 1, 2)?, &first)?;
                 o.cx.expand(&run, &[b, s])?
             }
         };
@@ -403,8 +403,8 @@ fn cached(o: &Op<'_, '_>, past: &Value, new: &Value, before: &Value, total: usiz
     let mut after = [0; 4];
     after[2] = n - old;
     let past = cx.pad(past, &[0; 4], &after, Scalar::from_f64(0.0, past.dtype()))?;
-    let from = cx.sub(&steps(cx, n, 2, 4)?, before)?;
-    let fresh = at_most(cx, &cx.scalar_like(&from, 0.0), &from)?;
+    let from = cx.sub(&iota_along(cx, n, 2, 4)?, before)?;
+    let fresh = less_equal(cx, &cx.scalar_like(&from, 0.0), &from)?;
     let fresh = cx.and(&fresh, &cx.lt(&from, &cx.scalar_like(&from, more as f64))?)?;
     let index = cx.expand(&cx.clamp(&from, 0.0, more as f64 - 1.0)?, past.shape())?;
     cx.select(&fresh, &cx.gather_elements(new, &index, 2)?, &past)

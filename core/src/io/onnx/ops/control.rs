@@ -4,7 +4,7 @@ use crate::util::sorted::SortedMap;
 
 use super::super::build::run_graph;
 use super::super::proto::{Dim, GraphProto, NodeProto, TypeProto, ValueInfo};
-use super::super::stage::{Frame, Turns};
+use super::super::stage::{Frame, LoopState};
 use super::super::tensor::dtype_of;
 use super::super::value::Value;
 use super::{AttrValue, Op, OpDef, any_op};
@@ -33,12 +33,17 @@ pub(super) fn body<'n>(o: &Op<'n, '_>, name: &str) -> Result<&'n GraphProto> {
 
 /// Builds one iteration of a body. If the build stops inside it, the state is saved so that it resumes in this
 /// iteration.
-pub(super) fn turn(o: &mut Op<'_, '_>, body: &GraphProto, inputs: Vec<Value>, turns: &mut Turns) -> Result<Vec<Value>> {
+pub(super) fn run_iteration(
+    o: &mut Op<'_, '_>,
+    body: &GraphProto,
+    inputs: Vec<Value>,
+    loop_state: &mut LoopState,
+) -> Result<Vec<Value>> {
     o.cx.step()?;
     let values = body.inputs.iter().map(|i| i.name.clone()).zip(inputs).collect();
     let out = run(o, body, values);
     if out.is_err() {
-        o.cx.save(|| Frame::Turns(std::mem::take(turns)));
+        o.cx.save(|| Frame::Loop(std::mem::take(loop_state)));
     }
     out
 }
@@ -59,13 +64,13 @@ fn if_(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let both = run(o, then, SortedMap::new()).and_then(|a| Ok((a, run(o, other, SortedMap::new())?)));
     o.cx.trials -= 1;
     let fits = |a: &Value, b: &Value| {
-        a.is_tensor() && b.is_tensor() && (a.shape(), a.dtype(), a.narrow()) == (b.shape(), b.dtype(), b.narrow())
+        a.is_tensor() && b.is_tensor() && (a.shape(), a.dtype(), a.code_type()) == (b.shape(), b.dtype(), b.code_type())
     };
     let Some((a, b)) = both.ok().filter(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| fits(a, b))) else {
         return o.unknown(0);
     };
     let cond = o.cx.reshape(&cond, &[])?;
-    let pick = |(a, b): (&Value, &Value)| Ok(o.cx.select(&cond, a, b)?.with_narrow(a.narrow()));
+    let pick = |(a, b): (&Value, &Value)| Ok(o.cx.select(&cond, a, b)?.with_code_type(a.code_type()));
     a.iter().zip(&b).map(pick).collect()
 }
 
@@ -77,7 +82,7 @@ fn loop_(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if body.inputs.len() != n + 2 || body.outputs.len() < n + 1 {
         return o.fail("the body's inputs and outputs do not fit");
     }
-    let mut t = o.cx.turns().unwrap_or_else(|| Turns {
+    let mut t = o.cx.take_loop_state().unwrap_or_else(|| LoopState {
         done: 0,
         state: (2..o.args.len()).map(|i| o.opt(i).unwrap_or_else(Value::absent)).collect(),
         lists: vec![Vec::new(); body.outputs.len() - n - 1],
@@ -87,7 +92,7 @@ fn loop_(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         if let Some(go) = &t.go {
             let Some(go) = o.cx.host(go)? else {
                 let e = o.unknown_value(go);
-                o.cx.save(|| Frame::Turns(t));
+                o.cx.save(|| Frame::Loop(t));
                 return e;
             };
             if go.data.iter().all(|&b| b == 0) {
@@ -97,7 +102,7 @@ fn loop_(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         let number = Value::known(HostTensor::from_i64(vec![], &[t.done as i64])?);
         let yes = o.cx.full(DType::Bool, &[], Scalar::Int(1))?;
         let inputs = [number, yes].into_iter().chain(t.state.iter().cloned()).collect();
-        let mut out = turn(o, body, inputs, &mut t)?;
+        let mut out = run_iteration(o, body, inputs, &mut t)?;
         for (list, v) in t.lists.iter_mut().zip(out.split_off(n + 1)) {
             list.push(v);
         }
@@ -116,9 +121,9 @@ fn loop_(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 fn stack(o: &Op<'_, '_>, list: &[Value], axis: i64, info: &ValueInfo) -> Result<Value> {
     let Some(first) = list.first() else {
         let TypeProto::Tensor { elem, dims: Some(dims) } = &info.ty else {
-            return o.lacks("a scan output of no turns whose shape the body does not say");
+            return o.unsupported("a scan output of no turns whose shape the body does not say");
         };
-        let Some(dtype) = dtype_of(*elem) else { return o.lacks("a scan output of no turns") };
+        let Some(dtype) = dtype_of(*elem) else { return o.unsupported("a scan output of no turns") };
         let size = |d: &Dim| if let Dim::Value(n) = d { usize::try_from(*n).unwrap_or(0) } else { 0 };
         let mut shape: Vec<usize> = dims.iter().map(size).collect();
         shape.insert(o.axis(axis, dims.len() + 1)?, 0);
@@ -134,7 +139,7 @@ fn stack(o: &Op<'_, '_>, list: &[Value], axis: i64, info: &ValueInfo) -> Result<
         o.cx.reshape(v, &shape)
     };
     let parts = list.iter().map(wide).collect::<Result<Vec<_>>>()?;
-    Ok(o.cx.concat(&parts, axis)?.with_narrow(first.narrow()))
+    Ok(o.cx.concat(&parts, axis)?.with_code_type(first.code_type()))
 }
 
 /// Unrolls a scan: one iteration for each slice of its inputs.
@@ -151,14 +156,14 @@ fn scan(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 /// Scans each batch on its own and stacks the results.
 fn scan_batches(o: &mut Op<'_, '_>, body: &GraphProto) -> Result<Vec<Value>> {
     if o.opt(0).is_some() {
-        return o.lacks("sequence lengths");
+        return o.unsupported("sequence lengths");
     }
     let args = (1..o.args.len()).map(|i| o.arg(i)).collect::<Result<Vec<_>>>()?;
     let batch = args.first().and_then(|a| a.shape().first().copied()).unwrap_or(0);
     if batch == 0 || args.iter().any(|a| a.shape().first() != Some(&batch)) {
         return o.fail("the inputs differ in batches");
     }
-    let mut t = o.cx.turns().unwrap_or_default();
+    let mut t = o.cx.take_loop_state().unwrap_or_default();
     while t.done < batch {
         let one = args
             .iter()
@@ -166,7 +171,7 @@ fn scan_batches(o: &mut Op<'_, '_>, body: &GraphProto) -> Result<Vec<Value>> {
             .collect::<Result<_>>()?;
         let out = scan_once(o, body, one);
         if out.is_err() {
-            o.cx.save(|| Frame::Turns(std::mem::take(&mut t)));
+            o.cx.save(|| Frame::Loop(std::mem::take(&mut t)));
         }
         let out = out?;
         t.lists.resize(out.len(), Vec::new());
@@ -200,8 +205,11 @@ fn scan_once(o: &mut Op<'_, '_>, body: &GraphProto, mut args: Vec<Value>) -> Res
     if inputs.iter().zip(&axes).any(|(v, &a)| v.extent(a) != turns) {
         return o.fail("the scanned inputs differ in length");
     }
-    let mut t =
-        o.cx.turns().unwrap_or_else(|| Turns { state: args, lists: vec![Vec::new(); results], ..Turns::default() });
+    let mut t = o.cx.take_loop_state().unwrap_or_else(|| LoopState {
+        state: args,
+        lists: vec![Vec::new(); results],
+        ..LoopState::default()
+    });
     while t.done < turns {
         let mut values = t.state.clone();
         for ((v, &a), &back) in inputs.iter().zip(&axes).zip(&in_back) {
@@ -210,7 +218,7 @@ fn scan_once(o: &mut Op<'_, '_>, body: &GraphProto, mut args: Vec<Value>) -> Res
             let at = if back != 0 { turns - 1 - t.done } else { t.done };
             values.push(o.cx.reshape(&o.cx.narrow(v, a, at, 1)?, &shape)?);
         }
-        let mut out = turn(o, body, values, &mut t)?;
+        let mut out = run_iteration(o, body, values, &mut t)?;
         for (list, v) in t.lists.iter_mut().zip(out.split_off(states)) {
             list.push(v);
         }

@@ -14,7 +14,7 @@ use crate::util::sort;
 use rustc_hash::FxHashMap;
 
 pub(super) static OPS: &[OpDef] = &[
-    OpDef { floats: 27, ..host_op("NonMaxSuppression", suppress) },
+    OpDef { floats: 27, ..host_op("NonMaxSuppression", non_max_suppression) },
     host_op("Unique", unique),
     OpDef {
         host: true,
@@ -60,7 +60,7 @@ fn floats(o: &Op<'_, '_>, i: usize) -> Result<Vec<f32>> {
 }
 
 /// The ordered corners `[y1, x1, y2, x2]` of a box, which is given by two corners or (`centered`) by centre and size.
-fn corners(b: &[f32], centered: bool) -> [f32; 4] {
+fn box_corners(b: &[f32], centered: bool) -> [f32; 4] {
     if centered {
         let (x, y, w, h) = (b[0], b[1], b[2] / 2.0, b[3] / 2.0);
         return [y - h, x - w, y + h, x + w];
@@ -77,7 +77,7 @@ fn overlap(a: &[f32; 4], b: &[f32; 4]) -> f32 {
 
 /// Non-maximum suppression: boxes `[batches, n, 4]`, scores `[batches, classes, n]` -> rows of batch, class and box,
 /// the best of a class first.
-fn suppress(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+fn non_max_suppression(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (boxes, scores) = (o.arg(0)?, o.arg(1)?);
     let (&[batches, n, 4], &[b, classes, m]) = (boxes.shape(), scores.shape()) else {
         return o.fail(format!("boxes {:?} with scores {:?}", boxes.shape(), scores.shape()));
@@ -100,7 +100,7 @@ fn suppress(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
             if kept.len() as i64 >= most {
                 break;
             }
-            let own = corners(&boxes[(batch * n + i) * 4..][..4], centered);
+            let own = box_corners(&boxes[(batch * n + i) * 4..][..4], centered);
             if kept.iter().all(|k| overlap(k, &own) <= iou) {
                 kept.push(own);
                 rows.extend([batch as i64, class as i64, i as i64]);
@@ -111,7 +111,7 @@ fn suppress(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 }
 
 /// An integer that orders as the element does.
-fn rank_of(s: Scalar, dtype: DType) -> i128 {
+fn order_key(s: Scalar, dtype: DType) -> i128 {
     if dtype.is_float() {
         // Adding 0 maps -0 to 0, so that both are one value.
         let bits = (s.as_f64() + 0.0).to_bits() as i64;
@@ -135,7 +135,7 @@ fn unique(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let n = x.dim(axis)?;
     let (outer, inner): (usize, usize) =
         (x.shape_in(..axis)?.iter().product(), x.shape_in(axis + 1..)?.iter().product());
-    let ranks: Vec<i128> = t.scalars().map(|s| rank_of(s, t.dtype)).collect();
+    let ranks: Vec<i128> = t.scalars().map(|s| order_key(s, t.dtype)).collect();
     let slice =
         |i: usize| -> Vec<i128> { (0..outer).flat_map(|a| &ranks[(a * n + i) * inner..][..inner]).copied().collect() };
     // Slices with their indices, sorted; then for each distinct slice the indices of all equal ones.
@@ -290,7 +290,7 @@ fn tf_idf(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, items) = (o.arg(0)?, o.known_ints(0)?);
     let need = |name: &str| match o.ints_opt(name)? {
         Some(v) => Ok(v),
-        None => o.lacks(format!("`{name}` that is not given")),
+        None => o.unsupported(format!("`{name}` that is not given")),
     };
     let (pool, starts, places) = (need("pool_int64s")?, need("ngram_counts")?, need("ngram_indexes")?);
     let (shortest, longest) = (o.size(o.int("min_gram_length", 1)?)?, o.size(o.int("max_gram_length", 1)?)?);

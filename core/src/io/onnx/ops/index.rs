@@ -182,13 +182,13 @@ fn non_zero(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if let Some(t) = o.cx.host(&x)? {
         let hits: Vec<usize> = t.scalars().enumerate().filter(|(_, s)| s.as_bool()).map(|(i, _)| i).collect();
         let strides = strides(x.shape());
-        let mut out = o.cx.room(hits.len().saturating_mul(x.rank()))?;
+        let mut out = o.cx.vec_with_capacity(hits.len().saturating_mul(x.rank()))?;
         for (&s, &d) in strides.iter().zip(x.shape()) {
             out.extend(hits.iter().map(|&i| (i / s % d) as i64));
         }
         return one(HostTensor::from_i64(vec![x.rank(), hits.len()], &out).map(Value::known));
     }
-    let (n, rank) = (how_many(o, &x)?, x.rank());
+    let (n, rank) = (count_nonzero(o, &x)?, x.rank());
     if n == 0 {
         return one(o.cx.full(DType::I64, &[rank, 0], Scalar::Int(0)));
     }
@@ -197,7 +197,7 @@ fn non_zero(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 }
 
 /// Number of elements that are not zero; the build stops until it is known.
-fn how_many(o: &mut Op<'_, '_>, x: &Value) -> Result<usize> {
+fn count_nonzero(o: &mut Op<'_, '_>, x: &Value) -> Result<usize> {
     let count = o.computed("count", |o| {
         let zero = o.cx.scalar_like(x, 0.0);
         let is = o.cx.not(&o.cx.eq(x, &zero)?)?;
@@ -221,7 +221,7 @@ fn compress(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }
     let index = match o.cx.host(&picks)? {
         Some(t) => o.cx.ints(&(0..).zip(t.to_i64()).filter(|(_, c)| *c != 0).map(|(i, _)| i).collect::<Vec<_>>())?,
-        None => match how_many(o, &picks)? {
+        None => match count_nonzero(o, &picks)? {
             0 => o.cx.ints(&[])?,
             n => Value::lazy(o.cx.lazy(&picks)?.nonzero_static(n, 0)?.reshape(&[n])?),
         },
@@ -238,7 +238,7 @@ fn reverse_sequence(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return o.fail("sequence_lens or axes do not fit");
     }
     let order = if time == 0 { [t, b] } else { [b, t] };
-    let mut index = o.cx.room(t.saturating_mul(b))?;
+    let mut index = o.cx.vec_with_capacity(t.saturating_mul(b))?;
     for i in 0..order[0] {
         for j in 0..order[1] {
             let (at, len) = if time == 0 { (i, lens[j]) } else { (j, lens[i]) };

@@ -152,17 +152,17 @@ fn adam(o: &Op<'_, '_>, rate: &Value, count: &Value, v: &[Value]) -> Result<Vec<
 fn gradient(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (xs, zs, y) = (o.strs("xs")?, o.strs("zs")?, o.str("y", "")?);
     if o.cx.resumed {
-        return o.lacks("a value behind one that depends on the data");
+        return o.unsupported("a value behind one that depends on the data");
     }
     for (i, name) in xs.iter().chain(&zs).enumerate() {
         if o.scope.get(name).map(Value::id) != o.opt(i).map(|v| v.id()) {
-            return o.lacks(format!("other values than `{name}` has"));
+            return o.unsupported(format!("other values than `{name}` has"));
         }
     }
     let Some(y) = o.scope.get(&y).cloned() else { return o.fail(format!("there is no value `{y}`")) };
     let targets = (0..xs.len()).map(|i| o.arg(i)).collect::<Result<Vec<_>>>()?;
     if let Some(i) = targets.iter().chain([&y]).position(|v| !v.is_lazy()) {
-        return o.lacks(format!("the constant `{}`", xs.get(i).map_or("y", |n| n.as_str())));
+        return o.unsupported(format!("the constant `{}`", xs.get(i).map_or("y", |n| n.as_str())));
     }
     let targets = targets.iter().map(|v| o.cx.lazy(v)).collect::<Result<Vec<_>>>()?;
     let y = o.cx.lazy(&y)?;

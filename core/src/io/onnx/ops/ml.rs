@@ -34,7 +34,7 @@ pub(super) static OPS: &[OpDef] = &[
     ml("OneHotEncoder", |o| {
         let x = o.arg(0)?;
         let cats = labels(o, "cats_int64s", "cats_strings")?;
-        if x.narrow() != cats.narrow() {
+        if x.code_type() != cats.code_type() {
             return o.fail("categories and elements are of different types");
         }
         let x = o.cx.reshape(&o.cx.cast(&x, cats.dtype())?, &[x.shape(), &[1]].concat())?;
@@ -144,10 +144,10 @@ fn label_encoder(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if values.len() != n || n == 0 {
         return o.fail(format!("{n} keys for {} values", values.len()));
     }
-    if x.narrow() != keys.narrow() {
+    if x.code_type() != keys.code_type() {
         return o.fail("keys and elements are of different types");
     }
-    let (codes, keys, values) = (values.narrow(), o.cx.reshape(&keys, &[n])?, o.cx.reshape(&values, &[n])?);
+    let (codes, keys, values) = (values.code_type(), o.cx.reshape(&keys, &[n])?, o.cx.reshape(&values, &[n])?);
     let default = match o.tensor_opt("default_tensor")? {
         Some(t) => Value::constant(t)?,
         None if codes != 0 => strings::value(o, vec![], &[o.str("default_string", "_Unused")?])?,
@@ -166,7 +166,7 @@ fn label_encoder(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let at = o.cx.select(&hit, &places, &o.cx.scalar_like(&places, n as f64))?;
     let at = o.cx.reduce(Tensor::min, &at, &[x.rank()], false)?;
     let found = o.cx.gather(&o.cx.concat(&[values, default], 0)?, &at, 0)?;
-    Ok(vec![found.with_narrow(codes)])
+    Ok(vec![found.with_code_type(codes)])
 }
 
 /// `x * transpose(coefficients) + intercepts`: `[n, targets]`.
@@ -204,7 +204,7 @@ pub(super) enum Second {
 pub(super) fn classify(o: &mut Op<'_, '_>, scores: &Value, labels: &Value, second: Second) -> Result<Vec<Value>> {
     let kind = o.str("post_transform", "NONE")?;
     let cx = &o.cx;
-    let label = |at: &Value| Ok(cx.gather(labels, at, 0)?.with_narrow(labels.narrow()));
+    let label = |at: &Value| Ok(cx.gather(labels, at, 0)?.with_code_type(labels.code_type()));
     if scores.dim(1)? == 1 && labels.len() == 2 {
         let limit = if second == Second::Probability { 0.5 } else { 0.0 };
         let wins = cx.lt(&cx.scalar_like(scores, limit), scores)?;
@@ -218,7 +218,7 @@ pub(super) fn classify(o: &mut Op<'_, '_>, scores: &Value, labels: &Value, secon
                 let p = if kind == "NONE" { scores.clone() } else { cx.unary(Tensor::sigmoid, scores)? };
                 cx.concat(&[cx.sub(&cx.scalar_like(&p, 1.0), &p)?, p], 1)?
             }
-            _ => return o.lacks(format!("{kind} of one score for two classes")),
+            _ => return o.unsupported(format!("{kind} of one score for two classes")),
         };
         return Ok(vec![label(&wins)?, both]);
     }
@@ -315,7 +315,7 @@ fn svm_regressor(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 fn svm_classifier(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let labels = labels(o, "classlabels_ints", "classlabels_strings")?;
     if !o.floats_opt("prob_a")?.unwrap_or_default().is_empty() {
-        return o.lacks("probabilities");
+        return o.unsupported("probabilities");
     }
     let per_class = o.sizes(&o.ints_opt("vectors_per_class")?.unwrap_or_default())?;
     let x = matrix(o, 0)?;
@@ -355,10 +355,10 @@ fn svm_classifier(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let wins = o.cx.matmul(&o.cx.cast(&first, DType::F32)?, &side(0)?)?;
     let losses = o.cx.matmul(&o.cx.cast(&o.cx.not(&first)?, DType::F32)?, &side(1)?)?;
     let best = o.cx.argmax(&o.cx.add(&wins, &losses)?, 1, false)?;
-    let label = o.cx.gather(&labels, &best, 0)?.with_narrow(labels.narrow());
+    let label = o.cx.gather(&labels, &best, 0)?.with_code_type(labels.code_type());
     let kind = o.str("post_transform", "NONE")?;
     if kind != "NONE" {
-        return o.lacks(format!("{kind} of votes"));
+        return o.unsupported(format!("{kind} of votes"));
     }
     // For two classes the scores are the single decision value, negated and as it is.
     let scores = match classes {

@@ -28,7 +28,7 @@ mod trees;
 use super::build::Scope;
 use super::check::describe;
 use super::proto::{AttrValue, NodeProto};
-use super::stage::{Call, Then};
+use super::stage::{Call, Continuation};
 use super::tensor::TensorProto;
 use super::value::{Cx, Value};
 use crate::dtype::DType;
@@ -180,7 +180,7 @@ impl Op<'_, '_> {
     }
 
     /// An error for an unsupported part of this operator.
-    pub(super) fn lacks<T>(&self, what: impl Into<String>) -> Result<T> {
+    pub(super) fn unsupported<T>(&self, what: impl Into<String>) -> Result<T> {
         let what = format!("{} of {}", what.into(), self.node.op_type);
         Err(Error::Unsupported { what, context: format!("node {}", describe(self.node)) })
     }
@@ -206,17 +206,17 @@ impl Op<'_, '_> {
     }
 
     /// True if the node has output `i`.
-    pub(super) fn gives(&self, i: usize) -> bool {
+    pub(super) fn has_output(&self, i: usize) -> bool {
         self.node.outputs.get(i).is_some_and(|n| !n.is_empty())
     }
 
     /// Refuses inputs and attributes beyond these, since newer files may have some that change the result.
-    pub(super) fn knows(&self, inputs: usize, attributes: &[&str]) -> Result<()> {
+    pub(super) fn allow_only(&self, inputs: usize, attributes: &[&str]) -> Result<()> {
         if let Some(i) = (inputs..self.args.len()).find(|&i| self.opt(i).is_some()) {
-            return self.lacks(format!("input {i}"));
+            return self.unsupported(format!("input {i}"));
         }
         match self.node.attributes.iter().find(|a| !attributes.contains(&a.name.as_str())) {
-            Some(a) => self.lacks(format!("`{}`", a.name)),
+            Some(a) => self.unsupported(format!("`{}`", a.name)),
             None => Ok(()),
         }
     }
@@ -305,9 +305,9 @@ impl Op<'_, '_> {
     pub(super) fn dtype_attr(&self, name: &str, default: DType) -> Result<DType> {
         let Some(elem) = self.int_opt(name)? else { return Ok(default) };
         let elem = i32::try_from(elem).unwrap_or(-1);
-        match super::tensor::dtype_of(elem).filter(|_| !super::tensor::is_narrow(elem)) {
+        match super::tensor::dtype_of(elem).filter(|_| !super::tensor::is_code_type(elem)) {
             Some(d) => Ok(d),
-            None => self.lacks(format!("element type {}", super::tensor::elem_name(elem))),
+            None => self.unsupported(format!("element type {}", super::tensor::elem_name(elem))),
         }
     }
 
@@ -323,14 +323,14 @@ impl Op<'_, '_> {
 
     /// Stops the build until an input is known.
     pub(super) fn unknown<T>(&self, i: usize) -> Result<T> {
-        self.cx.stop(vec![self.arg(i)?], Then::Know)?;
+        self.cx.stop(vec![self.arg(i)?], Continuation::Know)?;
         let name = self.node.inputs.get(i).map_or("", |n| n.as_str());
         self.fail(format!("input {i} (`{name}`) depends on the data, but must be known when the graph is built"))
     }
 
     /// Stops the build until a value inside a node with a body (a condition) is known.
     pub(super) fn unknown_value<T>(&self, v: &Value) -> Result<T> {
-        self.cx.stop(vec![v.clone()], Then::Know)?;
+        self.cx.stop(vec![v.clone()], Continuation::Know)?;
         self.fail("the condition depends on the data, but must be known when the graph is built")
     }
 
@@ -341,14 +341,14 @@ impl Op<'_, '_> {
         name: &'static str,
         make: impl FnOnce(&mut Op<'_, '_>) -> Result<Value>,
     ) -> Result<HostTensor> {
-        if let Some((_, t)) = self.cx.found.iter().find(|f| f.0 == name) {
+        if let Some((_, t)) = self.cx.computed_for_node.iter().find(|f| f.0 == name) {
             return Ok(t.clone());
         }
         let v = make(self)?;
         if let Some(t) = self.cx.host(&v)? {
             return Ok(t);
         }
-        self.cx.stop(vec![v], Then::Tell(name))?;
+        self.cx.stop(vec![v], Continuation::Tell(name))?;
         self.fail(format!("the {name} depends on the data, but must be known when the graph is built"))
     }
 
@@ -369,9 +369,9 @@ impl Op<'_, '_> {
         let wanted = self.args.iter().enumerate().filter(is_missing).filter_map(|(_, v)| v.clone()).collect();
         let then = if def.host {
             let args = self.args.iter().map(|v| v.clone().map(|v| (!v.is_lazy()).then_some(v))).collect();
-            Then::Call(Arc::new(Call { node: self.node.clone(), def, opset: self.opset, args }))
+            Continuation::Call(Arc::new(Call { node: self.node.clone(), def, opset: self.opset, args }))
         } else {
-            Then::Know
+            Continuation::Know
         };
         self.cx.stop(wanted, then)?;
         let name = self.node.inputs.get(first).map_or("", |n| n.as_str());

@@ -2,7 +2,7 @@
 //! them.
 
 use super::super::value::{Cx, Value};
-use super::attention::steps;
+use super::attention::iota_along;
 use super::contrib::float_ms;
 use super::elementwise::{gelu_tanh, one};
 use super::packed::elements;
@@ -15,13 +15,13 @@ use crate::tensor::Tensor;
 
 pub(super) static OPS: &[OpDef] = &[
     float_ms("MoE", 255, 0, |o| {
-        o.knows(6, &ATTRIBUTES[4..])?;
+        o.allow_only(6, &ATTRIBUTES[4..])?;
         mixture(o, o.flag("normalize_routing_weights", false)?, [[2, 3], [4, 5]], &|v, _, _| Ok(v))
     }),
     float_ms("QMoE", 0x7c493, 0, |o| {
-        o.knows(13, ATTRIBUTES)?;
+        o.allow_only(13, ATTRIBUTES)?;
         if (8..11).any(|i| o.opt(i).is_some()) || o.str("quant_type", "int")? != "int" {
-            return o.lacks("a third layer, or weights of another type");
+            return o.unsupported("a third layer, or weights of another type");
         }
         // onnxruntime's CPU kernel always normalises
         mixture(o, true, [[2, 4], [5, 7]], &|w, i, part| decoded(o, w, part(i + 1)?, part(11 + i / 5)?))
@@ -41,7 +41,7 @@ type Part<'a> = &'a dyn Fn(usize) -> Result<Option<Value>>;
 fn decoded(o: &Op<'_, '_>, w: Value, scale: Option<Value>, zero: Option<Value>) -> Result<Value> {
     let (bits, block) = (o.size(o.int("expert_weight_bits", 4)?)?, o.size(o.int("block_size", 0)?)?);
     let (Some(mut scale), true) = (scale, matches!(bits, 2 | 4 | 8) && w.dtype() == DType::U8) else {
-        return o.lacks(format!("{} weights of {bits} bits", w.dtype()));
+        return o.unsupported(format!("{} weights of {bits} bits", w.dtype()));
     };
     let n = w.dim(w.nth_last(1)?)? * (8 / bits);
     let mut zero = match zero {
@@ -71,7 +71,7 @@ fn mixture(
     weights: &dyn Fn(Value, usize, Part<'_>) -> Result<Value>,
 ) -> Result<Vec<Value>> {
     if o.flag("use_sparse_mixer", false)? {
-        return o.lacks("`use_sparse_mixer`");
+        return o.unsupported("`use_sparse_mixer`");
     }
     let (x, router, k) = (o.arg(0)?, o.arg(1)?, o.size(o.int("k", 1)?)?);
     let ([.., hidden], &[tokens, experts]) = (x.shape(), router.shape()) else {
@@ -113,7 +113,7 @@ fn mixture(
         cx.reduce(Tensor::sum, &cx.mul(&y, &share)?, &[1], false)?
     } else {
         let column = |v: &Value| cx.reshape(v, &[1, tokens, k]);
-        let hit = cx.eq(&column(&chosen)?, &steps(cx, experts, 0, 3)?)?;
+        let hit = cx.eq(&column(&chosen)?, &iota_along(cx, experts, 0, 3)?)?;
         let share = cx.select(&hit, &column(&share)?, &cx.scalar(DType::F32, 0.0))?;
         let share = cx.reduce(Tensor::sum, &share, &[2], true)?;
         // Results of experts that were not selected are replaced by 0, even if they are infinite or NaN.
@@ -143,6 +143,6 @@ fn activated(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
             let value = cx.with(Cx::add, &value, o.float("activation_beta", 0.0)?)?;
             cx.mul(&gated(&gate, o.float("activation_alpha", 1.0)?)?, &value)
         }
-        other => o.lacks(format!("the activation `{other}` of fusion {}", o.int("swiglu_fusion", 0)?)),
+        other => o.unsupported(format!("the activation `{other}` of fusion {}", o.int("swiglu_fusion", 0)?)),
     }
 }

@@ -283,12 +283,12 @@ fn lowest(dtype: DType) -> Scalar {
 pub(super) fn max_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     let win = pool_window(o, &x)?;
-    if !o.gives(1) && !x.is_known() {
+    if !o.has_output(1) && !x.is_known() {
         return Ok(vec![Value::lazy(o.cx.lazy(&x)?.max_pool(&pool_opts(&win))?)]);
     }
     let (w, axes) = pooled(o, &x, &win, lowest(x.dtype()))?;
     let y = o.cx.reduce(Tensor::max, &w, &axes, false)?;
-    if !o.gives(1) {
+    if !o.has_output(1) {
         return Ok(vec![y]);
     }
     // The index of the maximum in the whole input; spatial axes in row-major or column-major order.
@@ -394,7 +394,7 @@ fn einsum(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         spread = spread.max(rank.saturating_sub(named));
     }
     if spread > 10 {
-        return o.lacks("so many axes in `...`");
+        return o.unsupported("so many axes in `...`");
     }
     let full = |t: &str, rank: usize| -> Vec<char> {
         let own = rank.saturating_sub(t.replace("...", "").chars().count());

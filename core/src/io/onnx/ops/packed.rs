@@ -23,10 +23,10 @@ fn matmul_bits(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (k, n) = (o.size(o.int("K", 0)?)?, o.size(o.int("N", 0)?)?);
     let (bits, block) = (o.size(o.int("bits", 4)?)?, o.size(o.int("block_size", 0)?)?);
     if !matches!(bits, 2 | 4 | 8) || block == 0 || k == 0 || n == 0 {
-        return o.lacks(format!("{bits} bits in blocks of {block}"));
+        return o.unsupported(format!("{bits} bits in blocks of {block}"));
     }
     let blocks = k.div_ceil(block);
-    let own = match packed.narrow() {
+    let own = match packed.code_type() {
         0 => packed.len() == n * blocks * block * bits / 8 && packed.dtype() == DType::U8,
         _ => false,
     };
@@ -103,16 +103,16 @@ const NF4: [f32; 16] = [
 
 /// A product with 4-bit weights `[n, k]`, the high bits of a byte first, in blocks of the flattened tensor.
 fn matmul_bnb4(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
-    o.knows(3, &["K", "N", "block_size", "quant_type", "training_mode", "transB"])?;
+    o.allow_only(3, &["K", "N", "block_size", "quant_type", "training_mode", "transB"])?;
     let (x, packed, scales) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
     let (k, n, block) = (o.size(o.int("K", 0)?)?, o.size(o.int("N", 0)?)?, o.size(o.int("block_size", 0)?)?);
     if !o.flag("transB", true)? {
-        return o.lacks("`transB` 0");
+        return o.unsupported("`transB` 0");
     }
     let table = match o.int("quant_type", -1)? {
         0 => &FP4,
         1 => &NF4,
-        other => return o.lacks(format!("quant_type {other}")),
+        other => return o.unsupported(format!("quant_type {other}")),
     };
     let size = o.cx.check_shape(&[n, k])?;
     if block == 0 || size == 0 || packed.len() != size.div_ceil(2) || packed.dtype() != DType::U8 {
@@ -135,14 +135,14 @@ fn matmul_bnb4(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 
 /// Looks up slices of a quantised table. Where possible only the slices that are looked up are decoded.
 fn gather_blocks(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
-    o.knows(4, &["bits", "block_size", "gather_axis", "quantize_axis"])?;
-    let (data, index, scales, narrow) = (o.arg(0)?, o.arg(1)?, o.arg(2)?, o.arg(0)?.narrow());
+    o.allow_only(4, &["bits", "block_size", "gather_axis", "quantize_axis"])?;
+    let (data, index, scales, code_type) = (o.arg(0)?, o.arg(1)?, o.arg(2)?, o.arg(0)?.code_type());
     let (rank, last) = (data.rank(), data.rank().saturating_sub(1));
     let (axis, along) = (o.axis(o.int("gather_axis", 0)?, rank)?, o.axis(o.int("quantize_axis", 1)?, rank)?);
     // Bytes hold several elements of the last axis; elements of narrow types are one byte each.
-    let bits = if narrow == 0 { o.size(o.int("bits", 4)?)? } else { 8 };
-    if !matches!(bits, 2 | 4 | 8) || narrow == 0 && data.dtype() != DType::U8 || bits < 8 && axis == last {
-        return o.lacks(format!("{bits} bits of {} along axis {axis}", data.dtype()));
+    let bits = if code_type == 0 { o.size(o.int("bits", 4)?)? } else { 8 };
+    if !matches!(bits, 2 | 4 | 8) || code_type == 0 && data.dtype() != DType::U8 || bits < 8 && axis == last {
+        return o.unsupported(format!("{bits} bits of {} along axis {axis}", data.dtype()));
     }
     let per = 8 / bits;
     let mut shape = data.shape().to_vec();
@@ -155,7 +155,7 @@ fn gather_blocks(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     stored[along] = shape[along].div_ceil(block);
     let fits = scales.shape() == stored;
     stored[last] = stored[last].div_ceil(per);
-    let zero_fits = |z: Value| z.shape() == stored && z.dtype() == data.dtype() && z.narrow() == narrow;
+    let zero_fits = |z: Value| z.shape() == stored && z.dtype() == data.dtype() && z.code_type() == code_type;
     if !fits || !o.opt(3).is_none_or(zero_fits) {
         return o.fail(format!("scales {:?} in blocks of {block} along axis {along} of {shape:?}", scales.shape()));
     }
@@ -164,14 +164,14 @@ fn gather_blocks(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     // The looked-up codes as floats, with `n` elements along the last axis.
     let real = |v: &Value, n: usize| {
         let v = rows(v)?;
-        let v = if per == 1 { decode(o.cx, &v.with_narrow(narrow))? } else { elements(o.cx, &v, bits, n)? };
+        let v = if per == 1 { decode(o.cx, &v.with_code_type(code_type))? } else { elements(o.cx, &v, bits, n)? };
         o.cx.cast(&v, DType::F32)
     };
     let at = if apart && along > axis { (along + index.rank()).saturating_sub(1) } else { along };
     let spread = |v: Value| blocks_along(o, &v, at, block, shape[along]);
     let zero = match o.opt(3) {
         Some(z) => spread(real(&z, scales.dim(last)?)?)?,
-        None => o.cx.scalar(DType::F32, if narrow == 0 { f64::from(1 << (bits - 1)) } else { 0.0 }),
+        None => o.cx.scalar(DType::F32, if code_type == 0 { f64::from(1 << (bits - 1)) } else { 0.0 }),
     };
     let scale = spread(o.cx.cast(&rows(&scales)?, DType::F32)?)?;
     let y = o.cx.mul(&o.cx.sub(&real(&data, shape[last])?, &zero)?, &scale)?;

@@ -1,6 +1,6 @@
 //! Quantisation, dequantisation, integer products, and `com.microsoft` operators on quantised tensors.
 
-use super::super::tensor::{is_narrow, packed_bits};
+use super::super::tensor::{is_code_type, packed_bits};
 use super::super::value::{Cx, Value};
 use super::cast::{decode, encode, narrow_range};
 use super::contrib::{float_ms, ms};
@@ -70,10 +70,10 @@ pub(super) static RARE: &[OpDef] = &[
     }),
     float_ms("QGemm", 146, 0, qgemm),
     float_ms("QLinearGlobalAveragePool", 10, 0, |o| {
-        either_order(o, |o| qlinear_map(o, |o, x| o.cx.mean(x, &(2..x.rank()).collect::<Vec<_>>(), true)))
+        with_layout(o, |o| qlinear_map(o, |o, x| o.cx.mean(x, &(2..x.rank()).collect::<Vec<_>>(), true)))
     }),
-    float_ms("QLinearAveragePool", 10, 0, |o| either_order(o, |o| qlinear_map(o, average))),
-    float_ms("QLinearConv", 82, 0, |o| either_order(o, qlinear_conv)),
+    float_ms("QLinearAveragePool", 10, 0, |o| with_layout(o, |o| qlinear_map(o, average))),
+    float_ms("QLinearConv", 82, 0, |o| with_layout(o, qlinear_conv)),
     ms("NhwcMaxPool", 0, |o| channels_last(o, max_pool)),
     float_ms("QLinearWhere", 164, 0, |o| {
         let side = |i: usize| real(o, &o.arg(i)?, &o.arg(i + 1)?, o.opt(i + 2).as_ref());
@@ -108,7 +108,7 @@ fn qlinear_map(o: &mut Op<'_, '_>, f: fn(&Op<'_, '_>, &Value) -> Result<Value>) 
 }
 
 /// Builds an operator whose first input may have its channels last (`channels_last`).
-fn either_order(o: &mut Op<'_, '_>, f: super::Build) -> Result<Vec<Value>> {
+fn with_layout(o: &mut Op<'_, '_>, f: super::Build) -> Result<Vec<Value>> {
     if o.flag("channels_last", false)? { channels_last(o, f) } else { f(o) }
 }
 
@@ -235,7 +235,7 @@ fn rounded(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value>, (lo, 
 
 /// Quantises to a dtype: round(x / scale) + zero, saturated to the dtype's range.
 fn quantize(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value>, to: DType) -> Result<Value> {
-    let Some(range) = to.int_range() else { return o.lacks(format!("quantisation to {to}")) };
+    let Some(range) = to.int_range() else { return o.unsupported(format!("quantisation to {to}")) };
     if to.size() > 2 {
         return o.cx.cast(&rounded(o, x, scale, zero, range)?, to);
     }
@@ -246,13 +246,13 @@ fn quantize(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value>, to: 
 /// Rounds scaled values to integers of up to 16 bits. They are first clamped to the range less the zero point. Adding
 /// 1.5 * 2^23 then rounds halves to even, and the low bits of the f32 sum are the integer.
 fn codes(cx: &Cx<'_>, x: &Value, zero: Option<&Value>, (lo, hi): (i128, i128), to: DType) -> Result<Value> {
-    const ROUND: f64 = 12_582_912.0;
+    const ROUND_TO_INTEGER: f64 = 12_582_912.0;
     let limit = |n: i128| {
         let n = cx.scalar(DType::F32, n as f64);
         zero.map_or(Ok(n.clone()), |z| cx.sub(&n, &cx.cast(z, DType::F32)?))
     };
     let x = cx.min(&cx.max(x, &limit(lo)?)?, &limit(hi)?)?;
-    let bits = cx.bitcast(&cx.with(Cx::add, &x, ROUND)?, DType::I32)?;
+    let bits = cx.bitcast(&cx.with(Cx::add, &x, ROUND_TO_INTEGER)?, DType::I32)?;
     let sum = zero.map_or(Ok(bits.clone()), |z| cx.add(&bits, &cx.cast(z, DType::I32)?))?;
     cx.cast(&sum, to)
 }
@@ -260,32 +260,32 @@ fn codes(cx: &Cx<'_>, x: &Value, zero: Option<&Value>, (lo, hi): (i128, i128), t
 fn quantize_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, scale) = (o.arg(0)?, o.arg(1)?);
     let zero = o.opt(2);
-    let narrow = match &zero {
-        Some(z) => z.narrow(),
+    let code_type = match &zero {
+        Some(z) => z.code_type(),
         None => o.int("output_dtype", 0)? as i32,
     };
     let scale = spread(o, &x, &scale)?;
     let to = match &zero {
         Some(z) => z.dtype(),
-        None if is_narrow(narrow) => DType::U8,
+        None if is_code_type(code_type) => DType::U8,
         None => o.dtype_attr("output_dtype", DType::U8)?,
     };
     let zero = zero.map(|z| spread(o, &x, &decode(o.cx, &z)?)).transpose()?;
-    if !is_narrow(narrow) {
+    if !is_code_type(code_type) {
         return one(quantize(o, &x, &scale, zero.as_ref(), to));
     }
-    let codes = match narrow_range(narrow) {
+    let codes = match narrow_range(code_type) {
         Some(range) => rounded(o, &x, &scale, zero.as_ref(), range)?,
         None => {
             let q = o.cx.div(&o.cx.cast(&x, DType::F32)?, &o.cx.cast(&scale, DType::F32)?)?;
             // Of the float types only the 4-bit one has a zero point.
-            match zero.filter(|_| packed_bits(narrow).is_some()) {
+            match zero.filter(|_| packed_bits(code_type).is_some()) {
                 Some(z) => o.cx.add(&q, &o.cx.cast(&z, DType::F32)?)?,
                 None => q,
             }
         }
     };
-    one(encode(o, &codes, narrow, o.flag("saturate", true)?))
+    one(encode(o, &codes, code_type, o.flag("saturate", true)?))
 }
 
 fn dequantize_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {

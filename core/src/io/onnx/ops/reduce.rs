@@ -13,8 +13,8 @@ use crate::tensor::Tensor;
 pub(super) static OPS: &[OpDef] = &[
     op("ReduceSum", 2, |o| reduce(o, |cx, x, a, k| cx.reduce(Tensor::sum, x, a, k))),
     op("ReduceMean", 2, |o| reduce(o, |cx, x, a, k| cx.mean(x, a, k))),
-    op("ReduceMax", 2, |o| reduce(o, |cx, x, a, k| extreme(cx, Tensor::max, x, a, k))),
-    op("ReduceMin", 2, |o| reduce(o, |cx, x, a, k| extreme(cx, Tensor::min, x, a, k))),
+    op("ReduceMax", 2, |o| reduce(o, |cx, x, a, k| min_or_max(cx, Tensor::max, x, a, k))),
+    op("ReduceMin", 2, |o| reduce(o, |cx, x, a, k| min_or_max(cx, Tensor::min, x, a, k))),
     op("ReduceProd", 2, |o| reduce(o, |cx, x, a, k| cx.reduce(Tensor::prod, x, a, k))),
     op("ReduceL1", 2, |o| reduce(o, |cx, x, a, k| cx.reduce(Tensor::sum, &cx.unary(Tensor::abs, x)?, a, k))),
     op("ReduceL2", 2, |o| reduce(o, l2)),
@@ -42,7 +42,7 @@ fn reduce(o: &mut Op<'_, '_>, f: fn(&Cx<'_>, &Value, &[usize], bool) -> Result<V
 }
 
 /// Maximum or minimum; for bools `any` or `all`.
-fn extreme(cx: &Cx<'_>, op: Reduction, x: &Value, axes: &[usize], keep: bool) -> Result<Value> {
+fn min_or_max(cx: &Cx<'_>, op: Reduction, x: &Value, axes: &[usize], keep: bool) -> Result<Value> {
     if x.dtype() == DType::Bool {
         return cx.cast(&cx.reduce(op, &cx.cast(x, DType::U8)?, axes, keep)?, DType::Bool);
     }

@@ -267,7 +267,7 @@ fn weighted(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], mode: 
     let stretch = if mode.antialias { axis.scale.min(1.0) } else { 1.0 };
     let reach = if mode.kind == "linear" { 1.0 } else { 2.0 } / stretch;
     if reach * axis.to as f64 > (1 << 26) as f64 {
-        return o.lacks(format!("an axis of {} to {}", axis.from, axis.to));
+        return o.unsupported(format!("an axis of {} to {}", axis.from, axis.to));
     }
     let kernel = |d: f64| {
         let d = (d * stretch).abs();

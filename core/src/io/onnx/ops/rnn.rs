@@ -16,7 +16,7 @@ pub(super) static OPS: &[OpDef] = &[
     float_op("GRU", 47, 0, |o| recurrent(o, Kind::Gru)),
     float_op("RNN", 47, 0, |o| recurrent(o, Kind::Rnn)),
     float_ms("DynamicQuantizeLSTM", 1513, 0, |o| {
-        o.knows(
+        o.allow_only(
             12,
             &["activations", "activation_alpha", "activation_beta", "clip", "direction", "hidden_size", "input_forget"],
         )?;
@@ -34,7 +34,7 @@ pub(super) static OPS: &[OpDef] = &[
 ];
 
 /// How many nodes one time step counts as in the build's budget: it is unrolled into some tens of operations.
-const NODES_A_STEP: usize = 64;
+const NODES_PER_STEP: usize = 64;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
@@ -235,7 +235,7 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
     if !fits {
         return o.fail(format!("weights {:?} and {:?} do not fit input {:?}", w.shape(), r.shape(), x.shape()));
     }
-    o.cx.work(steps.saturating_mul(n * NODES_A_STEP))?;
+    o.cx.work(steps.saturating_mul(n * NODES_PER_STEP))?;
     // Sequence lengths `[batch, 1]`; `None` if all sequences are known to have full length.
     let lens = match o.opt(4) {
         Some(l) if l.shape() != [batch] || !l.dtype().is_int() => {
@@ -255,7 +255,7 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
         Some(l) if o.opt(8).is_some() => {
             let longest =
                 o.cx.reduce(Tensor::max, &o.cx.cast(&o.cx.reshape(l, &[1, batch, 1])?, DType::I64)?, &[1], true)?;
-            let read = o.cx.lt(&attention::steps(o.cx, steps, 0, 3)?, &longest)?;
+            let read = o.cx.lt(&attention::iota_along(o.cx, steps, 0, 3)?, &longest)?;
             o.cx.select(&read, &x, &o.cx.scalar_like(&x, 0.0))?
         }
         _ => x,

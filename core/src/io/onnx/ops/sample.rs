@@ -3,7 +3,7 @@
 
 use super::super::prim::Window;
 use super::super::value::{Cx, Value, strides};
-use super::attention::at_most;
+use super::attention::less_equal;
 use super::elementwise::one;
 use super::{Op, OpDef, float_op, op};
 use crate::dtype::{DType, Scalar};
@@ -64,8 +64,10 @@ fn taps(cx: &Cx<'_>, x: &Value, n: usize, mode: &str, border: Border) -> Result<
             }
             Border::Clamp => (cx.clamp(&i, 0.0, last)?, weight),
             Border::Zeros => {
-                let inside =
-                    cx.and(&at_most(cx, &cx.scalar_like(&i, 0.0), &i)?, &at_most(cx, &i, &cx.scalar_like(&i, last))?)?;
+                let inside = cx.and(
+                    &less_equal(cx, &cx.scalar_like(&i, 0.0), &i)?,
+                    &less_equal(cx, &i, &cx.scalar_like(&i, last))?,
+                )?;
                 (cx.clamp(&i, 0.0, last)?, cx.select(&inside, &weight, &cx.scalar_like(&weight, 0.0))?)
             }
         })
@@ -204,7 +206,7 @@ fn affine_grid(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let places = &size[2..];
     let points = o.cx.check_shape(places)?;
     let strides = strides(places);
-    let mut base = o.cx.room(points.saturating_mul(axes + 1))?;
+    let mut base = o.cx.vec_with_capacity(points.saturating_mul(axes + 1))?;
     for p in 0..points {
         for i in (0..axes).rev() {
             let (at, n) = ((p / strides[i] % places[i]) as f64, places[i] as f64);
@@ -222,7 +224,7 @@ fn affine_grid(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 fn deform_conv(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, w, offset) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
     let ([n, c, _, _], [out, each, kh, kw], [_, moves, oh, ow]) = (x.shape(), w.shape(), offset.shape()) else {
-        return o.lacks("an image that is not 2-dimensional");
+        return o.unsupported("an image that is not 2-dimensional");
     };
     let (n, c, out, each, kh, kw, oh, ow) = (*n, *c, *out, *each, *kh, *kw, *oh, *ow);
     let (groups, parts) = (o.size(o.int("group", 1)?)?, o.size(o.int("offset_group", 1)?)?);

@@ -1,9 +1,9 @@
 //! Operators on sequences and optionals. Both are resolved while the graph is built: a sequence is a list of values, an
 //! optional is its value or absent.
 
-use super::super::stage::Turns;
+use super::super::stage::LoopState;
 use super::super::value::Value;
-use super::control::{body, turn};
+use super::control::{body, run_iteration};
 use super::elementwise::one;
 use super::{Op, OpDef, any_op};
 use crate::dtype::{DType, Scalar};
@@ -84,7 +84,7 @@ fn items(o: &mut Op<'_, '_>, i: usize) -> Result<Vec<Value>> {
 /// A sequence of tensors; all must have one dtype.
 fn sequence(o: &Op<'_, '_>, items: Vec<Value>) -> Result<Value> {
     let Some(first) = items.first() else { return Ok(Value::sequence(DType::F32, items)) };
-    let kind = |v: &Value| (v.dtype(), v.narrow());
+    let kind = |v: &Value| (v.dtype(), v.code_type());
     if items.iter().any(|v| !v.is_tensor() || kind(v) != kind(first)) {
         return o.fail("a sequence holds tensors of one type");
     }
@@ -159,10 +159,11 @@ fn map(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return o.fail("the inputs differ in length, or do not fit the body");
     }
     let mut t =
-        o.cx.turns().unwrap_or_else(|| Turns { lists: vec![Vec::new(); body.outputs.len()], ..Turns::default() });
+        o.cx.take_loop_state()
+            .unwrap_or_else(|| LoopState { lists: vec![Vec::new(); body.outputs.len()], ..LoopState::default() });
     while t.done < n {
         let inputs = args.iter().map(|v| v.items().map_or_else(|| v.clone(), |i| i[t.done].clone())).collect();
-        let out = turn(o, body, inputs, &mut t)?;
+        let out = run_iteration(o, body, inputs, &mut t)?;
         for (list, v) in t.lists.iter_mut().zip(out) {
             list.push(v);
         }

@@ -172,7 +172,7 @@ fn repeat(o: &Op<'_, '_>, x: &Value, repeats: &[usize]) -> Result<Value> {
     let Some(out) = out else { return o.fail("the repeated size overflows") };
     o.cx.check_shape(&out)?;
     if wide.len() > crate::io::MAX_RANK {
-        return o.lacks(format!("rank {}", x.rank()));
+        return o.unsupported(format!("rank {}", x.rank()));
     }
     o.cx.reshape(&o.cx.expand(&o.cx.reshape(x, &narrow)?, &wide)?, &out)
 }
@@ -304,7 +304,7 @@ fn repeated(o: &Op<'_, '_>, x: &Value, before: &[usize], after: &[usize], mode: 
     if x.is_known() || !matches!(mode, "edge" | "reflect") {
         return Ok(None);
     }
-    let (image, times) = o.cx.lazy(x)?.before_repetition();
+    let (image, times) = o.cx.lazy(x)?.repeat_source();
     // Reflection beyond the repetitions of the border element reads other elements.
     let fits = |a: usize| times[a] > 1 && (mode == "edge" || before[a].max(after[a]) < times[a]);
     if !(0..x.rank()).all(|a| before[a] + after[a] == 0 || fits(a)) {
@@ -379,7 +379,7 @@ fn mirror(
                 let i = i.rem_euclid(2 * m - 2);
                 if i < m { i } else { 2 * m - 2 - i }
             };
-            let mut index = o.cx.room(n.saturating_add(before).saturating_add(after))?;
+            let mut index = o.cx.vec_with_capacity(n.saturating_add(before).saturating_add(after))?;
             index.extend((-(before as i64)..(n + after) as i64).map(at));
             return o.cx.gather(&inner(x)?, &o.cx.ints(&index)?, a);
         }
@@ -401,7 +401,7 @@ fn constant(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         ("value_string", _) => strings::value(o, vec![], &[o.str("value_string", "")?]),
         ("value_strings", AttrValue::Strings(v)) => strings::value(o, vec![v.len()], &o.strs("value_strings")?),
         ("value_floats", AttrValue::Floats(v)) => HostTensor::from_f32(vec![v.len()], v).map(Value::known),
-        (name, _) => return o.lacks(format!("attribute `{name}`")),
+        (name, _) => return o.unsupported(format!("attribute `{name}`")),
     };
     one(value)
 }
@@ -465,7 +465,7 @@ fn diagonal(o: &Op<'_, '_>, rows: usize, columns: usize, k: i64, or: Ordering) -
     }
     let test = |d: i64| d == k || d.cmp(&k) == or;
     if rows.saturating_mul(columns) > 1 << 26 {
-        return o.lacks(format!("a mask of {rows} x {columns}"));
+        return o.unsupported(format!("a mask of {rows} x {columns}"));
     }
     let width = columns.max(1);
     o.cx.table(DType::Bool, &[rows, columns], |i| Scalar::Int(i64::from(test((i % width) as i64 - (i / width) as i64))))

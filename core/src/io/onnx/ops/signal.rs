@@ -16,7 +16,7 @@ pub(super) static OPS: &[OpDef] = &[
 ];
 
 /// The longest transform, in samples; the matrix of a longer one would be too large.
-const LONGEST: usize = 1 << 12;
+const MAX_TRANSFORM_LEN: usize = 1 << 12;
 
 /// `c0 + c1 cos(2 pi n / N) + c2 cos(4 pi n / N)`
 fn window(o: &mut Op<'_, '_>, c: [f64; 3]) -> Result<Vec<Value>> {
@@ -53,8 +53,8 @@ struct Plan {
 fn transform(o: &Op<'_, '_>, x: &Value, p: &Plan) -> Result<Value> {
     let (cx, rank) = (&o.cx, x.rank());
     let (parts, lead) = (x.dim(rank - 1)?, x.shape_in(..rank - 2)?);
-    if !(1..=LONGEST).contains(&p.n) || !(1..=2).contains(&parts) {
-        return o.lacks(format!("a length of {} with {parts} parts", p.n));
+    if !(1..=MAX_TRANSFORM_LEN).contains(&p.n) || !(1..=2).contains(&parts) {
+        return o.unsupported(format!("a length of {} with {parts} parts", p.n));
     }
     let half = p.n / 2 + 1;
     let rows = if p.inverse && p.onesided { half } else { p.n };

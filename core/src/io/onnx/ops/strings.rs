@@ -22,19 +22,19 @@ fn texts(o: &Op<'_, '_>, i: usize) -> Result<(Vec<usize>, Vec<Arc<str>>)> {
 
 /// A tensor of strings as a value of the build.
 pub(super) fn value(o: &Op<'_, '_>, shape: Vec<usize>, texts: &[impl AsRef<str>]) -> Result<Value> {
-    Ok(Value::known(o.cx.model.strings(shape, texts)?).with_narrow(STRING))
+    Ok(Value::known(o.cx.model.strings(shape, texts)?).with_code_type(STRING))
 }
 
 /// The most strings that one operator may create, in elements and in bytes: a file of a few kilobytes could ask for any
 /// number.
-const MOST: usize = 1 << 24;
+const MAX_STRINGS: usize = 1 << 24;
 /// The limit in bytes.
-const MOST_BYTES: usize = 1 << 28;
+const MAX_BYTES: usize = 1 << 28;
 
 fn budget(o: &Op<'_, '_>, count: usize, bytes: impl Iterator<Item = usize>) -> Result<()> {
-    let bytes = if count > MOST { usize::MAX } else { bytes.fold(0, usize::saturating_add) };
-    if bytes > MOST_BYTES {
-        return o.fail(format!("more than {MOST} strings or {MOST_BYTES} bytes of them"));
+    let bytes = if count > MAX_STRINGS { usize::MAX } else { bytes.fold(0, usize::saturating_add) };
+    if bytes > MAX_BYTES {
+        return o.fail(format!("more than {MAX_STRINGS} strings or {MAX_BYTES} bytes of them"));
     }
     Ok(())
 }

@@ -156,7 +156,7 @@ fn leaves(o: &Op<'_, '_>, f: &Forest, x: &Value) -> Result<Value> {
 fn members(cx: &Cx<'_>, f: &Forest, dtype: DType) -> Result<(Value, usize)> {
     let many = f.nodes.iter().map(|n| n.members.len()).max().unwrap_or(0);
     let rows = f.nodes.iter().flat_map(|n| (0..many).map(|i| n.members.get(i).copied().unwrap_or(f64::NAN)));
-    let mut list = cx.room(f.nodes.len().saturating_mul(many))?;
+    let mut list = cx.vec_with_capacity(f.nodes.len().saturating_mul(many))?;
     list.extend(rows.map(|v| crate::dtype::Scalar::from_f64(v, dtype)));
     Ok((Value::known(HostTensor::from_scalars(dtype, vec![f.nodes.len(), many], &list)?), many))
 }

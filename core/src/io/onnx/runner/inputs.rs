@@ -2,8 +2,8 @@
 //! key by which the plan for them is found.
 
 use super::super::build::Feed;
-use super::lengths::by_values;
-use super::{Given, Input, Inputs, Runner, SMALL, sign};
+use super::lengths::must_be_host_data;
+use super::{Given, Input, Inputs, MAX_HOST_COPY_ELEMS, Runner, push_signature};
 use crate::engine::Bytes;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -22,7 +22,8 @@ impl Runner {
         if self.is_value(name) || !t.session().is(&self.session) {
             return false;
         }
-        let any = self.way.and_then(|way| (way.takes)(self, name, t, others));
+        let any =
+            self.length_support.and_then(|length_support| (length_support.usable_in_place)(self, name, t, others));
         any.unwrap_or_else(|| self.is_whole(name, t, others))
     }
 
@@ -40,16 +41,16 @@ impl Runner {
     /// buffers do not have the padded sizes of the plan for these lengths, and, where there is no such plan, tensors
     /// that are only the beginning of their buffer.
     pub fn unfit(&self, inputs: &[(&str, Input)]) -> Result<Vec<usize>> {
-        self.way.map_or(Ok(Vec::new()), |way| (way.unfit)(self, inputs))
+        self.length_support.map_or(Ok(Vec::new()), |length_support| (length_support.needs_host_data)(self, inputs))
     }
 
     /// Makes tensors from inputs, for any number of runs. A tensor that [`Runner::take`] would refuse is an error that
     /// names the input.
     pub fn inputs(&self, inputs: Vec<(&str, Input)>) -> Result<Inputs> {
-        if let Some(way) = self.way
-            && let Some(chosen) = (way.chosen)(self, &inputs)?
+        if let Some(length_support) = self.length_support
+            && let Some(chosen) = (length_support.chosen)(self, &inputs)?
         {
-            return (way.inputs)(self, inputs, chosen);
+            return (length_support.inputs)(self, inputs, chosen);
         }
         self.inputs_of_one_length(inputs)
     }
@@ -61,8 +62,8 @@ impl Runner {
             let value = self.is_value(name);
             let (feed, given) = match input {
                 Input::Host(t) => {
-                    sign(&mut out.key, name, t.dtype, &t.shape, value.then_some(&t.data[..]));
-                    let small = (t.len() <= SMALL).then(|| t.clone());
+                    push_signature(&mut out.key, name, t.dtype, &t.shape, value.then_some(&t.data[..]));
+                    let small = (t.len() <= MAX_HOST_COPY_ELEMS).then(|| t.clone());
                     if value {
                         (Feed::Known(t), Given { tensor: None, small })
                     } else {
@@ -72,9 +73,9 @@ impl Runner {
                 }
                 Input::Tensor(t) => {
                     if !self.is_whole(name, &t, rest.as_slice()) {
-                        return Err(by_values(name));
+                        return Err(must_be_host_data(name));
                     }
-                    sign(&mut out.key, name, t.dtype(), &t.shape(), None);
+                    push_signature(&mut out.key, name, t.dtype(), &t.shape(), None);
                     (Feed::Tensor(t.clone()), Given { tensor: Some(t), small: None })
                 }
             };

@@ -6,17 +6,17 @@
 //! as fast as possible. The graph for all lengths is derived from several builds for different lengths
 //! ([`crate::engine::lengths`]). Where that fails, each shape has its own plan, and [`super::Runner::notes`] says why.
 //!
-//! A *family* is such a graph together with its variables. A *room* is the padded shape of a tensor, with each length
-//! at its upper bound.
+//! A *family* is such a graph together with its variables. A *capacity* is the padded shape of a tensor, with each
+//! length at its upper bound.
 
 mod family;
-mod seen;
+mod observed;
 
-use self::seen::{Dimension, Label, Seen, is_batch, key, names_of, size_of};
+use self::observed::{Dimension, Label, ObservedInput, is_batch, key, names_of, size_of};
 use super::super::build::Feed;
 use super::super::model::Port;
 use super::super::proto::Dim;
-use super::{Given, Input, Inputs, Runner, sign};
+use super::{Given, Input, Inputs, Runner, push_signature};
 use crate::dtype::DType;
 use crate::engine::lengths::{Form, NO_FORM, Variable};
 use crate::engine::{Bytes, State};
@@ -29,7 +29,7 @@ use crate::util::sorted::{SortedMap, SortedSet};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-pub(super) use self::seen::Known;
+pub(super) use self::observed::LengthState;
 
 /// Which lengths of a model's inputs become launch scalars, so that one plan serves all their values.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,18 +48,18 @@ pub enum Lengths {
 }
 
 /// The smallest upper bound of a length that was observed to change.
-const LEAST_ROOM: usize = 32;
+const MIN_UPPER_BOUND: usize = 32;
 /// The most dimensions of one model that may be variables, or follow from variables.
-const MOST_NAMES: usize = 32;
+const MAX_NAMES: usize = 32;
 /// The most runs whose dimensions are remembered, to find relations between them.
-const MOST_ROWS: usize = 32;
+const MAX_ROWS: usize = 32;
 /// The most families that are kept, counting failed attempts; beyond that all are dropped.
-const MOST_FAMILIES: usize = 64;
+const MAX_FAMILIES: usize = 64;
 /// The largest step in which the lengths of one family may grow. 32 suits networks that halve the resolution of
 /// pictures five times.
-const MOST_STEP: usize = 32;
+const MAX_STEP: usize = 32;
 /// How many attempts to derive a family for the same dimensions may fail before no more are made.
-const MOST_FAILURES: usize = 3;
+const MAX_FAILURES: usize = 3;
 
 /// A graph for all lengths of some dimensions.
 pub(super) struct Family {
@@ -70,17 +70,17 @@ pub(super) struct Family {
     names: Vec<(i64, String)>,
     /// For each input the tensor that stands for it in the graph; `None` for a value that is built in.
     pub(super) holders: Vec<Option<Tensor>>,
-    inputs: Vec<Slot>,
+    inputs: Vec<FamilyInput>,
     pub(super) outputs: Vec<Output>,
 }
 
 /// An input of a family.
 #[derive(Clone)]
-struct Slot {
+struct FamilyInput {
     name: String,
     dims: Vec<Form>,
     /// The padded sizes of its buffer.
-    room: Vec<usize>,
+    capacity: Vec<usize>,
     /// The axis along which a run appends to it in place (a key-value cache), and its length after the run.
     grows: Option<(usize, Form)>,
 }
@@ -92,7 +92,7 @@ pub(super) struct Output {
     dims: Vec<Vec<Form>>,
     /// The padded sizes of its buffer, where there is padding between the elements: the output's own, or those of the
     /// input that it extends in place.
-    room: Option<Vec<usize>>,
+    capacity: Option<Vec<usize>>,
 }
 
 /// A family, and the values of its variables in one run.
@@ -117,10 +117,10 @@ impl Chosen {
             let dims: Vec<usize> = o.dims.iter().map(size).collect();
             let buffer = state.storage(u).and_then(|s| state.buffer_below(s)).ok_or_else(lost)?;
             let id = state.buffer_id(buffer).ok_or_else(lost)?;
-            out.push(match &o.room {
-                Some(room) => {
+            out.push(match &o.capacity {
+                Some(capacity) => {
                     let flat = state.buffer_node(id);
-                    let whole = state.graph.reshape(flat, room);
+                    let whole = state.graph.reshape(flat, capacity);
                     let keep: Vec<(usize, usize)> = dims.iter().map(|&n| (0, n)).collect();
                     state.graph.shrink(whole, &keep)
                 }
@@ -137,14 +137,14 @@ impl Chosen {
 
 /// The functions that a runner needs where lengths change. Calls go through this table, so that builds of the wasm
 /// module which never set lengths do not contain the code.
-pub(super) struct Way {
+pub(super) struct LengthSupport {
     /// The family for these inputs, if there is one.
     pub(super) chosen: fn(&Runner, &[(&str, Input)]) -> Result<Option<Chosen>>,
     /// Whether a run can use a tensor's buffer without a copy, as far as lengths decide it.
-    pub(super) takes: fn(&Runner, &str, &Tensor, &[(&str, Input)]) -> Option<bool>,
+    pub(super) usable_in_place: fn(&Runner, &str, &Tensor, &[(&str, Input)]) -> Option<bool>,
     /// Which inputs must be given by their values after all: another run may have appended to their buffers since they
     /// were taken.
-    pub(super) unfit: fn(&Runner, &[(&str, Input)]) -> Result<Vec<usize>>,
+    pub(super) needs_host_data: fn(&Runner, &[(&str, Input)]) -> Result<Vec<usize>>,
     /// The inputs of a run as tensors of the padded sizes.
     pub(super) inputs: fn(&Runner, Vec<(&str, Input)>, Chosen) -> Result<Inputs>,
     /// The graph of a family, reading these inputs.
@@ -153,30 +153,30 @@ pub(super) struct Way {
     pub(super) outputs: fn(&Chosen, &mut State, &[UOp]) -> Result<Vec<UOp>>,
 }
 
-static WAY: Way = Way {
-    chosen: Runner::of_any_length,
-    takes: Runner::takes_any_length,
-    unfit: Runner::unfit_for_any_length,
-    inputs: Runner::inputs_with_room,
+static LENGTH_SUPPORT: LengthSupport = LengthSupport {
+    chosen: Runner::family_for,
+    usable_in_place: Runner::is_usable_in_place,
+    needs_host_data: Runner::needs_host_data,
+    inputs: Runner::padded_inputs,
     graph: Runner::family_graph,
     outputs: Chosen::outputs,
 };
 
 /// For a tensor that is the leading part of a padded buffer along each axis: that buffer and its sizes.
 fn view_of(state: &State, node: UOp) -> Option<(u32, Vec<usize>)> {
-    let boxed = state.boxed(node).filter(|b| b.pairs.iter().all(|p| p.0 == 0))?;
-    Some((boxed.id, boxed.room))
+    let boxed = state.array_box(node).filter(|b| b.pairs.iter().all(|p| p.0 == 0))?;
+    Some((boxed.id, boxed.array_shape))
 }
 
-/// The bytes of a tensor copied into an array of the padded sizes `room`, zero elsewhere.
-fn roomy(t: &HostTensor, room: &[usize]) -> Vec<u8> {
+/// The bytes of a tensor copied into an array of the padded sizes `capacity`, zero elsewhere.
+fn padded_bytes(t: &HostTensor, capacity: &[usize]) -> Vec<u8> {
     let size = t.dtype.size();
-    let mut out = vec![0; room.iter().product::<usize>() * size];
+    let mut out = vec![0; capacity.iter().product::<usize>() * size];
     let row = t.shape.last().copied().unwrap_or(1) * size;
     if row == 0 {
         return out;
     }
-    for (own, at) in t.data.chunks_exact(row).zip(rows(&t.shape, room)) {
+    for (own, at) in t.data.chunks_exact(row).zip(rows(&t.shape, capacity)) {
         out[at * size..at * size + row].copy_from_slice(own);
     }
     out
@@ -194,7 +194,7 @@ impl Runner {
         let known = self.lengths.get_mut();
         known.wanted = lengths;
         known.families.clear();
-        self.way = Some(&WAY);
+        self.length_support = Some(&LENGTH_SUPPORT);
         crate::schedule::needed::enable();
         crate::codegen::live::enable();
         crate::engine::cache::enable();
@@ -219,22 +219,22 @@ impl Runner {
     ///
     /// # Errors
     /// `E_INPUT` for a length outside of the bounds that were promised.
-    pub fn saw(&self, inputs: &[(String, Vec<usize>)]) -> Result<()> {
+    pub fn record_shapes(&self, inputs: &[(String, Vec<usize>)]) -> Result<()> {
         let one = |(name, shape): &(String, Vec<usize>)| {
             let (port, _) = self.model().place(name).filter(|p| p.1.is_none())?;
             let dims = port.dims.as_deref().unwrap_or_default();
             let labels = (0..shape.len()).map(|i| Label::of(name, i, dims.get(i))).collect();
             let dtype = port.dtype.unwrap_or(DType::F32);
-            Some(Seen { name: name.clone(), dtype, shape: shape.clone(), labels, value: None })
+            Some(ObservedInput { name: name.clone(), dtype, shape: shape.clone(), labels, value: None })
         };
-        let seen: Vec<Seen> = inputs.iter().filter_map(one).collect();
+        let seen: Vec<ObservedInput> = inputs.iter().filter_map(one).collect();
         self.lengths.borrow_mut().dimensions(&seen).map(drop)
     }
 
     /// Takes over the [`Lengths`] of another runner.
     pub(super) fn follow_lengths(&mut self, other: &Runner) {
         self.lengths.get_mut().wanted = other.lengths();
-        self.way = other.way;
+        self.length_support = other.length_support;
     }
 
     /// Which lengths of inputs are launch scalars.
@@ -249,7 +249,7 @@ impl Runner {
 
     /// Whether a run can use a tensor's buffer without a copy, as far as lengths decide it; `None` if lengths do not
     /// matter.
-    fn takes_any_length(&self, name: &str, t: &Tensor, others: &[(&str, Input)]) -> Option<bool> {
+    fn is_usable_in_place(&self, name: &str, t: &Tensor, others: &[(&str, Input)]) -> Option<bool> {
         let known = self.lengths.borrow();
         let port = self.model().input(name)?;
         let dims = port.dims.as_deref().unwrap_or_default();
@@ -258,26 +258,26 @@ impl Runner {
             *n >= 2 && Label::of(name, i, dims.get(i)).names.iter().any(|l| known.may_change(l))
         };
         let state = self.session.state();
-        let Some((id, room)) = view_of(&state, state.node(t.root())) else {
+        let Some((id, capacity)) = view_of(&state, state.node(t.root())) else {
             return shape.iter().enumerate().any(changes).then_some(false);
         };
         let same = |i: &Input| matches!(i, Input::Tensor(t) if view_of(&state, state.node(t.root())).is_some_and(|v| v.0 == id));
-        let grows = |s: &Slot| {
-            let fits = |a: usize| known.filled.get(&id) == Some(&shape[a]) && shape[a] >= 2 && shape[a] < room[a];
-            s.name == name && s.room == room && s.grows.as_ref().is_some_and(|g| fits(g.0))
+        let grows = |s: &FamilyInput| {
+            let fits = |a: usize| known.filled.get(&id) == Some(&shape[a]) && shape[a] >= 2 && shape[a] < capacity[a];
+            s.name == name && s.capacity == capacity && s.grows.as_ref().is_some_and(|g| fits(g.0))
         };
         let all = known.families.values().flatten();
         Some(!others.iter().any(|(_, i)| same(i)) && all.flat_map(|f| &f.inputs).any(grows))
     }
 
-    fn unfit_for_any_length(&self, inputs: &[(&str, Input)]) -> Result<Vec<usize>> {
+    fn needs_host_data(&self, inputs: &[(&str, Input)]) -> Result<Vec<usize>> {
         if !inputs.iter().any(|(_, i)| matches!(i, Input::Tensor(_))) {
             return Ok(Vec::new());
         }
         let chosen = self.chosen(inputs)?;
         let taken = |(i, (name, input)): (usize, &(&str, Input))| match input {
             Input::Host(_) => false,
-            Input::Tensor(t) => self.takes_any_length(name, t, &inputs[..i]) == Some(false),
+            Input::Tensor(t) => self.is_usable_in_place(name, t, &inputs[..i]) == Some(false),
         };
         let taken: Vec<bool> = inputs.iter().enumerate().map(taken).collect();
         let state = self.session.state();
@@ -291,10 +291,10 @@ impl Runner {
     }
 
     /// The family for these inputs, if there is one and all tensors among them have its padded sizes.
-    fn of_any_length(&self, inputs: &[(&str, Input)]) -> Result<Option<Chosen>> {
+    fn family_for(&self, inputs: &[(&str, Input)]) -> Result<Option<Chosen>> {
         let Some(chosen) = self.chosen(inputs)? else { return Ok(None) };
         let state = self.session.state();
-        let here = |((_, input), slot): (&(&str, Input), &Slot)| match input {
+        let here = |((_, input), slot): (&(&str, Input), &FamilyInput)| match input {
             Input::Host(_) => true,
             Input::Tensor(t) => slot.buffer_of(&state, t).is_some(),
         };
@@ -323,7 +323,7 @@ impl Runner {
                 Input::Host(t) if port.is_value => Some(t.clone()),
                 _ => None,
             };
-            seen.push(Seen { name: (*name).to_owned(), dtype, shape, labels, value });
+            seen.push(ObservedInput { name: (*name).to_owned(), dtype, shape, labels, value });
         }
         let ways = known.dimensions(&seen)?;
         let mut family = None;
@@ -342,18 +342,24 @@ impl Runner {
 
     /// The family for these dimensions; it is derived if it is missing. If that fails, the reason is noted only when
     /// `is_last`: for the last of several ways to relate the dimensions.
-    fn family_of(&self, known: &mut Known, seen: &[Seen], dims: &[Dimension], is_last: bool) -> Option<Arc<Family>> {
+    fn family_of(
+        &self,
+        known: &mut LengthState,
+        seen: &[ObservedInput],
+        dims: &[Dimension],
+        is_last: bool,
+    ) -> Option<Arc<Family>> {
         let mut own_key = key(seen, dims);
         if let Some(f) = known.families.get(&own_key) {
             return f.clone();
         }
-        if known.families.len() >= MOST_FAMILIES {
+        if known.families.len() >= MAX_FAMILIES {
             known.families.clear();
         }
         let mut made = self.family(seen, dims, known.made);
         if made.as_ref().is_err_and(|e| e.to_string().contains(NO_FORM))
             && is_last
-            && let Some((step, family)) = self.in_steps(seen, dims, known.made)
+            && let Some((step, family)) = self.smallest_step(seen, dims, known.made)
         {
             known.steps.insert(names_of(dims), step);
             own_key = key(seen, &in_steps_of(seen, dims, step));
@@ -361,13 +367,13 @@ impl Runner {
         }
         if made.is_err()
             && !matches!(known.wanted, Lengths::Bounds(_))
-            && let Some(dims) = self.narrowed(seen, dims)
+            && let Some(dims) = self.with_largest_buildable_bounds(seen, dims)
         {
             made = self.family(seen, &dims, known.made).or(made);
         }
         known.made += 1;
         if made.is_ok() || is_last {
-            known.say(dims, made.as_ref().err());
+            known.note_outcome(dims, made.as_ref().err());
         }
         let made = made.ok().map(Arc::new);
         known.families.insert(own_key, made.clone());
@@ -377,9 +383,9 @@ impl Runner {
     /// Derives a family for lengths that grow in steps, with the smallest power of two as step that works: where
     /// windows have a stride of 2, the result's length is one affine form of an even length, and another one of an odd
     /// length.
-    fn in_steps(&self, seen: &[Seen], dims: &[Dimension], number: usize) -> Option<(usize, Family)> {
+    fn smallest_step(&self, seen: &[ObservedInput], dims: &[Dimension], number: usize) -> Option<(usize, Family)> {
         let made = |step: usize| Some((step, self.family(seen, &in_steps_of(seen, dims, step), number).ok()?));
-        let (mut best, mut least) = (made(MOST_STEP)?, 2);
+        let (mut best, mut least) = (made(MAX_STEP)?, 2);
         // If a step works, so do its multiples; hence a binary search over powers of two.
         while least < best.0 {
             let log = (least.ilog2() + best.0.ilog2()) / 2;
@@ -392,7 +398,7 @@ impl Runner {
     }
 
     /// The inputs of a run as tensors of the family's padded sizes.
-    fn inputs_with_room(&self, inputs: Vec<(&str, Input)>, chosen: Chosen) -> Result<Inputs> {
+    fn padded_inputs(&self, inputs: Vec<(&str, Input)>, chosen: Chosen) -> Result<Inputs> {
         let mut key = b"lengths".to_vec();
         key.extend(chosen.family.number.to_le_bytes());
         let mut out = Inputs { key, names: vec![], feeds: vec![], given: vec![], chosen: None };
@@ -400,20 +406,20 @@ impl Runner {
         for ((name, input), slot) in inputs.into_iter().zip(&chosen.family.inputs) {
             let t = match input {
                 Input::Host(t) if self.is_value(name) => {
-                    sign(&mut out.key, name, t.dtype, &t.shape, Some(&t.data));
+                    push_signature(&mut out.key, name, t.dtype, &t.shape, Some(&t.data));
                     out.names.push(name.to_owned());
                     out.feeds.push(Feed::Known(t));
                     out.given.push(Given { tensor: None, small: None });
                     continue;
                 }
                 Input::Host(t) => {
-                    let data = if t.shape == slot.room { t.data } else { roomy(&t, &slot.room) };
-                    Tensor::from_bytes(&self.session, t.dtype, &[slot.room.iter().product()], Bytes::new(data))?
+                    let data = if t.shape == slot.capacity { t.data } else { padded_bytes(&t, &slot.capacity) };
+                    Tensor::from_bytes(&self.session, t.dtype, &[slot.capacity.iter().product()], Bytes::new(data))?
                 }
                 Input::Tensor(t) => self.in_place(slot, &t)?,
             };
             let id = t.buffer().filter(|id| used.insert(*id));
-            let id = id.ok_or_else(|| by_values(name))?;
+            let id = id.ok_or_else(|| must_be_host_data(name))?;
             if let Some((_, len)) = &slot.grows {
                 let mut known = self.lengths.borrow_mut();
                 if known.filled.len() > 1 << 12 {
@@ -431,9 +437,9 @@ impl Runner {
     }
 
     /// The flat buffer of a tensor that already has the padded sizes of this input.
-    fn in_place(&self, slot: &Slot, t: &Tensor) -> Result<Tensor> {
+    fn in_place(&self, slot: &FamilyInput, t: &Tensor) -> Result<Tensor> {
         let mut state = self.session.state();
-        let id = slot.buffer_of(&state, t).ok_or_else(|| by_values(&slot.name))?;
+        let id = slot.buffer_of(&state, t).ok_or_else(|| must_be_host_data(&slot.name))?;
         let flat = state.buffer_node(id);
         drop(state);
         Ok(Tensor::from_node(&self.session, flat))
@@ -455,13 +461,13 @@ impl Runner {
     }
 }
 
-impl Slot {
+impl FamilyInput {
     /// The buffer of a tensor, if that has the padded sizes of this input.
     fn buffer_of(&self, state: &State, t: &Tensor) -> Option<u32> {
         let node = state.node(t.root());
         match view_of(state, node) {
-            Some((id, room)) => (room == self.room).then_some(id),
-            None if state.graph.shape(node).as_slice() == self.room => {
+            Some((id, capacity)) => (capacity == self.capacity).then_some(id),
+            None if state.graph.shape(node).as_slice() == self.capacity => {
                 state.storage(node).and_then(|s| state.buffer_id(s))
             }
             None => None,
@@ -469,12 +475,12 @@ impl Slot {
     }
 }
 
-pub(super) fn by_values(name: &str) -> Error {
+pub(super) fn must_be_host_data(name: &str) -> Error {
     Error::Input { name: name.into(), what: "this tensor must be given by its values".into() }
 }
 
 /// The same dimensions with this step. A batch is not subject to windows or strides, and keeps step 1.
-fn in_steps_of(seen: &[Seen], dims: &[Dimension], step: usize) -> Vec<Dimension> {
+fn in_steps_of(seen: &[ObservedInput], dims: &[Dimension], step: usize) -> Vec<Dimension> {
     let of = |d: &Dimension| if is_batch(seen, &d.name) { 1 } else { step };
     dims.iter().map(|d| Dimension { step: of(d), ..d.clone() }).collect()
 }
@@ -485,10 +491,10 @@ fn overflow() -> Error {
 
 impl Family {
     /// The values of the variables for these shapes; `None` where the shapes do not fit the family.
-    fn values(&self, seen: &[Seen]) -> Option<Vec<i64>> {
+    fn values(&self, seen: &[ObservedInput]) -> Option<Vec<i64>> {
         let value = |(step, name): &(i64, String)| size_of(seen, name).map(|n| n as i64 / step);
         let values = self.names.iter().map(value).collect::<Option<Vec<_>>>()?;
-        let fits = |(s, slot): (&Seen, &Slot)| {
+        let fits = |(s, slot): (&ObservedInput, &FamilyInput)| {
             s.name == slot.name && s.shape.iter().zip(&slot.dims).all(|(&n, f)| f.at(&values) == n as i64)
         };
         let inside = self.vars.iter().zip(&values).all(|(v, n)| (v.min..=v.max).contains(n));

@@ -21,7 +21,7 @@ impl Runner {
         let inputs: Vec<u32> = self.input_buffers(run).into_iter().flatten().collect();
         let roots: Vec<RootId> = values.iter().map(Tensor::root).collect();
         let found = engine.rewrite(pass, &mut self.session.state(), &roots, &inputs)?;
-        let constants = self.folded.unknown(&self.session, found);
+        let constants = self.folded.take_uncached(&self.session, found);
         if constants.is_empty() {
             return Ok(Stage::Rewrite(next + 1, values, end));
         }

@@ -4,7 +4,7 @@
 
 use crate::dtype::Scalar;
 use crate::uop::eval::lanes::Lanes;
-use crate::uop::mma::{BUILT, Layout, Side, Spread};
+use crate::uop::mma::{Distribution, Layout, MATRIX_TILES_ENABLED, Side};
 use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, Space, UOp};
 use crate::util::sort;
 use crate::{DType, Error, Result};
@@ -105,7 +105,7 @@ pub(super) struct LoadMatrix {
     /// For each element of the result, the number of the register that holds it.
     pub(super) registers: Vec<u32>,
     /// Are the matrices transposed?
-    pub(super) turned: bool,
+    pub(super) transposed: bool,
 }
 
 /// A product of matrix tiles ([`Op::Mma`]).
@@ -122,7 +122,8 @@ pub(super) struct Mma {
     pub(super) memory: [Option<Memory>; 2],
     /// For each element of the result, the number of the product's register that holds it.
     pub(super) registers: Vec<u32>,
-    /// Which thread and register hold each element of a factor: [`Spread::slots`](crate::uop::mma::Spread::slots).
+    /// Which thread and register hold each element of a factor:
+    /// [`Distribution::slots`](crate::uop::mma::Distribution::slots).
     pub(super) slots: [Vec<usize>; 2],
 }
 
@@ -390,12 +391,13 @@ impl Translator<'_> {
                 Code::Fold { op: *op, dt, parts: self.folded(u, src[0], &axes, &folded)? }
             }
             (Op::Barrier, _) => Code::Barrier,
-            (Op::Mma, Arg::Mma(layout)) if BUILT => Code::Mma(Box::new(self.mma(u, layout)?)),
-            (Op::LoadMatrix, Arg::Number(turned)) if BUILT => {
+            (Op::Mma, Arg::Mma(layout)) if MATRIX_TILES_ENABLED => Code::Mma(Box::new(self.mma(u, layout)?)),
+            (Op::LoadMatrix, Arg::Number(flag)) if MATRIX_TILES_ENABLED => {
                 let ranges = src[2..].iter().rev().map(|&r| (g.range_arg(r).id, g.range_len(r)));
                 let registers = align(&axes, &ranges.collect::<Vec<Axis>>(), &[]);
                 let (mem, thread) = (self.mem(u, src[0])?, self.operand(u, src[1], &[])?);
-                Code::LoadMatrix(Box::new(LoadMatrix { mem, thread, at: operand(0)?, registers, turned: *turned == 1 }))
+                let transposed = *flag == 1;
+                Code::LoadMatrix(Box::new(LoadMatrix { mem, thread, at: operand(0)?, registers, transposed }))
             }
             (_, arg) => return Err(internal(u, g, format!("[{arg:?}] is no op of a program"))),
         })
@@ -415,7 +417,7 @@ impl Translator<'_> {
         let factors = [self.folded(u, src[0], &space, &digits(a))?, self.folded(u, src[1], &space, &digits(b))?];
         let slots = [layout.a.slots(Side::M, Side::K), layout.b.slots(Side::K, Side::N)];
         let [Some(of_a), Some(of_b)] = slots else { return Err(internal(u, g, "has elements without a place")) };
-        let memory = |i: usize, s: &Spread| if s.in_memory() { self.mem(u, src[i]).map(Some) } else { Ok(None) };
+        let memory = |i: usize, s: &Distribution| if s.in_memory() { self.mem(u, src[i]).map(Some) } else { Ok(None) };
         let memory = [memory(0, &layout.a)?, memory(1, &layout.b)?];
         Ok(Mma {
             layout: layout.clone(),

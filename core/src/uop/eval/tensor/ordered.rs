@@ -4,17 +4,17 @@ use super::Eval;
 use crate::DType;
 use crate::uop::eval::lanes::{Lanes, Reducer};
 use crate::uop::eval::view::View;
-use crate::uop::{Meet, ReduceOp, UOp};
+use crate::uop::{ReduceOp, ScatterMode, UOp};
 
 impl Eval<'_> {
-    pub(super) fn scatter(&mut self, u: UOp, how: Meet, axis: usize) -> View {
+    pub(super) fn scatter(&mut self, u: UOp, how: ScatterMode, axis: usize) -> View {
         let (g, dt) = (self.g, self.g.dtype(u));
         let (x, idx, src) = (self.view(g.src_at(u, 0)), self.view(g.src_at(u, 1)), self.view(g.src_at(u, 2)));
         let (shape, updates) = (g.shape(u).clone(), g.shape(g.src_at(u, 1)).clone());
         let n = src.numel();
         let at = idx.read(0, n, &mut self.runs);
         let values = src.read(0, n, &mut self.runs);
-        let op = if let Meet::With(op) = how { op } else { ReduceOp::Add };
+        let op = if let ScatterMode::Combine(op) = how { op } else { ReduceOp::Add };
         let of = Reducer { op, dt };
         let mut out = wide(x.read(0, x.numel(), &mut self.runs));
         let mut place = vec![0usize; shape.len()];
@@ -25,8 +25,8 @@ impl Eval<'_> {
                 let to = place.iter().zip(&shape).fold(0, |at, (p, n)| at * n + p);
                 place[axis] = own;
                 match how {
-                    Meet::With(_) => of.fold(&mut out, to, &values, i..i + 1),
-                    Meet::Apart | Meet::Last => set(&mut out, to, &values, i),
+                    ScatterMode::Combine(_) => of.fold(&mut out, to, &values, i..i + 1),
+                    ScatterMode::Unique | ScatterMode::Overwrite => set(&mut out, to, &values, i),
                 }
             }
             for (p, n) in place.iter_mut().zip(&updates).rev() {

@@ -4,10 +4,10 @@
 
 use super::super::super::build::Feed;
 use super::super::super::stage::{Build, Step};
-use super::super::super::value::Mark;
+use super::super::super::value::NodeTrace;
 use super::super::Runner;
-use super::seen::{Dimension, Label, Relation, Seen, size_of};
-use super::{Family, Output, Slot, overflow};
+use super::observed::{Dimension, Label, ObservedInput, Relation, size_of};
+use super::{Family, FamilyInput, Output, overflow};
 use crate::engine::lengths::{self as forms, Form, MOST_VARIABLES, Points, Tuple, Variable};
 use crate::engine::{Bytes, State};
 use crate::error::{Error, Result};
@@ -23,19 +23,26 @@ struct Builds {
     /// The tensor that stands for each input, for each build.
     buffers: Vec<Vec<Option<Tensor>>>,
     /// Shapes and values that the nodes of the first build produced.
-    marks: Vec<Mark>,
+    traces: Vec<NodeTrace>,
 }
 
-type Built = (Vec<(String, Tensor)>, Vec<Option<Tensor>>, Vec<Mark>);
+type Built = (Vec<(String, Tensor)>, Vec<Option<Tensor>>, Vec<NodeTrace>);
 
 /// Checks a build at the least lengths: do its shapes and known values equal the forms found from the other builds? If
 /// a graph means something else for short lengths (a clamped window, a branch), this finds it.
-fn check_least(points: &Points, known: &[Form], builds: &[&[Mark]], point: &[i64], least: &[Mark]) -> Result<()> {
-    let other = |m: &Mark| Error::value("lengths", format!("node {}: it makes something else at {point:?}", m.node));
+fn check_least(
+    points: &Points,
+    known: &[Form],
+    builds: &[&[NodeTrace]],
+    point: &[i64],
+    least: &[NodeTrace],
+) -> Result<()> {
+    let other =
+        |m: &NodeTrace| Error::value("lengths", format!("node {}: it makes something else at {point:?}", m.node));
     for (i, m) in least.iter().enumerate() {
-        let all: Option<Vec<&Mark>> = builds.iter().map(|b| b.get(i).filter(|o| o.node == m.node)).collect();
+        let all: Option<Vec<&NodeTrace>> = builds.iter().map(|b| b.get(i).filter(|o| o.node == m.node)).collect();
         let all = all.ok_or_else(|| other(m))?;
-        let differs = |of: &dyn Fn(&Mark) -> Option<i64>| {
+        let differs = |of: &dyn Fn(&NodeTrace) -> Option<i64>| {
             let values: Option<Vec<i64>> = all.iter().map(|m| of(m)).collect();
             let forms = values.and_then(|v| points.product(&v, known));
             let then = forms.map(|f| f.iter().fold(1i64, |n, f| n.saturating_mul(f.at(point))));
@@ -45,8 +52,8 @@ fn check_least(points: &Points, known: &[Form], builds: &[&[Mark]], point: &[i64
             if all.iter().any(|a| a.shapes.get(o).map(Vec::len) != Some(shape.len())) {
                 return Err(other(m));
             }
-            let dim = |d: usize| move |m: &Mark| m.shapes.get(o)?.get(d).copied();
-            let value = |e: usize| move |m: &Mark| m.values.get(o)?.as_ref()?.get(e).map(|v| *v as i64);
+            let dim = |d: usize| move |m: &NodeTrace| m.shapes.get(o)?.get(d).copied();
+            let value = |e: usize| move |m: &NodeTrace| m.values.get(o)?.as_ref()?.get(e).map(|v| *v as i64);
             let elems = all[0].values.get(o).and_then(|v| v.as_ref()).map_or(0, Vec::len);
             if (0..shape.len()).any(|d| differs(&dim(d))) || (0..elems).any(|e| differs(&value(e))) {
                 return Err(other(m));
@@ -77,7 +84,11 @@ fn tables(state: &State, roots: &[Tuple]) -> FxHashMap<u32, Bytes> {
 impl Runner {
     /// The variables for these dimensions, the names of the dimensions, and the inputs' shapes as forms of the
     /// variables.
-    fn variables(&self, seen: &[Seen], dims: &[Dimension]) -> Result<(Vec<Variable>, Vec<String>, Vec<Slot>)> {
+    fn variables(
+        &self,
+        seen: &[ObservedInput],
+        dims: &[Dimension],
+    ) -> Result<(Vec<Variable>, Vec<String>, Vec<FamilyInput>)> {
         let size = |name: &str| size_of(seen, name).unwrap_or(0) as i64;
         let mut vars: Vec<Variable> = Vec::new();
         let mut own_names: Vec<String> = Vec::new();
@@ -116,15 +127,24 @@ impl Runner {
         for s in seen {
             let form = |(l, &n): (&Label, &usize)| l.form(&by_name, n, &size);
             let dims = s.labels.iter().zip(&s.shape).map(form).collect::<Option<Vec<_>>>().ok_or_else(overflow)?;
-            let room = dims.iter().map(|f| usize::try_from(f.bounds(&vars).1).ok()).collect::<Option<Vec<_>>>();
-            slots.push(Slot { name: s.name.clone(), dims, room: room.ok_or_else(overflow)?, grows: None });
+            let capacity = dims.iter().map(|f| usize::try_from(f.bounds(&vars).1).ok()).collect::<Option<Vec<_>>>();
+            slots.push(FamilyInput {
+                name: s.name.clone(),
+                dims,
+                capacity: capacity.ok_or_else(overflow)?,
+                grows: None,
+            });
         }
         Ok((vars, own_names, slots))
     }
 
     /// The same dimensions with smaller upper bounds: the largest lengths for which the model can be built at all (a
     /// table of positions ends somewhere). Found by bisection.
-    pub(super) fn narrowed(&self, seen: &[Seen], dims: &[Dimension]) -> Option<Vec<Dimension>> {
+    pub(super) fn with_largest_buildable_bounds(
+        &self,
+        seen: &[ObservedInput],
+        dims: &[Dimension],
+    ) -> Option<Vec<Dimension>> {
         if dims.iter().any(|d| d.step > 1) {
             return None;
         }
@@ -152,31 +172,31 @@ impl Runner {
     }
 
     /// Builds the graph for several lengths and derives one for all of them.
-    pub(super) fn family(&self, seen: &[Seen], dims: &[Dimension], number: usize) -> Result<Family> {
+    pub(super) fn family(&self, seen: &[ObservedInput], dims: &[Dimension], number: usize) -> Result<Family> {
         let (vars, own_names, slots) = self.variables(seen, dims)?;
         let points = Points::new(&vars);
         let built = points.lists().iter().map(|p| self.built(seen, &slots, p)).collect::<Result<Vec<_>>>()?;
         let known: Vec<Form> = slots.iter().flat_map(|s| s.dims.clone()).filter(|f| !f.is_number()).collect();
-        let marks: Vec<&[Mark]> = built.iter().map(|b| &b.2[..]).collect();
+        let traces: Vec<&[NodeTrace]> = built.iter().map(|b| &b.2[..]).collect();
         for point in Points::least(&vars) {
-            check_least(&points, &known, &marks, &point, &self.built(seen, &slots, &point)?.2)?;
+            check_least(&points, &known, &traces, &point, &self.built(seen, &slots, &point)?.2)?;
         }
-        let (mut builds, mut buffers, mut marks) = (Vec::new(), Vec::new(), Vec::new());
-        for (outputs, own, own_marks) in built {
+        let (mut builds, mut buffers, mut traces) = (Vec::new(), Vec::new(), Vec::new());
+        for (outputs, own, own_traces) in built {
             builds.push(outputs);
             buffers.push(own);
-            marks = if marks.is_empty() { own_marks } else { marks };
+            traces = if traces.is_empty() { own_traces } else { traces };
         }
         let same = |b: &Vec<(String, Tensor)>| b.iter().map(|o| &o.0).eq(builds[0].iter().map(|o| &o.0));
         if !builds.iter().all(same) {
             return Err(Error::value("lengths", "it has other outputs for other lengths"));
         }
-        self.join((seen, dims), slots, (vars, own_names), &points, &Builds { outputs: builds, buffers, marks }, number)
+        self.join((seen, dims), slots, (vars, own_names), &points, &Builds { outputs: builds, buffers, traces }, number)
     }
 
     /// Builds the graph at one point of the variables: its outputs, the tensors that stand for its inputs, and its
-    /// marks.
-    fn built(&self, seen: &[Seen], slots: &[Slot], point: &[i64]) -> Result<Built> {
+    /// traces.
+    fn built(&self, seen: &[ObservedInput], slots: &[FamilyInput], point: &[i64]) -> Result<Built> {
         let (mut feeds, mut own) = (Vec::new(), Vec::new());
         for (s, slot) in seen.iter().zip(slots) {
             let shape: Vec<usize> = slot.dims.iter().map(|f| f.at(point).max(0) as usize).collect();
@@ -189,7 +209,7 @@ impl Runner {
         }
         let mut build = Build::of_lengths(feeds);
         match self.bound.go(&mut build, &Interrupt::default())? {
-            Step::Done(out) => Ok((out, own, build.take_marks())),
+            Step::Done(out) => Ok((out, own, build.take_traces())),
             Step::Ask(ask) => Err(ask.error),
             Step::Paused => Err(Error::Internal("nobody asked the build to pause".to_owned())),
         }
@@ -198,11 +218,11 @@ impl Runner {
     /// Joins the builds to one graph for all lengths.
     fn join(
         &self,
-        (seen, dims): (&[Seen], &[Dimension]),
-        mut slots: Vec<Slot>,
+        (seen, dims): (&[ObservedInput], &[Dimension]),
+        mut slots: Vec<FamilyInput>,
         (vars, names): (Vec<Variable>, Vec<String>),
         points: &Points,
-        Builds { outputs: builds, buffers, marks }: &Builds,
+        Builds { outputs: builds, buffers, traces }: &Builds,
         number: usize,
     ) -> Result<Family> {
         let mut state = self.session.state();
@@ -223,14 +243,14 @@ impl Runner {
             let found = found.filter(|g| !places.contains(&Some(g.input)) && slots[g.input].dims.len() > g.axis);
             places.push(found.as_ref().map(|g| g.input));
             if let Some(g) = found {
-                let room = usize::try_from(g.len.bounds(&vars).1).map_err(|_| overflow())?;
-                slots[g.input].room[g.axis] = room;
+                let capacity = usize::try_from(g.len.bounds(&vars).1).map_err(|_| overflow())?;
+                slots[g.input].capacity[g.axis] = capacity;
                 slots[g.input].grows = Some((g.axis, g.len));
             }
         }
         let mut holders = Vec::new();
         for (s, slot) in seen.iter().zip(&slots) {
-            let len = slot.room.iter().try_fold(1usize, |n, m| n.checked_mul(*m)).ok_or_else(overflow)?;
+            let len = slot.capacity.iter().try_fold(1usize, |n, m| n.checked_mul(*m)).ok_or_else(overflow)?;
             self.model().budget().tensor_elems(len as u64).grant()?;
             holders.push(s.value.is_none().then(|| state.add_buffer(s.dtype, len, None)));
         }
@@ -243,13 +263,13 @@ impl Runner {
                     buffers: ids.clone(),
                     node: (*h)?,
                     dims: s.dims.clone(),
-                    room: s.room.clone(),
+                    capacity: s.capacity.clone(),
                     grows: s.grows.is_some(),
                 })
             })
             .collect();
         let named = |stuck: forms::Stuck| {
-            let at = marks.iter().find(|m| m.nodes > stuck.node.0 as usize).map_or("the graph", |m| m.node.as_str());
+            let at = traces.iter().find(|m| m.nodes > stuck.node.0 as usize).map_or("the graph", |m| m.node.as_str());
             Error::value("lengths", format!("node {at}: {}", stuck.why))
         };
         let mut made = Vec::new();
@@ -264,8 +284,8 @@ impl Runner {
             for (t, place) in roots.iter().zip(&places) {
                 let x = all.tensor(t).map_err(named)?;
                 let dims = x.axes.iter().map(|a| a.iter().map(|f| f.len.clone()).collect()).collect();
-                let (node, room) = if place.is_some() { (x.node, None) } else { all.output(&x) };
-                made.push((x.node, node, room, dims));
+                let (node, capacity) = if place.is_some() { (x.node, None) } else { all.output(&x) };
+                made.push((x.node, node, capacity, dims));
             }
         }
         let mut taken = FxHashSet::default();
@@ -282,9 +302,9 @@ impl Runner {
             .iter()
             .zip(made)
             .zip(places)
-            .map(|(((name, _), (_, node, room, dims)), place)| {
-                let room = place.map(|i| slots[i].room.clone()).or(room);
-                Output { name: name.clone(), tensor: tensor(node), dims, room }
+            .map(|(((name, _), (_, node, capacity, dims)), place)| {
+                let capacity = place.map(|i| slots[i].capacity.clone()).or(capacity);
+                Output { name: name.clone(), tensor: tensor(node), dims, capacity }
             })
             .collect();
         let step_of = |name: &String| dims.iter().find(|d| d.name == *name).map_or(1, |d| d.step.max(1) as i64);

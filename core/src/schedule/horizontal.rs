@@ -50,8 +50,8 @@ pub fn merge(mut pending: Vec<Pending>, t: &Target) -> Vec<Pending> {
         }
         let list = by_loops.entry(loops).or_default();
         let found = list.iter().rev().take(LOOK_BACK).copied().find_map(|a| {
-            let order = Order { then: &then, group: &group, members: &members };
-            if !related(&pending[a], &pending[i]) || order.reaches(i, a, false) || order.reaches(a, i, true) {
+            let deps = GroupDeps { then: &then, group: &group, members: &members };
+            if !related(&pending[a], &pending[i]) || deps.reaches(i, a, false) || deps.reaches(a, i, true) {
                 return None;
             }
             joined(&pending[a], &pending[i], t).map(|p| (a, p))
@@ -120,13 +120,13 @@ fn related(a: &Pending, b: &Pending) -> bool {
 }
 
 /// Dependencies between groups of fused kernels.
-pub(super) struct Order<'a> {
+pub(super) struct GroupDeps<'a> {
     pub(super) then: &'a [SortedSet<usize>],
     pub(super) group: &'a [usize],
     pub(super) members: &'a [Vec<usize>],
 }
 
-impl Order<'_> {
+impl GroupDeps<'_> {
     /// Must group `to` run after group `from`? With `around`, only paths through other groups count.
     pub(super) fn reaches(&self, from: usize, to: usize, around: bool) -> bool {
         let mut seen = FxHashSet::default();

@@ -4,7 +4,7 @@
 use super::table;
 use super::{Lower, Opnd};
 use crate::Result;
-use crate::render::linear::address::words;
+use crate::render::linear::address::is_word;
 use crate::render::linear::lower::{Tile, vec_size};
 use crate::render::linear::mir::{Size, VReg};
 use crate::uop::{Op, UOp};
@@ -13,11 +13,12 @@ use iced_x86::Code;
 impl Lower<'_> {
     /// The register axis along which an ungated store is contiguous although its lanes are not. Squares of 8 by 8
     /// elements are then transposed in registers.
-    pub(super) fn turned(&self, u: UOp) -> Option<(u8, u16)> {
+    pub(super) fn transposed_axis(&self, u: UOp) -> Option<(u8, u16)> {
         let [index, value] = *self.g.src(u) else { return None };
         let (tile, offset) = (&self.tiles[u.0 as usize], self.g.src_at(index, 1));
-        let apart = self.lane_stride(index).is_some_and(|s| s > 1);
-        if !apart || !tile.lane.is_multiple_of(8) || !words(self.g.dtype(value)) || !self.narrows(value) {
+        let strided = self.lane_stride(index).is_some_and(|s| s > 1);
+        if !strided || !tile.lane.is_multiple_of(8) || !is_word(self.g.dtype(value)) || !self.computable_by_eight(value)
+        {
             return None;
         }
         let scalar = self.tiles[offset.0 as usize].regs.is_empty();
@@ -27,7 +28,7 @@ impl Lower<'_> {
 
     /// Can eight lanes of a value be computed at a time, although vectors elsewhere are wider? Values computed at their
     /// own position in the order and accumulators exist in full width only.
-    fn narrows(&self, value: UOp) -> bool {
+    fn computable_by_eight(&self, value: UOp) -> bool {
         let mut stack = vec![value];
         while let Some(u) = stack.pop() {
             let op = self.g.op(u);
@@ -41,7 +42,7 @@ impl Lower<'_> {
         true
     }
 
-    pub(super) fn store_turned(&mut self, index: UOp, value: UOp, tile: &Tile, axis: (u8, u16)) -> Result<()> {
+    pub(super) fn store_transposed(&mut self, index: UOp, value: UOp, tile: &Tile, axis: (u8, u16)) -> Result<()> {
         let y = |r| Opnd::R(r, Size::Y);
         for pt in tile.points().into_iter().filter(|p| p.0[axis.0 as usize] % 8 == 0) {
             for off in (0..tile.lane).step_by(8) {
@@ -83,7 +84,7 @@ impl Lower<'_> {
     }
 
     /// Interleaves the lanes of two vectors into two vectors.
-    pub(super) fn weave(&mut self, a: VReg, b: VReg, w: usize) -> [VReg; 2] {
+    pub(super) fn interleave(&mut self, a: VReg, b: VReg, w: usize) -> [VReg; 2] {
         let size = vec_size(w);
         let v = |r| Opnd::R(r, size);
         if w == 16 {
@@ -91,7 +92,7 @@ impl Lower<'_> {
                 let order: Vec<u8> = (0..16u32).flat_map(|i| (from + i / 2 + 16 * (i % 2)).to_le_bytes()).collect();
                 let order = self.pool(&order);
                 // this instruction overwrites the register of the indices
-                let r = self.put_fresh(order, w);
+                let r = self.move_to_fresh(order, w);
                 self.f.update(Code::EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32, &[v(r), v(a), v(b)]);
                 r
             });

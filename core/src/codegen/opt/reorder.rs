@@ -4,7 +4,7 @@
 //!
 //! A condition on a loop, as where tensors are concatenated or padded, costs a branch or a mask in each iteration of
 //! the loops inside it. If that loop is the innermost one, its first and last iterations get separate code
-//! (`codegen/borders.rs`), and only that code has the condition; but then memory is accessed with larger strides. So
+//! (`codegen/peel.rs`), and only that code has the condition; but then memory is accessed with larger strides. So
 //! far only for x86: a browser build would have to download the cost model.
 
 use super::{Opt, Part};

@@ -18,14 +18,14 @@ use smallvec::SmallVec;
 /// What is known of an integer in each lane: it is `k + lanes[i]`, where k is an unknown multiple of `unit` that all
 /// lanes share; k is 0 if `unit` is 0.
 #[derive(Clone)]
-struct Known {
+struct LaneValues {
     lanes: SmallVec<[i64; 16]>,
     unit: i64,
 }
 
-impl Known {
-    fn scalar(unit: i64, w: usize) -> Known {
-        Known { lanes: SmallVec::from_elem(0, w), unit }
+impl LaneValues {
+    fn scalar(unit: i64, w: usize) -> LaneValues {
+        LaneValues { lanes: SmallVec::from_elem(0, w), unit }
     }
 
     fn constant(&self) -> Option<i64> {
@@ -40,35 +40,35 @@ impl Known {
     }
 
     /// The products with a constant, unless one overflows.
-    fn times(&self, c: i64) -> Option<Known> {
+    fn times(&self, c: i64) -> Option<LaneValues> {
         let lanes = self.lanes.iter().map(|&v| v.checked_mul(c)).collect::<Option<_>>()?;
-        Some(Known { lanes, unit: self.unit.checked_mul(c)? })
+        Some(LaneValues { lanes, unit: self.unit.checked_mul(c)? })
     }
 
-    fn map(&self, unit: i64, f: impl Fn(i64) -> i64) -> Known {
-        Known { lanes: self.lanes.iter().map(|&v| f(v)).collect(), unit }
+    fn map(&self, unit: i64, f: impl Fn(i64) -> i64) -> LaneValues {
+        LaneValues { lanes: self.lanes.iter().map(|&v| f(v)).collect(), unit }
     }
 }
 
 impl Lower<'_> {
     /// The load as a permutation of one or two contiguous vectors, if its lanes lie within them.
-    pub(super) fn permuted(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Option<Val>> {
+    pub(super) fn load_permuted(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Option<Val>> {
         let (g, size) = (self.g, vec_size(w));
         let index = g.src_at(u, 0);
         let (offset, stride) = (g.src_at(index, 1), self.p.lane_stride(index, !0));
         let Arg::Param { len, .. } = *g.arg(g.src_at(index, 0)) else { return Ok(None) };
         let wanted = match *g.src(u) {
             [_] => Some(SmallVec::from_elem(true, w)),
-            [_, alt, gate] if g.const_val(alt).is_some_and(|v| v.is(0)) => self.holds(gate, off, w),
+            [_, alt, gate] if g.const_val(alt).is_some_and(|v| v.is(0)) => self.known_gate(gate, off, w),
             _ => None,
         };
         let (Some(wanted), Some(at)) = (wanted.filter(|_| w >= 8), self.distances(offset, off, w)) else {
             return Ok(None);
         };
         let at: SmallVec<[i64; 16]> = at.lanes.iter().enumerate().map(|(i, v)| v + stride * i as i64).collect();
-        let near = || at.iter().enumerate().filter(|x| wanted[x.0]);
-        let Some((first, &least)) = near().min_by_key(|x| x.1) else { return Ok(None) };
-        let span = near().map(|x| x.1 - least).max().unwrap_or(0);
+        let wanted_lanes = || at.iter().enumerate().filter(|x| wanted[x.0]);
+        let Some((first, &least)) = wanted_lanes().min_by_key(|x| x.1) else { return Ok(None) };
+        let span = wanted_lanes().map(|x| x.1 - least).max().unwrap_or(0);
         let vectors = if span < w as i64 { 1 } else { 2 };
         if span >= 2 * w as i64 || vectors == 2 && w != 16 {
             return Ok(None);
@@ -77,38 +77,38 @@ impl Lower<'_> {
         let last = self.elements(index).1.saturating_sub(span).saturating_add((vectors * w) as i64);
         let inside = last <= len as i64;
         let mut m = self.address(index, pt, off + first)?;
-        let place = |(i, v): (usize, &i64)| if wanted[i] { (v - least) as u32 } else { 0 };
-        let order: Vec<u8> = at.iter().enumerate().flat_map(|x| place(x).to_le_bytes()).collect();
+        let lane_index = |(i, v): (usize, &i64)| if wanted[i] { (v - least) as u32 } else { 0 };
+        let order: Vec<u8> = at.iter().enumerate().flat_map(|x| lane_index(x).to_le_bytes()).collect();
         let order = self.pool(&order);
-        let near = (vectors == 2).then(|| {
+        let first_vector = (vectors == 2).then(|| {
             let a = self.f.reg(size);
             self.v2(super::table::V2::Load, w, a, Val::M(m));
             m.disp += 64;
             a
         });
-        let far = if inside {
+        let last_vector = if inside {
             Opnd::M(m)
         } else {
             let kept = span - ((vectors - 1) * w) as i64;
             let mask: Vec<u8> = (0..w as i64).flat_map(|i| ((i <= kept) as u32).wrapping_neg().to_le_bytes()).collect();
             let mask = self.pool(&mask);
-            let mask = self.put_fresh(mask, w);
+            let mask = self.move_to_fresh(mask, w);
             Opnd::R(self.load_masked(w, m, mask), size)
         };
-        if let Some(a) = near {
+        if let Some(a) = first_vector {
             // this instruction overwrites the first vector and not the indices, so these may stay in a register
-            let order = Opnd::R(self.put_fresh(order, w), size);
-            self.f.update(Code::EVEX_Vpermt2ps_zmm_k1z_zmm_zmmm512b32, &[Opnd::R(a, size), order, far]);
-            return Ok(Some(self.only(a, &wanted)));
+            let order = Opnd::R(self.move_to_fresh(order, w), size);
+            self.f.update(Code::EVEX_Vpermt2ps_zmm_k1z_zmm_zmmm512b32, &[Opnd::R(a, size), order, last_vector]);
+            return Ok(Some(self.zero_unwanted(a, &wanted)));
         }
-        let (lanes, r) = (self.put_fresh(order, w), self.f.reg(size));
+        let (lanes, r) = (self.move_to_fresh(order, w), self.f.reg(size));
         let code = if w == 16 { Code::EVEX_Vpermps_zmm_k1z_zmm_zmmm512b32 } else { Code::VEX_Vpermps_ymm_ymm_ymmm256 };
-        self.f.def(code, &[Opnd::R(r, size), Opnd::R(lanes, size), far]);
-        Ok(Some(self.only(r, &wanted)))
+        self.f.def(code, &[Opnd::R(r, size), Opnd::R(lanes, size), last_vector]);
+        Ok(Some(self.zero_unwanted(r, &wanted)))
     }
 
     /// A load with lane stride -1 under a mask: a masked load of contiguous elements, reversed.
-    pub(super) fn backwards(
+    pub(super) fn load_reversed(
         &mut self,
         u: UOp,
         gate: Option<UOp>,
@@ -123,19 +123,19 @@ impl Lower<'_> {
         let alt = if zero { None } else { Some(self.demand_reg(alt, pt, off, w)?) };
         let mask = self.demand_reg(gate, pt, off, w)?;
         let m = self.address(index, pt, off + w - 1)?;
-        let m = self.near_memory(index, m, mask, w);
+        let m = self.address_if_any_lane(index, m, mask, w);
         let order: Vec<u8> = (0..w as u32).rev().flat_map(u32::to_le_bytes).collect();
         let order = self.pool(&order);
-        let order = self.put_fresh(order, w);
+        let order = self.move_to_fresh(order, w);
         let code = if w == 16 { Code::EVEX_Vpermps_zmm_k1z_zmm_zmmm512b32 } else { Code::VEX_Vpermps_ymm_ymm_ymmm256 };
-        let turn = |l: &mut Self, v: VReg| {
+        let reverse = |l: &mut Self, v: VReg| {
             let d = l.f.reg(size);
             l.f.def(code, &[Opnd::R(d, size), Opnd::R(order, size), Opnd::R(v, size)]);
             d
         };
-        let turned = turn(self, mask);
-        let r = self.load_masked(w, m, turned);
-        let r = turn(self, r);
+        let reversed_mask = reverse(self, mask);
+        let r = self.load_masked(w, m, reversed_mask);
+        let r = reverse(self, r);
         Ok(Some(Val::R(match alt {
             Some(alt) => self.blend(mask, Val::R(r), alt, w),
             None => r,
@@ -143,7 +143,7 @@ impl Lower<'_> {
     }
 
     /// Zeroes the lanes that are not wanted.
-    fn only(&mut self, r: VReg, wanted: &[bool]) -> Val {
+    fn zero_unwanted(&mut self, r: VReg, wanted: &[bool]) -> Val {
         if wanted.iter().all(|&x| x) {
             return Val::R(r);
         }
@@ -156,11 +156,11 @@ impl Lower<'_> {
     }
 
     /// The lanes of `off..off+w` for which a gate holds, if that is known at compile time for each.
-    fn holds(&self, gate: UOp, off: usize, w: usize) -> Option<SmallVec<[bool; 16]>> {
+    fn known_gate(&self, gate: UOp, off: usize, w: usize) -> Option<SmallVec<[bool; 16]>> {
         let [a, b] = *self.g.src(gate) else { return None };
         match self.g.op(gate) {
             Op::And => {
-                let (a, b) = (self.holds(a, off, w)?, self.holds(b, off, w)?);
+                let (a, b) = (self.known_gate(a, off, w)?, self.known_gate(b, off, w)?);
                 Some(a.iter().zip(&b).map(|(x, y)| *x && *y).collect())
             }
             Op::CmpLt => {
@@ -186,26 +186,27 @@ impl Lower<'_> {
     }
 
     /// The values of `x` in lanes `off..off+w`, relative to a part that all of them share.
-    fn distances(&self, x: UOp, off: usize, w: usize) -> Option<Known> {
+    fn distances(&self, x: UOp, off: usize, w: usize) -> Option<LaneValues> {
         let g = self.g;
-        let mut known: FxHashMap<UOp, Known> = FxHashMap::default();
+        let mut known: FxHashMap<UOp, LaneValues> = FxHashMap::default();
         for u in g.reachable(&[x]) {
             let of = |i: usize| known.get(&g.src_at(u, i));
-            let divisor = |i: usize| of(i).and_then(Known::constant).filter(|&d| d > 0);
-            let power = |i: usize| of(i).and_then(Known::constant).filter(|c| (0..31).contains(c)).map(|c| 1i64 << c);
+            let divisor = |i: usize| of(i).and_then(LaneValues::constant).filter(|&d| d > 0);
+            let power =
+                |i: usize| of(i).and_then(LaneValues::constant).filter(|c| (0..31).contains(c)).map(|c| 1i64 << c);
             let scalar = self.tiles.get(u.0 as usize).is_some_and(|t| t.lane == 0);
             let divide = |d: i64| of(0).filter(|k| k.unit % d == 0).map(|k| k.map(k.unit / d, |v| v.div_euclid(d)));
             let positive = || g.bounds(g.src_at(u, 0)).0 >= 0;
             let found = match g.op(u) {
-                Op::Const => g.const_int(u).map(|c| Known { lanes: SmallVec::from_elem(c, w), unit: 0 }),
+                Op::Const => g.const_int(u).map(|c| LaneValues { lanes: SmallVec::from_elem(c, w), unit: 0 }),
                 Op::Range if g.range_arg(u).lane => {
-                    Some(Known { lanes: (off..off + w).map(|i| i as i64).collect(), unit: 0 })
+                    Some(LaneValues { lanes: (off..off + w).map(|i| i as i64).collect(), unit: 0 })
                 }
-                Op::Add => of(0).zip(of(1)).map(|(a, b)| Known {
+                Op::Add => of(0).zip(of(1)).map(|(a, b)| LaneValues {
                     lanes: a.lanes.iter().zip(&b.lanes).map(|(x, y)| x + y).collect(),
                     unit: gcd(a.unit, b.unit),
                 }),
-                Op::Mul => of(0).zip(of(1).and_then(Known::constant)).and_then(|(a, c)| a.times(c)),
+                Op::Mul => of(0).zip(of(1).and_then(LaneValues::constant)).and_then(|(a, c)| a.times(c)),
                 Op::Shl => of(0).zip(power(1)).and_then(|(a, c)| a.times(c)),
                 Op::Shr => power(1).and_then(divide),
                 Op::FloorDiv => divisor(1).and_then(divide),
@@ -214,15 +215,15 @@ impl Lower<'_> {
                     divisor(1).and_then(|d| of(0).filter(|k| k.unit % d == 0).map(|k| k.map(0, |v| v.rem_euclid(d))))
                 }
                 Op::Min | Op::Max if scalar => of(0)
-                    .and_then(Known::multiple)
-                    .zip(of(1).and_then(Known::multiple))
-                    .map(|(a, b)| Known::scalar(gcd(a, b), w)),
+                    .and_then(LaneValues::multiple)
+                    .zip(of(1).and_then(LaneValues::multiple))
+                    .map(|(a, b)| LaneValues::scalar(gcd(a, b), w)),
                 Op::Cast if g.dtype(g.src_at(u, 0)).is_int() && g.bounds(u) == g.bounds(g.src_at(u, 0)) => {
                     of(0).cloned()
                 }
                 _ => None,
             };
-            match found.or_else(|| scalar.then(|| Known::scalar(1, w))) {
+            match found.or_else(|| scalar.then(|| LaneValues::scalar(1, w))) {
                 Some(k) => drop(known.insert(u, k)),
                 None if u == x => return None,
                 None => {}

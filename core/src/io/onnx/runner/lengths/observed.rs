@@ -3,8 +3,8 @@
 //! with graphs.
 
 use super::super::super::proto::Dim;
-use super::super::sign;
-use super::{Family, LEAST_ROOM, Lengths, MOST_FAILURES, MOST_NAMES, MOST_ROWS};
+use super::super::push_signature;
+use super::{Family, Lengths, MAX_FAILURES, MAX_NAMES, MAX_ROWS, MIN_UPPER_BOUND};
 use crate::dtype::DType;
 use crate::engine::lengths::Form;
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ type Row = SortedMap<String, usize>;
 
 /// What a runner has observed of the lengths of its inputs.
 #[derive(Default)]
-pub(in super::super) struct Known {
+pub(in super::super) struct LengthState {
     /// What the caller asked for.
     pub(super) wanted: Lengths,
     /// The first length of each dimension, and whether another one was seen.
@@ -75,7 +75,7 @@ impl Label {
 }
 
 /// An input as a run was given it.
-pub(super) struct Seen {
+pub(super) struct ObservedInput {
     pub(super) name: String,
     pub(super) dtype: DType,
     pub(super) shape: Vec<usize>,
@@ -95,7 +95,7 @@ pub(super) enum Relation {
 
 /// A kind of relation to look for.
 #[derive(Clone, Copy)]
-enum Kind {
+enum RelationKind {
     /// Equal to another dimension.
     Equal,
     /// Longer than another dimension by a constant.
@@ -107,10 +107,13 @@ enum Kind {
 /// The orders in which relations are tried. Where the runs so far fit both, a mask is more likely as long as past and
 /// new tokens together than longer than one of them by a constant, so sums come first. If no family can be derived with
 /// the first order, the second one is tried.
-const ORDERS: [[Kind; 3]; 2] = [[Kind::Equal, Kind::Sum, Kind::Longer], [Kind::Equal, Kind::Longer, Kind::Sum]];
+const ORDERS: [[RelationKind; 3]; 2] = [
+    [RelationKind::Equal, RelationKind::Sum, RelationKind::Longer],
+    [RelationKind::Equal, RelationKind::Longer, RelationKind::Sum],
+];
 
 /// The length of the dimension whose label is this name alone.
-pub(super) fn size_of(seen: &[Seen], name: &str) -> Option<usize> {
+pub(super) fn size_of(seen: &[ObservedInput], name: &str) -> Option<usize> {
     let mut all = seen.iter().flat_map(|s| s.labels.iter().zip(&s.shape));
     let own = |(l, _): &(&Label, &usize)| l.more == 0 && l.names.len() == 1 && l.names[0] == name;
     all.find(own).map(|(_, &n)| n)
@@ -147,13 +150,13 @@ pub(super) fn names_of(dims: &[Dimension]) -> String {
 }
 
 /// True if the dimension is the first axis of every input that has it, and none of these inputs has rank 1.
-pub(super) fn is_batch(seen: &[Seen], name: &str) -> bool {
+pub(super) fn is_batch(seen: &[ObservedInput], name: &str) -> bool {
     let has = |l: &Label| l.names.iter().any(|n| n == name);
     seen.iter().all(|s| !s.labels.iter().skip(1).any(has) && (s.labels.len() > 1 || !s.labels.iter().any(has)))
 }
 
 /// The key of a family: everything that is the same in all of its runs.
-pub(super) fn key(seen: &[Seen], dims: &[Dimension]) -> Vec<u8> {
+pub(super) fn key(seen: &[ObservedInput], dims: &[Dimension]) -> Vec<u8> {
     let mut key = format!("{dims:?}").into_bytes();
     let size = |name: &str| size_of(seen, name).unwrap_or(0) as i64;
     for d in dims {
@@ -166,12 +169,12 @@ pub(super) fn key(seen: &[Seen], dims: &[Dimension]) -> Vec<u8> {
         let changes = |l: &Label| l.names.iter().any(|n| dims.iter().any(|d| d.name == *n));
         let shape: Vec<usize> =
             s.labels.iter().zip(&s.shape).map(|(l, &n)| if changes(l) { usize::MAX } else { n }).collect();
-        sign(&mut key, &s.name, s.dtype, &shape, s.value.as_ref().map(|v| &v.data[..]));
+        push_signature(&mut key, &s.name, s.dtype, &shape, s.value.as_ref().map(|v| &v.data[..]));
     }
     key
 }
 
-impl Known {
+impl LengthState {
     /// True if a dimension may be a variable.
     pub(super) fn may_change(&self, name: &str) -> bool {
         let seen = self.seen.get(name).is_some_and(|s| s.1);
@@ -189,11 +192,11 @@ impl Known {
     ///
     /// # Errors
     /// `E_INPUT` for a length outside of the bounds that were promised.
-    pub(super) fn dimensions(&mut self, seen: &[Seen]) -> Result<Vec<Vec<Dimension>>> {
+    pub(super) fn dimensions(&mut self, seen: &[ObservedInput]) -> Result<Vec<Vec<Dimension>>> {
         let names: SortedSet<&String> = seen.iter().flat_map(|s| &s.labels).flat_map(|l| &l.names).collect();
         let row: Row = names.into_iter().filter_map(|n| Some((n.clone(), size_of(seen, n)?))).collect();
         if !self.rows.contains(&row) {
-            if self.rows.len() >= MOST_ROWS {
+            if self.rows.len() >= MAX_ROWS {
                 self.rows.pop();
             }
             self.rows.push(row.clone());
@@ -216,12 +219,12 @@ impl Known {
                     }
                     range
                 }
-                Lengths::Seen | Lengths::Inner => changes.then(|| (2, n.max(LEAST_ROOM).next_power_of_two())),
+                Lengths::Seen | Lengths::Inner => changes.then(|| (2, n.max(MIN_UPPER_BOUND).next_power_of_two())),
             };
             let bounds = bounds.map(|(min, max)| (min.max(2), max));
             let one = Dimension { name: name.clone(), bounds, relation: Relation::None, step: 1 };
             match bounds {
-                _ if n < 2 || dims.len() + others.len() >= MOST_NAMES => {}
+                _ if n < 2 || dims.len() + others.len() >= MAX_NAMES => {}
                 Some(_) => dims.push(one),
                 None if *changes => others.push(one),
                 None => {}
@@ -230,16 +233,16 @@ impl Known {
         if self.rows.first() == Some(&row) {
             return Ok(Vec::new());
         }
-        let own = dims.len();
+        let n_free = dims.len();
         dims.extend(others);
         let mut ways: Vec<Vec<Dimension>> = Vec::new();
         for order in ORDERS {
             let mut dims = dims.clone();
-            if own > 0 {
-                self.relate(&row, &mut dims, own, order);
+            if n_free > 0 {
+                self.relate(&row, &mut dims, n_free, order);
             }
             dims.retain(|d| d.bounds.is_some() || d.relation != Relation::None);
-            let failed = self.failures.get(&names_of(&dims)).is_some_and(|n| *n >= MOST_FAILURES);
+            let failed = self.failures.get(&names_of(&dims)).is_some_and(|n| *n >= MAX_FAILURES);
             if !dims.is_empty() && !failed && !ways.contains(&dims) {
                 ways.push(dims);
             }
@@ -248,8 +251,8 @@ impl Known {
     }
 
     /// Finds relations between dimensions from earlier runs in which all other dimensions were as they are now; the
-    /// first kind in `order` that holds is taken. Only the first `own` dimensions may be operands of a relation.
-    fn relate(&self, row: &Row, dims: &mut [Dimension], own: usize, order: [Kind; 3]) {
+    /// first kind in `order` that holds is taken. Only the first `n_free` dimensions may be operands of a relation.
+    fn relate(&self, row: &Row, dims: &mut [Dimension], n_free: usize, order: [RelationKind; 3]) {
         let changes = |name: &String| dims.iter().any(|d| d.name == *name);
         let alike = |r: &&Row| row.iter().all(|(n, v)| changes(n) || r.get(n) == Some(v));
         let at = |r: &Row| dims.iter().map(|d| r.get(&d.name).map_or(0, |&v| v as i64)).collect();
@@ -262,7 +265,7 @@ impl Known {
         if rows.len() < 2 {
             return;
         }
-        let free = |dims: &[Dimension], j: usize| j < own && dims[j].relation == Relation::None;
+        let free = |dims: &[Dimension], j: usize| j < n_free && dims[j].relation == Relation::None;
         let mut parts: SortedSet<usize> = SortedSet::new();
         let count = dims.len();
         for (kind, i) in order.into_iter().flat_map(|kind| (0..count).map(move |i| (kind, i))) {
@@ -273,10 +276,10 @@ impl Known {
             let moves = rows.iter().any(|r| r[i] != rows[0][i]);
             let same = |j: usize| rows.iter().all(|r| r[i] - r[j] == more(j));
             let found = match kind {
-                Kind::Equal => (0..i).find(|&j| free(dims, j) && more(j) == 0 && same(j)).map(Relation::Longer),
-                Kind::Longer => (0..i).find(|&j| free(dims, j) && moves && same(j)).map(Relation::Longer),
-                Kind::Sum => {
-                    let pairs = (0..own).flat_map(|j| (j + 1..own).map(move |k| (j, k)));
+                RelationKind::Equal => (0..i).find(|&j| free(dims, j) && more(j) == 0 && same(j)).map(Relation::Longer),
+                RelationKind::Longer => (0..i).find(|&j| free(dims, j) && moves && same(j)).map(Relation::Longer),
+                RelationKind::Sum => {
+                    let pairs = (0..n_free).flat_map(|j| (j + 1..n_free).map(move |k| (j, k)));
                     let apart = |j: usize| j != i && free(dims, j);
                     let sums = |p: &(usize, usize)| rows.iter().all(|r| r[i] == r[p.0] + r[p.1]);
                     let found = pairs.filter(|p| apart(p.0) && apart(p.1)).find(sums);
@@ -291,7 +294,7 @@ impl Known {
     }
 
     /// Notes that a family was derived for these dimensions, or why not.
-    pub(super) fn say(&mut self, dims: &[Dimension], why: Option<&Error>) {
+    pub(super) fn note_outcome(&mut self, dims: &[Dimension], why: Option<&Error>) {
         let names: Vec<&str> = dims.iter().map(|d| d.name.as_str()).collect();
         let all = names_of(dims);
         match why {

@@ -7,20 +7,20 @@ use crate::uop::{UOp, hash};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The least number of elements with which a constant is cached; smaller ones are computed again by each plan.
-const SHARED: usize = 1024;
+const MIN_CACHED_ELEMS: usize = 1024;
 
 /// What identifies a constant: the hash of its graph, and the ids of the buffers that it is computed from.
 type Origin = (u128, Vec<u32>);
 
 /// The computed constants of one model.
 #[derive(Default)]
-pub struct Folded(FxHashMap<Origin, Tensor>);
+pub struct ConstantCache(FxHashMap<Origin, Tensor>);
 
-impl Folded {
+impl ConstantCache {
     /// Looks up `constants`, nodes of the session's graph. Those that are cached are replaced in the graph by the
     /// stored tensors. The others are returned, for the caller to compute, and cached if they have at least 1024
     /// elements.
-    pub fn unknown(&mut self, session: &Session, constants: Vec<UOp>) -> Vec<Tensor> {
+    pub fn take_uncached(&mut self, session: &Session, constants: Vec<UOp>) -> Vec<Tensor> {
         let mut new = Vec::new();
         {
             let mut state = session.state();
@@ -40,7 +40,7 @@ impl Folded {
         let mut out = Vec::new();
         for (n, origin) in new {
             let t = Tensor::from_node(session, n);
-            if t.numel() >= SHARED {
+            if t.numel() >= MIN_CACHED_ELEMS {
                 self.0.insert(origin, t.clone());
             }
             out.push(t);

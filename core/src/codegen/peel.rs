@@ -4,7 +4,7 @@
 //! address, if the condition is the same for the whole tile.
 //!
 //! In: a kernel whose opts are applied, with the loops that the launch has left. Out: the same Stores once for each
-//! part; the parts' loops are in [`Kernel::pieces`] and follow one another inside all other loops. Kernels with
+//! part; the parts' loops are in [`Kernel::peeled_loops`] and follow one another inside all other loops. Kernels with
 //! reduction loops stay as they are: in them masks take little of the time, and the code of a part is long.
 
 use super::axes::Kernel;
@@ -29,7 +29,7 @@ pub(super) fn split(k: &mut Kernel) {
         Op::Range => matches!(k.g.kind(u), AxisKind::Walk | AxisKind::Reduce),
         op => op == Op::Stage,
     };
-    let ends = !k.live.is_empty() || !k.turns.is_empty() || !k.reach.is_empty();
+    let ends = !k.needed_conditions.is_empty() || !k.needed_iterations.is_empty() || !k.loop_limits.is_empty();
     let least = LEAST[usize::from(nodes.iter().any(|&u| k.g.op(u) == Op::Reduce))];
     if n < least || ends || nodes.len() > MOST_NODES || nodes.iter().any(kept) {
         return;
@@ -50,9 +50,9 @@ pub(super) fn split(k: &mut Kernel) {
         pieces.insert(at, edge);
     }
     let mut stores: SmallVec<[UOp; 4]> = SmallVec::new();
-    for (turn, sink) in pieces {
+    for (index, sink) in pieces {
         stores.extend(k.g.srcs(sink));
-        k.pieces.extend(Some(turn).filter(|&p| k.g.op(p) == Op::Range));
+        k.peeled_loops.extend(Some(index).filter(|&p| k.g.op(p) == Op::Range));
     }
     k.sink = k.g.sink(&stores);
 }
@@ -61,7 +61,7 @@ pub(super) fn split(k: &mut Kernel) {
 /// (or the constant index) and a sink with the Stores.
 fn piece(k: &mut Kernel, r: UOp, from: usize, to: usize) -> Option<(UOp, UOp)> {
     let start = k.g.idx(from as i64);
-    let (turn, at) = match to - from {
+    let (index, at) = match to - from {
         1 => (start, start),
         n => {
             let p = k.new_range(n, AxisKind::Loop, false).ok()?;
@@ -69,13 +69,15 @@ fn piece(k: &mut Kernel, r: UOp, from: usize, to: usize) -> Option<(UOp, UOp)> {
         }
     };
     let sink = substitute1(&mut k.g, k.sink, &[(r, at)].into_iter().collect());
-    Some((turn, simplify_with(&mut k.g, sink, &mut k.memo)))
+    Some((index, simplify_with(&mut k.g, sink, &mut k.memo)))
 }
 
 /// Number of comparisons that depend on the loop.
-fn masks(k: &Kernel, sink: UOp, turn: UOp) -> usize {
+fn masks(k: &Kernel, sink: UOp, index: UOp) -> usize {
     let all = k.g.reachable(&[sink]);
-    all.iter().filter(|&&u| matches!(k.g.op(u), Op::CmpLt | Op::CmpNe) && k.g.ranges(u) & k.g.ranges(turn) != 0).count()
+    all.iter()
+        .filter(|&&u| matches!(k.g.op(u), Op::CmpLt | Op::CmpNe) && k.g.ranges(u) & k.g.ranges(index) != 0)
+        .count()
 }
 
 /// Replaces a select between two loads from one buffer by one load from a selected address, where the condition is the
@@ -103,12 +105,12 @@ fn chosen_load(k: &mut Kernel, u: UOp, tile: RangeSet) -> Option<UOp> {
     let (Op::Load, Op::Load, 0) = (k.g.op(x), k.g.op(y), k.g.ranges(c) & tile) else { return None };
     let (of, to) = (k.g.srcs(x), k.g.srcs(y));
     let (p, i, j) = (k.g.src_at(of[0], 0), k.g.src_at(of[0], 1), k.g.src_at(to[0], 1));
-    let mut far = Linear::of(&k.g, i);
-    far.add(&Linear::of(&k.g, j), -1);
-    far.sort(&k.g);
+    let mut difference = Linear::of(&k.g, i);
+    difference.add(&Linear::of(&k.g, j), -1);
+    difference.sort(&k.g);
     let dt = k.g.dtype(j);
-    let far = far.build(&mut k.g, dt)?;
-    if p != k.g.src_at(to[0], 0) || k.g.op(p) != Op::Param || k.g.ranges(far) & tile != 0 {
+    let difference = difference.build(&mut k.g, dt)?;
+    if p != k.g.src_at(to[0], 0) || k.g.op(p) != Op::Param || k.g.ranges(difference) & tile != 0 {
         return None;
     }
     let (yes, zero) = (k.g.bool(true), k.g.idx(0));
@@ -116,7 +118,7 @@ fn chosen_load(k: &mut Kernel, u: UOp, tile: RangeSet) -> Option<UOp> {
     let no = simplify_with(&mut k.g, no, &mut k.memo);
     let a = of.get(2).map_or(yes, |&gate| simplify_under(&mut k.g, c, gate));
     let b = to.get(2).map_or(yes, |&gate| simplify_under(&mut k.g, no, gate));
-    let (gate, by) = (k.g.select(c, a, b), k.g.select(c, far, zero));
+    let (gate, by) = (k.g.select(c, a, b), k.g.select(c, difference, zero));
     let gate = simplify_with(&mut k.g, gate, &mut k.memo);
     let at = k.g.binary(Op::Add, j, by);
     let index = k.g.index(p, at);

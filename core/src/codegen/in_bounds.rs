@@ -27,7 +27,7 @@ pub(super) fn stays_inside(g: &Graph, index: UOp, gate: Option<UOp>) -> bool {
         least = least.saturating_add(ends[0].min(ends[1]));
         most = most.saturating_add(ends[0].max(ends[1]));
     };
-    for (sum, (lo, hi)) in limits(g, gate) {
+    for (sum, (lo, hi)) in bounded_sums(g, gate) {
         // the factor with which the bounded sum is contained in the remaining terms of the address
         let of = |r: UOp| left.iter().find(|t| t.0 == r).map_or(0, |t| t.1);
         let Some(&(first, unit)) = sum.terms.first().filter(|t| t.1 != 0) else { continue };
@@ -43,7 +43,7 @@ pub(super) fn stays_inside(g: &Graph, index: UOp, gate: Option<UOp>) -> bool {
 
 /// The sums of several ranges that the gate compares with constants, with their least and largest values where it
 /// holds.
-fn limits(g: &Graph, gate: Option<UOp>) -> Vec<(Affine, (i64, i64))> {
+fn bounded_sums(g: &Graph, gate: Option<UOp>) -> Vec<(Affine, (i64, i64))> {
     let mut found: Vec<(UOp, (i64, i64))> = Vec::new();
     let mut stack: SmallVec<[UOp; 8]> = gate.into_iter().collect();
     while let Some(c) = stack.pop() {

@@ -13,7 +13,7 @@ use crate::analysis::product::{factors, sides};
 use crate::codegen::axes::Kernel;
 use crate::codegen::shared;
 use crate::target::{Copies, Target};
-use crate::uop::mma::BUILT;
+use crate::uop::mma::MATRIX_TILES_ENABLED;
 use crate::uop::{Op, UOp};
 
 /// Rows and columns of a thread, in the order in which they are tried. With more than 64 results there is no room for a
@@ -69,8 +69,8 @@ struct Plan {
 
 impl View<'_> {
     /// Opts for a product whose factors are copied ahead, if the kernel is one and there are enough workgroups.
-    pub(super) fn ahead(&self) -> Option<Vec<Opt>> {
-        if !BUILT || self.t.software || self.t.lanes != 4 {
+    pub(super) fn multi_buffered(&self) -> Option<Vec<Opt>> {
+        if !MATRIX_TILES_ENABLED || self.t.software || self.t.lanes != 4 {
             return None;
         }
         let copies = self.t.copies?;
@@ -81,7 +81,9 @@ impl View<'_> {
             Some((shape, block, plan))
         });
         let (shape, block, plan) = best.min_by(|a, b| a.2.cost.total_cmp(&b.2.cost))?;
-        if self.t.machine.workgroups.idle * shape.groups(&plan) < self.t.processors && shape.lens[2] >= SHARED_BY_MORE {
+        let w = self.t.machine.workgroups;
+        let idle = w.idle_processors_per_workgroup * shape.groups(&plan) < self.t.processors;
+        if idle && shape.lens[2] >= SHARED_BY_MORE {
             return None;
         }
         let opts = shape.opts(self.k, self.t, block, plan)?;
@@ -101,14 +103,14 @@ impl View<'_> {
             return None;
         }
         let sets = pair.map(|u| g.ranges(u));
-        let found = sides(g, &self.outs, sets);
-        let both = sides(g, &self.reds, sets).both;
+        let found = sides(g, &self.out_axes, sets);
+        let both = sides(g, &self.reduce_axes, sets).both;
         // lanes run along columns, so the columns are the axis that is contiguous in the result
-        let near = |list: &[UOp]| list.iter().any(|&r| self.store_stride(r) == Some(1));
-        let turn = near(&found.own[0]) && !near(&found.own[1]);
-        let order = if turn { [1, 0] } else { [0, 1] };
+        let contiguous = |list: &[UOp]| list.iter().any(|&r| self.store_stride(r) == Some(1));
+        let swap_factors = contiguous(&found.own[0]) && !contiguous(&found.own[1]);
+        let order = if swap_factors { [1, 0] } else { [0, 1] };
         let lists = order.map(|i| &found.own[i]);
-        if both.len() != self.reds.len() || lists.iter().any(|l| l.is_empty()) || !self.reds.is_sorted() {
+        if both.len() != self.reduce_axes.len() || lists.iter().any(|l| l.is_empty()) || !self.reduce_axes.is_sorted() {
             return None;
         }
         let mut joins = Vec::new();
@@ -117,13 +119,13 @@ impl View<'_> {
             joins.extend(list[1..].iter().map(|&r| Opt::join(first, self.id(r))));
             first
         };
-        let terms = join(&self.reds);
+        let terms = join(&self.reduce_axes);
         let axes = match joined {
             true => [join(lists[0]), join(lists[1]), terms],
             false => {
                 let row = lists[0].iter().copied().max_by_key(|&r| self.len(r))?;
-                let near = lists[1].iter().copied().find(|&r| self.store_stride(r) == Some(1));
-                let column = near.or_else(|| lists[1].iter().copied().max_by_key(|&r| self.len(r)))?;
+                let contiguous = lists[1].iter().copied().find(|&r| self.store_stride(r) == Some(1));
+                let column = contiguous.or_else(|| lists[1].iter().copied().max_by_key(|&r| self.len(r)))?;
                 [self.id(row), self.id(column), terms]
             }
         };
@@ -147,8 +149,8 @@ impl View<'_> {
             stride(x, last) == Some(1) && x.affine.is_whole() && rest && x.affine.constant % 4 == 0
         });
         let lens = [row, column, term].map(|r| k.g.range_len(r));
-        let all: usize = view.outs.iter().map(|&r| k.g.range_len(r)).product();
-        let window = self.reds[1..].iter().map(|&r| self.len(r)).product();
+        let all: usize = view.out_axes.iter().map(|&r| k.g.range_len(r)).product();
+        let window = self.reduce_axes[1..].iter().map(|&r| self.len(r)).product();
         Some(Shape { joins, axes, lens, others: all / (lens[0] * lens[1]).max(1), slots: [a, b], along, whole, window })
     }
 }
@@ -159,8 +161,8 @@ fn block(s: &Shape) -> Option<usize> {
     let [least, want, most] = BLOCK;
     let n = s.lens[2];
     let fits = |f: &usize| n.is_multiple_of(*f) && n / f >= 2 && f.is_multiple_of(s.window.min(n)) && body(*f) > 1;
-    let far = |f: &usize| (!f.is_multiple_of(4), f.abs_diff(if s.window > 1 { most } else { want }));
-    let exact = (least..=most.max(s.window)).filter(fits).min_by_key(far);
+    let mismatch = |f: &usize| (!f.is_multiple_of(4), f.abs_diff(if s.window > 1 { most } else { want }));
+    let exact = (least..=most.max(s.window)).filter(fits).min_by_key(mismatch);
     exact.or_else(|| (n > want && s.window == 1).then_some(want))
 }
 
@@ -217,7 +219,7 @@ impl Shape {
         let starts = [0, 1].map(|i| sides[i] * terms / threads / if self.whole[i] { 4 } else { 1 });
         let vectors = self.along[0] || p.each[0].is_multiple_of(4);
         let fits = vectors && GROUP.contains(&threads) && threads.is_multiple_of(32) && 2 * bytes <= copies.bytes;
-        if !fits || starts.iter().any(|&n| n >= shared::UNROLLED_ALONE) {
+        if !fits || starts.iter().any(|&n| n >= shared::UNROLLED_ASYNC) {
             return None;
         }
         let groups = self.lens[0].div_ceil(sides[0]) * self.lens[1].div_ceil(sides[1]) * self.others;
@@ -226,8 +228,8 @@ impl Shape {
         let multiplies = results * threads as f64 / w.lanes as f64;
         let reads = [0, 1].map(|i| p.each[i] as f64 / 4.0);
         // threads that share a sum read different terms, and so more addresses at once
-        let places = if p.shared > 1 { w.read[2] } else { 1.0 };
-        let reading = warps * places * (reads[0] * w.read[0] + reads[1] * w.read[1]);
+        let places = if p.shared > 1 { w.shared_read_cycles[2] } else { 1.0 };
+        let reading = warps * places * (reads[0] * w.shared_read_cycles[0] + reads[1] * w.shared_read_cycles[1]);
         let copied = (starts[0] + starts[1]) as f64 / block as f64 * threads as f64 * w.copy;
         let term = multiplies.max(reading) + 0.25 * multiplies.min(reading) + copied;
         let alone = (results + reads[0] + reads[1]) * block as f64;
@@ -235,13 +237,13 @@ impl Shape {
         let all = groups.div_ceil(t.processors.max(1));
         let held = w.registers / results.max(RESULTS as f64 / 2.0) as usize / threads;
         let room = held.min(copies.bytes / (copies.blocks * bytes)).max(1);
-        let waiting = w.waiting[usize::from(self.whole != [true, true])];
+        let waiting = w.half_stall_warps[usize::from(self.whole != [true, true])];
         let round = |n: usize| {
             let busy = n as f64 * warps;
-            let turn = (n as f64 * term * block as f64 * (busy + waiting) / busy)
-                .max(alone * (busy / w.side).max(1.0) + w.turns[1]);
-            let adds = if p.shared > 1 { w.turns[2] * results / 16.0 } else { 0.0 };
-            turn * (self.lens[2] as f64 / terms as f64) + w.turns[0] + adds
+            let block_cycles = (n as f64 * term * block as f64 * (busy + waiting) / busy)
+                .max(alone * (busy / w.parallel_warps).max(1.0) + w.loop_overhead_cycles[1]);
+            let adds = if p.shared > 1 { w.loop_overhead_cycles[2] * results / 16.0 } else { 0.0 };
+            block_cycles * (self.lens[2] as f64 / terms as f64) + w.loop_overhead_cycles[0] + adds
         };
         let rest = if all % room > 0 { round(all % room) } else { 0.0 };
         Some((all / room) as f64 * round(room) + rest)
@@ -292,7 +294,7 @@ impl Shape {
         }
         put(&mut trial, Opt::unroll(inner, body))?;
         for slot in self.slots {
-            let staging = super::Staging { param: slot, load: 0, level: Level::In(terms), apart: true };
+            let staging = super::Staging { param: slot, load: 0, level: Level::In(terms), separate_windows: true };
             put(&mut trial, Opt::Stage(staging))?;
         }
         Some(opts)

@@ -8,14 +8,14 @@ const AT_ONCE: usize = 8;
 
 /// How well a model predicts a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Foreseen {
+pub struct Likelihood {
     /// The number of tokens that were predicted.
     pub tokens: usize,
     /// The sum of their negative log-likelihoods in nats.
     pub nats: f64,
 }
 
-impl Foreseen {
+impl Likelihood {
     /// The perplexity: the number of equally likely choices that would be as uncertain as the model is
     /// about each token.
     pub fn perplexity(&self) -> f64 {
@@ -25,7 +25,7 @@ impl Foreseen {
 
 /// Statistics of speculative decoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Guessed {
+pub struct GuessStats {
     /// Runs of a graph.
     pub runs: usize,
     /// Guesses that were checked.
@@ -42,17 +42,17 @@ impl LanguageModel {
         most: usize,
         stop_at_ends: bool,
         mut on_token: impl FnMut(&mut LanguageModel, u32) -> Result<bool>,
-    ) -> Result<(End, Guessed)> {
-        let (mut made, mut count) = (0, Guessed::default());
+    ) -> Result<(End, GuessStats)> {
+        let (mut made, mut count) = (0, GuessStats::default());
         let mut next = self.best()?;
-        let room = self.decoder.room();
+        let capacity = self.decoder.capacity();
         while made < most {
             // `next` is the correct token and has not been read yet
             let mut text = self.texts[self.text].clone();
             text.push(next);
             let here = text.len();
-            let left = (AT_ONCE - 1).min(most - made - 1).min(room.saturating_sub(here));
-            let guesses = if here - 1 + AT_ONCE <= room { guess(&text, left) } else { Vec::new() };
+            let left = (AT_ONCE - 1).min(most - made - 1).min(capacity.saturating_sub(here));
+            let guesses = if here - 1 + AT_ONCE <= capacity { guess(&text, left) } else { Vec::new() };
             if stop_at_ends && self.ends.contains(&next) {
                 return Ok((End::Token, count));
             }
@@ -63,7 +63,7 @@ impl LanguageModel {
             if made == most {
                 break;
             }
-            if here > room {
+            if here > capacity {
                 return Ok((End::Room, count));
             }
             count.runs += 1;
@@ -99,16 +99,16 @@ impl LanguageModel {
     ///
     /// # Errors
     /// `E_VALUE` for fewer than two tokens.
-    pub fn foresee(&mut self, tokens: &[u32]) -> Result<Foreseen> {
-        let room = self.decoder.room();
-        if tokens.len() < 2 || room < 2 {
-            return Err(Error::value("perplexity", format!("{} tokens with room for {room}", tokens.len())));
+    pub fn perplexity_of(&mut self, tokens: &[u32]) -> Result<Likelihood> {
+        let capacity = self.decoder.capacity();
+        if tokens.len() < 2 || capacity < 2 {
+            return Err(Error::value("perplexity", format!("{} tokens with room for {capacity}", tokens.len())));
         }
         let vocabulary = self.decoder.vocabulary()?;
-        let mut sum = Foreseen { tokens: 0, nats: 0.0 };
+        let mut sum = Likelihood { tokens: 0, nats: 0.0 };
         let (mut from, mut known) = (0, 1);
         while known < tokens.len() {
-            let end = (from + room).min(tokens.len());
+            let end = (from + capacity).min(tokens.len());
             self.choose_text(self.text, 0)?;
             let mut at = from;
             self.read_as(&tokens[from..end], Kind::Every, |m| {
@@ -121,7 +121,7 @@ impl LanguageModel {
                 for (row, target) in logits.chunks_exact(vocabulary).zip(at + 1..=upto) {
                     if target >= known && target < end {
                         let token = tokens.get(target).map_or(0, |&t| t as usize);
-                        sum.nats -= log_chance(row, token);
+                        sum.nats -= log_likelihood(row, token);
                         sum.tokens += 1;
                     }
                 }
@@ -129,7 +129,7 @@ impl LanguageModel {
                 Ok(())
             })?;
             known = end;
-            from = end.saturating_sub(room / 2);
+            from = end.saturating_sub(capacity / 2);
         }
         Ok(sum)
     }
@@ -159,7 +159,7 @@ impl LanguageModel {
 }
 
 /// The log-likelihood of a token.
-fn log_chance(logits: &[f32], token: usize) -> f64 {
+fn log_likelihood(logits: &[f32], token: usize) -> f64 {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let all: f64 = logits.iter().map(|x| f64::from(x - most).exp()).sum();
     logits.get(token).map_or(f64::NEG_INFINITY, |x| f64::from(x - most)) - all.ln()

@@ -5,8 +5,8 @@
 //! together. Their loops become one loop with as many iterations as the longest; the loads and stores of the shorter
 //! ones are gated.
 
+use super::horizontal::{GroupDeps, elementwise, joined};
 use super::order::{Pending, edges};
-use super::outputs::{Order, elementwise, joined};
 use super::{Ast, BufferInfo, Kernel, Origin};
 use crate::rewrite::{Memo, substitute1};
 use crate::rules::simplify_with;
@@ -17,12 +17,12 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// The most elements that a kernel stores for its buffers to count as small.
-const SMALL: usize = 1 << 11;
+const MAX_SMALL_ELEMS: usize = 1 << 11;
 /// The most nodes of a merged kernel.
 const MAX_NODES: usize = 1000;
 
 /// A group of merged kernels that can still grow.
-struct Open {
+struct OpenGroup {
     /// Number of the first kernel in the group.
     first: usize,
     /// Iterations of the merged kernel's loop.
@@ -36,7 +36,7 @@ pub(super) fn merge(mut pending: Vec<Pending>, list: &[BufferInfo], t: &Target) 
     let small: Vec<(usize, Vec<usize>)> = (0..pending.len())
         .filter(|&i| pending[i].writes.iter().any(|w| w.1 > 0 && was_there(w.0)))
         .filter_map(|i| Some((i, elementwise(&pending[i].kernel.ast)?)))
-        .filter(|(_, loops)| loops.iter().product::<usize>() <= SMALL)
+        .filter(|(_, loops)| loops.iter().product::<usize>() <= MAX_SMALL_ELEMS)
         .collect();
     if small.len() < 2 {
         return pending;
@@ -44,27 +44,28 @@ pub(super) fn merge(mut pending: Vec<Pending>, list: &[BufferInfo], t: &Target) 
     let then = edges(&pending);
     let mut group: Vec<usize> = (0..pending.len()).collect();
     let mut members: Vec<Vec<usize>> = (0..pending.len()).map(|i| vec![i]).collect();
-    let mut open: Vec<Open> = Vec::new();
-    let mut done: Vec<Open> = Vec::new();
+    let mut open: Vec<OpenGroup> = Vec::new();
+    let mut done: Vec<OpenGroup> = Vec::new();
     for (i, loops) in small {
         let n: usize = loops.iter().product();
-        let own = flat(&pending[i], n);
+        let own = flatten_loops(&pending[i], n);
         let mut found = None;
         let mut at = 0;
         while at < open.len() && found.is_none() {
             let o = &open[at];
-            let order = Order { then: &then, group: &group, members: &members };
-            if order.reaches(i, o.first, false) || order.reaches(o.first, i, false) {
+            let deps = GroupDeps { then: &then, group: &group, members: &members };
+            if deps.reaches(i, o.first, false) || deps.reaches(o.first, i, false) {
                 at += 1;
                 continue;
             }
             // the group may be gated for a shorter loop already: further gates are added with And
             let all = n.max(o.len);
             let fits = buffers(&o.kernel, &own) <= t.max_buffers;
-            let both = fits.then(|| joined(&longer(&o.kernel, o.len, all), &longer(&own, n, all), t)).flatten();
+            let both =
+                fits.then(|| joined(&extend_loop(&o.kernel, o.len, all), &extend_loop(&own, n, all), t)).flatten();
             match both {
                 Some(p) if p.kernel.ast.g.len() <= MAX_NODES => {
-                    found = Some(Open { first: o.first, len: all, kernel: p })
+                    found = Some(OpenGroup { first: o.first, len: all, kernel: p })
                 }
                 // the group is too large for one more kernel, so it is closed and not tried for each of the remaining
                 // ones
@@ -80,7 +81,7 @@ pub(super) fn merge(mut pending: Vec<Pending>, list: &[BufferInfo], t: &Target) 
                 members[i].clear();
                 open[at] = o;
             }
-            None => open.push(Open { first: i, len: n, kernel: own }),
+            None => open.push(OpenGroup { first: i, len: n, kernel: own }),
         }
     }
     for o in done.into_iter().chain(open) {
@@ -98,12 +99,12 @@ fn buffers(a: &Pending, b: &Pending) -> usize {
 }
 
 /// The kernel with its loops replaced by one loop of `n` iterations, their product.
-fn flat(p: &Pending, n: usize) -> Pending {
+fn flatten_loops(p: &Pending, n: usize) -> Pending {
     rebuilt(p, |g, sink, memo| {
         let mut own = g.reachable(&[sink]);
         own.retain(|u| g.op(*u) == Op::Range);
         sort::by_key(&mut own, |&u| std::cmp::Reverse(g.range_arg(u).id));
-        let all = line(g, n);
+        let all = single_loop(g, n);
         let mut stride = 1;
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for r in own {
@@ -121,12 +122,12 @@ fn flat(p: &Pending, n: usize) -> Pending {
 }
 
 /// Turns a kernel over one loop of `n` iterations into one over `all`, of which only the first `n` load and store.
-fn longer(p: &Pending, n: usize, all: usize) -> Pending {
+fn extend_loop(p: &Pending, n: usize, all: usize) -> Pending {
     if n == all {
         return rebuilt(p, |_, sink, _| sink);
     }
     rebuilt(p, |g, sink, _| {
-        let (old, new) = (line(g, n), line(g, all));
+        let (old, new) = (single_loop(g, n), single_loop(g, all));
         let end = g.idx(n as i64);
         let gate = g.binary(Op::CmpLt, new, end);
         let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
@@ -159,7 +160,7 @@ fn longer(p: &Pending, n: usize, all: usize) -> Pending {
 }
 
 /// The loop variable of a kernel with one loop, or the constant 0 for a loop of one iteration.
-fn line(g: &mut Graph, n: usize) -> UOp {
+fn single_loop(g: &mut Graph, n: usize) -> UOp {
     if n == 1 { g.idx(0) } else { g.range_with(n, RangeArg { id: 0, kind: AxisKind::Loop, lane: false }) }
 }
 

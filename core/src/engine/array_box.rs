@@ -11,26 +11,26 @@ use crate::{DType, Result};
 
 /// A box is read this way if its range has at most this many times the elements of the box; otherwise a kernel copies
 /// the box before it is read.
-const MOST_TIMES: usize = 4;
+const MAX_READ_RATIO: usize = 4;
 /// A range of at most this many bytes is read directly whatever the ratio.
-const FEW_BYTES: usize = 1 << 24;
+const DIRECT_READ_BYTES: usize = 1 << 24;
 
 /// A box of an array.
 #[derive(Clone, Debug)]
-pub struct Boxed {
+pub struct ArrayBox {
     /// The session buffer that holds the array.
     pub id: u32,
     /// The array's sizes.
-    pub room: Vec<usize>,
+    pub array_shape: Vec<usize>,
     /// Start and end of the box along each axis.
     pub pairs: Vec<(usize, usize)>,
 }
 
-impl Boxed {
+impl ArrayBox {
     /// The range of elements that contains the box: its first element, and its length.
     pub fn span(&self) -> (usize, usize) {
         let (mut first, mut last, mut stride) = (0, 0, 1);
-        for (p, n) in self.pairs.iter().zip(&self.room).rev() {
+        for (p, n) in self.pairs.iter().zip(&self.array_shape).rev() {
             first += p.0 * stride;
             last += p.1.saturating_sub(1) * stride;
             stride *= n;
@@ -43,25 +43,26 @@ impl Boxed {
         let size = dtype.size();
         let shape: Vec<usize> = self.pairs.iter().map(|p| p.1 - p.0).collect();
         let row = shape.last().copied().unwrap_or(1) * size;
-        rows(&shape, &self.room).flat_map(|at| bytes[at * size..][..row].iter().copied()).collect()
+        rows(&shape, &self.array_shape).flat_map(|at| bytes[at * size..][..row].iter().copied()).collect()
     }
 }
 
 impl State {
     /// The box that a node denotes, if it is a box of a buffer.
-    pub fn boxed(&self, node: UOp) -> Option<Boxed> {
+    pub fn array_box(&self, node: UOp) -> Option<ArrayBox> {
         let g = &self.graph;
         let Arg::Pairs(pairs) = g.arg(node) else { return None };
         let whole = g.src(node).first().copied().filter(|_| g.op(node) == Op::Shrink)?;
         let id = self.buffer_id(self.storage(whole)?)?;
-        Some(Boxed { id, room: g.shape(whole).to_vec(), pairs: pairs.to_vec() })
+        Some(ArrayBox { id, array_shape: g.shape(whole).to_vec(), pairs: pairs.to_vec() })
     }
 
     /// Can a value be read without a kernel that computes or copies it?
     pub fn is_readable(&self, node: UOp) -> bool {
-        if let Some(b) = self.boxed(node) {
+        if let Some(b) = self.array_box(node) {
             let (all, own) = (b.span().1, self.graph.memory_len(node));
-            return all <= MOST_TIMES.saturating_mul(own) || all * self.graph.dtype(node).size() <= FEW_BYTES;
+            return all <= MAX_READ_RATIO.saturating_mul(own)
+                || all * self.graph.dtype(node).size() <= DIRECT_READ_BYTES;
         }
         self.storage(node).is_some_and(|s| self.buffer_id(s).is_some())
     }
@@ -69,10 +70,10 @@ impl State {
 
 impl Engine {
     /// Starts reading a value that can be read ([`State::is_readable`]). For a box, the ticket gives the bytes of its
-    /// range; apply [`Boxed::cut`] to them.
-    pub fn read_boxed(&mut self, state: &mut State, root: RootId) -> Result<(Ticket, DType, Option<Boxed>)> {
+    /// range; apply [`ArrayBox::cut`] to them.
+    pub fn read_box(&mut self, state: &mut State, root: RootId) -> Result<(Ticket, DType, Option<ArrayBox>)> {
         let u = state.node(root);
-        let Some(boxed) = state.boxed(u) else {
+        let Some(boxed) = state.array_box(u) else {
             let (ticket, dtype, _) = self.read(state, root)?;
             return Ok((ticket, dtype, None));
         };
@@ -91,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_box_is_cut_out_of_what_it_lies_in() {
-        let b = Boxed { id: 0, room: vec![2, 4, 3], pairs: vec![(0, 2), (1, 3), (0, 2)] };
+        let b = ArrayBox { id: 0, array_shape: vec![2, 4, 3], pairs: vec![(0, 2), (1, 3), (0, 2)] };
         let (first, n) = b.span();
         assert_eq!((first, n), (3, 12 + 6 + 1 + 1 - 3));
         let all: Vec<u8> = (0..24).flat_map(|i| [i, 100 + i]).collect();

@@ -14,26 +14,26 @@ const MOST_ROWS: usize = 4;
 
 impl View<'_> {
     /// Opts for a kernel with such products; `None` for other kernels.
-    pub(super) fn words(&self) -> Option<Vec<Opt>> {
+    pub(super) fn dot_bytes(&self) -> Option<Vec<Opt>> {
         let g = &self.k.g;
-        if !self.blocks || self.reds.is_empty() || self.k.role.is_rows() {
+        if !self.may_overlap_and_stage || self.reduce_axes.is_empty() || self.k.role.is_rows() {
             return None;
         }
-        let words: Vec<UOp> = self.k.nodes().into_iter().filter(|&u| g.op(u) == Op::DotBytes).collect();
-        let ranges = |i: usize| words.iter().fold(0, |m, &u| m | g.ranges(g.src_at(u, i)));
+        let dots: Vec<UOp> = self.k.nodes().into_iter().filter(|&u| g.op(u) == Op::DotBytes).collect();
+        let ranges = |i: usize| dots.iter().fold(0, |m, &u| m | g.ranges(g.src_at(u, i)));
         let (matrix, vectors) = (ranges(0), ranges(1));
         let has = |m: crate::uop::RangeSet, r: UOp| m >> self.id(r) & 1 == 1;
         let lanes = self.t.lanes;
-        let lane = self.outs.iter().copied().find(|&r| {
+        let lane = self.out_axes.iter().copied().find(|&r| {
             has(matrix, r)
                 && !has(vectors, r)
                 && self.len(r).is_multiple_of(lanes)
                 && self.inner.iter().any(|a| a.affine.stride(g, r) == Some(1))
         })?;
-        let vector = self.outs.iter().copied().find(|&r| has(vectors, r) && !has(matrix, r));
+        let vector = self.out_axes.iter().copied().find(|&r| has(vectors, r) && !has(matrix, r));
         let fits = |r: UOp, most: usize| (1..=most).rev().find(|&f| self.len(r).is_multiple_of(f)).unwrap_or(1);
         // the digits of a vector are separate parameters, and each has an accumulator of its own
-        let mut digits: Vec<UOp> = words.iter().flat_map(|&u| g.reachable(&[g.src_at(u, 1)])).collect();
+        let mut digits: Vec<UOp> = dots.iter().flat_map(|&u| g.reachable(&[g.src_at(u, 1)])).collect();
         digits.retain(|&u| g.op(u) == Op::Param);
         digits.sort_unstable();
         digits.dedup();
@@ -49,7 +49,8 @@ impl View<'_> {
         opts.push(Opt::lane(self.id(lane), rows * lanes));
         // rows go outermost: a part of the matrix stays in a cache while it is multiplied with all vectors
         if let Some(r) = vector.filter(|&r| self.len(r) > shared) {
-            let later = self.outs.iter().copied().filter(|&x| self.id(x) > self.id(r) && x != lane && has(matrix, x));
+            let later =
+                self.out_axes.iter().copied().filter(|&x| self.id(x) > self.id(r) && x != lane && has(matrix, x));
             if let Some(x) = later.max_by_key(|&x| self.len(x)) {
                 opts.push(Opt::swap(self.id(r), self.id(x)));
             }

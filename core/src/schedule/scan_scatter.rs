@@ -5,25 +5,25 @@
 use crate::DType;
 use crate::dtype::Scalar;
 use crate::target::Target;
-use crate::uop::{Arg, Axes, Graph, Meet, Op, ReduceOp, Shape, UOp};
+use crate::uop::{Arg, Axes, Graph, Op, ReduceOp, ScatterMode, Shape, UOp};
 use smallvec::smallvec;
 
 /// A scan of at most this many elements stays whole on a GPU.
-const SHORT: usize = 1024;
+const GPU_MAX_WHOLE_SCAN: usize = 1024;
 /// A scan of at most this many elements stays whole on a CPU.
-const LONG: usize = 1 << 16;
+const CPU_MAX_WHOLE_SCAN: usize = 1 << 16;
 /// Rows that keep a GPU busy. With at least this many, one thread scans each row; the updates of a scatter are split
 /// into pieces for up to four times as many threads.
-const BUSY: usize = 1024;
+const GPU_BUSY_ROWS: usize = 1024;
 /// The fewest updates of a scatter that one thread of a GPU processes in order.
-const TURNS: usize = 256;
+const MIN_UPDATES_PER_THREAD: usize = 256;
 /// The most elements of the partial results of a scatter, all pieces together.
-const ROOM: usize = 1 << 24;
+const MAX_PARTIAL_ELEMS: usize = 1 << 24;
 
 /// `Scan(src..)` over the axis.
 pub(super) fn scan(g: &mut Graph, src: &[UOp], op: ReduceOp, axis: u8, t: &Target) -> UOp {
     let dt = g.dtype(src[0]);
-    if let Some(wide) = wider(Meet::With(op), dt) {
+    if let Some(wide) = wider(ScatterMode::Combine(op), dt) {
         let src: Vec<UOp> = src.iter().map(|&s| g.cast(s, wide)).collect();
         let out = scan(g, &src, op, axis, t);
         return g.cast(out, dt);
@@ -37,13 +37,15 @@ pub(super) fn scan(g: &mut Graph, src: &[UOp], op: ReduceOp, axis: u8, t: &Targe
     let rows = g.numel(src[0]) / n as u64;
     let blocks = match (src.len() == 1 && regroups(op, dt), t.has_local) {
         (false, _) => 1,
-        (true, true) if n > SHORT && rows < BUSY as u64 => n.div_ceil(((n as f64).sqrt() as usize).next_power_of_two()),
-        (true, false) if n > LONG && rows < t.threads as u64 && t.lanes > 1 => 4 * t.threads,
-        (true, true) => n.div_ceil(t.max_turns as usize),
+        (true, true) if n > GPU_MAX_WHOLE_SCAN && rows < GPU_BUSY_ROWS as u64 => {
+            n.div_ceil(((n as f64).sqrt() as usize).next_power_of_two())
+        }
+        (true, false) if n > CPU_MAX_WHOLE_SCAN && rows < t.threads as u64 && t.lanes > 1 => 4 * t.threads,
+        (true, true) => n.div_ceil(t.max_loop_iterations as usize),
         _ => 1,
     };
-    if blocks < 2 && n > t.max_turns as usize {
-        return scan_in_order(g, src, op, axis, t.max_turns as usize);
+    if blocks < 2 && n > t.max_loop_iterations as usize {
+        return scan_in_order(g, src, op, axis, t.max_loop_iterations as usize);
     }
     if blocks < 2 {
         return g.node(Op::Scan, dt, src, Arg::Reduce(op, Axes::from_slice(&[axis])));
@@ -100,16 +102,16 @@ fn scan_in_order(g: &mut Graph, src: &[UOp], op: ReduceOp, axis: u8, most: usize
 /// The elements of `x` before `end`, and those of `y` from `end` on. `x` has at least `end` elements along the axis.
 fn joined(g: &mut Graph, x: UOp, y: UOp, axis: usize, end: usize) -> UOp {
     let shape = g.shape(y).clone();
-    let room = shape[axis] - end;
-    let x = padded(g, x, axis, (0, room), Scalar::Int(0));
-    let at = counted(g, &shape, axis);
+    let padding = shape[axis] - end;
+    let x = padded(g, x, axis, (0, padding), Scalar::Int(0));
+    let at = positions_along(g, &shape, axis);
     let end = splat(g, Scalar::Int(end as i64), DType::I32, &shape);
     let early = g.binary(Op::CmpLt, at, end);
     g.select(early, x, y)
 }
 
 /// `Scatter(x, index, src)` over the axis.
-pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: Meet, axis: u8, t: &Target) -> UOp {
+pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: ScatterMode, axis: u8, t: &Target) -> UOp {
     let [x, index, values] = src;
     let dt = g.dtype(x);
     if let Some(wide) = wider(how, dt) {
@@ -120,13 +122,14 @@ pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: Meet, axis: u8, t: &Tar
     let a = axis as usize;
     let (shape, updates) = (g.shape(x).clone(), g.shape(index).clone());
     let (m, others) = (updates[a], g.memory_len(index) / updates[a].max(1));
-    let share = if t.has_local && others > 0 { (BUSY * 4 / others).min(m / TURNS) } else { 1 };
-    let pieces = share.min(ROOM / g.memory_len(x).max(1));
+    let share =
+        if t.has_local && others > 0 { (GPU_BUSY_ROWS * 4 / others).min(m / MIN_UPDATES_PER_THREAD) } else { 1 };
+    let pieces = share.min(MAX_PARTIAL_ELEMS / g.memory_len(x).max(1));
     if pieces < 2 {
         return scatter_in_order(g, src, how, axis, t);
     }
     match how {
-        Meet::With(op) if regroups(op, dt) => {
+        ScatterMode::Combine(op) if regroups(op, dt) => {
             let size = m.div_ceil(pieces);
             let nothing = op.identity(dt);
             let values = padded(g, values, a, (0, pieces * size - m), nothing);
@@ -140,14 +143,14 @@ pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: Meet, axis: u8, t: &Tar
             let all = g.reshape(all, &shape);
             g.binary(op.op(), x, all)
         }
-        Meet::Last => {
+        ScatterMode::Overwrite => {
             // the number of the last update of each element
-            let order = counted(g, &updates, a);
+            let order = positions_along(g, &updates, a);
             let none = splat(g, Scalar::Int(-1), DType::I32, &shape);
-            let last = scatter(g, [none, index, order], Meet::With(ReduceOp::Max), axis, t);
-            let room: Vec<(usize, usize)> =
+            let last = scatter(g, [none, index, order], ScatterMode::Combine(ReduceOp::Max), axis, t);
+            let padding: Vec<(usize, usize)> =
                 shape.iter().zip(&updates).enumerate().map(|(i, (n, u))| (0, if i == a { 0 } else { n - u })).collect();
-            let values = g.pad(values, &room);
+            let values = g.pad(values, &padding);
             let new = g.node(Op::Gather, dt, &[values, last], Arg::Axes(smallvec![axis]));
             let least = splat(g, Scalar::Int(0), DType::I32, &shape);
             let kept = g.binary(Op::CmpLt, last, least);
@@ -159,12 +162,12 @@ pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: Meet, axis: u8, t: &Tar
 
 /// A scatter whose updates are processed in order by one loop, or by several scatters one after the other if the loop
 /// would be too long.
-fn scatter_in_order(g: &mut Graph, [x, index, values]: [UOp; 3], how: Meet, axis: u8, t: &Target) -> UOp {
-    let (a, dt, most) = (axis as usize, g.dtype(x), t.max_turns as usize);
+fn scatter_in_order(g: &mut Graph, [x, index, values]: [UOp; 3], how: ScatterMode, axis: u8, t: &Target) -> UOp {
+    let (a, dt, most) = (axis as usize, g.dtype(x), t.max_loop_iterations as usize);
     let m = g.shape(index)[a];
     let mut x = x;
     // if all indices differ, updates are independent and run in parallel
-    let step = if how == Meet::Apart { m } else { most }.clamp(1, m.max(1));
+    let step = if how == ScatterMode::Unique { m } else { most }.clamp(1, m.max(1));
     for from in (0..m.max(1)).step_by(step) {
         let len = step.min(m - from);
         let (index, values) = (window(g, index, a, from, len), window(g, values, a, from, len));
@@ -174,8 +177,8 @@ fn scatter_in_order(g: &mut Graph, [x, index, values]: [UOp; 3], how: Meet, axis
 }
 
 /// The dtype in which sums and products are computed, if it is wider than `dt`.
-fn wider(how: Meet, dt: DType) -> Option<DType> {
-    let sums = matches!(how, Meet::With(ReduceOp::Add | ReduceOp::Mul));
+fn wider(how: ScatterMode, dt: DType) -> Option<DType> {
+    let sums = matches!(how, ScatterMode::Combine(ReduceOp::Add | ReduceOp::Mul));
     (sums && dt.is_float() && dt.size() == 2).then_some(DType::F32)
 }
 
@@ -188,8 +191,8 @@ fn regroups(op: ReduceOp, dt: DType) -> bool {
 /// Splits an axis into `pieces` of `size` elements, padded with zeros at its end.
 fn cut(g: &mut Graph, x: UOp, axis: usize, pieces: usize, size: usize) -> UOp {
     let mut shape = g.shape(x).clone();
-    let room = pieces * size - shape[axis];
-    let x = padded(g, x, axis, (0, room), Scalar::Int(0));
+    let padding = pieces * size - shape[axis];
+    let x = padded(g, x, axis, (0, padding), Scalar::Int(0));
     shape[axis] = size;
     shape.insert(axis, pieces);
     g.reshape(x, &shape)
@@ -202,20 +205,20 @@ fn window(g: &mut Graph, x: UOp, axis: usize, from: usize, len: usize) -> UOp {
 }
 
 /// Pads an axis before and after with copies of `with`.
-pub(super) fn padded(g: &mut Graph, x: UOp, axis: usize, room: (usize, usize), with: Scalar) -> UOp {
-    if room == (0, 0) {
+pub(super) fn padded(g: &mut Graph, x: UOp, axis: usize, padding: (usize, usize), with: Scalar) -> UOp {
+    if padding == (0, 0) {
         return x;
     }
     let (dt, n) = (g.dtype(x), g.shape(x)[axis]);
     let mut pairs = vec![(0, 0); g.shape(x).len()];
-    pairs[axis] = room;
+    pairs[axis] = padding;
     let wide = g.pad(x, &pairs);
     if with.as_f64() == 0.0 {
         return wide;
     }
     let shape = g.shape(wide).clone();
-    let at = counted(g, &shape, axis);
-    let (from, to) = (room.0 as i64, (room.0 + n) as i64);
+    let at = positions_along(g, &shape, axis);
+    let (from, to) = (padding.0 as i64, (padding.0 + n) as i64);
     let (from, to) = (splat(g, Scalar::Int(from), DType::I32, &shape), splat(g, Scalar::Int(to), DType::I32, &shape));
     let (early, inside) = (g.binary(Op::CmpLt, at, from), g.binary(Op::CmpLt, at, to));
     let other = splat(g, with, dt, &shape);
@@ -224,7 +227,7 @@ pub(super) fn padded(g: &mut Graph, x: UOp, axis: usize, room: (usize, usize), w
 }
 
 /// `0, 1, ..` along an axis of `shape`, i32.
-fn counted(g: &mut Graph, shape: &[usize], axis: usize) -> UOp {
+fn positions_along(g: &mut Graph, shape: &[usize], axis: usize) -> UOp {
     let mut ones = Shape::from_elem(1, shape.len());
     ones[axis] = shape[axis];
     let iota = g.node(Op::Iota, DType::I32, &[], Arg::Shape(smallvec![shape[axis]]));

@@ -11,24 +11,24 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 /// Whether this build contains the 16-bit products. Builds for the browser leave them out.
-pub(super) const BUILT: bool = cfg!(any(test, feature = "integers"));
+pub(super) const HAS_F16_PRODUCTS: bool = cfg!(any(test, feature = "integers"));
 
 /// The least number of tokens for which 16-bit products pay: it fills the shorter side of a matrix tile. With fewer
 /// tokens a product is bound by reading its matrix once, whatever the arithmetic is.
-const LEAST: usize = 8;
+const MIN_TOKENS: usize = 8;
 /// A row whose largest element is below this counts as zero, so that the inverse of that element is always
 /// finite in f32.
 const TINY: f64 = 1e-30;
 
 /// Whether a product of `n` rows with a matrix of this dtype is computed in 16 bits.
-pub(super) fn pays(n: usize, weight: DType) -> bool {
-    BUILT && n >= LEAST && matches!(weight, DType::F16 | DType::BF16)
+pub(super) fn uses_f16_product(n: usize, weight: DType) -> bool {
+    HAS_F16_PRODUCTS && n >= MIN_TOKENS && matches!(weight, DType::F16 | DType::BF16)
 }
 
 /// Whether attention of `n` queries with heads of this width is computed in 16 bits, too. On a device with fast 16-bit
 /// products it is then one kernel.
-pub(super) fn attends(n: usize, width: usize) -> bool {
-    BUILT && n >= LEAST && width.is_multiple_of(16) && width <= 128
+pub(super) fn uses_f16_attention(n: usize, width: usize) -> bool {
+    HAS_F16_PRODUCTS && n >= MIN_TOKENS && width.is_multiple_of(16) && width <= 128
 }
 
 /// Values rounded to f16, as f32.

@@ -37,7 +37,7 @@ impl LanguageModel {
     /// # Errors
     /// `E_VALUE` for a text that does not exist, is named twice, or is full.
     pub fn read_each(&mut self, tokens: &[(usize, u32)]) -> Result<()> {
-        let (all, room) = (self.texts.len(), self.decoder.room());
+        let (all, capacity) = (self.texts.len(), self.decoder.capacity());
         let highest = tokens.iter().map(|t| t.0).max().ok_or_else(|| Error::value("generate", "no text is read"))?;
         if highest >= all {
             return Err(Error::value("generate", format!("text {highest} of {all}")));
@@ -48,7 +48,7 @@ impl LanguageModel {
         let (mut ids, mut positions) = (vec![0; n], vec![-1; n]);
         for (which, token) in tokens {
             let at = self.texts[*which].len();
-            if at >= room || positions[*which] >= 0 {
+            if at >= capacity || positions[*which] >= 0 {
                 return Err(Error::value("generate", format!("text {which} has no room, or is read twice")));
             }
             (ids[*which], positions[*which]) = (*token as i32, at as i32);

@@ -5,20 +5,20 @@ use std::sync::{Mutex, OnceLock};
 use std::thread::{Builder, JoinHandle};
 
 /// A value that is being computed or is ready.
-pub(super) struct Later<T> {
+pub(super) struct Background<T> {
     made: OnceLock<T>,
     thread: Mutex<Option<JoinHandle<T>>>,
 }
 
-impl<T: Send + 'static> Later<T> {
+impl<T: Send + 'static> Background<T> {
     /// Starts to compute it.
     ///
     /// # Errors
     /// `E_DEVICE` if the system cannot start a thread.
-    pub(super) fn new(make: impl FnOnce() -> T + Send + 'static) -> Result<Later<T>> {
+    pub(super) fn new(make: impl FnOnce() -> T + Send + 'static) -> Result<Background<T>> {
         let no_thread = |e| Error::Device { device: "cpu".into(), what: format!("no thread: {e}") };
         let thread = Builder::new().name("gradloom-text".into()).spawn(make).map_err(no_thread)?;
-        Ok(Later { made: OnceLock::new(), thread: Mutex::new(Some(thread)) })
+        Ok(Background { made: OnceLock::new(), thread: Mutex::new(Some(thread)) })
     }
 
     /// The value. A panic of the thread is resumed here.
@@ -38,9 +38,9 @@ mod tests {
 
     #[test]
     fn a_value_is_made_once_and_a_panic_of_its_making_is_the_askers() {
-        let v = Later::new(|| 7).unwrap();
+        let v = Background::new(|| 7).unwrap();
         assert!(std::ptr::eq(v.get(), v.get()) && *v.get() == 7);
-        let bad: Later<u8> = Later::new(|| panic!("no value")).unwrap();
+        let bad: Background<u8> = Background::new(|| panic!("no value")).unwrap();
         let panic = catch_unwind(AssertUnwindSafe(|| *bad.get())).unwrap_err();
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"no value"));
     }
