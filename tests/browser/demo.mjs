@@ -165,8 +165,9 @@ async function speech({ page, status }) {
   const quiet = await canvasPixels(page, "voice");
   await page.click("#play");
   await status(/^Playing/);
-  await page.waitForTimeout(300);
-  check(difference(quiet, await canvasPixels(page, "voice")) > 0.05, "no line shows where the sound is");
+  let shown = false;
+  while (!shown && /^Playing/.test(await page.textContent("#status"))) shown = difference(quiet, await canvasPixels(page, "voice")) > 0.05;
+  check(shown, "no line shows where the sound is");
   await page.waitForFunction(() => /^Speech in/.test(document.querySelector("#status").textContent), null, { timeout: MINUTE });
   check(difference(quiet, await canvasPixels(page, "voice")) === 0, "the line stays");
   // a second of silence as a sound file

@@ -116,7 +116,7 @@ test("layers", () => {
     Recurrent: "each kind is a class",
     RecurrentOpts: "options are plain objects",
     recurrent: "for callers that hold the weights, as these classes do",
-    Seen: "a type, of plain objects",
+    AttentionMask: "a type, of plain objects",
     TransformerOpts: "options are plain objects",
     Weighted: "a type",
     StateDict: "a type, of plain objects",
@@ -183,6 +183,7 @@ test("operators of tensors", () => {
     resample: "`nn.functional.interpolate`",
     shrink: "`slice`",
     squeeze_all: "`squeeze` of the table",
+    take_uncached: "of a model's constants",
     standardize: "of the norms",
     threefry: "of the random stream",
   };

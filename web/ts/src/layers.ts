@@ -180,7 +180,7 @@ export class PReLU extends Module {
  * Which keys a query may attend to. A mask broadcasts to `[batch, heads, queries, keys]`: booleans allow where true,
  * numbers are added to the scores.
  */
-export interface Seen {
+export interface AttentionMask {
   mask?: Tensor;
   causal?: boolean;
 }
@@ -202,7 +202,7 @@ export class MultiheadAttention extends Module {
   }
 
   /** Attention of a sequence to itself, or to the sequence `to`. */
-  forward(x: Tensor, to: Tensor = x, seen: Seen = {}): Tensor {
+  forward(x: Tensor, to: Tensor = x, seen: AttentionMask = {}): Tensor {
     const [y, weights] = this.run(x, to, to, { ...seen, averageWeights: false });
     weights.dispose();
     return y;
@@ -213,7 +213,7 @@ export class MultiheadAttention extends Module {
    * attention weights: their mean over the heads `[batch, n, m]`, or without `averageWeights` all of them `[batch,
    * heads, n, m]`.
    */
-  run(x: Tensor, keys: Tensor = x, values: Tensor = keys, options: Seen & { averageWeights?: boolean } = {}): [Tensor, Tensor] {
+  run(x: Tensor, keys: Tensor = x, values: Tensor = keys, options: AttentionMask & { averageWeights?: boolean } = {}): [Tensor, Tensor] {
     const { width, heads } = this;
     const project = (t: Tensor, i: number): Tensor =>
       t.linear(this.in_proj_weight.narrow(0, i * width, width), this.in_proj_bias?.narrow(0, i * width, width))
@@ -258,7 +258,7 @@ export class TransformerEncoderLayer extends Module {
     this.options = options;
   }
 
-  forward(x: Tensor, seen: Seen = {}): Tensor {
+  forward(x: Tensor, seen: AttentionMask = {}): Tensor {
     const y = around(this, x, this.norm1, (t) => this.self_attn.forward(t, t, seen));
     return around(this, y, this.norm2, (t) => places(this, t));
   }
@@ -275,7 +275,7 @@ export class TransformerEncoder extends Module {
     this.layers = Array.from({ length: depth }, () => new TransformerEncoderLayer(width, heads, options));
   }
 
-  forward(x: Tensor, seen: Seen = {}): Tensor {
+  forward(x: Tensor, seen: AttentionMask = {}): Tensor {
     const y = this.layers.reduce((t, layer) => layer.forward(t, seen), x);
     return this.norm?.forward(y) ?? y;
   }

@@ -1,6 +1,6 @@
 // The transformer decoder and the complete transformer (Vaswani and others 2017), as in torch with `batch_first`.
 import { ValueError } from "../errors.js";
-import { MultiheadAttention, type Seen, TransformerEncoder, type TransformerOptions, init } from "../layers.js";
+import { MultiheadAttention, type AttentionMask, TransformerEncoder, type TransformerOptions, init } from "../layers.js";
 import { Dropout, LayerNorm, Linear, Module } from "../nn.js";
 import { around, places } from "../residual.js";
 import type { Tensor } from "../tensor.js";
@@ -38,7 +38,7 @@ export class TransformerDecoderLayer extends Module {
    * Maps `[batch, n, width]` to the same shape, with a memory `[batch, m, width]`. `own` restricts self-attention, `of`
    * attention to the memory.
    */
-  forward(x: Tensor, memory: Tensor, own: Seen = {}, of: Seen = {}): Tensor {
+  forward(x: Tensor, memory: Tensor, own: AttentionMask = {}, of: AttentionMask = {}): Tensor {
     const y = around(this, x, this.norm1, (t) => this.self_attn.forward(t, t, own));
     const z = around(this, y, this.norm2, (t) => this.multihead_attn.forward(t, memory, of));
     return around(this, z, this.norm3, (t) => places(this, t));
@@ -57,7 +57,7 @@ export class TransformerDecoder extends Module {
   }
 
   /** Maps `[batch, n, width]` to the same shape, with a memory `[batch, m, width]`. */
-  forward(x: Tensor, memory: Tensor, own: Seen = {}, of: Seen = {}): Tensor {
+  forward(x: Tensor, memory: Tensor, own: AttentionMask = {}, of: AttentionMask = {}): Tensor {
     const y = this.layers.reduce((t, layer) => layer.forward(t, memory, own, of), x);
     return this.norm?.forward(y) ?? y;
   }
@@ -85,7 +85,7 @@ export class Transformer extends Module {
    * Maps a source `[batch, n, width]` and a target `[batch, m, width]` to `[batch, m, width]`. `seen` restricts
    * attention within the source, within the target, and from the target to the source (`memory`).
    */
-  forward(source: Tensor, target: Tensor, seen: { source?: Seen; target?: Seen; memory?: Seen } = {}): Tensor {
+  forward(source: Tensor, target: Tensor, seen: { source?: AttentionMask; target?: AttentionMask; memory?: AttentionMask } = {}): Tensor {
     return this.decoder.forward(target, this.encoder.forward(source, seen.source), seen.target, seen.memory);
   }
 }
