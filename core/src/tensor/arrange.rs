@@ -306,6 +306,8 @@ impl Tensor {
     /// takes the elements on and below the diagonal `offset`, otherwise those on and above it.
     pub fn triangle_indices(s: &super::Session, rows: usize, cols: usize, offset: i64, lower: bool) -> Result<Tensor> {
         super::check_host(super::check_len("tril_indices", &[rows, cols])?)?;
+        // rows without columns have no elements, however many there are
+        let rows = if cols == 0 { 0 } else { rows };
         let inside = |r: usize, c: usize| {
             let d = c as i64 - r as i64;
             if lower { d <= offset } else { d >= offset }
