@@ -261,3 +261,12 @@ test("axes by name, lengths at the end, closeness as a whole", async () => {
   assert.equal(await allclose(x, x.add(1)).tolist(), 0);
   assert.throws(() => rearrange(x, "b c -> b"), /missing on the right/);
 });
+
+test("istft without a window undoes stft with the same win_length", async () => {
+  const { stft, istft } = await torch();
+  const x = new Tensor(Float32Array.from({ length: 64 }, (_, i) => Math.sin(i * i)), [64]);
+  const options = { hop_length: 2, win_length: 8 };
+  const back = await istft(stft(x, 16, options), 16, { ...options, length: 64 }).data();
+  const given = await x.data();
+  back.forEach((v, i) => assert.ok(Math.abs(v - given[i]) < 1e-5, `${i}: ${v}, not ${given[i]}`));
+});
