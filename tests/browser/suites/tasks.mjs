@@ -15,7 +15,8 @@ test(`a canvas is painted on ${device}`, async () => {
   const canvas = new OffscreenCanvas(256, 256);
   const pixels = new ImageData(256, 256);
   for (let i = 0; i < 65536; i += 1) pixels.data.set([0, 1, 2].map((c) => 255 * image.data[65536 * c + i]).concat(255), 4 * i);
-  canvas.getContext("2d").putImageData(pixels, 0, 0);
+  // in memory: what a canvas of the GPU holds is lost, without an error, when the browser starts its GPU process anew
+  canvas.getContext("2d", { willReadFrequently: true }).putImageData(pixels, 0, 0);
   const told = [];
   const options = { model: "/models/style_multistyle26/recipe.json", device, style: [...weights.data], onModel: (notice) => told.push(notice.url) };
   const got = await stylize(canvas, options);
