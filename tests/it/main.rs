@@ -53,6 +53,7 @@ mod places;
 mod pool;
 mod random;
 mod reach;
+mod recurrence;
 mod samples;
 mod serve;
 mod spec;

@@ -13,6 +13,8 @@ pub enum Role {
     Elementwise,
     /// Iterations of one loop run in order, since each reads what an earlier one wrote: a scan, a scatter.
     Walk,
+    /// The steps of a recurrence in order, each with local arrays between loops over its elements.
+    Recurrence,
     /// One reduction for each result, but not of products: sums, maxima, pooling.
     Reduction,
     /// One sum of products for each result: matrix products, convolutions.
@@ -31,13 +33,13 @@ impl Role {
     pub fn of(g: &Graph, sink: UOp) -> Role {
         let nodes = g.reachable(&[sink]);
         let all = |op: Op| nodes.iter().copied().filter(move |&u| g.op(u) == op);
+        let walks = || all(Op::Range).any(|r| g.kind(r) == AxisKind::Walk);
         if all(Op::Stage).next().is_some() {
-            return Role::Chain;
+            return if walks() { Role::Recurrence } else { Role::Chain };
         }
         let reduces: SmallVec<[UOp; 4]> = all(Op::Reduce).collect();
         let Some(&first) = reduces.first() else {
-            let walks = all(Op::Range).any(|r| g.kind(r) == AxisKind::Walk);
-            return if walks { Role::Walk } else { Role::Elementwise };
+            return if walks() { Role::Walk } else { Role::Elementwise };
         };
         if super::attention::find(g, sink).is_some() {
             return Role::Attention;
@@ -53,6 +55,6 @@ impl Role {
 
     /// Does the kernel process whole rows rather than tiles of results?
     pub fn is_rows(self) -> bool {
-        matches!(self, Role::Rows | Role::Chain | Role::Attention)
+        matches!(self, Role::Rows | Role::Chain | Role::Attention | Role::Recurrence)
     }
 }

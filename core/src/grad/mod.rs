@@ -6,7 +6,7 @@ mod ordered;
 mod rules;
 
 use crate::dtype::Scalar;
-use crate::uop::{Graph, Op, ReduceOp, Shape, UOp};
+use crate::uop::{Graph, Op, ReduceOp, Shape, UOp, recurrence};
 use crate::{Error, Result};
 use smallvec::SmallVec;
 
@@ -22,6 +22,10 @@ pub(crate) fn gradient(g: &mut Graph, loss: UOp, seed: UOp, targets: &[UOp]) -> 
     if !g.dtype(loss).is_float() {
         return Err(Error::DType { op: "grad", dtype: g.dtype(loss), why: "only floats have gradients".into() });
     }
+    // a recurrence has the gradient of its steps
+    let roots: Vec<UOp> = [loss, seed].iter().chain(targets).copied().collect();
+    let roots = recurrence::unroll(g, &roots, |_, _, _| true);
+    let (loss, seed, targets) = (roots[0], roots[1], &roots[2..]);
     let order = g.reachable(&[loss]);
     let mut on_path = vec![false; loss.0 as usize + 1];
     let held: Vec<UOp> = targets.iter().map(|&t| memory(g, t)).collect();

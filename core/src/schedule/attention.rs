@@ -156,7 +156,7 @@ fn reachable_within_limit(from: UOp, next: impl Fn(UOp) -> Vec<UOp>) -> Vec<UOp>
 
 /// The loops of a kernel, if its reductions all keep the same axes.
 fn loops(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<rows::Loops> {
-    if matches!(g.op(owner), Op::Scatter | Op::Scan | Op::Custom) {
+    if matches!(g.op(owner), Op::Scatter | Op::Scan | Op::Recurrence | Op::Custom) {
         return None;
     }
     let mut walk = Walk::new(g, cuts);

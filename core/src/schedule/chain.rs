@@ -60,7 +60,7 @@ pub fn merge(g: &Graph, roots: &[UOp], nodes: &[UOp], cuts: &mut Cuts, t: &Targe
 
 /// The plan of `owner`'s kernel, if it is a chain.
 fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Rows> {
-    if matches!(g.op(owner), Op::Scatter | Op::Scan | Op::Custom) {
+    if matches!(g.op(owner), Op::Scatter | Op::Scan | Op::Recurrence | Op::Custom) {
         return None;
     }
     let shape = g.shape(stored(g, owner).0);

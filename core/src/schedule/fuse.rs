@@ -43,6 +43,12 @@ pub struct Cuts {
 }
 
 impl Cuts {
+    /// No cuts, for a graph that is lowered into one kernel.
+    pub(super) fn none(g: &Graph) -> Cuts {
+        let none = vec![false; g.len()];
+        Cuts { cut: none.clone(), forced: none, rows: FxHashMap::default(), attention: FxHashSet::default() }
+    }
+
     /// Is the node materialised?
     pub fn is_cut(&self, u: UOp) -> bool {
         self.cut[u.0 as usize]
@@ -147,7 +153,8 @@ pub(super) fn fuse_across_cuts(g: &Graph, roots: &[UOp], not_attention: &[UOp], 
 }
 
 fn is_compute(op: Op) -> bool {
-    op.is_alu() || matches!(op, Op::Reduce | Op::Gather | Op::Scatter | Op::Scan | Op::Contiguous)
+    op.is_alu()
+        || matches!(op, Op::Reduce | Op::Gather | Op::Scatter | Op::Scan | Op::Recurrence | Op::Contiguous)
 }
 
 fn forced_cuts(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Vec<bool> {
@@ -168,7 +175,7 @@ fn forced_cuts(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Vec<bool> {
                     forced[b.0 as usize] = true;
                 }
             }
-            Op::Scatter | Op::Scan => forced[u.0 as usize] = true,
+            Op::Scatter | Op::Scan | Op::Recurrence => forced[u.0 as usize] = true,
             Op::Store | Op::Custom => forced[u.0 as usize] = true,
             _ => {}
         }
@@ -223,7 +230,8 @@ fn reads_elsewhere(g: &Graph, target: UOp, value: UOp) -> bool {
         if buffer_node(g, u) == buffer_node(g, base) {
             return true;
         }
-        let moves = g.op(u).is_movement() || matches!(g.op(u), Op::Reduce | Op::Gather | Op::Scatter | Op::Scan);
+        let moves = g.op(u).is_movement()
+            || matches!(g.op(u), Op::Reduce | Op::Gather | Op::Scatter | Op::Scan | Op::Recurrence);
         stack.extend(g.src(u).iter().map(|&s| (s, moved || moves)));
     }
     false
@@ -361,6 +369,8 @@ fn step(g: &Graph, u: UOp, k: usize, s: UOp, x: Use, paths: &mut FxHashMap<(u32,
             flags |= REDUCED;
             true
         }
+        // the initial states are stored by a kernel of their own
+        Op::Recurrence => true,
         op if op.is_movement() => true,
         _ if g.shape(s).is_empty() && !g.shape(u).is_empty() => {
             if grows {

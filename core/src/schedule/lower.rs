@@ -1,5 +1,5 @@
 //! Lowers each materialised node to a kernel graph: movement ops become index expressions. In: the tensor graph and its
-//! cuts. Out: one kernel per cut (two for a Scatter), not yet in order ([`Pending`]).
+//! cuts. Out: one kernel per cut (two for a Scatter, two or more for a Recurrence), not yet in order ([`Pending`]).
 //!
 //! A *request* asks for the value of one node at one tuple of indices, under a validity condition. Padding and gathers
 //! add to this condition, and it ends up as the gate of loads. For example a request for `pad(x, 1)` at `i` becomes one
@@ -10,6 +10,7 @@
 //! except the evaluation of gather indices.
 
 mod kept;
+mod recurrence;
 mod sums;
 mod walk;
 
@@ -32,8 +33,8 @@ use smallvec::SmallVec;
 
 type Tuple = SmallVec<[UOp; 6]>;
 
-/// Lowers the cuts one by one in index order: one kernel for each, two for a Scatter with updates, none for a cut
-/// without elements.
+/// Lowers the cuts one by one in index order: one kernel for each, several for a Scatter with updates and for a
+/// Recurrence, none for a cut without elements.
 pub struct Lowering {
     cuts: std::vec::IntoIter<UOp>,
     outputs: FxHashSet<UOp>,
@@ -79,6 +80,7 @@ impl Lowering {
         match g.op(u) {
             Op::Scan => self.out.push(lower().scan(u)?),
             Op::Custom => self.out.push(lower().custom(u)?),
+            Op::Recurrence => self.out.extend(recurrence::kernels(g, u, cuts, buffers, &self.versions, t)?),
             Op::Scatter => {
                 self.out.push(lower().kernel(u)?);
                 if g.numel(g.src_at(u, 1)) > 0 {
@@ -102,6 +104,7 @@ fn versions(g: &Graph, roots: &[UOp], cuts: &Cuts) -> FxHashMap<UOp, u32> {
             Op::Custom => 1,
             Op::After => g.src(u).iter().map(|&s| at(s, &v)).max().unwrap_or(0),
             Op::Scatter => (g.numel(g.src_at(u, 1)) > 0) as u32,
+            Op::Recurrence => super::recurrence::launches(g, u),
             // a movement op that is materialised has storage of its own
             op if op.is_movement() && !cuts.is_cut(u) => at(g.src_at(u, 0), &v),
             _ => 0,
@@ -141,6 +144,8 @@ struct Lower<'a> {
     n_ranges: usize,
     /// The plan of the kernel, if it is a row kernel.
     rows: Option<&'a Rows>,
+    /// The parameters of the step, in the kernel of a recurrence.
+    step: Option<recurrence::Step>,
     /// The local array (Stage) of each kept node.
     stages: FxHashMap<UOp, UOp>,
     values: FxHashMap<(UOp, Tuple, Option<UOp>), UOp>,
@@ -166,6 +171,7 @@ impl<'a> Lower<'a> {
             reads: Vec::new(),
             n_ranges: 0,
             rows: None,
+            step: None,
             stages: FxHashMap::default(),
             values: FxHashMap::default(),
         }
@@ -522,6 +528,9 @@ impl<'a> Lower<'a> {
         match (g.op(u), g.arg(u)) {
             (Op::Const | Op::Var, arg) => self.k.node(g.op(u), g.dtype(u), &[], arg.clone()),
             (Op::Iota, _) => self.k.cast(idx[0], g.dtype(u)),
+            (Op::Param, &Arg::Param { slot, .. }) if self.step.is_some() => {
+                self.step_value(u, slot, idx[0], valid).expect("the step is there")
+            }
             _ => {
                 let stored = fuse::buffer_node(g, u);
                 let buffer = self.buffers.of[&stored];

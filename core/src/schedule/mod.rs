@@ -19,6 +19,7 @@ mod join;
 pub mod lower;
 pub(crate) mod needed;
 pub mod order;
+mod recurrence;
 pub mod rows;
 mod scan_scatter;
 pub mod share;
@@ -183,6 +184,7 @@ impl Scheduling {
         let t = &self.t;
         self.next = match std::mem::replace(&mut self.next, Next::Over) {
             Next::Simplify => {
+                self.roots = recurrence::unroll(&mut self.g, &self.roots, t);
                 (self.g, self.roots) = early::simplify(&self.g, &self.roots, self.n_params, t);
                 Next::Cut
             }

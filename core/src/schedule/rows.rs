@@ -167,7 +167,7 @@ pub(super) fn stored(g: &Graph, owner: UOp) -> (UOp, UOp) {
 
 /// The loops of `owner`'s kernel, if it is a row kernel and fast on the target.
 fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Loops> {
-    if matches!(g.op(owner), Op::Scatter | Op::Scan | Op::Custom) {
+    if matches!(g.op(owner), Op::Scatter | Op::Scan | Op::Recurrence | Op::Custom) {
         return None;
     }
     let shape = g.shape(stored(g, owner).0);

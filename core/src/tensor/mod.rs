@@ -83,6 +83,7 @@ mod product;
 mod pseudo;
 mod random;
 mod rearrange;
+mod recurrence;
 mod reduce;
 mod resize;
 mod sampling;

@@ -3,6 +3,7 @@
 
 use super::custom::Custom;
 use super::mma::Layout;
+use super::recurrence::Recurrence;
 use super::{ReduceOp, ScatterMode};
 use crate::dtype::Scalar;
 use smallvec::SmallVec;
@@ -150,4 +151,6 @@ pub enum Arg {
     Number(u32),
     /// Custom: the user's kernel.
     Custom(Box<Custom>),
+    /// Recurrence: the step.
+    Recurrence(Box<Recurrence>),
 }

@@ -155,6 +155,11 @@ pub(super) fn arg_words(arg: &Arg, out: &mut Vec<u64>) {
             name(out, &c.name);
             name(out, &c.code);
         }
+        Arg::Recurrence(r) => {
+            let key = r.key();
+            let counts = [r.steps as u64, r.states as u64, r.sequences as u64];
+            list(out, 18, counts.into_iter().chain([key as u64, (key >> 64) as u64]).collect::<Vec<_>>().into_iter());
+        }
     }
 }
 

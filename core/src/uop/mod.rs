@@ -18,6 +18,7 @@ pub mod op;
 pub mod parse;
 pub mod print;
 pub mod random;
+pub mod recurrence;
 mod shape;
 pub mod spec;
 pub mod trace;

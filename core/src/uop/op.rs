@@ -47,6 +47,10 @@ pub enum Op {
     /// T `Scan(x)[Reduce(op, [axis])]`: `out[i] = out[i - 1] op x[i]` along the axis. `Scan(x, a)[Reduce(Add, [axis])]`:
     /// `out[i] = a[i] * out[i - 1] + x[i]`.
     Scan,
+    /// T `Recurrence(states.., sequences.., constants..)[Recurrence]`: computes the next states from the present ones, n
+    /// times. The states have one shape; the result, of shape `[number of states, n + 1, shape of a state..]`, holds
+    /// them before the first step and after each. A sequence has n elements along axis 0, of which each step reads one.
+    Recurrence,
     // ---- reduce
     /// T `Reduce(x)[Reduce(op, axes)]`: reduces x over the axes, which keep size 1. K
     /// `Reduce(x, ranges..)[Reduce(op, [])]`: reduces x over the ranges and closes them.
@@ -258,7 +262,7 @@ impl Op {
     /// Every op, in declaration order.
     #[rustfmt::skip]
     pub const ALL: &[Op] = &[
-        Const, Buffer, Param, Var, Iota, Reshape, Permute, Expand, Pad, Shrink, Flip, Gather, Scatter, Scan, Reduce,
+        Const, Buffer, Param, Var, Iota, Reshape, Permute, Expand, Pad, Shrink, Flip, Gather, Scatter, Scan, Recurrence, Reduce,
         Cast, Bitcast, Neg, Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Pow, Idiv, Imod, FloorDiv, FloorMod,
         Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd, DotBytes, Contiguous, Detach, Store, Custom, After,
         Sink, Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, Mma, LoadMatrix, End, Scratch, Barrier, Stage,

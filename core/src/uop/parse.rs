@@ -4,6 +4,7 @@
 use super::custom::{Custom, KernelGraph};
 use super::mma::Layout;
 use super::print::{kind_name, reduce_name, scatter_name, space_name};
+use super::recurrence::Recurrence;
 use super::{Arg, AxisKind, Graph, Op, RangeArg, ReduceOp, ScatterMode, Space, UOp, spec};
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
@@ -238,6 +239,13 @@ impl<'a> Cursor<'a> {
                 let (is_ir, code) = (self.eat("loops"), self.quoted()?);
                 let ir = if is_ir { Some(kernel_graph(&code).map_err(|e| e.to_string())?) } else { None };
                 Arg::Custom(Box::new(Custom { name, outputs, grid, code, ir }))
+            }
+            Op::Recurrence => {
+                let (steps, states) = (self.field("steps")?, self.field("states")?);
+                let (sequences, body) = (self.field("sequences")?, self.quoted()?);
+                let Parsed { graph, roots, .. } = parse(&body).map_err(|e| e.to_string())?;
+                let made = Recurrence::new(steps, states, sequences, graph, &roots);
+                Arg::Recurrence(Box::new(made.map_err(|e| e.to_string())?))
             }
             Op::Mma => {
                 let text = self.run("a layout", |c| c != ']')?;

@@ -111,6 +111,10 @@ fn write_arg(arg: &Arg, out: &mut String) {
             let loops = if c.ir.is_some() { " loops" } else { "" };
             write!(out, "[{:?} outputs={} x={x} y={y} z={z}{loops} {:?}]", c.name, c.outputs, c.code)
         }
+        Arg::Recurrence(r) => {
+            let body = print(&r.body, &r.next);
+            write!(out, "[steps={} states={} sequences={} {body:?}]", r.steps, r.states, r.sequences)
+        }
         Arg::Mma(layout) => write!(out, "[{layout}]"),
         Arg::Scratch { id, len, space } => write!(out, "[id={id} len={len} {}]", space_name(*space)),
     };

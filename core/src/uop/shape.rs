@@ -26,6 +26,11 @@ pub(super) fn infer(g: &Graph, op: Op, src: &[UOp], arg_id: u32) -> Shape {
             s
         }
         (Op::Flip | Op::Scatter | Op::Scan | Op::Contiguous | Op::Detach | Op::After, _) => first(),
+        (Op::Recurrence, Arg::Recurrence(r)) => {
+            let mut s = first();
+            s.insert_from_slice(0, &[r.states, r.steps + 1]);
+            s
+        }
         _ if op.is_alu() => src.iter().map(|&s| g.shape(s)).find(|s| !s.is_empty()).cloned().unwrap_or_default(),
         _ => Shape::new(),
     }

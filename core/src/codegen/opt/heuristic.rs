@@ -4,7 +4,7 @@
 //! contractions on vectors: each candidate register tile gets a cost in cycles, from the loads and registers that it
 //! needs, and the cheapest one is taken.
 
-use super::{Level, Opt, Staging, chain, rows};
+use super::{Level, Opt, Staging, chain, recurrence, rows};
 use crate::analysis::{Affine, Role, affine};
 use crate::codegen::axes::Kernel;
 use crate::codegen::live::{self, SampleLengths};
@@ -90,6 +90,8 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     let vector = v.vectorisable();
     if k.role == Role::Chain {
         opts = chain::choose(k, t);
+    } else if k.role == Role::Recurrence {
+        opts = recurrence::choose(k, t);
     } else if matches!(k.role, Role::Rows | Role::Attention) {
         opts = rows::choose(k, t);
     } else if let Some(tiled) = v.multi_buffered().or_else(|| v.tiled(vector)) {

@@ -2,7 +2,7 @@
 //! dimensions of the grid and of a workgroup, and a loop that is longer than the device allows is split over two
 //! dimensions. On CPUs the outermost ones become one grid loop, of which each thread takes slices.
 
-use crate::analysis::{Affine, affine};
+use crate::analysis::{Affine, Role, affine};
 use crate::codegen::axes::Kernel;
 use crate::codegen::live::{self, NeededIterations};
 use crate::rules::simplify_with;
@@ -18,6 +18,9 @@ const SLICES_PER_THREAD: usize = 8;
 
 /// CPU and WebAssembly: the outermost output loops become the grid loop, which threads share.
 pub fn cpu(k: &mut Kernel, t: &Target) -> Result<()> {
+    if k.role == Role::Recurrence {
+        return Ok(()); // each iteration reads all of what the one before stored
+    }
     let loops = k.row_loops().0;
     let Some(&first) = loops.first() else { return Ok(()) };
     let walk = k.ranges_of(AxisKind::Walk).first().map(|&w| k.g.range_arg(w).id);

@@ -16,6 +16,7 @@ pub mod launch;
 mod matrix;
 mod multi_buffered;
 mod refetch;
+mod recurrence;
 pub(super) mod reorder;
 pub mod rows;
 mod slide;

@@ -153,6 +153,7 @@ impl<'a> Eval<'a> {
             (Op::Gather, Arg::Axes(axes)) => self.gather(u, axes[0] as usize),
             (Op::Scatter, Arg::Scatter(how, axis)) => self.scatter(u, *how, *axis as usize),
             (Op::Scan, Arg::Reduce(op, axes)) => self.scan(u, *op, axes[0] as usize),
+            (Op::Recurrence, Arg::Recurrence(r)) => self.recurrence(u, r, vars)?,
             (Op::Reduce, Arg::Reduce(op, axes)) => {
                 let of = Reducer { op: *op, dt };
                 return self.reduce(u, of, axes);

@@ -1,5 +1,5 @@
-//! Recurrent layers (RNN, GRU, LSTM), unrolled over time. Sequences shorter than the longest keep their state once they
-//! end.
+//! Recurrent layers (RNN, GRU, LSTM) as recurrences of one step. Where sequences have lengths of their own, the steps
+//! are unrolled: sequences shorter than the longest keep their state once they end.
 
 use super::super::value::{Cx, Value};
 use super::contrib::float_ms;
@@ -205,6 +205,23 @@ impl Layer<'_> {
         }
     }
 
+    /// All steps: `x` is `[steps, batch, gates * hidden]`, read backwards if `reverse`. Returns the hidden states after
+    /// each step, `[steps, batch, hidden]` in the order of `x`, and the last hidden and cell states.
+    fn steps(&self, cx: &Cx<'_>, x: &Value, states: &[Value; 2], reverse: bool) -> Result<(Value, Vec<Value>)> {
+        let turned = |x: Tensor| if reverse { x.flip(&[0]) } else { Ok(x) };
+        let x = turned(cx.lazy(x)?)?;
+        let kinds = if self.kind == Kind::Lstm { 2 } else { 1 };
+        let initial: Vec<Tensor> = states[..kinds].iter().map(|v| cx.lazy(v)).collect::<Result<_>>()?;
+        let all = Tensor::recurrence(&initial.iter().collect::<Vec<_>>(), &[&x], |states, x| {
+            let at = |i: usize| Value::lazy(states[i.min(kinds - 1)].clone());
+            let (h, c) = self.step(cx, &Value::lazy(x[0].clone()), &at(0), &at(1))?;
+            [h, c][..kinds].iter().map(|v| cx.lazy(v)).collect()
+        })?;
+        let n = x.dim(0)?;
+        let last = all.iter().map(|s| Ok(Value::lazy(s.select_at(0, n as i64)?))).collect::<Result<_>>()?;
+        Ok((Value::lazy(turned(all[0].narrow(0, 1, n)?)?), last))
+    }
+
     /// `h` times the recurrent weights of `n` gates from gate `at` on, plus their bias.
     fn recur(&self, cx: &Cx<'_>, h: &Value, at: usize, n: usize) -> Result<Value> {
         let y = self.r.product(cx, h, at * self.hidden, n * self.hidden)?;
@@ -235,7 +252,6 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
     if !fits {
         return o.fail(format!("weights {:?} and {:?} do not fit input {:?}", w.shape(), r.shape(), x.shape()));
     }
-    o.cx.work(steps.saturating_mul(n * NODES_PER_STEP))?;
     // Sequence lengths `[batch, 1]`; `None` if all sequences are known to have full length.
     let lens = match o.opt(4) {
         Some(l) if l.shape() != [batch] || !l.dtype().is_int() => {
@@ -250,6 +266,8 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
         },
         None => None,
     };
+    let unrolled = lens.is_some() || steps * batch == 0;
+    o.cx.work(if unrolled { steps } else { 1 }.saturating_mul(n * NODES_PER_STEP))?;
     // Inputs after the end of all sequences must not affect the range of dynamic quantisation.
     let x = match &lens {
         Some(l) if o.opt(8).is_some() => {
@@ -322,6 +340,16 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
         }
         let proj = cx.reshape(&proj, &[steps, batch, gates])?;
         let (mut h, mut c) = (pick(&h0)?, pick(&c0)?);
+        if !unrolled {
+            o.cx.step()?;
+            let cx = &*o.cx;
+            let (y, last) = layer.steps(cx, &proj, &[h, c], reverse)?;
+            all.push(cx.reshape(&y, &[steps, 1, batch, hidden])?);
+            let each = |v: &Value| cx.reshape(v, &[1, batch, hidden]);
+            last_h.push(each(&last[0])?);
+            last_c.push(each(last.last().unwrap_or(&last[0]))?);
+            continue;
+        }
         let nothing = cx.scalar_like(&x, 0.0);
         let mut outs = Vec::with_capacity(steps);
         for i in 0..steps {

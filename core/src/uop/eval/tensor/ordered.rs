@@ -1,10 +1,12 @@
-//! Scatter and Scan, whose elements must be processed in order.
+//! Scatter, Scan and Recurrence, whose elements must be processed in order.
 
-use super::Eval;
-use crate::DType;
+use super::{Eval, eval_tensor};
+use crate::dtype::Scalar;
 use crate::uop::eval::lanes::{Lanes, Reducer};
 use crate::uop::eval::view::View;
+use crate::uop::recurrence::Recurrence;
 use crate::uop::{ReduceOp, ScatterMode, UOp};
+use crate::{DType, Result};
 
 impl Eval<'_> {
     pub(super) fn scatter(&mut self, u: UOp, how: ScatterMode, axis: usize) -> View {
@@ -38,6 +40,36 @@ impl Eval<'_> {
             }
         }
         view(of, out, &shape)
+    }
+
+    /// Evaluates the body once for each step.
+    pub(super) fn recurrence(
+        &mut self,
+        u: UOp,
+        r: &Recurrence,
+        vars: &dyn Fn(&str) -> Option<Scalar>,
+    ) -> Result<View> {
+        let (g, rows) = (self.g, r.states + r.sequences);
+        let src: Vec<Vec<u8>> = g.src(u).iter().map(|&s| self.view(s).to_bytes()).collect();
+        let mut states = src[..r.states].to_vec();
+        let mut all: Vec<Vec<u8>> = states.clone();
+        for step in 0..r.steps {
+            let mut storage = |slot: u32| {
+                let slot = slot as usize;
+                Some(match states.get(slot) {
+                    Some(state) => state.clone(),
+                    None if slot < rows => {
+                        let size = src[slot].len() / r.steps;
+                        src[slot][step * size..(step + 1) * size].to_vec()
+                    }
+                    None => src[slot].clone(),
+                })
+            };
+            let next = eval_tensor(&r.body, &r.next, &mut storage, vars)?;
+            states = next.into_iter().map(|v| v.data).collect();
+            all.iter_mut().zip(&states).for_each(|(list, s)| list.extend_from_slice(s));
+        }
+        Ok(View::new(all.concat(), g.dtype(u), g.shape(u)))
     }
 
     pub(super) fn scan(&mut self, u: UOp, op: ReduceOp, axis: usize) -> View {

@@ -1,0 +1,183 @@
+//! Lowers a Recurrence: a kernel that stores the initial states, and kernels with a loop of kind [`AxisKind::Walk`]
+//! over some of the steps. An iteration loads the states from the result itself, where the one before has stored them,
+//! computes what the step keeps into local arrays ([`super::kept`]), and stores the next states.
+//!
+//! The graph of the step is lowered like a tensor graph of its own. Its parameters are views of the op's sources:
+//! [`Lower::step_value`] finds the address.
+
+use super::super::recurrence::{kept, steps_per_launch};
+use super::super::rows::Rows;
+use super::{Buffers, Lower, Tuple};
+use crate::schedule::fuse::{self, Cuts};
+use crate::schedule::order::{Pending, State};
+use crate::target::Target;
+use crate::uop::recurrence::Recurrence;
+use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
+use crate::{Error, Result};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Where the parameters of a step are.
+pub(super) struct Step {
+    states: usize,
+    sequences: usize,
+    steps: usize,
+    /// The index of the step.
+    at: UOp,
+    /// The pointer through which an iteration loads the states.
+    result: UOp,
+    /// Elements of one state.
+    len: usize,
+    /// The buffers of the op's sources after the states, in which version.
+    sources: Vec<State>,
+}
+
+/// The kernels of the recurrence `u`, in order.
+pub(super) fn kernels(
+    g: &Graph,
+    u: UOp,
+    cuts: &Cuts,
+    buffers: &Buffers,
+    versions: &FxHashMap<UOp, u32>,
+    t: &Target,
+) -> Result<Vec<Pending>> {
+    let Arg::Recurrence(r) = g.arg(u) else { return Err(Error::Internal("a recurrence without a step".into())) };
+    let mut out = vec![Lower::new(g, cuts, buffers, versions, t).initial_states(u, r)?];
+    let source = |&s: &UOp| -> State {
+        let at = fuse::base(g, s);
+        (buffers.of[&fuse::buffer_node(g, at)], versions.get(&at).copied().unwrap_or(0))
+    };
+    let sources: Vec<State> = g.src(u)[r.states..].iter().map(source).collect();
+    let body = &*r.body;
+    let inside = Cuts::none(body);
+    let all = |u: UOp| body.shape(u).iter().map(|_| false).collect();
+    let rows = Rows {
+        loops: Default::default(),
+        kept: kept(r).into_iter().map(|u| (u, all(u))).collect(),
+        scaled: None,
+    };
+    let size = steps_per_launch(r);
+    for (i, from) in (0u32..).zip((0..r.steps).step_by(size)) {
+        let mut lower = Lower::new(body, &inside, buffers, versions, t);
+        lower.rows = Some(&rows);
+        let buffer = buffers.of[&u];
+        lower.reads.push((buffer, i));
+        let (from, to) = (from, (from + size).min(r.steps));
+        out.push(lower.steps(r, u, g.dtype(u), (buffer, i + 1), &sources, (from, to))?);
+    }
+    Ok(out)
+}
+
+impl Lower<'_> {
+    fn initial_states(mut self, u: UOp, r: &Recurrence) -> Result<Pending> {
+        let g = self.g;
+        let shape = g.shape(g.src_at(u, 0)).clone();
+        let idx: Tuple = shape.iter().map(|&n| self.range(n, AxisKind::Loop)).collect::<Result<_>>()?;
+        let state = self.range(r.states, AxisKind::Loop)?;
+        let buffer = self.buffers.of[&u];
+        let info = self.buffers.list[buffer];
+        self.args.push(buffer);
+        let ptr = self.k.param(0, self.t.stored_as(info.dtype)?, info.len);
+        let values: SmallVec<[UOp; 2]> =
+            (0..r.states).map(|s| self.evaluate(g.src_at(u, s), idx.clone(), false)).collect::<Result<_>>()?;
+        let zero = self.k.idx(0);
+        let store = self.store_states(r, ptr, &shape, (state, zero, &idx), &values);
+        Ok(self.finished(u, store, (buffer, 0)))
+    }
+
+    fn steps(
+        mut self,
+        r: &Recurrence,
+        u: UOp,
+        dtype: crate::DType,
+        written: State,
+        sources: &[State],
+        (from, to): (usize, usize),
+    ) -> Result<Pending> {
+        let g = self.g;
+        let shape = g.shape(r.next[0]).clone();
+        let walk = self.range(to - from, AxisKind::Walk)?;
+        let idx: Tuple = shape.iter().map(|&n| self.range(n, AxisKind::Loop)).collect::<Result<_>>()?;
+        let state = self.range(r.states, AxisKind::Loop)?;
+        let info = self.buffers.list[written.0];
+        self.args.push(written.0);
+        let ptr = self.k.param(0, self.t.stored_as(dtype)?, info.len);
+        let result = if self.k.op(walk) == Op::Range { self.k.after(ptr, &[walk]) } else { ptr };
+        let at = self.shift(walk, from as i64);
+        self.step = Some(Step {
+            states: r.states,
+            sequences: r.sequences,
+            steps: r.steps,
+            at,
+            result,
+            len: shape.iter().product(),
+            sources: sources.to_vec(),
+        });
+        let values: SmallVec<[UOp; 2]> =
+            r.next.iter().map(|&n| self.evaluate(n, idx.clone(), false)).collect::<Result<_>>()?;
+        let after = self.shift(at, 1);
+        let store = self.store_states(r, ptr, &shape, (state, after, &idx), &values);
+        Ok(self.finished(u, store, written))
+    }
+
+    /// Stores the states at index `step`; `state` is the loop over them.
+    fn store_states(
+        &mut self,
+        r: &Recurrence,
+        ptr: UOp,
+        shape: &[usize],
+        (state, step, idx): (UOp, UOp, &Tuple),
+        values: &[UOp],
+    ) -> UOp {
+        let mut value = values[values.len() - 1];
+        for (i, &v) in values.iter().enumerate().rev().skip(1) {
+            let end = self.k.int(i as i64 + 1, self.k.dtype(state));
+            let own = self.k.binary(Op::CmpLt, state, end);
+            value = self.k.select(own, v, value);
+        }
+        let mut whole: SmallVec<[usize; 6]> = SmallVec::from_slice(&[r.states, r.steps + 1]);
+        whole.extend_from_slice(shape);
+        let mut place: Tuple = SmallVec::from_slice(&[state, step]);
+        place.extend_from_slice(idx);
+        let offset = self.flat(&whole, &place);
+        let index = self.k.index(ptr, offset);
+        let value = self.k.cast(value, self.k.dtype(ptr));
+        self.k.store(index, value)
+    }
+
+    /// The value of the parameter `slot` of a step, at a row-major index.
+    pub(super) fn step_value(&mut self, u: UOp, slot: u32, i: UOp, valid: Option<UOp>) -> Option<UOp> {
+        let Step { states, sequences, steps, at, result, len, ref sources } = *self.step.as_ref()?;
+        let slot = slot as usize;
+        let own = self.g.memory_len(u);
+        let (ptr, rows, row) = if slot < states {
+            let first = self.k.idx((slot * (steps + 1)) as i64);
+            let row = self.add_idx(at, first);
+            (result, states * (steps + 1), row)
+        } else {
+            let source = sources[slot - states];
+            if !self.reads.contains(&source) {
+                self.reads.push(source);
+            }
+            let info = self.buffers.list[source.0];
+            let param = self.args.iter().position(|&b| b == source.0).unwrap_or_else(|| {
+                self.args.push(source.0);
+                self.args.len() - 1
+            });
+            let dt = self.t.stored_as(info.dtype).unwrap_or(info.dtype);
+            let ptr = self.k.param(param as u32, dt, info.len);
+            if slot < states + sequences { (ptr, steps, at) } else { (ptr, 1, self.k.idx(0)) }
+        };
+        let own = if slot < states { len } else { own };
+        let offset = self.flat(&[rows, own], &[row, i]);
+        let index = self.k.index(ptr, offset);
+        let load = match valid {
+            None => self.k.load(index),
+            Some(gate) => {
+                let zero = self.k.constant(crate::dtype::Scalar::Int(0), self.k.dtype(ptr));
+                self.k.load_gated(index, zero, gate)
+            }
+        };
+        Some(self.k.cast(load, self.g.dtype(u)))
+    }
+}

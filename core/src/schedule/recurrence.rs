@@ -1,0 +1,85 @@
+//! Decides which recurrences are kernels with a loop over their steps, and unrolls the others: one copy of the step for
+//! each step, which is scheduled like any other graph.
+//!
+//! One kernel computes whole steps one after the other on one thread, so it pays where launching the kernels of a step
+//! would take longer than several threads gain. Processors alone run it: on a GPU the threads of all workgroups would
+//! have to wait for each other after every step.
+
+use crate::target::Target;
+use crate::uop::recurrence::{self, Recurrence};
+use crate::uop::{Arg, Graph, Op, UOp};
+use rustc_hash::FxHashSet;
+
+/// The most multiply-adds of one launch; a recurrence with more of them is several launches, one after the other. A
+/// page waits for at most one launch when it takes its turn.
+const WORK_PER_LAUNCH: u64 = 1 << 22;
+
+/// Unrolls the recurrences below `roots` that are not kernels on this target. Returns the new roots.
+pub(super) fn unroll(g: &mut Graph, roots: &[UOp], t: &Target) -> Vec<UOp> {
+    recurrence::unroll(g, roots, |_, _, r| !is_kernel(r, t))
+}
+
+/// Is the recurrence computed by kernels that loop over its steps?
+fn is_kernel(r: &Recurrence, t: &Target) -> bool {
+    // a step without reductions has nothing to keep between two loops over its elements
+    let sums = r.body.reachable(&r.next).into_iter().any(|u| r.body.op(u) == Op::Reduce);
+    if t.has_local || !sums || r.steps < 2 {
+        return false;
+    }
+    let m = &t.machine;
+    let gained = 1.0 - 1.0 / t.threads.max(1) as f64;
+    work(r) as f64 * 2.0 * m.ns_per_op * gained <= 2.0 * m.prices.launch
+}
+
+/// The elements that the reductions of one step combine.
+fn work(r: &Recurrence) -> u64 {
+    let body = &r.body;
+    let reduces = body.reachable(&r.next).into_iter().filter(|&u| body.op(u) == Op::Reduce);
+    reduces.fold(0, |n, u| body.numel(body.src_at(u, 0)).saturating_add(n))
+}
+
+/// The number of steps in one launch of a recurrence.
+pub(super) fn steps_per_launch(r: &Recurrence) -> usize {
+    (WORK_PER_LAUNCH / work(r).max(1)).clamp(1, r.steps.max(1) as u64) as usize
+}
+
+/// The number of launches of the recurrence `u`, after the one that stores the initial states.
+pub(super) fn launches(g: &Graph, u: UOp) -> u32 {
+    match g.arg(u) {
+        Arg::Recurrence(r) => r.steps.div_ceil(steps_per_launch(r)) as u32,
+        _ => 0,
+    }
+}
+
+/// The nodes of a step whose values are kept in local arrays: each reduction, and what a reduction reads several times
+/// and would otherwise compute each time.
+pub(super) fn kept(r: &Recurrence) -> FxHashSet<UOp> {
+    let g = &*r.body;
+    let nodes = g.reachable(&r.next);
+    // what depends on states or sequences, and so changes from step to step
+    let mut changes = vec![false; g.len()];
+    for &u in &nodes {
+        changes[u.0 as usize] = match g.arg(u) {
+            Arg::Param { slot, .. } => (*slot as usize) < r.states + r.sequences,
+            _ => g.src(u).iter().any(|s| changes[s.0 as usize]),
+        };
+    }
+    let mut kept: FxHashSet<UOp> = FxHashSet::default();
+    for &u in nodes.iter().filter(|&&u| g.op(u) == Op::Reduce) {
+        kept.insert(u);
+        let mut stack = vec![(g.src_at(u, 0), false)];
+        let mut seen = FxHashSet::default();
+        while let Some((x, repeats)) = stack.pop() {
+            if !changes[x.0 as usize] || g.op(x) == Op::Reduce || !seen.insert((x, repeats)) {
+                continue;
+            }
+            if g.op(x).is_alu() && repeats {
+                kept.insert(x);
+                continue;
+            }
+            let repeats = repeats || g.op(x) == Op::Expand;
+            stack.extend(g.src(x).iter().map(|&s| (s, repeats)));
+        }
+    }
+    kept
+}

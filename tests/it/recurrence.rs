@@ -1,0 +1,184 @@
+//! Recurrences on every device: as a kernel that loops over the steps, and unrolled, beside plain loops in f64.
+
+use gradloom::tensor::Tensor;
+use gradloom::{Result, Runtime, Session};
+use gradloom_tests::here;
+
+const DEVICES: [&str; 7] = ["eval", "cpu:guarded", "cpu:avx2", "c", "llvm", "wgpu", "opencl"];
+
+/// Small numbers of both signs; smaller ones for large matrices, so that differences do not grow from step to step.
+fn numbers(n: usize, seed: usize) -> Vec<f32> {
+    let scale = if n > 30_000 { 0.125 } else { 1.0 };
+    (0..n).map(|i| (((i * 7919 + seed * 104_729 + i / 7) % 33) as f32 / 64.0 - 0.25) * scale).collect()
+}
+
+fn tensor(s: &Session, shape: &[usize], seed: usize) -> Result<Tensor> {
+    Tensor::new(s, &numbers(shape.iter().product(), seed), shape)
+}
+
+/// A product of rows `[batch, n]` and a matrix `[n, m]` in f64.
+fn product(x: &[f64], w: &[f32], m: usize) -> Vec<f64> {
+    let n = w.len() / m;
+    let row = |r: &[f64]| (0..m).map(|j| (0..n).map(|i| r[i] * f64::from(w[i * m + j])).sum()).collect::<Vec<f64>>();
+    x.chunks(n).flat_map(row).collect()
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// The sizes of a test.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    steps: usize,
+    batch: usize,
+    hidden: usize,
+}
+
+const SIZES: [Sizes; 6] = [
+    Sizes { steps: 20, batch: 1, hidden: 32 },
+    Sizes { steps: 7, batch: 3, hidden: 24 },
+    Sizes { steps: 5, batch: 2, hidden: 17 },
+    Sizes { steps: 1, batch: 1, hidden: 8 },
+    Sizes { steps: 2, batch: 4, hidden: 1 },
+    // more than one launch
+    Sizes { steps: 70, batch: 1, hidden: 192 },
+];
+
+/// Compares what `build` gives on each device with `want`.
+fn check(name: &str, sizes: Sizes, want: &[f64], build: impl Fn(&Session) -> Result<Tensor>) {
+    for device in DEVICES {
+        if device != "cpu:guarded" && sizes.steps > 20 {
+            continue;
+        }
+        for threads in [1, 2] {
+            let Some(mut rt) = here::device(device, Runtime::open(device, threads)) else { continue };
+            let y = build(rt.session()).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let got = rt.to_vec::<f32>(&y).unwrap_or_else(|e| panic!("{name} {sizes:?} on {device}: {e}"));
+            assert_eq!(got.len(), want.len(), "{name} {sizes:?} on {device}");
+            let wrong = got.iter().zip(want).position(|(a, b)| !((f64::from(*a) - b).abs() <= 1e-5));
+            assert!(
+                wrong.is_none(),
+                "{name} {sizes:?} on {device}, {threads} threads: element {wrong:?} is {}, not {}",
+                got[wrong.unwrap()],
+                want[wrong.unwrap()]
+            );
+        }
+    }
+}
+
+#[test]
+fn one_state() {
+    for z in SIZES {
+        let Sizes { steps, batch, hidden } = z;
+        let (x, w) = (numbers(steps * batch * hidden, 1), numbers(hidden * hidden, 2));
+        let mut h: Vec<f64> = numbers(batch * hidden, 3).iter().map(|&v| f64::from(v)).collect();
+        let mut want = h.clone();
+        for t in 0..steps {
+            let own = &x[t * batch * hidden..(t + 1) * batch * hidden];
+            h = product(&h, &w, hidden).iter().zip(own).map(|(a, b)| (a + f64::from(*b)).tanh()).collect();
+            want.extend(&h);
+        }
+        check("tanh", z, &want, |s| {
+            let (x, w) = (tensor(s, &[steps, batch, hidden], 1)?, tensor(s, &[hidden, hidden], 2)?);
+            let h = tensor(s, &[batch, hidden], 3)?;
+            let all = Tensor::recurrence(&[&h], &[&x], |h, x| Ok(vec![h[0].matmul(&w)?.add(&x[0])?.tanh()?]))?;
+            Ok(all[0].clone())
+        });
+    }
+}
+
+#[test]
+fn two_states() {
+    for z in SIZES {
+        let Sizes { steps, batch, hidden } = z;
+        let (x, w) = (numbers(steps * batch * hidden * 4, 1), numbers(hidden * hidden * 4, 2));
+        let bias = numbers(hidden * 4, 5);
+        let mut h: Vec<f64> = vec![0.0; batch * hidden];
+        let mut c: Vec<f64> = numbers(batch * hidden, 4).iter().map(|&v| f64::from(v)).collect();
+        let (mut hs, mut cs) = (h.clone(), c.clone());
+        for t in 0..steps {
+            let gates = product(&h, &w, hidden * 4);
+            for b in 0..batch {
+                for j in 0..hidden {
+                    let gate = |g: usize| {
+                        let at = g * hidden + j;
+                        gates[b * hidden * 4 + at]
+                            + f64::from(x[(t * batch + b) * hidden * 4 + at])
+                            + f64::from(bias[at])
+                    };
+                    let new = sigmoid(gate(1)) * c[b * hidden + j] + sigmoid(gate(0)) * gate(2).tanh();
+                    c[b * hidden + j] = new;
+                    h[b * hidden + j] = sigmoid(gate(3)) * new.tanh();
+                }
+            }
+            hs.extend(&h);
+            cs.extend(&c);
+        }
+        let lstm = |s: &Session| -> Result<Vec<Tensor>> {
+            let (x, w) = (tensor(s, &[steps, batch, hidden * 4], 1)?, tensor(s, &[hidden, hidden * 4], 2)?);
+            let (h, c) = (x.narrow(2, 0, hidden)?.select_at(0, 0)?.mul(0.0)?, tensor(s, &[batch, hidden], 4)?);
+            let bias = tensor(s, &[hidden * 4], 5)?;
+            Tensor::recurrence(&[&h, &c], &[&x], |state, x| {
+                let gates = state[0].matmul(&w)?.add(&x[0])?.add(&bias)?.chunk(4, -1)?;
+                let (i, f, o) = (gates[0].sigmoid()?, gates[1].sigmoid()?, gates[3].sigmoid()?);
+                let c = f.mul(&state[1])?.add(i.mul(gates[2].tanh()?)?)?;
+                Ok(vec![o.mul(c.tanh()?)?, c])
+            })
+        };
+        let n = batch * hidden;
+        let last: Vec<f64> = hs[n..].iter().chain(&cs[steps * n..]).copied().collect();
+        // all values of one state after the first step, and the last ones of the other
+        check("lstm", z, &last, |s| {
+            let all = lstm(s)?;
+            let h = all[0].narrow(0, 1, steps)?.reshape(&[steps * n])?;
+            Tensor::cat(&[&h, &all[1].select_at(0, steps as i64)?.reshape(&[n])?], 0)
+        });
+        check("cells of an lstm", z, &cs, |s| Ok(lstm(s)?[1].clone()));
+    }
+}
+
+#[test]
+fn reductions_of_reductions() {
+    for z in SIZES {
+        let Sizes { steps, batch, hidden } = z;
+        let (x, v) = (numbers(steps * batch * hidden, 1), numbers(hidden * hidden, 2));
+        let w = numbers(hidden * hidden, 3);
+        let mut h: Vec<f64> = numbers(batch * hidden, 4).iter().map(|&v| f64::from(v)).collect();
+        let mut want = Vec::new();
+        for t in 0..steps {
+            let own = &x[t * batch * hidden..(t + 1) * batch * hidden];
+            let reset: Vec<f64> = product(&h, &v, hidden).iter().zip(&h).map(|(a, b)| sigmoid(*a) * b).collect();
+            let new = product(&reset, &w, hidden);
+            // each row of the batch less its mean
+            let new: Vec<f64> = new.iter().zip(own).map(|(a, b)| (a + f64::from(*b)).tanh()).collect();
+            let mean = |r: &[f64]| r.iter().sum::<f64>() / hidden as f64;
+            h = new.chunks(hidden).flat_map(|r| r.iter().map(|v| v - mean(r)).collect::<Vec<f64>>()).collect();
+            want.extend(&h);
+        }
+        check("gated", z, &want, |s| {
+            let x = tensor(s, &[steps, batch, hidden], 1)?;
+            let (v, w) = (tensor(s, &[hidden, hidden], 2)?, tensor(s, &[hidden, hidden], 3)?);
+            let h = tensor(s, &[batch, hidden], 4)?;
+            let all = Tensor::recurrence(&[&h], &[&x], |h, x| {
+                let reset = h[0].matmul(&v)?.sigmoid()?.mul(&h[0])?;
+                let new = reset.matmul(&w)?.add(&x[0])?.tanh()?;
+                Ok(vec![new.sub(new.mean(&[-1], true)?)?])
+            })?;
+            all[0].narrow(0, 1, steps)
+        });
+    }
+}
+
+#[test]
+fn processors_loop_in_one_kernel() {
+    let mut rt = Runtime::open("cpu", 1).unwrap();
+    let s = rt.session().clone();
+    let (x, w) = (tensor(&s, &[50, 1, 16], 1).unwrap(), tensor(&s, &[16, 16], 2).unwrap());
+    let h = tensor(&s, &[1, 16], 3).unwrap();
+    let step = |h: &[Tensor], x: &[Tensor]| Ok(vec![h[0].matmul(&w)?.add(&x[0])?.tanh()?]);
+    let all = Tensor::recurrence(&[&h], &[&x], step).unwrap();
+    rt.realize(&[&all[0]]).unwrap();
+    // the initial state, all the steps, and a copy of what is asked for
+    assert_eq!(rt.counters().launches, 3);
+}
