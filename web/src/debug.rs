@@ -3,11 +3,11 @@
 //! cost estimates it prints, and nothing else refers to it.
 //!
 //! A launch counts as finished once a few bytes of its first buffer can be read, which works on every device. If that
-//! requires the event loop to run, the next launch waits for it ([`crate::pace`]).
+//! requires the event loop to run, the next launch waits for it ([`crate::scheduler`]).
 
-use crate::face::{Inner, Runtime};
 use crate::js::now;
-use crate::pace::Seen;
+use crate::runtime::{Inner, Runtime};
+use crate::scheduler::StepTracker;
 use gradloom_core::Result;
 use gradloom_core::device::{Device, Step, View};
 use gradloom_core::engine::watch::{Launch, Printer, Watcher};
@@ -24,7 +24,7 @@ use wasm_bindgen_futures::spawn_local;
 
 struct Debug {
     inner: Weak<Inner>,
-    seen: Rc<Seen>,
+    step_tracker: Rc<StepTracker>,
     lines: Rc<Lines>,
 }
 
@@ -83,8 +83,8 @@ impl Watcher for Debug {
             return Ok(());
         }
         let Some(inner) = self.inner.upgrade() else { return Ok(()) };
-        let (seen, lines) = (self.seen.clone(), self.lines.clone());
-        seen.begin();
+        let (step_tracker, lines) = (self.step_tracker.clone(), self.lines.clone());
+        step_tracker.begin();
         spawn_local(async move {
             loop {
                 let arrived = inner.engine.borrow_mut().device().poll(ticket);
@@ -98,7 +98,7 @@ impl Watcher for Debug {
                     Err(_) => break,
                 }
             }
-            seen.end();
+            step_tracker.end();
         });
         Ok(())
     }
@@ -111,10 +111,10 @@ impl Runtime {
     pub fn debug(&self, level: u8, log: Function) {
         let inner = &self.inner;
         let printer = Printer::new(level);
-        let seen = inner.pace.seen();
-        seen.set(printer.sees_steps());
+        let step_tracker = inner.scheduler.step_tracker();
+        step_tracker.set_enabled(printer.sees_steps());
         let lines = Rc::new(Lines { printer: RefCell::new(printer), log });
-        let watcher = Debug { inner: Rc::downgrade(inner), seen, lines };
+        let watcher = Debug { inner: Rc::downgrade(inner), step_tracker, lines };
         inner.engine.borrow_mut().watch((level > 0).then(|| Box::new(watcher) as Box<dyn Watcher>));
     }
 }

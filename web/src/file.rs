@@ -1,25 +1,25 @@
 //! Copies a file into the module in portions of some megabytes, so that a large one does not block the page.
 
-use crate::face::throw;
+use crate::runtime::throw;
 use gradloom_core::Error;
 use std::sync::Arc;
 use wasm_bindgen::prelude::*;
 
 /// The bytes of a file that have been copied so far.
 #[wasm_bindgen]
-pub struct Parts {
+pub struct FileBuffer {
     pub(crate) bytes: Arc<Vec<u8>>,
 }
 
 #[wasm_bindgen]
-impl Parts {
+impl FileBuffer {
     /// Reserves memory for a file of this many bytes.
     #[wasm_bindgen(constructor)]
-    pub fn new(bytes: f64) -> Result<Parts, JsValue> {
+    pub fn new(bytes: f64) -> Result<FileBuffer, JsValue> {
         let mut list = Vec::new();
         let full = |_| throw(Error::OutOfMemory { device: "host".into(), bytes: bytes as u64 });
         list.try_reserve_exact(bytes as usize).map_err(full)?;
-        Ok(Parts { bytes: list.into() })
+        Ok(FileBuffer { bytes: list.into() })
     }
 
     /// Appends the next bytes; call this before the file is read.

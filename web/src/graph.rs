@@ -2,8 +2,8 @@
 //! from codes; and comparison of the values of two runs. Belongs to the module part for models.
 
 use crate::args::{dimension, host_input};
-use crate::face::{Runtime, throw};
 use crate::js::object;
+use crate::runtime::{Runtime, throw};
 use crate::values::{self, Drift};
 use gradloom_core::io::HostTensor;
 use gradloom_core::io::onnx::proto::{AttrValue, Attribute, GraphProto, NodeProto, TypeProto, ValueInfo};
@@ -33,15 +33,16 @@ impl Runtime {
     }
 
     /// Encodes strings as the codes that a model takes.
-    #[wasm_bindgen(js_name = codes)]
-    pub fn codes(&self, id: u32, texts: Vec<String>) -> std::result::Result<Vec<u8>, JsValue> {
+    #[wasm_bindgen(js_name = encodeStrings)]
+    pub fn encode_strings(&self, id: u32, texts: Vec<String>) -> std::result::Result<Vec<u8>, JsValue> {
         let runner = self.inner.runner(id).map_err(throw)?;
         let t = runner.borrow().model().strings(vec![texts.len()], &texts).map_err(throw)?;
         Ok(t.data)
     }
 
     /// Decodes such codes to strings.
-    pub fn texts(&self, id: u32, codes: &[u8]) -> std::result::Result<Array, JsValue> {
+    #[wasm_bindgen(js_name = decodeStrings)]
+    pub fn decode_strings(&self, id: u32, codes: &[u8]) -> std::result::Result<Array, JsValue> {
         let runner = self.inner.runner(id).map_err(throw)?;
         let codes = HostTensor::new(DType::I32, vec![codes.len() / 4], codes.to_vec()).map_err(throw)?;
         let list = runner.borrow().model().texts(&codes).map_err(throw)?;
@@ -61,7 +62,7 @@ impl Runtime {
         let read =
             |list: Array| list.iter().map(|i| host_input(i.unchecked_ref())).collect::<Result<Vec<_>>>().map_err(throw);
         let list = runner.borrow().model().drifts(&read(got)?, &read(want)?, tolerance);
-        values::list(list)
+        values::to_js_list(list)
     }
 }
 

@@ -2,7 +2,7 @@
 //! and WGSL kernels that the page wrote. No elements are copied. Belongs to the module parts for WebGPU.
 
 use crate::args::{dtype, id_of, name_of, shape_of};
-use crate::face::{Inner, Runtime, Side, throw};
+use crate::runtime::{DeviceKind, Inner, Runtime, throw};
 use crate::webgpu_memory::Buffers;
 use gradloom_core::tensor::{CustomKernel, Tensor};
 use gradloom_core::{Error, Result};
@@ -14,9 +14,9 @@ use wasm_bindgen::prelude::*;
 
 /// The device's allocations.
 fn buffers(inner: &Inner) -> Result<&Rc<RefCell<Buffers>>> {
-    match &inner.side {
-        Side::WebGpu(_, buffers) => Ok(buffers),
-        Side::Wasm(..) => Err(Error::Internal("this device has no GPU buffers".into())),
+    match &inner.device_kind {
+        DeviceKind::WebGpu(_, buffers) => Ok(buffers),
+        DeviceKind::Wasm(..) => Err(Error::Internal("this device has no GPU buffers".into())),
     }
 }
 
@@ -42,7 +42,8 @@ impl Runtime {
                 return Err(Error::DType { op: "fromGPUBuffer", dtype: dt, why: what });
             }
             let align = engine.device().target().offset_alignment;
-            let buf = buffers(inner)?.borrow_mut().borrowed(buffer, t.numel() * dt.size(), offset, align)?;
+            let buf =
+                buffers(inner)?.borrow_mut().register_page_buffer(buffer, t.numel() * dt.size(), offset, align)?;
             let mut state = inner.session.state();
             let id = state.storage(state.node(t.root())).and_then(|u| state.buffer_id(u));
             let id = id.ok_or_else(|| Error::Internal("an empty tensor is no buffer".into()))?;
@@ -50,7 +51,7 @@ impl Runtime {
             drop(state);
             Ok(t)
         };
-        Ok(inner.keep(make().map_err(throw)?))
+        Ok(inner.add_tensor(make().map_err(throw)?))
     }
 
     /// Adds a WGSL kernel to the graph and gives its outputs. Inputs are `[name, id]`, outputs `[name, dtype, shape]`.
@@ -79,7 +80,7 @@ impl Runtime {
             let workgroups = [0, 1, 2].map(|i| workgroups.get(i).copied().unwrap_or(1));
             let kernel = CustomKernel { name, code, workgroups, inputs: &inputs, outputs: &outputs };
             let out = Tensor::custom_kernel(&inner.session, &kernel)?;
-            Ok(out.into_iter().map(|t| inner.keep(t)).collect())
+            Ok(out.into_iter().map(|t| inner.add_tensor(t)).collect())
         };
         make().map_err(throw)
     }

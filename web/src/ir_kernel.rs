@@ -1,7 +1,7 @@
 //! User-written kernels in the text form of the IR. Only this file refers to the parser and the validation of the IR,
 //! so that these become a part of the module which is loaded only for such kernels: see `xtask/src/split.rs`.
 
-use crate::face::{Runtime, throw};
+use crate::runtime::{Runtime, throw};
 use gradloom_core::Result;
 use gradloom_core::tensor::{IrKernel, Tensor};
 use js_sys::Array;
@@ -9,10 +9,10 @@ use wasm_bindgen::prelude::*;
 
 /// A parsed and validated kernel.
 #[wasm_bindgen]
-pub struct Loops(IrKernel);
+pub struct IrKernelHandle(IrKernel);
 
 #[wasm_bindgen]
-impl Loops {
+impl IrKernelHandle {
     /// The parameters, `[dtype, elements]` each: the output, then the inputs.
     pub fn params(&self) -> Array {
         self.0.params().iter().map(|&(dt, len)| Array::of2(&dt.name().into(), &(len as f64).into())).collect()
@@ -22,19 +22,24 @@ impl Loops {
 #[wasm_bindgen]
 impl Runtime {
     /// Parses and validates a kernel.
-    #[wasm_bindgen(js_name = readLoops)]
-    pub fn read_loops(&self, name: &str, text: &str) -> std::result::Result<Loops, JsValue> {
-        IrKernel::parse(name, text).map(Loops).map_err(throw)
+    #[wasm_bindgen(js_name = parseIrKernel)]
+    pub fn parse_ir_kernel(&self, name: &str, text: &str) -> std::result::Result<IrKernelHandle, JsValue> {
+        IrKernel::parse(name, text).map(IrKernelHandle).map_err(throw)
     }
 
     /// Applies a kernel to tensors, lazily; the result has the given shape.
-    #[wasm_bindgen(js_name = launchLoops)]
-    pub fn launch_loops(&self, kernel: &Loops, ids: &[u32], shape: &[u32]) -> std::result::Result<u32, JsValue> {
+    #[wasm_bindgen(js_name = launchIrKernel)]
+    pub fn launch_ir_kernel(
+        &self,
+        kernel: &IrKernelHandle,
+        ids: &[u32],
+        shape: &[u32],
+    ) -> std::result::Result<u32, JsValue> {
         let launch = || -> Result<Tensor> {
             let inputs = ids.iter().map(|&id| self.inner.tensor(id)).collect::<Result<Vec<_>>>()?;
             let shape: Vec<usize> = shape.iter().map(|&n| n as usize).collect();
             kernel.0.launch(&self.inner.session, &inputs.iter().collect::<Vec<_>>(), &shape)
         };
-        Ok(self.inner.keep(launch().map_err(throw)?))
+        Ok(self.inner.add_tensor(launch().map_err(throw)?))
     }
 }

@@ -34,7 +34,9 @@ pub(crate) fn text(e: &JsValue) -> String {
 /// Runs asynchronous work: gives the result directly if it completes without waiting, else a promise, since a promise
 /// and its tasks cost more than a small kernel does. The work is polled once here with a waker that does nothing, and
 /// again as part of the promise; so every future in it must check its condition on every poll.
-pub(crate) fn at_once(work: impl Future<Output = Result<JsValue, JsValue>> + 'static) -> Result<JsValue, JsValue> {
+pub(crate) fn now_or_promise(
+    work: impl Future<Output = Result<JsValue, JsValue>> + 'static,
+) -> Result<JsValue, JsValue> {
     let mut work = Box::pin(work);
     match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(done) => done,
@@ -43,18 +45,18 @@ pub(crate) fn at_once(work: impl Future<Output = Result<JsValue, JsValue>> + 'st
 }
 
 /// Whether this is a page's main thread, which must not block.
-pub(crate) fn is_page() -> bool {
+pub(crate) fn is_main_thread() -> bool {
     get(&js_sys::global(), "document").is_object()
 }
 
 /// Resolves after the event loop has processed pending tasks: input, timers, messages.
-pub(crate) fn turn_of_page() -> Promise {
+pub(crate) fn yield_to_event_loop() -> Promise {
     Promise::new(&mut |done, _| {
         let global = js_sys::global();
         let called = match get(&global, "setImmediate").dyn_into::<Function>() {
             Ok(immediate) => immediate.call1(&global, &done).is_ok(),
             // a message instead of a timer, which would fire some milliseconds later
-            Err(_) => message(&global, &done).is_ok(),
+            Err(_) => post_message(&global, &done).is_ok(),
         };
         if !called {
             let _ = done.call0(&JsValue::UNDEFINED);
@@ -62,7 +64,7 @@ pub(crate) fn turn_of_page() -> Promise {
     })
 }
 
-fn message(global: &JsValue, done: &Function) -> Result<(), JsValue> {
+fn post_message(global: &JsValue, done: &Function) -> Result<(), JsValue> {
     let make: Function = get(global, "MessageChannel").dyn_into()?;
     let channel = Reflect::construct(&make, &Array::new())?;
     set(&get(&channel, "port1"), "onmessage", done);

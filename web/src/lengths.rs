@@ -2,7 +2,7 @@
 //! becomes a part of the module which is loaded only for such models.
 
 use crate::args::{name_of, shape_of};
-use crate::face::{Inner, Runtime, throw};
+use crate::runtime::{Inner, Runtime, throw};
 use gradloom_core::Result;
 use gradloom_core::io::onnx::Lengths;
 use gradloom_core::tensor::Tensor;
@@ -32,7 +32,7 @@ impl Runtime {
             Some(names) => Lengths::Bounds(names.into_iter().zip(bounds.chunks_exact(2)).map(range).collect()),
         };
         runner.borrow_mut().set_lengths(lengths).map_err(throw)?;
-        self.inner.boxes.set(Some(read_box));
+        self.inner.read_padded.set(Some(read_padded));
         let one = |i: JsValue| {
             let i: &Array = i.unchecked_ref();
             (name_of(i), shape_of(&i.get(1)))
@@ -55,19 +55,19 @@ impl Runtime {
 
 /// Outputs are stored in arrays of the largest lengths. A kernel that extracts the actual values would have to be
 /// compiled for each size, so the whole array is read and the host extracts them.
-fn read_box(inner: &Rc<Inner>, t: &Tensor) -> Option<Pin<Box<dyn Future<Output = Result<Vec<u8>>>>>> {
+fn read_padded(inner: &Rc<Inner>, t: &Tensor) -> Option<Pin<Box<dyn Future<Output = Result<Vec<u8>>>>>> {
     let (inner, root) = (inner.clone(), t.clone());
     let state = inner.session.state();
     let node = state.node(root.root());
-    let is_box = state.array_box(node).is_some() && state.is_readable(node);
+    let is_padded = state.array_box(node).is_some() && state.is_readable(node);
     drop(state);
-    is_box.then(|| -> Pin<Box<dyn Future<Output = _>>> {
+    is_padded.then(|| -> Pin<Box<dyn Future<Output = _>>> {
         Box::pin(async move {
-            inner.pace.done(&inner.engine).await?;
+            inner.scheduler.wait_idle(&inner.engine).await?;
             let read = || inner.engine.borrow_mut().read_box(&mut inner.session.state(), root.root());
-            let (ticket, dtype, boxed) = inner.running(read)?;
-            let data = inner.arrived_as(ticket, dtype).await?;
-            Ok(match boxed {
+            let (ticket, dtype, array_box) = inner.time_running(read)?;
+            let data = inner.readback_elements(ticket, dtype).await?;
+            Ok(match array_box {
                 Some(b) => b.cut(&data, dtype),
                 None => data,
             })

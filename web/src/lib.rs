@@ -4,25 +4,25 @@
 #![allow(unreachable_pub, reason = "wasm-bindgen exports are public items of private modules")]
 
 mod args;
+mod cache_host;
 mod data;
 mod debug;
-mod face;
 mod file;
 mod graph;
 mod inputs;
 mod interop;
+mod ir_kernel;
 mod js;
 mod lengths;
-mod loops;
 mod math;
 mod network;
+mod onnx_rare;
 mod ops;
-mod pace;
 mod probe;
-mod rare;
 mod replay;
+mod runtime;
+mod scheduler;
 pub mod signal;
-mod store;
 mod threads;
 mod train;
 mod tune;

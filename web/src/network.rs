@@ -1,7 +1,7 @@
 //! Trainable models for JavaScript. Belongs to the module part for training.
 
 use crate::args::{host_input, id_of, name_of};
-use crate::face::{Inner, Runtime, throw};
+use crate::runtime::{Inner, Runtime, throw};
 use gradloom_core::Result;
 use gradloom_core::engine::Bytes;
 use gradloom_core::io::onnx::{Feed, Lora, Network, Train};
@@ -50,12 +50,12 @@ impl Trained {
 
     /// The trained tensors, `[name, id]` each.
     pub fn parameters(&self) -> Array {
-        self.numbers(self.network.parameters())
+        self.named_ids(self.network.parameters())
     }
 
     /// The weights that training changed, adapters merged into them, `[name, id]` each.
     pub fn values(&self) -> std::result::Result<Array, JsValue> {
-        Ok(self.numbers(self.network.values().map_err(throw)?))
+        Ok(self.named_ids(self.network.values().map_err(throw)?))
     }
 
     /// The outputs, `[name, id]` each, for inputs `[name, id]` or `[name, dtype, shape, data]`.
@@ -67,7 +67,7 @@ impl Trained {
             feeds.push(self.feed(i).map_err(throw)?);
         }
         let list: Vec<(&str, Feed)> = names.iter().map(String::as_str).zip(feeds).collect();
-        Ok(self.numbers(self.network.forward(&list).map_err(throw)?))
+        Ok(self.named_ids(self.network.forward(&list).map_err(throw)?))
     }
 
     /// The model's file with these values substituted, `[name, dtype, shape, data]` each.
@@ -78,8 +78,8 @@ impl Trained {
 }
 
 impl Trained {
-    fn numbers(&self, list: Vec<(String, Tensor)>) -> Array {
-        list.into_iter().map(|(name, t)| Array::of2(&name.into(), &self.inner.keep(t).into())).collect()
+    fn named_ids(&self, list: Vec<(String, Tensor)>) -> Array {
+        list.into_iter().map(|(name, t)| Array::of2(&name.into(), &self.inner.add_tensor(t).into())).collect()
     }
 
     /// Converts an input. Host values of inputs that determine shapes become constants of the graph; all other inputs

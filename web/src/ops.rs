@@ -58,7 +58,7 @@ pub(crate) fn bad(op: &str, what: &str) -> Error {
 /// The type of a numeric operand beside a tensor. JavaScript does not distinguish integers from fractions: beside an
 /// integer tensor, integers in the range of its dtype are integers; a negative exponent is not, since the result is a
 /// fraction.
-fn weak(dtype: DType, v: f64, exponent: bool) -> Operand {
+fn weak_operand(dtype: DType, v: f64, exponent: bool) -> Operand {
     let dtype = if dtype == DType::Bool { DType::I32 } else { dtype };
     // JavaScript represents integers exactly only up to 2^53
     let end = (1u64 << (dtype.bits() - u32::from(dtype.is_signed())).min(53)) as f64;
@@ -76,7 +76,7 @@ pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result
     if let Some(f) = find(BINARY, name) {
         let rhs = match x.get(1) {
             Some(b) => Operand::Tensor(b.clone()),
-            None => weak(at(0)?.dtype(), n.next()?, name == "pow"),
+            None => weak_operand(at(0)?.dtype(), n.next()?, name == "pow"),
         };
         return Ok(vec![f(at(0)?, rhs)?]);
     }
@@ -162,7 +162,7 @@ pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result
         "index_select" => a.index_select(n.int()?, at(1)?)?,
         "one_hot" => a.one_hot(n.size()?)?,
         "where" => a.select(at(1)?, at(2)?)?,
-        "clamp" => a.clamp(weak(a.dtype(), n.next()?, false), weak(a.dtype(), n.next()?, false))?,
+        "clamp" => a.clamp(weak_operand(a.dtype(), n.next()?, false), weak_operand(a.dtype(), n.next()?, false))?,
         "leaky_relu" => a.leaky_relu(n.next()?)?,
         "elu" => a.elu(n.next()?)?,
         "softplus" => a.softplus(n.next()?)?,

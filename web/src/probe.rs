@@ -1,7 +1,7 @@
 //! Detection of WebGPU: `navigator.gpu` in a page or a worker, an adapter, a device, and their properties as plain
 //! data.
 
-use crate::values::plain;
+use crate::values::to_js;
 use js_sys::{Array, Reflect};
 use serde::Serialize;
 use tsify::{Ts, Tsify};
@@ -46,5 +46,5 @@ pub async fn probe_web_gpu() -> Result<Option<Ts<WebGpuProbe>>, JsValue> {
         features,
     };
     device.destroy();
-    plain(probe).map(Some)
+    to_js(probe).map(Some)
 }

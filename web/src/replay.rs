@@ -2,7 +2,7 @@
 //! other pages do not load.
 
 use crate::args::dtype;
-use crate::face::{Inner, Runtime, throw};
+use crate::runtime::{Inner, Runtime, throw};
 use gradloom_core::engine::Replay;
 use gradloom_core::tensor::Tensor;
 use gradloom_core::{Error, Result};
@@ -22,27 +22,27 @@ pub struct Captured {
 #[wasm_bindgen]
 impl Runtime {
     /// A one-axis tensor whose bytes are copied to the device immediately and kept nowhere else.
-    pub fn placed(&self, dt: &str, data: &[u8]) -> std::result::Result<u32, JsValue> {
+    pub fn upload(&self, dt: &str, data: &[u8]) -> std::result::Result<u32, JsValue> {
         let make = || -> Result<Tensor> {
             let dt = dtype(dt)?;
             let t = Tensor::empty(&self.inner.session, dt, &[data.len() / dt.size()])?;
             write(&self.inner, &t, data)?;
             Ok(t)
         };
-        Ok(self.inner.keep(make().map_err(throw)?))
+        Ok(self.inner.add_tensor(make().map_err(throw)?))
     }
 
     /// Overwrites a tensor's buffer once pending work is done.
     pub async fn overwrite(&self, id: u32, data: Vec<u8>) -> std::result::Result<(), JsValue> {
         let inner = self.inner.clone();
         let t = inner.tensor(id).map_err(throw)?;
-        let _turn = inner.turn().await;
+        let _guard = inner.lock().await;
         write(&inner, &t, &data).map_err(throw)
     }
 
     /// Writes `data` to the tensor `into`, computes the tensors `ids`, unless `abort` fires, and keeps the plan. `held`
     /// are the tensors that the plan reads and writes.
-    pub async fn captured(
+    pub async fn capture(
         &self,
         ids: Vec<u32>,
         held: Vec<u32>,
@@ -74,17 +74,17 @@ impl Captured {
         let (inner, replay) = (self.inner.clone(), self.replay.clone());
         let into = inner.tensor(into).map_err(throw)?;
         let read = read.map(|id| inner.tensor(id)).transpose().map_err(throw)?;
-        let _turn = inner.turn().await;
-        inner.pace.begin();
-        inner.pace.breathe(&abort).await.map_err(throw)?;
-        inner.pace.done(&inner.engine).await.map_err(throw)?;
+        let _guard = inner.lock().await;
+        inner.scheduler.begin();
+        inner.scheduler.yield_if_due(&abort).await.map_err(throw)?;
+        inner.scheduler.wait_idle(&inner.engine).await.map_err(throw)?;
         write(&inner, &into, &data).map_err(throw)?;
         let again = || inner.engine.borrow_mut().launch_again(&mut inner.session.state(), &replay, &Default::default());
-        let mut run = inner.running(again).map_err(throw)?;
+        let mut run = inner.time_running(again).map_err(throw)?;
         // once submitted, a run is completed, since it overwrites buffers
-        inner.pace.submit(&inner.engine, &mut run, &JsValue::UNDEFINED).await.map_err(throw)?;
+        inner.scheduler.submit(&inner.engine, &mut run, &JsValue::UNDEFINED).await.map_err(throw)?;
         match read {
-            Some(t) => Ok(Some(Uint8Array::from(&*inner.fetched(&t).await.map_err(throw)?))),
+            Some(t) => Ok(Some(Uint8Array::from(&*inner.read_computed(&t).await.map_err(throw)?))),
             None => Ok(None),
         }
     }

@@ -6,15 +6,15 @@
 //! planning and running.
 
 use crate::args::{budget_of, dtype, name_of};
-use crate::file::Parts;
-use crate::js::{at_once, is_aborted, now, set};
+use crate::cache_host::{self, Store, WebHost};
+use crate::file::FileBuffer;
+use crate::js::{is_aborted, now, now_or_promise, set};
 use crate::ops;
-use crate::pace::{By, Pace};
+use crate::scheduler::{Executor, Scheduler};
 use crate::signal::Signal;
-use crate::store::{self, Store, WebHost};
 use crate::threads::Handle;
 use crate::tune::Tuner;
-use crate::values::{self, DeviceInfo, Holds, ModelInfo, Port, TunedKernel, plain};
+use crate::values::{self, DeviceCounters, DeviceInfo, ModelInfo, Port, TunedKernel, to_js};
 use crate::wasm_device::WasmDevice;
 use crate::webgpu_device::WebGpuDevice;
 use crate::webgpu_memory::Buffers;
@@ -53,18 +53,18 @@ pub(crate) struct Inner {
     times: Cell<Times>,
     groups: Array,
     /// Reads outputs with padding for the largest lengths; set once a model has variable lengths.
-    pub(crate) boxes: Cell<Option<ReadBox>>,
-    pub(crate) busy: Cell<bool>,
-    freed: Signal,
-    pub(crate) pace: Pace,
-    pub(crate) side: Side,
+    pub(crate) read_padded: Cell<Option<ReadPadded>>,
+    pub(crate) locked: Cell<bool>,
+    unlocked: Signal,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) device_kind: DeviceKind,
 }
 
 /// Reads a value that lies in a larger array (`lengths.rs`) without the padding around it; `None` for other values.
-pub(crate) type ReadBox = fn(&Rc<Inner>, &Tensor) -> Option<Pin<Box<dyn Future<Output = Result<Vec<u8>>>>>>;
+pub(crate) type ReadPadded = fn(&Rc<Inner>, &Tensor) -> Option<Pin<Box<dyn Future<Output = Result<Vec<u8>>>>>>;
 
 /// The kind of device, with the objects that are shared with JavaScript.
-pub(crate) enum Side {
+pub(crate) enum DeviceKind {
     /// The browser's `GPUDevice`, and its allocations.
     WebGpu(JsValue, Rc<RefCell<Buffers>>),
     /// Worker threads, if there are any, and the memory that holds all buffers.
@@ -129,25 +129,25 @@ pub(crate) fn throw(e: Error) -> JsValue {
 }
 
 /// The lock that serialises asynchronous work; dropping it lets the next piece start.
-pub(crate) struct Turn(Rc<Inner>);
+pub(crate) struct LockGuard(Rc<Inner>);
 
-impl Drop for Turn {
+impl Drop for LockGuard {
     fn drop(&mut self) {
-        self.0.busy.set(false);
-        self.0.freed.fire();
+        self.0.locked.set(false);
+        self.0.unlocked.fire();
     }
 }
 
 impl Inner {
-    pub(crate) async fn turn(self: &Rc<Inner>) -> Turn {
-        while self.busy.replace(true) {
-            self.freed.wait().await;
+    pub(crate) async fn lock(self: &Rc<Inner>) -> LockGuard {
+        while self.locked.replace(true) {
+            self.unlocked.wait().await;
         }
-        Turn(self.clone())
+        LockGuard(self.clone())
     }
 
     /// Waits until every kernel is compiled.
-    pub(crate) async fn compiled(&self) -> Result<()> {
+    pub(crate) async fn wait_compiled(&self) -> Result<()> {
         if self.engine.borrow_mut().ready()? {
             return Ok(()); // the usual case: reading the clock would take longer than this check
         }
@@ -155,21 +155,21 @@ impl Inner {
         while !self.engine.borrow_mut().ready()? {
             self.signal.wait().await;
         }
-        self.spend(Times { device: now() - start, ..Times::default() });
+        self.add_times(Times { device: now() - start, ..Times::default() });
         Ok(())
     }
 
     /// Waits until a run can continue: its kernels are compiled, and the values it reads have arrived.
-    async fn prepared(&self, runner: &RefCell<Runner>, run: &mut Run) -> Result<()> {
+    async fn wait_ready(&self, runner: &RefCell<Runner>, run: &mut Run) -> Result<()> {
         if runner.borrow().ready(&mut self.engine.borrow_mut(), run)? {
-            return Ok(()); // as in `compiled`
+            return Ok(()); // as in `wait_compiled`
         }
         let start = now();
         while !runner.borrow().ready(&mut self.engine.borrow_mut(), run)? {
             self.signal.wait().await;
         }
         let waited = now() - start;
-        self.spend(if run.reads() {
+        self.add_times(if run.reads() {
             Times { run: waited, ..Times::default() }
         } else {
             Times { device: waited, ..Times::default() }
@@ -178,7 +178,7 @@ impl Inner {
     }
 
     /// Waits for the bytes of a readback.
-    pub(crate) async fn arrived(&self, ticket: Ticket) -> Result<Vec<u8>> {
+    pub(crate) async fn readback_bytes(&self, ticket: Ticket) -> Result<Vec<u8>> {
         loop {
             if let Some(b) = self.engine.borrow_mut().device().poll(ticket)? {
                 return Ok(b);
@@ -187,99 +187,99 @@ impl Inner {
         }
     }
 
-    fn spend(&self, t: Times) {
+    fn add_times(&self, t: Times) {
         let Times { plan, device, run } = self.times.get();
         self.times.set(Times { plan: plan + t.plan, device: device + t.device, run: run + t.run });
     }
 
     /// Runs a piece of planning and records its time; compilation by the device in between counts as the device's time.
-    fn planning<T>(&self, work: impl FnOnce() -> T) -> T {
+    fn time_planning<T>(&self, work: impl FnOnce() -> T) -> T {
         let (start, before) = (now(), self.device_ms.get());
         let out = work();
         let (took, device) = (now() - start, self.device_ms.get() - before);
-        self.pace.took(took);
-        self.spend(Times { plan: took - device, device, run: 0.0 });
+        self.scheduler.record_planning(took);
+        self.add_times(Times { plan: took - device, device, run: 0.0 });
         out
     }
 
-    pub(crate) fn running<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn time_running<T>(&self, work: impl FnOnce() -> T) -> T {
         let start = now();
         let out = work();
-        self.spend(Times { run: now() - start, ..Times::default() });
+        self.add_times(Times { run: now() - start, ..Times::default() });
         out
     }
 
     /// Computes roots; the result can repeat the computation.
     pub(crate) async fn realize(self: &Rc<Inner>, roots: Vec<RootId>, abort: &JsValue) -> Result<Replay> {
-        let _turn = self.turn().await;
+        let _guard = self.lock().await;
         let nodes = self.session.state().graph.len();
-        self.pace.begin_on(nodes).await;
-        self.pace.breathe(abort).await?;
-        let mut starting = self.planning(|| self.engine.borrow_mut().begin(&mut self.session.state(), &roots))?;
+        self.scheduler.begin_with_nodes(nodes).await;
+        self.scheduler.yield_if_due(abort).await?;
+        let mut starting = self.time_planning(|| self.engine.borrow_mut().begin(&mut self.session.state(), &roots))?;
         let pending = loop {
-            self.pace.breathe_before_piece(abort).await?;
-            if let Some(done) = self.planning(|| self.engine.borrow_mut().go_on(&mut starting))? {
+            self.scheduler.yield_before_planning(abort).await?;
+            if let Some(done) = self.time_planning(|| self.engine.borrow_mut().go_on(&mut starting))? {
                 break done;
             }
         };
-        self.compiled().await?;
-        self.pace.breathe(abort).await?;
+        self.wait_compiled().await?;
+        self.scheduler.yield_if_due(abort).await?;
         // worker threads may still be busy with the previous run, and allocation would block on them
-        self.pace.done(&self.engine).await?;
-        while !self.running(|| self.engine.borrow_mut().bring(&mut self.session.state(), &pending))? {
-            self.pace.allow(true);
-            self.pace.submitted(&self.engine, None, false, abort).await?;
-            self.pace.breathe(abort).await?;
+        self.scheduler.wait_idle(&self.engine).await?;
+        while !self.time_running(|| self.engine.borrow_mut().bring(&mut self.session.state(), &pending))? {
+            self.scheduler.set_deadline(true);
+            self.scheduler.wait_for_capacity(&self.engine, None, false, abort).await?;
+            self.scheduler.yield_if_due(abort).await?;
         }
         let launch = || self.engine.borrow_mut().launch(&mut self.session.state(), pending);
-        let mut run = self.running(launch)?;
+        let mut run = self.time_running(launch)?;
         let start = now();
-        self.pace.submit(&self.engine, &mut run, abort).await?;
-        self.spend(Times { run: now() - start, ..Times::default() });
+        self.scheduler.submit(&self.engine, &mut run, abort).await?;
+        self.add_times(Times { run: now() - start, ..Times::default() });
         let mut engine = self.engine.borrow_mut();
         let mut state = self.session.state();
-        let replay = self.running(|| engine.concluded(&mut state, run))?;
+        let replay = self.time_running(|| engine.concluded(&mut state, run))?;
         if state.wants_compaction() || state.wants_memory() {
             engine.collect(&mut state);
         }
-        self.pace.left(state.graph.len());
+        self.scheduler.record_nodes(state.graph.len());
         Ok(replay)
     }
 
     async fn bytes(self: &Rc<Inner>, t: Tensor, abort: &JsValue) -> Result<Vec<u8>> {
-        if let Some(read) = self.boxes.get().and_then(|read| read(self, &t)) {
+        if let Some(read) = self.read_padded.get().and_then(|read| read(self, &t)) {
             return read.await;
         }
         // skip planning for a tensor that is computed already, such as a model's output: finding that there is nothing
         // to compute takes longer than reading a few values
-        if self.busy.get() || is_aborted(abort) || t.buffer().is_none() {
+        if self.locked.get() || is_aborted(abort) || t.buffer().is_none() {
             self.realize(vec![t.root()], abort).await?;
         }
-        self.pace.begin();
-        self.fetched(&t).await
+        self.scheduler.begin();
+        self.read_computed(&t).await
     }
 
     /// The bytes of a computed tensor.
-    pub(crate) async fn fetched(&self, t: &Tensor) -> Result<Vec<u8>> {
-        self.pace.done(&self.engine).await?;
+    pub(crate) async fn read_computed(&self, t: &Tensor) -> Result<Vec<u8>> {
+        self.scheduler.wait_idle(&self.engine).await?;
         let read = || self.engine.borrow_mut().read(&mut self.session.state(), t.root());
-        let (ticket, dtype, _) = self.running(read)?;
-        self.arrived_as(ticket, dtype).await
+        let (ticket, dtype, _) = self.time_running(read)?;
+        self.readback_elements(ticket, dtype).await
     }
 
     /// Waits for the elements of a readback.
-    pub(crate) async fn arrived_as(&self, ticket: Ticket, dtype: DType) -> Result<Vec<u8>> {
+    pub(crate) async fn readback_elements(&self, ticket: Ticket, dtype: DType) -> Result<Vec<u8>> {
         loop {
             let arrived = self.engine.borrow_mut().poll(ticket, dtype)?;
             if let Some(b) = arrived {
-                self.pace.leave().await;
+                self.scheduler.yield_before_result().await;
                 return Ok(b);
             }
             self.signal.wait().await;
         }
     }
 
-    pub(crate) async fn host(self: &Rc<Inner>, t: Tensor, abort: &JsValue) -> Result<HostTensor> {
+    pub(crate) async fn host_tensor(self: &Rc<Inner>, t: Tensor, abort: &JsValue) -> Result<HostTensor> {
         let (dtype, shape) = (t.dtype(), t.shape());
         HostTensor::new(dtype, shape, self.bytes(t, abort).await?)
     }
@@ -288,7 +288,7 @@ impl Inner {
         self.tensors.borrow().get(id, "tensor")
     }
 
-    pub(crate) fn keep(&self, t: Tensor) -> u32 {
+    pub(crate) fn add_tensor(&self, t: Tensor) -> u32 {
         self.tensors.borrow_mut().add(t)
     }
 
@@ -298,7 +298,13 @@ impl Inner {
     }
 
     /// Parses a model with a set of supported operators.
-    pub(crate) fn parse(&self, file: &Parts, every_value: bool, budget: &JsValue, operators: Operators) -> Result<u32> {
+    pub(crate) fn parse(
+        &self,
+        file: &FileBuffer,
+        every_value: bool,
+        budget: &JsValue,
+        operators: Operators,
+    ) -> Result<u32> {
         let model = Model::parse_of(file.bytes.clone().into(), Arc::new(NoExternalData), operators)?;
         let mut model = model.with_budget(budget_of(budget));
         if every_value {
@@ -312,15 +318,15 @@ impl Inner {
     }
 }
 
-fn runtime(
+fn new_runtime(
     device: Box<dyn Device>,
-    side: Side,
-    by: By,
+    device_kind: DeviceKind,
+    executor: Executor,
     signal: Signal,
     device_ms: Rc<Cell<f64>>,
     store: Option<Store>,
 ) -> Runtime {
-    let groups = store::group_names(device.target());
+    let groups = cache_host::group_names(device.target());
     let mut engine = match store {
         Some(s) => {
             let host = WebHost::new(s, device.target());
@@ -329,8 +335,8 @@ fn runtime(
         None => Engine::new(device),
     };
     engine.keep_graphs();
-    let pace = Pace::new(by);
-    engine.set_interrupt(pace.interrupt());
+    let scheduler = Scheduler::new(executor);
+    engine.set_interrupt(scheduler.interrupt());
     Runtime {
         inner: Rc::new(Inner {
             engine: RefCell::new(engine),
@@ -341,30 +347,30 @@ fn runtime(
             device_ms,
             times: Cell::default(),
             groups,
-            boxes: Cell::default(),
-            busy: Cell::new(false),
-            freed: Signal::default(),
-            pace,
-            side,
+            read_padded: Cell::default(),
+            locked: Cell::new(false),
+            unlocked: Signal::default(),
+            scheduler,
+            device_kind,
         }),
     }
 }
 
-/// The WebGPU device of this browser, or undefined where there is none; or the page's device `given`, which stays the
-/// page's. Compiled code is kept in `store`, if given.
+/// The WebGPU device of this browser, or undefined where there is none; or the page's own `page_device`, which stays
+/// the page's. Compiled code is kept in `store`, if given.
 #[wasm_bindgen(js_name = webgpuRuntime)]
 pub async fn webgpu_runtime(
     store: Option<Store>,
     hardware: bool,
-    given: JsValue,
+    page_device: JsValue,
 ) -> std::result::Result<Option<Runtime>, JsValue> {
-    let device = match given.is_undefined() {
+    let device = match page_device.is_undefined() {
         true => WebGpuDevice::request(hardware).await.map_err(throw)?,
-        false => Some(WebGpuDevice::over(given, hardware).await.map_err(throw)?),
+        false => Some(WebGpuDevice::from_page_device(page_device, hardware).await.map_err(throw)?),
     };
     let Some(device) = device else { return Ok(None) };
-    let (signal, side) = (device.signal(), Side::WebGpu(device.gpu(), device.buffers()));
-    Ok(Some(runtime(Box::new(device), side, By::gpu(signal.clone()), signal, Rc::default(), store)))
+    let (signal, device_kind) = (device.signal(), DeviceKind::WebGpu(device.gpu(), device.buffers()));
+    Ok(Some(new_runtime(Box::new(device), device_kind, Executor::gpu(signal.clone()), signal, Rc::default(), store)))
 }
 
 /// The WebAssembly device with the given worker threads; single-threaded without workers or without shared memory.
@@ -374,9 +380,10 @@ pub fn wasm_runtime(shared: bool, workers: &Array, store: Option<Store>) -> std:
     if shared && workers.length() > 0 {
         device.add_threads(workers).map_err(throw)?;
     }
-    let (signal, meter, threads, memory) = (device.signal(), device.meter(), device.threads(), device.memory());
-    let by = By::Page { limit: device.limit(), alone: threads.is_none() };
-    Ok(runtime(Box::new(device), Side::Wasm(threads, memory), by, signal, meter, store))
+    let (signal, compile_ms, threads, memory) =
+        (device.signal(), device.compile_ms(), device.threads(), device.memory());
+    let executor = Executor::MainThread { deadline: device.deadline(), single_threaded: threads.is_none() };
+    Ok(new_runtime(Box::new(device), DeviceKind::Wasm(threads, memory), executor, signal, compile_ms, store))
 }
 
 async fn run_model(
@@ -400,7 +407,7 @@ async fn run_model(
         let Some(&i) = unfit.first() else { break };
         let Input::Tensor(t) = &given[i].1 else { break };
         let t = t.clone();
-        given[i].1 = Input::Host(inner.host(t, &abort).await.map_err(throw)?);
+        given[i].1 = Input::Host(inner.host_tensor(t, &abort).await.map_err(throw)?);
     }
     let inputs = runner.borrow().inputs(given).map_err(throw)?;
     let tell = |phase: &str| {
@@ -408,46 +415,46 @@ async fn run_model(
             let _ = f.call1(&JsValue::NULL, &phase.into());
         }
     };
-    let _turn = inner.turn().await;
-    inner.pace.begin();
-    inner.pace.breathe(&abort).await.map_err(throw)?;
+    let _guard = inner.lock().await;
+    inner.scheduler.begin();
+    inner.scheduler.yield_if_due(&abort).await.map_err(throw)?;
     tell("compile");
     let (times, counters) = (inner.times.get(), inner.engine.borrow().counters());
     let begin = || runner.borrow_mut().begin_in_pieces(&mut inner.engine.borrow_mut(), &inputs);
-    let mut run = inner.planning(begin).map_err(throw)?;
+    let mut run = inner.time_planning(begin).map_err(throw)?;
     let mut told = false;
     loop {
         if run.plans() {
             told = false;
         } else if !run.is_submitting() {
-            inner.prepared(&runner, &mut run).await.map_err(throw)?;
+            inner.wait_ready(&runner, &mut run).await.map_err(throw)?;
             if !std::mem::replace(&mut told, true) {
                 tell("run");
             }
         }
         let (plans, brings, start) = (run.folds(), run.uploads(), run.is_submitting().then(now));
-        inner.pace.allow(true);
-        let work = inner.pace.portion();
+        inner.scheduler.set_deadline(true);
+        let work = inner.scheduler.portion();
         let piece = || runner.borrow_mut().step_once(&mut inner.engine.borrow_mut(), &mut run, work);
-        let out = if plans { inner.planning(piece) } else { inner.running(piece) };
+        let out = if plans { inner.time_planning(piece) } else { inner.time_running(piece) };
         let Some(out) = out.map_err(throw)? else {
             if brings || start.is_some() {
                 let waits = now();
                 let may_stop = start.is_some() && run.may_stop();
-                inner.pace.submitted(&inner.engine, start, may_stop, &abort).await.map_err(throw)?;
-                inner.spend(Times { run: now() - waits, ..Times::default() });
+                inner.scheduler.wait_for_capacity(&inner.engine, start, may_stop, &abort).await.map_err(throw)?;
+                inner.add_times(Times { run: now() - waits, ..Times::default() });
             }
-            inner.pace.breathe_if(run.may_stop(), &abort).await.map_err(throw)?;
+            inner.scheduler.yield_if_due_abortable(run.may_stop(), &abort).await.map_err(throw)?;
             continue;
         };
-        inner.pace.caught_up().await;
+        inner.scheduler.wait_for_steps().await;
         // worker threads may still be running; where it can be measured, the run's time covers all of their work
-        inner.running(|| inner.engine.borrow_mut().device().sync()).map_err(throw)?;
+        inner.time_running(|| inner.engine.borrow_mut().device().sync()).map_err(throw)?;
         let mut numbers = timing(inner.times.get().minus(times), counters, inner.engine.borrow().counters());
         let known = out.iter().map(|o| &o.0).eq(runner.borrow().model().outputs().iter().map(|p| &p.name));
         let names = || out.iter().map(|o| JsValue::from(&o.0)).collect::<Array>().into();
         let names = if known { JsValue::UNDEFINED } else { names() };
-        numbers.extend(out.into_iter().map(|o| f64::from(inner.keep(o.1))));
+        numbers.extend(out.into_iter().map(|o| f64::from(inner.add_tensor(o.1))));
         return Ok(Array::of2(&Float64Array::from(&*numbers), &names).into());
     }
 }
@@ -474,8 +481,8 @@ impl Runtime {
         let mut engine = self.inner.engine.borrow_mut();
         let notes = engine.device().notes().iter().map(ToString::to_string).collect();
         let t = engine.device().target();
-        plain(DeviceInfo {
-            kind: if matches!(self.inner.side, Side::WebGpu(..)) { "webgpu" } else { "wasm" },
+        to_js(DeviceInfo {
+            kind: if matches!(self.inner.device_kind, DeviceKind::WebGpu(..)) { "webgpu" } else { "wasm" },
             threads: t.threads as f64,
             lanes: t.lanes as f64,
             software: t.software,
@@ -498,23 +505,24 @@ impl Runtime {
 
     /// The browser's `GPUDevice`, which the package destroys if this wasm instance ends; undefined on the WASM device.
     pub fn gpu(&self) -> JsValue {
-        match &self.inner.side {
-            Side::WebGpu(gpu, _) => gpu.clone(),
-            Side::Wasm(..) => JsValue::UNDEFINED,
+        match &self.inner.device_kind {
+            DeviceKind::WebGpu(gpu, _) => gpu.clone(),
+            DeviceKind::Wasm(..) => JsValue::UNDEFINED,
         }
     }
 
     /// Reports that a worker of this device has ended.
     #[wasm_bindgen(js_name = workerGone)]
     pub fn worker_gone(&self, worker: &JsValue) {
-        if let Side::Wasm(Some(threads), _) = &self.inner.side {
-            threads.gone(worker);
+        if let DeviceKind::Wasm(Some(threads), _) = &self.inner.device_kind {
+            threads.remove_worker(worker);
         }
     }
 
     /// Recreates a model of another runtime, whose device is lost, on this one. Its weights are still in this
     /// instance's memory.
-    pub fn adopt(&self, from: &Runtime, id: u32) -> std::result::Result<u32, JsValue> {
+    #[wasm_bindgen(js_name = recreateModel)]
+    pub fn recreate_model(&self, from: &Runtime, id: u32) -> std::result::Result<u32, JsValue> {
         let runner = from.inner.runner(id).map_err(throw)?;
         let model = runner.borrow().model().clone();
         let again = Runner::new(model, &self.inner.session);
@@ -522,9 +530,9 @@ impl Runtime {
     }
 
     /// Memory use and counters of the device.
-    pub fn counters(&self) -> std::result::Result<Ts<Holds>, JsValue> {
+    pub fn counters(&self) -> std::result::Result<Ts<DeviceCounters>, JsValue> {
         let live = self.inner.tensors.borrow().items.iter().flatten().count();
-        plain(Holds::new(self.inner.engine.borrow().counters(), live))
+        to_js(DeviceCounters::new(self.inner.engine.borrow().counters(), live))
     }
 
     /// The same numbers as a run's timing (`runModel`), totalled since the start, followed by the number of kernels
@@ -542,17 +550,17 @@ impl Runtime {
         self.inner.groups.clone()
     }
 
-    /// Searches for faster kernels among those launched so far, for `ms` milliseconds of work. `slot` is called before
-    /// each piece of work and resolves when there is time for it, to false if tuning should end. With `plain`, kernels
-    /// are first compiled without opts.
+    /// Searches for faster kernels among those launched so far, for `ms` milliseconds of work. `request_slot` is called
+    /// before each piece of work and resolves when there is time for it, to false if tuning should end. With
+    /// `without_opts`, kernels are first compiled without opts.
     pub async fn tune(
         &self,
         ms: f64,
-        slot: js_sys::Function,
-        plain: bool,
+        request_slot: js_sys::Function,
+        without_opts: bool,
     ) -> std::result::Result<Vec<Ts<TunedKernel>>, JsValue> {
-        let list = Tuner::new(self.inner.clone(), slot, ms, plain).run().await.map_err(throw)?;
-        values::list(list)
+        let list = Tuner::new(self.inner.clone(), request_slot, ms, without_opts).run().await.map_err(throw)?;
+        values::to_js_list(list)
     }
 
     /// Limits the bytes of device memory that tensors may take.
@@ -574,7 +582,7 @@ impl Runtime {
             let host = HostTensor::new(dtype(dt)?, shape, data)?;
             Tensor::from_bytes(&self.inner.session, host.dtype, &host.shape, Bytes::new(host.data))
         };
-        Ok(self.inner.keep(make().map_err(throw)?))
+        Ok(self.inner.add_tensor(make().map_err(throw)?))
     }
 
     /// Runs a tensor op by name: operands are ids, all other arguments numbers (see `ops`).
@@ -582,7 +590,7 @@ impl Runtime {
         let run = || -> Result<Vec<u32>> {
             let operands = ids.iter().map(|&i| self.inner.tensor(i)).collect::<Result<Vec<_>>>()?;
             let out = ops::run(&self.inner.session, name, &operands, nums)?;
-            Ok(out.into_iter().map(|t| self.inner.keep(t)).collect())
+            Ok(out.into_iter().map(|t| self.inner.add_tensor(t)).collect())
         };
         run().map_err(throw)
     }
@@ -598,7 +606,7 @@ impl Runtime {
         let read = || -> Result<Vec<u32>> {
             let inputs = ids.iter().map(|&i| self.inner.tensor(i)).collect::<Result<Vec<_>>>()?;
             let outs = wire::read(&self.inner.session, bytes, &inputs)?;
-            Ok(outs.into_iter().map(|t| self.inner.keep(t)).collect())
+            Ok(outs.into_iter().map(|t| self.inner.add_tensor(t)).collect())
         };
         read().map_err(throw)
     }
@@ -648,14 +656,14 @@ impl Runtime {
     pub fn variable(&self, name: &str, float: bool, min: i32, max: i32) -> std::result::Result<u32, JsValue> {
         let s = &self.inner.session;
         let t = if float { Ok(Tensor::variable_f32(s, name)) } else { Tensor::variable(s, name, min, max) };
-        Ok(self.inner.keep(t.map_err(throw)?))
+        Ok(self.inner.add_tensor(t.map_err(throw)?))
     }
 
     /// Computes tensors, unless the `AbortSignal` `abort` fires. Returns nothing if that needs no waiting, else a
     /// promise.
     pub fn realize(&self, ids: Vec<u32>, abort: JsValue) -> std::result::Result<JsValue, JsValue> {
         let inner = self.inner.clone();
-        at_once(async move {
+        now_or_promise(async move {
             let held = ids.iter().map(|&i| inner.tensor(i)).collect::<Result<Vec<_>>>().map_err(throw)?;
             let done = inner.realize(held.iter().map(Tensor::root).collect(), &abort).await;
             done.map(|_| JsValue::UNDEFINED).map_err(throw)
@@ -666,7 +674,7 @@ impl Runtime {
     /// promise of it.
     pub fn data(&self, id: u32, abort: JsValue) -> std::result::Result<JsValue, JsValue> {
         let inner = self.inner.clone();
-        at_once(async move {
+        now_or_promise(async move {
             let t = inner.tensor(id).map_err(throw)?;
             Ok(Uint8Array::from(&*inner.bytes(t, &abort).await.map_err(throw)?).into())
         })
@@ -675,7 +683,7 @@ impl Runtime {
     /// Frees the device memory of values that are no longer referenced.
     pub async fn collect(&self) {
         let inner = self.inner.clone();
-        let _turn = inner.turn().await;
+        let _guard = inner.lock().await;
         let mut engine = inner.engine.borrow_mut();
         engine.collect(&mut inner.session.state());
         engine.trim();
@@ -683,7 +691,12 @@ impl Runtime {
 
     /// Parses an ONNX model, with `every_value` with the values of all nodes as outputs. Undefined if it has operators
     /// that only [`Runtime::onnx_rare`] may support.
-    pub fn onnx(&self, file: &Parts, every_value: bool, budget: &JsValue) -> std::result::Result<Option<u32>, JsValue> {
+    pub fn onnx(
+        &self,
+        file: &FileBuffer,
+        every_value: bool,
+        budget: &JsValue,
+    ) -> std::result::Result<Option<u32>, JsValue> {
         match self.inner.parse(file, every_value, budget, Operators::usual()) {
             Err(Error::Unsupported { .. }) => Ok(None),
             other => other.map(Some).map_err(throw),
@@ -696,7 +709,7 @@ impl Runtime {
         let runner = self.inner.runner(id).map_err(throw)?;
         let runner = runner.borrow();
         let m = runner.model();
-        plain(ModelInfo {
+        to_js(ModelInfo {
             inputs: m.inputs().iter().map(Port::from).collect(),
             outputs: m.outputs().iter().map(Port::from).collect(),
             nodes: m.nodes().len() as f64,
@@ -724,7 +737,7 @@ impl Runtime {
         progress: Option<js_sys::Function>,
         abort: JsValue,
     ) -> std::result::Result<JsValue, JsValue> {
-        at_once(run_model(self.inner.clone(), id, inputs, progress, abort))
+        now_or_promise(run_model(self.inner.clone(), id, inputs, progress, abort))
     }
 
     /// The contents of an index of safetensors files: `[[tensor, file]]`.
@@ -740,7 +753,7 @@ impl Runtime {
         let mut hosts = Vec::with_capacity(ids.len());
         for id in ids {
             let t = inner.tensor(id).map_err(throw)?;
-            hosts.push(inner.host(t, &JsValue::UNDEFINED).await.map_err(throw)?);
+            hosts.push(inner.host_tensor(t, &JsValue::UNDEFINED).await.map_err(throw)?);
         }
         let list: Vec<_> = names.iter().zip(&hosts).map(|(n, t)| (n.as_str(), t.dtype, &*t.shape, &*t.data)).collect();
         Ok(Uint8Array::from(&*safetensors::write(&list, &[]).map_err(throw)?))

@@ -5,7 +5,7 @@
 //! GPU, which the page needs for drawing, only a bounded amount of work is submitted at a time, as submitted work
 //! cannot be withdrawn.
 
-use crate::js::{is_aborted, now, turn_of_page};
+use crate::js::{is_aborted, now, yield_to_event_loop};
 use crate::signal::Signal;
 use gradloom_core::engine::{Engine, Running};
 use gradloom_core::interrupt::{Go, Interrupt};
@@ -23,22 +23,22 @@ use wasm_bindgen_futures::{JsFuture, spawn_local};
 const SLICE_MS: f64 = 8.0;
 /// The decay, per piece of planning, of the longest duration seen, by which the duration of the next piece is
 /// predicted.
-const FADES: f64 = 0.8;
+const PREDICTION_DECAY: f64 = 0.8;
 /// The target duration in milliseconds of one portion of work on a GPU; its completion is reported some milliseconds
 /// late.
 const GPU_SLICE_MS: f64 = 20.0;
 /// The initial estimate of a GPU's throughput, in the engine's units of work per millisecond, and the bounds of the
 /// estimate.
-const FIRST_RATE: f64 = 1e6;
-const LEAST_RATE: f64 = 1e5;
-const MOST_RATE: f64 = 1e12;
+const INITIAL_RATE: f64 = 1e6;
+const MIN_RATE: f64 = 1e5;
+const MAX_RATE: f64 = 1e12;
 /// The estimated milliseconds for adding a node to a graph when that code runs for the first time.
 const NODE_MS: f64 = 0.01;
 /// If at least this many nodes were added since the last work, the next work starts in a new task of the event loop.
 const MANY_NODES: usize = 256;
 
 /// What executes the work of runs.
-pub(crate) enum By {
+pub(crate) enum Executor {
     /// A GPU, to which work is submitted in portions.
     Gpu {
         /// Estimated work per millisecond, updated after each portion.
@@ -46,55 +46,55 @@ pub(crate) enum By {
         /// Fires when the GPU has made progress.
         signal: Signal,
     },
-    /// The page's own thread, alone or with worker threads. The device itself stops at the time `limit`; worker threads
-    /// continue meanwhile.
-    Page { limit: Rc<Cell<f64>>, alone: bool },
+    /// The page's own thread, alone or with worker threads. The device itself stops at the time `deadline`; worker
+    /// threads continue meanwhile.
+    MainThread { deadline: Rc<Cell<f64>>, single_threaded: bool },
 }
 
 /// The time slices of one device's work.
-pub(crate) struct Pace {
+pub(crate) struct Scheduler {
     /// The end of the current slice: milliseconds as the bits of an f64.
-    end: Arc<AtomicU64>,
+    slice_end: Arc<AtomicU64>,
     /// Whether the task of the event loop in which the slice began is still running.
-    same_turn: Rc<Cell<bool>>,
+    same_task: Rc<Cell<bool>>,
     /// The number of nodes of the graph when the last work ended.
     nodes: Cell<usize>,
     /// The predicted duration of the next piece of planning in milliseconds: a decaying maximum of those before.
-    piece: Cell<f64>,
-    by: By,
-    seen: Rc<Seen>,
+    predicted_planning_ms: Cell<f64>,
+    executor: Executor,
+    step_tracker: Rc<StepTracker>,
 }
 
 /// Whether `debug` watches each step of runs individually, and how many watched steps have not ended.
 #[derive(Default)]
-pub(crate) struct Seen {
-    looks: Cell<bool>,
-    under_way: Cell<u32>,
-    over: Signal,
+pub(crate) struct StepTracker {
+    enabled: Cell<bool>,
+    pending: Cell<u32>,
+    step_ended: Signal,
 }
 
-impl Seen {
+impl StepTracker {
     /// Turns watching of steps on or off.
-    pub(crate) fn set(&self, looks: bool) {
-        self.looks.set(looks);
+    pub(crate) fn set_enabled(&self, enabled: bool) {
+        self.enabled.set(enabled);
     }
 
     /// Counts a step as submitted and not ended.
     pub(crate) fn begin(&self) {
-        self.under_way.set(self.under_way.get() + 1);
+        self.pending.set(self.pending.get() + 1);
     }
 
     /// Counts a step as ended.
     pub(crate) fn end(&self) {
-        self.under_way.set(self.under_way.get() - 1);
-        self.over.fire();
+        self.pending.set(self.pending.get() - 1);
+        self.step_ended.fire();
     }
 }
 
-impl By {
+impl Executor {
     /// A GPU with its signal of progress.
-    pub(crate) fn gpu(signal: Signal) -> By {
-        By::Gpu { rate: Cell::new(FIRST_RATE), signal }
+    pub(crate) fn gpu(signal: Signal) -> Executor {
+        Executor::Gpu { rate: Cell::new(INITIAL_RATE), signal }
     }
 }
 
@@ -102,118 +102,118 @@ fn is_over(end: &AtomicU64) -> bool {
     now() >= f64::from_bits(end.load(Ordering::Relaxed))
 }
 
-impl Pace {
-    pub(crate) fn new(by: By) -> Pace {
-        Pace {
-            end: Arc::default(),
-            same_turn: Rc::default(),
+impl Scheduler {
+    pub(crate) fn new(executor: Executor) -> Scheduler {
+        Scheduler {
+            slice_end: Arc::default(),
+            same_task: Rc::default(),
             nodes: Cell::default(),
-            piece: Cell::default(),
-            by,
-            seen: Rc::default(),
+            predicted_planning_ms: Cell::default(),
+            executor,
+            step_tracker: Rc::default(),
         }
     }
 
     /// The shared state for watching steps.
-    pub(crate) fn seen(&self) -> Rc<Seen> {
-        self.seen.clone()
+    pub(crate) fn step_tracker(&self) -> Rc<StepTracker> {
+        self.step_tracker.clone()
     }
 
     /// Waits until all watched steps have ended.
-    pub(crate) async fn caught_up(&self) {
-        while self.seen.under_way.get() > 0 {
-            self.seen.over.wait().await;
+    pub(crate) async fn wait_for_steps(&self) {
+        while self.step_tracker.pending.get() > 0 {
+            self.step_tracker.step_ended.wait().await;
         }
     }
 
     /// The interrupt for the engine, which pauses work at the end of the slice.
     pub(crate) fn interrupt(&self) -> Interrupt {
-        let end = self.end.clone();
+        let end = self.slice_end.clone();
         Interrupt::asking(move || Ok(if is_over(&end) { Go::Pause } else { Go::On }))
     }
 
     /// Begins work: in the slice of the current task, or in a new one.
     pub(crate) fn begin(&self) {
-        if !self.same_turn.get() {
-            self.slice();
+        if !self.same_task.get() {
+            self.start_slice();
         }
     }
 
-    /// [`Pace::begin`] for a graph of `nodes` nodes. The time that the page spent on adding nodes was not measured: if
-    /// they are many, work begins in the next task.
-    pub(crate) async fn begin_on(&self, nodes: usize) {
+    /// [`Scheduler::begin`] for a graph of `nodes` nodes. The time that the page spent on adding nodes was not
+    /// measured: if they are many, work begins in the next task.
+    pub(crate) async fn begin_with_nodes(&self, nodes: usize) {
         let added = nodes.saturating_sub(self.nodes.get());
-        if added >= MANY_NODES && !self.same_turn.get() {
+        if added >= MANY_NODES && !self.same_task.get() {
             // it never rejects
-            let _ = JsFuture::from(turn_of_page()).await;
-        } else if !self.same_turn.get() {
-            self.slice_of(SLICE_MS - added as f64 * NODE_MS);
+            let _ = JsFuture::from(yield_to_event_loop()).await;
+        } else if !self.same_task.get() {
+            self.start_slice_of(SLICE_MS - added as f64 * NODE_MS);
         }
         self.begin();
     }
 
     /// Records the number of nodes of the graph at the end of work.
-    pub(crate) fn left(&self, nodes: usize) {
+    pub(crate) fn record_nodes(&self, nodes: usize) {
         self.nodes.set(nodes);
     }
 
     /// Begins a slice, which lasts for all work until the event loop runs again.
-    fn slice(&self) {
-        self.slice_of(SLICE_MS);
+    fn start_slice(&self) {
+        self.start_slice_of(SLICE_MS);
     }
 
-    fn slice_of(&self, ms: f64) {
-        self.end.store((now() + ms).to_bits(), Ordering::Relaxed);
-        if self.same_turn.replace(true) {
+    fn start_slice_of(&self, ms: f64) {
+        self.slice_end.store((now() + ms).to_bits(), Ordering::Relaxed);
+        if self.same_task.replace(true) {
             return;
         }
-        let same_turn = self.same_turn.clone();
+        let same_task = self.same_task.clone();
         spawn_local(async move {
             // it never rejects
-            let _ = JsFuture::from(turn_of_page()).await;
-            same_turn.set(false);
+            let _ = JsFuture::from(yield_to_event_loop()).await;
+            same_task.set(false);
         });
     }
 
     /// Call this between two pieces of work: lets the event loop run if the slice is over. An error if the caller
     /// aborted.
-    pub(crate) async fn breathe(&self, abort: &JsValue) -> Result<()> {
-        self.breathe_before(0.0, abort).await
+    pub(crate) async fn yield_if_due(&self, abort: &JsValue) -> Result<()> {
+        self.yield_if_due_within(0.0, abort).await
     }
 
-    /// [`Pace::breathe`] before a piece of planning, which cannot be interrupted: if its predicted duration exceeds the
-    /// slice, it begins after the event loop has run.
-    pub(crate) async fn breathe_before_piece(&self, abort: &JsValue) -> Result<()> {
-        self.breathe_before(self.piece.get().min(SLICE_MS), abort).await
+    /// [`Scheduler::yield_if_due`] before a piece of planning, which cannot be interrupted: if its predicted duration
+    /// exceeds the slice, it begins after the event loop has run.
+    pub(crate) async fn yield_before_planning(&self, abort: &JsValue) -> Result<()> {
+        self.yield_if_due_within(self.predicted_planning_ms.get().min(SLICE_MS), abort).await
     }
 
-    async fn breathe_before(&self, ms: f64, abort: &JsValue) -> Result<()> {
-        if now() + ms >= f64::from_bits(self.end.load(Ordering::Relaxed)) {
+    async fn yield_if_due_within(&self, ms: f64, abort: &JsValue) -> Result<()> {
+        if now() + ms >= f64::from_bits(self.slice_end.load(Ordering::Relaxed)) {
             // it never rejects
-            let _ = JsFuture::from(turn_of_page()).await;
-            self.slice();
+            let _ = JsFuture::from(yield_to_event_loop()).await;
+            self.start_slice();
         }
         if is_aborted(abort) { Err(Error::Aborted) } else { Ok(()) }
     }
 
     /// Records the duration of a piece of planning in milliseconds.
-    pub(crate) fn took(&self, ms: f64) {
-        self.piece.set(ms.max(FADES * self.piece.get()));
+    pub(crate) fn record_planning(&self, ms: f64) {
+        self.predicted_planning_ms.set(ms.max(PREDICTION_DECAY * self.predicted_planning_ms.get()));
     }
 
     /// Call this before a result is returned: lets the event loop run first if work took half of the slice, since the
     /// caller's next step, such as building the graph of the next training step, may take as long again.
-    pub(crate) async fn leave(&self) {
-        let end = f64::from_bits(self.end.load(Ordering::Relaxed));
-        if self.same_turn.get() && now() >= end - SLICE_MS / 2.0 {
+    pub(crate) async fn yield_before_result(&self) {
+        let end = f64::from_bits(self.slice_end.load(Ordering::Relaxed));
+        if self.same_task.get() && now() >= end - SLICE_MS / 2.0 {
             // it never rejects
-            let _ = JsFuture::from(turn_of_page()).await;
+            let _ = JsFuture::from(yield_to_event_loop()).await;
         }
     }
 
-    /// [`Pace::breathe`], but work that must not stop ignores an abort.
-    pub(crate) async fn breathe_if(&self, may_stop: bool, abort: &JsValue) -> Result<()> {
-        match self.breathe(abort).await {
+    /// [`Scheduler::yield_if_due`], but work that must not stop ignores an abort.
+    pub(crate) async fn yield_if_due_abortable(&self, may_stop: bool, abort: &JsValue) -> Result<()> {
+        match self.yield_if_due(abort).await {
             Err(Error::Aborted) if !may_stop => Ok(()),
             out => out,
         }
@@ -221,20 +221,20 @@ impl Pace {
 
     /// Sets the time until which a device may work on the page's thread: the end of the slice. No limit if worker
     /// threads do the work and nothing waits for it.
-    pub(crate) fn allow(&self, waits: bool) {
-        if let By::Page { limit, alone } = &self.by {
-            let ends = waits || *alone;
-            limit.set(if ends { f64::from_bits(self.end.load(Ordering::Relaxed)) } else { f64::INFINITY });
+    pub(crate) fn set_deadline(&self, waits: bool) {
+        if let Executor::MainThread { deadline, single_threaded } = &self.executor {
+            let ends = waits || *single_threaded;
+            deadline.set(if ends { f64::from_bits(self.slice_end.load(Ordering::Relaxed)) } else { f64::INFINITY });
         }
     }
 
     /// How much work of a run to submit at once, in the engine's units; 0 submits single steps.
     pub(crate) fn portion(&self) -> u64 {
-        match &self.by {
-            _ if self.seen.looks.get() => 0,
-            By::Gpu { rate, .. } => (rate.get() * GPU_SLICE_MS) as u64,
+        match &self.executor {
+            _ if self.step_tracker.enabled.get() => 0,
+            Executor::Gpu { rate, .. } => (rate.get() * GPU_SLICE_MS) as u64,
             // first everything that may be aborted, then the rest
-            By::Page { .. } => u64::MAX - 1,
+            Executor::MainThread { .. } => u64::MAX - 1,
         }
     }
 
@@ -243,30 +243,30 @@ impl Pace {
         loop {
             // worker threads may still be busy with the previous portion, and submitting another one would block until
             // they are done
-            self.done(engine).await?;
-            self.allow(abort.is_object());
+            self.wait_idle(engine).await?;
+            self.set_deadline(abort.is_object());
             let start = now();
             if engine.borrow_mut().submit_some(run, self.portion())? {
-                self.caught_up().await;
+                self.wait_for_steps().await;
                 return Ok(());
             }
-            self.submitted(engine, Some(start), run.may_stop(), abort).await?;
-            self.breathe_if(run.may_stop(), abort).await?;
+            self.wait_for_capacity(engine, Some(start), run.may_stop(), abort).await?;
+            self.yield_if_due_abortable(run.may_stop(), abort).await?;
         }
     }
 
     /// Waits, after work was submitted, until the device can take more; `start` is the time of submission of a run's
     /// portion. An error if the caller aborted work that may be aborted.
-    pub(crate) async fn submitted(
+    pub(crate) async fn wait_for_capacity(
         &self,
         engine: &RefCell<Engine>,
         start: Option<f64>,
         may_stop: bool,
         abort: &JsValue,
     ) -> Result<()> {
-        self.caught_up().await;
-        match &self.by {
-            By::Gpu { rate, signal } => {
+        self.wait_for_steps().await;
+        match &self.executor {
+            Executor::Gpu { rate, signal } => {
                 while !engine.borrow_mut().device().has_room()? {
                     signal.wait().await;
                 }
@@ -274,16 +274,16 @@ impl Pace {
                     // adapt the estimate so that the next portion takes the target duration
                     let took = now() - start;
                     let change = if took < GPU_SLICE_MS / 2.0 { 2.0 } else { GPU_SLICE_MS / took };
-                    rate.set(between(rate.get() * change, LEAST_RATE, MOST_RATE));
+                    rate.set(between(rate.get() * change, MIN_RATE, MAX_RATE));
                 }
             }
-            By::Page { .. } => {
+            Executor::MainThread { .. } => {
                 while !engine.borrow_mut().device().work()? {
-                    if let Err(e) = self.breathe_if(may_stop, abort).await {
+                    if let Err(e) = self.yield_if_due_abortable(may_stop, abort).await {
                         engine.borrow_mut().device().stop();
                         return Err(e);
                     }
-                    self.allow(true);
+                    self.set_deadline(true);
                 }
             }
         }
@@ -291,10 +291,10 @@ impl Pace {
     }
 
     /// Waits until all submitted work is done, on devices where the page's thread would otherwise block for it.
-    pub(crate) async fn done(&self, engine: &RefCell<Engine>) -> Result<()> {
-        if let By::Page { .. } = self.by {
-            self.allow(true);
-            self.submitted(engine, None, false, &JsValue::UNDEFINED).await?;
+    pub(crate) async fn wait_idle(&self, engine: &RefCell<Engine>) -> Result<()> {
+        if let Executor::MainThread { .. } = self.executor {
+            self.set_deadline(true);
+            self.wait_for_capacity(engine, None, false, &JsValue::UNDEFINED).await?;
         }
         Ok(())
     }

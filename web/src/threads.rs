@@ -55,9 +55,9 @@ extern "C" {
 }
 
 /// A thread that makes no progress on its slice of a kernel for this many milliseconds is considered dead.
-const PATIENCE_MS: f64 = 60_000.0;
+const STALL_TIMEOUT_MS: f64 = 60_000.0;
 /// The same limit once a worker is known to have ended, since it may be the one that is missing.
-const PATIENCE_AFTER_DEATH_MS: f64 = 1000.0;
+const STALL_TIMEOUT_AFTER_EXIT_MS: f64 = 1000.0;
 
 /// The workers of a device and the synchronisation words that they share with it.
 pub(crate) struct Threads(Handle);
@@ -76,15 +76,15 @@ struct Inner {
     service: u32,
     serving: bool,
     /// Whether a job was posted that may not be done.
-    working: bool,
+    job_pending: bool,
     /// Table entries of released kernels that the workers have not cleared yet.
-    free: Vec<u32>,
+    released_entries: Vec<u32>,
     /// How long a job may make no progress, in milliseconds.
-    patience_ms: f64,
+    stall_timeout_ms: f64,
     /// The last observed progress of the job, and when this thread observed it.
-    seen: Option<([i32; 3], f64)>,
+    last_progress: Option<([i32; 3], f64)>,
     /// Why the device no longer works: a kernel or a thread failed.
-    broken: Option<String>,
+    failure: Option<String>,
     /// Reports that failure.
     signal: Signal,
 }
@@ -125,11 +125,11 @@ impl Threads {
             scratch: 0,
             service: 0,
             serving: false,
-            working: false,
-            free: Vec::new(),
-            patience_ms: PATIENCE_MS,
-            seen: None,
-            broken: None,
+            job_pending: false,
+            released_entries: Vec::new(),
+            stall_timeout_ms: STALL_TIMEOUT_MS,
+            last_progress: None,
+            failure: None,
             signal,
         })))))
     }
@@ -151,13 +151,13 @@ impl Threads {
 
     /// Releases a kernel that no job calls any more; workers clear its entry before they load the next module.
     pub(crate) fn release(&mut self, entry: u32) {
-        self.0.0.borrow_mut().free.push(entry);
+        self.0.0.borrow_mut().released_entries.push(entry);
     }
 
     /// Sets the scratch memory of all threads: thread `t` uses the `t`-th piece of `bytes` bytes.
     pub(crate) fn set_scratch(&mut self, at: usize, bytes: usize) -> Result<()> {
         let mut inner = self.0.0.borrow_mut();
-        inner.leave()?;
+        inner.stop_serving()?;
         inner.scratch = at as u32;
         for (i, w) in inner.workers.iter().enumerate() {
             let address = (at + (i + 1) * bytes) as u32;
@@ -170,29 +170,29 @@ impl Threads {
     /// memory that it uses must stay until it is done.
     pub(crate) fn post(&mut self, steps: usize, n: usize) -> Result<()> {
         let mut inner = self.0.0.borrow_mut();
-        inner.enter()?;
+        inner.start_serving()?;
         let threads = inner.workers.len() as u32 + 1;
-        (inner.working, inner.patience_ms, inner.seen) = (true, PATIENCE_MS, None);
+        (inner.job_pending, inner.stall_timeout_ms, inner.last_progress) = (true, STALL_TIMEOUT_MS, None);
         let done = inner.driver.post(steps as u32, n as u32, threads, inner.scratch, inner.sync);
         inner.check(done);
         Ok(())
     }
 
     /// Takes part in the job until it is done, or until the time `end` in milliseconds; returns whether it is done.
-    pub(crate) fn settle(&mut self, end: f64) -> Result<bool> {
-        self.0.0.borrow_mut().settle(end)
+    pub(crate) fn work_until(&mut self, end: f64) -> Result<bool> {
+        self.0.0.borrow_mut().work_until(end)
     }
 
     /// Whether no job is running.
     pub(crate) fn is_idle(&self) -> bool {
         let inner = self.0.0.borrow();
-        !inner.working || inner.driver.state(inner.sync) == 0
+        !inner.job_pending || inner.driver.state(inner.sync) == 0
     }
 
     /// Cancels the job. Threads may still finish their current slices.
     pub(crate) fn stop(&mut self) {
         let inner = self.0.0.borrow();
-        if inner.working {
+        if inner.job_pending {
             inner.driver.stop(inner.sync);
         }
     }
@@ -201,8 +201,8 @@ impl Threads {
 impl Handle {
     pub(crate) fn load(&self, module: &Module, base: u32) -> Result<()> {
         let mut inner = self.0.borrow_mut();
-        inner.leave()?;
-        let free: Array = inner.free.drain(..).map(JsValue::from).collect();
+        inner.stop_serving()?;
+        let free: Array = inner.released_entries.drain(..).map(JsValue::from).collect();
         for w in &inner.workers {
             let module = module.clone().into();
             let m = [("kind", "load".into()), ("module", module), ("base", base.into()), ("free", free.clone().into())];
@@ -213,10 +213,10 @@ impl Handle {
 
     /// Removes a worker that has ended. The others continue without it, also with the current job, unless that waits
     /// for the worker's slice.
-    pub(crate) fn gone(&self, worker: &JsValue) {
+    pub(crate) fn remove_worker(&self, worker: &JsValue) {
         let mut inner = self.0.borrow_mut();
         inner.workers.retain(|w| w != worker);
-        inner.patience_ms = PATIENCE_AFTER_DEATH_MS;
+        inner.stall_timeout_ms = STALL_TIMEOUT_AFTER_EXIT_MS;
     }
 }
 
@@ -230,41 +230,41 @@ impl Inner {
     }
 
     fn lose(&mut self, why: String) {
-        self.signal.lose(self.broken.get_or_insert(why));
+        self.signal.lose(self.failure.get_or_insert(why));
     }
 
-    fn settle(&mut self, end: f64) -> Result<bool> {
-        while self.working {
+    fn work_until(&mut self, end: f64) -> Result<bool> {
+        while self.job_pending {
             let done = self.driver.help(0, self.service, self.scratch, self.sync, end);
             let (state, left) = (self.driver.state(self.sync), self.driver.left(self.sync));
-            let now_at = [done.as_ref().copied().unwrap_or_default(), state, left];
-            self.working = done.is_err() || state != 0;
+            let progress = [done.as_ref().copied().unwrap_or_default(), state, left];
+            self.job_pending = done.is_err() || state != 0;
             self.check(done);
-            if !self.working {
+            if !self.job_pending {
                 break;
             }
             // the others are still inside their slices of a step; none takes another slice because none is left
-            match self.seen {
-                Some((at, since)) if at == now_at => {
-                    if js::now() - since > self.patience_ms {
-                        self.working = false;
+            match self.last_progress {
+                Some((at, since)) if at == progress => {
+                    if js::now() - since > self.stall_timeout_ms {
+                        self.job_pending = false;
                         self.lose("a worker thread did not come back from its part of a kernel".into());
                     }
                 }
-                _ => self.seen = Some((now_at, js::now())),
+                _ => self.last_progress = Some((progress, js::now())),
             }
             if js::now() >= end {
                 break;
             }
         }
-        if self.broken.is_none() && self.driver.failed(self.sync) != 0 {
+        if self.failure.is_none() && self.driver.failed(self.sync) != 0 {
             self.lose("a kernel failed: in a worker, which printed why".into());
         }
-        self.broken.as_ref().map_or(Ok(!self.working), |why| Err(lost(why)))
+        self.failure.as_ref().map_or(Ok(!self.job_pending), |why| Err(lost(why)))
     }
 
     /// Makes workers enter the `serve` loop.
-    fn enter(&mut self) -> Result<()> {
+    fn start_serving(&mut self) -> Result<()> {
         if !self.serving {
             for w in &self.workers {
                 send(w, &js::object(&[("kind", "serve".into()), ("service", self.service.into())]))?;
@@ -275,8 +275,8 @@ impl Inner {
     }
 
     /// Makes workers leave the `serve` loop to receive messages. A worker that has not entered it yet will not do so.
-    fn leave(&mut self) -> Result<()> {
-        let settled = self.settle(f64::INFINITY);
+    fn stop_serving(&mut self) -> Result<()> {
+        let settled = self.work_until(f64::INFINITY);
         if self.serving {
             self.driver.dismiss(self.sync);
             self.service = self.service.wrapping_add(1);
@@ -289,7 +289,7 @@ impl Inner {
 impl Drop for Threads {
     fn drop(&mut self) {
         let mut inner = self.0.0.borrow_mut();
-        let _ = inner.leave();
+        let _ = inner.stop_serving();
         for w in &inner.workers {
             let _ = send(w, &js::object(&[("kind", "stop".into())]));
         }

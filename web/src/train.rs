@@ -62,7 +62,7 @@ pub(crate) fn run(name: &str, x: &[Tensor], n: &mut Nums<'_>) -> Result<Option<V
             a.sample(&how, seen, if key { x.last() } else { None })?
         }
         "init" => {
-            initial(a, n)?;
+            initialize(a, n)?;
             a.clone()
         }
         "batch_norm" => {
@@ -80,7 +80,7 @@ pub(crate) fn run(name: &str, x: &[Tensor], n: &mut Nums<'_>) -> Result<Option<V
     Ok(Some(vec![one]))
 }
 
-fn initial(t: &Tensor, n: &mut Nums<'_>) -> Result<()> {
+fn initialize(t: &Tensor, n: &mut Nums<'_>) -> Result<()> {
     let kind = n.size()?;
     let fan = |out: bool| if out { init::Fan::Out } else { init::Fan::In };
     match kind {

@@ -10,15 +10,15 @@ use tsify::{Ts, Tsify};
 use wasm_bindgen::JsValue;
 
 /// Converts a value to its JavaScript object.
-pub(crate) fn plain<T: Tsify + Serialize>(value: impl Into<T>) -> Result<Ts<T>, JsValue> {
+pub(crate) fn to_js<T: Tsify + Serialize>(value: impl Into<T>) -> Result<Ts<T>, JsValue> {
     value.into().into_ts().map_err(|e| JsValue::from_str(&e.to_string()))
 }
 
 /// Converts each value of a list.
-pub(crate) fn list<T: Tsify + Serialize>(
+pub(crate) fn to_js_list<T: Tsify + Serialize>(
     values: impl IntoIterator<Item = impl Into<T>>,
 ) -> Result<Vec<Ts<T>>, JsValue> {
-    values.into_iter().map(plain).collect()
+    values.into_iter().map(to_js).collect()
 }
 
 /// The properties of a started device.
@@ -42,7 +42,7 @@ pub struct DeviceInfo {
 /// Memory use and counters of a device.
 #[derive(Serialize, Tsify)]
 #[serde(rename_all = "camelCase")]
-pub struct Holds {
+pub struct DeviceCounters {
     /// Bytes that the device holds now, and the most it ever held.
     pub(crate) bytes: f64,
     pub(crate) peak_bytes: f64,
@@ -55,9 +55,9 @@ pub struct Holds {
     pub(crate) launches: f64,
 }
 
-impl Holds {
-    pub(crate) fn new(c: Counters, tensors: usize) -> Holds {
-        Holds {
+impl DeviceCounters {
+    pub(crate) fn new(c: Counters, tensors: usize) -> DeviceCounters {
+        DeviceCounters {
             bytes: c.bytes as f64,
             peak_bytes: c.peak_bytes as f64,
             tensors: tensors as f64,
@@ -93,7 +93,7 @@ pub struct TunedKernel {
 pub enum Dimension {
     Size(f64),
     Symbol(String),
-    Open,
+    Unknown,
 }
 
 impl From<&Dim> for Dimension {
@@ -101,7 +101,7 @@ impl From<&Dim> for Dimension {
         match d {
             Dim::Value(v) if *v >= 0 => Dimension::Size(*v as f64),
             Dim::Param(name) => Dimension::Symbol(name.clone()),
-            _ => Dimension::Open,
+            _ => Dimension::Unknown,
         }
     }
 }

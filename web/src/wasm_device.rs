@@ -41,7 +41,7 @@ pub struct WasmDevice {
     heap: Heap,
     buffers: Vec<Option<(usize, usize)>>,
     /// Ids of freed buffers, to be reused.
-    unused: Vec<u32>,
+    free_ids: Vec<u32>,
     table: Table,
     entries: Heap,
     kernels: Vec<Option<Entry>>,
@@ -59,9 +59,9 @@ pub struct WasmDevice {
     sync: usize,
     threads: Option<Threads>,
     /// Whether a single-threaded job may not be done.
-    working: bool,
+    job_pending: bool,
     /// The time ([`js::now`], milliseconds) until which [`Device::work`] may use the caller's thread.
-    limit: Rc<Cell<f64>>,
+    deadline: Rc<Cell<f64>>,
 }
 
 /// A kernel in the function table.
@@ -136,7 +136,7 @@ impl WasmDevice {
             shared,
             heap: Heap::new(BASE, 64),
             buffers: Vec::new(),
-            unused: Vec::new(),
+            free_ids: Vec::new(),
             table,
             entries: Heap::new(0, 1),
             kernels: Vec::new(),
@@ -150,10 +150,10 @@ impl WasmDevice {
             scratch: (0, 0),
             sync: 0,
             threads: None,
-            working: false,
-            limit: Rc::new(Cell::new(f64::INFINITY)),
+            job_pending: false,
+            deadline: Rc::new(Cell::new(f64::INFINITY)),
         };
-        device.sync = device.take(SYNC_BYTES)?;
+        device.sync = device.alloc_zeroed(SYNC_BYTES)?;
         Ok(device)
     }
 
@@ -187,13 +187,13 @@ impl WasmDevice {
     }
 
     /// Milliseconds of synchronous compilation.
-    pub fn meter(&self) -> Rc<Cell<f64>> {
+    pub fn compile_ms(&self) -> Rc<Cell<f64>> {
         self.compiling.borrow().spent_ms.clone()
     }
 
     /// The time until which the caller's thread works on submitted jobs; infinite for no limit.
-    pub fn limit(&self) -> Rc<Cell<f64>> {
-        self.limit.clone()
+    pub fn deadline(&self) -> Rc<Cell<f64>> {
+        self.deadline.clone()
     }
 
     /// The memory that holds its buffers.
@@ -203,25 +203,25 @@ impl WasmDevice {
 
     /// Waits until submitted work is done. Workers run it while the page does other things; this is needed before
     /// anything that touches memory or workers.
-    fn settle(&mut self) -> Result<()> {
-        self.settle_until(f64::INFINITY).map(|_| ())
+    fn finish_jobs(&mut self) -> Result<()> {
+        self.work_until(f64::INFINITY).map(|_| ())
     }
 
-    /// Like `settle`, but only until the time `end`; returns whether the work is done.
-    fn settle_until(&mut self, end: f64) -> Result<bool> {
+    /// Like `finish_jobs`, but only until the time `end`; returns whether the work is done.
+    fn work_until(&mut self, end: f64) -> Result<bool> {
         if let Some(t) = &mut self.threads {
-            return t.settle(end);
+            return t.work_until(end);
         }
-        if self.working {
+        if self.job_pending {
             let left = self.driver.go(self.scratch.0 as u32, end);
-            self.working = left.as_ref().is_ok_and(|&left| left != 0);
+            self.job_pending = left.as_ref().is_ok_and(|&left| left != 0);
             left.map_err(|e| {
                 let what = format!("a kernel failed: {}", text(&e));
                 self.signal().lose(&what);
                 Error::Lost { device: "wasm".into(), what }
             })?;
         }
-        Ok(!self.working)
+        Ok(!self.job_pending)
     }
 
     /// Bytes allocated now, and the most there ever were.
@@ -230,17 +230,17 @@ impl WasmDevice {
     }
 
     /// Allocates zeroed memory; grows the `WebAssembly.Memory` if necessary.
-    fn take(&mut self, bytes: usize) -> Result<usize> {
-        let (at, dirty) = self.take_stale(bytes)?;
+    fn alloc_zeroed(&mut self, bytes: usize) -> Result<usize> {
+        let (at, dirty) = self.alloc_dirty(bytes)?;
         if dirty > 0 {
-            self.settle()?;
+            self.finish_jobs()?;
             self.view.fill(0, at as u32, (at + dirty) as u32);
         }
         Ok(at)
     }
 
     /// Allocates memory without zeroing; the second result is the number of leading bytes that may have old contents.
-    fn take_stale(&mut self, bytes: usize) -> Result<(usize, usize)> {
+    fn alloc_dirty(&mut self, bytes: usize) -> Result<(usize, usize)> {
         let reach = self.heap.reach(bytes).ok_or_else(|| oom(bytes))? + SLACK;
         let have = self.bytes().byte_length() as usize;
         if reach > have {
@@ -256,8 +256,8 @@ impl WasmDevice {
     }
 
     /// Assigns an id to a buffer.
-    fn named(&mut self, at: usize, bytes: usize) -> BufId {
-        if let Some(slot) = self.unused.pop() {
+    fn add_buffer(&mut self, at: usize, bytes: usize) -> BufId {
+        if let Some(slot) = self.free_ids.pop() {
             self.buffers[slot as usize] = Some((at, bytes));
             return BufId(slot);
         }
@@ -284,7 +284,7 @@ impl WasmDevice {
         &self.view
     }
 
-    fn range(&self, buf: BufId, offset: usize, bytes: usize) -> Result<usize> {
+    fn address(&self, buf: BufId, offset: usize, bytes: usize) -> Result<usize> {
         let Some(Some((at, len))) = self.buffers.get(buf.0 as usize) else {
             return Err(failed(format!("{buf:?} is not allocated")));
         };
@@ -295,7 +295,7 @@ impl WasmDevice {
     }
 
     fn view(&self, v: &View) -> Result<usize> {
-        self.range(v.buf, v.offset, v.bytes)
+        self.address(v.buf, v.offset, v.bytes)
     }
 
     fn reserve_scratch(&mut self, bytes: usize) -> Result<()> {
@@ -308,7 +308,7 @@ impl WasmDevice {
             self.heap.free(self.scratch.0, self.scratch.1 * threads);
         }
         self.scratch = (0, 0);
-        let at = self.take(bytes * threads)?;
+        let at = self.alloc_zeroed(bytes * threads)?;
         self.scratch = (at, bytes);
         if let Some(t) = &mut self.threads {
             t.set_scratch(at, bytes)?;
@@ -360,7 +360,7 @@ impl WasmDevice {
 }
 
 /// The number of words of encoded steps.
-fn words_of(steps: &[Step]) -> usize {
+fn encoded_words(steps: &[Step]) -> usize {
     let own = |s: &Step| match s {
         Step::Launch { args, vars, .. } => STEP_WORDS + args.len() + vars.len(),
         Step::Copy { .. } => STEP_WORDS,
@@ -369,7 +369,7 @@ fn words_of(steps: &[Step]) -> usize {
 }
 
 /// Stores the kernels of an instance in a table.
-fn fill(table: &Table, instance: &Instance, base: u32, n: u32) -> std::result::Result<(), JsValue> {
+fn fill_table(table: &Table, instance: &Instance, base: u32, n: u32) -> std::result::Result<(), JsValue> {
     let kernels = instance.exports();
     (0..n).try_for_each(|i| table.set_raw(base + i, &Reflect::get_u32(&kernels, i)?))
 }
@@ -397,32 +397,32 @@ impl Device for WasmDevice {
     }
 
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {
-        let at = self.take(bytes)?;
-        Ok(self.named(at, bytes))
+        let at = self.alloc_zeroed(bytes)?;
+        Ok(self.add_buffer(at, bytes))
     }
 
     fn alloc_to_fill(&mut self, bytes: usize) -> Result<BufId> {
-        let (at, _) = self.take_stale(bytes)?;
-        Ok(self.named(at, bytes))
+        let (at, _) = self.alloc_dirty(bytes)?;
+        Ok(self.add_buffer(at, bytes))
     }
 
     fn free(&mut self, buf: BufId) {
         if let Some((at, len)) = self.buffers.get_mut(buf.0 as usize).and_then(Option::take) {
             self.heap.free(at, len);
-            self.unused.push(buf.0);
+            self.free_ids.push(buf.0);
         }
     }
 
     fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()> {
-        let at = self.range(buf, offset, data.len())?;
-        self.settle()?;
+        let at = self.address(buf, offset, data.len())?;
+        self.finish_jobs()?;
         self.bytes().subarray(at as u32, (at + data.len()) as u32).copy_from(data);
         Ok(())
     }
 
     fn place(&mut self, buf: BufId, bytes: usize) -> Result<Option<usize>> {
-        let at = self.range(buf, 0, bytes)?;
-        self.settle()?;
+        let at = self.address(buf, 0, bytes)?;
+        self.finish_jobs()?;
         Ok(Some(at))
     }
 
@@ -455,7 +455,7 @@ impl Device for WasmDevice {
 
     fn compile_bytes(&self) -> usize {
         // in a page, large modules are compiled asynchronously
-        if js::is_page() { usize::MAX } else { SYNC_BYTES_MAX / 4 }
+        if js::is_main_thread() { usize::MAX } else { SYNC_BYTES_MAX / 4 }
     }
 
     fn ready(&mut self) -> Result<bool> {
@@ -478,25 +478,25 @@ impl Device for WasmDevice {
     }
 
     fn work(&mut self) -> Result<bool> {
-        let end = self.limit.get();
+        let end = self.deadline.get();
         // without a limit the caller does not wait for worker threads
-        if end == f64::INFINITY && self.threads.is_some() { Ok(true) } else { self.settle_until(end) }
+        if end == f64::INFINITY && self.threads.is_some() { Ok(true) } else { self.work_until(end) }
     }
 
     fn stop(&mut self) {
-        self.working = false;
+        self.job_pending = false;
         if let Some(t) = &mut self.threads {
             t.stop();
         }
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.settle()
+        self.finish_jobs()
     }
 
     fn read(&mut self, view: View) -> Result<Ticket> {
         let at = self.view(&view)?;
-        self.settle()?;
+        self.finish_jobs()?;
         let mut out = vec![0; view.bytes];
         self.bytes().subarray(at as u32, (at + view.bytes) as u32).copy_to(&mut out);
         self.next_ticket += 1;
@@ -518,35 +518,36 @@ impl WasmDevice {
         if !self.ready()? {
             return Err(failed("submitted before the kernels are compiled"));
         }
-        self.settle()?;
+        self.finish_jobs()?;
         self.free_entries();
-        let mut words = vec![0; words_of(steps)];
+        let mut words = vec![0; encoded_words(steps)];
         let size = words.len() * 4;
         if size > self.plan.1 {
             if self.plan.1 > 0 {
                 self.heap.free(self.plan.0, self.plan.1);
             }
             self.plan = (0, 0);
-            let room = size.next_power_of_two().max(4096);
-            self.plan = (self.take(room)?, room);
+            let capacity = size.next_power_of_two().max(4096);
+            self.plan = (self.alloc_zeroed(capacity)?, capacity);
         }
         let at = self.plan.0;
         self.encode(steps, at, &mut words)?;
-        let there = Uint32Array::new_with_byte_offset_and_length(&self.memory.buffer(), at as u32, words.len() as u32);
-        there.copy_from(&words);
+        let encoded =
+            Uint32Array::new_with_byte_offset_and_length(&self.memory.buffer(), at as u32, words.len() as u32);
+        encoded.copy_from(&words);
         if let Some(t) = &mut self.threads {
             return t.post(at, steps.len());
         }
         self.driver.begin(at as u32, steps.len() as u32);
-        self.working = true;
+        self.job_pending = true;
         Ok(())
     }
 
     /// Clears the table entries of released kernels, so that an instance is collected once none of its functions is
     /// reachable. Postponed while a job runs, which may be about to call one.
     fn free_entries(&mut self) {
-        let at_work = self.threads.as_ref().map_or(self.working, |t| !t.is_idle());
-        if at_work || self.compiling.borrow().running > 0 {
+        let has_work = self.threads.as_ref().map_or(self.job_pending, |t| !t.is_idle());
+        if has_work || self.compiling.borrow().running > 0 {
             return;
         }
         for at in self.released.drain(..) {
@@ -562,12 +563,12 @@ impl WasmDevice {
     /// page would be blocked.
     fn load(&mut self, module: &[u8], base: u32, n: u32) -> Result<()> {
         let bytes = Uint8Array::from(module);
-        if module.len() <= SYNC_BYTES_MAX || !js::is_page() {
+        if module.len() <= SYNC_BYTES_MAX || !js::is_main_thread() {
             let start = js::now();
             let module = Module::new(&bytes).map_err(|e| failed(text(&e)))?;
             let instance = Instance::new(&module, &self.imports).map_err(|e| failed(text(&e)))?;
-            fill(&self.table, &instance, base, n).map_err(|e| failed(text(&e)))?;
-            let spent = self.meter();
+            fill_table(&self.table, &instance, base, n).map_err(|e| failed(text(&e)))?;
+            let spent = self.compile_ms();
             spent.set(spent.get() + js::now() - start);
             if let Some(t) = &mut self.threads {
                 t.load(&module, base)?;
@@ -581,7 +582,7 @@ impl WasmDevice {
             let done = async {
                 let module: Module = JsFuture::from(js_sys::WebAssembly::compile(&bytes)).await?.unchecked_into();
                 let instance = JsFuture::from(js_sys::WebAssembly::instantiate_module(&module, &imports)).await?;
-                fill(&table, instance.unchecked_ref(), base, n)?;
+                fill_table(&table, instance.unchecked_ref(), base, n)?;
                 if let Some(t) = threads {
                     t.load(&module, base).map_err(|e| JsValue::from(e.to_string()))?;
                 }

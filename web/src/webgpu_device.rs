@@ -8,7 +8,7 @@
 
 use crate::js::{self, object, text};
 use crate::signal::Signal;
-use crate::webgpu_memory::{Buffers, Place, scoped};
+use crate::webgpu_memory::{BufferRange, Buffers, scoped};
 use crate::webgpu_open::{limit, target};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::wgsl::WgslRenderer;
@@ -32,7 +32,7 @@ const SUBMIT_BYTES: usize = 64 << 20;
 const SUBMIT_LAUNCHES: usize = 256;
 /// How many calls of `submit` may be pending when another one is made: the GPU then has the next work ready when one
 /// ends.
-const UNDER_WAY: usize = 2;
+const MAX_PENDING_SUBMITS: usize = 2;
 /// Bytes of the uniform buffer.
 const UNIFORM_BYTES: usize = 256 << 10;
 /// Number of cached bind groups at which the cache is cleared.
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     pub(crate) signal: Signal,
     compiling: Cell<usize>,
     /// Number of calls of `submit` whose work is not known to be done.
-    under_way: Cell<usize>,
+    pending_submits: Cell<usize>,
     error: RefCell<Option<Error>>,
     lost: RefCell<Option<String>>,
     pipelines: RefCell<Vec<Option<GpuComputePipeline>>>,
@@ -99,7 +99,7 @@ pub struct WebGpuDevice {
     device: GpuDevice,
     /// Whether this package created the device. A device of the page may report errors of the page's own work and is
     /// not destroyed with this one.
-    own: bool,
+    owns_device: bool,
     queue: GpuQueue,
     shared: Rc<Shared>,
     buffers: Rc<RefCell<Buffers>>,
@@ -119,7 +119,7 @@ pub(crate) fn failed(what: impl Into<String>) -> Error {
 }
 
 impl WebGpuDevice {
-    pub(crate) fn new(device: GpuDevice, own: bool) -> Result<WebGpuDevice> {
+    pub(crate) fn new(device: GpuDevice, owns_device: bool) -> Result<WebGpuDevice> {
         let limits: JsValue = device.limits().into();
         let target = target(&limits);
         let shared = Rc::new(Shared::default());
@@ -136,7 +136,7 @@ impl WebGpuDevice {
         let on_error = Closure::new(move |event: JsValue| {
             errors.fail(failed(text(&js::get(&event, "error"))));
         });
-        if own {
+        if owns_device {
             js::set(&device, "onuncapturederror", on_error.as_ref());
         }
         let descriptor =
@@ -160,7 +160,7 @@ impl WebGpuDevice {
             uniform_align: limit(&limits, "minUniformBufferOffsetAlignment", 256),
             next_ticket: 0,
             _on_error: on_error,
-            own,
+            owns_device,
             device,
         })
     }
@@ -295,7 +295,7 @@ impl WebGpuDevice {
         let mut alias = false;
         for (a, _) in args.iter().zip(&k.written).filter(|(_, w)| **w) {
             for (b, _) in args.iter().zip(&k.written).filter(|(_, w)| !**w) {
-                match self.buffers.borrow().meet(a, b) {
+                match self.buffers.borrow().overlap(a, b) {
                     Some(true) => return Err(failed(format!("{} reads and writes {a:?}", k.name))),
                     Some(false) => alias = true,
                     None => {}
@@ -321,24 +321,24 @@ impl WebGpuDevice {
         Ok((p, layout, vars))
     }
 
-    fn finish(&self, open: &mut Open) {
-        if let Some(p) = open.pass.take() {
+    fn finish(&self, commands: &mut PendingCommands) {
+        if let Some(p) = commands.pass.take() {
             p.end();
         }
-        if let Some(e) = open.encoder.take() {
-            if !open.scalars.is_empty() {
-                let _ = self.queue.write_buffer_with_u32_and_u8_slice(&self.uniform, 0, &open.scalars);
-                open.scalars.clear();
+        if let Some(e) = commands.encoder.take() {
+            if !commands.scalars.is_empty() {
+                let _ = self.queue.write_buffer_with_u32_and_u8_slice(&self.uniform, 0, &commands.scalars);
+                commands.scalars.clear();
             }
             self.queue.submit(&[e.finish()]);
         }
-        (open.bytes, open.launches) = (0, 0);
+        (commands.bytes, commands.launches) = (0, 0);
     }
 }
 
 /// Recorded commands that are not submitted yet.
 #[derive(Default)]
-struct Open {
+struct PendingCommands {
     encoder: Option<GpuCommandEncoder>,
     pass: Option<GpuComputePassEncoder>,
     scalars: Vec<u8>,
@@ -346,7 +346,7 @@ struct Open {
     launches: usize,
 }
 
-impl Open {
+impl PendingCommands {
     fn encoder(&mut self, device: &GpuDevice) -> GpuCommandEncoder {
         self.encoder.get_or_insert_with(|| device.create_command_encoder()).clone()
     }
@@ -448,7 +448,7 @@ impl Device for WebGpuDevice {
 
     fn submit(&mut self, steps: &[Step]) -> Result<()> {
         self.shared.check()?;
-        if self.own {
+        if self.owns_device {
             return self.encode(steps);
         }
         let (device, shared) = (self.device.clone(), self.shared.clone());
@@ -457,13 +457,13 @@ impl Device for WebGpuDevice {
 
     fn has_room(&mut self) -> Result<bool> {
         self.shared.check()?;
-        Ok(self.shared.under_way.get() < UNDER_WAY)
+        Ok(self.shared.pending_submits.get() < MAX_PENDING_SUBMITS)
     }
 
     fn read(&mut self, view: View) -> Result<Ticket> {
         self.shared.check()?;
         self.buffers.borrow_mut().flush();
-        let Place { gpu: buffer, at, bytes, .. } = self.buffers.borrow().view(&view)?;
+        let BufferRange { gpu: buffer, at, bytes, .. } = self.buffers.borrow().view(&view)?;
         let staging = self.staging(bytes)?;
         let encoder = self.device.create_command_encoder();
         encoder
@@ -520,7 +520,7 @@ impl WebGpuDevice {
     /// Encodes and submits the steps.
     fn encode(&mut self, steps: &[Step]) -> Result<()> {
         self.buffers.borrow_mut().flush();
-        let mut open = Open::default();
+        let mut commands = PendingCommands::default();
         for step in steps {
             match step {
                 Step::Launch { kernel, args, grid, vars } => {
@@ -533,28 +533,28 @@ impl WebGpuDevice {
                     }
                     let group = self.group(layout, args)?;
                     let words = n_vars.div_ceil(4);
-                    if open.scalars.len() + words * 16 + self.uniform_align > UNIFORM_BYTES {
-                        self.finish(&mut open);
+                    if commands.scalars.len() + words * 16 + self.uniform_align > UNIFORM_BYTES {
+                        self.finish(&mut commands);
                     }
-                    let encoder = open.encoder(&self.device);
-                    let pass = open.pass.get_or_insert_with(|| encoder.begin_compute_pass()).clone();
+                    let encoder = commands.encoder(&self.device);
+                    let pass = commands.pass.get_or_insert_with(|| encoder.begin_compute_pass()).clone();
                     pass.set_pipeline(&pipeline);
                     pass.set_bind_group(0, Some(&group));
                     if words > 0 {
-                        let at = open.scalars.len().next_multiple_of(self.uniform_align);
-                        open.scalars.resize(at, 0);
-                        open.scalars.extend(vars.iter().flat_map(|v| v.to_le_bytes()));
-                        open.scalars.resize(at + words * 16, 0);
+                        let at = commands.scalars.len().next_multiple_of(self.uniform_align);
+                        commands.scalars.resize(at, 0);
+                        commands.scalars.extend(vars.iter().flat_map(|v| v.to_le_bytes()));
+                        commands.scalars.resize(at + words * 16, 0);
                         let group = self.uniform_group(words).1;
                         set_dynamic(&pass, &group, at as u32)?;
                     }
                     pass.dispatch_workgroups_with_workgroup_count_y_and_workgroup_count_z(grid[0], grid[1], grid[2]);
-                    open.launches += 1;
-                    open.bytes += args.iter().map(|a| a.bytes).sum::<usize>();
+                    commands.launches += 1;
+                    commands.bytes += args.iter().map(|a| a.bytes).sum::<usize>();
                 }
                 Step::Copy { src, dst } => {
-                    let encoder = open.encoder(&self.device);
-                    if let Some(p) = open.pass.take() {
+                    let encoder = commands.encoder(&self.device);
+                    if let Some(p) = commands.pass.take() {
                         p.end();
                     }
                     let (from, to) = (self.buffers.borrow().view(src)?, self.buffers.borrow().view(dst)?);
@@ -571,20 +571,20 @@ impl WebGpuDevice {
                             bytes as f64,
                         )
                         .map_err(|e| failed(text(&e)))?;
-                    open.bytes += 2 * bytes;
+                    commands.bytes += 2 * bytes;
                 }
             }
-            if open.bytes > SUBMIT_BYTES || open.launches >= SUBMIT_LAUNCHES {
-                self.finish(&mut open);
+            if commands.bytes > SUBMIT_BYTES || commands.launches >= SUBMIT_LAUNCHES {
+                self.finish(&mut commands);
             }
         }
-        self.finish(&mut open);
-        self.shared.under_way.set(self.shared.under_way.get() + 1);
+        self.finish(&mut commands);
+        self.shared.pending_submits.set(self.shared.pending_submits.get() + 1);
         let (shared, done) = (self.shared.clone(), JsFuture::from(self.queue.on_submitted_work_done()));
         spawn_local(async move {
             // on a lost device the promise may reject: then nothing is pending on it either
             let _ = done.await;
-            shared.under_way.set(shared.under_way.get() - 1);
+            shared.pending_submits.set(shared.pending_submits.get() - 1);
             shared.signal.fire();
         });
         Ok(())
@@ -610,7 +610,7 @@ impl WebGpuDevice {
 
 impl Drop for WebGpuDevice {
     fn drop(&mut self) {
-        if self.own {
+        if self.owns_device {
             self.device.set_onuncapturederror(None);
             self.device.destroy();
         }

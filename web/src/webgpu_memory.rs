@@ -13,7 +13,7 @@ use wasm_bindgen_futures::{JsFuture, spawn_local};
 use web_sys::{GpuBuffer, GpuDevice, GpuErrorFilter, GpuQueue, gpu_buffer_usage as usage};
 
 /// The most bytes of freed buffers that are kept for reuse.
-const KEEP_BYTES: usize = 256 << 20;
+const MAX_POOL_BYTES: usize = 256 << 20;
 
 struct Buffer {
     /// Identity of the GPU buffer, for caches, since ids of allocations are reused.
@@ -26,11 +26,11 @@ struct Buffer {
     /// Offset of this buffer within the GPU buffer; 0 unless it belongs to the page.
     start: usize,
     /// Whether the GPU buffer belongs to the page; then it is neither reused nor destroyed.
-    lent: bool,
+    page_owned: bool,
 }
 
 /// The location of a view.
-pub(crate) struct Place {
+pub(crate) struct BufferRange {
     /// Identity of the GPU buffer.
     pub(crate) id: u32,
     pub(crate) gpu: GpuBuffer,
@@ -47,17 +47,17 @@ pub(crate) struct Buffers {
     shared: Rc<Shared>,
     max: usize,
     live: Vec<Option<Buffer>>,
-    kept: Vec<Buffer>,
-    kept_bytes: usize,
+    pool: Vec<Buffer>,
+    pool_bytes: usize,
     /// Reused buffers that have to be zeroed before any further command.
-    stale: Vec<GpuBuffer>,
+    unzeroed: Vec<GpuBuffer>,
     next: u32,
 }
 
 impl Buffers {
     pub(crate) fn new(device: GpuDevice, queue: GpuQueue, shared: Rc<Shared>, max: usize) -> Buffers {
-        let (live, kept, stale) = (Vec::new(), Vec::new(), Vec::new());
-        Buffers { device, queue, shared, max, live, kept, kept_bytes: 0, stale, next: 0 }
+        let (live, pool, unzeroed) = (Vec::new(), Vec::new(), Vec::new());
+        Buffers { device, queue, shared, max, live, pool, pool_bytes: 0, unzeroed, next: 0 }
     }
 
     pub(crate) fn alloc(&mut self, bytes: usize) -> Result<BufId> {
@@ -65,11 +65,11 @@ impl Buffers {
         let Some(size) = size else {
             return Err(Error::OutOfMemory { device: "webgpu".into(), bytes: bytes as u64 });
         };
-        let reused = self.kept.iter().rposition(|b| b.size == size).map(|at| self.kept.swap_remove(at));
+        let reused = self.pool.iter().rposition(|b| b.size == size).map(|at| self.pool.swap_remove(at));
         let (id, gpu) = match reused {
             Some(b) => {
-                self.kept_bytes -= size;
-                self.stale.push(b.gpu.clone());
+                self.pool_bytes -= size;
+                self.unzeroed.push(b.gpu.clone());
                 (b.id, b.gpu)
             }
             None => {
@@ -82,10 +82,10 @@ impl Buffers {
                 (self.next, scoped(&self.device, &self.shared, bytes, make)?)
             }
         };
-        Ok(self.placed(Buffer { id, gpu, bytes, size, start: 0, lent: false }))
+        Ok(self.insert(Buffer { id, gpu, bytes, size, start: 0, page_owned: false }))
     }
 
-    fn placed(&mut self, buffer: Buffer) -> BufId {
+    fn insert(&mut self, buffer: Buffer) -> BufId {
         let slot = match self.live.iter().position(Option::is_none) {
             Some(i) => {
                 self.live[i] = Some(buffer);
@@ -104,7 +104,13 @@ impl Buffers {
     ///
     /// # Errors `E_VALUE` for a value that is no buffer, a buffer that is mapped, too small or lacks a required usage,
     /// and for an invalid start.
-    pub(crate) fn borrowed(&mut self, buffer: JsValue, bytes: usize, start: f64, align: usize) -> Result<BufId> {
+    pub(crate) fn register_page_buffer(
+        &mut self,
+        buffer: JsValue,
+        bytes: usize,
+        start: f64,
+        align: usize,
+    ) -> Result<BufId> {
         let bad = |what: String| Error::value("fromGPUBuffer", what);
         let gpu: GpuBuffer = buffer.dyn_into().map_err(|_| bad("the first argument is not a GPUBuffer".into()))?;
         for (flag, name) in [(usage::STORAGE, "STORAGE"), (usage::COPY_SRC, "COPY_SRC"), (usage::COPY_DST, "COPY_DST")]
@@ -133,7 +139,7 @@ impl Buffers {
             self.next += 1;
             self.next
         });
-        Ok(self.placed(Buffer { id, gpu, bytes, size: needed, start: start as usize, lent: true }))
+        Ok(self.insert(Buffer { id, gpu, bytes, size: needed, start: start as usize, page_owned: true }))
     }
 
     fn live(&self, v: &View) -> Option<&Buffer> {
@@ -141,7 +147,7 @@ impl Buffers {
     }
 
     /// Whether two views overlap; `None` if they are in different GPU buffers.
-    pub(crate) fn meet(&self, a: &View, b: &View) -> Option<bool> {
+    pub(crate) fn overlap(&self, a: &View, b: &View) -> Option<bool> {
         let (x, y) = (self.live(a)?, self.live(b)?);
         let (from, to) = (x.start + a.offset, y.start + b.offset);
         (x.id == y.id).then(|| from < to + b.bytes && to < from + a.bytes)
@@ -150,14 +156,14 @@ impl Buffers {
     /// Frees an allocation; returns the identity of the GPU buffer if it is no longer used.
     pub(crate) fn free(&mut self, buf: BufId) -> Option<u32> {
         let b = self.live.get_mut(buf.0 as usize).and_then(Option::take)?;
-        if b.lent {
+        if b.page_owned {
             let gone = !self.live.iter().flatten().any(|other| other.id == b.id);
             return gone.then_some(b.id);
         }
-        self.stale.retain(|s| *s != b.gpu);
-        if self.kept_bytes + b.size <= KEEP_BYTES {
-            self.kept_bytes += b.size;
-            self.kept.push(b);
+        self.unzeroed.retain(|s| *s != b.gpu);
+        if self.pool_bytes + b.size <= MAX_POOL_BYTES {
+            self.pool_bytes += b.size;
+            self.pool.push(b);
             return None;
         }
         b.gpu.destroy();
@@ -165,14 +171,14 @@ impl Buffers {
     }
 
     /// The location of a view.
-    pub(crate) fn view(&self, v: &View) -> Result<Place> {
+    pub(crate) fn view(&self, v: &View) -> Result<BufferRange> {
         let Some(b) = self.live(v) else {
             return Err(failed(format!("{:?} is not allocated", v.buf)));
         };
         match v.offset.checked_add(v.bytes) {
             Some(end) if end <= b.bytes && v.offset % 4 == 0 => {
                 let bytes = v.bytes.max(4).next_multiple_of(4);
-                Ok(Place { id: b.id, gpu: b.gpu.clone(), at: b.start + v.offset, bytes })
+                Ok(BufferRange { id: b.id, gpu: b.gpu.clone(), at: b.start + v.offset, bytes })
             }
             _ => Err(failed(format!("{v:?} is not in the {} bytes of its buffer", b.bytes))),
         }
@@ -180,19 +186,19 @@ impl Buffers {
 
     /// Zeroes reused buffers, before the commands that follow.
     pub(crate) fn flush(&mut self) {
-        if self.stale.is_empty() {
+        if self.unzeroed.is_empty() {
             return;
         }
         let encoder = self.device.create_command_encoder();
-        for b in self.stale.drain(..) {
+        for b in self.unzeroed.drain(..) {
             encoder.clear_buffer(&b);
         }
         self.queue.submit(&[encoder.finish()]);
     }
 
     pub(crate) fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()> {
-        let Place { gpu, at: offset, .. } = self.view(&View { buf, offset, bytes: data.len() })?;
-        if self.stale.contains(&gpu) {
+        let BufferRange { gpu, at: offset, .. } = self.view(&View { buf, offset, bytes: data.len() })?;
+        if self.unzeroed.contains(&gpu) {
             self.flush();
         }
         // whole words first, then the rest in one padded word: nothing else uses the last word of a buffer

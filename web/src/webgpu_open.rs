@@ -39,7 +39,7 @@ impl WebGpuDevice {
     pub async fn request(hardware: bool) -> Result<Option<WebGpuDevice>> {
         let Some(gpu) = crate::probe::gpu() else { return Ok(None) };
         let options = object(&[("powerPreference", "high-performance".into())]);
-        let adapter = call(&gpu, "requestAdapter", &options).await?;
+        let adapter = call_async(&gpu, "requestAdapter", &options).await?;
         if !adapter.is_object() {
             return Ok(None);
         }
@@ -51,54 +51,54 @@ impl WebGpuDevice {
                 js::set(&wanted, name, &v);
             }
         }
-        let list: Array = FEATURES.into_iter().filter(|f| within(&features, f)).map(JsValue::from).collect();
+        let list: Array = FEATURES.into_iter().filter(|f| set_has(&features, f)).map(JsValue::from).collect();
         let descriptor = object(&[("requiredLimits", wanted.into()), ("requiredFeatures", list.into())]);
-        let device: GpuDevice = call(&adapter, "requestDevice", &descriptor).await?.unchecked_into();
+        let device: GpuDevice = call_async(&adapter, "requestDevice", &descriptor).await?.unchecked_into();
         let fallback = js::get(&adapter, "isFallbackAdapter").is_truthy();
         let device = WebGpuDevice::new(device, true)?;
-        device.opened(&js::get(&adapter, "info"), fallback, hardware).await.map(Some)
+        device.detect_capabilities(&js::get(&adapter, "info"), fallback, hardware).await.map(Some)
     }
 
     /// Opens a device that the page created: nothing is requested from it, and it is never destroyed.
-    pub async fn over(device: JsValue, hardware: bool) -> Result<WebGpuDevice> {
+    pub async fn from_page_device(device: JsValue, hardware: bool) -> Result<WebGpuDevice> {
         let other = |_| Error::value("init", "gpuDevice is not a GPUDevice");
         let device: GpuDevice = device.dyn_into().map_err(other)?;
         let info = js::get(&device, "adapterInfo");
         let device = WebGpuDevice::new(device, false)?;
         // a device that is already lost reports it by then
-        let _ = JsFuture::from(js::turn_of_page()).await;
+        let _ = JsFuture::from(js::yield_to_event_loop()).await;
         device.check()?;
-        device.opened(&info, false, hardware).await
+        device.detect_capabilities(&info, false, hardware).await
     }
 
     /// Determines the capabilities of a new device.
-    async fn opened(mut self, info: &JsValue, fallback: bool, hardware: bool) -> Result<WebGpuDevice> {
+    async fn detect_capabilities(mut self, info: &JsValue, fallback: bool, hardware: bool) -> Result<WebGpuDevice> {
         let features = js::get(&self.gpu(), "features");
         let language = crate::probe::gpu().map_or(JsValue::UNDEFINED, |gpu| js::get(&gpu, "wgslLanguageFeatures"));
         let fallback = fallback || js::get(info, "isFallbackAdapter").is_truthy();
-        let name = format!("{} {}", word(info, "vendor"), word(info, "architecture"));
+        let name = format!("{} {}", string_property(info, "vendor"), string_property(info, "architecture"));
         let emulated = fallback || name.contains("swiftshader") || name.contains("llvmpipe");
         let software = emulated && !hardware;
         if emulated {
             let target = self.target.clone().emulated();
             self.target = if hardware { target.as_hardware() } else { target };
         }
-        if !software && within(&features, "shader-f16") {
+        if !software && set_has(&features, "shader-f16") {
             self.target = self.target.clone().with_f16();
         }
-        if !software && within(&language, "packed_4x8_integer_dot_product") {
+        if !software && set_has(&language, "packed_4x8_integer_dot_product") {
             self.target = self.target.clone().with_words();
         }
-        if !software && within(&features, "subgroups") {
+        if !software && set_has(&features, "subgroups") {
             // if the driver fails to run the probe, subgroups are not used
-            let found = self.ask(&[wgsl::subgroup_probe()]).await.unwrap_or_default();
+            let found = self.run_shaders(&[wgsl::subgroup_probe()]).await.unwrap_or_default();
             let found = found.first().map_or(&[][..], Vec::as_slice);
             self.target.subgroup = wgsl::subgroup(found, limit(info, "subgroupMinSize", 4) as u32);
         }
         // the canaries test hardware drivers; `auto` opens an emulated device only to recognise it, and no feature is
         // used there that could be wrong
         if !software {
-            self.notes = match self.ask(&canary::sources(&self.target)).await {
+            self.notes = match self.run_shaders(&canary::sources(&self.target)).await {
                 Ok(answers) => canary::judge(&mut self.target, &answers)?,
                 // a defect then shows up as the error of a kernel
                 Err(e) => vec![format!("its answers are not known: {e}")],
@@ -109,7 +109,7 @@ impl WebGpuDevice {
 
     /// Runs shaders and returns what they write to their first buffers. The other buffers are the canaries' inputs, and
     /// a word of zeros.
-    async fn ask(&mut self, sources: &[Source]) -> Result<Vec<Vec<u8>>> {
+    async fn run_shaders(&mut self, sources: &[Source]) -> Result<Vec<Vec<u8>>> {
         let kernels = self.compile(sources)?;
         while !self.ready()? {
             self.signal().wait().await;
@@ -146,11 +146,11 @@ pub(crate) fn limit(limits: &JsValue, name: &str, default: usize) -> usize {
     js::get(limits, name).as_f64().map_or(default, |v| v.min(usize::MAX as f64) as usize)
 }
 
-fn word(o: &JsValue, key: &str) -> String {
+fn string_property(o: &JsValue, key: &str) -> String {
     js::get(o, key).as_string().unwrap_or_default()
 }
 
-async fn call(o: &JsValue, name: &str, arg: &JsValue) -> Result<JsValue> {
+async fn call_async(o: &JsValue, name: &str, arg: &JsValue) -> Result<JsValue> {
     let f: Function = js::get(o, name).unchecked_into();
     let promise = f.call1(o, arg).map_err(|e| failed(text(&e)))?;
     JsFuture::from(js_sys::Promise::resolve(&promise)).await.map_err(|e| failed(text(&e)))
@@ -172,7 +172,7 @@ pub(crate) fn target(limits: &JsValue) -> Target {
 }
 
 /// Whether a set of names contains this one.
-fn within(set: &JsValue, name: &str) -> bool {
+fn set_has(set: &JsValue, name: &str) -> bool {
     let has = js::get(set, "has").dyn_into::<Function>();
     has.is_ok_and(|has| has.call1(set, &name.into()).is_ok_and(|v| v.is_truthy()))
 }

@@ -10,7 +10,7 @@ use wasmparser::{Import, Imports, Parser, Payload};
 
 /// Takes a module and the script that wasm-bindgen wrote for it, and gives both with numbers in place of import names
 /// that end with a hash.
-pub(crate) fn numbered(module: &[u8], script: &str) -> Result<(Vec<u8>, String), String> {
+pub(crate) fn number_imports(module: &[u8], script: &str) -> Result<(Vec<u8>, String), String> {
     let fail = |e: &dyn std::fmt::Display| format!("names of imports: {e}");
     let mut names = BTreeMap::new();
     for payload in Parser::new(0).parse_all(module) {
@@ -26,14 +26,14 @@ pub(crate) fn numbered(module: &[u8], script: &str) -> Result<(Vec<u8>, String),
     let mut script = script.to_owned();
     for (name, number) in &names {
         // the names as keys of the import object in the script
-        let (key, by) = (format!(" {name}: "), format!(" {number}: "));
+        let (key, replacement) = (format!(" {name}: "), format!(" {number}: "));
         if script.matches(&key).count() != 1 {
             return Err(fail(&format!("the script does not have `{name}` once")));
         }
-        script = script.replace(&key, &by);
+        script = script.replace(&key, &replacement);
     }
     let mut out = Module::new();
-    Numbered(names).parse_core_module(&mut out, Parser::new(0), module).map_err(|e| fail(&e))?;
+    ImportNumbering(names).parse_core_module(&mut out, Parser::new(0), module).map_err(|e| fail(&e))?;
     Ok((out.finish(), script))
 }
 
@@ -42,9 +42,9 @@ fn ends_with_hash(name: &str) -> bool {
 }
 
 /// Maps old names to new ones.
-struct Numbered(BTreeMap<String, String>);
+struct ImportNumbering(BTreeMap<String, String>);
 
-impl Reencode for Numbered {
+impl Reencode for ImportNumbering {
     type Error = Infallible;
 
     fn parse_imports(&mut self, out: &mut ImportSection, imports: Imports<'_>) -> Result<(), Error<Infallible>> {
@@ -73,7 +73,7 @@ mod tests {
         module.section(&types).section(&imports);
         let script = "return { __wbg_get_208446807d0d1e30: a, __wbindgen_init_externref_table: b, __wbg_get_4f1baf9a00be3c74: c };";
 
-        let (out, renamed) = numbered(&module.finish(), script).unwrap();
+        let (out, renamed) = number_imports(&module.finish(), script).unwrap();
         wasmparser::validate(&out).unwrap();
         assert_eq!(renamed, "return { _0: a, __wbindgen_init_externref_table: b, _1: c };");
         let mut names = Vec::new();
@@ -82,6 +82,6 @@ mod tests {
             names.extend(section.into_imports().map(|import| import.unwrap().name.to_owned()));
         }
         assert_eq!(names, ["_0", "__wbindgen_init_externref_table", "_1"]);
-        assert!(numbered(&out, "nothing").is_ok_and(|(same, _)| same == out));
+        assert!(number_imports(&out, "nothing").is_ok_and(|(same, _)| same == out));
     }
 }

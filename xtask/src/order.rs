@@ -13,43 +13,44 @@ use wasmparser::{CodeSectionReader, FunctionBody, FunctionSectionReader, Parser,
 /// The length of the byte sequences (windows) that are compared: about two instructions.
 const WINDOW_BYTES: usize = 6;
 /// A window that occurs in more functions than this is ignored, since it says nothing about their similarity.
-const COMMON: usize = 200;
-/// The least similarity (see `likeness`) for continuing with the most similar function; below it the order continues
+const MAX_WINDOW_FUNCTIONS: usize = 200;
+/// The least similarity (see `similarity`) for continuing with the most similar function; below it the order continues
 /// with the next unplaced one.
-const UNLIKE: f64 = 0.3;
+const MIN_SIMILARITY: f64 = 0.3;
 
 /// Gives the indices of function bodies in an order in which each follows one that it shares much with.
-pub(crate) fn alike(bodies: &[&[u8]]) -> Vec<usize> {
+pub(crate) fn similarity_order(bodies: &[&[u8]]) -> Vec<usize> {
     let mut sorted: Vec<usize> = (0..bodies.len()).collect();
     sorted.sort_by_key(|&i| bodies[i]);
     let windows: Vec<Vec<u64>> = sorted.iter().map(|&i| windows(bodies[i])).collect();
-    let mut having: HashMap<u64, Vec<usize>> = HashMap::new();
+    let mut functions_with: HashMap<u64, Vec<usize>> = HashMap::new();
     for (i, list) in windows.iter().enumerate() {
-        list.iter().for_each(|window| having.entry(*window).or_default().push(i));
+        list.iter().for_each(|window| functions_with.entry(*window).or_default().push(i));
     }
-    having.retain(|_, list| (2..=COMMON).contains(&list.len()));
+    functions_with.retain(|_, list| (2..=MAX_WINDOW_FUNCTIONS).contains(&list.len()));
 
-    let (mut left, mut common) = (vec![true; sorted.len()], vec![0u32; sorted.len()]);
+    let (mut unplaced, mut shared_windows) = (vec![true; sorted.len()], vec![0u32; sorted.len()]);
     let (mut out, mut first, mut next) = (Vec::with_capacity(sorted.len()), 0, None);
     while out.len() < sorted.len() {
-        while !left[first] {
+        while !unplaced[first] {
             first += 1;
         }
         let at = next.unwrap_or(first);
-        left[at] = false;
+        unplaced[at] = false;
         out.push(sorted[at]);
-        let mut met = Vec::new();
-        for &i in windows[at].iter().filter_map(|window| having.get(window)).flatten().filter(|&&i| left[i]) {
-            if common[i] == 0 {
-                met.push(i);
+        let mut candidates = Vec::new();
+        for &i in windows[at].iter().filter_map(|window| functions_with.get(window)).flatten().filter(|&&i| unplaced[i])
+        {
+            if shared_windows[i] == 0 {
+                candidates.push(i);
             }
-            common[i] += 1;
+            shared_windows[i] += 1;
         }
-        met.sort_unstable();
-        let likeness = |i: usize| f64::from(common[i]) / (windows[i].len() as f64).sqrt();
-        let best = met.iter().copied().rev().max_by(|&a, &b| likeness(a).total_cmp(&likeness(b)));
-        next = best.filter(|&i| likeness(i) >= UNLIKE);
-        met.into_iter().for_each(|i| common[i] = 0);
+        candidates.sort_unstable();
+        let similarity = |i: usize| f64::from(shared_windows[i]) / (windows[i].len() as f64).sqrt();
+        let best = candidates.iter().copied().rev().max_by(|&a, &b| similarity(a).total_cmp(&similarity(b)));
+        next = best.filter(|&i| similarity(i) >= MIN_SIMILARITY);
+        candidates.into_iter().for_each(|i| shared_windows[i] = 0);
     }
     out
 }
@@ -68,7 +69,7 @@ fn windows(body: &[u8]) -> Vec<u64> {
 }
 
 /// Rewrites a module with its functions ordered by similarity.
-pub(crate) fn by_likeness(module: &[u8]) -> Result<Vec<u8>, String> {
+pub(crate) fn by_similarity(module: &[u8]) -> Result<Vec<u8>, String> {
     let fail = |e: &dyn std::fmt::Display| format!("ordering functions: {e}");
     let mut imports = 0;
     let mut bodies: Vec<&[u8]> = Vec::new();
@@ -83,22 +84,22 @@ pub(crate) fn by_likeness(module: &[u8]) -> Result<Vec<u8>, String> {
             _ => {}
         }
     }
-    let order = alike(&bodies);
+    let order = similarity_order(&bodies);
     let mut index: Vec<u32> = (0..(imports + order.len()) as u32).collect();
     order.iter().enumerate().for_each(|(new, old)| index[imports + old] = (imports + new) as u32);
     let mut out = Module::new();
-    Ordered { order, index }.parse_core_module(&mut out, Parser::new(0), module).map_err(|e| fail(&e))?;
+    Reordered { order, index }.parse_core_module(&mut out, Parser::new(0), module).map_err(|e| fail(&e))?;
     Ok(out.finish())
 }
 
-struct Ordered {
+struct Reordered {
     /// Old indices of the module's own functions in their new order.
     order: Vec<usize>,
     /// The new index of each function, imports included.
     index: Vec<u32>,
 }
 
-impl Reencode for Ordered {
+impl Reencode for Reordered {
     type Error = Infallible;
 
     fn function_index(&mut self, old: u32) -> Result<u32, Error<Infallible>> {
@@ -136,18 +137,18 @@ mod tests {
     use wasm_encoder::{EntityType, ExportKind, ExportSection, Function, ImportSection, TypeSection, ValType};
 
     #[test]
-    fn what_has_much_in_common_comes_together() {
+    fn similar_functions_become_neighbours() {
         let body = |first: u8, shared: &[u8]| [&[first, first + 1, first + 2], shared].concat();
         let (even, odd): (Vec<u8>, Vec<u8>) = ((0..200).step_by(2).collect(), (1..200).step_by(2).collect());
         let bodies = [body(0, &even), body(50, &odd), body(100, &even), body(150, &odd)];
         let bodies: Vec<&[u8]> = bodies.iter().map(Vec::as_slice).collect();
         // sorting by bytes would interleave the two kinds
-        assert_eq!(alike(&bodies), [0, 2, 1, 3]);
-        assert_eq!(alike(&[]), [0; 0]);
+        assert_eq!(similarity_order(&bodies), [0, 2, 1, 3]);
+        assert_eq!(similarity_order(&[]), [0; 0]);
     }
 
     #[test]
-    fn who_calls_whom_stays() {
+    fn calls_and_exports_follow_the_new_order() {
         let (mut types, mut imports) = (TypeSection::new(), ImportSection::new());
         types.ty().function([], [ValType::I32]);
         types.ty().function([ValType::I32], [ValType::I32]);
@@ -163,7 +164,7 @@ mod tests {
         module.section(&types).section(&imports).section(&functions).section(&exports).section(&code);
 
         let (mut of, mut names, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
-        let out = by_likeness(&module.finish()).unwrap();
+        let out = by_similarity(&module.finish()).unwrap();
         wasmparser::validate(&out).unwrap();
         for payload in Parser::new(0).parse_all(&out) {
             match payload.unwrap() {

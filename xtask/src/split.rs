@@ -9,19 +9,19 @@
 //! share belongs to the latter. What unrelated parts share belongs to the last module that all of them require, usually
 //! the primary one.
 
-mod bound;
+mod bindgen_output;
 mod references;
 #[cfg(test)]
 mod tests;
 mod write;
 
-use bound::Bound;
-use references::{References, Referred, text};
+use bindgen_output::BindgenOutput;
+use references::{ReferenceTarget, References, text};
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use wasm_encoder::{Module, NameMap, NameSection, RawSection};
 use wasmparser::{ExternalKind, KnownCustom, Name, Parser, Payload};
-use write::Cut;
+use write::Splitter;
 
 /// A part: a module that is loaded before one of its exports is first called.
 pub(crate) struct Part<'a> {
@@ -32,22 +32,22 @@ pub(crate) struct Part<'a> {
 }
 
 /// A linked module, and the names of its functions.
-pub(crate) struct Linked<'a> {
+pub(crate) struct LinkedModule<'a> {
     module: &'a [u8],
     names: HashMap<u32, &'a str>,
 }
 
 /// A run of fewer zero bytes than this that no symbol covers is alignment padding and stays with the data before it.
-const PADDING_BYTES: u32 = 16;
+const MAX_PADDING_BYTES: u32 = 16;
 
-impl<'a> Linked<'a> {
+impl<'a> LinkedModule<'a> {
     /// Reads a module that was linked with `--emit-relocs`.
-    pub(crate) fn new(module: &'a [u8]) -> Result<Linked<'a>, String> {
-        Ok(Linked { module, names: function_names(module)? })
+    pub(crate) fn new(module: &'a [u8]) -> Result<LinkedModule<'a>, String> {
+        Ok(LinkedModule { module, names: function_names(module)? })
     }
 
     /// The names of all functions that contain a text, sorted.
-    pub(crate) fn named(&self, text: &str) -> Vec<&'a str> {
+    pub(crate) fn names_containing(&self, text: &str) -> Vec<&'a str> {
         let mut all: Vec<&str> = self.names.values().copied().filter(|name| name.contains(text)).collect();
         all.sort_unstable();
         all
@@ -55,7 +55,7 @@ impl<'a> Linked<'a> {
 
     /// The module with functions named by their indices, so that functions can be identified in the output of another
     /// tool, and without the relocation records, which that tool would leave out of date.
-    pub(crate) fn numbered(&self) -> Result<Vec<u8>, String> {
+    pub(crate) fn with_numbered_names(&self) -> Result<Vec<u8>, String> {
         let mut out = Module::new();
         for payload in Parser::new(0).parse_all(self.module) {
             let payload = payload.map_err(text)?;
@@ -73,7 +73,7 @@ impl<'a> Linked<'a> {
         for f in known {
             match self.names[&f] {
                 // wasm-bindgen derives names of exports from these
-                name if is_kept(name) => numbers.append(f, name),
+                name if is_bindgen_function(name) => numbers.append(f, name),
                 _ => numbers.append(f, &f.to_string()),
             }
         }
@@ -87,19 +87,19 @@ impl<'a> Linked<'a> {
     }
 
     /// Splits the output of wasm-bindgen for the numbered module: the primary module, then the parts in order. With
-    /// `named`, functions keep their original names.
-    pub(crate) fn split(&self, bound: &[u8], parts: &[Part<'_>], named: bool) -> Result<Vec<Vec<u8>>, String> {
+    /// `keep_names`, functions keep their original names.
+    pub(crate) fn split(&self, bound: &[u8], parts: &[Part<'_>], keep_names: bool) -> Result<Vec<Vec<u8>>, String> {
         let refs = references::read(self.module)?;
         if (0..).zip(&refs.functions).any(|(f, list)| !list.is_empty() && !self.names.contains_key(&f)) {
             return Err("a function has no name that its number could take the place of".into());
         }
         let module = bound;
-        let bound = Bound::read(module, &self.names)?;
-        let homes = homes(&bound, &refs, parts)?;
+        let bound = BindgenOutput::read(module, &self.names)?;
+        let assignment = assign_modules(&bound, &refs, parts)?;
         let mut hasher = DefaultHasher::new();
         module.hash(&mut hasher);
-        let names = named.then_some(&self.names);
-        Cut { bound: &bound, homes: &homes, names, parts: parts.len(), build: hasher.finish() }.modules()
+        let names = keep_names.then_some(&self.names);
+        Splitter { bound: &bound, assignment: &assignment, names, parts: parts.len(), build: hasher.finish() }.modules()
     }
 }
 
@@ -120,12 +120,12 @@ fn function_names(module: &[u8]) -> Result<HashMap<u32, &str>, String> {
 }
 
 /// The functions that wasm-bindgen adds and calls by name.
-fn is_kept(name: &str) -> bool {
+fn is_bindgen_function(name: &str) -> bool {
     name.starts_with("__wbindgen") || name.starts_with("__externref")
 }
 
 /// The module to which each function and data range belongs: 0 is the primary one.
-struct Homes {
+struct Assignment {
     functions: Vec<usize>,
     /// `(address, length, module)` of each range of memory.
     data: Vec<(u32, u32, usize)>,
@@ -147,18 +147,18 @@ fn loaded_with(parts: &[Part<'_>]) -> Result<Vec<u64>, String> {
     Ok(out)
 }
 
-fn homes(bound: &Bound<'_>, refs: &References, parts: &[Part<'_>]) -> Result<Homes, String> {
+fn assign_modules(bound: &BindgenOutput<'_>, refs: &References, parts: &[Part<'_>]) -> Result<Assignment, String> {
     let loaded = loaded_with(parts)?;
     let count = bound.types.len();
-    let node = |r: &Referred| match r {
-        Referred::Slot(s) => bound.slots.get(s).map(|&f| f as usize),
-        Referred::Data(i) => Some(count + i),
+    let node = |r: &ReferenceTarget| match r {
+        ReferenceTarget::Slot(s) => bound.slots.get(s).map(|&f| f as usize),
+        ReferenceTarget::Data(i) => Some(count + i),
     };
     let mut edges: Vec<Vec<usize>> = Vec::with_capacity(count + refs.data.len());
     for f in 0..count as u32 {
         let calls = bound.calls(f)?.into_iter().map(|f| f as usize);
-        let named = bound.numbers.get(&f).and_then(|&n| refs.functions.get(n));
-        edges.push(calls.chain(named.into_iter().flatten().filter_map(node)).collect());
+        let linked_refs = bound.numbers.get(&f).and_then(|&n| refs.functions.get(n));
+        edges.push(calls.chain(linked_refs.into_iter().flatten().filter_map(node)).collect());
     }
     edges.extend(refs.pointers.iter().map(|list| list.iter().filter_map(node).collect::<Vec<_>>()));
 
@@ -167,15 +167,15 @@ fn homes(bound: &Bound<'_>, refs: &References, parts: &[Part<'_>]) -> Result<Hom
         let part = parts.iter().position(|p| p.exports.contains(&export.name));
         roots.push((part.map_or(1, |i| 2 << i), export.index as usize));
     }
-    let missing = |name: &&&str| !bound.exports.iter().any(|e| e.name == **name);
-    if let Some(name) = parts.iter().flat_map(|p| p.exports).find(missing) {
+    let is_missing = |name: &&&str| !bound.exports.iter().any(|e| e.name == **name);
+    if let Some(name) = parts.iter().flat_map(|p| p.exports).find(is_missing) {
         return Err(format!("there is no export {name}"));
     }
     // a slot that nothing in this module refers to is called from outside, so its function belongs to the primary
     // module
-    let referred: BTreeSet<Referred> = refs.functions.iter().chain(&refs.pointers).flatten().copied().collect();
-    let strange = bound.slots.iter().filter(|(slot, _)| !referred.contains(&Referred::Slot(**slot)));
-    roots.extend(strange.map(|(_, &f)| (1, f as usize)));
+    let referred: BTreeSet<ReferenceTarget> = refs.functions.iter().chain(&refs.pointers).flatten().copied().collect();
+    let unreferenced = bound.slots.iter().filter(|(slot, _)| !referred.contains(&ReferenceTarget::Slot(**slot)));
+    roots.extend(unreferenced.map(|(_, &f)| (1, f as usize)));
     let mut masks = vec![0u64; edges.len()];
     while let Some((mask, at)) = roots.pop() {
         if masks[at] | mask != masks[at] {
@@ -185,7 +185,7 @@ fn homes(bound: &Bound<'_>, refs: &References, parts: &[Part<'_>]) -> Result<Hom
     }
 
     // the last module that is loaded together with each of the modules that reach it
-    let home = |mask: u64| {
+    let module_of = |mask: u64| {
         let with = loaded.iter().enumerate().filter(|(i, _)| mask >> i & 1 == 1).map(|(_, all)| all);
         with.copied().reduce(|a, b| a & b).map_or(0, |all| all.ilog2() as usize)
     };
@@ -193,18 +193,18 @@ fn homes(bound: &Bound<'_>, refs: &References, parts: &[Part<'_>]) -> Result<Hom
     let mut ends: BTreeSet<u32> = refs.data.iter().flat_map(|&(at, len)| [at, at + len]).collect();
     ends.extend(bound.data.iter().flat_map(|s| [s.address, s.address + s.bytes.len() as u32]));
     let ends: Vec<u32> = ends.into_iter().collect();
-    let mut of_bytes = vec![0u64; ends.len()];
+    let mut byte_masks = vec![0u64; ends.len()];
     for (&(at, len), mask) in refs.data.iter().zip(&masks[count..]) {
         let from = ends.partition_point(|&e| e < at);
-        let within = ends[from..].iter().zip(&mut of_bytes[from..]).take_while(|(e, _)| **e < at + len);
+        let within = ends[from..].iter().zip(&mut byte_masks[from..]).take_while(|(e, _)| **e < at + len);
         within.for_each(|(_, bytes)| *bytes |= mask);
     }
     let mut data: Vec<(u32, u32, usize)> = Vec::new();
-    for (e, &mask) in ends.windows(2).zip(&of_bytes) {
+    for (e, &mask) in ends.windows(2).zip(&byte_masks) {
         let is_zero = || bound.bytes(e[0], e[1] - e[0]).is_some_and(|b| b.iter().all(|&b| b == 0));
-        let padding = mask == 0 && e[1] - e[0] < PADDING_BYTES && is_zero();
+        let padding = mask == 0 && e[1] - e[0] < MAX_PADDING_BYTES && is_zero();
         let before = data.last().filter(|_| padding).map(|d| d.2);
-        data.push((e[0], e[1] - e[0], before.unwrap_or(home(mask))));
+        data.push((e[0], e[1] - e[0], before.unwrap_or(module_of(mask))));
     }
-    Ok(Homes { functions: masks[..count].iter().map(|&m| home(m)).collect(), data })
+    Ok(Assignment { functions: masks[..count].iter().map(|&m| module_of(m)).collect(), data })
 }

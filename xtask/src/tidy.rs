@@ -42,10 +42,11 @@ const IMPURE: [&str; 15] = [
 /// The folder of the ONNX operators, where shapes and input lists must not be indexed directly, because a model chooses
 /// its ranks and arities. `Value::dim`, `Value::shape_in`, `Value::nth_last` and `Op::arg` return errors that name the
 /// node instead.
-const CHECKED: &str = "core/src/io/onnx";
+const ONNX_FOLDER: &str = "core/src/io/onnx";
 
 /// Forbidden direct accesses in that folder.
-const UNCHECKED: [&str; 6] = [".shape()[", ".args[", ".node.inputs[", ".node.outputs[", ".rank() - 1", ".rank() - 2"];
+const DIRECT_ACCESSES: [&str; 6] =
+    [".shape()[", ".args[", ".node.inputs[", ".node.outputs[", ".rank() - 1", ".rank() - 2"];
 
 /// The most lines of a file.
 const MAX_LINES: usize = 800;
@@ -89,11 +90,12 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
         if rust && file.starts_with("core/src") && !is_test_file(&file) {
             check_purity(&file, &text, &mut findings);
         }
-        if rust && file.starts_with(CHECKED) && !is_test_file(&file) {
+        if rust && file.starts_with(ONNX_FOLDER) && !is_test_file(&file) {
             check_accessors(&file, &text, &mut findings);
         }
-        let decides = ["schedule", "codegen", "rules"].iter().any(|m| file.starts_with(format!("core/src/{m}")));
-        if rust && decides && !is_test_file(&file) {
+        let is_target_independent =
+            ["schedule", "codegen", "rules"].iter().any(|m| file.starts_with(format!("core/src/{m}")));
+        if rust && is_target_independent && !is_test_file(&file) {
             check_languages(&file, &text, &mut findings);
         }
     }
@@ -180,7 +182,7 @@ fn check_languages(file: &Path, text: &str, findings: &mut Vec<String>) {
 /// Checks that operators read ranks and inputs through accessors that return errors.
 fn check_accessors(file: &Path, text: &str, findings: &mut Vec<String>) {
     for (index, line) in code_lines(text) {
-        for word in UNCHECKED.iter().filter(|word| line.contains(**word)) {
+        for word in DIRECT_ACCESSES.iter().filter(|word| line.contains(**word)) {
             let place = format!("{}:{}", file.display(), index + 1);
             findings.push(format!(
                 "{place}: `{word}` panics on a model that chooses another rank: use an accessor that can fail"
@@ -215,7 +217,7 @@ fn check_floors(root: &Path, findings: &mut Vec<String>) {
     let source = root.join("core/src");
     let lib = std::fs::read_to_string(source.join("lib.rs")).unwrap_or_default();
     let exports = root_exports(&lib);
-    let mut beside: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut same_floor_imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for file in source_files(&source) {
         let module = file.iter().next().map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
         let module = module.trim_end_matches(".rs").to_string();
@@ -236,7 +238,7 @@ fn check_floors(root: &Path, findings: &mut Vec<String>) {
                     file.display()
                 )),
                 Some(other) if other == floor && floor > 0 && target != module => {
-                    beside.entry(module.clone()).or_default().insert(target);
+                    same_floor_imports.entry(module.clone()).or_default().insert(target);
                 }
                 Some(_) => {}
                 None => findings.push(format!(
@@ -246,8 +248,8 @@ fn check_floors(root: &Path, findings: &mut Vec<String>) {
             }
         }
     }
-    for (from, targets) in &beside {
-        for to in targets.iter().filter(|to| *to > from && reaches(&beside, to, from)) {
+    for (from, targets) in &same_floor_imports {
+        for to in targets.iter().filter(|to| *to > from && reaches(&same_floor_imports, to, from)) {
             findings.push(format!("core/src/{from}: `{from}` and `{to}` import each other"));
         }
     }

@@ -12,20 +12,20 @@ use wasm_bindgen_cli_support::Bindgen;
 /// The target triple of the web build.
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
-/// The parts of `gradloom-web` that are loaded on demand, with their exports: see `web/ts/src/parts.ts`.
+/// The parts of `gradloom-web` that are loaded on demand, with their exports: see `web/ts/src/wasm-parts.ts`.
 const PARTS: [split::Part<'_>; 11] = [
     split::Part {
         name: "onnx",
         after: None,
         exports: &[
-            "runtime_adopt",
-            "runtime_codes",
+            "runtime_decodeStrings",
             "runtime_drifts",
+            "runtime_encodeStrings",
             "runtime_modelGraph",
             "runtime_modelInfo",
             "runtime_onnx",
+            "runtime_recreateModel",
             "runtime_runModel",
-            "runtime_texts",
             "runtime_withOutputs",
         ],
     },
@@ -55,16 +55,21 @@ const PARTS: [split::Part<'_>; 11] = [
         exports: &[
             "__wbg_captured_free",
             "captured_run",
-            "runtime_captured",
+            "runtime_capture",
             "runtime_graph",
             "runtime_overwrite",
-            "runtime_placed",
+            "runtime_upload",
         ],
     },
     split::Part {
         name: "loops",
         after: None,
-        exports: &["__wbg_loops_free", "loops_params", "runtime_launchLoops", "runtime_readLoops"],
+        exports: &[
+            "__wbg_irkernelhandle_free",
+            "irkernelhandle_params",
+            "runtime_launchIrKernel",
+            "runtime_parseIrKernel",
+        ],
     },
     // `debug` uses the same cost estimates as tuning: if they were in separate parts, that shared code would be in the
     // module that every page loads
@@ -75,7 +80,7 @@ const PARTS: [split::Part<'_>; 11] = [
 ];
 
 /// Part of the names of std's functions that format floats, 20 kB, which must not be linked into the web module.
-const FLOATS_OF_STD: &str = "flt2dec";
+const STD_FLOAT_FORMATTING: &str = "flt2dec";
 
 /// The features of `gradloom-web-extra`: each is a module that the package loads on first use.
 const EXTRAS: [&str; 5] = ["text", "files", "chat", "ops", "llm"];
@@ -181,23 +186,24 @@ fn sysroot_file(file: &str) -> PathBuf {
 /// Builds `web/pkg`; with `--tests` the test module instead, into `tests/web/pkg`. With `--names` functions keep their
 /// names, for profiles and for `scripts/functions.mjs`.
 pub(crate) fn build(root: &Path, args: &[&str]) -> Result<(), String> {
-    let named = args.contains(&"--names");
+    let keep_names = args.contains(&"--names");
     if args.contains(&"--tests") {
-        let tests = Build { package: "gradloom-web-tests", feature: "", name: "gradloom_web_tests", named, parts: &[] };
-        return bind(root, &tests, "wasm-tests", "tests/web/pkg");
+        let tests =
+            Build { package: "gradloom-web-tests", feature: "", name: "gradloom_web_tests", keep_names, parts: &[] };
+        return build_module(root, &tests, "wasm-tests", "tests/web/pkg");
     }
     let _ = std::fs::remove_dir_all(root.join("web/pkg"));
-    let main = Build { package: "gradloom-web", feature: "", name: "gradloom_web", named, parts: &PARTS };
+    let main = Build { package: "gradloom-web", feature: "", name: "gradloom_web", keep_names, parts: &PARTS };
     let names = EXTRAS.map(|feature| format!("gradloom_{feature}"));
     let extras = EXTRAS.iter().zip(&names).map(|(feature, name)| Build {
         package: "gradloom-web-extra",
         feature,
         name,
-        named,
+        keep_names,
         parts: &[],
     });
     for part in std::iter::once(main).chain(extras) {
-        bind(root, &part, "wasm", "web/pkg")?;
+        build_module(root, &part, "wasm", "web/pkg")?;
     }
     sh::node(root, "scripts/size.mjs", &["web/pkg"])
 }
@@ -208,13 +214,13 @@ struct Build<'a> {
     package: &'a str,
     feature: &'a str,
     name: &'a str,
-    named: bool,
+    keep_names: bool,
     parts: &'a [split::Part<'a>],
 }
 
 /// Compiles a module and writes its bindings to a folder.
-fn bind(root: &Path, part: &Build<'_>, profile: &str, folder: &str) -> Result<(), String> {
-    let Build { package, feature, name, named, parts } = *part;
+fn build_module(root: &Path, part: &Build<'_>, profile: &str, folder: &str) -> Result<(), String> {
+    let Build { package, feature, name, keep_names, parts } = *part;
     let toolchain = Toolchain::find().map_err(|why| format!("{why}\nrun `cargo xtask setup`"))?;
     println!("wasm: compiling with {}", toolchain.describe());
     let start = Instant::now();
@@ -237,13 +243,13 @@ fn bind(root: &Path, part: &Build<'_>, profile: &str, folder: &str) -> Result<()
     let failed = |file: &Path, error: std::io::Error| format!("{}: {error}", file.display());
     std::fs::create_dir_all(&pkg).map_err(|error| failed(&pkg, error))?;
     let compiled = std::fs::read(&input).map_err(|error| failed(&input, error))?;
-    let linked = if parts.is_empty() { None } else { Some(split::Linked::new(&compiled)?) };
-    if let Some(first) = linked.as_ref().and_then(|l| l.named(FLOATS_OF_STD).first().copied()) {
+    let linked = if parts.is_empty() { None } else { Some(split::LinkedModule::new(&compiled)?) };
+    if let Some(first) = linked.as_ref().and_then(|l| l.names_containing(STD_FLOAT_FORMATTING).first().copied()) {
         return Err(format!("{name} writes a float by std's formats ({first}): see core/src/util/decimal.rs"));
     }
     let mut bindgen = Bindgen::new();
     match &linked {
-        Some(linked) => bindgen.input_bytes(name, linked.numbered()?),
+        Some(linked) => bindgen.input_bytes(name, linked.with_numbered_names()?),
         None => bindgen.input_path(&input),
     };
     bindgen
@@ -251,27 +257,27 @@ fn bind(root: &Path, part: &Build<'_>, profile: &str, folder: &str) -> Result<()
         .web(true)
         .and_then(|bindgen| {
             bindgen.typescript(true).omit_default_module_path(false);
-            bindgen.remove_name_section(!named && linked.is_none()).remove_producers_section(true);
+            bindgen.remove_name_section(!keep_names && linked.is_none()).remove_producers_section(true);
             bindgen.generate(&pkg)
         })
         .map_err(|error| format!("wasm-bindgen failed: {error:#}"))?;
     let (module, script) = (pkg.join(format!("{name}_bg.wasm")), pkg.join(format!("{name}.js")));
     let bound = std::fs::read(&module).map_err(|error| failed(&module, error))?;
     let glue = std::fs::read_to_string(&script).map_err(|error| failed(&script, error))?;
-    let (bound, glue) = imports::numbered(&bound, &glue)?;
+    let (bound, glue) = imports::number_imports(&bound, &glue)?;
     std::fs::write(&script, glue).map_err(|error| failed(&script, error))?;
-    let mut written = match &linked {
-        Some(linked) => linked.split(&bound, parts, named)?,
-        None => vec![order::by_likeness(&bound)?],
+    let mut modules = match &linked {
+        Some(linked) => linked.split(&bound, parts, keep_names)?,
+        None => vec![order::by_similarity(&bound)?],
     };
     let mut files = vec![module];
     if linked.is_some() {
         files.extend(parts.iter().map(|part| pkg.join(format!("gradloom_{}_bg.wasm", part.name))));
         // for hosts that are given the module's bytes and cannot load parts
         files.push(pkg.join("gradloom_whole_bg.wasm"));
-        written.extend(linked.map(|l| l.split(&bound, &[], named)).transpose()?.into_iter().flatten());
+        modules.extend(linked.map(|l| l.split(&bound, &[], keep_names)).transpose()?.into_iter().flatten());
     }
-    for (file, module) in files.iter().zip(written) {
+    for (file, module) in files.iter().zip(modules) {
         std::fs::write(file, module).map_err(|error| failed(file, error))?;
         println!("wasm: {} in {folder}, {}", file.file_name().unwrap_or_default().display(), size_of(file)?);
     }

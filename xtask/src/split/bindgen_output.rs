@@ -2,7 +2,7 @@
 //! indices.
 
 use super::references::{Segment, segments, slots, text};
-use super::{function_names, is_kept};
+use super::{function_names, is_bindgen_function};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use wasmparser::{
     Export, FuncType, FunctionBody, GlobalType, Import, MemoryType, Operator, Parser, Payload, TableType, TypeRef,
@@ -10,7 +10,7 @@ use wasmparser::{
 
 /// The parsed sections of the module.
 #[derive(Default)]
-pub(super) struct Bound<'a> {
+pub(super) struct BindgenOutput<'a> {
     /// Sections that are copied unchanged.
     pub(super) raw: BTreeMap<u8, &'a [u8]>,
     pub(super) imports: Vec<Import<'a>>,
@@ -29,10 +29,10 @@ pub(super) struct Bound<'a> {
     pub(super) numbers: HashMap<u32, usize>,
 }
 
-impl<'a> Bound<'a> {
-    /// Reads a module whose functions are named by index, as [`Linked::numbered`] wrote them.
-    pub(super) fn read(module: &'a [u8], names: &HashMap<u32, &str>) -> Result<Bound<'a>, String> {
-        let mut out = Bound::default();
+impl<'a> BindgenOutput<'a> {
+    /// Reads a module whose functions are named by index, as [`LinkedModule::with_numbered_names`] wrote them.
+    pub(super) fn read(module: &'a [u8], names: &HashMap<u32, &str>) -> Result<BindgenOutput<'a>, String> {
+        let mut out = BindgenOutput::default();
         for payload in Parser::new(0).parse_all(module) {
             let payload = payload.map_err(text)?;
             if let Some((id, range)) = payload.as_section() {
@@ -76,15 +76,16 @@ impl<'a> Bound<'a> {
                 _ => {}
             }
         }
-        let kept: HashMap<&str, u32> = names.iter().filter(|n| is_kept(n.1)).map(|(&f, &name)| (name, f)).collect();
-        if kept.len() != names.values().filter(|name| is_kept(name)).count() {
+        let bindgen_functions: HashMap<&str, u32> =
+            names.iter().filter(|n| is_bindgen_function(n.1)).map(|(&f, &name)| (name, f)).collect();
+        if bindgen_functions.len() != names.values().filter(|name| is_bindgen_function(name)).count() {
             return Err("two of wasm-bindgen's own functions have one name".into());
         }
         let names = function_names(module)?;
         for f in out.imports.len() as u32..out.types.len() as u32 {
             // functions without an index were added by wasm-bindgen; they contain only calls
             let Some(name) = names.get(&f) else { continue };
-            if let Some(number) = kept.get(name).copied().or_else(|| name.parse().ok()) {
+            if let Some(number) = bindgen_functions.get(name).copied().or_else(|| name.parse().ok()) {
                 out.numbers.insert(f, number as usize);
             }
         }

@@ -11,7 +11,7 @@ use wasmparser::{
 
 /// A target of a reference that is not a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Referred {
+pub(super) enum ReferenceTarget {
     /// A slot of the function table.
     Slot(u32),
     /// A data symbol, as an index into [`References::data`].
@@ -24,9 +24,9 @@ pub(super) struct References {
     /// Addresses and lengths of data symbols.
     pub(super) data: Vec<(u32, u32)>,
     /// The references of each function, imports included.
-    pub(super) functions: Vec<Vec<Referred>>,
+    pub(super) functions: Vec<Vec<ReferenceTarget>>,
     /// The references of each data symbol.
-    pub(super) pointers: Vec<Vec<Referred>>,
+    pub(super) pointers: Vec<Vec<ReferenceTarget>>,
 }
 
 /// The offset of an active segment, which the linker writes as a constant.
@@ -148,16 +148,18 @@ pub(super) fn read(module: &[u8]) -> Result<References, String> {
             out.data.push((segment.address + s.offset, s.size));
         }
     }
-    let referred = |entry: &RelocationEntry| match entry.ty {
+    let target_of = |entry: &RelocationEntry| match entry.ty {
         RelocationType::TableIndexSleb | RelocationType::TableIndexI32 => {
             match from.symbols.get(entry.index as usize) {
                 // a function without a slot is never called through the table
-                Some(SymbolInfo::Func { index, .. }) => Ok(from.slot_of.get(index).map(|&slot| Referred::Slot(slot))),
+                Some(SymbolInfo::Func { index, .. }) => {
+                    Ok(from.slot_of.get(index).map(|&slot| ReferenceTarget::Slot(slot)))
+                }
                 _ => Err("a table index is not that of a function".to_string()),
             }
         }
         RelocationType::MemoryAddrLeb | RelocationType::MemoryAddrSleb | RelocationType::MemoryAddrI32 => {
-            Ok(number.get(&entry.index).map(|&i| Referred::Data(i)))
+            Ok(number.get(&entry.index).map(|&i| ReferenceTarget::Data(i)))
         }
         RelocationType::FunctionIndexLeb
         | RelocationType::TypeIndexLeb
@@ -166,9 +168,9 @@ pub(super) fn read(module: &[u8]) -> Result<References, String> {
         other => Err(format!("relocations of kind {other:?} are not known here")),
     };
     for entry in &from.of_code {
-        if let Some(referred) = referred(entry)? {
+        if let Some(target) = target_of(entry)? {
             let body = from.bodies.partition_point(|&end| end <= entry.offset as usize);
-            out.functions[from.imports + body].push(referred);
+            out.functions[from.imports + body].push(target);
         }
     }
 
@@ -178,15 +180,15 @@ pub(super) fn read(module: &[u8]) -> Result<References, String> {
     // symbols may overlap: an alias, a part of a table
     let longest = out.data.iter().map(|d| d.1).max().unwrap_or(0);
     for entry in &from.of_data {
-        let Some(referred) = referred(entry)? else { continue };
+        let Some(target) = target_of(entry)? else { continue };
         let at = entry.offset as usize;
         let segment = from.segments.iter().find(|s| (s.end - s.bytes.len()..s.end).contains(&at));
         let segment = segment.ok_or("a relocation lies in no data segment")?;
         let within = at + segment.bytes.len() - segment.end;
         let address = segment.address + within as u32;
-        let expected = match referred {
-            Referred::Slot(slot) => slot,
-            Referred::Data(i) => out.data[i].0.wrapping_add(entry.addend as u32),
+        let expected = match target {
+            ReferenceTarget::Slot(slot) => slot,
+            ReferenceTarget::Data(i) => out.data[i].0.wrapping_add(entry.addend as u32),
         };
         if !segment.bytes[within..].starts_with(&expected.to_le_bytes()) {
             return Err(format!("the pointer at {address} is not the one that the linker's records tell of"));
@@ -197,7 +199,7 @@ pub(super) fn read(module: &[u8]) -> Result<References, String> {
         if owners.is_empty() {
             return Err(format!("the pointer at {address} belongs to no symbol"));
         }
-        owners.into_iter().for_each(|i| out.pointers[i].push(referred));
+        owners.into_iter().for_each(|i| out.pointers[i].push(target));
     }
     Ok(out)
 }

@@ -100,7 +100,7 @@ fn linked() -> Vec<u8> {
 
 /// A summary of a module's contents.
 #[derive(Debug, Default, PartialEq)]
-struct Said {
+struct ModuleSummary {
     types: u32,
     imports: Vec<String>,
     exports: Vec<String>,
@@ -109,9 +109,9 @@ struct Said {
     data: Vec<(u32, Vec<u8>)>,
 }
 
-fn said(module: &[u8]) -> Said {
+fn summarize(module: &[u8]) -> ModuleSummary {
     wasmparser::validate(module).expect("it is valid");
-    let mut out = Said::default();
+    let mut out = ModuleSummary::default();
     let names = function_names(module).unwrap();
     let name = |f: u32| names[&f].to_string();
     let mut own: Vec<u32> = names.keys().copied().collect();
@@ -162,13 +162,13 @@ const LATE: Part<'_> = Part { name: "late", after: None, exports: &["late"] };
 fn what_only_a_part_reaches_is_its_own_through_calls_slots_and_data() {
     let module = linked();
     wasmparser::validate(&module).unwrap();
-    let linked = Linked::new(&module).unwrap();
-    let modules = linked.split(&linked.numbered().unwrap(), &[LATE], true).unwrap();
+    let linked = LinkedModule::new(&module).unwrap();
+    let modules = linked.split(&linked.with_numbered_names().unwrap(), &[LATE], true).unwrap();
     let bytes = |at: usize| DATA[at].to_le_bytes().to_vec();
     let at = |i: u32| START as u32 + 4 * i;
     assert_eq!(
-        said(&modules[0]),
-        Said {
+        summarize(&modules[0]),
+        ModuleSummary {
             types: 1,
             imports: owned(&["given"]),
             exports: owned(&["first=first", "$0=both", "$$t0", "$$m0", "$$g0"]),
@@ -180,8 +180,8 @@ fn what_only_a_part_reaches_is_its_own_through_calls_slots_and_data() {
         }
     );
     assert_eq!(
-        said(&modules[1]),
-        Said {
+        summarize(&modules[1]),
+        ModuleSummary {
             types: 1,
             imports: owned(&["taken", "$0", "$$t0", "$$m0", "$$g0"]),
             exports: owned(&["late=late"]),
@@ -195,11 +195,11 @@ fn what_only_a_part_reaches_is_its_own_through_calls_slots_and_data() {
 #[test]
 fn what_a_part_shares_with_one_that_comes_after_it_is_its_own() {
     let module = linked();
-    let linked = Linked::new(&module).unwrap();
+    let linked = LinkedModule::new(&module).unwrap();
     let after = Part { after: Some("early"), ..LATE };
-    let modules = linked.split(&linked.numbered().unwrap(), &[EARLY, after], true).unwrap();
-    let all: Vec<Said> = modules.iter().map(|m| said(m)).collect();
-    let called = |all: &[Said]| all.iter().map(|s| s.names.join(" ")).collect::<Vec<_>>();
+    let modules = linked.split(&linked.with_numbered_names().unwrap(), &[EARLY, after], true).unwrap();
+    let all: Vec<ModuleSummary> = modules.iter().map(|m| summarize(m)).collect();
+    let called = |all: &[ModuleSummary]| all.iter().map(|s| s.names.join(" ")).collect::<Vec<_>>();
     assert_eq!(called(&all), ["strange", "both first", "late pointed"]);
     assert_eq!(all[0].exports, owned(&["$$t0", "$$m0", "$$g0"]));
     assert_eq!(all[1].exports, owned(&["first=first", "$0=both"]));
@@ -207,8 +207,8 @@ fn what_a_part_shares_with_one_that_comes_after_it_is_its_own() {
     assert_eq!(all[2].imports, owned(&["taken", "$0", "$$t0", "$$m0", "$$g0"]));
     assert_eq!(all[1].data, [(START as u32, DATA[0].to_le_bytes().to_vec())]);
     // what unrelated parts share is in the primary module
-    let modules = linked.split(&linked.numbered().unwrap(), &[EARLY, LATE], true).unwrap();
-    let all: Vec<Said> = modules.iter().map(|m| said(m)).collect();
+    let modules = linked.split(&linked.with_numbered_names().unwrap(), &[EARLY, LATE], true).unwrap();
+    let all: Vec<ModuleSummary> = modules.iter().map(|m| summarize(m)).collect();
     assert_eq!(called(&all), ["both strange", "first", "late pointed"]);
     assert_eq!(all[0].exports, owned(&["$0=both", "$$t0", "$$m0", "$$g0"]));
 }
@@ -216,9 +216,9 @@ fn what_a_part_shares_with_one_that_comes_after_it_is_its_own() {
 #[test]
 fn without_parts_all_stays_in_one_module() {
     let module = linked();
-    let linked = Linked::new(&module).unwrap();
-    let modules = linked.split(&linked.numbered().unwrap(), &[], true).unwrap();
-    let all = said(&modules[0]);
+    let linked = LinkedModule::new(&module).unwrap();
+    let modules = linked.split(&linked.with_numbered_names().unwrap(), &[], true).unwrap();
+    let all = summarize(&modules[0]);
     assert_eq!((modules.len(), all.imports), (1, owned(&["given", "taken"])));
     assert_eq!(all.exports, owned(&["first=first", "late=late"]));
     assert_eq!(all.slots, [(1, "pointed".into()), (2, "strange".into())]);
@@ -240,8 +240,8 @@ fn copy(module: &[u8], kept: impl Fn(&str) -> bool) -> Module {
 #[test]
 fn parts_of_another_build_do_not_join() {
     let module = linked();
-    let linked = Linked::new(&module).unwrap();
-    let numbered = linked.numbered().unwrap();
+    let linked = LinkedModule::new(&module).unwrap();
+    let numbered = linked.with_numbered_names().unwrap();
     let mut other = copy(&numbered, |_| true);
     other.section(&CustomSection { name: "other".into(), data: (&[][..]).into() });
     let memory = |bound: &[u8]| {
@@ -262,15 +262,15 @@ fn parts_of_another_build_do_not_join() {
 #[test]
 fn what_is_missing_is_an_error_and_not_a_wrong_split() {
     let module = linked();
-    let linked = Linked::new(&module).unwrap();
-    let numbered = linked.numbered().unwrap();
+    let linked = LinkedModule::new(&module).unwrap();
+    let numbered = linked.with_numbered_names().unwrap();
     let gone = Part { name: "gone", after: None, exports: &["none"] };
     assert_eq!(linked.split(&numbered, &[gone], false).unwrap_err(), "there is no export none");
     let before_its_own = [Part { after: Some("early"), ..LATE }, EARLY];
     assert_eq!(linked.split(&numbered, &before_its_own, false).unwrap_err(), "there is no part early before late");
-    let without = Linked::new(&numbered).unwrap();
+    let without = LinkedModule::new(&numbered).unwrap();
     assert!(without.split(&numbered, &[LATE], false).unwrap_err().contains("--emit-relocs"));
     let nameless = copy(&module, |section| section != "name").finish();
-    let nameless = Linked::new(&nameless).unwrap();
-    assert!(nameless.split(&nameless.numbered().unwrap(), &[LATE], false).unwrap_err().contains("no name"));
+    let nameless = LinkedModule::new(&nameless).unwrap();
+    assert!(nameless.split(&nameless.with_numbered_names().unwrap(), &[LATE], false).unwrap_err().contains("no name"));
 }

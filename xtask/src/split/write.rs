@@ -1,7 +1,7 @@
 //! Writes the modules into which a module is split.
 
-use super::Homes;
-use super::bound::Bound;
+use super::Assignment;
+use super::bindgen_output::BindgenOutput;
 use crate::order;
 use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -13,15 +13,15 @@ use wasm_encoder::{
 use wasmparser::{Export, ExternalKind};
 
 /// The import module name of parts, which stands for the exports of the modules loaded before them.
-const FIRST: &str = "$";
+const SHARED_EXPORTS: &str = "$";
 /// In the primary module, a gap of fewer bytes than this (data that belongs to a part) does not end a data segment: the
 /// head of another segment would cost as many bytes.
-const GAP_BYTES: usize = 8;
+const MIN_GAP_BYTES: usize = 8;
 
 /// The split of a module, from which each resulting module is written.
-pub(super) struct Cut<'a> {
-    pub(super) bound: &'a Bound<'a>,
-    pub(super) homes: &'a Homes,
+pub(super) struct Splitter<'a> {
+    pub(super) bound: &'a BindgenOutput<'a>,
+    pub(super) assignment: &'a Assignment,
     /// Names of functions, if the modules are to contain them.
     pub(super) names: Option<&'a HashMap<u32, &'a str>>,
     pub(super) parts: usize,
@@ -31,14 +31,14 @@ pub(super) struct Cut<'a> {
 
 /// The new indices of functions, and of types in order of first use: a module contains only the types that it uses.
 #[derive(Default)]
-struct Renumbered {
+struct Renumbering {
     functions: HashMap<u32, u32>,
     types: HashMap<u32, u32>,
     /// Old type indices in the order of the new ones.
     in_order: Vec<u32>,
 }
 
-impl Reencode for Renumbered {
+impl Reencode for Renumbering {
     type Error = Infallible;
 
     fn function_index(&mut self, old: u32) -> Result<u32, Error<Infallible>> {
@@ -50,7 +50,7 @@ impl Reencode for Renumbered {
     }
 }
 
-impl Renumbered {
+impl Renumbering {
     fn add(&mut self, function: u32) {
         self.functions.insert(function, self.functions.len() as u32);
     }
@@ -63,30 +63,30 @@ impl Renumbered {
     }
 }
 
-impl Cut<'_> {
+impl Splitter<'_> {
     /// The first module and the parts.
     pub(super) fn modules(&self) -> Result<Vec<Vec<u8>>, String> {
         let orders: Vec<Vec<u32>> = (0..=self.parts).map(|module| self.functions(module)).collect();
-        let mut wanted = BTreeSet::new();
+        let mut imported = BTreeSet::new();
         for module in 1..=self.parts {
-            wanted.extend(
-                self.used(&orders[module])?.into_iter().filter(|f| self.homes.functions[*f as usize] != module),
+            imported.extend(
+                self.used(&orders[module])?.into_iter().filter(|f| self.assignment.functions[*f as usize] != module),
             );
         }
         // number shared functions in the order of the modules, so that names and indices increase together, which
         // compresses well
-        let all = orders.iter().flatten().filter(|f| wanted.contains(f));
-        let shared: Vec<(u32, String)> = all.zip(0..).map(|(&f, i)| (f, short(i))).collect();
+        let all = orders.iter().flatten().filter(|f| imported.contains(f));
+        let shared: Vec<(u32, String)> = all.zip(0..).map(|(&f, i)| (f, short_name(i))).collect();
         (0..).zip(&orders).map(|(module, own)| self.module(module, own, &shared)).collect()
     }
 
     /// The functions of a module, similar ones next to each other.
     fn functions(&self, module: usize) -> Vec<u32> {
         let all = self.bound.imports.len() as u32..self.bound.types.len() as u32;
-        let own = all.filter(|&f| self.homes.functions[f as usize] == module);
+        let own = all.filter(|&f| self.assignment.functions[f as usize] == module);
         let (own, bodies): (Vec<u32>, Vec<&[u8]>) =
             own.filter_map(|f| Some((f, self.bound.body(f)?.as_bytes()))).unzip();
-        order::alike(&bodies).into_iter().map(|i| own[i]).collect()
+        order::similarity_order(&bodies).into_iter().map(|i| own[i]).collect()
     }
 
     /// The functions that these functions call, in whichever module they are.
@@ -100,7 +100,7 @@ impl Cut<'_> {
 
     fn is_export_of(&self, export: &Export<'_>, module: usize) -> bool {
         match export.kind {
-            ExternalKind::Func => self.homes.functions[export.index as usize] == module,
+            ExternalKind::Func => self.assignment.functions[export.index as usize] == module,
             _ => module == 0,
         }
     }
@@ -110,7 +110,7 @@ impl Cut<'_> {
     fn module(&self, module: usize, own: &[u32], shared: &[(u32, String)]) -> Result<Vec<u8>, String> {
         let (bound, same) = (self.bound, &mut RoundtripReencoder);
         let used = self.used(own)?;
-        let (mut imports, mut exports, mut new) = (ImportSection::new(), ExportSection::new(), Renumbered::default());
+        let (mut imports, mut exports, mut new) = (ImportSection::new(), ExportSection::new(), Renumbering::default());
         for (f, import) in (0..).zip(&bound.imports) {
             if used.contains(&f)
                 || (module == 0 && bound.exports.iter().any(|e| e.kind == ExternalKind::Func && e.index == f))
@@ -119,10 +119,10 @@ impl Cut<'_> {
                 imports.import(import.module, import.name, EntityType::Function(new.type_of(bound.types[f as usize])));
             }
         }
-        let is_own = |f: &u32| self.homes.functions[*f as usize] == module;
+        let is_own = |f: &u32| self.assignment.functions[*f as usize] == module;
         for (f, name) in shared.iter().filter(|(f, _)| !is_own(f) && used.contains(f)) {
             new.add(*f);
-            imports.import(FIRST, name, EntityType::Function(new.type_of(bound.types[*f as usize])));
+            imports.import(SHARED_EXPORTS, name, EntityType::Function(new.type_of(bound.types[*f as usize])));
         }
         for &f in own {
             new.add(f);
@@ -162,13 +162,13 @@ impl Cut<'_> {
         }
         if module > 0 {
             tables.iter().for_each(|(name, _, ty)| {
-                imports.import(FIRST, name, *ty);
+                imports.import(SHARED_EXPORTS, name, *ty);
             });
             memories.iter().for_each(|(name, _, ty)| {
-                imports.import(FIRST, name, *ty);
+                imports.import(SHARED_EXPORTS, name, *ty);
             });
             globals.iter().for_each(|(name, _, ty)| {
-                imports.import(FIRST, name, *ty);
+                imports.import(SHARED_EXPORTS, name, *ty);
             });
         }
 
@@ -212,7 +212,7 @@ impl Cut<'_> {
     }
 
     /// The table slots that a module fills.
-    fn elements(&self, module: usize, new: &Renumbered) -> ElementSection {
+    fn elements(&self, module: usize, new: &Renumbering) -> ElementSection {
         let mut out = ElementSection::new();
         let mut run: Vec<(u32, u32)> = Vec::new();
         let mut flush = |run: &mut Vec<(u32, u32)>| {
@@ -221,7 +221,7 @@ impl Cut<'_> {
                 out.active(None, &ConstExpr::i32_const(first as i32), Elements::Functions(list.into()));
             }
         };
-        for (&slot, f) in self.bound.slots.iter().filter(|(_, f)| self.homes.functions[**f as usize] == module) {
+        for (&slot, f) in self.bound.slots.iter().filter(|(_, f)| self.assignment.functions[**f as usize] == module) {
             if run.last().is_some_and(|last| last.0 + 1 != slot) {
                 flush(&mut run);
             }
@@ -242,15 +242,15 @@ impl Cut<'_> {
                 }
             };
             let end = segment.address + segment.bytes.len() as u32;
-            let first = self.homes.data.partition_point(|d| d.0 < segment.address);
-            for &(at, len, home) in self.homes.data[first..].iter().take_while(|d| d.0 < end) {
-                if home != module {
+            let first = self.assignment.data.partition_point(|d| d.0 < segment.address);
+            for &(at, len, target) in self.assignment.data[first..].iter().take_while(|d| d.0 < end) {
+                if target != module {
                     continue;
                 }
                 let from = (at - segment.address) as usize;
                 let bytes = &segment.bytes[from..from + len as usize];
                 let gap = run.as_ref().map_or(0, |(start, run)| (at - start) as usize - run.len());
-                if gap > 0 && (module > 0 || gap >= GAP_BYTES) {
+                if gap > 0 && (module > 0 || gap >= MIN_GAP_BYTES) {
                     flush(&mut run);
                 }
                 let (_, run) = run.get_or_insert((at, Vec::new()));
@@ -264,10 +264,10 @@ impl Cut<'_> {
 }
 
 /// The `i`-th short name: `$0`, .. `$z`, `$10`, ..
-fn short(i: u32) -> String {
+fn short_name(i: u32) -> String {
     let digit = |d: u32| char::from_digit(d, 36).expect("it is below 36");
     match i {
         0..36 => format!("${}", digit(i)),
-        _ => format!("{}{}", short(i / 36), digit(i % 36)),
+        _ => format!("{}{}", short_name(i / 36), digit(i % 36)),
     }
 }
