@@ -19,7 +19,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("wgpu", "GPU through Vulkan, Metal or Direct3D 12"),
     ("wgpu:hardware", "the same, with kernels as for hardware even if a processor emulates the GPU"),
     ("metal", "GPU of Apple's through Metal, on macOS"),
-    ("vulkan", "GPU through Vulkan; `vulkan:1` is the second there is"),
+    ("vulkan", "GPU through Vulkan; `vulkan:1` is the second there is, `vulkan:amd` the first of that vendor or name"),
     ("vulkan:hardware", "the same, with kernels as for hardware even if a processor emulates the GPU"),
     ("cuda", "GPU of NVIDIA's through its driver; `cuda:1` is the second there is"),
     ("opencl", "GPU or processor through OpenCL; `opencl:1` is the second there is"),
@@ -60,8 +60,8 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
         "wgpu" => open_wgpu(false),
         "wgpu:hardware" => open_wgpu(true),
         "metal" => open_metal(),
-        "vulkan" => open_vulkan(0, false),
-        "vulkan:hardware" => open_vulkan(0, true),
+        "vulkan" => open_vulkan("0", false),
+        "vulkan:hardware" => open_vulkan("0", true),
         "cuda" => open_cuda(0),
         "opencl" => open_opencl(0, false),
         "opencl:hardware" => open_opencl(0, true),
@@ -87,8 +87,8 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
             Ok(Box::new(NullDevice::new(Target { name: name.into(), ..Target::wasm(true, threads.max(1)) })))
         }
         _ => {
-            if let Some(index) = name.strip_prefix("vulkan:").and_then(|n| n.parse().ok()) {
-                return open_vulkan(index, false);
+            if let Some(wanted) = name.strip_prefix("vulkan:") {
+                return open_vulkan(wanted, false);
             }
             if let Some(index) = name.strip_prefix("cuda:").and_then(|n| n.parse().ok()) {
                 return open_cuda(index);
@@ -190,8 +190,8 @@ fn open_wgpu(_hardware: bool) -> Result<Box<dyn Device>> {
 }
 
 #[cfg(feature = "vulkan")]
-fn open_vulkan(index: usize, hardware: bool) -> Result<Box<dyn Device>> {
-    let mut device = crate::vulkan::VulkanDevice::with_index(index)?;
+fn open_vulkan(wanted: &str, hardware: bool) -> Result<Box<dyn Device>> {
+    let mut device = crate::vulkan::VulkanDevice::named(wanted)?;
     if hardware {
         device.as_hardware();
     }
@@ -199,7 +199,7 @@ fn open_vulkan(index: usize, hardware: bool) -> Result<Box<dyn Device>> {
 }
 
 #[cfg(not(feature = "vulkan"))]
-fn open_vulkan(_index: usize, _hardware: bool) -> Result<Box<dyn Device>> {
+fn open_vulkan(_wanted: &str, _hardware: bool) -> Result<Box<dyn Device>> {
     Err(Error::Unsupported {
         what: "Vulkan in this build: it lacks the feature `vulkan`".into(),
         context: "device vulkan".into(),

@@ -1,10 +1,10 @@
 //! Tunes kernels on this machine: drives the core's search with a clock and a device, and lets the engine adopt what is
-//! faster. Every candidate first runs once on random data, and its results must agree with those of the unoptimised
-//! program.
+//! faster. The clock is the device's own if it has one ([`seconds`]). Every candidate first runs once on random data,
+//! and its results must agree with those of the unoptimised program.
 
 use gradloom_core::Result;
 use gradloom_core::codegen::Opt;
-use gradloom_core::device::Device;
+use gradloom_core::device::{Device, Step};
 use gradloom_core::engine::search::Search;
 use gradloom_core::engine::{Bench, Compiled, Engine, Trying};
 use gradloom_core::schedule::Ast;
@@ -15,6 +15,11 @@ const LEAST_RUNS: usize = 3;
 const RUN_TIME: Duration = Duration::from_millis(4);
 /// A candidate must take less than this share of the time; smaller gains are noise.
 const GAIN: f64 = 0.97;
+
+/// Shorter work is repeated within a submission that the device times, so that the host's launches do not count.
+const SHORT_S: f64 = 2e-4;
+/// The most repetitions in a submission.
+const MOST_REPEATS: usize = 64;
 
 /// The result for one kernel.
 #[derive(Clone, Debug)]
@@ -44,6 +49,12 @@ impl Tuned {
     pub fn gained(&self) -> bool {
         self.after < self.before
     }
+}
+
+/// Seconds, and whose clock measured them.
+enum Took {
+    ByDevice(f64),
+    ByHost(f64),
 }
 
 /// Tunes kernels of an engine within a time budget; each kernel is given with its number of calls. A kernel gets a
@@ -84,6 +95,24 @@ pub fn tune(
         }
     }
     Ok(out)
+}
+
+/// The seconds that steps take: between timestamps of the device if it has a clock, else from their submission until
+/// they are done.
+///
+/// # Errors
+/// The device's.
+pub fn seconds(dev: &mut dyn Device, steps: &[Step]) -> Result<f64> {
+    let once = match measure(dev, steps)? {
+        Took::ByDevice(s) if s < SHORT_S => s,
+        Took::ByDevice(s) | Took::ByHost(s) => return Ok(s),
+    };
+    // A power of two, since devices keep what they recorded for each number of steps
+    let n = ((SHORT_S / once).ceil() as usize).next_power_of_two().min(MOST_REPEATS);
+    match measure(dev, &vec![steps; n].concat())? {
+        Took::ByDevice(s) => Ok(once.min(s / n as f64)),
+        Took::ByHost(_) => Ok(once),
+    }
 }
 
 /// Tunes one kernel until the time `stop`.
@@ -183,12 +212,13 @@ fn time(bench: &Bench, dev: &mut dyn Device, c: &Compiled, limit: f64) -> Result
     let mut runs = 0;
     let mut failed = dev.submit(trying.first()).err();
     while failed.is_none() && (runs < LEAST_RUNS || begin.elapsed() < RUN_TIME) {
-        let start = Instant::now();
-        if let Err(e) = dev.submit(trying.again()).and_then(|()| dev.sync()) {
-            failed = Some(e);
-            break;
+        match seconds(dev, trying.again()) {
+            Ok(s) => best = best.min(s),
+            Err(e) => {
+                failed = Some(e);
+                break;
+            }
         }
-        best = best.min(start.elapsed().as_secs_f64());
         runs += 1;
         let slow = best > limit * 2.0 || limit.is_infinite() && begin.elapsed() > RUN_TIME * 5;
         if slow && (runs > 1 || best > RUN_TIME.as_secs_f64()) {
@@ -197,4 +227,107 @@ fn time(bench: &Bench, dev: &mut dyn Device, c: &Compiled, limit: f64) -> Result
     }
     trying.free(dev);
     failed.map_or(Ok(best), Err)
+}
+
+/// Runs steps once.
+fn measure(dev: &mut dyn Device, steps: &[Step]) -> Result<Took> {
+    let start = Instant::now();
+    let ticket = dev.submit_timed(steps)?;
+    dev.sync()?;
+    let waited = start.elapsed().as_secs_f64();
+    let Some(ticket) = ticket else { return Ok(Took::ByHost(waited)) };
+    let times = loop {
+        match dev.poll(ticket)? {
+            Some(times) => break times,
+            None => std::thread::yield_now(),
+        }
+    };
+    let at = |i: usize| times.get(i * 8..i * 8 + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
+    Ok(match (at(0), at(1)) {
+        (Some(from), Some(to)) if to > from => Took::ByDevice((to - from) as f64 / 1e9),
+        // A clock that did not advance says nothing
+        _ => Took::ByHost(waited),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gradloom_core::Error;
+    use gradloom_core::device::{BufId, KernelId, NullDevice, Ticket, View};
+    use gradloom_core::render::Source;
+    use gradloom_core::target::{Isa, Target};
+
+    /// A device that says that each step takes so many nanoseconds, if it says anything.
+    struct Clock {
+        device: NullDevice,
+        step_ns: Option<u64>,
+        submitted: Vec<usize>,
+    }
+
+    impl Device for Clock {
+        fn target(&self) -> &Target {
+            self.device.target()
+        }
+
+        fn alloc(&mut self, bytes: usize) -> Result<BufId> {
+            self.device.alloc(bytes)
+        }
+
+        fn free(&mut self, buf: BufId) {
+            self.device.free(buf);
+        }
+
+        fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()> {
+            self.device.upload(buf, offset, data)
+        }
+
+        fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {
+            self.device.compile(sources)
+        }
+
+        fn release(&mut self, kernel: KernelId) {
+            self.device.release(kernel);
+        }
+
+        fn submit(&mut self, steps: &[Step]) -> Result<()> {
+            self.submitted.push(steps.len());
+            Ok(())
+        }
+
+        fn submit_timed(&mut self, steps: &[Step]) -> Result<Option<Ticket>> {
+            self.submit(steps)?;
+            Ok(self.step_ns.map(|_| Ticket(0)))
+        }
+
+        fn read(&mut self, view: View) -> Result<Ticket> {
+            self.device.read(view)
+        }
+
+        fn poll(&mut self, _: Ticket) -> Result<Option<Vec<u8>>> {
+            let none = || Error::Device { device: "clock".into(), what: "no time".into() };
+            let steps = *self.submitted.last().ok_or_else(none)? as u64;
+            let ns = self.step_ns.ok_or_else(none)? * steps;
+            Ok(Some([100u64.to_le_bytes(), (100 + ns).to_le_bytes()].concat()))
+        }
+    }
+
+    fn time_of(step_ns: Option<u64>) -> (f64, Vec<usize>) {
+        let device = NullDevice::new(Target::x86(Isa::Avx2, 1));
+        let mut clock = Clock { device, step_ns, submitted: Vec::new() };
+        let view = View { buf: BufId(0), offset: 0, bytes: 4 };
+        let took = seconds(&mut clock, &[Step::Copy { src: view, dst: view }]).unwrap();
+        (took, clock.submitted)
+    }
+
+    #[test]
+    fn a_device_with_a_clock_is_believed_and_short_work_repeated() {
+        assert_eq!(time_of(Some(3_000_000)), (3e-3, vec![1]));
+        assert_eq!(time_of(Some(50_000)), (5e-5, vec![1, 4]));
+        assert_eq!(time_of(Some(10)), (1e-8, vec![1, MOST_REPEATS]));
+        for none in [None, Some(0)] {
+            let (took, submitted) = time_of(none);
+            assert!(took < 1.0 && submitted == [1], "{took} {submitted:?}");
+        }
+    }
 }

@@ -176,6 +176,32 @@ fn failures_exit_with_1_and_name_what_is_wrong() {
     }
 }
 
+/// Without a driver of CUDA, or with a library in its place that is not there, one sentence says so.
+#[cfg(feature = "cuda")]
+#[test]
+fn a_missing_cuda_driver_is_one_sentence() {
+    const LIBRARY: &str = "GRADLOOM_CUDA_LIBRARY";
+    let m = model("silero_vad_op15", "model.onnx");
+    let nowhere = scratch("no-such-driver.so");
+    // a machine with a GPU of NVIDIA's has nothing to say in the first case
+    let has_gpu = gradloom::cuda::list().is_ok_and(|all| !all.is_empty());
+    let cases = [(None, "NVIDIA driver"), (Some(&nowhere), "no-such-driver.so cannot be loaded")];
+    for (library, part) in cases.into_iter().skip(usize::from(has_gpu)) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gradloom"));
+        command.args(["run", &m, "--device", "cuda"]).env_remove(LIBRARY);
+        if let Some(path) = library {
+            command.env(LIBRARY, path);
+        }
+        let r = command.output().expect("the binary runs");
+        let said = text(&r.stderr);
+        assert_eq!(r.status.code(), Some(1), "{said}");
+        assert!(r.stdout.is_empty(), "{}", text(&r.stdout));
+        assert!(said.starts_with("error: device cuda: ") && said.ends_with(" [E_DEVICE]\n"), "{said}");
+        assert_eq!((said.lines().count(), said.matches("device cuda").count()), (1, 1), "{said}");
+        assert!(said.contains(part) && said.contains(LIBRARY) == library.is_some(), "{said}");
+    }
+}
+
 #[test]
 fn wrong_usage_exits_with_2() {
     for args in [&["fly"][..], &["run"], &["bench", "x.onnx", "--runs", "many"]] {

@@ -3,6 +3,7 @@
 
 use gradloom::cuda::{CudaDevice, Launches};
 use gradloom::{DType, Runtime, Tensor};
+use gradloom_core::Error;
 use gradloom_core::codegen::compile;
 use gradloom_core::device::{BufId, Device, EvalDevice, KernelId, Step, View};
 use gradloom_core::render::ptx::Ptx;
@@ -201,6 +202,89 @@ fn a_graph_takes_other_scalars() {
     assert!(again != first, "{} computes the same with other scalars", s.program.name);
     let (last, graphs) = run(&s.vars, 1);
     assert!(last == first && graphs >= 3);
+}
+
+/// What is freed stays in the driver's pool when somebody waits, so the attribute that says so has arrived. The pool gives it back where an
+/// allocation would fail for it, and when its device goes.
+#[test]
+fn freed_memory_stays_in_the_pool_until_it_is_wanted() {
+    const BYTES: &str = "GRADLOOM_EMULATED_BYTES";
+    const MIB: usize = 1 << 20;
+    if std::env::var_os(BYTES).is_none() {
+        // a process of its own: the emulator has one memory, which is small here
+        let program = std::env::current_exe().expect("this program has a path");
+        let name = "cuda::freed_memory_stays_in_the_pool_until_it_is_wanted";
+        let mut alone = std::process::Command::new(program);
+        alone.args(["--exact", name]).env(BYTES, (64 * MIB).to_string());
+        let run = alone.output().expect("the program runs");
+        let (said, wrong) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+        assert!(run.status.success() && said.contains("1 passed"), "{said}{wrong}");
+        return;
+    }
+    let Some(mut device) = open() else { return };
+    let pool = |device: &mut CudaDevice| {
+        device.sync().expect("nothing is wrong");
+        device.pool_bytes().expect("a pool") as usize
+    };
+    assert_eq!(pool(&mut device), 0);
+    let first = device.alloc(40 * MIB).expect("memory");
+    device.free(first);
+    assert_eq!(pool(&mut device), 40 * MIB, "what is freed is kept");
+    let again = device.alloc(40 * MIB).expect("what was kept");
+    device.free(again);
+    // 30 MiB are not there beside what is kept
+    let other = device.alloc(30 * MIB).expect("the pool gives back what nobody uses");
+    assert_eq!(pool(&mut device), 30 * MIB);
+    let refused = device.alloc(40 * MIB);
+    assert!(matches!(refused, Err(Error::OutOfMemory { bytes, .. }) if bytes == 40 * MIB as u64), "{refused:?}");
+    device.upload(other, 0, &[7; 64]).expect("the device goes on");
+    let ticket = device.read(View { buf: other, offset: 0, bytes: 64 }).expect("a readback");
+    assert_eq!(device.poll(ticket).expect("a readback"), Some(vec![7; 64]));
+    drop(device);
+    let mut next = open().expect("another device");
+    assert_eq!(pool(&mut next), 0);
+}
+
+/// A kernel that leaves its memory, or that cannot be launched as it is, breaks the context: all that is asked of the device from then on ends
+/// with an error that says that it is lost, and by what.
+#[test]
+fn a_broken_context_is_a_lost_device() {
+    let one_element: fn(&mut Source) = |s| s.params.iter_mut().for_each(|p| p.len = 1);
+    let other_threads: fn(&mut Source) = |s| s.local[0] += 1;
+    for (wrong, code) in [(one_element, "CUDA_ERROR_ILLEGAL_ADDRESS"), (other_threads, "CUDA_ERROR_LAUNCH_FAILED")] {
+        let Some(mut device) = open() else { return };
+        let target = device.target().clone();
+        let s = samples(&target).into_iter().find(|s| s.program.name == "neg_f32").expect("the sample is there");
+        let mut source = Source::new(&s.program, Ptx.render(&s.program, &target).expect("a text"));
+        wrong(&mut source);
+        let mut args = Vec::new();
+        for p in &source.params {
+            let bytes = p.len * p.dtype.size();
+            args.push(View { buf: device.alloc(bytes).expect("memory"), offset: 0, bytes });
+        }
+        let view = args[0];
+        let kernel = device.compile(&[source]).expect("a kernel")[0];
+        let launch = [Step::Launch { kernel, args, grid: s.program.grid, vars: vec![] }];
+        device.submit(&launch).expect("nothing is wrong before it runs");
+        let is_lost = |e: Error| assert!(matches!(&e, Error::Lost { what, .. } if what.contains(code)), "{e}");
+        is_lost(device.sync().unwrap_err());
+        is_lost(device.sync().unwrap_err());
+        is_lost(device.alloc(64).unwrap_err());
+        is_lost(device.upload(view.buf, 0, &[7; 4]).unwrap_err());
+        is_lost(device.compile(&[]).unwrap_err());
+        is_lost(device.submit(&launch).unwrap_err());
+        is_lost(device.submit(&[]).unwrap_err());
+        is_lost(device.submit_timed(&launch).unwrap_err());
+        is_lost(device.read(view).unwrap_err());
+        is_lost(device.pool_bytes().unwrap_err());
+        // what is left of it can be dropped, and another one works
+        drop(device);
+        let mut next = open().expect("another device");
+        let buf = next.alloc(64).expect("memory");
+        next.upload(buf, 0, &[7; 64]).expect("an upload");
+        let ticket = next.read(View { buf, offset: 0, bytes: 64 }).expect("a readback");
+        assert_eq!(next.poll(ticket).expect("a readback"), Some(vec![7; 64]));
+    }
 }
 
 /// More goes to the GPU than the blocks that uploads go through hold, and every byte arrives, though nothing waits in between.

@@ -291,6 +291,29 @@ fn a_lost_vulkan_device_says_so() {
     assert!(open().unwrap().alloc(8).is_ok());
 }
 
+/// A device of Vulkan's is opened by a part of its name or by its number; of one that is not there an error says which are.
+#[test]
+fn vulkan_devices_are_chosen_by_name() {
+    use gradloom::vulkan::{VulkanDevice, list};
+    if here::device("vulkan", VulkanDevice::new()).is_none() {
+        return;
+    }
+    let all: Vec<String> = list().unwrap().into_iter().map(|d| d.0).collect();
+    // Mesa's software driver where it is, else whatever is first
+    let name = |d: &String| d.split_whitespace().next().unwrap_or_default().to_uppercase();
+    let name = if all.iter().any(|d| d.contains("llvmpipe")) { "LLVMpipe".into() } else { name(&all[0]) };
+    let device = VulkanDevice::named(&name).unwrap();
+    assert!(device.description().to_uppercase().contains(&name.to_uppercase()), "{}", device.description());
+    for name in [format!("vulkan:{name}"), "vulkan:0".into()] {
+        assert_eq!(gradloom::open(&name, 1).unwrap().target().name, "vulkan", "{name}");
+    }
+    for name in ["vulkan:toaster", "vulkan:99", "vulkan:"] {
+        let e = gradloom::open(name, 1).err().expect("there is none");
+        assert!(matches!(e, gradloom_core::Error::Device { .. }), "{name}: {e}");
+        assert!(all.iter().all(|d| e.to_string().contains(d.as_str())), "{name}: {e}");
+    }
+}
+
 /// More is allocated and freed than the device has memory for at once, and what is under way keeps its bytes.
 #[test]
 fn places_of_vulkan_memory_are_used_again() {

@@ -191,11 +191,52 @@ fn models_run_on_vulkan_as_on_hardware() {
     check("vulkan:hardware", &["silero_vad_op15", "ppocr_cls"]);
 }
 
-/// Every committed model: minutes on a software driver, so `npm run test:vulkan` asks for it.
+/// Are all models wanted on devices that take minutes for them? `npm run test:vulkan -- --models` and `npm run test:long` ask for it.
+fn all_models() -> bool {
+    std::env::var_os("GRADLOOM_ALL_MODELS").is_some()
+}
+
 #[test]
 fn all_models_run_on_vulkan_where_asked() {
-    if std::env::var_os("GRADLOOM_ALL_MODELS").is_some() {
+    if all_models() {
         check("vulkan", &[]);
+    }
+}
+
+#[test]
+fn models_run_on_opencl() {
+    check("opencl", &["silero_vad_op15", "silero_vad_op18_ifless", "hibari_oov", "magika"]);
+}
+
+#[test]
+fn models_run_on_opencl_as_on_hardware() {
+    check("opencl:hardware", &["silero_vad_op15"]);
+}
+
+#[test]
+fn all_models_run_on_opencl_where_asked() {
+    if all_models() {
+        check("opencl", &[]);
+        check("opencl:hardware", &["ppocr_cls"]);
+    }
+}
+
+/// Small ones: the emulator of NVIDIA's driver interprets every instruction.
+#[test]
+#[cfg(target_os = "linux")]
+fn models_run_on_the_emulator_of_cuda() {
+    crate::cuda::emulated();
+    check("cuda", &["silero_vad_op15", "zoo_llama_past"]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn more_models_run_on_the_emulator_of_cuda_where_asked() {
+    if all_models() {
+        crate::cuda::emulated();
+        let wanted =
+            ["silero_vad_op18_ifless", "ppocr_cls", "hibari_oov", "zoo_densenet", "zoo_mamba", "zoo_t5_encoder"];
+        check("cuda", &wanted);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Makes kernels: the driver's compiler translates PTX to machine code on all cores, unless the code is in the cache;
 //! then the driver loads it.
 
-use super::driver::{Function, Module, Stream, error};
+use super::driver::{Function, Module, Stream, error, of_kernel};
 use crate::binaries::Binaries;
 use crate::steps::KernelSignature;
 use gradloom_core::Result;
@@ -78,7 +78,7 @@ fn module(stream: &Stream, compiler: &Compiler, unit: &str) -> Result<Module> {
 fn build(stream: &Stream, compiler: &Compiler, sources: &[Source]) -> Result<Vec<Kernel>> {
     let module = module(stream, compiler, &ptx::unit(sources)?).map_err(|e| {
         let names: Vec<&str> = sources.iter().map(|s| s.name.as_str()).collect();
-        error(format!("{}: {e}", names.join(", ")))
+        of_kernel(&names.join(", "), e)
     })?;
     let module = Arc::new(Mutex::new(module));
     let kernel = |(i, s): (usize, &Source)| {

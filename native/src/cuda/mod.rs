@@ -3,8 +3,9 @@
 //!
 //! All work is in order on one stream. Kernels are PTX, which the driver compiles to machine code, a part of each batch
 //! on each core; the code is kept in the cache of compiled code. A repeated submission is one graph (`graphs.rs`).
-//! Memory comes from the stream's memory pool where the driver has pools. Uploads and readbacks use pinned memory
-//! (`staging.rs`), so that the host waits only in `poll` and `sync`.
+//! Memory comes from the GPU's memory pool where the driver has pools. Uploads and readbacks use pinned memory
+//! (`staging.rs`), so that the host waits only in `poll` and `sync`. After an error that leaves the context unusable
+//! every call is [`Error::Lost`] with that error.
 
 mod driver;
 mod graphs;
@@ -16,7 +17,7 @@ pub use graphs::Launches;
 
 use crate::binaries::Binaries;
 use crate::{steps, upload};
-use driver::{Event, Gpu, Pinned, Stream, error};
+use driver::{Event, Gpu, Pinned, Stream, error, of_kernel};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View, Write};
 use gradloom_core::render::Source;
 use gradloom_core::target::{Sm, Target};
@@ -140,6 +141,15 @@ impl CudaDevice {
         self.graphs.launches
     }
 
+    /// The bytes of the GPU's memory that this process has in the driver's memory pool, in use or not; 0 if the driver
+    /// has no pools.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the device is lost.
+    pub fn pool_bytes(&self) -> Result<u64> {
+        self.stream.pool_bytes()
+    }
+
     fn id(&mut self) -> u32 {
         self.next += 1;
         self.next - 1
@@ -162,6 +172,7 @@ impl CudaDevice {
 
     /// Runs steps; as a graph if the same submission occurred before.
     fn run(&mut self, steps: &[Step]) -> Result<()> {
+        self.stream.alive()?;
         // All checks come first, so that an invalid step leaves nothing half done
         steps.iter().try_for_each(|step| self.check(step))?;
         if let Some(nodes) = self.nodes(steps)? {
@@ -229,7 +240,7 @@ impl CudaDevice {
         // SAFETY: the code was rendered from a checked program that takes these parameters and whose accesses stay inside them; each view
         // holds as many bytes as the program's parameter, and the kernel holds its module
         unsafe { self.stream.launch(&k.function, grid, k.local, &pointers, vars) }
-            .map_err(|e| error(format!("{}: {e}", k.signature.name)))
+            .map_err(|e| of_kernel(&k.signature.name, e))
     }
 
     fn copy(&mut self, src: &View, dst: &View) -> Result<()> {
@@ -296,6 +307,7 @@ impl Device for CudaDevice {
     }
 
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {
+        self.stream.alive()?;
         let made = kernels::compile(&self.stream, &self.compiler, sources)?;
         let mut ids = Vec::with_capacity(made.len());
         for kernel in made {

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The most storage buffers of one kernel; more than any of our kernels has.
 const MOST_BUFFERS: u32 = 64;
+/// Vendors of GPUs by their PCI numbers, since not every device's name contains its vendor's.
+const VENDORS: [(&str, u32); 4] = [("amd", 0x1002), ("apple", 0x106b), ("intel", 0x8086), ("nvidia", 0x10de)];
 
 /// The Vulkan loader with its drivers.
 pub(super) struct Instance {
@@ -29,6 +31,7 @@ pub(super) struct Found {
     pub(super) physical: vk::PhysicalDevice,
     pub(super) family: u32,
     pub(super) description: String,
+    pub(super) vendor: u32,
     pub(super) target: Target,
     pub(super) can: DeviceCapabilities,
     /// Identifies the driver and its version.
@@ -67,6 +70,24 @@ pub fn list() -> Result<Vec<(String, u64)>> {
 /// Is the best device hardware rather than a software driver? No device is opened to answer this.
 pub fn has_hardware() -> bool {
     find().is_ok_and(|found| found.first().is_some_and(|f| !f.target.software))
+}
+
+/// The index of the device that `wanted` names, of devices given by description and vendor: its index as a number, else
+/// the first one of a vendor, or with `wanted` as a part of its description, in upper or lower case. The error lists all
+/// devices.
+pub(super) fn index_of(wanted: &str, devices: &[(&str, u32)]) -> Result<usize> {
+    let wanted = wanted.trim().to_lowercase();
+    let vendor = VENDORS.iter().find(|v| v.0 == wanted).map(|v| v.1);
+    let is_named = |d: &(&str, u32)| vendor == Some(d.1) || d.0.to_lowercase().contains(&wanted);
+    let found = match wanted.parse::<usize>() {
+        Ok(index) => Some(index).filter(|&i| i < devices.len()),
+        Err(_) if wanted.is_empty() => None,
+        Err(_) => devices.iter().position(is_named),
+    };
+    found.ok_or_else(|| {
+        let all = devices.iter().enumerate().map(|(i, d)| format!("vulkan:{i}, {}", d.0));
+        error(format!("there is no device `{wanted}`; drivers offer {}", all.collect::<Vec<_>>().join("; ")))
+    })
 }
 
 pub(super) fn find() -> Result<Vec<Found>> {
@@ -216,6 +237,7 @@ fn describe(instance: &Arc<Instance>, physical: vk::PhysicalDevice) -> std::resu
         can,
         identity: format!("{description} {:x} {:x} {:x?}", plain.vendor_id, plain.device_id, plain.pipeline_cache_uuid),
         description,
+        vendor: plain.vendor_id,
         rank: (class, heap_bytes),
     })
 }
@@ -243,4 +265,44 @@ fn target(l: &vk::PhysicalDeviceLimits, kind: vk::PhysicalDeviceType, most_bytes
 fn text(chars: &[std::ffi::c_char]) -> String {
     let bytes: Vec<u8> = chars.iter().map(|&c| c as u8).collect();
     CStr::from_bytes_until_nul(&bytes).map_or(String::new(), |s| s.to_string_lossy().trim().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_chosen_by_number_vendor_or_part_of_their_names() {
+        let all = [
+            ("Tesla T4 (NVIDIA 470.256)", 0x10de),
+            ("AMD Radeon RX 7900 XTX (RADV NAVI31) (radv Mesa 24.0.5)", 0x1002),
+            ("Intel(R) Arc(tm) A770 Graphics (DG2) (Intel open-source Mesa driver Mesa 24.0.5)", 0x8086),
+            ("NVIDIA GeForce RTX 4090 (NVIDIA 550.54)", 0x10de),
+            ("llvmpipe (LLVM 15.0.6, 256 bits) (llvmpipe Mesa 22.3.6 (LLVM 15.0.6))", 0x10005),
+        ];
+        for (wanted, index) in [
+            ("0", 0),
+            ("4", 4),
+            ("nvidia", 0),
+            ("NVIDIA GeForce", 3),
+            ("amd", 1),
+            ("Intel", 2),
+            ("llvmpipe", 4),
+            (" rx 7900 ", 1),
+            ("arc", 2),
+            ("radv", 1),
+        ] {
+            assert_eq!(index_of(wanted, &all).unwrap(), index, "{wanted}");
+        }
+        // A number is an index alone
+        for wanted in ["5", "4090", "-1", "toaster", "apple", ""] {
+            let e = index_of(wanted, &all).unwrap_err();
+            assert_eq!(e.code(), "E_DEVICE");
+            let text = e.to_string();
+            assert!(text.contains(&format!("`{wanted}`")), "{text}");
+            for (i, (description, _)) in all.iter().enumerate() {
+                assert!(text.contains(&format!("vulkan:{i}, {description}")), "{text}");
+            }
+        }
+    }
 }

@@ -95,6 +95,18 @@ impl VulkanDevice {
         VulkanDevice::open(found.swap_remove(index))
     }
 
+    /// Opens the device that `wanted` names: its index in [`list`] as a number, else the first one of this vendor
+    /// (`nvidia`, `amd`, `intel`, `apple`) or with this as a part of its description, in upper or lower case.
+    ///
+    /// # Errors
+    /// Those of [`VulkanDevice::new`]; [`Error::Device`] with a list of the devices if it names none of them.
+    pub fn named(wanted: &str) -> Result<VulkanDevice> {
+        let mut found = find::find()?;
+        let all: Vec<(&str, u32)> = found.iter().map(|f| (f.description.as_str(), f.vendor)).collect();
+        let index = find::index_of(wanted, &all)?;
+        VulkanDevice::open(found.swap_remove(index))
+    }
+
     fn open(found: Found) -> Result<VulkanDevice> {
         let gpu = Gpu::open(&found)?;
         let mut device = VulkanDevice {

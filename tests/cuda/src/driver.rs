@@ -1,9 +1,9 @@
 //! Devices, memory, streams and events: the driver's functions by their own names, as far as gradloom's device calls them. Work of a stream
 //! waits until somebody waits for it (`stream.rs`).
 //!
-//! There are two devices, of compute capability 8.0 and 9.0, with one memory. `GRADLOOM_EMULATED_SM` (such as 86) gives both another one.
+//! There are two devices, of compute capability 8.0 and 9.0, with one memory and one pool. `GRADLOOM_EMULATED_SM` (such as 86) gives both another
+//! compute capability, `GRADLOOM_EMULATED_BYTES` another memory.
 
-use crate::memory::TOTAL;
 use crate::module::SHARED;
 use crate::state::{INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, driver, give, state};
 use crate::stream::{Event, Stream, Work};
@@ -11,6 +11,11 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// Compute capabilities times ten.
 const DEVICES: [c_int; 2] = [80, 90];
+
+/// The handle of the pool, and its attributes.
+const POOL: usize = 16;
+const RELEASE_THRESHOLD: c_uint = 4;
+const RESERVED: c_uint = 5;
 
 fn capability(device: c_int) -> c_int {
     let other = std::env::var("GRADLOOM_EMULATED_SM").ok().and_then(|v| v.parse().ok());
@@ -44,7 +49,7 @@ driver! {
             _ => INVALID_VALUE,
         }
     }
-    cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) { give(bytes, TOTAL) }
+    cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) { give(bytes, state().memory.total()) }
     cuDevicePrimaryCtxRetain(context: *mut usize, device: c_int) { give(context, 8) }
     cuDevicePrimaryCtxRelease_v2(device: c_int) { SUCCESS }
     cuCtxSetCurrent(context: usize) { SUCCESS }
@@ -67,13 +72,44 @@ driver! {
             None => OUT_OF_MEMORY,
         }
     }
-    cuMemAllocAsync(at: *mut u64, bytes: usize, stream: usize) { cuMemAlloc_v2(at, bytes) }
+    cuMemAllocAsync(at: *mut u64, bytes: usize, stream: usize) {
+        match state().memory.allocate_pooled(bytes) {
+            Some(address) => give(at, address),
+            None => OUT_OF_MEMORY,
+        }
+    }
     cuMemFree_v2(at: u64) {
         let mut state = state();
         state.flush_all();
         if state.memory.free(at) { SUCCESS } else { INVALID_VALUE }
     }
     cuMemFreeAsync(at: u64, stream: usize) { state().enqueue(stream, Work::Free(at)) }
+    cuDeviceGetDefaultMemPool(pool: *mut usize, device: c_int) {
+        if (0..DEVICES.len() as c_int).contains(&device) { give(pool, POOL) } else { INVALID_DEVICE }
+    }
+    cuMemPoolSetAttribute(pool: usize, attribute: c_uint, value: *const u64) {
+        match (pool, attribute, value.as_ref()) {
+            (POOL, RELEASE_THRESHOLD, Some(&bytes)) => {
+                state().memory.pool.threshold = bytes;
+                SUCCESS
+            }
+            _ => INVALID_VALUE,
+        }
+    }
+    cuMemPoolGetAttribute(pool: usize, attribute: c_uint, value: *mut u64) {
+        match (pool, attribute) {
+            (POOL, RELEASE_THRESHOLD) => give(value, state().memory.pool.threshold),
+            (POOL, RESERVED) => give(value, state().memory.reserved()),
+            _ => INVALID_VALUE,
+        }
+    }
+    cuMemPoolTrimTo(pool: usize, keep: usize) {
+        if pool != POOL {
+            return INVALID_VALUE;
+        }
+        state().memory.trim(keep as u64);
+        SUCCESS
+    }
     cuMemsetD8Async(at: u64, value: u8, bytes: usize, stream: usize) {
         let mut state = state();
         if state.memory.get(at, bytes).is_none() {

@@ -91,6 +91,7 @@ impl State {
         }
         let code = s.broken.unwrap_or(SUCCESS);
         self.streams.insert(stream, s);
+        self.memory.trim(self.memory.pool.threshold);
         code
     }
 

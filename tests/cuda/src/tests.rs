@@ -193,6 +193,33 @@ fn some_threads_wait_for_others_that_go_on() {
     }
 }
 
+/// What is freed stays in the pool up to its threshold, serves allocations of its size, and leaves when it is trimmed.
+#[test]
+fn a_pool_keeps_what_its_threshold_allows() {
+    let mut memory = Memory::of(100);
+    let freed = |memory: &mut Memory| {
+        let at = memory.allocate_pooled(60).expect("room");
+        assert!(memory.free(at) && !memory.free(at));
+        assert_eq!((memory.reserved(), memory.allocate(50)), (60, None));
+        memory.trim(memory.pool.threshold);
+    };
+    freed(&mut memory);
+    assert_eq!(memory.reserved(), 0);
+    let at = memory.allocate(50).expect("room");
+    assert!(memory.free(at));
+    memory.pool.threshold = u64::MAX;
+    freed(&mut memory);
+    assert_eq!((memory.reserved(), memory.allocate_pooled(50)), (60, None));
+    let at = memory.allocate_pooled(60).expect("what was kept");
+    assert_eq!(memory.reserved(), 60);
+    memory.trim(0);
+    assert_eq!(memory.reserved(), 60, "what is in use stays");
+    assert!(memory.free(at));
+    memory.trim(0);
+    assert_eq!(memory.reserved(), 0);
+    assert!(memory.allocate_pooled(50).is_some());
+}
+
 #[test]
 fn what_is_no_kernel_is_refused() {
     assert!(module("this is no program").is_err());

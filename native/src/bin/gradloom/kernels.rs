@@ -16,7 +16,6 @@ use gradloom_core::uop::print::print;
 use gradloom_core::uop::{Graph, UOp};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 /// What to print of each kernel.
 pub(crate) struct Show {
@@ -180,7 +179,7 @@ pub(crate) fn text(p: &Compiled) -> String {
     }
 }
 
-/// The shortest time of several launches on zeroed buffers, in microseconds.
+/// The shortest time of several launches on zeroed buffers, in microseconds of the device's clock if it has one.
 fn measure(dev: &mut dyn Device, p: &Compiled) -> gradloom::Result<f64> {
     let kernel = dev.compile(std::slice::from_ref(&p.source))?[0];
     while !dev.ready()? {}
@@ -193,10 +192,7 @@ fn measure(dev: &mut dyn Device, p: &Compiled) -> gradloom::Result<f64> {
     let step = Step::Launch { kernel, args: args.clone(), grid: p.grid, vars };
     let mut best = f64::INFINITY;
     for _ in 0..8 {
-        let start = Instant::now();
-        dev.submit(std::slice::from_ref(&step))?;
-        dev.sync()?;
-        best = best.min(start.elapsed().as_secs_f64() * 1e6);
+        best = best.min(gradloom::tune::seconds(dev, std::slice::from_ref(&step))? * 1e6);
     }
     args.iter().for_each(|a| dev.free(a.buf));
     dev.release(kernel);

@@ -2,7 +2,7 @@
 //! run to run; the set of nodes and their dependencies may not.
 
 use super::module::parameters;
-use super::{Function, Stream, done};
+use super::{Function, Stream};
 use cudarc::driver::sys;
 use gradloom_core::Result;
 use std::ptr;
@@ -43,7 +43,7 @@ impl Stream {
         self.enter()?;
         let mut g = Graph { graph: ptr::null_mut(), exec: ptr::null_mut(), nodes: Vec::with_capacity(works.len()) };
         // SAFETY: the pointer is to a handle
-        done("a graph", unsafe { sys::cuGraphCreate(&mut g.graph, 0) })?;
+        self.done("a graph", unsafe { sys::cuGraphCreate(&mut g.graph, 0) })?;
         let (mut before, mut group) = (0..0, 0..0);
         for (i, work) in works.iter().enumerate() {
             if begins.get(i).copied().unwrap_or(true) {
@@ -55,7 +55,7 @@ impl Stream {
             group.end = i + 1;
         }
         // SAFETY: the graph lives
-        done("a graph", unsafe { sys::cuGraphInstantiateWithFlags(&mut g.exec, g.graph, 0) })?;
+        self.done("a graph", unsafe { sys::cuGraphInstantiateWithFlags(&mut g.exec, g.graph, 0) })?;
         Ok(g)
     }
 
@@ -75,7 +75,7 @@ impl Stream {
                 unsafe { sys::cuGraphAddMemcpyNode(&mut node, graph, from, n, &what, self.context) }
             }
         };
-        done("a node of a graph", made).map(|()| node)
+        self.done("a node of a graph", made).map(|()| node)
     }
 
     /// Changes the parameters of a node, from the next run on. Kind and kernel of the node must stay the same.
@@ -95,7 +95,7 @@ impl Stream {
                 unsafe { sys::cuGraphExecMemcpyNodeSetParams(g.exec, node, &what, self.context) }
             }
         };
-        done("a node of a graph", made)
+        self.done("a node of a graph", made)
     }
 
     /// Launches the graph.
@@ -106,7 +106,7 @@ impl Stream {
     pub(in crate::cuda) unsafe fn run(&self, g: &Graph) -> Result<()> {
         self.enter()?;
         // SAFETY: both live, and the caller says the rest
-        done("a graph", unsafe { sys::cuGraphLaunch(g.exec, self.stream) })
+        self.done("a graph", unsafe { sys::cuGraphLaunch(g.exec, self.stream) })
     }
 }
 

@@ -9,7 +9,9 @@ mod module;
 pub(super) use graph::{Graph, Work};
 pub(super) use module::{Function, Module};
 
-use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUresult};
+use cudarc::driver::sys::{
+    self, CUdevice_attribute_enum as Attribute, CUmemPool_attribute_enum as PoolAttribute, CUresult,
+};
 use gradloom_core::{Error, Result};
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -23,15 +25,44 @@ pub(super) fn error(what: impl Into<String>) -> Error {
     Error::Device { device: "cuda".into(), what: what.into() }
 }
 
-/// Converts the result of a call; `what` names what was made or done.
-pub(super) fn done(what: &str, code: CUresult) -> Result<()> {
+fn lost(what: impl Into<String>) -> Error {
+    Error::Lost { device: "cuda".into(), what: what.into() }
+}
+
+/// Puts the name of a kernel before what an error says; its kind stays.
+pub(super) fn of_kernel(name: &str, e: Error) -> Error {
+    match e {
+        Error::Device { what, .. } => error(format!("{name}: {what}")),
+        Error::Lost { what, .. } => lost(format!("{name}: {what}")),
+        e => e,
+    }
+}
+
+/// Does a context stay unusable after this error? Every later call in it gives the same error, and in most cases the
+/// driver starts no work of this process any more (NVIDIA, CUDA Driver API, `CUresult`).
+fn is_sticky(code: CUresult) -> bool {
     use CUresult::*;
+    matches!(
+        code,
+        CUDA_ERROR_DEINITIALIZED
+            | CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUDA_ERROR_INVALID_PC
+            | CUDA_ERROR_LAUNCH_FAILED
+    )
+}
+
+/// Converts the result of a call; `what` names what was made or done. Calls in a context use [`Stream::done`].
+fn done(what: &str, code: CUresult) -> Result<()> {
     match code {
-        CUDA_SUCCESS => Ok(()),
-        CUDA_ERROR_ECC_UNCORRECTABLE | CUDA_ERROR_HARDWARE_STACK_ERROR | CUDA_ERROR_DEINITIALIZED => {
-            Err(Error::Lost { device: "cuda".into(), what: format!("{what}: {code:?}") })
-        }
-        _ => Err(error(format!("{what}: {code:?}"))),
+        CUresult::CUDA_SUCCESS => Ok(()),
+        code if is_sticky(code) => Err(lost(format!("{what}: {code:?}; another process can use the GPU"))),
+        code => Err(error(format!("{what}: {code:?}"))),
     }
 }
 
@@ -45,11 +76,15 @@ pub(super) fn is_named() -> bool {
 
 /// Uses this library from now on, unless one is loaded already.
 pub fn use_library(path: &std::path::Path) -> Result<()> {
+    load(path).map_err(error)
+}
+
+fn load(path: &std::path::Path) -> std::result::Result<(), String> {
     NAMED.store(true, Ordering::Relaxed);
     // SAFETY: the library is one of a driver or of its emulator, whose initialisation has no conditions; it is never unloaded
     let library = unsafe { libloading::Library::new(path) };
     // The bindings open the library by the driver's name, and find the one that is loaded already
-    library.map(std::mem::forget).map_err(|e| error(format!("{}: {e}", path.display())))
+    library.map(std::mem::forget).map_err(|e| format!("{} cannot be loaded: {e}", path.display()))
 }
 
 /// Initialises the driver once, or gives the reason why there is none.
@@ -57,7 +92,7 @@ fn driver() -> Result<()> {
     static READY: OnceLock<std::result::Result<(), String>> = OnceLock::new();
     let ready = READY.get_or_init(|| {
         if let Some(path) = std::env::var_os(LIBRARY) {
-            use_library(path.as_ref()).map_err(|e| e.to_string())?;
+            load(path.as_ref()).map_err(|e| format!("{LIBRARY}: {e}"))?;
         }
         // SAFETY: it opens libraries by the driver's names
         if !unsafe { sys::is_culib_present() } {
@@ -136,7 +171,10 @@ pub(super) struct Stream {
     gpu: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
-    pools: bool,
+    /// The pool that memory is allocated from in stream order; null without pools.
+    pool: sys::CUmemoryPool,
+    /// The error that made the context unusable.
+    lost: OnceLock<String>,
 }
 
 // SAFETY: the driver's handles may be used from any thread that makes the context current, which every method does
@@ -146,24 +184,63 @@ unsafe impl Sync for Stream {}
 
 impl Stream {
     pub(super) fn new(gpu: &Gpu) -> Result<Stream> {
-        let mut s = Stream { gpu: gpu.device, context: ptr::null_mut(), stream: ptr::null_mut(), pools: gpu.pools };
+        let mut s = Stream {
+            gpu: gpu.device,
+            context: ptr::null_mut(),
+            stream: ptr::null_mut(),
+            pool: ptr::null_mut(),
+            lost: OnceLock::new(),
+        };
         // SAFETY: the driver is initialised, which `Gpu::all` did
         done("a context", unsafe { sys::cuDevicePrimaryCtxRetain(&mut s.context, gpu.device) })?;
         s.enter()?;
         // SAFETY: the context is current; 1 is a stream that waits for no other
         done("a stream", unsafe { sys::cuStreamCreate(&mut s.stream, 1) })?;
+        if gpu.pools {
+            s.open_pool()?;
+        }
         Ok(s)
     }
 
+    /// Takes the GPU's default pool, and lets it keep what is freed. As the driver makes it, each synchronisation may
+    /// return all unused memory to the system, which runs whose temporaries come and go would then request again every
+    /// time. [`Stream::allocate`] and the end of the stream return it instead.
+    fn open_pool(&mut self) -> Result<()> {
+        // SAFETY: the driver is initialised, and the pointer is to a handle
+        done("the memory pool", unsafe { sys::cuDeviceGetDefaultMemPool(&mut self.pool, self.gpu) })?;
+        let mut most = u64::MAX;
+        let (what, value) = (PoolAttribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, ptr::from_mut(&mut most).cast());
+        // A driver that refuses allocates more slowly, and as correctly
+        // SAFETY: the pool is the GPU's, and the attribute a number of 64 bits, which is read
+        let _ = unsafe { sys::cuMemPoolSetAttribute(self.pool, what, value) };
+        Ok(())
+    }
+
+    /// An error if the context is lost; it stays lost for good.
+    pub(super) fn alive(&self) -> Result<()> {
+        self.lost.get().map_or(Ok(()), |what| Err(lost(what.clone())))
+    }
+
+    /// Converts the result of a call in the context; `what` names what was made or done. After a loss every later call
+    /// is an error.
+    fn done(&self, what: &str, code: CUresult) -> Result<()> {
+        let made = done(what, code);
+        if let Err(Error::Lost { what, .. }) = &made {
+            let _ = self.lost.set(what.clone());
+        }
+        made
+    }
+
     fn enter(&self) -> Result<()> {
+        self.alive()?;
         // SAFETY: the context is retained as long as `self` is
-        done("the context", unsafe { sys::cuCtxSetCurrent(self.context) })
+        self.done("the context", unsafe { sys::cuCtxSetCurrent(self.context) })
     }
 
     pub(super) fn wait(&self) -> Result<()> {
         self.enter()?;
         // SAFETY: the stream lives as long as `self`
-        done("the stream", unsafe { sys::cuStreamSynchronize(self.stream) })
+        self.done("the stream", unsafe { sys::cuStreamSynchronize(self.stream) })
     }
 
     // ---- memory
@@ -172,18 +249,48 @@ impl Stream {
     pub(super) fn allocate(&self, bytes: usize) -> Result<u64> {
         self.enter()?;
         let mut at = 0;
-        // SAFETY: the pointer is to an address; memory of a stream is used in that stream alone
-        let made = match self.pools {
-            true => unsafe { sys::cuMemAllocAsync(&mut at, bytes, self.stream) },
-            false => unsafe { sys::cuMemAlloc_v2(&mut at, bytes) },
-        };
+        let mut made = self.take(&mut at, bytes);
+        if made == CUresult::CUDA_ERROR_OUT_OF_MEMORY && !self.pool.is_null() {
+            // What is freed is the pool's once the stream gets there, and may be in pieces that are too small
+            self.wait()?;
+            self.trim_pool();
+            made = self.take(&mut at, bytes);
+        }
         if made == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
             return Err(Error::OutOfMemory { device: "cuda".into(), bytes: bytes as u64 });
         }
-        done("an allocation", made)?;
+        self.done("an allocation", made)?;
         // SAFETY: the memory is of these bytes
-        done("zeros", unsafe { sys::cuMemsetD8Async(at, 0, bytes, self.stream) })?;
+        self.done("zeros", unsafe { sys::cuMemsetD8Async(at, 0, bytes, self.stream) })?;
         Ok(at)
+    }
+
+    /// Asks the driver for memory.
+    fn take(&self, at: &mut u64, bytes: usize) -> CUresult {
+        match self.pool.is_null() {
+            // SAFETY: the pointer is to an address; memory of a stream is used in that stream alone
+            false => unsafe { sys::cuMemAllocAsync(at, bytes, self.stream) },
+            // SAFETY: the pointer is to an address
+            true => unsafe { sys::cuMemAlloc_v2(at, bytes) },
+        }
+    }
+
+    /// Returns to the system what the pool has and nobody uses. A failure changes nothing.
+    fn trim_pool(&self) {
+        // SAFETY: the pool is the GPU's
+        let _ = unsafe { sys::cuMemPoolTrimTo(self.pool, 0) };
+    }
+
+    /// The bytes of the GPU's memory that the pool has, in use or not; 0 without a pool.
+    pub(super) fn pool_bytes(&self) -> Result<u64> {
+        self.enter()?;
+        let mut bytes = 0u64;
+        if !self.pool.is_null() {
+            let (what, value) = (PoolAttribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, ptr::from_mut(&mut bytes).cast());
+            // SAFETY: the pool is the GPU's, and the attribute a number of 64 bits
+            self.done("the memory pool", unsafe { sys::cuMemPoolGetAttribute(self.pool, what, value) })?;
+        }
+        Ok(bytes)
     }
 
     /// Frees memory when the work that uses it is done.
@@ -192,9 +299,9 @@ impl Stream {
             return;
         }
         // SAFETY: the address is one of `allocate`, which its owner gives back once; the second call waits for all work
-        let _ = match self.pools {
-            true => unsafe { sys::cuMemFreeAsync(at, self.stream) },
-            false => unsafe { sys::cuMemFree_v2(at) },
+        let _ = match self.pool.is_null() {
+            false => unsafe { sys::cuMemFreeAsync(at, self.stream) },
+            true => unsafe { sys::cuMemFree_v2(at) },
         };
     }
 
@@ -202,7 +309,7 @@ impl Stream {
     pub(super) fn upload(&self, at: u64, data: &[u8]) -> Result<()> {
         self.enter()?;
         // SAFETY: the caller's region is inside an allocation, and pageable memory is copied before the call returns
-        done("an upload", unsafe { sys::cuMemcpyHtoDAsync_v2(at, data.as_ptr().cast(), data.len(), self.stream) })
+        self.done("an upload", unsafe { sys::cuMemcpyHtoDAsync_v2(at, data.as_ptr().cast(), data.len(), self.stream) })
     }
 
     /// Starts a copy of `data` to the GPU through pinned memory at `offset`, which must not be written until the stream
@@ -218,14 +325,14 @@ impl Stream {
             from
         };
         // SAFETY: the caller's region is inside an allocation, and the owner keeps the memory as it is until the copy is done
-        done("an upload", unsafe { sys::cuMemcpyHtoDAsync_v2(at, from.cast(), data.len(), self.stream) })
+        self.done("an upload", unsafe { sys::cuMemcpyHtoDAsync_v2(at, from.cast(), data.len(), self.stream) })
     }
 
     /// Copies bytes within the GPU. The ranges must not overlap.
     pub(super) fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
         self.enter()?;
         // SAFETY: both ranges are inside allocations, which the caller checked, and do not overlap
-        done("a copy", unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.stream) })
+        self.done("a copy", unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.stream) })
     }
 
     /// Starts a copy to the beginning of `to`.
@@ -233,7 +340,7 @@ impl Stream {
         self.enter()?;
         let bytes = bytes.min(to.bytes);
         // SAFETY: the region is inside an allocation, which the caller checked, and `to` has these bytes and lives until the copy is done
-        done("a readback", unsafe { sys::cuMemcpyDtoHAsync_v2(to.at, from, bytes, self.stream) })
+        self.done("a readback", unsafe { sys::cuMemcpyDtoHAsync_v2(to.at, from, bytes, self.stream) })
     }
 
     /// Allocates pinned host memory, which the GPU reads and writes asynchronously.
@@ -241,7 +348,7 @@ impl Stream {
         self.enter()?;
         let mut at = ptr::null_mut();
         // SAFETY: the pointer is to a pointer
-        done("memory of the host", unsafe { sys::cuMemAllocHost_v2(&mut at, bytes.max(1)) })?;
+        self.done("memory of the host", unsafe { sys::cuMemAllocHost_v2(&mut at, bytes.max(1)) })?;
         Ok(Pinned { at, bytes })
     }
 
@@ -252,16 +359,16 @@ impl Stream {
         self.enter()?;
         let mut event = Event(ptr::null_mut());
         // SAFETY: the pointer is to a handle; the flags are those of an event with a time
-        done("an event", unsafe { sys::cuEventCreate(&mut event.0, 0) })?;
+        self.done("an event", unsafe { sys::cuEventCreate(&mut event.0, 0) })?;
         // SAFETY: both are of this context
-        done("an event", unsafe { sys::cuEventRecord(event.0, self.stream) })?;
+        self.done("an event", unsafe { sys::cuEventRecord(event.0, self.stream) })?;
         Ok(event)
     }
 
     pub(super) fn reach(&self, event: &Event) -> Result<()> {
         self.enter()?;
         // SAFETY: the event lives
-        done("an event", unsafe { sys::cuEventSynchronize(event.0) })
+        self.done("an event", unsafe { sys::cuEventSynchronize(event.0) })
     }
 
     /// Nanoseconds between two events that were reached.
@@ -269,20 +376,26 @@ impl Stream {
         self.enter()?;
         let mut ms = 0f32;
         // SAFETY: both events live, and the pointer is to a float
-        done("a time", unsafe { sys::cuEventElapsedTime(&mut ms, begin.0, end.0) })?;
+        self.done("a time", unsafe { sys::cuEventElapsedTime(&mut ms, begin.0, end.0) })?;
         Ok((f64::from(ms) * 1e6).max(0.0) as u64)
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.wait().is_err() && self.enter().is_err() {
+        if self.context.is_null() {
             return;
         }
-        // SAFETY: nothing uses the stream after this, and the context was retained once
+        // What is lost is released as well, so results do not matter
+        // SAFETY: nothing uses the stream after this, the context was retained once, and a pool keeps what is in use
         unsafe {
+            let _ = sys::cuCtxSetCurrent(self.context);
             if !self.stream.is_null() {
+                let _ = sys::cuStreamSynchronize(self.stream);
                 let _ = sys::cuStreamDestroy_v2(self.stream);
+            }
+            if !self.pool.is_null() {
+                let _ = sys::cuMemPoolTrimTo(self.pool, 0);
             }
             let _ = sys::cuDevicePrimaryCtxRelease_v2(self.gpu);
         }

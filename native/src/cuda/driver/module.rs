@@ -1,6 +1,6 @@
 //! Kernels in the CUDA driver: PTX to machine code, machine code to modules, and launches.
 
-use super::{Stream, done, error};
+use super::{Stream, error, is_sticky};
 use cudarc::driver::sys::{self, CUjit_option_enum as Jit, CUresult};
 use gradloom_core::Result;
 use std::ffi::{CStr, CString, c_void};
@@ -30,7 +30,7 @@ impl Stream {
         let mut link = Link(ptr::null_mut());
         // SAFETY: there are as many values as names, and the log is as long as it says and lives as long as the link
         let made = unsafe { sys::cuLinkCreate_v2(2, names.as_mut_ptr(), values.as_mut_ptr(), &mut link.0) };
-        done("machine code", made)?;
+        self.done("machine code", made)?;
         let (data, len) = (text.as_ptr().cast_mut().cast(), text.as_bytes_with_nul().len());
         let (mut code, mut bytes) = (ptr::null_mut(), 0);
         // SAFETY: the text ends with a zero, which its length counts, is not written to, and has no name and no options of its own
@@ -48,6 +48,9 @@ impl Stream {
         }
         // The driver writes the log until the link is destroyed
         drop(link);
+        if is_sticky(made) {
+            self.done("machine code", made)?;
+        }
         let said =
             CStr::from_bytes_until_nul(&log).map_or_else(|_| String::new(), |s| s.to_string_lossy().into_owned());
         Err(error(format!("the driver's compiler refuses a module: {made:?}\n{}", said.trim())))
@@ -61,7 +64,9 @@ impl Stream {
         let mut module = Module(ptr::null_mut());
         let (names, values) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the code is what the driver made, and there are no options
-        done("a module", unsafe { sys::cuModuleLoadDataEx(&mut module.0, code.as_ptr().cast(), 0, names, values) })?;
+        self.done("a module", unsafe {
+            sys::cuModuleLoadDataEx(&mut module.0, code.as_ptr().cast(), 0, names, values)
+        })?;
         Ok(module)
     }
 
@@ -71,11 +76,11 @@ impl Stream {
         let text = CString::new(name).map_err(|_| error("a kernel has a zero in its name"))?;
         let mut function = Function { handle: ptr::null_mut(), shared: shared as u32 };
         // SAFETY: the module lives, and the name ends with a zero
-        done(name, unsafe { sys::cuModuleGetFunction(&mut function.handle, module.0, text.as_ptr()) })?;
+        self.done(name, unsafe { sys::cuModuleGetFunction(&mut function.handle, module.0, text.as_ptr()) })?;
         if shared > 0 {
             let most = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: the function is the module's
-            done(name, unsafe { sys::cuFuncSetAttribute(function.handle, most, shared as i32) })?;
+            self.done(name, unsafe { sys::cuFuncSetAttribute(function.handle, most, shared as i32) })?;
         }
         Ok(function)
     }
@@ -99,7 +104,7 @@ impl Stream {
             let (all, none) = (all.as_mut_ptr(), ptr::null_mut());
             sys::cuLaunchKernel(f.handle, gx, gy, gz, bx, by, bz, f.shared, self.stream, all, none)
         };
-        done("a launch", made)
+        self.done("a launch", made)
     }
 }
 
