@@ -1,9 +1,12 @@
 //! Language models against transformers: logits, and the tokens that they choose.
 
 use gradloom::llm::{Activations, LanguageModel, LoadOptions, Sampler, SamplingOptions, Stream};
-use gradloom::{NativeHost, Result};
-use gradloom_core::io::gguf::{self, Data, Gguf, Kind};
-use gradloom_core::io::json::Json;
+use gradloom::{DType, Error, NativeHost, Result};
+use gradloom_core::dtype::Scalar;
+use gradloom_core::io::HostTensor;
+use gradloom_core::io::gguf::{self, Data, Gguf, Kind, Value};
+use gradloom_core::io::json::{self, Json};
+use gradloom_core::io::safetensors::{self, SafeTensors};
 use gradloom_tests::here;
 use std::path::{Path, PathBuf};
 
@@ -172,6 +175,258 @@ fn what_cannot_be_run_is_refused_by_name() {
     assert_eq!(m.begin(&[48]).unwrap_err().code(), "E_VALUE");
     assert_eq!(m.begin(&[3; 17]).unwrap_err().code(), "E_VALUE");
     m.begin(&[3; 16]).expect("there is room");
+}
+
+/// A fixture in a folder of its own, with other values in its `config.json` (none where the value is empty), and with
+/// further tensors.
+fn changed(temp: &Path, model: &str, values: &[(&str, &str)], added: &[&str]) -> PathBuf {
+    let (from, into) = (folder().join(model), temp.join(model));
+    std::fs::create_dir_all(&into).expect("a folder");
+    let config = Json::parse(&std::fs::read(from.join("config.json")).expect("a file")).expect("JSON");
+    let mut fields = config.as_object().expect("an object").to_vec();
+    for (key, value) in values {
+        fields.retain(|f| f.0 != *key);
+        if !value.is_empty() {
+            fields.push(((*key).to_owned(), Json::parse(value.as_bytes()).expect("JSON")));
+        }
+    }
+    let mut text = String::new();
+    json::write(&mut text, &Json::Object(fields));
+    std::fs::write(into.join("config.json"), text).expect("written");
+    let file = std::fs::read(from.join("model.safetensors")).expect("a file");
+    let index = SafeTensors::parse(&file).expect("safetensors");
+    let (shape, zeros) = ([4usize], [0u8; 16]);
+    let mut list: Vec<(&str, DType, &[usize], &[u8])> = index
+        .entries
+        .iter()
+        .map(|e| (e.name.as_str(), e.dtype, &e.shape[..], e.bytes(&file).expect("bytes")))
+        .collect();
+    list.extend(added.iter().map(|name| (*name, DType::F32, &shape[..], &zeros[..])));
+    std::fs::write(into.join("model.safetensors"), safetensors::write(&list, &[]).expect("a file")).expect("written");
+    into
+}
+
+/// The same of a GGUF file.
+fn changed_gguf(temp: &Path, model: &str, values: &[(&str, Value)], added: &[&str]) -> PathBuf {
+    let file = std::fs::read(folder().join(format!("{model}.gguf"))).expect("a file");
+    let index = Gguf::parse(&file).expect("a GGUF file");
+    let kept = index.metadata.iter().filter(|(key, _)| values.iter().all(|v| v.0 != key.as_str()));
+    let mut metadata: Vec<(&str, Value)> = kept.map(|(k, v)| (k.as_str(), v.clone())).collect();
+    metadata.extend(values.iter().cloned());
+    let (shape, zeros) = ([4usize], [0u8; 16]);
+    let mut list: Vec<Data<'_>> = index
+        .entries
+        .iter()
+        .map(|e| Data { name: &e.name, kind: e.kind, shape: &e.shape, bytes: e.bytes(&file).expect("bytes") })
+        .collect();
+    list.extend(added.iter().map(|name| Data { name, kind: Kind::F32, shape: &shape, bytes: &zeros }));
+    let path = temp.join(format!("{model}.gguf"));
+    std::fs::write(&path, gguf::write(&metadata, &list).expect("a file")).expect("written");
+    path
+}
+
+fn temp(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("gradloom-llm-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&path).expect("a folder");
+    path
+}
+
+fn loaded(path: &Path) -> Result<LanguageModel> {
+    LanguageModel::load(path, gradloom::open("eval", 1)?, NativeHost::without_cache(), 64)
+}
+
+fn refused(path: &Path, what: &str) -> Error {
+    loaded(path).err().unwrap_or_else(|| panic!("{what} is not refused"))
+}
+
+/// Logits after the prompt of a fixture.
+fn logits_of(path: &Path, model: &str) -> Option<Vec<f64>> {
+    let mut m = load(path, "cpu", 64)?;
+    m.begin(&expected(model).prompt).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    Some(m.logits().expect("logits").iter().map(|x| f64::from(*x)).collect())
+}
+
+/// The largest difference, relative to the largest number.
+fn apart(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let most = b.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+    a.iter().zip(b).fold(0.0f64, |m, (x, y)| m.max((x - y).abs())) / most
+}
+
+#[test]
+fn weights_that_the_decoder_does_not_read_are_refused_by_name() {
+    let temp = temp("unread");
+    for (model, name) in [
+        ("llama", "model.layers.0.self_attn.q_norm.weight"),
+        ("llama", "model.layers.0.input_layernorm.bias"),
+        ("llama", "model.layers.2.mlp.up_proj.weight"),
+        ("llama", "model.layers.1.mlp.experts.0.up_proj.weight"),
+        ("llama", "model.layers.0.self_attn.q_proj.weight_scale"),
+        ("llama", "model.layers.0.post_feedforward_layernorm.weight"),
+        ("llama", "vision_tower.embed.weight"),
+        ("llama3", "lm_head.bias"),
+        ("olmo", "model.norm.weight"),
+        ("phi3", "model.layers.0.self_attn.q_proj.weight"),
+        ("stablelm", "model.layers.1.self_attn.q_layernorm.norms.0.weight"),
+        ("gpt2", "transformer.h.0.crossattention.c_attn.weight"),
+        ("gpt2", "transformer.h.0.ln_3.weight"),
+    ] {
+        let e = refused(&changed(&temp, model, &[], &[name]), name);
+        assert_eq!(e.code(), "E_UNSUPPORTED", "{name}: {e}");
+        assert!(e.to_string().contains(name) && e.to_string().contains(&model[..4]), "{name}: {e}");
+    }
+    for (model, name) in [
+        ("llama", "blk.0.attn_q_norm.weight"),
+        ("llama", "blk.2.attn_q.weight"),
+        ("llama", "blk.0.attn_qkv.bias"),
+        ("llama", "blk.0.ffn_gate_exps.weight"),
+        ("llama", "position_embd.weight"),
+        ("qwen3", "cls.output.weight"),
+        ("stablelm", "blk.1.attn_k_norm.weight"),
+        ("gpt2", "blk.0.ffn_gate.bias"),
+    ] {
+        let e = refused(&changed_gguf(&temp, model, &[], &[name]), name);
+        assert!(e.code() == "E_UNSUPPORTED" && e.to_string().contains(name), "{name}: {e}");
+    }
+    let e = refused(&changed(&temp, "llama", &[], &["norm.weight"]), "a weight that is there twice");
+    assert!(e.code() == "E_MODEL" && e.to_string().contains("`model.norm.weight`"), "{e}");
+    let e = refused(
+        &changed(&temp, "qwen3", &[("attention_bias", "false")], &["model.layers.0.self_attn.v_proj.bias"]),
+        "a bias",
+    );
+    assert!(e.code() == "E_UNSUPPORTED" && e.to_string().contains("v_proj.bias"), "{e}");
+    // What is computed anew does not matter
+    for (model, names) in [
+        ("llama", &["model.layers.0.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq"][..]),
+        ("gpt2", &["transformer.h.0.attn.bias", "h.1.attn.masked_bias"]),
+    ] {
+        let path = changed(&temp, model, &[], names);
+        let (Some(got), Some(want)) = (logits_of(&path, model), logits_of(&folder().join(model), model)) else {
+            return;
+        };
+        assert_eq!(got, want, "{model}");
+    }
+    // Tied matrices that a configuration says are not
+    let path = changed(&temp, "llama3", &[("tie_word_embeddings", "false")], &[]);
+    let e = loaded(&path).and_then(|mut m| m.begin(&[3, 4])).expect_err("it has no output matrix");
+    assert!(e.code() == "E_MODEL" && e.to_string().contains("output.weight"), "{e}");
+    std::fs::remove_dir_all(&temp).expect("removed");
+}
+
+#[test]
+fn values_that_the_decoder_does_not_have_are_refused_by_name() {
+    let temp = temp("values");
+    for (model, key, value, says) in [
+        ("llama", "hidden_act", r#""mish""#, "activation `mish`"),
+        ("gemma2", "hidden_activation", r#""quick_gelu""#, "activation `quick_gelu`"),
+        ("gpt2", "activation_function", r#""tanh""#, "activation `tanh`"),
+        ("llama", "num_local_experts", "8", "mixture of experts"),
+        ("qwen3", "num_experts", "128", "mixture of experts"),
+        ("olmo", "clip_qkv", "8.0", "clip_qkv"),
+        ("stablelm", "qk_layernorm", "true", "qk_layernorm"),
+        ("gpt2", "scale_attn_weights", "false", "scale_attn_weights"),
+        ("gpt2", "scale_attn_by_inverse_layer_idx", "true", "scale_attn_by_inverse_layer_idx"),
+        ("llama", "logits_scaling", "8.0", "logits_scaling"),
+        ("llama", "residual_multiplier", "0.22", "residual_multiplier"),
+        ("llama", "embedding_multiplier", "12", "embedding_multiplier"),
+        ("llama", "attention_multiplier", "0.0078125", "attention_multiplier"),
+        ("gemma3", "use_bidirectional_attention", "true", "use_bidirectional_attention"),
+        ("qwen2", "is_causal", "false", "is_causal"),
+        ("qwen3", "layer_types", r#"["linear_attention", "full_attention"]"#, "linear_attention"),
+        ("llama", "rope_parameters", r#"{"rope_theta": 1e4, "factor": 2.0}"#, "rope_scaling"),
+        ("phi3", "rope_parameters", r#"{"rope_theta": 1e4, "rope_type": "longrope"}"#, "longrope"),
+        ("llama", "rope_local_base_freq", "1e5", "rope_local_base_freq"),
+    ] {
+        let e = refused(&changed(&temp, model, &[(key, value)], &[]), key);
+        assert_eq!(e.code(), "E_UNSUPPORTED", "{key}: {e}");
+        assert!(e.to_string().contains(says) && e.to_string().contains(model), "{key}: {e}");
+    }
+    let count = |n: i64| Value::Scalar(DType::U32, Scalar::Int(n));
+    for (model, key, value, says) in [
+        ("llama", "llama.expert_count", count(8), "mixture of experts"),
+        ("llama", "llama.attention.scale", Value::Scalar(DType::F32, Scalar::float(0.5)), "attention_multiplier"),
+        ("llama", "llama.attention.causal", Value::Scalar(DType::Bool, Scalar::Int(0)), "is_causal"),
+        ("llama", "llama.rope.scaling.type", Value::Str("yarn".into()), "yarn"),
+        ("llama", "llama.hidden_activation", Value::Str("mish".into()), "mish"),
+        ("qwen2", "qwen2.attention.sliding_window", count(16), "sliding_window"),
+    ] {
+        let e = refused(&changed_gguf(&temp, model, &[(key, value)], &[]), key);
+        assert!(e.code() == "E_UNSUPPORTED" && e.to_string().contains(says), "{key}: {e}");
+    }
+    let path = changed(&temp, "qwen3", &[("layer_types", r#"["full_attention"]"#)], &[]);
+    assert_eq!(refused(&path, "one layer's kind").code(), "E_MODEL");
+    std::fs::remove_dir_all(&temp).expect("removed");
+}
+
+/// Against numpy (`activations.py`).
+#[test]
+fn activations_are_those_that_a_configuration_names() {
+    let temp = temp("activations");
+    let file = std::fs::read(folder().join("activations.json")).expect("a file");
+    let file = Json::parse(&file).expect("JSON");
+    let logits = |name: &str| {
+        let value = format!("\"{name}\"");
+        logits_of(&changed(&temp, "gpt2", &[("activation_function", value.as_str())], &[]), "gpt2")
+    };
+    let Some(own) = logits_of(&folder().join("gpt2"), "gpt2") else { return };
+    for name in ["gelu", "relu", "silu"] {
+        let list = file.get(name).and_then(Json::as_array).expect("a list");
+        let want: Vec<f64> = list.iter().map(|x| x.as_f64().expect("a number")).collect();
+        let got = logits(name).expect("a device");
+        // the two forms of GELU are 1e-4 apart
+        let off = apart(&got, &want);
+        assert!(off < 2e-5 && apart(&own, &want) > 5e-5, "{name}: {off}");
+    }
+    for (name, same) in [("gelu_fast", "gelu_new"), ("gelu_pytorch_tanh", "gelu_new"), ("swish", "silu")] {
+        assert_eq!(logits(name), logits(same), "{name}");
+    }
+    // Gemma's first configurations name another activation than the model has, under a key that does not count
+    let path = changed(&temp, "gemma", &[("hidden_act", r#""gelu""#), ("hidden_activation", "null")], &[]);
+    assert_eq!(logits_of(&path, "gemma"), logits_of(&folder().join("gemma"), "gemma"));
+    std::fs::remove_dir_all(&temp).expect("removed");
+}
+
+#[test]
+fn layers_have_the_windows_and_rotations_that_files_say() {
+    let temp = temp("windows");
+    let json = |model: &str, values: &[(&str, &str)]| logits_of(&changed(&temp, model, values, &[]), model);
+    let gguf = |model: &str, values: &[(&str, Value)]| logits_of(&changed_gguf(&temp, model, values, &[]), model);
+    let Some(plain) = json("qwen2", &[]) else { return };
+    let window = ("sliding_window", "24");
+    let used = ("use_sliding_window", "true");
+    // Qwen's windows are off unless they are turned on, and begin at a layer
+    assert_eq!(json("qwen2", &[window, ("use_sliding_window", "")]).expect("a device"), plain);
+    let upper = json("qwen2", &[window, used, ("max_window_layers", "1")]).expect("a device");
+    let listed = |list: &str| json("qwen2", &[window, used, ("layer_types", list)]).expect("a device");
+    assert!(apart(&upper, &plain) > 1e-3);
+    assert_eq!(listed(r#"["full_attention", "sliding_attention"]"#), upper);
+    assert!(apart(&listed(r#"["sliding_attention", "full_attention"]"#), &upper) > 1e-3);
+    assert_eq!(listed(r#"["full_attention", "full_attention"]"#), plain);
+    // Llama has none, whatever a configuration says
+    assert_eq!(json("llama", &[window]), json("llama", &[]));
+    // The layers with a window in GGUF
+    let list = HostTensor::new(DType::Bool, vec![2], vec![1, 0]).expect("a list");
+    let got = gguf("mistral", &[("llama.attention.sliding_window_pattern", Value::Array(list))]).expect("a device");
+    let kinds = r#"["sliding_attention", "full_attention"]"#;
+    let want = json("mistral", &[("layer_types", kinds)]).expect("a device");
+    let all = json("mistral", &[]).expect("a device");
+    assert!(apart(&got, &want) < 1e-4 && apart(&got, &all) > 1e-3);
+    // Gemma 3 has rotations of their own in layers with a window, also if the window is longer than all texts
+    let long = ("sliding_window", "256");
+    let longer =
+        json("gemma3", &[long, ("rope_local_base_freq", "1e6"), ("rope_parameters", ""), ("rope_theta", "1e6")]);
+    let own = json("gemma3", &[long]).expect("a device");
+    assert!(apart(&longer.expect("a device"), &own) > 1e-3);
+    // llama.cpp divides by a factor whose kind is not named
+    let factor = ("llama.rope.scaling.factor", Value::Scalar(DType::F32, Scalar::float(2.0)));
+    let scaled = gguf("llama", std::slice::from_ref(&factor)).expect("a device");
+    let named = gguf("llama", &[factor, ("llama.rope.scaling.type", Value::Str("linear".into()))]).expect("a device");
+    assert_eq!(scaled, named);
+    assert!(apart(&scaled, &gguf("llama", &[]).expect("a device")) > 1e-3);
+    // StableLM 3B calls itself parallel, and is not
+    let parallel = ("stablelm.use_parallel_residual", Value::Scalar(DType::Bool, Scalar::Int(1)));
+    assert_eq!(gguf("stablelm", &[parallel]), gguf("stablelm", &[]));
+    std::fs::remove_dir_all(&temp).expect("removed");
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use gradloom::dtype::Scalar;
 use gradloom::engine::{Bytes, Replay};
+use gradloom::io::gguf::{self, Data, Gguf, Kind};
 use gradloom::io::json::Json;
+use gradloom::io::safetensors;
 use gradloom::llm::{Buffer, Graph, Input, LAST, POSITION, Remote, Wanted, chunks};
 use gradloom::tensor::wire;
 use gradloom::{DType, Error, Runtime, Tensor};
@@ -105,4 +107,28 @@ fn a_model_without_a_device_chooses_what_transformers_does() {
         assert_eq!(got, want[..60], "{name}");
         assert_eq!(programs[1], programs[58], "{name}: kernels were compiled for later tokens");
     }
+}
+
+/// The headers of files tell it.
+#[test]
+fn weights_that_no_decoder_reads_are_refused_before_they_are_fetched() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/llm");
+    let (shape, zeros) = ([4usize], [0u8; 16]);
+    let config = std::fs::read(folder.join("llama/config.json")).expect("a file");
+    let part = |name: &str| {
+        let file = safetensors::write(&[(name, DType::F32, &shape[..], &zeros[..])], &[]).expect("a file");
+        let mut model = Remote::from_config(&config, None).expect("a configuration");
+        model.part(&file, file.len() as u64, "model.safetensors").map(|()| model.places().len())
+    };
+    assert_eq!(part("model.norm.weight").expect("a weight"), 1);
+    assert_eq!(part("model.layers.0.self_attn.rotary_emb.inv_freq").expect("nothing that matters"), 0);
+    let e = part("model.layers.0.self_attn.q_layernorm.weight").unwrap_err();
+    assert!(e.code() == "E_UNSUPPORTED" && e.to_string().contains("q_layernorm"), "{e}");
+    let file = std::fs::read(folder.join("llama.gguf")).expect("a file");
+    let index = Gguf::parse(&file).expect("a GGUF file");
+    let metadata: Vec<_> = index.metadata.iter().map(|(k, v)| (k.as_str(), v.clone())).collect();
+    let name = "blk.1.attn_k_norm.weight";
+    let file = gguf::write(&metadata, &[Data { name, kind: Kind::F32, shape: &shape, bytes: &zeros }]).expect("a file");
+    let e = Remote::new(&file, file.len() as u64).err().expect("it is not refused");
+    assert!(e.code() == "E_UNSUPPORTED" && e.to_string().contains(name), "{e}");
 }

@@ -1,6 +1,7 @@
 //! Architectures of decoders: the structure that a model's paper describes, beyond its hyperparameters. Whether
 //! projections have biases or are stored as one matrix, and whether the output matrix is the embedding's transpose, is
-//! not described here: it is seen from the weights that a file has.
+//! not described here: it is seen from the weights that a file has. Weights that no description asks for are refused
+//! (`names::unread`).
 
 /// What distinguishes one architecture from others.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +25,19 @@ pub struct Arch {
     /// Whether safetensors files store norm weights minus one.
     pub offset_norms: bool,
     /// Which layers have global attention in a model with an attention window: every n-th one, the others see the
-    /// window only. With 0 all layers have the window.
-    pub global_every: usize,
+    /// window only. With 0 all layers have the window. `None` where only files say which layers have one.
+    pub global_every: Option<usize>,
+    /// The key of `config.json` that names the activation.
+    pub act_key: &'static str,
+    /// What is added to the variance or mean square if a `config.json` does not say.
+    pub eps: f64,
+}
+
+impl Arch {
+    /// Whether layers with a window have rotations of their own.
+    pub(super) fn has_local_rotations(&self) -> bool {
+        self.global_every == Some(6)
+    }
 }
 
 /// A kind of normalisation.
@@ -60,6 +72,24 @@ pub enum Act {
     Silu,
     /// The tanh approximation of GELU.
     GeluTanh,
+    /// GELU, `x/2 * (1 + erf(x / sqrt 2))`.
+    Gelu,
+    /// `max(x, 0)`.
+    Relu,
+}
+
+impl Act {
+    /// The activation that the transformers library calls so, if it is one of these.
+    pub(super) fn named(name: &str) -> Option<Act> {
+        Some(match name {
+            "silu" | "swish" => Act::Silu,
+            // The last two differ from the others in the tenth digit of a constant, or in the order of operations
+            "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" | "gelu_accurate" => Act::GeluTanh,
+            "gelu" | "gelu_python" => Act::Gelu,
+            "relu" => Act::Relu,
+            _ => return None,
+        })
+    }
 }
 
 /// A kind of feed-forward network.
@@ -69,6 +99,15 @@ pub enum Feed {
     Gated(Act),
     /// `down(act(up(x)))`.
     Plain(Act),
+}
+
+impl Feed {
+    /// The activation where a file names none.
+    pub(super) fn act(self) -> Act {
+        match self {
+            Feed::Gated(act) | Feed::Plain(act) => act,
+        }
+    }
 }
 
 /// How positions are encoded.
@@ -113,7 +152,9 @@ const LLAMA: Arch = Arch {
     heads: HeadNorm::None,
     scaled_embedding: false,
     offset_norms: false,
-    global_every: 0,
+    global_every: Some(0),
+    act_key: "hidden_act",
+    eps: 1e-6,
 };
 
 /// Yang et al. 2024: as Llama, with biases in the projections of attention.
@@ -121,6 +162,7 @@ const QWEN2: Arch = Arch {
     name: "qwen2",
     classes: &["Qwen2ForCausalLM"],
     positions: PositionEncoding::Rotary(RotaryPairs::Halves),
+    global_every: None,
     ..LLAMA
 };
 
@@ -128,7 +170,7 @@ const QWEN2: Arch = Arch {
 const QWEN3: Arch = Arch { name: "qwen3", classes: &["Qwen3ForCausalLM"], heads: HeadNorm::Each, ..QWEN2 };
 
 /// Abdin et al. 2024: query, key and value projections are stored as one matrix.
-const PHI3: Arch = Arch { name: "phi3", classes: &["Phi3ForCausalLM"], ..QWEN2 };
+const PHI3: Arch = Arch { name: "phi3", classes: &["Phi3ForCausalLM"], global_every: Some(0), eps: 1e-5, ..QWEN2 };
 
 /// Mesnard et al. 2024.
 const GEMMA: Arch = Arch {
@@ -137,29 +179,43 @@ const GEMMA: Arch = Arch {
     feed: Feed::Gated(Act::GeluTanh),
     scaled_embedding: true,
     offset_norms: true,
+    act_key: "hidden_activation",
     ..QWEN2
 };
 
 /// Riviere et al. 2024: inputs and outputs are normalised, scores and logits are soft-capped, every second
 /// layer has a window.
 const GEMMA2: Arch =
-    Arch { name: "gemma2", classes: &["Gemma2ForCausalLM"], block: Block::Both, global_every: 2, ..GEMMA };
+    Arch { name: "gemma2", classes: &["Gemma2ForCausalLM"], block: Block::Both, global_every: Some(2), ..GEMMA };
 
 /// Kamath et al. 2025: normalised heads instead of soft caps; five of six layers have a window, and a base
 /// of rotations of their own.
 const GEMMA3: Arch =
-    Arch { name: "gemma3", classes: &["Gemma3ForCausalLM"], heads: HeadNorm::Each, global_every: 6, ..GEMMA2 };
+    Arch { name: "gemma3", classes: &["Gemma3ForCausalLM"], heads: HeadNorm::Each, global_every: Some(6), ..GEMMA2 };
 
 /// Groeneveld et al. 2024: normalisation without weights.
-const OLMO: Arch = Arch { name: "olmo", classes: &["OlmoForCausalLM"], norm: Norm::Plain, ..LLAMA };
+const OLMO: Arch =
+    Arch { name: "olmo", classes: &["OlmoForCausalLM"], norm: Norm::Plain, global_every: None, eps: 1e-5, ..LLAMA };
 
 /// Walsh et al. 2025: outputs are normalised, and queries and keys over all heads.
-const OLMO2: Arch =
-    Arch { name: "olmo2", classes: &["Olmo2ForCausalLM"], block: Block::After, heads: HeadNorm::All, ..QWEN2 };
+const OLMO2: Arch = Arch {
+    name: "olmo2",
+    classes: &["Olmo2ForCausalLM"],
+    block: Block::After,
+    heads: HeadNorm::All,
+    eps: 1e-5,
+    ..QWEN2
+};
 
 /// Bellagente et al. 2024: only a part of each head is rotated.
-const STABLELM: Arch =
-    Arch { name: "stablelm", classes: &["StableLmForCausalLM"], norm: Norm::Layer, block: Block::Parallel, ..QWEN2 };
+const STABLELM: Arch = Arch {
+    name: "stablelm",
+    classes: &["StableLmForCausalLM"],
+    norm: Norm::Layer,
+    block: Block::Parallel,
+    eps: 1e-5,
+    ..QWEN2
+};
 
 /// Radford et al. 2019.
 const GPT2: Arch = Arch {
@@ -168,6 +224,9 @@ const GPT2: Arch = Arch {
     norm: Norm::Layer,
     feed: Feed::Plain(Act::GeluTanh),
     positions: PositionEncoding::Learned,
+    global_every: None,
+    act_key: "activation_function",
+    eps: 1e-5,
     ..LLAMA
 };
 

@@ -1,6 +1,8 @@
-//! A model's hyperparameters, from the metadata of a GGUF file or from a `config.json`.
+//! A model's hyperparameters, from the metadata of a GGUF file or from a `config.json`. What a file does not say is
+//! what llama.cpp or the transformers library take then. A value that changes results and that the decoder does not
+//! have is an error that names it.
 
-use super::arch::{ARCHES, Arch, HeadNorm, Norm, PositionEncoding, RotaryPairs};
+use super::arch::{ARCHES, Act, Arch, HeadNorm, Norm, PositionEncoding, RotaryPairs};
 use super::err;
 use crate::error::{Error, Result};
 use crate::io::gguf::{Gguf, Value};
@@ -44,6 +46,12 @@ pub struct Config {
     /// Whether attention and the feed-forward network read the same normalised input
     /// (`Block::Parallel`).
     pub parallel: bool,
+    /// The activation of feed-forward networks.
+    pub act: Act,
+    /// Whether the configuration says that the output matrix is not the embedding's transpose.
+    pub untied: bool,
+    /// Whether the configuration says that the projections of attention, and of feed-forward networks, have no biases.
+    pub unbiased: [bool; 2],
     /// Whether the configuration is from a GGUF file.
     pub gguf: bool,
 }
@@ -93,7 +101,8 @@ pub fn ends_of(file: &[u8]) -> Result<Vec<u32>> {
 trait Source {
     fn number(&self, key: &str) -> Option<f64>;
     fn text(&self, key: &str) -> Option<String>;
-    fn numbers(&self, key: &str) -> Option<Vec<f64>>;
+    /// Of each layer, whether it has global attention although the model has a window, if the file has a list of that.
+    fn global(&self, arch: &Arch, layers: usize) -> Result<Option<Vec<bool>>>;
 
     fn count(&self, key: &str) -> Result<usize> {
         self.some(key)?.ok_or_else(|| err(format!("the configuration lacks `{key}`")))
@@ -103,9 +112,55 @@ trait Source {
         let Some(n) = self.number(key) else { return Ok(None) };
         match n >= 0.0 && n <= MOST as f64 && n.fract() == 0.0 {
             true => Ok(Some(n as usize)),
-            false => Err(err(format!("`{key}` is {n}"))),
+            false => Err(err(format!("`{key}` is {}", Shown(n)))),
         }
     }
+}
+
+/// Values that change results and that the decoder does not have: the key, the values that change nothing, and what all
+/// others stand for.
+const REFUSED: &[(&str, &[f64], &str)] = &[
+    ("num_local_experts", &[0.0], "mixture of experts, which is not there yet"),
+    ("num_experts", &[0.0], "mixture of experts, which is not there yet"),
+    ("clip_qkv", &[0.0], "limits of queries, keys and values"),
+    ("qk_layernorm", &[0.0], "normalised queries and keys"),
+    ("scale_attn_weights", &[1.0], "attention scores without a factor"),
+    ("scale_attn_by_inverse_layer_idx", &[0.0], "factors of attention scores for each layer"),
+    ("attention_multiplier", &[0.0], "factor of attention scores"),
+    ("embedding_multiplier", &[0.0, 1.0], "factor of embeddings"),
+    ("residual_multiplier", &[0.0, 1.0], "factor of what layers add"),
+    ("logit_scale", &[0.0, 1.0], "factor of logits"),
+    ("logits_scaling", &[0.0, 1.0], "factor of logits"),
+    ("rope_attn_factor", &[0.0, 1.0], "factor of rotations"),
+    ("alibi_bias", &[0.0], "biases of attention by distance"),
+    ("use_bidirectional_attention", &[0.0], "attention to later tokens"),
+    ("is_causal", &[1.0], "attention to later tokens"),
+    ("add_cross_attention", &[0.0], "attention to another text"),
+];
+
+/// What is taken where a file does not have the key: the class in a `config.json` or the architecture of a GGUF file,
+/// the key, and the value. (A null in a `config.json` is a value.)
+const DEFAULTS: &[(&str, &str, f64)] = &[
+    ("MistralForCausalLM", "sliding_window", 4096.0),
+    ("Qwen2ForCausalLM", "sliding_window", 4096.0),
+    ("Qwen2ForCausalLM", "max_window_layers", 28.0),
+    ("Qwen3ForCausalLM", "sliding_window", 4096.0),
+    ("Qwen3ForCausalLM", "max_window_layers", 28.0),
+    ("Gemma2ForCausalLM", "sliding_window", 4096.0),
+    ("Gemma2ForCausalLM", "query_pre_attn_scalar", 256.0),
+    ("Gemma2ForCausalLM", "attn_logit_softcapping", 50.0),
+    ("Gemma2ForCausalLM", "final_logit_softcapping", 30.0),
+    ("gemma2", "sliding_window", 4096.0),
+    ("gemma2", "attn_logit_softcapping", 50.0),
+    ("gemma2", "final_logit_softcapping", 30.0),
+    ("Gemma3ForCausalLM", "sliding_window", 4096.0),
+    ("Gemma3ForCausalLM", "query_pre_attn_scalar", 256.0),
+    ("Gemma3ForCausalLM", "rope_theta", 1e6),
+    ("StableLmForCausalLM", "partial_rotary_factor", 0.25),
+];
+
+fn default_of(owner: &str, key: &str) -> Option<f64> {
+    DEFAULTS.iter().find(|d| d.0 == owner && d.1 == key).map(|d| d.2)
 }
 
 impl Config {
@@ -121,19 +176,30 @@ impl Config {
         if speeds {
             return Err(unsupported(arch, "rotations with factors for long texts"));
         }
-        Config::new(arch, &FromGguf { file, arch: name })
+        let mut config = Config::new(arch, &FromGguf { file, arch: name })?;
+        // llama.cpp asks the weights alone: StableLM 3B calls itself parallel, and has a norm for each of the two parts
+        config.parallel &= file.entry("blk.0.ffn_norm.weight").is_none();
+        Ok(config)
     }
 
     /// Reads a `config.json`.
+    ///
+    /// # Errors
+    /// As for [`Config::from_gguf`].
     pub fn from_json(file: &[u8]) -> Result<Config> {
         let file = Json::parse(file)?;
         let classes = file.get("architectures").and_then(Json::as_array).unwrap_or_default();
         let class = classes.first().and_then(Json::as_str).ok_or_else(|| err("`architectures` names none"))?;
         let arch = ARCHES.iter().find(|a| a.classes.contains(&class)).ok_or_else(|| unknown(class))?;
-        Config::new(arch, &FromJson(&file))
+        Config::new(arch, &FromJson { file: &file, class })
     }
 
     fn new(arch: &'static Arch, s: &dyn Source) -> Result<Config> {
+        for (key, neutral, what) in REFUSED {
+            if let Some(n) = s.number(key).filter(|n| !neutral.contains(n)) {
+                return Err(unsupported(arch, &format!("{what}: `{key}` is {}", Shown(n))));
+            }
+        }
         let (width, heads) = (s.count("hidden_size")?, s.count("num_attention_heads")?);
         let kv_heads = s.some("num_key_value_heads")?.unwrap_or(heads);
         let layers = s.count("num_hidden_layers")?;
@@ -142,19 +208,36 @@ impl Config {
         if heads == 0 || kv_heads == 0 || heads % kv_heads != 0 || head_width == 0 || layers > 1 << 12 {
             return Err(err(format!("{heads} heads, {kv_heads} of keys, {head_width} wide, in {layers} layers")));
         }
+        let gguf = s.text("gguf").is_some();
         let eps = match arch.norm {
-            Norm::Rms => s.number("rms_norm_eps"),
-            Norm::Layer | Norm::Plain => s.number("layer_norm_eps"),
+            Norm::Rms => "rms_norm_eps",
+            Norm::Layer | Norm::Plain => "layer_norm_eps",
         };
-        let global_every = arch.global_every;
-        let window = s.some("sliding_window")?.filter(|&w| w > 0 && w < context);
+        let lacks = || err(format!("the configuration lacks `{eps}`"));
+        let eps = s.number(eps).or((!gguf).then_some(arch.eps)).ok_or_else(lacks)?;
+        // With a window as long as the context all layers attend to the same tokens, but perhaps by other rotations
+        let matters = |&w: &usize| w > 0 && (w < context || arch.has_local_rotations());
+        let window = s.some("sliding_window")?.filter(matters);
+        let global_every = s.some("sliding_window_pattern")?.or(arch.global_every);
+        let global = match (s.global(arch, layers)?, global_every) {
+            (Some(list), _) if list.len() >= layers => list,
+            (Some(list), _) => return Err(err(format!("{} of {layers} layers have a kind of attention", list.len()))),
+            (None, Some(n)) => (0..layers).map(|i| n > 0 && (i + 1) % n == 0).collect(),
+            (None, None) if window.is_some() => {
+                return Err(unsupported(arch, "attention window (`sliding_window`) in layers that are not named"));
+            }
+            (None, None) => vec![true; layers],
+        };
+        let act = match s.text(arch.act_key) {
+            Some(name) => Act::named(&name).ok_or_else(|| unsupported(arch, &format!("activation `{name}`")))?,
+            None => arch.feed.act(),
+        };
+        // Qwen 2 and GPT-2 have biases whatever a configuration says
+        let lacks_bias = |key: &str| s.number(key) == Some(0.0) && !matches!(arch.name, "qwen2" | "gpt2");
         let scale = match s.number("query_pre_attn_scalar") {
             Some(n) if n > 0.0 => 1.0 / n.sqrt(),
             _ => 1.0 / (head_width as f64).sqrt(),
         };
-        if s.number("clip_qkv").is_some_and(|n| n > 0.0) {
-            return Err(unsupported(arch, "limits of queries, keys and values"));
-        }
         let mut config = Config {
             arch,
             layers,
@@ -163,15 +246,18 @@ impl Config {
             kv_heads,
             head_width,
             context,
-            eps: eps.unwrap_or(1e-5),
+            eps,
             rope: [Rope::default(), Rope::default()],
             window,
-            global: (0..layers).map(|i| global_every > 0 && (i + 1) % global_every == 0).collect(),
+            global,
             scale,
             score_cap: s.number("attn_logit_softcapping").filter(|&c| c > 0.0),
             logit_cap: s.number("final_logit_softcapping").filter(|&c| c > 0.0),
             parallel: s.number("use_parallel_residual").is_some_and(|p| p != 0.0),
-            gguf: s.text("gguf").is_some(),
+            act,
+            untied: s.number("tie_word_embeddings") == Some(0.0),
+            unbiased: [lacks_bias("attention_bias") || lacks_bias("use_qkv_bias"), lacks_bias("mlp_bias")],
+            gguf,
         };
         if let PositionEncoding::Rotary(_) = arch.positions {
             config.rope = rotations(arch, s, head_width)?;
@@ -205,24 +291,36 @@ fn rotations(arch: &Arch, s: &dyn Source, head_width: usize) -> Result<[Rope; 2]
     if width == 0 || width % 2 != 0 || width > head_width {
         return Err(err(format!("{width} elements of heads of {head_width} are rotated")));
     }
+    let own = arch.has_local_rotations();
     let base = s.number("rope_theta").unwrap_or(10_000.0);
-    let local = s.number("rope_local_base_freq").unwrap_or(if arch.global_every == 6 { 10_000.0 } else { base });
+    let local = s.number("rope_local_base_freq").unwrap_or(if own { 10_000.0 } else { base });
     if !(base > 1.0 && local > 1.0) {
         return Err(err(format!("a base of rotations of {}, {}", Shown(base), Shown(local))));
     }
+    let is_scaled = s.text("rope_local.rope_type").is_some_and(|kind| kind != "default" || !own);
+    if is_scaled || (local != base && !own) {
+        return Err(unsupported(arch, "rotations of their own (`rope_local_base_freq`) in layers with a window"));
+    }
     let plain = Rope::new(base, width);
     let of = |key: &str| s.number(&format!("rope_scaling.{key}"));
-    let need = |key: &str| of(key).ok_or_else(|| err(format!("the configuration lacks `rope_scaling.{key}`")));
-    let kind = s.text("rope_scaling.rope_type").unwrap_or_default();
-    let global = match (s.numbers("rope_freqs"), kind.as_str()) {
-        (Some(f), _) if f.len() == width / 2 => plain.divided(|i, _| f[i]),
-        (Some(f), _) => return Err(err(format!("{} factors of rotations for {width} elements", f.len()))),
-        (None, "" | "default" | "none") => plain,
-        (None, "linear") => {
+    let need = |key: &str| {
+        let lacks = || err(format!("the configuration lacks a positive `rope_scaling.{key}`"));
+        of(key).filter(|&n| n > 0.0).ok_or_else(lacks)
+    };
+    let kind = match (s.text("rope_scaling.rope_type"), of("factor").filter(|&f| f != 0.0 && f != 1.0)) {
+        (Some(kind), _) => kind,
+        (None, None) => String::new(),
+        // As in llama.cpp; other programs name the kind
+        (None, Some(_)) if s.text("gguf").is_some() => "linear".into(),
+        (None, Some(_)) => return Err(unsupported(arch, "rotations scaled by a factor (`rope_scaling`) of no kind")),
+    };
+    let global = match kind.as_str() {
+        "" | "default" | "none" => plain,
+        "linear" => {
             let by = need("factor")?;
             plain.divided(|_, _| by)
         }
-        (None, "llama3") => {
+        "llama3" => {
             let (factor, low, high) = (need("factor")?, need("low_freq_factor")?, need("high_freq_factor")?);
             let old = need("original_max_position_embeddings")?;
             plain.divided(|_, speed| {
@@ -237,9 +335,9 @@ fn rotations(arch: &Arch, s: &dyn Source, head_width: usize) -> Result<[Rope; 2]
                 }
             })
         }
-        (None, kind) => return Err(unsupported(arch, &format!("rotations scaled by `{kind}`"))),
+        kind => return Err(unsupported(arch, &format!("rotations scaled by `{kind}`"))),
     };
-    let window = if arch.global_every == 6 { Rope::new(local, width) } else { global.clone() };
+    let window = if own { Rope::new(local, width) } else { global.clone() };
     Ok([global, window])
 }
 
@@ -271,17 +369,31 @@ const KEYS: &[(&str, &str)] = &[
     ("rope_width", "rope.dimension_count"),
     ("rope_scaling.rope_type", "rope.scaling.type"),
     ("rope_scaling.factor", "rope.scaling.factor"),
+    // Old files
+    ("rope_scaling.factor", "rope.scale_linear"),
+    ("rope_attn_factor", "rope.scaling.attn_factor"),
+    ("rope_local_base_freq", "rope.freq_base_swa"),
     ("sliding_window", "attention.sliding_window"),
+    ("sliding_window_pattern", "attention.sliding_window_pattern"),
     ("attn_logit_softcapping", "attn_logit_softcapping"),
     ("final_logit_softcapping", "final_logit_softcapping"),
     ("use_parallel_residual", "use_parallel_residual"),
     ("clip_qkv", "attention.clamp_kqv"),
+    ("hidden_act", "hidden_activation"),
+    ("hidden_activation", "hidden_activation"),
+    ("activation_function", "hidden_activation"),
+    ("num_experts", "expert_count"),
+    ("attention_multiplier", "attention.scale"),
+    ("embedding_multiplier", "embedding_scale"),
+    ("residual_multiplier", "residual_scale"),
+    ("logit_scale", "logit_scale"),
+    ("alibi_bias", "attention.max_alibi_bias"),
+    ("is_causal", "attention.causal"),
 ];
 
 impl FromGguf<'_> {
     fn value(&self, key: &str) -> Option<&Value> {
-        let of = KEYS.iter().find(|k| k.0 == key)?.1;
-        self.file.get(&format!("{}.{of}", self.arch))
+        KEYS.iter().filter(|k| k.0 == key).find_map(|k| self.file.get(&format!("{}.{}", self.arch, k.1)))
     }
 }
 
@@ -294,7 +406,7 @@ impl Source for FromGguf<'_> {
             let width = self.number("hidden_size").zip(self.number("num_attention_heads"));
             return width.filter(|_| odd).map(|(width, heads)| width / heads);
         }
-        let value = self.value(key)?;
+        let Some(value) = self.value(key) else { return default_of(self.arch, key) };
         value.as_bool().map(f64::from).or_else(|| value.as_f64())
     }
 
@@ -305,14 +417,33 @@ impl Source for FromGguf<'_> {
         self.value(key)?.as_str().map(String::from)
     }
 
-    fn numbers(&self, _: &str) -> Option<Vec<f64>> {
-        None
+    fn global(&self, _: &Arch, _: usize) -> Result<Option<Vec<bool>>> {
+        let list = self.value("sliding_window_pattern").and_then(Value::as_array);
+        Ok(list.map(|list| list.scalars().map(|has_window| !has_window.as_bool()).collect()))
     }
 }
 
-struct FromJson<'a>(&'a Json);
+struct FromJson<'a> {
+    file: &'a Json,
+    /// The model's class in the transformers library.
+    class: &'a str,
+}
 
 impl FromJson<'_> {
+    fn is_qwen(&self) -> bool {
+        self.class.starts_with("Qwen")
+    }
+
+    /// Does the model's class have an attention window, if the configuration says how long it is? The other classes
+    /// pay no heed to it.
+    fn has_window(&self) -> bool {
+        let classes = ["MistralForCausalLM", "Phi3ForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM"];
+        match self.is_qwen() {
+            true => matches!(self.file.get("use_sliding_window"), Some(Json::Bool(true))),
+            false => classes.contains(&self.class),
+        }
+    }
+
     fn value(&self, key: &str) -> Option<&Json> {
         // GPT-2 has keys of its own
         let old = match key {
@@ -323,17 +454,16 @@ impl FromJson<'_> {
             "layer_norm_eps" => "layer_norm_epsilon",
             _ => key,
         };
-        let file = self.0;
+        let file = self.file;
         let rope = |key: &str| {
             // Newer files have all values of rotations in one object, some of them in one object for each kind of layer
             let all = file.get("rope_parameters")?;
             all.get("full_attention").unwrap_or(all).get(key)
         };
+        let local = |key: &str| file.get("rope_parameters")?.get("sliding_attention")?.get(key);
         match key {
-            "rope_local_base_freq" => {
-                let local = || file.get("rope_parameters")?.get("sliding_attention")?.get("rope_theta");
-                file.get(key).or_else(local)
-            }
+            "rope_local_base_freq" => file.get(key).or_else(|| local("rope_theta")),
+            "rope_local.rope_type" => local("rope_type"),
             "rope_theta" | "partial_rotary_factor" => rope(key).or_else(|| file.get(key)),
             _ => match key.strip_prefix("rope_scaling.") {
                 Some(key) => rope(key).or_else(|| {
@@ -348,10 +478,10 @@ impl FromJson<'_> {
 
 impl Source for FromJson<'_> {
     fn number(&self, key: &str) -> Option<f64> {
-        let value = self.value(key)?;
-        if key == "sliding_window" && matches!(self.0.get("use_sliding_window"), Some(Json::Bool(false))) {
+        if key == "sliding_window" && !self.has_window() {
             return None;
         }
+        let Some(value) = self.value(key) else { return default_of(self.class, key) };
         match value {
             Json::Bool(b) => Some(f64::from(u8::from(*b))),
             v => v.as_f64(),
@@ -362,8 +492,17 @@ impl Source for FromJson<'_> {
         self.value(key)?.as_str().map(String::from)
     }
 
-    fn numbers(&self, _: &str) -> Option<Vec<f64>> {
-        None
+    fn global(&self, arch: &Arch, layers: usize) -> Result<Option<Vec<bool>>> {
+        let is_global = |kind: &Json| match kind.as_str() {
+            Some("full_attention") => Ok(true),
+            Some("sliding_attention") => Ok(false),
+            kind => Err(unsupported(arch, &format!("layers of type `{}`", kind.unwrap_or_default()))),
+        };
+        if let Some(kinds) = self.file.get("layer_types").and_then(Json::as_array) {
+            return kinds.iter().map(is_global).collect::<Result<_>>().map(Some);
+        }
+        let first = if self.is_qwen() { self.some("max_window_layers")? } else { None };
+        Ok(first.map(|first| (0..layers).map(|i| i < first).collect()))
     }
 }
 
@@ -376,7 +515,7 @@ impl Config {
             return Err(err(format!("{} factors of rotations for {} elements", by.len(), rope.width)));
         }
         self.rope[0] = rope.divided(|i, _| by[i]);
-        if self.arch.global_every != 6 {
+        if !self.arch.has_local_rotations() {
             self.rope[1] = self.rope[0].clone();
         }
         Ok(())

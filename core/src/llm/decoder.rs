@@ -127,7 +127,8 @@ impl Decoder {
     /// Builds the model of a GGUF file, with caches for `capacity` tokens.
     ///
     /// # Errors
-    /// `E_UNSUPPORTED` for an unknown architecture, `E_MODEL` for weights that are missing or have another shape.
+    /// `E_UNSUPPORTED` for an unknown architecture, for values of the configuration that the decoder does not have, and
+    /// for weights that it does not read; `E_MODEL` for weights that are missing or have another shape.
     pub fn from_gguf(session: &Session, file: &Bytes, capacity: usize) -> Result<Decoder> {
         Decoder::from_gguf_for(session, file, capacity, Activations::F32)
     }
@@ -191,14 +192,18 @@ impl Decoder {
             config.set_factors(factors)?;
         }
         let (mut weights, mut packed) = (FxHashMap::default(), FxHashMap::default());
-        for (name, t, p) in tensors {
+        // The factors are part of the configuration now
+        for (name, t, p) in tensors.into_iter().filter(|t| factors.is_none() || t.0 != FACTORS) {
             packed.extend(p.map(|p| (name.clone(), p)));
             weights.insert(name, t);
         }
-        Ok(Decoder { blocks, packed, ..Decoder::new(session, config, weights, capacity)? })
+        Ok(Decoder { blocks, packed, ..Decoder::new(session, config, weights, &FxHashMap::default(), capacity)? })
     }
 
     /// Builds a model from a `config.json` and the tensors of its safetensors files.
+    ///
+    /// # Errors
+    /// As for [`Decoder::from_gguf`].
     pub fn from_tensors(
         session: &Session,
         config: &[u8],
@@ -206,21 +211,31 @@ impl Decoder {
         capacity: usize,
     ) -> Result<Decoder> {
         let config = Config::from_json(config)?;
-        let mut weights = FxHashMap::default();
+        let (mut weights, mut theirs) = (FxHashMap::default(), FxHashMap::default());
         for (name, mut t) in tensors {
-            let Some(own) = names::translate(config.arch, &name) else { continue };
+            let Some(own) = names::own_name(config.arch, &name)? else { continue };
             if config.arch.positions == PositionEncoding::Learned && names::is_transposed(&name) {
                 t = t.t()?;
             }
             if config.arch.offset_norms && own.ends_with("norm.weight") {
                 t = t.cast(DType::F32)?.add(1.0)?;
             }
-            weights.insert(own, t);
+            weights.insert(own.clone(), t);
+            if let Some(other) = theirs.insert(own, name.clone()) {
+                return Err(err(format!("`{other}` and `{name}` are the same weight")));
+            }
         }
-        Decoder::new(session, config, weights, capacity)
+        Decoder::new(session, config, weights, &theirs, capacity)
     }
 
-    fn new(session: &Session, config: Config, weights: FxHashMap<String, Tensor>, capacity: usize) -> Result<Decoder> {
+    /// `theirs` has the names by which the files call the weights, where they do not use GGUF's.
+    fn new(
+        session: &Session,
+        config: Config,
+        weights: FxHashMap<String, Tensor>,
+        theirs: &FxHashMap<String, String>,
+        capacity: usize,
+    ) -> Result<Decoder> {
         let capacity = capacity.min(config.context);
         if capacity == 0 {
             return Err(err("room for no token"));
@@ -248,7 +263,11 @@ impl Decoder {
             half_precision,
         };
         d.check()?;
-        Ok(d)
+        let names: Vec<&str> = d.weights.keys().map(String::as_str).collect();
+        match names::unread(&d.config, &names) {
+            Some(name) => Err(names::unread_error(d.config.arch, theirs.get(name).map_or(name, String::as_str))),
+            None => Ok(d),
+        }
     }
 
     /// The model's hyperparameters.
@@ -402,7 +421,8 @@ impl Decoder {
     /// Logits `[n, vocabulary]` from hidden states `[n, width]`.
     pub(super) fn output(&self, x: &Tensor) -> Result<Tensor> {
         let x = self.norm(x, "output_norm")?.contiguous();
-        let output = if self.weights.contains_key("output.weight") { "output" } else { "token_embd" };
+        let is_own = self.config.untied || self.weights.contains_key("output.weight");
+        let output = if is_own { "output" } else { "token_embd" };
         let y = self.adapted(&x, "output", self.product(&x, output)?)?;
         match self.config.logit_cap {
             Some(cap) => limited(&y, cap),
@@ -592,25 +612,27 @@ impl Decoder {
 
     fn feed(&self, i: usize, x: &Tensor) -> Result<Tensor> {
         let of = |part: &str| format!("blk.{i}.{part}");
-        let act = |act: Act, x: &Tensor| match act {
+        let act = |x: &Tensor| match self.config.act {
             Act::Silu => x.silu(),
             Act::GeluTanh => x.gelu_tanh(),
+            Act::Gelu => x.gelu(),
+            Act::Relu => x.relu(),
         };
         // Each product gets a kernel of its own: two products in one kernel are computed row by row, and
         // cannot be tiled
         let up = self.linear(x, &of("ffn_up"))?.contiguous();
         let y = match self.config.arch.feed {
-            Feed::Plain(a) => act(a, &up)?,
-            Feed::Gated(a) if self.weights.contains_key(&of("ffn_gate.weight")) => {
-                act(a, &self.linear(x, &of("ffn_gate"))?.contiguous())?.mul(up)?
+            Feed::Plain(_) => act(&up)?,
+            Feed::Gated(_) if self.weights.contains_key(&of("ffn_gate.weight")) => {
+                act(&self.linear(x, &of("ffn_gate"))?.contiguous())?.mul(up)?
             }
             // Gate and up projection are stored as one matrix
-            Feed::Gated(a) => {
+            Feed::Gated(_) => {
                 let both = up.chunk(2, -1)?;
                 let [gate, up] = &both[..] else {
                     return Err(unsupported(self.config.arch, "an odd feed-forward part"));
                 };
-                act(a, gate)?.mul(up)?
+                act(gate)?.mul(up)?
             }
         };
         self.linear(&y, &of("ffn_down"))

@@ -11,7 +11,7 @@
 //! | `learn` | training of low-rank adapters beside a frozen model |
 //! | `batch` | graphs that decode several texts at once, give the logits of every token, or give hidden states |
 //! | `remote` | graphs that are built here for a session elsewhere, which has the device |
-//! | `grammar`, `schema` | which tokens may come next, according to a grammar or a JSON schema |
+//! | `grammar`, `schema`, `pattern` | which tokens may come next, according to a grammar or a JSON schema |
 //! | `tools` | function calls: the grammar that constrains them |
 //! | `calls` | function calls: finding them in the generated text |
 //! | `guess` | speculative tokens, guessed from repetitions in the text itself |
@@ -35,6 +35,7 @@ mod guess;
 mod half_precision;
 mod learn;
 mod names;
+mod pattern;
 mod remote;
 mod rotary;
 mod sample;

@@ -1,6 +1,9 @@
-//! The names of weights. Code uses GGUF's names throughout; names of safetensors files are translated to these.
+//! The names of weights. Code uses GGUF's names throughout; names of safetensors files are translated to these. A
+//! weight that the decoder would not read is an error, since the model it is a part of computes with it.
 
-use super::arch::{Arch, Block, PositionEncoding};
+use super::arch::{Arch, Block, Feed, HeadNorm, Norm, PositionEncoding};
+use super::config::{Config, unsupported};
+use crate::error::{Error, Result};
 
 /// Parts of a layer: the name in safetensors files of most models, and GGUF's name.
 const PARTS: &[(&str, &str)] = &[
@@ -40,7 +43,75 @@ const NON_LAYER_WEIGHTS: &[(&str, &str)] = &[
     ("ln_f", "output_norm"),
 ];
 
-/// GGUF's name for a weight of a safetensors file; `None` for a tensor that no model reads.
+/// GGUF's name for a weight of a safetensors file; `None` for a tensor that does not matter.
+///
+/// # Errors
+/// `E_UNSUPPORTED` for a tensor that no decoder reads.
+pub(super) fn own_name(arch: &Arch, name: &str) -> Result<Option<String>> {
+    match translate(arch, name) {
+        None if !is_harmless(arch, name) => Err(unread_error(arch, name)),
+        own => Ok(own),
+    }
+}
+
+/// Is this a buffer that old versions of the transformers library wrote beside the weights, and that is computed from
+/// the configuration? These are the speeds of rotations and tables made of them, and of GPT-2 the causal mask and the
+/// score of masked tokens.
+fn is_harmless(arch: &Arch, name: &str) -> bool {
+    let rotations = ["rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"];
+    let masks = [".attn.bias", ".attn.masked_bias"];
+    rotations.iter().any(|end| name.ends_with(end))
+        || (arch.positions == PositionEncoding::Learned && masks.iter().any(|end| name.ends_with(end)))
+}
+
+/// The error for a tensor that a decoder does not read.
+pub(super) fn unread_error(arch: &Arch, name: &str) -> Error {
+    unsupported(arch, &format!("tensor `{name}`"))
+}
+
+/// The first of these weights that the decoder of this configuration does not read.
+pub(super) fn unread<'a>(c: &Config, names: &[&'a str]) -> Option<&'a str> {
+    names.iter().copied().filter(|name| !is_read(c, name, names)).min()
+}
+
+fn is_read(c: &Config, name: &str, names: &[&str]) -> bool {
+    let Some((stem, kind)) = name.rsplit_once('.') else { return false };
+    let (is_weight, is_bias) = (kind == "weight", kind == "bias");
+    let is_norm = match c.arch.norm {
+        Norm::Rms => is_weight,
+        Norm::Layer => is_weight || is_bias,
+        Norm::Plain => false,
+    };
+    let Some((layer, part)) = stem.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) else {
+        return match stem {
+            "token_embd" => is_weight,
+            "position_embd" => is_weight && c.arch.positions == PositionEncoding::Learned,
+            "output_norm" => is_norm,
+            "output" => is_weight || (is_bias && names.contains(&"output.weight")),
+            _ => false,
+        };
+    };
+    if !layer.parse::<usize>().is_ok_and(|i| i < c.layers && i.to_string() == layer) {
+        return false;
+    }
+    let has = |part: &str| names.contains(&&*format!("blk.{layer}.{part}.weight"));
+    let block = c.arch.block;
+    let is_matrix = |group: usize| is_weight || (is_bias && !c.unbiased[group]);
+    match part {
+        "attn_norm" => is_norm && block != Block::After,
+        "ffn_norm" => is_norm && block != Block::After && !(block == Block::Parallel && c.parallel),
+        "post_attention_norm" | "post_ffw_norm" => is_norm && matches!(block, Block::After | Block::Both),
+        "attn_q_norm" | "attn_k_norm" => is_norm && c.arch.heads != HeadNorm::None,
+        "attn_qkv" => is_matrix(0) && has(part),
+        "attn_q" | "attn_k" | "attn_v" => is_matrix(0) && !has("attn_qkv"),
+        "attn_output" => is_matrix(0),
+        "ffn_gate" => is_matrix(1) && has(part) && matches!(c.arch.feed, Feed::Gated(_)),
+        "ffn_up" | "ffn_down" => is_matrix(1),
+        _ => false,
+    }
+}
+
+/// GGUF's name for a weight of a safetensors file; `None` for a tensor that no decoder reads.
 pub(super) fn translate(arch: &Arch, name: &str) -> Option<String> {
     let name = name.strip_prefix("model.").or_else(|| name.strip_prefix("transformer.")).unwrap_or(name);
     let (stem, kind) = name.rsplit_once('.').filter(|(_, kind)| matches!(*kind, "weight" | "bias"))?;

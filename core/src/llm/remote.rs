@@ -127,7 +127,13 @@ impl Remote {
     /// mean that `start` is too short.
     pub fn new(start: &[u8], len: u64) -> Result<Remote> {
         let index = Gguf::parse_header(start, len)?;
-        let arch = Config::from_gguf(&index)?.arch;
+        let config = Config::from_gguf(&index)?;
+        let arch = config.arch;
+        // What cannot be run is refused before its weights are fetched, if the one file tells it
+        let names: Vec<&str> = index.entries.iter().map(|e| &*e.name).filter(|name| *name != FACTORS).collect();
+        if let (1, Some(name)) = (index.part().1, names::unread(&config, &names)) {
+            return Err(names::unread_error(arch, name));
+        }
         let places = index.entries.iter().map(|e| (0, e.range.clone())).collect();
         let ends = ends(&index);
         Ok(Remote { index, places, ends, files: 1, ..Remote::empty(arch) })
@@ -185,9 +191,12 @@ impl Remote {
                     true => true,
                     false => folder.shards.iter().any(|(t, file)| t == tensor && file == name),
                 };
-                let wanted =
-                    |e: &safetensors::Entry| names::translate(self.arch, &e.name).is_some() && is_here(&e.name);
-                let entries: Vec<_> = file.entries.into_iter().filter(wanted).collect();
+                let mut entries = Vec::with_capacity(file.entries.len());
+                for e in file.entries {
+                    if is_here(&e.name) && names::own_name(self.arch, &e.name)?.is_some() {
+                        entries.push(e);
+                    }
+                }
                 self.places.extend(entries.iter().map(|e| (self.files, e.range.clone())));
                 folder.entries.extend(entries);
             }

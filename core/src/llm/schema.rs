@@ -3,7 +3,8 @@
 //!
 //! Every text that fits the grammar fits the schema. The converse does not hold: properties must come in the schema's
 //! order, properties that the schema does not list are not allowed if it lists any, white space is limited, and numbers
-//! have at most 15 digits. An unknown keyword may restrict texts and is refused by name.
+//! have at most 15 digits. An unknown keyword may restrict texts and is refused by name, and so is a known one where
+//! no grammar is made of it: bounds of numbers that are no integers, and some patterns (`pattern.rs`).
 
 use super::grammar::{Grammar, Item, Set};
 use crate::error::{Error, Result};
@@ -11,9 +12,14 @@ use crate::io::json::{Json, write, write_str};
 use rustc_hash::FxHashMap;
 
 /// The deepest nesting of schemas.
-const MAX_DEPTH: usize = 128;
+pub(super) const MAX_DEPTH: usize = 128;
 /// The largest bound of a length or a number of items; each of them is counted by rules of its own.
-const MOST_COUNTED: u64 = 4096;
+pub(super) const MOST_COUNTED: u64 = 4096;
+/// The largest integer: 15 digits.
+const MOST: i64 = 999_999_999_999_999;
+
+/// Keywords that bound integers.
+const BOUNDS: &[&str] = &["minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"];
 
 /// Known keywords: they restrict no text, or are handled where another keyword is.
 const PASSED: &[&str] = &[
@@ -40,6 +46,11 @@ const PASSED: &[&str] = &[
     "maxItems",
     "minLength",
     "maxLength",
+    "minimum",
+    "exclusiveMinimum",
+    "maximum",
+    "exclusiveMaximum",
+    "pattern",
     "enum",
     "const",
     "anyOf",
@@ -76,7 +87,7 @@ pub(super) struct Builder<'a> {
     any: u32,
 }
 
-fn one(list: &[(u8, u8)]) -> Item {
+pub(super) fn one(list: &[(u8, u8)]) -> Item {
     Item::Set(Set::ranges(list))
 }
 
@@ -84,8 +95,12 @@ pub(super) fn literal(text: &str) -> Vec<Item> {
     text.bytes().map(|b| one(&[(b, b)])).collect()
 }
 
-fn wrong(key: &str, what: &str) -> Error {
+pub(super) fn wrong(key: &str, what: &str) -> Error {
     Error::value("schema", format!("`{key}` {what}"))
+}
+
+pub(super) fn lacks(what: String) -> Error {
+    Error::Unsupported { what, context: "a JSON schema".into() }
 }
 
 impl<'a> Builder<'a> {
@@ -191,7 +206,13 @@ impl<'a> Builder<'a> {
             _ => return Err(Error::value("schema", "a schema is an object")),
         };
         if let Some((key, _)) = fields.iter().find(|(k, _)| !PASSED.contains(&k.as_str())) {
-            return Err(Error::Unsupported { what: format!("keyword `{key}`"), context: "a JSON schema".into() });
+            return Err(lacks(format!("keyword `{key}`")));
+        }
+        // What bounds integers or strings needs a type that says so, and nothing else that says which texts there are
+        let others = ["$ref", "const", "enum", "anyOf", "oneOf", "allOf"];
+        if s.get("type").is_none() || others.iter().any(|k| s.get(k).is_some()) {
+            refuse(s, BOUNDS, "without a plain `type`")?;
+            refuse(s, &["pattern"], "without a plain `type`")?;
         }
         if let Some(r) = s.get("$ref") {
             return self.reference(r.as_str().ok_or_else(|| wrong("$ref", "is no string"))?, depth);
@@ -207,8 +228,7 @@ impl<'a> Builder<'a> {
             let list = list.as_array().filter(|l| !l.is_empty()).ok_or_else(|| wrong(key, "is no list"))?;
             let restricts = |k: &str| ["type", "properties", "items"].contains(&k);
             if (key == "allOf" && list.len() > 1) || fields.iter().any(|(k, _)| restricts(k)) {
-                let what = format!("`{key}` together with others");
-                return Err(Error::Unsupported { what, context: "a JSON schema".into() });
+                return Err(lacks(format!("`{key}` together with others")));
             }
             let all: Vec<Vec<Item>> =
                 list.iter().map(|s| Ok(vec![self.schema(s, depth + 1)?])).collect::<Result<_>>()?;
@@ -269,11 +289,21 @@ impl<'a> Builder<'a> {
             }
             "string" => {
                 let character = self.character;
-                let inner = self.repeated(&[character], &[], range(s, "minLength", "maxLength")?)?;
+                let inner = match s.get("pattern") {
+                    None => self.repeated(&[character], &[], range(s, "minLength", "maxLength")?)?,
+                    Some(pattern) => {
+                        refuse(s, &["minLength", "maxLength"], "beside `pattern`")?;
+                        self.pattern(pattern.as_str().ok_or_else(|| wrong("pattern", "is no string"))?)?
+                    }
+                };
                 self.g.add(&[[literal("\""), vec![inner], literal("\"")].concat()])
             }
-            "integer" => self.integer(),
+            "integer" => match bounds(s)? {
+                Some((low, high)) => self.integer_in(low, high),
+                None => self.integer(),
+            },
             "number" => {
+                refuse(s, BOUNDS, "for what may be no integer")?;
                 let (integer, digit) = (self.integer()?, self.digit);
                 let digits = self.repeated(&[digit], &[], (1, Some(15)))?;
                 let power = self.repeated(&[digit], &[], (1, Some(2)))?;
@@ -293,6 +323,53 @@ impl<'a> Builder<'a> {
         let rest = self.repeated(&[digit], &[], (0, Some(14)))?;
         let sign = self.g.add(&[Vec::new(), literal("-")])?;
         self.g.add(&[[vec![sign], literal("0")].concat(), vec![sign, one(&[(b'1', b'9')]), rest]])
+    }
+
+    /// The integers from `low` to `high`, which are at most [`MOST`] from 0.
+    fn integer_in(&mut self, low: i64, high: i64) -> Result<Item> {
+        let mut all = Vec::new();
+        for (sign, low, high) in [("", low.max(0), high), ("-", (-high).max(1), -low)] {
+            // Those of each number of digits
+            let (mut first, mut last) = (0, 9);
+            while first <= high {
+                let [from, to] = [first.max(low), last.min(high)];
+                if from <= to {
+                    let digits = self.between(from.to_string().as_bytes(), to.to_string().as_bytes(), (b'0', b'9'))?;
+                    all.push([literal(sign), vec![digits]].concat());
+                }
+                (first, last) = (last + 1, last * 10 + 9);
+            }
+        }
+        self.g.add(&all)
+    }
+
+    /// The byte strings from `low` to `high`, which have the same length; bytes after the first one are in `range`.
+    pub(super) fn between(&mut self, low: &[u8], high: &[u8], range: (u8, u8)) -> Result<Item> {
+        let ([l, low @ ..], [h, high @ ..]) = (low, high) else { return self.g.add(&[Vec::new()]) };
+        let ((l, h), len) = ((*l, *h), low.len());
+        if len == 0 {
+            return Ok(one(&[(l, h)]));
+        }
+        if l == h {
+            let rest = self.between(low, high, range)?;
+            return self.g.add(&[vec![one(&[(l, l)]), rest]]);
+        }
+        // The first bytes after which any others follow
+        let (mut from, mut to) = (l, h);
+        let (least, most) = (vec![range.0; len], vec![range.1; len]);
+        let mut ways = Vec::new();
+        if low != least {
+            ways.push(vec![one(&[(l, l)]), self.between(low, &most, range)?]);
+            from += 1;
+        }
+        if high != most {
+            ways.push(vec![one(&[(h, h)]), self.between(&least, high, range)?]);
+            to -= 1;
+        }
+        if from <= to {
+            ways.push([vec![one(&[(from, to)])], vec![one(&[range]); len]].concat());
+        }
+        self.g.add(&ways)
     }
 
     fn object(&mut self, s: &'a Json, depth: usize) -> Result<Item> {
@@ -378,6 +455,40 @@ impl<'a> Builder<'a> {
     }
 }
 
+/// Refuses a schema that has one of these keywords.
+fn refuse(s: &Json, keys: &[&str], place: &str) -> Result<()> {
+    match keys.iter().find(|key| s.get(key).is_some()) {
+        Some(key) => Err(lacks(format!("keyword `{key}` {place}"))),
+        None => Ok(()),
+    }
+}
+
+/// The least and the largest integer that a schema allows, if it has bounds.
+fn bounds(s: &Json) -> Result<Option<(i64, i64)>> {
+    let read = |key: &str| match s.get(key) {
+        None => Ok(None),
+        // Draft 4
+        Some(Json::Bool(_)) => Err(lacks(format!("keyword `{key}` with a bool"))),
+        // Bounds beyond all integers stay beyond them
+        Some(n) => n.as_f64().map(|n| Some(n.clamp(-1e16, 1e16))).ok_or_else(|| wrong(key, "is no number")),
+    };
+    if BOUNDS.iter().all(|key| s.get(key).is_none()) {
+        return Ok(None);
+    }
+    let (mut low, mut high) = (-MOST, MOST);
+    for n in [read("minimum")?.map(f64::ceil), read("exclusiveMinimum")?.map(|n| n.floor() + 1.0)].iter().flatten() {
+        low = low.max(*n as i64);
+    }
+    for n in [read("maximum")?.map(f64::floor), read("exclusiveMaximum")?.map(|n| n.ceil() - 1.0)].iter().flatten() {
+        high = high.min(*n as i64);
+    }
+    match low <= high {
+        true => Ok(Some((low, high))),
+        false if low > MOST || high < -MOST => Err(lacks("`minimum` and `maximum` of more than 15 digits".into())),
+        false => Err(Error::value("schema", format!("no integer is between {low} and {high}"))),
+    }
+}
+
 fn range(s: &Json, least: &str, most: &str) -> Result<(u64, Option<u64>)> {
     let read = |key: &str| match s.get(key) {
         None => Ok(None),
@@ -390,5 +501,58 @@ fn range(s: &Json, least: &str, most: &str) -> Result<(u64, Option<u64>)> {
     match high.is_some_and(|h| h < low) {
         true => Err(wrong(most, &format!("is less than `{least}`"))),
         false => Ok((low, high)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::grammar::tests::fits;
+    use super::*;
+    use std::sync::Arc;
+
+    fn grammar(schema: &str) -> Result<Arc<Grammar>> {
+        Grammar::from_schema(&Json::parse(schema.as_bytes()).unwrap()).map(Arc::new)
+    }
+
+    #[test]
+    fn integers_keep_to_their_bounds() {
+        for (low, high) in [(0, 9), (1, 1), (-1, 1), (-105, 103), (-40, -7), (7, 40), (98, 1003), (0, 199), (300, 309)]
+        {
+            let g = grammar(&format!(r#"{{"type": "integer", "minimum": {low}, "maximum": {high}}}"#)).unwrap();
+            for n in (-120..=120).chain(290..=310).chain(990..=1010) {
+                assert_eq!(fits(&g, &n.to_string()), (low..=high).contains(&n), "{n} from {low} to {high}");
+            }
+            ["", "-", "-0", "00", "01", "-01", "1.0", "1e1", "+1"].iter().for_each(|t| assert!(!fits(&g, t), "{t}"));
+        }
+        for (schema, good, bad) in [
+            (r#"{"type": "integer", "minimum": 12}"#, "12|99|100|999999999999999", "0|11|-12|1000000000000000"),
+            (r#"{"type": "integer", "maximum": -12}"#, "-12|-999999999999999", "0|-11|12"),
+            (r#"{"type": "integer", "exclusiveMinimum": 0, "exclusiveMaximum": 3}"#, "1|2", "0|3"),
+            (r#"{"type": "integer", "minimum": 0.5, "exclusiveMaximum": 2.5}"#, "1|2", "0|3"),
+            (r#"{"type": "integer", "minimum": 3, "exclusiveMinimum": 1, "maximum": 1e300}"#, "3|1234567", "2|-3"),
+            (r#"{"type": ["integer", "null"], "minimum": 3}"#, "3|null", "2"),
+            (r#"{"type": "string", "minimum": 3}"#, "\"1\"", "3"),
+        ] {
+            let g = grammar(schema).unwrap();
+            good.split('|').for_each(|t| assert!(fits(&g, t), "{schema} refuses {t}"));
+            bad.split('|').for_each(|t| assert!(!fits(&g, t), "{schema} takes {t}"));
+        }
+    }
+
+    #[test]
+    fn bounds_that_no_grammar_has_are_refused_by_name() {
+        for (schema, code, name) in [
+            (r#"{"type": "number", "minimum": 0}"#, "E_UNSUPPORTED", "minimum"),
+            (r#"{"exclusiveMaximum": 3}"#, "E_UNSUPPORTED", "exclusiveMaximum"),
+            (r#"{"type": "integer", "enum": [1, 5], "maximum": 3}"#, "E_UNSUPPORTED", "maximum"),
+            (r#"{"type": "integer", "multipleOf": 3}"#, "E_UNSUPPORTED", "multipleOf"),
+            (r#"{"type": "integer", "minimum": "3"}"#, "E_VALUE", "minimum"),
+            (r#"{"type": "integer", "minimum": 3, "exclusiveMaximum": 3}"#, "E_VALUE", "between 3 and 2"),
+            (r#"{"type": "integer", "minimum": 1e15}"#, "E_UNSUPPORTED", "minimum"),
+            (r#"{"type": "integer", "minimum": 1, "exclusiveMinimum": true}"#, "E_UNSUPPORTED", "exclusiveMinimum"),
+        ] {
+            let e = grammar(schema).unwrap_err();
+            assert!(e.code() == code && e.to_string().contains(name), "{schema}: {e}");
+        }
     }
 }
