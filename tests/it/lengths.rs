@@ -12,7 +12,7 @@ use gradloom_core::target::Target;
 use gradloom_core::uop::{AxisKind, Graph, Op, UOp};
 use gradloom_core::{DType, Result};
 use gradloom_tests::here;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 fn file(model: &str) -> PathBuf {
@@ -50,10 +50,15 @@ fn step(b: usize, s: usize, p: usize) -> Vec<(&'static str, HostTensor)> {
 
 /// Runs shapes that change one after the other, beside a plan for each: values, and how many plans there are in the end.
 fn check(device: &str, model: &str, lengths: Lengths, runs: &[Vec<(&'static str, HostTensor)>], new_plans: usize) {
+    check_file(device, &file(model), lengths, runs, new_plans);
+}
+
+fn check_file(device: &str, path: &Path, lengths: Lengths, runs: &[Vec<(&'static str, HostTensor)>], new_plans: usize) {
+    let model = path.display();
     let Some(opened) = here::device(device, gradloom::open(device, 2)) else { return };
-    let mut m = OnnxModel::load(&file(model), opened).unwrap();
+    let mut m = OnnxModel::load(path, opened).unwrap();
     m.set_lengths(lengths).unwrap();
-    let mut fixed = OnnxModel::load(&file(model), gradloom::open(device, 2).unwrap()).unwrap();
+    let mut fixed = OnnxModel::load(path, gradloom::open(device, 2).unwrap()).unwrap();
     let mut first = (0, 0);
     for (i, run) in runs.iter().enumerate() {
         let (got, want) = (m.run(run).unwrap(), fixed.run(run).unwrap());
@@ -90,6 +95,19 @@ fn an_encoder_has_one_plan_for_batches_of_texts() {
     let runs: Vec<_> = [(2, 9), (3, 17), (8, 2), (5, 33), (2, 64), (7, 40)].into_iter().map(run).collect();
     let bounds = [("s72", (1, 8)), ("s53", (1, 64))].map(|(n, b)| (n.to_owned(), b));
     check("cpu:guarded", "zoo_t5_encoder", Lengths::Bounds(bounds.into()), &runs, 2);
+}
+
+#[test]
+fn recurrences_have_one_plan_for_any_number_of_steps() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/onnx/recurrent.onnx");
+    let run = |(n, b): (usize, usize)| vec![("x", noise(n, &[n, b, 6]))];
+    for device in ["cpu:guarded", "wgpu"] {
+        let steps: Vec<_> = [5, 9, 2, 16, 30, 3].into_iter().map(|n| run((n, 2))).collect();
+        check_file(device, &path, Lengths::Seen, &steps, 2);
+        // the steps of as many texts as there are
+        let batches: Vec<_> = [2, 5, 3, 7].into_iter().map(|b| run((4, b))).collect();
+        check_file(device, &path, Lengths::Seen, &batches, 2);
+    }
 }
 
 /// Pictures of a batch.

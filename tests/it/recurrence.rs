@@ -1,6 +1,6 @@
 //! Recurrences on every device: as a kernel that loops over the steps, and unrolled, beside plain loops in f64.
 
-use gradloom::tensor::Tensor;
+use gradloom::tensor::{States, Tensor};
 use gradloom::{Result, Runtime, Session};
 use gradloom_tests::here;
 
@@ -73,7 +73,7 @@ fn one_state() {
         let Sizes { steps, batch, hidden } = z;
         let (x, w) = (numbers(steps * batch * hidden, 1), numbers(hidden * hidden, 2));
         let mut h: Vec<f64> = numbers(batch * hidden, 3).iter().map(|&v| f64::from(v)).collect();
-        let mut want = h.clone();
+        let mut want = Vec::new();
         for t in 0..steps {
             let own = &x[t * batch * hidden..(t + 1) * batch * hidden];
             h = product(&h, &w, hidden).iter().zip(own).map(|(a, b)| (a + f64::from(*b)).tanh()).collect();
@@ -83,7 +83,7 @@ fn one_state() {
             let (x, w) = (tensor(s, &[steps, batch, hidden], 1)?, tensor(s, &[hidden, hidden], 2)?);
             let h = tensor(s, &[batch, hidden], 3)?;
             let all = Tensor::recurrence(&[&h], &[&x], |h, x| Ok(vec![h[0].matmul(&w)?.add(&x[0])?.tanh()?]))?;
-            Ok(all[0].clone())
+            Ok(all[0].after.clone())
         });
     }
 }
@@ -96,7 +96,7 @@ fn two_states() {
         let bias = numbers(hidden * 4, 5);
         let mut h: Vec<f64> = vec![0.0; batch * hidden];
         let mut c: Vec<f64> = numbers(batch * hidden, 4).iter().map(|&v| f64::from(v)).collect();
-        let (mut hs, mut cs) = (h.clone(), c.clone());
+        let (mut hs, mut cs) = (Vec::new(), Vec::new());
         for t in 0..steps {
             let gates = product(&h, &w, hidden * 4);
             for b in 0..batch {
@@ -115,7 +115,7 @@ fn two_states() {
             hs.extend(&h);
             cs.extend(&c);
         }
-        let lstm = |s: &Session| -> Result<Vec<Tensor>> {
+        let lstm = |s: &Session| -> Result<Vec<States>> {
             let (x, w) = (tensor(s, &[steps, batch, hidden * 4], 1)?, tensor(s, &[hidden, hidden * 4], 2)?);
             let (h, c) = (x.narrow(2, 0, hidden)?.select_at(0, 0)?.mul(0.0)?, tensor(s, &[batch, hidden], 4)?);
             let bias = tensor(s, &[hidden * 4], 5)?;
@@ -127,14 +127,13 @@ fn two_states() {
             })
         };
         let n = batch * hidden;
-        let last: Vec<f64> = hs[n..].iter().chain(&cs[steps * n..]).copied().collect();
-        // all values of one state after the first step, and the last ones of the other
+        let last: Vec<f64> = hs.iter().chain(&c).copied().collect();
+        // all values of one state, and the last ones of the other
         check("lstm", z, &last, |s| {
             let all = lstm(s)?;
-            let h = all[0].narrow(0, 1, steps)?.reshape(&[steps * n])?;
-            Tensor::cat(&[&h, &all[1].select_at(0, steps as i64)?.reshape(&[n])?], 0)
+            Tensor::cat(&[&all[0].after.reshape(&[steps * n])?, &all[1].last.reshape(&[n])?], 0)
         });
-        check("cells of an lstm", z, &cs, |s| Ok(lstm(s)?[1].clone()));
+        check("cells of an lstm", z, &cs, |s| Ok(lstm(s)?[1].after.clone()));
     }
 }
 
@@ -165,7 +164,7 @@ fn reductions_of_reductions() {
                 let new = reset.matmul(&w)?.add(&x[0])?.tanh()?;
                 Ok(vec![new.sub(new.mean(&[-1], true)?)?])
             })?;
-            all[0].narrow(0, 1, steps)
+            Ok(all[0].after.clone())
         });
     }
 }
@@ -178,7 +177,34 @@ fn processors_loop_in_one_kernel() {
     let h = tensor(&s, &[1, 16], 3).unwrap();
     let step = |h: &[Tensor], x: &[Tensor]| Ok(vec![h[0].matmul(&w)?.add(&x[0])?.tanh()?]);
     let all = Tensor::recurrence(&[&h], &[&x], step).unwrap();
-    rt.realize(&[&all[0]]).unwrap();
+    rt.realize(&[&all[0].after]).unwrap();
     // the initial state, all the steps, and a copy of what is asked for
     assert_eq!(rt.counters().launches, 3);
+}
+
+#[test]
+fn gradients_are_those_of_the_steps() {
+    let mut rt = Runtime::open("cpu", 1).unwrap();
+    let s = rt.session().clone();
+    let (x, w) = (tensor(&s, &[6, 2, 8], 1).unwrap(), tensor(&s, &[8, 8], 2).unwrap());
+    let h = tensor(&s, &[2, 8], 3).unwrap();
+    let step = |h: &Tensor, x: &Tensor| h.matmul(&w)?.add(x)?.tanh();
+    let all = Tensor::recurrence(&[&h], &[&x], |h, x| Ok(vec![step(&h[0], &x[0])?])).unwrap();
+    let mut state = h.clone();
+    let mut list = Vec::new();
+    for t in 0..6 {
+        state = step(&state, &x.select_at(0, t).unwrap()).unwrap();
+        list.push(state.clone());
+    }
+    let by_hand = Tensor::stack(&list.iter().collect::<Vec<_>>(), 0).unwrap();
+    let mut grads = Vec::new();
+    for (y, last) in [(all[0].after.clone(), all[0].last.clone()), (by_hand, state)] {
+        let loss = y.mul(&y).unwrap().sum(&[], false).unwrap().add(last.sum(&[], false).unwrap()).unwrap();
+        for g in loss.grad(&[&x, &w, &h]).unwrap() {
+            grads.push(rt.to_vec::<f32>(&g).unwrap());
+        }
+    }
+    for (a, b) in grads[..3].iter().zip(&grads[3..]) {
+        assert!(a.iter().any(|v| *v != 0.0) && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-5), "{a:?} {b:?}");
+    }
 }

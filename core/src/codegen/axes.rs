@@ -328,7 +328,7 @@ impl Kernel {
         };
         let r = self.range_by_id(axis).ok_or_else(|| bad("no such axis"))?;
         let kind = self.g.kind(r);
-        let filled = kind == AxisKind::Fill && o.cuts(Part::Lane).is_some();
+        let filled = kind == AxisKind::Fill && (o.cuts(Part::Lane).is_some() || o.cuts(Part::Upcast).is_some());
         if !matches!(kind, AxisKind::Loop | AxisKind::Reduce) && !filled {
             return Err(bad("the axis is not a loop"));
         }

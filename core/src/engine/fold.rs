@@ -34,10 +34,7 @@ pub fn constant_nodes(g: &Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
             _ => src.iter().map(|s| elements[s.0 as usize]).fold(0, u64::saturating_add),
         };
         let work = g.op(u).is_alu() && g.op(u) != Op::Cast
-            || matches!(
-                g.op(u),
-                Op::Reduce | Op::Gather | Op::Scatter | Op::Scan | Op::Recurrence | Op::Contiguous
-            );
+            || matches!(g.op(u), Op::Reduce | Op::Gather | Op::Scatter | Op::Scan | Op::Recurrence | Op::Contiguous);
         computes[i] = work || src.iter().any(|s| computes[s.0 as usize]);
     }
     let mut wanted = vec![false; g.len()];

@@ -24,7 +24,7 @@ pub(crate) fn gradient(g: &mut Graph, loss: UOp, seed: UOp, targets: &[UOp]) -> 
     }
     // a recurrence has the gradient of its steps
     let roots: Vec<UOp> = [loss, seed].iter().chain(targets).copied().collect();
-    let roots = recurrence::unroll(g, &roots, |_, _, _| true);
+    let roots = recurrence::unroll(g, &roots, &|_| true);
     let (loss, seed, targets) = (roots[0], roots[1], &roots[2..]);
     let order = g.reachable(&[loss]);
     let mut on_path = vec![false; loss.0 as usize + 1];

@@ -1,4 +1,4 @@
-//! RNN, LSTM and GRU, unrolled over time, and their single-step cells. The input's contribution to all gates is one
+//! RNN, LSTM and GRU as recurrences of one step, and their single-step cells. The input's contribution to all gates is one
 //! matrix product over the whole sequence; each step adds the contribution of the state. Weights are named and laid out
 //! as in torch (gates in the order i f g o, and r z n).
 
@@ -28,6 +28,10 @@ impl Default for RecurrentOpts {
         RecurrentOpts { layers: 1, bidirectional: false, bias: true, dropout: 0.0, batch_first: true, projection: 0 }
     }
 }
+
+/// Are layers recurrences of one step, rather than a step for each element of the sequence? In a page they are not: the
+/// code would be in the module that every page downloads, since several of its parts use this file.
+const RECURRENCES: bool = cfg!(not(target_arch = "wasm32"));
 
 /// The weights of one layer in one direction.
 struct Cell {
@@ -170,6 +174,16 @@ impl Stack {
                 let gates = cell.input(&sequence)?;
                 let mut state: Vec<Tensor> = kinds.iter().map(|k| k[last.len()].clone()).collect();
                 crate::tensor::check_repetitions("recurrent", time)?;
+                // the states of a projection have several widths, and so they cannot be one tensor
+                if RECURRENCES && self.opts.projection == 0 && time * batch > 0 {
+                    let turned = |x: Tensor| if direction == 1 { x.flip(&[0]) } else { Ok(x) };
+                    let gates = turned(gates.transpose(0, 1)?)?;
+                    let initial: Vec<&Tensor> = state.iter().collect();
+                    let all = Tensor::recurrence(&initial, &[&gates], |state, x| step(cell, &x[0], state))?;
+                    sides.push(turned(all[0].after.clone())?.transpose(0, 1)?);
+                    last.push(all.into_iter().map(|s| s.last).collect());
+                    continue;
+                }
                 let mut outputs = Vec::with_capacity(time);
                 for i in 0..time {
                     let t = if direction == 1 { time - 1 - i } else { i };

@@ -153,8 +153,7 @@ pub(super) fn fuse_across_cuts(g: &Graph, roots: &[UOp], not_attention: &[UOp], 
 }
 
 fn is_compute(op: Op) -> bool {
-    op.is_alu()
-        || matches!(op, Op::Reduce | Op::Gather | Op::Scatter | Op::Scan | Op::Recurrence | Op::Contiguous)
+    op.is_alu() || matches!(op, Op::Reduce | Op::Gather | Op::Scatter | Op::Scan | Op::Recurrence | Op::Contiguous)
 }
 
 fn forced_cuts(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Vec<bool> {

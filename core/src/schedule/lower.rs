@@ -10,7 +10,7 @@
 //! except the evaluation of gather indices.
 
 mod kept;
-mod recurrence;
+pub(super) mod recurrence;
 mod sums;
 mod walk;
 
@@ -80,7 +80,12 @@ impl Lowering {
         match g.op(u) {
             Op::Scan => self.out.push(lower().scan(u)?),
             Op::Custom => self.out.push(lower().custom(u)?),
-            Op::Recurrence => self.out.extend(recurrence::kernels(g, u, cuts, buffers, &self.versions, t)?),
+            Op::Recurrence => {
+                let Some(kernels) = super::recurrence::kernels() else {
+                    return Err(Error::Internal("a recurrence that was not unrolled".into()));
+                };
+                self.out.extend(kernels(g, u, cuts, buffers, &self.versions, t)?);
+            }
             Op::Scatter => {
                 self.out.push(lower().kernel(u)?);
                 if g.numel(g.src_at(u, 1)) > 0 {
@@ -528,8 +533,9 @@ impl<'a> Lower<'a> {
         match (g.op(u), g.arg(u)) {
             (Op::Const | Op::Var, arg) => self.k.node(g.op(u), g.dtype(u), &[], arg.clone()),
             (Op::Iota, _) => self.k.cast(idx[0], g.dtype(u)),
-            (Op::Param, &Arg::Param { slot, .. }) if self.step.is_some() => {
-                self.step_value(u, slot, idx[0], valid).expect("the step is there")
+            (Op::Param, &Arg::Param { slot, .. }) if let Some(step) = &self.step => {
+                let value = step.value;
+                value(self, u, slot, idx[0], valid)
             }
             _ => {
                 let stored = fuse::buffer_node(g, u);

@@ -19,7 +19,7 @@ mod join;
 pub mod lower;
 pub(crate) mod needed;
 pub mod order;
-mod recurrence;
+pub(crate) mod recurrence;
 pub mod rows;
 mod scan_scatter;
 pub mod share;

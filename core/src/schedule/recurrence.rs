@@ -5,42 +5,59 @@
 //! would take longer than several threads gain. Processors alone run it: on a GPU the threads of all workgroups would
 //! have to wait for each other after every step.
 
+use super::Buffers;
+use super::fuse::Cuts;
+use super::order::Pending;
 use crate::target::Target;
 use crate::uop::recurrence::{self, Recurrence};
 use crate::uop::{Arg, Graph, Op, UOp};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::OnceLock;
 
 /// The most multiply-adds of one launch; a recurrence with more of them is several launches, one after the other. A
 /// page waits for at most one launch when it takes its turn.
 const WORK_PER_LAUNCH: u64 = 1 << 22;
 
-/// Unrolls the recurrences below `roots` that are not kernels on this target. Returns the new roots.
-pub(super) fn unroll(g: &mut Graph, roots: &[UOp], t: &Target) -> Vec<UOp> {
-    recurrence::unroll(g, roots, |_, _, r| !is_kernel(r, t))
+/// The function that lowers recurrences, set at run time, so that a WebAssembly module without recurrences does not
+/// contain it: see the table in `codegen/live.rs`.
+static LOWER: OnceLock<Kernels> = OnceLock::new();
+
+/// The kernels of the recurrence `u`, in order.
+pub(super) type Kernels =
+    fn(&Graph, UOp, &Cuts, &Buffers, &FxHashMap<UOp, u32>, &Target) -> crate::Result<Vec<Pending>>;
+
+/// Enables kernels of recurrences; without it all of them are unrolled.
+pub(crate) fn enable() {
+    LOWER.get_or_init(|| super::lower::recurrence::kernels);
 }
 
-/// Is the recurrence computed by kernels that loop over its steps?
+/// [`super::lower::recurrence::kernels`], where it is enabled.
+pub(super) fn kernels() -> Option<Kernels> {
+    if cfg!(not(target_arch = "wasm32")) {
+        enable();
+    }
+    LOWER.get().copied()
+}
+
+/// Unrolls the recurrences below `roots` that are not kernels on this target. Returns the new roots.
+pub(super) fn unroll(g: &mut Graph, roots: &[UOp], t: &Target) -> Vec<UOp> {
+    recurrence::unroll(g, roots, &|r| !is_kernel(r, t))
+}
+
+/// Is the recurrence computed by kernels that loop over its steps? A step without reductions has nothing to keep
+/// between two loops over its elements.
 fn is_kernel(r: &Recurrence, t: &Target) -> bool {
-    // a step without reductions has nothing to keep between two loops over its elements
-    let sums = r.body.reachable(&r.next).into_iter().any(|u| r.body.op(u) == Op::Reduce);
-    if t.has_local || !sums || r.steps < 2 {
+    if t.has_local || r.work == 0 || r.steps < 2 || kernels().is_none() {
         return false;
     }
     let m = &t.machine;
     let gained = 1.0 - 1.0 / t.threads.max(1) as f64;
-    work(r) as f64 * 2.0 * m.ns_per_op * gained <= 2.0 * m.prices.launch
-}
-
-/// The elements that the reductions of one step combine.
-fn work(r: &Recurrence) -> u64 {
-    let body = &r.body;
-    let reduces = body.reachable(&r.next).into_iter().filter(|&u| body.op(u) == Op::Reduce);
-    reduces.fold(0, |n, u| body.numel(body.src_at(u, 0)).saturating_add(n))
+    r.work as f64 * 2.0 * m.ns_per_op * gained <= 2.0 * m.prices.launch
 }
 
 /// The number of steps in one launch of a recurrence.
 pub(super) fn steps_per_launch(r: &Recurrence) -> usize {
-    (WORK_PER_LAUNCH / work(r).max(1)).clamp(1, r.steps.max(1) as u64) as usize
+    (WORK_PER_LAUNCH / r.work.max(1)).clamp(1, r.steps.max(1) as u64) as usize
 }
 
 /// The number of launches of the recurrence `u`, after the one that stores the initial states.

@@ -111,6 +111,7 @@ pub use operand::{IntoOperand, Operand};
 pub use pad::PadMode;
 pub use pool::PoolOpts;
 pub use random::threefry2x32;
+pub use recurrence::States;
 pub use resize::Interpolate;
 pub use sampling::Sampling;
 pub use session::Session;

@@ -9,11 +9,20 @@ use rustc_hash::FxHashMap;
 /// The operation named in errors.
 const OP: &str = "recurrence";
 
+/// The values of a state of [`Tensor::recurrence`].
+#[derive(Clone, Debug)]
+pub struct States {
+    /// After each step, `[n, ..]`.
+    pub after: Tensor,
+    /// After the last step, `[..]`; the initial value if there are no steps.
+    pub last: Tensor,
+}
+
 impl Tensor {
     /// Computes the next states from the present ones, once for each index along axis 0 of the `sequences`, which all
     /// have the same number n of elements there. `step` receives the states and the elements of the sequences, without
-    /// that axis, and returns as many next states, of the shapes and dtype of the initial ones. Returns for each state
-    /// its values before the first step and after each, `[n + 1, ..]`.
+    /// that axis, and returns as many next states, of the shapes and dtype of the initial ones. Returns the values of
+    /// each state.
     ///
     /// Whatever else the step reads is the same in every step. The step is part of the graph once, however many steps
     /// there are, and where a processor computes one thread's steps faster than it launches kernels for them, all steps
@@ -27,7 +36,7 @@ impl Tensor {
         initial: &[&Tensor],
         sequences: &[&Tensor],
         step: impl FnOnce(&[Tensor], &[Tensor]) -> Result<Vec<Tensor>>,
-    ) -> Result<Vec<Tensor>> {
+    ) -> Result<Vec<States>> {
         let (Some(&first), Some(&lead)) = (initial.first(), sequences.first()) else {
             return Err(Error::value(OP, "there are no states or no sequences"));
         };
@@ -63,10 +72,11 @@ impl Tensor {
             Tensor::same_session(OP, first, x)?;
         }
         if first.numel() == 0 || steps == 0 {
+            let mut whole = shape.clone();
+            whole.insert(0, steps);
             let each = |x: &&Tensor| {
-                let mut whole = shape.clone();
-                whole.insert(0, steps + 1);
-                x.unsqueeze(0)?.expand(&whole)
+                let after = Tensor::zeros(session, dtype, &whole)?;
+                Ok(States { after, last: (*x).clone() })
             };
             return initial.iter().map(each).collect();
         }
@@ -80,7 +90,16 @@ impl Tensor {
         let node = s.graph.node(Op::Recurrence, dtype, &src, Arg::Recurrence(Box::new(all)));
         drop(s);
         let whole = Tensor::from_node(session, node);
-        (0..initial.len()).map(|i| whole.select_at(0, i as i64)).collect()
+        // each is one slice of the whole: where the steps are unrolled, only what is sliced is joined
+        let part = |state: usize, from: usize| {
+            let mut pairs: Vec<(usize, usize)> = whole.shape().iter().map(|&n| (0, n)).collect();
+            (pairs[0], pairs[1]) = ((state, state + 1), (from, steps + 1));
+            whole.map(|g, u| g.shrink(u, &pairs))
+        };
+        let mut all = shape.clone();
+        all.insert(0, steps);
+        let each = |i: usize| Ok(States { after: part(i, 1).reshape(&all)?, last: part(i, steps).reshape(&shape)? });
+        (0..initial.len()).map(each).collect()
     }
 
     /// The tensor in memory, in its shape.

@@ -5,6 +5,7 @@ use super::custom::{Custom, KernelGraph};
 use super::mma::Layout;
 use super::print::{kind_name, reduce_name, scatter_name, space_name};
 use super::recurrence::Recurrence;
+use super::spec::Stage;
 use super::{Arg, AxisKind, Graph, Op, RangeArg, ReduceOp, ScatterMode, Space, UOp, spec};
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
@@ -240,10 +241,12 @@ impl<'a> Cursor<'a> {
                 let ir = if is_ir { Some(kernel_graph(&code).map_err(|e| e.to_string())?) } else { None };
                 Arg::Custom(Box::new(Custom { name, outputs, grid, code, ir }))
             }
-            Op::Recurrence => {
+            // in a page nothing reads one, and its code would come along with every kernel that a user writes
+            Op::Recurrence if cfg!(not(target_arch = "wasm32")) => {
                 let (steps, states) = (self.field("steps")?, self.field("states")?);
                 let (sequences, body) = (self.field("sequences")?, self.quoted()?);
                 let Parsed { graph, roots, .. } = parse(&body).map_err(|e| e.to_string())?;
+                spec::verify(&graph, &roots, Stage::Tensor).map_err(|e| e.to_string())?;
                 let made = Recurrence::new(steps, states, sequences, graph, &roots);
                 Arg::Recurrence(Box::new(made.map_err(|e| e.to_string())?))
             }

@@ -6,9 +6,10 @@
 //! element of the step, and any other source whole. It has the values of elementwise and movement ops and of
 //! reductions, and stores nothing.
 
+use super::eval::eval_tensor;
 use super::hash;
-use super::spec::{self, Stage};
 use super::{Arg, Graph, Op, Pairs, Shape, UOp};
+use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -28,25 +29,60 @@ pub struct Recurrence {
     pub body: Arc<Graph>,
     /// The next value of each state, in the body.
     pub next: SmallVec<[UOp; 2]>,
+    /// The elements that the reductions of one step combine.
+    pub work: u64,
     /// Key of the body, by which recurrences are compared.
     key: u128,
+    /// What is done with recurrences, as function pointers, so that builds which never make one contain no code for
+    /// them.
+    code: Code,
 }
 
+#[derive(Clone, Copy)]
+struct Code {
+    unroll: fn(&mut Graph, &[UOp], Wanted) -> Vec<UOp>,
+    check: fn(&Graph, DType, &[UOp], &Recurrence) -> std::result::Result<(), String>,
+    eval: fn(&Recurrence, &[Vec<u8>], Vars) -> Result<Vec<u8>>,
+}
+
+/// Says which recurrences are to be unrolled.
+pub type Wanted<'a> = &'a dyn Fn(&Recurrence) -> bool;
+
+/// The values of launch scalars.
+type Vars<'a> = &'a dyn Fn(&str) -> Option<Scalar>;
+
 impl Recurrence {
-    /// A recurrence whose step computes `next` in the graph `body`.
+    /// A recurrence whose step computes `next` in the graph `body`, which must be a valid tensor graph.
     ///
     /// # Errors
-    /// `E_INTERNAL` where the body is not a valid tensor graph, `E_VALUE` where it has an op that a step may not have.
+    /// `E_VALUE` where the step has an op that none may have.
     pub fn new(steps: usize, states: usize, sequences: usize, body: Graph, next: &[UOp]) -> Result<Recurrence> {
-        spec::verify(&body, next, Stage::Tensor)?;
-        let allowed = |op: Op| {
-            op.is_alu() || op.is_movement() || matches!(op, Op::Const | Op::Param | Op::Iota | Op::Reduce)
-        };
+        let allowed =
+            |op: Op| op.is_alu() || op.is_movement() || matches!(op, Op::Const | Op::Param | Op::Iota | Op::Reduce);
         if let Some(u) = body.reachable(next).into_iter().find(|&u| !allowed(body.op(u))) {
             return Err(Error::value("recurrence", format!("a step has no {}", body.op(u).name())));
         }
         let key = hash::key(&body, next);
-        Ok(Recurrence { steps, states, sequences, body: Arc::new(body), next: SmallVec::from_slice(next), key })
+        let reduces = body.reachable(next).into_iter().filter(|&u| body.op(u) == Op::Reduce);
+        let work = reduces.fold(0, |n: u64, u| n.saturating_add(body.numel(body.src_at(u, 0))));
+        let code = Code { unroll: unroll_in, check, eval };
+        let (body, next) = (Arc::new(body), SmallVec::from_slice(next));
+        Ok(Recurrence { steps, states, sequences, body, next, work, key, code })
+    }
+
+    /// Checks that a node of this dtype with these sources may have this argument.
+    pub(super) fn check(&self, g: &Graph, dtype: DType, src: &[UOp]) -> std::result::Result<(), String> {
+        (self.code.check)(g, dtype, src, self)
+    }
+
+    /// The bytes of the op's value, from those of its sources.
+    pub(super) fn eval(&self, src: &[Vec<u8>], vars: Vars) -> Result<Vec<u8>> {
+        (self.code.eval)(self, src, vars)
+    }
+
+    /// The same with another number of steps.
+    pub fn with_steps(&self, steps: usize) -> Recurrence {
+        Recurrence { steps, ..self.clone() }
     }
 
     /// The structural key of the body.
@@ -83,24 +119,78 @@ impl Hash for Recurrence {
 
 impl std::fmt::Debug for Recurrence {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} steps of {:032x}", self.steps, self.key)
+        f.write_str("step")
     }
 }
 
 /// Replaces recurrences below `roots` by one copy of the step for each of their steps, where `wanted` says so. Returns
 /// the new roots.
-pub fn unroll(g: &mut Graph, roots: &[UOp], wanted: impl Fn(&Graph, UOp, &Recurrence) -> bool) -> Vec<UOp> {
-    let nodes = g.reachable(roots);
-    if !nodes.iter().any(|&u| g.op(u) == Op::Recurrence) {
-        return roots.to_vec();
+pub fn unroll(g: &mut Graph, roots: &[UOp], wanted: Wanted) -> Vec<UOp> {
+    let code = g.reachable(roots).into_iter().find_map(|u| match g.arg(u) {
+        Arg::Recurrence(r) => Some(r.code),
+        _ => None,
+    });
+    match code {
+        Some(code) => (code.unroll)(g, roots, wanted),
+        None => roots.to_vec(),
     }
+}
+
+fn check(g: &Graph, dtype: DType, src: &[UOp], r: &Recurrence) -> std::result::Result<(), String> {
+    let want = |ok: bool, what: &str| if ok { Ok(()) } else { Err(what.to_string()) };
+    let rows = r.states + r.sequences;
+    want(r.states > 0 && rows <= src.len(), "fewer sources than states and sequences")?;
+    let shape = g.shape(src[0]);
+    let like = |s: &UOp| g.dtype(*s) == dtype && g.shape(*s) == shape;
+    want(src[..r.states].iter().all(like), "states of several shapes or dtypes")?;
+    let each = |s: &UOp| !g.shape(*s).is_empty() && g.shape(*s)[0] == r.steps;
+    want(src[r.states..rows].iter().all(each), "a sequence without an element for each step")?;
+    let counted = r.steps.checked_add(1).and_then(|n| n.checked_mul(r.states));
+    let elements = shape.iter().filter(|n| **n > 0).try_fold(counted.unwrap_or(usize::MAX), |n, &d| n.checked_mul(d));
+    want(elements.is_some_and(|n| n <= isize::MAX as usize), "larger than any memory")?;
+    for (slot, dtype, len) in r.params() {
+        let Some(&s) = src.get(slot as usize) else { return Err(format!("no source {slot}")) };
+        let steps = if (r.states..rows).contains(&(slot as usize)) { r.steps as u64 } else { 1 };
+        let fits = g.dtype(s) == dtype && (len as u64).checked_mul(steps) == Some(g.numel(s));
+        want(fits, "a source that is not as the step expects it")?;
+    }
+    let next = |&u: &UOp| r.body.dtype(u) == dtype && r.body.shape(u) == shape;
+    want(r.next.len() == r.states && r.next.iter().all(next), "next states that are not like the states")
+}
+
+/// Evaluates the body once for each step.
+fn eval(r: &Recurrence, src: &[Vec<u8>], vars: Vars) -> Result<Vec<u8>> {
+    let rows = r.states + r.sequences;
+    let mut states = src[..r.states].to_vec();
+    let mut all: Vec<Vec<u8>> = states.clone();
+    for step in 0..r.steps {
+        let mut storage = |slot: u32| {
+            let slot = slot as usize;
+            Some(match states.get(slot) {
+                Some(state) => state.clone(),
+                None if slot < rows => {
+                    let size = src[slot].len() / r.steps;
+                    src[slot][step * size..(step + 1) * size].to_vec()
+                }
+                None => src[slot].clone(),
+            })
+        };
+        let next = eval_tensor(&r.body, &r.next, &mut storage, vars)?;
+        states = next.into_iter().map(|v| v.data).collect();
+        all.iter_mut().zip(&states).for_each(|(list, s)| list.extend_from_slice(s));
+    }
+    Ok(all.concat())
+}
+
+fn unroll_in(g: &mut Graph, roots: &[UOp], wanted: Wanted) -> Vec<UOp> {
+    let nodes = g.reachable(roots);
     let mut image: Vec<UOp> = g.iter().collect();
     let mut unrolled: FxHashMap<UOp, Unrolled> = FxHashMap::default();
     let is_root = |u: UOp| roots.contains(&u);
     for u in nodes {
         let src: SmallVec<[UOp; 4]> = g.src(u).iter().map(|s| image[s.0 as usize]).collect();
         image[u.0 as usize] = match (g.op(u), g.arg(u).clone()) {
-            (Op::Recurrence, Arg::Recurrence(r)) if wanted(g, u, &r) => {
+            (Op::Recurrence, Arg::Recurrence(r)) if wanted(&r) => {
                 let made = Unrolled::new(g, &src, &r);
                 if is_root(u) {
                     image[u.0 as usize] = made.whole(g);

@@ -484,25 +484,9 @@ impl Node<'_> {
         self.source(1, self.dt)?.want(self.g.shape(a).as_slice() == self.shape0(), "factors of another shape")
     }
 
-    /// The states have one shape and dtype, and the sources have the lengths and dtypes of the body's parameters.
     fn recurrence(&self) -> Check<'_> {
         let Arg::Recurrence(r) = self.arg else { return self.bad_arg() };
-        let (g, rows) = (self.g, r.states + r.sequences);
-        self.want(r.states > 0 && rows <= self.src.len(), "fewer sources than states and sequences")?;
-        let like = |s: &UOp| g.dtype(*s) == self.dt && g.shape(*s) == g.shape(self.src[0]);
-        self.want(self.src[..r.states].iter().all(like), "states of several shapes or dtypes")?;
-        let each = |s: &UOp| !g.shape(*s).is_empty() && g.shape(*s)[0] == r.steps;
-        self.want(self.src[r.states..rows].iter().all(each), "a sequence without an element for each step")?;
-        let counted = r.steps.checked_add(1).and_then(|n| n.checked_mul(r.states));
-        self.fits(counted.unwrap_or(usize::MAX), self.shape0(), isize::MAX as u64)?;
-        for (slot, dtype, len) in r.params() {
-            let Some(&s) = self.src.get(slot as usize) else { return Err(format!("no source {slot}")) };
-            let steps = if (r.states..rows).contains(&(slot as usize)) { r.steps as u64 } else { 1 };
-            let fits = g.dtype(s) == dtype && (len as u64).checked_mul(steps) == Some(g.numel(s));
-            self.want(fits, "a source that is not as the step expects it")?;
-        }
-        let next = |&u: &UOp| r.body.dtype(u) == self.dt && r.body.shape(u).as_slice() == self.shape0();
-        self.want(r.next.len() == r.states && r.next.iter().all(next), "next states that are not like the states")
+        r.check(self.g, self.dt, self.src).map(|()| self)
     }
 
     fn reduce(&self) -> Check<'_> {

@@ -1,66 +1,172 @@
 //! Opts for recurrences, kernels with a loop over steps whose intermediate values are kept in local arrays. In: such a
 //! kernel. Out: opts that give lanes to the longest axis of each array and of the states, compute all states at once,
-//! and unroll the reductions. Nothing is moved across the loop over steps: an iteration reads all of what the one
-//! before stored.
+//! give each array a register tile, and pack weights in the order in which the tiles read them. Nothing is moved across
+//! the loop over steps: an iteration reads all of what the one before stored.
 
-use super::Opt;
+use super::{Level, Opt, Staging};
 use crate::analysis::affine;
 use crate::codegen::axes::Kernel;
 use crate::target::Target;
-use crate::uop::{AxisKind, Op, UOp};
+use crate::uop::{Arg, AxisKind, Op, UOp};
+use rustc_hash::FxHashMap;
+use std::sync::OnceLock;
 
-/// The most vectors of an array that are computed at once. Each is an accumulator of its own, and several hide the
-/// latency of additions.
+/// The most vectors along an axis that has lanes: all of these axes have the same number of lanes, and the result's
+/// needs many registers for each vector.
 const MAX_VECTORS: usize = 4;
-/// Iterations of a reduction in one loop body.
-const UNROLL: [usize; 2] = [4, 2];
+/// Registers beside the accumulators, for operands that are loaded where they are used.
+const SPARE_REGISTERS: usize = 6;
+/// What a loop body costs beside its loads, in units of a vector load.
+const LOOP: f64 = 0.25;
+/// The most multiply-adds in a loop body.
+const BODY: usize = 64;
+
+type Choose = fn(&Kernel, &Target) -> Vec<Opt>;
+
+/// [`choose_in`], set at run time: see [`crate::schedule::recurrence`].
+static CHOOSE: OnceLock<Choose> = OnceLock::new();
+
+/// Enables kernels that loop over the steps of a recurrence. Only WebAssembly modules have to call it; native builds
+/// always have them enabled.
+pub fn enable() {
+    crate::schedule::recurrence::enable();
+    CHOOSE.get_or_init(|| choose_in);
+}
 
 /// Chooses the opts.
 pub(super) fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
-    let mut opts = Vec::new();
-    let mut now = k.clone();
-    let mut push = |now: &mut Kernel, opt: Opt| {
-        let mut next = now.clone();
-        if next.apply(&opt, t).is_ok() {
-            *now = next;
-            opts.push(opt);
-        }
-    };
-    let id = |k: &Kernel, r: UOp| k.g.range_arg(r).id;
-    let loops = k.ranges_of(AxisKind::Loop);
-    // the loop over the states is the last one: all of them are computed from the same values
-    if let Some(&states) = loops.last().filter(|&&r| is_over_states(k, r)) {
-        push(&mut now, Opt::upcast(id(k, states), k.g.range_len(states)));
+    if cfg!(not(target_arch = "wasm32")) {
+        enable();
     }
-    for r in k.reduces() {
-        let Some(&last) = k.g.src(r)[1..].last() else { continue };
-        if let Some(f) = UNROLL.into_iter().find(|&f| k.g.range_len(last).is_multiple_of(f)) {
-            push(&mut now, Opt::unroll(id(k, last), f));
-        }
-    }
-    let mut along: Vec<UOp> = Vec::new();
-    for u in now.nodes().into_iter().filter(|&u| now.g.op(u) == Op::Stage) {
-        along.extend(longest(&now, &now.g.src(u)[1..]));
-    }
-    along.extend(longest(&now, &now.ranges_of(AxisKind::Loop)));
-    let lengths: Vec<usize> = along.iter().map(|&r| now.g.range_len(r)).collect();
-    let fits = |v: usize| lengths.iter().all(|n| n.is_multiple_of(v * t.lanes));
-    let vectors = (1..=MAX_VECTORS).rev().find(|&v| fits(v));
-    let Some(vectors) = vectors.filter(|_| t.lanes > 1) else { return opts };
-    for id in along.iter().map(|&r| id(&now, r)).collect::<Vec<_>>() {
-        push(&mut now, Opt::lane(id, vectors * t.lanes));
-    }
-    opts
+    CHOOSE.get().map_or(Vec::new(), |choose| choose(k, t))
 }
 
-/// Is it the loop over the states, whose elements lie furthest apart in the result?
+fn choose_in(k: &Kernel, t: &Target) -> Vec<Opt> {
+    let mut out = Picked { k: k.clone(), t, opts: Vec::new() };
+    // the loop over the states is the last one: all of them are computed from the same values
+    if let Some(&states) = k.ranges_of(AxisKind::Loop).last().filter(|&&r| is_over_states(k, r)) {
+        out.push(Opt::upcast(out.id(states), k.g.range_len(states)));
+    }
+    let arrays: Vec<UOp> = out.k.nodes().into_iter().filter(|&u| out.k.g.op(u) == Op::Stage).collect();
+    let axes: Vec<Vec<UOp>> = arrays.iter().map(|&u| out.k.g.src(u)[1..].to_vec()).collect();
+    let mut along: Vec<Option<UOp>> = axes.iter().map(|list| longest(k, list)).collect();
+    along.push(longest(k, &out.k.ranges_of(AxisKind::Loop)));
+    let lengths: Vec<usize> = along.iter().flatten().map(|&r| k.g.range_len(r)).collect();
+    let fits = |v: &usize| lengths.iter().all(|n| n.is_multiple_of(v * t.lanes));
+    let Some(vectors) = (1..=MAX_VECTORS).rev().find(fits).filter(|_| t.lanes > 1) else {
+        out.unroll((1, 1));
+        return out.opts;
+    };
+    for &r in along.iter().flatten() {
+        out.push(Opt::lane(out.id(r), vectors * t.lanes));
+    }
+    let mut tiles = vec![(1, vectors)];
+    for (list, &wide) in axes.iter().zip(&along) {
+        let Some(wide) = wide else { continue };
+        let left = k.g.range_len(wide) / (vectors * t.lanes);
+        let rows = list.iter().copied().filter(|&r| r != wide).max_by_key(|&r| k.g.range_len(r));
+        let (height, width) = tile(t, rows.map_or(1, |r| k.g.range_len(r)), left, vectors);
+        if let Some(rows) = rows.filter(|_| height > 1) {
+            out.push(Opt::upcast(out.id(rows), height));
+        }
+        if width > 1 {
+            out.push(Opt::upcast(out.id(wide), width));
+        }
+        tiles.push((height, width * vectors));
+    }
+    out.unroll(tiles.into_iter().max_by_key(|x| x.0 * x.1).unwrap_or((1, vectors)));
+    out.pack();
+    out.opts
+}
+
+/// Is it the loop over the states, whose elements lie further apart in the result than steps do?
 fn is_over_states(k: &Kernel, r: UOp) -> bool {
     let to = affine(&k.g, k.g.src_at(k.g.src_at(k.store(), 0), 1));
     let stride = |r: &UOp| to.stride(&k.g, *r).unwrap_or(0);
-    let walk = k.ranges_of(AxisKind::Walk);
-    walk.iter().all(|w| stride(w) < stride(&r))
+    k.ranges_of(AxisKind::Walk).iter().all(|w| stride(w) < stride(&r))
 }
 
 fn longest(k: &Kernel, axes: &[UOp]) -> Option<UOp> {
     axes.iter().copied().max_by_key(|&r| k.g.range_len(r))
+}
+
+/// The rows, and the groups of `vectors` vectors in each, that a register tile has: of the tiles that the registers hold
+/// the one with the fewest loads for each multiply-add.
+fn tile(t: &Target, rows: usize, groups: usize, vectors: usize) -> (usize, usize) {
+    let mut best = (f64::INFINITY, 1, 1);
+    for height in (1..=8).filter(|&h| rows.is_multiple_of(h)) {
+        for width in (1..=8).filter(|&w| groups.is_multiple_of(w)) {
+            let (loads, all) =
+                (height as f64 * t.machine.broadcast + (width * vectors) as f64, height * width * vectors);
+            let cost = (loads + LOOP) / all as f64;
+            let fits = registers(t, height, width * vectors, 1) <= t.vector_registers;
+            if (fits || height * width == 1) && cost < best.0 {
+                best = (cost, height, width);
+            }
+        }
+    }
+    (best.1, best.2)
+}
+
+/// The vector registers that a loop body of `iterations` takes with a tile of `height` rows of `width` vectors. Where
+/// all loads come before the arithmetic, everything loaded is in registers at once.
+fn registers(t: &Target, height: usize, width: usize, iterations: usize) -> usize {
+    let loaded = if t.machine.hoists_loads { iterations * (height + width) } else { SPARE_REGISTERS };
+    height * width + loaded
+}
+
+/// The opts so far, and the kernel after they are applied.
+struct Picked<'a> {
+    k: Kernel,
+    t: &'a Target,
+    opts: Vec<Opt>,
+}
+
+impl Picked<'_> {
+    fn id(&self, r: UOp) -> u8 {
+        self.k.g.range_arg(r).id
+    }
+
+    fn push(&mut self, opt: Opt) {
+        let mut k = self.k.clone();
+        if k.apply(&opt, self.t).is_ok() {
+            self.k = k;
+            self.opts.push(opt);
+        }
+    }
+
+    /// Unrolls each reduction; the largest tile has this many rows and vectors in a row.
+    fn unroll(&mut self, (height, width): (usize, usize)) {
+        let fits =
+            |f: usize| f * height * width <= BODY && registers(self.t, height, width, f) <= self.t.vector_registers;
+        let factors: Vec<usize> = [4, 2].into_iter().filter(|&f| fits(f)).collect();
+        for r in self.k.reduces() {
+            let Some(&last) = self.k.g.src(r)[1..].last() else { continue };
+            let n = self.k.g.range_len(last);
+            if let Some(&f) = factors.iter().find(|&&f| n.is_multiple_of(f)) {
+                self.push(Opt::unroll(self.id(last), f));
+            }
+        }
+    }
+
+    /// Packs the weights that are the same in every run.
+    fn pack(&mut self) {
+        let mut number: FxHashMap<u32, u16> = FxHashMap::default();
+        let mut found = Vec::new();
+        let k = &self.k;
+        for u in k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Load) {
+            let Some(slot) = k.slot_below(k.g.src_at(u, 0)) else { continue };
+            let n = number.entry(slot).or_default();
+            let is_matrix = matches!(k.g.arg(k.g.src_at(k.g.src_at(u, 0), 0)), Arg::Param { .. })
+                && k.ranges().iter().any(|&r| k.g.kind(r).is_reduce() && k.g.depends(u, r));
+            if is_matrix && k.constants.contains(&slot) {
+                found.push(Staging { param: slot, load: *n, level: Level::Outside, separate_windows: true });
+            }
+            *n += 1;
+        }
+        // a packed load no longer counts among the loads of its parameter, so later ones are packed first
+        for staging in found.into_iter().rev() {
+            self.push(Opt::Stage(staging));
+        }
+    }
 }

@@ -21,6 +21,7 @@ mod windows;
 
 pub use form::{Form, MOST_VARIABLES, Points, Variable};
 pub use grow::{Grown, grown};
+pub use nodes::with_equal_recurrences;
 
 use crate::engine::Bytes;
 use crate::uop::{Arg, Graph, Op, Pairs, UOp};

@@ -5,7 +5,7 @@ use super::{Axis, AxisPart, Fill, Form, Lengths, Made, PaddedTensor, Tuple, padd
 use crate::DType;
 use crate::dtype::Scalar;
 use crate::engine::Bytes;
-use crate::uop::{Arg, Axes, Op, Pairs, ReduceOp, Shape, UOp};
+use crate::uop::{Arg, Axes, Graph, Op, Pairs, ReduceOp, Shape, UOp, recurrence};
 use crate::util::decimal::Shown;
 use smallvec::SmallVec;
 
@@ -88,6 +88,7 @@ impl Lengths<'_> {
             Op::Flip => self.flip(t, &x[0]),
             Op::Gather => self.gather(t, &x[0], &x[1]),
             Op::Scan => self.scan(t, &x),
+            Op::Recurrence => self.recurrence(t, &x),
             Op::Reduce => self.reduce(t, &src[0], &x[0]),
             op if op.is_alu() => self.elementwise(t, &x),
             op => Err(format!("{} of a length that changes", op.name())),
@@ -431,4 +432,59 @@ impl Lengths<'_> {
         let node = self.add(Op::Scan, self.g.dtype(t[0]), &src, Arg::Reduce(op, Axes::from_slice(&[at as u8])))?;
         Ok(PaddedTensor { node, axes: x[0].axes.clone(), fill: None })
     }
+
+    /// A recurrence whose number of steps changes: it makes as many as there may be, and those after the last one of a
+    /// run change nothing before.
+    fn recurrence(&mut self, t: &Tuple, x: &[PaddedTensor]) -> Made<PaddedTensor> {
+        let Arg::Recurrence(r) = self.g.arg(t[0]).clone() else { return Err("no recurrence".to_owned()) };
+        let rows = r.states..r.states + r.sequences;
+        let is_fixed = |axis: &Axis| axis.iter().all(|f| f.len.is_number());
+        for (i, y) in x.iter().enumerate() {
+            let first = usize::from(rows.contains(&i));
+            if !y.axes[first..].iter().all(is_fixed) || first == 1 && y.axes[0] != x[rows.start].axes[0] {
+                return Err("a recurrence over shapes that change".to_owned());
+            }
+        }
+        let Some(sequence) = x.get(rows.start) else { return Err("a recurrence without a sequence".to_owned()) };
+        let steps = single(&sequence.axes[0])?.capacity;
+        let after: Vec<i64> = t.iter().map(|&u| self.g.shape(u)[1] as i64).collect();
+        let mut axes = x[0].axes.clone();
+        axes.insert(0, self.axis(&after)?);
+        if single(&axes[0])?.capacity != steps + 1 {
+            return Err("a recurrence with another number of states than steps".to_owned());
+        }
+        axes.insert(0, self.axis(&vec![r.states as i64; t.len()])?);
+        let stored = |g: &mut Graph, y: &PaddedTensor| match g.op(y.node) {
+            Op::Contiguous | Op::Buffer => y.node,
+            _ => g.node(Op::Contiguous, g.dtype(y.node), &[y.node], Arg::None),
+        };
+        let mut src: SmallVec<[UOp; 8]> = x[..r.states].iter().map(|y| y.node).collect();
+        for y in &x[r.states..] {
+            src.push(stored(self.g, y));
+        }
+        let arg = Arg::Recurrence(Box::new(r.with_steps(steps)));
+        let node = self.add(Op::Recurrence, self.g.dtype(t[0]), &src, arg)?;
+        Ok(PaddedTensor { node, axes, fill: None })
+    }
+}
+
+/// The roots of the builds, in which recurrences are unrolled unless they are the same in each build but for the number
+/// of their steps.
+pub fn with_equal_recurrences(g: &mut Graph, roots: Vec<Tuple>) -> Vec<Tuple> {
+    let Some(builds) = roots.first().map(|t| t.len()) else { return roots };
+    let keys = |b: usize| -> Vec<u128> {
+        let own: Vec<UOp> = roots.iter().map(|t| t[b]).collect();
+        let key = |u: UOp| match g.arg(u) {
+            Arg::Recurrence(r) => Some(r.key()),
+            _ => None,
+        };
+        g.reachable(&own).into_iter().filter_map(key).collect()
+    };
+    let first = keys(0);
+    if (1..builds).all(|b| keys(b) == first) {
+        return roots;
+    }
+    let all: Vec<UOp> = roots.iter().flatten().copied().collect();
+    let all = recurrence::unroll(g, &all, &|_| true);
+    all.chunks(builds).map(|t| t.iter().copied().collect()).collect()
 }

@@ -3,22 +3,25 @@
 //! computes what the step keeps into local arrays ([`super::kept`]), and stores the next states.
 //!
 //! The graph of the step is lowered like a tensor graph of its own. Its parameters are views of the op's sources:
-//! [`Lower::step_value`] finds the address.
+//! [`step_value`] finds the address.
 
 use super::super::recurrence::{kept, steps_per_launch};
 use super::super::rows::Rows;
 use super::{Buffers, Lower, Tuple};
+use crate::dtype::Scalar;
 use crate::schedule::fuse::{self, Cuts};
 use crate::schedule::order::{Pending, State};
 use crate::target::Target;
 use crate::uop::recurrence::Recurrence;
 use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
-use crate::{Error, Result};
+use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// Where the parameters of a step are.
 pub(super) struct Step {
+    /// [`step_value`]: a function pointer, so that only recurrences refer to it.
+    pub(super) value: fn(&mut Lower<'_>, UOp, u32, UOp, Option<UOp>) -> UOp,
     states: usize,
     sequences: usize,
     steps: usize,
@@ -26,14 +29,12 @@ pub(super) struct Step {
     at: UOp,
     /// The pointer through which an iteration loads the states.
     result: UOp,
-    /// Elements of one state.
-    len: usize,
     /// The buffers of the op's sources after the states, in which version.
     sources: Vec<State>,
 }
 
 /// The kernels of the recurrence `u`, in order.
-pub(super) fn kernels(
+pub(in crate::schedule) fn kernels(
     g: &Graph,
     u: UOp,
     cuts: &Cuts,
@@ -51,11 +52,8 @@ pub(super) fn kernels(
     let body = &*r.body;
     let inside = Cuts::none(body);
     let all = |u: UOp| body.shape(u).iter().map(|_| false).collect();
-    let rows = Rows {
-        loops: Default::default(),
-        kept: kept(r).into_iter().map(|u| (u, all(u))).collect(),
-        scaled: None,
-    };
+    let rows =
+        Rows { loops: Default::default(), kept: kept(r).into_iter().map(|u| (u, all(u))).collect(), scaled: None };
     let size = steps_per_launch(r);
     for (i, from) in (0u32..).zip((0..r.steps).step_by(size)) {
         let mut lower = Lower::new(body, &inside, buffers, versions, t);
@@ -89,7 +87,7 @@ impl Lower<'_> {
         mut self,
         r: &Recurrence,
         u: UOp,
-        dtype: crate::DType,
+        dtype: DType,
         written: State,
         sources: &[State],
         (from, to): (usize, usize),
@@ -105,12 +103,12 @@ impl Lower<'_> {
         let result = if self.k.op(walk) == Op::Range { self.k.after(ptr, &[walk]) } else { ptr };
         let at = self.shift(walk, from as i64);
         self.step = Some(Step {
+            value: step_value,
             states: r.states,
             sequences: r.sequences,
             steps: r.steps,
             at,
             result,
-            len: shape.iter().product(),
             sources: sources.to_vec(),
         });
         let values: SmallVec<[UOp; 2]> =
@@ -144,40 +142,38 @@ impl Lower<'_> {
         let value = self.k.cast(value, self.k.dtype(ptr));
         self.k.store(index, value)
     }
+}
 
-    /// The value of the parameter `slot` of a step, at a row-major index.
-    pub(super) fn step_value(&mut self, u: UOp, slot: u32, i: UOp, valid: Option<UOp>) -> Option<UOp> {
-        let Step { states, sequences, steps, at, result, len, ref sources } = *self.step.as_ref()?;
-        let slot = slot as usize;
-        let own = self.g.memory_len(u);
-        let (ptr, rows, row) = if slot < states {
-            let first = self.k.idx((slot * (steps + 1)) as i64);
-            let row = self.add_idx(at, first);
-            (result, states * (steps + 1), row)
-        } else {
-            let source = sources[slot - states];
-            if !self.reads.contains(&source) {
-                self.reads.push(source);
-            }
-            let info = self.buffers.list[source.0];
-            let param = self.args.iter().position(|&b| b == source.0).unwrap_or_else(|| {
-                self.args.push(source.0);
-                self.args.len() - 1
-            });
-            let dt = self.t.stored_as(info.dtype).unwrap_or(info.dtype);
-            let ptr = self.k.param(param as u32, dt, info.len);
-            if slot < states + sequences { (ptr, steps, at) } else { (ptr, 1, self.k.idx(0)) }
-        };
-        let own = if slot < states { len } else { own };
-        let offset = self.flat(&[rows, own], &[row, i]);
-        let index = self.k.index(ptr, offset);
-        let load = match valid {
-            None => self.k.load(index),
-            Some(gate) => {
-                let zero = self.k.constant(crate::dtype::Scalar::Int(0), self.k.dtype(ptr));
-                self.k.load_gated(index, zero, gate)
-            }
-        };
-        Some(self.k.cast(load, self.g.dtype(u)))
-    }
+/// The value of the parameter `slot` of a step, at a row-major index.
+fn step_value(l: &mut Lower<'_>, u: UOp, slot: u32, i: UOp, valid: Option<UOp>) -> UOp {
+    let Some(Step { states, sequences, steps, at, result, ref sources, .. }) = l.step else { return i };
+    let (slot, len) = (slot as usize, l.g.memory_len(u));
+    let (ptr, rows, row) = if slot < states {
+        let first = l.k.idx((slot * (steps + 1)) as i64);
+        let row = l.add_idx(at, first);
+        (result, states * (steps + 1), row)
+    } else {
+        let source = sources[slot - states];
+        if !l.reads.contains(&source) {
+            l.reads.push(source);
+        }
+        let info = l.buffers.list[source.0];
+        let param = l.args.iter().position(|&b| b == source.0).unwrap_or_else(|| {
+            l.args.push(source.0);
+            l.args.len() - 1
+        });
+        let dt = l.t.stored_as(info.dtype).unwrap_or(info.dtype);
+        let ptr = l.k.param(param as u32, dt, info.len);
+        if slot < states + sequences { (ptr, steps, at) } else { (ptr, 1, l.k.idx(0)) }
+    };
+    let offset = l.flat(&[rows, len], &[row, i]);
+    let index = l.k.index(ptr, offset);
+    let load = match valid {
+        None => l.k.load(index),
+        Some(gate) => {
+            let zero = l.k.constant(Scalar::Int(0), l.k.dtype(ptr));
+            l.k.load_gated(index, zero, gate)
+        }
+    };
+    l.k.cast(load, l.g.dtype(u))
 }

@@ -15,6 +15,7 @@ struct Nodes {
     b: UOp,
     /// A tensor f32 [2, 3].
     t: UOp,
+    vector: UOp,
     /// A tensor i32 [2, 3].
     ti: UOp,
     ptr: UOp,
@@ -35,6 +36,7 @@ fn nodes() -> Nodes {
     let b = g.bool(true);
     let t = g.node(Op::Buffer, F32, &[], Arg::Buffer { id: 0, len: 6 });
     let t = g.reshape(t, &[2, 3]);
+    let vector = g.node(Op::Buffer, F32, &[], Arg::Buffer { id: 2, len: 3 });
     let ti = g.node(Op::Buffer, I32, &[], Arg::Buffer { id: 1, len: 6 });
     let ti = g.reshape(ti, &[2, 3]);
     let ptr = g.param(0, F32, 6);
@@ -48,7 +50,7 @@ fn nodes() -> Nodes {
     let narrow = g.load(half);
     let shared = g.node(Op::Scratch, F32, &[], Arg::Scratch { id: 0, len: 8, space: Space::Workgroup });
     let shared = g.index(shared, i);
-    Nodes { g, f, i, b, t, ti, ptr, idx, reg, unroll, acc, two, half, narrow, shared }
+    Nodes { g, f, i, b, t, vector, ti, ptr, idx, reg, unroll, acc, two, half, narrow, shared }
 }
 
 fn shape(s: &[usize]) -> Arg {
@@ -66,6 +68,15 @@ fn pairs(p: &[(usize, usize)]) -> Arg {
 fn custom(outputs: usize) -> Arg {
     let (name, code) = ("mine".into(), "fn main() {}".into());
     Arg::Custom(Box::new(super::super::custom::Custom { name, code, grid: [1; 3], outputs, ir: None }))
+}
+
+/// A step that adds an element of a sequence to the one state, three numbers each.
+fn recurrence(steps: usize, states: usize, sequences: usize) -> Arg {
+    let mut g = Graph::new();
+    let (state, x) = (g.param(0, F32, 3), g.param(1, F32, 3));
+    let next = g.binary(Op::Add, state, x);
+    let made = super::super::recurrence::Recurrence::new(steps, states, sequences, g, &[next]);
+    Arg::Recurrence(Box::new(made.expect("a valid step")))
 }
 
 fn scat(how: ScatterMode, axis: u8) -> Arg {
@@ -245,6 +256,17 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (Custom, Void, vec![row, t], custom(1), None),   // a view
         (Custom, Void, vec![t, line], custom(1), None),
         (Custom, Void, vec![ptr], custom(1), program),
+    ]);
+    let (vector, flat) = (n.vector, n.g.src_at(t, 0));
+    good.push((Recurrence, F32, vec![vector, t], recurrence(2, 1, 1), tensor));
+    bad.extend([
+        (Recurrence, F32, vec![vector, t], none(), None),
+        (Recurrence, F32, vec![vector, t], recurrence(3, 1, 1), None), // a sequence of two elements
+        (Recurrence, F32, vec![vector], recurrence(2, 1, 1), None),
+        (Recurrence, F32, vec![vector, t], recurrence(2, 2, 0), None), // states of two shapes
+        (Recurrence, F32, vec![flat, t], recurrence(2, 1, 1), None),   // a state of another length
+        (Recurrence, I32, vec![vector, t], recurrence(2, 1, 1), None),
+        (Recurrence, F32, vec![vector, t], recurrence(2, 1, 1), kernel),
     ]);
     for op in [Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc] {
         good.push((op, F32, vec![t], none(), tensor));

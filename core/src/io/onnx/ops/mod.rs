@@ -89,14 +89,13 @@ const fn random_op(name: &'static str, known: u32, build: Build) -> OpDef {
 }
 
 /// Operators that most networks use, one table per file.
-static USUAL: [&[OpDef]; 12] = [
+static USUAL: [&[OpDef]; 11] = [
     elementwise::OPS,
     shape::OPS,
     index::OPS,
     reduce::OPS,
     nn::OPS,
     norm::OPS,
-    rnn::OPS,
     quant::OPS,
     resize::OPS,
     control::OPS,
@@ -105,7 +104,8 @@ static USUAL: [&[OpDef]; 12] = [
 ];
 
 /// Operators that few networks use.
-static RARE: [&[OpDef]; 21] = [
+static RARE: [&[OpDef]; 22] = [
+    rnn::OPS,
     elementwise::RARE,
     shape::RARE,
     nn::RARE,

@@ -217,9 +217,8 @@ impl Layer<'_> {
             let (h, c) = self.step(cx, &Value::lazy(x[0].clone()), &at(0), &at(1))?;
             [h, c][..kinds].iter().map(|v| cx.lazy(v)).collect()
         })?;
-        let n = x.dim(0)?;
-        let last = all.iter().map(|s| Ok(Value::lazy(s.select_at(0, n as i64)?))).collect::<Result<_>>()?;
-        Ok((Value::lazy(turned(all[0].narrow(0, 1, n)?)?), last))
+        let y = turned(all[0].after.clone())?;
+        Ok((Value::lazy(y), all.into_iter().map(|s| Value::lazy(s.last)).collect()))
     }
 
     /// `h` times the recurrent weights of `n` gates from gate `at` on, plus their bias.

@@ -1,6 +1,6 @@
 //! Scatter, Scan and Recurrence, whose elements must be processed in order.
 
-use super::{Eval, eval_tensor};
+use super::Eval;
 use crate::dtype::Scalar;
 use crate::uop::eval::lanes::{Lanes, Reducer};
 use crate::uop::eval::view::View;
@@ -42,34 +42,10 @@ impl Eval<'_> {
         view(of, out, &shape)
     }
 
-    /// Evaluates the body once for each step.
-    pub(super) fn recurrence(
-        &mut self,
-        u: UOp,
-        r: &Recurrence,
-        vars: &dyn Fn(&str) -> Option<Scalar>,
-    ) -> Result<View> {
-        let (g, rows) = (self.g, r.states + r.sequences);
+    pub(super) fn recurrence(&mut self, u: UOp, r: &Recurrence, vars: &dyn Fn(&str) -> Option<Scalar>) -> Result<View> {
+        let g = self.g;
         let src: Vec<Vec<u8>> = g.src(u).iter().map(|&s| self.view(s).to_bytes()).collect();
-        let mut states = src[..r.states].to_vec();
-        let mut all: Vec<Vec<u8>> = states.clone();
-        for step in 0..r.steps {
-            let mut storage = |slot: u32| {
-                let slot = slot as usize;
-                Some(match states.get(slot) {
-                    Some(state) => state.clone(),
-                    None if slot < rows => {
-                        let size = src[slot].len() / r.steps;
-                        src[slot][step * size..(step + 1) * size].to_vec()
-                    }
-                    None => src[slot].clone(),
-                })
-            };
-            let next = eval_tensor(&r.body, &r.next, &mut storage, vars)?;
-            states = next.into_iter().map(|v| v.data).collect();
-            all.iter_mut().zip(&states).for_each(|(list, s)| list.extend_from_slice(s));
-        }
-        Ok(View::new(all.concat(), g.dtype(u), g.shape(u)))
+        Ok(View::new(r.eval(&src, vars)?, g.dtype(u), g.shape(u)))
     }
 
     pub(super) fn scan(&mut self, u: UOp, op: ReduceOp, axis: usize) -> View {

@@ -228,6 +228,7 @@ impl Runner {
         let mut state = self.session.state();
         let roots: Vec<Tuple> =
             (0..builds[0].len()).map(|o| builds.iter().map(|b| state.node(b[o].1.root())).collect()).collect();
+        let roots = forms::with_equal_recurrences(&mut state.graph, roots);
         let id = |state: &State, t: &Tensor| {
             let node = state.node(t.root());
             state.storage(node).and_then(|s| state.buffer_id(s)).unwrap_or(u32::MAX)
