@@ -8,7 +8,7 @@ import { tool } from "./lib/tools.mjs";
 /**
  * Runs a check that needs a database; `unreachable` recognises in its output that the database could not be reached.
  */
-function ask(what, program, args, unreachable) {
+function runCheck(what, program, args, unreachable) {
   const done = spawnSync(program, args, { cwd: root, encoding: "utf8" });
   const text = `${done.stdout ?? ""}${done.stderr ?? ""}`.trim();
   if (done.status === 0) {
@@ -27,8 +27,8 @@ main(() => {
   run(deny, ["--all-features", "--log-level", "error", "check", "bans", "licenses", "sources"]);
   const unreachable = /failed to (fetch|clone|get)|unable to (fetch|clone)|error sending request|could ?n.t resolve/i;
   const missed = [
-    ...ask("advisories of crates", deny, ["--all-features", "check", "advisories"], unreachable),
-    ...ask("advisories of node packages", "npm", ["audit", "--loglevel=warn"], /audit endpoint returned an error|ENOTFOUND|ECONNREFUSED|network/i),
+    ...runCheck("advisories of crates", deny, ["--all-features", "check", "advisories"], unreachable),
+    ...runCheck("advisories of node packages", "npm", ["audit", "--loglevel=warn"], /audit endpoint returned an error|ENOTFOUND|ECONNREFUSED|network/i),
   ];
   if (missed.length > 0 && process.argv.includes("--strict")) throw new Failure(`audit: not checked: ${missed.join(", ")}`);
 });

@@ -16,7 +16,7 @@ const CHIPS = { "cuda-c": ["75", "80", "90"], hip: ["gfx1100", "gfx1200", "gfx94
 const CLANGS = ["clang-22", "clang-21", "clang-20", "clang-19", "clang"];
 
 /** Writes the kernels for a target to files, several per file. */
-function sources(target) {
+function writeSources(target) {
   const folder = join(cache, target.replace(":", "-"));
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
@@ -26,14 +26,14 @@ function sources(target) {
 
 function cuda(chips) {
   const program = python(cache, ["nvrtc"]);
-  for (const chip of chips) run(program, ["tests/conformance/nvrtc.py", `sm_${chip}`, ...sources(`cuda:${chip}`)]);
+  for (const chip of chips) run(program, ["tests/conformance/nvrtc.py", `sm_${chip}`, ...writeSources(`cuda:${chip}`)]);
 }
 
 function hip(chips) {
   const clang = CLANGS.find(has);
   if (!clang) throw new Failure("no clang of version 19 or later is here: apt-get install clang-19");
   for (const chip of chips) {
-    const files = sources(`hip:${chip}`);
+    const files = writeSources(`hip:${chip}`);
     const args = ["-x", "hip", "--offload-device-only", `--offload-arch=${chip}`, "-nogpulib", "-nogpuinc", "-nostdinc"];
     for (const file of files) {
       output(clang, [...args, "--no-gpu-bundle-output", "-O2", "-w", "-c", file, "-o", `${file}.o`]);

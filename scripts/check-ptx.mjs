@@ -13,7 +13,7 @@ import { Failure, main, output, root, run } from "./lib/run.mjs";
 const cache = join(root, ".cache/ptxas");
 
 /** Parses the output of `ptxas -v` for a module, which has a line of counts per kernel. */
-function read(text) {
+function parseStatistics(text) {
   const numbers = (pattern) => [...text.matchAll(pattern)].map((m) => Number(m[1]));
   return { registers: numbers(/Used (\d+) registers/g), spilled: numbers(/(\d+) bytes spill stores/g).filter((n) => n > 0) };
 }
@@ -39,7 +39,7 @@ main(() => {
         refused.push(`${arch}/${file}: ${(made.stderr ?? String(made.error)).split("\n").filter((l) => /error|fatal/.test(l)).slice(0, 5).join("\n  ")}`);
         continue;
       }
-      const { registers, spilled } = read(made.stderr);
+      const { registers, spilled } = parseStatistics(made.stderr);
       kernels += registers.length;
       most = Math.max(most, ...registers);
       if (spilled.length > 0) spills.push(`${arch}/${file}: ${spilled.length} kernels, ${Math.max(...spilled)} bytes at most`);

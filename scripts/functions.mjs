@@ -49,7 +49,7 @@ function functions(file) {
   const imports = Math.max(...names.keys()) + 1 - sizes.length;
   const all = new Map();
   sizes.forEach((size, i) => {
-    const name = readable(names.get(imports + i) ?? "?");
+    const name = demangle(names.get(imports + i) ?? "?");
     const entry = all.get(name) ?? { size: 0, count: 0 };
     all.set(name, { size: entry.size + size, count: entry.count + 1 });
   });
@@ -57,7 +57,7 @@ function functions(file) {
 }
 
 /** The readable name of a function, without its hash. */
-function readable(name) {
+function demangle(name) {
   const parts = /^_ZN(.*)17h[0-9a-f]{16}E/.exec(name)?.[1];
   if (!parts) return name.replace(/::h[0-9a-f]{16}\b/, "");
   const words = [];

@@ -13,7 +13,7 @@ import { tool } from "./lib/tools.mjs";
 const dist = join(root, "dist");
 
 /** The crates of a package for a target, as CycloneDX JSON. */
-function crates(folder, target, file) {
+function writeCrateList(folder, target, file) {
   const made = join(root, folder, "gradloom-release.json");
   const args = ["cyclonedx", "--format", "json", "--target", target, "--all-features", "--override-filename", "gradloom-release"];
   try {
@@ -40,7 +40,7 @@ function checkVersions() {
 }
 
 /** Lists what would be published, according to npm and cargo. */
-async function dry() {
+async function dryRun() {
   const version = checkVersions();
   if (!existsSync(tarball)) await buildPackage();
   // with these options npm does not contact the registry
@@ -61,7 +61,7 @@ async function dry() {
 }
 
 await main(async () => {
-  if (process.argv.includes("--dry")) return dry();
+  if (process.argv.includes("--dry")) return dryRun();
   checkVersions();
   if (!process.argv.includes("--dirty") && output("git", ["status", "--porcelain"]) !== "") {
     throw new Failure("release: the working tree has changes that are not committed (--dirty makes a trial release)");
@@ -71,8 +71,8 @@ await main(async () => {
   buildWasm();
   await buildPackage();
   const host = /host: (\S+)/.exec(output("rustc", ["-vV"]))[1];
-  crates("web/extra", "wasm32-unknown-unknown", "gradloom-wasm.cdx.json");
-  crates("native", host, "gradloom-native.cdx.json");
+  writeCrateList("web/extra", "wasm32-unknown-unknown", "gradloom-wasm.cdx.json");
+  writeCrateList("native", host, "gradloom-native.cdx.json");
   const npm = output("npm", ["sbom", "--sbom-format", "cyclonedx", "--workspace", "gradloom", "--omit", "dev"]);
   writeFileSync(join(dist, "gradloom-npm.cdx.json"), npm);
   const files = [tarball, ...["wasm", "native", "npm"].map((name) => join(dist, `gradloom-${name}.cdx.json`))];

@@ -6,11 +6,11 @@ import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { launch } from "./lib/chromium.mjs";
 import { main, root } from "./lib/run.mjs";
-import { settled, sitePages } from "./lib/site.mjs";
+import { sitePages, waitUntilIdle } from "./lib/site.mjs";
 import { serve } from "./serve.mjs";
 
 /** The most pixels of a page's height in its screenshot: the browser fails at about 16,000. */
-const LONGEST = 8000;
+const MAX_HEIGHT = 8000;
 const SIZES = { phone: { width: 390, height: 844 }, desktop: { width: 1280, height: 900 } };
 
 main(async () => {
@@ -26,14 +26,14 @@ main(async () => {
         for (const colorScheme of ["light", "dark"]) {
           const page = await browser.newPage({ viewport, colorScheme });
           await page.goto(`${server.url}/${path}?device=wasm`);
-          await settled(page);
+          await waitUntilIdle(page);
           // load pictures further down, which would otherwise load only on scrolling
           await page.evaluate(async () => {
             const later = [...document.querySelectorAll("img[loading=lazy]")];
             later.forEach((image) => (image.loading = "eager"));
             await Promise.all(later.map((image) => image.decode().catch(() => {})));
           });
-          const height = Math.min(LONGEST, await page.evaluate(() => document.documentElement.scrollHeight));
+          const height = Math.min(MAX_HEIGHT, await page.evaluate(() => document.documentElement.scrollHeight));
           const clip = { x: 0, y: 0, width: viewport.width, height };
           await page.screenshot({ path: join(out, `${path.replaceAll("/", "-") || "home-"}${size}-${colorScheme}.png`), fullPage: true, clip });
           await page.close();

@@ -1,8 +1,9 @@
 // A static server for development and tests, on localhost only, without dependencies.
 //
-// usage: node scripts/serve.mjs [DIR] [--port N] [--no-isolation]
+// usage: node scripts/serve.mjs [DIR] [--port N] [--no-isolation] [--cross-origin]
 //
 // Cross-origin isolation headers are on by default, because SharedArrayBuffer (wasm threads) requires them.
+// --cross-origin lets pages of other origins load the files, as a CDN does.
 import { createReadStream, readFileSync, statSync } from "node:fs";
 import { createServer } from "node:http";
 import { extname, join, normalize, resolve, sep } from "node:path";
@@ -29,7 +30,7 @@ const TYPES = {
 };
 
 /** Files of at most this many bytes are sent at once, since streaming them takes longer than everything else. */
-const AT_ONCE = 4 << 20;
+const MAX_BUFFERED_BYTES = 4 << 20;
 
 /** File types that are compressed. */
 const COMPRESSED = [".css", ".html", ".js", ".json", ".mjs", ".svg", ".txt", ".wasm"];
@@ -81,15 +82,17 @@ function rangeOf(header, size) {
 
 /**
  * Serves folders: `mounts` maps URL prefixes to them. Port 0 selects a free one. Resolves to {url, port, close}.
- * `isolation` sends the COOP and COEP headers, `csp` a Content-Security-Policy, `etags` the headers that permit a page
- * to store files. With `brotli`, text and modules are compressed for clients that accept it, as on a real host.
+ * `isolation` sends the COOP and COEP headers (`"pages"`: with HTML files only), `crossOrigin` the CORS and CORP headers
+ * that let pages of other origins load the files, `csp` a Content-Security-Policy, `etags` the headers that permit a
+ * page to store files. With `brotli`, text and modules are compressed for clients that accept it, as on a real host.
  */
-export function serve(mounts, { port = 0, isolation = true, csp = null, etags = false, brotli = false } = {}) {
+export function serve(mounts, { port = 0, isolation = true, crossOrigin = false, csp = null, etags = false, brotli = false } = {}) {
   const compressed = brotli ? new Brotli() : null;
   const server = createServer((request, response) => {
     response.setHeader("Cache-Control", etags ? "no-cache" : "no-store");
-    response.setHeader("Cross-Origin-Resource-Policy", "same-origin");
-    if (isolation) {
+    response.setHeader("Cross-Origin-Resource-Policy", crossOrigin ? "cross-origin" : "same-origin");
+    if (crossOrigin) response.setHeader("Access-Control-Allow-Origin", "*");
+    if (isolation === "pages" ? /(\/|\.html)(\?|$)/.test(request.url) : isolation) {
       response.setHeader("Cross-Origin-Opener-Policy", "same-origin");
       response.setHeader("Cross-Origin-Embedder-Policy", "require-corp");
     }
@@ -130,7 +133,7 @@ export function serve(mounts, { port = 0, isolation = true, csp = null, etags = 
     }
     response.writeHead(range ? 206 : 200, headers);
     if (request.method === "HEAD" || found.info.size === 0) return response.end();
-    if (found.info.size <= AT_ONCE) return response.end(readFileSync(found.file).subarray(first, last + 1));
+    if (found.info.size <= MAX_BUFFERED_BYTES) return response.end(readFileSync(found.file).subarray(first, last + 1));
     createReadStream(found.file, { start: first, end: last }).on("error", () => response.destroy()).pipe(response);
   });
   return new Promise((done, fail) => {
@@ -151,7 +154,8 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const at = args.indexOf("--port");
   const port = at < 0 ? 8080 : Number(args.splice(at, 2)[1]);
   const isolation = !args.includes("--no-isolation");
+  const crossOrigin = args.includes("--cross-origin");
   const folder = args.find((arg) => !arg.startsWith("--")) ?? ".";
-  const server = await serve({ "/": folder }, { port, isolation });
+  const server = await serve({ "/": folder }, { port, isolation, crossOrigin });
   console.log(`${resolve(folder)} is at ${server.url}`);
 }

@@ -1,6 +1,6 @@
 // `npm start`: builds everything that the demo site needs, from a fresh clone if necessary, and serves it on localhost.
 import { join } from "node:path";
-import { SITE, fetchData } from "./fetch-models.mjs";
+import { SITE_DATA, fetchData } from "./fetch-models.mjs";
 import { buildPackage, buildSite, buildWasm } from "./lib/package.mjs";
 import { Failure, main, root } from "./lib/run.mjs";
 import { setup } from "./lib/system.mjs";
@@ -24,7 +24,7 @@ main(async () => {
   setup({ browser: false });
   buildWasm();
   await buildPackage();
-  await fetchData({ only: SITE });
+  await fetchData({ only: SITE_DATA });
   await buildSite();
   const server = await open();
   console.log(`\nThe demo is at ${server.url}  (Ctrl-C ends it)`);

@@ -3,13 +3,13 @@
 // these.
 import { Failure, main, run } from "./lib/run.mjs";
 
-const LEARN = ["mnist", "gpt", "cartpole", "gan", "vae", "diffusion", "cifar"];
+const TRAINING_EXAMPLES = ["mnist", "gpt", "cartpole", "gan", "vae", "diffusion", "cifar"];
 
 main(() => {
   const asked = process.argv.slice(2);
-  const unknown = asked.filter((name) => !LEARN.includes(name));
-  if (unknown.length > 0) throw new Failure(`no example that learns is called ${unknown.join(", ")}; there are ${LEARN.join(", ")}`);
-  const chosen = asked.length > 0 ? asked : LEARN;
+  const unknown = asked.filter((name) => !TRAINING_EXAMPLES.includes(name));
+  if (unknown.length > 0) throw new Failure(`no example that learns is called ${unknown.join(", ")}; there are ${TRAINING_EXAMPLES.join(", ")}`);
+  const chosen = asked.length > 0 ? asked : TRAINING_EXAMPLES;
   run("node", ["scripts/fetch-models.mjs", "mnist"]);
   run("cargo", ["build", "--release", "-p", "gradloom", ...chosen.flatMap((name) => ["--example", name])]);
   for (const name of chosen) {

@@ -2,13 +2,13 @@
 // and some of the modules in Chromium on both devices, beside the package, which must be built (`npm test -- --only
 // wasm,package`).
 import { runSuite } from "../tests/browser/suite.mjs";
-import { unpacked } from "../tests/browser/run.mjs";
+import { unpackPackage } from "../tests/browser/run.mjs";
 import { Failure, main, run } from "./lib/run.mjs";
 
 main(async () => {
   process.env.GRADLOOM_EXPORT = "all";
   run("cargo", ["test", "-p", "gradloom-tests", "--test", "it", "export::"]);
   const onRow = ({ name, error, ms }) => console.log(`  ${error ? `FAIL ${error}` : "ok  "} ${name} (${ms.toFixed(0)} ms)`);
-  const rows = await runSuite({ path: "export/export.mjs", config: "default", gradloom: unpacked(), onRow });
+  const rows = await runSuite({ path: "export/export.mjs", config: "default", gradloom: unpackPackage(), onRow });
   if (rows.some(({ error }) => error)) throw new Failure("export: a module fails in Chromium");
 });

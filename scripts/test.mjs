@@ -5,7 +5,7 @@ import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { fetchData } from "./fetch-models.mjs";
 import { buildPackage, buildSite, buildWasm, checkTypes, unpackInto } from "./lib/package.mjs";
-import { Failure, main, root, run, runBeside } from "./lib/run.mjs";
+import { Failure, main, root, run, runInBackground } from "./lib/run.mjs";
 import { setup } from "./lib/system.mjs";
 
 /**
@@ -15,14 +15,14 @@ import { setup } from "./lib/system.mjs";
 const stages = {
   setup: () => setup(),
   fetch: () => fetchData(),
-  build: () => buildAtOnce(),
+  build: () => buildInParallel(),
   rust: () => {
-    const tests = runBeside("cargo", ["test", "--workspace", "--no-fail-fast", "--features", "gradloom-tests/wgpu"], { stdio: "inherit" });
+    const tests = runInBackground("cargo", ["test", "--workspace", "--no-fail-fast", "--features", "gradloom-tests/wgpu"], { stdio: "inherit" });
     // if the module build fails meanwhile, the tests are ended
-    return Promise.race([tests, pages?.then(() => tests) ?? tests]);
+    return Promise.race([tests, wasmBuild?.then(() => tests) ?? tests]);
   },
   wasm: () => {
-    if (pages) return pages;
+    if (wasmBuild) return wasmBuild;
     buildWasm();
     run("cargo", ["xtask", "wasm", "--tests"]);
   },
@@ -48,23 +48,23 @@ const stages = {
 };
 
 /** The build of the wasm modules, if this run has started it. */
-let pages;
+let wasmBuild;
 
 /**
  * Starts in parallel what later stages need. The wasm modules are optimised function by function on one core, and the
  * native build and tests use the remaining cores; the stage `wasm` waits for the modules. Later stages build nothing
  * again. Output of the native build is shown as it comes, that of the modules when they are done.
  */
-async function buildAtOnce() {
+async function buildInParallel() {
   run("cargo", ["build", "--quiet", "--package", "xtask"]);
   const xtask = join(process.env.CARGO_TARGET_DIR ?? join(root, "target"), "debug/xtask");
-  pages = runBeside(xtask, ["wasm"]).then(() => runBeside(xtask, ["wasm", "--tests"]));
-  const native = runBeside("cargo", ["test", "--workspace", "--no-run", "--features", "gradloom-tests/wgpu"], { stdio: "inherit" });
-  await Promise.race([native, pages.then(() => native)]);
+  wasmBuild = runInBackground(xtask, ["wasm"]).then(() => runInBackground(xtask, ["wasm", "--tests"]));
+  const native = runInBackground("cargo", ["test", "--workspace", "--no-run", "--features", "gradloom-tests/wgpu"], { stdio: "inherit" });
+  await Promise.race([native, wasmBuild.then(() => native)]);
 }
 
 /** Stages for --only, which other stages cover in a whole run. */
-const extras = {
+const extraStages = {
   tidy: () => run("cargo", ["xtask", "tidy"]),
   types: () => {
     if (!existsSync(join(root, "web/pkg"))) buildWasm();
@@ -72,23 +72,23 @@ const extras = {
   },
 };
 
-function chosen(argv) {
+function selectStages(argv) {
   const value = (name) => (argv.includes(name) ? argv[argv.indexOf(name) + 1] : undefined);
   const names = Object.keys(stages);
   const only = value("--only")?.split(",");
   const from = value("--from");
   for (const name of only ?? (from ? [from] : [])) {
-    if (!stages[name] && !extras[name]) throw new Failure(`test: there is no stage \`${name}\`; there are ${names.join(", ")}`);
+    if (!stages[name] && !extraStages[name]) throw new Failure(`test: there is no stage \`${name}\`; there are ${names.join(", ")}`);
   }
   return only ?? names.slice(from ? names.indexOf(from) : 0);
 }
 
 /** The file in which tests record what they skip, since test runners show no output of passing tests. */
-const notes = join(root, "target/left-out.txt");
+const skipLog = join(root, "target/left-out.txt");
 
 /** The skipped tests, once each, with the reason. */
-function leftOut() {
-  const lines = existsSync(notes) ? readFileSync(notes, "utf8").trim().split("\n") : [];
+function skippedTests() {
+  const lines = existsSync(skipLog) ? readFileSync(skipLog, "utf8").trim().split("\n") : [];
   return [...new Set(lines)].sort().map((line) => `  ${line}\n`).join("");
 }
 
@@ -96,28 +96,28 @@ const seconds = (since) => ((performance.now() - since) / 1000).toFixed(1);
 
 main(async () => {
   if (process.argv.includes("--list")) {
-    console.log([...Object.keys(stages), ...Object.keys(extras)].join("\n"));
+    console.log([...Object.keys(stages), ...Object.keys(extraStages)].join("\n"));
     return;
   }
-  const names = chosen(process.argv.slice(2));
+  const names = selectStages(process.argv.slice(2));
   const whole = performance.now();
   mkdirSync(join(root, "target"), { recursive: true });
-  rmSync(notes, { force: true });
-  process.env.GRADLOOM_LEFT_OUT = notes;
+  rmSync(skipLog, { force: true });
+  process.env.GRADLOOM_LEFT_OUT = skipLog;
   const table = [];
   for (const name of names) {
     console.log(`\n== ${name} ==`);
     const start = performance.now();
     try {
-      await { ...stages, ...extras }[name]();
+      await { ...stages, ...extraStages }[name]();
     } catch (error) {
       const text = error instanceof Failure ? error.message : error.stack;
       throw new Failure(`\ntest: stage \`${name}\` failed after ${seconds(start)} s\n${text}\n(again: npm test -- --only ${name})`);
     }
     table.push(`  ${name.padEnd(10)} ${seconds(start).padStart(7)} s`);
   }
-  await pages;
-  const without = leftOut();
-  if (without) console.log(`\ntest: left out\n${without}`);
+  await wasmBuild;
+  const skipped = skippedTests();
+  if (skipped) console.log(`\ntest: left out\n${skipped}`);
   console.log(`\ntest: all passed\n${table.join("\n")}\n  ${"total".padEnd(10)} ${seconds(whole).padStart(7)} s`);
 });

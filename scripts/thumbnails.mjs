@@ -7,12 +7,12 @@ import { join } from "node:path";
 import { readNpz } from "../tests/lib/npz.mjs";
 import { launch } from "./lib/chromium.mjs";
 import { main, root } from "./lib/run.mjs";
-import { settled } from "./lib/site.mjs";
+import { waitUntilIdle } from "./lib/site.mjs";
 import { serve } from "./serve.mjs";
 
 const [WIDTH, HEIGHT] = [580, 320];
 
-const said = (page, pattern) =>
+const waitForStatus = (page, pattern) =>
   page.waitForFunction((text) => new RegExp(text).test(document.getElementById("status").textContent), pattern, { timeout: 240_000 });
 
 /** The astronaut picture (NASA, public domain) from the detector's test, as a PNG made by the page. */
@@ -36,7 +36,7 @@ async function astronaut(page) {
 const thumbs = join(root, "www/public/thumbs");
 
 /** Saves a canvas of a page as a small file, which the page shows before anything is chosen. */
-async function keep(page, selector, name) {
+async function saveCanvas(page, selector, name) {
   const bytes = await page.evaluate(async (which) => {
     const small = new OffscreenCanvas(320, 320);
     const pen = small.getContext("2d");
@@ -67,7 +67,7 @@ async function styles(page) {
   writeFileSync(join(thumbs, "styles.webp"), Buffer.from(bytes));
   console.log(`thumbnails: styles ${(bytes.length / 1000).toFixed(1)} kB`);
   await inputs.nth(7).check();
-  await said(page, "^Painted");
+  await waitForStatus(page, "^Painted");
 }
 
 /**
@@ -77,7 +77,7 @@ async function styles(page) {
 const DEMOS = {
   async digits(page) {
     await page.click("#train");
-    await said(page, "^Trained");
+    await waitForStatus(page, "^Trained");
     const box = await page.locator("#pad").boundingBox();
     const at = ([x, y]) => [box.x + x * box.width, box.y + y * box.height];
     const points = [[0.3, 0.3], [0.5, 0.16], [0.7, 0.3], [0.5, 0.48], [0.72, 0.66], [0.5, 0.86], [0.28, 0.74]];
@@ -90,27 +90,27 @@ const DEMOS = {
   },
   async style(page) {
     await page.click("#paint");
-    await said(page, "^Painted");
+    await waitForStatus(page, "^Painted");
     await styles(page);
     return ["#source", "#painted"];
   },
   async upscale(page) {
     await page.click("#enlarge");
-    await said(page, "^Enlarged");
+    await waitForStatus(page, "^Enlarged");
     return [".stack"];
   },
   async cutout(page) {
     await page.setInputFiles("#picture", { name: "astronaut.png", mimeType: "image/png", buffer: await astronaut(page) });
-    await said(page, "^Cut out");
+    await waitForStatus(page, "^Cut out");
     await page.selectOption("#backdrop", "woven");
     await page.waitForTimeout(1500);
-    await keep(page, "#source", "astronaut");
+    await saveCanvas(page, "#source", "astronaut");
     return ["#cut"];
   },
   async classify(page) {
     await page.click("#cat");
-    await said(page, "^It looks");
-    await keep(page, "#source", "cat");
+    await waitForStatus(page, "^It looks");
+    await saveCanvas(page, "#source", "cat");
     return ["#source", "#kinds"];
   },
   async cells(page) {
@@ -121,77 +121,77 @@ const DEMOS = {
   },
   async faces(page) {
     await page.click("#sample");
-    await said(page, "^Found");
+    await waitForStatus(page, "^Found");
     return ["#source"];
   },
   async transcribe(page) {
     await page.click("#sample");
-    await said(page, "^Heard");
+    await waitForStatus(page, "^Heard");
     return ["#wave, #said"];
   },
   async search(page) {
     await page.click("#read");
-    await said(page, "^Read \\d+ passages\\.");
+    await waitForStatus(page, "^Read \\d+ passages\\.");
     await page.fill("#query", "my internet is broken");
-    await said(page, "^Found");
+    await waitForStatus(page, "^Found");
     return ["#hits"];
   },
   async speech(page) {
     await page.click("#sample");
-    await said(page, "^Speech");
+    await waitForStatus(page, "^Speech");
     return ["#voice"];
   },
   async files(page) {
     const buffer = readFileSync(join(root, "tests/models/magika/model.onnx"));
     await page.setInputFiles("#file", { name: "model.bin", mimeType: "application/octet-stream", buffer });
-    await said(page, "^model.bin");
+    await waitForStatus(page, "^model.bin");
     return ["#kinds"];
   },
   async read(page) {
     await page.click("#read");
-    await said(page, "^Read \\d");
+    await waitForStatus(page, "^Read \\d");
     return ["#source", "#text"];
   },
   async notes(page) {
     await page.click("#sample");
-    await said(page, "^Heard");
+    await waitForStatus(page, "^Heard");
     return ["#roll"];
   },
   async compare(page) {
     await page.click("#compare");
-    await said(page, "^Compared \\d+ models");
+    await waitForStatus(page, "^Compared \\d+ models");
     return ["#table"];
   },
   async dreamer(page) {
     await page.click("#train");
-    await said(page, "^Trained");
+    await waitForStatus(page, "^Trained");
     return ["#drawn"];
   },
   async siren(page) {
     await page.click("#fit");
-    await said(page, "^Fitted");
+    await waitForStatus(page, "^Fitted");
     return ["#source", "#fitted"];
   },
   async chat(page) {
     await page.click("#send");
-    await said(page, "^Answered");
+    await waitForStatus(page, "^Answered");
     return ["#talk"];
   },
   async writer(page) {
     await page.click("#train");
-    await said(page, "^Trained");
+    await waitForStatus(page, "^Trained");
     return ["#written"];
   },
 };
 
 /** The position of the crop of a result, from 0 (left or top) to 1. Texts are shown whole. */
-const CUTS = {
+const CROPS = {
   faces: { y: 0.1 }, classify: { x: 0, y: 0 }, search: { x: 0, y: 0 }, compare: { whole: true }, cutout: { y: 0 },
   files: { whole: true }, writer: { x: 0, y: 0 }, chat: { whole: true }, read: { whole: true }, transcribe: { whole: true }, upscale: { y: 0 },
 };
 
 /** Combines elements side by side to one small picture. */
-async function picture(page, selectors, { x = 0.5, y = 0.5, whole = false } = {}) {
+async function combineScreenshots(page, selectors, { x = 0.5, y = 0.5, whole = false } = {}) {
   const shots = [];
   for (const selector of selectors) {
     const boxes = [];
@@ -237,8 +237,8 @@ main(async () => {
       const context = await browser.newContext({ viewport: { width: slug === "compare" ? 1000 : 760, height: 900 }, colorScheme: "light", bypassCSP: true });
       const page = await context.newPage();
       await page.goto(`${server.url}/gallery/${slug}/?device=wasm`);
-      await settled(page);
-      const bytes = await picture(page, await act(page), CUTS[slug]);
+      await waitUntilIdle(page);
+      const bytes = await combineScreenshots(page, await act(page), CROPS[slug]);
       writeFileSync(join(thumbs, `${slug}.webp`), bytes);
       console.log(`thumbnails: ${slug} ${(bytes.length / 1000).toFixed(1)} kB`);
       await context.close();

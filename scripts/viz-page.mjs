@@ -12,7 +12,7 @@ import { root } from "./lib/run.mjs";
 const FILE = join(root, "native/src/viz/page.html");
 
 /** Builds the page from its sources. */
-async function made() {
+async function buildPage() {
   const input = [join(root, "www/src/viz.ts"), join(root, "www/src/style.css")];
   const options = { target: "es2022", write: false, modulePreload: false, cssCodeSplit: true, assetsInlineLimit: 0, rolldownOptions: { input } };
   const { output } = await build({ root: join(root, "www"), configFile: false, publicDir: false, logLevel: "warn", build: options });
@@ -25,7 +25,7 @@ async function made() {
   return viz(script.trim(), styles.trim());
 }
 
-const page = await made();
+const page = await buildPage();
 if (!process.argv.includes("--check")) writeFileSync(FILE, page);
 else if (readFileSync(FILE, "utf8") !== page) {
   console.error("native/src/viz/page.html is not what www makes: run npm run viz:page");

@@ -21,11 +21,11 @@ function test(name, driver, filters) {
   if (process.argv.includes("--models")) env.GRADLOOM_ALL_MODELS = "1";
   const args = ["test", "-p", "gradloom-tests", "--features", "gradloom-tests/wgpu", "--test", "it", "--", ...filters, "--nocapture"];
   const done = spawnSync("cargo", args, { cwd: root, env, encoding: "utf8", maxBuffer: 1 << 30 });
-  const said = `${done.stdout}${done.stderr}`;
-  const lines = said.split("\n");
+  const output = `${done.stdout}${done.stderr}`;
+  const lines = output.split("\n");
   const wrong = lines.filter((line) => /VUID-|Validation (Error|Warning)|UNASSIGNED-/.test(line));
   lines.filter((line) => /^test (?!result)|panicked|^test result/.test(line)).forEach((line) => console.log(`  ${line}`));
-  if (!said.includes(`Insert instance layer "${layer}"`)) throw new Failure(`${name}: the validation layer was not there`);
+  if (!output.includes(`Insert instance layer "${layer}"`)) throw new Failure(`${name}: the validation layer was not there`);
   if (wrong.length) throw new Failure(`${name}: the validation layer says\n${[...new Set(wrong)].slice(0, 20).join("\n")}`);
   if (done.status !== 0) throw new Failure(`${name}: tests failed\n${lines.slice(-40).join("\n")}`);
   console.log(`${name}: passed, and the validation layer is silent`);

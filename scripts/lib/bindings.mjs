@@ -6,25 +6,27 @@ import { join } from "node:path";
 import { Failure } from "./run.mjs";
 
 /** Replaces text that must occur exactly once. */
-function exchange(code, what, by) {
-  if (code.split(what).length !== 2) throw new Failure(`bindings: wasm-bindgen writes something else than \`${what}\` now`);
-  return code.replace(what, () => by);
+function replaceOnce(code, text, replacement) {
+  if (code.split(text).length !== 2) throw new Failure(`bindings: wasm-bindgen writes something else than \`${text}\` now`);
+  return code.replace(text, () => replacement);
 }
 
 function makeFactory(code) {
   const names = Array.from(code.matchAll(/^export (?:class|function) (\w+)/gm), ([, name]) => name);
   const views = Array.from(code.matchAll(/^let (cached\w+Memory0) = null;$/gm), ([, name]) => name);
   let body = code.replace(/^export (?=class|function)/gm, "");
-  body = exchange(body, "\nexport { initSync, __wbg_init as default };\n", "");
-  body = exchange(body, "wasm = instance.exports;", "wasm = guard(instance.exports);");
+  body = replaceOnce(body, "\nexport { initSync, __wbg_init as default };\n", "");
+  body = replaceOnce(body, "wasm = instance.exports;", "wasm = guard(instance.exports);");
   const [, file] = /module_or_path = new URL\('(\w+\.wasm)', import\.meta\.url\);/.exec(body) ?? [];
-  body = exchange(body, `module_or_path = new URL('${file}', import.meta.url);`, "module_or_path = address();");
+  body = replaceOnce(body, `module_or_path = new URL('${file}', import.meta.url);`, "module_or_path = address();");
   body = body.replace(/^function initSync\(module\) \{\n[^]*?^\}\n/m, "");
   // bindings without closures lack this line
-  if (body.includes("function makeMutClosure")) body = exchange(body, "return f(a, state.b, ...args);", "return called(f, a, state.b, ...args);");
-  if (body.includes("function makeClosure")) body = exchange(body, "return f(state.a, state.b, ...args);", "return called(f, state.a, state.b, ...args);");
+  if (body.includes("function makeMutClosure")) body = replaceOnce(body, "return f(a, state.b, ...args);", "return runCallback(f, a, state.b, ...args);");
+  if (body.includes("function makeClosure")) {
+    body = replaceOnce(body, "return f(state.a, state.b, ...args);", "return runCallback(f, state.a, state.b, ...args);");
+  }
   return `export const address = () => new URL('${file}', import.meta.url);
-export default function make({ Promise, guard, called }) {
+export default function make({ Promise, guard, runCallback }) {
 ${body}
 const drop = (stub) => {
   wasm = stub;

@@ -9,7 +9,7 @@ const read = (path) => readFileSync(join(root, path), "utf8");
  * Replaces `<!-- table: HEADING -->` in a page by the table under that heading in `docs/performance.md`, so that each
  * number is written only once.
  */
-export function included(text) {
+export function insertTables(text) {
   return text.replace(/<!-- table: (.+) -->/g, (_, heading) => {
     const measured = read("docs/performance.md");
     const at = measured.indexOf(`${heading}\n`);
@@ -23,16 +23,16 @@ export function included(text) {
  * Writes the guides to a folder. Links that leave it point to the repository, and links to the site's pages become
  * plain text.
  */
-export function guides(folder) {
+export function writeGuides(folder) {
   const { homepage } = JSON.parse(read("web/ts/package.json"));
   const repository = homepage.replace(/#.*/, "");
-  const lead = (whole, name, to) => {
+  const rewriteLink = (whole, name, to) => {
     if (/^(https?:|#|\.\/)/.test(to)) return whole;
     return to.endsWith("/") ? name : `[${name}](${repository}/blob/main/docs/${to.replace(/^\.\.\//, "")})`;
   };
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
   for (const name of readdirSync(join(root, "docs/guide"))) {
-    writeFileSync(join(folder, name), included(read(`docs/guide/${name}`)).replace(/\[([^\]]+)\]\(([^)\s]+)\)/g, lead));
+    writeFileSync(join(folder, name), insertTables(read(`docs/guide/${name}`)).replace(/\[([^\]]+)\]\(([^)\s]+)\)/g, rewriteLink));
   }
 }

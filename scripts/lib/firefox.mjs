@@ -6,7 +6,7 @@ import { Failure } from "./run.mjs";
 import { apt } from "./system.mjs";
 import { npmTools } from "./tools.mjs";
 
-const find = () => {
+const findFirefox = () => {
   const folders = process.env.PATH.split(delimiter);
   return folders.flatMap((folder) => ["firefox-esr", "firefox"].map((name) => join(folder, name))).find((file) => existsSync(file));
 };
@@ -16,11 +16,11 @@ const find = () => {
  */
 function firefoxPath() {
   if (process.env.FIREFOX) return process.env.FIREFOX;
-  if (!find()) {
+  if (!findFirefox()) {
     console.log("firefox: not found, installing firefox-esr with apt");
     apt(["firefox-esr"]);
   }
-  const found = find();
+  const found = findFirefox();
   if (!found) throw new Failure("Firefox was not found; name one in FIREFOX");
   return found;
 }

@@ -2,14 +2,14 @@
 // that throws, which would otherwise be the whole script. The source map (version 3 of its format) is adapted.
 
 const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-const VALUES = new Map([...DIGITS].map((digit, value) => [digit, value]));
+const DIGIT_VALUES = new Map([...DIGITS].map((digit, value) => [digit, value]));
 
 /** Decodes the numbers of a segment: groups of five bits, lowest first, with the sign in the lowest bit. */
-function numbers(segment) {
+function decodeNumbers(segment) {
   const found = [];
   let [value, shift] = [0, 0];
   for (const digit of segment) {
-    const bits = VALUES.get(digit);
+    const bits = DIGIT_VALUES.get(digit);
     value += (bits & 31) * 2 ** shift;
     shift += 5;
     if (bits & 32) continue;
@@ -19,7 +19,7 @@ function numbers(segment) {
   return found;
 }
 
-function written(number) {
+function encodeNumber(number) {
   let value = number < 0 ? -number * 2 + 1 : number * 2;
   let text = "";
   for (; value >= 32; value = Math.floor(value / 32)) text += DIGITS[(value % 32) + 32];
@@ -27,7 +27,7 @@ function written(number) {
 }
 
 /** Offsets at which lines should begin: the module's statements, and the members of all classes. */
-function starts(program) {
+function lineStarts(program) {
   const found = new Set();
   const visit = (node) => {
     if (typeof node?.type !== "string") return;
@@ -44,31 +44,31 @@ function starts(program) {
 }
 
 /** Gives the script with line breaks, and its map (as JSON) if it has one; `parse` parses a script to ESTree. */
-export function inLines(code, map, parse) {
-  const breaks = starts(parse(code));
+export function breakLines(code, map, parse) {
+  const breaks = lineStarts(parse(code));
   const parts = [0, ...breaks].map((from, i) => code.slice(from, breaks[i] ?? code.length));
   if (!map) return { code: parts.join("\n") };
   // offsets of the old and the new line starts in the old script
-  const begins = (text) => [0, ...[...text.matchAll(/\n/g)].map(({ index }) => index + 1)];
-  const old = begins(code);
-  const lines = [...new Set([...old, ...breaks])].sort((a, b) => a - b);
+  const lineOffsets = (text) => [0, ...[...text.matchAll(/\n/g)].map(({ index }) => index + 1)];
+  const oldStarts = lineOffsets(code);
+  const lines = [...new Set([...oldStarts, ...breaks])].sort((a, b) => a - b);
   const out = lines.map(() => []);
-  const moved = JSON.parse(map);
+  const newMap = JSON.parse(map);
   let line = 0;
-  moved.mappings.split(";").forEach((segments, oldLine) => {
+  newMap.mappings.split(";").forEach((segments, oldLine) => {
     let column = 0;
     for (const segment of segments.split(",").filter((each) => each)) {
-      const [step, ...rest] = numbers(segment);
+      const [step, ...rest] = decodeNumbers(segment);
       column += step;
-      const at = old[oldLine] + column;
+      const at = oldStarts[oldLine] + column;
       while (line + 1 < lines.length && lines[line + 1] <= at) line += 1;
       out[line].push([at - lines[line], ...rest]);
     }
   });
   // only columns restart on every line; sources, source lines, source columns and names are relative to the segment
   // before
-  moved.mappings = out
-    .map((segments) => segments.map(([column, ...rest], i) => [column - (segments[i - 1]?.[0] ?? 0), ...rest].map(written).join("")).join(","))
+  newMap.mappings = out
+    .map((segments) => segments.map(([column, ...rest], i) => [column - (segments[i - 1]?.[0] ?? 0), ...rest].map(encodeNumber).join("")).join(","))
     .join(";");
-  return { code: parts.join("\n"), map: JSON.stringify(moved) };
+  return { code: parts.join("\n"), map: JSON.stringify(newMap) };
 }

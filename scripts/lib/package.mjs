@@ -3,8 +3,8 @@
 import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { makeFactories } from "./bindings.mjs";
-import { guides } from "./docs.mjs";
-import { inLines } from "./lines.mjs";
+import { writeGuides } from "./docs.mjs";
+import { breakLines } from "./lines.mjs";
 import { checkNotices } from "./notices.mjs";
 import { Failure, output, root, run } from "./run.mjs";
 
@@ -19,7 +19,7 @@ export function buildWasm() {
 }
 
 /** Copies the bindings to where TypeScript finds their types. */
-function bindings() {
+function copyBindings() {
   const folder = join(source, "src/pkg");
   rmSync(folder, { recursive: true, force: true });
   cpSync(join(root, "web/pkg"), folder, { recursive: true });
@@ -28,21 +28,21 @@ function bindings() {
 
 /** Checks the types of the package without writing anything. */
 export function checkTypes() {
-  bindings();
+  copyBindings();
   run("npx", ["tsc", "--noEmit", "-p", source]);
 }
 
 /** The package's entry points, the script of its worker threads, and the module that starts these. */
 const entries = ["index", "vision", "audio", "data", "fit", "finetune", "downloads", "tasks", "llm", "train/nn", "train/optim", "worker", "workers"];
 /** Scripts of workers, each bundled to one file beside `core.js`. */
-const SCRIPTS = ["remote-worker", "llm-worker"];
+const WORKER_SCRIPTS = ["remote-worker", "llm-worker"];
 /**
  * wasm-bindgen's scripts for modules that are loaded on first use; they locate the wasm file relative to themselves.
  */
-const glue = /pkg\/gradloom_(?!web\b)\w+\.js$/;
+const lazyBindings = /pkg\/gradloom_(?!web\b)\w+\.js$/;
 
 /** Puts addresses in quotes instead of backticks, the form that bundlers recognise. */
-const quoted = (code) => code.replace(/(\bimport\(|\bnew URL\()`([^`$\\]*)`/g, '$1"$2"');
+const quoteAddresses = (code) => code.replace(/(\bimport\(|\bnew URL\()`([^`$\\]*)`/g, '$1"$2"');
 
 /**
  * The modules in the folder that `entry` imports, directly and indirectly. For each: its imports, those imported as a
@@ -54,12 +54,12 @@ async function modulesOf(folder, entry) {
   const visit = (id) => {
     if (all.has(id)) return;
     const code = readFileSync(id, "utf8");
-    const [imports, spaces, names, handedOn] = [[], [], [], []];
-    all.set(id, { imports, spaces, names, handedOn, isLazy: /\bimport\("/.test(code) });
+    const [imports, namespaces, names, reexported] = [[], [], [], []];
+    all.set(id, { imports, namespaces, names, reexported, isLazy: /\bimport\("/.test(code) });
     for (const { type, source, declaration, specifiers } of parseAst(code).body) {
       if (source) imports.push(join(dirname(id), source.value));
-      if (specifiers?.some((each) => each.type === "ImportNamespaceSpecifier")) spaces.push(imports.at(-1));
-      if (type === "ExportAllDeclaration") handedOn.push(imports.at(-1));
+      if (specifiers?.some((each) => each.type === "ImportNamespaceSpecifier")) namespaces.push(imports.at(-1));
+      if (type === "ExportAllDeclaration") reexported.push(imports.at(-1));
       if (type !== "ExportNamedDeclaration") continue;
       names.push(...specifiers.map(({ exported }) => exported.name));
       if (declaration) names.push(...(declaration.declarations ?? [declaration]).map(({ id: { name } }) => name));
@@ -79,30 +79,30 @@ async function modulesOf(folder, entry) {
  */
 async function coreOf(folder) {
   const all = await modulesOf(folder, "index");
-  const scripts = await Promise.all(SCRIPTS.map((name) => modulesOf(folder, name)));
-  const apart = new Set([...all.values()].flatMap(({ spaces }) => spaces));
-  for (let before = -1; before < apart.size; ) {
-    before = apart.size;
-    for (const [id, { imports, isLazy }] of all) if (isLazy || imports.some((each) => apart.has(each))) apart.add(id);
+  const scripts = await Promise.all(WORKER_SCRIPTS.map((name) => modulesOf(folder, name)));
+  const excluded = new Set([...all.values()].flatMap(({ namespaces }) => namespaces));
+  for (let before = -1; before < excluded.size; ) {
+    before = excluded.size;
+    for (const [id, { imports, isLazy }] of all) if (isLazy || imports.some((each) => excluded.has(each))) excluded.add(id);
   }
-  const core = [...all].filter(([id]) => !apart.has(id) && scripts.some((script) => script.has(id)));
+  const core = [...all].filter(([id]) => !excluded.has(id) && scripts.some((script) => script.has(id)));
   let count = 0;
   const numbered = (names) => names.map((name) => [name, `$${(count++).toString(36)}`]);
   return new Map(core.map(([id, { names }]) => [id, numbered(names)]));
 }
 
 /** The source of a module that re-exports names of another one under other names. */
-const handedOn = (names, from) => `export { ${names.map(([name, as]) => `${name} as ${as}`).join(", ")} } from ${JSON.stringify(from)};`;
+const reexportSource = (names, from) => `export { ${names.map(([name, as]) => `${name} as ${as}`).join(", ")} } from ${JSON.stringify(from)};`;
 
 /** The prefix of virtual modules that hold namespace objects. */
-const SPACE = "space:";
+const NAMESPACE_PREFIX = "space:";
 
 /**
  * The source of a module that exports the namespace object of another one as `space`. Bundlers create such objects with
  * helper code, whose separate file every page would load after all others.
  */
-function spaceOf(all, id) {
-  const names = (each) => [...all.get(each).names, ...all.get(each).handedOn.flatMap(names)];
+function namespaceSource(all, id) {
+  const names = (each) => [...all.get(each).names, ...all.get(each).reexported.flatMap(names)];
   const list = names(id).join(", ");
   const tag = '[Symbol.toStringTag]: { value: "Module" }';
   return [
@@ -112,13 +112,13 @@ function spaceOf(all, id) {
 }
 
 /** Loads a file together with TypeScript's source map, so that the final maps lead to the TypeScript sources. */
-function mapped(folder, id) {
+function loadWithMap(folder, id) {
   if (!id.startsWith(folder) || !existsSync(`${id}.map`)) return null;
   return { code: readFileSync(id, "utf8"), map: readFileSync(`${id}.map`, "utf8") };
 }
 
 /** Output options: minified, with a source map. */
-const WRITTEN = {
+const OUTPUT_OPTIONS = {
   minify: { compress: { target: "es2022" }, mangle: true },
   comments: { legal: false, annotation: true, jsdoc: false },
   sourcemap: true,
@@ -126,8 +126,8 @@ const WRITTEN = {
 };
 
 /** The name of the entry for the shared code while bundling. */
-const SHARED = "shared-core";
-const FILE = "./core.js";
+const SHARED_ENTRY = "shared-core";
+const CORE_FILE = "./core.js";
 
 /**
  * Bundles the package. Code that every page loads goes into few files, which compress better than many; code that is
@@ -142,28 +142,28 @@ async function bundle(folder) {
   const { minifySync } = await import("rolldown/utils");
   const core = await coreOf(folder);
   const modules = await modulesOf(folder, "index");
-  const page = new Set([...modules.keys()].filter((id) => !core.has(id) && id !== join(folder, "index.js")));
-  const workers = await Promise.all(SCRIPTS.map((name) => bundleWorker(folder, name, core)));
+  const pageModules = new Set([...modules.keys()].filter((id) => !core.has(id) && id !== join(folder, "index.js")));
+  const workers = await Promise.all(WORKER_SCRIPTS.map((name) => bundleWorker(folder, name, core)));
   const shared = new Set(workers.flatMap(({ names }) => names));
   const build = await rolldown({
-    input: { ...Object.fromEntries(entries.map((name) => [name, join(folder, `${name}.js`)])), [SHARED]: SHARED },
-    external: glue,
-    treeshake: { moduleSideEffects: (id) => id === join(folder, "apart.js") },
+    input: { ...Object.fromEntries(entries.map((name) => [name, join(folder, `${name}.js`)])), [SHARED_ENTRY]: SHARED_ENTRY },
+    external: lazyBindings,
+    treeshake: { moduleSideEffects: (id) => id === join(folder, "page-chunks.js") },
     optimization: { inlineConst: false },
     plugins: [
       {
         name: "core",
-        resolveId: (id) => (id === SHARED || id.startsWith(SPACE) ? id : null),
+        resolveId: (id) => (id === SHARED_ENTRY || id.startsWith(NAMESPACE_PREFIX) ? id : null),
         load(id) {
-          if (id.startsWith(SPACE)) return spaceOf(modules, id.slice(SPACE.length));
-          if (id !== SHARED) return mapped(folder, id);
-          return [...core].map(([file, names]) => handedOn(names.filter(([, as]) => shared.has(as)), file)).join("\n");
+          if (id.startsWith(NAMESPACE_PREFIX)) return namespaceSource(modules, id.slice(NAMESPACE_PREFIX.length));
+          if (id !== SHARED_ENTRY) return loadWithMap(folder, id);
+          return [...core].map(([file, names]) => reexportSource(names.filter(([, as]) => shared.has(as)), file)).join("\n");
         },
         /** Adapts the relative address of the page's wasm file to the bundled file's location. */
         transform(code, id) {
           if (id === join(folder, "index.js")) {
-            const spaces = (_, name, from) => `import { space as ${name} } from ${JSON.stringify(SPACE + join(folder, from))};`;
-            return { code: code.replace(/import \* as (\w+) from "([^"]+)";/g, spaces), map: null };
+            const importNamespace = (_, name, from) => `import { space as ${name} } from ${JSON.stringify(NAMESPACE_PREFIX + join(folder, from))};`;
+            return { code: code.replace(/import \* as (\w+) from "([^"]+)";/g, importNamespace), map: null };
           }
           if (!id.endsWith("gradloom_web.js")) return null;
           return { code: code.replace("new URL('gradloom_web_bg.wasm'", "new URL('./pkg/gradloom_web_bg.wasm'"), map: null };
@@ -172,41 +172,41 @@ async function bundle(folder) {
     ],
   });
   const { output: files } = await build.generate({
-    ...WRITTEN,
+    ...OUTPUT_OPTIONS,
     entryFileNames: "[name].js",
     // code that several entries share but not every page loads
     chunkFileNames: ({ name, isDynamicEntry }) => (["core", "page"].includes(name) || isDynamicEntry ? "[name].js" : "shared/[name].js"),
     codeSplitting: {
       groups: [
-        { name: "core", test: (id) => core.has(id) || id === SHARED },
-        { name: "page", test: (id) => page.has(id) || id.startsWith(SPACE) },
+        { name: "core", test: (id) => core.has(id) || id === SHARED_ENTRY },
+        { name: "page", test: (id) => pageModules.has(id) || id.startsWith(NAMESPACE_PREFIX) },
       ],
     },
   });
   await build.close();
-  const facade = files.find(({ name }) => name === SHARED);
+  const facade = files.find(({ name }) => name === SHARED_ENTRY);
   // the file is a single statement, `export { a as $0, b as $1 } from "./core.js"`
-  const numbers = new Map(parseAst(facade.code).body[0].specifiers.map(({ local, exported }) => [exported.name, local.name]));
-  const isWorker = (file) => SCRIPTS.includes(file.slice(0, -".js".length));
-  const named = (imports) => imports.replace(/\$\w+/g, (number) => numbers.get(number));
+  const localNames = new Map(parseAst(facade.code).body[0].specifiers.map(({ local, exported }) => [exported.name, local.name]));
+  const isWorkerScript = (file) => WORKER_SCRIPTS.includes(file.slice(0, -".js".length));
+  const resolveImports = (imports) => imports.replace(/\$\w+/g, (number) => localNames.get(number));
   const scripts = () => readdirSync(folder, { recursive: true }).filter((each) => /\.js(\.map)?$/.test(each));
-  for (const name of scripts()) if (!glue.test(name)) rmSync(join(folder, name));
-  const written = [...files, ...workers.flatMap((worker) => worker.files)].filter(({ fileName }) => !fileName.startsWith(SHARED));
-  const all = new Map(written.map((file) => [file.fileName, file.code ?? file.source]));
+  for (const name of scripts()) if (!lazyBindings.test(name)) rmSync(join(folder, name));
+  const outputFiles = [...files, ...workers.flatMap((worker) => worker.files)].filter(({ fileName }) => !fileName.startsWith(SHARED_ENTRY));
+  const all = new Map(outputFiles.map((file) => [file.fileName, file.code ?? file.source]));
   for (const [name, code] of all) {
     if (name.endsWith(".map")) continue;
     const file = join(folder, name);
     mkdirSync(dirname(file), { recursive: true });
-    const lines = inLines(code, all.get(`${name}.map`), parseAst);
+    const lines = breakLines(code, all.get(`${name}.map`), parseAst);
     // quoting addresses does not change positions, so the map stays valid
-    writeFileSync(file, quoted(isWorker(name) ? lines.code.replace(/^import\{[^}]*\}/, named) : lines.code));
+    writeFileSync(file, quoteAddresses(isWorkerScript(name) ? lines.code.replace(/^import\{[^}]*\}/, resolveImports) : lines.code));
     if (lines.map) writeFileSync(`${file}.map`, lines.map);
   }
-  for (const name of scripts().filter((each) => glue.test(each))) {
+  for (const name of scripts().filter((each) => lazyBindings.test(each))) {
     const file = join(folder, name);
     const { code, errors } = minifySync(name, readFileSync(file, "utf8"), { module: true, compress: { target: "es2022" }, mangle: true });
     if (errors.length > 0) throw new Failure(`${name}: ${errors[0].message}`);
-    writeFileSync(file, quoted(code));
+    writeFileSync(file, quoteAddresses(code));
   }
 }
 
@@ -225,12 +225,12 @@ async function bundleWorker(folder, name, core) {
       {
         name: "pkg",
         resolveId(id, importer) {
-          if (id === FILE) return { id, external: "absolute" };
-          return importer && core.has(join(dirname(importer), id)) ? `${SHARED}${join(dirname(importer), id)}` : null;
+          if (id === CORE_FILE) return { id, external: "absolute" };
+          return importer && core.has(join(dirname(importer), id)) ? `${SHARED_ENTRY}${join(dirname(importer), id)}` : null;
         },
         load(id) {
-          if (!id.startsWith(SHARED)) return mapped(folder, id);
-          return handedOn(core.get(id.slice(SHARED.length)).map(([name, as]) => [as, name]), FILE);
+          if (!id.startsWith(SHARED_ENTRY)) return loadWithMap(folder, id);
+          return reexportSource(core.get(id.slice(SHARED_ENTRY.length)).map(([name, as]) => [as, name]), CORE_FILE);
         },
         transform(code, id) {
           const found = /pkg\/(gradloom_\w+)\.js$/.exec(id);
@@ -239,24 +239,24 @@ async function bundleWorker(folder, name, core) {
       },
     ],
   });
-  const { output: files } = await build.generate({ ...WRITTEN, entryFileNames: `${name}.js`, codeSplitting: false });
+  const { output: files } = await build.generate({ ...OUTPUT_OPTIONS, entryFileNames: `${name}.js`, codeSplitting: false });
   await build.close();
   const imports = parseAst(files[0].code).body.filter(({ type }) => type === "ImportDeclaration");
-  const strange = imports.find(({ source }) => source.value !== FILE);
-  if (strange) throw new Failure(`package: ${name} imports ${strange.source.value}`);
+  const unexpected = imports.find(({ source }) => source.value !== CORE_FILE);
+  if (unexpected) throw new Failure(`package: ${name} imports ${unexpected.source.value}`);
   return { files, names: imports.flatMap(({ specifiers }) => specifiers.map(({ imported }) => imported.name)) };
 }
 
 /** Builds web/ts/dist from web/pkg and web/ts/src, and dist/gradloom.tgz from that. */
 export async function buildPackage() {
-  bindings();
+  copyBindings();
   rmSync(join(source, "dist"), { recursive: true, force: true });
   run("npx", ["tsc", "-p", source, "--sourceMap", "--inlineSources"]);
   cpSync(join(source, "src/pkg"), join(source, "dist/pkg"), { recursive: true });
   await bundle(join(source, "dist"));
   checkNotices();
   for (const name of ["LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY-NOTICES.txt"]) cpSync(join(root, name), join(source, name));
-  guides(join(source, "docs"));
+  writeGuides(join(source, "docs"));
   const folder = join(root, "dist");
   mkdirSync(folder, { recursive: true });
   output("npm", ["pack", "--loglevel=error", "--pack-destination", folder], { cwd: source });

@@ -7,7 +7,7 @@ import { root, run } from "./run.mjs";
 /** Names of lock files, each generated from the `.in` file beside it. */
 export const LOCKS = ["conformance", "nvrtc", "onnxruntime", "openai", "ptxas", "text", "zoo"];
 
-const lock = (name) => join(root, `tests/requirements/${name}.txt`);
+const lockFile = (name) => join(root, `tests/requirements/${name}.txt`);
 
 /**
  * The interpreter of the environment in a folder, with the packages of these locks installed; pip rejects a package
@@ -17,7 +17,7 @@ export function python(folder, locks) {
   mkdirSync(folder, { recursive: true });
   const program = join(folder, "venv/bin/python");
   if (!existsSync(program)) run("python3", ["-m", "venv", join(folder, "venv")]);
-  const files = locks.flatMap((name) => ["-r", lock(name)]);
+  const files = locks.flatMap((name) => ["-r", lockFile(name)]);
   run(program, ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", ...files]);
   return program;
 }

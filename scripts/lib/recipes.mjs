@@ -12,13 +12,13 @@ export function recipeFiles(name, file = "recipe.json") {
   const folder = join(root, "tests/models", name);
   const recipe = JSON.parse(readFileSync(join(folder, file)));
   const files = {};
-  const beside = (path) => {
+  const addFile = (path) => {
     const last = path.split("/").pop();
     files[`models/${name}/${last}`] = readFileSync(join(folder, path));
     return last;
   };
-  recipe.model = beside(recipe.model);
-  for (const each of FILES) if (recipe.more?.[each]) recipe.more[each] = beside(recipe.more[each]);
+  recipe.model = addFile(recipe.model);
+  for (const each of FILES) if (recipe.more?.[each]) recipe.more[each] = addFile(recipe.more[each]);
   files[`models/${name}/${file}`] = Buffer.from(JSON.stringify(recipe));
   return files;
 }

@@ -30,18 +30,18 @@ export function run(program, args, options = {}) {
  * Runs a program in the background and shows its output when it has ended, or immediately with `stdio: "inherit"`;
  * throws a [Failure] when it fails.
  */
-export async function runBeside(program, args, options = {}) {
+export async function runInBackground(program, args, options = {}) {
   const child = spawn(program, args, { cwd: root, stdio: ["ignore", "pipe", "pipe"], ...options });
   // end the program if this process exits earlier
-  const end = () => child.kill();
-  process.once("exit", end);
+  const kill = () => child.kill();
+  process.once("exit", kill);
   const parts = [];
   for (const stream of [child.stdout, child.stderr]) stream?.on("data", (part) => parts.push(part));
   const [status, signal] = await new Promise((done, fail) => {
     child.on("error", (error) => fail(new Failure(`\`${program}\` did not start: ${error.message}`)));
     child.on("close", (...how) => done(how));
   });
-  process.off("exit", end);
+  process.off("exit", kill);
   process.stdout.write(Buffer.concat(parts));
   if (signal) throw new Failure(`\`${program} ${args.join(" ")}\` was ended by ${signal}`);
   if (status !== 0) throw new Failure(`\`${program} ${args.join(" ")}\` ended with status ${status}`);

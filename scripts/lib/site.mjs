@@ -11,9 +11,9 @@ export function sitePages() {
 }
 
 /** Waits until a page has settled, i.e. until its status line no longer reports work in progress. */
-export async function settled(page) {
-  const said = () => !/^(The compiler starts|Starting|Running|Not run yet|$)/.test(document.getElementById("status")?.textContent ?? "done");
-  await page.waitForFunction(said, null, { timeout: 60_000 });
+export async function waitUntilIdle(page) {
+  const isIdle = () => !/^(The compiler starts|Starting|Running|Not run yet|$)/.test(document.getElementById("status")?.textContent ?? "done");
+  await page.waitForFunction(isIdle, null, { timeout: 60_000 });
 }
 
 /**

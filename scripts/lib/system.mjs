@@ -22,18 +22,18 @@ export function apt(packages) {
 }
 
 /** Ensures that there is a C compiler: rustc links with it, and the C device calls it. */
-function linker() {
+function ensureCompiler() {
   if (has("cc")) return;
   console.log("setup: C compiler: not found, installing gcc with apt (rustc links through it)");
   apt(["gcc", "libc6-dev"]);
 }
 
-function cargo() {
+function requireCargo() {
   if (!has("cargo")) throw new Failure("cargo was not found; install Rust with rustup (https://rustup.rs) and try again");
 }
 
 /** Installs node packages exactly as locked; repeated only when the lock file has changed. */
-function nodePackages() {
+function installNodePackages() {
   const lock = readFileSync(join(root, "package-lock.json"), "utf8");
   const stamp = join(root, "node_modules", ".installed-from");
   if (existsSync(stamp) && readFileSync(stamp, "utf8") === lock) return;
@@ -44,8 +44,8 @@ function nodePackages() {
 
 /** Installs everything that the build needs, with `browser` also what the browser tests need. */
 export function setup({ browser = true } = {}) {
-  cargo();
-  linker();
-  nodePackages();
+  requireCargo();
+  ensureCompiler();
+  installNodePackages();
   run("cargo", ["xtask", "setup", ...(browser ? [] : ["native"])]);
 }

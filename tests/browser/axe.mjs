@@ -4,13 +4,13 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { launch } from "../../scripts/lib/chromium.mjs";
 import { Failure, main, root } from "../../scripts/lib/run.mjs";
-import { settled, sitePages } from "../../scripts/lib/site.mjs";
+import { sitePages, waitUntilIdle } from "../../scripts/lib/site.mjs";
 import { serve } from "../../scripts/serve.mjs";
 
 const source = () => readFileSync(join(root, "node_modules/axe-core/axe.min.js"), "utf8");
 
 /** How far a page may move by itself in all, as browsers measure it: below this counts as good (web.dev, "Cumulative Layout Shift"). */
-const SHIFT = 0.1;
+const MAX_LAYOUT_SHIFT = 0.1;
 
 /** Keeps what moves, and how far; what follows a click or a key does not count. */
 const watchShifts = () => {
@@ -24,14 +24,14 @@ const watchShifts = () => {
 };
 
 /** Fails where axe finds something in a page, light or dark, or where the page moves. */
-export async function accessible(browser, url, path) {
+export async function checkAccessibility(browser, url, path) {
   const page = await browser.newPage({ reducedMotion: "reduce" });
   await page.addInitScript(watchShifts);
   await page.goto(`${url}/${path}${path.includes("?") ? "" : "?device=wasm"}`);
-  await settled(page);
+  await waitUntilIdle(page);
   const shifts = await page.evaluate(() => globalThis.shifts);
   const sum = shifts.reduce((all, [value]) => all + value, 0);
-  if (sum > SHIFT) throw new Failure(`axe: /${path} moves by ${sum.toFixed(3)} while it comes up: ${JSON.stringify(shifts)}`);
+  if (sum > MAX_LAYOUT_SHIFT) throw new Failure(`axe: /${path} moves by ${sum.toFixed(3)} while it comes up: ${JSON.stringify(shifts)}`);
   await page.evaluate(source());
   for (const colorScheme of ["light", "dark"]) {
     await page.emulateMedia({ colorScheme });
@@ -54,7 +54,7 @@ if (process.argv[1] === new URL(import.meta.url).pathname) {
     const failures = [];
     try {
       const paths = sitePages().filter((path) => wanted.length === 0 || wanted.some((part) => path.includes(part)));
-      for (const path of paths) await accessible(browser, server.url, path).catch((error) => failures.push(error.message));
+      for (const path of paths) await checkAccessibility(browser, server.url, path).catch((error) => failures.push(error.message));
       if (failures.length > 0) throw new Failure(failures.join("\n"));
       console.log(`axe: nothing was found in ${paths.length} pages, light and dark`);
     } finally {

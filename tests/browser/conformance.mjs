@@ -5,7 +5,7 @@ import { dirname, basename, resolve } from "node:path";
 import { launch } from "../../scripts/lib/chromium.mjs";
 import { Failure, main, root } from "../../scripts/lib/run.mjs";
 import { serve } from "../../scripts/serve.mjs";
-import { kinds, printer } from "../lib/suites.mjs";
+import { categoryOf, printer } from "../lib/suites.mjs";
 import { mounts } from "./suite.mjs";
 
 /** A case that takes longer is broken. */
@@ -65,14 +65,14 @@ main(async () => {
     from: Number(value("--from", 0)),
   };
   const [suite, file] = args;
-  if (!kinds[suite] || (suite === "onnx" && !file)) throw new Failure("browser: name a suite: onnx CASES.zip, or torch");
+  if (!categoryOf[suite] || (suite === "onnx" && !file)) throw new Failure("browser: name a suite: onnx CASES.zip, or torch");
   const places = mounts(root);
   if (file) {
     places["/cases"] = dirname(resolve(file));
     options.cases = `/cases/${basename(file)}`;
   }
   const server = await serve(places);
-  const out = printer(kinds[suite]);
+  const out = printer(categoryOf[suite]);
   for (let from = options.from; from !== null; ) {
     const died = await visit(server.url, { ...options, suite, from }, out.report);
     if (died !== null) out.report({ name: `case ${died} of the suite`, what: "BROKEN", why: "the page did not survive it" });

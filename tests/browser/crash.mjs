@@ -6,11 +6,11 @@ import assert from "node:assert/strict";
 import { launch } from "../../scripts/lib/chromium.mjs";
 import { main } from "../../scripts/lib/run.mjs";
 import { serve } from "../../scripts/serve.mjs";
-import { unpacked } from "./run.mjs";
+import { unpackPackage } from "./run.mjs";
 import { mounts } from "./suite.mjs";
 
 /** In the page: a model, and how far its result is off; a device of the page's own, which tells whether the process really ended. */
-async function begin(worker) {
+async function loadModel(worker) {
   const { Tensor, init, load } = await import("/gradloom/index.js");
   const { readNpz } = await import("/lib/npz.mjs");
   const bytes = async (file) => new Uint8Array(await (await fetch(`/models/silero_vad_op15/${file}`)).arrayBuffer());
@@ -24,10 +24,10 @@ async function begin(worker) {
   globalThis.lost = false;
   watched.lost.then(() => (globalThis.lost = true));
   const own = await init({ device: "webgpu" });
-  const told = { page: null, model: null };
-  own.lost.then((why) => (told.page = why));
-  model.device.lost.then((why) => (told.model = why));
-  globalThis.told = () => told;
+  const lossInfo = { page: null, model: null };
+  own.lost.then((why) => (lossInfo.page = why));
+  model.device.lost.then((why) => (lossInfo.model = why));
+  globalThis.lossInfo = () => lossInfo;
   const held = new Tensor([1, 2, 3]).add(1);
   await held.realize();
   globalThis.held = () => held.mul(2).data().then(() => "values", (error) => error.code);
@@ -47,12 +47,12 @@ async function crash(browser, page) {
 }
 
 /** One case, in a browser of its own: after a few crashes a browser gives no GPU to anybody. */
-async function tried(url, worker, moment) {
+async function crashDuringRuns(url, worker, moment) {
   const browser = await launch();
   try {
     const page = await browser.newPage();
     await page.goto(`${url}/page/plain.html`);
-    const { kind, off } = await page.evaluate(begin, worker);
+    const { kind, off } = await page.evaluate(loadModel, worker);
     assert.equal(kind, "webgpu");
     assert.ok(off < 1e-3, `off by ${off} before`);
     const running = moment === "between two runs" ? [] : page.evaluate(async () => {
@@ -69,8 +69,10 @@ async function tried(url, worker, moment) {
     assert.ok(after < 1e-3, `off by ${after} after the GPU process ended ${moment}`);
     assert.equal(await page.evaluate(() => globalThis.held()), "E_DEVICE_LOST");
     assert.deepEqual(await page.evaluate(() => globalThis.again()), [2, 3, 4]);
-    const told = await page.evaluate(() => globalThis.told());
-    for (const [name, why] of Object.entries(told)) assert.ok(why?.reason === "unknown" && typeof why.message === "string", `${name}: ${JSON.stringify(why)}`);
+    const lossInfo = await page.evaluate(() => globalThis.lossInfo());
+    for (const [name, why] of Object.entries(lossInfo)) {
+      assert.ok(why?.reason === "unknown" && typeof why.message === "string", `${name}: ${JSON.stringify(why)}`);
+    }
     console.log(`crash: ${worker ? "in a worker" : "in the page"}, ${moment}: ok, ${during.length + 1} runs`);
   } finally {
     await browser.close();
@@ -131,7 +133,7 @@ async function talk(worker) {
 }
 
 /** What is under way when the process ends. */
-async function underWay(url, worker, what, check) {
+async function crashDuringTask(url, worker, what, check) {
   const browser = await launch();
   try {
     const page = await browser.newPage();
@@ -146,7 +148,7 @@ async function underWay(url, worker, what, check) {
   }
 }
 
-function isHeard({ want, all }) {
+function checkSegments({ want, all }) {
   assert.ok(want.length > 0);
   const off = ({ start, end }, i) => Math.abs(start - want[i].start) + Math.abs(end - want[i].end);
   const near = (got) => typeof got !== "string" && got.length === want.length && got.every((each, i) => off(each, i) < 0.2);
@@ -154,7 +156,7 @@ function isHeard({ want, all }) {
   return `${all.length} times`;
 }
 
-function isSaid({ want, all, after }) {
+function checkAnswers({ want, all, after }) {
   assert.ok(want.length > 40, want);
   const failed = all.filter(({ text }) => text !== want);
   for (const { text, isTold } of failed) assert.ok(text === "E_DEVICE_LOST" && isTold, text);
@@ -164,12 +166,12 @@ function isSaid({ want, all, after }) {
 }
 
 main(async () => {
-  const server = await serve(mounts(unpacked()));
+  const server = await serve(mounts(unpackPackage()));
   try {
     for (const worker of [true, false]) {
-      for (const moment of ["between two runs", "in the middle of runs"]) await tried(server.url, worker, moment);
-      await underWay(server.url, worker, listen, isHeard);
-      await underWay(server.url, worker, talk, isSaid);
+      for (const moment of ["between two runs", "in the middle of runs"]) await crashDuringRuns(server.url, worker, moment);
+      await crashDuringTask(server.url, worker, listen, checkSegments);
+      await crashDuringTask(server.url, worker, talk, checkAnswers);
     }
   } finally {
     await server.close();

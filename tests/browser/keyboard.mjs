@@ -5,10 +5,10 @@ import { Failure } from "../../scripts/lib/run.mjs";
 
 const MINUTE = 60_000;
 /** More controls than any page has. */
-const MOST = 120;
+const MAX_CONTROLS = 120;
 
 /** What begins each demo. */
-const BEGINS = {
+const START_CONTROLS = {
   digits: "train", style: "paint", upscale: "enlarge", cutout: "sample", classify: "cat", faces: "sample", transcribe: "sample",
   speech: "sample", files: "own", read: "read", notes: "sample", siren: "fit", writer: "train", search: "read", dreamer: "train",
   cells: "grow", chat: "send", compare: "compare",
@@ -44,7 +44,7 @@ const focused = () => {
 
 /** Presses Tab until something has the focus for which `found` holds. */
 async function tabTo(page, found, what) {
-  for (let i = 0; i < MOST; i += 1) {
+  for (let i = 0; i < MAX_CONTROLS; i += 1) {
     await page.keyboard.press("Tab");
     const now = await page.evaluate(focused);
     if (now && found(now)) return now;
@@ -53,7 +53,7 @@ async function tabTo(page, found, what) {
 }
 
 /** Tab once around the page: every control has its turn, and one sees where one is. */
-async function around(page, slug) {
+async function tabAround(page, slug) {
   const controls = await page.evaluate(mark);
   const visited = new Set();
   for (let i = 0; i < controls.length + 2; i += 1) {
@@ -71,7 +71,7 @@ async function around(page, slug) {
 
 /** One demo, from the gallery and back. */
 async function visit(page, slug) {
-  const begin = BEGINS[slug];
+  const begin = START_CONTROLS[slug];
   if (!begin) throw new Failure(`keyboard: nothing is known to begin ${slug}`);
   const status = () => page.textContent("#status");
   const until = async (holds, what, limit = 4 * MINUTE) => {
@@ -84,7 +84,7 @@ async function visit(page, slug) {
     }
   };
   await until(async () => /^Ready: /.test(await status()), "it does not start");
-  const controls = await around(page, slug);
+  const controls = await tabAround(page, slug);
   await tabTo(page, ({ id }) => id === begin, `#${begin} of ${slug}`);
   const before = await status();
   await page.keyboard.press("Enter");

@@ -13,7 +13,7 @@ import { CONFIGS, runSuite } from "./suite.mjs";
 
 const folder = join(root, "tests/browser");
 /** So many suites at a time. */
-const LANES = 2;
+const CONCURRENT_SUITES = 2;
 
 function options(argv) {
   const found = { suites: [], grep: "", config: null, set: {}, selftest: false };
@@ -29,11 +29,11 @@ function options(argv) {
 }
 
 /** What a line of the head of a suite's file says. */
-const said = (path, what) => new RegExp(`^// ${what}: (.+)$`, "m").exec(readFileSync(join(folder, path), "utf8"))?.[1];
+const headerField = (path, what) => new RegExp(`^// ${what}: (.+)$`, "m").exec(readFileSync(join(folder, path), "utf8"))?.[1];
 
 /** The configurations a suite's file names in its `// configs:` line. */
 function configsOf(path) {
-  const names = said(path, "configs")?.split(",").map((name) => name.trim()) ?? ["default"];
+  const names = headerField(path, "configs")?.split(",").map((name) => name.trim()) ?? ["default"];
   for (const name of names) if (!CONFIGS[name]) throw new Failure(`${path}: there is no configuration \`${name}\``);
   return names;
 }
@@ -45,7 +45,7 @@ function lines({ name, error, ms, notes }) {
 }
 
 /** The unpacked package's files, as a page would get them. */
-export function unpacked() {
+export function unpackPackage() {
   const project = join(root, "tests/tmp/browser");
   mkdirSync(project, { recursive: true });
   unpackInto(project);
@@ -56,13 +56,13 @@ async function suites({ suites: names, grep, config, set }) {
   const all = readdirSync(join(folder, "suites")).filter((name) => name.endsWith(".mjs")).sort();
   const unknown = names.filter((name) => !all.includes(`${name}.mjs`));
   if (unknown.length > 0) throw new Failure(`browser: there is no suite ${unknown.join(", ")}`);
-  const gradloom = unpacked();
+  const gradloom = unpackPackage();
   let passed = 0;
   const failed = [];
   const jobs = (names.length > 0 ? names.map((each) => `${each}.mjs`) : all).flatMap((name) => {
     const path = `suites/${name}`;
     const configs = config === "firefox" ? ["firefox"] : configsOf(path).filter((named) => !config || named === config);
-    return configs.map((each) => ({ name, path, config: each, isAlone: said(path, "alone") !== undefined }));
+    return configs.map((each) => ({ name, path, config: each, isAlone: headerField(path, "alone") !== undefined }));
   });
   /** Runs a suite, and says so at its end, or as it goes. */
   const job = async ({ name, path, config: each }, live) => {
@@ -75,7 +75,7 @@ async function suites({ suites: names, grep, config, set }) {
     failed.push(...rows.filter((row) => row.error).map((row) => `${name} (${each}): ${row.name}`));
   };
   const [beside, alone] = [jobs.filter(({ isAlone }) => !isAlone), jobs.filter(({ isAlone }) => isAlone)];
-  const lanes = Math.min(LANES, availableParallelism(), beside.length);
+  const lanes = Math.min(CONCURRENT_SUITES, availableParallelism(), beside.length);
   const lane = async () => {
     for (let next = beside.shift(); next; next = beside.shift()) await job(next, lanes < 2);
   };

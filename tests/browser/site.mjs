@@ -7,7 +7,7 @@ import { createInterface } from "node:readline";
 import { root } from "../../scripts/lib/run.mjs";
 import { pageBytes, sitePages } from "../../scripts/lib/site.mjs";
 import { demos } from "../../www/demos/index.mjs";
-import { accessible } from "./axe.mjs";
+import { checkAccessibility } from "./axe.mjs";
 import { MINUTE, check, open } from "./visit.mjs";
 
 /** The home page: code that is typed, its results, its kernels, its end. */
@@ -68,6 +68,15 @@ export async function inside(browser, url) {
   const names = await page.locator(".passes button").allTextContents();
   check(names[0] === "as scheduled" && names.includes("opts") && names.at(-1) === "code", `the passes are ${names}`);
   check((await page.locator(".graph").count()) === 2 && (await page.locator(".graph .new").count()) > 0, "a pass changes nothing");
+  // a pass says which rules fired in it
+  const fired = {};
+  for (const button of await page.locator("#kernel .passes button").all()) {
+    await button.click();
+    fired[await button.textContent()] = await page.locator("#kernel .rules li code").allTextContents();
+  }
+  const rules = Object.values(fired).flat();
+  check(rules.length > 2 && rules.every((rule) => /^[A-Z_]+\.\w+$/.test(rule)), `the rules that fired are shown as ${JSON.stringify(fired)}`);
+  check(fired["as scheduled"].length === 0 && fired.code.length === 0, `the rules that fired are shown as ${JSON.stringify(fired)}`);
   await page.click(".passes li:last-child button");
   const code = await words("#kernel .source");
   check(/f32x4\./.test(code), `the kernel has no code: ${code.slice(0, 300)}`);
@@ -83,7 +92,7 @@ export async function inside(browser, url) {
   console.log(`demo: inside: ${text}`);
 }
 
-/** The page of `gradloom viz`: what a program of this machine runs, from its first kernel to its end. */
+/** The page of `gradloom viz`: what a program of this machine ran, and what another one runs. */
 export async function viz(browser) {
   const binary = join(root, "target/debug/gradloom");
   check(existsSync(binary), "there is no target/debug/gradloom: cargo build -p gradloom");
@@ -113,9 +122,26 @@ export async function viz(browser) {
     check((await page.locator("#memory rect").count()) > 10, "the memory is empty");
     await page.click("#tab-timeline");
     check((await page.locator("#timeline rect").count()) > 10, "the timeline is empty");
-    await accessible(browser, address, "");
+    await checkAccessibility(browser, address, "");
+    // a second program is shown while it runs: its launches become more
+    const larger = join(root, "tests/models/style_multistyle26");
+    const more = ["bench", join(larger, "model.onnx"), "--inputs", join(larger, "input.npz"), "--device", "cpu", "--runs", "100000"];
+    const second = spawn(binary, more, { stdio: "ignore", env: { ...process.env, VIZ: new URL(address).host } });
+    let live;
+    try {
+      live = await status(/^Runs: \d+ kernels · [1-9]/, MINUTE);
+      await page.waitForFunction((before) => {
+        const launches = (words) => Number(/([\d,]+) launch/.exec(words)[1].replaceAll(",", ""));
+        return launches(document.querySelector("#status").textContent) > launches(before);
+      }, live);
+      check(/bench .*model\.onnx.* \(runs\)/.test(await page.textContent("#run")), "the page does not say which program runs");
+      check((await page.locator("#timeline rect").count()) > 10, "the timeline is empty while the program runs");
+    } finally {
+      second.kill();
+    }
+    await status(/^Ended: \d+ kernels/, MINUTE);
     await page.close();
-    console.log(`demo: viz: ${text}`);
+    console.log(`demo: viz: ${text} ${live}`);
   } finally {
     program.kill();
   }

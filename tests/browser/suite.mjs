@@ -6,6 +6,12 @@ import { launchFirefox } from "../../scripts/lib/firefox.mjs";
 import { root } from "../../scripts/lib/run.mjs";
 import { serve } from "../../scripts/serve.mjs";
 
+/** A Content-Security-Policy without `wasm-unsafe-eval`. The page of the tests contains scripts. */
+const POLICY = "default-src 'self'; worker-src 'self'; script-src 'self' 'unsafe-inline'";
+/** The policy that a page needs whose package is from another origin. */
+const otherOriginPolicy = (origin) =>
+  `default-src 'self'; connect-src 'self' ${origin}; worker-src blob: ${origin}; script-src 'self' 'unsafe-inline' 'wasm-unsafe-eval' ${origin}`;
+
 /**
  * How a page is opened. A suite names the ones it wants in a line `// configs: a, b`; without one it gets `default`. In Firefox, which
  * has no WebGPU everywhere, every suite runs, in the last one alone.
@@ -14,6 +20,15 @@ export const CONFIGS = {
   default: { webgpu: true, isolation: true },
   "no-webgpu": { webgpu: false, isolation: true },
   "not-isolated": { webgpu: true, isolation: false },
+  // the server sends the headers of isolation with pages only, so browsers refuse its scripts as workers
+  "isolated-pages": { webgpu: false, isolation: "pages" },
+  // the package comes from another origin, as from a CDN
+  "other-origin": { webgpu: true, isolation: true, otherOrigin: true },
+  "other-origin-not-isolated": { webgpu: false, isolation: false, otherOrigin: true },
+  "other-origin-csp": { webgpu: false, isolation: true, otherOrigin: true, csp: otherOriginPolicy },
+  // Content-Security-Policies that permit WebAssembly, and that do not
+  csp: { webgpu: false, isolation: true, csp: () => `${POLICY} 'wasm-unsafe-eval'` },
+  "csp-without-wasm": { webgpu: false, isolation: true, csp: () => POLICY },
   // canvases of WebGPU, which end the GPU's process of a headless Chromium (148) without this
   vulkan: { webgpu: true, isolation: true, flags: ["--use-angle=vulkan", "--use-vulkan=swiftshader", "--enable-features=Vulkan"] },
   firefox: { firefox: true, webgpu: false, isolation: true },
@@ -42,8 +57,9 @@ export function mounts(gradloom) {
  * `path` is the suite's path below tests/browser. Returns [{name, error, ms, notes}]; `error` is null for a test that passed.
  */
 export async function runSuite({ path, config, gradloom, grep = "", set = {}, onRow = () => {} }) {
-  const { webgpu, isolation, firefox, flags = [] } = CONFIGS[config];
-  const server = await serve(mounts(gradloom), { isolation });
+  const { webgpu, isolation, firefox, flags = [], otherOrigin = false, csp = () => null } = CONFIGS[config];
+  const packageServer = otherOrigin ? await serve({ "/gradloom": gradloom }, { isolation: false, crossOrigin: true }) : null;
+  const server = await serve(mounts(gradloom), { isolation, csp: csp(packageServer?.url) });
   const browser = await (firefox ? launchFirefox() : launch({ webgpu, flags }));
   const rows = [];
   let current = null;
@@ -100,7 +116,7 @@ export async function runSuite({ path, config, gradloom, grep = "", set = {}, on
     });
     page.on("pageerror", (error) => problem(`uncaught: ${error.stack ?? error}`));
     page.on("crash", () => stop("the page crashed"));
-    const query = new URLSearchParams({ suite: `/${path}`, config, webgpu, grep, ...set });
+    const query = new URLSearchParams({ suite: `/${path}`, config, webgpu, grep, package: `${packageServer?.url ?? ""}/gradloom`, ...set });
     watch(GRACE_MS);
     await page.goto(`${server.url}/page/index.html?${query}`);
     await finished;
@@ -111,6 +127,7 @@ export async function runSuite({ path, config, gradloom, grep = "", set = {}, on
     clearTimeout(watchdog);
     await browser.close();
     await server.close();
+    await packageServer?.close();
   }
   return rows;
 }

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { launchProfile } from "../../scripts/lib/chromium.mjs";
 import { main } from "../../scripts/lib/run.mjs";
 import { serve } from "../../scripts/serve.mjs";
-import { unpacked } from "./run.mjs";
+import { unpackPackage } from "./run.mjs";
 import { mounts } from "./suite.mjs";
 
 /** What a visit does, in the page: a model and some tensor work on a device. */
@@ -189,7 +189,7 @@ async function files(gradloom) {
 }
 
 main(async () => {
-  const gradloom = unpacked();
+  const gradloom = unpackPackage();
   await files(gradloom);
   for (const isolation of [true, false]) {
     const server = await serve(mounts(gradloom), { isolation });

@@ -11,7 +11,7 @@ const model = join(root, "tests/models/silero_vad_op18_ifless");
 const arrays = await readNpz(readFileSync(join(model, "input.npz")));
 const inputs = { input: Array.from(arrays.input.data), state: Array.from(arrays.state.data) };
 const [speech] = (await readNpz(readFileSync(join(model, "expected.npz")))).output.data;
-export const heard = (value) => Math.abs(value - speech) < 1e-3 * Math.abs(speech);
+export const isSpeechOutput = (value) => Math.abs(value - speech) < 1e-3 * Math.abs(speech);
 
 /** The folder whose files are served, where that is not the project's own. */
 const SERVED = { next: "public", sveltekit: "static", vite: "public" };
@@ -19,7 +19,7 @@ const SERVED = { next: "public", sveltekit: "static", vite: "public" };
 // what the modules that are loaded on first use should give
 const words = JSON.parse(readFileSync(join(root, "tests/fixtures/text/samples.json"), "utf8"));
 const greeting = words.texts[2];
-export const same = (tokens) => JSON.stringify(tokens) === JSON.stringify(words.bert.ids[2]);
+export const areExpectedTokens = (tokens) => JSON.stringify(tokens) === JSON.stringify(words.bert.ids[2]);
 
 /**
  * A copy of a consumer's files, under another name and with another script where that is asked for, with the tarball installed by npm:

@@ -53,13 +53,13 @@ export async function runShapes(gradloom, model, npz, count = SHAPES) {
 }
 
 /** The numbers of the runs, from this one on, that compiled something. */
-export const lateOf = (compiled, from) => compiled.flatMap((n, i) => (n > 0 && i >= from ? [i] : []));
+export const runsThatCompiled = (compiled, from) => compiled.flatMap((n, i) => (n > 0 && i >= from ? [i] : []));
 
 /**
- * Feeds a decoder's cache back for so many steps of one token, from two on. Gives how many kernels each step compiled; `look` gets the step's
+ * Feeds a decoder's cache back for so many steps of one token, from two on. Gives how many kernels each step compiled; `onStep` gets the step's
  * logits, its cache, and what it was given.
  */
-export async function grow(gradloom, model, steps, options = {}, look = async () => {}) {
+export async function growCache(gradloom, model, steps, options = {}, onStep = async () => {}) {
   const start = inputsOf(gradloom, [1, 1, 2]);
   let cache = PAST.map((name) => start[name]);
   const compiled = [];
@@ -68,7 +68,7 @@ export async function grow(gradloom, model, steps, options = {}, look = async ()
     const given = { input_ids, attention_mask, ...Object.fromEntries(PAST.map((name, i) => [name, cache[i]])) };
     const [logits, ...next] = Object.values(await model.run(given, options));
     compiled.push(model.timing.kernelsCompiled);
-    await look({ past, logits, next, input_ids, attention_mask });
+    await onStep({ past, logits, next, input_ids, attention_mask });
     logits.dispose();
     if (past > 2) cache.forEach((t) => t.dispose());
     cache = next;

@@ -4,27 +4,27 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 
 const file = new URL("../fixtures/numerics/hosts.txt", import.meta.url);
-const KEY = ["records", "operator", "of"];
+const KEY_COLUMNS = ["records", "operator", "of"];
 /** Where sums and products may be fused (relaxed SIMD), the WASM device may give other last bits. */
 export const COLUMNS = ["wasm", "wasm relaxed", "webgpu"];
 
 /** The cells of each row, named by its first three fields. */
-function kept() {
+function readTable() {
   if (!existsSync(file)) return new Map();
   const [head, ...lines] = readFileSync(file, "utf8").trimEnd().split("\n").map((line) => line.split("\t"));
-  assert.deepEqual(head, [...KEY, ...COLUMNS], "the columns of hosts.txt");
+  assert.deepEqual(head, [...KEY_COLUMNS, ...COLUMNS], "the columns of hosts.txt");
   return new Map(lines.map((fields) => [fields.slice(0, 3).join("\t"), fields.slice(3)]));
 }
 
-function keep(at, measured) {
-  const rows = kept();
+function writeColumn(at, measured) {
+  const rows = readTable();
   for (const cells of rows.values()) cells[at] = "";
   for (const [row, cell] of measured) {
     if (!rows.has(row)) rows.set(row, COLUMNS.map(() => ""));
     rows.get(row)[at] = cell;
   }
   const lines = [...rows].filter(([, cells]) => cells.some((cell) => cell !== "")).map(([row, cells]) => [row, ...cells].join("\t"));
-  writeFileSync(file, [[...KEY, ...COLUMNS].join("\t"), ...lines.sort(), ""].join("\n"));
+  writeFileSync(file, [[...KEY_COLUMNS, ...COLUMNS].join("\t"), ...lines.sort(), ""].join("\n"));
 }
 
 /**
@@ -32,14 +32,14 @@ function keep(at, measured) {
  * not listed fail. How many rows the table has.
  */
 export function check(lines, columns) {
-  const told = (mark) => lines.filter((line) => line.startsWith(`${mark} `)).map((line) => line.slice(2));
-  const wrong = told("!");
+  const linesMarked = (mark) => lines.filter((line) => line.startsWith(`${mark} `)).map((line) => line.slice(2));
+  const wrong = linesMarked("!");
   assert.deepEqual(wrong.slice(0, 40), [], `${wrong.length} differences that differences.txt does not list`);
   const measured = new Map(lines.filter((line) => !/^[!?] /.test(line)).map((line) => line.split(/\t(?=[^\t]*$)/)));
   if (columns.length > 0) {
-    assert.deepEqual(told("?"), [], "differences.txt names this device in lines that nothing needs");
-    if (process.env.BLESS) keep(COLUMNS.indexOf(columns[0]), measured);
-    const rows = [...kept()];
+    assert.deepEqual(linesMarked("?"), [], "differences.txt names this device in lines that nothing needs");
+    if (process.env.BLESS) writeColumn(COLUMNS.indexOf(columns[0]), measured);
+    const rows = [...readTable()];
     const differ = columns.map((column) => {
       const at = COLUMNS.indexOf(column);
       const other = rows.filter(([row, cells]) => (measured.get(row) ?? "") !== cells[at]);

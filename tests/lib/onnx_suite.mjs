@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { OnnxSuite } from "./conformance.mjs";
-import { kinds, onnxCases, printer } from "./suites.mjs";
+import { categoryOf, onnxCases, printer } from "./suites.mjs";
 
 /** Runs the cases of a zip file: `{ name, what, why }` each. */
 export async function runSuite(bytes, filter = "") {
@@ -13,7 +13,7 @@ export async function runSuite(bytes, filter = "") {
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const [file, filter] = process.argv.slice(2);
-  const out = printer(kinds.onnx);
+  const out = printer(categoryOf.onnx);
   await onnxCases(OnnxSuite, readFileSync(file), { filter }, out.report);
   if (!out.end()) process.exitCode = 1;
 }

@@ -1,7 +1,7 @@
 // The suites that others wrote, run through the test module: the same in node and in a page. Each calls `report` with
 // { name, what, why } for every case, where what is pass, refused, WRONG or BROKEN, and starts with the `from`-th of them.
 
-const refusal = /^E_(UNSUPPORTED|MODEL|INPUT|FORMAT)/;
+const REFUSAL_CODES = /^E_(UNSUPPORTED|MODEL|INPUT|FORMAT)/;
 
 /** Cases of the ONNX backend suite whose names hold `filter`, each on a fresh device. */
 export async function onnxCases(OnnxSuite, bytes, { webgpu = false, filter = "", from = 0 } = {}, report = () => {}) {
@@ -14,7 +14,7 @@ export async function onnxCases(OnnxSuite, bytes, { webgpu = false, filter = "",
       result = { name, what: why === undefined ? "pass" : "WRONG", why: why ?? "" };
     } catch (error) {
       const why = String(error?.message ?? error);
-      result = { name, what: refusal.test(why) ? "refused" : "BROKEN", why };
+      result = { name, what: REFUSAL_CODES.test(why) ? "refused" : "BROKEN", why };
     }
     await report(result);
   }
@@ -115,4 +115,4 @@ export function printer(kindOf) {
 }
 
 /** What a result counts under: an ONNX case's kind, a sample's element type. */
-export const kinds = { onnx: (name) => name.split("/")[0], torch: (name) => name.split(" ")[2] };
+export const categoryOf = { onnx: (name) => name.split("/")[0], torch: (name) => name.split(" ")[2] };

@@ -21,7 +21,7 @@ async function main() {
   const { begin, go: goOn, post, help, stop, dismiss } = instantiate({ module, driver, memory, entries: kernels });
   const compileMs = performance.now() - start;
   const failed = [];
-  const soon = () => performance.now() + 0.1;
+  const shortDeadline = () => performance.now() + 0.1;
   let go;
   if (threads === 1) {
     for (let i = 0; i < n; i++) {
@@ -40,7 +40,7 @@ async function main() {
       const whole = new Uint8Array(memory.buffer).slice(0, scratch);
       new Uint8Array(memory.buffer).set(image);
       let pieces = 1;
-      for (begin(steps, n); goOn(scratch, soon()) !== 0; pieces++);
+      for (begin(steps, n); goOn(scratch, shortDeadline()) !== 0; pieces++);
       if (Buffer.compare(whole, new Uint8Array(memory.buffer, 0, scratch)) !== 0) failed.push([n, `${pieces} pieces differ from the whole`]);
     }
   } else {
@@ -78,7 +78,7 @@ async function main() {
     while (Atomics.load(words, STATE) !== IDLE);
     reset();
     post(steps, n, threads, scratch, sync);
-    do help(0, 0, scratch, sync, soon());
+    do help(0, 0, scratch, sync, shortDeadline());
     while (Atomics.load(words, STATE) !== IDLE);
     save("paced");
     go();

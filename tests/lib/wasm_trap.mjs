@@ -4,9 +4,9 @@ const IMPORTS = 2;
 const EXPORTS = 7;
 const CODE = 10;
 /** A function of no locals that traps: its length, and `unreachable`. */
-const TRAPS = [3, 0, 0, 0x0b];
+const TRAPPING_BODY = [3, 0, 0, 0x0b];
 /** One that never ends. */
-const LOOPS = [7, 0, 3, 0x40, 0x0c, 0, 0x0b, 0x0b];
+const ENDLESS_BODY = [7, 0, 3, 0x40, 0x0c, 0, 0x0b, 0x0b];
 
 function reader(bytes) {
   let at = 0;
@@ -75,7 +75,7 @@ function importedFunctions(body) {
   return functions;
 }
 
-function exported(body, name) {
+function exportIndex(body, name) {
   const r = reader(body);
   for (let left = r.number(); left > 0; left -= 1) {
     const found = r.text();
@@ -87,7 +87,7 @@ function exported(body, name) {
 }
 
 /** The module with another body for some of its functions: those that `chosen` says, by their place in the code. */
-function exchanged(module, chosen, other) {
+function replaceBodies(module, chosen, other) {
   const parts = [[...module.subarray(0, 8)]];
   for (const { id, body } of sections(module)) {
     let content = body;
@@ -100,14 +100,14 @@ function exchanged(module, chosen, other) {
         r.skip(r.number());
         list.push(chosen(at) ? other : body.subarray(start, r.at()));
       }
-      content = joined(list);
+      content = concat(list);
     }
     parts.push([id], leb(content.length), content);
   }
-  return joined(parts);
+  return concat(parts);
 }
 
-function joined(list) {
+function concat(list) {
   const out = new Uint8Array(list.reduce((sum, each) => sum + each.length, 0));
   let at = 0;
   for (const each of list) {
@@ -121,19 +121,19 @@ function joined(list) {
 export function trappingExport(module, name) {
   const all = sections(module);
   const before = importedFunctions(all.find(({ id }) => id === IMPORTS).body);
-  const index = exported(all.find(({ id }) => id === EXPORTS).body, name) - before;
-  return exchanged(module, (at) => at === index, TRAPS);
+  const index = exportIndex(all.find(({ id }) => id === EXPORTS).body, name) - before;
+  return replaceBodies(module, (at) => at === index, TRAPPING_BODY);
 }
 
 /** The module with nothing but functions that trap. */
-export const trappingModule = (module) => exchanged(module, () => true, TRAPS);
+export const trappingModule = (module) => replaceBodies(module, () => true, TRAPPING_BODY);
 
 /** The module with nothing but functions that never end. */
-export const endlessModule = (module) => exchanged(module, () => true, LOOPS);
+export const endlessModule = (module) => replaceBodies(module, () => true, ENDLESS_BODY);
 
 /** A function of a wasm module that traps. */
 const trap = new WebAssembly.Instance(
-  new WebAssembly.Module(Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0, 1, 4, 1, 96, 0, 0, 3, 2, 1, 0, 7, 5, 1, 1, 102, 0, 0, 10, 5, 1, ...TRAPS)),
+  new WebAssembly.Module(Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0, 1, 4, 1, 96, 0, 0, 3, 2, 1, 0, 7, 5, 1, 1, 102, 0, 0, 10, 5, 1, ...TRAPPING_BODY)),
 ).exports.f;
 
 /**
@@ -155,7 +155,7 @@ export function trapAtClock(n) {
 }
 
 /** Whatever it comes to within a time that nothing here takes: a promise that stays open is a failure, not a test that hangs. */
-export async function settled(promises, ms = 60_000) {
+export async function settleAll(promises, ms = 60_000) {
   let timer;
   const late = new Promise((_, fail) => (timer = setTimeout(() => fail(new Error(`a promise was still open after ${ms} ms`)), ms)));
   try {

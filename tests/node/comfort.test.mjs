@@ -1,11 +1,12 @@
 // What makes the package pleasant to work with: tensors on the console, data of any form, training in one call, memory that is
 // found again.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { before, test } from "node:test";
 import { inspect } from "node:util";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
-import { OutOfMemoryError, Tensor, init, load, loadWeights, memory, nn, optim, tidy, torch } from "gradloom";
+import { InputError, OutOfMemoryError, Tensor, init, load, loadWeights, memory, nn, optim, tidy, torch } from "gradloom";
 import { DataLoader, examples } from "gradloom/data";
 import { fit, opfsCheckpoint } from "gradloom/fit";
 import * as rules from "gradloom/optim";
@@ -141,6 +142,33 @@ test("shapes that do not fit say what may be meant", async () => {
   assert.match(hint(() => conv.forward(Tensor.ones([3, 32, 32]))), /^the batch's axis is missing: unsqueeze\(0\)/);
   assert.equal(hint(() => conv.forward(Tensor.ones([2, 4, 32, 32]))), undefined);
   assert.equal(hint(() => Tensor.ones([2, 3]).matmul(Tensor.ones([4, 5]))), undefined);
+});
+
+test("inputs of a model that do not fit say how to change them", async () => {
+  const model = async (path) => load(readFileSync(new URL(`../models/${path}`, import.meta.url)), { device });
+  const hintFor = async (loaded, shape) => {
+    const error = await loaded.run({ [loaded.inputs[0].name]: Tensor.zeros(shape) }).then(() => assert.fail("it fits"), (error) => error);
+    assert.ok(error instanceof InputError && error.code === "E_INPUT", error.stack);
+    return error.hint;
+  };
+  const first = await model("ppocr_cls/model.onnx");
+  assert.deepEqual(first.inputs[0].shape, [null, 3, "?", "?"]);
+  assert.equal(await hintFor(first, [1, 48, 192, 3]), 'the image is channels last: permute([0, 3, 1, 2]), or fromImage(image, { layout: "nchw" })');
+  assert.equal(await hintFor(first, [48, 192, 3]), 'the image is channels last: permute([2, 0, 1]).unsqueeze(0), or fromImage(image, { layout: "nchw" })');
+  assert.equal(await hintFor(first, [3, 48, 192]), "the batch axis is missing: add it with unsqueeze(0)");
+  assert.equal(await hintFor(first, [1, 1, 3, 48, 192]), "there is a batch axis too many: remove it with squeeze(0)");
+  assert.equal(await hintFor(first, [1, 4, 48, 192]), undefined);
+  assert.equal(await hintFor(first, [48]), undefined);
+  // what the advice makes of the input fits
+  const image = Tensor.zeros([48, 192, 3]);
+  for (const x of [image.unsqueeze(0).permute([0, 3, 1, 2]), image.permute([2, 0, 1]).unsqueeze(0)]) await first.run({ x });
+  const last = await model("selfie_segmentation/model.tflite");
+  const [n, height, width, channels] = last.inputs[0].shape;
+  const flipped = 'the image is channels first: permute([0, 2, 3, 1]), or fromImage(image, { layout: "nhwc" })';
+  assert.equal(await hintFor(last, [n, channels, height, width]), flipped);
+  assert.equal(await hintFor(last, [channels, height, width]), flipped.replace("permute([0, 2, 3, 1])", "permute([1, 2, 0]).unsqueeze(0)"));
+  first.dispose();
+  last.dispose();
 });
 
 test("minimize is a step and gives the loss", async () => {

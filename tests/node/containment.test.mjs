@@ -8,7 +8,7 @@ import workerThreads from "node:worker_threads";
 import { syncBuiltinESMExports } from "node:module";
 import { ChatTemplate, InternalError, Tensor, Tokenizer, init, load, memory, torch } from "gradloom";
 import * as data from "gradloom/data";
-import { endlessModule, settled, trapAtClock, trappingExport, trappingModule } from "../lib/wasm_trap.mjs";
+import { endlessModule, settleAll, trapAtClock, trappingExport, trappingModule } from "../lib/wasm_trap.mjs";
 
 // a copy: the import itself would follow what the tests put in its place
 const { Worker } = workerThreads;
@@ -35,7 +35,7 @@ async function nothingHangs({ t, model }) {
   assert.throws(() => t.add(1), stopped);
   assert.throws(() => new Tensor([1]).add(1), stopped);
   const calls = [t.data(), t.realize(), model?.run(inputs()), model?.strings(t)].filter(Boolean);
-  for (const { status, reason } of await settled(calls)) {
+  for (const { status, reason } of await settleAll(calls)) {
     assert.equal(status, "rejected");
     assert.ok(stopped(reason), reason);
   }
@@ -48,7 +48,7 @@ async function ends() {
   try {
     const t = new Tensor([1]).add(1);
     const end = trapAtClock(1);
-    await settled([t.data()]);
+    await settleAll([t.data()]);
     end();
   } catch (error) {
     assert.ok(stopped(error) || error.code === "E_STATE", error);
@@ -100,10 +100,10 @@ test("a panic says what it was", async () => {
     }
   };
   const runs = [model.run(inputs()), t.data()];
-  const [first, second] = await settled(runs);
+  const [first, second] = await settleAll(runs);
   WebAssembly.Module = Module;
   assert.equal(first.status, "rejected");
-  assert.match(first.reason.message, /panicked at .*face\.rs:\d+:\d+:[^]*already mutably borrowed/);
+  assert.match(first.reason.message, /panicked at .*runtime\.rs:\d+:\d+:[^]*already mutably borrowed/);
   assert.ok(stopped(second.reason));
   await nothingHangs({ t, model });
   assert.equal(await numbers(await startsAfresh()), want);
@@ -118,7 +118,7 @@ test("a trap at any point of two runs, a computation and a readback", async () =
     const end = trapAtClock(n);
     // a run that need not wait may end the module before the next call begins
     const calls = [() => model.run(inputs()), () => t.data(), () => model.run(inputs()), () => t.mul(2).realize()];
-    const results = await settled(calls.map(async (call) => call()));
+    const results = await settleAll(calls.map(async (call) => call()));
     const reached = end();
     for (const { status, reason } of results) assert.ok(status === "fulfilled" || (reached && stopped(reason)), reason);
     if (!reached) break;
@@ -154,12 +154,12 @@ test("stack and memory of the module that are used up", async () => {
       const file = new Uint8Array(2 ** 30);
       await assert.rejects(async () => {
         for (let i = 0; i < 5; i += 1) {
-          files.push(new t.device.engine.api.Parts(file.length));
+          files.push(new t.device.engine.api.FileBuffer(file.length));
           files.at(-1).push(file);
         }
       });
     }
-    const [{ status, value, reason }] = await settled([t.data()]);
+    const [{ status, value, reason }] = await settleAll([t.data()]);
     assert.ok(status === "fulfilled" ? value[0] === 2 : stopped(reason), reason);
     assert.equal(await numbers(await startsAfresh()), want);
   }
@@ -182,7 +182,7 @@ test("modules that are loaded on first use end alone", async () => {
     WebAssembly.instantiate = (from, imports) => instantiate(trapping(from), imports);
     const [made, call] = await make();
     const attempts = [1, 2].map(async () => call(made));
-    const results = await settled(attempts).finally(() => (WebAssembly.instantiate = instantiate));
+    const results = await settleAll(attempts).finally(() => (WebAssembly.instantiate = instantiate));
     for (const { reason } of results) assert.ok(stopped(reason), reason);
     if (made instanceof Tokenizer) made.dispose();
     const [again] = await make();
@@ -208,7 +208,7 @@ test("an isolated device ends alone, by itself and by dispose", async () => {
   const other = await init({ device: "wasm", threads: 1, isolated: true });
   const second = await load(MODEL, { device: other });
   const end = trapAtClock(3);
-  const [result] = await settled([second.run(inputs())]);
+  const [result] = await settleAll([second.run(inputs())]);
   assert.ok(end());
   assert.ok(stopped(result.reason));
   // the device says so, too
@@ -232,7 +232,7 @@ test("a kernel that traps loses the device, and the next run has another one", a
     WebAssembly.Module = function (bytes) {
       return new Module(trappingModule(bytes));
     };
-    const result = await settled([model.run(inputs())]).finally(() => (WebAssembly.Module = Module));
+    const result = await settleAll([model.run(inputs())]).finally(() => (WebAssembly.Module = Module));
     assert.ok(lost(result[0].reason), result[0].reason);
     assert.match(result[0].reason.message, /a kernel failed/);
     const why = await Promise.race([model.device.lost, new Promise((done) => setTimeout(done, 1000))]);
@@ -308,7 +308,7 @@ test("a thread that does not come back from a kernel, or ends in it, loses the d
     let looks = 0;
     // a look at the clock takes half a minute, or a second once the end of the thread is known
     performance.now = () => now.call(performance) + (dies ? 1 : 30) * 1000 * looks++;
-    const [result] = await settled([product.data()]).finally(() => {
+    const [result] = await settleAll([product.data()]).finally(() => {
       performance.now = now;
       restore();
     });

@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
 import { test } from "node:test";
 import * as gradloom from "gradloom";
-import { PAST, grow, inputsOf, lateOf, runShapes } from "../lib/lengths.mjs";
+import { PAST, growCache, inputsOf, runShapes, runsThatCompiled } from "../lib/lengths.mjs";
 
 const { Tensor, load } = gradloom;
 const model = (name) => new URL(`../models/${name}/model.onnx`, import.meta.url);
@@ -32,7 +32,7 @@ async function fifty(name, dynamic, first) {
   const { compiled, error } = await runShapes(gradloom, m, new Uint8Array(readFileSync(new URL("lengths.npz", model(name)))));
   assert.ok(error <= 5e-5, `${name}: off by ${error}`);
   assert.ok(compiled[0] > 0 && compiled[1] > 0, `${compiled}`);
-  assert.deepEqual(lateOf(compiled, first + 1), [], `${name}: ${compiled}`);
+  assert.deepEqual(runsThatCompiled(compiled, first + 1), [], `${name}: ${compiled}`);
   m.dispose();
 }
 
@@ -144,7 +144,7 @@ test("a cache grows in place: a hundred steps compile nothing, and are those of 
   const m = await load(model("zoo_llama_past"), { device: "wasm", dynamic: { s0: [1, 128] } });
   const fixed = await load(model("zoo_llama_past"), { device: "wasm", dynamic: false });
   let values;
-  const compiled = await grow(gradloom, m, 100, {}, async ({ past, logits, next, ...own }) => {
+  const compiled = await growCache(gradloom, m, 100, {}, async ({ past, logits, next, ...own }) => {
     assert.deepEqual(next[0].shape, [1, 2, past + 1, 8]);
     if (past < 6 || past === 101) {
       const [want] = Object.values(await fixed.run({ ...inputs([1, 1, past]), ...own, ...(values && cacheOf(values)) }));
@@ -154,7 +154,7 @@ test("a cache grows in place: a hundred steps compile nothing, and are those of 
     }
     if (past < 5 || past === 100) values = await Promise.all(next.map(async (t) => new Tensor((await t.data()).slice(), t.shape)));
   });
-  assert.deepEqual(lateOf(compiled, 2), []);
+  assert.deepEqual(runsThatCompiled(compiled, 2), []);
 });
 
 test("two runs that go on from one cache do not disturb each other", async () => {

@@ -4,7 +4,7 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { Tensor, ValueError, init, saveWeights, stats } from "gradloom";
 import { LLM } from "gradloom/llm";
-import { adapter } from "../lib/adapters.mjs";
+import { makeAdapter } from "../lib/adapters.mjs";
 
 await init({ device: "wasm", threads: 2 });
 const own = new URL("../fixtures/llm/llama.gguf", import.meta.url);
@@ -13,7 +13,7 @@ mkdirSync(folder, { recursive: true });
 const PROMPT = [5, 9, 14, 3, 40, 33, 21, 2, 7];
 const kernels = async () => (await stats())[0].kernelsCompiled;
 const bytes = { gguf: readFileSync(own), safetensors: readFileSync(new URL("../fixtures/llm/llama/model.safetensors", import.meta.url)) };
-const made = (seed, alpha) => adapter({ Tensor, saveWeights }, bytes, seed, alpha);
+const made = (seed, alpha) => makeAdapter({ Tensor, saveWeights }, bytes, seed, alpha);
 
 const close = (got, want) => got.forEach((x, at) => assert.ok(Math.abs(x - want[at]) <= 1e-4, `${at}: ${x}, not ${want[at]}`));
 const distance = (a, b) => Math.max(...a.map((x, at) => Math.abs(x - b[at])));

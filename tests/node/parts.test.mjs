@@ -9,7 +9,7 @@ import { FetchError, Tensor, init, irKernel, load, loadWeights, nn, optim, saveW
 import { loadNetwork } from "gradloom/finetune";
 import { readNpz, readZip } from "../lib/npz.mjs";
 
-const folder = new URL("../models/silero_vad_op15/", import.meta.url);
+const folder = new URL("../models/zoo_t5_encoder/", import.meta.url);
 const MODEL = new URL("model.onnx", folder);
 /** A model with an operator that few networks have: a loop that doubles its input until the sum is above 20. */
 const zip = await readZip(readFileSync(new URL("../fixtures/onnx/dynamic.zip", import.meta.url)));

@@ -18,13 +18,13 @@ function nodeClient() {
 }
 
 /** Bytes of memory that a process holds, where the system says so. */
-function held(pid) {
+function residentBytes(pid) {
   const file = `/proc/${pid}/status`;
   return existsSync(file) ? Number(/VmRSS:\s+(\d+)/.exec(readFileSync(file, "utf8"))[1]) * 1024 : 0;
 }
 
 /** So many completions, eight at once, some of whose clients leave. */
-async function many(address, count) {
+async function sendCompletions(address, count) {
   let next = 0;
   const one = async (i) => {
     const stop = new AbortController();
@@ -56,10 +56,10 @@ main(async () => {
     const address = line.split(" at ")[1];
     run(interpreter, [join(root, "tests/serve/client.py"), address]);
     run("node", [script, address]);
-    await many(address, 200);
-    const before = held(server.pid);
-    await many(address, 1000);
-    const grown = held(server.pid) - before;
+    await sendCompletions(address, 200);
+    const before = residentBytes(server.pid);
+    await sendCompletions(address, 1000);
+    const grown = residentBytes(server.pid) - before;
     console.log(`1000 requests: ${(before / 2 ** 20).toFixed(1)} MiB before, ${(grown / 2 ** 20).toFixed(2)} MiB more after`);
     if (grown > 4 * 2 ** 20) throw new Failure("memory grows with requests");
     const ended = new Promise((resolve) => server.once("exit", resolve));

@@ -2,7 +2,7 @@
 // index.
 import MarkdownIt from "markdown-it";
 import { readFileSync, readdirSync } from "node:fs";
-import { included } from "../../scripts/lib/docs.mjs";
+import { insertTables } from "../../scripts/lib/docs.mjs";
 import { highlight } from "../src/highlight.js";
 import { apiPages } from "./api.mjs";
 import { escape, page } from "./shell.mjs";
@@ -104,7 +104,7 @@ let known;
 const docsPages = () => (known ??= made());
 
 function made() {
-  const from = ([path, file, name], group) => ({ path, name, group, ...render(included(read(file))) });
+  const from = ([path, file, name], group) => ({ path, name, group, ...render(insertTables(read(file))) });
   return [
     ...GUIDES.map((each) => from(each, "Guides")),
     { path: "cookbook", name: "Cookbook", group: "Guides", ...render(cookbook()) },

@@ -5,7 +5,7 @@ const IMAGE = 224;
 const DEPTHS = [3, 4, 6, 3];
 
 /** The bytes of the model; its input is `x`. */
-export function residual() {
+export function residualNetwork() {
   const [weights, nodes] = [{}, []];
   let [seed, names] = [1, 0];
   const weight = (shape, fan) => {

@@ -7,13 +7,13 @@ import { launch } from "../../../scripts/lib/chromium.mjs";
 import { unpackInto } from "../../../scripts/lib/package.mjs";
 import { main, root } from "../../../scripts/lib/run.mjs";
 import { serve } from "../../../scripts/serve.mjs";
-import { unpacked } from "../../browser/run.mjs";
+import { unpackPackage } from "../../browser/run.mjs";
 import { mounts } from "../../browser/suite.mjs";
 import { readNpz } from "../../lib/npz.mjs";
 import { measure } from "./measure.mjs";
-import { residual } from "./residual.mjs";
+import { residualNetwork } from "./residual.mjs";
 
-const PLACES = {
+const HOSTS = {
   node: { device: "wasm", threads: 1 },
   "node-threads": { device: "wasm", threads: 2 },
   page: { device: "wasm", threads: 1, page: true },
@@ -36,12 +36,13 @@ async function inNode(name, options) {
   const project = join(root, "tests");
   unpackInto(project);
   const gradloom = await import(join(project, "node_modules/gradloom/dist/index.js"));
-  const made = name === "residual" ? residual() : { file: readFileSync(fileOf(name)), inputs: await readNpz(readFileSync(join(models, name, "input.npz"))) };
+  const stored = async () => ({ file: readFileSync(fileOf(name)), inputs: await readNpz(readFileSync(join(models, name, "input.npz"))) });
+  const made = name === "residual" ? residualNetwork() : await stored();
   return measure(gradloom, () => made, options);
 }
 
 async function inPage(name, options) {
-  const server = await serve({ ...mounts(unpacked()), "/bench": join(root, "tests/bench") });
+  const server = await serve({ ...mounts(unpackPackage()), "/bench": join(root, "tests/bench") });
   const browser = await launch();
   try {
     const page = await browser.newPage();
@@ -56,7 +57,7 @@ async function inPage(name, options) {
       if (url) {
         const { readNpz: read } = await import("/lib/npz.mjs");
         made = { file: await bytes(url), inputs: await read(await bytes(`/models/${model}/input.npz`)) };
-      } else made = (await import("/bench/abort/residual.mjs")).residual();
+      } else made = (await import("/bench/abort/residual.mjs")).residualNetwork();
       return measureHere(gradloom, () => made, how);
     }, { name, file, options });
   } finally {
@@ -72,8 +73,8 @@ main(async () => {
   const unknown = names.filter((name) => !known.includes(name));
   if (unknown.length > 0) throw new Error(`there is no model ${unknown}; there are ${known.join(", ")}`);
   const round = (ms) => (ms === undefined ? "-" : ms.toFixed(1));
-  for (const place of value("--on", Object.keys(PLACES).join()).split(",")) {
-    const { page, ...options } = { ...PLACES[place], count: Number(value("--count", 30)), seed: Number(value("--seed", 1)) };
+  for (const place of value("--on", Object.keys(HOSTS).join()).split(",")) {
+    const { page, ...options } = { ...HOSTS[place], count: Number(value("--count", 30)), seed: Number(value("--seed", 1)) };
     for (const name of names) {
       const r = await (page ? inPage : inNode)(name, options);
       const blocks = Object.entries(r.blocks).map(([phase, ms]) => `${phase} ${round(ms)}`).join(", ");

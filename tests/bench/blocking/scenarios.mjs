@@ -72,10 +72,29 @@ async function training({ Tensor, init, nn, optim }, { device }) {
   return { "10 steps of fit": train, "10 more": train };
 }
 
-export const scenarios = { detector, task, training };
+/** A language model writes verses: its load with the first tokens, and then more of them. */
+async function language(_, { device, worker }) {
+  const { LLM } = await import("/gradloom/llm.js");
+  const options = { device, context: 512, ...(worker !== undefined && { worker }) };
+  let llm;
+  const write = async (prompt, maxTokens) => {
+    let count = 0;
+    for await (const _ of llm.tokens(prompt, { maxTokens, ignoreEnd: true })) count += 1;
+    if (count !== maxTokens) throw new Error(`the model wrote ${count} tokens`);
+  };
+  return {
+    "load, 8 tokens": async () => {
+      llm = await LLM.load("/models/verses/verses-q8_0.gguf", options);
+      await write("In the beginning God created", 8);
+    },
+    "64 more": () => write("And God said unto Noah, ".repeat(8), 64),
+  };
+}
+
+export const scenarios = { detector, task, training, language };
 
 /** The longest that a timer of 4 ms had to wait, and what the browser itself noted of long frames and slow events, in milliseconds. */
-export async function watched(body) {
+export async function measureBlocking(body) {
   const seen = { gap: 0, frames: [], events: [] };
   const observe = (type, into, more = {}) => {
     const observer = new PerformanceObserver((list) => into.push(...list.getEntries().map(({ duration }) => duration)));

@@ -22,7 +22,7 @@ function uniform(next, shape, scale = 1, offset = 0) {
 const scalar = (value) => ({ data: Float32Array.of(value), shape: [], dtype: "float32" });
 
 /** The transpose of a [m, n]. */
-const turned = (a, m, n) => Float64Array.from({ length: m * n }, (_, i) => a[(i % m) * n + Math.floor(i / m)]);
+const transpose = (a, m, n) => Float64Array.from({ length: m * n }, (_, i) => a[(i % m) * n + Math.floor(i / m)]);
 
 /** a [m, k] times b [k, n], in f64. */
 function product(a, b, m, k, n) {
@@ -36,7 +36,7 @@ function product(a, b, m, k, n) {
   return out;
 }
 
-function softmaxed(a, width) {
+function softmaxRows(a, width) {
   const out = Float64Array.from(a);
   for (let at = 0; at < out.length; at += width) {
     const row = out.subarray(at, at + width);
@@ -106,7 +106,7 @@ function conv(ci, co, size, k, groups = 1) {
 
 function softmax(next) {
   const x = uniform(next, [1024, 1024], 4);
-  return { op: "softmax", inputs: { x }, ref: softmaxed(x.data, 1024), shape: [1024, 1024],
+  return { op: "softmax", inputs: { x }, ref: softmaxRows(x.data, 1024), shape: [1024, 1024],
     nodes: [["Softmax", ["x"], "y", { axis: -1 }]], flops: 5 << 20, bytes: 8 << 20 };
 }
 
@@ -150,8 +150,8 @@ function attention(next) {
   const ref = new Float64Array(heads * length * width);
   for (let h = 0; h < heads; h += 1) {
     const part = (t) => t.data.subarray(h * length * width, (h + 1) * length * width);
-    const scores = product(part(q), turned(part(k), length, width), length, width, length).map((s) => s / 8);
-    ref.set(product(softmaxed(scores, length), part(v), length, length, width), h * length * width);
+    const scores = product(part(q), transpose(part(k), length, width), length, width, length).map((s) => s / 8);
+    ref.set(product(softmaxRows(scores, length), part(v), length, length, width), h * length * width);
   }
   const nodes = [["Transpose", ["k"], "kt", { perm: [0, 1, 3, 2] }], ["MatMul", ["q", "kt"], "s0"], ["Mul", ["s0", "scale"], "s1"],
     ["Softmax", ["s1"], "p", { axis: -1 }], ["MatMul", ["p", "v"], "y"]];
@@ -166,14 +166,14 @@ function mlpTrain(next) {
   const t = { data: new Float32Array(batch * classes), shape: [batch, classes], dtype: "float32" };
   for (let i = 0; i < batch; i += 1) t.data[i * classes + Math.floor(next() * classes)] = 1;
   const h = product(x.data, w1.data, batch, wide, hidden).map((v) => Math.max(v, 0));
-  const p = softmaxed(product(h, w2.data, batch, hidden, classes), classes);
-  const d = product(turned(h, batch, hidden), p.map((v, i) => (v - t.data[i]) / batch), hidden, batch, classes);
+  const p = softmaxRows(product(h, w2.data, batch, hidden, classes), classes);
+  const d = product(transpose(h, batch, hidden), p.map((v, i) => (v - t.data[i]) / batch), hidden, batch, classes);
   const ref = Float64Array.from(w2.data, (v, i) => v - lr * d[i]);
   return { op: "mlp_train", params: { lr }, inputs: { x, w1, w2, t }, consts: ["w1", "w2"], ref, shape: [hidden, classes],
     flops: 4 * batch * wide * hidden + 6 * batch * hidden * classes, bytes: 0 };
 }
 
-const BUILD = {
+const BUILDERS = {
   tiny: (next) => {
     const [a, b] = [uniform(next, [4, 4]), uniform(next, [4, 4])];
     const ref = Float64Array.from(a.data, (v, i) => v + b.data[i]);
@@ -200,7 +200,7 @@ const BUILD = {
 const fetched = (name) => join(root, ".cache/models", name, "model.onnx");
 const MODELS = ["magika", "ppocr_cls", "style_predict_qdq", ...["yolov8n_nudenet"].filter((name) => existsSync(fetched(name)))];
 
-export const names = [...Object.keys(BUILD).filter((name) => name !== "tiny"), ...MODELS];
+export const names = [...Object.keys(BUILDERS).filter((name) => name !== "tiny"), ...MODELS];
 
 async function modelCase(name) {
   const file = (which) => readFileSync(join(root, "tests/models", name, which));
@@ -219,7 +219,7 @@ async function modelCase(name) {
 /** A case by name; computed once, then kept in `.cache`. */
 export async function make(name) {
   if (MODELS.includes(name)) return modelCase(name);
-  const made = BUILD[name](random(name.length * 7919 + 1));
+  const made = BUILDERS[name](random(name.length * 7919 + 1));
   const { inputs, consts = [], extra = {}, nodes, shape } = made;
   const pick = (wanted) => Object.fromEntries(Object.entries(inputs).filter(([key]) => consts.includes(key) === wanted));
   const onnx = nodes && model(pick(false), { ...pick(true), ...extra }, nodes, shape);

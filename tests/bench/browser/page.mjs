@@ -71,8 +71,8 @@ async function main() {
   const info = await adapter.init(JSON.parse(query.get("opts")));
   const ready = performance.now();
   const tiny = await measure(adapter, "tiny", 20);
-  say("start", { info, init_ms: ready - begin, first_ms: ready - begin + tiny.first_ms, isolated: crossOriginIsolated });
-  for (const name of query.get("cases").split(",")) {
+  say("start", { info, init_ms: ready - begin, first_ms: ready - begin + tiny.first_ms, ok: tiny.ok, isolated: crossOriginIsolated });
+  for (const name of query.get("cases").split(",").filter(Boolean)) {
     say("begin", { name });
     try {
       const ms = Number(query.get("ms"));

@@ -2,8 +2,11 @@
 // usage: node tests/bench/browser/run.mjs [--only COLUMN,..] [--cases NAME,..] [--ms 300] [--rounds 2] [--json FILE] [--table FILE..]
 //        node tests/bench/browser/run.mjs --tune FILE --only gradloom-wasm --ms 20000 [--cases NAME,..]
 //        node tests/bench/browser/run.mjs --scaling yes --ms 5000 [--cases NAME,..]
+//        node tests/bench/browser/run.mjs --first 100 [--only COLUMN,..] [--rounds 3]
 // Peers are installed on demand into .cache/bench/peers. Columns take turns, and the least time of each is kept.
 // --scaling compares two threads of WebAssembly with one, and with what two workers that share nothing get of the machine.
+// --first measures no cases: it fails where the import of the package and the sum of two 4x4 matrices take more milliseconds in all, with
+// nothing cached, in the best of the rounds; by default on WebAssembly with one thread.
 // --tune searches for faster kernels instead, so long for each case, and appends them to a file for `init({ tuned })`.
 import { appendFileSync, existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -40,7 +43,7 @@ const VENDOR = {
 };
 
 function options(argv) {
-  const found = { only: "", cases: names.join(","), ms: "300", rounds: "2", json: join(cache, "browser.json"), tune: "", scaling: "", table: [] };
+  const found = { only: "", cases: names.join(","), ms: "300", rounds: "2", json: join(cache, "browser.json"), tune: "", scaling: "", first: "", table: [] };
   for (let at = 0; at < argv.length; at += 1) {
     const key = argv[at].replace(/^--/, "");
     if (key === "table") found.table = argv.slice(at + 1);
@@ -95,18 +98,18 @@ async function column({ adapter, opts, isolated = false, script = "page" }, list
     await page.exposeFunction("__cpu", () => cpuOf(session));
     let finish;
     let current = null;
-    const patience = 120_000 + (tune ? 2 * Number(ms) : 0);
+    const timeoutMs = 120_000 + (tune ? 2 * Number(ms) : 0);
     const finished = new Promise((done) => (finish = done));
-    let watchdog = setTimeout(finish, patience);
+    let watchdog = setTimeout(finish, timeoutMs);
     page.on("console", (message) => {
       const match = /^@@(\w+) (.*)$/s.exec(message.text());
       if (process.env.VERBOSE) console.error(`  | ${message.text().slice(0, 300)}`);
       if (!match) return;
       clearTimeout(watchdog);
       watchdog = setTimeout(() => {
-        if (current) got.cases[current] = { error: `no answer in ${patience / 1000} s` };
+        if (current) got.cases[current] = { error: `no answer in ${timeoutMs / 1000} s` };
         finish();
-      }, patience);
+      }, timeoutMs);
       const value = JSON.parse(match[2]);
       if (match[1] === "start") got.start = value;
       if (match[1] === "begin") current = value.name;
@@ -141,15 +144,33 @@ async function tuneCases(each, { cases, ms, tune }, mounts) {
   }
 }
 
+/** Fails where a column's first result comes later than it should, in the best of the rounds, each in a fresh browser. */
+async function checkFirst({ first, rounds }, columns, mounts) {
+  if (!(Number(first) > 0)) throw new Failure("bench: --first takes milliseconds");
+  const late = [];
+  for (const each of columns) {
+    const times = [];
+    for (let round = 0; round < Number(rounds); round += 1) {
+      const got = await column(each, "", 20, mounts);
+      if (got.error || !got.start) throw new Failure(`${each.name}: ${got.error ?? "no result"}`);
+      if (!got.start.ok) throw new Failure(`${each.name}: the sum is wrong`);
+      times.push(got.start.first_ms);
+    }
+    console.log(`${each.name}: from import to the first result of a 4x4 addition ${times.map(number).join(", ")} ms; at most ${first} are allowed`);
+    if (Math.min(...times) > Number(first)) late.push(each.name);
+  }
+  if (late.length > 0) throw new Failure(`bench: the first result takes over ${first} ms on ${late.join(", ")}`);
+}
+
 /** Two threads beside one, and beside two workers. */
 async function scaling({ cases, ms }, mounts) {
   const got = await column({ script: "scaling", isolated: true }, cases, ms, mounts);
   if (got.error || !got.start?.isolated) throw new Failure(`scaling: ${got.error ?? "the page may not share memory"}`);
   console.log("| case | one thread, ms | two threads | two workers | times: least | median | machine's median | with a free core: times | machine |");
   console.log(`|${"---|".repeat(9)}`);
-  for (const { name, error, one, two, apart, times, machine, freeTimes, freeMachine } of Object.values(got.cases)) {
+  for (const { name, error, one, two, separate, times, machine, freeTimes, freeMachine } of Object.values(got.cases)) {
     const ratios = error ? [] : [one / two, times, machine, freeTimes, freeMachine].map((v) => v.toFixed(2));
-    console.log(`| ${name} | ${error ?? [...[one, two, apart].map(number), ...ratios].join(" | ")} |`);
+    console.log(`| ${name} | ${error ?? [...[one, two, separate].map(number), ...ratios].join(" | ")} |`);
   }
 }
 
@@ -206,17 +227,20 @@ main(async () => {
     console.log(table(Object.assign({}, ...chosen.table.map((file) => JSON.parse(readFileSync(file, "utf8"))))));
     return;
   }
+  if (chosen.first) Object.assign(chosen, { cases: "", only: chosen.only || "gradloom-wasm" });
   const only = chosen.only ? chosen.only.split(",") : COLUMNS.map(({ name }) => name);
   const unknown = only.filter((name) => !COLUMNS.some((each) => each.name === name));
   if (unknown.length > 0) throw new Failure(`bench: there is no column ${unknown.join(", ")}; there are ${COLUMNS.map((c) => c.name).join(", ")}`);
-  const strange = chosen.cases.split(",").filter((name) => !names.includes(name));
+  const cases = chosen.cases.split(",").filter(Boolean);
+  const strange = cases.filter((name) => !names.includes(name));
   if (strange.length > 0) throw new Failure(`bench: there is no case ${strange.join(", ")}; there are ${names.join(", ")}`);
   const columns = COLUMNS.filter(({ name }) => only.includes(name));
   const peers = columns.some(({ adapter }) => adapter !== "gradloom") ? installPeers() : join(cache, "peers");
   const data = join(cache, "browser");
-  for (const name of ["tiny", ...chosen.cases.split(",")]) await write(name, data);
+  for (const name of ["tiny", ...cases]) await write(name, data);
   const mounts = { "/bench": join(root, "tests/bench/browser"), "/data": data, "/gradloom": unpack(join(cache, "package")),
     "/peers": join(peers, "node_modules"), "/vendor": join(peers, "vendor") };
+  if (chosen.first) return checkFirst(chosen, columns, mounts);
   if (chosen.scaling) return scaling(chosen, mounts);
   if (chosen.tune) {
     for (const each of columns) await tuneCases(each, chosen, mounts);

@@ -10,7 +10,7 @@ const say = (kind, value) => console.log(`@@${kind} ${JSON.stringify(value)}`);
 const BURST = 24;
 
 function worker() {
-  const made = new Worker("/bench/alone.mjs", { type: "module" });
+  const made = new Worker("/bench/single_thread_worker.mjs", { type: "module" });
   return (action, value) => new Promise((resolve, reject) => {
     made.onmessage = ({ data }) => (data.error ? reject(new Error(data.error)) : resolve(data.value));
     made.onerror = ({ message }) => reject(new Error(message));
@@ -39,16 +39,16 @@ async function measure(workers, name, budget) {
   while (performance.now() < until || rounds.length < 5) {
     const one = span([await workers[0]("run", n)]) / n;
     const two = (await threads(n)) / n;
-    const apart = span(await both(n)) / n;
-    rounds.push({ one, two, apart });
+    const separate = span(await both(n)) / n;
+    rounds.push({ one, two, separate });
   }
   await job.dispose();
   const least = (key) => Math.min(...rounds.map((r) => r[key]));
   // the quarter of rounds in which the second core was there most
-  const free = rounds.toSorted((a, b) => a.apart - b.apart).slice(0, Math.max(3, rounds.length >> 2));
-  return { name, rounds: rounds.length, one: least("one"), two: least("two"), apart: least("apart"),
-    times: median(rounds.map((r) => r.one / r.two)), machine: median(rounds.map((r) => (2 * r.one) / r.apart)),
-    freeTimes: median(free.map((r) => r.one / r.two)), freeMachine: median(free.map((r) => (2 * r.one) / r.apart)) };
+  const free = rounds.toSorted((a, b) => a.separate - b.separate).slice(0, Math.max(3, rounds.length >> 2));
+  return { name, rounds: rounds.length, one: least("one"), two: least("two"), separate: least("separate"),
+    times: median(rounds.map((r) => r.one / r.two)), machine: median(rounds.map((r) => (2 * r.one) / r.separate)),
+    freeTimes: median(free.map((r) => r.one / r.two)), freeMachine: median(free.map((r) => (2 * r.one) / r.separate)) };
 }
 
 async function main() {

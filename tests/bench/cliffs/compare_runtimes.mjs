@@ -11,7 +11,7 @@ const ROUNDS = 3;
 const BATCH_MS = 1;
 
 /** The time of the processor, which other processes of a busy machine do not lengthen; a page has none, and more threads share it. */
-const processor = () => {
+const cpuMs = () => {
   const { user, system } = process.cpuUsage();
   return (user + system) / 1e3;
 };
@@ -63,11 +63,11 @@ async function row(name, file, budget, peer, clock) {
  * `names` are those of files that `file` reads. `say` is told each name before, and each row after. `otherAt` is the address of another
  * build of gradloom, which then takes onnxruntime-web's place. `busy`: times are the processor's.
  */
-export async function contest({ names, file, device, threads, budget, gradloomAt, ortAt, otherAt, busy, say }) {
+export async function compareRuntimes({ names, file, device, threads, budget, gradloomAt, ortAt, otherAt, busy, say }) {
   await gradloom.init({ device, threads, module: gradloomAt });
   const peer = otherAt ? await import("../browser/adapters/gradloom.mjs?other") : ort;
   await peer.init({ device, threads, module: otherAt, folder: ortAt });
-  const clock = busy ? processor : () => performance.now();
+  const clock = busy ? cpuMs : () => performance.now();
   for (const name of names) {
     say({ begin: name });
     try {

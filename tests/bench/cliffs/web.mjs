@@ -12,9 +12,9 @@ import { unpack } from "../../../scripts/lib/package.mjs";
 import { Failure, main, root } from "../../../scripts/lib/run.mjs";
 import { serve } from "../../../scripts/serve.mjs";
 import { install } from "../browser/peers.mjs";
-import { contest } from "./contest.mjs";
+import { compareRuntimes } from "./compare_runtimes.mjs";
 
-const PATIENCE_MS = 120_000;
+const TIMEOUT_MS = 120_000;
 const cache = join(root, ".cache/bench");
 const peers = join(cache, "onnxruntime-web");
 
@@ -62,7 +62,7 @@ async function attempt(start) {
   await new Promise((finish) => {
     const wait = () => {
       clearTimeout(watchdog);
-      watchdog = setTimeout(finish, PATIENCE_MS);
+      watchdog = setTimeout(finish, TIMEOUT_MS);
     };
     const onLine = (line) => {
       if (process.env.VERBOSE) console.error(`  | ${line.slice(0, 300)}`);
@@ -118,6 +118,6 @@ main(async () => {
   const { folder, ...options } = JSON.parse(values.worker);
   const say = (value) => console.log(`@@${JSON.stringify(value)}`);
   const file = async (name) => new Uint8Array(readFileSync(join(folder, name)));
-  await contest({ ...options, file, say }).catch((error) => say({ fatal: String(error?.stack ?? error) }));
+  await compareRuntimes({ ...options, file, say }).catch((error) => say({ fatal: String(error?.stack ?? error) }));
   process.exit(0);
 });

@@ -26,7 +26,7 @@ function options(argv) {
 }
 
 /** An emulated GPU takes a hundred times as long: fewer kernels. */
-const FEWER = { BLOCKS: "240", VARIED: "40" };
+const EMULATED_GPU_ENV = { BLOCKS: "240", VARIED: "40" };
 
 function run(command, args, env = {}) {
   const { status } = spawnSync(command, args, { stdio: "inherit", cwd: root, env: { ...env, ...process.env } });
@@ -42,7 +42,7 @@ main(async () => {
   const binary = join(root, `target/${release ? "release" : "debug"}/examples/cost_model`);
   for (const name of targets) {
     const [device, threads] = TARGETS[name];
-    const [file, env] = [join(dir, `${name}.txt`), name === "wgpu" ? FEWER : {}];
+    const [file, env] = [join(dir, `${name}.txt`), name === "wgpu" ? EMULATED_GPU_ENV : {}];
     if (measure && name === "wasm") {
       const folder = join(dir, "wasm");
       run(binary, ["record", folder], env);

@@ -18,7 +18,7 @@ export const params = new URL(location.href).searchParams;
 export const hasWebGpu = params.get("webgpu") === "true";
 
 /** The devices that there are. */
-export const kinds = hasWebGpu ? ["wasm", "webgpu"] : ["wasm"];
+export const deviceKinds = hasWebGpu ? ["wasm", "webgpu"] : ["wasm"];
 
 /** As `test`, for what only WebGPU has. */
 export const testOnWebGpu = hasWebGpu ? test : () => {};

@@ -1,7 +1,7 @@
 // What the package promises beside right numbers: errors with codes, abort, disposal, progress, devices.
 // configs: default, no-webgpu, not-isolated
 import { GradloomError, ShapeError, Tensor, devices, grad, init, load, memory, nn, optim, realize, tidy } from "gradloom";
-import { assert, assertClose, assertEqual, errorOf, fetchBytes, hasWebGpu, kinds, note, params, test } from "harness";
+import { assert, assertClose, assertEqual, deviceKinds, errorOf, fetchBytes, hasWebGpu, note, params, test } from "harness";
 
 const config = params.get("config");
 const MODEL = "/models/ppocr_cls/model.onnx";
@@ -40,7 +40,7 @@ test("a device that is not there is an error with a code", async () => {
   if (!hasWebGpu) assertEqual(await codeOf(() => load(MODEL, { device: "webgpu" })), "E_DEVICE");
 });
 
-for (const device of kinds) {
+for (const device of deviceKinds) {
   test(`tensor ops on ${device}`, async () => {
     await init({ device });
     const a = new Tensor([[1, 2, 3], [4, 5, 6]]);

@@ -1,8 +1,8 @@
 // What ends a device or the wasm module in a page: the loss of the GPU's device, memory that is refused, threads that die, traps.
 // configs: default
 import { DeviceError, InternalError, Tensor, init, load as loadModel } from "gradloom";
-import { allowConsoleErrors, assert, assertClose, assertEqual, hasWebGpu, kinds, note, test, testOnWebGpu } from "harness";
-import { settled, trapAtClock } from "/lib/wasm_trap.mjs";
+import { allowConsoleErrors, assert, assertClose, assertEqual, deviceKinds, hasWebGpu, note, test, testOnWebGpu } from "harness";
+import { settleAll, trapAtClock } from "/lib/wasm_trap.mjs";
 
 const MODEL = "/models/silero_vad_op15/model.onnx";
 /** In the page's own thread, whose devices end here. */
@@ -71,7 +71,7 @@ testOnWebGpu("a device that is lost between runs: the model goes on with another
   device.destroy();
   await device.lost;
   const before = model.device;
-  const [data, sum] = await settled([t.data(), t.add(1).data()]);
+  const [data, sum] = await settleAll([t.data(), t.add(1).data()]);
   assert(lost(data.reason), data.reason);
   assert(lost(sum.reason), sum.reason);
   assertClose(await numbers(model), want, { tolerance: 1e-3 });
@@ -79,7 +79,7 @@ testOnWebGpu("a device that is lost between runs: the model goes on with another
   const again = await init({ device: "webgpu" });
   assert(again === model.device, "there is one device in its place");
   assertEqual(await new Tensor([1, 2]).add(1).tolist(), [2, 3]);
-  const [old] = await settled([t.data()]);
+  const [old] = await settleAll([t.data()]);
   assert(lost(old.reason));
 });
 
@@ -97,7 +97,7 @@ testOnWebGpu("a model on `auto` goes on with wasm where the GPU does not come ba
     await loseGpu();
     assertClose(await numbers(model), want, { tolerance: 1e-3 });
     assertEqual(model.device.kind, "wasm");
-    const [none] = await settled([numbers(fixed)]);
+    const [none] = await settleAll([numbers(fixed)]);
     assertEqual(none.reason?.code, "E_DEVICE");
     assertEqual(await new Tensor([1, 2]).add(1).tolist(), [2, 3]);
   } finally {
@@ -131,7 +131,7 @@ testOnWebGpu("a device that is lost at any point of loading and running", async 
         const model = await load(MODEL, { device: "webgpu" });
         return [await numbers(model), model];
       };
-      const [first] = await settled([work()]);
+      const [first] = await settleAll([work()]);
       const came = end();
       reached += came ? 1 : 0;
       if (first.status === "rejected") assert(came && lost(first.reason), `${name} ${n}: ${first.reason?.stack}`);
@@ -153,7 +153,7 @@ testOnWebGpu("a GPU that is gone while a device is opened is asked once more", a
       refused += 1;
       return refused > times ? call() : Promise.reject(new DOMException("gone", "OperationError"));
     }, true);
-    const [result] = await settled([numbers(model)]);
+    const [result] = await settleAll([numbers(model)]);
     assert(end());
     if (times === 1) assertClose(result.value, want, { tolerance: 1e-3 });
     else assert(result.reason instanceof DeviceError && refused === 2, `${refused} ${result.reason?.stack}`);
@@ -193,7 +193,7 @@ testOnWebGpu("a device that is lost in the middle of two runs: both end, and the
       gpus.at(-1).destroy();
       return done;
     });
-    const results = await settled([numbers(model), numbers(model)]);
+    const results = await settleAll([numbers(model), numbers(model)]);
     assert(end());
     // A run that hears of it before it has given its outputs is made once more; outputs on the device are gone with it.
     for (const { reason, value } of results) {
@@ -207,7 +207,7 @@ testOnWebGpu("a device that is lost in the middle of two runs: both end, and the
 test("buffers and memory that are refused at any time are errors, and the next run is right", async () => {
   let refused = 0;
   const ways = { webgpu: [globalThis.GPUDevice?.prototype, "createBuffer"], wasm: [WebAssembly.Memory.prototype, "grow"] };
-  for (const device of kinds) {
+  for (const device of deviceKinds) {
     const [prototype, name] = ways[device];
     for (const [n, after] of [[1, false], [2, true], [4, true], [9, false]]) {
       const apart = await init({ device, isolated: true });
@@ -215,7 +215,7 @@ test("buffers and memory that are refused at any time are errors, and the next r
       const end = atCall(prototype, name, n, () => {
         throw new RangeError("no memory");
       }, after);
-      const [result] = await settled([numbers(model)]);
+      const [result] = await settleAll([numbers(model)]);
       if (end() && result.status === "rejected") {
         refused += 1;
         assertEqual(result.reason.code, "E_OUT_OF_MEMORY", `${name} ${n}: ${result.reason.stack}`);
@@ -225,7 +225,7 @@ test("buffers and memory that are refused at any time are errors, and the next r
     }
   }
   await note(`${refused} refused`);
-  assert(refused > kinds.length, `${refused} refused`);
+  assert(refused > deviceKinds.length, `${refused} refused`);
 });
 
 testOnWebGpu("a trap in the middle of runs on the GPU ends all that waits; the GPU's device goes with it", async () => {
@@ -235,11 +235,11 @@ testOnWebGpu("a trap in the middle of runs on the GPU ends all that waits; the G
     const t = new Tensor([1, 2]).add(1);
     const gpu = gpus.at(-1);
     const end = trapAtClock(n);
-    const results = await settled([numbers(model), t.data(), numbers(model)]);
+    const results = await settleAll([numbers(model), t.data(), numbers(model)]);
     assert(end());
     assert(results.some(({ reason }) => reason));
     for (const { status, reason } of results) assert(status === "fulfilled" || stopped(reason), reason?.stack);
-    const [later] = await settled([model.run(inputs())]);
+    const [later] = await settleAll([model.run(inputs())]);
     assert(stopped(later.reason));
     assertEqual((await gpu.lost).reason, "destroyed");
     await init({ device: "webgpu" });
@@ -292,12 +292,12 @@ test("a worker whose script fails is started in another way, or done without", a
 test("a package in a worker of the page's lives on too", async () => {
   const source = `
     import { Tensor, init } from "${location.origin}/gradloom/index.js";
-    import { settled, trapAtClock } from "${location.origin}/lib/wasm_trap.mjs";
+    import { settleAll, trapAtClock } from "${location.origin}/lib/wasm_trap.mjs";
     self.addEventListener("unhandledrejection", ({ reason }) => postMessage("unhandled: " + reason));
     await init({ device: "wasm", threads: 1, cache: false });
     const end = trapAtClock(2);
     const calls = [() => new Tensor([1, 2]).add(1).data(), () => new Tensor([3]).add(1).data()];
-    const [a, b] = await settled(calls.map(async (call) => call()));
+    const [a, b] = await settleAll(calls.map(async (call) => call()));
     end();
     await init({ device: "wasm", threads: 1 });
     postMessage([a.reason?.code, b.reason?.code, await new Tensor([1, 2]).add(1).tolist()]);`;

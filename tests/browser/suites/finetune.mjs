@@ -3,12 +3,12 @@
 import { Tensor, init, load, optim, saveWeights } from "gradloom";
 import { loadNetwork } from "gradloom/finetune";
 import { LLM } from "gradloom/llm";
-import { assert, assertClose, assertEqual, fetchBytes, kinds, loadCase, note, test } from "harness";
-import { adapter } from "/lib/adapters.mjs";
+import { assert, assertClose, assertEqual, deviceKinds, fetchBytes, loadCase, note, test } from "harness";
+import { makeAdapter } from "/lib/adapters.mjs";
 
 const seen = {};
 
-for (const device of kinds) {
+for (const device of deviceKinds) {
   test(`adapters of an encoder on ${device}`, async () => {
     await init({ device });
     const { input, expected } = await loadCase("zoo_t5_encoder");
@@ -31,15 +31,15 @@ for (const device of kinds) {
   });
 }
 
-if (kinds.length > 1) {
+if (deviceKinds.length > 1) {
   test("both devices learn the same", () => assertClose(seen.webgpu, seen.wasm, { tolerance: 1e-4, what: "losses" }));
 }
 
-for (const device of kinds) {
+for (const device of deviceKinds) {
   test(`adapters of a language model on ${device}`, async () => {
     await init({ device: "wasm" });
     const [gguf, safetensors] = await Promise.all(["llama.gguf", "llama/model.safetensors"].map((file) => fetchBytes(`/fixtures/llm/${file}`)));
-    const { file, config, merged } = await adapter({ Tensor, saveWeights }, { gguf, safetensors }, 3, 6);
+    const { file, config, merged } = await makeAdapter({ Tensor, saveWeights }, { gguf, safetensors }, 3, 6);
     const prompt = [5, 9, 14, 3, 40, 33, 21, 2, 7];
     const llm = await LLM.load(new Blob([gguf]), { device, context: 64, adapters: { one: { from: file, config } } });
     const [plain, own] = await Promise.all([gguf, merged].map((bytes) => LLM.load(new Blob([bytes]), { device, context: 64 })));

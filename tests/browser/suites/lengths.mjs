@@ -1,12 +1,12 @@
 // Lengths that change from run to run, in a page: one plan serves all of them on both devices, in the page's worker and in its own thread.
 import * as gradloom from "gradloom";
-import { assert, assertClose, assertEqual, fetchBytes, kinds, note, test } from "harness";
-import { grow, inputsOf, lateOf, runShapes } from "/lib/lengths.mjs";
+import { assert, assertClose, assertEqual, deviceKinds, fetchBytes, note, test } from "harness";
+import { growCache, inputsOf, runShapes, runsThatCompiled } from "/lib/lengths.mjs";
 
 const { Tensor, clearCache, load } = gradloom;
 const model = (name) => `/models/${name}/model.onnx`;
 
-for (const device of kinds) {
+for (const device of deviceKinds) {
   for (const worker of [true, false]) {
     const where = `on ${device}, ${worker ? "in the page's worker" : "in its thread"}`;
 
@@ -17,7 +17,7 @@ for (const device of kinds) {
       await note(`${compiled.slice(0, 3)} kernels, off by ${error}`);
       assertEqual([compiled.length, m.device.kind, compiled[0] > 0, compiled[1] > 0], [20, device, true, true]);
       assert(error <= 5e-5, `off by ${error}`);
-      assertEqual(lateOf(compiled, 2), [], `${compiled}`);
+      assertEqual(runsThatCompiled(compiled, 2), [], `${compiled}`);
       m.dispose();
     });
 
@@ -29,13 +29,13 @@ for (const device of kinds) {
         assertEqual(next[0].shape, [1, 2, past + 1, 8]);
         if (past === 31) text = (await logits.data()).slice();
       };
-      const compiled = await grow(gradloom, m, 30, { stay: worker }, last);
-      assertEqual(lateOf(compiled, 2), [], `${compiled}`);
+      const compiled = await growCache(gradloom, m, 30, { stay: worker }, last);
+      assertEqual(runsThatCompiled(compiled, 2), [], `${compiled}`);
       assertEqual(m.device.kind, device);
       // the same text by values, with a plan for each step
       const fixed = await load(model("zoo_llama_past"), { device: "wasm", worker: false, dynamic: false });
       let want;
-      await grow(gradloom, fixed, 30, {}, async ({ past, logits }) => void (past === 31 && (want = (await logits.data()).slice())));
+      await growCache(gradloom, fixed, 30, {}, async ({ past, logits }) => void (past === 31 && (want = (await logits.data()).slice())));
       const error = assertClose(text, want, { tolerance: 5e-5, what: "the last logits" });
       await note(`${compiled.slice(0, 4)} kernels, off by ${error}`);
       m.dispose();
@@ -51,7 +51,7 @@ test("by itself: one plan from the second length on, and why there is none where
     await m.run(inputsOf(gradloom, [1, length]));
     compiled.push(m.timing.kernelsCompiled);
   }
-  assertEqual(lateOf(compiled, 2), [], `${compiled}`);
+  assertEqual(runsThatCompiled(compiled, 2), [], `${compiled}`);
   assertEqual(m.notes, []);
   const zeros = (...shape) => new Tensor(new Float32Array(shape.reduce((x, y) => x * y)), shape);
   const steps = await load(model("silero_vad_sequence"), { device: "wasm", dynamic: true });

@@ -2,7 +2,7 @@
 // sooner, and a text can be ended.
 // alone: long tasks of the page are counted
 import { LLM } from "gradloom/llm";
-import { allowConsoleErrors, assert, assertEqual, errorOf, kinds, note, test } from "harness";
+import { allowConsoleErrors, assert, assertEqual, deviceKinds, errorOf, note, test } from "harness";
 
 const MODEL = "/models/verses/verses-q8_0.gguf";
 const expected = await (await fetch("/models/verses/expected.json")).json();
@@ -25,7 +25,7 @@ async function longest(body) {
   return Math.max(0, ...tasks);
 }
 
-for (const device of kinds) {
+for (const device of deviceKinds) {
   test(`a model on ${device}`, async () => {
     const start = performance.now();
     const blocked = await longest(async () => {
@@ -52,7 +52,7 @@ for (const device of kinds) {
   });
 }
 
-for (const device of kinds) {
+for (const device of deviceKinds) {
   test(`an adapter learns on ${device}`, async () => {
     const llm = await LLM.load(MODEL, { device, context: 64 });
     const write = () => all(llm.tokens(expected.prompt, { maxTokens: 6, ignoreEnd: true }));

@@ -1,9 +1,9 @@
 // A sentence embedding model from its safetensors file, on both devices of a page.
 import * as gradloom from "gradloom";
-import { assert, assertClose, assertEqual, errorOf, fetchBytes, kinds, note, test } from "harness";
+import { assert, assertClose, assertEqual, deviceKinds, errorOf, fetchBytes, note, test } from "harness";
 import { sentences } from "/lib/minilm.mjs";
 
-for (const device of kinds) {
+for (const device of deviceKinds) {
   test(`minilm on ${device}`, async () => {
     await gradloom.init({ device });
     const start = performance.now();

@@ -1,11 +1,11 @@
 // The committed models on the devices of a page, against their expected outputs.
-import { assert, fetchBytes, kinds, note, test } from "harness";
+import { assert, deviceKinds, fetchBytes, note, test } from "harness";
 import start, { TestEngine } from "/conformance/gradloom_web_tests.js";
 
 const models = await (await fetch("/models/models.json")).json();
 
 const engines = { wasm: () => TestEngine.onWasm([]), webgpu: () => TestEngine.onWebGpu() };
-for (const device of kinds) {
+for (const device of deviceKinds) {
   for (const [name, limit] of Object.entries(models)) {
     test(`${name} on ${device}`, async () => {
       await start();

@@ -2,7 +2,7 @@
 // configs: default, not-isolated
 // alone: kernels are timed against each other
 import { Tensor, init, load, stats } from "gradloom";
-import { assert, assertClose, errorOf, fetchBytes, kinds, note, test, testOnWebGpu } from "harness";
+import { assert, assertClose, deviceKinds, errorOf, fetchBytes, note, test, testOnWebGpu } from "harness";
 import { readNpz } from "/lib/npz.mjs";
 
 const array = async (file) => Object.entries(await readNpz(await fetchBytes(`/models/ppocr_cls/${file}`)));
@@ -72,7 +72,7 @@ test("a model runs on while its kernels are exchanged in idle time", async () =>
   await multiply();
 });
 
-for (const kind of kinds) {
+for (const kind of deviceKinds) {
   test(`a kernel that is poor is exchanged while it is in use, on ${kind}`, async () => {
     const device = await init({ device: kind });
     const multiply = product(kind === "wasm" ? 128 : 32);

@@ -3,7 +3,7 @@
 import { init } from "gradloom";
 import { fromImage, toCanvas, toImageData } from "gradloom/vision";
 import { assert, assertEqual, testOnWebGpu } from "harness";
-import { HEIGHT, WIDTH, drawn, glassy, readbacks } from "../page/pictures.mjs";
+import { HEIGHT, WIDTH, countReadbacks, drawnCanvas, translucentCanvas } from "../page/pictures.mjs";
 
 testOnWebGpu("a tensor is drawn without leaving the GPU", async () => {
   await init({ device: "webgpu" });
@@ -14,12 +14,12 @@ testOnWebGpu("a tensor is drawn without leaving the GPU", async () => {
     return pen.getImageData(0, 0, canvas.width, canvas.height).data;
   };
   for (const options of [{}, { channels: "bgr", mean: 0.4, std: 0.2 }, { channels: "grey" }, { channels: "rgba" }]) {
-    const source = options.channels === "rgba" ? glassy() : drawn();
+    const source = options.channels === "rgba" ? translucentCanvas() : drawnCanvas();
     const t = await fromImage(source, { ...options, gpu: true });
     const want = await toImageData(t, options);
     const canvas = document.createElement("canvas");
     let got;
-    const count = await readbacks(async () => (got = await toCanvas(t, canvas, { ...options, gpu: true })));
+    const count = await countReadbacks(async () => (got = await toCanvas(t, canvas, { ...options, gpu: true })));
     assert(got === canvas && count === 0);
     assertEqual([canvas.width, canvas.height], [WIDTH, HEIGHT]);
     const data = shownBy(canvas);
@@ -34,8 +34,8 @@ testOnWebGpu("a tensor is drawn without leaving the GPU", async () => {
     t.dispose();
   }
   // one that draws otherwise already
-  const plain = drawn();
-  const t = await fromImage(drawn(), { gpu: true });
+  const plain = drawnCanvas();
+  const t = await fromImage(drawnCanvas(), { gpu: true });
   assertEqual(await toCanvas(t.mul(0.5), plain, { gpu: true }), plain);
   assert(plain.getContext("2d").getImageData(39, 0, 1, 1).data[0] < 130);
 });

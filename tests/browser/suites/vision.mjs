@@ -4,7 +4,7 @@ import { Tensor, init, memory, stats } from "gradloom";
 import { fromAudio, readAudio, writeWav } from "gradloom/audio";
 import { fromImage, toBlob, toCanvas, toImageData } from "gradloom/vision";
 import { allowConsoleErrors, assert, assertClose, assertEqual, errorOf, fetchBytes, test, testOnWebGpu } from "harness";
-import { HEIGHT, PIXELS, WIDTH, drawn, glassy, readbacks } from "../page/pictures.mjs";
+import { HEIGHT, PIXELS, WIDTH, countReadbacks, drawnCanvas, translucentCanvas } from "../page/pictures.mjs";
 
 const fileOf = (canvas, type, quality) => new Promise((done) => canvas.toBlob(done, type, quality));
 
@@ -25,7 +25,7 @@ test("a device that was only looked at is not counted among those in use", async
 
 test("every kind of picture gives its pixels", async () => {
   await init({ device: "wasm" });
-  const canvas = drawn();
+  const canvas = drawnCanvas();
   await isPicture(canvas);
   await isPicture(new ImageData(PIXELS, WIDTH, HEIGHT));
   const hidden = new OffscreenCanvas(WIDTH, HEIGHT);
@@ -52,13 +52,14 @@ test("every kind of picture gives its pixels", async () => {
 
 testOnWebGpu("pictures go to the GPU as they are, and are there what they are on the host", async () => {
   const device = await init({ device: "webgpu" });
-  const canvas = drawn();
+  const canvas = drawnCanvas();
   const hidden = new OffscreenCanvas(WIDTH, HEIGHT);
   hidden.getContext("2d").drawImage(canvas, 0, 0);
   const png = await fileOf(canvas, "image/png");
   const image = new Image();
   image.src = URL.createObjectURL(png);
-  const sources = { canvas, hidden, bitmap: await createImageBitmap(canvas), png, image, frame: new VideoFrame(canvas, { timestamp: 0 }), glass: glassy() };
+  const frame = new VideoFrame(canvas, { timestamp: 0 });
+  const sources = { canvas, hidden, bitmap: await createImageBitmap(canvas), png, image, frame, glass: translucentCanvas() };
   const forms = [
     {},
     { size: [9, 11], fit: "cover", mean: 0.5, std: 0.25 },
@@ -72,7 +73,7 @@ testOnWebGpu("pictures go to the GPU as they are, and are there what they are on
     for (const form of name === "canvas" || name === "glass" ? forms : forms.slice(0, 2)) {
       const want = await fromImage(source, { ...form, gpu: false });
       let got;
-      const count = await readbacks(async () => (got = await fromImage(source, { ...form, gpu: true })));
+      const count = await countReadbacks(async () => (got = await fromImage(source, { ...form, gpu: true })));
       const what = `${name} ${JSON.stringify(form)}`;
       assertEqual(count, 0, `${what} is read by the host`);
       assertEqual([got.shape, got.dtype, got.device.kind], [want.shape, want.dtype, device.kind], what);
@@ -103,7 +104,7 @@ testOnWebGpu("pictures go to the GPU as they are, and are there what they are on
 });
 
 test("a picture that turns by its file's own word is upright", async () => {
-  const jpeg = new Uint8Array(await (await fileOf(drawn(), "image/jpeg", 1)).arrayBuffer());
+  const jpeg = new Uint8Array(await (await fileOf(drawnCanvas(), "image/jpeg", 1)).arrayBuffer());
   // EXIF with orientation 6: turn right
   const name = [..."Exif\0\0"].map((c) => c.charCodeAt(0));
   const exif = [0xff, 0xe1, 0, 34, ...name, 0x4d, 0x4d, 0, 42, 0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1, 0, 6, 0, 0, 0, 0, 0, 0];
@@ -113,7 +114,7 @@ test("a picture that turns by its file's own word is upright", async () => {
 
 test("a canvas and its pixels become the same tensor", async () => {
   const small = { size: [9, 11], fit: "cover", mean: 0.5, std: 0.25 };
-  const [a, b] = [await fromImage(drawn(), small), await fromImage({ data: PIXELS, width: WIDTH, height: HEIGHT }, small)];
+  const [a, b] = [await fromImage(drawnCanvas(), small), await fromImage({ data: PIXELS, width: WIDTH, height: HEIGHT }, small)];
   assertEqual([...(await a.data())], [...(await b.data())]);
 });
 
@@ -132,7 +133,7 @@ test("pictures that cannot be read say why", async () => {
 });
 
 test("tensors become pictures on canvases and in files", async () => {
-  const t = await fromImage(drawn());
+  const t = await fromImage(drawnCanvas());
   const picture = await toImageData(t);
   assert(picture instanceof ImageData);
   assertEqual([...picture.data], [...PIXELS]);

@@ -12,7 +12,7 @@ test("a worker that does not start is done without, and the console says so once
   console.warn = (text) => said.push(text);
   globalThis.Worker = class extends Plain {
     constructor(script, options) {
-      if (!String(script).includes("remote-worker")) super(script, options);
+      if (!/remote-worker|^blob:/.test(String(script))) super(script, options);
       else super(URL.createObjectURL(new Blob(["throw new Error('no thread')"], { type: "text/javascript" })));
     }
   };

@@ -4,7 +4,7 @@
 // alone: how long the page's thread waits is measured
 import { DeviceError, FetchError, GradloomError, InputError, OutOfMemoryError, StateError, Tensor } from "gradloom";
 import { clearCache, flushCache, init, load, memory, stats } from "gradloom";
-import { allowConsoleErrors, assert, assertClose, assertEqual, errorOf, fetchBytes, kinds, loadCase, note, params, test, testOnWebGpu } from "harness";
+import { allowConsoleErrors, assert, assertClose, assertEqual, deviceKinds, errorOf, fetchBytes, loadCase, note, params, test, testOnWebGpu } from "harness";
 
 // Workers of models, so that they can be ended, and what their GPU is lost by: a script before theirs listens for a word.
 const workers = [];
@@ -62,7 +62,7 @@ async function latest(body) {
   return most;
 }
 
-for (const device of params.get("config") === "default" ? kinds : ["wasm"]) {
+for (const device of params.get("config") === "default" ? deviceKinds : ["wasm"]) {
   // what emulates a GPU is slow
   const side = device === "wasm" ? 640 : 160;
   test(`the page's thread runs no kernel of a model on ${device}`, async () => {

@@ -1,5 +1,5 @@
 // Audio: reading, resampling and spectrograms. The entry `gradloom/audio`.
-import "./apart.js";
+import "./page-chunks.js";
 export { type MelOptions, logMel, melFilters, melSpectrogram } from "./audio/mel.js";
 export type { AudioBufferLike, AudioOptions, AudioSource, ChunkOptions } from "./audio/sound.js";
 export { chunks, fromAudio, readAudio, resample } from "./audio/sound.js";

@@ -22,82 +22,82 @@ export interface CacheState {
   readMs: number;
 }
 
-const NAME = "gradloom";
-const LAYOUT = 1;
-const LIMIT = 32 * 2 ** 20;
+const DB_NAME = "gradloom";
+const DB_VERSION = 1;
+const DEFAULT_LIMIT_BYTES = 32 * 2 ** 20;
 /** A storage that does not answer within this time is treated as unavailable. */
-const PATIENCE_MS = 3000;
+const TIMEOUT_MS = 3000;
 /** The shortest time between two updates of an entry's time of last use. */
 const TOUCH_MS = 6 * 3600_000;
-const WRITE_AFTER_MS = 100;
+const WRITE_DELAY_MS = 100;
 
-interface Row {
+interface IndexRow {
   bytes: number;
   used: number;
 }
 
-const settled = <T>(request: IDBRequest<T>): Promise<T> =>
+const requestResult = <T>(request: IDBRequest<T>): Promise<T> =>
   new Promise((done, fail) => {
     request.onsuccess = () => done(request.result);
     request.onerror = () => fail(request.error);
   });
 
-const ended = (transaction: IDBTransaction): Promise<void> =>
+const transactionEnd = (transaction: IDBTransaction): Promise<void> =>
   new Promise((done, fail) => {
     transaction.oncomplete = () => done();
     transaction.onabort = () => fail(transaction.error);
   });
 
-function patient<T>(work: Promise<T>): Promise<T> {
-  const late = new Promise<never>((_, fail) => setTimeout(() => fail(new Error("the storage does not answer")), PATIENCE_MS));
-  return Promise.race([work, late]);
+function withTimeout<T>(work: Promise<T>): Promise<T> {
+  const timeout = new Promise<never>((_, fail) => setTimeout(() => fail(new Error("the storage does not answer")), TIMEOUT_MS));
+  return Promise.race([work, timeout]);
 }
 
 /** Databases that were created by this visit and hence have no entries to read. */
-const made = new WeakSet<IDBDatabase>();
+const createdDatabases = new WeakSet<IDBDatabase>();
 
 function openDatabase(): Promise<IDBDatabase> {
-  const request = indexedDB.open(NAME, LAYOUT);
+  const request = indexedDB.open(DB_NAME, DB_VERSION);
   request.onupgradeneeded = () => {
-    made.add(request.result);
+    createdDatabases.add(request.result);
     request.result.createObjectStore("entries");
     request.result.createObjectStore("index");
   };
-  return settled(request);
+  return requestResult(request);
 }
 
-/** The connection that `openAhead` began to open, for the first cache. */
-let ahead: Promise<IDBDatabase> | undefined;
+/** The connection that `preopenDatabase` began to open, for the first cache. */
+let preopenedDatabase: Promise<IDBDatabase> | undefined;
 
 /** Begins to open the storage before the cache that will use it is constructed. */
-export function openAhead(): void {
+export function preopenDatabase(): void {
   if (typeof indexedDB === "undefined") return;
-  ahead ??= openDatabase();
-  ahead.catch(() => {});
+  preopenedDatabase ??= openDatabase();
+  preopenedDatabase.catch(() => {});
 }
 
-/** Closes the connection of `openAhead` if no cache has taken it. */
-export function closeAhead(): void {
-  void ahead?.then((database) => database.close(), () => {});
-  ahead = undefined;
+/** Closes the connection of `preopenDatabase` if no cache has taken it. */
+export function closePreopened(): void {
+  void preopenedDatabase?.then((database) => database.close(), () => {});
+  preopenedDatabase = undefined;
 }
 
 /** The cache entries of one device. The wasm module calls `get` and `put`. */
 export class Cache {
-  readonly #known = new Map<string, Uint8Array>();
-  readonly #rows = new Map<string, Row>();
-  readonly #touched = new Set<string>();
+  readonly #entries = new Map<string, Uint8Array>();
+  readonly #index = new Map<string, IndexRow>();
+  readonly #usedEntries = new Set<string>();
   #unwritten = new Map<string, Uint8Array>();
   #database: IDBDatabase | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #writing: Promise<void> = Promise.resolve();
-  readonly #limit: number;
+  #lastWrite: Promise<void> = Promise.resolve();
+  readonly #limitBytes: number;
   /** Bytes of the entries in memory. */
-  #held = 0;
+  #heldBytes = 0;
   readonly state: CacheState = { state: "off", reason: undefined, entries: 0, bytes: 0, readMs: 0 };
 
   constructor(options: CacheOptions = {}) {
-    this.#limit = options.limitBytes ?? LIMIT;
+    this.#limitBytes = options.limitBytes ?? DEFAULT_LIMIT_BYTES;
   }
 
   /** Reads the entries of these groups into memory. Never fails: without a usable storage there are no entries. */
@@ -108,15 +108,15 @@ export class Cache {
         this.state.reason = "there is no IndexedDB here";
         return;
       }
-      const opening = ahead ?? openDatabase();
-      ahead = undefined;
-      opening.catch(() => {});
-      const database = await patient(opening);
+      const connecting = preopenedDatabase ?? openDatabase();
+      preopenedDatabase = undefined;
+      connecting.catch(() => {});
+      const database = await withTimeout(connecting);
       // another tab with a newer version of the package may have to upgrade the database
       database.onversionchange = () => this.#fail("another tab changed it");
       database.onclose = () => this.#fail("the browser closed it");
       this.#database = database;
-      if (!made.has(database)) await patient(Promise.all(groups.map((group) => this.#readGroup(database, group))));
+      if (!createdDatabases.has(database)) await withTimeout(Promise.all(groups.map((group) => this.#readGroup(database, group))));
       this.state.state = "on";
       addEventListener?.("pagehide", () => void this.flush());
     } catch (error) {
@@ -132,60 +132,60 @@ export class Cache {
     const transaction = database.transaction(["entries", "index"], "readonly");
     const [entries, index] = [transaction.objectStore("entries"), transaction.objectStore("index")];
     const [keys, values, rowKeys, rows] = await Promise.all([
-      settled(entries.getAllKeys(range)),
-      settled(entries.getAll(range)),
-      settled(index.getAllKeys(range)),
-      settled(index.getAll(range)),
+      requestResult(entries.getAllKeys(range)),
+      requestResult(entries.getAll(range)),
+      requestResult(index.getAllKeys(range)),
+      requestResult(index.getAll(range)),
     ]);
     keys.forEach((key, at) => {
       const value: unknown = values[at];
       if (!(value instanceof Uint8Array)) return;
-      this.#known.set(String(key), value);
-      this.#held += value.length;
+      this.#entries.set(String(key), value);
+      this.#heldBytes += value.length;
       this.state.entries += 1;
       this.state.bytes += value.length;
     });
-    rowKeys.forEach((key, at) => this.#rows.set(String(key), rows[at] as Row));
+    rowKeys.forEach((key, at) => this.#index.set(String(key), rows[at] as IndexRow));
   }
 
   /** The bytes of an entry. */
   get(group: string, key: string): Uint8Array | undefined {
     const name = `${group}/${key}`;
-    const found = this.#known.get(name);
-    if (found && this.#database && !this.#touched.has(name)) {
-      this.#touched.add(name);
-      if (Date.now() - (this.#rows.get(name)?.used ?? 0) > TOUCH_MS) this.#later();
+    const found = this.#entries.get(name);
+    if (found && this.#database && !this.#usedEntries.has(name)) {
+      this.#usedEntries.add(name);
+      if (Date.now() - (this.#index.get(name)?.used ?? 0) > TOUCH_MS) this.#scheduleWrite();
     }
     return found;
   }
 
   /** Stores an entry. */
   put(group: string, key: string, bytes: Uint8Array): void {
-    if (!this.#database || bytes.length > this.#limit / 4) return;
+    if (!this.#database || bytes.length > this.#limitBytes / 4) return;
     const name = `${group}/${key}`;
-    this.#held += bytes.length - (this.#known.get(name)?.length ?? 0);
-    this.#known.set(name, bytes);
+    this.#heldBytes += bytes.length - (this.#entries.get(name)?.length ?? 0);
+    this.#entries.set(name, bytes);
     this.#unwritten.set(name, bytes);
-    this.#bound();
-    this.#later();
+    this.#evictFromMemory();
+    this.#scheduleWrite();
   }
 
   /**
    * Bounds the entries in memory by the storage limit, for pages that stay open for long: drops the oldest ones that
    * are already written.
    */
-  #bound(): void {
-    if (this.#held <= this.#limit) return;
-    for (const [name, { length }] of this.#known) {
-      if (this.#held <= (this.#limit * 3) / 4) break;
+  #evictFromMemory(): void {
+    if (this.#heldBytes <= this.#limitBytes) return;
+    for (const [name, { length }] of this.#entries) {
+      if (this.#heldBytes <= (this.#limitBytes * 3) / 4) break;
       if (this.#unwritten.has(name)) continue;
-      this.#known.delete(name);
-      this.#held -= length;
+      this.#entries.delete(name);
+      this.#heldBytes -= length;
     }
   }
 
-  #later(): void {
-    this.#timer ??= setTimeout(() => void this.flush(), WRITE_AFTER_MS);
+  #scheduleWrite(): void {
+    this.#timer ??= setTimeout(() => void this.flush(), WRITE_DELAY_MS);
   }
 
   /** Writes all pending entries. */
@@ -193,55 +193,55 @@ export class Cache {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     // Writes run one after the other. The first starts immediately rather than later, since the page may be closing.
-    this.#writing = this.#writing.then(() => this.#write());
-    return this.#writing;
+    this.#lastWrite = this.#lastWrite.then(() => this.#write());
+    return this.#lastWrite;
   }
 
   async #write(): Promise<void> {
     const database = this.#database;
     const now = Date.now();
-    const fresh = this.#unwritten;
-    const used = [...this.#touched].filter((name) => now - (this.#rows.get(name)?.used ?? 0) > TOUCH_MS);
-    if (!database || (fresh.size === 0 && used.length === 0)) return;
+    const unwritten = this.#unwritten;
+    const toTouch = [...this.#usedEntries].filter((name) => now - (this.#index.get(name)?.used ?? 0) > TOUCH_MS);
+    if (!database || (unwritten.size === 0 && toTouch.length === 0)) return;
     this.#unwritten = new Map();
     try {
       const transaction = database.transaction(["entries", "index"], "readwrite", { durability: "relaxed" });
       const [entries, index] = [transaction.objectStore("entries"), transaction.objectStore("index")];
-      const note = (name: string, bytes: number): void => {
+      const putIndexRow = (name: string, bytes: number): void => {
         const row = { bytes, used: now };
-        this.#rows.set(name, row);
+        this.#index.set(name, row);
         index.put(row, name);
       };
-      for (const [name, bytes] of fresh) {
+      for (const [name, bytes] of unwritten) {
         entries.put(bytes, name);
-        note(name, bytes.length);
+        putIndexRow(name, bytes.length);
       }
-      for (const name of used) if (!fresh.has(name)) note(name, this.#known.get(name)?.length ?? 0);
-      await ended(transaction);
-      if (fresh.size > 0) await this.#sweep(database, this.#limit);
+      for (const name of toTouch) if (!unwritten.has(name)) putIndexRow(name, this.#entries.get(name)?.length ?? 0);
+      await transactionEnd(transaction);
+      if (unwritten.size > 0) await this.#evictFromStorage(database, this.#limitBytes);
     } catch (error) {
       // The storage is full: old entries are deleted to make space for the next visit, and this visit writes no more.
-      await this.#sweep(database, this.#limit / 4).catch(() => {});
+      await this.#evictFromStorage(database, this.#limitBytes / 4).catch(() => {});
       this.#fail(error instanceof Error ? error.message : String(error));
     }
   }
 
   /** Deletes the least recently used entries until at most three quarters of the limit are left. */
-  async #sweep(database: IDBDatabase, limit: number): Promise<void> {
+  async #evictFromStorage(database: IDBDatabase, limitBytes: number): Promise<void> {
     const transaction = database.transaction(["entries", "index"], "readwrite", { durability: "relaxed" });
     const [entries, index] = [transaction.objectStore("entries"), transaction.objectStore("index")];
-    const [keys, rows] = await Promise.all([settled(index.getAllKeys()), settled(index.getAll() as IDBRequest<Row[]>)]);
+    const [keys, rows] = await Promise.all([requestResult(index.getAllKeys()), requestResult(index.getAll() as IDBRequest<IndexRow[]>)]);
     let total = rows.reduce((sum, row) => sum + row.bytes, 0);
-    if (total > limit) {
+    if (total > limitBytes) {
       const oldest = keys.map((key, at) => ({ key, row: rows[at]! })).sort((a, b) => a.row.used - b.row.used);
       for (const { key, row } of oldest) {
-        if (total <= (limit * 3) / 4) break;
+        if (total <= (limitBytes * 3) / 4) break;
         total -= row.bytes;
         entries.delete(key);
         index.delete(key);
       }
     }
-    await ended(transaction);
+    await transactionEnd(transaction);
   }
 
   #fail(reason: string): void {
@@ -253,11 +253,11 @@ export class Cache {
   }
 
   /** Drops all entries in memory, including those not written yet. */
-  forget(): void {
-    this.#known.clear();
-    this.#held = 0;
-    this.#rows.clear();
-    this.#touched.clear();
+  clear(): void {
+    this.#entries.clear();
+    this.#heldBytes = 0;
+    this.#index.clear();
+    this.#usedEntries.clear();
     this.#unwritten.clear();
   }
 }
@@ -266,11 +266,11 @@ export class Cache {
 export async function deleteEntries(): Promise<void> {
   if (typeof indexedDB === "undefined") return;
   try {
-    const database = await patient(openDatabase());
+    const database = await withTimeout(openDatabase());
     const transaction = database.transaction(["entries", "index"], "readwrite");
     transaction.objectStore("entries").clear();
     transaction.objectStore("index").clear();
-    await ended(transaction);
+    await transactionEnd(transaction);
     database.close();
   } catch {
     // a storage that cannot be opened holds no entries

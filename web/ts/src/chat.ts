@@ -1,12 +1,12 @@
 // Chat templates: render a list of messages as the prompt text that a model was trained on.
 import type { RawChatTemplate } from "./pkg/gradloom_chat.js";
 import { StateError, guard } from "./errors.js";
-import { once } from "./extras.js";
+import { lazyWasm } from "./lazy-wasm.js";
 import { readHeader } from "./files.js";
 import type { FetchOptions, FileSource } from "./progress.js";
 
 /** Loads the wasm module that runs chat templates. */
-export const chatModule = /* @__PURE__ */ once("chat", () => import("./pkg/gradloom_chat.js"));
+export const chatModule = /* @__PURE__ */ lazyWasm("chat", () => import("./pkg/gradloom_chat.js"));
 
 /** One message. Further properties are passed to the template, which may read e.g. `tool_calls`. */
 export interface ChatMessage {
@@ -67,9 +67,9 @@ export class ChatTemplate {
   apply(messages: readonly ChatMessage[], options: ChatOptions = {}): string {
     const raw = this.#raw;
     if (!raw) throw new StateError("E_STATE", "this chat template was disposed");
-    const { addGenerationPrompt = false, tools, variables = {}, now: at = new Date() } = options;
+    const { addGenerationPrompt = false, tools, variables = {}, now: date = new Date() } = options;
     const now = Uint32Array.of(
-      at.getFullYear(), at.getMonth() + 1, at.getDate(), at.getHours(), at.getMinutes(), at.getSeconds(),
+      date.getFullYear(), date.getMonth() + 1, date.getDate(), date.getHours(), date.getMinutes(), date.getSeconds(),
     );
     const json = (x: unknown): string => JSON.stringify(x);
     return guard(() => raw.apply(json(messages), addGenerationPrompt, tools && json(tools), json(variables), now));

@@ -1,9 +1,10 @@
-// Lazily loaded code that is used both by pages and by scripts of workers. The entry point registers the loaders:
-// entries for pages use dynamic imports, one file per piece (see `apart.ts`), whereas a worker's script has its pieces
-// bundled in, because bundlers turn workers into classic scripts by default, which cannot import modules.
+// Chunks: lazily loaded code that is used both by pages and by scripts of workers. The entry point registers their
+// loaders: entries for pages use dynamic imports, one file per chunk (see `page-chunks.ts`), whereas a worker's script
+// has its chunks bundled in, because bundlers turn workers into classic scripts by default, which cannot import
+// modules.
 
-/** The pieces by name. */
-export interface Pieces {
+/** The chunks by name. */
+export interface Chunks {
   archives: typeof import("./archives.js");
   collect: typeof import("./collect.js");
   downloads: typeof import("./downloads.js");
@@ -18,15 +19,15 @@ export interface Pieces {
   weights: typeof import("./weights.js");
 }
 
-type Loaders = { [K in keyof Pieces]: () => Promise<Pieces[K]> };
+type Loaders = { [K in keyof Chunks]: () => Promise<Chunks[K]> };
 
 const loaders: Partial<Loaders> = {};
 
-/** Registers the loaders of pieces. */
-export const provide = (from: Partial<Loaders>): void => void Object.assign(loaders, from);
+/** Registers the loaders of chunks. */
+export const registerChunks = (from: Partial<Loaders>): void => void Object.assign(loaders, from);
 
-/** A piece, loaded on first use. */
-export async function piece<K extends keyof Pieces>(name: K): Promise<Pieces[K]> {
+/** A chunk, loaded on first use. */
+export async function loadChunk<K extends keyof Chunks>(name: K): Promise<Chunks[K]> {
   const load = loaders[name];
   if (!load) throw new Error(`there is no \`${name}\` here`);
   return load();

@@ -1,7 +1,7 @@
 // Provokes garbage collection after an allocation on the device failed, so that tensors that the program no longer
 // references free their memory. Loaded only when that happens.
 import type { Host } from "./device.js";
-import { turn } from "./turns.js";
+import { yieldToEventLoop } from "./event-loop.js";
 
 /**
  * The size in bytes of an allocation that is dropped immediately: it pressures the JavaScript engine into a collection,
@@ -9,20 +9,20 @@ import { turn } from "./turns.js";
  */
 const PRESSURE_BYTES = 1 << 26;
 /** The most such allocations. */
-const ROUNDS = 100;
+const MAX_ROUNDS = 100;
 /**
  * Once a round has freed tensors, the loop ends after this many consecutive rounds that free no more: engines collect
  * at their own pace and never everything at once.
  */
-const QUIET = 24;
+const MAX_IDLE_ROUNDS = 24;
 
 /** Frees the device memory of unreachable tensors, as far as the JavaScript engine collects their handles. */
-export async function collected(host: Host): Promise<void> {
+export async function collectUnreachable(host: Host): Promise<void> {
   const { gc } = globalThis as { gc?: () => void };
-  const held = (): number => host.raw.counters().tensors;
-  const before = held();
-  let [least, quiet] = [before, 0];
-  for (let round = 0; round < ROUNDS && (least === before || quiet < QUIET); round += 1) {
+  const liveTensors = (): number => host.raw.counters().tensors;
+  const initial = liveTensors();
+  let [fewest, idleRounds] = [initial, 0];
+  for (let round = 0; round < MAX_ROUNDS && (fewest === initial || idleRounds < MAX_IDLE_ROUNDS); round += 1) {
     try {
       if (gc) gc();
       else new Uint8Array(PRESSURE_BYTES)[0] = round;
@@ -30,11 +30,11 @@ export async function collected(host: Host): Promise<void> {
       // the allocation itself failed: then the engine has already collected what it could
     }
     // finalisers run between tasks of the event loop
-    await turn();
+    await yieldToEventLoop();
     await new Promise((done) => setTimeout(done));
-    const now = held();
-    quiet = now < least ? 0 : quiet + 1;
-    least = Math.min(least, now);
+    const now = liveTensors();
+    idleRounds = now < fewest ? 0 : idleRounds + 1;
+    fewest = Math.min(fewest, now);
   }
   await host.raw.collect();
 }

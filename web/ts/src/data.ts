@@ -1,10 +1,10 @@
 // Data sets: readers of image data sets (IDX, MNIST, CIFAR), and a loader of batches in shuffled order with
 // prefetching. The entry `gradloom/data`.
-import "./apart.js";
+import "./page-chunks.js";
 import { Arrays, type Columns, type Dataset, Examples, type HostArray, type Row, type Rows, examples } from "./data/examples.js";
 import { ValueError, guard } from "./errors.js";
-import { filesModule } from "./extras.js";
-import { reading } from "./files.js";
+import { filesModule } from "./lazy-wasm.js";
+import { withFormatHint } from "./files.js";
 import { plainApi } from "./module.js";
 import { type FetchOptions, type FileSource, readSource } from "./progress.js";
 import type { DType } from "./dtype.js";
@@ -23,13 +23,13 @@ export interface LoaderOptions {
   prefetch?: number;
 }
 
-type Parts = [dtype: DType, shape: number[], bytes: Uint8Array];
-const array = ([dtype, shape, bytes]: Parts): HostArray => ({ dtype, shape, bytes });
+type ArrayParts = [dtype: DType, shape: number[], bytes: Uint8Array];
+const array = ([dtype, shape, bytes]: ArrayParts): HostArray => ({ dtype, shape, bytes });
 
 /** Reads an IDX file (the format of MNIST), gzipped or not. */
 export async function readIdx(from: FileSource, options: FetchOptions = {}): Promise<HostArray> {
   const [file, { idx }] = await Promise.all([readSource(from, options), filesModule()]);
-  return reading("images", from, file, () => array(guard(() => idx(file) as Parts)));
+  return withFormatHint("images", from, file, () => array(guard(() => idx(file) as ArrayParts)));
 }
 
 /**
@@ -48,7 +48,7 @@ export async function mnist(images: FileSource, labels: FileSource, options: Fet
 /** Reads CIFAR-10 or CIFAR-100 from one of its binary files: u8 images `[n, 3, 32, 32]` as `x`, labels `[n]` as `y`. */
 export async function cifar(from: FileSource, classes: 10 | 100, options: FetchOptions = {}): Promise<Arrays> {
   const [file, module] = await Promise.all([readSource(from, options), filesModule()]);
-  const [x, y] = await reading("images", from, file, () => guard(() => module.cifar(file, classes) as [Parts, Parts]));
+  const [x, y] = await withFormatHint("images", from, file, () => guard(() => module.cifar(file, classes) as [ArrayParts, ArrayParts]));
   return new Arrays({ x: array(x), y: array(y) });
 }
 
@@ -89,11 +89,11 @@ export class DataLoader<Batch = Record<string, Tensor>> implements AsyncIterable
 
   /** Iterates over the first `count` batches of an epoch. */
   async *take(count: number): AsyncGenerator<Batch> {
-    let left = count;
-    if (left <= 0) return;
+    let remaining = count;
+    if (remaining <= 0) return;
     for await (const batch of this) {
       yield batch;
-      if ((left -= 1) <= 0) return;
+      if ((remaining -= 1) <= 0) return;
     }
   }
 
@@ -102,17 +102,17 @@ export class DataLoader<Batch = Record<string, Tensor>> implements AsyncIterable
     const epoch = this.#epoch++;
     const n = this.dataset.length;
     const order = shuffle === false ? Uint32Array.from({ length: n }, (_, i) => i) : plainApi().shuffled(n, Number(shuffle === true ? 0 : shuffle), epoch);
-    const waiting: Promise<Batch>[] = [];
-    let next = 0;
-    const start = async (at: number): Promise<Batch> => this.dataset.batch([...order.subarray(at * batchSize, (at + 1) * batchSize)]);
-    while (next < this.length || waiting.length > 0) {
-      while (next < this.length && waiting.length <= Math.max(prefetch, 0)) {
-        const batch = start(next++);
+    const pending: Promise<Batch>[] = [];
+    let nextIdx = 0;
+    const loadBatch = async (at: number): Promise<Batch> => this.dataset.batch([...order.subarray(at * batchSize, (at + 1) * batchSize)]);
+    while (nextIdx < this.length || pending.length > 0) {
+      while (nextIdx < this.length && pending.length <= Math.max(prefetch, 0)) {
+        const batch = loadBatch(nextIdx++);
         // an error is thrown to the consumer of this batch, below; until then it must not count as unhandled
         batch.catch(() => {});
-        waiting.push(batch);
+        pending.push(batch);
       }
-      yield await (waiting.shift() as Promise<Batch>);
+      yield await (pending.shift() as Promise<Batch>);
     }
   }
 }

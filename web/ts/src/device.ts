@@ -4,11 +4,11 @@ import {
   DeviceError, FetchError, type GradloomError, StateError, OutOfMemoryError, UnsupportedError, ValueError, guard, guardAsync, guardSoon,
 } from "./errors.js";
 import { type Engine, type ModuleOptions, type Runtime, builtin, inNode, loadWasm, moduleState, newEngine } from "./module.js";
-import { Cache, type CacheOptions, type CacheState, closeAhead, deleteEntries, openAhead } from "./cache.js";
-import { always, join, prefetch } from "./parts.js";
-import { piece } from "./pieces.js";
-import { type TuneOptions, type TunedKernel, slots } from "./tune.js";
-import { Slices, turn } from "./turns.js";
+import { Cache, type CacheOptions, type CacheState, closePreopened, deleteEntries, preopenDatabase } from "./cache.js";
+import { loadPart, prefetch, startupParts } from "./wasm-parts.js";
+import { loadChunk } from "./chunks.js";
+import { type TuneOptions, type TunedKernel, timeSlots } from "./tune.js";
+import { TimeSlices, yieldToEventLoop } from "./event-loop.js";
 import { type WorkerLike, startWorkers } from "./workers.js";
 
 /** The kinds of devices. */
@@ -204,9 +204,9 @@ export interface Host extends Device {
   readonly workers: readonly WorkerLike[];
 }
 
-/** `ask` requests these figures or actions for the devices of the page's worker; undefined while there is no worker. */
-export const there: { ask?: (name: "stats" | "memory" | "flushCache" | "clearCache") => Promise<any[]> } = {};
-const both = async <T>(name: "stats" | "memory", own: T[]): Promise<T[]> => [...own, ...((await there.ask?.(name).catch(() => [])) ?? [])];
+/** `call` requests these figures or actions for the devices of the page's worker; undefined while there is no worker. */
+export const pageWorker: { call?: (name: "stats" | "memory" | "flushCache" | "clearCache") => Promise<any[]> } = {};
+const withPageWorker = async <T>(name: "stats" | "memory", own: T[]): Promise<T[]> => [...own, ...((await pageWorker.call?.(name).catch(() => [])) ?? [])];
 
 type Hosts = Map<DeviceKind, Promise<Host>>;
 
@@ -219,24 +219,24 @@ const isolated = new WeakSet<Engine>();
 /** Devices that are in use. `auto` may start a device and then choose another one, which leaves the first unused. */
 const inUse = new WeakSet<Host>();
 /** Devices that run on a `GPUDevice` of the page. */
-const given = new WeakMap<Host, GpuDevice>();
+const pageGpuDevices = new WeakMap<Host, GpuDevice>();
 /** The replacement of each lost device. */
-const renewed = new WeakMap<Host, Promise<Host>>();
+const replacements = new WeakMap<Host, Promise<Host>>();
 let current: Host | undefined;
 let threadsWanted: number | undefined;
 let cacheWanted: InitOptions["cache"];
 let asHardware = false;
 let limitWanted: number | undefined;
 /** What a device logs, and where to. */
-interface Shown {
+interface LogSettings {
   level: number;
   log: (text: string) => void;
 }
 /** The log settings of devices in the shared wasm instance. */
-let debug: Shown | undefined;
+let debug: LogSettings | undefined;
 
 /** Whether threads can share memory here. */
-function shares(): boolean {
+function canShareMemory(): boolean {
   if (typeof SharedArrayBuffer === "undefined") return false;
   return inNode || globalThis.crossOriginIsolated === true;
 }
@@ -249,7 +249,7 @@ async function coreCount(): Promise<number> {
 }
 
 async function threadCount(): Promise<number> {
-  if (!shares()) return 1;
+  if (!canShareMemory()) return 1;
   const cores = await coreCount();
   return Math.max(1, Math.min(threadsWanted ?? Math.min(cores, 8), 64));
 }
@@ -263,29 +263,29 @@ function newCache(): Cache {
 }
 
 /** Makes a device log what it does. */
-async function show(engine: Engine, raw: Runtime, { level, log }: Shown): Promise<void> {
-  await join(engine, "tune");
+async function enableLog(engine: Engine, raw: Runtime, { level, log }: LogSettings): Promise<void> {
+  await loadPart(engine, "tune");
   raw.debug(level, log);
 }
 
-async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonly WorkerLike[], slices: Slices, pages?: GpuDevice): Promise<Host> {
+async function makeHost(engine: Engine, raw: Runtime, cache: Cache, workers: readonly WorkerLike[], slices: TimeSlices, pageGpu?: GpuDevice): Promise<Host> {
   const gpu = raw.gpu() as { destroy(): void; lost: Promise<DeviceLost> } | undefined;
-  const lost = new Promise<DeviceLost>((tell) => {
+  const lost = new Promise<DeviceLost>((report) => {
     engine.atEnd(() => {
       const why = engine.ended;
-      tell({ reason: why instanceof StateError ? "destroyed" : "unknown", message: why?.message ?? "" });
+      report({ reason: why instanceof StateError ? "destroyed" : "unknown", message: why?.message ?? "" });
       workers.forEach((worker) => worker.terminate());
-      if (!pages) gpu?.destroy();
+      if (!pageGpu) gpu?.destroy();
     });
-    if (gpu) void gpu.lost.then(({ reason, message }) => tell({ reason: reason ?? "unknown", message }));
-    else raw.whenLost((message: string) => tell({ reason: "unknown", message }));
+    if (gpu) void gpu.lost.then(({ reason, message }) => report({ reason: reason ?? "unknown", message }));
+    else raw.whenLost((message: string) => report({ reason: "unknown", message }));
   });
   if (cacheWanted === false) cache.state.reason = "it was switched off";
   else await cache.readAhead(raw.cacheGroups() as string[]);
-  if (debug) await show(engine, raw, debug);
+  if (debug) await enableLog(engine, raw, debug);
   if (limitWanted !== undefined) raw.setMemoryLimit(limitWanted);
-  for (const part of always) await join(engine, part);
-  await slices.breathe();
+  for (const part of startupParts) await loadPart(engine, part);
+  await slices.yieldIfDue();
   const info = raw.info();
   const device: Partial<Host> = {
     kind: info.kind,
@@ -298,13 +298,13 @@ async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonl
   const tune = (options: TuneOptions = {}): Promise<TunedKernel[]> => {
     const { ms = options.idle ? 10_000 : 5_000, signal } = options;
     const work = async (): Promise<TunedKernel[]> => {
-      await join(engine, "tune");
-      return raw.tune(ms, slots(ms, options), options.fromPlain === true);
+      await loadPart(engine, "tune");
+      return raw.tune(ms, timeSlots(ms, options), options.fromPlain === true);
     };
     return guardAsync(work, signal);
   };
   const gpuDevice = async (): Promise<GpuDevice> => {
-    await join(onGpu("gpuDevice", device as Host).engine, "share");
+    await loadPart(onGpu("gpuDevice", device as Host).engine, "share");
     return raw.gpu() as GpuDevice;
   };
   const dispose = (): void => {
@@ -316,45 +316,45 @@ async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonl
 }
 
 /** The worker threads of a device. */
-interface Crew {
+interface WorkerGroup {
   workers: WorkerLike[];
   /** Why some workers did not start. */
   failed: string | undefined;
-  /** Workers that have ended; `tell` reports each to the device. */
-  readonly gone: Set<WorkerLike>;
-  tell?: (worker: WorkerLike) => void;
+  /** Workers that have ended; `onEnd` reports each to the device. */
+  readonly ended: Set<WorkerLike>;
+  onEnd?: (worker: WorkerLike) => void;
 }
 
 /** The workers that are started while the wasm module still loads, for the page's first device. */
-let early: Promise<Crew> | undefined;
+let earlyWorkers: Promise<WorkerGroup> | undefined;
 
-async function newCrew(): Promise<Crew> {
-  const crew: Crew = { workers: [], failed: undefined, gone: new Set() };
-  const gone = (worker: WorkerLike): void => {
-    crew.gone.add(worker);
-    crew.tell?.(worker);
+async function startWorkerGroup(): Promise<WorkerGroup> {
+  const group: WorkerGroup = { workers: [], failed: undefined, ended: new Set() };
+  const onExit = (worker: WorkerLike): void => {
+    group.ended.add(worker);
+    group.onEnd?.(worker);
   };
-  return Object.assign(crew, await startWorkers((await threadCount()) - 1, gone));
+  return Object.assign(group, await startWorkers((await threadCount()) - 1, onExit));
 }
 
 /** Releases the storage and workers that were prepared for a device, when loading the module failed. */
-function dismiss(): void {
-  closeAhead();
-  void early?.then(({ workers }) => workers.forEach((worker) => worker.terminate()));
-  early = undefined;
+function releasePrepared(): void {
+  closePreopened();
+  void earlyWorkers?.then(({ workers }) => workers.forEach((worker) => worker.terminate()));
+  earlyWorkers = undefined;
 }
 
 async function startWasm(engine: Engine): Promise<Host> {
   prefetch("wasm");
-  const coming = early ?? newCrew();
-  early = undefined;
-  const crew = await coming;
-  const { workers, failed, gone } = crew;
+  const starting = earlyWorkers ?? startWorkerGroup();
+  earlyWorkers = undefined;
+  const group = await starting;
+  const { workers, failed, ended } = group;
   let raw: Runtime | undefined;
-  crew.tell = (worker) => {
+  group.onEnd = (worker) => {
     if (!engine.ended) raw?.workerGone(worker);
   };
-  await join(engine, "wasm").catch((error: unknown) => {
+  await loadPart(engine, "wasm").catch((error: unknown) => {
     workers.forEach((worker) => worker.terminate());
     throw error;
   });
@@ -363,76 +363,76 @@ async function startWasm(engine: Engine): Promise<Host> {
   threadsStarted = workers.length + 1;
   const cache = newCache();
   // yield here: both pieces of code run for the first time and are slow
-  const slices = new Slices();
-  await turn();
-  const live = workers.filter((worker) => !gone.has(worker));
+  const slices = new TimeSlices();
+  await yieldToEventLoop();
+  const live = workers.filter((worker) => !ended.has(worker));
   raw = guard(() => engine.api.wasmRuntime(live.length > 0, live, cache));
-  return host(engine, raw, cache, live, slices);
+  return makeHost(engine, raw, cache, live, slices);
 }
 
 /** Why the WebGPU adapter could not be used, after an attempt. */
-let refused: string | undefined;
+let webGpuFailure: string | undefined;
 
-async function startWebGpu(engine: Engine, pages?: GpuDevice): Promise<Host> {
+async function startWebGpu(engine: Engine, pageGpu?: GpuDevice): Promise<Host> {
   const cache = newCache();
   const make = async (): Promise<Runtime | undefined> => {
-    if (!pages && !(await hasAdapter())) return undefined;
+    if (!pageGpu && !(await hasAdapter())) return undefined;
     // only a device of the page can be given buffers of the page
-    await join(engine, pages ? "share" : "webgpu");
-    return engine.api.webgpuRuntime(cache, asHardware, pages);
+    await loadPart(engine, pageGpu ? "share" : "webgpu");
+    return engine.api.webgpuRuntime(cache, asHardware, pageGpu);
   };
   // the GPU process may have ended while the device was opened; the browser restarts it, so a second attempt can
   // succeed
-  const again = (error: unknown): Promise<Runtime | undefined> => {
-    if (pages || !(error instanceof DeviceError)) throw error;
+  const retry = (error: unknown): Promise<Runtime | undefined> => {
+    if (pageGpu || !(error instanceof DeviceError)) throw error;
     return guardAsync(make);
   };
-  const raw = await guardAsync(make).catch(again).catch((error: Error) => {
-    if (!pages && !(error instanceof FetchError)) refused = error.message;
+  const raw = await guardAsync(make).catch(retry).catch((error: Error) => {
+    if (!pageGpu && !(error instanceof FetchError)) webGpuFailure = error.message;
     throw error;
   });
-  if (!pages) refused = undefined;
+  if (!pageGpu) webGpuFailure = undefined;
   if (raw) {
-    const made = await host(engine, raw, cache, [], new Slices(), pages);
-    if (pages) given.set(made, pages);
-    return made;
+    const webGpuHost = await makeHost(engine, raw, cache, [], new TimeSlices(), pageGpu);
+    if (pageGpu) pageGpuDevices.set(webGpuHost, pageGpu);
+    return webGpuHost;
   }
   const hint = 'use device "auto" or "wasm"';
-  throw new DeviceError("E_DEVICE", `WebGPU is not available: ${noWebGpu()}`, { hint });
+  throw new DeviceError("E_DEVICE", `WebGPU is not available: ${whyNoWebGpu()}`, { hint });
 }
 
 /** Starts a device of a wasm instance and records it in `started`. */
-function start(kind: DeviceKind, engine: Engine, pages?: GpuDevice): Promise<Host> {
-  const device = kind === "wasm" ? startWasm(engine) : startWebGpu(engine, pages);
+function start(kind: DeviceKind, engine: Engine, pageGpu?: GpuDevice): Promise<Host> {
+  const device = kind === "wasm" ? startWasm(engine) : startWebGpu(engine, pageGpu);
   let hosts = started.get(engine);
   if (!hosts) {
     started.set(engine, (hosts = new Map()));
     engine.atEnd(() => started.delete(engine));
   }
-  const before = hosts.get(kind);
+  const previous = hosts.get(kind);
   hosts.set(kind, device);
-  device.catch(() => (before ? hosts.set(kind, before) : hosts.delete(kind)));
+  device.catch(() => (previous ? hosts.set(kind, previous) : hosts.delete(kind)));
   return device;
 }
 
 /** The device itself, or if it is lost its replacement of the same kind, started if needed. */
-export async function present(host: Host): Promise<Host> {
+export async function usableHost(host: Host): Promise<Host> {
   if (!guard(() => host.raw.lost())) return host;
-  if (given.has(host) && !renewed.has(host)) {
+  if (pageGpuDevices.has(host) && !replacements.has(host)) {
     throw new DeviceError("E_DEVICE_LOST", "the page's GPUDevice is lost", { hint: "`await init({ gpuDevice })` with another one, or without" });
   }
-  let next = renewed.get(host);
+  let next = replacements.get(host);
   if (!next) {
     host.workers.forEach((worker) => worker.terminate());
     next = start(host.kind, host.engine);
-    renewed.set(host, next);
+    replacements.set(host, next);
     if (inUse.has(host)) next.then((fresh) => inUse.add(fresh), () => {});
-    next.then((fresh) => host === current && (current = fresh), () => renewed.delete(host));
+    next.then((fresh) => host === current && (current = fresh), () => replacements.delete(host));
   }
-  return present(await next);
+  return usableHost(await next);
 }
 
-const gpuHere = (): { requestAdapter(): Promise<unknown> } | undefined => (globalThis.navigator as { gpu?: any } | undefined)?.gpu;
+const browserGpu = (): { requestAdapter(): Promise<unknown> } | undefined => (globalThis.navigator as { gpu?: any } | undefined)?.gpu;
 
 /** Whether the last request to the browser gave an adapter. */
 let hadAdapter = false;
@@ -445,7 +445,7 @@ let hadAdapter = false;
 async function hasAdapter(): Promise<boolean> {
   try {
     for (let wait = 50; ; wait *= 2) {
-      const has = Boolean(await gpuHere()?.requestAdapter());
+      const has = Boolean(await browserGpu()?.requestAdapter());
       if (has || !hadAdapter || wait > 2000) return (hadAdapter = has);
       await new Promise((done) => setTimeout(done, wait));
     }
@@ -454,7 +454,7 @@ async function hasAdapter(): Promise<boolean> {
   }
 }
 
-const isFirst = (): boolean => moduleState().compiled === undefined;
+const isFirstLoad = (): boolean => moduleState().compiled === undefined;
 
 /**
  * Begins to fetch the parts of the wasm module that a device will need. While the module itself loads for the first
@@ -463,60 +463,60 @@ const isFirst = (): boolean => moduleState().compiled === undefined;
 async function prefetchDevice(kind: DeviceKind | "auto" = "auto"): Promise<void> {
   const adapter = kind === "wasm" ? undefined : hasAdapter();
   if (!adapter) prefetch("wasm");
-  if (isFirst() && cacheWanted !== false) openAhead();
+  if (isFirstLoad() && cacheWanted !== false) preopenDatabase();
   if (await adapter) return prefetch("webgpu");
   prefetch("wasm");
-  if (isFirst()) early ??= newCrew();
+  if (isFirstLoad()) earlyWorkers ??= startWorkerGroup();
 }
 
 /** Loads the wasm module for a device, and in parallel what that device needs. */
-function loadFor(kind: DeviceKind | "auto" | undefined, load: (ahead: () => void) => Promise<Engine>): Promise<Engine> {
-  const first = isFirst();
+function loadForDevice(kind: DeviceKind | "auto" | undefined, load: (beforeFetch: () => void) => Promise<Engine>): Promise<Engine> {
+  const first = isFirstLoad();
   const loading = load(() => void prefetchDevice(kind));
-  if (first) loading.catch(dismiss);
+  if (first) loading.catch(releasePrepared);
   return loading;
 }
 
-function noWebGpu(): string {
+function whyNoWebGpu(): string {
   if (inNode) return "Node has none";
   if (globalThis.isSecureContext === false) return "the page is not a secure context (https or localhost)";
-  return gpuHere() ? "the browser gives no adapter" : "this browser does not have it";
+  return browserGpu() ? "the browser gives no adapter" : "this browser does not have it";
 }
 
 /** A device, started if necessary: of the shared wasm instance, or of `engine`. */
 export async function open(kind: DeviceKind | "auto", engine?: Engine): Promise<Host> {
   if (!engine) {
-    engine = await (current ? loadWasm() : loadFor(kind, (ahead) => loadWasm({}, ahead)));
+    engine = await (current ? loadWasm() : loadForDevice(kind, (beforeFetch) => loadWasm({}, beforeFetch)));
   }
   if (kind === "auto") {
-    const gpu = await opened("webgpu", engine).catch(() => undefined);
+    const gpu = await openKind("webgpu", engine).catch(() => undefined);
     kind = gpu && !gpu.software ? "webgpu" : "wasm";
   }
   if (kind !== "webgpu" && kind !== "wasm") {
     throw new DeviceError("E_DEVICE", `there is no device \`${String(kind)}\`; there are webgpu and wasm`);
   }
-  const host = await opened(kind, engine);
+  const host = await openKind(kind, engine);
   inUse.add(host);
   return host;
 }
 
 /** The requested device, started. */
 export async function hostOf(device: DeviceKind | "auto" | Device | undefined): Promise<Host> {
-  return typeof device === "object" ? present(device as Host) : open(device ?? "auto");
+  return typeof device === "object" ? usableHost(device as Host) : open(device ?? "auto");
 }
 
-async function opened(kind: DeviceKind, engine: Engine): Promise<Host> {
+async function openKind(kind: DeviceKind, engine: Engine): Promise<Host> {
   const host = await (started.get(engine)?.get(kind) ?? start(kind, engine));
   // a caller that does not name the page's `GPUDevice` gets a device that can be restarted after a loss
-  return given.has(host) && guard(() => host.raw.lost()) ? start(kind, engine) : present(host);
+  return pageGpuDevices.has(host) && guard(() => host.raw.lost()) ? start(kind, engine) : usableHost(host);
 }
 
 /** The device that runs on a `GPUDevice` of the page, started if necessary. */
-async function openGiven(pages: GpuDevice, kind: DeviceKind | "auto", engine: Engine): Promise<Host> {
+async function openPageGpu(pageGpu: GpuDevice, kind: DeviceKind | "auto", engine: Engine): Promise<Host> {
   if (kind === "wasm") throw new ValueError("E_VALUE", "init: gpuDevice is for device `webgpu`");
-  const before = started.get(engine)?.get("webgpu");
-  const known = before && (await before.catch(() => undefined));
-  const host = known && given.get(known) === pages ? await present(known) : await start("webgpu", engine, pages);
+  const previous = started.get(engine)?.get("webgpu");
+  const known = previous && (await previous.catch(() => undefined));
+  const host = known && pageGpuDevices.get(known) === pageGpu ? await usableHost(known) : await start("webgpu", engine, pageGpu);
   inUse.add(host);
   return host;
 }
@@ -526,54 +526,54 @@ async function openGiven(pages: GpuDevice, kind: DeviceKind | "auto", engine: En
  * restart after an `InternalError` or the loss of the device.
  */
 export async function init(options: InitOptions = {}): Promise<Device> {
-  const { device: _, isolated: __, wasmUrl: ___, module: ____, bytes: _____, signal, ...kept } = options;
+  const { device: _, isolated: __, wasmUrl: ___, module: ____, bytes: _____, signal, ...keptOptions } = options;
   if (options.threads !== undefined) threadsWanted = options.threads;
   if (options.cache !== undefined) cacheWanted = options.cache;
   if (options.asHardware !== undefined) asHardware = options.asHardware;
   const { memoryLimit } = options;
   if (memoryLimit !== undefined && !(memoryLimit >= 0)) throw new ValueError("E_VALUE", `init: memoryLimit ${memoryLimit} is no number of bytes`);
   if (!options.isolated) limitWanted = memoryLimit ?? limitWanted;
-  const shown = options.debug === undefined ? undefined : { level: options.debug, log: options.log ?? console.log };
-  if (shown && !options.isolated) debug = shown;
+  const logSettings = options.debug === undefined ? undefined : { level: options.debug, log: options.log ?? console.log };
+  if (logSettings && !options.isolated) debug = logSettings;
   const begin = async (engine: Engine): Promise<Device> => {
     const kind = options.device ?? "auto";
-    const device = options.gpuDevice ? await openGiven(options.gpuDevice, kind, engine) : await open(kind, engine);
-    if (shown) {
-      const hosts = options.isolated ? [device] : await live();
-      await Promise.all(hosts.map(({ engine, raw }) => show(engine, raw, shown)));
+    const device = options.gpuDevice ? await openPageGpu(options.gpuDevice, kind, engine) : await open(kind, engine);
+    if (logSettings) {
+      const hosts = options.isolated ? [device] : await liveHosts();
+      await Promise.all(hosts.map(({ engine, raw }) => enableLog(engine, raw, logSettings)));
     }
     if (memoryLimit !== undefined) {
-      const hosts = options.isolated ? [device] : (await live()).filter((each) => !isolated.has(each.engine));
+      const hosts = options.isolated ? [device] : (await liveHosts()).filter((each) => !isolated.has(each.engine));
       hosts.forEach(({ raw }) => raw.setMemoryLimit(memoryLimit));
     }
     if (options.tuned !== undefined) guard(() => device.raw.addTuned(String(options.tuned)));
     return device;
   };
   if (!options.isolated) {
-    const shared = async (): Promise<Device> => {
-      current = (await begin(await loadFor(options.device, (ahead) => loadWasm(options, ahead)))) as Host;
-      Object.assign(settings, { gpuDevice: undefined }, kept);
+    const startShared = async (): Promise<Device> => {
+      current = (await begin(await loadForDevice(options.device, (beforeFetch) => loadWasm(options, beforeFetch)))) as Host;
+      Object.assign(settings, { gpuDevice: undefined }, keptOptions);
       return current;
     };
-    return guardAsync(shared, signal);
+    return guardAsync(startShared, signal);
   }
-  const apart = async (): Promise<Device> => {
-    const engine = await loadFor(options.device, (ahead) => newEngine(options, ahead));
+  const startIsolated = async (): Promise<Device> => {
+    const engine = await loadForDevice(options.device, (beforeFetch) => newEngine(options, beforeFetch));
     isolated.add(engine);
     return begin(engine).catch((error: GradloomError) => {
       engine.end(error);
       throw error;
     });
   };
-  return guardAsync(apart, signal, (late) => late.dispose());
+  return guardAsync(startIsolated, signal, (late) => late.dispose());
 }
 
 /** Whether nothing can be computed on the device any more. */
-const isOver = (host: Host): boolean => host.engine.ended !== undefined || host.raw.lost();
+const isDead = (host: Host): boolean => host.engine.ended !== undefined || host.raw.lost();
 
 /** Makes this the default device of new tensors unless a usable one is set. */
 export function useByDefault(device: Host): void {
-  if ((!current || isOver(current)) && !isolated.has(device.engine)) current = device;
+  if ((!current || isDead(current)) && !isolated.has(device.engine)) current = device;
 }
 
 /** The default device of new tensors; throws if there is none. */
@@ -600,47 +600,47 @@ export async function devices(): Promise<DeviceReport[]> {
   const software = gpu?.fallback === true || gpu?.vendor === "google";
   const slow = software ? "a processor emulates it, so `auto` uses wasm" : undefined;
   const threads = await threadCount();
-  const notes = (await live()).filter(({ kind }) => kind === "webgpu").flatMap((host) => host.notes);
-  const reason = [refused, slow, ...notes].filter((each) => each).join("; ") || undefined;
+  const notes = (await liveHosts()).filter(({ kind }) => kind === "webgpu").flatMap((host) => host.notes);
+  const reason = [webGpuFailure, slow, ...notes].filter((each) => each).join("; ") || undefined;
   return [
-    { kind: "webgpu", available: gpu !== undefined && !refused, software, threads: 1, reason: gpu ? reason : noWebGpu() },
+    { kind: "webgpu", available: gpu !== undefined && !webGpuFailure, software, threads: 1, reason: gpu ? reason : whyNoWebGpu() },
     { kind: "wasm", available: true, software: false, threads: workersFailed ? threadsStarted : threads, reason: whyFewThreads() },
   ];
 }
 
 /** Why the wasm device has fewer threads than the machine offers. */
 function whyFewThreads(): string | undefined {
-  if (!shares()) return "one thread: memory is shared only with pages that are cross-origin isolated";
+  if (!canShareMemory()) return "one thread: memory is shared only with pages that are cross-origin isolated";
   return workersFailed && `fewer threads: ${workersFailed}`;
 }
 
 /** All started devices that can still compute. */
-export async function live(): Promise<Host[]> {
+export async function liveHosts(): Promise<Host[]> {
   const all = [...started.values()].flatMap((hosts) => [...hosts.values()]);
   const hosts = await Promise.all(all.map((device) => device.catch(() => undefined)));
-  return hosts.filter((each) => each !== undefined && !isOver(each)) as Host[];
+  return hosts.filter((each) => each !== undefined && !isDead(each)) as Host[];
 }
 
-const used = async (): Promise<Host[]> => (await live()).filter((host) => inUse.has(host));
+const hostsInUse = async (): Promise<Host[]> => (await liveHosts()).filter((host) => inUse.has(host));
 
 /** What the started devices compiled and ran, and what they found in the cache of earlier visits. */
 export async function stats(): Promise<Stats[]> {
-  const own = (await used()).map(({ kind, raw, cache }): Stats => {
+  const own = (await hostsInUse()).map(({ kind, raw, cache }): Stats => {
     const numbers = raw.stats();
     return { device: kind, ...timingOf(numbers), kernelsTuned: numbers[TIMING_NUMBERS]!, cache: { ...cache.state } };
   });
-  return both("stats", own);
+  return withPageWorker("stats", own);
 }
 
 /** Writes pending cache entries now. A page need not call it, since they are written in the background. */
 export async function flushCache(): Promise<void> {
-  await Promise.all([...(await live()).map(({ cache }) => cache.flush()), there.ask?.("flushCache")]);
+  await Promise.all([...(await liveHosts()).map(({ cache }) => cache.flush()), pageWorker.call?.("flushCache")]);
 }
 
 /** Deletes the stored plans, kernels and tuned opts of earlier visits and of this one. Loaded models keep working. */
 export async function clearCache(): Promise<void> {
-  (await live()).forEach(({ cache }) => cache.forget());
-  await there.ask?.("clearCache");
+  (await liveHosts()).forEach(({ cache }) => cache.clear());
+  await pageWorker.call?.("clearCache");
   await deleteEntries();
 }
 
@@ -649,22 +649,22 @@ export async function clearCache(): Promise<void> {
  * yields to the event loop their finalisers cannot run. They are collected, and the work is tried once more.
  */
 export function onDevice<T>(host: Host, body: () => Promise<T> | T, signal?: AbortSignal, late?: (value: T) => void): Promise<T> | T {
-  const again = async (error: unknown): Promise<T> => {
+  const retry = async (error: unknown): Promise<T> => {
     if (!(error instanceof OutOfMemoryError)) throw error;
-    const { collected } = await piece("collect").catch(() => {
+    const { collectUnreachable } = await loadChunk("collect").catch(() => {
       throw error;
     });
-    await collected(host);
+    await collectUnreachable(host);
     return guardAsync(body, signal, late);
   };
   const work = guardSoon(body, signal, late);
-  return work instanceof Promise ? work.catch(again) : work;
+  return work instanceof Promise ? work.catch(retry) : work;
 }
 
 /** Memory use and counters of the started devices. */
 export async function memory(): Promise<Memory[]> {
-  const hosts = await used();
+  const hosts = await hostsInUse();
   // a device that ends meanwhile is left out
   await Promise.allSettled(hosts.map((each) => each.raw.collect()));
-  return both("memory", hosts.filter((each) => !isOver(each)).map((each) => ({ device: each.kind, ...each.raw.counters() })));
+  return withPageWorker("memory", hosts.filter((each) => !isDead(each)).map((each) => ({ device: each.kind, ...each.raw.counters() })));
 }

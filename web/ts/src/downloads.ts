@@ -1,16 +1,16 @@
 // The persistent store of downloaded files, kept in blocks: an interrupted download resumes, and of a file that is read
 // by ranges the blocks read are kept. The server is asked each time whether the file is unchanged, unless the caller
 // gives the hash that it must have. Loaded with the first download in a page; the entry `gradloom/cache`.
-import "./apart.js";
+import "./page-chunks.js";
 import { FetchError, UnsupportedError } from "./errors.js";
-import { type FetchOptions, bodyOf, fetchFailure, room } from "./progress.js";
-import type { Ranged, Told } from "./ranges.js";
+import { type FetchOptions, allocate, fetchFailure, readBody } from "./progress.js";
+import type { RangeReader, OnBytes } from "./ranges.js";
 import { type Store, openStore } from "./stores.js";
 
 /** Files are stored in blocks of this many bytes. */
 const BLOCK_BYTES = 1 << 23;
 /** Smaller files are not stored here, since the browser's HTTP cache handles them well. */
-const LEAST_BYTES = 1 << 20;
+const MIN_STORED_BYTES = 1 << 20;
 /** The shortest time between two updates of a file's time of last use. */
 const TOUCH_MS = 3600_000;
 const META = "meta.json";
@@ -47,8 +47,8 @@ async function folderOf(url: string): Promise<string> {
 }
 
 /** Exclusive access to one file of the store. */
-class File {
-  #storing = true;
+class StoredFile {
+  #isStoring = true;
 
   constructor(
     readonly store: Store,
@@ -61,45 +61,45 @@ class File {
    * Runs `body` with exclusive access to the stored file of an address; undefined if nothing can be stored here or
    * another caller holds the file.
    */
-  static async with<T>(address: string | URL, body: (file: File) => Promise<T>): Promise<T | undefined> {
+  static async withLock<T>(address: string | URL, body: (file: StoredFile) => Promise<T>): Promise<T | undefined> {
     const url = new URL(address, globalThis.location?.href);
     url.hash = "";
     const store = /^https?:$/.test(url.protocol) && globalThis.crypto?.subtle ? await openStore() : undefined;
     if (!store) return undefined;
     const folder = await folderOf(url.href);
-    const work = async (): Promise<T> => body(new File(store, folder, url.href, await readMeta(store, folder)));
+    const run = async (): Promise<T> => body(new StoredFile(store, folder, url.href, await readMeta(store, folder)));
     const { locks } = navigator;
-    if (!locks) return work();
-    return locks.request(`gradloom-file-${folder}`, { ifAvailable: true }, (lock) => (lock ? work() : undefined)) as Promise<T | undefined>;
+    if (!locks) return run();
+    return locks.request(`gradloom-file-${folder}`, { ifAvailable: true }, (lock) => (lock ? run() : undefined)) as Promise<T | undefined>;
   }
 
   /**
-   * Replaces the stored file by a new, empty one. `promised` is the hash that the caller expects; it is verified once
-   * the download is complete.
+   * Replaces the stored file by a new, empty one. `expectedHash` is the hash that the caller expects; it is verified
+   * once the download is complete.
    */
-  async begin(meta: Pick<Meta, "size" | "version">, response: Response, promised?: string): Promise<void> {
+  async begin(meta: Pick<Meta, "size" | "version">, response: Response, expectedHash?: string): Promise<void> {
     await this.store.drop(this.folder);
-    const forbidden = /\bno-store\b/.test(response.headers.get("cache-control") ?? "");
-    this.#storing = !forbidden && (meta.version !== null || promised !== undefined) && meta.size >= LEAST_BYTES;
+    const isNoStore = /\bno-store\b/.test(response.headers.get("cache-control") ?? "");
+    this.#isStoring = !isNoStore && (meta.version !== null || expectedHash !== undefined) && meta.size >= MIN_STORED_BYTES;
     this.meta = { ...meta, hash: undefined, url: this.url, used: Date.now() };
-    await this.#write(META, encoded(this.meta));
+    await this.#write(META, encodeMeta(this.meta));
   }
 
   async touch(hash?: string): Promise<void> {
     const { meta } = this;
     if (!meta || (Date.now() - meta.used < TOUCH_MS && hash === meta.hash)) return;
     this.meta = { ...meta, hash: hash ?? meta.hash, used: Date.now() };
-    await this.#write(META, encoded(this.meta));
+    await this.#write(META, encodeMeta(this.meta));
   }
 
-  async block(at: number): Promise<Uint8Array | undefined> {
+  async getBlock(at: number): Promise<Uint8Array | undefined> {
     const { size } = this.meta as Meta;
     const found = await this.store.get(this.folder, blockName(at)).catch(() => undefined);
-    const whole = Math.min(BLOCK_BYTES, size - at * BLOCK_BYTES);
-    return found?.size === whole ? new Uint8Array(await found.arrayBuffer()) : undefined;
+    const blockLength = Math.min(BLOCK_BYTES, size - at * BLOCK_BYTES);
+    return found?.size === blockLength ? new Uint8Array(await found.arrayBuffer()) : undefined;
   }
 
-  keep(at: number, bytes: Uint8Array): Promise<void> {
+  putBlock(at: number, bytes: Uint8Array): Promise<void> {
     return this.#write(blockName(at), bytes);
   }
 
@@ -112,15 +112,15 @@ class File {
    * if that does not help, gives up storing this file.
    */
   async #write(name: string, bytes: Uint8Array): Promise<void> {
-    for (let tries = 0; this.#storing; tries += 1) {
+    for (let tries = 0; this.#isStoring; tries += 1) {
       try {
         return await this.store.put(this.folder, name, bytes);
       } catch {
-        const others = (await stored(this.store)).filter(({ folder }) => folder !== this.folder);
+        const others = (await storedFiles(this.store)).filter(({ folder }) => folder !== this.folder);
         const oldest = others.sort((a, b) => a.meta.used - b.meta.used)[0];
         if (oldest && tries < 100) await this.store.drop(oldest.folder);
         else {
-          this.#storing = false;
+          this.#isStoring = false;
           await this.drop();
         }
       }
@@ -128,7 +128,7 @@ class File {
   }
 }
 
-const encoded = (meta: Meta): Uint8Array => new TextEncoder().encode(JSON.stringify(meta));
+const encodeMeta = (meta: Meta): Uint8Array => new TextEncoder().encode(JSON.stringify(meta));
 
 async function readMeta(store: Store, folder: string): Promise<Meta | undefined> {
   try {
@@ -140,10 +140,10 @@ async function readMeta(store: Store, folder: string): Promise<Meta | undefined>
 }
 
 /** Whether the server's file is still the stored one; undefined if the server cannot be reached. */
-async function isSame(meta: Meta, { signal, fetch: get = fetch }: FetchOptions): Promise<boolean | undefined> {
+async function isUnchanged(meta: Meta, { signal, fetch: fetchFile = fetch }: FetchOptions): Promise<boolean | undefined> {
   let response: Response;
   try {
-    response = await get(meta.url, { method: "HEAD", cache: "no-cache", ...(signal && { signal }) });
+    response = await fetchFile(meta.url, { method: "HEAD", cache: "no-cache", ...(signal && { signal }) });
   } catch (error) {
     if (signal?.aborted) throw error;
     return undefined;
@@ -158,37 +158,37 @@ async function isSame(meta: Meta, { signal, fetch: get = fetch }: FetchOptions):
  * the store.
  */
 export function cachedDownload(source: string | URL, options: FetchOptions): Promise<Uint8Array | undefined> {
-  return File.with(source, async (file) => {
+  return StoredFile.withLock(source, async (file) => {
     const { hash } = options;
     try {
       let { meta } = file;
       if (meta) {
-        const known = hash !== undefined && meta.hash === hash;
-        const same = known || (await isSame(meta, options));
-        if (same === false) meta = undefined;
-        const whole = meta && (await fromHere(file, options));
-        if (whole && (hash === undefined || known || (await hashOf(whole, hash)) === hash)) {
+        const isVerified = hash !== undefined && meta.hash === hash;
+        const unchanged = isVerified || (await isUnchanged(meta, options));
+        if (unchanged === false) meta = undefined;
+        const contents = meta && (await readStored(file, options));
+        if (contents && (hash === undefined || isVerified || (await hashOf(contents, hash)) === hash)) {
           await file.touch(hash);
-          return whole;
+          return contents;
         }
         // the server cannot be reached and the file is incomplete: the ordinary fetch reports the error
-        if (same === undefined) return undefined;
-        if (whole) meta = undefined;
+        if (unchanged === undefined) return undefined;
+        if (contents) meta = undefined;
       }
-      return await fetched(file, meta, source, options);
+      return await downloadMissing(file, meta, source, options);
     } catch (error) {
       throw fetchFailure(source, error, options.signal);
     }
   });
 }
 
-async function fromHere(file: File, { onProgress, signal }: FetchOptions): Promise<Uint8Array | undefined> {
+async function readStored(file: StoredFile, { onProgress, signal }: FetchOptions): Promise<Uint8Array | undefined> {
   const { size } = file.meta as Meta;
-  const names = new Set(await file.store.names(file.folder));
-  for (let at = 0; at < blocksOf(size); at += 1) if (!names.has(blockName(at))) return undefined;
-  const bytes = room(size);
+  const storedNames = new Set(await file.store.names(file.folder));
+  for (let at = 0; at < blocksOf(size); at += 1) if (!storedNames.has(blockName(at))) return undefined;
+  const bytes = allocate(size);
   for (let at = 0; at < blocksOf(size); at += 1) {
-    const block = await file.block(at);
+    const block = await file.getBlock(at);
     signal?.throwIfAborted();
     if (!block) return undefined;
     bytes.set(block, at * BLOCK_BYTES);
@@ -199,63 +199,63 @@ async function fromHere(file: File, { onProgress, signal }: FetchOptions): Promi
 }
 
 /** Fetches the missing rest of a file, or all of it. */
-async function fetched(file: File, meta: Meta | undefined, source: string | URL, options: FetchOptions): Promise<Uint8Array> {
-  const { onProgress, signal, hash, fetch: get = fetch } = options;
-  const begun: Uint8Array[] = [];
-  for (let block; meta && begun.length < blocksOf(meta.size) - 1 && (block = await file.block(begun.length)); ) begun.push(block);
-  let from = begun.length * BLOCK_BYTES;
+async function downloadMissing(file: StoredFile, meta: Meta | undefined, source: string | URL, options: FetchOptions): Promise<Uint8Array> {
+  const { onProgress, signal, hash, fetch: fetchFile = fetch } = options;
+  const storedBlocks: Uint8Array[] = [];
+  for (let block; meta && storedBlocks.length < blocksOf(meta.size) - 1 && (block = await file.getBlock(storedBlocks.length)); ) storedBlocks.push(block);
+  let from = storedBlocks.length * BLOCK_BYTES;
   const init = signal ? { signal } : {};
-  let response = await get(source, from > 0 ? { ...init, headers: { Range: `bytes=${from}-` } } : init);
+  let response = await fetchFile(source, from > 0 ? { ...init, headers: { Range: `bytes=${from}-` } } : init);
   if (from > 0) {
-    const fits = response.headers.get("content-range") === `bytes ${from}-${(meta as Meta).size - 1}/${(meta as Meta).size}`;
-    if (response.status !== 206 || !fits || versionOf(response) !== (meta as Meta).version) {
+    const isRequestedRange = response.headers.get("content-range") === `bytes ${from}-${(meta as Meta).size - 1}/${(meta as Meta).size}`;
+    if (response.status !== 206 || !isRequestedRange || versionOf(response) !== (meta as Meta).version) {
       if (response.status !== 200) {
         await response.body?.cancel();
-        response = await get(source, init);
+        response = await fetchFile(source, init);
       }
       from = 0;
     }
   }
   if (!response.ok) throw new FetchError("E_FETCH", `${source} could not be fetched: status ${response.status}`);
-  const packed = response.headers.get("content-encoding");
-  const announced = packed && packed !== "identity" ? 0 : Number(response.headers.get("content-length") ?? 0);
+  const contentEncoding = response.headers.get("content-encoding");
+  const announced = contentEncoding && contentEncoding !== "identity" ? 0 : Number(response.headers.get("content-length") ?? 0);
   const total = from > 0 ? (meta as Meta).size : announced;
   if (from === 0) await file.begin({ size: total, version: versionOf(response) }, response, hash);
   let loaded = from;
-  const tell = (bytes: number): void => {
+  const report = (bytes: number): void => {
     loaded += bytes;
     onProgress?.({ phase: "download", loaded, total, cached: from });
   };
-  tell(0);
-  if (total === 0) return checked(file, await bodyOf(response, tell), source, hash);
-  const bytes = room(total);
-  begun.slice(0, from / BLOCK_BYTES).forEach((block, at) => bytes.set(block, at * BLOCK_BYTES));
+  report(0);
+  if (total === 0) return verifyOrDrop(file, await readBody(response, report), source, hash);
+  const bytes = allocate(total);
+  storedBlocks.slice(0, from / BLOCK_BYTES).forEach((block, at) => bytes.set(block, at * BLOCK_BYTES));
   let at = from;
-  let kept = from / BLOCK_BYTES;
-  const take = async (part: Uint8Array): Promise<void> => {
+  let blocksWritten = from / BLOCK_BYTES;
+  const append = async (part: Uint8Array): Promise<void> => {
     signal?.throwIfAborted();
     if (at + part.length > total) throw new FetchError("E_FETCH", `more than ${total} bytes came`);
     bytes.set(part, at);
     at += part.length;
-    tell(part.length);
-    while (kept < blocksOf(total) && at >= Math.min(total, (kept + 1) * BLOCK_BYTES)) {
-      await file.keep(kept, bytes.subarray(kept * BLOCK_BYTES, (kept + 1) * BLOCK_BYTES));
-      kept += 1;
+    report(part.length);
+    while (blocksWritten < blocksOf(total) && at >= Math.min(total, (blocksWritten + 1) * BLOCK_BYTES)) {
+      await file.putBlock(blocksWritten, bytes.subarray(blocksWritten * BLOCK_BYTES, (blocksWritten + 1) * BLOCK_BYTES));
+      blocksWritten += 1;
     }
   };
   const reader = response.body?.getReader();
-  if (!reader) await take(new Uint8Array(await response.arrayBuffer()));
+  if (!reader) await append(new Uint8Array(await response.arrayBuffer()));
   try {
-    for (let next = await reader?.read(); next && !next.done; next = await reader?.read()) await take(next.value);
+    for (let next = await reader?.read(); next && !next.done; next = await reader?.read()) await append(next.value);
   } catch (error) {
     await reader?.cancel().catch(() => {});
     throw error;
   }
   if (at !== total) throw new FetchError("E_FETCH", `only ${at} bytes came where ${total} were announced`);
-  return checked(file, bytes, source, hash);
+  return verifyOrDrop(file, bytes, source, hash);
 }
 
-async function checked(file: File, bytes: Uint8Array, source: string | URL, hash: string | undefined): Promise<Uint8Array> {
+async function verifyOrDrop(file: StoredFile, bytes: Uint8Array, source: string | URL, hash: string | undefined): Promise<Uint8Array> {
   if (hash === undefined) return bytes;
   try {
     await verify(bytes, source, hash);
@@ -267,12 +267,12 @@ async function checked(file: File, bytes: Uint8Array, source: string | URL, hash
   return bytes;
 }
 
-/** The SHA-256 of bytes in the notation of `like`: hexadecimal or base64. */
-async function hashOf(bytes: Uint8Array, like: string): Promise<string> {
+/** The SHA-256 of bytes in the notation of `format`: hexadecimal or base64. */
+async function hashOf(bytes: Uint8Array, format: string): Promise<string> {
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>));
-  if (/^[0-9a-f]{64}$/i.test(like)) {
+  if (/^[0-9a-f]{64}$/i.test(format)) {
     const hex = [...digest].map((b) => b.toString(16).padStart(2, "0")).join("");
-    return like === like.toUpperCase() ? hex.toUpperCase() : hex;
+    return format === format.toUpperCase() ? hex.toUpperCase() : hex;
   }
   return `sha256-${btoa(String.fromCharCode(...digest))}`;
 }
@@ -282,70 +282,70 @@ export async function verify(bytes: Uint8Array, source: unknown, hash: string): 
   if (!globalThis.crypto?.subtle) {
     throw new UnsupportedError("E_UNSUPPORTED", "hashes are checked on secure pages alone (https or localhost)");
   }
-  const got = await hashOf(bytes, hash);
-  if (got === hash) return;
-  throw new FetchError("E_FETCH", `${String(source)} has the hash ${got}, not ${hash}`, { hint: "the file is another one, or was damaged on its way" });
+  const actualHash = await hashOf(bytes, hash);
+  if (actualHash === hash) return;
+  throw new FetchError("E_FETCH", `${String(source)} has the hash ${actualHash}, not ${hash}`, { hint: "the file is another one, or was damaged on its way" });
 }
 
 /**
  * Wraps a server's file that is read by ranges so that blocks read before come from the store. `version` is the version
  * that the server reports now.
  */
-export async function cachedRanges(source: string | URL, inner: Ranged, version: string | null, first: Response): Promise<Ranged> {
-  const { size } = inner;
-  if (version === null || size < LEAST_BYTES) return inner;
+export async function cachedRanges(source: string | URL, uncached: RangeReader, version: string | null, first: Response): Promise<RangeReader> {
+  const { size } = uncached;
+  if (version === null || size < MIN_STORED_BYTES) return uncached;
   let release = (): void => {};
   const closed = new Promise<void>((done) => (release = done));
-  const opened = new Promise<File | undefined>((done, fail) => {
-    File.with(source, async (file) => {
+  const opened = new Promise<StoredFile | undefined>((done, fail) => {
+    StoredFile.withLock(source, async (file) => {
       done(file);
       await closed;
     }).then(() => done(undefined), fail);
   });
   const file = await opened.catch(() => undefined);
-  if (!file) return inner;
+  if (!file) return uncached;
   if (file.meta?.size !== size || file.meta.version !== version) await file.begin({ size, version }, first);
   else await file.touch();
   /** Fetches blocks `from` to `to` (exclusive), none of which is stored. */
-  const fetchRun = async (from: number, to: number, told: Told, take: (at: number, bytes: Uint8Array) => void): Promise<void> => {
-    const bytes = await inner.read(from * BLOCK_BYTES, Math.min(size, to * BLOCK_BYTES), told);
+  const fetchRun = async (from: number, to: number, onBytes: OnBytes, onBlock: (at: number, bytes: Uint8Array) => void): Promise<void> => {
+    const bytes = await uncached.read(from * BLOCK_BYTES, Math.min(size, to * BLOCK_BYTES), onBytes);
     for (let at = from; at < to; at += 1) {
       const block = bytes.subarray((at - from) * BLOCK_BYTES, (at - from + 1) * BLOCK_BYTES);
-      await file.keep(at, block);
-      take(at, block);
+      await file.putBlock(at, block);
+      onBlock(at, block);
     }
   };
-  const read = async (start: number, end: number, told: Told): Promise<Uint8Array> => {
-    const out = room(end - start);
-    const take = (at: number, block: Uint8Array): void => {
+  const read = async (start: number, end: number, onBytes: OnBytes): Promise<Uint8Array> => {
+    const out = allocate(end - start);
+    const copyOverlap = (at: number, block: Uint8Array): void => {
       const base = at * BLOCK_BYTES;
       const [a, b] = [Math.max(start, base), Math.min(end, base + block.length)];
       out.set(block.subarray(a - base, b - base), a - start);
     };
-    let missing = -1;
+    let firstMissing = -1;
     const [from, to] = [Math.floor(start / BLOCK_BYTES), blocksOf(end)];
     for (let at = from; at <= to; at += 1) {
-      const block = at < to ? await file.block(at) : new Uint8Array(0);
+      const block = at < to ? await file.getBlock(at) : new Uint8Array(0);
       if (!block) {
-        if (missing < 0) missing = at;
+        if (firstMissing < 0) firstMissing = at;
         continue;
       }
-      if (missing >= 0) await fetchRun(missing, at, told, take);
-      missing = -1;
+      if (firstMissing >= 0) await fetchRun(firstMissing, at, onBytes, copyOverlap);
+      firstMissing = -1;
       if (at === to) break;
-      take(at, block);
-      told(block.length);
+      copyOverlap(at, block);
+      onBytes(block.length);
     }
     return out;
   };
   const close = async (): Promise<void> => {
     release();
-    await inner.close();
+    await uncached.close();
   };
-  return { size, head: inner.head, read, close };
+  return { size, head: uncached.head, read, close };
 }
 
-async function stored(store: Store): Promise<{ folder: string; meta: Meta }[]> {
+async function storedFiles(store: Store): Promise<{ folder: string; meta: Meta }[]> {
   const folders = await store.folders();
   const metas = await Promise.all(folders.map((folder) => readMeta(store, folder)));
   // a folder without a description belongs to no file
@@ -357,14 +357,14 @@ async function stored(store: Store): Promise<{ folder: string; meta: Meta }[]> {
 export async function list(): Promise<CachedFile[]> {
   const store = await openStore();
   if (!store) return [];
-  const rows = await Promise.all(
-    (await stored(store)).map(async ({ folder, meta: { url, size, used } }) => {
+  const files = await Promise.all(
+    (await storedFiles(store)).map(async ({ folder, meta: { url, size, used } }) => {
       const names = (await store.names(folder)).filter((name) => name !== META);
       const bytes = names.reduce((sum, name) => sum + Math.min(BLOCK_BYTES, size - Number(name.slice(6)) * BLOCK_BYTES), 0);
       return { url, size, bytes, complete: names.length === blocksOf(size), used };
     }),
   );
-  return rows.sort((a, b) => b.used - a.used);
+  return files.sort((a, b) => b.used - a.used);
 }
 
 /** Deletes the stored file of an address, or all stored files. */
@@ -374,9 +374,9 @@ async function remove(url?: string | URL): Promise<void> {
   if (url === undefined) {
     for (const folder of await store.folders()) await store.drop(folder);
   } else {
-    const whole = new URL(url, globalThis.location?.href);
-    whole.hash = "";
-    await store.drop(await folderOf(whole.href));
+    const target = new URL(url, globalThis.location?.href);
+    target.hash = "";
+    await store.drop(await folderOf(target.href));
   }
 }
 

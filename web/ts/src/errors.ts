@@ -1,6 +1,6 @@
 // Every error that the package throws: a class for `instanceof`, and a stable `code` for programs. Messages are written
 // where errors are thrown, not here.
-import { piece } from "./pieces.js";
+import { loadChunk } from "./chunks.js";
 
 // Safari, and Firefox and Chromium from before 2025, have no `Symbol.dispose`, without which compiled `using` throws.
 // It is defined here because this module is evaluated before any that uses it.
@@ -85,8 +85,12 @@ let hintOf: ((message: string) => string | undefined) | undefined;
 export async function expectLayers(): Promise<void> {
   if (hintOf) return;
   hintOf = () => undefined;
-  hintOf = await piece("hints").then((module) => module.hintOf, () => undefined);
+  hintOf = await loadChunk("hints").then((module) => module.shapeErrorHint, () => undefined);
 }
+
+/** @internal Adds a hint to an error about the shape of a model's input, if a likely cause is found. */
+export const withInputHint = async (error: unknown): Promise<unknown> =>
+  error instanceof InputError ? loadChunk("hints").then((hints) => hints.withInputHint(error), () => error) : error;
 
 /** Converts an error that the wasm module threw to one of this package's classes. */
 export function wrap(error: unknown): unknown {

@@ -2,9 +2,9 @@
 // byte ranges and embeds them in the model's own bytes, the only form that the wasm module accepts. Loaded with the
 // first such model.
 import { FormatError, UnsupportedError } from "./errors.js";
-import { BYTES, type Field, GRAPH, INITIALIZER, LOCATION, fields } from "./fields.js";
-import { type FetchOptions, type FileSource, room } from "./progress.js";
-import { type Ranged, type Told, openRanges } from "./ranges.js";
+import { DATA_LOCATION, type Field, GRAPH, INITIALIZER, LENGTH_DELIMITED, fields } from "./protobuf.js";
+import { type FetchOptions, type FileSource, allocate } from "./progress.js";
+import { type RangeReader, type OnBytes, openRanges } from "./ranges.js";
 
 /** The separate files of a model by the names under which the model refers to them. */
 export type DataFiles = Readonly<Record<string, FileSource>>;
@@ -14,24 +14,24 @@ const [RAW, EXTERNAL] = [9, 13];
 const [KEY, VALUE] = [1, 2];
 
 /** A tensor whose data is in another file: its field in the graph, and the location of the data. */
-interface Away {
+interface ExternalTensor {
   field: Field;
   location: string;
   offset: number;
   length: number | undefined;
 }
 
-const text = (bytes: Uint8Array, { from, end }: Field): string => new TextDecoder().decode(bytes.subarray(from, end));
+const text = (bytes: Uint8Array, { payload, end }: Field): string => new TextDecoder().decode(bytes.subarray(payload, end));
 
-function placeOf(bytes: Uint8Array, field: Field): Away {
-  const known: Record<string, string> = {};
-  for (const entry of fields(bytes, field.from, field.end)) {
-    if (entry.id !== EXTERNAL || entry.kind !== BYTES) continue;
-    const pair = ["", ""];
-    for (const each of fields(bytes, entry.from, entry.end)) if (each.id === KEY || each.id === VALUE) pair[each.id - 1] = text(bytes, each);
-    known[pair[0] as string] = pair[1] as string;
+function parseExternalTensor(bytes: Uint8Array, field: Field): ExternalTensor {
+  const entries: Record<string, string> = {};
+  for (const entry of fields(bytes, field.payload, field.end)) {
+    if (entry.id !== EXTERNAL || entry.wireType !== LENGTH_DELIMITED) continue;
+    const keyAndValue = ["", ""];
+    for (const each of fields(bytes, entry.payload, entry.end)) if (each.id === KEY || each.id === VALUE) keyAndValue[each.id - 1] = text(bytes, each);
+    entries[keyAndValue[0] as string] = keyAndValue[1] as string;
   }
-  const { location = "", offset = "0", length } = known;
+  const { location = "", offset = "0", length } = entries;
   // accept only a relative path below the model's folder, on any server or file system: no `..`, no URL, no escapes
   const parts = location.split("/");
   if (/[\\:%?#\0]/.test(location) || parts.some((part) => part === "" || /^\.|[. ]$/.test(part))) {
@@ -45,14 +45,14 @@ function placeOf(bytes: Uint8Array, field: Field): Away {
 }
 
 /** The graph field of a model and its tensors with external data. */
-export function externals(bytes: Uint8Array): { graph: Field; tensors: Away[] } | undefined {
+export function findExternalTensors(bytes: Uint8Array): { graph: Field; tensors: ExternalTensor[] } | undefined {
   for (const graph of fields(bytes, 0, bytes.length)) {
-    if (graph.id !== GRAPH || graph.kind !== BYTES) continue;
-    const tensors: Away[] = [];
-    for (const field of fields(bytes, graph.from, graph.end)) {
-      if (field.id !== INITIALIZER || field.kind !== BYTES) continue;
-      for (const each of fields(bytes, field.from, field.end)) {
-        if (each.id === LOCATION && each.value === 1) tensors.push(placeOf(bytes, field));
+    if (graph.id !== GRAPH || graph.wireType !== LENGTH_DELIMITED) continue;
+    const tensors: ExternalTensor[] = [];
+    for (const field of fields(bytes, graph.payload, graph.end)) {
+      if (field.id !== INITIALIZER || field.wireType !== LENGTH_DELIMITED) continue;
+      for (const each of fields(bytes, field.payload, field.end)) {
+        if (each.id === DATA_LOCATION && each.value === 1) tensors.push(parseExternalTensor(bytes, field));
       }
     }
     return { graph, tensors };
@@ -60,7 +60,7 @@ export function externals(bytes: Uint8Array): { graph: Field; tensors: Away[] } 
   return undefined;
 }
 
-const head = (id: number, length: number): number[] => [...varintOf(id * 8 + BYTES), ...varintOf(length)];
+const fieldHeader = (id: number, length: number): number[] => [...varintOf(id * 8 + LENGTH_DELIMITED), ...varintOf(length)];
 
 function varintOf(value: number): number[] {
   const out: number[] = [];
@@ -70,7 +70,7 @@ function varintOf(value: number): number[] {
   }
 }
 
-const total = (parts: readonly ArrayLike<number>[]): number => parts.reduce((sum, part) => sum + part.length, 0);
+const totalLength = (parts: readonly ArrayLike<number>[]): number => parts.reduce((sum, part) => sum + part.length, 0);
 
 /** The source of one of the model's separate files. */
 function sourceOf(location: string, from: FileSource, files: DataFiles | undefined): FileSource {
@@ -88,47 +88,48 @@ function sourceOf(location: string, from: FileSource, files: DataFiles | undefin
 }
 
 /** The model with all tensors embedded; `bytes` themselves if no tensor is external. */
-export async function whole(bytes: Uint8Array, from: FileSource, files: DataFiles | undefined, options: FetchOptions): Promise<Uint8Array> {
-  const found = externals(bytes);
+export async function embedExternalData(bytes: Uint8Array, from: FileSource, files: DataFiles | undefined, options: FetchOptions): Promise<Uint8Array> {
+  const found = findExternalTensors(bytes);
   if (!found || found.tensors.length === 0) return bytes;
   const { graph, tensors } = found;
-  const { hash: _, onProgress, signal, ...how } = options;
-  let [loaded, all] = [0, 0];
-  const told: Told = (more) => onProgress?.({ phase: "download", loaded: (loaded += more), total: Math.max(all, loaded) });
-  const open = new Map<string, Ranged>();
+  const { hash: _, onProgress, signal, ...fetchOptions } = options;
+  let [loaded, expectedTotal] = [0, 0];
+  const onBytes: OnBytes = (more) => onProgress?.({ phase: "download", loaded: (loaded += more), total: Math.max(expectedTotal, loaded) });
+  const openFiles = new Map<string, RangeReader>();
   try {
     for (const { location } of tensors) {
-      if (!open.has(location)) open.set(location, await openRanges(sourceOf(location, from, files), { ...how, ...(signal && { signal }) }, told));
+      if (openFiles.has(location)) continue;
+      openFiles.set(location, await openRanges(sourceOf(location, from, files), { ...fetchOptions, ...(signal && { signal }) }, onBytes));
     }
     const ends = tensors.map(({ location, offset, length }) => {
-      const { size } = open.get(location) as Ranged;
+      const { size } = openFiles.get(location) as RangeReader;
       const end = length === undefined ? size : offset + length;
       if (end > size || offset > size) throw new FormatError("E_FORMAT", `a tensor of the model ends at byte ${end} of ${location}, which has ${size}`);
       return end;
     });
-    all = loaded + tensors.reduce((sum, { offset }, at) => sum + (ends[at] as number) - offset, 0);
+    expectedTotal = loaded + tensors.reduce((sum, { offset }, at) => sum + (ends[at] as number) - offset, 0);
     const parts: ArrayLike<number>[] = [];
-    let at = graph.from;
+    let copiedTo = graph.payload;
     for (const [i, { field, location, offset }] of tensors.entries()) {
-      const data = await (open.get(location) as Ranged).read(offset, ends[i] as number, told);
+      const data = await (openFiles.get(location) as RangeReader).read(offset, ends[i] as number, onBytes);
       signal?.throwIfAborted();
-      const rest = [...fields(bytes, field.from, field.end)].filter(({ id }) => id !== EXTERNAL && id !== LOCATION && id !== RAW);
-      const kept = rest.map(({ begin, end }) => bytes.subarray(begin, end));
-      const raw = [head(RAW, data.length), data];
-      parts.push(bytes.subarray(at, field.begin), head(INITIALIZER, total(kept) + total(raw)), ...kept, ...raw);
-      at = field.end;
+      const rest = [...fields(bytes, field.payload, field.end)].filter(({ id }) => id !== EXTERNAL && id !== DATA_LOCATION && id !== RAW);
+      const keptFields = rest.map(({ start, end }) => bytes.subarray(start, end));
+      const raw = [fieldHeader(RAW, data.length), data];
+      parts.push(bytes.subarray(copiedTo, field.start), fieldHeader(INITIALIZER, totalLength(keptFields) + totalLength(raw)), ...keptFields, ...raw);
+      copiedTo = field.end;
     }
-    parts.push(bytes.subarray(at, graph.end));
-    const inside = total(parts);
-    const list = [bytes.subarray(0, graph.begin), head(GRAPH, inside), ...parts, bytes.subarray(graph.end)];
-    const out = room(total(list));
-    let place = 0;
+    parts.push(bytes.subarray(copiedTo, graph.end));
+    const graphLength = totalLength(parts);
+    const list = [bytes.subarray(0, graph.start), fieldHeader(GRAPH, graphLength), ...parts, bytes.subarray(graph.end)];
+    const out = allocate(totalLength(list));
+    let outOffset = 0;
     for (const part of list) {
-      out.set(part, place);
-      place += part.length;
+      out.set(part, outOffset);
+      outOffset += part.length;
     }
     return out;
   } finally {
-    for (const file of open.values()) await file.close();
+    for (const file of openFiles.values()) await file.close();
   }
 }

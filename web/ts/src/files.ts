@@ -1,36 +1,41 @@
 // Entry points for reading and writing files; the code behind them is loaded on first use.
 import { missing } from "./errors.js";
 import type { LoadOptions } from "./model.js";
-import { piece } from "./pieces.js";
+import { loadChunk } from "./chunks.js";
 import { type FetchOptions, type FileSource, readSource } from "./progress.js";
 import type { Expected } from "./sniff.js";
 import type { Tensor } from "./tensor.js";
 
 /** Runs a reader of a file's bytes. If it fails because the file has another format, the error names that format. */
-export async function reading<T>(expected: Expected, from: unknown, file: Uint8Array | { head: Uint8Array; size: number }, body: () => T): Promise<Awaited<T>> {
+export async function withFormatHint<T>(
+  expected: Expected,
+  from: unknown,
+  file: Uint8Array | { head: Uint8Array; size: number },
+  body: () => T,
+): Promise<Awaited<T>> {
   try {
     return await body();
   } catch (error) {
-    const sniff = await piece("sniff").catch(() => undefined);
+    const sniff = await loadChunk("sniff").catch(() => undefined);
     if (!sniff) throw error;
-    throw file instanceof Uint8Array ? sniff.explained(error, expected, from, file) : sniff.explained(error, expected, from, file.head, file.size);
+    throw file instanceof Uint8Array ? sniff.explainError(error, expected, from, file) : sniff.explainError(error, expected, from, file.head, file.size);
   }
 }
 
 /** Whether the file's name ends in `.gguf`. */
-export const isNamedGguf = (from: FileSource): boolean => /\.gguf([?#]|$)/i.test(String((from as { name?: string }).name ?? from));
+export const hasGgufName = (from: FileSource): boolean => /\.gguf([?#]|$)/i.test(String((from as { name?: string }).name ?? from));
 
 /** Reads a file and parses it; of a file named `.gguf` only the beginning (the metadata) is read. */
 export async function readHeader<T>(expected: Expected, from: FileSource, options: FetchOptions, parse: (file: Uint8Array) => T): Promise<Awaited<T>> {
-  if (isNamedGguf(from)) {
-    return await (await piece("gguf").catch(missing)).readMetadata(expected, from, options, parse);
+  if (hasGgufName(from)) {
+    return await (await loadChunk("gguf").catch(missing)).readMetadata(expected, from, options, parse);
   }
   const file = await readSource(from, options);
-  return reading(expected, from, file, () => parse(file));
+  return withFormatHint(expected, from, file, () => parse(file));
 }
 
 /** Loads the code for files of tensors. */
-export const weightsModule = (): Promise<typeof import("./weights.js")> => piece("weights").catch(missing);
+export const weightsModule = (): Promise<typeof import("./weights.js")> => loadChunk("weights").catch(missing);
 
 /** Options of `loadWeights`. */
 export interface WeightOptions extends FetchOptions {

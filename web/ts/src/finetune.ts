@@ -1,12 +1,12 @@
 // Fine-tuning of models from files: all weights, some of them, or low-rank adapters beside them. The entry
 // `gradloom/finetune`.
-import "./apart.js";
+import "./page-chunks.js";
 import type { Host } from "./device.js";
 import { type DType, isTypedArray } from "./dtype.js";
 import { InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
-import { type LoadOptions, LocalModel, type ModelInput, type Port, fill, loadRaw } from "./model.js";
+import { type LoadOptions, LocalModel, type ModelInput, type Port, inferShape, loadRaw } from "./model.js";
 import { Module } from "./nn.js";
-import { join, prefetch } from "./parts.js";
+import { loadPart, prefetch } from "./wasm-parts.js";
 import type { FileSource } from "./progress.js";
 import { Tensor, bind, made, realize, source } from "./tensor.js";
 
@@ -42,7 +42,7 @@ export interface Weight {
 }
 
 type Raw = ReturnType<Host["raw"]["train"]>;
-type Named = [name: string, id: number][];
+type NamedIds = [name: string, id: number][];
 
 /**
  * A trainable model from a file, made by `loadNetwork`. It is a `Module`: optimisers take its `parameters()`, `fit`
@@ -65,7 +65,7 @@ export class Network extends Module {
     this.#host = host;
     this.#raw = raw;
     this.weights = (raw.weights() as [string, DType, number[]][]).map(([name, dtype, shape]) => ({ name, dtype, shape }));
-    for (const [name, id] of raw.parameters() as Named) {
+    for (const [name, id] of raw.parameters() as NamedIds) {
       this.#state[name] = made(host, id);
       this.#state[name].requiresGrad = true;
     }
@@ -86,19 +86,19 @@ export class Network extends Module {
 
   /** All outputs by name, as lazy tensors through which gradients flow. */
   all(inputs: Tensor | Record<string, ModelInput>): Record<string, Tensor> {
-    const raw = this.#live();
+    const raw = this.#requireRaw();
     const [port] = this.inputs;
-    const given = inputs instanceof Tensor ? { [port?.name ?? ""]: inputs } : inputs;
-    if (typeof given !== "object" || given === null || ArrayBuffer.isView(given)) {
+    const inputsByName = inputs instanceof Tensor ? { [port?.name ?? ""]: inputs } : inputs;
+    if (typeof inputsByName !== "object" || inputsByName === null || ArrayBuffer.isView(inputsByName)) {
       throw new ValueError("E_VALUE", "forward takes a tensor, or an object of inputs by name");
     }
-    const own: Tensor[] = [];
+    const temporaries: Tensor[] = [];
     try {
-      const list = Object.entries(given).map(([name, value]) => this.#given(name, value, own));
-      const out = guard(() => raw.forward(list)) as Named;
+      const list = Object.entries(inputsByName).map(([name, value]) => this.#rawInput(name, value, temporaries));
+      const out = guard(() => raw.forward(list)) as NamedIds;
       return Object.fromEntries(out.map(([name, id]) => [name, made(this.#host, id)]));
     } finally {
-      for (const t of own) t.dispose();
+      for (const t of temporaries) t.dispose();
     }
   }
 
@@ -106,8 +106,8 @@ export class Network extends Module {
   async run(inputs: Tensor | Record<string, ModelInput>, options: { signal?: AbortSignal } = {}): Promise<Record<string, Tensor>> {
     options.signal?.throwIfAborted();
     // outputs of models in the page's worker may still be in that thread
-    const given = inputs instanceof Tensor ? [inputs] : Object.values(inputs ?? {});
-    await Promise.all(given.map((t) => (t instanceof Tensor ? Tensor.landed(t, options.signal) : undefined)));
+    const inputList = inputs instanceof Tensor ? [inputs] : Object.values(inputs ?? {});
+    await Promise.all(inputList.map((t) => (t instanceof Tensor ? Tensor.landed(t, options.signal) : undefined)));
     const out = this.all(inputs);
     try {
       await realize(Object.values(out), options);
@@ -123,29 +123,29 @@ export class Network extends Module {
    * does any other runtime.
    */
   async save(): Promise<Uint8Array> {
-    const raw = this.#live();
+    const raw = this.#requireRaw();
     const host = this.#host;
-    const named = (guard(() => raw.values()) as Named).map(([name, id]) => [name, made(host, id)] as const);
+    const namedTensors = (guard(() => raw.values()) as NamedIds).map(([name, id]) => [name, made(host, id)] as const);
     try {
-      await realize(named.map(([, t]) => t));
+      await realize(namedTensors.map(([, t]) => t));
       const values: [string, DType, readonly number[], Uint8Array][] = [];
-      for (const [name, t] of named) {
+      for (const [name, t] of namedTensors) {
         values.push([name, t.dtype, t.shape, await guardAsync(() => host.raw.data(bind(t).id, undefined) as Promise<Uint8Array>)]);
       }
       return guard(() => raw.file(values));
     } finally {
-      for (const [, t] of named) t.dispose();
+      for (const [, t] of namedTensors) t.dispose();
     }
   }
 
-  #given(name: string, value: ModelInput, own: Tensor[]): readonly unknown[] {
+  #rawInput(name: string, value: ModelInput, temporaries: Tensor[]): readonly unknown[] {
     const port = this.inputs.find((each) => each.name === (each.sequence ? name.replace(/\[\d+\]$/, "") : name));
     let t = value as Tensor;
     if (!(value instanceof Tensor)) {
       if (port?.dtype === "string") throw new InputError("E_INPUT", `input \`${name}\`: a network that learns takes no strings`);
       const dtype = port?.dtype ? { dtype: port.dtype } : {};
-      t = new Tensor(value as number[], isTypedArray(value) ? fill(name, port, value.length) : null, dtype);
-      own.push(t);
+      t = new Tensor(value as number[], isTypedArray(value) ? inferShape(name, port, value.length) : null, dtype);
+      temporaries.push(t);
     }
     const bytes = source(t);
     // a few integers may determine shapes: pass them as bytes while their values are on the host
@@ -153,7 +153,7 @@ export class Network extends Module {
     return [name, bind(t, this.#host).id];
   }
 
-  #live(): Raw {
+  #requireRaw(): Raw {
     if (!this.#raw) throw new StateError("E_STATE", "this network was disposed");
     return this.#raw;
   }
@@ -178,7 +178,7 @@ export async function loadNetwork(from: FileSource, options: NetworkOptions = {}
   const { host, id } = await loadRaw(from, options);
   const model = new LocalModel(host, id, false, false);
   try {
-    await guardAsync(() => join(host.engine, "learn"), options.signal);
+    await guardAsync(() => loadPart(host.engine, "learn"), options.signal);
     const patterns = [...(lora ? (lora.weights ?? []) : train === "all" ? [] : train)];
     const raw = guard(() => host.raw.train(id, patterns, lora?.rank ?? 0, lora?.alpha ?? lora?.rank ?? 0));
     const network = new Network(host, model, raw);

@@ -1,6 +1,6 @@
 // Training over epochs, with progress, validation, early stopping and checkpoints. The entry `gradloom/fit`; it uses
 // only parts of the package that are public.
-import "./apart.js";
+import "./page-chunks.js";
 import { DataLoader } from "./data.js";
 import { UnsupportedError, ValueError } from "./errors.js";
 import { saveWeights } from "./files.js";
@@ -88,9 +88,9 @@ export async function fit<Batch>(net: Module, batches: AsyncIterable<Batch> | It
   if (!(epochs >= 1)) throw new ValueError("E_VALUE", `fit: ${epochs} epochs`);
   const length = (batches as { length?: unknown }).length;
   const steps = typeof length === "number" ? length * epochs : undefined;
-  const done: Epoch[] = [];
-  let [step, bestAt, bestValue] = [0, -1, Infinity];
-  let kept: Record<string, Tensor> = {};
+  const results: Epoch[] = [];
+  let [step, bestEpoch, bestLoss] = [0, -1, Infinity];
+  let bestWeights: Record<string, Tensor> = {};
   let ended: Fitted["ended"] = "epochs";
   try {
     for (let epoch = 0; epoch < epochs; epoch += 1) {
@@ -99,7 +99,7 @@ export async function fit<Batch>(net: Module, batches: AsyncIterable<Batch> | It
       let [sum, count] = [0, 0];
       for await (const batch of batches) {
         const value = await optimizer.minimize(() => loss(batch));
-        release(batches, batch);
+        disposeBatch(batches, batch);
         step += 1;
         if (Number.isNaN(value)) {
           const hint = "a smaller learning rate, or clipped gradients";
@@ -116,57 +116,57 @@ export async function fit<Batch>(net: Module, batches: AsyncIterable<Batch> | It
         const hint = "a generator gives its batches once: give a DataLoader or an array";
         throw new ValueError("E_VALUE", "fit: there are no batches", { hint });
       }
-      const checked = validation && ended !== "signal" ? await mean(net, validation, loss) : undefined;
-      const value = checked ?? sum / count;
-      const best = ended !== "signal" && value < bestValue - leastGain;
-      if (best) [bestAt, bestValue] = [epoch, value];
-      const row: Epoch = { epoch, loss: sum / count, validation: checked, seconds: (performance.now() - start) / 1000, best };
-      done.push(row);
-      if (best && Number.isFinite(patience)) kept = await copied(net, kept);
+      const validationLoss = validation && ended !== "signal" ? await meanLoss(net, validation, loss) : undefined;
+      const value = validationLoss ?? sum / count;
+      const best = ended !== "signal" && value < bestLoss - leastGain;
+      if (best) [bestEpoch, bestLoss] = [epoch, value];
+      const result: Epoch = { epoch, loss: sum / count, validation: validationLoss, seconds: (performance.now() - start) / 1000, best };
+      results.push(result);
+      if (best && Number.isFinite(patience)) bestWeights = await copyWeights(net, bestWeights);
       if (best && checkpoint) {
         const file = await saveWeights(net.stateDict());
-        await (typeof checkpoint === "function" ? checkpoint(file, row) : checkpoint.save(file));
+        await (typeof checkpoint === "function" ? checkpoint(file, result) : checkpoint.save(file));
       }
-      await onEpoch?.(row);
+      await onEpoch?.(result);
       if (signal?.aborted) ended = "signal";
-      else if (epoch - bestAt >= patience) ended = "patience";
+      else if (epoch - bestEpoch >= patience) ended = "patience";
       if (ended !== "epochs") break;
     }
-    if (ended === "patience" && bestAt >= 0) await net.loadStateDict(kept);
+    if (ended === "patience" && bestEpoch >= 0) await net.loadStateDict(bestWeights);
   } finally {
-    for (const t of Object.values(kept)) t.dispose();
+    for (const t of Object.values(bestWeights)) t.dispose();
     net.eval();
   }
-  return { epochs: done, best: Math.max(0, bestAt), ended };
+  return { epochs: results, best: Math.max(0, bestEpoch), ended };
 }
 
 /** Frees the tensors of a batch that a `DataLoader` created. */
-function release(batches: unknown, batch: unknown): void {
+function disposeBatch(batches: unknown, batch: unknown): void {
   if (!(batches instanceof DataLoader)) return;
   const parts = batch instanceof Tensor ? [batch] : typeof batch === "object" && batch !== null ? Object.values(batch) : [];
   for (const part of parts) if (part instanceof Tensor) part.dispose();
 }
 
-async function mean<Batch>(net: Module, batches: AsyncIterable<Batch> | Iterable<Batch>, loss: (batch: Batch) => Tensor): Promise<number> {
+async function meanLoss<Batch>(net: Module, batches: AsyncIterable<Batch> | Iterable<Batch>, loss: (batch: Batch) => Tensor): Promise<number> {
   net.eval();
   let [sum, count] = [0, 0];
   for await (const batch of batches) {
     using value = tidy(() => loss(batch));
     sum += await value.item();
     count += 1;
-    release(batches, batch);
+    disposeBatch(batches, batch);
   }
   if (count === 0) throw new ValueError("E_VALUE", "fit: there are no batches to validate with");
   return sum / count;
 }
 
 /** Copies the values of a network's tensors to memory of their own, and frees the copies made before. */
-async function copied(net: Module, before: Record<string, Tensor>): Promise<Record<string, Tensor>> {
+async function copyWeights(net: Module, previous: Record<string, Tensor>): Promise<Record<string, Tensor>> {
   // an addition, since a copy that is only a view would change with the weights
   const copy = (t: Tensor): Tensor => keep(t.dtype === "bool" ? t.logicalOr(t) : t.add(0).cast(t.dtype));
   const state = tidy(() => Object.fromEntries(Object.entries(net.stateDict()).map(([name, t]) => [name, copy(t)])));
   await realize(Object.values(state));
-  for (const t of Object.values(before)) t.dispose();
+  for (const t of Object.values(previous)) t.dispose();
   return state;
 }
 

@@ -1,29 +1,29 @@
 // Reads the metadata at the start of GGUF files without downloading the tensors behind it. Loaded with the first such
 // file.
 import { FormatError } from "./errors.js";
-import { type Expected, explained } from "./sniff.js";
-import { type FetchOptions, type FileSource, room } from "./progress.js";
-import { type Ranged, type Told, openRanges } from "./ranges.js";
+import { type Expected, explainError } from "./sniff.js";
+import { type FetchOptions, type FileSource, allocate } from "./progress.js";
+import { type RangeReader, type OnBytes, openRanges } from "./ranges.js";
 
 /** The most bytes that are read in search of the metadata's end; vocabularies, its largest part, stay below. */
-const MOST_BYTES = 100_000_000;
+const MAX_METADATA_BYTES = 100_000_000;
 
 /**
  * Parses the start of a file. Its length is not known in advance, so more is read for as long as `parse` reports
  * truncated input.
  */
-export async function parsedStart<T>(file: Ranged, told: Told, parse: (start: Uint8Array) => T): Promise<T> {
+export async function parseGrowingHead<T>(file: RangeReader, onBytes: OnBytes, parse: (start: Uint8Array) => T): Promise<T> {
   let start = file.head;
   for (;;) {
     try {
       return parse(start);
     } catch (error) {
-      const all = Math.min(file.size, MOST_BYTES);
-      if (!(error instanceof FormatError) || start.length >= all || !isGguf(start)) throw error;
-      const longer = room(Math.min(4 * start.length, all));
-      longer.set(start);
-      longer.set(await file.read(start.length, longer.length, told), start.length);
-      start = longer;
+      const limit = Math.min(file.size, MAX_METADATA_BYTES);
+      if (!(error instanceof FormatError) || start.length >= limit || !isGguf(start)) throw error;
+      const longerStart = allocate(Math.min(4 * start.length, limit));
+      longerStart.set(start);
+      longerStart.set(await file.read(start.length, longerStart.length, onBytes), start.length);
+      start = longerStart;
     }
   }
 }
@@ -34,15 +34,15 @@ export async function parsedStart<T>(file: Ranged, told: Told, parse: (start: Ui
 export async function readMetadata<T>(expected: Expected, from: FileSource, options: FetchOptions, parse: (start: Uint8Array) => T): Promise<T> {
   const { onProgress } = options;
   let loaded = 0;
-  const told = (bytes: number): void => {
+  const onBytes = (bytes: number): void => {
     loaded += bytes;
     onProgress?.({ phase: "download", loaded, total: 0 });
   };
-  const file = await openRanges(from, options, told);
+  const file = await openRanges(from, options, onBytes);
   try {
-    return await parsedStart(file, told, (start) => parse(withoutTensors(start)));
+    return await parseGrowingHead(file, onBytes, (start) => parse(withoutTensors(start)));
   } catch (error) {
-    throw explained(error, expected, from, file.head, file.size);
+    throw explainError(error, expected, from, file.head, file.size);
   } finally {
     await file.close();
   }

@@ -1,5 +1,5 @@
 // The main entry of the npm package `gradloom`: a typed, thin layer over the wasm module. No tensor logic here.
-import "./apart.js";
+import "./page-chunks.js";
 import * as nn from "./networks.js";
 import * as optim from "./optim.js";
 import { Tensor } from "./tensor.js";

@@ -9,7 +9,7 @@ type Exports = Record<string, unknown>;
 export interface Environment {
   Promise: unknown;
   guard: (exports: Exports) => Exports;
-  called: (callback: Call, ...args: unknown[]) => unknown;
+  runCallback: (callback: Call, ...args: unknown[]) => unknown;
 }
 
 /** The functions that all bindings have besides their module's exports. */
@@ -26,31 +26,31 @@ export interface Bindings {
 /**
  * Exports that release something. They succeed silently once the instance has ended, since everything is released then.
  */
-const LETS_GO = /free(Model)?$|destroy/;
+const RELEASING = /free(Model)?$|destroy/;
 
 /** An instance of a wasm module, with its bindings. */
 export class Instance<T extends Bindings> {
   readonly api: T;
-  readonly #waiting = new Set<(why: unknown) => void>();
-  readonly #last: (() => void)[] = [];
+  readonly #pending = new Set<(why: unknown) => void>();
+  readonly #endCallbacks: (() => void)[] = [];
   /** Nesting depth of the calls into the module that are on the stack. */
   #depth = 0;
   #ended: GradloomError | undefined;
 
   constructor(make: (environment: Environment) => T) {
-    const waiting = this.#waiting;
+    const pending = this.#pending;
     // The promise constructor for the module. Promises still pending when the instance ends are rejected.
-    const Waiting = function (body: (done: Call, fail: Call) => void): Promise<unknown> {
+    const TrackedPromise = function (body: (done: Call, fail: Call) => void): Promise<unknown> {
       return new Promise((done, fail) => {
-        waiting.add(fail);
-        const then = (settle: (value: unknown) => void) => (value: unknown) => {
-          waiting.delete(fail);
+        pending.add(fail);
+        const settleWith = (settle: (value: unknown) => void) => (value: unknown) => {
+          pending.delete(fail);
           settle(value);
         };
-        body(then(done), then(fail));
+        body(settleWith(done), settleWith(fail));
       });
     };
-    Waiting.resolve = (value: unknown) => Promise.resolve(value);
+    TrackedPromise.resolve = (value: unknown) => Promise.resolve(value);
     // names with a leading dollar are internal exports for the module's parts
     const guard = (exports: Exports): Exports =>
       Object.fromEntries(
@@ -58,7 +58,7 @@ export class Instance<T extends Bindings> {
           .filter(([name]) => name[0] !== "$")
           .map(([name, it]) => [name, typeof it === "function" ? this.#guard(name, it as Call) : it]),
       );
-    this.api = make({ Promise: Waiting, guard, called: (callback, ...args) => this.#called(callback, args) });
+    this.api = make({ Promise: TrackedPromise, guard, runCallback: (callback, ...args) => this.#runCallback(callback, args) });
   }
 
   /** The reason why the instance ended; undefined while it is alive. */
@@ -68,7 +68,7 @@ export class Instance<T extends Bindings> {
 
   /** Registers a function to be called when the instance ends. */
   atEnd(body: () => void): void {
-    this.#last.push(body);
+    this.#endCallbacks.push(body);
   }
 
   /** Ends the instance: rejects pending promises and releases its memory. */
@@ -76,12 +76,12 @@ export class Instance<T extends Bindings> {
     if (this.#ended) return;
     this.#ended = why;
     const stub = (name: string): Call => () => {
-      if (!LETS_GO.test(name)) throw why;
+      if (!RELEASING.test(name)) throw why;
     };
     this.api.drop(new Proxy({}, { get: (_, name) => stub(String(name)) }));
-    for (const fail of this.#waiting) fail(why);
-    this.#waiting.clear();
-    for (const body of this.#last) body();
+    for (const fail of this.#pending) fail(why);
+    this.#pending.clear();
+    for (const body of this.#endCallbacks) body();
   }
 
   /**
@@ -94,8 +94,8 @@ export class Instance<T extends Bindings> {
       try {
         return f(...args);
       } catch (error) {
-        this.end(stopped(error));
-        if (this.#depth === 1 && LETS_GO.test(name)) return undefined;
+        this.end(trapError(error));
+        if (this.#depth === 1 && RELEASING.test(name)) return undefined;
         throw this.#ended;
       } finally {
         this.#depth -= 1;
@@ -107,7 +107,7 @@ export class Instance<T extends Bindings> {
    * Wraps a callback of the module (tasks, events). After the instance has ended its errors are dropped, since no
    * caller could handle them.
    */
-  #called(callback: Call, args: unknown[]): unknown {
+  #runCallback(callback: Call, args: unknown[]): unknown {
     if (this.#ended && this.#depth === 0) return undefined;
     try {
       return callback(...args);
@@ -118,7 +118,7 @@ export class Instance<T extends Bindings> {
   }
 }
 
-function stopped(error: unknown): GradloomError {
+function trapError(error: unknown): GradloomError {
   if (error instanceof GradloomError) return error;
   const why = error instanceof Error ? error.message : String(error);
   const hint = "what was computed with it is gone; `await init()` starts afresh";

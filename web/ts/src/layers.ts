@@ -2,7 +2,7 @@
 // state dicts.
 import { ValueError } from "./errors.js";
 import { Dropout, Embedding, LayerNorm, type LayerOptions, Linear, Module, type StateDict } from "./nn.js";
-import { around, places } from "./residual.js";
+import { feedForward, residual } from "./residual.js";
 import { Tensor, op, ops } from "./tensor.js";
 
 const on = ({ device }: LayerOptions): { device?: NonNullable<LayerOptions["device"]> } => (device ? { device } : {});
@@ -259,8 +259,8 @@ export class TransformerEncoderLayer extends Module {
   }
 
   forward(x: Tensor, seen: AttentionMask = {}): Tensor {
-    const y = around(this, x, this.norm1, (t) => this.self_attn.forward(t, t, seen));
-    return around(this, y, this.norm2, (t) => places(this, t));
+    const y = residual(this, x, this.norm1, (t) => this.self_attn.forward(t, t, seen));
+    return residual(this, y, this.norm2, (t) => feedForward(this, t));
   }
 }
 

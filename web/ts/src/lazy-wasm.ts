@@ -1,14 +1,14 @@
 // Wasm modules that few pages need; each is fetched once, on first use.
 import { FetchError } from "./errors.js";
 import { type Bindings, type Environment, Instance } from "./instance.js";
-import { besideThis, inNode, readFile, wasmFolder } from "./module.js";
-import { piece } from "./pieces.js";
+import { inNode, packageFile, readFile, wasmFolder } from "./module.js";
+import { loadChunk } from "./chunks.js";
 
 /**
  * Loads a module on the first call; later calls wait for the same load. After a failure, or after the instance ended,
  * the next call loads it again.
  */
-export function once<T extends Bindings>(name: string, glue: () => Promise<{ default: (environment: Environment) => T }>): () => Promise<T> {
+export function lazyWasm<T extends Bindings>(name: string, glue: () => Promise<{ default: (environment: Environment) => T }>): () => Promise<T> {
   let ready: Promise<T> | undefined;
   const forget = (): void => void (ready = undefined);
   const start = async (): Promise<T> => {
@@ -17,9 +17,9 @@ export function once<T extends Bindings>(name: string, glue: () => Promise<{ def
       const instance = new Instance(make);
       const { api } = instance;
       const file = `gradloom_${name}_bg.wasm`;
-      const elsewhere = wasmFolder();
-      if (elsewhere !== undefined) await api.load({ module_or_path: new URL(file, elsewhere) });
-      else if (inNode) await api.load({ module_or_path: await readFile(besideThis(`./pkg/${file}`)) });
+      const customFolder = wasmFolder();
+      if (customFolder !== undefined) await api.load({ module_or_path: new URL(file, customFolder) });
+      else if (inNode) await api.load({ module_or_path: await readFile(packageFile(`./pkg/${file}`)) });
       else await api.load();
       instance.atEnd(forget);
       return api;
@@ -37,7 +37,7 @@ export function once<T extends Bindings>(name: string, glue: () => Promise<{ def
 }
 
 /** The module of tokenizers. */
-export const textModule = /* @__PURE__ */ once("text", () => piece("text"));
+export const textModule = /* @__PURE__ */ lazyWasm("text", () => loadChunk("text"));
 
 /** The module that reads GGUF, torch.save, npz and TensorFlow Lite files and writes npz. */
-export const filesModule = /* @__PURE__ */ once("files", () => piece("files"));
+export const filesModule = /* @__PURE__ */ lazyWasm("files", () => loadChunk("files"));

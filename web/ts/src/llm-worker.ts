@@ -1,12 +1,12 @@
 // The script of a language model's worker: one bundled file beside `core.js`, which pages load too. It loads no other
-// script, see `pieces.ts`.
-import { answer } from "./llm/thread.js";
-import { provide } from "./pieces.js";
+// script, see `chunks.ts`.
+import { serveRequests } from "./llm/thread.js";
+import { registerChunks } from "./chunks.js";
 
-provide({
+registerChunks({
   collect: () => import("./collect.js"),
   downloads: () => import("./downloads.js"),
   gguf: () => import("./gguf.js"),
   sniff: () => import("./sniff.js"),
 });
-answer(globalThis as unknown as Parameters<typeof answer>[0]);
+serveRequests(globalThis as unknown as Parameters<typeof serveRequests>[0]);

@@ -1,11 +1,13 @@
 // Language models: the entry `gradloom/llm`.
-import "./apart.js";
+import "./page-chunks.js";
 import type { ChatMessage } from "./chat.js";
 import { missing } from "./errors.js";
 import type {
   AnswerOptions, Backend, Finetuned, FinetuneOptions, GenerateOptions, Generated, Job, LLMOptions, Lesson, Metadata, ModelInfo, ModelSource, Step,
 } from "./llm/options.js";
 import { loadRemote } from "./llm/remote.js";
+import { packageFile } from "./module.js";
+import { workerViaBlob } from "./workers.js";
 
 export type { ChatMessage } from "./chat.js";
 export type {
@@ -21,20 +23,32 @@ export interface ModelTokenizer {
   decode(ids: readonly number[], options?: { skipSpecial?: boolean }): Promise<string>;
 }
 
-const NOTHING: Generated = { promptTokens: 0, reusedTokens: 0, tokens: 0, firstTokenMs: 0, tokensPerSecond: 0, end: undefined, calls: [] };
+const EMPTY_STATS: Generated = { promptTokens: 0, reusedTokens: 0, tokens: 0, firstTokenMs: 0, tokensPerSecond: 0, end: undefined, calls: [] };
 
 /** Loads a model in this thread. Its code is a separate module, which pages with a worker do not load. */
 async function localModel(from: ModelSource, options: LLMOptions): Promise<Backend> {
   return (await import("./llm/local.js").catch(missing)).loadLocal(from, options);
 }
 
-/** Null if the browser refuses the script because it is of another origin. */
-function startedWorker(): Worker | null {
-  try {
-    return new Worker(new URL("./llm-worker.js", import.meta.url), { type: "module" });
-  } catch {
-    return null;
+/** The ways to start the worker, in the order in which they are tried. */
+const STARTERS = [
+  () => new Worker(new URL("./llm-worker.js", import.meta.url), { type: "module" }),
+  () => workerViaBlob(packageFile("./llm-worker.js")),
+];
+
+/** Loads a model in a worker; null if the browser refuses the worker. */
+async function remoteModel(from: ModelSource, options: LLMOptions): Promise<Backend | null> {
+  for (const start of STARTERS) {
+    let worker: Worker;
+    try {
+      worker = start();
+    } catch {
+      continue;
+    }
+    const model = await loadRemote(worker, from, options);
+    if (model) return model;
   }
+  return null;
 }
 
 /**
@@ -43,7 +57,7 @@ function startedWorker(): Worker | null {
  */
 export class LLM {
   readonly #backend: Backend;
-  #stats: Generated = NOTHING;
+  #stats: Generated = EMPTY_STATS;
   /** Architecture, sizes and other properties of the model. */
   readonly info: ModelInfo;
   /** The metadata in its file, except for long lists. */
@@ -69,13 +83,12 @@ export class LLM {
    */
   static async load(from: ModelSource, options: LLMOptions = {}): Promise<LLM> {
     const { worker = true } = options;
-    const page = typeof document !== "undefined" && typeof Worker !== "undefined";
+    const isPage = typeof document !== "undefined" && typeof Worker !== "undefined";
     // options that cannot be posted to a worker keep the model in this thread
-    const here = !worker || !page || options.fetch !== undefined || typeof options.device === "object";
-    if (here) return new LLM(await localModel(from, options));
+    const isLocal = !worker || !isPage || options.fetch !== undefined || typeof options.device === "object";
+    if (isLocal) return new LLM(await localModel(from, options));
     options.signal?.throwIfAborted();
-    const thread = startedWorker();
-    const remote = thread && (await loadRemote(thread, from, options));
+    const remote = await remoteModel(from, options);
     if (!remote) console.warn("gradloom: the language model runs on the page's own thread, because its worker did not start");
     return new LLM(remote ?? (await localModel(from, options)));
   }
@@ -133,9 +146,9 @@ export class LLM {
    * files; `useAdapter` activates it. Waits until the current request is done.
    */
   async finetune(texts: readonly Lesson[], options: FinetuneOptions = {}): Promise<Finetuned> {
-    const learned = await this.#backend.finetune(texts, options);
-    if (!this.info.adapters.includes(learned.name)) (this.info.adapters as string[]).push(learned.name);
-    return learned;
+    const result = await this.#backend.finetune(texts, options);
+    if (!this.info.adapters.includes(result.name)) (this.info.adapters as string[]).push(result.name);
+    return result;
   }
 
   /** Frees the model and ends its worker; pending requests fail with `E_STATE`. */

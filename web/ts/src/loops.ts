@@ -2,7 +2,7 @@
 import { type Device, type Host, defaultHost } from "./device.js";
 import type { DType } from "./dtype.js";
 import { ShapeError, StateError, guard, guardAsync } from "./errors.js";
-import { join } from "./parts.js";
+import { loadPart } from "./wasm-parts.js";
 import { Tensor, bind, grad, made } from "./tensor.js";
 
 /** Options of `irKernel`. */
@@ -25,7 +25,7 @@ export interface IrParameter {
   size: number;
 }
 
-type Raw = ReturnType<Host["raw"]["readLoops"]>;
+type Raw = ReturnType<Host["raw"]["parseIrKernel"]>;
 
 /** A compiled IR kernel, made by `irKernel`. */
 export class IrKernel {
@@ -50,16 +50,16 @@ export class IrKernel {
     const raw = this.#raw;
     if (!raw) throw new StateError("E_STATE", `irKernel \`${this.#name}\` was disposed`);
     const ids = Uint32Array.from(inputs, (t) => bind(t, this.#host).id);
-    const y = made(this.#host, guard(() => this.#host.raw.launchLoops(raw, ids, Uint32Array.from(shape))));
+    const y = made(this.#host, guard(() => this.#host.raw.launchIrKernel(raw, ids, Uint32Array.from(shape))));
     const floats = inputs.filter((t) => t.dtype.includes("f"));
     const fallback = this.#fallback;
     if (!fallback || floats.length === 0 || !y.dtype.includes("f")) return y;
     const out = y.customGrad(floats, (dy) => {
-      const same = fallback(...inputs);
-      if (String(same.shape) !== String(shape)) {
-        throw new ShapeError("E_SHAPE", `irKernel \`${this.#name}\`: the fallback gives ${same}, not [${shape.join(", ")}]`);
+      const reference = fallback(...inputs);
+      if (String(reference.shape) !== String(shape)) {
+        throw new ShapeError("E_SHAPE", `irKernel \`${this.#name}\`: the fallback gives ${reference}, not [${shape.join(", ")}]`);
       }
-      return grad(same.mul(dy).sum(), floats);
+      return grad(reference.mul(dy).sum(), floats);
     });
     y.dispose();
     return out;
@@ -76,6 +76,6 @@ export class IrKernel {
 export async function irKernel(ir: string, options: IrKernelOptions = {}): Promise<IrKernel> {
   const { name = "ir", fallback, signal, device } = options;
   const host = (device as Host | undefined) ?? defaultHost();
-  await guardAsync(() => join(host.engine, "loops"), signal);
-  return new IrKernel(host, guard(() => host.raw.readLoops(name, ir)), name, fallback);
+  await guardAsync(() => loadPart(host.engine, "loops"), signal);
+  return new IrKernel(host, guard(() => host.raw.parseIrKernel(name, ir)), name, fallback);
 }

@@ -1,18 +1,18 @@
 // Models: loading an ONNX or TensorFlow Lite file and running it.
 import { type Device, type DeviceKind, type Host, type Timing, TIMING_NUMBERS } from "./device.js";
-import { hostOf, onDevice, open, present, settings, timingOf, useByDefault } from "./device.js";
+import { hostOf, onDevice, open, settings, timingOf, usableHost, useByDefault } from "./device.js";
 import { type DType, type Nested, type TypedArray, dtypeOf, encode, flatten, isTypedArray, sizeOf } from "./dtype.js";
-import { FetchError, InputError, StateError, ValueError, guard, guardAsync, isLost } from "./errors.js";
-import { filesModule } from "./extras.js";
-import { hasExternal } from "./fields.js";
-import { reading } from "./files.js";
+import { FetchError, InputError, StateError, ValueError, guard, guardAsync, isLost, withInputHint } from "./errors.js";
+import { filesModule } from "./lazy-wasm.js";
+import { hasExternalData } from "./protobuf.js";
+import { withFormatHint } from "./files.js";
 import { inNode } from "./module.js";
-import { join, prefetch } from "./parts.js";
-import { piece } from "./pieces.js";
+import { loadPart, prefetch } from "./wasm-parts.js";
+import { loadChunk } from "./chunks.js";
 import { type FetchOptions, type FileSource, type OnProgress, type Progress, readSource } from "./progress.js";
 import { Tensor, bind, made, source } from "./tensor.js";
 import type { Drift } from "./pkg/gradloom_web.js";
-import { passed } from "./turns.js";
+import { copyIntoWasm } from "./event-loop.js";
 
 /** Limits on the resources that building and running a model may take; exceeding one is a `BudgetError`. */
 export interface Budget {
@@ -150,20 +150,20 @@ export type ModelInput = Tensor | TypedArray | Nested | Strings;
 export type RawInput = readonly [name: string, dtype: DType, shape: readonly number[], data: Uint8Array];
 
 /** An input by value, or by the id of a tensor on the model's own device. */
-type Given = RawInput | readonly [name: string, id: number];
+type BoundInput = RawInput | readonly [name: string, id: number];
 
-const isThere = (given: Given | Promise<RawInput>): given is Given => !(given instanceof Promise);
+const isBound = (input: BoundInput | Promise<RawInput>): input is BoundInput => !(input instanceof Promise);
 
 /** The timing followed by the ids of the outputs, and the outputs' names if they are not the model's declared ones. */
 type RawOutputs = [numbers: Float64Array, names: string[] | undefined];
 
-/** Ids of variants of the model with other outputs, keyed by these outputs' names; at most `MOST_PICKED` are kept. */
-type Picked = Map<string, number>;
-const MOST_PICKED = 8;
+/** Ids of variants of the model with other outputs, keyed by these outputs' names; at most `MAX_VARIANTS` are kept. */
+type Variants = Map<string, number>;
+const MAX_VARIANTS = 8;
 
-const freed = ({ host, id, picked }: { host: Host; id: number; picked: Picked }): void =>
-  [id, ...picked.values()].forEach((each) => host.raw.freeModel(each));
-const lost = new FinalizationRegistry(freed);
+const freeModels = ({ host, id, variants }: { host: Host; id: number; variants: Variants }): void =>
+  [id, ...variants.values()].forEach((each) => host.raw.freeModel(each));
+const modelRegistry = new FinalizationRegistry(freeModels);
 
 /** A loaded model. `load` makes it. */
 export interface Model {
@@ -210,17 +210,17 @@ export class LocalModel implements Model {
   readonly opset: number;
   #host: Host;
   #id: number | undefined;
-  #moving: Promise<void> | undefined;
+  #migration: Promise<void> | undefined;
   /** Whether it may continue on a device of another kind after a loss. */
   readonly #auto: boolean;
   #timing: Timing | undefined;
   #graph: Graph | undefined;
-  #picked: Picked = new Map();
+  #variants: Variants = new Map();
   #dynamic: LoadOptions["dynamic"];
   /** The input shapes of the first run, and whether the model is by now compiled for variable lengths. */
-  #first: Shapes | undefined;
-  #flexible = false;
-  #missing: string[] = [];
+  #firstShapes: Shapes | undefined;
+  #hasVariableLengths = false;
+  #fallbackNotes: string[] = [];
 
   /** @internal */
   constructor(host: Host, id: number, auto: boolean, dynamic: LoadOptions["dynamic"]) {
@@ -234,12 +234,12 @@ export class LocalModel implements Model {
     this.#id = id;
     this.#auto = auto;
     this.#dynamic = dynamic;
-    if (typeof dynamic === "object") this.#flex();
-    lost.register(this, { host, id, picked: this.#picked }, this);
+    if (typeof dynamic === "object") this.#setVariableLengths();
+    modelRegistry.register(this, { host, id, variants: this.#variants }, this);
   }
 
   get graph(): Graph {
-    return (this.#graph ??= guard(() => this.#host.raw.modelGraph(this.#live())) as Graph);
+    return (this.#graph ??= guard(() => this.#host.raw.modelGraph(this.#liveId())) as Graph);
   }
 
   get device(): Device {
@@ -251,7 +251,7 @@ export class LocalModel implements Model {
   }
 
   get notes(): readonly string[] {
-    return this.#flexible ? guard(() => this.#host.raw.lengthNotes(this.#live())) : this.#missing;
+    return this.#hasVariableLengths ? guard(() => this.#host.raw.lengthNotes(this.#liveId())) : this.#fallbackNotes;
   }
 
   run(inputs: Record<string, ModelInput>, options: RunOptions = {}): Promise<Record<string, Tensor>> {
@@ -259,39 +259,39 @@ export class LocalModel implements Model {
   }
 
   /**
-   * Runs the model. If the GPU is lost meanwhile, runs again on its replacement, up to `more` times, with the inputs
+   * Runs the model. If the GPU is lost meanwhile, runs again on its replacement, up to `retries` times, with the inputs
    * that still exist.
    */
-  async #attempt(inputs: Record<string, ModelInput>, options: RunOptions, more: number): Promise<Record<string, Tensor>> {
+  async #attempt(inputs: Record<string, ModelInput>, options: RunOptions, retries: number): Promise<Record<string, Tensor>> {
     const { signal, onProgress } = options;
     signal?.throwIfAborted();
-    this.#live();
+    this.#liveId();
     if (typeof inputs !== "object" || inputs === null || inputs instanceof Tensor || ArrayBuffer.isView(inputs)) {
       throw new ValueError("E_VALUE", "run takes an object of inputs by name");
     }
-    const tell = onProgress && ((phase: Progress["phase"]) => onProgress({ phase, loaded: 0, total: 0 }));
+    const report = onProgress && ((phase: Progress["phase"]) => onProgress({ phase, loaded: 0, total: 0 }));
     if (guard(() => this.#host.raw.lost())) {
-      tell?.("device");
-      await guardAsync(() => (this.#moving ??= this.#move()), signal);
+      report?.("device");
+      await guardAsync(() => (this.#migration ??= this.#migrate()), signal);
     }
-    const waits = Object.entries(inputs).map(([name, value]) => this.#given(name, value, signal));
-    const given = waits.every(isThere) ? waits : await Promise.all(waits);
-    const id = options.outputs ? this.#pick(options.outputs) : this.#live();
-    if (this.#dynamic !== false && !this.#flexible) {
-      const shapes: Shapes = given.map((each) => [each[0], each.length === 2 ? (inputs[each[0]] as Tensor).shape : each[2]]);
-      if (!this.#alike((this.#first ??= shapes), shapes)) await this.#grow(signal);
+    const pending = Object.entries(inputs).map(([name, value]) => this.#bindInput(name, value, signal));
+    const bound = pending.every(isBound) ? pending : await Promise.all(pending);
+    const id = options.outputs ? this.#variantFor(options.outputs) : this.#liveId();
+    if (this.#dynamic !== false && !this.#hasVariableLengths) {
+      const shapes: Shapes = bound.map((each) => [each[0], each.length === 2 ? (inputs[each[0]] as Tensor).shape : each[2]]);
+      if (!this.#canSharePlan((this.#firstShapes ??= shapes), shapes)) await this.#enableVariableLengths(signal);
     }
     const host = this.#host;
-    const run = (): Promise<RawOutputs> | RawOutputs => host.raw.runModel(id, given, tell, signal);
-    const late = ([numbers]: RawOutputs): void => numbers.subarray(TIMING_NUMBERS).forEach((each) => host.raw.free(each));
-    let ran: RawOutputs;
+    const run = (): Promise<RawOutputs> | RawOutputs => host.raw.runModel(id, bound, report, signal);
+    const onLate = ([numbers]: RawOutputs): void => numbers.subarray(TIMING_NUMBERS).forEach((each) => host.raw.free(each));
+    let result: RawOutputs;
     try {
-      ran = await onDevice(host, run, signal, late);
+      result = await onDevice(host, run, signal, onLate);
     } catch (error) {
-      if (more === 0 || !isLost(error) || host.kind !== "webgpu" || signal?.aborted) throw error;
-      return this.#attempt(inputs, options, more - 1);
+      if (retries === 0 || !isLost(error) || host.kind !== "webgpu" || signal?.aborted) throw await withInputHint(error);
+      return this.#attempt(inputs, options, retries - 1);
     }
-    const [numbers, names = options.outputs ?? this.outputs.map((port) => port.name)] = ran;
+    const [numbers, names = options.outputs ?? this.outputs.map((port) => port.name)] = result;
     this.#timing = timingOf(numbers);
     return Object.fromEntries(names.map((name, at) => [name, made(host, numbers[TIMING_NUMBERS + at]!)]));
   }
@@ -300,95 +300,95 @@ export class LocalModel implements Model {
    * Whether two sets of shapes can share a plan without variable lengths. Unless the caller asked for variable lengths,
    * differences in the batch size alone count as alike, since each batch size has a plan of its own.
    */
-  #alike(a: Shapes, b: Shapes): boolean {
+  #canSharePlan(a: Shapes, b: Shapes): boolean {
     const same = (x: readonly number[], y: readonly number[]): boolean =>
       x.length === y.length && x.every((n, at) => n === y[at] || (at === 0 && x.length > 1 && !this.#dynamic));
     return a === b || (a.length === b.length && a.every(([name, shape], at) => name === b[at]![0] && same(shape, b[at]![1])));
   }
 
   /** Switches to variable lengths once a second shape is seen; the code for it is loaded only then. */
-  async #grow(signal?: AbortSignal): Promise<void> {
+  async #enableVariableLengths(signal?: AbortSignal): Promise<void> {
     try {
-      await guardAsync(() => join(this.#host.engine, "lengths"), signal);
+      await guardAsync(() => loadPart(this.#host.engine, "lengths"), signal);
     } catch (error) {
       if (this.#dynamic || !(error instanceof FetchError)) throw error;
       // variable lengths were not requested explicitly, so go on without them
-      [this.#dynamic, this.#missing] = [false, [`each shape has a plan of its own: ${error.message}`]];
+      [this.#dynamic, this.#fallbackNotes] = [false, [`each shape has a plan of its own: ${error.message}`]];
       return;
     }
-    if (!this.#flexible) this.#flex();
+    if (!this.#hasVariableLengths) this.#setVariableLengths();
   }
 
-  #flex(): void {
+  #setVariableLengths(): void {
     const bounds = typeof this.#dynamic === "object" ? this.#dynamic : {};
     const names = this.#dynamic === undefined ? undefined : Object.keys(bounds);
     const numbers = Uint32Array.from(Object.values(bounds).flat());
-    for (const id of [this.#live(), ...this.#picked.values()]) {
-      guard(() => this.#host.raw.setLengths(id, names, numbers, this.#first ?? []));
+    for (const id of [this.#liveId(), ...this.#variants.values()]) {
+      guard(() => this.#host.raw.setLengths(id, names, numbers, this.#firstShapes ?? []));
     }
-    this.#flexible = true;
+    this.#hasVariableLengths = true;
   }
 
   /**
    * Moves the model to the replacement of its lost device; the weights are still in the module's memory. A model on
    * `auto` continues on wasm if WebGPU cannot be restarted.
    */
-  async #move(): Promise<void> {
+  async #migrate(): Promise<void> {
     try {
-      const host = await present(this.#host).catch((error: unknown) => {
+      const host = await usableHost(this.#host).catch((error: unknown) => {
         if (!this.#auto || this.#host.kind === "wasm" || this.#host.engine.ended) throw error;
         return open("wasm", this.#host.engine);
       });
       useByDefault(host);
-      const id = guard(() => host.raw.adopt(this.#host.raw, this.#live()));
-      freed({ host: this.#host, id: this.#live(), picked: this.#picked });
-      lost.unregister(this);
-      this.#picked = new Map();
-      lost.register(this, { host, id, picked: this.#picked }, this);
+      const id = guard(() => host.raw.recreateModel(this.#host.raw, this.#liveId()));
+      freeModels({ host: this.#host, id: this.#liveId(), variants: this.#variants });
+      modelRegistry.unregister(this);
+      this.#variants = new Map();
+      modelRegistry.register(this, { host, id, variants: this.#variants }, this);
       [this.#host, this.#id] = [host, id];
-      if (this.#flexible) this.#flex();
+      if (this.#hasVariableLengths) this.#setVariableLengths();
     } finally {
-      this.#moving = undefined;
+      this.#migration = undefined;
     }
   }
 
   compare(reference: Model, inputs: Record<string, ModelInput>, options: RunOptions & { tolerance?: number } = {}): Promise<Drift[]> {
-    return compared(this, reference, inputs, options);
+    return compareModels(this, reference, inputs, options);
   }
 
   /** @internal */
   drifts(got: RawInput[], want: RawInput[], tolerance: number): Drift[] {
-    return guard(() => this.#host.raw.drifts(this.#live(), got, want, tolerance));
+    return guard(() => this.#host.raw.drifts(this.#liveId(), got, want, tolerance));
   }
 
   async strings(output: Tensor): Promise<string[]> {
     const codes = await output.data("i32");
-    return guard(() => this.#host.raw.texts(this.#live(), new Uint8Array(codes.buffer, codes.byteOffset, codes.byteLength)));
+    return guard(() => this.#host.raw.decodeStrings(this.#liveId(), new Uint8Array(codes.buffer, codes.byteOffset, codes.byteLength)));
   }
 
   /** The variant of the model with these outputs; the oldest variants are dropped. */
-  #pick(outputs: readonly string[]): number {
+  #variantFor(outputs: readonly string[]): number {
     if (!Array.isArray(outputs)) throw new ValueError("E_VALUE", "run: outputs is a list of names");
     const key = JSON.stringify(outputs);
-    const id = this.#picked.get(key) ?? guard(() => this.#host.raw.withOutputs(this.#live(), outputs.map(String)));
-    this.#picked.delete(key);
-    this.#picked.set(key, id);
-    const [oldest] = this.#picked;
-    if (this.#picked.size > MOST_PICKED && oldest) {
-      this.#picked.delete(oldest[0]);
+    const id = this.#variants.get(key) ?? guard(() => this.#host.raw.withOutputs(this.#liveId(), outputs.map(String)));
+    this.#variants.delete(key);
+    this.#variants.set(key, id);
+    const [oldest] = this.#variants;
+    if (this.#variants.size > MAX_VARIANTS && oldest) {
+      this.#variants.delete(oldest[0]);
       this.#host.raw.freeModel(oldest[1]);
     }
     return id;
   }
 
-  #live(): number {
+  #liveId(): number {
     if (this.#id === undefined) throw new StateError("E_STATE", "this model was disposed");
     return this.#id;
   }
 
   /** An input by id if this device holds it, else by value. */
-  #given(name: string, value: ModelInput, signal?: AbortSignal): Given | Promise<RawInput> {
-    if (!(value instanceof Tensor)) return this.#input(name, value);
+  #bindInput(name: string, value: ModelInput, signal?: AbortSignal): BoundInput | Promise<RawInput> {
+    if (!(value instanceof Tensor)) return this.#encodeInput(name, value);
     const own = source(value);
     if (own) return [name, value.dtype, value.shape, own.bytes];
     if (!Tensor.away(value)) {
@@ -398,34 +398,34 @@ export class LocalModel implements Model {
     return rawOf(name, value, signal);
   }
 
-  #input(name: string, value: Exclude<ModelInput, Tensor>): RawInput {
+  #encodeInput(name: string, value: Exclude<ModelInput, Tensor>): RawInput {
     const base = name.replace(/\[\d+\]$/, "");
     const port = this.inputs.find((each) => each.name === (each.sequence ? base : name));
     if (isTypedArray(value)) {
       const dtype = port?.dtype === "bool" ? "bool" : dtypeOf(value);
-      return [name, dtype, fill(name, port, value.length), encode(value, dtype)];
+      return [name, dtype, inferShape(name, port, value.length), encode(value, dtype)];
     }
     if (port?.dtype === "string") {
       const texts = ([value] as unknown[]).flat(Infinity) as string[];
       const shape: number[] = [];
       for (let v: unknown = value; Array.isArray(v); v = v[0]) shape.push(v.length);
-      const even = (v: unknown, axis: number): boolean =>
-        axis === shape.length ? typeof v === "string" : Array.isArray(v) && v.length === shape[axis] && v.every((each) => even(each, axis + 1));
-      if (!even(value, 0)) {
+      const isRegular = (v: unknown, axis: number): boolean =>
+        axis === shape.length ? typeof v === "string" : Array.isArray(v) && v.length === shape[axis] && v.every((each) => isRegular(each, axis + 1));
+      if (!isRegular(value, 0)) {
         throw new ValueError("E_VALUE", `${name} takes strings in arrays of equal lengths`);
       }
-      return [name, "i32", shape, guard(() => this.#host.raw.codes(this.#live(), texts))];
+      return [name, "i32", shape, guard(() => this.#host.raw.encodeStrings(this.#liveId(), texts))];
     }
     const { values, shape } = flatten(value as Nested);
     const dtype = port?.dtype ?? "f32";
-    const whole = shape.length === 1 || (shape.length === 0 && port?.shape?.length) ? fill(name, port, values.length) : shape;
-    return [name, dtype, whole, encode(values, dtype)];
+    const inferred = shape.length === 1 || (shape.length === 0 && port?.shape?.length) ? inferShape(name, port, values.length) : shape;
+    return [name, dtype, inferred, encode(values, dtype)];
   }
 
   dispose(): void {
     if (this.#id === undefined) return;
-    lost.unregister(this);
-    freed({ host: this.#host, id: this.#id, picked: this.#picked });
+    modelRegistry.unregister(this);
+    freeModels({ host: this.#host, id: this.#id, variants: this.#variants });
     this.#id = undefined;
   }
 
@@ -445,28 +445,28 @@ export async function rawOf(name: string, value: Tensor, signal?: AbortSignal): 
 }
 
 /** @internal The result of `compare`; `model` measures the deviations. */
-export async function compared(
+export async function compareModels(
   model: Model & { drifts(got: RawInput[], want: RawInput[], tolerance: number): Drift[] | Promise<Drift[]> },
   reference: Model,
   inputs: Record<string, ModelInput>,
-  { tolerance = 1e-3, ...how }: RunOptions & { tolerance?: number },
+  { tolerance = 1e-3, ...runOptions }: RunOptions & { tolerance?: number },
 ): Promise<Drift[]> {
   const values = async (each: Model): Promise<RawInput[]> => {
-    const out = Object.entries(await each.run(inputs, how));
-    const read = out.map(([name, value]) => rawOf(name, value, how.signal));
+    const out = Object.entries(await each.run(inputs, runOptions));
+    const read = out.map(([name, value]) => rawOf(name, value, runOptions.signal));
     return Promise.all(read).finally(() => out.forEach(([, value]) => value.dispose()));
   };
   return model.drifts(await values(model), await values(reference), tolerance);
 }
 
 /** @internal The declared shape with its one unknown size computed from the number of elements. */
-export function fill(name: string, port: Port | undefined, length: number): number[] {
+export function inferShape(name: string, port: Port | undefined, length: number): number[] {
   const dims = port?.shape;
   if (!dims) return [length];
-  const open = dims.flatMap((d, at) => (typeof d === "number" ? [] : [at]));
+  const unknownAxes = dims.flatMap((d, at) => (typeof d === "number" ? [] : [at]));
   const known = dims.reduce<number>((product, d) => (typeof d === "number" ? product * d : product), 1);
   const shape = dims.map((d) => (typeof d === "number" ? d : length / known));
-  if (open.length > 1 || shape.some((n) => !Number.isInteger(n)) || sizeOf(shape) !== length) {
+  if (unknownAxes.length > 1 || shape.some((n) => !Number.isInteger(n)) || sizeOf(shape) !== length) {
     const declared = dims.map((d) => d ?? "?").join(", ");
     const what = `${length} elements do not say which shape they have in [${declared}]; give a Tensor`;
     throw new InputError("E_INPUT", `input \`${name}\`: ${what}`);
@@ -475,15 +475,15 @@ export function fill(name: string, port: Port | undefined, length: number): numb
 }
 
 /** @internal Whether a model may run in the page's worker. A device object ties it to that device's thread. */
-export function mayBeElsewhere({ worker = true, device }: { worker?: boolean | undefined; device?: LoadOptions["device"] | undefined }): boolean {
+export function canRunInWorker({ worker = true, device }: { worker?: boolean | undefined; device?: LoadOptions["device"] | undefined }): boolean {
   const page = typeof document !== "undefined" && typeof Worker !== "undefined" && !inNode;
   return worker && page && typeof device !== "object" && !settings.gpuDevice;
 }
 
 /** Loads an ONNX or TensorFlow Lite model. Nodes that this build cannot run are reported here, all of them. */
 export async function load(from: FileSource, options: LoadOptions = {}): Promise<Model> {
-  if (mayBeElsewhere(options)) {
-    const model = await (await piece("remote").catch(() => undefined))?.loadRemote(from, options);
+  if (canRunInWorker(options)) {
+    const model = await (await loadChunk("remote").catch(() => undefined))?.loadRemote(from, options);
     if (model) return model;
   }
   return loadLocal(from, options);
@@ -497,7 +497,7 @@ export async function loadLocal(from: FileSource, options: LoadOptions): Promise
   if (bounds) prefetch("lengths");
   const { host, id } = await loadRaw(from, options);
   try {
-    if (bounds) await guardAsync(() => join(host.engine, "lengths"), signal);
+    if (bounds) await guardAsync(() => loadPart(host.engine, "lengths"), signal);
     return new LocalModel(host, id, (options.device ?? "auto") === "auto", dynamic);
   } catch (error) {
     host.raw.freeModel(id);
@@ -516,22 +516,22 @@ export async function loadRaw(from: FileSource, options: LoadOptions): Promise<{
   file.catch(() => {});
   onProgress?.({ phase: "device", loaded: 0, total: 0 });
   const host = await guardAsync(() => started, signal);
-  const given = await file;
-  await guardAsync(() => join(host.engine, "onnx"), signal);
-  const id = await reading("model", from, given, async () => {
-    const one = await asOnnx(given);
-    const bytes = hasExternal(one) ? await (await piece("external")).whole(one, from, options.files, options) : one;
+  const fileBytes = await file;
+  await guardAsync(() => loadPart(host.engine, "onnx"), signal);
+  const id = await withFormatHint("model", from, fileBytes, async () => {
+    const onnxBytes = await asOnnx(fileBytes);
+    const bytes = hasExternalData(onnxBytes) ? await (await loadChunk("external")).embedExternalData(onnxBytes, from, options.files, options) : onnxBytes;
     signal?.throwIfAborted();
     onProgress?.({ phase: "parse", loaded: 0, total: bytes.length });
-    const parts = await passed(host.engine, bytes, signal);
+    const fileBuffer = await copyIntoWasm(host.engine, bytes, signal);
     const { everyValue = false, budget } = options;
     try {
-      const usual = guard(() => host.raw.onnx(parts, everyValue, budget));
-      if (usual !== undefined) return usual;
-      await guardAsync(() => join(host.engine, "rare"), signal);
-      return guard(() => host.raw.onnxRare(parts, everyValue, budget));
+      const modelId = guard(() => host.raw.onnx(fileBuffer, everyValue, budget));
+      if (modelId !== undefined) return modelId;
+      await guardAsync(() => loadPart(host.engine, "rare"), signal);
+      return guard(() => host.raw.onnxRare(fileBuffer, everyValue, budget));
     } finally {
-      parts.free();
+      fileBuffer.free();
     }
   });
   useByDefault(host);

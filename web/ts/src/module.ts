@@ -25,7 +25,7 @@ export const builtin = (name: string): Promise<any> => import(/* @vite-ignore */
  * A file of the package, in Node. Bundlers look for literal `new URL(file, import.meta.url)`; this function hides the
  * file from them, since it is not an asset of a page.
  */
-export const besideThis = (file: string, here: string = import.meta.url): URL => new URL(file, here);
+export const packageFile = (file: string, base: string = import.meta.url): URL => new URL(file, base);
 
 /** An instance of the package's own module. */
 export type Engine = Instance<ReturnType<typeof makeBindings>>;
@@ -35,23 +35,23 @@ let shared: Promise<Engine> | undefined;
 let latest: Engine | undefined;
 let compiled: WebAssembly.Module | undefined;
 let folder: URL | undefined;
-let whole = false;
+let isWhole = false;
 
 /** The folder in which the other wasm files are looked up, if not the package's own. */
 export const wasmFolder = (): URL | undefined => folder;
 
 /** Whether the module may already contain all its parts; nothing is prefetched then. */
-export const mayBeWhole = (): boolean => whole;
+export const mayHaveAllParts = (): boolean => isWhole;
 
 /**
  * The shared instance. The first call loads it, later calls wait for the same load; after a failure or the instance's
- * end the next call makes a new one. `ahead` is called once the location of the files is known and before the module is
- * fetched, so that small files fetched by it arrive by the time the module does.
+ * end the next call makes a new one. `beforeFetch` is called once the location of the files is known and before the
+ * module is fetched, so that small files fetched by it arrive by the time the module does.
  */
-export function loadWasm(options: ModuleOptions = {}, ahead?: () => void): Promise<Engine> {
+export function loadWasm(options: ModuleOptions = {}, beforeFetch?: () => void): Promise<Engine> {
   const forget = (): void => void (shared = undefined);
-  if (shared) ahead?.();
-  shared ??= newEngine(options, ahead).then(
+  if (shared) beforeFetch?.();
+  shared ??= newEngine(options, beforeFetch).then(
     (engine) => {
       engine.atEnd(forget);
       return engine;
@@ -64,30 +64,34 @@ export function loadWasm(options: ModuleOptions = {}, ahead?: () => void): Promi
   return shared;
 }
 
-/** Makes a separate instance; `ahead` as for `loadWasm`. */
-export async function newEngine({ wasmUrl, module, bytes }: ModuleOptions, ahead?: () => void): Promise<Engine> {
+/** Makes a separate instance; `beforeFetch` as for `loadWasm`. */
+export async function newEngine({ wasmUrl, module, bytes }: ModuleOptions, beforeFetch?: () => void): Promise<Engine> {
   if (typeof WebAssembly === "undefined") throw new DeviceError("E_DEVICE", "there is no WebAssembly here");
-  const given = module ?? bytes ?? (wasmUrl === undefined ? compiled : undefined);
-  const before = folder;
-  whole ||= (module ?? bytes) !== undefined || /gradloom_whole/.test(String(wasmUrl));
+  const provided = module ?? bytes ?? (wasmUrl === undefined ? compiled : undefined);
+  const previousFolder = folder;
+  isWhole ||= (module ?? bytes) !== undefined || /gradloom_whole/.test(String(wasmUrl));
   try {
     // set the folder immediately, because parts are fetched meanwhile
-    if (given === undefined && wasmUrl !== undefined) folder = new URL(wasmUrl, (globalThis as { location?: { href: string } }).location?.href);
-    ahead?.();
-    const isFile = given === undefined && inNode && wasmUrl === undefined;
+    if (provided === undefined && wasmUrl !== undefined) folder = new URL(wasmUrl, (globalThis as { location?: { href: string } }).location?.href);
+    beforeFetch?.();
+    const isFile = provided === undefined && inNode && wasmUrl === undefined;
     // fetch while the bindings are created
-    const coming = given === undefined && !isFile ? fetch(wasmUrl ?? address()) : undefined;
-    coming?.catch(() => {});
+    const response = provided === undefined && !isFile ? fetch(wasmUrl ?? address()) : undefined;
+    response?.catch(() => {});
     const engine: Engine = new Instance(makeBindings);
-    const file = isFile ? await readFile(besideThis("./pkg/gradloom_web_bg.wasm")) : undefined;
-    await engine.api.load({ module_or_path: (given ?? coming ?? file)! });
+    const file = isFile ? await readFile(packageFile("./pkg/gradloom_web_bg.wasm")) : undefined;
+    await engine.api.load({ module_or_path: (provided ?? response ?? file)! });
     compiled = engine.api.module();
     return (latest = engine);
   } catch (error) {
-    folder = before;
+    folder = previousFolder;
     if (error instanceof GradloomError) throw error;
     const why = error instanceof Error ? error.message : String(error);
-    const hint = "serve gradloom_web_bg.wasm, or name it with init({ wasmUrl })";
+    // as Chromium and Safari, Chromium's embedders, and Firefox refuse WebAssembly
+    const isForbidden = /unsafe-eval|by embedder|by CSP/.test(why);
+    const hint = isForbidden
+      ? "the Content-Security-Policy needs script-src 'wasm-unsafe-eval'"
+      : "serve gradloom_web_bg.wasm, or name it with init({ wasmUrl })";
     throw new FetchError("E_FETCH", `the wasm module did not load: ${why}`, { cause: error, hint });
   }
 }
@@ -96,13 +100,13 @@ export async function newEngine({ wasmUrl, module, bytes }: ModuleOptions, ahead
 export interface ModuleState {
   compiled: WebAssembly.Module | undefined;
   folder: string | undefined;
-  whole: boolean;
+  isWhole: boolean;
 }
 
-export const moduleState = (): ModuleState => ({ compiled, folder: folder?.href, whole });
+export const moduleState = (): ModuleState => ({ compiled, folder: folder?.href, isWhole });
 
 export function useModule(state: ModuleState): void {
-  ({ compiled, whole } = state);
+  ({ compiled, isWhole } = state);
   folder = state.folder === undefined ? undefined : new URL(state.folder);
 }
 

@@ -3,7 +3,7 @@
 import type { Host } from "./device.js";
 import { ValueError, guard } from "./errors.js";
 import { type Operand, Tensor, bind, companions, made, realize, tidy } from "./tensor.js";
-import { Slices } from "./turns.js";
+import { TimeSlices } from "./event-loop.js";
 
 let count = 0;
 
@@ -24,13 +24,13 @@ export abstract class Optimizer {
    * Time slices of the running `minimize`, between which the event loop runs. A direct call of `step` has none: the
    * caller may free gradients right after the call, so the graph must be taken before it yields.
    */
-  #slices: Slices | undefined;
+  #slices: TimeSlices | undefined;
 
   constructor(parameters: Iterable<Tensor>, learningRate: number) {
     this.parameters = [...parameters];
     if (this.parameters.length === 0) throw new ValueError("E_VALUE", "an optimiser needs parameters");
-    const fixed = this.parameters.find((t) => !t.requiresGrad);
-    if (fixed) throw new ValueError("E_VALUE", `${fixed} does not require a gradient`);
+    const frozen = this.parameters.find((t) => !t.requiresGrad);
+    if (frozen) throw new ValueError("E_VALUE", `${frozen} does not require a gradient`);
     this.#host = bind(this.parameters[0] as Tensor).host;
     this.learningRate = learningRate;
   }
@@ -51,22 +51,22 @@ export abstract class Optimizer {
 
   #setRates(): void {
     for (const [name, value] of Object.entries(this.rates())) {
-      const full = `${this.#name}_${name}`;
+      const variableName = `${this.#name}_${name}`;
       if (!this.#variables.has(name)) {
         // created outside of the caller's `tidy`, since it lives as long as the optimiser
-        this.#variables.set(name, made(this.#host, guard(() => this.#host.raw.variable(full, true, 0, 0))));
+        this.#variables.set(name, made(this.#host, guard(() => this.#host.raw.variable(variableName, true, 0, 0))));
       }
-      this.#host.raw.setVar(full, value);
+      this.#host.raw.setVar(variableName, value);
     }
   }
 
   #stateOf(at: number): Tensor[] {
     const { dtype } = this.parameters[at] as Tensor;
     const device = this.#host;
-    return (this.state[at] ??= this.stateShapes(this.parameters[at] as Tensor).map((shape) => storage(Tensor.zeros(shape, { dtype, device }))));
+    return (this.state[at] ??= this.stateShapes(this.parameters[at] as Tensor).map((shape) => withOwnStorage(Tensor.zeros(shape, { dtype, device }))));
   }
 
-  #named(): [string, Tensor][] {
+  #namedState(): [string, Tensor][] {
     return this.parameters.flatMap((_, at) => this.#stateOf(at).map((t, i): [string, Tensor] => [`${at}.${this.stateNames[i] ?? i}`, t]));
   }
 
@@ -75,21 +75,21 @@ export abstract class Optimizer {
    * `step`, the number of steps done. All tensors except `step` are the live ones, which later steps overwrite.
    */
   stateDict(): Record<string, Tensor> {
-    return { ...Object.fromEntries(this.#named()), step: new Tensor([this.stepsDone], [1], { device: this.#host }) };
+    return { ...Object.fromEntries(this.#namedState()), step: new Tensor([this.stepsDone], [1], { device: this.#host }) };
   }
 
   /** Restores the state of an optimiser with the same parameters, as `stateDict` gave it. */
   async loadStateDict(tensors: Readonly<Record<string, Tensor>>): Promise<void> {
-    const own = this.#named();
-    const given = (name: string, shape: readonly number[]): Tensor => {
+    const named = this.#namedState();
+    const savedTensor = (name: string, shape: readonly number[]): Tensor => {
       const t = tensors[name];
       if (t && String(t.shape) === String(shape)) return t;
       throw new ValueError("E_VALUE", `loadStateDict: ${name} is ${t ? `[${t.shape.join(", ")}]` : "missing"}, where [${shape.join(", ")}] is wanted`);
     };
-    const step = given("step", [1]);
-    const pairs = own.map(([name, t]): [Tensor, Tensor] => [t, given(name, t.shape)]);
+    const step = savedTensor("step", [1]);
+    const pairs = named.map(([name, t]): [Tensor, Tensor] => [t, savedTensor(name, t.shape)]);
     for (const [t, value] of pairs) t.assign(value);
-    await realize(own.map(([, t]) => t));
+    await realize(named.map(([, t]) => t));
     this.stepsDone = await step.item();
   }
 
@@ -99,15 +99,15 @@ export abstract class Optimizer {
    */
   async step(options: { signal?: AbortSignal } = {}): Promise<void> {
     const slices = this.#slices;
-    const ready = this.parameters.map((p, at) => ({ p, at })).filter(({ p }) => p.grad);
-    if (ready.length === 0) throw new ValueError("E_VALUE", "step: no parameter has a gradient", { hint: "call loss.backward() first" });
+    const withGradient = this.parameters.map((p, at) => ({ p, at })).filter(({ p }) => p.grad);
+    if (withGradient.length === 0) throw new ValueError("E_VALUE", "step: no parameter has a gradient", { hint: "call loss.backward() first" });
     options.signal?.throwIfAborted();
     this.stepsDone += 1;
     this.#setRates();
     const wanted = new Set<Tensor>();
-    for (const { at } of ready) this.#stateOf(at);
+    for (const { at } of withGradient) this.#stateOf(at);
     tidy(() => {
-      const updates = ready.map(({ p, at }) => {
+      const updates = withGradient.map(({ p, at }) => {
         for (const t of companions(p.grad as Tensor)) wanted.add(t);
         return { p, state: this.state[at] as Tensor[], next: this.update(p, p.grad as Tensor, this.state[at] as Tensor[]) };
       });
@@ -120,7 +120,7 @@ export abstract class Optimizer {
         });
       }
     });
-    await slices?.breathe(options.signal);
+    await slices?.yieldIfDue(options.signal);
     await realize([...wanted], options);
   }
 
@@ -132,16 +132,16 @@ export abstract class Optimizer {
    */
   async minimize(loss: () => Tensor, options: { signal?: AbortSignal } = {}): Promise<number> {
     this.zeroGrad();
-    const slices = new Slices();
+    const slices = new TimeSlices();
     const value = tidy(() => {
       const t = loss();
       bind(t);
       return t;
     });
     try {
-      await slices.breathe(options.signal);
+      await slices.yieldIfDue(options.signal);
       tidy(() => value.backward());
-      await slices.breathe(options.signal);
+      await slices.yieldIfDue(options.signal);
       this.#slices = slices;
       await this.step(options);
       return await value.item();
@@ -172,13 +172,13 @@ export abstract class Optimizer {
 }
 
 /** Gives a tensor's value storage of its own, which later steps overwrite. */
-function storage(t: Tensor): Tensor {
+function withOwnStorage(t: Tensor): Tensor {
   const out = t.clone();
   t.dispose();
   const { host, id } = bind(out);
-  const own = made(host, guard(() => host.raw.op("to_storage", [id], []))[0] as number);
+  const stored = made(host, guard(() => host.raw.op("to_storage", [id], []))[0] as number);
   out.dispose();
-  return own;
+  return stored;
 }
 
 /** Stochastic gradient descent, with momentum (Nesterov's if asked) and L2 weight decay. */
@@ -206,10 +206,10 @@ export class SGD extends Optimizer {
 
   protected update(p: Tensor, gradient: Tensor, [velocity]: readonly Tensor[]): [Tensor, ...Tensor[]] {
     const g = this.weightDecay ? gradient.add(p.mul(this.weightDecay)) : gradient;
-    const move = (by: Operand): Tensor => p.sub(this.rate("lr").mul(by));
-    if (!velocity) return [move(g)];
+    const stepBy = (update: Operand): Tensor => p.sub(this.rate("lr").mul(update));
+    if (!velocity) return [stepBy(g)];
     const v = velocity.mul(this.momentum).add(g);
-    return [move(this.nesterov ? g.add(v.mul(this.momentum)) : v), v];
+    return [stepBy(this.nesterov ? g.add(v.mul(this.momentum)) : v), v];
   }
 }
 
@@ -241,20 +241,20 @@ export class Adam extends Optimizer {
   }
 
   protected rates(): Record<string, number> {
-    const [a, b] = this.betas;
-    const second = 1 / Math.sqrt(1 - b ** this.stepsDone);
-    return { lr: this.learningRate, move: this.learningRate / (1 - a ** this.stepsDone), second };
+    const [beta1, beta2] = this.betas;
+    const second = 1 / Math.sqrt(1 - beta2 ** this.stepsDone);
+    return { lr: this.learningRate, move: this.learningRate / (1 - beta1 ** this.stepsDone), second };
   }
 
   protected update(p: Tensor, gradient: Tensor, [m, v]: readonly Tensor[]): [Tensor, ...Tensor[]] {
-    const [a, b] = this.betas;
+    const [beta1, beta2] = this.betas;
     const decay = this.weightDecay;
     const g = decay && !this.decoupled ? gradient.add(p.mul(decay)) : gradient;
-    const mean = (m as Tensor).mul(a).add(g.mul(1 - a));
-    const square = (v as Tensor).mul(b).add(g.square().mul(1 - b));
-    const move = mean.mul(this.rate("move")).div(square.sqrt().mul(this.rate("second")).add(this.eps));
-    const from = decay && this.decoupled ? p.sub(p.mul(this.rate("lr").mul(decay))) : p;
-    return [from.sub(move), mean, square];
+    const mean = (m as Tensor).mul(beta1).add(g.mul(1 - beta1));
+    const meanSquare = (v as Tensor).mul(beta2).add(g.square().mul(1 - beta2));
+    const update = mean.mul(this.rate("move")).div(meanSquare.sqrt().mul(this.rate("second")).add(this.eps));
+    const decayed = decay && this.decoupled ? p.sub(p.mul(this.rate("lr").mul(decay))) : p;
+    return [decayed.sub(update), mean, meanSquare];
   }
 }
 

@@ -1,8 +1,8 @@
-// Registers how pages and Node load the lazily loaded code of `pieces.ts`: each piece by a dynamic import of its own
-// file. Every entry of the package imports this module.
-import { provide } from "./pieces.js";
+// Registers how pages and Node load the chunks of `chunks.ts`: each by a dynamic import of its own file. Every
+// entry of the package imports this module.
+import { registerChunks } from "./chunks.js";
 
-provide({
+registerChunks({
   archives: () => import("./archives.js"),
   collect: () => import("./collect.js"),
   downloads: () => import("./downloads.js"),

@@ -1,7 +1,7 @@
 // Progress events, and downloads that report them.
 import { FetchError, GradloomError, OutOfMemoryError, ValueError } from "./errors.js";
 import { inNode, readFile } from "./module.js";
-import { piece } from "./pieces.js";
+import { loadChunk } from "./chunks.js";
 
 /** A progress event. In `download`, `loaded` and `total` are bytes; `total` is 0 where it is not known. */
 export interface Progress {
@@ -47,7 +47,7 @@ export function checkSource(source: FileSource): void {
 }
 
 /** The path for Node's file functions if the source is a local file; otherwise undefined. */
-export function pathOf(source: string | URL, options: FetchOptions): string | URL | undefined {
+export function localPath(source: string | URL, options: FetchOptions): string | URL | undefined {
   const isPath = typeof source === "string" ? !/^[a-z][a-z0-9+.-]+:/i.test(source) : source.protocol === "file:";
   if (!inNode || options.fetch || !(isPath || String(source).startsWith("file:"))) return undefined;
   return isPath ? source : new URL(source);
@@ -60,45 +60,45 @@ export async function readSource(source: FileSource, options: FetchOptions): Pro
   checkSource(source);
   if (source instanceof Uint8Array) return source;
   if (source instanceof ArrayBuffer) return new Uint8Array(source);
-  const whole = (bytes: Uint8Array): Uint8Array => {
+  const reportLoaded = (bytes: Uint8Array): Uint8Array => {
     signal?.throwIfAborted();
     onProgress?.({ phase: "download", loaded: bytes.length, total: bytes.length });
     return bytes;
   };
-  if (typeof source !== "string" && !(source instanceof URL)) return whole(new Uint8Array(await source.arrayBuffer()));
-  const path = pathOf(source, options);
+  if (typeof source !== "string" && !(source instanceof URL)) return reportLoaded(new Uint8Array(await source.arrayBuffer()));
+  const path = localPath(source, options);
   if (path === undefined) return download(source, options);
   const bytes = await readFile(path).catch((error: Error) => {
     if (signal?.aborted) throw signal.reason;
     throw new FetchError("E_FETCH", `${source} could not be read: ${error.message}`, { cause: error });
   });
-  if (options.hash !== undefined) await (await piece("downloads")).verify(bytes, source, options.hash);
-  return whole(bytes);
+  if (options.hash !== undefined) await (await loadChunk("downloads")).verify(bytes, source, options.hash);
+  return reportLoaded(bytes);
 }
 
 /** The persistent store of downloads, if this download may use it. */
-export async function keeper({ cache, fetch: own }: FetchOptions): Promise<typeof import("./downloads.js") | undefined> {
-  return inNode || !(cache ?? !own) ? undefined : piece("downloads").catch(() => undefined);
+export async function downloadCache({ cache, fetch: customFetch }: FetchOptions): Promise<typeof import("./downloads.js") | undefined> {
+  return inNode || !(cache ?? !customFetch) ? undefined : loadChunk("downloads").catch(() => undefined);
 }
 
 async function download(source: string | URL, options: FetchOptions): Promise<Uint8Array> {
   const { onProgress, signal, hash, fetch: get = fetch } = options;
-  const kept = await (await keeper(options))?.cachedDownload(source, options);
-  if (kept) return kept;
+  const cached = await (await downloadCache(options))?.cachedDownload(source, options);
+  if (cached) return cached;
   try {
     const response = await get(source, signal ? { signal } : {});
     if (!response.ok) throw new FetchError("E_FETCH", `${source} could not be fetched: status ${response.status}`);
     // With a content encoding, the announced length is that of the compressed bytes and useless here.
-    const packed = response.headers.get("content-encoding");
-    const total = packed && packed !== "identity" ? 0 : Number(response.headers.get("content-length") ?? 0);
+    const encoding = response.headers.get("content-encoding");
+    const total = encoding && encoding !== "identity" ? 0 : Number(response.headers.get("content-length") ?? 0);
     let loaded = 0;
-    const tell = (bytes: number): void => {
+    const count = (bytes: number): void => {
       loaded += bytes;
       onProgress?.({ phase: "download", loaded, total });
     };
-    tell(0);
-    const bytes = await bodyOf(response, tell);
-    if (hash !== undefined) await (await piece("downloads")).verify(bytes, source, hash);
+    count(0);
+    const bytes = await readBody(response, count);
+    if (hash !== undefined) await (await loadChunk("downloads")).verify(bytes, source, hash);
     return bytes;
   } catch (error) {
     throw fetchFailure(source, error, signal);
@@ -113,7 +113,7 @@ export function fetchFailure(source: string | URL, error: unknown, signal?: Abor
 }
 
 /** Allocates a byte array; throws `OutOfMemoryError` if that fails. */
-export function room(bytes: number): Uint8Array<ArrayBuffer> {
+export function allocate(bytes: number): Uint8Array<ArrayBuffer> {
   try {
     return new Uint8Array(bytes);
   } catch (cause) {
@@ -122,32 +122,32 @@ export function room(bytes: number): Uint8Array<ArrayBuffer> {
 }
 
 /**
- * Reads the body of a response; `told` receives the size of each chunk. If `length` is given, the body must have that
- * length.
+ * Reads the body of a response; `onChunk` receives the size of each chunk. If `length` is given, the body must have
+ * that length.
  */
-export async function bodyOf(response: Response, told: (bytes: number) => void, length?: number): Promise<Uint8Array> {
+export async function readBody(response: Response, onChunk: (bytes: number) => void, length?: number): Promise<Uint8Array> {
   const parts: Uint8Array[] = [];
-  const whole = room(length ?? 0);
+  const buffer = allocate(length ?? 0);
   let at = 0;
-  const take = (value: Uint8Array): void => {
+  const append = (value: Uint8Array): void => {
     if (length === undefined) parts.push(value);
-    else if (at + value.length <= length) whole.set(value, at);
+    else if (at + value.length <= length) buffer.set(value, at);
     at += value.length;
-    told(value.length);
+    onChunk(value.length);
   };
   const reader = response.body?.getReader();
-  if (!reader) take(new Uint8Array(await response.arrayBuffer()));
+  if (!reader) append(new Uint8Array(await response.arrayBuffer()));
   while (reader) {
     const { done, value } = await reader.read();
     if (done) break;
-    take(value);
+    append(value);
     if (length !== undefined && at > length) await reader.cancel();
   }
   if (length !== undefined) {
-    if (at === length) return whole;
+    if (at === length) return buffer;
     throw new FetchError("E_FETCH", `${at < length ? "only" : "as many as"} ${at} bytes came where ${length} were announced`);
   }
-  const bytes = room(at);
+  const bytes = allocate(at);
   at = 0;
   for (const part of parts) {
     bytes.set(part, at);

@@ -5,17 +5,17 @@ import { FormatError } from "./errors.js";
 /** Field numbers of `ModelProto`, `GraphProto` and `TensorProto`. */
 export const GRAPH = 7;
 export const INITIALIZER = 5;
-export const LOCATION = 14;
-/** Wire types: varint, 64 bits, 32 bits; `BYTES` is length-delimited. */
-const [NUMBER, EIGHT, FOUR] = [0, 1, 5];
-export const BYTES = 2;
+export const DATA_LOCATION = 14;
+/** Wire types: varint, 64 bits, 32 bits. */
+const [VARINT, FIXED64, FIXED32] = [0, 1, 5];
+export const LENGTH_DELIMITED = 2;
 
 export interface Field {
   id: number;
-  kind: number;
+  wireType: number;
   /** Offsets of the field's start, payload and end. `value` is the number of a varint field and 0 for all others. */
-  begin: number;
-  from: number;
+  start: number;
+  payload: number;
   end: number;
   value: number;
 }
@@ -38,14 +38,14 @@ function varint(bytes: Uint8Array, at: number, end: number): [value: number, nex
 /** The fields of a message. */
 export function* fields(bytes: Uint8Array, begin: number, end: number): Generator<Field> {
   for (let at = begin; at < end; ) {
-    const [tag, from] = varint(bytes, at, end);
-    const field = { id: Math.floor(tag / 8), kind: tag & 7, begin: at, from, end: from, value: 0 };
-    if (field.kind === NUMBER) [field.value, field.end] = varint(bytes, from, end);
-    else if (field.kind === BYTES) {
-      const [length, start] = varint(bytes, from, end);
-      [field.from, field.end] = [start, start + length];
-    } else if (field.kind === EIGHT || field.kind === FOUR) field.end = from + (field.kind === EIGHT ? 8 : 4);
-    else throw new FormatError("E_FORMAT", `this is no ONNX model: wire type ${field.kind} at byte ${at}`);
+    const [tag, payload] = varint(bytes, at, end);
+    const field = { id: Math.floor(tag / 8), wireType: tag & 7, start: at, payload, end: payload, value: 0 };
+    if (field.wireType === VARINT) [field.value, field.end] = varint(bytes, payload, end);
+    else if (field.wireType === LENGTH_DELIMITED) {
+      const [length, start] = varint(bytes, payload, end);
+      [field.payload, field.end] = [start, start + length];
+    } else if (field.wireType === FIXED64 || field.wireType === FIXED32) field.end = payload + (field.wireType === FIXED64 ? 8 : 4);
+    else throw new FormatError("E_FORMAT", `this is no ONNX model: wire type ${field.wireType} at byte ${at}`);
     if (field.end > end) throw new FormatError("E_FORMAT", `this is no ONNX model: a field at byte ${at} is longer than what is around it`);
     yield field;
     at = field.end;
@@ -53,14 +53,14 @@ export function* fields(bytes: Uint8Array, begin: number, end: number): Generato
 }
 
 /** Whether any tensor of the model's graph has external data; false for bytes that are no model. */
-export function hasExternal(bytes: Uint8Array): boolean {
-  const inner = function* (of: Field, id: number): Generator<Field> {
-    for (const each of fields(bytes, of.from, of.end)) if (each.id === id) yield each;
+export function hasExternalData(bytes: Uint8Array): boolean {
+  const childFields = function* (of: Field, id: number): Generator<Field> {
+    for (const each of fields(bytes, of.payload, of.end)) if (each.id === id) yield each;
   };
   try {
     for (const graph of fields(bytes, 0, bytes.length)) {
       if (graph.id !== GRAPH) continue;
-      for (const tensor of inner(graph, INITIALIZER)) for (const { value } of inner(tensor, LOCATION)) if (value === 1) return true;
+      for (const tensor of childFields(graph, INITIALIZER)) for (const { value } of childFields(tensor, DATA_LOCATION)) if (value === 1) return true;
     }
   } catch {
     // the reader of the model reports the error

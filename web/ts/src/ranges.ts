@@ -2,54 +2,54 @@
 // memory. From a server without Range requests the whole file is fetched.
 import { FetchError } from "./errors.js";
 import { builtin } from "./module.js";
-import { type FetchOptions, type FileSource, bodyOf, checkSource, fetchFailure, keeper, pathOf, readSource, room } from "./progress.js";
+import { type FetchOptions, type FileSource, allocate, checkSource, downloadCache, fetchFailure, localPath, readBody, readSource } from "./progress.js";
 
 /** Receives the number of bytes that have arrived since the last call. */
-export type Told = (bytes: number) => void;
+export type OnBytes = (bytes: number) => void;
 
 /** An open file. */
-export interface Ranged {
+export interface RangeReader {
   /** Its length in bytes. */
   readonly size: number;
   /** Its first bytes, as many as the first request returned. */
   readonly head: Uint8Array;
   /** The bytes from `start` up to `end`. */
-  read(start: number, end: number, told: Told): Promise<Uint8Array>;
+  read(start: number, end: number, onBytes: OnBytes): Promise<Uint8Array>;
   close(): Promise<void>;
 }
 
-type Plain = Uint8Array<ArrayBuffer>;
+type Bytes = Uint8Array<ArrayBuffer>;
 
 /** Size of the first request: the headers of most files are shorter. */
 const HEAD_BYTES = 1 << 16;
 
-const closed = async (): Promise<void> => {};
+const noop = async (): Promise<void> => {};
 
 /** A file that is in memory. */
-export function ofMemory(bytes: Uint8Array): Ranged {
-  return { size: bytes.length, head: bytes, read: async (start, end) => bytes.subarray(start, end), close: closed };
+export function readerOfMemory(bytes: Uint8Array): RangeReader {
+  return { size: bytes.length, head: bytes, read: async (start, end) => bytes.subarray(start, end), close: noop };
 }
 
-/** Opens a file; the bytes of the first request are reported to `told`. */
-export async function openRanges(source: FileSource, options: FetchOptions, told: Told): Promise<Ranged> {
+/** Opens a file; the bytes of the first request are reported to `onBytes`. */
+export async function openRanges(source: FileSource, options: FetchOptions, onBytes: OnBytes): Promise<RangeReader> {
   options.signal?.throwIfAborted();
   checkSource(source);
-  if (source instanceof Uint8Array) return ofMemory(source);
-  if (source instanceof ArrayBuffer) return ofMemory(new Uint8Array(source));
-  if (typeof source !== "string" && !(source instanceof URL)) return ofBlob(source, options, told);
-  const path = pathOf(source, options);
-  if (path !== undefined) return onDisk(path, options, told);
-  return options.hash === undefined ? ofServer(source, options, told) : ofWhole(source, options, told);
+  if (source instanceof Uint8Array) return readerOfMemory(source);
+  if (source instanceof ArrayBuffer) return readerOfMemory(new Uint8Array(source));
+  if (typeof source !== "string" && !(source instanceof URL)) return readerOfBlob(source, options, onBytes);
+  const path = localPath(source, options);
+  if (path !== undefined) return readerOfPath(path, options, onBytes);
+  return options.hash === undefined ? readerOfServer(source, options, onBytes) : downloadWhole(source, options, onBytes);
 }
 
-async function ofBlob(blob: Blob, { signal }: FetchOptions, told: Told): Promise<Ranged> {
-  const read = async (start: number, end: number, tell: Told): Promise<Plain> => {
+async function readerOfBlob(blob: Blob, { signal }: FetchOptions, onBytes: OnBytes): Promise<RangeReader> {
+  const read = async (start: number, end: number, onBytes: OnBytes): Promise<Bytes> => {
     const bytes = new Uint8Array(await blob.slice(start, end).arrayBuffer());
     signal?.throwIfAborted();
-    tell(bytes.length);
+    onBytes(bytes.length);
     return bytes;
   };
-  return { size: blob.size, head: await read(0, HEAD_BYTES, told), read, close: closed };
+  return { size: blob.size, head: await read(0, HEAD_BYTES, onBytes), read, close: noop };
 }
 
 /** The part of Node's file handles that is used here. */
@@ -59,27 +59,27 @@ interface FileHandle {
   close(): Promise<void>;
 }
 
-async function onDisk(path: string | URL, { signal }: FetchOptions, told: Told): Promise<Ranged> {
-  const failed = (error: unknown): never => {
+async function readerOfPath(path: string | URL, { signal }: FetchOptions, onBytes: OnBytes): Promise<RangeReader> {
+  const throwReadError = (error: unknown): never => {
     if (signal?.aborted) throw signal.reason;
     throw error instanceof FetchError ? error : new FetchError("E_FETCH", `${path} could not be read: ${(error as Error).message}`, { cause: error });
   };
   const { open } = await builtin("node:fs/promises");
-  const handle: FileHandle = await open(path).catch(failed);
-  const read = async (start: number, end: number, tell: Told): Promise<Plain> => {
-    const bytes = room(end - start);
+  const handle: FileHandle = await open(path).catch(throwReadError);
+  const read = async (start: number, end: number, onBytes: OnBytes): Promise<Bytes> => {
+    const bytes = allocate(end - start);
     for (let at = 0; at < bytes.length; ) {
-      const { bytesRead } = await handle.read(bytes, at, bytes.length - at, start + at).catch(failed);
+      const { bytesRead } = await handle.read(bytes, at, bytes.length - at, start + at).catch(throwReadError);
       signal?.throwIfAborted();
       if (bytesRead === 0) throw new FetchError("E_FETCH", `${path} ended at byte ${start + at} of ${end}`);
       at += bytesRead;
-      tell(bytesRead);
+      onBytes(bytesRead);
     }
     return bytes;
   };
   try {
-    const { size } = await handle.stat().catch(failed);
-    return { size, head: await read(0, Math.min(size, HEAD_BYTES), told), read, close: () => handle.close() };
+    const { size } = await handle.stat().catch(throwReadError);
+    return { size, head: await read(0, Math.min(size, HEAD_BYTES), onBytes), read, close: () => handle.close() };
   } catch (error) {
     await handle.close();
     throw error;
@@ -87,7 +87,7 @@ async function onDisk(path: string | URL, { signal }: FetchOptions, told: Told):
 }
 
 /** The range of a partial response, and the size of the whole file. */
-interface Part {
+interface ContentRange {
   start: number;
   end: number;
   size: number;
@@ -96,70 +96,70 @@ interface Part {
 }
 
 /** Undefined if the range is unknown: e.g. another origin does not expose the header, or the response is compressed. */
-function partOf({ headers }: Response): Part | undefined {
+function parseContentRange({ headers }: Response): ContentRange | undefined {
   const found = /^bytes (\d+)-(\d+)\/(\d+)$/.exec(headers.get("content-range") ?? "");
-  const packed = headers.get("content-encoding");
-  if (!found || (packed && packed !== "identity")) return undefined;
+  const contentEncoding = headers.get("content-encoding");
+  if (!found || (contentEncoding && contentEncoding !== "identity")) return undefined;
   const [start, last, size] = found.slice(1).map(Number) as [number, number, number];
   return { start, end: last + 1, size, version: headers.get("etag") ?? headers.get("last-modified") };
 }
 
-/** Fetches the whole file. Its length may be unknown in advance, so it is reported to `told` like a part. */
-async function ofWhole(source: string | URL, options: FetchOptions, told: Told): Promise<Ranged> {
-  let before = 0;
+/** Fetches the whole file. Its length may be unknown in advance, so it is reported to `onBytes` like a part. */
+async function downloadWhole(source: string | URL, options: FetchOptions, onBytes: OnBytes): Promise<RangeReader> {
+  let reported = 0;
   const onProgress = ({ loaded }: { loaded: number }): void => {
-    told(loaded - before);
-    before = loaded;
+    onBytes(loaded - reported);
+    reported = loaded;
   };
-  return ofMemory(await readSource(source, { ...options, onProgress }));
+  return readerOfMemory(await readSource(source, { ...options, onProgress }));
 }
 
-async function ofServer(source: string | URL, options: FetchOptions, told: Told): Promise<Ranged> {
-  const { signal, fetch: get = fetch } = options;
-  const ask = (start: number, end: number): Promise<Response> => {
-    return get(source, { headers: { Range: `bytes=${start}-${end - 1}` }, ...(signal && { signal }) });
+async function readerOfServer(source: string | URL, options: FetchOptions, onBytes: OnBytes): Promise<RangeReader> {
+  const { signal, fetch: fetchFile = fetch } = options;
+  const requestRange = (start: number, end: number): Promise<Response> => {
+    return fetchFile(source, { headers: { Range: `bytes=${start}-${end - 1}` }, ...(signal && { signal }) });
   };
-  const whole = (): Promise<Ranged> => ofWhole(source, options, told);
-  const wrong = (what: string): FetchError => new FetchError("E_FETCH", `${source} could not be read by ranges: ${what}`);
+  const readWhole = (): Promise<RangeReader> => downloadWhole(source, options, onBytes);
+  const rangeError = (what: string): FetchError => new FetchError("E_FETCH", `${source} could not be read by ranges: ${what}`);
   try {
     let first: Response;
     try {
-      first = await ask(0, HEAD_BYTES);
+      first = await requestRange(0, HEAD_BYTES);
     } catch (error) {
       if (signal?.aborted) throw error;
       // A server of another origin may refuse requests with a Range header but allow plain ones.
-      return await whole();
+      return await readWhole();
     }
-    if (first.status === 200) return ofMemory(await bodyOf(first, told));
-    const part = first.status === 206 ? partOf(first) : undefined;
+    if (first.status === 200) return readerOfMemory(await readBody(first, onBytes));
+    const part = first.status === 206 ? parseContentRange(first) : undefined;
     if (!part) {
       await first.body?.cancel();
       // an empty file has no valid range
-      if (first.status === 206 || first.status === 416) return await whole();
+      if (first.status === 206 || first.status === 416) return await readWhole();
       throw new FetchError("E_FETCH", `${source} could not be fetched: status ${first.status}`);
     }
     const { size, version } = part;
     if (part.start !== 0 || part.end !== Math.min(size, HEAD_BYTES)) {
       await first.body?.cancel();
-      throw wrong(`bytes ${part.start} to ${part.end} came for 0 to ${HEAD_BYTES}`);
+      throw rangeError(`bytes ${part.start} to ${part.end} came for 0 to ${HEAD_BYTES}`);
     }
-    const head = await bodyOf(first, told, part.end);
-    const read = async (start: number, end: number, tell: Told): Promise<Uint8Array> => {
+    const head = await readBody(first, onBytes, part.end);
+    const read = async (start: number, end: number, onBytes: OnBytes): Promise<Uint8Array> => {
       try {
-        const response = await ask(start, end);
-        const got = response.status === 206 ? partOf(response) : undefined;
-        const same = got && got.start === start && got.end === end && got.size === size && got.version === version;
-        if (same) return await bodyOf(response, tell, end - start);
+        const response = await requestRange(start, end);
+        const received = response.status === 206 ? parseContentRange(response) : undefined;
+        const isExpected = received && received.start === start && received.end === end && received.size === size && received.version === version;
+        if (isExpected) return await readBody(response, onBytes, end - start);
         await response.body?.cancel();
-        if (!got) throw wrong(`status ${response.status} came for bytes ${start} to ${end}`);
-        const changed = got.size !== size || got.version !== version;
-        throw wrong(changed ? "it changed meanwhile" : `bytes ${got.start} to ${got.end} came for ${start} to ${end}`);
+        if (!received) throw rangeError(`status ${response.status} came for bytes ${start} to ${end}`);
+        const changed = received.size !== size || received.version !== version;
+        throw rangeError(changed ? "it changed meanwhile" : `bytes ${received.start} to ${received.end} came for ${start} to ${end}`);
       } catch (error) {
         throw fetchFailure(source, error, signal);
       }
     };
-    const plain = { size, head, read, close: closed };
-    return (await (await keeper(options))?.cachedRanges(source, plain, version, first)) ?? plain;
+    const uncachedReader = { size, head, read, close: noop };
+    return (await (await downloadCache(options))?.cachedRanges(source, uncachedReader, version, first)) ?? uncachedReader;
   } catch (error) {
     throw fetchFailure(source, error, signal);
   }

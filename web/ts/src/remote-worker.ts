@@ -1,11 +1,11 @@
 // The script of the worker that runs a page's models and tasks: one bundled file beside `core.js`, which pages load
-// too. It loads no other script, see `pieces.ts`.
-import { provide } from "./pieces.js";
-import { type Thread, answer } from "./remote/calls.js";
-import { readElsewhere, taskAnswers } from "./remote/tasks.js";
-import { answers } from "./remote/thread.js";
+// too. It loads no other script, see `chunks.ts`.
+import { registerChunks } from "./chunks.js";
+import { type Thread, serveCalls } from "./remote/calls.js";
+import { decodeOnPage, taskHandlers } from "./remote/worker-tasks.js";
+import { modelHandlers } from "./remote/worker-models.js";
 
-provide({
+registerChunks({
   collect: () => import("./collect.js"),
   downloads: () => import("./downloads.js"),
   external: () => import("./external.js"),
@@ -15,4 +15,4 @@ provide({
   text: () => import("./pkg/gradloom_text.js"),
   weights: () => import("./weights.js"),
 });
-readElsewhere(answer(globalThis as unknown as Thread, { ...answers, ...taskAnswers }));
+decodeOnPage(serveCalls(globalThis as unknown as Thread, { ...modelHandlers, ...taskHandlers }));

@@ -2,7 +2,7 @@
 import type { Dropout, LayerNorm, Linear } from "./nn.js";
 import type { Tensor } from "./tensor.js";
 
-interface Parts {
+interface LayerParts {
   readonly linear1: Linear;
   readonly linear2: Linear;
   readonly dropout: Dropout;
@@ -10,12 +10,12 @@ interface Parts {
 }
 
 /** A residual block: `x + dropout(f(x))`, with the norm before `f` (`normFirst`) or after the sum. */
-export function around({ dropout, options }: Parts, x: Tensor, norm: LayerNorm, f: (x: Tensor) => Tensor): Tensor {
+export function residual({ dropout, options }: LayerParts, x: Tensor, norm: LayerNorm, f: (x: Tensor) => Tensor): Tensor {
   return options.normFirst ? x.add(dropout.forward(f(norm.forward(x)))) : norm.forward(x.add(dropout.forward(f(x))));
 }
 
 /** The feed-forward network, applied at each position. */
-export function places({ linear1, linear2, dropout, options }: Parts, x: Tensor): Tensor {
+export function feedForward({ linear1, linear2, dropout, options }: LayerParts, x: Tensor): Tensor {
   const inner = linear1.forward(x);
   return linear2.forward(dropout.forward(options.activation ? options.activation(inner) : inner.relu()));
 }

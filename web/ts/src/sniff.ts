@@ -6,24 +6,24 @@ import { FormatError, GradloomError } from "./errors.js";
 export type Expected = "model" | "weights" | "tokenizer" | "template" | "array" | "index" | "images" | "recipe" | "llm" | "config";
 
 /** The recognised format of a file. */
-export interface Kind {
+export interface FileFormat {
   id: string;
   /** A description with its article: `a web page`. */
   what: string;
   hint?: string;
 }
 
-const WANTED: Record<Expected, { what: string; takes: readonly string[] }> = {
-  model: { what: "an ONNX or TensorFlow Lite model", takes: ["onnx", "tflite"] },
-  weights: { what: "a file of weights (safetensors, GGUF, npz or torch.save)", takes: ["safetensors", "gguf", "npz", "torch", "pickle", "zip"] },
-  tokenizer: { what: "a tokenizer.json or GGUF file", takes: ["json", "gguf"] },
-  template: { what: "a tokenizer_config.json or GGUF file", takes: ["json", "gguf"] },
-  array: { what: "an npy file", takes: ["npy"] },
-  index: { what: "an index of files of weights", takes: ["json"] },
-  llm: { what: "a language model's GGUF file", takes: ["gguf"] },
-  config: { what: "a language model's config.json", takes: ["json"] },
-  recipe: { what: "a recipe", takes: ["json"] },
-  images: { what: "a data set", takes: ["gzip", "zip", "npz"] },
+const EXPECTED_FORMATS: Record<Expected, { what: string; accepts: readonly string[] }> = {
+  model: { what: "an ONNX or TensorFlow Lite model", accepts: ["onnx", "tflite"] },
+  weights: { what: "a file of weights (safetensors, GGUF, npz or torch.save)", accepts: ["safetensors", "gguf", "npz", "torch", "pickle", "zip"] },
+  tokenizer: { what: "a tokenizer.json or GGUF file", accepts: ["json", "gguf"] },
+  template: { what: "a tokenizer_config.json or GGUF file", accepts: ["json", "gguf"] },
+  array: { what: "an npy file", accepts: ["npy"] },
+  index: { what: "an index of files of weights", accepts: ["json"] },
+  llm: { what: "a language model's GGUF file", accepts: ["gguf"] },
+  config: { what: "a language model's config.json", accepts: ["json"] },
+  recipe: { what: "a recipe", accepts: ["json"] },
+  images: { what: "a data set", accepts: ["gzip", "zip", "npz"] },
 };
 
 const USE_WEIGHTS = "loadWeights reads it; `load` takes a model's graph, an ONNX or TensorFlow Lite file";
@@ -59,7 +59,7 @@ const MAGIC: readonly { id: string; what: string; magic: readonly number[] | str
   { id: "elf", what: "a program", magic: "\x7fELF" },
 ];
 
-const latin = (bytes: Uint8Array): string => {
+const latin1 = (bytes: Uint8Array): string => {
   let text = "";
   for (const b of bytes) text += String.fromCharCode(b);
   return text;
@@ -69,20 +69,20 @@ const latin = (bytes: Uint8Array): string => {
 const quote = (text: string): string => JSON.stringify(text.replace(/\s+/g, " ").trim().slice(0, 100));
 
 /** Recognises a file by its first bytes (a few thousand suffice) and its size; undefined if they are inconclusive. */
-export function whatIs(head: Uint8Array, size = head.length): Kind | undefined {
+export function detectFormat(head: Uint8Array, size = head.length): FileFormat | undefined {
   if (size === 0) return { id: "empty", what: "empty", hint: "was the download cut off, or the wrong file uploaded?" };
   const start = head.subarray(0, 4096);
-  const raw = latin(start);
+  const raw = latin1(start);
   for (const { id, what, magic, at = 0, hint } of MAGIC) {
     const wanted = typeof magic === "string" ? magic : String.fromCharCode(...magic);
     if (raw.startsWith(wanted, at)) return { id, what, ...(hint && { hint }) };
   }
-  if (raw.startsWith("PK\x03\x04")) return ofZip(raw);
+  if (raw.startsWith("PK\x03\x04")) return zipFormat(raw);
   // test this before text, since a safetensors header length may begin with the code of a letter
   if (start[6] === 0 && start[7] === 0 && start[8] === 0x7b) return { id: "safetensors", what: "a safetensors file", hint: USE_WEIGHTS };
   if (start[0] === 0x80 && (start[1] as number) <= 5) return { id: "pickle", what: "a pickle, as older versions of torch.save write", hint: USE_WEIGHTS };
   const text = asText(start);
-  if (text !== undefined) return ofText(text, size);
+  if (text !== undefined) return textFormat(text, size);
   // an ONNX ModelProto begins with `ir_version`, a small number, followed by another of its fields
   if (start[0] === 8 && (start[1] as number) < 32 && /[\x12\x1a\x22\x28\x32\x3a\x42]/.test(raw[2] ?? "")) {
     return { id: "onnx", what: "an ONNX model", hint: "`load` reads it" };
@@ -100,7 +100,7 @@ function asText(bytes: Uint8Array): string | undefined {
   }
 }
 
-function ofText(text: string, size: number): Kind {
+function textFormat(text: string, size: number): FileFormat {
   const trimmed = text.trimStart();
   if (trimmed.startsWith("version https://git-lfs")) {
     const bytes = /^size (\d+)$/m.exec(text)?.[1];
@@ -114,20 +114,21 @@ function ofText(text: string, size: number): Kind {
     return { id: "html", what: `a web page${title ? ` with the title ${quote(title)}` : ""}`, hint };
   }
   if (/^<(\?xml|svg|[A-Za-z]\w*>)/.test(trimmed)) {
-    const said = /<(?:Code|Message|message|error)>([^<]+)/.exec(text)?.[1];
+    const errorText = /<(?:Code|Message|message|error)>([^<]+)/.exec(text)?.[1];
     const hint = "perhaps the server's error in place of the file: is the address right?";
-    return { id: "xml", what: `an XML document${said ? ` that says ${quote(said)}` : ""}`, hint };
+    return { id: "xml", what: `an XML document${errorText ? ` that says ${quote(errorText)}` : ""}`, hint };
   }
   if (/^[{[]/.test(trimmed)) {
-    const said = /"(?:error|message|detail|title)"\s*:\s*(?:\{\s*"message"\s*:\s*)?"([^"]+)"/.exec(text)?.[1];
+    const errorText = /"(?:error|message|detail|title)"\s*:\s*(?:\{\s*"message"\s*:\s*)?"([^"]+)"/.exec(text)?.[1];
     // a tokenizer file that contains such a key is longer than a server's error response
-    if (said && size < 4096) return { id: "answer", what: `the server's answer ${quote(said)}`, hint: "is the address right, and does it need a login?" };
+    const hint = "is the address right, and does it need a login?";
+    if (errorText && size < 4096) return { id: "answer", what: `the server's answer ${quote(errorText)}`, hint };
     return { id: "json", what: "JSON text" };
   }
   return { id: "text", what: `text that begins ${quote(trimmed.slice(0, 60))}` };
 }
 
-function ofZip(raw: string): Kind {
+function zipFormat(raw: string): FileFormat {
   const byte = (at: number): number => raw.charCodeAt(at) || 0;
   const name = raw.substr(30, byte(26) + 256 * byte(27));
   if (name.endsWith(".npy")) return { id: "npz", what: "an npz file", hint: USE_WEIGHTS };
@@ -138,16 +139,16 @@ function ofZip(raw: string): Kind {
 }
 
 /** The reader's error, or a better one that names the file's actual format. */
-export function explained(error: unknown, expected: Expected, from: unknown, head: Uint8Array, size = head.length): unknown {
+export function explainError(error: unknown, expected: Expected, from: unknown, head: Uint8Array, size = head.length): unknown {
   if (!(error instanceof GradloomError) || !["E_FORMAT", "E_MODEL", "E_UNSUPPORTED", "E_VALUE"].includes(error.code)) return error;
-  const kind = whatIs(head, size);
-  const { what, takes } = WANTED[expected];
-  if (!kind || takes.includes(kind.id)) return error;
-  const name = typeof from === "string" || from instanceof URL ? shown(String(from)) : "the file";
-  return new FormatError("E_FORMAT", `${name} is ${kind.what}, not ${what}`, { cause: error, ...(kind.hint && { hint: kind.hint }) });
+  const format = detectFormat(head, size);
+  const { what, accepts } = EXPECTED_FORMATS[expected];
+  if (!format || accepts.includes(format.id)) return error;
+  const name = typeof from === "string" || from instanceof URL ? truncateAddress(String(from)) : "the file";
+  return new FormatError("E_FORMAT", `${name} is ${format.what}, not ${what}`, { cause: error, ...(format.hint && { hint: format.hint }) });
 }
 
 /** An address, truncated to 200 characters. */
-function shown(address: string): string {
+function truncateAddress(address: string): string {
   return address.length <= 200 ? address : `${address.slice(0, 200)}..`;
 }

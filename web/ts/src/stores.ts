@@ -12,34 +12,34 @@ export interface Store {
   drop(folder: string): Promise<void>;
 }
 
-const NAME = "gradloom-files";
+const STORE_NAME = "gradloom-files";
 
 let opened: Promise<Store | undefined> | undefined;
 
 /** The store of this origin; undefined if nothing can be stored. */
 export function openStore(): Promise<Store | undefined> {
-  return (opened ??= privateFiles().catch(() => undefined).then((store) => store ?? cacheStore().catch(() => undefined)));
+  return (opened ??= opfsStore().catch(() => undefined).then((store) => store ?? cacheStore().catch(() => undefined)));
 }
 
-async function privateFiles(): Promise<Store | undefined> {
+async function opfsStore(): Promise<Store | undefined> {
   // in some browsers only workers can write these files
   if (typeof FileSystemFileHandle === "undefined" || !("createWritable" in FileSystemFileHandle.prototype)) return undefined;
-  const root = await (await navigator.storage.getDirectory()).getDirectoryHandle(NAME, { create: true });
-  const all = async (folder: FileSystemDirectoryHandle): Promise<string[]> => {
+  const root = await (await navigator.storage.getDirectory()).getDirectoryHandle(STORE_NAME, { create: true });
+  const namesIn = async (folder: FileSystemDirectoryHandle): Promise<string[]> => {
     const names = [];
     for await (const name of (folder as unknown as { keys(): AsyncIterable<string> }).keys()) names.push(name);
     return names;
   };
-  const find = (folder: string): Promise<FileSystemDirectoryHandle | undefined> => root.getDirectoryHandle(folder).catch(() => undefined);
+  const findFolder = (folder: string): Promise<FileSystemDirectoryHandle | undefined> => root.getDirectoryHandle(folder).catch(() => undefined);
   return {
     kind: "opfs",
-    folders: () => all(root),
+    folders: () => namesIn(root),
     async names(folder) {
-      const handle = await find(folder);
-      return handle ? all(handle) : [];
+      const handle = await findFolder(folder);
+      return handle ? namesIn(handle) : [];
     },
     async get(folder, name) {
-      const handle = await (await find(folder))?.getFileHandle(name).catch(() => undefined);
+      const handle = await (await findFolder(folder))?.getFileHandle(name).catch(() => undefined);
       return handle?.getFile();
     },
     async put(folder, name, bytes) {
@@ -60,7 +60,7 @@ async function privateFiles(): Promise<Store | undefined> {
 
 async function cacheStore(): Promise<Store | undefined> {
   if (typeof caches === "undefined") return undefined;
-  const cache = await caches.open(NAME);
+  const cache = await caches.open(STORE_NAME);
   // a reserved domain, so these addresses exist on no server
   const base = "https://gradloom.invalid/";
   const paths = async (): Promise<string[][]> => (await cache.keys()).map(({ url }) => url.slice(base.length).split("/"));

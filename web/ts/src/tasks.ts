@@ -1,6 +1,6 @@
 // High-level tasks, each one function call. The entry `gradloom/tasks`: a thin layer over public parts,
 // `gradloom/vision`, `gradloom/audio` and `load`.
-import "./apart.js";
+import "./page-chunks.js";
 import type { AudioSource } from "./audio/sound.js";
 import type { ChatMessage } from "./chat.js";
 import { ValueError, missing } from "./errors.js";
@@ -11,37 +11,37 @@ import type { ChatTaskOptions } from "./tasks/chats.js";
 import type { Face } from "./tasks/faces.js";
 import type { FileKind } from "./tasks/files.js";
 import type { Note, NotesOptions } from "./tasks/notes.js";
-import { work } from "./tasks/opened.js";
+import { runTask } from "./tasks/dispatch.js";
 import type { Picture } from "./tasks/pictures.js";
 import type { ReadText, ReadTextOptions } from "./tasks/read-text.js";
 import type { TaskOptions } from "./tasks/recipe.js";
 import type { Segments } from "./tasks/segments.js";
 import type { Speech, Transcript, VadOptions } from "./tasks/sounds.js";
 import type { TextBox } from "./tasks/text-boxes.js";
-import type { Found } from "./tasks/things.js";
+import type { Found } from "./tasks/objects.js";
 
 export type { ChatTaskOptions } from "./tasks/chats.js";
 export type { Face } from "./tasks/faces.js";
 export type { FileKind } from "./tasks/files.js";
 export { midi } from "./tasks/midi.js";
 export type { Note, NotesOptions } from "./tasks/notes.js";
-export { open, unload } from "./tasks/opened.js";
+export { open, unload } from "./tasks/dispatch.js";
 export type { Picture } from "./tasks/pictures.js";
 export type { ReadText, ReadTextOptions, TextLine } from "./tasks/read-text.js";
 export type { ImageRecipe, ModelNotice, Opened, Recipe, SsdRecipe, TaskName, TaskOptions } from "./tasks/recipe.js";
 export type { Segment, Segments } from "./tasks/segments.js";
 export type { Heard, Speech, Transcript, VadOptions } from "./tasks/sounds.js";
 export type { TextBox } from "./tasks/text-boxes.js";
-export type { Found } from "./tasks/things.js";
+export type { Found } from "./tasks/objects.js";
 
 /** Classifies a picture: the `k` most likely classes, best first. */
 export function classify(source: ImageSource, options: TaskOptions & { k?: number }): Promise<Ranked[]> {
-  return work("classify", "classify", [source], options);
+  return runTask("classify", "classify", [source], options);
 }
 
 /** Detects objects in a picture: class, score and box of each, best first. */
 export function detect(source: ImageSource, options: TaskOptions & { score?: number; iou?: number }): Promise<Found[]> {
-  return work("detect", "detect", [source], options);
+  return runTask("detect", "detect", [source], options);
 }
 
 /**
@@ -49,12 +49,12 @@ export function detect(source: ImageSource, options: TaskOptions & { score?: num
  * mean, weighted by score, as in MediaPipe.
  */
 export function detectFaces(source: ImageSource, options: TaskOptions & { score?: number; iou?: number }): Promise<Face[]> {
-  return work("detectFaces", "detectFaces", [source], options);
+  return runTask("detectFaces", "detectFaces", [source], options);
 }
 
 /** Detects horizontal lines of text in a picture, from top to bottom and left to right. */
 export function detectText(source: ImageSource, options: TaskOptions): Promise<TextBox[]> {
-  return work("detectText", "detectText", [source], options);
+  return runTask("detectText", "detectText", [source], options);
 }
 
 /**
@@ -62,7 +62,7 @@ export function detectText(source: ImageSource, options: TaskOptions): Promise<T
  * classifier decides.
  */
 export function readText(source: ImageSource, options: ReadTextOptions): Promise<ReadText> {
-  return work("readText", "readText", [source], options);
+  return runTask("readText", "readText", [source], options);
 }
 
 /** Alias of `readText`. */
@@ -70,12 +70,12 @@ export const ocr = readText;
 
 /** Paints a picture in a style, or in a mix of styles with a weight for each. */
 export function stylize(source: ImageSource, options: TaskOptions & { style?: number | readonly number[] }): Promise<Picture> {
-  return work("stylize", "stylize", [source], options);
+  return runTask("stylize", "stylize", [source], options);
 }
 
 /** Assigns each pixel of a picture to one of the model's classes, with the share of each class in the picture. */
 export function segment(source: ImageSource, options: TaskOptions): Promise<Segments> {
-  return work("segment", "segment", [source], options);
+  return runTask("segment", "segment", [source], options);
 }
 
 /**
@@ -83,7 +83,7 @@ export function segment(source: ImageSource, options: TaskOptions): Promise<Segm
  * mask: how much each pixel belongs to the foreground, from 0 to 1, row by row.
  */
 export function removeBackground(source: ImageSource, options: TaskOptions): Promise<{ picture: Picture; mask: Float32Array }> {
-  return work("removeBackground", "removeBackground", [source], options);
+  return runTask("removeBackground", "removeBackground", [source], options);
 }
 
 /**
@@ -93,7 +93,7 @@ export function upscale(
   source: ImageSource,
   options: TaskOptions & { tile?: number; onTile?: (done: number, all: number) => void },
 ): Promise<Picture> {
-  return work("upscale", "upscale", [source], options);
+  return runTask("upscale", "upscale", [source], options);
 }
 
 /**
@@ -101,7 +101,7 @@ export function upscale(
  * over.
  */
 export function vad(source: AudioSource, options: VadOptions): Promise<Speech> {
-  return work("vad", "vad", [source], options);
+  return runTask("vad", "vad", [source], options);
 }
 
 /**
@@ -109,12 +109,12 @@ export function vad(source: AudioSource, options: VadOptions): Promise<Speech> {
  * processed in pieces of 30 seconds; a word across a cut may be lost.
  */
 export function transcribe(source: AudioSource, options: TaskOptions & { onText?: (text: string) => void }): Promise<Transcript> {
-  return work("transcribe", "transcribe", [source], options);
+  return runTask("transcribe", "transcribe", [source], options);
 }
 
 /** Transcribes music to notes, in the order of their onsets. */
 export function notes(source: AudioSource, options: NotesOptions): Promise<Note[]> {
-  return work("notes", "notes", [source], options);
+  return runTask("notes", "notes", [source], options);
 }
 
 /**
@@ -122,7 +122,7 @@ export function notes(source: AudioSource, options: NotesOptions): Promise<Note[
  * read. Undefined for files that are too small.
  */
 export function fileType(source: FileSource, options: TaskOptions & { k?: number }): Promise<FileKind | undefined> {
-  return work("fileType", "fileType", [source], options);
+  return runTask("fileType", "fileType", [source], options);
 }
 
 /**
@@ -130,7 +130,7 @@ export function fileType(source: FileSource, options: TaskOptions & { k?: number
  * to the model's maximum (`maxTokens` of the recipe).
  */
 export function embed(texts: readonly string[], options: TaskOptions): Promise<Float32Array[]> {
-  return work("embed", "embed", [texts], options);
+  return runTask("embed", "embed", [texts], options);
 }
 
 /** Options of `similar`. */
@@ -145,11 +145,13 @@ export async function similar(
   texts: readonly string[],
   { vectors, ...options }: SimilarOptions,
 ): Promise<{ index: number; score: number; text: string }[]> {
-  const known = vectors?.length;
-  if (known !== undefined && known !== texts.length) throw new ValueError("E_VALUE", `similar: ${texts.length} texts, and vectors of ${known}`);
-  const [first, ...rest] = (await embed(vectors ? [query] : [query, ...texts], options)) as [Float32Array, ...Float32Array[]];
-  const near = (v: Float32Array): number => v.reduce((sum, x, i) => sum + x * (first[i] as number), 0);
-  const scored = (vectors ?? rest).map((v, index) => ({ index, score: near(v), text: texts[index] as string }));
+  const vectorCount = vectors?.length;
+  if (vectorCount !== undefined && vectorCount !== texts.length) {
+    throw new ValueError("E_VALUE", `similar: ${texts.length} texts, and vectors of ${vectorCount}`);
+  }
+  const [queryVector, ...textVectors] = (await embed(vectors ? [query] : [query, ...texts], options)) as [Float32Array, ...Float32Array[]];
+  const dotProduct = (v: Float32Array): number => v.reduce((sum, x, i) => sum + x * (queryVector[i] as number), 0);
+  const scored = (vectors ?? textVectors).map((v, index) => ({ index, score: dotProduct(v), text: texts[index] as string }));
   return scored.sort((a, b) => b.score - a.score);
 }
 

@@ -8,8 +8,8 @@ import { backward, trainable } from "./gradients.js";
 import { type CustomKernel, customKernel } from "./kernel.js";
 import { weightsModule } from "./files.js";
 import type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./options.js";
-import { join } from "./parts.js";
-import { piece } from "./pieces.js";
+import { loadPart } from "./wasm-parts.js";
+import { loadChunk } from "./chunks.js";
 import type { FetchOptions, FileSource } from "./progress.js";
 
 export { accompany, checkpoint, companions, grad } from "./gradients.js";
@@ -238,7 +238,7 @@ export class Tensor {
    */
   async gpuBuffer(options: { signal?: AbortSignal } = {}): Promise<GpuBufferPart> {
     const { host, id } = bind(this);
-    await join(onGpu("gpuBuffer", host).engine, "share");
+    await loadPart(onGpu("gpuBuffer", host).engine, "share");
     const [buffer, offset, size, dtype] = await onDevice(host, () => host.raw.gpuBuffer(id, options.signal) as Promise<any>, options.signal);
     return { buffer, offset, size, dtype };
   }
@@ -270,8 +270,8 @@ export class Tensor {
 
   /** Reads the elements and prints them to the console, abbreviating long axes. */
   async print(): Promise<this> {
-    const { written } = await piece("print");
-    console.log(written(await this.data<DType>(), this.shape, `${String(this)} on ${this.device?.kind ?? "host"}`));
+    const { formatElements } = await loadChunk("print");
+    console.log(formatElements(await this.data<DType>(), this.shape, `${String(this)} on ${this.device?.kind ?? "host"}`));
     return this;
   }
 

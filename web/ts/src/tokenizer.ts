@@ -1,7 +1,7 @@
 // Tokenizers: convert text to tokens and back.
 import type { RawTokenizer } from "./pkg/gradloom_text.js";
 import { StateError, guard } from "./errors.js";
-import { textModule } from "./extras.js";
+import { textModule } from "./lazy-wasm.js";
 import { readHeader } from "./files.js";
 import type { FetchOptions, FileSource } from "./progress.js";
 

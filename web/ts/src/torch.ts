@@ -1,9 +1,9 @@
 // Operators under PyTorch's names. A separate wasm module knows how operators are composed: it receives shapes and
 // returns a graph. Tensor values are not copied to it.
-import { live } from "./device.js";
+import { liveHosts } from "./device.js";
 import { ValueError, guard } from "./errors.js";
-import { once } from "./extras.js";
-import { always, join } from "./parts.js";
+import { lazyWasm } from "./lazy-wasm.js";
+import { loadPart, startupParts } from "./wasm-parts.js";
 import { Tensor, graph } from "./tensor.js";
 import type { Torch as Operators } from "./torch-ops.js";
 
@@ -13,7 +13,7 @@ export interface Torch extends Omit<Operators, "einsum"> {
   einsum(equation: string, ...operands: readonly Tensor[] | [readonly Tensor[]]): Tensor;
 }
 
-const opsModule = /* @__PURE__ */ once("ops", () => import("./pkg/gradloom_ops.js"));
+const opsModule = /* @__PURE__ */ lazyWasm("ops", () => import("./pkg/gradloom_ops.js"));
 
 type Module = Awaited<ReturnType<typeof opsModule>>;
 type Build = Module["graph"];
@@ -24,9 +24,9 @@ let ready: { module: Module; torch: Torch } | undefined;
 /** The implementation of `torch` in `lazy.ts`. */
 export async function torch(): Promise<Torch> {
   // operators are synchronous, so every device must have this part beforehand
-  always.add("graphs");
-  const [module, hosts] = await Promise.all([opsModule(), live()]);
-  await Promise.all(hosts.map(({ engine }) => join(engine, "graphs")));
+  startupParts.add("graphs");
+  const [module, hosts] = await Promise.all([opsModule(), liveHosts()]);
+  await Promise.all(hosts.map(({ engine }) => loadPart(engine, "graphs")));
   // after its instance ended, `opsModule` gives a new module
   if (ready?.module !== module) ready = { module, torch: operators(module) };
   return ready.torch;

@@ -20,7 +20,7 @@ export type { TunedKernel } from "./pkg/gradloom_web.js";
 /** Idle periods shorter than this are not used. */
 const IDLE_MS = 4;
 /** After this time the search continues even if the page is never idle. */
-const PATIENCE_MS = 2000;
+const IDLE_TIMEOUT_MS = 2000;
 
 /** Resolves in the next task of the event loop, so that events and other work can run. */
 function nextTask(): Promise<void> {
@@ -34,14 +34,14 @@ function nextTask(): Promise<void> {
   });
 }
 
-function idle(): Promise<void> {
+function nextIdlePeriod(): Promise<void> {
   if (typeof requestIdleCallback === "undefined") return new Promise((done) => setTimeout(done, 50));
   return new Promise((done) => {
-    const look = (deadline: IdleDeadline): void => {
+    const check = (deadline: IdleDeadline): void => {
       if (deadline.didTimeout || deadline.timeRemaining() >= IDLE_MS) done();
-      else requestIdleCallback(look, { timeout: PATIENCE_MS });
+      else requestIdleCallback(check, { timeout: IDLE_TIMEOUT_MS });
     };
-    requestIdleCallback(look, { timeout: PATIENCE_MS });
+    requestIdleCallback(check, { timeout: IDLE_TIMEOUT_MS });
   });
 }
 
@@ -49,10 +49,10 @@ function idle(): Promise<void> {
  * The search calls the returned function before each piece of work: it resolves once there is time, to false if the
  * search should end.
  */
-export function slots(ms: number, options: TuneOptions): () => Promise<boolean> {
+export function timeSlots(ms: number, options: TuneOptions): () => Promise<boolean> {
   const end = performance.now() + ms;
   return async () => {
-    await (options.idle ? idle() : nextTask());
+    await (options.idle ? nextIdlePeriod() : nextTask());
     return !options.signal?.aborted && (options.idle === true || performance.now() < end);
   };
 }

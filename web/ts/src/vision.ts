@@ -1,5 +1,5 @@
 // Images, boxes and class scores. The entry `gradloom/vision`.
-import "./apart.js";
+import "./page-chunks.js";
 export type { Box, BoxForm, NmsOptions, Placement } from "./vision/boxes.js";
 export { nms, overlap, scaleBoxes, toBoxes } from "./vision/boxes.js";
 export type { ColourOptions, ImageOptions, PerChannel, PictureOptions } from "./vision/image.js";

@@ -1,8 +1,8 @@
 // Parts of the wasm module that are loaded on demand (made by xtask/src/split.rs; xtask/src/wasm.rs assigns exports to
 // parts). A part is fetched once for all instances, before the first call of one of its exports, and shares the memory
-// of each instance that it joins.
+// of each instance that it is added to.
 import { FetchError, GradloomError } from "./errors.js";
-import { type Engine, besideThis, inNode, mayBeWhole, readFile, wasmFolder } from "./module.js";
+import { type Engine, inNode, mayHaveAllParts, packageFile, readFile, wasmFolder } from "./module.js";
 
 /** The parts and their files in the package. Bundlers recognise only this literal form of the addresses. */
 const ADDRESSES = {
@@ -21,25 +21,25 @@ const ADDRESSES = {
 
 export type Part = keyof typeof ADDRESSES;
 
-/** The part that must join before another one, which calls its functions. */
-const BEFORE: Partial<Record<Part, Part>> = { rare: "onnx", lengths: "onnx", learn: "onnx", share: "webgpu" };
+/** The part that must be loaded before another one, which calls its functions. */
+const REQUIRED_PART: Partial<Record<Part, Part>> = { rare: "onnx", lengths: "onnx", learn: "onnx", share: "webgpu" };
 
 /**
  * Parts that every device loads at its start, because some synchronous API has been requested that cannot load them
  * later.
  */
-export const always = new Set<Part>();
+export const startupParts = new Set<Part>();
 
 const compiled = new Map<Part, Promise<WebAssembly.Module>>();
 /** Parts whose fetch failed in a prefetch, where no caller saw the error. */
-const failed = new Set<Part>();
-const joined = new WeakMap<Engine, Map<Part, Promise<void>>>();
+const failedPrefetches = new Set<Part>();
+const loaded = new WeakMap<Engine, Map<Part, Promise<void>>>();
 
-function compile(part: Part): Promise<WebAssembly.Module> {
+function compilePart(part: Part): Promise<WebAssembly.Module> {
   let module = compiled.get(part);
   if (!module) {
-    compiled.set(part, (module = fetched(part)));
-    module.catch(() => failed.add(part));
+    compiled.set(part, (module = fetchPart(part)));
+    module.catch(() => failedPrefetches.add(part));
   }
   return module;
 }
@@ -47,14 +47,14 @@ function compile(part: Part): Promise<WebAssembly.Module> {
 /** Forgets a part, so that the next call fetches it again. */
 function forget(part: Part): void {
   compiled.delete(part);
-  failed.delete(part);
+  failedPrefetches.delete(part);
 }
 
-async function fetched(part: Part): Promise<WebAssembly.Module> {
+async function fetchPart(part: Part): Promise<WebAssembly.Module> {
   const file = `gradloom_${part}_bg.wasm`;
-  const elsewhere = wasmFolder();
-  if (!elsewhere && inNode) return WebAssembly.compile(await readFile(besideThis(`./pkg/${file}`)));
-  const response = await fetch(elsewhere ? new URL(file, elsewhere) : ADDRESSES[part]());
+  const customFolder = wasmFolder();
+  if (!customFolder && inNode) return WebAssembly.compile(await readFile(packageFile(`./pkg/${file}`)));
+  const response = await fetch(customFolder ? new URL(file, customFolder) : ADDRESSES[part]());
   if (!response.ok) throw new Error(`${response.status} ${response.statusText}`);
   const streams = response.headers.get("Content-Type") === "application/wasm";
   return streams ? WebAssembly.compileStreaming(response) : WebAssembly.compile(await response.arrayBuffer());
@@ -62,32 +62,32 @@ async function fetched(part: Part): Promise<WebAssembly.Module> {
 
 /** Begins to fetch a part that will be needed soon. */
 export function prefetch(part: Part): void {
-  if (mayBeWhole()) return;
-  if (failed.has(part)) forget(part);
-  compile(part).catch(() => {});
+  if (mayHaveAllParts()) return;
+  if (failedPrefetches.has(part)) forget(part);
+  compilePart(part).catch(() => {});
 }
 
 /** Adds a part to an instance unless it has it; afterwards the part's exports can be called. */
-export async function join(engine: Engine, part: Part): Promise<void> {
+export async function loadPart(engine: Engine, part: Part): Promise<void> {
   if (engine.ended) throw engine.ended;
-  let parts = joined.get(engine);
-  if (!parts) joined.set(engine, (parts = new Map()));
-  let joining = parts.get(part);
-  if (!joining) {
-    const mine = parts;
-    parts.set(part, (joining = add(engine, part)));
-    joining.catch(() => mine.delete(part));
+  let parts = loaded.get(engine);
+  if (!parts) loaded.set(engine, (parts = new Map()));
+  let loading = parts.get(part);
+  if (!loading) {
+    const engineParts = parts;
+    parts.set(part, (loading = addPart(engine, part)));
+    loading.catch(() => engineParts.delete(part));
   }
-  await joining;
+  await loading;
   if (engine.ended) throw engine.ended;
 }
 
-async function add(engine: Engine, part: Part): Promise<void> {
+async function addPart(engine: Engine, part: Part): Promise<void> {
   if (engine.api.isWhole()) return;
-  const before = BEFORE[part];
-  if (before) await join(engine, before);
+  const required = REQUIRED_PART[part];
+  if (required) await loadPart(engine, required);
   try {
-    await engine.api.part(await compile(part));
+    await engine.api.part(await compilePart(part));
   } catch (error) {
     forget(part);
     if (error instanceof GradloomError) throw error;

@@ -3,16 +3,16 @@
 import { type Host, hostOf, useByDefault } from "./device.js";
 import { type DType, bytesOf, decode } from "./dtype.js";
 import { FormatError, InputError, ValueError, guard, guardAsync } from "./errors.js";
-import { filesModule } from "./extras.js";
-import { parsedStart } from "./gguf.js";
-import { type SaveOptions, type WeightOptions, isNamedGguf, reading } from "./files.js";
-import { join, prefetch } from "./parts.js";
-import { piece } from "./pieces.js";
-import { type FetchOptions, type FileSource, readSource, room } from "./progress.js";
-import { type Ranged, type Told, ofMemory, openRanges } from "./ranges.js";
-import { type Run, type Span, inTurn, runsOf } from "./runs.js";
+import { filesModule } from "./lazy-wasm.js";
+import { parseGrowingHead } from "./gguf.js";
+import { type SaveOptions, type WeightOptions, hasGgufName, withFormatHint } from "./files.js";
+import { loadPart, prefetch } from "./wasm-parts.js";
+import { loadChunk } from "./chunks.js";
+import { type FetchOptions, type FileSource, allocate, readSource } from "./progress.js";
+import { type RangeReader, type OnBytes, readerOfMemory, openRanges } from "./ranges.js";
+import { type ByteRange, type ReadRequest, coalesce, forEachLimited } from "./requests.js";
 import { type FileOptions, Tensor, type TensorOptions, bind, made } from "./tensor.js";
-import { Slices } from "./turns.js";
+import { TimeSlices } from "./event-loop.js";
 
 /** The longest safetensors header that is fetched; the wasm module accepts none that is longer. */
 const HEADER_BYTES = 100_000_008;
@@ -20,86 +20,86 @@ const HEADER_BYTES = 100_000_008;
 type Entry = [name: string, dtype: DType, shape: number[], start: number, end: number];
 
 /** Creates a tensor from its bytes and returns its id. */
-type Make = (entry: Entry, bytes: Uint8Array) => number;
+type CreateTensor = (entry: Entry, bytes: Uint8Array) => number;
 
 /** A tensor to load: its index in the result, and its entry in the file. */
-type Item = { at: number; entry: Entry };
+type PlannedTensor = { at: number; entry: Entry };
 
 /** A byte range that is read in one request, and the function that creates tensors from it. */
-interface Reading extends Span {
-  file: Ranged;
-  fill(bytes: Uint8Array): Promise<void>;
+interface PlannedRead extends ByteRange {
+  file: RangeReader;
+  use(bytes: Uint8Array): Promise<void>;
 }
 
 /** The implementation of the function of this name in `files.ts`. */
 export async function loadWeights(from: FileSource, options: WeightOptions): Promise<Record<string, Tensor>> {
   const { signal, onProgress } = options;
-  const started = hostOf(options.device);
-  if (!isNamedGguf(from)) prefetch("weights");
-  const host = await guardAsync(() => started, signal);
+  const hostLoading = hostOf(options.device);
+  if (!hasGgufName(from)) prefetch("weights");
+  const host = await guardAsync(() => hostLoading, signal);
   // One failure aborts everything that is in progress.
-  const stop = new AbortController();
-  const abort = (): void => stop.abort(signal?.reason);
+  const controller = new AbortController();
+  const abort = (): void => controller.abort(signal?.reason);
   if (signal?.aborted) abort();
   signal?.addEventListener("abort", abort);
   let [loaded, total] = [0, 0];
-  const told: Told = (bytes) => {
+  const onBytes: OnBytes = (bytes) => {
     loaded += bytes;
     onProgress?.({ phase: "download", loaded, total });
   };
-  const reading = { ...options, signal: stop.signal };
-  const loading = new Loading(host, reading, told, (bytes) => (total = loaded + bytes));
+  const abortableOptions = { ...options, signal: controller.signal };
+  const loader = new WeightsLoader(host, abortableOptions, onBytes, (bytes) => (total = loaded + bytes));
   try {
-    const out = await loading.all(from);
+    const out = await loader.load(from);
     useByDefault(host);
     return out;
   } catch (error) {
-    stop.abort();
-    loading.forget();
+    controller.abort();
+    loader.disposeLoaded();
     throw signal?.aborted ? signal.reason : error;
   } finally {
     signal?.removeEventListener("abort", abort);
-    await loading.close();
+    await loader.close();
   }
 }
 
-class Loading {
-  readonly #open: Ranged[] = [];
+class WeightsLoader {
+  readonly #openFiles: RangeReader[] = [];
   /** Names and tensors in the order of the files; a tensor is undefined until it is loaded. */
-  readonly #found: [name: string, tensor: Tensor | undefined][] = [];
-  readonly #runs: Reading[] = [];
+  readonly #loaded: [name: string, tensor: Tensor | undefined][] = [];
+  readonly #reads: PlannedRead[] = [];
   readonly #indices: { free(): void }[] = [];
-  readonly #slices = new Slices();
+  readonly #slices = new TimeSlices();
 
   constructor(
     readonly host: Host,
     readonly options: WeightOptions & { signal: AbortSignal },
-    readonly told: Told,
+    readonly onBytes: OnBytes,
     /** Receives how many bytes remain to be read, once that is known. */
-    readonly left: (bytes: number) => void,
+    readonly onRemaining: (bytes: number) => void,
   ) {}
 
-  async all(from: FileSource): Promise<Record<string, Tensor>> {
+  async load(from: FileSource): Promise<Record<string, Tensor>> {
     const { only } = this.options;
-    const asked = typeof only === "function" || !only ? undefined : new Set(only);
-    const wanted = typeof only === "function" ? only : (name: string) => !asked || asked.has(name);
-    if (isUrl(from) && /^[^?#]*\.index\.json([?#]|$)/.test(String(from))) await this.#shards(from, wanted);
-    else await this.#file(from, wanted);
-    this.left(this.#runs.reduce((sum, { file, start, end }) => sum + (end <= file.head.length ? 0 : end - start), 0));
-    await inTurn(this.#runs, (run) => this.#read(run));
-    const out = Object.fromEntries(this.#found as [string, Tensor][]);
-    const missing = [...(asked ?? [])].find((name) => !Object.hasOwn(out, name));
+    const names = typeof only === "function" || !only ? undefined : new Set(only);
+    const wanted = typeof only === "function" ? only : (name: string) => !names || names.has(name);
+    if (isUrl(from) && /^[^?#]*\.index\.json([?#]|$)/.test(String(from))) await this.#planShards(from, wanted);
+    else await this.#openAndPlan(from, wanted);
+    this.onRemaining(this.#reads.reduce((sum, { file, start, end }) => sum + (end <= file.head.length ? 0 : end - start), 0));
+    await forEachLimited(this.#reads, (run) => this.#read(run));
+    const out = Object.fromEntries(this.#loaded as [string, Tensor][]);
+    const missing = [...(names ?? [])].find((name) => !Object.hasOwn(out, name));
     if (missing !== undefined) throw new InputError("E_INPUT", `${isUrl(from) ? from : "the file"} has no tensor ${missing}`);
     return out;
   }
 
   /** Loads those files listed in an index that contain requested tensors. */
-  async #shards(from: string | URL, wanted: (name: string) => boolean): Promise<void> {
-    const { onProgress: _, ...quiet } = this.options;
-    const bytes = await readSource(from, quiet);
+  async #planShards(from: string | URL, wanted: (name: string) => boolean): Promise<void> {
+    const { onProgress: _, ...silentOptions } = this.options;
+    const bytes = await readSource(from, silentOptions);
     const files = new Map<string, Set<string>>();
-    await join(this.host.engine, "weights");
-    const pairs = await reading("index", from, bytes, () => guard(() => this.host.raw.shards(bytes)) as [string, string][]);
+    await loadPart(this.host.engine, "weights");
+    const pairs = await withFormatHint("index", from, bytes, () => guard(() => this.host.raw.shards(bytes)) as [string, string][]);
     for (const [name, file] of pairs) {
       if (!wanted(name)) continue;
       if (!files.has(file)) files.set(file, new Set());
@@ -107,61 +107,61 @@ class Loading {
     }
     for (const [file, names] of files) {
       // tensors of a file that the index does not list are not part of the model
-      await this.#file(beside(from, file), (name) => names.delete(name));
+      await this.#openAndPlan(siblingFile(from, file), (name) => names.delete(name));
       const [missing] = names;
       if (missing !== undefined) throw new InputError("E_INPUT", `the files of ${from} lack the tensor ${missing}`);
     }
   }
 
-  async #file(from: FileSource, wanted: (name: string) => boolean): Promise<void> {
-    const file = await openRanges(from, this.options, this.told);
-    this.#open.push(file);
-    await reading("weights", from, file, () => this.#tensors(file, wanted));
+  async #openAndPlan(from: FileSource, wanted: (name: string) => boolean): Promise<void> {
+    const file = await openRanges(from, this.options, this.onBytes);
+    this.#openFiles.push(file);
+    await withFormatHint("weights", from, file, () => this.#planFile(file, wanted));
   }
 
-  async #tensors(from: Ranged, wanted: (name: string) => boolean): Promise<void> {
+  async #planFile(from: RangeReader, wanted: (name: string) => boolean): Promise<void> {
     let file = from;
     const [a, b] = file.head;
-    if (String.fromCharCode(...file.head.subarray(0, 4)) === "GGUF") return this.#blocks(file, wanted);
+    if (String.fromCharCode(...file.head.subarray(0, 4)) === "GGUF") return this.#planGguf(file, wanted);
     // the length field of a safetensors header may begin with any bytes, but it is small (bytes 6 and 7 are 0), and `{`
     // follows it
     const header = file.head[6] === 0 && file.head[7] === 0 && file.head[8] === 0x7b;
     if (!header && ((a === 0x50 && b === 0x4b) || a === 0x80)) {
-      if (await this.#archive(file, wanted)) return;
-      const bytes = await file.read(0, file.size, this.told);
-      file = await this.#converted(bytes);
+      if (await this.#planArchive(file, wanted)) return;
+      const bytes = await file.read(0, file.size, this.onBytes);
+      file = await this.#convertToSafetensors(bytes);
     }
-    this.#plan(file, await this.#index(file), wanted, this.#make);
+    this.#planReads(file, await this.#index(file), wanted, this.#createTensor);
   }
 
-  readonly #make: Make = ([, dtype, shape], bytes) => this.host.raw.tensor(dtype, Uint32Array.from(shape), bytes);
+  readonly #createTensor: CreateTensor = ([, dtype, shape], bytes) => this.host.raw.tensor(dtype, Uint32Array.from(shape), bytes);
 
   /** Converts a torch.save file or npz archive to safetensors. */
-  async #converted(bytes: Uint8Array): Promise<Ranged> {
+  async #convertToSafetensors(bytes: Uint8Array): Promise<RangeReader> {
     const { toSafetensors } = await filesModule();
-    return ofMemory(guard(() => toSafetensors(bytes)));
+    return readerOfMemory(guard(() => toSafetensors(bytes)));
   }
 
   /**
    * Plans partial reads of a torch.save file or npz archive, each repacked as a small file; false if this file has to
    * be read whole.
    */
-  async #archive(file: Ranged, wanted: (name: string) => boolean): Promise<boolean> {
+  async #planArchive(file: RangeReader, wanted: (name: string) => boolean): Promise<boolean> {
     // the script of the page's worker does not include `archives`; its tasks read such files whole
-    const [{ toSafetensors }, archives] = await Promise.all([filesModule(), piece("archives").catch(() => undefined)]);
-    const archive = await archives?.openArchive(file, this.told, (bytes) => guard(() => toSafetensors(bytes)));
+    const [{ toSafetensors }, archives] = await Promise.all([filesModule(), loadChunk("archives").catch(() => undefined)]);
+    const archive = await archives?.openArchive(file, this.onBytes, (bytes) => guard(() => toSafetensors(bytes)));
     if (!archive) return false;
-    const places = new Map<string, number>();
-    for (const name of archive.names) if (wanted(name)) places.set(name, this.#found.push([name, undefined]) - 1);
-    const isChosen = (name: string): boolean => places.has(name);
-    const pieces = archive.pieces.filter(({ names }) => names.some(isChosen));
-    for (const { start, end, items } of runsOf(pieces, (piece) => piece)) {
-      const fill = async (bytes: Uint8Array): Promise<void> => {
-        const part = await this.#converted(archive.part(items, bytes, start, isChosen));
-        const list = (await this.#index(part)).map((entry) => ({ at: places.get(entry[0]) as number, entry }));
-        await this.#fill(list, part.head, 0, this.#make);
+    const resultIndices = new Map<string, number>();
+    for (const name of archive.names) if (wanted(name)) resultIndices.set(name, this.#loaded.push([name, undefined]) - 1);
+    const isWanted = (name: string): boolean => resultIndices.has(name);
+    const pieces = archive.pieces.filter(({ names }) => names.some(isWanted));
+    for (const { start, end, items } of coalesce(pieces, (piece) => piece)) {
+      const use = async (bytes: Uint8Array): Promise<void> => {
+        const part = await this.#convertToSafetensors(archive.part(items, bytes, start, isWanted));
+        const list = (await this.#index(part)).map((entry) => ({ at: resultIndices.get(entry[0]) as number, entry }));
+        await this.#createTensors(list, part.head, 0, this.#createTensor);
       };
-      this.#runs.push({ file, start, end, fill });
+      this.#reads.push({ file, start, end, use });
     }
     return true;
   }
@@ -170,82 +170,84 @@ class Loading {
    * Loads the tensors of a GGUF file, whose blocks stay quantised: the graph of each tensor decodes elements where they
    * are read.
    */
-  async #blocks(file: Ranged, wanted: (name: string) => boolean): Promise<void> {
-    const [{ GgufIndex }] = await Promise.all([filesModule(), join(this.host.engine, "graphs")]);
-    const found = await parsedStart(file, this.told, (start) => guard(() => new GgufIndex(start, file.size)));
-    this.#indices.push(found);
+  async #planGguf(file: RangeReader, wanted: (name: string) => boolean): Promise<void> {
+    const [{ GgufIndex }] = await Promise.all([filesModule(), loadPart(this.host.engine, "graphs")]);
+    const ggufIndex = await parseGrowingHead(file, this.onBytes, (start) => guard(() => new GgufIndex(start, file.size)));
+    this.#indices.push(ggufIndex);
     const { raw } = this.host;
-    const numbers = new Map<string, number>();
-    const entries = (guard(() => found.entries()) as [string, number, number][]).map(([name, from, to], number): Entry => {
-      numbers.set(name, number);
+    const tensorNumbers = new Map<string, number>();
+    const entries = (guard(() => ggufIndex.entries()) as [string, number, number][]).map(([name, from, to], number): Entry => {
+      tensorNumbers.set(name, number);
       return [name, "f32", [], from, to];
     });
     entries.sort((a, b) => a[3] - b[3]);
-    this.#plan(file, entries, wanted, ([name], bytes) => {
+    this.#planReads(file, entries, wanted, ([name], bytes) => {
       const [, draws] = raw.random();
-      return raw.graph(found.graph(numbers.get(name) as number, bytes, draws as number), new Uint32Array())[0] as number;
+      return raw.graph(ggufIndex.graph(tensorNumbers.get(name) as number, bytes, draws as number), new Uint32Array())[0] as number;
     });
   }
 
-  async #index(file: Ranged): Promise<Entry[]> {
+  async #index(file: RangeReader): Promise<Entry[]> {
     const { head, size } = file;
     let header = head.subarray(0, 8);
     if (header.length === 8) {
       const length = Number(new DataView(head.buffer, head.byteOffset).getBigUint64(0, true)) + 8;
       if (length <= head.length) header = head.subarray(0, length);
       else if (length <= Math.min(size, HEADER_BYTES)) {
-        header = room(length);
+        header = allocate(length);
         header.set(head);
-        header.set(await file.read(head.length, length, this.told), head.length);
+        header.set(await file.read(head.length, length, this.onBytes), head.length);
       }
     }
-    await join(this.host.engine, "weights");
+    await loadPart(this.host.engine, "weights");
     // the module reports an error for a length that is too small or too large
     return guard(() => this.host.engine.api.safetensorsIndex(header, size)) as Entry[];
   }
 
   /** Groups the requested tensors into requests; the entries are in the order of their data. */
-  #plan(file: Ranged, index: readonly Entry[], wanted: (name: string) => boolean, make: Make): void {
+  #planReads(file: RangeReader, index: readonly Entry[], wanted: (name: string) => boolean, create: CreateTensor): void {
     const items = index
       .filter(([name]) => wanted(name))
-      .map((entry) => ({ at: this.#found.push([entry[0], undefined]) - 1, entry }));
-    const where = ({ entry: [, , , start, end] }: Item): Span => ({ start, end });
-    const reading = ({ start, end, items }: Run<Item>): Reading => ({ file, start, end, fill: (bytes) => this.#fill(items, bytes, start, make) });
-    this.#runs.push(...runsOf(items, where).map(reading));
+      .map((entry) => ({ at: this.#loaded.push([entry[0], undefined]) - 1, entry }));
+    const spanOf = ({ entry: [, , , start, end] }: PlannedTensor): ByteRange => ({ start, end });
+    const plannedRead = ({ start, end, items }: ReadRequest<PlannedTensor>): PlannedRead => {
+      return { file, start, end, use: (bytes) => this.#createTensors(items, bytes, start, create) };
+    };
+    this.#reads.push(...coalesce(items, spanOf).map(plannedRead));
   }
 
-  async #read({ file, start, end, fill }: Reading): Promise<void> {
+  async #read({ file, start, end, use }: PlannedRead): Promise<void> {
     const { head } = file;
-    const bytes = end <= head.length ? head.subarray(start, end) : await file.read(start, end, this.told);
+    const bytes = end <= head.length ? head.subarray(start, end) : await file.read(start, end, this.onBytes);
     this.options.signal.throwIfAborted();
-    await fill(bytes);
+    await use(bytes);
   }
 
-  async #fill(items: readonly Item[], bytes: Uint8Array, start: number, make: Make): Promise<void> {
+  async #createTensors(items: readonly PlannedTensor[], bytes: Uint8Array, start: number, create: CreateTensor): Promise<void> {
     for (const { at, entry } of items) {
       const [name, , , from, to] = entry;
-      const id = guard(() => make(entry, bytes.subarray(from - start, to - start)));
-      this.#found[at] = [name, made(this.host, id)];
+      const id = guard(() => create(entry, bytes.subarray(from - start, to - start)));
+      this.#loaded[at] = [name, made(this.host, id)];
       // data that is already in memory arrives without waiting, so yield here
-      await this.#slices.breathe(this.options.signal);
+      await this.#slices.yieldIfDue(this.options.signal);
     }
   }
 
   /** Disposes the tensors loaded so far. */
-  forget(): void {
-    for (const [, tensor] of this.#found) tensor?.dispose();
+  disposeLoaded(): void {
+    for (const [, tensor] of this.#loaded) tensor?.dispose();
   }
 
   async close(): Promise<void> {
     for (const index of this.#indices) index.free();
-    await Promise.all(this.#open.map((file) => file.close()));
+    await Promise.all(this.#openFiles.map((file) => file.close()));
   }
 }
 
 const isUrl = (source: FileSource): source is string | URL => typeof source === "string" || source instanceof URL;
 
 /** The address of a file in the folder of `index`. */
-function beside(index: string | URL, file: string): string | URL {
+function siblingFile(index: string | URL, file: string): string | URL {
   return index instanceof URL ? new URL(file, index) : index.replace(/[?#].*$/s, "").replace(/[^/]*$/, "") + file;
 }
 
@@ -257,7 +259,7 @@ export async function saveWeights(
   const names = Object.keys(tensors);
   const list = Object.values(tensors);
   const host = (list.find((t) => t.device)?.device as Host | undefined) ?? (await hostOf(undefined));
-  await join(host.engine, "weights");
+  await loadPart(host.engine, "weights");
   const ids = Uint32Array.from(list, (t) => bind(t, host).id);
   const file = await guardAsync(() => host.raw.saveWeights(names, ids) as Promise<Uint8Array>);
   if (format === "safetensors") return file;
@@ -269,22 +271,22 @@ export async function saveWeights(
 export async function readArray(from: FileSource, options: FileOptions & FetchOptions): Promise<Tensor> {
   const { dtype = "u8", shape, gunzip, device, requiresGrad } = options;
   const file = await readSource(from, options);
-  const bytes = gunzip ? await unpacked(file) : file;
-  const on = { ...(device && { device }), ...(requiresGrad && { requiresGrad }) };
-  return reading("array", from, bytes, () => arrayOf(bytes, dtype, shape, on));
+  const bytes = gunzip ? await decompressGzip(file) : file;
+  const tensorOptions = { ...(device && { device }), ...(requiresGrad && { requiresGrad }) };
+  return withFormatHint("array", from, bytes, () => arrayOf(bytes, dtype, shape, tensorOptions));
 }
 
-async function arrayOf(bytes: Uint8Array, dtype: DType, shape: readonly number[] | undefined, on: TensorOptions): Promise<Tensor> {
+async function arrayOf(bytes: Uint8Array, dtype: DType, shape: readonly number[] | undefined, tensorOptions: TensorOptions): Promise<Tensor> {
   if (String.fromCharCode(...bytes.subarray(0, 6)) === "\x93NUMPY") {
     const { npy } = await filesModule();
-    const [own, sizes, data] = guard(() => npy(bytes) as [DType, number[], Uint8Array]);
-    return new Tensor(decode(data, own), sizes, { ...on, dtype: own });
+    const [fileDtype, sizes, data] = guard(() => npy(bytes) as [DType, number[], Uint8Array]);
+    return new Tensor(decode(data, fileDtype), sizes, { ...tensorOptions, dtype: fileDtype });
   }
   if (bytes.length % bytesOf(dtype) !== 0) throw new ValueError("E_VALUE", `${bytes.length} bytes are no whole number of ${dtype}`);
-  return new Tensor(decode(bytes, dtype), shape, { ...on, dtype });
+  return new Tensor(decode(bytes, dtype), shape, { ...tensorOptions, dtype });
 }
 
-async function unpacked(file: Uint8Array): Promise<Uint8Array> {
+async function decompressGzip(file: Uint8Array): Promise<Uint8Array> {
   const out = new Response(file as Uint8Array<ArrayBuffer>).body?.pipeThrough(new DecompressionStream("gzip"));
   const bytes = await new Response(out).arrayBuffer().catch((cause: Error) => {
     throw new FormatError("E_FORMAT", `gzip: ${cause.message}`, { cause });

@@ -25,12 +25,12 @@ let driver: Driver;
 let sync = 0;
 let thread = 0;
 let scratch = 0;
-let answer: (message: string) => void;
+let reply: (message: string) => void;
 
-function take(message: Message, stop: () => void): void {
+function handle(message: Message, stop: () => void): void {
   switch (message.kind) {
     case "hello":
-      answer("here");
+      reply("alive");
       return;
     case "start": {
       table = new WebAssembly.Table({ element: "anyfunc", initial: 64 });
@@ -74,16 +74,16 @@ const host = globalThis as unknown as {
 };
 
 if (host.process?.versions?.node === undefined) {
-  host.onmessage = ({ data }) => take(data, () => host.close());
-  answer = (message) => host.postMessage(message);
-  answer("ready");
+  host.onmessage = ({ data }) => handle(data, () => host.close());
+  reply = (message) => host.postMessage(message);
+  reply("ready");
 } else {
   // no await here: Vite turns workers into classic scripts by default
   const builtin = (name: string): Promise<any> => import(/* @vite-ignore */ /* webpackIgnore: true */ name);
   void builtin("node:worker_threads").then(({ parentPort }) => {
-    parentPort.on("message", (data: Message) => take(data, () => parentPort.close()));
-    answer = (message) => parentPort.postMessage(message);
-    answer("ready");
+    parentPort.on("message", (data: Message) => handle(data, () => parentPort.close()));
+    reply = (message) => parentPort.postMessage(message);
+    reply("ready");
   });
 }
 

@@ -1,5 +1,5 @@
 // Starts worker threads for the WASM device, in a page and in Node.
-import { besideThis, builtin, inNode } from "./module.js";
+import { builtin, inNode, packageFile } from "./module.js";
 
 /** The part of a worker's interface that the wasm module uses. */
 export interface WorkerLike {
@@ -14,84 +14,85 @@ type PageWorker = WorkerLike & {
 };
 
 /** A worker that has not answered within this time counts as failed. */
-const PATIENCE_MS = 20_000;
+const START_TIMEOUT_MS = 20_000;
 
-type Gone = (worker: WorkerLike) => void;
-type Start = (gone: Gone) => { worker: WorkerLike; answers: Promise<unknown> };
+type OnExit = (worker: WorkerLike) => void;
+type WorkerStarter = (onExit: OnExit) => { worker: WorkerLike; ready: Promise<unknown> };
 
 /**
  * Starts `n` workers and returns those that started, with the reason why others did not. Each has answered a message
  * when this resolves, because Chromium holds back messages to a new worker until the page's thread has been idle once,
- * and the device does not idle. `gone` is called for each worker that ends later.
+ * and the device does not idle. `onExit` is called for each worker that ends later.
  */
-export async function startWorkers(n: number, gone: Gone): Promise<{ workers: WorkerLike[]; failed: string | undefined }> {
+export async function startWorkers(n: number, onExit: OnExit): Promise<{ workers: WorkerLike[]; failed: string | undefined }> {
   let failed: string | undefined;
-  const one = async ([start, ...others]: Start[]): Promise<WorkerLike[]> => {
+  const startOne = async ([start, ...others]: WorkerStarter[]): Promise<WorkerLike[]> => {
     if (!start) return [];
     let timer: ReturnType<typeof setTimeout> | undefined;
     let started: WorkerLike | undefined;
     try {
-      const { worker, answers } = start(gone);
+      const { worker, ready } = start(onExit);
       started = worker;
-      const late = new Promise((_, fail) => (timer = setTimeout(() => fail(new Error("a worker does not answer")), PATIENCE_MS)));
-      await Promise.race([answers, late]);
+      const timeout = new Promise((_, fail) => (timer = setTimeout(() => fail(new Error("a worker does not answer")), START_TIMEOUT_MS)));
+      await Promise.race([ready, timeout]);
       return [worker];
     } catch (error) {
       started?.terminate();
       failed ??= error instanceof Error ? error.message : String(error);
-      return await one(others);
+      return await startOne(others);
     } finally {
       clearTimeout(timer);
     }
   };
   if (n < 1) return { workers: [], failed };
-  const starts = inNode ? [await starterInNode()] : [startItself, startImporting];
-  const lists = await Promise.all(Array.from({ length: n }, () => one(starts)));
+  const starters = inNode ? [await nodeStarter()] : [startDirectly, startViaBlob];
+  const lists = await Promise.all(Array.from({ length: n }, () => startOne(starters)));
   const workers = lists.flat();
   return { workers, failed: workers.length < n ? failed : undefined };
 }
 
-const startItself: Start = (gone) => inPage(new Worker(new URL("./worker.js", import.meta.url), { type: "module" }), gone);
+const startDirectly: WorkerStarter = (onExit) => watchPageWorker(new Worker(new URL("./worker.js", import.meta.url), { type: "module" }), onExit);
 
 /**
  * Starts a worker from a blob that imports the script. This works where browsers refuse the script itself: if it is of
  * another origin, or if the server sends the cross-origin isolation headers only with pages.
  */
-const startImporting: Start = (gone) => {
-  const script = `import ${JSON.stringify(new URL("./worker.js", import.meta.url).href)}`;
-  const url = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
-  const started = inPage(new Worker(url, { type: "module" }), gone);
-  const end = (): void => URL.revokeObjectURL(url);
-  void started.answers.then(end, end);
-  return started;
-};
+export function workerViaBlob(script: URL): Worker {
+  const url = URL.createObjectURL(new Blob([`import ${JSON.stringify(script.href)}`], { type: "text/javascript" }));
+  const worker = new Worker(url, { type: "module" });
+  // by its first message or error the browser has read the blob
+  for (const event of ["message", "error"]) worker.addEventListener(event, () => URL.revokeObjectURL(url), { once: true });
+  return worker;
+}
 
-function inPage(started: Worker, gone: Gone): ReturnType<Start> {
+const startViaBlob: WorkerStarter = (onExit) => watchPageWorker(workerViaBlob(new URL("./worker.js", import.meta.url)), onExit);
+
+function watchPageWorker(started: Worker, onExit: OnExit): ReturnType<WorkerStarter> {
   const worker = started as unknown as PageWorker;
-  const answers = new Promise<void>((done, fail) => {
-    // after the start nobody awaits `answers`; an error then means that the worker cannot continue
+  const ready = new Promise<void>((done, fail) => {
+    // after the start nobody awaits `ready`; an error then means that the worker cannot continue
     worker.onerror = ({ message }) => {
       fail(new Error(`a worker did not start: ${message ?? "no reason given"}`));
       worker.terminate();
-      gone(worker);
+      onExit(worker);
     };
     worker.onmessage = ({ data }) => {
       if (data === "ready") worker.postMessage({ kind: "hello" });
       else done();
     };
   });
-  return { worker, answers };
+  return { worker, ready };
 }
 
-async function starterInNode(): Promise<Start> {
+async function nodeStarter(): Promise<WorkerStarter> {
   const { Worker: Thread } = await builtin("node:worker_threads");
-  return (gone) => {
-    const worker: NodeWorker = new Thread(besideThis("./worker.js"));
-    const answers = new Promise<void>((done, fail) => {
+  return (onExit) => {
+    const worker: NodeWorker = new Thread(packageFile("./worker.js"));
+    const ready = new Promise<void>((done, fail) => {
       worker.on("error", fail);
       worker.on("exit", () => {
         fail(new Error("a worker ended"));
-        gone(worker);
+        onExit(worker);
       });
       worker.on("message", (data) => {
         if (data === "ready") return worker.postMessage({ kind: "hello" });
@@ -100,6 +101,6 @@ async function starterInNode(): Promise<Start> {
         done();
       });
     });
-    return { worker, answers };
+    return { worker, ready };
   };
 }

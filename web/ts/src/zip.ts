@@ -1,24 +1,24 @@
 // Reads the directory of zip archives and writes smaller archives of some of their members. An archive with unusual
 // structure gives no directory and is read whole; the wasm module then reports what is wrong. Spec: PKWARE APPNOTE 6.3.
-import { room } from "./progress.js";
-import type { Ranged, Told } from "./ranges.js";
-import type { Span } from "./runs.js";
+import { allocate } from "./progress.js";
+import type { RangeReader, OnBytes } from "./ranges.js";
+import type { ByteRange } from "./requests.js";
 
 const [LOCAL, CENTRAL, END, END64, LOCATOR64] = [0x04034b50, 0x02014b50, 0x06054b50, 0x06064b50, 0x07064b50];
 /** Bytes of the end-of-central-directory record, and the most of the comment behind it. */
 const [END_BYTES, COMMENT_BYTES] = [22, 65_535];
 /** The largest directory that is read, in bytes. */
-const MOST_BYTES = 100_000_000;
-const WIDE = 0xffffffff;
+const MAX_DIRECTORY_BYTES = 100_000_000;
+const IN_ZIP64 = 0xffffffff;
 
 /** A member of an archive. Its span reaches from its local header to the next one. */
-export interface Member extends Span {
+export interface Member extends ByteRange {
   name: string;
   flags: number;
   method: number;
   crc: number;
   /** Compressed and uncompressed size in bytes. */
-  packed: number;
+  compressedSize: number;
   size: number;
 }
 
@@ -28,51 +28,53 @@ const viewOf = (bytes: Uint8Array): DataView => new DataView(bytes.buffer, bytes
 export const TAIL_BYTES = END_BYTES + COMMENT_BYTES;
 
 /** The members of an archive in the order of its directory. */
-export async function membersOf(file: Ranged, told: Told): Promise<Member[] | undefined> {
+export async function membersOf(file: RangeReader, onBytes: OnBytes): Promise<Member[] | undefined> {
   const from = Math.max(0, file.size - TAIL_BYTES);
-  const tail = await partOf(file, from, file.size, told);
-  const place = directoryIn(tail, from);
-  if (!place || place.end > file.size || place.start > place.end || place.end - place.start > MOST_BYTES) return undefined;
-  const bytes = place.start >= from ? tail.subarray(place.start - from, place.end - from) : await partOf(file, place.start, place.end, told);
-  return listed(bytes, place);
+  const tail = await readPart(file, from, file.size, onBytes);
+  const directory = findDirectory(tail, from);
+  if (!directory || directory.end > file.size || directory.start > directory.end || directory.end - directory.start > MAX_DIRECTORY_BYTES) return undefined;
+  const { start, end } = directory;
+  const bytes = start >= from ? tail.subarray(start - from, end - from) : await readPart(file, start, end, onBytes);
+  return parseDirectory(bytes, directory);
 }
 
 /** Reads a part of a file, from its head if that covers it. */
-export async function partOf({ head, read }: Ranged, start: number, end: number, told: Told): Promise<Uint8Array> {
-  return end <= head.length ? head.subarray(start, end) : read(start, end, told);
+export async function readPart({ head, read }: RangeReader, start: number, end: number, onBytes: OnBytes): Promise<Uint8Array> {
+  return end <= head.length ? head.subarray(start, end) : read(start, end, onBytes);
 }
 
 /** Finds the central directory. */
-function directoryIn(tail: Uint8Array, from: number): (Span & { count: number }) | undefined {
+function findDirectory(tail: Uint8Array, from: number): (ByteRange & { count: number }) | undefined {
   const view = viewOf(tail);
   let at = tail.length - END_BYTES;
   while (at >= 0 && !(view.getUint32(at, true) === END && view.getUint16(at + 20, true) === tail.length - at - END_BYTES)) at -= 1;
   if (at < 0) return undefined;
   const [count, size, start] = [view.getUint16(at + 10, true), view.getUint32(at + 12, true), view.getUint32(at + 16, true)];
-  const wide = count === 0xffff || size === WIDE || start === WIDE;
-  if (!wide || at < 20 || view.getUint32(at - 20, true) !== LOCATOR64) return { start, end: start + size, count };
-  const there = Number(view.getBigUint64(at - 12, true)) - from;
-  if (!(there >= 0 && there <= at - 76) || view.getUint32(there, true) !== END64) return undefined;
-  const [count64, size64, start64] = [32, 40, 48].map((field) => Number(view.getBigUint64(there + field, true))) as [number, number, number];
+  const isZip64 = count === 0xffff || size === IN_ZIP64 || start === IN_ZIP64;
+  if (!isZip64 || at < 20 || view.getUint32(at - 20, true) !== LOCATOR64) return { start, end: start + size, count };
+  const recordStart = Number(view.getBigUint64(at - 12, true)) - from;
+  if (!(recordStart >= 0 && recordStart <= at - 76) || view.getUint32(recordStart, true) !== END64) return undefined;
+  const [count64, size64, start64] = [32, 40, 48].map((field) => Number(view.getBigUint64(recordStart + field, true))) as [number, number, number];
   return { start: start64, end: start64 + size64, count: count64 };
 }
 
-function listed(bytes: Uint8Array, { start, count }: Span & { count: number }): Member[] | undefined {
+function parseDirectory(bytes: Uint8Array, { start, count }: ByteRange & { count: number }): Member[] | undefined {
   const view = viewOf(bytes);
   const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   const members: Member[] = [];
   try {
     let at = 0;
-    for (let left = count; left > 0; left -= 1) {
+    for (let remaining = count; remaining > 0; remaining -= 1) {
       if (view.getUint32(at, true) !== CENTRAL) return undefined;
       const [name, extra, comment] = [28, 30, 32].map((field) => view.getUint16(at + field, true)) as [number, number, number];
       const sizes = [24, 20, 42].map((field) => view.getUint32(at + field, true));
-      const behind = at + 46 + name;
-      const [size, packed, local] = sizes.includes(WIDE) ? widened(sizes, view, behind, behind + extra) : sizes;
+      const nameEnd = at + 46 + name;
+      const all = sizes.includes(IN_ZIP64) ? withZip64Sizes(sizes, view, nameEnd, nameEnd + extra) : sizes;
+      const [size, compressedSize, local] = all as [number, number, number];
       const [flags, method, crc] = [view.getUint16(at + 8, true), view.getUint16(at + 10, true), view.getUint32(at + 16, true)];
-      const named = text.decode(bytes.subarray(at + 46, behind));
-      members.push({ name: named, flags, method, crc, packed: packed as number, size: size as number, start: local as number, end: start });
-      at = behind + extra + comment;
+      const memberName = text.decode(bytes.subarray(at + 46, nameEnd));
+      members.push({ name: memberName, flags, method, crc, compressedSize, size, start: local, end: start });
+      at = nameEnd + extra + comment;
     }
     if (at !== bytes.length) return undefined;
   } catch {
@@ -81,17 +83,17 @@ function listed(bytes: Uint8Array, { start, count }: Span & { count: number }): 
   }
   const sorted = [...members].sort((a, b) => a.start - b.start);
   for (const [i, member] of sorted.entries()) member.end = sorted[i + 1]?.start ?? start;
-  const fit = sorted.every((each) => each.end - each.start >= 30 + each.packed);
-  return fit && new Set(members.map(({ name }) => name)).size === members.length ? members : undefined;
+  const isConsistent = sorted.every((each) => each.end - each.start >= 30 + each.compressedSize);
+  return isConsistent && new Set(members.map(({ name }) => name)).size === members.length ? members : undefined;
 }
 
 /** Replaces sizes that did not fit 32 bits by those in the ZIP64 extra field, which holds them in this order. */
-function widened(sizes: number[], view: DataView, from: number, end: number): number[] {
+function withZip64Sizes(sizes: number[], view: DataView, from: number, end: number): number[] {
   let at = from;
   while (view.getUint16(at, true) !== 1) at += 4 + view.getUint16(at + 2, true);
   at += 4;
   return sizes.map((size) => {
-    if (size !== WIDE) return size;
+    if (size !== IN_ZIP64) return size;
     if (at + 8 > end) throw new RangeError("no such field");
     at += 8;
     return Number(view.getBigUint64(at - 8, true));
@@ -99,17 +101,17 @@ function widened(sizes: number[], view: DataView, from: number, end: number): nu
 }
 
 /** The content of an uncompressed member, given its bytes from the local header on. */
-export function contentIn(bytes: Uint8Array, { packed }: Member): Uint8Array {
+export function memberContent(bytes: Uint8Array, { compressedSize }: Member): Uint8Array {
   const view = viewOf(bytes);
   const from = 30 + view.getUint16(26, true) + view.getUint16(28, true);
-  return bytes.subarray(from, from + packed);
+  return bytes.subarray(from, from + compressedSize);
 }
 
 /**
  * Writes an archive of members whose bytes lie in `part`, a section of another archive from offset `start` on, plus a
- * file `own`.
+ * file `extraFile`.
  */
-export function archiveOf(members: readonly Member[], part: Uint8Array, start: number, own?: { name: string; bytes: Uint8Array }): Uint8Array {
+export function archiveOf(members: readonly Member[], part: Uint8Array, start: number, extraFile?: { name: string; bytes: Uint8Array }): Uint8Array {
   const all = members.map((member) => ({ ...member, start: member.start - start }));
   const parts = [part];
   const encoder = new TextEncoder();
@@ -123,20 +125,20 @@ export function archiveOf(members: readonly Member[], part: Uint8Array, start: n
     length += size;
   };
   /** Writes the fields that local and central headers share, from their first shared field at `at` on. */
-  const common = (view: DataView, at: number, { flags, method, crc, packed, size }: Member, name: number): void => {
+  const writeSharedFields = (view: DataView, at: number, { flags, method, crc, compressedSize, size }: Member, name: number): void => {
     [20, flags, method, 0, 0x21].forEach((v, i) => view.setUint16(at + 2 * i, v, true));
-    [crc, packed, size].forEach((v, i) => view.setUint32(at + 10 + 4 * i, v, true));
+    [crc, compressedSize, size].forEach((v, i) => view.setUint32(at + 10 + 4 * i, v, true));
     view.setUint16(at + 22, name, true);
   };
   const append = (bytes: Uint8Array): void => {
     parts.push(bytes);
     length += bytes.length;
   };
-  if (own) {
-    const { name, bytes } = own;
-    const member = { name, flags: 1 << 11, method: 0, crc: crc32(bytes), packed: bytes.length, size: bytes.length, start: length, end: 0 };
+  if (extraFile) {
+    const { name, bytes } = extraFile;
+    const member = { name, flags: 1 << 11, method: 0, crc: crc32(bytes), compressedSize: bytes.length, size: bytes.length, start: length, end: 0 };
     const encoded = encoder.encode(name);
-    push(30, LOCAL, (view) => common(view, 4, member, encoded.length));
+    push(30, LOCAL, (view) => writeSharedFields(view, 4, member, encoded.length));
     append(encoded);
     append(bytes);
     all.push(member);
@@ -146,7 +148,7 @@ export function archiveOf(members: readonly Member[], part: Uint8Array, start: n
     const encoded = encoder.encode(member.name);
     push(46, CENTRAL, (view) => {
       view.setUint16(4, 20, true);
-      common(view, 6, member, encoded.length);
+      writeSharedFields(view, 6, member, encoded.length);
       view.setUint32(42, member.start, true);
     });
     append(encoded);
@@ -157,12 +159,12 @@ export function archiveOf(members: readonly Member[], part: Uint8Array, start: n
     view.setUint32(12, size, true);
     view.setUint32(16, directory, true);
   });
-  return joined(parts, length);
+  return concatBytes(parts, length);
 }
 
 /** Concatenates byte arrays. */
-export function joined(parts: readonly Uint8Array[], length = parts.reduce((sum, part) => sum + part.length, 0)): Uint8Array {
-  const out = room(length);
+export function concatBytes(parts: readonly Uint8Array[], length = parts.reduce((sum, part) => sum + part.length, 0)): Uint8Array {
+  const out = allocate(length);
   let at = 0;
   for (const part of parts) {
     out.set(part, at);

@@ -4,4 +4,4 @@ import { fromImage } from "gradloom/vision";
 
 const model = await load("models/esrgan_slim_x2/model.onnx");
 const { HR: larger } = await model.run({ LR: await fromImage("photo.png", { layout: "nhwc", scale: 1 / 255 }) });
-globalThis.result = larger.shape;
+globalThis.result = { shape: larger.shape, mean: await larger.mean().item() };

@@ -36,14 +36,14 @@ export function melSpectrogram(samples: Float32Array | Tensor, options: MelOptio
   if (![fft, hop].every((each) => Number.isInteger(each) && each > 0)) throw new ValueError("E_VALUE", `windows of ${fft} samples every ${hop}`);
   const bins = half + 1;
   return tidy(() => {
-    const on = { device: device ?? sound.device } as { device: Device };
-    const plain = sound.reshape([1, 1, n]);
-    const padded = center ? plain.pad([[0, 0], [0, 0], [half, half]], "reflect") : plain;
-    const waves = new Tensor(fourier(fft), [2 * bins, 1, fft], on.device ? on : {});
-    const spectrum = padded.conv(waves, null, { stride: hop });
-    const moments = spectrum.shape[2] as number;
-    const power = spectrum.square().reshape([2, bins, moments]).sum(0);
-    const bands = new Tensor(melFilters(options), [options.mels ?? 80, bins], on.device ? on : {});
+    const tensorOptions = { device: device ?? sound.device } as { device: Device };
+    const batched = sound.reshape([1, 1, n]);
+    const padded = center ? batched.pad([[0, 0], [0, 0], [half, half]], "reflect") : batched;
+    const basis = new Tensor(fourierBasis(fft), [2 * bins, 1, fft], tensorOptions.device ? tensorOptions : {});
+    const spectrum = padded.conv(basis, null, { stride: hop });
+    const frames = spectrum.shape[2] as number;
+    const power = spectrum.square().reshape([2, bins, frames]).sum(0);
+    const bands = new Tensor(melFilters(options), [options.mels ?? 80, bins], tensorOptions.device ? tensorOptions : {});
     return bands.matmul(power);
   });
 }
@@ -54,24 +54,24 @@ export function melSpectrogram(samples: Float32Array | Tensor, options: MelOptio
  * 30 seconds (480000).
  */
 export function logMel(samples: Float32Array, options: MelOptions & { pad?: number } = {}): Tensor {
-  const { pad, ...how } = options;
+  const { pad, ...melOptions } = options;
   let sound = samples;
   if (pad !== undefined) {
     sound = new Float32Array(pad);
     sound.set(samples.subarray(0, pad));
   }
   return tidy(() => {
-    const power = melSpectrogram(sound, how);
+    const power = melSpectrogram(sound, melOptions);
     // drop the extra frame whose window begins at the very end
-    const moments = Math.min(power.shape[1] as number, Math.floor(sound.length / (how.hop ?? 160)) || 1);
-    const log = power.narrow(1, 0, moments).maximum(1e-10).log2().mul(Math.LN2 / Math.LN10);
+    const frames = Math.min(power.shape[1] as number, Math.floor(sound.length / (melOptions.hop ?? 160)) || 1);
+    const log = power.narrow(1, 0, frames).maximum(1e-10).log2().mul(Math.LN2 / Math.LN10);
     const floor = log.max(undefined, true).sub(8);
     return log.maximum(floor).add(4).div(4);
   });
 }
 
 /** The Fourier basis `[2 * (n / 2 + 1), n]`: cosines, then sines, times a periodic Hann window. */
-function fourier(n: number): Float32Array {
+function fourierBasis(n: number): Float32Array {
   const bins = Math.floor(n / 2) + 1;
   const out = new Float32Array(2 * bins * n);
   const table = [Math.cos, Math.sin].map((wave) => Float64Array.from({ length: n }, (_, i) => wave((2 * Math.PI * i) / n)));
@@ -102,11 +102,11 @@ export function melFilters(options: MelOptions = {}): Float32Array {
     return mel < knee / step ? mel * step : knee * Math.exp(slope * (mel - knee / step));
   };
   const [from, to] = [toMel(low), toMel(high)];
-  const edge = Array.from({ length: mels + 2 }, (_, i) => toHz(from + ((to - from) * i) / (mels + 1)));
+  const edges = Array.from({ length: mels + 2 }, (_, i) => toHz(from + ((to - from) * i) / (mels + 1)));
   const bins = Math.floor(fft / 2) + 1;
   const out = new Float32Array(mels * bins);
   for (let m = 0; m < mels; m += 1) {
-    const [a, b, c] = [edge[m], edge[m + 1], edge[m + 2]] as [number, number, number];
+    const [a, b, c] = [edges[m], edges[m + 1], edges[m + 2]] as [number, number, number];
     for (let bin = 0; bin < bins; bin += 1) {
       const hz = (bin * sampleRate) / fft;
       const height = Math.max(0, Math.min((hz - a) / (b - a), (c - hz) / (c - b)));

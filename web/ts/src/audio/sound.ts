@@ -33,24 +33,24 @@ export interface AudioOptions extends FetchOptions {
 export async function fromAudio(source: AudioSource, options: AudioOptions = {}): Promise<Tensor> {
   const { channels } = await readAudio(source, options);
   const length = channels[0]?.length ?? 0;
-  const on = options.device ? { device: options.device } : {};
-  if (options.mono ?? true) return new Tensor(channels[0] as Float32Array, [length], on);
+  const tensorOptions = options.device ? { device: options.device } : {};
+  if (options.mono ?? true) return new Tensor(channels[0] as Float32Array, [length], tensorOptions);
   const all = new Float32Array(channels.length * length);
   channels.forEach((samples, c) => all.set(samples, c * length));
-  return new Tensor(all, [channels.length, length], on);
+  return new Tensor(all, [channels.length, length], tensorOptions);
 }
 
 /** Reads a sound as arrays of samples, one per channel. */
 export async function readAudio(source: AudioSource, options: AudioOptions = {}): Promise<Sound> {
-  let sound = await decoded(source, options);
+  let sound = await decodeSource(source, options);
   if (sound.channels.length === 0) throw new ValueError("E_VALUE", "a sound needs a channel");
-  if (options.mono ?? true) sound = { ...sound, channels: [mixed(sound.channels)] };
+  if (options.mono ?? true) sound = { ...sound, channels: [mixToMono(sound.channels)] };
   const { sampleRate = sound.sampleRate } = options;
   if (sampleRate === sound.sampleRate) return sound;
   return { sampleRate, channels: sound.channels.map((samples) => resample(samples, sound.sampleRate, sampleRate)) };
 }
 
-async function decoded(source: AudioSource, options: AudioOptions): Promise<Sound> {
+async function decodeSource(source: AudioSource, options: AudioOptions): Promise<Sound> {
   const { channels, sampleRate, numberOfChannels } = (source ?? {}) as Partial<Sound & AudioBufferLike>;
   if (typeof numberOfChannels === "number" && typeof sampleRate === "number") {
     const buffer = source as AudioBufferLike;
@@ -64,7 +64,7 @@ async function decoded(source: AudioSource, options: AudioOptions): Promise<Soun
   const bytes = await readSource(source as FileSource, options);
   const name = typeof source === "string" || source instanceof URL ? String(source) : "the file";
   // a browser may support a WAV encoding that is not read here
-  const decode = typeof OfflineAudioContext === "undefined" ? elsewhere.decode : decodeSound;
+  const decode = typeof OfflineAudioContext === "undefined" ? pageDecoder.decode : decodeSound;
   if (isWav(bytes) && !decode) return readWav(bytes);
   if (isWav(bytes)) {
     try {
@@ -73,35 +73,35 @@ async function decoded(source: AudioSource, options: AudioOptions): Promise<Soun
       if (!(error instanceof UnsupportedError)) throw error;
     }
   }
-  const { whatIs } = await import("../sniff.js");
-  const is = whatIs(bytes);
-  const sounds = ["ogg", "flac", "mp3", "mp4"];
-  const wrong = (cause?: unknown): FormatError => {
-    const what = is ? `${name} is ${is.what}` : `${name} is no sound that is known here`;
-    return new FormatError("E_FORMAT", what, { ...(cause !== undefined && { cause }), ...(is?.hint && { hint: is.hint }) });
+  const { detectFormat } = await import("../sniff.js");
+  const format = detectFormat(bytes);
+  const soundFormats = ["ogg", "flac", "mp3", "mp4"];
+  const formatError = (cause?: unknown): FormatError => {
+    const what = format ? `${name} is ${format.what}` : `${name} is no sound that is known here`;
+    return new FormatError("E_FORMAT", what, { ...(cause !== undefined && { cause }), ...(format?.hint && { hint: format.hint }) });
   };
-  if (is && !sounds.includes(is.id)) throw wrong();
+  if (format && !soundFormats.includes(format.id)) throw formatError();
   if (!decode) {
     const hint = "convert it to WAV, or give { channels, sampleRate }";
-    throw new UnsupportedError("E_UNSUPPORTED", `${is ? `${name} is ${is.what}; ` : ""}only WAV files are decoded here`, { hint });
+    throw new UnsupportedError("E_UNSUPPORTED", `${format ? `${name} is ${format.what}; ` : ""}only WAV files are decoded here`, { hint });
   }
   // Decoding also resamples to the requested rate, if any. The bytes are copied because the decoder detaches them.
   const sound = await decode(new Uint8Array(bytes), options.sampleRate ?? 44_100).catch((cause: Error) => {
-    throw wrong(cause);
+    throw formatError(cause);
   });
   options.signal?.throwIfAborted();
-  return decoded(sound, options);
+  return decodeSource(sound, options);
 }
 
 /** In a worker, where browsers offer no audio decoder: a function of the page that decodes for it. */
-export const elsewhere: { decode?: (bytes: Uint8Array<ArrayBuffer>, sampleRate: number) => Promise<Sound> } = {};
+export const pageDecoder: { decode?: (bytes: Uint8Array<ArrayBuffer>, sampleRate: number) => Promise<Sound> } = {};
 
 /** Decodes a sound with the browser's decoder at a sample rate. The bytes are detached. */
 export function decodeSound(bytes: Uint8Array<ArrayBuffer>, sampleRate: number): Promise<AudioBufferLike> {
   return new OfflineAudioContext(1, 1, sampleRate).decodeAudioData(bytes.buffer);
 }
 
-function mixed(channels: readonly Float32Array[]): Float32Array {
+function mixToMono(channels: readonly Float32Array[]): Float32Array {
   const [first] = channels as [Float32Array];
   if (channels.length === 1) return first;
   const out = new Float32Array(first.length);
@@ -129,31 +129,31 @@ export function resample(samples: Float32Array, from: number, to: number): Float
     throw new ValueError("E_VALUE", `resample: from ${from} to ${to} samples a second`);
   }
   if (from === to) return samples;
-  const cut = Math.min(1, to / from) * ROLLOFF;
-  const reach = CROSSINGS / cut;
+  const cutoff = Math.min(1, to / from) * ROLLOFF;
+  const halfWidth = CROSSINGS / cutoff;
   const size = Math.ceil((samples.length * to) / from);
   const out = new Float32Array(size);
   // The filter has one phase for each fractional offset between input and output samples; integer rates have few.
   const divisor = Number.isInteger(from) && Number.isInteger(to) ? gcd(from, to) : 0;
   const phases = divisor && to / divisor <= 4096 ? to / divisor : 0;
-  const width = 2 * Math.ceil(reach) + 1;
+  const width = 2 * Math.ceil(halfWidth) + 1;
   const filter = (offset: number): Float32Array => {
     const taps = new Float64Array(width);
     let sum = 0;
     for (let i = 0; i < width; i += 1) {
-      const t = i - Math.ceil(reach) - offset;
-      if (Math.abs(t) >= reach) continue;
-      const x = Math.PI * t * cut;
-      sum += taps[i] = (t === 0 ? 1 : Math.sin(x) / x) * (0.5 + 0.5 * Math.cos((Math.PI * t) / reach));
+      const t = i - Math.ceil(halfWidth) - offset;
+      if (Math.abs(t) >= halfWidth) continue;
+      const x = Math.PI * t * cutoff;
+      sum += taps[i] = (t === 0 ? 1 : Math.sin(x) / x) * (0.5 + 0.5 * Math.cos((Math.PI * t) / halfWidth));
     }
     // normalise so that a constant signal is preserved
     return Float32Array.from(taps, (v) => v / sum);
   };
-  const known = Array.from({ length: phases }, (_, p) => filter(((p * (from / divisor)) % phases) / phases));
+  const phaseFilters = Array.from({ length: phases }, (_, p) => filter(((p * (from / divisor)) % phases) / phases));
   for (let i = 0; i < size; i += 1) {
-    const middle = phases ? Math.floor((i * (from / divisor)) / phases) : Math.floor((i * from) / to);
-    const taps = phases ? (known[i % phases] as Float32Array) : filter((i * from) / to - middle);
-    const first = middle - Math.ceil(reach);
+    const centre = phases ? Math.floor((i * (from / divisor)) / phases) : Math.floor((i * from) / to);
+    const taps = phases ? (phaseFilters[i % phases] as Float32Array) : filter((i * from) / to - centre);
+    const first = centre - Math.ceil(halfWidth);
     const end = Math.min(width, samples.length - first);
     let sum = 0;
     for (let k = Math.max(0, -first); k < end; k += 1) sum += (taps[k] as number) * (samples[first + k] as number);

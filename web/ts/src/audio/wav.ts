@@ -9,15 +9,15 @@ export interface Sound {
 }
 
 /** The most channels accepted, more than any recording has. */
-const MOST_CHANNELS = 256;
+const MAX_CHANNELS = 256;
 
 /** Whether this is a WAV file, by its first bytes. */
 export function isWav(bytes: Uint8Array): boolean {
-  const word = (at: number): string => String.fromCharCode(...bytes.subarray(at, at + 4));
-  return bytes.length >= 12 && (word(0) === "RIFF" || word(0) === "RF64") && word(8) === "WAVE";
+  const fourCharacters = (at: number): string => String.fromCharCode(...bytes.subarray(at, at + 4));
+  return bytes.length >= 12 && (fourCharacters(0) === "RIFF" || fourCharacters(0) === "RF64") && fourCharacters(8) === "WAVE";
 }
 
-type Read = (view: DataView, at: number) => number;
+type SampleReader = (view: DataView, at: number) => number;
 
 function mulaw(code: number): number {
   const x = ~code & 255;
@@ -33,8 +33,8 @@ function alaw(code: number): number {
 }
 
 /** The reader of a sample, by format code and bit depth. */
-function reader(format: number, bits: number): Read | undefined {
-  const all: Record<string, Read> = {
+function sampleReader(format: number, bits: number): SampleReader | undefined {
+  const readers: Record<string, SampleReader> = {
     "1/8": (view, at) => (view.getUint8(at) - 128) / 128,
     "1/16": (view, at) => view.getInt16(at, true) / 32768,
     "1/24": (view, at) => ((view.getInt8(at + 2) << 16) | view.getUint16(at, true)) / 8388608,
@@ -44,14 +44,14 @@ function reader(format: number, bits: number): Read | undefined {
     "6/8": (view, at) => alaw(view.getUint8(at)),
     "7/8": (view, at) => mulaw(view.getUint8(at)),
   };
-  return all[`${format}/${bits}`];
+  return readers[`${format}/${bits}`];
 }
 
 /** Reads a WAV file. A truncated file gives the samples that are present. */
 export function readWav(bytes: Uint8Array): Sound {
   if (!isWav(bytes)) throw new FormatError("E_FORMAT", "wav: not a RIFF/WAVE file");
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  let known: { format: number; channels: number; sampleRate: number; bits: number } | undefined;
+  let sampleFormat: { format: number; channels: number; sampleRate: number; bits: number } | undefined;
   for (let at = 12; at + 8 <= bytes.length; ) {
     const id = String.fromCharCode(...bytes.subarray(at, at + 4));
     const length = view.getUint32(at + 4, true);
@@ -61,21 +61,21 @@ export function readWav(bytes: Uint8Array): Sound {
       // the format "extensible" stores the actual format code before a fixed suffix
       if (format === 0xfffe && length >= 26) format = view.getUint16(body + 24, true);
       const [channels, bits] = [view.getUint16(body + 2, true), view.getUint16(body + 14, true)];
-      known = { format, channels, sampleRate: view.getUint32(body + 4, true), bits };
+      sampleFormat = { format, channels, sampleRate: view.getUint32(body + 4, true), bits };
     } else if (id === "data") {
-      if (!known) throw new FormatError("E_FORMAT", "wav: samples come before their format");
-      const { format, channels, sampleRate, bits } = known;
-      const read = reader(format, bits);
+      if (!sampleFormat) throw new FormatError("E_FORMAT", "wav: samples come before their format");
+      const { format, channels, sampleRate, bits } = sampleFormat;
+      const read = sampleReader(format, bits);
       if (!read) throw new UnsupportedError("E_UNSUPPORTED", `wav: format ${format} with ${bits} bits is not read here`, { hint: "convert it to 16-bit PCM" });
-      if (channels < 1 || channels > MOST_CHANNELS || sampleRate < 1) {
+      if (channels < 1 || channels > MAX_CHANNELS || sampleRate < 1) {
         throw new FormatError("E_FORMAT", `wav: ${channels} channels, ${sampleRate} samples a second`);
       }
       // a file that was streamed announces more data than it has, because its length was unknown
-      const step = bits / 8;
-      const frames = Math.floor(Math.min(length, bytes.length - body) / (step * channels));
+      const sampleBytes = bits / 8;
+      const frames = Math.floor(Math.min(length, bytes.length - body) / (sampleBytes * channels));
       const out = Array.from({ length: channels }, () => new Float32Array(frames));
       out.forEach((samples, c) => {
-        for (let i = 0; i < frames; i += 1) samples[i] = read(view, body + (i * channels + c) * step);
+        for (let i = 0; i < frames; i += 1) samples[i] = read(view, body + (i * channels + c) * sampleBytes);
       });
       return { channels: out, sampleRate };
     }
@@ -87,8 +87,8 @@ export function readWav(bytes: Uint8Array): Sound {
 /** Writes a WAV file of 16-bit integers, or with `float` of 32-bit floats. */
 export function writeWav({ channels, sampleRate }: Sound, { float = false }: { float?: boolean } = {}): Uint8Array<ArrayBuffer> {
   const frames = Math.min(...channels.map(({ length }) => length));
-  const step = float ? 4 : 2;
-  const size = frames * channels.length * step;
+  const sampleBytes = float ? 4 : 2;
+  const size = frames * channels.length * sampleBytes;
   const bytes = new Uint8Array(44 + size);
   const view = new DataView(bytes.buffer);
   const text = (at: number, word: string): void => bytes.set([...word].map((c) => c.charCodeAt(0)), at);
@@ -99,9 +99,9 @@ export function writeWav({ channels, sampleRate }: Sound, { float = false }: { f
   view.setUint16(20, float ? 3 : 1, true);
   view.setUint16(22, channels.length, true);
   view.setUint32(24, sampleRate, true);
-  view.setUint32(28, sampleRate * channels.length * step, true);
-  view.setUint16(32, channels.length * step, true);
-  view.setUint16(34, 8 * step, true);
+  view.setUint32(28, sampleRate * channels.length * sampleBytes, true);
+  view.setUint16(32, channels.length * sampleBytes, true);
+  view.setUint16(34, 8 * sampleBytes, true);
   text(36, "data");
   view.setUint32(40, size, true);
   let at = 44;
@@ -110,7 +110,7 @@ export function writeWav({ channels, sampleRate }: Sound, { float = false }: { f
       const v = samples[i] as number;
       if (float) view.setFloat32(at, v, true);
       else view.setInt16(at, Math.max(-32768, Math.min(32767, Math.round(v * 32768))), true);
-      at += step;
+      at += sampleBytes;
     }
   }
   return bytes;

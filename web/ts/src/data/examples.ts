@@ -37,10 +37,10 @@ export abstract class Examples<Batch> implements Dataset<Batch> {
 
   /** The examples with these indices, in this order. */
   select(rows: readonly number[]): Examples<Batch> {
-    const missing = rows.find((row) => !(Number.isInteger(row) && row >= 0 && row < this.length));
-    if (missing !== undefined) throw new ValueError("E_VALUE", `there is no example ${missing} of ${this.length}`);
+    const outOfRange = rows.find((row) => !(Number.isInteger(row) && row >= 0 && row < this.length));
+    if (outOfRange !== undefined) throw new ValueError("E_VALUE", `there is no example ${outOfRange} of ${this.length}`);
     const list = [...rows];
-    return new Made(list.length, (some) => this.batch(some.map((at) => list[at] as number)));
+    return new FunctionDataset(list.length, (subset) => this.batch(subset.map((at) => list[at] as number)));
   }
 
   /** The first `count` examples. */
@@ -60,20 +60,20 @@ export abstract class Examples<Batch> implements Dataset<Batch> {
 
   /** A data set with a function applied to each batch. */
   map<Other>(change: (batch: Batch) => Other | Promise<Other>): Examples<Other> {
-    return new Made(this.length, async (rows) => change(await this.batch(rows)));
+    return new FunctionDataset(this.length, async (rows) => change(await this.batch(rows)));
   }
 }
 
-class Made<Batch> extends Examples<Batch> {
+class FunctionDataset<Batch> extends Examples<Batch> {
   constructor(
     readonly length: number,
-    readonly body: (rows: readonly number[]) => Batch | Promise<Batch>,
+    readonly loadRows: (rows: readonly number[]) => Batch | Promise<Batch>,
   ) {
     super();
   }
 
   batch(rows: readonly number[]): Batch | Promise<Batch> {
-    return this.body(rows);
+    return this.loadRows(rows);
   }
 }
 
@@ -86,27 +86,27 @@ export class Arrays extends Examples<Record<string, Tensor>> {
 
   constructor(arrays: Columns, options: { device?: Device } = {}) {
     super();
-    const made = Object.entries(arrays).map(([name, rows]) => [name, arrayOf(rows, name)] as const);
-    const counts = made.map(([, { shape }]) => shape[0]);
+    const columns = Object.entries(arrays).map(([name, rows]) => [name, toColumn(rows, name)] as const);
+    const counts = columns.map(([, { shape }]) => shape[0]);
     const [first] = counts;
     if (first === undefined || counts.some((n) => n !== first)) {
       throw new ValueError("E_VALUE", `a data set needs arrays of as many examples each, not of ${counts.join(", ")}`);
     }
-    this.arrays = Object.fromEntries(made.filter((each): each is readonly [string, HostArray] => !(each[1] instanceof Tensor)));
-    this.#tensors = Object.fromEntries(made.filter((each): each is readonly [string, Tensor] => each[1] instanceof Tensor));
+    this.arrays = Object.fromEntries(columns.filter((each): each is readonly [string, HostArray] => !(each[1] instanceof Tensor)));
+    this.#tensors = Object.fromEntries(columns.filter((each): each is readonly [string, Tensor] => each[1] instanceof Tensor));
     this.length = first;
     this.#device = options.device;
   }
 
   batch(rows: readonly number[]): Record<string, Tensor> {
-    const missing = rows.find((row) => !(Number.isInteger(row) && row >= 0 && row < this.length));
-    if (missing !== undefined) throw new ValueError("E_VALUE", `there is no example ${missing} of ${this.length}`);
+    const outOfRange = rows.find((row) => !(Number.isInteger(row) && row >= 0 && row < this.length));
+    if (outOfRange !== undefined) throw new ValueError("E_VALUE", `there is no example ${outOfRange} of ${this.length}`);
     const tensor = ({ dtype, shape, bytes }: HostArray): Tensor => {
       const size = bytes.length / Math.max(this.length, 1);
-      const picked = new Uint8Array(size * rows.length);
-      rows.forEach((row, at) => picked.set(bytes.subarray(row * size, (row + 1) * size), at * size));
+      const gathered = new Uint8Array(size * rows.length);
+      rows.forEach((row, at) => gathered.set(bytes.subarray(row * size, (row + 1) * size), at * size));
       const options = { dtype, ...(this.#device && { device: this.#device }) };
-      return new Tensor(decode(picked, dtype), [rows.length, ...shape.slice(1)], options);
+      return new Tensor(decode(gathered, dtype), [rows.length, ...shape.slice(1)], options);
     };
     const out = Object.fromEntries(Object.entries(this.arrays).map(([name, a]) => [name, tensor(a)]));
     for (const [name, t] of Object.entries(this.#tensors)) {
@@ -119,7 +119,7 @@ export class Arrays extends Examples<Record<string, Tensor>> {
 }
 
 /** Converts one field of all examples to a host array; tensors stay where they are. */
-function arrayOf(rows: Rows, name: string): HostArray | Tensor {
+function toColumn(rows: Rows, name: string): HostArray | Tensor {
   if (rows instanceof Tensor) {
     if (rows.rank > 0) return rows;
     throw new ValueError("E_VALUE", `${name}: a scalar has no examples`);
@@ -128,7 +128,7 @@ function arrayOf(rows: Rows, name: string): HostArray | Tensor {
     const dtype = dtypeOf(rows);
     return { dtype, shape: [rows.length], bytes: encode(rows, dtype) };
   }
-  if (Array.isArray(rows)) return listOf(rows as readonly Row[], name);
+  if (Array.isArray(rows)) return stackRows(rows as readonly Row[], name);
   const { dtype, shape, bytes } = (rows ?? {}) as Partial<HostArray>;
   if (dtype === undefined || !Array.isArray(shape) || !(bytes instanceof Uint8Array) || shape.length === 0) {
     const what = "a tensor, a typed array, nested arrays or { dtype, shape, bytes }";
@@ -138,13 +138,13 @@ function arrayOf(rows: Rows, name: string): HostArray | Tensor {
 }
 
 /** Stacks a list of values of one shape. */
-function listOf(rows: readonly Row[], name: string): HostArray | Tensor {
+function stackRows(rows: readonly Row[], name: string): HostArray | Tensor {
   const [first] = rows;
   if (first instanceof Tensor) {
     const shape = first.shape.join();
-    const other = rows.find((each) => !(each instanceof Tensor) || each.shape.join() !== shape || each.dtype !== first.dtype);
-    if (other === undefined) return Tensor.stack(rows as readonly Tensor[]);
-    throw new ValueError("E_VALUE", `${name}: ${String(other)} is no example beside ${first}`);
+    const mismatch = rows.find((each) => !(each instanceof Tensor) || each.shape.join() !== shape || each.dtype !== first.dtype);
+    if (mismatch === undefined) return Tensor.stack(rows as readonly Tensor[]);
+    throw new ValueError("E_VALUE", `${name}: ${String(mismatch)} is no example beside ${first}`);
   }
   if (isTypedArray(first)) {
     const dtype = dtypeOf(first);
@@ -185,7 +185,7 @@ export function examples(from: unknown): Examples<unknown> {
   }
   if (typeof (from as Dataset<unknown>).batch === "function") {
     const set = from as Dataset<unknown>;
-    return new Made(set.length, (rows) => set.batch(rows));
+    return new FunctionDataset(set.length, (rows) => set.batch(rows));
   }
   const isHost = typeof (from as HostArray).dtype === "string" && (from as HostArray).bytes instanceof Uint8Array;
   if (from instanceof Tensor || isTypedArray(from) || isHost || (Array.isArray(from) && (from.length === 0 || isRow(from[0])))) {
@@ -193,7 +193,7 @@ export function examples(from: unknown): Examples<unknown> {
   }
   if (!Array.isArray(from)) return new Arrays(from as Columns);
   const names = Object.keys(from[0] as object);
-  const odd = from.findIndex((each: unknown) => typeof each !== "object" || each === null || Object.keys(each).join() !== names.join());
-  if (odd >= 0) throw new ValueError("E_VALUE", `example ${odd} has not the names ${names.join(", ")}`);
+  const invalidIdx = from.findIndex((each: unknown) => typeof each !== "object" || each === null || Object.keys(each).join() !== names.join());
+  if (invalidIdx >= 0) throw new ValueError("E_VALUE", `example ${invalidIdx} has not the names ${names.join(", ")}`);
   return new Arrays(Object.fromEntries(names.map((name) => [name, (from as Record<string, Row>[]).map((each) => each[name] as Row)])));
 }

@@ -3,85 +3,85 @@
 import { type Host, onDevice } from "../device.js";
 import { ValueError, guard, guardAsync } from "../errors.js";
 import { AdamW } from "../optim.js";
-import { join } from "../parts.js";
+import { loadPart } from "../wasm-parts.js";
 import { Tensor, bind, made } from "../tensor.js";
 import { clipGradNorm } from "../train/clip.js";
 import type { RawModel } from "./files.js";
 import type { FinetuneOptions } from "./options.js";
 
-type Made = [number: number, dtype: string, elements: number, bytes: Uint8Array | undefined];
-type Loss = [bytes: Uint8Array, inputs: Uint32Array, buffers: Made[], tokens: number, targets: number, parameters: Uint32Array];
+type BufferSpec = [number: number, dtype: string, elements: number, bytes: Uint8Array | undefined];
+type LossGraph = [bytes: Uint8Array, inputs: Uint32Array, buffers: BufferSpec[], tokens: number, targets: number, parameters: Uint32Array];
 
 /** Access to a model's buffers on its device. */
-export interface Place {
+export interface ModelBuffers {
   host: Host;
   raw: RawModel;
-  /** Create buffers, map a buffer to its tensor's id on the device, and free a buffer. */
-  take(buffers: readonly Made[]): void;
+  /** Create buffers, map a buffer to its tensor's id on the device, and remove a buffer from that map. */
+  createBuffers(buffers: readonly BufferSpec[]): void;
   tensor(buffer: number): number;
-  forget(buffer: number): void;
+  removeBuffer(buffer: number): void;
 }
 
 /** The factor on the learning rate at a step, as in Hugging Face's `get_scheduler`. */
-function factor(step: number, { schedule = "constant", warmup = 0 }: FinetuneOptions, steps: number): number {
+function learningRateFactor(step: number, { schedule = "constant", warmup = 0 }: FinetuneOptions, steps: number): number {
   if (step < warmup) return step / warmup;
-  const share = (step - warmup) / Math.max(steps - warmup, 1);
-  if (schedule === "cosine") return (1 + Math.cos(Math.PI * share)) / 2;
-  return schedule === "linear" ? 1 - share : 1;
+  const fraction = (step - warmup) / Math.max(steps - warmup, 1);
+  if (schedule === "cosine") return (1 + Math.cos(Math.PI * fraction)) / 2;
+  return schedule === "linear" ? 1 - fraction : 1;
 }
 
 /** Serialises the state of a run (the adapter's matrices and the optimiser) in the format of native runs. */
-async function stateOf(host: Host, own: readonly Tensor[], optimizer: AdamW): Promise<Uint8Array> {
-  await join(host.engine, "weights");
-  const all = { ...Object.fromEntries(own.map((t, at) => [`${at}.value`, t])), ...optimizer.stateDict() };
-  const ids = Uint32Array.from(Object.values(all), (t) => bind(t, host).id);
+async function stateOf(host: Host, parameterTensors: readonly Tensor[], optimizer: AdamW): Promise<Uint8Array> {
+  await loadPart(host.engine, "weights");
+  const tensors = { ...Object.fromEntries(parameterTensors.map((t, at) => [`${at}.value`, t])), ...optimizer.stateDict() };
+  const ids = Uint32Array.from(Object.values(tensors), (t) => bind(t, host).id);
   try {
-    return await guardAsync(() => host.raw.saveWeights(Object.keys(all), ids) as Promise<Uint8Array>);
+    return await guardAsync(() => host.raw.saveWeights(Object.keys(tensors), ids) as Promise<Uint8Array>);
   } finally {
-    all["step"]?.dispose();
+    tensors["step"]?.dispose();
   }
 }
 
 /** Restores the state of a run; returns the number of steps done. */
-async function restore(host: Host, own: readonly Tensor[], optimizer: AdamW, file: Uint8Array): Promise<number> {
-  await join(host.engine, "weights");
+async function restoreState(host: Host, parameterTensors: readonly Tensor[], optimizer: AdamW, file: Uint8Array): Promise<number> {
+  await loadPart(host.engine, "weights");
   type Entry = [name: string, dtype: string, shape: number[], start: number, end: number];
   const index = guard(() => host.engine.api.safetensorsIndex(file, file.length)) as Entry[];
-  const made = index.map(([name, dtype, shape, start, end]): [string, Tensor] => {
+  const loaded = index.map(([name, dtype, shape, start, end]): [string, Tensor] => {
     if (dtype !== "f32") throw new ValueError("E_VALUE", `finetune: the state's ${name} is of ${dtype}`);
     return [name, new Tensor(new Float32Array(file.slice(start, end).buffer), shape, { device: host })];
   });
-  const given = Object.fromEntries(made);
+  const saved = Object.fromEntries(loaded);
   try {
-    const values = own.map((t, at): [Tensor, Tensor | undefined] => [t, given[`${at}.value`]]);
+    const values = parameterTensors.map((t, at): [Tensor, Tensor | undefined] => [t, saved[`${at}.value`]]);
     if (values.some(([t, value]) => String(value?.shape) !== String(t.shape))) {
       throw new ValueError("E_VALUE", "finetune: the state is of another adapter");
     }
-    await optimizer.loadStateDict(given);
+    await optimizer.loadStateDict(saved);
     for (const [t, value] of values) await onDevice(host, async () => host.raw.overwrite(bind(t, host).id, bytesOf(await (value as Tensor).data())));
-    return await (given["step"] as Tensor).item();
+    return await (saved["step"] as Tensor).item();
   } finally {
-    for (const [, t] of made) t.dispose();
+    for (const [, t] of loaded) t.dispose();
   }
 }
 
 const bytesOf = ({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array => new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength);
 
 /** The result of a run: the final values of the adapter's matrices, the loss of each step, and the serialised state. */
-interface Run {
+interface TrainingResult {
   values: Uint8Array[];
   losses: number[];
   state: Uint8Array;
 }
 
-export async function learn(
-  place: Place,
+export async function trainAdapter(
+  modelBuffers: ModelBuffers,
   texts: readonly (readonly number[])[],
   options: FinetuneOptions,
   onStep: (step: number, loss: number) => void,
-  from: number | undefined,
-): Promise<Run> {
-  const { host, raw } = place;
+  resumedAdapter: number | undefined,
+): Promise<TrainingResult> {
+  const { host, raw } = modelBuffers;
   const { rank = 8, alpha = 2 * rank, seed = 0, targets = [], batch = 4, length = 128, steps = 100, signal, state } = options;
   const { learningRate = 2e-4, weightDecay = 0, maxNorm = 1, schedule = "constant", warmup = 0 } = options;
   for (const [name, value] of Object.entries({ rank, batch, length, steps })) {
@@ -93,31 +93,32 @@ export async function learn(
   if (!["constant", "linear", "cosine"].includes(schedule) || !Number.isSafeInteger(warmup) || warmup < 0) {
     throw new ValueError("E_VALUE", `finetune: the schedule ${schedule} after ${warmup} steps`);
   }
-  if (state && from === undefined) throw new ValueError("E_VALUE", "finetune: a `state` is of an adapter that goes on: `resume`");
+  if (state && resumedAdapter === undefined) throw new ValueError("E_VALUE", "finetune: a `state` is of an adapter that goes on: `resume`");
   const tokens = Uint32Array.from(texts.flat());
-  const how = Float64Array.of(rank, alpha, seed, batch, length);
-  const asked = guard(() => raw.learn(tokens, Uint32Array.from(texts, ({ length: n }) => n), [...targets], how, from)) as unknown as Loss;
-  const [bytes, inputs, buffers, ids, wanted, parameters] = asked;
-  place.take(buffers);
-  const held = inputs.map(place.tensor);
-  const own = Array.from(parameters, (buffer) => made(host, place.tensor(buffer)));
-  for (const t of own) t.requiresGrad = true;
+  const settings = Float64Array.of(rank, alpha, seed, batch, length);
+  const lengths = Uint32Array.from(texts, ({ length: n }) => n);
+  const lossGraph = guard(() => raw.learn(tokens, lengths, [...targets], settings, resumedAdapter)) as unknown as LossGraph;
+  const [bytes, inputs, buffers, ids, targetIds, parameters] = lossGraph;
+  modelBuffers.createBuffers(buffers);
+  const inputIds = inputs.map(modelBuffers.tensor);
+  const parameterTensors = Array.from(parameters, (buffer) => made(host, modelBuffers.tensor(buffer)));
+  for (const t of parameterTensors) t.requiresGrad = true;
   const losses: number[] = [];
-  const optimizer = new AdamW(own, { learningRate, weightDecay });
+  const optimizer = new AdamW(parameterTensors, { learningRate, weightDecay });
   try {
-    const begin = state ? await restore(host, own, optimizer, state) : 0;
-    if (begin >= steps) throw new ValueError("E_VALUE", `finetune: ${begin} steps are done, ${steps} are wanted in all`);
-    for (let step = begin; step < steps; step += 1) {
+    const firstStep = state ? await restoreState(host, parameterTensors, optimizer, state) : 0;
+    if (firstStep >= steps) throw new ValueError("E_VALUE", `finetune: ${firstStep} steps are done, ${steps} are wanted in all`);
+    for (let step = firstStep; step < steps; step += 1) {
       signal?.throwIfAborted();
-      optimizer.learningRate = learningRate * factor(step, options, steps);
-      const lesson = guard(() => raw.lesson(step)) as [Uint8Array, Uint8Array];
-      for (const [at, buffer] of [ids, wanted].entries()) {
-        await onDevice(host, () => host.raw.overwrite(place.tensor(buffer), lesson[at] as Uint8Array));
+      optimizer.learningRate = learningRate * learningRateFactor(step, options, steps);
+      const batchData = guard(() => raw.lesson(step)) as [Uint8Array, Uint8Array];
+      for (const [at, buffer] of [ids, targetIds].entries()) {
+        await onDevice(host, () => host.raw.overwrite(modelBuffers.tensor(buffer), batchData[at] as Uint8Array));
       }
-      const loss = made(host, guard(() => host.raw.graph(bytes, held))[0] as number);
+      const loss = made(host, guard(() => host.raw.graph(bytes, inputIds))[0] as number);
       try {
         loss.backward();
-        clipGradNorm(own, maxNorm).dispose();
+        clipGradNorm(parameterTensors, maxNorm).dispose();
         await optimizer.step(signal ? { signal } : {});
         optimizer.zeroGrad();
         const value = await loss.item();
@@ -131,16 +132,16 @@ export async function learn(
       onStep(step, losses.at(-1) as number);
     }
     const values: Uint8Array[] = [];
-    for (const buffer of parameters) values.push((await onDevice(host, () => host.raw.data(place.tensor(buffer), signal))) as Uint8Array);
-    return { values, losses, state: await stateOf(host, own, optimizer) };
+    for (const buffer of parameters) values.push((await onDevice(host, () => host.raw.data(modelBuffers.tensor(buffer), signal))) as Uint8Array);
+    return { values, losses, state: await stateOf(host, parameterTensors, optimizer) };
   } finally {
     optimizer.dispose();
     // disposing a wrapper frees the tensor that it wraps
-    for (const t of own) t.dispose();
-    for (const buffer of parameters) place.forget(buffer);
-    for (const buffer of [ids, wanted]) {
-      host.raw.free(place.tensor(buffer));
-      place.forget(buffer);
+    for (const t of parameterTensors) t.dispose();
+    for (const buffer of parameters) modelBuffers.removeBuffer(buffer);
+    for (const buffer of [ids, targetIds]) {
+      host.raw.free(modelBuffers.tensor(buffer));
+      modelBuffers.removeBuffer(buffer);
     }
   }
 }

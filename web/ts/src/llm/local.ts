@@ -6,13 +6,13 @@ import { StateError, UnsupportedError, ValueError, guard } from "../errors.js";
 import { chatModule } from "../chat.js";
 import { withoutTensors } from "../gguf.js";
 import type { RawChatTemplate } from "../pkg/gradloom_chat.js";
-import { join, prefetch } from "../parts.js";
+import { loadPart, prefetch } from "../wasm-parts.js";
 import { type FileSource, readSource } from "../progress.js";
-import type { Ranged, Told } from "../ranges.js";
-import { type Span, inTurn, runsOf } from "../runs.js";
-import { Slices } from "../turns.js";
-import { type Opened, type RawModel, type RawTokenizer, openModel } from "./files.js";
-import { learn } from "./learn.js";
+import type { RangeReader, OnBytes } from "../ranges.js";
+import { type ByteRange, coalesce, forEachLimited } from "../requests.js";
+import { TimeSlices } from "../event-loop.js";
+import { type OpenedModel, type RawModel, type RawTokenizer, openModel } from "./files.js";
+import { trainAdapter } from "./learn.js";
 import { llmModule } from "./module.js";
 import type {
   AdapterSource, Backend, Finetuned, FinetuneOptions, Generated, Job, LLMOptions, Lesson, Metadata, ModelInfo, ModelSource, Step, ToolCall,
@@ -20,15 +20,17 @@ import type {
 
 type Module = Awaited<ReturnType<typeof llmModule>>;
 type RawWriter = InstanceType<Module["RawWriter"]>;
-type Captured = Awaited<ReturnType<Host["raw"]["captured"]>>;
-type Made = [number: number, dtype: string, elements: number, bytes: Uint8Array | undefined];
-type Variable = [name: string, least: number, most: number];
-type Graph = [bytes: Uint8Array, inputs: (number | Variable)[], buffers: Made[], tokens: number, values: number, best: number | undefined];
+type Captured = Awaited<ReturnType<Host["raw"]["capture"]>>;
+type BufferSpec = [number: number, dtype: string, elements: number, bytes: Uint8Array | undefined];
+type Variable = [name: string, min: number, max: number];
+type Graph = [bytes: Uint8Array, inputs: (number | Variable)[], buffers: BufferSpec[], tokens: number, values: number, best: number | undefined];
 
 /** The default limit of the context length in tokens. */
-const ROOM = 4096;
-const MOST_TOKENS = 512;
-const BYTES: Readonly<Record<string, number>> = { f32: 4, i32: 4, u32: 4, f16: 2, bf16: 2, u8: 1, i8: 1, bool: 1, f64: 8, i64: 8, u64: 8, u16: 2, i16: 2 };
+const DEFAULT_CONTEXT = 4096;
+const DEFAULT_MAX_TOKENS = 512;
+const DTYPE_BYTES: Readonly<Record<string, number>> = {
+  f32: 4, i32: 4, u32: 4, f16: 2, bf16: 2, u8: 1, i8: 1, bool: 1, f64: 8, i64: 8, u64: 8, u16: 2, i16: 2,
+};
 
 /** A captured graph. Tensors are ids on the device. */
 interface Plan {
@@ -42,19 +44,19 @@ interface Plan {
  * Launch variables of several models on a device need distinct names, which are the same in each visit so that cached
  * plans apply.
  */
-const places = new WeakMap<Host, Set<number>>();
+const usedSlots = new WeakMap<Host, Set<number>>();
 
-function takePlace(host: Host): number {
-  const taken = places.get(host) ?? new Set();
-  places.set(host, taken);
-  let place = 0;
-  while (taken.has(place)) place += 1;
-  taken.add(place);
-  return place;
+function takeSlot(host: Host): number {
+  const taken = usedSlots.get(host) ?? new Set();
+  usedSlots.set(host, taken);
+  let slot = 0;
+  while (taken.has(slot)) slot += 1;
+  taken.add(slot);
+  return slot;
 }
 
 /** An optional component: undefined if it cannot be read. */
-function maybe<T>(body: () => T): T | undefined {
+function optional<T>(body: () => T): T | undefined {
   try {
     return guard(body);
   } catch {
@@ -63,7 +65,7 @@ function maybe<T>(body: () => T): T | undefined {
 }
 
 /** The byte range of a tensor in its file. */
-interface Entry extends Span {
+interface Entry extends ByteRange {
   number: number;
 }
 
@@ -71,59 +73,59 @@ interface Entry extends Span {
 export async function loadLocal(from: ModelSource, options: LLMOptions): Promise<LocalModel> {
   const { signal, onProgress } = options;
   prefetch("graphs");
-  const started = hostOf(options.device);
+  const hostLoading = hostOf(options.device);
   const module = llmModule();
-  for (const each of [started, module]) each.catch(() => {});
+  for (const each of [hostLoading, module]) each.catch(() => {});
   let [loaded, total] = [0, 0];
-  const told: Told = (bytes) => {
+  const onBytes: OnBytes = (bytes) => {
     loaded += bytes;
     // the download store reads whole blocks, which can exceed what was requested
     onProgress?.({ phase: "download", loaded: total > 0 ? Math.min(loaded, total) : loaded, total });
   };
   // one failure aborts everything that is in progress
-  const stop = new AbortController();
-  const abort = (): void => stop.abort(signal?.reason);
+  const controller = new AbortController();
+  const abort = (): void => controller.abort(signal?.reason);
   if (signal?.aborted) abort();
   signal?.addEventListener("abort", abort);
   let model: LocalModel | undefined;
-  const files: Ranged[] = [];
+  const files: RangeReader[] = [];
   try {
-    stop.signal.throwIfAborted();
+    controller.signal.throwIfAborted();
     onProgress?.({ phase: "parse", loaded: 0, total: 0 });
-    const opened = await openModel(await module, from, { ...options, signal: stop.signal }, told, files);
+    const opened = await openModel(await module, from, { ...options, signal: controller.signal }, onBytes, files);
     const { raw } = opened;
     onProgress?.({ phase: "device", loaded: 0, total: 0 });
-    const host = await started;
-    await join(host.engine, "graphs");
-    const made = new LocalModel(host, opened, (await module).RawWriter);
-    model = made;
+    const host = await hostLoading;
+    await loadPart(host.engine, "graphs");
+    const localModel = new LocalModel(host, opened, (await module).RawWriter);
+    model = localModel;
     // loads in parallel to the weights
-    const template = made.readTemplate(opened.template);
+    const template = localModel.readTemplate(opened.template);
     template.catch(() => {});
     const entries = files.map((): Entry[] => []);
     (guard(() => raw.entries()) as [number, number, number][]).forEach(([file, start, end], number) => entries[file]?.push({ number, start, end }));
     const runs = entries.flatMap((list, at) => {
-      const file = files[at] as Ranged;
-      return runsOf(list.sort((a, b) => a.start - b.start), (entry): Span => entry).map((run) => ({ ...run, file }));
+      const file = files[at] as RangeReader;
+      return coalesce(list.sort((a, b) => a.start - b.start), (entry): ByteRange => entry).map((run) => ({ ...run, file }));
     });
     const bytes = entries.flat().reduce((sum, { start, end }) => sum + end - start, 0);
     total = loaded + runs.reduce((sum, { file, start, end }) => sum + (end <= file.head.length ? 0 : end - start), 0);
-    const slices = new Slices();
-    await inTurn(runs, async ({ file, start, end, items }) => {
-      const part = end <= file.head.length ? file.head.subarray(start, end) : await file.read(start, end, told);
+    const slices = new TimeSlices();
+    await forEachLimited(runs, async ({ file, start, end, items }) => {
+      const part = end <= file.head.length ? file.head.subarray(start, end) : await file.read(start, end, onBytes);
       for (const { number, start: at, end: to } of items) {
-        stop.signal.throwIfAborted();
-        made.take(guard(() => raw.weight(number, part.subarray(at - start, to - start))) as Made[]);
+        controller.signal.throwIfAborted();
+        localModel.createBuffers(guard(() => raw.weight(number, part.subarray(at - start, to - start))) as BufferSpec[]);
         // data that is already in memory arrives without waiting, so yield here
-        await slices.breathe(stop.signal);
+        await slices.yieldIfDue(controller.signal);
       }
     });
     await template;
-    await made.readAdapters(options.adapters ?? {}, { ...options, signal: stop.signal });
-    made.build(options.context ?? ROOM, bytes);
-    return made;
+    await localModel.readAdapters(options.adapters ?? {}, { ...options, signal: controller.signal });
+    localModel.build(options.context ?? DEFAULT_CONTEXT, bytes);
+    return localModel;
   } catch (error) {
-    stop.abort();
+    controller.abort();
     model?.dispose();
     throw signal?.aborted ? signal.reason : error;
   } finally {
@@ -140,8 +142,8 @@ export class LocalModel implements Backend {
   readonly #Writer: Module["RawWriter"];
   readonly #tokenizer: RawTokenizer | undefined;
   #template: RawChatTemplate | undefined;
-  readonly #ends: ReadonlySet<number>;
-  readonly #place: number;
+  readonly #endTokens: ReadonlySet<number>;
+  readonly #slot: number;
   /** The device's tensors by buffer number, and the tensors of launch variables. */
   readonly #buffers = new Map<number, number>();
   readonly #variables: number[] = [];
@@ -149,102 +151,102 @@ export class LocalModel implements Backend {
   readonly #adapters: string[] = [];
   #adapter: number | undefined;
   /** The tokens whose keys and values are in the cache. */
-  #text: number[] = [];
+  #cachedTokens: number[] = [];
   /** The end of the queue of requests, which run one at a time. */
-  #last: Promise<unknown> = Promise.resolve();
+  #queueTail: Promise<unknown> = Promise.resolve();
   #disposed = false;
 
-  constructor(host: Host, { raw, metadata, tokenizer }: Opened, Writer: Module["RawWriter"]) {
+  constructor(host: Host, { raw, metadata, tokenizer }: OpenedModel, Writer: Module["RawWriter"]) {
     this.#host = host;
     this.#raw = raw;
     this.#Writer = Writer;
-    this.#place = takePlace(host);
+    this.#slot = takeSlot(host);
     this.metadata = metadata;
     this.#tokenizer = tokenizer;
-    this.#ends = new Set(guard(() => raw.ends()));
+    this.#endTokens = new Set(guard(() => raw.ends()));
   }
 
   /** Reads the chat template from the beginning of a GGUF file or from a tokenizer_config.json. */
   async readTemplate(from: Uint8Array | undefined): Promise<void> {
     if (!from) return;
     const { RawChatTemplate: Template } = await chatModule();
-    this.#template = maybe(() => new Template(withoutTensors(from)));
+    this.#template = optional(() => new Template(withoutTensors(from)));
   }
 
   /** Reads adapters; call this before the model is built. */
   async readAdapters(given: Readonly<Record<string, AdapterSource>>, options: LLMOptions): Promise<void> {
     for (const [name, source] of Object.entries(given)) {
-      const { from, config, scale = 1 } = partsOf(source);
+      const { from, config, scale = 1 } = normalizeAdapter(source);
       const file = await readSource(from, options);
       const isGguf = String.fromCharCode(...file.subarray(0, 4)) === "GGUF";
-      const beside = config ?? (typeof from === "string" || from instanceof URL ? configOf(from) : undefined);
-      if (!isGguf && beside === undefined) {
+      const adapterConfig = config ?? (typeof from === "string" || from instanceof URL ? adapterConfigUrl(from) : undefined);
+      if (!isGguf && adapterConfig === undefined) {
         throw new ValueError("E_VALUE", `the adapter ${name} of PEFT needs its \`config\`, adapter_config.json`);
       }
-      const settings = isGguf ? undefined : await readSource(beside as FileSource, options);
+      const settings = isGguf ? undefined : await readSource(adapterConfig as FileSource, options);
       guard(() => this.#raw.adapter(settings, file, scale));
       this.#adapters.push(name);
     }
   }
 
   async useAdapter(name: string | null): Promise<void> {
-    const done = await this.#turn();
+    const unlock = await this.#lock();
     try {
-      const which = name === null ? undefined : this.#adapters.indexOf(name);
-      if (which === -1) throw new ValueError("E_VALUE", `no adapter is called ${name}: there are [${this.#adapters.join(", ")}]`);
-      if (which === this.#adapter) return;
-      const [buffers, written] = guard(() => this.#raw.useAdapter(which)) as unknown as [Made[], [number, Uint8Array][]];
-      this.take(buffers);
+      const adapterIdx = name === null ? undefined : this.#adapters.indexOf(name);
+      if (adapterIdx === -1) throw new ValueError("E_VALUE", `no adapter is called ${name}: there are [${this.#adapters.join(", ")}]`);
+      if (adapterIdx === this.#adapter) return;
+      const [buffers, writes] = guard(() => this.#raw.useAdapter(adapterIdx)) as unknown as [BufferSpec[], [number, Uint8Array][]];
+      this.createBuffers(buffers);
       // cached keys and values were computed with another adapter
-      this.#text = [];
-      this.#adapter = which;
-      for (const [number, bytes] of written) {
+      this.#cachedTokens = [];
+      this.#adapter = adapterIdx;
+      for (const [number, bytes] of writes) {
         await onDevice(this.#host, () => this.#host.raw.overwrite(this.#buffers.get(number) as number, bytes));
       }
     } finally {
-      done();
+      unlock();
     }
   }
 
   async finetune(texts: readonly Lesson[], options: FinetuneOptions): Promise<Finetuned> {
     const { name = "finetuned", signal, onStep, resume } = options;
-    const done = await this.#turn();
+    const unlock = await this.#lock();
     try {
       signal?.throwIfAborted();
       if (this.#adapters.includes(name)) throw new ValueError("E_VALUE", `an adapter is called ${name} already`);
-      const from = resume === undefined ? undefined : this.#adapters.indexOf(resume);
-      if (from === -1) throw new ValueError("E_VALUE", `no adapter is called ${resume}: there are [${this.#adapters.join(", ")}]`);
-      const tokens = texts.map((each) => this.#lesson(each));
-      const place = {
+      const resumedAdapter = resume === undefined ? undefined : this.#adapters.indexOf(resume);
+      if (resumedAdapter === -1) throw new ValueError("E_VALUE", `no adapter is called ${resume}: there are [${this.#adapters.join(", ")}]`);
+      const tokens = texts.map((each) => this.#exampleTokens(each));
+      const modelBuffers = {
         host: this.#host,
         raw: this.#raw,
-        take: (list: readonly Made[]) => this.take(list),
+        createBuffers: (list: readonly BufferSpec[]) => this.createBuffers(list),
         tensor: (buffer: number) => this.#buffers.get(buffer) as number,
-        forget: (buffer: number) => this.#buffers.delete(buffer),
+        removeBuffer: (buffer: number) => this.#buffers.delete(buffer),
       };
-      const told = (step: number, loss: number): void => {
+      const reportStep = (step: number, loss: number): void => {
         onStep?.(step, loss);
-        this.#live();
+        this.#assertNotDisposed();
       };
-      const { values, losses, state } = await learn(place, tokens, options, told, from);
+      const { values, losses, state } = await trainAdapter(modelBuffers, tokens, options, reportStep, resumedAdapter);
       const [config, file, isNew] = guard(() => this.#raw.learned(values)) as unknown as [string, Uint8Array, boolean];
       this.#adapters.push(name);
       if (isNew) {
         await this.#forgetPlans();
-        this.#text = [];
+        this.#cachedTokens = [];
         this.#adapter = undefined;
       }
       return { name, file, config: new TextEncoder().encode(config), losses, state };
     } finally {
-      done();
+      unlock();
     }
   }
 
   /** The tokens of a training example. */
-  #lesson(lesson: Lesson): readonly number[] {
+  #exampleTokens(lesson: Lesson): readonly number[] {
     if (typeof lesson === "string") return this.#encode(lesson, true);
     const isChat = (list: Lesson): list is Exclude<Lesson, string | readonly number[]> => typeof list[0] === "object";
-    if (isChat(lesson)) return this.#encode(this.#written(lesson, {}, false), false);
+    if (isChat(lesson)) return this.#encode(this.#renderMessages(lesson, {}, false), false);
     return lesson as readonly number[];
   }
 
@@ -254,17 +256,18 @@ export class LocalModel implements Backend {
   }
 
   /** Creates buffers on the device. */
-  take(list: readonly Made[]): void {
+  createBuffers(list: readonly BufferSpec[]): void {
     for (const [number, dtype, elements, bytes] of list) {
-      const data = bytes ?? new Uint8Array(elements * (BYTES[dtype] ?? 8));
-      this.#buffers.set(number, guard(() => this.#host.raw.placed(dtype, data)));
+      const data = bytes ?? new Uint8Array(elements * (DTYPE_BYTES[dtype] ?? 8));
+      this.#buffers.set(number, guard(() => this.#host.raw.upload(dtype, data)));
     }
   }
 
   /** Builds the model once all weights are loaded. */
-  build(wanted: number, bytes: number): void {
-    if (!Number.isSafeInteger(wanted) || wanted < 1) throw new ValueError("E_VALUE", `a context of ${wanted} tokens`);
-    const [context, vocabulary, trainedContext, layers, width] = guard(() => this.#raw.build(wanted)) as unknown as [number, number, number, number, number];
+  build(requestedContext: number, bytes: number): void {
+    if (!Number.isSafeInteger(requestedContext) || requestedContext < 1) throw new ValueError("E_VALUE", `a context of ${requestedContext} tokens`);
+    const sizes = guard(() => this.#raw.build(requestedContext)) as unknown as [number, number, number, number, number];
+    const [context, vocabulary, trainedContext, layers, width] = sizes;
     const { kind, threads } = this.#host;
     this.info = {
       architecture: String(this.metadata["general.architecture"]),
@@ -276,20 +279,20 @@ export class LocalModel implements Backend {
   }
 
   /** Waits until earlier requests are done; the returned function lets the next one start. */
-  async #turn(): Promise<() => void> {
-    let done!: () => void;
-    const before = this.#last;
-    this.#last = new Promise<void>((resolve) => (done = resolve));
-    await before;
+  async #lock(): Promise<() => void> {
+    let unlock!: () => void;
+    const previous = this.#queueTail;
+    this.#queueTail = new Promise<void>((resolve) => (unlock = resolve));
+    await previous;
     if (this.#disposed) {
-      done();
-      throw gone();
+      unlock();
+      throw disposedError();
     }
-    return done;
+    return unlock;
   }
 
   async *run(job: Job, signal: AbortSignal | undefined): AsyncGenerator<Step, void> {
-    const done = await this.#turn();
+    const unlock = await this.#lock();
     const { options } = job;
     const start = performance.now();
     const stats: Generated = { promptTokens: 0, reusedTokens: 0, tokens: 0, firstTokenMs: 0, tokensPerSecond: 0, end: undefined, calls: [] };
@@ -298,28 +301,29 @@ export class LocalModel implements Backend {
       signal?.throwIfAborted();
       const ids = this.#prompt(job);
       stats.promptTokens = ids.length;
-      const mine = (writer = this.#writer(options));
-      guard(() => mine.prompt(Uint32Array.from(ids)));
+      const activeWriter = (writer = this.#writer(options));
+      guard(() => activeWriter.prompt(Uint32Array.from(ids)));
       const { schema, toolChoice } = options;
       const tools = job.messages && toolsOf(options);
       if (schema !== undefined && tools) throw new ValueError("E_VALUE", "a text has the form of `schema`, or functions are called: `tools`");
-      if (schema !== undefined) guard(() => this.#raw.constrain(mine, this.#known(), JSON.stringify(schema)));
+      if (schema !== undefined) guard(() => this.#raw.constrain(activeWriter, this.#requireTokenizer(), JSON.stringify(schema)));
       else if (tools) {
         const name = typeof toolChoice === "object" ? toolChoice.name : undefined;
-        guard(() => this.#raw.letCall(mine, this.#known(), JSON.stringify(tools), toolChoice === "required", name));
+        guard(() => this.#raw.letCall(activeWriter, this.#requireTokenizer(), JSON.stringify(tools), toolChoice === "required", name));
       }
-      const greedy = mine.isGreedy();
-      const most = options.maxTokens ?? MOST_TOKENS;
+      const greedy = activeWriter.isGreedy();
+      const maxTokens = options.maxTokens ?? DEFAULT_MAX_TOKENS;
       // always process at least the last token, since its logits are needed
-      let same = 0;
-      while (same < ids.length - 1 && same < this.#text.length && this.#text[same] === ids[same]) same += 1;
-      stats.reusedTokens = same;
-      this.#text.length = same;
-      let bytes = most > 0 ? await this.#read(ids.slice(same), greedy, signal) : undefined;
-      let first = 0;
-      while (bytes && stats.tokens < most) {
-        const token = greedy ? new DataView(bytes.buffer, bytes.byteOffset).getInt32(0, true) : guard(() => mine.choose(bytes as Uint8Array));
-        if (!options.ignoreEnd && this.#ends.has(token)) {
+      let sharedTokens = 0;
+      const reusable = Math.min(ids.length - 1, this.#cachedTokens.length);
+      while (sharedTokens < reusable && this.#cachedTokens[sharedTokens] === ids[sharedTokens]) sharedTokens += 1;
+      stats.reusedTokens = sharedTokens;
+      this.#cachedTokens.length = sharedTokens;
+      let bytes = maxTokens > 0 ? await this.#process(ids.slice(sharedTokens), greedy, signal) : undefined;
+      let firstTokenAt = 0;
+      while (bytes && stats.tokens < maxTokens) {
+        const token = greedy ? new DataView(bytes.buffer, bytes.byteOffset).getInt32(0, true) : guard(() => activeWriter.choose(bytes as Uint8Array));
+        if (!options.ignoreEnd && this.#endTokens.has(token)) {
           stats.end = "end";
           break;
         }
@@ -327,61 +331,61 @@ export class LocalModel implements Backend {
         const now = performance.now();
         if (stats.tokens === 1) {
           stats.firstTokenMs = now - start;
-          first = now;
-        } else stats.tokensPerSecond = ((stats.tokens - 1) * 1000) / (now - first);
-        const text = this.#tokenizer ? guard(() => mine.push(token, this.#tokenizer as RawTokenizer)) : "";
+          firstTokenAt = now;
+        } else stats.tokensPerSecond = ((stats.tokens - 1) * 1000) / (now - firstTokenAt);
+        const text = this.#tokenizer ? guard(() => activeWriter.push(token, this.#tokenizer as RawTokenizer)) : "";
         yield { token, text, stats: { ...stats } };
         signal?.throwIfAborted();
-        this.#live();
-        if (mine.stopped()) stats.end = "stop";
-        else if (mine.isComplete()) stats.end = "end";
-        else if (stats.tokens >= most) stats.end = "length";
-        else if (this.#text.length >= this.info.context) stats.end = "room";
+        this.#assertNotDisposed();
+        if (activeWriter.stopped()) stats.end = "stop";
+        else if (activeWriter.isComplete()) stats.end = "end";
+        else if (stats.tokens >= maxTokens) stats.end = "length";
+        else if (this.#cachedTokens.length >= this.info.context) stats.end = "room";
         if (stats.end) break;
-        bytes = await this.#read([token], greedy, signal);
+        bytes = await this.#process([token], greedy, signal);
       }
       stats.end ??= "length";
-      const text = this.#tokenizer ? guard(() => mine.finish(this.#tokenizer as RawTokenizer)) : "";
-      stats.calls = callsOf(guard(() => mine.calls()));
+      const text = this.#tokenizer ? guard(() => activeWriter.finish(this.#tokenizer as RawTokenizer)) : "";
+      stats.calls = callsOf(guard(() => activeWriter.calls()));
       yield { token: undefined, text, stats: { ...stats } };
     } finally {
       writer?.free();
-      done();
+      unlock();
     }
   }
 
-  #writer(o: Job["options"]): RawWriter {
-    const how = Float64Array.of(
-      o.temperature ?? 0, o.topK ?? 0, o.topP ?? 1, o.minP ?? 0, o.repetitionPenalty ?? 1, o.presencePenalty ?? 0, o.frequencyPenalty ?? 0,
-      o.seed ?? 0,
+  #writer(options: Job["options"]): RawWriter {
+    const settings = Float64Array.of(
+      options.temperature ?? 0, options.topK ?? 0, options.topP ?? 1, options.minP ?? 0, options.repetitionPenalty ?? 1,
+      options.presencePenalty ?? 0, options.frequencyPenalty ?? 0, options.seed ?? 0,
     );
-    const bias = Object.entries(o.logitBias ?? {});
+    const bias = Object.entries(options.logitBias ?? {});
     const tokens = Uint32Array.from(bias, ([token]) => Number(token));
-    const stops = typeof o.stop === "string" ? [o.stop] : [...(o.stop ?? [])];
-    return guard(() => new this.#Writer(how, tokens, Float32Array.from(bias, ([, by]) => by), stops));
+    const stops = typeof options.stop === "string" ? [options.stop] : [...(options.stop ?? [])];
+    return guard(() => new this.#Writer(settings, tokens, Float32Array.from(bias, ([, by]) => by), stops));
   }
 
   /** The tokens of a request's prompt. */
   #prompt({ prompt, messages, options }: Job): readonly number[] {
-    if (messages) return this.#chat(messages, options);
+    if (messages) return this.#chatPrompt(messages, options);
     const ids = typeof prompt === "string" ? this.#encode(prompt, true) : (prompt ?? []);
     const { vocabulary, context } = this.info;
-    const wrong = ids.find((id) => !Number.isInteger(id) || id < 0 || id >= vocabulary);
-    if (wrong !== undefined) throw new ValueError("E_VALUE", `token ${wrong} of a vocabulary of ${vocabulary}`);
+    const invalidToken = ids.find((id) => !Number.isInteger(id) || id < 0 || id >= vocabulary);
+    if (invalidToken !== undefined) throw new ValueError("E_VALUE", `token ${invalidToken} of a vocabulary of ${vocabulary}`);
     if (ids.length === 0) throw new ValueError("E_VALUE", "the prompt is empty");
     if (ids.length > context) throw tooLong(ids.length, context);
     return ids;
   }
 
   /** The tokens of messages; the oldest messages are dropped until the context has space for an answer. */
-  #chat(messages: NonNullable<Job["messages"]>, options: Job["options"]): number[] {
+  #chatPrompt(messages: NonNullable<Job["messages"]>, options: Job["options"]): number[] {
     const { context } = this.info;
-    const { maxTokens = MOST_TOKENS } = options;
-    const wanted = Math.min(maxTokens, context >> 2);
+    const { maxTokens = DEFAULT_MAX_TOKENS } = options;
+    const reserved = Math.min(maxTokens, context >> 2);
     const list = [...messages];
     for (;;) {
-      const ids = this.#encode(this.#written(list, options, true), false);
-      if (ids.length > 0 && ids.length + wanted <= context) return ids;
+      const ids = this.#encode(this.#renderMessages(list, options, true), false);
+      if (ids.length > 0 && ids.length + reserved <= context) return ids;
       const oldest = list.findIndex(({ role }) => role !== "system");
       if (oldest < 0 || oldest === list.length - 1) {
         if (ids.length > 0 && ids.length < context) return ids;
@@ -394,7 +398,7 @@ export class LocalModel implements Backend {
   }
 
   /** Renders messages by the template, with the header of an answer if `toAnswer`. */
-  #written(messages: NonNullable<Job["messages"]>, options: Job["options"], toAnswer: boolean): string {
+  #renderMessages(messages: NonNullable<Job["messages"]>, options: Job["options"], toAnswer: boolean): string {
     const { variables = {} } = options;
     const tools = toolsOf(options);
     const template = this.#template;
@@ -402,43 +406,43 @@ export class LocalModel implements Backend {
       const hint = "write the prompt yourself and use `generate`";
       throw new UnsupportedError("E_UNSUPPORTED", "the file has no chat template that is known", { hint });
     }
-    const at = new Date();
-    const now = Uint32Array.of(at.getFullYear(), at.getMonth() + 1, at.getDate(), at.getHours(), at.getMinutes(), at.getSeconds());
+    const date = new Date();
+    const now = Uint32Array.of(date.getFullYear(), date.getMonth() + 1, date.getDate(), date.getHours(), date.getMinutes(), date.getSeconds());
     return guard(() => template.apply(JSON.stringify(messages), toAnswer, tools && JSON.stringify(tools), JSON.stringify(variables), now));
   }
 
-  #known(): RawTokenizer {
+  #requireTokenizer(): RawTokenizer {
     if (this.#tokenizer) return this.#tokenizer;
     const hint = "give tokens instead of text";
     throw new UnsupportedError("E_UNSUPPORTED", "the file has no tokenizer that is known", { hint });
   }
 
   #encode(text: string, special: boolean): number[] {
-    const tokenizer = this.#known();
-    const both = guard(() => tokenizer.encode(text, undefined, special));
+    const tokenizer = this.#requireTokenizer();
+    const idsAndOffsets = guard(() => tokenizer.encode(text, undefined, special));
     // the second half holds the index of each token's text
-    return Array.from(both.subarray(0, both.length / 2));
+    return Array.from(idsAndOffsets.subarray(0, idsAndOffsets.length / 2));
   }
 
-  /** Processes further tokens; gives the bytes of the most likely next token (`best`), or of its logits. */
-  async #read(tokens: readonly number[], best: boolean, signal: AbortSignal | undefined): Promise<Uint8Array | undefined> {
+  /** Processes further tokens; gives the bytes of the most likely next token (`greedy`), or of its logits. */
+  async #process(tokens: readonly number[], greedy: boolean, signal: AbortSignal | undefined): Promise<Uint8Array | undefined> {
     let bytes: Uint8Array | undefined;
-    await this.#through(tokens, false, signal, (plan, isLast) => {
+    await this.#runPlans(tokens, false, signal, (plan, isLast) => {
       if (!isLast) return undefined;
-      return best ? plan.best : plan.values;
+      return greedy ? plan.best : plan.values;
     }, (read) => (bytes = read));
     return bytes;
   }
 
-  /** Runs plans over the tokens that follow the cached text. `wanted` selects the tensor to read after each plan. */
-  async #through(
+  /** Runs plans over the tokens that follow the cached text. `outputOf` selects the tensor to read after each plan. */
+  async #runPlans(
     tokens: readonly number[],
-    states: boolean,
+    hiddenStates: boolean,
     signal: AbortSignal | undefined,
-    wanted: (plan: Plan, isLast: boolean) => number | undefined,
-    got: (bytes: Uint8Array, tokens: number) => void,
+    outputOf: (plan: Plan, isLast: boolean) => number | undefined,
+    onOutput: (bytes: Uint8Array, tokens: number) => void,
   ): Promise<void> {
-    const parts = guard(() => this.#raw.parts(tokens.length, this.#text.length));
+    const parts = guard(() => this.#raw.parts(tokens.length, this.#cachedTokens.length));
     const { raw } = this.#host;
     let at = 0;
     for (let i = 0; i + 1 < parts.length; i += 2) {
@@ -447,104 +451,104 @@ export class LocalModel implements Backend {
       const ids = new Int32Array(length);
       ids.set(part);
       const data = new Uint8Array(ids.buffer);
-      raw.setVar(this.#named("position"), this.#text.length);
-      raw.setVar(this.#named("last"), count - 1);
+      raw.setVar(this.#variableName("position"), this.#cachedTokens.length);
+      raw.setVar(this.#variableName("last"), count - 1);
       at += count;
-      const bytes = await this.#step(length, states, data, (plan) => wanted(plan, at === tokens.length), signal);
-      this.#text.push(...part);
-      if (bytes) got(bytes, count);
+      const bytes = await this.#step(length, hiddenStates, data, (plan) => outputOf(plan, at === tokens.length), signal);
+      this.#cachedTokens.push(...part);
+      if (bytes) onOutput(bytes, count);
     }
-    if (at < tokens.length) throw tooLong(this.#text.length + tokens.length - at, this.info.context);
+    if (at < tokens.length) throw tooLong(this.#cachedTokens.length + tokens.length - at, this.info.context);
   }
 
   async #step(
     length: number,
-    states: boolean,
+    hiddenStates: boolean,
     data: Uint8Array,
-    wanted: (plan: Plan) => number | undefined,
+    outputOf: (plan: Plan) => number | undefined,
     signal: AbortSignal | undefined,
   ): Promise<Uint8Array | undefined> {
     const { raw } = this.#host;
-    const key = `${states ? "states" : "next"} ${length}`;
-    const known = this.#plans.get(key);
-    if (known) {
-      const plan = await known;
-      return onDevice(this.#host, () => plan.captured.run(plan.tokens, data, wanted(plan), signal)) as Promise<Uint8Array | undefined>;
+    const key = `${hiddenStates ? "states" : "next"} ${length}`;
+    const existing = this.#plans.get(key);
+    if (existing) {
+      const plan = await existing;
+      return onDevice(this.#host, () => plan.captured.run(plan.tokens, data, outputOf(plan), signal)) as Promise<Uint8Array | undefined>;
     }
-    const making = this.#capture(length, states, data, signal);
-    this.#plans.set(key, making);
-    making.catch(() => this.#plans.delete(key));
+    const capturing = this.#capture(length, hiddenStates, data, signal);
+    this.#plans.set(key, capturing);
+    capturing.catch(() => this.#plans.delete(key));
     // the capture has run the plan once already
-    const read = wanted(await making);
+    const read = outputOf(await capturing);
     return read === undefined ? undefined : ((await onDevice(this.#host, () => raw.data(read, signal))) as Uint8Array);
   }
 
   /** Captures a plan, which also runs it. */
-  async #capture(length: number, states: boolean, data: Uint8Array, signal: AbortSignal | undefined): Promise<Plan> {
+  async #capture(length: number, hiddenStates: boolean, data: Uint8Array, signal: AbortSignal | undefined): Promise<Plan> {
     const { raw } = this.#host;
     const [, draws] = raw.random();
-    const [bytes, inputs, buffers, tokens, values, best] = guard(() => this.#raw.graph(length, states, draws as number)) as unknown as Graph;
-    this.take(buffers);
+    const [bytes, inputs, buffers, tokens, values, best] = guard(() => this.#raw.graph(length, hiddenStates, draws as number)) as unknown as Graph;
+    this.createBuffers(buffers);
     const tensor = (buffer: number): number => this.#buffers.get(buffer) as number;
-    const held = Uint32Array.from(inputs, (input) => {
+    const inputIds = Uint32Array.from(inputs, (input) => {
       if (typeof input === "number") return tensor(input);
-      const [name, least, most] = input;
-      const id = guard(() => raw.variable(this.#named(name), false, least, most));
+      const [name, min, max] = input;
+      const id = guard(() => raw.variable(this.#variableName(name), false, min, max));
       this.#variables.push(id);
       return id;
     });
-    const roots = guard(() => raw.graph(bytes, held));
+    const roots = guard(() => raw.graph(bytes, inputIds));
     try {
-      const captured = await onDevice(this.#host, () => raw.captured(roots, held, tensor(tokens), data, signal));
+      const captured = await onDevice(this.#host, () => raw.capture(roots, inputIds, tensor(tokens), data, signal));
       return { captured, tokens: tensor(tokens), values: tensor(values), best: best === undefined ? undefined : tensor(best) };
     } finally {
       roots.forEach((id) => raw.free(id));
     }
   }
 
-  #named(name: string): string {
-    return this.#place === 0 ? name : `${name} ${this.#place}`;
+  #variableName(name: string): string {
+    return this.#slot === 0 ? name : `${name} ${this.#slot}`;
   }
 
   async encode(text: string, special: boolean): Promise<number[]> {
-    this.#live();
+    this.#assertNotDisposed();
     return this.#encode(text, special);
   }
 
   async decode(ids: readonly number[], skipSpecial: boolean): Promise<string> {
-    this.#live();
-    const tokenizer = this.#known();
+    this.#assertNotDisposed();
+    const tokenizer = this.#requireTokenizer();
     return guard(() => tokenizer.decode(Uint32Array.from(ids), skipSpecial));
   }
 
   /** The mean of the hidden states of all tokens, as a unit vector. */
   async embed(text: string | readonly number[], signal: AbortSignal | undefined): Promise<Float32Array> {
-    const done = await this.#turn();
+    const unlock = await this.#lock();
     try {
       const ids = this.#prompt({ prompt: text, options: {} });
       const { width } = this.info;
       const sum = new Float64Array(width);
-      this.#text = [];
-      await this.#through(ids, true, signal, (plan) => plan.values, (bytes, tokens) => {
-        const states = new Float32Array(bytes.buffer, bytes.byteOffset, tokens * width);
-        states.forEach((x, i) => (sum[i % width]! += x));
+      this.#cachedTokens = [];
+      await this.#runPlans(ids, true, signal, (plan) => plan.values, (bytes, tokens) => {
+        const hiddenStates = new Float32Array(bytes.buffer, bytes.byteOffset, tokens * width);
+        hiddenStates.forEach((x, i) => (sum[i % width]! += x));
       });
       const length = Math.hypot(...sum);
       return Float32Array.from(sum, (x) => x / length);
     } finally {
-      done();
+      unlock();
     }
   }
 
-  #live(): void {
-    if (this.#disposed) throw gone();
+  #assertNotDisposed(): void {
+    if (this.#disposed) throw disposedError();
   }
 
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
     // free the tensors only once pending requests no longer use them
-    void this.#last.then(() => this.#free());
+    void this.#queueTail.then(() => this.#free());
   }
 
   async #free(): Promise<void> {
@@ -554,7 +558,7 @@ export class LocalModel implements Backend {
     this.#tokenizer?.free();
     this.#template?.free();
     this.#raw.free();
-    places.get(this.#host)?.delete(this.#place);
+    usedSlots.get(this.#host)?.delete(this.#slot);
     await raw.collect();
   }
 }
@@ -570,14 +574,14 @@ function callsOf(list: readonly string[]): ToolCall[] {
 }
 
 /** Normalises the source of an adapter. */
-function partsOf(source: AdapterSource): { from: FileSource; config?: FileSource; scale?: number } {
+function normalizeAdapter(source: AdapterSource): { from: FileSource; config?: FileSource; scale?: number } {
   return typeof source === "object" && "from" in source ? source : { from: source as FileSource };
 }
 
 /** The address of PEFT's configuration, in the folder of the weights. */
-const configOf = (from: string | URL): string => String(from).replace(/[^/\\]*$/, "adapter_config.json");
+const adapterConfigUrl = (from: string | URL): string => String(from).replace(/[^/\\]*$/, "adapter_config.json");
 
-const gone = (): StateError => new StateError("E_STATE", "this language model was disposed");
+const disposedError = (): StateError => new StateError("E_STATE", "this language model was disposed");
 
 function tooLong(tokens: number, context: number): ValueError {
   const hint = "load the model with a larger `context`, or give it less text";

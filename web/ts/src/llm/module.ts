@@ -1,4 +1,4 @@
 // The wasm module of language models; it includes its own tokenizers.
-import { once } from "../extras.js";
+import { lazyWasm } from "../lazy-wasm.js";
 
-export const llmModule = /* @__PURE__ */ once("llm", () => import("../pkg/gradloom_llm.js"));
+export const llmModule = /* @__PURE__ */ lazyWasm("llm", () => import("../pkg/gradloom_llm.js"));

@@ -2,12 +2,12 @@
 import { type GradloomError, InternalError, StateError, ValueError } from "../errors.js";
 import { wasmFolder } from "../module.js";
 import type { FileSource } from "../progress.js";
-import { revived } from "../remote/calls.js";
+import { fromPlainError } from "../remote/calls.js";
 import type { AdapterSource, Backend, Finetuned, FinetuneOptions, Job, LLMOptions, Lesson, Metadata, ModelInfo, ModelSource, Step } from "./options.js";
-import type { Answer, Ask } from "./thread.js";
+import type { WorkerMessage, WorkerRequest } from "./thread.js";
 
-type Told = (answer: Answer) => void;
-type Without<T> = T extends unknown ? Omit<T, "id"> : never;
+type OnMessage = (message: WorkerMessage) => void;
+type WithoutId<T> = T extends unknown ? Omit<T, "id"> : never;
 
 /** Loads a model in a new worker; null if the worker does not start because its script was refused or is missing. */
 export async function loadRemote(worker: Worker, from: ModelSource, options: LLMOptions): Promise<RemoteModel | null> {
@@ -16,18 +16,22 @@ export async function loadRemote(worker: Worker, from: ModelSource, options: LLM
   const model = new RemoteModel(worker);
   const folder = wasmFolder();
   // resolve relative paths here, since the worker has another base
-  const sent = <T>(file: T): T | string => (typeof file === "string" || file instanceof URL ? new URL(file, globalThis.location?.href).href : file);
-  const isSource = typeof from !== "object" || Array.isArray(from) || Object.getPrototypeOf(from) !== Object.prototype;
-  const source = isSource ? sent(from as FileSource) : Object.fromEntries(Object.entries(from).map(([name, file]) => [name, sent(file as FileSource)]));
-  const sentAdapter = (each: AdapterSource): AdapterSource => {
-    if (typeof each !== "object" || !("from" in each)) return sent(each) as AdapterSource;
+  const absolute = <T>(file: T): T | string => (typeof file === "string" || file instanceof URL ? new URL(file, globalThis.location?.href).href : file);
+  const isSingleSource = typeof from !== "object" || Array.isArray(from) || Object.getPrototypeOf(from) !== Object.prototype;
+  const source = isSingleSource
+    ? absolute(from as FileSource)
+    : Object.fromEntries(Object.entries(from).map(([name, file]) => [name, absolute(file as FileSource)]));
+  const absoluteAdapter = (each: AdapterSource): AdapterSource => {
+    if (typeof each !== "object" || !("from" in each)) return absolute(each) as AdapterSource;
     const { from: file, config, scale } = each;
-    return { from: sent(file) as FileSource, ...(config !== undefined && { config: sent(config) as FileSource }), ...(scale !== undefined && { scale }) };
+    const settings = { ...(config !== undefined && { config: absolute(config) as FileSource }), ...(scale !== undefined && { scale }) };
+    return { from: absolute(file) as FileSource, ...settings };
   };
-  const named = Object.fromEntries(Object.entries(adapters ?? {}).map(([name, each]) => [name, sentAdapter(each)]));
+  const adapterSources = Object.fromEntries(Object.entries(adapters ?? {}).map(([name, each]) => [name, absoluteAdapter(each)]));
   const init = { device: device ?? "auto", ...(folder && { wasmUrl: new URL("gradloom_web_bg.wasm", folder).href }) } as const;
   try {
-    await model.load({ kind: "load", from: source as ModelSource, options: { ...rest, adapters: named, device: device ?? "auto" }, init }, signal, onProgress);
+    const sentOptions = { ...rest, adapters: adapterSources, device: device ?? ("auto" as const) };
+    await model.load({ kind: "load", from: source as ModelSource, options: sentOptions, init }, signal, onProgress);
     return model;
   } catch (error) {
     model.dispose();
@@ -42,124 +46,124 @@ export class RemoteModel implements Backend {
   /** Whether the worker has answered at all. */
   alive = false;
   readonly #worker: Worker;
-  readonly #told = new Map<number, Told>();
-  #next = 0;
-  #over: GradloomError | undefined;
+  readonly #listeners = new Map<number, OnMessage>();
+  #lastId = 0;
+  #endReason: GradloomError | undefined;
 
   constructor(worker: Worker) {
     this.#worker = worker;
-    worker.onmessage = ({ data }: MessageEvent<Answer>) => {
+    worker.onmessage = ({ data }: MessageEvent<WorkerMessage>) => {
       this.alive = true;
-      this.#told.get(data.id)?.(data);
+      this.#listeners.get(data.id)?.(data);
     };
     worker.onerror = (event) => {
       const why = event.message ? `: ${event.message}` : "";
-      this.#end(new InternalError("E_INTERNAL", `the language model's worker stopped${why}`));
+      this.#terminate(new InternalError("E_INTERNAL", `the language model's worker stopped${why}`));
     };
   }
 
-  /** Sends a request; `told` receives every answer. Returns a function that aborts it. */
-  #ask(ask: Without<Ask>, told: Told): () => void {
-    if (this.#over) throw this.#over;
-    const id = (this.#next += 1);
-    this.#told.set(id, (answer) => {
-      if (!["step", "progress", "learning"].includes(answer.kind)) this.#told.delete(id);
-      told(answer);
+  /** Sends a request; `onMessage` receives every message about it. Returns a function that aborts it. */
+  #send(request: WithoutId<WorkerRequest>, onMessage: OnMessage): () => void {
+    if (this.#endReason) throw this.#endReason;
+    const id = (this.#lastId += 1);
+    this.#listeners.set(id, (message) => {
+      if (!["step", "progress", "trained"].includes(message.kind)) this.#listeners.delete(id);
+      onMessage(message);
     });
-    this.#worker.postMessage({ id, ...ask });
+    this.#worker.postMessage({ id, ...request });
     return () => this.#worker.postMessage({ id, kind: "abort" });
   }
 
   /** Sends a request with a single result. */
-  #value(ask: Without<Ask>, signal?: AbortSignal, told?: Told): Promise<unknown> {
+  #request(request: WithoutId<WorkerRequest>, signal?: AbortSignal, onMessage?: OnMessage): Promise<unknown> {
     if (signal?.aborted) return Promise.reject(signal.reason);
     return new Promise((done, fail) => {
-      const giveUp = this.#ask(ask, (answer) => {
-        if (answer.kind === "failed") fail(signal?.aborted ? signal.reason : revived(answer.error));
-        else if (answer.kind === "done") done(answer.value);
-        else if (answer.kind === "loaded") done(answer);
-        else return told?.(answer);
-        signal?.removeEventListener("abort", stop);
+      const abort = this.#send(request, (message) => {
+        if (message.kind === "failed") fail(signal?.aborted ? signal.reason : fromPlainError(message.error));
+        else if (message.kind === "done") done(message.value);
+        else if (message.kind === "loaded") done(message);
+        else return onMessage?.(message);
+        signal?.removeEventListener("abort", onAbort);
       });
-      const stop = (): void => {
-        giveUp();
+      const onAbort = (): void => {
+        abort();
         fail(signal?.reason);
       };
-      signal?.addEventListener("abort", stop, { once: true });
+      signal?.addEventListener("abort", onAbort, { once: true });
     });
   }
 
-  async load(ask: Without<Ask>, signal: AbortSignal | undefined, onProgress: LLMOptions["onProgress"]): Promise<void> {
-    const told: Told = (answer) => answer.kind === "progress" && onProgress?.(answer.progress);
-    ({ info: this.info, metadata: this.metadata } = (await this.#value(ask, signal, told)) as { info: ModelInfo; metadata: Metadata });
+  async load(request: WithoutId<WorkerRequest>, signal: AbortSignal | undefined, onProgress: LLMOptions["onProgress"]): Promise<void> {
+    const onMessage: OnMessage = (message) => message.kind === "progress" && onProgress?.(message.progress);
+    ({ info: this.info, metadata: this.metadata } = (await this.#request(request, signal, onMessage)) as { info: ModelInfo; metadata: Metadata });
   }
 
   async *run(job: Job, signal: AbortSignal | undefined): AsyncGenerator<Step, void> {
     signal?.throwIfAborted();
-    const answers: Answer[] = [];
+    const messages: WorkerMessage[] = [];
     let wake = (): void => {};
-    let over = false;
-    const giveUp = this.#ask({ kind: "run", job }, (answer) => {
-      answers.push(answer);
+    let isFinished = false;
+    const abort = this.#send({ kind: "run", job }, (message) => {
+      messages.push(message);
       wake();
     });
-    const id = this.#next;
-    const stop = (): void => {
-      giveUp();
+    const id = this.#lastId;
+    const onAbort = (): void => {
+      abort();
       wake();
     };
-    signal?.addEventListener("abort", stop, { once: true });
+    signal?.addEventListener("abort", onAbort, { once: true });
     try {
       for (;;) {
         signal?.throwIfAborted();
-        const answer = answers.shift();
-        if (!answer) await new Promise<void>((done) => (wake = done));
-        else if (answer.kind === "step") {
-          this.#worker.postMessage({ id, kind: "taken" });
-          yield answer.step;
+        const message = messages.shift();
+        if (!message) await new Promise<void>((done) => (wake = done));
+        else if (message.kind === "step") {
+          this.#worker.postMessage({ id, kind: "consumed" });
+          yield message.step;
         } else {
-          over = true;
-          if (answer.kind === "failed") throw signal?.aborted ? signal.reason : revived(answer.error);
+          isFinished = true;
+          if (message.kind === "failed") throw signal?.aborted ? signal.reason : fromPlainError(message.error);
           return;
         }
       }
     } finally {
-      signal?.removeEventListener("abort", stop);
+      signal?.removeEventListener("abort", onAbort);
       // the consumer left the loop early: abort
-      if (!over && !this.#over) giveUp();
+      if (!isFinished && !this.#endReason) abort();
     }
   }
 
   encode(text: string, special: boolean): Promise<number[]> {
-    return this.#value({ kind: "encode", text, special }) as Promise<number[]>;
+    return this.#request({ kind: "encode", text, special }) as Promise<number[]>;
   }
 
   decode(ids: readonly number[], skipSpecial: boolean): Promise<string> {
-    return this.#value({ kind: "decode", ids, skipSpecial }) as Promise<string>;
+    return this.#request({ kind: "decode", ids, skipSpecial }) as Promise<string>;
   }
 
   embed(text: string | readonly number[], signal: AbortSignal | undefined): Promise<Float32Array> {
-    return this.#value({ kind: "embed", text }, signal) as Promise<Float32Array>;
+    return this.#request({ kind: "embed", text }, signal) as Promise<Float32Array>;
   }
 
   async useAdapter(name: string | null): Promise<void> {
-    await this.#value({ kind: "adapter", name });
+    await this.#request({ kind: "adapter", name });
   }
 
   async finetune(texts: readonly Lesson[], { signal, onStep, ...options }: FinetuneOptions): Promise<Finetuned> {
-    const told: Told = (answer) => answer.kind === "learning" && onStep?.(answer.step, answer.loss);
-    return (await this.#value({ kind: "finetune", texts, options }, signal, told)) as Finetuned;
+    const onMessage: OnMessage = (message) => message.kind === "trained" && onStep?.(message.step, message.loss);
+    return (await this.#request({ kind: "finetune", texts, options }, signal, onMessage)) as Finetuned;
   }
 
-  #end(why: GradloomError): void {
-    if (this.#over) return;
-    this.#over = why;
+  #terminate(reason: GradloomError): void {
+    if (this.#endReason) return;
+    this.#endReason = reason;
     this.#worker.terminate();
-    const { name, message, code } = why;
-    for (const [id, told] of [...this.#told]) told({ id, kind: "failed", error: { name, message, code } });
+    const { name, message, code } = reason;
+    for (const [id, onMessage] of [...this.#listeners]) onMessage({ id, kind: "failed", error: { name, message, code } });
   }
 
   dispose(): void {
-    this.#end(new StateError("E_STATE", "this language model was disposed"));
+    this.#terminate(new StateError("E_STATE", "this language model was disposed"));
   }
 }

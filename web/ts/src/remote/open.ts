@@ -1,26 +1,26 @@
 // The page's side of tasks in the worker: opens models there and runs tasks on them. The worker's side is `tasks.ts`.
 import type { DeviceKind } from "../device.js";
 import { GradloomError, ValueError, guardAsync } from "../errors.js";
-import { becomesBetterHere, deviceIn, forWorker, isBetterHere, worker } from "../remote-start.js";
-import type { Work } from "../tasks/opened.js";
+import { deviceRequest, pageFunctions, prefersPage, updatePrefersPage, workerClient } from "../remote-start.js";
+import type { TaskFunction } from "../tasks/dispatch.js";
 import type { Opened, Recipe, TaskOptions } from "../tasks/recipe.js";
 import type { ImageSource } from "../vision/pixels.js";
-import { type Calls, type Functions, packed, unpacked } from "./calls.js";
-import { type Told, RemoteModel } from "./model.js";
-import { absolute, fileFor, pictureFor, pictureOfFile, pixelsFor, soundFor, soundOfFile } from "./sources.js";
+import { type Callbacks, type RpcClient, packValue, unpackValue } from "./calls.js";
+import { type RemoteModelInfo, RemoteModel } from "./model.js";
+import { absolute, fileForWorker, pictureForWorker, pictureOfFile, pixelsForWorker, soundForWorker, soundOfFile } from "./sources.js";
 
 /** The worker's description of an opened model. */
-export interface ToldOpened {
+export interface OpenedInfo {
   id: number;
   recipe: Recipe;
   url: string;
-  model: Told | undefined;
+  model: RemoteModelInfo | undefined;
   /** The device of the model, if the task's file is a graph. */
   kind: DeviceKind | undefined;
 }
 
 /** The response to a forwarded request. */
-export interface Fetched {
+export interface PostedResponse {
   status: number;
   statusText: string;
   headers: [string, string][];
@@ -28,92 +28,95 @@ export interface Fetched {
 }
 
 /** A task's options for posting: plain values, and the names of functions, which the worker calls back. */
-export interface SentOptions {
+export interface PostedOptions {
   plain: Record<string, unknown>;
   functions: string[];
 }
 
-const SOUNDS: ReadonlySet<Work> = new Set(["vad", "transcribe", "notes"] as const);
+const AUDIO_TASKS: ReadonlySet<TaskFunction> = new Set(["vad", "transcribe", "notes"] as const);
 
-function split({ signal: _, model: __, device: ___, ...options }: Partial<TaskOptions>): { sent: SentOptions; told: Functions } {
+function splitOptions({ signal: _, model: __, device: ___, ...options }: Partial<TaskOptions>): { posted: PostedOptions; callbacks: Callbacks } {
   const all = Object.entries(options);
-  const told = Object.fromEntries(all.filter(([, value]) => typeof value === "function")) as Functions;
+  const callbacks = Object.fromEntries(all.filter(([, value]) => typeof value === "function")) as Callbacks;
   const plain = Object.fromEntries(all.filter(([, value]) => typeof value !== "function"));
-  const { fetch } = told;
+  const { fetch } = callbacks;
   if (fetch) {
-    told["fetch"] = async (address: string, init: RequestInit): Promise<Fetched> => {
+    callbacks["fetch"] = async (address: string, init: RequestInit): Promise<PostedResponse> => {
       const response = (await fetch(address, init)) as Response;
       const { status, statusText, headers } = response;
       const empty = [101, 204, 205, 304].includes(status);
       return { status, statusText, headers: [...headers], body: empty ? null : await response.arrayBuffer() };
     };
   }
-  return { sent: { plain, functions: Object.keys(told) }, told };
+  return { posted: { plain, functions: Object.keys(callbacks) }, callbacks };
 }
 
-const lost = new FinalizationRegistry(({ calls, id }: { calls: Calls; id: number }) => void calls.ask("close", id).catch(() => {}));
+const registry = new FinalizationRegistry(({ client, id }: { client: RpcClient; id: number }) => void client.call("close", id).catch(() => {}));
 
 /** Converts a task's input to a form that can be posted. */
-function sendable(name: Work, input: unknown, signal?: AbortSignal): unknown {
+function inputForWorker(name: TaskFunction, input: unknown, signal?: AbortSignal): unknown {
   if (name === "embed") return input;
-  if (name === "fileType") return fileFor(input as string, signal);
-  return SOUNDS.has(name) ? soundFor(input as string, signal) : pictureFor(input as ImageSource, signal);
+  if (name === "fileType") return fileForWorker(input as string, signal);
+  return AUDIO_TASKS.has(name) ? soundForWorker(input as string, signal) : pictureForWorker(input as ImageSource, signal);
 }
 
-class There {
+class RemoteTasks {
   constructor(
-    readonly calls: Calls,
+    readonly client: RpcClient,
     readonly id: number,
   ) {}
 
-  get over(): boolean {
-    return this.calls.ended;
+  get ended(): boolean {
+    return this.client.ended;
   }
 
-  async work(name: Work, input: unknown, more: readonly unknown[], options: TaskOptions): Promise<unknown> {
+  async run(name: TaskFunction, input: unknown, more: readonly unknown[], options: TaskOptions): Promise<unknown> {
     const { signal, device } = options;
     signal?.throwIfAborted();
-    const { sent, told } = split(options);
-    const ask = async (given: unknown): Promise<unknown> => {
-      const args = { id: this.id, name, options: sent, ...deviceIn(device as DeviceKind | undefined) };
-      const { value, transfer } = packed({ ...args, input: given, more });
-      return unpacked(await this.calls.ask("task", value, { signal, told, transfer }));
+    const { posted, callbacks } = splitOptions(options);
+    const callWorker = async (postedInput: unknown): Promise<unknown> => {
+      const args = { id: this.id, name, options: posted, ...deviceRequest(device as DeviceKind | undefined) };
+      const { value, transfer } = packValue({ ...args, input: postedInput, more });
+      return unpackValue(await this.client.call("task", value, { signal, callbacks, transfer }));
     };
     try {
-      return await ask(await sendable(name, input, signal));
+      return await callWorker(await inputForWorker(name, input, signal));
     } catch (error) {
       if (error instanceof GradloomError || (error as Error)?.name !== "DataCloneError") throw error;
       // e.g. a picture of another origin: reading it in this thread works, or gives the proper error
-      if (!SOUNDS.has(name) && name !== "embed" && name !== "fileType") return ask(await pixelsFor(input as ImageSource, signal));
+      if (!AUDIO_TASKS.has(name) && name !== "embed" && name !== "fileType") return callWorker(await pixelsForWorker(input as ImageSource, signal));
       throw new ValueError("E_VALUE", `${name}: what was given is neither a file nor values: ${(error as Error).message}`, { cause: error });
     }
   }
 }
 
 /** Opens a task's model in the page's worker; null if that is not possible. */
-export async function openRemote(address: string | URL, options: Omit<TaskOptions, "model" | "worker">): Promise<{ opened: Opened; there: There } | null> {
+export async function openRemote(
+  address: string | URL,
+  options: Omit<TaskOptions, "model" | "worker">,
+): Promise<{ opened: Opened; remote: RemoteTasks } | null> {
   const { signal, device } = options;
   signal?.throwIfAborted();
-  if (isBetterHere()) return null;
+  if (prefersPage()) return null;
   const kind = device as DeviceKind | "auto" | undefined;
-  const calls = await guardAsync(worker, signal);
-  if (!calls) return null;
-  Object.assign(forWorker, { pictureOfFile, soundOfFile });
-  const { sent, told } = split(options);
-  const late = ({ id }: ToldOpened): void => void calls.ask("close", id).catch(() => {});
-  const asked = { address: absolute(address), options: sent, ...deviceIn(kind) };
-  const { id, recipe, url, model: facts, kind: taken } = await calls.ask<ToldOpened>("open", asked, { signal, told, late });
+  const client = await guardAsync(workerClient, signal);
+  if (!client) return null;
+  Object.assign(pageFunctions, { pictureOfFile, soundOfFile });
+  const { posted, callbacks } = splitOptions(options);
+  const onLate = ({ id }: OpenedInfo): void => void client.call("close", id).catch(() => {});
+  const request = { address: absolute(address), options: posted, ...deviceRequest(kind) };
+  const { id, recipe, url, model: modelInfo, kind: chosen } = await client.call<OpenedInfo>("open", request, { signal, callbacks, onLate });
   // shared by the model and the opened object: once both are unreachable, the worker closes it
   const owner = {};
-  lost.register(owner, { calls, id }, owner);
-  const model = facts && new RemoteModel(calls, facts, owner);
+  registry.register(owner, { client, id }, owner);
+  const model = modelInfo && new RemoteModel(client, modelInfo, owner);
   const dispose = (): void => {
-    lost.unregister(owner);
+    registry.unregister(owner);
     model?.dispose();
-    void calls.ask("close", id).catch(() => {});
+    void client.call("close", id).catch(() => {});
   };
   const opened: Opened = { recipe, url: new URL(url), model, kept: new Map(), dispose, [Symbol.dispose]: dispose };
-  if (!(await becomesBetterHere(kind, taken ?? "wasm"))) return { opened, there: new There(calls, id) };
+  if (!(await updatePrefersPage(kind, chosen ?? "wasm"))) return { opened, remote: new RemoteTasks(client, id) };
   dispose();
   return null;
 }

@@ -4,18 +4,18 @@
 import type { AudioBufferLike, AudioSource } from "../audio/sound.js";
 import type { FileSource } from "../progress.js";
 import type { ImageSource, Pixels } from "../vision/pixels.js";
-import { copied } from "./copies.js";
+import { copyArray } from "./copies.js";
 
 /** Makes an address absolute, since the worker has another base. */
 export const absolute = (address: string | URL): string => new URL(address, globalThis.location?.href).href;
 
-const kindOf = (value: unknown): string => Object.prototype.toString.call(value).slice(8, -1);
+const classNameOf = (value: unknown): string => Object.prototype.toString.call(value).slice(8, -1);
 
 /** Converts a file: to its address, unchanged, or to a copy of its bytes. */
-export async function fileFor(source: FileSource, signal?: AbortSignal): Promise<unknown> {
+export async function fileForWorker(source: FileSource, signal?: AbortSignal): Promise<unknown> {
   if (typeof source === "string" || source instanceof URL) return absolute(source);
-  if (source instanceof Uint8Array) return copied(source, signal);
-  if (source instanceof ArrayBuffer) return copied(new Uint8Array(source), signal);
+  if (source instanceof Uint8Array) return copyArray(source, signal);
+  if (source instanceof ArrayBuffer) return copyArray(new Uint8Array(source), signal);
   return source;
 }
 
@@ -40,36 +40,36 @@ async function bitmapOf(source: object, kind: string): Promise<ImageBitmap | und
   return sized(width, height);
 }
 
-const SHOWN = new Set(["HTMLImageElement", "HTMLVideoElement", "HTMLCanvasElement", "OffscreenCanvas", "ImageBitmap"]);
+const BITMAP_SOURCES = new Set(["HTMLImageElement", "HTMLVideoElement", "HTMLCanvasElement", "OffscreenCanvas", "ImageBitmap"]);
 
 /** Converts a picture. If no bitmap can be made, its pixels are read here, which also reports errors. */
-export async function pictureFor(source: ImageSource, signal?: AbortSignal): Promise<unknown> {
-  const kind = kindOf(source);
+export async function pictureForWorker(source: ImageSource, signal?: AbortSignal): Promise<unknown> {
+  const kind = classNameOf(source);
   if (typeof source === "string" || source instanceof URL || source instanceof Blob || source instanceof ArrayBuffer || source instanceof Uint8Array) {
-    return fileFor(source, signal);
+    return fileForWorker(source, signal);
   }
   if (kind === "VideoFrame") return (source as VideoFrame).clone();
-  const bitmap = SHOWN.has(kind) ? await bitmapOf(source, kind).catch(() => undefined) : undefined;
-  return bitmap ?? pixelsFor(source, signal);
+  const bitmap = BITMAP_SOURCES.has(kind) ? await bitmapOf(source, kind).catch(() => undefined) : undefined;
+  return bitmap ?? pixelsForWorker(source, signal);
 }
 
 /** Reads the pixels of a picture in this thread. */
-export async function pixelsFor(source: ImageSource, signal?: AbortSignal): Promise<Pixels> {
+export async function pixelsForWorker(source: ImageSource, signal?: AbortSignal): Promise<Pixels> {
   const { readPixels } = await import("../vision/pixels.js");
   const { data, width, height } = await readPixels(source, signal ? { signal } : {});
-  return { data: data === (source as Pixels).data ? await copied(data, signal) : data, width, height };
+  return { data: data === (source as Pixels).data ? await copyArray(data, signal) : data, width, height };
 }
 
 /** Converts a sound: audio buffers to their samples, files like other files. */
-export async function soundFor(source: AudioSource, signal?: AbortSignal): Promise<unknown> {
+export async function soundForWorker(source: AudioSource, signal?: AbortSignal): Promise<unknown> {
   const { numberOfChannels, sampleRate, channels } = (source ?? {}) as Partial<AudioBufferLike> & { channels?: unknown };
-  const all = (list: readonly Float32Array[]): Promise<Float32Array[]> => Promise.all(list.map((samples) => copied(samples, signal)));
+  const copyAll = (list: readonly Float32Array[]): Promise<Float32Array[]> => Promise.all(list.map((samples) => copyArray(samples, signal)));
   if (typeof numberOfChannels === "number" && typeof sampleRate === "number") {
     const buffer = source as AudioBufferLike;
-    return { sampleRate, channels: await all(Array.from({ length: numberOfChannels }, (_, c) => buffer.getChannelData(c))) };
+    return { sampleRate, channels: await copyAll(Array.from({ length: numberOfChannels }, (_, c) => buffer.getChannelData(c))) };
   }
   const isSound = Array.isArray(channels) && channels.every((each) => each instanceof Float32Array);
-  return isSound ? { sampleRate, channels: await all(channels) } : fileFor(source as FileSource, signal);
+  return isSound ? { sampleRate, channels: await copyAll(channels) } : fileForWorker(source as FileSource, signal);
 }
 
 /** For the worker: decodes a picture for which only a page has a decoder. */
@@ -82,5 +82,5 @@ export async function soundOfFile(bytes: Uint8Array<ArrayBuffer>, sampleRate: nu
   const { decodeSound } = await import("../audio/sound.js");
   const buffer = await decodeSound(bytes, sampleRate);
   const channels = Array.from({ length: buffer.numberOfChannels }, (_, c) => buffer.getChannelData(c));
-  return { channels: await Promise.all(channels.map((samples) => copied(samples))), sampleRate: buffer.sampleRate };
+  return { channels: await Promise.all(channels.map((samples) => copyArray(samples))), sampleRate: buffer.sampleRate };
 }

@@ -6,16 +6,16 @@ import { type ModuleState, useModule } from "../module.js";
 import type { FileSource } from "../progress.js";
 import { Tensor, bind } from "../tensor.js";
 import type { TuneOptions } from "../tune.js";
-import type { Answers, Context } from "./calls.js";
-import { type Facts, type Held, type Ran, type Sent, type Told, graphText, tensorOf } from "./model.js";
+import type { Context, Handlers } from "./calls.js";
+import { type DeviceInfo, type PostedTensor, type RemoteModelInfo, type RunResult, type TensorRef, graphText, tensorOf } from "./model.js";
 
 const models = new Map<number, LocalModel>();
 /** Outputs that stay in the worker (`stay`). */
 const tensors = new Map<number, Tensor>();
-let next = 0;
+let lastId = 0;
 
 /** A new id for an object that the page refers to. */
-export const newNumber = (): number => (next += 1);
+export const newId = (): number => (lastId += 1);
 
 function modelOf(id: number): LocalModel {
   const found = models.get(id);
@@ -26,27 +26,27 @@ function modelOf(id: number): LocalModel {
 /** The devices of models, by index. */
 const devices: Device[] = [];
 
-function facts(device: Device): Facts {
+function deviceInfo(device: Device): DeviceInfo {
   const { kind, threads, software, relaxedSimd, maxBufferBytes, notes } = device;
   const known = devices.indexOf(device);
-  const number = known < 0 ? devices.push(device) - 1 : known;
-  return { kind, threads, software, relaxedSimd, maxBufferBytes, notes: [...notes], number };
+  const index = known < 0 ? devices.push(device) - 1 : known;
+  return { kind, threads, software, relaxedSimd, maxBufferBytes, notes: [...notes], index };
 }
 
 /** A device to start, with the options of the page's `init` if they have changed. */
-export interface Start {
+export interface DeviceRequest {
   device: DeviceKind | "auto";
   settings?: InitOptions;
 }
 
 /** Starts a device with the options of the page's `init`. */
-export async function started({ device, settings }: Start, { signal, tell }: Context): Promise<Device> {
-  const debug = settings?.debug !== undefined && { log: (text: string) => tell("log", text) };
+export async function startDevice({ device, settings }: DeviceRequest, { signal, notify }: Context): Promise<Device> {
+  const debug = settings?.debug !== undefined && { log: (text: string) => notify("log", text) };
   return init({ ...settings, ...debug, device, signal });
 }
 
 /** Concatenates the parts of a file. */
-function whole(parts: Uint8Array[]): Uint8Array {
+function concatenated(parts: Uint8Array[]): Uint8Array {
   if (parts.length === 1) return parts[0] as Uint8Array;
   const out = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
   let at = 0;
@@ -58,24 +58,24 @@ function whole(parts: Uint8Array[]): Uint8Array {
 }
 
 /** Reads a tensor's bytes. */
-async function bytesOf(t: Tensor, signal: AbortSignal): Promise<Uint8Array> {
+async function readBytes(t: Tensor, signal: AbortSignal): Promise<Uint8Array> {
   const { host, id } = bind(t);
   return onDevice(host, () => host.raw.data(id, signal) as Promise<Uint8Array>, signal);
 }
 
 /** Reads a tensor for posting, and disposes it. */
-async function taken(t: Tensor, signal: AbortSignal): Promise<Sent> {
+async function readAndDispose(t: Tensor, signal: AbortSignal): Promise<PostedTensor> {
   const { dtype, shape } = t;
   try {
-    return [dtype, [...shape], await bytesOf(t, signal)];
+    return [dtype, [...shape], await readBytes(t, signal)];
   } finally {
     t.dispose();
   }
 }
 
 /** Registers a tensor that stays in the worker. */
-function held(t: Tensor): Held {
-  const id = newNumber();
+function keepTensor(t: Tensor): TensorRef {
+  const id = newId();
   tensors.set(id, t);
   return [t.dtype, [...t.shape], id];
 }
@@ -87,15 +87,15 @@ function tensorAt(id: number): Tensor {
 }
 
 /** Registers a model and describes it to the page. */
-export function told(model: LocalModel): Told {
-  const id = newNumber();
+export function registerModel(model: LocalModel): RemoteModelInfo {
+  const id = newId();
   models.set(id, model);
   const { inputs, outputs, nodes, parameters, opset, graph } = model;
-  return { id, inputs: [...inputs], outputs: [...outputs], nodes, parameters, opset, device: facts(model.device), graph: graphText(graph) };
+  return { id, inputs: [...inputs], outputs: [...outputs], nodes, parameters, opset, device: deviceInfo(model.device), graph: graphText(graph) };
 }
 
 /** Disposes a model. */
-export function disposed(id: number): void {
+export function disposeModel(id: number): void {
   models.get(id)?.dispose();
   models.delete(id);
 }
@@ -104,7 +104,7 @@ export function disposed(id: number): void {
  * Acquires the lock by which the page detects the end of this thread, and holds it for life; false if the browser has
  * no locks.
  */
-function holds(lock: string): Promise<boolean> {
+function acquireForLife(lock: string): Promise<boolean> {
   const { locks } = globalThis.navigator;
   if (!locks) return Promise.resolve(false);
   return new Promise((done) => {
@@ -117,61 +117,62 @@ function holds(lock: string): Promise<boolean> {
 }
 
 /** A request to run a model: inputs are values, posted tensors, or ids of tensors in this worker. */
-interface Run {
+interface RunRequest {
   id: number;
-  inputs: [string, ModelInput | { tensor: Sent } | { held: number }][];
+  inputs: [string, ModelInput | { tensor: PostedTensor } | { tensorId: number }][];
   outputs?: string[];
   stay: boolean;
 }
 
-const marked = <T>(rows: T[]): (T & { worker: true })[] => rows.map((row) => ({ ...row, worker: true }));
+const markWorker = <T>(rows: T[]): (T & { worker: true })[] => rows.map((row) => ({ ...row, worker: true }));
 
-export const answers: Answers = {
-  stats: async () => marked(await stats()),
-  memory: async () => marked(await memory()),
+export const modelHandlers: Handlers = {
+  stats: async () => markWorker(await stats()),
+  memory: async () => markWorker(await memory()),
   flushCache,
   clearCache,
 
   begin({ lock, ...state }: ModuleState & { lock: string }): Promise<boolean> {
     useModule(state);
-    return holds(lock);
+    return acquireForLife(lock);
   },
 
-  async load({ from, device, settings, ...options }: LoadOptions & Start & { from: FileSource | Uint8Array[] }, context): Promise<Told> {
-    const { signal, tell } = context;
-    await started({ device, ...(settings && { settings }) }, context);
-    const onProgress = (progress: unknown): void => tell("onProgress", progress);
-    const model = await loadLocal(Array.isArray(from) ? whole(from) : from, { ...options, device, signal, onProgress });
-    return told(model);
+  async load({ from, device, settings, ...options }: LoadOptions & DeviceRequest & { from: FileSource | Uint8Array[] }, context): Promise<RemoteModelInfo> {
+    const { signal, notify } = context;
+    await startDevice({ device, ...(settings && { settings }) }, context);
+    const onProgress = (progress: unknown): void => notify("onProgress", progress);
+    const model = await loadLocal(Array.isArray(from) ? concatenated(from) : from, { ...options, device, signal, onProgress });
+    return registerModel(model);
   },
 
-  async run({ id, inputs, outputs, stay }: Run, { signal, tell }): Promise<Ran> {
+  async run({ id, inputs, outputs, stay }: RunRequest, { signal, notify }): Promise<RunResult> {
     const model = modelOf(id);
-    const own: Tensor[] = [];
-    const given = inputs.map(([name, value]) => {
-      const { tensor, held: number } = (value ?? {}) as { tensor?: Sent; held?: number };
-      if (number !== undefined) return [name, tensorAt(number)] as const;
+    const postedTensors: Tensor[] = [];
+    const bound = inputs.map(([name, value]) => {
+      const { tensor, tensorId } = (value ?? {}) as { tensor?: PostedTensor; tensorId?: number };
+      if (tensorId !== undefined) return [name, tensorAt(tensorId)] as const;
       if (!tensor) return [name, value as ModelInput] as const;
-      own.push(tensorOf(tensor));
-      return [name, own.at(-1) as Tensor] as const;
+      postedTensors.push(tensorOf(tensor));
+      return [name, postedTensors.at(-1) as Tensor] as const;
     });
-    const onProgress = (progress: unknown): void => tell("onProgress", progress);
-    const once = async (): Promise<Ran> => {
-      const all = await model.run(Object.fromEntries(given), { signal, onProgress, ...(outputs && { outputs }) });
+    const onProgress = (progress: unknown): void => notify("onProgress", progress);
+    const runOnce = async (): Promise<RunResult> => {
+      const outputTensors = await model.run(Object.fromEntries(bound), { signal, onProgress, ...(outputs && { outputs }) });
       const timing = model.timing as NonNullable<typeof model.timing>;
-      const sent = await Promise.all(Object.entries(all).map(async ([name, t]) => [name, stay ? held(t) : await taken(t, signal)] as const));
-      return { outputs: Object.fromEntries(sent), timing, notes: model.notes, device: facts(model.device) };
+      const toPosted = async (t: Tensor): Promise<PostedTensor | TensorRef> => (stay ? keepTensor(t) : readAndDispose(t, signal));
+      const posted = await Promise.all(Object.entries(outputTensors).map(async ([name, t]) => [name, await toPosted(t)] as const));
+      return { outputs: Object.fromEntries(posted), timing, notes: model.notes, device: deviceInfo(model.device) };
     };
     try {
-      return await once().catch((error: unknown) => {
+      return await runOnce().catch((error: unknown) => {
         // the GPU was lost: posted inputs are still here, and the run is repeated on another device
-        const mayAgain = isLost(error) && model.device.kind === "webgpu" && !signal?.aborted;
-        if (!mayAgain || given.some(([, value]) => value instanceof Tensor && !own.includes(value))) throw error;
+        const canRetry = isLost(error) && model.device.kind === "webgpu" && !signal?.aborted;
+        if (!canRetry || bound.some(([, value]) => value instanceof Tensor && !postedTensors.includes(value))) throw error;
         onProgress({ phase: "device", loaded: 0, total: 0 });
-        return once();
+        return runOnce();
       });
     } finally {
-      own.forEach((t) => t.dispose());
+      postedTensors.forEach((t) => t.dispose());
     }
   },
 
@@ -179,16 +180,16 @@ export const answers: Answers = {
 
   strings: ({ id, codes }: { id: number; codes: Int32Array }) => modelOf(id).strings(new Tensor(codes)),
 
-  lost: (number: number) => devices[number]?.lost,
+  lost: (index: number) => devices[index]?.lost,
 
   tune: ({ id, options }: { id: number; options: TuneOptions }, { signal }) => modelOf(id).device.tune({ ...options, signal }),
 
-  read: (id: number, { signal }) => bytesOf(tensorAt(id), signal),
+  read: (id: number, { signal }) => readBytes(tensorAt(id), signal),
 
   free(id: number): void {
     tensors.get(id)?.dispose();
     tensors.delete(id);
   },
 
-  dispose: disposed,
+  dispose: disposeModel,
 };

@@ -1,76 +1,77 @@
 // The worker's side of tasks: opened models by id, and running tasks on them. Files that only a page can decode are
 // sent to the page.
-import { elsewhere as sounds } from "../audio/sound.js";
+import { pageDecoder as soundDecoder } from "../audio/sound.js";
 import { StateError } from "../errors.js";
 import type { LocalModel } from "../model.js";
-import * as here from "../tasks/here.js";
-import type { Work } from "../tasks/opened.js";
+import * as implementations from "../tasks/implementations.js";
+import type { TaskFunction } from "../tasks/dispatch.js";
 import type { Opened, TaskOptions } from "../tasks/recipe.js";
-import { elsewhere as pictures } from "../vision/pixels.js";
-import type { Answers, Context } from "./calls.js";
-import type { Fetched, SentOptions, ToldOpened } from "./open.js";
-import { type Start, disposed, newNumber, started, told } from "./thread.js";
+import { pageDecoder as pictureDecoder } from "../vision/pixels.js";
+import type { Context, Handlers } from "./calls.js";
+import type { OpenedInfo, PostedOptions, PostedResponse } from "./open.js";
+import { type DeviceRequest, disposeModel, newId, registerModel, startDevice } from "./worker-models.js";
 
 /** Opened models, with the id of the underlying model and the device that was requested. */
-const all = new Map<number, { opened: Opened; model: number | undefined; device: Start["device"] }>();
+const openedModels = new Map<number, { opened: Opened; model: number | undefined; device: DeviceRequest["device"] }>();
 
 /** Recreates the options that the page was given; functions call back to the page. */
-function options({ plain, functions }: SentOptions, { signal, tell, ask }: Context): Omit<TaskOptions, "model"> {
-  const own = (name: string): unknown => (name === "fetch" ? viaPage(ask) : (...args: unknown[]) => tell(name, ...args));
-  return { ...plain, ...Object.fromEntries(functions.map((name) => [name, own(name)])), signal };
+function restoreOptions({ plain, functions }: PostedOptions, { signal, notify, call }: Context): Omit<TaskOptions, "model"> {
+  const functionOf = (name: string): unknown => (name === "fetch" ? fetchOnPage(call) : (...args: unknown[]) => notify(name, ...args));
+  return { ...plain, ...Object.fromEntries(functions.map((name) => [name, functionOf(name)])), signal };
 }
 
 /** A `fetch` that forwards requests to the page's custom `fetch`. */
-function viaPage(ask: Context["ask"]): typeof fetch {
+function fetchOnPage(call: Context["call"]): typeof fetch {
   return async (address, init = {}) => {
     const headers = [...new Headers(init.headers)];
     const request = { headers, ...(init.method && { method: init.method }), ...(init.cache && { cache: init.cache }) };
-    const { body, ...answer } = await ask<Fetched>("fetch", String(address), request);
-    return new Response(body, answer);
+    const { body, ...response } = await call<PostedResponse>("fetch", String(address), request);
+    return new Response(body, response);
   };
 }
 
 /** Lets the page decode the files that a worker cannot. */
-export function readElsewhere(ask: Context["ask"]): void {
-  pictures.decode = (file) => ask("pictureOfFile", file);
-  sounds.decode = (bytes, sampleRate) => ask("soundOfFile", bytes, sampleRate);
+export function decodeOnPage(call: Context["call"]): void {
+  pictureDecoder.decode = (file) => call("pictureOfFile", file);
+  soundDecoder.decode = (bytes, sampleRate) => call("soundOfFile", bytes, sampleRate);
 }
 
-interface Open extends Start {
+interface OpenRequest extends DeviceRequest {
   address: string;
-  options: SentOptions;
+  options: PostedOptions;
 }
 
-interface Task extends Start {
+interface TaskRequest extends DeviceRequest {
   id: number;
-  name: Work;
+  name: TaskFunction;
   input: unknown;
   more: unknown[];
-  options: SentOptions;
+  options: PostedOptions;
 }
 
-export const taskAnswers: Answers = {
-  async open({ address, options: sent, ...start }: Open, context): Promise<ToldOpened> {
-    const { kind } = await started(start, context);
-    const opened = await here.openHere(address, { ...options(sent, context), device: start.device });
-    const id = newNumber();
-    const model = opened.model && told(opened.model as LocalModel);
-    all.set(id, { opened, model: model?.id, device: start.device });
+export const taskHandlers: Handlers = {
+  async open({ address, options: posted, ...start }: OpenRequest, context): Promise<OpenedInfo> {
+    const { kind } = await startDevice(start, context);
+    const opened = await implementations.openLocal(address, { ...restoreOptions(posted, context), device: start.device });
+    const id = newId();
+    const model = opened.model && registerModel(opened.model as LocalModel);
+    openedModels.set(id, { opened, model: model?.id, device: start.device });
     return { id, recipe: opened.recipe, url: opened.url.href, model, kind };
   },
 
-  async task({ id, name, input, more, options: sent, device, settings }: Task, context): Promise<unknown> {
-    if (settings) await started({ device, settings }, context);
-    const found = all.get(id);
+  async task({ id, name, input, more, options: posted, device, settings }: TaskRequest, context): Promise<unknown> {
+    if (settings) await startDevice({ device, settings }, context);
+    const found = openedModels.get(id);
     if (!found) throw new StateError("E_STATE", "this model was disposed");
-    const how = { ...options(sent, context), device: found.device, model: found.opened };
-    return here.onceMore(how, (options) => (here[name] as (...args: unknown[]) => Promise<unknown>)(input, ...more, options));
+    const taskOptions = { ...restoreOptions(posted, context), device: found.device, model: found.opened };
+    const perform = implementations[name] as (...args: unknown[]) => Promise<unknown>;
+    return implementations.retryOnDeviceLoss(taskOptions, (options) => perform(input, ...more, options));
   },
 
   close(id: number): void {
-    const { opened, model } = all.get(id) ?? {};
-    all.delete(id);
+    const { opened, model } = openedModels.get(id) ?? {};
+    openedModels.delete(id);
     opened?.dispose();
-    if (model !== undefined) disposed(model);
+    if (model !== undefined) disposeModel(model);
   },
 };

@@ -3,7 +3,7 @@ import type { ChatMessage } from "../chat.js";
 import { ValueError, isLost, missing } from "../errors.js";
 import type { LLM } from "../llm.js";
 import type { AnswerOptions } from "../llm/options.js";
-import { addressOf, alsoUnloaded } from "./opened.js";
+import { requireModel, unloadCallbacks } from "./dispatch.js";
 import { type TaskOptions, readRecipe } from "./recipe.js";
 
 /** Options of `chat`: those of `LLM.chat`, with the model given by a recipe. */
@@ -21,19 +21,19 @@ export interface ChatTaskOptions extends Omit<TaskOptions, "model">, AnswerOptio
 
 const loaded = new Map<string, Promise<LLM>>();
 
-alsoUnloaded.add(() => {
+unloadCallbacks.add(() => {
   const all = [...loaded.values()];
   loaded.clear();
   for (const each of all) void each.then((llm) => llm.dispose(), () => {});
 });
 
 async function load(address: string | URL, { onProgress, context, device, worker, ...options }: ChatTaskOptions): Promise<LLM> {
-  const { recipe, file, own } = await readRecipe(address, options);
+  const { recipe, file, fetchOptions } = await readRecipe(address, options);
   if (recipe.task !== "chat") throw new ValueError("E_VALUE", `${recipe.name} is a model for ${recipe.task}, not for chat`);
   // imported as an entry of its own, since that locates its worker's script relative to itself
   const llm = await import("../llm.js").catch(missing);
   return llm.LLM.load(file, {
-    ...own,
+    ...fetchOptions,
     ...(onProgress && { onProgress }),
     ...(context !== undefined && { context }),
     ...(device !== undefined && { device }),
@@ -51,7 +51,7 @@ function keyOf({ model, device, context, worker }: ChatTaskOptions): string | un
  * device.
  */
 function modelOf(options: ChatTaskOptions): Promise<LLM> {
-  const model = addressOf("chat", options);
+  const model = requireModel("chat", options);
   const key = keyOf(options);
   if (key === undefined) return Promise.resolve(model as LLM);
   let found = loaded.get(key);
@@ -64,33 +64,33 @@ function modelOf(options: ChatTaskOptions): Promise<LLM> {
 
 /** Answers messages or a text. A model without a chat template continues the text. */
 export async function chat(messages: string | readonly ChatMessage[], options: ChatTaskOptions): Promise<string> {
-  const wanted = modelOf(options);
+  const loading = modelOf(options);
   const key = keyOf(options);
-  let isTold = false;
+  let hasEmitted = false;
   const onText = (piece: string): void => {
-    isTold = true;
+    hasEmitted = true;
     options.onText?.(piece);
   };
   try {
-    return await answered(await wanted, messages, { ...options, onText });
+    return await generateAnswer(await loading, messages, { ...options, onText });
   } catch (error) {
     if (!isLost(error) || key === undefined) throw error;
     // the weights are lost: forget the model so that the next call loads it again, and retry here unless text was
     // already delivered
-    if (loaded.get(key) === wanted) loaded.delete(key);
-    void wanted.then((llm) => llm.dispose(), () => {});
-    if (isTold || options.signal?.aborted) throw error;
-    return answered(await modelOf(options), messages, options);
+    if (loaded.get(key) === loading) loaded.delete(key);
+    void loading.then((llm) => llm.dispose(), () => {});
+    if (hasEmitted || options.signal?.aborted) throw error;
+    return generateAnswer(await modelOf(options), messages, options);
   }
 }
 
-async function answered(llm: LLM, messages: string | readonly ChatMessage[], options: ChatTaskOptions): Promise<string> {
+async function generateAnswer(llm: LLM, messages: string | readonly ChatMessage[], options: ChatTaskOptions): Promise<string> {
   // the remaining options control generation
-  const { model: _, device: __, worker: ___, context: ____, cache, fetch, hash, onModel, onProgress, onText, ...how } = options;
+  const { model: _, device: __, worker: ___, context: ____, cache, fetch, hash, onModel, onProgress, onText, ...generateOptions } = options;
   const list = typeof messages === "string" ? [{ role: "user", content: messages }] : messages;
   const text = list.map(({ content }) => String(content ?? "")).join("\n");
   let answer = "";
-  for await (const piece of llm.info.hasTemplate ? llm.chat(list, how) : llm.generate(text, how)) {
+  for await (const piece of llm.info.hasTemplate ? llm.chat(list, generateOptions) : llm.generate(text, generateOptions)) {
     answer += piece;
     onText?.(piece);
   }

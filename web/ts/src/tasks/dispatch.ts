@@ -1,25 +1,25 @@
 // Opens the models of tasks and dispatches each task to the thread that has its model: the page's worker if there is
 // one, else this thread. The code of the tasks is loaded only if they run here.
 import { DeviceError, InternalError, ValueError, missing } from "../errors.js";
-import { mayBeElsewhere } from "../model.js";
+import { canRunInWorker } from "../model.js";
 import type { Opened, TaskName, TaskOptions } from "./recipe.js";
 
-type Here = typeof import("./here.js");
+type LocalTasks = typeof import("./implementations.js");
 /** Names of the functions that perform tasks. */
-export type Work = Exclude<keyof Here, "onceMore" | "openHere">;
+export type TaskFunction = Exclude<keyof LocalTasks, "retryOnDeviceLoss" | "openLocal">;
 
 /** An opened model in the page's worker. */
-interface There {
-  readonly over: boolean;
-  work(name: Work, input: unknown, more: readonly unknown[], options: TaskOptions): Promise<unknown>;
+interface RemoteTasks {
+  readonly ended: boolean;
+  run(name: TaskFunction, input: unknown, more: readonly unknown[], options: TaskOptions): Promise<unknown>;
 }
 
-const opened = new Map<string, Promise<Opened>>();
+const openedModels = new Map<string, Promise<Opened>>();
 /** Further functions that `unload` calls. */
-export const alsoUnloaded = new Set<() => void>();
-const elsewhere = new WeakMap<Opened, There>();
+export const unloadCallbacks = new Set<() => void>();
+const remoteByModel = new WeakMap<Opened, RemoteTasks>();
 
-const here = (): Promise<Here> => import("./here.js").catch(missing);
+const loadLocalTasks = (): Promise<LocalTasks> => import("./implementations.js").catch(missing);
 
 /**
  * Loads a model by the address of its recipe. Tasks do this themselves; call it to load a model in advance or to free
@@ -27,59 +27,59 @@ const here = (): Promise<Here> => import("./here.js").catch(missing);
  */
 export async function open(address: string | URL, options: Omit<TaskOptions, "model"> = {}): Promise<Opened> {
   const { worker: _, ...rest } = options;
-  if (mayBeElsewhere(options)) {
-    const found = await (await import("../remote.js").catch(() => undefined))?.openRemote(address, rest);
-    if (found) {
-      elsewhere.set(found.opened, found.there);
-      return found.opened;
+  if (canRunInWorker(options)) {
+    const result = await (await import("../remote.js").catch(() => undefined))?.openRemote(address, rest);
+    if (result) {
+      remoteByModel.set(result.opened, result.remote);
+      return result.opened;
     }
   }
-  return (await here()).openHere(address, rest);
+  return (await loadLocalTasks()).openLocal(address, rest);
 }
 
 /** The model of a task, loaded once per address, device and thread, and kept until `unload` or its loss. */
 async function modelOf(task: TaskName, options: TaskOptions): Promise<Opened> {
-  const model = addressOf(task, options);
-  if (typeof model !== "string" && !(model instanceof URL)) return fits(task, model);
-  const key = `${String(options.device ?? "auto")} ${mayBeElsewhere(options)} ${model}`;
-  let found = opened.get(key);
-  if (found && elsewhere.get(await found)?.over) found = undefined;
+  const model = requireModel(task, options);
+  if (typeof model !== "string" && !(model instanceof URL)) return checkTask(task, model);
+  const key = `${String(options.device ?? "auto")} ${canRunInWorker(options)} ${model}`;
+  let found = openedModels.get(key);
+  if (found && remoteByModel.get(await found)?.ended) found = undefined;
   if (!found) {
-    opened.set(key, (found = open(model, options)));
-    found.catch(() => opened.delete(key));
+    openedModels.set(key, (found = open(model, options)));
+    found.catch(() => openedModels.delete(key));
   }
-  return fits(task, await found);
+  return checkTask(task, await found);
 }
 
 /** The `model` option of a task; throws if it is missing. */
-export function addressOf<M>(task: TaskName, options: { model: M }): M {
+export function requireModel<M>(task: TaskName, options: { model: M }): M {
   const { model } = (options ?? {}) as Partial<{ model: M }>;
   if (model !== undefined) return model;
   throw new ValueError("E_VALUE", `${task} needs the address of a recipe`, { hint: `${task}(.., { model: "models/recipe.json" })` });
 }
 
-function fits(task: TaskName, given: Opened): Opened {
-  if (given.recipe?.task === task) return given;
-  throw new ValueError("E_VALUE", `${given.recipe?.name ?? "this"} is a model for ${given.recipe?.task ?? "nothing"}, not for ${task}`);
+function checkTask(task: TaskName, opened: Opened): Opened {
+  if (opened.recipe?.task === task) return opened;
+  throw new ValueError("E_VALUE", `${opened.recipe?.name ?? "this"} is a model for ${opened.recipe?.task ?? "nothing"}, not for ${task}`);
 }
 
 /** Whether the model is lost with its device or worker, so that the next task has to open it again. */
-const isOver = (error: unknown): boolean =>
+const isModelLost = (error: unknown): boolean =>
   error instanceof InternalError || (error instanceof DeviceError && error.code === "E_DEVICE_LOST");
 
 /** Runs a task in the thread that has its model. */
-export async function work<N extends Work>(name: N, task: TaskName, args: [unknown, ...unknown[]], options: TaskOptions): Promise<any> {
+export async function runTask<N extends TaskFunction>(name: N, task: TaskName, args: [unknown, ...unknown[]], options: TaskOptions): Promise<any> {
   const model = await modelOf(task, options);
-  const how = { ...options, model };
-  const there = elsewhere.get(model);
+  const taskOptions = { ...options, model };
+  const remote = remoteByModel.get(model);
   const [input, ...more] = args;
   try {
-    if (there) return await there.work(name, input, more, how);
-    const own = await here();
-    return await own.onceMore(how, (options) => (own[name] as (...all: unknown[]) => Promise<unknown>)(...args, options));
+    if (remote) return await remote.run(name, input, more, taskOptions);
+    const localTasks = await loadLocalTasks();
+    return await localTasks.retryOnDeviceLoss(taskOptions, (options) => (localTasks[name] as (...all: unknown[]) => Promise<unknown>)(...args, options));
   } catch (error) {
-    if (isOver(error)) {
-      for (const [key, each] of opened) if ((await each.catch(() => undefined)) === model) opened.delete(key);
+    if (isModelLost(error)) {
+      for (const [key, each] of openedModels) if ((await each.catch(() => undefined)) === model) openedModels.delete(key);
     }
     throw error;
   }
@@ -87,8 +87,8 @@ export async function work<N extends Work>(name: N, task: TaskName, args: [unkno
 
 /** Frees all models that tasks have loaded. */
 export async function unload(): Promise<void> {
-  const all = [...opened.values()];
-  opened.clear();
-  for (const free of alsoUnloaded) free();
+  const all = [...openedModels.values()];
+  openedModels.clear();
+  for (const callback of unloadCallbacks) callback();
   for (const each of all) (await each.catch(() => undefined))?.dispose();
 }

@@ -4,7 +4,7 @@ import { FormatError } from "../errors.js";
 import { type Box, overlap, scaleBoxes } from "../vision/boxes.js";
 import { fitImage } from "../vision/image.js";
 import type { ImageSource } from "../vision/pixels.js";
-import { type TaskOptions, given, imageOf, inputOf, runAll } from "./recipe.js";
+import { type TaskOptions, openedOf, imageOptionsOf, inputNameOf, runAll } from "./recipe.js";
 
 /** A detected face. */
 export interface Face {
@@ -32,9 +32,9 @@ function anchors({ strides, side }: Grids): [number, number][] {
   for (const stride of new Set(strides)) {
     const cells = Math.ceil(side / stride);
     // two anchors for each time that a cell size is listed
-    const each = 2 * strides.filter((other) => other === stride).length;
-    for (let at = 0; at < cells * cells * each; at += 1) {
-      const cell = Math.floor(at / each);
+    const anchorsPerCell = 2 * strides.filter((other) => other === stride).length;
+    for (let at = 0; at < cells * cells * anchorsPerCell; at += 1) {
+      const cell = Math.floor(at / anchorsPerCell);
       out.push([((cell % cells) + 0.5) * stride, (Math.floor(cell / cells) + 0.5) * stride]);
     }
   }
@@ -46,30 +46,30 @@ function anchors({ strides, side }: Grids): [number, number][] {
  * mean, weighted by score, as in MediaPipe.
  */
 export async function detectFaces(source: ImageSource, options: TaskOptions & { score?: number; iou?: number }): Promise<Face[]> {
-  const opened = given(options);
+  const opened = openedOf(options);
   const { more, boxes: limits = {}, name } = opened.recipe;
-  const { score: least = limits.score ?? 0.5, iou = limits.iou ?? 0.3 } = options;
+  const { score: minScore = limits.score ?? 0.5, iou = limits.iou ?? 0.3 } = options;
   const grids = more as unknown as Grids;
-  const { tensor, placement } = await fitImage(source, imageOf(opened, options));
-  const all = await runAll(opened, { [inputOf(opened)]: tensor }, options);
+  const { tensor, placement } = await fitImage(source, imageOptionsOf(opened, options));
+  const all = await runAll(opened, { [inputNameOf(opened)]: tensor }, options);
   try {
     const [rows, logits] = [all[grids.boxes], all[grids.scores]];
-    const places = anchors(grids);
-    if (!rows || !logits || rows.shape[1] !== places.length || logits.shape[1] !== places.length) {
-      throw new FormatError("E_FORMAT", `${name} has no \`${grids.boxes}\` and \`${grids.scores}\` of ${places.length} rows`);
+    const anchorPoints = anchors(grids);
+    if (!rows || !logits || rows.shape[1] !== anchorPoints.length || logits.shape[1] !== anchorPoints.length) {
+      throw new FormatError("E_FORMAT", `${name} has no \`${grids.boxes}\` and \`${grids.scores}\` of ${anchorPoints.length} rows`);
     }
     const width = rows.shape[2] as number;
     const [numbers, scores] = [await rows.data("f32"), await logits.data("f32")];
     const found: Candidate[] = [];
-    places.forEach((place, at) => {
+    anchorPoints.forEach((anchor, at) => {
       const score = 1 / (1 + Math.exp(-(scores[at] as number)));
-      if (score < least) return;
+      if (score < minScore) return;
       const row = numbers.subarray(at * width, (at + 1) * width);
-      const [x, y, w, h] = [(row[0] as number) + place[0], (row[1] as number) + place[1], row[2] as number, row[3] as number];
-      const points = Array.from(row.subarray(4), (v, i) => v + (place[i % 2] as number));
+      const [x, y, w, h] = [(row[0] as number) + anchor[0], (row[1] as number) + anchor[1], row[2] as number, row[3] as number];
+      const points = Array.from(row.subarray(4), (v, i) => v + (anchor[i % 2] as number));
       found.push({ score, numbers: [x - w / 2, y - h / 2, x + w / 2, y + h / 2, ...points] });
     });
-    return blended(found, iou).map(({ score, numbers }) => {
+    return mergeOverlapping(found, iou).map(({ score, numbers }) => {
       // convert each point like a box of size zero
       const pairs = Array.from({ length: numbers.length / 2 - 2 }, (_, i) => numbers.slice(2 * i + 4, 2 * i + 6));
       const [box, ...points] = scaleBoxes([boxOf(numbers), ...pairs.map((p) => boxOf([...p, ...p]))], placement) as [Box, ...Box[]];
@@ -89,16 +89,16 @@ interface Candidate {
 const boxOf = ([a = 0, b = 0, c = 0, d = 0]: readonly number[]): Box => [a, b, c, d];
 
 /** Merges each group of overlapping detections: the best score, and the mean of the coordinates weighted by score. */
-function blended(found: readonly Candidate[], iou: number): Candidate[] {
+function mergeOverlapping(found: readonly Candidate[], iou: number): Candidate[] {
   const out: Candidate[] = [];
   let rest = [...found].sort((a, b) => b.score - a.score);
   for (let best = rest[0]; best; best = rest[0]) {
     const first = best;
-    const same = rest.filter((each) => each === first || overlap(boxOf(each.numbers), boxOf(first.numbers)) > iou);
-    const sum = same.reduce((all, { score }) => all + score, 0);
-    const mean = first.numbers.map((_, i) => same.reduce((all, { score, numbers }) => all + score * (numbers[i] as number), 0) / sum);
+    const group = rest.filter((each) => each === first || overlap(boxOf(each.numbers), boxOf(first.numbers)) > iou);
+    const sum = group.reduce((all, { score }) => all + score, 0);
+    const mean = first.numbers.map((_, i) => group.reduce((all, { score, numbers }) => all + score * (numbers[i] as number), 0) / sum);
     out.push({ score: first.score, numbers: mean });
-    rest = rest.filter((each) => !same.includes(each));
+    rest = rest.filter((each) => !group.includes(each));
   }
   return out;
 }

@@ -2,11 +2,11 @@
 import type { Note } from "./notes.js";
 
 /** Ticks per quarter note; at 120 beats per minute a quarter note lasts half a second. */
-const TICKS = 480;
+const TICKS_PER_QUARTER = 480;
 
 /** Converts notes to a standard MIDI file: format 0, piano, 120 beats per minute. */
 export function midi(list: readonly Note[]): Uint8Array<ArrayBuffer> {
-  const tick = (seconds: number): number => Math.max(0, Math.round(seconds * 2 * TICKS));
+  const tick = (seconds: number): number => Math.max(0, Math.round(seconds * 2 * TICKS_PER_QUARTER));
   // at equal times, note ends come before note starts
   const events = list
     .flatMap(({ start, end, pitch, amplitude }) => [
@@ -15,19 +15,20 @@ export function midi(list: readonly Note[]): Uint8Array<ArrayBuffer> {
     ])
     .sort((a, b) => a.at - b.at || (a.bytes[0] as number) - (b.bytes[0] as number));
   const track = [0, 0xff, 0x51, 3, 0x07, 0xa1, 0x20];
-  let now = 0;
+  let lastTick = 0;
   for (const { at, bytes } of events) {
-    track.push(...variable(at - now), ...bytes);
-    now = at;
+    track.push(...variableLength(at - lastTick), ...bytes);
+    lastTick = at;
   }
   track.push(0, 0xff, 0x2f, 0);
-  const word = (n: number): number[] => [n >>> 24, (n >>> 16) & 0xff, (n >>> 8) & 0xff, n & 0xff];
+  const uint32 = (n: number): number[] => [n >>> 24, (n >>> 16) & 0xff, (n >>> 8) & 0xff, n & 0xff];
   const text = (name: string): number[] => [...name].map((c) => c.charCodeAt(0));
-  return Uint8Array.from([...text("MThd"), ...word(6), 0, 0, 0, 1, TICKS >> 8, TICKS & 0xff, ...text("MTrk"), ...word(track.length), ...track]);
+  const header = [...text("MThd"), ...uint32(6), 0, 0, 0, 1, TICKS_PER_QUARTER >> 8, TICKS_PER_QUARTER & 0xff];
+  return Uint8Array.from([...header, ...text("MTrk"), ...uint32(track.length), ...track]);
 }
 
 /** Encodes a variable-length quantity: seven bits per byte, most significant first. */
-function variable(n: number): number[] {
+function variableLength(n: number): number[] {
   const out = [n & 0x7f];
   for (let rest = n >>> 7; rest > 0; rest >>>= 7) out.unshift(0x80 | (rest & 0x7f));
   return out;

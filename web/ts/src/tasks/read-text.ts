@@ -6,7 +6,7 @@ import { readSource } from "../progress.js";
 import type { Box } from "../vision/boxes.js";
 import { type ImageOptions, fitImage } from "../vision/image.js";
 import { type ImageSource, type Rgba, readPixels } from "../vision/pixels.js";
-import { type Opened, type TaskOptions, beside, imageOf, inputOf, given, keep, openHere, runOf } from "./recipe.js";
+import { type Opened, type TaskOptions, resolveFile, imageOptionsOf, inputNameOf, openedOf, memoize, openLocal, runModel } from "./recipe.js";
 import { type TextBox, detectText } from "./text-boxes.js";
 
 /** A line of text and what it says. */
@@ -28,7 +28,7 @@ export interface ReadText {
   lines: TextLine[];
 }
 
-interface Shape {
+interface OcrConfig {
   /**
    * The recipe that detects lines; the recipe that classifies their orientation as "0" or "180", if any; and the file
    * of characters, one per row, in the order of the model's classes.
@@ -47,13 +47,13 @@ interface Shape {
  * The input widths for which the recogniser is compiled. A line is scaled to the model's height and padded to the next
  * of these widths; longer lines are compressed to the largest.
  */
-const WIDTHS = [160, 320, 480, 640, 960, 1280, 1920];
+const INPUT_WIDTHS = [160, 320, 480, 640, 960, 1280, 1920];
 
 /** Lines whose characters have a lower mean probability are dropped. */
-const LEAST = 0.5;
+const MIN_CONFIDENCE = 0.5;
 
 /** The probability of "180" above which a line counts as upside down, the value of PP-OCR. */
-const SURE = 0.9;
+const UPSIDE_DOWN_THRESHOLD = 0.9;
 
 /** Options of `readText`. */
 export interface ReadTextOptions extends TaskOptions {
@@ -64,28 +64,28 @@ export interface ReadTextOptions extends TaskOptions {
 }
 
 /** Reads the text in a picture: horizontal lines, upright or upside down. */
-export async function readText(source: ImageSource, { lines: known, ...options }: ReadTextOptions): Promise<ReadText> {
-  const opened = given(options);
-  const own = await readPixels(source, options);
-  const looked = async (): Promise<readonly TextBox[]> => detectText(own, { ...options, model: await partOf(opened, "detect", options) });
-  const { direction } = (opened.recipe.more ?? {}) as Partial<Shape>;
-  const told = direction === undefined ? undefined : partOf(opened, "direction", options);
-  const [reader, found, teller] = await Promise.all([readerOf(opened, options), known ?? looked(), told]);
-  const stood: Standing[] = [];
-  for (const line of found) {
-    const crop = cropOf(own, line.box);
-    if (crop) stood.push({ ...line, crop, turned: teller !== undefined && (await isTurned(own, crop, teller, options)) });
+export async function readText(source: ImageSource, { lines: givenLines, ...options }: ReadTextOptions): Promise<ReadText> {
+  const opened = openedOf(options);
+  const pixels = await readPixels(source, options);
+  const detectLines = async (): Promise<readonly TextBox[]> => detectText(pixels, { ...options, model: await submodelOf(opened, "detect", options) });
+  const { direction } = (opened.recipe.more ?? {}) as Partial<OcrConfig>;
+  const classifierLoading = direction === undefined ? undefined : submodelOf(opened, "direction", options);
+  const [recognizer, detected, classifier] = await Promise.all([recognizerOf(opened, options), givenLines ?? detectLines(), classifierLoading]);
+  const orientedLines: OrientedLine[] = [];
+  for (const line of detected) {
+    const crop = cropOf(pixels, line.box);
+    if (crop) orientedLines.push({ ...line, crop, turned: classifier !== undefined && (await isUpsideDown(pixels, crop, classifier, options)) });
   }
-  const order = stood.filter(({ turned }) => turned).length > stood.length / 2 ? turnedRows : rows;
+  const group = orientedLines.filter(({ turned }) => turned).length > orientedLines.length / 2 ? groupRowsUpsideDown : groupRows;
   const lines: TextLine[] = [];
-  for (const { crop, ...line } of order(stood).flat()) {
-    const { text, confidence } = await read(line.turned ? turnedPart(own, crop) : { picture: own, crop }, opened, reader, options);
-    if (text.trim() === "" || confidence < LEAST) continue;
-    const full = { ...line, text, confidence };
-    lines.push(full);
-    options.onLine?.(full);
+  for (const { crop, ...line } of group(orientedLines).flat()) {
+    const { text, confidence } = await recognizeLine(line.turned ? rotatedCrop(pixels, crop) : { picture: pixels, crop }, opened, recognizer, options);
+    if (text.trim() === "" || confidence < MIN_CONFIDENCE) continue;
+    const result = { ...line, text, confidence };
+    lines.push(result);
+    options.onLine?.(result);
   }
-  const text = order(lines).map((row) => row.map((line) => line.text.trim()).join("  ")).join("\n");
+  const text = group(lines).map((row) => row.map((line) => line.text.trim()).join("  ")).join("\n");
   return { text, lines };
 }
 
@@ -97,7 +97,7 @@ interface Crop {
 }
 
 /** A line with its pixels and orientation. */
-interface Standing extends TextBox {
+interface OrientedLine extends TextBox {
   crop: Crop;
   turned: boolean;
 }
@@ -110,7 +110,7 @@ function cropOf(picture: Rgba, box: Box): Crop | undefined {
 }
 
 /** A part of a picture, rotated by 180 degrees. */
-function turnedPart({ data, width: stride }: Rgba, { x, y, width, height }: Crop): { picture: Rgba; crop: Crop } {
+function rotatedCrop({ data, width: stride }: Rgba, { x, y, width, height }: Crop): { picture: Rgba; crop: Crop } {
   const out = new Uint8ClampedArray(4 * width * height);
   for (let row = 0; row < height; row += 1) {
     for (let column = 0; column < width; column += 1) {
@@ -122,91 +122,91 @@ function turnedPart({ data, width: stride }: Rgba, { x, y, width, height }: Crop
 }
 
 /** How a line fits an input size: scaled to the height and padded at its end, or compressed if it is too long. */
-function filling({ width, height }: Crop, [high, wide]: readonly [number, number]): Pick<ImageOptions, "fit" | "align" | "background"> {
-  return Math.ceil((width / height) * high) > wide ? { fit: "fill" } : { fit: "contain", align: "start", background: [127, 127, 127] };
+function fitOptionsOf({ width, height }: Crop, [inputHeight, inputWidth]: readonly [number, number]): Pick<ImageOptions, "fit" | "align" | "background"> {
+  return Math.ceil((width / height) * inputHeight) > inputWidth ? { fit: "fill" } : { fit: "contain", align: "start", background: [127, 127, 127] };
 }
 
 /** Whether a line is upside down, by the orientation classifier. */
-async function isTurned(picture: Rgba, crop: Crop, teller: Opened, options: TaskOptions): Promise<boolean> {
-  const { image, labels = ["0", "180"] } = teller.recipe;
+async function isUpsideDown(picture: Rgba, crop: Crop, classifier: Opened, options: TaskOptions): Promise<boolean> {
+  const { image, labels = ["0", "180"] } = classifier.recipe;
   const size = (image?.size ?? [48, 192]) as readonly [number, number];
-  const { tensor } = await fitImage(picture, { ...imageOf(teller, options), ...filling(crop, size), crop, size });
-  using out = await runOf(teller, { [inputOf(teller)]: tensor }, options);
+  const { tensor } = await fitImage(picture, { ...imageOptionsOf(classifier, options), ...fitOptionsOf(crop, size), crop, size });
+  using out = await runModel(classifier, { [inputNameOf(classifier)]: tensor }, options);
   const at = labels.indexOf("180");
-  return ((await out.data("f32"))[at] ?? 0) > SURE;
+  return ((await out.data("f32"))[at] ?? 0) > UPSIDE_DOWN_THRESHOLD;
 }
 
-interface Reader {
+interface Recognizer {
   classes: string[];
   height: number;
 }
 
 /** Loads the detection or the orientation model of the recipe. */
-function partOf(opened: Opened, what: "detect" | "direction", options: TaskOptions): Promise<Opened> {
+function submodelOf(opened: Opened, part: "detect" | "direction", options: TaskOptions): Promise<Opened> {
   const { recipe } = opened;
   const load = async (): Promise<Opened> => {
-    const address = (recipe.more as Partial<Shape> | undefined)?.[what];
-    if (typeof address !== "string") throw new FormatError("E_FORMAT", `${recipe.name}: the recipe of a reader has \`more.${what}\``);
+    const address = (recipe.more as Partial<OcrConfig> | undefined)?.[part];
+    if (typeof address !== "string") throw new FormatError("E_FORMAT", `${recipe.name}: the recipe of a reader has \`more.${part}\``);
     const { model: _, ...fetching } = options;
-    return openHere(beside(opened, address), fetching);
+    return openLocal(resolveFile(opened, address), fetching);
   };
-  return keep(opened, what, load);
+  return memoize(opened, part, load);
 }
 
-function readerOf(opened: Opened, options: TaskOptions): Promise<Reader> {
+function recognizerOf(opened: Opened, options: TaskOptions): Promise<Recognizer> {
   const { recipe } = opened;
-  const load = async (): Promise<Reader> => {
-    const { characters, height = 48, before = ["\0"], after = [" "] } = (recipe.more ?? {}) as Partial<Shape>;
+  const load = async (): Promise<Recognizer> => {
+    const { characters, height = 48, before = ["\0"], after = [" "] } = (recipe.more ?? {}) as Partial<OcrConfig>;
     if (typeof characters !== "string") throw new FormatError("E_FORMAT", `${recipe.name}: the recipe of a reader has \`more.characters\``);
     const { model: _, ...fetching } = options;
-    const list = await readSource(beside(opened, characters), fetching);
+    const list = await readSource(resolveFile(opened, characters), fetching);
     return { classes: [...before, ...new TextDecoder().decode(list).replace(/\n$/, "").split("\n"), ...after], height };
   };
-  return keep(opened, "reader", load);
+  return memoize(opened, "recognizer", load);
 }
 
-async function read(
+async function recognizeLine(
   { picture, crop }: { picture: Rgba; crop: Crop },
   opened: Opened,
-  { classes, height }: Reader,
+  { classes, height }: Recognizer,
   options: TaskOptions,
 ): Promise<{ text: string; confidence: number }> {
-  const wide = Math.ceil((crop.width / crop.height) * height);
-  const size = [height, WIDTHS.find((w) => w >= wide) ?? (WIDTHS.at(-1) as number)] as const;
-  const { tensor } = await fitImage(picture, { ...imageOf(opened, options), ...filling(crop, size), crop, size });
-  using out = await runOf(opened, { [inputOf(opened)]: tensor }, options);
+  const inputWidth = Math.ceil((crop.width / crop.height) * height);
+  const size = [height, INPUT_WIDTHS.find((w) => w >= inputWidth) ?? (INPUT_WIDTHS.at(-1) as number)] as const;
+  const { tensor } = await fitImage(picture, { ...imageOptionsOf(opened, options), ...fitOptionsOf(crop, size), crop, size });
+  using out = await runModel(opened, { [inputNameOf(opened)]: tensor }, options);
   const [, columns, count] = out.shape as [number, number, number];
   if (out.shape.length !== 3 || count !== classes.length) {
     throw new ValueError("E_VALUE", `the reader gives [${out.shape.join(", ")}], and there are ${classes.length} characters`);
   }
-  return spelled(await out.data(), columns, classes);
+  return ctcDecode(await out.data(), columns, classes);
 }
 
 /**
  * Greedy CTC decoding: the most likely class of each column, with repetitions merged and the first class (blank)
  * dropped.
  */
-export function spelled(scores: Float32Array, columns: number, classes: readonly string[]): { text: string; confidence: number } {
+export function ctcDecode(scores: Float32Array, columns: number, classes: readonly string[]): { text: string; confidence: number } {
   const count = classes.length;
-  let [text, sum, read, last] = ["", 0, 0, 0];
+  let [text, sum, characterCount, last] = ["", 0, 0, 0];
   for (let column = 0; column < columns; column += 1) {
     let best = 0;
     for (let c = 1; c < count; c += 1) if ((scores[column * count + c] as number) > (scores[column * count + best] as number)) best = c;
     if (best !== 0 && best !== last) {
       text += classes[best];
       sum += scores[column * count + best] as number;
-      read += 1;
+      characterCount += 1;
     }
     last = best;
   }
-  return { text, confidence: read > 0 ? sum / read : 0 };
+  return { text, confidence: characterCount > 0 ? sum / characterCount : 0 };
 }
 
 /**
  * Groups boxes into rows from top to bottom, each from left to right. A box joins a row if its vertical centre is
  * within the height of another box there.
  */
-export function rows<T extends { box: Box }>(lines: readonly T[]): T[][] {
+export function groupRows<T extends { box: Box }>(lines: readonly T[]): T[][] {
   const found: T[][] = [];
   for (const line of [...lines].sort((a, b) => a.box[1] + a.box[3] - b.box[1] - b.box[3])) {
     const middle = (line.box[1] + line.box[3]) / 2;
@@ -218,5 +218,5 @@ export function rows<T extends { box: Box }>(lines: readonly T[]): T[][] {
   return found;
 }
 
-/** `rows` for a picture that is upside down. */
-const turnedRows = <T extends { box: Box }>(lines: readonly T[]): T[][] => rows(lines).reverse().map((row) => row.reverse());
+/** `groupRows` for a picture that is upside down. */
+const groupRowsUpsideDown = <T extends { box: Box }>(lines: readonly T[]): T[][] => groupRows(lines).reverse().map((row) => row.reverse());

@@ -91,13 +91,13 @@ export interface Opened {
 }
 
 /** Tasks whose file holds only weights; the network is built in this package. */
-const WEIGHTS: ReadonlySet<TaskName> = new Set(["embed", "transcribe"] as const);
-const isWeights = ({ task, more }: Recipe): boolean => WEIGHTS.has(task) || more?.["network"] !== undefined;
+const WEIGHTS_ONLY_TASKS: ReadonlySet<TaskName> = new Set(["embed", "transcribe"] as const);
+const isWeightsOnly = ({ task, more }: Recipe): boolean => WEIGHTS_ONLY_TASKS.has(task) || more?.["network"] !== undefined;
 
 /** The base for relative addresses. */
-const base = (): string | undefined => (globalThis as { location?: { href: string } }).location?.href;
+const baseUrl = (): string | undefined => (globalThis as { location?: { href: string } }).location?.href;
 
-function checked(value: unknown, from: string): Recipe {
+function validateRecipe(value: unknown, from: string): Recipe {
   const recipe = value as Partial<Recipe> | null;
   for (const key of ["task", "model", "name", "license"] as const) {
     if (typeof recipe?.[key] !== "string") throw new FormatError("E_FORMAT", `${from} is no recipe: it has no \`${key}\``);
@@ -110,7 +110,7 @@ function checked(value: unknown, from: string): Recipe {
 }
 
 /** The address of a file that a recipe refers to. A recipe in a `data:` URL cannot refer to relative files. */
-export function beside({ recipe, url }: Pick<Opened, "recipe" | "url">, file: string): URL {
+export function resolveFile({ recipe, url }: Pick<Opened, "recipe" | "url">, file: string): URL {
   try {
     return new URL(file, url);
   } catch (cause) {
@@ -120,56 +120,56 @@ export function beside({ recipe, url }: Pick<Opened, "recipe" | "url">, file: st
 }
 
 /** Disposes results of pending work that is no longer needed, as soon as they arrive. */
-export function release(...work: Promise<Disposable | Record<string, Tensor>>[]): void {
-  const all = (it: Disposable | Record<string, Tensor>): Disposable[] => (Symbol.dispose in it ? [it as Disposable] : Object.values(it));
-  for (const each of work) void each.then((it) => all(it).forEach((one) => one[Symbol.dispose]()), () => {});
+export function disposeWhenSettled(...results: Promise<Disposable | Record<string, Tensor>>[]): void {
+  const disposablesOf = (it: Disposable | Record<string, Tensor>): Disposable[] => (Symbol.dispose in it ? [it as Disposable] : Object.values(it));
+  for (const each of results) void each.then((it) => disposablesOf(it).forEach((one) => one[Symbol.dispose]()), () => {});
 }
 
 /** A parsed recipe, its address, the address of its model, and the options for fetching that. */
-interface Read {
+interface ResolvedRecipe {
   recipe: Recipe;
   url: URL;
   file: URL;
-  own: FetchOptions;
+  fetchOptions: FetchOptions;
 }
 
 /** Reads a recipe and calls `onModel`. */
-export async function readRecipe(address: string | URL, options: Omit<TaskOptions, "model">): Promise<Read> {
+export async function readRecipe(address: string | URL, options: Omit<TaskOptions, "model">): Promise<ResolvedRecipe> {
   const { onModel, signal, fetch, cache } = options;
-  const own = { ...(fetch && { fetch }), ...(cache !== undefined && { cache }), ...(signal && { signal }) };
-  const text = new TextDecoder().decode(await readSource(address, own));
+  const fetchOptions = { ...(fetch && { fetch }), ...(cache !== undefined && { cache }), ...(signal && { signal }) };
+  const text = new TextDecoder().decode(await readSource(address, fetchOptions));
   let parsed: unknown;
   try {
     parsed = JSON.parse(text);
   } catch (cause) {
-    const { explained } = await import("../sniff.js");
+    const { explainError } = await import("../sniff.js");
     const error = new FormatError("E_FORMAT", `${address} is no recipe: ${(cause as Error).message}`, { cause });
-    throw explained(error, "recipe", address, new TextEncoder().encode(text));
+    throw explainError(error, "recipe", address, new TextEncoder().encode(text));
   }
-  const recipe = checked(parsed, String(address));
-  const url = new URL(address, base() ?? (await import("../tasks/paths.js")).folder());
-  const file = beside({ recipe, url }, recipe.model);
+  const recipe = validateRecipe(parsed, String(address));
+  const url = new URL(address, baseUrl() ?? (await import("../tasks/paths.js")).workingDirectoryUrl());
+  const file = resolveFile({ recipe, url }, recipe.model);
   onModel?.({ name: recipe.name, url: file.href, license: recipe.license, source: recipe.source, bytes: recipe.bytes });
-  return { recipe, url, file, own: { ...own, ...(recipe.sha256 && { hash: recipe.sha256 }) } };
+  return { recipe, url, file, fetchOptions: { ...fetchOptions, ...(recipe.sha256 && { hash: recipe.sha256 }) } };
 }
 
 /** Loads a model by the address of its recipe in this thread. */
-export async function openHere(address: string | URL, options: Omit<TaskOptions, "model"> = {}): Promise<Opened> {
+export async function openLocal(address: string | URL, options: Omit<TaskOptions, "model"> = {}): Promise<Opened> {
   const { device, onProgress } = options;
-  const { recipe, url, file, own } = await readRecipe(address, options);
-  const how = { ...own, ...(onProgress && { onProgress }), ...(device && { device }) };
-  const model = isWeights(recipe) ? undefined : await loadLocal(file, how);
+  const { recipe, url, file, fetchOptions } = await readRecipe(address, options);
+  const loadOptions = { ...fetchOptions, ...(onProgress && { onProgress }), ...(device && { device }) };
+  const model = isWeightsOnly(recipe) ? undefined : await loadLocal(file, loadOptions);
   const kept = new Map<string, unknown>();
   const dispose = (): void => {
     model?.dispose();
-    forget(opened);
+    disposeKept(opened);
   };
   const opened: Opened = { recipe, url, model, kept, dispose, [Symbol.dispose]: dispose };
   return opened;
 }
 
 /** Disposes the objects that a task kept for later calls. */
-function forget({ kept }: Opened): void {
+function disposeKept({ kept }: Opened): void {
   // some of them may still be loading
   for (const each of kept.values()) void Promise.resolve(each).then((it) => (it as Partial<Disposable>)[Symbol.dispose]?.(), () => {});
   kept.clear();
@@ -179,18 +179,18 @@ function forget({ kept }: Opened): void {
  * Runs a task, and runs it once more if its device is lost; the objects it kept on that device are made again. If text
  * has already been delivered to `onText`, the loss is reported as an error instead, so that no text is delivered twice.
  */
-export async function onceMore<T>(options: TaskOptions, body: (options: TaskOptions) => Promise<T>): Promise<T> {
+export async function retryOnDeviceLoss<T>(options: TaskOptions, body: (options: TaskOptions) => Promise<T>): Promise<T> {
   const { onText } = options as { onText?: (text: string) => void };
-  let isTold = false;
-  const tell = (text: string): void => {
-    isTold = true;
+  let hasEmitted = false;
+  const emit = (text: string): void => {
+    hasEmitted = true;
     onText?.(text);
   };
   try {
-    return await body(onText ? ({ ...options, onText: tell } as TaskOptions) : options);
+    return await body(onText ? ({ ...options, onText: emit } as TaskOptions) : options);
   } catch (error) {
-    if (!isLost(error) || isTold || options.signal?.aborted) throw error;
-    forget(given(options));
+    if (!isLost(error) || hasEmitted || options.signal?.aborted) throw error;
+    disposeKept(openedOf(options));
     options.onProgress?.({ phase: "device", loaded: 0, total: 0 });
     return body(options);
   }
@@ -200,17 +200,17 @@ export async function onceMore<T>(options: TaskOptions, body: (options: TaskOpti
  * An object that a task derives from an opened model and keeps for later calls: made by the first call, or again after
  * a failure.
  */
-export function keep<T>({ kept }: Opened, what: string, make: () => Promise<T>): Promise<T> {
-  const found = (kept.get(what) as Promise<T> | undefined) ?? make();
-  kept.set(what, found);
-  found.catch(() => kept.delete(what));
+export function memoize<T>({ kept }: Opened, key: string, make: () => Promise<T>): Promise<T> {
+  const found = (kept.get(key) as Promise<T> | undefined) ?? make();
+  kept.set(key, found);
+  found.catch(() => kept.delete(key));
   return found;
 }
 
 /**
  * The options for fetching files beside a recipe: those of the task, except what concerns only the model's own file.
  */
-export function fetchingOf({ model: _, onModel: __, hash: ___, device: ____, ...fetching }: TaskOptions): FetchOptions {
+export function fetchOptionsOf({ model: _, onModel: __, hash: ___, device: ____, ...fetching }: TaskOptions): FetchOptions {
   return fetching;
 }
 
@@ -218,12 +218,12 @@ export function fetchingOf({ model: _, onModel: __, hash: ___, device: ____, ...
 export function weightsOf(opened: Opened, options: TaskOptions): Promise<Record<string, Tensor>> {
   const { recipe } = opened;
   const { device } = options;
-  const how = { ...fetchingOf(options), ...(recipe.sha256 && { hash: recipe.sha256 }), ...(device && { device }) };
-  return loadWeights(beside(opened, recipe.model), how);
+  const weightOptions = { ...fetchOptionsOf(options), ...(recipe.sha256 && { hash: recipe.sha256 }), ...(device && { device }) };
+  return loadWeights(resolveFile(opened, recipe.model), weightOptions);
 }
 
 /** The opened model of a task. */
-export function given({ model }: TaskOptions): Opened {
+export function openedOf({ model }: TaskOptions): Opened {
   if (typeof model !== "string" && !(model instanceof URL)) return model;
   throw new InternalError("E_INTERNAL", "the model of this task is not open");
 }
@@ -239,22 +239,22 @@ export async function runAll({ model, recipe }: Opened, inputs: Record<string, T
 }
 
 /** Runs the model of a task and gives the output that its recipe names. The inputs and all other outputs are freed. */
-export async function runOf(opened: Opened, inputs: Record<string, Tensor>, options: RunOptions): Promise<Tensor> {
-  const { output = opened.model?.outputs[0]?.name ?? "", name: called } = opened.recipe;
+export async function runModel(opened: Opened, inputs: Record<string, Tensor>, options: RunOptions): Promise<Tensor> {
+  const { output = opened.model?.outputs[0]?.name ?? "", name: modelName } = opened.recipe;
   const all = await runAll(opened, inputs, options);
   for (const [name, t] of Object.entries(all)) if (name !== output) t.dispose();
   const found = all[output];
-  if (!found) throw new FormatError("E_FORMAT", `${called} has no output ${output}`);
+  if (!found) throw new FormatError("E_FORMAT", `${modelName} has no output ${output}`);
   return found;
 }
 
 /** The name of the model's input for the picture. */
-export const inputOf = ({ model, recipe }: Opened): string => recipe.input ?? model?.inputs[0]?.name ?? "";
+export const inputNameOf = ({ model, recipe }: Opened): string => recipe.input ?? model?.inputs[0]?.name ?? "";
 
 /**
  * The options for reading a task's picture, as the recipe says. Those for fetching apply to the picture as they did to
  * the model.
  */
-export const imageOf = ({ recipe }: Opened, { signal, fetch }: TaskOptions): ImageOptions => {
+export const imageOptionsOf = ({ recipe }: Opened, { signal, fetch }: TaskOptions): ImageOptions => {
   return { ...recipe.image, ...(signal && { signal }), ...(fetch && { fetch }) };
 };

@@ -4,8 +4,8 @@ import { type AudioSource, chunks, readAudio } from "../audio/sound.js";
 import { hostOf } from "../device.js";
 import { Tensor, tidy } from "../tensor.js";
 import { Tokenizer } from "../tokenizer.js";
-import { type Opened, type TaskOptions, beside, fetchingOf, given, keep, release, weightsOf } from "./recipe.js";
-import { type Marks, Whisper } from "./whisper.js";
+import { type Opened, type TaskOptions, resolveFile, fetchOptionsOf, openedOf, memoize, disposeWhenSettled, weightsOf } from "./recipe.js";
+import { type SpecialTokens, Whisper } from "./whisper.js";
 
 /** The result of `vad`. */
 export interface Speech {
@@ -50,43 +50,43 @@ export interface VadOptions extends TaskOptions {
  * over.
  */
 export async function vad(source: AudioSource, options: VadOptions): Promise<Speech> {
-  const opened = given(options);
-  const { rate = 16_000, frame = 512, context = 64, state = [2, 1, 128] } = (opened.recipe.more ?? {}) as Partial<Shapes>;
+  const opened = openedOf(options);
+  const { rate = 16_000, frame = 512, context = 64, state = [2, 1, 128] } = (opened.recipe.more ?? {}) as Partial<VadConfig>;
   const { after, more = false, onFrame, signal } = options;
   const { channels } = await readAudio(source, { sampleRate: rate, ...(signal && { signal }), ...(options.fetch && { fetch: options.fetch }) });
-  const before = after?.samples ?? new Float32Array(context);
-  const [sound] = channels as [Float32Array];
-  const length = before.length - context + sound.length;
+  const contextSamples = after?.samples ?? new Float32Array(context);
+  const [newSamples] = channels as [Float32Array];
+  const length = contextSamples.length - context + newSamples.length;
   const count = more ? Math.floor(length / frame) : Math.ceil(length / frame);
   // the last frame of the sound is padded with silence
   const samples = new Float32Array(context + Math.max(length, count * frame));
-  samples.set(before);
-  samples.set(sound, before.length);
+  samples.set(contextSamples);
+  samples.set(newSamples, contextSamples.length);
   const probabilities = new Float32Array(count);
   const model = opened.model as NonNullable<typeof opened.model>;
-  let memory: Tensor = new Tensor(after?.state ?? new Float32Array(state.reduce((a, b) => a * b, 1)), state);
+  let stateTensor: Tensor = new Tensor(after?.state ?? new Float32Array(state.reduce((a, b) => a * b, 1)), state);
   let heard: Heard;
   try {
     for (let at = 0; at < count; at += 1) {
       const part = samples.slice(at * frame, at * frame + context + frame);
-      const inputs = { input: new Tensor(part, [1, part.length]), state: memory, sr: BigInt64Array.of(BigInt(rate)) };
+      const inputs = { input: new Tensor(part, [1, part.length]), state: stateTensor, sr: BigInt64Array.of(BigInt(rate)) };
       const { output, stateN } = (await model.run(inputs, signal ? { signal } : {})) as { output: Tensor; stateN: Tensor };
-      memory.dispose();
-      memory = stateN;
+      stateTensor.dispose();
+      stateTensor = stateN;
       probabilities[at] = await output.item();
       output.dispose();
       inputs.input.dispose();
       onFrame?.(probabilities[at] as number, at);
     }
-    heard = { state: await memory.data("f32"), samples: samples.slice(count * frame) };
+    heard = { state: await stateTensor.data("f32"), samples: samples.slice(count * frame) };
   } finally {
-    memory.dispose();
+    stateTensor.dispose();
   }
   const frameSeconds = frame / rate;
   return { probabilities, frameSeconds, segments: segmentsOf(probabilities, frameSeconds, length / rate, options), heard };
 }
 
-interface Shapes {
+interface VadConfig {
   rate: number;
   frame: number;
   context: number;
@@ -95,20 +95,20 @@ interface Shapes {
 
 function segmentsOf(probabilities: Float32Array, frame: number, end: number, options: VadOptions): Speech["segments"] {
   const { threshold = 0.5, silenceSeconds = 0.1, speechSeconds = 0.25 } = options;
-  const found: Speech["segments"] = [];
-  let [start, last] = [-1, -1];
-  const close = (): void => {
-    const part = { start: start * frame, end: Math.min(end, (last + 1) * frame) };
-    if (part.end - part.start >= speechSeconds) found.push(part);
+  const segments: Speech["segments"] = [];
+  let [start, lastSpeechFrame] = [-1, -1];
+  const endSegment = (): void => {
+    const segment = { start: start * frame, end: Math.min(end, (lastSpeechFrame + 1) * frame) };
+    if (segment.end - segment.start >= speechSeconds) segments.push(segment);
     start = -1;
   };
   probabilities.forEach((p, at) => {
     if (start < 0 && p >= threshold) start = at;
-    if (start >= 0 && p >= threshold - 0.15) last = at;
-    if (start >= 0 && (at - last) * frame >= silenceSeconds) close();
+    if (start >= 0 && p >= threshold - 0.15) lastSpeechFrame = at;
+    if (start >= 0 && (at - lastSpeechFrame) * frame >= silenceSeconds) endSegment();
   });
-  if (start >= 0) close();
-  return found;
+  if (start >= 0) endSegment();
+  return segments;
 }
 
 /** The result of `transcribe`. */
@@ -124,35 +124,35 @@ interface Recognizer extends Disposable {
 }
 
 /** The number of samples that Whisper processes at once: 30 seconds. */
-const HEARD = 480_000;
-const RATE = 16_000;
+const CHUNK_SAMPLES = 480_000;
+const SAMPLE_RATE = 16_000;
 /** The special tokens of the English-only models. */
-const MARKS: Marks = { prompt: [50257, 50362], end: 50256, notFirst: [220, 50256] };
+const ENGLISH_SPECIAL_TOKENS: SpecialTokens = { prompt: [50257, 50362], end: 50256, notFirst: [220, 50256] };
 
 /**
  * Transcribes speech with Whisper by greedy decoding. `onText` receives the words as they come. Longer sounds are
  * processed in pieces of 30 seconds; a word across a cut may be lost.
  */
 export async function transcribe(source: AudioSource, options: TaskOptions & { onText?: (text: string) => void }): Promise<Transcript> {
-  const opened = given(options);
+  const opened = openedOf(options);
   const { signal, onText, fetch } = options;
   const { whisper, tokenizer } = await recognizerOf(opened, options);
-  const marks = { ...MARKS, ...(opened.recipe.more as Partial<Marks> | undefined) };
-  const { channels } = await readAudio(source, { sampleRate: RATE, ...(signal && { signal }), ...(fetch && { fetch }) });
+  const specialTokens = { ...ENGLISH_SPECIAL_TOKENS, ...(opened.recipe.more as Partial<SpecialTokens> | undefined) };
+  const { channels } = await readAudio(source, { sampleRate: SAMPLE_RATE, ...(signal && { signal }), ...(fetch && { fetch }) });
   const samples = channels[0] as Float32Array;
   const device = await hostOf(options.device);
   const pieces: Transcript["pieces"] = [];
-  for (const { start, samples: piece } of chunks(samples, { size: HEARD, pad: false })) {
-    using sound = tidy(() => whisper.encode(logMel(piece, { pad: HEARD, device })));
-    const words = tokenizer.stream();
+  for (const { start, samples: piece } of chunks(samples, { size: CHUNK_SAMPLES, pad: false })) {
+    using features = tidy(() => whisper.encode(logMel(piece, { pad: CHUNK_SAMPLES, device })));
+    const textStream = tokenizer.stream();
     let text = "";
-    const tell = (more: string): void => {
+    const emit = (more: string): void => {
       text += more;
       if (more !== "") onText?.(more);
     };
-    for await (const token of whisper.tokens(sound, marks, signal)) tell(words.push(token));
-    tell(words.end());
-    pieces.push({ start: start / RATE, end: (start + piece.length) / RATE, text });
+    for await (const token of whisper.tokens(features, specialTokens, signal)) emit(textStream.push(token));
+    emit(textStream.end());
+    pieces.push({ start: start / SAMPLE_RATE, end: (start + piece.length) / SAMPLE_RATE, text });
   }
   return { text: pieces.map(({ text }) => text).join(""), pieces };
 }
@@ -160,22 +160,22 @@ export async function transcribe(source: AudioSource, options: TaskOptions & { o
 function recognizerOf(opened: Opened, options: TaskOptions): Promise<Recognizer> {
   const load = async (): Promise<Recognizer> => {
     const { tokenizer = "tokenizer.json" } = (opened.recipe.more ?? {}) as { tokenizer?: string };
-    const [file, weights] = [beside(opened, tokenizer), weightsOf(opened, options)];
-    const words = Tokenizer.load(file, fetchingOf(options));
+    const [file, weights] = [resolveFile(opened, tokenizer), weightsOf(opened, options)];
+    const tokenizerLoading = Tokenizer.load(file, fetchOptionsOf(options));
     try {
-      const [all, found] = await Promise.all([weights, words]);
-      return recognizer(await Whisper.of(all), found);
+      const [tensors, loadedTokenizer] = await Promise.all([weights, tokenizerLoading]);
+      return recognizer(await Whisper.of(tensors), loadedTokenizer);
     } catch (error) {
-      release(weights, words);
+      disposeWhenSettled(weights, tokenizerLoading);
       throw error;
     }
   };
-  const recognizer = (whisper: Whisper, words: Tokenizer): Recognizer => {
+  const recognizer = (whisper: Whisper, tokenizer: Tokenizer): Recognizer => {
     const dispose = (): void => {
       whisper[Symbol.dispose]();
-      words.dispose();
+      tokenizer.dispose();
     };
-    return { whisper, tokenizer: words, [Symbol.dispose]: dispose };
+    return { whisper, tokenizer, [Symbol.dispose]: dispose };
   };
-  return keep(opened, "recognizer", load);
+  return memoize(opened, "recognizer", load);
 }

@@ -6,7 +6,7 @@ import type { Box } from "../vision/boxes.js";
 import { scaleBoxes } from "../vision/boxes.js";
 import { fitImage } from "../vision/image.js";
 import { type ImageSource, readPixels } from "../vision/pixels.js";
-import { type TaskOptions, imageOf, inputOf, given, runOf } from "./recipe.js";
+import { type TaskOptions, imageOptionsOf, inputNameOf, openedOf, runModel } from "./recipe.js";
 
 /** A detected line of text. */
 export interface TextBox {
@@ -16,7 +16,7 @@ export interface TextBox {
   score: number;
 }
 
-interface Shape {
+interface DetectorConfig {
   /** The most pixels of the longer side of the model's input, and the number of which both sides are multiples. */
   longest: number;
   multiple: number;
@@ -33,41 +33,41 @@ interface Shape {
 
 /** Detects horizontal lines of text in a picture, from top to bottom and left to right. */
 export async function detectText(source: ImageSource, options: TaskOptions): Promise<TextBox[]> {
-  const opened = given(options);
-  const shape: Shape = {
-    longest: 960, multiple: 32, threshold: 0.3, score: 0.5, least: 3, grow: 1.6, ...(opened.recipe.more as Partial<Shape> | undefined),
+  const opened = openedOf(options);
+  const config: DetectorConfig = {
+    longest: 960, multiple: 32, threshold: 0.3, score: 0.5, least: 3, grow: 1.6, ...(opened.recipe.more as Partial<DetectorConfig> | undefined),
   };
-  const own = await readPixels(source, options);
-  const scale = Math.min(1, shape.longest / Math.max(own.width, own.height));
-  const side = (n: number): number => Math.max(1, Math.round((n * scale) / shape.multiple)) * shape.multiple;
-  const size = [side(own.height), side(own.width)] as const;
-  const { tensor, placement } = await fitImage(own, { ...imageOf(opened, options), size });
-  using out = await runOf(opened, { [inputOf(opened)]: tensor }, options);
+  const pixels = await readPixels(source, options);
+  const scale = Math.min(1, config.longest / Math.max(pixels.width, pixels.height));
+  const inputSide = (n: number): number => Math.max(1, Math.round((n * scale) / config.multiple)) * config.multiple;
+  const size = [inputSide(pixels.height), inputSide(pixels.width)] as const;
+  const { tensor, placement } = await fitImage(pixels, { ...imageOptionsOf(opened, options), size });
+  using out = await runModel(opened, { [inputNameOf(opened)]: tensor }, options);
   const [height, width] = size;
   if (out.size !== height * width) throw new ValueError("E_VALUE", `a map of text is [1, 1, ${height}, ${width}], not [${out.shape.join(", ")}]`);
-  const found = parts(await out.data(), width, shape);
+  const found = connectedComponents(await out.data(), width, config);
   const boxes = scaleBoxes(found.map(({ box }) => box), placement);
   const lines = found.map(({ score }, at) => ({ box: boxes[at] as Box, score }));
   return lines.sort((a, b) => a.box[1] - b.box[1] || a.box[0] - b.box[0]);
 }
 
 /** The connected components of a probability map, grown. */
-export function parts(map: Float32Array, width: number, { threshold, score, least, grow }: Shape): TextBox[] {
-  const seen = new Uint8Array(map.length);
+export function connectedComponents(map: Float32Array, width: number, { threshold, score, least, grow }: DetectorConfig): TextBox[] {
+  const visited = new Uint8Array(map.length);
   const stack = new Int32Array(map.length);
   const found: TextBox[] = [];
   for (let start = 0; start < map.length; start += 1) {
-    if (seen[start] || !((map[start] as number) > threshold)) continue;
+    if (visited[start] || !((map[start] as number) > threshold)) continue;
     let [left, top, right, bottom, sum, count] = [width, map.length, 0, 0, 0, 0];
-    let waiting = 0;
+    let stackSize = 0;
     const visit = (at: number): void => {
-      if (seen[at] || !((map[at] as number) > threshold)) return;
-      seen[at] = 1;
-      stack[waiting++] = at;
+      if (visited[at] || !((map[at] as number) > threshold)) return;
+      visited[at] = 1;
+      stack[stackSize++] = at;
     };
     visit(start);
-    while (waiting > 0) {
-      const at = stack[--waiting] as number;
+    while (stackSize > 0) {
+      const at = stack[--stackSize] as number;
       const [x, y] = [at % width, Math.floor(at / width)];
       [left, right, top, bottom] = [Math.min(left, x), Math.max(right, x + 1), Math.min(top, y), Math.max(bottom, y + 1)];
       sum += map[at] as number;
@@ -79,8 +79,8 @@ export function parts(map: Float32Array, width: number, { threshold, score, leas
     }
     const [w, h] = [right - left, bottom - top];
     if (Math.min(w, h) < least || sum / count < score) continue;
-    const by = (w * h * grow) / (2 * (w + h));
-    found.push({ box: [left - by, top - by, right + by, bottom + by], score: sum / count });
+    const margin = (w * h * grow) / (2 * (w + h));
+    found.push({ box: [left - margin, top - margin, right + margin, bottom + margin], score: sum / count });
   }
   return found;
 }

@@ -2,7 +2,7 @@
 import { ShapeError, ValueError } from "../errors.js";
 import { type LayerOptions, Linear, Module, Sequential } from "../nn.js";
 import { Tensor } from "../tensor.js";
-import { key, on, uniform } from "./parameters.js";
+import { randomKey, deviceOption, uniform } from "./parameters.js";
 
 /** A bilinear layer: `x^T W_k y + b_k` for each output k. */
 export class Bilinear extends Module {
@@ -23,8 +23,8 @@ export class Bilinear extends Module {
       throw new ShapeError("E_SHAPE", `bilinear: [${x.shape.join(", ")}] and [${y.shape.join(", ")}] with a weight of ${left} and ${right}`);
     }
     // x W_k for all k in one product, then the dot product of each with y
-    const half = x.matmul(this.weight.permute([1, 0, 2]).reshape([left, outputs * right]));
-    const sum = half.reshape([...x.shape.slice(0, -1), outputs, right]).mul(y.unsqueeze(-2)).sum(-1);
+    const product = x.matmul(this.weight.permute([1, 0, 2]).reshape([left, outputs * right]));
+    const sum = product.reshape([...x.shape.slice(0, -1), outputs, right]).mul(y.unsqueeze(-2)).sum(-1);
     return this.bias ? sum.add(this.bias) : sum;
   }
 }
@@ -46,12 +46,12 @@ export class ChannelDropout extends Module {
   forward(x: Tensor): Tensor {
     if (!this.training || this.p === 0) return x;
     const shape = x.shape.map((n, axis) => (axis < 2 ? n : 1));
-    return x.mul(Tensor.ones(shape, { ...on(x), dtype: x.dtype }).dropout(this.p, key()));
+    return x.mul(Tensor.ones(shape, { ...deviceOption(x), dtype: x.dtype }).dropout(this.p, randomKey()));
   }
 }
 
 /** The limit of SELU for large negative inputs. */
-const LOW = -1.0507009873554805 * 1.6732632423543772;
+const SELU_MIN = -1.0507009873554805 * 1.6732632423543772;
 
 /** Dropout that preserves mean and variance, for networks with SELU (Klambauer and others 2017). */
 export class AlphaDropout extends Module {
@@ -65,9 +65,9 @@ export class AlphaDropout extends Module {
   forward(x: Tensor): Tensor {
     const { p } = this;
     if (!this.training || p === 0) return x;
-    const scale = 1 / Math.sqrt((1 - p) * (1 + p * LOW * LOW));
-    const kept = Tensor.ones(x.shape, on(x)).dropout(p, key()).gt(0);
-    return kept.where(x, LOW).mul(scale).sub(scale * LOW * p);
+    const scale = 1 / Math.sqrt((1 - p) * (1 + p * SELU_MIN * SELU_MIN));
+    const kept = Tensor.ones(x.shape, deviceOption(x)).dropout(p, randomKey()).gt(0);
+    return kept.where(x, SELU_MIN).mul(scale).sub(scale * SELU_MIN * p);
   }
 }
 
@@ -86,18 +86,18 @@ export class AdaptiveLogSoftmax extends Module {
   constructor(inputs: number, classes: number, cutoffs: readonly number[], options: LayerOptions & { divide?: number } = {}) {
     super();
     const { divide = 4 } = options;
-    const ends = [...cutoffs, classes];
-    if (cutoffs.length === 0 || ends.some((n, i) => !Number.isInteger(n) || n <= (ends[i - 1] ?? 0)) || divide < 1) {
+    const clusterEnds = [...cutoffs, classes];
+    if (cutoffs.length === 0 || clusterEnds.some((n, i) => !Number.isInteger(n) || n <= (clusterEnds[i - 1] ?? 0)) || divide < 1) {
       throw new ValueError("E_VALUE", `adaptive softmax: cutoffs [${cutoffs.join(", ")}] of ${classes}, division ${divide}`);
     }
-    const map = (from: number, to: number): Linear => new Linear(from, to, { ...on(options), bias: false });
+    const projection = (from: number, to: number): Linear => new Linear(from, to, { ...deviceOption(options), bias: false });
     const [first] = cutoffs as readonly [number];
-    this.head = new Linear(inputs, first + cutoffs.length, { ...on(options), bias: options.bias ?? false });
+    this.head = new Linear(inputs, first + cutoffs.length, { ...deviceOption(options), bias: options.bias ?? false });
     this.tail = cutoffs.map((start, i) => {
       const width = Math.max(Math.floor(inputs / divide ** (i + 1)), 1);
-      return new Sequential(map(inputs, width), map(width, (ends[i + 1] as number) - start));
+      return new Sequential(projection(inputs, width), projection(width, (clusterEnds[i + 1] as number) - start));
     });
-    this.cutoffs = ends;
+    this.cutoffs = clusterEnds;
   }
 
   /** Maps `[.., inputs]` to the log-probabilities of all classes, `[.., classes]`. */

@@ -1,5 +1,5 @@
 // The entry `gradloom/nn`: every layer.
-import "../apart.js";
+import "../page-chunks.js";
 export * from "../networks.js";
 export { AdaptiveLogSoftmax, AlphaDropout, Bilinear, ChannelDropout } from "./basic.js";
 export { GRUCell, LSTMCell, RNNCell } from "./cells.js";

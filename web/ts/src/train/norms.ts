@@ -5,7 +5,7 @@ import { Conv2d, type LayerOptions, Linear, Module, type StateDict } from "../nn
 import { Tensor, op, tidy } from "../tensor.js";
 import { vectorNorm } from "./clip.js";
 import { Conv, ConvTranspose } from "./conv.js";
-import { buffer, constant, on } from "./parameters.js";
+import { buffer, constant, deviceOption } from "./parameters.js";
 
 /** Options of instance norm. */
 export interface InstanceNormOptions extends LayerOptions {
@@ -31,8 +31,8 @@ export class InstanceNorm extends Module {
     const { affine = true, trackRunningStats = false, eps = 1e-5, momentum = 0.1 } = options;
     this.weight = affine ? constant([channels], 1, options) : null;
     this.bias = affine ? constant([channels], 0, options) : null;
-    this.running_mean = trackRunningStats ? buffer(Tensor.zeros([channels], on(options))) : null;
-    this.running_var = trackRunningStats ? buffer(Tensor.ones([channels], on(options))) : null;
+    this.running_mean = trackRunningStats ? buffer(Tensor.zeros([channels], deviceOption(options))) : null;
+    this.running_var = trackRunningStats ? buffer(Tensor.ones([channels], deviceOption(options))) : null;
     this.eps = eps;
     this.momentum = momentum;
   }
@@ -43,10 +43,10 @@ export class InstanceNorm extends Module {
     if (!this.training) return op("batch_norm", [x, mean, variance, ...(weight && bias ? [weight, bias] : [])], [eps]);
     const axes = x.shape.map((_, axis) => axis).slice(2);
     tidy(() => {
-      const still = x.detach();
-      const blend = (old: Tensor, value: Tensor): void => void old.assign(old.mul(1 - momentum).add(value.mean(0).mul(momentum)));
-      blend(mean, still.mean(axes));
-      blend(variance, still.var(axes));
+      const detached = x.detach();
+      const updateRunning = (old: Tensor, value: Tensor): void => void old.assign(old.mul(1 - momentum).add(value.mean(0).mul(momentum)));
+      updateRunning(mean, detached.mean(axes));
+      updateRunning(variance, detached.var(axes));
     });
     return x.instanceNorm(weight, bias, eps);
   }
@@ -62,14 +62,14 @@ function applyWith(layer: Weighted, weight: Tensor, x: Tensor): Tensor {
 }
 
 /** A layer's state without its weight, plus the tensors that the weight is computed from. */
-function withParts(layer: Weighted, parts: StateDict): StateDict {
+function parametrizedState(layer: Weighted, parts: StateDict): StateDict {
   const { weight: _, ...rest } = layer.stateDict();
   const named = Object.entries(parts).map(([name, t]) => [`parametrizations.weight.${name}`, t]);
   return { ...rest, ...Object.fromEntries(named) };
 }
 
 /** The Euclidean norm over all axes but one; reduced axes stay with size 1. */
-function length(t: Tensor, axis: number): Tensor {
+function normExcept(t: Tensor, axis: number): Tensor {
   const axes = t.shape.map((_, at) => at).filter((at) => at !== axis);
   // an empty list of axes would sum over all
   return axes.length === 0 ? t.abs() : t.square().sum(axes, true).sqrt();
@@ -87,13 +87,13 @@ export class WeightNorm extends Module {
     const { rank } = layer.weight;
     if (!Number.isInteger(axis) || axis < 0 || axis >= rank) throw new ValueError("E_VALUE", `weight norm: axis ${axis} of ${rank}`);
     this.direction = layer.weight;
-    this.length = tidy(() => buffer(length(layer.weight, axis)));
+    this.length = tidy(() => buffer(normExcept(layer.weight, axis)));
     this.length.requiresGrad = true;
   }
 
   /** The weight computed from both. */
   weight(): Tensor {
-    return this.direction.mul(this.length.div(length(this.direction, this.axis)));
+    return this.direction.mul(this.length.div(normExcept(this.direction, this.axis)));
   }
 
   forward(x: Tensor): Tensor {
@@ -101,12 +101,12 @@ export class WeightNorm extends Module {
   }
 
   override stateDict(): StateDict {
-    return withParts(this.layer, { original0: this.length, original1: this.direction });
+    return parametrizedState(this.layer, { original0: this.length, original1: this.direction });
   }
 }
 
 /** The number of initial power iterations of a spectral norm. */
-const WARM_UP = 15;
+const INITIAL_ITERATIONS = 15;
 
 /**
  * A layer whose weight, as a matrix, is divided by an estimate of its largest singular value. Each forward pass in
@@ -126,9 +126,9 @@ export class SpectralNorm extends Module {
     this.eps = eps;
     this.vectors = tidy(() => {
       const [rows, columns] = this.#matrix().shape as [number, number];
-      const start = (n: number): Tensor => this.#unit(Tensor.randn([n], on(layer.weight)));
-      let found: readonly [Tensor, Tensor] = [start(rows), start(columns)];
-      for (let i = 0; i < WARM_UP; i += 1) found = this.#iterate(found);
+      const randomUnit = (n: number): Tensor => this.#unit(Tensor.randn([n], deviceOption(layer.weight)));
+      let found: readonly [Tensor, Tensor] = [randomUnit(rows), randomUnit(columns)];
+      for (let i = 0; i < INITIAL_ITERATIONS; i += 1) found = this.#iterate(found);
       return [buffer(found[0]), buffer(found[1])] as const;
     });
   }
@@ -163,6 +163,6 @@ export class SpectralNorm extends Module {
   }
 
   override stateDict(): StateDict {
-    return withParts(this.layer, { original: this.original, "0._u": this.vectors[0], "0._v": this.vectors[1] });
+    return parametrizedState(this.layer, { original: this.original, "0._u": this.vectors[0], "0._v": this.vectors[1] });
   }
 }

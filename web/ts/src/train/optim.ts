@@ -1,5 +1,5 @@
 // The entry `gradloom/optim`: every optimiser, learning-rate schedules, and gradient clipping.
-import "../apart.js";
+import "../page-chunks.js";
 export * from "../optim.js";
 export { clipGradNorm, clipGradValue } from "./clip.js";
 export * from "./rules.js";

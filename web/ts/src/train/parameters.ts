@@ -4,16 +4,16 @@ import type { LayerOptions } from "../nn.js";
 import { Tensor, op } from "../tensor.js";
 
 /** The device option for a layer's tensors, taken from its options or from another tensor. */
-export const on = ({ device }: { device?: Device | undefined }): { device?: Device } => (device ? { device } : {});
+export const deviceOption = ({ device }: { device?: Device | undefined }): { device?: Device } => (device ? { device } : {});
 
 /** A trained parameter, uniform in `[-bound, bound)`. */
 export function uniform(shape: readonly number[], bound: number, options: LayerOptions): Tensor {
-  return Tensor.uniform(shape, -bound, bound, { ...on(options), requiresGrad: true });
+  return Tensor.uniform(shape, -bound, bound, { ...deviceOption(options), requiresGrad: true });
 }
 
 /** A trained parameter with one value throughout. */
 export function constant(shape: readonly number[], value: number, options: LayerOptions): Tensor {
-  return Tensor.full(shape, value, { ...on(options), requiresGrad: true });
+  return Tensor.full(shape, value, { ...deviceOption(options), requiresGrad: true });
 }
 
 /** A buffer: state that training updates without a gradient. */
@@ -21,10 +21,10 @@ export function buffer(value: Tensor): Tensor {
   return op("to_storage", [value]);
 }
 
-let drawn = 0;
+let keysDrawn = 0;
 
 /** A new random key for training. It is an input of the graph, so that one plan serves every step. */
-export function key(): Tensor {
-  drawn += 1;
-  return new Tensor(Uint32Array.of(0x7f4a7c15, drawn));
+export function randomKey(): Tensor {
+  keysDrawn += 1;
+  return new Tensor(Uint32Array.of(0x7f4a7c15, keysDrawn));
 }

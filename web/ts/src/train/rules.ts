@@ -51,7 +51,7 @@ abstract class Rule extends Optimizer {
 }
 
 /** Updates an exponential moving average with a value. */
-const blend = (mean: Tensor, value: Tensor, beta: number): Tensor => mean.mul(beta).add(value.mul(1 - beta));
+const movingAverage = (mean: Tensor, value: Tensor, beta: number): Tensor => mean.mul(beta).add(value.mul(1 - beta));
 
 /** Root mean square propagation (Hinton), with torch's momentum and centring. Weight decay is L2. */
 export class RMSprop extends Rule {
@@ -77,10 +77,10 @@ export class RMSprop extends Rule {
 
   protected update(p: Tensor, gradient: Tensor, state: State): Updated {
     const g = this.penalised(p, gradient);
-    const next = [blend(state[0] as Tensor, g.square(), this.alpha)];
+    const next = [movingAverage(state[0] as Tensor, g.square(), this.alpha)];
     let variance = next[0] as Tensor;
     if (this.centered) {
-      const mean = blend(state[1] as Tensor, g, this.alpha);
+      const mean = movingAverage(state[1] as Tensor, g, this.alpha);
       next.push(mean);
       variance = variance.sub(mean.square());
     }
@@ -130,11 +130,11 @@ export class Adadelta extends Rule {
     return [shape, shape];
   }
 
-  protected update(p: Tensor, gradient: Tensor, [squares, moves]: State): Updated {
+  protected update(p: Tensor, gradient: Tensor, [squares, squaredSteps]: State): Updated {
     const g = this.penalised(p, gradient);
-    const square = blend(squares as Tensor, g.square(), this.rho);
-    const step = (moves as Tensor).add(this.eps).sqrt().div(square.add(this.eps).sqrt()).mul(g);
-    return [p.sub(this.scaled(step)), square, blend(moves as Tensor, step.square(), this.rho)];
+    const square = movingAverage(squares as Tensor, g.square(), this.rho);
+    const step = (squaredSteps as Tensor).add(this.eps).sqrt().div(square.add(this.eps).sqrt()).mul(g);
+    return [p.sub(this.scaled(step)), square, movingAverage(squaredSteps as Tensor, step.square(), this.rho)];
   }
 }
 
@@ -172,7 +172,7 @@ export class Adamax extends Moments {
 
   protected update(p: Tensor, gradient: Tensor, [m, u]: State): Updated {
     const g = this.penalised(p, gradient);
-    const mean = blend(m as Tensor, g, this.betas[0]);
+    const mean = movingAverage(m as Tensor, g, this.betas[0]);
     const largest = (u as Tensor).mul(this.betas[1]).maximum(g.abs().add(this.eps));
     return [p.sub(mean.div(largest).mul(this.rate("move"))), mean, largest];
   }
@@ -190,13 +190,13 @@ export class LAMB extends Moments {
   }
 
   protected update(p: Tensor, gradient: Tensor, [m, v]: State): Updated {
-    const mean = blend(m as Tensor, gradient, this.betas[0]);
-    const square = blend(v as Tensor, gradient.square(), this.betas[1]);
+    const mean = movingAverage(m as Tensor, gradient, this.betas[0]);
+    const square = movingAverage(v as Tensor, gradient.square(), this.betas[1]);
     let step = mean.mul(this.rate("first")).div(square.mul(this.rate("second")).sqrt().add(this.eps));
     if (this.weightDecay) step = step.add(p.mul(this.weightDecay));
-    const [long, move] = [vectorNorm(p), vectorNorm(step)];
-    const usable = long.gt(0).logicalAnd(move.gt(0));
-    const trust = usable.where(long.div(usable.where(move, 1)), 1);
+    const [weightNorm, stepNorm] = [vectorNorm(p), vectorNorm(step)];
+    const hasNorms = weightNorm.gt(0).logicalAnd(stepNorm.gt(0));
+    const trust = hasNorms.where(weightNorm.div(hasNorms.where(stepNorm, 1)), 1);
     return [p.sub(this.scaled(step.mul(trust))), mean, square];
   }
 }
@@ -218,11 +218,11 @@ export class LARS extends Rule {
   }
 
   protected update(p: Tensor, gradient: Tensor, [velocity]: State): Updated {
-    const [long, steep] = [vectorNorm(p), vectorNorm(gradient)];
-    const usable = long.gt(0).logicalAnd(steep.gt(0));
-    const size = usable.where(steep.add(long.mul(this.weightDecay)).add(this.eps), 1);
-    const local = usable.where(long.mul(this.trust).div(size), 1);
-    const v = (velocity as Tensor).mul(this.momentum).add(this.scaled(this.penalised(p, gradient).mul(local)));
+    const [weightNorm, gradientNorm] = [vectorNorm(p), vectorNorm(gradient)];
+    const hasNorms = weightNorm.gt(0).logicalAnd(gradientNorm.gt(0));
+    const denominator = hasNorms.where(gradientNorm.add(weightNorm.mul(this.weightDecay)).add(this.eps), 1);
+    const localRate = hasNorms.where(weightNorm.mul(this.trust).div(denominator), 1);
+    const v = (velocity as Tensor).mul(this.momentum).add(this.scaled(this.penalised(p, gradient).mul(localRate)));
     return [p.sub(v), v];
   }
 }
@@ -237,8 +237,8 @@ export class Lion extends Rule {
   }
 
   protected update(p: Tensor, gradient: Tensor, [m]: State): Updated {
-    const step = blend(m as Tensor, gradient, this.betas[0]).sign();
-    return [this.decayed(p).sub(this.scaled(step)), blend(m as Tensor, gradient, this.betas[1])];
+    const step = movingAverage(m as Tensor, gradient, this.betas[0]).sign();
+    return [this.decayed(p).sub(this.scaled(step)), movingAverage(m as Tensor, gradient, this.betas[1])];
   }
 }
 
@@ -279,8 +279,8 @@ export class Muon extends Rule {
   }
 
   protected update(p: Tensor, gradient: Tensor, [m]: State): Updated {
-    const mean = blend(m as Tensor, gradient, this.momentum);
-    const step = newtonSchulz(this.nesterov ? blend(gradient, mean, 1 - this.momentum) : mean, this.steps);
+    const mean = movingAverage(m as Tensor, gradient, this.momentum);
+    const step = newtonSchulz(this.nesterov ? movingAverage(gradient, mean, 1 - this.momentum) : mean, this.steps);
     const [rows, columns] = p.shape as [number, number];
     const ratio = Math.sqrt(Math.max(rows / Math.max(columns, 1), 1));
     return [this.decayed(p).sub(this.scaled(step).mul(ratio)), mean];
@@ -323,17 +323,17 @@ export class Adafactor extends Rule {
 
   protected update(p: Tensor, gradient: Tensor, state: State): Updated {
     const square = gradient.square();
-    const toward = (m: Tensor, x: Tensor): Tensor => m.add(x.sub(m).mul(this.rate("weight")));
+    const average = (m: Tensor, x: Tensor): Tensor => m.add(x.sub(m).mul(this.rate("weight")));
     const rms = (t: Tensor): Tensor => vectorNorm(t).div(Math.sqrt(t.size));
     const next: Tensor[] = [];
     let estimate: Tensor;
     if (state.length === 2) {
-      const rows = toward(state[0] as Tensor, square.mean(-1, true));
-      const columns = toward(state[1] as Tensor, square.mean(-2, true));
+      const rows = average(state[0] as Tensor, square.mean(-1, true));
+      const columns = average(state[1] as Tensor, square.mean(-2, true));
       next.push(rows, columns);
       estimate = rows.mul(columns).div(rows.mean(-2, true).maximum(this.eps));
     } else {
-      estimate = toward(state[0] as Tensor, square);
+      estimate = average(state[0] as Tensor, square);
       next.push(estimate);
     }
     const step = estimate.maximum(this.eps * this.eps).rsqrt().mul(gradient);

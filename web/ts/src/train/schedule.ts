@@ -3,7 +3,7 @@ import { ValueError } from "../errors.js";
 import type { Optimizer } from "../optim.js";
 
 /** Interpolates from one number to another along half a cosine. */
-const cosine = (from: number, to: number, share: number): number => to + ((from - to) * (1 + Math.cos(Math.PI * share))) / 2;
+const cosine = (from: number, to: number, fraction: number): number => to + ((from - to) * (1 + Math.cos(Math.PI * fraction))) / 2;
 const atLeastOne = (n: number): number => Math.max(n, 1);
 
 /** A function from the step, counted from 0, to the factor on the base learning rate. */
@@ -48,12 +48,12 @@ export class Schedule {
   /** A cosine from 1 down to `floor` that restarts at 1 after each period; periods grow by `factor`. */
   static cosineRestarts({ steps, factor = 1, floor = 0 }: { steps: number; factor?: number; floor?: number }): Schedule {
     return new Schedule((t) => {
-      let [left, period] = [t, atLeastOne(steps)];
-      while (left >= period) {
-        left -= period;
+      let [stepInPeriod, period] = [t, atLeastOne(steps)];
+      while (stepInPeriod >= period) {
+        stepInPeriod -= period;
         period *= atLeastOne(factor);
       }
-      return cosine(1, floor, left / period);
+      return cosine(1, floor, stepInPeriod / period);
     });
   }
 
@@ -62,11 +62,11 @@ export class Schedule {
    * along cosines.
    */
   static oneCycle({ steps, share = 0.3, div = 25, last = 1e4 }: { steps: number; share?: number; div?: number; last?: number }): Schedule {
-    const [top, end] = [share * steps - 1, steps - 1];
+    const [peakStep, lastStep] = [share * steps - 1, steps - 1];
     return new Schedule((t) => {
       // a rise of zero length is already at its end
-      if (t <= top) return top > 0 ? cosine(1 / div, 1, t / top) : 1;
-      return cosine(1, 1 / (div * last), Math.min((t - top) / (end - top), 1));
+      if (t <= peakStep) return peakStep > 0 ? cosine(1 / div, 1, t / peakStep) : 1;
+      return cosine(1, 1 / (div * last), Math.min((t - peakStep) / (lastStep - peakStep), 1));
     });
   }
 

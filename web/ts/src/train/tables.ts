@@ -3,7 +3,7 @@ import { ValueError } from "../errors.js";
 import { EmbeddingBag as PlainBag } from "../layers.js";
 import { type LayerOptions, Embedding as PlainEmbedding } from "../nn.js";
 import { Tensor, tidy } from "../tensor.js";
-import { on } from "./parameters.js";
+import { deviceOption } from "./parameters.js";
 
 /** Options of embedding layers. */
 export interface TableOptions extends LayerOptions {
@@ -11,7 +11,7 @@ export interface TableOptions extends LayerOptions {
   padding?: number;
 }
 
-function row({ padding }: TableOptions, rows: number): number | undefined {
+function checkPadding({ padding }: TableOptions, rows: number): number | undefined {
   if (padding === undefined || (Number.isInteger(padding) && padding >= 0 && padding < rows)) return padding;
   throw new ValueError("E_VALUE", `embedding: padding row ${padding} of ${rows}`);
 }
@@ -22,11 +22,11 @@ export class Embedding extends PlainEmbedding {
 
   constructor(count: number, size: number, options: TableOptions = {}) {
     super(count, size, options);
-    const padding = row(options, count);
+    const padding = checkPadding(options, count);
     this.padding = padding;
     if (padding === undefined) return;
     const { weight } = this;
-    tidy(() => void weight.assign(Tensor.arange(0, count, 1, on(weight)).eq(padding).unsqueeze(-1).where(0, weight)));
+    tidy(() => void weight.assign(Tensor.arange(0, count, 1, deviceOption(weight)).eq(padding).unsqueeze(-1).where(0, weight)));
   }
 
   override forward(ids: Tensor): Tensor {
@@ -41,7 +41,7 @@ export class EmbeddingBag extends PlainBag {
 
   constructor(count: number, size: number, mode: "sum" | "mean" | "max" = "mean", options: TableOptions = {}) {
     super(count, size, mode, options);
-    this.padding = row(options, count);
+    this.padding = checkPadding(options, count);
   }
 
   /** Maps indices `[bags, n]` to `[bags, width]`. `factors` `[bags, n]` weight the vectors, for mode `sum` only. */
@@ -55,24 +55,24 @@ export class EmbeddingBag extends PlainBag {
    */
   forwardOffsets(ids: Tensor, offsets: Tensor, factors?: Tensor): Tensor {
     const [n, bags] = [ids.size, offsets.size];
-    const each = (t: Tensor): Tensor => t.reshape([1, n]).expand([bags, n]);
-    const place = Tensor.arange(0, n, 1, { ...on(ids), dtype: "i32" }).unsqueeze(0);
+    const perBag = (t: Tensor): Tensor => t.reshape([1, n]).expand([bags, n]);
+    const position = Tensor.arange(0, n, 1, { ...deviceOption(ids), dtype: "i32" }).unsqueeze(0);
     const first = offsets.cast("i32").reshape([bags, 1]);
-    const end = Tensor.full([Math.min(bags, 1), 1], n, { ...on(ids), dtype: "i32" });
-    const member = place.ge(first).logicalAnd(place.lt(Tensor.cat([first.slice([1]), end])));
-    return this.#bags(each(ids), member, factors && each(factors));
+    const end = Tensor.full([Math.min(bags, 1), 1], n, { ...deviceOption(ids), dtype: "i32" });
+    const isMember = position.ge(first).logicalAnd(position.lt(Tensor.cat([first.slice([1]), end])));
+    return this.#bags(perBag(ids), isMember, factors && perBag(factors));
   }
 
-  /** Reduces the vectors of indices `[bags, n]`; `all` marks the members of each bag. */
-  #bags(ids: Tensor, all: Tensor, factors: Tensor | undefined): Tensor {
+  /** Reduces the vectors of indices `[bags, n]`; `members` marks the members of each bag. */
+  #bags(ids: Tensor, members: Tensor, factors: Tensor | undefined): Tensor {
     if (factors && this.mode !== "sum") throw new ValueError("E_VALUE", "EmbeddingBag: factors are for sums");
-    const member = this.padding === undefined ? all : all.logicalAnd(ids.ne(this.padding));
-    const found = this.weight.embedding(ids);
-    const vectors = factors ? found.mul(factors.unsqueeze(-1)) : found;
-    const counted = member.unsqueeze(-1);
-    const count = member.cast(vectors.dtype).sum(1).unsqueeze(-1);
-    if (this.mode === "max") return count.gt(0).where(counted.where(vectors, -Infinity).max(1), 0);
-    const sum = counted.where(vectors, 0).sum(1);
+    const isMember = this.padding === undefined ? members : members.logicalAnd(ids.ne(this.padding));
+    const embeddings = this.weight.embedding(ids);
+    const vectors = factors ? embeddings.mul(factors.unsqueeze(-1)) : embeddings;
+    const memberMask = isMember.unsqueeze(-1);
+    const count = isMember.cast(vectors.dtype).sum(1).unsqueeze(-1);
+    if (this.mode === "max") return count.gt(0).where(memberMask.where(vectors, -Infinity).max(1), 0);
+    const sum = memberMask.where(vectors, 0).sum(1);
     return this.mode === "mean" ? sum.div(count.maximum(1)) : sum;
   }
 }

@@ -2,7 +2,7 @@
 import { ValueError } from "../errors.js";
 import { MultiheadAttention, type AttentionMask, TransformerEncoder, type TransformerOptions, init } from "../layers.js";
 import { Dropout, LayerNorm, Linear, Module } from "../nn.js";
-import { around, places } from "../residual.js";
+import { feedForward, residual } from "../residual.js";
 import type { Tensor } from "../tensor.js";
 
 /**
@@ -35,13 +35,13 @@ export class TransformerDecoderLayer extends Module {
   }
 
   /**
-   * Maps `[batch, n, width]` to the same shape, with a memory `[batch, m, width]`. `own` restricts self-attention, `of`
-   * attention to the memory.
+   * Maps `[batch, n, width]` to the same shape, with a memory `[batch, m, width]`. `selfMask` restricts
+   * self-attention, `memoryMask` attention to the memory.
    */
-  forward(x: Tensor, memory: Tensor, own: AttentionMask = {}, of: AttentionMask = {}): Tensor {
-    const y = around(this, x, this.norm1, (t) => this.self_attn.forward(t, t, own));
-    const z = around(this, y, this.norm2, (t) => this.multihead_attn.forward(t, memory, of));
-    return around(this, z, this.norm3, (t) => places(this, t));
+  forward(x: Tensor, memory: Tensor, selfMask: AttentionMask = {}, memoryMask: AttentionMask = {}): Tensor {
+    const y = residual(this, x, this.norm1, (t) => this.self_attn.forward(t, t, selfMask));
+    const z = residual(this, y, this.norm2, (t) => this.multihead_attn.forward(t, memory, memoryMask));
+    return residual(this, z, this.norm3, (t) => feedForward(this, t));
   }
 }
 
@@ -57,8 +57,8 @@ export class TransformerDecoder extends Module {
   }
 
   /** Maps `[batch, n, width]` to the same shape, with a memory `[batch, m, width]`. */
-  forward(x: Tensor, memory: Tensor, own: AttentionMask = {}, of: AttentionMask = {}): Tensor {
-    const y = this.layers.reduce((t, layer) => layer.forward(t, memory, own, of), x);
+  forward(x: Tensor, memory: Tensor, selfMask: AttentionMask = {}, memoryMask: AttentionMask = {}): Tensor {
+    const y = this.layers.reduce((t, layer) => layer.forward(t, memory, selfMask, memoryMask), x);
     return this.norm?.forward(y) ?? y;
   }
 }
@@ -82,10 +82,10 @@ export class Transformer extends Module {
   }
 
   /**
-   * Maps a source `[batch, n, width]` and a target `[batch, m, width]` to `[batch, m, width]`. `seen` restricts
+   * Maps a source `[batch, n, width]` and a target `[batch, m, width]` to `[batch, m, width]`. `masks` restricts
    * attention within the source, within the target, and from the target to the source (`memory`).
    */
-  forward(source: Tensor, target: Tensor, seen: { source?: AttentionMask; target?: AttentionMask; memory?: AttentionMask } = {}): Tensor {
-    return this.decoder.forward(target, this.encoder.forward(source, seen.source), seen.target, seen.memory);
+  forward(source: Tensor, target: Tensor, masks: { source?: AttentionMask; target?: AttentionMask; memory?: AttentionMask } = {}): Tensor {
+    return this.decoder.forward(target, this.encoder.forward(source, masks.source), masks.target, masks.memory);
   }
 }

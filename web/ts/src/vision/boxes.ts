@@ -24,22 +24,22 @@ export interface Placement {
 /** Reads boxes from a flat list, `stride` numbers apart (default 4), as corners. */
 export function toBoxes(numbers: ArrayLike<number>, form: BoxForm = "xyxy", stride = 4): Box[] {
   if (numbers.length % stride !== 0) throw new ValueError("E_VALUE", `${numbers.length} numbers are no whole number of boxes of ${stride}`);
-  const read: Record<BoxForm, (a: number, b: number, c: number, d: number) => Box> = {
+  const cornerConverters: Record<BoxForm, (a: number, b: number, c: number, d: number) => Box> = {
     xyxy: (a, b, c, d) => [a, b, c, d],
     xywh: (a, b, c, d) => [a, b, a + c, b + d],
     cxcywh: (a, b, c, d) => [a - c / 2, b - d / 2, a + c / 2, b + d / 2],
   };
-  const make = read[form];
-  if (!make) throw new ValueError("E_VALUE", `there is no form \`${String(form)}\` of boxes; there are xyxy, xywh, cxcywh`);
+  const toCorners = cornerConverters[form];
+  if (!toCorners) throw new ValueError("E_VALUE", `there is no form \`${String(form)}\` of boxes; there are xyxy, xywh, cxcywh`);
   return Array.from({ length: numbers.length / stride }, (_, at) => {
     const [a, b, c, d] = [0, 1, 2, 3].map((i) => Number(numbers[at * stride + i]));
-    return make(a as number, b as number, c as number, d as number);
+    return toCorners(a as number, b as number, c as number, d as number);
   });
 }
 
 /** Maps boxes from the model's input to pixels of the original picture, clipped at its edges. */
 export function scaleBoxes(boxes: readonly Box[], { width, height, scaleX, scaleY, left, top }: Placement): Box[] {
-  const clamp = (v: number, most: number): number => Math.min(Math.max(v, 0), most);
+  const clamp = (v: number, max: number): number => Math.min(Math.max(v, 0), max);
   const x = (v: number): number => clamp((v - left) / scaleX, width);
   const y = (v: number): number => clamp((v - top) / scaleY, height);
   return boxes.map(([a, b, c, d]) => [x(a), y(b), x(c), y(d)]);
@@ -51,8 +51,8 @@ export function overlap(a: Box, b: Box): number {
   const height = Math.min(a[3], b[3]) - Math.max(a[1], b[1]);
   if (!(width > 0 && height > 0)) return 0;
   const area = ([l, t, r, bottom]: Box): number => Math.max(0, r - l) * Math.max(0, bottom - t);
-  const both = width * height;
-  return both / (area(a) + area(b) - both);
+  const intersection = width * height;
+  return intersection / (area(a) + area(b) - intersection);
 }
 
 /** Options of `nms`. */
@@ -81,8 +81,8 @@ export function nms(boxes: readonly Box[], scores: ArrayLike<number>, options: N
   const kept: number[] = [];
   for (const at of order) {
     if (kept.length >= max) break;
-    const rival = kept.some((other) => (!classes || classes[other] === classes[at]) && overlap(boxes[other] as Box, boxes[at] as Box) > iou);
-    if (!rival) kept.push(at);
+    const isSuppressed = kept.some((other) => (!classes || classes[other] === classes[at]) && overlap(boxes[other] as Box, boxes[at] as Box) > iou);
+    if (!isSuppressed) kept.push(at);
   }
   return kept;
 }

@@ -5,8 +5,8 @@ import { UnsupportedError, ValueError, missing } from "../errors.js";
 import type { FetchOptions } from "../progress.js";
 import { Tensor } from "../tensor.js";
 import type { Placement } from "./boxes.js";
-import { type Form, affine, formOf, layoutOf, orderOf, pictureForm } from "./form.js";
-import { type ImageSource, type Pixels, type Rgba, drawn, fromMemory, newCanvas, shown } from "./pixels.js";
+import { type PictureGeometry, affine, geometryOf, layoutOf, channelOrder, pictureShapeOf } from "./geometry.js";
+import { type ImageSource, type Pixels, type Rgba, readDrawable, fromMemory, newCanvas, toDrawable } from "./pixels.js";
 import { type Resample, resize } from "./resize.js";
 
 /** One number for all channels, or one per channel. */
@@ -90,26 +90,26 @@ export async function fromImage(source: ImageSource, options: ImageOptions = {})
  * picture.
  */
 export async function fitImage(source: ImageSource, options: ImageOptions = {}): Promise<{ tensor: Tensor; placement: Placement }> {
-  const order = orderOf(options.channels);
-  const seen = await shown(source, options);
+  const order = channelOrder(options.channels);
+  const drawable = await toDrawable(source, options);
   try {
-    const host = seen && gpuOf(options);
+    const host = drawable && gpuHost(options);
     if (host) {
-      const form = formOf(seen, options);
-      const tensor = await (await import("./gpu.js").catch(missing)).pictureOnGpu(seen, form, order, options, host);
-      if (tensor) return { tensor, placement: form.placement };
+      const geometry = geometryOf(drawable, options);
+      const tensor = await (await import("./gpu.js").catch(missing)).pictureOnGpu(drawable, geometry, order, options, host);
+      if (tensor) return { tensor, placement: geometry.placement };
     }
-    const picture = seen ? drawn(seen) : fromMemory(source as Pixels);
-    const form = formOf(picture, options);
-    const pixels = fit(order.length === 4 ? picture : opaque(picture, options.background), form, options);
-    return { tensor: toTensor(pixels, order, options), placement: form.placement };
+    const picture = drawable ? readDrawable(drawable) : fromMemory(source as Pixels);
+    const geometry = geometryOf(picture, options);
+    const pixels = resizeAndPlace(order.length === 4 ? picture : blendBackground(picture, options.background), geometry, options);
+    return { tensor: toTensor(pixels, order, options), placement: geometry.placement };
   } finally {
-    seen?.close?.();
+    drawable?.close?.();
   }
 }
 
 /** The WebGPU device to which a picture is copied directly, if any. */
-function gpuOf({ gpu, device }: ImageOptions): Host | undefined {
+function gpuHost({ gpu, device }: ImageOptions): Host | undefined {
   if (gpu === false) return undefined;
   const host = (device as Host | undefined) ?? startedHost();
   return host?.kind === "webgpu" && (gpu || !host.software) && !host.raw.lost() ? host : undefined;
@@ -124,7 +124,7 @@ export function letterbox(
 }
 
 /** Blends transparent pixels with a background, if there are any. */
-function opaque(from: Rgba, background: readonly number[] = [0, 0, 0]): Rgba {
+function blendBackground(from: Rgba, background: readonly number[] = [0, 0, 0]): Rgba {
   const { data } = from;
   let at = 3;
   while (at < data.length && data[at] === 255) at += 4;
@@ -139,13 +139,14 @@ function opaque(from: Rgba, background: readonly number[] = [0, 0, 0]): Rgba {
 }
 
 /** Resizes and places the picture. */
-function fit(from: Rgba, { part, w, h, width, height, left, top }: Form, { resample = "bilinear", background = [0, 0, 0] }: ImageOptions): Rgba {
+function resizeAndPlace(from: Rgba, geometry: PictureGeometry, { resample = "bilinear", background = [0, 0, 0] }: ImageOptions): Rgba {
+  const { part, w, h, width, height, left, top } = geometry;
   const scaled = resize(from, part, w, h, resample);
-  return w === width && h === height ? scaled : placed(scaled, width, height, left, top, background);
+  return w === width && h === height ? scaled : placeOnBackground(scaled, width, height, left, top, background);
 }
 
 /** Places a picture on a background of another size. */
-function placed(from: Rgba, width: number, height: number, left: number, top: number, background: readonly number[]): Rgba {
+function placeOnBackground(from: Rgba, width: number, height: number, left: number, top: number, background: readonly number[]): Rgba {
   const data = new Uint8ClampedArray(4 * width * height);
   new Uint32Array(data.buffer).fill(new Uint32Array(Uint8ClampedArray.of(...background, 255).buffer)[0] as number);
   const [x0, x1] = [Math.max(0, left), Math.min(width, left + from.width)];
@@ -158,24 +159,24 @@ function placed(from: Rgba, width: number, height: number, left: number, top: nu
 
 function toTensor({ data, width, height }: Rgba, order: readonly number[], options: ImageOptions): Tensor {
   const { dtype = "f32", device } = options;
-  const { first, batch } = layoutOf(options);
+  const { channelsFirst, batch } = layoutOf(options);
   const channels = order.length;
   const plane = width * height;
-  const by = affine(dtype, options, channels);
-  const out: TypedArray = by ? new Float32Array(channels * plane) : new Uint8Array(channels * plane);
-  const [pixelStep, channelStep] = first ? [1, plane] : [channels, 1];
+  const transform = affine(dtype, options, channels);
+  const out: TypedArray = transform ? new Float32Array(channels * plane) : new Uint8Array(channels * plane);
+  const [pixelStep, channelStep] = channelsFirst ? [1, plane] : [channels, 1];
   const grey = options.channels === "grey";
   order.forEach((from, c) => {
-    const [times, plus] = [by?.times[c] ?? 1, by?.plus[c] ?? 0];
-    for (let at = 0, place = c * channelStep; at < plane; at += 1, place += pixelStep) {
+    const [times, plus] = [transform?.times[c] ?? 1, transform?.plus[c] ?? 0];
+    for (let at = 0, outIdx = c * channelStep; at < plane; at += 1, outIdx += pixelStep) {
       const i = 4 * at;
       // Pillow's weights for grey
       const [r, g, b] = [data[i], data[i + 1], data[i + 2]] as unknown as [number, number, number];
       const v = grey ? (19595 * r + 38470 * g + 7471 * b + 0x8000) >> 16 : (data[i + from] as number);
-      out[place] = v * times + plus;
+      out[outIdx] = v * times + plus;
     }
   });
-  const shape = first ? [channels, height, width] : [height, width, channels];
+  const shape = channelsFirst ? [channels, height, width] : [height, width, channels];
   return new Tensor(out, batch ? [1, ...shape] : shape, { dtype, ...(device && { device }) });
 }
 
@@ -186,17 +187,17 @@ function toTensor({ data, width, height }: Rgba, order: readonly number[], optio
  */
 export async function toImageData(tensor: Tensor, options: PictureOptions = {}): Promise<Pixels & { data: Uint8ClampedArray }> {
   const { dtype, shape } = tensor;
-  const { channels, height, width, first, order } = pictureForm(shape, options);
-  const by = affine(dtype, options, channels);
+  const { channels, height, width, channelsFirst, order } = pictureShapeOf(shape, options);
+  const transform = affine(dtype, options, channels);
   const values = await tensor.data<DType>(undefined, options.signal ? { signal: options.signal } : {});
   const plane = height * width;
   const data = new Uint8ClampedArray(4 * plane).fill(255);
-  const [pixelStep, channelStep] = first ? [1, plane] : [channels, 1];
+  const [pixelStep, channelStep] = channelsFirst ? [1, plane] : [channels, 1];
   const bytes = dtype === "bool" ? 255 : 1;
   for (let at = 0; at < plane; at += 1) {
     order.forEach((to, c) => {
       const v = Number(values[at * pixelStep + c * channelStep]);
-      data[4 * at + to] = by ? (v - (by.plus[c] as number)) / (by.times[c] as number) : v * bytes;
+      data[4 * at + to] = transform ? (v - (transform.plus[c] as number)) / (transform.times[c] as number) : v * bytes;
     });
     if (channels === 1) data[4 * at + 1] = data[4 * at + 2] = data[4 * at] as number;
   }
@@ -210,19 +211,19 @@ export async function toImageData(tensor: Tensor, options: PictureOptions = {}):
  */
 export async function toCanvas<C extends AnyCanvas = AnyCanvas>(tensor: Tensor, canvas?: C, options: PictureOptions & { gpu?: boolean } = {}): Promise<C> {
   if (options.gpu && tensor.device?.kind === "webgpu") {
-    const { height, width } = pictureForm(tensor.shape, options);
-    const onto = (canvas ?? newCanvas(width, height)) as C;
-    if (await (await import("./gpu.js").catch(missing)).showOnGpu(tensor, onto, options)) return onto;
-    canvas = onto;
+    const { height, width } = pictureShapeOf(tensor.shape, options);
+    const target = (canvas ?? newCanvas(width, height)) as C;
+    if (await (await import("./gpu.js").catch(missing)).showOnGpu(tensor, target, options)) return target;
+    canvas = target;
   }
   const picture = await toImageData(tensor, options);
-  const onto = (canvas ?? newCanvas(picture.width, picture.height)) as HTMLCanvasElement;
-  if (onto.width !== picture.width) onto.width = picture.width;
-  if (onto.height !== picture.height) onto.height = picture.height;
-  const context = onto.getContext?.("2d");
+  const target = (canvas ?? newCanvas(picture.width, picture.height)) as HTMLCanvasElement;
+  if (target.width !== picture.width) target.width = picture.width;
+  if (target.height !== picture.height) target.height = picture.height;
+  const context = target.getContext?.("2d");
   if (!context) throw new ValueError("E_VALUE", "toCanvas needs a canvas with a 2d context");
   context.putImageData(picture as ImageData, 0, 0);
-  return onto as unknown as C;
+  return target as unknown as C;
 }
 
 /**
@@ -230,9 +231,9 @@ export async function toCanvas<C extends AnyCanvas = AnyCanvas>(tensor: Tensor, 
  * pages and workers.
  */
 export async function toBlob(tensor: Tensor, options: PictureOptions & { type?: string; quality?: number } = {}): Promise<Blob> {
-  const { type = "image/png", quality, ...how } = options;
+  const { type = "image/png", quality, ...pictureOptions } = options;
   const canvas = newCanvas(1, 1);
-  await toCanvas(tensor, canvas, how);
+  await toCanvas(tensor, canvas, pictureOptions);
   const settings = { type, ...(quality !== undefined && { quality }) };
   const blob = canvas.convertToBlob
     ? await canvas.convertToBlob(settings)

@@ -3,7 +3,7 @@ import { FormatError, GradloomError, UnsupportedError, ValueError } from "../err
 import { type FetchOptions, readSource } from "../progress.js";
 
 /** The type of a DOM class, or `never` if the program's type libraries lack it. */
-type Dom<Name extends string> = typeof globalThis extends { [Key in Name]: { prototype: infer T } } ? T : never;
+type DomInstance<Name extends string> = typeof globalThis extends { [Key in Name]: { prototype: infer T } } ? T : never;
 
 /** Pixels in memory, row by row from the top: an `ImageData`, or any object of its form. */
 export interface Pixels {
@@ -18,13 +18,13 @@ export interface Pixels {
  * have a frame. Node cannot decode pictures and takes only `Pixels`.
  */
 export type ImageSource =
-  | Dom<"HTMLImageElement">
-  | Dom<"SVGImageElement">
-  | Dom<"HTMLVideoElement">
-  | Dom<"HTMLCanvasElement">
-  | Dom<"OffscreenCanvas">
-  | Dom<"ImageBitmap">
-  | Dom<"VideoFrame">
+  | DomInstance<"HTMLImageElement">
+  | DomInstance<"SVGImageElement">
+  | DomInstance<"HTMLVideoElement">
+  | DomInstance<"HTMLCanvasElement">
+  | DomInstance<"OffscreenCanvas">
+  | DomInstance<"ImageBitmap">
+  | DomInstance<"VideoFrame">
   | Pixels
   | Blob
   | Uint8Array
@@ -46,13 +46,13 @@ interface Canvas {
 }
 
 /** In a worker: a function of the page that decodes files which the worker cannot. */
-export const elsewhere: { decode?: (file: Blob) => Promise<ImageBitmap> } = {};
+export const pageDecoder: { decode?: (file: Blob) => Promise<ImageBitmap> } = {};
 
 /**
  * The class name of a value. By name, so that elements of other windows and classes that the host lacks are recognised
  * too.
  */
-const kindOf = (value: unknown): string => Object.prototype.toString.call(value).slice(8, -1);
+const classNameOf = (value: unknown): string => Object.prototype.toString.call(value).slice(8, -1);
 
 /** A canvas that is not displayed. */
 export function newCanvas(width: number, height: number): Canvas & { convertToBlob?: OffscreenCanvas["convertToBlob"] } {
@@ -63,38 +63,38 @@ export function newCanvas(width: number, height: number): Canvas & { convertToBl
 }
 
 /** A picture that a browser can draw, at its original size. */
-export interface Shown {
+export interface Drawable {
   image: CanvasImageSource;
   width: number;
   height: number;
   /** Whether it has no transparent pixels. */
   opaque: boolean;
   /** Whether it is a frame of a video. */
-  moves?: boolean;
+  isVideo?: boolean;
   /** Frees the picture, if it was created here. */
   close?: () => void;
 }
 
 /** Reads the pixels of a source at its original size. */
 export async function readPixels(source: ImageSource, options: FetchOptions): Promise<Rgba> {
-  const seen = await shown(source, options);
+  const drawable = await toDrawable(source, options);
   try {
-    return seen ? drawn(seen) : fromMemory(source as Pixels);
+    return drawable ? readDrawable(drawable) : fromMemory(source as Pixels);
   } finally {
-    seen?.close?.();
+    drawable?.close?.();
   }
 }
 
 /** Converts a source to something that the browser can draw, decoding files. Undefined for pixels in memory. */
-export async function shown(source: ImageSource, options: FetchOptions): Promise<Shown | undefined> {
+export async function toDrawable(source: ImageSource, options: FetchOptions): Promise<Drawable | undefined> {
   options.signal?.throwIfAborted();
-  const kind = kindOf(source);
-  const inMemory = source instanceof ArrayBuffer || source instanceof Uint8Array;
-  if (typeof source === "string" || source instanceof URL || kind === "Blob" || kind === "File" || inMemory) {
+  const kind = classNameOf(source);
+  const isInMemory = source instanceof ArrayBuffer || source instanceof Uint8Array;
+  if (typeof source === "string" || source instanceof URL || kind === "Blob" || kind === "File" || isInMemory) {
     return decodeFile(source as Blob, options);
   }
   const image = source as CanvasImageSource;
-  const of = (width: number, height: number, more: Partial<Shown> = {}): Shown => ({ image, width, height, opaque: false, ...more });
+  const drawable = (width: number, height: number, flags: Partial<Drawable> = {}): Drawable => ({ image, width, height, opaque: false, ...flags });
   switch (kind) {
     case "HTMLImageElement": {
       const element = source as HTMLImageElement;
@@ -102,34 +102,34 @@ export async function shown(source: ImageSource, options: FetchOptions): Promise
         const what = `the picture of the element cannot be read: ${element.currentSrc || element.src || "it has no address"}`;
         throw new FormatError("E_FORMAT", what, { cause });
       });
-      return of(element.naturalWidth, element.naturalHeight);
+      return drawable(element.naturalWidth, element.naturalHeight);
     }
     case "HTMLVideoElement": {
       const video = source as HTMLVideoElement;
       if (video.readyState < 2) throw new ValueError("E_VALUE", "the video has no frame yet", { hint: "wait for its `loadeddata` event" });
-      return of(video.videoWidth, video.videoHeight, { opaque: true, moves: true });
+      return drawable(video.videoWidth, video.videoHeight, { opaque: true, isVideo: true });
     }
     case "VideoFrame": {
       const frame = source as VideoFrame;
       // names of formats with an alpha channel contain an A
-      return of(frame.displayWidth, frame.displayHeight, { opaque: frame.format !== null && !frame.format.includes("A"), moves: true });
+      return drawable(frame.displayWidth, frame.displayHeight, { opaque: frame.format !== null && !frame.format.includes("A"), isVideo: true });
     }
     case "SVGImageElement": {
       const { width, height } = (source as SVGImageElement).getBoundingClientRect();
-      return of(Math.round(width), Math.round(height));
+      return drawable(Math.round(width), Math.round(height));
     }
     case "HTMLCanvasElement":
     case "OffscreenCanvas":
     case "ImageBitmap": {
       const { width, height } = source as ImageBitmap;
-      return of(width, height);
+      return drawable(width, height);
     }
     default:
       return undefined;
   }
 }
 
-async function decodeFile(source: Blob | Uint8Array | ArrayBuffer | string | URL, options: FetchOptions): Promise<Shown> {
+async function decodeFile(source: Blob | Uint8Array | ArrayBuffer | string | URL, options: FetchOptions): Promise<Drawable> {
   if (typeof createImageBitmap === "undefined") {
     const hint = "decode pictures with a library such as sharp and give { data, width, height }";
     throw new UnsupportedError("E_UNSUPPORTED", "files of pictures cannot be decoded here: createImageBitmap is missing", { hint });
@@ -138,10 +138,10 @@ async function decodeFile(source: Blob | Uint8Array | ArrayBuffer | string | URL
   options.signal?.throwIfAborted();
   const bitmap = await decodeBlob(blob).catch(async (cause: Error) => {
     const name = source instanceof Blob || source instanceof Uint8Array || source instanceof ArrayBuffer ? "the file" : String(source);
-    const { whatIs } = await import("../sniff.js");
-    const is = whatIs(new Uint8Array(await blob.slice(0, 4096).arrayBuffer()), blob.size);
-    const what = `${name} is not a picture that this browser can read${is ? `: it is ${is.what}` : ""}`;
-    throw new FormatError("E_FORMAT", what, { cause, ...(is?.hint && { hint: is.hint }) });
+    const { detectFormat } = await import("../sniff.js");
+    const format = detectFormat(new Uint8Array(await blob.slice(0, 4096).arrayBuffer()), blob.size);
+    const what = `${name} is not a picture that this browser can read${format ? `: it is ${format.what}` : ""}`;
+    throw new FormatError("E_FORMAT", what, { cause, ...(format?.hint && { hint: format.hint }) });
   });
   return { image: bitmap, width: bitmap.width, height: bitmap.height, opaque: false, close: () => bitmap.close() };
 }
@@ -155,9 +155,9 @@ export async function decodeBlob(blob: Blob): Promise<ImageBitmap> {
     return await createImageBitmap(blob, { premultiplyAlpha: "none", colorSpaceConversion: "default" });
   } catch (error) {
     if (typeof document === "undefined") {
-      const page = elsewhere.decode?.(blob);
-      if (!page) throw error;
-      return page.catch(() => {
+      const decoding = pageDecoder.decode?.(blob);
+      if (!decoding) throw error;
+      return decoding.catch(() => {
         throw error;
       });
     }
@@ -176,7 +176,7 @@ export async function decodeBlob(blob: Blob): Promise<ImageBitmap> {
 }
 
 /** Reads the pixels of a drawable picture to the host. */
-export function drawn({ image, width, height }: Shown): Rgba {
+export function readDrawable({ image, width, height }: Drawable): Rgba {
   if (!(width > 0 && height > 0)) throw new ValueError("E_VALUE", `the picture is ${width} x ${height} pixels`);
   const context = newCanvas(width, height).getContext("2d", { willReadFrequently: true, colorSpace: "srgb" });
   if (!context) throw new UnsupportedError("E_UNSUPPORTED", `the browser gives no canvas of ${width} x ${height} pixels`);

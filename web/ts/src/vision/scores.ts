@@ -13,10 +13,10 @@ export interface Ranked {
 export function softmax(logits: ArrayLike<number>): Float32Array {
   const values = Float64Array.from(logits, Number);
   // an infinite maximum takes all the probability
-  const most = values.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
-  const parts = values.map((v) => (v === most ? 1 : Math.exp(v - most)));
-  const sum = parts.reduce((a, b) => a + b, 0);
-  return Float32Array.from(parts, (v) => v / sum);
+  const max = values.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
+  const exponentials = values.map((v) => (v === max ? 1 : Math.exp(v - max)));
+  const sum = exponentials.reduce((a, b) => a + b, 0);
+  return Float32Array.from(exponentials, (v) => v / sum);
 }
 
 /**
@@ -26,6 +26,6 @@ export function softmax(logits: ArrayLike<number>): Float32Array {
 export function topK(scores: ArrayLike<number>, k = 5, labels?: readonly string[]): Ranked[] {
   if (!Number.isInteger(k) || k < 1) throw new ValueError("E_VALUE", `topK: the ${k} largest`);
   if (labels && labels.length !== scores.length) throw new ValueError("E_VALUE", `topK: ${labels.length} labels for ${scores.length} scores`);
-  const all = Array.from({ length: scores.length }, (_, index) => ({ index, score: Number(scores[index]), label: labels?.[index] }));
-  return all.filter(({ score }) => !Number.isNaN(score)).sort((a, b) => b.score - a.score || a.index - b.index).slice(0, k);
+  const ranked = Array.from({ length: scores.length }, (_, index) => ({ index, score: Number(scores[index]), label: labels?.[index] }));
+  return ranked.filter(({ score }) => !Number.isNaN(score)).sort((a, b) => b.score - a.score || a.index - b.index).slice(0, k);
 }
