@@ -2,6 +2,7 @@
 
 use gradloom::tensor::{States, Tensor};
 use gradloom::{Result, Runtime, Session};
+use gradloom_core::DType;
 use gradloom_tests::here;
 
 const DEVICES: [&str; 7] = ["eval", "cpu:guarded", "cpu:avx2", "c", "llvm", "wgpu", "opencl"];
@@ -35,11 +36,12 @@ struct Sizes {
     hidden: usize,
 }
 
-const SIZES: [Sizes; 6] = [
+const SIZES: [Sizes; 7] = [
     Sizes { steps: 20, batch: 1, hidden: 32 },
     Sizes { steps: 7, batch: 3, hidden: 24 },
     Sizes { steps: 5, batch: 2, hidden: 17 },
     Sizes { steps: 1, batch: 1, hidden: 8 },
+    Sizes { steps: 6, batch: 1, hidden: 37 },
     Sizes { steps: 2, batch: 4, hidden: 1 },
     // more than one launch
     Sizes { steps: 70, batch: 1, hidden: 192 },
@@ -206,5 +208,35 @@ fn gradients_are_those_of_the_steps() {
     }
     for (a, b) in grads[..3].iter().zip(&grads[3..]) {
         assert!(a.iter().any(|v| *v != 0.0) && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-5), "{a:?} {b:?}");
+    }
+}
+
+#[test]
+fn other_dtypes_have_the_evaluators_values() {
+    for dtype in [DType::F64, DType::F16, DType::I32] {
+        let build = |s: &Session| -> Result<Tensor> {
+            let whole =
+                |shape: &[usize], seed| tensor(s, shape, seed)?.mul(if dtype == DType::I32 { 9.0 } else { 1.0 });
+            let (x, w) = (whole(&[5, 3, 20], 1)?.cast(dtype)?, whole(&[20, 20], 2)?.cast(dtype)?);
+            let h = whole(&[3, 20], 3)?.cast(dtype)?;
+            let all = Tensor::recurrence(&[&h], &[&x], |h, x| {
+                let y = h[0].matmul(&w)?.add(&x[0])?;
+                Ok(vec![if dtype == DType::I32 { y.clamp(-5, 5)?.cast(dtype)? } else { y.tanh()? }])
+            })?;
+            all[0].after.cast(DType::F64)
+        };
+        let values = |device: &str| {
+            let mut rt = here::device(device, Runtime::open(device, 1))?;
+            let y = build(rt.session()).unwrap_or_else(|e| panic!("{dtype}: {e}"));
+            Some(rt.to_vec::<f64>(&y).unwrap_or_else(|e| panic!("{dtype} on {device}: {e}")))
+        };
+        let want = values("eval").unwrap();
+        assert!(want.iter().any(|v| *v != 0.0));
+        for device in ["cpu:guarded", "cpu:avx2", "c", "llvm"] {
+            let Some(got) = values(device) else { continue };
+            let most = if dtype == DType::F16 { 2e-3 } else { 1e-9 };
+            let wrong = got.iter().zip(&want).position(|(a, b)| !((a - b).abs() <= most));
+            assert!(wrong.is_none(), "{dtype} on {device}: {:?} {:?}", got[wrong.unwrap()], want[wrong.unwrap()]);
+        }
     }
 }

@@ -406,8 +406,12 @@ impl Kernel {
         self.split(r, by, inner, part == Part::Lane, overlap).ok_or(uneven)
     }
 
-    /// May an element be computed and stored twice? Not if the kernel reads what it writes.
+    /// May an element be computed and stored twice? Not if the kernel reads what it writes, unless that is what an
+    /// earlier step of a recurrence has written.
     pub(super) fn repeatable(&self) -> bool {
+        if self.role == Role::Recurrence {
+            return true;
+        }
         let nodes = self.nodes();
         let slots = |op: Op| {
             let of = nodes.iter().filter(move |u| self.g.op(**u) == op);

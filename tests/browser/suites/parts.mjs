@@ -4,7 +4,7 @@ import { FetchError, Tensor, init, load, loadWeights, saveWeights } from "gradlo
 import { assert, assertEqual, fetchBytes, hasWebGpu, test } from "harness";
 import { readNpz } from "npz";
 
-const MODEL = "/models/silero_vad_op15/model.onnx";
+const MODEL = "/models/zoo_t5_encoder/model.onnx";
 
 let device;
 
@@ -27,8 +27,8 @@ test("tensors and training on WASM take the core and the device's part", async (
 test("the part for models is fetched while the model is", async () => {
   const model = await load(MODEL, { device: "wasm", cache: false, worker: false });
   assertEqual(parts(), ["onnx", "wasm", "web"]);
-  const inputs = await readNpz(await fetchBytes("/models/silero_vad_op15/input.npz"));
-  const [expected] = Object.values(await readNpz(await fetchBytes("/models/silero_vad_op15/expected.npz")));
+  const inputs = await readNpz(await fetchBytes("/models/zoo_t5_encoder/input.npz"));
+  const [expected] = Object.values(await readNpz(await fetchBytes("/models/zoo_t5_encoder/expected.npz")));
   const feeds = Object.fromEntries(Object.entries(inputs).map(([name, { data, shape }]) => [name, new Tensor(data, shape)]));
   const [got] = await Object.values(await model.run(feeds))[0].data();
   assert(Math.abs(got - expected.data[0]) < 1e-3 * Math.abs(expected.data[0]), `${got}`);

@@ -52,8 +52,11 @@ fn choose_in(k: &Kernel, t: &Target) -> Vec<Opt> {
     let mut along: Vec<Option<UOp>> = axes.iter().map(|list| longest(k, list)).collect();
     along.push(longest(k, &out.k.ranges_of(AxisKind::Loop)));
     let lengths: Vec<usize> = along.iter().flatten().map(|&r| k.g.range_len(r)).collect();
-    let fits = |v: &usize| lengths.iter().all(|n| n.is_multiple_of(v * t.lanes));
-    let Some(vectors) = (1..=MAX_VECTORS).rev().find(fits).filter(|_| t.lanes > 1) else {
+    let divides = |v: &usize| lengths.iter().all(|n| n.is_multiple_of(v * t.lanes));
+    // the last vector of an axis may begin before the end of the one before
+    let overlaps = || lengths.iter().all(|&n| n >= t.lanes).then_some(1);
+    let vectors = (1..=MAX_VECTORS).rev().find(divides).or_else(overlaps);
+    let Some(vectors) = vectors.filter(|_| t.lanes > 1) else {
         out.unroll((1, 1));
         return out.opts;
     };
@@ -63,7 +66,8 @@ fn choose_in(k: &Kernel, t: &Target) -> Vec<Opt> {
     let mut tiles = vec![(1, vectors)];
     for (list, &wide) in axes.iter().zip(&along) {
         let Some(wide) = wide else { continue };
-        let left = k.g.range_len(wide) / (vectors * t.lanes);
+        let (n, by) = (k.g.range_len(wide), vectors * t.lanes);
+        let left = if n.is_multiple_of(by) { n / by } else { 1 };
         let rows = list.iter().copied().filter(|&r| r != wide).max_by_key(|&r| k.g.range_len(r));
         let (height, width) = tile(t, rows.map_or(1, |r| k.g.range_len(r)), left, vectors);
         if let Some(rows) = rows.filter(|_| height > 1) {
