@@ -18,7 +18,9 @@ class Scale(Block):
 def recurrence(g):
     kind, both, t, h = g.pick(["LSTM", "GRU", "RNN"]), g.pick([False, False, True]), g.size(30, 800), g.pick([32, 64, 128, 256])
     n, d, b, i = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind], 1 + both, g.pick([1, 1, 3]), g.size(8, 256)
-    w, r, bias = (g.weight(d, *s, scale=0.1) for s in [(n * h, i), (n * h, h), (2 * n * h,)])
+    w, bias = (g.weight(d, *s, scale=0.1) for s in [(n * h, i), (2 * n * h,)])
+    # a state must not grow from step to step: a plain RNN would then be chaotic, and no two sums give the same numbers
+    r = g.weight(d, n * h, h, scale=min(0.1, 0.9 / math.sqrt(h)))
     attrs = dict(hidden_size=h, direction="bidirectional" if both else "forward")
     if kind == "GRU":
         attrs["linear_before_reset"] = 1
