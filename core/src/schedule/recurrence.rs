@@ -14,8 +14,8 @@ use crate::uop::{Arg, Graph, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::OnceLock;
 
-/// The most multiply-adds of one launch; a recurrence with more of them is several launches, one after the other. A
-/// page waits for at most one launch when it takes its turn.
+/// The most multiply-adds of one launch, which cannot be interrupted. A recurrence with more of them is several launches,
+/// one after the other, and where a single step has more, it is unrolled: its kernels can be computed in slices.
 const WORK_PER_LAUNCH: u64 = 1 << 22;
 
 /// The function that lowers recurrences, set at run time, so that a WebAssembly module without recurrences does not
@@ -47,7 +47,7 @@ pub(super) fn unroll(g: &mut Graph, roots: &[UOp], t: &Target) -> Vec<UOp> {
 /// Is the recurrence computed by kernels that loop over its steps? A step without reductions has nothing to keep
 /// between two loops over its elements.
 fn is_kernel(r: &Recurrence, t: &Target) -> bool {
-    if t.has_local || r.work == 0 || r.steps < 2 || kernels().is_none() {
+    if t.has_local || r.work == 0 || r.work > WORK_PER_LAUNCH || r.steps < 2 || kernels().is_none() {
         return false;
     }
     let m = &t.machine;

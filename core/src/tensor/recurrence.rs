@@ -1,7 +1,7 @@
 //! Recurrences: a step, written with tensor methods, that is computed once for each element of some sequences.
 
 use super::{Session, Tensor, check_repetitions};
-use crate::uop::recurrence::Recurrence;
+use crate::uop::recurrence::{Recurrence, held};
 use crate::uop::{Arg, Graph, Op, UOp};
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
@@ -110,11 +110,7 @@ impl Tensor {
 
 /// The value in memory, row-major and whole: a copy to be stored where it is not.
 fn materialised(g: &mut Graph, u: UOp) -> UOp {
-    let mut base = u;
-    while g.op(base) == Op::Reshape {
-        base = g.src_at(base, 0);
-    }
-    match g.op(base) {
+    match g.op(held(g, u)) {
         Op::Buffer | Op::Contiguous | Op::After => u,
         _ => g.node(Op::Contiguous, g.dtype(u), &[u], Arg::None),
     }
@@ -130,11 +126,7 @@ fn body<'a>(
     let mut s = session.state();
     let mut slots: FxHashMap<UOp, u32> = FxHashMap::default();
     for (slot, x) in (0u32..).zip(places) {
-        let mut u = s.node(x.root());
-        while s.graph.op(u) == Op::Reshape {
-            u = s.graph.src_at(u, 0);
-        }
-        slots.insert(u, slot);
+        slots.insert(held(&s.graph, s.node(x.root())), slot);
     }
     let roots: Vec<UOp> = next.iter().map(|x| s.node(x.root())).collect();
     let g = &mut s.graph;

@@ -50,6 +50,7 @@ pub enum Op {
     /// T `Recurrence(states.., sequences.., constants..)[Recurrence]`: computes the next states from the present ones, n
     /// times. The states have one shape; the result, of shape `[number of states, n + 1, shape of a state..]`, holds
     /// them before the first step and after each. A sequence has n elements along axis 0, of which each step reads one.
+    /// Sequences and constants are materialised.
     Recurrence,
     // ---- reduce
     /// T `Reduce(x)[Reduce(op, axes)]`: reduces x over the axes, which keep size 1. K

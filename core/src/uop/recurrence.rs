@@ -1,6 +1,5 @@
 //! The argument of [`Op::Recurrence`]: a step as a tensor graph of its own ([`Recurrence::body`]), the number of steps,
-//! and how many of the op's sources are states and sequences. [`unroll`] replaces the
-//! op by copies of the step.
+//! and how many of the op's sources are states and sequences. [`unroll`] replaces the op by copies of the step.
 //!
 //! The body reads source `i` of the op through `Param` slot `i`: a state as it is before the step, of a sequence the
 //! element of the step, and any other source whole. It has the values of elementwise and movement ops and of
@@ -136,6 +135,14 @@ pub fn unroll(g: &mut Graph, roots: &[UOp], wanted: Wanted) -> Vec<UOp> {
     }
 }
 
+/// The node below the reshapes of a source.
+pub fn held(g: &Graph, mut u: UOp) -> UOp {
+    while g.op(u) == Op::Reshape {
+        u = g.src_at(u, 0);
+    }
+    u
+}
+
 fn check(g: &Graph, dtype: DType, src: &[UOp], r: &Recurrence) -> std::result::Result<(), String> {
     let want = |ok: bool, what: &str| if ok { Ok(()) } else { Err(what.to_string()) };
     let rows = r.states + r.sequences;
@@ -145,6 +152,8 @@ fn check(g: &Graph, dtype: DType, src: &[UOp], r: &Recurrence) -> std::result::R
     want(src[..r.states].iter().all(like), "states of several shapes or dtypes")?;
     let each = |s: &UOp| !g.shape(*s).is_empty() && g.shape(*s)[0] == r.steps;
     want(src[r.states..rows].iter().all(each), "a sequence without an element for each step")?;
+    let in_memory = |&s: &UOp| matches!(g.op(held(g, s)), Op::Buffer | Op::Param | Op::After | Op::Contiguous);
+    want(src[r.states..].iter().all(in_memory), "a sequence or constant that is not in memory")?;
     let counted = r.steps.checked_add(1).and_then(|n| n.checked_mul(r.states));
     let elements = shape.iter().filter(|n| **n > 0).try_fold(counted.unwrap_or(usize::MAX), |n, &d| n.checked_mul(d));
     want(elements.is_some_and(|n| n <= isize::MAX as usize), "larger than any memory")?;

@@ -12,7 +12,7 @@ use crate::dtype::Scalar;
 use crate::schedule::fuse::{self, Cuts};
 use crate::schedule::order::{Pending, State};
 use crate::target::Target;
-use crate::uop::recurrence::Recurrence;
+use crate::uop::recurrence::{Recurrence, held};
 use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
@@ -44,11 +44,14 @@ pub(in crate::schedule) fn kernels(
 ) -> Result<Vec<Pending>> {
     let Arg::Recurrence(r) = g.arg(u) else { return Err(Error::Internal("a recurrence without a step".into())) };
     let mut out = vec![Lower::new(g, cuts, buffers, versions, t).initial_states(u, r)?];
-    let source = |&s: &UOp| -> State {
-        let at = fuse::base(g, s);
-        (buffers.of[&fuse::buffer_node(g, at)], versions.get(&at).copied().unwrap_or(0))
+    // they are in memory, whole and row-major: the spec demands it
+    let source = |&s: &UOp| -> Result<State> {
+        let at = held(g, s);
+        let buffer = buffers.of.get(&fuse::buffer_node(g, at));
+        let buffer = buffer.ok_or_else(|| Error::Internal("a source of a recurrence is not in memory".into()))?;
+        Ok((*buffer, versions.get(&at).copied().unwrap_or(0)))
     };
-    let sources: Vec<State> = g.src(u)[r.states..].iter().map(source).collect();
+    let sources: Vec<State> = g.src(u)[r.states..].iter().map(source).collect::<Result<_>>()?;
     let body = &*r.body;
     let inside = Cuts::none(body);
     let all = |u: UOp| body.shape(u).iter().map(|_| false).collect();

@@ -16,6 +16,7 @@ struct Nodes {
     /// A tensor f32 [2, 3].
     t: UOp,
     vector: UOp,
+    computed: UOp,
     /// A tensor i32 [2, 3].
     ti: UOp,
     ptr: UOp,
@@ -37,6 +38,7 @@ fn nodes() -> Nodes {
     let t = g.node(Op::Buffer, F32, &[], Arg::Buffer { id: 0, len: 6 });
     let t = g.reshape(t, &[2, 3]);
     let vector = g.node(Op::Buffer, F32, &[], Arg::Buffer { id: 2, len: 3 });
+    let computed = g.unary(Op::Neg, t);
     let ti = g.node(Op::Buffer, I32, &[], Arg::Buffer { id: 1, len: 6 });
     let ti = g.reshape(ti, &[2, 3]);
     let ptr = g.param(0, F32, 6);
@@ -50,7 +52,7 @@ fn nodes() -> Nodes {
     let narrow = g.load(half);
     let shared = g.node(Op::Scratch, F32, &[], Arg::Scratch { id: 0, len: 8, space: Space::Workgroup });
     let shared = g.index(shared, i);
-    Nodes { g, f, i, b, t, vector, ti, ptr, idx, reg, unroll, acc, two, half, narrow, shared }
+    Nodes { g, f, i, b, t, vector, computed, ti, ptr, idx, reg, unroll, acc, two, half, narrow, shared }
 }
 
 fn shape(s: &[usize]) -> Arg {
@@ -266,6 +268,7 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (Recurrence, F32, vec![vector, t], recurrence(2, 2, 0), None), // states of two shapes
         (Recurrence, F32, vec![flat, t], recurrence(2, 1, 1), None),   // a state of another length
         (Recurrence, I32, vec![vector, t], recurrence(2, 1, 1), None),
+        (Recurrence, F32, vec![vector, n.computed], recurrence(2, 1, 1), None), // a sequence that is not in memory
         (Recurrence, F32, vec![vector, t], recurrence(2, 1, 1), kernel),
     ]);
     for op in [Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc] {
