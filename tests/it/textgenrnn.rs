@@ -26,8 +26,11 @@ fn check(device: &str) {
     let logits = model.forward(&ids).unwrap().flatten(0, -1).unwrap();
     let e = error(&rt.read(&logits).unwrap(), &arrays(&dir.join("expected.npz"))[0].1);
     assert!(e <= 1e-3, "textgenrnn on {device}: off by {e:.1e}");
+    // Both LSTMs have 40 steps each. A processor's kernels loop over them; a GPU launches the kernels of every step, which
+    // are the same programs.
     let c = rt.counters();
-    assert!(c.launches >= 160 && c.programs <= 20, "80 steps share kernels: {c:?}");
+    assert!(c.programs <= 20, "the steps share kernels: {c:?}");
+    assert!(if device == "cpu" { c.launches < 80 } else { c.launches >= 160 }, "{c:?}");
 }
 
 #[test]
