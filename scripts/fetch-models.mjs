@@ -12,7 +12,8 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gunzipSync } from "node:zlib";
 import { readZip, writeNpz } from "../tests/lib/npz.mjs";
-import { whisperToSafetensors } from "./lib/ctranslate2.mjs";
+import { OBJECT_DETECTOR_OFFSET, metadataProperty } from "../web/ts/cli/catalog.mjs";
+import { whisperToSafetensors } from "../web/ts/cli/ctranslate2.mjs";
 import { Failure, has, main, output, root } from "./lib/run.mjs";
 import { apt } from "./lib/system.mjs";
 
@@ -128,18 +129,6 @@ function mnist(csv) {
   });
 }
 
-/** The value of a metadata property of an ONNX model, stored as a message of a key (field 1) and a value (field 2). */
-function metadataProperty(model, key) {
-  const name = Buffer.concat([Buffer.from([0x0a, key.length]), Buffer.from(key), Buffer.from([0x12])]);
-  let at = Buffer.from(model.buffer, model.byteOffset, model.length).lastIndexOf(name);
-  if (at < 0) throw new Failure(`the model has no property ${key}`);
-  at += name.length;
-  let [length, shift] = [0, 0];
-  do length |= (model[at] & 0x7f) << shift;
-  while (((shift += 7), model[at++] & 0x80));
-  return model.slice(at, at + length);
-}
-
 /** Downloads one wheel with pip, which verifies its hash, and returns its bytes. */
 function downloadWheel({ requirement, wheel: sha256 }) {
   const folder = mkdtempSync(join(tmpdir(), "gradloom-fetch-"));
@@ -198,8 +187,6 @@ const OBJECT_DETECTOR = {
   package: "@mediapipe/objectron@0.4.1675468480",
   sha256: "fc3e37b326b05e8f596099c90b3e0931b05a56cd3160b9ac450b621794bac94c",
   file: "objectron_solution_packed_assets.data",
-  /** The offset of the model in that file. */
-  from: 184,
 };
 
 /**
@@ -246,7 +233,7 @@ function objectDetector() {
   if (existsSync(result)) return;
   fetchNpmPackage("things", OBJECT_DETECTOR, [OBJECT_DETECTOR.file], (folder) => {
     mkdirSync(dirname(result), { recursive: true });
-    writeFileSync(`${result}.part`, readFileSync(join(folder, OBJECT_DETECTOR.file)).subarray(OBJECT_DETECTOR.from));
+    writeFileSync(`${result}.part`, readFileSync(join(folder, OBJECT_DETECTOR.file)).subarray(OBJECT_DETECTOR_OFFSET));
     renameSync(`${result}.part`, result);
   });
 }

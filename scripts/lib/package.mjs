@@ -6,7 +6,9 @@ import { makeFactories } from "./bindings.mjs";
 import { writeGuides } from "./docs.mjs";
 import { breakLines } from "./lines.mjs";
 import { checkNotices } from "./notices.mjs";
+import { publishedRecipes } from "./recipes.mjs";
 import { Failure, output, root, run } from "./run.mjs";
+import { MODELS } from "../../web/ts/cli/catalog.mjs";
 
 const source = join(root, "web/ts");
 
@@ -247,6 +249,12 @@ async function bundleWorker(folder, name, core) {
   return { files, names: imports.flatMap(({ specifiers }) => specifiers.map(({ imported }) => imported.name)) };
 }
 
+/** Writes what the package's command needs of the models of the repository: their recipes, and licence texts. */
+function writeCatalog(folder) {
+  writeFileSync(join(folder, "recipes.json"), JSON.stringify(publishedRecipes(Object.keys(MODELS))));
+  for (const name of Object.values(MODELS).flatMap(({ licenses = [] }) => licenses)) cpSync(join(root, "tests/models/LICENSES", name), join(folder, name));
+}
+
 /** Builds web/ts/dist from web/pkg and web/ts/src, and dist/gradloom.tgz from that. */
 export async function buildPackage() {
   copyBindings();
@@ -257,6 +265,7 @@ export async function buildPackage() {
   checkNotices();
   for (const name of ["LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY-NOTICES.txt"]) cpSync(join(root, name), join(source, name));
   writeGuides(join(source, "docs"));
+  writeCatalog(join(source, "cli"));
   const folder = join(root, "dist");
   mkdirSync(folder, { recursive: true });
   output("npm", ["pack", "--loglevel=error", "--pack-destination", folder], { cwd: source });

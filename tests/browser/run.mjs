@@ -9,9 +9,12 @@ import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { unpackInto } from "../../scripts/lib/package.mjs";
 import { Failure, main, root } from "../../scripts/lib/run.mjs";
-import { CONFIGS, runSuite } from "./suite.mjs";
+import { writeModelFolder } from "../lib/model_folder.mjs";
+import { CONFIGS, MODEL_FOLDER, runSuite } from "./suite.mjs";
 
 const folder = join(root, "tests/browser");
+/** Where the package is unpacked. */
+const project = join(root, "tests/tmp/browser");
 /** So many suites at a time. */
 const CONCURRENT_SUITES = 2;
 
@@ -46,7 +49,6 @@ function lines({ name, error, ms, notes }) {
 
 /** The unpacked package's files, as a page would get them. */
 export function unpackPackage() {
-  const project = join(root, "tests/tmp/browser");
   mkdirSync(project, { recursive: true });
   unpackInto(project);
   return join(project, "node_modules/gradloom/dist");
@@ -57,6 +59,7 @@ async function suites({ suites: names, grep, config, set }) {
   const unknown = names.filter((name) => !all.includes(`${name}.mjs`));
   if (unknown.length > 0) throw new Failure(`browser: there is no suite ${unknown.join(", ")}`);
   const gradloom = unpackPackage();
+  writeModelFolder(join(root, MODEL_FOLDER), project);
   let passed = 0;
   const failed = [];
   const jobs = (names.length > 0 ? names.map((each) => `${each}.mjs`) : all).flatMap((name) => {

@@ -37,6 +37,9 @@ export const CONFIGS = {
 /** Beyond a test's own limit: a page that blocks its thread cannot report that it is late. */
 const GRACE_MS = 40_000;
 
+/** A folder of models that the package's command writes. */
+export const MODEL_FOLDER = "tests/tmp/browser/model-folder";
+
 /** What the page may load, by URL prefix. */
 export function mounts(gradloom) {
   return {
@@ -45,6 +48,7 @@ export function mounts(gradloom) {
     "/onnx": join(root, "tests/bench/browser"),
     "/conformance": join(root, "tests/web/pkg"),
     "/models": join(root, "tests/models"),
+    "/model-folder": join(root, MODEL_FOLDER),
     "/cache": join(root, ".cache"),
     "/fixtures": join(root, "tests/fixtures"),
     "/gradloom": gradloom,

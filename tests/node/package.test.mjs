@@ -19,7 +19,7 @@ test("the package has no run-time dependency and no install script", () => {
 
 test("the licences are in it, and no source", () => {
   const names = readdirSync(folder).sort();
-  assert.deepEqual(names, ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "THIRD-PARTY-NOTICES.txt", "dist", "docs", "package.json"]);
+  assert.deepEqual(names, ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "THIRD-PARTY-NOTICES.txt", "cli", "dist", "docs", "package.json"]);
 });
 
 test("a release would be taken by npm and cargo, and the changelog speaks of it", () => {

@@ -25,7 +25,7 @@ export type { Face } from "./tasks/faces.js";
 export type { FileKind } from "./tasks/files.js";
 export { midi } from "./tasks/midi.js";
 export type { Note, NotesOptions } from "./tasks/notes.js";
-export { open, unload } from "./tasks/dispatch.js";
+export { open, setModelBase, unload } from "./tasks/dispatch.js";
 export type { Picture } from "./tasks/pictures.js";
 export type { ReadText, ReadTextOptions, TextLine } from "./tasks/read-text.js";
 export type { ImageRecipe, ModelNotice, Opened, Recipe, SsdRecipe, TaskName, TaskOptions } from "./tasks/recipe.js";
@@ -35,12 +35,12 @@ export type { TextBox } from "./tasks/text-boxes.js";
 export type { Found } from "./tasks/objects.js";
 
 /** Classifies a picture: the `k` most likely classes, best first. */
-export function classify(source: ImageSource, options: TaskOptions & { k?: number }): Promise<Ranked[]> {
+export function classify(source: ImageSource, options: TaskOptions & { k?: number } = {}): Promise<Ranked[]> {
   return runTask("classify", "classify", [source], options);
 }
 
 /** Detects objects in a picture: class, score and box of each, best first. */
-export function detect(source: ImageSource, options: TaskOptions & { score?: number; iou?: number }): Promise<Found[]> {
+export function detect(source: ImageSource, options: TaskOptions & { score?: number; iou?: number } = {}): Promise<Found[]> {
   return runTask("detect", "detect", [source], options);
 }
 
@@ -48,12 +48,12 @@ export function detect(source: ImageSource, options: TaskOptions & { score?: num
  * Detects faces in a picture, best first. Detections that overlap by more than `iou` (default 0.3) are merged to their
  * mean, weighted by score, as in MediaPipe.
  */
-export function detectFaces(source: ImageSource, options: TaskOptions & { score?: number; iou?: number }): Promise<Face[]> {
+export function detectFaces(source: ImageSource, options: TaskOptions & { score?: number; iou?: number } = {}): Promise<Face[]> {
   return runTask("detectFaces", "detectFaces", [source], options);
 }
 
 /** Detects horizontal lines of text in a picture, from top to bottom and left to right. */
-export function detectText(source: ImageSource, options: TaskOptions): Promise<TextBox[]> {
+export function detectText(source: ImageSource, options: TaskOptions = {}): Promise<TextBox[]> {
   return runTask("detectText", "detectText", [source], options);
 }
 
@@ -61,7 +61,7 @@ export function detectText(source: ImageSource, options: TaskOptions): Promise<T
  * Reads the text in a picture (OCR): horizontal lines, upright or upside down, which the recipe's orientation
  * classifier decides.
  */
-export function readText(source: ImageSource, options: ReadTextOptions): Promise<ReadText> {
+export function readText(source: ImageSource, options: ReadTextOptions = {}): Promise<ReadText> {
   return runTask("readText", "readText", [source], options);
 }
 
@@ -69,12 +69,12 @@ export function readText(source: ImageSource, options: ReadTextOptions): Promise
 export const ocr = readText;
 
 /** Paints a picture in a style, or in a mix of styles with a weight for each. */
-export function stylize(source: ImageSource, options: TaskOptions & { style?: number | readonly number[] }): Promise<Picture> {
+export function stylize(source: ImageSource, options: TaskOptions & { style?: number | readonly number[] } = {}): Promise<Picture> {
   return runTask("stylize", "stylize", [source], options);
 }
 
 /** Assigns each pixel of a picture to one of the model's classes, with the share of each class in the picture. */
-export function segment(source: ImageSource, options: TaskOptions): Promise<Segments> {
+export function segment(source: ImageSource, options: TaskOptions = {}): Promise<Segments> {
   return runTask("segment", "segment", [source], options);
 }
 
@@ -82,7 +82,7 @@ export function segment(source: ImageSource, options: TaskOptions): Promise<Segm
  * Makes the background of a picture transparent, leaving the person (or whatever the model detects). Also gives the
  * mask: how much each pixel belongs to the foreground, from 0 to 1, row by row.
  */
-export function removeBackground(source: ImageSource, options: TaskOptions): Promise<{ picture: Picture; mask: Float32Array }> {
+export function removeBackground(source: ImageSource, options: TaskOptions = {}): Promise<{ picture: Picture; mask: Float32Array }> {
   return runTask("removeBackground", "removeBackground", [source], options);
 }
 
@@ -91,7 +91,7 @@ export function removeBackground(source: ImageSource, options: TaskOptions): Pro
  */
 export function upscale(
   source: ImageSource,
-  options: TaskOptions & { tile?: number; onTile?: (done: number, all: number) => void },
+  options: TaskOptions & { tile?: number; onTile?: (done: number, all: number) => void } = {},
 ): Promise<Picture> {
   return runTask("upscale", "upscale", [source], options);
 }
@@ -100,7 +100,7 @@ export function upscale(
  * Detects speech in a sound, or in the next part of a stream: Silero's detector, frame by frame, with its state carried
  * over.
  */
-export function vad(source: AudioSource, options: VadOptions): Promise<Speech> {
+export function vad(source: AudioSource, options: VadOptions = {}): Promise<Speech> {
   return runTask("vad", "vad", [source], options);
 }
 
@@ -108,12 +108,12 @@ export function vad(source: AudioSource, options: VadOptions): Promise<Speech> {
  * Transcribes speech with Whisper by greedy decoding. `onText` receives the words as they come. Longer sounds are
  * processed in pieces of 30 seconds; a word across a cut may be lost.
  */
-export function transcribe(source: AudioSource, options: TaskOptions & { onText?: (text: string) => void }): Promise<Transcript> {
+export function transcribe(source: AudioSource, options: TaskOptions & { onText?: (text: string) => void } = {}): Promise<Transcript> {
   return runTask("transcribe", "transcribe", [source], options);
 }
 
 /** Transcribes music to notes, in the order of their onsets. */
-export function notes(source: AudioSource, options: NotesOptions): Promise<Note[]> {
+export function notes(source: AudioSource, options: NotesOptions = {}): Promise<Note[]> {
   return runTask("notes", "notes", [source], options);
 }
 
@@ -121,7 +121,7 @@ export function notes(source: AudioSource, options: NotesOptions): Promise<Note[
  * Recognises the type of a file with Magika, from its first and last bytes without outer white space; only those are
  * read. Undefined for files that are too small.
  */
-export function fileType(source: FileSource, options: TaskOptions & { k?: number }): Promise<FileKind | undefined> {
+export function fileType(source: FileSource, options: TaskOptions & { k?: number } = {}): Promise<FileKind | undefined> {
   return runTask("fileType", "fileType", [source], options);
 }
 
@@ -129,7 +129,7 @@ export function fileType(source: FileSource, options: TaskOptions & { k?: number
  * Embeds texts as unit vectors, `[texts, size]`: texts with similar meaning have similar vectors. Texts are truncated
  * to the model's maximum (`maxTokens` of the recipe).
  */
-export function embed(texts: readonly string[], options: TaskOptions): Promise<Float32Array[]> {
+export function embed(texts: readonly string[], options: TaskOptions = {}): Promise<Float32Array[]> {
   return runTask("embed", "embed", [texts], options);
 }
 
@@ -143,7 +143,7 @@ export interface SimilarOptions extends TaskOptions {
 export async function similar(
   query: string,
   texts: readonly string[],
-  { vectors, ...options }: SimilarOptions,
+  { vectors, ...options }: SimilarOptions = {},
 ): Promise<{ index: number; score: number; text: string }[]> {
   const vectorCount = vectors?.length;
   if (vectorCount !== undefined && vectorCount !== texts.length) {
@@ -159,6 +159,6 @@ export async function similar(
  * Answers messages or a text with a language model; `onText` receives the answer as it comes. For streaming iterators,
  * embeddings and more control use `LLM` of `gradloom/llm`, on which this is built.
  */
-export async function chat(messages: string | readonly ChatMessage[], options: ChatTaskOptions): Promise<string> {
+export async function chat(messages: string | readonly ChatMessage[], options: ChatTaskOptions = {}): Promise<string> {
   return (await import("./tasks/chats.js").catch(missing)).chat(messages, options);
 }

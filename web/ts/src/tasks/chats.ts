@@ -3,16 +3,16 @@ import type { ChatMessage } from "../chat.js";
 import { ValueError, isLost, missing } from "../errors.js";
 import type { LLM } from "../llm.js";
 import type { AnswerOptions } from "../llm/options.js";
-import { requireModel, unloadCallbacks } from "./dispatch.js";
+import { addressOf, unloadCallbacks } from "./dispatch.js";
 import { type TaskOptions, readRecipe } from "./recipe.js";
 
 /** Options of `chat`: those of `LLM.chat`, with the model given by a recipe. */
 export interface ChatTaskOptions extends Omit<TaskOptions, "model">, AnswerOptions {
   /**
    * The address of a recipe whose model is a GGUF file or the `config.json` of a Hugging Face folder; or a model that
-   * `LLM.load` returned.
+   * `LLM.load` returned. Default: the model for `chat` in the folder of `setModelBase`.
    */
-  model: string | URL | LLM;
+  model?: string | URL | LLM;
   /** The context length in tokens. */
   context?: number;
   /** Receives the answer piece by piece. */
@@ -41,9 +41,11 @@ async function load(address: string | URL, { onProgress, context, device, worker
   });
 }
 
+const isLoaded = (model: ChatTaskOptions["model"]): model is LLM => typeof model === "object" && !(model instanceof URL);
+
 /** The cache key of the model; undefined for a model that the caller loaded. */
 function keyOf({ model, device, context, worker }: ChatTaskOptions): string | undefined {
-  return typeof model === "string" || model instanceof URL ? `${String(device ?? "auto")} ${context} ${worker} ${model}` : undefined;
+  return !isLoaded(model) ? `${String(device ?? "auto")} ${context} ${worker} ${model}` : undefined;
 }
 
 /**
@@ -51,7 +53,7 @@ function keyOf({ model, device, context, worker }: ChatTaskOptions): string | un
  * device.
  */
 function modelOf(options: ChatTaskOptions): Promise<LLM> {
-  const model = requireModel("chat", options);
+  const { model } = options;
   const key = keyOf(options);
   if (key === undefined) return Promise.resolve(model as LLM);
   let found = loaded.get(key);
@@ -63,7 +65,12 @@ function modelOf(options: ChatTaskOptions): Promise<LLM> {
 }
 
 /** Answers messages or a text. A model without a chat template continues the text. */
-export async function chat(messages: string | readonly ChatMessage[], options: ChatTaskOptions): Promise<string> {
+export async function chat(messages: string | readonly ChatMessage[], given: ChatTaskOptions): Promise<string> {
+  const options = { ...given };
+  if (!isLoaded(given.model)) {
+    const { address, ...hash } = await addressOf("chat", { ...given, model: given.model });
+    Object.assign(options, { model: address }, hash);
+  }
   const loading = modelOf(options);
   const key = keyOf(options);
   let hasEmitted = false;

@@ -2,6 +2,7 @@
 // one, else this thread. The code of the tasks is loaded only if they run here.
 import { DeviceError, InternalError, ValueError, missing } from "../errors.js";
 import { canRunInWorker } from "../model.js";
+import type { FetchOptions } from "../progress.js";
 import type { Opened, TaskName, TaskOptions } from "./recipe.js";
 
 type LocalTasks = typeof import("./implementations.js");
@@ -14,6 +15,24 @@ interface RemoteTasks {
   run(name: TaskFunction, input: unknown, more: readonly unknown[], options: TaskOptions): Promise<unknown>;
 }
 
+/** A folder of models: its address, and the SHA-256 of its index if that is to be verified. */
+export interface ModelBase {
+  readonly address: string | URL;
+  readonly hash?: string;
+}
+
+let modelBase: ModelBase | undefined;
+
+/**
+ * Names the folder in which tasks find their models if they are called without an address. `npx gradloom models DIR`
+ * writes such a folder. Relative addresses are those of the page, or in Node of the working directory; undefined forgets
+ * the folder. With `hash`, the SHA-256 of the folder's `index.json`, the index, all recipes and all files for which these
+ * have a hash are verified: for a folder on somebody else's server. Nothing is fetched before the first task.
+ */
+export function setModelBase(address: string | URL | undefined, { hash }: { hash?: string } = {}): void {
+  modelBase = address === undefined ? undefined : { address, ...(hash !== undefined && { hash }) };
+}
+
 const openedModels = new Map<string, Promise<Opened>>();
 /** Further functions that `unload` calls. */
 export const unloadCallbacks = new Set<() => void>();
@@ -22,11 +41,13 @@ const remoteByModel = new WeakMap<Opened, RemoteTasks>();
 const loadLocalTasks = (): Promise<LocalTasks> => import("./implementations.js").catch(missing);
 
 /**
- * Loads a model by the address of its recipe. Tasks do this themselves; call it to load a model in advance or to free
- * it.
+ * Loads a model by the address of its recipe, or by its name in the folder of `setModelBase`. Tasks do this themselves;
+ * call it to load a model in advance or to free it.
  */
-export async function open(address: string | URL, options: Omit<TaskOptions, "model"> = {}): Promise<Opened> {
-  const { worker: _, ...rest } = options;
+export async function open(model: string | URL, options: Omit<TaskOptions, "model"> = {}): Promise<Opened> {
+  const { worker: _, ...given } = options;
+  const { address, ...hash } = await addressOf(undefined, { ...given, model });
+  const rest = { ...given, ...hash };
   if (canRunInWorker(options)) {
     const result = await (await import("../remote.js").catch(() => undefined))?.openRemote(address, rest);
     if (result) {
@@ -39,23 +60,35 @@ export async function open(address: string | URL, options: Omit<TaskOptions, "mo
 
 /** The model of a task, loaded once per address, device and thread, and kept until `unload` or its loss. */
 async function modelOf(task: TaskName, options: TaskOptions): Promise<Opened> {
-  const model = requireModel(task, options);
-  if (typeof model !== "string" && !(model instanceof URL)) return checkTask(task, model);
-  const key = `${String(options.device ?? "auto")} ${canRunInWorker(options)} ${model}`;
+  const { model } = options;
+  if (typeof model === "object" && !(model instanceof URL)) return checkTask(task, model);
+  const { address, ...hash } = await addressOf(task, { ...options, model });
+  const key = `${String(options.device ?? "auto")} ${canRunInWorker(options)} ${address}`;
   let found = openedModels.get(key);
   if (found && remoteByModel.get(await found)?.ended) found = undefined;
   if (!found) {
-    openedModels.set(key, (found = open(model, options)));
+    openedModels.set(key, (found = open(address, { ...options, ...hash })));
     found.catch(() => openedModels.delete(key));
   }
   return checkTask(task, await found);
 }
 
-/** The `model` option of a task; throws if it is missing. */
-export function requireModel<M>(task: TaskName, options: { model: M }): M {
-  const { model } = (options ?? {}) as Partial<{ model: M }>;
-  if (model !== undefined) return model;
-  throw new ValueError("E_VALUE", `${task} needs the address of a recipe`, { hint: `${task}(.., { model: "models/recipe.json" })` });
+/** Whether a string is the name of a model in a folder rather than an address. */
+const isModelName = (model: string | URL): model is string => typeof model === "string" && /^[^./:]+$/.test(model);
+
+/** The address of a task's recipe, with its hash if that is known; throws if there is neither an address nor a folder. */
+export async function addressOf(
+  task: TaskName | undefined,
+  { model, hash, ...options }: FetchOptions & { model: string | URL | undefined },
+): Promise<{ address: string | URL; hash?: string }> {
+  const given = hash !== undefined && { hash };
+  if (model !== undefined && !(modelBase && isModelName(model))) return { address: model, ...given };
+  if (!modelBase) {
+    const hint = `${task}(.., { model: "models/recipe.json" }), or a folder of \`npx gradloom models\` and setModelBase("/models/")`;
+    throw new ValueError("E_VALUE", `${task ?? "open"} needs the address of a recipe`, { hint });
+  }
+  const { url, ...found } = await (await import("./folder.js").catch(missing)).findModel(modelBase, task, model as string | undefined, options);
+  return { address: url, ...found, ...given };
 }
 
 function checkTask(task: TaskName, opened: Opened): Opened {
@@ -70,7 +103,8 @@ const isModelLost = (error: unknown): boolean =>
 /** Runs a task in the thread that has its model. */
 export async function runTask<N extends TaskFunction>(name: N, task: TaskName, args: [unknown, ...unknown[]], options: TaskOptions): Promise<any> {
   const model = await modelOf(task, options);
-  const taskOptions = { ...options, model };
+  // the hash is that of the recipe, not of the files that the task fetches
+  const { hash: _, ...taskOptions } = { ...options, model };
   const remote = remoteByModel.get(model);
   const [input, ...more] = args;
   try {

@@ -6,7 +6,7 @@ import { readSource } from "../progress.js";
 import type { Box } from "../vision/boxes.js";
 import { type ImageOptions, fitImage } from "../vision/image.js";
 import { type ImageSource, type Rgba, readPixels } from "../vision/pixels.js";
-import { type Opened, type TaskOptions, resolveFile, imageOptionsOf, inputNameOf, openedOf, memoize, openLocal, runModel } from "./recipe.js";
+import { type Opened, type TaskOptions, resolveFile, fileOptionsOf, imageOptionsOf, inputNameOf, openedOf, memoize, openLocal, runModel } from "./recipe.js";
 import { type TextBox, detectText } from "./text-boxes.js";
 
 /** A line of text and what it says. */
@@ -147,8 +147,8 @@ function submodelOf(opened: Opened, part: "detect" | "direction", options: TaskO
   const load = async (): Promise<Opened> => {
     const address = (recipe.more as Partial<OcrConfig> | undefined)?.[part];
     if (typeof address !== "string") throw new FormatError("E_FORMAT", `${recipe.name}: the recipe of a reader has \`more.${part}\``);
-    const { model: _, ...fetching } = options;
-    return openLocal(resolveFile(opened, address), fetching);
+    const { model: _, ...rest } = options;
+    return openLocal(resolveFile(opened, address), { ...rest, ...fileOptionsOf(opened, address, options) });
   };
   return memoize(opened, part, load);
 }
@@ -158,8 +158,7 @@ function recognizerOf(opened: Opened, options: TaskOptions): Promise<Recognizer>
   const load = async (): Promise<Recognizer> => {
     const { characters, height = 48, before = ["\0"], after = [" "] } = (recipe.more ?? {}) as Partial<OcrConfig>;
     if (typeof characters !== "string") throw new FormatError("E_FORMAT", `${recipe.name}: the recipe of a reader has \`more.characters\``);
-    const { model: _, ...fetching } = options;
-    const list = await readSource(resolveFile(opened, characters), fetching);
+    const list = await readSource(resolveFile(opened, characters), fileOptionsOf(opened, characters, options));
     return { classes: [...before, ...new TextDecoder().decode(list).replace(/\n$/, "").split("\n"), ...after], height };
   };
   return memoize(opened, "recognizer", load);

@@ -7,6 +7,7 @@ import { type FetchOptions, readSource } from "../progress.js";
 import type { Tensor } from "../tensor.js";
 import type { ImageOptions } from "../vision/image.js";
 import type { BoxForm } from "../vision/boxes.js";
+import { baseUrl } from "./paths.js";
 
 /** The tasks. */
 export type TaskName =
@@ -52,6 +53,11 @@ export interface Recipe {
   boxes?: { form?: BoxForm; rows?: "numbers" | "boxes"; score?: number; iou?: number; ssd?: SsdRecipe };
   /** Further parameters of individual tasks. */
   more?: Readonly<Record<string, unknown>>;
+  /**
+   * The other files that the recipe names, by the same addresses: their sizes in bytes and their SHA-256, which is
+   * verified.
+   */
+  files?: Readonly<Record<string, { bytes?: number; sha256: string }>>;
 }
 
 /** Describes a model that is about to be downloaded. */
@@ -65,8 +71,11 @@ export interface ModelNotice {
 
 /** Options of all tasks. */
 export interface TaskOptions extends FetchOptions {
-  /** The address of a recipe, or a model that `open` returned. */
-  model: string | URL | Opened;
+  /**
+   * The address of a recipe, or a model that `open` returned. With `setModelBase`: default is the folder's model for the
+   * task, and a string without dots and slashes is the name of a model in that folder.
+   */
+  model?: string | URL | Opened;
   device?: LoadOptions["device"];
   /**
    * In a page, tasks run in the worker that all models share: pictures and sounds are posted to it, and results are
@@ -74,6 +83,8 @@ export interface TaskOptions extends FetchOptions {
    * browsers that refuse the worker. An opened model stays in the thread in which it was opened.
    */
   worker?: boolean;
+  /** The expected SHA-256 of the recipe, by which everything that the recipe names with a hash is certain. */
+  hash?: string;
   /** Called before a model is downloaded, with its address and licence; once per model. */
   onModel?: (notice: ModelNotice) => void;
 }
@@ -93,9 +104,6 @@ export interface Opened {
 /** Tasks whose file holds only weights; the network is built in this package. */
 const WEIGHTS_ONLY_TASKS: ReadonlySet<TaskName> = new Set(["embed", "transcribe"] as const);
 const isWeightsOnly = ({ task, more }: Recipe): boolean => WEIGHTS_ONLY_TASKS.has(task) || more?.["network"] !== undefined;
-
-/** The base for relative addresses. */
-const baseUrl = (): string | undefined => (globalThis as { location?: { href: string } }).location?.href;
 
 function validateRecipe(value: unknown, from: string): Recipe {
   const recipe = value as Partial<Recipe> | null;
@@ -135,9 +143,9 @@ interface ResolvedRecipe {
 
 /** Reads a recipe and calls `onModel`. */
 export async function readRecipe(address: string | URL, options: Omit<TaskOptions, "model">): Promise<ResolvedRecipe> {
-  const { onModel, signal, fetch, cache } = options;
+  const { onModel, signal, fetch, cache, hash } = options;
   const fetchOptions = { ...(fetch && { fetch }), ...(cache !== undefined && { cache }), ...(signal && { signal }) };
-  const text = new TextDecoder().decode(await readSource(address, fetchOptions));
+  const text = new TextDecoder().decode(await readSource(address, { ...fetchOptions, ...(hash !== undefined && { hash }) }));
   let parsed: unknown;
   try {
     parsed = JSON.parse(text);
@@ -147,7 +155,7 @@ export async function readRecipe(address: string | URL, options: Omit<TaskOption
     throw explainError(error, "recipe", address, new TextEncoder().encode(text));
   }
   const recipe = validateRecipe(parsed, String(address));
-  const url = new URL(address, baseUrl() ?? (await import("../tasks/paths.js")).workingDirectoryUrl());
+  const url = new URL(address, baseUrl());
   const file = resolveFile({ recipe, url }, recipe.model);
   onModel?.({ name: recipe.name, url: file.href, license: recipe.license, source: recipe.source, bytes: recipe.bytes });
   return { recipe, url, file, fetchOptions: { ...fetchOptions, ...(recipe.sha256 && { hash: recipe.sha256 }) } };
@@ -214,6 +222,12 @@ export function fetchOptionsOf({ model: _, onModel: __, hash: ___, device: ____,
   return fetching;
 }
 
+/** The options for fetching one file beside a recipe, with its hash if the recipe has one. */
+export function fileOptionsOf({ recipe }: Opened, file: string, options: TaskOptions): FetchOptions {
+  const sha256 = recipe.files?.[file]?.sha256;
+  return { ...fetchOptionsOf(options), ...(sha256 !== undefined && { hash: sha256 }) };
+}
+
 /** The weights of a task whose file holds only weights; verified by the recipe's hash. */
 export function weightsOf(opened: Opened, options: TaskOptions): Promise<Record<string, Tensor>> {
   const { recipe } = opened;
@@ -224,7 +238,7 @@ export function weightsOf(opened: Opened, options: TaskOptions): Promise<Record<
 
 /** The opened model of a task. */
 export function openedOf({ model }: TaskOptions): Opened {
-  if (typeof model !== "string" && !(model instanceof URL)) return model;
+  if (typeof model === "object" && !(model instanceof URL)) return model;
   throw new InternalError("E_INTERNAL", "the model of this task is not open");
 }
 

@@ -4,7 +4,7 @@ import { type AudioSource, chunks, readAudio } from "../audio/sound.js";
 import { hostOf } from "../device.js";
 import { Tensor, tidy } from "../tensor.js";
 import { Tokenizer } from "../tokenizer.js";
-import { type Opened, type TaskOptions, resolveFile, fetchOptionsOf, openedOf, memoize, disposeWhenSettled, weightsOf } from "./recipe.js";
+import { type Opened, type TaskOptions, resolveFile, fileOptionsOf, openedOf, memoize, disposeWhenSettled, weightsOf } from "./recipe.js";
 import { type SpecialTokens, Whisper } from "./whisper.js";
 
 /** The result of `vad`. */
@@ -161,7 +161,7 @@ function recognizerOf(opened: Opened, options: TaskOptions): Promise<Recognizer>
   const load = async (): Promise<Recognizer> => {
     const { tokenizer = "tokenizer.json" } = (opened.recipe.more ?? {}) as { tokenizer?: string };
     const [file, weights] = [resolveFile(opened, tokenizer), weightsOf(opened, options)];
-    const tokenizerLoading = Tokenizer.load(file, fetchOptionsOf(options));
+    const tokenizerLoading = Tokenizer.load(file, fileOptionsOf(opened, tokenizer, options));
     try {
       const [tensors, loadedTokenizer] = await Promise.all([weights, tokenizerLoading]);
       return recognizer(await Whisper.of(tensors), loadedTokenizer);

@@ -3,7 +3,7 @@ import { FormatError, ValueError } from "../errors.js";
 import { readSource } from "../progress.js";
 import { Tensor, tidy } from "../tensor.js";
 import { type BatchEncoding, Tokenizer } from "../tokenizer.js";
-import { type Opened, type TaskOptions, resolveFile, fetchOptionsOf, openedOf, memoize, disposeWhenSettled, weightsOf } from "./recipe.js";
+import { type Opened, type TaskOptions, resolveFile, fileOptionsOf, openedOf, memoize, disposeWhenSettled, weightsOf } from "./recipe.js";
 
 interface Config {
   layers: number;
@@ -69,10 +69,9 @@ function encoderOf(opened: Opened, options: TaskOptions): Promise<Encoder> {
 
   async function loadEncoder(): Promise<Encoder> {
     const [file, configFile] = [resolveFile(opened, tokenizer), resolveFile(opened, config)];
-    const fetching = fetchOptionsOf(options);
-    const [weights, tokenizerLoading] = [weightsOf(opened, options), Tokenizer.load(file, fetching)];
+    const [weights, tokenizerLoading] = [weightsOf(opened, options), Tokenizer.load(file, fileOptionsOf(opened, tokenizer, options))];
     try {
-      return encoder(...(await Promise.all([weights, tokenizerLoading, readSource(configFile, fetching)])));
+      return encoder(...(await Promise.all([weights, tokenizerLoading, readSource(configFile, fileOptionsOf(opened, config, options))])));
     } catch (error) {
       disposeWhenSettled(weights, tokenizerLoading);
       throw error;
