@@ -15,6 +15,7 @@ export interface Chunks {
   print: typeof import("./print.js");
   remote: typeof import("./remote.js");
   sniff: typeof import("./sniff.js");
+  streams: typeof import("./vision/streams.js");
   text: typeof import("./pkg/gradloom_text.js");
   weights: typeof import("./weights.js");
 }

@@ -13,6 +13,7 @@ registerChunks({
   print: () => import("./print.js"),
   remote: () => import("./remote.js"),
   sniff: () => import("./sniff.js"),
+  streams: () => import("./vision/streams.js"),
   text: () => import("./pkg/gradloom_text.js"),
   weights: () => import("./weights.js"),
 });

@@ -2,6 +2,8 @@
 // reading their pixels; sounds as samples; files as addresses or as they are. Also decodes for the worker what only a
 // page can.
 import type { AudioBufferLike, AudioSource } from "../audio/sound.js";
+import { loadChunk } from "../chunks.js";
+import { missing } from "../errors.js";
 import type { FileSource } from "../progress.js";
 import type { ImageSource, Pixels } from "../vision/pixels.js";
 import { copyArray } from "./copies.js";
@@ -47,6 +49,10 @@ export async function pictureForWorker(source: ImageSource, signal?: AbortSignal
   const kind = classNameOf(source);
   if (typeof source === "string" || source instanceof URL || source instanceof Blob || source instanceof ArrayBuffer || source instanceof Uint8Array) {
     return fileForWorker(source, signal);
+  }
+  if (/MediaStream(Track)?$/.test(kind)) {
+    const { playerOf } = await loadChunk("streams").catch(missing);
+    return pictureForWorker(await playerOf(source as MediaStream, signal), signal);
   }
   if (kind === "VideoFrame") return (source as VideoFrame).clone();
   const bitmap = BITMAP_SOURCES.has(kind) ? await bitmapOf(source, kind).catch(() => undefined) : undefined;

@@ -1,5 +1,6 @@
 // Reads pictures from elements, files or memory as RGBA bytes. Independent of tensors.
-import { FormatError, GradloomError, UnsupportedError, ValueError } from "../errors.js";
+import { loadChunk } from "../chunks.js";
+import { FormatError, GradloomError, UnsupportedError, ValueError, missing } from "../errors.js";
 import { type FetchOptions, readSource } from "../progress.js";
 
 /** The type of a DOM class, or `never` if the program's type libraries lack it. */
@@ -15,7 +16,8 @@ export interface Pixels {
 
 /**
  * The source of a picture. A string is a URL, or in Node also a path; image elements must be loaded, and a video must
- * have a frame. Node cannot decode pictures and takes only `Pixels`.
+ * have a frame. Of a `MediaStream` or `MediaStreamTrack` (a camera, a screen, `captureStream()` of a canvas) the newest frame
+ * is taken. Node cannot decode pictures and takes only `Pixels`.
  */
 export type ImageSource =
   | DomInstance<"HTMLImageElement">
@@ -25,6 +27,8 @@ export type ImageSource =
   | DomInstance<"OffscreenCanvas">
   | DomInstance<"ImageBitmap">
   | DomInstance<"VideoFrame">
+  | DomInstance<"MediaStream">
+  | DomInstance<"MediaStreamTrack">
   | Pixels
   | Blob
   | Uint8Array
@@ -75,6 +79,9 @@ export interface Drawable {
   close?: () => void;
 }
 
+/** Whether a value of this class is a stream or track; those of a canvas or a screen have classes of their own. */
+const isStreamClass = (className: string): boolean => /MediaStream(Track)?$/.test(className);
+
 /** Reads the pixels of a source at its original size. */
 export async function readPixels(source: ImageSource, options: FetchOptions): Promise<Rgba> {
   const drawable = await toDrawable(source, options);
@@ -92,6 +99,10 @@ export async function toDrawable(source: ImageSource, options: FetchOptions): Pr
   const isInMemory = source instanceof ArrayBuffer || source instanceof Uint8Array;
   if (typeof source === "string" || source instanceof URL || kind === "Blob" || kind === "File" || isInMemory) {
     return decodeFile(source as Blob, options);
+  }
+  if (isStreamClass(kind)) {
+    const { playerOf } = await loadChunk("streams").catch(missing);
+    return toDrawable(await playerOf(source as MediaStream, options.signal), options);
   }
   const image = source as CanvasImageSource;
   const drawable = (width: number, height: number, flags: Partial<Drawable> = {}): Drawable => ({ image, width, height, opaque: false, ...flags });
