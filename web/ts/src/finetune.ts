@@ -9,6 +9,10 @@ import { Module } from "./nn.js";
 import { loadPart, prefetch } from "./wasm-parts.js";
 import type { FileSource } from "./progress.js";
 import { Tensor, bind, made, realize, source } from "./tensor.js";
+import type { ImageInput } from "./vision/input.js";
+
+/** A value for an input of a network. Pictures are tensors first, by `fromImage`. */
+export type NetworkInput = Exclude<ModelInput, ImageInput>;
 
 /** Low-rank adapters (LoRA): the effective weight is `W + alpha / rank * B A`, and only `A` and `B` are trained. */
 export interface LoraOptions {
@@ -77,7 +81,7 @@ export class Network extends Module {
   }
 
   /** The first output, as a lazy tensor through which gradients flow. A single tensor stands for the first input. */
-  forward(inputs: Tensor | Record<string, ModelInput>): Tensor {
+  forward(inputs: Tensor | Record<string, NetworkInput>): Tensor {
     const [first, ...others] = Object.values(this.all(inputs));
     for (const t of others) t.dispose();
     if (!first) throw new StateError("E_STATE", "the model has no output");
@@ -85,7 +89,7 @@ export class Network extends Module {
   }
 
   /** All outputs by name, as lazy tensors through which gradients flow. */
-  all(inputs: Tensor | Record<string, ModelInput>): Record<string, Tensor> {
+  all(inputs: Tensor | Record<string, NetworkInput>): Record<string, Tensor> {
     const raw = this.#requireRaw();
     const [port] = this.inputs;
     const inputsByName = inputs instanceof Tensor ? { [port?.name ?? ""]: inputs } : inputs;
@@ -103,7 +107,7 @@ export class Network extends Module {
   }
 
   /** Computes the outputs and gives them by name. */
-  async run(inputs: Tensor | Record<string, ModelInput>, options: { signal?: AbortSignal } = {}): Promise<Record<string, Tensor>> {
+  async run(inputs: Tensor | Record<string, NetworkInput>, options: { signal?: AbortSignal } = {}): Promise<Record<string, Tensor>> {
     options.signal?.throwIfAborted();
     // outputs of models in the page's worker may still be in that thread
     const inputList = inputs instanceof Tensor ? [inputs] : Object.values(inputs ?? {});
@@ -138,7 +142,7 @@ export class Network extends Module {
     }
   }
 
-  #rawInput(name: string, value: ModelInput, temporaries: Tensor[]): readonly unknown[] {
+  #rawInput(name: string, value: NetworkInput, temporaries: Tensor[]): readonly unknown[] {
     const port = this.inputs.find((each) => each.name === (each.sequence ? name.replace(/\[\d+\]$/, "") : name));
     let t = value as Tensor;
     if (!(value instanceof Tensor)) {

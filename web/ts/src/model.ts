@@ -13,6 +13,7 @@ import { type FetchOptions, type FileSource, type OnProgress, type Progress, rea
 import { Tensor, bind, made, source } from "./tensor.js";
 import type { Drift } from "./pkg/gradloom_web.js";
 import { copyIntoWasm } from "./event-loop.js";
+import type { ImageInput } from "./vision/input.js";
 
 /** Limits on the resources that building and running a model may take; exceeding one is a `BudgetError`. */
 export interface Budget {
@@ -143,8 +144,14 @@ export interface Graph {
 /** Strings in nested arrays: a tensor of strings. */
 export type Strings = string | readonly Strings[];
 
-/** A value for a model's input. Flat arrays take the shape that the model declares. */
-export type ModelInput = Tensor | TypedArray | Nested | Strings;
+/**
+ * A value for a model's input. Flat arrays take the shape that the model declares; `imageInput` of `gradloom/vision` makes
+ * an input of a picture.
+ */
+export type ModelInput = Tensor | TypedArray | Nested | Strings | ImageInput;
+
+/** @internal */
+export const isImageInput = (value: unknown): value is ImageInput => typeof (value as ImageInput | undefined)?.toTensor === "function";
 
 /** @internal */
 export type RawInput = readonly [name: string, dtype: DType, shape: readonly number[], data: Uint8Array];
@@ -274,6 +281,7 @@ export class LocalModel implements Model {
       report?.("device");
       await guardAsync(() => (this.#migration ??= this.#migrate()), signal);
     }
+    if (Object.values(inputs).some(isImageInput)) return this.#withPictures(inputs, options, retries);
     const pending = Object.entries(inputs).map(([name, value]) => this.#bindInput(name, value, signal));
     const bound = pending.every(isBound) ? pending : await Promise.all(pending);
     const id = options.outputs ? this.#variantFor(options.outputs) : this.#liveId();
@@ -294,6 +302,24 @@ export class LocalModel implements Model {
     const [numbers, names = options.outputs ?? this.outputs.map((port) => port.name)] = result;
     this.#timing = timingOf(numbers);
     return Object.fromEntries(names.map((name, at) => [name, made(host, numbers[TIMING_NUMBERS + at]!)]));
+  }
+
+  /** Runs the model with its pictures as tensors, which are disposed afterwards. */
+  async #withPictures(inputs: Record<string, ModelInput>, options: RunOptions, retries: number): Promise<Record<string, Tensor>> {
+    const { signal } = options;
+    const pictures: Tensor[] = [];
+    try {
+      const values: Record<string, ModelInput> = {};
+      for (const [name, value] of Object.entries(inputs)) {
+        values[name] = isImageInput(value) ? (pictures[pictures.length] = await value.toTensor({ device: this.#host, ...(signal && { signal }) })) : value;
+      }
+      return await this.#attempt(values, options, 0);
+    } catch (error) {
+      if (retries === 0 || !isLost(error) || this.#host.kind !== "webgpu" || signal?.aborted) throw error;
+      return this.#attempt(inputs, options, retries - 1);
+    } finally {
+      pictures.forEach((t) => t.dispose());
+    }
   }
 
   /**
@@ -388,7 +414,7 @@ export class LocalModel implements Model {
 
   /** An input by id if this device holds it, else by value. */
   #bindInput(name: string, value: ModelInput, signal?: AbortSignal): BoundInput | Promise<RawInput> {
-    if (!(value instanceof Tensor)) return this.#encodeInput(name, value);
+    if (!(value instanceof Tensor)) return this.#encodeInput(name, value as Nested);
     const own = source(value);
     if (own) return [name, value.dtype, value.shape, own.bytes];
     if (!Tensor.away(value)) {
@@ -398,7 +424,7 @@ export class LocalModel implements Model {
     return rawOf(name, value, signal);
   }
 
-  #encodeInput(name: string, value: Exclude<ModelInput, Tensor>): RawInput {
+  #encodeInput(name: string, value: Exclude<ModelInput, Tensor | ImageInput>): RawInput {
     const base = name.replace(/\[\d+\]$/, "");
     const port = this.inputs.find((each) => each.name === (each.sequence ? base : name));
     if (isTypedArray(value)) {

@@ -94,7 +94,7 @@ export function packValue(value: unknown, transfer: Set<Transferable> = new Set(
  * Closes transferred pictures. A camera has few frames and delivers no new one until they are closed; garbage
  * collection may take seconds.
  */
-function closePictures(value: unknown): void {
+export function closePictures(value: unknown): void {
   if (typeof value !== "object" || value === null) return;
   if (Array.isArray(value) ? typeof value[0] === "object" : isPlain(value)) Object.values(value).forEach(closePictures);
   else if (["VideoFrame", "ImageBitmap"].includes(Object.prototype.toString.call(value).slice(8, -1))) (value as VideoFrame | ImageBitmap).close();

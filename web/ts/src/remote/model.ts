@@ -3,15 +3,15 @@ import { type Device, type DeviceKind, type DeviceLost, type Timing, open, useBy
 import { type DType, decode, isTypedArray } from "../dtype.js";
 import { DeviceError, StateError, ValueError, guardAsync, withInputHint } from "../errors.js";
 import {
-  type Drift, type Graph, type LoadOptions, type Model, type ModelInput, type Port, type RawInput, type RunOptions, compareModels, rawOf,
+  type Drift, type Graph, type LoadOptions, type Model, type ModelInput, type Port, type RawInput, type RunOptions, compareModels, isImageInput, rawOf,
 } from "../model.js";
 import { type FileSource, type Progress, checkSource, readSource } from "../progress.js";
 import { type Away, Tensor, awayTensor, source } from "../tensor.js";
 import { type TuneOptions, type TunedKernel } from "../tune.js";
 import { type RpcClient, packValue } from "./calls.js";
 import { copyArray, copyInParts } from "./copies.js";
-import { fileForWorker as otherFile } from "./sources.js";
-import { deviceRequest, prefersPage, updatePrefersPage, workerClient } from "../remote-start.js";
+import { fileForWorker as otherFile, pictureForWorker, pictureOfFile, pixelsForWorker } from "./sources.js";
+import { deviceRequest, pageFunctions, prefersPage, updatePrefersPage, workerClient } from "../remote-start.js";
 
 /** The worker's description of a model. */
 export interface RemoteModelInfo {
@@ -157,13 +157,19 @@ export class RemoteModel implements Model {
     if (typeof inputs !== "object" || inputs === null || inputs instanceof Tensor || ArrayBuffer.isView(inputs)) {
       throw new ValueError("E_VALUE", "run takes an object of inputs by name");
     }
-    const posted = await Promise.all(Object.entries(inputs).map(async ([name, value]) => [name, await this.#toPosted(value, signal)] as const));
-    const transfer = new Set<Transferable>();
-    const args = { id, inputs: posted.map(([name, each]) => [name, packValue(each, transfer).value]), stay, ...(outputs && { outputs }) };
     const callbacks = { onProgress: (progress: Progress): void => onProgress?.(progress) };
     const onLate = ({ outputs: tensors }: RunResult): void => Object.values(tensors).forEach((each) => isTensorRef(each) && freeTensor(this.#client, each[2]));
-    const result = await this.#client.call<RunResult>("run", args, { signal, callbacks, transfer, onLate }).catch(async (error: unknown) => {
+    const runInWorker = async (postPicture: typeof pictureForWorker): Promise<RunResult> => {
+      const post = async ([name, value]: [string, ModelInput]): Promise<[string, unknown]> => [name, await this.#toPosted(value, postPicture, signal)];
+      const posted = await Promise.all(Object.entries(inputs).map(post));
+      const transfer = new Set<Transferable>();
+      const args = { id, inputs: posted.map(([name, each]) => [name, packValue(each, transfer).value]), stay, ...(outputs && { outputs }) };
+      return this.#client.call<RunResult>("run", args, { signal, callbacks, transfer, onLate });
+    };
+    const result = await runInWorker(pictureForWorker).catch(async (error: unknown) => {
       if ((error as Error).name !== "DataCloneError") throw await withInputHint(error);
+      // a picture of another origin: reading it in this thread gives the proper error
+      if (Object.values(inputs).some(isImageInput)) return runInWorker(pixelsForWorker);
       throw new ValueError("E_VALUE", `run: an input holds what is no number: ${(error as Error).message}`, { cause: error });
     });
     [this.#timing, this.#notes] = [result.timing, result.notes];
@@ -180,7 +186,8 @@ export class RemoteModel implements Model {
    * Converts an input to a form that can be posted: by id if the tensor is in the worker. Values that the caller keeps
    * are copied.
    */
-  async #toPosted(value: ModelInput, signal?: AbortSignal): Promise<unknown> {
+  async #toPosted(value: ModelInput, postPicture: typeof pictureForWorker, signal?: AbortSignal): Promise<unknown> {
+    if (isImageInput(value)) return { picture: await postPicture(value.source, signal), options: value.options };
     if (isTypedArray(value)) return copyArray(value, signal);
     if (!(value instanceof Tensor)) return value;
     const away = Tensor.away(value);
@@ -271,6 +278,8 @@ export async function loadRemote(from: FileSource, options: LoadOptions): Promis
   if (prefersPage()) return null;
   const client = await guardAsync(workerClient, signal);
   if (!client) return null;
+  // files of pictures that only a page decodes
+  Object.assign(pageFunctions, { pictureOfFile });
   const postedFiles = await Promise.all(Object.entries(files ?? {}).map(async ([name, each]) => [name, await otherFile(each, signal)] as const));
   const { value, transfer } = packValue({ ...rest, from: await file, ...(files && { files: Object.fromEntries(postedFiles) }), ...deviceRequest(kind) });
   const callbacks = { onProgress: (progress: Progress): void => onProgress?.(progress) };

@@ -6,7 +6,9 @@ import { type ModuleState, useModule } from "../module.js";
 import type { FileSource } from "../progress.js";
 import { Tensor, bind } from "../tensor.js";
 import type { TuneOptions } from "../tune.js";
-import type { Context, Handlers } from "./calls.js";
+import { type ImageInputOptions, imageInput } from "../vision/input.js";
+import type { ImageSource } from "../vision/pixels.js";
+import { type Context, type Handlers, closePictures } from "./calls.js";
 import { type DeviceInfo, type PostedTensor, type RemoteModelInfo, type RunResult, type TensorRef, graphText, tensorOf } from "./model.js";
 
 const models = new Map<number, LocalModel>();
@@ -116,10 +118,16 @@ function acquireForLife(lock: string): Promise<boolean> {
   });
 }
 
-/** A request to run a model: inputs are values, posted tensors, or ids of tensors in this worker. */
+/** A picture that was posted, and the options of its conversion. */
+interface PostedPicture {
+  picture: ImageSource;
+  options: ImageInputOptions;
+}
+
+/** A request to run a model: inputs are values, posted tensors, ids of tensors in this worker, or pictures. */
 interface RunRequest {
   id: number;
-  inputs: [string, ModelInput | { tensor: PostedTensor } | { tensorId: number }][];
+  inputs: [string, ModelInput | { tensor: PostedTensor } | { tensorId: number } | PostedPicture][];
   outputs?: string[];
   stay: boolean;
 }
@@ -149,7 +157,8 @@ export const modelHandlers: Handlers = {
     const model = modelOf(id);
     const postedTensors: Tensor[] = [];
     const bound = inputs.map(([name, value]) => {
-      const { tensor, tensorId } = (value ?? {}) as { tensor?: PostedTensor; tensorId?: number };
+      const { tensor, tensorId, picture, options } = (value ?? {}) as { tensor?: PostedTensor; tensorId?: number } & Partial<PostedPicture>;
+      if (picture !== undefined) return [name, imageInput(picture, options)] as const;
       if (tensorId !== undefined) return [name, tensorAt(tensorId)] as const;
       if (!tensor) return [name, value as ModelInput] as const;
       postedTensors.push(tensorOf(tensor));
@@ -173,6 +182,7 @@ export const modelHandlers: Handlers = {
       });
     } finally {
       postedTensors.forEach((t) => t.dispose());
+      for (const [, value] of inputs) closePictures(value);
     }
   },
 

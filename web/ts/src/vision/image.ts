@@ -79,7 +79,7 @@ export interface AnyCanvas {
 /**
  * Converts a picture to a tensor `[1, 3, height, width]` of f32 from 0 to 1, or as the options say. Fails with
  * `E_FORMAT` for files that are no pictures, `E_UNSUPPORTED` where the host cannot decode them, `E_FETCH` and
- * `E_VALUE`.
+ * `E_VALUE`. For a model in the page's worker `imageInput` converts the picture there.
  */
 export async function fromImage(source: ImageSource, options: ImageOptions = {}): Promise<Tensor> {
   return (await fitImage(source, options)).tensor;

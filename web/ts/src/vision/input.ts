@@ -1,0 +1,26 @@
+// A picture as a model's input, converted where the model is.
+import type { Device } from "../device.js";
+import type { Tensor } from "../tensor.js";
+import { type ImageOptions, fromImage } from "./image.js";
+import type { ImageSource } from "./pixels.js";
+
+/** The options of `fromImage` that `imageInput` takes. */
+export type ImageInputOptions = Omit<ImageOptions, "device" | "signal" | "fetch" | "onProgress">;
+
+/** A picture and its options, for `Model.run`. */
+export interface ImageInput {
+  readonly source: ImageSource;
+  readonly options: ImageInputOptions;
+  /** @internal Converts it on a device. */
+  toTensor(options: { device: Device; signal?: AbortSignal }): Promise<Tensor>;
+}
+
+/**
+ * A picture as an input of `Model.run`: what `fromImage` with these options gives, but converted in the thread and on the
+ * device of the model. For a model in the page's worker the picture itself is posted, not its numbers, so the page neither
+ * computes nor reads back anything. `run` takes the picture of its time: a video's current frame, a stream's newest one.
+ * Errors are those of `fromImage`, at `run`.
+ */
+export function imageInput(source: ImageSource, options: ImageInputOptions = {}): ImageInput {
+  return { source, options, toTensor: (extra) => fromImage(source, { ...options, ...extra }) };
+}
