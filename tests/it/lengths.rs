@@ -10,7 +10,7 @@ use gradloom_core::render::{Renderer, Source};
 use gradloom_core::schedule::Ast;
 use gradloom_core::target::Target;
 use gradloom_core::uop::{AxisKind, Graph, Op, UOp};
-use gradloom_core::{DType, Result};
+use gradloom_core::{DType, Result, Tensor};
 use gradloom_tests::here;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -392,5 +392,60 @@ fn nobody_reads_what_is_not_computed() {
             let device = Unset(gradloom::open(name, threads).unwrap());
             fifty(Box::new(device), name, model, bounds, if name == "eval" { 4 } else { 20 });
         }
+    }
+}
+
+/// The buffer that a tensor is in, whole or the beginning of it.
+fn storage_of(t: &Tensor) -> Option<u32> {
+    let node = t.node();
+    let state = t.session().state();
+    state.storage(node).and_then(|s| state.buffer_below(s)).and_then(|b| state.buffer_id(b))
+}
+
+#[test]
+fn grouped_query_attention_grows_its_caches_in_place() {
+    const PAST: [&str; 4] =
+        ["past_key_values.0.key", "past_key_values.0.value", "past_key_values.1.key", "past_key_values.1.value"];
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/onnx");
+    let samples = npz::read(&std::fs::read(folder.join("grouped.npz")).unwrap()).unwrap();
+    let sample = |name: String| samples.iter().find(|s| s.0 == name).map(|s| s.1.clone());
+    // caches that grow from nothing, and of a fixed number of rows, more and fewer than the first bound of a length
+    let cases = [("one", 0), ("one", 100), ("one", 50), ("two", 0), ("two", 20)];
+    for (device, (case, rows)) in ["eval", "cpu:guarded", "wgpu"].into_iter().flat_map(|d| cases.map(|c| (d, c))) {
+        let Some(opened) = here::device(device, gradloom::open(device, 2)) else { continue };
+        let mut m = OnnxModel::load(&folder.join("grouped.onnx"), opened).unwrap();
+        m.set_lengths(Lengths::Seen).unwrap();
+        let texts = if case == "one" { 1 } else { 2 };
+        let zeros = HostTensor::new(DType::F32, vec![texts, 2, rows, 16], vec![0; texts * 2 * rows * 16 * 4]).unwrap();
+        let mut past: Vec<Input> = PAST.map(|_| Input::Host(zeros.clone())).into();
+        let (mut plans, mut ids) = (Vec::new(), Vec::new());
+        for step in 0.. {
+            let part = |name: &str| sample(format!("{case}.{step}.{name}"));
+            let Some(want) = part("logits").filter(|_| device != "eval" || step < 4) else { break };
+            let own = [("input_ids", part("ids").unwrap()), ("attention_mask", part("mask").unwrap())];
+            let tokens = own[0].1.shape[1];
+            let inputs = own.into_iter().map(|(name, t)| (name, Input::Host(t))).chain(PAST.into_iter().zip(past));
+            let inputs = m.inputs_of(inputs.collect()).unwrap();
+            let out = m.run_on(&inputs).unwrap();
+            let got = m.read(&out[0].1).unwrap().to_f64();
+            for (text, want) in want.to_f64().chunks(50).enumerate() {
+                let last = if step == 0 { [5, 3][text] } else { tokens } - 1;
+                let e =
+                    got[(text * tokens + last) * 50..].iter().zip(want).fold(0f64, |e, (a, b)| e.max((a - b).abs()));
+                assert!(e <= 1e-4, "{device}, {case}, {rows} rows, step {step}: text {text} is off by {e:.1e}");
+            }
+            plans.push(m.counters().plans);
+            ids.push(storage_of(&out[1].1));
+            past = out.into_iter().skip(1).map(|o| Input::Tensor(o.1)).collect();
+            m.collect();
+        }
+        let steps = plans.len();
+        let new: Vec<usize> = (2..steps).filter(|&n| plans[n] > plans[n - 1]).collect();
+        // a chunk of several tokens has a plan of its own, and so have lengths beyond 32
+        assert!(new.iter().all(|n| *n == 4 || *n > 20), "{device}, {case}, {rows} rows: new plans in steps {new:?}");
+        assert!(new.len() <= 3, "{device}, {case}, {rows} rows: new plans in steps {new:?}");
+        let copied: Vec<usize> = (3..steps).filter(|&n| ids[n] != ids[n - 1]).collect();
+        assert!(rows > 0 || copied.len() <= 4, "{device}, {case}: the caches are copied in steps {copied:?}");
+        assert_eq!(m.notes(), Vec::<String>::new(), "{device}, {case}, {rows} rows");
     }
 }

@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
 import { test } from "node:test";
 import * as gradloom from "gradloom";
-import { PAST, growCache, inputsOf, runShapes, runsThatCompiled } from "../lib/lengths.mjs";
+import { PAST, growCache, inputsOf, runGrouped, runShapes, runsThatCompiled } from "../lib/lengths.mjs";
 
 const { Tensor, load } = gradloom;
 const model = (name) => new URL(`../models/${name}/model.onnx`, import.meta.url);
@@ -197,4 +197,19 @@ test("bounds are kept, and wrong ones are refused by name", async () => {
   }
   const strange = (error) => error.code === "E_VALUE" && /`length`/.test(error.message) && /there are \[.*s0/.test(error.message);
   await assert.rejects(load(model("zoo_llama_past"), { device: "wasm", dynamic: { length: [1, 4] } }), strange);
+});
+
+test("caches of GroupQueryAttention: one plan for every token, of caches that grow and of a fixed size", async () => {
+  const file = (name) => new URL(`../fixtures/onnx/${name}`, import.meta.url);
+  const npz = new Uint8Array(readFileSync(file("grouped.npz")));
+  for (const [name, rows] of [["one", 0], ["one", 50], ["two", 0]]) {
+    const m = await load(file("grouped.onnx"), { device: "wasm" });
+    const { compiled, error } = await runGrouped(gradloom, m, npz, name, rows);
+    assert.ok(error <= 1e-4, `${name}: off by ${error}`);
+    // the chunk of three tokens has a plan of its own, and so have lengths beyond 32
+    const again = runsThatCompiled(compiled, 2);
+    assert.ok(again.length <= 3 && again.every((n) => n === 4 || n > 20), `${name}, ${rows} rows: ${compiled}`);
+    assert.deepEqual(m.notes, []);
+    m.dispose();
+  }
 });

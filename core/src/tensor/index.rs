@@ -249,6 +249,24 @@ impl Tensor {
         Tensor { session: self.session().clone(), root }
     }
 
+    /// A copy of this tensor in which the slices along `axis` that `index` names are those of `values`; both have the
+    /// same shape, which differs from this one along the axis alone. No two indices of a row may be equal. An index out of
+    /// range writes nothing.
+    pub(crate) fn scatter_slices(&self, axis: usize, index: &Tensor, values: &Tensor) -> Result<Tensor> {
+        let (shape, updates) = (self.shape(), index.shape());
+        let fits = updates.len() == shape.len() && (0..shape.len()).all(|i| i == axis || updates[i] == shape[i]);
+        if !fits || axis >= shape.len() || values.shape() != updates {
+            return Err(Error::Shape { op: "scatter", lhs: shape, rhs: updates });
+        }
+        index.want_index("scatter")?;
+        Tensor::same_session("scatter", self, index)?;
+        Tensor::same_session("scatter", self, values)?;
+        if index.numel() == 0 || self.numel() == 0 {
+            return Ok(self.clone());
+        }
+        Ok(self.scatter_node(axis, index, &values.cast(self.dtype())?, ScatterMode::Unique))
+    }
+
     /// The elements of this tensor moved along an axis to the positions that `index` gives, in an axis of size `n`. No
     /// two elements may have the same position. Elements whose index is out of range are dropped; positions without an
     /// element are zero.

@@ -1,7 +1,7 @@
 // Lengths that change from run to run, in a page: one plan serves all of them on both devices, in the page's worker and in its own thread.
 import * as gradloom from "gradloom";
 import { assert, assertClose, assertEqual, deviceKinds, fetchBytes, note, test } from "harness";
-import { growCache, inputsOf, runShapes, runsThatCompiled } from "/lib/lengths.mjs";
+import { growCache, inputsOf, runGrouped, runShapes, runsThatCompiled } from "/lib/lengths.mjs";
 
 const { Tensor, clearCache, load } = gradloom;
 const model = (name) => `/models/${name}/model.onnx`;
@@ -18,6 +18,18 @@ for (const device of deviceKinds) {
       assertEqual([compiled.length, m.device.kind, compiled[0] > 0, compiled[1] > 0], [20, device, true, true]);
       assert(error <= 5e-5, `off by ${error}`);
       assertEqual(runsThatCompiled(compiled, 2), [], `${compiled}`);
+      m.dispose();
+    });
+
+    test(`caches of GroupQueryAttention grow: one plan for every token ${where}`, async () => {
+      await clearCache();
+      const m = await load("/fixtures/onnx/grouped.onnx", { device, worker });
+      const { compiled, error } = await runGrouped(gradloom, m, await fetchBytes("/fixtures/onnx/grouped.npz"), "one", 0, { stay: worker });
+      await note(`${compiled.slice(0, 6)} kernels, off by ${error}`);
+      assert(error <= 1e-4, `off by ${error}`);
+      const again = runsThatCompiled(compiled, 2);
+      assert(again.length <= 3 && again.every((n) => n === 4 || n > 20), `${compiled}`);
+      assertEqual([m.notes, m.device.kind], [[], device]);
       m.dispose();
     });
 

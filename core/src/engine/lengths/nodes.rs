@@ -87,6 +87,7 @@ impl Lengths<'_> {
             Op::Shrink => self.shrink(t, &x[0]),
             Op::Flip => self.flip(t, &x[0]),
             Op::Gather => self.gather(t, &x[0], &x[1]),
+            Op::Scatter => self.scatter(t, &x),
             Op::Scan => self.scan(t, &x),
             Op::Recurrence => self.recurrence(t, &x),
             Op::Reduce => self.reduce(t, &src[0], &x[0]),
@@ -418,6 +419,39 @@ impl Lengths<'_> {
         let (a, b) = (wide(self, src[0]), wide(self, src[1]));
         let node = self.g.binary(Op::Mul, a, b);
         Ok(PaddedTensor { node, axes: axes.clone(), fill: Some(Fill { parts, value: 0.0 }) })
+    }
+
+    fn scatter(&mut self, t: &Tuple, x: &[PaddedTensor]) -> Made<PaddedTensor> {
+        let Arg::Scatter(how, a) = self.same_arg(t)? else { return Err("no scatter".to_owned()) };
+        let [whole, index, values] = x else { return Err("no scatter".to_owned()) };
+        let (index, values) = self.updates((whole, index, values), a as usize)?;
+        let at = span(&whole.axes, a as usize).0;
+        let src = [whole.node, index, values];
+        let node = self.add(Op::Scatter, self.g.dtype(t[0]), &src, Arg::Scatter(how, at as u8))?;
+        Ok(PaddedTensor { node, axes: whole.axes.clone(), fill: None })
+    }
+
+    /// Index and values of a scatter along axis `a` of a tensor; behind the lengths the index is -1, at which nothing is
+    /// written.
+    pub(super) fn updates(
+        &mut self,
+        (whole, index, values): (&PaddedTensor, &PaddedTensor, &PaddedTensor),
+        a: usize,
+    ) -> Made<(UOp, UOp)> {
+        let other = || "its operands are made of different lengths".to_owned();
+        let values = self.aligned(values, &index.axes).ok_or_else(other)?;
+        let is_fixed = |axis: &Axis| axis.iter().all(|f| f.len.is_number());
+        for (i, (x, y)) in whole.axes.iter().zip(&index.axes).enumerate() {
+            if i == a {
+                single(x)?;
+                single(y)?;
+            } else if x != y && !(is_fixed(x) && is_fixed(y)) {
+                return Err(other());
+            }
+        }
+        let none = Scalar::from_i64(-1, self.g.dtype(index.node));
+        let index = self.masked(index, u64::MAX, none);
+        Ok((index.node, values.node))
     }
 
     fn scan(&mut self, t: &Tuple, x: &[PaddedTensor]) -> Made<PaddedTensor> {

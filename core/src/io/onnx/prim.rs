@@ -420,6 +420,12 @@ impl Cx<'_> {
         self.apply(&[v, index, updates], v.len(), &|t| t[0].scatter(axis as i64, &t[1], &t[2], how))
     }
 
+    /// `v` with the slices along an axis that `index` names replaced by those of `updates`; no two of them may be equal,
+    /// and those out of range are dropped.
+    pub(super) fn scatter_slices(&self, v: &Value, index: &Value, updates: &Value, axis: usize) -> Result<Value> {
+        self.apply(&[v, index, updates], v.len(), &|t| t[0].scatter_slices(axis, &t[1], &t[2]))
+    }
+
     /// `v` with the slices at the coordinates in `index`'s last axis replaced by `updates`, or combined with them.
     pub(super) fn scatter_nd(&self, v: &Value, index: &Value, updates: &Value, how: ScatterOp) -> Result<Value> {
         let last = index.nth_last(1)?;

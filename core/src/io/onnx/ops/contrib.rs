@@ -3,7 +3,7 @@
 
 use super::super::value::{Cx, Value};
 use super::attention::{
-    Mask, iota_along, join_heads, less_equal, probabilities, rotary_op, rotate, soft_cap, split_heads, spread_heads,
+    Mask, iota_along, join_heads, probabilities, rotary_op, rotate, soft_cap, split_heads, spread_heads,
 };
 use super::elementwise::{gelu_erf, gelu_tanh, one};
 use super::norm::{normalized, scaled_by_rms};
@@ -348,12 +348,10 @@ fn group_query(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let total = o.size(o.known_ints(6)?.first().copied().unwrap_or(0))?;
     let lens = o.arg(5)?;
     let lens = o.cx.reshape(&o.cx.cast(&lens, DType::I64)?, &[lens.len(), 1, 1, 1])?;
-    // Number of cached keys before this step. A first step has none, even if its rows are padded.
-    let before = if total <= s {
-        o.cx.full(DType::I64, &[1, 1, 1, 1], Scalar::Int(0))?
-    } else {
-        o.cx.with(Cx::sub, &lens, s as f64 - 1.0)?
-    };
+    // Number of cached keys before this step. The first step has none, even where a row is padded and so shorter than
+    // the step.
+    let before = o.cx.with(Cx::sub, &lens, s as f64 - 1.0)?;
+    let before = o.cx.with(Cx::max, &before, 0.0)?;
     if o.flag("do_rotary", false)? {
         let at = match o.opt(9) {
             Some(at) => at,
@@ -403,11 +401,8 @@ fn cached(o: &Op<'_, '_>, past: &Value, new: &Value, before: &Value, total: usiz
     let mut after = [0; 4];
     after[2] = n - old;
     let past = cx.pad(past, &[0; 4], &after, Scalar::from_f64(0.0, past.dtype()))?;
-    let from = cx.sub(&iota_along(cx, n, 2, 4)?, before)?;
-    let fresh = less_equal(cx, &cx.scalar_like(&from, 0.0), &from)?;
-    let fresh = cx.and(&fresh, &cx.lt(&from, &cx.scalar_like(&from, more as f64))?)?;
-    let index = cx.expand(&cx.clamp(&from, 0.0, more as f64 - 1.0)?, past.shape())?;
-    cx.select(&fresh, &cx.gather_elements(new, &index, 2)?, &past)
+    let at = cx.add(&iota_along(cx, more, 2, 4)?, before)?;
+    cx.scatter_slices(&past, &cx.expand(&at, new.shape())?, new, 2)
 }
 
 /// Applies the activation of a fused operator, given by name.

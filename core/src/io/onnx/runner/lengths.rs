@@ -357,6 +357,12 @@ impl Runner {
             known.families.clear();
         }
         let mut made = self.family(seen, dims, known.made);
+        if made.is_err()
+            && !matches!(known.wanted, Lengths::Bounds(_))
+            && let Some(dims) = with_bounds_of_inputs(seen, dims)
+        {
+            made = self.family(seen, &dims, known.made).or(made);
+        }
         if made.as_ref().is_err_and(|e| e.to_string().contains(NO_FORM))
             && is_last
             && let Some((step, family)) = self.smallest_step(seen, dims, known.made)
@@ -483,6 +489,22 @@ pub(super) fn must_be_host_data(name: &str) -> Error {
 fn in_steps_of(seen: &[ObservedInput], dims: &[Dimension], step: usize) -> Vec<Dimension> {
     let of = |d: &Dimension| if is_batch(seen, &d.name) { 1 } else { step };
     dims.iter().map(|d| Dimension { step: of(d), ..d.clone() }).collect()
+}
+
+/// The same dimensions with upper bounds that are sizes of inputs' fixed dimensions, where there are such sizes between
+/// the length now and the bound: a mask for a cache of fixed size is not longer than the cache.
+fn with_bounds_of_inputs(seen: &[ObservedInput], dims: &[Dimension]) -> Option<Vec<Dimension>> {
+    let axes = seen.iter().flat_map(|s| s.labels.iter().zip(&s.shape));
+    let fixed: Vec<usize> =
+        axes.filter(|(l, _)| !dims.iter().any(|d| l.names.contains(&d.name))).map(|x| *x.1).collect();
+    let smaller = |d: &Dimension| {
+        let now = size_of(seen, &d.name)?;
+        let (min, max) = d.bounds?;
+        let size = fixed.iter().copied().filter(|n| (now..max).contains(n)).max()?;
+        Some((min, size))
+    };
+    let out: Vec<Dimension> = dims.iter().map(|d| Dimension { bounds: smaller(d).or(d.bounds), ..d.clone() }).collect();
+    (out != dims).then_some(out)
 }
 
 fn overflow() -> Error {

@@ -240,7 +240,7 @@ impl Runner {
         // output, so that the run appends in place.
         let mut places: Vec<Option<usize>> = Vec::new();
         for t in &roots {
-            let found = forms::grown(&state.graph, points, t, &ids);
+            let found = forms::grown(&state.graph, points, &roots, t, &ids);
             let found = found.filter(|g| !places.contains(&Some(g.input)) && slots[g.input].dims.len() > g.axis);
             places.push(found.as_ref().map(|g| g.input));
             if let Some(g) = found {

@@ -255,7 +255,12 @@ impl LengthState {
     fn relate(&self, row: &Row, dims: &mut [Dimension], n_free: usize, order: [RelationKind; 3]) {
         let changes = |name: &String| dims.iter().any(|d| d.name == *name);
         let alike = |r: &&Row| row.iter().all(|(n, v)| changes(n) || r.get(n) == Some(v));
-        let at = |r: &Row| dims.iter().map(|d| r.get(&d.name).map_or(0, |&v| v as i64)).collect();
+        // Lengths that are too short for a variable now. They are constants of the family, but where a past of 5 and 1 new
+        // token follow a first run of 5 new tokens, only all three together tell that the mask is as long as both.
+        let is_short = |(n, v): &(&String, &usize)| **v < 2 && self.seen.get(*n).is_some_and(|s| s.1) && !changes(n);
+        let short: Vec<&String> = row.iter().filter(is_short).map(|r| r.0).collect();
+        let names: Vec<&String> = dims.iter().map(|d| &d.name).chain(short).collect();
+        let at = |r: &Row| names.iter().map(|n| r.get(*n).map_or(0, |&v| v as i64)).collect();
         let mut rows: Vec<Vec<i64>> = self.rows.iter().filter(alike).map(at).collect();
         if rows.len() < 2 {
             // Too few such runs: guess from all runs. Deriving the family shows whether the guess is right.
@@ -267,7 +272,7 @@ impl LengthState {
         }
         let free = |dims: &[Dimension], j: usize| j < n_free && dims[j].relation == Relation::None;
         let mut parts: SortedSet<usize> = SortedSet::new();
-        let count = dims.len();
+        let (count, columns) = (dims.len(), names.len());
         for (kind, i) in order.into_iter().flat_map(|kind| (0..count).map(move |i| (kind, i))) {
             if dims[i].relation != Relation::None || parts.contains(&i) {
                 continue;
@@ -279,13 +284,13 @@ impl LengthState {
                 RelationKind::Equal => (0..i).find(|&j| free(dims, j) && more(j) == 0 && same(j)).map(Relation::Longer),
                 RelationKind::Longer => (0..i).find(|&j| free(dims, j) && moves && same(j)).map(Relation::Longer),
                 RelationKind::Sum => {
-                    let pairs = (0..n_free).flat_map(|j| (j + 1..n_free).map(move |k| (j, k)));
-                    let apart = |j: usize| j != i && free(dims, j);
+                    let pairs = (0..n_free).flat_map(|j| (j + 1..n_free).chain(count..columns).map(move |k| (j, k)));
+                    let apart = |j: usize| j != i && (j >= count || free(dims, j));
                     let sums = |p: &(usize, usize)| rows.iter().all(|r| r[i] == r[p.0] + r[p.1]);
                     let found = pairs.filter(|p| apart(p.0) && apart(p.1)).find(sums);
                     found.map(|(j, k)| {
                         parts.extend([j, k]);
-                        Relation::Sum(j, k)
+                        if k < count { Relation::Sum(j, k) } else { Relation::Longer(j) }
                     })
                 }
             };
