@@ -132,6 +132,51 @@ async function talk(worker) {
   })();
 }
 
+/** In the page: a canvas that is painted anew for each picture, and what a task and a model make of it. A blank one makes something else. */
+async function look(worker) {
+  const { load } = await import("/gradloom/index.js");
+  const { classify } = await import("/gradloom/tasks.js");
+  const { imageInput } = await import("/gradloom/vision.js");
+  const canvas = Object.assign(document.createElement("canvas"), { width: 192, height: 48 });
+  const paint = () => {
+    const pen = canvas.getContext("2d");
+    pen.fillStyle = "#eee";
+    pen.fillRect(0, 0, 192, 48);
+    pen.fillStyle = "#123";
+    pen.fillRect(20, 14, 60, 6);
+  };
+  let count = 0;
+  globalThis.frames = () => count;
+  const model = await load("/models/ppocr_cls/model.onnx", { device: "webgpu", worker });
+  const options = { model: "/models/ppocr_cls/recipe.json", device: "webgpu", worker, k: 2 };
+  const ways = {
+    task: async () => (await classify(canvas, options)).sort((a, b) => a.index - b.index).map(({ score }) => score),
+    model: async () => [...(await Object.values(await model.run({ x: imageInput(canvas, { size: [48, 192], channels: "bgr", mean: 0.5, std: 0.5 }) }))[0].data())],
+  };
+  paint();
+  const want = await ways.task();
+  canvas.getContext("2d").clearRect(0, 0, 192, 48);
+  const blank = await ways.task();
+  const [all, lost] = [[], []];
+  globalThis.listening = (async () => {
+    // and a second after the loss, when canvases are restored
+    for (let end = Infinity; performance.now() < end; end = globalThis.lost ? Math.min(end, performance.now() + 1000) : end) {
+      for (const way of Object.values(ways)) {
+        paint();
+        // painting does nothing then, and by the time of the call the canvas may be there again, blank
+        const isPainted = !canvas.getContext("2d").isContextLost();
+        const got = await way().catch((error) => error.code);
+        if (isPainted) all.push(got);
+        else lost.push(got);
+        count += 1;
+        // errors come at once, and the browser tells of losses in tasks
+        await new Promise((done) => setTimeout(done));
+      }
+    }
+    return { want, blank, all, lost };
+  })();
+}
+
 /** What is under way when the process ends. */
 async function crashDuringTask(url, worker, what, check) {
   const browser = await launch();
@@ -156,6 +201,16 @@ function checkSegments({ want, all }) {
   return `${all.length} times`;
 }
 
+function checkScores({ want, blank, all, lost }) {
+  const near = (got, other) => got.every((v, i) => Math.abs(v - other[i]) < 1e-2);
+  assert.ok(!near(blank, want), `a blank canvas is nothing else: ${blank}, ${want}`);
+  const failed = all.filter((each) => typeof each === "string");
+  for (const got of all) assert.ok(typeof got === "string" ? got === "E_DEVICE_LOST" : near(got, want), JSON.stringify(got));
+  assert.notEqual(typeof all.at(-1), "string", "pictures go on");
+  assert.ok(lost.includes("E_DEVICE_LOST"), "a canvas that lost what it held is an error");
+  return `${all.length} pictures, ${failed.length} of them lost`;
+}
+
 function checkAnswers({ want, all, after }) {
   assert.ok(want.length > 40, want);
   const failed = all.filter(({ text }) => text !== want);
@@ -173,6 +228,7 @@ main(async () => {
       await crashDuringTask(server.url, worker, listen, checkSegments);
       await crashDuringTask(server.url, worker, talk, checkAnswers);
     }
+    await crashDuringTask(server.url, true, look, checkScores);
   } finally {
     await server.close();
   }

@@ -1,7 +1,7 @@
 // The page's side of models in the worker, with the interface of local models.
 import { type Device, type DeviceKind, type DeviceLost, type Timing, open, useByDefault } from "../device.js";
 import { type DType, decode, isTypedArray } from "../dtype.js";
-import { DeviceError, StateError, ValueError, guardAsync, withInputHint } from "../errors.js";
+import { DeviceError, StateError, ValueError, guardAsync, isLost, withInputHint } from "../errors.js";
 import {
   type Drift, type Graph, type LoadOptions, type Model, type ModelInput, type Port, type RawInput, type RunOptions, compareModels, isImageInput, rawOf,
 } from "../model.js";
@@ -10,8 +10,12 @@ import { type Away, Tensor, awayTensor, source } from "../tensor.js";
 import { type TuneOptions, type TunedKernel } from "../tune.js";
 import { type RpcClient, packValue } from "./calls.js";
 import { copyArray, copyInParts } from "./copies.js";
-import { fileForWorker as otherFile, pictureForWorker, pictureOfFile, pixelsForWorker } from "./sources.js";
+import { fileForWorker as otherFile, pictureAfterLoss, pictureForWorker, pictureOfFile, pixelsForWorker } from "./sources.js";
+import type { ImageSource } from "../vision/pixels.js";
 import { deviceRequest, pageFunctions, prefersPage, updatePrefersPage, workerClient } from "../remote-start.js";
+
+/** Converts a picture for posting. */
+type PostPicture = (source: ImageSource, signal?: AbortSignal) => Promise<unknown>;
 
 /** The worker's description of a model. */
 export interface RemoteModelInfo {
@@ -159,7 +163,7 @@ export class RemoteModel implements Model {
     }
     const callbacks = { onProgress: (progress: Progress): void => onProgress?.(progress) };
     const onLate = ({ outputs: tensors }: RunResult): void => Object.values(tensors).forEach((each) => isTensorRef(each) && freeTensor(this.#client, each[2]));
-    const runInWorker = async (postPicture: typeof pictureForWorker): Promise<RunResult> => {
+    const runInWorker = async (postPicture: PostPicture): Promise<RunResult> => {
       const post = async ([name, value]: [string, ModelInput]): Promise<[string, unknown]> => [name, await this.#toPosted(value, postPicture, signal)];
       const posted = await Promise.all(Object.entries(inputs).map(post));
       const transfer = new Set<Transferable>();
@@ -167,9 +171,11 @@ export class RemoteModel implements Model {
       return this.#client.call<RunResult>("run", args, { signal, callbacks, transfer, onLate });
     };
     const result = await runInWorker(pictureForWorker).catch(async (error: unknown) => {
+      const hasPicture = Object.values(inputs).some(isImageInput);
+      if (isLost(error) && hasPicture && !this.#client.ended) return runInWorker((source) => pictureAfterLoss(source, error, signal));
       if ((error as Error).name !== "DataCloneError") throw await withInputHint(error);
       // a picture of another origin: reading it in this thread gives the proper error
-      if (Object.values(inputs).some(isImageInput)) return runInWorker(pixelsForWorker);
+      if (hasPicture) return runInWorker(pixelsForWorker);
       throw new ValueError("E_VALUE", `run: an input holds what is no number: ${(error as Error).message}`, { cause: error });
     });
     [this.#timing, this.#notes] = [result.timing, result.notes];
@@ -186,7 +192,7 @@ export class RemoteModel implements Model {
    * Converts an input to a form that can be posted: by id if the tensor is in the worker. Values that the caller keeps
    * are copied.
    */
-  async #toPosted(value: ModelInput, postPicture: typeof pictureForWorker, signal?: AbortSignal): Promise<unknown> {
+  async #toPosted(value: ModelInput, postPicture: PostPicture, signal?: AbortSignal): Promise<unknown> {
     if (isImageInput(value)) return { picture: await postPicture(value.source, signal), options: value.options };
     if (isTypedArray(value)) return copyArray(value, signal);
     if (!(value instanceof Tensor)) return value;

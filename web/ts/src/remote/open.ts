@@ -1,13 +1,13 @@
 // The page's side of tasks in the worker: opens models there and runs tasks on them. The worker's side is `tasks.ts`.
 import type { DeviceKind } from "../device.js";
-import { GradloomError, ValueError, guardAsync } from "../errors.js";
+import { GradloomError, ValueError, guardAsync, isLost } from "../errors.js";
 import { deviceRequest, pageFunctions, prefersPage, updatePrefersPage, workerClient } from "../remote-start.js";
 import type { TaskFunction } from "../tasks/dispatch.js";
 import type { Opened, Recipe, TaskOptions } from "../tasks/recipe.js";
 import type { ImageSource } from "../vision/pixels.js";
 import { type Callbacks, type RpcClient, packValue, unpackValue } from "./calls.js";
 import { type RemoteModelInfo, RemoteModel } from "./model.js";
-import { absolute, fileForWorker, pictureForWorker, pictureOfFile, pixelsForWorker, soundForWorker, soundOfFile } from "./sources.js";
+import { absolute, fileForWorker, pictureAfterLoss, pictureForWorker, pictureOfFile, pixelsForWorker, soundForWorker, soundOfFile } from "./sources.js";
 
 /** The worker's description of an opened model. */
 export interface OpenedInfo {
@@ -74,6 +74,7 @@ class RemoteTasks {
     const { signal, device } = options;
     signal?.throwIfAborted();
     const { posted, callbacks } = splitOptions(options);
+    const takesPicture = !AUDIO_TASKS.has(name) && name !== "embed" && name !== "fileType";
     const callWorker = async (postedInput: unknown): Promise<unknown> => {
       const args = { id: this.id, name, options: posted, ...deviceRequest(device as DeviceKind | undefined) };
       const { value, transfer } = packValue({ ...args, input: postedInput, more });
@@ -82,9 +83,10 @@ class RemoteTasks {
     try {
       return await callWorker(await inputForWorker(name, input, signal));
     } catch (error) {
+      if (isLost(error) && takesPicture && !this.client.ended) return callWorker(await pictureAfterLoss(input as ImageSource, error, signal));
       if (error instanceof GradloomError || (error as Error)?.name !== "DataCloneError") throw error;
       // e.g. a picture of another origin: reading it in this thread works, or gives the proper error
-      if (!AUDIO_TASKS.has(name) && name !== "embed" && name !== "fileType") return callWorker(await pixelsForWorker(input as ImageSource, signal));
+      if (takesPicture) return callWorker(await pixelsForWorker(input as ImageSource, signal));
       throw new ValueError("E_VALUE", `${name}: what was given is neither a file nor values: ${(error as Error).message}`, { cause: error });
     }
   }

@@ -42,6 +42,15 @@ async function bitmapOf(source: object, kind: string): Promise<ImageBitmap | und
   return sized(width, height);
 }
 
+/** As `isLostCanvas` of `vision/pixels.ts`, which is loaded only to read pixels. */
+function isLostCanvas(canvas: OffscreenCanvas): boolean {
+  try {
+    return canvas.getContext("2d")?.isContextLost?.() === true;
+  } catch {
+    return false;
+  }
+}
+
 const BITMAP_SOURCES = new Set(["HTMLImageElement", "HTMLVideoElement", "HTMLCanvasElement", "OffscreenCanvas", "ImageBitmap"]);
 
 /** Converts a picture. If no bitmap can be made, its pixels are read here, which also reports errors. */
@@ -56,7 +65,8 @@ export async function pictureForWorker(source: ImageSource, signal?: AbortSignal
   }
   if (kind === "VideoFrame") return (source as VideoFrame).clone();
   const bitmap = BITMAP_SOURCES.has(kind) ? await bitmapOf(source, kind).catch(() => undefined) : undefined;
-  return bitmap ?? pixelsForWorker(source, signal);
+  // a canvas that the GPU's process took with it gives a blank bitmap; reading it reports that
+  return bitmap && !(/Canvas/.test(kind) && isLostCanvas(source as OffscreenCanvas)) ? bitmap : pixelsForWorker(source, signal);
 }
 
 /** Reads the pixels of a picture in this thread. */
@@ -64,6 +74,23 @@ export async function pixelsForWorker(source: ImageSource, signal?: AbortSignal)
   const { readPixels } = await import("../vision/pixels.js");
   const { data, width, height } = await readPixels(source, signal ? { signal } : {});
   return { data: data === (source as Pixels).data ? await copyArray(data, signal) : data, width, height };
+}
+
+/** Whether a posted picture is of a kind that the GPU's process may hold. */
+export const isOnGpu = (picture: unknown): boolean => ["ImageBitmap", "VideoFrame"].includes(classNameOf(picture));
+
+/**
+ * Converts a picture again after a GPU was lost while it was posted; `loss` is thrown if the picture may be lost as well.
+ * Seen in Chromium 148: when the GPU's process ends, the canvases and bitmaps that it held read as transparent, and its
+ * frames as black, without any error.
+ */
+export async function pictureAfterLoss(source: ImageSource, loss: unknown, signal?: AbortSignal): Promise<unknown> {
+  const kind = classNameOf(source);
+  const isFilm = /^Video|^HTMLVideo|MediaStream/.test(kind);
+  if (!isFilm && !BITMAP_SOURCES.has(kind)) return pictureForWorker(source, signal);
+  const pixels = await pixelsForWorker(source, signal);
+  if (pixels.data.some((v, at) => v !== 0 && !(isFilm && at % 4 === 3))) return pixels;
+  throw loss;
 }
 
 /** Converts a sound: audio buffers to their samples, files like other files. */

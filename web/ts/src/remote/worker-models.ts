@@ -1,6 +1,6 @@
 // The worker's side of models: holds them by id and answers the page's calls.
 import { type Device, type DeviceKind, type InitOptions, clearCache, flushCache, init, memory, onDevice, stats } from "../device.js";
-import { InternalError, StateError, isLost } from "../errors.js";
+import { DeviceError, InternalError, StateError, isLost } from "../errors.js";
 import { type LoadOptions, type LocalModel, type ModelInput, type RawInput, loadLocal } from "../model.js";
 import { type ModuleState, useModule } from "../module.js";
 import type { FileSource } from "../progress.js";
@@ -9,6 +9,7 @@ import type { TuneOptions } from "../tune.js";
 import { type ImageInputOptions, imageInput } from "../vision/input.js";
 import type { ImageSource } from "../vision/pixels.js";
 import { type Context, type Handlers, closePictures } from "./calls.js";
+import { isOnGpu } from "./sources.js";
 import { type DeviceInfo, type PostedTensor, type RemoteModelInfo, type RunResult, type TensorRef, graphText, tensorOf } from "./model.js";
 
 const models = new Map<number, LocalModel>();
@@ -124,6 +125,9 @@ interface PostedPicture {
   options: ImageInputOptions;
 }
 
+/** The loss of a device while a picture that the GPU's process may hold was here; the page posts the picture again. */
+export const pictureLoss = (): DeviceError => new DeviceError("E_DEVICE_LOST", "the GPU was lost, and with it perhaps the picture", { hint: "draw it and call again" });
+
 /** A request to run a model: inputs are values, posted tensors, ids of tensors in this worker, or pictures. */
 interface RunRequest {
   id: number;
@@ -165,8 +169,14 @@ export const modelHandlers: Handlers = {
       return [name, postedTensors.at(-1) as Tensor] as const;
     });
     const onProgress = (progress: unknown): void => notify("onProgress", progress);
+    const hasPicture = inputs.some(([, value]) => isOnGpu((value as Partial<PostedPicture> | null)?.picture));
+    const { device: before } = model;
     const runOnce = async (): Promise<RunResult> => {
       const outputTensors = await model.run(Object.fromEntries(bound), { signal, onProgress, ...(outputs && { outputs }) });
+      if (hasPicture && model.device !== before) {
+        Object.values(outputTensors).forEach((t) => t.dispose());
+        throw pictureLoss();
+      }
       const timing = model.timing as NonNullable<typeof model.timing>;
       const toPosted = async (t: Tensor): Promise<PostedTensor | TensorRef> => (stay ? keepTensor(t) : readAndDispose(t, signal));
       const posted = await Promise.all(Object.entries(outputTensors).map(async ([name, t]) => [name, await toPosted(t)] as const));
@@ -174,6 +184,7 @@ export const modelHandlers: Handlers = {
     };
     try {
       return await runOnce().catch((error: unknown) => {
+        if (isLost(error) && hasPicture) throw pictureLoss();
         // the GPU was lost: posted inputs are still here, and the run is repeated on another device
         const canRetry = isLost(error) && model.device.kind === "webgpu" && !signal?.aborted;
         if (!canRetry || bound.some(([, value]) => value instanceof Tensor && !postedTensors.includes(value))) throw error;

@@ -1,7 +1,7 @@
 // The worker's side of tasks: opened models by id, and running tasks on them. Files that only a page can decode are
 // sent to the page.
 import { pageDecoder as soundDecoder } from "../audio/sound.js";
-import { StateError } from "../errors.js";
+import { StateError, isLost } from "../errors.js";
 import type { LocalModel } from "../model.js";
 import * as implementations from "../tasks/implementations.js";
 import type { TaskFunction } from "../tasks/dispatch.js";
@@ -9,7 +9,8 @@ import type { Opened, TaskOptions } from "../tasks/recipe.js";
 import { pageDecoder as pictureDecoder } from "../vision/pixels.js";
 import type { Context, Handlers } from "./calls.js";
 import type { OpenedInfo, PostedOptions, PostedResponse } from "./open.js";
-import { type DeviceRequest, disposeModel, newId, registerModel, startDevice } from "./worker-models.js";
+import { isOnGpu } from "./sources.js";
+import { type DeviceRequest, disposeModel, newId, pictureLoss, registerModel, startDevice } from "./worker-models.js";
 
 /** Opened models, with the id of the underlying model and the device that was requested. */
 const openedModels = new Map<number, { opened: Opened; model: number | undefined; device: DeviceRequest["device"] }>();
@@ -65,7 +66,20 @@ export const taskHandlers: Handlers = {
     if (!found) throw new StateError("E_STATE", "this model was disposed");
     const taskOptions = { ...restoreOptions(posted, context), device: found.device, model: found.opened };
     const perform = implementations[name] as (...args: unknown[]) => Promise<unknown>;
-    return implementations.retryOnDeviceLoss(taskOptions, (options) => perform(input, ...more, options));
+    const run = (options: TaskOptions): Promise<unknown> => perform(input, ...more, options);
+    if (!isOnGpu(input)) return implementations.retryOnDeviceLoss(taskOptions, run);
+    const { opened } = found;
+    const { device: before } = opened.model ?? {};
+    try {
+      const result = await run(taskOptions);
+      if (opened.model?.device === before) return result;
+    } catch (error) {
+      if (!isLost(error)) throw error;
+    }
+    // the picture may have been lost with the device, without an error: only the page can post it again
+    implementations.disposeKept(opened);
+    taskOptions.onProgress?.({ phase: "device", loaded: 0, total: 0 });
+    throw pictureLoss();
   },
 
   close(id: number): void {

@@ -7,7 +7,7 @@ import type { Opened, TaskName, TaskOptions } from "./recipe.js";
 
 type LocalTasks = typeof import("./implementations.js");
 /** Names of the functions that perform tasks. */
-export type TaskFunction = Exclude<keyof LocalTasks, "retryOnDeviceLoss" | "openLocal">;
+export type TaskFunction = Exclude<keyof LocalTasks, "disposeKept" | "retryOnDeviceLoss" | "openLocal">;
 
 /** An opened model in the page's worker. */
 interface RemoteTasks {

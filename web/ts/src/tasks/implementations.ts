@@ -4,7 +4,7 @@ export { fileType } from "./files.js";
 export { notes } from "./notes.js";
 export { classify, removeBackground, stylize, upscale } from "./pictures.js";
 export { readText } from "./read-text.js";
-export { retryOnDeviceLoss, openLocal } from "./recipe.js";
+export { disposeKept, retryOnDeviceLoss, openLocal } from "./recipe.js";
 export { segment } from "./segments.js";
 export { transcribe, vad } from "./sounds.js";
 export { detectText } from "./text-boxes.js";

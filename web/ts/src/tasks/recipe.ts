@@ -177,7 +177,7 @@ export async function openLocal(address: string | URL, options: Omit<TaskOptions
 }
 
 /** Disposes the objects that a task kept for later calls. */
-function disposeKept({ kept }: Opened): void {
+export function disposeKept({ kept }: Opened): void {
   // some of them may still be loading
   for (const each of kept.values()) void Promise.resolve(each).then((it) => (it as Partial<Disposable>)[Symbol.dispose]?.(), () => {});
   kept.clear();

@@ -1,6 +1,6 @@
 // Reads pictures from elements, files or memory as RGBA bytes. Independent of tensors.
 import { loadChunk } from "../chunks.js";
-import { FormatError, GradloomError, UnsupportedError, ValueError, missing } from "../errors.js";
+import { DeviceError, FormatError, GradloomError, UnsupportedError, ValueError, missing } from "../errors.js";
 import { type FetchOptions, readSource } from "../progress.js";
 
 /** The type of a DOM class, or `never` if the program's type libraries lack it. */
@@ -82,6 +82,15 @@ export interface Drawable {
 /** Whether a value of this class is a stream or track; those of a canvas or a screen have classes of their own. */
 const isStreamClass = (className: string): boolean => /MediaStream(Track)?$/.test(className);
 
+/** Whether a canvas has lost its contents, as when the GPU's process ends: until the browser restores it, it reads as blank. */
+function isLostCanvas(canvas: OffscreenCanvas): boolean {
+  try {
+    return canvas.getContext("2d")?.isContextLost?.() === true;
+  } catch {
+    return false; // another thread draws it
+  }
+}
+
 /** Reads the pixels of a source at its original size. */
 export async function readPixels(source: ImageSource, options: FetchOptions): Promise<Rgba> {
   const drawable = await toDrawable(source, options);
@@ -131,6 +140,11 @@ export async function toDrawable(source: ImageSource, options: FetchOptions): Pr
     }
     case "HTMLCanvasElement":
     case "OffscreenCanvas":
+      if (isLostCanvas(source as OffscreenCanvas)) {
+        const hint = "draw it again after its `contextrestored` event";
+        throw new DeviceError("E_DEVICE_LOST", "the browser has lost what the canvas held", { hint });
+      }
+    // falls through
     case "ImageBitmap": {
       const { width, height } = source as ImageBitmap;
       return drawable(width, height);
