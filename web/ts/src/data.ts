@@ -10,6 +10,10 @@ import { type FetchOptions, type FileSource, readSource } from "./progress.js";
 import type { DType } from "./dtype.js";
 import type { Tensor } from "./tensor.js";
 
+export { type CropOptions, type JitterOptions, type MixupOptions, type Random, type RandomOptions } from "./data/augment.js";
+export {
+  colorJitter, mixup, randomCrop, randomHorizontalFlip, randomShift, randomVerticalFlip, seededRandom, softCrossEntropy,
+} from "./data/augment.js";
 export { Arrays, type Columns, type Dataset, Examples, type HostArray, type Row, type Rows, examples };
 
 /** Options of `DataLoader`. */
