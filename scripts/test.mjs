@@ -44,7 +44,10 @@ const stages = {
     buildSite();
     run("node", ["scripts/viz-page.mjs", "--check"]);
   },
-  demo: () => run("node", ["tests/browser/demo.mjs"]),
+  demo: () => {
+    run("node", ["tests/browser/demo.mjs"]);
+    run("node", ["tests/browser/copied.mjs"]);
+  },
 };
 
 /** The build of the wasm modules, if this run has started it. */

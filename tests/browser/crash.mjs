@@ -151,7 +151,10 @@ async function look(worker) {
   const options = { model: "/models/ppocr_cls/recipe.json", device: "webgpu", worker, k: 2 };
   const ways = {
     task: async () => (await classify(canvas, options)).sort((a, b) => a.index - b.index).map(({ score }) => score),
-    model: async () => [...(await Object.values(await model.run({ x: imageInput(canvas, { size: [48, 192], channels: "bgr", mean: 0.5, std: 0.5 }) }))[0].data())],
+    model: async () => {
+      const [out] = Object.values(await model.run({ x: imageInput(canvas, { size: [48, 192], channels: "bgr", mean: 0.5, std: 0.5 }) }));
+      return [...(await out.data())];
+    },
   };
   paint();
   const want = await ways.task();

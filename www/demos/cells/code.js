@@ -1,5 +1,6 @@
 // Cells that grow into a picture, each by what it sees of its neighbours
 // (Mordvintsev et al. 2020, Growing Neural Cellular Automata).
+// `await init()` of gradloom comes first, once in a page.
 import { Tensor, nn, tidy } from "gradloom";
 
 /** Per cell: red, green, blue, aliveness, and eight hidden state values. */

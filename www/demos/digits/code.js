@@ -1,4 +1,5 @@
 // A small convolutional network that learns to read digits.
+// `await init()` of gradloom comes first, once in a page.
 import { Tensor, nn, optim, tidy } from "gradloom";
 
 export const network = () =>

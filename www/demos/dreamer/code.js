@@ -1,4 +1,5 @@
 // Digits from noise: a network learns to denoise digits (flow matching, arXiv:2210.02747).
+// `await init()` of gradloom comes first, once in a page.
 import { Tensor, nn, optim, tidy } from "gradloom";
 
 const [PIXELS, DIGITS, WIDTH, WAVES] = [784, 10, 512, 16];

@@ -1,4 +1,5 @@
 // A picture as a network that maps a position to a colour, with sines as activations (SIREN).
+// `await init()` of gradloom comes first, once in a page.
 import { Tensor, nn, optim, tidy } from "gradloom";
 
 const SPEED = 18;

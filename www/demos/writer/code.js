@@ -1,4 +1,5 @@
 // A GPT of two blocks with four heads that learns to write from a page of text, letter by letter.
+// `await init()` of gradloom comes first, once in a page.
 import { Tensor, nn, optim, tidy } from "gradloom";
 
 export const CONTEXT = 32; // so many letters it sees at once

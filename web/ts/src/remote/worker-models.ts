@@ -126,7 +126,8 @@ interface PostedPicture {
 }
 
 /** The loss of a device while a picture that the GPU's process may hold was here; the page posts the picture again. */
-export const pictureLoss = (): DeviceError => new DeviceError("E_DEVICE_LOST", "the GPU was lost, and with it perhaps the picture", { hint: "draw it and call again" });
+export const pictureLoss = (): DeviceError =>
+  new DeviceError("E_DEVICE_LOST", "the GPU was lost, and with it perhaps the picture", { hint: "draw it and call again" });
 
 /** A request to run a model: inputs are values, posted tensors, ids of tensors in this worker, or pictures. */
 interface RunRequest {
