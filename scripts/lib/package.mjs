@@ -35,7 +35,13 @@ export function checkTypes() {
 }
 
 /** The package's entry points, the script of its worker threads, and the module that starts these. */
-const entries = ["index", "vision", "audio", "data", "fit", "finetune", "downloads", "tasks", "llm", "train/nn", "train/optim", "worker", "workers"];
+const entries = [
+  "index", "vision", "audio", "data", "fit", "finetune", "downloads", "tasks", "llm", "train/nn", "train/optim", "worker", "workers", "service-worker",
+];
+/** Modules that do something by being imported: they register how chunks are loaded. */
+const SIDE_EFFECTS = ["page-chunks.js", "service-worker.js"];
+/** Imports of `service-worker.js` that are bundled; `sniff.js` has no file of its own in the package. */
+const KEPT_IMPORTS = new Set(["./page-chunks.js", "./chunks.js", "./sniff.js"]);
 /** Scripts of workers, each bundled to one file beside `core.js`. */
 const WORKER_SCRIPTS = ["remote-worker", "llm-worker"];
 /**
@@ -150,12 +156,16 @@ async function bundle(folder) {
   const build = await rolldown({
     input: { ...Object.fromEntries(entries.map((name) => [name, join(folder, `${name}.js`)])), [SHARED_ENTRY]: SHARED_ENTRY },
     external: lazyBindings,
-    treeshake: { moduleSideEffects: (id) => id === join(folder, "page-chunks.js") },
+    treeshake: { moduleSideEffects: (id) => SIDE_EFFECTS.some((name) => id === join(folder, name)) },
     optimization: { inlineConst: false },
     plugins: [
       {
         name: "core",
-        resolveId: (id) => (id === SHARED_ENTRY || id.startsWith(NAMESPACE_PREFIX) ? id : null),
+        resolveId(id, importer) {
+          // a service worker imports the files of the chunks, which otherwise would be split for it
+          if (importer === join(folder, "service-worker.js") && !KEPT_IMPORTS.has(id)) return { id, external: "absolute" };
+          return id === SHARED_ENTRY || id.startsWith(NAMESPACE_PREFIX) ? id : null;
+        },
         load(id) {
           if (id.startsWith(NAMESPACE_PREFIX)) return namespaceSource(modules, id.slice(NAMESPACE_PREFIX.length));
           if (id !== SHARED_ENTRY) return loadWithMap(folder, id);

@@ -145,6 +145,9 @@ const TOOLS = {
     expect("service-worker", result, {
       "the model's output": ({ speech }) => isSpeechOutput(speech),
       "an entry of its own": ({ half }) => half === 0.5,
+      "a tokenizer": ({ encoded }) => areExpectedTokens(encoded),
+      "a file of torch.save": ({ names, sums }) => names.length > 0 && sums.every(Number.isFinite),
+      "a file that was written": ({ copied }) => String(copied) === "1,2",
       "an error with a code": ({ refused }) => refused === "E_FORMAT",
     });
   },

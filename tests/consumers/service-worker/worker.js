@@ -1,5 +1,6 @@
-// A service worker that runs a model. It may not import anything once it runs, so that only what is in the core is there.
-import { Tensor, init, load, version } from "./node_modules/gradloom/dist/index.js";
+// A service worker that runs a model and reads files of weights. It may not import anything once it runs.
+import "./node_modules/gradloom/dist/service-worker.js";
+import { Tensor, Tokenizer, init, load, loadWeights, saveWeights, version } from "./node_modules/gradloom/dist/index.js";
 import { softmax } from "./node_modules/gradloom/dist/vision.js";
 
 async function main() {
@@ -11,8 +12,15 @@ async function main() {
     state: new Tensor(inputs.state, [2, 1, 128]),
     sr: BigInt64Array.of(16000n),
   });
+  const { greeting } = inputs;
+  const [encoded] = (await Tokenizer.load("tokenizer.json")).encodeBatch([greeting]).ids;
+  const torch = await loadWeights("weights.pt");
+  const sums = [];
+  for (const t of Object.values(torch)) sums.push(await t.cast("f32").sum().item());
+  const copy = await loadWeights(await saveWeights({ a: new Tensor([1, 2]) }));
   const refused = await load("index.html", { device: "wasm" }).catch(({ code }) => code);
-  return { version: version(), threads: device.threads, speech: await output.item(), half: softmax([1, 1])[0], refused };
+  const weights = { names: Object.keys(torch), sums, copied: await copy.a.tolist() };
+  return { version: version(), threads: device.threads, speech: await output.item(), half: softmax([1, 1])[0], encoded, ...weights, refused };
 }
 
 globalThis.onmessage = (event) =>
