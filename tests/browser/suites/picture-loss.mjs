@@ -3,8 +3,8 @@
 // posted to the worker is posted again, from pixels, and an error says so if there is nothing left to read.
 import { DeviceError, init, load } from "gradloom";
 import { classify, unload } from "gradloom/tasks";
-import { imageInput } from "gradloom/vision";
-import { assert, assertClose, assertEqual, errorOf, testOnWebGpu } from "harness";
+import { fromImage, imageInput } from "gradloom/vision";
+import { assert, assertClose, assertEqual, errorOf, test, testOnWebGpu } from "harness";
 
 // The workers of models, whose GPU is lost by a word, and what is posted to them; `atPicture` is called after a bitmap was.
 const workers = [];
@@ -100,4 +100,30 @@ testOnWebGpu("so does a run of a model", async () => {
     return out.data();
   });
   model.dispose();
+});
+
+test("a canvas that has lost what it held is an error, until it is drawn again", async () => {
+  await init({ device: "wasm" });
+  paint();
+  const options = { model: "/models/ppocr_cls/recipe.json", device: "wasm", k: 2 };
+  const want = await classify(canvas, options);
+  const hidden = new OffscreenCanvas(WIDTH, HEIGHT);
+  hidden.getContext("2d").drawImage(canvas, 0, 0);
+  for (const source of [canvas, hidden]) {
+    // as the browser says from the loss until it restores the context
+    source.getContext("2d").isContextLost = () => true;
+    const reads = [() => fromImage(source), () => classify(source, options), () => classify(source, { ...options, worker: false })];
+    for (const read of reads) {
+      const error = await errorOf(read);
+      assertEqual([error.code, error.message], ["E_DEVICE_LOST", "the browser has lost what the canvas held"]);
+      assert(error.hint.includes("contextrestored"), error.hint);
+    }
+    delete source.getContext("2d").isContextLost;
+    assertEqual((await classify(source, options)).map(({ label }) => label), want.map(({ label }) => label));
+  }
+  // a canvas that another thread draws has no context here
+  const shown = Object.assign(document.createElement("canvas"), { width: 8, height: 6 });
+  shown.transferControlToOffscreen();
+  assertEqual((await fromImage(shown)).shape, [1, 3, 6, 8]);
+  await unload();
 });
