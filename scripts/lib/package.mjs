@@ -6,9 +6,10 @@ import { makeFactories } from "./bindings.mjs";
 import { writeGuides } from "./docs.mjs";
 import { breakLines } from "./lines.mjs";
 import { checkNotices } from "./notices.mjs";
+import { onnxTemplate } from "./onnx_template.mjs";
 import { publishedRecipes } from "./recipes.mjs";
 import { Failure, output, root, run } from "./run.mjs";
-import { MODELS } from "../../web/ts/cli/catalog.mjs";
+import { MODELS, TEMPLATE_MODEL } from "../../web/ts/cli/catalog.mjs";
 
 const source = join(root, "web/ts");
 
@@ -259,9 +260,11 @@ async function bundleWorker(folder, name, core) {
   return { files, names: imports.flatMap(({ specifiers }) => specifiers.map(({ imported }) => imported.name)) };
 }
 
-/** Writes what the package's command needs of the models of the repository: their recipes, and licence texts. */
+/** Writes what the package's command needs of the models of the repository: recipes, licence texts, and a template. */
 function writeCatalog(folder) {
   writeFileSync(join(folder, "recipes.json"), JSON.stringify(publishedRecipes(Object.keys(MODELS))));
+  const template = onnxTemplate(readFileSync(join(root, "tests/models", TEMPLATE_MODEL, "model.onnx")));
+  writeFileSync(join(folder, `${TEMPLATE_MODEL}.json`), JSON.stringify(template));
   for (const name of Object.values(MODELS).flatMap(({ licenses = [] }) => licenses)) cpSync(join(root, "tests/models/LICENSES", name), join(folder, name));
 }
 

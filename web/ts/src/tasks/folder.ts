@@ -77,8 +77,8 @@ export async function findModel(
   return { url: new URL(model.recipe, folder), ...(base.hash !== undefined && sha256 !== undefined && { hash: sha256 }) };
 }
 
-/** Models without a package of their own, which users put into the folder themselves. */
-const NOT_FETCHED: ReadonlySet<TaskName> = new Set(["chat", "upscale"] as const);
+/** The task for which no package has a model; users put one into the folder themselves. */
+const NOT_FETCHED: TaskName = "chat";
 
 function missingModel(index: ModelIndex, folder: URL, task: TaskName | undefined, name: string | undefined): ValueError {
   const names = Object.keys(index.models).filter((each) => name !== undefined || index.models[each]?.task === task);
@@ -86,6 +86,6 @@ function missingModel(index: ModelIndex, folder: URL, task: TaskName | undefined
     return new ValueError("E_VALUE", `${folder.href} has no model \`${name}\`; it has ${names.join(", ") || "none"}`);
   }
   const ownModel = "put a folder with the model and its `recipe.json` into it, then run `npx gradloom models DIR --index`";
-  const hint = task && NOT_FETCHED.has(task) ? ownModel : `run \`npx gradloom models DIR ${task}\`, and serve DIR at this address`;
+  const hint = task === NOT_FETCHED ? ownModel : `run \`npx gradloom models DIR ${task}\`, and serve DIR at this address`;
   return new ValueError("E_VALUE", `${folder.href} has no model for ${task}`, { hint });
 }
