@@ -35,12 +35,13 @@ export function checkTypes() {
   run("npx", ["tsc", "--noEmit", "-p", source]);
 }
 
-/** The package's entry points, the script of its worker threads, and the module that starts these. */
+/** The package's entry points, the scripts of its worker threads and of the audio thread, and the module that starts workers. */
 const entries = [
-  "index", "vision", "audio", "data", "fit", "finetune", "downloads", "tasks", "llm", "train/nn", "train/optim", "worker", "workers", "service-worker",
+  "index", "vision", "audio", "data", "fit", "finetune", "downloads", "tasks", "llm", "train/nn", "train/optim",
+  "worker", "workers", "service-worker", "listen-worklet",
 ];
-/** Modules that do something by being imported: they register how chunks are loaded. */
-const SIDE_EFFECTS = ["page-chunks.js", "service-worker.js"];
+/** Modules that do something by being imported: they register chunks, or a processor of sound. */
+const SIDE_EFFECTS = ["page-chunks.js", "service-worker.js", "listen-worklet.js"];
 /** Imports of `service-worker.js` that are bundled; `sniff.js` has no file of its own in the package. */
 const KEPT_IMPORTS = new Set(["./page-chunks.js", "./chunks.js", "./sniff.js"]);
 /** Scripts of workers, each bundled to one file beside `core.js`. */

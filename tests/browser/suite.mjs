@@ -31,6 +31,8 @@ export const CONFIGS = {
   "csp-without-wasm": { webgpu: false, isolation: true, csp: () => POLICY },
   // canvases of WebGPU, which end the GPU's process of a headless Chromium (148) without this
   vulkan: { webgpu: true, isolation: true, flags: ["--use-angle=vulkan", "--use-vulkan=swiftshader", "--enable-features=Vulkan"] },
+  // sound without a visitor, who would have to touch the page first
+  sound: { webgpu: false, isolation: true, flags: ["--autoplay-policy=no-user-gesture-required"] },
   firefox: { firefox: true, webgpu: false, isolation: true },
 };
 

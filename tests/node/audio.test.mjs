@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { before, test } from "node:test";
 import { Tensor, init } from "gradloom";
-import { chunks, fromAudio, isWav, logMel, melFilters, melSpectrogram, readAudio, readWav, resample, writeWav } from "gradloom/audio";
+import { StreamResampler, chunks, fromAudio, isWav, listen, logMel, melFilters, melSpectrogram } from "gradloom/audio";
+import { readAudio, readWav, resample, writeWav } from "gradloom/audio";
 import { readNpz } from "../lib/npz.mjs";
 
 const speech = new URL("../models/whisper_tiny_en/speech.wav", import.meta.url);
@@ -143,4 +144,29 @@ test("pieces of a sound", () => {
   assert.deepEqual(list({ size: 4, hop: 1 }), [[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]]);
   assert.deepEqual([...chunks(new Float32Array(0), { size: 2 })], []);
   assert.throws(() => list({ size: 0 }), { code: "E_VALUE" });
+});
+
+test("a stream is resampled as the whole sound is, whatever its pieces", () => {
+  for (const [from, to] of [[48_000, 16_000], [44_100, 16_000], [16_000, 24_000], [22_050, 48_000], [8000, 8000]]) {
+    const sound = Float32Array.from(tone(440, from, 1), (v, i) => v + 0.2 * Math.sin(i * i * 1e-4));
+    const whole = resample(sound, from, to);
+    for (const sizes of [[1024], [1, 700, 33, 5000], [sound.length]]) {
+      const stream = new StreamResampler(from, to);
+      const out = [];
+      for (let at = 0, turn = 0; at < sound.length; turn += 1) {
+        const size = sizes[turn % sizes.length];
+        out.push(...stream.push(sound.subarray(at, at + size)));
+        at += size;
+      }
+      // what the filter needs of later samples is not there yet
+      assert.ok(out.length <= whole.length && out.length > whole.length - 0.02 * to, `${from} to ${to}: ${out.length} of ${whole.length}`);
+      assert.ok(worst(out, whole, 0, out.length) < 1e-6, `${from} to ${to}`);
+    }
+  }
+  assert.throws(() => new StreamResampler(0, 16_000), { code: "E_VALUE", message: /from 0 to 16000/ });
+});
+
+test("streams are heard in pages alone", async () => {
+  await assert.rejects(listen({}).next(), { code: "E_UNSUPPORTED", message: /only a secure page/ });
+  await assert.rejects(listen({}, { size: 0 }).next(), { code: "E_VALUE", message: /pieces of 0 samples/ });
 });
