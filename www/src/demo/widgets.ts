@@ -182,8 +182,8 @@ async function camera(size: number, signal: AbortSignal, use: (video: HTMLVideoE
 }
 
 /**
- * Records from the microphone at 16,000 samples per second until Stop; about ten times per second `use` receives the
- * new samples.
+ * Records from the microphone at 16,000 samples per second until Stop; ten times per second `use` receives the new
+ * samples.
  */
 export async function microphone(signal: AbortSignal, use: (samples: Float32Array) => Promise<void>): Promise<string> {
   const rate = 16_000;
@@ -191,20 +191,12 @@ export async function microphone(signal: AbortSignal, use: (samples: Float32Arra
   const stream = await navigator.mediaDevices.getUserMedia({ audio: true }).catch((error) => {
     throw refused(error, "microphone");
   });
-  const context = new AudioContext({ sampleRate: rate });
   try {
-    const input = new AnalyserNode(context, { fftSize: 16384 });
-    context.createMediaStreamSource(stream).connect(input);
-    let heard = context.currentTime;
-    const ring = new Float32Array(input.fftSize);
-    while (!signal.aborted && !document.hidden) {
-      await new Promise((done) => setTimeout(done, 100));
-      const now = context.currentTime;
-      const count = Math.min(ring.length, Math.round((now - heard) * rate));
-      if (count < 512) continue;
-      heard = now;
-      input.getFloatTimeDomainData(ring);
-      await use(ring.slice(-count));
+    // of few demos alone
+    const { listen } = await import("gradloom/audio");
+    for await (const samples of listen(stream, { sampleRate: rate, signal })) {
+      if (document.hidden) break;
+      await use(samples);
     }
     return "The microphone is off.";
   } catch (error) {
@@ -212,7 +204,6 @@ export async function microphone(signal: AbortSignal, use: (samples: Float32Arra
     throw error;
   } finally {
     for (const track of stream.getTracks()) track.stop();
-    await context.close();
   }
 }
 
