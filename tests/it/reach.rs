@@ -111,3 +111,27 @@ fn causal_attention() {
         }
     }
 }
+
+#[test]
+fn lengths_that_are_data_end_loops() {
+    // the texts of a batch have lengths of their own, which a buffer holds; some rows see nothing at all
+    let attention = |s: &Session| {
+        let lens = Tensor::new(s, &[3i32, 50, 97, -60], &[4, 1, 1])?;
+        let (q, k, v) = (noise(s, &[4, 40, 16], 1)?, noise(s, &[4, 97, 16], 2)?, noise(s, &[4, 97, 16], 3)?);
+        let i = Tensor::arange(s, 0.0, 40.0, 1.0, I32)?.reshape(&[1, 40, 1])?;
+        let j = Tensor::arange(s, 0.0, 97.0, 1.0, I32)?.reshape(&[1, 1, 97])?;
+        let allowed = j.le(i.add(&lens.maximum(-40)?.minimum(97)?)?)?;
+        let scores = q.matmul(&k.permute(&[0, 2, 1])?)?.mul(0.25)?;
+        let p = allowed.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
+        let blind = allowed.any(&[2], true)?.logical_not()?;
+        blind.select(0.0, p)?.matmul(&v)
+    };
+    assert!(check("attention of texts with lengths", attention));
+    // a length that the kernel itself overwrites is not known before its loops
+    let sums = |s: &Session| {
+        let n = Tensor::new(s, &[5i32, 40, 64, 0], &[4, 1])?;
+        let j = Tensor::arange(s, 0.0, 64.0, 1.0, I32)?.reshape(&[1, 64])?;
+        j.lt(n.maximum(0)?.minimum(64)?)?.select(noise(s, &[4, 64], 4)?, 0.0)?.sum(&[1], false)
+    };
+    check("sums of the first elements", sums);
+}

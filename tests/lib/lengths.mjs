@@ -91,7 +91,7 @@ export async function runGrouped(gradloom, model, npz, name, rows, options = {})
   for (let step = 0; samples[`${name}.${step}.ids`]; step += 1) {
     const part = (of) => samples[`${name}.${step}.${of}`];
     const [texts, tokens] = Array.from(part("ids").shape, Number);
-    const given = Object.fromEntries([["input_ids", "ids"], ["attention_mask", "mask"]].map(([input, of]) => [input, new Tensor(part(of).data, part(of).shape)]));
+    const given = { input_ids: new Tensor(part("ids").data, part("ids").shape), attention_mask: new Tensor(part("mask").data, part("mask").shape) };
     const old = cache ?? names.map(() => new Tensor(new Float32Array(texts * 2 * rows * 16), [texts, 2, rows, 16]));
     const [logits, ...next] = Object.values(await model.run({ ...given, ...Object.fromEntries(names.map((n, i) => [n, old[i]])) }, options));
     compiled.push(model.timing.kernelsCompiled);

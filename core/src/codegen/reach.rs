@@ -161,11 +161,11 @@ fn zero_unless(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> 
     let src = k.g.srcs(u);
     match (k.g.op(u), &src[..]) {
         (Op::Where, &[c, y, alt]) if zero(&k.g, alt) => {
-            upper_bound_clause(k, c, r).or_else(|| only_zero(k, y, r, left))
+            upper_bound_clause(k, c, r).or_else(|| otherwise_zero(k, (c, y), r, left))
         }
         (Op::Where, &[c, y, alt]) if zero(&k.g, y) => {
             let c = negated(k, c);
-            upper_bound_clause(k, c, r).or_else(|| only_zero(k, alt, r, left))
+            upper_bound_clause(k, c, r).or_else(|| otherwise_zero(k, (c, alt), r, left))
         }
         (Op::Load, &[_, alt, gate]) if zero(&k.g, alt) => upper_bound_clause(k, gate, r),
         (Op::Load, &[index]) => {
@@ -181,11 +181,14 @@ fn zero_unless(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> 
     }
 }
 
-/// Like [`zero_unless`], but only for masked values, which are never NaN where the mask is false: the other branch of a
-/// select with a zero may be NaN, so it counts only if it has a mask of its own.
-fn only_zero(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
+/// Like [`zero_unless`], for the other branch `u` of a select with a zero. That branch may be NaN where it is chosen for
+/// some elements of a row alone, so then it counts only if it is a masked value, which is never NaN where its mask is
+/// false.
+fn otherwise_zero(k: &mut Kernel, (cond, u): (UOp, UOp), r: UOp, left: &mut usize) -> Option<UOp> {
+    let whole_rows = k.g.ranges(cond) >> k.g.range_arg(r).id & 1 == 0;
     match k.g.op(u) {
         Op::Where | Op::Load if k.g.src(u).len() == 3 => zero_unless(k, u, r, left),
+        _ if whole_rows => zero_unless(k, u, r, left),
         _ => None,
     }
 }
@@ -253,15 +256,25 @@ fn upper_bound_clause(k: &mut Kernel, cond: UOp, r: UOp) -> Option<UOp> {
     while let Some(c) = stack.pop() {
         match k.g.op(c) {
             Op::And => stack.extend_from_slice(k.g.src(c)),
-            Op::CmpLt | Op::CmpNe if !reads(&k.g, c) && upper_limit(&mut k.g, c, r, outer).is_some() => return Some(c),
+            Op::CmpLt | Op::CmpNe if is_known(k, c, outer) && upper_limit(&mut k.g, c, r, outer).is_some() => {
+                return Some(c);
+            }
             _ => {}
         }
     }
     None
 }
 
-fn reads(g: &Graph, u: UOp) -> bool {
-    g.reachable(&[u]).iter().any(|&u| g.op(u) == Op::Load)
+/// Are all elements that a condition reads known before the loops start? They are if outer loops alone choose them, and
+/// if they are in a buffer that the kernel does not write: the length of each text of a batch, for example.
+fn is_known(k: &Kernel, cond: UOp, outer: RangeSet) -> bool {
+    let g = &k.g;
+    let written = g.src(k.store()).first().and_then(|&to| k.slot_below(to));
+    g.reachable(&[cond]).iter().filter(|&&u| g.op(u) == Op::Load).all(|&u| {
+        let index = g.src_at(u, 0);
+        let slot = k.slot_below(index).filter(|_| g.op(g.src_at(index, 0)) == Op::Param);
+        g.ranges(u) & !outer == 0 && slot.is_some() && slot != written
+    })
 }
 
 /// The output loops and launch ranges.

@@ -99,6 +99,19 @@ pub(super) fn wrong(key: &str, what: &str) -> Error {
     Error::value("schema", format!("`{key}` {what}"))
 }
 
+/// Is a value of this type of JSON Schema?
+fn is_kind(v: &Json, kind: &str) -> bool {
+    match v {
+        Json::Null => kind == "null",
+        Json::Bool(_) => kind == "boolean",
+        Json::Int(_) => kind == "number" || kind == "integer",
+        Json::Float(n) => kind == "number" || kind == "integer" && n.fract() == 0.0,
+        Json::Str(_) => kind == "string",
+        Json::Array(_) => kind == "array",
+        Json::Object(_) => kind == "object",
+    }
+}
+
 pub(super) fn lacks(what: String) -> Error {
     Error::Unsupported { what, context: "a JSON schema".into() }
 }
@@ -208,26 +221,39 @@ impl<'a> Builder<'a> {
         if let Some((key, _)) = fields.iter().find(|(k, _)| !PASSED.contains(&k.as_str())) {
             return Err(lacks(format!("keyword `{key}`")));
         }
-        // What bounds integers or strings needs a type that says so, and nothing else that says which texts there are
+        // What bounds values needs a type that says so, and nothing else that says which texts there are.
         let others = ["$ref", "const", "enum", "anyOf", "oneOf", "allOf"];
-        if s.get("type").is_none() || others.iter().any(|k| s.get(k).is_some()) {
-            refuse(s, BOUNDS, "without a plain `type`")?;
-            refuse(s, &["pattern"], "without a plain `type`")?;
+        let mut chosen = others.iter().filter(|k| s.get(k).is_some());
+        if let (Some(one), Some(other)) = (chosen.next(), chosen.next()) {
+            return Err(lacks(format!("`{other}` together with `{one}`")));
+        }
+        let has_other = others.iter().any(|k| s.get(k).is_some());
+        if s.get("type").is_none() || has_other {
+            for keys in [BOUNDS, &["pattern", "minLength", "maxLength"]] {
+                refuse(s, keys, "without a plain `type`")?;
+            }
+        }
+        if has_other || s.get("type").is_none() && s.get("items").is_none() {
+            refuse(s, &["minItems", "maxItems"], "without a plain `type`")?;
+        }
+        if has_other {
+            refuse(s, &["properties", "required", "additionalProperties", "items"], "beside a choice of values")?;
         }
         if let Some(r) = s.get("$ref") {
+            refuse(s, &["type"], "beside `$ref`")?;
             return self.reference(r.as_str().ok_or_else(|| wrong("$ref", "is no string"))?, depth);
         }
         if let Some(v) = s.get("const") {
-            return self.values(std::slice::from_ref(v));
+            return self.values(std::slice::from_ref(v), s);
         }
         if let Some(list) = s.get("enum") {
-            return self.values(list.as_array().filter(|l| !l.is_empty()).ok_or_else(|| wrong("enum", "is no list"))?);
+            let list = list.as_array().filter(|l| !l.is_empty()).ok_or_else(|| wrong("enum", "is no list"))?;
+            return self.values(list, s);
         }
         for key in ["anyOf", "oneOf", "allOf"] {
             let Some(list) = s.get(key) else { continue };
             let list = list.as_array().filter(|l| !l.is_empty()).ok_or_else(|| wrong(key, "is no list"))?;
-            let restricts = |k: &str| ["type", "properties", "items"].contains(&k);
-            if (key == "allOf" && list.len() > 1) || fields.iter().any(|(k, _)| restricts(k)) {
+            if (key == "allOf" && list.len() > 1) || s.get("type").is_some() {
                 return Err(lacks(format!("`{key}` together with others")));
             }
             let all: Vec<Vec<Item>> =
@@ -265,13 +291,23 @@ impl<'a> Builder<'a> {
         Ok(Item::Rule(rule))
     }
 
-    fn values(&mut self, list: &[Json]) -> Result<Item> {
+    /// The values of a list that have one of the types of the schema, if it names types.
+    fn values(&mut self, list: &[Json], schema: &Json) -> Result<Item> {
+        let kinds: Option<Vec<&str>> = schema.get("type").map(|kinds| match kinds {
+            Json::Array(kinds) => kinds.iter().filter_map(Json::as_str).collect(),
+            kind => kind.as_str().into_iter().collect(),
+        });
+        let fits = |v: &&Json| kinds.as_ref().is_none_or(|kinds| kinds.iter().any(|kind| is_kind(v, kind)));
+        let list: Vec<&Json> = list.iter().filter(fits).collect();
+        if list.is_empty() {
+            return Err(wrong("type", "is that of none of the values"));
+        }
         let text = |v: &Json| {
             let mut out = String::new();
             write(&mut out, v);
             literal(&out)
         };
-        let all: Vec<Vec<Item>> = list.iter().map(text).collect();
+        let all: Vec<Vec<Item>> = list.into_iter().map(text).collect();
         self.g.add(&all)
     }
 
@@ -532,6 +568,7 @@ mod tests {
             (r#"{"type": "integer", "minimum": 3, "exclusiveMinimum": 1, "maximum": 1e300}"#, "3|1234567", "2|-3"),
             (r#"{"type": ["integer", "null"], "minimum": 3}"#, "3|null", "2"),
             (r#"{"type": "string", "minimum": 3}"#, "\"1\"", "3"),
+            (r#"{"type": ["string", "integer"], "enum": ["a", 1, 2.5, null]}"#, "\"a\"|1", "2.5|null"),
         ] {
             let g = grammar(schema).unwrap();
             good.split('|').for_each(|t| assert!(fits(&g, t), "{schema} refuses {t}"));
@@ -546,6 +583,22 @@ mod tests {
             (r#"{"exclusiveMaximum": 3}"#, "E_UNSUPPORTED", "exclusiveMaximum"),
             (r#"{"type": "integer", "enum": [1, 5], "maximum": 3}"#, "E_UNSUPPORTED", "maximum"),
             (r#"{"type": "integer", "multipleOf": 3}"#, "E_UNSUPPORTED", "multipleOf"),
+            (r#"{"enum": ["a", "bcd"], "minLength": 2}"#, "E_UNSUPPORTED", "minLength"),
+            (r#"{"minLength": 2}"#, "E_UNSUPPORTED", "minLength"),
+            (r#"{"const": [1], "maxItems": 0}"#, "E_UNSUPPORTED", "maxItems"),
+            (
+                r##"{"$ref": "#/$defs/a", "minItems": 1, "$defs": {"a": {"type": "array"}}}"##,
+                "E_UNSUPPORTED",
+                "minItems",
+            ),
+            (
+                r##"{"$ref": "#/$defs/a", "type": "string", "$defs": {"a": {"type": "string"}}}"##,
+                "E_UNSUPPORTED",
+                "type",
+            ),
+            (r#"{"const": 1, "enum": [1, 2]}"#, "E_UNSUPPORTED", "`enum` together with `const`"),
+            (r#"{"anyOf": [{"type": "object"}], "required": ["a"]}"#, "E_UNSUPPORTED", "required"),
+            (r#"{"type": "string", "enum": [1, null]}"#, "E_VALUE", "none of the values"),
             (r#"{"type": "integer", "minimum": "3"}"#, "E_VALUE", "minimum"),
             (r#"{"type": "integer", "minimum": 3, "exclusiveMaximum": 3}"#, "E_VALUE", "between 3 and 2"),
             (r#"{"type": "integer", "minimum": 1e15}"#, "E_UNSUPPORTED", "minimum"),

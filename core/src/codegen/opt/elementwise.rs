@@ -22,13 +22,14 @@ impl View<'_> {
             self.inner.iter().chain(&self.store).map(at).sum::<f64>() * waste
         };
         let walk = self.k.ranges_of(AxisKind::Walk).first().map(|&w| self.id(w));
-        if walk.is_none() && (self.transpose(opts) || self.interleave(opts)) {
+        if walk.is_none() && self.scalar_ranges == 0 && (self.transpose(opts) || self.interleave(opts)) {
             return;
         }
         // no lanes along an axis whose results are scattered by a loaded index: they would be stored one by one
         let to = self.k.g.src_at(self.k.store(), 0);
         let indirect = walk.is_some() || self.k.g.reachable(&[to]).iter().any(|&u| self.k.g.op(u) == Op::Load);
-        let places = |r: UOp| !indirect || self.store_stride(r).is_some();
+        let places =
+            |r: UOp| self.scalar_ranges >> self.id(r) & 1 == 0 && (!indirect || self.store_stride(r).is_some());
         let options = self.out_axes.iter().copied().filter(|&r| self.len(r) > 1 && places(r));
         let best = options.min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
         let best = best.filter(|&r| cost(r) < (lanes * (self.inner.len() + 1)) as f64);

@@ -57,6 +57,8 @@ pub(super) struct View<'a> {
     pub(super) after: usize,
     /// The output axes that may become lanes, if not all of them may.
     pub(super) lanes: Option<RangeSet>,
+    /// The axes on which values wider than 32 bits depend. They get no lanes.
+    pub(super) scalar_ranges: RangeSet,
     /// For strided transposed convolutions on CPUs: the loops over filter taps whose number of iterations depends on
     /// the phase (the output position modulo the stride, `digits.rs`), and the loops over phases. They get no lanes,
     /// tiles or unrolling, so that each phase runs only the taps that contribute to it.
@@ -88,13 +90,14 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     }
     let mut opts = Vec::new();
     let vector = v.vectorisable();
+    let all_axes = vector && v.scalar_ranges == 0;
     if k.role == Role::Chain {
         opts = chain::choose(k, t);
     } else if k.role == Role::Recurrence {
         opts = recurrence::choose(k, t);
     } else if matches!(k.role, Role::Rows | Role::Attention) {
         opts = rows::choose(k, t);
-    } else if let Some(tiled) = v.multi_buffered().or_else(|| v.tiled(vector)) {
+    } else if let Some(tiled) = v.multi_buffered().or_else(|| v.tiled(all_axes)) {
         return tiled;
     } else if !v.reduce_axes.is_empty() {
         v.contraction(vector, &mut opts);
@@ -196,6 +199,8 @@ impl<'a> View<'a> {
         let mut axes = vec![(0, 0); ranges.iter().max().map_or(0, |r| r.0 as usize + 1)];
         ranges.iter().for_each(|&r| axes[r.0 as usize] = (g.range_len(r), g.range_arg(r).id));
         let phase_ranges = k.loop_limits.iter().filter(|_| !t.has_local).fold(0, |m, x| m | g.ranges(x.1));
+        let wide = |u: &UOp| g.dtype(*u).size() > 4;
+        let scalar_ranges = k.nodes().into_iter().filter(wide).fold(0, |m, u| m | g.ranges(u));
         View {
             k,
             t,
@@ -206,6 +211,7 @@ impl<'a> View<'a> {
             may_overlap_and_stage,
             after,
             lanes: None,
+            scalar_ranges,
             phase_ranges,
             axes,
             sample_lengths: live::sample_lengths(k),
@@ -225,8 +231,9 @@ impl<'a> View<'a> {
         self.axes[r.0 as usize].1
     }
 
-    /// Vector code pays, and renderers support it, only where all arithmetic is on 32-bit types; narrow types may be
-    /// loaded, stored and cast.
+    /// Vector code pays, and renderers support it, only where all arithmetic along the lanes is on 32-bit types; narrow
+    /// types may be loaded, stored and cast. Axes on which wider values depend, such as the rows of a table that 64-bit
+    /// indices choose, have no lanes ([`View::scalar_ranges`]), but others may.
     fn vectorisable(&self) -> bool {
         let g = &self.k.g;
         if self.t.lanes < 2 {
@@ -242,7 +249,7 @@ impl<'a> View<'a> {
                 1 | 2 => {
                     dt == crate::DType::Bool || narrow_memory && !self.t.has_local || rows::widened(self.k, u, self.t)
                 }
-                _ => g.ranges(u) == 0,
+                _ => true,
             }
         })
     }
@@ -590,6 +597,7 @@ impl<'a> View<'a> {
             lane_options.extend(outs.map(Some));
             lane_options.extend(self.reduce_axes.iter().copied().filter(|&r| self.len(r) >= lanes).map(Some));
         }
+        lane_options.retain(|l| l.is_none_or(|l| self.scalar_ranges >> self.id(l) & 1 == 0));
         if let Some(may) = self.lanes {
             lane_options.retain(|l| l.is_some_and(|l| may >> self.id(l) & 1 == 1));
         }

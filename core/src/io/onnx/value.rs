@@ -480,6 +480,15 @@ impl<'m> Cx<'m> {
         }
         Tensor::iota(&self.session, n)?.cast(DType::I64).map(Value::lazy)
     }
+
+    /// The numbers 0 .. n, i32, along one axis of a tensor of that rank, as an index expression; the other axes have
+    /// length 1.
+    pub(super) fn indices_along(&self, n: usize, axis: usize, rank: usize) -> Result<Value> {
+        self.check_shape(&[n])?;
+        let mut shape = vec![1; rank];
+        shape[axis] = n;
+        Tensor::iota(&self.session, n)?.reshape(&shape).map(Value::lazy)
+    }
 }
 
 /// A host tensor of one repeated value. The caller limits its size.

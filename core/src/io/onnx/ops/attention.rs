@@ -101,8 +101,18 @@ impl Mask {
         offset: &Value,
         (left, right): (i64, i64),
     ) -> Result<()> {
-        let (i, j) = (iota_along(cx, queries, 2, 4)?, iota_along(cx, keys, 3, 4)?);
-        let ahead = cx.sub(&j, &cx.add(&i, offset)?)?;
+        let ahead = if cx.folds(&[offset], queries.saturating_mul(keys)) {
+            let (i, j) = (iota_along(cx, queries, 2, 4)?, iota_along(cx, keys, 3, 4)?);
+            cx.sub(&j, &cx.add(&i, &cx.cast(offset, DType::I64)?)?)?
+        } else {
+            // Index expressions of 32 bits instead of tables: loops over keys end where such a comparison says so.
+            let (i, j) = (cx.indices_along(queries, 2, 4)?, cx.indices_along(keys, 3, 4)?);
+            // An offset beyond these bounds allows as much as the bound.
+            let least = queries as f64 + right.max(0) as f64;
+            let most = keys as f64 + left.max(0) as f64;
+            let offset = cx.cast(&cx.clamp(offset, -least, most)?, DType::I32)?;
+            cx.sub(&j, &cx.add(&i, &offset)?)?
+        };
         if right >= 0 {
             let fits = less_equal(cx, &ahead, &cx.scalar_like(&ahead, right as f64))?;
             self.allowed = and_mask(cx, self.allowed.take(), fits)?;
@@ -125,6 +135,15 @@ impl Mask {
             Some(b) => cx.add(&b, mask)?,
         });
         Ok(())
+    }
+
+    /// The scores with this mask. `additive` is [`Mask::additive_mask`].
+    pub(super) fn apply(&self, cx: &Cx<'_>, scores: &Value, additive: Option<&Value>) -> Result<Value> {
+        let Some(additive) = additive else { return Ok(scores.clone()) };
+        let Some(allowed) = self.allowed.as_ref().filter(|a| !a.is_known()) else { return cx.add(scores, additive) };
+        // A computed condition selects, so that nothing behind it is read, and loops over keys can end there.
+        let biased = self.bias.as_ref().map_or(Ok(scores.clone()), |b| cx.add(scores, &cx.cast(b, scores.dtype())?))?;
+        cx.select(allowed, &biased, &cx.scalar(scores.dtype(), f64::NEG_INFINITY))
     }
 
     /// The whole mask as one addend of the scores, with -infinity where attending is not allowed.
@@ -210,7 +229,7 @@ fn attention_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let mut scores = vec![scaled_scores(cx, &q, &wide_k, scale)?];
     scores.push(soft_cap(cx, scores[0].clone(), o.float("softcap", 0.0)?)?);
     let bias = mask.additive_mask(cx, q.dtype())?;
-    scores.push(bias.as_ref().map_or(Ok(scores[1].clone()), |b| cx.add(&scores[1], b))?);
+    scores.push(mask.apply(cx, &scores[1], bias.as_ref())?);
     let precision = o.dtype_attr("softmax_precision", q.dtype())?;
     let p = cx.cast(&probabilities(cx, &scores[2], bias.as_ref(), precision)?, q.dtype())?;
     let y = cx.matmul(&cx.cast(&p, v.dtype())?, &wide_v)?;

@@ -187,7 +187,7 @@ fn attend(o: &Op<'_, '_>, h: &Heads, mask: &Mask, cap: f64, sink: Option<&Value>
     let scores = cx.with(Cx::mul, &cx.matmul(&h.q, &cx.swap(&k, 2, 3)?)?, scale)?;
     let scores = soft_cap(cx, scores, cap)?;
     let bias = mask.additive_mask(cx, scores.dtype())?;
-    let masked = bias.as_ref().map_or(Ok(scores.clone()), |b| cx.add(&scores, b))?;
+    let masked = mask.apply(cx, &scores, bias.as_ref())?;
     let wide = if matches!(scores.dtype(), DType::F16 | DType::BF16) { DType::F32 } else { scores.dtype() };
     let p = match sink {
         None => probabilities(cx, &masked, bias.as_ref(), wide)?,
@@ -346,18 +346,18 @@ fn group_query(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return o.fail("empty heads");
     }
     let total = o.size(o.known_ints(6)?.first().copied().unwrap_or(0))?;
+    let keys = o.opt(3).map_or(Ok(s), |past| past.dim(2).map(|n| if n == 0 { s } else { n.max(total) }))?;
     let lens = o.arg(5)?;
-    let lens = o.cx.reshape(&o.cx.cast(&lens, DType::I64)?, &[lens.len(), 1, 1, 1])?;
+    let lens = o.cx.reshape(&o.cx.cast(&lens, DType::I32)?, &[lens.len(), 1, 1, 1])?;
     // Number of cached keys before this step. The first step has none, even where a row is padded and so shorter than
     // the step.
-    let before = o.cx.with(Cx::sub, &lens, s as f64 - 1.0)?;
-    let before = o.cx.with(Cx::max, &before, 0.0)?;
+    let before = o.cx.clamp(&o.cx.with(Cx::sub, &lens, s as f64 - 1.0)?, 0.0, keys as f64)?;
     if o.flag("do_rotary", false)? {
         let at = match o.opt(9) {
             Some(at) => at,
             None => {
                 let first = o.cx.reshape(&before, &[before.len(), 1])?;
-                let run = o.cx.add(&iota_along(o.cx, s, 1, 2)?, &first)?;
+                let run = o.cx.add(&o.cx.indices_along(s, 1, 2)?, &first)?;
                 o.cx.expand(&run, &[b, s])?
             }
         };
@@ -369,8 +369,8 @@ fn group_query(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         }
     }
     if let (Some(k), Some(v)) = (o.opt(3), o.opt(4)) {
-        h.k = cached(o, &k, &h.k, &before, total)?;
-        h.v = cached(o, &v, &h.v, &before, total)?;
+        h.k = cached(o, &k, &h.k, &before, keys)?;
+        h.v = cached(o, &v, &h.v, &before, keys)?;
     }
     let window = o.int("local_window_size", -1)?;
     let mut mask = Mask::default();
@@ -387,8 +387,8 @@ fn group_query(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     Ok(vec![y, h.k, h.v])
 }
 
-/// The cache with new rows written after the `before` valid rows of each batch.
-fn cached(o: &Op<'_, '_>, past: &Value, new: &Value, before: &Value, total: usize) -> Result<Value> {
+/// The cache with `keys` rows, new ones written after the `before` valid rows of each batch.
+fn cached(o: &Op<'_, '_>, past: &Value, new: &Value, before: &Value, keys: usize) -> Result<Value> {
     let cx = &o.cx;
     if past.rank() != 4 || (0..4).any(|a| a != 2 && past.extent(a) != new.extent(a)) {
         return o.fail(format!("a cache of {:?} for {:?}", past.shape(), new.shape()));
@@ -397,11 +397,10 @@ fn cached(o: &Op<'_, '_>, past: &Value, new: &Value, before: &Value, total: usiz
     if old == 0 {
         return Ok(new.clone());
     }
-    let n = old.max(total);
     let mut after = [0; 4];
-    after[2] = n - old;
+    after[2] = keys - old;
     let past = cx.pad(past, &[0; 4], &after, Scalar::from_f64(0.0, past.dtype()))?;
-    let at = cx.add(&iota_along(cx, more, 2, 4)?, before)?;
+    let at = cx.add(&cx.indices_along(more, 2, 4)?, before)?;
     cx.scatter_slices(&past, &cx.expand(&at, new.shape())?, new, 2)
 }
 
