@@ -56,6 +56,7 @@ mod reach;
 mod recurrence;
 mod samples;
 mod serve;
+mod shared;
 mod spec;
 mod specials;
 mod steps;

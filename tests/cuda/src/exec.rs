@@ -1,15 +1,16 @@
 //! Runs kernels: a block at a time, each thread on its own from one meeting to the next. Threads of a warp meet at shuffles and products
-//! of matrices, those of a block at barriers; a thread that is missing there, or that is elsewhere, is an error.
+//! of matrices, those of a block at barriers; a thread that is missing there, or that is elsewhere, is an error. So is what threads do to the
+//! same shared memory with nothing that orders it (`races.rs`). What a launch costs there is counted (`banks.rs`).
 
+use crate::banks::{Banks, Touch};
 use crate::memory::Memory;
 use crate::parse::{Code, Element, Entry, Inst, Operand, Product, Space, Tile};
+use crate::races::{Races, Times, WARP, Who};
 use crate::stream::Launch;
 use half::{bf16, f16};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-/// Threads that meet at shuffles and products.
-const WARP: usize = 32;
 /// Instructions that one thread may do in a launch: a loop without an end is an error.
 const MOST: u64 = 1 << 32;
 
@@ -20,12 +21,18 @@ pub(crate) enum Fault {
     Address(String),
     /// Threads that do not meet, a block of another size, a loop without an end.
     Launch(String),
+    /// Accesses to shared memory that nothing orders, or a read of what was not written.
+    Race(String),
 }
 
 struct Thread {
     registers: Vec<u64>,
     local: Vec<u8>,
     index: [u32; 3],
+    /// Its number in the block.
+    number: usize,
+    /// Its accesses to shared memory since it met others last.
+    touched: Vec<Touch>,
     pc: usize,
     done: bool,
     steps: u64,
@@ -49,7 +56,9 @@ struct Copy {
     from: u64,
     bytes: usize,
     read: u64,
-    line: usize,
+    place: usize,
+    /// What was known when it was started.
+    known: Times,
 }
 
 /// Barriers of a block.
@@ -62,11 +71,13 @@ struct Block<'a> {
     parameters: &'a [u64],
     memory: &'a mut Memory,
     shared: Vec<u8>,
+    races: Races<'a>,
+    banks: &'a mut Banks,
     index: [u32; 3],
 }
 
-/// Launches a kernel with the bits of its parameters.
-pub(crate) fn launch(l: &Launch, memory: &mut Memory) -> Result<(), Fault> {
+/// Launches a kernel with the bits of its parameters; the result is what its instructions cost in shared memory.
+pub(crate) fn launch(l: &Launch, memory: &mut Memory) -> Result<Banks, Fault> {
     let Launch { grid, block, shared, bits: parameters, .. } = l;
     let (entry, grid, block) = (&*l.entry, *grid, *block);
     if entry.parts && entry.shared > 0 {
@@ -75,15 +86,19 @@ pub(crate) fn launch(l: &Launch, memory: &mut Memory) -> Result<(), Fault> {
     if block != entry.block || block.contains(&0) || block.iter().map(|&n| n as usize).product::<usize>() > 1024 {
         return Err(Fault::Launch(format!("a block of {block:?} threads, {:?} wanted", entry.block)));
     }
+    let threads = block_size(entry);
+    let mut banks = Banks::default();
     for z in 0..grid[2] {
         for y in 0..grid[1] {
             for x in 0..grid[0] {
                 let shared = vec![0xFF; entry.shared + shared];
-                Block { entry, parameters, memory, shared, index: [x, y, z] }.run(block)?;
+                let races = Races::new(entry, threads, shared.len(), BARRIERS);
+                let index = [x, y, z];
+                Block { entry, parameters, memory, shared, races, banks: &mut banks, index }.run(block)?;
             }
         }
     }
-    Ok(())
+    Ok(banks)
 }
 
 impl Block<'_> {
@@ -94,6 +109,8 @@ impl Block<'_> {
                 registers: vec![0xFFFF_FFFF_FFFF_FFFF; self.entry.registers],
                 local: vec![0xFF; self.entry.local],
                 index: [i % nx, i / nx % ny, i / nx / ny],
+                number: i as usize,
+                touched: Vec::new(),
                 pc: 0,
                 done: false,
                 steps: 0,
@@ -110,7 +127,7 @@ impl Block<'_> {
         let mut waits: Vec<Option<usize>> = vec![None; threads.len().div_ceil(WARP)];
         let mut come = [0usize; BARRIERS];
         while threads.iter().any(|t| !t.done) {
-            for (warp, waits) in threads.chunks_mut(WARP).zip(&mut waits) {
+            for (of, (warp, waits)) in threads.chunks_mut(WARP).zip(&mut waits).enumerate() {
                 while waits.is_none() && self.warp(warp)? {
                     if self.entry.products && warp.iter().any(|t| t.unseen) {
                         return Err(self.lost("copies that products do not see"));
@@ -123,6 +140,7 @@ impl Block<'_> {
                     if number >= BARRIERS {
                         return Err(self.lost("a barrier that is none"));
                     }
+                    self.races.come(of, number);
                     come[number] += warp.iter().filter(|t| !t.done).count();
                     match stays {
                         true => *waits = Some(number),
@@ -149,16 +167,25 @@ impl Block<'_> {
                     Ordering::Equal => {}
                 }
                 (come[number], open) = (0, true);
-                for (warp, waits) in threads.chunks_mut(WARP).zip(&mut waits).filter(|x| *x.1 == Some(number)) {
+                for (of, (warp, waits)) in threads.chunks_mut(WARP).zip(&mut waits).enumerate() {
+                    if *waits != Some(number) {
+                        continue;
+                    }
                     *waits = None;
+                    self.races.pass(of, number);
                     warp.iter_mut().filter(|t| !t.done).for_each(|t| t.pc += 1);
                 }
+                self.races.open(number);
             }
             if !open {
                 return Err(self.lost("threads of a block wait at different barriers"));
             }
         }
         Ok(())
+    }
+
+    fn raced(&self, what: &str) -> Fault {
+        Fault::Race(format!("{what} (block {:?})", self.index))
     }
 
     fn lost(&self, what: &str) -> Fault {
@@ -171,6 +198,7 @@ impl Block<'_> {
             for t in warp.iter_mut() {
                 self.thread(t)?;
             }
+            self.banks.count(warp.iter_mut().map(|t| &mut t.touched).collect());
             let mut places = warp.iter().filter(|t| !t.done).map(|t| t.pc);
             let Some(at) = places.next() else { return Ok(false) };
             if places.any(|p| p != at) {
@@ -179,7 +207,7 @@ impl Block<'_> {
             if matches!(self.entry.code[at].code, Code::Barrier { .. }) {
                 return Ok(true);
             }
-            self.meet(&self.entry.code[at], warp)?;
+            self.meet(at, warp)?;
             warp.iter_mut().filter(|t| !t.done).for_each(|t| t.pc += 1);
         }
     }
@@ -209,7 +237,9 @@ impl Block<'_> {
                 Code::Copy { to, from, bytes, read } => {
                     let at = |(base, plus): (Operand, i64)| self.value(t, base).wrapping_add(plus as u64);
                     let (to, from, read) = (at(*to), at(*from), self.value(t, *read));
-                    let copy = Copy { to, from, bytes: *bytes, read, line: inst.line };
+                    let known = self.races.times(Who::thread(t.number));
+                    let copy = Copy { to, from, bytes: *bytes, read, place: t.pc, known };
+                    t.touched.push((t.pc, to as usize, *bytes));
                     t.copies.back_mut().expect("a group is open").push(copy);
                 }
                 Code::Commit => t.copies.push_back(Vec::new()),
@@ -217,7 +247,7 @@ impl Block<'_> {
                     while t.copies.len() > n + 1 {
                         let group = t.copies.pop_front().unwrap_or_default();
                         t.unseen |= !group.is_empty();
-                        group.into_iter().try_for_each(|c| self.copy(&c))?;
+                        group.into_iter().try_for_each(|c| self.copy(&c, t.number))?;
                     }
                 }
                 Code::Product(p) => self.start(p, t, None)?,
@@ -231,6 +261,7 @@ impl Block<'_> {
                         for p in t.products.pop_front().unwrap_or_default() {
                             let sums = p.sums.clone();
                             let p = p.multiply(&self.shared, block_size(entry)).map_err(|what| self.lost(what))?;
+                            self.read_factors(&p)?;
                             // a NaN is not equal to itself
                             if p.sums.iter().zip(&sums).any(|(a, b)| a.to_bits() != b.to_bits()) {
                                 return Err(self.lost("what a product reads has changed while it went on"));
@@ -273,6 +304,12 @@ impl Block<'_> {
                 Code::Load { space, of, dest, base, plus } => {
                     let at = self.value(t, *base).wrapping_add(*plus as u64);
                     let bytes = self.bytes(t, inst, *space, at, *of, dest.len())?.to_vec();
+                    if *space == Space::Shared {
+                        let (at, n) = (at as usize, bytes.len());
+                        t.touched.push((t.pc, at, n));
+                        let read = self.races.read(t.pc, Who::thread(t.number), at, n, None);
+                        read.map_err(|what| self.raced(&what))?;
+                    }
                     for (&d, x) in dest.iter().zip(bytes.chunks_exact(of.bytes)) {
                         t.registers[d] = read(x, *of);
                     }
@@ -285,6 +322,12 @@ impl Block<'_> {
                     for (x, to) in values.iter().zip(bytes.chunks_exact_mut(of.bytes)) {
                         to.copy_from_slice(&x.to_le_bytes()[..of.bytes]);
                     }
+                    if *space == Space::Shared {
+                        let (at, n) = (at as usize, of.bytes * src.len());
+                        t.touched.push((t.pc, at, n));
+                        let written = self.races.write(t.pc, Who::thread(t.number), at, n, None);
+                        written.map_err(|what| self.raced(&what))?;
+                    }
                 }
                 Code::Barrier { .. } | Code::Shuffle { .. } | Code::Mma { .. } | Code::LoadMatrix { .. } => {}
             }
@@ -294,7 +337,7 @@ impl Block<'_> {
     }
 
     /// Starts a product of a thread, with the two rows of its left factor if registers hold that.
-    fn start(&self, p: &Product, t: &mut Thread, rows: Option<[[f32; 16]; 2]>) -> Result<(), Fault> {
+    fn start(&mut self, p: &Product, t: &mut Thread, rows: Option<[[f32; 16]; 2]>) -> Result<(), Fault> {
         if t.unfenced || p.d.iter().chain(&p.held).any(|&r| t.written[r] > t.fences) {
             return Err(self.lost("a product of registers that were written without a fence"));
         }
@@ -307,28 +350,36 @@ impl Block<'_> {
             factors: p.factors.map(|o| self.value(t, o)),
             turned: p.turned,
             bf16: p.bf16,
-            number: self.number(t),
+            number: t.number,
+            place: t.pc,
+            known: self.races.times(Who::warp_of(t.number)),
             sums: Vec::new(),
         };
         let started = started.multiply(&self.shared, block_size(self.entry)).map_err(|what| self.lost(what))?;
+        self.read_factors(&started)?;
         p.d.iter().for_each(|&d| t.sums[d] = true);
         t.products.back_mut().expect("a group is open").push(started);
         Ok(())
     }
 
-    /// A thread's number in its block.
-    fn number(&self, t: &Thread) -> usize {
-        let [nx, ny, _] = self.entry.block.map(|n| n as usize);
-        let [x, y, z] = t.index.map(|n| n as usize);
-        x + nx * (y + ny * z)
+    /// The bytes that a product reads: all that its warp does, once a warp. It reads them from when it is started to when it is waited for.
+    fn read_factors(&mut self, p: &Started) -> Result<(), Fault> {
+        if p.number % WARP > 0 {
+            return Ok(());
+        }
+        for at in p.footprint() {
+            let read = self.races.read(p.place, Who::warp_of(p.number), at, 2, Some(&p.known));
+            read.map_err(|what| self.raced(&what))?;
+        }
+        Ok(())
     }
 
-    fn copy(&mut self, c: &Copy) -> Result<(), Fault> {
+    fn copy(&mut self, c: &Copy, by: usize) -> Result<(), Fault> {
         let fault = |what: &str| {
             let (to, from, read) = (c.to, c.from, c.read);
             Fault::Address(format!(
                 "line {}, block {:?}: {what} from {from:#x} to {to:#x}, {read} bytes",
-                c.line, self.index
+                self.entry.code[c.place].line, self.index
             ))
         };
         let (n, all) = (c.read as usize, c.bytes);
@@ -345,7 +396,8 @@ impl Block<'_> {
             Some(to) => to.copy_from_slice(&bytes[..all]),
             None => return Err(fault("a copy outside of shared memory")),
         }
-        Ok(())
+        let done = self.races.write(c.place, Who::thread(by), c.to as usize, all, Some(&c.known));
+        done.map_err(|what| self.raced(&what))
     }
 
     fn value(&self, t: &Thread, o: Operand) -> u64 {
@@ -384,8 +436,9 @@ impl Block<'_> {
     }
 
     /// What the threads of a warp do together.
-    fn meet(&self, inst: &Inst, warp: &mut [Thread]) -> Result<(), Fault> {
-        match &inst.code {
+    fn meet(&mut self, place: usize, warp: &mut [Thread]) -> Result<(), Fault> {
+        let entry = self.entry;
+        match &entry.code[place].code {
             Code::Shuffle { dest, src, bits } => {
                 let own: Vec<u64> = warp.iter().map(|t| self.value(t, *src)).collect();
                 for i in 0..warp.len() {
@@ -409,14 +462,20 @@ impl Block<'_> {
                 }
                 // thread 8 i + j addresses row j of the matrix i
                 let mut matrices = vec![[[0u16; 8]; 8]; dest.len()];
-                for (t, row) in warp.iter().zip(matrices.iter_mut().flatten()) {
-                    let at = self.value(t, *base).wrapping_add(*plus as u64);
-                    let bytes = self.shared.get(at as usize..).and_then(|s| s.get(..16));
+                let row_at = |t: &Thread| self.value(t, *base).wrapping_add(*plus as u64) as usize;
+                let rows: Vec<(usize, usize)> = warp.iter().take(8 * dest.len()).map(|t| (row_at(t), 16)).collect();
+                for (&(at, _), row) in rows.iter().zip(matrices.iter_mut().flatten()) {
+                    let bytes = self.shared.get(at..).and_then(|s| s.get(..16));
                     let bytes = bytes.filter(|_| at.is_multiple_of(16));
                     let bytes = bytes.ok_or_else(|| self.lost("a row of a matrix outside of memory, or misaligned"))?;
                     for (x, pair) in row.iter_mut().zip(bytes.chunks_exact(2)) {
                         *x = u16::from_le_bytes([pair[0], pair[1]]);
                     }
+                }
+                self.banks.add(place, &rows);
+                for (at, n) in rows {
+                    let read = self.races.read(place, Who::warp_of(warp[0].number), at, n, None);
+                    read.map_err(|what| self.raced(&what))?;
                 }
                 for (lane, t) in warp.iter_mut().enumerate() {
                     let (group, pair) = (lane / 4, lane % 4 * 2);
@@ -471,30 +530,47 @@ struct Started {
     bf16: bool,
     /// The thread's number in its block.
     number: usize,
+    place: usize,
+    /// What its warp knew when it was started.
+    known: Times,
     sums: Vec<f32>,
 }
 
 impl Started {
-    /// Computes what the product is by what lies in memory now. Where an element is follows from its matrix' descriptor (PTX ISA, "Matrix
-    /// descriptor" and "Strides", with a swizzle of 128 bytes).
+    /// Where an element of a factor is, by its matrix' descriptor (PTX ISA, "Matrix descriptor" and "Strides", with a swizzle of 128 bytes).
+    fn at(&self, which: usize, across: usize, k: usize) -> usize {
+        let field = |at: u32| (self.factors[which] >> at & 0x3fff) as usize * 16;
+        let (start, leading, stride) = (field(0), field(16), field(32));
+        let at = match self.turned[which] {
+            // 64 neighbours are a row, eight rows along k an atom
+            true => across % 64 * 2 + across / 64 * leading + k % 8 * 128 + k / 8 * stride,
+            false => k * 2 + across % 8 * 128 + across / 8 * stride,
+        };
+        let at = start + at;
+        at ^ (at >> 7 & 7) << 4
+    }
+
+    /// Where all elements are that the thread's warp reads.
+    fn footprint(&self) -> Vec<usize> {
+        let first = 16 * (self.number / WARP % 4);
+        let rows = if self.rows.is_some() { 0 } else { 16 };
+        let elements = |which: usize, from: usize, n: usize| {
+            (from..from + n).flat_map(move |across| (0..16).map(move |k| self.at(which, across, k)))
+        };
+        elements(0, first, rows).chain(elements(1, 0, 2 * self.d.len())).collect()
+    }
+
+    /// Computes what the product is by what lies in memory now.
     fn multiply(mut self, shared: &[u8], threads: usize) -> Result<Started, &'static str> {
         if !threads.is_multiple_of(4 * WARP) {
             return Err("a product by threads that are no four warps");
         }
         let element = |which: usize, across: usize, k: usize| {
             let descriptor = self.factors[which];
-            let field = |at: u32| (descriptor >> at & 0x3fff) as usize * 16;
-            let (start, leading, stride) = (field(0), field(16), field(32));
             if descriptor >> 62 != 1 || descriptor >> 49 & 7 != 0 {
                 return Err("a matrix without a swizzle of 128 bytes");
             }
-            let at = match self.turned[which] {
-                // 64 neighbours are a row, eight rows along k an atom
-                true => across % 64 * 2 + across / 64 * leading + k % 8 * 128 + k / 8 * stride,
-                false => k * 2 + across % 8 * 128 + across / 8 * stride,
-            };
-            let at = start + at;
-            let at = at ^ (at >> 7 & 7) << 4;
+            let at = self.at(which, across, k);
             let bytes = shared.get(at..at + 2).ok_or("a matrix outside of shared memory")?;
             Ok(half(u64::from(u16::from_le_bytes([bytes[0], bytes[1]])), self.bf16))
         };

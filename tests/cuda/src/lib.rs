@@ -7,14 +7,21 @@
 //! functions.
 
 mod alu;
+mod banks;
+pub mod direct;
 pub mod driver;
 mod exec;
 pub mod graph;
 mod memory;
 pub mod module;
 mod parse;
+mod races;
 mod state;
 mod stream;
 
+pub use banks::Wavefronts;
+
+#[cfg(test)]
+mod shared_tests;
 #[cfg(test)]
 mod tests;

@@ -186,6 +186,7 @@ pub(crate) struct Inst {
     pub(crate) guard: Option<usize>,
     pub(crate) code: Code,
     pub(crate) line: usize,
+    pub(crate) text: String,
     /// Registers that it reads, and that it writes to, in kernels with products that go on.
     pub(crate) read: Vec<usize>,
     pub(crate) written: Vec<usize>,
@@ -194,6 +195,7 @@ pub(crate) struct Inst {
 /// A kernel.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
+    pub(crate) name: String,
     pub(crate) code: Vec<Inst>,
     pub(crate) registers: usize,
     /// Bytes of each parameter.
@@ -210,6 +212,7 @@ pub(crate) struct Entry {
 #[derive(Default)]
 struct Parser {
     entry: Entry,
+    target: String,
     registers: HashMap<String, usize>,
     parameters: HashMap<String, usize>,
     arrays: HashMap<String, u64>,
@@ -220,8 +223,8 @@ struct Parser {
 /// The kernels of a module by name.
 pub(crate) fn module(text: &str) -> Result<HashMap<String, Entry>, String> {
     let mut entries = HashMap::new();
-    let mut open: Option<(String, Parser)> = None;
-    let (mut header, mut launched) = (0, false);
+    let mut open: Option<Parser> = None;
+    let (mut header, mut launched, mut target) = (0, false, "");
     for (i, line) in text.lines().enumerate() {
         let at = |e: String| format!("line {}: {e}: {}", i + 1, line.trim());
         let line = line.trim();
@@ -230,21 +233,27 @@ pub(crate) fn module(text: &str) -> Result<HashMap<String, Entry>, String> {
         }
         if let Some(name) = line.strip_prefix(".visible .entry ") {
             let mut parser = Parser::default();
+            parser.target = target.to_string();
+            parser.entry.name = name.trim_end_matches('(').to_string();
             if launched {
                 parser.arrays.insert("gl_parts".into(), 0);
             }
-            open = Some((name.trim_end_matches('(').to_string(), parser));
+            open = Some(parser);
             continue;
         }
         if line == "}" {
-            let (name, parser) = open.take().ok_or_else(|| at("no kernel ends here".into()))?;
-            entries.insert(name, parser.finish()?);
+            let parser = open.take().ok_or_else(|| at("no kernel ends here".into()))?;
+            entries.insert(parser.entry.name.clone(), parser.finish()?);
             continue;
         }
         match &mut open {
-            Some((_, p)) => p.line(line, i + 1).map_err(at)?,
+            Some(p) => p.line(line, i + 1).map_err(at)?,
             None if line == ".extern .shared .align 1024 .b8 gl_parts[];" => launched = true,
-            None if [".version ", ".target ", ".address_size "].iter().any(|h| line.starts_with(h)) => header += 1,
+            None if line.starts_with(".target ") => {
+                header += 1;
+                target = line.trim_start_matches(".target ").trim();
+            }
+            None if [".version ", ".address_size "].iter().any(|h| line.starts_with(h)) => header += 1,
             None => return Err(at("no instruction stands here".into())),
         }
     }
@@ -252,6 +261,18 @@ pub(crate) fn module(text: &str) -> Result<HashMap<String, Entry>, String> {
         return Err("a module has a version, a target, an address size, and kernels that end".into());
     }
     Ok(entries)
+}
+
+/// The least compute capability times ten that has an instruction, in parts (PTX ISA, "Target ISA Notes" of each), or the only target.
+fn needed(parts: &[&str]) -> Result<u32, &'static str> {
+    match parts {
+        ["wgmma", ..] => Err("sm_90a"),
+        ["fence", "proxy", ..] => Ok(90),
+        ["cp", "async", ..] | ["mma", _, _, "m16n8k16" | "m8n8k4", ..] => Ok(80),
+        ["max" | "min", rest @ ..] if rest.contains(&"NaN") => Ok(80),
+        _ if parts.iter().any(|p| p.starts_with("bf16")) => Ok(80),
+        _ => Ok(75),
+    }
 }
 
 /// Cuts at commas outside of braces.
@@ -335,6 +356,7 @@ impl Parser {
             return Ok(());
         }
         let line = line.strip_suffix(';').ok_or("an instruction ends with a semicolon")?;
+        let text = line.to_string();
         if let Some(rest) = line.strip_prefix(".reg ") {
             return self.declare(rest);
         }
@@ -352,7 +374,7 @@ impl Parser {
         };
         let (op, rest) = line.split_once(' ').unwrap_or((line, ""));
         let code = self.instruction(op, &operands(rest))?;
-        self.entry.code.push(Inst { guard, code, line: number, read: Vec::new(), written: Vec::new() });
+        self.entry.code.push(Inst { guard, code, line: number, text, read: Vec::new(), written: Vec::new() });
         Ok(())
     }
 
@@ -427,6 +449,10 @@ impl Parser {
     fn instruction(&mut self, op: &str, x: &[&str]) -> Result<Code, String> {
         let parts: Vec<&str> = op.split('.').collect();
         let arg = |i: usize| x.get(i).copied().ok_or_else(|| "an operand is missing".to_string());
+        let has = self.target.trim_start_matches("sm_").trim_end_matches('a').parse::<u32>().unwrap_or(0);
+        if needed(&parts).map_or_else(|only| self.target != only, |least| has < least) {
+            return Err(format!("an instruction that {} does not have", self.target));
+        }
         match parts.as_slice() {
             ["ret"] => return Ok(Code::Return),
             ["bar", what @ ("sync" | "arrive")] => {

@@ -148,10 +148,10 @@ impl State {
     }
 
     fn launch(&mut self, l: &Launch) -> Result<(), Code> {
-        exec::launch(l, &mut self.memory).map_err(|fault| {
+        exec::launch(l, &mut self.memory).map(drop).map_err(|fault| {
             let (what, code) = match fault {
                 Fault::Address(what) => (what, ILLEGAL_ADDRESS),
-                Fault::Launch(what) => (what, LAUNCH_FAILED),
+                Fault::Launch(what) | Fault::Race(what) => (what, LAUNCH_FAILED),
             };
             eprintln!("emulated GPU: {what}");
             code

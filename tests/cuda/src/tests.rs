@@ -6,11 +6,15 @@ use crate::parse::{Entry, module};
 use crate::stream::Launch;
 use std::sync::Arc;
 
+/// The text of a module with one kernel.
+pub(crate) fn text(block: &str, body: &str) -> String {
+    format!(
+        ".version 8.0\n.target sm_90a\n.address_size 64\n\n.visible .entry k(\n\t.param .u64 a\n)\n.reqntid {block}\n{{\n{body}\n\tret;\n}}\n"
+    )
+}
+
 fn kernel(block: &str, body: &str) -> Entry {
-    let text = format!(
-        ".version 7.0\n.target sm_80\n.address_size 64\n\n.visible .entry k(\n\t.param .u64 a\n)\n.reqntid {block}\n{{\n{body}\n\tret;\n}}\n"
-    );
-    module(&text).expect("a kernel").remove("k").expect("its name")
+    module(&text(block, body)).expect("a kernel").remove("k").expect("its name")
 }
 
 fn of(entry: Entry, block: [u32; 3], at: u64) -> Launch {
@@ -18,7 +22,7 @@ fn of(entry: Entry, block: [u32; 3], at: u64) -> Launch {
 }
 
 /// Runs a block over 32-bit words.
-fn run(block: [u32; 3], body: &str, words: &[u32]) -> Result<Vec<u32>, Fault> {
+pub(crate) fn run(block: [u32; 3], body: &str, words: &[u32]) -> Result<Vec<u32>, Fault> {
     let entry = kernel(&block.map(|n| n.to_string()).join(", "), body);
     let mut memory = Memory::default();
     let at = memory.allocate(words.len() * 4).expect("room");
@@ -29,7 +33,7 @@ fn run(block: [u32; 3], body: &str, words: &[u32]) -> Result<Vec<u32>, Fault> {
     Ok(got.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
 }
 
-const HEAD: &str = "\t.reg .pred %p<4>;\n\t.reg .b32 %r<9>;\n\t.reg .b64 %d<4>;\n\tld.param.u64 %d1, [a];\n\tmov.u32 %r1, %tid.x;\n\
+pub(crate) const HEAD: &str = "\t.reg .pred %p<4>;\n\t.reg .b32 %r<9>;\n\t.reg .b64 %d<4>;\n\tld.param.u64 %d1, [a];\n\tmov.u32 %r1, %tid.x;\n\
                     \tmad.wide.s32 %d2, %r1, 4, %d1;\n";
 
 #[test]
@@ -83,7 +87,7 @@ fn what_leaves_memory_or_does_not_meet_is_a_fault() {
     let apart = format!("{HEAD}\tsetp.eq.s32 %p1, %r1, 0;\n\t@%p1 bra $end;\n\tbar.sync 0;\n$end:\n\tbar.sync 0;");
     assert!(matches!(run([2, 1, 1], &apart, &[0, 0]), Err(Fault::Launch(_))));
     let other = of(kernel("2, 1, 1", HEAD), [4, 1, 1], 0);
-    assert!(matches!(launch(&other, &mut Memory::default()), Err(Fault::Launch(_))));
+    assert!(matches!(launch(&other, &mut Memory::default()).map(drop), Err(Fault::Launch(_))));
 }
 
 #[test]
@@ -105,6 +109,7 @@ fn products_of_matrices_are_those_of_their_fragments() {
 fn copy(wait: usize) -> Result<Vec<u32>, Fault> {
     let body = format!(
         "{HEAD}\t.shared .align 16 .b8 s0[32];\n\tmov.u32 %r2, s0;\n\tst.shared.v4.u32 [%r2], {{%r1, %r1, %r1, %r1}};\n\
+         \tmov.b32 %r3, -1;\n\tst.shared.v4.u32 [%r2+16], {{%r3, %r3, %r3, %r3}};\n\
          \tcp.async.cg.shared.global [%r2], [%d1], 16;\n\tcp.async.commit_group;\n\tmov.b32 %r3, 4;\n\
          \tcp.async.cg.shared.global [%r2+16], [%d1], 16, %r3;\n\tcp.async.commit_group;\n\tcp.async.wait_group {wait};\n\
          \tbar.sync 0;\n\tld.shared.v4.u32 {{%r4, %r5, %r6, %r7}}, [%r2];\n\tst.global.v4.u32 [%d1+16], {{%r4, %r5, %r6, %r7}};\n\
@@ -115,10 +120,10 @@ fn copy(wait: usize) -> Result<Vec<u32>, Fault> {
 
 #[test]
 fn copies_are_there_once_they_are_waited_for() {
-    let unwritten = u32::MAX;
+    let before = u32::MAX;
     assert_eq!(copy(0), Ok(vec![5, 6, 7, 8, 5, 6, 7, 8, 5, 0, 0, 0]));
-    assert_eq!(copy(1), Ok([&[5, 6, 7, 8, 5, 6, 7, 8][..], &[unwritten; 4]].concat()));
-    assert_eq!(copy(2), Ok([&[5, 6, 7, 8, 0, 0, 0, 0][..], &[unwritten; 4]].concat()));
+    assert_eq!(copy(1), Ok([&[5, 6, 7, 8, 5, 6, 7, 8][..], &[before; 4]].concat()));
+    assert_eq!(copy(2), Ok([&[5, 6, 7, 8, 0, 0, 0, 0][..], &[before; 4]].concat()));
     let misaligned = format!(
         "{HEAD}\t.shared .align 16 .b8 s0[32];\n\tmov.u32 %r2, s0;\n\
         \tcp.async.cg.shared.global [%r2+4], [%d1], 16;\n\tcp.async.commit_group;\n\tcp.async.wait_group 0;"
@@ -173,7 +178,7 @@ fn products_that_go_on_are_waited_for() {
         ("a sum that is written", ["", "\tmov.b32 %f1, 0;\n", ""]),
         ("memory that changes", ["", "\tmov.b32 %r9, 0;\n\tst.shared.u32 [%r3], %r9;\n", ""]),
     ] {
-        assert!(matches!(product(parts), Err(Fault::Launch(_))), "{what}");
+        assert!(matches!(product(parts), Err(Fault::Launch(_) | Fault::Race(_))), "{what}");
     }
 }
 
@@ -181,7 +186,8 @@ fn products_that_go_on_are_waited_for() {
 fn some_threads_wait_for_others_that_go_on() {
     let body = |come: &str| {
         format!(
-            "{HEAD}\t.shared .align 16 .b8 s0[16];\n\tmov.u32 %r2, s0;\n\tmov.b32 %r3, 0;\n\tmov.b32 %r4, 7;\n\tsetp.lt.s32 %p1, %r1, 32;\n\
+            "{HEAD}\t.shared .align 16 .b8 s0[256];\n\tmov.u32 %r2, s0;\n\tand.b32 %r5, %r1, 31;\n\tmad.lo.s32 %r2, %r5, 4, %r2;\n\
+             \tmov.b32 %r3, 0;\n\tmov.b32 %r4, 7;\n\tsetp.lt.s32 %p1, %r1, 32;\n\
              \t@%p1 bra $first;\n\tbar.sync 1, 64;\n\tld.shared.u32 %r3, [%r2];\n\tbra $end;\n$first:\n\
              \tst.shared.u32 [%r2], %r4;\n{come}$end:\n\tst.global.u32 [%d2], %r3;"
         )
@@ -228,4 +234,17 @@ fn what_is_no_kernel_is_refused() {
         assert!(module(&format!("{head}{line}\n\tret;\n}}\n")).is_err(), "{line}");
     }
     assert!(module(&format!("{head}\tret;\n")).is_err(), "no end");
+    for (line, least) in [
+        ("cp.async.wait_group 0;", "sm_80"),
+        ("fence.proxy.async.shared::cta;", "sm_90a"),
+        ("wgmma.fence.sync.aligned;", "sm_90a"),
+        ("bar.sync 0;", "sm_75"),
+    ] {
+        for target in ["sm_75", "sm_80", "sm_90", "sm_90a", "sm_100"] {
+            let number = |name: &str| name[3..].trim_end_matches('a').parse::<u32>().expect("a number");
+            let has = if line.starts_with("wgmma") { target == least } else { number(target) >= number(least) };
+            let text = format!("{head}{line}\n\tret;\n}}\n").replace("sm_80", target);
+            assert_eq!(module(&text).is_ok(), has, "{line} on {target}");
+        }
+    }
 }
