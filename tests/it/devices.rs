@@ -50,16 +50,22 @@ device_suite!(c_hip, "c:hip", host("hip"));
 device_suite!(vulkan, "vulkan", vulkan_device());
 device_suite!(vulkan_hardware, "vulkan:hardware", vulkan_as_hardware());
 #[cfg(target_os = "linux")]
-device_suite!(cuda, "cuda", cuda_device());
+device_suite!(cuda, "cuda", cuda_device(0));
+#[cfg(target_os = "linux")]
+device_suite!(cuda_sm75, "cuda:2", cuda_device(2));
+#[cfg(target_os = "linux")]
+device_suite!(cuda_sm86, "cuda:3", cuda_device(3));
+#[cfg(target_os = "linux")]
+device_suite!(cuda_sm90, "cuda:1", cuda_device(1));
 device_suite!(opencl, "opencl", opencl_device());
 device_suite!(opencl_hardware, "opencl:hardware", opencl_as_hardware());
 #[cfg(unix)]
 device_suite!(llvm, "llvm", llvm_device());
 #[cfg(all(unix, feature = "inkwell"))]
 device_suite!(inkwell, "inkwell", inkwell_device());
-#[cfg(all(unix, any(target_arch = "aarch64", target_arch = "x86_64")))]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 device_suite!(cpu, "cpu", cpu_device());
-#[cfg(all(unix, target_arch = "aarch64"))]
+#[cfg(target_arch = "aarch64")]
 device_suite!(cpu_neon, "cpu:neon", neon_device());
 #[cfg(feature = "wgpu")]
 device_suite!(wgpu, "wgpu", wgpu_device());
@@ -125,7 +131,11 @@ fn matrix_tiles_are_printed_as_they_are_meant() {
         ("c:cuda", host("cuda"), &nvidia),
         ("c:hip", host("hip"), &[DType::F16, DType::BF16]),
         #[cfg(target_os = "linux")]
-        ("cuda", cuda_device(), &nvidia),
+        ("cuda", cuda_device(0), &nvidia),
+        #[cfg(target_os = "linux")]
+        ("cuda:1", cuda_device(1), &nvidia),
+        #[cfg(target_os = "linux")]
+        ("cuda:2", cuda_device(2), &nvidia[..1]),
     ] {
         let Some((device, _)) = here::device(name, made) else { continue };
         let mut devices = [Runtime::on(device), Runtime::on(Box::new(EvalDevice::default()))];
@@ -194,11 +204,11 @@ fn vulkan_as_hardware() -> Result<Pair> {
     pair(device)
 }
 
-/// The device over the emulator.
+/// The device with a number over the emulator.
 #[cfg(target_os = "linux")]
-fn cuda_device() -> Result<Pair> {
+fn cuda_device(number: usize) -> Result<Pair> {
     crate::cuda::emulated();
-    pair(gradloom::cuda::CudaDevice::new(0)?)
+    pair(gradloom::cuda::CudaDevice::new(number)?)
 }
 
 fn opencl_device() -> Result<Pair> {

@@ -1,8 +1,8 @@
 //! Devices, memory, streams and events: the driver's functions by their own names, as far as gradloom's device calls them. Work of a stream
 //! waits until somebody waits for it (`stream.rs`).
 //!
-//! There are two devices, of compute capability 8.0 and 9.0, with one memory and one pool. `GRADLOOM_EMULATED_SM` (such as 86) gives both another
-//! compute capability, `GRADLOOM_EMULATED_BYTES` another memory.
+//! There is a device for each of some compute capabilities, with one memory and one pool. `GRADLOOM_EMULATED_SM` (such as 89) gives all another
+//! one, `GRADLOOM_EMULATED_BYTES` another memory.
 
 use crate::module::SHARED;
 use crate::state::{INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, driver, give, state};
@@ -10,7 +10,7 @@ use crate::stream::{Event, Stream, Work};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// Compute capabilities times ten.
-const DEVICES: [c_int; 2] = [80, 90];
+const DEVICES: [c_int; 6] = [80, 90, 75, 86, 100, 120];
 
 /// The handle of the pool, and its attributes.
 const POOL: usize = 16;
@@ -19,7 +19,18 @@ const RESERVED: c_uint = 5;
 
 fn capability(device: c_int) -> c_int {
     let other = std::env::var("GRADLOOM_EMULATED_SM").ok().and_then(|v| v.parse().ok());
-    other.unwrap_or(DEVICES[usize::from(device == 1)])
+    other.unwrap_or(DEVICES.get(device as usize).copied().unwrap_or(DEVICES[0]))
+}
+
+/// Bytes of shared memory that a kernel may ask for (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
+fn shared(device: c_int) -> usize {
+    match capability(device) {
+        ..80 => 64 << 10,
+        80 | 87 => 163 << 10,
+        ..90 => 99 << 10,
+        90..120 => SHARED,
+        _ => 99 << 10,
+    }
 }
 
 driver! {
@@ -44,7 +55,7 @@ driver! {
             16 => give(value, 1),
             75 => give(value, capability(device) / 10),
             76 => give(value, capability(device) % 10),
-            97 => give(value, if capability(device) >= 90 { SHARED } else { 163 << 10 } as c_int),
+            97 => give(value, shared(device) as c_int),
             115 => give(value, 1),
             _ => INVALID_VALUE,
         }
