@@ -2,8 +2,9 @@
 //! Every pass leaves a graph in which the rules of the spec hold that its row in the table names.
 //! A change of it is seen in `tests/golden/pins`; `BLESS=1 cargo test -p gradloom-tests --test it pins` takes it over.
 
+use gradloom_core::DType;
 use gradloom_core::codegen::{Program, compile_watched};
-use gradloom_core::target::{Isa, Target};
+use gradloom_core::target::{Isa, Sm, Target};
 use gradloom_tests::networks::{BENCHMARKS, Net, build, kernels, load};
 use std::fmt::Write;
 use std::path::Path;
@@ -20,9 +21,14 @@ fn line(p: &Program, launches: usize, t: &Target) -> String {
 }
 
 fn pinned(file: &str, t: &Target) {
+    pinned_of(file, t, DType::F32, &BENCHMARKS);
+}
+
+/// The same for some of them, with weights, inputs and values of another dtype.
+fn pinned_of(file: &str, t: &Target, float: DType, names: &[&str]) {
     let mut text = String::new();
-    for name in BENCHMARKS {
-        let net = Net::default();
+    for &name in names {
+        let net = Net::of(float);
         let outs = build(&net, name).unwrap_or_else(|e| panic!("{name}: {e}"));
         let nodes = load(&net, &outs, t).unwrap_or_else(|e| panic!("{name}: {e}"));
         let list = kernels(&net, &nodes, t).unwrap_or_else(|e| panic!("{name} on {file}: {e}"));
@@ -87,4 +93,21 @@ fn webgpu_on_hardware() {
 #[test]
 fn webgpu_emulated() {
     pinned("wgsl-emulated", &Target::wgsl("webgpu").emulated());
+}
+
+fn cuda(major: u32, minor: u32) -> Target {
+    Target::cuda("cuda", Sm::of(major, minor).expect("a known capability"))
+}
+
+#[test]
+fn cuda_of_8_0() {
+    pinned("cuda-sm80", &cuda(8, 0));
+}
+
+#[test]
+fn cuda_of_9_0_in_f16() {
+    // those without a recurrence, whose states are of f32
+    let names: Vec<&str> =
+        BENCHMARKS.into_iter().filter(|name| !name.starts_with("lstm") && *name != "blocks").collect();
+    pinned_of("cuda-sm90a-f16", &cuda(9, 0), DType::F16, &names);
 }
