@@ -8,6 +8,7 @@
 use crate::DType;
 use crate::dtype::Scalar;
 use crate::uop::{Graph, Op, UOp};
+use crate::util::trig;
 
 /// The value of `op`, with result dtype `dt`, on constants. `None` if the op is not elementwise or its value depends on
 /// the host.
@@ -74,9 +75,9 @@ fn unary_float(op: Op, dt: DType, x: f64) -> Option<Scalar> {
         Op::Trunc => x.trunc(),
         Op::Exp2 => libm(x.exp2())?,
         Op::Log2 => libm(x.log2())?,
-        Op::Sin => libm(x.sin())?,
-        Op::Cos => libm(x.cos())?,
-        Op::Tan => libm(x.tan())?,
+        Op::Sin => libm(trig::sin(x))?,
+        Op::Cos => libm(trig::cos(x))?,
+        Op::Tan => libm(trig::tan(x))?,
         _ => return None,
     };
     Some(Scalar::from_f64(v, dt))

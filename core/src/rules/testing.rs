@@ -6,6 +6,7 @@ use crate::DType;
 use crate::dtype::Scalar;
 use crate::rewrite::{Memo, Rules, rewrite_with};
 use crate::uop::{Arg, AxisKind, Graph, Op, Trace, UOp};
+use crate::util::trig;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
@@ -69,9 +70,9 @@ fn inexact(op: Op, dt: DType, src: &[(Scalar, DType)]) -> Option<Scalar> {
     Some(Scalar::float(match op {
         Op::Exp2 => x.exp2(),
         Op::Log2 => x.log2(),
-        Op::Sin => x.sin(),
-        Op::Cos => x.cos(),
-        Op::Tan => x.tan(),
+        Op::Sin => trig::sin(x),
+        Op::Cos => trig::cos(x),
+        Op::Tan => trig::tan(x),
         Op::Pow => x.powf(src[1].0.as_f64()),
         _ => return None,
     }))

@@ -9,6 +9,7 @@ pub mod lru;
 mod rows;
 pub mod sort;
 pub mod sorted;
+pub mod trig;
 
 pub use gather::gather;
 pub use rows::rows;

@@ -4,6 +4,7 @@
 use gradloom_core::DType;
 use gradloom_core::dtype::Scalar;
 use gradloom_core::uop::Op;
+use gradloom_core::util::trig;
 
 /// The exact integer that a scalar of `dt` stands for.
 pub fn int(s: Scalar, dt: DType) -> i128 {
@@ -86,9 +87,9 @@ fn float32(op: Op, x: f64, y: f64) -> f64 {
         Op::Recip => 1.0 / x,
         Op::Exp2 => x.exp2(),
         Op::Log2 => x.log2(),
-        Op::Sin => f64::from(x).sin() as f32,
-        Op::Cos => f64::from(x).cos() as f32,
-        Op::Tan => f64::from(x).tan() as f32,
+        Op::Sin => trig::sin(x.into()) as f32,
+        Op::Cos => trig::cos(x.into()) as f32,
+        Op::Tan => trig::tan(x.into()) as f32,
         _ => return float64(op, x as f64, y as f64),
     }) as f64
 }
@@ -99,9 +100,9 @@ fn float64(op: Op, x: f64, y: f64) -> f64 {
         Op::Neg => -x,
         Op::Exp2 => x.exp2(),
         Op::Log2 => x.log2(),
-        Op::Sin => x.sin(),
-        Op::Cos => x.cos(),
-        Op::Tan => x.tan(),
+        Op::Sin => trig::sin(x),
+        Op::Cos => trig::cos(x),
+        Op::Tan => trig::tan(x),
         Op::Sqrt => x.sqrt(),
         Op::Recip => 1.0 / x,
         Op::Trunc => x.trunc(),

@@ -5,6 +5,7 @@
 use crate::DType;
 use crate::dtype::Scalar;
 use crate::uop::{Op, ReduceOp};
+use crate::util::trig;
 use half::{bf16, f16};
 use std::ops::Range;
 
@@ -233,9 +234,9 @@ macro_rules! float_ops {
                 Op::Neg => x.iter().map(|v| -v).collect(),
                 Op::Exp2 => map(f64::exp2),
                 Op::Log2 => map(f64::log2),
-                Op::Sin => map(f64::sin),
-                Op::Cos => map(f64::cos),
-                Op::Tan => map(f64::tan),
+                Op::Sin => map(trig::sin),
+                Op::Cos => map(trig::cos),
+                Op::Tan => map(trig::tan),
                 Op::Sqrt => x.iter().map(|v| v.sqrt()).collect(),
                 Op::Recip => x.iter().map(|v| 1.0 / v).collect(),
                 Op::Trunc => x.iter().map(|v| v.trunc()).collect(),
