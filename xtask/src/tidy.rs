@@ -124,13 +124,18 @@ fn source_files(root: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// A path with slashes, on Windows too.
+fn shown(path: &Path) -> String {
+    path.display().to_string().replace(std::path::MAIN_SEPARATOR, "/")
+}
+
 fn is_text(name: &str) -> bool {
     let known = ["rs", "toml", "md", "ts", "js", "mjs", "html", "css", "json", "sh", "yml", "uop", "wgsl"];
     name != "package-lock.json" && name.rsplit_once('.').is_some_and(|(_, ext)| known.contains(&ext))
 }
 
 fn check_text(file: &Path, text: &str, findings: &mut Vec<String>) {
-    let name = file.display();
+    let name = shown(file);
     let ext = file.extension().map(|ext| ext.to_string_lossy().into_owned()).unwrap_or_default();
     let code = ["rs", "ts", "js", "mjs"].contains(&ext.as_str());
     let golden = file.starts_with("tests/golden") || ["json", "uop"].contains(&ext.as_str());
@@ -166,7 +171,7 @@ fn check_text(file: &Path, text: &str, findings: &mut Vec<String>) {
 fn check_purity(file: &Path, text: &str, findings: &mut Vec<String>) {
     for (index, line) in code_lines(text) {
         for word in IMPURE.iter().filter(|word| line.contains(**word)) {
-            findings.push(format!("{}:{}: core must not use `{word}`", file.display(), index + 1));
+            findings.push(format!("{}:{}: core must not use `{word}`", shown(file), index + 1));
         }
     }
 }
@@ -174,7 +179,7 @@ fn check_purity(file: &Path, text: &str, findings: &mut Vec<String>) {
 /// Checks that decisions about kernels depend on the target's capabilities and machine, not on the output language.
 fn check_languages(file: &Path, text: &str, findings: &mut Vec<String>) {
     for (index, _) in code_lines(text).filter(|(_, line)| line.contains("Lang::")) {
-        let place = format!("{}:{}", file.display(), index + 1);
+        let place = format!("{}:{}", shown(file), index + 1);
         findings.push(format!("{place}: a language is no machine: ask the target what it can do"));
     }
 }
@@ -183,7 +188,7 @@ fn check_languages(file: &Path, text: &str, findings: &mut Vec<String>) {
 fn check_accessors(file: &Path, text: &str, findings: &mut Vec<String>) {
     for (index, line) in code_lines(text) {
         for word in DIRECT_ACCESSES.iter().filter(|word| line.contains(**word)) {
-            let place = format!("{}:{}", file.display(), index + 1);
+            let place = format!("{}:{}", shown(file), index + 1);
             findings.push(format!(
                 "{place}: `{word}` panics on a model that chooses another rank: use an accessor that can fail"
             ));
@@ -225,8 +230,7 @@ fn check_floors(root: &Path, findings: &mut Vec<String>) {
             continue;
         }
         let Some(floor) = floor_of(&module) else {
-            findings
-                .push(format!("core/src/{}:1: module `{module}` has no floor in xtask/src/tidy.rs", file.display()));
+            findings.push(format!("core/src/{}:1: module `{module}` has no floor in xtask/src/tidy.rs", shown(&file)));
             continue;
         };
         let text = std::fs::read_to_string(source.join(&file)).unwrap_or_default();
@@ -235,7 +239,7 @@ fn check_floors(root: &Path, findings: &mut Vec<String>) {
             match floor_of(&target) {
                 Some(other) if other > floor => findings.push(format!(
                     "core/src/{}:{line}: `{module}` on floor {floor} imports `{target}` from floor {other} above it",
-                    file.display()
+                    shown(&file)
                 )),
                 Some(other) if other == floor && floor > 0 && target != module => {
                     same_floor_imports.entry(module.clone()).or_default().insert(target);
@@ -243,7 +247,7 @@ fn check_floors(root: &Path, findings: &mut Vec<String>) {
                 Some(_) => {}
                 None => findings.push(format!(
                     "core/src/{}:{line}: `crate::{target}` is on no floor; name the module it lives in",
-                    file.display()
+                    shown(&file)
                 )),
             }
         }
