@@ -174,7 +174,18 @@ fn drivers(name: &str) -> Vec<(String, Option<u64>)> {
     }
 }
 
+/// The memory of this machine in bytes, where the system tells it.
+#[cfg(windows)]
+fn host_memory_bytes() -> Option<u64> {
+    use windows_sys::Win32::System::SystemInformation::{GlobalMemoryStatusEx, MEMORYSTATUSEX};
+    let mut all = MEMORYSTATUSEX { dwLength: size_of::<MEMORYSTATUSEX>() as u32, ..Default::default() };
+    // SAFETY: the call writes to a structure of the length that stands in it
+    let status = unsafe { GlobalMemoryStatusEx(&mut all) };
+    (status != 0).then_some(all.ullTotalPhys)
+}
+
 /// The memory of this machine in bytes, where `/proc/meminfo` tells it.
+#[cfg(not(windows))]
 fn host_memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?.trim().strip_suffix("kB")?.trim().parse::<u64>();

@@ -139,12 +139,12 @@ fn open_neon(_threads: usize) -> Result<Box<dyn Device>> {
     Err(Error::Unsupported { what: "a processor other than AArch64".into(), context: "device cpu:neon".into() })
 }
 
-#[cfg(all(unix, any(target_arch = "aarch64", target_arch = "x86_64")))]
+#[cfg(all(any(unix, windows), any(target_arch = "aarch64", target_arch = "x86_64")))]
 fn open_guarded(threads: usize) -> Result<Box<dyn Device>> {
     Ok(Box::new(crate::cpu::CpuDevice::new(threads)?.with_guard(crate::memory::Guard::After)))
 }
 
-#[cfg(not(all(unix, any(target_arch = "aarch64", target_arch = "x86_64"))))]
+#[cfg(not(all(any(unix, windows), any(target_arch = "aarch64", target_arch = "x86_64"))))]
 fn open_guarded(threads: usize) -> Result<Box<dyn Device>> {
     open_cpu(None, threads)
 }

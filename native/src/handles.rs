@@ -314,6 +314,8 @@ mod plain {
     use std::io;
     use std::path::{Path, PathBuf};
     use std::time::SystemTime;
+    #[cfg(windows)]
+    use windows_sys::Win32::{Foundation::GENERIC_READ, Storage::FileSystem::FILE_WRITE_ATTRIBUTES};
 
     pub(crate) struct Dir(PathBuf);
 
@@ -325,12 +327,19 @@ mod plain {
             Ok((Dir(path), parent))
         }
 
-        pub(crate) fn info(&self) -> io::Result<Metadata> {
-            std::fs::metadata(&self.0)
+        /// The folder's path without links, the same however it was named.
+        pub(crate) fn path(&self) -> &Path {
+            &self.0
         }
 
         pub(crate) fn file(&self, name: &OsStr) -> io::Result<File> {
-            super::open_regular(&self.0.join(name))
+            let mut options = File::options();
+            options.read(true);
+            // The time of a file is set through a handle only if that has the right to
+            #[cfg(windows)]
+            std::os::windows::fs::OpenOptionsExt::access_mode(&mut options, GENERIC_READ | FILE_WRITE_ATTRIBUTES);
+            let file = options.open(self.0.join(name))?;
+            if file.metadata()?.is_file() { Ok(file) } else { Err(super::refused("it is no regular file")) }
         }
 
         pub(crate) fn create(&self, name: &OsStr) -> io::Result<File> {

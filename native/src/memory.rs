@@ -15,7 +15,7 @@ const ALIGN: usize = 64;
 /// The size of a huge page in bytes.
 const HUGE: usize = 2 << 20;
 /// A page size in bytes that is a multiple of every system's.
-#[cfg(unix)]
+#[cfg(any(unix, windows))]
 const PAGE: usize = 64 << 10;
 
 /// How a device allocates its buffers.
@@ -32,7 +32,7 @@ pub enum Guard {
 enum Kind {
     Heap(Layout),
     /// Pages that belong to this allocation alone.
-    #[cfg(unix)]
+    #[cfg(any(unix, windows))]
     Pages {
         base: NonNull<u8>,
         bytes: usize,
@@ -81,16 +81,16 @@ impl Block {
         Some(Block { start, len, kind: Kind::Heap(layout) })
     }
 
-    #[cfg(unix)]
+    #[cfg(any(unix, windows))]
     fn guarded(len: usize) -> Option<Block> {
         let whole = len.max(1).checked_next_multiple_of(PAGE)?;
         let bytes = whole.checked_add(PAGE)?;
-        let base = map(bytes)?;
+        let base = system::map(bytes)?;
         // SAFETY: the last page of the mapping made above, which nobody else knows; `len` bytes before it are its own.
         let start = unsafe {
             let guard = base.as_ptr().add(whole);
-            if libc::mprotect(guard.cast(), PAGE, libc::PROT_NONE) != 0 {
-                libc::munmap(base.as_ptr().cast(), bytes);
+            if !system::forbid(guard, PAGE) {
+                system::unmap(base, bytes);
                 return None;
             }
             // Large buffers stay aligned to a cache line, as kernels may require for stores that bypass the caches
@@ -100,7 +100,7 @@ impl Block {
         Some(Block { start, len, kind: Kind::Pages { base, bytes } })
     }
 
-    #[cfg(not(unix))]
+    #[cfg(not(any(unix, windows)))]
     fn guarded(_len: usize) -> Option<Block> {
         None
     }
@@ -133,24 +133,78 @@ impl Drop for Block {
         match self.kind {
             // SAFETY: allocated with this layout in `zeroed`.
             Kind::Heap(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
-            #[cfg(unix)]
+            #[cfg(any(unix, windows))]
             // SAFETY: a mapping of this many bytes that belongs to this block, which is going.
-            Kind::Pages { base, bytes } => unsafe {
-                libc::munmap(base.as_ptr().cast(), bytes);
-            },
+            Kind::Pages { base, bytes } => unsafe { system::unmap(base, bytes) },
             #[cfg(target_os = "linux")]
             Kind::Part => regions::give_back(self.start, self.len),
         }
     }
 }
 
-/// Maps fresh zeroed pages.
 #[cfg(unix)]
-fn map(bytes: usize) -> Option<NonNull<u8>> {
-    let (read_write, own) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANON);
-    // SAFETY: a fresh private mapping; no existing memory is touched.
-    let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, read_write, own, -1, 0) };
-    if base == libc::MAP_FAILED { None } else { NonNull::new(base.cast()) }
+mod system {
+    use std::ptr::NonNull;
+
+    /// Maps fresh zeroed pages.
+    pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
+        let (read_write, own) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANON);
+        // SAFETY: a fresh private mapping; no existing memory is touched.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, read_write, own, -1, 0) };
+        if base == libc::MAP_FAILED { None } else { NonNull::new(base.cast()) }
+    }
+
+    /// Takes all access rights from pages; false if the system refuses.
+    ///
+    /// # Safety
+    /// The pages are part of a mapping of [`map`], and nobody refers to them.
+    pub(super) unsafe fn forbid(start: *mut u8, bytes: usize) -> bool {
+        // SAFETY: by contract.
+        unsafe { libc::mprotect(start.cast(), bytes, libc::PROT_NONE) == 0 }
+    }
+
+    /// Gives a mapping back.
+    ///
+    /// # Safety
+    /// All of it is a mapping, to which nobody refers.
+    pub(super) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
+        // SAFETY: by contract.
+        unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
+    }
+}
+
+#[cfg(windows)]
+mod system {
+    use std::ptr::NonNull;
+    use windows_sys::Win32::System::Memory::{
+        MEM_COMMIT, MEM_RELEASE, MEM_RESERVE, PAGE_NOACCESS, PAGE_READWRITE, VirtualAlloc, VirtualFree, VirtualProtect,
+    };
+
+    /// Maps fresh zeroed pages.
+    pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
+        // SAFETY: fresh pages; no existing memory is touched.
+        let base = unsafe { VirtualAlloc(std::ptr::null(), bytes, MEM_COMMIT | MEM_RESERVE, PAGE_READWRITE) };
+        NonNull::new(base.cast())
+    }
+
+    /// Takes all access rights from pages; false if the system refuses.
+    ///
+    /// # Safety
+    /// The pages are part of a mapping of [`map`], and nobody refers to them.
+    pub(super) unsafe fn forbid(start: *mut u8, bytes: usize) -> bool {
+        let mut before = 0;
+        // SAFETY: by contract.
+        unsafe { VirtualProtect(start.cast(), bytes, PAGE_NOACCESS, &mut before) != 0 }
+    }
+
+    /// Gives a mapping back.
+    ///
+    /// # Safety
+    /// It is a whole mapping of [`map`], to which nobody refers.
+    pub(super) unsafe fn unmap(base: NonNull<u8>, _bytes: usize) {
+        // SAFETY: by contract.
+        unsafe { VirtualFree(base.as_ptr().cast(), 0, MEM_RELEASE) };
+    }
 }
 
 /// Zeroed pages for `len` bytes that begin at the boundary of a huge page; `None` where the system refuses.
@@ -165,7 +219,7 @@ fn huge_pages(len: usize) -> Option<Block> {
 fn map_huge(len: usize) -> Option<(NonNull<u8>, usize)> {
     let bytes = len.checked_next_multiple_of(PAGE)?;
     let whole = bytes.checked_add(HUGE)?;
-    let base = map(whole)?.as_ptr();
+    let base = system::map(whole)?.as_ptr();
     let before = (base as usize).next_multiple_of(HUGE) - base as usize;
     // SAFETY: both parts, and what is advised about, lie in the mapping made above, which nobody else knows.
     let start = unsafe {
@@ -191,7 +245,7 @@ mod tests {
         for len in [0, 1, 4096, 16_384, 100_000, HUGE - 1, HUGE, HUGE + 1, HUGE + 65_536, 3 * HUGE + 12_345] {
             for guard in [Guard::None, Guard::After] {
                 let Some(mut b) = Block::new(len, guard) else {
-                    assert!(cfg!(not(unix)), "{len} bytes, {guard:?}");
+                    assert!(cfg!(not(any(unix, windows))), "{len} bytes, {guard:?}");
                     continue;
                 };
                 assert!(b.bytes().iter().all(|&x| x == 0));

@@ -57,7 +57,7 @@ impl Store {
         let (dir, parent) = Dir::open_ours(folder).map_err(failed)?;
         let mut open = lock(&OPEN);
         open.retain(|s| s.strong_count() > 0);
-        let same = |s: &Arc<Store>| s.limit == limit && s.folder.is(&dir, folder);
+        let same = |s: &Arc<Store>| s.limit == limit && s.folder.is(&dir);
         if let Some(store) = open.iter().filter_map(Weak::upgrade).find(same) {
             return Ok(store);
         }
@@ -108,15 +108,15 @@ impl Drop for Store {
 
 impl Folder {
     #[cfg(unix)]
-    fn is(&self, dir: &Dir, _folder: &Path) -> bool {
+    fn is(&self, dir: &Dir) -> bool {
         use std::os::unix::fs::MetadataExt;
         let number = |d: &Dir| d.info().ok().map(|i| (i.dev(), i.ino()));
         number(&self.dir).is_some_and(|n| number(dir) == Some(n))
     }
 
     #[cfg(not(unix))]
-    fn is(&self, _dir: &Dir, folder: &Path) -> bool {
-        self.path == folder
+    fn is(&self, dir: &Dir) -> bool {
+        self.dir.path() == dir.path()
     }
 
     fn digest(&self, key: u128, bytes: &[u8]) -> [u8; DIGEST] {
@@ -284,15 +284,11 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::{Permissions, hard_link, metadata, set_permissions};
-    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 
     const LIMIT: u64 = 1 << 20;
-    /// the id of another user
-    const OTHER: u32 = 12_345;
 
     /// a folder of this user for the cache and its key
     struct Scratch(PathBuf);
@@ -302,7 +298,8 @@ mod tests {
             let path = std::env::temp_dir().join(format!("gradloom-test-{}-{name}", std::process::id()));
             let _ = std::fs::remove_dir_all(&path);
             std::fs::create_dir_all(&path).unwrap();
-            mode(&path, 0o700);
+            #[cfg(unix)]
+            unix::mode(&path, 0o700);
             Scratch(path)
         }
 
@@ -333,23 +330,6 @@ mod tests {
         }
     }
 
-    fn mode(path: &Path, mode: u32) {
-        set_permissions(path, Permissions::from_mode(mode)).unwrap();
-    }
-
-    /// gives a file to another user; false, after printing the reason, where that is not allowed
-    fn give_away(path: &Path) -> bool {
-        let given = chown(path, Some(OTHER), Some(OTHER));
-        if let Err(e) = &given {
-            eprintln!("not tried: {} cannot be given to another user ({e}); root can", path.display());
-        }
-        given.is_ok()
-    }
-
-    fn refusal(folder: &Path) -> String {
-        Store::open(folder, LIMIT).map(|_| ()).expect_err("a folder that is not safe")
-    }
-
     #[test]
     fn entries_survive_the_store() {
         let dir = Scratch::new("survive");
@@ -362,8 +342,10 @@ mod tests {
         let mut names: Vec<_> = std::fs::read_dir(dir.cache()).unwrap().flatten().map(|e| e.file_name()).collect();
         names.sort();
         assert_eq!(names, [name(1).as_str(), WRITTEN_BYTES_FILE], "nothing unfinished is left");
-        let key = metadata(dir.0.join(KEY_NAME)).unwrap();
-        assert_eq!((key.len(), key.mode() & 0o777), (16, 0o600));
+        let key = std::fs::metadata(dir.0.join(KEY_NAME)).unwrap();
+        assert_eq!(key.len(), 16);
+        #[cfg(unix)]
+        assert_eq!(std::os::unix::fs::MetadataExt::mode(&key) & 0o777, 0o600);
     }
 
     #[test]
@@ -423,111 +405,10 @@ mod tests {
             std::fs::write(&tally, spoilt).unwrap();
             let file = File::create(&unfinished).unwrap();
             file.set_modified(SystemTime::now() - 2 * ABANDONED).unwrap();
+            drop(file);
             Store::open(&dir.cache(), LIMIT).unwrap().save(2, vec![1]);
             assert!(!unfinished.exists(), "{spoilt:?}");
             assert_eq!(std::fs::read(&tally).unwrap(), 0u64.to_le_bytes(), "{spoilt:?}");
-        }
-    }
-
-    #[test]
-    fn folders_that_others_could_exchange_are_refused() {
-        let dir = Scratch::new("folders");
-        let (parent, cache) = (dir.0.join("parent"), dir.0.join("parent/deep/cache"));
-        assert!(Store::open(&cache, LIMIT).is_ok());
-        for (changed, bits, safe) in [
-            (&cache, 0o777, false),
-            (&cache, 0o720, false),
-            (&cache, 0o1777, false),
-            (&cache, 0o755, true),
-            (&parent, 0o777, false),
-            (&parent, 0o702, false),
-            (&parent, 0o1777, true),
-        ] {
-            let group_is_ours = metadata(changed).unwrap().gid() == metadata(changed).unwrap().uid();
-            mode(changed, bits);
-            let safe = safe || bits == 0o720 && group_is_ours;
-            assert_eq!(Store::open(&cache, LIMIT).is_ok(), safe, "{} with {bits:o}", changed.display());
-            mode(changed, 0o700);
-        }
-        assert!(refusal_says(&parent, &cache, "other users may write"));
-        for path in [&cache, &parent] {
-            if give_away(path) {
-                assert!(refusal(&cache).contains("other user"), "{}", refusal(&cache));
-                chown(path, Some(metadata(&dir.0).unwrap().uid()), None).unwrap();
-                assert!(Store::open(&cache, LIMIT).is_ok());
-            }
-        }
-    }
-
-    fn refusal_says(open: &Path, folder: &Path, what: &str) -> bool {
-        mode(open, 0o777);
-        let says = refusal(folder).contains(what);
-        mode(open, 0o700);
-        says
-    }
-
-    #[test]
-    fn links_on_the_way_must_be_ours() {
-        let dir = Scratch::filled("links");
-        let (link, circle) = (dir.0.join("link"), dir.0.join("circle"));
-        symlink(dir.cache(), &link).unwrap();
-        assert_eq!(Store::open(&link, LIMIT).unwrap().load(1), Some(vec![4, 5, 6]));
-        symlink("circle", &circle).unwrap();
-        assert!(refusal(&circle.join("x")).contains("circle"));
-        let owned = std::os::unix::fs::lchown(&link, Some(OTHER), None);
-        match owned {
-            Ok(()) => assert!(refusal(&link).contains("link")),
-            Err(e) => eprintln!("not tried: a link of another user ({e}); root can make one"),
-        }
-    }
-
-    #[test]
-    fn a_folder_that_is_exchanged_is_not_read() {
-        let dir = Scratch::filled("exchanged");
-        let s = Store::open(&dir.cache(), LIMIT).unwrap();
-        std::fs::rename(dir.cache(), dir.0.join("old")).unwrap();
-        std::fs::create_dir(dir.cache()).unwrap();
-        std::fs::copy(dir.0.join("old").join(name(1)), dir.entry(2)).unwrap();
-        assert_eq!((s.load(1), s.load(2)), (Some(vec![4, 5, 6]), None));
-        s.save(3, vec![7]);
-        drop(s);
-        assert!(dir.0.join("old").join(name(3)).exists() && !dir.entry(3).exists());
-    }
-
-    #[test]
-    fn entries_that_are_not_ours_are_none() {
-        let attacks: [(&str, fn(&Scratch)); 8] = [
-            ("writable by others", |d| mode(&d.entry(1), 0o602)),
-            ("hard link", |d| hard_link(d.entry(1), d.0.join("twin")).unwrap()),
-            ("symbolic link", |d| {
-                std::fs::rename(d.entry(1), d.0.join("real")).unwrap();
-                symlink(d.0.join("real"), d.entry(1)).unwrap();
-            }),
-            ("pipe", |d| {
-                std::fs::remove_file(d.entry(1)).unwrap();
-                assert!(std::process::Command::new("mkfifo").arg(d.entry(1)).status().unwrap().success());
-            }),
-            ("folder", |d| {
-                std::fs::remove_file(d.entry(1)).unwrap();
-                std::fs::create_dir(d.entry(1)).unwrap();
-            }),
-            ("truncated", |d| File::options().write(true).open(d.entry(1)).unwrap().set_len(18).unwrap()),
-            ("longer than any", |d| {
-                File::options().write(true).open(d.entry(1)).unwrap().set_len(MOST_BYTES + 1).unwrap()
-            }),
-            ("under another name", |d| {
-                Store::open(&d.cache(), LIMIT).unwrap().save(2, vec![9]);
-                std::fs::rename(d.entry(2), d.entry(1)).unwrap();
-            }),
-        ];
-        for (i, (what, attack)) in attacks.iter().enumerate() {
-            let dir = Scratch::filled(&format!("entry-{i}"));
-            attack(&dir);
-            assert_eq!(dir.load(), None, "{what}");
-        }
-        let dir = Scratch::filled("entry-owner");
-        if give_away(&dir.entry(1)) {
-            assert_eq!(dir.load(), None, "another user's");
         }
     }
 
@@ -550,27 +431,157 @@ mod tests {
         assert!(dir.load().is_some());
     }
 
-    #[test]
-    fn a_key_that_is_not_ours_is_not_used() {
-        for (i, bytes) in [&[7; 16][..], b"", b"short", &[7; 64]].iter().enumerate() {
-            let dir = Scratch::filled(&format!("key-{i}"));
-            std::fs::write(dir.0.join(KEY_NAME), bytes).unwrap();
-            assert_eq!(dir.load(), None, "a key of {} bytes", bytes.len());
-            // afterwards there is a cache again
-            Store::open(&dir.cache(), LIMIT).unwrap().save(1, vec![8]);
-            assert_eq!(dir.load(), Some(vec![8]));
-            assert_eq!(metadata(dir.0.join(KEY_NAME)).unwrap().len(), 16);
+    /// What depends on owners, permissions and links.
+    #[cfg(unix)]
+    mod unix {
+        use super::*;
+        use std::fs::{Permissions, hard_link, metadata, set_permissions};
+        use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+
+        /// the id of another user
+        const OTHER: u32 = 12_345;
+
+        pub(super) fn mode(path: &Path, mode: u32) {
+            set_permissions(path, Permissions::from_mode(mode)).unwrap();
         }
-        let dir = Scratch::filled("key-mode");
-        let key = dir.0.join(KEY_NAME);
-        mode(&key, 0o604);
-        assert!(refusal(&dir.cache()).contains(KEY_NAME));
-        mode(&key, 0o600);
-        if give_away(&key) {
+
+        /// gives a file to another user; false, after printing the reason, where that is not allowed
+        fn give_away(path: &Path) -> bool {
+            let given = chown(path, Some(OTHER), Some(OTHER));
+            if let Err(e) = &given {
+                eprintln!("not tried: {} cannot be given to another user ({e}); root can", path.display());
+            }
+            given.is_ok()
+        }
+
+        fn refusal(folder: &Path) -> String {
+            Store::open(folder, LIMIT).map(|_| ()).expect_err("a folder that is not safe")
+        }
+
+        #[test]
+        fn folders_that_others_could_exchange_are_refused() {
+            let dir = Scratch::new("folders");
+            let (parent, cache) = (dir.0.join("parent"), dir.0.join("parent/deep/cache"));
+            assert!(Store::open(&cache, LIMIT).is_ok());
+            for (changed, bits, safe) in [
+                (&cache, 0o777, false),
+                (&cache, 0o720, false),
+                (&cache, 0o1777, false),
+                (&cache, 0o755, true),
+                (&parent, 0o777, false),
+                (&parent, 0o702, false),
+                (&parent, 0o1777, true),
+            ] {
+                let group_is_ours = metadata(changed).unwrap().gid() == metadata(changed).unwrap().uid();
+                mode(changed, bits);
+                let safe = safe || bits == 0o720 && group_is_ours;
+                assert_eq!(Store::open(&cache, LIMIT).is_ok(), safe, "{} with {bits:o}", changed.display());
+                mode(changed, 0o700);
+            }
+            assert!(refusal_says(&parent, &cache, "other users may write"));
+            for path in [&cache, &parent] {
+                if give_away(path) {
+                    assert!(refusal(&cache).contains("other user"), "{}", refusal(&cache));
+                    chown(path, Some(metadata(&dir.0).unwrap().uid()), None).unwrap();
+                    assert!(Store::open(&cache, LIMIT).is_ok());
+                }
+            }
+        }
+
+        fn refusal_says(open: &Path, folder: &Path, what: &str) -> bool {
+            mode(open, 0o777);
+            let says = refusal(folder).contains(what);
+            mode(open, 0o700);
+            says
+        }
+
+        #[test]
+        fn links_on_the_way_must_be_ours() {
+            let dir = Scratch::filled("links");
+            let (link, circle) = (dir.0.join("link"), dir.0.join("circle"));
+            symlink(dir.cache(), &link).unwrap();
+            assert_eq!(Store::open(&link, LIMIT).unwrap().load(1), Some(vec![4, 5, 6]));
+            symlink("circle", &circle).unwrap();
+            assert!(refusal(&circle.join("x")).contains("circle"));
+            let owned = std::os::unix::fs::lchown(&link, Some(OTHER), None);
+            match owned {
+                Ok(()) => assert!(refusal(&link).contains("link")),
+                Err(e) => eprintln!("not tried: a link of another user ({e}); root can make one"),
+            }
+        }
+
+        #[test]
+        fn a_folder_that_is_exchanged_is_not_read() {
+            let dir = Scratch::filled("exchanged");
+            let s = Store::open(&dir.cache(), LIMIT).unwrap();
+            std::fs::rename(dir.cache(), dir.0.join("old")).unwrap();
+            std::fs::create_dir(dir.cache()).unwrap();
+            std::fs::copy(dir.0.join("old").join(name(1)), dir.entry(2)).unwrap();
+            assert_eq!((s.load(1), s.load(2)), (Some(vec![4, 5, 6]), None));
+            s.save(3, vec![7]);
+            drop(s);
+            assert!(dir.0.join("old").join(name(3)).exists() && !dir.entry(3).exists());
+        }
+
+        #[test]
+        fn entries_that_are_not_ours_are_none() {
+            let attacks: [(&str, fn(&Scratch)); 8] = [
+                ("writable by others", |d| mode(&d.entry(1), 0o602)),
+                ("hard link", |d| hard_link(d.entry(1), d.0.join("twin")).unwrap()),
+                ("symbolic link", |d| {
+                    std::fs::rename(d.entry(1), d.0.join("real")).unwrap();
+                    symlink(d.0.join("real"), d.entry(1)).unwrap();
+                }),
+                ("pipe", |d| {
+                    std::fs::remove_file(d.entry(1)).unwrap();
+                    assert!(std::process::Command::new("mkfifo").arg(d.entry(1)).status().unwrap().success());
+                }),
+                ("folder", |d| {
+                    std::fs::remove_file(d.entry(1)).unwrap();
+                    std::fs::create_dir(d.entry(1)).unwrap();
+                }),
+                ("truncated", |d| File::options().write(true).open(d.entry(1)).unwrap().set_len(18).unwrap()),
+                ("longer than any", |d| {
+                    File::options().write(true).open(d.entry(1)).unwrap().set_len(MOST_BYTES + 1).unwrap()
+                }),
+                ("under another name", |d| {
+                    Store::open(&d.cache(), LIMIT).unwrap().save(2, vec![9]);
+                    std::fs::rename(d.entry(2), d.entry(1)).unwrap();
+                }),
+            ];
+            for (i, (what, attack)) in attacks.iter().enumerate() {
+                let dir = Scratch::filled(&format!("entry-{i}"));
+                attack(&dir);
+                assert_eq!(dir.load(), None, "{what}");
+            }
+            let dir = Scratch::filled("entry-owner");
+            if give_away(&dir.entry(1)) {
+                assert_eq!(dir.load(), None, "another user's");
+            }
+        }
+
+        #[test]
+        fn a_key_that_is_not_ours_is_not_used() {
+            for (i, bytes) in [&[7; 16][..], b"", b"short", &[7; 64]].iter().enumerate() {
+                let dir = Scratch::filled(&format!("key-{i}"));
+                std::fs::write(dir.0.join(KEY_NAME), bytes).unwrap();
+                assert_eq!(dir.load(), None, "a key of {} bytes", bytes.len());
+                // afterwards there is a cache again
+                Store::open(&dir.cache(), LIMIT).unwrap().save(1, vec![8]);
+                assert_eq!(dir.load(), Some(vec![8]));
+                assert_eq!(metadata(dir.0.join(KEY_NAME)).unwrap().len(), 16);
+            }
+            let dir = Scratch::filled("key-mode");
+            let key = dir.0.join(KEY_NAME);
+            mode(&key, 0o604);
+            assert!(refusal(&dir.cache()).contains(KEY_NAME));
+            mode(&key, 0o600);
+            if give_away(&key) {
+                assert!(refusal(&dir.cache()).contains(KEY_NAME));
+            }
+            std::fs::remove_file(&key).unwrap();
+            assert!(std::process::Command::new("mkfifo").arg(&key).status().unwrap().success());
             assert!(refusal(&dir.cache()).contains(KEY_NAME));
         }
-        std::fs::remove_file(&key).unwrap();
-        assert!(std::process::Command::new("mkfifo").arg(&key).status().unwrap().success());
-        assert!(refusal(&dir.cache()).contains(KEY_NAME));
     }
 }

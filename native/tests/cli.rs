@@ -50,7 +50,7 @@ fn run_model(name: &str, device: &str, tolerance: f64) {
     }
 }
 
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn runs_models_on_the_cpu() {
     // the suite of models runs all of them
@@ -106,7 +106,7 @@ fn inspect_lists_every_node_that_is_refused() {
 }
 
 /// `run --compare eval`: every node's value on two devices.
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn compare_names_the_first_node_that_drifts() {
     let (m, i) = (model("zoo_llama_past", "model.onnx"), model("zoo_llama_past", "input.npz"));

@@ -38,10 +38,7 @@ impl Folder {
             let clock =
                 std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.subsec_nanos());
             let path = std::env::temp_dir().join(format!("gradloom-{}-{n}-{clock:x}", std::process::id()));
-            let mut make = std::fs::DirBuilder::new();
-            #[cfg(unix)]
-            std::os::unix::fs::DirBuilderExt::mode(&mut make, 0o700);
-            match make.create(&path) {
+            match private_folder(&path) {
                 Ok(()) => return Ok(Folder(path)),
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(e),
@@ -49,6 +46,19 @@ impl Folder {
         }
         Err(std::io::ErrorKind::AlreadyExists.into())
     }
+}
+
+/// Creates a folder that only this user can read.
+#[cfg(unix)]
+fn private_folder(path: &std::path::Path) -> std::io::Result<()> {
+    let mut make = std::fs::DirBuilder::new();
+    std::os::unix::fs::DirBuilderExt::mode(&mut make, 0o700).create(path)
+}
+
+/// Creates a folder that only this user can read, as all are in the user's own folder for temporary files.
+#[cfg(not(unix))]
+fn private_folder(path: &std::path::Path) -> std::io::Result<()> {
+    std::fs::create_dir(path)
 }
 
 impl Drop for Folder {

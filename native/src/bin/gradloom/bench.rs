@@ -165,7 +165,20 @@ fn cpu_ms() -> Option<f64> {
     (status == 0).then(|| t.tv_sec as f64 * 1e3 + t.tv_nsec as f64 / 1e6)
 }
 
-#[cfg(not(unix))]
+#[cfg(windows)]
+fn cpu_ms() -> Option<f64> {
+    use windows_sys::Win32::Foundation::FILETIME;
+    use windows_sys::Win32::System::Threading::{GetCurrentProcess, GetProcessTimes};
+    let mut times = [FILETIME { dwLowDateTime: 0, dwHighDateTime: 0 }; 4];
+    let [created, ended, kernel, user] = &mut times;
+    // SAFETY: the call writes to these four alone
+    let status = unsafe { GetProcessTimes(GetCurrentProcess(), created, ended, kernel, user) };
+    // In units of 100 ns
+    let ticks = |t: &FILETIME| u64::from(t.dwHighDateTime) << 32 | u64::from(t.dwLowDateTime);
+    (status != 0).then(|| (ticks(&times[2]) + ticks(&times[3])) as f64 / 1e4)
+}
+
+#[cfg(not(any(unix, windows)))]
 fn cpu_ms() -> Option<f64> {
     None
 }
