@@ -2,12 +2,12 @@
 //! `cargo run --release -p gradloom-tests --example matmul_tile [N]`. Prints GFLOP/s per tile and instruction set.
 #![allow(missing_docs)]
 
-#[cfg(not(all(unix, target_arch = "x86_64")))]
+#[cfg(not(target_arch = "x86_64"))]
 fn main() {
     eprintln!("needs x86-64 on unix");
 }
 
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 fn main() -> gradloom_core::Result<()> {
     use gradloom::cpu::{CpuDevice, detect};
     use gradloom_core::device::{Device, Step, View};
@@ -65,7 +65,7 @@ fn main() -> gradloom_core::Result<()> {
     Ok(())
 }
 
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 mod tile {
     use gradloom_core::DType::F32;
     use gradloom_core::codegen::Program;

@@ -1,5 +1,5 @@
 //! Attention with opts that no heuristic gives: results stay those without opts.
-#![cfg(all(unix, target_arch = "x86_64"))]
+#![cfg(target_arch = "x86_64")]
 
 use gradloom::tensor::{Attention, Tensor};
 use gradloom::{Result, Session};

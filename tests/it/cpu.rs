@@ -1,5 +1,5 @@
 //! The CPU device: every sample program through the x86-64 emitter, in both instruction sets and with threads.
-#![cfg(all(unix, target_arch = "x86_64"))]
+#![cfg(target_arch = "x86_64")]
 
 use gradloom::cpu::{CpuDevice, detect};
 use gradloom_core::DType;

@@ -76,19 +76,19 @@ fn eval_device() -> Result<Pair> {
     Ok((Box::new(EvalDevice::default()), Box::new(conformance::EvalRenderer)))
 }
 
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 fn cpu_device() -> Result<Pair> {
     let none = || gradloom_core::Error::Device { device: "cpu".into(), what: "no AVX2".into() };
     let isa = gradloom::cpu::detect().ok_or_else(none)?;
     pair(gradloom::cpu::CpuDevice::with_isa(isa, 2)?)
 }
 
-#[cfg(all(unix, target_arch = "aarch64"))]
+#[cfg(target_arch = "aarch64")]
 fn cpu_device() -> Result<Pair> {
     pair(gradloom::cpu::CpuDevice::new(2)?)
 }
 
-#[cfg(all(unix, target_arch = "aarch64"))]
+#[cfg(target_arch = "aarch64")]
 fn neon_device() -> Result<Pair> {
     pair(gradloom::cpu::CpuDevice::neon(2)?)
 }

@@ -1,16 +1,13 @@
 //! Kernels stay inside their buffers: each buffer ends where a page ends, and the page behind it may not be touched. A kernel
 //! that leaves its buffer ends this process.
-#![cfg(unix)]
 
 use gradloom::c::CDevice;
-use gradloom::llvm;
 use gradloom::memory::Guard;
 use gradloom::tensor::{ConvOpts, PoolOpts};
 use gradloom::{Result, Runtime, Session, Tensor};
 use gradloom_core::device::Device;
 use gradloom_core::render::Renderer;
 use gradloom_core::render::c::CRenderer;
-use gradloom_core::render::llvm::LlvmRenderer;
 use gradloom_tests::here;
 use gradloom_tests::runner::run_samples;
 
@@ -37,8 +34,10 @@ fn devices() -> Vec<(&'static str, Pair)> {
         let renderer = gradloom_core::render::arm64::Arm64;
         all.push(("cpu", (Box::new(dev.with_guard(Guard::After)), Box::new(renderer))));
     }
-    if let Some(dev) = here::device("llvm", llvm::open(1)) {
-        all.push(("llvm", (Box::new(dev.with_guard(Guard::After)), Box::new(LlvmRenderer))));
+    #[cfg(unix)]
+    if let Some(dev) = here::device("llvm", gradloom::llvm::open(1)) {
+        let renderer = gradloom_core::render::llvm::LlvmRenderer;
+        all.push(("llvm", (Box::new(dev.with_guard(Guard::After)), Box::new(renderer))));
     }
     if let Some(dev) = here::device("c", CDevice::new()) {
         all.push(("c", (Box::new(dev.with_guard(Guard::After)), Box::new(CRenderer))));

@@ -26,7 +26,7 @@ mod gguf;
 mod grammar;
 mod guard;
 mod hostile;
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 mod integers;
 mod joins;
 mod lengths;
@@ -41,7 +41,7 @@ mod minilm;
 mod mlperf;
 mod mnist;
 mod models;
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 mod mutations;
 mod narrow;
 mod network;

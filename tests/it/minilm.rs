@@ -117,7 +117,7 @@ fn check(device: &str) {
 }
 
 #[test]
-#[cfg(all(unix, any(target_arch = "aarch64", target_arch = "x86_64")))]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 fn minilm_runs_on_the_processor() {
     check("cpu");
 }
@@ -129,7 +129,7 @@ fn minilm_runs_on_wgpu() {
 }
 
 #[test]
-#[cfg(all(unix, any(target_arch = "aarch64", target_arch = "x86_64")))]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 fn sentences_go_from_text_to_embedding() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.cache/models/minilm_l6_v2");
     let Ok(bytes) = std::fs::read(model.join("model.safetensors")) else {

@@ -145,13 +145,13 @@ fn check_fetched(device: &str) {
 }
 
 #[test]
-#[cfg(all(unix, any(target_arch = "aarch64", target_arch = "x86_64")))]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 fn models_run_on_the_processor() {
     check("cpu", &[]);
 }
 
 #[test]
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 fn models_run_on_avx2() {
     check("cpu:avx2", &[]);
 }
@@ -248,7 +248,7 @@ fn models_run_as_on_a_gpu_of_hardware() {
 }
 
 #[test]
-#[cfg(all(unix, any(target_arch = "aarch64", target_arch = "x86_64")))]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 fn fetched_models_run_on_the_processor() {
     check_fetched("cpu");
 }

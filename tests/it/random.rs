@@ -1,6 +1,6 @@
 //! Random tensor graphs on the processor, through our own code generator and through LLVM, with the heuristic's opts and with
 //! random ones: results are the evaluator's.
-#![cfg(all(unix, target_arch = "x86_64"))]
+#![cfg(target_arch = "x86_64")]
 
 use gradloom_core::codegen::axes::Kernel;
 use gradloom_core::codegen::{Opt, compile};

@@ -26,6 +26,7 @@ pub(crate) fn copying() -> Target {
 }
 
 /// One that also multiplies what lies in workgroup memory.
+#[cfg(target_os = "linux")]
 pub(crate) fn in_memory() -> Target {
     let copies = Some(Copies { blocks: 4, bytes: 227 << 10 });
     let tiles = [MatrixTile::sm80(), MatrixTile::sm90()].concat();

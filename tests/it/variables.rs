@@ -239,7 +239,7 @@ fn a_cache_of_keys_grows_without_new_kernels() {
 
 /// A step writes a row of keys and one of values, and one kernel goes through the keys that there are.
 #[test]
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 fn attention_of_a_token_ends_where_the_text_does() {
     for group in [1, 2] {
         assert_eq!(grows("cpu", group, 1, 512, 500), Some((2, true)), "{group} queries share keys");
