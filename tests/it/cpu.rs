@@ -140,6 +140,48 @@ fn every_other_element_is_one_permutation() {
     }
 }
 
+/// More sums than registers are in a stack frame of several pages, each of which is touched in order: Windows maps a thread's stack page by page.
+#[test]
+fn large_frames_are_touched_page_by_page() {
+    use gradloom_core::DType::F32;
+    use gradloom_core::uop::AxisKind;
+    use gradloom_tests::programs::{Build, Data};
+
+    let t = Target::x86(Isa::Avx2, 1);
+    let (l, sums, taps) = (t.lanes, 500, 3);
+    let value = |i: usize| (i * 7 % 23) as f64 - 11.0;
+    let (x, w) = (Data::new(F32, sums * l + taps, value), Data::new(F32, taps, |i| value(i + 3)));
+    let want = Data::new(F32, sums * l, |i| (0..taps).map(|q| x.f(i + q) * w.f(q)).sum());
+    let mut b = Build::new(&t);
+    let (x, w, y) = (b.input(x), b.input(w), b.output(want));
+    let (ni, lane) = (b.tile(sums, AxisKind::Upcast, false), b.tile(l, AxisKind::Upcast, true));
+    let (zero, none) = (b.g.float(0.0, F32), b.g.idx(0));
+    let acc = b.acc(0, zero, &[ni, lane]);
+    let r = b.open(taps, AxisKind::Reduce);
+    let (xv, wv) = (b.load(x, r, &[(ni, l as i64), (lane, 1)], F32), b.load(w, r, &[], F32));
+    let u = b.mul_add(acc, xv, wv);
+    let e = b.end(r, &[u]);
+    let v = b.read(acc, &[e]);
+    b.store(y, none, &[(ni, l as i64), (lane, 1)], v);
+    let s = b.finish("frame");
+    let code = X86.render(&s.program, &t).expect("the kernel renders");
+    let Code::Bytes(bytes) = &code else { panic!("machine code is bytes") };
+    let text = gradloom::disasm::disassemble(bytes);
+    for page in 1..=3 {
+        assert!(text.contains(&format!("[rsp-{page}000h]")), "page {page}:\n{text}");
+    }
+    if detect().is_some() {
+        // on a thread whose stack nothing else has touched
+        let run = std::thread::spawn(move || {
+            let mut dev = CpuDevice::with_isa(Isa::Avx2, 1).expect("the device opens");
+            let kernel = Device::compile(&mut dev, &[Source::new(&s.program, code)]).expect("compiles")[0];
+            let got = gradloom_tests::runner::run_one(&mut dev, &s, kernel).expect("runs");
+            s.check(&got).expect("all sums");
+        });
+        run.join().expect("it runs to its end");
+    }
+}
+
 /// The text of a kernel of dot products of three rows and two vectors.
 fn dot(isa: Isa, a: DType, b: DType, group: usize) -> String {
     let t = Target::x86(isa, 1);
