@@ -14,6 +14,7 @@ const CHECKS = {
   ptx: ["check:ptx", "--strict"],
   "cuda-c": ["check:cuda-c"],
   arm: ["test:arm"],
+  windows: ["test:windows"],
   vulkan: ["test:vulkan", "--models"],
   models: ["test:models"],
 };
