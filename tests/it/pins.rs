@@ -1,21 +1,32 @@
-//! What the compiler makes of the benchmark's networks on each kind of target, kernel by kernel: how many there are, and the opts of each.
+//! What the compiler makes of the benchmark's networks on each kind of target, kernel by kernel: how many there are, the opts of each, and the time
+//! that the cost model predicts for it, with the resource that bounds it.
 //! Every pass leaves a graph in which the rules of the spec hold that its row in the table names.
 //! A change of it is seen in `tests/golden/pins`; `BLESS=1 cargo test -p gradloom-tests --test it pins` takes it over.
 
 use gradloom_core::DType;
+use gradloom_core::codegen::cost::{Cost, cost};
 use gradloom_core::codegen::{Program, compile_watched};
 use gradloom_core::target::{Isa, Sm, Target};
 use gradloom_tests::networks::{BENCHMARKS, Net, build, kernels, load};
 use std::fmt::Write;
 use std::path::Path;
 
-/// A line for each different kernel: launches, name, work, grid and workgroup, opts.
-fn line(p: &Program, launches: usize, t: &Target) -> String {
+/// Microseconds with three significant digits, so that the last bits of a prediction do not show.
+fn microseconds(ns: f64) -> String {
+    let us = ns / 1e3;
+    let digits = format!("{us:.0}").trim_start_matches('0').len();
+    let unit = 10f64.powi(digits as i32 - 3);
+    format!("{:.*} us", 3usize.saturating_sub(digits), (us / unit).round() * unit)
+}
+
+/// A line for each different kernel: launches, name, work, grid and workgroup, predicted time of one launch and what bounds it, opts.
+fn line(p: &Program, launches: usize, c: &Cost, t: &Target) -> String {
     let mut s = format!("  {launches} x {} {} flop {} B", p.name, p.flops, p.bytes);
     if t.has_local {
         let text = |v: [u32; 3]| format!("{}x{}x{}", v[0], v[1], v[2]);
         let _ = write!(s, " grid {} of {}", text(p.grid), text(p.local));
     }
+    let _ = write!(s, ", {} by {}", microseconds(c.ns), c.bound);
     let opts: Vec<String> = p.opts.iter().map(ToString::to_string).collect();
     format!("{s}: {}", if opts.is_empty() { "-".into() } else { opts.join(", ") })
 }
@@ -32,7 +43,8 @@ fn pinned_of(file: &str, t: &Target, float: DType, names: &[&str]) {
         let outs = build(&net, name).unwrap_or_else(|e| panic!("{name}: {e}"));
         let nodes = load(&net, &outs, t).unwrap_or_else(|e| panic!("{name}: {e}"));
         let list = kernels(&net, &nodes, t).unwrap_or_else(|e| panic!("{name} on {file}: {e}"));
-        let _ = writeln!(text, "{name}: {} launches, {} kernels", list.iter().map(|k| k.1).sum::<usize>(), list.len());
+        let (mut lines, mut ns) = (String::new(), 0.0);
+        let (launches, different) = (list.iter().map(|k| k.1).sum::<usize>(), list.len());
         for (ast, launches) in list {
             let mut broken = None;
             let p = compile_watched(&ast, t, None, &mut |pass, lowering| {
@@ -41,8 +53,16 @@ fn pinned_of(file: &str, t: &Target, float: DType, names: &[&str]) {
             let p = p.unwrap_or_else(|e| panic!("{name} on {file}: {e}"));
             assert!(broken.is_none(), "{name} on {file}: {broken:?}");
             assert_eq!(p.refused, 0, "{name} on {file}: opts that do not fit {}", p.name);
-            let _ = writeln!(text, "{}", line(&p, launches, t));
+            let c = cost(&p, t);
+            ns += c.ns * launches as f64;
+            let _ = writeln!(lines, "{}", line(&p, launches, &c, t));
         }
+        let _ = writeln!(
+            text,
+            "{name}: {launches} launches, {different} kernels, {}\n{}",
+            microseconds(ns),
+            lines.trim_end()
+        );
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/pins/{file}.txt"));
     if std::env::var_os("BLESS").is_some() {
