@@ -2,12 +2,12 @@
 //! Out: opts that compute several rows at once, so that the contractions have register tiles, and put lanes along each
 //! array, each reduction of a row and the result.
 
+use super::picked::{Loaded, Picked};
 use super::{Level, Opt, Staging};
 use crate::analysis::{affine, product};
 use crate::codegen::axes::Kernel;
 use crate::target::Target;
-use crate::uop::{AxisKind, Op, UOp};
-use rustc_hash::FxHashMap;
+use crate::uop::{AxisKind, UOp};
 
 /// The most multiply-adds in an unrolled loop body.
 const BODY: usize = 96;
@@ -31,7 +31,7 @@ pub(super) fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     let Some((height, width)) = tile(t, high, &along.iter().map(|&r| len(r)).collect::<Vec<_>>()) else {
         return Vec::new();
     };
-    let mut out = Picked { k: k.clone(), t, opts: Vec::new() };
+    let mut out = Picked::new(k, t);
     let id = |r: UOp| k.g.range_arg(r).id;
     if height > 1 {
         out.push(Opt::upcast(id(rows), height));
@@ -91,36 +91,12 @@ fn tile(t: &Target, rows: usize, along: &[usize]) -> Option<(usize, usize)> {
     best.map(|b| (b.1, b.2))
 }
 
-/// The opts so far, and the kernel after they are applied.
-struct Picked<'a> {
-    k: Kernel,
-    t: &'a Target,
-    opts: Vec<Opt>,
-}
-
 impl Picked<'_> {
-    fn push(&mut self, opt: Opt) {
-        let mut k = self.k.clone();
-        if k.apply(&opt, self.t).is_ok() {
-            self.k = k;
-            self.opts.push(opt);
-        }
-    }
-
     /// Stages the operands that all rows share in packed panels, outside the loop over rows.
     fn panels(&mut self, rows: u8) {
         let k = self.k.clone();
-        let mut number: FxHashMap<u32, u16> = FxHashMap::default();
-        let mut found = Vec::new();
-        for u in k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Load) {
+        for Loaded { load: u, slot, number } in self.loads() {
             let index = k.g.src_at(u, 0);
-            let Some(slot) = k.slot_below(index) else { continue };
-            let n = number.entry(slot).or_default();
-            found.push((u, index, slot, *n));
-            *n += 1;
-        }
-        // a staged load no longer counts among the loads of its parameter, so later ones are staged first
-        for (u, index, param, load) in found.into_iter().rev() {
             let has = |r: UOp| k.g.depends(u, r);
             let all = k.ranges();
             let Some(lane) = all.iter().copied().find(|&r| k.g.range_arg(r).lane && has(r)) else { continue };
@@ -135,7 +111,7 @@ impl Picked<'_> {
             }
             let around = k.row_loops().0.into_iter().filter(|&r| has(r)).map(|r| k.g.range_arg(r).id).max();
             let level = around.map_or(Level::Outside, Level::In);
-            self.push(Opt::Stage(Staging { param, load, level, separate_windows: true }));
+            self.push(Opt::Stage(Staging { param: slot, load: number, level, separate_windows: true }));
         }
     }
 }

@@ -15,6 +15,7 @@ pub mod heuristic;
 pub mod launch;
 mod matrix;
 mod multi_buffered;
+mod picked;
 pub mod recurrence;
 mod refetch;
 pub(super) mod reorder;

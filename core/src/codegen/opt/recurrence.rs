@@ -3,12 +3,12 @@
 //! give each array a register tile, and pack weights in the order in which the tiles read them. Nothing is moved across
 //! the loop over steps: an iteration reads all of what the one before stored.
 
+use super::picked::{Loaded, Picked};
 use super::{Level, Opt, Staging};
 use crate::analysis::affine;
 use crate::codegen::axes::Kernel;
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Op, UOp};
-use rustc_hash::FxHashMap;
 use std::sync::OnceLock;
 
 /// The most vectors along an axis that has lanes: all of these axes have the same number of lanes, and the result's
@@ -42,7 +42,7 @@ pub(super) fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
 }
 
 fn choose_in(k: &Kernel, t: &Target) -> Vec<Opt> {
-    let mut out = Picked { k: k.clone(), t, opts: Vec::new() };
+    let mut out = Picked::new(k, t);
     // the loop over the states is the last one: all of them are computed from the same values
     if let Some(&states) = k.ranges_of(AxisKind::Loop).last().filter(|&&r| is_over_states(k, r)) {
         out.push(Opt::upcast(out.id(states), k.g.range_len(states)));
@@ -119,26 +119,7 @@ fn registers(t: &Target, height: usize, width: usize, iterations: usize) -> usiz
     height * width + loaded
 }
 
-/// The opts so far, and the kernel after they are applied.
-struct Picked<'a> {
-    k: Kernel,
-    t: &'a Target,
-    opts: Vec<Opt>,
-}
-
 impl Picked<'_> {
-    fn id(&self, r: UOp) -> u8 {
-        self.k.g.range_arg(r).id
-    }
-
-    fn push(&mut self, opt: Opt) {
-        let mut k = self.k.clone();
-        if k.apply(&opt, self.t).is_ok() {
-            self.k = k;
-            self.opts.push(opt);
-        }
-    }
-
     /// Unrolls each reduction; the largest tile has this many rows and vectors in a row.
     fn unroll(&mut self, (height, width): (usize, usize)) {
         let fits =
@@ -155,22 +136,14 @@ impl Picked<'_> {
 
     /// Packs the weights that are the same in every run.
     fn pack(&mut self) {
-        let mut number: FxHashMap<u32, u16> = FxHashMap::default();
-        let mut found = Vec::new();
-        let k = &self.k;
-        for u in k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Load) {
-            let Some(slot) = k.slot_below(k.g.src_at(u, 0)) else { continue };
-            let n = number.entry(slot).or_default();
+        let k = self.k.clone();
+        for Loaded { load: u, slot, number } in self.loads() {
             let is_matrix = matches!(k.g.arg(k.g.src_at(k.g.src_at(u, 0), 0)), Arg::Param { .. })
                 && k.ranges().iter().any(|&r| k.g.kind(r).is_reduce() && k.g.depends(u, r));
             if is_matrix && k.constants.contains(&slot) {
-                found.push(Staging { param: slot, load: *n, level: Level::Outside, separate_windows: true });
+                let staging = Staging { param: slot, load: number, level: Level::Outside, separate_windows: true };
+                self.push(Opt::Stage(staging));
             }
-            *n += 1;
-        }
-        // a packed load no longer counts among the loads of its parameter, so later ones are packed first
-        for staging in found.into_iter().rev() {
-            self.push(Opt::Stage(staging));
         }
     }
 }
