@@ -69,13 +69,27 @@ pub fn space(t: &Target) -> u128 {
 }
 
 /// The hash of a family of devices that is a part of the keys of tuned opts: these depend on the hardware, and neither
-/// on the build nor on exact limits.
+/// on the build nor on exact limits. All fields are named, so that a new one is either a part of the hash or said not
+/// to be.
 pub fn opts_space(t: &Target) -> u128 {
-    let Target { lang, lanes, isa, storage, has_local, threads, max_local_total, software, relaxed_simd, .. } = t;
-    let memory = (storage, t.f16_arrays);
+    #[rustfmt::skip]
+    let Target {
+        lang, lanes, vector_registers, isa, storage, f16_arrays, has_local, threads, max_local_total, subgroup,
+        workgroup_bytes, software, relaxed_simd, dots, matrix_tiles,
+        // which device it is
+        name: _, sm: _, processors: _,
+        // limits of launches and buffers, which say whether opts fit and not which are fast
+        max_grid: _, max_local: _, max_buffers: _, max_buffer_bytes: _, offset_alignment: _, max_loop_iterations: _,
+        // follow from the language and what is hashed of the hardware
+        arithmetic: _, fma: _, functions: _, copies: _, permutes: _, interleaved_stores: _, half_vectors: _,
+        memory_operands: _, narrow_mask_constants: _, reassociates: _, shared_allocations: _, custom_kernels: _,
+        // estimates, which tuning replaces by measured times
+        machine: _,
+    } = t;
+    let memory = (storage, f16_arrays);
     let family = (lang, lanes, isa, memory, has_local, threads.min(&2), max_local_total, software, relaxed_simd);
     // numbers that matter on GPUs only; lines for other targets are older than these and keep their keys
-    let gpu = (t.vector_registers, t.dots, t.subgroup, t.workgroup_bytes, &t.matrix_tiles);
+    let gpu = (vector_registers, dots, subgroup, workgroup_bytes, matrix_tiles);
     let text = if t.has_local { format!("opts 2 {family:?} {gpu:?}") } else { format!("opts 1 {family:?}") };
     label::of_bytes(text.as_bytes())
 }
