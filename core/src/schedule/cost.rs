@@ -17,8 +17,8 @@ const OPERAND_OPS: u32 = 1;
 /// Prices of a target; times are in nanoseconds.
 #[derive(Clone, Copy)]
 pub(super) struct Costs {
-    /// Launching a kernel; on CPUs this includes the threads' barrier.
-    launch: f64,
+    /// A further kernel ([`Machine::extra_kernel`]).
+    kernel: f64,
     /// Moving a byte from or to memory.
     ns_per_byte: f64,
     /// One operation on one element.
@@ -58,8 +58,10 @@ pub(super) struct Value {
 impl Costs {
     /// The prices of a target; they are close to the bounds in docs/performance.md.
     pub(super) fn of(t: &Target) -> Costs {
-        let Machine { launch, ns_per_byte, ns_per_op, load, padded_load_ns, producer_cache_bytes, .. } = t.machine;
-        Costs { launch, ns_per_byte, ns_per_op, load, padded_load_ns, producer_cache_bytes, lanes: t.lanes as u64 }
+        let Machine {
+            extra_kernel: kernel, ns_per_byte, ns_per_op, load, padded_load_ns, producer_cache_bytes, ..
+        } = t.machine;
+        Costs { kernel, ns_per_byte, ns_per_op, load, padded_load_ns, producer_cache_bytes, lanes: t.lanes as u64 }
     }
 
     /// Is it cheaper to store an operand of `bytes` once, with its padding, than to test at each of so many
@@ -69,7 +71,7 @@ impl Costs {
         // at most half a vector of results means few rows share one mask; a whole vector may be the lanes themselves
         let few = 2 * results <= self.lanes || results <= self.lanes && bytes as f64 <= self.producer_cache_bytes;
         let padded = self.padded_load_ns[usize::from(few)];
-        multiply_adds as f64 * padded > self.launch + 2.0 * bytes as f64 * self.ns_per_byte
+        multiply_adds as f64 * padded > self.kernel + 2.0 * bytes as f64 * self.ns_per_byte
     }
 
     /// Is recomputing the value where it is read no more expensive than storing it once and loading it there?
@@ -87,7 +89,7 @@ impl Costs {
         let passes = |bytes: u64| v.readers as f64 * bytes as f64 * self.ns_per_byte;
         let stored = v.len.saturating_mul(v.size as u64);
         let inside = wanted * once.max(moves) + passes(v.read);
-        let kernel = self.launch + (len * once).max((v.read + stored) as f64 * self.ns_per_byte);
+        let kernel = self.kernel + (len * once).max((v.read + stored) as f64 * self.ns_per_byte);
         v.ops <= MOST_OPS && inside <= kernel + wanted * self.load.max(moves) + passes(stored)
     }
 }

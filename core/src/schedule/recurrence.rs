@@ -52,7 +52,7 @@ fn is_kernel(r: &Recurrence, t: &Target) -> bool {
     }
     let m = &t.machine;
     let gained = 1.0 - 1.0 / t.threads.max(1) as f64;
-    r.work as f64 * 2.0 * m.ns_per_op * gained <= 2.0 * m.launch
+    r.work as f64 * 2.0 * m.ns_per_op * gained <= 2.0 * m.extra_kernel
 }
 
 /// The number of steps in one launch of a recurrence.

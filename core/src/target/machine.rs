@@ -8,8 +8,11 @@ use std::fmt;
 /// The performance numbers of a machine that the scheduler and the choice of opts use.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Machine {
-    /// Nanoseconds to launch a kernel.
-    pub launch: f64,
+    /// Nanoseconds that the scheduler charges for a further kernel, where a value could also be computed again or an
+    /// operation be unrolled. It is more than the launch ([`Prices::launch`]): each kernel is a program that has to be
+    /// compiled and kept, and a barrier for the threads of a processor, of which the prices were measured with two.
+    /// Charged with its launch alone, 13 kernels of the benchmark's networks would be split on AVX-512.
+    pub extra_kernel: f64,
     /// Nanoseconds to move one byte from or to memory.
     pub ns_per_byte: f64,
     /// Nanoseconds of an arithmetic operation on one element (a vector operation divided by its lanes).
@@ -65,13 +68,13 @@ impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         #[rustfmt::skip]
         let &Machine {
-            launch, ns_per_byte, ns_per_op, load, multiply_add, broadcast, guarded_load, padded_load_ns,
+            extra_kernel, ns_per_byte, ns_per_op, load, multiply_add, broadcast, guarded_load, padded_load_ns,
             producer_cache_bytes, resident_bytes, copy, thrashing, columns_first, parallel_loads, hoists_loads,
             reads_past_end, row_vectors, extra_tile_widths, prices, caches, workgroups,
         } = self;
         #[rustfmt::skip]
         let own = [
-            launch, ns_per_byte, ns_per_op, load, multiply_add, broadcast, guarded_load, producer_cache_bytes,
+            extra_kernel, ns_per_byte, ns_per_op, load, multiply_add, broadcast, guarded_load, producer_cache_bytes,
             resident_bytes,
         ];
         let own = own.into_iter().chain(padded_load_ns).chain(copy).chain(thrashing);
@@ -91,7 +94,7 @@ impl Machine {
         // interpreters have one lane, and their speed does not matter
         let vector = 0.25 / lanes.max(4) as f64;
         Machine {
-            launch: 2_000.0,
+            extra_kernel: 2_000.0,
             ns_per_byte: 0.03,
             ns_per_op: vector,
             load: vector,
@@ -170,7 +173,7 @@ impl Machine {
         // whole cache lines of a matrix at once, as many as there are registers for
         let extra_tile_widths = &[8, 12];
         Machine {
-            launch: 1_000.0,
+            extra_kernel: 1_000.0,
             ns_per_byte: 0.05,
             ns_per_op: vector,
             load: vector,
@@ -185,7 +188,7 @@ impl Machine {
     /// A hardware GPU. Guessed numbers: none was measured.
     pub fn gpu() -> Machine {
         Machine {
-            launch: 5_000.0,
+            extra_kernel: 5_000.0,
             ns_per_byte: 0.01,
             ns_per_op: 0.0005,
             load: 0.001,
@@ -199,7 +202,7 @@ impl Machine {
     /// A GPU emulated by a CPU (SwiftShader, llvmpipe).
     pub fn emulated_gpu() -> Machine {
         Machine {
-            launch: 100_000.0,
+            extra_kernel: 100_000.0,
             ns_per_byte: 0.1,
             ns_per_op: 0.3,
             load: 2.5,

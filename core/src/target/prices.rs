@@ -7,7 +7,8 @@
 /// The prices of a machine.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Prices {
-    /// Nanoseconds of a launch in a sequence of launches.
+    /// Nanoseconds of a launch in a sequence of launches. What the scheduler charges for a further kernel is more
+    /// ([`super::Machine::extra_kernel`]).
     pub launch: f64,
     /// Additional nanoseconds of a launch that several threads share, which have to be started and joined.
     pub fork_join: f64,
