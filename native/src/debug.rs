@@ -10,7 +10,7 @@ use gradloom_core::device::{Device, Step};
 use gradloom_core::engine::GraphPass;
 use gradloom_core::engine::plan::Compiled;
 use gradloom_core::engine::watch::{Launch, Printer, Watcher};
-use gradloom_core::schedule::Ast;
+use gradloom_core::schedule::{Ast, SchedulePass, Scheduling};
 use gradloom_core::target::Target;
 use gradloom_core::uop::{Graph, UOp};
 use std::time::Instant;
@@ -79,6 +79,14 @@ impl Watcher for Debug {
     fn rewrote(&mut self, pass: &GraphPass, g: &Graph, roots: &[UOp]) {
         for (printer, out) in &mut self.printers {
             if let Some(text) = printer.rewritten(pass, g, roots) {
+                out(&text);
+            }
+        }
+    }
+
+    fn scheduled(&mut self, pass: &SchedulePass, s: &Scheduling) {
+        for (printer, out) in &mut self.printers {
+            if let Some(text) = printer.scheduled(pass, s) {
                 out(&text);
             }
         }

@@ -68,6 +68,51 @@ fn lists_devices_as_json() {
     assert!(text(&r.stdout).contains("{\"name\":\"eval\",\"available\":true"), "{}", text(&r.stdout));
 }
 
+/// The texts of a list in the JSON of `gradloom kernels`.
+fn texts<'a>(out: &'a Json, list: &str) -> Vec<&'a str> {
+    let items = out.get(list).and_then(Json::as_array).unwrap_or_else(|| panic!("no list `{list}`"));
+    items.iter().map(|t| t.as_str().expect("a text")).collect()
+}
+
+#[test]
+fn kernels_are_shown_after_each_pass() {
+    let m = model("magika", "model.onnx");
+    let show = |passes: &[&str]| {
+        let r = gradloom(&[&["kernels", &m, "--device", "null:wasm", "--json", "--passes"], passes].concat());
+        assert!(r.status.success(), "{}", text(&r.stderr));
+        Json::parse(&r.stdout).expect("JSON")
+    };
+    let all = show(&[]);
+    let schedule = texts(&all, "schedule");
+    let names: Vec<&str> = schedule.iter().filter_map(|t| t.strip_prefix("// ")?.split(':').next()).collect();
+    assert_eq!(names, ["unroll", "simplify", "cuts", "rows", "lower"], "the passes that change the plan");
+    assert!(schedule[2].contains("\n// stored: %"), "{}", schedule[2]);
+    assert!(schedule[3].contains("\n// rows %"), "{}", schedule[3]);
+    assert!(schedule[4].contains("\n// kernel 0 writes buffers ["), "{}", schedule[4]);
+    let kernels = all.get("list").and_then(Json::as_array).expect("kernels");
+    for kernel in kernels {
+        let passes = kernel.get("passes").and_then(Json::as_str).expect("a text");
+        assert!(passes.contains("// as scheduled\n") && passes.contains("\n// linearize: "), "{passes}");
+    }
+    assert_eq!(texts(&show(&["rows"]), "schedule"), [schedule[3]]);
+    assert_eq!(texts(&show(&["opts"]), "schedule"), Vec::<&str>::new());
+    let r = gradloom(&["kernels", &m, "--device", "null:wasm", "--passes", "none"]);
+    assert_eq!(r.status.code(), Some(1));
+    assert!(text(&r.stderr).contains("there is no pass `none`; there are integer-sums, "), "{}", text(&r.stderr));
+}
+
+#[test]
+fn the_code_of_wasm_kernels_is_instructions() {
+    let m = model("magika", "model.onnx");
+    for what in ["--source", "--asm"] {
+        let r = gradloom(&["kernels", &m, "--device", "null:wasm", what, "--no-cache"]);
+        let out = text(&r.stdout);
+        assert!(r.status.success(), "{}", text(&r.stderr));
+        assert!(out.contains("v128.load") && out.contains("local.get"), "{out}");
+        assert!(!out.contains("(bad)") && !out.contains("not shown"), "{out}");
+    }
+}
+
 #[test]
 fn inspects_a_model() {
     let r = gradloom(&["inspect", &model("magika", "model.onnx"), "--json"]);

@@ -7,7 +7,7 @@ use gradloom_core::io::HostTensor;
 use gradloom_core::io::npz;
 use gradloom_core::io::onnx::{Input, Lengths};
 use gradloom_core::render::{Renderer, Source};
-use gradloom_core::schedule::Ast;
+use gradloom_core::schedule::{Ast, SchedulePass, Scheduling};
 use gradloom_core::target::Target;
 use gradloom_core::uop::{AxisKind, Graph, Op, UOp};
 use gradloom_core::{DType, Result, Tensor};
@@ -161,6 +161,7 @@ impl Watcher for Follows {
         }
     }
     fn rewrote(&mut self, _: &GraphPass, _: &Graph, _: &[UOp]) {}
+    fn scheduled(&mut self, _: &SchedulePass, _: &Scheduling) {}
     fn sees_steps(&self) -> bool {
         false
     }

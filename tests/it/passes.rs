@@ -2,7 +2,8 @@
 //! `BLESS=1 cargo test -p gradloom-tests --test it passes` takes what passes make of them now.
 //!
 //! The head of a file is comments: `target`, one of those below; `opts`, as `gradloom kernels --passes` prints them, or `chosen`; `pass`.
-//! A pass over the graph of a model has no opts, but `inputs`: the numbers of the buffers that differ from run to run.
+//! A pass over the graph of a model has no opts, but `inputs`: the numbers of the buffers that differ from run to run. One of the scheduler
+//! has neither, and a tensor graph of parameters.
 //! The kernel, or graph, follows, then a line `----`, then what is wanted: a graph, or `the same`.
 
 use gradloom::{Runtime, Tensor};
@@ -11,7 +12,7 @@ use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::passes::Outcome;
 use gradloom_core::engine::{GRAPH_PASSES, GraphPass};
 use gradloom_core::io::HostTensor;
-use gradloom_core::schedule::Ast;
+use gradloom_core::schedule::{Ast, SCHEDULE_PASSES, SchedulePass, Scheduling, Stepped};
 use gradloom_core::target::{Isa, MatrixTile, Target};
 use gradloom_core::tensor::ConstantCache;
 use gradloom_core::uop::eval::eval_tensor;
@@ -46,6 +47,9 @@ fn after(input: &str) -> Result<String, String> {
     let t = target(named("target")?).ok_or("unknown target")?;
     if let Some(pass) = GRAPH_PASSES.iter().find(|p| Ok(p.name) == named("pass")) {
         return after_graph_pass(input, pass, &t, named("inputs")?);
+    }
+    if let Some(pass) = SCHEDULE_PASSES.iter().find(|p| Ok(p.name) == named("pass")) {
+        return after_schedule_pass(input, pass, &t);
     }
     let opts = match named("opts")? {
         "chosen" => None,
@@ -89,6 +93,31 @@ fn after_graph_pass(input: &str, pass: &GraphPass, t: &Target, inputs: &str) -> 
         }
     };
     Ok(print(&g, &new))
+}
+
+/// What is scheduled when the scheduler's pass has run, the first time if it runs again.
+fn after_schedule_pass(input: &str, pass: &SchedulePass, t: &Target) -> Result<String, String> {
+    let parsed = parse(input).map_err(|e| e.to_string())?;
+    let slots = parsed.graph.iter().filter_map(|u| match parsed.graph.arg(u) {
+        Arg::Param { slot, .. } => Some(*slot as usize + 1),
+        _ => None,
+    });
+    gradloom_core::schedule::needed::enable();
+    let mut s = Scheduling::new(&parsed.graph, &parsed.roots, slots.max().unwrap_or(0), t);
+    let mut last = print(&parsed.graph, &parsed.roots);
+    loop {
+        match s.step().map_err(|e| e.to_string())? {
+            Stepped::Part => {}
+            Stepped::Pass(done) => {
+                let now = s.text();
+                if done.name == pass.name {
+                    return Ok(if now == last { "the same\n".into() } else { now });
+                }
+                last = now;
+            }
+            Stepped::Done(_) => return Err(format!("`{}` does not run", pass.name)),
+        }
+    }
 }
 
 /// What the evaluator gives where all buffers have small numbers, of which no sum is rounded.
@@ -136,9 +165,12 @@ fn passes_do_what_files_say() {
         seen.insert(field(input, "pass").unwrap_or_default().to_owned());
     }
     assert!(wrong.is_empty(), "run with BLESS=1 if the change is meant:\n{}", wrong.join("\n"));
-    let names = GRAPH_PASSES.iter().map(|p| p.name).chain(PASSES.iter().map(|p| p.name));
-    let unseen: Vec<&str> = names.filter(|p| !seen.contains(*p)).collect();
-    assert_eq!(unseen, Vec::<&str>::new(), "passes without a file");
+    let schedule = SCHEDULE_PASSES.iter().map(|p| p.name);
+    let names: Vec<&str> =
+        GRAPH_PASSES.iter().map(|p| p.name).chain(schedule).chain(PASSES.iter().map(|p| p.name)).collect();
+    let unseen: Vec<&&str> = names.iter().filter(|p| !seen.contains(**p)).collect();
+    assert_eq!(unseen, Vec::<&&str>::new(), "passes without a file");
+    assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "two passes have one name: {names:?}");
 }
 
 /// A graph of tensors is loaded as a model is: its scale goes into the weights, once for the plans of all shapes.

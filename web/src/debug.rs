@@ -12,7 +12,7 @@ use gradloom_core::Result;
 use gradloom_core::device::{Device, Step, View};
 use gradloom_core::engine::watch::{Launch, Printer, Watcher};
 use gradloom_core::engine::{Compiled, GraphPass};
-use gradloom_core::schedule::Ast;
+use gradloom_core::schedule::{Ast, SchedulePass, Scheduling};
 use gradloom_core::target::Target;
 use gradloom_core::uop::{Graph, UOp};
 use js_sys::Function;
@@ -60,6 +60,13 @@ impl Watcher for Debug {
 
     fn rewrote(&mut self, pass: &GraphPass, g: &Graph, roots: &[UOp]) {
         if let Some(text) = self.lines.printer.borrow().rewritten(pass, g, roots) {
+            self.lines.log(&text);
+        }
+    }
+
+    fn scheduled(&mut self, pass: &SchedulePass, s: &Scheduling) {
+        let text = self.lines.printer.borrow_mut().scheduled(pass, s);
+        if let Some(text) = text {
             self.lines.log(&text);
         }
     }

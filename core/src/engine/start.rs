@@ -10,7 +10,7 @@ use super::state::State;
 use crate::codegen::{Opt, VarInfo};
 use crate::device::Step;
 use crate::interrupt::Interrupt;
-use crate::schedule::Scheduling;
+use crate::schedule::{Scheduling, Stepped};
 use crate::target::Target;
 use crate::uop::{Graph, UOp};
 use crate::{Error, Result};
@@ -101,8 +101,14 @@ impl Engine {
             StartStage::Known(held) => held,
             StartStage::Plan(closed, mut scheduling) => {
                 s.stage = match scheduling.step()? {
-                    None => StartStage::Plan(closed, scheduling),
-                    Some(schedule) => {
+                    Stepped::Part => StartStage::Plan(closed, scheduling),
+                    Stepped::Pass(pass) => {
+                        if let Some(watcher) = &mut self.watcher {
+                            watcher.scheduled(pass, &scheduling);
+                        }
+                        StartStage::Plan(closed, scheduling)
+                    }
+                    Stepped::Done(schedule) => {
                         let compiling = self.scheduled(&closed, schedule, scheduling.target())?;
                         StartStage::Compile(closed, compiling)
                     }

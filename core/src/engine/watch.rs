@@ -7,7 +7,7 @@
 //! - 3: the opts and the parameters of kernels, their estimated times and what bounds those, and the memory of each launch
 //! - 4: their code: WGSL, C, LLVM IR or WebAssembly
 //! - 5: their graphs as the scheduler made them
-//! - 6: the graph after each pass that changed it, of models ([`super::passes`]) and of kernels
+//! - 6: the graph after each pass that changed it, of models ([`super::passes`]), of the scheduler and of kernels
 //! - 7: machine code
 //!
 //! From level 3 on kernels are compiled even if a cache has them, because cached kernels have no graph. There is no
@@ -23,7 +23,7 @@ use crate::codegen::{self, PASSES, ParamInfo};
 use crate::device::{Device, MaySend, Step, View};
 use crate::render::Code;
 use crate::render::wasm::instructions;
-use crate::schedule::Ast;
+use crate::schedule::{Ast, SchedulePass, Scheduling};
 use crate::target::{Lang, Target};
 use crate::uop::print::print;
 use crate::uop::{Graph, UOp};
@@ -44,6 +44,9 @@ pub trait Watcher: MaySend {
 
     /// A pass over the graph of a model rewrote its roots to these, or found these constants.
     fn rewrote(&mut self, pass: &GraphPass, g: &Graph, roots: &[UOp]);
+
+    /// A pass of the scheduler is done.
+    fn scheduled(&mut self, pass: &SchedulePass, s: &Scheduling);
 
     /// Does it want to see steps? Then each step is submitted by its own call of [`Watcher::submit`].
     fn sees_steps(&self) -> bool;
@@ -83,12 +86,14 @@ pub struct Printer {
     level: u8,
     launches: usize,
     nanos: u64,
+    /// The text of the schedule after the last pass.
+    schedule: String,
 }
 
 impl Printer {
     /// A printer for a level that has counted no launches yet.
     pub fn new(level: u8) -> Printer {
-        Printer { level, launches: 0, nanos: 0 }
+        Printer { level, launches: 0, nanos: 0, schedule: String::new() }
     }
 
     /// As [`Watcher::wants_graphs`].
@@ -151,6 +156,18 @@ impl Printer {
     pub fn rewritten(&self, pass: &GraphPass, g: &Graph, roots: &[UOp]) -> Option<String> {
         let all = self.level >= 6;
         all.then(|| format!("// graph pass {}: {}\n{}", pass.name, pass.what, print(g, roots).trim_end()))
+    }
+
+    /// The text of a schedule after a pass that changed it. `None` below level 6.
+    pub fn scheduled(&mut self, pass: &SchedulePass, s: &Scheduling) -> Option<String> {
+        if self.level < 6 {
+            return None;
+        }
+        let now = s.text();
+        let text = (now != self.schedule)
+            .then(|| format!("// schedule pass {}: {}\n{}", pass.name, pass.what, now.trim_end()));
+        self.schedule = now;
+        text
     }
 
     /// The line for a launch that is done and took `nanos` nanoseconds.

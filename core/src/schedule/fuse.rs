@@ -33,6 +33,7 @@ const MASK_OPS: u32 = 32;
 const MAX_FUSED_OUTER_TERMS: u64 = 32;
 
 /// The nodes that are materialised, and which of them are special kernels.
+#[derive(Default)]
 pub struct Cuts {
     cut: Vec<bool>,
     forced: Vec<bool>,
@@ -52,6 +53,11 @@ impl Cuts {
     /// Is the node materialised?
     pub fn is_cut(&self, u: UOp) -> bool {
         self.cut[u.0 as usize]
+    }
+
+    /// Is the node materialised, now that cuts may have been chosen?
+    pub(super) fn is_stored(&self, u: UOp) -> bool {
+        self.cut.get(u.0 as usize) == Some(&true)
     }
 
     /// Must the node be materialised, whatever it costs?
@@ -143,13 +149,12 @@ pub(super) fn choose_cuts(g: &Graph, roots: &[UOp], cyclic_assigns: &[UOp], t: &
 
 /// Fuses kernels that [`choose_cuts`] has separated: chains, and on GPUs attention. The nodes in `not_attention` look
 /// like the ends of attention but were found not to be, and stay separate.
-pub(super) fn fuse_across_cuts(g: &Graph, roots: &[UOp], not_attention: &[UOp], mut cuts: Cuts, t: &Target) -> Cuts {
+pub(super) fn fuse_across_cuts(g: &Graph, roots: &[UOp], not_attention: &[UOp], cuts: &mut Cuts, t: &Target) {
     let nodes = g.reachable(roots);
-    chain::merge(g, roots, &nodes, &mut cuts, t);
+    chain::merge(g, roots, &nodes, cuts, t);
     if t.has_local {
-        attention::merge(g, &nodes, not_attention, &mut cuts, t);
+        attention::merge(g, &nodes, not_attention, cuts, t);
     }
-    cuts
 }
 
 fn is_compute(op: Op) -> bool {

@@ -35,6 +35,7 @@ type Tuple = SmallVec<[UOp; 6]>;
 
 /// Lowers the cuts one by one in index order: one kernel for each, several for a Scatter with updates and for a
 /// Recurrence, none for a cut without elements.
+#[derive(Default)]
 pub struct Lowering {
     cuts: std::vec::IntoIter<UOp>,
     outputs: FxHashSet<UOp>,
@@ -52,8 +53,13 @@ impl Lowering {
     }
 
     /// The kernels made so far.
-    pub fn kernels(self) -> Vec<Pending> {
-        self.out
+    pub fn kernels(&self) -> &[Pending] {
+        &self.out
+    }
+
+    /// Hands over the kernels.
+    pub fn take_kernels(&mut self) -> Vec<Pending> {
+        std::mem::take(&mut self.out)
     }
 
     /// Lowers the next cut. False if there is none left.

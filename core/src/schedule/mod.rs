@@ -1,5 +1,6 @@
 //! Scheduler: cuts a tensor graph into kernels. It decides which nodes are materialised in a buffer, so that a kernel
-//! ends there ([`fuse`]), turns movement ops into index arithmetic ([`lower`]) and orders the kernels ([`order`]).
+//! ends there ([`fuse`]), turns movement ops into index arithmetic ([`lower`]) and orders the kernels ([`order`]). Its
+//! passes are a table, [`SCHEDULE_PASSES`].
 //!
 //! For example `softmax(a @ b) + c` becomes two kernels: the matrix product, which is materialised, and one row kernel
 //! ([`rows`]) that holds the softmax and the addition.
@@ -17,8 +18,9 @@ pub mod horizontal;
 pub mod integers;
 mod join;
 pub mod lower;
-pub(crate) mod needed;
+pub mod needed;
 pub mod order;
+pub mod passes;
 pub(crate) mod recurrence;
 pub mod rows;
 mod scan_scatter;
@@ -26,10 +28,14 @@ pub mod share;
 mod small_assigns;
 mod split;
 
+pub use passes::{SCHEDULE_PASSES, SchedulePass};
+
 use crate::analysis::Role;
 use crate::target::Target;
 use crate::uop::{Arg, Graph, Op, UOp};
 use crate::{DType, Error, Result};
+use fuse::Cuts;
+use passes::Then;
 
 /// A kernel graph. For each output the `Sink` has one source: a `Store(Index(Param 0, ..), value)` over open ranges of
 /// kind Loop, or a `Custom` node for a kernel that a user wrote.
@@ -124,14 +130,14 @@ pub struct Schedule {
 pub fn schedule(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Result<Schedule> {
     let mut s = Scheduling::new(g, roots, n_params, t);
     loop {
-        if let Some(done) = s.step()? {
-            return Ok(done);
+        if let Stepped::Done(schedule) = s.step()? {
+            return Ok(schedule);
         }
     }
 }
 
-/// [`schedule`] in small steps, each of them one pass over the graph or one kernel, so that a caller can do other work
-/// in between or give up.
+/// [`schedule`] in small steps, each of them a pass over the graph or one kernel, so that a caller can do other work in
+/// between or give up.
 pub struct Scheduling {
     g: Graph,
     roots: Vec<UOp>,
@@ -142,35 +148,42 @@ pub struct Scheduling {
     /// Nodes of kernels that were fused as attention in an earlier round, but that code generation would not recognise:
     /// the next round leaves them unfused.
     not_attention: Vec<UOp>,
-    next: Next,
+    cuts: Cuts,
+    buffers: Buffers,
+    lowering: lower::Lowering,
+    /// Kernels that are not yet in order, and those that are.
+    pending: Vec<order::Pending>,
+    kernels: Vec<Kernel>,
+    /// The index of the next pass.
+    next: usize,
 }
 
-/// The next step, with what the previous ones have found.
-enum Next {
-    Simplify,
-    Cut,
-    Rows(fuse::Cuts),
-    Join(fuse::Cuts),
-    Lower(fuse::Cuts, Buffers, lower::Lowering),
-    Merge(fuse::Cuts, Buffers, Vec<order::Pending>),
-    Order(fuse::Cuts, Buffers, Vec<order::Pending>),
-    Share(fuse::Cuts, Buffers, Vec<Kernel>),
+/// What [`Scheduling::step`] did.
+pub enum Stepped {
+    /// A part of a pass.
+    Part,
+    /// A pass, or the last part of one.
+    Pass(&'static SchedulePass),
+    /// All passes were done before: the schedule.
     Done(Schedule),
-    Over,
 }
 
 impl Scheduling {
     /// A scheduling of which no step is done yet.
     pub fn new(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Scheduling {
-        let (g, roots, t) = (g.clone(), roots.to_vec(), t.clone());
         Scheduling {
-            g,
-            roots,
+            g: g.clone(),
+            roots: roots.to_vec(),
             n_params,
-            t,
+            t: t.clone(),
             cyclic_assigns: Vec::new(),
             not_attention: Vec::new(),
-            next: Next::Simplify,
+            cuts: Cuts::default(),
+            buffers: Buffers::default(),
+            lowering: lower::Lowering::default(),
+            pending: Vec::new(),
+            kernels: Vec::new(),
+            next: 0,
         }
     }
 
@@ -179,66 +192,37 @@ impl Scheduling {
         &self.t
     }
 
-    /// Does the next step. Gives the schedule after the last one.
-    pub fn step(&mut self) -> Result<Option<Schedule>> {
-        let t = &self.t;
-        self.next = match std::mem::replace(&mut self.next, Next::Over) {
-            Next::Simplify => {
-                self.roots = recurrence::unroll(&mut self.g, &self.roots, t);
-                (self.g, self.roots) = early::simplify(&self.g, &self.roots, self.n_params, t);
-                Next::Cut
-            }
-            Next::Cut => Next::Rows(fuse::choose_cuts(&self.g, &self.roots, &self.cyclic_assigns, t)),
-            Next::Rows(mut cuts) => {
-                rows::merge(&self.g, &self.roots, &self.g.reachable(&self.roots), &mut cuts, t);
-                Next::Join(cuts)
-            }
-            Next::Join(cuts) => {
-                let cuts = fuse::fuse_across_cuts(&self.g, &self.roots, &self.not_attention, cuts, t);
-                let buffers = external_buffers(&self.g, &self.roots, self.n_params);
-                let lowering = lower::Lowering::new(&self.g, &self.roots, &cuts);
-                Next::Lower(cuts, buffers, lowering)
-            }
-            Next::Lower(cuts, mut buffers, mut lowering) => {
-                if lowering.step(&self.g, &cuts, &mut buffers, t)? {
-                    Next::Lower(cuts, buffers, lowering)
-                } else {
-                    let kernels = lowering.kernels();
-                    let found = order::cyclic_assigns(&self.g, &kernels);
-                    if found.iter().any(|k| self.cyclic_assigns.contains(k)) {
-                        return Err(Error::Internal("kernels wait for each other".into()));
-                    }
-                    let none = attention::not_found(&kernels, &cuts, t);
-                    let tied = !found.is_empty() || !none.is_empty();
-                    self.cyclic_assigns.extend(found);
-                    self.not_attention.extend(none);
-                    if tied { Next::Cut } else { Next::Merge(cuts, buffers, kernels) }
-                }
-            }
-            Next::Merge(cuts, buffers, kernels) => Next::Order(cuts, buffers, horizontal::merge(kernels, t)),
-            Next::Order(cuts, buffers, kernels) => {
-                let temp_bytes = |b: usize| match buffers.list[b] {
-                    BufferInfo { dtype, len, origin: Origin::Temp } => len.saturating_mul(dtype.size()),
-                    _ => 0,
-                };
-                let kernels = order::order(small_assigns::merge(kernels, &buffers.list, t), temp_bytes)?;
-                Next::Share(cuts, buffers, kernels)
-            }
-            Next::Share(cuts, buffers, mut kernels) => {
-                let roots: Vec<usize> = self.roots.iter().map(|&r| cuts.buffer_of(&self.g, r, &buffers)).collect();
-                needed::follow(&mut kernels, &buffers.list, &self.g, &self.roots, &roots);
-                share::share(&mut kernels);
-                Next::Done(Schedule { kernels, buffers: buffers.list, roots })
-            }
-            // a step of its own, since what the caller does next with the schedule takes long too
-            Next::Done(schedule) => return Ok(Some(schedule)),
-            Next::Over => return Err(Error::Internal("a schedule that is done goes on".into())),
-        };
-        Ok(None)
+    /// Does the next step.
+    ///
+    /// # Errors
+    /// Those of the passes; in debug builds also `Internal` with the pass and the node, if what a pass made violates the
+    /// spec.
+    pub fn step(&mut self) -> Result<Stepped> {
+        let Some(pass) = SCHEDULE_PASSES.get(self.next) else { return self.done().map(Stepped::Done) };
+        let then = (pass.run)(self)?;
+        if let Then::Again = then {
+            return Ok(Stepped::Part);
+        }
+        if cfg!(debug_assertions) {
+            self.verify(pass)?;
+        }
+        self.next = if let Then::Cuts = then { passes::CUTS } else { self.next + 1 };
+        Ok(Stepped::Pass(pass))
+    }
+
+    // a step of its own, since what the caller does next with the schedule takes long too
+    fn done(&mut self) -> Result<Schedule> {
+        if self.next > SCHEDULE_PASSES.len() {
+            return Err(Error::Internal("a schedule that is done goes on".into()));
+        }
+        self.next += 1;
+        let (roots, buffers) = (self.root_buffers(), std::mem::take(&mut self.buffers.list));
+        Ok(Schedule { kernels: std::mem::take(&mut self.kernels), buffers, roots })
     }
 }
 
 /// The buffers of a schedule, to which lowering adds one for each materialised node.
+#[derive(Default)]
 pub struct Buffers {
     /// All buffers.
     pub list: Vec<BufferInfo>,

@@ -30,7 +30,7 @@ type Apply = fn(&mut [Kernel], &[BufferInfo], &Graph, &[UOp], &[usize]);
 static APPLY: OnceLock<Box<Apply>> = OnceLock::new();
 
 /// Enables the analysis for all later schedules.
-pub(crate) fn enable() {
+pub fn enable() {
     APPLY.get_or_init(|| Box::new(apply));
 }
 

@@ -206,7 +206,7 @@ impl<'a> Cursor<'a> {
             Op::Param => Arg::Param { slot: self.field("slot")?, len: self.field("len")? },
             Op::Var => Arg::Var { name: self.quoted()?, min: self.field("min")?, max: self.field("max")? },
             Op::Reshape | Op::Expand | Op::Iota => Arg::Shape(self.list(Self::number)?),
-            Op::Permute | Op::Flip | Op::Gather => Arg::Axes(self.list(Self::number)?),
+            Op::Permute | Op::Flip | Op::Gather | Op::Contiguous => Arg::Axes(self.list(Self::number)?),
             Op::Pad | Op::Shrink => Arg::Pairs(self.list(Self::pair)?),
             Op::Reduce | Op::Scan | Op::AccUpdate | Op::Fold => {
                 use ReduceOp::*;

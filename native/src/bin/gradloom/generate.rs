@@ -182,6 +182,7 @@ fn profile(model: &mut LanguageModel, tokens: usize, source: bool) -> Outcome<Js
             None => rows.push((c.program, 1, *time)),
         }
     }
+    let target = model.runtime().engine().device().target().clone();
     let mut list = Vec::new();
     for (key, n, seconds) in rows {
         let Some(p) = model.runtime().engine().program(key) else { continue };
@@ -198,7 +199,7 @@ fn profile(model: &mut LanguageModel, tokens: usize, source: bool) -> Outcome<Js
             ("opts", Json::Text(opts)),
         ];
         if source {
-            row.push(("source", Json::Text(super::kernels::text(p))));
+            row.push(("source", Json::Text(super::kernels::text(p, &target))));
         }
         list.push(Json::from(row));
     }

@@ -10,8 +10,9 @@ use gradloom::render::Code;
 use gradloom_core::codegen::cost::cost;
 use gradloom_core::codegen::count::{Counts, count};
 use gradloom_core::codegen::{self, PASSES, VarInfo};
-use gradloom_core::schedule::Ast;
-use gradloom_core::target::Target;
+use gradloom_core::render::wasm::instructions;
+use gradloom_core::schedule::{Ast, SCHEDULE_PASSES, SchedulePass, Scheduling};
+use gradloom_core::target::{Lang, Target};
 use gradloom_core::uop::print::print;
 use gradloom_core::uop::{Graph, UOp};
 use std::collections::BTreeMap;
@@ -73,33 +74,39 @@ pub(crate) fn kernels(job: &Job, show: &Show, cache: &Cache, progress: Progress)
             row.extend(counts(&count(program)));
         }
         if show.asm {
-            let Code::Bytes(b) = &p.source.code else {
+            if !matches!(&p.source.code, Code::Bytes(_)) {
                 return Err(Failure(format!("device {} has no machine code to disassemble: use --source", job.device)));
-            };
-            row.push(("asm", Json::Text(gradloom::disasm::disassemble(b))));
+            }
+            row.push(("asm", Json::Text(text(&p, model.engine().device().target()))));
         }
         if show.source {
-            row.push(("source", Json::Text(text(&p))));
+            row.push(("source", Json::Text(text(&p, model.engine().device().target()))));
         }
         rows.push(Json::from(row));
     }
     Ok(Json::from(vec![("kernels", Json::count(rows.len())), ("list", Json::List(rows))]))
 }
 
-/// The graph of the model after each pass over it, and the graph of each distinct kernel as scheduled and after each
-/// pass, or only after the pass `name`. A graph that a pass did not change is not printed again.
+/// The graph of the model after each pass over it, each plan after each pass of the scheduler, and the graph of each
+/// distinct kernel as scheduled and after each pass, or all of these only after the pass `name`. What a pass did not
+/// change is not printed again. The scheduler's first pass also shows what it does not change: the graph of the plan.
 fn passes(model: &mut OnnxModel, inputs: &[(&str, HostTensor)], name: &str, show: &Show) -> Outcome<Json> {
-    let names: Vec<&str> = GRAPH_PASSES.iter().map(|p| p.name).chain(PASSES.iter().map(|p| p.name)).collect();
+    let schedule = SCHEDULE_PASSES.iter().map(|p| p.name);
+    let names: Vec<&str> =
+        GRAPH_PASSES.iter().map(|p| p.name).chain(schedule).chain(PASSES.iter().map(|p| p.name)).collect();
     if name != "all" && !names.contains(&name) {
         return Err(Failure(format!("there is no pass `{name}`; there are {}", names.join(", "))));
     }
     let target = model.engine().device().target().clone();
     let mut rows = Vec::new();
-    let graphs = Graphs::default();
-    model.engine().watch(Some(Box::new(graphs.clone())));
+    let seen = Graphs::default();
+    model.engine().watch(Some(Box::new(seen.clone())));
     let asts = model.kernels(inputs)?;
-    let graphs: Vec<Json> =
-        graphs.take().into_iter().filter(|g| name == "all" || g.0 == name).map(|(_, text)| Json::Text(text)).collect();
+    let Texts { graph, schedule, .. } = seen.take();
+    let shown = |texts: Vec<(&str, String)>| -> Json {
+        Json::List(texts.into_iter().filter(|g| name == "all" || g.0 == name).map(|g| Json::Text(g.1)).collect())
+    };
+    let (graph, schedule) = (shown(graph), shown(schedule));
     for ast in asts {
         let mut last = print(&ast.g, &ast.roots());
         let mut text = if name == "all" { format!("// as scheduled\n{last}") } else { String::new() };
@@ -122,29 +129,51 @@ fn passes(model: &mut OnnxModel, inputs: &[(&str, HostTensor)], name: &str, show
         ]));
     }
     let count = Json::count(rows.len());
-    Ok(Json::from(vec![("graph", Json::List(graphs)), ("kernels", count), ("list", Json::List(rows))]))
+    Ok(Json::from(vec![("graph", graph), ("schedule", schedule), ("kernels", count), ("list", Json::List(rows))]))
 }
 
-/// Records the names of the passes that changed a model's graph, and the graphs that they made.
+/// The names of passes that changed something, and what they made.
+#[derive(Default)]
+struct Texts {
+    /// Passes over the model's graph.
+    graph: Vec<(&'static str, String)>,
+    /// Passes of the scheduler, over all plans of the model.
+    schedule: Vec<(&'static str, String)>,
+    /// The schedule after the last pass.
+    last: String,
+}
+
+/// Records what passes over the model and its plans make.
 #[derive(Clone, Default)]
-struct Graphs(Arc<Mutex<Vec<(&'static str, String)>>>);
+struct Graphs(Arc<Mutex<Texts>>);
 
 impl Graphs {
-    fn take(&self) -> Vec<(&'static str, String)> {
+    fn take(&self) -> Texts {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Watcher for Graphs {
+    // plans that come from the cache on disk are not scheduled
     fn wants_graphs(&self) -> bool {
-        false
+        true
     }
 
     fn compiled(&mut self, _: &Ast, _: &Compiled, _: &Target) {}
 
     fn rewrote(&mut self, pass: &GraphPass, g: &Graph, roots: &[UOp]) {
         let text = format!("// {}: {}\n{}", pass.name, pass.what, print(g, roots));
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((pass.name, text));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).graph.push((pass.name, text));
+    }
+
+    fn scheduled(&mut self, pass: &SchedulePass, s: &Scheduling) {
+        let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = s.text();
+        if now != texts.last {
+            let text = format!("// {}: {}\n{now}", pass.name, pass.what);
+            texts.schedule.push((pass.name, text));
+        }
+        texts.last = now;
     }
 
     fn sees_steps(&self) -> bool {
@@ -171,9 +200,11 @@ fn counts(c: &Counts) -> Vec<(&'static str, Json)> {
     ]
 }
 
-pub(crate) fn text(p: &Compiled) -> String {
+/// The code of a kernel for people to read: its source, or the instructions of what is bytes.
+pub(crate) fn text(p: &Compiled, t: &Target) -> String {
     match &p.source.code {
-        Code::Text(t) => t.clone(),
+        Code::Text(text) => text.clone(),
+        Code::Bytes(b) if t.lang == Lang::Wasm => instructions(b),
         Code::Bytes(b) => gradloom::disasm::disassemble(b),
         Code::Program(_) => String::new(),
     }

@@ -165,7 +165,7 @@ enum Command {
         /// Measure the run time of each kernel
         #[arg(long)]
         time: bool,
-        /// Print the graph of each kernel after the pass PASS, or after every pass if none is named
+        /// Print the model's graph, its schedule and its kernels after the pass PASS, or after every pass if none is named
         #[arg(long, value_name = "PASS", num_args = 0..=1, default_missing_value = "all")]
         passes: Option<String>,
         /// Show only the kernel of this name
