@@ -197,9 +197,22 @@ fn unroll_in(g: &mut Graph, roots: &[UOp], wanted: Wanted) -> Vec<UOp> {
     let mut unrolled: FxHashMap<UOp, Unrolled> = FxHashMap::default();
     let is_root = |u: UOp| roots.contains(&u);
     for u in nodes {
-        let src: SmallVec<[UOp; 4]> = g.src(u).iter().map(|s| image[s.0 as usize]).collect();
-        image[u.0 as usize] = match (g.op(u), g.arg(u).clone()) {
-            (Op::Recurrence, Arg::Recurrence(r)) if wanted(&r) => {
+        let mut src: SmallVec<[UOp; 4]> = g.src(u).iter().map(|s| image[s.0 as usize]).collect();
+        let part = match g.arg(u) {
+            Arg::Pairs(pairs) if g.op(u) == Op::Shrink && unrolled.contains_key(&g.src_at(u, 0)) => Some(pairs.clone()),
+            _ => None,
+        };
+        if let Some(pairs) = part {
+            image[u.0 as usize] = unrolled[&g.src_at(u, 0)].part(g, &pairs);
+            continue;
+        }
+        for (i, s) in src.iter_mut().enumerate() {
+            if let Some(made) = unrolled.get(&g.src_at(u, i)) {
+                *s = made.whole(g);
+            }
+        }
+        image[u.0 as usize] = match g.arg(u).clone() {
+            Arg::Recurrence(r) if wanted(&r) => {
                 let made = Unrolled::new(g, &src, &r);
                 if is_root(u) {
                     image[u.0 as usize] = made.whole(g);
@@ -207,18 +220,7 @@ fn unroll_in(g: &mut Graph, roots: &[UOp], wanted: Wanted) -> Vec<UOp> {
                 unrolled.insert(u, made);
                 continue;
             }
-            (Op::Shrink, Arg::Pairs(pairs)) if unrolled.contains_key(&g.src_at(u, 0)) => {
-                unrolled[&g.src_at(u, 0)].part(g, &pairs)
-            }
-            _ => {
-                let mut src = src;
-                for (i, s) in src.iter_mut().enumerate() {
-                    if let Some(made) = unrolled.get(&g.src_at(u, i)) {
-                        *s = made.whole(g);
-                    }
-                }
-                g.with_src(u, &src)
-            }
+            _ => g.with_src(u, &src),
         };
     }
     roots.iter().map(|r| image[r.0 as usize]).collect()
