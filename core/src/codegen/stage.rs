@@ -664,6 +664,10 @@ fn fill(k: &mut Kernel, stage: UOp, scratch: UOp, in_place: bool, loops: &mut Fx
         let outer = k.g.range_with(n.div_ceil(w), RangeArg { id: arg.id, kind: AxisKind::Fill, lane: false });
         let whole = k.cut(outer, n, w, lane);
         map.insert(r, whole);
+        // arrays that the value reads are filled already, with lanes of their own
+        let filled = |u: &UOp| k.g.op(*u) == Op::After && map.keys().all(|&r| !k.g.depends(*u, r));
+        let filled: Vec<UOp> = k.g.reachable(&[value]).into_iter().filter(filled).collect();
+        map.extend(filled.into_iter().map(|u| (u, u)));
         value = substitute1(&mut k.g, value, &map);
         at = substitute1(&mut k.g, at, &map);
         if let Some(x) = nest.iter_mut().find(|x| x.1 == r) {
