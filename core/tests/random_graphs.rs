@@ -8,9 +8,11 @@ mod nodes;
 use gradloom_core::codegen::axes::Kernel;
 use gradloom_core::codegen::{Opt, Program, compile};
 use gradloom_core::dtype::Scalar;
+use gradloom_core::schedule::share::scalar_name;
 use gradloom_core::schedule::{Ast, Origin, schedule};
-use gradloom_core::target::{Isa, Lang, Target};
+use gradloom_core::target::{Isa, Lang, MatrixTile, Target};
 use gradloom_core::uop::eval::{HostValue, eval_program, eval_tensor};
+use gradloom_core::uop::mma::MATRIX_TILES_ENABLED;
 use gradloom_core::uop::random::{Options, RandomGraph, Rng, tensor_graph};
 use gradloom_core::uop::{Arg, Graph, Op, ReduceOp, UOp, print};
 use gradloom_core::{DType, Error, Result};
@@ -23,7 +25,7 @@ const FEW_TURNS: u32 = 12;
 /// What the real targets can do, all run by the interpreter.
 fn targets() -> Vec<(&'static str, Target)> {
     let posing = |t: Target| Target { lang: Lang::Eval, ..t };
-    vec![
+    let mut list = vec![
         ("eval", Target::eval()),
         ("cpu", posing(Target::x86(Isa::Avx2, 2))),
         ("wasm", posing(Target::wasm(false, 1))),
@@ -33,7 +35,13 @@ fn targets() -> Vec<(&'static str, Target)> {
             posing(Target { max_loop_iterations: FEW_TURNS, ..Target::wgsl("gpu of few turns").emulated() }),
         ),
         ("gpu with all", posing(Target { subgroup: 4, ..Target::wgsl("gpu with all").with_f16() })),
-    ]
+    ];
+    // a build without matrix tiles has not even their layouts
+    if MATRIX_TILES_ENABLED {
+        let tiles = [MatrixTile::sm80(), MatrixTile::subgroup_matrix()].concat();
+        list.push(("gpu with tiles", posing(Target::matrix("gpu with tiles", tiles))));
+    }
+    list
 }
 
 /// Elements of `from` converted to `to`.
@@ -120,10 +128,22 @@ fn run_scheduled(r: &RandomGraph, t: &Target, wish: &Target, mut rng: Option<Rng
         .collect::<Result<_>>()?;
     for k in &s.kernels {
         let opts = rng.as_mut().map(|rng| random_opts(&k.ast, t, rng));
-        let p = compile(&k.ast, t, opts.as_deref())?;
+        let p = compile(&k.ast, t, opts.as_deref()).map_err(|e| match e {
+            Error::Internal(what) => {
+                let kernel = print::print(&k.ast.g, &[k.ast.sink]);
+                Error::Internal(format!("{what}\nopts {opts:?} of the kernel\n{kernel}\nof the graph"))
+            }
+            e => e,
+        })?;
+        if p.refused > 0 {
+            return Err(Error::Internal(format!("opts were chosen that do not fit {}", p.name)));
+        }
         check_native(&p, t)?;
         let mut args: Vec<Vec<u8>> = k.args.iter().map(|&b| bufs[b].clone()).collect();
-        eval_program(&p.g, &p.order, &mut args, &[], p.grid)?;
+        let names: Vec<String> = (0..k.scalars.len()).map(scalar_name).collect();
+        let values = k.scalars.iter().map(|&v| Scalar::Int(i64::from(v)));
+        let vars: Vec<(&str, Scalar)> = names.iter().map(String::as_str).zip(values).collect();
+        eval_program(&p.g, &p.order, &mut args, &vars, p.grid)?;
         for (i, &b) in k.args.iter().enumerate() {
             if p.params.get(i).is_some_and(|p| p.written) {
                 bufs[b] = args[i].clone();
@@ -158,7 +178,11 @@ fn difference(got: &[u8], want: &HostValue, loose: f64) -> Option<String> {
 }
 
 fn divides(g: &Graph) -> bool {
-    g.iter().any(|u| matches!(g.op(u), Op::Idiv | Op::Imod | Op::FloorDiv | Op::FloorMod))
+    g.iter().any(|u| match (g.op(u), g.arg(u)) {
+        (Op::Idiv | Op::Imod | Op::FloorDiv | Op::FloorMod, _) => true,
+        (_, Arg::Recurrence(r)) => divides(&r.body),
+        _ => false,
+    })
 }
 
 fn check(seed: u64, o: Options<'_>) -> std::result::Result<(), String> {
@@ -193,8 +217,16 @@ fn check_graph(seed: u64, r: RandomGraph, loose: f64) -> std::result::Result<(),
     Ok(())
 }
 
+/// The seeds that the environment names, as `0-1000`, or a test's own.
+fn seeds_or(own: std::ops::Range<u64>) -> std::ops::Range<u64> {
+    let Ok(text) = std::env::var("GRADLOOM_RANDOM_GRAPHS") else { return own };
+    let (from, to) = text.split_once('-').expect("seeds as in 0-1000");
+    from.parse().expect("a seed")..to.parse().expect("a seed")
+}
+
 /// Checks many seeds; the smallest failing graph is the message.
 fn check_all(seeds: std::ops::Range<u64>, o: impl Fn(u64) -> Options<'static>) {
+    let seeds = seeds_or(seeds);
     let total = seeds.end - seeds.start;
     let failures: Vec<String> = seeds.filter_map(|seed| check(seed, o(seed)).err()).collect();
     if let Some(least) = failures.iter().min_by_key(|f| f.lines().count()) {
@@ -234,6 +266,19 @@ fn half_precision_agrees() {
         ops: 3 + seed as usize % 8,
         dtypes: &[F16, BF16, F32, I16],
         special: true,
+        exact: true,
+        max_elems: 200,
+    });
+}
+
+/// Without special values, steps of recurrences have products of matrices too.
+#[test]
+fn recurrences_agree() {
+    use DType::*;
+    check_all(40_000..40_200, |seed| Options {
+        ops: 3 + seed as usize % 8,
+        dtypes: &[F32, F32, F64, I32],
+        special: false,
         exact: true,
         max_elems: 200,
     });

@@ -3,10 +3,11 @@
 #![cfg(target_arch = "x86_64")]
 
 use gradloom_core::codegen::axes::Kernel;
-use gradloom_core::codegen::{Opt, compile};
+use gradloom_core::codegen::{Opt, VarInfo, compile};
 use gradloom_core::device::{Device, Step, View};
 use gradloom_core::dtype::Scalar;
 use gradloom_core::render::{Source, render};
+use gradloom_core::schedule::share::scalar_number;
 use gradloom_core::schedule::{Ast, Origin, schedule};
 use gradloom_core::target::Target;
 use gradloom_core::uop::Graph;
@@ -72,7 +73,9 @@ fn run(dev: &mut dyn Device, r: &RandomGraph, mut rng: Option<Rng>) -> Result<Ve
     let kernels = dev.compile(&sources)?;
     for ((k, p), &kernel) in s.kernels.iter().zip(&programs).zip(&kernels) {
         let args = k.args.iter().map(|&b| views[b]).collect();
-        dev.submit(&[Step::Launch { kernel, args, grid: p.grid, vars: vec![] }])?;
+        let scalar = |v: &VarInfo| scalar_number(&v.name).and_then(|i| k.scalars.get(i)).copied().unwrap_or_default();
+        let vars = p.vars.iter().map(|v| scalar(v) as u32).collect();
+        dev.submit(&[Step::Launch { kernel, args, grid: p.grid, vars }])?;
         dev.release(kernel);
     }
     let mut out = Vec::new();

@@ -1,6 +1,7 @@
 //! Random tensor graphs for property tests. The same seed gives the same graph on every host. The compiler itself does
 //! not use this module.
 
+use super::recurrence::Recurrence;
 use super::{Arg, Axes, Graph, Op, ReduceOp, ScatterMode, Shape, UOp};
 use crate::DType;
 use crate::dtype::Scalar;
@@ -159,8 +160,20 @@ impl Maker<'_> {
 
     fn grow(&mut self) -> Option<UOp> {
         let x = self.any();
+        match self.rng.below(19) {
+            kind @ 0..15 => self.pure(kind, x),
+            15 if self.rng.once_in(2) => self.scatter(x),
+            15 => self.scan(x),
+            16 if self.rng.once_in(3) => Some(self.g.unary(Op::Contiguous, x)),
+            16 => self.gather(x),
+            _ => self.recurrence(x),
+        }
+    }
+
+    /// An elementwise op, a movement or a reduction, by a number below 15.
+    fn pure(&mut self, kind: usize, x: UOp) -> Option<UOp> {
         let dt = self.g.dtype(x);
-        match self.rng.below(17) {
+        match kind {
             0..2 => self.unary(x, dt),
             2..7 => self.binary(x, dt),
             7 => {
@@ -184,11 +197,7 @@ impl Maker<'_> {
                 Some(self.g.select(c, x, z))
             }
             10..13 => self.movement(x),
-            13..15 => self.reduce(x),
-            15 if self.rng.once_in(2) => self.scatter(x),
-            15 => self.scan(x),
-            _ if self.rng.once_in(3) => Some(self.g.unary(Op::Contiguous, x)),
-            _ => self.gather(x),
+            _ => self.reduce(x),
         }
     }
 
@@ -353,5 +362,149 @@ impl Maker<'_> {
         let i = self.indices(&shape, len);
         let dt = self.g.dtype(x);
         Some(self.g.node(Op::Gather, dt, &[x, i], Arg::Axes(Axes::from_slice(&[axis as u8]))))
+    }
+
+    /// A recurrence along the first axis of `x`, whose step is some random ops on one or two states, the element of `x`
+    /// and other values; all states after all steps, or some of them.
+    fn recurrence(&mut self, x: UOp) -> Option<UOp> {
+        let (first, steps) = (self.any(), *self.g.shape(x).first()?);
+        let (dt, shape, n) = (self.g.dtype(first), self.g.shape(first).clone(), self.g.numel(first) as usize);
+        let states = 1 + self.rng.below(2);
+        // steps would multiply the errors of functions
+        if !self.o.exact && !self.o.special {
+            return None;
+        }
+        if self.g.numel(x) == 0 || n == 0 || states * (steps + 1) * n > self.o.max_elems {
+            return None;
+        }
+        let mut src = vec![first];
+        if states == 2 {
+            let other = self.partner(first);
+            src.push(if self.g.shape(other).is_empty() { self.spread(other, &shape) } else { other });
+        }
+        src.push(self.g.unary(Op::Contiguous, x));
+        let as_long = |&y: &UOp| self.g.shape(y).first() == Some(&steps) && self.g.numel(y) > 0;
+        if let Some(y) = self.pool.iter().copied().rev().find(|y| as_long(y) && *y != x) {
+            src.push(self.g.unary(Op::Contiguous, y));
+        }
+        let sequences = src.len() - states;
+        for _ in 0..self.rng.below(3) {
+            let c = self.any();
+            if self.g.numel(c) > 0 {
+                src.push(self.g.unary(Op::Contiguous, c));
+            }
+        }
+        let mut body = Graph::new();
+        let mut pool: Vec<UOp> = Vec::new();
+        for (slot, &s) in src.iter().enumerate() {
+            let is_sequence = (states..states + sequences).contains(&slot);
+            let own: Shape = self.g.shape(s).iter().skip(usize::from(is_sequence)).copied().collect();
+            let param = body.param(slot as u32, self.g.dtype(s), own.iter().product());
+            pool.push(body.reshape(param, &own));
+        }
+        // recent values are used more often, so states come last
+        pool.rotate_left(states);
+        let mut step = Maker { rng: Rng(self.rng.bits()), g: body, pool, buffers: Vec::new(), o: self.o };
+        let own = step.pool[step.pool.len() - states..].to_vec();
+        for _ in 0..2 + step.rng.below(6) {
+            let x = step.any();
+            let kind = step.rng.below(20);
+            let made = if kind < 15 { step.pure(kind, x) } else { step.product(x) };
+            step.pool.extend(made);
+        }
+        let next: Vec<UOp> = own.iter().map(|&state| step.next(state, dt, &shape)).collect();
+        let made = Recurrence::new(steps, states, sequences, step.g, &next).ok()?;
+        let all = self.g.node(Op::Recurrence, dt, &src, Arg::Recurrence(Box::new(made)));
+        let (state, from) = (self.rng.below(states), self.rng.pick(&[1, steps]));
+        if self.rng.once_in(3) {
+            return Some(all);
+        }
+        let mut part: Vec<(usize, usize)> = self.g.shape(all).iter().map(|&n| (0, n)).collect();
+        (part[0], part[1]) = ((state, state + 1), (from, steps + 1));
+        let part = self.g.shrink(all, &part);
+        let mut whole = shape;
+        if from < steps || self.rng.once_in(2) {
+            whole.insert(0, steps + 1 - from);
+        }
+        Some(self.g.reshape(part, &whole))
+    }
+
+    /// A scalar as a tensor of a shape.
+    fn spread(&mut self, x: UOp, shape: &[usize]) -> UOp {
+        let ones: Shape = shape.iter().map(|_| 1).collect();
+        let x = self.g.reshape(x, &ones);
+        self.g.expand(x, shape)
+    }
+
+    /// Does a sum of products have one value, in whatever order it is summed up, and if products with zero are zero?
+    fn has_exact_products(&self, dt: DType) -> bool {
+        dt.is_int() || self.o.exact && !self.o.special && matches!(dt, DType::F32 | DType::F64)
+    }
+
+    /// The product of `x`, as a matrix, with another value as a matrix.
+    fn product(&mut self, x: UOp) -> Option<UOp> {
+        let (w, dt, k) = (self.any(), self.g.dtype(x), *self.g.shape(x).last()?);
+        let (n, m) = (self.g.numel(x) as usize, self.g.numel(w) as usize);
+        if !self.has_exact_products(dt) || n == 0 || m == 0 || !m.is_multiple_of(k) || n / k * m > 4 * self.o.max_elems
+        {
+            return None;
+        }
+        let (rows, columns) = (n / k, m / k);
+        let w = self.g.cast(w, dt);
+        let (x, w) = (self.small(x, dt), self.small(w, dt));
+        let (x, w) = (self.g.reshape(x, &[rows, 1, k]), self.g.reshape(w, &[1, columns, k]));
+        let (x, w) = (self.g.expand(x, &[rows, columns, k]), self.g.expand(w, &[rows, columns, k]));
+        let xw = self.g.binary(Op::Mul, x, w);
+        let sum = self.g.reduce(xw, ReduceOp::Add, &[2]);
+        Some(self.g.reshape(sum, &[rows, columns]))
+    }
+
+    /// A recent value as the next one of a state. Floats stay small, so that sums in later steps are exact.
+    fn next(&mut self, state: UOp, dt: DType, shape: &[usize]) -> UOp {
+        let mut x = self.any();
+        x = self.g.cast(x, dt);
+        if self.g.shape(x).as_slice() != shape {
+            let axes: Vec<u8> = (0..self.g.shape(x).len() as u8).collect();
+            let n = shape.iter().product::<usize>();
+            x = match self.g.numel(x) as usize {
+                m if m == n => self.g.reshape(x, shape),
+                0 => state,
+                m if m > n => {
+                    let flat = self.g.reshape(x, &[m]);
+                    let flat = self.g.shrink(flat, &[(m - n, m)]);
+                    self.g.reshape(flat, shape)
+                }
+                _ => {
+                    let op = self.rng.pick(&[ReduceOp::Add, ReduceOp::Max]);
+                    let sum = if axes.is_empty() { x } else { self.g.reduce(x, op, &axes) };
+                    let sum = self.g.reshape(sum, &[]);
+                    self.spread(sum, shape)
+                }
+            };
+        }
+        if self.rng.once_in(2) {
+            x = self
+                .binary(state, dt)
+                .map_or(x, |y| if self.g.shape(y).as_slice() == shape { self.mixed(x, y) } else { x });
+        }
+        self.small(x, dt)
+    }
+
+    /// Of floats the part below 8, where there are products without fractions.
+    fn small(&mut self, x: UOp, dt: DType) -> UOp {
+        if !dt.is_float() {
+            return x;
+        }
+        let (low, high) = (self.g.float(-8.0, dt), self.g.float(8.0, dt));
+        let x = self.g.binary(Op::Max, x, low);
+        let x = self.g.binary(Op::Min, x, high);
+        if self.has_exact_products(dt) { self.g.unary(Op::Trunc, x) } else { x }
+    }
+
+    /// Two values of one dtype and shape combined; comparisons are other dtypes.
+    fn mixed(&mut self, x: UOp, y: UOp) -> UOp {
+        let y = self.g.cast(y, self.g.dtype(x));
+        let op = self.rng.pick(&[Op::Max, Op::Min, Op::Add]);
+        self.g.binary(op, x, y)
     }
 }

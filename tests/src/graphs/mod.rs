@@ -6,6 +6,7 @@
 //! operands are known. So a line means something whatever other lines become.
 
 mod ops;
+mod recurrence;
 
 use crate::runner::block;
 use gradloom_core::dtype::Scalar;

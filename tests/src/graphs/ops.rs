@@ -1,6 +1,7 @@
 //! The operations of random programs. Each takes what it gets: operands are cast, cut and repeated until they fit, and where one
 //! makes no sense the value of the line is its first operand.
 
+use super::recurrence::recurrence;
 use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::Bytes;
 use gradloom_core::tensor::{PadMode, ScatterOp, Slice};
@@ -32,7 +33,7 @@ impl Value {
 }
 
 /// What an operation rounds, in parts of its result: half of the distance between 1 and the next number.
-fn unit(dt: DType) -> f64 {
+pub(super) fn unit(dt: DType) -> f64 {
     match dt {
         DType::F16 => 2f64.powi(-11),
         DType::BF16 => 2f64.powi(-8),
@@ -58,7 +59,7 @@ pub(super) type Operation = (&'static str, usize, fn(&mut Cx<'_>) -> Result<Valu
 pub(super) struct Cx<'a> {
     s: &'a Session,
     v: [Option<Value>; 3],
-    r: Rng,
+    pub(super) r: Rng,
 }
 
 macro_rules! operations {
@@ -117,6 +118,8 @@ operations! {
     "all" 1 |c| c.exact()?.reduce(|x, a, k| x.all(a, k));
     "argmax" 1 |c| c.exact_ints()?.along(|x, a| x.argmax(a, false));
     "matmul" 2 matmul;
+    "recurrence" 3 recurrence;
+    "recurrence2" 3 recurrence;
     "reshape" 1 reshape;
     "permute" 1 permute;
     "expand" 1 expand;
@@ -161,17 +164,21 @@ pub(super) fn apply(s: &Session, op: usize, v: [Option<Value>; 3], r: Rng) -> Op
 }
 
 /// What an operation answers to operands that it does not take.
-fn no<T>() -> Result<T> {
+pub(super) fn no<T>() -> Result<T> {
     Err(gradloom_core::Error::Internal("not for these operands".into()))
 }
 
 impl Cx<'_> {
-    fn x(&self) -> Value {
+    pub(super) fn x(&self) -> Value {
         self.v[0].clone().expect("operands were checked")
     }
 
-    fn y(&self) -> Value {
+    pub(super) fn y(&self) -> Value {
         self.v[1].clone().expect("operands were checked")
+    }
+
+    pub(super) fn z(&self) -> Value {
+        self.v[2].clone().expect("operands were checked")
     }
 
     /// Any dtype, integers for the most part.
@@ -218,7 +225,7 @@ impl Cx<'_> {
     }
 
     /// A value made of all operands.
-    fn of(&self, t: Tensor) -> Value {
+    pub(super) fn of(&self, t: Tensor) -> Value {
         let all = || self.v.iter().flatten();
         let scale = all().map(|v| v.scale).sum::<f64>() + 1.0;
         let most = all().map(|v| v.rounding).fold(0.0, f64::max);
@@ -228,7 +235,7 @@ impl Cx<'_> {
     }
 
     /// Operands whose values do not depend on rounding.
-    fn exact(&mut self) -> Result<&mut Self> {
+    pub(super) fn exact(&mut self) -> Result<&mut Self> {
         if self.v.iter().flatten().any(|v| v.rough()) { no() } else { Ok(self) }
     }
 
@@ -256,7 +263,7 @@ impl Cx<'_> {
     }
 
     /// `y` as part of a value of this shape: broadcast, cut, padded or repeated.
-    fn fit(&mut self, y: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    pub(super) fn fit(&mut self, y: &Tensor, shape: &[usize]) -> Result<Tensor> {
         let own = y.shape();
         let skip = shape.len().saturating_sub(own.len());
         if own.len() <= shape.len() && own.iter().zip(&shape[skip..]).all(|(a, b)| a == b || *a == 1) {
