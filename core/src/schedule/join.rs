@@ -221,6 +221,7 @@ fn pays(g: &Graph, u: UOp, join: &Join, users: &[usize], t: &Target) -> bool {
             Stored::OwnKernel(_) if join.parts.len() <= MAX_SELECTED_PARTS => return false,
             Stored::ExtraStore => stored += bytes(value) * m.ns_per_byte,
             Stored::OwnKernel(ops) => {
+                // no further program: parts of one shape share one, and of shapes there are few
                 stored += m.prices.launch + 2.0 * bytes(value) * m.ns_per_byte;
                 chosen += all * f64::from(ops) * m.ns_per_op;
                 // parts of one shape share a program

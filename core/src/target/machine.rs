@@ -8,10 +8,10 @@ use std::fmt;
 /// The performance numbers of a machine that the scheduler and the choice of opts use.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Machine {
-    /// Nanoseconds that the scheduler charges for a further kernel, where a value could also be computed again or an
-    /// operation be unrolled. It is more than the launch ([`Prices::launch`]): each kernel is a program that has to be
-    /// compiled and kept, and a barrier for the threads of a processor, of which the prices were measured with two.
-    /// Charged with its launch alone, 13 kernels of the benchmark's networks would be split on AVX-512.
+    /// Nanoseconds that the scheduler charges for a further kernel, where a value could be computed again instead or the
+    /// steps of a recurrence looped over. It is more than the launch ([`Prices::launch`]): each kernel is a program that
+    /// has to be compiled and kept, and a barrier for the threads of a processor, which the prices know of two threads
+    /// alone. Charged with launches alone, processors would split the kernels of embeddings with their norms.
     pub extra_kernel: f64,
     /// Nanoseconds to move one byte from or to memory.
     pub ns_per_byte: f64,
