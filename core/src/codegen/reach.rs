@@ -122,6 +122,10 @@ fn find_in(k: &mut Kernel) -> Vec<MaskGroup> {
     for r in k.ranges() {
         let id = k.g.range_arg(r).id;
         let Some(key) = of.get(&id).copied().flatten().filter(|_| k.taps >> id & 1 == 0) else { continue };
+        // an end is computed before the loop, and is no part of the graph in which later passes lower these
+        if k.g.reachable(&[key]).into_iter().any(|u| matches!(k.g.op(u), Op::Reduce | Op::Stage)) {
+            continue;
+        }
         let map = [(stand_in(k, r), r)].into_iter().collect();
         let cond = substitute1(&mut k.g, key, &map);
         k.loop_limits.push((id, cond));
