@@ -1,7 +1,8 @@
-//! Estimates whether recomputing a value wherever it is read is cheaper than storing it in a kernel of its own. Bytes
-//! moved, operations and launches are priced in nanoseconds of the target ([`Machine`]). No loop has been chosen at
-//! this point, so the estimate is rough: it separates options whose times are far apart, and where they are close
-//! either will do.
+//! Estimates for the scheduler: whether recomputing a value wherever it is read is cheaper than storing it in a kernel
+//! of its own, what the parts of a join cost, and whether a recurrence is a loop. All that the scheduler prices in
+//! nanoseconds, it prices here, by bytes moved, operations and launches of the target ([`Machine`]). No loop has been
+//! chosen at this point, so the estimates are rough: they separate options whose times are far apart, and where they
+//! are close either will do. What finished programs cost is another model (`codegen/cost.rs`).
 
 use crate::target::{Machine, Target};
 
@@ -19,6 +20,8 @@ const OPERAND_OPS: u32 = 1;
 pub(super) struct Costs {
     /// A further kernel ([`Machine::extra_kernel`]).
     kernel: f64,
+    /// A further launch of a program that there is anyway.
+    launch: f64,
     /// Moving a byte from or to memory.
     ns_per_byte: f64,
     /// One operation on one element.
@@ -30,8 +33,9 @@ pub(super) struct Costs {
     padded_load_ns: [f64; 2],
     /// Capacity in bytes of the core's own cache that survives from one kernel to the next.
     producer_cache_bytes: f64,
-    /// Lanes of a vector.
+    /// Lanes of a vector, and threads of a launch.
     lanes: u64,
+    threads: usize,
 }
 
 /// A value that could be recomputed where it is read.
@@ -58,10 +62,38 @@ pub(super) struct Value {
 impl Costs {
     /// The prices of a target; they are close to the bounds in docs/performance.md.
     pub(super) fn of(t: &Target) -> Costs {
-        let Machine {
-            extra_kernel: kernel, ns_per_byte, ns_per_op, load, padded_load_ns, producer_cache_bytes, ..
-        } = t.machine;
-        Costs { kernel, ns_per_byte, ns_per_op, load, padded_load_ns, producer_cache_bytes, lanes: t.lanes as u64 }
+        let Machine { ns_per_byte, ns_per_op, load, padded_load_ns, producer_cache_bytes, .. } = t.machine;
+        let (kernel, launch, lanes) = (t.machine.extra_kernel, t.machine.prices.launch, t.lanes as u64);
+        let threads = t.threads.max(1);
+        Costs { kernel, launch, ns_per_byte, ns_per_op, load, padded_load_ns, producer_cache_bytes, lanes, threads }
+    }
+
+    /// `ops` operations on each of so many elements.
+    pub(super) fn compute(&self, elems: f64, ops: u32) -> f64 {
+        elems * f64::from(ops) * self.ns_per_op
+    }
+
+    /// Choosing from one more part for each element of a join: a load under a mask of two comparisons, and a select.
+    pub(super) fn choose_part(&self, elems: f64) -> f64 {
+        elems * 4.0 * (self.ns_per_op + self.load)
+    }
+
+    /// One more store of so many bytes in a kernel that computes them anyway.
+    pub(super) fn store(&self, bytes: f64) -> f64 {
+        bytes * self.ns_per_byte
+    }
+
+    /// A kernel that stores a part of so many bytes: reading and writing them, and one more launch of a program that
+    /// parts of one shape share.
+    pub(super) fn part_kernel(&self, bytes: f64) -> f64 {
+        self.launch + 2.0 * bytes * self.ns_per_byte
+    }
+
+    /// Is a step of `work` multiply-adds computed on one thread, in a loop over the steps, as fast as by two kernels
+    /// on all threads?
+    pub(super) fn loops_over_steps(&self, work: u64) -> bool {
+        let gained = 1.0 - 1.0 / self.threads as f64;
+        work as f64 * 2.0 * self.ns_per_op * gained <= 2.0 * self.kernel
     }
 
     /// Is it cheaper to store an operand of `bytes` once, with its padding, than to test at each of so many

@@ -8,6 +8,7 @@
 //!
 //! Never: joins that are cheaper inside the kernels of their readers.
 
+use super::cost::Costs;
 use super::fuse::{base, buffer_node};
 use crate::analysis::work::work;
 use crate::target::Target;
@@ -208,22 +209,20 @@ fn end_of(g: &Graph, cond: UOp, axis: usize) -> Option<usize> {
 
 /// Is memory to which parts are stored cheaper than a selection?
 fn pays(g: &Graph, u: UOp, join: &Join, users: &[usize], t: &Target) -> bool {
-    let m = &t.machine;
+    let costs = Costs::of(t);
     let bytes = |x: UOp| g.numel(x) as f64 * g.dtype(x).size() as f64;
     let all = g.numel(u) as f64;
     let (mut stored, mut chosen) = (0.0, 0.0);
     let mut shapes: Vec<UOp> = Vec::new();
     for &(value, _) in &join.parts {
-        // in a selection each element loads from every part under a mask of two comparisons, and selects
-        chosen += all * 4.0 * (m.ns_per_op + m.load);
+        chosen += costs.choose_part(all);
         match kernel_of(g, value, users) {
             Stored::OwnReduction => {}
             Stored::OwnKernel(_) if join.parts.len() <= MAX_SELECTED_PARTS => return false,
-            Stored::ExtraStore => stored += bytes(value) * m.ns_per_byte,
+            Stored::ExtraStore => stored += costs.store(bytes(value)),
             Stored::OwnKernel(ops) => {
-                // no further program: parts of one shape share one, and of shapes there are few
-                stored += m.prices.launch + 2.0 * bytes(value) * m.ns_per_byte;
-                chosen += all * f64::from(ops) * m.ns_per_op;
+                stored += costs.part_kernel(bytes(value));
+                chosen += costs.compute(all, ops);
                 // parts of one shape share a program
                 if !shapes.iter().any(|&s| g.shape(s) == g.shape(value)) {
                     shapes.push(value);

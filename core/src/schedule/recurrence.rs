@@ -6,6 +6,7 @@
 //! have to wait for each other after every step.
 
 use super::Buffers;
+use super::cost::Costs;
 use super::fuse::Cuts;
 use super::order::Pending;
 use crate::target::Target;
@@ -50,9 +51,7 @@ fn is_kernel(r: &Recurrence, t: &Target) -> bool {
     if t.has_local || r.work == 0 || r.work > WORK_PER_LAUNCH || r.steps < 2 || kernels().is_none() {
         return false;
     }
-    let m = &t.machine;
-    let gained = 1.0 - 1.0 / t.threads.max(1) as f64;
-    r.work as f64 * 2.0 * m.ns_per_op * gained <= 2.0 * m.extra_kernel
+    Costs::of(t).loops_over_steps(r.work)
 }
 
 /// The number of steps in one launch of a recurrence.
