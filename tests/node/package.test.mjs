@@ -1,8 +1,9 @@
 // The packed package in Node: what it holds, and that it starts.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { existsSync, readFileSync, readdirSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { GradloomError, Tensor, devices, init, load, memory, probeWebGpu, version } from "gradloom";
 
 const folder = new URL("../node_modules/gradloom/", import.meta.url);
@@ -129,4 +130,19 @@ test("what is disposed is freed", async () => {
     b.dispose();
   }
   assert.equal(await tensors(), before);
+});
+
+test("the types of all entries need the library of pages or of workers alone", () => {
+  const own = new URL("../tmp/types/", import.meta.url);
+  mkdirSync(own, { recursive: true });
+  const entries = Object.entries(manifest.exports).filter(([, to]) => typeof to === "object").map(([name]) => name.replace(/^\./, "gradloom"));
+  const lines = entries.map((name, at) => `import * as entry${at} from "${name}";\nvoid entry${at};`);
+  writeFileSync(new URL("program.mts", own), `${lines.join("\n")}\n`);
+  assert.ok(entries.length >= 12, `${entries}`);
+  const tsc = new URL("../../node_modules/typescript/bin/tsc", import.meta.url);
+  for (const library of ["dom,dom.iterable", "webworker,webworker.iterable"]) {
+    const options = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--lib", `es2022,esnext.disposable,${library}`];
+    const { status, stdout } = spawnSync(process.execPath, [fileURLToPath(tsc), ...options, "program.mts"], { cwd: own, encoding: "utf8" });
+    assert.equal(status, 0, `${library}: ${stdout}`);
+  }
 });

@@ -4,12 +4,11 @@ import "./page-chunks.js";
 import type { Host } from "./device.js";
 import { type DType, isTypedArray } from "./dtype.js";
 import { InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
-import { type LoadOptions, LocalModel, type ModelInput, type Port, inferShape, loadRaw } from "./model.js";
+import { type ImageInput, type LoadOptions, LocalModel, type ModelInput, type Port, inferShape, loadRaw } from "./model.js";
 import { Module } from "./nn.js";
 import { loadPart, prefetch } from "./wasm-parts.js";
 import type { FileSource } from "./progress.js";
 import { Tensor, bind, made, realize, source } from "./tensor.js";
-import type { ImageInput } from "./vision/input.js";
 
 /** A value for an input of a network. Pictures are tensors first, by `fromImage`. */
 export type NetworkInput = Exclude<ModelInput, ImageInput>;

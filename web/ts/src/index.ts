@@ -14,7 +14,7 @@ export {
   ShapeError, StateError, UnsupportedError, ValueError,
 } from "./errors.js";
 export type {
-  Budget, Drift, Graph, GraphAttribute, GraphNode, GraphTensor, GraphValue, LoadOptions, Model, ModelInput, Port, RunOptions, Strings,
+  Budget, Drift, Graph, GraphAttribute, GraphNode, GraphTensor, GraphValue, ImageInput, LoadOptions, Model, ModelInput, Port, RunOptions, Strings,
 } from "./model.js";
 export { load } from "./model.js";
 export type { CustomKernel } from "./kernel.js";

@@ -13,7 +13,6 @@ import { type FetchOptions, type FileSource, type OnProgress, type Progress, rea
 import { Tensor, bind, made, source } from "./tensor.js";
 import type { Drift } from "./pkg/gradloom_web.js";
 import { copyIntoWasm } from "./event-loop.js";
-import type { ImageInput } from "./vision/input.js";
 
 /** Limits on the resources that building and running a model may take; exceeding one is a `BudgetError`. */
 export interface Budget {
@@ -143,6 +142,15 @@ export interface Graph {
 
 /** Strings in nested arrays: a tensor of strings. */
 export type Strings = string | readonly Strings[];
+
+/** A picture for a model's input, made by `imageInput` of `gradloom/vision`. */
+export interface ImageInput {
+  // without types of the DOM, since programs for Node have none
+  readonly source: unknown;
+  readonly options: object;
+  /** @internal Converts it on a device. */
+  toTensor(options: { device: Device; signal?: AbortSignal }): Promise<Tensor>;
+}
 
 /**
  * A value for a model's input. Flat arrays take the shape that the model declares; `imageInput` of `gradloom/vision` makes

@@ -1,5 +1,6 @@
 // The sound of a microphone or of another stream, piece by piece.
 import { UnsupportedError, ValueError } from "../errors.js";
+import type { DomInstance } from "../vision/pixels.js";
 import { resample } from "./sound.js";
 
 /** Options of `listen`. */
@@ -60,7 +61,10 @@ export class StreamResampler {
  * `E_UNSUPPORTED` outside of pages. Browsers start sound only after the visitor did something on the page, or while they
  * record.
  */
-export async function* listen(source: MediaStream | MediaStreamTrack, options: ListenOptions = {}): AsyncGenerator<Float32Array> {
+export async function* listen(
+  source: DomInstance<"MediaStream"> | DomInstance<"MediaStreamTrack">,
+  options: ListenOptions = {},
+): AsyncGenerator<Float32Array> {
   const { sampleRate = 16_000, size = Math.round(sampleRate / 10), signal } = options;
   if (!(Number.isInteger(size) && size > 0)) throw new ValueError("E_VALUE", `listen: pieces of ${size} samples`);
   if (typeof AudioWorkletNode === "undefined") throw new UnsupportedError("E_UNSUPPORTED", "only a secure page (https or localhost) hears streams");

@@ -193,7 +193,7 @@ export class RemoteModel implements Model {
    * are copied.
    */
   async #toPosted(value: ModelInput, postPicture: PostPicture, signal?: AbortSignal): Promise<unknown> {
-    if (isImageInput(value)) return { picture: await postPicture(value.source, signal), options: value.options };
+    if (isImageInput(value)) return { picture: await postPicture(value.source as ImageSource, signal), options: value.options };
     if (isTypedArray(value)) return copyArray(value, signal);
     if (!(value instanceof Tensor)) return value;
     const away = Tensor.away(value);

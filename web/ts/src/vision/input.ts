@@ -1,19 +1,10 @@
 // A picture as a model's input, converted where the model is.
-import type { Device } from "../device.js";
-import type { Tensor } from "../tensor.js";
+import type { ImageInput } from "../model.js";
 import { type ImageOptions, fromImage } from "./image.js";
 import type { ImageSource } from "./pixels.js";
 
 /** The options of `fromImage` that `imageInput` takes. */
 export type ImageInputOptions = Omit<ImageOptions, "device" | "signal" | "fetch" | "onProgress">;
-
-/** A picture and its options, for `Model.run`. */
-export interface ImageInput {
-  readonly source: ImageSource;
-  readonly options: ImageInputOptions;
-  /** @internal Converts it on a device. */
-  toTensor(options: { device: Device; signal?: AbortSignal }): Promise<Tensor>;
-}
 
 /**
  * A picture as an input of `Model.run`: what `fromImage` with these options gives, but converted in the thread and on the

@@ -4,7 +4,7 @@ import { DeviceError, FormatError, GradloomError, UnsupportedError, ValueError, 
 import { type FetchOptions, readSource } from "../progress.js";
 
 /** The type of a DOM class, or `never` if the program's type libraries lack it. */
-type DomInstance<Name extends string> = typeof globalThis extends { [Key in Name]: { prototype: infer T } } ? T : never;
+export type DomInstance<Name extends string> = typeof globalThis extends { [Key in Name]: { prototype: infer T } } ? T : never;
 
 /** Pixels in memory, row by row from the top: an `ImageData`, or any object of its form. */
 export interface Pixels {
@@ -43,6 +43,7 @@ export interface Rgba {
   height: number;
 }
 
+/** @internal */
 interface Canvas {
   width: number;
   height: number;
@@ -58,7 +59,7 @@ export const pageDecoder: { decode?: (file: Blob) => Promise<ImageBitmap> } = {}
  */
 const classNameOf = (value: unknown): string => Object.prototype.toString.call(value).slice(8, -1);
 
-/** A canvas that is not displayed. */
+/** @internal A canvas that is not displayed. */
 export function newCanvas(width: number, height: number): Canvas & { convertToBlob?: OffscreenCanvas["convertToBlob"] } {
   if (typeof OffscreenCanvas !== "undefined") return new OffscreenCanvas(width, height) as unknown as Canvas;
   if (typeof document !== "undefined") return Object.assign(document.createElement("canvas"), { width, height });
@@ -66,7 +67,7 @@ export function newCanvas(width: number, height: number): Canvas & { convertToBl
   throw new UnsupportedError("E_UNSUPPORTED", "there is no canvas here", { hint });
 }
 
-/** A picture that a browser can draw, at its original size. */
+/** @internal A picture that a browser can draw, at its original size. */
 export interface Drawable {
   image: CanvasImageSource;
   width: number;
@@ -101,7 +102,7 @@ export async function readPixels(source: ImageSource, options: FetchOptions): Pr
   }
 }
 
-/** Converts a source to something that the browser can draw, decoding files. Undefined for pixels in memory. */
+/** @internal Converts a source to something that the browser can draw, decoding files. Undefined for pixels in memory. */
 export async function toDrawable(source: ImageSource, options: FetchOptions): Promise<Drawable | undefined> {
   options.signal?.throwIfAborted();
   const kind = classNameOf(source);
@@ -200,7 +201,7 @@ export async function decodeBlob(blob: Blob): Promise<ImageBitmap> {
   }
 }
 
-/** Reads the pixels of a drawable picture to the host. */
+/** @internal Reads the pixels of a drawable picture to the host. */
 export function readDrawable({ image, width, height }: Drawable): Rgba {
   if (!(width > 0 && height > 0)) throw new ValueError("E_VALUE", `the picture is ${width} x ${height} pixels`);
   const context = newCanvas(width, height).getContext("2d", { willReadFrequently: true, colorSpace: "srgb" });
