@@ -31,6 +31,7 @@ test("each level shows more", async () => {
     [4, /^ +f32x4\.(relaxed_madd|add)$/m],
     [5, /^\/\/ as scheduled$/m],
     [5, /= reduce\b/],
+    [6, /^\/\/ schedule pass cuts: /m],
     [6, /^\/\/ pass 1, merge-axes: /m],
   ];
   for (const [first, what] of news) {
