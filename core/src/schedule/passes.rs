@@ -16,7 +16,7 @@ use std::fmt::Write;
 pub struct SchedulePass {
     /// Its name, as `gradloom kernels --passes` and the tests use it.
     pub name: &'static str,
-    /// What it does, in a sentence.
+    /// What it does, in a sentence; empty in pages.
     pub what: &'static str,
     /// The rules of the spec that hold after it: those of tensor graphs, or those of kernels once there are some.
     pub leaves: Stage,
@@ -33,6 +33,11 @@ pub(super) enum Then {
     Cuts,
 }
 
+/// A sentence that pages do not download: there the passes have names alone.
+const fn sentence(what: &'static str) -> &'static str {
+    if cfg!(target_arch = "wasm32") { "" } else { what }
+}
+
 /// The index of the pass `cuts`.
 pub(super) const CUTS: usize = 2;
 
@@ -40,7 +45,7 @@ pub(super) const CUTS: usize = 2;
 pub static SCHEDULE_PASSES: [SchedulePass; 12] = [
     SchedulePass {
         name: "unroll",
-        what: "Unrolls the recurrences that are not kernels with a loop over their steps on this target.",
+        what: sentence("Unrolls the recurrences that are not kernels with a loop over their steps on this target."),
         leaves: Stage::Tensor,
         run: |s| {
             s.roots = recurrence::unroll(&mut s.g, &s.roots, &s.t);
@@ -49,7 +54,9 @@ pub static SCHEDULE_PASSES: [SchedulePass; 12] = [
     },
     SchedulePass {
         name: "simplify",
-        what: "Merges movement ops, splits long sums, and turns joins into memory that their parts are stored to.",
+        what: sentence(
+            "Merges movement ops, splits long sums, and turns joins into memory that their parts are stored to.",
+        ),
         leaves: Stage::Tensor,
         run: |s| {
             (s.g, s.roots) = early::simplify(&s.g, &s.roots, s.n_params, &s.t);
@@ -58,7 +65,7 @@ pub static SCHEDULE_PASSES: [SchedulePass; 12] = [
     },
     SchedulePass {
         name: "cuts",
-        what: "Chooses the values that are stored in memory; all others are computed where they are used.",
+        what: sentence("Chooses the values that are stored in memory; all others are computed where they are used."),
         leaves: Stage::Tensor,
         run: |s| {
             s.cuts = fuse::choose_cuts(&s.g, &s.roots, &s.cyclic_assigns, &s.t);
@@ -67,7 +74,9 @@ pub static SCHEDULE_PASSES: [SchedulePass; 12] = [
     },
     SchedulePass {
         name: "rows",
-        what: "Fuses reductions into the kernel that reads their results over the rows they reduced (softmax, norms).",
+        what: sentence(
+            "Fuses reductions into the kernel that reads their results over the rows they reduced (softmax, norms).",
+        ),
         leaves: Stage::Tensor,
         run: |s| {
             rows::merge(&s.g, &s.roots, &s.g.reachable(&s.roots), &mut s.cuts, &s.t);
@@ -76,7 +85,7 @@ pub static SCHEDULE_PASSES: [SchedulePass; 12] = [
     },
     SchedulePass {
         name: "chains",
-        what: "Fuses row kernels with the products before and after them, such as attention.",
+        what: sentence("Fuses row kernels with the products before and after them, such as attention."),
         leaves: Stage::Tensor,
         run: |s| {
             fuse::fuse_across_cuts(&s.g, &s.roots, &s.not_attention, &mut s.cuts, &s.t);
@@ -87,19 +96,21 @@ pub static SCHEDULE_PASSES: [SchedulePass; 12] = [
     },
     SchedulePass {
         name: "lower",
-        what: "Makes a kernel of each stored value: movement ops become index arithmetic inside loops.",
+        what: sentence("Makes a kernel of each stored value: movement ops become index arithmetic inside loops."),
         leaves: Stage::Kernel,
         run: |s| Ok(if s.lowering.step(&s.g, &s.cuts, &mut s.buffers, &s.t)? { Then::Again } else { Then::Next }),
     },
     SchedulePass {
         name: "cycles",
-        what: "Goes back to the cuts if assigns wait for each other, or if a kernel is not the attention it seemed.",
+        what: sentence(
+            "Goes back to the cuts if assigns wait for each other, or if a kernel is not the attention it seemed.",
+        ),
         leaves: Stage::Kernel,
         run: find_cycles,
     },
     SchedulePass {
         name: "horizontal",
-        what: "Fuses kernels over the same loops into kernels with several results.",
+        what: sentence("Fuses kernels over the same loops into kernels with several results."),
         leaves: Stage::Kernel,
         run: |s| {
             s.pending = horizontal::merge(std::mem::take(&mut s.pending), &s.t);
@@ -108,7 +119,7 @@ pub static SCHEDULE_PASSES: [SchedulePass; 12] = [
     },
     SchedulePass {
         name: "small-assigns",
-        what: "Merges assigns to small buffers into one kernel, whatever their shapes.",
+        what: sentence("Merges assigns to small buffers into one kernel, whatever their shapes."),
         leaves: Stage::Kernel,
         run: |s| {
             s.pending = small_assigns::merge(std::mem::take(&mut s.pending), &s.buffers.list, &s.t);
@@ -117,7 +128,7 @@ pub static SCHEDULE_PASSES: [SchedulePass; 12] = [
     },
     SchedulePass {
         name: "order",
-        what: "Puts each kernel after those that make what it reads, and early if it frees memory.",
+        what: sentence("Puts each kernel after those that make what it reads, and early if it frees memory."),
         leaves: Stage::Kernel,
         run: |s| {
             let list = &s.buffers.list;
@@ -131,7 +142,7 @@ pub static SCHEDULE_PASSES: [SchedulePass; 12] = [
     },
     SchedulePass {
         name: "needed",
-        what: "Finds how far stored values are read, where lengths are launch scalars.",
+        what: sentence("Finds how far stored values are read, where lengths are launch scalars."),
         leaves: Stage::Kernel,
         run: |s| {
             let roots = s.root_buffers();
@@ -141,7 +152,9 @@ pub static SCHEDULE_PASSES: [SchedulePass; 12] = [
     },
     SchedulePass {
         name: "share",
-        what: "Merges kernels that differ only in constant offsets of their addresses, which become launch scalars.",
+        what: sentence(
+            "Merges kernels that differ only in constant offsets of their addresses, which become launch scalars.",
+        ),
         leaves: Stage::Kernel,
         run: |s| {
             share::share(&mut s.kernels);
