@@ -450,3 +450,21 @@ fn grouped_query_attention_grows_its_caches_in_place() {
         assert_eq!(m.notes(), Vec::<String>::new(), "{device}, {case}, {rows} rows");
     }
 }
+
+#[test]
+fn caches_of_other_lengths_are_refused() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/onnx/grouped.onnx");
+    for (keys, values) in [(5, 9), (0, 9), (9, 5)] {
+        let mut m = OnnxModel::load(&path, gradloom::open("eval", 1).unwrap()).unwrap();
+        let past = |rows: usize| noise(rows, &[1, 2, rows, 16]);
+        let run = m.run(&[
+            ("input_ids", i64s(&[3], &[1, 1])),
+            ("attention_mask", i64s(&[1; 6], &[1, 6])),
+            ("past_key_values.0.key", past(keys)),
+            ("past_key_values.0.value", past(values)),
+            ("past_key_values.1.key", past(keys)),
+            ("past_key_values.1.value", past(values)),
+        ]);
+        assert!(run.is_err(), "{keys} rows of keys, {values} of values");
+    }
+}

@@ -27,19 +27,19 @@ struct Join {
     index: Option<UOp>,
 }
 
-/// The tensor that a node pads at the end of one axis, the axis, and by how much.
-fn extended(g: &Graph, u: UOp) -> Option<(UOp, usize, usize)> {
+/// The tensor that a node pads at the end of one axis, and the axis.
+fn extended(g: &Graph, u: UOp) -> Option<(UOp, usize)> {
     let Arg::Pairs(pairs) = g.arg(u) else { return None };
     let mut changed = pairs.iter().enumerate().filter(|(_, p)| **p != (0, 0));
-    let (axis, &(before, after)) = changed.next().filter(|_| g.op(u) == Op::Pad)?;
-    (before == 0 && changed.next().is_none()).then_some((g.src_at(u, 0), axis, after))
+    let (axis, &(before, _)) = changed.next().filter(|_| g.op(u) == Op::Pad)?;
+    (before == 0 && changed.next().is_none()).then_some((g.src_at(u, 0), axis))
 }
 
 /// What a node appends to a tensor, if it does: as [`crate::Tensor::cat`] does, or a scatter into the padded tensor.
 fn join(g: &Graph, u: UOp) -> Option<Join> {
     let &[x, index, new] = g.src(u) else { return None };
     let &Arg::Scatter(ScatterMode::Unique, along) = g.arg(u) else { return concatenation(g, u) };
-    let (past, axis, _) = extended(g, x).filter(|e| e.1 == along as usize)?;
+    let (past, axis) = extended(g, x).filter(|e| e.1 == along as usize)?;
     Some(Join { past, new, axis, index: Some(index) })
 }
 

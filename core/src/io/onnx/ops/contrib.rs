@@ -397,9 +397,10 @@ fn cached(o: &Op<'_, '_>, past: &Value, new: &Value, before: &Value, keys: usize
     if old == 0 {
         return Ok(new.clone());
     }
-    let mut after = [0; 4];
-    after[2] = keys - old;
-    let past = cx.pad(past, &[0; 4], &after, Scalar::from_f64(0.0, past.dtype()))?;
+    let Some(room) = keys.checked_sub(old) else {
+        return o.fail(format!("a cache of {:?} for {keys} keys", past.shape()));
+    };
+    let past = cx.pad(past, &[0; 4], &[0, 0, room, 0], Scalar::from_f64(0.0, past.dtype()))?;
     let at = cx.add(&cx.indices_along(more, 2, 4)?, before)?;
     cx.scatter_slices(&past, &cx.expand(&at, new.shape())?, new, 2)
 }
