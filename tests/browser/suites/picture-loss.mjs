@@ -5,6 +5,7 @@ import { DeviceError, init, load } from "gradloom";
 import { classify, unload } from "gradloom/tasks";
 import { fromImage, imageInput } from "gradloom/vision";
 import { assert, assertClose, assertEqual, errorOf, test, testOnWebGpu } from "harness";
+import { losing } from "/lib/losing.mjs";
 
 // The workers of models, whose GPU is lost by a word, and what is posted to them; `atPicture` is called after a bitmap was.
 const workers = [];
@@ -13,21 +14,7 @@ let atPicture = () => {};
 globalThis.Worker = class extends Worker {
   constructor(script, options) {
     const isOurs = String(script).includes("remote-worker");
-    const before = `
-      const { requestDevice } = GPUAdapter.prototype;
-      const devices = [];
-      GPUAdapter.prototype.requestDevice = async function (...args) {
-        devices.push(await requestDevice.apply(this, args));
-        return devices.at(-1);
-      };
-      addEventListener("message", (event) => {
-        if (event.data !== "lose") return;
-        event.stopImmediatePropagation();
-        devices.forEach((each) => each.destroy());
-      });`;
-    const scripts = [before, `import ${JSON.stringify(String(script))};`].map((text) => URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
-    const both = new Blob([scripts.map((each) => `import "${each}";`).join("\n")], { type: "text/javascript" });
-    super(isOurs ? URL.createObjectURL(both) : script, options);
+    super(isOurs ? losing(script) : script, options);
     if (isOurs) workers.push(this);
   }
   postMessage(message, transfer = []) {

@@ -5,27 +5,14 @@
 import { DeviceError, FetchError, GradloomError, InputError, OutOfMemoryError, StateError, Tensor } from "gradloom";
 import { clearCache, flushCache, init, load, memory, stats } from "gradloom";
 import { allowConsoleErrors, assert, assertClose, assertEqual, deviceKinds, errorOf, fetchBytes, loadCase, note, params, test, testOnWebGpu } from "harness";
+import { losing } from "/lib/losing.mjs";
 
 // Workers of models, so that they can be ended, and what their GPU is lost by: a script before theirs listens for a word.
 const workers = [];
 globalThis.Worker = class extends Worker {
   constructor(script, options) {
     const own = String(script).includes("remote-worker");
-    const before = `
-      const { requestDevice } = globalThis.GPUAdapter?.prototype ?? {};
-      const devices = [];
-      if (requestDevice) GPUAdapter.prototype.requestDevice = async function (...args) {
-        devices.push(await requestDevice.apply(this, args));
-        return devices.at(-1);
-      };
-      addEventListener("message", (event) => {
-        if (event.data !== "lose") return;
-        event.stopImmediatePropagation();
-        devices.forEach((each) => each.destroy());
-      });`;
-    const scripts = [before, `import ${JSON.stringify(String(script))};`].map((text) => URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
-    const both = new Blob([scripts.map((each) => `import "${each}";`).join("\n")], { type: "text/javascript" });
-    super(own ? URL.createObjectURL(both) : script, options);
+    super(own ? losing(script) : script, options);
     if (own) workers.push(this);
   }
 };
