@@ -17,7 +17,7 @@ const EXTRA_BYTES = 280_000;
  */
 const LLM_BYTES = 248_700;
 /** What kinds of pages download besides the core. */
-const PAGES = {
+export const PAGES = {
   "tensors on WASM": ["wasm"],
   "tensors on WebGPU": ["webgpu"],
   "an ONNX model on WASM": ["wasm", "onnx", "remote"],
@@ -67,7 +67,7 @@ const extraOf = (file) => {
 };
 
 /** The total download of a kind of page, or 0 if not all of its parts were measured. */
-function downloads(page, brotli) {
+export function downloads(page, brotli) {
   const parts = ["core", ...PAGES[page].map((name) => `extra: ${name}`)];
   return parts.every((name) => brotli.has(name)) ? parts.reduce((sum, name) => sum + brotli.get(name), 0) : 0;
 }

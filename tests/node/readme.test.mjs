@@ -1,9 +1,11 @@
-// The programs in the READMEs run as they stand, with the names they leave open defined before them.
+// The programs in the READMEs run as they stand, with the names they leave open defined before them; and the sizes in
+// the READMEs are those of the built package.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { PAGES, downloads } from "../../scripts/size.mjs";
 import { model } from "../bench/browser/onnx.mjs";
 
 const root = new URL("../../", import.meta.url);
@@ -45,4 +47,26 @@ for (const file of ["README.md", "web/ts/README.md"]) {
 
 test("both READMEs have programs", () => {
   assert.ok(snippets("README.md").length >= 1 && snippets("web/ts/README.md").length >= 2);
+});
+
+/** How far a size in a README may be from the built one, in kB: a change of the compiler moves sizes by less. */
+const TOLERANCE_KB = 4;
+
+test("the sizes in the READMEs are those of the built package", () => {
+  const built = new Map(Object.entries(JSON.parse(readFileSync(new URL("dist/sizes.json", root), "utf8"))));
+  const [wasm, webgpu, modelOnWasm, modelOnWebgpu] = Object.keys(PAGES).map((page) => downloads(page, built));
+  const rare = built.get("extra: rare");
+  const sentences = {
+    "README.md": [/fetches only those that it uses: (.*?)\. Tokenizers/s, [wasm, webgpu, modelOnWasm, modelOnWebgpu]],
+    "web/ts/README.md": [/\*\*What a page downloads\*\* \(brotli\): (.*?)\. The wasm/s, [wasm, webgpu, modelOnWasm - wasm, rare]],
+  };
+  for (const [file, [sentence, bytes]] of Object.entries(sentences)) {
+    const [, text] = sentence.exec(readFileSync(new URL(file, root), "utf8")) ?? [];
+    assert.ok(text, `${file} says what a page downloads`);
+    const told = [...text.matchAll(/\d+/g)].map(Number);
+    const measured = bytes.map((size) => Math.round(size / 1000));
+    assert.ok(told.length === measured.length && told.every((size, at) => Math.abs(size - measured[at]) <= TOLERANCE_KB), `${file}: ${told}; built: ${measured}`);
+  }
+  const [, lengths] = /What that takes is (\d+) kB/.exec(readFileSync(new URL("web/ts/README.md", root), "utf8")) ?? [];
+  assert.ok(Math.abs(lengths - built.get("extra: lengths") / 1000) <= TOLERANCE_KB, `a second length takes ${lengths} kB; built: ${built.get("extra: lengths")}`);
 });
