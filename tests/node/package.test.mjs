@@ -62,6 +62,26 @@ test("maps lead from the scripts to the sources, which are in them", () => {
   assert.ok(named.some((text) => text.includes('return op("matmul"')), `${stderr}`);
 });
 
+test("an uncaught error names its class, its code and the caller's line, and no frames of the wasm module", () => {
+  const program = (body) => spawnSync(process.execPath, ["--input-type=module", "-e", `import { FetchError, Tensor, init, load } from "gradloom";\n${body}`], {
+    cwd: new URL("..", import.meta.url),
+    encoding: "utf8",
+  });
+  const { stderr, status } = program("await init();\nTensor.ones([2]).matmul(Tensor.ones([3]));");
+  assert.equal(status, 1);
+  assert.match(stderr, /^ShapeError \[E_SHAPE\]: matmul: shape \[2\] does not fit \[3\]$/m);
+  assert.match(stderr, /at file:.*\[eval1\]:3:18/);
+  assert.doesNotMatch(stderr, /wasm-function|undefined/);
+  const longest = Math.max(...stderr.split("\n").map((line) => line.length));
+  assert.ok(longest < 160 && stderr.split("\n").length < 20, `no line of minified code is printed:\n${stderr}`);
+  // a cause that says more than its error is printed
+  assert.match(program('await load("/no/such/model.onnx");').stderr, /^FetchError \[E_FETCH\]: .*\[cause\]: Error: ENOENT/ms);
+  // and the frames are there for whoever wants them
+  const report = "console.log(String(e), e.constructor.name, e.cause.fullStack);";
+  const { stdout } = program(`await init();\ntry { Tensor.ones([2]).matmul(Tensor.ones([3])); } catch (e) { ${report} }`);
+  assert.match(stdout, /^ShapeError: matmul: .* ShapeError Error: .*wasm-function/s);
+});
+
 test("scripts of workers and what they share with pages load no other script", () => {
   const imports = (name) => {
     const code = readFileSync(new URL(`dist/${name}.js`, folder), "utf8");

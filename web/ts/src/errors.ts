@@ -9,12 +9,15 @@ import { loadChunk } from "./chunks.js";
 /** The base class of all errors of this package. `code` is stable; `hint` suggests a remedy where one is known. */
 export class GradloomError extends Error {
   readonly code: string;
-  readonly hint: string | undefined;
+  declare readonly hint: string | undefined;
 
-  constructor(code: string, message: string, options: { cause?: unknown; hint?: string } = {}) {
-    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+  constructor(code: string, message: string, options: { cause?: unknown; hint?: string | undefined } = {}) {
+    super(message, options);
     this.code = code;
-    this.hint = options.hint;
+    // An absent hint is no property, since Node prints every property of an uncaught error.
+    if (options.hint) this.hint = options.hint;
+    // In V8 the stack begins with the name. Once it has been written, Node prints no line of minified code above it.
+    this.stack &&= this.stack.replace(RegExp(`^${this.name}`), `$& [${code}]`);
   }
 }
 
@@ -52,26 +55,17 @@ const NAMED = {
   GradloomError, ShapeError, DTypeError, ValueError, UnsupportedError, FormatError, ModelError, InputError, DeviceError, BudgetError,
   OutOfMemoryError, FetchError, StateError, InternalError,
 };
-// Explicit names, since minifiers shorten those of the classes.
-for (const [value, Class] of Object.entries(NAMED)) Object.defineProperty(Class.prototype, "name", { value, configurable: true, writable: true });
+/** The class of each code that the wasm module throws. A code is its class's name, as in `E_SHAPE`, except for these. */
+const CLASSES: Record<string, typeof GradloomError> = { E_AXIS: ShapeError, E_DEVICE_LOST: DeviceError, E_OUT_OF_MEMORY: OutOfMemoryError };
+
+for (const [value, Class] of Object.entries(NAMED)) {
+  CLASSES[`E_${value.slice(0, -"Error".length).toUpperCase()}`] = Class;
+  // Explicit names, since minifiers shorten those of the classes; Node prints both where they differ.
+  for (const owner of [Class, Class.prototype]) Object.defineProperty(owner, "name", { value, configurable: true, writable: true });
+}
 
 /** @internal Whether the error is the loss of a device. */
 export const isLost = (error: unknown): boolean => (error as { code?: unknown } | undefined)?.code === "E_DEVICE_LOST";
-
-const CLASSES: Record<string, typeof GradloomError> = {
-  E_SHAPE: ShapeError,
-  E_AXIS: ShapeError,
-  E_DTYPE: DTypeError,
-  E_VALUE: ValueError,
-  E_UNSUPPORTED: UnsupportedError,
-  E_FORMAT: FormatError,
-  E_MODEL: ModelError,
-  E_INPUT: InputError,
-  E_DEVICE: DeviceError,
-  E_BUDGET: BudgetError,
-  E_DEVICE_LOST: DeviceError,
-  E_OUT_OF_MEMORY: OutOfMemoryError,
-};
 
 /** @internal Throws the error for a module of the package that could not be loaded. */
 export const missing = (cause: Error): never => {
@@ -99,7 +93,9 @@ export function wrap(error: unknown): unknown {
   if (typeof code === "string" && code.startsWith("E_")) {
     const Class = CLASSES[code] ?? InternalError;
     const hint = code === "E_SHAPE" ? hintOf?.(String(message)) : undefined;
-    return new Class(code, String(message), { cause: error, ...(hint && { hint }) });
+    // Node would print the frames of the wasm module with every uncaught error, but they matter only for bugs of ours.
+    if (Class !== InternalError) Object.defineProperties(error, { fullStack: { value: (error as Error).stack }, stack: { value: String(error) } });
+    return new Class(code, String(message), { cause: error, hint });
   }
   return error;
 }
@@ -118,8 +114,7 @@ export function guard<T>(body: () => T): T {
  * result that still arrives.
  */
 export function guardAsync<T>(body: () => Promise<T> | T, signal?: AbortSignal, late?: (value: T) => void): Promise<T> {
-  const given = guardSoon(body, signal, late);
-  return given instanceof Promise ? given : Promise.resolve(given);
+  return Promise.resolve(guardSoon(body, signal, late));
 }
 
 /**
@@ -149,7 +144,7 @@ export function guardSoon<T>(body: () => Promise<T> | T, signal?: AbortSignal, l
         signal.removeEventListener("abort", stop);
         if (!signal.aborted) return done(value);
         late?.(value);
-        fail(signal.reason);
+        stop();
       },
       (error) => {
         signal.removeEventListener("abort", stop);
