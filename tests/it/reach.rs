@@ -8,7 +8,9 @@ use gradloom_core::DType::I32;
 use gradloom_core::uop::{AxisKind, Op};
 use gradloom_tests::here;
 
-const DEVICES: [&str; 6] = ["cpu", "cpu:avx2", "llvm", "c", "wgpu", "eval"];
+/// Devices and their threads.
+const DEVICES: [(&str, usize); 8] =
+    [("cpu", 1), ("cpu", 4), ("cpu:avx2", 1), ("cpu:avx2", 2), ("llvm", 1), ("c", 1), ("wgpu", 1), ("eval", 1)];
 
 fn noise(s: &Session, shape: &[usize], seed: usize) -> Result<Tensor> {
     let n: usize = shape.iter().product();
@@ -27,8 +29,8 @@ fn triangle(s: &Session, rows: usize, cols: usize, shift: i32) -> Result<Tensor>
 fn check(what: &str, make: impl Fn(&Session) -> Result<Tensor>) -> bool {
     let want = eval(&[&make(&Session::new()).expect("a graph")]).remove(0).values;
     let mut shorter = false;
-    for device in DEVICES {
-        let Some(mut rt) = here::device(device, Runtime::open(device, 1)) else { continue };
+    for (device, threads) in DEVICES {
+        let Some(mut rt) = here::device(device, Runtime::open(device, threads)) else { continue };
         let y = make(&rt.session().clone()).expect("a graph");
         let replay = rt.realize(&[&y]).unwrap_or_else(|e| panic!("{what} on {device}: {e}"));
         let got = rt.to_vec::<f32>(&y).expect("values");
@@ -134,4 +136,32 @@ fn lengths_that_are_data_end_loops() {
         j.lt(n.maximum(0)?.minimum(64)?)?.select(noise(s, &[4, 64], 4)?, 0.0)?.sum(&[1], false)
     };
     check("sums of the first elements", sums);
+}
+
+#[test]
+fn layers_share_a_mask_and_heads_share_keys() {
+    // three layers; in each three heads of queries read the same keys, in the order in which a product stores them
+    let (groups, heads, rows, keys, width) = (3, 3, 90, 130, 32);
+    let layers = |s: &Session| {
+        let len = Tensor::new(s, &[40i32], &[1, 1])?.maximum(0)?.minimum(40)?;
+        let i = Tensor::arange(s, 0.0, rows as f64, 1.0, I32)?.reshape(&[rows, 1])?;
+        let j = Tensor::arange(s, 0.0, keys as f64, 1.0, I32)?.reshape(&[1, keys])?;
+        let allowed = j.le(i.add(&len)?)?;
+        let mut x = noise(s, &[rows, groups * heads * width], 1)?;
+        for layer in 0..3 {
+            let q = x.reshape(&[rows, groups, heads, width])?.permute(&[1, 2, 0, 3])?;
+            let [k, v] = [2, 3].map(|seed| noise(s, &[groups, 1, keys, width], seed + 2 * layer));
+            let scores = q.matmul(&k?.permute(&[0, 1, 3, 2])?)?.mul(0.17)?;
+            let y = allowed.select(scores, f64::NEG_INFINITY)?.softmax(-1)?.matmul(&v?)?;
+            x = y.permute(&[2, 0, 1, 3])?.reshape(&[rows, groups * heads * width])?.contiguous();
+        }
+        Ok(x)
+    };
+    assert!(check("layers with one mask", layers));
+    for target in ["null:wasm", "cpu", "cpu:avx2"] {
+        let Some(mut rt) = here::device(target, Runtime::open(target, 1)) else { continue };
+        let x = layers(&rt.session().clone()).expect("a graph");
+        let kernels = rt.realize(&[&x]).expect("a plan").plan().calls.len();
+        assert_eq!(kernels, 3, "{target}: the mask is computed where it is read");
+    }
 }

@@ -279,16 +279,27 @@ impl Chain<'_> {
         out
     }
 
+    /// Number of elements that one row reads through a view.
+    fn elements_of_row(&self, view: &View) -> usize {
+        let inside = |d: &Digit| {
+            let one: View = SmallVec::from_elem(SmallVec::from_elem(*d, 1), 1);
+            !self.outer.iter().any(|o| self.walk.depends(&one, o))
+        };
+        view.iter().map(|axis| axis.iter().filter(|d| inside(d)).map(|d| d.len).product::<usize>()).product()
+    }
+
     /// The digits of the row number, in the order of loops: innermost the one over which most of the input stays the
     /// same.
     fn order(&self, t: &Target) -> Option<SmallVec<[Digit; 4]>> {
-        let read = |o: &Digit| -> usize {
+        let shared = |o: &Digit| -> SmallVec<[View; 4]> {
             let mut seen = rustc_hash::FxHashSet::default();
             let leaves = self.seen.iter().filter(|(u, _)| self.is_leaf(*u));
             let views = leaves.flat_map(|(u, views)| views.iter().map(move |v| (*u, v)));
             let shared = views.filter(|(_, v)| !self.walk.depends(v, o));
-            shared.filter(|&(u, v)| seen.insert((u, self.walk.outline(v)))).map(|(_, v)| self.walk.elements(v)).sum()
+            shared.filter(|&(u, v)| seen.insert((u, self.walk.outline(v)))).map(|x| x.1.clone()).collect()
         };
+        // what one row reads of them, so that a matrix counts more than a mask of all rows
+        let read = |o: &Digit| -> usize { shared(o).iter().map(|v| self.elements_of_row(v)).sum() };
         let mut order: SmallVec<[Digit; 4]> = SmallVec::new();
         for &o in &self.outer {
             // a digit is split where that separates rows which share input, such as heads that share keys and values
@@ -304,7 +315,7 @@ impl Chain<'_> {
         sort::by_key(&mut order, read);
         let inner = *order.last()?;
         let groups: usize = order[..order.len() - 1].iter().map(|d| d.len).product();
-        let shared = read(&inner) * 4;
+        let shared = shared(&inner).iter().map(|v| self.walk.elements(v)).sum::<usize>() * 4;
         // if rows share no matrix, each is a product of a vector and a matrix, and any thread may take any of them
         if shared == 0 {
             return (groups * inner.len >= t.threads).then_some(order);

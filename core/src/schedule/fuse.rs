@@ -28,6 +28,8 @@ const MOST_STEPS: u32 = 16;
 /// The most operations of a mask that is recomputed wherever it is read: two comparisons with the ends of a window, and
 /// the index arithmetic that computes the compared positions.
 const MASK_OPS: u32 = 32;
+/// Buffers of at most this many elements are taken for the lengths of sequences when a mask reads them.
+const MOST_LENGTHS: u64 = 64;
 /// A sum over the results of another sum is fused with it into one reduction while the outer one has at most this many
 /// terms per result. Beyond that the inner sum is materialised.
 const MAX_FUSED_OUTER_TERMS: u64 = 32;
@@ -492,7 +494,7 @@ fn decide_candidates(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool]
             // is unrolled
             let table = t.has_local && here.buffers.is_empty() && g.numel(u) <= MAX_TABLE_ELEMS;
             let stays =
-                || once || table || is_place_mask(g, u, &here) || costs.recompute(&value(g, u, &here, &wanted[i]));
+                || once || table || is_place_mask(g, u, &here, t) || costs.recompute(&value(g, u, &here, &wanted[i]));
             if here.reduces.is_empty() && stays() {
                 cut[i] = false;
             }
@@ -501,11 +503,15 @@ fn decide_candidates(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool]
     }
 }
 
-/// Is `u` a mask that compares positions with launch variables? A kernel that computes such a mask itself can end its
-/// loops where the mask is false; loaded from a buffer it would be as opaque as any other value.
-fn is_place_mask(g: &Graph, u: UOp, here: &Inline) -> bool {
-    let is_mask = g.dtype(u) == crate::DType::Bool && here.buffers.is_empty() && here.ops <= MASK_OPS;
-    is_mask && g.reachable(&[u]).iter().any(|&x| g.op(x) == Op::Var)
+/// Is `u` a mask that compares positions with each other, with launch variables or with lengths in memory? A kernel that
+/// computes such a mask itself can end its loops where the mask is false; loaded from a buffer it would be as opaque as
+/// any other value.
+fn is_place_mask(g: &Graph, u: UOp, here: &Inline, t: &Target) -> bool {
+    let is_mask = g.dtype(u) == crate::DType::Bool && here.ops <= MASK_OPS;
+    let has = |op: Op| g.reachable(&[u]).iter().any(|&x| g.op(x) == op);
+    let lengths = |b: &u32| g.numel(UOp(*b)) <= MOST_LENGTHS;
+    let ends_loops = !t.has_local && here.buffers.iter().all(lengths);
+    is_mask && (here.buffers.is_empty() && has(Op::Var) || ends_loops && has(Op::CmpLt))
 }
 
 /// Is `u` a float tensor with a border of zeros? Excluded are zeros between elements, as in a transposed convolution,

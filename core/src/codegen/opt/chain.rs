@@ -3,7 +3,7 @@
 //! array, each reduction of a row and the result.
 
 use super::picked::{Loaded, Picked};
-use super::{Level, Opt, Staging};
+use super::{Level, Opt, Part, Staging};
 use crate::analysis::{affine, product};
 use crate::codegen::axes::Kernel;
 use crate::target::Target;
@@ -15,6 +15,8 @@ const BODY: usize = 96;
 const LATENCY: f64 = 4.0;
 /// The number of tiles that must read an operand for a staged copy of it to pay.
 const REUSE: usize = 4;
+/// Parts per thread into which work is divided where threads would otherwise wait for the last one.
+const PARTS: usize = 4;
 
 /// Chooses the opts.
 pub(super) fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
@@ -49,9 +51,7 @@ pub(super) fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
         // the loops of arrays have new numbers where rows became a tile
         out.push(Opt::lane(id(r), width));
     }
-    if high >= REUSE * height {
-        out.panels(id(rows));
-    }
+    out.panels(id(rows));
     out.opts
 }
 
@@ -92,9 +92,10 @@ fn tile(t: &Target, rows: usize, along: &[usize]) -> Option<(usize, usize)> {
 }
 
 impl Picked<'_> {
-    /// Stages the operands that all rows share in packed panels, outside the loop over rows.
+    /// Stages the operands that many tiles share in packed panels, outside the loops over the rows of these tiles.
     fn panels(&mut self, rows: u8) {
         let k = self.k.clone();
+        let outer = k.row_loops().0;
         for Loaded { load: u, slot, number } in self.loads() {
             let index = k.g.src_at(u, 0);
             let has = |r: UOp| k.g.depends(u, r);
@@ -109,10 +110,50 @@ impl Picked<'_> {
             if packed {
                 continue;
             }
-            let around = k.row_loops().0.into_iter().filter(|&r| has(r)).map(|r| k.g.range_arg(r).id).max();
-            let level = around.map_or(Level::Outside, Level::In);
+            let around = outer.iter().rposition(|&r| has(r));
+            let (before, inside) = outer.split_at(around.map_or(0, |i| i + 1));
+            let times = |loops: &[UOp]| loops.iter().map(|&r| k.g.range_len(r)).product::<usize>();
+            // a thread fills its own panels; where threads would wait, the tiles that share one are divided among more
+            let (panels, threads) = (times(before), self.t.threads);
+            let waits = panels.next_multiple_of(threads) * 4 > panels * 5;
+            let parts = if waits { (PARTS * threads).div_ceil(panels) } else { 1 };
+            if times(inside) < REUSE * parts {
+                continue;
+            }
+            let level = match (inside.first(), around) {
+                (Some(&r), _)
+                    if parts > 1
+                        && k.g.range_len(r) >= parts
+                        && self.split_rows(k.g.range_arg(r).id, k.g.range_len(r).div_ceil(parts)) =>
+                {
+                    Level::In(k.g.range_arg(r).id)
+                }
+                (_, Some(i)) => Level::In(k.g.range_arg(outer[i]).id),
+                _ => Level::Outside,
+            };
             self.push(Opt::Stage(Staging { param: slot, load: number, level, separate_windows: true }));
         }
+    }
+
+    /// Splits a loop over rows into blocks of this length, unless it is split already, and returns whether it is. The
+    /// loop in a block is a new one, which comes last of all, and is moved to the place before the loops over the
+    /// elements of a row.
+    fn split_rows(&mut self, rows: u8, len: usize) -> bool {
+        let is_split = |p: &Self| p.opts.iter().any(|o| o.axis() == Some(rows) && o.cuts(Part::Loop).is_some());
+        if is_split(self) {
+            return true;
+        }
+        let mut place = self.k.next_id;
+        self.push(Opt::split(rows, len));
+        if !is_split(self) {
+            return false;
+        }
+        for r in self.k.row_loops().1.into_iter().rev() {
+            let before = self.id(r);
+            self.push(Opt::swap(before, place));
+            place = before;
+        }
+        true
     }
 }
 
