@@ -4,7 +4,7 @@
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
-import { cpSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { cpSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -12,7 +12,7 @@ import { launch, launchProfile } from "../../scripts/lib/chromium.mjs";
 import { tarball } from "../../scripts/lib/package.mjs";
 import { Failure, main, output, root } from "../../scripts/lib/run.mjs";
 import { npmTools } from "../../scripts/lib/tools.mjs";
-import { areExpectedTokens, expect, isSpeechOutput, project, resultAt, resultOf } from "./common.mjs";
+import { areExpectedTokens, areWrittenTokens, expect, isExpectedVoice, isSpeechOutput, project, resultAt, resultOf } from "./common.mjs";
 
 /** The path of a tool. */
 const tool = (name) => join(npmTools(), "node_modules/.bin", name);
@@ -25,10 +25,12 @@ const PAGE = {
   "weights of torch.save": ({ weights }) => weights.join() === "0,6,12",
   "pixels of a canvas": ({ pixels }) => pixels.join() === "0,0,0,255,0,0,0,0",
   "an entry of its own": ({ batches }) => batches === 2,
+  "a task": ({ segments }) => isExpectedVoice(segments),
+  "a language model": ({ written }) => areWrittenTokens(written),
 };
 
 /** The files that pages fetch. */
-const FILES = ["model.onnx", "inputs.json", "tokenizer.json", "weights.pt"];
+const FILES = ["model.onnx", "inputs.json", "tokenizer.json", "weights.pt", "recipe.json", "speech.wav", "language.gguf"];
 
 /** A built page: what the tool wrote, with the files that it fetches. */
 async function page(browser, name, app, built) {
@@ -53,32 +55,51 @@ const SITE = {
   "the model's output on the server": ({ server }) => server.device === "wasm" && isSpeechOutput(server.speech),
 };
 
+/** Waits until a program serves an address. */
+async function answers(name, server, url) {
+  for (let tries = 0; ; tries += 1) {
+    if (await fetch(url).then(({ ok }) => ok, () => false)) return;
+    if (tries === 100 || server.exitCode !== null) throw new Failure(`consumers: ${name}: its server does not answer`);
+    await new Promise((done) => setTimeout(done, 100));
+  }
+}
+
 /** A framework's own server, in Node, and the page that it draws. */
 async function site(browser, name, app, port, args, env) {
   const server = spawn(process.execPath, args, { cwd: app, env, stdio: ["ignore", "ignore", "inherit"] });
   try {
     const url = `http://127.0.0.1:${port}/`;
-    for (let tries = 0; ; tries += 1) {
-      if (await fetch(url).then(({ ok }) => ok, () => false)) break;
-      if (tries === 100 || server.exitCode !== null) throw new Failure(`consumers: ${name}: its server does not answer`);
-      await new Promise((done) => setTimeout(done, 100));
-    }
+    await answers(name, server, url);
     expect(name, await resultAt(browser, url), SITE);
   } finally {
     server.kill();
   }
 }
 
-/** What a bundler that takes `new URL` for text needs beside its output: docs in web/ts/README.md. */
-function copyFiles(app, built) {
-  const dist = join(app, "node_modules/gradloom/dist");
-  for (const script of ["worker.js", "remote-worker.js", "core.js"]) cpSync(join(dist, script), join(built, script));
-  for (const file of readdirSync(join(dist, "pkg")).filter((each) => each.endsWith(".wasm"))) cpSync(join(dist, "pkg", file), join(built, file));
-}
+/** Copies what a bundler that takes `new URL` for text needs beside its output, by the package's command. */
+const copyFiles = (app, built) => output(process.execPath, ["node_modules/gradloom/cli/gradloom.mjs", "copy", built], { cwd: app });
 
 const WITH_URL = '<script>globalThis.wasmUrl = "gradloom_web_bg.wasm";</script>\n<script type="module" src="./main.js"></script>';
 
 const TOOLS = {
+  async "vite-dev"(browser, parent) {
+    const app = project("bundle", parent, "vite-dev");
+    const headers = { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" };
+    writeFileSync(join(app, "vite.config.mjs"), `export default ${JSON.stringify({ server: { headers } })};\n`);
+    const port = await freePort();
+    // the server that developers work with serves modules one by one, so nothing is bundled before the page asks
+    const vite = spawn(join(root, "node_modules/.bin/vite"), ["--port", `${port}`, "--strictPort", "--host", "127.0.0.1", "--logLevel", "warn"], { cwd: app });
+    let text = "";
+    for (const stream of [vite.stdout, vite.stderr]) stream.on("data", (part) => (text += part));
+    try {
+      const url = `http://127.0.0.1:${port}/`;
+      await answers("vite-dev", vite, url);
+      expect("vite-dev", await resultAt(browser, url), PAGE);
+      if (text.trim()) throw new Failure(`consumers: vite-dev\n${text}`);
+    } finally {
+      vite.kill();
+    }
+  },
   async webpack(browser, parent) {
     const app = project("bundle", parent, "webpack");
     const args = ["--mode", "production", "--entry", "./main.js", "-o", "built", "--no-performance"];
@@ -108,7 +129,7 @@ const TOOLS = {
   },
   async "import-map"(browser, parent) {
     const app = project("import-map", parent, "import-map");
-    cpSync(join(root, "tests/consumers/bundle/main.js"), join(app, "main.js"));
+    for (const file of ["main.js", "tasks.js"]) cpSync(join(root, "tests/consumers/bundle", file), join(app, file));
     await page(browser, "import-map", app, app);
   },
   async next(browser, parent) {

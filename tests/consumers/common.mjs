@@ -21,6 +21,11 @@ const words = JSON.parse(readFileSync(join(root, "tests/fixtures/text/samples.js
 const greeting = words.texts[2];
 export const areExpectedTokens = (tokens) => JSON.stringify(tokens) === JSON.stringify(words.bert.ids[2]);
 
+// what a task and a language model should give: the voice of the recording, and the tokens that transformers writes
+const llama = JSON.parse(readFileSync(join(root, "tests/fixtures/llm/llama/expected.json"), "utf8"));
+export const isExpectedVoice = ([{ start, end } = {}, ...others]) => others.length === 0 && start < 1 && end > 2;
+export const areWrittenTokens = (tokens) => tokens.join() === llama.tokens.slice(0, 8).join();
+
 /**
  * A copy of a consumer's files, under another name and with another script where that is asked for, with the tarball installed by npm:
  * offline, because the package has no dependencies, unless the consumer has its own, which its lock file names.
@@ -40,7 +45,10 @@ export function project(name, parent, as = name, { html } = {}) {
   cpSync(join(model, "model.onnx"), join(files, "model.onnx"));
   cpSync(join(root, "tests/fixtures/text/bert.json"), join(files, "tokenizer.json"));
   cpSync(join(root, "tests/fixtures/io/torch_zip.pt"), join(files, "weights.pt"));
-  writeFileSync(join(files, "inputs.json"), JSON.stringify({ ...inputs, greeting }));
+  cpSync(join(model, "recipe.json"), join(files, "recipe.json"));
+  cpSync(join(root, "tests/models/whisper_tiny_en/speech.wav"), join(files, "speech.wav"));
+  cpSync(join(root, "tests/fixtures/llm/llama.gguf"), join(files, "language.gguf"));
+  writeFileSync(join(files, "inputs.json"), JSON.stringify({ ...inputs, greeting, prompt: llama.prompt }));
   return folder;
 }
 
@@ -59,7 +67,8 @@ export async function resultAt(browser, url) {
   const page = await browser.newPage();
   const problems = [];
   // the package warns of what it does without: a worker that did not start
-  page.on("console", (message) => (message.type() === "error" || message.text().startsWith("gradloom:")) && problems.push(message.text()));
+  const told = (message) => `${message.text()} (${message.location().url})`;
+  page.on("console", (message) => (message.type() === "error" || message.text().startsWith("gradloom:")) && problems.push(told(message)));
   page.on("pageerror", (error) => problems.push(String(error)));
   try {
     await page.goto(url);

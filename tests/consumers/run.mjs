@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { launch } from "../../scripts/lib/chromium.mjs";
 import { main, output, root } from "../../scripts/lib/run.mjs";
-import { areExpectedTokens, expect, isSpeechOutput, project, resultOf } from "./common.mjs";
+import { areExpectedTokens, areWrittenTokens, expect, isExpectedVoice, isSpeechOutput, project, resultOf } from "./common.mjs";
 
 const bin = (name) => join(root, "node_modules/.bin", name);
 
@@ -47,6 +47,8 @@ main(async () => {
       "tokens, by a module of their own": areExpectedTokens(vite.tokens),
       "weights of torch.save": vite.weights.join() === "0,6,12",
       "a worker that starts before the module is there": vite.order.join() === "worker,module",
+      "a task": isExpectedVoice(vite.segments),
+      "a language model": areWrittenTokens(vite.written),
       training: vite.losses[1] < vite.losses[0] / 4,
     });
   } finally {

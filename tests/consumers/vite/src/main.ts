@@ -1,5 +1,7 @@
 // A Vite application in strict TypeScript that uses the package as its users do.
 import { type Device, type Model, Tensor, Tokenizer, init, load, loadWeights, nn, optim, probeWebGpu, tidy, version } from "gradloom";
+import { LLM } from "gradloom/llm";
+import { type Speech, vad } from "gradloom/tasks";
 
 interface Result {
   version: string;
@@ -10,6 +12,8 @@ interface Result {
   tokens: number[];
   weights: number[];
   order: string[];
+  segments: Speech["segments"];
+  written: number[];
 }
 
 // what begins in which order: the threads' workers come up while the module is on its way
@@ -30,7 +34,7 @@ WebAssembly.instantiateStreaming = async (source, imports) => {
 
 const device: Device = await init({ device: "wasm" });
 using model: Model = await load("model.onnx", { device: "wasm" });
-const inputs: { input: number[]; state: number[]; greeting: string } = await (await fetch("inputs.json")).json();
+const inputs: { input: number[]; state: number[]; greeting: string; prompt: number[] } = await (await fetch("inputs.json")).json();
 const { output } = await model.run({
   input: new Tensor(inputs.input, [1, 576]),
   state: new Tensor(inputs.state, [2, 1, 128]),
@@ -56,6 +60,12 @@ for (let step = 0; step < 100; step += 1) {
 using tokenizer: Tokenizer = await Tokenizer.load("tokenizer.json");
 const weights = await loadWeights("weights.pt");
 
+const { segments } = await vad("speech.wav", { model: "recipe.json", device: "wasm" });
+const llm = await LLM.load("language.gguf", { device: "wasm", context: 64 });
+const written: number[] = [];
+for await (const token of llm.tokens(inputs.prompt, { maxTokens: 8, ignoreEnd: true })) written.push(token);
+llm.dispose();
+
 const result: Result = {
   version: version(),
   webgpu: (await probeWebGpu()) !== null,
@@ -65,5 +75,7 @@ const result: Result = {
   tokens: tokenizer.encode(inputs.greeting),
   weights: [...((await weights["shared.1"]?.data()) ?? [])].slice(0, 3),
   order: order.slice(0, 2),
+  segments: segments.map(({ start, end }) => ({ start, end })),
+  written,
 };
 Object.assign(globalThis, { result });
