@@ -1,6 +1,8 @@
 // What ends a device or the wasm module in a page: the loss of the GPU's device, memory that is refused, threads that die, traps.
 // configs: default
-import { DeviceError, InternalError, Tensor, init, load as loadModel } from "gradloom";
+import { DeviceError, InternalError, Tensor, init, load as loadModel, loadWeights, nn, optim } from "gradloom";
+import { DataLoader } from "gradloom/data";
+import { fit, opfsCheckpoint } from "gradloom/fit";
 import { allowConsoleErrors, assert, assertClose, assertEqual, deviceKinds, hasWebGpu, note, test, testOnWebGpu } from "harness";
 import { settleAll, trapAtClock } from "/lib/wasm_trap.mjs";
 
@@ -60,6 +62,44 @@ test("what the model gives", async () => {
   await init({ device: "wasm", cache: false });
   want = await numbers(await load(MODEL, { device: "wasm" }));
   assert(want.length === 33 && want.every(Number.isFinite), want.join());
+});
+
+testOnWebGpu("a training whose device is lost goes on from where it was saved, with the losses of one that was not interrupted", async () => {
+  const [resume, checkpoint] = [opfsCheckpoint("lost training"), opfsCheckpoint("lost weights")];
+  await Promise.all([resume.delete(), checkpoint.delete()]);
+  const x = Array.from({ length: 20 }, (_, i) => [Math.sin(i), i / 20]);
+  /** Trains with everything as in the beginning; the device is lost in a step. */
+  const train = async (places, lostAt) => {
+    const device = await init({ device: "webgpu" });
+    Tensor.manualSeed(5);
+    const net = new nn.Sequential(new nn.Linear(2, 8), new nn.Dropout(0.25), (h) => h.tanh(), new nn.Linear(8, 1));
+    const optimizer = new optim.Adam(net.parameters(), { learningRate: 0.05 });
+    const losses = [];
+    const loss = ({ x, y }) => net.forward(x).mseLoss(y);
+    const onStep = async (step) => {
+      losses.push(step.loss);
+      if (step.step === lostAt) await loseGpu();
+    };
+    const loader = new DataLoader({ x, y: x.map(([a, b]) => [a * b]) }, { batchSize: 4, shuffle: 2 });
+    const ended = await fit(net, loader, { optimizer, loss, epochs: 3, onStep, ...places }).catch((error) => error);
+    return { ended, losses, net, device };
+  };
+  const whole = await train({});
+  assertEqual([whole.ended.ended, whole.losses.length], ["epochs", 15]);
+  const trained = await whole.net.layers[0].weight.tolist();
+  const broken = await train({ resume, checkpoint, saveEvery: 2 }, 9);
+  assert(lost(broken.ended), broken.ended);
+  // the weights alone are there too
+  const device = await init({ device: "webgpu" });
+  const rebuilt = new nn.Sequential(new nn.Linear(2, 8), new nn.Dropout(0.25), (h) => h.tanh(), new nn.Linear(8, 1));
+  await rebuilt.loadStateDict(await loadWeights(await checkpoint.load(), { device }));
+  assert((await rebuilt.forward(new Tensor(x)).data()).every(Number.isFinite));
+  const rest = await train({ resume, checkpoint, saveEvery: 2 });
+  assert(rest.device !== broken.device && rest.ended.ended === "epochs", rest.ended);
+  // after step 8 it was saved last, and step 9 was done before the loss
+  assertEqual(broken.losses, whole.losses.slice(0, 9));
+  assertEqual(rest.losses, whole.losses.slice(8));
+  assertEqual(await rest.net.layers[0].weight.tolist(), trained);
 });
 
 testOnWebGpu("a device that is lost between runs: the model goes on with another, tensors say so", async () => {

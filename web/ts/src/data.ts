@@ -75,6 +75,19 @@ export class DataLoader<Batch = Record<string, Tensor>> implements AsyncIterable
     this.#options = { batchSize, shuffle, dropLast, prefetch };
   }
 
+  /**
+   * The number of the epoch that the next iteration gives, from 0. With `shuffle` it determines the order of examples;
+   * setting it repeats or continues an earlier run.
+   */
+  get epoch(): number {
+    return this.#epoch;
+  }
+
+  set epoch(epoch: number) {
+    if (!Number.isInteger(epoch) || epoch < 0) throw new ValueError("E_VALUE", `a loader has no epoch ${epoch}`);
+    this.#epoch = epoch;
+  }
+
   /** The number of batches in an epoch. */
   get length(): number {
     const { batchSize, dropLast } = this.#options;
@@ -101,13 +114,18 @@ export class DataLoader<Batch = Record<string, Tensor>> implements AsyncIterable
     }
   }
 
-  async *[Symbol.asyncIterator](): AsyncGenerator<Batch> {
+  [Symbol.asyncIterator](): AsyncGenerator<Batch> {
+    return this.skip(0);
+  }
+
+  /** Iterates over an epoch without its first `count` batches, which are not loaded. */
+  async *skip(count: number): AsyncGenerator<Batch> {
     const { batchSize, shuffle, prefetch } = this.#options;
     const epoch = this.#epoch++;
     const n = this.dataset.length;
     const order = shuffle === false ? Uint32Array.from({ length: n }, (_, i) => i) : plainApi().shuffled(n, Number(shuffle === true ? 0 : shuffle), epoch);
     const pending: Promise<Batch>[] = [];
-    let nextIdx = 0;
+    let nextIdx = Math.max(count, 0);
     const loadBatch = async (at: number): Promise<Batch> => this.dataset.batch([...order.subarray(at * batchSize, (at + 1) * batchSize)]);
     while (nextIdx < this.length || pending.length > 0) {
       while (nextIdx < this.length && pending.length <= Math.max(prefetch, 0)) {

@@ -139,17 +139,13 @@ export function guardSoon<T>(body: () => Promise<T> | T, signal?: AbortSignal, l
   return new Promise((done, fail) => {
     const stop = (): void => fail(signal.reason);
     signal.addEventListener("abort", stop, { once: true });
-    work.then(
+    work.finally(() => signal.removeEventListener("abort", stop)).then(
       (value) => {
-        signal.removeEventListener("abort", stop);
         if (!signal.aborted) return done(value);
         late?.(value);
         stop();
       },
-      (error) => {
-        signal.removeEventListener("abort", stop);
-        fail(signal.aborted ? signal.reason : wrap(error));
-      },
+      (error) => fail(signal.aborted ? signal.reason : wrap(error)),
     );
   });
 }

@@ -1,12 +1,14 @@
-// Training over epochs, with progress, validation, early stopping and checkpoints. The entry `gradloom/fit`; it uses
-// only parts of the package that are public.
+// Training over epochs, with progress, validation, early stopping, checkpoints, and runs that resume after an
+// interruption. The entry `gradloom/fit`.
 import "./page-chunks.js";
 import { DataLoader } from "./data.js";
-import { UnsupportedError, ValueError } from "./errors.js";
+import { FetchError, UnsupportedError, ValueError } from "./errors.js";
 import { saveWeights } from "./files.js";
+import { builtin } from "./module.js";
 import type { Module } from "./nn.js";
 import type { Optimizer } from "./optim.js";
 import { Tensor, keep, realize, tidy } from "./tensor.js";
+import { type Progress, ordersOf, restore, stateFile } from "./train/resume.js";
 
 /** The results of one epoch. */
 export interface Epoch {
@@ -57,6 +59,17 @@ export interface FitOptions<Batch> {
    * the browser.
    */
   checkpoint?: Checkpoint | ((file: Uint8Array, epoch: Epoch) => void | Promise<void>);
+  /**
+   * Storage for the state of the training, in one file: weights, the optimiser's state, epoch and step, the learning
+   * rate, the order of the data and the streams of random numbers. If it holds a state, training continues there, and
+   * the losses are those of a run without interruption: give `fit` a network, optimiser, scheduler and loader as in the
+   * beginning. The state is saved after each epoch, when `signal` fires, and every `saveEvery` steps. Random functions
+   * of your own (an augmentation's `random`) are not part of it. Fails with `E_FORMAT` if the file is another one, with
+   * `E_VALUE` or `E_SHAPE` if it is of another network or optimiser.
+   */
+  resume?: Checkpoint;
+  /** Saves the state for `resume` after so many steps too. Default: only after epochs. */
+  saveEvery?: number;
   /** A learning-rate scheduler, whose `step` is called after each step. */
   scheduler?: { step(): void };
   /** Ends training after the current step; `fit` then resolves with `ended: "signal"`. */
@@ -73,6 +86,7 @@ export interface Checkpoint {
 
 /** The results of `fit`. */
 export interface Fitted {
+  /** All epochs, with those before an interruption. */
   epochs: Epoch[];
   /** The number of the best epoch. */
   best: number;
@@ -84,60 +98,81 @@ export interface Fitted {
  * batches remain the caller's. Fails with `E_VALUE` if there are no batches or the loss becomes NaN.
  */
 export async function fit<Batch>(net: Module, batches: AsyncIterable<Batch> | Iterable<Batch>, options: FitOptions<Batch>): Promise<Fitted> {
-  const { optimizer, loss, epochs = 1, validation, patience = Infinity, leastGain = 0, onStep, onEpoch, checkpoint, scheduler, signal } = options;
+  const { optimizer, loss, epochs = 1, validation, patience = Infinity, leastGain = 0, saveEvery = Infinity } = options;
+  const { onStep, onEpoch, checkpoint, resume, scheduler, signal } = options;
   if (!(epochs >= 1)) throw new ValueError("E_VALUE", `fit: ${epochs} epochs`);
+  if (!(saveEvery >= 1)) throw new ValueError("E_VALUE", `fit: a save every ${saveEvery} steps`);
   const length = (batches as { length?: unknown }).length;
   const steps = typeof length === "number" ? length * epochs : undefined;
-  const results: Epoch[] = [];
-  let [step, bestEpoch, bestLoss] = [0, -1, Infinity];
+  const training = { net, optimizer, scheduler, sources: [batches, validation] };
+  let at: Progress = { epoch: 0, batch: 0, step: 0, sum: 0, best: -1, bestLoss: Infinity, epochs: [], orders: [] };
   let bestWeights: Record<string, Tensor> = {};
   let ended: Fitted["ended"] = "epochs";
+  const save = async (): Promise<void> => await resume?.save(await stateFile(training, at, bestWeights));
+  const isPatienceOver = (): boolean => at.epoch > 0 && at.epoch - 1 - at.best >= patience;
   try {
-    for (let epoch = 0; epoch < epochs; epoch += 1) {
+    const file = await resume?.load();
+    if (file) ({ at, bestWeights } = await restore(training, file));
+    while (at.epoch < epochs && !isPatienceOver()) {
       const start = performance.now();
+      at.orders = ordersOf(training);
       net.train();
-      let [sum, count] = [0, 0];
-      for await (const batch of batches) {
+      for await (const batch of without(batches, at.batch)) {
         const value = await optimizer.minimize(() => loss(batch));
         disposeBatch(batches, batch);
-        step += 1;
+        at.step += 1;
         if (Number.isNaN(value)) {
           const hint = "a smaller learning rate, or clipped gradients";
-          throw new ValueError("E_VALUE", `fit: the loss of step ${step} is not a number`, { hint });
+          throw new ValueError("E_VALUE", `fit: the loss of step ${at.step} is not a number`, { hint });
         }
-        sum += value;
-        count += 1;
+        at.sum += value;
+        at.batch += 1;
         scheduler?.step();
-        await onStep?.({ epoch, step, steps, loss: value });
+        await onStep?.({ epoch: at.epoch, step: at.step, steps, loss: value });
         if (signal?.aborted) break;
+        if (at.step % saveEvery === 0) await save();
       }
-      if (signal?.aborted) ended = "signal";
-      if (count === 0) {
+      if (at.batch === 0) {
         const hint = "a generator gives its batches once: give a DataLoader or an array";
         throw new ValueError("E_VALUE", "fit: there are no batches", { hint });
       }
-      const validationLoss = validation && ended !== "signal" ? await meanLoss(net, validation, loss) : undefined;
-      const value = validationLoss ?? sum / count;
-      const best = ended !== "signal" && value < bestLoss - leastGain;
-      if (best) [bestEpoch, bestLoss] = [epoch, value];
-      const result: Epoch = { epoch, loss: sum / count, validation: validationLoss, seconds: (performance.now() - start) / 1000, best };
-      results.push(result);
+      const isStopped = signal?.aborted === true;
+      if (isStopped) await save();
+      const validationLoss = validation && !isStopped ? await meanLoss(net, validation, loss) : undefined;
+      const mean = at.sum / at.batch;
+      const value = validationLoss ?? mean;
+      const best = !isStopped && value < at.bestLoss - leastGain;
+      if (best) [at.best, at.bestLoss] = [at.epoch, value];
+      const result: Epoch = { epoch: at.epoch, loss: mean, validation: validationLoss, seconds: (performance.now() - start) / 1000, best };
+      at.epochs.push(result);
       if (best && Number.isFinite(patience)) bestWeights = await copyWeights(net, bestWeights);
       if (best && checkpoint) {
-        const file = await saveWeights(net.stateDict());
-        await (typeof checkpoint === "function" ? checkpoint(file, result) : checkpoint.save(file));
+        const weights = await saveWeights(net.stateDict());
+        await (typeof checkpoint === "function" ? checkpoint(weights, result) : checkpoint.save(weights));
+      }
+      if (!isStopped) {
+        Object.assign(at, { epoch: at.epoch + 1, batch: 0, sum: 0, orders: ordersOf(training) });
+        await save();
       }
       await onEpoch?.(result);
-      if (signal?.aborted) ended = "signal";
-      else if (epoch - bestEpoch >= patience) ended = "patience";
-      if (ended !== "epochs") break;
+      if (!signal?.aborted) continue;
+      ended = "signal";
+      break;
     }
-    if (ended === "patience" && bestEpoch >= 0) await net.loadStateDict(bestWeights);
+    if (ended !== "signal" && isPatienceOver()) ended = "patience";
+    if (ended === "patience" && at.best >= 0) await net.loadStateDict(bestWeights);
   } finally {
     for (const t of Object.values(bestWeights)) t.dispose();
     net.eval();
   }
-  return { epochs: results, best: Math.max(0, bestEpoch), ended };
+  return { epochs: at.epochs, best: Math.max(0, at.best), ended };
+}
+
+/** The batches of an epoch after the first `count`, which a `DataLoader` does not load. */
+async function* without<Batch>(batches: AsyncIterable<Batch> | Iterable<Batch>, count: number): AsyncGenerator<Batch> {
+  if (batches instanceof DataLoader) return yield* batches.skip(count) as AsyncGenerator<Batch>;
+  let remaining = count;
+  for await (const batch of batches) if ((remaining -= 1) < 0) yield batch;
 }
 
 /** Frees the tensors of a batch that a `DataLoader` created. */
@@ -196,6 +231,32 @@ export function opfsCheckpoint(name: string): Checkpoint {
     },
     async delete() {
       await (await folder()).removeEntry(file).catch(() => {});
+    },
+  };
+}
+
+/**
+ * A checkpoint in a file of Node's disk. The file is replaced only once the new one is written, so an interruption never
+ * leaves half of one. Fails with `E_UNSUPPORTED` in pages.
+ */
+export function fileCheckpoint(path: string): Checkpoint {
+  const files = () => builtin("node:fs/promises");
+  return {
+    async save(bytes) {
+      const { rename, writeFile } = await files();
+      await writeFile(`${path}.part`, bytes);
+      await rename(`${path}.part`, path);
+    },
+    async load() {
+      const { readFile } = await files();
+      return await readFile(path).then((bytes: Uint8Array) => new Uint8Array(bytes), (error: unknown) => {
+        if ((error as { code?: unknown }).code === "ENOENT") return undefined;
+        throw new FetchError("E_FETCH", `${path} could not be read: ${(error as Error).message}`, { cause: error });
+      });
+    },
+    async delete() {
+      const { rm } = await files();
+      await rm(path, { force: true });
     },
   };
 }

@@ -1,5 +1,6 @@
 // The base class of layers and the basic layers. A layer holds parameters and calls tensor ops in `forward`.
 import { ShapeError, ValueError, expectLayers } from "./errors.js";
+import { nextKey } from "./keys.js";
 import { type ConvOptions, Tensor, type TensorOptions, realize } from "./tensor.js";
 
 /** Parameters by name. */
@@ -169,14 +170,9 @@ export class Embedding extends Module {
   }
 }
 
-let dropouts = 0;
-
 /** Sets elements to zero with probability `p` in training; the identity otherwise. */
 export class Dropout extends Module {
   readonly p: number;
-  // distinguishes the random streams of two layers of a network
-  readonly #layer = (dropouts += 1);
-  #step = 0;
 
   constructor(p = 0.5) {
     super();
@@ -184,10 +180,7 @@ export class Dropout extends Module {
   }
 
   forward(x: Tensor): Tensor {
-    if (!this.training || this.p === 0) return x;
-    this.#step += 1;
-    // The random key is an input, so that one plan serves every step.
-    return x.dropout(this.p, new Tensor(Uint32Array.of(this.#layer, this.#step)));
+    return this.training && this.p !== 0 ? x.dropout(this.p, new Tensor(nextKey())) : x;
   }
 }
 

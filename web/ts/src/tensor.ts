@@ -1,5 +1,4 @@
-// The lazy tensor: a handle on a value in the wasm module. Each method only names an op; shapes, dtypes, gradients and kernels are
-// determined by the core. Helpers for other files of the package follow at the end.
+// The lazy tensor, a handle on a value in the wasm module: methods only name ops, the core does the rest. Helpers for other files follow at the end.
 import { type Host, type Device, type GpuBuffer, type GpuBufferPart, defaultHost, onGpu, onDevice, useByDefault } from "./device.js";
 import { type DType, type DataOf, type Nested, type TypedArray } from "./dtype.js";
 import { bytesOf, decode, dtypeIndex, dtypeOf, encode, flatten, isTypedArray, nest, sizeOf } from "./dtype.js";
@@ -7,6 +6,7 @@ import { DTypeError, DeviceError, StateError, ValueError, guard } from "./errors
 import { backward, trainable } from "./gradients.js";
 import { type CustomKernel, customKernel } from "./kernel.js";
 import { weightsModule } from "./files.js";
+import { seedKeys } from "./keys.js";
 import type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./options.js";
 import { loadPart } from "./wasm-parts.js";
 import { loadChunk } from "./chunks.js";
@@ -355,9 +355,9 @@ export class Tensor {
   static kaimingUniform(shape: readonly number[], a = Math.sqrt(5), options: TensorOptions = {}): Tensor {
     return create("kaiming_uniform", [a, ...checked(shape)], options);
   }
-  /** Seeds the random numbers of a device: the same seed gives the same numbers on every device. */
+  /** Seeds the random numbers of a device and what layers drop: the same seed gives the same numbers on every device. */
   static manualSeed(seed: number, device?: Device): void {
-    ((device as Host | undefined) ?? defaultHost()).raw.seed(seed);
+    ((device as Host | undefined) ?? defaultHost()).raw.seed(seedKeys(seed));
   }
   static cat(tensors: readonly Tensor[], axis = 0): Tensor {
     return op("cat", tensors, [axis]);

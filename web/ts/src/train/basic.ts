@@ -1,8 +1,9 @@
 // Bilinear layers, two further kinds of dropout, and the adaptive softmax.
 import { ShapeError, ValueError } from "../errors.js";
+import { nextKey } from "../keys.js";
 import { type LayerOptions, Linear, Module, Sequential } from "../nn.js";
 import { Tensor } from "../tensor.js";
-import { randomKey, deviceOption, uniform } from "./parameters.js";
+import { deviceOption, uniform } from "./parameters.js";
 
 /** A bilinear layer: `x^T W_k y + b_k` for each output k. */
 export class Bilinear extends Module {
@@ -46,7 +47,7 @@ export class ChannelDropout extends Module {
   forward(x: Tensor): Tensor {
     if (!this.training || this.p === 0) return x;
     const shape = x.shape.map((n, axis) => (axis < 2 ? n : 1));
-    return x.mul(Tensor.ones(shape, { ...deviceOption(x), dtype: x.dtype }).dropout(this.p, randomKey()));
+    return x.mul(Tensor.ones(shape, { ...deviceOption(x), dtype: x.dtype }).dropout(this.p, new Tensor(nextKey())));
   }
 }
 
@@ -66,7 +67,7 @@ export class AlphaDropout extends Module {
     const { p } = this;
     if (!this.training || p === 0) return x;
     const scale = 1 / Math.sqrt((1 - p) * (1 + p * SELU_MIN * SELU_MIN));
-    const kept = Tensor.ones(x.shape, deviceOption(x)).dropout(p, randomKey()).gt(0);
+    const kept = Tensor.ones(x.shape, deviceOption(x)).dropout(p, new Tensor(nextKey())).gt(0);
     return kept.where(x, SELU_MIN).mul(scale).sub(scale * SELU_MIN * p);
   }
 }

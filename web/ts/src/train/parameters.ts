@@ -20,11 +20,3 @@ export function constant(shape: readonly number[], value: number, options: Layer
 export function buffer(value: Tensor): Tensor {
   return op("to_storage", [value]);
 }
-
-let keysDrawn = 0;
-
-/** A new random key for training. It is an input of the graph, so that one plan serves every step. */
-export function randomKey(): Tensor {
-  keysDrawn += 1;
-  return new Tensor(Uint32Array.of(0x7f4a7c15, keysDrawn));
-}
