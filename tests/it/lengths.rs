@@ -403,10 +403,12 @@ fn storage_of(t: &Tensor) -> Option<u32> {
     state.storage(node).and_then(|s| state.buffer_below(s)).and_then(|b| state.buffer_id(b))
 }
 
+/// The caches of the decoder in `grouped.onnx`.
+const GROUPED: [&str; 4] =
+    ["past_key_values.0.key", "past_key_values.0.value", "past_key_values.1.key", "past_key_values.1.value"];
+
 #[test]
 fn grouped_query_attention_grows_its_caches_in_place() {
-    const PAST: [&str; 4] =
-        ["past_key_values.0.key", "past_key_values.0.value", "past_key_values.1.key", "past_key_values.1.value"];
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/onnx");
     let samples = npz::read(&std::fs::read(folder.join("grouped.npz")).unwrap()).unwrap();
     let sample = |name: String| samples.iter().find(|s| s.0 == name).map(|s| s.1.clone());
@@ -418,14 +420,14 @@ fn grouped_query_attention_grows_its_caches_in_place() {
         m.set_lengths(Lengths::Seen).unwrap();
         let texts = if case == "one" { 1 } else { 2 };
         let zeros = HostTensor::new(DType::F32, vec![texts, 2, rows, 16], vec![0; texts * 2 * rows * 16 * 4]).unwrap();
-        let mut past: Vec<Input> = PAST.map(|_| Input::Host(zeros.clone())).into();
+        let mut past: Vec<Input> = GROUPED.map(|_| Input::Host(zeros.clone())).into();
         let (mut plans, mut ids) = (Vec::new(), Vec::new());
         for step in 0.. {
             let part = |name: &str| sample(format!("{case}.{step}.{name}"));
             let Some(want) = part("logits").filter(|_| device != "eval" || step < 4) else { break };
             let own = [("input_ids", part("ids").unwrap()), ("attention_mask", part("mask").unwrap())];
             let tokens = own[0].1.shape[1];
-            let inputs = own.into_iter().map(|(name, t)| (name, Input::Host(t))).chain(PAST.into_iter().zip(past));
+            let inputs = own.into_iter().map(|(name, t)| (name, Input::Host(t))).chain(GROUPED.into_iter().zip(past));
             let inputs = m.inputs_of(inputs.collect()).unwrap();
             let out = m.run_on(&inputs).unwrap();
             let got = m.read(&out[0].1).unwrap().to_f64();
@@ -448,6 +450,31 @@ fn grouped_query_attention_grows_its_caches_in_place() {
         let copied: Vec<usize> = (3..steps).filter(|&n| ids[n] != ids[n - 1]).collect();
         assert!(rows > 0 || copied.len() <= 4, "{device}, {case}: the caches are copied in steps {copied:?}");
         assert_eq!(m.notes(), Vec::<String>::new(), "{device}, {case}, {rows} rows");
+    }
+}
+
+#[test]
+fn a_prompt_as_long_as_a_bound_leaves_room_for_an_answer() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/onnx/grouped.onnx");
+    for prompt in [30, 32, 64] {
+        let mut m = OnnxModel::load(&path, gradloom::open("cpu", 1).unwrap()).unwrap();
+        m.set_lengths(Lengths::Seen).unwrap();
+        let none = HostTensor::new(DType::F32, vec![1, 2, 0, 16], vec![]).unwrap();
+        let mut past: Vec<Input> = (0..4).map(|_| Input::Host(none.clone())).collect();
+        let mut plans = Vec::new();
+        for step in 0..8 {
+            let (new, all) = (if step == 0 { prompt } else { 1 }, prompt + step);
+            let ids: Vec<i64> = (0..new as i64).map(|i| 3 + i % 40).collect();
+            let own = [("input_ids", i64s(&ids, &[1, new])), ("attention_mask", i64s(&vec![1; all], &[1, all]))];
+            let inputs = own.into_iter().map(|(name, t)| (name, Input::Host(t))).chain(GROUPED.into_iter().zip(past));
+            let inputs = m.inputs_of(inputs.collect()).unwrap();
+            let out = m.run_on(&inputs).unwrap();
+            past = out.into_iter().skip(1).map(|o| Input::Tensor(o.1)).collect();
+            plans.push(m.counters().plans);
+            m.collect();
+        }
+        let new: Vec<usize> = (1..8).filter(|&n| plans[n] > plans[n - 1]).collect();
+        assert_eq!(new, [1], "a prompt of {prompt}: new plans in steps");
     }
 }
 

@@ -209,6 +209,8 @@ impl LengthState {
         for (name, &n) in row.iter().filter(|r| !own_plans.contains(r.0)) {
             let (first, changes) = self.seen.or_insert_with(name.clone(), || (n, false));
             *changes |= *first != n;
+            // a dimension that was empty at first is a cache that grows: after a prompt there is room for a quarter more
+            let likely = if *first == 0 { n + n / 4 } else { n };
             let bounds = match &self.wanted {
                 Lengths::Fixed => None,
                 Lengths::Bounds(map) => {
@@ -219,7 +221,7 @@ impl LengthState {
                     }
                     range
                 }
-                Lengths::Seen | Lengths::Inner => changes.then(|| (2, n.max(MIN_UPPER_BOUND).next_power_of_two())),
+                Lengths::Seen | Lengths::Inner => changes.then(|| (2, likely.max(MIN_UPPER_BOUND).next_power_of_two())),
             };
             let bounds = bounds.map(|(min, max)| (min.max(2), max));
             let one = Dimension { name: name.clone(), bounds, relation: Relation::None, step: 1 };
