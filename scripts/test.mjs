@@ -40,8 +40,8 @@ const stages = {
     run("node", ["tests/browser/crash.mjs"]);
     run("node", ["tests/browser/numerics.mjs"]);
   },
-  site: () => {
-    buildSite();
+  site: async () => {
+    await buildSite();
     run("node", ["scripts/viz-page.mjs", "--check"]);
   },
   demo: () => {

@@ -27,6 +27,11 @@ export async function home(browser, url) {
   await page.keyboard.press("Escape");
   await page.focus("#tab-kernels");
   await page.keyboard.press("ArrowRight");
+  // three draws lead to the scores, these to the softmax, and it to its sum and, with the third draw, to the product
+  const flow = await page.getAttribute("#graph svg", "aria-label");
+  check((await page.locator("#graph .launch").count()) === 10 && (await page.locator("#graph .flow").count()) >= 8, `the graph is ${flow}`);
+  check(/(\w+) reads (\w+) and \w+/.test(flow), `no launch reads two others: ${flow}`);
+  await page.keyboard.press("ArrowRight");
   check((await page.locator("#timeline rect").count()) > 0, "the timeline is empty");
   await page.click("#tab-result");
   await typed('import { Tensor } from "gradloom";\nconsole.log("sum", await Tensor.arange(0, 5).sum().item());', /^Ran/);
@@ -65,9 +70,9 @@ export async function inside(browser, url) {
   await status(/^Ran: 1 kernel · 1 launch in .* Tensor\(f32, \[96, 96\]\) 64$/);
   const words = async (selector) => page.textContent(selector);
   check(/Estimate[\d.]+ [µm]s, bound by \w+/.test(await words("#kernel dl")), "a kernel has no estimate");
-  const names = await page.locator(".passes button").allTextContents();
+  const names = await page.locator("#kernel .passes button").allTextContents();
   check(names[0] === "as scheduled" && names.includes("opts") && names.at(-1) === "code", `the passes are ${names}`);
-  check((await page.locator(".graph").count()) === 2 && (await page.locator(".graph .new").count()) > 0, "a pass changes nothing");
+  check((await page.locator("#kernel .graph").count()) === 2 && (await page.locator("#kernel .graph .new").count()) > 0, "a pass changes nothing");
   // a pass says which rules fired in it
   const fired = {};
   for (const button of await page.locator("#kernel .passes button").all()) {
@@ -77,7 +82,7 @@ export async function inside(browser, url) {
   const rules = Object.values(fired).flat();
   check(rules.length > 2 && rules.every((rule) => /^[A-Z_]+\.\w+$/.test(rule)), `the rules that fired are shown as ${JSON.stringify(fired)}`);
   check(fired["as scheduled"].length === 0 && fired.code.length === 0, `the rules that fired are shown as ${JSON.stringify(fired)}`);
-  await page.click(".passes li:last-child button");
+  await page.click("#kernel .passes li:last-child button");
   const code = await words("#kernel .source");
   check(/f32x4\./.test(code), `the kernel has no code: ${code.slice(0, 300)}`);
   const model = readFileSync(join(root, "tests/models/style_multistyle26/model.onnx"));
@@ -88,8 +93,25 @@ export async function inside(browser, url) {
   check((await page.locator("#memory rect").count()) > 100, "the memory is empty");
   await page.click("#tab-timeline");
   check((await page.locator("#timeline rect").count()) > 50, "the timeline is empty");
+  // the passes of the scheduler, each with what it does, and beside the graph before it
+  await page.click("#tab-graphs");
+  check(/The model's graph.*From a graph to kernels/s.test(await words("#graphs")), "the graphs are not there");
+  const schedule = page.locator("#graphs > div").last();
+  const stages = await schedule.locator(".passes button").allTextContents();
+  check(stages[0] === "unroll" && stages.includes("cuts") && stages.includes("lower"), `the passes of the schedule are ${stages}`);
+  for (const name of stages.slice(1)) {
+    await schedule.getByRole("button", { name, exact: true }).click();
+    check((await schedule.locator(".soft").textContent()).length > 30, `nothing is said of the pass ${name}`);
+    check((await schedule.locator(".graph").count()) === 2, `the pass ${name} is not shown beside what was before it`);
+    check((await schedule.locator(".graph .new").count()) > 0, `the pass ${name} changes nothing`);
+  }
+  check(/kernel 0 writes/.test(await schedule.locator(".graph").last().textContent()), "the schedule ends without kernels");
+  const language = readFileSync(join(root, "tests/models/verses/verses-q8_0.gguf"));
+  await page.setInputFiles("#file", { name: "verses.gguf", mimeType: "application/octet-stream", buffer: language });
+  await status(/^Running/);
+  const written = await status(/^Ran: \d+ kernels .* llama "And \S/, 2 * MINUTE);
   await page.close();
-  console.log(`demo: inside: ${text}`);
+  console.log(`demo: inside: ${text}; ${written}`);
 }
 
 /** The page of `gradloom viz`: what a program of this machine ran, and what another one runs. */

@@ -17,7 +17,7 @@ const COPY =
   '<svg viewBox="0 0 24 24" width="18" height="18" aria-hidden="true" fill="none" stroke="currentColor" stroke-width="2" stroke-linejoin="round">' +
   '<path d="M9 9h11v11H9zM5 15H4V4h11v1"/></svg>';
 
-const PANES = [["result", "Result"], ["kernels", 'Kernels <span id="kernels-count"></span>'], ["timeline", "Timeline"]];
+const PANES = [["result", "Result"], ["kernels", 'Kernels <span id="kernels-count"></span>'], ["graph", "Graph"], ["timeline", "Timeline"]];
 
 function bench() {
   const [[, , code]] = snippets;

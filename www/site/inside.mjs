@@ -10,6 +10,17 @@ const MODELS = {
   "models/selfie_segmentation/model.tflite": "Selfie segmentation, 0.2 MB",
   "models/magika/model.onnx": "Magika, 3.2 MB",
 };
+const LANGUAGE = { "models/verses/verses-q8_0.gguf": "A language model of verses (GGUF), 2.2 MB" };
+
+/** The descriptions of the scheduler's passes, which the module in pages does without. */
+function passes() {
+  const source = readFileSync(new URL("../../core/src/schedule/passes.rs", import.meta.url), "utf8");
+  const rows = [...source.matchAll(/name: "([\w-]+)",\s+what: sentence\(\s*"((?:[^"\\]|\\.)*)",?\s*\)/g)];
+  const count = Number(/SCHEDULE_PASSES: \[SchedulePass; (\d+)\]/.exec(source)?.[1]);
+  if (rows.length !== count) throw new Error(`${rows.length} of ${count} passes of the scheduler have a description in core/src/schedule/passes.rs`);
+  return Object.fromEntries(rows.map(([, name, what]) => [name, what]));
+}
+
 const code = (name) => readFileSync(new URL(`../snippets/inside/${name}.js`, import.meta.url), "utf8").trim();
 const PANES = [["kernels", "Kernels"], ["graphs", "Graph"], ["memory", "Memory"], ["timeline", "Timeline"]];
 
@@ -20,7 +31,7 @@ ${pane("kernels", 0, '<div class="master"><ol id="list" class="kernels"></ol><di
 ${PANES.slice(1).map(([id], at) => pane(id, at + 1)).join("\n")}`;
 
 export function inside() {
-  const snippets = Object.fromEntries([...Object.keys(NAMES), "model"].map((name) => [name, code(name)]));
+  const snippets = Object.fromEntries([...Object.keys(NAMES), "model", "language"].map((name) => [name, code(name)]));
   const data = JSON.stringify(snippets).replaceAll("<", "\\u003c");
   return page({
     title: "Look inside",
@@ -35,17 +46,19 @@ export function inside() {
   <div class="actions">
     <label class="grow"><span class="hide">What to look at</span><select id="snippet">
       <optgroup label="Code">${Object.entries(NAMES).map(([name, title]) => option(name, title)).join("")}</optgroup>
-      <optgroup label="Models">${Object.entries(MODELS).map(([path, title]) => option(`model:${path}`, title)).join("")}</optgroup>
+      <optgroup label="Models">${Object.entries(MODELS).map(([path, title]) => option(`model:${path}`, title)).join("")}${
+        Object.entries(LANGUAGE).map(([path, title]) => option(`language:${path}`, title)).join("")}</optgroup>
     </select></label>
-    <label class="file plain">Your model <input id="file" type="file" accept=".onnx,.tflite"></label>
+    <label class="file plain">Your model <input id="file" type="file" accept=".onnx,.tflite,.gguf"></label>
     <label><span class="hide">Device</span><select id="on">${DEVICES.map((each) => option(...each)).join("")}</select></label>
     <button type="button" id="run">Run</button><button class="plain" type="button" id="stop" hidden>Stop</button>
   </div>
-  <p class="soft" id="file-name">An ONNX or TensorFlow Lite file may be dropped here. It stays in the page.</p>
+  <p class="soft" id="file-name">An ONNX, TensorFlow Lite or GGUF file may be dropped here. It stays in the page.</p>
   <details class="code"><summary>The code that runs</summary>${editor(snippets.product, "Code that is run")}</details>
 </div>
 <p class="end" id="status" role="status">Not run yet.</p>
 ${views()}
-<script type="application/json" id="snippets">${data}</script>`,
+<script type="application/json" id="snippets">${data}</script>
+<script type="application/json" id="passes">${JSON.stringify(passes()).replaceAll("<", "\\u003c")}</script>`,
   });
 }

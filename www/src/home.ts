@@ -3,6 +3,7 @@ import type { Api, Row } from "../demos/compare/worker";
 import { Engine } from "./demo/engine";
 import { el, milliseconds } from "./demo/page";
 import { Editor } from "./view/editor";
+import { dataflow } from "./view/dataflow";
 import { kernelList, timeline } from "./view/kernels";
 import { tabs } from "./view/tabs";
 import { Values } from "./view/values";
@@ -66,6 +67,7 @@ async function run(): Promise<void> {
   const kernels = trace.launched();
   el("kernels-count").textContent = kernels.length > 0 ? String(kernels.length) : "";
   kernelList(el("kernels"), trace);
+  dataflow(el("graph"), trace);
   timeline(el("timeline"), trace);
   if ("error" in end) {
     const { name, message, hint } = end.error;

@@ -15,7 +15,7 @@ const LEVEL = 6;
 
 const sandbox = new Sandbox(() => new Worker(new URL("./sandbox/worker.ts", import.meta.url), { type: "module" }), LIMIT);
 let trace = new Trace();
-const look = new Look();
+const look = new Look(JSON.parse(el("passes").textContent ?? "{}") as Record<string, string>);
 const editor = new Editor(el("editor"), () => {});
 const picker = el<HTMLSelectElement>("snippet");
 const device = el<HTMLSelectElement>("on");
@@ -65,10 +65,11 @@ async function run(): Promise<void> {
   }
 }
 
+/** Puts code into the editor: a snippet, or what runs a model of the site. */
 function pick(name: string): void {
-  const model = /^model:(.*)$/.exec(name)?.[1];
-  const text = snippets[model ? "model" : name] ?? "";
-  editor.value = model ? text.replace("// `file` is what was chosen above\n", "").replace("load(file)", `load("${model}")`) : text;
+  const [, kind, address] = /^(model|language):(.*)$/.exec(name) ?? [];
+  const text = snippets[kind ?? name] ?? "";
+  editor.value = address ? text.replace("// `file` is the file chosen above\n", "").replace("load(file", `load("${address}"`) : text;
 }
 
 picker.addEventListener("change", () => {
@@ -77,7 +78,7 @@ picker.addEventListener("change", () => {
 });
 files("file", "drop", (given) => {
   file = given;
-  editor.value = snippets.model ?? "";
+  editor.value = snippets[/\.gguf$/i.test(given.name) ? "language" : "model"] ?? "";
   el("file-name").textContent = `${given.name}, ${(given.size / 1e6).toFixed(1)} MB`;
   void run();
 });

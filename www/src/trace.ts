@@ -50,7 +50,14 @@ export interface Launched {
 }
 
 const HEAD = /^kernel (\S+) {2}grid (\d+ \d+ \d+) {2}(\d+) flops {2}(\d+) bytes$/;
-const GRAPH_PASS = /^\/\/ graph pass (\S+): (.*)$/;
+/** A pass over a whole graph: over a model's when it is loaded, or of the scheduler when something is computed. */
+const PASS = /^\/\/ (graph|schedule) pass (\S+): ?(.*)$/;
+/** The passes over a model's graph, in order. */
+const MODEL_PASSES = ["integer-sums", "scales", "siblings", "constants"];
+/** The scheduler's first pass. */
+const FIRST_PASS = "unroll";
+/** The most schedules that are kept. */
+const SCHEDULES = 100;
 const LAUNCH = /^ *\d+ (\S+) +([\d.]+) us /;
 
 /** Parses the text of a kernel; undefined for other text. */
@@ -101,12 +108,13 @@ function rulesOf(text: string): Stage["rules"] {
   });
 }
 
-/** Parses the graph of a whole model after a pass; undefined for other text. */
-export function graphOf(text: string): Stage | undefined {
-  const [first] = text.split("\n", 1);
-  const found = GRAPH_PASS.exec(first as string);
+/** Parses a whole graph after a pass, of a model or of a schedule; undefined for other text. */
+export function passOf(text: string): { kind: "graph" | "schedule"; stage: Stage } | undefined {
+  const [first = ""] = text.split("\n", 1);
+  const found = PASS.exec(first);
   if (!found) return undefined;
-  return { name: found[1] as string, what: found[2] as string, rules: [], text: text.slice((first as string).length + 1) };
+  const [, kind, name, what] = found as unknown as [string, "graph" | "schedule", string, string];
+  return { kind, stage: { name, what, rules: [], text: text.slice(first.length + 1) } };
 }
 
 /** Parses the line of a launch; undefined for other text. */
@@ -124,8 +132,12 @@ export class Trace {
   /** Kernels by name; different kernels can share one. */
   readonly kernels = new Map<string, Kernel[]>();
   launches: Launch[] = [];
-  /** Graphs of whole models after passes. */
-  graphs: Stage[] = [];
+  /** For each model, its graph after each pass that changed it. */
+  readonly models: Stage[][] = [];
+  /** For each computation that was planned, its graph and then its kernels after each pass of the scheduler that changed them. */
+  readonly schedules: Stage[][] = [];
+  /** How many graphs after passes were added. */
+  passes = 0;
   /** Kernels that were compiled in this run. */
   made = 0;
 
@@ -137,13 +149,22 @@ export class Trace {
     }
     const kernel = kernelOf(text);
     if (!kernel) {
-      const graph = graphOf(text);
-      if (graph) this.graphs.push(graph);
+      const pass = passOf(text);
+      if (pass) this.#addPass(pass.kind, pass.stage);
       return;
     }
     this.made += 1;
     const same = this.kernels.get(kernel.name) ?? [];
     this.kernels.set(kernel.name, [...same.filter((each) => each.code !== kernel.code), kernel]);
+  }
+
+  #addPass(kind: "graph" | "schedule", stage: Stage): void {
+    const [groups, last] = kind === "graph" ? [this.models, this.models.at(-1)?.at(-1)] : [this.schedules, this.schedules.at(-1)?.at(-1)];
+    const isNext = kind === "graph" ? last && MODEL_PASSES.indexOf(stage.name) > MODEL_PASSES.indexOf(last.name) : stage.name !== FIRST_PASS;
+    if (isNext && last) groups.at(-1)?.push(stage);
+    else groups.push([stage]);
+    if (groups.length > SCHEDULES) groups.shift();
+    this.passes += 1;
   }
 
   /** Prepares for the next run. */

@@ -112,11 +112,11 @@ Object.assign(globalThis, { show, plot });
 
 async function run({ code, device, level, file }: Order): Promise<void> {
   const id = current;
-  Object.assign(globalThis, { file });
   const log = (text: string): void => {
     if (id === current) scope.postMessage({ id, log: text });
   };
   const own = await init({ device: device as DeviceKind | "auto", debug: level, log });
+  Object.assign(globalThis, { file, device: own });
   Tensor.manualSeed(1);
   const names = [...new Set([...code.matchAll(IMPORT)].map((found) => found[3] as string))];
   const addresses = new Map(await Promise.all(names.map(async (name) => [name, await addressOf(name)] as const)));

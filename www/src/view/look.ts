@@ -1,5 +1,5 @@
 // Views of what a run compiled and launched: kernels with their passes, graphs of models, memory, and launches.
-import { type Kernel, type Stage, type Trace, time } from "../trace";
+import { type Kernel, type Stage, type Trace, counted, time } from "../trace";
 import { compared } from "./graph";
 import { code, facts, timeline } from "./kernels";
 import { memoryMap } from "./memory";
@@ -76,17 +76,23 @@ export class Look {
   #chosen: string | undefined;
   /** What is displayed, to avoid redrawing unchanged content. */
   #open: Kernel | undefined;
-  #graphs = -1;
+  #passes = -1;
+  /** Descriptions of the scheduler's passes, which programs report and pages do not. */
+  readonly #words: Readonly<Record<string, string>>;
+
+  constructor(words: Readonly<Record<string, string>> = {}) {
+    this.#words = words;
+  }
 
   /** Resets the selection. */
   begin(): void {
     this.#chosen = this.#open = undefined;
-    this.#graphs = -1;
+    this.#passes = -1;
   }
 
   show(trace: Trace): void {
     this.#kernels(trace);
-    this.#models(trace);
+    this.#graphs(trace);
     memoryMap(pane("memory"), trace);
     timeline(pane("timeline"), trace);
   }
@@ -137,20 +143,60 @@ export class Look {
     open(chosen >= 0 ? chosen : work.indexOf(Math.max(...work)));
   }
 
-  #models(trace: Trace): void {
-    const { graphs } = trace;
-    if (graphs.length === this.#graphs) return;
-    this.#graphs = graphs.length;
-    const text = document.createElement("p");
-    text.className = "soft";
-    text.textContent = graphs.length === 0
-      ? "No pass changed the graph of a whole model: code without a model has none, and many models are left as they are."
-      : "The graph of a whole model after each pass that changed it, before kernels are made of it.";
-    pane("graphs").replaceChildren(text);
-    if (graphs.length === 0) return;
-    pane("graphs").append(steps(graphs, 0, (at) => {
-      const graph = graphs[at] as Stage;
-      return [...told(graph), beside(compared(undefined, graph.text))];
-    }));
+  #graphs(trace: Trace): void {
+    if (trace.passes === this.#passes) return;
+    this.#passes = trace.passes;
+    const heading = (text: string): HTMLElement => Object.assign(document.createElement("h2"), { textContent: text });
+    const pane_ = pane("graphs");
+    pane_.replaceChildren();
+    const { models, schedules } = trace;
+    if (models.length > 0) {
+      const what = "The graph of a whole model after each pass that changed it, before anything is planned.";
+      pane_.append(heading("The model's graph"), paragraph(what), chosen("Model", models, (stages) => stagesOf(stages, this.#words)));
+    }
+    if (schedules.length === 0) {
+      pane_.append(paragraph("Nothing was planned yet."));
+      return;
+    }
+    const what = "What is computed at once: its graph after each pass of the scheduler that changed it, and from the pass lower on its kernels. " +
+      "The passes over each kernel are under Kernels.";
+    pane_.append(heading("From a graph to kernels"), paragraph(what), chosen("Schedule", schedules, (stages) => stagesOf(stages, this.#words)));
   }
+}
+
+function paragraph(text: string): HTMLElement {
+  return Object.assign(document.createElement("p"), { className: "soft", textContent: text });
+}
+
+/** The stages of a whole graph; the selected one is shown beside the one before it. */
+function stagesOf(stages: readonly Stage[], words: Readonly<Record<string, string>>): HTMLElement {
+  return steps(stages, Math.min(1, stages.length - 1), (at) => {
+    const stage = stages[at] as Stage;
+    // `constants` lists values that are computed once, which is no graph to compare with
+    const before = stage.name === "constants" ? undefined : stages[at - 1]?.text;
+    return [...told({ ...stage, what: stage.what || (words[stage.name] ?? "") }), beside(compared(before, stage.text))];
+  });
+}
+
+/** The number of kernels of a schedule, once it has some. */
+const kernelsOf = (stages: readonly Stage[]): number => (stages.at(-1)?.text.match(/^\/\/ kernel \d+/gm) ?? []).length;
+
+/** One of several groups of stages, at first the last of those with most kernels; a list chooses another one. */
+function chosen(label: string, groups: readonly (readonly Stage[])[], show: (stages: readonly Stage[]) => HTMLElement): HTMLElement {
+  const box = document.createElement("div");
+  const counts = groups.map(kernelsOf);
+  const largest = counts.lastIndexOf(Math.max(...counts));
+  const view = document.createElement("div");
+  view.append(show(groups[largest] as readonly Stage[]));
+  if (groups.length > 1) {
+    const picker = document.createElement("select");
+    picker.setAttribute("aria-label", label);
+    counts.forEach((count, at) => {
+      picker.append(new Option(`${label} ${at + 1} of ${groups.length}${count > 0 ? `: ${counted(count, "kernel")}` : ""}`, String(at), false, at === largest));
+    });
+    picker.addEventListener("change", () => view.replaceChildren(show(groups[Number(picker.value)] as readonly Stage[])));
+    box.append(picker);
+  }
+  box.append(view);
+  return box;
 }
