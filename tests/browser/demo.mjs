@@ -1,6 +1,6 @@
 // The built site in headless Chromium, driven as a person would: every demo's page on both devices with its results checked,
 // all pages on a narrow screen, and a demo without WebGPU.
-// usage: node tests/browser/demo.mjs [code] [home] [inside] [viz] [docs] [axe] [keyboard] [wasm] [webgpu] [narrow] [media] [no-webgpu] [SLUG ..]
+// usage: node tests/browser/demo.mjs [code] [home] [inside] [viz] [docs] [axe] [keyboard] [touch] [wasm] [webgpu] [narrow] [media] [no-webgpu] [SLUG ..]
 // with slugs, of the demos only these; without any word all but those that are slow on WebGPU
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -11,6 +11,7 @@ import { readNpz } from "../lib/npz.mjs";
 import { checkAccessibility } from "./axe.mjs";
 import { keyboard } from "./keyboard.mjs";
 import { code, docs, home, inside, viz } from "./site.mjs";
+import { touch } from "./touch.mjs";
 import { MINUTE, check, open } from "./visit.mjs";
 import { demos } from "../../www/demos/index.mjs";
 
@@ -657,6 +658,7 @@ const parts = {
   docs,
   axe,
   keyboard,
+  touch,
   wasm: (browser, url, slugs) => onDevice(browser, url, "wasm", slugs),
   webgpu: (browser, url, slugs) => onDevice(browser, url, "webgpu", slugs),
   async narrow(browser, url, slugs) {

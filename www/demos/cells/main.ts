@@ -49,12 +49,16 @@ function hurt(x: number, y: number, reach: number): void {
   for (let i = 0; i < area; i += 1) if (Math.hypot((i % width) + 0.5 - x, Math.floor(i / width) + 0.5 - y) < reach) keep[i] = 0;
 }
 
-canvas.addEventListener("pointermove", (event) => {
+/** Damages the cells under a pressed button or a finger, which may not move at all. */
+function press(event: PointerEvent): void {
   if (event.buttons === 0) return;
   const box = canvas.getBoundingClientRect();
   hurt(((event.clientX - box.left) / box.width) * width, ((event.clientY - box.top) / box.height) * height, REACH);
   void show();
-});
+}
+
+canvas.addEventListener("pointerdown", press);
+canvas.addEventListener("pointermove", press);
 el("grow").addEventListener("click", () => void demo.work("Fetching the cells", async (signal) => {
   demo.say("Growing. Drag over the cells to hurt them.");
   while (!signal.aborted && !document.hidden) {
