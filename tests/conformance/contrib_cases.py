@@ -81,6 +81,19 @@ def more(q):
     case("grid_sample", "GridSample", [f32(1, 2, 4, 4), np.tanh(f32(1, 3, 3, 2))], mode="bilinear", padding_mode="border")
 
 
+def nbits_in_rows():
+    """Weights whose rows fill vectors, so that they stay packed: for one row of inputs and for several."""
+    for bits, n, k, block in [(4, 64, 128, 32), (4, 48, 96, 16), (8, 32, 128, 64), (4, 16, 256, 128)]:
+        blocks = k // block
+        scales = (np.abs(f32(n * blocks)) / 8,)
+        blob = (u8(n, blocks, block * bits // 8),)
+        zero = (u8(n * ((blocks * bits + 7) // 8)),)
+        sizes = dict(K=k, N=n, bits=bits, block_size=block, tolerance=(1e-3, 1e-3))
+        for m in (1, 5):
+            case(f"nbits_rows_{bits}_{block}_{m}", "MatMulNBits", [f32(m, k), blob, scales], **sizes)
+            case(f"nbits_rows_{bits}_{block}_{m}_zero", "MatMulNBits", [f32(1, m, k), blob, scales, zero, None, (f32(n),)], **sizes)
+
+
 def onnx_own():
     own = dict(domain="")
     ends = np.array([-5, -1, 0, 0.5, 1, 1.5, 300, 1e19, 3e38, np.nan, np.inf], np.float32)
@@ -298,6 +311,7 @@ def main():
     more(q)
     onnx_own()
     newest(q)
+    nbits_in_rows()
     with zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
         put = lambda name, data: z.writestr(zipfile.ZipInfo(name, WHEN), data, zipfile.ZIP_DEFLATED)
         for name, model, feeds, results, tolerance in CASES:

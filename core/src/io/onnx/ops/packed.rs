@@ -10,6 +10,7 @@ use super::{Op, OpDef};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::io::HostTensor;
+use crate::tensor::Tensor;
 
 pub(super) static OPS: &[OpDef] = &[
     float_ms("MatMulNBits", 37, 0, matmul_bits),
@@ -33,7 +34,6 @@ fn matmul_bits(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if !own || scales.len() != n * blocks || x.shape().last() != Some(&k) {
         return o.fail(format!("weights {:?} and scales {:?} for {k} x {n}", packed.shape(), scales.shape()));
     }
-    let mut codes = unpacked(o.cx, &packed, bits, &[n, blocks, block])?;
     let mut zero = match o.opt(3) {
         None => o.cx.scalar(DType::F32, (1 << (bits - 1)) as f64),
         Some(z) if z.dtype() == DType::U8 => {
@@ -48,6 +48,12 @@ fn matmul_bits(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         Some(z) => return o.fail(format!("zero points {:?}", z.shape())),
     };
     let mut scales = o.cx.cast(&o.cx.reshape(&scales, &[n, blocks, 1])?, DType::F32)?;
+    let weights = Blocks { codes: &packed, scales: &scales, zero: &zero, bits, shape: [n, k] };
+    if block.is_multiple_of(LEAST_BLOCK) && k.is_multiple_of(block) && o.opt(4).is_none() && weights.stay_packed() {
+        let y = weights.product(o.cx, &o.cx.cast(&x, DType::F32)?)?;
+        return biased(o, &y, x.dtype());
+    }
+    let mut codes = unpacked(o.cx, &packed, bits, &[n, blocks, block])?;
     let mut wide = blocks * block;
     // `g_idx`: the rows are not in the order of blocks; it has the block of each row.
     if let Some(groups) = o.opt(4) {
@@ -65,11 +71,98 @@ fn matmul_bits(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let w = o.cx.mul(&o.cx.sub(&o.cx.cast(&codes, DType::F32)?, &zero)?, &scales)?;
     let w = o.cx.narrow(&o.cx.reshape(&w, &[n, wide])?, 1, 0, k)?;
     let y = o.cx.matmul(&o.cx.cast(&x, DType::F32)?, &o.cx.swap(&w, 0, 1)?)?;
+    biased(o, &y, x.dtype())
+}
+
+/// Adds the bias of a `MatMulNBits`.
+fn biased(o: &mut Op<'_, '_>, y: &Value, dtype: DType) -> Result<Vec<Value>> {
     let y = match o.opt(5) {
-        Some(b) => o.cx.add(&y, &o.cx.cast(&b, DType::F32)?)?,
-        None => y,
+        Some(b) => o.cx.add(y, &o.cx.cast(&b, DType::F32)?)?,
+        None => y.clone(),
     };
-    one(o.cx.cast(&y, x.dtype()))
+    one(o.cx.cast(&y, dtype))
+}
+
+/// The fewest elements of a block for which weights stay packed: as many as fill vectors.
+const LEAST_BLOCK: usize = 16;
+/// How many rows of a matrix may be interleaved element by element; the largest number that divides the rows is used.
+/// Interleaved rows are the vector lanes of a product: operands are contiguous loads, and no sum runs across lanes.
+const GROUPS: [usize; 3] = [64, 32, 16];
+
+/// Weights `[n, k]` of a few bits: bytes of codes, and a scale and a zero point for each block of a row, `[n, blocks, 1]`
+/// (a zero point without axes is that of all blocks).
+struct Blocks<'a> {
+    codes: &'a Value,
+    scales: &'a Value,
+    zero: &'a Value,
+    bits: usize,
+    shape: [usize; 2],
+}
+
+impl Blocks<'_> {
+    fn group(&self) -> Option<usize> {
+        GROUPS.into_iter().find(|g| self.shape[0].is_multiple_of(*g))
+    }
+
+    /// True if the weights are constants whose elements can be computed inside the kernels that multiply them, so that
+    /// they take no more memory than in the file.
+    fn stay_packed(&self) -> bool {
+        self.bits >= 4 && self.group().is_some() && self.codes.is_known()
+    }
+
+    /// A value of each row and block, `[n, blocks, len] -> [n / group, blocks, len, group]`, stored in this order.
+    fn interleaved(&self, t: &Tensor, len: usize) -> Result<Tensor> {
+        let (n, group) = (self.shape[0], self.group().unwrap_or(1));
+        Ok(t.reshape(&[n / group, group, t.numel() / n / len, len])?.permute(&[0, 2, 3, 1])?.contiguous())
+    }
+
+    /// The product `[.., k] -> [.., n]`.
+    fn product(&self, cx: &Cx<'_>, x: &Value) -> Result<Value> {
+        let ([n, k], bits) = (self.shape, self.bits);
+        let scales = cx.lazy(self.scales)?;
+        let (blocks, per) = (scales.numel() / n, 8 / bits);
+        let bytes = k / blocks / per;
+        let mut to = x.shape().to_vec();
+        to.pop();
+        to.push(n);
+        let m = x.len() / k;
+        let codes = self.interleaved(&cx.lazy(self.codes)?, bytes)?.cast(DType::I32)?;
+        let scales = self.interleaved(&scales, 1)?;
+        let zero = cx.lazy(self.zero)?;
+        let zero = if self.zero.rank() > 0 { self.interleaved(&zero, 1)? } else { zero };
+        // the codes at place `i` of each byte
+        let field = |i: usize| {
+            let code = if i > 0 { codes.shift_right((i * bits) as i64)? } else { codes.clone() };
+            if (i + 1) * bits < 8 { code.bit_and((1i64 << bits) - 1) } else { Ok(code) }
+        };
+        let x = cx.lazy(x)?.reshape(&[m, blocks, bytes, per])?;
+        if m == 1 {
+            // The sum of a byte's products is scaled once. With one zero point for all blocks `x * -zero` is the same
+            // for all rows, so that it costs nothing as the addend of a multiply-add.
+            let mut sum: Option<Tensor> = None;
+            for i in 0..per {
+                let x = x.narrow(3, i, 1)?.reshape(&[1, blocks, bytes, 1])?;
+                let code = field(i)?.cast(DType::F32)?;
+                let y = match self.zero.rank() {
+                    0 => x.mul(code)?.add(x.mul(zero.neg()?)?)?,
+                    _ => x.mul(code.sub(&zero)?)?,
+                };
+                sum = Some(match sum {
+                    Some(sum) => sum.add(y)?,
+                    None => y,
+                });
+            }
+            let Some(sum) = sum else { return Ok(cx.scalar(DType::F32, 0.0)) };
+            return Ok(Value::lazy(sum.mul(scales)?.sum(&[1, 2], false)?.reshape(&to)?));
+        }
+        let shifts = Tensor::arange(x.session(), 0.0, 8.0, bits as f64, DType::I32)?.reshape(&[per, 1])?;
+        let code = codes.unsqueeze(3)?.shift_right(shifts)?.bit_and((1i64 << bits) - 1)?;
+        let spread = |t: &Tensor| if t.shape().len() == 4 { t.unsqueeze(3) } else { Ok(t.clone()) };
+        let w = code.cast(DType::F32)?.sub(spread(&zero)?)?.mul(spread(&scales)?)?;
+        let w = w.permute(&[0, 4, 1, 2, 3])?.reshape(&[1, n, blocks, bytes, per])?;
+        let y = x.unsqueeze(1)?.mul(w)?.sum(&[2, 3, 4], false)?;
+        Ok(Value::lazy(y.reshape(&to)?))
+    }
 }
 
 /// Unpacks the elements of bytes, the low bits first.
