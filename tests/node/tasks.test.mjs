@@ -2,7 +2,9 @@
 import assert from "node:assert/strict";
 import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { after, before, test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { GradloomError, Tensor, init, memory, saveWeights } from "gradloom";
+import { fromAudio } from "gradloom/audio";
 import { chat, classify, detect, detectFaces, detectText, embed, fileType, midi, notes, ocr, open, readText } from "gradloom/tasks";
 import { removeBackground, segment, similar, stylize, transcribe, unload, upscale, vad } from "gradloom/tasks";
 import { nms, toBoxes } from "gradloom/vision";
@@ -192,10 +194,9 @@ test("vad: where somebody speaks", async () => {
   assert.deepEqual(parts, [...probabilities]);
 });
 
-test("fileType: this file, a picture, a sound, and what is too small", async () => {
-  const file = new URL(import.meta.url);
+test("fileType: a script, a picture, a sound, and what is too small", async () => {
   const told = [];
-  const kind = await fileType(file, using("magika", { onModel: (notice) => void told.push(notice) }));
+  const kind = await fileType(new URL("../lib/npz.mjs", import.meta.url), using("magika", { onModel: (notice) => void told.push(notice) }));
   assert.deepEqual([kind.label, kind.sure], ["javascript", true]);
   assert.deepEqual([told.length, told[0].license, told[0].bytes], [1, "Apache-2.0", 3163737]);
   assert.equal((await fileType(readFileSync(new URL("../fixtures/images/bird/rgb.png", import.meta.url)), using("magika"))).label, "png");
@@ -452,6 +453,35 @@ test("detectFaces: as MediaPipe's port for Python has them", async () => {
   const [other] = await detectFaces(wide, using("blazeface_short"));
   close(other.box, want[0].box.map((v, i) => 2 * v + (i % 2 === 0 ? 44 : 0)), 4, "box at the right");
   assert.deepEqual(await detectFaces(source, using("blazeface_short", { score: 0.99 })), []);
+});
+
+test("what is no sound, no message or no recipe is an error with advice", async () => {
+  const samples = new Float32Array(1600);
+  const on = using("silero_vad_op18_ifless");
+  const stream = { get [Symbol.toStringTag]() { return "MediaStream"; } };
+  const wrong = [[samples, /\{ channels: \[samples\], sampleRate: 16000 \}/], [[0, 1], /Float32Array\.from/], [stream, /`listen` of gradloom\/audio/]];
+  for (const [sound, hint] of wrong) {
+    for (const call of [vad, transcribe, notes]) await assert.rejects(call(sound, on), { code: "E_VALUE", message: /^a sound comes from/, hint });
+    await assert.rejects(fromAudio(sound), { code: "E_VALUE", hint });
+  }
+  await assert.rejects(vad(undefined, on), { code: "E_VALUE", message: /^a sound comes from/ });
+  await assert.rejects(vad({ channels: [samples] }, on), { code: "E_VALUE", hint: /needs the rate too/ });
+  const sound = { channels: [samples], sampleRate: 16000 };
+  const models = {
+    "silero_vad_op18_ifless/model.onnx": ["E_FORMAT", /is an ONNX model, not a recipe$/, /address of a recipe\.json/],
+    "verses/verses-q8_0.gguf": ["E_FORMAT", /is a GGUF file, not a recipe$/, /address of a recipe\.json/],
+    "silero_vad_op18_ifless/": ["E_FETCH", /could not be read/, /is it .*\/silero_vad_op18_ifless\/recipe\.json\?/],
+    "nothing/recipe.json": ["E_FETCH", /could not be read/, /npx gradloom models DIR/],
+  };
+  for (const [path, [code, message, hint]] of Object.entries(models)) {
+    const model = fileURLToPath(new URL(path, folder));
+    await assert.rejects(vad(sound, { model }), { code, message, hint });
+    await assert.rejects(chat("hello", { model }), { code, message, hint });
+  }
+  await assert.rejects(vad(sound, { model: "silero" }), { code: "E_FETCH", hint: /setModelBase/ });
+  await assert.rejects(vad(sound, using("magika")), { code: "E_VALUE", hint: /`fileType` of gradloom\/tasks takes it/ });
+  await assert.rejects(chat("hello", {}), { code: "E_VALUE", hint: /LLM\.load/ });
+  await assert.rejects(chat(3, using("verses")), { code: "E_VALUE", message: /list of messages/ });
 });
 
 test("models are loaded once, and are what their recipes say", async () => {

@@ -1,6 +1,7 @@
 // High-level tasks, each one function call. The entry `gradloom/tasks`: a thin layer over public parts,
 // `gradloom/vision`, `gradloom/audio` and `load`.
 import "./page-chunks.js";
+import { checkSound } from "./audio/check.js";
 import type { AudioSource } from "./audio/sound.js";
 import type { ChatMessage } from "./chat.js";
 import { ValueError, missing } from "./errors.js";
@@ -100,7 +101,8 @@ export function upscale(
  * Detects speech in a sound, or in the next part of a stream: Silero's detector, frame by frame, with its state carried
  * over.
  */
-export function vad(source: AudioSource, options: VadOptions = {}): Promise<Speech> {
+export async function vad(source: AudioSource, options: VadOptions = {}): Promise<Speech> {
+  checkSound(source);
   return runTask("vad", "vad", [source], options);
 }
 
@@ -108,12 +110,14 @@ export function vad(source: AudioSource, options: VadOptions = {}): Promise<Spee
  * Transcribes speech with Whisper by greedy decoding. `onText` receives the words as they come. Longer sounds are
  * processed in pieces of 30 seconds; a word across a cut may be lost.
  */
-export function transcribe(source: AudioSource, options: TaskOptions & { onText?: (text: string) => void } = {}): Promise<Transcript> {
+export async function transcribe(source: AudioSource, options: TaskOptions & { onText?: (text: string) => void } = {}): Promise<Transcript> {
+  checkSound(source);
   return runTask("transcribe", "transcribe", [source], options);
 }
 
 /** Transcribes music to notes, in the order of their onsets. */
-export function notes(source: AudioSource, options: NotesOptions = {}): Promise<Note[]> {
+export async function notes(source: AudioSource, options: NotesOptions = {}): Promise<Note[]> {
+  checkSound(source);
   return runTask("notes", "notes", [source], options);
 }
 

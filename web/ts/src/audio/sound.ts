@@ -4,6 +4,7 @@ import type { Device } from "../device.js";
 import { FormatError, UnsupportedError, ValueError } from "../errors.js";
 import { type FetchOptions, type FileSource, checkSource, readSource } from "../progress.js";
 import { Tensor } from "../tensor.js";
+import { checkSound } from "./check.js";
 import { type Sound, isWav, readWav } from "./wav.js";
 
 /** The part of an `AudioBuffer` that is used here. */
@@ -31,6 +32,7 @@ export interface AudioOptions extends FetchOptions {
  * reads only WAV), `E_FETCH` and `E_VALUE`.
  */
 export async function fromAudio(source: AudioSource, options: AudioOptions = {}): Promise<Tensor> {
+  checkSound(source);
   const { channels } = await readAudio(source, options);
   const length = channels[0]?.length ?? 0;
   const tensorOptions = options.device ? { device: options.device } : {};

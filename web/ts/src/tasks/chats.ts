@@ -28,7 +28,9 @@ unloadCallbacks.add(() => {
 });
 
 async function load(address: string | URL, { onProgress, context, device, worker, ...options }: ChatTaskOptions): Promise<LLM> {
-  const { recipe, file, fetchOptions } = await readRecipe(address, options);
+  const { recipe, file, fetchOptions } = await readRecipe(address, options).catch(async (error: unknown) => {
+    throw await import("./advice.js").then(({ withAdvice }) => withAdvice(error, address), () => error);
+  });
   if (recipe.task !== "chat") throw new ValueError("E_VALUE", `${recipe.name} is a model for ${recipe.task}, not for chat`);
   // imported as an entry of its own, since that locates its worker's script relative to itself
   const llm = await import("../llm.js").catch(missing);
@@ -94,6 +96,9 @@ export async function chat(messages: string | readonly ChatMessage[], given: Cha
 async function generateAnswer(llm: LLM, messages: string | readonly ChatMessage[], options: ChatTaskOptions): Promise<string> {
   // the remaining options control generation
   const { model: _, device: __, worker: ___, context: ____, cache, fetch, hash, onModel, onProgress, onText, ...generateOptions } = options;
+  if (typeof messages !== "string" && !Array.isArray(messages)) {
+    throw new ValueError("E_VALUE", "chat takes a text, or a list of messages such as { role: \"user\", content: \"Hello\" }");
+  }
   const list = typeof messages === "string" ? [{ role: "user", content: messages }] : messages;
   const text = list.map(({ content }) => String(content ?? "")).join("\n");
   let answer = "";

@@ -58,6 +58,15 @@ export async function open(model: string | URL, options: Omit<TaskOptions, "mode
   return (await loadLocalTasks()).openLocal(address, rest);
 }
 
+/** `open`, whose errors say what may be meant. */
+async function openWithAdvice(address: string | URL, options: Omit<TaskOptions, "model">): Promise<Opened> {
+  try {
+    return await open(address, options);
+  } catch (error) {
+    throw await import("./advice.js").then(({ withAdvice }) => withAdvice(error, address), () => error);
+  }
+}
+
 /** The model of a task, loaded once per address, device and thread, and kept until `unload` or its loss. */
 async function modelOf(task: TaskName, options: TaskOptions): Promise<Opened> {
   const { model } = options;
@@ -67,7 +76,7 @@ async function modelOf(task: TaskName, options: TaskOptions): Promise<Opened> {
   let found = openedModels.get(key);
   if (found && remoteByModel.get(await found)?.ended) found = undefined;
   if (!found) {
-    openedModels.set(key, (found = open(address, { ...options, ...hash })));
+    openedModels.set(key, (found = openWithAdvice(address, { ...options, ...hash })));
     found.catch(() => openedModels.delete(key));
   }
   return checkTask(task, await found);
@@ -84,7 +93,9 @@ export async function addressOf(
   const given = hash !== undefined && { hash };
   if (model !== undefined && !(modelBase && isModelName(model))) return { address: model, ...given };
   if (!modelBase) {
-    const hint = `${task}(.., { model: "models/recipe.json" }), or a folder of \`npx gradloom models\` and setModelBase("/models/")`;
+    const hint = task === "chat"
+      ? 'chat(.., { model: "models/recipe.json" }) with a recipe beside your GGUF file; or without one LLM.load("model.gguf") of gradloom/llm'
+      : `${task}(.., { model: "models/recipe.json" }), or a folder of \`npx gradloom models\` and setModelBase("/models/")`;
     throw new ValueError("E_VALUE", `${task ?? "open"} needs the address of a recipe`, { hint });
   }
   const { url, ...found } = await (await import("./folder.js").catch(missing)).findModel(modelBase, task, model as string | undefined, options);
@@ -92,8 +103,10 @@ export async function addressOf(
 }
 
 function checkTask(task: TaskName, opened: Opened): Opened {
-  if (opened.recipe?.task === task) return opened;
-  throw new ValueError("E_VALUE", `${opened.recipe?.name ?? "this"} is a model for ${opened.recipe?.task ?? "nothing"}, not for ${task}`);
+  const { recipe } = opened;
+  if (recipe?.task === task) return opened;
+  const hint = recipe && `\`${recipe.task}\` of gradloom/tasks takes it; \`npx gradloom models DIR ${task}\` fetches a model for ${task}`;
+  throw new ValueError("E_VALUE", `${recipe?.name ?? "this"} is a model for ${recipe?.task ?? "nothing"}, not for ${task}`, { hint });
 }
 
 /** Whether the model is lost with its device or worker, so that the next task has to open it again. */
