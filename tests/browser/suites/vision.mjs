@@ -1,5 +1,6 @@
 // configs: default
 // Pictures and sounds as only a page has them: elements, canvases, frames, files that the browser decodes.
+import { DataLoader, Pictures } from "gradloom/data";
 import { Tensor, init, memory, stats } from "gradloom";
 import { fromAudio, readAudio, writeWav } from "gradloom/audio";
 import { fromImage, toBlob, toCanvas, toImageData } from "gradloom/vision";
@@ -167,4 +168,23 @@ test("sounds are decoded by us or by the browser, at the rate that is asked for"
   assert(web.code === "E_FORMAT" && web.message.includes("a web page"), web.message);
   assertEqual((await errorOf(() => fromAudio(new Blob(["OggS rubbish"])))).code, "E_FORMAT");
   assertEqual((await new Tensor(samples).sum().data()).length, 1);
+});
+
+test("files of pictures are a data set, by their folders or as one says", async () => {
+  const file = async (colour, name) => {
+    const canvas = new OffscreenCanvas(8, 4);
+    const pen = canvas.getContext("2d");
+    pen.fillStyle = colour;
+    pen.fillRect(0, 0, 8, 4);
+    return new File([await canvas.convertToBlob()], name);
+  };
+  const files = [await file("#ff0000", "red.png"), await file("#0000ff", "blue.png"), await file("#ff0000", "red too.png")];
+  const set = new Pictures(files, { size: [2, 4], label: ({ name }) => name.split(/[ .]/)[0] });
+  assertEqual([set.length, set.classes], [3, ["blue", "red"]]);
+  const seen = [];
+  for await (const { x, y } of new DataLoader(set, { batchSize: 2 })) seen.push([x.shape, await y.tolist(), (await x.data())[0]]);
+  assertEqual(seen, [[[2, 3, 2, 4], [1, 0], 1], [[1, 3, 2, 4], [1], 1]]);
+  // files of a folder that was chosen have their paths
+  ["all/warm/red.png", "all/cold/blue.png"].forEach((value, at) => Object.defineProperty(files[at], "webkitRelativePath", { value }));
+  assertEqual(new Pictures(files.slice(0, 2), { size: 2 }).classes, ["cold", "warm"]);
 });

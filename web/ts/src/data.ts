@@ -1,5 +1,5 @@
-// Data sets: readers of image data sets (IDX, MNIST, CIFAR), and a loader of batches in shuffled order with
-// prefetching. The entry `gradloom/data`.
+// Data sets: readers of image data sets (IDX, MNIST, CIFAR), tables and pictures, and loaders of batches in shuffled
+// order with prefetching. The entry `gradloom/data`.
 import "./page-chunks.js";
 import { Arrays, type Columns, type Dataset, Examples, type HostArray, type Row, type Rows, examples } from "./data/examples.js";
 import { ValueError, guard } from "./errors.js";
@@ -14,6 +14,9 @@ export { type CropOptions, type JitterOptions, type MixupOptions, type Random, t
 export {
   colorJitter, mixup, randomCrop, randomHorizontalFlip, randomShift, randomVerticalFlip, seededRandom, softCrossEntropy,
 } from "./data/augment.js";
+export { type CsvOptions, Table, csv } from "./data/csv.js";
+export { type LabelledPicture, Pictures, type PicturesOptions } from "./data/pictures.js";
+export { type Example, type ExampleSource, StreamLoader, type StreamOptions } from "./data/stream.js";
 export { Arrays, type Columns, type Dataset, Examples, type HostArray, type Row, type Rows, examples };
 
 /** Options of `DataLoader`. */
@@ -59,8 +62,8 @@ export async function cifar(from: FileSource, classes: 10 | 100, options: FetchO
 /** What a loader accepts: a data set, or anything that `examples` converts to one. */
 export type Loadable<Batch> =
   | Dataset<Batch>
-  | (Tensor extends Batch ? Rows : never)
-  | (Record<string, Tensor> extends Batch ? Columns | readonly Readonly<Record<string, Row>>[] : never);
+  | (Tensor extends Batch ? Rows | Iterable<Row> : never)
+  | (Record<string, Tensor> extends Batch ? Columns | Iterable<Readonly<Record<string, Row>>> : never);
 
 /** Iterates over a data set in batches: each `for await (const batch of loader)` is one epoch. */
 export class DataLoader<Batch = Record<string, Tensor>> implements AsyncIterable<Batch> {
@@ -68,7 +71,10 @@ export class DataLoader<Batch = Record<string, Tensor>> implements AsyncIterable
   readonly #options: Required<LoaderOptions>;
   #epoch = 0;
 
-  /** Takes a data set, arrays by name, a list of examples, or (as `DataLoader<Tensor>`) a single array. */
+  /**
+   * Takes a data set, arrays by name, a list or another iterable of examples, or (as `DataLoader<Tensor>`) a single
+   * array. What is asynchronous or does not fit into memory is for `StreamLoader`.
+   */
   constructor(from: Loadable<Batch>, { batchSize = 1, shuffle = false, dropLast = false, prefetch = 2 }: LoaderOptions = {}) {
     if (!Number.isInteger(batchSize) || batchSize < 1) throw new ValueError("E_VALUE", `batches of ${batchSize} examples`);
     this.dataset = examples(from as Dataset<Batch>);

@@ -1,7 +1,7 @@
 // Training over epochs, with progress, validation, early stopping, checkpoints, and runs that resume after an
 // interruption. The entry `gradloom/fit`.
 import "./page-chunks.js";
-import { DataLoader } from "./data.js";
+import { DataLoader, StreamLoader } from "./data.js";
 import { FetchError, UnsupportedError, ValueError } from "./errors.js";
 import { saveWeights } from "./files.js";
 import { builtin } from "./module.js";
@@ -94,8 +94,8 @@ export interface Fitted {
 }
 
 /**
- * Trains a network on batches for a number of epochs. Batches of a `DataLoader` are freed after their step; other
- * batches remain the caller's. Fails with `E_VALUE` if there are no batches or the loss becomes NaN.
+ * Trains a network on batches for a number of epochs. Batches of a `DataLoader` or `StreamLoader` are freed after their
+ * step; other batches remain the caller's. Fails with `E_VALUE` if there are no batches or the loss becomes NaN.
  */
 export async function fit<Batch>(net: Module, batches: AsyncIterable<Batch> | Iterable<Batch>, options: FitOptions<Batch>): Promise<Fitted> {
   const { optimizer, loss, epochs = 1, validation, patience = Infinity, leastGain = 0, saveEvery = Infinity } = options;
@@ -175,9 +175,9 @@ async function* without<Batch>(batches: AsyncIterable<Batch> | Iterable<Batch>, 
   for await (const batch of batches) if ((remaining -= 1) < 0) yield batch;
 }
 
-/** Frees the tensors of a batch that a `DataLoader` created. */
+/** Frees the tensors of a batch that a loader created. */
 function disposeBatch(batches: unknown, batch: unknown): void {
-  if (!(batches instanceof DataLoader)) return;
+  if (!(batches instanceof DataLoader || batches instanceof StreamLoader)) return;
   const parts = batch instanceof Tensor ? [batch] : typeof batch === "object" && batch !== null ? Object.values(batch) : [];
   for (const part of parts) if (part instanceof Tensor) part.dispose();
 }

@@ -170,13 +170,14 @@ const isRow = (value: unknown): boolean =>
 
 /**
  * Makes a data set from: arrays by name (a batch has one tensor per name), a list of examples with the same names, a
- * single array or tensor whose first axis indexes examples, a list of values of one shape, or an existing data set.
+ * single array or tensor whose first axis indexes examples, a list of values of one shape, an iterable of examples or
+ * values (a generator, a `Set`), which is read at once, or an existing data set.
  * Plain numbers become f32; typed arrays and tensors keep their dtype. Fails with `E_VALUE` or `E_SHAPE` if lengths or
  * shapes are inconsistent.
  */
 export function examples<Batch>(from: Dataset<Batch>): Examples<Batch>;
-export function examples(from: readonly Readonly<Record<string, Row>>[]): Examples<Record<string, Tensor>>;
-export function examples(from: Rows): Examples<Tensor>;
+export function examples(from: Iterable<Readonly<Record<string, Row>>>): Examples<Record<string, Tensor>>;
+export function examples(from: Rows | Iterable<Row>): Examples<Tensor>;
 export function examples(from: Columns): Examples<Record<string, Tensor>>;
 export function examples(from: unknown): Examples<unknown> {
   if (from instanceof Examples) return from;
@@ -191,6 +192,11 @@ export function examples(from: unknown): Examples<unknown> {
   if (from instanceof Tensor || isTypedArray(from) || isHost || (Array.isArray(from) && (from.length === 0 || isRow(from[0])))) {
     return new Arrays({ all: from as Rows }).map(({ all }) => all);
   }
+  if (Symbol.asyncIterator in from) {
+    const hint = "new StreamLoader(source) makes batches of them as they come";
+    throw new ValueError("E_VALUE", "a data set knows its examples: these come asynchronously", { hint });
+  }
+  if (!Array.isArray(from) && Symbol.iterator in from) return examples(Array.from(from as Iterable<Readonly<Record<string, Row>>>));
   if (!Array.isArray(from)) return new Arrays(from as Columns);
   const names = Object.keys(from[0] as object);
   const invalidIdx = from.findIndex((each: unknown) => typeof each !== "object" || each === null || Object.keys(each).join() !== names.join());

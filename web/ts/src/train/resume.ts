@@ -1,6 +1,6 @@
 // The state of a training in one safetensors file: the network's weights, those of the best epoch, the optimiser's
 // state, and how far the training is. `fit` writes and reads it.
-import { DataLoader } from "../data.js";
+import { DataLoader, StreamLoader } from "../data.js";
 import { FormatError } from "../errors.js";
 import { loadWeights, saveWeights } from "../files.js";
 import type { Epoch } from "../fit.js";
@@ -44,8 +44,10 @@ const PROGRESS = "progress.json";
 /** The progress as it is saved, with the position in the streams of random numbers: their seeds, and how many were drawn. */
 type Saved = Progress & { version: number; bestLoss: number | null; learningRate: number; keys: [number, number]; random: [number, number] };
 
+const isLoader = (source: unknown): source is { epoch: number } => source instanceof DataLoader || source instanceof StreamLoader;
+
 /** The numbers that loaders give their next epochs. */
-export const ordersOf = ({ sources }: Training): (number | null)[] => sources.map((each) => (each instanceof DataLoader ? each.epoch : null));
+export const ordersOf = ({ sources }: Training): (number | null)[] => sources.map((each) => (isLoader(each) ? each.epoch : null));
 
 const hostOf = ({ optimizer }: Training) => bind(optimizer.parameters[0] as Tensor).host;
 
@@ -92,7 +94,7 @@ export async function restore(training: Training, file: Uint8Array): Promise<{ a
     optimizer.learningRate = learningRate;
     at.orders.forEach((order, i) => {
       const source = sources[i];
-      if (order !== null && source instanceof DataLoader) source.epoch = order;
+      if (order !== null && isLoader(source)) source.epoch = order;
     });
     keys.set(savedKeys);
     const [seed, draws] = random;
