@@ -135,8 +135,8 @@ impl Blocks<'_> {
             let code = if i > 0 { codes.shift_right((i * bits) as i64)? } else { codes.clone() };
             if (i + 1) * bits < 8 { code.bit_and((1i64 << bits) - 1) } else { Ok(code) }
         };
-        let x = cx.lazy(x)?.reshape(&[m, blocks, bytes, per])?;
         if m == 1 {
+            let x = cx.lazy(x)?.reshape(&[1, blocks, bytes, per])?;
             // The sum of a byte's products is scaled once. With one zero point for all blocks `x * -zero` is the same
             // for all rows, so that it costs nothing as the addend of a multiply-add.
             let mut sum: Option<Tensor> = None;
@@ -155,13 +155,12 @@ impl Blocks<'_> {
             let Some(sum) = sum else { return Ok(cx.scalar(DType::F32, 0.0)) };
             return Ok(Value::lazy(sum.mul(scales)?.sum(&[1, 2], false)?.reshape(&to)?));
         }
-        let shifts = Tensor::arange(x.session(), 0.0, 8.0, bits as f64, DType::I32)?.reshape(&[per, 1])?;
+        let shifts = Tensor::arange(codes.session(), 0.0, 8.0, bits as f64, DType::I32)?.reshape(&[per, 1])?;
         let code = codes.unsqueeze(3)?.shift_right(shifts)?.bit_and((1i64 << bits) - 1)?;
         let spread = |t: &Tensor| if t.shape().len() == 4 { t.unsqueeze(3) } else { Ok(t.clone()) };
         let w = code.cast(DType::F32)?.sub(spread(&zero)?)?.mul(spread(&scales)?)?;
-        let w = w.permute(&[0, 4, 1, 2, 3])?.reshape(&[1, n, blocks, bytes, per])?;
-        let y = x.unsqueeze(1)?.mul(w)?.sum(&[2, 3, 4], false)?;
-        Ok(Value::lazy(y.reshape(&to)?))
+        let w = Value::lazy(w.permute(&[0, 4, 1, 2, 3])?.reshape(&[n, k])?);
+        cx.matmul(x, &cx.swap(&w, 0, 1)?)
     }
 }
 
