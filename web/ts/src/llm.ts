@@ -5,15 +5,26 @@ import { missing } from "./errors.js";
 import type {
   AnswerOptions, Backend, Finetuned, FinetuneOptions, GenerateOptions, Generated, Job, LLMOptions, Lesson, Metadata, ModelInfo, ModelSource, Step,
 } from "./llm/options.js";
+import type { GgufFile } from "./llm/gguf-file.js";
 import { loadRemote } from "./llm/remote.js";
 import { packageFile } from "./module.js";
+import type { FetchOptions, FileSource } from "./progress.js";
 import { workerViaBlob } from "./workers.js";
 
 export type { ChatMessage } from "./chat.js";
+export type { GgufFile, GgufTensor, GgufValue } from "./llm/gguf-file.js";
 export type {
   AdapterSource, AnswerOptions, End, Finetuned, FinetuneOptions, GenerateOptions, Generated, LLMOptions, Lesson, MetaValue, Metadata, ModelInfo,
   ModelSource, ToolCall,
 } from "./llm/options.js";
+
+/**
+ * Opens a GGUF file by its header: metadata, the list of tensors, tokenizer and chat template. Of a server with ranges only
+ * the header is fetched, once. Fails with `E_FORMAT` for another or a malformed file, and with `E_FETCH`.
+ */
+export async function openGguf(from: FileSource, options: FetchOptions = {}): Promise<GgufFile> {
+  return (await import("./llm/gguf-file.js").catch(missing)).openGguf(from, options);
+}
 
 /** Converts text to a model's tokens and back. */
 export interface ModelTokenizer {
