@@ -79,3 +79,24 @@ fn constants_that_no_expression_may_make_come_from_bits() {
     assert!(text.contains("var<private> neg_inf_bits: u32 = 0xff800000u;"), "{text}");
     assert!(text.contains("bitcast<f32>(neg_inf_bits)") && !text.contains("inf)"), "{text}");
 }
+
+/// A gate of one token, as decoders have it: two products of a vector that are multiplied. On hardware the threads of a
+/// workgroup share each sum, which they do in a kernel of one sum alone; elsewhere one kernel has both.
+#[test]
+fn threads_share_the_sums_of_a_gate() {
+    use gradloom::Runtime;
+    use gradloom::tensor::Tensor;
+    for (device, kernels) in [("null:wgsl-hardware", 2), ("null:wgsl-software", 1), ("null:wasm", 1)] {
+        let mut rt = Runtime::open(device, 1).unwrap();
+        let s = rt.session().clone();
+        let noise = |n: usize, shape: &[usize]| {
+            let data: Vec<f32> = (0..n).map(|i| (i * 7919 % 1009) as f32 / 1009.0).collect();
+            Tensor::new(&s, &data, shape).unwrap()
+        };
+        let x = noise(768, &[1, 768]);
+        let [gate, up] = [(); 2].map(|()| x.matmul(&noise(768 * 3072, &[768, 3072])).unwrap());
+        let y = gate.silu().unwrap().mul(up).unwrap();
+        let plan = rt.realize(&[&y]).unwrap();
+        assert_eq!(plan.plan().calls.len(), kernels, "{device}");
+    }
+}

@@ -183,7 +183,13 @@ fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Loops> {
     let longest = row.max(walk.row_work);
     // the reductions of a row and the loop that reads them back count as iterations of the same thread
     let fits = longest <= t.max_loop_iterations as usize / 4;
-    (fits && pays(rows, longest, row > 1, is_contiguous, t)).then_some(loops)
+    (fits && !is_shared(rows, walk.product, t) && pays(rows, longest, row > 1, is_contiguous, t)).then_some(loops)
+}
+
+/// Do several threads of a GPU share each sum of so many products of a vector and a matrix, as there are too few results to
+/// keep it busy? In a kernel of one such sum they do, in one of several each result has a single thread.
+fn is_shared(rows: usize, len: usize, t: &Target) -> bool {
+    t.has_local && !t.software && rows < t.machine.workgroups.busy && rows.saturating_mul(len) > SMALL
 }
 
 /// Is one kernel over whole rows faster than one kernel for each reduction and one for the rest?
@@ -278,8 +284,9 @@ pub(super) struct Walk<'a> {
     gates: FxHashMap<UOp, Axis>,
     /// The digits in `gates` of all reductions.
     gated: Axis,
-    /// Number of terms of the longest reduction.
+    /// Number of terms of the longest reduction, and of the longest product of a vector and a matrix among them.
     row_work: usize,
+    product: usize,
 }
 
 impl<'a> Walk<'a> {
@@ -296,6 +303,7 @@ impl<'a> Walk<'a> {
             gates: FxHashMap::default(),
             gated: Axis::new(),
             row_work: 0,
+            product: 0,
         }
     }
 
@@ -453,6 +461,9 @@ impl<'a> Walk<'a> {
         sort::by_key(&mut joined, |d| (d.from, std::cmp::Reverse(d.stride)));
         let len = (self.g.numel(self.g.src_at(u, 0)) / self.g.numel(u).max(1)) as usize;
         self.row_work = self.row_work.max(len);
+        if is_product(self.g, u) {
+            self.product = self.product.max(len);
+        }
         match &self.outer {
             Some(o) if *o != joined => None,
             _ => {
