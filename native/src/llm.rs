@@ -173,12 +173,28 @@ impl LanguageModel {
 
     /// Its tokenizer, if its files have a supported one.
     pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
-        self.known.get().0.as_ref()
+        self.known.get().0.as_ref().ok()
+    }
+
+    /// Its tokenizer.
+    ///
+    /// # Errors
+    /// `E_UNSUPPORTED` and others that say why its files have none that is supported.
+    pub fn need_tokenizer(&self) -> Result<&Arc<Tokenizer>> {
+        self.known.get().0.as_ref().map_err(Error::clone)
     }
 
     /// Its chat template.
     pub fn chat(&self) -> Option<&Arc<ChatTemplate>> {
-        self.known.get().1.as_ref()
+        self.known.get().1.as_ref().ok()
+    }
+
+    /// Its chat template.
+    ///
+    /// # Errors
+    /// `E_UNSUPPORTED` and others that say why its files have none that is supported.
+    pub fn need_chat(&self) -> Result<&Arc<ChatTemplate>> {
+        self.known.get().1.as_ref().map_err(Error::clone)
     }
 
     /// The tokens that end a text.

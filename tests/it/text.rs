@@ -118,3 +118,31 @@ fn gguf_metadata_gives_the_same_tokens() {
     assert_eq!(llama.encode("abc é").unwrap(), [1, 8, 7, 2, 10, 11]);
     assert_eq!(llama.decode(&[8, 7, 2, 10, 11]).unwrap(), "abc é");
 }
+
+/// Against Hugging Face's tokenizers with the models' own patterns (`make_pre.py`).
+#[test]
+fn pre_tokenizers_of_gguf_files_cut_as_the_models_own() {
+    let file = Json::parse(&std::fs::read(folder().join("pre.json")).unwrap()).unwrap();
+    let strings = |key: &str| Value::Strings(texts(file.get(key).unwrap()).into_iter().map(str::to_owned).collect());
+    let named = |pre: &str| {
+        let metadata = [
+            ("tokenizer.ggml.model", Value::Str("gpt2".into())),
+            ("tokenizer.ggml.pre", Value::Str(pre.into())),
+            ("tokenizer.ggml.tokens", strings("tokens")),
+            ("tokenizer.ggml.merges", strings("merges")),
+        ];
+        let file = gguf::write(&metadata, &[]).unwrap();
+        Tokenizer::from_gguf(&Gguf::parse(&file).unwrap(), UNICODE)
+    };
+    let all = texts(file.get("texts").unwrap());
+    for (name, want) in file.get("names").unwrap().as_object().unwrap() {
+        let t = named(name).unwrap();
+        for (text, want) in all.iter().zip(want.as_array().unwrap()) {
+            let got = t.encode(text).unwrap();
+            assert_eq!(got, ids(want), "{name}: {text:?}");
+            assert_eq!(t.decode(&got).unwrap(), *text, "{name}");
+        }
+    }
+    let e = named("own-cuts").unwrap_err();
+    assert!(e.code() == "E_UNSUPPORTED" && e.to_string().contains("pre-tokenizer `own-cuts`"), "{e}");
+}

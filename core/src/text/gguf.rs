@@ -7,10 +7,10 @@ use super::config::{err, unknown};
 use super::normalize::{Normalizer, Unicode};
 use super::post::{Decoder, Part, Template};
 use super::regex::Regex;
-use super::split::{Behavior, GPT2, Metaspace, Prepend, Split};
+use super::split::{Metaspace, Prepend, Split};
 use super::vocab::Vocab;
 use super::words::{Unigram, WordPiece};
-use super::{TokenModel, Tokenizer};
+use super::{TokenModel, Tokenizer, pre};
 use crate::error::Result;
 use crate::io::gguf::{Gguf, Value};
 use crate::util::sort;
@@ -18,10 +18,6 @@ use crate::util::sort;
 /// Values of `tokenizer.ggml.token_type`.
 const CONTROL: i64 = 3;
 const USER_DEFINED: i64 = 4;
-
-const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const QWEN2: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 impl Tokenizer {
     /// Reads the tokenizer in a GGUF file's metadata.
@@ -60,20 +56,9 @@ impl Tokenizer {
                 let pairs = merges.iter().map(|m| m.split_once(' ').ok_or_else(|| err(format!("`{m}` is no merge"))));
                 let merges = Merges::list(&vocab, pairs, "")?;
                 let pre = get("pre").and_then(Value::as_str).unwrap_or("default");
-                let (pattern, ignore_merges) = match pre {
-                    "default" | "gpt-2" | "gpt2" => (GPT2, false),
-                    "llama3" | "llama-v3" | "llama-bpe" | "smaug-bpe" => (LLAMA3, true),
-                    "qwen2" | "deepseek-r1-qwen" => (QWEN2, false),
-                    "smollm" => (GPT2, false),
-                    pre => return Err(unknown("pre-tokenizer", pre)),
-                };
-                let bytes = Split::ByteLevel { prefix: flag("add_space_prefix", false), pattern: None };
-                let words =
-                    Split::Pattern { pattern: Regex::new(pattern)?, behavior: Behavior::Isolated, invert: false };
-                split = match pre {
-                    "smollm" => Split::Sequence(vec![Split::Digits(Behavior::Isolated), words, bytes]),
-                    _ => Split::Sequence(vec![words, bytes]),
-                };
+                let (mut cuts, ignore_merges) = pre::cuts(pre)?;
+                cuts.push(Split::ByteLevel { prefix: flag("add_space_prefix", false), pattern: None });
+                split = Split::Sequence(cuts);
                 decoder = Decoder::ByteLevel;
                 model = TokenModel::Bpe(Bpe { ignore_merges, ..plain(vocab, merges, None) });
             }

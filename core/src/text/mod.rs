@@ -28,6 +28,7 @@ mod gguf;
 mod guard;
 mod normalize;
 mod post;
+mod pre;
 #[cfg(feature = "chat")]
 mod pystr;
 mod regex;

@@ -13,8 +13,8 @@ use gradloom_core::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The tokenizer and the chat template, if the files have supported ones.
-pub(super) type Text = (Option<Arc<Tokenizer>>, Option<Arc<ChatTemplate>>);
+/// The tokenizer and the chat template, or why the model has none.
+pub(super) type Text = (Result<Arc<Tokenizer>>, Result<Arc<ChatTemplate>>);
 /// The decoder, the tokenizer and chat template, and the tokens that end a text.
 pub(super) type Parts = (Decoder, Background<Text>, Vec<u32>);
 
@@ -41,12 +41,13 @@ pub(super) fn from_gguf(path: &Path, session: &Session, capacity: usize, activat
     Ok((decoder, Background::new(move || text_of(&index))?, ends))
 }
 
-/// The tokenizer and the chat template. Errors are dropped: a model without these can still be given tokens.
+/// The tokenizer and the chat template. Their errors are for those who ask for them: a model without these can still be
+/// given tokens.
 fn text_of(index: &Gguf) -> Text {
-    let tokenizer = Tokenizer::from_gguf(index, text::UNICODE).ok();
-    let mut chat = ChatTemplate::from_gguf(index).ok();
+    let tokenizer = Tokenizer::from_gguf(index, text::UNICODE);
+    let mut chat = ChatTemplate::from_gguf(index);
     let id = |key: &str| index.get(&format!("tokenizer.ggml.{key}")).and_then(Value::as_u64).map(|n| n as u32);
-    if let (Some(chat), Some(t)) = (&mut chat, &tokenizer) {
+    if let (Ok(chat), Ok(t)) = (&mut chat, &tokenizer) {
         for (name, key) in [("bos_token", "bos_token_id"), ("eos_token", "eos_token_id")] {
             if let Some(text) = id(key).and_then(|id| t.token(id)) {
                 chat.set_token(name, text);
@@ -90,11 +91,12 @@ fn have(folder: &Path, name: &str) -> Option<PathBuf> {
 }
 
 fn text_in(folder: &Path) -> Text {
-    let tokenizer = have(folder, "tokenizer.json").and_then(|p| text::load(&p).ok());
+    let lacks = |name: &str| Error::Input { name: folder.display().to_string(), what: format!("it has no {name}") };
+    let tokenizer = have(folder, "tokenizer.json").ok_or_else(|| lacks("tokenizer.json")).and_then(|p| text::load(&p));
     let settings = have(folder, "tokenizer_config.json");
     let chat = match have(folder, "chat_template.jinja") {
-        Some(source) => template(&source, settings.as_deref()).ok(),
-        None => settings.and_then(|p| text::load_chat(&p).ok()),
+        Some(source) => template(&source, settings.as_deref()),
+        None => settings.ok_or_else(|| lacks("chat template")).and_then(|p| text::load_chat(&p)),
     };
     (tokenizer.map(Arc::new), chat.map(Arc::new))
 }

@@ -95,14 +95,10 @@ impl Server {
     /// Serves a model under a name at an address; port 0 takes a free port.
     ///
     /// # Errors
-    /// `E_UNSUPPORTED` for a model without a supported tokenizer, `E_INPUT` for an address that cannot be bound.
+    /// Those of [`LanguageModel::need_tokenizer`], `E_INPUT` for an address that cannot be bound.
     pub fn start(model: LanguageModel, name: &str, address: SocketAddr, limits: Limits) -> Result<Server> {
         let failed = move |e: io::Error| Error::Input { name: address.to_string(), what: e.to_string() };
-        let none = || Error::Unsupported {
-            what: "a model without a tokenizer that is known".into(),
-            context: "texts over HTTP need one".into(),
-        };
-        let tokenizer = model.tokenizer().cloned().ok_or_else(none)?;
+        let tokenizer = model.need_tokenizer()?.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let listener = runtime.block_on(TcpListener::bind(address)).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;

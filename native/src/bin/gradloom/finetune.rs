@@ -139,7 +139,7 @@ fn places(out: &Path) -> [PathBuf; 4] {
 /// The tokens of each text in a file.
 fn read(path: &Path, model: &LanguageModel) -> Outcome<Vec<Vec<u32>>> {
     let text = std::fs::read_to_string(path).map_err(|e| failed(path, &e))?;
-    let tokenizer = model.tokenizer().ok_or_else(|| Failure("the model has no supported tokenizer".into()))?;
+    let tokenizer = model.need_tokenizer()?;
     if path.extension().is_none_or(|e| e != "jsonl") {
         return Ok(vec![tokenizer.encode(&text)?]);
     }

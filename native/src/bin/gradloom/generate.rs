@@ -11,7 +11,7 @@ use gradloom::llm::{
     Activations, AdapterFile, End, Grammar, LanguageModel, LoadOptions, Matcher, Sampler, SamplingOptions, Stream,
     Vocabulary,
 };
-use gradloom::text::{ChatOptions, Tokenizer};
+use gradloom::text::ChatOptions;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -113,8 +113,7 @@ impl How {
         if let Some(file) = &self.schema {
             let text = std::fs::read(file).map_err(|e| Failure(format!("{}: {e}", file.display())))?;
             let grammar = Arc::new(Grammar::from_schema(&gradloom::io::json::Json::parse(&text)?)?);
-            let none = || Failure("the model has no supported tokenizer".into());
-            let tokenizer = model.tokenizer().ok_or_else(none)?;
+            let tokenizer = model.need_tokenizer()?;
             let vocabulary = Arc::new(Vocabulary::new(tokenizer, model.decoder().vocabulary()?));
             sampler.constrain(Matcher::new(&grammar, &vocabulary)?, model.ends());
         }
@@ -260,10 +259,11 @@ impl Model {
     }
 }
 
-fn prompt(job: &Job, tokenizer: Option<&Arc<Tokenizer>>) -> Outcome<Vec<u32>> {
-    if let Some(text) = &job.prompt {
-        let none = || Failure("the model has no supported tokenizer: use --prompt-tokens".into());
-        return Ok(tokenizer.ok_or_else(none)?.encode(text)?);
+/// The tokens of the prompt; `model` encodes a text.
+fn prompt(job: &Job, model: Option<&LanguageModel>) -> Outcome<Vec<u32>> {
+    if let (Some(text), Some(model)) = (&job.prompt, model) {
+        let none = |e| Failure(format!("the model's tokenizer cannot be used, use --prompt-tokens: {e}"));
+        return Ok(model.need_tokenizer().map_err(none)?.encode(text)?);
     }
     let given = job.prompt_tokens.as_deref().unwrap_or_default();
     let text = if given.trim_start().starts_with('[') {
@@ -362,7 +362,7 @@ fn once(model: &mut LanguageModel, job: &Job, ids: &[u32], what: Say) -> Outcome
 
 pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress) -> Outcome<Json> {
     let (mut model, load_ms) = load(&job.model, capacity(job), cache, progress)?;
-    let ids = prompt(job, model.tokenizer())?;
+    let ids = prompt(job, Some(&model))?;
     let made = once(&mut model, job, &ids, if json { Say::First } else { Say::Text })?;
     let mut runs = vec![made.run()];
     for _ in 1..job.repeat {
@@ -409,9 +409,7 @@ pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress)
 
 pub(crate) fn chat(m: &Model, how: &How, tokens: usize, cache: &Cache, progress: Progress) -> Outcome<Json> {
     let (mut model, _) = load(m, 4096, cache, progress)?;
-    if model.chat().is_none() || model.tokenizer().is_none() {
-        return Err(Failure("the model has no supported chat template and tokenizer".into()));
-    }
+    (model.need_tokenizer()?, model.need_chat()?);
     let mut messages = Vec::new();
     // A prompt is shown only if a person sits at a terminal
     let ask = std::io::stdin().is_terminal();
@@ -456,8 +454,7 @@ pub(crate) fn chat(m: &Model, how: &How, tokens: usize, cache: &Cache, progress:
 pub(crate) fn perplexity(m: &Model, file: &Path, cache: &Cache, progress: Progress) -> Outcome<Json> {
     let text = std::fs::read_to_string(file).map_err(|e| Failure(format!("{}: {e}", file.display())))?;
     let mut model = m.load(512, 1, cache, progress)?;
-    let none = || Failure("the model has no supported tokenizer".into());
-    let ids = model.tokenizer().ok_or_else(none)?.encode(&text)?;
+    let ids = model.need_tokenizer()?.encode(&text)?;
     let start = Instant::now();
     let likelihood = model.perplexity_of(&ids)?;
     let seconds = start.elapsed().as_secs_f64();

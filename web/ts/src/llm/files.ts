@@ -25,17 +25,18 @@ export interface OpenedModel {
   /** Weight files, in the order of the file indices in the model's entries. */
   files: readonly RangeReader[];
   metadata: Metadata;
-  tokenizer: RawTokenizer | undefined;
+  /** The tokenizer, or why the one that the files have cannot be used. */
+  tokenizer: RawTokenizer | Error | undefined;
   /** The source of the chat template, if any: the beginning of a GGUF file, or a tokenizer_config.json. */
   template: Uint8Array | undefined;
 }
 
-/** An optional component: undefined if it cannot be read. */
-function optional<T>(body: () => T): T | undefined {
+/** An optional component, or the error of reading it. */
+function optional<T>(body: () => T): T | Error {
   try {
     return guard(body);
-  } catch {
-    return undefined;
+  } catch (error) {
+    return error as Error;
   }
 }
 

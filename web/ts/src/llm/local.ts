@@ -141,6 +141,8 @@ export class LocalModel implements Backend {
   readonly #raw: RawModel;
   readonly #Writer: Module["RawWriter"];
   readonly #tokenizer: RawTokenizer | undefined;
+  /** Why the tokenizer of the model's files cannot be used. */
+  readonly #tokenizerError: string | undefined;
   #template: RawChatTemplate | undefined;
   readonly #endTokens: ReadonlySet<number>;
   readonly #slot: number;
@@ -162,7 +164,8 @@ export class LocalModel implements Backend {
     this.#Writer = Writer;
     this.#slot = takeSlot(host);
     this.metadata = metadata;
-    this.#tokenizer = tokenizer;
+    if (tokenizer instanceof Error) this.#tokenizerError = tokenizer.message;
+    else this.#tokenizer = tokenizer;
     this.#endTokens = new Set(guard(() => raw.ends()));
   }
 
@@ -414,7 +417,7 @@ export class LocalModel implements Backend {
   #requireTokenizer(): RawTokenizer {
     if (this.#tokenizer) return this.#tokenizer;
     const hint = "give tokens instead of text";
-    throw new UnsupportedError("E_UNSUPPORTED", "the file has no tokenizer that is known", { hint });
+    throw new UnsupportedError("E_UNSUPPORTED", this.#tokenizerError ?? "the model's files have no tokenizer", { hint });
   }
 
   #encode(text: string, special: boolean): number[] {
