@@ -90,6 +90,46 @@ macro_rules! models {
 }
 
 models!(llama, llama3, mistral, qwen2, qwen3, phi3, gemma, gemma2, gemma3, olmo, olmo2, stablelm, gpt2);
+models!(qwen2yarn, phi3long, smollm3, olmoclip, stablelm2);
+
+/// The folder of a model that also reads images: its language model is nested in the configuration.
+#[test]
+fn gemma3images() {
+    let want = expected("gemma3images");
+    follows(&folder().join("gemma3images"), "cpu", &want, want.tokens.len());
+}
+
+/// In a model with room for no longer texts than those of its first training.
+#[test]
+fn short_texts_have_the_rotations_of_short_texts() {
+    let temp = temp("short");
+    let file = std::fs::read(folder().join("phi3long/expected.json")).expect("a file");
+    let file = Json::parse(&file).expect("JSON");
+    let want: Vec<f64> =
+        file.get("short").and_then(Json::as_array).expect("a list").iter().filter_map(Json::as_f64).collect();
+    let path = changed(&temp, "phi3long", &[("original_max_position_embeddings", "64")], &[]);
+    // The same in GGUF, whose factor of rotations is the larger training's
+    let count = |n: i64| Value::Scalar(DType::U32, Scalar::Int(n));
+    let factor = (1.0 + (256.0f64 / 64.0).ln() / 64.0f64.ln()).sqrt();
+    let gguf = changed_gguf(
+        &temp,
+        "phi3long",
+        &[
+            ("phi3.rope.scaling.original_context_length", count(64)),
+            ("phi3.rope.scaling.attn_factor", Value::Scalar(DType::F32, Scalar::float(factor))),
+        ],
+        &[],
+    );
+    for path in [path, gguf] {
+        let Some(got) = logits_of(&path, "phi3long") else { return };
+        assert!(apart(&got, &want) < 1e-4, "{}", path.display());
+        let Some(mut long) = load(&path, "cpu", 65) else { return };
+        long.begin(&expected("phi3long").prompt).expect("read");
+        let long: Vec<f64> = long.logits().expect("logits").iter().map(|x| f64::from(*x)).collect();
+        assert!(apart(&long, &want) > 1e-3, "{}", path.display());
+    }
+    std::fs::remove_dir_all(&temp).expect("removed");
+}
 
 #[test]
 fn other_devices_choose_the_same_tokens() {
@@ -161,8 +201,10 @@ fn what_cannot_be_run_is_refused_by_name() {
     };
     let e = with("LlamaForCausalLM", "MambaForCausalLM");
     assert!(e.contains("MambaForCausalLM") && e.contains("qwen3"), "{e}");
+    let e = with("\"default\"", "\"dynamic\"");
+    assert!(e.contains("dynamic") && e.contains("llama"), "{e}");
     let e = with("\"default\"", "\"yarn\"");
-    assert!(e.contains("yarn") && e.contains("llama"), "{e}");
+    assert!(e.contains("rope_scaling.factor"), "{e}");
     let e = with("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
     assert!(e.contains("blk.2.attn_output.weight"), "{e}");
     let e = with("\"num_attention_heads\": 4", "\"num_attention_heads\": 0");
@@ -282,7 +324,6 @@ fn weights_that_the_decoder_does_not_read_are_refused_by_name() {
         ("llama", "blk.0.ffn_gate_exps.weight"),
         ("llama", "position_embd.weight"),
         ("qwen3", "cls.output.weight"),
-        ("stablelm", "blk.1.attn_k_norm.weight"),
         ("gpt2", "blk.0.ffn_gate.bias"),
     ] {
         let e = refused(&changed_gguf(&temp, model, &[], &[name]), name);
@@ -322,8 +363,9 @@ fn values_that_the_decoder_does_not_have_are_refused_by_name() {
         ("gpt2", "activation_function", r#""tanh""#, "activation `tanh`"),
         ("llama", "num_local_experts", "8", "mixture of experts"),
         ("qwen3", "num_experts", "128", "mixture of experts"),
-        ("olmo", "clip_qkv", "8.0", "clip_qkv"),
-        ("stablelm", "qk_layernorm", "true", "qk_layernorm"),
+        ("llama", "clip_qkv", "8.0", "clip_qkv"),
+        ("olmo", "clip_qkv", "-8.0", "clip_qkv"),
+        ("llama", "qk_layernorm", "true", "qk_layernorm"),
         ("gpt2", "scale_attn_weights", "false", "scale_attn_weights"),
         ("gpt2", "scale_attn_by_inverse_layer_idx", "true", "scale_attn_by_inverse_layer_idx"),
         ("llama", "logits_scaling", "8.0", "logits_scaling"),
@@ -334,7 +376,7 @@ fn values_that_the_decoder_does_not_have_are_refused_by_name() {
         ("qwen2", "is_causal", "false", "is_causal"),
         ("qwen3", "layer_types", r#"["linear_attention", "full_attention"]"#, "linear_attention"),
         ("llama", "rope_parameters", r#"{"rope_theta": 1e4, "factor": 2.0}"#, "rope_scaling"),
-        ("phi3", "rope_parameters", r#"{"rope_theta": 1e4, "rope_type": "longrope"}"#, "longrope"),
+        ("phi3", "rope_parameters", r#"{"rope_theta": 1e4, "rope_type": "dynamic"}"#, "dynamic"),
         ("llama", "rope_local_base_freq", "1e5", "rope_local_base_freq"),
     ] {
         let e = refused(&changed(&temp, model, &[(key, value)], &[]), key);
@@ -343,10 +385,10 @@ fn values_that_the_decoder_does_not_have_are_refused_by_name() {
     }
     let count = |n: i64| Value::Scalar(DType::U32, Scalar::Int(n));
     for (model, key, value, says) in [
-        ("llama", "llama.expert_count", count(8), "mixture of experts"),
+        ("qwen3", "qwen3.expert_count", count(8), "mixture of experts"),
         ("llama", "llama.attention.scale", Value::Scalar(DType::F32, Scalar::float(0.5)), "attention_multiplier"),
         ("llama", "llama.attention.causal", Value::Scalar(DType::Bool, Scalar::Int(0)), "is_causal"),
-        ("llama", "llama.rope.scaling.type", Value::Str("yarn".into()), "yarn"),
+        ("llama", "llama.rope.scaling.type", Value::Str("dynamic".into()), "dynamic"),
         ("llama", "llama.hidden_activation", Value::Str("mish".into()), "mish"),
         ("qwen2", "qwen2.attention.sliding_window", count(16), "sliding_window"),
     ] {
@@ -355,6 +397,21 @@ fn values_that_the_decoder_does_not_have_are_refused_by_name() {
     }
     let path = changed(&temp, "qwen3", &[("layer_types", r#"["full_attention"]"#)], &[]);
     assert_eq!(refused(&path, "one layer's kind").code(), "E_MODEL");
+    for (model, key, value, says) in [
+        ("phi3", "rope_parameters", r#"{"rope_theta": 1e4, "rope_type": "longrope"}"#, "short_factor"),
+        ("phi3long", "rope_parameters", r#"{"rope_type": "su", "short_factor": [1], "long_factor": [2]}"#, "factors"),
+        ("qwen2yarn", "rope_parameters", r#"{"rope_type": "yarn", "factor": -1}"#, "factor"),
+        (
+            "qwen2yarn",
+            "rope_parameters",
+            r#"{"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 0}"#,
+            "is 0",
+        ),
+        ("smollm3", "no_rope_layers", "[1, 0]", "2 of 4 layers"),
+    ] {
+        let e = refused(&changed(&temp, model, &[(key, value)], &[]), key);
+        assert!(e.code() == "E_MODEL" && e.to_string().contains(says), "{key}: {e}");
+    }
     std::fs::remove_dir_all(&temp).expect("removed");
 }
 

@@ -138,6 +138,8 @@ pub enum HeadNorm {
     Each,
     /// All heads together, as one vector.
     All,
+    /// Each head by itself and with weights of its own, where a layer has these weights.
+    Own,
 }
 
 /// Touvron et al. 2023, Grattafiori et al. 2024, Jiang et al. 2023 (Mistral, whose GGUF files name the
@@ -156,6 +158,9 @@ const LLAMA: Arch = Arch {
     act_key: "hidden_act",
     eps: 1e-6,
 };
+
+/// Bakouch et al. 2025: as Llama, without rotations in every fourth layer.
+const SMOLLM3: Arch = Arch { name: "smollm3", classes: &["SmolLM3ForCausalLM"], global_every: None, ..LLAMA };
 
 /// Yang et al. 2024: as Llama, with biases in the projections of attention.
 const QWEN2: Arch = Arch {
@@ -190,8 +195,16 @@ const GEMMA2: Arch =
 
 /// Kamath et al. 2025: normalised heads instead of soft caps; five of six layers have a window, and a base
 /// of rotations of their own.
-const GEMMA3: Arch =
-    Arch { name: "gemma3", classes: &["Gemma3ForCausalLM"], heads: HeadNorm::Each, global_every: Some(6), ..GEMMA2 };
+const GEMMA3: Arch = Arch {
+    name: "gemma3",
+    classes: &["Gemma3ForCausalLM", IMAGES],
+    heads: HeadNorm::Each,
+    global_every: Some(6),
+    ..GEMMA2
+};
+
+/// The class of Gemma 3 that also reads images. Of its files the language model is used.
+pub(super) const IMAGES: &str = "Gemma3ForConditionalGeneration";
 
 /// Groeneveld et al. 2024: normalisation without weights.
 const OLMO: Arch =
@@ -213,6 +226,7 @@ const STABLELM: Arch = Arch {
     classes: &["StableLmForCausalLM"],
     norm: Norm::Layer,
     block: Block::Parallel,
+    heads: HeadNorm::Own,
     eps: 1e-5,
     ..QWEN2
 };
@@ -231,4 +245,4 @@ const GPT2: Arch = Arch {
 };
 
 /// All supported architectures.
-pub const ARCHES: &[Arch] = &[LLAMA, QWEN2, QWEN3, PHI3, GEMMA, GEMMA2, GEMMA3, OLMO, OLMO2, STABLELM, GPT2];
+pub const ARCHES: &[Arch] = &[LLAMA, SMOLLM3, QWEN2, QWEN3, PHI3, GEMMA, GEMMA2, GEMMA3, OLMO, OLMO2, STABLELM, GPT2];

@@ -2,8 +2,9 @@
 //! what llama.cpp or the transformers library take then. A value that changes results and that the decoder does not
 //! have is an error that names it.
 
-use super::arch::{ARCHES, Act, Arch, HeadNorm, Norm, PositionEncoding, RotaryPairs};
+use super::arch::{ARCHES, Act, Arch, HeadNorm, IMAGES, Norm, PositionEncoding, RotaryPairs};
 use super::err;
+use super::rope::{Rope, rotations};
 use crate::error::{Error, Result};
 use crate::io::gguf::{Gguf, Value};
 use crate::io::json::Json;
@@ -43,6 +44,12 @@ pub struct Config {
     pub score_cap: Option<f64>,
     /// The soft cap of logits.
     pub logit_cap: Option<f64>,
+    /// The bound of the elements of queries, keys and values.
+    pub clip: Option<f64>,
+    /// Of each layer, whether its queries and keys are not rotated; empty if all layers' are.
+    pub unrotated: Vec<bool>,
+    /// Whether heads are normalised, if the architecture lets files choose (`HeadNorm::Own`).
+    pub head_norms: bool,
     /// Whether attention and the feed-forward network read the same normalised input
     /// (`Block::Parallel`).
     pub parallel: bool,
@@ -54,29 +61,6 @@ pub struct Config {
     pub unbiased: [bool; 2],
     /// Whether the configuration is from a GGUF file.
     pub gguf: bool,
-}
-
-/// A rotary embedding.
-#[derive(Clone, Debug, Default)]
-pub struct Rope {
-    /// How many elements of a head are rotated, the first ones.
-    pub width: usize,
-    /// Of each pair of elements, the angle in radians by which a token's rotation exceeds that of the token before it.
-    pub speeds: Vec<f32>,
-    /// The factor of sines and cosines.
-    pub factor: f64,
-}
-
-impl Rope {
-    fn new(base: f64, width: usize) -> Rope {
-        let speed = |i: usize| base.powf(-(2.0 * i as f64) / width as f64) as f32;
-        Rope { width, speeds: (0..width / 2).map(speed).collect(), factor: 1.0 }
-    }
-
-    fn divided(mut self, by: impl Fn(usize, f64) -> f64) -> Rope {
-        self.speeds.iter_mut().enumerate().for_each(|(i, s)| *s = (f64::from(*s) / by(i, f64::from(*s))) as f32);
-        self
-    }
 }
 
 /// The tokens that end a text, as the metadata of a GGUF file names them.
@@ -98,8 +82,9 @@ pub fn ends_of(file: &[u8]) -> Result<Vec<u32>> {
 }
 
 /// The values that both kinds of files have, under the keys of `config.json`.
-trait Source {
+pub(super) trait Source {
     fn number(&self, key: &str) -> Option<f64>;
+    fn numbers(&self, key: &str) -> Option<Vec<f64>>;
     fn text(&self, key: &str) -> Option<String>;
     /// Of each layer, whether it has global attention although the model has a window, if the file has a list of that.
     fn global(&self, arch: &Arch, layers: usize) -> Result<Option<Vec<bool>>>;
@@ -122,8 +107,6 @@ trait Source {
 const REFUSED: &[(&str, &[f64], &str)] = &[
     ("num_local_experts", &[0.0], "mixture of experts, which is not there yet"),
     ("num_experts", &[0.0], "mixture of experts, which is not there yet"),
-    ("clip_qkv", &[0.0], "limits of queries, keys and values"),
-    ("qk_layernorm", &[0.0], "normalised queries and keys"),
     ("scale_attn_weights", &[1.0], "attention scores without a factor"),
     ("scale_attn_by_inverse_layer_idx", &[0.0], "factors of attention scores for each layer"),
     ("attention_multiplier", &[0.0], "factor of attention scores"),
@@ -131,7 +114,9 @@ const REFUSED: &[(&str, &[f64], &str)] = &[
     ("residual_multiplier", &[0.0, 1.0], "factor of what layers add"),
     ("logit_scale", &[0.0, 1.0], "factor of logits"),
     ("logits_scaling", &[0.0, 1.0], "factor of logits"),
-    ("rope_attn_factor", &[0.0, 1.0], "factor of rotations"),
+    ("yarn_ext_factor", &[-1.0, 1.0], "mixed rotations"),
+    ("yarn_attn_factor", &[1.0], "factor of rotations"),
+    ("yarn_log_multiplier", &[0.0], "factor of rotations"),
     ("alibi_bias", &[0.0], "biases of attention by distance"),
     ("use_bidirectional_attention", &[0.0], "attention to later tokens"),
     ("is_causal", &[1.0], "attention to later tokens"),
@@ -153,10 +138,19 @@ const DEFAULTS: &[(&str, &str, f64)] = &[
     ("gemma2", "sliding_window", 4096.0),
     ("gemma2", "attn_logit_softcapping", 50.0),
     ("gemma2", "final_logit_softcapping", 30.0),
+    // What folders of models that also read images leave out
+    ("Gemma3ForCausalLM", "num_attention_heads", 8.0),
+    ("Gemma3ForCausalLM", "num_key_value_heads", 4.0),
+    ("Gemma3ForCausalLM", "head_dim", 256.0),
+    ("Gemma3ForCausalLM", "max_position_embeddings", 131072.0),
     ("Gemma3ForCausalLM", "sliding_window", 4096.0),
     ("Gemma3ForCausalLM", "query_pre_attn_scalar", 256.0),
     ("Gemma3ForCausalLM", "rope_theta", 1e6),
     ("StableLmForCausalLM", "partial_rotary_factor", 0.25),
+    ("Phi3ForCausalLM", "original_max_position_embeddings", 4096.0),
+    ("SmolLM3ForCausalLM", "rope_theta", 2e6),
+    ("SmolLM3ForCausalLM", "no_rope_layer_interval", 4.0),
+    ("smollm3", "no_rope_layer_interval", 4.0),
 ];
 
 fn default_of(owner: &str, key: &str) -> Option<f64> {
@@ -172,10 +166,6 @@ impl Config {
     pub fn from_gguf(file: &Gguf) -> Result<Config> {
         let name = file.get("general.architecture").and_then(Value::as_str).ok_or_else(|| err("no architecture"))?;
         let arch = ARCHES.iter().find(|a| a.name == name).ok_or_else(|| unknown(name))?;
-        let speeds = file.entry("rope_factors_short.weight").is_some();
-        if speeds {
-            return Err(unsupported(arch, "rotations with factors for long texts"));
-        }
         let mut config = Config::new(arch, &FromGguf { file, arch: name })?;
         // llama.cpp asks the weights alone: StableLM 3B calls itself parallel, and has a norm for each of the two parts
         config.parallel &= file.entry("blk.0.ffn_norm.weight").is_none();
@@ -191,7 +181,10 @@ impl Config {
         let classes = file.get("architectures").and_then(Json::as_array).unwrap_or_default();
         let class = classes.first().and_then(Json::as_str).ok_or_else(|| err("`architectures` names none"))?;
         let arch = ARCHES.iter().find(|a| a.classes.contains(&class)).ok_or_else(|| unknown(class))?;
-        Config::new(arch, &FromJson { file: &file, class })
+        match file.get("text_config").filter(|_| class == IMAGES) {
+            Some(text) => Config::new(arch, &FromJson { file: text, class: arch.classes[0] }),
+            None => Config::new(arch, &FromJson { file: &file, class }),
+        }
     }
 
     fn new(arch: &'static Arch, s: &dyn Source) -> Result<Config> {
@@ -209,6 +202,14 @@ impl Config {
             return Err(err(format!("{heads} heads, {kv_heads} of keys, {head_width} wide, in {layers} layers")));
         }
         let gguf = s.text("gguf").is_some();
+        let clip = s.number("clip_qkv").filter(|&c| c != 0.0);
+        let head_norms = s.number("qk_layernorm").map_or(gguf, |n| n != 0.0);
+        if let Some(c) = clip.filter(|&c| arch.name != "olmo" || c.is_nan() || c < 0.0) {
+            return Err(unsupported(arch, &format!("limits of queries, keys and values: `clip_qkv` is {}", Shown(c))));
+        }
+        if head_norms && !gguf && arch.heads != HeadNorm::Own {
+            return Err(unsupported(arch, "normalised queries and keys (`qk_layernorm`)"));
+        }
         let eps = match arch.norm {
             Norm::Rms => "rms_norm_eps",
             Norm::Layer | Norm::Plain => "layer_norm_eps",
@@ -253,6 +254,9 @@ impl Config {
             scale,
             score_cap: s.number("attn_logit_softcapping").filter(|&c| c > 0.0),
             logit_cap: s.number("final_logit_softcapping").filter(|&c| c > 0.0),
+            clip,
+            unrotated: unrotated(arch, s, layers)?,
+            head_norms,
             parallel: s.number("use_parallel_residual").is_some_and(|p| p != 0.0),
             act,
             untied: s.number("tie_word_embeddings") == Some(0.0),
@@ -260,7 +264,7 @@ impl Config {
             gguf,
         };
         if let PositionEncoding::Rotary(_) = arch.positions {
-            config.rope = rotations(arch, s, head_width)?;
+            config.rope = rotations(arch, s, head_width, context)?;
         }
         Ok(config)
     }
@@ -278,67 +282,23 @@ impl Config {
     pub(super) fn norm_width(&self, heads: usize) -> Option<usize> {
         match self.arch.heads {
             HeadNorm::None => None,
-            HeadNorm::Each => Some(self.head_width),
+            HeadNorm::Each | HeadNorm::Own => Some(self.head_width),
             HeadNorm::All => Some(heads * self.head_width),
         }
     }
 }
 
-/// The rotary embeddings of layers with global attention, and of layers with a window.
-fn rotations(arch: &Arch, s: &dyn Source, head_width: usize) -> Result<[Rope; 2]> {
-    let part = s.number("partial_rotary_factor").unwrap_or(1.0);
-    let width = s.some("rope_width")?.unwrap_or((head_width as f64 * part) as usize);
-    if width == 0 || width % 2 != 0 || width > head_width {
-        return Err(err(format!("{width} elements of heads of {head_width} are rotated")));
+/// Of each layer, whether its queries and keys are not rotated.
+fn unrotated(arch: &Arch, s: &dyn Source, layers: usize) -> Result<Vec<bool>> {
+    if arch.name != "smollm3" {
+        return Ok(Vec::new());
     }
-    let own = arch.has_local_rotations();
-    let base = s.number("rope_theta").unwrap_or(10_000.0);
-    let local = s.number("rope_local_base_freq").unwrap_or(if own { 10_000.0 } else { base });
-    if !(base > 1.0 && local > 1.0) {
-        return Err(err(format!("a base of rotations of {}, {}", Shown(base), Shown(local))));
+    let every = s.some("no_rope_layer_interval")?.unwrap_or(0);
+    match s.numbers("no_rope_layers") {
+        Some(list) if list.len() < layers => Err(err(format!("{} of {layers} layers are rotated or not", list.len()))),
+        Some(list) => Ok(list.iter().map(|&is_rotated| is_rotated == 0.0).collect()),
+        None => Ok((0..layers).map(|i| every > 0 && (i + 1) % every == 0).collect()),
     }
-    let is_scaled = s.text("rope_local.rope_type").is_some_and(|kind| kind != "default" || !own);
-    if is_scaled || (local != base && !own) {
-        return Err(unsupported(arch, "rotations of their own (`rope_local_base_freq`) in layers with a window"));
-    }
-    let plain = Rope::new(base, width);
-    let of = |key: &str| s.number(&format!("rope_scaling.{key}"));
-    let need = |key: &str| {
-        let lacks = || err(format!("the configuration lacks a positive `rope_scaling.{key}`"));
-        of(key).filter(|&n| n > 0.0).ok_or_else(lacks)
-    };
-    let kind = match (s.text("rope_scaling.rope_type"), of("factor").filter(|&f| f != 0.0 && f != 1.0)) {
-        (Some(kind), _) => kind,
-        (None, None) => String::new(),
-        // As in llama.cpp; other programs name the kind
-        (None, Some(_)) if s.text("gguf").is_some() => "linear".into(),
-        (None, Some(_)) => return Err(unsupported(arch, "rotations scaled by a factor (`rope_scaling`) of no kind")),
-    };
-    let global = match kind.as_str() {
-        "" | "default" | "none" => plain,
-        "linear" => {
-            let by = need("factor")?;
-            plain.divided(|_, _| by)
-        }
-        "llama3" => {
-            let (factor, low, high) = (need("factor")?, need("low_freq_factor")?, need("high_freq_factor")?);
-            let old = need("original_max_position_embeddings")?;
-            plain.divided(|_, speed| {
-                let turns = old * speed / std::f64::consts::TAU;
-                match (turns < low, turns > high) {
-                    (true, _) => factor,
-                    (_, true) => 1.0,
-                    _ => {
-                        let part = (turns - low) / (high - low);
-                        1.0 / ((1.0 - part) / factor + part)
-                    }
-                }
-            })
-        }
-        kind => return Err(unsupported(arch, &format!("rotations scaled by `{kind}`"))),
-    };
-    let window = if own { Rope::new(local, width) } else { global.clone() };
-    Ok([global, window])
 }
 
 fn unknown(name: &str) -> Error {
@@ -369,6 +329,12 @@ const KEYS: &[(&str, &str)] = &[
     ("rope_width", "rope.dimension_count"),
     ("rope_scaling.rope_type", "rope.scaling.type"),
     ("rope_scaling.factor", "rope.scaling.factor"),
+    ("rope_scaling.original_max_position_embeddings", "rope.scaling.original_context_length"),
+    ("rope_scaling.beta_fast", "rope.scaling.yarn_beta_fast"),
+    ("rope_scaling.beta_slow", "rope.scaling.yarn_beta_slow"),
+    ("yarn_ext_factor", "rope.scaling.yarn_ext_factor"),
+    ("yarn_attn_factor", "rope.scaling.yarn_attn_factor"),
+    ("yarn_log_multiplier", "rope.scaling.yarn_log_multiplier"),
     // Old files
     ("rope_scaling.factor", "rope.scale_linear"),
     ("rope_attn_factor", "rope.scaling.attn_factor"),
@@ -410,6 +376,10 @@ impl Source for FromGguf<'_> {
         value.as_bool().map(f64::from).or_else(|| value.as_f64())
     }
 
+    fn numbers(&self, _: &str) -> Option<Vec<f64>> {
+        None
+    }
+
     fn text(&self, key: &str) -> Option<String> {
         if key == "gguf" {
             return Some("yes".into());
@@ -430,15 +400,16 @@ struct FromJson<'a> {
 }
 
 impl FromJson<'_> {
-    fn is_qwen(&self) -> bool {
-        self.class.starts_with("Qwen")
+    /// Do configurations of this class turn windows on and off, and are windows off if they do not say?
+    fn has_switch(&self) -> bool {
+        self.class.starts_with("Qwen") || self.class.starts_with("SmolLM3")
     }
 
     /// Does the model's class have an attention window, if the configuration says how long it is? The other classes
     /// pay no heed to it.
     fn has_window(&self) -> bool {
         let classes = ["MistralForCausalLM", "Phi3ForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM"];
-        match self.is_qwen() {
+        match self.has_switch() {
             true => matches!(self.file.get("use_sliding_window"), Some(Json::Bool(true))),
             false => classes.contains(&self.class),
         }
@@ -488,6 +459,10 @@ impl Source for FromJson<'_> {
         }
     }
 
+    fn numbers(&self, key: &str) -> Option<Vec<f64>> {
+        self.value(key)?.as_array()?.iter().map(Json::as_f64).collect()
+    }
+
     fn text(&self, key: &str) -> Option<String> {
         self.value(key)?.as_str().map(String::from)
     }
@@ -501,23 +476,8 @@ impl Source for FromJson<'_> {
         if let Some(kinds) = self.file.get("layer_types").and_then(Json::as_array) {
             return kinds.iter().map(is_global).collect::<Result<_>>().map(Some);
         }
-        let first = if self.is_qwen() { self.some("max_window_layers")? } else { None };
+        let is_named = matches!(self.class, "Qwen2ForCausalLM" | "Qwen3ForCausalLM");
+        let first = if is_named { self.some("max_window_layers")? } else { None };
         Ok(first.map(|first| (0..layers).map(|i| i < first).collect()))
-    }
-}
-
-impl Config {
-    /// Divides the rotation speeds of layers with global attention by the factors in a tensor of a GGUF file
-    /// ([`super::FACTORS`]).
-    pub(super) fn set_factors(&mut self, by: &[f64]) -> Result<()> {
-        let rope = std::mem::take(&mut self.rope[0]);
-        if by.len() != rope.speeds.len() || by.iter().any(|f| f.is_nan() || *f <= 0.0) {
-            return Err(err(format!("{} factors of rotations for {} elements", by.len(), rope.width)));
-        }
-        self.rope[0] = rope.divided(|i, _| by[i]);
-        if !self.arch.has_local_rotations() {
-            self.rope[1] = self.rope[0].clone();
-        }
-        Ok(())
     }
 }

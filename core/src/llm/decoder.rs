@@ -6,8 +6,9 @@
 //! of a table. Caches have the capacity for the longest text (`capacity`); loops over keys end where the mask does.
 
 use super::adapter::Slot;
-use super::arch::{Act, Block, Feed, Norm, PositionEncoding};
-use super::config::{Config, unsupported};
+use super::arch::{Block, HeadNorm, Norm, PositionEncoding};
+use super::config::Config;
+use super::rope::FACTORS;
 use super::rotary::{rotated, table};
 use super::{err, half_precision, names};
 use crate::dtype::DType;
@@ -16,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::io::gguf::{self, Activations, Gguf, Packed, Use};
 use crate::tensor::{Session, Tensor};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// The launch variable with the number of tokens that precede the chunk in its text.
 pub const POSITION: &str = "position";
@@ -23,9 +25,6 @@ pub const POSITION: &str = "position";
 pub const LAST: &str = "last";
 /// The launch variable with the number of the text that the chunk belongs to, where the caches hold several texts.
 pub const SEQUENCE: &str = "sequence";
-
-/// The tensor of a GGUF file by whose values the frequencies of rotary embeddings are divided.
-pub const FACTORS: &str = "rope_freqs.weight";
 
 /// A model whose weights and caches belong to one session.
 pub struct Decoder {
@@ -173,27 +172,25 @@ impl Decoder {
             tensors.extend(gguf::matrices_of(session, file, own, &wanted)?);
             rest = others;
         }
-        Ok((Decoder::from_matrices(session, &index, tensors, factors.as_deref(), capacity)?, index))
+        Ok((Decoder::from_matrices(session, &index, tensors, &factors, capacity)?, index))
     }
 
     /// As [`Decoder::from_gguf`], from the file's index, its tensors (which a caller may have loaded one by one), and
-    /// the values of the tensor [`FACTORS`] if the file has it.
+    /// the names and values of those of the tensors [`FACTORS`] that the file has.
     pub fn from_matrices(
         session: &Session,
         index: &Gguf,
         tensors: Vec<(String, Tensor, Option<Packed>)>,
-        factors: Option<&[f64]>,
+        factors: &[(String, Vec<f64>)],
         capacity: usize,
     ) -> Result<Decoder> {
         let mut config = Config::from_gguf(index)?;
         let blocks = index.entries.iter().filter(|e| e.kind.plain().is_none());
         let blocks: FxHashMap<String, usize> = blocks.map(|e| (e.name.clone(), e.kind.block_elems())).collect();
-        if let Some(factors) = factors {
-            config.set_factors(factors)?;
-        }
+        config.set_factors(factors)?;
         let (mut weights, mut packed) = (FxHashMap::default(), FxHashMap::default());
         // The factors are part of the configuration now
-        for (name, t, p) in tensors.into_iter().filter(|t| factors.is_none() || t.0 != FACTORS) {
+        for (name, t, p) in tensors.into_iter().filter(|t| factors.iter().all(|f| t.0 != f.0)) {
             packed.extend(p.map(|p| (name.clone(), p)));
             weights.insert(name, t);
         }
@@ -212,6 +209,7 @@ impl Decoder {
     ) -> Result<Decoder> {
         let config = Config::from_json(config)?;
         let (mut weights, mut theirs) = (FxHashMap::default(), FxHashMap::default());
+        let mut slices: BTreeMap<String, BTreeMap<usize, Tensor>> = BTreeMap::new();
         for (name, mut t) in tensors {
             let Some(own) = names::own_name(config.arch, &name)? else { continue };
             if config.arch.positions == PositionEncoding::Learned && names::is_transposed(&name) {
@@ -220,10 +218,24 @@ impl Decoder {
             if config.arch.offset_norms && own.ends_with("norm.weight") {
                 t = t.cast(DType::F32)?.add(1.0)?;
             }
-            weights.insert(own.clone(), t);
-            if let Some(other) = theirs.insert(own, name.clone()) {
+            if let Some(other) = theirs.insert(own.clone(), name.clone()) {
                 return Err(err(format!("`{other}` and `{name}` are the same weight")));
             }
+            match names::slice_of(&own) {
+                Some((all, number)) => {
+                    theirs.insert(all.clone(), name);
+                    slices.entry(all).or_default().insert(number, t);
+                }
+                None => {
+                    weights.insert(own, t);
+                }
+            }
+        }
+        for (name, parts) in slices {
+            if let Some((i, _)) = parts.keys().enumerate().find(|(i, number)| i != *number) {
+                return Err(err(format!("`{name}` lacks its part {i}")));
+            }
+            weights.insert(name, Tensor::stack(&parts.values().collect::<Vec<_>>(), 0)?);
         }
         Decoder::new(session, config, weights, &theirs, capacity)
     }
@@ -231,7 +243,7 @@ impl Decoder {
     /// `theirs` has the names by which the files call the weights, where they do not use GGUF's.
     fn new(
         session: &Session,
-        config: Config,
+        mut config: Config,
         weights: FxHashMap<String, Tensor>,
         theirs: &FxHashMap<String, String>,
         capacity: usize,
@@ -241,6 +253,7 @@ impl Decoder {
             return Err(err("room for no token"));
         }
         let caches = caches(session, &config, capacity, DType::F32)?;
+        config.rope.iter_mut().try_for_each(|r| r.fix(capacity))?;
         let mut rotations = Vec::new();
         if let PositionEncoding::Rotary(_) = config.arch.positions {
             rotations =
@@ -530,12 +543,22 @@ impl Decoder {
         let head = |t: &Tensor, heads: usize, norm: Option<&str>, context: &ChunkContext| -> Result<Tensor> {
             let n = t.dim(0)?;
             let t = match norm.map(|p| (of(p), c.norm_width(heads))) {
+                Some((name, Some(_))) if c.arch.heads == HeadNorm::Own => {
+                    match self.weights.get(&format!("{name}.weight")) {
+                        Some(w) if w.shape() == [heads, d] => {
+                            t.reshape(&[n, heads, d])?.layer_norm(1, None, None, c.eps)?.mul(w.cast(DType::F32)?)?
+                        }
+                        Some(w) => return Err(err(format!("`{name}.weight` has shape {:?}", w.shape()))),
+                        None => t.clone(),
+                    }
+                }
                 Some((name, Some(width))) => self.norm(&t.reshape(&[n * heads * d / width, width])?, &name)?,
                 _ => t.clone(),
             };
+            let t = c.clip.map_or_else(|| Ok(t.clone()), |most| t.clamp(-most, most))?;
             let t = t.reshape(&[n, heads, d])?.transpose(0, 1)?;
             match (norm, c.arch.positions) {
-                (Some(_), PositionEncoding::Rotary(_)) => {
+                (Some(_), PositionEncoding::Rotary(_)) if !c.unrotated.get(i).copied().unwrap_or(false) => {
                     rotated(&t, &context.rotations[which], &c.rope[which], c.pairs())
                 }
                 _ => Ok(t),
@@ -610,35 +633,7 @@ impl Decoder {
         }
     }
 
-    fn feed(&self, i: usize, x: &Tensor) -> Result<Tensor> {
-        let of = |part: &str| format!("blk.{i}.{part}");
-        let act = |x: &Tensor| match self.config.act {
-            Act::Silu => x.silu(),
-            Act::GeluTanh => x.gelu_tanh(),
-            Act::Gelu => x.gelu(),
-            Act::Relu => x.relu(),
-        };
-        // Each product gets a kernel of its own: two products in one kernel are computed row by row, and
-        // cannot be tiled
-        let up = self.linear(x, &of("ffn_up"))?.contiguous();
-        let y = match self.config.arch.feed {
-            Feed::Plain(_) => act(&up)?,
-            Feed::Gated(_) if self.weights.contains_key(&of("ffn_gate.weight")) => {
-                act(&self.linear(x, &of("ffn_gate"))?.contiguous())?.mul(up)?
-            }
-            // Gate and up projection are stored as one matrix
-            Feed::Gated(_) => {
-                let both = up.chunk(2, -1)?;
-                let [gate, up] = &both[..] else {
-                    return Err(unsupported(self.config.arch, "an odd feed-forward part"));
-                };
-                act(gate)?.mul(up)?
-            }
-        };
-        self.linear(&y, &of("ffn_down"))
-    }
-
-    fn linear(&self, x: &Tensor, name: &str) -> Result<Tensor> {
+    pub(super) fn linear(&self, x: &Tensor, name: &str) -> Result<Tensor> {
         self.adapted(x, name, self.product(x, name)?)
     }
 
@@ -672,15 +667,7 @@ impl Decoder {
                 None => Ok(y),
             };
         }
-        // Splits the axis of a block into factors of 2 and a rest of at most 16 elements, since the bit fields and the
-        // scales of a block each hold for some of these parts
-        let mut split = vec![inputs / block];
-        let mut left = block;
-        while left > 16 && left % 2 == 0 {
-            split.push(2);
-            left /= 2;
-        }
-        split.push(left);
+        let split = self.split(&key, inputs);
         let axes: Vec<i64> = (1..=split.len() as i64).map(|a| -a).collect();
         let x = x.reshape(&[&[n, 1], &split[..]].concat())?;
         let y = x.mul(weight.reshape(&[&[1, shape[0]], &split[..]].concat())?)?.sum(&axes, false)?;
@@ -688,6 +675,20 @@ impl Decoder {
             Some(b) => y.add(b),
             None => Ok(y),
         }
+    }
+
+    /// The axes that a kernel sums over which decodes this weight: the axis of a block is split into factors of 2 and a
+    /// rest of at most 16 elements, since the bit fields and the scales of a block each hold for some of these parts.
+    fn split(&self, name: &str, inputs: usize) -> Vec<usize> {
+        let Some(&block) = self.blocks.get(name) else { return vec![inputs] };
+        let mut split = vec![inputs / block];
+        let mut left = block;
+        while left > 16 && left % 2 == 0 {
+            split.push(2);
+            left /= 2;
+        }
+        split.push(left);
+        split
     }
 
     pub(super) fn norm(&self, x: &Tensor, name: &str) -> Result<Tensor> {
@@ -706,12 +707,12 @@ impl Decoder {
     }
 }
 
-/// The merged index of the files of a split model, and the values of [`FACTORS`] if one of them has it.
-fn joined(files: &[Bytes], indices: Vec<Gguf>) -> Result<(Gguf, Option<Vec<f64>>)> {
-    let (mut index, mut factors): (Option<Gguf>, _) = (None, None);
+/// The merged index of the files of a split model, and the values of those of [`FACTORS`] that they have.
+fn joined(files: &[Bytes], indices: Vec<Gguf>) -> Result<(Gguf, Vec<(String, Vec<f64>)>)> {
+    let (mut index, mut factors): (Option<Gguf>, _) = (None, Vec::new());
     for (already, (file, next)) in files.iter().zip(indices).enumerate() {
-        if let Some(e) = next.entry(FACTORS) {
-            factors = Some(e.to_host(file)?.to_f64());
+        for e in FACTORS.iter().filter_map(|name| next.entry(name)) {
+            factors.push((e.name.clone(), e.to_host(file)?.to_f64()));
         }
         match &mut index {
             Some(index) => index.extend(next, already as u64 - 1)?,

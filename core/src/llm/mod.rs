@@ -6,7 +6,9 @@
 //! | `arch` | the supported architectures, one description each |
 //! | `config` | a model's hyperparameters, from GGUF metadata or a `config.json` |
 //! | `names` | the names of weights in files of either format |
+//! | `rope`, `rotary` | the speeds of rotations, and their application |
 //! | `decoder` | the graph of a decoder |
+//! | `feed` | the feed-forward networks |
 //! | `adapter` | low-rank adapters (LoRA) from PEFT's files and GGUF, which can be switched without another plan |
 //! | `learn` | training of low-rank adapters beside a frozen model |
 //! | `batch` | graphs that decode several texts at once, give the logits of every token, or give hidden states |
@@ -30,6 +32,7 @@ mod batch;
 mod calls;
 mod config;
 mod decoder;
+mod feed;
 mod grammar;
 mod guess;
 mod half_precision;
@@ -37,6 +40,7 @@ mod learn;
 mod names;
 mod pattern;
 mod remote;
+mod rope;
 mod rotary;
 mod sample;
 mod schema;
@@ -47,12 +51,13 @@ pub use adapter::Adapter;
 pub use arch::{ARCHES, Arch};
 pub use batch::{Batch, LONGEST, States};
 pub use calls::{Call, Splitter, text_with_calls};
-pub use config::{Config, Rope, ends, ends_of};
-pub use decoder::{Chunk, Decoder, FACTORS, LAST, POSITION, SEQUENCE, chunks};
+pub use config::{Config, ends, ends_of};
+pub use decoder::{Chunk, Decoder, LAST, POSITION, SEQUENCE, chunks};
 pub use grammar::{Grammar, Matcher, Vocabulary};
 pub use guess::{accepted, guess};
 pub use learn::{Learned, Learner, Lora, RateSchedule, TrainingBatch, Windows};
 pub use remote::{Buffer, Graph, Input, Loss, Remote, Wanted};
+pub use rope::{FACTORS, Rope};
 pub use sample::{Sampler, SamplingOptions};
 pub use stream::Stream;
 pub use tools::Calls;

@@ -1,7 +1,7 @@
 //! The names of weights. Code uses GGUF's names throughout; names of safetensors files are translated to these. A
 //! weight that the decoder would not read is an error, since the model it is a part of computes with it.
 
-use super::arch::{Arch, Block, Feed, HeadNorm, Norm, PositionEncoding};
+use super::arch::{Arch, Block, Feed, HeadNorm, IMAGES, Norm, PositionEncoding};
 use super::config::{Config, unsupported};
 use crate::error::{Error, Result};
 
@@ -22,6 +22,11 @@ const PARTS: &[(&str, &str)] = &[
     ("mlp.up_proj", "ffn_up"),
     ("mlp.down_proj", "ffn_down"),
 ];
+
+/// Parts that safetensors files have as one tensor for each head, where the decoder and GGUF have one for
+/// all: what precedes and follows the number, and GGUF's name.
+const NUMBERED: &[(&str, &str, &str)] =
+    &[("self_attn.q_layernorm.norms.", "", "attn_q_norm"), ("self_attn.k_layernorm.norms.", "", "attn_k_norm")];
 
 /// The same pairs for GPT-2.
 const GPT2_PARTS: &[(&str, &str)] = &[
@@ -60,7 +65,11 @@ pub(super) fn own_name(arch: &Arch, name: &str) -> Result<Option<String>> {
 fn is_harmless(arch: &Arch, name: &str) -> bool {
     let rotations = ["rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"];
     let masks = [".attn.bias", ".attn.masked_bias"];
-    rotations.iter().any(|end| name.ends_with(end))
+    // What reads images does not change what texts give
+    let images = ["vision_tower.", "multi_modal_projector."];
+    let own = name.strip_prefix("model.").unwrap_or(name);
+    arch.classes.contains(&IMAGES) && images.iter().any(|start| own.starts_with(start))
+        || rotations.iter().any(|end| name.ends_with(end))
         || (arch.positions == PositionEncoding::Learned && masks.iter().any(|end| name.ends_with(end)))
 }
 
@@ -101,6 +110,7 @@ fn is_read(c: &Config, name: &str, names: &[&str]) -> bool {
         "attn_norm" => is_norm && block != Block::After,
         "ffn_norm" => is_norm && block != Block::After && !(block == Block::Parallel && c.parallel),
         "post_attention_norm" | "post_ffw_norm" => is_norm && matches!(block, Block::After | Block::Both),
+        "attn_q_norm" | "attn_k_norm" if c.arch.heads == HeadNorm::Own => is_weight && c.head_norms,
         "attn_q_norm" | "attn_k_norm" => is_norm && c.arch.heads != HeadNorm::None,
         "attn_qkv" => is_matrix(0) && has(part),
         "attn_q" | "attn_k" | "attn_v" => is_matrix(0) && !has("attn_qkv"),
@@ -113,7 +123,11 @@ fn is_read(c: &Config, name: &str, names: &[&str]) -> bool {
 
 /// GGUF's name for a weight of a safetensors file; `None` for a tensor that no decoder reads.
 pub(super) fn translate(arch: &Arch, name: &str) -> Option<String> {
-    let name = name.strip_prefix("model.").or_else(|| name.strip_prefix("transformer.")).unwrap_or(name);
+    let starts: &[&str] = match arch.classes.contains(&IMAGES) {
+        true => &["language_model.", "model.", "language_model."],
+        false => &["model.", "transformer."],
+    };
+    let name = starts.iter().fold(name, |name, start| name.strip_prefix(start).unwrap_or(name));
     let (stem, kind) = name.rsplit_once('.').filter(|(_, kind)| matches!(*kind, "weight" | "bias"))?;
     let of = |list: &[(&str, &str)], stem: &str| list.iter().find(|p| p.0 == stem).map(|p| p.1.to_owned());
     let Some(rest) = stem.strip_prefix("layers.").or_else(|| stem.strip_prefix("h.")) else {
@@ -124,9 +138,26 @@ pub(super) fn translate(arch: &Arch, name: &str) -> Option<String> {
         // In some models this is the norm of attention's output, in others that of the feed-forward network's input
         ("post_attention_layernorm", Block::After | Block::Both) => "post_attention_norm".to_owned(),
         ("post_attention_layernorm", _) => "ffn_norm".to_owned(),
-        _ => of(PARTS, part).or_else(|| of(GPT2_PARTS, part))?,
+        _ => of(PARTS, part).or_else(|| of(GPT2_PARTS, part)).or_else(|| numbered(arch, part))?,
     };
     Some(format!("blk.{layer}.{part}.{kind}"))
+}
+
+fn numbered(arch: &Arch, part: &str) -> Option<String> {
+    let one = |(start, end, own): &(&str, &str, &str)| {
+        let number = part.strip_prefix(start)?.strip_suffix(end)?;
+        let fits = arch.heads == HeadNorm::Own;
+        number.parse::<usize>().ok().filter(|n| fits && n.to_string() == number)?;
+        Some(format!("{own}.{number}"))
+    };
+    NUMBERED.iter().find_map(one)
+}
+
+/// The name of the tensor that a tensor `blk.0.part.7.weight` is a slice of, and the slice's number.
+pub(super) fn slice_of(own: &str) -> Option<(String, usize)> {
+    let (stem, number) = own.strip_suffix(".weight")?.rsplit_once('.')?;
+    let number = number.parse().ok().filter(|_| stem.matches('.').count() == 2)?;
+    Some((format!("{stem}.weight"), number))
 }
 
 /// Does GPT-2 store this weight transposed, as `[inputs, outputs]`?
@@ -160,4 +191,33 @@ pub(super) fn target<'a>(arch: &Arch, module: &'a str) -> &'a str {
     let from = module.rfind('.').unwrap_or_default();
     let from = if is_transposed_in(arch) { module[..from].rfind('.').unwrap_or_default() } else { from };
     module[from..].trim_start_matches('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::arch::ARCHES;
+    use super::*;
+
+    #[test]
+    fn names_of_files_become_those_of_gguf() {
+        let own = |arch: &str, name: &str| {
+            let arch = ARCHES.iter().find(|a| a.name == arch).expect("known");
+            own_name(arch, name).map_err(|e| e.to_string())
+        };
+        for name in
+            ["language_model.model.layers.3.mlp.up_proj.weight", "model.language_model.layers.3.mlp.up_proj.weight"]
+        {
+            assert_eq!(own("gemma3", name).expect("read").expect("used"), "blk.3.ffn_up.weight");
+            assert!(own("llama", name).is_err());
+        }
+        for name in ["vision_tower.x.weight", "model.vision_tower.x.bias", "model.multi_modal_projector.y"] {
+            assert_eq!(own("gemma3", name), Ok(None));
+            assert!(own("llama", name).is_err());
+        }
+        let norm = "model.layers.2.self_attn.q_layernorm.norms.11.weight";
+        assert_eq!(own("stablelm", norm).expect("read").expect("used"), "blk.2.attn_q_norm.11.weight");
+        assert!(own("llama", norm).is_err() && own("stablelm", &norm.replace("11", "011")).is_err());
+        assert_eq!(slice_of("blk.2.attn_q_norm.11.weight"), Some(("blk.2.attn_q_norm.weight".into(), 11)));
+        assert_eq!(slice_of("blk.2.attn_q_norm.weight"), None);
+    }
 }

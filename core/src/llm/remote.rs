@@ -6,8 +6,9 @@
 use super::adapter::Adapter;
 use super::arch::Arch;
 use super::config::{Config, ends, ends_of};
-use super::decoder::{Decoder, FACTORS, use_of};
+use super::decoder::{Decoder, use_of};
 use super::learn::{Learned, Learner, Lora, Windows};
+use super::rope::FACTORS;
 use super::{err, names};
 use crate::dtype::DType;
 use crate::engine::Bytes;
@@ -33,7 +34,7 @@ pub struct Remote {
     places: Vec<(usize, Range<u64>)>,
     ends: Vec<u32>,
     weights: Vec<(String, Tensor, Option<Packed>)>,
-    factors: Option<Vec<f64>>,
+    factors: Vec<(String, Vec<f64>)>,
     decoder: Option<Decoder>,
     adapters: Vec<Adapter>,
     learning: Option<Learning>,
@@ -130,7 +131,7 @@ impl Remote {
         let config = Config::from_gguf(&index)?;
         let arch = config.arch;
         // What cannot be run is refused before its weights are fetched, if the one file tells it
-        let names: Vec<&str> = index.entries.iter().map(|e| &*e.name).filter(|name| *name != FACTORS).collect();
+        let names: Vec<&str> = index.entries.iter().map(|e| &*e.name).filter(|name| !FACTORS.contains(name)).collect();
         if let (1, Some(name)) = (index.part().1, names::unread(&config, &names)) {
             return Err(names::unread_error(arch, name));
         }
@@ -158,7 +159,7 @@ impl Remote {
             places: Vec::new(),
             ends: Vec::new(),
             weights: Vec::new(),
-            factors: None,
+            factors: Vec::new(),
             decoder: None,
             adapters: Vec::new(),
             learning: None,
@@ -267,8 +268,8 @@ impl Remote {
                 if !is_whole(&e.range) {
                     return Err(few(&e.name));
                 }
-                if e.name == FACTORS {
-                    self.factors = Some(gguf::decode(e.kind, &e.shape, bytes)?.to_f64());
+                if FACTORS.contains(&&*e.name) {
+                    self.factors.push((e.name.clone(), gguf::decode(e.kind, &e.shape, bytes)?.to_f64()));
                     return Ok(Vec::new());
                 }
                 let purpose = use_of(&self.index, &e.name, gguf::Activations::F32);
@@ -296,7 +297,7 @@ impl Remote {
             }
             None => {
                 self.index.check_whole()?;
-                Decoder::from_matrices(&self.session, &self.index, weights, self.factors.as_deref(), capacity)?
+                Decoder::from_matrices(&self.session, &self.index, weights, &self.factors, capacity)?
             }
         };
         self.decoder = Some(decoder.with_adapters(&self.adapters)?);

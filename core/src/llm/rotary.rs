@@ -2,8 +2,8 @@
 //! queries and keys of a layer.
 
 use super::arch::RotaryPairs;
-use super::config::Rope;
 use super::err;
+use super::rope::Rope;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::{Session, Tensor};
