@@ -363,7 +363,9 @@ fn step(g: &Graph, u: UOp, k: usize, s: UOp, x: Use, paths: &mut FxHashMap<(u32,
             true
         }
         Op::Gather => {
-            if k == 0 {
+            // a choice of no more elements than there are repeats few of them: what is chosen from is computed where it
+            // is read, and the rest of it never
+            if k == 0 && g.numel(u) > g.numel(s) {
                 flags = expand(flags);
             }
             true
