@@ -90,7 +90,7 @@ macro_rules! models {
 }
 
 models!(llama, llama3, mistral, qwen2, qwen3, phi3, gemma, gemma2, gemma3, olmo, olmo2, stablelm, gpt2);
-models!(qwen2yarn, phi3long, smollm3, olmoclip, stablelm2);
+models!(qwen2yarn, phi3long, smollm3, olmoclip, stablelm2, mixtral, qwen2moe, qwen3moe, olmoe);
 
 /// The folder of a model that also reads images: its language model is nested in the configuration.
 #[test]
@@ -324,6 +324,9 @@ fn weights_that_the_decoder_does_not_read_are_refused_by_name() {
         ("llama", "blk.0.ffn_gate_exps.weight"),
         ("llama", "position_embd.weight"),
         ("qwen3", "cls.output.weight"),
+        ("qwen3moe", "blk.0.ffn_gate_exps.weight"),
+        ("qwen3moe", "blk.1.ffn_gate.weight"),
+        ("qwen3moe", "blk.1.ffn_gate_shexp.weight"),
         ("gpt2", "blk.0.ffn_gate.bias"),
     ] {
         let e = refused(&changed_gguf(&temp, model, &[], &[name]), name);
@@ -386,6 +389,8 @@ fn values_that_the_decoder_does_not_have_are_refused_by_name() {
     let count = |n: i64| Value::Scalar(DType::U32, Scalar::Int(n));
     for (model, key, value, says) in [
         ("qwen3", "qwen3.expert_count", count(8), "mixture of experts"),
+        ("qwen3moe", "qwen3moe.expert_gating_func", count(2), "expert_gating_func"),
+        ("qwen3moe", "qwen3moe.expert_group_count", count(4), "expert_group_count"),
         ("llama", "llama.attention.scale", Value::Scalar(DType::F32, Scalar::float(0.5)), "attention_multiplier"),
         ("llama", "llama.attention.causal", Value::Scalar(DType::Bool, Scalar::Int(0)), "is_causal"),
         ("llama", "llama.rope.scaling.type", Value::Str("dynamic".into()), "dynamic"),
@@ -408,10 +413,20 @@ fn values_that_the_decoder_does_not_have_are_refused_by_name() {
             "is 0",
         ),
         ("smollm3", "no_rope_layers", "[1, 0]", "2 of 4 layers"),
+        ("mixtral", "num_experts_per_tok", "5", "5 of 4 experts"),
+        ("mixtral", "num_experts_per_tok", "0", "0 of 4 experts"),
+        ("mixtral", "num_experts_per_tok", "", "num_experts_per_tok"),
     ] {
         let e = refused(&changed(&temp, model, &[(key, value)], &[]), key);
         assert!(e.code() == "E_MODEL" && e.to_string().contains(says), "{key}: {e}");
     }
+    // Another number of experts than there are is seen when the first graph is made
+    for (model, key, value) in [("mixtral", "num_local_experts", "3"), ("olmoe", "num_experts", "9")] {
+        let e = loaded(&changed(&temp, model, &[(key, value)], &[])).and_then(|mut m| m.begin(&[3, 4]));
+        assert_eq!(e.expect_err("it has other experts").code(), "E_MODEL", "{model}");
+    }
+    let e = refused(&changed(&temp, "mixtral", &[], &["model.layers.0.block_sparse_moe.experts.5.w1.weight"]), "a gap");
+    assert!(e.code() == "E_MODEL" && e.to_string().contains("lacks its part 4"), "{e}");
     std::fs::remove_dir_all(&temp).expect("removed");
 }
 

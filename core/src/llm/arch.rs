@@ -27,6 +27,8 @@ pub struct Arch {
     /// Which layers have global attention in a model with an attention window: every n-th one, the others see the
     /// window only. With 0 all layers have the window. `None` where only files say which layers have one.
     pub global_every: Option<usize>,
+    /// Whether feed-forward networks may be mixtures of experts.
+    pub experts: bool,
     /// The key of `config.json` that names the activation.
     pub act_key: &'static str,
     /// What is added to the variance or mean square if a `config.json` does not say.
@@ -155,9 +157,13 @@ const LLAMA: Arch = Arch {
     scaled_embedding: false,
     offset_norms: false,
     global_every: Some(0),
+    experts: false,
     act_key: "hidden_act",
     eps: 1e-6,
 };
+
+/// Jiang et al. 2024. GGUF files name the architecture `llama`.
+const MIXTRAL: Arch = Arch { name: "mixtral", classes: &["MixtralForCausalLM"], experts: true, eps: 1e-5, ..LLAMA };
 
 /// Bakouch et al. 2025: as Llama, without rotations in every fourth layer.
 const SMOLLM3: Arch = Arch { name: "smollm3", classes: &["SmolLM3ForCausalLM"], global_every: None, ..LLAMA };
@@ -173,6 +179,12 @@ const QWEN2: Arch = Arch {
 
 /// Yang et al. 2025: as Qwen2 without biases, with each head of queries and keys normalised.
 const QWEN3: Arch = Arch { name: "qwen3", classes: &["Qwen3ForCausalLM"], heads: HeadNorm::Each, ..QWEN2 };
+
+/// Team Qwen 2024: beside the experts that a token chooses there is one for all tokens.
+const QWEN2_MOE: Arch = Arch { name: "qwen2moe", classes: &["Qwen2MoeForCausalLM"], experts: true, ..QWEN2 };
+
+/// Yang et al. 2025.
+const QWEN3_MOE: Arch = Arch { name: "qwen3moe", classes: &["Qwen3MoeForCausalLM"], experts: true, ..QWEN3 };
 
 /// Abdin et al. 2024: query, key and value projections are stored as one matrix.
 const PHI3: Arch = Arch { name: "phi3", classes: &["Phi3ForCausalLM"], global_every: Some(0), eps: 1e-5, ..QWEN2 };
@@ -220,6 +232,10 @@ const OLMO2: Arch = Arch {
     ..QWEN2
 };
 
+/// Muennighoff et al. 2024.
+const OLMOE: Arch =
+    Arch { name: "olmoe", classes: &["OlmoeForCausalLM"], heads: HeadNorm::All, experts: true, eps: 1e-5, ..QWEN2 };
+
 /// Bellagente et al. 2024: only a part of each head is rotated.
 const STABLELM: Arch = Arch {
     name: "stablelm",
@@ -245,4 +261,7 @@ const GPT2: Arch = Arch {
 };
 
 /// All supported architectures.
-pub const ARCHES: &[Arch] = &[LLAMA, SMOLLM3, QWEN2, QWEN3, PHI3, GEMMA, GEMMA2, GEMMA3, OLMO, OLMO2, STABLELM, GPT2];
+pub const ARCHES: &[Arch] = &[
+    LLAMA, MIXTRAL, SMOLLM3, QWEN2, QWEN3, QWEN2_MOE, QWEN3_MOE, PHI3, GEMMA, GEMMA2, GEMMA3, OLMO, OLMO2, OLMOE,
+    STABLELM, GPT2,
+];

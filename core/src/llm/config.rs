@@ -48,6 +48,8 @@ pub struct Config {
     pub clip: Option<f64>,
     /// Of each layer, whether its queries and keys are not rotated; empty if all layers' are.
     pub unrotated: Vec<bool>,
+    /// The experts of feed-forward networks that are mixtures.
+    pub experts: Option<Experts>,
     /// Whether heads are normalised, if the architecture lets files choose (`HeadNorm::Own`).
     pub head_norms: bool,
     /// Whether attention and the feed-forward network read the same normalised input
@@ -61,6 +63,17 @@ pub struct Config {
     pub unbiased: [bool; 2],
     /// Whether the configuration is from a GGUF file.
     pub gguf: bool,
+}
+
+/// A mixture of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Experts {
+    /// The number of experts.
+    pub count: usize,
+    /// How many of them a token chooses.
+    pub used: usize,
+    /// Whether the shares of the chosen ones are divided by their sum.
+    pub normalised: bool,
 }
 
 /// The tokens that end a text, as the metadata of a GGUF file names them.
@@ -105,8 +118,9 @@ pub(super) trait Source {
 /// Values that change results and that the decoder does not have: the key, the values that change nothing, and what all
 /// others stand for.
 const REFUSED: &[(&str, &[f64], &str)] = &[
-    ("num_local_experts", &[0.0], "mixture of experts, which is not there yet"),
-    ("num_experts", &[0.0], "mixture of experts, which is not there yet"),
+    ("expert_weights_scale", &[0.0, 1.0], "factor of experts' shares"),
+    ("expert_gating_func", &[0.0, 1.0], "choice of experts by another function than softmax"),
+    ("expert_group_count", &[0.0, 1.0], "groups of experts"),
     ("scale_attn_weights", &[1.0], "attention scores without a factor"),
     ("scale_attn_by_inverse_layer_idx", &[0.0], "factors of attention scores for each layer"),
     ("attention_multiplier", &[0.0], "factor of attention scores"),
@@ -151,6 +165,10 @@ const DEFAULTS: &[(&str, &str, f64)] = &[
     ("SmolLM3ForCausalLM", "rope_theta", 2e6),
     ("SmolLM3ForCausalLM", "no_rope_layer_interval", 4.0),
     ("smollm3", "no_rope_layer_interval", 4.0),
+    ("MixtralForCausalLM", "rope_theta", 1e6),
+    ("MixtralForCausalLM", "norm_topk_prob", 1.0),
+    ("llama", "norm_topk_prob", 1.0),
+    ("qwen3moe", "norm_topk_prob", 1.0),
 ];
 
 fn default_of(owner: &str, key: &str) -> Option<f64> {
@@ -204,7 +222,7 @@ impl Config {
         let gguf = s.text("gguf").is_some();
         let clip = s.number("clip_qkv").filter(|&c| c != 0.0);
         let head_norms = s.number("qk_layernorm").map_or(gguf, |n| n != 0.0);
-        if let Some(c) = clip.filter(|&c| arch.name != "olmo" || c.is_nan() || c < 0.0) {
+        if let Some(c) = clip.filter(|&c| !matches!(arch.name, "olmo" | "olmoe") || c.is_nan() || c < 0.0) {
             return Err(unsupported(arch, &format!("limits of queries, keys and values: `clip_qkv` is {}", Shown(c))));
         }
         if head_norms && !gguf && arch.heads != HeadNorm::Own {
@@ -234,7 +252,7 @@ impl Config {
             None => arch.feed.act(),
         };
         // Qwen 2 and GPT-2 have biases whatever a configuration says
-        let lacks_bias = |key: &str| s.number(key) == Some(0.0) && !matches!(arch.name, "qwen2" | "gpt2");
+        let lacks_bias = |key: &str| s.number(key) == Some(0.0) && !matches!(arch.name, "qwen2" | "qwen2moe" | "gpt2");
         let scale = match s.number("query_pre_attn_scalar") {
             Some(n) if n > 0.0 => 1.0 / n.sqrt(),
             _ => 1.0 / (head_width as f64).sqrt(),
@@ -256,6 +274,7 @@ impl Config {
             logit_cap: s.number("final_logit_softcapping").filter(|&c| c > 0.0),
             clip,
             unrotated: unrotated(arch, s, layers)?,
+            experts: experts(arch, s, gguf)?,
             head_norms,
             parallel: s.number("use_parallel_residual").is_some_and(|p| p != 0.0),
             act,
@@ -299,6 +318,23 @@ fn unrotated(arch: &Arch, s: &dyn Source, layers: usize) -> Result<Vec<bool>> {
         Some(list) => Ok(list.iter().map(|&is_rotated| is_rotated == 0.0).collect()),
         None => Ok((0..layers).map(|i| every > 0 && (i + 1) % every == 0).collect()),
     }
+}
+
+fn experts(arch: &Arch, s: &dyn Source, gguf: bool) -> Result<Option<Experts>> {
+    let count = s.some("num_local_experts")?.or(s.some("num_experts")?).unwrap_or(0);
+    if count == 0 {
+        return Ok(None);
+    }
+    // Mixtral's GGUF files call themselves Llama
+    if !(arch.experts || gguf && arch.name == "llama") {
+        return Err(unsupported(arch, &format!("mixture of experts: `num_experts` is {count}")));
+    }
+    let used = s.count("num_experts_per_tok")?;
+    if used == 0 || used > count {
+        return Err(err(format!("a token chooses {used} of {count} experts")));
+    }
+    let normalised = s.number("norm_topk_prob").is_some_and(|n| n != 0.0);
+    Ok(Some(Experts { count, used, normalised }))
 }
 
 fn unknown(name: &str) -> Error {
@@ -349,6 +385,11 @@ const KEYS: &[(&str, &str)] = &[
     ("hidden_activation", "hidden_activation"),
     ("activation_function", "hidden_activation"),
     ("num_experts", "expert_count"),
+    ("num_experts_per_tok", "expert_used_count"),
+    ("norm_topk_prob", "expert_weights_norm"),
+    ("expert_weights_scale", "expert_weights_scale"),
+    ("expert_gating_func", "expert_gating_func"),
+    ("expert_group_count", "expert_group_count"),
     ("attention_multiplier", "attention.scale"),
     ("embedding_multiplier", "embedding_scale"),
     ("residual_multiplier", "residual_scale"),
@@ -408,7 +449,8 @@ impl FromJson<'_> {
     /// Does the model's class have an attention window, if the configuration says how long it is? The other classes
     /// pay no heed to it.
     fn has_window(&self) -> bool {
-        let classes = ["MistralForCausalLM", "Phi3ForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM"];
+        let classes =
+            ["MistralForCausalLM", "MixtralForCausalLM", "Phi3ForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM"];
         match self.has_switch() {
             true => matches!(self.file.get("use_sliding_window"), Some(Json::Bool(true))),
             false => classes.contains(&self.class),

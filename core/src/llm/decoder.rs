@@ -323,7 +323,8 @@ impl Decoder {
             if output != [c.width, c.heads * c.head_width] {
                 return Err(err(format!("`{}` has shape {output:?}", of("attn_output"))));
             }
-            self.weight(&of("ffn_down"))?;
+            let is_mixture = self.has_weight(&of("ffn_gate_inp"));
+            self.weight(&of(if is_mixture { "ffn_down_exps" } else { "ffn_down" }))?;
         }
         Ok(())
     }
@@ -355,11 +356,17 @@ impl Decoder {
     /// The chunk sizes in tokens, ascending. A larger chunk pays until a product takes longer than reading
     /// its matrix does.
     pub fn lengths(&self) -> &'static [usize] {
-        if self.half_precision { &LENGTHS } else { &LENGTHS[..LENGTHS.len() - 1] }
+        let all = if self.half_precision { LENGTHS.len() } else { LENGTHS.len() - 1 };
+        let most = self.most_tokens();
+        &LENGTHS[..LENGTHS.iter().take_while(|&&n| n <= most).count().min(all)]
     }
 
     pub(super) fn has_weight(&self, name: &str) -> bool {
         self.weights.contains_key(name)
+    }
+
+    pub(super) fn is_quantised(&self, name: &str) -> bool {
+        self.blocks.contains_key(name)
     }
 
     pub(super) fn weight(&self, name: &str) -> Result<&Tensor> {
@@ -637,7 +644,7 @@ impl Decoder {
         self.adapted(x, name, self.product(x, name)?)
     }
 
-    fn product(&self, x: &Tensor, name: &str) -> Result<Tensor> {
+    pub(super) fn product(&self, x: &Tensor, name: &str) -> Result<Tensor> {
         let key = format!("{name}.weight");
         let own = self.weight(&key)?;
         let weight = own.cast(DType::F32)?;
@@ -679,7 +686,7 @@ impl Decoder {
 
     /// The axes that a kernel sums over which decodes this weight: the axis of a block is split into factors of 2 and a
     /// rest of at most 16 elements, since the bit fields and the scales of a block each hold for some of these parts.
-    fn split(&self, name: &str, inputs: usize) -> Vec<usize> {
+    pub(super) fn split(&self, name: &str, inputs: usize) -> Vec<usize> {
         let Some(&block) = self.blocks.get(name) else { return vec![inputs] };
         let mut split = vec![inputs / block];
         let mut left = block;

@@ -8,7 +8,7 @@
 //! | `names` | the names of weights in files of either format |
 //! | `rope`, `rotary` | the speeds of rotations, and their application |
 //! | `decoder` | the graph of a decoder |
-//! | `feed` | the feed-forward networks |
+//! | `feed` | the feed-forward networks, which may be mixtures of experts |
 //! | `adapter` | low-rank adapters (LoRA) from PEFT's files and GGUF, which can be switched without another plan |
 //! | `learn` | training of low-rank adapters beside a frozen model |
 //! | `batch` | graphs that decode several texts at once, give the logits of every token, or give hidden states |
@@ -51,7 +51,7 @@ pub use adapter::Adapter;
 pub use arch::{ARCHES, Arch};
 pub use batch::{Batch, LONGEST, States};
 pub use calls::{Call, Splitter, text_with_calls};
-pub use config::{Config, ends, ends_of};
+pub use config::{Config, Experts, ends, ends_of};
 pub use decoder::{Chunk, Decoder, LAST, POSITION, SEQUENCE, chunks};
 pub use grammar::{Grammar, Matcher, Vocabulary};
 pub use guess::{accepted, guess};

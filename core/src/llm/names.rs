@@ -21,12 +21,26 @@ const PARTS: &[(&str, &str)] = &[
     ("mlp.gate_up_proj", "ffn_up"),
     ("mlp.up_proj", "ffn_up"),
     ("mlp.down_proj", "ffn_down"),
+    ("mlp.gate", "ffn_gate_inp"),
+    ("block_sparse_moe.gate", "ffn_gate_inp"),
+    ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
+    ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
+    ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
+    ("mlp.shared_expert.down_proj", "ffn_down_shexp"),
 ];
 
-/// Parts that safetensors files have as one tensor for each head, where the decoder and GGUF have one for
+/// Parts that safetensors files have as one tensor for each expert or head, where the decoder and GGUF have one for
 /// all: what precedes and follows the number, and GGUF's name.
-const NUMBERED: &[(&str, &str, &str)] =
-    &[("self_attn.q_layernorm.norms.", "", "attn_q_norm"), ("self_attn.k_layernorm.norms.", "", "attn_k_norm")];
+const NUMBERED: &[(&str, &str, &str)] = &[
+    ("mlp.experts.", ".gate_proj", "ffn_gate_exps"),
+    ("mlp.experts.", ".up_proj", "ffn_up_exps"),
+    ("mlp.experts.", ".down_proj", "ffn_down_exps"),
+    ("block_sparse_moe.experts.", ".w1", "ffn_gate_exps"),
+    ("block_sparse_moe.experts.", ".w3", "ffn_up_exps"),
+    ("block_sparse_moe.experts.", ".w2", "ffn_down_exps"),
+    ("self_attn.q_layernorm.norms.", "", "attn_q_norm"),
+    ("self_attn.k_layernorm.norms.", "", "attn_k_norm"),
+];
 
 /// The same pairs for GPT-2.
 const GPT2_PARTS: &[(&str, &str)] = &[
@@ -115,6 +129,13 @@ fn is_read(c: &Config, name: &str, names: &[&str]) -> bool {
         "attn_qkv" => is_matrix(0) && has(part),
         "attn_q" | "attn_k" | "attn_v" => is_matrix(0) && !has("attn_qkv"),
         "attn_output" => is_matrix(0),
+        "ffn_gate_inp" | "ffn_gate_exps" | "ffn_up_exps" | "ffn_down_exps" => {
+            is_weight && c.experts.is_some() && has("ffn_gate_inp")
+        }
+        "ffn_gate_inp_shexp" | "ffn_gate_shexp" | "ffn_up_shexp" | "ffn_down_shexp" => {
+            is_weight && c.arch.name == "qwen2moe" && has("ffn_gate_inp") && has("ffn_gate_inp_shexp")
+        }
+        _ if has("ffn_gate_inp") => false,
         "ffn_gate" => is_matrix(1) && has(part) && matches!(c.arch.feed, Feed::Gated(_)),
         "ffn_up" | "ffn_down" => is_matrix(1),
         _ => false,
@@ -146,7 +167,7 @@ pub(super) fn translate(arch: &Arch, name: &str) -> Option<String> {
 fn numbered(arch: &Arch, part: &str) -> Option<String> {
     let one = |(start, end, own): &(&str, &str, &str)| {
         let number = part.strip_prefix(start)?.strip_suffix(end)?;
-        let fits = arch.heads == HeadNorm::Own;
+        let fits = if own.starts_with("ffn") { arch.experts } else { arch.heads == HeadNorm::Own };
         number.parse::<usize>().ok().filter(|n| fits && n.to_string() == number)?;
         Some(format!("{own}.{number}"))
     };
@@ -214,10 +235,10 @@ mod tests {
             assert_eq!(own("gemma3", name), Ok(None));
             assert!(own("llama", name).is_err());
         }
-        let norm = "model.layers.2.self_attn.q_layernorm.norms.11.weight";
-        assert_eq!(own("stablelm", norm).expect("read").expect("used"), "blk.2.attn_q_norm.11.weight");
-        assert!(own("llama", norm).is_err() && own("stablelm", &norm.replace("11", "011")).is_err());
-        assert_eq!(slice_of("blk.2.attn_q_norm.11.weight"), Some(("blk.2.attn_q_norm.weight".into(), 11)));
-        assert_eq!(slice_of("blk.2.attn_q_norm.weight"), None);
+        let expert = "model.layers.2.block_sparse_moe.experts.11.w2.weight";
+        assert_eq!(own("mixtral", expert).expect("read").expect("used"), "blk.2.ffn_down_exps.11.weight");
+        assert!(own("llama", expert).is_err() && own("mixtral", &expert.replace("11", "011")).is_err());
+        assert_eq!(slice_of("blk.2.ffn_down_exps.11.weight"), Some(("blk.2.ffn_down_exps.weight".into(), 11)));
+        assert_eq!(slice_of("blk.2.ffn_down_exps.weight"), None);
     }
 }
