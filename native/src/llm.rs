@@ -159,7 +159,8 @@ impl LanguageModel {
             true => decoder,
             false => decoder.with_adapters(&adapters.iter().map(|a| a.1.clone()).collect::<Vec<_>>())?,
         };
-        rt.realize(&decoder.caches().into_iter().chain(decoder.adapter_buffers()).collect::<Vec<_>>())?;
+        let buffers = decoder.caches().into_iter().chain(decoder.adapter_buffers()).chain(decoder.stacks());
+        rt.realize(&buffers.collect::<Vec<_>>())?;
         let (ready, texts) = (BTreeMap::new(), vec![Vec::new(); texts]);
         let folded = ConstantCache::default();
         let (text, last, adapter) = (0, None, None);

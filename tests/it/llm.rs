@@ -92,6 +92,20 @@ macro_rules! models {
 models!(llama, llama3, mistral, qwen2, qwen3, phi3, gemma, gemma2, gemma3, olmo, olmo2, stablelm, gpt2);
 models!(qwen2yarn, phi3long, smollm3, olmoclip, stablelm2, mixtral, qwen2moe, qwen3moe, olmoe);
 
+/// Folders have a tensor for each expert. They become one when the model is loaded, not when a token is read.
+#[test]
+fn experts_of_a_folder_are_stacked_once() {
+    let launches = |path: &Path| {
+        let mut m = load(path, "cpu", 64)?;
+        m.begin(&[3]).expect("read");
+        let before = m.counters().launches;
+        m.read(&[4]).expect("read");
+        Some(m.counters().launches - before)
+    };
+    let counts = [folder().join("qwen3moe"), folder().join("qwen3moe.gguf")].map(|path| launches(&path));
+    assert_eq!(counts[0], counts[1]);
+}
+
 /// The folder of a model that also reads images: its language model is nested in the configuration.
 #[test]
 fn gemma3images() {

@@ -35,6 +35,8 @@ pub struct Decoder {
     blocks: FxHashMap<String, usize>,
     /// Of each weight that products read in its quantised form, the packed matrix.
     packed: FxHashMap<String, Packed>,
+    /// Weights that are stacks of tensors of the files.
+    stacks: Vec<Tensor>,
     /// The KV cache of each layer. Keys are `[heads, width, sequences * capacity]`, so that the keys which one query is
     /// multiplied with are contiguous; values are `[heads, sequences * capacity, width]`.
     pub(super) caches: Vec<[Tensor; 2]>,
@@ -231,13 +233,16 @@ impl Decoder {
                 }
             }
         }
+        let mut stacks = Vec::with_capacity(slices.len());
         for (name, parts) in slices {
             if let Some((i, _)) = parts.keys().enumerate().find(|(i, number)| i != *number) {
                 return Err(err(format!("`{name}` lacks its part {i}")));
             }
-            weights.insert(name, Tensor::stack(&parts.values().collect::<Vec<_>>(), 0)?);
+            let stack = Tensor::stack(&parts.values().collect::<Vec<_>>(), 0)?;
+            stacks.push(stack.clone());
+            weights.insert(name, stack);
         }
-        Decoder::new(session, config, weights, &theirs, capacity)
+        Ok(Decoder { stacks, ..Decoder::new(session, config, weights, &theirs, capacity)? })
     }
 
     /// `theirs` has the names by which the files call the weights, where they do not use GGUF's.
@@ -268,6 +273,7 @@ impl Decoder {
             weights,
             blocks,
             packed,
+            stacks: Vec::new(),
             caches,
             rotations,
             capacity,
@@ -338,6 +344,7 @@ impl Decoder {
             weights: self.weights.clone(),
             blocks: FxHashMap::default(),
             packed: FxHashMap::default(),
+            stacks: Vec::new(),
             caches: Vec::new(),
             rotations: self.rotations.clone(),
             capacity: self.capacity,
@@ -377,6 +384,12 @@ impl Decoder {
     /// The caches of keys and values. Realize them before the first chunk.
     pub fn caches(&self) -> Vec<&Tensor> {
         self.caches.iter().flatten().collect()
+    }
+
+    /// The weights that are stacks of tensors of the files, as those of experts in safetensors files. Realize them before
+    /// the first chunk, as otherwise each run makes them again.
+    pub fn stacks(&self) -> Vec<&Tensor> {
+        self.stacks.iter().collect()
     }
 
     /// The same model with its caches in f16 or f32. Call it before any graph is made.

@@ -108,14 +108,14 @@ pub(super) fn rotations(arch: &Arch, s: &dyn Source, head_width: usize, context:
         (None, Some(_)) if gguf => "linear".into(),
         (None, Some(_)) => return Err(unsupported(arch, "rotations scaled by a factor (`rope_scaling`) of no kind")),
     };
+    let top = s.number("original_max_position_embeddings");
+    let first = top.or_else(|| of("original_max_position_embeddings")).unwrap_or(context as f64);
     let old = || {
-        let top = s.number("original_max_position_embeddings");
-        let old = top.or_else(|| of("original_max_position_embeddings")).unwrap_or(context as f64);
-        let wrong = || err(format!("`original_max_position_embeddings` is {}", Shown(old)));
-        Some(old).filter(|&n| n > 1.0).ok_or_else(wrong)
+        let wrong = || err(format!("`original_max_position_embeddings` is {}", Shown(first)));
+        Some(first).filter(|&n| n > 1.0).ok_or_else(wrong)
     };
     // GGUF files of Phi 3 name no kind, and have factors as tensors
-    let mut rope = Rope { first: old()? as usize, ..Rope::new(base, width) };
+    let mut rope = Rope { first: first as usize, ..Rope::new(base, width) };
     match kind.as_str() {
         "" | "default" | "none" => {}
         "linear" => {
