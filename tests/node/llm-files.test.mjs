@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { FetchError, FormatError, InputError, ValueError, init } from "gradloom";
+import { FetchError, FormatError, InputError, UnsupportedError, ValueError, init } from "gradloom";
 import { LLM } from "gradloom/llm";
 import { serve } from "../../scripts/serve.mjs";
 import { folder, readGguf, safetensors, split, write } from "../models/verses/convert.mjs";
@@ -30,13 +30,26 @@ before(async () => {
 
 test("tokens of folders are those that transformers chooses", async () => {
   // other rows, weights with inputs first, norms less one, matrices in one
-  for (const name of ["llama", "llama3", "gemma2", "phi3", "gpt2", "olmo2", "stablelm"]) {
+  const names = { llama3: "llama", gemma3images: "gemma3" };
+  for (const name of ["llama", "llama3", "gemma2", "phi3", "gpt2", "olmo2", "stablelm", "smollm3", "gemma3images"]) {
     const { prompt, tokens } = JSON.parse(readFileSync(new URL("expected.json", fixture(name))));
     const llm = await LLM.load(fixture(name), { context: 128 });
-    assert.equal(llm.info.architecture, name.replace("llama3", "llama"), name);
+    assert.equal(llm.info.architecture, names[name] ?? name, name);
     assert.deepEqual(await all(llm.tokens(prompt, { maxTokens: 40, ignoreEnd: true })), tokens.slice(0, 40), name);
     llm.dispose();
   }
+});
+
+test("a tokenizer that is not known is named to those who need it", async () => {
+  const bytes = new Uint8Array(readFileSync(own));
+  const key = "tokenizer.ggml.pre";
+  // the key, the type of the value, its length, and its text
+  bytes.set([122, 122], Buffer.from(bytes.buffer).indexOf(key) + key.length + 12);
+  const llm = await LLM.load(bytes, { context: 128 });
+  assert.equal(llm.info.hasTokenizer, false);
+  assert.equal((await all(llm.tokens(greedy.ids, { maxTokens: 3, ignoreEnd: true }))).length, 3);
+  await assert.rejects(llm.tokenizer.encode("a"), (error) => error instanceof UnsupportedError && /pre-tokenizer `zz/.test(error.message));
+  llm.dispose();
 });
 
 /** The same text, tokens, chat and end as the GGUF file. */
