@@ -16,8 +16,8 @@ use crate::engine::Bytes;
 use crate::error::{Error, Result};
 use crate::io::gguf::{self, Activations, Gguf, Packed, Use};
 use crate::tensor::{Session, Tensor};
+use crate::util::sort;
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
 
 /// The launch variable with the number of tokens that precede the chunk in its text.
 pub const POSITION: &str = "position";
@@ -211,7 +211,7 @@ impl Decoder {
     ) -> Result<Decoder> {
         let config = Config::from_json(config)?;
         let (mut weights, mut theirs) = (FxHashMap::default(), FxHashMap::default());
-        let mut slices: BTreeMap<String, BTreeMap<usize, Tensor>> = BTreeMap::new();
+        let mut slices: Vec<(String, usize, Tensor)> = Vec::new();
         for (name, mut t) in tensors {
             let Some(own) = names::own_name(config.arch, &name)? else { continue };
             if config.arch.positions == PositionEncoding::Learned && names::is_transposed(&name) {
@@ -226,21 +226,23 @@ impl Decoder {
             match names::slice_of(&own) {
                 Some((all, number)) => {
                     theirs.insert(all.clone(), name);
-                    slices.entry(all).or_default().insert(number, t);
+                    slices.push((all, number, t));
                 }
                 None => {
                     weights.insert(own, t);
                 }
             }
         }
-        let mut stacks = Vec::with_capacity(slices.len());
-        for (name, parts) in slices {
-            if let Some((i, _)) = parts.keys().enumerate().find(|(i, number)| i != *number) {
+        let mut stacks = Vec::new();
+        sort::by(&mut slices, |a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+        for parts in slices.chunk_by(|a, b| a.0 == b.0) {
+            let name = &parts[0].0;
+            if let Some(i) = (0..parts.len()).find(|&i| parts[i].1 != i) {
                 return Err(err(format!("`{name}` lacks its part {i}")));
             }
-            let stack = Tensor::stack(&parts.values().collect::<Vec<_>>(), 0)?;
+            let stack = Tensor::stack(&parts.iter().map(|p| &p.2).collect::<Vec<_>>(), 0)?;
             stacks.push(stack.clone());
-            weights.insert(name, stack);
+            weights.insert(name.clone(), stack);
         }
         Ok(Decoder { stacks, ..Decoder::new(session, config, weights, &theirs, capacity)? })
     }

@@ -68,7 +68,7 @@ impl Decoder {
         if scores.shape() != [n, e.count] {
             return Err(err(format!("scores {:?} of {} experts in layer {i}", scores.shape(), e.count)));
         }
-        let (mut share, chosen) = scores.softmax(-1)?.contiguous().topk(e.used, -1, true)?;
+        let (mut share, chosen) = scores.softmax(-1)?.contiguous().top_few(e.used)?;
         if e.normalised {
             share = share.div(share.sum(&[-1], true)?)?;
         }

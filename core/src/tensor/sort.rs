@@ -58,6 +58,12 @@ impl Tensor {
         Ok((self.gather(axis, &index)?, index))
     }
 
+    /// As [`Tensor::topk`] of the largest elements of the last axis, for short axes: by comparing each with each.
+    pub(crate) fn top_few(&self, k: usize) -> Result<(Tensor, Tensor)> {
+        let index = self.detach().rank_order(true, k)?;
+        Ok((self.gather(-1, &index)?, index))
+    }
+
     /// The indices of the first `k` elements (all, if `None`) in sorted order; chooses the algorithm.
     fn top_indices(&self, name: &'static str, axis: i64, descending: bool, k: Option<usize>) -> Result<Tensor> {
         let a = check_axis(name, axis, self.rank())? as i64;
