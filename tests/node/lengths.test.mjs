@@ -98,8 +98,8 @@ test("a graph that cannot be had for every length says why", async () => {
   const file = new URL("../fixtures/onnx/recurrent.onnx", import.meta.url);
   const m = await load(file, { device: "wasm", dynamic: true });
   const fixed = await load(file, { device: "wasm", dynamic: false });
-  // both the number of steps and that of sequences
-  for (const [steps, batch] of [[2, 3], [4, 2], [3, 4]]) await same(m, fixed, { x: noise(steps, batch, 6) }, `${steps}, ${batch}`);
+  // both the number of steps and that of sequences; no two of the shapes differ alike, also if the part for lengths comes late
+  for (const [steps, batch] of [[2, 3], [4, 2], [5, 7]]) await same(m, fixed, { x: noise(steps, batch, 6) }, `${steps}, ${batch}`);
   assert.equal(m.notes.length, 1);
   assert.match(m.notes[0], /^each length of .* has a plan of its own: .*node \S/);
   m.dispose();
