@@ -265,7 +265,7 @@ impl Learner {
             json::write_str(&mut list, m);
         }
         let (rank, alpha, transposed) =
-            (self.lora.rank, self.lora.alpha, names::is_transposed_in(self.decoder.config().arch));
+            (self.lora.rank, Shown(self.lora.alpha), names::is_transposed_in(self.decoder.config().arch));
         format!(
             r#"{{
  "peft_type": "LORA",

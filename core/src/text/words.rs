@@ -194,7 +194,7 @@ impl Unigram {
 /// Rounds a number as serde_json reads it: digits times a power of ten, rounded twice, so that the last bit may be off
 /// by one. The reference tokenizer's choice between segmentations of equal score depends on that.
 fn as_serde_reads(x: f64) -> f64 {
-    let text = format!("{:e}", x.abs());
+    let text = crate::util::decimal::Shown(x.abs()).scientific();
     let parts = text.split_once('e').and_then(|(digits, e)| {
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
         let significand = format!("{whole}{fraction}").parse::<u64>().ok()?;

@@ -155,6 +155,11 @@ impl fmt::Debug for Shown {
 }
 
 impl Shown {
+    /// The number as std's `{:e}` writes it.
+    pub fn scientific(self) -> String {
+        if IS_SMALL { self.text(scientific) } else { format!("{:e}", self.0) }
+    }
+
     fn text(self, form: fn(&str, i32) -> String) -> String {
         let bits = self.0.to_bits();
         // decimals of up to 15 digits are different f64: if one of them is this number, no shorter decimal is
@@ -300,8 +305,16 @@ fn general(digits: &str, point: i32) -> String {
         let text = plain(digits, point);
         return if text.contains('.') { text } else { text + ".0" };
     }
-    let (first, rest) = digits.split_at(1);
-    if rest.is_empty() { format!("{first}e{}", point - 1) } else { format!("{first}.{rest}e{}", point - 1) }
+    scientific(digits, point)
+}
+
+/// As std's `{:e}`.
+fn scientific(digits: &str, point: i32) -> String {
+    match digits.split_at_checked(1) {
+        None => "0e0".into(),
+        Some((first, "")) => format!("{first}e{}", point - 1),
+        Some((first, rest)) => format!("{first}.{rest}e{}", point - 1),
+    }
 }
 
 #[cfg(test)]
@@ -310,6 +323,7 @@ mod tests {
 
     fn show(v: f64) {
         assert_eq!((Shown(v).text(plain), Shown(v).text(general)), (format!("{v}"), format!("{v:?}")));
+        assert_eq!(Shown(v).text(scientific), format!("{v:e}"));
         let v = v as f32;
         assert_eq!(text_of_f32(v), format!("{v:?}"));
     }
