@@ -17,7 +17,8 @@ export class GradloomError extends Error {
     // An absent hint is no property, since Node prints every property of an uncaught error.
     if (options.hint) this.hint = options.hint;
     // In V8 the stack begins with the name. Once it has been written, Node prints no line of minified code above it.
-    this.stack &&= this.stack.replace(RegExp(`^${this.name}`), `$& [${code}]`);
+    // (No regular expression: where the stack is nearly used up, V8 ends the process if it cannot compile one.)
+    if (this.stack?.startsWith(this.name)) this.stack = `${this.name} [${code}]${this.stack.slice(this.name.length)}`;
   }
 }
 

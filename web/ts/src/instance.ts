@@ -120,7 +120,8 @@ export class Instance<T extends Bindings> {
 
 function trapError(error: unknown): GradloomError {
   if (error instanceof GradloomError) return error;
-  const why = error instanceof Error ? error.message : String(error);
+  // the module does not contain the places in its source; the frames of the cause say in which function it panicked
+  const why = (error instanceof Error ? error.message : String(error)).replace("panicked at <redacted>:0:0:\n", "");
   const hint = "what was computed with it is gone; `await init()` starts afresh";
   return new InternalError("E_INTERNAL", `the wasm module stopped: ${why}`, { cause: error, hint });
 }
