@@ -41,9 +41,24 @@ impl ArrayBox {
     /// Picks the elements of the box from the bytes of its range.
     pub fn cut(&self, bytes: &[u8], dtype: DType) -> Vec<u8> {
         let size = dtype.size();
-        let shape: Vec<usize> = self.pairs.iter().map(|p| p.1 - p.0).collect();
+        let mut shape: Vec<usize> = self.pairs.iter().map(|p| p.1 - p.0).collect();
+        let mut array = self.array_shape.clone();
+        // axes that are whole are parts of longer rows
+        while let ([.., _, own], [.., _, all]) = (&shape[..], &array[..])
+            && own == all
+        {
+            let n = *all;
+            for s in [&mut shape, &mut array] {
+                s.pop();
+                s.last_mut().into_iter().for_each(|last| *last *= n);
+            }
+        }
         let row = shape.last().copied().unwrap_or(1) * size;
-        rows(&shape, &self.array_shape).flat_map(|at| bytes[at * size..][..row].iter().copied()).collect()
+        let mut out = Vec::with_capacity(shape.iter().product::<usize>() * size);
+        for at in rows(&shape, &array) {
+            out.extend_from_slice(&bytes[at * size..][..row]);
+        }
+        out
     }
 }
 
@@ -99,5 +114,10 @@ mod tests {
         let own = b.cut(&all[first * 2..][..n * 2], DType::U16);
         assert_eq!(own.iter().step_by(2).copied().collect::<Vec<_>>(), [3, 4, 6, 7, 15, 16, 18, 19]);
         assert!(own.chunks(2).all(|p| p[1] == p[0] + 100));
+        // rows of whole axes
+        let b = ArrayBox { id: 0, array_shape: vec![2, 4, 3], pairs: vec![(0, 2), (1, 3), (0, 3)] };
+        assert_eq!(b.span(), (3, 18));
+        let own = b.cut(&all[6..][..36], DType::U16);
+        assert_eq!(own.iter().step_by(2).copied().collect::<Vec<_>>(), [3, 4, 5, 6, 7, 8, 15, 16, 17, 18, 19, 20]);
     }
 }
