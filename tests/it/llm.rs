@@ -525,14 +525,18 @@ fn a_text_ends_where_a_stop_string_begins() -> Result<()> {
     Ok(())
 }
 
+/// A generator of bytes (linear congruential).
+fn random_bytes(mut seed: u32) -> impl FnMut() -> u8 {
+    move || {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 24) as u8
+    }
+}
+
 /// Blocks that stand for numbers about as large as a layer's weights.
 fn blocks(kind: Kind, elems: usize) -> Vec<u8> {
     let scale: u16 = if kind == Kind::Q8_0 { 0x1a00 } else { 0x2800 };
-    let mut seed = 1u32;
-    let mut byte = || {
-        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (seed >> 24) as u8
-    };
+    let mut byte = random_bytes(1);
     let mut out = Vec::new();
     for _ in 0..elems / kind.block_elems() {
         let mut block: Vec<u8> = (0..kind.block_bytes()).map(|_| byte()).collect();
@@ -661,11 +665,7 @@ fn blocks_of_256(kind: Kind, elems: usize) -> Vec<u8> {
         Kind::TQ2_0 => &[(64, 0.05)],
         _ => &[],
     };
-    let mut seed = kind as u32 + 1;
-    let mut byte = || {
-        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (seed >> 24) as u8
-    };
+    let mut byte = random_bytes(kind as u32 + 1);
     let mut out = Vec::new();
     for _ in 0..elems / kind.block_elems() {
         let mut block: Vec<u8> = (0..kind.block_bytes()).map(|_| byte()).collect();

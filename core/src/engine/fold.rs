@@ -18,7 +18,7 @@ pub fn read(g: &mut Graph, roots: &[UOp], buffers: &[(UOp, UOp)]) -> Result<Vec<
     Ok(substitute(g, roots, &buffers.iter().copied().collect()))
 }
 
-/// Constants that are computed from ones that the graph stores ([`Op::Contiguous`]) are not stored as well if they have
+/// Constants that are computed from bytes that the graph stores ([`Op::Contiguous`]) are not stored as well if they have
 /// more than this many times as many bytes: they are elements of packed weights, which the kernels that read them unpack.
 const MOST_UNPACKED: u64 = 2;
 
@@ -30,7 +30,8 @@ pub fn constant_nodes(g: &Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
     let constant = constants(g, &nodes, inputs);
     let mut elements = vec![0u64; g.len()];
     let mut computes = vec![false; g.len()];
-    // the bytes of the buffers and stored constants that a constant is computed from, and whether some of them are stored
+    // the size in bytes of the buffers and stored constants that a constant is computed from, and whether packed weights
+    // are among them
     let mut bytes = vec![(0u64, false); g.len()];
     for &u in &nodes {
         let i = u.0 as usize;
@@ -38,7 +39,7 @@ pub fn constant_nodes(g: &Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
         let size = g.numel(u).saturating_mul(g.dtype(u).size() as u64);
         bytes[i] = match g.op(u) {
             Op::Buffer => (size, false),
-            Op::Contiguous => (size, true),
+            Op::Contiguous => (size, g.dtype(u).size() == 1),
             _ => src.iter().map(|s| bytes[s.0 as usize]).fold((0, false), |a, b| (a.0.saturating_add(b.0), a.1 | b.1)),
         };
         elements[i] = match g.op(u) {

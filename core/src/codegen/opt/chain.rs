@@ -114,23 +114,17 @@ impl Picked<'_> {
             let (before, inside) = outer.split_at(around.map_or(0, |i| i + 1));
             let times = |loops: &[UOp]| loops.iter().map(|&r| k.g.range_len(r)).product::<usize>();
             // a thread fills its own panels; where threads would wait, the tiles that share one are divided among more
-            let (panels, threads) = (times(before), self.t.threads);
+            let (panels, threads) = (times(before), self.t.threads.max(1));
             let waits = panels.next_multiple_of(threads) * 4 > panels * 5;
             let parts = if waits { (PARTS * threads).div_ceil(panels) } else { 1 };
             if times(inside) < REUSE * parts {
                 continue;
             }
-            let level = match (inside.first(), around) {
-                (Some(&r), _)
-                    if parts > 1
-                        && k.g.range_len(r) >= parts
-                        && self.split_rows(k.g.range_arg(r).id, k.g.range_len(r).div_ceil(parts)) =>
-                {
-                    Level::In(k.g.range_arg(r).id)
-                }
-                (_, Some(i)) => Level::In(k.g.range_arg(outer[i]).id),
-                _ => Level::Outside,
-            };
+            let divided = inside.first().copied().filter(|&r| parts > 1 && k.g.range_len(r) >= parts);
+            let is_split =
+                divided.is_some_and(|r| self.split_rows(k.g.range_arg(r).id, k.g.range_len(r).div_ceil(parts)));
+            let around = if is_split { divided } else { around.map(|i| outer[i]) };
+            let level = around.map_or(Level::Outside, |r| Level::In(k.g.range_arg(r).id));
             self.push(Opt::Stage(Staging { param: slot, load: number, level, separate_windows: true }));
         }
     }
