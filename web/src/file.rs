@@ -1,4 +1,5 @@
-//! Copies a file into the module in portions of some megabytes, so that a large one does not block the page.
+//! Copies a file into the module in portions of some megabytes, so that a large one does not block the page. Portions
+//! may come in any order, since parts of a file are read by several requests at once.
 
 use crate::runtime::throw;
 use gradloom_core::Error;
@@ -22,10 +23,15 @@ impl FileBuffer {
         Ok(FileBuffer { bytes: list.into() })
     }
 
-    /// Appends the next bytes; call this before the file is read.
-    pub fn push(&mut self, part: &[u8]) {
-        if let Some(bytes) = Arc::get_mut(&mut self.bytes) {
-            bytes.extend_from_slice(part);
+    /// Writes the bytes from position `at` on; call this before the file is read.
+    pub fn write(&mut self, at: f64, part: &[u8]) {
+        let start = at as usize;
+        let end = start + part.len();
+        if let Some(bytes) = Arc::get_mut(&mut self.bytes).filter(|bytes| end <= bytes.capacity()) {
+            // Only a portion that arrives before its predecessors leaves a gap to fill: zeroing the whole file at the
+            // start would block the page.
+            bytes.resize(end.max(bytes.len()), 0);
+            bytes[start..end].copy_from_slice(part);
         }
     }
 }

@@ -10,9 +10,13 @@ import { type Store, openStore } from "./stores.js";
 /** Files are stored in blocks of this many bytes. */
 const BLOCK_BYTES = 1 << 23;
 /** Smaller files are not stored here, since the browser's HTTP cache handles them well. */
-const MIN_STORED_BYTES = 1 << 20;
+export const MIN_STORED_BYTES = 1 << 20;
 /** The shortest time between two updates of a file's time of last use. */
 const TOUCH_MS = 3600_000;
+/** How many blocks are written to the store while the download goes on; more would only take memory. */
+const MAX_WRITES = 3;
+/** How many blocks stay in memory that a reader by ranges used last: ranges that follow each other share blocks. */
+const RECENT_BLOCKS = 6;
 const META = "meta.json";
 
 /** The description that is stored beside a file's blocks. */
@@ -49,6 +53,7 @@ async function folderOf(url: string): Promise<string> {
 /** Exclusive access to one file of the store. */
 class StoredFile {
   #isStoring = true;
+  readonly #writes = new Set<Promise<void>>();
 
   constructor(
     readonly store: Store,
@@ -99,8 +104,16 @@ class StoredFile {
     return found?.size === blockLength ? new Uint8Array(await found.arrayBuffer()) : undefined;
   }
 
-  putBlock(at: number, bytes: Uint8Array): Promise<void> {
-    return this.#write(blockName(at), bytes);
+  /** Stores a block, whose bytes must not change. Resolves as soon as few enough writes are in progress; see `flush`. */
+  async putBlock(at: number, bytes: Uint8Array): Promise<void> {
+    const write: Promise<void> = this.#write(blockName(at), bytes).finally(() => this.#writes.delete(write));
+    this.#writes.add(write);
+    while (this.#writes.size >= MAX_WRITES) await Promise.race(this.#writes);
+  }
+
+  /** Waits until everything is written. */
+  async flush(): Promise<void> {
+    await Promise.all(this.#writes);
   }
 
   drop(): Promise<void> {
@@ -249,8 +262,10 @@ async function downloadMissing(file: StoredFile, meta: Meta | undefined, source:
     for (let next = await reader?.read(); next && !next.done; next = await reader?.read()) await append(next.value);
   } catch (error) {
     await reader?.cancel().catch(() => {});
+    await file.flush();
     throw error;
   }
+  await file.flush();
   if (at !== total) throw new FetchError("E_FETCH", `only ${at} bytes came where ${total} were announced`);
   return verifyOrDrop(file, bytes, source, hash);
 }
@@ -306,39 +321,43 @@ export async function cachedRanges(source: string | URL, uncached: RangeReader, 
   if (!file) return uncached;
   if (file.meta?.size !== size || file.meta.version !== version) await file.begin({ size, version }, first);
   else await file.touch();
-  /** Fetches blocks `from` to `to` (exclusive), none of which is stored. */
-  const fetchRun = async (from: number, to: number, onBytes: OnBytes, onBlock: (at: number, bytes: Uint8Array) => void): Promise<void> => {
-    const bytes = await uncached.read(from * BLOCK_BYTES, Math.min(size, to * BLOCK_BYTES), onBytes);
-    for (let at = from; at < to; at += 1) {
-      const block = bytes.subarray((at - from) * BLOCK_BYTES, (at - from + 1) * BLOCK_BYTES);
-      await file.putBlock(at, block);
-      onBlock(at, block);
+  const loadBlock = async (at: number, onBytes: OnBytes): Promise<Uint8Array> => {
+    const stored = await file.getBlock(at);
+    if (stored) {
+      onBytes(stored.length);
+      return stored;
     }
+    const fetched = await uncached.read(at * BLOCK_BYTES, Math.min(size, (at + 1) * BLOCK_BYTES), onBytes);
+    await file.putBlock(at, fetched);
+    return fetched;
+  };
+  const recent = new Map<number, Promise<Uint8Array>>();
+  const blockAt = (at: number, onBytes: OnBytes): Promise<Uint8Array> => {
+    let block = recent.get(at);
+    if (!block) {
+      block = loadBlock(at, onBytes);
+      block.catch(() => recent.delete(at));
+      recent.set(at, block);
+      if (recent.size > RECENT_BLOCKS) recent.delete(recent.keys().next().value as number);
+    }
+    return block;
   };
   const read = async (start: number, end: number, onBytes: OnBytes): Promise<Uint8Array> => {
     const out = allocate(end - start);
-    const copyOverlap = (at: number, block: Uint8Array): void => {
+    for (let at = Math.floor(start / BLOCK_BYTES); at < blocksOf(end); at += 1) {
+      const block = blockAt(at, onBytes);
+      // the next block is on its way while this one arrives
+      if (at + 1 < blocksOf(end)) void blockAt(at + 1, onBytes);
+      const bytes = await block;
       const base = at * BLOCK_BYTES;
-      const [a, b] = [Math.max(start, base), Math.min(end, base + block.length)];
-      out.set(block.subarray(a - base, b - base), a - start);
-    };
-    let firstMissing = -1;
-    const [from, to] = [Math.floor(start / BLOCK_BYTES), blocksOf(end)];
-    for (let at = from; at <= to; at += 1) {
-      const block = at < to ? await file.getBlock(at) : new Uint8Array(0);
-      if (!block) {
-        if (firstMissing < 0) firstMissing = at;
-        continue;
-      }
-      if (firstMissing >= 0) await fetchRun(firstMissing, at, onBytes, copyOverlap);
-      firstMissing = -1;
-      if (at === to) break;
-      copyOverlap(at, block);
-      onBytes(block.length);
+      const [a, b] = [Math.max(start, base), Math.min(end, base + bytes.length)];
+      out.set(bytes.subarray(a - base, b - base), a - start);
     }
     return out;
   };
   const close = async (): Promise<void> => {
+    recent.clear();
+    await file.flush();
     release();
     await uncached.close();
   };

@@ -45,18 +45,35 @@ export class TimeSlices {
   }
 }
 
-/** Copies a file into the module's memory, yielding between portions. */
-export async function copyIntoWasm(engine: Engine, bytes: Uint8Array, signal?: AbortSignal): Promise<InstanceType<Engine["api"]["FileBuffer"]>> {
-  const slices = new TimeSlices();
-  const buffer = guard(() => new engine.api.FileBuffer(bytes.length));
-  try {
-    for (let at = 0; at < bytes.length; at += PORTION_BYTES) {
-      guard(() => buffer.push(bytes.subarray(at, at + PORTION_BYTES)));
-      await slices.yieldIfDue(signal);
+/** A file in the module's memory, as far as it has been written. */
+export class WasmFile {
+  readonly raw: InstanceType<Engine["api"]["FileBuffer"]>;
+  readonly #slices = new TimeSlices();
+
+  constructor(
+    engine: Engine,
+    readonly size: number,
+  ) {
+    this.raw = guard(() => new engine.api.FileBuffer(size));
+  }
+
+  /** Writes the bytes from position `at` on, yielding to the event loop between portions. */
+  async write(at: number, bytes: Uint8Array, signal?: AbortSignal): Promise<void> {
+    for (let from = 0; from < bytes.length; from += PORTION_BYTES) {
+      guard(() => this.raw.write(at + from, bytes.subarray(from, from + PORTION_BYTES)));
+      await this.#slices.yieldIfDue(signal);
     }
-    return buffer;
+  }
+}
+
+/** Makes a file in the module's memory, which `fill` writes. */
+export async function wasmFile(engine: Engine, size: number, fill: (file: WasmFile) => Promise<void>): Promise<WasmFile> {
+  const file = new WasmFile(engine, size);
+  try {
+    await fill(file);
+    return file;
   } catch (error) {
-    buffer.free();
+    file.raw.free();
     throw error;
   }
 }

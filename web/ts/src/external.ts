@@ -1,10 +1,12 @@
 // ONNX models with external data (weights in separate files, as exporters write large models): reads these tensors by
-// byte ranges and embeds them in the model's own bytes, the only form that the wasm module accepts. Loaded with the
-// first such model.
+// byte ranges and writes them to their places in one file in the wasm module's memory, the only form that it accepts.
+// Loaded with the first such model.
 import { FormatError, UnsupportedError } from "./errors.js";
+import type { WasmFile } from "./event-loop.js";
 import { DATA_LOCATION, type Field, GRAPH, INITIALIZER, LENGTH_DELIMITED, fields } from "./protobuf.js";
-import { type FetchOptions, type FileSource, allocate } from "./progress.js";
+import type { FetchOptions, FileSource } from "./progress.js";
 import { type RangeReader, type OnBytes, openRanges } from "./ranges.js";
+import { type ByteRange, coalesce, cut, forEachLimited } from "./requests.js";
 
 /** The separate files of a model by the names under which the model refers to them. */
 export type DataFiles = Readonly<Record<string, FileSource>>;
@@ -70,7 +72,7 @@ function varintOf(value: number): number[] {
   }
 }
 
-const totalLength = (parts: readonly ArrayLike<number>[]): number => parts.reduce((sum, part) => sum + part.length, 0);
+const totalLength = (parts: readonly { readonly length: number }[]): number => parts.reduce((sum, part) => sum + part.length, 0);
 
 /** The source of one of the model's separate files. */
 function sourceOf(location: string, from: FileSource, files: DataFiles | undefined): FileSource {
@@ -87,49 +89,75 @@ function sourceOf(location: string, from: FileSource, files: DataFiles | undefin
   return address.replace(/[^/\\]*$/, "") + (globalThis.document ? path : location);
 }
 
-/** The model with all tensors embedded; `bytes` themselves if no tensor is external. */
-export async function embedExternalData(bytes: Uint8Array, from: FileSource, files: DataFiles | undefined, options: FetchOptions): Promise<Uint8Array> {
+/** A part of a separate file, and its position in the model with all tensors embedded. */
+interface Part extends ByteRange {
+  at: number;
+}
+
+/**
+ * Writes the model with all tensors embedded to the file that `open` makes for its size; undefined if no tensor is
+ * external.
+ */
+export async function embedExternalData(
+  bytes: Uint8Array,
+  from: FileSource,
+  files: DataFiles | undefined,
+  options: FetchOptions,
+  open: (size: number, fill: (file: WasmFile) => Promise<void>) => Promise<WasmFile>,
+): Promise<WasmFile | undefined> {
   const found = findExternalTensors(bytes);
-  if (!found || found.tensors.length === 0) return bytes;
+  if (!found || found.tensors.length === 0) return undefined;
   const { graph, tensors } = found;
   const { hash: _, onProgress, signal, ...fetchOptions } = options;
   let [loaded, expectedTotal] = [0, 0];
-  const onBytes: OnBytes = (more) => onProgress?.({ phase: "download", loaded: (loaded += more), total: Math.max(expectedTotal, loaded) });
-  const openFiles = new Map<string, RangeReader>();
+  // the store of downloads reads whole blocks, which can be more than was asked for
+  const onBytes: OnBytes = (more) => {
+    loaded += more;
+    onProgress?.({ phase: "download", loaded: expectedTotal > 0 ? Math.min(loaded, expectedTotal) : loaded, total: Math.max(expectedTotal, 0) });
+  };
+  const openFiles = new Map<string, { reader: RangeReader; parts: Part[] }>();
   try {
     for (const { location } of tensors) {
       if (openFiles.has(location)) continue;
-      openFiles.set(location, await openRanges(sourceOf(location, from, files), { ...fetchOptions, ...(signal && { signal }) }, onBytes));
+      const reader = await openRanges(sourceOf(location, from, files), { ...fetchOptions, ...(signal && { signal }) }, onBytes);
+      openFiles.set(location, { reader, parts: [] });
     }
-    const ends = tensors.map(({ location, offset, length }) => {
-      const { size } = openFiles.get(location) as RangeReader;
-      const end = length === undefined ? size : offset + length;
-      if (end > size || offset > size) throw new FormatError("E_FORMAT", `a tensor of the model ends at byte ${end} of ${location}, which has ${size}`);
-      return end;
-    });
-    expectedTotal = loaded + tensors.reduce((sum, { offset }, at) => sum + (ends[at] as number) - offset, 0);
-    const parts: ArrayLike<number>[] = [];
+    // The own bytes of the model from the graph on: they are kept, but for the fields that say where a tensor is.
+    const pieces: (ArrayLike<number> | { parts: Part[]; start: number; length: number })[] = [];
     let copiedTo = graph.payload;
-    for (const [i, { field, location, offset }] of tensors.entries()) {
-      const data = await (openFiles.get(location) as RangeReader).read(offset, ends[i] as number, onBytes);
-      signal?.throwIfAborted();
+    for (const { field, location, offset, length } of tensors) {
+      const { reader, parts } = openFiles.get(location) as { reader: RangeReader; parts: Part[] };
+      const end = length === undefined ? reader.size : offset + length;
+      if (end > reader.size || offset > reader.size) {
+        throw new FormatError("E_FORMAT", `a tensor of the model ends at byte ${end} of ${location}, which has ${reader.size}`);
+      }
+      const data = { parts, start: offset, length: end - offset };
       const rest = [...fields(bytes, field.payload, field.end)].filter(({ id }) => id !== EXTERNAL && id !== DATA_LOCATION && id !== RAW);
-      const keptFields = rest.map(({ start, end }) => bytes.subarray(start, end));
-      const raw = [fieldHeader(RAW, data.length), data];
-      parts.push(bytes.subarray(copiedTo, field.start), fieldHeader(INITIALIZER, totalLength(keptFields) + totalLength(raw)), ...keptFields, ...raw);
+      const raw = [...rest.map((kept) => bytes.subarray(kept.start, kept.end)), fieldHeader(RAW, data.length), data];
+      pieces.push(bytes.subarray(copiedTo, field.start), fieldHeader(INITIALIZER, totalLength(raw)), ...raw);
       copiedTo = field.end;
     }
-    parts.push(bytes.subarray(copiedTo, graph.end));
-    const graphLength = totalLength(parts);
-    const list = [bytes.subarray(0, graph.start), fieldHeader(GRAPH, graphLength), ...parts, bytes.subarray(graph.end)];
-    const out = allocate(totalLength(list));
-    let outOffset = 0;
-    for (const part of list) {
-      out.set(part, outOffset);
-      outOffset += part.length;
-    }
-    return out;
+    pieces.push(bytes.subarray(copiedTo, graph.end));
+    const list = [bytes.subarray(0, graph.start), fieldHeader(GRAPH, totalLength(pieces)), ...pieces, bytes.subarray(graph.end)];
+    return await open(totalLength(list), async (file) => {
+      let at = 0;
+      for (const piece of list) {
+        if ("parts" in piece) piece.parts.push({ start: piece.start, end: piece.start + piece.length, at });
+        else await file.write(at, Uint8Array.from(piece), signal);
+        at += piece.length;
+      }
+      const requests = [...openFiles.values()].flatMap(({ reader, parts }) => {
+        const small = parts.flatMap((part) => cut(part).map((range) => ({ ...range, at: part.at + range.start - part.start })));
+        const inOrder = small.sort((a, b) => a.start - b.start);
+        return coalesce(inOrder, (part): ByteRange => part).map((request) => ({ ...request, reader }));
+      });
+      expectedTotal = loaded + requests.reduce((sum, { start, end }) => sum + end - start, 0);
+      await forEachLimited(requests, async ({ reader, start, end, items }) => {
+        const data = await reader.read(start, end, onBytes);
+        for (const part of items) await file.write(part.at, data.subarray(part.start - start, part.end - start), signal);
+      });
+    });
   } finally {
-    for (const file of openFiles.values()) await file.close();
+    for (const { reader } of openFiles.values()) await reader.close();
   }
 }

@@ -12,7 +12,7 @@ import { loadChunk } from "./chunks.js";
 import { type FetchOptions, type FileSource, type OnProgress, type Progress, readSource } from "./progress.js";
 import { Tensor, bind, made, source } from "./tensor.js";
 import type { Drift } from "./pkg/gradloom_web.js";
-import { copyIntoWasm } from "./event-loop.js";
+import { wasmFile } from "./event-loop.js";
 
 /** Limits on the resources that building and running a model may take; exceeding one is a `BudgetError`. */
 export interface Budget {
@@ -554,10 +554,10 @@ export async function loadRaw(from: FileSource, options: LoadOptions): Promise<{
   await guardAsync(() => loadPart(host.engine, "onnx"), signal);
   const id = await withFormatHint("model", from, fileBytes, async () => {
     const onnxBytes = await asOnnx(fileBytes);
-    const bytes = hasExternalData(onnxBytes) ? await (await loadChunk("external")).embedExternalData(onnxBytes, from, options.files, options) : onnxBytes;
-    signal?.throwIfAborted();
-    onProgress?.({ phase: "parse", loaded: 0, total: bytes.length });
-    const fileBuffer = await copyIntoWasm(host.engine, bytes, signal);
+    const open = wasmFile.bind(undefined, host.engine);
+    const embedded = hasExternalData(onnxBytes) && (await (await loadChunk("external")).embedExternalData(onnxBytes, from, options.files, options, open));
+    const { raw: fileBuffer, size } = embedded || (await open(onnxBytes.length, (file) => file.write(0, onnxBytes, signal)));
+    onProgress?.({ phase: "parse", loaded: 0, total: size });
     const { everyValue = false, budget } = options;
     try {
       const modelId = guard(() => host.raw.onnx(fileBuffer, everyValue, budget));

@@ -116,8 +116,9 @@ async function downloadWhole(source: string | URL, options: FetchOptions, onByte
 
 async function readerOfServer(source: string | URL, options: FetchOptions, onBytes: OnBytes): Promise<RangeReader> {
   const { signal, fetch: fetchFile = fetch } = options;
-  const requestRange = (start: number, end: number): Promise<Response> => {
-    return fetchFile(source, { headers: { Range: `bytes=${start}-${end - 1}` }, ...(signal && { signal }) });
+  const store = await downloadCache(options);
+  const requestRange = (start: number, end: number, init: RequestInit = {}): Promise<Response> => {
+    return fetchFile(source, { ...init, headers: { Range: `bytes=${start}-${end - 1}` }, ...(signal && { signal }) });
   };
   const readWhole = (): Promise<RangeReader> => downloadWhole(source, options, onBytes);
   const rangeError = (what: string): FetchError => new FetchError("E_FETCH", `${source} could not be read by ranges: ${what}`);
@@ -144,9 +145,11 @@ async function readerOfServer(source: string | URL, options: FetchOptions, onByt
       throw rangeError(`bytes ${part.start} to ${part.end} came for 0 to ${HEAD_BYTES}`);
     }
     const head = await readBody(first, onBytes, part.end);
+    // what is kept in the store of downloads need not be in the browser's HTTP cache too
+    const init: RequestInit = store && size >= store.MIN_STORED_BYTES ? { cache: "no-store" } : {};
     const read = async (start: number, end: number, onBytes: OnBytes): Promise<Uint8Array> => {
       try {
-        const response = await requestRange(start, end);
+        const response = await requestRange(start, end, init);
         const received = response.status === 206 ? parseContentRange(response) : undefined;
         const isExpected = received && received.start === start && received.end === end && received.size === size && received.version === version;
         if (isExpected) return await readBody(response, onBytes, end - start);
@@ -159,7 +162,7 @@ async function readerOfServer(source: string | URL, options: FetchOptions, onByt
       }
     };
     const uncachedReader = { size, head, read, close: noop };
-    return (await (await downloadCache(options))?.cachedRanges(source, uncachedReader, version, first)) ?? uncachedReader;
+    return (await store?.cachedRanges(source, uncachedReader, version, first)) ?? uncachedReader;
   } catch (error) {
     throw fetchFailure(source, error, signal);
   }

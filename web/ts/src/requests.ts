@@ -2,7 +2,7 @@
 
 /** Neighbouring parts with a gap of at most this many bytes are read in one request, gap included. */
 const MAX_GAP_BYTES = 1 << 16;
-/** The size limit of a request that joins several parts; a single larger part is still one request. */
+/** The size limit of a request that joins several parts, and of the ranges of `cut`; a single larger part is still one request. */
 const MAX_REQUEST_BYTES = 1 << 23;
 /** The most concurrent requests, and the most bytes that they read together if there is more than one. */
 const MAX_PARALLEL = 4;
@@ -19,6 +19,13 @@ export interface ReadRequest<T> extends ByteRange {
   items: T[];
 }
 
+/** Divides a range into ranges of at most the size of a request. */
+export function cut({ start, end }: ByteRange): ByteRange[] {
+  const ranges: ByteRange[] = [];
+  for (let at = start; at < end; at += MAX_REQUEST_BYTES) ranges.push({ start: at, end: Math.min(end, at + MAX_REQUEST_BYTES) });
+  return ranges;
+}
+
 /** Joins neighbouring items into requests; `items` are in the order of the file. */
 export function coalesce<T>(items: readonly T[], rangeOf: (item: T) => ByteRange): ReadRequest<T>[] {
   const requests: ReadRequest<T>[] = [];
@@ -27,7 +34,7 @@ export function coalesce<T>(items: readonly T[], rangeOf: (item: T) => ByteRange
     const request = requests.at(-1);
     if (!request || start - request.end > MAX_GAP_BYTES || end - request.start > MAX_REQUEST_BYTES) requests.push({ start, end, items: [item] });
     else {
-      request.end = end;
+      request.end = Math.max(request.end, end);
       request.items.push(item);
     }
   }
