@@ -2,7 +2,7 @@
 
 use gradloom_core::device::EvalDevice;
 use gradloom_core::engine::{Bytes, Engine};
-use gradloom_core::target::{Isa, Lang, Target};
+use gradloom_core::target::{Caps, Isa, Lang, Limits, Target};
 use gradloom_core::tensor::{Attention, ConvOpts, PadMode, PoolOpts, Session, Tensor};
 use gradloom_core::uop::eval::eval_tensor;
 use gradloom_core::{DType, Result};
@@ -10,13 +10,14 @@ use gradloom_core::{DType, Result};
 /// Targets whose axis opts and tiles are tried, all run by the interpreter.
 fn targets() -> Vec<Target> {
     let eval = Target::eval();
-    let cpu = Target { lanes: 8, threads: 2, fma: true, ..eval.clone() };
+    let cpu = Target {
+        caps: Caps { lanes: 8, fma: true, ..Caps::eval() },
+        limits: Limits { threads: 2, ..Limits::eval() },
+        ..eval.clone()
+    };
     let gpu = Target {
-        lanes: 4,
-        has_local: true,
-        max_local: [256, 256, 64],
-        max_local_total: 256,
-        fma: true,
+        caps: Caps { lanes: 4, has_local: true, fma: true, ..Caps::eval() },
+        limits: Limits { max_local: [256, 256, 64], max_local_total: 256, ..Limits::eval() },
         ..eval.clone()
     };
     let shader = Target { lang: Lang::Eval, ..Target::wgsl("shader") };
@@ -57,7 +58,7 @@ fn check(name: &str, f: impl Fn(&Session) -> Result<Tensor>) {
         let p = e.start(&mut s.state(), &[t.root()]).unwrap_or_else(|e| panic!("{name}: {e}"));
         let n = p.plan().calls.len();
         for c in &p.plan().calls {
-            println!("{name} {} {}", target.lanes, e.program(c.program).unwrap().source.name);
+            println!("{name} {} {}", target.caps.lanes, e.program(c.program).unwrap().source.name);
         }
         e.finish(&mut s.state(), p).unwrap_or_else(|e| panic!("{name} ({n} kernels): {e}"));
         let (ticket, dt, _) = e.read(&mut s.state(), t.root()).unwrap();
@@ -249,9 +250,10 @@ fn a_training_step_with_live_gradients_is_planned_once() {
 #[test]
 fn padded_axes_are_gated() {
     for software in [false, true] {
-        for target in targets() {
+        for mut target in targets() {
+            target.machine.software = software;
             let s = Session::new();
-            let mut e = Engine::new(Box::new(EvalDevice::new(Target { software, ..target })));
+            let mut e = Engine::new(Box::new(EvalDevice::new(target)));
             let x = Tensor::new(&s, &[3.0f32, 1.0, 2.0, 3.0, 1.0, 5.0, 0.0], &[7]).unwrap();
             let (sorted, index) = x.sort(0, true).unwrap();
             run(&mut e, &s, &[&sorted, &index]);
@@ -327,7 +329,7 @@ fn frozen_weights_are_packed_once_and_kept_once() {
         close(&values(&mut e, &y), "first");
         let (first, calls) = (e.counters().launches, replay.plan().calls.len() as u64);
         // threads of a workgroup share blocks of the operands instead
-        assert!(target.has_local || first > calls, "something was packed on {}", target.name);
+        assert!(target.caps.has_local || first > calls, "something was packed on {}", target.name);
         let nodes = e.replay(&mut s.state(), &replay, &Default::default()).unwrap();
         assert_eq!(e.counters().launches, first + calls, "but only once");
         close(&values(&mut e, &Tensor::from_node(&s, nodes[0])), "again");
@@ -421,7 +423,7 @@ fn rows_are_not_reduced_for_each_element_of_what_pads_them() {
 #[test]
 fn small_states_of_any_shape_are_assigned_in_one_kernel() {
     for target in targets() {
-        let most = target.max_buffers;
+        let most = target.limits.max_buffers;
         let s = Session::new();
         let mut e = Engine::new(Box::new(EvalDevice::new(target)));
         let shapes: [&[usize]; 5] = [&[32], &[10], &[1], &[3, 5, 7], &[32]];

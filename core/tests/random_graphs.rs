@@ -30,12 +30,10 @@ fn targets() -> Vec<(&'static str, Target)> {
         ("cpu", posing(Target::x86(Isa::Avx2, 2))),
         ("wasm", posing(Target::wasm(false, 1))),
         ("gpu", posing(Target::wgsl("gpu"))),
-        (
-            "gpu of few turns",
-            posing(Target { max_loop_iterations: FEW_TURNS, ..Target::wgsl("gpu of few turns").emulated() }),
-        ),
-        ("gpu with all", posing(Target { subgroup: 4, ..Target::wgsl("gpu with all").with_f16() })),
+        ("gpu of few turns", posing(Target::wgsl("gpu of few turns").emulated())),
+        ("gpu with all", posing(Target::wgsl("gpu with all").with_f16().with_subgroup(4))),
     ];
+    list[4].1.limits.max_loop_iterations = FEW_TURNS;
     // a build without matrix tiles has not even their layouts
     if MATRIX_TILES_ENABLED {
         let tiles = [MatrixTile::sm80(), MatrixTile::subgroup_matrix()].concat();
@@ -58,8 +56,8 @@ fn check_native(p: &Program, t: &Target) -> Result<()> {
     for &u in &p.order {
         let (op, dt) = (p.g.op(u), p.g.dtype(u));
         let foreign = op.is_alu() && !matches!(op, Op::Cast | Op::Bitcast | Op::Where) && !t.has_op(op, dt);
-        let compared = op.is_compare() && !t.arithmetic.has(p.g.dtype(p.g.src_at(u, 0)));
-        let narrow = op == Op::Acc && !t.arithmetic.has(dt);
+        let compared = op.is_compare() && !t.caps.arithmetic.has(p.g.dtype(p.g.src_at(u, 0)));
+        let narrow = op == Op::Acc && !t.caps.arithmetic.has(dt);
         if foreign || compared || narrow {
             return Err(Error::Internal(format!("{} is not native to {}", print::line(&p.g, u), t.name)));
         }
@@ -106,7 +104,7 @@ fn run(r: &RandomGraph, t: &Target, seed: Option<u64>) -> Result<Vec<Vec<u8>>> {
     let mut wish = t.clone();
     loop {
         match run_scheduled(r, t, &wish, seed.map(Rng)) {
-            Err(Error::Turns { .. }) if wish.max_loop_iterations > 4 => wish.max_loop_iterations /= 2,
+            Err(Error::Turns { .. }) if wish.limits.max_loop_iterations > 4 => wish.limits.max_loop_iterations /= 2,
             done => return done,
         }
     }
@@ -201,7 +199,9 @@ fn check_graph(seed: u64, r: RandomGraph, loose: f64) -> std::result::Result<(),
             Ok(Ok(got)) => got,
             // not failures: typed refusals; opts make loops longer, and a quotient of 64-bit integers has 64 turns
             Ok(Err(Error::Turns { .. })) if opts.is_some() || divides(&r.g) => continue,
-            Ok(Err(Error::Unsupported { what, .. })) if what.contains("f64") && !t.storage.has(DType::F64) => continue,
+            Ok(Err(Error::Unsupported { what, .. })) if what.contains("f64") && !t.caps.storage.has(DType::F64) => {
+                continue;
+            }
             Ok(Err(e)) => return Err(fail(e.to_string())),
             Err(p) => {
                 let text = p.downcast_ref::<String>().cloned();
@@ -300,7 +300,8 @@ fn functions_agree() {
 #[test]
 fn equal_bodies_of_an_unrolled_loop_all_count() {
     for fma in [false, true] {
-        let t = Target { fma, ..Target::eval() };
+        let mut t = Target::eval();
+        t.caps.fma = fma;
         let mut g = Graph::new();
         let x = g.param(0, DType::F32, 8);
         let x = g.reshape(x, &[8, 1]);

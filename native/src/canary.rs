@@ -25,7 +25,7 @@ pub fn examine(dev: &mut dyn Device) -> Result<(Target, Vec<String>)> {
 /// As [`examine`], but asks a driver of this name only once.
 pub(crate) fn examine_once(dev: &mut dyn Device, driver: &str) -> Result<(Target, Vec<String>)> {
     let t = dev.target();
-    let key = format!("{} {driver} {:?} {}", t.name, t.dots, t.f16_arrays);
+    let key = format!("{} {driver} {:?} {}", t.name, t.caps.dots, t.caps.f16_arrays);
     let known = KNOWN.lock().unwrap_or_else(|e| e.into_inner()).as_ref().and_then(|k| k.get(&key).cloned());
     let answers = match known {
         Some(known) => known,

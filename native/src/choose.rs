@@ -43,7 +43,7 @@ pub fn choose(threads: usize) -> Result<Choice> {
     }
     let gpu = GPUS.into_iter().filter(|name| may_be_hardware(name)).find_map(|name| {
         let device = devices::open(name, threads).ok()?;
-        (!device.target().software).then_some(device)
+        (!device.target().machine.software).then_some(device)
     });
     match gpu.map_or_else(|| devices::open("cpu", threads), Ok) {
         Ok(device) => Ok(Choice { device, reason: None }),
@@ -147,7 +147,7 @@ fn row(name: String, what: String, driver: Option<&(String, Option<u64>)>) -> Ro
         memory_bytes: match driver {
             Some(driver) => driver.1,
             None => {
-                if device.target().has_local {
+                if device.target().caps.has_local {
                     None
                 } else {
                     host_memory_bytes()
@@ -214,7 +214,7 @@ const MAX_SIZES: (usize, usize) = (4096, 1 << 24);
 /// The errors of opening the device and of running it.
 pub fn measure(name: &str, threads: usize) -> Result<Measured> {
     let mut rt = Runtime::with_host(devices::open(name, threads)?, NativeHost::without_cache());
-    let most_elems = rt.engine().device().target().max_buffer_bytes / 4;
+    let most_elems = rt.engine().device().target().limits.max_buffer_bytes / 4;
     let mut n = 64;
     let flops_per_s = loop {
         let data = vec![0.5f32; n * n];
@@ -296,6 +296,6 @@ mod tests {
 
     #[test]
     fn auto_is_no_emulated_gpu() {
-        assert!(!choose(1).unwrap().device.target().software);
+        assert!(!choose(1).unwrap().device.target().machine.software);
     }
 }

@@ -73,9 +73,10 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
         "null:arm64" => Ok(Box::new(NullDevice::new(Target { name: name.into(), ..Target::arm64(threads.max(1)) }))),
         "null:wgsl" => Ok(Box::new(NullDevice::new(Target::wgsl(name)))),
         "null:wgsl-hardware" => {
-            let large =
-                Target { subgroup: 32, workgroup_bytes: 32 << 10, max_buffer_bytes: 1 << 30, ..Target::wgsl(name) };
-            Ok(Box::new(NullDevice::new(large.with_f16().with_words())))
+            let mut large = Target::wgsl(name).with_f16().with_words().with_subgroup(32);
+            large.limits.workgroup_bytes = 32 << 10;
+            large.limits.max_buffer_bytes = 1 << 30;
+            Ok(Box::new(NullDevice::new(large)))
         }
         "null:wgsl-software" => Ok(Box::new(NullDevice::new(Target::wgsl(name).emulated()))),
         "null:tiles" => {

@@ -446,9 +446,9 @@ impl LanguageModel {
 /// are some hundredths off. On GPUs 16-bit floats if there are matrix tiles for them and asynchronous copies of their
 /// factors.
 fn best_activations(t: &Target) -> Activations {
-    match t.isa.is_some() && t.dots.is_some() {
+    match t.caps.isa.is_some() && t.caps.dots.is_some() {
         true => Activations::I16,
-        false if t.has_tiles() && t.copies.is_some() => Activations::F16,
+        false if t.has_tiles() && t.caps.copies.is_some() => Activations::F16,
         false => Activations::F32,
     }
 }

@@ -59,15 +59,15 @@ pub(crate) fn check<'a>(
         Step::Launch { kernel: id, args, grid, vars } => (kernel(*id)?, args, grid, vars),
     };
     kernel.check(&t.name, args, vars)?;
-    if grid.iter().zip(t.max_grid).any(|(&n, most)| n > most) {
+    if grid.iter().zip(t.limits.max_grid).any(|(&n, most)| n > most) {
         return Err(wrong(&t.name, format!("grid {grid:?} is over the device's limit")));
     }
     for v in args {
         view(v)?;
-        if !v.offset.is_multiple_of(t.offset_alignment) {
+        if !v.offset.is_multiple_of(t.limits.offset_alignment) {
             return Err(wrong(&t.name, format!("{v:?} is not aligned")));
         }
-        if v.bytes > t.max_buffer_bytes {
+        if v.bytes > t.limits.max_buffer_bytes {
             return Err(wrong(&t.name, format!("{v:?} is over the device's limit")));
         }
     }

@@ -30,7 +30,7 @@ fn main() -> gradloom_core::Result<()> {
             continue;
         }
         let t = Target::x86(isa, 1);
-        let (rows, cols) = (n.next_multiple_of(m), n.next_multiple_of(regs * t.lanes));
+        let (rows, cols) = (n.next_multiple_of(m), n.next_multiple_of(regs * t.caps.lanes));
         let program = tile::matmul(&t, rows, cols, n, m, regs);
         let start = Instant::now();
         let code = X86.render(&program, &t)?;
@@ -60,7 +60,7 @@ fn main() -> gradloom_core::Result<()> {
         let want = (0.25 * n as f32).to_le_bytes();
         assert!(out.chunks(4).all(|b| b == want), "wrong result");
         let gflops = 2.0 * (rows * cols * n) as f64 / best / 1e9;
-        println!("{isa:?} tile {m}x{}: {gflops:.1} GFLOP/s, rendered in {us:.0} us", regs * t.lanes);
+        println!("{isa:?} tile {m}x{}: {gflops:.1} GFLOP/s, rendered in {us:.0} us", regs * t.caps.lanes);
     }
     Ok(())
 }
@@ -75,7 +75,7 @@ mod tile {
     use gradloom_tests::programs::{Build, Data};
 
     pub(super) fn matmul(t: &Target, m: usize, n: usize, k: usize, rows: usize, regs: usize) -> Program {
-        let l = t.lanes;
+        let l = t.caps.lanes;
         let data = |len| Data::new(F32, len, |_| 0.0);
         let mut b = Build::new(t);
         let (x, w, y) = (b.input(data(m * k)), b.input(data(k * n)), b.output(data(m * n)));

@@ -307,6 +307,6 @@ fn gpus_with_matrix_tiles_get_one_kernel() {
         assert_eq!(plan.kernels.len(), 1, "{}", sm.name());
         let p = compile(&plan.kernels[0].ast, &t, None).expect("a program");
         let copies = p.order.iter().any(|&u| p.g.op(u) == Op::Store && *p.g.arg(u) != Arg::None);
-        assert_eq!((copies, p.refused), (t.copies.is_some(), 0), "{}", sm.name());
+        assert_eq!((copies, p.refused), (t.caps.copies.is_some(), 0), "{}", sm.name());
     }
 }

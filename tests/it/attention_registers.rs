@@ -13,6 +13,7 @@ use gradloom_core::tensor::{Attention, Session, Tensor};
 use gradloom_core::uop::{Arg, Op};
 use gradloom_core::{DType, Result};
 use gradloom_tests::here;
+use gradloom_tests::targets::changed;
 
 /// On a machine that keeps nothing in a cache the smallest scores are too many.
 fn with(resident_bytes: f64, t: Target) -> Target {
@@ -21,7 +22,7 @@ fn with(resident_bytes: f64, t: Target) -> Target {
 
 /// WebGPU's least limits, with every dtype as it is.
 fn least() -> Target {
-    Target { storage: DTypeSet::ALL, ..with(0.0, Target::wgsl("least")) }
+    changed(with(0.0, Target::wgsl("least")), |t| t.caps.storage = DTypeSet::ALL)
 }
 
 /// Checks values; the kernel is one, in which threads share queries or keys, and weights.
@@ -103,13 +104,13 @@ fn limits_of_devices_are_kept() {
         for t in
             [Target::wgsl("t"), Target::opencl("t"), Target::metal("t"), Target::cuda("t", Sm::of(8, 0).expect("one"))]
         {
-            let t = Target { workgroup_bytes: bytes, max_local_total: threads, ..t };
+            let t = changed(t, |t| (t.limits.workgroup_bytes, t.limits.max_local_total) = (bytes, threads));
             for width in [32, 40, 64, 80, 96, 128] {
                 let plan = planned(&f32_of([1100, 1100, width, width, 4, 4]), &t);
                 assert_eq!(plan.kernels.len(), 1, "{bytes} {threads} {width} {}", t.name);
                 let p = compile(&plan.kernels[0].ast, &t, None).expect("a program");
                 let taken = p.workgroup_arrays().1;
-                let most = t.copies.map_or(bytes, |c| c.bytes.max(bytes));
+                let most = t.caps.copies.map_or(bytes, |c| c.bytes.max(bytes));
                 assert!(taken <= most && p.local.iter().product::<u32>() <= threads, "{width}: {taken} of {bytes}");
             }
         }
@@ -135,8 +136,8 @@ fn others_stay_apart() {
     assert!(kernels(f32_of([128, 128, 64, 64, 4, 4]), &t) >= 3);
     assert!(kernels(f32_of([1, 64, 32, 32, 2, 2]), &least()) >= 3);
     assert!(kernels(f32_of([64, 64, 160, 160, 2, 2]), &least()) >= 3);
-    assert!(kernels(f32_of([64, 64, 32, 32, 2, 2]), &Target { workgroup_bytes: 1 << 10, ..least() }) >= 3);
-    assert!(kernels(f32_of([64, 640, 32, 32, 2, 2]), &Target { max_loop_iterations: 200, ..least() }) >= 3);
+    assert!(kernels(f32_of([64, 64, 32, 32, 2, 2]), &changed(least(), |t| t.limits.workgroup_bytes = 1 << 10)) >= 3);
+    assert!(kernels(f32_of([64, 640, 32, 32, 2, 2]), &changed(least(), |t| t.limits.max_loop_iterations = 200)) >= 3);
     let s = Session::new();
     let [q, k, v] = [0; 3].map(|_| empty(&s, DType::F32, &[2, 64, 32]));
     let (y, w) = q.attention_weighted(&k, &v, &Attention::default()).expect("attention");

@@ -8,6 +8,7 @@ use gradloom_core::render::Source;
 use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
 use gradloom_tests::here;
+use gradloom_tests::targets::changed;
 
 /// A device of which one word of every readback is wrong.
 struct Liar {
@@ -69,7 +70,7 @@ fn an_adapter_that_lies_is_refused_or_used_without() {
     assert_eq!(notes, device.notes());
     eprintln!("{}: {notes:?}", device.description());
     // the shader asks for a quotient first, and for the long loop last
-    let unlimited = Target { max_loop_iterations: u32::MAX, ..target };
+    let unlimited = changed(target, |t| t.limits.max_loop_iterations = u32::MAX);
     let mut liar = Liar { device, target: unlimited.clone(), word: 0 };
     let Err(Error::Device { what, .. }) = examine(&mut liar) else { panic!("it cannot divide") };
     assert!(what.contains("a quotient of signed integers is 0x"), "{what}");

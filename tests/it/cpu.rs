@@ -48,7 +48,7 @@ fn tile(isa: Isa, rows: usize, regs: usize) -> String {
     use gradloom_tests::programs::{Build, Data};
 
     let t = Target::x86(isa, 1);
-    let (l, k) = (t.lanes, 9);
+    let (l, k) = (t.caps.lanes, 9);
     let n = regs * l;
     let value = |i: usize| (i * 7 % 23) as f64 - 11.0;
     let (a, w) = (Data::new(F32, rows * k, value), Data::new(F32, k * n, |i| value(i + 3)));
@@ -110,7 +110,7 @@ fn every_other_element_is_one_permutation() {
     use gradloom_tests::programs::{Build, Data};
 
     let t = Target::x86(Isa::Avx512, 1);
-    let (l, regs, taps) = (t.lanes, 3, 5);
+    let (l, regs, taps) = (t.caps.lanes, 3, 5);
     let value = |i: usize| (i * 7 % 23) as f64 - 11.0;
     let (x, w) = (Data::new(F32, 2 * regs * l + taps, value), Data::new(F32, taps, |i| value(i + 3)));
     let want = Data::new(F32, regs * l, |i| (0..taps).map(|q| x.f(2 * i + q) * w.f(q)).sum());
@@ -148,7 +148,7 @@ fn large_frames_are_touched_page_by_page() {
     use gradloom_tests::programs::{Build, Data};
 
     let t = Target::x86(Isa::Avx2, 1);
-    let (l, sums, taps) = (t.lanes, 500, 3);
+    let (l, sums, taps) = (t.caps.lanes, 500, 3);
     let value = |i: usize| (i * 7 % 23) as f64 - 11.0;
     let (x, w) = (Data::new(F32, sums * l + taps, value), Data::new(F32, taps, |i| value(i + 3)));
     let want = Data::new(F32, sums * l, |i| (0..taps).map(|q| x.f(i + q) * w.f(q)).sum());
@@ -221,7 +221,7 @@ fn no_page_is_writable_and_executable() {
     use gradloom_core::render::llvm::LlvmRenderer;
     fn kernel(dev: &mut dyn Device, renderer: &dyn Renderer) {
         let t = dev.target().clone();
-        let s = gradloom_tests::programs::matmul(&t, 8, 2 * t.lanes, 8);
+        let s = gradloom_tests::programs::matmul(&t, 8, 2 * t.caps.lanes, 8);
         let code = renderer.render(&s.program, &t).expect("the program renders");
         let k = dev.compile(&[Source::new(&s.program, code)]).expect("it compiles")[0];
         s.check(&gradloom_tests::runner::run_one(dev, &s, k).expect("it runs")).unwrap();

@@ -66,7 +66,7 @@ fn devices(t: &Target) -> &'static [&'static str] {
         // products of words are what the evaluator ran for the shader language already
         Lang::Ptx if cfg!(target_os = "linux") => &["cuda"],
         Lang::OpenCl => &["opencl:hardware"],
-        _ if t.has_local => &["eval", "wgpu", "wgpu:hardware"],
+        _ if t.caps.has_local => &["eval", "wgpu", "wgpu:hardware"],
         _ => &["eval", "cpu", "cpu:avx2"],
     }
 }
@@ -107,7 +107,7 @@ fn check_for(targets: &[Target], what: &str, make: impl Fn(&Session) -> Result<(
     for t in targets {
         for device in devices(t) {
             if let Some(got) = run(device, Some(t)) {
-                assert_eq!(got, want, "{what} on {device}, for {:?}", t.dots);
+                assert_eq!(got, want, "{what} on {device}, for {:?}", t.caps.dots);
             }
         }
     }

@@ -19,6 +19,7 @@ use gradloom_core::uop::eval::eval_tensor;
 use gradloom_core::uop::parse::parse;
 use gradloom_core::uop::print::print;
 use gradloom_core::uop::{Arg, Graph, UOp};
+use gradloom_tests::targets::wgsl_hardware;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -29,7 +30,7 @@ fn target(name: &str) -> Option<Target> {
         "x86-avx512" => Target::x86(Isa::Avx512, 1),
         "wasm" => Target::wasm(false, 1),
         "wgsl" => Target::wgsl("webgpu"),
-        "wgsl-hardware" => Target { subgroup: 32, workgroup_bytes: 32768, ..Target::wgsl("webgpu").with_f16() },
+        "wgsl-hardware" => wgsl_hardware(),
         "tiles" => Target::matrix("tiles", [MatrixTile::sm80(), MatrixTile::subgroup_matrix()].concat()),
         "wgsl-emulated" => Target::wgsl("webgpu").emulated(),
         _ => return None,

@@ -8,6 +8,7 @@ use gradloom_core::codegen::cost::{Cost, cost};
 use gradloom_core::codegen::{Program, compile_watched};
 use gradloom_core::target::{Isa, Sm, Target};
 use gradloom_tests::networks::{BENCHMARKS, Net, build, kernels, load};
+use gradloom_tests::targets::{changed, wgsl_hardware};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -22,7 +23,7 @@ fn microseconds(ns: f64) -> String {
 /// A line for each different kernel: launches, name, work, grid and workgroup, predicted time of one launch and what bounds it, opts.
 fn line(p: &Program, launches: usize, c: &Cost, t: &Target) -> String {
     let mut s = format!("  {launches} x {} {} flop {} B", p.name, p.flops, p.bytes);
-    if t.has_local {
+    if t.caps.has_local {
         let text = |v: [u32; 3]| format!("{}x{}x{}", v[0], v[1], v[2]);
         let _ = write!(s, " grid {} of {}", text(p.grid), text(p.local));
     }
@@ -101,13 +102,7 @@ fn webgpu_at_its_least() {
 
 #[test]
 fn webgpu_on_hardware() {
-    let hardware = Target {
-        subgroup: 32,
-        workgroup_bytes: 32768,
-        max_buffers: 10,
-        ..Target::wgsl("webgpu").with_f16().with_words()
-    };
-    pinned("wgsl-hardware", &hardware);
+    pinned("wgsl-hardware", &changed(wgsl_hardware().with_words(), |t| t.limits.max_buffers = 10));
 }
 
 #[test]

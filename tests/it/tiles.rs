@@ -14,23 +14,34 @@ use gradloom_core::uop::mma::Layout;
 use gradloom_core::uop::{Arg, Graph, Op, UOp};
 use gradloom_core::{DType, Result};
 use gradloom_tests::networks::{Net, build, kernels, load};
+use gradloom_tests::targets::changed;
 
 pub(crate) fn target() -> Target {
     Target::matrix("tiles", [MatrixTile::sm80(), MatrixTile::subgroup_matrix()].concat())
 }
 
+/// A target of four multiprocessors that copies to workgroup memory while it computes.
+fn with_copies(name: &str, tiles: Vec<MatrixTile>, bytes: usize) -> Target {
+    changed(Target::matrix(name, tiles), |t| {
+        t.caps.copies = Some(Copies { blocks: 4, bytes });
+        t.machine.processors = 4;
+    })
+}
+
 /// One that copies to workgroup memory while it computes, and loads matrices from there.
 pub(crate) fn copying() -> Target {
-    let copies = Some(Copies { blocks: 4, bytes: 163 << 10 });
-    Target { copies, processors: 4, ..Target::matrix("copying", MatrixTile::sm80()) }
+    with_copies("copying", MatrixTile::sm80(), 163 << 10)
 }
 
 /// One that also multiplies what lies in workgroup memory.
 #[cfg(target_os = "linux")]
 pub(crate) fn in_memory() -> Target {
-    let copies = Some(Copies { blocks: 4, bytes: 227 << 10 });
-    let tiles = [MatrixTile::sm80(), MatrixTile::sm90()].concat();
-    Target { copies, processors: 4, ..Target::matrix("panels", tiles) }
+    with_copies("panels", [MatrixTile::sm80(), MatrixTile::sm90()].concat(), 227 << 10)
+}
+
+/// A target without its tiles.
+fn without_tiles(t: Target) -> Target {
+    changed(t, |t| t.caps.matrix_tiles.clear())
 }
 
 /// One whose only tile is multiplied by subgroups of 32 and 16 by 16 by 16.
@@ -42,7 +53,7 @@ fn subgroup_matrices() -> Target {
 fn alone() -> Target {
     let layout = Layout::read("| k1x2 m1x4; | k1x2 n1x4; | n1x4 m1x4").expect("a layout");
     let tiles = vec![MatrixTile { layout, factors: DType::F16, sums: DType::F32 }];
-    Target { name: "alone".into(), matrix_tiles: tiles, ..Target::eval() }
+    changed(Target { name: "alone".into(), ..Target::eval() }, |t| t.caps.matrix_tiles = tiles)
 }
 
 /// The graph of a tensor with its buffers as params, and how many there are.
@@ -194,8 +205,7 @@ fn factors_are_copied_ahead_and_loaded_as_matrices() {
 
 /// One whose tiles multiply what lies in workgroup memory, by 128 threads.
 fn from_memory() -> Target {
-    let copies = Some(Copies { blocks: 4, bytes: 227 << 10 });
-    Target { copies, processors: 4, ..Target::matrix("from memory", [MatrixTile::sm80(), MatrixTile::sm90()].concat()) }
+    with_copies("from memory", [MatrixTile::sm80(), MatrixTile::sm90()].concat(), 227 << 10)
 }
 
 fn multiplies_from_memory(p: &Program) -> bool {
@@ -360,7 +370,7 @@ fn opts_that_lead_to_no_tile_are_refused() {
         assert!(compile(ast, &target(), Some(&opts)).is_err(), "{sides:?}");
     }
     assert!(compile(&f16, &target(), Some(&[Opt::tile(0, 16), Opt::tile(1, 8)])).is_err(), "no terms");
-    let none = Target { matrix_tiles: Vec::new(), ..target() };
+    let none = without_tiles(target());
     let opts = [Opt::tile(0, 16), Opt::tile(1, 8), Opt::tile(2, 16)];
     assert!(compile(&f16, &none, Some(&opts)).is_err(), "a target without tiles");
     assert!(compile(&f16, &target(), Some(&opts)).is_ok());
@@ -372,7 +382,7 @@ fn a_tile_is_cheaper_and_does_the_same_work() {
     let s = Session::new();
     let ast = kernel(&t, &matmul(&s, DType::F16, [1024, 1024, 1024]));
     let tiled = compile(&ast, &t, None).expect("a program");
-    let plain = compile(&ast, &Target { matrix_tiles: Vec::new(), ..t.clone() }, None).expect("a program");
+    let plain = compile(&ast, &without_tiles(t.clone()), None).expect("a program");
     assert!(uses_tiles(&tiled) && !uses_tiles(&plain));
     assert_eq!((count(&tiled).flops, tiled.flops), (2 << 30, 2 << 30));
     let [with, without] = [&tiled, &plain].map(|p| cost(p, &t));
@@ -408,7 +418,7 @@ fn networks_of_16_bits_are_mostly_matrix_tiles() {
             let work = p.flops * launches as u64;
             all += work;
             tiled += if uses_tiles(&p) { work } else { 0 };
-            let plain = Target { matrix_tiles: Vec::new(), ..t.clone() };
+            let plain = without_tiles(t.clone());
             let without = compile(&ast, &plain, None).unwrap_or_else(|e| panic!("{name}: {e}"));
             predicted[0] += cost(&p, &t).ns * launches as f64;
             predicted[1] += cost(&without, &plain).ns * launches as f64;

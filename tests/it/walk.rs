@@ -11,6 +11,7 @@ use gradloom_core::schedule::{SCHEDULE_PASSES, schedule};
 use gradloom_core::target::{Isa, Target};
 use gradloom_core::tensor::{Session, Tensor};
 use gradloom_core::uop::print::print;
+use gradloom_tests::targets::wgsl_hardware;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -21,11 +22,7 @@ fn steps(name: &str) -> BTreeMap<String, String> {
     let (y, inputs, t) = match name {
         "matmul" => (input(&[96, 64]).matmul(&input(&[64, 96])).and_then(|y| y.relu()), 2, Target::x86(Isa::Avx2, 1)),
         "softmax" => (input(&[32, 256]).softmax(-1), 1, Target::x86(Isa::Avx2, 1)),
-        "softmax-gpu" => (
-            input(&[32, 256]).softmax(-1),
-            1,
-            Target { subgroup: 32, workgroup_bytes: 32768, ..Target::wgsl("webgpu").with_f16() },
-        ),
+        "softmax-gpu" => (input(&[32, 256]).softmax(-1), 1, wgsl_hardware()),
         _ => panic!("{name}: there is no such computation"),
     };
     let node = y.expect("a graph").node();
@@ -52,7 +49,7 @@ fn steps(name: &str) -> BTreeMap<String, String> {
         "cost".into(),
         format!("{:.1} us, limited by {}; bytes into L1 {l1}, into L2 {l2}, of memory {memory}\n", c.ns / 1e3, c.bound),
     );
-    let printed = if t.has_local { WgslRenderer.render(&p, &t) } else { CRenderer.render(&p, &t) };
+    let printed = if t.caps.has_local { WgslRenderer.render(&p, &t) } else { CRenderer.render(&p, &t) };
     let Ok(Code::Text(code)) = printed else { panic!("{name}: no text") };
     // every C file begins with the same definitions
     let own = code.find(&format!("void {}", p.name)).unwrap_or(0);

@@ -116,10 +116,10 @@ fn check_all(tag: &str, t: &Target) {
             Err(e) => failures.push(format!("{}: {e}", s.program.name)),
         }
     }
-    let image = image(&batch, &kernels, t.threads);
-    let (memory, printed) = node(tag, &kernels, &image, t.threads, 0);
+    let image = image(&batch, &kernels, t.limits.threads);
+    let (memory, printed) = node(tag, &kernels, &image, t.limits.threads, 0);
     let mut memories = vec![("", memory)];
-    if t.threads > 1 {
+    if t.limits.threads > 1 {
         memories.extend(
             ["alone", "workers", "paced"]
                 .map(|mode| (mode, std::fs::read(file(&format!("{tag}.{mode}.out"))).unwrap())),
@@ -166,7 +166,7 @@ fn a_failure_ends_the_job() {
         ("fail.first", Some(missing), None),
         ("fail.posted", Some(missing | DriverStep::SERIAL), None),
     ] {
-        let mut image = image(&shared, &kernels, t.threads);
+        let mut image = image(&shared, &kernels, t.limits.threads);
         let good = image.bytes[image.steps..][..2 * STEP_WORDS * 4].chunks(STEP_WORDS * 4).map(<[u8]>::to_vec);
         let [one, other]: [Vec<u8>; 2] = good.collect::<Vec<_>>().try_into().expect("two steps");
         let steps = match (first, second) {
@@ -175,7 +175,7 @@ fn a_failure_ends_the_job() {
         };
         image.steps = image.bytes.len();
         image.bytes.extend(steps.concat());
-        let printed = script("wasm_fail.mjs", tag, &kernels, &image, 3, t.threads, 0);
+        let printed = script("wasm_fail.mjs", tag, &kernels, &image, 3, t.limits.threads, 0);
         for mode in ["alone", "workers", "all"] {
             let memory = std::fs::read(file(&format!("{tag}.{mode}.out"))).unwrap();
             for (i, (s, bufs)) in shared.iter().zip(&image.bufs).enumerate() {

@@ -13,7 +13,7 @@ fn shaders_of_all_samples_validate() {
 
 #[test]
 fn shaders_for_adapters_with_more_validate() {
-    let t = Target { subgroup: 8, ..Target::wgsl("wgpu").with_f16() };
+    let t = Target::wgsl("wgpu").with_f16().with_subgroup(8);
     validate(&t, Capabilities::SHADER_FLOAT16 | Capabilities::SUBGROUP);
 }
 

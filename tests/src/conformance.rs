@@ -21,7 +21,7 @@ impl Renderer for EvalRenderer {
 /// Allocations are zeroed, uploads and copies land where they should, views with offsets work, reads come back in any order
 /// and see everything that was submitted before them.
 pub fn memory(dev: &mut dyn Device, renderer: &dyn Renderer) {
-    let step = dev.target().offset_alignment.max(4);
+    let step = dev.target().limits.offset_alignment.max(4);
     let buf = dev.alloc(3 * step + 12).unwrap();
     let all = View { buf, offset: 0, bytes: 3 * step + 12 };
     let t = dev.read(all).unwrap();

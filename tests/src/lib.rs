@@ -15,6 +15,7 @@ pub mod onnx_suite;
 pub mod opinfo;
 pub mod programs;
 pub mod runner;
+pub mod targets;
 
 /// The Rust in the README compiles.
 #[cfg(doctest)]

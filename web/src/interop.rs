@@ -41,7 +41,7 @@ impl Runtime {
                 let what = format!("elements of {dt} are stored as {stored} on this device");
                 return Err(Error::DType { op: "fromGPUBuffer", dtype: dt, why: what });
             }
-            let align = engine.device().target().offset_alignment;
+            let align = engine.device().target().limits.offset_alignment;
             let buf =
                 buffers(inner)?.borrow_mut().register_page_buffer(buffer, t.numel() * dt.size(), offset, align)?;
             let mut state = inner.session.state();

@@ -483,11 +483,11 @@ impl Runtime {
         let t = engine.device().target();
         to_js(DeviceInfo {
             kind: if matches!(self.inner.device_kind, DeviceKind::WebGpu(..)) { "webgpu" } else { "wasm" },
-            threads: t.threads as f64,
-            lanes: t.lanes as f64,
-            software: t.software,
-            relaxed_simd: t.relaxed_simd,
-            max_buffer_bytes: t.max_buffer_bytes as f64,
+            threads: t.limits.threads as f64,
+            lanes: t.caps.lanes as f64,
+            software: t.machine.software,
+            relaxed_simd: t.caps.relaxed_simd,
+            max_buffer_bytes: t.limits.max_buffer_bytes as f64,
             notes,
         })
     }

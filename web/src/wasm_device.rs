@@ -169,7 +169,7 @@ impl WasmDevice {
         let module =
             Module::new(&Uint8Array::from(driver(true, self.max_pages).as_slice())).map_err(|e| failed(text(&e)))?;
         let threads = Threads::start(workers, &module, &self.driver, &self.memory, self.sync, self.signal())?;
-        self.target.threads = threads.count();
+        self.target.limits.threads = threads.count();
         self.threads = Some(threads);
         let bytes = self.scratch.1;
         self.scratch = (0, 0);
@@ -303,7 +303,7 @@ impl WasmDevice {
         if bytes <= self.scratch.1 {
             return Ok(());
         }
-        let threads = self.target.threads.max(1);
+        let threads = self.target.limits.threads.max(1);
         if self.scratch.1 > 0 {
             self.heap.free(self.scratch.0, self.scratch.1 * threads);
         }

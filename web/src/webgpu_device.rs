@@ -143,7 +143,7 @@ impl WebGpuDevice {
             object(&[("size", (UNIFORM_BYTES as u32).into()), ("usage", (usage::UNIFORM | usage::COPY_DST).into())]);
         let uniform = device.create_buffer(descriptor.unchecked_ref()).map_err(|e| failed(text(&e)))?;
         let queue = device.queue();
-        let buffers = Buffers::new(device.clone(), queue.clone(), shared.clone(), target.max_buffer_bytes);
+        let buffers = Buffers::new(device.clone(), queue.clone(), shared.clone(), target.limits.max_buffer_bytes);
         let buffers = Rc::new(RefCell::new(buffers));
         Ok(WebGpuDevice {
             target,

@@ -93,7 +93,7 @@ impl WebGpuDevice {
             // if the driver fails to run the probe, subgroups are not used
             let found = self.run_shaders(&[wgsl::subgroup_probe()]).await.unwrap_or_default();
             let found = found.first().map_or(&[][..], Vec::as_slice);
-            self.target.subgroup = wgsl::subgroup(found, limit(info, "subgroupMinSize", 4) as u32);
+            self.target.caps.subgroup = wgsl::subgroup(found, limit(info, "subgroupMinSize", 4) as u32);
         }
         // the canaries test hardware drivers; `auto` opens an emulated device only to recognise it, and no feature is
         // used there that could be wrong
@@ -160,14 +160,14 @@ pub(crate) fn target(limits: &JsValue) -> Target {
     let mut t = Target::wgsl("webgpu").with_custom_kernels();
     let n = |name, default| limit(limits, name, default);
     let side = n("maxComputeWorkgroupsPerDimension", 65535) as u32;
-    t.max_grid = [side; 3];
-    t.max_local = ["maxComputeWorkgroupSizeX", "maxComputeWorkgroupSizeY", "maxComputeWorkgroupSizeZ"]
+    t.limits.max_grid = [side; 3];
+    t.limits.max_local = ["maxComputeWorkgroupSizeX", "maxComputeWorkgroupSizeY", "maxComputeWorkgroupSizeZ"]
         .map(|name| n(name, 64) as u32);
-    t.max_local_total = n("maxComputeInvocationsPerWorkgroup", 256) as u32;
-    t.workgroup_bytes = n("maxComputeWorkgroupStorageSize", 16384);
-    t.max_buffers = n("maxStorageBuffersPerShaderStage", 8);
-    t.max_buffer_bytes = n("maxStorageBufferBindingSize", 128 << 20).min(n("maxBufferSize", 256 << 20));
-    t.offset_alignment = n("minStorageBufferOffsetAlignment", 256);
+    t.limits.max_local_total = n("maxComputeInvocationsPerWorkgroup", 256) as u32;
+    t.limits.workgroup_bytes = n("maxComputeWorkgroupStorageSize", 16384);
+    t.limits.max_buffers = n("maxStorageBuffersPerShaderStage", 8);
+    t.limits.max_buffer_bytes = n("maxStorageBufferBindingSize", 128 << 20).min(n("maxBufferSize", 256 << 20));
+    t.limits.offset_alignment = n("minStorageBufferOffsetAlignment", 256);
     t
 }
 

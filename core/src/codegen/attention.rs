@@ -226,7 +226,7 @@ impl<'a> Loop<'a> {
         };
         let block_range = k.new_range(keys.div_ceil(block), AxisKind::Reduce, false)?;
         let uneven = [!rows.is_multiple_of(group), !keys.is_multiple_of(block)];
-        let loads = t.copies.is_some() && registers.is_none();
+        let loads = t.caps.copies.is_some() && registers.is_none();
         Ok(Loop {
             a,
             layout,
@@ -586,7 +586,7 @@ impl<'a> Loop<'a> {
     /// The weight of a score: its exponential below the maximum. A weight is rounded to 16 bits, so a fast approximate
     /// power is used if the target has one.
     fn weight(&self, k: &mut Kernel, score: UOp, below: UOp, t: &Target) -> UOp {
-        if !t.has_rough_powers() || !t.fma || self.registers.is_some() {
+        if !t.has_rough_powers() || !t.caps.fma || self.registers.is_some() {
             return self.exp(k, score, below, t);
         }
         let by = k.g.src_at(k.g.src_at(self.a.exp, 0), 1);
@@ -680,8 +680,8 @@ fn subgroups(k: &Kernel, t: &Target, a: &Attention, layout: &Layout, block: usiz
     let heads = all / (rows * columns).max(1);
     let (mut below, mut subgroups) = (1, 1);
     // as many rows per workgroup as leave work for all processors, because rows share the staged arrays
-    let busy = |rows_of: usize| heads * rows.div_ceil(rows_of) >= t.processors.max(1);
-    let most = SUBGROUPS.min(t.max_local_total as usize / layout.threads());
+    let busy = |rows_of: usize| heads * rows.div_ceil(rows_of) >= t.machine.processors.max(1);
+    let most = SUBGROUPS.min(t.limits.max_local_total as usize / layout.threads());
     while 2 * subgroups <= most && m * subgroups < rows && (subgroups < 4 || busy(2 * m * subgroups)) {
         subgroups *= 2;
     }

@@ -334,7 +334,7 @@ impl Kernel {
         }
         match *o {
             Opt::Stage(_) => Ok(()),
-            Opt::Keep { .. } if t.has_local => Err(bad("not on a GPU yet")),
+            Opt::Keep { .. } if t.caps.has_local => Err(bad("not on a GPU yet")),
             Opt::Keep { .. } => self.keep(r),
             Opt::Pad { to, .. } if t.machine.reads_past_end => self.pad(r, to as usize, PastEnd::Readable),
             Opt::Pad { to, .. } => self.pad_to(r, to as usize),
@@ -347,7 +347,7 @@ impl Kernel {
                 self.swap(r, other);
                 Ok(())
             }
-            Opt::Join { with, .. } if MATRIX_TILES_ENABLED && t.has_local => {
+            Opt::Join { with, .. } if MATRIX_TILES_ENABLED && t.caps.has_local => {
                 let other = self.range_by_id(with).filter(|&x| x != r && self.g.kind(x) == kind);
                 let other = other.filter(|&x| !kind.is_reduce() || self.reduced_together(r, x));
                 let other = other.ok_or_else(|| bad("no such axis beside it"))?;
@@ -368,8 +368,8 @@ impl Kernel {
                 return Err("a local array is made in this loop");
             }
             Part::Lane if !self.lane_fits(r, by) => return Err("there is a lane axis already"),
-            Part::Local if reduce || !t.has_local => return Err("only output axes of a GPU kernel can be local"),
-            Part::Group if !t.has_local || !self.can_share(r) => {
+            Part::Local if reduce || !t.caps.has_local => return Err("only output axes of a GPU kernel can be local"),
+            Part::Group if !t.caps.has_local || !self.can_share(r) => {
                 return Err("only reductions outside of all loops can be shared");
             }
             Part::Tile if !t.has_tiles() => return Err("the target has no matrix tiles"),
@@ -402,7 +402,7 @@ impl Kernel {
         if let Some(threads) = self.common_threads(r, by, part) {
             return self.share_axis(r, threads).ok_or(uneven);
         }
-        let overlap = kind == AxisKind::Fill || !reduce && !t.has_local && self.repeatable();
+        let overlap = kind == AxisKind::Fill || !reduce && !t.caps.has_local && self.repeatable();
         self.split(r, by, inner, part == Part::Lane, overlap).ok_or(uneven)
     }
 
@@ -671,6 +671,6 @@ impl Kernel {
     /// Maps the output loops to the launch: to `Grid` and `Local` dimensions on a GPU, to the loop over the grid on a
     /// CPU.
     pub fn map_launch(&mut self, t: &Target) -> Result<()> {
-        if t.has_local { super::opt::launch::gpu(self, t) } else { super::opt::launch::cpu(self, t) }
+        if t.caps.has_local { super::opt::launch::gpu(self, t) } else { super::opt::launch::cpu(self, t) }
     }
 }

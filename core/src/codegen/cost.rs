@@ -215,7 +215,7 @@ pub fn cost(p: &Program, t: &Target) -> Cost {
     let dots = g.iter().filter(is_dot).fold(0, |set, u| set | g.ranges(u));
     let mut w = Walk { p, t, m, frames: vec![Frame::default()], dots, spilled: 0.0 };
     let registers: f64 = p.order.iter().filter(|&&u| g.op(u) == Op::Acc).map(|&u| w.vectors(u)).sum();
-    w.spilled = (registers + 2.0 - t.vector_registers as f64).max(0.0);
+    w.spilled = (registers + 2.0 - t.caps.vector_registers as f64).max(0.0);
     p.order.iter().for_each(|&u| w.visit(u));
     while w.frames.len() > 1 {
         w.close();
@@ -251,11 +251,11 @@ fn launch(p: &Program, t: &Target) -> (f64, f64) {
     let all = |n: [u32; 3]| n.iter().map(|&n| f64::from(n)).product::<f64>();
     let (grid, group) = (all(p.grid), all(p.local));
     let start = m.launch + m.argument * p.params.len() as f64;
-    if t.has_local {
+    if t.caps.has_local {
         let whole = (group / m.warp).ceil() * m.warp / group;
         return (whole.max(m.busy / (grid * group)), start);
     }
-    let share = (grid / t.threads.max(1) as f64).ceil() / grid;
+    let share = (grid / t.limits.threads.max(1) as f64).ceil() / grid;
     (share, if share < 1.0 { start + m.fork_join } else { start })
 }
 
@@ -266,7 +266,7 @@ impl Walk<'_> {
 
     /// Vector registers that a lane axis fills with elements of `size` bytes.
     fn wide(&self, a: TileAxis, size: usize) -> f64 {
-        (a.len * size.max(4)).div_ceil(self.t.lanes.max(1) * 4) as f64
+        (a.len * size.max(4)).div_ceil(self.t.caps.lanes.max(1) * 4) as f64
     }
 
     /// Vector registers that a value fills.
@@ -294,7 +294,7 @@ impl Walk<'_> {
             Op::Fold => {
                 let across = g.src(u)[1..].iter().any(|&r| self.lane(r).is_some());
                 let (all, left) = (self.vectors(g.src_at(u, 0)), self.vectors(u));
-                let halves = if across { f64::from(self.t.lanes.ilog2()) } else { 0.0 };
+                let halves = if across { f64::from(self.t.caps.lanes.ilog2()) } else { 0.0 };
                 (all - left).max(0.0) * m.arithmetic + left * halves * m.horizontal_step
             }
             Op::Div | Op::Recip | Op::Sqrt if g.dtype(u).is_float() => self.vectors(u) * m.divide,
@@ -319,7 +319,7 @@ impl Walk<'_> {
         let products = elems * layout.len(Side::K) as f64;
         // matrix units for wider elements do at most half as much for each doubling of the width
         let wide = g.dtype(g.src_at(u, 0)).size() as f64 / 2.0;
-        products / self.t.lanes as f64 * wide * self.m.matrix
+        products / self.t.caps.lanes as f64 * wide * self.m.matrix
     }
 
     fn accumulate(&mut self, u: UOp) {
@@ -389,8 +389,8 @@ impl Walk<'_> {
                 match () {
                     () if g.ranges(index) >> l.id & 1 == 0 => rows * one * if dense { 1.0 } else { group as f64 },
                     () if stride == group as i64 && dense && !indirect => n * whole,
-                    () if near && self.t.permutes && !store && size >= 4 => n * m.permuted_load,
-                    () if store && self.t.interleaved_stores && p.woven(u).is_some() => n * (whole + m.arithmetic),
+                    () if near && self.t.caps.permutes && !store && size >= 4 => n * m.permuted_load,
+                    () if store && self.t.caps.interleaved_stores && p.woven(u).is_some() => n * (whole + m.arithmetic),
                     () => part * group as f64,
                 }
             }
@@ -465,7 +465,7 @@ impl Walk<'_> {
         let (g, m) = (&self.p.g, self.m);
         let (len, loop_control) = match g.kind(u) {
             AxisKind::Grid(d) => {
-                (self.p.grid[d as usize] as f64, if self.t.has_local { m.group } else { m.loop_overhead })
+                (self.p.grid[d as usize] as f64, if self.t.caps.has_local { m.group } else { m.loop_overhead })
             }
             AxisKind::Local(d) => (self.p.local[d as usize] as f64, 0.0),
             _ => ((g.bounds(u).1 + 1).max(1) as f64, m.loop_overhead),
@@ -566,7 +566,7 @@ mod tests {
             // the last tiles overlap, so some elements are computed twice
             assert!((p.flops..p.flops + p.flops / 8).contains(&count(&p).flops));
             let m = t.machine.prices;
-            assert!(c.ns > 64f64.powi(3) / t.lanes as f64 * m.multiply_add * m.cycle / t.threads as f64);
+            assert!(c.ns > 64f64.powi(3) / t.caps.lanes as f64 * m.multiply_add * m.cycle / t.limits.threads as f64);
             // everything stays in the L2 cache from one launch to the next
             assert_eq!(c.moved[1..], [0.0; 2]);
         }

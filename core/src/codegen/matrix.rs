@@ -92,14 +92,14 @@ fn find<'a>(k: &Kernel, t: &'a Target, sum: UOp, sides: &[UOp]) -> Option<Produc
         |tile: &&MatrixTile, axes: [UOp; 3]| takes(tile, g, pair, sum) && tile.sides() == axes.map(|r| g.range_len(r));
     ways.into_iter().find_map(|(factors, [m, n])| {
         let axes = [m, n, terms];
-        let tile = t.matrix_tiles.iter().find(|tile| fits(tile, axes))?;
+        let tile = t.caps.matrix_tiles.iter().find(|tile| fits(tile, axes))?;
         (!has(factors[0], n) && !has(factors[1], m)).then_some(Product {
             tile,
             factors,
             axes,
             gate,
             scale,
-            loads: t.copies.is_some(),
+            loads: t.caps.copies.is_some(),
         })
     })
 }
@@ -111,7 +111,7 @@ pub(super) fn in_memory(k: &Kernel, t: &Target) -> bool {
     let [[p, q], [terms]] = [sides[0].as_slice(), sides[1].as_slice()] else { return false };
     let [p, q, terms] = [*p, *q, *terms].map(|r| k.g.range_len(r));
     let fits = |tile: &MatrixTile| [[p, q, terms], [q, p, terms]].contains(&tile.sides());
-    MATRIX_TILES_ENABLED && t.matrix_tiles.iter().any(|tile| tile.layout.in_memory() && fits(tile))
+    MATRIX_TILES_ENABLED && t.caps.matrix_tiles.iter().any(|tile| tile.layout.in_memory() && fits(tile))
 }
 
 impl Product<'_> {

@@ -171,10 +171,10 @@ fn finish_lowering(mut l: Lowering, t: &Target) -> Result<(Program, Vec<Vec<Opt>
     let others = std::mem::take(&mut l.others);
     let p = l.program()?;
     spec::verify(&p.g, &p.order, Stage::Program)?;
-    if t.max_loop_iterations < u32::MAX {
+    if t.limits.max_loop_iterations < u32::MAX {
         let turns = count::loop_iterations(&p);
-        if turns > t.max_loop_iterations as u64 {
-            return Err(Error::Turns { kernel: p.name, turns, most: t.max_loop_iterations });
+        if turns > t.limits.max_loop_iterations as u64 {
+            return Err(Error::Turns { kernel: p.name, turns, most: t.limits.max_loop_iterations });
         }
     }
     Ok((p, others))

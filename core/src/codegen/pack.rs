@@ -39,7 +39,7 @@ impl Kernel {
         }
         let bytes = len.saturating_mul(2).saturating_mul(self.g.dtype(index).size());
         let direct = !self.g.reachable(&[index]).into_iter().any(|u| matches!(self.g.op(u), Op::Load | Op::Var));
-        self.constants.contains(&slot) && direct && bytes <= t.max_buffer_bytes.min(MAX_ELEMS)
+        self.constants.contains(&slot) && direct && bytes <= t.limits.max_buffer_bytes.min(MAX_ELEMS)
     }
 
     /// Makes `load`, the only load from parameter `slot`, read a packed copy. `axes` are all ranges that it depends on,

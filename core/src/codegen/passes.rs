@@ -54,13 +54,13 @@ fn always(_: &Target) -> bool {
 }
 
 fn has_threads(t: &Target) -> bool {
-    t.has_local
+    t.caps.has_local
 }
 
 // The threads of a workgroup run loops together (barriers), so a loop that ends early or is private to a thread needs a
 // target without them.
 fn has_private_loops(t: &Target) -> bool {
-    !t.has_local
+    !t.caps.has_local
 }
 
 fn has_tiles(t: &Target) -> bool {

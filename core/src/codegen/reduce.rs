@@ -105,9 +105,9 @@ fn share(
     let mut group = if n >= 32 && n.is_power_of_two() { 1 << (n.ilog2() / 2) } else { n };
     let whole = n.is_power_of_two() && k.g.kind(threads) == AxisKind::Local(0) && k.g.dtype(part) != DType::Bool;
     let mut part = part;
-    if whole && t.subgroup > 1 {
+    if whole && t.caps.subgroup > 1 {
         // threads of one subgroup exchange values without memory
-        group = n.min(t.subgroup as usize);
+        group = n.min(t.caps.subgroup as usize);
         for bit in (0..group.ilog2()).map(|i| 1u8 << i) {
             let b = k.g.int(i64::from(bit), k.g.dtype(threads));
             let other = k.g.binary(Op::Xor, threads, b);
@@ -142,7 +142,7 @@ pub(super) fn exchange(k: &mut Kernel, part: UOp, threads: UOp, from: UOp, space
     let tiles: Ranges = g.reachable(&[part]).into_iter().filter(is_tile).collect();
     let axes: Ranges = locals.iter().chain(&tiles).copied().collect();
     let len = axes.iter().map(|&r| g.range_len(r)).product::<usize>();
-    if space == Space::Workgroup && len * dt.size().max(4) > t.workgroup_bytes {
+    if space == Space::Workgroup && len * dt.size().max(4) > t.limits.workgroup_bytes {
         let what = format!("{len} partial results of a workgroup");
         return Err(Error::Unsupported { what, context: t.name.clone() });
     }
@@ -186,7 +186,7 @@ fn lower_reduce(
         (of_kind(g, AxisKind::Reduce), of_kind(g, AxisKind::Unroll), of_kind(g, AxisKind::Accum));
     // iterations that differ only in addresses become a tile axis, so that contiguous elements can be loaded together
     let (mut steps, unrolled): (Ranges, Ranges) =
-        unrolled.into_iter().partition(|&r| t.has_local && addresses_alone(g, x, r));
+        unrolled.into_iter().partition(|&r| t.caps.has_local && addresses_alone(g, x, r));
     let dots = of_kind(g, AxisKind::Dot);
     steps.extend_from_slice(&dots);
     let mut bodies: Vec<UOp> = vec![x];
@@ -205,7 +205,7 @@ fn lower_reduce(
     }
     let peeled = match around_loops.as_slice() {
         // not where the loop has an early end: its last iteration may not run at all
-        [r] if !t.has_local && loop_limits.iter().all(|x| x.0 != g.range_arg(*r).id) => peel(g, memo, &bodies, *r),
+        [r] if !t.caps.has_local && loop_limits.iter().all(|x| x.0 != g.range_arg(*r).id) => peel(g, memo, &bodies, *r),
         _ => None,
     };
     let mut around_loops: Ranges = around_loops;
@@ -356,7 +356,7 @@ fn is_place(g: &Graph, u: UOp) -> bool {
 fn accumulator(dt: DType, t: &Target) -> DType {
     match dt {
         DType::F16 | DType::BF16 => DType::F32,
-        _ if t.arithmetic.has(dt) => dt,
+        _ if t.caps.arithmetic.has(dt) => dt,
         DType::I8 | DType::I16 => DType::I32,
         DType::U8 | DType::U16 => DType::U32,
         _ => dt,
@@ -369,7 +369,7 @@ pub(super) fn update(g: &mut Graph, op: ReduceOp, acc: UOp, x: UOp, i: usize, t:
     let dot = |u: &UOp| g.op(*u) == Op::Range && g.kind(*u) == AxisKind::Dot;
     let product = op == ReduceOp::Add
         && g.op(x) == Op::Mul
-        && (t.fma && g.dtype(x).is_float() || g.dtype(x) == DType::I32 && g.reachable(&[x]).iter().any(dot));
+        && (t.caps.fma && g.dtype(x).is_float() || g.dtype(x) == DType::I32 && g.reachable(&[x]).iter().any(dot));
     if product {
         let (a, b) = (g.src_at(x, 0), g.src_at(x, 1));
         let arg = if i == 0 { Arg::None } else { Arg::Acc(i as u32) };

@@ -62,8 +62,8 @@ pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopIn
         }
     }
     let (mut bytes, mut map) = (0usize, FxHashMap::default());
-    let mut most = t.workgroup_bytes;
-    let copies = t.copies.filter(|_| MATRIX_TILES_ENABLED);
+    let mut most = t.limits.workgroup_bytes;
+    let copies = t.caps.copies.filter(|_| MATRIX_TILES_ENABLED);
     let copying = copies.is_some() && all_copied(k, &groups.concat());
     // arrays that are filled once, outside all loops, reduce the memory that is left for the others
     let mut once: Vec<UOp> = Vec::new();
@@ -302,8 +302,8 @@ fn fill(k: &mut Kernel, t: &Target, stage: UOp, copying: bool) -> Result<Fill> {
     let (along, width) = match async_copy {
         Some(AsyncCopy::Rows(r)) => (Some(r), COPY_BYTES / dt.size()),
         Some(AsyncCopy::Single) => (None, 1),
-        None => match vectors_along(k, value, &axes, t.lanes) {
-            Some(r) => (Some(r), t.lanes),
+        None => match vectors_along(k, value, &axes, t.caps.lanes) {
+            Some(r) => (Some(r), t.caps.lanes),
             None => (None, 1),
         },
     };
@@ -397,7 +397,7 @@ impl Fill {
     /// Bytes of the array. On targets without asynchronous copies an element takes at least a word of 4 bytes, since it
     /// does in some languages.
     fn bytes(&self, g: &Graph, t: &Target) -> usize {
-        let least = if t.copies.is_some() { 1 } else { 4 };
+        let least = if t.caps.copies.is_some() { 1 } else { 4 };
         elems(g, self.stage).saturating_mul(g.dtype(self.stage).size().max(least))
     }
 }

@@ -34,7 +34,7 @@ impl Kernel {
     /// Applies [`super::Opt::Stage`]: the load is packed outside the kernel if it may be, and otherwise reads a local
     /// array. On GPUs the threads of a workgroup share the array.
     pub(super) fn stage(&mut self, what: &Staging, t: &Target) -> Result<()> {
-        let threads = t.has_local;
+        let threads = t.caps.has_local;
         let bad = |why: &str| Error::value("opt", format!("{}: {why}", super::Opt::Stage(*what)));
         let &Staging { param: slot, level, separate_windows, .. } = what;
         let load = self.load_of(slot, what.load).ok_or_else(|| bad("no such load"))?;
@@ -53,7 +53,7 @@ impl Kernel {
         let panels = tiled && matrix::in_memory(self, t);
         let row = match tiled {
             true => rows_of(&self.g, load, &mut closed, panels),
-            false if MATRIX_TILES_ENABLED && threads && t.copies.is_some() => self.in_order(load, &mut closed),
+            false if MATRIX_TILES_ENABLED && threads && t.caps.copies.is_some() => self.in_order(load, &mut closed),
             false => None,
         };
         if panels && row.is_none() {

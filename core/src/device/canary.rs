@@ -141,9 +141,9 @@ fn main() {
 
 /// The computations for a target, in one list for each shader.
 fn asked(t: &Target) -> Vec<Vec<&'static Known>> {
-    let words = if t.dots.is_some() { WORDS.iter() } else { [].iter() };
+    let words = if t.caps.dots.is_some() { WORDS.iter() } else { [].iter() };
     let mut all = vec![words.chain(&PLAIN).collect()];
-    if t.f16_arrays {
+    if t.caps.f16_arrays {
         all.push(HALVES.iter().collect());
     }
     all
@@ -208,11 +208,11 @@ pub fn judge(t: &mut Target, answers: &[Vec<u8>]) -> Result<Vec<String>> {
                     said.push(format!("{wrong}: long loops are cut"));
                 }
                 NoWords => {
-                    t.dots = None;
+                    t.caps.dots = None;
                     said.push(format!("{wrong}: products of bytes are made one by one"));
                 }
                 NoF16 => {
-                    t.f16_arrays = false;
+                    t.caps.f16_arrays = false;
                     said.push(format!("{wrong}: they are taken out of words"));
                 }
                 Say(what) => said.push(what.into()),

@@ -11,7 +11,7 @@ use crate::DType;
 use crate::codegen::live::{IterationCount, LaunchDim};
 use crate::codegen::{Opt, ParamInfo, VarInfo};
 use crate::render::{Code, Source};
-use crate::target::Target;
+use crate::target::{Caps, Limits, Target};
 use crate::uop::hash::key_bytes;
 use crate::uop::label;
 use std::sync::OnceLock;
@@ -73,24 +73,29 @@ pub fn space(t: &Target) -> u128 {
 /// to be.
 pub fn opts_space(t: &Target) -> u128 {
     #[rustfmt::skip]
-    let Target {
-        lang, lanes, vector_registers, isa, storage, f16_arrays, has_local, threads, max_local_total, subgroup,
-        workgroup_bytes, software, relaxed_simd, dots, matrix_tiles,
+    let Target { lang, caps, limits, machine, name: _ } = t;
+    #[rustfmt::skip]
+    let Caps {
+        lanes, vector_registers, isa, storage, f16_arrays, has_local, subgroup, relaxed_simd, dots, matrix_tiles,
         // which device it is
-        name: _, sm: _, processors: _,
-        // limits of launches and buffers, which say whether opts fit and not which are fast
-        max_grid: _, max_local: _, max_buffers: _, max_buffer_bytes: _, offset_alignment: _, max_loop_iterations: _,
+        sm: _,
         // follow from the language and what is hashed of the hardware
         arithmetic: _, fma: _, functions: _, copies: _, permutes: _, interleaved_stores: _, half_vectors: _,
         memory_operands: _, narrow_mask_constants: _, reassociates: _, shared_allocations: _, custom_kernels: _,
-        // estimates, which tuning replaces by measured times
-        machine: _,
-    } = t;
+    } = caps;
+    #[rustfmt::skip]
+    let Limits {
+        threads, max_local_total, workgroup_bytes,
+        // these say whether opts fit and not which are fast
+        max_grid: _, max_local: _, max_buffers: _, max_buffer_bytes: _, offset_alignment: _, max_loop_iterations: _,
+    } = limits;
+    // the rest of the machine are estimates, which tuning replaces by measured times
+    let software = machine.software;
     let memory = (storage, f16_arrays);
     let family = (lang, lanes, isa, memory, has_local, threads.min(&2), max_local_total, software, relaxed_simd);
     // numbers that matter on GPUs only; lines for other targets are older than these and keep their keys
     let gpu = (vector_registers, dots, subgroup, workgroup_bytes, matrix_tiles);
-    let text = if t.has_local { format!("opts 2 {family:?} {gpu:?}") } else { format!("opts 1 {family:?}") };
+    let text = if *has_local { format!("opts 2 {family:?} {gpu:?}") } else { format!("opts 1 {family:?}") };
     label::of_bytes(text.as_bytes())
 }
 

@@ -17,7 +17,6 @@ use crate::device::{BufId, Device, KernelId, Step, View};
 use crate::dtype::Scalar;
 use crate::interrupt::Interrupt;
 use crate::schedule::share::scalar_number;
-use crate::target::Lang;
 use crate::uop::{Arg, Graph, Op, UOp, hash};
 use crate::util::lru::Lru;
 use crate::util::sort;
@@ -166,9 +165,7 @@ impl Engine {
     }
 
     /// An engine on a device, with a host that may have threads and a persistent cache.
-    pub fn with_host(device: Box<dyn Device>, host: Box<dyn Host>) -> Engine {
-        // programs for the interpreter have no bytes that a cache could store
-        let mut host = if device.target().lang == Lang::Eval { Box::new(Alone) } else { host };
+    pub fn with_host(device: Box<dyn Device>, mut host: Box<dyn Host>) -> Engine {
         Engine {
             space: cache::space(device.target()),
             watcher: host.watcher(),

@@ -6,9 +6,9 @@ use super::memory::{self, LiveRange};
 use crate::codegen::live::{self, LaunchDim};
 use crate::codegen::pack::Pack;
 use crate::codegen::{self, Opt, Program, VarInfo};
-use crate::render::{Code, Renderer, Source};
+use crate::render::{Renderer, Source};
 use crate::schedule::{Ast, BufferInfo, Kernel, Origin, Schedule, schedule};
-use crate::target::{Lang, Target};
+use crate::target::Target;
 use crate::uop::spec::{self, Stage};
 use crate::uop::{Arg, Graph, Op, UOp, hash, label};
 use crate::util::sort;
@@ -123,7 +123,7 @@ impl Compiled {
     /// Renders a program for a target, and compiles the kernels that make its packed copies.
     pub fn new(program: Program, t: &Target, renderer: &dyn Renderer) -> Result<Compiled> {
         let program = Arc::new(program);
-        let code = render(&program, t, renderer)?;
+        let code = renderer.render(&program, t)?;
         let pack = |p: &Pack| {
             let compiled = Box::new(compile(&p.ast, t, renderer, None)?);
             Ok(Packed { slot: p.slot, key: kernel_key(&p.ast), compiled })
@@ -242,14 +242,6 @@ pub fn compile(ast: &Ast, t: &Target, renderer: &dyn Renderer, opts: Option<&[Op
             Progress::Whole(compiled) => Ok(*compiled),
             Progress::Partial(_) => Err(Error::Internal("a custom kernel has passes".into())),
         },
-    }
-}
-
-/// Renders a program in the target's language.
-pub fn render(p: &Arc<Program>, t: &Target, renderer: &dyn Renderer) -> Result<Code> {
-    match t.lang {
-        Lang::Eval => Ok(Code::Program(p.clone())),
-        _ => renderer.render(p, t),
     }
 }
 
@@ -376,15 +368,15 @@ pub(super) fn scheduled(
                 let bytes = b
                     .len
                     .checked_mul(size)
-                    .filter(|&n| n <= t.max_buffer_bytes)
+                    .filter(|&n| n <= t.limits.max_buffer_bytes)
                     .ok_or_else(|| Error::OutOfMemory { device: t.name.clone(), bytes: wanted })?;
                 temps.push((i, LiveRange { bytes, first, last }));
             }
         }
     }
     let lives: Vec<LiveRange> = temps.iter().map(|t| t.1).collect();
-    let arena_bound = memory::lower_bound(&lives, t.offset_alignment);
-    let conflicts = if !t.shared_allocations { read_and_written(&s.kernels) } else { FxHashSet::default() };
+    let arena_bound = memory::lower_bound(&lives, t.limits.offset_alignment);
+    let conflicts = if !t.caps.shared_allocations { read_and_written(&s.kernels) } else { FxHashSet::default() };
     let at: FxHashMap<usize, usize> = temps.iter().enumerate().map(|(i, t)| (t.0, i)).collect();
     let mut others = vec![Vec::new(); if conflicts.is_empty() { 0 } else { temps.len() }];
     for (a, b) in conflicts {
@@ -393,7 +385,7 @@ pub(super) fn scheduled(
             others[j].push(i);
         }
     }
-    let layout = memory::plan(&lives, t.offset_alignment, t.max_buffer_bytes, &others);
+    let layout = memory::plan(&lives, t.limits.offset_alignment, t.limits.max_buffer_bytes, &others);
     for ((i, life), (arena, offset)) in temps.iter().zip(&layout.places) {
         places[*i] = Some(Place::Arena { arena: *arena, offset: *offset, bytes: life.bytes });
     }

@@ -246,13 +246,13 @@ impl Search {
         let t = &self.target;
         let threads: u64 = program.local.iter().map(|&n| u64::from(n)).product();
         let within = |have: [u32; 3], most: [u32; 3]| have.iter().zip(most).all(|(&h, m)| h <= m);
-        let fits = !t.has_local
-            || within(program.grid, t.max_grid)
-                && within(program.local, t.max_local)
-                && threads <= u64::from(t.max_local_total);
+        let fits = !t.caps.has_local
+            || within(program.grid, t.limits.max_grid)
+                && within(program.local, t.limits.max_local)
+                && threads <= u64::from(t.limits.max_local_total);
         let registers =
             |p: &Program| p.order.iter().filter(|&&u| p.g.op(u) == Op::Acc).map(|&u| vectors(p, u, t)).sum::<f64>();
-        if !fits || registers(&program) > 4.0 * t.vector_registers as f64 {
+        if !fits || registers(&program) > 4.0 * t.caps.vector_registers as f64 {
             return None;
         }
         self.seen.insert(hash::key(&program.g, &program.order)).then_some(Candidate { opts, program })
@@ -261,7 +261,7 @@ impl Search {
 
 /// Registers that a value fills.
 fn vectors(p: &Program, u: crate::uop::UOp, t: &Target) -> f64 {
-    p.tile(u).iter().map(|a| if a.lane { a.len.div_ceil(t.lanes) } else { a.len }).product::<usize>() as f64
+    p.tile(u).iter().map(|a| if a.lane { a.len.div_ceil(t.caps.lanes) } else { a.len }).product::<usize>() as f64
 }
 
 #[cfg(test)]
@@ -314,7 +314,7 @@ mod tests {
             let mut s = Search::new(&matmul(128, &t), &t, render::of(t.lang), None).unwrap();
             while let Some(trial) = s.ask() {
                 let ns = cost(trial.compiled.program.as_ref().unwrap(), &t).ns;
-                let (vectors, m) = (128f64.powi(3) / t.lanes as f64, t.machine.prices);
+                let (vectors, m) = (128f64.powi(3) / t.caps.lanes as f64, t.machine.prices);
                 assert!(ns >= vectors * m.multiply_add * m.cycle, "{:?}: {ns}", trial.opts);
                 s.tell(Some(ns));
             }

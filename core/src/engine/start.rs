@@ -16,7 +16,7 @@ use crate::uop::{Graph, UOp};
 use crate::{Error, Result};
 use std::collections::VecDeque;
 
-/// Limit on loop iterations (`Target::max_loop_iterations`) below which scheduling is not repeated with smaller
+/// Limit on loop iterations (`Limits::max_loop_iterations`) below which scheduling is not repeated with smaller
 /// kernels.
 const MIN_LOOP_LIMIT: u32 = 256;
 
@@ -123,9 +123,10 @@ impl Engine {
                 }
                 // the scheduler bounds a kernel's iterations before its loops are chosen: where the bound was too low,
                 // schedule again with smaller kernels
-                Err(Error::Turns { .. }) if c.scheduled_for.max_loop_iterations >= MIN_LOOP_LIMIT => {
-                    let fewer = c.scheduled_for.max_loop_iterations / 4;
-                    let scheduled_for = Target { max_loop_iterations: fewer, ..c.scheduled_for };
+                Err(Error::Turns { .. }) if c.scheduled_for.limits.max_loop_iterations >= MIN_LOOP_LIMIT => {
+                    let fewer = c.scheduled_for.limits.max_loop_iterations / 4;
+                    let mut scheduled_for = c.scheduled_for;
+                    scheduled_for.limits.max_loop_iterations = fewer;
                     let again = Scheduling::new(&closed.graph, &closed.roots, closed.constant.len(), &scheduled_for);
                     s.stage = StartStage::Plan(closed, Box::new(again));
                     return Ok(None);

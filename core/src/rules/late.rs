@@ -40,7 +40,7 @@ fn nonneg(g: &Graph, u: UOp) -> bool {
 }
 
 fn fuses(g: &Graph, u: UOp, t: &Target) -> bool {
-    t.fma && matches!(g.dtype(u), DType::F32 | DType::F64) && t.arithmetic.has(g.dtype(u))
+    t.caps.fma && matches!(g.dtype(u), DType::F32 | DType::F64) && t.caps.arithmetic.has(g.dtype(u))
 }
 
 /// `|x|`, which is the maximum of x and -x, by clearing the sign bit. For a zero the maximum may be either 0.0 or -0.0,
@@ -52,7 +52,7 @@ fn abs_by_mask(g: &mut Graph, x: UOp, t: &Target) -> Option<UOp> {
         DType::F64 => (DType::U64, i64::MAX),
         _ => return None,
     };
-    if !t.arithmetic.has(dt) || !t.arithmetic.has(bits) {
+    if !t.caps.arithmetic.has(dt) || !t.caps.arithmetic.has(bits) {
         return None;
     }
     let (all, mask) = (g.bitcast(x, bits), g.int(mask, bits));

@@ -28,7 +28,7 @@ const SHARED_BYTES: usize = 2 << 20;
 
 /// Fuses contractions with the row kernels between them, on CPUs.
 pub fn merge(g: &Graph, roots: &[UOp], nodes: &[UOp], cuts: &mut Cuts, t: &Target) {
-    if t.has_local || cuts.rows.is_empty() {
+    if t.caps.has_local || cuts.rows.is_empty() {
         return;
     }
     let mut readers = Readers::new(g, roots, nodes, cuts);
@@ -79,9 +79,9 @@ fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Rows> {
     // line is cheaper stored than computed next to its product
     let inside =
         |(u, row): (&UOp, &SmallVec<[bool; 6]>)| g.shape(*u).iter().zip(row).filter(|x| !*x.1).map(|x| *x.0).max();
-    let least = |kept| inside(kept).unwrap_or(0) >= t.lanes.max(LINE_ELEMS);
+    let least = |kept| inside(kept).unwrap_or(0) >= t.caps.lanes.max(LINE_ELEMS);
     let width = rows::loops(shape, &chain.outer)?[chain.outer.len()..].iter().map(|p| p.len).max()?;
-    if row_elems * 4 > ROW_BYTES as u64 || !chain.kept.iter().all(least) || width < t.lanes {
+    if row_elems * 4 > ROW_BYTES as u64 || !chain.kept.iter().all(least) || width < t.caps.lanes {
         return None;
     }
     let order = chain.order(t)?;
@@ -318,8 +318,8 @@ impl Chain<'_> {
         let shared = shared(&inner).iter().map(|v| self.walk.elements(v)).sum::<usize>() * 4;
         // if rows share no matrix, each is a product of a vector and a matrix, and any thread may take any of them
         if shared == 0 {
-            return (groups * inner.len >= t.threads).then_some(order);
+            return (groups * inner.len >= t.limits.threads).then_some(order);
         }
-        (inner.len > 1 && groups >= t.threads && shared / groups <= SHARED_BYTES).then_some(order)
+        (inner.len > 1 && groups >= t.limits.threads && shared / groups <= SHARED_BYTES).then_some(order)
     }
 }

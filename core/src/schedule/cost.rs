@@ -63,8 +63,8 @@ impl Costs {
     /// The prices of a target; they are close to the bounds in docs/performance.md.
     pub(super) fn of(t: &Target) -> Costs {
         let Machine { ns_per_byte, ns_per_op, load, padded_load_ns, producer_cache_bytes, .. } = t.machine;
-        let (kernel, launch, lanes) = (t.machine.extra_kernel, t.machine.prices.launch, t.lanes as u64);
-        let threads = t.threads.max(1);
+        let (kernel, launch, lanes) = (t.machine.extra_kernel, t.machine.prices.launch, t.caps.lanes as u64);
+        let threads = t.limits.threads.max(1);
         Costs { kernel, launch, ns_per_byte, ns_per_op, load, padded_load_ns, producer_cache_bytes, lanes, threads }
     }
 

@@ -154,7 +154,7 @@ pub(super) fn choose_cuts(g: &Graph, roots: &[UOp], cyclic_assigns: &[UOp], t: &
 pub(super) fn fuse_across_cuts(g: &Graph, roots: &[UOp], not_attention: &[UOp], cuts: &mut Cuts, t: &Target) {
     let nodes = g.reachable(roots);
     chain::merge(g, roots, &nodes, cuts, t);
-    if t.has_local {
+    if t.caps.has_local {
         attention::merge(g, &nodes, not_attention, cuts, t);
     }
 }
@@ -442,7 +442,7 @@ impl Inline {
 const MAX_TABLE_ELEMS: u64 = 8;
 
 fn decide_candidates(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &[Wanted], t: &Target) {
-    let max_inputs = t.max_buffers.saturating_sub(1).max(2);
+    let max_inputs = t.limits.max_buffers.saturating_sub(1).max(2);
     let costs = Costs::of(t);
     let mut info: Vec<Inline> = vec![Inline::default(); g.len()];
     let whole = |u: UOp| Inline { buffers: SmallVec::from_elem(u.0, 1), ..Inline::default() };
@@ -494,7 +494,7 @@ fn decide_candidates(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool]
             let once = wanted[i].flags & (EXPANDED | SHARED) == 0;
             // tables computed from positions, such as the shifts that unpack a word, become constants when their loop
             // is unrolled
-            let table = t.has_local && here.buffers.is_empty() && g.numel(u) <= MAX_TABLE_ELEMS;
+            let table = t.caps.has_local && here.buffers.is_empty() && g.numel(u) <= MAX_TABLE_ELEMS;
             let stays =
                 || once || table || is_place_mask(g, u, &here, t) || costs.recompute(&value(g, u, &here, &wanted[i]));
             if here.reduces.is_empty() && stays() {
@@ -512,7 +512,7 @@ fn is_place_mask(g: &Graph, u: UOp, here: &Inline, t: &Target) -> bool {
     let is_mask = g.dtype(u) == crate::DType::Bool && here.ops <= MASK_OPS;
     let has = |op: Op| g.reachable(&[u]).iter().any(|&x| g.op(x) == op);
     let lengths = |b: &u32| g.numel(UOp(*b)) <= MOST_LENGTHS;
-    let ends_loops = !t.has_local && here.buffers.iter().all(lengths);
+    let ends_loops = !t.caps.has_local && here.buffers.iter().all(lengths);
     is_mask && (here.buffers.is_empty() && has(Op::Var) || ends_loops && has(Op::CmpLt))
 }
 

@@ -160,7 +160,7 @@ pub(super) fn joined(a: &Pending, b: &Pending, t: &Target) -> Option<Pending> {
             args.push(*x);
         }
     }
-    if args.len() > t.max_buffers {
+    if args.len() > t.limits.max_buffers {
         return None;
     }
     let mut g = Graph::new();

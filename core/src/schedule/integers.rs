@@ -59,7 +59,7 @@ struct Quantised {
 /// Rewrites such sums below `roots` to integers and gives the new roots, or `None` if there are no such sums. `inputs`
 /// are the buffers whose contents differ from run to run.
 pub fn in_integers(g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> Option<Vec<UOp>> {
-    let Dots { group, stored: dt } = t.dots?;
+    let Dots { group, stored: dt } = t.caps.dots?;
     let nodes = g.value_nodes(roots);
     let fixed = constants(g, &nodes, inputs);
     let mut stores: FxHashMap<UOp, ByteLayout> = FxHashMap::default();

@@ -48,7 +48,7 @@ pub(super) fn unroll(g: &mut Graph, roots: &[UOp], t: &Target) -> Vec<UOp> {
 /// Is the recurrence computed by kernels that loop over its steps? A step without reductions has nothing to keep
 /// between two loops over its elements.
 fn is_kernel(r: &Recurrence, t: &Target) -> bool {
-    if t.has_local || r.work == 0 || r.work > WORK_PER_LAUNCH || r.steps < 2 || kernels().is_none() {
+    if t.caps.has_local || r.work == 0 || r.work > WORK_PER_LAUNCH || r.steps < 2 || kernels().is_none() {
         return false;
     }
     Costs::of(t).loops_over_steps(r.work)

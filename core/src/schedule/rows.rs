@@ -182,14 +182,14 @@ fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Loops> {
     let is_contiguous = matches!(inner, [p] if p.axis + 1 == shape.len() && p.stride == 1);
     let longest = row.max(walk.row_work);
     // the reductions of a row and the loop that reads them back count as iterations of the same thread
-    let fits = longest <= t.max_loop_iterations as usize / 4;
+    let fits = longest <= t.limits.max_loop_iterations as usize / 4;
     (fits && !is_shared(rows, walk.product, t) && pays(rows, longest, row > 1, is_contiguous, t)).then_some(loops)
 }
 
 /// Do several threads of a GPU share each sum of so many products of a vector and a matrix, as there are too few results to
 /// keep it busy? In a kernel of one such sum they do, in one of several each result has a single thread.
 fn is_shared(rows: usize, len: usize, t: &Target) -> bool {
-    t.has_local && !t.software && rows < t.machine.workgroups.busy && rows.saturating_mul(len) > SMALL
+    t.caps.has_local && !t.machine.software && rows < t.machine.workgroups.busy && rows.saturating_mul(len) > SMALL
 }
 
 /// Is one kernel over whole rows faster than one kernel for each reduction and one for the rest?
@@ -197,9 +197,9 @@ fn pays(rows: usize, row: usize, is_read_back: bool, is_contiguous: bool, t: &Ta
     if rows.saturating_mul(row) <= SMALL {
         return true;
     }
-    match (t.has_local, t.software) {
+    match (t.caps.has_local, t.machine.software) {
         // on CPUs threads divide the rows among them
-        (false, _) => rows >= 2 * t.threads || t.threads == 1 || !is_read_back,
+        (false, _) => rows >= 2 * t.limits.threads || t.limits.threads == 1 || !is_read_back,
         (true, true) => rows >= 64,
         // a workgroup shares a long row; otherwise one thread processes each row, which pays for many rows that are
         // short or only reduced
@@ -411,7 +411,7 @@ impl<'a> Walk<'a> {
         }
         let outer = self.outer.as_deref().unwrap_or_default();
         let of_row = |d: &Digit| outer.iter().any(|o| d.from == o.from && d.stride >= o.stride && d.end() <= o.end());
-        (self.buffers.len() < t.max_buffers && self.gated.iter().all(of_row)).then_some(())
+        (self.buffers.len() < t.limits.max_buffers && self.gated.iter().all(of_row)).then_some(())
     }
 
     /// Records for the source `s` of `u` the digits that decide whether it is needed.

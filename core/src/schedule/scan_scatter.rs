@@ -35,17 +35,19 @@ pub(super) fn scan(g: &mut Graph, src: &[UOp], op: ReduceOp, axis: u8, t: &Targe
         return src[0];
     }
     let rows = g.numel(src[0]) / n as u64;
-    let blocks = match (src.len() == 1 && regroups(op, dt), t.has_local) {
+    let blocks = match (src.len() == 1 && regroups(op, dt), t.caps.has_local) {
         (false, _) => 1,
         (true, true) if n > GPU_MAX_WHOLE_SCAN && rows < GPU_BUSY_ROWS as u64 => {
             n.div_ceil(((n as f64).sqrt() as usize).next_power_of_two())
         }
-        (true, false) if n > CPU_MAX_WHOLE_SCAN && rows < t.threads as u64 && t.lanes > 1 => 4 * t.threads,
-        (true, true) => n.div_ceil(t.max_loop_iterations as usize),
+        (true, false) if n > CPU_MAX_WHOLE_SCAN && rows < t.limits.threads as u64 && t.caps.lanes > 1 => {
+            4 * t.limits.threads
+        }
+        (true, true) => n.div_ceil(t.limits.max_loop_iterations as usize),
         _ => 1,
     };
-    if blocks < 2 && n > t.max_loop_iterations as usize {
-        return scan_in_order(g, src, op, axis, t.max_loop_iterations as usize);
+    if blocks < 2 && n > t.limits.max_loop_iterations as usize {
+        return scan_in_order(g, src, op, axis, t.limits.max_loop_iterations as usize);
     }
     if blocks < 2 {
         return g.node(Op::Scan, dt, src, Arg::Reduce(op, Axes::from_slice(&[axis])));
@@ -123,7 +125,7 @@ pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: ScatterMode, axis: u8, 
     let (shape, updates) = (g.shape(x).clone(), g.shape(index).clone());
     let (m, others) = (updates[a], g.memory_len(index) / updates[a].max(1));
     let share =
-        if t.has_local && others > 0 { (GPU_BUSY_ROWS * 4 / others).min(m / MIN_UPDATES_PER_THREAD) } else { 1 };
+        if t.caps.has_local && others > 0 { (GPU_BUSY_ROWS * 4 / others).min(m / MIN_UPDATES_PER_THREAD) } else { 1 };
     let pieces = share.min(MAX_PARTIAL_ELEMS / g.memory_len(x).max(1));
     if pieces < 2 {
         return scatter_in_order(g, src, how, axis, t);
@@ -163,7 +165,7 @@ pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: ScatterMode, axis: u8, 
 /// A scatter whose updates are processed in order by one loop, or by several scatters one after the other if the loop
 /// would be too long.
 fn scatter_in_order(g: &mut Graph, [x, index, values]: [UOp; 3], how: ScatterMode, axis: u8, t: &Target) -> UOp {
-    let (a, dt, most) = (axis as usize, g.dtype(x), t.max_loop_iterations as usize);
+    let (a, dt, most) = (axis as usize, g.dtype(x), t.limits.max_loop_iterations as usize);
     let m = g.shape(index)[a];
     let mut x = x;
     // if all indices differ, updates are independent and run in parallel

@@ -60,7 +60,7 @@ pub(super) fn merge(mut pending: Vec<Pending>, list: &[BufferInfo], t: &Target) 
             }
             // the group may be gated for a shorter loop already: further gates are added with And
             let all = n.max(o.len);
-            let fits = buffers(&o.kernel, &own) <= t.max_buffers;
+            let fits = buffers(&o.kernel, &own) <= t.limits.max_buffers;
             let both =
                 fits.then(|| joined(&extend_loop(&o.kernel, o.len, all), &extend_loop(&own, n, all), t)).flatten();
             match both {

@@ -29,7 +29,7 @@ const PER_THREAD: usize = 4;
 
 /// The axis along which to split the sum of `x` over `axes`, and the number of pieces, if it is faster split.
 pub(super) fn pieces(g: &Graph, x: UOp, axes: &[u8], t: &Target) -> Option<(usize, usize)> {
-    if t.software && t.has_local || t.lanes < 2 {
+    if t.machine.software && t.caps.has_local || t.caps.lanes < 2 {
         return None;
     }
     let shape = g.shape(x);
@@ -38,7 +38,7 @@ pub(super) fn pieces(g: &Graph, x: UOp, axes: &[u8], t: &Target) -> Option<(usiz
     let axis = axes.iter().map(|&a| a as usize).find(|&a| shape[a] > 1)?;
     let n = shape[axis];
     let most = |want: usize| (2..=want.min(n)).rev().find(|&p| n.is_multiple_of(p)).map(|p| (axis, p));
-    if t.has_local {
+    if t.caps.has_local {
         let parts = (terms / GPU_PIECE).min(GPU_RESULTS / results.max(1)).min(GPU_PIECES);
         return if is_contraction(g, x) && parts >= 4 { most(parts) } else { None };
     }
@@ -46,8 +46,8 @@ pub(super) fn pieces(g: &Graph, x: UOp, axes: &[u8], t: &Target) -> Option<(usiz
         let long = terms >= MIN_SPLIT_TERMS && results >= MIN_SPLIT_RESULTS;
         return if long { most(terms / PIECE) } else { None };
     }
-    let wanted = t.threads * PER_THREAD;
-    if t.threads < 2 || results >= t.threads || g.numel(x) < MIN_SHARED_ELEMS as u64 {
+    let wanted = t.limits.threads * PER_THREAD;
+    if t.limits.threads < 2 || results >= t.limits.threads || g.numel(x) < MIN_SHARED_ELEMS as u64 {
         return None;
     }
     most(wanted)
@@ -60,7 +60,7 @@ fn is_contraction(g: &Graph, x: UOp) -> bool {
 
 /// Does the reduction have more terms than one thread of the target may process?
 pub(super) fn is_too_long(g: &Graph, x: UOp, axes: &[u8], t: &Target) -> bool {
-    terms(g, x, axes) > t.max_loop_iterations as usize
+    terms(g, x, axes) > t.limits.max_loop_iterations as usize
 }
 
 fn terms(g: &Graph, x: UOp, axes: &[u8]) -> usize {
@@ -70,7 +70,7 @@ fn terms(g: &Graph, x: UOp, axes: &[u8]) -> usize {
 /// A reduction split recursively until each thread runs at most half of `max_loop_iterations` iterations. Iterations of
 /// nested loops count together, hence only half.
 pub(super) fn within_loop_limit(g: &mut Graph, x: UOp, op: ReduceOp, axes: &[u8], t: &Target) -> UOp {
-    let most = (t.max_loop_iterations as usize / 2).max(4);
+    let most = (t.limits.max_loop_iterations as usize / 2).max(4);
     let longest = axes.iter().map(|&a| a as usize).max_by_key(|&a| g.shape(x)[a]);
     let (Some(axis), true) = (longest, is_too_long(g, x, axes, t)) else { return g.reduce(x, op, axes) };
     let n = g.shape(x)[axis];

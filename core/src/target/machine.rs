@@ -8,6 +8,10 @@ use std::fmt;
 /// The performance numbers of a machine that the scheduler and the choice of opts use.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Machine {
+    /// True if a CPU emulates the GPU (SwiftShader, llvmpipe, pocl).
+    pub software: bool,
+    /// Multiprocessors of a GPU, over which a kernel's workgroups are distributed; 0 if the number is unknown.
+    pub processors: usize,
     /// Nanoseconds that the scheduler charges for a further kernel, where a value could be computed again instead or the
     /// steps of a recurrence looped over. It is more than the launch ([`Prices::launch`]): each kernel is a program that
     /// has to be compiled and kept, and a barrier for the threads of a processor, which the prices know of two threads
@@ -70,7 +74,7 @@ impl fmt::Debug for Machine {
         let &Machine {
             extra_kernel, ns_per_byte, ns_per_op, load, multiply_add, broadcast, guarded_load, padded_load_ns,
             producer_cache_bytes, resident_bytes, copy, thrashing, columns_first, parallel_loads, hoists_loads,
-            reads_past_end, row_vectors, extra_tile_widths, prices, caches, workgroups,
+            reads_past_end, row_vectors, extra_tile_widths, prices, caches, workgroups, software, processors,
         } = self;
         #[rustfmt::skip]
         let own = [
@@ -83,7 +87,8 @@ impl fmt::Debug for Machine {
         }
         write!(
             f,
-            "{columns_first} {parallel_loads} {hoists_loads} {reads_past_end} {row_vectors} {extra_tile_widths:?}"
+            "{columns_first} {parallel_loads} {hoists_loads} {reads_past_end} {row_vectors} {extra_tile_widths:?} \
+             {software} {processors}"
         )
     }
 }
@@ -94,6 +99,8 @@ impl Machine {
         // interpreters have one lane, and their speed does not matter
         let vector = 0.25 / lanes.max(4) as f64;
         Machine {
+            software: false,
+            processors: 0,
             extra_kernel: 2_000.0,
             ns_per_byte: 0.03,
             ns_per_op: vector,
@@ -202,6 +209,7 @@ impl Machine {
     /// A GPU emulated by a CPU (SwiftShader, llvmpipe).
     pub fn emulated_gpu() -> Machine {
         Machine {
+            software: true,
             extra_kernel: 100_000.0,
             ns_per_byte: 0.1,
             ns_per_op: 0.3,

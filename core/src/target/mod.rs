@@ -1,11 +1,14 @@
-//! What a device can do, as plain data without handles or queries. A [`Target`] decides which ops are decomposed, how
-//! kernels are optimised and which limits launches have, and it is part of every cache key. Devices in `native` and
+//! What a device can do, as plain data without handles or queries, in three parts: what kernels may use ([`Caps`]), how
+//! large launches and buffers may be ([`Limits`]), and how fast what is ([`Machine`]). A [`Target`] decides which ops are
+//! decomposed and how kernels are optimised, and it is part of every cache key. Devices in `native` and
 //! `web` fill it in from what they find. A new back end starts with a constructor here that sets what differs from
 //! [`Target::eval`].
 
 mod caches;
+mod caps;
 pub mod functions;
 mod kernels;
+mod limits;
 mod machine;
 mod prices;
 mod sm;
@@ -13,7 +16,9 @@ mod tiles;
 mod workgroups;
 
 pub use caches::Caches;
+pub use caps::{Caps, Copies, DTypeSet, Dots};
 pub use functions::Function;
+pub use limits::Limits;
 pub use machine::Machine;
 pub use prices::Prices;
 pub use sm::Sm;
@@ -73,128 +78,12 @@ pub struct Target {
     pub name: String,
     /// The language that its renderer prints.
     pub lang: Lang,
-    /// f32 lanes of a vector register: 4 for WGSL's vec4, 1 if the target has no vectors.
-    pub lanes: usize,
-    /// Vector registers that a tile may occupy, in units of a whole vector.
-    pub vector_registers: usize,
-    /// Instruction set of an x86-64 target.
-    pub isa: Option<Isa>,
-    /// Compute capability of an NVIDIA GPU.
-    pub sm: Option<Sm>,
-    /// dtypes that can be stored in a buffer and loaded as they are.
-    pub storage: DTypeSet,
-    /// May shaders declare arrays of f16? If not, an f16 array is declared as an array of words that hold several
-    /// elements each, as for all narrow dtypes.
-    pub f16_arrays: bool,
-    /// dtypes that the target computes in; ops on others are decomposed.
-    pub arithmetic: DTypeSet,
-    /// Fused (or fusible) multiply-add on floats.
-    pub fma: bool,
-    /// Of the ops that targets may lack, those that this one has; others are decomposed.
-    pub functions: &'static [Function],
-    /// True for GPUs: kernels have axes Grid(0..3) and Local. False for processors: Grid(0) is a loop `lo..hi` inside
-    /// the kernel, and threads share that range.
-    pub has_local: bool,
-    /// Threads that share a kernel's grid on CPU and WASM.
-    pub threads: usize,
-    /// Largest launch grid per dimension.
-    pub max_grid: [u32; 3],
-    /// Largest workgroup per dimension.
-    pub max_local: [u32; 3],
-    /// Most threads of a workgroup in all.
-    pub max_local_total: u32,
-    /// Threads of a subgroup, a power of two: so many threads of consecutive numbers can exchange values without
-    /// workgroup memory. 0 if they cannot.
-    pub subgroup: u32,
-    /// Multiprocessors of a GPU, over which a kernel's workgroups are distributed; 0 if the number is unknown.
-    pub processors: usize,
-    /// Bytes of workgroup memory that a workgroup may use.
-    pub workgroup_bytes: usize,
-    /// Most storage buffers of a kernel.
-    pub max_buffers: usize,
-    /// Largest single binding or allocation, in bytes.
-    pub max_buffer_bytes: usize,
-    /// The offset of a binding in its allocation has to be a multiple of this, in bytes.
-    pub offset_alignment: usize,
-    /// True if a CPU emulates the GPU (SwiftShader, llvmpipe, pocl).
-    pub software: bool,
-    /// The most iterations that one thread may execute in all loops of a kernel together, because some drivers silently
-    /// stop loops after a number of iterations. `u32::MAX` if there is no such limit.
-    pub max_loop_iterations: u32,
-    /// Kernels may use WebAssembly relaxed SIMD.
-    pub relaxed_simd: bool,
-    /// Instructions that add up several products of bytes at once, if the target has them.
-    pub dots: Option<Dots>,
-    /// Products of small matrices that one instruction computes, the preferred first; empty if the renderer does not
-    /// print them.
-    pub matrix_tiles: Vec<MatrixTile>,
-    /// Asynchronous copies to workgroup memory, which run while the kernel computes, together with instructions that
-    /// load matrices from there; `None` if the target has none.
-    pub copies: Option<Copies>,
-    /// Can a kernel load vectors of contiguous elements and then permute their lanes? Loads with a stride of 2, for
-    /// example, are made so.
-    pub permutes: bool,
-    /// Can a tile of two vectors, one for the even elements of a row and one for the odd elements, be stored by
-    /// interleaving them ([`crate::codegen::Program::woven`])?
-    pub interleaved_stores: bool,
-    /// Can a vector register be used as one of half its lanes?
-    pub half_vectors: bool,
-    /// Can a multiply-add take one operand directly from memory?
-    pub memory_operands: bool,
-    /// May a masked load of a narrow dtype have a constant as the value for lanes that are masked off, in vectors too?
-    pub narrow_mask_constants: bool,
-    /// Does the compiler that translates our code (a driver's shader compiler) simplify floats as if they were real
-    /// numbers: `x * 0` to 0, `(a + b) - a` to `b`, and the like? Code that relies on exact rounding is then written in
-    /// a form that such a compiler cannot change.
-    pub reassociates: bool,
-    /// May a kernel read one part of an allocation and write another part of it?
-    pub shared_allocations: bool,
-    /// Does it run kernels that users wrote in the device's own language?
-    pub custom_kernels: bool,
+    /// What kernels may use.
+    pub caps: Caps,
+    /// How large launches, buffers and the memory of a workgroup may be.
+    pub limits: Limits,
     /// Performance numbers of the machine, for cost estimates.
     pub machine: Machine,
-}
-
-/// How a target speeds up sums of products of bytes. One operand is of signed bytes; this says what the other one is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Dots {
-    /// Number of products that one instruction adds up in each i32 lane.
-    pub group: usize,
-    /// The dtype as which the other operand's bytes are stored.
-    pub stored: DType,
-}
-
-/// Asynchronous copies to workgroup memory, of 16 bytes each, that run while a kernel computes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Copies {
-    /// The most blocks of a loop that are in workgroup memory, or being copied to it, at the same time.
-    pub blocks: usize,
-    /// Bytes of workgroup memory that these blocks may take.
-    pub bytes: usize,
-}
-
-/// A set of dtypes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub struct DTypeSet(u32);
-
-impl DTypeSet {
-    /// All storage dtypes.
-    pub const ALL: DTypeSet = DTypeSet::of(&DType::ALL);
-
-    /// The set of the listed dtypes.
-    pub const fn of(list: &[DType]) -> DTypeSet {
-        let (mut bits, mut i) = (0, 0);
-        while i < list.len() {
-            bits |= 1 << list[i] as u32;
-            i += 1;
-        }
-        DTypeSet(bits)
-    }
-
-    /// Is `dt` in the set?
-    pub const fn has(self, dt: DType) -> bool {
-        self.0 & 1 << dt as u32 != 0
-    }
 }
 
 impl Target {
@@ -203,18 +92,21 @@ impl Target {
         Target {
             name: "cpu".into(),
             lang: Lang::X86,
-            functions: functions::X86,
-            lanes: if isa >= Isa::Avx512 { 16 } else { 8 },
-            vector_registers: if isa >= Isa::Avx512 { 32 } else { 16 },
-            isa: Some(isa),
-            dots: (cfg!(feature = "x86") && isa >= Isa::Avx512Vnni).then_some(Dots { group: 4, stored: DType::U8 }),
-            permutes: true,
-            interleaved_stores: true,
-            half_vectors: isa >= Isa::Avx512,
-            memory_operands: true,
-            narrow_mask_constants: true,
+            caps: Caps {
+                functions: functions::X86,
+                lanes: if isa >= Isa::Avx512 { 16 } else { 8 },
+                vector_registers: if isa >= Isa::Avx512 { 32 } else { 16 },
+                isa: Some(isa),
+                dots: (cfg!(feature = "x86") && isa >= Isa::Avx512Vnni).then_some(Dots { group: 4, stored: DType::U8 }),
+                permutes: true,
+                interleaved_stores: true,
+                half_vectors: isa >= Isa::Avx512,
+                memory_operands: true,
+                narrow_mask_constants: true,
+                ..Caps::processor()
+            },
+            limits: Limits::processor(threads),
             machine: if isa >= Isa::Avx512 { Machine::zen4(16, 32) } else { Machine::zen4(8, 16) },
-            ..Target::processor(threads)
         }
     }
 
@@ -223,24 +115,15 @@ impl Target {
         Target {
             name: "cpu".into(),
             lang: Lang::Arm64,
-            lanes: 4,
-            vector_registers: 32,
-            interleaved_stores: true,
-            narrow_mask_constants: true,
+            caps: Caps {
+                lanes: 4,
+                vector_registers: 32,
+                interleaved_stores: true,
+                narrow_mask_constants: true,
+                ..Caps::processor()
+            },
+            limits: Limits::processor(threads),
             machine: Machine::arm64(),
-            ..Target::processor(threads)
-        }
-    }
-
-    /// What the targets of all CPUs have in common.
-    fn processor(threads: usize) -> Target {
-        use DType::*;
-        Target {
-            arithmetic: DTypeSet::of(&[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F32, F64]),
-            fma: true,
-            functions: functions::PROCESSOR,
-            threads,
-            ..Target::eval()
         }
     }
 
@@ -249,11 +132,9 @@ impl Target {
         Target {
             name: "c".into(),
             lang: Lang::C,
-            functions: functions::GNU_C,
-            lanes: 8,
-            vector_registers: 16,
+            caps: Caps { functions: functions::GNU_C, lanes: 8, vector_registers: 16, ..Caps::processor() },
+            limits: Limits::processor(threads),
             machine: Machine::generic(8, 16),
-            ..Target::processor(threads)
         }
     }
 
@@ -262,11 +143,9 @@ impl Target {
         Target {
             name: "llvm".into(),
             lang: Lang::Llvm,
-            functions: functions::LLVM,
-            lanes,
-            vector_registers: registers,
+            caps: Caps { functions: functions::LLVM, lanes, vector_registers: registers, ..Caps::processor() },
+            limits: Limits::processor(threads),
             machine: Machine::generic(lanes, registers),
-            ..Target::processor(threads)
         }
     }
 
@@ -275,21 +154,23 @@ impl Target {
         Target {
             name: "wasm".into(),
             lang: Lang::Wasm,
-            lanes: 4,
-            // of the engine's sixteen registers, one is reserved by the engine and one holds a product or a broadcast
-            vector_registers: 14,
-            fma: relaxed_simd,
-            relaxed_simd,
-            interleaved_stores: true,
-            max_buffer_bytes: u32::MAX as usize - 0xffff,
+            caps: Caps {
+                lanes: 4,
+                // of the engine's sixteen registers, one is reserved by the engine and one holds a product or a broadcast
+                vector_registers: 14,
+                fma: relaxed_simd,
+                relaxed_simd,
+                interleaved_stores: true,
+                ..Caps::processor()
+            },
+            limits: Limits { max_buffer_bytes: u32::MAX as usize - 0xffff, ..Limits::processor(threads) },
             machine: Machine::wasm_engine(relaxed_simd),
-            ..Target::processor(threads)
         }
     }
 
     /// This target where the CPU has one instruction for `i32x4.dot_i16x8_s`, as x86 does.
     pub fn with_pairs(mut self) -> Target {
-        self.dots = Some(Dots { group: 2, stored: DType::I16 });
+        self.caps.dots = Some(Dots { group: 2, stored: DType::I16 });
         self
     }
 
@@ -299,25 +180,30 @@ impl Target {
         Target {
             name: name.into(),
             lang: Lang::Wgsl,
-            lanes: 4,
-            vector_registers: 32,
-            storage: DTypeSet::of(&[I8, U8, I16, U16, F16, BF16, I32, U32, F32, I64, U64]),
-            arithmetic: DTypeSet::of(&[Bool, I32, U32, F32, I64, U64]),
-            f16_arrays: false,
-            fma: true,
-            functions: functions::WGSL,
-            has_local: true,
-            max_grid: [65535; 3],
-            max_local: [256, 256, 64],
-            max_local_total: 256,
-            workgroup_bytes: 16384,
-            max_buffers: 8,
-            max_buffer_bytes: 128 << 20,
-            offset_alignment: 256,
-            reassociates: true,
-            shared_allocations: false,
+            caps: Caps {
+                lanes: 4,
+                vector_registers: 32,
+                storage: DTypeSet::of(&[I8, U8, I16, U16, F16, BF16, I32, U32, F32, I64, U64]),
+                arithmetic: DTypeSet::of(&[Bool, I32, U32, F32, I64, U64]),
+                f16_arrays: false,
+                fma: true,
+                functions: functions::WGSL,
+                has_local: true,
+                reassociates: true,
+                shared_allocations: false,
+                ..Caps::eval()
+            },
+            limits: Limits {
+                max_grid: [65535; 3],
+                max_local: [256, 256, 64],
+                max_local_total: 256,
+                workgroup_bytes: 16384,
+                max_buffers: 8,
+                max_buffer_bytes: 128 << 20,
+                offset_alignment: 256,
+                ..Limits::eval()
+            },
             machine: Machine::gpu(),
-            ..Target::eval()
         }
     }
 
@@ -327,43 +213,48 @@ impl Target {
         Target {
             name: name.into(),
             lang: Lang::OpenCl,
-            lanes: 4,
-            vector_registers: 32,
-            storage: DTypeSet::of(&[Bool, I8, U8, I16, U16, F16, BF16, I32, U32, F32, I64, U64]),
-            arithmetic: DTypeSet::of(&[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F32]),
-            fma: true,
-            functions: functions::OPENCL,
-            has_local: true,
-            max_grid: [i32::MAX as u32; 3],
-            max_local: [256, 256, 64],
-            max_local_total: 256,
-            workgroup_bytes: 32 << 10,
-            max_buffers: 32,
-            max_buffer_bytes: 128 << 20,
-            // the largest vector, of four f64, has to begin at a multiple of its size
-            offset_alignment: 128,
+            caps: Caps {
+                lanes: 4,
+                vector_registers: 32,
+                storage: DTypeSet::of(&[Bool, I8, U8, I16, U16, F16, BF16, I32, U32, F32, I64, U64]),
+                arithmetic: DTypeSet::of(&[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F32]),
+                fma: true,
+                functions: functions::OPENCL,
+                has_local: true,
+                ..Caps::eval()
+            },
+            limits: Limits {
+                max_grid: [i32::MAX as u32; 3],
+                max_local: [256, 256, 64],
+                max_local_total: 256,
+                workgroup_bytes: 32 << 10,
+                max_buffers: 32,
+                max_buffer_bytes: 128 << 20,
+                // the largest vector, of four f64, has to begin at a multiple of its size
+                offset_alignment: 128,
+                ..Limits::eval()
+            },
             machine: Machine::gpu(),
-            ..Target::eval()
         }
     }
 
     /// This target where kernels may compute in f64.
     pub fn with_f64(mut self) -> Target {
-        self.storage = DTypeSet::ALL;
-        self.arithmetic = DTypeSet(self.arithmetic.0 | DTypeSet::of(&[DType::F64]).0);
+        self.caps.storage = DTypeSet::ALL;
+        self.caps.arithmetic = self.caps.arithmetic.with(DType::F64);
         self
     }
 
     /// This target where kernels have dot products of words of four signed bytes: `dot4I8Packed` in WGSL, `dp4a` on
     /// NVIDIA's GPUs, `sdot` on Arm.
     pub fn with_words(mut self) -> Target {
-        self.dots = Some(Dots { group: 4, stored: DType::I8 });
+        self.caps.dots = Some(Dots { group: 4, stored: DType::I8 });
         self
     }
 
     /// This target on a device that runs users' kernels, which the device's compiler checks.
     pub fn with_custom_kernels(mut self) -> Target {
-        self.custom_kernels = true;
+        self.caps.custom_kernels = true;
         self
     }
 
@@ -374,7 +265,6 @@ impl Target {
 
     /// This target emulated by a CPU, by a driver that does not limit loops.
     pub fn emulated_without_loop_limit(mut self) -> Target {
-        self.software = true;
         self.machine = Machine::emulated_gpu();
         self
     }
@@ -382,7 +272,6 @@ impl Target {
     /// This target with kernels as for a hardware GPU, for tests on emulators. The driver's limit on loop iterations
     /// stays.
     pub fn as_hardware(mut self) -> Target {
-        self.software = false;
         self.machine = Machine::gpu();
         self
     }
@@ -390,13 +279,19 @@ impl Target {
     /// This target with the limit of llvmpipe, Mesa's emulator, on loops: it counts the iterations of all loops of a
     /// shader in one counter and stops every loop once that reaches this value (`LP_MAX_TGSI_LOOP_ITERATIONS`).
     pub fn with_loop_limit(mut self) -> Target {
-        self.max_loop_iterations = 65_535;
+        self.limits.max_loop_iterations = 65_535;
+        self
+    }
+
+    /// This target where subgroups of so many threads exchange values.
+    pub fn with_subgroup(mut self, threads: u32) -> Target {
+        self.caps.subgroup = threads;
         self
     }
 
     /// This target where shaders may declare arrays of f16.
     pub fn with_f16(mut self) -> Target {
-        self.f16_arrays = true;
+        self.caps.f16_arrays = true;
         self
     }
 
@@ -406,40 +301,8 @@ impl Target {
         Target {
             name: "eval".into(),
             lang: Lang::Eval,
-            lanes: 1,
-            vector_registers: 16,
-            isa: None,
-            sm: None,
-            storage: DTypeSet::ALL,
-            f16_arrays: true,
-            arithmetic: DTypeSet::ALL,
-            fma: false,
-            functions: functions::EVAL,
-            has_local: false,
-            threads: 1,
-            max_grid: [u32::MAX >> 1; 3],
-            max_local: [1; 3],
-            max_local_total: 1,
-            subgroup: 0,
-            processors: 0,
-            workgroup_bytes: 0,
-            max_buffers: 64,
-            max_buffer_bytes: usize::MAX >> 1,
-            offset_alignment: 64,
-            software: false,
-            max_loop_iterations: u32::MAX,
-            relaxed_simd: false,
-            dots: None,
-            matrix_tiles: Vec::new(),
-            copies: None,
-            permutes: false,
-            interleaved_stores: false,
-            half_vectors: false,
-            memory_operands: false,
-            narrow_mask_constants: false,
-            reassociates: false,
-            shared_allocations: true,
-            custom_kernels: false,
+            caps: Caps::eval(),
+            limits: Limits::eval(),
             machine: Machine::generic(1, 16),
         }
     }
@@ -455,7 +318,7 @@ impl Target {
             F16 | BF16 => &[F32],
             _ => &[],
         };
-        let found = std::iter::once(&dt).chain(wider).copied().find(|&d| self.storage.has(d));
+        let found = std::iter::once(&dt).chain(wider).copied().find(|&d| self.caps.storage.has(d));
         found
             .ok_or_else(|| Error::Unsupported { what: format!("dtype {dt}"), context: format!("device {}", self.name) })
     }
@@ -463,17 +326,17 @@ impl Target {
     /// Does the target have an approximate instruction for powers of two whose error does not matter after rounding to
     /// 16-bit floats? [`Op::Exp2`] with a number as its argument asks for it.
     pub fn has_rough_powers(&self) -> bool {
-        self.sm.is_some()
+        self.caps.sm.is_some()
     }
 
     /// Does the target have instructions for matrix tiles? False for all targets in a build without support for them.
     pub fn has_tiles(&self) -> bool {
-        crate::uop::mma::MATRIX_TILES_ENABLED && !self.matrix_tiles.is_empty()
+        crate::uop::mma::MATRIX_TILES_ENABLED && !self.caps.matrix_tiles.is_empty()
     }
 
     /// Does the target compute `op` on `dt` itself, without a decomposition?
     pub fn has_op(&self, op: Op, dt: DType) -> bool {
-        let (optional, own) = (functions::find(functions::EVAL, op, dt), functions::find(self.functions, op, dt));
-        self.arithmetic.has(dt) && (optional.is_none() || own.is_some())
+        let (optional, own) = (functions::find(functions::EVAL, op, dt), functions::find(self.caps.functions, op, dt));
+        self.caps.arithmetic.has(dt) && (optional.is_none() || own.is_some())
     }
 }

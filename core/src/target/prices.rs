@@ -1,6 +1,6 @@
 //! Prices for the cost model in `codegen/cost.rs`: what each class of instruction, each byte moved and each launch
 //! costs on a machine. Unless a field says otherwise, a price is in cycles of one core or unit, for one whole vector of
-//! the target ([`super::Target::lanes`] f32). Prices are reciprocal throughputs fitted to measured kernel times (`npm
+//! the target ([`super::Caps::lanes`] f32). Prices are reciprocal throughputs fitted to measured kernel times (`npm
 //! run bench:model -- --fit`), so they include what the compiler below (a browser's, a driver's) adds to an
 //! instruction.
 

@@ -1,7 +1,7 @@
 //! NVIDIA GPUs by compute capability: which instructions code for each may use. To support a newer one, add a row to
 //! `KNOWN` and to [`Sm::ALL`].
 
-use super::{Copies, DTypeSet, Lang, Machine, MatrixTile, Target, functions};
+use super::{Caps, Copies, DTypeSet, Lang, Limits, Machine, MatrixTile, Target, functions};
 use crate::DType;
 
 /// A compute capability times ten: 86 is 8.6.
@@ -68,29 +68,33 @@ impl Target {
         Target {
             name: name.into(),
             lang: Lang::Ptx,
-            sm: Some(sm),
-            lanes: 4,
-            vector_registers: 32,
-            arithmetic: DTypeSet::of(&[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F32, F64]),
-            fma: true,
-            functions: functions::PTX,
-            has_local: true,
-            max_grid: [i32::MAX as u32, 65535, 65535],
-            max_local: [1024, 1024, 64],
-            max_local_total: 1024,
-            subgroup: 32,
-            processors: sm.row().4,
-            workgroup_bytes: 48 << 10,
-            offset_alignment: 256,
-            matrix_tiles: match sm.has_bf16() {
-                _ if !crate::uop::mma::MATRIX_TILES_ENABLED => Vec::new(),
-                true if sm.name() == "sm_90a" => [MatrixTile::sm80(), MatrixTile::sm90()].concat(),
-                true => MatrixTile::sm80(),
-                false => MatrixTile::sm75(),
+            caps: Caps {
+                sm: Some(sm),
+                lanes: 4,
+                vector_registers: 32,
+                arithmetic: DTypeSet::of(&[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F32, F64]),
+                fma: true,
+                functions: functions::PTX,
+                has_local: true,
+                subgroup: 32,
+                matrix_tiles: match sm.has_bf16() {
+                    _ if !crate::uop::mma::MATRIX_TILES_ENABLED => Vec::new(),
+                    true if sm.name() == "sm_90a" => [MatrixTile::sm80(), MatrixTile::sm90()].concat(),
+                    true => MatrixTile::sm80(),
+                    false => MatrixTile::sm75(),
+                },
+                copies: sm.copies().filter(|_| crate::uop::mma::MATRIX_TILES_ENABLED),
+                ..Caps::eval()
             },
-            copies: sm.copies().filter(|_| crate::uop::mma::MATRIX_TILES_ENABLED),
-            machine: Machine::gpu(),
-            ..Target::eval()
+            limits: Limits {
+                max_grid: [i32::MAX as u32, 65535, 65535],
+                max_local: [1024, 1024, 64],
+                max_local_total: 1024,
+                workgroup_bytes: 48 << 10,
+                offset_alignment: 256,
+                ..Limits::eval()
+            },
+            machine: Machine { processors: sm.row().4, ..Machine::gpu() },
         }
         .with_words()
     }

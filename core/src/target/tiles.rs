@@ -1,9 +1,9 @@
-//! The matrix tiles that hardware multiplies in one instruction, as data: [`Target::matrix_tiles`] lists those of a
+//! The matrix tiles that hardware multiplies in one instruction, as data: [`super::Caps::matrix_tiles`] lists those of a
 //! target. The kernel IR has one op for all of them ([`crate::uop::Op::Mma`]), which carries the layout, so a back end
 //! only has to print it. Layouts are written in the notation that [`Layout::read`] reads: how the elements of the left
 //! factor, the right factor and the product are distributed over threads and registers.
 
-use super::Target;
+use super::{Caps, Limits, Target};
 use crate::DType::{self, *};
 use crate::uop::mma::{Layout, Side};
 
@@ -97,19 +97,25 @@ impl Target {
     pub fn matrix(name: &str, tiles: Vec<MatrixTile>) -> Target {
         Target {
             name: name.into(),
-            lanes: 4,
-            vector_registers: 32,
-            fma: true,
-            has_local: true,
-            max_grid: [i32::MAX as u32, 65535, 65535],
-            max_local: [1024, 1024, 64],
-            max_local_total: 1024,
-            subgroup: 32,
-            workgroup_bytes: 48 << 10,
-            offset_alignment: 256,
-            matrix_tiles: tiles,
+            lang: super::Lang::Eval,
+            caps: Caps {
+                lanes: 4,
+                vector_registers: 32,
+                fma: true,
+                has_local: true,
+                subgroup: 32,
+                matrix_tiles: tiles,
+                ..Caps::eval()
+            },
+            limits: Limits {
+                max_grid: [i32::MAX as u32, 65535, 65535],
+                max_local: [1024, 1024, 64],
+                max_local_total: 1024,
+                workgroup_bytes: 48 << 10,
+                offset_alignment: 256,
+                ..Limits::eval()
+            },
             machine: super::Machine::gpu(),
-            ..Target::eval()
         }
     }
 }

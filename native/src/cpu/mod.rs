@@ -90,7 +90,7 @@ impl CpuDevice {
     /// A device for `target` whose functions `maker` makes, with the target's number of threads.
     pub(crate) fn made(target: Target, maker: Box<dyn Maker>) -> Result<CpuDevice> {
         Ok(CpuDevice {
-            pool: Pool::shared(target.threads)?,
+            pool: Pool::shared(target.limits.threads)?,
             target,
             maker,
             buffers: HashMap::new(),

@@ -38,7 +38,7 @@ fn numbers(t: &Target) -> Numbers {
         b"AuthenticAMD" => family >= 26,
         _ => false,
     };
-    if wide { Numbers::wide_x86(t.lanes, t.vector_registers) } else { t.machine }
+    if wide { Numbers::wide_x86(t.caps.lanes, t.caps.vector_registers) } else { t.machine }
 }
 
 impl CpuDevice {

@@ -101,9 +101,10 @@ impl CudaDevice {
             return Err(error(format!("the driver is of CUDA {v}.{w}; {oldest}.0 is the oldest that works")));
         }
         // What this GPU has; other GPUs of the same compute capability have more or less
-        let (max_buffer_bytes, processors) = (gpu.memory, gpu.multiprocessors as usize);
-        let mut target = Target { max_buffer_bytes, processors, ..Target::cuda("cuda", sm) };
-        if let Some(copies) = &mut target.copies {
+        let mut target = Target::cuda("cuda", sm);
+        target.limits.max_buffer_bytes = gpu.memory;
+        target.machine.processors = gpu.multiprocessors as usize;
+        if let Some(copies) = &mut target.caps.copies {
             copies.bytes = copies.bytes.min(gpu.shared);
         }
         Ok(CudaDevice {
@@ -284,7 +285,7 @@ impl Device for CudaDevice {
         let refused = || Error::OutOfMemory { device: "cuda".into(), bytes: bytes as u64 };
         // A multiple of 16 bytes, the most that one instruction stores, since vectors may begin at the last element
         let size = bytes.max(1).checked_next_multiple_of(16);
-        let size = size.filter(|&n| n <= self.target.max_buffer_bytes).ok_or_else(refused)?;
+        let size = size.filter(|&n| n <= self.target.limits.max_buffer_bytes).ok_or_else(refused)?;
         let at = self.stream.allocate(size)?;
         let id = BufId(self.id());
         self.bufs.insert(id, Allocation { at, bytes });

@@ -7,7 +7,7 @@
 
 use super::{Buffer, File, Place, Port, Recording, Step, blob, identifiers, layout};
 use gradloom_core::render::c::{Function, prelude};
-use gradloom_core::target::{Machine, Target, functions};
+use gradloom_core::target::{Caps, Machine, Target, functions};
 use gradloom_core::{DType, Result};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -46,7 +46,9 @@ impl Style {
         match self {
             Style::Gnu => Target::c(1),
             Style::Standard => {
-                Target { lanes: 1, functions: functions::C, machine: Machine::generic(1, 16), ..Target::c(1) }
+                let gnu = Target::c(1);
+                let caps = Caps { lanes: 1, functions: functions::C, ..gnu.caps };
+                Target { caps, machine: Machine::generic(1, 16), ..gnu }
             }
         }
     }
@@ -148,7 +150,11 @@ impl<'a> Unit<'a> {
     }
 
     fn options(&self) -> &'static str {
-        if self.r.target.lanes > 1 { "-std=gnu11 -O3 -march=native -fwrapv -fno-math-errno" } else { "-std=c99 -O3" }
+        if self.r.target.caps.lanes > 1 {
+            "-std=gnu11 -O3 -march=native -fwrapv -fno-math-errno"
+        } else {
+            "-std=c99 -O3"
+        }
     }
 
     /// The parameter list of the model's function.
@@ -164,7 +170,7 @@ impl<'a> Unit<'a> {
             "/* {from}, compiled by gradloom {}: see {name}.h. */\n#include \"{name}.h\"\n#include <string.h>\n",
             env!("CARGO_PKG_VERSION")
         );
-        if r.target.lanes == 1 {
+        if r.target.caps.lanes == 1 {
             out.push_str("#define GL_STANDARD\n");
         }
         out.push_str(&prelude());

@@ -27,7 +27,7 @@ pub fn open(threads: usize) -> Result<CpuDevice> {
     let api = Api::get()?;
     let (lanes, registers) = vectors();
     let target = Target::llvm(lanes, registers, crate::cpu::threads(threads));
-    let maker = Llvm { api, host: Host::new(api), jit: Jit::new(api)?, threads: target.threads, made: 0 };
+    let maker = Llvm { api, host: Host::new(api), jit: Jit::new(api)?, threads: target.limits.threads, made: 0 };
     CpuDevice::made(target, Box::new(maker))
 }
 

@@ -58,9 +58,9 @@ pub(super) fn compile(gpu: &Gpu, t: &Target, sources: &[Source]) -> Result<Vec<K
         if pipeline.maxTotalThreadsPerThreadgroup() < threads {
             return Err(error(format!("{} needs too many registers for groups of {threads} threads", s.name)));
         }
-        if t.subgroup != 0 && pipeline.threadExecutionWidth() != t.subgroup as usize {
+        if t.caps.subgroup != 0 && pipeline.threadExecutionWidth() != t.caps.subgroup as usize {
             let width = pipeline.threadExecutionWidth();
-            return Err(error(format!("{} runs in subgroups of {width} and not of {}", s.name, t.subgroup)));
+            return Err(error(format!("{} runs in subgroups of {width} and not of {}", s.name, t.caps.subgroup)));
         }
         Ok(Kernel { signature: KernelSignature::of(s), pipeline, local: s.local })
     };

@@ -10,7 +10,7 @@ mod kernels;
 use crate::steps;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::Source;
-use gradloom_core::target::Target;
+use gradloom_core::target::{Caps, Limits, Target};
 use gradloom_core::{DType, Error, Result};
 use kernels::Kernel;
 use objc2::rc::{Retained, autoreleasepool};
@@ -118,7 +118,7 @@ impl MetalDevice {
 
     fn shared(&self, bytes: usize) -> Result<Shared> {
         let refused = || Error::OutOfMemory { device: "metal".into(), bytes: bytes as u64 };
-        let size = bytes.max(1).checked_next_multiple_of(16).filter(|&n| n <= self.target.max_buffer_bytes);
+        let size = bytes.max(1).checked_next_multiple_of(16).filter(|&n| n <= self.target.limits.max_buffer_bytes);
         let made =
             self.gpu.newBufferWithLength_options(size.ok_or_else(refused)?, MTLResourceOptions::StorageModeShared);
         made.ok_or_else(refused)
@@ -361,13 +361,13 @@ fn target(gpu: &Gpu) -> Target {
     let apple = gpu.supportsFamily(MTLGPUFamily::Apple7);
     let version = NSOperatingSystemVersion { majorVersion: 14, minorVersion: 0, patchVersion: 0 };
     let bf16 = NSProcessInfo::processInfo().isOperatingSystemAtLeastVersion(version);
-    let mut tiles = if apple { plain.matrix_tiles.clone() } else { Vec::new() };
+    let mut tiles = if apple { plain.caps.matrix_tiles.clone() } else { Vec::new() };
     tiles.retain(|tile| bf16 || tile.factors != DType::BF16);
+    let subgroup = if apple { plain.caps.subgroup } else { 0 };
+    let (workgroup_bytes, max_buffer_bytes) = (gpu.maxThreadgroupMemoryLength(), gpu.maxBufferLength());
     Target {
-        subgroup: if apple { plain.subgroup } else { 0 },
-        matrix_tiles: tiles,
-        workgroup_bytes: gpu.maxThreadgroupMemoryLength(),
-        max_buffer_bytes: gpu.maxBufferLength(),
+        caps: Caps { subgroup, matrix_tiles: tiles, ..plain.caps },
+        limits: Limits { workgroup_bytes, max_buffer_bytes, ..plain.limits },
         ..plain
     }
 }

@@ -2,7 +2,7 @@
 
 use super::error;
 use gradloom_core::Result;
-use gradloom_core::target::Target;
+use gradloom_core::target::{Limits, Target};
 use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_GPU, Device};
 use opencl3::error_codes::ClError;
 use opencl3::platform::get_platforms;
@@ -137,15 +137,16 @@ fn describe(d: &Device) -> std::result::Result<std::result::Result<Found, String
     let plain = if kind & CL_DEVICE_TYPE_CPU != 0 { plain.emulated_without_loop_limit() } else { plain };
     let sizes = d.max_work_item_sizes()?;
     let size = |i: usize| sizes.get(i).map_or(1, |&n| u32::try_from(n).unwrap_or(u32::MAX));
-    let target = Target {
+    let limits = Limits {
         max_local: [size(0), size(1), size(2)],
         max_local_total: u32::try_from(d.max_work_group_size()?).unwrap_or(u32::MAX),
         workgroup_bytes: usize::try_from(d.local_mem_size()?).unwrap_or(usize::MAX),
         // A buffer takes a pointer and an offset, and some bytes are left for launch scalars
         max_buffers: (d.max_parameter_size()? / 16).saturating_sub(8).clamp(1, 64),
         max_buffer_bytes: usize::try_from(d.max_mem_alloc_size()?).unwrap_or(usize::MAX),
-        ..plain
+        ..plain.limits
     };
+    let target = Target { limits, ..plain };
     let class = match kind {
         k if k & CL_DEVICE_TYPE_GPU != 0 => 2,
         k if k & CL_DEVICE_TYPE_CPU != 0 => 0,

@@ -140,7 +140,7 @@ impl OpenClDevice {
                 let found = canary::subgroups(self, gpu_c::subgroup_probe(subgroup, local)).unwrap_or_default();
                 wgsl::subgroup(&found, wanted) == wanted
             });
-            self.target.subgroup = if exchanged { subgroup } else { 0 };
+            self.target.caps.subgroup = if exchanged { subgroup } else { 0 };
         }
     }
 
@@ -272,7 +272,7 @@ impl Device for OpenClDevice {
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {
         let refused = || Error::OutOfMemory { device: "opencl".into(), bytes: bytes as u64 };
         let size = bytes.max(1).checked_next_multiple_of(ZEROS.len());
-        let size = size.filter(|&n| n <= self.target.max_buffer_bytes).ok_or_else(refused)?;
+        let size = size.filter(|&n| n <= self.target.limits.max_buffer_bytes).ok_or_else(refused)?;
         // SAFETY: no memory of the host is given
         let buffer = unsafe { Buffer::<u8>::create(&self.context, CL_MEM_READ_WRITE, size, ptr::null_mut()) };
         let mut buffer = buffer.map_err(|e| out_of_memory(e, bytes))?;

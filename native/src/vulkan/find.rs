@@ -3,7 +3,7 @@
 use super::error;
 use ash::vk;
 use gradloom_core::Result;
-use gradloom_core::target::Target;
+use gradloom_core::target::{Caps, Limits, Target};
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -69,7 +69,7 @@ pub fn list() -> Result<Vec<(String, u64)>> {
 
 /// Is the best device hardware rather than a software driver? No device is opened to answer this.
 pub fn has_hardware() -> bool {
-    find().is_ok_and(|found| found.first().is_some_and(|f| !f.target.software))
+    find().is_ok_and(|found| found.first().is_some_and(|f| !f.target.machine.software))
 }
 
 /// The index of the device that `wanted` names, of devices given by description and vendor: its index as a number, else
@@ -247,7 +247,7 @@ fn target(l: &vk::PhysicalDeviceLimits, kind: vk::PhysicalDeviceType, most_bytes
     let plain = if kind == vk::PhysicalDeviceType::CPU { plain.emulated_without_loop_limit() } else { plain };
     let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let buffers = l.max_per_stage_descriptor_storage_buffers.min(l.max_descriptor_set_storage_buffers);
-    Target {
+    let limits = Limits {
         max_grid: l.max_compute_work_group_count.map(|n| n.min(i32::MAX as u32)),
         max_local: l.max_compute_work_group_size,
         max_local_total: l.max_compute_work_group_invocations,
@@ -256,9 +256,9 @@ fn target(l: &vk::PhysicalDeviceLimits, kind: vk::PhysicalDeviceType, most_bytes
         max_buffer_bytes: size(u64::from(l.max_storage_buffer_range).min(most_bytes)),
         // 16, so that a view whose elements are vec4 begins at a whole element
         offset_alignment: size(l.min_storage_buffer_offset_alignment).max(16),
-        shared_allocations: true,
-        ..plain
-    }
+        ..plain.limits
+    };
+    Target { caps: Caps { shared_allocations: true, ..plain.caps }, limits, ..plain }
 }
 
 /// The string in an array of fixed length, up to its zero byte.

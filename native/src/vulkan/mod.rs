@@ -126,7 +126,7 @@ impl VulkanDevice {
             notes: Vec::new(),
             gpu,
         };
-        if !device.target.software {
+        if !device.target.machine.software {
             device.claim();
         }
         device.trust()?;
@@ -157,7 +157,7 @@ impl VulkanDevice {
         if self.can.subgroup > 0 {
             // A driver that cannot run the probe is treated as one without subgroups
             let found = canary::subgroups(self, wgsl::subgroup_probe()).unwrap_or_default();
-            self.target.subgroup = wgsl::subgroup(&found, self.can.subgroup);
+            self.target.caps.subgroup = wgsl::subgroup(&found, self.can.subgroup);
         }
         if self.can.f16 {
             self.target = self.target.clone().with_f16();
@@ -320,7 +320,7 @@ impl Device for VulkanDevice {
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {
         self.gpu.alive()?;
         let refused = || Error::OutOfMemory { device: "vulkan".into(), bytes: bytes as u64 };
-        if bytes > self.target.max_buffer_bytes {
+        if bytes > self.target.limits.max_buffer_bytes {
             return Err(refused());
         }
         self.settle()?;

@@ -11,7 +11,7 @@ use crate::steps;
 use ::wgpu as gpu;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::{Source, wgsl};
-use gradloom_core::target::Target;
+use gradloom_core::target::{Limits, Target};
 use gradloom_core::{Error, Result};
 use memory::Memory;
 use pipeline::Kernels;
@@ -120,7 +120,7 @@ impl WgpuDevice {
             info,
             gpu,
         };
-        if !device.target.software {
+        if !device.target.machine.software {
             device.claim();
         }
         device.trust()?;
@@ -152,7 +152,7 @@ impl WgpuDevice {
         if self.gpu.device.features().contains(gpu::Features::SUBGROUP) {
             // A driver that cannot run the probe is treated as one without subgroups
             let found = canary::subgroups(self, wgsl::subgroup_probe()).unwrap_or_default();
-            self.target.subgroup = wgsl::subgroup(&found, self.info.subgroup_min_size);
+            self.target.caps.subgroup = wgsl::subgroup(&found, self.info.subgroup_min_size);
         }
         if self.gpu.device.features().contains(gpu::Features::SHADER_F16) {
             self.target = self.target.clone().with_f16();
@@ -295,7 +295,8 @@ fn target(l: &gpu::Limits, info: &gpu::AdapterInfo) -> Target {
     let plain = Target::wgsl("wgpu").with_custom_kernels();
     let emulated = info.device_type == gpu::DeviceType::Cpu;
     let largest = l.max_buffer_size.min(l.max_storage_buffer_binding_size);
-    Target {
+    let plain = if emulated { plain.emulated() } else { plain };
+    let limits = Limits {
         max_grid: [l.max_compute_workgroups_per_dimension; 3],
         max_local: [l.max_compute_workgroup_size_x, l.max_compute_workgroup_size_y, l.max_compute_workgroup_size_z],
         max_local_total: l.max_compute_invocations_per_workgroup,
@@ -304,8 +305,9 @@ fn target(l: &gpu::Limits, info: &gpu::AdapterInfo) -> Target {
         max_buffer_bytes: usize::try_from(largest).unwrap_or(usize::MAX),
         // 16, so that a view whose elements are vec4 begins at a whole element
         offset_alignment: (l.min_storage_buffer_offset_alignment as usize).max(16),
-        ..if emulated { plain.emulated() } else { plain }
-    }
+        ..plain.limits
+    };
+    Target { limits, ..plain }
 }
 
 pub(crate) fn error(what: impl Into<String>) -> Error {

@@ -118,10 +118,10 @@ fn neighbours(case: &Case, opts: &[Opt], t: &Target) -> Vec<Vec<Opt>> {
 /// Does a launch of it keep to the device's limits?
 fn fits(p: &Program, t: &Target) -> bool {
     let within = |have: [u32; 3], most: [u32; 3]| have.iter().zip(most).all(|(&h, m)| h <= m);
-    !t.has_local
-        || within(p.grid, t.max_grid)
-            && within(p.local, t.max_local)
-            && p.local.iter().product::<u32>() <= t.max_local_total
+    !t.caps.has_local
+        || within(p.grid, t.limits.max_grid)
+            && within(p.local, t.limits.max_local)
+            && p.local.iter().product::<u32>() <= t.limits.max_local_total
 }
 
 fn open(name: &str, threads: &str) -> Box<dyn Device> {
@@ -160,8 +160,8 @@ fn measure(dev: &mut dyn Device, file: &str) {
     let jobs = jobs(&t);
     let mut times = read(file);
     // what takes an emulator seconds would take this bench hours
-    let short = |job: &&Job| !t.software || job.program.flops < MOST_EMULATED;
-    let rounds = if t.software { 1 } else { ROUNDS };
+    let short = |job: &&Job| !t.machine.software || job.program.flops < MOST_EMULATED;
+    let rounds = if t.machine.software { 1 } else { ROUNDS };
     for round in 0..rounds {
         for (i, job) in jobs.iter().filter(short).enumerate() {
             if i % 100 == 0 {

@@ -182,7 +182,7 @@ fn values_are_torchs_on_the_program_interpreter() {
 /// would hide an access without its gate.
 #[test]
 fn values_are_torchs_with_a_shaders_capabilities() {
-    let target = Target { lang: Lang::Eval, subgroup: 8, ..Target::wgsl("shader").with_f16() };
+    let target = Target { lang: Lang::Eval, ..Target::wgsl("shader").with_f16().with_subgroup(8) };
     values_are_torchs_on(&mut Engine::new(Box::new(EvalDevice::new(target))), 1);
 }
 
@@ -270,7 +270,7 @@ fn values_are_torchs_as_on_a_gpu_of_hardware() {
     let Some(mut device) = here::device("wgpu:hardware", gradloom::wgpu::WgpuDevice::new()) else { return };
     device.as_hardware();
     let t = gradloom_core::device::Device::target(&device);
-    eprintln!("subgroups of {}, arrays of f16: {}", t.subgroup, t.f16_arrays);
+    eprintln!("subgroups of {}, arrays of f16: {}", t.caps.subgroup, t.caps.f16_arrays);
     values_are_torchs_on(&mut Engine::new(Box::new(device)), 3);
 }
 

@@ -79,7 +79,7 @@ fn opinfo_samples_are_torchs_on_the_cpu() {
 /// Programs as shaders get them, run by the interpreter: a sample.
 #[test]
 fn opinfo_samples_are_torchs_with_a_shaders_capabilities() {
-    let target = Target { lang: Lang::Eval, subgroup: 8, ..Target::wgsl("shader").with_f16() };
+    let target = Target { lang: Lang::Eval, ..Target::wgsl("shader").with_f16().with_subgroup(8) };
     on(&mut Engine::new(Box::new(EvalDevice::new(target))), 9, 0);
 }
 

@@ -152,9 +152,10 @@ impl<'a> Build<'a> {
 
     /// One index `0..n` over the whole launch: Grid(0), times Local(0) where there is one.
     pub fn launch(&mut self, n: usize) -> UOp {
-        let local = if self.t.has_local { [8, 4, 2, 1].into_iter().find(|l| n.is_multiple_of(*l)).unwrap() } else { 1 };
+        let local =
+            if self.t.caps.has_local { [8, 4, 2, 1].into_iter().find(|l| n.is_multiple_of(*l)).unwrap() } else { 1 };
         let grid = self.launch_axis(AxisKind::Grid(0), n / local);
-        if !self.t.has_local {
+        if !self.t.caps.has_local {
             return grid;
         }
         let thread = self.launch_axis(AxisKind::Local(0), local);

@@ -29,7 +29,7 @@ fn value(dt: DType, i: usize) -> f64 {
 
 /// Three rows of `a` (row-major) by two vectors of columns of `b`, of which `group` values in a row share a lane.
 pub fn dot(t: &Target, a: DType, b: DType, group: usize) -> Sample {
-    let (l, rows, regs, steps) = (t.lanes.max(1), 3, 2, 5);
+    let (l, rows, regs, steps) = (t.caps.lanes.max(1), 3, 2, 5);
     let (n, k) = (regs * l, steps * group);
     let acc_dt = if a == BF16 { F32 } else { I32 };
     let x = Data::new(stored(t, a), rows * k, |i| value(a, i));

@@ -14,7 +14,7 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
     if t.has_op(Op::Exp2, F32) {
         out.push(exp_sum(t));
     }
-    if t.has_local {
+    if t.caps.has_local {
         out.extend([workgroup(t), grid3(t)]);
     } else {
         out.push(private(t));
@@ -22,7 +22,7 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
 }
 
 fn lanes(t: &Target) -> usize {
-    t.lanes.max(1)
+    t.caps.lanes.max(1)
 }
 
 /// `c[m, n] = sum_k a[m, k] * b[k, n]`, tile 4 x 2*lanes.

@@ -22,7 +22,7 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
     for n in [1536, 74] {
         out.push(sorted(t, n));
     }
-    if !t.has_local && t.threads == 1 {
+    if !t.caps.has_local && t.limits.threads == 1 {
         for (rows, keys, width, shift) in [(64, 64, 16, 0), (70, 70, 32, 0), (33, 80, 17, -47), (96, 96, 24, 19)] {
             out.push(attention(t, rows, keys, width, shift));
         }

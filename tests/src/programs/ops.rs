@@ -13,7 +13,7 @@ use gradloom_core::uop::{AxisKind, Graph, Op, UOp};
 pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
     for dt in dtypes(t) {
         for &op in ops_of(dt) {
-            if t.has_op(op, dt) || !t.arithmetic.has(dt) {
+            if t.has_op(op, dt) || !t.caps.arithmetic.has(dt) {
                 out.push(op_sample(t, op, dt));
             }
         }
@@ -24,7 +24,7 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
     out.push(power_sample(t));
     out.push(dot_bytes_sample(t));
     let mut all = dtypes(t);
-    all.extend([F16, BF16].into_iter().filter(|d| t.storage.has(*d) && !t.arithmetic.has(*d)));
+    all.extend([F16, BF16].into_iter().filter(|d| t.caps.storage.has(*d) && !t.caps.arithmetic.has(*d)));
     for &from in &all {
         for &to in &all {
             if from != to {
@@ -42,7 +42,7 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
 
 /// The dtypes that arithmetic is tried in. WGSL computes the 8, 16 and 64 bit ones in its own way.
 fn dtypes(t: &Target) -> Vec<DType> {
-    DType::ALL.into_iter().filter(|&d| t.arithmetic.has(d) || t.lang == Lang::Wgsl && d != F64).collect()
+    DType::ALL.into_iter().filter(|&d| t.caps.arithmetic.has(d) || t.lang == Lang::Wgsl && d != F64).collect()
 }
 
 fn ops_of(dt: DType) -> &'static [Op] {
@@ -97,7 +97,7 @@ pub(super) fn elementwise(
     tol: Tol,
     f: impl Fn(&mut Graph, &[UOp]) -> UOp,
 ) -> Sample {
-    let (lanes, regs) = (t.lanes.max(1), 2);
+    let (lanes, regs) = (t.caps.lanes.max(1), 2);
     let step = lanes * regs;
     let n = want.values.len().next_multiple_of(step);
     let fill = |d: &Data| Data { dt: stored(t, d.dt), values: d.values.iter().cycle().take(n).copied().collect() };

@@ -17,7 +17,7 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
     }
     out.push(softmax(t, 33, 40, 0));
     out.push(step(t, 96));
-    if !t.has_local && t.threads == 1 {
+    if !t.caps.has_local && t.limits.threads == 1 {
         // rows and keys that tiles divide, and that they do not
         for (rows, keys, width) in [(32, 64, 32), (7, 37, 20), (19, 130, 48)] {
             out.push(attention(t, rows, keys, width));

@@ -11,7 +11,7 @@ use gradloom_core::target::Target;
 use gradloom_core::uop::{AxisKind, Graph, Op, ReduceOp, UOp};
 
 pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
-    if t.has_local {
+    if t.caps.has_local {
         out.extend([false, true].map(|transposed| shared(t, transposed)));
         out.extend([true, false].map(|transposed| shared_edges(t, transposed)));
         out.extend([1, 2].map(|stride| shared_halo(t, stride)));
@@ -31,7 +31,7 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
 }
 
 fn lanes(t: &Target) -> usize {
-    t.lanes.max(2)
+    t.caps.lanes.max(2)
 }
 
 fn linear(g: &mut Graph, terms: &[(UOp, usize)]) -> UOp {

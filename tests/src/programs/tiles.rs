@@ -20,7 +20,7 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
 }
 
 fn lanes(t: &Target) -> usize {
-    t.lanes.max(1)
+    t.caps.lanes.max(1)
 }
 
 /// The lane axis, or nothing on a scalar target.
@@ -137,7 +137,7 @@ fn transpose(t: &Target) -> Sample {
 
 /// Rows of two inputs by turns, some lanes more than a register has: the elements of one lie between those of the other.
 fn woven(t: &Target, dt: DType, more: usize) -> Sample {
-    let more = if t.has_local || t.lanes <= 1 { 0 } else { more };
+    let more = if t.caps.has_local || t.caps.lanes <= 1 { 0 } else { more };
     let (n, rows) = (lanes(t) + more, 3);
     let value = |i: usize| (i * 5 % 97) as f64;
     let (first, second) = (Data::new(dt, rows * n, value), Data::new(dt, rows * n, |i| value(i + 31)));
@@ -267,7 +267,7 @@ fn unaligned(t: &Target) -> Sample {
 
 /// A lane axis whose extent is no register width, over bytes.
 fn odd_lanes(t: &Target) -> Sample {
-    let n = if t.lanes > 1 { 3 } else { 1 };
+    let n = if t.caps.lanes > 1 { 3 } else { 1 };
     let src = Data::new(U8, 4 * n, |i| (i * 37 % 256) as f64);
     let want = Data::new(U8, 4 * n, |i| 255.0 - src.f(i));
     let (m_in, m_out) = (Data { dt: stored(t, U8), ..src }, Data { dt: stored(t, U8), ..want });

@@ -39,7 +39,7 @@ pub fn choose_strategy<'a>(g: &Graph, a: &Attention, t: &'a Target) -> Option<St
     let outer = g.reachable(&[a.sum]).into_iter();
     let mut outer = outer.filter(|&r| g.op(r) == Op::Range && g.kind(r) == AxisKind::Loop && r != a.axes[3]);
     let [_, _, terms, columns] = a.lens(g);
-    if !t.has_local || columns.max(terms) > MOST_COLUMNS || !outer.all(|r| g.depends(a.product, r)) {
+    if !t.caps.has_local || columns.max(terms) > MOST_COLUMNS || !outer.all(|r| g.depends(a.product, r)) {
         return None;
     }
     if MATRIX_TILES_ENABLED && let Some(panels) = panels(g, a, t) {
@@ -74,8 +74,8 @@ fn tile<'a>(g: &Graph, a: &Attention, t: &'a Target) -> Option<&'a MatrixTile> {
         let held = !l.in_memory() && tile.sums == DType::F32 && factors;
         held && threads && beside && l.c.registers.iter().map(turned).eq(own.iter().copied())
     };
-    let found = t.matrix_tiles.iter().find(fits).filter(|_| a.elements.iter().all(plain));
-    found.filter(|tile| tile.layout.threads() == t.subgroup as usize)
+    let found = t.caps.matrix_tiles.iter().find(fits).filter(|_| a.elements.iter().all(plain));
+    found.filter(|tile| tile.layout.threads() == t.caps.subgroup as usize)
 }
 
 /// Matrix tiles whose right factors lie in workgroup memory, in panels. The queries lie there as well; the weights stay
@@ -107,13 +107,13 @@ impl Panels {
 
 /// The panels for this kernel, if the target has such matrix tiles and asynchronous copies of whole rows.
 fn panels(g: &Graph, a: &Attention, t: &Target) -> Option<Panels> {
-    let copies = t.copies?;
+    let copies = t.caps.copies?;
     let [rows, keys, terms, columns] = a.lens(g);
     let of = |tile: &&MatrixTile| {
         let factors = a.elements.iter().chain([&a.weight]).all(|&u| g.dtype(u) == tile.factors);
         tile.layout.in_memory() && tile.sums == DType::F32 && factors
     };
-    let side = t.matrix_tiles.iter().find(of)?.layout.len(Side::M);
+    let side = t.caps.matrix_tiles.iter().find(of)?.layout.len(Side::M);
     let [_, _, term, column] = a.axes;
     let whole = a.elements.iter().zip([term, term, column]).all(|(&u, along)| {
         let plain = g.op(u) == Op::Load && g.src(u).len() == 1;
@@ -146,8 +146,8 @@ fn panels(g: &Graph, a: &Attention, t: &Target) -> Option<Panels> {
 pub fn block(g: &Graph, a: &Attention, t: &Target, tile: &MatrixTile) -> Option<usize> {
     let ([_, keys, terms, columns], step) = (a.lens(g), tile.layout.len(Side::K));
     // without asynchronous copies an element may take a 4-byte word
-    let size = if t.copies.is_some() { 2 } else { 4 };
-    let fits = |n: usize| n * (terms + columns + 2 * ROW_PADDING) * size <= t.workgroup_bytes;
+    let size = if t.caps.copies.is_some() { 2 } else { 4 };
+    let fits = |n: usize| n * (terms + columns + 2 * ROW_PADDING) * size <= t.limits.workgroup_bytes;
     [64, 32, 16].into_iter().find(|&n| n < keys && n % step == 0 && fits(n))
 }
 
@@ -223,7 +223,7 @@ impl Registers {
     fn cost(&self, heads: usize, rows: usize, [terms, columns]: [usize; 2], t: &Target) -> f64 {
         let w = t.machine.workgroups;
         let [scattered_load, fill, softmax, per_iteration] = w.attention;
-        let full = w.full[0].max(w.full[1] * t.processors);
+        let full = w.full[0].max(w.full[1] * t.machine.processors);
         let [queries, values] = self.staged;
         let wide = columns / (self.lanes * self.threads[1]);
         let (r, v, threads) = (self.rows, self.vectors, self.threads[0] * self.threads[1]);
@@ -247,7 +247,7 @@ fn registers(g: &Graph, a: &Attention, t: &Target) -> Option<Registers> {
     let [rows, keys, terms, columns] = a.lens(g);
     let outer = g.reachable(&[a.product]).into_iter().filter(|&r| g.op(r) == Op::Range && g.kind(r) == AxisKind::Loop);
     let heads = outer.map(|r| g.range_len(r)).product::<usize>() / rows.max(1);
-    let lanes = t.lanes;
+    let lanes = t.caps.lanes;
     let scores = (heads * rows).saturating_mul(keys).saturating_mul(DType::F32.size());
     let computed = a.elements.iter().any(|&u| {
         let nodes = g.reachable(&[u]);
@@ -256,7 +256,7 @@ fn registers(g: &Graph, a: &Attention, t: &Target) -> Option<Registers> {
     let floats = [a.product, a.sum].iter().all(|&u| g.dtype(u) == DType::F32 || is_half(g.dtype(u)));
     // an emulated GPU pays for each barrier and has large caches: there this made attention with 6 heads and 1500 keys
     // 1.8 times as slow
-    if t.software || lanes < 2 || computed || !floats || scores as f64 <= t.machine.resident_bytes {
+    if t.machine.software || lanes < 2 || computed || !floats || scores as f64 <= t.machine.resident_bytes {
         return None;
     }
     let sides = [terms, columns];
@@ -268,12 +268,12 @@ fn registers(g: &Graph, a: &Attention, t: &Target) -> Option<Registers> {
                 for staged in [[true, true], [true, false], [false, true], [false, false]] {
                     let r = Registers { threads: [threads / side, side], rows: rows_of, vectors, lanes, staged };
                     let held = rows_of * (wide + vectors) + wide.max(vectors) + rows_of.div_ceil(lanes);
-                    let fits = held <= t.vector_registers
-                        && threads <= t.max_local_total as usize
+                    let fits = held <= t.caps.vector_registers
+                        && threads <= t.limits.max_local_total as usize
                         && r.keys() < keys
                         && r.group() < 2 * rows
-                        && r.bytes(sides) <= t.workgroup_bytes
-                        && r.loop_iterations(keys, sides) < t.max_loop_iterations as usize;
+                        && r.bytes(sides) <= t.limits.workgroup_bytes
+                        && r.loop_iterations(keys, sides) < t.limits.max_loop_iterations as usize;
                     let cost = r.cost(heads, rows, sides, t);
                     if fits && best.is_none_or(|b| cost < b.0) {
                         best = Some((cost, r));

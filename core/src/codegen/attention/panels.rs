@@ -203,7 +203,7 @@ impl Loop<'_> {
     /// Two to the power of `x * by + less`, by a fast approximate instruction if the target has one: weights are
     /// rounded to 16 bits anyway.
     fn power(&self, k: &mut Kernel, x: UOp, exponent: &ExponentTerms, t: &Target) -> UOp {
-        let power = match t.fma {
+        let power = match t.caps.fma {
             true => k.g.node(Op::MulAdd, DType::F32, &[x, exponent.by, exponent.less], Arg::None),
             false => {
                 let x = k.g.binary(Op::Mul, x, exponent.by);

@@ -48,7 +48,7 @@ impl Action {
 
     /// The amounts in elements, for a target.
     fn amounts(&self, t: &Target) -> impl Iterator<Item = u32> + use<> {
-        let unit = if self.vectors { t.lanes as u32 } else { 1 };
+        let unit = if self.vectors { t.caps.lanes as u32 } else { 1 };
         self.amounts.iter().map(move |&n| n * unit)
     }
 }
@@ -63,7 +63,7 @@ pub fn next(k: &Kernel, t: &Target) -> Vec<Opt> {
         let others = loops[i + 1..].iter().filter(|&&b| g.kind(b) == g.kind(a));
         out.extend(others.map(|&b| Opt::swap(id(a), id(b))));
     }
-    if !t.has_local && !k.reduces().is_empty() {
+    if !t.caps.has_local && !k.reduces().is_empty() {
         let mut slots: Vec<u32> = Vec::new();
         for u in k.nodes().into_iter().filter(|&u| g.op(u) == Op::Load) {
             if let Arg::Param { slot, .. } = g.arg(g.src_at(g.src_at(u, 0), 0)) {
@@ -100,14 +100,14 @@ fn on_axis(id: u8, kind: AxisKind, len: usize, t: &Target) -> Vec<Opt> {
             Axes::Reduced => kind == AxisKind::Reduce,
             Axes::Any => kind.is_loop(),
         };
-        if !here || a.gpu_only && !t.has_local || a.vectors && t.lanes < 2 {
+        if !here || a.gpu_only && !t.caps.has_local || a.vectors && t.caps.lanes < 2 {
             continue;
         }
         for amount in a.amounts(t) {
             let fits = match a.part {
                 None => !len.is_multiple_of(amount as usize) && len * 2 > amount as usize,
                 // a GPU's vector is one vec4
-                Some(Part::Lane) if t.has_local && amount as usize > t.lanes => false,
+                Some(Part::Lane) if t.caps.has_local && amount as usize > t.caps.lanes => false,
                 Some(_) => amount as usize <= len && len.is_multiple_of(amount as usize),
             };
             if fits {

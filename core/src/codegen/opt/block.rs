@@ -52,7 +52,7 @@ impl View<'_> {
             return None;
         }
         let stride = |r: UOp| a.affine.stride(&self.k.g, r);
-        let lanes = self.t.lanes as f64;
+        let lanes = self.t.caps.lanes as f64;
         let [plain, gated, gated_once, transposed] = self.t.machine.copy;
         let gated = if self.reuse(a, tile) == 1 { gated_once } else { gated };
         Some(match stride(lane) {
@@ -65,7 +65,7 @@ impl View<'_> {
             }
             _ if joined && self.reuse(a, tile) == 1 && self.transposes_in_registers(a, tile) => transposed,
             // twice as many elements are read, and a permutation picks the right ones
-            Some(2) if self.t.permutes => 1.5 * if a.gated != 0 { gated } else { plain },
+            Some(2) if self.t.caps.permutes => 1.5 * if a.gated != 0 { gated } else { plain },
             _ if self.reduce_axes.iter().any(|&r| stride(r) == Some(1)) => lanes * 1.3,
             _ => lanes * 3.0,
         })
@@ -97,7 +97,7 @@ impl View<'_> {
             return Some(Staged { separate_windows: false, ..separate });
         }
         // loads of overlapping windows straddle cache lines
-        let across = 1.0 + (self.t.lanes * 4) as f64 / 64.0;
+        let across = 1.0 + (self.t.caps.lanes * 4) as f64 / 64.0;
         let read = match () {
             _ if pairs => (2.0 * self.vector_load(tile) * across).max(3.0),
             _ if self.reuse(a, tile) == 1 && self.transposes_in_registers(a, tile) => 1.0,
@@ -113,7 +113,7 @@ impl View<'_> {
                 let tiles = self.out_axes.iter().fold(1usize, |n, &r| n.saturating_mul(self.tiles_of(r, tile)));
                 once = self.copied_once(a, tile).1 as f64 / tiles as f64 / points as f64;
             }
-            once *= row.next_multiple_of(tile.width.min(self.t.lanes)) as f64 / row as f64;
+            once *= row.next_multiple_of(tile.width.min(self.t.caps.lanes)) as f64 / row as f64;
             read = copied;
         }
         let joined = Staged { read, copy: cycles(true)? * once, separate_windows: false };
@@ -152,7 +152,7 @@ impl View<'_> {
             i += 1;
             while i < axes.len() && axes[i].0 % step == 0 && axes[i].0 / step < len as i64 {
                 // under a mask only a result's axis and a tap's axis share elements, and no further axis
-                if a.gated != 0 && self.t.memory_operands && (i > first + 1 || axes[i].2 == reduced) {
+                if a.gated != 0 && self.t.caps.memory_operands && (i > first + 1 || axes[i].2 == reduced) {
                     break;
                 }
                 len += (axes[i].0 / step) as usize * (axes[i].1 - 1);
@@ -196,7 +196,7 @@ impl View<'_> {
     /// soonest, if each piece comes `times` times.
     fn even(&self, n: usize, least: usize, times: usize) -> usize {
         let least = least.clamp(1, n.max(1));
-        let rounds = |p: usize| (p * times.max(1)).div_ceil(self.t.threads.max(1));
+        let rounds = |p: usize| (p * times.max(1)).div_ceil(self.t.limits.threads.max(1));
         (least..=(4 * least).min(n)).min_by_key(|&p| n.div_ceil(p) * rounds(p)).unwrap_or(least)
     }
 
@@ -227,7 +227,7 @@ impl View<'_> {
         // number of tiles along the lane axis
         let columns = self.tiles_of(lane, tile);
         let others: usize = loops.iter().filter(|&&r| own(r) && r != lane).map(|&r| self.tiles_of(r, tile)).product();
-        let tasks = if self.t.threads > 1 { self.t.threads * TASKS } else { 1 };
+        let tasks = if self.t.limits.threads > 1 { self.t.limits.threads * TASKS } else { 1 };
         let least =
             columns.div_ceil((caches.panel / bytes.max(1)).max(1)).max(tasks.div_ceil(others.max(1)).min(columns));
         let panels = if best.is_some() { self.even(columns, least, others) } else { columns };

@@ -38,7 +38,7 @@ pub(super) fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     if height > 1 {
         out.push(Opt::upcast(id(rows), height));
     }
-    let body = BODY / (height * width / t.lanes).max(1);
+    let body = BODY / (height * width / t.caps.lanes).max(1);
     for &r in products.iter().flat_map(|&p| k.g.src(p)[1..].last()) {
         if let Some(f) = [4, 2].into_iter().find(|&f| f <= body && len(r).is_multiple_of(f)) {
             out.push(Opt::unroll(id(r), f));
@@ -74,17 +74,17 @@ fn tile(t: &Target, rows: usize, along: &[usize]) -> Option<(usize, usize)> {
     let issue = t.machine.multiply_add;
     let waste = |n: usize, f: usize| (n.div_ceil(f) * f) as f64 / n as f64;
     let mut best: Option<(f64, usize, usize)> = None;
-    for vectors in (1..=4).filter(|v| v * t.lanes <= short) {
+    for vectors in (1..=4).filter(|v| v * t.caps.lanes <= short) {
         for height in (1..=8usize).filter(|&h| h <= rows) {
             let accs = height * vectors;
-            if accs + vectors + 1 > t.vector_registers {
+            if accs + vectors + 1 > t.caps.vector_registers {
                 continue;
             }
             let cycles = (accs as f64 * issue).max((height + vectors) as f64 / 2.0).max(LATENCY) + 0.7;
-            let wasted: f64 = along.iter().map(|&n| waste(n, vectors * t.lanes)).sum::<f64>() / along.len() as f64;
+            let wasted: f64 = along.iter().map(|&n| waste(n, vectors * t.caps.lanes)).sum::<f64>() / along.len() as f64;
             let cost = cycles / accs as f64 * wasted * waste(rows, height);
             if best.is_none_or(|b| cost < b.0) {
-                best = Some((cost, height, vectors * t.lanes));
+                best = Some((cost, height, vectors * t.caps.lanes));
             }
         }
     }
@@ -114,7 +114,7 @@ impl Picked<'_> {
             let (before, inside) = outer.split_at(around.map_or(0, |i| i + 1));
             let times = |loops: &[UOp]| loops.iter().map(|&r| k.g.range_len(r)).product::<usize>();
             // a thread fills its own panels; where threads would wait, the tiles that share one are divided among more
-            let (panels, threads) = (times(before), self.t.threads.max(1));
+            let (panels, threads) = (times(before), self.t.limits.threads.max(1));
             let waits = panels.next_multiple_of(threads) * 4 > panels * 5;
             let parts = if waits { (PARTS * threads).div_ceil(panels) } else { 1 };
             if times(inside) < REUSE * parts {

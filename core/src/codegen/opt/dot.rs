@@ -12,8 +12,8 @@ use crate::uop::{Op, RangeSet, UOp};
 impl View<'_> {
     /// Opts that use such instructions, if the kernel allows it.
     pub(super) fn dots(&self) -> Option<Vec<Opt>> {
-        let Some(Dots { group: n, stored }) = self.t.dots else { return None };
-        if !self.may_overlap_and_stage && !self.t.has_local || self.k.role != Role::Contraction {
+        let Some(Dots { group: n, stored }) = self.t.caps.dots else { return None };
+        if !self.may_overlap_and_stage && !self.t.caps.has_local || self.k.role != Role::Contraction {
             return None;
         }
         let (axis, lanes) = self.groups(n, stored)?;
@@ -26,7 +26,7 @@ impl View<'_> {
         if !opts.iter().any(|o| o.cuts(Part::Lane).is_some()) {
             return None;
         }
-        if self.t.has_local {
+        if self.t.caps.has_local {
             v.launch(&mut opts);
         }
         v.pack(&mut opts);

@@ -23,7 +23,7 @@ impl View<'_> {
         let ranges = |i: usize| dots.iter().fold(0, |m, &u| m | g.ranges(g.src_at(u, i)));
         let (matrix, vectors) = (ranges(0), ranges(1));
         let has = |m: crate::uop::RangeSet, r: UOp| m >> self.id(r) & 1 == 1;
-        let lanes = self.t.lanes;
+        let lanes = self.t.caps.lanes;
         let lane = self.out_axes.iter().copied().find(|&r| {
             has(matrix, r)
                 && !has(vectors, r)
@@ -38,7 +38,7 @@ impl View<'_> {
         digits.sort_unstable();
         digits.dedup();
         let digits = digits.len().max(1);
-        let shared = vector.map_or(1, |r| fits(r, MOST_VECTORS.min(self.t.vector_registers / 3) / digits));
+        let shared = vector.map_or(1, |r| fits(r, MOST_VECTORS.min(self.t.caps.vector_registers / 3) / digits));
         // as many of the adjacent rows as possible, so that whole cache lines are read
         let most = if shared > 2 { 1 } else { MOST_ROWS / shared };
         let rows = (1..=most).rev().find(|n| self.len(lane).is_multiple_of(n * lanes)).unwrap_or(1);

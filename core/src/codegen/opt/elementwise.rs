@@ -8,14 +8,14 @@ use crate::uop::{AxisKind, Op, UOp};
 
 impl View<'_> {
     pub(super) fn elementwise(&self, opts: &mut Vec<Opt>) {
-        let lanes = self.t.lanes;
+        let lanes = self.t.caps.lanes;
         let cost = |r: UOp| -> f64 {
             let at = |a: &Access| match a.affine.stride(&self.k.g, r) {
                 Some(0) if a.ranges >> self.id(r) & 1 == 0 => 0.1,
                 Some(1) => 1.0,
                 None if self.permutes(a, r) => 2.0,
                 // a contiguous vector in reversed order
-                Some(-1) if self.t.permutes && !a.store => 2.0,
+                Some(-1) if self.t.caps.permutes && !a.store => 2.0,
                 _ => lanes as f64 * if a.store { 2.0 } else { 1.0 },
             };
             let waste = self.len(r).div_ceil(lanes) as f64 * lanes as f64 / self.len(r) as f64;
@@ -33,12 +33,12 @@ impl View<'_> {
         let options = self.out_axes.iter().copied().filter(|&r| self.len(r) > 1 && places(r));
         let best = options.min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
         let best = best.filter(|&r| cost(r) < (lanes * (self.inner.len() + 1)) as f64);
-        if let Some(walk) = walk.filter(|_| !self.t.has_local) {
+        if let Some(walk) = walk.filter(|_| !self.t.caps.has_local) {
             return self.walk(walk, best, opts);
         }
         let Some(best) = best else { return self.unroll_scalar(opts) };
         let n = self.len(best);
-        let vectors = if self.t.has_local {
+        let vectors = if self.t.caps.has_local {
             1
         } else if n.is_multiple_of(lanes * 2) {
             2
@@ -51,7 +51,7 @@ impl View<'_> {
     /// Unrolls the innermost loop where no axis has lanes: on a CPU, loop control takes as long as moving one element.
     fn unroll_scalar(&self, opts: &mut Vec<Opt>) {
         const UNROLL: usize = 8;
-        let Some(&r) = self.out_axes.last().filter(|_| !self.t.has_local) else { return };
+        let Some(&r) = self.out_axes.last().filter(|_| !self.t.caps.has_local) else { return };
         let n = self.len(r);
         let by = if n <= UNROLL { n } else { (2..=UNROLL).rev().find(|&f| n.is_multiple_of(f)).unwrap_or(UNROLL / 2) };
         if by > 1 {
@@ -70,12 +70,12 @@ impl View<'_> {
             let Some((r, f)) = rows.map(|r| (r, fits(self.len(r), CHAINS))).filter(|x| x.1 > 1) else { return };
             return opts.push(Opt::upcast(self.id(r), f));
         };
-        let lanes = self.t.lanes;
+        let lanes = self.t.caps.lanes;
         let vectors = self.len(lane).div_ceil(lanes);
         let wide = if self.len(lane).is_multiple_of(lanes) { fits(vectors, CHAINS) } else { 1 };
         self.lane(lane, wide * lanes, opts);
         let (left, rows) = (vectors / wide, self.out_axes.iter().filter(|&&r| self.id(r) < walk).map(|&r| self.len(r)));
-        let parts = self.t.threads.div_ceil(rows.product::<usize>().max(1));
+        let parts = self.t.limits.threads.div_ceil(rows.product::<usize>().max(1));
         let parts = (parts..=left).find(|&p| left.is_multiple_of(p)).unwrap_or(left).max(1);
         if self.id(lane) > walk && parts < left && left / parts > 1 {
             opts.push(Opt::split(self.id(lane), left / parts));
@@ -86,7 +86,7 @@ impl View<'_> {
     /// contiguous in the input, and a pair of registers along the axis of length 2 whose elements lie between two lanes
     /// in the output.
     fn interleave(&self, opts: &mut Vec<Opt>) -> bool {
-        let (lanes, Some(store)) = (self.t.lanes, &self.store) else { return false };
+        let (lanes, Some(store)) = (self.t.caps.lanes, &self.store) else { return false };
         let stride = |a: &Access, r: UOp| a.affine.stride(&self.k.g, r);
         let reads = |r: UOp| self.inner.iter().all(|a| stride(a, r) == Some(1) || !a.has(self.id(r)));
         for &lane in self.out_axes.iter().filter(|&&r| self.len(r) >= lanes && reads(r)) {
@@ -119,9 +119,9 @@ impl View<'_> {
                 && self.inner.iter().any(|a| stride(a, r) == Some(1) && to.is_some_and(|t| stride(a, t) != Some(0)))
         });
         let (Some(to), Some(from)) = (to, from) else { return false };
-        if !self.t.permutes {
+        if !self.t.caps.permutes {
             opts.push(Opt::upcast(self.id(from), ROWS));
-            opts.push(Opt::lane(self.id(to), 2 * self.t.lanes));
+            opts.push(Opt::lane(self.id(to), 2 * self.t.caps.lanes));
             return true;
         }
         let width = if self.len(from) >= 16 { 16 } else { 8 };

@@ -22,7 +22,7 @@ const MAX_SHARING_STRIDED: usize = 16;
 impl View<'_> {
     /// Number of vector registers that a tile may take.
     pub(super) fn registers(&self) -> usize {
-        self.t.vector_registers
+        self.t.caps.vector_registers
     }
 
     /// The most multiply-adds in the unrolled body of a reduction loop.
@@ -33,7 +33,7 @@ impl View<'_> {
     /// Factor by which a kernel with such tiles takes longer because they are too few to occupy the GPU.
     pub(super) fn idle(&self, tile: &Tile) -> f64 {
         let w = self.t.machine.workgroups;
-        if !self.t.has_local || self.t.software {
+        if !self.t.caps.has_local || self.t.machine.software {
             return 1.0;
         }
         let outs: usize = self.out_axes.iter().map(|&r| self.len(r)).product();
@@ -63,7 +63,8 @@ impl View<'_> {
     /// Are these threads too few for the processors, even if several threads share each sum?
     fn is_few(&self, threads: usize) -> bool {
         let w = self.t.machine.workgroups;
-        MATRIX_TILES_ENABLED && threads * MAX_SHARING_STRIDED <= w.shared_threads_per_processor * self.t.processors
+        MATRIX_TILES_ENABLED
+            && threads * MAX_SHARING_STRIDED <= w.shared_threads_per_processor * self.t.machine.processors
     }
 
     /// For a product with a matrix of bytes whose rows are interleaved in memory (block formats): the longest axis of
@@ -90,11 +91,12 @@ impl View<'_> {
             .any(|o| o.cuts(Part::Lane).is_some() && self.out_axes.iter().any(|&r| o.axis() == Some(self.id(r))));
         let each = if across { 4 } else { 1 };
         // half transactions where whole ones would leave processors without a workgroup
-        let few = threads * each / w.transaction_bytes < self.t.processors;
+        let few = threads * each / w.transaction_bytes < self.t.machine.processors;
         let rows = if few { w.transaction_bytes / 2 } else { w.transaction_bytes } / each;
-        let most = (self.t.max_local_total as usize / rows).min(MAX_SHARING_INTERLEAVED);
+        let most = (self.t.limits.max_local_total as usize / rows).min(MAX_SHARING_INTERLEAVED);
         let tile: usize = self.out_axes.iter().map(|&r| self.len(r).div_ceil(self.left(r, opts).max(1))).product();
-        let fits = |f: &usize| self.left(r, opts).is_multiple_of(*f) && tile * rows * f * 4 <= self.t.workgroup_bytes;
+        let fits =
+            |f: &usize| self.left(r, opts).is_multiple_of(*f) && tile * rows * f * 4 <= self.t.limits.workgroup_bytes;
         let Some(f) = (1..=6).rev().map(|bits| 1usize << bits).filter(|f| *f <= most).find(fits) else { return false };
         if threads >= w.busy || opts.iter().any(|o| o.axis() == Some(self.id(r))) {
             return false;
@@ -112,7 +114,7 @@ impl View<'_> {
         let w = self.t.machine.workgroups;
         let row = self.out_axes.iter().copied().rev().find(|&r| MATRIX_TILES_ENABLED && self.len(r) > 1)?;
         let [words, codes] = self.reduce_axes[..] else { return None };
-        if !self.t.has_local || self.t.software || self.k.reduces().len() != 1 || self.len(codes) != 4 {
+        if !self.t.caps.has_local || self.t.machine.software || self.k.reduces().len() != 1 || self.len(codes) != 4 {
             return None;
         }
         let reads = |a: &Access, r: UOp| a.has(self.id(r));
@@ -122,8 +124,8 @@ impl View<'_> {
             return None;
         }
         let all: usize = self.out_axes.iter().map(|&r| self.len(r)).product();
-        let shared = power_of_two_in(self.len(words), self.t.subgroup.max(1) as usize);
-        let enough = self.t.processors * w.rows[0];
+        let shared = power_of_two_in(self.len(words), self.t.caps.subgroup.max(1) as usize);
+        let enough = self.t.machine.processors * w.rows[0];
         let fits = |n: &usize| self.len(row).is_multiple_of(*n) && all / n * shared >= enough;
         let rows = [4, 2].into_iter().find(fits).unwrap_or(1);
         let unroll = power_of_two_in(self.len(words) / shared, w.rows[1] / rows);
@@ -144,19 +146,19 @@ impl View<'_> {
         let w = self.t.machine.workgroups;
         // on an emulated GPU, starting a workgroup costs as much as several threads without sums; on hardware, small
         // workgroups would leave a processor idle, because it holds only a limited number of workgroups
-        let most = match (self.t.software, self.reduce_axes.is_empty()) {
+        let most = match (self.t.machine.software, self.reduce_axes.is_empty()) {
             (true, false) => 32,
             (false, true) => w.elementwise_workgroup,
             _ => 64,
         };
-        let most = most.min(self.t.max_local_total as usize);
-        if !self.t.software && self.share_rows(opts) {
+        let most = most.min(self.t.limits.max_local_total as usize);
+        if !self.t.machine.software && self.share_rows(opts) {
             return;
         }
         let grouped = opts.iter().find_map(|o| o.cuts(Part::Group));
         let shared = match grouped {
             Some(n) => n,
-            None if self.t.software => 1,
+            None if self.t.machine.software => 1,
             None => self.group(opts),
         };
         self.local(most / shared.min(most), opts);
@@ -207,7 +209,7 @@ impl View<'_> {
         }
         let Some(f) = f else { return 1 };
         let tile: usize = self.out_axes.iter().map(|&r| self.len(r).div_ceil(self.left(r, opts).max(1))).product();
-        if threads >= w.busy && lane.is_none() || tile * w.reduction_workgroup * 8 > self.t.workgroup_bytes {
+        if threads >= w.busy && lane.is_none() || tile * w.reduction_workgroup * 8 > self.t.limits.workgroup_bytes {
             return 1;
         }
         let at = match lane {
@@ -226,10 +228,10 @@ impl View<'_> {
         let (n, own) = (self.len(r), |o: &Opt| o.axis() == Some(self.id(r)));
         let padded = opts.iter().any(|o| own(o) && matches!(o, Opt::Pad { .. }));
         if !MATRIX_TILES_ENABLED
-            || threads > self.t.processors / 4
+            || threads > self.t.machine.processors / 4
             || steps < 4 * w.reduction_workgroup
             || padded
-            || (self.t.max_local_total as usize) < w.threads_per_rare_reduction
+            || (self.t.limits.max_local_total as usize) < w.threads_per_rare_reduction
         {
             return false;
         }
@@ -254,8 +256,11 @@ impl View<'_> {
             if dims == most || budget < 2 {
                 break;
             }
-            let limit =
-                budget.min(self.t.max_local[dims] as usize).min(if dims == 0 { w.elementwise_workgroup } else { 16 });
+            let limit = budget.min(self.t.limits.max_local[dims] as usize).min(if dims == 0 {
+                w.elementwise_workgroup
+            } else {
+                16
+            });
             let mut f = (2..=limit).rev().find(|f| n.is_multiple_of(*f)).unwrap_or(1);
             if f < limit / 4 && n > limit {
                 // no suitable divisor: the length is rounded up, and the last workgroup is partly idle

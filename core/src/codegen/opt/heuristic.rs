@@ -104,7 +104,7 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     } else if vector {
         v.elementwise(&mut opts);
     }
-    if t.has_local {
+    if t.caps.has_local {
         v.launch(&mut opts);
     }
     // a software GPU fetches every vector component separately, so memory order does not matter, and a copy is one more
@@ -169,7 +169,7 @@ impl<'a> View<'a> {
             let all = gate.map_or(0, |x| g.ranges(x));
             let constant = !store && slot.is_some_and(|s| k.packable(s, index, all, t));
             // a condition in `loop_limits` costs nothing on a CPU: the loop over taps ends before it fails
-            let asked = |c: &UOp| t.has_local || !k.loop_limits.iter().any(|x| x.1 == *c);
+            let asked = |c: &UOp| t.caps.has_local || !k.loop_limits.iter().any(|x| x.1 == *c);
             let clauses = gate.map_or(SmallVec::new(), |x| conjuncts(g, x));
             let gated = clauses.into_iter().filter(asked).fold(0, |m, c| m | g.ranges(c));
             let len = if let Arg::Param { len, .. } = g.arg(g.src_at(index, 0)) { *len } else { 0 };
@@ -193,12 +193,12 @@ impl<'a> View<'a> {
             .collect();
         let st = k.store();
         let store = (g.op(st) == Op::Store).then(|| access(g.src_at(st, 0), g.src(st).get(2).copied(), true));
-        let may_overlap_and_stage = !t.has_local && t.lanes > 1 && k.repeatable();
-        let after = if t.software { View::count_after(k, &inside) } else { 0 };
+        let may_overlap_and_stage = !t.caps.has_local && t.caps.lanes > 1 && k.repeatable();
+        let after = if t.machine.software { View::count_after(k, &inside) } else { 0 };
         let ranges = k.ranges();
         let mut axes = vec![(0, 0); ranges.iter().max().map_or(0, |r| r.0 as usize + 1)];
         ranges.iter().for_each(|&r| axes[r.0 as usize] = (g.range_len(r), g.range_arg(r).id));
-        let phase_ranges = k.loop_limits.iter().filter(|_| !t.has_local).fold(0, |m, x| m | g.ranges(x.1));
+        let phase_ranges = k.loop_limits.iter().filter(|_| !t.caps.has_local).fold(0, |m, x| m | g.ranges(x.1));
         let wide = |u: &UOp| g.dtype(*u).size() > 4;
         let scalar_ranges = k.nodes().into_iter().filter(wide).fold(0, |m, u| m | g.ranges(u));
         View {
@@ -236,18 +236,19 @@ impl<'a> View<'a> {
     /// indices choose, have no lanes ([`View::scalar_ranges`]), but others may.
     fn vectorisable(&self) -> bool {
         let g = &self.k.g;
-        if self.t.lanes < 2 {
+        if self.t.caps.lanes < 2 {
             return false;
         }
         self.k.nodes().into_iter().all(|u| {
             let dt = g.dtype(u);
             // a constant of a narrow type is the value of a load whose gate is false
-            let alt = g.op(u) == Op::Const && self.t.narrow_mask_constants;
+            let alt = g.op(u) == Op::Const && self.t.caps.narrow_mask_constants;
             let narrow_memory = alt || matches!(g.op(u), Op::Load | Op::Store | Op::Index | Op::Param | Op::Cast);
             match dt.size() {
                 0 | 4 => true,
                 1 | 2 => {
-                    dt == crate::DType::Bool || narrow_memory && !self.t.has_local || rows::widened(self.k, u, self.t)
+                    let narrow = narrow_memory && !self.t.caps.has_local;
+                    dt == crate::DType::Bool || narrow || rows::widened(self.k, u, self.t)
                 }
                 _ => true,
             }
@@ -281,7 +282,7 @@ impl<'a> View<'a> {
         match a.affine.stride(g, lane) {
             Some(0) if a.ranges >> id & 1 == 0 => n * repeated,
             Some(1) => n * tile.vectors as f64 * gate_cost,
-            Some(2) if self.t.permutes => {
+            Some(2) if self.t.caps.permutes => {
                 // if the last tile overlaps instead of the axis being rounded up, fewer lanes are masked
                 let overlaps = self.len(lane) >= tile.width && self.reuse(a, tile) == 1;
                 let gated = if tile.width < lanes || overlaps { 10.0 } else { 12.0 };
@@ -326,7 +327,7 @@ impl<'a> View<'a> {
     /// Can the load be made of contiguous vectors whose elements a permutation then distributes to the lanes? True
     /// where adjacent lanes read the same element ([`Access::shared_by_neighbours`]).
     pub(super) fn permutes(&self, a: &Access, lane: UOp) -> bool {
-        self.t.permutes && !a.store && a.shared_by_neighbours >> self.id(lane) & 1 == 1
+        self.t.caps.permutes && !a.store && a.shared_by_neighbours >> self.id(lane) & 1 == 1
     }
 
     /// Would lanes along this output axis have to be gathered (the only operand has no stride of -1 to 2 along it), on
@@ -342,7 +343,7 @@ impl<'a> View<'a> {
 
     /// Cost per step of the reduction of reading an operand directly from memory, without a staged copy.
     pub(super) fn plain_cost(&self, a: &Access, tile: &Tile) -> f64 {
-        let cost = self.access_cost(a, tile, self.t.lanes);
+        let cost = self.access_cost(a, tile, self.t.caps.lanes);
         if let Some([plain, _]) = self.sliding_cost(a, tile) {
             return plain;
         }
@@ -378,7 +379,7 @@ impl<'a> View<'a> {
         }
         let line = self.t.machine.caches.memory_line_cycles[usize::from(rows > 1)];
         let size = if along { 4 } else { a.size };
-        (rows * tile.vectors * self.t.lanes * size) as f64 / 64.0 * line
+        (rows * tile.vectors * self.t.caps.lanes * size) as f64 / 64.0 * line
     }
 
     /// Cycles per step that a tile waits for an operand that all its rows share. If a row of that operand takes more
@@ -396,7 +397,7 @@ impl<'a> View<'a> {
         let axes = self.reduce_axes.iter().filter(|&&r| a.has(self.id(r)));
         let row = axes.fold(a.size, |n, &r| n.saturating_mul(self.len(r)));
         let stays = row <= self.t.machine.prices.caches[0].0 as usize / 4 * 3;
-        let lines = (tile.vectors * self.t.lanes * a.size) as f64 / 64.0;
+        let lines = (tile.vectors * self.t.caps.lanes * a.size) as f64 / 64.0;
         if stays { 0.0 } else { lines * self.t.machine.caches.l1_miss_mixed_cycles }
     }
 
@@ -435,7 +436,7 @@ impl<'a> View<'a> {
         if self.emulated() {
             return self.emulated_cost(tile).filter(|&c| cheap(c));
         }
-        let lanes = self.t.lanes;
+        let lanes = self.t.caps.lanes;
         let rows: usize = tile.ups.iter().map(|u| u.1).product();
         let accs = rows * tile.vectors;
         // vectors of half the width can only use the first sixteen registers
@@ -448,7 +449,7 @@ impl<'a> View<'a> {
         let rows_alone =
             tile.vectors == 4 && tile.ups[1].1 == 1 && tile.lane.is_some_and(|l| self.out_axes.contains(&l));
         let packed = |a: &Access| a.constant || tile.lane.is_none_or(|l| !a.has(self.id(l)));
-        let full = self.t.memory_operands && lanes == 16 && rows_alone && self.inner.iter().all(packed);
+        let full = self.t.caps.memory_operands && lanes == 16 && rows_alone && self.inner.iter().all(packed);
         let fits = |used: usize| used <= registers || full && used == registers + 1;
         // rejects most tiles early: they are too large or too slow even if loads were free, and the costs of loads take
         // time to compute
@@ -490,12 +491,12 @@ impl<'a> View<'a> {
     /// Combines the parts of a tile's cost: its loads, the copies to its panels, waits for memory, and the stores of
     /// its results. The result grows with each of them. `all`: the tile takes every register.
     fn scaled(&self, tile: &Tile, loads: f64, copies: f64, from_memory: f64, stored: f64, all: bool) -> f64 {
-        let lanes = self.t.lanes;
+        let lanes = self.t.caps.lanes;
         let work = (tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors) as f64;
         let latency = 4.0; // cycles from one multiply-add into an accumulator to the next into the same one
         let whole = self.may_overlap_and_stage && tile.width >= lanes;
         let issue = if whole { self.t.machine.multiply_add } else { 0.5 };
-        let latency = if self.t.has_local { 0.0 } else { latency };
+        let latency = if self.t.caps.has_local { 0.0 } else { latency };
         let cycles = (work * issue).max(loads / 2.0).max(latency).max(from_memory) + 0.7 + 0.02 * loads;
         // the copy runs in a loop of its own, so its cycles do not overlap with the others
         let cycles = cycles + copies;
@@ -524,7 +525,7 @@ impl<'a> View<'a> {
             }
             if self.may_overlap_and_stage
                 && f > 1
-                && !self.t.memory_operands
+                && !self.t.caps.memory_operands
                 && self.inner.iter().any(|a| self.exceeds_l1_lines(a, r, f))
             {
                 per *= ROWS_BEYOND_L1;
@@ -537,7 +538,7 @@ impl<'a> View<'a> {
     /// lines evict each other from the first-level cache, each store waits for its line: with 32 channels of 64 by 64
     /// that took 3.5 times as long as lanes along rows of pixels.
     fn store_cost(&self, a: &Access, tile: &Tile) -> f64 {
-        let lanes = self.t.lanes as f64;
+        let lanes = self.t.caps.lanes as f64;
         if self.is_interleaved(a, tile) {
             return INTERLEAVED_STORE;
         }
@@ -561,7 +562,8 @@ impl<'a> View<'a> {
     /// contiguous vectors?
     pub(super) fn interleaves(&self, a: &Access, lane: UOp, between: UOp) -> bool {
         let stride = |r: UOp| a.affine.stride(&self.k.g, r);
-        self.t.interleaved_stores && a.gated == 0 && a.size < 8 && stride(lane) == Some(2) && stride(between) == Some(1)
+        let may = self.t.caps.interleaved_stores && a.gated == 0;
+        may && a.size < 8 && stride(lane) == Some(2) && stride(between) == Some(1)
     }
 
     /// Time of covering an axis with tiles of `by` elements, each of which takes as long as `unit` elements, per
@@ -578,7 +580,7 @@ impl<'a> View<'a> {
     }
 
     pub(super) fn contraction(&self, vector: bool, opts: &mut Vec<Opt>) {
-        let lanes = self.t.lanes;
+        let lanes = self.t.caps.lanes;
         let mut best: Option<Tile> = None;
         let mut consider = |tile: Tile| {
             let most = best.map(|b| b.cost * 0.999);
@@ -602,7 +604,7 @@ impl<'a> View<'a> {
             lane_options.retain(|l| l.is_some_and(|l| may >> self.id(l) & 1 == 1));
         }
         // vectors of half the width, where most lanes of a full one would be empty
-        let halves = self.may_overlap_and_stage && self.t.half_vectors && self.lanes.is_none();
+        let halves = self.may_overlap_and_stage && self.t.caps.half_vectors && self.lanes.is_none();
         let useful =
             |r: UOp| (self.phase_ranges | self.inner.iter().fold(!0, |m, a| m & a.ranges)) >> self.id(r) & 1 == 0;
         for lane in lane_options {
@@ -611,10 +613,12 @@ impl<'a> View<'a> {
                 Some(l) if self.len(l) >= lanes => {
                     // no operand is reused: wide tiles, so that memory is read in long contiguous runs
                     let wide = self.may_overlap_and_stage && self.out_axes.iter().all(|&r| r == l || !useful(r));
-                    let most = if wide && self.out_axes.contains(&l) { self.t.vector_registers / 2 } else { 4 };
+                    let most = if wide && self.out_axes.contains(&l) { self.t.caps.vector_registers / 2 } else { 4 };
                     (self.len(l).div_ceil(lanes)).min(most)
                 }
-                Some(l) if self.len(l) * 2 <= lanes && !self.t.has_local && !(halves && self.len(l) > 4) => continue,
+                Some(l) if self.len(l) * 2 <= lanes && !self.t.caps.has_local && !(halves && self.len(l) > 4) => {
+                    continue;
+                }
                 _ => 1,
             };
             let mut others: Vec<UOp> =
@@ -628,7 +632,8 @@ impl<'a> View<'a> {
             if lane.is_some_and(|l| halves && self.len(l) <= 8) {
                 widths = vec![(8, 1)];
             }
-            if let Some(l) = lane.filter(|l| self.t.has_local && !self.t.software && self.reduce_axes.contains(l)) {
+            let hardware = self.t.caps.has_local && !self.t.machine.software;
+            if let Some(l) = lane.filter(|l| hardware && self.reduce_axes.contains(l)) {
                 // the remaining loop of the reduction is shared by threads, whose number is a power of two
                 let n = self.len(l);
                 widths.retain(|w| !n.is_multiple_of(2 * lanes) || w.1.is_power_of_two() && n.is_multiple_of(w.0));
@@ -702,17 +707,17 @@ impl<'a> View<'a> {
     }
 
     pub(super) fn lane(&self, l: UOp, width: usize, opts: &mut Vec<Opt>) {
-        let vectors = width / self.t.lanes;
+        let vectors = width / self.t.caps.lanes;
         let overlaps = self.may_overlap_and_stage && self.out_axes.contains(&l) && self.len(l) >= width;
         if !self.len(l).is_multiple_of(width) && !overlaps {
             opts.push(Opt::pad(self.id(l), width));
         }
-        if !self.t.has_local {
+        if !self.t.caps.has_local {
             opts.push(Opt::lane(self.id(l), width));
             return;
         }
         // a vector on a GPU is a vec4; further vectors become a register axis
-        opts.push(Opt::lane(self.id(l), self.t.lanes));
+        opts.push(Opt::lane(self.id(l), self.t.caps.lanes));
         if vectors > 1 {
             let reduced = self.k.g.kind(l).is_reduce();
             opts.push(if reduced { Opt::accum(self.id(l), vectors) } else { Opt::upcast(self.id(l), vectors) });
@@ -726,7 +731,7 @@ impl<'a> View<'a> {
         let Some(r) = tile.lane.filter(|r| self.reduce_axes.contains(r) && tile.ups.iter().all(|u| u.1 == 1)) else {
             return false;
         };
-        let width = (tile.width / 2).max(self.t.lanes);
+        let width = (tile.width / 2).max(self.t.caps.lanes);
         let n = self.len(r);
         if !self.may_overlap_and_stage || n < 1 << 16 || !n.is_multiple_of(STREAMS * width) || self.inner.len() != 1 {
             return false;
@@ -749,7 +754,8 @@ impl<'a> View<'a> {
         let loops = self.reduce_axes.iter().filter(|&&r| Some(r) != tile.lane);
         if self.t.machine.hoists_loads && loops.map(|&r| self.len(r)).product::<usize>() > budget {
             // loop overhead is cheaper than spilling registers, so the body is limited to what fits in registers
-            let room = self.t.vector_registers.saturating_sub(accs) / self.operand_registers(tile, |_| true).max(1);
+            let free = self.t.caps.vector_registers.saturating_sub(accs);
+            let room = free / self.operand_registers(tile, |_| true).max(1);
             budget = budget.min(room.max(1));
         }
         let window = self.window(tile);

@@ -24,10 +24,10 @@ pub fn cpu(k: &mut Kernel, t: &Target) -> Result<()> {
     let loops = k.row_loops().0;
     let Some(&first) = loops.first() else { return Ok(()) };
     let walk = k.ranges_of(AxisKind::Walk).first().map(|&w| k.g.range_arg(w).id);
-    if t.threads == 1 && walk.is_some_and(|w| w < k.g.range_arg(first).id) {
+    if t.limits.threads == 1 && walk.is_some_and(|w| w < k.g.range_arg(first).id) {
         return Ok(()); // a walk (ordered loop) outside all other loops stays the outermost loop
     }
-    let want = match (t.threads, walk) {
+    let want = match (t.limits.threads, walk) {
         (1, _) => 1,
         // the parts of a walk take equally long, so one slice per thread is enough
         (n, Some(_)) => n,
@@ -68,7 +68,7 @@ pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
     let reads = k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Load).map(|u| k.g.src_at(k.g.src_at(u, 0), 1));
     let reads: Vec<Affine> = reads.map(|at| affine(&k.g, at)).collect();
     let has = |op: Op| k.nodes().into_iter().any(|u| k.g.op(u) == op);
-    let staged = MATRIX_TILES_ENABLED && t.copies.is_some() && has(Op::Stage) && !has(Op::Mma);
+    let staged = MATRIX_TILES_ENABLED && t.caps.copies.is_some() && has(Op::Stage) && !has(Op::Mma);
     let stride = |r: &UOp| match &to {
         // threads that share a reduction get dimension x if they then read neighbouring elements
         _ if shared.contains(r) && reads.iter().any(|a| (1..=4).contains(&a.stride(&k.g, *r).unwrap_or(0))) => 0,
@@ -105,7 +105,7 @@ pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
     }
     for (d, group) in groups.iter().rev().enumerate() {
         let n = size(k, group);
-        let limit = t.max_grid[d] as usize;
+        let limit = t.limits.max_grid[d] as usize;
         if n <= limit {
             k.grid[d] = n as u32;
             fuse(k, group, AxisKind::Grid(d as u8));
@@ -113,7 +113,7 @@ pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
         }
         // too long for one dimension: split it over two
         let free = (0..3).rev().find(|&e| e >= groups.len() && k.grid[e] == 1);
-        let factor = (2..=t.max_grid[2] as usize).find(|f| n % f == 0 && n / f <= limit);
+        let factor = (2..=t.limits.max_grid[2] as usize).find(|f| n % f == 0 && n / f <= limit);
         let (Some(e), Some(f)) = (free, factor) else {
             return Err(Error::Unsupported { what: format!("a launch of {n} workgroups"), context: t.name.clone() });
         };

@@ -87,7 +87,7 @@ impl View<'_> {
         }
         let mut best: Option<Choice<'_>> = None;
         let held = |tile: &&MatrixTile| !tile.layout.in_memory() && takes(tile, &self.k.g, pair, sum);
-        for tile in self.t.matrix_tiles.iter().filter(held) {
+        for tile in self.t.caps.matrix_tiles.iter().filter(held) {
             for c in [pair, [pair[1], pair[0]]].into_iter().filter_map(|pair| self.lay(tile, pair)) {
                 if c.work <= self.t.machine.workgroups.tiles && best.as_ref().is_none_or(|b| c.work < b.work) {
                     best = Some(c);
@@ -118,7 +118,7 @@ impl View<'_> {
         }
         let others: usize = self.out_axes.iter().filter(|r| !c.axes.contains(r)).map(|&r| self.len(r)).product();
         let groups = others * (left[0] / sides[0]) * (left[1] / sides[1]);
-        let waves = groups.div_ceil(self.t.processors.max(1)) as f64;
+        let waves = groups.div_ceil(self.t.machine.processors.max(1)) as f64;
         let (rows, columns) = ((sides[0] * m) as f64, (sides[1] * n) as f64);
         waves * rows * columns * each(rows, columns)
     }
@@ -127,10 +127,10 @@ impl View<'_> {
     /// ahead.
     fn in_memory(&self, sum: UOp, pair: [UOp; 2]) -> Option<Vec<Opt>> {
         let w = self.t.machine.workgroups;
-        let copies = self.t.copies?;
+        let copies = self.t.caps.copies?;
         let takes = |tile: &&MatrixTile| tile.layout.in_memory() && takes(tile, &self.k.g, pair, sum);
         let mut best: Option<(f64, Choice<'_>, &Block)> = None;
-        for tile in self.t.matrix_tiles.iter().filter(takes) {
+        for tile in self.t.caps.matrix_tiles.iter().filter(takes) {
             for c in [pair, [pair[1], pair[0]]].into_iter().filter_map(|pair| self.lay(tile, pair)) {
                 let ([m, n, k], terms) = (tile.sides(), self.len(c.axes[2]));
                 let fits = |b: &&Block| {
@@ -165,7 +165,7 @@ impl View<'_> {
     /// target can and tiles divide the axes.
     fn staged(&self, c: &Choice<'_>, pair: [UOp; 2]) -> Option<Vec<Opt>> {
         let w = self.t.machine.workgroups;
-        let copies = self.t.copies?;
+        let copies = self.t.caps.copies?;
         if !self.whole(c, pair) {
             return None;
         }
@@ -259,8 +259,8 @@ impl View<'_> {
         }
         put(Opt::upcast, row, block[0]);
         put(Opt::upcast, column, block[1]);
-        if self.t.has_local {
-            let subgroups = (GROUP.min(self.t.max_local_total as usize) / c.tile.layout.threads()).max(1);
+        if self.t.caps.has_local {
+            let subgroups = (GROUP.min(self.t.limits.max_local_total as usize) / c.tile.layout.threads()).max(1);
             let down = power_of_two_in(left[0], subgroups.div_ceil(2));
             put(Opt::local, row, down);
             put(Opt::local, column, power_of_two_in(left[1], subgroups / down));

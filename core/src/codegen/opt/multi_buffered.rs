@@ -70,10 +70,10 @@ struct Plan {
 impl View<'_> {
     /// Opts for a product whose factors are copied ahead, if the kernel is one and there are enough workgroups.
     pub(super) fn multi_buffered(&self) -> Option<Vec<Opt>> {
-        if !MATRIX_TILES_ENABLED || self.t.software || self.t.lanes != 4 {
+        if !MATRIX_TILES_ENABLED || self.t.machine.software || self.t.caps.lanes != 4 {
             return None;
         }
-        let copies = self.t.copies?;
+        let copies = self.t.caps.copies?;
         let best = [false, true].into_iter().filter_map(|joined| {
             let shape = self.shape(joined)?;
             let block = block(&shape)?;
@@ -82,7 +82,7 @@ impl View<'_> {
         });
         let (shape, block, plan) = best.min_by(|a, b| a.2.cost.total_cmp(&b.2.cost))?;
         let w = self.t.machine.workgroups;
-        let idle = w.idle_processors_per_workgroup * shape.groups(&plan) < self.t.processors;
+        let idle = w.idle_processors_per_workgroup * shape.groups(&plan) < self.t.machine.processors;
         if idle && shape.lens[2] >= SHARED_BY_MORE {
             return None;
         }
@@ -234,7 +234,7 @@ impl Shape {
         let term = multiplies.max(reading) + 0.25 * multiplies.min(reading) + copied;
         let alone = (results + reads[0] + reads[1]) * block as f64;
         // workgroups per processor: in all, and at the same time
-        let all = groups.div_ceil(t.processors.max(1));
+        let all = groups.div_ceil(t.machine.processors.max(1));
         let held = w.registers / results.max(RESULTS as f64 / 2.0) as usize / threads;
         let room = held.min(copies.bytes / (copies.blocks * bytes)).max(1);
         let waiting = w.half_stall_warps[usize::from(self.whole != [true, true])];

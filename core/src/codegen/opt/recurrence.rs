@@ -52,21 +52,21 @@ fn choose_in(k: &Kernel, t: &Target) -> Vec<Opt> {
     let mut along: Vec<Option<UOp>> = axes.iter().map(|list| longest(k, list)).collect();
     along.push(longest(k, &out.k.ranges_of(AxisKind::Loop)));
     let lengths: Vec<usize> = along.iter().flatten().map(|&r| k.g.range_len(r)).collect();
-    let divides = |v: &usize| lengths.iter().all(|n| n.is_multiple_of(v * t.lanes));
+    let divides = |v: &usize| lengths.iter().all(|n| n.is_multiple_of(v * t.caps.lanes));
     // the last vector of an axis may begin before the end of the one before
-    let overlaps = || lengths.iter().all(|&n| n >= t.lanes).then_some(1);
+    let overlaps = || lengths.iter().all(|&n| n >= t.caps.lanes).then_some(1);
     let vectors = (1..=MAX_VECTORS).rev().find(divides).or_else(overlaps);
-    let Some(vectors) = vectors.filter(|_| t.lanes > 1) else {
+    let Some(vectors) = vectors.filter(|_| t.caps.lanes > 1) else {
         out.unroll((1, 1));
         return out.opts;
     };
     for &r in along.iter().flatten() {
-        out.push(Opt::lane(out.id(r), vectors * t.lanes));
+        out.push(Opt::lane(out.id(r), vectors * t.caps.lanes));
     }
     let mut tiles = vec![(1, vectors)];
     for (list, &wide) in axes.iter().zip(&along) {
         let Some(wide) = wide else { continue };
-        let (n, by) = (k.g.range_len(wide), vectors * t.lanes);
+        let (n, by) = (k.g.range_len(wide), vectors * t.caps.lanes);
         let left = if n.is_multiple_of(by) { n / by } else { 1 };
         let rows = list.iter().copied().filter(|&r| r != wide).max_by_key(|&r| k.g.range_len(r));
         let (height, width) = tile(t, rows.map_or(1, |r| k.g.range_len(r)), left, vectors);
@@ -103,7 +103,7 @@ fn tile(t: &Target, rows: usize, groups: usize, vectors: usize) -> (usize, usize
             let (loads, all) =
                 (height as f64 * t.machine.broadcast + (width * vectors) as f64, height * width * vectors);
             let cost = (loads + LOOP) / all as f64;
-            let fits = registers(t, height, width * vectors, 1) <= t.vector_registers;
+            let fits = registers(t, height, width * vectors, 1) <= t.caps.vector_registers;
             if (fits || height * width == 1) && cost < best.0 {
                 best = (cost, height, width);
             }
@@ -122,8 +122,9 @@ fn registers(t: &Target, height: usize, width: usize, iterations: usize) -> usiz
 impl Picked<'_> {
     /// Unrolls each reduction; the largest tile has this many rows and vectors in a row.
     fn unroll(&mut self, (height, width): (usize, usize)) {
-        let fits =
-            |f: usize| f * height * width <= BODY && registers(self.t, height, width, f) <= self.t.vector_registers;
+        let fits = |f: usize| {
+            f * height * width <= BODY && registers(self.t, height, width, f) <= self.t.caps.vector_registers
+        };
         let factors: Vec<usize> = [4, 2].into_iter().filter(|&f| fits(f)).collect();
         for r in self.k.reduces() {
             let Some(&last) = self.k.g.src(r)[1..].last() else { continue };

@@ -12,7 +12,7 @@ impl View<'_> {
     pub(super) fn refetched(&self, tile: &Tile) -> [f64; 2] {
         // WebAssembly with its narrow vectors is limited by other things: forty blocks took as long with the tiles that
         // this chooses
-        let priced = cfg!(feature = "x86") && self.may_overlap_and_stage && self.t.memory_operands;
+        let priced = cfg!(feature = "x86") && self.may_overlap_and_stage && self.t.caps.memory_operands;
         let Some(lane) = tile.lane.filter(|l| priced && self.out_axes.contains(l)) else { return [0.0; 2] };
         let caches = self.t.machine.caches;
         let [next, alone] = caches.l2_line_cycles;
@@ -91,7 +91,8 @@ mod tests {
     /// The strides of the result's axes along which the chosen tile has several elements, for a transposed convolution
     /// of 2x2 with a stride of 2, from `from` to `to` channels of `side` by `side`.
     fn rows(interleaved_stores: bool, from: usize, to: usize, side: usize) -> Vec<usize> {
-        let t = Target { interleaved_stores, ..Target::x86(Isa::Avx512, 1) };
+        let mut t = Target::x86(Isa::Avx512, 1);
+        t.caps.interleaved_stores = interleaved_stores;
         let mut g = Graph::new();
         // for each channel: rows, phases of rows, columns, phases of columns
         let all = [to, side, 2, side, 2, from];

@@ -20,8 +20,9 @@ const MOST: usize = 2;
 /// innermost one.
 pub(in crate::codegen) fn reordered(k: &Kernel, t: &Target, chosen: &[Opt]) -> Vec<Vec<Opt>> {
     let g = &k.g;
-    let built = cfg!(any(feature = "x86", test)) && t.memory_operands;
-    if !built || t.has_local || k.role != Role::Elementwise || chosen.iter().any(|o| matches!(o, Opt::Swap { .. })) {
+    let built = cfg!(any(feature = "x86", test)) && t.caps.memory_operands;
+    if !built || t.caps.has_local || k.role != Role::Elementwise || chosen.iter().any(|o| matches!(o, Opt::Swap { .. }))
+    {
         return Vec::new();
     }
     let part = |id: u8, part: Part| chosen.iter().find(|o| o.axis() == Some(id)).and_then(|o| o.cuts(part));

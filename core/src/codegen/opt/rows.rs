@@ -36,7 +36,7 @@ const KEPT_ELEMS: usize = 1 << 16;
 
 /// Chooses the opts of a row kernel.
 pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
-    if t.lanes < 2 {
+    if t.caps.lanes < 2 {
         return Vec::new();
     }
     if let Some(opts) = workgroup(k, t) {
@@ -89,7 +89,7 @@ fn workgroup(k: &Kernel, t: &Target) -> Option<Vec<Opt>> {
         ranges.extend(g.src(u)[1..].iter().copied().filter(|r| !ranges.contains(r)).collect::<Vec<_>>());
     }
     let n = g.range_len(*ranges.first()?);
-    if t.software || !t.has_local || n < SHORT || ranges.iter().any(|&r| g.range_len(r) != n) {
+    if t.machine.software || !t.caps.has_local || n < SHORT || ranges.iter().any(|&r| g.range_len(r) != n) {
         return None;
     }
     let along = |r: UOp| {
@@ -101,7 +101,7 @@ fn workgroup(k: &Kernel, t: &Target) -> Option<Vec<Opt>> {
     if !ranges.iter().all(|&r| along(r)) {
         return None;
     }
-    let lanes = if n.is_multiple_of(t.lanes) { t.lanes } else { 1 };
+    let lanes = if n.is_multiple_of(t.caps.lanes) { t.caps.lanes } else { 1 };
     let units = n / lanes;
     let rows: usize = outer.iter().map(|&r| g.range_len(r)).product();
     // many threads per row if there are few rows or if rows are long
@@ -109,7 +109,7 @@ fn workgroup(k: &Kernel, t: &Target) -> Option<Vec<Opt>> {
     let arrays: FxHashSet<Option<u32>> = loads.map(|u| k.slot_below(g.src_at(u, 0))).collect();
     let held = STEPS.min(HELD / (lanes * arrays.len().max(1)));
     let long = [64, 128].into_iter().find(|f| units <= held * f).unwrap_or(256);
-    let most = if rows < 1024 { 256 } else { long }.min(t.max_local_total as usize);
+    let most = if rows < 1024 { 256 } else { long }.min(t.limits.max_local_total as usize);
     let waste = |f: usize| units.next_multiple_of(f) * 8 <= units * 9;
     let f = [256, 128, 64, 32, 16].into_iter().filter(|&f| f <= most && f * 2 <= units.max(32)).find(|&f| waste(f))?;
     // a row that is read several times is kept in registers: all steps are unrolled
@@ -141,7 +141,7 @@ fn workgroup(k: &Kernel, t: &Target) -> Option<Vec<Opt>> {
 /// Opts that keep expensive values, which several loops over a row compute, in a local array, if a row is short enough
 /// for the caches.
 fn kept(k: &Kernel, t: &Target, width: usize) -> Vec<Opt> {
-    if t.has_local {
+    if t.caps.has_local {
         return Vec::new();
     }
     let mut k = k.clone();
@@ -198,12 +198,12 @@ fn instructions(k: &Kernel, u: UOp) -> f64 {
 
 /// Estimated instructions of the kernel if these ranges have lanes.
 fn cost(k: &Kernel, t: &Target, work: &[Work], lanes: &[UOp]) -> f64 {
-    let n = t.lanes as f64;
+    let n = t.caps.lanes as f64;
     let one = |w: &Work| {
         let lane = lanes.iter().find(|&&r| w.ranges >> k.g.range_arg(r).id & 1 == 1);
         let Some(&r) = lane else { return w.points * w.ops };
         let len = k.g.range_len(r);
-        let waste = len.next_multiple_of(t.lanes) as f64 / len as f64;
+        let waste = len.next_multiple_of(t.caps.lanes) as f64 / len as f64;
         let each = match w.address.as_ref().map(|a| a.stride(&k.g, r)) {
             None | Some(Some(1)) => 1.0 / n,
             Some(_) => 1.5,
@@ -231,7 +231,7 @@ fn may_vectorise(k: &Kernel, t: &Target, r: UOp) -> bool {
         let moved = matches!(g.op(u), Op::Load | Op::Store | Op::Index | Op::Param | Op::Cast);
         match dt.size() {
             0 | 4 => true,
-            1 | 2 => dt == Bool || moved && !t.has_local || widened(k, u, t),
+            1 | 2 => dt == Bool || moved && !t.caps.has_local || widened(k, u, t),
             _ => false,
         }
     })
@@ -239,7 +239,7 @@ fn may_vectorise(k: &Kernel, t: &Target, r: UOp) -> bool {
 
 /// Does the node have a narrow dtype that the GPU stores as such, and computes in 32 bits?
 pub(super) fn widened(k: &Kernel, u: UOp, t: &Target) -> bool {
-    t.has_local && t.storage.has(k.g.dtype(u)) && k.g.op(u) != Op::Bitcast
+    t.caps.has_local && t.caps.storage.has(k.g.dtype(u)) && k.g.op(u) != Op::Bitcast
 }
 
 /// Opts that give each of the ranges lanes of the same width.
@@ -247,14 +247,14 @@ fn lanes(k: &Kernel, t: &Target, ranges: &[UOp]) -> Vec<Opt> {
     let len = |r: UOp| k.g.range_len(r);
     // several vectors at once hide the latency of accumulators; the number with the least rounding up is taken
     let most = t.machine.row_vectors;
-    let padded = |v: usize| -> usize { ranges.iter().map(|&r| len(r).next_multiple_of(t.lanes * v)).sum() };
+    let padded = |v: usize| -> usize { ranges.iter().map(|&r| len(r).next_multiple_of(t.caps.lanes * v)).sum() };
     let vectors = (1..=most).min_by_key(|&v| (padded(v), std::cmp::Reverse(v))).unwrap_or(1);
-    let width = t.lanes * vectors;
+    let width = t.caps.lanes * vectors;
     let mut opts = Vec::new();
     for &r in ranges {
         let axis = k.g.range_arg(r).id;
         // the last vector of a row may overlap the one before
-        let overlap = !t.has_local && !k.g.kind(r).is_reduce() && len(r) > width && k.repeatable();
+        let overlap = !t.caps.has_local && !k.g.kind(r).is_reduce() && len(r) > width && k.repeatable();
         if !len(r).is_multiple_of(width) && !overlap {
             opts.push(Opt::pad(axis, width));
         }

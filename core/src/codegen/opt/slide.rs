@@ -82,16 +82,16 @@ impl View<'_> {
     pub(super) fn sliding_cost(&self, a: &Access, tile: &Tile) -> Option<[f64; 2]> {
         let slide = self.sliding_rows(a, tile)?;
         let all: usize = tile.ups.iter().map(|u| u.1).product();
-        let (taps, rows, width) = (self.len(slide.taps), slide.rows, tile.width.min(self.t.lanes));
+        let (taps, rows, width) = (self.len(slide.taps), slide.rows, tile.width.min(self.t.caps.lanes));
         // most such vectors straddle two cache lines
         let whole = self.vector_load(tile);
         let lines = if slide.transposed { 1.0 } else { 1.0 + (width * 4) as f64 / 64.0 };
         let each = (all * tile.vectors) as f64 * whole * lines;
         let read = ((rows - 1) * slide.step + taps).min(rows * taps);
         let once = if self.shares(tile, slide.taps) { read as f64 / (rows * taps) as f64 } else { 1.0 };
-        let rounded_up = width == self.t.lanes && tile.lane.is_some_and(|l| self.len(l) < tile.width);
+        let rounded_up = width == self.t.caps.lanes && tile.lane.is_some_and(|l| self.len(l) < tile.width);
         let there = match () {
-            () if slide.transposed => self.access_cost(a, tile, self.t.lanes),
+            () if slide.transposed => self.access_cost(a, tile, self.t.caps.lanes),
             () if a.gated != 0 || rounded_up => each,
             () => once * each,
         };
@@ -101,7 +101,7 @@ impl View<'_> {
     /// Cost of loading a vector of a tile, in half cycles: one, or two where a multiply-add of the widest vectors takes
     /// a whole cycle, because such a machine also loads only one of them per cycle.
     pub(super) fn vector_load(&self, tile: &Tile) -> f64 {
-        if tile.width >= self.t.lanes { 2.0 * self.t.machine.multiply_add } else { 1.0 }
+        if tile.width >= self.t.caps.lanes { 2.0 * self.t.machine.multiply_add } else { 1.0 }
     }
 
     /// The fraction of loads that remain of an operand that all lanes share: the results along an axis read at one tap
@@ -133,13 +133,13 @@ impl View<'_> {
     /// Does the machine's emitter share loads? The condition on the build keeps this code out of browser builds, which
     /// have no such machine.
     fn shares_loads(&self) -> bool {
-        cfg!(feature = "x86") && self.t.memory_operands
+        cfg!(feature = "x86") && self.t.caps.memory_operands
     }
 
     /// Are there registers for everything that all taps of a tile's rows read, and is the unrolled body short enough?
     fn shares(&self, tile: &Tile, r: UOp) -> bool {
         let rows: usize = tile.ups.iter().map(|u| u.1).product();
-        let registers = if tile.width < self.t.lanes { 16.min(self.registers()) } else { self.registers() };
+        let registers = if tile.width < self.t.caps.lanes { 16.min(self.registers()) } else { self.registers() };
         self.len(r) * rows * tile.vectors <= BODY && (2 * rows + 1) * tile.vectors < registers
     }
 

@@ -31,7 +31,7 @@ pub(super) const BODY: usize = 8;
 impl View<'_> {
     /// Is the target a GPU that a CPU emulates?
     pub(super) fn emulated(&self) -> bool {
-        self.t.has_local && self.t.software
+        self.t.caps.has_local && self.t.machine.software
     }
 
     /// The innermost loop of the reduction, if it is short and its windows of some operand overlap along the lanes:
@@ -52,7 +52,7 @@ impl View<'_> {
         let ups = tile.ups.iter().filter(|u| u.0.is_some_and(|r| a.ranges >> self.id(r) & 1 == 1));
         let rows: usize = ups.map(|u| u.1).product();
         let along = tile.lane.filter(|l| a.ranges >> self.id(*l) & 1 == 1);
-        let lanes = if along.is_some() { self.t.lanes * tile.vectors } else { 1 };
+        let lanes = if along.is_some() { self.t.caps.lanes * tile.vectors } else { 1 };
         let gated = if a.gated == 0 { 1.0 } else { GATED };
         match self.window(tile) {
             Some(r) if along.is_some_and(|l| self.slides(a, l, r)) => {
@@ -65,7 +65,7 @@ impl View<'_> {
 
     /// Milliseconds to compile the kernel and run it [`RUNS`] times; `None` for tiles that are too large.
     pub(super) fn emulated_cost(&self, tile: &Tile) -> Option<f64> {
-        let lanes = self.t.lanes;
+        let lanes = self.t.caps.lanes;
         let accs = tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors;
         if accs > TILE {
             return None;

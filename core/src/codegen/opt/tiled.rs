@@ -42,7 +42,12 @@ impl View<'_> {
     /// Opts that tile the kernel, if it is a large enough contraction.
     pub(super) fn tiled(&self, vector: bool) -> Option<Vec<Opt>> {
         let steps: usize = self.reduce_axes.iter().map(|&r| self.len(r)).product();
-        if self.t.software || !vector || self.t.lanes != 4 || self.k.reduces().len() != 1 || steps < BLOCK / 2 {
+        if self.t.machine.software
+            || !vector
+            || self.t.caps.lanes != 4
+            || self.k.reduces().len() != 1
+            || steps < BLOCK / 2
+        {
             return None;
         }
         let axes = self.operands()?;
@@ -94,7 +99,7 @@ impl View<'_> {
             .filter(|&&r| r != x.row && r != x.col && Some(r) != x.second)
             .map(|&r| self.len(r))
             .product();
-        let most = (self.t.max_local_total as usize).min(256);
+        let most = (self.t.limits.max_local_total as usize).min(256);
         let aligned = x.b.gated >> self.id(x.col) & 1 == 0 && nc % 4 == 0;
         let read = if aligned { 1.0 } else { 2.5 };
         let divisors = |n: usize, most: usize| (1..=most).filter(move |&f| n.is_multiple_of(f) || f.is_power_of_two());
@@ -104,7 +109,7 @@ impl View<'_> {
                 for deep in divisors(ns, 8) {
                     for down in [2, 4, 8, 16, 32] {
                         let threads = down * across * deep;
-                        let dims = self.t.max_local;
+                        let dims = self.t.limits.max_local;
                         if threads < 32
                             || threads > most
                             || [across, deep, down].iter().zip(dims).any(|(&n, m)| n > m as usize)
@@ -119,15 +124,15 @@ impl View<'_> {
                         let local = 4.0 * ((rows as f64 / 4.0).max(1.0) + vectors as f64 * read);
                         let copied = 3.0 * (tr + tc * deep) as f64 / threads as f64;
                         let mut idle = (w.busy_tiles[0] as f64 / (pieces * threads) as f64).max(1.0);
-                        if MATRIX_TILES_ENABLED && let n @ 1.. = self.t.processors {
+                        if MATRIX_TILES_ENABLED && let n @ 1.. = self.t.machine.processors {
                             // the last round of workgroups may occupy only a few processors
                             idle = idle.max((pieces.div_ceil(n) * n) as f64 / pieces as f64);
                         }
                         let cost = done * warps * idle * (work + local + copied) / work;
                         // work that only comes from rounding up does not count towards occupancy
                         let wanted = (nr * nc * ns * rest).div_ceil(4 * rows * vectors);
-                        let enough =
-                            pieces * threads >= w.least_tiles[0] && wanted >= w.least_tiles[1] * self.t.processors;
+                        let enough = pieces * threads >= w.least_tiles[0]
+                            && wanted >= w.least_tiles[1] * self.t.machine.processors;
                         if enough && best.is_none_or(|b| cost < b.cost) {
                             best = Some(Plan { rows, vectors, down, across, deep, cost });
                         }
@@ -179,7 +184,7 @@ impl View<'_> {
         }
         let stages = trial.nodes().into_iter().filter(|&u| trial.g.op(u) == Op::Stage);
         let bytes: usize = stages.map(|u| stage::elems(&trial.g, u) * 4).sum();
-        (bytes <= self.t.workgroup_bytes.min(self.t.machine.workgroups.memory[0])).then_some(opts)
+        (bytes <= self.t.limits.workgroup_bytes.min(self.t.machine.workgroups.memory[0])).then_some(opts)
     }
 
     /// Cuts the reduction into blocks of about `block` steps, and returns the level of the loop over blocks.

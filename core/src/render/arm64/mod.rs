@@ -32,7 +32,7 @@ pub struct Arm64;
 
 impl Renderer for Arm64 {
     fn render(&self, p: &Program, t: &Target) -> Result<Code> {
-        let (f, numbers) = build(p, A64 { dots: t.dots.is_some() })?;
+        let (f, numbers) = build(p, A64 { dots: t.caps.dots.is_some() })?;
         encode::encode(&f, &numbers).map(Code::Bytes)
     }
 }

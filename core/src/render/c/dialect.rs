@@ -31,7 +31,7 @@ pub(super) fn element(dt: DType) -> DType {
 impl C {
     /// Standard C for a target without vectors.
     pub(super) fn new(t: &Target) -> C {
-        C { vectors: BTreeSet::new(), spelling: if t.lanes > 1 { &GNU } else { &STANDARD } }
+        C { vectors: BTreeSet::new(), spelling: if t.caps.lanes > 1 { &GNU } else { &STANDARD } }
     }
 
     /// The name of the vector type of `lanes` values of a dtype, which is recorded as in use.

@@ -55,7 +55,7 @@ impl Renderer for GpuCRenderer {
         let table = self.table;
         check(p, t, table)?;
         let mut w = Walk::new(p, GpuC::new(table));
-        if t.dots.is_some() && table.dot.is_some() {
+        if t.caps.dots.is_some() && table.dot.is_some() {
             w.dots = Dots::of_word_buffers(p);
         }
         let mut parameters = Vec::new();
@@ -120,8 +120,8 @@ impl Renderer for GpuCRenderer {
             w.node(u)?;
         }
         w.close_all();
-        let f64s = if t.arithmetic.has(DType::F64) { "#define GL_F64\n" } else { "" };
-        let (parameters, subgroup) = (parameters.join(", "), w.d.exchanges.then_some(t.subgroup));
+        let f64s = if t.caps.arithmetic.has(DType::F64) { "#define GL_F64\n" } else { "" };
+        let (parameters, subgroup) = (parameters.join(", "), w.d.exchanges.then_some(t.caps.subgroup));
         let kernel = Kernel { name: &p.name, local: p.local, parameters: &parameters, subgroup };
         let mut text = format!("#ifndef GL_PRELUDE\n#define GL_PRELUDE\n{f64s}{}#endif\n", (table.prelude)());
         text.push_str(&w.d.types());
@@ -133,10 +133,11 @@ impl Renderer for GpuCRenderer {
 fn check(p: &Program, t: &Target, table: &Table) -> Result<()> {
     let refuse = |what: String| Err(Error::Unsupported { what, context: format!("{}, {}", table.name, p.name) });
     let double = |u| p.g.dtype(u) == DType::F64;
-    if !t.arithmetic.has(DType::F64) && p.order.iter().any(|&u| double(u) || p.g.src(u).iter().any(|&s| double(s))) {
+    if !t.caps.arithmetic.has(DType::F64) && p.order.iter().any(|&u| double(u) || p.g.src(u).iter().any(|&s| double(s)))
+    {
         return refuse("f64".into());
     }
-    match p.params.iter().find(|info| !t.storage.has(info.dtype)) {
+    match p.params.iter().find(|info| !t.caps.storage.has(info.dtype)) {
         Some(info) => refuse(format!("{} in memory", info.dtype)),
         None => Ok(()),
     }

@@ -31,9 +31,9 @@ const DIMENSIONS: [char; 3] = ['x', 'y', 'z'];
 impl Renderer for Ptx {
     fn render(&self, p: &Program, t: &Target) -> Result<Code> {
         let refuse = |what: &str| Err(Error::Unsupported { what: what.into(), context: format!("ptx, {}", p.name) });
-        let Some(sm) = t.sm else { return refuse("a GPU of unknown compute capability") };
+        let Some(sm) = t.caps.sm else { return refuse("a GPU of unknown compute capability") };
         let mut w = Walk::new(p, Func::new(sm));
-        if t.dots.is_some() {
+        if t.caps.dots.is_some() {
             // PTX memory is byte-addressed, so words may be read from any array at aligned addresses
             w.dots = Dots::find(p, &|_| true);
         }

@@ -82,7 +82,7 @@ impl<'a> Emit<'a> {
         let vals = vec![NONE; layout.slots as usize];
         Ok(Emit {
             p,
-            fma: t.relaxed_simd,
+            fma: t.caps.relaxed_simd,
             f: Func::new(),
             layout,
             vals,

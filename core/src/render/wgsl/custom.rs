@@ -13,11 +13,19 @@ use crate::{Error, Result};
 /// buffers or workgroups.
 pub(super) fn source(c: &Custom, g: &Graph, params: &[UOp], t: &Target) -> Result<(Source, [u32; 3])> {
     let refused = |what: String| Err(Error::Unsupported { what, context: format!("device {}", t.name) });
-    if params.len() > t.max_buffers {
-        return refused(format!("custom kernel `{}` with {} buffers, {} at most", c.name, params.len(), t.max_buffers));
+    if params.len() > t.limits.max_buffers {
+        return refused(format!(
+            "custom kernel `{}` with {} buffers, {} at most",
+            c.name,
+            params.len(),
+            t.limits.max_buffers
+        ));
     }
-    if c.grid.iter().zip(t.max_grid).any(|(&n, most)| n > most) {
-        return refused(format!("custom kernel `{}` with {:?} workgroups, {:?} at most", c.name, c.grid, t.max_grid));
+    if c.grid.iter().zip(t.limits.max_grid).any(|(&n, most)| n > most) {
+        return refused(format!(
+            "custom kernel `{}` with {:?} workgroups, {:?} at most",
+            c.name, c.grid, t.limits.max_grid
+        ));
     }
     let info = |(i, &p): (usize, &UOp)| {
         let written = i < c.outputs;

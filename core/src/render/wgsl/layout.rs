@@ -10,7 +10,7 @@ use crate::uop::{Op, UOp};
 
 /// The byte dot products of the program that become `dot4I8Packed`; none if the target lacks it.
 pub(super) fn dots(p: &Program, t: &Target) -> Dots {
-    if t.dots.is_none() {
+    if t.caps.dots.is_none() {
         return Dots::default();
     }
     // factors are read as words of four bytes: buffers that the shader also writes are excluded, since it writes single
@@ -38,7 +38,7 @@ pub(super) fn memory(
     let Some(base) = base else {
         return (per_word(dt), if per_word(dt) > 1 { Memory::Words } else { Memory::Elements });
     };
-    let narrow = matches!(dt.size(), 1 | 2) && dt != DType::Bool && !(dt == DType::F16 && t.f16_arrays);
+    let narrow = matches!(dt.size(), 1 | 2) && dt != DType::Bool && !(dt == DType::F16 && t.caps.f16_arrays);
     let width = vector_width(p, base, dt, len, &dialect::vector);
     if p.g.op(base) != Op::Param {
         let words = narrow && len.is_multiple_of(4) && accesses(p, base).any(|u| dots.has(u));

@@ -35,12 +35,12 @@ pub struct WgslRenderer;
 
 impl Renderer for WgslRenderer {
     fn custom(&self, kernel: &Custom, g: &Graph, params: &[UOp], t: &Target) -> Result<Option<(Source, [u32; 3])>> {
-        t.custom_kernels.then(|| custom::source(kernel, g, params, t)).transpose()
+        t.caps.custom_kernels.then(|| custom::source(kernel, g, params, t)).transpose()
     }
 
     fn render(&self, p: &Program, t: &Target) -> Result<Code> {
         check(p, t)?;
-        let mut w = Walk::new(p, Wgsl::new(t.f16_arrays));
+        let mut w = Walk::new(p, Wgsl::new(t.caps.f16_arrays));
         w.dots = layout::dots(p, t);
         let mut head = String::new();
         for (slot, info) in p.params.iter().enumerate() {
@@ -138,7 +138,7 @@ fn main(@builtin(local_invocation_index) i: u32, @builtin(subgroup_size) size: u
 /// Number of threads, and of results, of [`subgroup_probe`].
 pub const PROBE_THREADS: usize = 64;
 
-/// The value for [`Target::subgroup`] that follows from the results of [`subgroup_probe`], on an adapter whose
+/// The value for `Caps::subgroup` that follows from the results of [`subgroup_probe`], on an adapter whose
 /// subgroups have at least `least` threads.
 pub fn subgroup(results: &[u8], least: u32) -> u32 {
     let bits = results.chunks_exact(4).map(|b| b[0]).min().unwrap_or(0);
@@ -154,7 +154,7 @@ fn check(p: &Program, t: &Target) -> Result<()> {
         }
     }
     for (i, info) in p.params.iter().enumerate() {
-        if !t.storage.has(info.dtype) {
+        if !t.caps.storage.has(info.dtype) {
             return refuse(format!("{} in memory (buffer {i})", info.dtype));
         }
     }

@@ -35,7 +35,7 @@ pub struct X86;
 
 impl Renderer for X86 {
     fn render(&self, p: &Program, t: &Target) -> Result<Code> {
-        let isa = t.isa.ok_or_else(|| Error::Internal(format!("target {} is no x86-64", t.name)))?;
+        let isa = t.caps.isa.ok_or_else(|| Error::Internal(format!("target {} is no x86-64", t.name)))?;
         let (f, numbers) = build(p, X64 { isa })?;
         encode::encode(&f, &numbers).map(Code::Bytes)
     }

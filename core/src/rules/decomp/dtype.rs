@@ -25,7 +25,7 @@ fn wider(op: Op, dt: DType, t: &Target) -> Option<DType> {
         U8 | U16 => U32,
         _ => return None,
     };
-    t.arithmetic.has(wide).then_some(wide)
+    t.caps.arithmetic.has(wide).then_some(wide)
 }
 
 /// Converts a source to the wide dtype; constants are converted at once.
@@ -63,7 +63,7 @@ pub(super) fn converts_narrow_float(g: &Graph, u: UOp, t: &Target) -> bool {
         return false;
     }
     let (from, to) = (g.dtype(g.src_at(u, 0)), g.dtype(u));
-    let only_stored = |dt: DType| matches!(dt, F16 | BF16) && !t.arithmetic.has(dt);
+    let only_stored = |dt: DType| matches!(dt, F16 | BF16) && !t.caps.arithmetic.has(dt);
     (only_stored(from) && to != F32) || (only_stored(to) && from != F32)
 }
 

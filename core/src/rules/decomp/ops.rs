@@ -10,8 +10,8 @@ use crate::uop::{Graph, Op, UOp};
 rules! {
     /// Decomposes ops that a target may lack although it has their dtype.
     pub static OPS(g, u, t: Target) = {
-        trunc: (Trunc x) if { t.arithmetic.has(g.dtype(x)) && !t.has_op(Op::Trunc, g.dtype(x)) } => { trunc(g, x) };
-        fmod:  (Imod x y) if { t.arithmetic.has(g.dtype(x)) && !t.has_op(Op::Imod, g.dtype(x)) } => { fmod(g, x, y, t) };
+        trunc: (Trunc x) if { t.caps.arithmetic.has(g.dtype(x)) && !t.has_op(Op::Trunc, g.dtype(x)) } => { trunc(g, x) };
+        fmod:  (Imod x y) if { t.caps.arithmetic.has(g.dtype(x)) && !t.has_op(Op::Imod, g.dtype(x)) } => { fmod(g, x, y, t) };
         dot_bytes: (DotBytes a b c) if { !t.has_op(Op::DotBytes, g.dtype(c)) } => { dot_bytes(g, a, b, c) };
     }
 }

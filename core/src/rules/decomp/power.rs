@@ -123,7 +123,7 @@ fn log2(b: &mut Build<'_>, m: UOp, e: UOp) -> [UOp; 2] {
 /// `x^y`.
 pub(super) fn pow(g: &mut Graph, x: UOp, y: UOp, t: &Target) -> Option<UOp> {
     let f = Format::of(g.dtype(x))?;
-    let b = &mut Build { g, f, shader: t.reassociates };
+    let b = &mut Build { g, f, shader: t.caps.reassociates };
     let end = if is_f32(b) { LOG_F32.end } else { LOG_F64.end };
     let known = b.g.const_val(y).map(|c: Scalar| c.as_f64_of(f.float));
     let (all, sign) = (b.bits(x), b.sign_bit());

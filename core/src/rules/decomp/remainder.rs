@@ -27,14 +27,14 @@ pub(super) fn fmod(g: &mut Graph, x: UOp, y: UOp, t: &Target) -> Option<UOp> {
     if g.dtype(x) != DType::F32 {
         return None;
     }
-    let shader = t.reassociates;
+    let shader = t.caps.reassociates;
     let sign = |g: &mut Graph, u: UOp, mask: i64| {
         let b = &mut Build { g, f: F32, shader };
         let bits = b.bits(u);
         b.uand(bits, mask)
     };
     let [sx, mx, my] = [(x, 1 << 31), (x, i64::from(i32::MAX)), (y, i64::from(i32::MAX))].map(|(u, m)| sign(g, u, m));
-    let r = match t.arithmetic.has(DType::F64) {
+    let r = match t.caps.arithmetic.has(DType::F64) {
         true => fmod_via_f64(g, mx, my),
         false => fmod_via_integers(&mut Build { g, f: F32, shader }, mx, my),
     };

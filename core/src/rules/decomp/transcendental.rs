@@ -30,12 +30,12 @@ rules! {
 }
 
 fn needs_decomposition(g: &Graph, u: UOp, t: &Target) -> bool {
-    t.arithmetic.has(g.dtype(u)) && !t.has_op(g.op(u), g.dtype(u)) && *g.arg(u) == Arg::None
+    t.caps.arithmetic.has(g.dtype(u)) && !t.has_op(g.op(u), g.dtype(u)) && *g.arg(u) == Arg::None
 }
 
 fn build_with(g: &mut Graph, x: UOp, t: &Target, f: fn(&mut Build<'_>, UOp) -> UOp) -> Option<UOp> {
     let format = Format::of(g.dtype(x))?;
-    Some(f(&mut Build { g, f: format, shader: t.reassociates }, x))
+    Some(f(&mut Build { g, f: format, shader: t.caps.reassociates }, x))
 }
 
 /// `2^f = 1 + f*C(f)` on |f| <= 1/2: 2^-28.9, 2^-64.
@@ -159,7 +159,7 @@ pub(crate) fn exp_below_zero(g: &mut Graph, u: UOp, t: &Target) -> Option<UOp> {
         return None;
     }
     let f = Format::of(dt)?;
-    Some(exp(&mut Build { g, f, shader: t.reassociates }, x, true))
+    Some(exp(&mut Build { g, f, shader: t.caps.reassociates }, x, true))
 }
 
 /// Is it `e^x` in f32 for the interpreter target? That target has `Exp2`, but the product with log2(e) must not be
@@ -194,7 +194,7 @@ fn exp_of(g: &mut Graph, x: UOp, c: UOp, t: &Target) -> Option<UOp> {
         _ if c == Scalar::from_f64(-LOG2_E, dt) => g.unary(Op::Neg, x),
         _ => return None,
     };
-    let shader = t.reassociates;
+    let shader = t.caps.reassociates;
     if !is_negated_abs(g, x) {
         return Some(exp(&mut Build { g, f, shader }, x, false));
     }

@@ -382,7 +382,7 @@ fn f64_functions_are_good_to_fifteen_digits() {
 fn arithmetic_of_missing_dtypes_is_widened() {
     use DType::*;
     let mut t = Target::wgsl("wgpu");
-    t.arithmetic = DTypeSet::of(&[Bool, I32, U32, F32]);
+    t.caps.arithmetic = DTypeSet::of(&[Bool, I32, U32, F32]);
     let mut rng = Rng(8);
     for dt in [F16, BF16, I8, I16, U8, U16] {
         let ints = [Op::Idiv, Op::Imod, Op::And, Op::Or, Op::Xor, Op::Shl, Op::Shr];
@@ -398,7 +398,7 @@ fn arithmetic_of_missing_dtypes_is_widened() {
             let out = decompose(g, u, &t).expect("a lowering");
             for v in g.reachable(&[out]) {
                 let arithmetic = g.op(v).is_alu() && !matches!(g.op(v), Op::Cast | Op::Where);
-                assert!(!arithmetic || t.arithmetic.has(g.dtype(g.src_at(v, 0))), "{op:?} {dt} left");
+                assert!(!arithmetic || t.caps.arithmetic.has(g.dtype(g.src_at(v, 0))), "{op:?} {dt} left");
             }
             check_equal(g, u, out, 3000, &mut rng, "widened");
         }
@@ -433,7 +433,7 @@ fn remainders_of_floats_are_exact() {
 #[test]
 fn trunc_through_integers_is_exact() {
     let mut t = Target::wasm(false, 1);
-    t.functions = &[];
+    t.caps.functions = &[];
     let mut rng = Rng(12);
     for dt in [DType::F32, DType::F64] {
         let g = &mut Graph::new();

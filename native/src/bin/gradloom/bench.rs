@@ -98,7 +98,7 @@ pub(crate) fn bench(job: &Job, how: &Timing, cache: &Cache, progress: Progress) 
         ("peer", Json::text(format_args!("gradloom {}", target.name))),
         ("model", Json::text(job.model.file_stem().unwrap_or_default().display())),
         ("device", Json::text(&target.name)),
-        ("threads", Json::count(target.threads)),
+        ("threads", Json::count(target.limits.threads)),
         ("load_ms", Json::Num(load, 3)),
         ("compile_ms", Json::Num(compile, 3)),
         ("first_run_ms", Json::Num(first, 3)),

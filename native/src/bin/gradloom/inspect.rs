@@ -144,17 +144,17 @@ pub(crate) fn devices(measure: bool, progress: Progress) -> Json {
 
 fn limits(t: &Target) -> Json {
     let number = Json::count;
-    if !t.has_local {
-        return Json::from(vec![("threads", number(t.threads)), ("vector_floats", number(t.lanes))]);
+    if !t.caps.has_local {
+        return Json::from(vec![("threads", number(t.limits.threads)), ("vector_floats", number(t.caps.lanes))]);
     }
     Json::from(vec![
-        ("buffer_bytes", number(t.max_buffer_bytes)),
-        ("buffers", number(t.max_buffers)),
-        ("workgroup_bytes", number(t.workgroup_bytes)),
-        ("workgroup_threads", number(t.max_local_total as usize)),
-        ("subgroup_threads", number(t.subgroup as usize)),
-        ("f16", Json::Bool(t.f16_arrays || t.arithmetic.has(DType::F16))),
-        ("emulated", Json::Bool(t.software)),
+        ("buffer_bytes", number(t.limits.max_buffer_bytes)),
+        ("buffers", number(t.limits.max_buffers)),
+        ("workgroup_bytes", number(t.limits.workgroup_bytes)),
+        ("workgroup_threads", number(t.limits.max_local_total as usize)),
+        ("subgroup_threads", number(t.caps.subgroup as usize)),
+        ("f16", Json::Bool(t.caps.f16_arrays || t.caps.arithmetic.has(DType::F16))),
+        ("emulated", Json::Bool(t.machine.software)),
     ])
 }
 
