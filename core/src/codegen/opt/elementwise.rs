@@ -53,7 +53,9 @@ impl View<'_> {
         const UNROLL: usize = 8;
         let Some(&r) = self.out_axes.last().filter(|_| !self.t.caps.has_local) else { return };
         let n = self.len(r);
-        let by = if n <= UNROLL { n } else { (2..=UNROLL).rev().find(|&f| n.is_multiple_of(f)).unwrap_or(UNROLL / 2) };
+        // the last tile overlaps the one before it, unless no element may be computed twice
+        let uneven = || if self.k.repeatable() { UNROLL / 2 } else { 1 };
+        let by = if n <= UNROLL { n } else { (2..=UNROLL).rev().find(|&f| n.is_multiple_of(f)).unwrap_or_else(uneven) };
         if by > 1 {
             opts.push(Opt::upcast(self.id(r), by));
         }
