@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, reason = "wasm-bindgen exports are public items of private modules")]
 
 mod args;
+mod attention;
 mod cache_host;
 mod data;
 mod debug;

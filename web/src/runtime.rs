@@ -715,6 +715,7 @@ impl Runtime {
             nodes: m.nodes().len() as f64,
             parameters: m.parameters() as f64,
             opset: m.opset() as f64,
+            attends: m.nodes().iter().any(|n| n.op_type == "Softmax" || n.op_type.contains("Attention")),
         })
     }
 

@@ -143,6 +143,8 @@ pub struct ModelInfo {
     pub(crate) nodes: f64,
     pub(crate) parameters: f64,
     pub(crate) opset: f64,
+    /// Does it have nodes that may be attention?
+    pub(crate) attends: bool,
 }
 
 /// The deviation of a value between two runs.

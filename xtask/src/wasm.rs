@@ -13,7 +13,7 @@ use wasm_bindgen_cli_support::Bindgen;
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
 /// The parts of `gradloom-web` that are loaded on demand, with their exports: see `web/ts/src/wasm-parts.ts`.
-const PARTS: [split::Part<'_>; 11] = [
+const PARTS: [split::Part<'_>; 12] = [
     split::Part {
         name: "onnx",
         after: None,
@@ -71,6 +71,7 @@ const PARTS: [split::Part<'_>; 11] = [
             "runtime_parseIrKernel",
         ],
     },
+    split::Part { name: "attention", after: None, exports: &["fuseAttention"] },
     // `debug` uses the same cost estimates as tuning: if they were in separate parts, that shared code would be in the
     // module that every page loads
     split::Part { name: "tune", after: None, exports: &["runtime_debug", "runtime_tune"] },

@@ -7,7 +7,7 @@ import { filesModule } from "./lazy-wasm.js";
 import { hasExternalData } from "./protobuf.js";
 import { withFormatHint } from "./files.js";
 import { inNode } from "./module.js";
-import { loadPart, prefetch } from "./wasm-parts.js";
+import { fuseAttention, loadPart, prefetch } from "./wasm-parts.js";
 import { loadChunk } from "./chunks.js";
 import { type FetchOptions, type FileSource, type OnProgress, type Progress, readSource } from "./progress.js";
 import { Tensor, bind, made, source } from "./tensor.js";
@@ -532,6 +532,7 @@ export async function loadLocal(from: FileSource, options: LoadOptions): Promise
   const { host, id } = await loadRaw(from, options);
   try {
     if (bounds) await guardAsync(() => loadPart(host.engine, "lengths"), signal);
+    if (guard(() => host.raw.modelInfo(id)).attends) await guardAsync(() => fuseAttention(host), signal);
     return new LocalModel(host, id, (options.device ?? "auto") === "auto", dynamic);
   } catch (error) {
     host.raw.freeModel(id);

@@ -12,6 +12,7 @@ const ADDRESSES = {
   learn: () => new URL("./pkg/gradloom_learn_bg.wasm", import.meta.url),
   weights: () => new URL("./pkg/gradloom_weights_bg.wasm", import.meta.url),
   graphs: () => new URL("./pkg/gradloom_graphs_bg.wasm", import.meta.url),
+  attention: () => new URL("./pkg/gradloom_attention_bg.wasm", import.meta.url),
   loops: () => new URL("./pkg/gradloom_loops_bg.wasm", import.meta.url),
   tune: () => new URL("./pkg/gradloom_tune_bg.wasm", import.meta.url),
   wasm: () => new URL("./pkg/gradloom_wasm_bg.wasm", import.meta.url),
@@ -65,6 +66,16 @@ export function prefetch(part: Part): void {
   if (mayHaveAllParts()) return;
   if (failedPrefetches.has(part)) forget(part);
   compilePart(part).catch(() => {});
+}
+
+/**
+ * For models with attention: lets GPUs compute it in one kernel. Elsewhere, and where a processor emulates the GPU, it
+ * would not be chosen.
+ */
+export async function fuseAttention({ engine, kind, software }: { engine: Engine; kind: string; software: boolean }): Promise<void> {
+  if (kind !== "webgpu" || software) return;
+  await loadPart(engine, "attention");
+  engine.api.fuseAttention();
 }
 
 /** Adds a part to an instance unless it has it; afterwards the part's exports can be called. */

@@ -6,7 +6,7 @@ import { StateError, UnsupportedError, ValueError, guard } from "../errors.js";
 import { chatModule } from "../chat.js";
 import { withoutTensors } from "../gguf.js";
 import type { RawChatTemplate } from "../pkg/gradloom_chat.js";
-import { loadPart, prefetch } from "../wasm-parts.js";
+import { fuseAttention, loadPart, prefetch } from "../wasm-parts.js";
 import { type FileSource, readSource } from "../progress.js";
 import type { RangeReader, OnBytes } from "../ranges.js";
 import { type ByteRange, coalesce, forEachLimited } from "../requests.js";
@@ -96,7 +96,7 @@ export async function loadLocal(from: ModelSource, options: LLMOptions): Promise
     const { raw } = opened;
     onProgress?.({ phase: "device", loaded: 0, total: 0 });
     const host = await hostLoading;
-    await loadPart(host.engine, "graphs");
+    await Promise.all([loadPart(host.engine, "graphs"), fuseAttention(host)]);
     const localModel = new LocalModel(host, opened, (await module).RawWriter);
     model = localModel;
     // loads in parallel to the weights
