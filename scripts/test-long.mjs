@@ -17,6 +17,7 @@ const CHECKS = {
   windows: ["test:windows"],
   vulkan: ["test:vulkan", "--models"],
   models: ["test:models"],
+  graphs: ["test:graphs"],
 };
 
 /** The file in which tests record what they skip. */

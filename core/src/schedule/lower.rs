@@ -487,13 +487,21 @@ impl<'a> Lower<'a> {
                     ranges.remove(i);
                     x = self.simp(v);
                 }
-                match self.rows.is_some_and(|r| r.scaled == Some(u)).then(|| self.scaled(x, &ranges)).flatten() {
-                    Some((x, how, factor)) => {
-                        let sum = self.k.reduce_over(x, *op, &ranges);
-                        self.k.binary(how, sum, factor)
-                    }
-                    None => self.k.reduce_over(x, *op, &ranges),
+                let repeats = self.without_repeats(x, *op, &mut ranges);
+                let sum =
+                    match self.rows.is_some_and(|r| r.scaled == Some(u)).then(|| self.scaled(x, &ranges)).flatten() {
+                        Some((x, how, factor)) => {
+                            let sum = self.k.reduce_over(x, *op, &ranges);
+                            self.k.binary(how, sum, factor)
+                        }
+                        None => self.k.reduce_over(x, *op, &ranges),
+                    };
+                if repeats == 1 {
+                    return sum;
                 }
+                let dt = self.k.dtype(sum);
+                let repeats = self.k.constant(Scalar::from_i64(repeats, dt), dt);
+                self.k.binary(Op::Mul, sum, repeats)
             }
             (Op::Pad | Op::Gather, _) => match r.extra.first() {
                 Some(&cond) => self.masked(cond, srcs[0]),

@@ -3,6 +3,7 @@
 //! `sum_r (2 <= r < 5 ? x(r) : 0)` becomes `sum_s x(s + 2)` with `s < 3`.
 
 use super::Lower;
+use crate::DType;
 use crate::rewrite::substitute1;
 use crate::rules::{addresses_fall, limits, nonzero_conditions, simplify_with};
 use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, UOp};
@@ -41,6 +42,28 @@ impl Lower<'_> {
             Some(c) => self.masked_product(c, x),
             None => x,
         }
+    }
+
+    /// Removes the ranges on which the terms do not depend, and returns how often each term occurs in the sum: `sum_r c`
+    /// is `c * n`, and the largest of equal values is that value.
+    pub(super) fn without_repeats(&self, x: UOp, op: ReduceOp, ranges: &mut SmallVec<[UOp; 4]>) -> i64 {
+        /// Products with such a number have the rounding error of one operation.
+        const EXACT: i64 = 1 << 24;
+        let k = &self.k;
+        let mut repeats = 1;
+        match op {
+            ReduceOp::Max | ReduceOp::Min => ranges.retain(|r| k.depends(x, *r)),
+            ReduceOp::Add if matches!(k.dtype(x), DType::F32 | DType::F64 | DType::I32 | DType::I64) => {
+                ranges.retain(|r| {
+                    let n = repeats * k.range_len(*r) as i64;
+                    let keep = k.depends(x, *r) || n > EXACT;
+                    repeats = if keep { repeats } else { n };
+                    keep
+                })
+            }
+            ReduceOp::Add | ReduceOp::Mul => {}
+        }
+        repeats
     }
 
     /// `cond ? x : 0`, with each range shortened to the values for which the term may be nonzero.
