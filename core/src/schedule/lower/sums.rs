@@ -61,6 +61,7 @@ impl Lower<'_> {
                     keep
                 })
             }
+            ReduceOp::Mul if k.const_int(x).is_some_and(|c| matches!(c, 0 | 1)) => ranges.clear(),
             ReduceOp::Add | ReduceOp::Mul => {}
         }
         repeats
