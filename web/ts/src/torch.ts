@@ -3,7 +3,7 @@
 import { liveHosts } from "./device.js";
 import { ValueError, guard } from "./errors.js";
 import { lazyWasm } from "./lazy-wasm.js";
-import { loadPart, startupParts } from "./wasm-parts.js";
+import { fuseAttention, loadPart, startupParts } from "./wasm-parts.js";
 import { Tensor, graph } from "./tensor.js";
 import type { Torch as Operators } from "./torch-ops.js";
 
@@ -26,7 +26,7 @@ export async function torch(): Promise<Torch> {
   // operators are synchronous, so every device must have this part beforehand
   startupParts.add("graphs");
   const [module, hosts] = await Promise.all([opsModule(), liveHosts()]);
-  await Promise.all(hosts.map(({ engine }) => loadPart(engine, "graphs")));
+  await Promise.all(hosts.flatMap((host) => [loadPart(host.engine, "graphs"), fuseAttention(host)]));
   // after its instance ended, `opsModule` gives a new module
   if (ready?.module !== module) ready = { module, torch: operators(module) };
   return ready.torch;

@@ -69,7 +69,7 @@ export function prefetch(part: Part): void {
 }
 
 /**
- * For models with attention: lets GPUs compute it in one kernel. Elsewhere, and where a processor emulates the GPU, it
+ * For models and operators that may be attention: lets GPUs compute it in one kernel. Elsewhere, and where a processor emulates the GPU, it
  * would not be chosen.
  */
 export async function fuseAttention({ engine, kind, software }: { engine: Engine; kind: string; software: boolean }): Promise<void> {
