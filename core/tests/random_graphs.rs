@@ -19,8 +19,9 @@ use gradloom_core::{DType, Error, Result};
 use nodes::MakeNodes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Turns of loops on a target that shows whether anything counts on more: random graphs have axes of a few elements.
-const FEW_TURNS: u32 = 12;
+/// Turns of loops on a target that shows whether anything counts on more. Axes of random graphs have up to 17 elements, and one thread stores
+/// what a sum is repeated for along one of them.
+const FEW_TURNS: u32 = 20;
 
 /// What the real targets can do, all run by the interpreter.
 fn targets() -> Vec<(&'static str, Target)> {
@@ -377,6 +378,7 @@ fn repeated_terms_need_no_loop() {
         (DType::F16, ReduceOp::Max, 0),
         (DType::I8, ReduceOp::Min, 0),
         (DType::F32, ReduceOp::Mul, 1),
+        (DType::Bool, ReduceOp::Add, 0),
     ] {
         let mut g = Graph::new();
         let x = g.param(0, dt, 5);

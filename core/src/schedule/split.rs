@@ -58,9 +58,12 @@ fn is_contraction(g: &Graph, x: UOp) -> bool {
     product::product(g, x).is_some_and(|pair| pair.into_iter().all(|s| product::repeats(g, s, x)))
 }
 
+/// Reductions of so many terms are never split: two of two terms each would be no shorter than one of three.
+const FEWEST: usize = 4;
+
 /// Does the reduction have more terms than one thread of the target may process?
 pub(super) fn is_too_long(g: &Graph, x: UOp, axes: &[u8], t: &Target) -> bool {
-    terms(g, x, axes) > t.limits.max_loop_iterations as usize
+    terms(g, x, axes) > (t.limits.max_loop_iterations as usize).max(FEWEST)
 }
 
 fn terms(g: &Graph, x: UOp, axes: &[u8]) -> usize {
@@ -70,7 +73,7 @@ fn terms(g: &Graph, x: UOp, axes: &[u8]) -> usize {
 /// A reduction split recursively until each thread runs at most half of `max_loop_iterations` iterations. Iterations of
 /// nested loops count together, hence only half.
 pub(super) fn within_loop_limit(g: &mut Graph, x: UOp, op: ReduceOp, axes: &[u8], t: &Target) -> UOp {
-    let most = (t.limits.max_loop_iterations as usize / 2).max(4);
+    let most = (t.limits.max_loop_iterations as usize / 2).max(FEWEST);
     let longest = axes.iter().map(|&a| a as usize).max_by_key(|&a| g.shape(x)[a]);
     let (Some(axis), true) = (longest, is_too_long(g, x, axes, t)) else { return g.reduce(x, op, axes) };
     let n = g.shape(x)[axis];

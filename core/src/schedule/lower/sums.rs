@@ -52,6 +52,8 @@ impl Lower<'_> {
         let k = &self.k;
         let mut repeats = 1;
         match op {
+            // sums and products of truth values are "or" and "and"
+            _ if k.dtype(x) == DType::Bool => ranges.retain(|r| k.depends(x, *r)),
             ReduceOp::Max | ReduceOp::Min => ranges.retain(|r| k.depends(x, *r)),
             ReduceOp::Add if matches!(k.dtype(x), DType::F32 | DType::F64 | DType::I32 | DType::I64) => {
                 ranges.retain(|r| {
