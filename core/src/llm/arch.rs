@@ -27,6 +27,8 @@ pub struct Arch {
     /// Which layers have global attention in a model with an attention window: every n-th one, the others see the
     /// window only. With 0 all layers have the window. `None` where only files say which layers have one.
     pub global_every: Option<usize>,
+    /// Whether tokens attend to none that come later.
+    pub causal: bool,
     /// Whether feed-forward networks may be mixtures of experts.
     pub experts: bool,
     /// The key of `config.json` that names the activation.
@@ -60,6 +62,8 @@ pub enum Block {
     Before,
     /// Their outputs.
     After,
+    /// The sums of their inputs and outputs (encoders).
+    Sum,
     /// Their inputs and their outputs.
     Both,
     /// Their inputs. Where the configuration says so, both read the same normalised input and both results are added to
@@ -146,7 +150,7 @@ pub enum HeadNorm {
 
 /// Touvron et al. 2023, Grattafiori et al. 2024, Jiang et al. 2023 (Mistral, whose GGUF files name the
 /// architecture `llama`), SmolLM.
-const LLAMA: Arch = Arch {
+pub(super) const LLAMA: Arch = Arch {
     name: "llama",
     classes: &["LlamaForCausalLM", "MistralForCausalLM"],
     norm: Norm::Rms,
@@ -157,6 +161,7 @@ const LLAMA: Arch = Arch {
     scaled_embedding: false,
     offset_norms: false,
     global_every: Some(0),
+    causal: true,
     experts: false,
     act_key: "hidden_act",
     eps: 1e-6,

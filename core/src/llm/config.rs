@@ -133,7 +133,7 @@ const REFUSED: &[(&str, &[f64], &str)] = &[
     ("yarn_log_multiplier", &[0.0], "factor of rotations"),
     ("alibi_bias", &[0.0], "biases of attention by distance"),
     ("use_bidirectional_attention", &[0.0], "attention to later tokens"),
-    ("is_causal", &[1.0], "attention to later tokens"),
+    ("is_causal", &[1.0], "attention to other tokens"),
     ("add_cross_attention", &[0.0], "attention to another text"),
 ];
 
@@ -182,8 +182,13 @@ impl Config {
     /// `E_UNSUPPORTED` for an architecture, or a part of one, that is not supported; `E_MODEL` for values
     /// that are missing or wrong.
     pub fn from_gguf(file: &Gguf) -> Result<Config> {
+        Config::of_gguf(file, ARCHES)
+    }
+
+    /// Reads the metadata of a GGUF file of one of these architectures.
+    pub(super) fn of_gguf(file: &Gguf, arches: &'static [Arch]) -> Result<Config> {
         let name = file.get("general.architecture").and_then(Value::as_str).ok_or_else(|| err("no architecture"))?;
-        let arch = ARCHES.iter().find(|a| a.name == name).ok_or_else(|| unknown(name))?;
+        let arch = arches.iter().find(|a| a.name == name).ok_or_else(|| unknown(name, arches))?;
         let mut config = Config::new(arch, &FromGguf { file, arch: name })?;
         // llama.cpp asks the weights alone: StableLM 3B calls itself parallel, and has a norm for each of the two parts
         config.parallel &= file.entry("blk.0.ffn_norm.weight").is_none();
@@ -195,18 +200,22 @@ impl Config {
     /// # Errors
     /// As for [`Config::from_gguf`].
     pub fn from_json(file: &[u8]) -> Result<Config> {
-        let file = Json::parse(file)?;
-        let classes = file.get("architectures").and_then(Json::as_array).unwrap_or_default();
-        let class = classes.first().and_then(Json::as_str).ok_or_else(|| err("`architectures` names none"))?;
-        let arch = ARCHES.iter().find(|a| a.classes.contains(&class)).ok_or_else(|| unknown(class))?;
+        Config::of_json(&Json::parse(file)?, ARCHES)
+    }
+
+    /// Reads a `config.json` of one of these architectures.
+    pub(super) fn of_json(file: &Json, arches: &'static [Arch]) -> Result<Config> {
+        let class = class(file)?;
+        let arch = arches.iter().find(|a| a.classes.contains(&class)).ok_or_else(|| unknown(class, arches))?;
         match file.get("text_config").filter(|_| class == IMAGES) {
             Some(text) => Config::new(arch, &FromJson { file: text, class: arch.classes[0] }),
-            None => Config::new(arch, &FromJson { file: &file, class }),
+            None => Config::new(arch, &FromJson { file, class }),
         }
     }
 
     fn new(arch: &'static Arch, s: &dyn Source) -> Result<Config> {
         for (key, neutral, what) in REFUSED {
+            let neutral = if *key == "is_causal" { &[f64::from(u8::from(arch.causal))] } else { *neutral };
             if let Some(n) = s.number(key).filter(|n| !neutral.contains(n)) {
                 return Err(unsupported(arch, &format!("{what}: `{key}` is {}", Shown(n))));
             }
@@ -337,8 +346,14 @@ fn experts(arch: &Arch, s: &dyn Source, gguf: bool) -> Result<Option<Experts>> {
     Ok(Some(Experts { count, used, normalised }))
 }
 
-fn unknown(name: &str) -> Error {
-    let known: Vec<&str> = ARCHES.iter().map(|a| a.name).collect();
+/// The model's class in the transformers library.
+pub(super) fn class(file: &Json) -> Result<&str> {
+    let classes = file.get("architectures").and_then(Json::as_array).unwrap_or_default();
+    classes.first().and_then(Json::as_str).ok_or_else(|| err("`architectures` names none"))
+}
+
+fn unknown(name: &str, arches: &[Arch]) -> Error {
+    let known: Vec<&str> = arches.iter().map(|a| a.name).collect();
     Error::Unsupported { what: format!("architecture `{name}`"), context: format!("known are {}", known.join(", ")) }
 }
 
@@ -477,7 +492,8 @@ impl FromJson<'_> {
         match key {
             "rope_local_base_freq" => file.get(key).or_else(|| local("rope_theta")),
             "rope_local.rope_type" => local("rope_type"),
-            "rope_theta" | "partial_rotary_factor" => rope(key).or_else(|| file.get(key)),
+            "rope_theta" => rope(key).or_else(|| file.get(key)).or_else(|| file.get("rotary_emb_base")),
+            "partial_rotary_factor" => rope(key).or_else(|| file.get(key)),
             _ => match key.strip_prefix("rope_scaling.") {
                 Some(key) => rope(key).or_else(|| {
                     let old = file.get("rope_scaling")?;

@@ -8,13 +8,13 @@
 use super::adapter::Slot;
 use super::arch::{Block, HeadNorm, Norm, PositionEncoding};
 use super::config::Config;
-use super::rope::FACTORS;
+use super::read::read_files;
 use super::rotary::{rotated, table};
 use super::{err, half_precision, names};
 use crate::dtype::DType;
 use crate::engine::Bytes;
 use crate::error::{Error, Result};
-use crate::io::gguf::{self, Activations, Gguf, Packed, Use};
+use crate::io::gguf::{Activations, Gguf, Matrix, Packed};
 use crate::tensor::{Session, Tensor};
 use crate::util::sort;
 use rustc_hash::FxHashMap;
@@ -50,16 +50,6 @@ pub struct Decoder {
     pub(super) slots: Vec<Slot>,
     /// Whether matrix products of several tokens are computed in 16 bits (`half_precision.rs`).
     half_precision: bool,
-}
-
-/// How the tensor of that name is used: only rows are read of an embedding, unless it is the output matrix, too;
-/// everything else is a factor of products, for which `wanted` says in which form activations are multiplied quickest.
-pub(super) fn use_of(index: &Gguf, name: &str, wanted: Activations) -> Use {
-    match name {
-        "token_embd.weight" if index.entry("output.weight").is_some() => Use::Rows,
-        "position_embd.weight" => Use::Rows,
-        _ => Use::Product(wanted),
-    }
 }
 
 /// A graph that reads a fixed number of tokens, `n`. Realize [`Chunk::roots`]; the result can be replayed with other
@@ -165,28 +155,31 @@ impl Decoder {
         capacity: usize,
         activations: Activations,
     ) -> Result<(Decoder, Gguf)> {
-        let counts: Vec<usize> = indices.iter().map(|i| i.entries.len()).collect();
-        let (index, factors) = joined(files, indices)?;
-        let wanted = |name: &str| use_of(&index, name, activations);
-        let (mut tensors, mut rest) = (Vec::with_capacity(index.entries.len()), &index.entries[..]);
-        for (file, n) in files.iter().zip(counts) {
-            let (own, others) = rest.split_at(n.min(rest.len()));
-            tensors.extend(gguf::matrices_of(session, file, own, &wanted)?);
-            rest = others;
-        }
+        let (index, tensors, factors) = read_files(session, files, indices, activations)?;
         Ok((Decoder::from_matrices(session, &index, tensors, &factors, capacity)?, index))
     }
 
     /// As [`Decoder::from_gguf`], from the file's index, its tensors (which a caller may have loaded one by one), and
-    /// the names and values of those of the tensors [`FACTORS`] that the file has.
+    /// the names and values of those of the tensors [`super::FACTORS`] that the file has.
     pub fn from_matrices(
         session: &Session,
         index: &Gguf,
-        tensors: Vec<(String, Tensor, Option<Packed>)>,
+        tensors: Vec<Matrix>,
         factors: &[(String, Vec<f64>)],
         capacity: usize,
     ) -> Result<Decoder> {
-        let mut config = Config::from_gguf(index)?;
+        Decoder::of_matrices(session, Config::from_gguf(index)?, index, tensors, factors, capacity)
+    }
+
+    /// As [`Decoder::from_matrices`], from a configuration that was read already.
+    pub(super) fn of_matrices(
+        session: &Session,
+        mut config: Config,
+        index: &Gguf,
+        tensors: Vec<Matrix>,
+        factors: &[(String, Vec<f64>)],
+        capacity: usize,
+    ) -> Result<Decoder> {
         let blocks = index.entries.iter().filter(|e| e.kind.plain().is_none());
         let blocks: FxHashMap<String, usize> = blocks.map(|e| (e.name.clone(), e.kind.block_elems())).collect();
         config.set_factors(factors)?;
@@ -248,7 +241,7 @@ impl Decoder {
     }
 
     /// `theirs` has the names by which the files call the weights, where they do not use GGUF's.
-    fn new(
+    pub(super) fn new(
         session: &Session,
         mut config: Config,
         weights: FxHashMap<String, Tensor>,
@@ -259,7 +252,10 @@ impl Decoder {
         if capacity == 0 {
             return Err(err("room for no token"));
         }
-        let caches = caches(session, &config, capacity, DType::F32)?;
+        let caches = match config.arch.causal {
+            true => caches(session, &config, capacity, DType::F32)?,
+            false => Vec::new(),
+        };
         config.rope.iter_mut().try_for_each(|r| r.fix(capacity))?;
         let mut rotations = Vec::new();
         if let PositionEncoding::Rotary(_) = config.arch.positions {
@@ -284,11 +280,24 @@ impl Decoder {
             half_precision,
         };
         d.check()?;
-        let names: Vec<&str> = d.weights.keys().map(String::as_str).collect();
+        if !d.config.arch.causal {
+            return Ok(d);
+        }
+        let names = d.names();
         match names::unread(&d.config, &names) {
             Some(name) => Err(names::unread_error(d.config.arch, theirs.get(name).map_or(name, String::as_str))),
             None => Ok(d),
         }
+    }
+
+    /// The names of its weights.
+    pub(super) fn names(&self) -> Vec<&str> {
+        self.weights.keys().map(String::as_str).collect()
+    }
+
+    /// Cosines and sines of rotary embeddings by position, of layers with global attention.
+    pub(super) fn rotations(&self) -> Option<&[Tensor; 2]> {
+        self.rotations.first()
     }
 
     /// The model's hyperparameters.
@@ -727,23 +736,6 @@ impl Decoder {
             }
         }
     }
-}
-
-/// The merged index of the files of a split model, and the values of those of [`FACTORS`] that they have.
-fn joined(files: &[Bytes], indices: Vec<Gguf>) -> Result<(Gguf, Vec<(String, Vec<f64>)>)> {
-    let (mut index, mut factors): (Option<Gguf>, _) = (None, Vec::new());
-    for (already, (file, next)) in files.iter().zip(indices).enumerate() {
-        for e in FACTORS.iter().filter_map(|name| next.entry(name)) {
-            factors.push((e.name.clone(), e.to_host(file)?.to_f64()));
-        }
-        match &mut index {
-            Some(index) => index.extend(next, already as u64 - 1)?,
-            None => index = Some(next),
-        }
-    }
-    let index = index.ok_or_else(|| err("no file"))?;
-    index.check_whole()?;
-    Ok((index, factors))
 }
 
 /// Zero caches of keys and values for each layer, with `rows` positions.

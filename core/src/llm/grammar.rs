@@ -35,6 +35,10 @@ impl Set {
         set
     }
 
+    fn item(list: &[(u8, u8)]) -> Item {
+        Item::Set(Set::ranges(list))
+    }
+
     fn has(&self, b: u8) -> bool {
         self.0[usize::from(b >> 6)] >> (b & 63) & 1 == 1
     }
@@ -85,12 +89,153 @@ impl Grammar {
         Ok(Item::Rule(rule))
     }
 
+    /// The byte strings from `low` to `high`, which have the same length; bytes after the first one are in `range`.
+    pub(super) fn between(&mut self, low: &[u8], high: &[u8], range: (u8, u8)) -> Result<Item> {
+        let ([l, low @ ..], [h, high @ ..]) = (low, high) else { return self.add(&[Vec::new()]) };
+        let ((l, h), len) = ((*l, *h), low.len());
+        if len == 0 {
+            return Ok(Set::item(&[(l, h)]));
+        }
+        if l == h {
+            let rest = self.between(low, high, range)?;
+            return self.add(&[vec![Set::item(&[(l, l)]), rest]]);
+        }
+        // The first bytes after which any others follow
+        let (mut from, mut to) = (l, h);
+        let (least, most) = (vec![range.0; len], vec![range.1; len]);
+        let mut ways = Vec::new();
+        if low != least {
+            ways.push(vec![Set::item(&[(l, l)]), self.between(low, &most, range)?]);
+            from += 1;
+        }
+        if high != most {
+            ways.push(vec![Set::item(&[(h, h)]), self.between(&least, high, range)?]);
+            to -= 1;
+        }
+        if from <= to {
+            ways.push([vec![Set::item(&[(from, to)])], vec![Set::item(&[range]); len]].concat());
+        }
+        self.add(&ways)
+    }
+
+    /// Repeats `what` from `least` to `most` times (without limit if `None`), with `between` in between.
+    pub(super) fn repeated(
+        &mut self,
+        what: &[Item],
+        between: &[Item],
+        (least, most): (u64, Option<u64>),
+    ) -> Result<Item> {
+        // What may follow the first one
+        let mut rest = match most {
+            Some(0) => return self.add(&[Vec::new()]),
+            Some(_) => self.add(&[Vec::new()])?,
+            None => {
+                let rule = self.reserve();
+                let again = [between, what, &[Item::Rule(rule)]].concat();
+                self.define(rule, &[Vec::new(), again])?;
+                Item::Rule(rule)
+            }
+        };
+        for n in (1..most.unwrap_or(least.max(1))).rev() {
+            // What may follow the n-th one
+            let mut all = vec![[between, what, &[rest]].concat()];
+            all.extend((n >= least).then(Vec::new));
+            rest = self.add(&all)?;
+        }
+        let mut all = vec![[what, &[rest]].concat()];
+        all.extend((least == 0).then(Vec::new));
+        self.add(&all)
+    }
+
     pub(super) fn show_words(&mut self) {
         self.words = true;
     }
 
     pub(super) fn set_start(&mut self, rule: u32) {
         self.start = rule;
+    }
+
+    /// Of each rule, whether it is part of a cycle of rules that call each other as their first symbol, or after symbols
+    /// that may be empty. A rule that calls itself as its last symbol is none: that adds nothing to a stack.
+    pub(super) fn left_recursive(&self) -> Vec<bool> {
+        let may_be_empty = self.may_be_empty();
+        let mut calls: Vec<Vec<u32>> = vec![Vec::new(); self.rules.len()];
+        for (rule, starts) in self.rules.iter().enumerate() {
+            for start in starts {
+                for (item, after) in self.alternative(*start).zip(self.alternative(*start + 1).map(Some).chain([None]))
+                {
+                    let Item::Rule(called) = item else { break };
+                    if called as usize != rule || after.is_some() {
+                        calls[rule].push(called);
+                    }
+                    if !may_be_empty[called as usize] {
+                        break;
+                    }
+                }
+            }
+        }
+        // Rules that are called by none of the others are part of no cycle, and neither are those that call none
+        let mut is_left = vec![true; self.rules.len()];
+        for _ in 0..2 {
+            let mut callers = vec![0usize; calls.len()];
+            calls.iter().flatten().for_each(|c| callers[*c as usize] += 1);
+            let mut free: Vec<usize> = (0..calls.len()).filter(|&r| callers[r] == 0).collect();
+            while let Some(rule) = free.pop() {
+                is_left[rule] = false;
+                for called in std::mem::take(&mut calls[rule]) {
+                    callers[called as usize] -= 1;
+                    if callers[called as usize] == 0 {
+                        free.push(called as usize);
+                    }
+                }
+            }
+            let mut turned: Vec<Vec<u32>> = vec![Vec::new(); calls.len()];
+            for (rule, list) in (0u32..).zip(&calls) {
+                list.iter().for_each(|c| turned[*c as usize].push(rule));
+            }
+            calls = turned;
+        }
+        is_left
+    }
+
+    /// The symbols of an alternative, from this one to its end.
+    fn alternative(&self, from: u32) -> impl Iterator<Item = Item> {
+        let rest = self.items.get(from as usize..).unwrap_or_default();
+        rest.iter().copied().take_while(|item| !matches!(item, Item::End))
+    }
+
+    /// Of each rule, whether the empty text fits it.
+    fn may_be_empty(&self) -> Vec<bool> {
+        // The alternatives of rules alone: how many of the rules are not known to fit the empty text, and whose they are
+        let (mut left, mut whose) = (Vec::new(), Vec::new());
+        let mut is_in: Vec<Vec<u32>> = vec![Vec::new(); self.rules.len()];
+        let (mut empty, mut new) = (vec![false; self.rules.len()], Vec::new());
+        for (rule, starts) in self.rules.iter().enumerate() {
+            for start in starts.iter().filter(|s| self.alternative(**s).all(|i| matches!(i, Item::Rule(_)))) {
+                let number = left.len() as u32;
+                left.push(self.alternative(*start).count());
+                whose.push(rule);
+                for item in self.alternative(*start) {
+                    let Item::Rule(called) = item else { continue };
+                    is_in[called as usize].push(number);
+                }
+                if left[number as usize] == 0 {
+                    new.push(rule);
+                }
+            }
+        }
+        while let Some(rule) = new.pop() {
+            if std::mem::replace(&mut empty[rule], true) {
+                continue;
+            }
+            for &number in &is_in[rule] {
+                left[number as usize] -= 1;
+                if left[number as usize] == 0 {
+                    new.push(whose[number as usize]);
+                }
+            }
+        }
+        empty
     }
 }
 

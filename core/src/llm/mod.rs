@@ -1,5 +1,6 @@
 //! Decoder-only language models: builds, from a file's metadata and weights, graphs that read some tokens, append their
-//! keys and values to caches (the KV cache), and give the logits of the next token.
+//! keys and values to caches (the KV cache), and give the logits of the next token. Also encoders, whose graphs read whole
+//! texts and give a vector or a score of each.
 //!
 //! | file | contents |
 //! |---|---|
@@ -8,12 +9,15 @@
 //! | `names` | the names of weights in files of either format |
 //! | `rope`, `rotary` | the speeds of rotations, and their application |
 //! | `decoder` | the graph of a decoder |
+//! | `read` | the tensors of GGUF files, each in the form in which it is used |
 //! | `feed` | the feed-forward networks, which may be mixtures of experts |
 //! | `adapter` | low-rank adapters (LoRA) from PEFT's files and GGUF, which can be switched without another plan |
 //! | `learn` | training of low-rank adapters beside a frozen model |
 //! | `batch` | graphs that decode several texts at once, give the logits of every token, or give hidden states |
+//! | `encoder`, `encoders` | encoders: embeddings and scores of several texts at once; their architectures |
+//! | `pooling` | how the states of a text's tokens become one vector |
 //! | `remote` | graphs that are built here for a session elsewhere, which has the device |
-//! | `grammar`, `schema`, `pattern` | which tokens may come next, according to a grammar or a JSON schema |
+//! | `grammar`, `schema`, `pattern`, `gbnf` | which tokens may come next, according to a JSON schema or a grammar in GBNF |
 //! | `tools` | function calls: the grammar that constrains them |
 //! | `calls` | function calls: finding them in the generated text |
 //! | `guess` | speculative tokens, guessed from repetitions in the text itself |
@@ -32,13 +36,18 @@ mod batch;
 mod calls;
 mod config;
 mod decoder;
+mod encoder;
+mod encoders;
 mod feed;
+mod gbnf;
 mod grammar;
 mod guess;
 mod half_precision;
 mod learn;
 mod names;
 mod pattern;
+mod pooling;
+mod read;
 mod remote;
 mod rope;
 mod rotary;
@@ -53,9 +62,12 @@ pub use batch::{Batch, LONGEST, States};
 pub use calls::{Call, Splitter, text_with_calls};
 pub use config::{Config, Experts, ends, ends_of};
 pub use decoder::{Chunk, Decoder, LAST, POSITION, SEQUENCE, chunks};
+pub use encoder::{Encoder, Pack, PackInputs, USED, packs};
+pub use encoders::ENCODERS;
 pub use grammar::{Grammar, Matcher, Vocabulary};
 pub use guess::{accepted, guess};
 pub use learn::{Learned, Learner, Lora, RateSchedule, TrainingBatch, Windows};
+pub use pooling::{Pooler, Pooling};
 pub use remote::{Buffer, Graph, Input, Loss, Remote, Wanted};
 pub use rope::{FACTORS, Rope};
 pub use sample::{Sampler, SamplingOptions};

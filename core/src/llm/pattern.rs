@@ -13,7 +13,7 @@ use crate::util::sort;
 use std::str::Chars;
 
 /// Characters from the first to the last.
-type Range = (u32, u32);
+pub(super) type Range = (u32, u32);
 
 const DIGITS: &[Range] = &[(0x30, 0x39)];
 const WORD: &[Range] = &[(0x30, 0x39), (0x41, 0x5a), (0x5f, 0x5f), (0x61, 0x7a)];
@@ -69,7 +69,7 @@ impl Builder<'_> {
                     (Some(a), Some(b)) if a <= b && b.is_ascii() => ascii.push((a as u8, b as u8)),
                     (Some(a), Some(b)) if a <= b => {
                         let (a, b) = (a.to_string(), b.to_string());
-                        ways.push(vec![self.between(a.as_bytes(), b.as_bytes(), (0x80, 0xbf))?]);
+                        ways.push(vec![self.g.between(a.as_bytes(), b.as_bytes(), (0x80, 0xbf))?]);
                     }
                     _ => {}
                 }
@@ -148,7 +148,7 @@ impl Pattern<'_, '_> {
         };
         // Few or many: the same strings fit
         self.eat('?');
-        self.b.repeated(&[atom], &[], counts)
+        self.b.g.repeated(&[atom], &[], counts)
     }
 
     /// `m}`, `m,}` or `m,n}`.
@@ -232,7 +232,7 @@ impl Pattern<'_, '_> {
 }
 
 /// All other characters.
-fn others(list: &[Range]) -> Vec<Range> {
+pub(super) fn others(list: &[Range]) -> Vec<Range> {
     let mut list = list.to_vec();
     sort::ascending(&mut list);
     let (mut next, mut out) = (0, Vec::new());

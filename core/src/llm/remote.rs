@@ -6,8 +6,9 @@
 use super::adapter::Adapter;
 use super::arch::Arch;
 use super::config::{Config, ends, ends_of};
-use super::decoder::{Decoder, use_of};
+use super::decoder::Decoder;
 use super::learn::{Learned, Learner, Lora, Windows};
+use super::read::use_of;
 use super::rope::FACTORS;
 use super::{err, names};
 use crate::dtype::DType;

@@ -203,10 +203,10 @@ impl<'a> Builder<'a> {
     pub(super) fn keywords(&mut self) -> Result<Item> {
         let letter = one(&[(b'A', b'Z'), (b'_', b'_'), (b'a', b'z')]);
         let other = one(&[(b'0', b'9'), (b'A', b'Z'), (b'_', b'_'), (b'a', b'z')]);
-        let rest = self.repeated(&[other], &[], (0, None))?;
+        let rest = self.g.repeated(&[other], &[], (0, None))?;
         let value = self.g.add(&[vec![Item::Rule(self.any)], literal("True"), literal("False"), literal("None")])?;
         let pair = [vec![letter, rest], literal("="), vec![value]].concat();
-        self.repeated(&pair, &[literal(","), vec![self.space]].concat(), (0, None))
+        self.g.repeated(&pair, &[literal(","), vec![self.space]].concat(), (0, None))
     }
 
     fn schema(&mut self, s: &'a Json, depth: usize) -> Result<Item> {
@@ -320,13 +320,13 @@ impl<'a> Builder<'a> {
                     None => Item::Rule(self.any),
                 };
                 let comma = [literal(","), vec![self.space]].concat();
-                let inner = self.repeated(&[item], &comma, range(s, "minItems", "maxItems")?)?;
+                let inner = self.g.repeated(&[item], &comma, range(s, "minItems", "maxItems")?)?;
                 self.g.add(&[[literal("["), vec![self.space, inner, self.space], literal("]")].concat()])
             }
             "string" => {
                 let character = self.character;
                 let inner = match s.get("pattern") {
-                    None => self.repeated(&[character], &[], range(s, "minLength", "maxLength")?)?,
+                    None => self.g.repeated(&[character], &[], range(s, "minLength", "maxLength")?)?,
                     Some(pattern) => {
                         refuse(s, &["minLength", "maxLength"], "beside `pattern`")?;
                         self.pattern(pattern.as_str().ok_or_else(|| wrong("pattern", "is no string"))?)?
@@ -341,8 +341,8 @@ impl<'a> Builder<'a> {
             "number" => {
                 refuse(s, BOUNDS, "for what may be no integer")?;
                 let (integer, digit) = (self.integer()?, self.digit);
-                let digits = self.repeated(&[digit], &[], (1, Some(15)))?;
-                let power = self.repeated(&[digit], &[], (1, Some(2)))?;
+                let digits = self.g.repeated(&[digit], &[], (1, Some(15)))?;
+                let power = self.g.repeated(&[digit], &[], (1, Some(2)))?;
                 let sign = self.g.add(&[Vec::new(), literal("+"), literal("-")])?;
                 let part = self.g.add(&[Vec::new(), [literal("."), vec![digits]].concat()])?;
                 let power = self.g.add(&[Vec::new(), vec![one(&[(b'e', b'e'), (b'E', b'E')]), sign, power]])?;
@@ -356,7 +356,7 @@ impl<'a> Builder<'a> {
 
     fn integer(&mut self) -> Result<Item> {
         let digit = self.digit;
-        let rest = self.repeated(&[digit], &[], (0, Some(14)))?;
+        let rest = self.g.repeated(&[digit], &[], (0, Some(14)))?;
         let sign = self.g.add(&[Vec::new(), literal("-")])?;
         self.g.add(&[[vec![sign], literal("0")].concat(), vec![sign, one(&[(b'1', b'9')]), rest]])
     }
@@ -370,42 +370,14 @@ impl<'a> Builder<'a> {
             while first <= high {
                 let [from, to] = [first.max(low), last.min(high)];
                 if from <= to {
-                    let digits = self.between(from.to_string().as_bytes(), to.to_string().as_bytes(), (b'0', b'9'))?;
+                    let digits =
+                        self.g.between(from.to_string().as_bytes(), to.to_string().as_bytes(), (b'0', b'9'))?;
                     all.push([literal(sign), vec![digits]].concat());
                 }
                 (first, last) = (last + 1, last * 10 + 9);
             }
         }
         self.g.add(&all)
-    }
-
-    /// The byte strings from `low` to `high`, which have the same length; bytes after the first one are in `range`.
-    pub(super) fn between(&mut self, low: &[u8], high: &[u8], range: (u8, u8)) -> Result<Item> {
-        let ([l, low @ ..], [h, high @ ..]) = (low, high) else { return self.g.add(&[Vec::new()]) };
-        let ((l, h), len) = ((*l, *h), low.len());
-        if len == 0 {
-            return Ok(one(&[(l, h)]));
-        }
-        if l == h {
-            let rest = self.between(low, high, range)?;
-            return self.g.add(&[vec![one(&[(l, l)]), rest]]);
-        }
-        // The first bytes after which any others follow
-        let (mut from, mut to) = (l, h);
-        let (least, most) = (vec![range.0; len], vec![range.1; len]);
-        let mut ways = Vec::new();
-        if low != least {
-            ways.push(vec![one(&[(l, l)]), self.between(low, &most, range)?]);
-            from += 1;
-        }
-        if high != most {
-            ways.push(vec![one(&[(h, h)]), self.between(&least, high, range)?]);
-            to -= 1;
-        }
-        if from <= to {
-            ways.push([vec![one(&[(from, to)])], vec![one(&[range]); len]].concat());
-        }
-        self.g.add(&ways)
     }
 
     fn object(&mut self, s: &'a Json, depth: usize) -> Result<Item> {
@@ -437,7 +409,7 @@ impl<'a> Builder<'a> {
                     };
                     let key = self.kind("string", &Json::Null, depth)?;
                     let pair = [vec![key], colon, vec![value]].concat();
-                    self.repeated(&pair, &comma, (0, None))?
+                    self.g.repeated(&pair, &comma, (0, None))?
                 }
             };
             return self.g.add(&[[open, vec![inner], close].concat()]);
@@ -459,35 +431,6 @@ impl<'a> Builder<'a> {
             follow = [next(&[], follow[0])?, next(&comma, follow[1])?];
         }
         self.g.add(&[[open, vec![follow[0]]].concat()])
-    }
-
-    /// Repeats `what` from `least` to `most` times (without limit if `None`), with `between` in between.
-    pub(super) fn repeated(
-        &mut self,
-        what: &[Item],
-        between: &[Item],
-        (least, most): (u64, Option<u64>),
-    ) -> Result<Item> {
-        // What may follow the first one
-        let mut rest = match most {
-            Some(0) => return self.g.add(&[Vec::new()]),
-            Some(_) => self.g.add(&[Vec::new()])?,
-            None => {
-                let rule = self.g.reserve();
-                let again = [between, what, &[Item::Rule(rule)]].concat();
-                self.g.define(rule, &[Vec::new(), again])?;
-                Item::Rule(rule)
-            }
-        };
-        for n in (1..most.unwrap_or(least.max(1))).rev() {
-            // What may follow the n-th one
-            let mut all = vec![[between, what, &[rest]].concat()];
-            all.extend((n >= least).then(Vec::new));
-            rest = self.g.add(&all)?;
-        }
-        let mut all = vec![[what, &[rest]].concat()];
-        all.extend((least == 0).then(Vec::new));
-        self.g.add(&all)
     }
 }
 

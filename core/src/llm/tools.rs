@@ -129,7 +129,7 @@ impl Forms {
         let one = b.g.reserve();
         let after = more(b, vec![[literal(TOOL_CALLS), vec![Item::Rule(one)]].concat()])?;
         let letter = Item::Set(Set::ranges(&[(b'0', b'9'), (b'A', b'Z'), (b'a', b'z')]));
-        let letters = b.repeated(&[letter], &[], (1, None))?;
+        let letters = b.g.repeated(&[letter], &[], (1, None))?;
         let number = b.g.add(&[Vec::new(), [literal(CALL_ID), vec![letters]].concat()])?;
         let of = |(name, given): &(&str, Item)| {
             [literal(name), vec![number], literal(ARGUMENTS), vec![*given, after]].concat()

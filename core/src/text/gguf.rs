@@ -120,13 +120,16 @@ impl Tokenizer {
         let begin =
             one("bos_token_id").or(one("cls_token_id")).filter(|_| flag("add_bos_token", bert || kind == "llama"));
         let end_id = if bert { one("seperator_token_id").or(one("eos_token_id")) } else { one("eos_token_id") };
+        // Between two texts XLM-R, whose tokenizers are of this kind, has one more token
+        let separates = flag("add_sep_token", kind == "t5" && get("seperator_token_id").is_some());
+        let between = one("seperator_token_id").filter(|_| separates && !bert);
         let end = end_id.filter(|_| flag("add_eos_token", bert || kind == "t5"));
         Ok(Tokenizer {
             normalizer,
             split: Some(split),
             model,
             added,
-            template: Some(around(begin, end, bert)),
+            template: Some(around(begin, end, between, bert)),
             decoder: Some(decoder),
             max_length: None,
             host,
@@ -147,11 +150,11 @@ fn plain(vocab: Vocab, merges: Merges, unk: Option<u32>) -> Bpe {
     Bpe { vocab, merges, unk, prefix, suffix, fuse_unk: false, byte_fallback: false, ignore_merges: false }
 }
 
-fn around(begin: Option<u32>, end: Option<u32>, types: bool) -> Template {
+fn around(begin: Option<u32>, end: Option<u32>, between: Option<u32>, types: bool) -> Template {
     let one = |id: Option<u32>, t| id.map(|id| Part::Special(vec![id], t));
     let single: Vec<Part> = one(begin, 0).into_iter().chain([Part::Text(0, 0)]).chain(one(end, 0)).collect();
     let mut pair = single.clone();
     let second = u32::from(types);
-    pair.extend([Part::Text(1, second)].into_iter().chain(one(end, second)));
+    pair.extend(one(between, 0).into_iter().chain([Part::Text(1, second)]).chain(one(end, second)));
     Template { single, pair }
 }
