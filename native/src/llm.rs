@@ -3,11 +3,13 @@
 mod adapters;
 mod background;
 mod batch;
+mod embedder;
 mod files;
 mod learn;
 mod scoring;
 
 pub use adapters::AdapterFile;
+pub use embedder::Embedder;
 pub use gradloom_core::llm::*;
 pub use learn::Finetune;
 pub use scoring::{GuessStats, Likelihood};
@@ -44,6 +46,8 @@ pub struct LanguageModel {
     /// Its tokenizer and chat template, which are loaded in the background.
     known: Background<files::Text>,
     ends: Vec<u32>,
+    /// How it makes embeddings.
+    pooler: Pooler,
     /// The adapters by name, and the index of the one in use.
     adapters: Vec<(String, Adapter)>,
     adapter: Option<usize>,
@@ -147,7 +151,7 @@ impl LanguageModel {
         let mut rt = Runtime::with_host(device, host);
         let session = rt.session().clone();
         let capacity = if capacity == 0 { 4096 } else { capacity };
-        let (decoder, known, ends) = contain(|| match path.is_dir() {
+        let (decoder, known, ends, pooler) = contain(|| match path.is_dir() {
             true => files::from_folder(path, &session, capacity),
             false => files::from_gguf(path, &session, capacity, activations),
         })?;
@@ -164,7 +168,7 @@ impl LanguageModel {
         let (ready, texts) = (BTreeMap::new(), vec![Vec::new(); texts]);
         let folded = ConstantCache::default();
         let (text, last, adapter) = (0, None, None);
-        Ok(LanguageModel { rt, decoder, ready, folded, texts, text, last, known, ends, adapters, adapter })
+        Ok(LanguageModel { rt, decoder, ready, folded, texts, text, last, known, ends, pooler, adapters, adapter })
     }
 
     /// The model's decoder, which has its graphs and hyperparameters.
@@ -326,33 +330,14 @@ impl LanguageModel {
         }
         let (io, roots) = self.graph(kind)?;
         write(&mut self.rt, &io)?;
-        let inputs = self.no_weights(&roots);
         let list: Vec<&Tensor> = roots.iter().collect();
+        let inputs =
+            no_weights(&self.rt, &list, self.decoder.caches().into_iter().chain(self.decoder.adapter_buffers()));
         self.rt.load(&list, &inputs, &mut self.folded)?;
         let replay = self.rt.realize(&list)?;
-        let session = self.rt.session();
-        let nodes: Vec<_> = {
-            let state = session.state();
-            // Tensors that are written in place must not be held from elsewhere
-            let written = |u| roots.iter().any(|t| state.storage(state.node(t.root())) == Some(u));
-            let read = |u: &_| state.buffer_id(*u).is_some_and(|id| replay.externals().contains(&id));
-            state.graph.iter().filter(read).filter(|&u| !written(u)).collect()
-        };
-        let held = nodes.into_iter().map(|u| Tensor::from_node(session, u)).collect();
+        let held = inputs_of(&self.rt, &list, &replay);
         self.ready.insert(kind, Ready { io, replay, _held: held });
         Ok(())
-    }
-
-    /// The buffers whose contents may change from run to run. Weights of a narrower dtype than f32 are among them, too:
-    /// constants folded from them would be larger than the weights.
-    fn no_weights(&self, roots: &[Tensor]) -> Vec<u32> {
-        let changing = self.decoder.caches().into_iter().chain(self.decoder.adapter_buffers());
-        let mut inputs: Vec<u32> = changing.filter_map(Tensor::buffer).collect();
-        let state = self.rt.session().state();
-        let nodes: Vec<_> = roots.iter().map(|t| state.node(t.root())).collect();
-        let narrow = |id: &u32| state.buffer(*id).is_some_and(|b| b.dtype != DType::F32);
-        inputs.extend(state.graph.value_nodes(&nodes).into_iter().filter_map(|u| state.buffer_id(u)).filter(narrow));
-        inputs
     }
 
     fn graph(&self, kind: Kind) -> Result<(Io, Vec<Tensor>)> {
@@ -440,6 +425,30 @@ impl LanguageModel {
         }
         Ok(End::Length)
     }
+}
+
+/// The buffers whose contents may change from run to run. Weights of a narrower dtype than f32 are among them, too:
+/// constants folded from them would be larger than the weights.
+fn no_weights<'a>(rt: &Runtime, roots: &[&Tensor], changing: impl Iterator<Item = &'a Tensor>) -> Vec<u32> {
+    let mut inputs: Vec<u32> = changing.filter_map(Tensor::buffer).collect();
+    let state = rt.session().state();
+    let nodes: Vec<_> = roots.iter().map(|t| state.node(t.root())).collect();
+    let narrow = |id: &u32| state.buffer(*id).is_some_and(|b| b.dtype != DType::F32);
+    inputs.extend(state.graph.value_nodes(&nodes).into_iter().filter_map(|u| state.buffer_id(u)).filter(narrow));
+    inputs
+}
+
+/// Tensors that keep the inputs of a plan alive.
+fn inputs_of(rt: &Runtime, roots: &[&Tensor], replay: &Replay) -> Vec<Tensor> {
+    let session = rt.session();
+    let nodes: Vec<_> = {
+        let state = session.state();
+        // Tensors that are written in place must not be held from elsewhere
+        let written = |u| roots.iter().any(|t| state.storage(state.node(t.root())) == Some(u));
+        let read = |u: &_| state.buffer_id(*u).is_some_and(|id| replay.externals().contains(&id));
+        state.graph.iter().filter(read).filter(|&u| !written(u)).collect()
+    };
+    nodes.into_iter().map(|u| Tensor::from_node(session, u)).collect()
 }
 
 /// On processors with an instruction that accumulates four products of bytes, integers of 16 bits: with 8 bits logits

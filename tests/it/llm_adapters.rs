@@ -16,7 +16,7 @@ fn fixtures() -> PathBuf {
 }
 
 /// A folder for this test's files.
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("gradloom-adapters-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&path).expect("a folder");
     path
@@ -32,7 +32,7 @@ fn numbers(n: usize, seed: usize) -> Vec<f32> {
 }
 
 /// An adapted matrix: its name in safetensors files, `[outputs, inputs]`, and the factors.
-struct Made {
+pub(crate) struct Made {
     name: String,
     shape: [usize; 2],
     a: Vec<f32>,
@@ -49,7 +49,7 @@ impl Made {
 }
 
 /// Factors for some matrices of a model's folder.
-fn made(model: &str, parts: &[&str], rank: usize, seed: usize) -> Vec<Made> {
+pub(crate) fn made(model: &str, parts: &[&str], rank: usize, seed: usize) -> Vec<Made> {
     let file = std::fs::read(fixtures().join(model).join("model.safetensors")).expect("a model");
     let index = SafeTensors::parse(&file).expect("safetensors");
     let chosen = index.entries.iter().filter(|e| parts.iter().any(|p| e.name.ends_with(&format!("{p}.weight"))));
@@ -63,7 +63,7 @@ fn made(model: &str, parts: &[&str], rank: usize, seed: usize) -> Vec<Made> {
 }
 
 /// Writes PEFT's files.
-fn peft(into: &Path, list: &[Made], rank: usize, alpha: f64) {
+pub(crate) fn peft(into: &Path, list: &[Made], rank: usize, alpha: f64) {
     std::fs::create_dir_all(into).expect("a folder");
     let config =
         format!(r#"{{"peft_type": "LORA", "r": {rank}, "lora_alpha": {alpha}, "bias": "none", "use_dora": false}}"#);

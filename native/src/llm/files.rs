@@ -1,11 +1,12 @@
 //! Reads the files of a language model: one or several GGUF files, or a folder in Hugging Face's format.
 
 use super::background::Background;
-use super::{Activations, Decoder, ends, ends_of};
+use super::{Activations, Decoder, Encoder, Pooler, ends, ends_of};
 use crate::mapped::map_file;
 use crate::model::read_file;
 use crate::text::{self, ChatTemplate, Tokenizer};
 use crate::weights;
+use gradloom_core::engine::Bytes;
 use gradloom_core::io::gguf::{Gguf, Value};
 use gradloom_core::io::json::Json;
 use gradloom_core::tensor::Session;
@@ -15,10 +16,25 @@ use std::sync::Arc;
 
 /// The tokenizer and the chat template, or why the model has none.
 pub(super) type Text = (Result<Arc<Tokenizer>>, Result<Arc<ChatTemplate>>);
-/// The decoder, the tokenizer and chat template, and the tokens that end a text.
-pub(super) type Parts = (Decoder, Background<Text>, Vec<u32>);
+/// The decoder, the tokenizer and chat template, the tokens that end a text, and how embeddings are made.
+pub(super) type Parts = (Decoder, Background<Text>, Vec<u32>, Pooler);
 
-pub(super) fn from_gguf(path: &Path, session: &Session, capacity: usize, activations: Activations) -> Result<Parts> {
+/// Is the model in this file or folder an encoder?
+pub(super) fn is_encoder(path: &Path) -> Result<bool> {
+    if path.is_dir() {
+        return Encoder::is_json(&read_file(&path.join("config.json"))?);
+    }
+    Ok(opened(path)?.1.first().is_some_and(Encoder::is_gguf))
+}
+
+/// The error of a model that continues no texts, where one that does is wanted.
+pub(super) fn no_decoder(path: &Path) -> Error {
+    let context = "an encoder, which continues no texts: it is for embeddings or reranking";
+    Error::Unsupported { what: format!("generating text with `{}`", path.display()), context: context.into() }
+}
+
+/// The files of a GGUF model, and their indices.
+pub(super) fn opened(path: &Path) -> Result<(Vec<Bytes>, Vec<Gguf>)> {
     let names = parts(path);
     let mut files = Vec::with_capacity(names.len());
     for name in &names {
@@ -36,9 +52,29 @@ pub(super) fn from_gguf(path: &Path, session: &Session, capacity: usize, activat
         let what = format!("it is part {} of {of}: the files are called x-00001-of-{of:05}.gguf and so on", part + 1);
         return Err(Error::Input { name: path.display().to_string(), what });
     }
+    Ok((files, indices))
+}
+
+pub(super) fn from_gguf(path: &Path, session: &Session, capacity: usize, activations: Activations) -> Result<Parts> {
+    let (files, indices) = opened(path)?;
+    if indices.first().is_some_and(Encoder::is_gguf) {
+        return Err(no_decoder(path));
+    }
     let (decoder, index) = Decoder::from_indexed(session, &files, indices, capacity, activations)?;
-    let ends = ends(&index);
-    Ok((decoder, Background::new(move || text_of(&index))?, ends))
+    let (ends, pooler) = (ends(&index), Pooler::from_gguf(&index)?);
+    Ok((decoder, Background::new(move || text_of(&index))?, ends, pooler))
+}
+
+/// As [`from_gguf`], of an encoder.
+pub(super) fn encoder_from_gguf(
+    path: &Path,
+    session: &Session,
+    capacity: usize,
+    activations: Activations,
+) -> Result<(Encoder, Background<Text>)> {
+    let (files, indices) = opened(path)?;
+    let (encoder, index) = Encoder::from_indexed(session, &files, indices, capacity, activations)?;
+    Ok((encoder, Background::new(move || text_of(&index))?))
 }
 
 /// The tokenizer and the chat template. Their errors are for those who ask for them: a model without these can still be
@@ -73,9 +109,10 @@ fn parts(path: &Path) -> Vec<PathBuf> {
 
 pub(super) fn from_folder(path: &Path, session: &Session, capacity: usize) -> Result<Parts> {
     let config = read_file(&path.join("config.json"))?;
-    let index = path.join("model.safetensors.index.json");
-    let index = if index.exists() { index } else { path.join("model.safetensors") };
-    let decoder = Decoder::from_tensors(session, &config, weights::mapped(&index, session)?, capacity)?;
+    if Encoder::is_json(&config)? {
+        return Err(no_decoder(path));
+    }
+    let decoder = Decoder::from_tensors(session, &config, weights::mapped(&weights_in(path), session)?, capacity)?;
     let mut ends = Vec::new();
     for file in
         [have(path, "generation_config.json").and_then(|p| read_file(&p).ok()), Some(config)].into_iter().flatten()
@@ -83,7 +120,32 @@ pub(super) fn from_folder(path: &Path, session: &Session, capacity: usize) -> Re
         ends.extend(ends_of(&file)?);
     }
     let folder = path.to_owned();
-    Ok((decoder, Background::new(move || text_in(&folder))?, ends))
+    Ok((decoder, Background::new(move || text_in(&folder))?, ends, pooler_in(path)?))
+}
+
+/// As [`from_folder`], of an encoder.
+pub(super) fn encoder_from_folder(
+    path: &Path,
+    session: &Session,
+    capacity: usize,
+) -> Result<(Encoder, Background<Text>)> {
+    let config = read_file(&path.join("config.json"))?;
+    let tensors = weights::mapped(&weights_in(path), session)?;
+    let encoder = Encoder::from_tensors(session, &config, tensors, pooler_in(path)?, capacity)?;
+    let folder = path.to_owned();
+    Ok((encoder, Background::new(move || text_in(&folder))?))
+}
+
+fn weights_in(folder: &Path) -> PathBuf {
+    have(folder, "model.safetensors.index.json").unwrap_or_else(|| folder.join("model.safetensors"))
+}
+
+/// How embeddings are made, as the files of sentence-transformers say it.
+fn pooler_in(folder: &Path) -> Result<Pooler> {
+    match have(folder, "modules.json") {
+        Some(file) => Pooler::from_modules(&read_file(&file)?, &|name| read_file(&folder.join(name))),
+        None => Ok(Pooler::default()),
+    }
 }
 
 fn have(folder: &Path, name: &str) -> Option<PathBuf> {

@@ -1,6 +1,6 @@
 //! Uses of a model that need more than the logits of the next token: speculative decoding, perplexity, embeddings.
 
-use super::{End, Kind, LanguageModel, accepted, guess};
+use super::{End, Kind, LanguageModel, Pooler, accepted, guess};
 use gradloom_core::{Error, Result};
 
 /// The number of tokens that are checked at once: the certain token and the guesses after it.
@@ -48,11 +48,6 @@ impl LanguageModel {
         let capacity = self.decoder.capacity();
         while made < most {
             // `next` is the correct token and has not been read yet
-            let mut text = self.texts[self.text].clone();
-            text.push(next);
-            let here = text.len();
-            let left = (AT_ONCE - 1).min(most - made - 1).min(capacity.saturating_sub(here));
-            let guesses = if here - 1 + AT_ONCE <= capacity { guess(&text, left) } else { Vec::new() };
             if stop_at_ends && self.ends.contains(&next) {
                 return Ok((End::Token, count));
             }
@@ -63,24 +58,12 @@ impl LanguageModel {
             if made == most {
                 break;
             }
-            if here > capacity {
+            if self.texts[self.text].len() == capacity {
                 return Ok((End::Room, count));
             }
-            count.runs += 1;
-            if guesses.is_empty() {
-                self.read(&[next])?;
-                next = self.best()?;
-                continue;
-            }
-            let tokens: Vec<u32> = std::iter::once(next).chain(guesses.iter().copied()).collect();
-            self.check(&tokens)?;
-            self.chunk(Kind::Every(AT_ONCE), AT_ONCE, &tokens)?;
-            let chosen = self.all_best()?;
-            let right = accepted(&guesses, &chosen);
-            (count.guesses, count.right) = (count.guesses + guesses.len(), count.right + right);
-            // The cache rows of wrong guesses are overwritten by later tokens
-            self.texts[self.text].truncate(here + right);
-            for token in &guesses[..right] {
+            let (right, after) = self.read_guessing(next, most - made, &mut count)?;
+            next = after;
+            for token in &right {
                 if stop_at_ends && self.ends.contains(token) {
                     return Ok((End::Token, count));
                 }
@@ -89,9 +72,34 @@ impl LanguageModel {
                 }
                 made += 1;
             }
-            next = chosen.get(right).copied().unwrap_or_default();
         }
         Ok((End::Length, count))
+    }
+
+    /// Reads the next token of the text, and with it guesses of at most `most - 1` tokens after it. Returns those of them that
+    /// the model chooses, and the token that it chooses after these, which is not read yet.
+    pub fn read_guessing(&mut self, next: u32, most: usize, count: &mut GuessStats) -> Result<(Vec<u32>, u32)> {
+        let capacity = self.decoder.capacity();
+        let mut text = self.texts[self.text].clone();
+        text.push(next);
+        let here = text.len();
+        let left = (AT_ONCE - 1).min(most.saturating_sub(1)).min(capacity.saturating_sub(here));
+        let mut guesses = if here - 1 + AT_ONCE <= capacity { guess(&text, left) } else { Vec::new() };
+        count.runs += 1;
+        if guesses.is_empty() {
+            self.read(&[next])?;
+            return Ok((guesses, self.best()?));
+        }
+        let tokens: Vec<u32> = std::iter::once(next).chain(guesses.iter().copied()).collect();
+        self.check(&tokens)?;
+        self.chunk(Kind::Every(AT_ONCE), AT_ONCE, &tokens)?;
+        let chosen = self.all_best()?;
+        let right = accepted(&guesses, &chosen);
+        (count.guesses, count.right) = (count.guesses + guesses.len(), count.right + right);
+        // The cache rows of wrong guesses are overwritten by later tokens
+        self.texts[self.text].truncate(here + right);
+        guesses.truncate(right);
+        Ok((guesses, chosen.get(right).copied().unwrap_or_default()))
     }
 
     /// Measures how well the model predicts these tokens, each from those before it. A text longer than the capacity is
@@ -134,26 +142,34 @@ impl LanguageModel {
         Ok(sum)
     }
 
-    /// The embedding of a text: the mean of its tokens' hidden states, normalised to length 1. The selected
-    /// text is forgotten.
+    /// How it makes embeddings.
+    pub fn pooler(&self) -> Pooler {
+        self.pooler
+    }
+
+    /// The embedding of a text: its tokens' hidden states, pooled as the model's files say; their mean, normalised to
+    /// length 1, where they say nothing. The selected text is forgotten.
     pub fn embed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         if tokens.is_empty() {
             return Err(Error::value("embed", "there is no token"));
         }
         let width = self.decoder.config().width;
-        let mut sum = vec![0.0f64; width];
+        let (mut sum, shares) = (vec![0.0f64; width], self.pooler.pooling.shares(tokens.len()));
         self.choose_text(self.text, 0)?;
         let mut at = 0;
         self.read_as(tokens, Kind::States, |m| {
             let upto = m.texts[m.text].len();
             let states = m.values()?;
-            for row in states.chunks_exact(width).take(upto - at) {
-                sum.iter_mut().zip(row).for_each(|(s, x)| *s += f64::from(*x));
+            for (row, share) in states.chunks_exact(width).zip(&shares[at..upto]) {
+                sum.iter_mut().zip(row).for_each(|(s, x)| *s += f64::from(share * x));
             }
             at = upto;
             Ok(())
         })?;
-        let length = sum.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let length = match self.pooler.normalised {
+            true => sum.iter().map(|x| x * x).sum::<f64>().sqrt(),
+            false => 1.0,
+        };
         Ok(sum.iter().map(|x| (x / length) as f32).collect())
     }
 }
