@@ -10,19 +10,19 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A token of this model is a character; there is room for 256.
-fn model(texts: usize) -> LanguageModel {
+pub(crate) fn model(texts: usize) -> LanguageModel {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/llm/llama");
     let device = gradloom::open("cpu", 1).expect("a device");
     LanguageModel::load_for(&path, device, NativeHost::without_cache(), 0, texts).expect("it loads")
 }
 
-fn server(texts: usize, limits: Limits) -> Server {
+pub(crate) fn server(texts: usize, limits: Limits) -> Server {
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
     Server::start(model(texts), "tiny", local, limits).expect("it starts")
 }
 
 /// HTTP/1.0, whose bodies end where the connection does.
-fn send(to: SocketAddr, method: &str, path: &str, kind: &str, body: &[u8]) -> TcpStream {
+pub(crate) fn send(to: SocketAddr, method: &str, path: &str, kind: &str, body: &[u8]) -> TcpStream {
     let mut s = TcpStream::connect(to).expect("it listens");
     s.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
     let head = format!("{method} {path} HTTP/1.0\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -32,7 +32,7 @@ fn send(to: SocketAddr, method: &str, path: &str, kind: &str, body: &[u8]) -> Tc
     s
 }
 
-fn rest(mut s: TcpStream) -> (u16, String) {
+pub(crate) fn rest(mut s: TcpStream) -> (u16, String) {
     let mut all = Vec::new();
     let mut part = [0; 4096];
     // what is sent after an answer to a body that is too large resets the connection
@@ -45,19 +45,19 @@ fn rest(mut s: TcpStream) -> (u16, String) {
     (status, body.to_owned())
 }
 
-fn get(to: SocketAddr, path: &str) -> (u16, String) {
+pub(crate) fn get(to: SocketAddr, path: &str) -> (u16, String) {
     rest(send(to, "GET", path, "text/plain", b""))
 }
 
-fn post(to: SocketAddr, path: &str, body: &str) -> (u16, String) {
+pub(crate) fn post(to: SocketAddr, path: &str, body: &str) -> (u16, String) {
     rest(send(to, "POST", path, "application/json", body.as_bytes()))
 }
 
-fn json(text: &str) -> Json {
+pub(crate) fn json(text: &str) -> Json {
     Json::parse(text.as_bytes()).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
-fn at<'a>(mut v: &'a Json, path: &str) -> &'a Json {
+pub(crate) fn at<'a>(mut v: &'a Json, path: &str) -> &'a Json {
     for key in path.split('.') {
         v = match key.parse::<usize>() {
             Ok(i) => &v.as_array().unwrap_or_else(|| panic!("no list at {key} of {path}"))[i],
@@ -67,14 +67,14 @@ fn at<'a>(mut v: &'a Json, path: &str) -> &'a Json {
     v
 }
 
-fn completion(to: SocketAddr, fields: &str) -> Json {
+pub(crate) fn completion(to: SocketAddr, fields: &str) -> Json {
     let (status, body) = post(to, "/v1/completions", &format!("{{\"model\":\"tiny\",{fields}}}"));
     assert_eq!(status, 200, "{body}");
     json(&body)
 }
 
 /// The text that the model gives by itself.
-fn alone(m: &mut LanguageModel, prompt: &str, n: usize) -> String {
+pub(crate) fn alone(m: &mut LanguageModel, prompt: &str, n: usize) -> String {
     let t = m.tokenizer().expect("a tokenizer").clone();
     let mut out = Vec::new();
     m.begin(&t.encode(prompt).expect("tokens")).expect("reads");
@@ -86,7 +86,7 @@ fn alone(m: &mut LanguageModel, prompt: &str, n: usize) -> String {
     t.decode(&out).expect("text")
 }
 
-fn metric(to: SocketAddr, name: &str) -> f64 {
+pub(crate) fn metric(to: SocketAddr, name: &str) -> f64 {
     let (status, text) = get(to, "/metrics");
     assert_eq!(status, 200);
     let line = text.lines().find_map(|l| l.strip_prefix(&format!("gradloom_{name} ")));
@@ -94,7 +94,7 @@ fn metric(to: SocketAddr, name: &str) -> f64 {
 }
 
 /// Asks again until it is so.
-fn becomes(to: SocketAddr, what: &str, name: &str, is: impl Fn(f64) -> bool) {
+pub(crate) fn becomes(to: SocketAddr, what: &str, name: &str, is: impl Fn(f64) -> bool) {
     let begin = Instant::now();
     while !is(metric(to, name)) {
         assert!(begin.elapsed() < Duration::from_secs(60), "{what}: {name} is {}", metric(to, name));
@@ -554,18 +554,23 @@ fn many_requests_leave_nothing_behind() {
         let r = completion(to, &format!(r#""prompt":"number {i}","max_tokens":6,"seed":{i}"#));
         assert!(at(&r, "usage.completion_tokens").as_u64() <= Some(6));
     };
-    let four = |from: usize| {
+    let eight = |rounds: std::ops::Range<usize>| {
         std::thread::scope(|scope| {
-            (from..from + 4).for_each(|i| _ = scope.spawn(move || ask(i)));
+            (0..8).for_each(|c| {
+                _ = scope.spawn({
+                    let rounds = rounds.clone();
+                    move || rounds.for_each(|i| ask(8 * i + c))
+                })
+            });
         });
     };
-    (0..10).for_each(|i| four(4 * i));
+    eight(0..10);
     let held = ["device_bytes", "programs_total", "graph_nodes"].map(|n| metric(to, n));
-    (10..50).for_each(|i| four(4 * i));
+    eight(10..125);
     let now = ["device_bytes", "programs_total", "graph_nodes"].map(|n| metric(to, n));
     assert_eq!(held, now);
     // a text is counted once its client has it
-    becomes(to, "all are done", "requests_done_total", |n| n == 200.0);
+    becomes(to, "all are done", "requests_done_total", |n| n == 1000.0);
     s.stop().expect("it ends");
 }
 

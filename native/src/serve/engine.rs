@@ -4,8 +4,8 @@
 
 use super::metrics::Metrics;
 use super::reply::Refusal;
-use crate::llm::{LanguageModel, Matcher, Sampler, SamplingOptions, Stream};
-use crate::text::Tokenizer;
+use crate::llm::{GuessStats, LanguageModel, Matcher, Sampler, SamplingOptions, Stream};
+use crate::text::{Encoding, Tokenizer};
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,25 @@ const PIECE: usize = 128;
 /// A request to the model.
 pub(super) enum Work {
     Text(Box<Job>),
-    Embed { ids: Vec<u32>, until: Instant, reply: oneshot::Sender<std::result::Result<Vec<f32>, Refusal>> },
+    Vectors(Box<Vectors>),
+}
+
+/// Texts of which vectors (embeddings), or scores, are wanted.
+pub(super) struct Vectors {
+    pub(super) texts: Vec<Encoding>,
+    pub(super) lora: Option<String>,
+    pub(super) until: Instant,
+    pub(super) reply: oneshot::Sender<std::result::Result<Vec<Vec<f32>>, Refusal>>,
+}
+
+impl Work {
+    /// The adapter that it is for.
+    fn lora(&self) -> Option<&str> {
+        match self {
+            Work::Text(job) => job.lora.as_deref(),
+            Work::Vectors(v) => v.lora.as_deref(),
+        }
+    }
 }
 
 /// A text to generate.
@@ -27,7 +45,11 @@ pub(super) struct Job {
     pub(super) sampling: SamplingOptions,
     pub(super) stops: Vec<String>,
     pub(super) most: usize,
+    /// The adapter.
+    pub(super) lora: Option<String>,
     pub(super) ignore_end: bool,
+    /// Whether tokens are guessed from repetitions while no other text is generated.
+    pub(super) guess: bool,
     pub(super) matcher: Option<Matcher>,
     /// How many of the most likely tokens are reported with each generated token, if log probabilities are wanted.
     pub(super) logprobs: Option<usize>,
@@ -129,15 +151,19 @@ struct Engine<'a> {
 /// Works until nobody can send requests any more.
 pub(super) fn run(model: LanguageModel, mut queue: mpsc::Receiver<Work>, metrics: &Metrics, stop: &Arc<AtomicBool>) {
     let mut e = Engine { model, metrics, running: Vec::new() };
+    // A request for another adapter waits until all running texts are done, and further ones wait behind it
+    let mut waiting: Option<Work> = None;
     loop {
         let idle = e.running.is_empty();
-        let work = match idle {
-            true => queue.blocking_recv(),
-            false if e.running.len() < e.model.texts() => queue.try_recv().ok(),
-            false => None,
+        let work = match (idle, &waiting) {
+            (true, Some(_)) => waiting.take(),
+            (true, None) => queue.blocking_recv(),
+            (false, None) if e.running.len() < e.model.texts() => queue.try_recv().ok(),
+            (false, _) => None,
         };
         match work {
             Some(w) if stop.load(Ordering::Relaxed) => refuse(w, ending()),
+            Some(w) if !idle && w.lora() != e.model.adapter() => waiting = Some(w),
             Some(w) => e.admit(w),
             None if idle => return,
             None => e.step_all(stop.load(Ordering::Relaxed)),
@@ -146,19 +172,19 @@ pub(super) fn run(model: LanguageModel, mut queue: mpsc::Receiver<Work>, metrics
     }
 }
 
-fn ending() -> Refusal {
+pub(super) fn ending() -> Refusal {
     Refusal::new(503, "server_error", "the server is ending")
 }
 
-fn timed_out() -> Refusal {
+pub(super) fn timed_out() -> Refusal {
     Refusal::new(504, "timeout_error", "the time for a request is over").code("timeout")
 }
 
 /// Answers a request with an error; the client may have left.
-fn refuse(work: Work, why: Refusal) {
+pub(super) fn refuse(work: Work, why: Refusal) {
     match work {
         Work::Text(job) => job.tell(Event::Failed(why)),
-        Work::Embed { reply, .. } => _ = reply.send(Err(why)),
+        Work::Vectors(v) => _ = v.reply.send(Err(why)),
     }
 }
 
@@ -166,24 +192,31 @@ impl Engine<'_> {
     fn admit(&mut self, work: Work) {
         let until = match &work {
             Work::Text(job) => job.until,
-            Work::Embed { until, .. } => *until,
+            Work::Vectors(v) => v.until,
         };
         if Instant::now() > until {
             self.metrics.failed.add(1);
             return refuse(work, timed_out());
         }
+        if let Err(e) = self.model.use_adapter(work.lora()) {
+            self.metrics.failed.add(1);
+            return refuse(work, e.into());
+        }
         match work {
             Work::Text(job) if job.events.is_closed() => self.metrics.left.add(1),
             Work::Text(job) => self.begin(*job),
-            Work::Embed { reply, .. } if reply.is_closed() => self.metrics.left.add(1),
-            Work::Embed { ids, reply, .. } => {
+            Work::Vectors(v) if v.reply.is_closed() => self.metrics.left.add(1),
+            Work::Vectors(v) => {
                 let text = self.free(&[]).0;
-                let made = self.model.choose_text(text, 0).and_then(|()| self.model.embed(&ids));
-                self.metrics.prompt_tokens.add(ids.len());
+                let mut one = |t: &Encoding| {
+                    self.metrics.prompt_tokens.add(t.ids.len());
+                    self.model.choose_text(text, 0).and_then(|()| self.model.embed(&t.ids))
+                };
+                let made: Result<Vec<_>> = v.texts.iter().map(&mut one).collect();
                 let count = if made.is_ok() { &self.metrics.done } else { &self.metrics.failed };
                 count.add(1);
                 // The client may have left
-                let _ = reply.send(made.map_err(Refusal::from));
+                let _ = v.reply.send(made.map_err(Refusal::from));
             }
         }
     }
@@ -272,7 +305,7 @@ impl Engine<'_> {
             false => r.choose(&mut self.model.logits()?),
         };
         self.metrics.first_us.add(r.job.begun.elapsed().as_micros() as usize);
-        self.take(i, token)?;
+        self.take(i, token, 0)?;
         self.sweep();
         Ok(())
     }
@@ -286,9 +319,12 @@ impl Engine<'_> {
         // With a single text row 0 is its row; otherwise rows are indexed by text
         let alone = match list[..] {
             [] => return Ok(()),
-            [(_, text, token)] => {
+            [(i, text, token)] => {
                 let keep = self.model.text(text).len();
                 self.model.choose_text(text, keep)?;
+                if plain && self.running[i].job.guess {
+                    return self.step_guessing(i, token);
+                }
                 self.model.read(&[token])?;
                 true
             }
@@ -312,14 +348,31 @@ impl Engine<'_> {
                     r.choose(row)
                 }
             };
-            self.take(i, token)?;
+            self.take(i, token, 0)?;
         }
         self.sweep();
         Ok(())
     }
 
-    /// Records the token that was chosen for a text, and sends its text.
-    fn take(&mut self, i: usize, token: u32) -> Result<()> {
+    /// Reads the token of the only text, and guesses of those after it.
+    fn step_guessing(&mut self, i: usize, token: u32) -> Result<()> {
+        let r = &self.running[i];
+        let (right, next) = self.model.read_guessing(token, r.job.most - r.done.made, &mut GuessStats::default())?;
+        self.metrics.steps.add(1);
+        self.metrics.shared_tokens.add(1 + right.len());
+        self.metrics.guessed_tokens.add(right.len());
+        for (read, token) in right.iter().chain([&next]).enumerate() {
+            self.take(i, *token, right.len() - read)?;
+            if self.running[i].next.is_none() {
+                break;
+            }
+        }
+        self.sweep();
+        Ok(())
+    }
+
+    /// Records the token that was chosen for a text, and sends its text. So many tokens from it on have been read already.
+    fn take(&mut self, i: usize, token: u32, ahead: usize) -> Result<()> {
         let r = &mut self.running[i];
         r.next = None;
         r.sampler.see(token);
@@ -341,7 +394,7 @@ impl Engine<'_> {
         if !new.is_empty() {
             r.job.tell(Event::Text(new, std::mem::take(&mut r.logprobs)));
         }
-        let full = self.model.text(r.text).len() >= self.model.decoder().capacity();
+        let full = self.model.text(r.text).len() - ahead >= self.model.decoder().capacity();
         if r.stream.stopped() || r.sampler.is_complete() {
             return Ok(());
         }

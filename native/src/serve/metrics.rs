@@ -33,6 +33,7 @@ pub(super) struct Metrics {
     pub(super) made_tokens: Count,
     pub(super) steps: Count,
     pub(super) shared_tokens: Count,
+    pub(super) guessed_tokens: Count,
     pub(super) running: Count,
     pub(super) first_us: Count,
     pub(super) device_bytes: Count,
@@ -66,6 +67,7 @@ impl Metrics {
         line("generated_tokens_total", "counter", "Tokens that were made.", count(&self.made_tokens));
         line("decode_steps_total", "counter", "Runs that read one token of some texts.", count(&self.steps));
         line("decode_step_tokens_total", "counter", "Tokens that these read.", count(&self.shared_tokens));
+        line("guessed_tokens_total", "counter", "Tokens that were guessed right.", count(&self.guessed_tokens));
         line("first_token_seconds_sum", "counter", "Seconds to first tokens.", count(&self.first_us) / 1e6);
         line("device_bytes", "gauge", "Bytes on the device.", count(&self.device_bytes));
         line("programs_total", "counter", "Kernels that were compiled.", count(&self.programs));

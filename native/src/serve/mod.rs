@@ -1,4 +1,4 @@
-//! Serves a language model over HTTP with OpenAI's interface (`platform.openai.com/docs/api-reference`), so
+//! Serves a language model or an encoder over HTTP with OpenAI's interface (`platform.openai.com/docs/api-reference`), so
 //! that its clients work.
 //!
 //! | file | contents |
@@ -6,6 +6,7 @@
 //! | `request` | parses and checks the bodies of requests |
 //! | `reply` | the bodies of answers and errors |
 //! | `engine` | the model's thread, in which texts of many clients share steps |
+//! | `vectors` | embeddings and reranking, and the thread of an encoder |
 //! | `routes` | passes requests to the engine and answers back; server-sent events |
 //! | `metrics` | counters for Prometheus |
 //!
@@ -18,8 +19,9 @@ mod metrics;
 mod reply;
 mod request;
 mod routes;
+mod vectors;
 
-use crate::llm::{LanguageModel, Vocabulary};
+use crate::llm::{Embedder, LanguageModel, Vocabulary};
 use crate::text::{ChatTemplate, Tokenizer};
 use crate::{Error, Result};
 use engine::Work;
@@ -68,9 +70,25 @@ impl Default for Limits {
     }
 }
 
+/// What the model is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Serves {
+    /// Texts, and vectors of texts.
+    Text,
+    /// Vectors of texts.
+    Vectors,
+    /// Scores of pairs of texts.
+    Scores,
+}
+
 /// What all requests share.
 struct Shared {
     name: String,
+    serves: Serves,
+    /// The names of the adapters that a request may ask for.
+    adapters: Vec<String>,
+    /// The adapter of requests that name none.
+    adapter: Option<String>,
     created: u64,
     tokenizer: Arc<Tokenizer>,
     chat: Option<Arc<ChatTemplate>>,
@@ -81,6 +99,17 @@ struct Shared {
     limits: Limits,
     work: mpsc::Sender<Work>,
     metrics: Arc<Metrics>,
+}
+
+/// What requests need to know of a model.
+struct Parts {
+    serves: Serves,
+    tokenizer: Arc<Tokenizer>,
+    chat: Option<Arc<ChatTemplate>>,
+    vocabulary: usize,
+    capacity: usize,
+    adapters: Vec<String>,
+    adapter: Option<String>,
 }
 
 /// A running server.
@@ -97,8 +126,54 @@ impl Server {
     /// # Errors
     /// Those of [`LanguageModel::need_tokenizer`], `E_INPUT` for an address that cannot be bound.
     pub fn start(model: LanguageModel, name: &str, address: SocketAddr, limits: Limits) -> Result<Server> {
+        let parts = Parts {
+            serves: Serves::Text,
+            tokenizer: model.need_tokenizer()?.clone(),
+            chat: model.chat().cloned(),
+            vocabulary: model.decoder().vocabulary()?,
+            capacity: model.decoder().capacity(),
+            adapters: model.adapters().into_iter().map(str::to_owned).collect(),
+            adapter: model.adapter().map(str::to_owned),
+        };
+        Server::launch(parts, name, address, limits, move |queue, metrics, stop| {
+            engine::run(model, queue, metrics, stop);
+        })
+    }
+
+    /// As [`Server::start`] with an encoder, for embeddings; with a cross-encoder, for reranking.
+    ///
+    /// # Errors
+    /// Those of [`Server::start`]; `E_UNSUPPORTED` for a classifier with several classes.
+    pub fn start_embedder(model: Embedder, name: &str, address: SocketAddr, limits: Limits) -> Result<Server> {
+        let serves = match model.encoder().labels() {
+            None => Serves::Vectors,
+            Some(_) => Serves::Scores,
+        };
+        if serves == Serves::Scores {
+            model.check_scores()?;
+        }
+        let parts = Parts {
+            serves,
+            tokenizer: model.need_tokenizer()?.clone(),
+            chat: None,
+            vocabulary: model.encoder().vocabulary()?,
+            capacity: model.encoder().capacity(),
+            adapters: Vec::new(),
+            adapter: None,
+        };
+        Server::launch(parts, name, address, limits, move |queue, metrics, stop| {
+            vectors::run(model, queue, metrics, stop);
+        })
+    }
+
+    fn launch(
+        parts: Parts,
+        name: &str,
+        address: SocketAddr,
+        limits: Limits,
+        work_on: impl FnOnce(mpsc::Receiver<Work>, &Metrics, &Arc<AtomicBool>) + Send + 'static,
+    ) -> Result<Server> {
         let failed = move |e: io::Error| Error::Input { name: address.to_string(), what: e.to_string() };
-        let tokenizer = model.need_tokenizer()?.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let listener = runtime.block_on(TcpListener::bind(address)).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -106,19 +181,22 @@ impl Server {
         let (metrics, ended) = (Arc::new(Metrics::default()), Arc::new(AtomicBool::new(false)));
         let shared = Arc::new(Shared {
             name: name.to_owned(),
+            serves: parts.serves,
+            adapters: parts.adapters,
+            adapter: parts.adapter,
             created: reply::seconds(),
-            tokenizer,
-            chat: model.chat().cloned(),
-            vocabulary: model.decoder().vocabulary()?,
+            tokenizer: parts.tokenizer,
+            chat: parts.chat,
+            vocabulary: parts.vocabulary,
             bytes: OnceLock::new(),
-            capacity: model.decoder().capacity(),
+            capacity: parts.capacity,
             limits: limits.clone(),
             work,
             metrics: metrics.clone(),
         });
         let stop = ended.clone();
         let engine = std::thread::Builder::new().name("gradloom-serve-model".into());
-        let engine = engine.spawn(move || engine::run(model, queue, &metrics, &stop)).map_err(failed)?;
+        let engine = engine.spawn(move || work_on(queue, &metrics, &stop)).map_err(failed)?;
         let (end, told) = oneshot::channel();
         let http = std::thread::Builder::new().name("gradloom-serve-http".into());
         let http = http.spawn(move || runtime.block_on(serve(listener, shared, told, ended))).map_err(failed)?;

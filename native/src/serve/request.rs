@@ -31,6 +31,8 @@ pub(super) struct Ask {
     pub(super) usage: bool,
     /// Whether to continue after tokens that end a text.
     pub(super) ignore_end: bool,
+    /// Whether tokens are guessed from repetitions.
+    pub(super) guess: bool,
     /// The grammar of the text.
     pub(super) form: Option<Arc<Grammar>>,
     /// The number of answers to each prompt.
@@ -69,7 +71,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn count(&self, name: &str, least: u64) -> Checked<Option<usize>> {
+    pub(super) fn count(&self, name: &str, least: u64) -> Checked<Option<usize>> {
         let Some(v) = self.get(name) else { return Ok(None) };
         let n = v.as_u64().filter(|n| *n >= least).and_then(|n| usize::try_from(n).ok());
         n.map(Some).ok_or_else(|| Refusal::field(name, format!("`{name}` is no whole number of at least {least}")))
@@ -99,14 +101,40 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Checks that the requested model is the one that is served.
-pub(super) fn model(f: &Fields<'_>, shared: &Shared) -> Checked<()> {
+/// The name of the model with an adapter.
+pub(super) fn adapted(shared: &Shared, adapter: &str) -> String {
+    format!("{}:{adapter}", shared.name)
+}
+
+/// Checks that the requested model is the one that is served; the adapter that it is to have, by the model's name
+/// (`name:adapter`) or the field `lora`, in which an empty text means none.
+pub(super) fn model(f: &Fields<'_>, shared: &Shared) -> Checked<Option<String>> {
     f.need("model")?;
     let name = f.text("model")?.unwrap_or_default();
-    match name == shared.name {
-        true => Ok(()),
-        false => Err(no_model(name)),
+    let named = match name == shared.name {
+        true => None,
+        false => Some(shared.adapters.iter().find(|a| adapted(shared, a) == name).ok_or_else(|| no_model(name))?),
+    };
+    match (f.text("lora")?, named) {
+        (None, None) => Ok(shared.adapter.clone()),
+        (Some(""), None) => Ok(None),
+        (None, Some(adapter)) => Ok(Some(adapter.clone())),
+        (Some(lora), named) if named.is_none_or(|named| named == lora) => {
+            match shared.adapters.iter().any(|a| a == lora) {
+                true => Ok(Some(lora.to_owned())),
+                false => Err(Refusal::field("lora", format!("there is no adapter `{lora}`"))),
+            }
+        }
+        (Some(lora), _) => Err(Refusal::field("lora", format!("`lora` is `{lora}`, and the model is `{name}`"))),
     }
+}
+
+/// The documents of a reranking request, each a text or an object with a `text`.
+pub(super) fn documents(f: &Fields<'_>) -> Checked<Vec<String>> {
+    let wrong = || Refusal::field("documents", format!("`documents` is no list of texts, {MOST_INPUTS} at most"));
+    let list = f.need("documents")?.as_array().filter(|l| !l.is_empty() && l.len() <= MOST_INPUTS);
+    let one = |d: &Json| d.as_str().or_else(|| d.get("text").and_then(Json::as_str)).map(str::to_owned);
+    list.ok_or_else(wrong)?.iter().map(|d| one(d).ok_or_else(wrong)).collect()
 }
 
 pub(super) fn no_model(name: &str) -> Refusal {
@@ -162,21 +190,28 @@ pub(super) fn ask(f: &Fields<'_>, shared: &Shared, kind: Form) -> Checked<Ask> {
     };
     let stream = f.flag("stream")?;
     let mut form = form(f)?;
+    if let Some(text) = f.text("grammar")? {
+        if form.is_some() {
+            return Err(Refusal::field("grammar", "`grammar` together with `response_format`").code("unsupported"));
+        }
+        let made = Grammar::from_gbnf(text);
+        form = Some(made.map_err(|e| Refusal { param: Some("grammar".into()), ..Refusal::from(e) })?);
+    }
     let (tools, grammar) = match kind {
         Form::Chat => tools(f)?,
         Form::Text => (None, None),
     };
     if grammar.is_some() && form.is_some() {
-        let what = "`response_format` together with `tools` is not supported";
+        let what = "`response_format` or `grammar` together with `tools` is not supported";
         return Err(Refusal::field("response_format", what).code("unsupported"));
     }
     form = form.or(grammar);
     let form = form.map(Arc::new);
     // A grammar that no text fits is refused at once
     form.as_ref().map(|g| matcher(g, shared)).transpose()?;
-    let ignore_end = f.flag("ignore_eos")?;
+    let (ignore_end, guess) = (f.flag("ignore_eos")?, f.flag("guess")?);
     let logprobs = logprobs(f, kind)?;
-    Ok(Ask { sampling, stops: stops(f)?, most, stream, usage, ignore_end, form, answers, logprobs, tools })
+    Ok(Ask { sampling, stops: stops(f)?, most, stream, usage, ignore_end, guess, form, answers, logprobs, tools })
 }
 
 /// A matcher of a grammar, at the beginning of a text.

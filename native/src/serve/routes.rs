@@ -1,10 +1,11 @@
 //! The endpoints: a request is checked, waits for the model, and is answered as a whole or as server-sent events
 //! (`html.spec.whatwg.org/multipage/server-sent-events.html`).
 
-use super::Shared;
 use super::engine::{Done, Event, Job, LogProb, Work};
-use super::reply::{Form, Refusal, base64, body, count, object, seconds, text, write};
+use super::reply::{Form, Refusal, body, count, object, seconds, text, write};
 use super::request::{self, Checked, Fields};
+use super::vectors::{self, other_use};
+use super::{Serves, Shared};
 use crate::io::json::Json;
 use crate::llm::{Call, Splitter};
 use axum::Router;
@@ -19,12 +20,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 /// The time limit for receiving a body.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
-type App = State<Arc<Shared>>;
+pub(super) type App = State<Arc<Shared>>;
 
 pub(super) fn router(shared: Arc<Shared>) -> Router {
     let none = || async { Refusal::new(404, "invalid_request_error", "there is no such address").code("unknown_url") };
@@ -36,7 +37,8 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/models/{name}", get(model))
         .route("/v1/chat/completions", post(|s: App, r: Request| answered(s, r, Form::Chat)))
         .route("/v1/completions", post(|s: App, r: Request| answered(s, r, Form::Text)))
-        .route("/v1/embeddings", post(embeddings))
+        .route("/v1/embeddings", post(vectors::embeddings))
+        .route("/v1/rerank", post(vectors::rerank))
         .fallback(none)
         .method_not_allowed_fallback(other)
         .with_state(shared)
@@ -57,9 +59,10 @@ async fn metrics(State(s): App) -> Response {
     r
 }
 
-fn card(s: &Shared) -> Json {
+/// A model, or the model with an adapter.
+fn card(s: &Shared, name: &str) -> Json {
     object(vec![
-        ("id", text(&s.name)),
+        ("id", text(name)),
         ("object", text("model")),
         ("created", Json::Int(s.created as i64)),
         ("owned_by", text("gradloom")),
@@ -68,19 +71,21 @@ fn card(s: &Shared) -> Json {
 }
 
 async fn models(State(s): App) -> Response {
-    let list = object(vec![("object", text("list")), ("data", Json::Array(vec![card(&s)]))]);
+    let adapted = s.adapters.iter().map(|a| card(&s, &request::adapted(&s, a)));
+    let all = std::iter::once(card(&s, &s.name)).chain(adapted).collect();
+    let list = object(vec![("object", text("list")), ("data", Json::Array(all))]);
     body(StatusCode::OK, &list)
 }
 
 async fn model(State(s): App, Path(name): Path<String>) -> Response {
-    match name == s.name {
-        true => body(StatusCode::OK, &card(&s)),
+    match name == s.name || s.adapters.iter().any(|a| request::adapted(&s, a) == name) {
+        true => body(StatusCode::OK, &card(&s, &name)),
         false => request::no_model(&name).into_response(),
     }
 }
 
 /// Reads the body of a request as JSON.
-async fn json(s: &Shared, r: Request) -> Checked<Json> {
+pub(super) async fn json(s: &Shared, r: Request) -> Checked<Json> {
     let large = || {
         let most = s.limits.body_bytes;
         Refusal::new(413, "invalid_request_error", format!("the body has more than {most} bytes"))
@@ -102,7 +107,7 @@ async fn json(s: &Shared, r: Request) -> Checked<Json> {
 }
 
 /// Counts refused requests.
-fn counted(s: &Shared, answer: Checked<Response>) -> Response {
+pub(super) fn counted(s: &Shared, answer: Checked<Response>) -> Response {
     answer.unwrap_or_else(|e| {
         s.metrics.refused.add(1);
         e.into_response()
@@ -110,12 +115,12 @@ fn counted(s: &Shared, answer: Checked<Response>) -> Response {
 }
 
 /// Runs `f` on a thread where it may block.
-async fn aside<T: Send + 'static>(f: impl FnOnce() -> Checked<T> + Send + 'static) -> Checked<T> {
+pub(super) async fn aside<T: Send + 'static>(f: impl FnOnce() -> Checked<T> + Send + 'static) -> Checked<T> {
     let broken = |_| Refusal::new(500, "server_error", "a request could not be read");
     tokio::task::spawn_blocking(f).await.map_err(broken)?
 }
 
-fn send(s: &Shared, work: Work) -> Checked<()> {
+pub(super) fn send(s: &Shared, work: Work) -> Checked<()> {
     s.work.try_send(work).map_err(|e| match e {
         mpsc::error::TrySendError::Full(_) => {
             Refusal::new(429, "rate_limit_error", "too many requests wait: try again").code("queue_full")
@@ -124,7 +129,7 @@ fn send(s: &Shared, work: Work) -> Checked<()> {
     })
 }
 
-fn ended() -> Refusal {
+pub(super) fn ended() -> Refusal {
     Refusal::new(500, "server_error", "the model's thread has ended")
 }
 
@@ -138,9 +143,12 @@ async fn answer(s: &Arc<Shared>, r: Request, form: Form) -> Checked<Response> {
     let begun = Instant::now();
     let json = json(s, r).await?;
     let own = s.clone();
-    let (ask, prompts, matchers) = aside(move || {
+    let (lora, ask, prompts, matchers) = aside(move || {
         let f = Fields::new(&json)?;
-        request::model(&f, &own)?;
+        let lora = request::model(&f, &own)?;
+        if own.serves != Serves::Text {
+            return Err(other_use("this model generates no text: it is for embeddings or reranking"));
+        }
         let ask = request::ask(&f, &own, form)?;
         let prompts = match form {
             Form::Chat => vec![request::chat(&f, &own, ask.tools.as_ref())?],
@@ -153,7 +161,7 @@ async fn answer(s: &Arc<Shared>, r: Request, form: Form) -> Checked<Response> {
         }
         let matcher = |_| ask.form.as_ref().map(|g| request::matcher(g, &own)).transpose();
         let matchers = (0..count).map(matcher).collect::<Checked<Vec<_>>>()?;
-        Ok((ask, prompts, matchers))
+        Ok((lora, ask, prompts, matchers))
     })
     .await?;
     let field = if form == Form::Chat { "messages" } else { "prompt" };
@@ -170,9 +178,10 @@ async fn answer(s: &Arc<Shared>, r: Request, form: Form) -> Checked<Response> {
         let most = ask.most.unwrap_or(if form == Form::Chat { remaining } else { 16 }).min(remaining);
         let mut sampling = ask.sampling.clone();
         sampling.seed = sampling.seed.wrapping_add((index % ask.answers) as u64);
-        let (stops, ignore_end, logprobs) = (ask.stops.clone(), ask.ignore_end, ask.logprobs);
-        let events = events.clone();
-        let job = Job { ids, sampling, stops, most, ignore_end, matcher, logprobs, begun, until, index, events };
+        let (stops, ignore_end, guess, logprobs) = (ask.stops.clone(), ask.ignore_end, ask.guess, ask.logprobs);
+        let (events, lora) = (events.clone(), lora.clone());
+        let job =
+            Job { ids, sampling, stops, most, lora, ignore_end, guess, matcher, logprobs, begun, until, index, events };
         // On an error the texts already in the queue end, because the receiver of their events is dropped
         send(s, Work::Text(Box::new(job)))?;
     }
@@ -478,43 +487,4 @@ impl futures_core::Stream for Events {
             }
         }
     }
-}
-
-async fn embeddings(State(s): App, r: Request) -> Response {
-    s.metrics.requests.add(1);
-    let made = embed(&s, r).await;
-    counted(&s, made)
-}
-
-async fn embed(s: &Arc<Shared>, r: Request) -> Checked<Response> {
-    let until = Instant::now() + s.limits.time;
-    let json = json(s, r).await?;
-    let own = s.clone();
-    let (packed, inputs) = aside(move || {
-        let f = Fields::new(&json)?;
-        request::model(&f, &own)?;
-        let packed = match f.text("encoding_format")? {
-            None | Some("float") => false,
-            Some("base64") => true,
-            Some(_) => return Err(Refusal::field("encoding_format", "`encoding_format` is neither float nor base64")),
-        };
-        Ok((packed, request::inputs(&f, &own)?))
-    })
-    .await?;
-    let read: usize = inputs.iter().map(Vec::len).sum();
-    let mut data = Vec::new();
-    for (i, ids) in inputs.into_iter().enumerate() {
-        let (reply, made) = oneshot::channel();
-        send(s, Work::Embed { ids, until, reply })?;
-        let vector = made.await.map_err(|_| ended())??;
-        let vector = match packed {
-            true => Json::Str(base64(&vector)),
-            false => Json::Array(vector.iter().map(|x| Json::Float(f64::from(*x))).collect()),
-        };
-        data.push(object(vec![("object", text("embedding")), ("index", count(i)), ("embedding", vector)]));
-    }
-    let usage = object(vec![("prompt_tokens", count(read)), ("total_tokens", count(read))]);
-    let all =
-        object(vec![("object", text("list")), ("data", Json::Array(data)), ("model", text(&s.name)), ("usage", usage)]);
-    Ok(body(StatusCode::OK, &all))
 }
