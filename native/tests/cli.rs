@@ -28,6 +28,11 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+fn embedder(name: &str) -> String {
+    let p = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/embedders").join(name);
+    p.to_str().expect("a plain path").to_string()
+}
+
 /// Runs a committed model and compares with what onnxruntime gave.
 fn run_model(name: &str, device: &str, tolerance: f64) {
     let out = scratch(&format!("{name}-{}.npz", device.replace(':', "-")));
@@ -298,6 +303,62 @@ fn language_models_go_on_with_a_text() {
 /// Three steps and three more are six: the same losses, and the same bytes of the adapter and of the optimiser's state. Without that state the
 /// adapter goes on from where it is, and its steps are counted anew.
 #[test]
+fn texts_are_embedded_and_documents_ordered() {
+    let how = ["--device", "cpu", "--threads", "1", "--no-cache"];
+    let texts = ["The cat sat on the mat.", "boats"];
+    let lines = gradloom(&[&["embed", &embedder("bert")][..], &texts, &how].concat());
+    assert!(lines.status.success(), "{}", text(&lines.stderr));
+    let out = text(&lines.stdout);
+    let vectors: Vec<Json> = out.lines().map(|l| Json::parse(l.as_bytes()).expect("JSON")).collect();
+    let r = gradloom(&[&["embed", &embedder("bert.gguf"), "--json"][..], &texts, &how].concat());
+    let all = Json::parse(&r.stdout).expect("JSON");
+    let own = all.get("embeddings").and_then(Json::as_array).expect("a list");
+    assert_eq!((vectors.len(), own.len(), all.get("tokens").and_then(Json::as_u64)), (2, 2, Some(13)));
+    for (a, b) in vectors.iter().zip(own) {
+        let numbers = |v: &Json| v.as_array().expect("a list").iter().filter_map(Json::as_f64).collect::<Vec<_>>();
+        let (a, b) = (numbers(a), numbers(b));
+        assert!(a.len() == 32 && a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-4));
+        assert!((a.iter().map(|x| x * x).sum::<f64>() - 1.0).abs() < 1e-4);
+    }
+    let documents = ["A dog ran over the hill.", "the mat", "money"];
+    let ask = |extra: &[&str]| {
+        gradloom(&[&["rerank", &embedder("bertrank"), "--query", "the cat"][..], &documents, &how, extra].concat())
+    };
+    let r = ask(&["--json", "--top", "2"]);
+    let all = Json::parse(&r.stdout).expect("JSON");
+    let list = all.get("results").and_then(Json::as_array).expect("a list");
+    let score = |i: usize| list[i].get("score").and_then(Json::as_f64).expect("a number");
+    assert!(list.len() == 2 && score(0) >= score(1), "{}", text(&r.stdout));
+    assert!(text(&ask(&[]).stdout).contains("A dog ran"));
+    for (args, what) in [
+        (vec!["rerank", "--query", "a", "b"], "classification head"),
+        (vec!["generate", "--prompt", "a"], "an encoder"),
+        (vec!["embed", "--lora", "x", "a"], "encoders have no adapters"),
+    ] {
+        let r = gradloom(&[&args[..1], &[&embedder("bert")], &args[1..], &how].concat());
+        assert!(r.status.code() == Some(1) && text(&r.stderr).contains(what), "{}", text(&r.stderr));
+    }
+}
+
+#[test]
+fn a_grammar_in_a_file_says_what_may_come() {
+    let file = scratch("grammar.gbnf");
+    let path = file.to_str().expect("a plain path");
+    let verses = model("verses", "verses-q8_0.gguf");
+    let run = |grammar: &str| {
+        std::fs::write(&file, grammar).expect("written");
+        let how = ["--grammar", path, "--tokens", "40", "--device", "cpu", "--threads", "1", "--quiet"];
+        gradloom(&[&["generate", &verses, "--prompt", "And the LORD spake unto "][..], &how].concat())
+    };
+    let r = run("root ::= (\"Moses\" | \"Aaron\") \", \" [0-9]{2} # a number\n");
+    let made = text(&r.stdout);
+    let (name, number) = made.trim_end().split_once(", ").unwrap_or_else(|| panic!("{made}, {}", text(&r.stderr)));
+    assert!(matches!(name, "Moses" | "Aaron") && number.len() == 2 && number.parse::<u8>().is_ok(), "{made}");
+    let r = run("root ::= \"a\"\nb ::= [");
+    assert!(r.status.code() == Some(1) && text(&r.stderr).contains("line 2, column 8"), "{}", text(&r.stderr));
+}
+
+#[test]
 fn a_training_that_resumes_is_one_that_never_ended() {
     let folder = scratch("finetune");
     let _ = std::fs::remove_dir_all(&folder);
@@ -431,7 +492,7 @@ fn shells_and_man_are_told_of_all_commands() {
     for args in [&["completions", "bash"][..], &["completions", "zsh"], &["completions", "fish"], &["man"]] {
         let r = gradloom(args);
         assert!(r.status.success(), "{}", text(&r.stderr));
-        for word in ["convert", "perplexity", "kernels", "quantize"] {
+        for word in ["convert", "perplexity", "kernels", "quantize", "embed", "rerank", "grammar"] {
             assert!(text(&r.stdout).to_lowercase().contains(word), "{args:?} lacks {word}");
         }
     }

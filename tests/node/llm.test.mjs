@@ -149,6 +149,18 @@ test("a JSON schema says what may come", async () => {
   llm.dispose();
 });
 
+test("a grammar in GBNF says what may come", async () => {
+  const llm = await LLM.load(own, { context: 256 });
+  const grammar = 'root ::= name (" and " name)? "."\nname ::= "Moses" | "Aaron" | "(" name ")"';
+  for (const how of [{}, { temperature: 1, seed: 3 }]) {
+    const made = await text(llm.generate("And the LORD spake unto ", { grammar, maxTokens: 60, ...how }));
+    if (llm.stats.end === "end") assert.match(made, /^\(*(Moses|Aaron)\)*( and \(*(Moses|Aaron)\)*)?\.$/);
+  }
+  await assert.rejects(text(llm.generate("a", { grammar: "root ::= (" })), { code: "E_FORMAT", message: /line 1, column 11/ });
+  await assert.rejects(text(llm.generate("a", { grammar, schema: {} })), ValueError);
+  llm.dispose();
+});
+
 test("what is under way when a model ends fails, and so do later calls", async () => {
   const llm = await LLM.load(own, { context: 256 });
   const seen = [];

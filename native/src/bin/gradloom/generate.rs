@@ -8,8 +8,8 @@ use clap::Args;
 use gradloom::DType;
 use gradloom::io::HostTensor;
 use gradloom::llm::{
-    Activations, AdapterFile, End, Grammar, LanguageModel, LoadOptions, Matcher, Sampler, SamplingOptions, Stream,
-    Vocabulary,
+    Activations, AdapterFile, Embedder, End, Grammar, LanguageModel, LoadOptions, Matcher, Sampler, SamplingOptions,
+    Stream, Vocabulary,
 };
 use gradloom::text::ChatOptions;
 use std::io::{BufRead, IsTerminal, Write};
@@ -38,9 +38,10 @@ pub(crate) struct Model {
     /// Data type of the KV cache: `f16` halves its memory and changes logits by some thousandths
     #[arg(long, value_name = "DTYPE", default_value = "f32")]
     cache_dtype: CacheKind,
-    /// LoRA adapter: PEFT folder or safetensors file, or GGUF file, multiplied by SCALE (default: 1)
-    #[arg(long, value_name = "FILE[=SCALE]")]
-    lora: Option<String>,
+    /// LoRA adapter: PEFT folder or safetensors file, or GGUF file, multiplied by SCALE (default: 1). `serve` takes several
+    /// (repeatable): those with a NAME are used by requests that ask for them
+    #[arg(long, value_name = "[NAME=]FILE[=SCALE]")]
+    lora: Vec<String>,
 }
 
 /// See [`LoadOptions::cache`].
@@ -95,6 +96,9 @@ pub(crate) struct How {
     /// Constrain the output to JSON that matches the JSON schema in this file
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
+    /// Constrain the output to the grammar in this file, in the notation of llama.cpp (GBNF)
+    #[arg(long, value_name = "FILE", conflicts_with = "schema")]
+    grammar: Option<PathBuf>,
 }
 
 impl How {
@@ -110,9 +114,17 @@ impl How {
             bias: self.logit_bias.iter().map(|b| bias(b)).collect::<Outcome<_>>()?,
             seed: self.seed,
         })?;
-        if let Some(file) = &self.schema {
-            let text = std::fs::read(file).map_err(|e| Failure(format!("{}: {e}", file.display())))?;
-            let grammar = Arc::new(Grammar::from_schema(&gradloom::io::json::Json::parse(&text)?)?);
+        let read = |file: &PathBuf| std::fs::read(file).map_err(|e| Failure(format!("{}: {e}", file.display())));
+        let grammar = match (&self.schema, &self.grammar) {
+            (Some(file), _) => Some(Grammar::from_schema(&gradloom::io::json::Json::parse(&read(file)?)?)?),
+            (None, Some(file)) => {
+                let text =
+                    String::from_utf8(read(file)?).map_err(|_| Failure(format!("{} is not UTF-8", file.display())))?;
+                Some(Grammar::from_gbnf(&text)?)
+            }
+            (None, None) => None,
+        };
+        if let Some(grammar) = grammar.map(Arc::new) {
             let tokenizer = model.need_tokenizer()?;
             let vocabulary = Arc::new(Vocabulary::new(tokenizer, model.decoder().vocabulary()?));
             sampler.constrain(Matcher::new(&grammar, &vocabulary)?, model.ends());
@@ -121,12 +133,15 @@ impl How {
     }
 }
 
-/// Parses `FILE=SCALE`. If a file of the whole name exists, it is meant, since a file's name may contain `=`.
-fn adapter(text: &str) -> AdapterFile {
+/// Parses `[NAME=]FILE[=SCALE]`; whether it has a name. If a file of the whole text exists, it is meant, since a file's
+/// name may contain `=`.
+fn adapter(text: &str) -> (AdapterFile, bool) {
+    let is_there = |path: &str| Path::new(path).exists();
     let scaled = text.rsplit_once('=').and_then(|(path, scale)| Some((path, scale.parse::<f64>().ok()?)));
-    match scaled.filter(|_| !Path::new(text).exists()) {
-        Some((path, scale)) => AdapterFile { scale, ..AdapterFile::new(path) },
-        None => AdapterFile::new(text),
+    let (path, scale) = scaled.filter(|_| !is_there(text)).unwrap_or((text, 1.0));
+    match path.split_once('=').filter(|(name, _)| !name.is_empty() && !is_there(path)) {
+        Some((name, path)) => (AdapterFile { scale, name: name.to_owned(), ..AdapterFile::new(path) }, true),
+        None => (AdapterFile { scale, ..AdapterFile::new(path) }, false),
     }
 }
 
@@ -220,7 +235,8 @@ fn load(m: &Model, wanted: usize, cache: &Cache, progress: Progress) -> Outcome<
 }
 
 impl Model {
-    /// Loads the model for `texts` texts, each with a capacity of `wanted` tokens unless `--context` says otherwise.
+    /// Loads the model for `texts` texts, each with a capacity of `wanted` tokens unless `--context` says otherwise. Its
+    /// adapter, if there is one, is in use.
     pub(super) fn load(
         &self,
         wanted: usize,
@@ -228,27 +244,72 @@ impl Model {
         cache: &Cache,
         progress: Progress,
     ) -> Outcome<LanguageModel> {
-        let device = crate::open(&self.device, self.threads, progress)?;
-        progress.say(format_args!("{} on {}", self.model.display(), device.target().name));
+        if self.lora.len() > 1 {
+            return Err(Failure("--lora: one adapter at a time; `serve` takes several".into()));
+        }
+        let mut model = self.load_all(wanted, texts, cache, progress)?;
+        let name = model.adapters().first().map(|name| (*name).to_owned());
+        model.use_adapter(name.as_deref())?;
+        Ok(model)
+    }
+
+    /// As [`Model::load`] with several adapters, of which the one without a name is in use.
+    pub(super) fn load_all(
+        &self,
+        wanted: usize,
+        texts: usize,
+        cache: &Cache,
+        progress: Progress,
+    ) -> Outcome<LanguageModel> {
+        let adapters: Vec<(AdapterFile, bool)> = self.lora.iter().map(|text| adapter(text)).collect();
+        let mut unnamed = adapters.iter().filter(|a| !a.1).map(|a| a.0.name.clone());
+        let name = unnamed.next();
+        if unnamed.next().is_some() {
+            return Err(Failure("--lora: of several adapters all but one need names, NAME=FILE".into()));
+        }
+        let device = self.open(progress)?;
         let capacity = if self.context == 0 { wanted } else { self.context };
         let host = cache.host(progress);
-        let activations = self.activations.map(|kind| match kind {
-            Kind::F32 => Activations::F32,
-            Kind::F16 => Activations::F16,
-            Kind::I16 => Activations::I16,
-            Kind::I8 => Activations::I8,
-        });
+        let activations = self.activations();
         let cache = match self.cache_dtype {
             CacheKind::F32 => DType::F32,
             CacheKind::F16 => DType::F16,
         };
-        let adapter = self.lora.as_deref().map(adapter);
-        let name = adapter.as_ref().map(|a| a.name.clone());
-        let adapters = adapter.into_iter().collect();
+        let adapters = adapters.into_iter().map(|a| a.0).collect();
         let options = LoadOptions { capacity, texts, activations, cache, adapters };
         let mut model = LanguageModel::load_with(&self.model, device, host, &options)?;
         model.use_adapter(name.as_deref())?;
         Ok(model)
+    }
+
+    /// Loads the model if it is an encoder, with room for texts of `--context` tokens.
+    pub(super) fn load_embedder(&self, cache: &Cache, progress: Progress) -> Outcome<Embedder> {
+        if !self.lora.is_empty() {
+            return Err(Failure("--lora: encoders have no adapters".into()));
+        }
+        let device = self.open(progress)?;
+        let activations = self.activations();
+        let options = LoadOptions { capacity: self.context, activations, ..LoadOptions::default() };
+        Ok(Embedder::load(&self.model, device, cache.host(progress), &options)?)
+    }
+
+    fn open(&self, progress: Progress) -> Outcome<Box<dyn gradloom::device::Device>> {
+        let device = crate::open(&self.device, self.threads, progress)?;
+        progress.say(format_args!("{} on {}", self.model.display(), device.target().name));
+        Ok(device)
+    }
+
+    fn activations(&self) -> Option<Activations> {
+        self.activations.map(|kind| match kind {
+            Kind::F32 => Activations::F32,
+            Kind::F16 => Activations::F16,
+            Kind::I16 => Activations::I16,
+            Kind::I8 => Activations::I8,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.model
     }
 
     /// The name of the model's file or folder.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod convert;
+mod embed;
 mod export;
 mod files;
 mod finetune;
@@ -117,6 +118,10 @@ enum Command {
         /// Text file
         text: PathBuf,
     },
+    /// Print vectors of texts (embeddings), one JSON list per text
+    Embed(embed::Texts),
+    /// Order documents by their relevance for a query, with a cross-encoder
+    Rerank(embed::Documents),
     /// Train a low-rank adapter (LoRA) of a language model on texts
     Finetune(finetune::Job),
     /// Serve a language model over HTTP with an OpenAI-compatible API
@@ -328,6 +333,8 @@ fn run(cli: Cli) -> Outcome<Json> {
         Command::Convert(job) => convert::convert(&job, progress),
         Command::Generate(job) => generate::generate(&job, cli.json, &cache, progress),
         Command::Chat { model, how, tokens } => generate::chat(&model, &how, tokens, &cache, progress),
+        Command::Embed(job) => embed::embed(&job, cli.json, &cache, progress),
+        Command::Rerank(job) => embed::rerank(&job, cli.json, &cache, progress),
         Command::Finetune(job) => finetune::finetune(&job, &cache, progress),
         Command::Perplexity { model, text } => generate::perplexity(&model, &text, &cache, progress),
         #[cfg(feature = "serve")]

@@ -4,6 +4,7 @@ use super::generate::Model;
 use super::json::Json;
 use super::{Cache, Failure, Outcome, Progress};
 use clap::Args;
+use gradloom::llm::Embedder;
 use gradloom::serve::{Limits, Server};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -39,7 +40,6 @@ pub(crate) struct How {
 
 pub(crate) fn serve(model: &Model, how: &How, cache: &Cache, progress: Progress) -> Outcome<Json> {
     let host: IpAddr = how.host.parse().map_err(|_| Failure(format!("--host {} is not an IP address", how.host)))?;
-    let loaded = model.load(4096, how.parallel.max(1), cache, progress)?;
     let limits = Limits {
         body_bytes: how.max_body,
         queue: how.queue,
@@ -48,7 +48,14 @@ pub(crate) fn serve(model: &Model, how: &How, cache: &Cache, progress: Progress)
         ..Limits::default()
     };
     let name = how.name.clone().unwrap_or_else(|| model.name());
-    let server = Server::start(loaded, &name, SocketAddr::new(host, how.port), limits)?;
+    let address = SocketAddr::new(host, how.port);
+    let server = match Embedder::is_for(model.path())? {
+        true => Server::start_embedder(model.load_embedder(cache, progress)?, &name, address, limits)?,
+        false => {
+            let loaded = model.load_all(4096, how.parallel.max(1), cache, progress)?;
+            Server::start(loaded, &name, address, limits)?
+        }
+    };
     // Programs that start this one wait for this line
     println!("{name} at http://{}/v1", server.address());
     server.until_told()?;
