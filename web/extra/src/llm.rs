@@ -209,14 +209,17 @@ impl RawModel {
         Ok(Array::of3(&l.config.into(), &Uint8Array::from(&*l.file), &is_new.into()))
     }
 
-    /// From now on only tokens come that a JSON schema lets come.
+    /// From now on only tokens come that a JSON schema lets come, or, if it is a JSON string, a grammar in GBNF.
     pub fn constrain(
         &mut self,
         writer: &mut RawWriter,
         tokenizer: &RawTokenizer,
         schema: &str,
     ) -> std::result::Result<(), JsValue> {
-        let grammar = Json::parse(schema.as_bytes()).and_then(|s| Grammar::from_schema(&s));
+        let grammar = Json::parse(schema.as_bytes()).and_then(|s| match s.as_str() {
+            Some(grammar) => Grammar::from_gbnf(grammar),
+            None => Grammar::from_schema(&s),
+        });
         grammar.and_then(|g| self.bind(writer, tokenizer, g)).map_err(throw)
     }
 

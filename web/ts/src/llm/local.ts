@@ -306,10 +306,12 @@ export class LocalModel implements Backend {
       stats.promptTokens = ids.length;
       const activeWriter = (writer = this.#writer(options));
       guard(() => activeWriter.prompt(Uint32Array.from(ids)));
-      const { schema, toolChoice } = options;
+      const { schema, grammar, toolChoice } = options;
       const tools = job.messages && toolsOf(options);
-      if (schema !== undefined && tools) throw new ValueError("E_VALUE", "a text has the form of `schema`, or functions are called: `tools`");
-      if (schema !== undefined) guard(() => this.#raw.constrain(activeWriter, this.#requireTokenizer(), JSON.stringify(schema)));
+      const forms = [schema, grammar, tools].filter((form) => form !== undefined);
+      if (forms.length > 1) throw new ValueError("E_VALUE", "one of `schema`, `grammar` and `tools` gives a text its form");
+      const form = grammar === undefined ? schema : String(grammar);
+      if (form !== undefined) guard(() => this.#raw.constrain(activeWriter, this.#requireTokenizer(), JSON.stringify(form)));
       else if (tools) {
         const name = typeof toolChoice === "object" ? toolChoice.name : undefined;
         guard(() => this.#raw.letCall(activeWriter, this.#requireTokenizer(), JSON.stringify(tools), toolChoice === "required", name));

@@ -62,6 +62,8 @@ export interface GenerateOptions {
   stop?: string | readonly string[];
   /** Constrains the output to JSON that matches this JSON schema. Unsupported keywords of the schema are rejected. */
   schema?: Readonly<Record<string, unknown>>;
+  /** Constrains the output to this grammar, in the notation of llama.cpp (GBNF); the text follows its rule `root`. */
+  grammar?: string;
   /** Continues after end-of-text tokens. */
   ignoreEnd?: boolean;
 }
