@@ -149,6 +149,22 @@ test("a JSON schema says what may come", async () => {
   llm.dispose();
 });
 
+test("guesses from the text change no token", async () => {
+  for (const context of [256, 40]) {
+    const llm = await LLM.load(fixture("llama"), { context });
+    const prompt = [0, ...[5, 9, 14, 7].flatMap((t) => [t, 3]), ...[5, 9, 14, 7].flatMap((t) => [t, 3]), 5];
+    for (const maxTokens of [1, 2, 9, 200]) {
+      const how = { maxTokens, ignoreEnd: true };
+      const plain = await all(llm.tokens(prompt, how));
+      const { end } = llm.stats;
+      assert.deepEqual(await all(llm.tokens(prompt, { ...how, guess: true })), plain);
+      assert.equal(llm.stats.end, end);
+      assert.deepEqual(await all(llm.tokens(prompt, { ...how, guess: true, temperature: 1, seed: 2 })), await all(llm.tokens(prompt, { ...how, temperature: 1, seed: 2 })));
+    }
+    llm.dispose();
+  }
+});
+
 test("a grammar in GBNF says what may come", async () => {
   const llm = await LLM.load(own, { context: 256 });
   const grammar = 'root ::= name (" and " name)? "."\nname ::= "Moses" | "Aaron" | "(" name ")"';

@@ -89,6 +89,8 @@ pub enum Wanted {
     Next,
     /// The hidden states of all tokens.
     States,
+    /// The logits after each token, and the most likely tokens.
+    Every,
 }
 
 /// A graph that reads some tokens, for the other side. Realize what [`wire::read`] gives; the result can be replayed.
@@ -336,8 +338,8 @@ impl Remote {
     pub fn graph(&mut self, n: usize, wanted: Wanted) -> Result<Graph> {
         let decoder = self.decoder()?;
         let (roots, tokens, values, best) = match wanted {
-            Wanted::Next => {
-                let c = decoder.chunk(n)?;
+            Wanted::Next | Wanted::Every => {
+                let c = if wanted == Wanted::Every { decoder.every(n)? } else { decoder.chunk(n)? };
                 let roots: Vec<Tensor> = c.roots().into_iter().cloned().collect();
                 (roots, c.tokens, c.logits, Some(c.best))
             }

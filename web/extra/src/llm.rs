@@ -7,7 +7,7 @@ use gradloom_core::dtype::{DType, Scalar};
 use gradloom_core::io::gguf::Value;
 use gradloom_core::io::json::Json;
 use gradloom_core::llm::{
-    self, Buffer, Call, Calls, Grammar, Input, Lora, Matcher, Remote, Sampler, SamplingOptions, Splitter, Stream,
+    self, Buffer, Call, Calls, Grammar, Input, Lora, Matcher, Pooler, Remote, Sampler, SamplingOptions, Splitter, Stream,
     Vocabulary, Wanted,
 };
 use gradloom_core::text::Tokenizer;
@@ -138,10 +138,15 @@ impl RawModel {
     }
 
     /// The graph that reads `n` tokens: `[bytes, inputs, buffers, tokens, values, best]`. An input is a buffer's number, or
-    /// `[name, least, most]` of a variable. With `states` there is no best token, and the values are states, not logits.
-    /// `draws` is how far the main module's random stream is.
-    pub fn graph(&mut self, n: usize, states: bool, draws: u32) -> std::result::Result<Array, JsValue> {
-        let wanted = if states { Wanted::States } else { Wanted::Next };
+    /// `[name, least, most]` of a variable. `wanted` is `next`; `every` for logits and best tokens after each token; or
+    /// `states`, where there is no best token, and the values are states, not logits. `draws` is how far the main module's
+    /// random stream is.
+    pub fn graph(&mut self, n: usize, wanted: &str, draws: u32) -> std::result::Result<Array, JsValue> {
+        let wanted = match wanted {
+            "states" => Wanted::States,
+            "every" => Wanted::Every,
+            _ => Wanted::Next,
+        };
         self.0.set_draws(draws);
         let g = self.0.graph(n, wanted).map_err(throw)?;
         let input = |i: &Input| match i {
@@ -241,6 +246,16 @@ impl RawModel {
         let tools = Json::parse(tools.as_bytes()).map_err(throw)?;
         writer.splitter = Some(Splitter::new(&tools));
         Grammar::from_tools(&tools, &calls, true).and_then(|g| self.bind(writer, tokenizer, g)).map_err(throw)
+    }
+
+    /// At most `most` tokens that may follow the text, guessed from repetitions in it.
+    pub fn guess(&self, text: &[u32], most: usize) -> Vec<u32> {
+        llm::guess(text, most)
+    }
+
+    /// How much each state of a text of `n` tokens counts in its embedding, by what the file says.
+    pub fn shares(&self, n: usize) -> std::result::Result<Vec<f32>, JsValue> {
+        Ok(Pooler::from_gguf(self.0.index()).map_err(throw)?.pooling.shares(n))
     }
 
     /// In how many parts `n` tokens are read after `position` others: of each part how long its graph is, and how many of the tokens it

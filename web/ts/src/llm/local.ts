@@ -28,6 +28,10 @@ type Graph = [bytes: Uint8Array, inputs: (number | Variable)[], buffers: BufferS
 /** The default limit of the context length in tokens. */
 const DEFAULT_CONTEXT = 4096;
 const DEFAULT_MAX_TOKENS = 512;
+/** The number of tokens that are checked at once: the certain token and the guesses after it. */
+const CHECKED_AT_ONCE = 8;
+/** What a plan gives: the next token's logits, those after every token, or hidden states. */
+type Wanted = "next" | "every" | "states";
 const DTYPE_BYTES: Readonly<Record<string, number>> = {
   f32: 4, i32: 4, u32: 4, f16: 2, bf16: 2, u8: 1, i8: 1, bool: 1, f64: 8, i64: 8, u64: 8, u16: 2, i16: 2,
 };
@@ -324,10 +328,14 @@ export class LocalModel implements Backend {
       while (sharedTokens < reusable && this.#cachedTokens[sharedTokens] === ids[sharedTokens]) sharedTokens += 1;
       stats.reusedTokens = sharedTokens;
       this.#cachedTokens.length = sharedTokens;
-      let bytes = maxTokens > 0 ? await this.#process(ids.slice(sharedTokens), greedy, signal) : undefined;
+      const choose = (bytes: Uint8Array | undefined): number[] => {
+        if (!bytes) return [];
+        return [greedy ? (intsOf(bytes)[0] as number) : guard(() => activeWriter.choose(bytes))];
+      };
+      let chosen = maxTokens > 0 ? choose(await this.#process(ids.slice(sharedTokens), greedy, signal)) : [];
       let firstTokenAt = 0;
-      while (bytes && stats.tokens < maxTokens) {
-        const token = greedy ? new DataView(bytes.buffer, bytes.byteOffset).getInt32(0, true) : guard(() => activeWriter.choose(bytes as Uint8Array));
+      while (chosen.length > 0 && stats.tokens < maxTokens) {
+        const token = chosen.shift() as number;
         if (!options.ignoreEnd && this.#endTokens.has(token)) {
           stats.end = "end";
           break;
@@ -345,9 +353,12 @@ export class LocalModel implements Backend {
         if (activeWriter.stopped()) stats.end = "stop";
         else if (activeWriter.isComplete()) stats.end = "end";
         else if (stats.tokens >= maxTokens) stats.end = "length";
-        else if (this.#cachedTokens.length >= this.info.context) stats.end = "room";
+        // guessed tokens have been read before they come
+        else if (this.#cachedTokens.length - chosen.length >= this.info.context) stats.end = "room";
         if (stats.end) break;
-        bytes = await this.#process([token], greedy, signal);
+        if (chosen.length > 0) continue;
+        const guesses = greedy && options.guess ? this.#guesses(token, maxTokens - stats.tokens - 1) : [];
+        chosen = guesses.length > 0 ? await this.#check(token, guesses, signal) : choose(await this.#process([token], greedy, signal));
       }
       stats.end ??= "length";
       const text = this.#tokenizer ? guard(() => activeWriter.finish(this.#tokenizer as RawTokenizer)) : "";
@@ -432,17 +443,37 @@ export class LocalModel implements Backend {
   /** Processes further tokens; gives the bytes of the most likely next token (`greedy`), or of its logits. */
   async #process(tokens: readonly number[], greedy: boolean, signal: AbortSignal | undefined): Promise<Uint8Array | undefined> {
     let bytes: Uint8Array | undefined;
-    await this.#runPlans(tokens, false, signal, (plan, isLast) => {
+    await this.#runPlans(tokens, "next", signal, (plan, isLast) => {
       if (!isLast) return undefined;
       return greedy ? plan.best : plan.values;
     }, (read) => (bytes = read));
     return bytes;
   }
 
+  /** At most `most` tokens that may follow a token, of which several can be checked at once. */
+  #guesses(token: number, most: number): number[] {
+    const { length } = this.#cachedTokens;
+    if (length + CHECKED_AT_ONCE > this.info.context || most < 1) return [];
+    return [...guard(() => this.#raw.guess(Uint32Array.from([...this.#cachedTokens, token]), Math.min(most, CHECKED_AT_ONCE - 1)))];
+  }
+
+  /** Processes a token and guesses of those after it. Returns the right ones, and the token that the model chooses after them. */
+  async #check(token: number, guesses: readonly number[], signal: AbortSignal | undefined): Promise<number[]> {
+    const ids = new Int32Array(CHECKED_AT_ONCE);
+    ids.set([token, ...guesses]);
+    this.#host.raw.setVar(this.#variableName("position"), this.#cachedTokens.length);
+    const bytes = (await this.#step(CHECKED_AT_ONCE, "every", new Uint8Array(ids.buffer), (plan) => plan.best, signal)) as Uint8Array;
+    const chosen = [...intsOf(bytes)];
+    const wrong = guesses.findIndex((guess, i) => guess !== chosen[i]);
+    const right = wrong < 0 ? guesses.length : wrong;
+    this.#cachedTokens.push(token, ...guesses.slice(0, right));
+    return chosen.slice(0, right + 1);
+  }
+
   /** Runs plans over the tokens that follow the cached text. `outputOf` selects the tensor to read after each plan. */
   async #runPlans(
     tokens: readonly number[],
-    hiddenStates: boolean,
+    wanted: Wanted,
     signal: AbortSignal | undefined,
     outputOf: (plan: Plan, isLast: boolean) => number | undefined,
     onOutput: (bytes: Uint8Array, tokens: number) => void,
@@ -459,7 +490,7 @@ export class LocalModel implements Backend {
       raw.setVar(this.#variableName("position"), this.#cachedTokens.length);
       raw.setVar(this.#variableName("last"), count - 1);
       at += count;
-      const bytes = await this.#step(length, hiddenStates, data, (plan) => outputOf(plan, at === tokens.length), signal);
+      const bytes = await this.#step(length, wanted, data, (plan) => outputOf(plan, at === tokens.length), signal);
       this.#cachedTokens.push(...part);
       if (bytes) onOutput(bytes, count);
     }
@@ -468,19 +499,19 @@ export class LocalModel implements Backend {
 
   async #step(
     length: number,
-    hiddenStates: boolean,
+    wanted: Wanted,
     data: Uint8Array,
     outputOf: (plan: Plan) => number | undefined,
     signal: AbortSignal | undefined,
   ): Promise<Uint8Array | undefined> {
     const { raw } = this.#host;
-    const key = `${hiddenStates ? "states" : "next"} ${length}`;
+    const key = `${wanted} ${length}`;
     const existing = this.#plans.get(key);
     if (existing) {
       const plan = await existing;
       return onDevice(this.#host, () => plan.captured.run(plan.tokens, data, outputOf(plan), signal)) as Promise<Uint8Array | undefined>;
     }
-    const capturing = this.#capture(length, hiddenStates, data, signal);
+    const capturing = this.#capture(length, wanted, data, signal);
     this.#plans.set(key, capturing);
     capturing.catch(() => this.#plans.delete(key));
     // the capture has run the plan once already
@@ -489,10 +520,10 @@ export class LocalModel implements Backend {
   }
 
   /** Captures a plan, which also runs it. */
-  async #capture(length: number, hiddenStates: boolean, data: Uint8Array, signal: AbortSignal | undefined): Promise<Plan> {
+  async #capture(length: number, wanted: Wanted, data: Uint8Array, signal: AbortSignal | undefined): Promise<Plan> {
     const { raw } = this.#host;
     const [, draws] = raw.random();
-    const [bytes, inputs, buffers, tokens, values, best] = guard(() => this.#raw.graph(length, hiddenStates, draws as number)) as unknown as Graph;
+    const [bytes, inputs, buffers, tokens, values, best] = guard(() => this.#raw.graph(length, wanted, draws as number)) as unknown as Graph;
     this.createBuffers(buffers);
     const tensor = (buffer: number): number => this.#buffers.get(buffer) as number;
     const inputIds = Uint32Array.from(inputs, (input) => {
@@ -526,17 +557,20 @@ export class LocalModel implements Backend {
     return guard(() => tokenizer.decode(Uint32Array.from(ids), skipSpecial));
   }
 
-  /** The mean of the hidden states of all tokens, as a unit vector. */
+  /** The hidden states of all tokens, pooled as the file says, as a unit vector. */
   async embed(text: string | readonly number[], signal: AbortSignal | undefined): Promise<Float32Array> {
     const unlock = await this.#lock();
     try {
       const ids = this.#prompt({ prompt: text, options: {} });
       const { width } = this.info;
       const sum = new Float64Array(width);
+      const shares = guard(() => this.#raw.shares(ids.length));
+      let at = 0;
       this.#cachedTokens = [];
-      await this.#runPlans(ids, true, signal, (plan) => plan.values, (bytes, tokens) => {
+      await this.#runPlans(ids, "states", signal, (plan) => plan.values, (bytes, tokens) => {
         const hiddenStates = new Float32Array(bytes.buffer, bytes.byteOffset, tokens * width);
-        hiddenStates.forEach((x, i) => (sum[i % width]! += x));
+        hiddenStates.forEach((x, i) => (sum[i % width]! += x * shares[at + Math.floor(i / width)]!));
+        at += tokens;
       });
       const length = Math.hypot(...sum);
       return Float32Array.from(sum, (x) => x / length);
@@ -567,6 +601,9 @@ export class LocalModel implements Backend {
     await raw.collect();
   }
 }
+
+/** The 32-bit integers in bytes. */
+const intsOf = (bytes: Uint8Array): Int32Array => new Int32Array(bytes.slice().buffer);
 
 /** The functions that the model may call. */
 const toolsOf = ({ tools, toolChoice }: Job["options"]): readonly unknown[] | undefined => (tools?.length && toolChoice !== "none" ? tools : undefined);

@@ -64,6 +64,11 @@ export interface GenerateOptions {
   schema?: Readonly<Record<string, unknown>>;
   /** Constrains the output to this grammar, in the notation of llama.cpp (GBNF); the text follows its rule `root`. */
   grammar?: string;
+  /**
+   * Guesses tokens from repetitions in the text, and checks several of them at once: the same text, sooner if it repeats
+   * itself. Only without sampling, penalties, biases and constraints; else it changes nothing.
+   */
+  guess?: boolean;
   /** Continues after end-of-text tokens. */
   ignoreEnd?: boolean;
 }
