@@ -135,7 +135,6 @@ impl Encoder {
         let (index, tensors, factors) = read_files(session, files, indices, activations)?;
         let config = Config::of_gguf(&index, ENCODERS)?;
         let decoder = Decoder::of_matrices(session, config, &index, tensors, &factors, capacity)?;
-        let decoder = if activations == Activations::F16 { decoder.with_half_precision() } else { decoder };
         Ok((Encoder::new(decoder, Pooler::from_gguf(&index)?, &FxHashMap::default())?, index))
     }
 
@@ -209,6 +208,11 @@ impl Encoder {
             }
         }
         Ok(Encoder { decoder, pooler, labels })
+    }
+
+    /// The same model with products computed in 16 bits ([`Activations::F16`]). Call it before any graph is made.
+    pub fn with_half_precision(self) -> Encoder {
+        Encoder { decoder: self.decoder.with_half_precision(), ..self }
     }
 
     /// The model's hyperparameters.

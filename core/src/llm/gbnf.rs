@@ -335,7 +335,7 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::grammar::tests::fits;
+    use super::super::grammar::tests::{fits, matcher};
     use super::*;
     use std::sync::Arc;
 
@@ -379,6 +379,39 @@ mod tests {
         }
         let deep = grammar("root ::= \"[\" root \"]\" | \"x\"");
         assert!(fits(&deep, &format!("{}x{}", "[".repeat(10_000), "]".repeat(10_000))));
+    }
+
+    /// Grammars with changed characters are read or refused.
+    #[test]
+    fn any_text_is_a_grammar_or_is_not() {
+        let from = "root ::= (\"a\" | [^b-z]{2,3} x)* # no\nx ::= \"\\x41\\u00e9\" .+ y?\ny ::= root \"é\" | \"\"\n";
+        let with: Vec<char> = "\"[](){}|*+?^-\\,.:=# \n\r\txuU019aroé<!".chars().collect();
+        let mut state = 1u64;
+        let mut random = |n: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % n
+        };
+        let mut read = 0;
+        for _ in 0..4000 {
+            let mut text: Vec<char> = from.chars().collect();
+            for _ in 0..=random(4) {
+                let at = random(text.len());
+                match random(3) {
+                    0 => text[at] = with[random(with.len())],
+                    1 => text.insert(at, with[random(with.len())]),
+                    _ => text.truncate(at.max(1)),
+                }
+            }
+            match Grammar::from_gbnf(&text.into_iter().collect::<String>()) {
+                Ok(g) => {
+                    read += 1;
+                    let Ok(mut m) = matcher(&Arc::new(g)) else { continue };
+                    let _ = "aaAéq".bytes().try_for_each(|b| m.take(b.into()));
+                }
+                Err(e) => assert!(matches!(e.code(), "E_FORMAT" | "E_UNSUPPORTED"), "{e}"),
+            }
+        }
+        assert!(read > 100, "{read} are grammars");
     }
 
     #[test]

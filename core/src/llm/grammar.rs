@@ -437,12 +437,16 @@ impl Matcher {
 pub(super) mod tests {
     use super::*;
 
-    /// Does a text fit, with one token for each byte?
-    pub(in super::super) fn fits(grammar: &Arc<Grammar>, text: &str) -> bool {
+    /// A matcher with one token for each byte.
+    pub(in super::super) fn matcher(grammar: &Arc<Grammar>) -> Result<Matcher> {
         let tokens: Vec<(Vec<u8>, u32, usize)> = (0..=255u8).map(|b| (vec![b], u32::from(b), 0)).collect();
         let places = tokens.iter().enumerate().map(|(i, t)| (t.1, i)).collect();
-        let mut m =
-            Matcher::new(grammar, &Arc::new(Vocabulary { tokens, places, words: FxHashSet::default() })).unwrap();
+        Matcher::new(grammar, &Arc::new(Vocabulary { tokens, places, words: FxHashSet::default() }))
+    }
+
+    /// Does a text fit, with one token for each byte?
+    pub(in super::super) fn fits(grammar: &Arc<Grammar>, text: &str) -> bool {
+        let mut m = matcher(grammar).unwrap();
         text.bytes().all(|b| m.take(u32::from(b)).is_ok()) && m.may_end()
     }
 }

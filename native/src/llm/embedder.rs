@@ -1,7 +1,7 @@
 //! Runs encoders from files: embeddings of texts, and scores of pairs of texts (cross-encoders).
 
 use super::background::Background;
-use super::{Encoder, LoadOptions, Pack, USED, best_activations, files, inputs_of, no_weights, packs};
+use super::{Activations, Encoder, LoadOptions, Pack, USED, best_activations, files, inputs_of, no_weights, packs};
 use crate::contain::contain;
 use crate::text::Tokenizer;
 use crate::{NativeHost, Runtime};
@@ -54,6 +54,7 @@ impl Embedder {
             true => files::encoder_from_folder(path, &session, capacity),
             false => files::encoder_from_gguf(path, &session, capacity, activations),
         })?;
+        let encoder = if activations == Activations::F16 { encoder.with_half_precision() } else { encoder };
         Ok(Embedder { rt, encoder, ready: BTreeMap::new(), folded: ConstantCache::default(), known })
     }
 

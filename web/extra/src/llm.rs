@@ -7,8 +7,8 @@ use gradloom_core::dtype::{DType, Scalar};
 use gradloom_core::io::gguf::Value;
 use gradloom_core::io::json::Json;
 use gradloom_core::llm::{
-    self, Buffer, Call, Calls, Grammar, Input, Lora, Matcher, Pooler, Remote, Sampler, SamplingOptions, Splitter, Stream,
-    Vocabulary, Wanted,
+    self, Buffer, Call, Calls, Grammar, Input, Lora, Matcher, Pooler, Remote, Sampler, SamplingOptions, Splitter,
+    Stream, Vocabulary, Wanted,
 };
 use gradloom_core::text::Tokenizer;
 use gradloom_core::{Error, Result};

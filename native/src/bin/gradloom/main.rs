@@ -124,7 +124,7 @@ enum Command {
     Rerank(embed::Documents),
     /// Train a low-rank adapter (LoRA) of a language model on texts
     Finetune(finetune::Job),
-    /// Serve a language model over HTTP with an OpenAI-compatible API
+    /// Serve a language model, an embedder or a reranker over HTTP with an OpenAI-compatible API
     #[cfg(feature = "serve")]
     Serve {
         #[command(flatten)]
