@@ -374,6 +374,13 @@ mod tests {
             ("root ::= [^\\n]* \"\\n\"", &["\n", "añ\n"], &["a", "\n\n"]),
         ] {
             let g = grammar(text);
+            let words = g.to_words();
+            assert_eq!(Grammar::from_words(&words).map(|g| g.to_words()).as_ref(), Some(&words));
+            assert!(
+                (0..words.len().min(40))
+                    .all(|n| Grammar::from_words(&words[..n]).is_none_or(|g| g.to_words().len() == n))
+            );
+            let g = Arc::new(Grammar::from_words(&words).unwrap());
             good.iter().for_each(|s| assert!(fits(&g, s), "{text} refuses {s:?}"));
             bad.iter().for_each(|s| assert!(!fits(&g, s), "{text} takes {s:?}"));
         }

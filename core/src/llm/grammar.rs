@@ -19,6 +19,9 @@ const MOST_ITEMS: usize = 1 << 20;
 const MOST_WAYS: usize = 1 << 12;
 /// The number of states whose allowed tokens are cached.
 const KEPT: usize = 64;
+/// In place of a rule's number among words ([`Grammar::to_words`]): the end of an alternative, and a set, whose words follow.
+const END_WORD: u32 = u32::MAX;
+const SET_WORD: u32 = u32::MAX - 1;
 /// In place of the number of a stack: the empty stack.
 const NOTHING: u32 = u32::MAX;
 
@@ -65,6 +68,50 @@ pub struct Grammar {
 }
 
 impl Grammar {
+    /// The grammar as numbers, for another module of a page.
+    pub fn to_words(&self) -> Vec<u32> {
+        let mut out = vec![self.start, self.rules.len() as u32];
+        for starts in &self.rules {
+            out.push(starts.len() as u32);
+            out.extend(starts);
+        }
+        for item in &self.items {
+            match item {
+                Item::End => out.push(END_WORD),
+                Item::Rule(rule) => out.push(*rule),
+                Item::Set(set) => {
+                    out.push(SET_WORD);
+                    out.extend(set.0.iter().flat_map(|w| [*w as u32, (*w >> 32) as u32]));
+                }
+            }
+        }
+        out
+    }
+
+    /// The grammar of [`Grammar::to_words`]; `None` if the words are no grammar.
+    pub fn from_words(words: &[u32]) -> Option<Grammar> {
+        let mut words = words.iter().copied();
+        let mut g = Grammar { start: words.next()?, ..Grammar::default() };
+        for _ in 0..words.next()? {
+            let count = words.next()?;
+            g.rules.push((0..count).map(|_| words.next()).collect::<Option<_>>()?);
+        }
+        while let Some(word) = words.next() {
+            g.items.push(match word {
+                END_WORD => Item::End,
+                SET_WORD => {
+                    let mut set = [0; 4];
+                    for part in &mut set {
+                        *part = u64::from(words.next()?) | u64::from(words.next()?) << 32;
+                    }
+                    Item::Set(Set(set))
+                }
+                rule => Item::Rule(rule),
+            });
+        }
+        Some(g)
+    }
+
     /// Reserves a rule whose alternatives are defined later.
     pub(super) fn reserve(&mut self) -> u32 {
         self.rules.push(Vec::new());

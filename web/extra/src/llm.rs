@@ -7,8 +7,8 @@ use gradloom_core::dtype::{DType, Scalar};
 use gradloom_core::io::gguf::Value;
 use gradloom_core::io::json::Json;
 use gradloom_core::llm::{
-    self, Buffer, Call, Calls, Grammar, Input, Lora, Matcher, Pooler, Remote, Sampler, SamplingOptions, Splitter,
-    Stream, Vocabulary, Wanted,
+    self, Buffer, Call, Calls, Grammar, Input, Lora, Matcher, Remote, Sampler, SamplingOptions, Splitter, Stream,
+    Vocabulary, Wanted,
 };
 use gradloom_core::text::Tokenizer;
 use gradloom_core::{Error, Result};
@@ -214,18 +214,26 @@ impl RawModel {
         Ok(Array::of3(&l.config.into(), &Uint8Array::from(&*l.file), &is_new.into()))
     }
 
-    /// From now on only tokens come that a JSON schema lets come, or, if it is a JSON string, a grammar in GBNF.
+    /// From now on only tokens come that a JSON schema lets come.
     pub fn constrain(
         &mut self,
         writer: &mut RawWriter,
         tokenizer: &RawTokenizer,
         schema: &str,
     ) -> std::result::Result<(), JsValue> {
-        let grammar = Json::parse(schema.as_bytes()).and_then(|s| match s.as_str() {
-            Some(grammar) => Grammar::from_gbnf(grammar),
-            None => Grammar::from_schema(&s),
-        });
+        let grammar = Json::parse(schema.as_bytes()).and_then(|s| Grammar::from_schema(&s));
         grammar.and_then(|g| self.bind(writer, tokenizer, g)).map_err(throw)
+    }
+
+    /// From now on only tokens come that a grammar lets come, which the module of chat templates has read.
+    pub fn follow(
+        &mut self,
+        writer: &mut RawWriter,
+        tokenizer: &RawTokenizer,
+        grammar: &[u32],
+    ) -> std::result::Result<(), JsValue> {
+        let grammar = Grammar::from_words(grammar).unwrap_or_default();
+        self.bind(writer, tokenizer, grammar).map_err(throw)
     }
 
     /// From now on functions of these descriptions (JSON) may be called, must be if `must`, or that of a name.
@@ -251,11 +259,6 @@ impl RawModel {
     /// At most `most` tokens that may follow the text, guessed from repetitions in it.
     pub fn guess(&self, text: &[u32], most: usize) -> Vec<u32> {
         llm::guess(text, most)
-    }
-
-    /// How much each state of a text of `n` tokens counts in its embedding, by what the file says.
-    pub fn shares(&self, n: usize) -> std::result::Result<Vec<f32>, JsValue> {
-        Ok(Pooler::from_gguf(self.0.index()).map_err(throw)?.pooling.shares(n))
     }
 
     /// In how many parts `n` tokens are read after `position` others: of each part how long its graph is, and how many of the tokens it

@@ -314,8 +314,10 @@ export class LocalModel implements Backend {
       const tools = job.messages && toolsOf(options);
       const forms = [schema, grammar, tools].filter((form) => form !== undefined);
       if (forms.length > 1) throw new ValueError("E_VALUE", "one of `schema`, `grammar` and `tools` gives a text its form");
-      const form = grammar === undefined ? schema : String(grammar);
-      if (form !== undefined) guard(() => this.#raw.constrain(activeWriter, this.#requireTokenizer(), JSON.stringify(form)));
+      if (grammar !== undefined) {
+        const { grammar: read } = await chatModule();
+        guard(() => this.#raw.follow(activeWriter, this.#requireTokenizer(), read(grammar)));
+      } else if (schema !== undefined) guard(() => this.#raw.constrain(activeWriter, this.#requireTokenizer(), JSON.stringify(schema)));
       else if (tools) {
         const name = typeof toolChoice === "object" ? toolChoice.name : undefined;
         guard(() => this.#raw.letCall(activeWriter, this.#requireTokenizer(), JSON.stringify(tools), toolChoice === "required", name));
@@ -564,12 +566,16 @@ export class LocalModel implements Backend {
       const ids = this.#prompt({ prompt: text, options: {} });
       const { width } = this.info;
       const sum = new Float64Array(width);
-      const shares = guard(() => this.#raw.shares(ids.length));
+      // 2 and 3 are the first and the last token
+      const pooling = this.metadata[`${this.info.architecture}.pooling_type`];
+      const only = pooling === 2 ? 0 : pooling === 3 ? ids.length - 1 : undefined;
       let at = 0;
       this.#cachedTokens = [];
       await this.#runPlans(ids, "states", signal, (plan) => plan.values, (bytes, tokens) => {
         const hiddenStates = new Float32Array(bytes.buffer, bytes.byteOffset, tokens * width);
-        hiddenStates.forEach((x, i) => (sum[i % width]! += x * shares[at + Math.floor(i / width)]!));
+        hiddenStates.forEach((x, i) => {
+          if (only === undefined || Math.floor(i / width) === only - at) sum[i % width]! += x;
+        });
         at += tokens;
       });
       const length = Math.hypot(...sum);
