@@ -57,6 +57,11 @@ impl Tokenizer {
         contain(|| self.0.encode_pair(first, second))
     }
 
+    /// Tokens of a pair of texts, of which the longer one is cut where both have more than `most` tokens.
+    pub fn encode_pair_within(&self, first: &str, second: &str, most: usize) -> Result<Encoding> {
+        contain(|| self.0.encode_pair_within(first, second, most))
+    }
+
     /// Tokens of one or two texts, with or without special tokens around them.
     pub fn encode_with(&self, text: &str, second: Option<&str>, special: bool) -> Result<Encoding> {
         contain(|| self.0.encode_with(text, second, special))

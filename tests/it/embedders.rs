@@ -69,8 +69,8 @@ fn vectors(path: &Path, name: &str, device: &str) {
     for (e, want) in texts.iter().zip(&wanted).take(count / 2) {
         close(&what, &m.embed(std::slice::from_ref(e)).expect("a vector")[0], want);
     }
-    let before = m.counters().programs;
     m.embed(&texts[..3]).expect("vectors");
+    let before = m.counters().programs;
     m.embed(&many).expect("vectors");
     m.embed(&texts[1..3]).expect("vectors");
     assert_eq!(m.counters().programs, before, "{what}: kernels were compiled for other texts");
@@ -83,7 +83,7 @@ fn scores(path: &Path, name: &str, device: &str) {
     let (mut pairs, mut wanted) = (Vec::new(), Vec::new());
     for p in list(&want, "pairs") {
         let t = m.need_tokenizer().expect("a tokenizer");
-        let e = Embedder::pair(t, text(p, "query"), text(p, "document"), m.encoder().capacity()).expect("tokens");
+        let e = t.encode_pair_within(text(p, "query"), text(p, "document"), m.encoder().capacity()).expect("tokens");
         assert_eq!(e.ids, ids(p), "{what}");
         pairs.push(e);
         wanted.push(p.get("score").and_then(Json::as_f64).expect("a number"));
@@ -132,7 +132,7 @@ fn long_documents_are_cut_and_long_texts_refused() {
     let Some(mut m) = load(&folder().join("bertrank"), "cpu") else { return };
     let t = m.need_tokenizer().expect("a tokenizer").clone();
     let long = "the cat ".repeat(200);
-    let pair = Embedder::pair(&t, "a dog", &long, m.encoder().capacity()).expect("tokens");
+    let pair = t.encode_pair_within("a dog", &long, m.encoder().capacity()).expect("tokens");
     assert_eq!((pair.ids.len(), &pair.ids[..4], pair.ids[95]), (96, &[2, 6, 8, 3][..], 3));
     assert!(m.scores(&[pair]).expect("a score")[0].is_finite());
     let Some(mut m) = load(&folder().join("bert"), "cpu") else { return };

@@ -73,9 +73,9 @@ pub struct PackInputs {
     pub used: usize,
 }
 
-/// The most texts of a pack of `n` tokens.
+/// The most texts of a pack of `n` tokens; a long text has a pack for itself.
 fn rows(n: usize) -> usize {
-    n / 4
+    if n > MOST { 1 } else { n / 4 }
 }
 
 /// Divides texts of these lengths into packs: of each its size in tokens, and the number of the texts in it.

@@ -120,8 +120,17 @@ impl Tokenizer {
         self.encode_with(first, Some(second), true)
     }
 
+    /// Tokens of a pair of texts, of which the longer one is cut where both have more than `most` tokens.
+    pub fn encode_pair_within(&self, first: &str, second: &str, most: usize) -> Result<Encoding> {
+        self.encode_up_to(first, Some(second), true, Some(self.max_length.map_or(most, |own| own.min(most))))
+    }
+
     /// Tokens of one or two texts, with or without special tokens around them.
     pub fn encode_with(&self, text: &str, second: Option<&str>, special: bool) -> Result<Encoding> {
+        self.encode_up_to(text, second, special, self.max_length)
+    }
+
+    fn encode_up_to(&self, text: &str, second: Option<&str>, special: bool, most: Option<usize>) -> Result<Encoding> {
         let mut texts = vec![self.tokens(text)?];
         if let Some(t) = second {
             texts.push(self.tokens(t)?);
@@ -137,7 +146,7 @@ impl Tokenizer {
             }
             _ => &plain,
         };
-        if let Some(max) = self.max_length {
+        if let Some(max) = most {
             let around = parts.iter().map(|p| if let Part::Special(ids, _) = p { ids.len() } else { 0 }).sum();
             truncate(&mut texts, max.saturating_sub(around));
         }

@@ -76,17 +76,6 @@ impl Embedder {
         self.known.get().0.as_ref().map_err(Error::clone)
     }
 
-    /// The tokens of a query and a document, of which the document is cut where both together are too long.
-    pub fn pair(tokenizer: &Tokenizer, query: &str, document: &str, capacity: usize) -> Result<Encoding> {
-        let whole = tokenizer.encode_pair(query, document)?;
-        if whole.ids.len() <= capacity {
-            return Ok(whole);
-        }
-        let mut short = crate::text::Tokenizer::clone(tokenizer);
-        short.set_max_length(Some(capacity));
-        short.encode_pair(query, document)
-    }
-
     /// A score as a relevance from 0 to 1: the chance that the logistic function makes of it.
     pub fn relevance(score: f32) -> f64 {
         1.0 / (1.0 + (-f64::from(score)).exp())

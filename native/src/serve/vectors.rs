@@ -164,7 +164,7 @@ async fn ordered(s: &Arc<Shared>, r: Request) -> Checked<Response> {
         }
         let documents = request::documents(&f)?;
         let query = f.need("query").and_then(|_| f.text("query"))?.unwrap_or_default();
-        let pair = |d: &String| Ok(Embedder::pair(&own.tokenizer, query, d, own.capacity)?);
+        let pair = |d: &String| Ok(own.tokenizer.encode_pair_within(query, d, own.capacity)?);
         let pairs = documents.iter().map(pair).collect::<Checked<Vec<_>>>()?;
         let most = f.count("top_n", 1)?.unwrap_or(documents.len());
         Ok((documents, pairs, most, f.flag("return_documents")?))

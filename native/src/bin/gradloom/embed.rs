@@ -86,7 +86,7 @@ pub(crate) fn rerank(job: &Documents, json: bool, cache: &Cache, progress: Progr
     }
     let mut model = job.model.load_embedder(cache, progress)?;
     let (tokenizer, capacity) = (model.need_tokenizer()?.clone(), model.encoder().capacity());
-    let pair = |d: &String| Embedder::pair(&tokenizer, &job.query, d, capacity);
+    let pair = |d: &String| tokenizer.encode_pair_within(&job.query, d, capacity);
     let pairs = documents.iter().map(pair).collect::<gradloom::Result<Vec<_>>>()?;
     let scores = model.scores(&pairs)?;
     let mut order: Vec<usize> = (0..scores.len()).collect();
