@@ -67,6 +67,11 @@ impl Tokenizer {
         contain(|| self.0.encode_with(text, second, special))
     }
 
+    /// Tokens of one or two texts with offsets, truncated or in windows ([`text::Tokenizer::encode_windows`]).
+    pub fn encode_windows(&self, text: &str, second: Option<&str>, options: &EncodeOptions) -> Result<Vec<Encoding>> {
+        contain(|| self.0.encode_windows(text, second, options))
+    }
+
     /// The text of tokens, without special tokens. Unknown ids are skipped.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         contain(|| self.0.decode(ids))

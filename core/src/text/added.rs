@@ -113,8 +113,8 @@ fn cut(index: &Index, p: Piece) -> Vec<Piece> {
     if index.is_empty() {
         return vec![p];
     }
-    let text = p.text.as_str();
-    let part = |a: usize, b: usize, token| Piece { text: text[a..b].to_owned(), token, first: p.first && a == 0 };
+    let text = p.text.text.as_str();
+    let part = |a: usize, b: usize, token| Piece { text: p.text.slice(a, b), token, first: p.first && a == 0 };
     let (mut out, mut done, mut at) = (Vec::new(), 0, 0);
     while at < text.len() {
         let candidates = index.get(&text.as_bytes()[at]).map_or(&[][..], |l| l);

@@ -3,7 +3,7 @@
 //! (SentencePiece's models in GGUF).
 
 use super::config::{Config, err};
-use super::vocab::Vocab;
+use super::vocab::{Token, Vocab};
 use crate::error::Result;
 use crate::io::json::Json;
 use rustc_hash::FxHashMap;
@@ -60,21 +60,21 @@ impl Bpe {
         })
     }
 
-    pub(super) fn encode(&self, word: &str, out: &mut Vec<u32>) {
+    pub(super) fn encode(&self, word: &str, out: &mut Vec<Token>) {
         if self.ignore_merges
             && let Some(id) = self.vocab.id(word)
         {
-            out.push(id);
+            out.push(Token { id, start: 0, end: word.len() });
             return;
         }
         let symbols = self.symbols(word);
         self.merge(symbols, out);
     }
 
-    /// The tokens of the word's single characters.
-    fn symbols(&self, word: &str) -> Vec<u32> {
+    /// The tokens of the word's single characters, each with its length in bytes.
+    fn symbols(&self, word: &str) -> Vec<(u32, usize)> {
         let mut symbols = Vec::with_capacity(word.len());
-        let mut unknown = None;
+        let mut unknown: Option<(u32, usize)> = None;
         let mut buffer = String::new();
         for (i, c) in word.char_indices() {
             let end = i + c.len_utf8();
@@ -91,16 +91,18 @@ impl Bpe {
             };
             if let Some(id) = self.vocab.id(s) {
                 symbols.extend(unknown.take());
-                symbols.push(id);
+                symbols.push((id, plain.len()));
                 continue;
             }
             if let Some(bytes) = self.byte_fallback.then(|| self.vocab.bytes(s)).flatten() {
-                symbols.extend(bytes);
-            } else if self.unk.is_some() {
-                if !self.fuse_unk {
-                    symbols.extend(unknown);
+                symbols.extend(bytes.into_iter().map(|id| (id, 1)));
+            } else if let Some(unk) = self.unk {
+                let mut len = plain.len();
+                match unknown {
+                    Some(before) if self.fuse_unk => len += before.1,
+                    before => symbols.extend(before),
                 }
-                unknown = self.unk;
+                unknown = Some((unk, len));
             }
         }
         symbols.extend(unknown);
@@ -120,7 +122,7 @@ impl Bpe {
         }
     }
 
-    fn merge(&self, mut symbols: Vec<u32>, out: &mut Vec<u32>) {
+    fn merge(&self, mut symbols: Vec<(u32, usize)>, out: &mut Vec<Token>) {
         // A doubly linked list over the symbols; of a merged pair the right symbol is unlinked
         let n = symbols.len();
         let mut next: Vec<usize> = (1..=n).collect();
@@ -129,32 +131,36 @@ impl Bpe {
         let mut buffer = String::new();
         let mut queue = BinaryHeap::new();
         for i in 1..n {
-            if let Some((rank, id)) = self.rank(symbols[i - 1], symbols[i], &mut buffer) {
+            if let Some((rank, id)) = self.rank(symbols[i - 1].0, symbols[i].0, &mut buffer) {
                 queue.push(Reverse((rank, i - 1, id)));
             }
         }
         while let Some(Reverse((rank, i, id))) = queue.pop() {
             let j = next[i];
             // One of the two symbols may have been merged since this entry was pushed
-            if gone[i] || j >= n || self.rank(symbols[i], symbols[j], &mut buffer) != Some((rank, id)) {
+            if gone[i] || j >= n || self.rank(symbols[i].0, symbols[j].0, &mut buffer) != Some((rank, id)) {
                 continue;
             }
-            symbols[i] = id;
+            symbols[i] = (id, symbols[i].1 + symbols[j].1);
             gone[j] = true;
             next[i] = next[j];
             if next[i] < n {
                 before[next[i]] = i;
-                if let Some((rank, id)) = self.rank(id, symbols[next[i]], &mut buffer) {
+                if let Some((rank, id)) = self.rank(id, symbols[next[i]].0, &mut buffer) {
                     queue.push(Reverse((rank, i, id)));
                 }
             }
             if before[i] < n
-                && let Some((rank, id)) = self.rank(symbols[before[i]], id, &mut buffer)
+                && let Some((rank, id)) = self.rank(symbols[before[i]].0, id, &mut buffer)
             {
                 queue.push(Reverse((rank, before[i], id)));
             }
         }
-        out.extend(symbols.iter().zip(&gone).filter(|s| !s.1).map(|s| s.0));
+        let mut start = 0;
+        for (&(id, len), _) in symbols.iter().zip(&gone).filter(|s| !s.1) {
+            out.push(Token { id, start, end: start + len });
+            start += len;
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::bpe::{Bpe, Merges};
 use super::charsmap::CharsMap;
 use super::config::{err, unknown};
 use super::normalize::{Normalizer, Unicode};
-use super::post::{Decoder, Part, Template};
+use super::post::{Decoder, Part, Post, Template};
 use super::regex::Regex;
 use super::split::{Metaspace, Prepend, Split};
 use super::vocab::Vocab;
@@ -129,9 +129,9 @@ impl Tokenizer {
             split: Some(split),
             model,
             added,
-            template: Some(around(begin, end, between, bert)),
+            post: Post { template: Some(around(begin, end, between, bert)), trim: None },
             decoder: Some(decoder),
-            max_length: None,
+            truncation: None,
             host,
         })
     }

@@ -4,11 +4,13 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `aligned` | a text that remembers where its bytes come from, for offsets |
 //! | `normalize`, `charsmap` | normalizers, which change the text first |
 //! | `split`, `regex`, `unicode` | pre-tokenizers, which cut the text into words |
 //! | `bpe`, `words`, `vocab` | the models, which turn words into tokens |
 //! | `added` | special and added tokens, which are found in the text before all that |
 //! | `post` | special tokens around the text; decoders |
+//! | `windows` | truncation, and windows over long texts |
 //! | `gguf` | tokenizers of GGUF files |
 //! | `chat`, `guard`, `pystr` | chat templates (feature `chat`) |
 //!
@@ -18,6 +20,7 @@
 #![deny(clippy::unwrap_used)]
 
 mod added;
+mod aligned;
 mod bpe;
 mod charsmap;
 #[cfg(feature = "chat")]
@@ -37,21 +40,24 @@ mod split;
 mod tests;
 mod unicode;
 mod vocab;
+mod windows;
 mod words;
 
 #[cfg(feature = "chat")]
 pub use chat::{ChatOptions, ChatTemplate, DateTime};
 pub use normalize::{Form, Unicode};
+pub use windows::{EncodeOptions, Encoding, Truncation, TruncationSide, TruncationStrategy};
 
 use crate::error::Result;
 use crate::io::json::Json;
 use added::Added;
+use aligned::Aligned;
 use bpe::Bpe;
 use config::{Config, err, unknown};
 use normalize::Normalizer;
-use post::{Decoder, Part, Template};
+use post::{Decoder, Part, Post};
 use split::{Piece, Split};
-use vocab::Vocab;
+use vocab::{Token, Vocab};
 use words::{Unigram, WordLevel, WordPiece};
 
 #[derive(Clone, Debug)]
@@ -69,19 +75,10 @@ pub struct Tokenizer {
     split: Option<Split>,
     model: TokenModel,
     added: Added,
-    template: Option<Template>,
+    post: Post,
     decoder: Option<Decoder>,
-    max_length: Option<usize>,
+    truncation: Option<Truncation>,
     host: Unicode,
-}
-
-/// The tokens of a text, or of two.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Encoding {
-    /// The token ids.
-    pub ids: Vec<u32>,
-    /// For each token, 0 if it belongs to the first text and 1 for the second, where the model distinguishes the two.
-    pub type_ids: Vec<u32>,
 }
 
 impl Tokenizer {
@@ -92,17 +89,15 @@ impl Tokenizer {
         let model = read_model(&model)?;
         let normalizer = Config::member(&json, "normalizer").map(|c| Normalizer::new(&c)).transpose()?;
         let added = Added::new(json.get("added_tokens").and_then(Json::as_array).unwrap_or_default(), |t| {
-            normalizer.as_ref().map_or(Ok(t.to_owned()), |n| n.run(t.to_owned(), host, &mut true))
+            let mut text = Aligned::plain(t.to_owned());
+            normalizer.as_ref().map_or(Ok(()), |n| n.run(&mut text, host, &mut true))?;
+            Ok(text.text)
         })?;
-        let truncation = Config::member(&json, "truncation");
         Ok(Tokenizer {
             split: Config::member(&json, "pre_tokenizer").map(|c| Split::new(&c)).transpose()?,
-            template: match Config::member(&json, "post_processor") {
-                Some(c) => Template::new(&c)?,
-                None => None,
-            },
+            post: Config::member(&json, "post_processor").map(|c| Post::new(&c)).transpose()?.unwrap_or_default(),
             decoder: Config::member(&json, "decoder").map(|c| Decoder::new(&c)).transpose()?,
-            max_length: truncation.map(|c| c.size("max_length", usize::MAX)).transpose()?,
+            truncation: Config::member(&json, "truncation").map(|c| read_truncation(&c)).transpose()?,
             normalizer,
             model,
             added,
@@ -122,22 +117,31 @@ impl Tokenizer {
 
     /// Tokens of a pair of texts, of which the longer one is cut where both have more than `most` tokens.
     pub fn encode_pair_within(&self, first: &str, second: &str, most: usize) -> Result<Encoding> {
-        self.encode_up_to(first, Some(second), true, Some(self.max_length.map_or(most, |own| own.min(most))))
+        let max_length = self.truncation().max_length.min(most);
+        let truncation = Truncation { max_length, strategy: TruncationStrategy::LongestFirst, ..self.truncation() };
+        let options = EncodeOptions { special: true, offsets: false, truncation: Some(truncation), overflow: false };
+        Ok(self.encode_windows(first, Some(second), &options)?.swap_remove(0))
     }
 
     /// Tokens of one or two texts, with or without special tokens around them.
     pub fn encode_with(&self, text: &str, second: Option<&str>, special: bool) -> Result<Encoding> {
-        self.encode_up_to(text, second, special, self.max_length)
+        let options = EncodeOptions { special, offsets: false, truncation: None, overflow: false };
+        Ok(self.encode_windows(text, second, &options)?.swap_remove(0))
     }
 
-    fn encode_up_to(&self, text: &str, second: Option<&str>, special: bool, most: Option<usize>) -> Result<Encoding> {
-        let mut texts = vec![self.tokens(text)?];
+    /// Tokens of one or two texts. With `overflow`, texts that are too long are several windows: the first is what
+    /// truncation leaves, and the others have what it removed. There is always one.
+    ///
+    /// # Errors
+    /// `E_VALUE` if the text that may lose tokens is too short for that, or the stride as long as a window.
+    pub fn encode_windows(&self, text: &str, second: Option<&str>, options: &EncodeOptions) -> Result<Vec<Encoding>> {
+        let mut texts = vec![self.tokens(text, options.offsets)?];
         if let Some(t) = second {
-            texts.push(self.tokens(t)?);
+            texts.push(self.tokens(t, options.offsets)?);
         }
         let plain: Vec<Part> = (0..texts.len()).map(|i| Part::Text(i, i as u32)).collect();
-        let parts = match &self.template {
-            Some(t) if special => {
+        let parts = match &self.post.template {
+            Some(t) if options.special => {
                 if second.is_some() {
                     &t.pair
                 } else {
@@ -146,47 +150,57 @@ impl Tokenizer {
             }
             _ => &plain,
         };
-        if let Some(max) = most {
-            let around = parts.iter().map(|p| if let Part::Special(ids, _) = p { ids.len() } else { 0 }).sum();
-            truncate(&mut texts, max.saturating_sub(around));
-        }
-        let mut out = Encoding::default();
-        for p in parts {
-            let (ids, kind) = match p {
-                Part::Text(i, kind) => (texts.get(*i).map_or(&[][..], |t| t), *kind),
-                Part::Special(ids, kind) => (ids.as_slice(), *kind),
-            };
-            out.ids.extend(ids);
-            out.type_ids.resize(out.ids.len(), kind);
-        }
-        Ok(out)
+        let lens: Vec<usize> = texts.iter().map(Vec::len).collect();
+        let around = parts.iter().map(|p| if let Part::Special(ids, _) = p { ids.len() } else { 0 }).sum();
+        let truncation = options.truncation.unwrap_or(self.truncation());
+        let windows = truncation.windows(&lens, around, options.overflow)?;
+        let trim = |i: usize, t: &Token| match (self.post.trim, self.token(t.id)) {
+            (Some(trim), Some(token)) if options.offsets => trim.narrow(i, token, (t.start, t.end)),
+            _ => (t.start, t.end),
+        };
+        let [first, others @ ..] = windows.as_slice() else { return Ok(Vec::new()) };
+        // The windows of the second text come after each other beside a window of the first one; the first window of the
+        // first text comes beside further ones of the second only at the end
+        let beside = others.first().map_or(1, Vec::len);
+        let after = (1..first.len()).flat_map(|i| (0..beside).map(move |j| (i, j)));
+        let order = std::iter::once((0, 0)).chain(after).chain((1..beside).map(|j| (0, j)));
+        Ok(order
+            .map(|(i, j)| {
+                let one = texts.iter().zip(&windows).zip([i, j]).map(|((t, w), k)| &t[w[k].clone()]);
+                windows::join(parts, &one.collect::<Vec<_>>(), trim)
+            })
+            .collect())
     }
 
-    fn tokens(&self, text: &str) -> Result<Vec<u32>> {
+    fn tokens(&self, text: &str, offsets: bool) -> Result<Vec<Token>> {
+        let whole = if offsets { Aligned::original(text)? } else { Aligned::plain(text.to_owned()) };
         let mut pieces = Vec::new();
-        for p in self.added.cut_raw(Piece { text: text.to_owned(), token: None, first: true }) {
-            match (&self.normalizer, p.token) {
-                (Some(n), None) => {
-                    let mut first = p.first;
-                    let text = n.run(p.text, self.host, &mut first)?;
-                    pieces.extend(self.added.cut_normalized(Piece { text, first, token: None }));
-                }
-                (None, None) => pieces.extend(self.added.cut_normalized(p)),
-                _ => pieces.push(p),
+        for mut p in self.added.cut_raw(Piece { text: whole, token: None, first: true }) {
+            if p.token.is_some() {
+                pieces.push(p);
+                continue;
             }
+            if let Some(n) = &self.normalizer {
+                n.run(&mut p.text, self.host, &mut p.first)?;
+            }
+            pieces.extend(self.added.cut_normalized(p));
         }
-        pieces.retain(|p| p.token.is_some() || !p.text.is_empty());
+        pieces.retain(|p| p.token.is_some() || !p.text.text.is_empty());
         if let Some(s) = &self.split {
             pieces = s.run(pieces)?;
         }
         let mut out = Vec::with_capacity(text.len() / 3 + 1);
         for p in &pieces {
+            let (start, word) = (out.len(), p.text.text.as_str());
             match (p.token, &self.model) {
-                (Some(id), _) => out.push(id),
-                (_, TokenModel::Bpe(m)) => m.encode(&p.text, &mut out),
-                (_, TokenModel::WordPiece(m)) => m.encode(&p.text, &mut out),
-                (_, TokenModel::WordLevel(m)) => m.encode(&p.text, &mut out)?,
-                (_, TokenModel::Unigram(m)) => m.encode(&p.text, &mut out)?,
+                (Some(id), _) => out.push(Token { id, start: 0, end: word.len() }),
+                (_, TokenModel::Bpe(m)) => m.encode(word, &mut out),
+                (_, TokenModel::WordPiece(m)) => m.encode(word, &mut out),
+                (_, TokenModel::WordLevel(m)) => m.encode(word, &mut out)?,
+                (_, TokenModel::Unigram(m)) => m.encode(word, &mut out)?,
+            }
+            for t in &mut out[start..] {
+                (t.start, t.end) = p.text.span(t.start, t.end);
             }
         }
         Ok(out)
@@ -242,9 +256,14 @@ impl Tokenizer {
         self.len() == 0
     }
 
+    /// How texts are truncated: as the file says, with the length of `set_max_length`.
+    pub fn truncation(&self) -> Truncation {
+        self.truncation.unwrap_or(DEFAULT_TRUNCATION)
+    }
+
     /// Truncates encodings to this many tokens, including special ones; `None` does not truncate.
     pub fn set_max_length(&mut self, tokens: Option<usize>) {
-        self.max_length = tokens;
+        self.truncation = tokens.map(|max_length| Truncation { max_length, ..self.truncation() });
     }
 
     fn vocab(&self) -> &Vocab {
@@ -257,28 +276,30 @@ impl Tokenizer {
     }
 }
 
-/// Removes tokens from the end of the longer text until both fit.
-fn truncate(texts: &mut [Vec<u32>], max: usize) {
-    match texts {
-        [one] => one.truncate(max),
-        [a, b] => {
-            // The shorter text is kept whole if it has at most half of the tokens
-            let (n, m) = (a.len(), b.len());
-            if n + m <= max {
-                return;
-            }
-            let (short, long) = if n <= m { (n, m) } else { (m, n) };
-            let (short, long) = if short > max / 2 && long > max / 2 {
-                (max / 2, max - max / 2)
-            } else {
-                (short.min(max), max.saturating_sub(short))
-            };
-            let (x, y) = if n <= m { (short, long) } else { (long, short) };
-            a.truncate(x);
-            b.truncate(y);
-        }
-        _ => {}
-    }
+/// What a file leaves out.
+const DEFAULT_TRUNCATION: Truncation = Truncation {
+    max_length: usize::MAX,
+    strategy: TruncationStrategy::LongestFirst,
+    side: TruncationSide::Right,
+    stride: 0,
+};
+
+fn read_truncation(c: &Config<'_>) -> Result<Truncation> {
+    Ok(Truncation {
+        max_length: c.size("max_length", usize::MAX)?,
+        strategy: match c.text_or("strategy", "LongestFirst")? {
+            "LongestFirst" => TruncationStrategy::LongestFirst,
+            "OnlyFirst" => TruncationStrategy::OnlyFirst,
+            "OnlySecond" => TruncationStrategy::OnlySecond,
+            other => return Err(unknown("truncation", other)),
+        },
+        side: match c.text_or("direction", "Right")? {
+            "Right" => TruncationSide::Right,
+            "Left" => TruncationSide::Left,
+            other => return Err(unknown("truncation", other)),
+        },
+        stride: c.size("stride", 0)?,
+    })
 }
 
 fn read_model(c: &Config<'_>) -> Result<TokenModel> {

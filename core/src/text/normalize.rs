@@ -1,9 +1,10 @@
 //! Normalizers: changes of the text before it is cut into words.
 
+use super::aligned::Aligned;
 use super::charsmap::{CharsMap, base64};
 use super::config::{Config, unknown};
 use super::regex::Regex;
-use super::split::byte_char;
+use super::split::byte_level;
 use super::unicode::Categories;
 use crate::error::{Error, Result};
 
@@ -11,7 +12,7 @@ use crate::error::{Error, Result};
 const FREE_BYTES: u64 = 16 << 20;
 
 /// A Unicode normalization form.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Form {
     /// Canonical composition.
     Nfc,
@@ -78,62 +79,67 @@ impl Normalizer {
     }
 
     /// Normalizes a text. Sets `first` to false if the first character is removed.
-    pub(super) fn run(&self, text: String, host: Unicode, first: &mut bool) -> Result<String> {
-        // ASCII text is the same in all four forms
-        let form = |f: Form, t: String| if t.is_ascii() { t } else { (host.normalize)(f, &t) };
-        let mut keep = |t: &str, f: &dyn Fn(char) -> bool| -> String {
-            *first &= t.chars().next().is_none_or(f);
-            t.chars().filter(|&c| f(c)).collect()
+    pub(super) fn run(&self, t: &mut Aligned, host: Unicode, first: &mut bool) -> Result<()> {
+        let mut keep = |t: &mut Aligned, f: &dyn Fn(char) -> bool| {
+            *first &= t.text.chars().next().is_none_or(f);
+            t.retain(f);
         };
-        Ok(match self {
+        match self {
             Normalizer::Bert { clean, chinese, accents, lower } => {
-                let mut t = text;
                 if *clean {
-                    t = keep(&t, &|c| !is_control(c))
-                        .chars()
-                        .map(|c| if c.is_whitespace() { ' ' } else { c })
-                        .collect();
+                    keep(t, &|c| !is_control(c));
+                    t.map(|c| if c.is_whitespace() { ' ' } else { c });
                 }
                 if *chinese {
-                    t = spaced(&t);
+                    // Puts spaces around ideographs
+                    t.flat_map(|c| {
+                        let shown = if is_ideograph(c) { 0..3 } else { 1..2 };
+                        [' ', c, ' '].into_iter().skip(shown.start).take(shown.len())
+                    });
                 }
                 if *accents {
-                    t = keep(&form(Form::Nfd, t), &|c| !Categories::NONSPACING.has(c));
+                    t.normalize(Form::Nfd, host);
+                    keep(t, &|c| !Categories::NONSPACING.has(c));
                 }
-                if *lower { lowercase(&t) } else { t }
+                if *lower {
+                    t.flat_map(char::to_lowercase);
+                }
             }
-            Normalizer::Form(f) => form(*f, text),
-            Normalizer::Lowercase => lowercase(&text),
+            Normalizer::Form(f) => t.normalize(*f, host),
+            Normalizer::Lowercase => t.flat_map(char::to_lowercase),
             Normalizer::Strip { left, right } => {
-                let t = if *left { text.trim_start() } else { &text };
-                *first &= t.len() == text.len() || !*left;
-                if *right { t.trim_end().to_owned() } else { t.to_owned() }
+                let start = if *left { t.text.len() - t.text.trim_start().len() } else { 0 };
+                let end = if *right { t.text.trim_end().len().max(start) } else { t.text.len() };
+                *first &= start == 0;
+                *t = t.slice(start, end);
             }
-            Normalizer::StripAccents => keep(&text, &|c| !Categories::MARK.has(c)),
-            Normalizer::Replace(pattern, content) => replace(pattern, content, &text)?,
-            Normalizer::Prepend(p) => {
-                if text.is_empty() {
-                    text
-                } else {
-                    format!("{p}{text}")
-                }
+            Normalizer::StripAccents => keep(t, &|c| !Categories::MARK.has(c)),
+            Normalizer::Replace(pattern, content) => {
+                let most = most_bytes(&t.text);
+                t.replace(&pattern.find_all(&t.text)?, content, |n| most.of(n))?;
             }
-            Normalizer::Nmt => keep(&text, &|c| !is_nmt_control(c)).chars().map(nmt_space).collect(),
-            Normalizer::ByteLevel => text.bytes().map(byte_char).collect(),
+            Normalizer::Prepend(p) => t.prepend(p),
+            Normalizer::Nmt => {
+                keep(t, &|c| !is_nmt_control(c));
+                t.map(nmt_space);
+            }
+            Normalizer::ByteLevel => byte_level(t),
             Normalizer::Precompiled(map) => {
                 // In ASCII the only grapheme cluster of two characters is CR LF
-                let plain = text.is_ascii() && !text.contains('\r');
-                let ends = if plain { (1..=text.len()).collect() } else { (host.clusters)(&text) };
-                map.run(&text, &ends)
+                let plain = t.text.is_ascii() && !t.text.contains('\r');
+                let ends = if plain { (1..=t.text.len()).collect() } else { (host.clusters)(&t.text) };
+                let text = t.text.clone();
+                t.parts(map.run(&text, &ends).into_iter());
             }
             Normalizer::Sequence(list) => {
-                let most = most_bytes(&text);
-                list.iter().try_fold(text, |t, n| {
-                    let t = n.run(t, host, first)?;
-                    most.of(t.len()).map(|()| t)
-                })?
+                let most = most_bytes(&t.text);
+                for n in list {
+                    n.run(t, host, first)?;
+                    most.of(t.text.len())?;
+                }
             }
-        })
+        }
+        Ok(())
     }
 }
 
@@ -156,38 +162,14 @@ impl Most {
 
 pub(super) fn replace(pattern: &Regex, content: &str, text: &str) -> Result<String> {
     let most = most_bytes(text);
-    let mut out = String::with_capacity(text.len());
-    let mut end = 0;
-    for (a, b) in pattern.find_all(text)? {
-        out.push_str(&text[end..a]);
-        most.of(out.len().saturating_add(content.len()))?;
-        out.push_str(content);
-        end = b;
-    }
-    out.push_str(&text[end..]);
-    Ok(out)
-}
-
-fn lowercase(t: &str) -> String {
-    t.chars().flat_map(char::to_lowercase).collect()
+    let mut out = Aligned::plain(text.to_owned());
+    out.replace(&pattern.find_all(text)?, content, |n| most.of(n))?;
+    Ok(out.text)
 }
 
 /// Control characters as BERT defines them; tab and line ends count as white space.
 fn is_control(c: char) -> bool {
     matches!(c, '\0' | '\u{fffd}') || !matches!(c, '\t' | '\n' | '\r') && Categories::OTHER.has(c)
-}
-
-/// Puts spaces around ideographs.
-fn spaced(t: &str) -> String {
-    let mut out = String::with_capacity(t.len());
-    for c in t.chars() {
-        if is_ideograph(c) {
-            out.extend([' ', c, ' ']);
-        } else {
-            out.push(c);
-        }
-    }
-    out
 }
 
 /// The Unicode blocks that BERT treats as Chinese characters.

@@ -25,17 +25,35 @@ pub(super) struct Template {
     pub pair: Vec<Part>,
 }
 
-impl Template {
-    /// `None` if the post-processor adds no tokens.
-    pub(super) fn new(c: &Config<'_>) -> Result<Option<Template>> {
+/// Offsets leave out white space at the ends of tokens.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trim {
+    /// Whether a space may have been added before a text.
+    pub prefix: bool,
+}
+
+/// What is done with the tokens of texts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Post {
+    /// `None` if no tokens are added.
+    pub template: Option<Template>,
+    pub trim: Option<Trim>,
+}
+
+impl Post {
+    pub(super) fn new(c: &Config<'_>) -> Result<Post> {
         let special = |key: &str| -> Result<u32> {
             match c.get(key).and_then(Json::as_array) {
                 Some([_, n]) => id(n),
                 _ => Err(err(format!("`{key}` is no token with its number"))),
             }
         };
+        let trim = || -> Result<Option<Trim>> {
+            let trim = Trim { prefix: c.flag("add_prefix_space", true)? };
+            Ok(c.flag("trim_offsets", true)?.then_some(trim))
+        };
         Ok(match c.kind()? {
-            "ByteLevel" => None,
+            "ByteLevel" => Post { template: None, trim: trim()? },
             "BertProcessing" | "RobertaProcessing" => {
                 let (sep, cls) = (special("sep")?, special("cls")?);
                 let roberta = c.kind()? == "RobertaProcessing";
@@ -45,16 +63,23 @@ impl Template {
                 let mut pair = single.clone();
                 pair.extend(roberta.then(|| one(sep, 0)));
                 pair.extend([Part::Text(1, second), one(sep, second)]);
-                Some(Template { single, pair })
+                let trim = if roberta { trim()? } else { None };
+                Post { template: Some(Template { single, pair }), trim }
             }
-            "TemplateProcessing" => Some(Template { single: template(c, "single")?, pair: template(c, "pair")? }),
+            "TemplateProcessing" => {
+                let template = Template { single: template(c, "single")?, pair: template(c, "pair")? };
+                Post { template: Some(template), trim: None }
+            }
             "Sequence" => {
-                let mut list = c.list("processors", Template::new)?.into_iter().flatten();
-                let first = list.next();
-                if list.next().is_some() {
-                    return Err(unknown("post-processor", "Sequence of several templates"));
+                let mut all = Post::default();
+                for one in c.list("processors", Post::new)? {
+                    if all.template.is_some() && one.template.is_some() {
+                        return Err(unknown("post-processor", "Sequence of several templates"));
+                    }
+                    all.template = all.template.or(one.template);
+                    all.trim = all.trim.or(one.trim);
                 }
-                first
+                all
             }
             kind => return Err(unknown("post-processor", kind)),
         })

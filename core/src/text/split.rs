@@ -1,5 +1,6 @@
 //! Pre-tokenizers: they cut a text into pieces; no token spans two pieces.
 
+use super::aligned::Aligned;
 use super::config::{Config, unknown};
 use super::regex::Regex;
 use super::unicode::{is_punctuation, is_rust_word};
@@ -8,7 +9,7 @@ use crate::error::Result;
 /// A part of the text, or an added token that was found in it; the latter is not cut any further.
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
-    pub text: String,
+    pub text: Aligned,
     pub token: Option<u32>,
     /// Whether the piece is at the beginning of the text.
     pub first: bool,
@@ -110,52 +111,53 @@ impl Split {
         match self {
             Split::Bert => {
                 let mut words = Vec::new();
-                cut(&p, chars(&p.text, char::is_whitespace), Behavior::Removed, false, &mut words);
+                cut(&p, chars(&p, char::is_whitespace), Behavior::Removed, false, &mut words);
                 for w in words {
-                    cut(&w, chars(&w.text, is_punctuation), Behavior::Isolated, false, out);
+                    cut(&w, chars(&w, is_punctuation), Behavior::Isolated, false, out);
                 }
             }
             Split::ByteLevel { prefix, pattern } => {
-                if *prefix && !p.text.starts_with(' ') {
-                    p.text.insert(0, ' ');
+                if *prefix && !p.text.text.starts_with(' ') {
+                    p.text.prepend(" ");
                 }
                 let start = out.len();
                 match pattern {
-                    Some(r) => cut(&p, r.find_all(&p.text)?, Behavior::Isolated, false, out),
+                    Some(r) => cut(&p, r.find_all(&p.text.text)?, Behavior::Isolated, false, out),
                     None => out.push(p),
                 }
                 for p in &mut out[start..] {
-                    p.text = p.text.bytes().map(byte_char).collect();
+                    byte_level(&mut p.text);
                 }
             }
             Split::Metaspace(m) => {
-                p.text = p.text.chars().map(|c| if c == ' ' { m.mark } else { c }).collect();
+                p.text.map(|c| if c == ' ' { m.mark } else { c });
                 let wanted = m.prepend == Prepend::Always || m.prepend == Prepend::First && p.first;
-                if wanted && !p.text.starts_with(m.mark) {
-                    p.text.insert(0, m.mark);
+                if wanted && !p.text.text.starts_with(m.mark) {
+                    p.text.prepend(m.mark.encode_utf8(&mut [0; 4]));
                 }
                 match m.split {
-                    true => cut(&p, chars(&p.text, |c| c == m.mark), Behavior::MergedWithNext, false, out),
+                    true => cut(&p, chars(&p, |c| c == m.mark), Behavior::MergedWithNext, false, out),
                     false => out.push(p),
                 }
             }
             Split::Whitespace => {
                 // Runs of word characters, and runs of other characters that are not white space
                 let mut words = Vec::new();
-                cut(&p, chars(&p.text, char::is_whitespace), Behavior::Removed, false, &mut words);
+                cut(&p, chars(&p, char::is_whitespace), Behavior::Removed, false, &mut words);
                 for w in words {
-                    cut(&w, chars(&w.text, is_rust_word), Behavior::Contiguous, false, out);
+                    cut(&w, chars(&w, is_rust_word), Behavior::Contiguous, false, out);
                 }
             }
-            Split::WhitespaceSplit => cut(&p, chars(&p.text, char::is_whitespace), Behavior::Removed, false, out),
-            Split::Punctuation(b) => cut(&p, chars(&p.text, is_punctuation), *b, false, out),
-            Split::Digits(b) => cut(&p, chars(&p.text, char::is_numeric), *b, false, out),
-            Split::Delimiter(d) => cut(&p, chars(&p.text, |c| c == *d), Behavior::Removed, false, out),
+            Split::WhitespaceSplit => cut(&p, chars(&p, char::is_whitespace), Behavior::Removed, false, out),
+            Split::Punctuation(b) => cut(&p, chars(&p, is_punctuation), *b, false, out),
+            Split::Digits(b) => cut(&p, chars(&p, char::is_numeric), *b, false, out),
+            Split::Delimiter(d) => cut(&p, chars(&p, |c| c == *d), Behavior::Removed, false, out),
             Split::Pattern { pattern, behavior, invert } => {
-                cut(&p, pattern.find_all(&p.text)?, *behavior, *invert, out);
+                cut(&p, pattern.find_all(&p.text.text)?, *behavior, *invert, out);
             }
             Split::FixedLength(n) => {
-                let ends: Vec<usize> = p.text.char_indices().map(|c| c.0).step_by(*n).chain([p.text.len()]).collect();
+                let text = &p.text.text;
+                let ends: Vec<usize> = text.char_indices().map(|c| c.0).step_by(*n).chain([text.len()]).collect();
                 let ranges = ends.windows(2).map(|w| (w[0], w[1])).collect();
                 cut(&p, ranges, Behavior::Isolated, false, out);
             }
@@ -177,8 +179,8 @@ fn behavior(c: &Config<'_>, default: &'static str) -> Result<Behavior> {
 }
 
 /// Byte ranges of the single characters for which `f` is true.
-fn chars(text: &str, f: impl Fn(char) -> bool) -> Vec<(usize, usize)> {
-    text.char_indices().filter(|&(_, c)| f(c)).map(|(i, c)| (i, i + c.len_utf8())).collect()
+fn chars(p: &Piece, f: impl Fn(char) -> bool) -> Vec<(usize, usize)> {
+    p.text.text.char_indices().filter(|&(_, c)| f(c)).map(|(i, c)| (i, i + c.len_utf8())).collect()
 }
 
 /// Cuts a piece at the matches of a pattern (if `invert` is set, at the text between the matches), and
@@ -193,8 +195,9 @@ fn cut(p: &Piece, matches: Vec<(usize, usize)>, behavior: Behavior, invert: bool
         parts.push((a, b, !invert));
         end = b;
     }
-    if end < p.text.len() {
-        parts.push((end, p.text.len(), invert));
+    let len = p.text.text.len();
+    if end < len {
+        parts.push((end, len, invert));
     }
     let mut joined: Vec<(usize, usize)> = Vec::with_capacity(parts.len());
     match behavior {
@@ -227,12 +230,21 @@ fn cut(p: &Piece, matches: Vec<(usize, usize)>, behavior: Behavior, invert: bool
         }
     }
     for (a, b) in joined {
-        out.push(Piece { text: p.text[a..b].to_owned(), token: None, first: p.first && a == 0 });
+        out.push(Piece { text: p.text.slice(a, b), token: None, first: p.first && a == 0 });
     }
 }
 
+/// Replaces each byte by its character in byte-level vocabularies.
+pub(super) fn byte_level(t: &mut Aligned) {
+    t.flat_map(|c| {
+        let (mut bytes, len) = ([0; 4], c.len_utf8());
+        c.encode_utf8(&mut bytes);
+        bytes.into_iter().take(len).map(byte_char)
+    });
+}
+
 /// The printable character that represents a byte in byte-level vocabularies.
-pub(super) fn byte_char(b: u8) -> char {
+fn byte_char(b: u8) -> char {
     let code = match b {
         0..=0x20 => 256 + u32::from(b),
         0x7f..=0xa0 => 289 - 0x7f + u32::from(b),

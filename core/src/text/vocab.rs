@@ -5,6 +5,14 @@ use crate::error::Result;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
+/// A token and the bytes of its word that it covers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Token {
+    pub id: u32,
+    pub start: usize,
+    pub end: usize,
+}
+
 /// The largest allowed token id.
 const MAX_ID: u32 = 1 << 24;
 

@@ -1,7 +1,7 @@
 //! The tokenizer models other than byte pair encoding: WordPiece, WordLevel, Unigram.
 
 use super::config::{Config, err};
-use super::vocab::Vocab;
+use super::vocab::{Token, Vocab};
 use crate::error::Result;
 use crate::io::json::Json;
 
@@ -25,9 +25,10 @@ impl WordPiece {
         })
     }
 
-    pub(super) fn encode(&self, word: &str, out: &mut Vec<u32>) {
+    pub(super) fn encode(&self, word: &str, out: &mut Vec<Token>) {
+        let unknown = Token { id: self.unk, start: 0, end: word.len() };
         if word.chars().count() > self.max_chars {
-            out.push(self.unk);
+            out.push(unknown);
             return;
         }
         let first = out.len();
@@ -44,10 +45,10 @@ impl WordPiece {
             });
             let Some((id, end)) = found else {
                 out.truncate(first);
-                out.push(self.unk);
+                out.push(unknown);
                 return;
             };
-            out.push(id);
+            out.push(Token { id, start, end: start + end });
             start += end;
         }
     }
@@ -61,9 +62,10 @@ pub(super) struct WordLevel {
 }
 
 impl WordLevel {
-    pub(super) fn encode(&self, word: &str, out: &mut Vec<u32>) -> Result<()> {
+    pub(super) fn encode(&self, word: &str, out: &mut Vec<Token>) -> Result<()> {
         let id = self.vocab.id(word).or(self.unk);
-        out.push(id.ok_or_else(|| err(format!("`{word}` is unknown and there is no token for that")))?);
+        let id = id.ok_or_else(|| err(format!("`{word}` is unknown and there is no token for that")))?;
+        out.push(Token { id, start: 0, end: word.len() });
         Ok(())
     }
 }
@@ -118,7 +120,7 @@ impl Unigram {
         })
     }
 
-    pub(super) fn encode(&self, text: &str, out: &mut Vec<u32>) -> Result<()> {
+    pub(super) fn encode(&self, text: &str, out: &mut Vec<Token>) -> Result<()> {
         let mut tokens = self.best_path(text);
         tokens.reverse();
         // Adjacent unknown characters are merged into one unknown text
@@ -126,8 +128,8 @@ impl Unigram {
         while i < tokens.len() {
             let (start, mut end, id) = tokens[i];
             i += 1;
-            if id.is_some() && id != self.unk {
-                out.extend(id);
+            if let Some(id) = id.filter(|_| id != self.unk) {
+                out.push(Token { id, start, end });
                 continue;
             }
             while let Some(&(_, e, next)) = tokens.get(i)
@@ -136,18 +138,20 @@ impl Unigram {
                 end = e;
                 i += 1;
             }
-            self.unknown(&text[start..end], out)?;
+            self.unknown(&text[start..end], start, out)?;
         }
         Ok(())
     }
 
-    fn unknown(&self, text: &str, out: &mut Vec<u32>) -> Result<()> {
+    fn unknown(&self, text: &str, start: usize, out: &mut Vec<Token>) -> Result<()> {
+        let token = |id| Token { id, start, end: start + text.len() };
         if let Some(id) = self.vocab.id(text) {
-            out.push(id);
+            out.push(token(id));
         } else if let Some(bytes) = self.byte_fallback.then(|| self.vocab.bytes(text)).flatten() {
-            out.extend(bytes);
+            out.extend(bytes.into_iter().map(token));
         } else {
-            out.push(self.unk.ok_or_else(|| err(format!("`{text}` is unknown and there is no token for that")))?);
+            let unk = self.unk.ok_or_else(|| err(format!("`{text}` is unknown and there is no token for that")))?;
+            out.push(token(unk));
         }
         Ok(())
     }

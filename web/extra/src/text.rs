@@ -2,6 +2,8 @@
 
 use crate::throw;
 use gradloom_core::io::gguf::Gguf;
+#[cfg(not(feature = "llm"))]
+use gradloom_core::text::{EncodeOptions, TruncationSide, TruncationStrategy};
 use gradloom_core::text::{Form, Tokenizer, Unicode};
 use js_sys::{Array, Intl, JsString};
 use wasm_bindgen::prelude::*;
@@ -30,6 +32,19 @@ fn clusters(text: &str) -> Vec<usize> {
     ends.collect()
 }
 
+/// For each byte of a text, and its end, how many UTF-16 units come before its character.
+#[cfg(not(feature = "llm"))]
+fn units(text: &str) -> Vec<u32> {
+    let mut out = Vec::with_capacity(text.len() + 1);
+    let mut units = 0;
+    for c in text.chars() {
+        out.resize(out.len() + c.len_utf8(), units);
+        units += c.len_utf16() as u32;
+    }
+    out.push(units);
+    out
+}
+
 /// What the host knows of Unicode.
 pub(crate) const UNICODE: Unicode = Unicode { normalize, clusters };
 
@@ -49,6 +64,47 @@ impl RawTokenizer {
     pub fn encode(&self, text: &str, second: Option<String>, special: bool) -> Result<Vec<u32>, JsValue> {
         let e = self.0.encode_with(text, second.as_deref(), special).map_err(throw)?;
         Ok([e.ids, e.type_ids].concat())
+    }
+
+    /// Windows of tokens. Each is its number of tokens, their ids, their types, the texts they are from (2 for none), and
+    /// where they begin and end there in UTF-16 units. `how` are a `max_length` (0: the file's), a strategy and a side, both
+    /// in the order of their variants, and a stride; without a stride there is one window.
+    #[cfg(not(feature = "llm"))]
+    pub fn windows(&self, text: &str, second: Option<String>, special: bool, how: &[u32]) -> Result<Vec<u32>, JsValue> {
+        let number = |i: usize| how.get(i).map(|&n| n as usize);
+        let mut truncation = self.0.truncation();
+        truncation.max_length = number(0).filter(|&n| n > 0).unwrap_or(truncation.max_length);
+        truncation.strategy = match number(1) {
+            Some(0) => TruncationStrategy::LongestFirst,
+            Some(1) => TruncationStrategy::OnlyFirst,
+            Some(2) => TruncationStrategy::OnlySecond,
+            _ => truncation.strategy,
+        };
+        truncation.side = match number(2) {
+            Some(0) => TruncationSide::Right,
+            Some(1) => TruncationSide::Left,
+            _ => truncation.side,
+        };
+        truncation.stride = number(3).unwrap_or_default();
+        let overflow = number(3).is_some();
+        let options = EncodeOptions { special, offsets: true, truncation: Some(truncation), overflow };
+        let windows = self.0.encode_windows(text, second.as_deref(), &options).map_err(throw)?;
+        let units = [units(text), units(second.as_deref().unwrap_or_default())];
+        let mut out = Vec::new();
+        for w in windows {
+            out.push(w.ids.len() as u32);
+            out.extend(&w.ids);
+            out.extend(&w.type_ids);
+            out.extend(w.sequence_ids.iter().map(|s| s.unwrap_or(2)));
+            let tokens = || w.offsets.iter().zip(&w.sequence_ids);
+            let unit = |at: usize, sequence: &Option<u32>| {
+                let of = sequence.and_then(|s| units.get(s as usize));
+                of.and_then(|u| u.get(at).copied()).unwrap_or(0)
+            };
+            out.extend(tokens().map(|(o, s)| unit(o.0, s)));
+            out.extend(tokens().map(|(o, s)| unit(o.1, s)));
+        }
+        Ok(out)
     }
 
     /// The text of tokens.
