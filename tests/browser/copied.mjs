@@ -125,7 +125,8 @@ main(async () => {
   mkdirSync(folder, { recursive: true });
   const mounts = { "/": folder, "/gradloom": unpackPackage(), "/cookbook": cookbook, "/models": join(root, "tests/models"), "/tmp": join(root, "tests/tmp") };
   const server = await serve(mounts);
-  const browser = await launch();
+  // sound that a page makes needs a visitor who touched it
+  const browser = await launch({ flags: ["--autoplay-policy=no-user-gesture-required"] });
   const failed = [];
   try {
     const jobs = [

@@ -5,7 +5,7 @@ use gradloom::dtype::Scalar;
 use gradloom::io::HostTensor;
 use gradloom::io::gguf::{self, Gguf, Value};
 use gradloom::io::json::Json;
-use gradloom::text::{Tokenizer, UNICODE, load};
+use gradloom::text::{EncodeOptions, Tokenizer, Truncation, TruncationSide, TruncationStrategy, UNICODE, load};
 use std::path::{Path, PathBuf};
 
 fn folder() -> PathBuf {
@@ -145,4 +145,88 @@ fn pre_tokenizers_of_gguf_files_cut_as_the_models_own() {
     }
     let e = named("own-cuts").unwrap_err();
     assert!(e.code() == "E_UNSUPPORTED" && e.to_string().contains("pre-tokenizer `own-cuts`"), "{e}");
+}
+
+fn choice<T: Copy>(how: &Json, key: &str, choices: &[(&str, T)]) -> T {
+    let name = how.get(key).unwrap().as_str().unwrap();
+    choices.iter().find(|c| c.0 == name).unwrap().1
+}
+
+/// Against Hugging Face's tokenizers (`make_offsets.py`), which count characters.
+#[test]
+fn offsets_and_windows_agree_with_the_reference() {
+    let file = Json::parse(&std::fs::read(folder().join("offsets.json")).unwrap()).unwrap();
+    let chars = |t: &str| t.char_indices().map(|(i, _)| i).chain([t.len()]).collect::<Vec<_>>();
+    for (name, cases) in file.as_object().unwrap() {
+        let t = load(&folder().join(format!("{name}.json"))).unwrap();
+        for case in cases.as_array().unwrap() {
+            let text = case.get("text").unwrap().as_str().unwrap();
+            let pair = case.get("pair").and_then(Json::as_str);
+            let how = case.get("how").unwrap();
+            let size = |key: &str| how.get(key).and_then(Json::as_u64).map(|n| n as usize);
+            let truncation = size("max_length").map(|max_length| Truncation {
+                max_length,
+                stride: size("stride").unwrap(),
+                side: choice(how, "direction", &[("right", TruncationSide::Right), ("left", TruncationSide::Left)]),
+                strategy: choice(
+                    how,
+                    "strategy",
+                    &[
+                        ("longest_first", TruncationStrategy::LongestFirst),
+                        ("only_first", TruncationStrategy::OnlyFirst),
+                        ("only_second", TruncationStrategy::OnlySecond),
+                    ],
+                ),
+            });
+            let options = EncodeOptions { special: true, offsets: true, truncation, overflow: true };
+            let got = t.encode_windows(text, pair, &options);
+            let place = format!("{name}: {text:?} {pair:?} {truncation:?}");
+            let Some(want) = case.get("windows").unwrap().as_array() else {
+                assert_eq!(got.unwrap_err().code(), "E_VALUE", "{place}");
+                continue;
+            };
+            let got = got.unwrap();
+            assert_eq!(got.len(), want.len(), "{place}");
+            let bytes = [chars(text), chars(pair.unwrap_or_default())];
+            for (got, want) in got.iter().zip(want) {
+                assert_eq!(got.ids, ids(want.get("ids").unwrap()), "{place}");
+                let offsets = want.get("offsets").unwrap().as_array().unwrap().iter().zip(&got.sequence_ids);
+                let offsets = offsets.map(|(o, s)| {
+                    let at = |i: usize| s.map_or(0, |s| bytes[s as usize][ids(o)[i] as usize]);
+                    (at(0), at(1))
+                });
+                assert_eq!(got.offsets, offsets.collect::<Vec<_>>(), "{place}");
+            }
+            let numbers = |key: &str| want[0].get(key).unwrap().as_array().unwrap();
+            let of = |list: &[Json]| list.iter().map(|n| n.as_u64().map(|n| n as u32)).collect::<Vec<_>>();
+            assert_eq!(got[0].sequence_ids, of(numbers("sequences")), "{place}");
+            assert_eq!(got[0].type_ids.iter().map(|&n| Some(n)).collect::<Vec<_>>(), of(numbers("types")), "{place}");
+            // tokens are the same with offsets and without
+            let plain = t.encode_windows(text, pair, &EncodeOptions { offsets: false, ..options }).unwrap();
+            assert!(plain.iter().zip(&got).all(|(p, g)| p.ids == g.ids && p.offsets.iter().all(|&o| o == (0, 0))));
+        }
+    }
+}
+
+#[test]
+fn windows_that_cannot_be_are_errors() {
+    let t = load(&folder().join("bert.json")).unwrap();
+    let truncation = |max_length, stride, strategy| {
+        let truncation = Some(Truncation { max_length, stride, strategy, side: TruncationSide::Right });
+        EncodeOptions { special: true, offsets: true, truncation, overflow: true }
+    };
+    let long = "word ".repeat(600);
+    for (options, says) in [
+        (truncation(8, 6, TruncationStrategy::LongestFirst), "a stride of 6 in windows of 6 tokens"),
+        (truncation(2, 0, TruncationStrategy::LongestFirst), "windows of 0 tokens"),
+        (truncation(8, 0, TruncationStrategy::OnlySecond), "no second text"),
+    ] {
+        let e = t.encode_windows(&long, None, &options).unwrap_err();
+        assert!(e.code() == "E_VALUE" && e.to_string().contains(says), "{e}");
+    }
+    let e = t.encode_windows("a", Some(&long), &truncation(8, 0, TruncationStrategy::OnlyFirst)).unwrap_err();
+    assert!(e.to_string().contains("the first text has 1 tokens"), "{e}");
+    // a window of one text beside each of the other
+    let e = t.encode_windows(&long, Some(&long), &truncation(5, 0, TruncationStrategy::LongestFirst)).unwrap_err();
+    assert_eq!(e.code(), "E_BUDGET");
 }

@@ -228,7 +228,7 @@ impl Inner {
         self.scheduler.wait_idle(&self.engine).await?;
         while !self.time_running(|| self.engine.borrow_mut().bring(&mut self.session.state(), &pending))? {
             self.scheduler.set_deadline(true);
-            self.scheduler.wait_for_capacity(&self.engine, None, false, abort).await?;
+            self.scheduler.wait_for_capacity(&self.engine, false, abort).await?;
             self.scheduler.yield_if_due(abort).await?;
         }
         let launch = || self.engine.borrow_mut().launch(&mut self.session.state(), pending);
@@ -370,7 +370,8 @@ pub async fn webgpu_runtime(
     };
     let Some(device) = device else { return Ok(None) };
     let (signal, device_kind) = (device.signal(), DeviceKind::WebGpu(device.gpu(), device.buffers()));
-    Ok(Some(new_runtime(Box::new(device), device_kind, Executor::gpu(signal.clone()), signal, Rc::default(), store)))
+    let executor = Executor::gpu(signal.clone(), device.pace());
+    Ok(Some(new_runtime(Box::new(device), device_kind, executor, signal, Rc::default(), store)))
 }
 
 /// The WebAssembly device with the given worker threads; single-threaded without workers or without shared memory.
@@ -432,16 +433,19 @@ async fn run_model(
                 tell("run");
             }
         }
-        let (plans, brings, start) = (run.folds(), run.uploads(), run.is_submitting().then(now));
+        let (plans, brings, submits) = (run.folds(), run.uploads(), run.is_submitting());
         inner.scheduler.set_deadline(true);
         let work = inner.scheduler.portion();
         let piece = || runner.borrow_mut().step_once(&mut inner.engine.borrow_mut(), &mut run, work);
         let out = if plans { inner.time_planning(piece) } else { inner.time_running(piece) };
+        if submits {
+            inner.scheduler.measure_portion(&inner.engine);
+        }
         let Some(out) = out.map_err(throw)? else {
-            if brings || start.is_some() {
+            if brings || submits {
                 let waits = now();
-                let may_stop = start.is_some() && run.may_stop();
-                inner.scheduler.wait_for_capacity(&inner.engine, start, may_stop, &abort).await.map_err(throw)?;
+                let may_stop = submits && run.may_stop();
+                inner.scheduler.wait_for_capacity(&inner.engine, may_stop, &abort).await.map_err(throw)?;
                 inner.add_times(Times { run: now() - waits, ..Times::default() });
             }
             inner.scheduler.yield_if_due_abortable(run.may_stop(), &abort).await.map_err(throw)?;

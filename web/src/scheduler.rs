@@ -24,8 +24,7 @@ const SLICE_MS: f64 = 8.0;
 /// The decay, per piece of planning, of the longest duration seen, by which the duration of the next piece is
 /// predicted.
 const PREDICTION_DECAY: f64 = 0.8;
-/// The target duration in milliseconds of one portion of work on a GPU; its completion is reported some milliseconds
-/// late.
+/// The target duration in milliseconds of one portion of work on a GPU.
 const GPU_SLICE_MS: f64 = 20.0;
 /// The initial estimate of a GPU's throughput, in the engine's units of work per millisecond, and the bounds of the
 /// estimate.
@@ -41,14 +40,64 @@ const MANY_NODES: usize = 256;
 pub(crate) enum Executor {
     /// A GPU, to which work is submitted in portions.
     Gpu {
-        /// Estimated work per millisecond, updated after each portion.
-        rate: Cell<f64>,
+        pace: Rc<Pace>,
         /// Fires when the GPU has made progress.
         signal: Signal,
     },
     /// The page's own thread, alone or with worker threads. The device itself stops at the time `deadline`; worker
     /// threads continue meanwhile.
     MainThread { deadline: Rc<Cell<f64>>, single_threaded: bool },
+}
+
+/// How fast a GPU works, measured by when its submits end. They end in the order in which they were made, so each has run
+/// since the later of its own beginning and the end of the one before.
+pub(crate) struct Pace {
+    /// Estimated work per millisecond.
+    rate: Cell<f64>,
+    /// The number of submits so far, and when the last one of them that is known to be done ended.
+    submits: Cell<u64>,
+    last_end: Cell<f64>,
+    /// The work of submits that are not done, by their numbers, and of all portions before.
+    work: RefCell<Vec<(u64, u64)>>,
+    total: Cell<u64>,
+}
+
+impl Pace {
+    pub(crate) fn new() -> Rc<Pace> {
+        let rate = Cell::new(INITIAL_RATE);
+        let (submits, last_end, total) = (Cell::default(), Cell::default(), Cell::default());
+        Rc::new(Pace { rate, submits, last_end, work: RefCell::default(), total })
+    }
+
+    /// Numbers a submit.
+    pub(crate) fn begin(&self) -> (u64, f64) {
+        self.submits.set(self.submits.get() + 1);
+        (self.submits.get(), now())
+    }
+
+    /// The last submit was a portion of a run, after which the engine has submitted this much work in all.
+    fn submitted(&self, total: u64) {
+        let work = total.wrapping_sub(self.total.replace(total));
+        self.work.borrow_mut().push((self.submits.get(), work));
+    }
+
+    /// A submit is done. Its duration is not taken as it is where it is so short that most of it is the delay of the
+    /// message, or when a single measurement says that the GPU became faster.
+    pub(crate) fn end(&self, (number, start): (u64, f64)) {
+        let end = now();
+        let took = end - start.max(self.last_end.replace(end));
+        let mut all = self.work.borrow_mut();
+        let work = all.iter().find(|w| w.0 == number).map_or(0, |w| w.1);
+        all.retain(|w| w.0 > number);
+        let (rate, measured) = (self.rate.get(), work as f64 / took.max(1.0));
+        let next = match took < GPU_SLICE_MS / 2.0 {
+            _ if work == 0 => rate,
+            true => measured.max(rate).min(2.0 * rate),
+            false if measured < rate => measured,
+            false => (rate + measured) / 2.0,
+        };
+        self.rate.set(between(next, MIN_RATE, MAX_RATE));
+    }
 }
 
 /// The time slices of one device's work.
@@ -93,8 +142,8 @@ impl StepTracker {
 
 impl Executor {
     /// A GPU with its signal of progress.
-    pub(crate) fn gpu(signal: Signal) -> Executor {
-        Executor::Gpu { rate: Cell::new(INITIAL_RATE), signal }
+    pub(crate) fn gpu(signal: Signal, pace: Rc<Pace>) -> Executor {
+        Executor::Gpu { pace, signal }
     }
 }
 
@@ -232,7 +281,7 @@ impl Scheduler {
     pub(crate) fn portion(&self) -> u64 {
         match &self.executor {
             _ if self.step_tracker.enabled.get() => 0,
-            Executor::Gpu { rate, .. } => (rate.get() * GPU_SLICE_MS) as u64,
+            Executor::Gpu { pace, .. } => (pace.rate.get() * GPU_SLICE_MS) as u64,
             // first everything that may be aborted, then the rest
             Executor::MainThread { .. } => u64::MAX - 1,
         }
@@ -245,36 +294,37 @@ impl Scheduler {
             // they are done
             self.wait_idle(engine).await?;
             self.set_deadline(abort.is_object());
-            let start = now();
-            if engine.borrow_mut().submit_some(run, self.portion())? {
+            let done = engine.borrow_mut().submit_some(run, self.portion())?;
+            self.measure_portion(engine);
+            if done {
                 self.wait_for_steps().await;
                 return Ok(());
             }
-            self.wait_for_capacity(engine, Some(start), run.may_stop(), abort).await?;
+            self.wait_for_capacity(engine, run.may_stop(), abort).await?;
             self.yield_if_due_abortable(run.may_stop(), abort).await?;
         }
     }
 
-    /// Waits, after work was submitted, until the device can take more; `start` is the time of submission of a run's
-    /// portion. An error if the caller aborted work that may be aborted.
+    /// Call this after a portion of a run was submitted, before anything is awaited: its end will tell the GPU's pace.
+    pub(crate) fn measure_portion(&self, engine: &RefCell<Engine>) {
+        if let Executor::Gpu { pace, .. } = &self.executor {
+            pace.submitted(engine.borrow().counters().work);
+        }
+    }
+
+    /// Waits, after work was submitted, until the device can take more. An error if the caller aborted work that may be
+    /// aborted.
     pub(crate) async fn wait_for_capacity(
         &self,
         engine: &RefCell<Engine>,
-        start: Option<f64>,
         may_stop: bool,
         abort: &JsValue,
     ) -> Result<()> {
         self.wait_for_steps().await;
         match &self.executor {
-            Executor::Gpu { rate, signal } => {
+            Executor::Gpu { signal, .. } => {
                 while !engine.borrow_mut().device().has_room()? {
                     signal.wait().await;
-                }
-                if let Some(start) = start {
-                    // adapt the estimate so that the next portion takes the target duration
-                    let took = now() - start;
-                    let change = if took < GPU_SLICE_MS / 2.0 { 2.0 } else { GPU_SLICE_MS / took };
-                    rate.set(between(rate.get() * change, MIN_RATE, MAX_RATE));
                 }
             }
             Executor::MainThread { .. } => {
@@ -294,7 +344,7 @@ impl Scheduler {
     pub(crate) async fn wait_idle(&self, engine: &RefCell<Engine>) -> Result<()> {
         if let Executor::MainThread { .. } = self.executor {
             self.set_deadline(true);
-            self.wait_for_capacity(engine, None, false, &JsValue::UNDEFINED).await?;
+            self.wait_for_capacity(engine, false, &JsValue::UNDEFINED).await?;
         }
         Ok(())
     }

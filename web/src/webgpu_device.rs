@@ -7,6 +7,7 @@
 //! next call.
 
 use crate::js::{self, object, text};
+use crate::scheduler::Pace;
 use crate::signal::Signal;
 use crate::webgpu_memory::{BufferRange, Buffers, scoped};
 use crate::webgpu_open::{limit, target};
@@ -27,7 +28,8 @@ use web_sys::{
     GpuDevice, GpuErrorFilter, GpuPipelineLayout, GpuQueue, gpu_buffer_usage as usage, gpu_map_mode, gpu_shader_stage,
 };
 
-/// Limits of one submit: after this many bytes moved, or launches, the commands so far are submitted.
+/// Limits of one command buffer: after this many bytes moved, or launches, the commands so far are submitted. How much is
+/// submitted in all before the page continues is decided by time (`scheduler.rs`).
 const SUBMIT_BYTES: usize = 64 << 20;
 const SUBMIT_LAUNCHES: usize = 256;
 /// How many calls of `submit` may be pending when another one is made: the GPU then has the next work ready when one
@@ -102,6 +104,7 @@ pub struct WebGpuDevice {
     owns_device: bool,
     queue: GpuQueue,
     shared: Rc<Shared>,
+    pace: Rc<Pace>,
     buffers: Rc<RefCell<Buffers>>,
     kernels: Vec<Option<Kernel>>,
     layouts: Vec<Layout>,
@@ -150,6 +153,7 @@ impl WebGpuDevice {
             notes: Vec::new(),
             queue,
             shared,
+            pace: Pace::new(),
             buffers,
             kernels: Vec::new(),
             layouts: Vec::new(),
@@ -168,6 +172,11 @@ impl WebGpuDevice {
     /// Fires when a pipeline, a readback, an error or a loss has arrived.
     pub fn signal(&self) -> Signal {
         self.shared.signal.clone()
+    }
+
+    /// How fast submits are done.
+    pub(crate) fn pace(&self) -> Rc<Pace> {
+        self.pace.clone()
     }
 
     /// The browser's `GPUDevice`.
@@ -581,9 +590,11 @@ impl WebGpuDevice {
         self.finish(&mut commands);
         self.shared.pending_submits.set(self.shared.pending_submits.get() + 1);
         let (shared, done) = (self.shared.clone(), JsFuture::from(self.queue.on_submitted_work_done()));
+        let (pace, submit) = (self.pace.clone(), self.pace.begin());
         spawn_local(async move {
             // on a lost device the promise may reject: then nothing is pending on it either
             let _ = done.await;
+            pace.end(submit);
             shared.pending_submits.set(shared.pending_submits.get() - 1);
             shared.signal.fire();
         });

@@ -72,6 +72,8 @@ pub struct Counters {
     pub adopted: u64,
     /// Kernel launches submitted.
     pub launches: u64,
+    /// Estimated operations and bytes of the steps that were submitted in portions.
+    pub work: u64,
     /// Bytes in device buffers now.
     pub bytes: usize,
     /// The largest value that `bytes` ever had.

@@ -147,13 +147,14 @@ impl Engine {
         if r.at < b.steps.len() {
             let (mut end, mut sum) = (r.at + 1, b.work[r.at]);
             while end < b.steps.len() && (work == u64::MAX || end != b.first_write) {
-                sum = sum.saturating_add(b.work[end]);
-                if sum > work {
+                let more = sum.saturating_add(b.work[end]);
+                if more > work {
                     break;
                 }
-                end += 1;
+                (end, sum) = (end + 1, more);
             }
             self.counters.launches += (end - r.at) as u64;
+            self.counters.work = self.counters.work.wrapping_add(sum);
             self.give(&b.steps[r.at..end])?;
             r.at = end;
         }

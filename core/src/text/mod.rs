@@ -107,7 +107,30 @@ impl Tokenizer {
 
     /// Tokens of a text, including the special tokens that the model expects around it.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        Ok(self.encode_with(text, None, true)?.ids)
+        self.encode_ids(text, true)
+    }
+
+    /// Tokens of a text, with or without special tokens around them. Texts that are too long lose tokens whatever the
+    /// file's strategy for pairs is.
+    pub fn encode_ids(&self, text: &str, special: bool) -> Result<Vec<u32>> {
+        let tokens = self.tokens(Aligned::plain(text.to_owned()))?;
+        let template = self.post.template.as_ref().filter(|_| special);
+        let parts = template.map_or(&[Part::Text(0, 0)][..], |t| &t.single);
+        let Truncation { max_length, side, .. } = self.truncation();
+        let kept = tokens.len().min(max_length.saturating_sub(windows::around(parts)));
+        let kept = match side {
+            TruncationSide::Right => &tokens[..kept],
+            TruncationSide::Left => &tokens[tokens.len() - kept..],
+        };
+        let mut out = Vec::with_capacity(kept.len() + 2);
+        for p in parts {
+            match p {
+                Part::Text(0, _) => out.extend(kept.iter().map(|t| t.id)),
+                Part::Text(..) => {}
+                Part::Special(ids, _) => out.extend(ids),
+            }
+        }
+        Ok(out)
     }
 
     /// Tokens of a pair of texts, for models that compare them.
@@ -125,8 +148,13 @@ impl Tokenizer {
 
     /// Tokens of one or two texts, with or without special tokens around them.
     pub fn encode_with(&self, text: &str, second: Option<&str>, special: bool) -> Result<Encoding> {
-        let options = EncodeOptions { special, offsets: false, truncation: None, overflow: false };
-        Ok(self.encode_windows(text, second, &options)?.swap_remove(0))
+        let texts = self.all_tokens(text, second, &|t| Ok(Aligned::plain(t.to_owned())))?;
+        let plain = plain_parts(&texts);
+        let parts = self.parts(&texts, special).unwrap_or(&plain);
+        let truncation = self.truncation();
+        let kept = truncation.kept_ranges(&texts.iter().map(Vec::len).collect::<Vec<_>>(), windows::around(parts))?;
+        let kept: Vec<&[Token]> = texts.iter().zip(kept).map(|(t, r)| &t[r]).collect();
+        Ok(windows::join(parts, &kept))
     }
 
     /// Tokens of one or two texts. With `overflow`, texts that are too long are several windows: the first is what
@@ -135,28 +163,17 @@ impl Tokenizer {
     /// # Errors
     /// `E_VALUE` if the text that may lose tokens is too short for that, or the stride as long as a window.
     pub fn encode_windows(&self, text: &str, second: Option<&str>, options: &EncodeOptions) -> Result<Vec<Encoding>> {
-        let mut texts = vec![self.tokens(text, options.offsets)?];
-        if let Some(t) = second {
-            texts.push(self.tokens(t, options.offsets)?);
-        }
-        let plain: Vec<Part> = (0..texts.len()).map(|i| Part::Text(i, i as u32)).collect();
-        let parts = match &self.post.template {
-            Some(t) if options.special => {
-                if second.is_some() {
-                    &t.pair
-                } else {
-                    &t.single
-                }
-            }
-            _ => &plain,
-        };
+        let texts = self.all_tokens(text, second, &|t| match options.offsets {
+            true => Aligned::original(t),
+            false => Ok(Aligned::plain(t.to_owned())),
+        })?;
+        let plain = plain_parts(&texts);
+        let parts = self.parts(&texts, options.special).unwrap_or(&plain);
         let lens: Vec<usize> = texts.iter().map(Vec::len).collect();
-        let around = parts.iter().map(|p| if let Part::Special(ids, _) = p { ids.len() } else { 0 }).sum();
         let truncation = options.truncation.unwrap_or(self.truncation());
-        let windows = truncation.windows(&lens, around, options.overflow)?;
-        let trim = |i: usize, t: &Token| match (self.post.trim, self.token(t.id)) {
-            (Some(trim), Some(token)) if options.offsets => trim.narrow(i, token, (t.start, t.end)),
-            _ => (t.start, t.end),
+        let windows = match options.overflow {
+            true => truncation.windows(&lens, windows::around(parts))?,
+            false => truncation.kept_ranges(&lens, windows::around(parts))?.into_iter().map(|r| vec![r]).collect(),
         };
         let [first, others @ ..] = windows.as_slice() else { return Ok(Vec::new()) };
         // The windows of the second text come after each other beside a window of the first one; the first window of the
@@ -164,18 +181,45 @@ impl Tokenizer {
         let beside = others.first().map_or(1, Vec::len);
         let after = (1..first.len()).flat_map(|i| (0..beside).map(move |j| (i, j)));
         let order = std::iter::once((0, 0)).chain(after).chain((1..beside).map(|j| (0, j)));
-        Ok(order
-            .map(|(i, j)| {
-                let one = texts.iter().zip(&windows).zip([i, j]).map(|((t, w), k)| &t[w[k].clone()]);
-                windows::join(parts, &one.collect::<Vec<_>>(), trim)
-            })
-            .collect())
+        let one = |(i, j): (usize, usize)| {
+            let tokens =
+                texts.iter().zip(&windows).zip([i, j]).map(|((t, w), k)| self.trimmed(&t[w[k].clone()], options));
+            let tokens: Vec<Vec<Token>> = tokens.collect();
+            windows::join(parts, &tokens.iter().map(Vec::as_slice).collect::<Vec<_>>())
+        };
+        Ok(order.map(one).collect())
     }
 
-    fn tokens(&self, text: &str, offsets: bool) -> Result<Vec<Token>> {
-        let whole = if offsets { Aligned::original(text)? } else { Aligned::plain(text.to_owned()) };
+    /// A window's tokens with the ranges that the post-processor leaves.
+    fn trimmed(&self, tokens: &[Token], options: &EncodeOptions) -> Vec<Token> {
+        let mut out = tokens.to_vec();
+        for (i, t) in out.iter_mut().enumerate() {
+            if let (true, Some(trim), Some(token)) = (options.offsets, self.post.trim, self.token(t.id)) {
+                (t.start, t.end) = trim.narrow(i, token, (t.start, t.end));
+            }
+        }
+        out
+    }
+
+    /// The template for so many texts, if special tokens are wanted and there are some.
+    fn parts(&self, texts: &[Vec<Token>], special: bool) -> Option<&Vec<Part>> {
+        let template = self.post.template.as_ref().filter(|_| special)?;
+        Some(if texts.len() > 1 { &template.pair } else { &template.single })
+    }
+
+    fn all_tokens(
+        &self,
+        text: &str,
+        second: Option<&str>,
+        aligned: &dyn Fn(&str) -> Result<Aligned>,
+    ) -> Result<Vec<Vec<Token>>> {
+        [Some(text), second].into_iter().flatten().map(|t| self.tokens(aligned(t)?)).collect()
+    }
+
+    fn tokens(&self, text: Aligned) -> Result<Vec<Token>> {
+        let about = text.text.len() / 3 + 1;
         let mut pieces = Vec::new();
-        for mut p in self.added.cut_raw(Piece { text: whole, token: None, first: true }) {
+        for mut p in self.added.cut_raw(Piece { text, token: None, first: true }) {
             if p.token.is_some() {
                 pieces.push(p);
                 continue;
@@ -189,7 +233,7 @@ impl Tokenizer {
         if let Some(s) = &self.split {
             pieces = s.run(pieces)?;
         }
-        let mut out = Vec::with_capacity(text.len() / 3 + 1);
+        let mut out = Vec::with_capacity(about);
         for p in &pieces {
             let (start, word) = (out.len(), p.text.text.as_str());
             match (p.token, &self.model) {
@@ -274,6 +318,11 @@ impl Tokenizer {
             TokenModel::Unigram(m) => &m.vocab,
         }
     }
+}
+
+/// The template without special tokens.
+fn plain_parts(texts: &[Vec<Token>]) -> Vec<Part> {
+    (0..texts.len()).map(|i| Part::Text(i, i as u32)).collect()
 }
 
 /// What a file leaves out.

@@ -80,15 +80,14 @@ impl Normalizer {
 
     /// Normalizes a text. Sets `first` to false if the first character is removed.
     pub(super) fn run(&self, t: &mut Aligned, host: Unicode, first: &mut bool) -> Result<()> {
-        let mut keep = |t: &mut Aligned, f: &dyn Fn(char) -> bool| {
-            *first &= t.text.chars().next().is_none_or(f);
-            t.retain(f);
+        let mut keep = |t: &mut Aligned, f: &dyn Fn(char) -> Option<char>| {
+            *first &= t.text.chars().next().is_none_or(|c| f(c).is_some());
+            t.filter_map(f);
         };
         match self {
             Normalizer::Bert { clean, chinese, accents, lower } => {
                 if *clean {
-                    keep(t, &|c| !is_control(c));
-                    t.map(|c| if c.is_whitespace() { ' ' } else { c });
+                    keep(t, &|c| (!is_control(c)).then_some(if c.is_whitespace() { ' ' } else { c }));
                 }
                 if *chinese {
                     // Puts spaces around ideographs
@@ -99,7 +98,7 @@ impl Normalizer {
                 }
                 if *accents {
                     t.normalize(Form::Nfd, host);
-                    keep(t, &|c| !Categories::NONSPACING.has(c));
+                    keep(t, &|c| (!Categories::NONSPACING.has(c)).then_some(c));
                 }
                 if *lower {
                     t.flat_map(char::to_lowercase);
@@ -113,23 +112,17 @@ impl Normalizer {
                 *first &= start == 0;
                 *t = t.slice(start, end);
             }
-            Normalizer::StripAccents => keep(t, &|c| !Categories::MARK.has(c)),
-            Normalizer::Replace(pattern, content) => {
-                let most = most_bytes(&t.text);
-                t.replace(&pattern.find_all(&t.text)?, content, |n| most.of(n))?;
-            }
+            Normalizer::StripAccents => keep(t, &|c| (!Categories::MARK.has(c)).then_some(c)),
+            Normalizer::Replace(pattern, content) => replace_in(t, pattern, content)?,
             Normalizer::Prepend(p) => t.prepend(p),
-            Normalizer::Nmt => {
-                keep(t, &|c| !is_nmt_control(c));
-                t.map(nmt_space);
-            }
+            Normalizer::Nmt => keep(t, &|c| (!is_nmt_control(c)).then(|| nmt_space(c))),
             Normalizer::ByteLevel => byte_level(t),
             Normalizer::Precompiled(map) => {
                 // In ASCII the only grapheme cluster of two characters is CR LF
                 let plain = t.text.is_ascii() && !t.text.contains('\r');
                 let ends = if plain { (1..=t.text.len()).collect() } else { (host.clusters)(&t.text) };
                 let text = t.text.clone();
-                t.parts(map.run(&text, &ends).into_iter());
+                t.parts(&map.run(&text, &ends));
             }
             Normalizer::Sequence(list) => {
                 let most = most_bytes(&t.text);
@@ -161,10 +154,17 @@ impl Most {
 }
 
 pub(super) fn replace(pattern: &Regex, content: &str, text: &str) -> Result<String> {
-    let most = most_bytes(text);
     let mut out = Aligned::plain(text.to_owned());
-    out.replace(&pattern.find_all(text)?, content, |n| most.of(n))?;
+    replace_in(&mut out, pattern, content)?;
     Ok(out.text)
+}
+
+fn replace_in(t: &mut Aligned, pattern: &Regex, content: &str) -> Result<()> {
+    let found = pattern.find_all(&t.text)?;
+    let gone: usize = found.iter().map(|r| r.1 - r.0).sum();
+    most_bytes(&t.text).of(content.len().saturating_mul(found.len()).saturating_add(t.text.len() - gone))?;
+    t.replace(&found, content);
+    Ok(())
 }
 
 /// Control characters as BERT defines them; tab and line ends count as white space.

@@ -130,7 +130,7 @@ impl Split {
                 }
             }
             Split::Metaspace(m) => {
-                p.text.map(|c| if c == ' ' { m.mark } else { c });
+                p.text.filter_map(&|c| Some(if c == ' ' { m.mark } else { c }));
                 let wanted = m.prepend == Prepend::Always || m.prepend == Prepend::First && p.first;
                 if wanted && !p.text.text.starts_with(m.mark) {
                     p.text.prepend(m.mark.encode_utf8(&mut [0; 4]));

@@ -73,15 +73,23 @@ pub struct Encoding {
 }
 
 impl Truncation {
+    /// What is kept of each text beside `around` special tokens.
+    pub(super) fn kept_ranges(&self, lens: &[usize], around: usize) -> Result<Vec<Range<usize>>> {
+        let kept = self.kept(lens, self.max_length.saturating_sub(around))?;
+        Ok(lens
+            .iter()
+            .zip(kept)
+            .map(|(&len, kept)| match self.side {
+                TruncationSide::Right => 0..kept,
+                TruncationSide::Left => len - kept..len,
+            })
+            .collect())
+    }
+
     /// Windows of each text, such that one of each are at most `max_length` tokens together with `around` others.
-    pub(super) fn windows(&self, lens: &[usize], around: usize, overflow: bool) -> Result<Vec<Vec<Range<usize>>>> {
+    pub(super) fn windows(&self, lens: &[usize], around: usize) -> Result<Vec<Vec<Range<usize>>>> {
         let most = self.kept(lens, self.max_length.saturating_sub(around))?;
-        let windows = lens.iter().zip(most).map(|(&len, most)| match overflow || most >= len {
-            true => self.cover(len, most),
-            false if self.side == TruncationSide::Right => Ok(std::iter::once(0..most).collect()),
-            false => Ok(std::iter::once(len - most..len).collect()),
-        });
-        let windows = windows.collect::<Result<Vec<_>>>()?;
+        let windows = lens.iter().zip(most).map(|(&len, most)| self.cover(len, most)).collect::<Result<Vec<_>>>()?;
         let count = windows.iter().fold(1usize, |n, w| n.saturating_mul(w.len()));
         if count > MAX_WINDOWS {
             let (limit, wanted) = (MAX_WINDOWS as u64, count as u64);
@@ -128,7 +136,9 @@ impl Truncation {
         }
         let Some(step) = most.checked_sub(self.stride).filter(|&s| s > 0) else {
             let (stride, max) = (self.stride, self.max_length);
-            return Err(value(format!("a stride of {stride} in windows of {most} tokens (of {max} with special ones)")));
+            return Err(value(format!(
+                "a stride of {stride} in windows of {most} tokens (of {max} with special ones)"
+            )));
         };
         let count = (len - most).div_ceil(step) + 1;
         Ok((0..count)
@@ -140,16 +150,20 @@ impl Truncation {
     }
 }
 
-/// Puts a window of each text and special tokens together. `trim` tells by how much the offsets of the token at an index
-/// of a window are narrowed.
-pub(super) fn join(parts: &[Part], windows: &[&[Token]], trim: impl Fn(usize, &Token) -> (usize, usize)) -> Encoding {
+/// How many special tokens a template has.
+pub(super) fn around(parts: &[Part]) -> usize {
+    parts.iter().map(|p| if let Part::Special(ids, _) = p { ids.len() } else { 0 }).sum()
+}
+
+/// Puts a window of each text and special tokens together.
+pub(super) fn join(parts: &[Part], windows: &[&[Token]]) -> Encoding {
     let mut out = Encoding::default();
     for p in parts {
         let (kind, sequence) = match p {
             Part::Text(text, kind) => {
                 let tokens = windows.get(*text).copied().unwrap_or_default();
                 out.ids.extend(tokens.iter().map(|t| t.id));
-                out.offsets.extend(tokens.iter().enumerate().map(|(i, t)| trim(i, t)));
+                out.offsets.extend(tokens.iter().map(|t| (t.start, t.end)));
                 (*kind, Some(*text as u32))
             }
             Part::Special(ids, kind) => {

@@ -28,6 +28,17 @@ const speech = { "speech.wav": "tests/models/whisper_tiny_en/speech.wav" };
 const SAMPLES = `
 import { readAudio } from "gradloom/audio";
 const { channels: [samples] } = await readAudio("speech.wav", { sampleRate: 16000 });`;
+/** The samples as a stream that ends with them. */
+const LIVE = `
+const context = new AudioContext();
+const buffer = new AudioBuffer({ length: samples.length, sampleRate: 16000 });
+buffer.copyToChannel(samples, 0);
+const player = new AudioBufferSourceNode(context, { buffer });
+const end = context.createMediaStreamDestination();
+player.connect(end);
+player.onended = () => end.stream.getTracks()[0].stop();
+player.start(context.currentTime + 0.5);
+const { stream } = end;`;
 
 export const uses = {
   classify: {
@@ -91,11 +102,12 @@ export const uses = {
   },
   speech: {
     files: speech,
-    script: `${SAMPLES} import { Listener } from "./code.js"; const listener = new Listener();
-      const heard = [];
-      for (let at = 0; at + 5120 <= samples.length; at += 5120) heard.push(...(await listener.hear(samples.slice(at, at + 5120))));
-      globalThis.result = { count: heard.length, most: Math.max(...heard), expected: Math.floor(samples.length / 5120) * 10 };`,
-    check: (result) => has(result.count === result.expected && result.most > 0.9, result),
+    script: `${SAMPLES} import { detect, listenTo } from "./code.js"; ${LIVE}
+      const heard = await detect(samples);
+      const live = [];
+      await listenTo(stream, ({ probabilities }) => void live.push(...probabilities));
+      globalThis.result = { count: heard.length, most: Math.max(...heard), expected: Math.ceil(samples.length / 512), live: Math.max(...live) };`,
+    check: (result) => has(result.count === result.expected && result.most > 0.9 && result.live > 0.9, result),
   },
   style: {
     script: `${DRAWING} import { paint } from "./code.js"; const { width, height, data } = await paint(canvas, { mix: 0.5 });
@@ -104,10 +116,15 @@ export const uses = {
   },
   transcribe: {
     files: speech,
-    script: `${SAMPLES} import { Breaths, write } from "./code.js"; const breaths = new Breaths();
-      for (let at = 0; at < samples.length; at += 1600) breaths.push(samples.slice(at, at + 1600));
-      globalThis.result = { text: await write(samples), rest: breaths.end()?.length ?? 0 };`,
-    check: (result) => assert.match(result.text, /^He was not an .*posed young man\.$/),
+    script: `${SAMPLES} import { hear, write } from "./code.js"; ${LIVE}
+      const live = [];
+      await hear(stream, (sentence) => void live.push(sentence));
+      globalThis.result = { text: await write(samples), live };`,
+    check: ({ text, live }) => {
+      assert.match(text, /^He was not an .*posed young man\.$/);
+      assert.match(live.at(-1).text, /^He was not an .*posed young man\.$/);
+      assert.deepEqual(live.map(({ final }) => final), [...live.slice(1).map(() => false), true]);
+    },
   },
   upscale: {
     script: `${DRAWING} import { enlarge } from "./code.js"; const tiles = [];

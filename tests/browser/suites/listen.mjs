@@ -76,4 +76,29 @@ if (params.get("config") === "sound") {
       assertEqual([error.code, error.hint], ["E_VALUE", "getUserMedia({ audio: true })"]);
     }
   });
+
+  test("an element that plays is heard until it ends, and is asked for its sound by nobody else", async () => {
+    const audio = Object.assign(new Audio("/models/whisper_tiny_en/speech.wav"), { volume: 0.5 });
+    await audio.play();
+    const pieces = [];
+    for await (const piece of listen(audio)) pieces.push(piece);
+    assert(audio.ended, "the loop ends before the sound");
+    const samples = join(pieces);
+    assert(Math.abs(samples.length / 16_000 - audio.duration) < 1, `${samples.length / 16_000} of ${audio.duration} s`);
+    assert(samples.some((v) => Math.abs(v) > 0.05), "it is silent");
+    const error = await errorOf(() => listen(audio).next());
+    assertEqual([error.code, error.message], ["E_VALUE", "the element has no sound, or has ended"]);
+    const broken = await errorOf(() => listen(new Audio("/models/README.md")).next());
+    assertEqual(broken.code, "E_VALUE");
+  });
+
+  test("a track that the page stops ends what listens to it", async () => {
+    const { stream, track, stop } = microphone();
+    const heard = (async () => {
+      for await (const _ of listen(stream)) track.stop();
+    })();
+    await heard;
+    assertEqual(track.readyState, "ended");
+    stop();
+  });
 }

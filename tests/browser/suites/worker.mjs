@@ -5,6 +5,7 @@
 import { DeviceError, FetchError, GradloomError, InputError, OutOfMemoryError, StateError, Tensor } from "gradloom";
 import { clearCache, flushCache, init, load, memory, stats } from "gradloom";
 import { allowConsoleErrors, assert, assertClose, assertEqual, deviceKinds, errorOf, fetchBytes, loadCase, note, params, test, testOnWebGpu } from "harness";
+import { open, vad } from "gradloom/tasks";
 import { losing } from "/lib/losing.mjs";
 
 // Workers of models, so that they can be ended, and what their GPU is lost by: a script before theirs listens for a word.
@@ -214,7 +215,7 @@ test("a run is ended between its kernels", async () => {
   model.dispose();
 });
 
-test("a worker that dies is an error, and the next load starts another one", async () => {
+test("a worker that dies is an error for what was under way, and models are loaded again when they are next used", async () => {
   const model = await load("/models/ppocrv4_det/model.onnx", { device: "wasm" });
   const other = await load(MODEL, { device: "wasm" });
   const { stateN } = await other.run(feeds(), { stay: true });
@@ -224,14 +225,67 @@ test("a worker that dies is an error, and the next load starts another one", asy
   setTimeout(() => workers.at(-1).terminate(), 200);
   const lost = (error) => assert(error instanceof DeviceError && error.code === "E_DEVICE_LOST" && error.hint, String(error));
   lost(await running);
-  lost(await errorOf(() => model.run({ x })));
   lost(await errorOf(() => stateN.data()));
-  other.dispose();
   assertEqual((await memory()).filter(({ worker }) => worker), []);
+  // two at a time load it once
+  const { device } = other;
+  await Promise.all([right(other), right(other)]);
+  assertEqual(workers.length, count + 1);
+  assertEqual([other.device.kind, other.device === device], ["wasm", false]);
+  const loaded = (await memory()).filter(({ worker }) => worker);
+  assertEqual(loaded.length, 1);
+  lost(await errorOf(() => other.run({ ...feeds(), state: stateN })));
+  // it is freed by the same handle
+  other.dispose();
+  assert((await errorOf(() => other.run(feeds()))) instanceof StateError);
   const again = await load(MODEL, { device: "wasm" });
   assertEqual(workers.length, count + 1);
   await right(again);
   again.dispose();
+  model.dispose();
+});
+
+test("a model is loaded again from an address, a file, or bytes that the page still has; otherwise the error says how", async () => {
+  const bytes = await fetchBytes(MODEL);
+  const fetched = [];
+  const own = (address, init) => {
+    fetched.push(String(address));
+    return fetch(address, init);
+  };
+  const sources = [[MODEL, {}], [new Blob([bytes]), {}], [bytes, {}], [MODEL, { fetch: own, cache: false }]];
+  const models = await Promise.all(sources.map(([from, options]) => load(from, { device: "wasm", ...options })));
+  const gone = bytes.slice();
+  const lost = await load(gone, { device: "wasm" });
+  const disposed = await load(MODEL, { device: "wasm" });
+  const { length } = fetched;
+  const end = Promise.race(models.map(({ device }) => device.lost));
+  workers.at(-1).terminate();
+  await end;
+  disposed.dispose();
+  structuredClone(gone.buffer, { transfer: [gone.buffer] });
+  for (const model of models) await right(model);
+  assertEqual(fetched.length, 2 * length);
+  const error = await errorOf(() => lost.run(feeds()));
+  assertEqual([error.code, /no longer has the bytes/.test(error.message), /load the model again with its bytes/.test(error.hint)], ["E_DEVICE_LOST", true, true]);
+  assert((await errorOf(() => disposed.run(feeds()))) instanceof StateError);
+  for (const model of [...models, lost]) model.dispose();
+});
+
+test("an opened task and its model are there again after their worker died", async () => {
+  const opened = await open("/models/silero_vad_op18_ifless/recipe.json", { device: "wasm" });
+  const sound = { channels: [new Float32Array(4096)], sampleRate: 16000 };
+  const before = await vad(sound, { model: opened });
+  for (const use of [() => vad(sound, { model: opened }), () => opened.model.run({ input: new Tensor(new Float32Array(576), [1, 576]), state: Tensor.zeros([2, 1, 128]), sr: 16000n })]) {
+    const end = opened.model.device.lost;
+    const count = workers.length;
+    workers.at(-1).terminate();
+    await end;
+    await use();
+    assertEqual(workers.length, count + 1);
+    assertEqual((await vad(sound, { model: opened })).probabilities, before.probabilities);
+    assertEqual(workers.length, count + 1);
+  }
+  opened.dispose();
 });
 
 testOnWebGpu("a GPU that is lost in the worker is an error for what was there, and models go on", async () => {

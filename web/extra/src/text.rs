@@ -60,15 +60,15 @@ impl RawTokenizer {
         t.map(RawTokenizer).map_err(throw)
     }
 
-    /// Tokens of one or two texts; then as many numbers that say which text each token is of.
-    pub fn encode(&self, text: &str, second: Option<String>, special: bool) -> Result<Vec<u32>, JsValue> {
-        let e = self.0.encode_with(text, second.as_deref(), special).map_err(throw)?;
-        Ok([e.ids, e.type_ids].concat())
+    /// Tokens of a text.
+    #[cfg(feature = "llm")]
+    pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>, JsValue> {
+        self.0.encode_ids(text, special).map_err(throw)
     }
 
     /// Windows of tokens. Each is its number of tokens, their ids, their types, the texts they are from (2 for none), and
     /// where they begin and end there in UTF-16 units. `how` are a `max_length` (0: the file's), a strategy and a side, both
-    /// in the order of their variants, and a stride; without a stride there is one window.
+    /// in the order of their variants, whether offsets are wanted, and a stride; without a stride there is one window.
     #[cfg(not(feature = "llm"))]
     pub fn windows(&self, text: &str, second: Option<String>, special: bool, how: &[u32]) -> Result<Vec<u32>, JsValue> {
         let number = |i: usize| how.get(i).map(|&n| n as usize);
@@ -85,11 +85,11 @@ impl RawTokenizer {
             Some(1) => TruncationSide::Left,
             _ => truncation.side,
         };
-        truncation.stride = number(3).unwrap_or_default();
-        let overflow = number(3).is_some();
-        let options = EncodeOptions { special, offsets: true, truncation: Some(truncation), overflow };
+        truncation.stride = number(4).unwrap_or_default();
+        let (offsets, overflow) = (number(3) == Some(1), number(4).is_some());
+        let options = EncodeOptions { special, offsets, truncation: Some(truncation), overflow };
         let windows = self.0.encode_windows(text, second.as_deref(), &options).map_err(throw)?;
-        let units = [units(text), units(second.as_deref().unwrap_or_default())];
+        let units = [text, second.as_deref().unwrap_or_default()].map(|t| if offsets { units(t) } else { Vec::new() });
         let mut out = Vec::new();
         for w in windows {
             out.push(w.ids.len() as u32);

@@ -27,7 +27,9 @@ export type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOption
 export { Tensor, checkpoint, grad, realize, tidy } from "./tensor.js";
 export type { Torch } from "./torch.js";
 export type { TuneOptions, TunedKernel } from "./tune.js";
-export { type BatchEncoding, type EncodeOptions, type Encoding, TextStream, Tokenizer } from "./tokenizer.js";
+export {
+  type BatchEncoding, type BatchOptions, type BatchWindows, type EncodeOptions, type Encoding, type OffsetEncoding, type WindowOptions, TextStream, Tokenizer,
+} from "./tokenizer.js";
 export { nn, optim };
 
 // a custom formatter for browser consoles where these are enabled: tensors print as they do in Node

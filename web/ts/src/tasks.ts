@@ -2,6 +2,7 @@
 // `gradloom/vision`, `gradloom/audio` and `load`.
 import "./page-chunks.js";
 import { checkSound } from "./audio/check.js";
+import type { LiveAudioSource } from "./audio/listen.js";
 import type { AudioSource } from "./audio/sound.js";
 import type { ChatMessage } from "./chat.js";
 import { ValueError, missing } from "./errors.js";
@@ -18,6 +19,7 @@ import type { ReadText, ReadTextOptions } from "./tasks/read-text.js";
 import type { TaskOptions } from "./tasks/recipe.js";
 import type { Segments } from "./tasks/segments.js";
 import type { Speech, Transcript, VadOptions } from "./tasks/sounds.js";
+import type { Segment as SpeechSegment, SegmentOptions } from "./tasks/speech-segments.js";
 import type { TextBox } from "./tasks/text-boxes.js";
 import type { Found } from "./tasks/objects.js";
 
@@ -33,6 +35,8 @@ export type { ImageRecipe, ModelNotice, Opened, Recipe, SsdRecipe, TaskName, Tas
 export type { Segment, Segments } from "./tasks/segments.js";
 export type { Heard, Speech, Transcript, VadOptions } from "./tasks/sounds.js";
 export type { TextBox } from "./tasks/text-boxes.js";
+export type { LiveAudioSource } from "./audio/listen.js";
+export type { SegmentOptions, Segment as SpeechSegment } from "./tasks/speech-segments.js";
 export type { Found } from "./tasks/objects.js";
 
 /** Classifies a picture: the `k` most likely classes, best first. */
@@ -113,6 +117,60 @@ export async function vad(source: AudioSource, options: VadOptions = {}): Promis
 export async function transcribe(source: AudioSource, options: TaskOptions & { onText?: (text: string) => void } = {}): Promise<Transcript> {
   checkSound(source);
   return runTask("transcribe", "transcribe", [source], options);
+}
+
+/** A piece of a sound that is heard live. */
+export interface LiveSpeech extends SpeechSegment {
+  /** The probability of speech in each frame of the piece. */
+  probabilities: Float32Array;
+  /** Whether somebody speaks at its end. */
+  speaking: boolean;
+  /** The segments with speech that ended in it, in seconds since the beginning. */
+  segments: SpeechSegment[];
+}
+
+/** Options of `vadLive`. */
+export interface VadLiveOptions extends TaskOptions, SegmentOptions {
+  /** Seconds of sound in a result. Default: 0.128, four frames of Silero's detector. */
+  pieceSeconds?: number;
+}
+
+/**
+ * Detects speech while it is spoken: in a microphone's stream, another stream or one of its tracks, or an `<audio>` or
+ * `<video>` that plays. Ends with the sound, when the loop is left, or with the reason of `signal`.
+ */
+export async function* vadLive(source: LiveAudioSource, options: VadLiveOptions = {}): AsyncGenerator<LiveSpeech> {
+  yield* (await import("./tasks/live.js").catch(missing)).vadLive(source, options);
+}
+
+/** What is known of a sentence that is heard live. */
+export interface LiveTranscript extends SpeechSegment {
+  /** The words so far, or all of them. */
+  text: string;
+  /** Whether the sentence is complete; the next result is of another one. */
+  final: boolean;
+}
+
+/** Options of `transcribeLive`. */
+export interface TranscribeLiveOptions extends TaskOptions {
+  /** The pause that ends a sentence, in seconds. Default: 0.5. */
+  pauseSeconds?: number;
+  /** The longest sentence; a longer one is cut. Default: 28 seconds. */
+  longestSeconds?: number;
+  /** A model of `vad`, which tells pauses from noise. Without it a pause is what is less loud than speech was. */
+  detector?: TaskOptions["model"];
+  /** Is given all sound as it is heard, 1600 samples of 16,000 a second at a time, e.g. to show how loud it is. */
+  onSound?: (samples: Float32Array) => void;
+}
+
+/**
+ * Transcribes speech while it is spoken, sentence by sentence: in a microphone's stream, another stream or one of its
+ * tracks, or an `<audio>` or `<video>` that plays. Of each sentence the words come one by one, then the whole with
+ * `final`. Nothing is dropped: sound that comes faster than it is transcribed waits. Ends with the sound, when the loop is
+ * left, or with the reason of `signal`.
+ */
+export async function* transcribeLive(source: LiveAudioSource, options: TranscribeLiveOptions = {}): AsyncGenerator<LiveTranscript> {
+  yield* (await import("./tasks/live.js").catch(missing)).transcribeLive(source, options);
 }
 
 /** Transcribes music to notes, in the order of their onsets. */

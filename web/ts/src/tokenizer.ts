@@ -1,6 +1,6 @@
 // Tokenizers: convert text to tokens and back.
 import type { RawTokenizer } from "./pkg/gradloom_text.js";
-import { StateError, guard } from "./errors.js";
+import { StateError, ValueError, guard } from "./errors.js";
 import { textModule } from "./lazy-wasm.js";
 import { readHeader } from "./files.js";
 import type { FetchOptions, FileSource } from "./progress.js";
@@ -12,21 +12,63 @@ export interface Encoding {
   typeIds: number[];
 }
 
+/** Tokens that say where in the texts they are. */
+export interface OffsetEncoding extends Encoding {
+  /**
+   * For each token the range of its text, as `text.slice(start, end)` takes it; `[0, 0]` for special tokens around the
+   * texts. They are those of Hugging Face's tokenizers, in UTF-16 units.
+   */
+  offsets: [start: number, end: number][];
+  /** For each token the text that it is from, 0 or 1; null for special tokens around the texts. */
+  sequenceIds: (0 | 1 | null)[];
+}
+
+const STRATEGIES = ["longest_first", "only_first", "only_second"] as const;
+const SIDES = ["right", "left"] as const;
+
 /** Options of `encode`. */
 export interface EncodeOptions {
   /** A second text, for models that compare pairs. */
   pair?: string;
   /** False omits the special tokens that the model expects around a text. */
   special?: boolean;
+  /** At most so many tokens, special ones included. Default: that of `setMaxLength`, or of the tokenizer's file. */
+  maxLength?: number;
+  /** Which text loses tokens if both are too long together, and on which side. Defaults: the file's, or the first ones. */
+  truncation?: (typeof STRATEGIES)[number];
+  truncationSide?: (typeof SIDES)[number];
 }
 
-/** The tokens of several texts, padded to the length of the longest, in the form of a model's inputs. */
+/** Options of `encodeWindows`. */
+export interface WindowOptions extends EncodeOptions {
+  /** How many tokens a window shares with the one before. Default: 0. */
+  stride?: number;
+}
+
+/** Options of `encodeBatch`. */
+export interface BatchOptions extends Omit<WindowOptions, "pair"> {
+  /** The token that pads short texts. Default: the vocabulary's own padding token, or 0 if it has none. */
+  pad?: number;
+  /** The length of the rows. Default: that of the longest. */
+  length?: number;
+  /** The side on which rows are padded: `left` for models that continue texts. Default: `right`. */
+  paddingSide?: (typeof SIDES)[number];
+}
+
+/** The tokens of several texts, padded to one length, in the form of a model's inputs. */
 export interface BatchEncoding {
-  /** `[texts, tokens]` */
+  /** `[rows, tokens]`; a text is one row, or with a `stride` a row for each of its windows. */
   ids: number[][];
   typeIds: number[][];
   /** 1 for tokens, 0 for padding. */
   mask: number[][];
+}
+
+/** Rows with offsets, and for each row the index of its text. */
+export interface BatchWindows extends BatchEncoding {
+  offsets: OffsetEncoding["offsets"][];
+  sequenceIds: OffsetEncoding["sequenceIds"][];
+  textIndices: number[];
 }
 
 /** End-of-text tokens of common models. */
@@ -68,10 +110,38 @@ export class Tokenizer {
     return this.encodeTyped(text, options).ids;
   }
 
-  /** Like `encode`, with the index of the text that each token belongs to. */
-  encodeTyped(text: string, { pair, special = true }: EncodeOptions = {}): Encoding {
-    const both = Array.from(guard(() => this.#live.encode(text, pair, special)));
-    return { ids: both.slice(0, both.length / 2), typeIds: both.slice(both.length / 2) };
+  /** Like `encode`, with the index of the text that each token belongs to, and with `offsets` where in it they are. */
+  encodeTyped(text: string, options: EncodeOptions & { offsets: true }): OffsetEncoding;
+  encodeTyped(text: string, options?: EncodeOptions & { offsets?: boolean }): Encoding;
+  encodeTyped(text: string, options: EncodeOptions & { offsets?: boolean } = {}): Encoding {
+    const { ids, typeIds, ...where } = this.#windows(text, options)[0] as OffsetEncoding;
+    return { ids, typeIds, ...(options.offsets && where) };
+  }
+
+  /**
+   * Encodes a text that may be too long in windows of at most `maxLength` tokens, of which each shares `stride` tokens
+   * with the one before; with a `pair` and `truncation: "only_second"`, each has the whole first text, as question
+   * answering does. `E_VALUE` if a text that may not be truncated leaves no room for the other one.
+   */
+  encodeWindows(text: string, options: WindowOptions = {}): OffsetEncoding[] {
+    return this.#windows(text, { stride: 0, ...options });
+  }
+
+  #windows(text: string, options: WindowOptions & { offsets?: boolean | undefined }): OffsetEncoding[] {
+    const { pair, special = true, maxLength, truncation, truncationSide, stride, offsets = stride !== undefined } = options;
+    const numbers = [maxLength ?? 0, stride ?? 0];
+    const choices = [STRATEGIES.indexOf(truncation as "only_first"), SIDES.indexOf(truncationSide as "left")];
+    if (numbers.some((n) => !Number.isInteger(n) || n < 0) || maxLength === 0) throw new ValueError("E_VALUE", `encode: ${String(numbers)} tokens`);
+    const how = Uint32Array.of(numbers[0] as number, ...choices, Number(offsets), ...(stride === undefined ? [] : [stride]));
+    const packed = guard(() => this.#live.windows(text, pair, special, how));
+    const windows: OffsetEncoding[] = [];
+    for (let at = 0; at < packed.length; ) {
+      const n = packed[at++] as number;
+      const [ids, typeIds, sequences, starts, ends] = Array.from({ length: 5 }, () => [...packed.subarray(at, (at += n))]) as [number[], number[], number[], number[], number[]];
+      const sequenceIds = sequences.map((s) => (s > 1 ? null : s) as 0 | 1 | null);
+      windows.push({ ids, typeIds, offsets: starts.map((start, i) => [start, ends[i] as number]), sequenceIds });
+    }
+    return windows;
   }
 
   /** The text of tokens; special tokens are left out unless `skipSpecial` is false. */
@@ -80,18 +150,33 @@ export class Tokenizer {
   }
 
   /**
-   * Encodes several texts. `pad` is the token that pads short ones; default: the vocabulary's own padding token, or 0
-   * if it has none.
+   * Encodes several texts, or pairs of texts. With a `stride`, texts that are too long have several rows, and the result
+   * says of which text each row is and where its tokens are.
    */
-  encodeBatch(texts: readonly string[], options: Omit<EncodeOptions, "pair"> & { pad?: number } = {}): BatchEncoding {
-    const { pad = this.#first(PADS) ?? 0, ...how } = options;
-    const all = texts.map((text) => this.encodeTyped(text, how));
-    const length = Math.max(0, ...all.map(({ ids }) => ids.length));
-    const filled = (list: readonly number[], by: number): number[] => [...list, ...new Array<number>(length - list.length).fill(by)];
+  encodeBatch(texts: readonly (string | readonly [string, string])[], options: BatchOptions & { stride: number }): BatchWindows;
+  encodeBatch(texts: readonly (string | readonly [string, string])[], options?: BatchOptions): BatchEncoding;
+  encodeBatch(texts: readonly (string | readonly [string, string])[], options: BatchOptions = {}): BatchEncoding {
+    const { pad = this.#first(PADS) ?? 0, length: wanted = 0, paddingSide, ...how } = options;
+    const rows = texts.flatMap((each, index) => {
+      const [text, pair] = typeof each === "string" ? [each] : each;
+      return this.#windows(text, pair === undefined ? how : { ...how, pair }).map((row) => ({ ...row, index }));
+    });
+    const length = rows.reduce((most, { ids }) => Math.max(most, ids.length), wanted);
+    const column = <T>(of: (row: (typeof rows)[number]) => T[], by: T): T[][] =>
+      rows.map((row) => {
+        const list = of(row);
+        const padding = new Array<T>(length - list.length).fill(by);
+        return paddingSide === "left" ? [...padding, ...list] : [...list, ...padding];
+      });
     return {
-      ids: all.map(({ ids }) => filled(ids, pad)),
-      typeIds: all.map(({ typeIds }) => filled(typeIds, 0)),
-      mask: all.map(({ ids }) => filled(ids.map(() => 1), 0)),
+      ids: column(({ ids }) => ids, pad),
+      typeIds: column(({ typeIds }) => typeIds, 0),
+      mask: column(({ ids }) => ids.map(() => 1), 0),
+      ...(how.stride !== undefined && {
+        offsets: column(({ offsets }) => offsets, [0, 0]),
+        sequenceIds: column(({ sequenceIds }) => sequenceIds, null),
+        textIndices: rows.map(({ index }) => index),
+      }),
     };
   }
 

@@ -1,20 +1,16 @@
-// Detects speech in a stream of sound.
-import { vad } from "gradloom/tasks";
+// Detects speech: in a sound, or in what is heard live.
+import { vad, vadLive } from "gradloom/tasks";
 
-const RATE = 16_000; // samples a second
+const model = "models/silero_vad_op18_ifless/recipe.json";
 
-export class Listener {
-  /** @param {Partial<import("gradloom/tasks").VadOptions>} options */
-  constructor({ model = "models/silero_vad_op18_ifless/recipe.json", ...options } = {}) {
-    this.options = { model, ...options };
-  }
+/** The probability of speech for each 32 ms of a sound; `onFrame` of the options is given them as they come. */
+export async function detect(samples, options) {
+  const sound = { channels: [samples], sampleRate: 16_000 }; // samples a second
+  const { probabilities } = await vad(sound, { model, ...options });
+  return [...probabilities];
+}
 
-  /** Takes the next part; gives the probability of speech per 32 ms, also to `onFrame`. */
-  async hear(samples, options = {}) {
-    const sound = { channels: [samples], sampleRate: RATE };
-    const after = this.heard && { after: this.heard };
-    const { probabilities, heard } = await vad(sound, { ...this.options, ...options, more: true, ...after });
-    this.heard = heard; // what the detector knows so far
-    return [...probabilities];
-  }
+/** Listens to a microphone's stream, or to an element that plays: `show` is given each piece with its probabilities. */
+export async function listenTo(source, show, options) {
+  for await (const piece of vadLive(source, { model, ...options })) show(piece);
 }

@@ -1,8 +1,8 @@
 // Speech detection in the sample, a sound file, or the microphone, at 16,000 samples per second.
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
-import { colour, files, microphone, plot, sample, sound } from "../../src/demo/widgets";
-import { Listener } from "./code.js";
+import { colour, files, plot, sample, sound, withMicrophone } from "../../src/demo/widgets";
+import { detect, listenTo } from "./code.js";
 
 const RATE = 16_000;
 const FRAME = 512;
@@ -58,19 +58,18 @@ async function whole(samples: Float32Array, signal: AbortSignal): Promise<string
 /** Enables playback if there is the sound of a file. */
 const offer = (): void => void (el<HTMLButtonElement>("play").disabled = sounding === undefined);
 
-/** Analyses a sound, or the next part of a stream with the listener of the previous parts. */
-async function hear(samples: Float32Array, signal: AbortSignal, listener?: Listener): Promise<number[]> {
-  const { value } = await demo.perform(signal, async ({ model }) => {
-    const own = listener ?? new Listener();
-    const steps = Math.floor(samples.length / FRAME);
+/** Analyses a sound. */
+async function hear(samples: Float32Array, signal: AbortSignal): Promise<number[]> {
+  const { value } = await demo.perform(signal, async (how) => {
+    const steps = Math.ceil(samples.length / FRAME);
     let last = performance.now();
     const onFrame = (_: number, frame: number): void => {
       const now = performance.now();
       demo.took(now - last, "frame");
-      if (!listener) demo.measure((frame + 1) / steps);
+      demo.measure((frame + 1) / steps);
       last = now;
     };
-    return own.hear(samples, { model, signal, onFrame });
+    return detect(samples, { ...how, signal, onFrame });
   });
   return value;
 }
@@ -82,12 +81,21 @@ el("sample").addEventListener("click", () => void demo.work("Fetching the sample
 el("microphone").addEventListener("click", () => void demo.work("Asking for the microphone", async (signal) => {
   let all: number[] = [];
   sounding = undefined;
-  const listener = new Listener();
-  return microphone(signal, async (samples) => {
-    all = [...all, ...(await hear(samples, signal, listener))].slice(-300);
-    demo.say("Listening. The sound stays in this page.");
-    demo.cost();
-    report(all);
+  return withMicrophone(signal, async (stream) => {
+    const stop = (): void => stream.getTracks().forEach((track) => track.stop());
+    const hidden = (): void => void (document.hidden && stop());
+    const show = ({ probabilities }: { probabilities: Float32Array }): void => {
+      all = [...all, ...probabilities].slice(-300);
+      demo.say("Listening. The sound stays in this page.");
+      demo.cost();
+      report(all);
+    };
+    document.addEventListener("visibilitychange", hidden);
+    try {
+      await demo.perform(signal, (how) => listenTo(stream, show, { ...how, signal }));
+    } finally {
+      document.removeEventListener("visibilitychange", hidden);
+    }
   });
 }).then(offer));
 files("sound", "drop", (file) => void demo.work("Reading the sound", async (signal) => {

@@ -1,8 +1,8 @@
 // Speech to text from a recording in pieces of at most 30 seconds, or from the microphone, one line per sentence.
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
-import { files, microphone, plot, sample, sound } from "../../src/demo/widgets";
-import { Breaths, write } from "./code.js";
+import { files, plot, sample, sound, withMicrophone } from "../../src/demo/widgets";
+import { hear, write } from "./code.js";
 
 const RATE = 16_000;
 const PIECE = 30 * RATE;
@@ -27,14 +27,20 @@ function wave(values: number[]): void {
   plot(el<HTMLCanvasElement>("wave"), values, Math.max(0.05, ...values), Math.max(2, values.length));
 }
 
-/** Adds a line for a piece of sound, which fills during transcription. */
-async function line(samples: Float32Array, from: number, signal?: AbortSignal): Promise<string> {
+/** Adds a line for the sound from a time on, and gives the element for its text. */
+function newLine(from: number): HTMLElement {
   const item = document.createElement("li");
   const time = document.createElement("small");
   const text = document.createElement("span");
   time.textContent = clock(from);
   item.append(time, text);
   list.append(item);
+  return text;
+}
+
+/** Adds a line for a piece of sound, which fills during transcription. */
+async function line(samples: Float32Array, from: number, signal?: AbortSignal): Promise<string> {
+  const text = newLine(from);
   const onText = (more: string): void => void (text.textContent = `${text.textContent}${more}`.trimStart());
   try {
     const { value: whole, ms } = await demo.perform(signal, (how) => write(samples, { ...how, onText }));
@@ -42,11 +48,9 @@ async function line(samples: Float32Array, from: number, signal?: AbortSignal): 
     demo.took(ms, "piece");
     demo.cost();
     copy.disabled = false;
-    if (whole === "") item.remove();
     return whole;
-  } catch (error) {
-    if (text.textContent === "") item.remove();
-    throw error;
+  } finally {
+    if (text.textContent === "") text.parentElement?.remove();
   }
 }
 
@@ -68,32 +72,40 @@ el("sample").addEventListener("click", () => void demo.work("Fetching the model"
   return transcribe(await sound(await sample("data/austen.wav", signal), "the sentence"), signal);
 }));
 files("sound", "drop", (file) => void demo.work("Reading the sound", async (signal) => transcribe(await sound(file, file.name), signal)));
-el("microphone").addEventListener("click", () => void demo.work("Asking for the microphone", async (signal) => {
+el("microphone").addEventListener("click", () => void demo.work("Asking for the microphone", (signal) => {
   list.replaceChildren();
-  const breaths = new Breaths();
-  let [heard, last] = [0, 0];
   let loud: number[] = [];
-  // sentences are transcribed one at a time, while the microphone keeps recording
-  let queue: Promise<unknown> = Promise.resolve();
-  let failed: unknown;
-  const say = (samples: Float32Array | undefined): void => {
-    const from = last;
-    last = heard / RATE;
-    if (samples) queue = queue.then(() => line(samples, from)).catch((error) => (failed ??= error));
-  };
-  const end = await microphone(signal, async (samples) => {
-    if (failed) throw failed;
-    heard += samples.length;
+  const onSound = (samples: Float32Array): void => {
     loud = [...loud, ...levels(samples)].slice(-300);
     wave(loud);
     demo.say("Listening. The sound stays in this page.");
-    say(breaths.push(samples));
+  };
+  let growing: HTMLElement | undefined;
+  let begun = 0;
+  const show = ({ text, start, final }: { text: string; start: number; final: boolean }): void => {
+    if (!growing) [growing, begun] = [newLine(start), performance.now()];
+    growing.textContent = text;
+    if (!final) return;
+    growing = undefined;
+    demo.took(performance.now() - begun, "sentence");
+    demo.cost();
+    copy.disabled = false;
+  };
+  return withMicrophone(signal, async (stream) => {
+    // the end of the stream rather than the signal ends it, so that the sentence that was begun is written
+    const stop = (): void => {
+      for (const track of stream.getTracks()) track.stop();
+      demo.say("Writing what is left");
+    };
+    const hidden = (): void => void (document.hidden && stop());
+    signal.addEventListener("abort", stop);
+    document.addEventListener("visibilitychange", hidden);
+    try {
+      await demo.perform(undefined, (how) => hear(stream, show, { ...how, onSound }));
+    } finally {
+      document.removeEventListener("visibilitychange", hidden);
+    }
   });
-  say(breaths.end());
-  demo.say("Writing what is left");
-  await queue;
-  if (failed) throw failed;
-  return end;
 }));
 copy.addEventListener("click", () => {
   const text = [...list.querySelectorAll("span")].map((each) => each.textContent).join("\n");

@@ -181,23 +181,14 @@ async function camera(size: number, signal: AbortSignal, use: (video: HTMLVideoE
   }
 }
 
-/**
- * Records from the microphone at 16,000 samples per second until Stop; ten times per second `use` receives the new
- * samples.
- */
-export async function microphone(signal: AbortSignal, use: (samples: Float32Array) => Promise<void>): Promise<string> {
-  const rate = 16_000;
+/** Gives the microphone's stream to `use`, and ends it when that is done. */
+export async function withMicrophone(signal: AbortSignal, use: (stream: MediaStream) => Promise<void>): Promise<string> {
   if (!navigator.mediaDevices) throw new Error("the microphone needs a secure page (https or localhost)");
   const stream = await navigator.mediaDevices.getUserMedia({ audio: true }).catch((error) => {
     throw refused(error, "microphone");
   });
   try {
-    // of few demos alone
-    const { listen } = await import("gradloom/audio");
-    for await (const samples of listen(stream, { sampleRate: rate, signal })) {
-      if (document.hidden) break;
-      await use(samples);
-    }
+    await use(stream);
     return "The microphone is off.";
   } catch (error) {
     if (signal.aborted) return "The microphone is off.";
@@ -205,6 +196,21 @@ export async function microphone(signal: AbortSignal, use: (samples: Float32Arra
   } finally {
     for (const track of stream.getTracks()) track.stop();
   }
+}
+
+/**
+ * Records from the microphone at 16,000 samples per second until Stop; ten times per second `use` receives the new
+ * samples.
+ */
+export function microphone(signal: AbortSignal, use: (samples: Float32Array) => Promise<void>): Promise<string> {
+  return withMicrophone(signal, async (stream) => {
+    // of few demos alone
+    const { listen } = await import("gradloom/audio");
+    for await (const samples of listen(stream, { signal })) {
+      if (document.hidden) break;
+      await use(samples);
+    }
+  });
 }
 
 /** Decodes a sound file to one channel at 16,000 samples per second. */

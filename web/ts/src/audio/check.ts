@@ -5,9 +5,9 @@ import { ValueError } from "../errors.js";
 const HINTS: Readonly<Record<string, string>> = {
   Float32Array: "samples come with their rate: { channels: [samples], sampleRate: 16000 }",
   Array: "samples come with their rate: { channels: [Float32Array.from(samples)], sampleRate: 16000 }",
-  MediaStream: "`listen` of gradloom/audio gives the sound of a stream in parts, each of which is a sound",
-  HTMLAudioElement: "give the address of its file: audio.currentSrc",
-  HTMLVideoElement: "give the address of its file: video.currentSrc",
+  MediaStream: "`transcribeLive` and `vadLive` of gradloom/tasks hear a stream, and `listen` of gradloom/audio gives its sound in parts",
+  HTMLAudioElement: "give the address of its file, audio.currentSrc; `transcribeLive` and `vadLive` hear it while it plays",
+  HTMLVideoElement: "give the address of its file, video.currentSrc; `transcribeLive` and `vadLive` hear it while it plays",
 };
 
 /** Throws `E_VALUE`, with advice, for a value that is no source of a sound. */

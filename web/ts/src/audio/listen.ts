@@ -12,8 +12,14 @@ export interface ListenOptions {
   signal?: AbortSignal;
 }
 
+/** What is heard while it comes: a stream or one of its tracks, or an `<audio>` or `<video>` that plays. */
+export type LiveAudioSource = DomInstance<"MediaStream"> | DomInstance<"MediaStreamTrack"> | DomInstance<"HTMLMediaElement">;
+
 /** The reach of `resample`'s filter to each side, in samples of the lower rate, with a little to spare. */
 const REACH = 18;
+
+/** How often a track is asked whether it was stopped. */
+const STOP_CHECK_MS = 250;
 
 const gcd = (a: number, b: number): number => (b === 0 ? a : gcd(b, a % b));
 
@@ -54,28 +60,64 @@ export class StreamResampler {
   }
 }
 
+/** The track with sound of a source; `own` if it was made here. */
+async function trackOf(source: LiveAudioSource, signal: AbortSignal | undefined): Promise<{ track: MediaStreamTrack; own: boolean }> {
+  const own = "currentSrc" in source;
+  const stream = own ? await capture(source, signal) : source;
+  const tracks = "getAudioTracks" in stream ? stream.getAudioTracks() : [stream];
+  const track = tracks.find(({ kind, readyState }) => kind === "audio" && readyState === "live");
+  if (track) return { track, own };
+  if (own) throw new ValueError("E_VALUE", "the element has no sound, or has ended");
+  throw new ValueError("E_VALUE", "the stream has no sound: it has no audio track that is live", { hint: "getUserMedia({ audio: true })" });
+}
+
+/** The stream of what an element plays, once it knows what that is. */
+async function capture(element: HTMLMediaElement, signal: AbortSignal | undefined): Promise<MediaStream> {
+  type Capturing = { captureStream?(): MediaStream; mozCaptureStream?(): MediaStream };
+  const { captureStream, mozCaptureStream } = element as Capturing;
+  const make = captureStream ?? mozCaptureStream;
+  if (!make) {
+    const hint = "give the task the element's file, or a stream that Web Audio makes of it (MediaStreamAudioDestinationNode)";
+    throw new UnsupportedError("E_UNSUPPORTED", "this browser does not give the sound of an element that plays", { hint });
+  }
+  if (element.readyState < HTMLMediaElement.HAVE_METADATA && !element.error) {
+    await new Promise<void>((done) => {
+      for (const event of ["loadedmetadata", "error"]) element.addEventListener(event, () => done(), { once: true });
+      signal?.addEventListener("abort", () => done(), { once: true });
+    });
+    signal?.throwIfAborted();
+  }
+  if (element.error) throw new ValueError("E_VALUE", `the element cannot play ${element.currentSrc}: ${element.error.message}`);
+  try {
+    return make.call(element);
+  } catch (cause) {
+    const hint = "it is of another origin: serve it with CORS, and set the element's crossOrigin";
+    throw new ValueError("E_VALUE", `the sound of ${element.currentSrc} may not be read`, { cause, hint });
+  }
+}
+
 /**
- * The sound of a stream or track (a microphone: `getUserMedia({ audio: true })`) as mono samples from -1 to 1, in pieces of
- * `size`, resampled without gaps. Nothing is dropped: what is not taken yet waits. Ends with the track, or when the loop is
- * left; an abort of `signal` throws its reason. The track itself is left running. `E_VALUE` for streams without sound,
+ * The sound of a stream or track (a microphone: `getUserMedia({ audio: true })`), or of an `<audio>` or `<video>` that plays,
+ * as mono samples from -1 to 1, in pieces of `size`, resampled without gaps. Nothing is dropped: what is not taken yet waits. Ends with the track, or when the loop is
+ * left; an abort of `signal` throws its reason. A given track is left running. `E_VALUE` for streams without sound,
  * `E_UNSUPPORTED` outside of pages. Browsers start sound only after the visitor did something on the page, or while they
  * record.
  */
 export async function* listen(
-  source: DomInstance<"MediaStream"> | DomInstance<"MediaStreamTrack">,
+  source: LiveAudioSource,
   options: ListenOptions = {},
 ): AsyncGenerator<Float32Array> {
   const { sampleRate = 16_000, size = Math.round(sampleRate / 10), signal } = options;
   if (!(Number.isInteger(size) && size > 0)) throw new ValueError("E_VALUE", `listen: pieces of ${size} samples`);
   if (typeof AudioWorkletNode === "undefined") throw new UnsupportedError("E_UNSUPPORTED", "only a secure page (https or localhost) hears streams");
-  const tracks = "getAudioTracks" in source ? source.getAudioTracks() : [source];
-  const track = tracks.find(({ kind, readyState }) => kind === "audio" && readyState === "live");
-  if (!track) throw new ValueError("E_VALUE", "the stream has no sound: it has no audio track that is live", { hint: "getUserMedia({ audio: true })" });
   signal?.throwIfAborted();
+  const { track, own } = await trackOf(source, signal);
   const context = new AudioContext();
   let wake = (): void => {};
   const queue: Float32Array[] = [];
   const onEvent = (): void => wake();
+  // a track that the page itself stops has no event for that
+  const watch = setInterval(onEvent, STOP_CHECK_MS);
   track.addEventListener("ended", onEvent);
   signal?.addEventListener("abort", onEvent);
   try {
@@ -111,8 +153,10 @@ export async function* listen(
       }
     }
   } finally {
+    clearInterval(watch);
     track.removeEventListener("ended", onEvent);
     signal?.removeEventListener("abort", onEvent);
+    if (own) track.stop();
     await context.close();
   }
 }

@@ -437,9 +437,7 @@ export class LocalModel implements Backend {
 
   #encode(text: string, special: boolean): number[] {
     const tokenizer = this.#requireTokenizer();
-    const idsAndOffsets = guard(() => tokenizer.encode(text, undefined, special));
-    // the second half holds the index of each token's text
-    return Array.from(idsAndOffsets.subarray(0, idsAndOffsets.length / 2));
+    return Array.from(guard(() => tokenizer.encode(text, special)));
   }
 
   /** Processes further tokens; gives the bytes of the most likely next token (`greedy`), or of its logits. */

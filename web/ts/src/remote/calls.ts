@@ -158,7 +158,9 @@ export type Callbacks = Record<string, (...args: any[]) => unknown>;
 
 /** The error for a worker that has ended with everything it held. */
 const workerLost = (why: string): DeviceError =>
-  new DeviceError("E_DEVICE_LOST", `the worker of the page's models ${why}`, { hint: "load what was there again: that starts another worker" });
+  new DeviceError("E_DEVICE_LOST", `the worker of the page's models ${why}`, {
+    hint: "call again: models are loaded again where they came from; tensors that were there have to be computed again",
+  });
 
 /** The page's side of remote calls. */
 export class RpcClient {

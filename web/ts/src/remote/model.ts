@@ -110,7 +110,9 @@ export class RemoteModel implements Model {
   readonly nodes: number;
   readonly parameters: number;
   readonly opset: number;
-  readonly #client: RpcClient;
+  #client: RpcClient;
+  readonly #restore: Restore;
+  #restoring: Promise<void> | undefined;
   #id: number | undefined;
   #device: Device;
   #deviceIndex: number;
@@ -121,12 +123,13 @@ export class RemoteModel implements Model {
   /** The object that owns and frees the model, if it is part of an opened task. */
   readonly owner: object | undefined;
 
-  constructor(client: RpcClient, { id, device, graph, ...info }: RemoteModelInfo, owner?: object) {
+  constructor(client: RpcClient, { id, device, graph, ...info }: RemoteModelInfo, restore: Restore, owner?: object) {
     this.inputs = info.inputs;
     this.outputs = info.outputs;
     this.nodes = info.nodes;
     this.parameters = info.parameters;
     this.opset = info.opset;
+    this.#restore = restore;
     this.#client = client;
     this.#id = id;
     this.#device = new RemoteDevice(client, id, device) as unknown as Device;
@@ -157,6 +160,7 @@ export class RemoteModel implements Model {
   async run(inputs: Record<string, ModelInput>, options: RunOptions = {}): Promise<Record<string, Tensor>> {
     const { signal, onProgress, outputs, stay = false } = options;
     signal?.throwIfAborted();
+    await this.#ensureWorker(signal);
     const id = this.#liveId();
     if (typeof inputs !== "object" || inputs === null || inputs instanceof Tensor || ArrayBuffer.isView(inputs)) {
       throw new ValueError("E_VALUE", "run takes an object of inputs by name");
@@ -202,12 +206,34 @@ export class RemoteModel implements Model {
     return { tensor: [dtype, shape, source(value) ? await copyArray(bytes, signal) : bytes] };
   }
 
+  /** Loads the model again if its worker has ended; one attempt for all who wait. */
+  #ensureWorker(signal?: AbortSignal): Promise<void> | undefined {
+    this.#liveId();
+    if (!this.#client.ended) return undefined;
+    const restore = async (): Promise<void> => {
+      const restored = await this.#restore();
+      if (!restored) return;
+      if (this.#id === undefined) return void restored.client.call("dispose", restored.info.id).catch(() => {});
+      this.moveTo(restored);
+    };
+    return guardAsync(() => (this.#restoring ??= restore().finally(() => (this.#restoring = undefined))), signal);
+  }
+
+  /** @internal Continues with the same model in another worker. */
+  moveTo({ client, info }: Restored): void {
+    if (!this.owner) modelRegistry.unregister(this);
+    [this.#client, this.#id, this.#deviceIndex] = [client, info.id, info.device.index];
+    this.#device = new RemoteDevice(client, info.id, info.device) as unknown as Device;
+    if (!this.owner) modelRegistry.register(this, { client, id: info.id }, this);
+  }
+
   compare(reference: Model, inputs: Record<string, ModelInput>, options: RunOptions & { tolerance?: number } = {}): Promise<Drift[]> {
     return compareModels(this, reference, inputs, options);
   }
 
   /** @internal */
-  drifts(got: RawInput[], want: RawInput[], tolerance: number): Promise<Drift[]> {
+  async drifts(got: RawInput[], want: RawInput[], tolerance: number): Promise<Drift[]> {
+    await this.#ensureWorker();
     return this.#client.call("drifts", { id: this.#liveId(), got, want, tolerance });
   }
 
@@ -271,26 +297,74 @@ async function fileForWorker(from: FileSource, options: LoadOptions): Promise<un
   return copyInParts(await readSource(from, options), options.signal);
 }
 
-/** Loads a model in the page's worker; null if that is not possible. */
-export async function loadRemote(from: FileSource, options: LoadOptions): Promise<Model | null> {
+/**
+ * The source of a file for a later load. Addresses, files and blobs are kept; of bytes only what the page itself still
+ * holds, since they may be large.
+ */
+export function sourceForLater(from: FileSource): () => FileSource {
+  const isBytes = from instanceof ArrayBuffer || ArrayBuffer.isView(from);
+  if (!isBytes || typeof WeakRef === "undefined") return () => from;
+  const bytes = new WeakRef(from);
+  return () => {
+    const found = bytes.deref();
+    if (found && found.byteLength > 0) return found;
+    const hint = "load the model again with its bytes; from an address, a File or a Blob the package does that itself";
+    throw new DeviceError("E_DEVICE_LOST", "the worker that held this model has ended, and the page no longer has the bytes that it was loaded from", { hint });
+  };
+}
+
+/** A model in a worker. */
+export interface Restored {
+  client: RpcClient;
+  info: RemoteModelInfo;
+}
+
+/** Loads a model again in the page's present worker, and gives it unless the model has moved there already (`moveTo`). */
+export type Restore = () => Promise<Restored | void>;
+
+/** The error where the page has had a worker, and the browser refuses another one. */
+export const noOtherWorker = (): DeviceError =>
+  new DeviceError("E_DEVICE_LOST", "the worker of the page's models has ended, and the browser does not start another one", {
+    hint: "reload the page, or load the model with `worker: false`",
+  });
+
+/** Loads a model in the page's worker; null if the browser refuses the worker. */
+async function loadInWorker(from: FileSource, options: LoadOptions): Promise<Restored | null> {
   const { signal, onProgress, fetch: _, device, worker: __, files, ...rest } = options;
-  signal?.throwIfAborted();
-  const kind = device as DeviceKind | "auto" | undefined;
-  // the page's own device, for operators on the outputs
-  const pageDevice = open(kind ?? "auto");
-  pageDevice.catch(() => {});
   const file = fileForWorker(from, options);
   file.catch(() => {});
-  if (prefersPage()) return null;
   const client = await guardAsync(workerClient, signal);
   if (!client) return null;
   // files of pictures that only a page decodes
   Object.assign(pageFunctions, { pictureOfFile });
   const postedFiles = await Promise.all(Object.entries(files ?? {}).map(async ([name, each]) => [name, await otherFile(each, signal)] as const));
-  const { value, transfer } = packValue({ ...rest, from: await file, ...(files && { files: Object.fromEntries(postedFiles) }), ...deviceRequest(kind) });
+  const request = deviceRequest(device as DeviceKind | "auto" | undefined);
+  const { value, transfer } = packValue({ ...rest, from: await file, ...(files && { files: Object.fromEntries(postedFiles) }), ...request });
   const callbacks = { onProgress: (progress: Progress): void => onProgress?.(progress) };
   const onLate = ({ id }: RemoteModelInfo): void => void client.call("dispose", id).catch(() => {});
-  const model = new RemoteModel(client, await client.call<RemoteModelInfo>("load", value, { signal, callbacks, transfer, onLate }));
+  return { client, info: await client.call<RemoteModelInfo>("load", value, { signal, callbacks, transfer, onLate }) };
+}
+
+/** Loads a model in the page's worker; null if that is not possible. */
+export async function loadRemote(from: FileSource, options: LoadOptions): Promise<Model | null> {
+  const { signal, onProgress: _, files: given, ...lasting } = options;
+  signal?.throwIfAborted();
+  const kind = options.device as DeviceKind | "auto" | undefined;
+  // the page's own device, for operators on the outputs
+  const pageDevice = open(kind ?? "auto");
+  pageDevice.catch(() => {});
+  if (prefersPage()) return null;
+  const loaded = await loadInWorker(from, options);
+  if (!loaded) return null;
+  const again = sourceForLater(from);
+  const files = Object.entries(given ?? {}).map(([name, each]) => [name, sourceForLater(each)] as const);
+  const restore = async (): Promise<Restored> => {
+    const filesAgain = given && { files: Object.fromEntries(files.map(([name, each]) => [name, each()])) };
+    const restored = await loadInWorker(again(), { ...lasting, ...filesAgain });
+    if (!restored) throw noOtherWorker();
+    return restored;
+  };
+  const model = new RemoteModel(loaded.client, loaded.info, restore);
   const pageHost = await guardAsync(() => pageDevice, signal);
   useByDefault(pageHost);
   if (!(await updatePrefersPage(kind, model.device.kind))) return model;

@@ -6,7 +6,7 @@ import type { TaskFunction } from "../tasks/dispatch.js";
 import type { Opened, Recipe, TaskOptions } from "../tasks/recipe.js";
 import type { ImageSource } from "../vision/pixels.js";
 import { type Callbacks, type RpcClient, packValue, unpackValue } from "./calls.js";
-import { type RemoteModelInfo, RemoteModel } from "./model.js";
+import { type RemoteModelInfo, RemoteModel, noOtherWorker } from "./model.js";
 import { absolute, fileForWorker, pictureAfterLoss, pictureForWorker, pictureOfFile, pixelsForWorker, soundForWorker, soundOfFile } from "./sources.js";
 
 /** The worker's description of an opened model. */
@@ -60,23 +60,31 @@ function inputForWorker(name: TaskFunction, input: unknown, signal?: AbortSignal
   return AUDIO_TASKS.has(name) ? soundForWorker(input as string, signal) : pictureForWorker(input as ImageSource, signal);
 }
 
+/** Where an opened model is. */
+interface Place {
+  client: RpcClient;
+  id: number;
+}
+
 class RemoteTasks {
   constructor(
-    readonly client: RpcClient,
-    readonly id: number,
+    readonly place: Place,
+    /** Opens the model again, in another worker, if its own has ended. */
+    readonly ensureWorker: (signal?: AbortSignal) => Promise<void> | undefined,
   ) {}
 
-  get ended(): boolean {
-    return this.client.ended;
+  get client(): RpcClient {
+    return this.place.client;
   }
 
   async run(name: TaskFunction, input: unknown, more: readonly unknown[], options: TaskOptions): Promise<unknown> {
     const { signal, device } = options;
     signal?.throwIfAborted();
+    await this.ensureWorker(signal);
     const { posted, callbacks } = splitOptions(options);
     const takesPicture = !AUDIO_TASKS.has(name) && name !== "embed" && name !== "fileType";
     const callWorker = async (postedInput: unknown): Promise<unknown> => {
-      const args = { id: this.id, name, options: posted, ...deviceRequest(device as DeviceKind | undefined) };
+      const args = { id: this.place.id, name, options: posted, ...deviceRequest(device as DeviceKind | undefined) };
       const { value, transfer } = packValue({ ...args, input: postedInput, more });
       return unpackValue(await this.client.call("task", value, { signal, callbacks, transfer }));
     };
@@ -101,24 +109,51 @@ export async function openRemote(
   signal?.throwIfAborted();
   if (prefersPage()) return null;
   const kind = device as DeviceKind | "auto" | undefined;
-  const client = await guardAsync(workerClient, signal);
-  if (!client) return null;
   Object.assign(pageFunctions, { pictureOfFile, soundOfFile });
-  const { posted, callbacks } = splitOptions(options);
-  const onLate = ({ id }: OpenedInfo): void => void client.call("close", id).catch(() => {});
-  const request = { address: absolute(address), options: posted, ...deviceRequest(kind) };
-  const { id, recipe, url, model: modelInfo, kind: chosen } = await client.call<OpenedInfo>("open", request, { signal, callbacks, onLate });
+  const begun = await openInWorker(address, options);
+  if (!begun) return null;
+  const { recipe, url, model: modelInfo, kind: chosen } = begun.info;
   // shared by the model and the opened object: once both are unreachable, the worker closes it
   const owner = {};
-  registry.register(owner, { client, id }, owner);
-  const model = modelInfo && new RemoteModel(client, modelInfo, owner);
+  const place: Place = { client: begun.client, id: begun.info.id };
+  registry.register(owner, place, owner);
+  const { signal: _, onProgress: __, onModel: ___, ...lasting } = options;
+  const state = { disposed: false };
+  const restore = async (): Promise<void> => {
+    const again = await openInWorker(address, lasting);
+    if (!again) throw noOtherWorker();
+    Object.assign(place, { client: again.client, id: again.info.id });
+    if (state.disposed) return void again.client.call("close", place.id).catch(() => {});
+    if (again.info.model) model?.moveTo({ client: again.client, info: again.info.model });
+  };
+  let restoring: Promise<void> | undefined;
+  const ensureWorker = (signal?: AbortSignal): Promise<void> | undefined => {
+    if (!place.client.ended || state.disposed) return undefined;
+    return guardAsync(() => (restoring ??= restore().finally(() => (restoring = undefined))), signal);
+  };
+  const model: RemoteModel | undefined = modelInfo && new RemoteModel(begun.client, modelInfo, async () => ensureWorker(), owner);
   const dispose = (): void => {
+    state.disposed = true;
     registry.unregister(owner);
     model?.dispose();
-    void client.call("close", id).catch(() => {});
+    void place.client.call("close", place.id).catch(() => {});
   };
   const opened: Opened = { recipe, url: new URL(url), model, kept: new Map(), dispose, [Symbol.dispose]: dispose };
-  if (!(await updatePrefersPage(kind, chosen ?? "wasm"))) return { opened, remote: new RemoteTasks(client, id) };
+  if (!(await updatePrefersPage(kind, chosen ?? "wasm"))) return { opened, remote: new RemoteTasks(place, ensureWorker) };
   dispose();
   return null;
+}
+
+/** Opens a task's model in the page's present worker; null if the browser refuses it. */
+async function openInWorker(
+  address: string | URL,
+  options: Omit<TaskOptions, "model" | "worker">,
+): Promise<{ client: RpcClient; info: OpenedInfo } | null> {
+  const { signal, device } = options;
+  const client = await guardAsync(workerClient, signal);
+  if (!client) return null;
+  const { posted, callbacks } = splitOptions(options);
+  const onLate = ({ id }: OpenedInfo): void => void client.call("close", id).catch(() => {});
+  const request = { address: absolute(address), options: posted, ...deviceRequest(device as DeviceKind | "auto" | undefined) };
+  return { client, info: await client.call<OpenedInfo>("open", request, { signal, callbacks, onLate }) };
 }

@@ -11,7 +11,6 @@ export type TaskFunction = Exclude<keyof LocalTasks, "disposeKept" | "retryOnDev
 
 /** An opened model in the page's worker. */
 interface RemoteTasks {
-  readonly ended: boolean;
   run(name: TaskFunction, input: unknown, more: readonly unknown[], options: TaskOptions): Promise<unknown>;
 }
 
@@ -74,7 +73,6 @@ async function modelOf(task: TaskName, options: TaskOptions): Promise<Opened> {
   const { address, ...hash } = await addressOf(task, { ...options, model });
   const key = `${String(options.device ?? "auto")} ${canRunInWorker(options)} ${address}`;
   let found = openedModels.get(key);
-  if (found && remoteByModel.get(await found)?.ended) found = undefined;
   if (!found) {
     openedModels.set(key, (found = openWithAdvice(address, { ...options, ...hash })));
     found.catch(() => openedModels.delete(key));

@@ -5,6 +5,7 @@ import { hostOf } from "../device.js";
 import { Tensor, tidy } from "../tensor.js";
 import { Tokenizer } from "../tokenizer.js";
 import { type Opened, type TaskOptions, resolveFile, fileOptionsOf, openedOf, memoize, disposeWhenSettled, weightsOf } from "./recipe.js";
+import { type Segment, type SegmentOptions, SpeechSegments } from "./speech-segments.js";
 import { type SpecialTokens, Whisper } from "./whisper.js";
 
 /** The result of `vad`. */
@@ -13,7 +14,7 @@ export interface Speech {
   probabilities: Float32Array;
   frameSeconds: number;
   /** The segments with speech, in seconds. */
-  segments: { start: number; end: number }[];
+  segments: Segment[];
   /** The detector's state at the end of this part; pass it as `after` with the next part of the sound. */
   heard: Heard;
 }
@@ -25,12 +26,7 @@ export interface Heard {
 }
 
 /** Options of `vad`. */
-export interface VadOptions extends TaskOptions {
-  /** The probability above which speech begins; it ends where the probability stays 0.15 below that. Default: 0.5. */
-  threshold?: number;
-  /** The shortest silence that ends a segment, and the shortest segment, in seconds. Defaults: 0.1 and 0.25. */
-  silenceSeconds?: number;
-  speechSeconds?: number;
+export interface VadOptions extends TaskOptions, SegmentOptions {
   /**
    * The state at the end of the preceding part of a stream, e.g. from a microphone. Times are relative to the current
    * part.
@@ -94,21 +90,9 @@ interface VadConfig {
 }
 
 function segmentsOf(probabilities: Float32Array, frame: number, end: number, options: VadOptions): Speech["segments"] {
-  const { threshold = 0.5, silenceSeconds = 0.1, speechSeconds = 0.25 } = options;
-  const segments: Speech["segments"] = [];
-  let [start, lastSpeechFrame] = [-1, -1];
-  const endSegment = (): void => {
-    const segment = { start: start * frame, end: Math.min(end, (lastSpeechFrame + 1) * frame) };
-    if (segment.end - segment.start >= speechSeconds) segments.push(segment);
-    start = -1;
-  };
-  probabilities.forEach((p, at) => {
-    if (start < 0 && p >= threshold) start = at;
-    if (start >= 0 && p >= threshold - 0.15) lastSpeechFrame = at;
-    if (start >= 0 && (at - lastSpeechFrame) * frame >= silenceSeconds) endSegment();
-  });
-  if (start >= 0) endSegment();
-  return segments;
+  const all = new SpeechSegments(frame, options);
+  const segments = [...probabilities].flatMap((p) => all.push(p) ?? []);
+  return segments.concat(all.end(end) ?? []);
 }
 
 /** The result of `transcribe`. */
