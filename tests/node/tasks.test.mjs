@@ -11,6 +11,7 @@ import { nms, toBoxes } from "gradloom/vision";
 import { model as onnx } from "../bench/browser/onnx.mjs";
 import { leftOut } from "../lib/left_out.mjs";
 import { readNpz } from "../lib/npz.mjs";
+import { readPng } from "../lib/png.mjs";
 
 const folder = new URL("../models/", import.meta.url);
 const recipe = (name) => new URL(`${name}/recipe.json`, folder);
@@ -249,6 +250,23 @@ test("readText: what the two lines say", async () => {
   assert.ok(lines.every(({ turned }) => !turned));
   // nothing is written in a white picture
   assert.deepEqual(await readText({ data: new Uint8Array(64 * 64).fill(255), width: 64, height: 64 }, using("ppocrv4_rec")), { text: "", lines: [] });
+});
+
+test("readText: a photograph of a printed page, whose lines are neither horizontal nor straight", async () => {
+  const file = new URL("../../.cache/datasets/page.png", import.meta.url);
+  if (!fetched("ppocrv4_rec/model.onnx") || !existsSync(file)) return leftOut("readText of a photograph", FETCH);
+  const { text, lines } = await readText(readPng(readFileSync(file)), using("ppocrv4_rec"));
+  // what is printed there, which a reader can check; this model loses blanks
+  const printed = [
+    "Region-based segmentation", "Let us first determine markers of the coins and the", "background. These markers are pixels that we can label",
+    "unambiguously as either object or background. Here,", "the markers are found at the two extreme parts of the", "histogram of grey values:",
+  ];
+  const letters = (line) => line.replace(/[^A-Za-z]/g, "");
+  const rows = text.split("\n").map(letters);
+  assert.deepEqual(rows.slice(0, -1), printed.map(letters), text);
+  assert.match(rows.at(-1), /^markersnp.*coins$/);
+  assert.equal(lines.length, 7);
+  assert.ok(lines.filter(({ curve }) => curve).length >= 5);
 });
 
 test("readText: pictures and lines that stand on their heads", async () => {

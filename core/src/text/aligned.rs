@@ -83,13 +83,13 @@ impl Aligned {
 
     /// Replaces each character by some others.
     pub(super) fn flat_map<I: Iterator<Item = char>>(&mut self, f: impl Fn(char) -> I) {
-        let old = self.text.clone();
+        let old = std::mem::take(&mut self.text);
         self.rebuild(&mut old.char_indices().flat_map(|(i, c)| f(c).map(move |d| (d, i))));
     }
 
     /// Keeps and replaces the characters for which there is one.
     pub(super) fn filter_map(&mut self, f: &dyn Fn(char) -> Option<char>) {
-        let old = self.text.clone();
+        let old = std::mem::take(&mut self.text);
         self.rebuild(&mut old.char_indices().filter_map(|(i, c)| f(c).map(|d| (d, i))));
     }
 
@@ -98,24 +98,25 @@ impl Aligned {
         if self.text.is_empty() {
             return;
         }
-        self.text.insert_str(0, before);
-        if let Some(s) = &mut self.spans {
-            let first = s.ranges[0];
-            s.ranges.splice(0..0, std::iter::repeat_n(first, before.len()));
-        }
+        let old = std::mem::take(&mut self.text);
+        let before = before.chars().map(|c| (c, 0));
+        self.rebuild(&mut before.chain(old.char_indices().map(|(i, c)| (c, i))));
     }
 
     /// Replaces ranges of bytes by a text, which is aligned with the last character of each.
     pub(super) fn replace(&mut self, ranges: &[(usize, usize)], content: &str) {
-        let old = self.text.clone();
-        let own = |a: usize, b: usize| old[a..b].char_indices().map(move |(i, c)| (c, a + i));
-        let starts = std::iter::once(0).chain(ranges.iter().map(|r| r.1));
-        let parts = ranges
-            .iter()
-            .zip(starts)
-            .flat_map(|(&(a, b), start)| own(start, a).chain(content.chars().map(move |c| (c, b - 1))));
-        let end = ranges.last().map_or(0, |r| r.1);
-        self.rebuild(&mut parts.chain(own(end, old.len())));
+        let old = std::mem::take(&mut self.text);
+        let mut chars = Vec::with_capacity(old.len());
+        let mut next = ranges.iter().peekable();
+        for (i, c) in old.char_indices() {
+            if next.peek().is_none_or(|r| i < r.0) {
+                chars.push((c, i));
+            }
+            if let Some(r) = next.next_if(|r| i + c.len_utf8() == r.1) {
+                chars.extend(content.chars().map(|c| (c, r.1 - 1)));
+            }
+        }
+        self.rebuild(&mut chars.into_iter());
     }
 
     /// Replaces parts of the text, given as pairs of the old part and the new one, which together are the whole text.

@@ -7,7 +7,7 @@ import type { Box } from "../vision/boxes.js";
 import { type ImageOptions, fitImage } from "../vision/image.js";
 import { type ImageSource, type Rgba, readPixels } from "../vision/pixels.js";
 import { type Opened, type TaskOptions, resolveFile, fileOptionsOf, imageOptionsOf, inputNameOf, openedOf, memoize, openLocal, runModel } from "./recipe.js";
-import { type TextBox, detectText } from "./text-boxes.js";
+import { type LineCurve, type TextBox, detectText, reachOf } from "./text-boxes.js";
 
 /** A line of text and what it says. */
 export interface TextLine extends TextBox {
@@ -73,13 +73,14 @@ export async function readText(source: ImageSource, { lines: givenLines, ...opti
   const [recognizer, detected, classifier] = await Promise.all([recognizerOf(opened, options), givenLines ?? detectLines(), classifierLoading]);
   const orientedLines: OrientedLine[] = [];
   for (const line of detected) {
-    const crop = cropOf(pixels, line.box);
-    if (crop) orientedLines.push({ ...line, crop, turned: classifier !== undefined && (await isUpsideDown(pixels, crop, classifier, options)) });
+    const part = line.curve ? straightened(pixels, line.box, line.curve) : { picture: pixels, crop: cropOf(pixels, line.box) };
+    const { picture, crop } = part;
+    if (crop) orientedLines.push({ ...line, picture, crop, turned: classifier !== undefined && (await isUpsideDown(picture, crop, classifier, options)) });
   }
   const group = orientedLines.filter(({ turned }) => turned).length > orientedLines.length / 2 ? groupRowsUpsideDown : groupRows;
   const lines: TextLine[] = [];
-  for (const { crop, ...line } of group(orientedLines).flat()) {
-    const { text, confidence } = await recognizeLine(line.turned ? rotatedCrop(pixels, crop) : { picture: pixels, crop }, opened, recognizer, options);
+  for (const { picture, crop, ...line } of group(orientedLines).flat()) {
+    const { text, confidence } = await recognizeLine(line.turned ? rotatedCrop(picture, crop) : { picture, crop }, opened, recognizer, options);
     if (text.trim() === "" || confidence < MIN_CONFIDENCE) continue;
     const result = { ...line, text, confidence };
     lines.push(result);
@@ -98,6 +99,7 @@ interface Crop {
 
 /** A line with its pixels and orientation. */
 interface OrientedLine extends TextBox {
+  picture: Rgba;
   crop: Crop;
   turned: boolean;
 }
@@ -107,6 +109,33 @@ function cropOf(picture: Rgba, box: Box): Crop | undefined {
   const [left, top] = [Math.max(0, Math.floor(box[0])), Math.max(0, Math.floor(box[1]))];
   const [width, height] = [Math.min(picture.width, Math.ceil(box[2])) - left, Math.min(picture.height, Math.ceil(box[3])) - top];
   return width < 1 || height < 1 ? undefined : { x: left, y: top, width, height };
+}
+
+/**
+ * The band of a line that is not horizontal and straight, with each column moved so that it is. A crop of the box would
+ * also show parts of the lines above and below.
+ */
+function straightened(picture: Rgba, box: Box, curve: LineCurve): { picture: Rgba; crop: Crop | undefined } {
+  const crop = cropOf(picture, box);
+  if (!crop) return { picture, crop };
+  const [above, below] = reachOf(curve);
+  const [from, height] = [box[1] - above, Math.max(1, Math.round(box[3] - box[1] - (below - above)))];
+  const data = new Uint8ClampedArray(4 * crop.width * height);
+  for (let column = 0; column < crop.width; column += 1) {
+    const x = crop.x + column;
+    const t = (2 * (x + 0.5 - box[0])) / (box[2] - box[0]) - 1;
+    const top = from + curve[0] * t + curve[1] * t * t;
+    for (let row = 0; row < height; row += 1) {
+      const y = Math.min(picture.height - 1, Math.max(0, top + row));
+      const upper = 4 * (Math.floor(y) * picture.width + x);
+      const lower = y + 1 < picture.height ? upper + 4 * picture.width : upper;
+      for (let c = 0; c < 4; c += 1) {
+        const [p, q] = [picture.data[upper + c] as number, picture.data[lower + c] as number];
+        data[4 * (row * crop.width + column) + c] = p + (q - p) * (y - Math.floor(y));
+      }
+    }
+  }
+  return { picture: { data, width: crop.width, height }, crop: { x: 0, y: 0, width: crop.width, height } };
 }
 
 /** A part of a picture, rotated by 180 degrees. */

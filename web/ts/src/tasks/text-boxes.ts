@@ -14,6 +14,21 @@ export interface TextBox {
   box: Box;
   /** The mean probability over the core of the line. */
   score: number;
+  /**
+   * For lines that are not horizontal and straight: at `t` from -1 at the left of the box to 1 at its right, the line is
+   * `rise * t + bend * t * t` pixels lower than in the middle.
+   */
+  curve?: LineCurve;
+}
+
+/** The course of a line, in pixels. */
+export type LineCurve = readonly [rise: number, bend: number];
+
+/** How far a line is from where it is in the middle, at most above and at most below. */
+export function reachOf([rise, bend]: LineCurve): [above: number, below: number] {
+  const turn = bend === 0 ? 1 : Math.max(-1, Math.min(1, -rise / (2 * bend)));
+  const ends = [-1, 1, turn].map((t) => rise * t + bend * t * t);
+  return [Math.min(0, ...ends), Math.max(0, ...ends)];
 }
 
 interface DetectorConfig {
@@ -47,7 +62,11 @@ export async function detectText(source: ImageSource, options: TaskOptions): Pro
   if (out.size !== height * width) throw new ValueError("E_VALUE", `a map of text is [1, 1, ${height}, ${width}], not [${out.shape.join(", ")}]`);
   const found = connectedComponents(await out.data(), width, config);
   const boxes = scaleBoxes(found.map(({ box }) => box), placement);
-  const lines = found.map(({ score }, at) => ({ box: boxes[at] as Box, score }));
+  const lines = found.map(({ score, curve, box: from }, at) => {
+    const box = boxes[at] as Box;
+    const scale = (box[3] - box[1]) / (from[3] - from[1]);
+    return { box, score, ...(curve && { curve: [curve[0] * scale, curve[1] * scale] as const }) };
+  });
   return lines.sort((a, b) => a.box[1] - b.box[1] || a.box[0] - b.box[0]);
 }
 
@@ -55,6 +74,7 @@ export async function detectText(source: ImageSource, options: TaskOptions): Pro
 export function connectedComponents(map: Float32Array, width: number, { threshold, score, least, grow }: DetectorConfig): TextBox[] {
   const visited = new Uint8Array(map.length);
   const stack = new Int32Array(map.length);
+  const members = new Int32Array(map.length);
   const found: TextBox[] = [];
   for (let start = 0; start < map.length; start += 1) {
     if (visited[start] || !((map[start] as number) > threshold)) continue;
@@ -71,16 +91,62 @@ export function connectedComponents(map: Float32Array, width: number, { threshol
       const [x, y] = [at % width, Math.floor(at / width)];
       [left, right, top, bottom] = [Math.min(left, x), Math.max(right, x + 1), Math.min(top, y), Math.max(bottom, y + 1)];
       sum += map[at] as number;
-      count += 1;
+      members[count++] = at;
       if (x > 0) visit(at - 1);
       if (x + 1 < width) visit(at + 1);
       if (at >= width) visit(at - width);
       if (at + width < map.length) visit(at + width);
     }
-    const [w, h] = [right - left, bottom - top];
-    if (Math.min(w, h) < least || sum / count < score) continue;
+    if (Math.min(right - left, bottom - top) < least || sum / count < score) continue;
+    const { curve, from, to } = bandOf(members.subarray(0, count), width, { left, right, top, bottom });
+    const [w, h] = [right - left, to - from];
     const margin = (w * h * grow) / (2 * (w + h));
-    found.push({ box: [left - margin, top - margin, right + margin, bottom + margin], score: sum / count });
+    if (!curve) {
+      found.push({ box: [left - margin, from - margin, right + margin, to + margin], score: sum / count });
+      continue;
+    }
+    const wider = 1 + (2 * margin) / w;
+    const grown: LineCurve = [curve[0] * wider, curve[1] * wider * wider];
+    const [above, below] = reachOf(grown);
+    found.push({ box: [left - margin, from - margin + above, right + margin, to + margin + below], score: sum / count, curve: grown });
   }
   return found;
+}
+
+/**
+ * The course of a component, as a parabola of least squares, and its upper and lower edge in the middle. There is no course
+ * for components that are not long, or that leave the horizontal by less than a quarter of their height.
+ */
+function bandOf(
+  members: Int32Array,
+  width: number,
+  { left, right, top, bottom }: { left: number; right: number; top: number; bottom: number },
+): { curve?: LineCurve; from: number; to: number } {
+  const [middle, half] = [(left + right - 1) / 2, (right - left) / 2];
+  const place = (at: number): [t: number, y: number] => [((at % width) - middle) / half, Math.floor(at / width)];
+  // sums of powers of t, and of their products with y
+  const [t, ty] = [new Float64Array(5), new Float64Array(3)];
+  for (const at of members) {
+    const [x, y] = place(at);
+    for (let k = 0, power = 1; k < 5; k += 1, power *= x) {
+      t[k] = (t[k] as number) + power;
+      if (k < 3) ty[k] = (ty[k] as number) + power * (y - top);
+    }
+  }
+  const [s0, s1, s2, s3, s4] = t as unknown as [number, number, number, number, number];
+  const [y0, y1, y2] = ty as unknown as [number, number, number];
+  // the normal equations without the constant
+  const [a, b, d] = [s0 * s2 - s1 * s1, s0 * s3 - s1 * s2, s0 * s4 - s2 * s2];
+  const [u, v] = [s0 * y1 - s1 * y0, s0 * y2 - s2 * y0];
+  const determinant = a * d - b * b;
+  if (!(determinant > 1e-9 * a * d)) return { from: top, to: bottom };
+  const curve: LineCurve = [(u * d - v * b) / determinant, (v * a - u * b) / determinant];
+  let [from, to] = [Infinity, -Infinity];
+  for (const at of members) {
+    const [x, y] = place(at);
+    const level = y - curve[0] * x - curve[1] * x * x;
+    [from, to] = [Math.min(from, level), Math.max(to, level + 1)];
+  }
+  const [above, below] = reachOf(curve);
+  return right - left < 3 * (to - from) || below - above < (to - from) / 4 ? { from: top, to: bottom } : { curve, from, to };
 }
