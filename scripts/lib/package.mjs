@@ -188,8 +188,8 @@ async function bundle(folder) {
   const { output: files } = await build.generate({
     ...OUTPUT_OPTIONS,
     entryFileNames: "[name].js",
-    // code that several entries share but not every page loads
-    chunkFileNames: ({ name, isDynamicEntry }) => (["core", "page"].includes(name) || isDynamicEntry ? "[name].js" : "shared/[name].js"),
+    // code that several entries share but not every page loads; `listen` locates a script beside the entries
+    chunkFileNames: ({ name, isDynamicEntry }) => (["core", "page", "listen"].includes(name) || isDynamicEntry ? "[name].js" : "shared/[name].js"),
     codeSplitting: {
       groups: [
         { name: "core", test: (id) => core.has(id) || id === SHARED_ENTRY },

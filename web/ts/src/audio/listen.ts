@@ -67,7 +67,7 @@ async function trackOf(source: LiveAudioSource, signal: AbortSignal | undefined)
   const tracks = "getAudioTracks" in stream ? stream.getAudioTracks() : [stream];
   const track = tracks.find(({ kind, readyState }) => kind === "audio" && readyState === "live");
   if (track) return { track, own };
-  if (own) throw new ValueError("E_VALUE", "the element has no sound, or has ended");
+  if (own) throw new ValueError("E_VALUE", "what the element plays has no sound");
   throw new ValueError("E_VALUE", "the stream has no sound: it has no audio track that is live", { hint: "getUserMedia({ audio: true })" });
 }
 
