@@ -53,6 +53,8 @@ const SITE = {
   "two threads": ({ threads }) => threads === 2,
   "tokens, by a module of their own": ({ tokens }) => areExpectedTokens(tokens),
   "the model's output on the server": ({ server }) => server.device === "wasm" && isSpeechOutput(server.speech),
+  "a task, in the page and on the server": ({ segments, server }) => isExpectedVoice(segments) && isExpectedVoice(server.segments),
+  "a language model, in the page and on the server": ({ written, server }) => areWrittenTokens(written) && areWrittenTokens(server.written),
 };
 
 /** Waits until a program serves an address. */
@@ -170,6 +172,10 @@ const TOOLS = {
       "a file of torch.save": ({ names, sums }) => names.length > 0 && sums.every(Number.isFinite),
       "a file that was written": ({ copied }) => String(copied) === "1,2",
       "an error with a code": ({ refused }) => refused === "E_FORMAT",
+      "torch's operators": ({ inverse }) => String(inverse) === "0.5,0,0,0.25",
+      "the module of kernels in the IR": ({ kernel }) => kernel === "E_FORMAT",
+      "what to do for language models and tasks": ({ language, task }) =>
+        [language, task].every(([code, hint]) => code === "E_UNSUPPORTED" && /run in pages and dedicated workers/.test(hint)),
     });
   },
   async workers(browser, parent) {
@@ -210,6 +216,8 @@ const NODE = {
   "tokens, by a module of their own": ({ tokens }) => areExpectedTokens(tokens),
   "weights of torch.save": ({ weights }) => weights.join() === "0,6,12",
   "tensor sums": ({ sum }) => sum === 12,
+  "a task": ({ segments }) => isExpectedVoice(segments),
+  "a language model": ({ written }) => areWrittenTokens(written),
 };
 
 main(async () => {

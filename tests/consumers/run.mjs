@@ -23,6 +23,8 @@ main(async () => {
       "tokens, by a module of their own": areExpectedTokens(node.tokens),
       "weights of torch.save": node.weights.join() === "0,6,12",
       "tensor sums": node.sum === 12,
+      "a task": isExpectedVoice(node.segments),
+      "a language model": areWrittenTokens(node.written),
       progress: node.phases.join() === "device,download,parse",
     });
 

@@ -2,7 +2,7 @@
 // earlier ones took. Frames are counted against portions, not against time.
 // alone: the processor that emulates a GPU draws the frames too
 import { Tensor, init, load, memory, tidy } from "gradloom";
-import { assert, assertClose, fetchBytes, note, testOnWebGpu } from "harness";
+import { assert, fetchBytes, note, testOnWebGpu } from "harness";
 
 /** Counts frames while `work` runs, and how often something else happened between two of them; `happened()` is called for that. */
 async function drawn(work) {
@@ -51,6 +51,8 @@ testOnWebGpu("frames come between the portions of a long run", async () => {
     }
   });
   await note(`${seen.frames} frames, ${seen.events} portions, at most ${seen.most} between two frames`);
+  assert(seen.events >= 20, `${seen.events} portions`);
+  assert(seen.frames * 4 >= seen.events && seen.most <= 16, `${seen.frames} frames, ${seen.most} portions without one`);
   assert((await y.data()).every((v) => Math.abs(v - 2) < 1e-3));
   y.dispose();
 });
@@ -66,5 +68,6 @@ testOnWebGpu("frames come while a model runs in the worker", async () => {
   });
   const { launches } = (await memory()).find(({ worker }) => worker);
   await note(`${seen.frames} frames, ${launches - before.launches} launches`);
+  assert(seen.frames * 8 >= launches - before.launches, `${seen.frames} frames beside ${launches - before.launches} launches`);
   model.dispose();
 });

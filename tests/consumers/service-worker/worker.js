@@ -1,6 +1,8 @@
 // A service worker that runs a model and reads files of weights. It may not import anything once it runs.
 import "./node_modules/gradloom/dist/service-worker.js";
-import { Tensor, Tokenizer, init, load, loadWeights, saveWeights, version } from "./node_modules/gradloom/dist/index.js";
+import { Tensor, Tokenizer, init, irKernel, load, loadWeights, saveWeights, torch, version } from "./node_modules/gradloom/dist/index.js";
+import { LLM } from "./node_modules/gradloom/dist/llm.js";
+import { vad } from "./node_modules/gradloom/dist/tasks.js";
 import { softmax } from "./node_modules/gradloom/dist/vision.js";
 
 async function main() {
@@ -14,13 +16,19 @@ async function main() {
   });
   const { greeting } = inputs;
   const [encoded] = (await Tokenizer.load("tokenizer.json")).encodeBatch([greeting]).ids;
-  const torch = await loadWeights("weights.pt");
+  const saved = await loadWeights("weights.pt");
   const sums = [];
-  for (const t of Object.values(torch)) sums.push(await t.cast("f32").sum().item());
+  for (const t of Object.values(saved)) sums.push(await t.cast("f32").sum().item());
   const copy = await loadWeights(await saveWeights({ a: new Tensor([1, 2]) }));
   const refused = await load("index.html", { device: "wasm" }).catch(({ code }) => code);
-  const weights = { names: Object.keys(torch), sums, copied: await copy.a.tolist() };
-  return { version: version(), threads: device.threads, speech: await output.item(), half: softmax([1, 1])[0], encoded, ...weights, refused };
+  const { linalg } = await torch();
+  const inverse = await linalg.inv(new Tensor([[2, 0], [0, 4]])).tolist();
+  const kernel = await irKernel("nonsense").catch(({ code }) => code);
+  const told = ({ code, hint }) => [code, hint];
+  const language = await LLM.load("language.gguf", { device: "wasm" }).catch(told);
+  const task = await vad("speech.wav", { model: "recipe.json", device: "wasm" }).catch(told);
+  const weights = { names: Object.keys(saved), sums, copied: await copy.a.tolist() };
+  return { version: version(), threads: device.threads, speech: await output.item(), half: softmax([1, 1])[0], encoded, ...weights, refused, inverse, kernel, language, task };
 }
 
 globalThis.onmessage = (event) =>

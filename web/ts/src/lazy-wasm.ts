@@ -1,5 +1,5 @@
 // Wasm modules that few pages need; each is fetched once, on first use.
-import { FetchError } from "./errors.js";
+import { FetchError, UnsupportedError } from "./errors.js";
 import { type Bindings, type Environment, Instance } from "./instance.js";
 import { inNode, packageFile, readFile, wasmFolder } from "./module.js";
 import { loadChunk } from "./chunks.js";
@@ -24,6 +24,7 @@ export function lazyWasm<T extends Bindings>(name: string, glue: () => Promise<{
       instance.atEnd(forget);
       return api;
     } catch (error) {
+      if (error instanceof UnsupportedError) throw error;
       const why = error instanceof Error ? error.message : String(error);
       const hint = `serve gradloom_${name}_bg.wasm beside gradloom_web_bg.wasm`;
       throw new FetchError("E_FETCH", `the wasm module for ${name} did not load: ${why}`, { cause: error, hint });

@@ -1,5 +1,5 @@
 // Functions whose code is loaded on their first call.
-import { missing } from "./errors.js";
+import { loadChunk } from "./chunks.js";
 import type { IrKernel, IrKernelOptions } from "./loops.js";
 import type { Torch } from "./torch.js";
 
@@ -11,7 +11,7 @@ import type { Torch } from "./torch.js";
  * values gives a tensor of the largest possible size, and the actual number.
  */
 export async function torch(): Promise<Torch> {
-  return (await import("./torch.js").catch(missing)).torch();
+  return (await loadChunk("torch")).torch();
 }
 
 /**
@@ -21,5 +21,5 @@ export async function torch(): Promise<Torch> {
  * with `E_VALUE`, naming the line, for a kernel that may read out of bounds or leaves output elements unwritten.
  */
 export async function irKernel(ir: string, options: IrKernelOptions = {}): Promise<IrKernel> {
-  return (await import("./loops.js").catch(missing)).irKernel(ir, options);
+  return (await loadChunk("loops")).irKernel(ir, options);
 }

@@ -10,10 +10,13 @@ registerChunks({
   files: () => import("./pkg/gradloom_files.js"),
   gguf: () => import("./gguf.js"),
   hints: () => import("./hints.js"),
+  loops: () => import("./loops.js"),
+  ops: () => import("./pkg/gradloom_ops.js"),
   print: () => import("./print.js"),
   remote: () => import("./remote.js"),
   sniff: () => import("./sniff.js"),
   streams: () => import("./vision/streams.js"),
   text: () => import("./pkg/gradloom_text.js"),
+  torch: () => import("./torch.js"),
   weights: () => import("./weights.js"),
 });

@@ -10,9 +10,12 @@ import * as external from "./external.js";
 import * as files from "./pkg/gradloom_files.js";
 import * as gguf from "./gguf.js";
 import * as hints from "./hints.js";
+import * as loops from "./loops.js";
+import * as ops from "./pkg/gradloom_ops.js";
 import * as print from "./print.js";
 import * as sniff from "./sniff.js";
 import * as text from "./pkg/gradloom_text.js";
+import * as torch from "./torch.js";
 import * as weights from "./weights.js";
 
 registerChunks({
@@ -23,8 +26,11 @@ registerChunks({
   files: async () => files,
   gguf: async () => gguf,
   hints: async () => hints,
+  loops: async () => loops,
+  ops: async () => ops,
   print: async () => print,
   sniff: async () => sniff,
   text: async () => text,
+  torch: async () => torch,
   weights: async () => weights,
 });

@@ -1,5 +1,6 @@
 // Operators under PyTorch's names. A separate wasm module knows how operators are composed: it receives shapes and
 // returns a graph. Tensor values are not copied to it.
+import { loadChunk } from "./chunks.js";
 import { liveHosts } from "./device.js";
 import { ValueError, guard } from "./errors.js";
 import { lazyWasm } from "./lazy-wasm.js";
@@ -13,7 +14,7 @@ export interface Torch extends Omit<Operators, "einsum"> {
   einsum(equation: string, ...operands: readonly Tensor[] | [readonly Tensor[]]): Tensor;
 }
 
-const opsModule = /* @__PURE__ */ lazyWasm("ops", () => import("./pkg/gradloom_ops.js"));
+const opsModule = /* @__PURE__ */ lazyWasm("ops", () => loadChunk("ops"));
 
 type Module = Awaited<ReturnType<typeof opsModule>>;
 type Build = Module["graph"];

@@ -1,6 +1,8 @@
 "use client";
 import { useEffect, useState } from "react";
 import { Tensor, Tokenizer, init, load } from "gradloom";
+import { LLM } from "gradloom/llm";
+import { vad } from "gradloom/tasks";
 
 async function run() {
   const device = await init({ device: "wasm", threads: 2 });
@@ -12,8 +14,13 @@ async function run() {
     sr: BigInt64Array.of(16000n),
   });
   const tokens = (await Tokenizer.load("/tokenizer.json")).encode(inputs.greeting);
+  const { segments } = await vad("/speech.wav", { model: "/recipe.json", device: "wasm" });
+  const llm = await LLM.load("/language.gguf", { device: "wasm", context: 64 });
+  const written = [];
+  for await (const token of llm.tokens(inputs.prompt, { maxTokens: 8, ignoreEnd: true })) written.push(token);
+  llm.dispose();
   const server = await (await fetch("/api/speech")).json();
-  return { threads: device.threads, speech: await output.item(), tokens, server };
+  return { threads: device.threads, speech: await output.item(), tokens, segments, written, server };
 }
 
 export default function Speech() {
