@@ -145,7 +145,7 @@ const TOOLS = {
     const app = project("sveltekit", parent);
     output("npx", ["--no-install", "vite", "build"], { cwd: app });
     const port = await freePort();
-    await site(browser, "sveltekit", app, port, ["build/index.js"], { ...process.env, HOST: "127.0.0.1", PORT: `${port}` });
+    await site(browser, "sveltekit", app, port, ["server.js"], { ...process.env, HOST: "127.0.0.1", PORT: `${port}` });
   },
   async extension(_, parent) {
     const app = project("bundle", parent, "extension");

@@ -1,7 +1,0 @@
-// Threads need an isolated page, in every framework.
-export async function handle({ event, resolve }) {
-  const response = await resolve(event);
-  response.headers.set("Cross-Origin-Opener-Policy", "same-origin");
-  response.headers.set("Cross-Origin-Embedder-Policy", "require-corp");
-  return response;
-}
