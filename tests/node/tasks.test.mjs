@@ -477,7 +477,8 @@ test("what is no sound, no message or no recipe is an error with advice", async 
   const samples = new Float32Array(1600);
   const on = using("silero_vad_op18_ifless");
   const stream = { get [Symbol.toStringTag]() { return "MediaStream"; } };
-  const wrong = [[samples, /\{ channels: \[samples\], sampleRate: 16000 \}/], [[0, 1], /Float32Array\.from/], [stream, /`transcribeLive` and `vadLive` of gradloom\/tasks/]];
+  const live = /`transcribeLive` and `vadLive` of gradloom\/tasks/;
+  const wrong = [[samples, /\{ channels: \[samples\], sampleRate: 16000 \}/], [[0, 1], /Float32Array\.from/], [stream, live]];
   for (const [sound, hint] of wrong) {
     for (const call of [vad, transcribe, notes]) await assert.rejects(call(sound, on), { code: "E_VALUE", message: /^a sound comes from/, hint });
     await assert.rejects(fromAudio(sound), { code: "E_VALUE", hint });

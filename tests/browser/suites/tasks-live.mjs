@@ -68,7 +68,8 @@ if (params.get("config") === "sound") {
     await audio.play();
     const results = [];
     const { model: detector } = await model("silero_vad_op18_ifless");
-    for await (const result of transcribeLive(audio, { ...(await model("whisper_tiny_en")), detector, pauseSeconds: 20 })) if (result.final) results.push(result.text);
+    const how = { ...(await model("whisper_tiny_en")), detector, pauseSeconds: 20 };
+    for await (const { final, text } of transcribeLive(audio, how)) if (final) results.push(text);
     assertEqual(results.length, 1);
     assert(/posed young man\.$/.test(results[0]), results[0]);
   });

@@ -266,7 +266,8 @@ test("a model is loaded again from an address, a file, or bytes that the page st
   for (const model of models) await right(model);
   assertEqual(fetched.length, 2 * length);
   const error = await errorOf(() => lost.run(feeds()));
-  assertEqual([error.code, /no longer has the bytes/.test(error.message), /load the model again with its bytes/.test(error.hint)], ["E_DEVICE_LOST", true, true]);
+  assertEqual(error.code, "E_DEVICE_LOST");
+  assert(/no longer has the bytes/.test(error.message) && /load the model again with its bytes/.test(error.hint), String(error));
   assert((await errorOf(() => disposed.run(feeds()))) instanceof StateError);
   for (const model of [...models, lost]) model.dispose();
 });
@@ -275,7 +276,8 @@ test("an opened task and its model are there again after their worker died", asy
   const opened = await open("/models/silero_vad_op18_ifless/recipe.json", { device: "wasm" });
   const sound = { channels: [new Float32Array(4096)], sampleRate: 16000 };
   const before = await vad(sound, { model: opened });
-  for (const use of [() => vad(sound, { model: opened }), () => opened.model.run({ input: new Tensor(new Float32Array(576), [1, 576]), state: Tensor.zeros([2, 1, 128]), sr: 16000n })]) {
+  const frame = () => opened.model.run({ input: Tensor.zeros([1, 576]), state: Tensor.zeros([2, 1, 128]), sr: BigInt64Array.of(16000n) });
+  for (const use of [() => vad(sound, { model: opened }), frame]) {
     const end = opened.model.device.lost;
     const count = workers.length;
     workers.at(-1).terminate();

@@ -28,7 +28,8 @@ async function main() {
   const language = await LLM.load("language.gguf", { device: "wasm" }).catch(told);
   const task = await vad("speech.wav", { model: "recipe.json", device: "wasm" }).catch(told);
   const weights = { names: Object.keys(saved), sums, copied: await copy.a.tolist() };
-  return { version: version(), threads: device.threads, speech: await output.item(), half: softmax([1, 1])[0], encoded, ...weights, refused, inverse, kernel, language, task };
+  const others = { refused, inverse, kernel, language, task };
+  return { version: version(), threads: device.threads, speech: await output.item(), half: softmax([1, 1])[0], encoded, ...weights, ...others };
 }
 
 globalThis.onmessage = (event) =>

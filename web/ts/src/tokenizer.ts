@@ -137,7 +137,8 @@ export class Tokenizer {
     const windows: OffsetEncoding[] = [];
     for (let at = 0; at < packed.length; ) {
       const n = packed[at++] as number;
-      const [ids, typeIds, sequences, starts, ends] = Array.from({ length: 5 }, () => [...packed.subarray(at, (at += n))]) as [number[], number[], number[], number[], number[]];
+      const list = (): number[] => [...packed.subarray(at, (at += n))];
+      const [ids, typeIds, sequences, starts, ends] = [list(), list(), list(), list(), list()];
       const sequenceIds = sequences.map((s) => (s > 1 ? null : s) as 0 | 1 | null);
       windows.push({ ids, typeIds, offsets: starts.map((start, i) => [start, ends[i] as number]), sequenceIds });
     }

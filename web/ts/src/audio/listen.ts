@@ -98,15 +98,12 @@ async function capture(element: HTMLMediaElement, signal: AbortSignal | undefine
 
 /**
  * The sound of a stream or track (a microphone: `getUserMedia({ audio: true })`), or of an `<audio>` or `<video>` that plays,
- * as mono samples from -1 to 1, in pieces of `size`, resampled without gaps. Nothing is dropped: what is not taken yet waits. Ends with the track, or when the loop is
- * left; an abort of `signal` throws its reason. A given track is left running. `E_VALUE` for streams without sound,
- * `E_UNSUPPORTED` outside of pages. Browsers start sound only after the visitor did something on the page, or while they
- * record.
+ * as mono samples from -1 to 1, in pieces of `size`, resampled without gaps. Nothing is dropped: what is not taken yet
+ * waits. Ends with the track, or when the loop is left; an abort of `signal` throws its reason. A given track is left
+ * running. `E_VALUE` for streams without sound, `E_UNSUPPORTED` outside of pages. Browsers start sound only after the
+ * visitor did something on the page, or while they record.
  */
-export async function* listen(
-  source: LiveAudioSource,
-  options: ListenOptions = {},
-): AsyncGenerator<Float32Array> {
+export async function* listen(source: LiveAudioSource, options: ListenOptions = {}): AsyncGenerator<Float32Array> {
   const { sampleRate = 16_000, size = Math.round(sampleRate / 10), signal } = options;
   if (!(Number.isInteger(size) && size > 0)) throw new ValueError("E_VALUE", `listen: pieces of ${size} samples`);
   if (typeof AudioWorkletNode === "undefined") throw new UnsupportedError("E_UNSUPPORTED", "only a secure page (https or localhost) hears streams");
