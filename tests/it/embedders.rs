@@ -138,7 +138,7 @@ fn long_documents_are_cut_and_long_texts_refused() {
     let Some(mut m) = load(&folder().join("bert"), "cpu") else { return };
     let e = m.embed(&[t.encode_with(&long, None, true).expect("tokens")]).expect_err("too long");
     assert!(e.code() == "E_VALUE" && e.to_string().contains("402 tokens with room for 96"), "{e}");
-    let bad = |ids: Vec<u32>| Encoding { type_ids: vec![0; ids.len()], ids };
+    let bad = |ids: Vec<u32>| Encoding { type_ids: vec![0; ids.len()], ids, ..Encoding::default() };
     for ids in [vec![], vec![71]] {
         assert_eq!(m.embed(&[bad(ids)]).expect_err("bad").code(), "E_VALUE");
     }
@@ -190,7 +190,9 @@ fn what_no_encoder_has_is_refused_by_name() {
     refused(&path, "E_UNSUPPORTED", "`encoder.layer.0.gate.weight`");
     let path = changed("less", "bert", &[], |t| t.retain(|t| !t.0.contains("layer.1.attention.self.query")));
     if let Some(mut m) = load(&path, "cpu") {
-        let e = m.embed(&[Encoding { ids: vec![2], type_ids: vec![0] }]).expect_err("a weight is missing");
+        let e = m
+            .embed(&[Encoding { ids: vec![2], type_ids: vec![0], ..Encoding::default() }])
+            .expect_err("a weight is missing");
         assert!(e.code() == "E_MODEL" && e.to_string().contains("blk.1.attn_q.weight"), "{e}");
     }
     let shaped = |of: &'static str, shape: Vec<usize>| {

@@ -124,7 +124,8 @@ async fn embed(s: &Arc<Shared>, r: Request) -> Checked<Response> {
     })
     .await?;
     let read: usize = inputs.iter().map(Vec::len).sum();
-    let texts = inputs.into_iter().map(|ids| Encoding { type_ids: vec![0; ids.len()], ids }).collect();
+    let texts =
+        inputs.into_iter().map(|ids| Encoding { type_ids: vec![0; ids.len()], ids, ..Encoding::default() }).collect();
     let mut data = Vec::new();
     for (i, vector) in values(s, texts, lora, until).await?.into_iter().enumerate() {
         let vector = match packed {
