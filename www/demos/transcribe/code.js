@@ -10,7 +10,7 @@ export async function write(samples, options) {
   return text.trim();
 }
 
-/** Transcribes a microphone's stream, or an element that plays: `show` is given each sentence, while it grows and when it is `final`. */
+/** Transcribes a stream or an element that plays: `show` gets each sentence while it grows, then `final`. */
 export async function hear(source, show, options) {
   for await (const sentence of transcribeLive(source, { model, ...options })) show(sentence);
 }
