@@ -118,3 +118,21 @@ test("tensors that are larger than a request, share bytes or come in another ord
   }
   model.dispose();
 });
+
+test("what other requests still bring after one failed goes nowhere", async () => {
+  // the file's head is asked for first; of the requests for its tensors one fails, the other ends later
+  let late = 0;
+  const slow = async (address, options) => {
+    const range = options?.headers?.Range ?? "";
+    if (!String(address).endsWith("large.bin") || range === "bytes=0-65535") return fetch(address, options);
+    if (range.startsWith("bytes=0-")) throw new Error("the line is cut");
+    await new Promise((done) => setTimeout(done, 50));
+    late += 1;
+    return fetch(address, options);
+  };
+  const error = await load(`${url}/m/large.onnx`, { device: "wasm", fetch: slow }).catch((e) => e);
+  assert.equal(error.code, "E_FETCH", error);
+  await new Promise((done) => setTimeout(done, 200));
+  assert.ok(late > 0);
+  await right(`${url}/m/model.onnx`);
+});

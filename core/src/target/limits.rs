@@ -40,6 +40,19 @@ impl Limits {
         }
     }
 
+    /// Those that all NVIDIA GPUs have at least (CUDA C++ Programming Guide, "Technical Specifications per Compute
+    /// Capability").
+    pub fn nvidia() -> Limits {
+        Limits {
+            max_grid: [i32::MAX as u32, 65535, 65535],
+            max_local: [1024, 1024, 64],
+            max_local_total: 1024,
+            workgroup_bytes: 48 << 10,
+            offset_alignment: 256,
+            ..Limits::eval()
+        }
+    }
+
     /// Those of a processor whose kernels are run by so many threads.
     pub fn processor(threads: usize) -> Limits {
         Limits { threads, ..Limits::eval() }

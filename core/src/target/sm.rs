@@ -86,14 +86,7 @@ impl Target {
                 copies: sm.copies().filter(|_| crate::uop::mma::MATRIX_TILES_ENABLED),
                 ..Caps::eval()
             },
-            limits: Limits {
-                max_grid: [i32::MAX as u32, 65535, 65535],
-                max_local: [1024, 1024, 64],
-                max_local_total: 1024,
-                workgroup_bytes: 48 << 10,
-                offset_alignment: 256,
-                ..Limits::eval()
-            },
+            limits: Limits::nvidia(),
             machine: Machine { processors: sm.row().4, ..Machine::gpu() },
         }
         .with_words()

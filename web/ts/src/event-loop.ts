@@ -49,6 +49,7 @@ export class TimeSlices {
 export class WasmFile {
   readonly raw: InstanceType<Engine["api"]["FileBuffer"]>;
   readonly #slices = new TimeSlices();
+  #freed = false;
 
   constructor(
     engine: Engine,
@@ -59,10 +60,16 @@ export class WasmFile {
 
   /** Writes the bytes from position `at` on, yielding to the event loop between portions. */
   async write(at: number, bytes: Uint8Array, signal?: AbortSignal): Promise<void> {
-    for (let from = 0; from < bytes.length; from += PORTION_BYTES) {
+    // after a failure, other reads may still end; nobody waits for them
+    for (let from = 0; from < bytes.length && !this.#freed; from += PORTION_BYTES) {
       guard(() => this.raw.write(at + from, bytes.subarray(from, from + PORTION_BYTES)));
       await this.#slices.yieldIfDue(signal);
     }
+  }
+
+  free(): void {
+    this.#freed = true;
+    this.raw.free();
   }
 }
 
@@ -73,7 +80,7 @@ export async function wasmFile(engine: Engine, size: number, fill: (file: WasmFi
     await fill(file);
     return file;
   } catch (error) {
-    file.raw.free();
+    file.free();
     throw error;
   }
 }

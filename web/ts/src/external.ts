@@ -143,7 +143,7 @@ export async function embedExternalData(
       let at = 0;
       for (const piece of list) {
         if ("parts" in piece) piece.parts.push({ start: piece.start, end: piece.start + piece.length, at });
-        else await file.write(at, Uint8Array.from(piece), signal);
+        else await file.write(at, piece instanceof Uint8Array ? piece : Uint8Array.from(piece), signal);
         at += piece.length;
       }
       const requests = [...openFiles.values()].flatMap(({ reader, parts }) => {
