@@ -66,10 +66,9 @@ pub struct Cost {
 
 /// Bytes of a cache line.
 const LINE: f64 = 64.0;
-/// Lines whose distance is a multiple of this many bytes fall into the same set of the L1 cache and evict each other.
-const PAGE: i64 = 4096;
-/// Associativity of the L1 cache: lines in one set.
-const WAYS: usize = 8;
+/// Sets of a cache: lines whose distance is a multiple of so many lines fall into one set and evict each other. The last
+/// cache level is not concerned, because processors distribute its lines by a hash of their addresses.
+const SETS: f64 = 64.0;
 
 /// A digit of a loop's counter, `counter / div % (end / div)`, and the bytes by which an address grows when the digit
 /// grows by one.
@@ -98,14 +97,29 @@ struct Access {
     /// the iterations of those that lead to arbitrary addresses.
     steps: Vec<(f64, f64)>,
     gather_iterations: f64,
-    /// The lines that it accesses evict each other from the L1 cache.
-    conflict: bool,
     /// Distinct bytes of the loops closed so far; `moved`: the bytes brought into each cache.
     bytes: f64,
     moved: [f64; 3],
 }
 
 impl Access {
+    /// How much smaller caches are for this access than for others, because its lines fall into a part of their sets: 1,
+    /// or up to [`SETS`] if lines of one column of a matrix are accessed, whose distance is a power of two.
+    fn crowding(&self) -> f64 {
+        let (mut run, mut apart) = (LINE, f64::INFINITY);
+        for &(stride, n) in &self.steps {
+            if stride < LINE {
+                run = run.max(stride * n);
+            } else {
+                // the largest power of two that divides the distance in lines; fractions of lines spread out
+                let lines = stride / LINE;
+                let power = if lines.fract() > 0.0 { 1.0 } else { shifted(f64::from((lines as u64).trailing_zeros())) };
+                apart = apart.min(power);
+            }
+        }
+        if apart.is_finite() && self.gather_iterations == 1.0 { (apart.min(SETS) * LINE / run).max(1.0) } else { 1.0 }
+    }
+
     fn touched(&self) -> f64 {
         let (lo, hi, n) = self.offsets;
         let between = if n > 1.0 { ((hi - lo) / (n - 1.0), n) } else { (0.0, 1.0) };
@@ -145,17 +159,21 @@ impl Access {
         if self.gather_ranges >> id & 1 == 1 {
             self.gather_iterations *= n;
         }
+        // what the body touches of this buffer needs as much of a cache as if it were larger
+        let crowded = self.bytes * self.crowding();
         self.bytes = self.touched();
         for (level, moved) in self.moved.iter_mut().enumerate() {
-            let kept = kept(m, level, body, self.conflict);
+            let kept = kept(m, level, body, crowded);
             *moved = kept * self.bytes.min(*moved * n) + (1.0 - kept) * *moved * n;
         }
     }
 }
 
-/// The fraction of the bytes touched by a loop's body that a cache still holds in the next iteration.
-fn kept(m: &Prices, level: usize, body: f64, conflict: bool) -> f64 {
-    if conflict && level == 0 { 0.0 } else { between(2.0 - body / m.caches[level].0, 0.0, 1.0) }
+/// The fraction of the bytes touched by a loop's body that a cache still holds in the next iteration; `crowded` is the
+/// size of the cache that one access needs for itself.
+fn kept(m: &Prices, level: usize, body: f64, crowded: f64) -> f64 {
+    let need = if level + 1 < m.caches.len() { body.max(crowded) } else { body };
+    between(2.0 - need / m.caches[level].0, 0.0, 1.0)
 }
 
 /// A loop that is open at the present node of the walk.
@@ -230,7 +248,7 @@ pub fn cost(p: &Program, t: &Target) -> Cost {
         for a in &f.accesses {
             // a stored line is brought in and written back
             let ways = if a.store { 2.0 } else { 1.0 };
-            moved[level] += ways * a.moved[level] * (1.0 - kept(m, level, footprint, a.conflict));
+            moved[level] += ways * a.moved[level] * (1.0 - kept(m, level, footprint, a.bytes * a.crowding()));
         }
         bytes[level] = moved[level] * m.caches[level].1 * share;
     }
@@ -363,7 +381,6 @@ impl Walk<'_> {
             most: most.max(LINE),
             steps: Vec::new(),
             gather_iterations: 1.0,
-            conflict: false,
             bytes: 0.0,
             moved: [0.0; 3],
         };
@@ -383,7 +400,6 @@ impl Walk<'_> {
                 let group = dot.map_or(1, |d| d.len);
                 let dense = dot.is_none_or(|d| p.stride(index, d.id) == 1);
                 let (stride, indirect) = (p.stride(index, l.id), g.ranges(g.src_at(index, 1)) >> l.id & 1 == 1);
-                a.conflict = stride * size as i64 % PAGE == 0 && stride != 0 && l.len > WAYS;
                 let slow: f64 = a.digits.iter().filter(|d| d.id == l.id).map(|d| d.stride / d.div / bytes).sum();
                 let near = if indirect { a.gather_ranges >> l.id & 1 == 0 && slow <= 2.0 } else { stride.abs() <= 2 };
                 match () {
@@ -410,7 +426,7 @@ impl Walk<'_> {
             }
         }
         a.bytes = a.touched();
-        a.moved = [if a.conflict { parts * LINE } else { a.bytes }, a.bytes, a.bytes];
+        a.moved = [a.bytes; 3];
         let Some(f) = self.frames.last_mut() else { return };
         f.issue[if store { 2 } else { 1 }] += cycles + gate;
         join(&mut f.accesses, a);
@@ -438,6 +454,29 @@ impl Walk<'_> {
             }
         }
         a.offsets = (offset, offset, 1.0);
+    }
+
+    /// The value of an integer expression where each range that it depends on is half over: the mean length of a loop
+    /// whose end depends on the counters around it, such as the loops over keys that a causal mask ends. The upper bound
+    /// where it depends on anything else.
+    fn mean(&self, u: UOp) -> f64 {
+        let g = &self.p.g;
+        let at = |i: usize| self.mean(g.src_at(u, i));
+        match g.op(u) {
+            Op::Const => g.const_int(u).unwrap_or(1) as f64,
+            Op::Range => g.bounds(u).1 as f64 / 2.0,
+            Op::Cast => at(0),
+            Op::Add => at(0) + at(1),
+            Op::Sub => at(0) - at(1),
+            Op::Mul => at(0) * at(1),
+            Op::MulAdd => at(0) * at(1) + at(2),
+            Op::Min => at(0).min(at(1)),
+            Op::Max => at(0).max(at(1)),
+            Op::Shl => at(0) * shifted(at(1)),
+            Op::Shr => (at(0) / shifted(at(1))).floor(),
+            Op::Idiv | Op::FloorDiv if at(1) > 0.0 => (at(0) / at(1)).floor(),
+            _ => g.bounds(u).1 as f64,
+        }
     }
 
     /// The node as a digit of a loop counter, if it is a range with divisions and remainders by constants; the stride
@@ -468,7 +507,7 @@ impl Walk<'_> {
                 (self.p.grid[d as usize] as f64, if self.t.caps.has_local { m.group } else { m.loop_overhead })
             }
             AxisKind::Local(d) => (self.p.local[d as usize] as f64, 0.0),
-            _ => ((g.bounds(u).1 + 1).max(1) as f64, m.loop_overhead),
+            _ => (self.mean(g.src_at(u, 0)).max(1.0), m.loop_overhead),
         };
         let wait = if g.kind(u) == AxisKind::Walk { m.store_to_load_latency } else { 0.0 };
         self.frames.push(Frame { id: g.range_arg(u).id, len, loop_control, wait, ..Frame::default() });

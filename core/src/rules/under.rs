@@ -40,6 +40,9 @@ pub(crate) fn simplify_under(g: &mut Graph, cond: UOp, x: UOp) -> UOp {
         }
     }
     attempt(g, &mut best, &substitution, &inverse);
+    // then bounded sums that are part of a quotient's or remainder's first operand, times some number
+    let multiples = multiples_of_bounded(g, best, &known, &substitution);
+    attempt(g, &mut best, &multiples, &inverse);
     // then each bounded sum by itself, solved for one of its terms, and finally all of them at once
     let mut solved_substitution = substitution;
     let mut taken: SmallVec<[UOp; 8]> = SmallVec::new();
@@ -72,6 +75,42 @@ pub(crate) fn simplify_under(g: &mut Graph, cond: UOp, x: UOp) -> UOp {
         attempt(g, &mut best, &solved_substitution, &inverse);
     }
     best
+}
+
+/// For each quotient and remainder in `x`: its first operand, written with the variables of those bounded sums of which
+/// it contains a multiple. So the condition `0 <= 3*r0 + 2*r1 - 6 < 70` bounds `210*r0 + 140*r1 + r2`, as it occurs in
+/// the address of a strided and dilated window.
+fn multiples_of_bounded(
+    g: &mut Graph,
+    x: UOp,
+    known: &[Clause],
+    variables: &FxHashMap<UOp, UOp>,
+) -> FxHashMap<UOp, UOp> {
+    let mut out = FxHashMap::default();
+    for u in nodes(g, x) {
+        if !matches!(g.op(u), Op::FloorDiv | Op::FloorMod | Op::Idiv | Op::Imod) {
+            continue;
+        }
+        let operand = g.src_at(u, 0);
+        let mut form = Linear::of(g, operand);
+        let before = form.terms.len();
+        for k in known {
+            let part = Linear::of(g, k.x);
+            let (Some(&(first, c)), Some(&v)) = (part.terms.first(), variables.get(&k.x)) else { continue };
+            let times = form.factor(first) / c;
+            if part.terms.len() > 1 && times != 0 && part.terms.iter().all(|&(t, c)| form.factor(t) == times * c) {
+                form.add(&part, -times);
+                form.add(&Linear::of(g, v), times);
+                form.sort(g);
+            }
+        }
+        if form.terms.len() < before
+            && let Some(shorter) = form.build(g, g.dtype(operand))
+        {
+            out.insert(operand, shorter);
+        }
+    }
+    out
 }
 
 /// A new variable with the bounds of the clause, or a constant if they leave one value.

@@ -28,11 +28,9 @@ pub(super) struct Costs {
     ns_per_op: f64,
     /// Loading an element from a cache.
     load: f64,
-    /// The extra time of a multiply-add whose operand is read through padding, and the same where no more results than
-    /// one vector holds share the operand.
+    /// The extra time of a multiply-add whose operand is read through padding: at least, and where the results of one
+    /// vector share the operand.
     padded_load_ns: [f64; 2],
-    /// Capacity in bytes of the core's own cache that survives from one kernel to the next.
-    producer_cache_bytes: f64,
     /// Lanes of a vector, and threads of a launch.
     lanes: u64,
     threads: usize,
@@ -62,10 +60,10 @@ pub(super) struct Value {
 impl Costs {
     /// The prices of a target; they are close to the bounds in docs/performance.md.
     pub(super) fn of(t: &Target) -> Costs {
-        let Machine { ns_per_byte, ns_per_op, load, padded_load_ns, producer_cache_bytes, .. } = t.machine;
+        let Machine { ns_per_byte, ns_per_op, load, padded_load_ns, .. } = t.machine;
         let (kernel, launch, lanes) = (t.machine.extra_kernel, t.machine.prices.launch, t.caps.lanes as u64);
         let threads = t.limits.threads.max(1);
-        Costs { kernel, launch, ns_per_byte, ns_per_op, load, padded_load_ns, producer_cache_bytes, lanes, threads }
+        Costs { kernel, launch, ns_per_byte, ns_per_op, load, padded_load_ns, lanes, threads }
     }
 
     /// `ops` operations on each of so many elements.
@@ -100,9 +98,11 @@ impl Costs {
     /// multiply-adds whether it reads the padding? `results` is the number of results at one position that share each
     /// element.
     pub(super) fn store_padding(&self, bytes: u64, multiply_adds: u64, results: u64) -> bool {
-        // at most half a vector of results means few rows share one mask; a whole vector may be the lanes themselves
-        let few = 2 * results <= self.lanes || results <= self.lanes && bytes as f64 <= self.producer_cache_bytes;
-        let padded = self.padded_load_ns[usize::from(few)];
+        // what a masked load costs is shared by the results that it goes into: those at one position, or a vector of
+        // positions, where there are fewer results than half a vector
+        let shared = if 2 * results < self.lanes { self.lanes } else { results };
+        let [general, one_vector] = self.padded_load_ns;
+        let padded = general.max(one_vector * self.lanes as f64 / shared as f64);
         multiply_adds as f64 * padded > self.kernel + 2.0 * bytes as f64 * self.ns_per_byte
     }
 
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn padding_that_one_vector_of_results_shares_is_stored_sooner() {
         let (bytes, taps) = (4 * 32 * 64 * 64, 81 * 56 * 56 * 32);
-        let stored = targets().map(|c| [1, c.lanes, c.lanes + 1].map(|results| c.store_padding(bytes, taps, results)));
+        let stored = targets().map(|c| [1, c.lanes, 4 * c.lanes].map(|results| c.store_padding(bytes, taps, results)));
         assert_eq!((stored[0], stored[3]), ([true, true, false], [false; 3]));
     }
 

@@ -30,11 +30,9 @@ pub struct Machine {
     /// Cost of a load that is guarded by a branch, as where all lanes read one masked element, in units of a vector
     /// load.
     pub guarded_load: f64,
-    /// Nanoseconds that a multiply-add takes longer where its operand is read through padding, under a mask: in
-    /// general, and where in addition the value that is read goes into no more results than a vector holds.
+    /// Nanoseconds that a multiply-add takes longer where its operand is read through padding, under a mask: at least,
+    /// and where the value that is read goes into the results of one vector.
     pub padded_load_ns: [f64; 2],
-    /// Bytes that a core's private cache still holds of what one kernel stored when the next kernel reads it.
-    pub producer_cache_bytes: f64,
     /// Bytes of an operand that a core's private caches still hold from one run of a kernel to the next.
     pub resident_bytes: f64,
     /// Cycles to copy one vector to a packed panel: of contiguous elements; the same under a mask; under a mask where
@@ -73,13 +71,12 @@ impl fmt::Debug for Machine {
         #[rustfmt::skip]
         let &Machine {
             extra_kernel, ns_per_byte, ns_per_op, load, multiply_add, broadcast, guarded_load, padded_load_ns,
-            producer_cache_bytes, resident_bytes, copy, thrashing, columns_first, parallel_loads, hoists_loads,
+            resident_bytes, copy, thrashing, columns_first, parallel_loads, hoists_loads,
             reads_past_end, row_vectors, extra_tile_widths, prices, caches, workgroups, software, processors,
         } = self;
         #[rustfmt::skip]
         let own = [
-            extra_kernel, ns_per_byte, ns_per_op, load, multiply_add, broadcast, guarded_load, producer_cache_bytes,
-            resident_bytes,
+            extra_kernel, ns_per_byte, ns_per_op, load, multiply_add, broadcast, guarded_load, resident_bytes,
         ];
         let own = own.into_iter().chain(padded_load_ns).chain(copy).chain(thrashing);
         for number in own.chain(prices.numbers()).chain(caches.numbers()).chain(workgroups.numbers()) {
@@ -110,7 +107,6 @@ impl Machine {
             guarded_load: 6.0,
             // on Emerald Rapids six convolutions took 4 to 46 % less time with stored padding, and one of 5 taps 13 % more
             padded_load_ns: [0.2 * vector; 2],
-            producer_cache_bytes: 0.0,
             resident_bytes: f64::from(4 << 20),
             copy: [2.0, 5.0, 5.0, 1.3 * lanes as f64],
             thrashing: [3.0; 3],
@@ -144,8 +140,6 @@ impl Machine {
             // to 1.6 times as long with 32 bytes
             reads_past_end: lanes == 16,
             padded_load_ns: [generic.padded_load_ns[0], 3.0 * generic.padded_load_ns[0]],
-            // three quarters of L2
-            producer_cache_bytes: f64::from(768 << 10),
             // the size of L2: rows of 1.2 MB in f16 were read at 13 GB/s eight at a time, and at 31 GB/s one by one
             resident_bytes: f64::from(1 << 20),
             prices: if lanes == 16 { &Prices::HALVED_X86 } else { &Prices::WIDE_X86 },

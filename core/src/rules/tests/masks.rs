@@ -36,6 +36,10 @@ fn a_condition_simplifies_what_it_guards() {
     under(&[8, 3], "-1 < r0 + r1 - 1 & r0 + r1 - 1 < 8", "(r0 + r1 - 1) % 8 * 5", "r0*5 + r1*5 + -5");
     under(&[8, 3, 4], "0 < r0 + r1 & r0 + r1 < 9", "((r0 + r1 - 1)*4 + r2) // 32", "0");
     under(&[8, 3, 4], "0 < r0 + r1 & r0 + r1 < 9", "((r0 + r1 - 1)*4 + r2) // 4 % 8", "r0 + r1 + -1");
+    // a strided and dilated window: neither term of a bounded sum has the factor 1
+    let window = "5 < r0*3 + r1*2 & r0*3 + r1*2 < 76 & 5 < r2*3 + r3*2 & r2*3 + r3*2 < 76";
+    let address = "(r0*210 + r1*140 + r2*3 + r3*2 + 4474) % 4900";
+    under(&[24, 7, 24, 7], window, address, "r0*210 + r1*140 + r2*3 + r3*2 + -426");
     under(&[8, 3], "0 < r0*2 + r1 & r0*2 + r1 < 9", "(r0*2 + r1 + 7) % 8 * 3", "r0*6 + r1*3 + -3");
     // a padded row and column in one address
     let (rows, cols) = ("0 < r0 + r1 & r0 + r1 < 9", "0 < r2 + r3 & r2 + r3 < 5");
