@@ -8,7 +8,9 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod flat;
+mod more;
 mod moves;
+mod names;
 mod ops;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
 //! Operators that move elements without changing them: slicing, concatenation, gathering, repetition, and blocks of
-//! pixels. Operators are given by their numbers in the schema.
+//! pixels. Operators are given by their names in the schema.
 
 use super::Cx;
 use super::ops::{Op, known, real};
@@ -16,24 +16,24 @@ pub(super) fn translate_multi_output(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<Opt
         return op.refuse(format!("{n} results"));
     }
     let name = &op.out.name;
-    Ok(Some(match op.code {
-        48 => {
+    Ok(Some(match op.name {
+        "TOPK_V2" => {
             let k = known(cx, op, 1)?;
             let inputs = [real(cx, op, 0)?, cx.ints(&k)?];
             let [values, at] = &cx.nodes("TopK", 2, &inputs, &[], name)[..] else { return op.refuse("no results") };
             vec![values.clone(), cx.node("Cast", std::slice::from_ref(at), &[("to", Attr::Int(6))], name)]
         }
-        49 => {
+        "SPLIT" => {
             let axis = scalar_of(&known(cx, op, 0)?, op)?;
             let x = real(cx, op, 1)?;
             cx.nodes("Split", n, &[x], &[("axis", Attr::Int(axis)), ("num_outputs", Attr::Int(n as i64))], name)
         }
-        102 => {
+        "SPLIT_V" => {
             let (sizes, axis) = (known(cx, op, 1)?, scalar_of(&known(cx, op, 2)?, op)?);
             let inputs = [real(cx, op, 0)?, cx.ints(&part_sizes(cx, op, &sizes, axis)?)?];
             cx.nodes("Split", n, &inputs, &[("axis", Attr::Int(axis))], name)
         }
-        88 => {
+        "UNPACK" => {
             let axis = op.int(1, 0)?;
             let x = real(cx, op, 0)?;
             let attrs = [("axis", Attr::Int(axis)), ("num_outputs", Attr::Int(n as i64))];
@@ -64,44 +64,44 @@ fn part_sizes(cx: &Cx<'_>, op: &Op<'_>, sizes: &[i64], axis: i64) -> Result<Vec<
 /// Translates an operator that this file handles; `None` for any other.
 pub(super) fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<Option<String>> {
     let name = &op.out.name;
-    Ok(Some(match op.code {
-        5 | 26 => {
-            let kind = if op.code == 5 { "DepthToSpace" } else { "SpaceToDepth" };
+    Ok(Some(match op.name {
+        "DEPTH_TO_SPACE" | "SPACE_TO_DEPTH" => {
+            let kind = if op.name == "DEPTH_TO_SPACE" { "DepthToSpace" } else { "SpaceToDepth" };
             let x = cx.real(op.want(0)?, &[0, 3, 1, 2])?;
             let y = cx.node(kind, &[x], &[("blocksize", Attr::Int(op.int(0, 1)?))], name);
             cx.node("Transpose", &[y], &[("perm", Attr::Ints(vec![0, 2, 3, 1]))], name)
         }
-        7 => {
+        "EMBEDDING_LOOKUP" => {
             let inputs = [real(cx, op, 1)?, real(cx, op, 0)?];
             cx.node("Gather", &inputs, &[("axis", Attr::Int(0))], name)
         }
-        36 => {
+        "GATHER" => {
             if op.int(1, 0)? != 0 {
                 return op.refuse("gathering in batches");
             }
             let inputs = [real(cx, op, 0)?, real(cx, op, 1)?];
             cx.node("Gather", &inputs, &[("axis", Attr::Int(op.int(0, 0)?))], name)
         }
-        37 | 38 => blocks(cx, op)?,
-        45 => strided_slice(cx, op)?,
-        65 => {
+        "BATCH_TO_SPACE_ND" | "SPACE_TO_BATCH_ND" => blocks(cx, op)?,
+        "STRIDED_SLICE" => strided_slice(cx, op)?,
+        "SLICE" => {
             let (begin, size) = (known(cx, op, 1)?, known(cx, op, 2)?);
             let cut = |(b, s): (&i64, &i64)| if *s < 0 { i64::MAX } else { b.saturating_add(*s) };
             let end: Vec<i64> = begin.iter().zip(&size).map(cut).collect();
             let inputs = [real(cx, op, 0)?, cx.ints(&begin)?, cx.ints(&end)?];
             cx.node("Slice", &inputs, &[], name)
         }
-        69 => {
+        "TILE" => {
             let counts = known(cx, op, 1)?;
             let inputs = [real(cx, op, 0)?, cx.ints(&counts)?];
             cx.node("Tile", &inputs, &[], name)
         }
-        77 => {
+        "SHAPE" => {
             let x = cx.stored(op.want(0)?)?;
             let shape = cx.node("Shape", &[x], &[], name);
             cx.node("Cast", &[shape], &[("to", Attr::Int(i64::from(op.out.elem()?)))], name)
         }
-        83 => {
+        "PACK" => {
             let axis = op.int(1, 0)?;
             let at = cx.ints(&[axis])?;
             let mut parts = Vec::new();
@@ -111,7 +111,7 @@ pub(super) fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<Option<String>> {
             }
             cx.node("Concat", &parts, &[("axis", Attr::Int(axis))], name)
         }
-        100 => {
+        "MIRROR_PAD" => {
             if op.byte(0)? != 0 {
                 return op.refuse("padding that repeats the edge");
             }
@@ -120,20 +120,20 @@ pub(super) fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<Option<String>> {
             let inputs = [real(cx, op, 0)?, cx.ints(&pads)?];
             cx.node("Pad", &inputs, &[("mode", Attr::Text("reflect"))], name)
         }
-        105 => {
+        "REVERSE_V2" => {
             let axes = known(cx, op, 1)?;
             let all = |v: i64| vec![v; axes.len()];
             let inputs =
                 [real(cx, op, 0)?, cx.ints(&all(-1))?, cx.ints(&all(i64::MIN))?, cx.ints(&axes)?, cx.ints(&all(-1))?];
             cx.node("Slice", &inputs, &[], name)
         }
-        107 => {
+        "GATHER_ND" => {
             let (x, at) = (real(cx, op, 0)?, real(cx, op, 1)?);
             let at = cx.node("Cast", &[at], &[("to", Attr::Int(7))], name);
             cx.node("GatherND", &[x, at], &[], name)
         }
-        94 | 130 => {
-            let (x, dims) = if op.code == 94 { (1, 0) } else { (0, 1) };
+        "FILL" | "BROADCAST_TO" => {
+            let (x, dims) = if op.name == "FILL" { (1, 0) } else { (0, 1) };
             let shape = known(cx, op, dims)?;
             let inputs = [real(cx, op, x)?, cx.ints(&shape)?];
             cx.node("Expand", &inputs, &[], name)
@@ -177,7 +177,7 @@ fn strided_slice(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     Ok(cx.node("Squeeze", &[y, axes], &[], &op.out.name))
 }
 
-/// SpaceToBatch (38) and BatchToSpace (37), which move blocks of pixels to the batch axis and back; older files express
+/// SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND, which move blocks of pixels to the batch axis and back; older files express
 /// dilation with them.
 fn blocks(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     let x = cx.tensor(op.want(0)? as i32)?.shape.clone();
@@ -192,7 +192,7 @@ fn blocks(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     }
     let name = &op.out.name;
     let x = real(cx, op, 0)?;
-    if op.code == 38 {
+    if op.name == "SPACE_TO_BATCH_ND" {
         let (rows, columns) = (h + top + bottom, w + left + right);
         if rows % bh != 0 || columns % bw != 0 {
             return Err(wrong());

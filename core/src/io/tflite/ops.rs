@@ -1,19 +1,19 @@
-//! Translates operators, given by their numbers in the schema. Each reads its inputs in dequantised form, except those
-//! on integers.
+//! Translates operators, given by their names in the schema. Each reads its inputs in dequantised form, except those on
+//! integers.
 
 use super::flat::Table;
-use super::moves;
 use super::write::Attr;
 use super::{Cx, Tensor};
+use super::{more, moves, names};
 use crate::error::{Error, Result};
 
 /// Permutations of axes: from channels last to channels first, and back.
-const TO_FIRST: [usize; 4] = [0, 3, 1, 2];
+pub(super) const TO_FIRST: [usize; 4] = [0, 3, 1, 2];
 const TO_LAST: [i64; 4] = [0, 2, 3, 1];
 
 /// One operator with its inputs, outputs (`out` is the first one) and options.
 pub(super) struct Op<'a> {
-    pub(super) code: i32,
+    pub(super) name: &'static str,
     pub(super) inputs: Vec<i32>,
     pub(super) outputs: Vec<i32>,
     pub(super) out: Tensor,
@@ -35,12 +35,12 @@ impl Op<'_> {
         self.options.map_or(Ok(false), |o| o.bool(slot))
     }
 
-    fn float(&self, slot: usize) -> Result<f32> {
+    pub(super) fn float(&self, slot: usize) -> Result<f32> {
         self.options.map_or(Ok(0.0), |o| o.f32(slot))
     }
 
     pub(super) fn refuse<T>(&self, what: impl Into<String>) -> Result<T> {
-        let context = format!("operator {} that makes `{}`", self.code, self.out.name);
+        let context = format!("operator {} that makes `{}`", self.name, self.out.name);
         Err(Error::Unsupported { what: what.into(), context })
     }
 
@@ -57,15 +57,17 @@ impl Op<'_> {
 /// Translates one operator.
 pub(super) fn translate(cx: &mut Cx<'_>, t: Table<'_>) -> Result<()> {
     let code = cx.codes.table(t.i32(0, 0)? as u32 as usize)?;
+    // Files of older versions of the schema have the number in one byte.
     let number = code.i32(3, 0)?.max(i32::from(code.i8(0)?));
+    let name = names::name(number);
     if t.list(1, 4)?.len > 4096 {
         return Err(Error::format("tflite", "an operator has more than 4096 inputs", None));
     }
     let outputs = t.i32s(2)?;
-    let nothing = || Error::format("tflite", format!("operator {number} makes nothing"), None);
+    let nothing = || Error::format("tflite", format!("operator {name} makes nothing"), None);
     let out = cx.tensor(*outputs.first().ok_or_else(nothing)?)?.clone();
-    let op = Op { code: number, inputs: t.i32s(1)?, outputs, out, options: t.table(4)?, custom: t.bytes(5)? };
-    if number == 32 {
+    let op = Op { name, inputs: t.i32s(1)?, outputs, out, options: t.table(4)?, custom: t.bytes(5)? };
+    if name == "CUSTOM" {
         return match code.text(1)? {
             "Convolution2DTransposeBias" => transpose_conv_bias(cx, &op),
             other => op.refuse(format!("the custom operator `{other}`")),
@@ -82,10 +84,12 @@ pub(super) fn translate(cx: &mut Cx<'_>, t: Table<'_>) -> Result<()> {
         cx.stored.insert(op.out.index, codes);
         return Ok(());
     }
-    let made = match moves::one(cx, &op)? {
-        Some(made) => made,
-        None => one(cx, &op)?,
-    };
+    for translate in [moves::one, more::one] {
+        if let Some(made) = translate(cx, &op)? {
+            return cx.set(op.out.index, made);
+        }
+    }
+    let made = one(cx, &op)?;
     cx.set(op.out.index, made)
 }
 
@@ -110,7 +114,7 @@ pub(super) fn known(cx: &Cx<'_>, op: &Op<'_>, i: usize) -> Result<Vec<i64>> {
 }
 
 /// Applies the operator's fused activation.
-fn activate(cx: &mut Cx<'_>, op: &Op<'_>, x: String, slot: usize) -> Result<String> {
+pub(super) fn activate(cx: &mut Cx<'_>, op: &Op<'_>, x: String, slot: usize) -> Result<String> {
     let name = &op.out.name;
     let (low, high) = match op.byte(slot)? {
         0 => return Ok(x),
@@ -130,43 +134,48 @@ fn clip(cx: &mut Cx<'_>, op: &Op<'_>, x: String, low: f32, high: f32) -> Result<
 }
 
 fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
-    if let Some(unary) = unary(op.code) {
+    if let Some(unary) = unary(op.name) {
         let x = real(cx, op, 0)?;
         return Ok(cx.node(unary, &[x], &[], &op.out.name));
     }
-    if let Some((compare, not)) = comparison(op.code) {
+    if let Some((compare, not)) = comparison(op.name) {
         let inputs = [real(cx, op, 0)?, real(cx, op, 1)?];
         let y = cx.node(compare, &inputs, &[], &op.out.name);
         return Ok(if not { cx.node("Not", &[y], &[], &op.out.name) } else { y });
     }
-    match op.code {
-        0 | 18 | 41 | 42 => {
-            let kind = [(0, "Add"), (18, "Mul"), (41, "Sub"), (42, "Div")].into_iter().find(|k| k.0 == op.code);
+    match op.name {
+        "ADD" | "MUL" | "SUB" | "DIV" => {
+            let kind = match op.name {
+                "ADD" => "Add",
+                "MUL" => "Mul",
+                "SUB" => "Sub",
+                _ => "Div",
+            };
             let inputs = [real(cx, op, 0)?, real(cx, op, 1)?];
-            let y = cx.node(kind.map_or("Add", |k| k.1), &inputs, &[], &op.out.name);
+            let y = cx.node(kind, &inputs, &[], &op.out.name);
             activate(cx, op, y, 0)
         }
-        55 | 57 | 78 | 54 | 123 | 64 => {
-            let kind = match op.code {
-                55 => "Max",
-                57 => "Min",
-                78 => "Pow",
-                54 => "PRelu",
+        "MAXIMUM" | "MINIMUM" | "POW" | "PRELU" | "SELECT_V2" | "SELECT" => {
+            let kind = match op.name {
+                "MAXIMUM" => "Max",
+                "MINIMUM" => "Min",
+                "POW" => "Pow",
+                "PRELU" => "PRelu",
                 _ => "Where",
             };
             let inputs = (0..op.inputs.len()).map(|i| real(cx, op, i)).collect::<Result<Vec<_>>>()?;
             Ok(cx.node(kind, &inputs, &[], &op.out.name))
         }
-        1 | 17 => pool(cx, op),
-        2 => {
+        "AVERAGE_POOL_2D" | "MAX_POOL_2D" => pool(cx, op),
+        "CONCATENATION" => {
             let inputs = (0..op.inputs.len()).map(|i| real(cx, op, i)).collect::<Result<Vec<_>>>()?;
             let axis = op.int(0, 0)?;
             let y = cx.node("Concat", &inputs, &[("axis", Attr::Int(axis))], &op.out.name);
             activate(cx, op, y, 1)
         }
-        3 | 4 => conv(cx, op),
-        9 => fully_connected(cx, op),
-        11 => {
+        "CONV_2D" | "DEPTHWISE_CONV_2D" => conv(cx, op),
+        "FULLY_CONNECTED" => fully_connected(cx, op),
+        "L2_NORMALIZATION" => {
             let x = real(cx, op, 0)?;
             let axes = cx.ints(&[-1])?;
             let norm = cx.node("ReduceL2", &[x.clone(), axes], &[], &op.out.name);
@@ -176,16 +185,16 @@ fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
             let y = cx.node("Div", &[x, norm], &[], &op.out.name);
             activate(cx, op, y, 0)
         }
-        20 | 21 | 152 => {
+        "RELU_N1_TO_1" | "RELU6" | "RELU_0_TO_1" => {
             let x = real(cx, op, 0)?;
-            let (low, high) = match op.code {
-                20 => (-1.0, 1.0),
-                21 => (0.0, 6.0),
+            let (low, high) = match op.name {
+                "RELU_N1_TO_1" => (-1.0, 1.0),
+                "RELU6" => (0.0, 6.0),
                 _ => (0.0, 1.0),
             };
             clip(cx, op, x, low, high)
         }
-        22 | 43 | 70 => {
+        "RESHAPE" | "SQUEEZE" | "EXPAND_DIMS" => {
             // The output shape is declared in the file, with at most one dimension that may change.
             let open = op.out.open.iter().filter(|&&d| d < 0).count();
             if open > 1 {
@@ -194,11 +203,11 @@ fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
             let inputs = [real(cx, op, 0)?, cx.ints(&op.out.open)?];
             Ok(cx.node("Reshape", &inputs, &[("allowzero", Attr::Int(i64::from(open == 0)))], &op.out.name))
         }
-        23 | 97 => {
+        "RESIZE_BILINEAR" | "RESIZE_NEAREST_NEIGHBOR" => {
             let x = cx.real(op.want(0)?, &TO_FIRST)?;
             resize(cx, op, x)
         }
-        25 => {
+        "SOFTMAX" => {
             let mut x = real(cx, op, 0)?;
             let beta = op.float(0)?;
             if beta != 1.0 {
@@ -207,18 +216,18 @@ fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
             }
             Ok(cx.node("Softmax", &[x], &[("axis", Attr::Int(-1))], &op.out.name))
         }
-        34 | 60 => pad(cx, op),
-        39 => {
+        "PAD" | "PADV2" => pad(cx, op),
+        "TRANSPOSE" => {
             let perm = known(cx, op, 1)?;
             let x = real(cx, op, 0)?;
             Ok(cx.node("Transpose", &[x], &[("perm", Attr::Ints(perm))], &op.out.name))
         }
-        40 | 74 | 81 | 82 | 89 => {
-            let kind = match op.code {
-                40 => "ReduceMean",
-                74 => "ReduceSum",
-                81 => "ReduceProd",
-                82 => "ReduceMax",
+        "MEAN" | "SUM" | "REDUCE_PROD" | "REDUCE_MAX" | "REDUCE_MIN" => {
+            let kind = match op.name {
+                "MEAN" => "ReduceMean",
+                "SUM" => "ReduceSum",
+                "REDUCE_PROD" => "ReduceProd",
+                "REDUCE_MAX" => "ReduceMax",
                 _ => "ReduceMin",
             };
             let axes = known(cx, op, 1)?;
@@ -226,45 +235,45 @@ fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
             let keep = i64::from(op.bool(0)?);
             Ok(cx.node(kind, &inputs, &[("keepdims", Attr::Int(keep))], &op.out.name))
         }
-        98 => {
+        "LEAKY_RELU" => {
             let x = real(cx, op, 0)?;
             let alpha = op.float(0)?;
             Ok(cx.node("LeakyRelu", &[x], &[("alpha", Attr::Float(alpha))], &op.out.name))
         }
-        50 => {
+        "LOG_SOFTMAX" => {
             let x = real(cx, op, 0)?;
             Ok(cx.node("LogSoftmax", &[x], &[("axis", Attr::Int(-1))], &op.out.name))
         }
-        53 => {
+        "CAST" => {
             // A cast converts the codes of a quantised tensor, not its dequantised values.
             let x = cx.stored(op.want(0)?)?;
             // f16 results are cast from f32 when they are stored.
             let to = if op.out.kind == 1 { 1 } else { op.out.elem()? };
             Ok(cx.node("Cast", &[x], &[("to", Attr::Int(i64::from(to)))], &op.out.name))
         }
-        56 | 79 => {
+        "ARG_MAX" | "ARG_MIN" => {
             let &[axis] = &known(cx, op, 1)?[..] else { return op.refuse("more than one axis") };
             let x = real(cx, op, 0)?;
-            let kind = if op.code == 56 { "ArgMax" } else { "ArgMin" };
+            let kind = if op.name == "ARG_MAX" { "ArgMax" } else { "ArgMin" };
             let y = cx.node(kind, &[x], &[("axis", Attr::Int(axis)), ("keepdims", Attr::Int(0))], &op.out.name);
             Ok(cx.node("Cast", &[y], &[("to", Attr::Int(i64::from(op.out.elem()?)))], &op.out.name))
         }
-        76 => {
+        "RSQRT" => {
             let x = real(cx, op, 0)?;
             let root = cx.node("Sqrt", &[x], &[], &op.out.name);
             Ok(cx.node("Reciprocal", &[root], &[], &op.out.name))
         }
-        92 => {
+        "SQUARE" => {
             let x = real(cx, op, 0)?;
             Ok(cx.node("Mul", &[x.clone(), x], &[], &op.out.name))
         }
-        99 => {
+        "SQUARED_DIFFERENCE" => {
             let inputs = [real(cx, op, 0)?, real(cx, op, 1)?];
             let d = cx.node("Sub", &inputs, &[], &op.out.name);
             Ok(cx.node("Mul", &[d.clone(), d], &[], &op.out.name))
         }
-        90 | 95 => floor_division(cx, op),
-        126 => {
+        "FLOOR_DIV" | "FLOOR_MOD" => floor_division(cx, op),
+        "BATCH_MATMUL" => {
             let mut sides = Vec::new();
             for side in 0..2 {
                 let x = op.want(side)?;
@@ -279,29 +288,29 @@ fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
             }
             Ok(cx.node("MatMul", &sides, &[], &op.out.name))
         }
-        150 => {
+        "GELU" => {
             let x = real(cx, op, 0)?;
             let how = if op.bool(0)? { "tanh" } else { "none" };
             Ok(cx.node("Gelu", &[x], &[("approximate", Attr::Text(how))], &op.out.name))
         }
         // Dequantise and Quantize: reading and writing the tensors does all of it.
-        6 | 114 => real(cx, op, 0),
-        67 => transpose_conv(cx, op),
-        _ => op.refuse(format!("operator {} of TensorFlow Lite with {} outputs", op.code, op.outputs.len())),
+        "DEQUANTIZE" | "QUANTIZE" => real(cx, op, 0),
+        "TRANSPOSE_CONV" => transpose_conv(cx, op),
+        _ => op.refuse(format!("operator {} of TensorFlow Lite with {} outputs", op.name, op.outputs.len())),
     }
 }
 
 /// The ONNX operator of a comparison or logical operator, and whether its result must be inverted.
-fn comparison(code: i32) -> Option<(&'static str, bool)> {
-    Some(match code {
-        58 => ("Less", false),
-        61 => ("Greater", false),
-        62 => ("GreaterOrEqual", false),
-        63 => ("LessOrEqual", false),
-        71 => ("Equal", false),
-        72 => ("Equal", true),
-        84 => ("Or", false),
-        86 => ("And", false),
+fn comparison(operator: &str) -> Option<(&'static str, bool)> {
+    Some(match operator {
+        "LESS" => ("Less", false),
+        "GREATER" => ("Greater", false),
+        "GREATER_EQUAL" => ("GreaterOrEqual", false),
+        "LESS_EQUAL" => ("LessOrEqual", false),
+        "EQUAL" => ("Equal", false),
+        "NOT_EQUAL" => ("Equal", true),
+        "LOGICAL_OR" => ("Or", false),
+        "LOGICAL_AND" => ("And", false),
         _ => return None,
     })
 }
@@ -312,7 +321,7 @@ fn floor_division(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     let name = &op.out.name;
     // All other types are floats here.
     if !matches!(op.out.kind, 2 | 4) {
-        if op.code == 90 {
+        if op.name == "FLOOR_DIV" {
             let q = cx.node("Div", &[x, y], &[], name);
             return Ok(cx.node("Floor", &[q], &[], name));
         }
@@ -326,7 +335,7 @@ fn floor_division(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
         return Ok(cx.node("Where", &[apart, other, rest], &[], name));
     }
     let rest = cx.node("Mod", &[x.clone(), y.clone()], &[], name);
-    if op.code == 95 {
+    if op.name == "FLOOR_MOD" {
         return Ok(rest);
     }
     let whole = cx.node("Sub", &[x, rest], &[], name);
@@ -334,25 +343,25 @@ fn floor_division(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
 }
 
 /// The ONNX operators for operators with one input and no options.
-fn unary(code: i32) -> Option<&'static str> {
-    Some(match code {
-        8 => "Floor",
-        14 => "Sigmoid",
-        19 => "Relu",
-        28 => "Tanh",
-        47 => "Exp",
-        59 => "Neg",
-        66 => "Sin",
-        73 => "Log",
-        75 => "Sqrt",
-        87 => "Not",
-        101 => "Abs",
-        104 => "Ceil",
-        108 => "Cos",
-        111 => "Elu",
-        116 => "Round",
-        117 => "HardSwish",
-        158 => "Sign",
+fn unary(operator: &str) -> Option<&'static str> {
+    Some(match operator {
+        "FLOOR" => "Floor",
+        "LOGISTIC" => "Sigmoid",
+        "RELU" => "Relu",
+        "TANH" => "Tanh",
+        "EXP" => "Exp",
+        "NEG" => "Neg",
+        "SIN" => "Sin",
+        "LOG" => "Log",
+        "SQRT" => "Sqrt",
+        "LOGICAL_NOT" => "Not",
+        "ABS" => "Abs",
+        "CEIL" => "Ceil",
+        "COS" => "Cos",
+        "ELU" => "Elu",
+        "ROUND" => "Round",
+        "HARD_SWISH" => "HardSwish",
+        "SIGN" => "Sign",
         _ => return None,
     })
 }
@@ -366,7 +375,7 @@ fn padding(op: &Op<'_>) -> Result<Attr<'static>> {
 }
 
 /// Transposes back to channels last.
-fn last(cx: &mut Cx<'_>, op: &Op<'_>, x: String) -> String {
+pub(super) fn last(cx: &mut Cx<'_>, op: &Op<'_>, x: String) -> String {
     cx.node("Transpose", &[x], &[("perm", Attr::Ints(TO_LAST.to_vec()))], &op.out.name)
 }
 
@@ -378,7 +387,7 @@ fn rank_four(cx: &Cx<'_>, op: &Op<'_>, i: usize) -> Result<[usize; 4]> {
 
 fn conv(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     let ([_, _, _, channels], weight) = (rank_four(cx, op, 0)?, rank_four(cx, op, 1)?);
-    let deep = op.code == 4;
+    let deep = op.name == "DEPTHWISE_CONV_2D";
     // `[o, h, w, i]` or (depthwise) `[1, h, w, o]` -> `[o, i / groups, h, w]`
     let order = if deep { [3, 0, 1, 2] } else { [0, 3, 1, 2] };
     let groups = if deep { channels } else { channels / weight[3].min(channels) };
@@ -405,7 +414,7 @@ fn pool(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
         ("strides", Attr::Ints(vec![op.int(2, 0)?, op.int(1, 0)?])),
         ("kernel_shape", Attr::Ints(vec![op.int(4, 0)?, op.int(3, 0)?])),
     ];
-    let y = cx.node(if op.code == 1 { "AveragePool" } else { "MaxPool" }, &[x], &attrs, &op.out.name);
+    let y = cx.node(if op.name == "AVERAGE_POOL_2D" { "AveragePool" } else { "MaxPool" }, &[x], &attrs, &op.out.name);
     let y = activate(cx, op, y, 5)?;
     Ok(last(cx, op, y))
 }
@@ -479,7 +488,7 @@ fn fully_connected(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
 /// exactly half-way between two codes, and is then rounded away from zero. Interpolating dequantised values would round
 /// such ties arbitrarily.
 fn resized_codes(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<Option<String>> {
-    if op.code != 23 {
+    if op.name != "RESIZE_BILINEAR" {
         return Ok(None);
     }
     let (index, out) = (op.want(0)?, &op.out);
@@ -504,7 +513,7 @@ fn resized_codes(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<Option<String>> {
 
 /// Resizes `x`, which has channels first; the result has channels last.
 fn resize(cx: &mut Cx<'_>, op: &Op<'_>, x: String) -> Result<String> {
-    let linear = op.code == 23;
+    let linear = op.name == "RESIZE_BILINEAR";
     // The schema keeps the slots of two deprecated fields.
     let first = if linear { 2 } else { 0 };
     let (corners, half) = (op.bool(first)?, op.bool(first + 1)?);
@@ -529,7 +538,7 @@ fn pad(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     let pairs = known(cx, op, 1)?;
     let pads: Vec<i64> = pairs.iter().step_by(2).chain(pairs.iter().skip(1).step_by(2)).copied().collect();
     let mut inputs = vec![real(cx, op, 0)?, cx.ints(&pads)?];
-    if op.code == 60 {
+    if op.name == "PADV2" {
         inputs.push(real(cx, op, 2)?);
     }
     Ok(cx.node("Pad", &inputs, &[], &op.out.name))
