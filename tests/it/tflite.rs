@@ -10,7 +10,7 @@ use std::path::Path;
 /// TensorFlow Lite's own kernels (its XNNPACK ones are as far from the reference ones, and under `image_tensor` its reference kernels
 /// are 4 steps from those that were recorded). Under `dense_dynamic` TensorFlow Lite
 /// rounds the activations to 8 bits, and we do not.
-const CASES: [(&str, f64); 14] = [
+const CASES: [(&str, f64); 17] = [
     ("floats", 2e-6),
     ("pieces_f32", 2e-6),
     ("pieces_channel", 1.0),
@@ -25,6 +25,9 @@ const CASES: [(&str, f64); 14] = [
     ("image_16x8", 3.0),
     ("image_nibbles", 3.0),
     ("dense_dynamic", 1e-2),
+    ("sequences", 2e-6),
+    ("lstm_batch", 2e-6),
+    ("lstm_steps", 2e-6),
 ];
 
 fn check(device: &str) {

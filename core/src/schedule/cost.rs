@@ -99,10 +99,13 @@ impl Costs {
     /// element.
     pub(super) fn store_padding(&self, bytes: u64, multiply_adds: u64, results: u64) -> bool {
         // what a masked load costs is shared by the results that it goes into: those at one position, or a vector of
-        // positions, where there are fewer results than half a vector
-        let shared = if 2 * results < self.lanes { self.lanes } else { results };
+        // positions, where there are fewer results than half a vector; two vectors of results pay for a packed panel
         let [general, one_vector] = self.padded_load_ns;
-        let padded = general.max(one_vector * self.lanes as f64 / shared as f64);
+        let padded = match results {
+            n if 2 * n < self.lanes => one_vector,
+            n if n < 2 * self.lanes => one_vector * self.lanes as f64 / n as f64,
+            _ => general,
+        };
         multiply_adds as f64 * padded > self.kernel + 2.0 * bytes as f64 * self.ns_per_byte
     }
 

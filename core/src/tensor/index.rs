@@ -111,7 +111,7 @@ impl Tensor {
     }
 
     /// Appends the Gather node. The shapes agree but for `axis`, and negative indices are converted already.
-    fn gather_node(&self, axis: usize, index: &Tensor) -> Result<Tensor> {
+    pub(super) fn gather_node(&self, axis: usize, index: &Tensor) -> Result<Tensor> {
         let (shape, wanted) = (self.shape(), index.shape());
         if shape[axis] == 0 {
             return Tensor::zeros(self.session(), self.dtype(), &wanted);

@@ -95,6 +95,7 @@ mod special;
 mod spectral;
 mod state;
 mod stats;
+mod take;
 mod vision;
 pub mod wire;
 pub(crate) use vision::RoiGrid;

@@ -56,20 +56,8 @@ impl Tensor {
         if n == 0 || at.iter().any(|c| !c.is_finite()) {
             return Err(Error::value("resample", format!("an axis of size {n} at bad coordinates")));
         }
-        let pick = |t: &Tensor, idx: Vec<i64>| -> Result<Tensor> {
-            let idx: Vec<i32> = idx.into_iter().map(|i| i.clamp(0, n - 1) as i32).collect();
-            if idx.len() == n as usize && idx.iter().enumerate().all(|(i, &v)| i == v as usize) {
-                return Ok(t.clone());
-            }
-            // repeating every element equally often is a view
-            let times = idx.len() / n as usize;
-            if times > 0
-                && idx.len() == n as usize * times
-                && idx.iter().enumerate().all(|(i, &v)| i / times == v as usize)
-            {
-                return t.repeat_interleave(times, axis);
-            }
-            t.index_select(axis, &Tensor::new(t.session(), &idx, &[idx.len()])?)
+        let pick = |t: &Tensor, index: Vec<i64>| -> Result<Tensor> {
+            t.take_at(axis, &index.into_iter().map(|i| i.clamp(0, n - 1) as usize).collect::<Vec<_>>())
         };
         match how {
             Interpolate::Nearest | Interpolate::NearestExact => {

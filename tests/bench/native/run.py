@@ -2,13 +2,14 @@
 """Times gradloom beside other libraries on this machine: every contender in turn, several rounds, the least time of each.
 
 usage: run.py [--threads 1,2] [--cases NAME,..|micro|models] [--peers gradloom,onnxruntime,torch,tinygrad] [--rounds 3]
-              [--seconds 0.6] [--json FILE] [--binary PATH] [--python PATH] [--device cpu] [--real-time]
+              [--seconds 0.6] [--json FILE] [--binary PATH] [--other PATH] [--python PATH] [--device cpu] [--real-time]
 
 A peer that is not installed is left out, and said so. `--python` names the interpreter that has torch or tinygrad. Results
 are checked against onnxruntime's; a wrong one is marked and has no ratio. A ratio is the peer's time over gradloom's: above
 1 gradloom is faster. Rows of one thread give processor time, rows of more wall time. With `--real-time` (Linux, as root)
 contenders are timed before all other work of the machine, and all rows give wall time: two threads cannot be measured on a
-busy machine otherwise. Needs numpy, onnx and onnxruntime."""
+busy machine otherwise. `--other` is a second binary of gradloom, such as that of the commit before, which is a peer too.
+Needs numpy, onnx and onnxruntime."""
 import argparse
 import json
 import os
@@ -38,6 +39,7 @@ def parse():
     p.add_argument("--json", default=os.path.join(ROOT, ".cache/bench/native.json"))
     p.add_argument("--models", default=os.path.join(ROOT, ".cache/bench/models"))
     p.add_argument("--binary", default=os.path.join(ROOT, "target/release/gradloom"))
+    p.add_argument("--other")
     p.add_argument("--python", default=sys.executable)
     p.add_argument("--device", default="cpu")
     p.add_argument("--real-time", action="store_true")
@@ -61,12 +63,13 @@ def command(peer, case, threads, args):
     if args.real_time:
         env["BENCH_REAL_TIME"] = "1"
         before = ["chrt", "-f", "5"]
-    if peer == "gradloom":
+    if peer in ("gradloom", "other"):
+        binary = args.binary if peer == "gradloom" else args.other
         if case == TRAIN:
-            beside = os.path.join(os.path.dirname(os.path.abspath(args.binary)), "examples/train_mnist")
+            beside = os.path.join(os.path.dirname(os.path.abspath(binary)), "examples/train_mnist")
             return [*before, beside, args.device, str(threads), str(args.seconds)], env
         flags = ["--inputs", inputs, "--expect", expect, "--threads", str(threads), "--device", args.device]
-        return [*before, args.binary, "bench", model, *flags, "--seconds", str(args.seconds), "--json", "-q"], env
+        return [*before, binary, "bench", model, *flags, "--seconds", str(args.seconds), "--json", "-q"], env
     if peer == "tinygrad":
         env |= {"DEV": "CPU", "CPU": "1", "NUM_CPU_THREADS": str(threads)}
     script = os.path.join(HERE, f"peer_{peer}.py")
@@ -107,7 +110,7 @@ def measure(args):
         cases += {"micro": MICRO, "models": MODELS}.get(word, [word])
     make_models.ensure([c for c in cases if c != TRAIN], args.models)
     found = importable(args)
-    peers = [p for p in args.peers.split(",") if p == "gradloom" or p in found]
+    peers = [p for p in args.peers.split(",") if p == "gradloom" or p in found] + (["other"] if args.other else [])
     missing = [p for p in args.peers.split(",") if p not in peers]
     if missing:
         print(f"not installed, left out: {', '.join(missing)}", file=sys.stderr)
@@ -135,7 +138,7 @@ def importable(args):
 
 def fits(peer, case, threads):
     if case == TRAIN:
-        return peer in ("gradloom", "torch")
+        return peer in ("gradloom", "other", "torch")
     if peer == "torch":
         return case in MICRO
     # its CPU device runs the parts of a kernel one after the other

@@ -214,6 +214,13 @@ impl Lower<'_> {
                 Op::FloorMod => {
                     divisor(1).and_then(|d| of(0).filter(|k| k.unit % d == 0).map(|k| k.map(0, |v| v.rem_euclid(d))))
                 }
+                Op::Min | Op::Max if of(0).zip(of(1)).is_some_and(|(a, b)| a.unit == 0 && b.unit == 0) => {
+                    let pick = if g.op(u) == Op::Min { i64::min } else { i64::max };
+                    of(0).zip(of(1)).map(|(a, b)| LaneValues {
+                        lanes: a.lanes.iter().zip(&b.lanes).map(|(&x, &y)| pick(x, y)).collect(),
+                        unit: 0,
+                    })
+                }
                 Op::Min | Op::Max if scalar => of(0)
                     .and_then(LaneValues::multiple)
                     .zip(of(1).and_then(LaneValues::multiple))

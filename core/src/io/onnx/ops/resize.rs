@@ -237,18 +237,6 @@ fn nearest(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], how: &s
     };
     let picks = at.iter().map(|&p| pick(p)).collect::<Option<Vec<_>>>();
     let Some(picks) = picks else { return o.fail(format!("nearest_mode `{how}` is unknown")) };
-    // Repeating every element equally often is a broadcast, which needs no indices.
-    let k = axis.to / axis.from;
-    if axis.to == k * axis.from && picks.iter().enumerate().all(|(i, &p)| p == i / k) {
-        let mut shape = x.shape().to_vec();
-        shape.insert(a + 1, 1);
-        let wide = o.cx.reshape(x, &shape)?;
-        shape[a + 1] = k;
-        let wide = o.cx.expand(&wide, &shape)?;
-        shape.remove(a + 1);
-        shape[a] = axis.to;
-        return o.cx.reshape(&wide, &shape);
-    }
     // Taking every k-th element is a slice.
     let step = picks.get(1).map_or(1, |&p| p.saturating_sub(picks[0]));
     if step > 0 && picks.iter().enumerate().all(|(i, &p)| p == picks[0] + i * step) {
@@ -256,8 +244,7 @@ fn nearest(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], how: &s
         (start[a], len[a], steps[a]) = (picks[0], axis.to, step as isize);
         return o.cx.slice(x, &start, &len, &steps);
     }
-    let picks: Vec<i64> = picks.into_iter().map(|p| p as i64).collect();
-    o.cx.gather(x, &o.cx.ints(&picks)?, a)
+    take_at(o.cx, x, a, &picks)
 }
 
 /// Linear and cubic modes: each element is a weighted sum of a few. A product with a sparse matrix would be wrong for
@@ -291,7 +278,8 @@ fn weighted(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], mode: 
             for t in reached.filter(|&t| weight(t) != 0.0) {
                 let (place, w) = (t.clamp(0, last) as usize, weight(t) / if total == 0.0 { 1.0 } else { total });
                 match taps.last_mut() {
-                    Some(same) if same.0 == place => same.1 += w,
+                    // On longer axes the taps at the border stay apart, so that all positions of one tap follow one rule.
+                    Some(same) if same.0 == place && last == 0 => same.1 += w,
                     _ => taps.push((place, w)),
                 }
             }
@@ -311,26 +299,43 @@ fn blend(cx: &Cx<'_>, x: &Value, a: usize, taps: &[Vec<(usize, f64)>]) -> Result
     }
     let most = taps.iter().map(Vec::len).max().unwrap_or(0).max(1);
     let nth = |i: usize, k: usize| taps[i].get(k).copied().unwrap_or((taps[i].first().map_or(0, |t| t.0), 0.0));
-    // A few taps are a sum of gathers, which fuses with its consumers; many are a reduction.
-    let each = if most > UNROLLED_TAPS { most } else { 1 };
-    let mut sum: Option<Value> = None;
-    for from in (0..most).step_by(each) {
-        let all: Vec<(usize, f64)> =
-            (0..taps.len()).flat_map(|i| (from..from + each).map(move |k| nth(i, k))).collect();
-        let index = cx.reshape(&cx.ints(&all.iter().map(|t| t.0 as i64).collect::<Vec<_>>())?, &[taps.len(), each])?;
-        let mut shape = vec![1; x.rank() + 1];
-        (shape[a], shape[a + 1]) = (taps.len(), each);
+    // Weights along the axis; `each` of them for one element.
+    let weighted = |part: &Value, all: &[(usize, f64)], each: Option<usize>| -> Result<Value> {
+        let mut shape = vec![1; part.rank()];
+        shape[a] = taps.len();
+        if let Some(each) = each {
+            shape[a + 1] = each;
+        }
         let weights: Vec<Scalar> = all.iter().map(|t| Scalar::from_f64(t.1, x.dtype())).collect();
         let weights = Value::known(HostTensor::from_scalars(x.dtype(), shape, &weights)?);
-        let mut part = cx.gather(x, &index, a)?;
-        if all.iter().any(|t| t.1 == 0.0) {
-            let nothing = cx.eq(&weights, &cx.scalar_like(&weights, 0.0))?;
-            part = cx.select(&nothing, &cx.scalar_like(&part, 0.0), &part)?;
+        if !all.iter().any(|t| t.1 == 0.0) {
+            return cx.mul(part, &weights);
         }
-        let part = cx.reduce(Tensor::sum, &cx.mul(&part, &weights)?, &[a + 1], false)?;
+        let nothing = cx.eq(&weights, &cx.scalar_like(&weights, 0.0))?;
+        cx.mul(&cx.select(&nothing, &cx.scalar_like(part, 0.0), part)?, &weights)
+    };
+    // A few taps are a sum of parts, which fuses with its consumers; many are a reduction.
+    if most > UNROLLED_TAPS {
+        let all: Vec<(usize, f64)> = (0..taps.len()).flat_map(|i| (0..most).map(move |k| nth(i, k))).collect();
+        let index = cx.reshape(&cx.ints(&all.iter().map(|t| t.0 as i64).collect::<Vec<_>>())?, &[taps.len(), most])?;
+        let parts = weighted(&cx.gather(x, &index, a)?, &all, Some(most))?;
+        return cx.reduce(Tensor::sum, &parts, &[a + 1], false);
+    }
+    let mut sum: Option<Value> = None;
+    for k in 0..most {
+        let all: Vec<(usize, f64)> = (0..taps.len()).map(|i| nth(i, k)).collect();
+        let part = take_at(cx, x, a, &all.iter().map(|t| t.0).collect::<Vec<_>>())?;
+        let part = weighted(&part, &all, None)?;
         sum = Some(sum.map_or(Ok(part.clone()), |s| cx.add(&s, &part))?);
     }
     Ok(sum.unwrap_or_else(|| x.clone()))
+}
+
+/// The elements of an axis at known positions on it.
+fn take_at(cx: &Cx<'_>, x: &Value, a: usize, at: &[usize]) -> Result<Value> {
+    let mut shape = x.shape().to_vec();
+    shape[a] = at.len();
+    cx.apply(&[x], cx.check_shape(&shape)?, &|t| t[0].take_at(a as i64, at))
 }
 
 /// The cubic convolution kernel with parameter `a`.
