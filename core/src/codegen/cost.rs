@@ -458,11 +458,12 @@ impl Walk<'_> {
 
     /// The value of an integer expression where each range that it depends on is half over: the mean length of a loop
     /// whose end depends on the counters around it, such as the loops over keys that a causal mask ends. The upper bound
-    /// where it depends on anything else.
-    fn mean(&self, u: UOp) -> f64 {
+    /// where it depends on anything else, or on operations deeper than `depth`.
+    fn mean(&self, u: UOp, depth: u32) -> f64 {
         let g = &self.p.g;
-        let at = |i: usize| self.mean(g.src_at(u, i));
+        let at = |i: usize| self.mean(g.src_at(u, i), depth - 1);
         match g.op(u) {
+            _ if depth == 0 => g.bounds(u).1 as f64,
             Op::Const => g.const_int(u).unwrap_or(1) as f64,
             Op::Range => g.bounds(u).1 as f64 / 2.0,
             Op::Cast => at(0),
@@ -507,7 +508,7 @@ impl Walk<'_> {
                 (self.p.grid[d as usize] as f64, if self.t.caps.has_local { m.group } else { m.loop_overhead })
             }
             AxisKind::Local(d) => (self.p.local[d as usize] as f64, 0.0),
-            _ => (self.mean(g.src_at(u, 0)).max(1.0), m.loop_overhead),
+            _ => (self.mean(g.src_at(u, 0), 8).max(1.0), m.loop_overhead),
         };
         let wait = if g.kind(u) == AxisKind::Walk { m.store_to_load_latency } else { 0.0 };
         self.frames.push(Frame { id: g.range_arg(u).id, len, loop_control, wait, ..Frame::default() });
