@@ -1,4 +1,4 @@
-//! The trained model as files: safetensors with a `config.json`, and GGUF in F16, Q8_0 and Q4_0.
+//! The trained model as files: safetensors with a `config.json`, and GGUF in F16, Q8_0, Q4_0 and Q4_K.
 
 use crate::model::{BASE, CONTEXT, EPS, HEAD, HEADS, INNER, KV_HEADS, LAYERS, Llama, WIDTH, WORDS};
 use crate::read;
@@ -19,7 +19,7 @@ pub(crate) fn write(rt: &mut Runtime, net: &Llama, folder: &Path) -> Result<()> 
     put(folder, "model.safetensors", &safetensors::write(&list, &[("format", "pt")])?)?;
     put(folder, "config.json", config().as_bytes())?;
     let metadata = metadata(folder)?;
-    for (kind, name) in [(Kind::F16, "f16"), (Kind::Q8_0, "q8_0"), (Kind::Q4_0, "q4_0")] {
+    for (kind, name) in [(Kind::F16, "f16"), (Kind::Q8_0, "q8_0"), (Kind::Q4_0, "q4_0"), (Kind::Q4_K, "q4_k")] {
         put(folder, &format!("verses-{name}.gguf"), &file(&metadata, &tensors, kind)?)?;
     }
     Ok(())
@@ -120,11 +120,14 @@ fn file(metadata: &[(&'static str, Value)], tensors: &[(&str, HostTensor)], kind
         let kind = match (t.shape.len(), kind) {
             (1, _) => Kind::F32,
             (_, Kind::Q4_0) if name.contains("embed") => Kind::Q8_0,
+            // only rows of whole blocks: those of the last matrix of feed-forward networks
+            (_, Kind::Q4_K) if !t.shape[1].is_multiple_of(256) => Kind::Q8_0,
             (_, kind) => kind,
         };
         let bytes = match kind {
             Kind::Q8_0 => gguf::quantize_q8_0(&values)?,
             Kind::Q4_0 => gguf::quantize_q4_0(&values)?,
+            Kind::Q4_K => gguf::quantize_q4_k(&values)?,
             Kind::F16 => HostTensor::from_f32(t.shape.clone(), &values)?.cast(DType::F16).data,
             _ => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
         };

@@ -1,7 +1,7 @@
 //! Trains the language model of `tests/models/verses` in f32, on what `prepare.py` there made:
 //! `cargo run -p gradloom-tests --example verses -- .cache/verses [STEPS] [--from FOLDER] [--device DEVICE] [--threads N]`.
 //! The same steps on the same device give the same weights. FOLDER has an earlier result to go on from. Writes
-//! `model.safetensors`, `config.json` and GGUF files in F16, Q8_0 and Q4_0 beside the tokens.
+//! `model.safetensors`, `config.json` and GGUF files in F16, Q8_0, Q4_0 and Q4_K beside the tokens.
 
 mod export;
 mod model;

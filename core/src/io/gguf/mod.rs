@@ -12,6 +12,7 @@ mod graph;
 mod kinds;
 mod packed;
 mod planes;
+mod quantize;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -20,8 +21,9 @@ mod write;
 pub use graph::{Matrix, matrices, matrices_of, matrix_of, tensor_of, tensors};
 pub use kinds::Kind;
 pub use packed::Packed;
+pub use quantize::{quantize_q4_0, quantize_q4_k, quantize_q8_0};
 pub use words::{Activations, IntegerMatrix, Use};
-pub use write::{Data, quantize_q4_0, quantize_q8_0, write};
+pub use write::{Data, write};
 
 use super::bytes::Cursor;
 use super::{HostTensor, element_count};

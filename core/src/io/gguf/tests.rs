@@ -79,6 +79,41 @@ fn files_round_trip() {
 }
 
 #[test]
+fn quantised_elements_are_near_what_they_were() {
+    let mut state = 5u64;
+    let mut uniform = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f32 / (1u64 << 24) as f32
+    };
+    // Sums of uniform numbers are nearly normal
+    let normal: Vec<f32> = (0..4096).map(|_| (0..12).map(|_| uniform()).sum::<f32>() - 6.0).collect();
+    let shifted: Vec<f32> = normal.iter().map(|x| 0.02 * (x + 2.5)).collect();
+    let large: Vec<f32> = normal.iter().map(|x| x * 1000.0).collect();
+    let off = |x: &[f32], kind: Kind, bytes: &[u8]| {
+        let q = decode(kind, &[x.len() / 256, 256], bytes).unwrap().to_f64();
+        let sum = |list: &mut dyn Iterator<Item = f64>| list.map(|v| v * v).sum::<f64>();
+        let error = sum(&mut q.iter().zip(x).map(|(q, x)| q - f64::from(*x)));
+        (error / sum(&mut x.iter().map(|x| f64::from(*x)))).sqrt()
+    };
+    for x in [&normal, &shifted, &large] {
+        let (k, plain) =
+            (off(x, Kind::Q4_K, &quantize_q4_k(x).unwrap()), off(x, Kind::Q4_0, &quantize_q4_0(x).unwrap()));
+        assert!(k < 0.08 && k < 0.9 * plain, "{k} in Q4_K, {plain} in Q4_0");
+    }
+    // Sixteen even steps from a minimum are what the format has
+    let even: Vec<f32> = (0..256).map(|i| (i * 7 % 16) as f32 * 0.25 - 1.5).collect();
+    assert!(off(&even, Kind::Q4_K, &quantize_q4_k(&even).unwrap()) < 4e-3);
+    let same: Vec<f32> = (0..256).map(|i| if i < 128 { 0.0 } else { -3.0 }).collect();
+    assert!(off(&same, Kind::Q4_K, &quantize_q4_k(&same).unwrap()) < 1e-3);
+    let positive = vec![2.0f32; 256];
+    assert!(off(&positive, Kind::Q4_K, &quantize_q4_k(&positive).unwrap()) < 1e-3);
+    assert_eq!(quantize_q4_k(&vec![f32::NAN; 256]).unwrap().len(), 144);
+    for bad in [quantize_q4_k(&normal[..128]), quantize_q8_0(&normal[..31]), quantize_q4_0(&normal[..33])] {
+        assert_eq!(bad.unwrap_err().code(), "E_FORMAT");
+    }
+}
+
+#[test]
 fn every_truncation_is_an_error() {
     // The padding of the last tensor may be missing.
     let end = Gguf::parse(QUANTS).unwrap().entries.iter().map(|e| e.range.end).max().unwrap() as usize;

@@ -4,7 +4,6 @@
 use super::{ARRAY, Kind, NUMBERS, STRING, Value, distinct, err, is_alignment, size};
 use crate::dtype::DType;
 use crate::error::Result;
-use half::f16;
 
 /// A tensor to write, its bytes as they are stored in the file.
 #[derive(Clone, Copy, Debug)]
@@ -93,42 +92,4 @@ fn put(out: &mut Vec<u8>, value: &Value) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Quantises f32 elements to Q8_0 blocks; their number must be a multiple of 32. Rounds halves away from zero, as ggml
-/// does.
-pub fn quantize_q8_0(values: &[f32]) -> Result<Vec<u8>> {
-    let (blocks, rest) = values.as_chunks::<32>();
-    if !rest.is_empty() {
-        return Err(err(format!("{} elements are no whole number of blocks of 32", values.len())));
-    }
-    let mut out = Vec::with_capacity(blocks.len() * 34);
-    for b in blocks {
-        let d = b.iter().fold(0f32, |m, x| m.max(x.abs())) / 127.0;
-        let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-        out.extend(f16::from_f32(d).to_le_bytes());
-        out.extend(b.iter().map(|x| (x * inverse).round() as i8 as u8));
-    }
-    Ok(out)
-}
-
-/// Quantises f32 elements to Q4_0 blocks; their number must be a multiple of 32. The element of largest magnitude in a
-/// block becomes code -8, as in ggml.
-pub fn quantize_q4_0(values: &[f32]) -> Result<Vec<u8>> {
-    let (blocks, rest) = values.as_chunks::<32>();
-    if !rest.is_empty() {
-        return Err(err(format!("{} elements are no whole number of blocks of 32", values.len())));
-    }
-    let mut out = Vec::with_capacity(blocks.len() * 18);
-    for b in blocks {
-        let largest = b.iter().fold(0f32, |m, x| if x.abs() > m.abs() { *x } else { m });
-        let d = largest / -8.0;
-        let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-        out.extend(f16::from_f32(d).to_le_bytes());
-        // The sum is at least 0.5, so the conversion to u8 only saturates at 0 for NaN.
-        let code = |x: &f32| ((x * inverse + 8.5) as u8).min(15);
-        let (low, high) = b.split_at(16);
-        out.extend(low.iter().zip(high).map(|(l, h)| code(l) | code(h) << 4));
-    }
-    Ok(out)
 }

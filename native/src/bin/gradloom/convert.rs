@@ -21,7 +21,8 @@ pub(crate) struct Job {
     /// Convert floating-point tensors to this data type; integers are kept
     #[arg(long, value_enum)]
     dtype: Option<Float>,
-    /// Quantize matrices whose row length is a multiple of 32 to this GGUF type; other tensors are kept (.gguf output only)
+    /// Quantize matrices whose row length is a multiple of 32 to this GGUF type; other tensors are kept (.gguf output only).
+    /// `q4_k` needs rows of a multiple of 256: other matrices become `q8_0`
     #[arg(long, value_enum, conflicts_with = "dtype")]
     quantize: Option<Blocks>,
 }
@@ -39,6 +40,8 @@ enum Blocks {
     Q8,
     #[value(name = "q4_0")]
     Q4,
+    #[value(name = "q4_k")]
+    Q4K,
 }
 
 impl Blocks {
@@ -47,6 +50,8 @@ impl Blocks {
         match self {
             Blocks::Q8 => 7,
             Blocks::Q4 => 2,
+            // "small": one type for all matrices
+            Blocks::Q4K => 14,
         }
     }
 }
@@ -181,7 +186,8 @@ fn blocks(name: &str, x: HostTensor, quantize: Option<Blocks>) -> Outcome<(Kind,
     if let Some(to) = quantize.filter(|_| fits) {
         let values: Vec<f32> = x.to_f64().iter().map(|v| *v as f32).collect();
         let (kind, bytes) = match to {
-            Blocks::Q8 => ("Q8_0", gguf::quantize_q8_0(&values)?),
+            Blocks::Q4K if x.shape[1].is_multiple_of(256) => ("Q4_K", gguf::quantize_q4_k(&values)?),
+            Blocks::Q8 | Blocks::Q4K => ("Q8_0", gguf::quantize_q8_0(&values)?),
             Blocks::Q4 => ("Q4_0", gguf::quantize_q4_0(&values)?),
         };
         let kind = Kind::from_name(kind).ok_or_else(|| Failure(format!("GGUF has no {kind}")))?;
