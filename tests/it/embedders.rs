@@ -14,6 +14,9 @@ fn folder() -> PathBuf {
 }
 
 fn try_load(path: &Path, device: &str) -> Option<Result<Embedder>> {
+    if device == "cuda" {
+        crate::cuda::emulated();
+    }
     let device = here::device(device, gradloom::open(device, 2))?;
     Some(Embedder::load(path, device, NativeHost::without_cache(), &LoadOptions::default()))
 }
@@ -111,7 +114,7 @@ embedders!(bert, bertcls, nomic, roberta, mpnet);
 
 #[test]
 fn vectors_are_the_same_on_other_devices() {
-    for device in ["eval", "wgpu"] {
+    for device in ["eval", "wgpu", "vulkan", "cuda"] {
         vectors(&folder().join("bert.gguf"), "bert", device);
     }
     vectors(&folder().join("mpnet"), "mpnet", "wgpu");
@@ -120,11 +123,15 @@ fn vectors_are_the_same_on_other_devices() {
 
 #[test]
 fn cross_encoders_score_pairs() {
-    for device in ["cpu", "wgpu"] {
+    for device in ["cpu", "wgpu", "vulkan", "cuda"] {
         scores(&folder().join("bertrank"), "bertrank", device);
     }
     scores(&folder().join("bertrank.gguf"), "bertrank", "cpu");
     scores(&folder().join("robertarank"), "robertarank", "cpu");
+    // Two separators between the texts of a pair
+    for path in ["xlmrank", "xlmrank.gguf"] {
+        scores(&folder().join(path), "xlmrank", "cpu");
+    }
 }
 
 #[test]
