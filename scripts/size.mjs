@@ -24,6 +24,8 @@ export const PAGES = {
   "an ONNX model on WebGPU": ["webgpu", "onnx", "remote"],
   "a language model on WASM": ["wasm", "graphs", "llm", "chat"],
   "a language model on WebGPU": ["webgpu", "graphs", "llm", "chat"],
+  "an encoder on WASM": ["wasm", "graphs", "encoder"],
+  "an encoder on WebGPU": ["webgpu", "graphs", "encoder"],
 };
 /** The budgets of kinds of pages, by name pattern. */
 const PAGE_BYTES = [[/^tensors/, 442_500], [/^an ONNX model/, 648_000]];
@@ -60,7 +62,7 @@ const CORE = /^(index|core|page|worker)\.js$|gradloom_web(_bg)?\.(js|wasm)$/;
 /** The lazily loaded module to which a file belongs; undefined for core files. */
 const extraOf = (file) => {
   if (CORE.test(file)) return undefined;
-  const [, script] = /^(llm|remote)\W/.exec(file) ?? [];
+  const [, script] = /^(llm|remote|encoder)\W/.exec(file) ?? [];
   if (script) return script;
   const [, folder] = /^(train|shared)\//.exec(file) ?? [];
   return folder ?? /(?:gradloom_)?(\w+?)(?:_bg)?\.(?:js|wasm)$/.exec(file)[1];

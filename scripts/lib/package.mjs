@@ -45,7 +45,7 @@ const SIDE_EFFECTS = ["page-chunks.js", "service-worker.js", "listen-worklet.js"
 /** Imports of `service-worker.js` that are bundled; `sniff.js` has no file of its own in the package. */
 const KEPT_IMPORTS = new Set(["./page-chunks.js", "./chunks.js", "./sniff.js"]);
 /** Scripts of workers, each bundled to one file beside `core.js`. */
-const WORKER_SCRIPTS = ["remote-worker", "llm-worker"];
+const WORKER_SCRIPTS = ["remote-worker", "llm-worker", "encoder-worker"];
 /**
  * wasm-bindgen's scripts for modules that are loaded on first use; they locate the wasm file relative to themselves.
  */

@@ -57,6 +57,20 @@ test("what texts have in common is read once, and gives the same", async () => {
   for (const each of [llm, fresh]) each.dispose();
 });
 
+test("keys and values in few bits", async () => {
+  const { prompt, tokens } = expected("llama");
+  for (const cacheType of ["f16", "q8"]) {
+    const before = (await memory())[0].bytes;
+    const llm = await LLM.load(fixture("llama"), { cacheType });
+    assert.equal((await all(llm.tokens(prompt, { maxTokens: 4, ignoreEnd: true })))[0], tokens[0], cacheType);
+    assert.ok((await memory())[0].bytes > before);
+    llm.dispose();
+  }
+  // what only native programs have is refused by name
+  await assert.rejects(LLM.load(fixture("mamba")), { code: "E_UNSUPPORTED", message: /`mamba`/ });
+  await assert.rejects(LLM.load(fixture("llama"), { cacheType: "q4" }), { code: "E_VALUE", message: /q4/ });
+});
+
 test("draws are the seed's, and the random numbers of tensors are left alone", async () => {
   const llm = await LLM.load(fixture("llama"), { context: 128 });
   const draw = (seed) => all(llm.tokens([2, 3, 4], { maxTokens: 20, temperature: 1.5, topK: 20, topP: 0.95, repetitionPenalty: 1.1, seed, ignoreEnd: true }));

@@ -88,7 +88,7 @@ test("scripts of workers and what they share with pages load no other script", (
     return [...code.matchAll(/\bfrom ?"([^"]*)"|\bimport\(?"([^"]*)"/g)].map(([, from, later]) => from ?? later);
   };
   assert.deepEqual(imports("core"), []);
-  for (const script of ["remote-worker", "llm-worker"]) assert.deepEqual(imports(script), ["./core.js"], script);
+  for (const script of ["remote-worker", "llm-worker", "encoder-worker"]) assert.deepEqual(imports(script), ["./core.js"], script);
   assert.ok(imports("page").includes("./remote.js"), "what pages load later is found");
 });
 
@@ -106,7 +106,7 @@ test("`gradloom copy` puts the workers' scripts and the wasm files into a folder
     const code = readFileSync(new URL(`dist/${name}`, folder), "utf8");
     return [...code.matchAll(/new URL\("\.\/([^"/]*\.js)", ?import\.meta\.url/g)].map(([, script]) => script);
   });
-  assert.ok(started.includes("worker.js") && started.includes("llm-worker.js"), `${started}`);
+  assert.ok(started.includes("worker.js") && started.includes("llm-worker.js") && started.includes("encoder-worker.js"), `${started}`);
   assert.deepEqual(started.filter((name) => !names.includes(name)), []);
   assert.equal(command("copy").status, 1);
   assert.match(command("copy", "--all").stderr, /there is no option --all/);

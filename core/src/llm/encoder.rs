@@ -18,7 +18,7 @@ use super::{err, names};
 use crate::dtype::DType;
 use crate::engine::Bytes;
 use crate::error::{Error, Result};
-use crate::io::gguf::{Activations, Gguf, Value};
+use crate::io::gguf::{Activations, Gguf, Matrix, Value};
 use crate::io::json::Json;
 use crate::tensor::{Session, Tensor};
 use crate::text::Encoding;
@@ -133,9 +133,21 @@ impl Encoder {
         activations: Activations,
     ) -> Result<(Encoder, Gguf)> {
         let (index, tensors, factors) = read_files(session, files, indices, activations)?;
-        let config = Config::of_gguf(&index, ENCODERS)?;
-        let decoder = Decoder::of_matrices(session, config, &index, tensors, &factors, capacity)?;
-        Ok((Encoder::new(decoder, Pooler::from_gguf(&index)?, &FxHashMap::default())?, index))
+        Ok((Encoder::from_matrices(session, &index, tensors, &factors, capacity)?, index))
+    }
+
+    /// As [`Encoder::from_indexed`], from the merged index of the files, their tensors (which a caller may have loaded
+    /// one by one), and the names and values of those of the tensors [`super::FACTORS`] that they have.
+    pub fn from_matrices(
+        session: &Session,
+        index: &Gguf,
+        tensors: Vec<Matrix>,
+        factors: &[(String, Vec<f64>)],
+        capacity: usize,
+    ) -> Result<Encoder> {
+        let config = Config::of_gguf(index, ENCODERS)?;
+        let decoder = Decoder::of_matrices(session, config, index, tensors, factors, capacity)?;
+        Encoder::new(decoder, Pooler::from_gguf(index)?, &FxHashMap::default())
     }
 
     /// Builds a model from a `config.json` and the tensors of its safetensors files. How states are pooled is another file's
@@ -155,7 +167,7 @@ impl Encoder {
         refuse(config.arch, &json)?;
         let first = match config.arch.positions {
             PositionEncoding::Learned => first_position(config.arch, &json),
-            PositionEncoding::Rotary(_) => 0,
+            PositionEncoding::Rotary(_) | PositionEncoding::None => 0,
         };
         // Nomic's models stretch rotations in longer texts than those of their training
         let trained = json.get("max_trained_positions").and_then(Json::as_u64).map_or(usize::MAX, |n| n as usize);

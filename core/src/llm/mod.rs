@@ -16,7 +16,7 @@
 //! | `batch` | graphs that decode several texts at once, give the logits of every token, or give hidden states |
 //! | `encoder`, `encoders` | encoders: embeddings and scores of several texts at once; their architectures |
 //! | `pooling` | how the states of a text's tokens become one vector |
-//! | `remote` | graphs that are built here for a session elsewhere, which has the device |
+//! | `remote`, `remote_encoder`, `remote_files` | graphs that are built here for a session elsewhere, which has the device |
 //! | `grammar`, `schema`, `pattern`, `gbnf` | which tokens may come next, according to a JSON schema or a grammar in GBNF |
 //! | `tools` | function calls: the grammar that constrains them |
 //! | `calls` | function calls: finding them in the generated text |
@@ -49,6 +49,8 @@ mod pattern;
 mod pooling;
 mod read;
 mod remote;
+mod remote_encoder;
+mod remote_files;
 mod rope;
 mod rotary;
 mod sample;
@@ -68,7 +70,9 @@ pub use grammar::{Grammar, Matcher, Vocabulary};
 pub use guess::{accepted, guess};
 pub use learn::{Learned, Learner, Lora, RateSchedule, TrainingBatch, Windows};
 pub use pooling::{Pooler, Pooling};
-pub use remote::{Buffer, Graph, Input, Loss, Remote, Wanted};
+pub use remote::{Graph, Loss, Remote, Wanted};
+pub use remote_encoder::{PackGraph, RemoteEncoder};
+pub use remote_files::{Buffer, Input};
 pub use rope::{FACTORS, Rope};
 pub use sample::{Sampler, SamplingOptions};
 pub use stream::Stream;

@@ -8,39 +8,23 @@ use super::arch::Arch;
 use super::config::{Config, ends, ends_of};
 use super::decoder::Decoder;
 use super::learn::{Learned, Learner, Lora, Windows};
-use super::read::use_of;
+use super::remote_files::{Buffer, Input, RemoteFiles, Serialised};
 use super::rope::FACTORS;
 use super::{err, names};
 use crate::dtype::DType;
-use crate::engine::Bytes;
 use crate::error::Result;
-use crate::io::gguf::{self, Gguf, Packed};
-use crate::io::safetensors::{self, SafeTensors};
-use crate::tensor::{Session, Tensor, wire};
-use crate::uop::{Arg, Op, UOp};
-use rustc_hash::{FxHashMap, FxHashSet};
+use crate::io::gguf::Gguf;
+use crate::tensor::Tensor;
+use crate::uop::UOp;
 use std::ops::Range;
 
 /// A model whose weights and caches are held by the other side.
 pub struct Remote {
-    session: Session,
-    arch: &'static Arch,
-    /// Of GGUF files: the metadata of the first file, and the tensors of all files.
-    index: Gguf,
-    /// Of a folder in Hugging Face's format, in place of the index.
-    folder: Option<Folder>,
-    /// Number of files whose header has been read.
-    files: usize,
-    /// Of each tensor, the number of its file and its byte range there.
-    places: Vec<(usize, Range<u64>)>,
+    files: RemoteFiles,
     ends: Vec<u32>,
-    weights: Vec<(String, Tensor, Option<Packed>)>,
-    factors: Vec<(String, Vec<f64>)>,
     decoder: Option<Decoder>,
     adapters: Vec<Adapter>,
     learning: Option<Learning>,
-    /// Numbers of the buffers that the other side has already.
-    known: FxHashSet<u32>,
 }
 
 /// An adapter in training.
@@ -49,37 +33,6 @@ struct Learning {
     windows: Windows,
     batch: usize,
     time: usize,
-}
-
-/// A model folder in Hugging Face's format.
-struct Folder {
-    config: Vec<u8>,
-    /// Pairs of tensor and file name, if the model is split into several files.
-    shards: Vec<(String, String)>,
-    /// The tensors that the model reads.
-    entries: Vec<safetensors::Entry>,
-}
-
-/// A buffer that the other side has to create, and knows by this number from then on.
-#[derive(Debug)]
-pub struct Buffer {
-    /// The buffer's number.
-    pub number: u32,
-    /// The dtype of its elements.
-    pub dtype: DType,
-    /// The number of its elements.
-    pub len: usize,
-    /// Its initial contents, little-endian; zeros if empty.
-    pub bytes: Vec<u8>,
-}
-
-/// What the other side passes for an input of a graph.
-#[derive(Debug)]
-pub enum Input {
-    /// All elements of a buffer, as a tensor of rank 1.
-    Buffer(u32),
-    /// A launch variable with inclusive bounds.
-    Variable(String, i64, i64),
 }
 
 /// The results of a graph.
@@ -93,7 +46,8 @@ pub enum Wanted {
     Every,
 }
 
-/// A graph that reads some tokens, for the other side. Realize what [`wire::read`] gives; the result can be replayed.
+/// A graph that reads some tokens, for the other side. Realize what [`wire::read`](crate::tensor::wire::read) gives; the
+/// result can be replayed.
 #[derive(Debug)]
 pub struct Graph {
     /// The serialised graph.
@@ -110,8 +64,8 @@ pub struct Graph {
     pub best: Option<u32>,
 }
 
-/// The graph of a batch's loss, for the other side, which has the optimiser. [`wire::read`] gives a tensor `[1]` of f32
-/// that is differentiable in the parameters.
+/// The graph of a batch's loss, for the other side, which has the optimiser. [`wire::read`](crate::tensor::wire::read)
+/// gives a tensor `[1]` of f32 that is differentiable in the parameters.
 #[derive(Debug)]
 pub struct Loss {
     /// The serialised graph.
@@ -138,9 +92,8 @@ impl Remote {
         if let (1, Some(name)) = (index.part().1, names::unread(&config, &names)) {
             return Err(names::unread_error(arch, name));
         }
-        let places = index.entries.iter().map(|e| (0, e.range.clone())).collect();
         let ends = ends(&index);
-        Ok(Remote { index, places, ends, files: 1, ..Remote::empty(arch) })
+        Ok(Remote::of_files(RemoteFiles::of_gguf(arch, index), ends))
     }
 
     /// Reads a `config.json` and a `generation_config.json`; the safetensors files follow by [`Remote::part`].
@@ -148,81 +101,35 @@ impl Remote {
         let arch = Config::from_json(config)?.arch;
         let mut ends = generation.map(ends_of).transpose()?.unwrap_or_default();
         ends.extend(ends_of(config)?);
-        let folder = Folder { config: config.to_vec(), shards: Vec::new(), entries: Vec::new() };
-        Ok(Remote { folder: Some(folder), ends, ..Remote::empty(arch) })
+        Ok(Remote::of_files(RemoteFiles::of_folder(arch, config), ends))
     }
 
-    fn empty(arch: &'static Arch) -> Remote {
-        Remote {
-            session: Session::new(),
-            arch,
-            index: Gguf::default(),
-            folder: None,
-            files: 0,
-            places: Vec::new(),
-            ends: Vec::new(),
-            weights: Vec::new(),
-            factors: Vec::new(),
-            decoder: None,
-            adapters: Vec::new(),
-            learning: None,
-            known: FxHashSet::default(),
-        }
+    fn of_files(files: RemoteFiles, ends: Vec<u32>) -> Remote {
+        Remote { files, ends, decoder: None, adapters: Vec::new(), learning: None }
     }
 
     /// Reads a folder's `model.safetensors.index.json`. Gives the names of the files that have to be passed to
     /// [`Remote::part`], in this order.
     pub fn shards(&mut self, index: &[u8]) -> Result<Vec<String>> {
-        let shards = safetensors::shards(index)?;
-        let mut files: Vec<String> = Vec::new();
-        for (_, file) in &shards {
-            if !files.contains(file) {
-                files.push(file.clone());
-            }
-        }
-        let folder = self.folder.as_mut().ok_or_else(|| err("a GGUF file has no index of others"))?;
-        folder.shards = shards;
-        Ok(files)
+        self.files.shards(index)
     }
 
     /// Reads the first bytes of the next file: a further GGUF file, or a safetensors file. For a GGUF file an error may
-    /// mean that the bytes are too few; for a safetensors file [`safetensors::header_len`] tells how many are needed.
+    /// mean that the bytes are too few; for a safetensors file
+    /// [`header_len`](crate::io::safetensors::header_len) tells how many are needed.
     pub fn part(&mut self, start: &[u8], len: u64, name: &str) -> Result<()> {
-        match &mut self.folder {
-            Some(folder) => {
-                let file = SafeTensors::parse_header(start, len)?;
-                let is_here = |tensor: &str| match folder.shards.is_empty() {
-                    true => true,
-                    false => folder.shards.iter().any(|(t, file)| t == tensor && file == name),
-                };
-                let mut entries = Vec::with_capacity(file.entries.len());
-                for e in file.entries {
-                    if is_here(&e.name) && names::own_name(self.arch, &e.name)?.is_some() {
-                        entries.push(e);
-                    }
-                }
-                self.places.extend(entries.iter().map(|e| (self.files, e.range.clone())));
-                folder.entries.extend(entries);
-            }
-            None => {
-                let next = Gguf::parse_header(start, len)?;
-                let places: Vec<_> = next.entries.iter().map(|e| (self.files, e.range.clone())).collect();
-                self.index.extend(next, self.files as u64 - 1)?;
-                self.places.extend(places);
-            }
-        }
-        self.files += 1;
-        Ok(())
+        let arch = self.files.arch;
+        self.files.part(start, len, name, &|tensor| Ok(names::own_name(arch, tensor)?.is_some()))
     }
 
     /// Of each tensor that [`Remote::weight`] expects, the number of its file and its byte range there.
     pub fn places(&self) -> &[(usize, Range<u64>)] {
-        &self.places
+        &self.files.places
     }
 
     /// The model's architecture.
     pub fn arch(&self) -> &'static Arch {
-        self.arch
+        self.files.arch
     }
 
     /// Tokens that end a text.
@@ -232,7 +139,7 @@ impl Remote {
 
     /// The index of the GGUF files, with the metadata of the first one.
     pub fn index(&self) -> &Gguf {
-        &self.index
+        &self.files.index
     }
 
     /// The decoder, once [`Remote::build`] has made it.
@@ -246,7 +153,7 @@ impl Remote {
     /// Sets how many random numbers the other side's session has drawn: the next graph carries the count, and that
     /// session continues from it.
     pub fn set_draws(&mut self, draws: u32) {
-        self.session.state().draws = draws;
+        self.files.session.state().draws = draws;
     }
 
     /// Takes the bytes of the tensor with this number. Gives the buffers that the other side has to create for it.
@@ -254,64 +161,31 @@ impl Remote {
     /// # Errors
     /// `E_MODEL` for another number of bytes or an unknown tensor.
     pub fn weight(&mut self, number: usize, bytes: &[u8]) -> Result<Vec<Buffer>> {
-        let unknown = || err(format!("there is no tensor {number}"));
-        let few = |name: &str| err(format!("{} bytes are not all of the tensor `{name}`", bytes.len()));
-        let is_whole = |r: &Range<u64>| r.end - r.start == bytes.len() as u64;
-        let (name, t, packed) = match &self.folder {
-            Some(folder) => {
-                let e = folder.entries.get(number).ok_or_else(unknown)?;
-                if !is_whole(&e.range) {
-                    return Err(few(&e.name));
-                }
-                let t = Tensor::from_bytes(&self.session, e.dtype, &e.shape, Bytes::new(bytes.to_vec()))?;
-                (e.name.clone(), t, None)
-            }
-            None => {
-                let e = self.index.entries.get(number).ok_or_else(unknown)?;
-                if !is_whole(&e.range) {
-                    return Err(few(&e.name));
-                }
-                if FACTORS.contains(&&*e.name) {
-                    self.factors.push((e.name.clone(), gguf::decode(e.kind, &e.shape, bytes)?.to_f64()));
-                    return Ok(Vec::new());
-                }
-                let purpose = use_of(&self.index, &e.name, gguf::Activations::F32);
-                let (t, packed) = gguf::matrix_of(&self.session, e, &Bytes::new(bytes.to_vec()), purpose)?;
-                (e.name.clone(), t, packed)
-            }
-        };
-        let buffers = self.take_new_buffers(&[t.node()]);
-        self.weights.push((name, t, packed));
-        Ok(buffers)
+        self.files.weight(number, bytes)
     }
 
-    /// Makes the decoder from all weights that have arrived, with caches for `capacity` tokens.
-    pub fn build(&mut self, capacity: usize) -> Result<()> {
-        let weights = std::mem::take(&mut self.weights);
-        let decoder = match &self.folder {
+    /// Makes the decoder from all weights that have arrived, with caches of this dtype for `capacity` tokens.
+    pub fn build(&mut self, capacity: usize, cache: DType) -> Result<()> {
+        let files = &mut self.files;
+        let arch = files.arch;
+        let weights = files.take_weights(&|name| names::translate(arch, name).is_some())?;
+        let decoder = match &files.folder {
             Some(folder) => {
-                let is_there = |name: &str| weights.iter().any(|w| w.0 == name);
-                let read = |name: &str| names::translate(self.arch, name).is_some();
-                if let Some((name, file)) = folder.shards.iter().find(|(name, _)| read(name) && !is_there(name)) {
-                    return Err(err(format!("`{file}` lacks the tensor `{name}`")));
-                }
                 let tensors = weights.into_iter().map(|(name, t, _)| (name, t)).collect();
-                Decoder::from_tensors(&self.session, &folder.config, tensors, capacity)?
+                Decoder::from_tensors(&files.session, &folder.config, tensors, capacity)?
             }
-            None => {
-                self.index.check_whole()?;
-                Decoder::from_matrices(&self.session, &self.index, weights, &self.factors, capacity)?
-            }
+            None => Decoder::from_matrices(&files.session, &files.index, weights, &files.factors, capacity)?,
         };
+        let decoder = if cache == DType::F32 { decoder } else { decoder.with_cache(cache)? };
         self.decoder = Some(decoder.with_adapters(&self.adapters)?);
-        self.drop_updates()
+        self.files.drop_updates()
     }
 
     /// Reads an adapter from a GGUF file, or from PEFT's two files. Call it before [`Remote::build`].
     pub fn adapter(&mut self, config: Option<&[u8]>, file: &[u8], scale: f64) -> Result<()> {
         self.adapters.push(match config {
-            Some(config) => Adapter::from_peft(self.arch, config, file, scale)?,
-            None => Adapter::from_gguf(self.arch, file, scale)?,
+            Some(config) => Adapter::from_peft(self.files.arch, config, file, scale)?,
+            None => Adapter::from_gguf(self.files.arch, file, scale)?,
         });
         Ok(())
     }
@@ -322,16 +196,9 @@ impl Remote {
         let decoder = self.decoder()?;
         let bytes = decoder.adapter_bytes(which.and_then(|i| self.adapters.get(i)));
         let tensors: Vec<Tensor> = decoder.adapter_buffers().into_iter().cloned().collect();
-        let numbers = tensors.iter().map(|t| self.number(t)).collect::<Result<Vec<_>>>()?;
+        let numbers = tensors.iter().map(|t| self.files.number(t)).collect::<Result<Vec<_>>>()?;
         let nodes: Vec<UOp> = tensors.iter().map(Tensor::node).collect();
-        Ok((self.take_new_buffers(&nodes), numbers.into_iter().zip(bytes).collect()))
-    }
-
-    /// The number of the buffer that a tensor is a view of.
-    fn number(&self, t: &Tensor) -> Result<u32> {
-        let s = self.session.state();
-        let flat = s.storage(s.node(t.root())).and_then(|u| s.buffer_below(u));
-        flat.and_then(|u| s.buffer_id(u)).ok_or_else(|| err("a result has no buffer"))
+        Ok((self.files.take_new_buffers(&nodes), numbers.into_iter().zip(bytes).collect()))
     }
 
     /// Builds the graph that reads `n` tokens.
@@ -349,13 +216,10 @@ impl Remote {
                 (roots, s.tokens, s.states, None)
             }
         };
-        let nodes: Vec<UOp> = roots.iter().map(Tensor::node).collect();
-        let buffers = self.take_new_buffers(&nodes);
-        let (inputs, places) = self.inputs(&nodes);
-        let bytes = wire::write(&self.session, &roots, &places)?;
-        let number = |t: &Tensor| self.number(t);
+        let Serialised { bytes, inputs, buffers } = self.files.serialised(&roots)?;
+        let number = |t: &Tensor| self.files.number(t);
         let (tokens, values, best) = (number(&tokens)?, number(&values)?, best.as_ref().map(number).transpose()?);
-        self.drop_updates()?;
+        self.files.drop_updates()?;
         Ok(Graph { bytes, inputs, buffers, tokens, values, best })
     }
 
@@ -384,13 +248,10 @@ impl Remote {
             None => decoder.learner(lora)?,
         };
         let batch_graph = learner.training_batch(batch, time)?;
-        let nodes = [batch_graph.loss.node()];
         let parameters = learner.parameters();
-        let parameters = parameters.iter().map(|t| self.number(t)).collect::<Result<Vec<_>>>()?;
-        let given = [self.number(&batch_graph.tokens)?, self.number(&batch_graph.targets)?];
-        let buffers = self.take_new_buffers(&nodes);
-        let (inputs, places) = self.inputs(&nodes);
-        let bytes = wire::write(&self.session, &[batch_graph.loss], &places)?;
+        let parameters = parameters.iter().map(|t| self.files.number(t)).collect::<Result<Vec<_>>>()?;
+        let given = [self.files.number(&batch_graph.tokens)?, self.files.number(&batch_graph.targets)?];
+        let Serialised { bytes, inputs, buffers } = self.files.serialised(&[batch_graph.loss])?;
         let inputs = inputs.into_iter().map(|i| match i {
             Input::Buffer(number) => Ok(number),
             Input::Variable(name, ..) => Err(err(format!("a loss depends on the variable `{name}`"))),
@@ -416,54 +277,8 @@ impl Remote {
         self.adapters.push(learned.adapter.clone());
         if let Some(decoder) = self.decoder.as_mut().filter(|_| !fits) {
             decoder.set_adapters(&self.adapters)?;
-            self.drop_updates()?;
+            self.files.drop_updates()?;
         }
         Ok((learned, !fits))
-    }
-
-    /// The buffers below these nodes that the other side does not have yet. Their bytes are moved out of this session.
-    fn take_new_buffers(&mut self, nodes: &[UOp]) -> Vec<Buffer> {
-        let mut s = self.session.state();
-        let mut out = Vec::new();
-        for u in s.graph.reachable(nodes) {
-            let Some(number) = s.buffer_id(u).filter(|id| self.known.insert(*id)) else { continue };
-            let Some(info) = s.buffer_mut(number) else { continue };
-            let bytes = info.host.take().map(|b| b.in_memory()).unwrap_or_default();
-            out.push(Buffer { number, dtype: info.dtype, len: info.len, bytes });
-        }
-        out
-    }
-
-    /// The buffers and variables below these nodes, and a tensor for each of them.
-    fn inputs(&self, nodes: &[UOp]) -> (Vec<Input>, Vec<Tensor>) {
-        let (mut inputs, mut places) = (Vec::new(), Vec::new());
-        let s = self.session.state();
-        for u in s.graph.reachable(nodes) {
-            let input = match s.graph.arg(u) {
-                Arg::Buffer { id, .. } => Input::Buffer(*id),
-                Arg::Var { name, min, max } => Input::Variable(name.to_string(), *min, *max),
-                _ => continue,
-            };
-            inputs.push(input);
-            places.push(u);
-        }
-        drop(s);
-        (inputs, places.into_iter().map(|u| Tensor::from_node(&self.session, u)).collect())
-    }
-
-    /// Replaces each updated buffer (a cache) in the session's graphs by the buffer itself, as if the updates had run:
-    /// they run on the other side.
-    fn drop_updates(&self) -> Result<()> {
-        let mut s = self.session.state();
-        let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-        let nodes: Vec<UOp> = s.live_roots().map(|r| r.1).collect();
-        for u in s.graph.reachable(&nodes) {
-            if s.graph.op(u) == Op::After
-                && let Some(b) = s.buffer_below(u)
-            {
-                map.insert(u, b);
-            }
-        }
-        s.substitute(&map)
     }
 }

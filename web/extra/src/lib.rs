@@ -6,15 +6,19 @@
 
 #[cfg(feature = "chat")]
 mod chat;
+#[cfg(feature = "encoder")]
+mod encoder;
 #[cfg(feature = "files")]
 mod files;
 #[cfg(feature = "llm")]
 mod llm;
 #[path = "../../src/math.rs"]
 mod math;
+#[cfg(any(feature = "encoder", feature = "llm"))]
+mod model;
 #[cfg(feature = "ops")]
 mod ops;
-#[cfg(any(feature = "text", feature = "llm"))]
+#[cfg(any(feature = "text", feature = "encoder", feature = "llm"))]
 mod text;
 
 use gradloom_core::Error;

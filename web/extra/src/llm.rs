@@ -1,53 +1,23 @@
 //! Language models for JavaScript: what is not the device's. Files' metadata and tensors come in and buffers go out, graphs go out as
 //! bytes, logits come in and tokens go out, tokens come in and text goes out. The main module has the values and runs the graphs.
 
+use crate::model::{buffers, entries, inputs, metadata};
 use crate::text::{RawTokenizer, UNICODE};
 use crate::throw;
-use gradloom_core::dtype::{DType, Scalar};
-use gradloom_core::io::gguf::Value;
+use gradloom_core::dtype::DType;
 use gradloom_core::io::json::Json;
 use gradloom_core::llm::{
-    self, Buffer, Call, Calls, Grammar, Input, Lora, Matcher, Remote, Sampler, SamplingOptions, Splitter, Stream,
-    Vocabulary, Wanted,
+    self, Call, Calls, Grammar, Lora, Matcher, Remote, Sampler, SamplingOptions, Splitter, Stream, Vocabulary, Wanted,
 };
 use gradloom_core::text::Tokenizer;
 use gradloom_core::{Error, Result};
-use js_sys::{Array, Object, Reflect, Uint8Array};
+use js_sys::{Array, Object, Uint8Array};
 use std::sync::Arc;
 use wasm_bindgen::prelude::*;
-
-/// Lists of metadata that are longer stay here.
-const LONG: usize = 64;
 
 /// A model of GGUF files or a folder of Hugging Face's, and the bytes of its tokens once a form was asked for.
 #[wasm_bindgen]
 pub struct RawModel(Remote, Option<Arc<Vocabulary>>);
-
-/// `[number, dtype, elements, bytes]`; no bytes for zeros.
-fn buffers(list: Vec<Buffer>) -> Array {
-    let one = |b: Buffer| {
-        let bytes = if b.bytes.is_empty() { JsValue::UNDEFINED } else { Uint8Array::from(&*b.bytes).into() };
-        Array::of4(&b.number.into(), &b.dtype.name().into(), &(b.len as f64).into(), &bytes)
-    };
-    list.into_iter().map(one).collect()
-}
-
-fn number(dtype: DType, s: Scalar) -> JsValue {
-    match dtype {
-        DType::Bool => s.as_bool().into(),
-        _ => s.as_f64_of(dtype).into(),
-    }
-}
-
-fn value(v: &Value) -> Option<JsValue> {
-    Some(match v {
-        Value::Scalar(dtype, s) => number(*dtype, *s),
-        Value::Str(s) => s.into(),
-        Value::Array(a) if a.len() <= LONG => a.scalars().map(|s| number(a.dtype, s)).collect::<Array>().into(),
-        Value::Strings(list) if list.len() <= LONG => list.iter().map(JsValue::from).collect::<Array>().into(),
-        _ => return None,
-    })
-}
 
 #[wasm_bindgen]
 impl RawModel {
@@ -75,10 +45,7 @@ impl RawModel {
 
     /// Each tensor's `[file, start, end]`: where its bytes lie in which file.
     pub fn entries(&self) -> Array {
-        let at = |n: u64| JsValue::from_f64(n as f64);
-        let one =
-            |(file, r): &(usize, std::ops::Range<u64>)| Array::of3(&(*file as u32).into(), &at(r.start), &at(r.end));
-        self.0.places().iter().map(one).collect()
+        entries(self.0.places())
     }
 
     /// What kind of model it is, as GGUF names it.
@@ -88,14 +55,7 @@ impl RawModel {
 
     /// What a GGUF file says of itself, but for long lists.
     pub fn metadata(&self) -> Object {
-        let out = Object::new();
-        for (key, v) in &self.0.index().metadata {
-            if let Some(v) = value(v) {
-                // a plain object takes any property
-                let _ = Reflect::set(&out, &key.into(), &v);
-            }
-        }
-        out
+        metadata(self.0.index())
     }
 
     /// The tokenizer of a GGUF file.
@@ -126,10 +86,16 @@ impl RawModel {
         Ok(Array::of2(&buffers(made), &written.iter().map(one).collect::<Array>()))
     }
 
-    /// Makes the model of what came, with room for so many tokens, and says `[room, vocabulary, context, layers, width]`.
-    pub fn build(&mut self, room: usize) -> std::result::Result<Vec<f64>, JsValue> {
+    /// Makes the model of what came, with room for so many tokens, and says `[room, vocabulary, context, layers, width]`. Keys and values take
+    /// 32 bits, 16 or 8.
+    pub fn build(&mut self, room: usize, bits: u32) -> std::result::Result<Vec<f64>, JsValue> {
+        let cache = match bits {
+            8 => DType::I8,
+            16 => DType::F16,
+            _ => DType::F32,
+        };
         let mut run = || -> Result<Vec<f64>> {
-            self.0.build(room)?;
+            self.0.build(room, cache)?;
             let d = self.0.decoder()?;
             let c = d.config();
             Ok([d.capacity(), d.vocabulary()?, c.context, c.layers, c.width].map(|n| n as f64).to_vec())
@@ -149,15 +115,8 @@ impl RawModel {
         };
         self.0.set_draws(draws);
         let g = self.0.graph(n, wanted).map_err(throw)?;
-        let input = |i: &Input| match i {
-            Input::Buffer(b) => JsValue::from(*b),
-            Input::Variable(name, min, max) => {
-                Array::of3(&name.into(), &(*min as f64).into(), &(*max as f64).into()).into()
-            }
-        };
-        let inputs: Array = g.inputs.iter().map(input).collect();
-        let out =
-            Array::of5(&Uint8Array::from(&*g.bytes), &inputs, &buffers(g.buffers), &g.tokens.into(), &g.values.into());
+        let (bytes, inputs) = (Uint8Array::from(&*g.bytes), inputs(&g.inputs));
+        let out = Array::of5(&bytes, &inputs, &buffers(g.buffers), &g.tokens.into(), &g.values.into());
         out.push(&g.best.map_or(JsValue::UNDEFINED, JsValue::from));
         Ok(out)
     }

@@ -2,7 +2,7 @@
 
 use crate::throw;
 use gradloom_core::io::gguf::Gguf;
-#[cfg(not(feature = "llm"))]
+#[cfg(feature = "text")]
 use gradloom_core::text::{EncodeOptions, TruncationSide, TruncationStrategy};
 use gradloom_core::text::{Form, Tokenizer, Unicode};
 use js_sys::{Array, Intl, JsString};
@@ -33,7 +33,7 @@ fn clusters(text: &str) -> Vec<usize> {
 }
 
 /// For each byte of a text, and its end, how many UTF-16 units come before its character.
-#[cfg(not(feature = "llm"))]
+#[cfg(feature = "text")]
 fn units(text: &str) -> Vec<u32> {
     let mut out = Vec::with_capacity(text.len() + 1);
     let mut units = 0;
@@ -61,7 +61,7 @@ impl RawTokenizer {
     }
 
     /// Tokens of a text.
-    #[cfg(feature = "llm")]
+    #[cfg(not(feature = "text"))]
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>, JsValue> {
         self.0.encode_ids(text, special).map_err(throw)
     }
@@ -69,7 +69,7 @@ impl RawTokenizer {
     /// Windows of tokens. Each is its number of tokens, their ids, their types, the texts they are from (2 for none), and
     /// where they begin and end there in UTF-16 units. `how` are a `max_length` (0: the file's), a strategy and a side, both
     /// in the order of their variants, whether offsets are wanted, and a stride; without a stride there is one window.
-    #[cfg(not(feature = "llm"))]
+    #[cfg(feature = "text")]
     pub fn windows(&self, text: &str, second: Option<String>, special: bool, how: &[u32]) -> Result<Vec<u32>, JsValue> {
         let number = |i: usize| how.get(i).map(|&n| n as usize);
         let mut truncation = self.0.truncation();

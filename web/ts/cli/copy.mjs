@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 
 const dist = fileURLToPath(new URL("../dist", import.meta.url));
 /** Scripts that run outside of the page's thread, and what those of workers import. */
-const SCRIPTS = ["worker.js", "remote-worker.js", "llm-worker.js", "listen-worklet.js", "core.js"];
+const SCRIPTS = ["worker.js", "remote-worker.js", "llm-worker.js", "encoder-worker.js", "listen-worklet.js", "core.js"];
 /** All parts of the module in one file, for hosts that can fetch nothing; bundles load the parts. */
 const WHOLE = "gradloom_whole_bg.wasm";
 

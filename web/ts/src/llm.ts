@@ -1,4 +1,4 @@
-// Language models: the entry `gradloom/llm`.
+// Language models and encoders: the entry `gradloom/llm`.
 import "./page-chunks.js";
 import type { ChatMessage } from "./chat.js";
 import { missing } from "./errors.js";
@@ -12,6 +12,7 @@ import type { FetchOptions, FileSource } from "./progress.js";
 import { workerViaBlob } from "./workers.js";
 
 export type { ChatMessage } from "./chat.js";
+export { Encoder, type EncoderInfo, type EncoderOptions, type EncoderText, type Ranked } from "./encoder.js";
 export type { GgufFile, GgufTensor, GgufValue } from "./llm/gguf-file.js";
 export type {
   AdapterSource, AnswerOptions, End, Finetuned, FinetuneOptions, GenerateOptions, Generated, LLMOptions, Lesson, MetaValue, Metadata, ModelInfo,

@@ -1,8 +1,7 @@
 // Locates and opens the files of a language model: a GGUF file, a split GGUF file, or a Hugging Face folder
 // (`config.json`, safetensors files and their index, `tokenizer.json`), at URLs, on Node's disk, or as File objects.
 // Weight files are opened for reading by ranges, never read whole.
-import { FetchError, InputError, ValueError, guard } from "../errors.js";
-import type { llmModule } from "./module.js";
+import { FetchError, InputError, ValueError, guard, guardAsync } from "../errors.js";
 import { parseGrowingHead } from "../gguf.js";
 import { withFormatHint } from "../files.js";
 import { builtin, inNode } from "../module.js";
@@ -10,9 +9,35 @@ import { type FetchOptions, type FileSource, allocate, localPath, readSource } f
 import { type RangeReader, type OnBytes, openRanges } from "../ranges.js";
 import type { Metadata, MetaValue, ModelSource } from "./options.js";
 
-type Module = Awaited<ReturnType<typeof llmModule>>;
-export type RawModel = InstanceType<Module["RawModel"]>;
-export type RawTokenizer = ReturnType<RawModel["tokenizer"]>;
+/** A tokenizer of a wasm module. */
+export interface RawTokenizer {
+  encode(text: string, special: boolean): Uint32Array;
+  decode(ids: Uint32Array, skipSpecial: boolean): string;
+  free(): void;
+}
+
+/** A model of a wasm module, as far as reading its files goes. */
+export interface RawFiles {
+  part(start: Uint8Array, size: number, name: string): void;
+  shards(index: Uint8Array): string[];
+  entries(): unknown[];
+  architecture(): string;
+  metadata(): object;
+  tokenizer(): RawTokenizer;
+  weight(number: number, bytes: Uint8Array): unknown[];
+  free(): void;
+}
+
+type ReadFile = (name: string) => Promise<Uint8Array>;
+
+/** A kind of model: how one is made of the header of a GGUF file, or of a folder's configuration. */
+export interface ModelKind<R extends RawFiles> {
+  ofGguf(start: Uint8Array, size: number): R;
+  /** Names of further files of a folder that matter, if they are there; `ofFolder` and the chat template get them. */
+  optional: readonly string[];
+  ofFolder(config: Uint8Array, optional: readonly (Uint8Array | undefined)[], read: ReadFile): R | Promise<R>;
+  tokenizer(file: Uint8Array): RawTokenizer;
+}
 
 /** The longest safetensors header that is fetched; the wasm module accepts none that is longer. */
 const HEADER_BYTES = 100_000_008;
@@ -20,8 +45,8 @@ const HEADER_BYTES = 100_000_008;
 const MAX_LIST_LENGTH = 64;
 
 /** A model whose headers are read and whose weights are not. */
-export interface OpenedModel {
-  raw: RawModel;
+export interface OpenedModel<R extends RawFiles> {
+  raw: R;
   /** Weight files, in the order of the file indices in the model's entries. */
   files: readonly RangeReader[];
   metadata: Metadata;
@@ -44,29 +69,35 @@ function optional<T>(body: () => T): T | Error {
  * Opens the files of a model. Opened files are appended to `files` at once, so that the caller can close them after a
  * failure.
  */
-export async function openModel(module: Module, from: ModelSource, options: FetchOptions, onBytes: OnBytes, files: RangeReader[]): Promise<OpenedModel> {
+export async function openModel<R extends RawFiles>(
+  kind: ModelKind<R>,
+  from: ModelSource,
+  options: FetchOptions,
+  onBytes: OnBytes,
+  files: RangeReader[],
+): Promise<OpenedModel<R>> {
   const location = await locate(from, options);
   const open = async (source: FileSource): Promise<RangeReader> => {
     const file = await openRanges(source, options, onBytes);
     files.push(file);
     return file;
   };
-  if ("fileNamed" in location) return openFolder(module, location, options, onBytes, open, files);
-  return openGguf(module, location, onBytes, open, files);
+  if ("fileNamed" in location) return openFolder(kind, location, options, onBytes, open, files);
+  return openGguf(kind, location, onBytes, open, files);
 }
 
 type OpenFile = (source: FileSource) => Promise<RangeReader>;
 
-async function openGguf(
-  { RawModel: Raw }: Module,
+async function openGguf<R extends RawFiles>(
+  kind: ModelKind<R>,
   { first, partOf }: GgufSource,
   onBytes: OnBytes,
   open: OpenFile,
   files: RangeReader[],
-): Promise<OpenedModel> {
+): Promise<OpenedModel<R>> {
   const file = await open(first);
   let header = file.head;
-  const raw = await withFormatHint("llm", first, file, () => parseGrowingHead(file, onBytes, (start) => guard(() => new Raw((header = start), file.size))));
+  const raw = await withFormatHint("llm", first, file, () => parseGrowingHead(file, onBytes, (start) => guard(() => kind.ofGguf((header = start), file.size))));
   try {
     const metadata = guard(() => raw.metadata()) as Metadata;
     const count = Number(metadata["split.count"] ?? 1);
@@ -86,15 +117,14 @@ async function openGguf(
   }
 }
 
-async function openFolder(
-  module: Module,
+async function openFolder<R extends RawFiles>(
+  kind: ModelKind<R>,
   location: FolderSource,
   options: FetchOptions,
   onBytes: OnBytes,
   open: OpenFile,
   files: RangeReader[],
-): Promise<OpenedModel> {
-  const { RawModel: Raw, RawTokenizer: Tokenizer } = module;
+): Promise<OpenedModel<R>> {
   const { onProgress: _, hash: __, ...silentOptions } = options;
   const read = async (name: string): Promise<Uint8Array> => {
     const source = location.fileNamed(name);
@@ -107,14 +137,10 @@ async function openFolder(
       if (options.signal?.aborted || !(error instanceof FetchError || error instanceof InputError)) throw error;
       return undefined;
     });
-  const [config, generation, tokenizerConfig, jinja, vocabulary] = await Promise.all([
-    read("config.json"),
-    readOptional("generation_config.json").then(jsonObject),
-    readOptional("tokenizer_config.json").then(jsonObject),
-    readOptional("chat_template.jinja"),
-    readOptional("tokenizer.json"),
-  ]);
-  const raw = await withFormatHint("config", "config.json", config, () => guard(() => Raw.ofFolder(config, generation)));
+  const readNamed = (name: string): Promise<Uint8Array | undefined> =>
+    name.endsWith(".json") ? readOptional(name).then(jsonObject) : readOptional(name);
+  const [config, vocabulary, ...optionalFiles] = await Promise.all([read("config.json"), readOptional("tokenizer.json"), ...kind.optional.map(readNamed)]);
+  const raw = await withFormatHint("config", "config.json", config, () => guardAsync(async () => kind.ofFolder(config, optionalFiles, read)));
   try {
     const index = location.weights ? undefined : jsonObject(await readOptional("model.safetensors.index.json"));
     const names = index ? guard(() => raw.shards(index)) : [location.weights ?? "model.safetensors"];
@@ -128,8 +154,8 @@ async function openFolder(
       raw,
       files,
       metadata: { "general.architecture": guard(() => raw.architecture()), ...plainMetadata(config) },
-      tokenizer: vocabulary && optional(() => new Tokenizer(vocabulary)),
-      template: templateOf(tokenizerConfig, jinja),
+      tokenizer: vocabulary && optional(() => kind.tokenizer(vocabulary)),
+      template: templateOf(optionalFiles[kind.optional.indexOf("tokenizer_config.json")], optionalFiles[kind.optional.indexOf("chat_template.jinja")]),
     };
   } catch (error) {
     raw.free();

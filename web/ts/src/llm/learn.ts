@@ -6,21 +6,11 @@ import { AdamW } from "../optim.js";
 import { loadPart } from "../wasm-parts.js";
 import { Tensor, bind, made } from "../tensor.js";
 import { clipGradNorm } from "../train/clip.js";
-import type { RawModel } from "./files.js";
+import type { BufferSpec, ModelBuffers } from "./buffers.js";
+import type { RawModel } from "./module.js";
 import type { FinetuneOptions } from "./options.js";
 
-type BufferSpec = [number: number, dtype: string, elements: number, bytes: Uint8Array | undefined];
 type LossGraph = [bytes: Uint8Array, inputs: Uint32Array, buffers: BufferSpec[], tokens: number, targets: number, parameters: Uint32Array];
-
-/** Access to a model's buffers on its device. */
-export interface ModelBuffers {
-  host: Host;
-  raw: RawModel;
-  /** Create buffers, map a buffer to its tensor's id on the device, and remove a buffer from that map. */
-  createBuffers(buffers: readonly BufferSpec[]): void;
-  tensor(buffer: number): number;
-  removeBuffer(buffer: number): void;
-}
 
 /** The factor on the learning rate at a step, as in Hugging Face's `get_scheduler`. */
 function learningRateFactor(step: number, { schedule = "constant", warmup = 0 }: FinetuneOptions, steps: number): number {
@@ -75,13 +65,14 @@ interface TrainingResult {
 }
 
 export async function trainAdapter(
+  raw: RawModel,
   modelBuffers: ModelBuffers,
   texts: readonly (readonly number[])[],
   options: FinetuneOptions,
   onStep: (step: number, loss: number) => void,
   resumedAdapter: number | undefined,
 ): Promise<TrainingResult> {
-  const { host, raw } = modelBuffers;
+  const { host } = modelBuffers;
   const { rank = 8, alpha = 2 * rank, seed = 0, targets = [], batch = 4, length = 128, steps = 100, signal, state } = options;
   const { learningRate = 2e-4, weightDecay = 0, maxNorm = 1, schedule = "constant", warmup = 0 } = options;
   for (const [name, value] of Object.entries({ rank, batch, length, steps })) {
@@ -99,8 +90,8 @@ export async function trainAdapter(
   const lengths = Uint32Array.from(texts, ({ length: n }) => n);
   const lossGraph = guard(() => raw.learn(tokens, lengths, [...targets], settings, resumedAdapter)) as unknown as LossGraph;
   const [bytes, inputs, buffers, ids, targetIds, parameters] = lossGraph;
-  modelBuffers.createBuffers(buffers);
-  const inputIds = inputs.map(modelBuffers.tensor);
+  modelBuffers.create(buffers);
+  const inputIds = inputs.map((buffer) => modelBuffers.tensor(buffer));
   const parameterTensors = Array.from(parameters, (buffer) => made(host, modelBuffers.tensor(buffer)));
   for (const t of parameterTensors) t.requiresGrad = true;
   const losses: number[] = [];
@@ -113,7 +104,7 @@ export async function trainAdapter(
       optimizer.learningRate = learningRate * learningRateFactor(step, options, steps);
       const batchData = guard(() => raw.lesson(step)) as [Uint8Array, Uint8Array];
       for (const [at, buffer] of [ids, targetIds].entries()) {
-        await onDevice(host, () => host.raw.overwrite(modelBuffers.tensor(buffer), batchData[at] as Uint8Array));
+        await modelBuffers.overwrite(buffer, batchData[at] as Uint8Array);
       }
       const loss = made(host, guard(() => host.raw.graph(bytes, inputIds))[0] as number);
       try {
@@ -138,10 +129,10 @@ export async function trainAdapter(
     optimizer.dispose();
     // disposing a wrapper frees the tensor that it wraps
     for (const t of parameterTensors) t.dispose();
-    for (const buffer of parameters) modelBuffers.removeBuffer(buffer);
+    for (const buffer of parameters) modelBuffers.remove(buffer);
     for (const buffer of [ids, targetIds]) {
       host.raw.free(modelBuffers.tensor(buffer));
-      modelBuffers.removeBuffer(buffer);
+      modelBuffers.remove(buffer);
     }
   }
 }

@@ -1,62 +1,41 @@
 // A language model in this thread: reads files by ranges, uploads weights as they arrive, and runs a captured plan per
 // token. A separate wasm module knows how models are composed: it receives bytes and returns buffers and graphs for the
 // device.
-import { type Host, hostOf, onDevice } from "../device.js";
+import { type Host, onDevice } from "../device.js";
 import { StateError, UnsupportedError, ValueError, guard } from "../errors.js";
 import { chatModule } from "../chat.js";
 import { withoutTensors } from "../gguf.js";
 import type { RawChatTemplate } from "../pkg/gradloom_chat.js";
-import { fuseAttention, loadPart, prefetch } from "../wasm-parts.js";
 import { type FileSource, readSource } from "../progress.js";
-import type { RangeReader, OnBytes } from "../ranges.js";
-import { type ByteRange, coalesce, forEachLimited } from "../requests.js";
-import { TimeSlices } from "../event-loop.js";
-import { type OpenedModel, type RawModel, type RawTokenizer, openModel } from "./files.js";
+import { type BufferSpec, type Captured, type GraphInput, ModelBuffers } from "./buffers.js";
+import type { ModelKind, OpenedModel } from "./files.js";
 import { trainAdapter } from "./learn.js";
-import { llmModule } from "./module.js";
+import { loadModel } from "./load.js";
+import { type RawModel, llmModule } from "./module.js";
 import type {
   AdapterSource, Backend, Finetuned, FinetuneOptions, Generated, Job, LLMOptions, Lesson, Metadata, ModelInfo, ModelSource, Step, ToolCall,
 } from "./options.js";
 
 type Module = Awaited<ReturnType<typeof llmModule>>;
 type RawWriter = InstanceType<Module["RawWriter"]>;
-type Captured = Awaited<ReturnType<Host["raw"]["capture"]>>;
-type BufferSpec = [number: number, dtype: string, elements: number, bytes: Uint8Array | undefined];
-type Variable = [name: string, min: number, max: number];
-type Graph = [bytes: Uint8Array, inputs: (number | Variable)[], buffers: BufferSpec[], tokens: number, values: number, best: number | undefined];
+type RawTokenizer = InstanceType<Module["RawTokenizer"]>;
+type Graph = [bytes: Uint8Array, inputs: GraphInput[], buffers: BufferSpec[], tokens: number, values: number, best: number | undefined];
 
 /** The default limit of the context length in tokens. */
 const DEFAULT_CONTEXT = 4096;
 const DEFAULT_MAX_TOKENS = 512;
+/** The bits of keys and values by the type of the cache. */
+const CACHE_BITS: Readonly<Record<string, number>> = { f32: 32, f16: 16, q8: 8 };
 /** The number of tokens that are checked at once: the certain token and the guesses after it. */
 const CHECKED_AT_ONCE = 8;
 /** What a plan gives: the next token's logits, those after every token, or hidden states. */
 type Wanted = "next" | "every" | "states";
-const DTYPE_BYTES: Readonly<Record<string, number>> = {
-  f32: 4, i32: 4, u32: 4, f16: 2, bf16: 2, u8: 1, i8: 1, bool: 1, f64: 8, i64: 8, u64: 8, u16: 2, i16: 2,
-};
-
 /** A captured graph. Tensors are ids on the device. */
 interface Plan {
   captured: Captured;
   tokens: number;
   values: number;
   best: number | undefined;
-}
-
-/**
- * Launch variables of several models on a device need distinct names, which are the same in each visit so that cached
- * plans apply.
- */
-const usedSlots = new WeakMap<Host, Set<number>>();
-
-function takeSlot(host: Host): number {
-  const taken = usedSlots.get(host) ?? new Set();
-  usedSlots.set(host, taken);
-  let slot = 0;
-  while (taken.has(slot)) slot += 1;
-  taken.add(slot);
-  return slot;
 }
 
 /** An optional component: undefined if it cannot be read. */
@@ -68,74 +47,35 @@ function optional<T>(body: () => T): T | undefined {
   }
 }
 
-/** The byte range of a tensor in its file. */
-interface Entry extends ByteRange {
-  number: number;
-}
+/** Decoders, whose folders may have a chat template and say which tokens end a text. */
+const decoders = ({ RawModel: Raw, RawTokenizer: Tokenizer }: Module): ModelKind<RawModel> => ({
+  ofGguf: (start, size) => new Raw(start, size),
+  optional: ["generation_config.json", "tokenizer_config.json", "chat_template.jinja"],
+  ofFolder: (config, [generation]) => Raw.ofFolder(config, generation),
+  tokenizer: (file) => new Tokenizer(file),
+});
 
 /** Loads a language model in this thread. */
 export async function loadLocal(from: ModelSource, options: LLMOptions): Promise<LocalModel> {
-  const { signal, onProgress } = options;
-  prefetch("graphs");
-  const hostLoading = hostOf(options.device);
   const module = llmModule();
-  for (const each of [hostLoading, module]) each.catch(() => {});
-  let [loaded, total] = [0, 0];
-  const onBytes: OnBytes = (bytes) => {
-    loaded += bytes;
-    // the download store reads whole blocks, which can exceed what was requested
-    onProgress?.({ phase: "download", loaded: total > 0 ? Math.min(loaded, total) : loaded, total });
-  };
-  // one failure aborts everything that is in progress
-  const controller = new AbortController();
-  const abort = (): void => controller.abort(signal?.reason);
-  if (signal?.aborted) abort();
-  signal?.addEventListener("abort", abort);
-  let model: LocalModel | undefined;
-  const files: RangeReader[] = [];
-  try {
-    controller.signal.throwIfAborted();
-    onProgress?.({ phase: "parse", loaded: 0, total: 0 });
-    const opened = await openModel(await module, from, { ...options, signal: controller.signal }, onBytes, files);
-    const { raw } = opened;
-    onProgress?.({ phase: "device", loaded: 0, total: 0 });
-    const host = await hostLoading;
-    await Promise.all([loadPart(host.engine, "graphs"), fuseAttention(host)]);
-    const localModel = new LocalModel(host, opened, (await module).RawWriter);
-    model = localModel;
+  let Writer: Module["RawWriter"];
+  const kind = module.then((loaded) => {
+    Writer = loaded.RawWriter;
+    return decoders(loaded);
+  });
+  let template: Promise<void> | undefined;
+  const begin = (host: Host, opened: OpenedModel<RawModel>): LocalModel => {
+    const model = new LocalModel(host, opened, Writer);
     // loads in parallel to the weights
-    const template = localModel.readTemplate(opened.template);
+    template = model.readTemplate(opened.template);
     template.catch(() => {});
-    const entries = files.map((): Entry[] => []);
-    (guard(() => raw.entries()) as [number, number, number][]).forEach(([file, start, end], number) => entries[file]?.push({ number, start, end }));
-    const runs = entries.flatMap((list, at) => {
-      const file = files[at] as RangeReader;
-      return coalesce(list.sort((a, b) => a.start - b.start), (entry): ByteRange => entry).map((run) => ({ ...run, file }));
-    });
-    const bytes = entries.flat().reduce((sum, { start, end }) => sum + end - start, 0);
-    total = loaded + runs.reduce((sum, { file, start, end }) => sum + (end <= file.head.length ? 0 : end - start), 0);
-    const slices = new TimeSlices();
-    await forEachLimited(runs, async ({ file, start, end, items }) => {
-      const part = end <= file.head.length ? file.head.subarray(start, end) : await file.read(start, end, onBytes);
-      for (const { number, start: at, end: to } of items) {
-        controller.signal.throwIfAborted();
-        localModel.createBuffers(guard(() => raw.weight(number, part.subarray(at - start, to - start))) as BufferSpec[]);
-        // data that is already in memory arrives without waiting, so yield here
-        await slices.yieldIfDue(controller.signal);
-      }
-    });
+    return model;
+  };
+  return loadModel(kind, from, options, begin, async (model, _, bytes, signal) => {
     await template;
-    await localModel.readAdapters(options.adapters ?? {}, { ...options, signal: controller.signal });
-    localModel.build(options.context ?? DEFAULT_CONTEXT, bytes);
-    return localModel;
-  } catch (error) {
-    controller.abort();
-    model?.dispose();
-    throw signal?.aborted ? signal.reason : error;
-  } finally {
-    signal?.removeEventListener("abort", abort);
-    await Promise.all(files.map((file) => file.close()));
-  }
+    await model.readAdapters(options.adapters ?? {}, { ...options, signal });
+    model.build(options.context ?? DEFAULT_CONTEXT, options.cacheType ?? "f32", bytes);
+  });
 }
 
 export class LocalModel implements Backend {
@@ -149,10 +89,7 @@ export class LocalModel implements Backend {
   readonly #tokenizerError: string | undefined;
   #template: RawChatTemplate | undefined;
   readonly #endTokens: ReadonlySet<number>;
-  readonly #slot: number;
-  /** The device's tensors by buffer number, and the tensors of launch variables. */
-  readonly #buffers = new Map<number, number>();
-  readonly #variables: number[] = [];
+  readonly #buffers: ModelBuffers;
   readonly #plans = new Map<string, Promise<Plan>>();
   readonly #adapters: string[] = [];
   #adapter: number | undefined;
@@ -162,14 +99,14 @@ export class LocalModel implements Backend {
   #queueTail: Promise<unknown> = Promise.resolve();
   #disposed = false;
 
-  constructor(host: Host, { raw, metadata, tokenizer }: OpenedModel, Writer: Module["RawWriter"]) {
+  constructor(host: Host, { raw, metadata, tokenizer }: OpenedModel<RawModel>, Writer: Module["RawWriter"]) {
     this.#host = host;
     this.#raw = raw;
     this.#Writer = Writer;
-    this.#slot = takeSlot(host);
+    this.#buffers = new ModelBuffers(host);
     this.metadata = metadata;
     if (tokenizer instanceof Error) this.#tokenizerError = tokenizer.message;
-    else this.#tokenizer = tokenizer;
+    else this.#tokenizer = tokenizer as RawTokenizer | undefined;
     this.#endTokens = new Set(guard(() => raw.ends()));
   }
 
@@ -207,9 +144,7 @@ export class LocalModel implements Backend {
       // cached keys and values were computed with another adapter
       this.#cachedTokens = [];
       this.#adapter = adapterIdx;
-      for (const [number, bytes] of writes) {
-        await onDevice(this.#host, () => this.#host.raw.overwrite(this.#buffers.get(number) as number, bytes));
-      }
+      for (const [number, bytes] of writes) await this.#buffers.overwrite(number, bytes);
     } finally {
       unlock();
     }
@@ -224,18 +159,11 @@ export class LocalModel implements Backend {
       const resumedAdapter = resume === undefined ? undefined : this.#adapters.indexOf(resume);
       if (resumedAdapter === -1) throw new ValueError("E_VALUE", `no adapter is called ${resume}: there are [${this.#adapters.join(", ")}]`);
       const tokens = texts.map((each) => this.#exampleTokens(each));
-      const modelBuffers = {
-        host: this.#host,
-        raw: this.#raw,
-        createBuffers: (list: readonly BufferSpec[]) => this.createBuffers(list),
-        tensor: (buffer: number) => this.#buffers.get(buffer) as number,
-        removeBuffer: (buffer: number) => this.#buffers.delete(buffer),
-      };
       const reportStep = (step: number, loss: number): void => {
         onStep?.(step, loss);
         this.#assertNotDisposed();
       };
-      const { values, losses, state } = await trainAdapter(modelBuffers, tokens, options, reportStep, resumedAdapter);
+      const { values, losses, state } = await trainAdapter(this.#raw, this.#buffers, tokens, options, reportStep, resumedAdapter);
       const [config, file, isNew] = guard(() => this.#raw.learned(values)) as unknown as [string, Uint8Array, boolean];
       this.#adapters.push(name);
       if (isNew) {
@@ -262,18 +190,16 @@ export class LocalModel implements Backend {
     this.#plans.clear();
   }
 
-  /** Creates buffers on the device. */
   createBuffers(list: readonly BufferSpec[]): void {
-    for (const [number, dtype, elements, bytes] of list) {
-      const data = bytes ?? new Uint8Array(elements * (DTYPE_BYTES[dtype] ?? 8));
-      this.#buffers.set(number, guard(() => this.#host.raw.upload(dtype, data)));
-    }
+    this.#buffers.create(list);
   }
 
   /** Builds the model once all weights are loaded. */
-  build(requestedContext: number, bytes: number): void {
+  build(requestedContext: number, cacheType: string, bytes: number): void {
+    const bits = CACHE_BITS[cacheType];
+    if (bits === undefined) throw new ValueError("E_VALUE", `a cache of ${cacheType}: it is one of ${Object.keys(CACHE_BITS).join(", ")}`);
     if (!Number.isSafeInteger(requestedContext) || requestedContext < 1) throw new ValueError("E_VALUE", `a context of ${requestedContext} tokens`);
-    const sizes = guard(() => this.#raw.build(requestedContext)) as unknown as [number, number, number, number, number];
+    const sizes = guard(() => this.#raw.build(requestedContext, bits)) as unknown as [number, number, number, number, number];
     const [context, vocabulary, trainedContext, layers, width] = sizes;
     const { kind, threads } = this.#host;
     this.info = {
@@ -461,7 +387,7 @@ export class LocalModel implements Backend {
   async #check(token: number, guesses: readonly number[], signal: AbortSignal | undefined): Promise<number[]> {
     const ids = new Int32Array(CHECKED_AT_ONCE);
     ids.set([token, ...guesses]);
-    this.#host.raw.setVar(this.#variableName("position"), this.#cachedTokens.length);
+    this.#buffers.setVariable("position", this.#cachedTokens.length);
     const bytes = (await this.#step(CHECKED_AT_ONCE, "every", new Uint8Array(ids.buffer), (plan) => plan.best, signal)) as Uint8Array;
     const chosen = [...intsOf(bytes)];
     const wrong = guesses.findIndex((guess, i) => guess !== chosen[i]);
@@ -479,7 +405,6 @@ export class LocalModel implements Backend {
     onOutput: (bytes: Uint8Array, tokens: number) => void,
   ): Promise<void> {
     const parts = guard(() => this.#raw.parts(tokens.length, this.#cachedTokens.length));
-    const { raw } = this.#host;
     let at = 0;
     for (let i = 0; i + 1 < parts.length; i += 2) {
       const [length, count] = [parts[i] as number, parts[i + 1] as number];
@@ -487,8 +412,8 @@ export class LocalModel implements Backend {
       const ids = new Int32Array(length);
       ids.set(part);
       const data = new Uint8Array(ids.buffer);
-      raw.setVar(this.#variableName("position"), this.#cachedTokens.length);
-      raw.setVar(this.#variableName("last"), count - 1);
+      this.#buffers.setVariable("position", this.#cachedTokens.length);
+      this.#buffers.setVariable("last", count - 1);
       at += count;
       const bytes = await this.#step(length, wanted, data, (plan) => outputOf(plan, at === tokens.length), signal);
       this.#cachedTokens.push(...part);
@@ -525,25 +450,9 @@ export class LocalModel implements Backend {
     const [, draws] = raw.random();
     const [bytes, inputs, buffers, tokens, values, best] = guard(() => this.#raw.graph(length, wanted, draws as number)) as unknown as Graph;
     this.createBuffers(buffers);
-    const tensor = (buffer: number): number => this.#buffers.get(buffer) as number;
-    const inputIds = Uint32Array.from(inputs, (input) => {
-      if (typeof input === "number") return tensor(input);
-      const [name, min, max] = input;
-      const id = guard(() => raw.variable(this.#variableName(name), false, min, max));
-      this.#variables.push(id);
-      return id;
-    });
-    const roots = guard(() => raw.graph(bytes, inputIds));
-    try {
-      const captured = await onDevice(this.#host, () => raw.capture(roots, inputIds, tensor(tokens), data, signal));
-      return { captured, tokens: tensor(tokens), values: tensor(values), best: best === undefined ? undefined : tensor(best) };
-    } finally {
-      roots.forEach((id) => raw.free(id));
-    }
-  }
-
-  #variableName(name: string): string {
-    return this.#slot === 0 ? name : `${name} ${this.#slot}`;
+    const captured = await this.#buffers.capture(bytes, inputs, tokens, data, signal);
+    const tensor = (buffer: number): number => this.#buffers.tensor(buffer);
+    return { captured, tokens: tensor(tokens), values: tensor(values), best: best === undefined ? undefined : tensor(best) };
   }
 
   async encode(text: string, special: boolean): Promise<number[]> {
@@ -597,11 +506,10 @@ export class LocalModel implements Backend {
   async #free(): Promise<void> {
     const { raw } = this.#host;
     await this.#forgetPlans();
-    for (const id of [...this.#buffers.values(), ...this.#variables]) raw.free(id);
+    this.#buffers.free();
     this.#tokenizer?.free();
     this.#template?.free();
     this.#raw.free();
-    usedSlots.get(this.#host)?.delete(this.#slot);
     await raw.collect();
   }
 }

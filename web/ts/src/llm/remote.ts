@@ -9,18 +9,22 @@ import type { WorkerMessage, WorkerRequest } from "./thread.js";
 type OnMessage = (message: WorkerMessage) => void;
 type WithoutId<T> = T extends unknown ? Omit<T, "id"> : never;
 
+/** Resolves a relative path here, since a worker has another base. */
+const absolute = <T>(file: T): T | string => (typeof file === "string" || file instanceof URL ? new URL(file, globalThis.location?.href).href : file);
+
+/** The source of a model with absolute addresses. */
+export function absoluteSource(from: ModelSource): ModelSource {
+  const isSingleSource = typeof from !== "object" || Array.isArray(from) || Object.getPrototypeOf(from) !== Object.prototype;
+  if (isSingleSource) return absolute(from as FileSource) as ModelSource;
+  return Object.fromEntries(Object.entries(from).map(([name, file]) => [name, absolute(file as FileSource)]));
+}
+
 /** Loads a model in a new worker; null if the worker does not start because its script was refused or is missing. */
 export async function loadRemote(worker: Worker, from: ModelSource, options: LLMOptions): Promise<RemoteModel | null> {
   const { signal, onProgress, fetch: _, device, adapters, ...rest } = options;
   if (typeof device === "object") throw new ValueError("E_VALUE", "a device of this thread cannot be used in a worker", { hint: "load with `worker: false`" });
   const model = new RemoteModel(worker);
   const folder = wasmFolder();
-  // resolve relative paths here, since the worker has another base
-  const absolute = <T>(file: T): T | string => (typeof file === "string" || file instanceof URL ? new URL(file, globalThis.location?.href).href : file);
-  const isSingleSource = typeof from !== "object" || Array.isArray(from) || Object.getPrototypeOf(from) !== Object.prototype;
-  const source = isSingleSource
-    ? absolute(from as FileSource)
-    : Object.fromEntries(Object.entries(from).map(([name, file]) => [name, absolute(file as FileSource)]));
   const absoluteAdapter = (each: AdapterSource): AdapterSource => {
     if (typeof each !== "object" || !("from" in each)) return absolute(each) as AdapterSource;
     const { from: file, config, scale } = each;
@@ -31,7 +35,7 @@ export async function loadRemote(worker: Worker, from: ModelSource, options: LLM
   const init = { device: device ?? "auto", ...(folder && { wasmUrl: new URL("gradloom_web_bg.wasm", folder).href }) } as const;
   try {
     const sentOptions = { ...rest, adapters: adapterSources, device: device ?? ("auto" as const) };
-    await model.load({ kind: "load", from: source as ModelSource, options: sentOptions, init }, signal, onProgress);
+    await model.load({ kind: "load", from: absoluteSource(from), options: sentOptions, init }, signal, onProgress);
     return model;
   } catch (error) {
     model.dispose();
