@@ -90,7 +90,7 @@ macro_rules! models {
 }
 
 models!(llama, llama3, mistral, qwen2, qwen3, phi3, gemma, gemma2, gemma3, olmo, olmo2, stablelm, gpt2);
-models!(qwen2yarn, phi3long, smollm3, olmoclip, stablelm2, mixtral, qwen2moe, qwen3moe, olmoe);
+models!(qwen2yarn, phi3long, smollm3, olmoclip, stablelm2, mixtral, qwen2moe, qwen3moe, olmoe, mamba);
 
 /// Folders have a tensor for each expert. They become one when the model is loaded, not when a token is read.
 #[test]
@@ -149,6 +149,9 @@ fn short_texts_have_the_rotations_of_short_texts() {
 fn other_devices_choose_the_same_tokens() {
     for (device, n) in [("cpu:guarded", 24), ("cpu:avx2", 24), ("llvm", 12), ("c", 6), ("wgpu", 12), ("eval", 12)] {
         follows(&folder().join("llama.gguf"), device, &expected("llama"), n);
+    }
+    for (device, n) in [("cpu:guarded", 24), ("c", 6), ("wgpu", 12), ("eval", 8)] {
+        follows(&folder().join("mamba.gguf"), device, &expected("mamba"), n);
     }
 }
 

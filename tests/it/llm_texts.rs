@@ -3,7 +3,7 @@
 use gradloom::device::NullDevice;
 use gradloom::dtype::Scalar;
 use gradloom::engine::plan::Call;
-use gradloom::llm::{LanguageModel, POSITION, Sampler, SamplingOptions};
+use gradloom::llm::{LanguageModel, LoadOptions, POSITION, Sampler, SamplingOptions};
 use gradloom::target::{Isa, Target};
 use gradloom::{DType, NativeHost, Result, Runtime, Tensor};
 use gradloom_tests::here;
@@ -35,13 +35,13 @@ fn prompt(n: usize, seed: usize) -> Vec<u32> {
 }
 
 /// Texts of different lengths, which begin and end at different steps.
-fn together(name: &str, device: &str) {
+fn together(name: &str, device: &str, capacity: usize) {
     let what = format!("{name} on {device}");
-    let Some(mut one) = load(name, device, 64, 1) else { return };
+    let Some(mut one) = load(name, device, capacity, 1) else { return };
     let prompts: Vec<Vec<u32>> = [3, 37, 11].iter().enumerate().map(|(i, &n)| prompt(n, i)).collect();
     let steps = [30, 20, 9];
     let want: Vec<Vec<u32>> = prompts.iter().zip(steps).map(|(p, n)| greedy(&mut one, p, n)).collect();
-    let Some(mut m) = load(name, device, 64, 5) else { return };
+    let Some(mut m) = load(name, device, capacity, 5) else { return };
     let mut got: Vec<Vec<u32>> = vec![Vec::new(); 3];
     // the last text comes later
     let begins = [0, 0, 6];
@@ -72,12 +72,48 @@ fn together(name: &str, device: &str) {
 
 #[test]
 fn several_texts_give_what_each_gives_alone() {
-    for name in ["llama.gguf", "mistral", "gemma2.gguf", "gpt2"] {
-        together(name, "cpu");
+    for name in ["llama.gguf", "mistral", "gemma2.gguf", "gpt2", "mamba.gguf"] {
+        together(name, "cpu", 64);
     }
     for device in ["cpu:guarded", "wgpu", "c"] {
-        together("llama.gguf", device);
+        together("llama.gguf", device, 64);
     }
+    // Layers with a window read a slice of the rows
+    for (name, device) in [("mistral", "cpu"), ("gemma2.gguf", "cpu:guarded"), ("mistral", "wgpu")] {
+        together(name, device, 100);
+    }
+}
+
+/// A model without caches goes on from a whole text, or begins anew.
+#[test]
+fn a_state_is_that_of_a_whole_text() {
+    let Some(mut m) = load("mamba.gguf", "cpu", 128, 2) else { return };
+    let (text, other) = (prompt(40, 1), prompt(30, 2));
+    m.begin(&text).expect("reads");
+    let want = m.logits().expect("logits");
+    assert_eq!((m.shared(0, &text[..20]), m.shared(0, &[&text[..], &[5]].concat())), (0, 40));
+    assert_eq!(m.choose_text(0, 20).expect_err("half a state").code(), "E_VALUE");
+    // Another text meanwhile, a longer one, and the first one anew
+    m.choose_text(1, 0).expect("a text");
+    m.begin(&other).expect("reads");
+    m.choose_text(0, 40).expect("the whole text");
+    m.read(&[5, 6]).expect("reads");
+    m.begin(&text).expect("reads");
+    assert_eq!(m.logits().expect("logits"), want);
+    // Guesses are not checked several at once
+    let mut guessed = Vec::new();
+    m.begin(&[5, 9, 14].repeat(6)).expect("reads");
+    let (_, count) = m
+        .generate_guessing(12, false, |_, t| {
+            guessed.push(t);
+            Ok(true)
+        })
+        .expect("generates");
+    assert_eq!((count.guesses, guessed), (0, greedy(&mut m, &[5, 9, 14].repeat(6), 12)));
+    let options = LoadOptions { cache: DType::F16, ..LoadOptions::default() };
+    let device = gradloom::open("cpu", 1).expect("cpu");
+    let made = LanguageModel::load_with(&fixture("mamba.gguf"), device, NativeHost::without_cache(), &options);
+    assert_eq!(made.err().expect("it has no keys").code(), "E_UNSUPPORTED");
 }
 
 #[test]

@@ -33,6 +33,7 @@ mod joins;
 mod lengths;
 mod llm;
 mod llm_adapters;
+mod llm_caches;
 mod llm_files;
 mod llm_learn;
 mod llm_remote;

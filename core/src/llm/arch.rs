@@ -29,6 +29,8 @@ pub struct Arch {
     pub global_every: Option<usize>,
     /// Whether tokens attend to none that come later.
     pub causal: bool,
+    /// Whether layers have a state in place of attention and of a feed-forward network (`mamba.rs`).
+    pub recurrent: bool,
     /// Whether feed-forward networks may be mixtures of experts.
     pub experts: bool,
     /// The key of `config.json` that names the activation.
@@ -124,6 +126,8 @@ pub enum PositionEncoding {
     Rotary(RotaryPairs),
     /// A learned table of vectors that are added to the embedding.
     Learned,
+    /// They are not.
+    None,
 }
 
 /// Which elements of a head are rotated as a pair.
@@ -162,6 +166,7 @@ pub(super) const LLAMA: Arch = Arch {
     offset_norms: false,
     global_every: Some(0),
     causal: true,
+    recurrent: false,
     experts: false,
     act_key: "hidden_act",
     eps: 1e-6,
@@ -265,8 +270,35 @@ const GPT2: Arch = Arch {
     ..LLAMA
 };
 
+/// Gu and Dao 2023.
+#[cfg(any(test, feature = "desktop"))]
+const MAMBA: Arch = Arch {
+    name: "mamba",
+    classes: &["MambaForCausalLM"],
+    positions: PositionEncoding::None,
+    recurrent: true,
+    eps: 1e-5,
+    ..LLAMA
+};
+
 /// All supported architectures.
 pub const ARCHES: &[Arch] = &[
-    LLAMA, MIXTRAL, SMOLLM3, QWEN2, QWEN3, QWEN2_MOE, QWEN3_MOE, PHI3, GEMMA, GEMMA2, GEMMA3, OLMO, OLMO2, OLMOE,
-    STABLELM, GPT2,
+    LLAMA,
+    MIXTRAL,
+    SMOLLM3,
+    QWEN2,
+    QWEN3,
+    QWEN2_MOE,
+    QWEN3_MOE,
+    PHI3,
+    GEMMA,
+    GEMMA2,
+    GEMMA3,
+    OLMO,
+    OLMO2,
+    OLMOE,
+    STABLELM,
+    GPT2,
+    #[cfg(any(test, feature = "desktop"))]
+    MAMBA,
 ];

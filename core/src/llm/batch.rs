@@ -6,8 +6,9 @@
 //! step has the position -1: nothing is written to its caches, its query attends to the text's first row only, and its results
 //! have no meaning.
 
-use super::decoder::{Chunk, Decoder, Texts, caches};
-use super::err;
+use super::context::Texts;
+use super::decoder::{Chunk, Decoder, caches};
+use super::{err, mamba};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -62,7 +63,11 @@ impl Decoder {
         if n == 0 || n.checked_mul(self.capacity()).is_none_or(|rows| rows >= 1 << 30) {
             return Err(err(format!("room for {n} texts of {} tokens", self.capacity())));
         }
-        self.caches = caches(self.session(), self.config(), n * self.capacity(), self.cache_dtype())?;
+        if self.is_recurrent() {
+            self.states = mamba::states(self.session(), self.config(), n)?;
+        } else {
+            self.caches = caches(self.session(), self.config(), n * self.capacity(), self.cache_dtype())?;
+        }
         self.sequences = n;
         Ok(self)
     }
@@ -123,6 +128,6 @@ impl Decoder {
     }
 
     fn rows(&self) -> Vec<Tensor> {
-        self.caches.iter().flatten().cloned().collect()
+        self.caches().into_iter().cloned().collect()
     }
 }

@@ -3,8 +3,9 @@
 //! have is an error that names it.
 
 use super::arch::{ARCHES, Act, Arch, HeadNorm, IMAGES, Norm, PositionEncoding, RotaryPairs};
-use super::err;
+use super::mamba::Ssm;
 use super::rope::{Rope, rotations};
+use super::{DESKTOP, err};
 use crate::error::{Error, Result};
 use crate::io::gguf::{Gguf, Value};
 use crate::io::json::Json;
@@ -48,6 +49,8 @@ pub struct Config {
     pub clip: Option<f64>,
     /// Of each layer, whether its queries and keys are not rotated; empty if all layers' are.
     pub unrotated: Vec<bool>,
+    /// The sizes of layers that have a state (`Arch::recurrent`).
+    pub ssm: Option<Ssm>,
     /// The experts of feed-forward networks that are mixtures.
     pub experts: Option<Experts>,
     /// Whether heads are normalised, if the architecture lets files choose (`HeadNorm::Own`).
@@ -220,6 +223,9 @@ impl Config {
                 return Err(unsupported(arch, &format!("{what}: `{key}` is {}", Shown(n))));
             }
         }
+        if DESKTOP && arch.recurrent {
+            return Config::recurrent(arch, s);
+        }
         let (width, heads) = (s.count("hidden_size")?, s.count("num_attention_heads")?);
         let kv_heads = s.some("num_key_value_heads")?.unwrap_or(heads);
         let layers = s.count("num_hidden_layers")?;
@@ -283,6 +289,7 @@ impl Config {
             logit_cap: s.number("final_logit_softcapping").filter(|&c| c > 0.0),
             clip,
             unrotated: unrotated(arch, s, layers)?,
+            ssm: None,
             experts: experts(arch, s, gguf)?,
             head_norms,
             parallel: s.number("use_parallel_residual").is_some_and(|p| p != 0.0),
@@ -295,6 +302,55 @@ impl Config {
             config.rope = rotations(arch, s, head_width, context)?;
         }
         Ok(config)
+    }
+
+    /// The configuration of an architecture without attention.
+    fn recurrent(arch: &'static Arch, s: &dyn Source) -> Result<Config> {
+        let (width, layers) = (s.count("hidden_size")?, s.count("num_hidden_layers")?);
+        let (inner, state, kernel) = (s.count("intermediate_size")?, s.count("state_size")?, s.count("conv_kernel")?);
+        let rank = match s.text("time_step_rank").as_deref() {
+            Some("auto") => width.div_ceil(16),
+            _ => s.count("time_step_rank")?,
+        };
+        if width == 0 || layers > 1 << 12 || inner == 0 || state == 0 || kernel < 2 || kernel > 1 << 8 || rank == 0 {
+            let what = format!("{inner} channels with {state} elements, {kernel} taps and a rank of {rank}");
+            return Err(err(format!("{layers} layers, {width} wide, of {what}")));
+        }
+        if let Some(act) = s.text(arch.act_key).filter(|act| Act::named(act) != Some(Act::Silu)) {
+            return Err(unsupported(arch, &format!("activation `{act}`")));
+        }
+        if s.number("dt_b_c_rms").is_some_and(|n| n != 0.0) {
+            return Err(unsupported(arch, "normalised states"));
+        }
+        let gguf = s.text("gguf").is_some();
+        let eps = s.number("rms_norm_eps").or_else(|| s.number("layer_norm_eps"));
+        Ok(Config {
+            arch,
+            layers,
+            width,
+            heads: 1,
+            kv_heads: 1,
+            head_width: 1,
+            // Folders do not say: a state has no end
+            context: s.some("max_position_embeddings")?.unwrap_or(MOST),
+            eps: eps.unwrap_or(arch.eps),
+            rope: [Rope::default(), Rope::default()],
+            window: None,
+            global: vec![true; layers],
+            scale: 1.0,
+            score_cap: None,
+            logit_cap: None,
+            clip: None,
+            unrotated: Vec::new(),
+            ssm: Some(Ssm { inner, state, kernel, rank }),
+            experts: None,
+            head_norms: false,
+            parallel: false,
+            act: Act::Silu,
+            untied: s.number("tie_word_embeddings") == Some(0.0),
+            unbiased: [false; 2],
+            gguf,
+        })
     }
 
     /// Which elements of a head are rotated as a pair, given the order in which the model's file stores the
@@ -411,6 +467,11 @@ const KEYS: &[(&str, &str)] = &[
     ("logit_scale", "logit_scale"),
     ("alibi_bias", "attention.max_alibi_bias"),
     ("is_causal", "attention.causal"),
+    ("intermediate_size", "ssm.inner_size"),
+    ("state_size", "ssm.state_size"),
+    ("conv_kernel", "ssm.conv_kernel"),
+    ("time_step_rank", "ssm.time_step_rank"),
+    ("dt_b_c_rms", "ssm.dt_b_c_rms"),
 ];
 
 impl FromGguf<'_> {

@@ -7,10 +7,13 @@
 
 use super::adapter::Slot;
 use super::arch::{Block, HeadNorm, Norm, PositionEncoding};
-use super::config::Config;
+use super::cache::{Cache, Rows};
+use super::config::{Config, unsupported};
+use super::context::{ChunkContext, Texts, WantedToken};
+use super::mamba::LayerState;
 use super::read::read_files;
 use super::rotary::{rotated, table};
-use super::{err, half_precision, names};
+use super::{DESKTOP, err, half_precision, mamba, names};
 use crate::dtype::DType;
 use crate::engine::Bytes;
 use crate::error::{Error, Result};
@@ -37,9 +40,10 @@ pub struct Decoder {
     packed: FxHashMap<String, Packed>,
     /// Weights that are stacks of tensors of the files.
     stacks: Vec<Tensor>,
-    /// The KV cache of each layer. Keys are `[heads, width, sequences * capacity]`, so that the keys which one query is
-    /// multiplied with are contiguous; values are `[heads, sequences * capacity, width]`.
-    pub(super) caches: Vec<[Tensor; 2]>,
+    /// The KV cache of each layer, of `sequences * capacity` rows.
+    pub(super) caches: Vec<Cache>,
+    /// The states of the layers of a model without attention.
+    pub(super) states: Vec<LayerState>,
     /// Cosines and sines of the rotary embedding by position: of layers with global attention, then of
     /// layers with a window.
     rotations: Vec<[Tensor; 2]>,
@@ -70,48 +74,6 @@ impl Chunk {
     pub fn roots(&self) -> Vec<&Tensor> {
         [&self.logits, &self.best].into_iter().chain(&self.caches).collect()
     }
-}
-
-/// What all layers of a chunk share.
-pub(super) struct ChunkContext {
-    /// Positions of the tokens in their text, `[n]`.
-    pub(super) at: Tensor,
-    /// Indices of the cache rows that the tokens' keys and values are written to, `[n]`.
-    pub(super) rows: Tensor,
-    /// Which texts the tokens belong to.
-    pub(super) texts: Texts,
-    /// Attention masks `[n, capacity]`, true at the positions that a token attends to: of global layers all up to its
-    /// own, and of layers with a window the last ones of these.
-    pub(super) masks: Vec<Tensor>,
-    /// Cosines and sines of the tokens' positions, `[n, width / 2]`, in the order of `Decoder::rotations`.
-    pub(super) rotations: Vec<[Tensor; 2]>,
-}
-
-/// The only token of a chunk whose final state is wanted. In the last layer only its query and feed-forward
-/// part are computed.
-struct WantedToken<'a> {
-    which: &'a Tensor,
-    /// Its position, masks and rotation.
-    context: ChunkContext,
-}
-
-impl WantedToken<'_> {
-    /// The row of `x [n, width]` that belongs to this token: `[1, width]`.
-    fn of(&self, x: &Tensor) -> Result<Tensor> {
-        x.narrow_at(0, self.which, 1)
-    }
-}
-
-/// Which texts the tokens of a chunk belong to.
-pub(super) enum Texts {
-    /// All belong to the only text.
-    Only,
-    /// All belong to the text whose rows of the caches begin at this index.
-    From(Tensor),
-    /// The i-th token belongs to the i-th text.
-    Each,
-    /// So many complete texts of equal length, one after the other (training); they use no cache.
-    Whole(usize),
 }
 
 impl Decoder {
@@ -210,6 +172,9 @@ impl Decoder {
             if config.arch.positions == PositionEncoding::Learned && names::is_transposed(&name) {
                 t = t.t()?;
             }
+            if DESKTOP && config.arch.recurrent {
+                t = mamba::converted(&own, &t)?;
+            }
             if config.arch.offset_norms && own.ends_with("norm.weight") {
                 t = t.cast(DType::F32)?.add(1.0)?;
             }
@@ -252,10 +217,11 @@ impl Decoder {
         if capacity == 0 {
             return Err(err("room for no token"));
         }
-        let caches = match config.arch.causal {
+        let caches = match config.arch.causal && !config.arch.recurrent {
             true => caches(session, &config, capacity, DType::F32)?,
             false => Vec::new(),
         };
+        let states = mamba::states(session, &config, 1)?;
         config.rope.iter_mut().try_for_each(|r| r.fix(capacity))?;
         let mut rotations = Vec::new();
         if let PositionEncoding::Rotary(_) = config.arch.positions {
@@ -273,6 +239,7 @@ impl Decoder {
             packed,
             stacks: Vec::new(),
             caches,
+            states,
             rotations,
             capacity,
             sequences,
@@ -295,7 +262,12 @@ impl Decoder {
         self.weights.keys().map(String::as_str).collect()
     }
 
-    /// Cosines and sines of rotary embeddings by position, of layers with global attention.
+    /// Cosines and sines of rotary embeddings by position: of layers with global attention, then of layers with a window.
+    pub(super) fn all_rotations(&self) -> &[[Tensor; 2]] {
+        &self.rotations
+    }
+
+    /// Those of layers with global attention.
     pub(super) fn rotations(&self) -> Option<&[Tensor; 2]> {
         self.rotations.first()
     }
@@ -335,6 +307,10 @@ impl Decoder {
             return Err(err(format!("`token_embd.weight` has shape {embedding:?}, {} wide is wanted", c.width)));
         }
         for i in 0..c.layers {
+            if let Some(ssm) = c.ssm.as_ref().filter(|_| DESKTOP) {
+                self.check_ssm(i, ssm)?;
+                continue;
+            }
             let of = |part: &str| format!("blk.{i}.{part}.weight");
             let output = self.weight(&of("attn_output"))?.shape();
             if output != [c.width, c.heads * c.head_width] {
@@ -357,6 +333,7 @@ impl Decoder {
             packed: FxHashMap::default(),
             stacks: Vec::new(),
             caches: Vec::new(),
+            states: Vec::new(),
             rotations: self.rotations.clone(),
             capacity: self.capacity,
             sequences: 1,
@@ -394,7 +371,17 @@ impl Decoder {
 
     /// The caches of keys and values. Realize them before the first chunk.
     pub fn caches(&self) -> Vec<&Tensor> {
-        self.caches.iter().flatten().collect()
+        self.caches.iter().flat_map(Cache::tensors).chain(self.states.iter().flat_map(LayerState::tensors)).collect()
+    }
+
+    /// Whether texts have a state instead of caches, so that they go on or begin anew, but lose no tokens.
+    pub fn is_recurrent(&self) -> bool {
+        DESKTOP && self.config.arch.recurrent
+    }
+
+    /// How many of the first `same` tokens of a text, of which `read` were read, need not be read again.
+    pub fn kept(&self, read: usize, same: usize) -> usize {
+        if self.is_recurrent() && same < read { 0 } else { same }
     }
 
     /// The weights that are stacks of tensors of the files, as those of experts in safetensors files. Realize them before
@@ -403,13 +390,14 @@ impl Decoder {
         self.stacks.iter().collect()
     }
 
-    /// The same model with its caches in f16 or f32. Call it before any graph is made.
+    /// The same model with its caches in f32, in f16, or as bytes (i8), with a factor for each head of each row. Call it
+    /// before any graph is made.
     ///
     /// # Errors
-    /// `E_DTYPE` for another dtype.
+    /// `E_DTYPE` for another dtype, `E_UNSUPPORTED` for a model without keys and values.
     pub fn with_cache(mut self, dtype: DType) -> Result<Decoder> {
-        if !matches!(dtype, DType::F16 | DType::F32) {
-            return Err(Error::DType { op: "keys and values", dtype, why: "f16 or f32 is wanted".into() });
+        if self.is_recurrent() {
+            return Err(unsupported(self.config.arch, &format!("keys and values in {dtype}")));
         }
         self.caches = caches(&self.session, &self.config, self.sequences * self.capacity, dtype)?;
         Ok(self)
@@ -417,7 +405,7 @@ impl Decoder {
 
     /// The dtype of the caches.
     pub(super) fn cache_dtype(&self) -> DType {
-        self.caches.first().map_or(DType::F32, |[keys, _]| keys.dtype())
+        self.caches.first().map_or(DType::F32, Cache::dtype)
     }
 
     /// Builds the graph that reads `n` tokens of one text.
@@ -430,7 +418,7 @@ impl Decoder {
         let y = self.output(&self.hidden_state_of(&tokens, &self.chunk_context(n)?, &last)?)?;
         logits.assign(y.flatten(0, -1)?)?;
         best.assign(logits.argmax(-1, false)?.reshape(&[1])?)?;
-        Ok(Chunk { tokens, logits, best, caches: self.caches.iter().flatten().cloned().collect() })
+        Ok(Chunk { tokens, logits, best, caches: self.caches().into_iter().cloned().collect() })
     }
 
     pub(super) fn session(&self) -> &Session {
@@ -474,46 +462,6 @@ impl Decoder {
         }
     }
 
-    /// Positions, cache rows and masks of `n` consecutive tokens of one text.
-    pub(super) fn chunk_context(&self, n: usize) -> Result<ChunkContext> {
-        let s = &self.session;
-        let count = Tensor::arange(s, 0.0, n as f64, 1.0, DType::I32)?;
-        let at = count.add(Tensor::variable(s, POSITION, 0, (self.capacity - n) as i32)?)?;
-        if self.sequences == 1 {
-            return self.context_for(at.clone(), at, Texts::Only, None);
-        }
-        let which = Tensor::variable(s, SEQUENCE, 0, self.sequences as i32 - 1)?;
-        let from = which.mul(self.capacity)?;
-        self.context_for(at.clone(), at.add(&from)?, Texts::From(from), None)
-    }
-
-    /// Masks and rotations for tokens at the positions `at` whose keys and values go to the cache rows `rows`.
-    /// `longest` is an upper bound of all positions; it ends the loops over keys where positions are values of a
-    /// tensor.
-    pub(super) fn context_for(
-        &self,
-        at: Tensor,
-        rows: Tensor,
-        texts: Texts,
-        longest: Option<&Tensor>,
-    ) -> Result<ChunkContext> {
-        let n = at.dim(0)?;
-        let (row, col) =
-            (at.reshape(&[n, 1])?, Tensor::arange(&self.session, 0.0, self.capacity as f64, 1.0, DType::I32)?);
-        let mut all = col.le(&row)?;
-        if let Some(longest) = longest {
-            all = all.logical_and(col.le(longest)?)?;
-        }
-        let window = match self.config.window {
-            Some(w) => all.logical_and(col.add(w)?.gt(&row)?)?,
-            None => all.clone(),
-        };
-        let rotation =
-            |t: &[Tensor; 2]| Ok([t[0].index_select(0, &at)?.contiguous(), t[1].index_select(0, &at)?.contiguous()]);
-        let rotations = self.rotations.iter().map(rotation).collect::<Result<_>>()?;
-        Ok(ChunkContext { at, rows, texts, masks: vec![all, window], rotations })
-    }
-
     fn embed(&self, tokens: &Tensor, context: &ChunkContext) -> Result<Tensor> {
         let mut x = self.weight("token_embd.weight")?.embedding(tokens)?.cast(DType::F32)?;
         if self.config.arch.scaled_embedding {
@@ -523,7 +471,7 @@ impl Decoder {
             PositionEncoding::Learned => {
                 x.add(self.weight("position_embd.weight")?.embedding(&context.at)?.cast(DType::F32)?)
             }
-            PositionEncoding::Rotary(_) => Ok(x),
+            PositionEncoding::Rotary(_) | PositionEncoding::None => Ok(x),
         }
     }
 
@@ -539,6 +487,10 @@ impl Decoder {
             Block::After | Block::Both => self.norm(&x, &of(part)),
             _ => Ok(x),
         };
+        if self.is_recurrent() {
+            let y = x.add(self.mamba(i, &self.norm(x, &of("attn_norm"))?.contiguous(), context)?)?;
+            return one.map_or(Ok(y.contiguous()), |one| one.of(&y.contiguous()));
+        }
         let own = before(x, "attn_norm")?;
         let y = after(self.attention(i, &own, context, one)?, "post_attention_norm")?;
         let [x, own] = match one {
@@ -609,51 +561,42 @@ impl Decoder {
             let y = self.attend_whole([&q, &k, &v], mask, batch)?;
             return self.linear(&y.reshape(&[n, c.heads * d])?, &of("attn_output"));
         }
-        let [keys, values] = &self.caches[i];
-        // With several tokens the rotated keys are stored first, so that what remains is a plain transposition
-        let k = if n > 1 { k.contiguous() } else { k };
-        keys.assign_at(2, &context.rows, k.t()?.cast(keys.dtype())?)?;
-        values.assign_at(1, &context.rows, v.cast(values.dtype())?)?;
-        let [keys, values] = [keys.cast(DType::F32)?, values.cast(DType::F32)?];
+        let cache = &self.caches[i];
+        cache.write(&context.rows, &k, &v)?;
+        let slice = own.slice.as_ref().filter(|_| !global);
+        let rows = cache.read(&context.texts, n, self.capacity, slice)?;
         let y = match &context.texts {
-            Texts::Only | Texts::Whole(_) => self.attend(&q, &keys, &values, mask)?,
-            Texts::From(from) => {
-                let (keys, values) =
-                    (keys.narrow_at(2, from, self.capacity)?, values.narrow_at(1, from, self.capacity)?);
-                self.attend(&q, &keys, &values, mask)?
-            }
-            Texts::Each => self.attend_each(&q, &keys, &values, mask)?,
+            Texts::Each if DESKTOP => self.attend_each(&q, &rows, mask)?,
+            _ => self.attend(&q, rows, mask)?,
         };
         self.linear(&y.reshape(&[asked, c.heads * d])?, &of("attn_output"))
     }
 
     /// Attention of queries `[heads, n, width]` of one text over its keys and values: `[n, heads, width]`.
-    fn attend(&self, q: &Tensor, keys: &Tensor, values: &Tensor, mask: &Tensor) -> Result<Tensor> {
+    fn attend(&self, q: &Tensor, rows: Rows, mask: &Tensor) -> Result<Tensor> {
         let c = &self.config;
-        let (n, d, group) = (q.dim(1)?, c.head_width, c.heads / c.kv_heads);
+        let (n, d, len, group) = (q.dim(1)?, c.head_width, rows.count()?, c.heads / c.kv_heads);
         let half_precision = self.half_precision && half_precision::uses_f16_attention(n, d);
         let stored = |t: &Tensor| if half_precision { half_precision::stored(t) } else { Ok(t.clone()) };
-        let [q, keys, values] = [stored(q)?, stored(keys)?, stored(values)?];
+        let (q, rows) = (stored(q)?, Rows { keys: stored(&rows.keys)?, values: stored(&rows.values)?, ..rows });
         // Heads that share keys (grouped-query attention) become rows of one product, so that keys are read once
-        let scores = self.capped(q.reshape(&[c.kv_heads, group * n, d])?.matmul(&keys)?)?;
-        let scores = scores.reshape(&[c.kv_heads, group, n, self.capacity])?;
-        let weights = mask.reshape(&[1, 1, n, self.capacity])?.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
+        let scores = self.capped(rows.scores(&q.reshape(&[c.kv_heads, group * n, d])?)?)?;
+        let scores = scores.reshape(&[c.kv_heads, group, n, len])?;
+        let weights = mask.reshape(&[1, 1, n, len])?.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
+        let weights = rows.scaled(weights.reshape(&[c.kv_heads, group * n, len])?)?;
         let weights = if half_precision { half_precision::rounded(&weights)? } else { weights };
-        let y = weights.reshape(&[c.kv_heads, group * n, self.capacity])?.matmul(&values)?;
-        y.reshape(&[c.heads, n, d])?.transpose(0, 1)
+        weights.matmul(&rows.values)?.reshape(&[c.heads, n, d])?.transpose(0, 1)
     }
 
     /// Attention of one query for each of the first n texts, `[heads, n, width]`, over that text's keys and values:
     /// `[n, heads, width]`.
-    fn attend_each(&self, q: &Tensor, keys: &Tensor, values: &Tensor, mask: &Tensor) -> Result<Tensor> {
+    fn attend_each(&self, q: &Tensor, rows: &Rows, mask: &Tensor) -> Result<Tensor> {
         let c = &self.config;
         let (n, d, kv, group) = (q.dim(1)?, c.head_width, c.kv_heads, c.heads / c.kv_heads);
-        let keys = keys.reshape(&[kv, d, self.sequences, self.capacity])?.narrow(2, 0, n)?.permute(&[2, 0, 1, 3])?;
-        let values = values.reshape(&[kv, self.sequences, self.capacity, d])?.narrow(1, 0, n)?.transpose(0, 1)?;
         let q = q.reshape(&[kv, group, n, d])?.permute(&[2, 0, 1, 3])?;
-        let scores = self.capped(q.matmul(&keys)?)?;
-        let weights = mask.reshape(&[n, 1, 1, self.capacity])?.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
-        weights.matmul(&values)
+        let scores = self.capped(rows.scores(&q)?)?;
+        let weights = mask.reshape(&[n, 1, 1, rows.count()?])?.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
+        rows.scaled(weights)?.matmul(&rows.values)
     }
 
     /// Attention scores, soft-capped where the model has a cap.
@@ -739,10 +682,8 @@ impl Decoder {
 }
 
 /// Zero caches of keys and values for each layer, with `rows` positions.
-pub(super) fn caches(session: &Session, c: &Config, rows: usize, dtype: DType) -> Result<Vec<[Tensor; 2]>> {
-    let cache = |shape: [usize; 3]| Tensor::zeros(session, dtype, &shape)?.to_storage();
-    let (heads, width) = (c.kv_heads, c.head_width);
-    (0..c.layers).map(|_| Ok([cache([heads, width, rows])?, cache([heads, rows, width])?])).collect()
+pub(super) fn caches(session: &Session, c: &Config, rows: usize, dtype: DType) -> Result<Vec<Cache>> {
+    (0..c.layers).map(|_| Cache::new(session, c, rows, dtype)).collect()
 }
 
 /// Soft cap: `cap * tanh(x / cap)`, which stays between `-cap` and `cap`.

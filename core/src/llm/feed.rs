@@ -5,7 +5,7 @@
 use super::arch::{Act, Feed};
 use super::config::unsupported;
 use super::decoder::Decoder;
-use super::err;
+use super::{err, mamba};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -15,6 +15,9 @@ impl Decoder {
     /// they read them as long as no more experts are chosen than there are; otherwise all of them would be decoded and
     /// stored first.
     pub(super) fn most_tokens(&self) -> usize {
+        if self.is_recurrent() {
+            return mamba::MOST_TOKENS;
+        }
         let is_quantised = (0..self.config().layers).any(|i| self.is_quantised(&format!("blk.{i}.ffn_up_exps.weight")));
         self.config().experts.filter(|_| is_quantised).map_or(usize::MAX, |e| (e.count / e.used).max(1))
     }

@@ -7,7 +7,8 @@
 //! steps; these belong to the host.
 
 use super::adapter::{Adapter, Slot, Term, row_in_model};
-use super::decoder::{Decoder, Texts};
+use super::context::{ChunkContext, Texts};
+use super::decoder::Decoder;
 use super::names;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -288,7 +289,7 @@ impl Learner {
 
 impl Decoder {
     /// Positions and masks of a batch of complete texts.
-    fn training_context(&self, batch: usize, time: usize) -> Result<super::decoder::ChunkContext> {
+    fn training_context(&self, batch: usize, time: usize) -> Result<ChunkContext> {
         let count = Tensor::arange(self.session(), 0.0, time as f64, 1.0, DType::I32)?;
         let at = count.reshape(&[1, time])?.expand(&[batch, time])?.reshape(&[batch * time])?;
         let mut context = self.context_for(at.clone(), at, Texts::Whole(batch), None)?;

@@ -9,7 +9,9 @@
 //! | `names` | the names of weights in files of either format |
 //! | `rope`, `rotary` | the speeds of rotations, and their application |
 //! | `decoder` | the graph of a decoder |
+//! | `context`, `cache` | which rows of the caches tokens are written to and attend to; the caches of keys and values |
 //! | `read` | the tensors of GGUF files, each in the form in which it is used |
+//! | `mamba` | layers with a state in place of attention |
 //! | `feed` | the feed-forward networks, which may be mixtures of experts |
 //! | `adapter` | low-rank adapters (LoRA) from PEFT's files and GGUF, which can be switched without another plan |
 //! | `learn` | training of low-rank adapters beside a frozen model |
@@ -33,8 +35,10 @@
 mod adapter;
 mod arch;
 mod batch;
+mod cache;
 mod calls;
 mod config;
+mod context;
 mod decoder;
 mod encoder;
 mod encoders;
@@ -44,6 +48,7 @@ mod grammar;
 mod guess;
 mod half_precision;
 mod learn;
+mod mamba;
 mod names;
 mod pattern;
 mod pooling;
@@ -69,6 +74,7 @@ pub use encoders::ENCODERS;
 pub use grammar::{Grammar, Matcher, Vocabulary};
 pub use guess::{accepted, guess};
 pub use learn::{Learned, Learner, Lora, RateSchedule, TrainingBatch, Windows};
+pub use mamba::Ssm;
 pub use pooling::{Pooler, Pooling};
 pub use remote::{Graph, Loss, Remote, Wanted};
 pub use remote_encoder::{PackGraph, RemoteEncoder};
@@ -79,6 +85,9 @@ pub use stream::Stream;
 pub use tools::Calls;
 
 use crate::error::Error;
+
+/// Whether this build has what pages leave out, so that they download less: batches of texts, and layers with a state.
+const DESKTOP: bool = cfg!(any(test, feature = "desktop"));
 
 fn err(what: impl Into<String>) -> Error {
     Error::Model { what: what.into(), node: None }

@@ -3,6 +3,7 @@
 
 use super::arch::{Arch, Block, Feed, HeadNorm, IMAGES, Norm, PositionEncoding};
 use super::config::{Config, unsupported};
+use super::{DESKTOP, mamba};
 use crate::error::{Error, Result};
 
 /// Parts of a layer: the name in safetensors files of most models, and GGUF's name.
@@ -98,6 +99,9 @@ pub(super) fn unread<'a>(c: &Config, names: &[&'a str]) -> Option<&'a str> {
 }
 
 fn is_read(c: &Config, name: &str, names: &[&str]) -> bool {
+    if DESKTOP && c.arch.recurrent {
+        return mamba::is_read(c.layers, name);
+    }
     let Some((stem, kind)) = name.rsplit_once('.') else { return false };
     let (is_weight, is_bias) = (kind == "weight", kind == "bias");
     let is_norm = match c.arch.norm {
@@ -144,6 +148,9 @@ fn is_read(c: &Config, name: &str, names: &[&str]) -> bool {
 
 /// GGUF's name for a weight of a safetensors file; `None` for a tensor that no decoder reads.
 pub(super) fn translate(arch: &Arch, name: &str) -> Option<String> {
+    if DESKTOP && arch.recurrent {
+        return mamba::translate(name);
+    }
     let starts: &[&str] = match arch.classes.contains(&IMAGES) {
         true => &["language_model.", "model.", "language_model."],
         false => &["model.", "transformer."],

@@ -15,19 +15,29 @@ impl LanguageModel {
         self.texts.get(which).map_or(&[], Vec::as_slice)
     }
 
-    /// The length of the common prefix of a text and these tokens, which need not be read again.
+    /// The length of the common prefix of a text and these tokens, which need not be read again. A model without caches
+    /// has nothing to go on from but the whole text.
     pub fn shared(&self, which: usize, tokens: &[u32]) -> usize {
-        self.text(which).iter().zip(tokens).take_while(|(a, b)| a == b).count()
+        let text = self.text(which);
+        self.decoder.kept(text.len(), text.iter().zip(tokens).take_while(|(a, b)| a == b).count())
     }
 
     /// Selects the text to continue, and truncates it to its first `keep` tokens.
     ///
     /// # Errors
-    /// `E_VALUE` if there is no text of this number.
+    /// `E_VALUE` if there is no text of this number, or if a part of it is to be kept that the model cannot go on from
+    /// ([`LanguageModel::shared`]).
     pub fn choose_text(&mut self, which: usize, keep: usize) -> Result<()> {
         let n = self.texts.len();
         let none = || Error::value("generate", format!("text {which} of {n}"));
-        self.texts.get_mut(which).ok_or_else(none)?.truncate(keep);
+        let read = self.texts.get(which).ok_or_else(none)?.len();
+        if self.decoder.kept(read, keep.min(read)) != keep.min(read) {
+            return Err(Error::value(
+                "generate",
+                format!("{keep} of {read} tokens of a text whose state is that of all"),
+            ));
+        }
+        self.texts[which].truncate(keep);
         self.text = which;
         Ok(())
     }

@@ -84,7 +84,9 @@ impl LanguageModel {
         text.push(next);
         let here = text.len();
         let left = (AT_ONCE - 1).min(most.saturating_sub(1)).min(capacity.saturating_sub(here));
-        let mut guesses = if here - 1 + AT_ONCE <= capacity { guess(&text, left) } else { Vec::new() };
+        // A state would be that of wrong guesses, too
+        let can_check = here - 1 + AT_ONCE <= capacity && !self.decoder.is_recurrent();
+        let mut guesses = if can_check { guess(&text, left) } else { Vec::new() };
         count.runs += 1;
         if guesses.is_empty() {
             self.read(&[next])?;
