@@ -76,9 +76,9 @@ impl Watcher for Debug {
         }
     }
 
-    fn rewrote(&mut self, pass: &GraphPass, g: &Graph, roots: &[UOp]) {
+    fn rewrote(&mut self, pass: &GraphPass, g: &Graph, before: &[UOp], roots: &[UOp]) {
         for (printer, out) in &mut self.printers {
-            if let Some(text) = printer.rewritten(pass, g, roots) {
+            for text in printer.rewritten(pass, g, before, roots) {
                 out(&text);
             }
         }

@@ -160,7 +160,7 @@ impl Watcher for Follows {
             *(if ast.live.is_empty() { &mut seen.1 } else { &mut seen.0 }) += 1;
         }
     }
-    fn rewrote(&mut self, _: &GraphPass, _: &Graph, _: &[UOp]) {}
+    fn rewrote(&mut self, _: &GraphPass, _: &Graph, _: &[UOp], _: &[UOp]) {}
     fn scheduled(&mut self, _: &SchedulePass, _: &Scheduling) {}
     fn sees_steps(&self) -> bool {
         false

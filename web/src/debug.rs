@@ -58,8 +58,9 @@ impl Watcher for Debug {
         self.lines.log(&text);
     }
 
-    fn rewrote(&mut self, pass: &GraphPass, g: &Graph, roots: &[UOp]) {
-        if let Some(text) = self.lines.printer.borrow().rewritten(pass, g, roots) {
+    fn rewrote(&mut self, pass: &GraphPass, g: &Graph, before: &[UOp], roots: &[UOp]) {
+        let texts = self.lines.printer.borrow_mut().rewritten(pass, g, before, roots);
+        for text in texts {
             self.lines.log(&text);
         }
     }

@@ -52,8 +52,8 @@ export interface Launched {
 const HEAD = /^kernel (\S+) {2}grid (\d+ \d+ \d+) {2}(\d+) flops {2}(\d+) bytes$/;
 /** A pass over a whole graph: over a model's when it is loaded, or of the scheduler when something is computed. */
 const PASS = /^\/\/ (graph|schedule) pass (\S+): ?(.*)$/;
-/** The passes over a model's graph, in order. */
-const MODEL_PASSES = ["integer-sums", "scales", "siblings", "constants"];
+/** The stages of a model's graph, in order: as it was loaded, and after each pass over it. */
+const MODEL_PASSES = ["loaded", "integer-sums", "scales", "siblings", "constants"];
 /** The scheduler's first pass. */
 const FIRST_PASS = "unroll";
 /** The most schedules that are kept. */
@@ -132,7 +132,7 @@ export class Trace {
   /** Kernels by name; different kernels can share one. */
   readonly kernels = new Map<string, Kernel[]>();
   launches: Launch[] = [];
-  /** For each model, its graph after each pass that changed it. */
+  /** For each model, its graph as it was loaded and after each pass that changed it. */
   readonly models: Stage[][] = [];
   /** For each computation that was planned, its graph and then its kernels after each pass of the scheduler that changed them. */
   readonly schedules: Stage[][] = [];

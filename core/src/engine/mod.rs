@@ -33,4 +33,4 @@ pub use passes::{GRAPH_PASSES, GraphPass};
 pub use plan::{Compiled, Place, Plan};
 pub use start::{Running, Starting};
 pub use state::{BufferInfo, Bytes, HostBytes, RootId, State};
-pub use watch::Watcher;
+pub use watch::{LOADED, Watcher};

@@ -96,7 +96,7 @@ impl Engine {
         let out = pass.run(&mut state.graph, &nodes, inputs, self.device.target())?;
         let (Outcome::Roots(new) | Outcome::Constants(new)) = &out else { return Ok(Vec::new()) };
         if let Some(watcher) = &mut self.watcher {
-            watcher.rewrote(pass, &state.graph, new);
+            watcher.rewrote(pass, &state.graph, &nodes, new);
         }
         match out {
             Outcome::Constants(found) => Ok(found),

@@ -34,6 +34,9 @@ const LAUNCHES: u8 = 2;
 /// The lowest level at which kernels are compiled even if a cache has them.
 const GRAPHS: u8 = 3;
 
+/// What a model's graph is called before its passes, and what it is.
+pub const LOADED: (&str, &str) = ("loaded", "The graph of the model's file.");
+
 /// Is told what an engine does.
 pub trait Watcher: MaySend {
     /// Does it want kernels to be compiled even if a cache has them?
@@ -42,8 +45,8 @@ pub trait Watcher: MaySend {
     /// A kernel was compiled for a target from this graph.
     fn compiled(&mut self, ast: &Ast, kernel: &Compiled, target: &Target);
 
-    /// A pass over the graph of a model rewrote its roots to these, or found these constants.
-    fn rewrote(&mut self, pass: &GraphPass, g: &Graph, roots: &[UOp]);
+    /// A pass over the graph of a model rewrote its roots from `before` to these, or found these constants.
+    fn rewrote(&mut self, pass: &GraphPass, g: &Graph, before: &[UOp], roots: &[UOp]);
 
     /// A pass of the scheduler is done.
     fn scheduled(&mut self, pass: &SchedulePass, s: &Scheduling);
@@ -86,6 +89,8 @@ pub struct Printer {
     level: u8,
     launches: usize,
     nanos: u64,
+    /// The text of a model's graph after the last pass.
+    graph: String,
     /// The text of the schedule after the last pass.
     schedule: String,
 }
@@ -93,7 +98,7 @@ pub struct Printer {
 impl Printer {
     /// A printer for a level that has counted no launches yet.
     pub fn new(level: u8) -> Printer {
-        Printer { level, launches: 0, nanos: 0, schedule: String::new() }
+        Printer { level, launches: 0, nanos: 0, graph: String::new(), schedule: String::new() }
     }
 
     /// As [`Watcher::wants_graphs`].
@@ -151,11 +156,18 @@ impl Printer {
         text
     }
 
-    /// The text for the graph of a model after a pass that changed it, or for the graphs of the constants that the pass
-    /// found. `None` below level 6.
-    pub fn rewritten(&self, pass: &GraphPass, g: &Graph, roots: &[UOp]) -> Option<String> {
-        let all = self.level >= 6;
-        all.then(|| format!("// graph pass {}: {}\n{}", pass.name, pass.what, print(g, roots).trim_end()))
+    /// The texts for the graph of a model after a pass that changed it, or for the graphs of the constants that the pass
+    /// found; first the graph as it was loaded, if no pass has changed it before. None below level 6.
+    pub fn rewritten(&mut self, pass: &GraphPass, g: &Graph, before: &[UOp], roots: &[UOp]) -> Vec<String> {
+        if self.level < 6 {
+            return Vec::new();
+        }
+        let told = |name: &str, what: &str, text: &str| format!("// graph pass {name}: {what}\n{}", text.trim_end());
+        let (old, new) = (print(g, before), print(g, roots));
+        let loaded = (old != self.graph).then(|| told(LOADED.0, LOADED.1, &old));
+        let texts = loaded.into_iter().chain([told(pass.name, pass.what, &new)]).collect();
+        self.graph = new;
+        texts
     }
 
     /// The text of a schedule after a pass that changed it. `None` below level 6.

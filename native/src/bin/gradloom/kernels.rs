@@ -4,7 +4,7 @@ use super::json::Json;
 use super::{Cache, Failure, Job, Outcome, Progress, files};
 use gradloom::OnnxModel;
 use gradloom::device::{Device, Step, View};
-use gradloom::engine::{Compiled, GRAPH_PASSES, GraphPass, Watcher};
+use gradloom::engine::{Compiled, GRAPH_PASSES, GraphPass, LOADED, Watcher};
 use gradloom::io::HostTensor;
 use gradloom::render::Code;
 use gradloom_core::codegen::cost::cost;
@@ -87,13 +87,13 @@ pub(crate) fn kernels(job: &Job, show: &Show, cache: &Cache, progress: Progress)
     Ok(Json::from(vec![("kernels", Json::count(rows.len())), ("list", Json::List(rows))]))
 }
 
-/// The graph of the model after each pass over it, each plan after each pass of the scheduler, and the graph of each
+/// The graph of the model before and after each pass over it, each plan after each pass of the scheduler, and the graph of each
 /// distinct kernel as scheduled and after each pass, or all of these only after the pass `name`. What a pass did not
 /// change is not printed again. The scheduler's first pass also shows what it does not change: the graph of the plan.
 fn passes(model: &mut OnnxModel, inputs: &[(&str, HostTensor)], name: &str, show: &Show) -> Outcome<Json> {
     let schedule = SCHEDULE_PASSES.iter().map(|p| p.name);
-    let names: Vec<&str> =
-        GRAPH_PASSES.iter().map(|p| p.name).chain(schedule).chain(PASSES.iter().map(|p| p.name)).collect();
+    let graph = std::iter::once(LOADED.0).chain(GRAPH_PASSES.iter().map(|p| p.name));
+    let names: Vec<&str> = graph.chain(schedule).chain(PASSES.iter().map(|p| p.name)).collect();
     if name != "all" && !names.contains(&name) {
         return Err(Failure(format!("there is no pass `{name}`; there are {}", names.join(", "))));
     }
@@ -161,9 +161,13 @@ impl Watcher for Graphs {
 
     fn compiled(&mut self, _: &Ast, _: &Compiled, _: &Target) {}
 
-    fn rewrote(&mut self, pass: &GraphPass, g: &Graph, roots: &[UOp]) {
-        let text = format!("// {}: {}\n{}", pass.name, pass.what, print(g, roots));
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).graph.push((pass.name, text));
+    fn rewrote(&mut self, pass: &GraphPass, g: &Graph, before: &[UOp], roots: &[UOp]) {
+        let text = |(name, what): (&'static str, &str), roots: &[UOp]| (name, format!("// {name}: {what}\n{}", print(g, roots)));
+        let graph = &mut self.0.lock().unwrap_or_else(PoisonError::into_inner).graph;
+        if graph.is_empty() {
+            graph.push(text(LOADED, before));
+        }
+        graph.push(text((pass.name, pass.what), roots));
     }
 
     fn scheduled(&mut self, pass: &SchedulePass, s: &Scheduling) {
