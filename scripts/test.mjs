@@ -42,7 +42,7 @@ const stages = {
   },
   site: async () => {
     await buildSite();
-    run("node", ["scripts/viz-page.mjs", "--check"]);
+    run("node", ["scripts/native-pages.mjs", "--check"]);
   },
   demo: () => {
     run("node", ["tests/browser/demo.mjs"]);

@@ -34,6 +34,8 @@ pub mod metal;
 pub mod model;
 #[cfg(feature = "opencl")]
 pub mod opencl;
+#[cfg(feature = "serve")]
+mod page;
 pub mod runtime;
 #[cfg(feature = "serve")]
 pub mod serve;

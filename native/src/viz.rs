@@ -1,11 +1,12 @@
 //! The server of a page that shows native runs live: processes send what their engines compile and launch
 //! ([`crate::tell`]), and the pages of this server show it as it arrives. The page itself is built from `www/viz` by
-//! `npm run viz:page`.
+//! `npm run native:pages`.
 //!
 //! In: `POST /told`, one request for each engine, whose body is a stream of server-sent events. Out: `GET /`, the page,
 //! and `GET /events`, everything received so far and everything that is received later. Each event that a page gets has
 //! the number of its engine.
 
+use crate::page;
 use crate::tell::{NAME, PATH};
 use crate::{Error, Result};
 use axum::Router;
@@ -28,10 +29,6 @@ use tokio::sync::{mpsc, oneshot};
 
 /// The page, with its script and its styles.
 const PAGE: &str = include_str!("viz/page.html");
-/// The content security policy of the page: it may use only what it contains.
-const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; \
-                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
 /// The most bytes of one text; the connection to an engine that sends more is closed.
 const TEXT_BYTES: usize = 32 << 20;
 /// The most bytes of kernels and graphs that are kept for pages that are opened later.
@@ -101,7 +98,7 @@ impl Viz {
         let address = listener.local_addr().map_err(failed)?;
         let (end, told_to_end) = oneshot::channel::<()>();
         let app = Router::new()
-            .route("/", get(page))
+            .route("/", get(index))
             .route("/events", get(events))
             .route(PATH, post(receive_events))
             .with_state(Shared::default());
@@ -147,16 +144,11 @@ fn refused() -> Response {
     (StatusCode::FORBIDDEN, "open it by its address, as http://127.0.0.1\n").into_response()
 }
 
-async fn page(headers: HeaderMap) -> Response {
+async fn index(headers: HeaderMap) -> Response {
     if !is_own(&headers) {
         return refused();
     }
-    let mut r = Response::new(Body::from(PAGE));
-    let h = r.headers_mut();
-    h.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    h.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-    h.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    r
+    page::html(PAGE)
 }
 
 async fn events(State(shared): State<Shared>, headers: HeaderMap) -> Response {

@@ -1,7 +1,7 @@
 // Builds the npm package (wasm module, TypeScript, licence files, guides, tarball), and installs the tarball into
 // projects.
 import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { makeFactories } from "./bindings.mjs";
 import { writeGuides } from "./docs.mjs";
 import { breakLines } from "./lines.mjs";
@@ -164,8 +164,9 @@ async function bundle(folder) {
       {
         name: "core",
         resolveId(id, importer) {
-          // a service worker imports the files of the chunks, which otherwise would be split for it
-          if (importer === join(folder, "service-worker.js") && !KEPT_IMPORTS.has(id)) return { id, external: "absolute" };
+          // a service worker imports the files of the chunks, which otherwise would be split for it; all are beside it
+          const isChunk = importer === join(folder, "service-worker.js") && !KEPT_IMPORTS.has(id);
+          if (isChunk) return { id: id.startsWith("./pkg/") ? id : `./${basename(id)}`, external: "absolute" };
           return id === SHARED_ENTRY || id.startsWith(NAMESPACE_PREFIX) ? id : null;
         },
         load(id) {
@@ -269,6 +270,21 @@ function writeCatalog(folder) {
   for (const name of Object.values(MODELS).flatMap(({ licenses = [] }) => licenses)) cpSync(join(root, "tests/models/LICENSES", name), join(folder, name));
 }
 
+/** The entries of the package besides the main one, by name: their scripts and declarations. */
+function namedEntries() {
+  const { exports: all } = JSON.parse(readFileSync(join(source, "package.json"), "utf8"));
+  return Object.entries(all).flatMap(([name, { types, default: script }]) => (types && name !== "." ? [[name.slice(2), { types, script }]] : []));
+}
+
+/** Writes a folder for each entry, by which tools find it that do not read `exports`, such as Parcel and older TypeScript. */
+function writeEntryFolders() {
+  for (const [name, { types, script }] of namedEntries()) {
+    const folder = join(source, name);
+    mkdirSync(folder, { recursive: true });
+    writeFileSync(join(folder, "package.json"), `${JSON.stringify({ type: "module", main: `../${script.slice(2)}`, types: `../${types.slice(2)}` }, null, 2)}\n`);
+  }
+}
+
 /** Builds web/ts/dist from web/pkg and web/ts/src, and dist/gradloom.tgz from that. */
 export async function buildPackage() {
   copyBindings();
@@ -280,6 +296,7 @@ export async function buildPackage() {
   for (const name of ["LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY-NOTICES.txt"]) cpSync(join(root, name), join(source, name));
   writeGuides(join(source, "docs"));
   writeCatalog(join(source, "cli"));
+  writeEntryFolders();
   const folder = join(root, "dist");
   mkdirSync(folder, { recursive: true });
   output("npm", ["pack", "--loglevel=error", "--pack-destination", folder], { cwd: source });

@@ -1,4 +1,4 @@
-// The site besides its demos: the first page, the look inside, the page of `gradloom viz`, the documentation, the code that pages show.
+// The site besides its demos: the first page, the look inside, the pages of `gradloom viz` and `gradloom serve`, the documentation, the code that pages show.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
@@ -96,6 +96,14 @@ export async function inside(browser, url) {
   // the passes of the scheduler, each with what it does, and beside the graph before it
   await page.click("#tab-graphs");
   check(/The model's graph.*From a graph to kernels/s.test(await words("#graphs")), "the graphs are not there");
+  // and those over the model's graph, beside the graph as it was loaded
+  const graph = page.locator("#graphs > div").first();
+  const loaded = await graph.locator(".passes button").allTextContents();
+  check(loaded[0] === "loaded" && loaded.length > 1, `the passes over the model are ${loaded}`);
+  for (const name of loaded.slice(1).filter((each) => each !== "constants")) {
+    await graph.getByRole("button", { name, exact: true }).click();
+    check((await graph.locator(".graph").count()) === 2, `the pass ${name} is not shown beside what was before it`);
+  }
   const schedule = page.locator("#graphs > div").last();
   const stages = await schedule.locator(".passes button").allTextContents();
   check(stages[0] === "unroll" && stages.includes("cuts") && stages.includes("lower"), `the passes of the schedule are ${stages}`);
@@ -166,6 +174,76 @@ export async function viz(browser) {
     console.log(`demo: viz: ${text} ${live}`);
   } finally {
     program.kill();
+  }
+}
+
+/** Starts `gradloom serve`, and gives it with the address of its page. */
+async function startServer(model) {
+  const binary = join(root, "target/debug/gradloom");
+  check(existsSync(binary), "there is no target/debug/gradloom: cargo build -p gradloom");
+  const words = ["serve", join(root, "tests", model), "--port", "0", "--device", "cpu", "--context", "512"];
+  const program = spawn(binary, words, { stdio: ["ignore", "pipe", "inherit"] });
+  const [line] = await once(createInterface({ input: program.stdout }), "line");
+  return { program, url: /http:\/\/[^/]+/.exec(line)[0] };
+}
+
+/** The page of `gradloom serve`: a chat that streams, stops and begins anew, and texts by their relevance. */
+export async function served(browser) {
+  const chat = await startServer("models/verses/verses-q8_0.gguf");
+  try {
+    const { page, status } = await open(browser, chat.url, "");
+    const answers = () => page.locator("#talk .assistant").allTextContents();
+    check((await page.textContent("#name")) === "verses-q8_0", "the page does not name the model");
+    await page.locator(".settings summary").click();
+    await page.fill("#tokens", "24");
+    await page.fill("#temperature", "0");
+    await page.fill("#words", "In the beginning God created the heaven and the earth.");
+    await page.keyboard.press("Enter");
+    const first = await status(/^24 tokens, [\d.]+ a second, the first after \d+ ms\. \d+ tokens of prompt/, MINUTE);
+    const [text] = await answers();
+    check(text.length > 40, `the answer is ${text}`);
+    // the same question, without sampling
+    await page.click("#again");
+    await page.waitForFunction((before) => document.querySelector("#status").textContent !== before, first);
+    const second = await status(/^24 tokens, .* [1-9]\d* of them known from before/, MINUTE);
+    check((await answers()).join("|") === text, `the second answer is ${await answers()}`);
+    // Stop ends a long text, which stays; the conversation goes on
+    await page.fill("#tokens", "400");
+    await page.fill("#words", "And the LORD said");
+    await page.click("#send");
+    await page.waitForFunction(() => document.querySelectorAll("#talk .assistant")[1]?.textContent.length > 10);
+    await page.dispatchEvent("#stop", "click");
+    await status(/^Stopped\.|^\d+ tokens/, MINUTE);
+    check((await page.locator("#talk li").count()) === 4 && (await page.isEnabled("#again")), "the conversation does not go on");
+    await page.click("#anew");
+    check((await page.locator("#talk li").count()) === 0, "the conversation does not begin anew");
+    check((await page.evaluate(() => document.documentElement.scrollWidth)) <= 1280, "the page scrolls sideways");
+    await page.close();
+    // what the server refuses is said in its words; the browser's console tells of it too
+    const other = await browser.newPage();
+    await other.goto(chat.url);
+    await other.fill("#words", "and ".repeat(600));
+    await other.click("#send");
+    await other.locator("#status.failed", { hasText: /has \d+ tokens, there is room for 512/ }).waitFor();
+    await other.close();
+    await checkAccessibility(browser, chat.url, "");
+    console.log(`demo: served: ${second}`);
+  } finally {
+    chat.program.kill();
+  }
+  const encoder = await startServer("fixtures/embedders/bert");
+  try {
+    const { page, status } = await open(browser, encoder.url, "");
+    await page.fill("#query", "a b");
+    await page.fill("#texts", "c d e\na b\n\nb a");
+    await page.click("#rank button");
+    await status(/^3 texts in \d+ ms\./, MINUTE);
+    const ranked = await page.locator("#ranked li").allTextContents();
+    check(ranked.length === 3 && ranked[0] === "1.000 a b", `the texts are ranked ${ranked.join("; ")}`);
+    await checkAccessibility(browser, encoder.url, "");
+    await page.close();
+  } finally {
+    encoder.program.kill();
   }
 }
 

@@ -55,7 +55,7 @@ ${body}
   <footer class="foot">
     <p>${LOGO} Everything here runs on your device, in this page. Nothing you give it is sent anywhere.</p>
     <p>Models under their own licences: styles, speech detector, Whisper and enlarger MIT,
-      Magika, the cut-out, BlazeFace, PP-OCR, Basic Pitch, MiniLM, EfficientNet and the SSD Apache-2.0
+      Magika, the cut-out, BlazeFace, PP-OCR, Basic Pitch, FireRedVAD, MiniLM, EfficientNet and the SSD Apache-2.0
       (<a href="${up}licenses/Apache-2.0.txt">text</a>).</p>
   </footer>
   <noscript><p class="note">This site needs JavaScript: the compiler runs in the page.</p></noscript>

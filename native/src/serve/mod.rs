@@ -9,6 +9,7 @@
 //! | `vectors` | embeddings and reranking, and the thread of an encoder |
 //! | `routes` | passes requests to the engine and answers back; server-sent events |
 //! | `metrics` | counters for Prometheus |
+//! | `page.html` | the page for people, built from `www` by `npm run native:pages` |
 //!
 //! Requests wait for the model's thread in a queue of limited length; when a client leaves, its text ends before the
 //! next step. What a client may use is limited: bytes of a body, tokens, seconds, connections. Never here: TLS and

@@ -8,6 +8,7 @@ use super::vectors::{self, other_use};
 use super::{Serves, Shared};
 use crate::io::json::Json;
 use crate::llm::{Call, Splitter};
+use crate::page;
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Path, Request, State};
@@ -22,6 +23,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
+/// The page for people.
+const PAGE: &str = include_str!("page.html");
 /// The time limit for receiving a body.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
@@ -31,6 +34,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
     let none = || async { Refusal::new(404, "invalid_request_error", "there is no such address").code("unknown_url") };
     let other = || async { Refusal::new(405, "invalid_request_error", "this address takes another method") };
     Router::new()
+        .route("/", get(index))
         .route("/health", get(health))
         .route("/metrics", get(metrics))
         .route("/v1/models", get(models))
@@ -42,6 +46,17 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .fallback(none)
         .method_not_allowed_fallback(other)
         .with_state(shared)
+}
+
+/// A page for people: a chat with the model, or texts by their relevance.
+async fn index(State(s): App) -> Response {
+    let serves = match (s.serves, &s.chat) {
+        (Serves::Text, Some(_)) => "chat",
+        (Serves::Text, None) => "text",
+        (Serves::Vectors, _) => "vectors",
+        (Serves::Scores, _) => "scores",
+    };
+    page::html(PAGE.replacen("SERVES", serves, 1))
 }
 
 async fn health(State(s): App) -> Response {

@@ -58,6 +58,7 @@ pub(crate) fn serve(model: &Model, how: &How, cache: &Cache, progress: Progress)
     };
     // Programs that start this one wait for this line
     println!("{name} at http://{}/v1", server.address());
+    progress.say(format_args!("a page for people is at http://{}/", server.address()));
     server.until_told()?;
     progress.say("server stopped");
     Ok(Json::Text(String::new()))
