@@ -14,7 +14,7 @@ const root = fileURLToPath(new URL("..", import.meta.url));
 /** Models that come with their recipes. */
 const TASKS = [
   "magika", "selfie_segmentation", "esrgan_slim_x2", "style_multistyle26", "silero_vad_op18_ifless", "basic_pitch", "ppocrv4_det", "ppocr_cls",
-  "ppocrv4_rec", "minilm_l6_v2", "whisper_tiny_en", "blazeface_short", "efficientnet_lite0", "ssd_mobilenet_v2", "verses",
+  "ppocrv4_rec", "minilm_l6_v2", "whisper_tiny_en", "firered_aed", "blazeface_short", "efficientnet_lite0", "ssd_mobilenet_v2", "verses",
 ];
 
 /** All files that the pages fetch, by path within the site. */

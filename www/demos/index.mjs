@@ -46,9 +46,10 @@ export const demos = [
   },
   {
     slug: "speech", title: "Is anyone speaking?",
-    card: "Voice activity, 32 ms at a time, from the microphone.",
-    text: "Silero's detector listens to 32 milliseconds at a time and says how likely it is that somebody speaks.",
-    size: "2.8 MB",
+    card: "Voice activity, 32 ms at a time, from the microphone; in files also singing and music.",
+    text: "Silero's detector listens to 32 milliseconds at a time and says how likely it is that somebody speaks. " +
+      "FireRedVAD tells speech, singing and music apart.",
+    size: "2.8 MB, and 1.2 MB for singing and music",
   },
   {
     slug: "files", title: "What kind of file is it?",

@@ -102,12 +102,13 @@ export const uses = {
   },
   speech: {
     files: speech,
-    script: `${SAMPLES} import { detect, listenTo } from "./code.js"; ${LIVE}
+    script: `${SAMPLES} import { detect, kindsOf, listenTo } from "./code.js"; ${LIVE}
       const heard = await detect(samples);
+      const kinds = (await kindsOf(samples)).map(({ label }) => label);
       const live = [];
       await listenTo(stream, ({ probabilities }) => void live.push(...probabilities));
-      globalThis.result = { count: heard.length, most: Math.max(...heard), expected: Math.ceil(samples.length / 512), live: Math.max(...live) };`,
-    check: (result) => has(result.count === result.expected && result.most > 0.9 && result.live > 0.9, result),
+      globalThis.result = { count: heard.length, most: Math.max(...heard), expected: Math.ceil(samples.length / 512), live: Math.max(...live), kinds };`,
+    check: (result) => has(String(result.kinds) === "speech" && result.count === result.expected && result.most > 0.9 && result.live > 0.9, result),
   },
   style: {
     script: `${DRAWING} import { paint } from "./code.js"; const { width, height, data } = await paint(canvas, { mix: 0.5 });

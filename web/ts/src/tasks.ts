@@ -5,6 +5,7 @@ import { checkSound } from "./audio/check.js";
 import type { LiveAudioSource } from "./audio/listen.js";
 import type { AudioSource } from "./audio/sound.js";
 import type { ChatMessage } from "./chat.js";
+import { loadChunk } from "./chunks.js";
 import { ValueError, missing } from "./errors.js";
 import type { FileSource } from "./progress.js";
 import type { ImageSource } from "./vision/pixels.js";
@@ -18,6 +19,7 @@ import type { Picture } from "./tasks/pictures.js";
 import type { ReadText, ReadTextOptions } from "./tasks/read-text.js";
 import type { TaskOptions } from "./tasks/recipe.js";
 import type { Segments } from "./tasks/segments.js";
+import type { SoundClassOptions, SoundClasses } from "./tasks/sound-classes.js";
 import type { Speech, Transcript, VadOptions } from "./tasks/sounds.js";
 import type { Segment as SpeechSegment, SegmentOptions } from "./tasks/speech-segments.js";
 import type { TextBox } from "./tasks/text-boxes.js";
@@ -33,6 +35,7 @@ export type { Picture } from "./tasks/pictures.js";
 export type { ReadText, ReadTextOptions, TextLine } from "./tasks/read-text.js";
 export type { ImageRecipe, ModelNotice, Opened, Recipe, SsdRecipe, TaskName, TaskOptions } from "./tasks/recipe.js";
 export type { Segment, Segments } from "./tasks/segments.js";
+export type { SoundClassOptions, SoundClasses, SoundEvent } from "./tasks/sound-classes.js";
 export type { Heard, Speech, Transcript, VadOptions } from "./tasks/sounds.js";
 export type { TextBox } from "./tasks/text-boxes.js";
 export type { LiveAudioSource } from "./audio/listen.js";
@@ -173,6 +176,15 @@ export async function* transcribeLive(source: LiveAudioSource, options: Transcri
   yield* (await import("./tasks/live.js").catch(missing)).transcribeLive(source, options);
 }
 
+/**
+ * Classifies a sound: which classes of the model are heard, and when. With the model of `npx gradloom models` speech,
+ * singing and music.
+ */
+export async function classifySound(source: AudioSource, options: SoundClassOptions = {}): Promise<SoundClasses> {
+  checkSound(source);
+  return runTask("classifySound", "classifySound", [source], options);
+}
+
 /** Transcribes music to notes, in the order of their onsets. */
 export async function notes(source: AudioSource, options: NotesOptions = {}): Promise<Note[]> {
   checkSound(source);
@@ -222,5 +234,5 @@ export async function similar(
  * embeddings and more control use `LLM` of `gradloom/llm`, on which this is built.
  */
 export async function chat(messages: string | readonly ChatMessage[], options: ChatTaskOptions = {}): Promise<string> {
-  return (await import("./tasks/chats.js").catch(missing)).chat(messages, options);
+  return (await loadChunk("chats", () => import("./tasks/chats.js"))).chat(messages, options);
 }

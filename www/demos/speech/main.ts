@@ -2,7 +2,7 @@
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
 import { colour, files, plot, sample, sound, withMicrophone } from "../../src/demo/widgets";
-import { detect, listenTo } from "./code.js";
+import { detect, kindsOf, listenTo } from "./code.js";
 
 const RATE = 16_000;
 const FRAME = 512;
@@ -11,6 +11,10 @@ const LEVEL = 0.5;
 const demo = new TaskDemo("models/silero_vad_op18_ifless/recipe.json");
 const canvas = el<HTMLCanvasElement>("voice");
 let shown: readonly number[] = [];
+/** The classes of the second chart, from top to bottom. */
+const KINDS = ["speech", "singing", "music"];
+const bands = el<HTMLCanvasElement>("kinds");
+let events: readonly { start: number; end: number; label: string | undefined; score: number }[] = [];
 /** The displayed sound, kept for playback. */
 let sounding: Float32Array | undefined;
 
@@ -22,6 +26,38 @@ function report(probabilities: readonly number[]): string {
   const text = `Speech in ${seconds(spoken)} of ${seconds(probabilities.length)} s.`;
   el("voice-text").textContent = text;
   return text;
+}
+
+/** Draws where each class is heard in a sound of so many seconds. */
+function drawKinds(seconds: number): void {
+  const pen = bands.getContext("2d") as CanvasRenderingContext2D;
+  const { width, height } = bands;
+  const row = height / KINDS.length;
+  pen.clearRect(0, 0, width, height);
+  pen.font = `600 20px ${getComputedStyle(document.body).fontFamily}`;
+  pen.textBaseline = "middle";
+  KINDS.forEach((kind, at) => {
+    pen.fillStyle = colour("--sunk");
+    pen.fillRect(0, at * row + 2, width, row - 4);
+    pen.fillStyle = colour("--accent");
+    for (const { start, end } of events.filter(({ label }) => label === kind)) {
+      pen.fillRect((start / seconds) * width, at * row + 2, Math.max(3, ((end - start) / seconds) * width), row - 4);
+    }
+    // on a ground of its own, since a band may lie under it
+    const wide = pen.measureText(kind).width + 20;
+    pen.fillStyle = colour("--card");
+    pen.fillRect(8, at * row + 8, wide, row - 16);
+    pen.fillStyle = colour("--ink");
+    pen.fillText(kind, 18, (at + 0.5) * row);
+  });
+}
+
+/** Shows what kinds of sound are heard in the whole. */
+async function showKinds(samples: Float32Array, signal: AbortSignal): Promise<void> {
+  ({ value: events } = await demo.perform(signal, (how) => kindsOf(samples, { ...how, signal }), "models/firered_aed/recipe.json"));
+  drawKinds(samples.length / RATE);
+  const told = events.map(({ label, start, end }) => `${label} from ${start.toFixed(1)} to ${end.toFixed(1)} s`);
+  el("kinds-text").textContent = told.length > 0 ? `${told.slice(0, 6).join(", ")}${told.length > 6 ? " …" : ""}.` : "Neither speech nor singing nor music.";
 }
 
 /** Plays the sound, with a line on the chart at the playback position. */
@@ -51,6 +87,7 @@ async function play(samples: Float32Array, signal: AbortSignal): Promise<void> {
 /** Analyses the sound of a file and keeps it for playback. */
 async function whole(samples: Float32Array, signal: AbortSignal): Promise<string> {
   const text = report(await hear(samples, signal));
+  await showKinds(samples, signal);
   sounding = samples;
   return text;
 }
@@ -81,6 +118,9 @@ el("sample").addEventListener("click", () => void demo.work("Fetching the sample
 el("microphone").addEventListener("click", () => void demo.work("Asking for the microphone", async (signal) => {
   let all: number[] = [];
   sounding = undefined;
+  events = [];
+  drawKinds(1);
+  el("kinds-text").textContent = "";
   return withMicrophone(signal, async (stream) => {
     const stop = (): void => stream.getTracks().forEach((track) => track.stop());
     const hidden = (): void => void (document.hidden && stop());
@@ -106,5 +146,9 @@ el("play").addEventListener("click", () => {
   const samples = sounding;
   if (samples) void demo.work("Playing.", async (signal) => play(samples, signal).then(() => report(shown)));
 });
-addEventListener("themechange", () => report(shown));
+addEventListener("themechange", () => {
+  report(shown);
+  drawKinds(sounding ? sounding.length / RATE : 1);
+});
 plot(canvas, [], 1, 2);
+drawKinds(1);

@@ -1,5 +1,6 @@
 // Reads sounds from files, URLs or audio buffers as samples at the rate that a model expects, and resamples and splits
 // them.
+import { loadChunk } from "../chunks.js";
 import type { Device } from "../device.js";
 import { FormatError, UnsupportedError, ValueError } from "../errors.js";
 import { type FetchOptions, type FileSource, checkSource, readSource } from "../progress.js";
@@ -75,7 +76,7 @@ async function decodeSource(source: AudioSource, options: AudioOptions): Promise
       if (!(error instanceof UnsupportedError)) throw error;
     }
   }
-  const { detectFormat } = await import("../sniff.js");
+  const { detectFormat } = await loadChunk("sniff");
   const format = detectFormat(bytes);
   const soundFormats = ["ogg", "flac", "mp3", "mp4"];
   const formatError = (cause?: unknown): FormatError => {

@@ -33,7 +33,7 @@ export interface PostedOptions {
   functions: string[];
 }
 
-const AUDIO_TASKS: ReadonlySet<TaskFunction> = new Set(["vad", "transcribe", "notes"] as const);
+const AUDIO_TASKS: ReadonlySet<TaskFunction> = new Set(["vad", "transcribe", "notes", "classifySound"] as const);
 
 function splitOptions({ signal: _, model: __, device: ___, ...options }: Partial<TaskOptions>): { posted: PostedOptions; callbacks: Callbacks } {
   const all = Object.entries(options);

@@ -6,6 +6,7 @@ export { classify, removeBackground, stylize, upscale } from "./pictures.js";
 export { readText } from "./read-text.js";
 export { disposeKept, retryOnDeviceLoss, openLocal } from "./recipe.js";
 export { segment } from "./segments.js";
+export { classifySound } from "./sound-classes.js";
 export { transcribe, vad } from "./sounds.js";
 export { detectText } from "./text-boxes.js";
 export { embed } from "./texts.js";
