@@ -19,8 +19,19 @@ test("the package has no run-time dependency and no install script", () => {
 });
 
 test("the licences are in it, and no source", () => {
-  const names = readdirSync(folder).sort();
+  const names = readdirSync(folder).filter((name) => !(`./${name}` in manifest.exports) || name === "package.json").sort();
   assert.deepEqual(names, ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "THIRD-PARTY-NOTICES.txt", "cli", "dist", "docs", "package.json"]);
+});
+
+test("tools that do not read `exports` find every entry by its folder", () => {
+  const entries = Object.entries(manifest.exports).filter(([name, { types }]) => types && name !== ".");
+  assert.ok(entries.length > 8, `${entries.length} entries`);
+  for (const [name, files] of entries) {
+    const own = new URL(`${name}/package.json`, folder);
+    const { type, main, types } = JSON.parse(readFileSync(own, "utf8"));
+    assert.equal(type, "module");
+    assert.deepEqual([new URL(main, own).href, new URL(types, own).href], [new URL(files.default, folder).href, new URL(files.types, folder).href]);
+  }
 });
 
 test("a release would be taken by npm and cargo, and the changelog speaks of it", () => {
