@@ -1,6 +1,6 @@
 // The built site in headless Chromium, driven as a person would: every demo's page on both devices with its results checked,
 // all pages on a narrow screen, and a demo without WebGPU.
-// usage: node tests/browser/demo.mjs [code] [home] [inside] [viz] [docs] [axe] [keyboard] [touch] [wasm] [webgpu] [narrow] [media] [no-webgpu] [SLUG ..]
+// usage: node tests/browser/demo.mjs [code] [home] [inside] [viz] [served] [docs] [axe] [keyboard] [touch] [wasm] [webgpu] [narrow] [media] [no-webgpu] [SLUG ..]
 // with slugs, of the demos only these; without any word all but those that are slow on WebGPU
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -10,7 +10,7 @@ import { serve } from "../../scripts/serve.mjs";
 import { readNpz } from "../lib/npz.mjs";
 import { checkAccessibility } from "./axe.mjs";
 import { keyboard } from "./keyboard.mjs";
-import { code, docs, home, inside, viz } from "./site.mjs";
+import { code, docs, home, inside, served, viz } from "./site.mjs";
 import { touch } from "./touch.mjs";
 import { MINUTE, check, open } from "./visit.mjs";
 import { demos } from "../../www/demos/index.mjs";
@@ -197,6 +197,7 @@ async function speech({ page, status }) {
   const text = await status(/^Speech in /);
   const [spoken, all] = /([\d.]+) of ([\d.]+) s/.exec(text).slice(1).map(Number);
   check(all === 3 && spoken > 2 && spoken < 2.9, text);
+  check(/^speech from 0\.\d to [23]\.\d s\.$/.test(await page.textContent("#kinds-text")), `heard ${await page.textContent("#kinds-text")}`);
   // it is played, with a line where it is, which goes when it ends
   const quiet = await canvasPixels(page, "voice");
   await page.click("#play");
@@ -657,6 +658,7 @@ const parts = {
   home,
   inside,
   viz,
+  served,
   docs,
   axe,
   keyboard,

@@ -53,8 +53,8 @@ export function project(name, parent, as = name, { html } = {}) {
 }
 
 /** Opens a page and waits for the `result` its script leaves; anything on the error console fails it. */
-export async function resultOf(browser, mounts) {
-  const server = await serve(mounts);
+export async function resultOf(browser, mounts, options = {}) {
+  const server = await serve(mounts, options);
   try {
     return await resultAt(browser, server.url);
   } finally {

@@ -1,8 +1,8 @@
-// A service worker that runs a model and reads files of weights. It may not import anything once it runs.
+// A service worker that runs models, tasks and a language model, and reads files of weights. It may not import anything once it runs.
 import "./node_modules/gradloom/dist/service-worker.js";
 import { Tensor, Tokenizer, init, irKernel, load, loadWeights, saveWeights, torch, version } from "./node_modules/gradloom/dist/index.js";
 import { LLM } from "./node_modules/gradloom/dist/llm.js";
-import { vad } from "./node_modules/gradloom/dist/tasks.js";
+import { chat, vad } from "./node_modules/gradloom/dist/tasks.js";
 import { softmax } from "./node_modules/gradloom/dist/vision.js";
 
 async function main() {
@@ -24,11 +24,16 @@ async function main() {
   const { linalg } = await torch();
   const inverse = await linalg.inv(new Tensor([[2, 0], [0, 4]])).tolist();
   const kernel = await irKernel("nonsense").catch(({ code }) => code);
-  const told = ({ code, hint }) => [code, hint];
-  const language = await LLM.load("language.gguf", { device: "wasm" }).catch(told);
-  const task = await vad("speech.wav", { model: "recipe.json", device: "wasm" }).catch(told);
+  const { segments } = await vad("speech.wav", { model: "recipe.json", device: "wasm" });
+  const llm = await LLM.load("language.gguf", { device: "wasm", context: 64 });
+  const written = [];
+  for await (const token of llm.tokens(inputs.prompt, { maxTokens: 8, ignoreEnd: true })) written.push(token);
+  const recipe = { task: "chat", model: new URL("language.gguf", location.href).href, name: "A tiny model", license: "MIT" };
+  const how = { device: "wasm", context: 64, maxTokens: 4, ignoreEnd: true };
+  // its files have no tokenizer, as the task says, whose code is here then
+  const answer = await chat("Hello", { model: `data:application/json,${encodeURIComponent(JSON.stringify(recipe))}`, ...how }).catch(({ message }) => message);
   const weights = { names: Object.keys(saved), sums, copied: await copy.a.tolist() };
-  const others = { refused, inverse, kernel, language, task };
+  const others = { refused, inverse, kernel, segments, written, answer };
   return { version: version(), threads: device.threads, speech: await output.item(), half: softmax([1, 1])[0], encoded, ...weights, ...others };
 }
 

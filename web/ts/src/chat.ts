@@ -1,12 +1,13 @@
 // Chat templates: render a list of messages as the prompt text that a model was trained on.
 import type { RawChatTemplate } from "./pkg/gradloom_chat.js";
+import { loadChunk } from "./chunks.js";
 import { StateError, guard } from "./errors.js";
 import { lazyWasm } from "./lazy-wasm.js";
 import { readHeader } from "./files.js";
 import type { FetchOptions, FileSource } from "./progress.js";
 
 /** Loads the wasm module that runs chat templates. */
-export const chatModule = /* @__PURE__ */ lazyWasm("chat", () => import("./pkg/gradloom_chat.js"));
+export const chatModule = /* @__PURE__ */ lazyWasm("chat", () => loadChunk("chat", () => import("./pkg/gradloom_chat.js")));
 
 /** One message. Further properties are passed to the template, which may read e.g. `tool_calls`. */
 export interface ChatMessage {

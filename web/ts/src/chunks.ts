@@ -6,21 +6,34 @@ import { missing } from "./errors.js";
 
 /** The chunks by name. */
 export interface Chunks {
+  advice: typeof import("./tasks/advice.js");
   archives: typeof import("./archives.js");
+  chat: typeof import("./pkg/gradloom_chat.js");
+  chats: typeof import("./tasks/chats.js");
   collect: typeof import("./collect.js");
   downloads: typeof import("./downloads.js");
+  encoderModule: typeof import("./pkg/gradloom_encoder.js");
   external: typeof import("./external.js");
   files: typeof import("./pkg/gradloom_files.js");
+  folder: typeof import("./tasks/folder.js");
   gguf: typeof import("./gguf.js");
+  ggufFile: typeof import("./llm/gguf-file.js");
+  gpu: typeof import("./vision/gpu.js");
   hints: typeof import("./hints.js");
+  languageModel: typeof import("./llm/local.js");
+  llm: typeof import("./llm.js");
+  llmModule: typeof import("./pkg/gradloom_llm.js");
   loops: typeof import("./loops.js");
   ops: typeof import("./pkg/gradloom_ops.js");
   print: typeof import("./print.js");
+  reload: typeof import("./llm/reload.js");
   remote: typeof import("./remote.js");
   sniff: typeof import("./sniff.js");
   streams: typeof import("./vision/streams.js");
+  tasks: typeof import("./tasks/implementations.js");
   text: typeof import("./pkg/gradloom_text.js");
   torch: typeof import("./torch.js");
+  vision: typeof import("./vision.js");
   weights: typeof import("./weights.js");
 }
 
@@ -31,9 +44,12 @@ const loaders: Partial<Loaders> = {};
 /** Registers the loaders of chunks. */
 export const registerChunks = (from: Partial<Loaders>): void => void Object.assign(loaders, from);
 
-/** A chunk, loaded on first use. */
-export async function loadChunk<K extends keyof Chunks>(name: K): Promise<Chunks[K]> {
-  const load = loaders[name];
+/**
+ * A chunk, loaded on first use: as it was registered, else by `otherwise`, with which code of few pages brings its own
+ * chunks, so that other pages know nothing of them.
+ */
+export async function loadChunk<K extends keyof Chunks>(name: K, otherwise?: () => Promise<Chunks[K]>): Promise<Chunks[K]> {
+  const load = loaders[name] ?? otherwise;
   if (!load) throw new Error(`there is no \`${name}\` here`);
   return load().catch(missing);
 }

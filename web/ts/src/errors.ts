@@ -72,7 +72,7 @@ export const isLost = (error: unknown): boolean => (error as { code?: unknown } 
 export const missing = (cause: Error): never => {
   if (cause instanceof GradloomError) throw cause;
   if ("ServiceWorkerGlobalScope" in globalThis) {
-    const hint = 'import "gradloom/service-worker" as well; language models and tasks run in pages and dedicated workers';
+    const hint = 'import "gradloom/service-worker" as well';
     throw new UnsupportedError("E_UNSUPPORTED", "a service worker cannot import a part of the package once it runs", { cause, hint });
   }
   throw new FetchError("E_FETCH", `a part of the package did not load: ${cause.message}`, { cause });

@@ -1,5 +1,4 @@
 // Entry points for reading and writing files; the code behind them is loaded on first use.
-import { missing } from "./errors.js";
 import type { LoadOptions } from "./model.js";
 import { loadChunk } from "./chunks.js";
 import { type FetchOptions, type FileSource, readSource } from "./progress.js";
@@ -28,14 +27,14 @@ export const hasGgufName = (from: FileSource): boolean => /\.gguf([?#]|$)/i.test
 /** Reads a file and parses it; of a file named `.gguf` only the beginning (the metadata) is read. */
 export async function readHeader<T>(expected: Expected, from: FileSource, options: FetchOptions, parse: (file: Uint8Array) => T): Promise<Awaited<T>> {
   if (hasGgufName(from)) {
-    return await (await loadChunk("gguf").catch(missing)).readMetadata(expected, from, options, parse);
+    return await (await loadChunk("gguf")).readMetadata(expected, from, options, parse);
   }
   const file = await readSource(from, options);
   return withFormatHint(expected, from, file, () => parse(file));
 }
 
 /** Loads the code for files of tensors. */
-export const weightsModule = (): Promise<typeof import("./weights.js")> => loadChunk("weights").catch(missing);
+export const weightsModule = (): Promise<typeof import("./weights.js")> => loadChunk("weights");
 
 /** Options of `loadWeights`. */
 export interface WeightOptions extends FetchOptions {

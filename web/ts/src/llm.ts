@@ -1,13 +1,14 @@
 // Language models and encoders: the entry `gradloom/llm`.
 import "./page-chunks.js";
 import type { ChatMessage } from "./chat.js";
-import { missing } from "./errors.js";
+import { loadChunk } from "./chunks.js";
+import { InternalError, guardAsync, isLost } from "./errors.js";
 import type {
   AnswerOptions, Backend, Finetuned, FinetuneOptions, GenerateOptions, Generated, Job, LLMOptions, Lesson, Metadata, ModelInfo, ModelSource, Step,
 } from "./llm/options.js";
 import type { GgufFile } from "./llm/gguf-file.js";
+import type { HeldFile, Origin } from "./llm/reload.js";
 import { loadRemote } from "./llm/remote.js";
-import { packageFile } from "./module.js";
 import type { FetchOptions, FileSource } from "./progress.js";
 import { workerViaBlob } from "./workers.js";
 
@@ -24,7 +25,7 @@ export type {
  * the header is fetched, once. Fails with `E_FORMAT` for another or a malformed file, and with `E_FETCH`.
  */
 export async function openGguf(from: FileSource, options: FetchOptions = {}): Promise<GgufFile> {
-  return (await import("./llm/gguf-file.js").catch(missing)).openGguf(from, options);
+  return (await loadChunk("ggufFile", () => import("./llm/gguf-file.js"))).openGguf(from, options);
 }
 
 /** Converts text to a model's tokens and back. */
@@ -39,14 +40,13 @@ const EMPTY_STATS: Generated = { promptTokens: 0, reusedTokens: 0, tokens: 0, fi
 
 /** Loads a model in this thread. Its code is a separate module, which pages with a worker do not load. */
 async function localModel(from: ModelSource, options: LLMOptions): Promise<Backend> {
-  return (await import("./llm/local.js").catch(missing)).loadLocal(from, options);
+  return (await loadChunk("languageModel", () => import("./llm/local.js"))).loadLocal(from, options);
 }
 
+const newWorker = (): Worker => new Worker(new URL("./llm-worker.js", import.meta.url), { type: "module" });
+
 /** The ways to start the worker, in the order in which they are tried. */
-const STARTERS = [
-  () => new Worker(new URL("./llm-worker.js", import.meta.url), { type: "module" }),
-  () => workerViaBlob(packageFile("./llm-worker.js")),
-];
+const STARTERS = [newWorker, () => workerViaBlob(newWorker)];
 
 /** Loads a model in a worker; null if the browser refuses the worker. */
 async function remoteModel(from: ModelSource, options: LLMOptions): Promise<Backend | null> {
@@ -63,28 +63,58 @@ async function remoteModel(from: ModelSource, options: LLMOptions): Promise<Back
   return null;
 }
 
+/** Loads a model, in a worker if that is possible. */
+async function loadBackend(from: ModelSource, options: LLMOptions): Promise<Backend> {
+  const { worker = true } = options;
+  const isPage = typeof document !== "undefined" && typeof Worker !== "undefined";
+  // options that cannot be posted to a worker keep the model in this thread
+  if (!worker || !isPage || options.fetch !== undefined || typeof options.device === "object") return localModel(from, options);
+  options.signal?.throwIfAborted();
+  const remote = await remoteModel(from, options);
+  if (!remote) console.warn("gradloom: the language model runs on the page's own thread, because its worker did not start");
+  return remote ?? localModel(from, options);
+}
+
+/** What a model can be loaded from again. Bytes are held weakly, since they may be large. */
+function hold(from: ModelSource): Origin["from"] {
+  const holdFile = (file: FileSource): HeldFile => (file instanceof ArrayBuffer || ArrayBuffer.isView(file) ? new WeakRef(file) : file);
+  if (Array.isArray(from)) return from as readonly File[];
+  const isRecord = Object.getPrototypeOf(from) === Object.prototype;
+  return isRecord ? Object.fromEntries(Object.entries(from).map(([name, file]) => [name, holdFile(file)])) : holdFile(from as FileSource);
+}
+
 /**
  * A language model. Requests are processed one at a time; the prefix that a prompt shares with the previous text is not
- * computed again.
+ * computed again. If its worker or its device is lost, requests in progress fail with `E_DEVICE_LOST`, and the next one
+ * loads the model again.
  */
 export class LLM {
-  readonly #backend: Backend;
+  #backend: Backend;
   #stats: Generated = EMPTY_STATS;
-  /** Architecture, sizes and other properties of the model. */
-  readonly info: ModelInfo;
-  /** The metadata in its file, except for long lists. */
-  readonly metadata: Metadata;
+  readonly #origin: Origin;
+  /** Whether a request failed because the model was lost. */
+  #lost = false;
+  #disposed = false;
+  #reloading: Promise<Backend> | undefined;
   /** The model's tokenizer. */
-  readonly tokenizer: ModelTokenizer;
+  readonly tokenizer: ModelTokenizer = {
+    encode: (text, { special = true } = {}) => this.#request((backend) => backend.encode(text, special)),
+    decode: (ids, { skipSpecial = true } = {}) => this.#request((backend) => backend.decode(ids, skipSpecial)),
+  };
 
-  private constructor(backend: Backend) {
+  private constructor(backend: Backend, origin: Origin) {
     this.#backend = backend;
-    this.info = backend.info;
-    this.metadata = backend.metadata;
-    this.tokenizer = {
-      encode: (text, { special = true } = {}) => backend.encode(text, special),
-      decode: (ids, { skipSpecial = true } = {}) => backend.decode(ids, skipSpecial),
-    };
+    this.#origin = origin;
+  }
+
+  /** Architecture, sizes and other properties of the model. */
+  get info(): ModelInfo {
+    return this.#backend.info;
+  }
+
+  /** The metadata in its file, except for long lists. */
+  get metadata(): Metadata {
+    return this.#backend.metadata;
   }
 
   /**
@@ -94,15 +124,36 @@ export class LLM {
    * the browser refuses the worker's script, which the console reports.
    */
   static async load(from: ModelSource, options: LLMOptions = {}): Promise<LLM> {
-    const { worker = true } = options;
-    const isPage = typeof document !== "undefined" && typeof Worker !== "undefined";
-    // options that cannot be posted to a worker keep the model in this thread
-    const isLocal = !worker || !isPage || options.fetch !== undefined || typeof options.device === "object";
-    if (isLocal) return new LLM(await localModel(from, options));
-    options.signal?.throwIfAborted();
-    const remote = await remoteModel(from, options);
-    if (!remote) console.warn("gradloom: the language model runs on the page's own thread, because its worker did not start");
-    return new LLM(remote ?? (await localModel(from, options)));
+    return new LLM(await loadBackend(from, options), { from: hold(from), options, adapter: null, trained: {} });
+  }
+
+  /** The model; loaded again if it was lost, in one attempt for all who wait. */
+  async #live(signal: AbortSignal | undefined): Promise<Backend> {
+    if (this.#disposed || !(this.#lost || this.#backend.ended)) return this.#backend;
+    const restore = async (): Promise<Backend> => {
+      this.#lost = true;
+      this.#backend.dispose();
+      const { reload } = await loadChunk("reload", () => import("./llm/reload.js"));
+      const model = await reload(this.#origin, loadBackend);
+      this.#backend = model;
+      this.#lost = false;
+      if (this.#disposed) model.dispose();
+      return model;
+    };
+    return guardAsync(() => (this.#reloading ??= restore().finally(() => (this.#reloading = undefined))), signal);
+  }
+
+  /** Notes whether an error of a request is the loss of the model. */
+  #note(error: unknown, backend: Backend): unknown {
+    if (backend === this.#backend && (isLost(error) || error instanceof InternalError)) this.#lost = true;
+    return error;
+  }
+
+  async #request<T>(body: (backend: Backend) => Promise<T>, signal?: AbortSignal): Promise<T> {
+    const backend = await this.#live(signal);
+    return body(backend).catch((error: unknown) => {
+      throw this.#note(error, backend);
+    });
   }
 
   /** Statistics of the last request, or of the current one so far. */
@@ -111,9 +162,14 @@ export class LLM {
   }
 
   async *#run(job: Omit<Job, "options">, { signal, ...options }: AnswerOptions): AsyncGenerator<Step, void> {
-    for await (const step of this.#backend.run({ ...job, options }, signal)) {
-      this.#stats = step.stats;
-      yield step;
+    const backend = await this.#live(signal);
+    try {
+      for await (const step of backend.run({ ...job, options }, signal)) {
+        this.#stats = step.stats;
+        yield step;
+      }
+    } catch (error) {
+      throw this.#note(error, backend);
     }
   }
 
@@ -142,15 +198,16 @@ export class LLM {
 
   /** An embedding of the text: the mean of the model's hidden states over its tokens, as a unit vector. */
   embed(text: string | readonly number[], { signal }: { signal?: AbortSignal } = {}): Promise<Float32Array> {
-    return this.#backend.embed(text, signal);
+    return this.#request((backend) => backend.embed(text, signal), signal);
   }
 
   /**
    * Switches to the adapter of this name, or to none. Nothing is recompiled, but earlier text has to be processed
    * again. Waits until the current request is done.
    */
-  useAdapter(name: string | null): Promise<void> {
-    return this.#backend.useAdapter(name);
+  async useAdapter(name: string | null): Promise<void> {
+    await this.#request((backend) => backend.useAdapter(name));
+    this.#origin.adapter = name;
   }
 
   /**
@@ -158,13 +215,16 @@ export class LLM {
    * files; `useAdapter` activates it. Waits until the current request is done.
    */
   async finetune(texts: readonly Lesson[], options: FinetuneOptions = {}): Promise<Finetuned> {
-    const result = await this.#backend.finetune(texts, options);
+    const result = await this.#request((backend) => backend.finetune(texts, options), options.signal);
+    const { name, file, config } = result;
+    this.#origin.trained[name] = { from: file, config };
     if (!this.info.adapters.includes(result.name)) (this.info.adapters as string[]).push(result.name);
     return result;
   }
 
   /** Frees the model and ends its worker; pending requests fail with `E_STATE`. */
   dispose(): void {
+    this.#disposed = true;
     this.#backend.dispose();
   }
 

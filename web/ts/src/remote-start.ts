@@ -1,9 +1,9 @@
 // Starts the worker that runs a page's models and tasks: one for all, on first use, and a new one if it ends.
 import { type Device, type DeviceKind, open, pageWorker, settings } from "./device.js";
 import { InternalError } from "./errors.js";
-import { loadWasm, moduleState, packageFile } from "./module.js";
+import { loadWasm, moduleState } from "./module.js";
 import { type Callbacks, RpcClient } from "./remote/calls.js";
-import { workerViaBlob } from "./workers.js";
+import { newLock, workerViaBlob } from "./workers.js";
 
 /** A worker that has not answered within this time counts as failed. */
 const START_TIMEOUT_MS = 20_000;
@@ -15,14 +15,10 @@ let sentSettings: unknown;
 /** Functions of the page that the worker may call at any time. */
 export const pageFunctions: Callbacks = { log: (text: string) => (settings.log ?? console.log)(text) };
 
-/** The ways to start the worker, in the order in which they are tried. */
-const STARTERS = [
-  () => new Worker(new URL("./remote-worker.js", import.meta.url), { type: "module" }),
-  () => workerViaBlob(packageFile("./remote-worker.js")),
-];
+const newWorker = (): Worker => new Worker(new URL("./remote-worker.js", import.meta.url), { type: "module" });
 
-/** A name for the lock that the worker holds while it lives, unique among all pages of the origin. */
-const newLock = (): string => `gradloom-worker-${globalThis.crypto?.randomUUID?.() ?? `${Date.now()}-${Math.random()}`}`;
+/** The ways to start the worker, in the order in which they are tried. */
+const STARTERS = [newWorker, () => workerViaBlob(newWorker)];
 
 /** Forgets the worker, so that the next call starts another one. */
 function forget(): void {

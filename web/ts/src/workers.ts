@@ -51,21 +51,58 @@ export async function startWorkers(n: number, onExit: OnExit): Promise<{ workers
   return { workers, failed: workers.length < n ? failed : undefined };
 }
 
-const startDirectly: WorkerStarter = (onExit) => watchPageWorker(new Worker(new URL("./worker.js", import.meta.url), { type: "module" }), onExit);
+const newThread = (): Worker => new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
+
+const startDirectly: WorkerStarter = (onExit) => watchPageWorker(newThread(), onExit);
 
 /**
- * Starts a worker from a blob that imports the script. This works where browsers refuse the script itself: if it is of
- * another origin, or if the server sends the cross-origin isolation headers only with pages.
+ * The address of the script with which `start` makes a worker. Bundlers move and rename scripts, and put their addresses
+ * into `new Worker(new URL(..))` alone, so that is evaluated with a `Worker` that only notes the address.
  */
-export function workerViaBlob(script: URL): Worker {
-  const url = URL.createObjectURL(new Blob([`import ${JSON.stringify(script.href)}`], { type: "text/javascript" }));
+function scriptOf(start: () => Worker): string {
+  const original = globalThis.Worker;
+  const noted: string[] = [];
+  const note = function (address: string | URL): void {
+    noted.push(String(address));
+  };
+  globalThis.Worker = note as unknown as typeof Worker;
+  try {
+    start();
+  } finally {
+    globalThis.Worker = original;
+  }
+  return new URL(noted[0] as string, globalThis.location.href).href;
+}
+
+/**
+ * Starts the worker that `start` makes from a blob that imports its script. This works where browsers refuse the script
+ * itself: if it is of another origin, or if the server sends the cross-origin isolation headers only with pages.
+ */
+export function workerViaBlob(start: () => Worker): Worker {
+  const script = scriptOf(start);
+  const blob = (text: string): string => URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+  // bundlers that make classic scripts of workers have them look for other files relative to `location`
+  const place = blob(`Object.defineProperty(globalThis, "location", { value: new URL(${JSON.stringify(script)}) })`);
+  const url = blob(`import ${JSON.stringify(place)}; import ${JSON.stringify(script)}`);
   const worker = new Worker(url, { type: "module" });
-  // by its first message or error the browser has read the blob
-  for (const event of ["message", "error"]) worker.addEventListener(event, () => URL.revokeObjectURL(url), { once: true });
+  // by its first message or error the browser has read the blobs
+  const forget = (): void => [url, place].forEach((each) => URL.revokeObjectURL(each));
+  for (const event of ["message", "error"]) worker.addEventListener(event, forget, { once: true });
   return worker;
 }
 
-const startViaBlob: WorkerStarter = (onExit) => watchPageWorker(workerViaBlob(new URL("./worker.js", import.meta.url)), onExit);
+/** A name for the lock that a worker holds while it lives, unique among all pages of the origin. */
+export const newLock = (): string => `gradloom-worker-${globalThis.crypto?.randomUUID?.() ?? `${Date.now()}-${Math.random()}`}`;
+
+/**
+ * Calls `onEnd` when the worker that holds a lock has ended, whatever the cause: the browser passes the lock on then.
+ * There is no event for a worker that the browser terminates, e.g. for lack of memory.
+ */
+export function watchLock(lock: string, onEnd: () => void): void {
+  void navigator.locks?.request(lock, onEnd).catch(() => {});
+}
+
+const startViaBlob: WorkerStarter = (onExit) => watchPageWorker(workerViaBlob(newThread), onExit);
 
 function watchPageWorker(started: Worker, onExit: OnExit): ReturnType<WorkerStarter> {
   const worker = started as unknown as PageWorker;

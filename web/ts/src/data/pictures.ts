@@ -1,5 +1,6 @@
 // Files of pictures as a data set, decoded when their batch is made.
-import { ValueError, missing } from "../errors.js";
+import { loadChunk } from "../chunks.js";
+import { ValueError } from "../errors.js";
 import { Tensor } from "../tensor.js";
 import type { ImageOptions } from "../vision/image.js";
 import type { ImageSource } from "../vision/pixels.js";
@@ -56,7 +57,7 @@ export class Pictures extends Examples<Record<string, Tensor>> {
   async batch(rows: readonly number[]): Promise<Record<string, Tensor>> {
     const outOfRange = rows.find((row) => !(Number.isInteger(row) && row >= 0 && row < this.length));
     if (outOfRange !== undefined) throw new ValueError("E_VALUE", `there is no example ${outOfRange} of ${this.length}`);
-    const { fromImage } = await import("../vision.js").catch(missing);
+    const { fromImage } = await loadChunk("vision", () => import("../vision.js"));
     const images = await Promise.all(rows.map((row) => fromImage(this.#images[row] as ImageSource, { ...this.#options, layout: "chw" })));
     const x = await Tensor.stack(images).realize();
     for (const image of images) image.dispose();

@@ -499,8 +499,8 @@ export class LocalModel implements Backend {
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
-    // free the tensors only once pending requests no longer use them
-    void this.#queueTail.then(() => this.#free());
+    // free the tensors only once pending requests no longer use them; a module that has ended has freed all, and throws
+    void this.#queueTail.then(() => this.#free()).catch(() => {});
   }
 
   async #free(): Promise<void> {

@@ -234,6 +234,8 @@ export interface Step {
 export interface Backend {
   readonly info: ModelInfo;
   readonly metadata: Metadata;
+  /** Whether its worker has ended. */
+  readonly ended?: boolean;
   run(job: Job, signal: AbortSignal | undefined): AsyncGenerator<Step, void>;
   encode(text: string, special: boolean): Promise<number[]>;
   decode(ids: readonly number[], skipSpecial: boolean): Promise<string>;

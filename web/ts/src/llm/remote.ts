@@ -1,12 +1,13 @@
 // The page's side of a language model in a worker, which leaves the page's thread free.
-import { type GradloomError, InternalError, StateError, ValueError } from "../errors.js";
+import { DeviceError, type GradloomError, InternalError, StateError, ValueError } from "../errors.js";
 import { wasmFolder } from "../module.js";
 import type { FileSource } from "../progress.js";
-import { fromPlainError } from "../remote/calls.js";
+import { fromPlainError, toPlainError } from "../remote/calls.js";
 import type { AdapterSource, Backend, Finetuned, FinetuneOptions, Job, LLMOptions, Lesson, Metadata, ModelInfo, ModelSource, Step } from "./options.js";
+import { newLock, watchLock } from "../workers.js";
 import type { WorkerMessage, WorkerRequest } from "./thread.js";
 
-type OnMessage = (message: WorkerMessage) => void;
+type OnMessage = (message: WorkerMessage) => unknown;
 type WithoutId<T> = T extends unknown ? Omit<T, "id"> : never;
 
 /** Resolves a relative path here, since a worker has another base. */
@@ -35,7 +36,7 @@ export async function loadRemote(worker: Worker, from: ModelSource, options: LLM
   const init = { device: device ?? "auto", ...(folder && { wasmUrl: new URL("gradloom_web_bg.wasm", folder).href }) } as const;
   try {
     const sentOptions = { ...rest, adapters: adapterSources, device: device ?? ("auto" as const) };
-    await model.load({ kind: "load", from: absoluteSource(from), options: sentOptions, init }, signal, onProgress);
+    await model.load({ from: absoluteSource(from), options: sentOptions, init }, signal, onProgress);
     return model;
   } catch (error) {
     model.dispose();
@@ -43,6 +44,12 @@ export async function loadRemote(worker: Worker, from: ModelSource, options: LLM
     throw error;
   }
 }
+
+type LoadRequest = Omit<Extract<WithoutId<WorkerRequest>, { kind: "load" }>, "kind" | "lock">;
+
+/** The error for a worker that has ended with its model. */
+const workerLost = (why: string): DeviceError =>
+  new DeviceError("E_DEVICE_LOST", `the language model's worker ${why}`, { hint: "call again: the model is loaded again where it came from" });
 
 export class RemoteModel implements Backend {
   info!: ModelInfo;
@@ -61,9 +68,14 @@ export class RemoteModel implements Backend {
       this.#listeners.get(data.id)?.(data);
     };
     worker.onerror = (event) => {
-      const why = event.message ? `: ${event.message}` : "";
-      this.#terminate(new InternalError("E_INTERNAL", `the language model's worker stopped${why}`));
+      const why = `stopped${event.message ? `: ${event.message}` : ""}`;
+      // without a first answer the browser may have refused the script
+      this.#terminate(this.alive ? workerLost(why) : new InternalError("E_INTERNAL", `the language model's worker ${why}`));
     };
+  }
+
+  get ended(): boolean {
+    return this.#endReason !== undefined;
   }
 
   /** Sends a request; `onMessage` receives every message about it. Returns a function that aborts it. */
@@ -71,7 +83,7 @@ export class RemoteModel implements Backend {
     if (this.#endReason) throw this.#endReason;
     const id = (this.#lastId += 1);
     this.#listeners.set(id, (message) => {
-      if (!["step", "progress", "trained"].includes(message.kind)) this.#listeners.delete(id);
+      if (["loaded", "done", "failed"].includes(message.kind)) this.#listeners.delete(id);
       onMessage(message);
     });
     this.#worker.postMessage({ id, ...request });
@@ -97,9 +109,14 @@ export class RemoteModel implements Backend {
     });
   }
 
-  async load(request: WithoutId<WorkerRequest>, signal: AbortSignal | undefined, onProgress: LLMOptions["onProgress"]): Promise<void> {
-    const onMessage: OnMessage = (message) => message.kind === "progress" && onProgress?.(message.progress);
-    ({ info: this.info, metadata: this.metadata } = (await this.#request(request, signal, onMessage)) as { info: ModelInfo; metadata: Metadata });
+  async load(request: LoadRequest, signal: AbortSignal | undefined, onProgress: LLMOptions["onProgress"]): Promise<void> {
+    const lock = newLock();
+    const onMessage: OnMessage = (message) => {
+      if (message.kind === "progress") onProgress?.(message.progress);
+      else if (message.kind === "locked") watchLock(lock, () => this.#terminate(workerLost("was ended by the browser")));
+    };
+    const loaded = await this.#request({ kind: "load", lock, ...request }, signal, onMessage);
+    ({ info: this.info, metadata: this.metadata } = loaded as { info: ModelInfo; metadata: Metadata });
   }
 
   async *run(job: Job, signal: AbortSignal | undefined): AsyncGenerator<Step, void> {
@@ -163,8 +180,8 @@ export class RemoteModel implements Backend {
     if (this.#endReason) return;
     this.#endReason = reason;
     this.#worker.terminate();
-    const { name, message, code } = reason;
-    for (const [id, onMessage] of [...this.#listeners]) onMessage({ id, kind: "failed", error: { name, message, code } });
+    const error = toPlainError(reason);
+    for (const [id, onMessage] of [...this.#listeners]) onMessage({ id, kind: "failed", error });
   }
 
   dispose(): void {

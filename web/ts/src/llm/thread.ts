@@ -2,12 +2,14 @@
 import { type InitOptions, init } from "../device.js";
 import { type LocalModel, loadLocal } from "./local.js";
 import { type PlainError, toPlainError } from "../remote/calls.js";
+import { acquireForLife } from "../remote/lock.js";
 import type { FinetuneOptions, Job, LLMOptions, Lesson, Metadata, ModelInfo, ModelSource, Step } from "./options.js";
 import type { Progress } from "../progress.js";
 
 /** Requests of the page. Each has an id, which its answers repeat. */
 export type WorkerRequest = { id: number } & (
-  | { kind: "load"; from: ModelSource; options: Omit<LLMOptions, "signal" | "onProgress" | "fetch">; init: InitOptions }
+  /** Loads the model, and holds the lock from then on. */
+  | { kind: "load"; from: ModelSource; options: Omit<LLMOptions, "signal" | "onProgress" | "fetch">; init: InitOptions; lock: string }
   | { kind: "run"; job: Job }
   | { kind: "embed"; text: string | readonly number[] }
   | { kind: "adapter"; name: string | null }
@@ -22,6 +24,8 @@ export type WorkerRequest = { id: number } & (
 
 /** Messages to the page. */
 export type WorkerMessage = { id: number } & (
+  /** The worker holds its lock. */
+  | { kind: "locked" }
   | { kind: "progress"; progress: Progress }
   | { kind: "step"; step: Step }
   | { kind: "trained"; step: number; loss: number }
@@ -58,6 +62,7 @@ export function serveRequests(thread: Thread): void {
     const doneMessage = (result: unknown): WorkerMessage => ({ id, kind: "done", value: result });
     switch (request.kind) {
       case "load": {
+        if (await acquireForLife(request.lock)) thread.postMessage({ id, kind: "locked" });
         await init({ ...request.init, signal });
         const onProgress = (progress: Progress): void => thread.postMessage({ id, kind: "progress", progress });
         model = await loadLocal(request.from, { ...request.options, signal, onProgress });

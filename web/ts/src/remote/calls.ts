@@ -1,6 +1,7 @@
 // Remote calls between a page and its worker. Each call has an id and ends in a value or an error. While it runs, the
 // worker may call functions of the page, and the page may abort it.
 import { DeviceError, FetchError, GradloomError, InternalError, StateError, wrap } from "../errors.js";
+import { watchLock } from "../workers.js";
 
 /** An error in a form that can be posted to another thread. */
 export interface PlainError {
@@ -197,12 +198,9 @@ export class RpcClient {
     return this.#endReason !== undefined;
   }
 
-  /**
-   * Detects the end of the worker, whatever its cause: the worker holds a lock, which the browser passes on when the
-   * worker is gone. There is no event for a worker that the browser terminates, e.g. for lack of memory.
-   */
+  /** Detects the end of the worker by the lock that it holds. */
   watchLock(lock: string): void {
-    void navigator.locks?.request(lock, () => this.end(workerLost("was ended by the browser"))).catch(() => {});
+    watchLock(lock, () => this.end(workerLost("was ended by the browser")));
   }
 
   /** Calls a function for the worker, and replies if it waits for the result. */

@@ -3,7 +3,6 @@
 // page can.
 import type { AudioBufferLike, AudioSource } from "../audio/sound.js";
 import { loadChunk } from "../chunks.js";
-import { missing } from "../errors.js";
 import type { FileSource } from "../progress.js";
 import type { ImageSource, Pixels } from "../vision/pixels.js";
 import { copyArray } from "./copies.js";
@@ -60,7 +59,7 @@ export async function pictureForWorker(source: ImageSource, signal?: AbortSignal
     return fileForWorker(source, signal);
   }
   if (/MediaStream(Track)?$/.test(kind)) {
-    const { playerOf } = await loadChunk("streams").catch(missing);
+    const { playerOf } = await loadChunk("streams");
     return pictureForWorker(await playerOf(source as MediaStream, signal), signal);
   }
   if (kind === "VideoFrame") return (source as VideoFrame).clone();

@@ -9,6 +9,7 @@ import type { TuneOptions } from "../tune.js";
 import { type ImageInputOptions, imageInput } from "../vision/input.js";
 import type { ImageSource } from "../vision/pixels.js";
 import { type Context, type Handlers, closePictures } from "./calls.js";
+import { acquireForLife } from "./lock.js";
 import { isOnGpu } from "./sources.js";
 import { type DeviceInfo, type PostedTensor, type RemoteModelInfo, type RunResult, type TensorRef, graphText, tensorOf } from "./model.js";
 
@@ -101,22 +102,6 @@ export function registerModel(model: LocalModel): RemoteModelInfo {
 export function disposeModel(id: number): void {
   models.get(id)?.dispose();
   models.delete(id);
-}
-
-/**
- * Acquires the lock by which the page detects the end of this thread, and holds it for life; false if the browser has
- * no locks.
- */
-function acquireForLife(lock: string): Promise<boolean> {
-  const { locks } = globalThis.navigator;
-  if (!locks) return Promise.resolve(false);
-  return new Promise((done) => {
-    const forever = new Promise<void>(() => {});
-    locks.request(lock, () => {
-      done(true);
-      return forever;
-    }).catch(() => done(false));
-  });
 }
 
 /** A picture that was posted, and the options of its conversion. */

@@ -1,6 +1,7 @@
 // The task `chat`: answers of a language model by a recipe. The model runs in a worker of its own (`LLM`).
 import type { ChatMessage } from "../chat.js";
-import { ValueError, isLost, missing } from "../errors.js";
+import { loadChunk } from "../chunks.js";
+import { ValueError, isLost } from "../errors.js";
 import type { LLM } from "../llm.js";
 import type { AnswerOptions } from "../llm/options.js";
 import { addressOf, unloadCallbacks } from "./dispatch.js";
@@ -29,11 +30,11 @@ unloadCallbacks.add(() => {
 
 async function load(address: string | URL, { onProgress, context, device, worker, ...options }: ChatTaskOptions): Promise<LLM> {
   const { recipe, file, fetchOptions } = await readRecipe(address, options).catch(async (error: unknown) => {
-    throw await import("./advice.js").then(({ withAdvice }) => withAdvice(error, address), () => error);
+    throw await loadChunk("advice", () => import("./advice.js")).then(({ withAdvice }) => withAdvice(error, address), () => error);
   });
   if (recipe.task !== "chat") throw new ValueError("E_VALUE", `${recipe.name} is a model for ${recipe.task}, not for chat`);
   // imported as an entry of its own, since that locates its worker's script relative to itself
-  const llm = await import("../llm.js").catch(missing);
+  const llm = await loadChunk("llm", () => import("../llm.js"));
   return llm.LLM.load(file, {
     ...fetchOptions,
     ...(onProgress && { onProgress }),
@@ -51,8 +52,7 @@ function keyOf({ model, device, context, worker }: ChatTaskOptions): string | un
 }
 
 /**
- * The model, loaded once per address, device, context length and thread, and kept until `unload` or the loss of its
- * device.
+ * The model, loaded once per address, device, context length and thread, and kept until `unload`.
  */
 function modelOf(options: ChatTaskOptions): Promise<LLM> {
   const { model } = options;
@@ -73,23 +73,18 @@ export async function chat(messages: string | readonly ChatMessage[], given: Cha
     const { address, ...hash } = await addressOf("chat", { ...given, model: given.model });
     Object.assign(options, { model: address }, hash);
   }
-  const loading = modelOf(options);
-  const key = keyOf(options);
+  const llm = await modelOf(options);
   let hasEmitted = false;
   const onText = (piece: string): void => {
     hasEmitted = true;
     options.onText?.(piece);
   };
   try {
-    return await generateAnswer(await loading, messages, { ...options, onText });
+    return await generateAnswer(llm, messages, { ...options, onText });
   } catch (error) {
-    if (!isLost(error) || key === undefined) throw error;
-    // the weights are lost: forget the model so that the next call loads it again, and retry here unless text was
-    // already delivered
-    if (loaded.get(key) === loading) loaded.delete(key);
-    void loading.then((llm) => llm.dispose(), () => {});
-    if (hasEmitted || options.signal?.aborted) throw error;
-    return generateAnswer(await modelOf(options), messages, options);
+    // the model loads itself again, and the question is repeated unless a part of the answer was already delivered
+    if (!isLost(error) || hasEmitted || options.signal?.aborted) throw error;
+    return generateAnswer(llm, messages, options);
   }
 }
 

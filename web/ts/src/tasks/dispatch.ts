@@ -1,6 +1,7 @@
 // Opens the models of tasks and dispatches each task to the thread that has its model: the page's worker if there is
 // one, else this thread. The code of the tasks is loaded only if they run here.
-import { DeviceError, InternalError, ValueError, missing } from "../errors.js";
+import { loadChunk } from "../chunks.js";
+import { DeviceError, InternalError, ValueError } from "../errors.js";
 import { canRunInWorker } from "../model.js";
 import type { FetchOptions } from "../progress.js";
 import type { Opened, TaskName, TaskOptions } from "./recipe.js";
@@ -37,7 +38,7 @@ const openedModels = new Map<string, Promise<Opened>>();
 export const unloadCallbacks = new Set<() => void>();
 const remoteByModel = new WeakMap<Opened, RemoteTasks>();
 
-const loadLocalTasks = (): Promise<LocalTasks> => import("./implementations.js").catch(missing);
+const loadLocalTasks = (): Promise<LocalTasks> => loadChunk("tasks", () => import("./implementations.js"));
 
 /**
  * Loads a model by the address of its recipe, or by its name in the folder of `setModelBase`. Tasks do this themselves;
@@ -62,7 +63,7 @@ async function openWithAdvice(address: string | URL, options: Omit<TaskOptions, 
   try {
     return await open(address, options);
   } catch (error) {
-    throw await import("./advice.js").then(({ withAdvice }) => withAdvice(error, address), () => error);
+    throw await loadChunk("advice", () => import("./advice.js")).then(({ withAdvice }) => withAdvice(error, address), () => error);
   }
 }
 
@@ -96,7 +97,7 @@ export async function addressOf(
       : `${task}(.., { model: "models/recipe.json" }), or a folder of \`npx gradloom models\` and setModelBase("/models/")`;
     throw new ValueError("E_VALUE", `${task ?? "open"} needs the address of a recipe`, { hint });
   }
-  const { url, ...found } = await (await import("./folder.js").catch(missing)).findModel(modelBase, task, model as string | undefined, options);
+  const { url, ...found } = await (await loadChunk("folder", () => import("./folder.js"))).findModel(modelBase, task, model as string | undefined, options);
   return { address: url, ...found, ...given };
 }
 

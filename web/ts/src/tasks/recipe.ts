@@ -1,5 +1,6 @@
 // Recipes: a JSON file beside a model that describes its task, inputs and outputs. Anyone who publishes a model can
 // publish a recipe for it.
+import { loadChunk } from "../chunks.js";
 import { loadWeights } from "../files.js";
 import { type LoadOptions, type Model, type RunOptions, loadLocal } from "../model.js";
 import { FormatError, InternalError, ValueError, isLost } from "../errors.js";
@@ -12,7 +13,7 @@ import { baseUrl } from "./paths.js";
 /** The tasks. */
 export type TaskName =
   | "classify" | "detect" | "detectFaces" | "detectText" | "readText" | "notes" | "stylize" | "segment" | "removeBackground"
-  | "upscale" | "vad" | "transcribe" | "fileType" | "embed" | "chat";
+  | "upscale" | "vad" | "classifySound" | "transcribe" | "fileType" | "embed" | "chat";
 
 /** The options of `ImageOptions` that a recipe can set. */
 export type ImageRecipe = Pick<
@@ -150,7 +151,7 @@ export async function readRecipe(address: string | URL, options: Omit<TaskOption
   try {
     parsed = JSON.parse(text);
   } catch (cause) {
-    const { explainError } = await import("../sniff.js");
+    const { explainError } = await loadChunk("sniff");
     const error = new FormatError("E_FORMAT", `${address} is no recipe: ${(cause as Error).message}`, { cause });
     throw explainError(error, "recipe", address, new TextEncoder().encode(text));
   }

@@ -1,7 +1,8 @@
 // Converts pictures to tensors and tensors to pictures.
+import { loadChunk } from "../chunks.js";
 import { type Device, type Host, startedHost } from "../device.js";
 import type { DType, TypedArray } from "../dtype.js";
-import { UnsupportedError, ValueError, missing } from "../errors.js";
+import { UnsupportedError, ValueError } from "../errors.js";
 import type { FetchOptions } from "../progress.js";
 import { Tensor } from "../tensor.js";
 import type { Placement } from "./boxes.js";
@@ -85,6 +86,8 @@ export async function fromImage(source: ImageSource, options: ImageOptions = {})
   return (await fitImage(source, options)).tensor;
 }
 
+const loadGpu = (): Promise<typeof import("./gpu.js")> => loadChunk("gpu", () => import("./gpu.js"));
+
 /**
  * Like `fromImage`, and gives the picture's placement in the tensor, by which `scaleBoxes` maps detections back to the
  * picture.
@@ -96,7 +99,7 @@ export async function fitImage(source: ImageSource, options: ImageOptions = {}):
     const host = drawable && gpuHost(options);
     if (host) {
       const geometry = geometryOf(drawable, options);
-      const tensor = await (await import("./gpu.js").catch(missing)).pictureOnGpu(drawable, geometry, order, options, host);
+      const tensor = await (await loadGpu()).pictureOnGpu(drawable, geometry, order, options, host);
       if (tensor) return { tensor, placement: geometry.placement };
     }
     const picture = drawable ? readDrawable(drawable) : fromMemory(source as Pixels);
@@ -213,7 +216,7 @@ export async function toCanvas<C extends AnyCanvas = AnyCanvas>(tensor: Tensor, 
   if (options.gpu && tensor.device?.kind === "webgpu") {
     const { height, width } = pictureShapeOf(tensor.shape, options);
     const target = (canvas ?? newCanvas(width, height)) as C;
-    if (await (await import("./gpu.js").catch(missing)).showOnGpu(tensor, target, options)) return target;
+    if (await (await loadGpu()).showOnGpu(tensor, target, options)) return target;
     canvas = target;
   }
   const picture = await toImageData(tensor, options);

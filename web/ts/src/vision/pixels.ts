@@ -1,6 +1,6 @@
 // Reads pictures from elements, files or memory as RGBA bytes. Independent of tensors.
 import { loadChunk } from "../chunks.js";
-import { DeviceError, FormatError, GradloomError, UnsupportedError, ValueError, missing } from "../errors.js";
+import { DeviceError, FormatError, GradloomError, UnsupportedError, ValueError } from "../errors.js";
 import { type FetchOptions, readSource } from "../progress.js";
 
 /** The type of a DOM class, or `never` if the program's type libraries lack it. */
@@ -111,7 +111,7 @@ export async function toDrawable(source: ImageSource, options: FetchOptions): Pr
     return decodeFile(source as Blob, options);
   }
   if (isStreamClass(kind)) {
-    const { playerOf } = await loadChunk("streams").catch(missing);
+    const { playerOf } = await loadChunk("streams");
     return toDrawable(await playerOf(source as MediaStream, options.signal), options);
   }
   const image = source as CanvasImageSource;
@@ -164,7 +164,7 @@ async function decodeFile(source: Blob | Uint8Array | ArrayBuffer | string | URL
   options.signal?.throwIfAborted();
   const bitmap = await decodeBlob(blob).catch(async (cause: Error) => {
     const name = source instanceof Blob || source instanceof Uint8Array || source instanceof ArrayBuffer ? "the file" : String(source);
-    const { detectFormat } = await import("../sniff.js");
+    const { detectFormat } = await loadChunk("sniff");
     const format = detectFormat(new Uint8Array(await blob.slice(0, 4096).arrayBuffer()), blob.size);
     const what = `${name} is not a picture that this browser can read${format ? `: it is ${format.what}` : ""}`;
     throw new FormatError("E_FORMAT", what, { cause, ...(format?.hint && { hint: format.hint }) });
