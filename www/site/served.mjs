@@ -5,6 +5,9 @@ const BODY = `<h1 id="name">A model</h1>
 <p class="lead" id="about"></p>
 <section id="chat" aria-label="Chat" hidden>
 <div class="talk" role="log" aria-label="The conversation" tabindex="0"><ol id="talk"></ol></div>
+</section>
+<p class="end" id="status" role="status">Asking what is served.</p>
+<section id="speak" aria-label="What you say" hidden>
 <form id="say" class="say">
 <label><span class="hide">Your words</span><textarea id="words" rows="3" placeholder="Say or ask something; Shift and Enter begin a line"></textarea></label>
 <div class="actions">
@@ -29,8 +32,7 @@ a loan at a bank
 fishermen on the bank of a river</textarea></label>
 <div class="actions"><button type="submit">Rank the texts</button></div>
 <ol id="ranked" class="ranked" aria-label="The texts, most relevant first"></ol>
-</form>
-<p class="end" id="status" role="status"></p>`;
+</form>`;
 
 /** Builds the page from a script and styles. The server says what its model is for, in place of `SERVES`. */
 export const served = (script, styles) =>

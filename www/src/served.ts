@@ -17,28 +17,35 @@ interface Usage {
 interface Piece {
   choices?: { delta?: { content?: string }; text?: string; finish_reason?: string | null }[];
   usage?: Usage | null;
-  error?: { message: string };
+  error?: { message: string; code?: string };
 }
 
 const get = <T extends HTMLElement = HTMLElement>(id: string): T => document.getElementById(id) as T;
-const [talk, words, system, status] = [get("talk"), get<HTMLTextAreaElement>("words"), get<HTMLTextAreaElement>("system"), get("status")];
+const [talk, words, system, said] = [get("talk"), get<HTMLTextAreaElement>("words"), get<HTMLTextAreaElement>("system"), get("status")];
 const [model, tokens, temperature] = [get<HTMLSelectElement>("model"), get<HTMLInputElement>("tokens"), get<HTMLInputElement>("temperature")];
 /** What the model is for: `chat`, `text` (without a template for chats), `vectors` or `scores`. */
 const { serves } = document.body.dataset;
 
-/** Posts a request; an answer that is no success becomes an error with the server's words. */
+/** What the server refuses, in its words. */
+class Refusal extends Error {
+  constructor(message: string, readonly code: string | undefined) {
+    super(message);
+  }
+}
+
+/** Posts a request; an answer that is no success becomes an error. */
 async function post(path: string, body: unknown, signal?: AbortSignal): Promise<Response> {
   const headers = { "Content-Type": "application/json" };
   const response = await fetch(`v1/${path}`, { method: "POST", headers, body: JSON.stringify(body), ...(signal && { signal }) });
   if (response.ok) return response;
   const text = await response.text();
-  let message: string | undefined;
+  let error: Piece["error"];
   try {
-    message = (JSON.parse(text) as Piece).error?.message;
+    ({ error } = JSON.parse(text) as Piece);
   } catch {
     // a proxy's own words
   }
-  throw new Error(message ?? `${response.status} ${response.statusText}`);
+  throw new Refusal(error?.message ?? `${response.status} ${response.statusText}`, error?.code);
 }
 
 /** The events of a streamed answer. */
@@ -65,6 +72,8 @@ async function* events({ body }: Response): AsyncGenerator<Piece> {
 }
 
 let messages: Message[] = [];
+/** How many of the oldest messages are not sent any more, because the context has no room for them. */
+let forgotten = 0;
 let answering: AbortController | undefined;
 let seed = 0;
 
@@ -87,18 +96,19 @@ function follow(change: () => void): void {
 function showState(): void {
   get("send").hidden = answering !== undefined;
   get("stop").hidden = answering === undefined;
-  get<HTMLButtonElement>("again").disabled = answering !== undefined || messages.at(-1)?.role !== "assistant";
+  get<HTMLButtonElement>("again").disabled = answering !== undefined || messages.length === 0;
 }
 
 function say(text: string, failed = false): void {
-  status.textContent = text;
-  status.classList.toggle("failed", failed);
+  said.textContent = text;
+  said.classList.toggle("failed", failed);
 }
 
 /** What is sent for an answer to the messages. */
 function request(): Record<string, unknown> {
   const instruction = system.value.trim();
-  const told: Message[] = instruction === "" ? messages : [{ role: "system", content: instruction }, ...messages];
+  const sent = messages.slice(forgotten);
+  const told: Message[] = instruction === "" ? sent : [{ role: "system", content: instruction }, ...sent];
   // a model without a template goes on with the whole text
   const input = serves === "chat" ? { messages: told } : { prompt: told.map(({ content }) => content).join("") };
   const most = Number(tokens.value);
@@ -111,6 +121,19 @@ function request(): Record<string, unknown> {
 
 /** Tokens of a continuation, which otherwise has few. */
 const CONTINUED = 256;
+
+/** Asks for an answer; without the oldest messages if there is no room for them. */
+async function ask(signal: AbortSignal): Promise<Response> {
+  for (;;) {
+    try {
+      return await post(serves === "chat" ? "chat/completions" : "completions", request(), signal);
+    } catch (error) {
+      const isFull = error instanceof Refusal && error.code === "context_length_exceeded";
+      if (!isFull || messages.length - forgotten < 3) throw error;
+      forgotten += 2;
+    }
+  }
+}
 
 const REASONS: Record<string, string> = { length: " It ends where the tokens did.", stop: "" };
 
@@ -125,7 +148,7 @@ async function answer(): Promise<void> {
   showState();
   say("Thinking");
   try {
-    for await (const piece of events(await post(serves === "chat" ? "chat/completions" : "completions", request(), control.signal))) {
+    for await (const piece of events(await ask(control.signal))) {
       if (piece.error) throw new Error(piece.error.message);
       const [choice] = piece.choices ?? [];
       reason = choice?.finish_reason ?? reason;
@@ -140,21 +163,33 @@ async function answer(): Promise<void> {
     const made = usage?.completion_tokens ?? 0;
     const rate = last > first ? `, ${(((made - 1) * 1000) / (last - first)).toFixed(1)} a second` : "";
     const known = usage?.prompt_tokens_details?.cached_tokens ?? 0;
-    const prompt = usage ? ` ${usage.prompt_tokens} tokens of prompt, ${known} of them known from before.` : "";
+    const without = forgotten > 0 ? `, without the oldest ${forgotten} messages` : "";
+    const prompt = usage ? ` ${usage.prompt_tokens} tokens of prompt${without}, ${known} of them known from before.` : "";
     say(`${made} tokens${rate}${first > 0 ? `, the first after ${Math.round(first - start)} ms` : ""}.${prompt}${REASONS[reason] ?? ""}`);
   } catch (error) {
     if (control.signal.aborted) say("Stopped.");
     else say((error as Error).message, true);
   }
   answering = undefined;
-  if (text === "") item.remove();
-  else messages.push({ role: "assistant", content: text });
+  if (text !== "") messages.push({ role: "assistant", content: text });
+  else {
+    item.remove();
+    if (said.classList.contains("failed")) takeBack();
+  }
   showState();
+}
+
+/** Gives a question that failed back to its writer. */
+function takeBack(): void {
+  const question = messages.pop()?.content ?? "";
+  if (words.value === "") words.value = question;
+  talk.lastElementChild?.remove();
 }
 
 function anew(): void {
   answering?.abort();
   messages = [];
+  forgotten = 0;
   talk.replaceChildren();
   say("");
   showState();
@@ -162,7 +197,7 @@ function anew(): void {
 }
 
 function beginChat(): void {
-  get("chat").hidden = false;
+  get("chat").hidden = get("speak").hidden = false;
   get("say").addEventListener("submit", (event) => {
     event.preventDefault();
     const text = words.value.trim();
@@ -181,8 +216,10 @@ function beginChat(): void {
   get("stop").addEventListener("click", () => answering?.abort());
   get("anew").addEventListener("click", anew);
   get("again").addEventListener("click", () => {
-    messages.pop();
-    talk.lastElementChild?.remove();
+    if (messages.at(-1)?.role === "assistant") {
+      messages.pop();
+      talk.lastElementChild?.remove();
+    }
     void answer();
   });
   temperature.addEventListener("input", () => (get("degrees").textContent = temperature.value));
@@ -241,6 +278,7 @@ async function begin(): Promise<void> {
   const room = `${own.context_length.toLocaleString("en")} tokens of context`;
   const goesOn = serves === "text" ? " It has no template for chats, so it goes on with your words." : "";
   get("about").textContent = `${room}.${goesOn} Any client of OpenAI's interface may use it at ${new URL("v1", location.href).href}.`;
+  say("");
   if (serves === "chat" || serves === "text") beginChat();
   else beginRanking();
 }

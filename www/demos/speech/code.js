@@ -2,6 +2,7 @@
 import { classifySound, vad, vadLive } from "gradloom/tasks";
 
 const model = "models/silero_vad_op18_ifless/recipe.json";
+const kindsModel = "models/firered_aed/recipe.json";
 
 /** A sound as the tasks take it: 16,000 samples a second. */
 const sound = (samples) => ({ channels: [samples], sampleRate: 16_000 });
@@ -14,7 +15,7 @@ export async function detect(samples, options) {
 
 /** Where speech, singing and music are heard: `[{ label, start, end, score }]`, in seconds. */
 export async function kindsOf(samples, options) {
-  const { events } = await classifySound(sound(samples), { model: "models/firered_aed/recipe.json", ...options });
+  const { events } = await classifySound(sound(samples), { model: kindsModel, ...options });
   return events;
 }
 

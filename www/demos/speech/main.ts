@@ -13,7 +13,6 @@ const canvas = el<HTMLCanvasElement>("voice");
 let shown: readonly number[] = [];
 /** The classes of the second chart, from top to bottom. */
 const KINDS = ["speech", "singing", "music"];
-const bands = el<HTMLCanvasElement>("kinds");
 let events: readonly { start: number; end: number; label: string | undefined; score: number }[] = [];
 /** The displayed sound, kept for playback. */
 let sounding: Float32Array | undefined;
@@ -28,28 +27,23 @@ function report(probabilities: readonly number[]): string {
   return text;
 }
 
-/** Draws where each class is heard in a sound of so many seconds. */
+/** Shows where each class is heard in a sound of so many seconds, a row for each. */
 function drawKinds(seconds: number): void {
-  const pen = bands.getContext("2d") as CanvasRenderingContext2D;
-  const { width, height } = bands;
-  const row = height / KINDS.length;
-  pen.clearRect(0, 0, width, height);
-  pen.font = `600 20px ${getComputedStyle(document.body).fontFamily}`;
-  pen.textBaseline = "middle";
-  KINDS.forEach((kind, at) => {
-    pen.fillStyle = colour("--sunk");
-    pen.fillRect(0, at * row + 2, width, row - 4);
-    pen.fillStyle = colour("--accent");
-    for (const { start, end } of events.filter(({ label }) => label === kind)) {
-      pen.fillRect((start / seconds) * width, at * row + 2, Math.max(3, ((end - start) / seconds) * width), row - 4);
-    }
-    // on a ground of its own, since a band may lie under it
-    const wide = pen.measureText(kind).width + 20;
-    pen.fillStyle = colour("--card");
-    pen.fillRect(8, at * row + 8, wide, row - 16);
-    pen.fillStyle = colour("--ink");
-    pen.fillText(kind, 18, (at + 0.5) * row);
+  const rows = KINDS.map((kind) => {
+    const own = events.filter(({ label }) => label === kind);
+    const row = Object.assign(document.createElement("li"), { textContent: kind });
+    const track = document.createElement("span");
+    const bands = own.map(({ start, end }) => {
+      const band = document.createElement("i");
+      band.style.left = `${(100 * start) / seconds}%`;
+      band.style.width = `${(100 * (end - start)) / seconds}%`;
+      return band;
+    });
+    track.append(...bands);
+    row.append(track);
+    return row;
   });
+  el("kinds").replaceChildren(...rows);
 }
 
 /** Shows what kinds of sound are heard in the whole. */
@@ -146,9 +140,6 @@ el("play").addEventListener("click", () => {
   const samples = sounding;
   if (samples) void demo.work("Playing.", async (signal) => play(samples, signal).then(() => report(shown)));
 });
-addEventListener("themechange", () => {
-  report(shown);
-  drawKinds(sounding ? sounding.length / RATE : 1);
-});
+addEventListener("themechange", () => report(shown));
 plot(canvas, [], 1, 2);
 drawKinds(1);
