@@ -72,8 +72,11 @@ export async function classifySound(source: AudioSource, options: SoundClassOpti
   const events = probabilities.flatMap((each, index) => {
     const segments = new SpeechSegments(frameSeconds, { threshold, silenceSeconds, speechSeconds });
     const found = [...each].flatMap((p) => segments.push(p) ?? []).concat(segments.end(samples.length / rate) ?? []);
-    return found.map(({ start, end }): SoundEvent => {
-      const part = each.subarray(Math.round(start / frameSeconds), Math.max(Math.round(start / frameSeconds) + 1, Math.round(end / frameSeconds)));
+    // whole frames, without the rounding errors of their sums
+    return found.map((segment): SoundEvent => {
+      const [from, to] = [Math.round(segment.start / frameSeconds), Math.round(segment.end / frameSeconds)];
+      const part = each.subarray(from, Math.max(from + 1, to));
+      const [start, end] = [(from * hop) / rate, Math.min((to * hop) / rate, samples.length / rate)];
       return { start, end, index, label: labels?.[index], score: part.reduce((sum, p) => sum + p, 0) / part.length };
     });
   });
