@@ -103,7 +103,11 @@ fn kernels_are_shown_after_each_pass() {
     assert_eq!(texts(&show(&["opts"]), "schedule"), Vec::<&str>::new());
     let r = gradloom(&["kernels", &m, "--device", "null:wasm", "--passes", "none"]);
     assert_eq!(r.status.code(), Some(1));
-    assert!(text(&r.stderr).contains("there is no pass `none`; there are loaded, integer-sums, "), "{}", text(&r.stderr));
+    assert!(
+        text(&r.stderr).contains("there is no pass `none`; there are loaded, integer-sums, "),
+        "{}",
+        text(&r.stderr)
+    );
 }
 
 #[test]

@@ -281,7 +281,8 @@ function writeEntryFolders() {
   for (const [name, { types, script }] of namedEntries()) {
     const folder = join(source, name);
     mkdirSync(folder, { recursive: true });
-    writeFileSync(join(folder, "package.json"), `${JSON.stringify({ type: "module", main: `../${script.slice(2)}`, types: `../${types.slice(2)}` }, null, 2)}\n`);
+    const manifest = { type: "module", main: `../${script.slice(2)}`, types: `../${types.slice(2)}` };
+    writeFileSync(join(folder, "package.json"), `${JSON.stringify(manifest, null, 2)}\n`);
   }
 }
 

@@ -1,6 +1,7 @@
 // The built site in headless Chromium, driven as a person would: every demo's page on both devices with its results checked,
 // all pages on a narrow screen, and a demo without WebGPU.
-// usage: node tests/browser/demo.mjs [code] [home] [inside] [viz] [served] [docs] [axe] [keyboard] [touch] [wasm] [webgpu] [narrow] [media] [no-webgpu] [SLUG ..]
+// usage: node tests/browser/demo.mjs [PART ..] [SLUG ..]
+// parts: code, home, inside, viz, served, docs, axe, keyboard, touch, wasm, webgpu, narrow, media, no-webgpu
 // with slugs, of the demos only these; without any word all but those that are slow on WebGPU
 import { readFileSync } from "node:fs";
 import { join } from "node:path";

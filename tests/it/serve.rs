@@ -393,8 +393,9 @@ fn vectors_models_and_health() {
     assert_eq!(get(to, "/health"), (200, r#"{"status":"ok"}"#.to_owned()));
     // the page for people, which may load nothing from elsewhere
     let (status, page) = get(to, "/");
-    assert_eq!((status, page.contains("data-serves=\"text\"")), (200, true), "{page:.400}");
-    assert!(!page.contains("http://") || !page.contains("src=\"http"), "the page loads from elsewhere");
+    assert_eq!((status, page.contains("data-serves=\"chat\"")), (200, true), "{page:.400}");
+    let loads = ["src=", "href=\"http", "url(http", "@import"].map(|each| page.contains(each));
+    assert_eq!(loads, [false; 4], "the page loads from elsewhere");
     let list = json(&get(to, "/v1/models").1);
     assert_eq!(at(&list, "data.0.id").as_str(), Some("tiny"));
     assert_eq!(get(to, "/v1/models/tiny").0, 200);

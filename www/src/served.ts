@@ -119,6 +119,8 @@ function request(): Record<string, unknown> {
   };
 }
 
+/** The shortest time over which tokens a second are told. */
+const MEASURED_MS = 100;
 /** Tokens of a continuation, which otherwise has few. */
 const CONTINUED = 256;
 
@@ -161,7 +163,8 @@ async function answer(): Promise<void> {
       follow(() => (item.textContent = text));
     }
     const made = usage?.completion_tokens ?? 0;
-    const rate = last > first ? `, ${(((made - 1) * 1000) / (last - first)).toFixed(1)} a second` : "";
+    // pieces that arrive together say nothing about the time between them
+    const rate = last - first > MEASURED_MS ? `, ${(((made - 1) * 1000) / (last - first)).toFixed(1)} a second` : "";
     const known = usage?.prompt_tokens_details?.cached_tokens ?? 0;
     const without = forgotten > 0 ? `, without the oldest ${forgotten} messages` : "";
     const prompt = usage ? ` ${usage.prompt_tokens} tokens of prompt${without}, ${known} of them known from before.` : "";
@@ -191,7 +194,7 @@ function anew(): void {
   messages = [];
   forgotten = 0;
   talk.replaceChildren();
-  say("");
+  say("Ready.");
   showState();
   words.focus();
 }
@@ -227,15 +230,18 @@ function beginChat(): void {
   words.focus();
 }
 
+/** The answer to a request, as JSON. */
+const answerOf = async <T>(path: string, body: unknown): Promise<T> => (await post(path, { model: model.value, ...(body as object) })).json() as Promise<T>;
+
 /** How relevant texts are for a query: the cosine of their vectors, or what a cross-encoder says. */
 async function relevance(query: string, texts: string[]): Promise<number[]> {
   if (serves === "scores") {
-    const { results } = (await (await post("rerank", { query, documents: texts })).json()) as { results: { index: number; relevance_score: number }[] };
+    const { results } = await answerOf<{ results: { index: number; relevance_score: number }[] }>("rerank", { query, documents: texts });
     const scores = new Array<number>(texts.length).fill(0);
     for (const { index, relevance_score: score } of results) scores[index] = score;
     return scores;
   }
-  const { data } = (await (await post("embeddings", { input: [query, ...texts] })).json()) as { data: { embedding: number[] }[] };
+  const { data } = await answerOf<{ data: { embedding: number[] }[] }>("embeddings", { input: [query, ...texts] });
   const [own, ...others] = data.map(({ embedding }) => embedding) as [number[], ...number[][]];
   const product = (a: number[], b: number[]): number => a.reduce((sum, v, i) => sum + v * (b[i] as number), 0);
   return others.map((each) => product(own, each) / Math.sqrt(product(own, own) * product(each, each)));
@@ -278,7 +284,7 @@ async function begin(): Promise<void> {
   const room = `${own.context_length.toLocaleString("en")} tokens of context`;
   const goesOn = serves === "text" ? " It has no template for chats, so it goes on with your words." : "";
   get("about").textContent = `${room}.${goesOn} Any client of OpenAI's interface may use it at ${new URL("v1", location.href).href}.`;
-  say("");
+  say("Ready.");
   if (serves === "chat" || serves === "text") beginChat();
   else beginRanking();
 }

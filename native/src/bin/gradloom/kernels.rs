@@ -162,7 +162,9 @@ impl Watcher for Graphs {
     fn compiled(&mut self, _: &Ast, _: &Compiled, _: &Target) {}
 
     fn rewrote(&mut self, pass: &GraphPass, g: &Graph, before: &[UOp], roots: &[UOp]) {
-        let text = |(name, what): (&'static str, &str), roots: &[UOp]| (name, format!("// {name}: {what}\n{}", print(g, roots)));
+        let text = |(name, what): (&'static str, &str), roots: &[UOp]| {
+            (name, format!("// {name}: {what}\n{}", print(g, roots)))
+        };
         let graph = &mut self.0.lock().unwrap_or_else(PoisonError::into_inner).graph;
         if graph.is_empty() {
             graph.push(text(LOADED, before));

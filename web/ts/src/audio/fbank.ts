@@ -36,7 +36,7 @@ export function fbank(samples: Float32Array | Tensor, options: FbankOptions = {}
     throw new ValueError("E_VALUE", `fbank: ${mels} bands of windows of ${window} samples every ${hop}`);
   }
   const [rank, n] = samples instanceof Tensor ? [samples.rank, samples.size] : [1, samples.length];
-  if (rank !== 1 || n < window) throw new ValueError("E_VALUE", `fbank: windows of ${window} samples of a sound of ${n}${rank === 1 ? "" : `, of rank ${rank}`}`);
+  if (rank !== 1 || n < window) throw new ValueError("E_VALUE", `fbank: windows of ${window} samples of a sound of ${n}, of rank ${rank}`);
   const fft = 2 ** Math.ceil(Math.log2(window));
   const bins = fft / 2;
   return tidy(() => {
