@@ -1,6 +1,7 @@
 // A language model in a worker of the page's, on both devices: it writes what it should, the page goes on meanwhile, a later load begins
 // sooner, and a text can be ended.
 // alone: long tasks of the page are counted
+import { init } from "gradloom";
 import { LLM } from "gradloom/llm";
 import { allowConsoleErrors, assert, assertEqual, deviceKinds, errorOf, note, test } from "harness";
 
@@ -110,6 +111,17 @@ test("a second load finds the kernels, and texts can be ended", async () => {
   const ending = errorOf(() => all(llm.generate(expected.prompt, { maxTokens: 200, ignoreEnd: true })));
   llm.dispose();
   assertEqual((await ending).code, "E_STATE");
+});
+
+test("what the page said to init holds in the model's worker", async () => {
+  await init({ device: "wasm", threads: 1, memoryLimit: 1e6 });
+  // less memory than the model takes
+  assertEqual((await errorOf(() => LLM.load(MODEL, { device: "wasm", context: 64 }))).code, "E_OUT_OF_MEMORY");
+  await init({ device: "wasm", memoryLimit: Infinity });
+  const llm = await LLM.load(MODEL, { device: "wasm", context: 64 });
+  assertEqual(llm.info.threads, 1);
+  llm.dispose();
+  await init({ device: "wasm", threads: navigator.hardwareConcurrency });
 });
 
 test("a worker that does not start is done without", async () => {

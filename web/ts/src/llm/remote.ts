@@ -1,5 +1,6 @@
 // The page's side of a language model in a worker, which leaves the page's thread free.
 import { DeviceError, type GradloomError, InternalError, StateError, ValueError } from "../errors.js";
+import { settings } from "../device.js";
 import { wasmFolder } from "../module.js";
 import type { FileSource } from "../progress.js";
 import { fromPlainError, toPlainError } from "../remote/calls.js";
@@ -33,7 +34,9 @@ export async function loadRemote(worker: Worker, from: ModelSource, options: LLM
     return { from: absolute(file) as FileSource, ...settings };
   };
   const adapterSources = Object.fromEntries(Object.entries(adapters ?? {}).map(([name, each]) => [name, absoluteAdapter(each)]));
-  const init = { device: device ?? "auto", ...(folder && { wasmUrl: new URL("gradloom_web_bg.wasm", folder).href }) } as const;
+  // the page's settings for devices, except for what cannot be posted
+  const { log: _log, gpuDevice: _gpu, ...pageSettings } = settings;
+  const init = { ...pageSettings, device: device ?? ("auto" as const), ...(folder && { wasmUrl: new URL("gradloom_web_bg.wasm", folder).href }) };
   try {
     const sentOptions = { ...rest, adapters: adapterSources, device: device ?? ("auto" as const) };
     await model.load({ from: absoluteSource(from), options: sentOptions, init }, signal, onProgress);
