@@ -1,6 +1,6 @@
 //! Encoders against transformers: embeddings of texts, and scores of pairs (`fixtures/embedders/make.py`).
 
-use gradloom::llm::{Embedder, LanguageModel, LoadOptions, Pooling};
+use gradloom::llm::{Activations, Embedder, LanguageModel, LoadOptions, Pooling};
 use gradloom::text::Encoding;
 use gradloom::{DType, NativeHost, Result};
 use gradloom_core::io::gguf::{self, Data, Gguf, Value};
@@ -14,11 +14,14 @@ fn folder() -> PathBuf {
 }
 
 fn try_load(path: &Path, device: &str) -> Option<Result<Embedder>> {
-    if device == "cuda" {
+    let cuda = device == "cuda";
+    if cuda {
         crate::cuda::emulated();
     }
     let device = here::device(device, gradloom::open(device, 2))?;
-    Some(Embedder::load(path, device, NativeHost::without_cache(), &LoadOptions::default()))
+    // On CUDA products are of 16 bits unless that is said
+    let options = LoadOptions { activations: cuda.then_some(Activations::F32), ..LoadOptions::default() };
+    Some(Embedder::load(path, device, NativeHost::without_cache(), &options))
 }
 
 fn load(path: &Path, device: &str) -> Option<Embedder> {

@@ -216,8 +216,8 @@ fn what_cannot_be_run_is_refused_by_name() {
         std::fs::write(temp.join("config.json"), config.replace(from, to)).expect("a file");
         of(&temp, 0)
     };
-    let e = with("LlamaForCausalLM", "MambaForCausalLM");
-    assert!(e.contains("MambaForCausalLM") && e.contains("qwen3"), "{e}");
+    let e = with("LlamaForCausalLM", "RwkvForCausalLM");
+    assert!(e.contains("RwkvForCausalLM") && e.contains("qwen3"), "{e}");
     let e = with("\"default\"", "\"dynamic\"");
     assert!(e.contains("dynamic") && e.contains("llama"), "{e}");
     let e = with("\"default\"", "\"yarn\"");

@@ -39,7 +39,8 @@ impl Cache {
     /// # Errors
     /// `E_DTYPE` for another dtype than f32, f16 and i8.
     pub(super) fn new(session: &Session, c: &Config, rows: usize, dtype: DType) -> Result<Cache> {
-        if !matches!(dtype, DType::F32 | DType::F16 | DType::I8) {
+        let is_known = matches!(dtype, DType::F32 | DType::F16) || DESKTOP && dtype == DType::I8;
+        if !is_known {
             return Err(Error::DType { op: "keys and values", dtype, why: "f32, f16 or i8 is wanted".into() });
         }
         let (heads, width) = (c.kv_heads, c.head_width);
@@ -48,13 +49,18 @@ impl Cache {
         Ok(Cache {
             keys: zeros(dtype, &[heads, width, rows])?,
             values: zeros(dtype, &[heads, rows, width])?,
-            scales: if dtype == DType::I8 { Some([scale()?, scale()?]) } else { None },
+            scales: if DESKTOP && dtype == DType::I8 { Some([scale()?, scale()?]) } else { None },
         })
     }
 
     /// The dtype of its elements.
     pub(super) fn dtype(&self) -> DType {
         self.keys.dtype()
+    }
+
+    /// The factors of bytes; builds for pages, which have none, contain no code for them.
+    fn scales(&self) -> Option<&[Tensor; 2]> {
+        self.scales.as_ref().filter(|_| DESKTOP)
     }
 
     /// All its buffers.
@@ -65,8 +71,8 @@ impl Cache {
     /// Writes keys and values `[heads, n, width]` to these rows `[n]`.
     pub(super) fn write(&self, rows: &Tensor, k: &Tensor, v: &Tensor) -> Result<()> {
         // With several tokens the rotated keys are stored first, so that what remains is a plain transposition
-        let k = if k.dim(1)? > 1 || self.scales.is_some() { k.contiguous() } else { k.clone() };
-        let Some([of_keys, of_values]) = &self.scales else {
+        let k = if k.dim(1)? > 1 || self.scales().is_some() { k.contiguous() } else { k.clone() };
+        let Some([of_keys, of_values]) = self.scales() else {
             self.keys.assign_at(2, rows, k.t()?.cast(self.dtype())?)?;
             return self.values.assign_at(1, rows, v.cast(self.dtype())?);
         };
@@ -82,8 +88,8 @@ impl Cache {
     pub(super) fn read(&self, texts: &Texts, n: usize, capacity: usize, slice: Option<&Slice>) -> Result<Rows> {
         let rows = match (texts, slice) {
             (Texts::Each, _) if DESKTOP => return self.of_each(n, capacity, slice),
-            (Texts::From(from), None) => self.part(|t, axis| t.narrow_at(axis, from, capacity)),
-            (Texts::From(from), Some(s)) => {
+            (Texts::From(from), None) if DESKTOP => self.part(|t, axis| t.narrow_at(axis, from, capacity)),
+            (Texts::From(from), Some(s)) if DESKTOP => {
                 let from = s.starts.add(from)?;
                 self.part(|t, axis| t.narrow_at(axis, &from, s.len))
             }
@@ -91,7 +97,7 @@ impl Cache {
             (_, None) => self.part(|t, _| Ok(t.clone())),
         }?;
         match &rows.scales {
-            Some([of_keys, of_values]) if n > 1 => Ok(Rows {
+            Some([of_keys, of_values]) if DESKTOP && n > 1 => Ok(Rows {
                 keys: rows.keys.mul(of_keys)?.contiguous(),
                 values: rows.values.mul(of_values.t()?)?.contiguous(),
                 scales: None,
@@ -103,7 +109,7 @@ impl Cache {
     /// `of` takes the wanted elements of an axis, which has the rows of the cache.
     fn part(&self, of: impl Fn(&Tensor, i64) -> Result<Tensor>) -> Result<Rows> {
         let scale = |t: &Tensor| of(t, 1)?.unsqueeze(1);
-        let scales = match &self.scales {
+        let scales = match self.scales() {
             Some([k, v]) => Some([scale(k)?, scale(v)?]),
             None => None,
         };
@@ -154,16 +160,16 @@ impl Rows {
     pub(super) fn scores(&self, q: &Tensor) -> Result<Tensor> {
         let scores = q.matmul(&self.keys)?;
         match &self.scales {
-            Some([of_keys, _]) => scores.mul(of_keys),
-            None => Ok(scores),
+            Some([of_keys, _]) if DESKTOP => scores.mul(of_keys),
+            _ => Ok(scores),
         }
     }
 
     /// Weights `[.., queries, rows]` as values are multiplied with them.
     pub(super) fn scaled(&self, weights: Tensor) -> Result<Tensor> {
         match &self.scales {
-            Some([_, of_values]) => weights.mul(of_values),
-            None => Ok(weights),
+            Some([_, of_values]) if DESKTOP => weights.mul(of_values),
+            _ => Ok(weights),
         }
     }
 }

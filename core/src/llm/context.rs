@@ -5,6 +5,7 @@
 //! up to the tokens' position. The slice has a fixed length and begins at a computed row, so that one plan serves every
 //! position.
 
+use super::DESKTOP;
 use super::decoder::{Decoder, POSITION, SEQUENCE};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -81,7 +82,7 @@ impl Decoder {
         let (s, capacity) = (self.session(), self.capacity());
         let count = Tensor::arange(s, 0.0, n as f64, 1.0, DType::I32)?;
         let at = count.add(Tensor::variable(s, POSITION, 0, (capacity - n) as i32)?)?;
-        if self.sequences == 1 {
+        if !DESKTOP || self.sequences == 1 {
             return self.context_for(at.clone(), at, Texts::Only, None);
         }
         let which = Tensor::variable(s, SEQUENCE, 0, self.sequences as i32 - 1)?;
@@ -99,37 +100,37 @@ impl Decoder {
         texts: Texts,
         longest: Option<&Tensor>,
     ) -> Result<ChunkContext> {
-        let n = at.dim(0)?;
-        let columns = |len: usize| Tensor::arange(self.session(), 0.0, len as f64, 1.0, DType::I32);
-        let (row, col) = (at.reshape(&[n, 1])?, columns(self.capacity())?);
-        let mut all = col.le(&row)?;
-        if let Some(longest) = longest {
-            all = all.logical_and(col.le(longest)?)?;
-        }
-        let slice = self.slice(&at, &texts)?;
-        let window = match (self.config().window, &slice) {
-            (None, _) => all.clone(),
-            (Some(w), None) => all.logical_and(col.add(w)?.gt(&row)?)?,
-            (Some(w), Some(slice)) => {
-                let col = columns(slice.len)?;
-                let key = col.add(slice.starts.reshape(&[slice.starts.dim(0)?, 1])?)?;
-                let seen = key.le(&row)?.logical_and(key.add(w)?.gt(&row)?)?;
-                // Nothing follows from this, but loops over the keys of a short text end there
-                seen.logical_and(col.le(longest.unwrap_or(&row))?)?
+        let row = at.reshape(&[at.dim(0)?, 1])?;
+        let bound = longest.unwrap_or(&row);
+        let mask = |slice: Option<&Slice>, window: Option<usize>| -> Result<Tensor> {
+            let len = slice.map_or(self.capacity(), |s| s.len);
+            let col = Tensor::arange(self.session(), 0.0, len as f64, 1.0, DType::I32)?;
+            let key = match slice {
+                Some(s) => col.add(s.starts.reshape(&[s.starts.dim(0)?, 1])?)?,
+                None => col.clone(),
+            };
+            let mut seen = key.le(&row)?;
+            if let Some(w) = window {
+                seen = seen.logical_and(key.add(w)?.gt(&row)?)?;
             }
+            // Of a slice nothing follows from this, but loops over the keys of a short text end there
+            let ends = slice.is_some() || longest.is_some();
+            if ends { seen.logical_and(col.le(bound)?) } else { Ok(seen) }
         };
+        let slice = self.slice(&at, &texts)?;
+        let masks = vec![mask(None, None)?, mask(slice.as_ref(), self.config().window)?];
         let rotation =
             |t: &[Tensor; 2]| Ok([t[0].index_select(0, &at)?.contiguous(), t[1].index_select(0, &at)?.contiguous()]);
         let rotations = self.all_rotations().iter().map(rotation).collect::<Result<_>>()?;
-        Ok(ChunkContext { at, rows, texts, masks: vec![all, window], slice, rotations })
+        Ok(ChunkContext { at, rows, texts, masks, slice, rotations })
     }
 
     /// The rows that tokens at these positions attend to in layers with a window.
     fn slice(&self, at: &Tensor, texts: &Texts) -> Result<Option<Slice>> {
         let (firsts, n) = match texts {
             Texts::Whole(_) => return Ok(None),
-            Texts::Each => (at.clone(), 1),
-            Texts::Only | Texts::From(_) => (at.narrow(0, 0, 1)?, at.dim(0)?),
+            Texts::Each if DESKTOP => (at.clone(), 1),
+            Texts::Each | Texts::Only | Texts::From(_) => (at.narrow(0, 0, 1)?, at.dim(0)?),
         };
         let Some(window) = self.config().window else { return Ok(None) };
         let Some(len) = slice_len(window, n, self.capacity()) else { return Ok(None) };

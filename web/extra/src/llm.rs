@@ -86,14 +86,10 @@ impl RawModel {
         Ok(Array::of2(&buffers(made), &written.iter().map(one).collect::<Array>()))
     }
 
-    /// Makes the model of what came, with room for so many tokens, and says `[room, vocabulary, context, layers, width]`. Keys and values take
-    /// 32 bits, 16 or 8.
-    pub fn build(&mut self, room: usize, bits: u32) -> std::result::Result<Vec<f64>, JsValue> {
-        let cache = match bits {
-            8 => DType::I8,
-            16 => DType::F16,
-            _ => DType::F32,
-        };
+    /// Makes the model of what came, with room for so many tokens, and says `[room, vocabulary, context, layers, width]`. Keys and values are f32, or
+    /// f16 if `half`.
+    pub fn build(&mut self, room: usize, half: bool) -> std::result::Result<Vec<f64>, JsValue> {
+        let cache = if half { DType::F16 } else { DType::F32 };
         let mut run = || -> Result<Vec<f64>> {
             self.0.build(room, cache)?;
             let d = self.0.decoder()?;

@@ -1,12 +1,9 @@
 // Encoders: vectors of texts, and how relevant documents are for a query. Exported by `gradloom/llm`.
-import { InternalError, StateError, ValueError, missing } from "./errors.js";
+import { ValueError, missing } from "./errors.js";
 import type { Device, DeviceKind } from "./device.js";
 import { absoluteSource } from "./llm/remote.js";
 import type { Metadata, ModelSource } from "./llm/options.js";
-import { packageFile, wasmFolder } from "./module.js";
-import type { FetchOptions, Progress } from "./progress.js";
-import { RpcClient } from "./remote/calls.js";
-import { workerViaBlob } from "./workers.js";
+import type { FetchOptions } from "./progress.js";
 
 /** Options of `Encoder.load`. */
 export interface EncoderOptions extends FetchOptions {
@@ -63,48 +60,14 @@ export interface EncoderBackend {
   dispose(): void;
 }
 
-/** The ways to start the worker, in the order in which they are tried. */
-const STARTERS = [
-  () => new Worker(new URL("./encoder-worker.js", import.meta.url), { type: "module" }),
-  () => workerViaBlob(packageFile("./encoder-worker.js")),
-];
-
 /** Loads a model in this thread. Its code is a separate module, which pages with a worker do not load. */
 async function localEncoder(from: ModelSource, options: EncoderOptions): Promise<EncoderBackend> {
   return (await import("./llm/local-encoder.js").catch(missing)).loadLocalEncoder(from, options);
 }
 
 /** Loads a model in a worker; null if the browser refuses the worker. */
-async function remoteEncoder(from: ModelSource, { signal, onProgress, fetch: _, ...rest }: EncoderOptions): Promise<EncoderBackend | null> {
-  const folder = wasmFolder();
-  const device = rest.device ?? "auto";
-  const init = { device, ...(folder && { wasmUrl: new URL("gradloom_web_bg.wasm", folder).href }) };
-  const args = { from: absoluteSource(from), options: { ...rest, device }, init };
-  for (const start of STARTERS) {
-    let worker: Worker;
-    try {
-      worker = start();
-    } catch {
-      continue;
-    }
-    const client = new RpcClient(worker, () => {});
-    const callbacks = { onProgress: (progress: Progress) => onProgress?.(progress) };
-    try {
-      const loaded = await client.call<Pick<EncoderBackend, "info" | "metadata">>("load", args, { signal, callbacks });
-      return {
-        ...loaded,
-        vectors: (texts, abort) => client.call("vectors", texts, { signal: abort }),
-        scores: (query, documents, abort) => client.call("scores", { query, documents }, { signal: abort }),
-        encode: (text, special) => client.call("encode", { text, special }),
-        decode: (ids, skipSpecial) => client.call("decode", { ids, skipSpecial }),
-        dispose: () => client.end(new StateError("E_STATE", "this encoder was disposed")),
-      };
-    } catch (error) {
-      client.end(new StateError("E_STATE", "this encoder was not loaded"));
-      if (client.alive || !(error instanceof InternalError)) throw error;
-    }
-  }
-  return null;
+async function remoteEncoder(from: ModelSource, options: EncoderOptions): Promise<EncoderBackend | null> {
+  return (await import("./encoder-remote.js").catch(missing)).loadRemoteEncoder(absoluteSource(from), options);
 }
 
 /**

@@ -24,8 +24,6 @@ type Graph = [bytes: Uint8Array, inputs: GraphInput[], buffers: BufferSpec[], to
 /** The default limit of the context length in tokens. */
 const DEFAULT_CONTEXT = 4096;
 const DEFAULT_MAX_TOKENS = 512;
-/** The bits of keys and values by the type of the cache. */
-const CACHE_BITS: Readonly<Record<string, number>> = { f32: 32, f16: 16, q8: 8 };
 /** The number of tokens that are checked at once: the certain token and the guesses after it. */
 const CHECKED_AT_ONCE = 8;
 /** What a plan gives: the next token's logits, those after every token, or hidden states. */
@@ -196,10 +194,9 @@ export class LocalModel implements Backend {
 
   /** Builds the model once all weights are loaded. */
   build(requestedContext: number, cacheType: string, bytes: number): void {
-    const bits = CACHE_BITS[cacheType];
-    if (bits === undefined) throw new ValueError("E_VALUE", `a cache of ${cacheType}: it is one of ${Object.keys(CACHE_BITS).join(", ")}`);
+    if (!["f32", "f16"].includes(cacheType)) throw new ValueError("E_VALUE", `a cache of ${cacheType}: it is f32 or f16`);
     if (!Number.isSafeInteger(requestedContext) || requestedContext < 1) throw new ValueError("E_VALUE", `a context of ${requestedContext} tokens`);
-    const sizes = guard(() => this.#raw.build(requestedContext, bits)) as unknown as [number, number, number, number, number];
+    const sizes = guard(() => this.#raw.build(requestedContext, cacheType === "f16")) as unknown as [number, number, number, number, number];
     const [context, vocabulary, trainedContext, layers, width] = sizes;
     const { kind, threads } = this.#host;
     this.info = {
