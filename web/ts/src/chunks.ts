@@ -12,6 +12,7 @@ export interface Chunks {
   chats: typeof import("./tasks/chats.js");
   collect: typeof import("./collect.js");
   downloads: typeof import("./downloads.js");
+  encoder: typeof import("./llm/local-encoder.js");
   encoderModule: typeof import("./pkg/gradloom_encoder.js");
   external: typeof import("./external.js");
   files: typeof import("./pkg/gradloom_files.js");

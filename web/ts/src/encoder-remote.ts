@@ -2,16 +2,15 @@
 import type { EncoderBackend, EncoderOptions } from "./encoder.js";
 import { InternalError, StateError } from "./errors.js";
 import type { ModelSource } from "./llm/options.js";
-import { packageFile, wasmFolder } from "./module.js";
+import { wasmFolder } from "./module.js";
 import type { Progress } from "./progress.js";
 import { RpcClient } from "./remote/calls.js";
 import { workerViaBlob } from "./workers.js";
 
+const newWorker = (): Worker => new Worker(new URL("./encoder-worker.js", import.meta.url), { type: "module" });
+
 /** The ways to start the worker, in the order in which they are tried. */
-const STARTERS = [
-  () => new Worker(new URL("./encoder-worker.js", import.meta.url), { type: "module" }),
-  () => workerViaBlob(packageFile("./encoder-worker.js")),
-];
+const STARTERS = [newWorker, () => workerViaBlob(newWorker)];
 
 /** Loads a model of absolute addresses in a worker; null if the browser refuses the worker. */
 export async function loadRemoteEncoder(from: ModelSource, { signal, onProgress, fetch: _, ...rest }: EncoderOptions): Promise<EncoderBackend | null> {

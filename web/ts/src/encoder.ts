@@ -1,4 +1,5 @@
 // Encoders: vectors of texts, and how relevant documents are for a query. Exported by `gradloom/llm`.
+import { loadChunk } from "./chunks.js";
 import { ValueError, missing } from "./errors.js";
 import type { Device, DeviceKind } from "./device.js";
 import { absoluteSource } from "./llm/remote.js";
@@ -62,7 +63,7 @@ export interface EncoderBackend {
 
 /** Loads a model in this thread. Its code is a separate module, which pages with a worker do not load. */
 async function localEncoder(from: ModelSource, options: EncoderOptions): Promise<EncoderBackend> {
-  return (await import("./llm/local-encoder.js").catch(missing)).loadLocalEncoder(from, options);
+  return (await loadChunk("encoder", () => import("./llm/local-encoder.js"))).loadLocalEncoder(from, options);
 }
 
 /** Loads a model in a worker; null if the browser refuses the worker. */

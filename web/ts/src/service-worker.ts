@@ -9,6 +9,8 @@ import * as chat from "./pkg/gradloom_chat.js";
 import * as chats from "./tasks/chats.js";
 import * as collect from "./collect.js";
 import * as downloads from "./downloads.js";
+import * as encoder from "./llm/local-encoder.js";
+import * as encoderModule from "./pkg/gradloom_encoder.js";
 import * as external from "./external.js";
 import * as files from "./pkg/gradloom_files.js";
 import * as folder from "./tasks/folder.js";
@@ -37,6 +39,8 @@ registerChunks({
   chats: async () => chats,
   collect: async () => collect,
   downloads: async () => downloads,
+  encoder: async () => encoder,
+  encoderModule: async () => encoderModule,
   external: async () => external,
   files: async () => files,
   folder: async () => folder,
