@@ -42,8 +42,8 @@ const entries = [
 ];
 /** Modules that do something by being imported: they register chunks, or a processor of sound. */
 const SIDE_EFFECTS = ["page-chunks.js", "service-worker.js", "listen-worklet.js"];
-/** Imports of `service-worker.js` that are bundled; `sniff.js` has no file of its own in the package. */
-const KEPT_IMPORTS = new Set(["./page-chunks.js", "./chunks.js", "./sniff.js"]);
+/** Imports of `service-worker.js` that are bundled; `gguf.js` and `sniff.js` have no files of their own in the package. */
+const KEPT_IMPORTS = new Set(["./page-chunks.js", "./chunks.js", "./gguf.js", "./sniff.js"]);
 /** Scripts of workers, each bundled to one file beside `core.js`. */
 const WORKER_SCRIPTS = ["remote-worker", "llm-worker", "encoder-worker"];
 /**
