@@ -239,7 +239,7 @@ fn nearest(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], how: &s
     let Some(picks) = picks else { return o.fail(format!("nearest_mode `{how}` is unknown")) };
     // Taking every k-th element is a slice.
     let step = picks.get(1).map_or(1, |&p| p.saturating_sub(picks[0]));
-    if step > 0 && picks.iter().enumerate().all(|(i, &p)| p == picks[0] + i * step) {
+    if step > 0 && !picks.is_empty() && picks.iter().enumerate().all(|(i, &p)| p == picks[0] + i * step) {
         let (mut start, mut len, mut steps) = (vec![0; x.rank()], x.shape().to_vec(), vec![1; x.rank()]);
         (start[a], len[a], steps[a]) = (picks[0], axis.to, step as isize);
         return o.cx.slice(x, &start, &len, &steps);
