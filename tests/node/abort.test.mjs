@@ -167,10 +167,13 @@ test("a long run ends soon, and computes the same when it is asked for again", a
   const whole = tidy(() => chain(120, 512));
   const start = performance.now();
   await whole.realize();
+  // worker threads may still be at it
+  const givenMs = performance.now() - start;
+  await whole.data();
   const wholeMs = performance.now() - start;
   whole.dispose();
   const run = tidy(() => chain(120, 512));
-  const took = await ended((signal) => run.realize({ signal }), wholeMs / 10);
+  const took = await ended((signal) => run.realize({ signal }), givenMs / 10);
   t.diagnostic(`ended after ${took.toFixed(1)} ms, the whole takes ${wholeMs.toFixed(0)} ms`);
   assert.ok(took < wholeMs / 2, `${took} of ${wholeMs} ms`);
   run.dispose();
