@@ -8,10 +8,10 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod flat;
-mod more;
 mod moves;
 mod names;
 mod ops;
+mod sequences;
 #[cfg(test)]
 mod tests;
 mod write;

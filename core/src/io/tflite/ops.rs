@@ -4,7 +4,7 @@
 use super::flat::Table;
 use super::write::Attr;
 use super::{Cx, Tensor};
-use super::{more, moves, names};
+use super::{moves, names, sequences};
 use crate::error::{Error, Result};
 
 /// Permutations of axes: from channels last to channels first, and back.
@@ -84,7 +84,7 @@ pub(super) fn translate(cx: &mut Cx<'_>, t: Table<'_>) -> Result<()> {
         cx.stored.insert(op.out.index, codes);
         return Ok(());
     }
-    for translate in [moves::one, more::one] {
+    for translate in [moves::one, sequences::one] {
         if let Some(made) = translate(cx, &op)? {
             return cx.set(op.out.index, made);
         }
