@@ -211,7 +211,7 @@ impl<'a> Pairs<'a> {
         let equal = match (g.op(a), g.op(b)) {
             _ if self.left == 0 => false,
             (Op::Range, Op::Range) => {
-                let paired = self.loops.iter().any(|&p| p == (a, b));
+                let paired = self.loops.contains(&(a, b));
                 paired || a == b && !self.loops.iter().any(|p| p.0 == a || p.1 == b)
             }
             (p, q) if p != q || g.dtype(a) != g.dtype(b) || g.arg(a) != g.arg(b) || x.len() != y.len() => false,

@@ -31,6 +31,8 @@ pub struct Starting {
     pub(super) stage: StartStage,
 }
 
+/// There is one of them at a time, so its size does not matter.
+#[allow(clippy::large_enum_variant)]
 pub(super) enum StartStage {
     Known(Held),
     Plan(Box<Closed>, Box<Scheduling>),

@@ -416,7 +416,7 @@ impl<'a> Builder<'a> {
         }
         // From the last property to the first: what may follow if no property was written yet, and what may
         // follow otherwise
-        let mut follow = [self.g.add(&[close.clone()])?, self.g.add(&[close])?];
+        let mut follow = [self.g.add(std::slice::from_ref(&close))?, self.g.add(&[close])?];
         for (name, schema) in properties.iter().rev() {
             let mut key = String::new();
             write_str(&mut key, name);

@@ -504,7 +504,7 @@ fn resized_codes(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<Option<String>> {
     let x = cx.node("Transpose", &[x], &[("perm", Attr::Ints(order))], name);
     let y = resize(cx, op, x)?;
     let (sign, size, half) =
-        (cx.node("Sign", &[y.clone()], &[], name), cx.node("Abs", &[y], &[], name), cx.float(0.5)?);
+        (cx.node("Sign", std::slice::from_ref(&y), &[], name), cx.node("Abs", &[y], &[], name), cx.float(0.5)?);
     let size = cx.node("Add", &[size, half], &[], name);
     let size = cx.node("Floor", &[size], &[], name);
     let whole = cx.node("Mul", &[sign, size], &[], name);
