@@ -3,7 +3,8 @@
 // usage: node tests/browser/demo.mjs [PART ..] [SLUG ..]
 // parts: code, home, inside, viz, served, docs, axe, keyboard, touch, wasm, webgpu, narrow, media, no-webgpu
 // with slugs, of the demos only these; without any word all but those that are slow on WebGPU
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { launch } from "../../scripts/lib/chromium.mjs";
 import { main, root } from "../../scripts/lib/run.mjs";
@@ -500,9 +501,22 @@ function drop(page, selector, name, type, bytes) {
   }, [selector, name, type, [...bytes]]);
 }
 
+/** A WAV file of 16-bit mono samples with so many seconds of silence before its sound. */
+function afterSilence(wav, seconds) {
+  const at = wav.indexOf("data") + 8;
+  const silence = Buffer.alloc(2 * seconds * wav.readUInt32LE(24));
+  const whole = Buffer.concat([wav.subarray(0, at), silence, wav.subarray(at)]);
+  whole.writeUInt32LE(whole.length - 8, 4);
+  whole.writeUInt32LE(whole.length - at, at - 4);
+  return whole;
+}
+
 /** Files that are dropped, the camera, and the microphone: Chromium shows a pattern, and plays a recorded sentence once. */
 async function media(url) {
-  const speechFile = join(root, "tests/models/whisper_tiny_en/speech.wav");
+  const folder = mkdtempSync(join(tmpdir(), "gradloom-media-"));
+  const speechFile = join(folder, "speech.wav");
+  // The microphone plays from the moment it is granted: what is said before the page listens is lost, to visitors as well.
+  writeFileSync(speechFile, afterSilence(readFileSync(join(root, "tests/models/whisper_tiny_en/speech.wav")), 2));
   const flags = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", `--use-file-for-fake-audio-capture=${speechFile}%noloop`];
   const browser = await launch({ flags });
   try {
@@ -550,7 +564,7 @@ async function media(url) {
     await written.page.click("#microphone");
     await written.status(/^Listening\./);
     // the pause after the sentence ends it, while the microphone goes on
-    await written.page.waitForFunction(() => /\.$/.test(document.querySelector("#said li span")?.textContent ?? ""), null, { timeout: 2 * MINUTE });
+    await written.page.waitForFunction(() => /[.?!]$/.test(document.querySelector("#said li span")?.textContent ?? ""), null, { timeout: 2 * MINUTE });
     await written.page.click("#stop");
     await written.status(/^The microphone is off/);
     const words = (await written.page.locator("#said li span").allTextContents()).join(" ");
@@ -569,6 +583,7 @@ async function media(url) {
     console.log(`demo: media: ${rate} ${heard} ${words}`);
   } finally {
     await browser.close();
+    rmSync(folder, { recursive: true });
   }
   const refusing = await launch();
   try {
