@@ -10,6 +10,8 @@ pub struct Caps {
     pub lanes: usize,
     /// Vector registers that a tile may occupy, in units of a whole vector.
     pub vector_registers: usize,
+    /// Are 64-bit values computed in vectors too, of half as many lanes? If not, their lanes are computed one by one.
+    pub wide_vectors: bool,
     /// Instruction set of an x86-64 target.
     pub isa: Option<Isa>,
     /// Compute capability of an NVIDIA GPU.
@@ -116,6 +118,7 @@ impl Caps {
         Caps {
             lanes: 1,
             vector_registers: 16,
+            wide_vectors: false,
             isa: None,
             sm: None,
             storage: DTypeSet::ALL,

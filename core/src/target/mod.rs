@@ -96,6 +96,7 @@ impl Target {
                 functions: functions::X86,
                 lanes: if isa >= Isa::Avx512 { 16 } else { 8 },
                 vector_registers: if isa >= Isa::Avx512 { 32 } else { 16 },
+                wide_vectors: true,
                 isa: Some(isa),
                 dots: (cfg!(feature = "x86") && isa >= Isa::Avx512Vnni).then_some(Dots { group: 4, stored: DType::U8 }),
                 permutes: true,
@@ -132,10 +133,25 @@ impl Target {
         Target {
             name: "c".into(),
             lang: Lang::C,
-            caps: Caps { functions: functions::GNU_C, lanes: 8, vector_registers: 16, ..Caps::processor() },
+            caps: Caps {
+                functions: functions::GNU_C,
+                lanes: 8,
+                vector_registers: 16,
+                wide_vectors: true,
+                ..Caps::processor()
+            },
             limits: Limits::processor(threads),
             machine: Machine::generic(8, 16),
         }
+    }
+
+    /// This target for kernels of values wider than 32 bits: vectors have half as many lanes, and their lanes are not
+    /// permuted.
+    pub fn for_wide_values(&self) -> Target {
+        let mut t = self.clone();
+        t.caps.lanes /= 2;
+        t.caps.permutes = false;
+        t
     }
 
     /// A processor through LLVM, with `registers` vector registers of `lanes` f32.
@@ -143,7 +159,13 @@ impl Target {
         Target {
             name: "llvm".into(),
             lang: Lang::Llvm,
-            caps: Caps { functions: functions::LLVM, lanes, vector_registers: registers, ..Caps::processor() },
+            caps: Caps {
+                functions: functions::LLVM,
+                lanes,
+                vector_registers: registers,
+                wide_vectors: true,
+                ..Caps::processor()
+            },
             limits: Limits::processor(threads),
             machine: Machine::generic(lanes, registers),
         }

@@ -12,6 +12,7 @@ use crate::rules::conjuncts;
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
 use crate::util::sort;
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 /// A load or store as the cost estimates of this module see it.
@@ -57,7 +58,8 @@ pub(super) struct View<'a> {
     pub(super) after: usize,
     /// The output axes that may become lanes, if not all of them may.
     pub(super) lanes: Option<RangeSet>,
-    /// The axes on which values wider than 32 bits depend. They get no lanes.
+    /// The axes on which values depend whose lanes would be computed one by one: addresses of 64 bits and, on targets
+    /// without vectors of them, all values wider than 32 bits. They get no lanes.
     pub(super) scalar_ranges: RangeSet,
     /// For strided transposed convolutions on CPUs: the loops over filter taps whose number of iterations depends on
     /// the phase (the output position modulo the stride, `digits.rs`), and the loops over phases. They get no lanes,
@@ -82,8 +84,24 @@ fn shared_by_neighbours(g: &Graph, at: UOp) -> RangeSet {
     divided & !other
 }
 
+/// The values wider than 32 bits: those that compute addresses, and the others.
+pub(super) fn wide_values(k: &Kernel) -> (Vec<UOp>, Vec<UOp>) {
+    let g = &k.g;
+    let nodes = k.nodes();
+    let wide: Vec<UOp> = nodes.iter().copied().filter(|&u| g.dtype(u).size() > 4).collect();
+    if wide.is_empty() {
+        return (wide, Vec::new());
+    }
+    let offsets: Vec<UOp> = nodes.iter().filter(|&&u| g.op(u) == Op::Index).map(|&u| g.src_at(u, 1)).collect();
+    let addresses: FxHashSet<UOp> = g.reachable(&offsets).into_iter().collect();
+    wide.into_iter().partition(|u| addresses.contains(u))
+}
+
 /// Picks opts for a kernel.
 pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
+    let wide = t.caps.wide_vectors && !wide_values(k).1.is_empty();
+    let for_wide = wide.then(|| t.for_wide_values());
+    let t = for_wide.as_ref().unwrap_or(t);
     let v = View::new(k, t);
     if let Some(opts) = v.dots().or_else(|| v.dot_bytes()).or_else(|| v.matrix()).or_else(|| v.words_of_rows()) {
         return opts;
@@ -199,8 +217,9 @@ impl<'a> View<'a> {
         let mut axes = vec![(0, 0); ranges.iter().max().map_or(0, |r| r.0 as usize + 1)];
         ranges.iter().for_each(|&r| axes[r.0 as usize] = (g.range_len(r), g.range_arg(r).id));
         let phase_ranges = k.loop_limits.iter().filter(|_| !t.caps.has_local).fold(0, |m, x| m | g.ranges(x.1));
-        let wide = |u: &UOp| g.dtype(*u).size() > 4;
-        let scalar_ranges = k.nodes().into_iter().filter(wide).fold(0, |m, u| m | g.ranges(u));
+        let (addresses, values) = wide_values(k);
+        let others = if t.caps.wide_vectors { Vec::new() } else { values };
+        let scalar_ranges = addresses.into_iter().chain(others).fold(0, |m, u| m | g.ranges(u));
         View {
             k,
             t,
@@ -231,8 +250,8 @@ impl<'a> View<'a> {
         self.axes[r.0 as usize].1
     }
 
-    /// Vector code pays, and renderers support it, only where all arithmetic along the lanes is on 32-bit types; narrow
-    /// types may be loaded, stored and cast. Axes on which wider values depend, such as the rows of a table that 64-bit
+    /// Vector code pays, and renderers support it, only where all arithmetic along the lanes is on 32-bit types, or on
+    /// 64-bit ones where the target has vectors of them; narrow types may be loaded, stored and cast. Axes on which wider values depend, such as the rows of a table that 64-bit
     /// indices choose, have no lanes ([`View::scalar_ranges`]), but others may.
     fn vectorisable(&self) -> bool {
         let g = &self.k.g;

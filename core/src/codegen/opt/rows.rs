@@ -4,6 +4,7 @@
 //! Either each reduction and each final loop has lanes of its own (rows that are contiguous in memory), or an output
 //! loop around all of them has lanes (reductions over columns, many short rows).
 
+use super::heuristic::wide_values;
 use super::{Opt, Part};
 use crate::DType::Bool;
 use crate::analysis::work::work;
@@ -153,7 +154,7 @@ fn kept(k: &Kernel, t: &Target, width: usize) -> Vec<Opt> {
         }
         let Some(found) = k.repeated(r) else { continue };
         let id = k.g.range_arg(r).id;
-        let own = |u: &UOp| k.g.ranges(*u) >> id & 1 == 1 && k.g.dtype(*u).size() == 4;
+        let own = |u: &UOp| k.g.ranges(*u) >> id & 1 == 1 && k.g.dtype(*u).size() >= 4;
         let parts = k.g.reachable(&[found.first.0]);
         let ops: f64 = parts.into_iter().filter(own).map(|u| instructions(&k, u)).sum();
         let opt = Opt::keep(id);
@@ -221,10 +222,11 @@ fn best(k: &Kernel, t: &Target, work: &[Work], ranges: &[UOp]) -> Option<UOp> {
     costs.reduce(|a, b| if b.0 <= a.0 { b } else { a }).map(|c| c.1)
 }
 
-/// May the range have lanes? All values that depend on it must be 32 bits wide; narrow types may be loaded, stored and
-/// converted.
+/// May the range have lanes? All values that depend on it must be 32 bits wide, or 64 if the target has vectors of them
+/// and they compute no address; narrow types may be loaded, stored and converted.
 fn may_vectorise(k: &Kernel, t: &Target, r: UOp) -> bool {
     let g = &k.g;
+    let wide = if t.caps.wide_vectors { wide_values(k).1 } else { Vec::new() };
     let id = g.range_arg(r).id;
     k.nodes().into_iter().filter(|&u| g.ranges(u) >> id & 1 == 1).all(|u| {
         let dt = g.dtype(u);
@@ -232,7 +234,7 @@ fn may_vectorise(k: &Kernel, t: &Target, r: UOp) -> bool {
         match dt.size() {
             0 | 4 => true,
             1 | 2 => dt == Bool || moved && !t.caps.has_local || widened(k, u, t),
-            _ => false,
+            _ => wide.contains(&u),
         }
     })
 }

@@ -7,7 +7,8 @@
 //!
 //! An element of a value is a [`Point`] on its register axes together with a part `(offset, width)` of its lane axis.
 //! Values of 32 bits or less live in 32-bit lanes (narrow integers extended, f16 and bf16 as f32, bool as masks);
-//! 64-bit values are scalars, one per lane.
+//! 64-bit values in vectors of half as many lanes, or in scalars, one per lane. A user with 64-bit lanes may ask for a
+//! half of the lanes that a narrower value is otherwise computed in.
 
 use super::machine::Machine;
 use super::mir::{Base, Func, Item, Mem, Size, VReg};
@@ -113,6 +114,12 @@ pub(in crate::render) struct Lower<'a, M: Machine> {
     /// Blocks that store to scratch memory.
     stored_in: FxHashSet<u32>,
     pub(in crate::render) eager: Vec<bool>,
+    /// 64-bit values whose lanes are computed one by one: all of them on a machine without 64-bit lanes, otherwise those
+    /// that address memory, and those that only operations without a vector form compute or use.
+    lanewise: Vec<bool>,
+    /// Does the program have lanes of 64-bit values on a machine that computes vectors of them? Their users ask for other
+    /// numbers of lanes than those of narrower values.
+    has_wide_lanes: bool,
     /// Values to compute together, in this order, when the first of them (the key) is reached: interleaved chains of
     /// dot products.
     interleaved: FxHashMap<UOp, Vec<UOp>>,
@@ -185,6 +192,8 @@ pub(in crate::render) fn lower<M: Machine>(p: &Program, m: M) -> Result<Func<M>>
         users: vec![SmallVec::new(); n],
         stored_in: FxHashSet::default(),
         eager: vec![false; n],
+        lanewise: vec![false; n],
+        has_wide_lanes: false,
         interleaved: FxHashMap::default(),
         cache: FxHashMap::default(),
         cached_in_loop: vec![Vec::new()],
@@ -205,7 +214,7 @@ fn unsupported<M: Machine>(what: String, p: &Program) -> Error {
     Error::Unsupported { what, context: format!("kernel {}, {}", p.name, M::NAME) }
 }
 
-/// Are values of this dtype 64 bits wide? Then they are not vectorised.
+/// Are values of this dtype 64 bits wide?
 pub(in crate::render) fn wide(dt: DType) -> bool {
     dt.size() == 8
 }
@@ -239,6 +248,7 @@ impl<M: Machine> Lower<'_, M> {
                 self.last_change.insert(acc, i as u32);
             }
         }
+        self.find_lanewise();
         let mut depth = vec![0u32; g.len()];
         for &u in &self.p.order {
             let k = u.0 as usize;
@@ -258,6 +268,41 @@ impl<M: Machine> Lower<'_, M> {
             }
         }
         self.chains();
+    }
+
+    /// Finds the 64-bit values that are computed lane by lane (the field `lanewise`).
+    fn find_lanewise(&mut self) {
+        let (g, m) = (self.g, self.m);
+        if m.wide_lanes() == 1 {
+            for &u in &self.used {
+                self.lanewise[u.0 as usize] = wide(g.dtype(u));
+            }
+            return;
+        }
+        // nodes without a vector form, of any width, and nodes that compute addresses
+        let (mut scalar, mut addresses) = (vec![false; g.len()], vec![false; g.len()]);
+        for &u in self.p.order.iter().rev() {
+            let (k, op, dt) = (u.0 as usize, g.op(u), g.dtype(u));
+            let from = g.src(u).last().map_or(dt, |&s| g.dtype(s));
+            let is_wide = wide(dt) || op.is_alu() && wide(from);
+            if op == Op::Index {
+                addresses[g.src_at(u, 1).0 as usize] = true;
+            } else if addresses[k] && !self.p.is_pointer(u) && op != Op::Load {
+                g.src(u).iter().for_each(|s| addresses[s.0 as usize] = true);
+            }
+            let users = &self.users[k];
+            let for_scalars = !users.is_empty() && users.iter().all(|x| scalar[x.0 as usize]);
+            let by_itself = op.is_alu() && m.is_lanewise(op, from, dt);
+            scalar[k] = is_wide && (addresses[k] || by_itself || for_scalars);
+            self.lanewise[k] = wide(dt) && scalar[k];
+        }
+        // the reads of an accumulator are in the lanes that it has
+        for &u in &self.p.order {
+            if matches!(g.op(u), Op::AccRead) {
+                self.lanewise[u.0 as usize] = self.lanewise[g.src_at(u, 0).0 as usize];
+            }
+            self.has_wide_lanes |= self.tiles[u.0 as usize].lane > 0 && wide(g.dtype(u));
+        }
     }
 
     /// Interleaves chains of dot products. Each link of a chain adds to the one before and waits for its latency, so
@@ -462,14 +507,23 @@ impl<M: Machine> Lower<'_, M> {
         self.cache.get(&key).copied()
     }
 
-    /// Splits a lane axis of `len` (0: none) into parts `(offset, width)` of the widest vectors that fit; 64-bit dtypes
-    /// get one lane each.
+    /// Splits a lane axis of `len` (0: none) into parts `(offset, width)` of the widest vectors that fit. What is left
+    /// over after the last four lanes is scalars.
     pub(in crate::render) fn parts(&self, len: usize, dt: DType) -> SmallVec<[(usize, usize); 4]> {
+        self.split(len, if wide(dt) { self.m.wide_lanes() } else { self.max_w })
+    }
+
+    /// The parts in which the lanes of a value are computed, along a lane axis of `len`.
+    pub(in crate::render) fn parts_of(&self, u: UOp, len: usize) -> SmallVec<[(usize, usize); 4]> {
+        if self.lanewise[u.0 as usize] { self.split(len, 1) } else { self.parts(len, self.g.dtype(u)) }
+    }
+
+    fn split(&self, len: usize, most: usize) -> SmallVec<[(usize, usize); 4]> {
         let mut out = SmallVec::new();
         let mut off = 0;
         while off < len.max(1) {
             let left = len.max(1) - off;
-            let w = [16, 8, 4].into_iter().find(|&w| w <= left && w <= self.max_w && !wide(dt)).unwrap_or(1);
+            let w = [16, 8, 4].into_iter().find(|&w| w <= left && w <= most).unwrap_or(1);
             out.push((off, w));
             off += w;
         }
@@ -505,12 +559,16 @@ impl<M: Machine> Lower<'_, M> {
                 Op::Load if at(1) => (self.tiles[x.0 as usize].lane, dt),
                 _ => (0, dt),
             };
-            let narrow = !wide(dt) && !wide(xt);
-            for (_, w) in self.parts(lane, if narrow { dt } else { DType::I64 }) {
+            let most = if wide(dt) || wide(xt) { DType::I64 } else { dt };
+            for (_, w) in self.parts(lane, most) {
                 if !widths.contains(&w) {
                     widths.push(w);
                 }
             }
+        }
+        if self.has_wide_lanes && !widths.contains(&1) {
+            // a user may be asked for any number of lanes, which are then copies of the scalar
+            widths.insert(0, 1);
         }
         for pt in tile.points() {
             for &w in &widths {
@@ -526,7 +584,7 @@ impl<M: Machine> Lower<'_, M> {
 
     fn demand_all(&mut self, u: UOp, tile: &Tile) -> Result<()> {
         for pt in tile.points() {
-            for (off, w) in self.parts(tile.lane, self.g.dtype(u)) {
+            for (off, w) in self.parts_of(u, tile.lane) {
                 self.demand(u, &pt, off, w)?;
             }
         }
@@ -558,21 +616,35 @@ impl<M: Machine> Lower<'_, M> {
                 return self.demand(unknown, pt, off, w);
             }
         }
-        let v = if lane == 0 && w > 1 {
-            self.broadcast(u, pt, w)?
-        } else if lane > 0 && w == 1 && !wide(dt) {
-            let (po, pw) = *self.parts(lane, dt).iter().rev().find(|p| p.0 <= off).expect("parts cover the axis");
-            if pw > 1 {
-                // not cached: extracting the lane again is cheaper than keeping it in a register
-                let v = self.demand(u, pt, po, pw)?;
-                return M::extract(self, u, pt, v, (po, pw), off - po);
+        let v = match lane {
+            0 if w > 1 => self.broadcast(u, pt, w)?,
+            0 => self.compute(u, pt, off, 1)?,
+            _ => {
+                let at = |p: &&(usize, usize)| p.0 <= off;
+                let (po, pw) = *self.parts_of(u, lane).iter().rev().find(at).expect("parts cover the axis");
+                match (w, pw) {
+                    (1, 2..) => {
+                        // not cached: extracting the lane again is cheaper than keeping it in a register
+                        let v = self.demand(u, pt, po, pw)?;
+                        return M::extract(self, u, pt, v, (po, pw), off - po);
+                    }
+                    (2.., 1) => M::pack(self, u, pt, off, w)?,
+                    _ if w < pw && self.has_whole_part(u, tile.elem(pt), (po, pw)) => {
+                        let v = self.demand_reg(u, pt, po, pw)?;
+                        Val::R(M::subvector(self, v, pw, off - po, w)?)
+                    }
+                    _ => self.compute(u, pt, off, w)?,
+                }
             }
-            self.compute(u, pt, off, 1)?
-        } else {
-            self.compute(u, pt, off, w)?
         };
         self.remember(key, v);
         Ok(v)
+    }
+
+    /// Is a part of a value computed already, or is this no place to compute it again?
+    fn has_whole_part(&self, u: UOp, elem: u32, (off, w): (usize, usize)) -> bool {
+        let known = self.cached((u, elem, off as u16, w as u8)).is_some();
+        known || self.eager[u.0 as usize] || self.g.op(u) == Op::AccRead
     }
 
     /// Like `demand`, but the value is in a register.
@@ -600,7 +672,8 @@ impl<M: Machine> Lower<'_, M> {
         if w == 1 {
             return Val::I(off as i64);
         }
-        let bytes: Vec<u8> = (0..w).flat_map(|i| ((off + i) as i32).to_le_bytes()).collect();
+        let size = if wide(self.g.dtype(u)) { 8 } else { 4 };
+        let bytes: Vec<u8> = (0..w).flat_map(|i| ((off + i) as i64).to_le_bytes().into_iter().take(size)).collect();
         self.pool(&bytes)
     }
 
@@ -649,6 +722,10 @@ impl<M: Machine> Lower<'_, M> {
 
     pub(in crate::render) fn constant(&mut self, c: Scalar, dt: DType, w: usize) -> Val {
         let bits = match dt {
+            _ if wide(dt) && w > 1 => {
+                let bits = if dt.is_float() { c.as_f64().to_bits() } else { c.as_i64() as u64 };
+                return self.pool(&bits.to_le_bytes().repeat(w));
+            }
             DType::F64 => return self.pool(&c.as_f64().to_le_bytes()),
             _ if dt.is_float() => (c.as_f64() as f32).to_bits(),
             DType::Bool => (c.as_bool() as u32).wrapping_neg(),
@@ -666,7 +743,7 @@ impl<M: Machine> Lower<'_, M> {
         let size = match (w, dt.is_float()) {
             (1, false) => Size::Q,
             (1, true) => Size::X,
-            _ => vec_size(w),
+            _ => vec_size(words(dt, w)),
         };
         self.f.reg(size)
     }
@@ -685,6 +762,11 @@ impl<M: Machine> Lower<'_, M> {
     pub(in crate::render) fn move_to(&mut self, r: VReg, v: Val, dt: DType, w: usize) {
         M::move_to(self, r, v, dt, w);
     }
+}
+
+/// The number of 32-bit words in `w` lanes of `dt`.
+pub(in crate::render) fn words(dt: DType, w: usize) -> usize {
+    if wide(dt) { 2 * w } else { w }
 }
 
 /// The register size of `w` 32-bit lanes; scalar floats are xmm.

@@ -12,8 +12,8 @@ use std::fmt::Debug;
 ///
 /// Where values live: those of 32 bits or less in 32-bit lanes of vector registers, or, as scalars, in general
 /// registers with the upper half clear. Narrow integers are extended to 32 bits, f16 and bf16 are held as f32, and a
-/// bool is an all-ones or all-zeros mask in a vector but 0 or 1 in a general register. 64-bit values are always
-/// scalars.
+/// bool is an all-ones or all-zeros mask in a vector but 0 or 1 in a general register. 64-bit values live in 64-bit
+/// lanes on a machine that computes them ([`Machine::wide_lanes`]), otherwise they are scalars.
 pub(in crate::render) trait Machine: Copy + PartialEq + Debug + 'static {
     /// The opcode of an instruction, without its operands.
     type Code: Copy + PartialEq + Debug;
@@ -26,6 +26,14 @@ pub(in crate::render) trait Machine: Copy + PartialEq + Debug + 'static {
 
     /// Number of 32-bit lanes of the widest vector register.
     fn lanes(self) -> usize;
+    /// Number of 64-bit lanes that the machine computes at once; 1 if 64-bit values are always scalars.
+    fn wide_lanes(self) -> usize {
+        1
+    }
+    /// Are the lanes of this operation, whose result or operands are 64 bits wide, computed one by one?
+    fn is_lanewise(self, _op: Op, _from: DType, _to: DType) -> bool {
+        true
+    }
     /// The vector registers of this machine, as a bit set of numbers.
     fn vectors(self) -> u32;
     /// The registers that can hold a value of this size, as a bit set of numbers.
@@ -74,6 +82,14 @@ pub(in crate::render) trait Machine: Copy + PartialEq + Debug + 'static {
     fn splat(l: &mut Lower<Self>, s: VReg, dt: DType, w: usize) -> VReg;
     /// Extracts lane `i` of a part `(offset, width)` of the lane axis as a scalar.
     fn extract(l: &mut Lower<Self>, u: UOp, pt: &Point, v: Val, part: (usize, usize), i: usize) -> Result<Val>;
+    /// A vector of lanes `off..off + w` of a value that is computed lane by lane. Needed with [`Machine::wide_lanes`].
+    fn pack(l: &mut Lower<Self>, u: UOp, _pt: &Point, _off: usize, _w: usize) -> Result<Val> {
+        Err(l.unsupported(format!("vectors of {}", l.g.dtype(u))))
+    }
+    /// Lanes `at..at + w` of a vector of `of` lanes of at most 32 bits. Needed with [`Machine::wide_lanes`].
+    fn subvector(l: &mut Lower<Self>, _v: VReg, of: usize, _at: usize, w: usize) -> Result<VReg> {
+        Err(l.unsupported(format!("{w} of {of} lanes")))
+    }
     /// Loads `w` lanes (1: a scalar) of the load `u`.
     fn load(l: &mut Lower<Self>, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val>;
     /// Loads one element into all lanes with a single instruction; `None` if that is not possible.

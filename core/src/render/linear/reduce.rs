@@ -12,7 +12,7 @@ impl<M: Machine> Lower<'_, M> {
     /// Creates and initialises the registers of an accumulator, one for each element and part of its tile.
     pub(in crate::render) fn acc(&mut self, u: UOp) -> Result<()> {
         let (dt, tile, init) = (self.g.dtype(u), self.tiles[u.0 as usize].clone(), self.g.src_at(u, 0));
-        let parts = self.parts(tile.lane, dt);
+        let parts = self.parts_of(u, tile.lane);
         let mut all = Vec::new();
         for pt in tile.points() {
             let mut list = Vec::new();
@@ -36,7 +36,7 @@ impl<M: Machine> Lower<'_, M> {
 
     pub(in crate::render) fn acc_read(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
         let (acc, dt) = (self.g.src_at(u, 0), self.g.dtype(u));
-        let parts = self.parts(self.tiles[acc.0 as usize].lane, dt);
+        let parts = self.parts_of(acc, self.tiles[acc.0 as usize].lane);
         let at = parts.iter().position(|&p| p == (off, w)).ok_or_else(|| Error::Internal("accumulator part".into()))?;
         let r = self.acc_regs(acc, pt)?[at];
         if self.last_change.get(&acc) <= Some(&self.position[u.0 as usize]) {
@@ -79,7 +79,7 @@ impl<M: Machine> Lower<'_, M> {
                     self.combine(op, dt, 1, Val::R(regs[0]), v, Some(regs[0]))?;
                     continue;
                 }
-                for (&(off, w), &r) in self.parts(tile.lane, dt).iter().zip(&regs) {
+                for (&(off, w), &r) in self.parts_of(acc, tile.lane).iter().zip(&regs) {
                     let v = M::operand_for(self, x, u, &pt, off, w)?;
                     self.combine(op, dt, w, Val::R(r), v, Some(r))?;
                 }
@@ -98,7 +98,7 @@ impl<M: Machine> Lower<'_, M> {
         }
         let (dt, tile) = (self.g.dtype(acc), self.tiles[acc.0 as usize].clone());
         let lane = self.tiles[a.0 as usize].lane.max(self.tiles[b.0 as usize].lane);
-        let parts = self.parts(tile.lane.max(lane), dt);
+        let parts = self.parts_of(acc, tile.lane.max(lane));
         for outer in points(&self.folded(acc, &[a, b]), Point::default()) {
             for pt in points(&tile.regs, outer) {
                 let regs = self.acc_regs(acc, &pt)?;
@@ -155,7 +155,7 @@ impl<M: Machine> Lower<'_, M> {
         let dt = self.g.dtype(x);
         let mut total: Option<Val> = None;
         // parts of the same width are combined as vectors, then the lanes of that sum are reduced
-        let parts = self.parts(all.lane, dt);
+        let parts = self.parts_of(x, all.lane);
         let mut at = 0;
         while at < parts.len() {
             let width = parts[at].1;
@@ -192,7 +192,7 @@ impl<M: Machine> Lower<'_, M> {
     fn fold_lanes(&mut self, x: UOp, pt: &Point, op: ReduceOp) -> Result<Val> {
         let dt = self.g.dtype(x);
         let mut total: Option<Val> = None;
-        for (off, w) in self.parts(self.tiles[x.0 as usize].lane, dt) {
+        for (off, w) in self.parts_of(x, self.tiles[x.0 as usize].lane) {
             let v = self.demand_reg(x, pt, off, w)?;
             let s = M::reduce_lanes(self, op, dt, w, v)?;
             total = Some(match total {

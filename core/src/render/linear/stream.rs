@@ -110,7 +110,7 @@ impl<M: Machine> Lower<'_, M> {
         let g = self.g;
         let param = &self.p.params[self.p.slot(index)? as usize];
         let bytes = param.len.saturating_mul(param.dtype.size());
-        let huge = bytes >= MIN_NON_TEMPORAL_BYTES && !param.read && param.dtype.size() == 4;
+        let huge = bytes >= MIN_NON_TEMPORAL_BYTES && !param.read && param.dtype.size() >= 4;
         huge.then(|| multiple(g, g.src_at(index, 1)))
     }
 

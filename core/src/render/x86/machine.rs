@@ -1,10 +1,10 @@
 //! x86-64 as a machine of the linear program: registers, moves, spilling, loops. Instruction selection is in the other
 //! files of this folder.
 
-use super::table::{self, V2};
+use super::table::{self, V2, W3};
 use super::{Func, Inst, Lower, Opnd};
 use crate::render::linear::dot::{Dot, Step};
-use crate::render::linear::lower::{Argument, Point, Val, vec_size, wide};
+use crate::render::linear::lower::{Argument, Point, Val, vec_size, wide, words};
 use crate::render::linear::machine::Machine;
 use crate::render::linear::mir::{Base, Mem, Size, VReg};
 use crate::target::Isa;
@@ -38,6 +38,14 @@ impl Machine for X64 {
 
     fn lanes(self) -> usize {
         if self.isa >= Isa::Avx512 { 16 } else { 8 }
+    }
+
+    fn wide_lanes(self) -> usize {
+        self.lanes() / 2
+    }
+
+    fn is_lanewise(self, op: Op, from: DType, to: DType) -> bool {
+        super::wide::is_lanewise(self.isa, op, from, to)
     }
 
     fn vectors(self) -> u32 {
@@ -191,8 +199,9 @@ impl Machine for X64 {
                 l.f.copy(Code::Mov_r64_rm64, Opnd::R(r, Size::Q), Opnd::R(s, Size::Q));
             }
             Val::R(s) => {
-                let size = vec_size(w);
-                l.f.copy(table::copy(w), Opnd::R(r, size), Opnd::R(s, size));
+                let words = if w == 1 { 1 } else { words(dt, w) };
+                let size = vec_size(words);
+                l.f.copy(table::copy(words), Opnd::R(r, size), Opnd::R(s, size));
             }
             Val::M(m) if scalar_int => l.f.def(
                 if wide(dt) { Code::Mov_r64_rm64 } else { Code::Mov_r32_rm32 },
@@ -207,16 +216,19 @@ impl Machine for X64 {
                 let code = Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32;
                 l.f.def(code, &[Opnd::R(r, Size::Z), Opnd::M(m)]);
             }
-            Val::M(m) if l.f.pool.is_zero(&m, vec_size(w).bytes()) => {
+            Val::M(m) if l.f.pool.is_zero(&m, vec_size(words(dt, w)).bytes()) => {
                 let x = Opnd::R(r, Size::X);
-                if vec_size(w) == Size::Z {
+                if vec_size(words(dt, w)) == Size::Z {
                     let z = Opnd::R(r, Size::Z);
                     l.f.emit(table::v3(table::V3::Xor, 16), &[z, z, z], 7, 0, 9);
                 } else {
                     l.f.emit(Code::VEX_Vxorps_xmm_xmm_xmmm128, &[x, x, x], 7, 0, 9);
                 }
             }
-            Val::M(m) => l.f.def(table::v2(V2::Load, w), &[Opnd::R(r, vec_size(w)), Opnd::M(m)]),
+            Val::M(m) => {
+                let words = words(dt, w);
+                l.f.def(table::v2(V2::Load, words), &[Opnd::R(r, vec_size(words)), Opnd::M(m)]);
+            }
         }
     }
 
@@ -244,6 +256,14 @@ impl Machine for X64 {
 
     fn extract(l: &mut Lower, u: UOp, pt: &Point, v: Val, part: (usize, usize), i: usize) -> Result<Val> {
         l.extract(u, pt, v, part, i)
+    }
+
+    fn pack(l: &mut Lower, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
+        l.pack(l.g.dtype(u), w, |l, i| l.demand(u, pt, off + i, 1))
+    }
+
+    fn subvector(l: &mut Lower, v: VReg, of: usize, at: usize, w: usize) -> Result<VReg> {
+        Ok(l.subvector(v, of, at, w))
     }
 
     fn load(l: &mut Lower, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
@@ -279,7 +299,11 @@ impl Machine for X64 {
     }
 
     fn binary(l: &mut Lower, op: Op, dt: DType, w: usize, a: Val, b: Val, into: Option<VReg>) -> Result<VReg> {
-        if w == 1 { l.binary_scalar(op, dt, a, b, into) } else { l.binary_vector(op, dt, w, a, b, into) }
+        match w {
+            1 => l.binary_scalar(op, dt, a, b, into),
+            _ if wide(dt) => l.binary_wide(op, dt, w, a, b, into),
+            _ => l.binary_vector(op, dt, w, a, b, into),
+        }
     }
 
     fn fma(l: &mut Lower, dt: DType, w: usize, acc: VReg, a: Val, b: Val) -> Result<()> {
@@ -288,7 +312,10 @@ impl Machine for X64 {
         }
         let (a, b) = if matches!(a, Val::M(_)) { (b, a) } else { (a, b) };
         let a = l.reg(a, dt, w)?;
-        l.fma_vector(w, acc, a, b);
+        match wide(dt) {
+            true => l.w3(W3::Fma231, w, acc, a, b),
+            false => l.fma_vector(w, acc, a, b),
+        }
         Ok(())
     }
 

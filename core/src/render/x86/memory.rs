@@ -8,19 +8,24 @@ use super::Opnd;
 use super::table::{self, ShiftImm, V2, V3};
 use crate::render::linear::Gate;
 use crate::render::linear::address::is_word;
-use crate::render::linear::lower::{Point, Val, vec_size, wide};
+use crate::render::linear::lower::{Point, Val, vec_size, wide, words};
 use crate::render::linear::mir::{Base, Mem, SelectedPointer, Size, VReg};
 use crate::uop::{Arg, Op, UOp};
 use crate::{DType, Result};
 use iced_x86::{Code, Register};
 use smallvec::SmallVec;
 
+/// Are elements of this dtype the same in memory as in a vector lane?
+fn is_whole(dt: DType) -> bool {
+    is_word(dt) || wide(dt)
+}
+
 impl Lower<'_> {
-    /// The memory operand of an ungated load of contiguous 32-bit lanes.
+    /// The memory operand of an ungated load of contiguous lanes of 32 or 64 bits.
     pub(super) fn plain_load(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Option<Mem>> {
         let index = self.g.src_at(u, 0);
         let open = self.gate(u, pt, off, w) == Gate::Open;
-        if !open || w == 1 || !is_word(self.g.dtype(u)) || !self.contiguous(index) {
+        if !open || w == 1 || !is_whole(self.g.dtype(u)) || !self.contiguous(index) {
             return Ok(None);
         }
         let m = self.address(index, pt, off)?;
@@ -41,7 +46,7 @@ impl Lower<'_> {
         let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
         let zero = gate.is_some() && self.g.const_val(self.g.src_at(u, 1)).is_some_and(|c| c.is(0));
         let pairs = is_word(dt) && self.lane_stride(index) == Some(2) && (gate.is_none() || lane_gate || zero);
-        if !pairs && !self.contiguous(index) || lane_gate && !is_word(dt) {
+        if !pairs && !self.contiguous(index) || lane_gate && !is_whole(dt) {
             let offset = self.g.src_at(index, 1);
             let vector = self.tiles[offset.0 as usize].lane > 0;
             if is_word(dt) && (vector || gate.is_some()) && !wide(self.g.dtype(offset)) {
@@ -73,14 +78,14 @@ impl Lower<'_> {
             self.predicate_to_k1(&condition);
             return Ok(Val::R(self.load_under_k1(m)));
         }
-        let mask = self.demand_reg(gate, pt, off, w)?;
-        let m = self.address_if_any_lane(index, m, mask, w);
-        let r = if pairs { self.load_pairs(w, m, Some(mask)) } else { self.load_masked(w, m, mask) };
+        let (mask, words) = (self.lane_mask(gate, dt, pt, off, w)?, words(dt, w));
+        let m = self.address_if_any_lane(index, m, mask, words);
+        let r = if pairs { self.load_pairs(w, m, Some(mask)) } else { self.load_masked(words, m, mask) };
         if zero {
             return Ok(Val::R(r));
         }
         let alt = self.reg(alt, dt, w)?;
-        Ok(Val::R(self.blend(mask, Val::R(r), alt, w)))
+        Ok(Val::R(self.blend(mask, Val::R(r), alt, words)))
     }
 
     /// The address `m` if a scalar condition holds, otherwise that of a block of zeros: this needs no branch, and none
@@ -359,7 +364,7 @@ impl Lower<'_> {
 
     /// Loads contiguous lanes, extended to 32 bits if they are narrower.
     fn load_vector(&mut self, dt: DType, w: usize, m: Mem) -> Result<VReg> {
-        let r = self.f.reg(vec_size(w));
+        let r = self.fresh(dt, w);
         let op = match dt {
             DType::Bool | DType::U8 => V2::LoadU8,
             DType::I8 => V2::LoadI8,
@@ -368,7 +373,7 @@ impl Lower<'_> {
             DType::F16 => V2::LoadF16,
             _ => V2::Load,
         };
-        self.v2(op, w, r, Val::M(m));
+        self.v2(op, words(dt, w), r, Val::M(m));
         match dt {
             DType::Bool => {
                 let zero = self.lanes_of(0, w);
@@ -383,10 +388,11 @@ impl Lower<'_> {
         }
     }
 
-    /// Loads one 32-bit element into all lanes with one instruction; `None` if that is not possible.
+    /// Loads one element of 32 or 64 bits into all lanes with one instruction; `None` if that is not possible.
     pub(super) fn load_broadcast(&mut self, u: UOp, pt: &Point, w: usize) -> Result<Option<Val>> {
+        let dt = self.g.dtype(u);
         let gate = match self.gate(u, pt, 0, 1) {
-            _ if !is_word(self.g.dtype(u)) => return Ok(None),
+            _ if !is_whole(dt) => return Ok(None),
             Gate::Open => None,
             Gate::Conditional(gate) if self.g.const_val(self.g.src_at(u, 1)).is_some_and(|c| c.is(0)) => Some(gate),
             _ => return Ok(None),
@@ -395,13 +401,15 @@ impl Lower<'_> {
         if let Some(gate) = gate {
             m = self.select_address(gate, pt, 0, m)?;
         }
-        let r = self.f.reg(vec_size(w));
-        let code = match w {
-            16 => Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32,
-            8 => Code::VEX_Vbroadcastss_ymm_m32,
+        let r = self.fresh(dt, w);
+        let code = match (w, wide(dt)) {
+            (8, true) => Code::EVEX_Vbroadcastsd_zmm_k1z_xmmm64,
+            (_, true) => Code::VEX_Vbroadcastsd_ymm_m64,
+            (16, _) => Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32,
+            (8, _) => Code::VEX_Vbroadcastss_ymm_m32,
             _ => Code::VEX_Vbroadcastss_xmm_m32,
         };
-        self.f.def(code, &[Opnd::R(r, vec_size(w)), Opnd::M(m)]);
+        self.f.def(code, &[Opnd::R(r, vec_size(words(dt, w))), Opnd::M(m)]);
         Ok(Some(Val::R(r)))
     }
 
@@ -421,8 +429,8 @@ impl Lower<'_> {
         let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
         let non_temporal = self.non_temporal_alignment(index);
         for pt in tile.points() {
-            for (off, w) in self.parts(tile.lane, dt) {
-                if w == 1 || !contiguous || lane_gate && !is_word(dt) {
+            for (off, w) in self.parts_of(value, tile.lane) {
+                if w == 1 || !contiguous || lane_gate && !is_whole(dt) {
                     for i in off..off + w {
                         self.store_lane(index, value, gate, &pt, i)?;
                     }
@@ -430,11 +438,12 @@ impl Lower<'_> {
                 }
                 let v = self.demand_reg(value, &pt, off, w)?;
                 let m = self.address(index, &pt, off)?;
+                let (words, size) = (words(dt, w), vec_size(words(dt, w)));
                 match gate {
                     None if non_temporal
-                        .is_some_and(|unit| w > 4 && self.is_vector_aligned(index, unit, &pt, off, w)) =>
+                        .is_some_and(|unit| words > 4 && self.is_vector_aligned(index, unit, &pt, off, w)) =>
                     {
-                        self.f.read(table::non_temporal_store(w), &[Opnd::M(m), Opnd::R(v, vec_size(w))]);
+                        self.f.read(table::non_temporal_store(words), &[Opnd::M(m), Opnd::R(v, size)]);
                     }
                     None => self.store_vector(dt, w, m, v),
                     Some(g) if !lane_gate => {
@@ -449,10 +458,13 @@ impl Lower<'_> {
                         self.f.emit(table::store(16), &ops, 0, !0, 9).masked = true;
                     }
                     Some(g) => {
-                        let mask = self.demand_reg(g, &pt, off, w)?;
-                        let size = vec_size(w);
+                        let mask = self.lane_mask(g, dt, &pt, off, w)?;
                         let (m, v, mask_) = (Opnd::M(m), Opnd::R(v, size), Opnd::R(mask, size));
-                        match w {
+                        match words {
+                            16 => {
+                                self.mask_to_k1(mask);
+                                self.f.emit(table::store(16), &[m, v], 0, !0, 9).masked = true;
+                            }
                             8 => self.f.read(Code::VEX_Vmaskmovps_m256_ymm_ymm, &[m, mask_, v]),
                             _ => self.f.read(Code::VEX_Vmaskmovps_m128_xmm_xmm, &[m, mask_, v]),
                         }
@@ -494,7 +506,7 @@ impl Lower<'_> {
     }
 
     pub(super) fn store_vector(&mut self, dt: DType, w: usize, m: Mem, v: VReg) {
-        let size = vec_size(w);
+        let (words, size) = (words(dt, w), vec_size(words(dt, w)));
         match dt {
             DType::F16 => {
                 self.f.read(table::to_f16(w), &[Opnd::M(m), Opnd::R(v, size), Opnd::I8(0)]);
@@ -510,7 +522,7 @@ impl Lower<'_> {
                 self.store_narrow(1, false, w, m, t);
             }
             _ if dt.size() < 4 => self.store_narrow(dt.size(), dt.is_signed(), w, m, v),
-            _ => self.f.read(table::store(w), &[Opnd::M(m), Opnd::R(v, size)]),
+            _ => self.f.read(table::store(words), &[Opnd::M(m), Opnd::R(v, size)]),
         }
     }
 

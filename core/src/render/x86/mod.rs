@@ -1,6 +1,6 @@
 //! x86-64 machine code, encoded by iced-x86: AVX2 with FMA and F16C, or AVX-512 with 16 lanes and, where the processor
 //! has them, its dot-product instructions. `machine` implements the machine of the linear program (`render/linear`);
-//! `vector`, `scalar`, `cast`, `memory`, `permute`, `transpose`, `predicate`, `reduce` and `dot` select instructions,
+//! `vector`, `wide`, `scalar`, `cast`, `memory`, `permute`, `transpose`, `predicate`, `reduce` and `dot` select instructions,
 //! and `encode` makes bytes of them. Kernels follow the System V ABI.
 
 mod cast;
@@ -15,6 +15,7 @@ mod scalar;
 mod table;
 mod transpose;
 mod vector;
+mod wide;
 
 use super::linear::{self, build};
 use super::{Code, Renderer};

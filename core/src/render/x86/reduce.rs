@@ -10,8 +10,11 @@ use iced_x86::Code;
 impl Lower<'_> {
     /// Reduces all lanes of a register to a scalar.
     pub(super) fn reduce_lanes(&mut self, op: ReduceOp, dt: DType, w: usize, mut v: VReg) -> Result<Val> {
-        if w == 1 || wide(dt) {
+        if w == 1 {
             return Ok(Val::R(v));
+        }
+        if wide(dt) {
+            return self.reduce_wide_lanes(op, dt, w, v);
         }
         if w == 16 {
             let halves = [0, 1].map(|h| {

@@ -43,6 +43,25 @@ pub(super) enum V2 {
     LoadF16,
 }
 
+/// Three-operand operations on 64-bit lanes; the last operand may be memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum W3 {
+    AddPd,
+    SubPd,
+    MulPd,
+    DivPd,
+    MaxPd,
+    MinPd,
+    Fma231,
+    Fma213,
+    Add,
+    Sub,
+    /// The product of the low halves.
+    MulLow,
+    Shl,
+    Shr,
+}
+
 /// Shifts by an immediate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ShiftImm {
@@ -89,6 +108,26 @@ pub(super) fn v3(op: V3, w: usize) -> Code {
     }
 }
 
+/// The opcode of an operation on 64-bit lanes, in registers of this many 32-bit words.
+#[rustfmt::skip]
+pub(super) fn w3(op: W3, words: usize) -> Code {
+    match op {
+        W3::AddPd => by_width!(words, VEX_Vaddpd_xmm_xmm_xmmm128, VEX_Vaddpd_ymm_ymm_ymmm256, EVEX_Vaddpd_zmm_k1z_zmm_zmmm512b64_er),
+        W3::SubPd => by_width!(words, VEX_Vsubpd_xmm_xmm_xmmm128, VEX_Vsubpd_ymm_ymm_ymmm256, EVEX_Vsubpd_zmm_k1z_zmm_zmmm512b64_er),
+        W3::MulPd => by_width!(words, VEX_Vmulpd_xmm_xmm_xmmm128, VEX_Vmulpd_ymm_ymm_ymmm256, EVEX_Vmulpd_zmm_k1z_zmm_zmmm512b64_er),
+        W3::DivPd => by_width!(words, VEX_Vdivpd_xmm_xmm_xmmm128, VEX_Vdivpd_ymm_ymm_ymmm256, EVEX_Vdivpd_zmm_k1z_zmm_zmmm512b64_er),
+        W3::MaxPd => by_width!(words, VEX_Vmaxpd_xmm_xmm_xmmm128, VEX_Vmaxpd_ymm_ymm_ymmm256, EVEX_Vmaxpd_zmm_k1z_zmm_zmmm512b64_sae),
+        W3::MinPd => by_width!(words, VEX_Vminpd_xmm_xmm_xmmm128, VEX_Vminpd_ymm_ymm_ymmm256, EVEX_Vminpd_zmm_k1z_zmm_zmmm512b64_sae),
+        W3::Fma231 => by_width!(words, VEX_Vfmadd231pd_xmm_xmm_xmmm128, VEX_Vfmadd231pd_ymm_ymm_ymmm256, EVEX_Vfmadd231pd_zmm_k1z_zmm_zmmm512b64_er),
+        W3::Fma213 => by_width!(words, VEX_Vfmadd213pd_xmm_xmm_xmmm128, VEX_Vfmadd213pd_ymm_ymm_ymmm256, EVEX_Vfmadd213pd_zmm_k1z_zmm_zmmm512b64_er),
+        W3::Add => by_width!(words, VEX_Vpaddq_xmm_xmm_xmmm128, VEX_Vpaddq_ymm_ymm_ymmm256, EVEX_Vpaddq_zmm_k1z_zmm_zmmm512b64),
+        W3::Sub => by_width!(words, VEX_Vpsubq_xmm_xmm_xmmm128, VEX_Vpsubq_ymm_ymm_ymmm256, EVEX_Vpsubq_zmm_k1z_zmm_zmmm512b64),
+        W3::MulLow => by_width!(words, VEX_Vpmuludq_xmm_xmm_xmmm128, VEX_Vpmuludq_ymm_ymm_ymmm256, EVEX_Vpmuludq_zmm_k1z_zmm_zmmm512b64),
+        W3::Shl => by_width!(words, VEX_Vpsllvq_xmm_xmm_xmmm128, VEX_Vpsllvq_ymm_ymm_ymmm256, EVEX_Vpsllvq_zmm_k1z_zmm_zmmm512b64),
+        W3::Shr => by_width!(words, VEX_Vpsrlvq_xmm_xmm_xmmm128, VEX_Vpsrlvq_ymm_ymm_ymmm256, EVEX_Vpsrlvq_zmm_k1z_zmm_zmmm512b64),
+    }
+}
+
 #[rustfmt::skip]
 pub(super) fn v2(op: V2, w: usize) -> Code {
     match op {
@@ -110,6 +149,15 @@ pub(super) fn shift_imm(op: ShiftImm, w: usize) -> Code {
         ShiftImm::Shl => by_width!(w, VEX_Vpslld_xmm_xmm_imm8, VEX_Vpslld_ymm_ymm_imm8, EVEX_Vpslld_zmm_k1z_zmmm512b32_imm8),
         ShiftImm::Shr => by_width!(w, VEX_Vpsrld_xmm_xmm_imm8, VEX_Vpsrld_ymm_ymm_imm8, EVEX_Vpsrld_zmm_k1z_zmmm512b32_imm8),
         ShiftImm::Sar => by_width!(w, VEX_Vpsrad_xmm_xmm_imm8, VEX_Vpsrad_ymm_ymm_imm8, EVEX_Vpsrad_zmm_k1z_zmmm512b32_imm8),
+    }
+}
+
+/// The shift of 64-bit lanes by an immediate; there is no arithmetic one.
+#[rustfmt::skip]
+pub(super) fn wide_shift_imm(left: bool, words: usize) -> Code {
+    match left {
+        true => by_width!(words, VEX_Vpsllq_xmm_xmm_imm8, VEX_Vpsllq_ymm_ymm_imm8, EVEX_Vpsllq_zmm_k1z_zmmm512b64_imm8),
+        false => by_width!(words, VEX_Vpsrlq_xmm_xmm_imm8, VEX_Vpsrlq_ymm_ymm_imm8, EVEX_Vpsrlq_zmm_k1z_zmmm512b64_imm8),
     }
 }
 

@@ -29,8 +29,10 @@ impl Lower<'_> {
         if w == 1 {
             return self.alu_scalar(u, pt, off);
         }
-        let vectors = !src.iter().any(|&s| wide(g.dtype(s))) && !wide(dt) && vectorised(op, sdt, dt);
-        if !vectors {
+        if wide(dt) || wide(sdt) {
+            return self.alu_wide(u, pt, off, w);
+        }
+        if !vectorised(op, sdt, dt) {
             return self.pack(dt, w, |l, i| l.alu_scalar(u, pt, off + i));
         }
         if let Some((max, first, second)) = self.match_min_max(u) {
@@ -487,6 +489,9 @@ impl Lower<'_> {
 
     /// Broadcasts a scalar to all lanes.
     pub(super) fn splat(&mut self, s: VReg, dt: DType, w: usize) -> VReg {
+        if wide(dt) {
+            return self.splat_wide(s, dt, w);
+        }
         let (d, size) = (self.f.reg(vec_size(w)), vec_size(w));
         let x = if dt.is_float() {
             s
@@ -523,6 +528,9 @@ impl Lower<'_> {
         w: usize,
         mut lane: impl FnMut(&mut Self, usize) -> Result<Val>,
     ) -> Result<Val> {
+        if wide(dt) {
+            return self.pack_wide(dt, w, lane);
+        }
         let mut whole: Option<VReg> = None;
         for q in 0..w / 4 {
             let mut quad = None;
@@ -589,6 +597,9 @@ impl Lower<'_> {
     pub(super) fn extract(&mut self, u: UOp, pt: &Point, v: Val, (off, w): (usize, usize), i: usize) -> Result<Val> {
         let dt = self.g.dtype(u);
         let v = self.reg(v, dt, w)?;
+        if wide(dt) {
+            return Ok(Val::R(self.extract_wide(v, dt, w, i)));
+        }
         let key = (u, self.tiles[u.0 as usize].elem(pt), (off + i / 4 * 4) as u16, 4);
         let quad = match self.cached(key).filter(|_| w > 4) {
             Some(Val::R(r)) => r,
