@@ -94,25 +94,22 @@ impl Fit {
         }
     }
 
-    fn of(x: &[f32; 32]) -> Fit {
+    fn of(x: &[f32; 32], weights: &[f32; 32]) -> Fit {
         let (low, high) = x.iter().fold((0f32, f32::MIN), |(l, h), x| (l.min(*x), h.max(*x)));
         if high <= low {
             return Fit { scale: 0.0, min: -low };
         }
-        // Large elements matter more, as they change products more
-        let root = (x.iter().map(|x| x * x).sum::<f32>() / 32.0).sqrt();
-        let weights = x.map(|x| root + x.abs());
         let mut best = (f32::INFINITY, Fit::default());
         for wider in TRIALS {
             let mut fit = Fit { scale: (high - low) / (MOST_CODE + wider), min: -low };
             for _ in 0..2 {
-                let error = fit.error(x, &weights);
+                let error = fit.error(x, weights);
                 if error < best.0 {
                     best = (error, fit);
                 }
-                fit = fit.refined(x, &weights);
+                fit = fit.refined(x, weights);
             }
-            let error = fit.error(x, &weights);
+            let error = fit.error(x, weights);
             if error < best.0 && fit.scale >= 0.0 {
                 best = (error, fit);
             }
@@ -121,8 +118,33 @@ impl Fit {
     }
 }
 
+/// How much the error of each element of a group counts: large ones matter more, as they change products more.
+fn weights_of(x: &[f32; 32]) -> [f32; 32] {
+    let root = (x.iter().map(|x| x * x).sum::<f32>() / 32.0).sqrt();
+    x.map(|x| root + x.abs())
+}
+
+/// The factors of a group's scale and minimum, in these units: those of its fit rounded, or their neighbours where these have a
+/// lesser error.
+fn factors_of(x: &[f32; 32], weights: &[f32; 32], fit: Fit, units: Fit) -> [u8; 2] {
+    let rounded = |value: f32, unit: f32| if unit > 0.0 { (value / unit).round() } else { 0.0 };
+    let (scale, min) = (rounded(fit.scale, units.scale), rounded(fit.min, units.min));
+    let mut best = (f32::INFINITY, [0; 2]);
+    for ds in [0.0, -1.0, 1.0] {
+        for dm in [0.0, -1.0, 1.0] {
+            let [s, m] = [scale + ds, min + dm].map(|f: f32| f.clamp(0.0, MOST_FACTOR));
+            let error = Fit { scale: units.scale * s, min: units.min * m }.error(x, weights);
+            if error < best.0 {
+                best = (error, [s as u8, m as u8]);
+            }
+        }
+    }
+    best.1
+}
+
 /// Quantises f32 elements to Q4_K blocks; their number must be a multiple of 256. The scale and the minimum of each group of
-/// 32 elements are those with the least squared error that a few trials and a regression find.
+/// 32 elements are those with the least squared error that a few trials and a regression find, stored as the factors with
+/// the least error among those near them.
 pub fn quantize_q4_k(values: &[f32]) -> Result<Vec<u8>> {
     let (blocks, rest) = values.as_chunks::<256>();
     if !rest.is_empty() {
@@ -131,15 +153,19 @@ pub fn quantize_q4_k(values: &[f32]) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(blocks.len() * 144);
     for b in blocks {
         let groups = b.as_chunks::<32>().0;
-        let fits: Vec<Fit> = groups.iter().map(Fit::of).collect();
-        // The factors of groups are integers times a scale of the block
-        let factors = |of: fn(&Fit) -> f32| {
-            let d = f16::from_f32(fits.iter().map(of).fold(0f32, f32::max) / MOST_FACTOR);
-            let unit = d.to_f32();
-            let factor = |f: &Fit| if unit > 0.0 { (of(f) / unit).round().clamp(0.0, MOST_FACTOR) as u8 } else { 0 };
-            (d, fits.iter().map(factor).collect::<Vec<u8>>())
-        };
-        let ((d, scales), (dmin, mins)) = (factors(|f| f.scale), factors(|f| f.min));
+        let fits: Vec<(&[f32; 32], [f32; 32], Fit)> = groups
+            .iter()
+            .map(|x| {
+                let weights = weights_of(x);
+                (x, weights, Fit::of(x, &weights))
+            })
+            .collect();
+        // Scales and minima of groups are integers times those of the block
+        let most = |of: fn(&Fit) -> f32| fits.iter().map(|f| of(&f.2)).fold(0f32, f32::max);
+        let [d, dmin] = [most(|f| f.scale), most(|f| f.min)].map(|m| f16::from_f32(m / MOST_FACTOR));
+        let units = Fit { scale: d.to_f32(), min: dmin.to_f32() };
+        let factors: Vec<[u8; 2]> = fits.iter().map(|(x, w, fit)| factors_of(x, w, *fit, units)).collect();
+        let [scales, mins] = [0, 1].map(|i| factors.iter().map(|f| f[i]).collect::<Vec<u8>>());
         out.extend(d.to_le_bytes());
         out.extend(dmin.to_le_bytes());
         // Six bits each: the first four scales, the first four minima, and then the lower halves of the others, whose
@@ -149,9 +175,8 @@ pub fn quantize_q4_k(values: &[f32]) -> Result<Vec<u8>> {
         out.extend((0..4).map(|i| high(i, &mins)));
         out.extend((4..8).map(|i| scales[i] & 15 | mins[i] << 4));
         let stored = scales.iter().zip(&mins);
-        let stored: Vec<Fit> = stored
-            .map(|(s, m)| Fit { scale: d.to_f32() * f32::from(*s), min: dmin.to_f32() * f32::from(*m) })
-            .collect();
+        let stored: Vec<Fit> =
+            stored.map(|(s, m)| Fit { scale: units.scale * f32::from(*s), min: units.min * f32::from(*m) }).collect();
         for (pair, fits) in groups.as_chunks::<2>().0.iter().zip(stored.as_chunks::<2>().0) {
             let [low, high] = [0, 1].map(|i| pair[i].map(|x| fits[i].code(x) as u8));
             out.extend(low.iter().zip(&high).map(|(l, h)| l | h << 4));

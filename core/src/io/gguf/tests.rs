@@ -95,10 +95,11 @@ fn quantised_elements_are_near_what_they_were() {
         let error = sum(&mut q.iter().zip(x).map(|(q, x)| q - f64::from(*x)));
         (error / sum(&mut x.iter().map(|x| f64::from(*x)))).sqrt()
     };
-    for x in [&normal, &shifted, &large] {
+    // The errors of llama.cpp's blocks for the same elements (version 0.5.0 of the library in node-llama-cpp 3.22.1)
+    for (x, theirs) in [(&normal, 0.069471), (&shifted, 0.029368), (&large, 0.069480)] {
         let (k, plain) =
             (off(x, Kind::Q4_K, &quantize_q4_k(x).unwrap()), off(x, Kind::Q4_0, &quantize_q4_0(x).unwrap()));
-        assert!(k < 0.08 && k < 0.9 * plain, "{k} in Q4_K, {plain} in Q4_0");
+        assert!(k < theirs && k < 0.9 * plain, "{k} in Q4_K, {theirs} in llama.cpp's, {plain} in Q4_0");
     }
     // Sixteen even steps from a minimum are what the format has
     let even: Vec<f32> = (0..256).map(|i| (i * 7 % 16) as f32 * 0.25 - 1.5).collect();
