@@ -84,7 +84,7 @@ const PARTS: [split::Part<'_>; 12] = [
 const STD_FLOAT_FORMATTING: &str = "flt2dec";
 
 /// The features of `gradloom-web-extra`: each is a module that the package loads on first use.
-const EXTRAS: [&str; 6] = ["text", "files", "chat", "ops", "llm", "encoder"];
+const EXTRAS: [&str; 7] = ["text", "files", "chat", "ops", "forms", "llm", "encoder"];
 
 /// The toolchain that compiles for wasm32.
 #[derive(Clone, Copy, Debug, PartialEq)]

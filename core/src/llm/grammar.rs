@@ -70,7 +70,7 @@ pub struct Grammar {
 impl Grammar {
     /// The grammar as numbers, for another module of a page.
     pub fn to_words(&self) -> Vec<u32> {
-        let mut out = vec![self.start, self.rules.len() as u32];
+        let mut out = vec![self.start, u32::from(self.words), self.rules.len() as u32];
         for starts in &self.rules {
             out.push(starts.len() as u32);
             out.extend(starts);
@@ -91,7 +91,7 @@ impl Grammar {
     /// The grammar of [`Grammar::to_words`]; `None` if the words are no grammar.
     pub fn from_words(words: &[u32]) -> Option<Grammar> {
         let mut words = words.iter().copied();
-        let mut g = Grammar { start: words.next()?, ..Grammar::default() };
+        let mut g = Grammar { start: words.next()?, words: words.next()? == 1, ..Grammar::default() };
         for _ in 0..words.next()? {
             let count = words.next()?;
             g.rules.push((0..count).map(|_| words.next()).collect::<Option<_>>()?);

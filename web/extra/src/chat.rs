@@ -1,18 +1,11 @@
-//! Chat templates for JavaScript, and the reader of grammars, which are as rarely used and belong to language models, too.
+//! Chat templates for JavaScript.
 
 use crate::throw;
 use gradloom_core::Result;
 use gradloom_core::io::gguf::Gguf;
 use gradloom_core::io::json::Json;
-use gradloom_core::llm::Grammar;
 use gradloom_core::text::{ChatOptions, ChatTemplate, DateTime};
 use wasm_bindgen::prelude::*;
-
-/// A grammar in GBNF as numbers, for the module of language models.
-#[wasm_bindgen]
-pub fn grammar(text: &str) -> std::result::Result<Vec<u32>, JsValue> {
-    Grammar::from_gbnf(text).map(|g| g.to_words()).map_err(throw)
-}
 
 /// A chat template, of a `tokenizer_config.json`, a GGUF file or its source alone.
 #[wasm_bindgen]

@@ -10,6 +10,8 @@ mod chat;
 mod encoder;
 #[cfg(feature = "files")]
 mod files;
+#[cfg(feature = "forms")]
+mod forms;
 #[cfg(feature = "llm")]
 mod llm;
 #[path = "../../src/math.rs"]

@@ -5,10 +5,7 @@ use crate::model::{buffers, entries, inputs, metadata};
 use crate::text::{RawTokenizer, UNICODE};
 use crate::throw;
 use gradloom_core::dtype::DType;
-use gradloom_core::io::json::Json;
-use gradloom_core::llm::{
-    self, Call, Calls, Grammar, Lora, Matcher, Remote, Sampler, SamplingOptions, Splitter, Stream, Vocabulary, Wanted,
-};
+use gradloom_core::llm::{self, Grammar, Lora, Matcher, Remote, Sampler, SamplingOptions, Stream, Vocabulary, Wanted};
 use gradloom_core::text::Tokenizer;
 use gradloom_core::{Error, Result};
 use js_sys::{Array, Object, Uint8Array};
@@ -169,46 +166,23 @@ impl RawModel {
         Ok(Array::of3(&l.config.into(), &Uint8Array::from(&*l.file), &is_new.into()))
     }
 
-    /// From now on only tokens come that a JSON schema lets come.
-    pub fn constrain(
-        &mut self,
-        writer: &mut RawWriter,
-        tokenizer: &RawTokenizer,
-        schema: &str,
-    ) -> std::result::Result<(), JsValue> {
-        let grammar = Json::parse(schema.as_bytes()).and_then(|s| Grammar::from_schema(&s));
-        grammar.and_then(|g| self.bind(writer, tokenizer, g)).map_err(throw)
-    }
-
-    /// From now on only tokens come that a grammar lets come, which the module of chat templates has read.
+    /// From now on only tokens come that a grammar lets come, which the module of forms has made.
     pub fn follow(
         &mut self,
         writer: &mut RawWriter,
         tokenizer: &RawTokenizer,
         grammar: &[u32],
     ) -> std::result::Result<(), JsValue> {
-        let grammar = Grammar::from_words(grammar).unwrap_or_default();
-        self.bind(writer, tokenizer, grammar).map_err(throw)
-    }
-
-    /// From now on functions of these descriptions (JSON) may be called, must be if `must`, or that of a name.
-    #[wasm_bindgen(js_name = letCall)]
-    pub fn let_call(
-        &mut self,
-        writer: &mut RawWriter,
-        tokenizer: &RawTokenizer,
-        tools: &str,
-        must: bool,
-        name: Option<String>,
-    ) -> std::result::Result<(), JsValue> {
-        let calls = match name {
-            Some(name) => Calls::This(name),
-            None if must => Calls::Must,
-            None => Calls::May,
+        let mut run = || -> Result<()> {
+            let size = self.0.decoder()?.vocabulary()?;
+            let bytes = self.1.get_or_insert_with(|| Arc::new(Vocabulary::new(&tokenizer.0, size)));
+            let grammar = Arc::new(Grammar::from_words(grammar).unwrap_or_default());
+            let matcher = Matcher::new(&grammar, bytes)?;
+            writer.shows_calls = matcher.has_calls();
+            writer.sampler.constrain(matcher, self.0.ends());
+            Ok(())
         };
-        let tools = Json::parse(tools.as_bytes()).map_err(throw)?;
-        writer.splitter = Some(Splitter::new(&tools));
-        Grammar::from_tools(&tools, &calls, true).and_then(|g| self.bind(writer, tokenizer, g)).map_err(throw)
+        run().map_err(throw)
     }
 
     /// At most `most` tokens that may follow the text, guessed from repetitions in it.
@@ -225,23 +199,13 @@ impl RawModel {
     }
 }
 
-impl RawModel {
-    fn bind(&mut self, writer: &mut RawWriter, tokenizer: &RawTokenizer, grammar: Grammar) -> Result<()> {
-        let size = self.0.decoder()?.vocabulary()?;
-        let bytes = self.1.get_or_insert_with(|| Arc::new(Vocabulary::new(&tokenizer.0, size)));
-        writer.sampler.constrain(Matcher::new(&Arc::new(grammar), bytes)?, self.0.ends());
-        Ok(())
-    }
-}
-
 /// Tokens of logits, and text of tokens.
 #[wasm_bindgen]
 pub struct RawWriter {
     sampler: Sampler,
     stream: Stream,
-    /// Tells calls of functions from text, where there may be any.
-    splitter: Option<Splitter>,
-    calls: Vec<Call>,
+    /// Whether the text has the markers of calls of functions.
+    shows_calls: bool,
 }
 
 #[wasm_bindgen]
@@ -271,7 +235,7 @@ impl RawWriter {
             seed: seed as u64,
         };
         let sampler = Sampler::new(&how).map_err(throw)?;
-        Ok(RawWriter { sampler, stream: Stream::new(&stops), splitter: None, calls: Vec::new() })
+        Ok(RawWriter { sampler, stream: Stream::new(&stops), shows_calls: false })
     }
 
     /// Is it the most likely token always?
@@ -305,24 +269,13 @@ impl RawWriter {
     pub fn push(&mut self, token: u32, tokenizer: &RawTokenizer) -> std::result::Result<String, JsValue> {
         self.sampler.see(token);
         let decode = self.decode();
-        let new = self.stream.push(token, &|ids| decode(&tokenizer.0, ids)).map_err(throw)?;
-        Ok(self.splitter.as_mut().map_or(new.clone(), |s| s.push(&new)))
+        self.stream.push(token, &|ids| decode(&tokenizer.0, ids)).map_err(throw)
     }
 
     /// The rest of the text.
     pub fn finish(&mut self, tokenizer: &RawTokenizer) -> std::result::Result<String, JsValue> {
         let decode = self.decode();
-        let rest = self.stream.finish(&|ids| decode(&tokenizer.0, ids)).map_err(throw)?;
-        let Some(mut s) = self.splitter.take() else { return Ok(rest) };
-        let before = s.push(&rest);
-        let (after, calls) = s.finish();
-        self.calls = calls;
-        Ok(before + &after)
-    }
-
-    /// The calls of functions in the text, after its end: names and arguments in turn, the latter as JSON.
-    pub fn calls(&self) -> Vec<String> {
-        self.calls.iter().flat_map(|c| [c.name.clone(), c.arguments.clone()]).collect()
+        self.stream.finish(&|ids| decode(&tokenizer.0, ids)).map_err(throw)
     }
 
     /// Did a stop string come?
@@ -334,6 +287,6 @@ impl RawWriter {
 impl RawWriter {
     /// What makes text of tokens.
     fn decode(&self) -> fn(&Tokenizer, &[u32]) -> Result<String> {
-        if self.splitter.is_some() { llm::text_with_calls } else { Tokenizer::decode }
+        if self.shows_calls { llm::text_with_calls } else { Tokenizer::decode }
     }
 }

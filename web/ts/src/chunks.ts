@@ -17,6 +17,7 @@ export interface Chunks {
   external: typeof import("./external.js");
   files: typeof import("./pkg/gradloom_files.js");
   folder: typeof import("./tasks/folder.js");
+  forms: typeof import("./pkg/gradloom_forms.js");
   gguf: typeof import("./gguf.js");
   ggufFile: typeof import("./llm/gguf-file.js");
   gpu: typeof import("./vision/gpu.js");

@@ -14,6 +14,7 @@ import * as encoderModule from "./pkg/gradloom_encoder.js";
 import * as external from "./external.js";
 import * as files from "./pkg/gradloom_files.js";
 import * as folder from "./tasks/folder.js";
+import * as forms from "./pkg/gradloom_forms.js";
 import * as gguf from "./gguf.js";
 import * as ggufFile from "./llm/gguf-file.js";
 import * as gpu from "./vision/gpu.js";
@@ -44,6 +45,7 @@ registerChunks({
   external: async () => external,
   files: async () => files,
   folder: async () => folder,
+  forms: async () => forms,
   gguf: async () => gguf,
   ggufFile: async () => ggufFile,
   gpu: async () => gpu,

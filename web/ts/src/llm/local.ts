@@ -11,7 +11,7 @@ import { type BufferSpec, type Captured, type GraphInput, ModelBuffers } from ".
 import type { ModelKind, OpenedModel } from "./files.js";
 import { trainAdapter } from "./learn.js";
 import { loadModel } from "./load.js";
-import { type RawModel, llmModule } from "./module.js";
+import { type RawModel, type RawSplitter, formsModule, llmModule } from "./module.js";
 import type {
   AdapterSource, Backend, Finetuned, FinetuneOptions, Generated, Job, LLMOptions, Lesson, Metadata, ModelInfo, ModelSource, Step, ToolCall,
 } from "./options.js";
@@ -227,30 +227,19 @@ export class LocalModel implements Backend {
     const start = performance.now();
     const stats: Generated = { promptTokens: 0, reusedTokens: 0, tokens: 0, firstTokenMs: 0, tokensPerSecond: 0, end: undefined, calls: [] };
     let writer: RawWriter | undefined;
+    let splitter: RawSplitter | undefined;
     try {
       signal?.throwIfAborted();
       const ids = this.#prompt(job);
       stats.promptTokens = ids.length;
       const activeWriter = (writer = this.#writer(options));
       guard(() => activeWriter.prompt(Uint32Array.from(ids)));
-      const { schema, grammar, toolChoice } = options;
-      const tools = job.messages && toolsOf(options);
-      const forms = [schema, grammar, tools].filter((form) => form !== undefined);
-      if (forms.length > 1) throw new ValueError("E_VALUE", "one of `schema`, `grammar` and `tools` gives a text its form");
-      if (grammar !== undefined) {
-        const { grammar: read } = await chatModule();
-        guard(() => this.#raw.follow(activeWriter, this.#requireTokenizer(), read(grammar)));
-      } else if (schema !== undefined) guard(() => this.#raw.constrain(activeWriter, this.#requireTokenizer(), JSON.stringify(schema)));
-      else if (tools) {
-        const name = typeof toolChoice === "object" ? toolChoice.name : undefined;
-        guard(() => this.#raw.letCall(activeWriter, this.#requireTokenizer(), JSON.stringify(tools), toolChoice === "required", name));
-      }
+      splitter = await this.#constrain(activeWriter, job);
+      const withoutCalls = (text: string): string => (splitter ? guard(() => (splitter as RawSplitter).push(text)) : text);
       const greedy = activeWriter.isGreedy();
       const maxTokens = options.maxTokens ?? DEFAULT_MAX_TOKENS;
       // always process at least the last token, since its logits are needed
-      let sharedTokens = 0;
-      const reusable = Math.min(ids.length - 1, this.#cachedTokens.length);
-      while (sharedTokens < reusable && this.#cachedTokens[sharedTokens] === ids[sharedTokens]) sharedTokens += 1;
+      const sharedTokens = this.#reusable(ids);
       stats.reusedTokens = sharedTokens;
       this.#cachedTokens.length = sharedTokens;
       const choose = (bytes: Uint8Array | undefined): number[] => {
@@ -271,7 +260,7 @@ export class LocalModel implements Backend {
           stats.firstTokenMs = now - start;
           firstTokenAt = now;
         } else stats.tokensPerSecond = ((stats.tokens - 1) * 1000) / (now - firstTokenAt);
-        const text = this.#tokenizer ? guard(() => activeWriter.push(token, this.#tokenizer as RawTokenizer)) : "";
+        const text = withoutCalls(this.#tokenizer ? guard(() => activeWriter.push(token, this.#tokenizer as RawTokenizer)) : "");
         yield { token, text, stats: { ...stats } };
         signal?.throwIfAborted();
         this.#assertNotDisposed();
@@ -286,13 +275,44 @@ export class LocalModel implements Backend {
         chosen = guesses.length > 0 ? await this.#check(token, guesses, signal) : choose(await this.#process([token], greedy, signal));
       }
       stats.end ??= "length";
-      const text = this.#tokenizer ? guard(() => activeWriter.finish(this.#tokenizer as RawTokenizer)) : "";
-      stats.calls = callsOf(guard(() => activeWriter.calls()));
+      const rest = withoutCalls(this.#tokenizer ? guard(() => activeWriter.finish(this.#tokenizer as RawTokenizer)) : "");
+      const [after = "", ...calls] = splitter ? guard(() => (splitter as RawSplitter).finish()) : [];
+      const text = rest + after;
+      stats.calls = callsOf(calls);
       yield { token: undefined, text, stats: { ...stats } };
     } finally {
       writer?.free();
+      splitter?.free();
       unlock();
     }
+  }
+
+  /** Constrains the text to the form that a request gives it. If functions may be called, returns what tells calls from text. */
+  async #constrain(writer: RawWriter, { messages, options }: Job): Promise<RawSplitter | undefined> {
+    const { schema, grammar, toolChoice } = options;
+    const tools = messages && toolsOf(options);
+    const given = [schema, grammar, tools].filter((form) => form !== undefined);
+    if (given.length > 1) throw new ValueError("E_VALUE", "one of `schema`, `grammar` and `tools` gives a text its form");
+    if (given.length === 0) return undefined;
+    const { RawSplitter: Splitter, grammarOfGbnf, grammarOfSchema, grammarOfTools } = await formsModule();
+    const follow = (words: Uint32Array): void => this.#raw.follow(writer, this.#requireTokenizer(), words);
+    return guard(() => {
+      if (grammar !== undefined) follow(grammarOfGbnf(grammar));
+      else if (schema !== undefined) follow(grammarOfSchema(JSON.stringify(schema)));
+      if (!tools) return undefined;
+      const name = typeof toolChoice === "object" ? toolChoice.name : undefined;
+      const json = JSON.stringify(tools);
+      follow(grammarOfTools(json, toolChoice === "required", name));
+      return new Splitter(json);
+    });
+  }
+
+  /** The number of tokens at the beginning of the cached text that need not be processed again. */
+  #reusable(ids: readonly number[]): number {
+    const most = Math.min(ids.length - 1, this.#cachedTokens.length);
+    let same = 0;
+    while (same < most && this.#cachedTokens[same] === ids[same]) same += 1;
+    return same;
   }
 
   #writer(options: Job["options"]): RawWriter {
