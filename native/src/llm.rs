@@ -40,6 +40,8 @@ pub struct LanguageModel {
     folded: ConstantCache,
     /// The tokens of each text that have been read.
     texts: Vec<Vec<u32>>,
+    /// How far the caches of each text were written since it began at position 0, padding and wrong guesses included.
+    written: Vec<usize>,
     /// The index of the text that [`LanguageModel::read`] continues.
     text: usize,
     /// The kind of plan that ran last.
@@ -157,7 +159,7 @@ impl LanguageModel {
             true => files::from_folder(path, &session, capacity),
             false => files::from_gguf(path, &session, capacity, activations),
         })?;
-        let decoder = if activations == Activations::F16 { decoder.with_half_precision() } else { decoder };
+        let decoder = if activations == Activations::F16 { decoder.with_half_precision()? } else { decoder };
         let decoder = if cache == DType::F32 { decoder } else { decoder.with_cache(cache)? };
         let decoder = if texts == 1 { decoder } else { decoder.with_sequences(texts)? };
         let adapters = contain(|| adapters::read(adapters, &decoder))?;
@@ -167,10 +169,24 @@ impl LanguageModel {
         };
         let buffers = decoder.caches().into_iter().chain(decoder.adapter_buffers()).chain(decoder.stacks());
         rt.realize(&buffers.collect::<Vec<_>>())?;
-        let (ready, texts) = (BTreeMap::new(), vec![Vec::new(); texts]);
+        let (ready, texts, written) = (BTreeMap::new(), vec![Vec::new(); texts], vec![0; texts]);
         let folded = ConstantCache::default();
         let (text, last, adapter) = (0, None, None);
-        Ok(LanguageModel { rt, decoder, ready, folded, texts, text, last, known, ends, pooler, adapters, adapter })
+        Ok(LanguageModel {
+            rt,
+            decoder,
+            ready,
+            folded,
+            texts,
+            written,
+            text,
+            last,
+            known,
+            ends,
+            pooler,
+            adapters,
+            adapter,
+        })
     }
 
     /// The model's decoder, which has its graphs and hyperparameters.
@@ -312,9 +328,16 @@ impl LanguageModel {
         engine.set_var(POSITION, Scalar::Int(self.texts[self.text].len() as i64));
         engine.set_var(LAST, Scalar::Int(tokens.len() as i64 - 1));
         engine.set_var(SEQUENCE, Scalar::Int(self.text as i64));
+        self.note(self.text, len);
         self.run(kind, &ids, &[])?;
         self.texts[self.text].extend(tokens);
         Ok(())
+    }
+
+    /// Notes that the rows of `len` more tokens of a text are about to be written.
+    fn note(&mut self, which: usize, len: usize) {
+        let (at, written) = (self.texts[which].len(), &mut self.written[which]);
+        *written = (at + len).max(if at == 0 { 0 } else { *written });
     }
 
     /// Runs a plan; makes it if this is the first time.

@@ -32,8 +32,14 @@ fn expected(name: &str) -> Expected {
 }
 
 fn load(path: &Path, device: &str, capacity: usize) -> Option<LanguageModel> {
+    let is_cuda = device == "cuda";
+    if is_cuda {
+        #[cfg(target_os = "linux")]
+        crate::cuda::emulated();
+    }
+    let options = LoadOptions { capacity, activations: is_cuda.then_some(Activations::F32), ..LoadOptions::default() };
     let device = here::device(device, gradloom::open(device, 2))?;
-    let made = LanguageModel::load(path, device, NativeHost::without_cache(), capacity);
+    let made = LanguageModel::load_with(path, device, NativeHost::without_cache(), &options);
     Some(made.unwrap_or_else(|e| panic!("{}: {e}", path.display())))
 }
 
@@ -150,7 +156,7 @@ fn other_devices_choose_the_same_tokens() {
     for (device, n) in [("cpu:guarded", 24), ("cpu:avx2", 24), ("llvm", 12), ("c", 6), ("wgpu", 12), ("eval", 12)] {
         follows(&folder().join("llama.gguf"), device, &expected("llama"), n);
     }
-    for (device, n) in [("cpu:guarded", 24), ("c", 6), ("wgpu", 12), ("eval", 8)] {
+    for (device, n) in [("cpu:guarded", 24), ("c", 6), ("wgpu", 12), ("vulkan", 12), ("cuda", 6), ("eval", 8)] {
         follows(&folder().join("mamba.gguf"), device, &expected("mamba"), n);
     }
 }

@@ -1,4 +1,4 @@
-//! Caches of keys and values: in other forms than f32, and the slices of them that layers with a window read.
+//! Caches of keys and values: in other forms than f32, and the rings of rows in which layers with a window keep them.
 
 use gradloom::engine::plan::Call;
 use gradloom::llm::{LanguageModel, LoadOptions};
@@ -102,20 +102,132 @@ fn several_texts_in_bytes_give_what_each_gives_alone() {
     }
 }
 
-/// How much a plan of one or several tokens computes does not depend on the room for keys, if all layers have a window.
+/// How much a plan of one or several tokens computes does not depend on the room for keys if all layers have a window, and
+/// neither does what their caches take.
 #[test]
-fn windows_read_a_slice_of_the_keys() {
-    let flops = |name: &str, capacity: usize, n: usize| -> Option<u64> {
+fn windows_keep_a_ring_of_keys() {
+    let measured = |name: &str, capacity: usize, n: usize| -> Option<(u64, usize)> {
         let mut m = load(name, "cpu", capacity, 1, DType::F32)?;
         m.begin(&prompt(n, 1)).expect("reads");
         let plan = m.replay(n).expect("a plan").plan().clone();
         let program = |c: &Call| m.runtime().engine().program(c.program).map_or(0, |p| p.flops);
-        Some(plan.calls.iter().map(program).sum())
+        let flops = plan.calls.iter().map(program).sum();
+        Some((flops, m.decoder().caches().iter().map(|t| t.numel()).sum()))
     };
     for n in [1, 8, 32] {
-        let of = |name: &str| Some([flops(name, 160, n)?, flops(name, 256, n)?]);
+        let of = |name: &str| Some([measured(name, 192, n)?, measured(name, 256, n)?]);
         let (Some(windowed), Some(global)) = (of("mistral.gguf"), of("llama.gguf")) else { return };
         assert_eq!(windowed[0], windowed[1], "{n} tokens");
-        assert!(global[0] < global[1], "{n} tokens: {global:?}");
+        assert!(global[0].0 < global[1].0 && global[0].1 < global[1].1, "{n} tokens: {global:?}");
     }
+    // One of two layers, and one of six, attends to all tokens
+    for name in ["gemma2.gguf", "gemma3.gguf"] {
+        let of = |capacity: usize| Some(measured(name, capacity, 1)?.1);
+        let (Some(less), Some(more)) = (of(192), of(256)) else { return };
+        let room = load(name, "cpu", 256, 1, DType::F32).expect("a model");
+        let c = room.decoder().config();
+        let globals = c.global.iter().filter(|g| **g).count();
+        assert_eq!(more - less, 64 * 2 * c.kv_heads * c.head_width * globals, "{name}");
+    }
+}
+
+/// The logits after a text which is read in pieces of these lengths.
+fn in_pieces(m: &mut LanguageModel, text: &[u32], lengths: &[usize]) -> Vec<f32> {
+    m.choose_text(0, 0).expect("a text");
+    let (mut at, mut lengths) = (0, lengths.iter().cycle());
+    while at < text.len() {
+        let end = (at + lengths.next().expect("a length")).min(text.len());
+        m.read(&text[at..end]).expect("reads");
+        at = end;
+    }
+    m.logits().expect("logits")
+}
+
+/// Whatever chunks a text is read in, where the ring of rows begins anew within a chunk, too. Token by token the numbers are those of
+/// transformers (`llm.rs`).
+#[test]
+fn long_texts_do_not_depend_on_chunks() {
+    for (name, device, cache) in [
+        ("mistral.gguf", "cpu", DType::F32),
+        ("gemma2.gguf", "cpu", DType::F32),
+        ("gemma3.gguf", "cpu:guarded", DType::F32),
+        ("gemma3.gguf", "wgpu", DType::F32),
+        ("mistral.gguf", "eval", DType::F32),
+        ("gemma2.gguf", "cpu", DType::I8),
+    ] {
+        let text = prompt(250, 4);
+        let Some(mut m) = load(name, device, 256, 1, cache) else { continue };
+        let want = in_pieces(&mut m, &text, &[1]);
+        let room = if cache == DType::F32 { 1e-4 } else { 5e-2 };
+        for lengths in [&[250][..], &[7], &[130, 3], &[100, 31, 20]] {
+            let off = apart(&in_pieces(&mut m, &text, lengths), &want);
+            assert!(off <= room, "{name} on {device} in pieces of {lengths:?}: {off}");
+        }
+    }
+}
+
+/// A text goes back as far as its windows are still there, and is read anew else.
+#[test]
+fn texts_go_back_as_far_as_windows_are_there() {
+    for name in ["mistral.gguf", "gemma3.gguf"] {
+        let (Some(mut m), Some(mut fresh)) =
+            (load(name, "cpu", 256, 1, DType::F32), load(name, "cpu", 256, 1, DType::F32))
+        else {
+            return;
+        };
+        let text = prompt(240, 5);
+        let mut reads = |m: &mut LanguageModel, text: &[u32], kept: usize| {
+            assert_eq!(m.shared(0, &text[..text.len() - 1]), kept, "{name}");
+            m.begin(text).expect("reads");
+            fresh.choose_text(0, 0).expect("a text");
+            fresh.begin(text).expect("reads");
+            let off = apart(&m.logits().expect("logits"), &fresh.logits().expect("logits"));
+            assert!(off <= 1e-4, "{name}: {off}, {kept} kept");
+        };
+        let after = |n: usize, seed: usize| [&text[..n], &prompt(5, seed)[..]].concat();
+        reads(&mut m, &text, 0);
+        // 160 rows, of which a window of 24 must be there
+        reads(&mut m, &after(200, 6), 200);
+        reads(&mut m, &after(120, 7), 120);
+        // Written before the text went back for the first time
+        reads(&mut m, &after(90, 8), 0);
+        // Nothing was lost yet
+        reads(&mut m, &after(10, 9), 10);
+        assert!(m.choose_text(0, 3).is_ok());
+        reads(&mut m, &text, 3);
+        assert_eq!(m.choose_text(0, 20).expect_err("it is lost").code(), "E_VALUE");
+        reads(&mut m, &after(20, 6), 0);
+    }
+}
+
+#[test]
+fn several_long_texts_give_what_each_gives_alone() {
+    for (name, device) in [("mistral.gguf", "cpu"), ("gemma2.gguf", "cpu:guarded"), ("gemma3.gguf", "wgpu")] {
+        let texts = [prompt(230, 1), prompt(190, 2), prompt(41, 3)];
+        let alone: Option<Vec<Vec<f32>>> =
+            texts.iter().map(|t| Some(logits(&mut load(name, device, 256, 1, DType::F32)?, t))).collect();
+        let (Some(alone), Some(mut m)) = (alone, load(name, device, 256, 3, DType::F32)) else { continue };
+        for (i, t) in texts.iter().enumerate() {
+            m.choose_text(i, 0).expect("there is room");
+            m.read(&t[..t.len() - 30]).expect("reads");
+        }
+        let mut got = Vec::new();
+        for step in 0..30 {
+            let list: Vec<(usize, u32)> = texts.iter().enumerate().map(|(i, t)| (i, t[t.len() - 30 + step])).collect();
+            m.read_each(&list).expect("reads");
+            got = m.logits_each().expect("logits");
+        }
+        for (got, want) in got.chunks(alone[0].len()).zip(&alone) {
+            let off = apart(got, want);
+            assert!(off <= 1e-4, "{name} on {device}: {off}");
+        }
+    }
+}
+
+/// A chunk overwrites nothing that its first token attends to.
+#[test]
+fn chunks_longer_than_a_ring_are_refused() {
+    let Some(m) = load("mistral.gguf", "cpu", 256, 1, DType::F32) else { return };
+    let refused = |n: usize| m.decoder().states(n).err().map(|e| e.code());
+    assert_eq!((refused(137), refused(138), refused(0)), (None, Some("E_MODEL"), Some("E_MODEL")));
 }

@@ -78,7 +78,7 @@ fn several_texts_give_what_each_gives_alone() {
     for device in ["cpu:guarded", "wgpu", "c"] {
         together("llama.gguf", device, 64);
     }
-    // Layers with a window read a slice of the rows
+    // Layers with a window
     for (name, device) in [("mistral", "cpu"), ("gemma2.gguf", "cpu:guarded"), ("mistral", "wgpu")] {
         together(name, device, 100);
     }

@@ -57,18 +57,61 @@ test("what texts have in common is read once, and gives the same", async () => {
   for (const each of [llm, fresh]) each.dispose();
 });
 
-test("keys and values in 16 bits", async () => {
+test("keys and values in 16 bits and as bytes", async () => {
   const { prompt, tokens } = expected("llama");
-  for (const cacheType of ["f16"]) {
+  const taken = [];
+  for (const cacheType of ["f32", "f16", "q8"]) {
     const before = (await memory())[0].bytes;
     const llm = await LLM.load(fixture("llama"), { cacheType });
     assert.equal((await all(llm.tokens(prompt, { maxTokens: 4, ignoreEnd: true })))[0], tokens[0], cacheType);
-    assert.ok((await memory())[0].bytes > before);
+    taken.push((await memory())[0].bytes - before);
+    // one by one, which multiplies with the bytes themselves, and several at once give the same
+    const rest = await all(llm.tokens(prompt, { maxTokens: 30, ignoreEnd: true }));
+    const again = await LLM.load(fixture("llama"), { cacheType });
+    assert.deepEqual(await all(again.tokens([...prompt, ...rest.slice(0, 12)], { maxTokens: 6, ignoreEnd: true })), rest.slice(12, 18), cacheType);
+    for (const each of [llm, again]) each.dispose();
+    await new Promise((done) => setTimeout(done, 50));
+  }
+  assert.ok(taken[0] > taken[1] && taken[1] > taken[2], `${taken}`);
+  await assert.rejects(LLM.load(fixture("llama"), { cacheType: "q4" }), { code: "E_VALUE", message: /q4/ });
+});
+
+test("Mamba has a state, which goes on from all that was read or begins anew", async () => {
+  const { prompt, tokens } = expected("mamba");
+  for (const from of [fixture("mamba"), new URL("../fixtures/llm/mamba/", import.meta.url)]) {
+    const llm = await LLM.load(from);
+    const how = { maxTokens: 60, ignoreEnd: true };
+    assert.deepEqual(await all(llm.tokens(prompt, how)), tokens.slice(0, 60));
+    assert.deepEqual(await all(llm.tokens([...prompt, ...tokens.slice(0, 60)], how)), tokens.slice(60, 120));
+    assert.equal(llm.stats.reusedTokens, prompt.length + 59);
+    const other = [...prompt.slice(0, 20), 5, 6, 7];
+    const again = await all(llm.tokens(other, how));
+    assert.equal(llm.stats.reusedTokens, 0);
+    // guesses cannot be taken back, so there are none
+    assert.deepEqual(await all(llm.tokens(other, { ...how, guess: true })), again);
+    assert.deepEqual(await all(llm.tokens(prompt, how)), tokens.slice(0, 60));
     llm.dispose();
   }
-  // what only native programs have is refused by name
-  await assert.rejects(LLM.load(fixture("mamba")), { code: "E_UNSUPPORTED", message: /`mamba`/ });
-  await assert.rejects(LLM.load(fixture("llama"), { cacheType: "q8" }), { code: "E_VALUE", message: /q8/ });
+  await assert.rejects(LLM.load(fixture("mamba"), { cacheType: "q8" }), { code: "E_UNSUPPORTED", message: /mamba/ });
+});
+
+test("layers with a window keep that much of a long text, which goes back as far as it is there", async () => {
+  for (const name of ["mistral", "gemma3"]) {
+    const { prompt, tokens } = expected(name);
+    const how = { maxTokens: 6, ignoreEnd: true };
+    const llm = await LLM.load(fixture(name));
+    assert.deepEqual(await all(llm.tokens(prompt, { ...how, maxTokens: 200 })), tokens);
+    const whole = [...prompt, ...tokens];
+    assert.deepEqual(await all(llm.tokens(whole.slice(0, 200), how)), whole.slice(200, 206), name);
+    assert.equal(llm.stats.reusedTokens, 199);
+    const other = [...prompt.slice(0, 20), 5, 6, 7];
+    const again = await all(llm.tokens(other, how));
+    assert.equal(llm.stats.reusedTokens, 0);
+    const fresh = await LLM.load(fixture(name));
+    assert.deepEqual(await all(fresh.tokens(other, how)), again);
+    assert.deepEqual(await all(fresh.tokens(whole.slice(0, 230), how)), whole.slice(230, 236), name);
+    for (const each of [llm, fresh]) each.dispose();
+  }
 });
 
 test("draws are the seed's, and the random numbers of tensors are left alone", async () => {

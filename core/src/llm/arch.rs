@@ -271,7 +271,6 @@ const GPT2: Arch = Arch {
 };
 
 /// Gu and Dao 2023.
-#[cfg(any(test, feature = "desktop"))]
 const MAMBA: Arch = Arch {
     name: "mamba",
     classes: &["MambaForCausalLM"],
@@ -283,22 +282,6 @@ const MAMBA: Arch = Arch {
 
 /// All supported architectures.
 pub const ARCHES: &[Arch] = &[
-    LLAMA,
-    MIXTRAL,
-    SMOLLM3,
-    QWEN2,
-    QWEN3,
-    QWEN2_MOE,
-    QWEN3_MOE,
-    PHI3,
-    GEMMA,
-    GEMMA2,
-    GEMMA3,
-    OLMO,
-    OLMO2,
-    OLMOE,
-    STABLELM,
-    GPT2,
-    #[cfg(any(test, feature = "desktop"))]
-    MAMBA,
+    LLAMA, MIXTRAL, SMOLLM3, QWEN2, QWEN3, QWEN2_MOE, QWEN3_MOE, PHI3, GEMMA, GEMMA2, GEMMA3, OLMO, OLMO2, OLMOE,
+    STABLELM, GPT2, MAMBA,
 ];

@@ -1,13 +1,13 @@
 //! Further graphs of a decoder: one token of each of several texts at once, the logits of every token that is read, and
 //! hidden states, from which embeddings of texts are made.
 //!
-//! Texts share the caches: text i has the `capacity` rows that begin at `i * capacity`. A batch of size n reads one
+//! Texts share the caches, where the rows of one text follow those of another. A batch of size n reads one
 //! token of each of the first n texts. Their lengths differ and are given by a tensor. A text that takes no part in a
 //! step has the position -1: nothing is written to its caches, its query attends to the text's first row only, and its results
 //! have no meaning.
 
 use super::context::Texts;
-use super::decoder::{Chunk, Decoder, caches};
+use super::decoder::{Chunk, Decoder};
 use super::{err, mamba};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -63,13 +63,10 @@ impl Decoder {
         if n == 0 || n.checked_mul(self.capacity()).is_none_or(|rows| rows >= 1 << 30) {
             return Err(err(format!("room for {n} texts of {} tokens", self.capacity())));
         }
-        if self.is_recurrent() {
-            self.states = mamba::states(self.session(), self.config(), n)?;
-        } else {
-            self.caches = caches(self.session(), self.config(), n * self.capacity(), self.cache_dtype())?;
-        }
+        let dtype = self.cache_dtype();
         self.sequences = n;
-        Ok(self)
+        self.states = mamba::states(self.session(), self.config(), n)?;
+        self.with_new_caches(dtype)
     }
 
     /// The number of texts that the caches have space for.
@@ -86,16 +83,14 @@ impl Decoder {
         let vector = || Tensor::empty(s, DType::I32, &[n]);
         let (tokens, positions, best) = (vector()?, vector()?, vector()?);
         let logits = Tensor::empty(s, DType::F32, &[n, self.vocabulary()?])?;
-        let capacity = self.capacity();
-        let longest = Tensor::variable(s, LONGEST, 0, capacity as i32 - 1)?;
-        let rows = Tensor::arange(s, 0.0, n as f64, 1.0, DType::I32)?.mul(capacity)?.add(&positions)?;
-        // The row of a text that takes no part is behind the end of the caches, where stores are dropped
-        let rows = positions.lt(0)?.select((self.sequences * capacity) as i32, &rows)?;
+        let longest = Tensor::variable(s, LONGEST, 0, self.capacity() as i32 - 1)?;
         let at = positions.maximum(0)?;
-        let x = self.hidden_states(&tokens, &self.context_for(at, rows, Texts::Each, Some(&longest))?)?;
+        let newest = at.reshape(&[n, 1])?;
+        let context = self.context_for(at, Texts::Each(positions.clone()), &newest, Some(&longest))?;
+        let x = self.hidden_states(&tokens, &context)?;
         logits.assign(self.output(&x)?)?;
         best.assign(logits.argmax(-1, false)?)?;
-        Ok(Batch { tokens, positions, logits, best, caches: self.rows() })
+        Ok(Batch { tokens, positions, logits, best, caches: self.buffers() })
     }
 
     /// Builds the graph that reads `n` tokens of one text and gives the logits after each of them.
@@ -107,7 +102,7 @@ impl Decoder {
         let logits = Tensor::empty(s, DType::F32, &[n, self.vocabulary()?])?;
         logits.assign(self.output(&self.hidden_states(&tokens, &self.chunk_context(n)?)?)?)?;
         best.assign(logits.argmax(-1, false)?)?;
-        Ok(Chunk { tokens, logits, best, caches: self.rows() })
+        Ok(Chunk { tokens, logits, best, caches: self.buffers() })
     }
 
     /// Builds the graph that reads `n` tokens of one text and gives their hidden states.
@@ -117,17 +112,16 @@ impl Decoder {
         let tokens = Tensor::empty(s, DType::I32, &[n])?;
         let states = Tensor::empty(s, DType::F32, &[n, self.config().width])?;
         states.assign(self.norm(&self.hidden_states(&tokens, &self.chunk_context(n)?)?, "output_norm")?)?;
-        Ok(States { tokens, states, caches: self.rows() })
+        Ok(States { tokens, states, caches: self.buffers() })
     }
 
+    /// The tokens of a chunk must not overwrite what its first token attends to.
     pub(super) fn fits(&self, n: usize) -> Result<()> {
-        match n > 0 && n <= self.capacity() {
+        let window = self.config().window.unwrap_or_default();
+        let most = self.ring.map_or(self.capacity(), |rows| rows + 1 - window);
+        match n > 0 && n <= most {
             true => Ok(()),
-            false => Err(err(format!("{n} tokens at once, with room for {}", self.capacity()))),
+            false => Err(err(format!("{n} tokens at once, with room for {most}"))),
         }
-    }
-
-    fn rows(&self) -> Vec<Tensor> {
-        self.caches().into_iter().cloned().collect()
     }
 }

@@ -1,10 +1,13 @@
 //! The KV cache of a layer: what is written to it and how it is read. In f32, in f16, or as bytes with a factor for each
 //! head of each row (i8). Attention of one token applies the factors to whole scores and weights, so that it multiplies with
 //! the bytes themselves; for several tokens the rows of a text are made floats first, which all of them read.
+//!
+//! A text has as many rows as it has room for tokens, in layers with an attention window at most some more than its window:
+//! there the rows are a ring, in which a token takes the place of one that is a whole number of turns before it.
 
 use super::DESKTOP;
 use super::config::Config;
-use super::context::{Slice, Texts};
+use super::context::Texts;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::{Session, Tensor};
@@ -20,6 +23,8 @@ pub(super) struct Cache {
     values: Tensor,
     /// Of bytes, what they are multiplied with: the keys', then the values', `[heads, rows]` each.
     scales: Option<[Tensor; 2]>,
+    /// The rows of each text.
+    room: usize,
 }
 
 /// The rows of a cache that some queries attend to. Dimensions before the last two are `[heads]`, or `[texts, heads]`
@@ -34,33 +39,28 @@ pub(super) struct Rows {
 }
 
 impl Cache {
-    /// Zeros for `rows` positions.
+    /// Zeros for so many texts with `room` rows each.
     ///
     /// # Errors
     /// `E_DTYPE` for another dtype than f32, f16 and i8.
-    pub(super) fn new(session: &Session, c: &Config, rows: usize, dtype: DType) -> Result<Cache> {
-        let is_known = matches!(dtype, DType::F32 | DType::F16) || DESKTOP && dtype == DType::I8;
-        if !is_known {
+    pub(super) fn new(session: &Session, c: &Config, texts: usize, room: usize, dtype: DType) -> Result<Cache> {
+        if !matches!(dtype, DType::F32 | DType::F16 | DType::I8) {
             return Err(Error::DType { op: "keys and values", dtype, why: "f32, f16 or i8 is wanted".into() });
         }
-        let (heads, width) = (c.kv_heads, c.head_width);
+        let (heads, width, rows) = (c.kv_heads, c.head_width, texts * room);
         let zeros = |dtype: DType, shape: &[usize]| Tensor::zeros(session, dtype, shape)?.to_storage();
         let scale = || zeros(DType::F32, &[heads, rows]);
         Ok(Cache {
             keys: zeros(dtype, &[heads, width, rows])?,
             values: zeros(dtype, &[heads, rows, width])?,
-            scales: if DESKTOP && dtype == DType::I8 { Some([scale()?, scale()?]) } else { None },
+            scales: if dtype == DType::I8 { Some([scale()?, scale()?]) } else { None },
+            room,
         })
     }
 
     /// The dtype of its elements.
     pub(super) fn dtype(&self) -> DType {
         self.keys.dtype()
-    }
-
-    /// The factors of bytes; builds for pages, which have none, contain no code for them.
-    fn scales(&self) -> Option<&[Tensor; 2]> {
-        self.scales.as_ref().filter(|_| DESKTOP)
     }
 
     /// All its buffers.
@@ -71,8 +71,8 @@ impl Cache {
     /// Writes keys and values `[heads, n, width]` to these rows `[n]`.
     pub(super) fn write(&self, rows: &Tensor, k: &Tensor, v: &Tensor) -> Result<()> {
         // With several tokens the rotated keys are stored first, so that what remains is a plain transposition
-        let k = if k.dim(1)? > 1 || self.scales().is_some() { k.contiguous() } else { k.clone() };
-        let Some([of_keys, of_values]) = self.scales() else {
+        let k = if k.dim(1)? > 1 || self.scales.is_some() { k.contiguous() } else { k.clone() };
+        let Some([of_keys, of_values]) = &self.scales else {
             self.keys.assign_at(2, rows, k.t()?.cast(self.dtype())?)?;
             return self.values.assign_at(1, rows, v.cast(self.dtype())?);
         };
@@ -84,20 +84,18 @@ impl Cache {
         of_values.assign_at(1, rows, most)
     }
 
-    /// The rows that the `n` tokens of a chunk attend to, of texts with `capacity` rows each.
-    pub(super) fn read(&self, texts: &Texts, n: usize, capacity: usize, slice: Option<&Slice>) -> Result<Rows> {
-        let rows = match (texts, slice) {
-            (Texts::Each, _) if DESKTOP => return self.of_each(n, capacity, slice),
-            (Texts::From(from), None) if DESKTOP => self.part(|t, axis| t.narrow_at(axis, from, capacity)),
-            (Texts::From(from), Some(s)) if DESKTOP => {
-                let from = s.starts.add(from)?;
-                self.part(|t, axis| t.narrow_at(axis, &from, s.len))
+    /// The rows of the texts that the `n` tokens of a chunk belong to.
+    pub(super) fn read(&self, texts: &Texts, n: usize) -> Result<Rows> {
+        let rows = match texts {
+            Texts::Each(_) if DESKTOP => return self.of_each(n),
+            Texts::From(which) if DESKTOP => {
+                let from = which.mul(self.room)?;
+                self.part(|t, axis| t.narrow_at(axis, &from, self.room))
             }
-            (_, Some(s)) => self.part(|t, axis| t.narrow_at(axis, &s.starts, s.len)),
-            (_, None) => self.part(|t, _| Ok(t.clone())),
+            _ => self.part(|t, _| Ok(t.clone())),
         }?;
         match &rows.scales {
-            Some([of_keys, of_values]) if DESKTOP && n > 1 => Ok(Rows {
+            Some([of_keys, of_values]) if n > 1 => Ok(Rows {
                 keys: rows.keys.mul(of_keys)?.contiguous(),
                 values: rows.values.mul(of_values.t()?)?.contiguous(),
                 scales: None,
@@ -109,7 +107,7 @@ impl Cache {
     /// `of` takes the wanted elements of an axis, which has the rows of the cache.
     fn part(&self, of: impl Fn(&Tensor, i64) -> Result<Tensor>) -> Result<Rows> {
         let scale = |t: &Tensor| of(t, 1)?.unsqueeze(1);
-        let scales = match self.scales() {
+        let scales = match &self.scales {
             Some([k, v]) => Some([scale(k)?, scale(v)?]),
             None => None,
         };
@@ -118,25 +116,12 @@ impl Cache {
     }
 
     /// The rows of each of the first `n` texts.
-    fn of_each(&self, n: usize, capacity: usize, slice: Option<&Slice>) -> Result<Rows> {
-        let index = match slice {
-            Some(s) => {
-                let session = self.keys.session();
-                let count = |len: usize| Tensor::arange(session, 0.0, len as f64, 1.0, DType::I32);
-                let from = count(n)?.mul(capacity)?.add(&s.starts)?.reshape(&[n, 1])?;
-                Some(from.add(count(s.len)?)?.flatten(0, -1)?)
-            }
-            None => None,
-        };
-        let len = slice.map_or(capacity, |s| s.len);
+    fn of_each(&self, n: usize) -> Result<Rows> {
         let all = self.part(|t, axis| {
-            let t = match &index {
-                Some(index) => t.index_select(axis, index)?,
-                None => t.narrow(axis, 0, n * capacity)?,
-            };
+            let t = t.narrow(axis, 0, n * self.room)?;
             // The axis of rows becomes that of texts and that of their rows; texts come first
             let (mut shape, axis) = (t.shape(), axis as usize);
-            shape.splice(axis..=axis, [n, len]);
+            shape.splice(axis..=axis, [n, self.room]);
             let others = (0..shape.len()).filter(|a| *a != axis);
             let order: Vec<i64> = std::iter::once(axis).chain(others).map(|a| a as i64).collect();
             t.reshape(&shape)?.permute(&order)
@@ -160,16 +145,16 @@ impl Rows {
     pub(super) fn scores(&self, q: &Tensor) -> Result<Tensor> {
         let scores = q.matmul(&self.keys)?;
         match &self.scales {
-            Some([of_keys, _]) if DESKTOP => scores.mul(of_keys),
-            _ => Ok(scores),
+            Some([of_keys, _]) => scores.mul(of_keys),
+            None => Ok(scores),
         }
     }
 
     /// Weights `[.., queries, rows]` as values are multiplied with them.
     pub(super) fn scaled(&self, weights: Tensor) -> Result<Tensor> {
         match &self.scales {
-            Some([_, of_values]) if DESKTOP => weights.mul(of_values),
-            _ => Ok(weights),
+            Some([_, of_values]) => weights.mul(of_values),
+            None => Ok(weights),
         }
     }
 }

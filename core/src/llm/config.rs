@@ -3,9 +3,9 @@
 //! have is an error that names it.
 
 use super::arch::{ARCHES, Act, Arch, HeadNorm, IMAGES, Norm, PositionEncoding, RotaryPairs};
+use super::err;
 use super::mamba::Ssm;
 use super::rope::{Rope, rotations};
-use super::{DESKTOP, err};
 use crate::error::{Error, Result};
 use crate::io::gguf::{Gguf, Value};
 use crate::io::json::Json;
@@ -223,7 +223,7 @@ impl Config {
                 return Err(unsupported(arch, &format!("{what}: `{key}` is {}", Shown(n))));
             }
         }
-        if DESKTOP && arch.recurrent {
+        if arch.recurrent {
             return Config::recurrent(arch, s);
         }
         let (width, heads) = (s.count("hidden_size")?, s.count("num_attention_heads")?);

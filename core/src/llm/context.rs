@@ -1,9 +1,9 @@
 //! What all layers of a chunk share: the positions of its tokens, the rows of the caches that they are written to, which
 //! rows they attend to, and their rotations.
 //!
-//! A layer with an attention window reads a slice of the caches that holds the window of each token, and not all rows
-//! up to the tokens' position. The slice has a fixed length and begins at a computed row, so that one plan serves every
-//! position.
+//! In a layer with an attention window the rows of a text are a ring (`cache.rs`): the token at a position has the row
+//! that is the position modulo their number. They are as many as a window and the tokens of the longest chunk need, so
+//! that a chunk overwrites nothing that its tokens attend to; the rest of them lets a text go back a little.
 
 use super::DESKTOP;
 use super::decoder::{Decoder, POSITION, SEQUENCE};
@@ -11,32 +11,23 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// Slices of caches begin at multiples of this: vectors of keys that are aligned in the cache stay so.
+/// The rows of a ring are a multiple of this, so that vectors of keys are aligned in the cache.
 const ALIGNMENT: usize = 32;
 
 /// What all layers of a chunk share.
 pub(super) struct ChunkContext {
     /// Positions of the tokens in their text, `[n]`.
     pub(super) at: Tensor,
-    /// Indices of the cache rows that the tokens' keys and values are written to, `[n]`.
-    pub(super) rows: Tensor,
+    /// Indices of the cache rows that the tokens' keys and values are written to, `[n]`: in global layers, and in layers
+    /// with a window.
+    pub(super) rows: [Tensor; 2],
     /// Which texts the tokens belong to.
     pub(super) texts: Texts,
-    /// Attention masks, true for the rows of the caches that a token attends to: of global layers `[n, capacity]`, all up
-    /// to its own, and of layers with a window `[n, length of the slice]`, the last ones of these.
-    pub(super) masks: Vec<Tensor>,
-    /// The slice of the caches that layers with a window read; `None` if it is not shorter than a text.
-    pub(super) slice: Option<Slice>,
+    /// Attention masks, true for the rows of a text that a token attends to: of global layers `[n, capacity]`, all up to
+    /// its own, and of layers with a window `[n, rows]`, the last ones of these.
+    pub(super) masks: [Tensor; 2],
     /// Cosines and sines of the tokens' positions, `[n, width / 2]`, in the order of `Decoder::rotations`.
     pub(super) rotations: Vec<[Tensor; 2]>,
-}
-
-/// Successive rows of the caches within a text.
-pub(super) struct Slice {
-    /// Where it begins: `[1]`, or `[n]` if each token belongs to a text of its own.
-    pub(super) starts: Tensor,
-    /// The number of rows.
-    pub(super) len: usize,
 }
 
 /// The only token of a chunk whose final state is wanted. In the last layer only its query and feed-forward
@@ -58,85 +49,101 @@ impl WantedToken<'_> {
 pub(super) enum Texts {
     /// All belong to the only text.
     Only,
-    /// All belong to the text whose rows of the caches begin at this index.
+    /// All belong to the text of this number.
     From(Tensor),
-    /// The i-th token belongs to the i-th text.
-    Each,
+    /// The i-th token belongs to the i-th text, and has this position there, `[n]`; below 0 the text takes no part.
+    Each(Tensor),
     /// So many complete texts of equal length, one after the other (training); they use no cache.
     Whole(usize),
 }
 
-/// The number of rows in a slice that holds the windows of `n` successive tokens and begins at a multiple of
-/// [`ALIGNMENT`], wherever the tokens are; `None` if all `capacity` rows are not more.
-fn slice_len(window: usize, n: usize, capacity: usize) -> Option<usize> {
-    let least = window.checked_add(n + ALIGNMENT - 2)?;
-    // The last slice ends with the cache, and is aligned as the others are
-    let rest = capacity % ALIGNMENT;
-    let len = least.saturating_sub(rest).checked_next_multiple_of(ALIGNMENT)?.checked_add(rest)?;
-    (len < capacity).then_some(len)
+/// The number of rows in which layers with this window keep a text, if chunks have at most `longest` tokens; `None` if
+/// `capacity` rows, one for each token of a text, are not more.
+pub(super) fn ring(window: usize, longest: usize, capacity: usize) -> Option<usize> {
+    let rows = window.checked_add(longest)?.checked_next_multiple_of(ALIGNMENT)?;
+    (rows < capacity).then_some(rows)
 }
 
 impl Decoder {
     /// Positions, cache rows and masks of `n` consecutive tokens of one text.
     pub(super) fn chunk_context(&self, n: usize) -> Result<ChunkContext> {
-        let (s, capacity) = (self.session(), self.capacity());
+        let s = self.session();
         let count = Tensor::arange(s, 0.0, n as f64, 1.0, DType::I32)?;
-        let at = count.add(Tensor::variable(s, POSITION, 0, (capacity - n) as i32)?)?;
-        if !DESKTOP || self.sequences == 1 {
-            return self.context_for(at.clone(), at, Texts::Only, None);
-        }
-        let which = Tensor::variable(s, SEQUENCE, 0, self.sequences as i32 - 1)?;
-        let from = which.mul(capacity)?;
-        self.context_for(at.clone(), at.add(&from)?, Texts::From(from), None)
+        let first = Tensor::variable(s, POSITION, 0, (self.capacity() - n) as i32)?;
+        let texts = match DESKTOP && self.sequences > 1 {
+            true => Texts::From(Tensor::variable(s, SEQUENCE, 0, self.sequences as i32 - 1)?),
+            false => Texts::Only,
+        };
+        self.context_for(count.add(&first)?, texts, &first.add(n - 1)?, None)
     }
 
-    /// Masks and rotations for tokens at the positions `at` whose keys and values go to the cache rows `rows`.
-    /// `longest` is an upper bound of all positions; it ends the loops over keys where positions are values of a
-    /// tensor.
+    /// Rows, masks and rotations for tokens at the positions `at`. The last position that is written in a text is `newest`, of
+    /// all or `[n, 1]` for each token's text. `longest` is an upper bound of all positions; it ends the loops over keys where
+    /// positions are values of a tensor.
     pub(super) fn context_for(
         &self,
         at: Tensor,
-        rows: Tensor,
         texts: Texts,
+        newest: &Tensor,
         longest: Option<&Tensor>,
     ) -> Result<ChunkContext> {
         let row = at.reshape(&[at.dim(0)?, 1])?;
-        let bound = longest.unwrap_or(&row);
-        let mask = |slice: Option<&Slice>, window: Option<usize>| -> Result<Tensor> {
-            let len = slice.map_or(self.capacity(), |s| s.len);
+        let mask = |ring: Option<usize>, window: Option<usize>| -> Result<Tensor> {
+            let len = ring.unwrap_or(self.capacity());
             let col = Tensor::arange(self.session(), 0.0, len as f64, 1.0, DType::I32)?;
-            let key = match slice {
-                Some(s) => col.add(s.starts.reshape(&[s.starts.dim(0)?, 1])?)?,
+            let key = match ring {
+                // Rows up to that of the newest token were written in this turn, the others in the turn before
+                Some(rows) => {
+                    let turn = newest.modulo(rows)?;
+                    let before = col.gt(&turn)?.select(rows as i32, 0)?;
+                    newest.sub(&turn)?.add(&col)?.sub(before)?
+                }
                 None => col.clone(),
             };
             let mut seen = key.le(&row)?;
             if let Some(w) = window {
                 seen = seen.logical_and(key.add(w)?.gt(&row)?)?;
             }
-            // Of a slice nothing follows from this, but loops over the keys of a short text end there
-            let ends = slice.is_some() || longest.is_some();
-            if ends { seen.logical_and(col.le(bound)?) } else { Ok(seen) }
+            // In the first turn there is no turn before; loops over the keys of a short text end there, too
+            if ring.is_some() {
+                seen = seen.logical_and(col.le(&row)?)?;
+            }
+            longest.map_or(Ok(seen.clone()), |most| seen.logical_and(col.le(most)?))
         };
-        let slice = self.slice(&at, &texts)?;
-        let masks = vec![mask(None, None)?, mask(slice.as_ref(), self.config().window)?];
+        let masks = [mask(None, None)?, mask(self.ring, self.config().window)?];
+        let rows = [self.rows(&at, &texts, None)?, self.rows(&at, &texts, self.ring)?];
         let rotation =
             |t: &[Tensor; 2]| Ok([t[0].index_select(0, &at)?.contiguous(), t[1].index_select(0, &at)?.contiguous()]);
         let rotations = self.all_rotations().iter().map(rotation).collect::<Result<_>>()?;
-        Ok(ChunkContext { at, rows, texts, masks, slice, rotations })
+        Ok(ChunkContext { at, rows, texts, masks, rotations })
     }
 
-    /// The rows that tokens at these positions attend to in layers with a window.
-    fn slice(&self, at: &Tensor, texts: &Texts) -> Result<Option<Slice>> {
-        let (firsts, n) = match texts {
-            Texts::Whole(_) => return Ok(None),
-            Texts::Each if DESKTOP => (at.clone(), 1),
-            Texts::Each | Texts::Only | Texts::From(_) => (at.narrow(0, 0, 1)?, at.dim(0)?),
+    /// The rows that tokens at these positions are written to, in caches with a ring of rows for each text or without.
+    fn rows(&self, at: &Tensor, texts: &Texts, ring: Option<usize>) -> Result<Tensor> {
+        let room = ring.unwrap_or(self.capacity());
+        let row = ring.map_or(Ok(at.clone()), |rows| at.modulo(rows))?;
+        match texts {
+            Texts::From(which) if DESKTOP => row.add(which.mul(room)?),
+            Texts::Each(positions) if DESKTOP => {
+                let count = Tensor::arange(self.session(), 0.0, at.dim(0)? as f64, 1.0, DType::I32)?;
+                // The row of a text that takes no part is behind the end of the caches, where stores are dropped
+                positions.lt(0)?.select((self.sequences * room) as i32, row.add(count.mul(room)?)?)
+            }
+            _ => Ok(row),
+        }
+    }
+
+    /// How many of the first `same` tokens of a text, of which `read` were read, need not be read again. Since the text began,
+    /// rows up to the position `written` were written, padding of chunks and wrong guesses included: it is larger than `read`
+    /// where the text went back. A text with a state goes on or begins anew; one that goes back far has lost what layers with a
+    /// window attended to.
+    pub fn kept(&self, read: usize, written: usize, same: usize) -> usize {
+        let is_there = match (self.ring, self.config().window) {
+            _ if self.is_recurrent() => same >= read,
+            (Some(rows), Some(window)) => written <= rows || same + 1 + rows >= written + window,
+            _ => true,
         };
-        let Some(window) = self.config().window else { return Ok(None) };
-        let Some(len) = slice_len(window, n, self.capacity()) else { return Ok(None) };
-        let last = (self.capacity() - len) / ALIGNMENT;
-        let starts = firsts.sub(window - 1)?.maximum(0)?.floor_div(ALIGNMENT)?.minimum(last)?.mul(ALIGNMENT)?;
-        Ok(Some(Slice { starts, len }))
+        if is_there { same } else { 0 }
     }
 }
 
@@ -145,20 +152,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slices_hold_the_windows_of_all_tokens() {
-        let sizes = [(16, 1, 256), (16, 8, 250), (1, 1, 97), (100, 128, 4096), (33, 32, 131), (7, 3, 64)];
-        for (window, n, capacity) in sizes {
-            let Some(len) = slice_len(window, n, capacity) else { continue };
-            assert!(len < capacity && (capacity - len).is_multiple_of(ALIGNMENT), "{window} {n} {capacity}: {len}");
+    fn rings_hold_the_windows_of_all_tokens_of_a_chunk() {
+        for (window, n, capacity) in
+            [(16, 1, 256), (16, 8, 250), (1, 1, 97), (100, 128, 4096), (33, 32, 131), (7, 3, 64)]
+        {
+            let Some(rows) = ring(window, n, capacity) else { continue };
+            assert!(rows < capacity && rows.is_multiple_of(ALIGNMENT), "{window} {n} {capacity}: {rows}");
             for first in 0..=capacity - n {
-                let start = (first + 1usize).saturating_sub(window) / ALIGNMENT;
-                let start = start.min((capacity - len) / ALIGNMENT) * ALIGNMENT;
-                let needed = (first + 1usize).saturating_sub(window)..first + n;
-                assert!(start <= needed.start && needed.end <= start + len, "{window} {n} {capacity}: {first}");
+                // what remains after the chunk was written
+                let oldest = (first + n).saturating_sub(rows);
+                assert!(oldest <= (first + 1).saturating_sub(window), "{window} {n} {capacity}: {first}");
             }
         }
-        assert_eq!(slice_len(512, 1, 4096), Some(544));
-        assert_eq!(slice_len(250, 1, 256), None);
-        assert_eq!(slice_len(usize::MAX, 1, 256), None);
+        assert_eq!(ring(512, 128, 4096), Some(640));
+        assert_eq!(ring(100, 128, 256), None);
+        assert_eq!(ring(usize::MAX, 1, 256), None);
     }
 }

@@ -3,13 +3,14 @@
 //!
 //! The position of the tokens in the text is the launch variable [`POSITION`], so that one plan serves every position:
 //! new rows of the caches are written at that offset, attention masks compare with it, and rotary embeddings are rows
-//! of a table. Caches have the capacity for the longest text (`capacity`); loops over keys end where the mask does.
+//! of a table. Caches have the capacity for the longest text (`capacity`), or for the window of a layer (`context.rs`); loops
+//! over keys end where the mask does.
 
 use super::adapter::Slot;
 use super::arch::{Block, HeadNorm, Norm, PositionEncoding};
 use super::cache::{Cache, Rows};
 use super::config::{Config, unsupported};
-use super::context::{ChunkContext, Texts, WantedToken};
+use super::context::{ChunkContext, Texts, WantedToken, ring};
 use super::mamba::LayerState;
 use super::read::read_files;
 use super::rotary::{rotated, table};
@@ -40,8 +41,10 @@ pub struct Decoder {
     packed: FxHashMap<String, Packed>,
     /// Weights that are stacks of tensors of the files.
     stacks: Vec<Tensor>,
-    /// The KV cache of each layer, of `sequences * capacity` rows.
+    /// The KV cache of each layer, with `capacity` rows for each text, or `ring` rows in layers with a window.
     pub(super) caches: Vec<Cache>,
+    /// The rows of each text in layers with a window, if they are fewer.
+    pub(super) ring: Option<usize>,
     /// The states of the layers of a model without attention.
     pub(super) states: Vec<LayerState>,
     /// Cosines and sines of the rotary embedding by position: of layers with global attention, then of
@@ -172,7 +175,7 @@ impl Decoder {
             if config.arch.positions == PositionEncoding::Learned && names::is_transposed(&name) {
                 t = t.t()?;
             }
-            if DESKTOP && config.arch.recurrent {
+            if config.arch.recurrent {
                 t = mamba::converted(&own, &t)?;
             }
             if config.arch.offset_norms && own.ends_with("norm.weight") {
@@ -217,10 +220,6 @@ impl Decoder {
         if capacity == 0 {
             return Err(err("room for no token"));
         }
-        let caches = match config.arch.causal && !config.arch.recurrent {
-            true => caches(session, &config, capacity, DType::F32)?,
-            false => Vec::new(),
-        };
         let states = mamba::states(session, &config, 1)?;
         config.rope.iter_mut().try_for_each(|r| r.fix(capacity))?;
         let mut rotations = Vec::new();
@@ -238,7 +237,8 @@ impl Decoder {
             blocks,
             packed,
             stacks: Vec::new(),
-            caches,
+            caches: Vec::new(),
+            ring: None,
             states,
             rotations,
             capacity,
@@ -250,6 +250,7 @@ impl Decoder {
         if !d.config.arch.causal {
             return Ok(d);
         }
+        let d = d.with_new_caches(DType::F32)?;
         let names = d.names();
         match names::unread(&d.config, &names) {
             Some(name) => Err(names::unread_error(d.config.arch, theirs.get(name).map_or(name, String::as_str))),
@@ -307,7 +308,7 @@ impl Decoder {
             return Err(err(format!("`token_embd.weight` has shape {embedding:?}, {} wide is wanted", c.width)));
         }
         for i in 0..c.layers {
-            if let Some(ssm) = c.ssm.as_ref().filter(|_| DESKTOP) {
+            if let Some(ssm) = c.ssm.as_ref() {
                 self.check_ssm(i, ssm)?;
                 continue;
             }
@@ -333,6 +334,7 @@ impl Decoder {
             packed: FxHashMap::default(),
             stacks: Vec::new(),
             caches: Vec::new(),
+            ring: None,
             states: Vec::new(),
             rotations: self.rotations.clone(),
             capacity: self.capacity,
@@ -344,8 +346,29 @@ impl Decoder {
 
     /// The same model with products of several tokens computed in 16 bits ([`Activations::F16`]). Call it
     /// before any graph is made.
-    pub fn with_half_precision(self) -> Decoder {
-        Decoder { half_precision: half_precision::HAS_F16_PRODUCTS, ..self }
+    pub fn with_half_precision(self) -> Result<Decoder> {
+        let dtype = self.cache_dtype();
+        // Chunks are longer
+        Decoder { half_precision: half_precision::HAS_F16_PRODUCTS, ..self }.with_new_caches(dtype)
+    }
+
+    /// The same model with zeros in its caches of keys and values.
+    pub(super) fn with_new_caches(mut self, dtype: DType) -> Result<Decoder> {
+        let c = &self.config;
+        if !c.arch.causal || c.arch.recurrent {
+            return Ok(self);
+        }
+        let longest = if self.half_precision { LENGTHS[4] } else { LENGTHS[3] };
+        self.ring = c.window.and_then(|w| ring(w, longest, self.capacity));
+        let room = |i: usize| if self.is_global(i) { self.capacity } else { self.ring.unwrap_or(self.capacity) };
+        let cache = |i: usize| Cache::new(&self.session, c, self.sequences, room(i), dtype);
+        self.caches = (0..c.layers).map(cache).collect::<Result<_>>()?;
+        Ok(self)
+    }
+
+    /// Whether layer `i` attends to all tokens before.
+    fn is_global(&self, i: usize) -> bool {
+        self.config.window.is_none() || self.config.global[i]
     }
 
     /// The chunk sizes in tokens, ascending. A larger chunk pays until a product takes longer than reading
@@ -376,12 +399,7 @@ impl Decoder {
 
     /// Whether texts have a state instead of caches, so that they go on or begin anew, but lose no tokens.
     pub fn is_recurrent(&self) -> bool {
-        DESKTOP && self.config.arch.recurrent
-    }
-
-    /// How many of the first `same` tokens of a text, of which `read` were read, need not be read again.
-    pub fn kept(&self, read: usize, same: usize) -> usize {
-        if self.is_recurrent() && same < read { 0 } else { same }
+        self.config.arch.recurrent
     }
 
     /// The weights that are stacks of tensors of the files, as those of experts in safetensors files. Realize them before
@@ -395,12 +413,11 @@ impl Decoder {
     ///
     /// # Errors
     /// `E_DTYPE` for another dtype, `E_UNSUPPORTED` for a model without keys and values.
-    pub fn with_cache(mut self, dtype: DType) -> Result<Decoder> {
+    pub fn with_cache(self, dtype: DType) -> Result<Decoder> {
         if self.is_recurrent() {
             return Err(unsupported(self.config.arch, &format!("keys and values in {dtype}")));
         }
-        self.caches = caches(&self.session, &self.config, self.sequences * self.capacity, dtype)?;
-        Ok(self)
+        self.with_new_caches(dtype)
     }
 
     /// The dtype of the caches.
@@ -418,7 +435,12 @@ impl Decoder {
         let y = self.output(&self.hidden_state_of(&tokens, &self.chunk_context(n)?, &last)?)?;
         logits.assign(y.flatten(0, -1)?)?;
         best.assign(logits.argmax(-1, false)?.reshape(&[1])?)?;
-        Ok(Chunk { tokens, logits, best, caches: self.caches().into_iter().cloned().collect() })
+        Ok(Chunk { tokens, logits, best, caches: self.buffers() })
+    }
+
+    /// What every graph updates.
+    pub(super) fn buffers(&self) -> Vec<Tensor> {
+        self.caches().into_iter().cloned().collect()
     }
 
     pub(super) fn session(&self) -> &Session {
@@ -441,8 +463,9 @@ impl Decoder {
         if n == 1 || layers == 0 {
             return self.hidden_states(tokens, context)?.narrow_at(0, which, 1);
         }
-        let at = Tensor::variable(&self.session, POSITION, 0, (self.capacity - n) as i32)?.add(which)?.reshape(&[1])?;
-        let one = WantedToken { which, context: self.context_for(at, context.rows.clone(), Texts::Only, None)? };
+        let first = Tensor::variable(&self.session, POSITION, 0, (self.capacity - n) as i32)?;
+        let (at, newest) = (first.add(which)?.reshape(&[1])?, first.add(n - 1)?);
+        let one = WantedToken { which, context: self.context_for(at, Texts::Only, &newest, None)? };
         let mut x = self.embed(tokens, context)?;
         for i in 0..layers {
             x = self.layer(i, &x, context, (i + 1 == layers).then_some(&one))?;
@@ -521,8 +544,7 @@ impl Decoder {
         if parts.iter().zip(counts).any(|(p, h)| p.shape().get(1) != Some(&(h * d))) {
             return Err(err(format!("projections of layer {i} have other shapes than {counts:?} heads of {d}")));
         }
-        let global = c.window.is_none() || c.global[i];
-        let which = usize::from(!global);
+        let which = usize::from(!self.is_global(i));
         let head = |t: &Tensor, heads: usize, norm: Option<&str>, context: &ChunkContext| -> Result<Tensor> {
             let n = t.dim(0)?;
             let t = match norm.map(|p| (of(p), c.norm_width(heads))) {
@@ -562,11 +584,10 @@ impl Decoder {
             return self.linear(&y.reshape(&[n, c.heads * d])?, &of("attn_output"));
         }
         let cache = &self.caches[i];
-        cache.write(&context.rows, &k, &v)?;
-        let slice = own.slice.as_ref().filter(|_| !global);
-        let rows = cache.read(&context.texts, n, self.capacity, slice)?;
+        cache.write(&context.rows[which], &k, &v)?;
+        let rows = cache.read(&context.texts, n)?;
         let y = match &context.texts {
-            Texts::Each if DESKTOP => self.attend_each(&q, &rows, mask)?,
+            Texts::Each(_) if DESKTOP => self.attend_each(&q, &rows, mask)?,
             _ => self.attend(&q, rows, mask)?,
         };
         self.linear(&y.reshape(&[asked, c.heads * d])?, &of("attn_output"))
@@ -679,11 +700,6 @@ impl Decoder {
             }
         }
     }
-}
-
-/// Zero caches of keys and values for each layer, with `rows` positions.
-pub(super) fn caches(session: &Session, c: &Config, rows: usize, dtype: DType) -> Result<Vec<Cache>> {
-    (0..c.layers).map(|_| Cache::new(session, c, rows, dtype)).collect()
 }
 
 /// Soft cap: `cap * tanh(x / cap)`, which stays between `-cap` and `cap`.

@@ -223,8 +223,8 @@ impl Encoder {
     }
 
     /// The same model with products computed in 16 bits ([`Activations::F16`]). Call it before any graph is made.
-    pub fn with_half_precision(self) -> Encoder {
-        Encoder { decoder: self.decoder.with_half_precision(), ..self }
+    pub fn with_half_precision(self) -> Result<Encoder> {
+        Ok(Encoder { decoder: self.decoder.with_half_precision()?, ..self })
     }
 
     /// The model's hyperparameters.

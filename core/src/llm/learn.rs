@@ -292,7 +292,8 @@ impl Decoder {
     fn training_context(&self, batch: usize, time: usize) -> Result<ChunkContext> {
         let count = Tensor::arange(self.session(), 0.0, time as f64, 1.0, DType::I32)?;
         let at = count.reshape(&[1, time])?.expand(&[batch, time])?.reshape(&[batch * time])?;
-        let mut context = self.context_for(at.clone(), at, Texts::Whole(batch), None)?;
+        let newest = at.reshape(&[batch * time, 1])?;
+        let mut context = self.context_for(at, Texts::Whole(batch), &newest, None)?;
         // The causal mask within a text, and the same with the model's window
         let (row, col) = (count.reshape(&[time, 1])?, count);
         let all = col.le(&row)?;
@@ -300,7 +301,7 @@ impl Decoder {
             Some(w) => all.logical_and(col.add(w)?.gt(&row)?)?,
             None => all.clone(),
         };
-        context.masks = vec![all, window];
+        context.masks = [all, window];
         Ok(context)
     }
 

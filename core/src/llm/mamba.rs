@@ -6,13 +6,14 @@
 //! have `dt = 0`, which leaves `h` as it is.
 //!
 //! The tokens of a chunk are computed at once: with `c` the running sum of `dt`, the state after token t holds the input of
-//! token s times `exp(A (c_t - c_s))`. This is quadratic in the number of tokens, so chunks are short ([`MOST_TOKENS`]).
+//! token s times `exp(A (c_t - c_s))`. This is quadratic in the number of tokens, so chunks are short ([`MOST_TOKENS`]), and the
+//! whole texts of training are computed in pieces as short.
 //! Weights have GGUF's names; there `A` is stored, and in safetensors files the logarithm of its negative.
 
-use super::config::{Config, unsupported};
+use super::config::Config;
 use super::context::{ChunkContext, Texts};
 use super::decoder::{Decoder, LAST};
-use super::{DESKTOP, err};
+use super::err;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::{Session, Tensor};
@@ -43,7 +44,7 @@ pub(super) struct LayerState {
 
 /// Zero states of each layer of `texts` texts.
 pub(super) fn states(session: &Session, c: &Config, texts: usize) -> Result<Vec<LayerState>> {
-    let Some(s) = c.ssm.filter(|_| DESKTOP) else { return Ok(Vec::new()) };
+    let Some(s) = c.ssm else { return Ok(Vec::new()) };
     let zeros = |shape: [usize; 3]| Tensor::zeros(session, DType::F32, &shape)?.to_storage();
     let one = |_| {
         let inputs = zeros([texts, s.kernel - 1, s.inner])?;
@@ -89,6 +90,13 @@ pub(super) fn translate(name: &str) -> Option<String> {
     }
     let (layer, part) = name.strip_prefix("backbone.layers.")?.split_once('.')?;
     Some(format!("blk.{layer}.{}", of(PARTS, part)?))
+}
+
+/// The transformers library's name for the module of a layer's matrix.
+pub(super) fn module(layer: usize, part: &str) -> String {
+    let is = |own: &str| own.strip_suffix(".weight") == Some(part);
+    let theirs = PARTS.iter().find(|p| is(p.1)).and_then(|p| p.0.strip_suffix(".weight"));
+    format!("backbone.layers.{layer}.{}", theirs.unwrap_or(part))
 }
 
 /// Does a model of this many layers read a weight of this name?
@@ -142,58 +150,79 @@ impl Decoder {
         Ok(())
     }
 
-    /// What layer `i` adds to its input: `[n, width]`, same shape. The states of the texts are updated.
+    /// What layer `i` adds to its input: `[n, width]`, same shape. The states of the texts are updated, but for those of
+    /// whole texts, which have none.
     pub(super) fn mamba(&self, i: usize, x: &Tensor, context: &ChunkContext) -> Result<Tensor> {
-        let c = self.config();
-        let Some(s) = c.ssm else { return Err(err("a layer without a state")) };
-        let (n, session, state) = (x.dim(0)?, self.session(), &self.states[i]);
+        let Some(s) = self.config().ssm else { return Err(err("a layer without a state")) };
+        let (n, session, out) = (x.dim(0)?, self.session(), format!("blk.{i}.ssm_out"));
+        if let Texts::Whole(texts) = context.texts {
+            let zeros = |shape: [usize; 3]| Tensor::zeros(session, DType::F32, &shape);
+            let (inputs, hidden) = (zeros([texts, s.kernel - 1, s.inner])?, zeros([texts, s.inner, s.state])?);
+            return self.linear(&self.mixed(i, x, &LayerState { inputs, hidden }, None)?.0, &out);
+        }
+        let state = &self.states[i];
         let iota = |len: usize| Tensor::arange(session, 0.0, len as f64, 1.0, DType::I32);
         // Texts, tokens of each, where their states are (past the end: nowhere), and their first positions
         let all = state.hidden.dim(0)?;
-        let first = || context.at.narrow(0, 0, 1);
-        let (texts, t, which, first) = match &context.texts {
-            Texts::Only => (1, n, iota(1)?, first()?),
-            Texts::From(from) => (1, n, from.reshape(&[1])?.floor_div(self.capacity())?, first()?),
-            Texts::Each => {
-                let takes_part = context.rows.lt(all * self.capacity())?;
-                (n, 1, takes_part.select(iota(n)?, all as i32)?, context.at.clone())
-            }
-            Texts::Whole(_) => return Err(unsupported(c.arch, "training")),
+        let (texts, t, which) = match &context.texts {
+            Texts::From(which) => (1, n, which.reshape(&[1])?),
+            Texts::Each(positions) => (n, 1, positions.lt(0)?.select(all as i32, iota(n)?)?),
+            Texts::Only | Texts::Whole(_) => (1, n, iota(1)?),
         };
         let last = if t > 1 { Some(Tensor::variable(session, LAST, 0, t as i32 - 1)?) } else { None };
-        let is_first = first.eq(0)?.reshape(&[texts, 1, 1])?;
+        let is_first = context.at.narrow(0, 0, texts)?.eq(0)?.reshape(&[texts, 1, 1])?;
         let earlier = |of: &Tensor| match context.texts {
-            Texts::Each => is_first.select(0.0, of.narrow(0, 0, n)?),
+            Texts::Each(_) => is_first.select(0.0, of.narrow(0, 0, n)?),
             _ => is_first.select(0.0, of.narrow_at(0, &which, 1)?),
         };
-        let (inputs, hidden) = (earlier(&state.inputs)?, earlier(&state.hidden)?);
+        let before = LayerState { inputs: earlier(&state.inputs)?, hidden: earlier(&state.hidden)? };
+        let (y, new) = self.mixed(i, x, &before, last.as_ref())?;
+        // Both are computed before the state that they are computed from is overwritten
+        state.inputs.assign_at(0, &which, new.inputs.contiguous())?;
+        state.hidden.assign_at(0, &which, new.hidden.contiguous())?;
+        self.linear(&y, &out)
+    }
 
+    /// What the last matrix of layer `i` is multiplied with, `[n, inner]`, for as many tokens of each text as there are, and the
+    /// states after them. Tokens behind `last` are padding.
+    fn mixed(&self, i: usize, x: &Tensor, before: &LayerState, last: Option<&Tensor>) -> Result<(Tensor, LayerState)> {
+        let Some(s) = self.config().ssm else { return Err(err("a layer without a state")) };
+        let (n, texts) = (x.dim(0)?, before.hidden.dim(0)?);
+        let t = n / texts;
         let of = |part: &str| format!("blk.{i}.{part}");
         let both = self.linear(x, &of("ssm_in"))?.contiguous().split(&[s.inner; 2], -1)?;
         let [x, gate] = &both[..] else { return Err(err("an odd projection")) };
-        let x = Tensor::cat(&[&inputs, &x.reshape(&[texts, t, s.inner])?], 1)?.contiguous();
-        let new_inputs = match &last {
+        let x = Tensor::cat(&[&before.inputs, &x.reshape(&[texts, t, s.inner])?], 1)?.contiguous();
+        let inputs = match last {
             Some(last) => x.narrow_at(1, &last.add(1)?, s.kernel - 1)?,
-            None => x.narrow(1, 1, s.kernel - 1)?,
+            None => x.narrow(1, t, s.kernel - 1)?,
         };
         let x = self.convolution(&x, &of("ssm_conv1d"), t, &s)?.silu()?.contiguous();
         let parts = self.linear(&x.reshape(&[n, s.inner])?, &of("ssm_x"))?.contiguous();
         let parts = parts.split(&[s.rank, s.state, s.state], -1)?;
         let [dt, b, c] = &parts[..] else { return Err(err("an odd projection")) };
         let dt = self.linear(dt, &of("ssm_dt"))?.softplus(1.0)?.reshape(&[texts, t, s.inner])?;
-        let dt = match &last {
-            Some(last) => iota(t)?.le(last)?.reshape(&[1, t, 1])?.select(dt, 0.0)?,
+        let dt = match last {
+            Some(last) => {
+                let count = Tensor::arange(self.session(), 0.0, t as f64, 1.0, DType::I32)?;
+                count.le(last)?.reshape(&[1, t, 1])?.select(dt, 0.0)?
+            }
             None => dt,
         };
+        let dt = dt.contiguous();
         let [b, c] = [b.reshape(&[texts, t, 1, s.state])?, c.reshape(&[texts, t, 1, s.state])?];
         let a = self.weight(&of("ssm_a"))?.cast(DType::F32)?;
-        let (y, new_hidden) = recurrence(&a, &dt.contiguous(), &x, &b, &c, &hidden)?;
+        let (mut pieces, mut hidden) = (Vec::new(), before.hidden.clone());
+        for from in (0..t).step_by(MOST_TOKENS) {
+            let piece = |v: &Tensor| v.narrow(1, from, MOST_TOKENS.min(t - from));
+            let (y, after) = recurrence(&a, &piece(&dt)?, &piece(&x)?, &piece(&b)?, &piece(&c)?, &hidden)?;
+            pieces.push(y);
+            hidden = if t > MOST_TOKENS { after.contiguous() } else { after };
+        }
+        let y = if let [y] = &pieces[..] { y.clone() } else { Tensor::cat(&pieces.iter().collect::<Vec<_>>(), 1)? };
         let d = self.weight(&of("ssm_d"))?.cast(DType::F32)?.reshape(&[s.inner])?;
         let y = y.add(x.mul(d)?)?.reshape(&[n, s.inner])?.mul(gate.silu()?)?.contiguous();
-        // Both are computed before the state that they are computed from is overwritten
-        state.inputs.assign_at(0, &which, new_inputs.contiguous())?;
-        state.hidden.assign_at(0, &which, new_hidden.contiguous())?;
-        self.linear(&y, &of("ssm_out"))
+        Ok((y, LayerState { inputs, hidden }))
     }
 
     /// The convolution over time of each channel: `[texts, kernel - 1 + t, inner]` to `[texts, t, inner]`.

@@ -86,8 +86,7 @@ pub use tools::Calls;
 
 use crate::error::Error;
 
-/// Whether this build has what pages leave out, so that they download less: several texts at once, caches of bytes, and
-/// layers with a state.
+/// Whether this build has what pages leave out, so that they download less: several texts at once.
 const DESKTOP: bool = cfg!(any(test, feature = "desktop"));
 
 fn err(what: impl Into<String>) -> Error {

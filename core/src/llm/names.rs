@@ -3,7 +3,7 @@
 
 use super::arch::{Arch, Block, Feed, HeadNorm, IMAGES, Norm, PositionEncoding};
 use super::config::{Config, unsupported};
-use super::{DESKTOP, mamba};
+use super::mamba;
 use crate::error::{Error, Result};
 
 /// Parts of a layer: the name in safetensors files of most models, and GGUF's name.
@@ -99,7 +99,7 @@ pub(super) fn unread<'a>(c: &Config, names: &[&'a str]) -> Option<&'a str> {
 }
 
 fn is_read(c: &Config, name: &str, names: &[&str]) -> bool {
-    if DESKTOP && c.arch.recurrent {
+    if c.arch.recurrent {
         return mamba::is_read(c.layers, name);
     }
     let Some((stem, kind)) = name.rsplit_once('.') else { return false };
@@ -148,7 +148,7 @@ fn is_read(c: &Config, name: &str, names: &[&str]) -> bool {
 
 /// GGUF's name for a weight of a safetensors file; `None` for a tensor that no decoder reads.
 pub(super) fn translate(arch: &Arch, name: &str) -> Option<String> {
-    if DESKTOP && arch.recurrent {
+    if arch.recurrent {
         return mamba::translate(name);
     }
     let starts: &[&str] = match arch.classes.contains(&IMAGES) {

@@ -15,11 +15,15 @@ impl LanguageModel {
         self.texts.get(which).map_or(&[], Vec::as_slice)
     }
 
-    /// The length of the common prefix of a text and these tokens, which need not be read again. A model without caches
-    /// has nothing to go on from but the whole text.
+    /// The length of the common prefix of a text and these tokens, which need not be read again; 0 if the model cannot
+    /// go on from there ([`Decoder::kept`](super::Decoder::kept)).
     pub fn shared(&self, which: usize, tokens: &[u32]) -> usize {
-        let text = self.text(which);
-        self.decoder.kept(text.len(), text.iter().zip(tokens).take_while(|(a, b)| a == b).count())
+        self.kept(which, self.text(which).iter().zip(tokens).take_while(|(a, b)| a == b).count())
+    }
+
+    fn kept(&self, which: usize, same: usize) -> usize {
+        let written = self.written.get(which).copied().unwrap_or_default();
+        self.decoder.kept(self.text(which).len(), written, same)
     }
 
     /// Selects the text to continue, and truncates it to its first `keep` tokens.
@@ -31,10 +35,10 @@ impl LanguageModel {
         let n = self.texts.len();
         let none = || Error::value("generate", format!("text {which} of {n}"));
         let read = self.texts.get(which).ok_or_else(none)?.len();
-        if self.decoder.kept(read, keep.min(read)) != keep.min(read) {
+        if self.kept(which, keep.min(read)) != keep.min(read) {
             return Err(Error::value(
                 "generate",
-                format!("{keep} of {read} tokens of a text whose state is that of all"),
+                format!("{keep} of {read} tokens of a text that cannot go back so far"),
             ));
         }
         self.texts[which].truncate(keep);
@@ -65,6 +69,7 @@ impl LanguageModel {
         }
         let longest = positions.iter().copied().max().unwrap_or_default();
         self.rt.engine().set_var(LONGEST, Scalar::Int(i64::from(longest)));
+        tokens.iter().for_each(|(which, _)| self.note(*which, 1));
         self.run(Kind::Each(n), &ids, &positions)?;
         tokens.iter().for_each(|(which, token)| self.texts[*which].push(*token));
         Ok(())

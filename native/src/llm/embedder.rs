@@ -54,7 +54,7 @@ impl Embedder {
             true => files::encoder_from_folder(path, &session, capacity),
             false => files::encoder_from_gguf(path, &session, capacity, activations),
         })?;
-        let encoder = if activations == Activations::F16 { encoder.with_half_precision() } else { encoder };
+        let encoder = if activations == Activations::F16 { encoder.with_half_precision()? } else { encoder };
         Ok(Embedder { rt, encoder, ready: BTreeMap::new(), folded: ConstantCache::default(), known })
     }
 

@@ -59,6 +59,24 @@ for (const device of deviceKinds) {
 }
 
 for (const device of deviceKinds) {
+  test(`states, windows and caches of bytes on ${device}`, async () => {
+    const load = async (name, options) => {
+      const { prompt, tokens } = await (await fetch(`/fixtures/llm/${name}/expected.json`)).json();
+      return { prompt, tokens, llm: await LLM.load(`/fixtures/llm/${name}.gguf`, { device, ...options }) };
+    };
+    const mamba = await load("mamba");
+    assertEqual(await all(mamba.llm.tokens(mamba.prompt, { maxTokens: 24, ignoreEnd: true })), mamba.tokens.slice(0, 24));
+    // a text that is longer than what layers with a window keep
+    const gemma = await load("gemma3");
+    const text = [...gemma.prompt, ...gemma.tokens];
+    assertEqual(await all(gemma.llm.tokens(text.slice(0, 200), { maxTokens: 12, ignoreEnd: true })), text.slice(200, 212));
+    const llama = await load("llama", { cacheType: "q8" });
+    assertEqual((await all(llama.llm.tokens(llama.prompt, { maxTokens: 4, ignoreEnd: true })))[0], llama.tokens[0]);
+    for (const { llm } of [mamba, gemma, llama]) llm.dispose();
+  });
+}
+
+for (const device of deviceKinds) {
   test(`an adapter learns on ${device}`, async () => {
     const llm = await LLM.load(MODEL, { device, context: 64 });
     const write = () => all(llm.tokens(expected.prompt, { maxTokens: 6, ignoreEnd: true }));

@@ -83,10 +83,10 @@ impl RawModel {
         Ok(Array::of2(&buffers(made), &written.iter().map(one).collect::<Array>()))
     }
 
-    /// Makes the model of what came, with room for so many tokens, and says `[room, vocabulary, context, layers, width]`. Keys and values are f32, or
-    /// f16 if `half`.
-    pub fn build(&mut self, room: usize, half: bool) -> std::result::Result<Vec<f64>, JsValue> {
-        let cache = if half { DType::F16 } else { DType::F32 };
+    /// Makes the model of what came, with room for so many tokens, and says `[room, vocabulary, context, layers, width]`. Keys and values have
+    /// the dtype of that name.
+    pub fn build(&mut self, room: usize, cache: &str) -> std::result::Result<Vec<f64>, JsValue> {
+        let cache = DType::from_name(cache).unwrap_or(DType::F32);
         let mut run = || -> Result<Vec<f64>> {
             self.0.build(room, cache)?;
             let d = self.0.decoder()?;
@@ -187,7 +187,15 @@ impl RawModel {
 
     /// At most `most` tokens that may follow the text, guessed from repetitions in it.
     pub fn guess(&self, text: &[u32], most: usize) -> Vec<u32> {
-        llm::guess(text, most)
+        // A state would be that of wrong guesses, too
+        let can_check = self.0.decoder().is_ok_and(|d| !d.is_recurrent());
+        if can_check { llm::guess(text, most) } else { Vec::new() }
+    }
+
+    /// How many of the first `same` tokens of a text, of which `read` were read, need not be read again. Caches were written up to the
+    /// position `written`.
+    pub fn kept(&self, read: usize, written: usize, same: usize) -> usize {
+        self.0.decoder().map_or(0, |d| d.kept(read, written, same))
     }
 
     /// In how many parts `n` tokens are read after `position` others: of each part how long its graph is, and how many of the tokens it

@@ -93,6 +93,8 @@ export class LocalModel implements Backend {
   #adapter: number | undefined;
   /** The tokens whose keys and values are in the cache. */
   #cachedTokens: number[] = [];
+  /** How far caches were written since a text began at position 0, padding and wrong guesses included. */
+  #written = 0;
   /** The end of the queue of requests, which run one at a time. */
   #queueTail: Promise<unknown> = Promise.resolve();
   #disposed = false;
@@ -194,9 +196,9 @@ export class LocalModel implements Backend {
 
   /** Builds the model once all weights are loaded. */
   build(requestedContext: number, cacheType: string, bytes: number): void {
-    if (!["f32", "f16"].includes(cacheType)) throw new ValueError("E_VALUE", `a cache of ${cacheType}: it is f32 or f16`);
+    if (!["f32", "f16", "q8"].includes(cacheType)) throw new ValueError("E_VALUE", `a cache of ${cacheType}: it is f32, f16 or q8`);
     if (!Number.isSafeInteger(requestedContext) || requestedContext < 1) throw new ValueError("E_VALUE", `a context of ${requestedContext} tokens`);
-    const sizes = guard(() => this.#raw.build(requestedContext, cacheType === "f16")) as unknown as [number, number, number, number, number];
+    const sizes = guard(() => this.#raw.build(requestedContext, cacheType === "q8" ? "i8" : cacheType)) as unknown as [number, number, number, number, number];
     const [context, vocabulary, trainedContext, layers, width] = sizes;
     const { kind, threads } = this.#host;
     this.info = {
@@ -309,10 +311,18 @@ export class LocalModel implements Backend {
 
   /** The number of tokens at the beginning of the cached text that need not be processed again. */
   #reusable(ids: readonly number[]): number {
-    const most = Math.min(ids.length - 1, this.#cachedTokens.length);
+    const { length } = this.#cachedTokens;
+    const most = Math.min(ids.length - 1, length);
     let same = 0;
     while (same < most && this.#cachedTokens[same] === ids[same]) same += 1;
-    return same;
+    return guard(() => this.#raw.kept(length, this.#written, same));
+  }
+
+  /** Notes that `length` tokens, of which some may be padding, are processed after the cached text. */
+  #note(length: number): void {
+    const at = this.#cachedTokens.length;
+    this.#written = Math.max(at === 0 ? 0 : this.#written, at + length);
+    this.#buffers.setVariable("position", at);
   }
 
   #writer(options: Job["options"]): RawWriter {
@@ -404,7 +414,7 @@ export class LocalModel implements Backend {
   async #check(token: number, guesses: readonly number[], signal: AbortSignal | undefined): Promise<number[]> {
     const ids = new Int32Array(CHECKED_AT_ONCE);
     ids.set([token, ...guesses]);
-    this.#buffers.setVariable("position", this.#cachedTokens.length);
+    this.#note(CHECKED_AT_ONCE);
     const bytes = (await this.#step(CHECKED_AT_ONCE, "every", new Uint8Array(ids.buffer), (plan) => plan.best, signal)) as Uint8Array;
     const chosen = [...intsOf(bytes)];
     const wrong = guesses.findIndex((guess, i) => guess !== chosen[i]);
@@ -429,7 +439,7 @@ export class LocalModel implements Backend {
       const ids = new Int32Array(length);
       ids.set(part);
       const data = new Uint8Array(ids.buffer);
-      this.#buffers.setVariable("position", this.#cachedTokens.length);
+      this.#note(length);
       this.#buffers.setVariable("last", count - 1);
       at += count;
       const bytes = await this.#step(length, wanted, data, (plan) => outputOf(plan, at === tokens.length), signal);
