@@ -131,11 +131,14 @@ export interface InitOptions extends ModuleOptions {
   signal?: AbortSignal;
 }
 
+/** What a worker of the page is for. */
+export type WorkerOf = "models" | "LLM" | "Encoder";
+
 /** Memory use and counters of a device since it started. */
 export interface Memory {
   device: DeviceKind;
-  /** True for one of the page's worker. */
-  worker?: true;
+  /** The worker whose device it is: that of models and tasks, or one of a language model or an encoder. */
+  worker?: WorkerOf;
   /** Bytes that the device holds now, and the most it ever held. */
   bytes: number;
   peakBytes: number;
@@ -188,8 +191,8 @@ export const TIMING_NUMBERS = 8;
 /** Totals of everything that a device did since it started. */
 export interface Stats extends Timing {
   device: DeviceKind;
-  /** True for one of the page's worker. */
-  worker?: true;
+  /** The worker whose device it is: that of models and tasks, or one of a language model or an encoder. */
+  worker?: WorkerOf;
   /** Number of kernels that tuning replaced by faster ones. */
   kernelsTuned: number;
   cache: CacheState;
@@ -204,9 +207,12 @@ export interface Host extends Device {
   readonly workers: readonly WorkerLike[];
 }
 
-/** `call` requests these figures or actions for the devices of the page's worker; undefined while there is no worker. */
-export const pageWorker: { call?: (name: "stats" | "memory" | "flushCache" | "clearCache") => Promise<any[]> } = {};
-const withPageWorker = async <T>(name: "stats" | "memory", own: T[]): Promise<T[]> => [...own, ...((await pageWorker.call?.(name).catch(() => [])) ?? [])];
+/** Requests figures or actions of a worker of the page for its devices. */
+export type WorkerCall = (name: "stats" | "memory" | "flushCache" | "clearCache") => Promise<any>;
+/** The calls of the page's workers that have started. */
+export const pageWorkers = new Set<WorkerCall>();
+const callWorkers = (name: Parameters<WorkerCall>[0]): Promise<any[]> => Promise.all([...pageWorkers].map((call) => call(name).catch(() => [])));
+const withWorkers = async <T>(name: "stats" | "memory", own: T[]): Promise<T[]> => [...own, ...(await callWorkers(name)).flat()];
 
 type Hosts = Map<DeviceKind, Promise<Host>>;
 
@@ -629,18 +635,18 @@ export async function stats(): Promise<Stats[]> {
     const numbers = raw.stats();
     return { device: kind, ...timingOf(numbers), kernelsTuned: numbers[TIMING_NUMBERS]!, cache: { ...cache.state } };
   });
-  return withPageWorker("stats", own);
+  return withWorkers("stats", own);
 }
 
 /** Writes pending cache entries now. A page need not call it, since they are written in the background. */
 export async function flushCache(): Promise<void> {
-  await Promise.all([...(await liveHosts()).map(({ cache }) => cache.flush()), pageWorker.call?.("flushCache")]);
+  await Promise.all([...(await liveHosts()).map(({ cache }) => cache.flush()), callWorkers("flushCache")]);
 }
 
 /** Deletes the stored plans, kernels and tuned opts of earlier visits and of this one. Loaded models keep working. */
 export async function clearCache(): Promise<void> {
   (await liveHosts()).forEach(({ cache }) => cache.clear());
-  await pageWorker.call?.("clearCache");
+  await callWorkers("clearCache");
   await deleteEntries();
 }
 
@@ -666,5 +672,5 @@ export async function memory(): Promise<Memory[]> {
   const hosts = await hostsInUse();
   // a device that ends meanwhile is left out
   await Promise.allSettled(hosts.map((each) => each.raw.collect()));
-  return withPageWorker("memory", hosts.filter((each) => !isDead(each)).map((each) => ({ device: each.kind, ...each.raw.counters() })));
+  return withWorkers("memory", hosts.filter((each) => !isDead(each)).map((each) => ({ device: each.kind, ...each.raw.counters() })));
 }

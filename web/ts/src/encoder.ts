@@ -1,9 +1,10 @@
 // Encoders: vectors of texts, and how relevant documents are for a query. Exported by `gradloom/llm`.
 import { loadChunk } from "./chunks.js";
-import { ValueError, missing } from "./errors.js";
+import { ValueError } from "./errors.js";
 import type { Device, DeviceKind } from "./device.js";
-import { absoluteSource } from "./llm/remote.js";
-import type { Metadata, ModelSource } from "./llm/options.js";
+import { type HeldSource, KeptModel, hold } from "./llm/kept.js";
+import type { Metadata, ModelSource, ModelTokenizer } from "./llm/options.js";
+import { loadAnywhere, loadInWorker } from "./llm/remote.js";
 import type { FetchOptions } from "./progress.js";
 
 /** Options of `Encoder.load`. */
@@ -54,6 +55,8 @@ export type EncoderText = string | readonly number[];
 export interface EncoderBackend {
   readonly info: EncoderInfo;
   readonly metadata: Metadata;
+  /** Whether its worker has ended. */
+  readonly ended?: boolean;
   vectors(texts: readonly EncoderText[], signal: AbortSignal | undefined): Promise<Float32Array[]>;
   scores(query: string, documents: readonly string[], signal: AbortSignal | undefined): Promise<Float32Array>;
   encode(text: string, special: boolean): Promise<number[]>;
@@ -61,40 +64,51 @@ export interface EncoderBackend {
   dispose(): void;
 }
 
-/** Loads a model in this thread. Its code is a separate module, which pages with a worker do not load. */
-async function localEncoder(from: ModelSource, options: EncoderOptions): Promise<EncoderBackend> {
-  return (await loadChunk("encoder", () => import("./llm/local-encoder.js"))).loadLocalEncoder(from, options);
-}
+const newWorker = (): Worker => new Worker(new URL("./encoder-worker.js", import.meta.url), { type: "module" });
 
 /** Loads a model in a worker; null if the browser refuses the worker. */
-async function remoteEncoder(from: ModelSource, options: EncoderOptions): Promise<EncoderBackend | null> {
-  return (await import("./encoder-remote.js").catch(missing)).loadRemoteEncoder(absoluteSource(from), options);
+async function loadRemoteEncoder(from: ModelSource, options: EncoderOptions): Promise<EncoderBackend | null> {
+  const model = await loadInWorker<EncoderInfo>(newWorker, "encoder", from, options);
+  if (!model) return null;
+  const { client } = model;
+  // the getter `ended` is not copied by spreading
+  return Object.assign(model, {
+    vectors: (texts: readonly EncoderText[], signal: AbortSignal | undefined) => client.call<Float32Array[]>("vectors", texts, { signal }),
+    scores: (query: string, documents: readonly string[], signal: AbortSignal | undefined) =>
+      client.call<Float32Array>("scores", { query, documents }, { signal }),
+  });
 }
+
+const loadBackend = (from: ModelSource, options: EncoderOptions): Promise<EncoderBackend> =>
+  loadAnywhere("encoder", options, () => loadRemoteEncoder(from, options), async () => {
+    // a separate module, which pages with a worker do not load
+    const { loadLocalEncoder } = await loadChunk("encoder", () => import("./llm/local-encoder.js"));
+    return loadLocalEncoder(from, options);
+  });
 
 /**
  * A model that reads a text as a whole: BERT, RoBERTa, XLM-R, MPNet, Nomic BERT. It gives either vectors of texts,
- * or scores of pairs of them (a cross-encoder). Texts are run several at once; requests one at a time.
+ * or scores of pairs of them (a cross-encoder). Texts are run several at once; requests one at a time. If its worker or
+ * its device is lost, requests in progress fail with `E_DEVICE_LOST`, and the next one loads the model again.
  */
 export class Encoder {
-  readonly #backend: EncoderBackend;
-  /** Architecture, sizes and other properties of the model. */
-  readonly info: EncoderInfo;
-  /** The metadata in its file, except for long lists. */
-  readonly metadata: Metadata;
-  /** The model's tokenizer, as that of `LLM`. */
-  readonly tokenizer: {
-    encode(text: string, options?: { special?: boolean }): Promise<number[]>;
-    decode(ids: readonly number[], options?: { skipSpecial?: boolean }): Promise<string>;
-  };
+  readonly #model: KeptModel<EncoderBackend>;
+  /** The model's tokenizer. */
+  readonly tokenizer: ModelTokenizer;
 
-  private constructor(backend: EncoderBackend) {
-    this.#backend = backend;
-    this.info = backend.info;
-    this.metadata = backend.metadata;
-    this.tokenizer = {
-      encode: (text, { special = true } = {}) => backend.encode(text, special),
-      decode: (ids, { skipSpecial = true } = {}) => backend.decode(ids, skipSpecial),
-    };
+  private constructor(backend: EncoderBackend, from: HeldSource, options: EncoderOptions) {
+    this.#model = new KeptModel(backend, ({ reload }) => reload(from, options, loadBackend));
+    this.tokenizer = this.#model.tokenizer;
+  }
+
+  /** Architecture, sizes and other properties of the model. */
+  get info(): EncoderInfo {
+    return this.#model.last.info;
+  }
+
+  /** The metadata in its file, except for long lists. */
+  get metadata(): Metadata {
+    return this.#model.last.metadata;
   }
 
   /**
@@ -102,15 +116,7 @@ export class Encoder {
    * become a vector. Everything else is as for `LLM.load`.
    */
   static async load(from: ModelSource, options: EncoderOptions = {}): Promise<Encoder> {
-    const { worker = true } = options;
-    const isPage = typeof document !== "undefined" && typeof Worker !== "undefined";
-    // options that cannot be posted to a worker keep the model in this thread
-    const isLocal = !worker || !isPage || options.fetch !== undefined || typeof options.device === "object";
-    if (isLocal) return new Encoder(await localEncoder(from, options));
-    options.signal?.throwIfAborted();
-    const remote = await remoteEncoder(from, options);
-    if (!remote) console.warn("gradloom: the encoder runs on the page's own thread, because its worker did not start");
-    return new Encoder(remote ?? (await localEncoder(from, options)));
+    return new Encoder(await loadBackend(from, options), hold(from), options);
   }
 
   /**
@@ -120,8 +126,9 @@ export class Encoder {
   embed(text: string, options?: { signal?: AbortSignal }): Promise<Float32Array>;
   embed(texts: readonly EncoderText[], options?: { signal?: AbortSignal }): Promise<Float32Array[]>;
   async embed(texts: string | readonly EncoderText[], { signal }: { signal?: AbortSignal } = {}): Promise<Float32Array | Float32Array[]> {
-    if (typeof texts !== "string") return this.#backend.vectors(texts, signal);
-    return (await this.#backend.vectors([texts], signal))[0] as Float32Array;
+    const list = typeof texts === "string" ? [texts] : texts;
+    const vectors = await this.#model.request((model) => model.vectors(list, signal), signal);
+    return typeof texts === "string" ? (vectors[0] as Float32Array) : vectors;
   }
 
   /**
@@ -131,14 +138,14 @@ export class Encoder {
   async rerank(query: string, documents: readonly string[], options: { top?: number; signal?: AbortSignal } = {}): Promise<Ranked[]> {
     const { top = documents.length, signal } = options;
     if (!Number.isInteger(top) || top < 0) throw new ValueError("E_VALUE", `rerank: \`top\` is ${top}`);
-    const scores = await this.#backend.scores(query, documents, signal);
+    const scores = await this.#model.request((model) => model.scores(query, documents, signal), signal);
     const ranked = Array.from(scores, (score, index): Ranked => ({ index, score, relevance: 1 / (1 + Math.exp(-score)) }));
     return ranked.sort((a, b) => b.score - a.score || a.index - b.index).slice(0, top);
   }
 
   /** Frees the model and ends its worker; pending requests fail with `E_STATE`. */
   dispose(): void {
-    this.#backend.dispose();
+    this.#model.dispose();
   }
 
   [Symbol.dispose](): void {

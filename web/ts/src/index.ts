@@ -6,7 +6,9 @@ import { Tensor } from "./tensor.js";
 
 export { type ChatMessage, type ChatOptions, ChatTemplate } from "./chat.js";
 export type { CacheOptions, CacheState } from "./cache.js";
-export type { Device, DeviceKind, DeviceLost, DeviceReport, GpuBuffer, GpuBufferPart, GpuDevice, InitOptions, Memory, Stats, Timing } from "./device.js";
+export type {
+  Device, DeviceKind, DeviceLost, DeviceReport, GpuBuffer, GpuBufferPart, GpuDevice, InitOptions, Memory, Stats, Timing, WorkerOf,
+} from "./device.js";
 export { clearCache, devices, flushCache, init, memory, stats } from "./device.js";
 export type { DType, DataOf, Nested, TypedArray } from "./dtype.js";
 export {

@@ -1,5 +1,5 @@
 // Starts the worker that runs a page's models and tasks: one for all, on first use, and a new one if it ends.
-import { type Device, type DeviceKind, open, pageWorker, settings } from "./device.js";
+import { type Device, type DeviceKind, type WorkerCall, open, pageWorkers, settings } from "./device.js";
 import { InternalError } from "./errors.js";
 import { loadWasm, moduleState } from "./module.js";
 import { type Callbacks, RpcClient } from "./remote/calls.js";
@@ -21,9 +21,9 @@ const newWorker = (): Worker => new Worker(new URL("./remote-worker.js", import.
 const STARTERS = [newWorker, () => workerViaBlob(newWorker)];
 
 /** Forgets the worker, so that the next call starts another one. */
-function forget(): void {
+function forget(call: WorkerCall): void {
   connection = sentSettings = undefined;
-  delete pageWorker.call;
+  pageWorkers.delete(call);
 }
 
 /** Starts the worker in one of the ways; null if the browser refuses it. */
@@ -35,19 +35,20 @@ async function connectTo(start: () => Worker): Promise<RpcClient | null> {
     return null;
   }
   // a worker that ends before its first answer leaves the connection to the next way
-  const client: RpcClient = new RpcClient(worker, () => client.alive && forget(), pageFunctions);
+  const client: RpcClient = new RpcClient(worker, () => client.alive && forget(call), pageFunctions);
+  const call: WorkerCall = (name) => client.call(name, undefined);
   const timer = setTimeout(() => client.alive || client.end(new InternalError("E_INTERNAL", "the worker does not answer")), START_TIMEOUT_MS);
   try {
     // the page sends the compiled module, so that it is fetched only once
     await loadWasm();
     const lock = newLock();
     if (await client.call<boolean>("begin", { ...moduleState(), lock })) client.watchLock(lock);
-    pageWorker.call = (name) => client.call(name, undefined);
+    pageWorkers.add(call);
     return client;
   } catch (error) {
     client.end(new InternalError("E_INTERNAL", "the worker did not start"));
     if (!client.alive && error instanceof InternalError) return null;
-    forget();
+    forget(call);
     throw error;
   } finally {
     clearTimeout(timer);

@@ -216,6 +216,14 @@ export type MetaValue = string | number | boolean | readonly (string | number | 
 /** The metadata of a file, except for long lists such as the vocabulary. */
 export type Metadata = Readonly<Record<string, MetaValue>>;
 
+/** Converts text to a model's tokens and back. */
+export interface ModelTokenizer {
+  /** The tokens of a text; with `special` (default) including those that the model expects around a text. */
+  encode(text: string, options?: { special?: boolean }): Promise<number[]>;
+  /** The text of tokens; special tokens are left out unless `skipSpecial` is false. */
+  decode(ids: readonly number[], options?: { skipSpecial?: boolean }): Promise<string>;
+}
+
 /** A request: a text or tokens to continue, or messages to answer. */
 export interface Job {
   prompt?: string | readonly number[];

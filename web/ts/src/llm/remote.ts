@@ -1,193 +1,166 @@
-// The page's side of a language model in a worker, which leaves the page's thread free.
-import { DeviceError, type GradloomError, InternalError, StateError, ValueError } from "../errors.js";
-import { settings } from "../device.js";
+// The page's side of a model in a worker of its own, which leaves the page's thread free.
+import { type DeviceKind, type WorkerCall, pageWorkers, settings } from "../device.js";
+import { InternalError, StateError } from "../errors.js";
 import { wasmFolder } from "../module.js";
-import type { FileSource } from "../progress.js";
-import { fromPlainError, toPlainError } from "../remote/calls.js";
-import type { AdapterSource, Backend, Finetuned, FinetuneOptions, Job, LLMOptions, Lesson, Metadata, ModelInfo, ModelSource, Step } from "./options.js";
-import { newLock, watchLock } from "../workers.js";
-import type { WorkerMessage, WorkerRequest } from "./thread.js";
-
-type OnMessage = (message: WorkerMessage) => unknown;
-type WithoutId<T> = T extends unknown ? Omit<T, "id"> : never;
+import type { FileSource, Progress } from "../progress.js";
+import { RpcClient } from "../remote/calls.js";
+import { newLock, workerViaBlob } from "../workers.js";
+import type { AdapterSource, Backend, Finetuned, FinetuneOptions, Job, LLMOptions, Lesson, ModelInfo, ModelSource, Step } from "./options.js";
+import type { Loaded } from "./thread.js";
 
 /** Resolves a relative path here, since a worker has another base. */
 const absolute = <T>(file: T): T | string => (typeof file === "string" || file instanceof URL ? new URL(file, globalThis.location?.href).href : file);
 
 /** The source of a model with absolute addresses. */
-export function absoluteSource(from: ModelSource): ModelSource {
+function absoluteSource(from: ModelSource): ModelSource {
   const isSingleSource = typeof from !== "object" || Array.isArray(from) || Object.getPrototypeOf(from) !== Object.prototype;
   if (isSingleSource) return absolute(from as FileSource) as ModelSource;
   return Object.fromEntries(Object.entries(from).map(([name, file]) => [name, absolute(file as FileSource)]));
 }
 
-/** Loads a model in a new worker; null if the worker does not start because its script was refused or is missing. */
-export async function loadRemote(worker: Worker, from: ModelSource, options: LLMOptions): Promise<RemoteModel | null> {
-  const { signal, onProgress, fetch: _, device, adapters, ...rest } = options;
-  if (typeof device === "object") throw new ValueError("E_VALUE", "a device of this thread cannot be used in a worker", { hint: "load with `worker: false`" });
-  const model = new RemoteModel(worker);
-  const folder = wasmFolder();
-  const absoluteAdapter = (each: AdapterSource): AdapterSource => {
-    if (typeof each !== "object" || !("from" in each)) return absolute(each) as AdapterSource;
-    const { from: file, config, scale } = each;
-    const settings = { ...(config !== undefined && { config: absolute(config) as FileSource }), ...(scale !== undefined && { scale }) };
-    return { from: absolute(file) as FileSource, ...settings };
-  };
-  const adapterSources = Object.fromEntries(Object.entries(adapters ?? {}).map(([name, each]) => [name, absoluteAdapter(each)]));
-  // the page's settings for devices, except for what cannot be posted
-  const { log: _log, gpuDevice: _gpu, ...pageSettings } = settings;
-  const init = { ...pageSettings, device: device ?? ("auto" as const), ...(folder && { wasmUrl: new URL("gradloom_web_bg.wasm", folder).href }) };
-  try {
-    const sentOptions = { ...rest, adapters: adapterSources, device: device ?? ("auto" as const) };
-    await model.load({ from: absoluteSource(from), options: sentOptions, init }, signal, onProgress);
-    return model;
-  } catch (error) {
-    model.dispose();
-    if (!model.alive && error instanceof InternalError) return null;
-    throw error;
-  }
+/** A model in a worker, with what language models and encoders have in common. */
+export interface InWorker<I> extends Loaded<I> {
+  readonly client: RpcClient;
+  readonly ended: boolean;
+  encode(text: string, special: boolean): Promise<number[]>;
+  decode(ids: readonly number[], skipSpecial: boolean): Promise<string>;
+  dispose(): void;
 }
 
-type LoadRequest = Omit<Extract<WithoutId<WorkerRequest>, { kind: "load" }>, "kind" | "lock">;
+/**
+ * Loads a model by `remote`, in a worker, if that is possible, else by `local`. `name` is how messages call the model.
+ */
+export async function loadAnywhere<M>(
+  name: string,
+  { worker = true, fetch, device, signal }: LLMOptions,
+  remote: () => Promise<M | null>,
+  local: () => Promise<M>,
+): Promise<M> {
+  const isPage = typeof document !== "undefined" && typeof Worker !== "undefined";
+  // options that cannot be posted to a worker keep the model in this thread
+  if (!worker || !isPage || fetch !== undefined || typeof device === "object") return local();
+  signal?.throwIfAborted();
+  const model = await remote();
+  if (!model) console.warn(`gradloom: the ${name} runs on the page's own thread, because its worker did not start`);
+  return model ?? local();
+}
 
-/** The error for a worker that has ended with its model. */
-const workerLost = (why: string): DeviceError =>
-  new DeviceError("E_DEVICE_LOST", `the language model's worker ${why}`, { hint: "call again: the model is loaded again where it came from" });
-
-export class RemoteModel implements Backend {
-  info!: ModelInfo;
-  metadata!: Metadata;
-  /** Whether the worker has answered at all. */
-  alive = false;
-  readonly #worker: Worker;
-  readonly #listeners = new Map<number, OnMessage>();
-  #lastId = 0;
-  #endReason: GradloomError | undefined;
-
-  constructor(worker: Worker) {
-    this.#worker = worker;
-    worker.onmessage = ({ data }: MessageEvent<WorkerMessage>) => {
-      this.alive = true;
-      this.#listeners.get(data.id)?.(data);
-    };
-    worker.onerror = (event) => {
-      const why = `stopped${event.message ? `: ${event.message}` : ""}`;
-      // without a first answer the browser may have refused the script
-      this.#terminate(this.alive ? workerLost(why) : new InternalError("E_INTERNAL", `the language model's worker ${why}`));
-    };
-  }
-
-  get ended(): boolean {
-    return this.#endReason !== undefined;
-  }
-
-  /** Sends a request; `onMessage` receives every message about it. Returns a function that aborts it. */
-  #send(request: WithoutId<WorkerRequest>, onMessage: OnMessage): () => void {
-    if (this.#endReason) throw this.#endReason;
-    const id = (this.#lastId += 1);
-    this.#listeners.set(id, (message) => {
-      if (["loaded", "done", "failed"].includes(message.kind)) this.#listeners.delete(id);
-      onMessage(message);
-    });
-    this.#worker.postMessage({ id, ...request });
-    return () => this.#worker.postMessage({ id, kind: "abort" });
-  }
-
-  /** Sends a request with a single result. */
-  #request(request: WithoutId<WorkerRequest>, signal?: AbortSignal, onMessage?: OnMessage): Promise<unknown> {
-    if (signal?.aborted) return Promise.reject(signal.reason);
-    return new Promise((done, fail) => {
-      const abort = this.#send(request, (message) => {
-        if (message.kind === "failed") fail(signal?.aborted ? signal.reason : fromPlainError(message.error));
-        else if (message.kind === "done") done(message.value);
-        else if (message.kind === "loaded") done(message);
-        else return onMessage?.(message);
-        signal?.removeEventListener("abort", onAbort);
-      });
-      const onAbort = (): void => {
-        abort();
-        fail(signal?.reason);
-      };
-      signal?.addEventListener("abort", onAbort, { once: true });
-    });
-  }
-
-  async load(request: LoadRequest, signal: AbortSignal | undefined, onProgress: LLMOptions["onProgress"]): Promise<void> {
-    const lock = newLock();
-    const onMessage: OnMessage = (message) => {
-      if (message.kind === "progress") onProgress?.(message.progress);
-      else if (message.kind === "locked") watchLock(lock, () => this.#terminate(workerLost("was ended by the browser")));
-    };
-    const loaded = await this.#request({ kind: "load", lock, ...request }, signal, onMessage);
-    ({ info: this.info, metadata: this.metadata } = loaded as { info: ModelInfo; metadata: Metadata });
-  }
-
-  async *run(job: Job, signal: AbortSignal | undefined): AsyncGenerator<Step, void> {
-    signal?.throwIfAborted();
-    const messages: WorkerMessage[] = [];
-    let wake = (): void => {};
-    let isFinished = false;
-    const abort = this.#send({ kind: "run", job }, (message) => {
-      messages.push(message);
-      wake();
-    });
-    const id = this.#lastId;
-    const onAbort = (): void => {
-      abort();
-      wake();
-    };
-    signal?.addEventListener("abort", onAbort, { once: true });
+/**
+ * Loads a model in a new worker, in the thread that `newWorker` starts; null if the browser refuses its script. `name` is
+ * how errors call the model.
+ */
+export async function loadInWorker<I>(
+  newWorker: () => Worker,
+  name: string,
+  from: ModelSource,
+  { signal, onProgress, fetch: _, ...options }: LLMOptions,
+): Promise<InWorker<I> | null> {
+  const device = options.device as DeviceKind | undefined ?? "auto";
+  const folder = wasmFolder();
+  // the page's settings for devices, except for what cannot be posted
+  const { log: _log, gpuDevice: _gpu, ...pageSettings } = settings;
+  const init = { ...pageSettings, device, ...(folder && { wasmUrl: new URL("gradloom_web_bg.wasm", folder).href }) };
+  const args = { from: absoluteSource(from), options: { ...options, device }, init };
+  // the ways to start the worker, in the order in which they are tried
+  for (const start of [newWorker, () => workerViaBlob(newWorker)]) {
+    let worker: Worker;
     try {
-      for (;;) {
-        signal?.throwIfAborted();
-        const message = messages.shift();
-        if (!message) await new Promise<void>((done) => (wake = done));
-        else if (message.kind === "step") {
-          this.#worker.postMessage({ id, kind: "consumed" });
-          yield message.step;
-        } else {
-          isFinished = true;
-          if (message.kind === "failed") throw signal?.aborted ? signal.reason : fromPlainError(message.error);
-          return;
-        }
-      }
-    } finally {
-      signal?.removeEventListener("abort", onAbort);
-      // the consumer left the loop early: abort
-      if (!isFinished && !this.#endReason) abort();
+      worker = start();
+    } catch {
+      continue;
+    }
+    const log = (text: string): void => (settings.log ?? console.log)(text);
+    const client: RpcClient = new RpcClient(worker, () => pageWorkers.delete(call), { log });
+    const call: WorkerCall = (what) => client.call(what, undefined);
+    const lock = newLock();
+    const callbacks = { onProgress: (progress: Progress) => onProgress?.(progress), locked: () => client.watchLock(lock) };
+    try {
+      const loaded = await client.call<Loaded<I>>("load", { ...args, lock }, { signal, callbacks });
+      pageWorkers.add(call);
+      return {
+        ...loaded,
+        client,
+        get ended() {
+          return client.ended;
+        },
+        encode: (text, special) => client.call("encode", { text, special }),
+        decode: (ids, skipSpecial) => client.call("decode", { ids, skipSpecial }),
+        dispose: () => client.end(new StateError("E_STATE", `this ${name} was disposed`)),
+      };
+    } catch (error) {
+      client.end(new StateError("E_STATE", `this ${name} was not loaded`));
+      if (client.alive || !(error instanceof InternalError)) throw error;
     }
   }
+  return null;
+}
 
-  encode(text: string, special: boolean): Promise<number[]> {
-    return this.#request({ kind: "encode", text, special }) as Promise<number[]>;
-  }
+/** Adapters with absolute addresses. */
+function absoluteAdapters(adapters: LLMOptions["adapters"] = {}): Record<string, AdapterSource> {
+  const one = (each: AdapterSource): AdapterSource => {
+    if (typeof each !== "object" || !("from" in each)) return absolute(each) as AdapterSource;
+    return { ...each, from: absolute(each.from), ...(each.config !== undefined && { config: absolute(each.config) }) };
+  };
+  return Object.fromEntries(Object.entries(adapters).map(([name, each]) => [name, one(each)]));
+}
 
-  decode(ids: readonly number[], skipSpecial: boolean): Promise<string> {
-    return this.#request({ kind: "decode", ids, skipSpecial }) as Promise<string>;
-  }
+/** Loads a language model in a worker; null if the browser refuses the worker. */
+export async function loadRemote(newWorker: () => Worker, from: ModelSource, options: LLMOptions): Promise<Backend | null> {
+  const { adapters, ...others } = options;
+  const model = await loadInWorker<ModelInfo>(newWorker, "language model", from, { ...others, adapters: absoluteAdapters(adapters) });
+  if (!model) return null;
+  const { client } = model;
+  // the getter `ended` is not copied by spreading
+  return Object.assign(model, {
+    run: (job: Job, signal: AbortSignal | undefined) => run(client, job, signal),
+    embed: (text: string | readonly number[], signal: AbortSignal | undefined) => client.call<Float32Array>("embed", text, { signal }),
+    useAdapter: (adapter: string | null) => client.call<void>("useAdapter", adapter),
+    finetune: (texts: readonly Lesson[], { signal, onStep, ...rest }: FinetuneOptions) => {
+      const callbacks = { onStep: (step: number, loss: number) => onStep?.(step, loss) };
+      return client.call<Finetuned>("finetune", { texts, options: rest }, { signal, callbacks });
+    },
+  });
+}
 
-  embed(text: string | readonly number[], signal: AbortSignal | undefined): Promise<Float32Array> {
-    return this.#request({ kind: "embed", text }, signal) as Promise<Float32Array>;
-  }
-
-  async useAdapter(name: string | null): Promise<void> {
-    await this.#request({ kind: "adapter", name });
-  }
-
-  async finetune(texts: readonly Lesson[], { signal, onStep, ...options }: FinetuneOptions): Promise<Finetuned> {
-    const onMessage: OnMessage = (message) => message.kind === "trained" && onStep?.(message.step, message.loss);
-    return (await this.#request({ kind: "finetune", texts, options }, signal, onMessage)) as Finetuned;
-  }
-
-  #terminate(reason: GradloomError): void {
-    if (this.#endReason) return;
-    this.#endReason = reason;
-    this.#worker.terminate();
-    const error = toPlainError(reason);
-    for (const [id, onMessage] of [...this.#listeners]) onMessage({ id, kind: "failed", error });
-  }
-
-  dispose(): void {
-    this.#terminate(new StateError("E_STATE", "this language model was disposed"));
+/** Yields the steps of a request as the worker makes them; it waits if many are not consumed. */
+async function* run(client: RpcClient, job: Job, signal: AbortSignal | undefined): AsyncGenerator<Step, void> {
+  signal?.throwIfAborted();
+  const steps: { step: Step; consumed: () => void }[] = [];
+  let wake = (): void => {};
+  let result: { error?: unknown } | undefined;
+  const left = new AbortController();
+  const onStep = (step: Step): Promise<void> | void => {
+    if (left.signal.aborted) return;
+    return new Promise((consumed) => {
+      steps.push({ step, consumed });
+      wake();
+    });
+  };
+  /** Ends the request, and lets a worker go on that waits for steps to be consumed. */
+  const leave = (): void => {
+    left.abort(signal?.reason);
+    for (const { consumed } of steps) consumed();
+  };
+  signal?.addEventListener("abort", leave, { once: true });
+  const end = (outcome: { error?: unknown }): void => {
+    result = outcome;
+    wake();
+  };
+  client.call("run", job, { signal: left.signal, callbacks: { onStep } }).then(() => end({}), (error: unknown) => end({ error }));
+  try {
+    for (;;) {
+      signal?.throwIfAborted();
+      const next = steps.shift();
+      if (next) {
+        next.consumed();
+        yield next.step;
+      } else if (!result) await new Promise<void>((done) => (wake = done));
+      else if ("error" in result) throw result.error;
+      else return;
+    }
+  } finally {
+    signal?.removeEventListener("abort", leave);
+    // the consumer may have left the loop early
+    leave();
   }
 }

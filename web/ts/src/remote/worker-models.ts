@@ -1,5 +1,5 @@
 // The worker's side of models: holds them by id and answers the page's calls.
-import { type Device, type DeviceKind, type InitOptions, clearCache, flushCache, init, memory, onDevice, stats } from "../device.js";
+import { type Device, type DeviceKind, type InitOptions, init, onDevice } from "../device.js";
 import { DeviceError, InternalError, StateError, isLost } from "../errors.js";
 import { type LoadOptions, type LocalModel, type ModelInput, type RawInput, loadLocal } from "../model.js";
 import { type ModuleState, useModule } from "../module.js";
@@ -9,6 +9,7 @@ import type { TuneOptions } from "../tune.js";
 import { type ImageInputOptions, imageInput } from "../vision/input.js";
 import type { ImageSource } from "../vision/pixels.js";
 import { type Context, type Handlers, closePictures } from "./calls.js";
+import { deviceHandlers } from "./devices.js";
 import { acquireForLife } from "./lock.js";
 import { isOnGpu } from "./sources.js";
 import { type DeviceInfo, type PostedTensor, type RemoteModelInfo, type RunResult, type TensorRef, graphText, tensorOf } from "./model.js";
@@ -122,13 +123,8 @@ interface RunRequest {
   stay: boolean;
 }
 
-const markWorker = <T>(rows: T[]): (T & { worker: true })[] => rows.map((row) => ({ ...row, worker: true }));
-
 export const modelHandlers: Handlers = {
-  stats: async () => markWorker(await stats()),
-  memory: async () => markWorker(await memory()),
-  flushCache,
-  clearCache,
+  ...deviceHandlers("models"),
 
   begin({ lock, ...state }: ModuleState & { lock: string }): Promise<boolean> {
     useModule(state);
