@@ -2,6 +2,8 @@
 //! core crate exports.
 
 #[cfg(any(feature = "cuda", feature = "opencl"))]
+#[cfg(feature = "serve")]
+pub mod access;
 mod binaries;
 pub mod c;
 pub mod cache;

@@ -6,20 +6,22 @@
 //! and `GET /events`, everything received so far and everything that is received later. Each event that a page gets has
 //! the number of its engine.
 
+use crate::access::{Access, check};
 use crate::page;
 use crate::tell::{NAME, PATH};
 use crate::{Error, Result};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_core::Stream;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -87,20 +89,22 @@ pub struct Viz {
 }
 
 impl Viz {
-    /// Listens at an address; port 0 takes a free port.
+    /// Listens at an address, for pages and engines that `access` allows; port 0 takes a free port.
     ///
     /// # Errors
     /// `E_INPUT` for an address that cannot be bound.
-    pub fn start(address: SocketAddr) -> Result<Viz> {
+    pub fn start(address: SocketAddr, access: Access) -> Result<Viz> {
         let failed = move |e: std::io::Error| Error::Input { name: address.to_string(), what: e.to_string() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let listener = runtime.block_on(TcpListener::bind(address)).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        let access = Arc::new(access);
         let (end, told_to_end) = oneshot::channel::<()>();
         let app = Router::new()
             .route("/", get(index))
             .route("/events", get(events))
             .route(PATH, post(receive_events))
+            .layer(from_fn(move |r, next| check(access.clone(), |what| what + "\n", r, next)))
             .with_state(Shared::default());
         let serve = async move {
             tokio::select! {
@@ -132,29 +136,11 @@ impl Drop for Viz {
     }
 }
 
-/// Is the request addressed to this server by IP address or as localhost? A page of another site whose name was made to
-/// resolve to this machine (DNS rebinding) would send that name.
-fn is_own(headers: &HeaderMap) -> bool {
-    let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or_default();
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    name == "localhost" || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
-}
-
-fn refused() -> Response {
-    (StatusCode::FORBIDDEN, "open it by its address, as http://127.0.0.1\n").into_response()
-}
-
-async fn index(headers: HeaderMap) -> Response {
-    if !is_own(&headers) {
-        return refused();
-    }
+async fn index() -> Response {
     page::html(PAGE)
 }
 
-async fn events(State(shared): State<Shared>, headers: HeaderMap) -> Response {
-    if !is_own(&headers) {
-        return refused();
-    }
+async fn events(State(shared): State<Shared>) -> Response {
     let (page, come) = mpsc::channel(BEHIND);
     let mut history = locked(&shared);
     // A page that reconnects must forget what it knew, because everything kept is sent again
@@ -189,7 +175,8 @@ impl Stream for Events {
 /// Receives the events of an engine.
 async fn receive_events(State(shared): State<Shared>, request: Request) -> Response {
     let Some(name) = request.headers().get(NAME).and_then(|n| n.to_str().ok()).map(str::to_owned) else {
-        return refused();
+        // A page of another origin cannot send this field
+        return (StatusCode::FORBIDDEN, "this is for engines\n").into_response();
     };
     let number = {
         let mut history = locked(&shared);
@@ -277,7 +264,7 @@ mod tests {
 
     #[test]
     fn pages_are_told_what_was_and_what_is() {
-        let viz = Viz::start(([127, 0, 0, 1], 0).into()).unwrap();
+        let viz = Viz::start(([127, 0, 0, 1], 0).into(), Access::default()).unwrap();
         let mut client = VizClient::new(&viz.address().to_string()).unwrap();
         client.tell("kernel a\n  opts: none");
         client.tell("     1 a  3.5 us ");
@@ -305,7 +292,7 @@ mod tests {
 
     #[test]
     fn others_are_refused() {
-        let viz = Viz::start(([127, 0, 0, 1], 0).into()).unwrap();
+        let viz = Viz::start(([127, 0, 0, 1], 0).into(), Access::default()).unwrap();
         for (request, status) in [
             ("GET / HTTP/1.1\r\nhost: 127.0.0.1:1\r\nconnection: close\r\nx: ", "200"),
             ("GET / HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\nx: ", "403"),

@@ -3,10 +3,12 @@
 use crate::llm_adapters::{folder, made, peft};
 use crate::serve::{alone, at, completion, get, json, metric, model, post, server};
 use gradloom::NativeHost;
+use gradloom::access::Access;
 use gradloom::llm::{AdapterFile, Embedder, LanguageModel, LoadOptions};
 use gradloom::serve::{Limits, Server};
 use gradloom_core::io::json::Json;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
 fn fixtures() -> std::path::PathBuf {
@@ -203,5 +205,81 @@ fn guesses_change_no_text() {
         assert_eq!(at(&r, "usage.completion_tokens").as_u64(), Some(end), "{n} tokens");
     }
     assert!(metric(to, "guessed_tokens_total") > 0.0);
+    s.stop().expect("it ends");
+}
+
+/// An answer to a request whose head has these lines, as its status, its head in lower case, and its body.
+fn ask(to: SocketAddr, first: &str, lines: &str, body: &str) -> (u16, String, String) {
+    let mut s = TcpStream::connect(to).expect("it listens");
+    let length = body.len();
+    write!(s, "{first} HTTP/1.1\r\n{lines}connection: close\r\ncontent-length: {length}\r\n\r\n{body}").expect("sent");
+    let mut all = String::new();
+    s.read_to_string(&mut all).expect("an answer");
+    let (head, body) = all.split_once("\r\n\r\n").expect("an answer");
+    let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).expect("a status");
+    (status, head.to_lowercase(), body.to_owned())
+}
+
+#[test]
+fn pages_of_others_neither_ask_nor_read() {
+    let s = server(1, Limits::default());
+    let to = s.address();
+    let question = r#"{"model":"tiny","prompt":"a","max_tokens":1}"#;
+    // A name that was made to resolve to this machine: refused everywhere, whatever else is right
+    for (first, body) in [
+        ("GET /", ""),
+        ("GET /v1/models", ""),
+        ("GET /metrics", ""),
+        ("GET /none", ""),
+        ("POST /v1/completions", question),
+    ] {
+        let lines = "host: evil.example\r\norigin: http://evil.example\r\ncontent-type: application/json\r\n";
+        let (status, head, body) = ask(to, first, lines, body);
+        assert!(status == 403 && !head.contains("access-control"), "{first}: {head}");
+        let e = json(&body);
+        assert_eq!(at(&e, "error.code").as_str(), Some("host_not_allowed"), "{body}");
+        assert!(at(&e, "error.message").as_str().is_some_and(|m| m.contains("--allow-host evil.example")), "{body}");
+    }
+    let (status, ..) = ask(to, "GET /v1/models", "", "");
+    assert!(matches!(status, 400 | 403), "HTTP/1.1 needs a host: {status}");
+    for host in [to.to_string(), format!("localhost:{}", to.port())] {
+        let (status, ..) = ask(to, "GET /v1/models", &format!("host: {host}\r\n"), "");
+        assert_eq!(status, 200, "{host}");
+    }
+    // A page of another origin may send a request without a preflight, but not read the answer, and asks in vain for more
+    let lines = format!("host: {to}\r\norigin: https://app.example\r\n");
+    let (_, head, _) = ask(to, "GET /v1/models", &lines, "");
+    assert!(!head.contains("access-control"), "{head}");
+    let preflight =
+        lines.clone() + "access-control-request-method: POST\r\naccess-control-request-headers: content-type\r\n";
+    let (status, head, _) = ask(to, "OPTIONS /v1/completions", &preflight, "");
+    assert!(status == 405 && !head.contains("access-control"), "{head}");
+    s.stop().expect("it ends");
+}
+
+#[test]
+fn allowed_names_and_origins_are_answered() {
+    let list = |s: &str| vec![s.to_owned()];
+    let access = Access::new(&list("box.local"), &list("https://app.example")).expect("names");
+    let s = server(1, Limits { access, ..Limits::default() });
+    let to = s.address();
+    let (status, head, _) = ask(to, "GET /v1/models", "host: BOX.local:80\r\n", "");
+    assert!(status == 200 && head.contains("vary: origin") && !head.contains("allow-origin"), "{head}");
+    let lines = |origin: &str| format!("host: box.local\r\norigin: {origin}\r\ncontent-type: application/json\r\n");
+    let asks = "access-control-request-method: POST\r\naccess-control-request-headers: authorization,content-type\r\n";
+    let (status, head, _) = ask(to, "OPTIONS /v1/completions", &(lines("https://app.example") + asks), "");
+    assert_eq!(status, 204);
+    for field in
+        ["allow-origin: https://app.example", "allow-methods: get, post", "allow-headers: authorization,content-type"]
+    {
+        assert!(head.contains(&format!("access-control-{field}")), "{field}: {head}");
+    }
+    let question = r#"{"model":"tiny","prompt":"a","max_tokens":1}"#;
+    for (body, status) in [(question, 200), ("{", 400)] {
+        let (got, head, _) = ask(to, "POST /v1/completions", &lines("https://app.example"), body);
+        assert!(got == status && head.contains("allow-origin: https://app.example"), "{got}: {head}");
+    }
+    let (status, head, _) = ask(to, "OPTIONS /v1/completions", &(lines("https://evil.example") + asks), "");
+    assert!(status == 405 && !head.contains("access-control"), "{head}");
     s.stop().expect("it ends");
 }

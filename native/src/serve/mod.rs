@@ -22,6 +22,7 @@ mod request;
 mod routes;
 mod vectors;
 
+use crate::access::Access;
 use crate::llm::{Embedder, LanguageModel, Vocabulary};
 use crate::text::{ChatTemplate, Tokenizer};
 use crate::{Error, Result};
@@ -56,6 +57,8 @@ pub struct Limits {
     pub connections: usize,
     /// The time that unfinished answers have when the server is told to end.
     pub grace: Duration,
+    /// By which names, and from pages of which origins, it may be asked.
+    pub access: Access,
 }
 
 impl Default for Limits {
@@ -67,6 +70,7 @@ impl Default for Limits {
             time: Duration::from_secs(600),
             connections: 1024,
             grace: Duration::from_secs(30),
+            access: Access::default(),
         }
     }
 }

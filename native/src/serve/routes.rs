@@ -6,6 +6,7 @@ use super::reply::{Form, Refusal, body, count, object, seconds, text, write};
 use super::request::{self, Checked, Fields};
 use super::vectors::{self, other_use};
 use super::{Serves, Shared};
+use crate::access::check;
 use crate::io::json::Json;
 use crate::llm::{Call, Splitter};
 use crate::page;
@@ -13,6 +14,7 @@ use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use std::collections::VecDeque;
@@ -33,6 +35,8 @@ pub(super) type App = State<Arc<Shared>>;
 pub(super) fn router(shared: Arc<Shared>) -> Router {
     let none = || async { Refusal::new(404, "invalid_request_error", "there is no such address").code("unknown_url") };
     let other = || async { Refusal::new(405, "invalid_request_error", "this address takes another method") };
+    let access = Arc::new(shared.limits.access.clone());
+    let foreign = |what| Refusal::new(403, "permission_error", what).code("host_not_allowed");
     Router::new()
         .route("/", get(index))
         .route("/health", get(health))
@@ -45,6 +49,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/rerank", post(vectors::rerank))
         .fallback(none)
         .method_not_allowed_fallback(other)
+        .layer(from_fn(move |r, next| check(access.clone(), foreign, r, next)))
         .with_state(shared)
 }
 

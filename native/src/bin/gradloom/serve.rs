@@ -4,6 +4,7 @@ use super::generate::Model;
 use super::json::Json;
 use super::{Cache, Failure, Outcome, Progress};
 use clap::Args;
+use gradloom::access::Access;
 use gradloom::llm::Embedder;
 use gradloom::serve::{Limits, Server};
 use std::net::{IpAddr, SocketAddr};
@@ -18,6 +19,11 @@ pub(crate) struct How {
     /// IP address to listen on; any other than the default may be reachable from other machines
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
+    #[command(flatten)]
+    names: Names,
+    /// Origin of pages that may use the API from a browser, such as https://example.com, or * for all; repeatable (default: only its own page)
+    #[arg(long, value_name = "ORIGIN")]
+    cors: Vec<String>,
     /// Model name in the API (default: the file name without extension)
     #[arg(long)]
     name: Option<String>,
@@ -38,6 +44,14 @@ pub(crate) struct How {
     time_limit: u64,
 }
 
+/// The names of a server.
+#[derive(Args)]
+pub(crate) struct Names {
+    /// Name of this machine by which requests may address the server, beside IP addresses and localhost; repeatable
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allow_host: Vec<String>,
+}
+
 pub(crate) fn serve(model: &Model, how: &How, cache: &Cache, progress: Progress) -> Outcome<Json> {
     let host: IpAddr = how.host.parse().map_err(|_| Failure(format!("--host {} is not an IP address", how.host)))?;
     let limits = Limits {
@@ -45,6 +59,7 @@ pub(crate) fn serve(model: &Model, how: &How, cache: &Cache, progress: Progress)
         queue: how.queue,
         tokens: if how.max_tokens == 0 { usize::MAX } else { how.max_tokens },
         time: Duration::from_secs(how.time_limit),
+        access: Access::new(&how.names.allow_host, &how.cors)?,
         ..Limits::default()
     };
     let name = how.name.clone().unwrap_or_else(|| model.name());

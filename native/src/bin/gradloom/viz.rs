@@ -1,8 +1,10 @@
 //! `gradloom viz`: serves the page that shows native runs, and starts the program to be shown.
 
 use super::json::Json;
+use super::serve::Names;
 use super::{Failure, Outcome, Progress};
 use clap::Args;
+use gradloom::access::Access;
 use gradloom::tell::{ADDRESS, VARIABLE};
 use gradloom::viz::Viz;
 use std::net::SocketAddr;
@@ -18,13 +20,15 @@ pub(crate) struct Job {
     /// Address and port to listen on; any other than the default may be reachable from other machines
     #[arg(long, default_value = ADDRESS)]
     address: SocketAddr,
+    #[command(flatten)]
+    names: Names,
     /// Model to run, gradloom command, or program that uses gradloom, with arguments (default: wait for programs started with VIZ=1)
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     words: Vec<String>,
 }
 
 pub(crate) fn viz(job: &Job, commands: &[String], progress: Progress) -> Outcome<Json> {
-    let server = Viz::start(job.address)?;
+    let server = Viz::start(job.address, Access::new(&job.names.allow_host, &[])?)?;
     // Programs that start this one wait for this line
     println!("http://{}", server.address());
     let value = match job.address.to_string() == ADDRESS {
