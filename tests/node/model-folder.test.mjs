@@ -192,6 +192,7 @@ test("weights of TensorFlow.js become those of an ONNX model", async () => {
 test("the command says what it does not know", () => {
   for (const [args, message] of [
     [["models", folder, "dance"], /^gradloom: there is no model `dance` here, nor one for a task of that name; tasks are classify, detect,/],
+    [["models", folder, "chat"], /^gradloom: chat takes a model of your choice/],
     [["models"], /usage:/],
     [["models", join(root, "nothing"), "--index"], /there is no folder/],
     [["models", folder, "--all"], /there is no option --all/],

@@ -25,6 +25,9 @@ export function metadataProperty(model, key) {
   return model.slice(at, at + length);
 }
 
+/** The tasks whose models functions of `gradloom/tasks` with other names use. */
+export const TASK_OF = { ocr: "readText", similar: "embed", vadLive: "vad", transcribeLive: "transcribe" };
+
 /** The offset of the object detector in the file of assets in which MediaPipe packs it. */
 export const OBJECT_DETECTOR_OFFSET = 184;
 

@@ -4,7 +4,7 @@ import { createHash } from "node:crypto";
 import { copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { MODELS, readRecipes } from "./catalog.mjs";
+import { MODELS, TASK_OF, readRecipes } from "./catalog.mjs";
 import { Failure, Packages } from "./packages.mjs";
 
 /** The version of the index's form. */
@@ -34,10 +34,12 @@ export function chooseModels(names) {
     MODELS[model].needs?.forEach(add);
   };
   for (const name of names) {
-    const found = Object.keys(MODELS).filter((model) => model === name || MODELS[model].tasks.includes(name));
+    const task = TASK_OF[name] ?? name;
+    const found = Object.keys(MODELS).filter((model) => model === name || MODELS[model].tasks.includes(task));
+    if (name === "chat") throw new Failure("chat takes a model of your choice, a GGUF file or a folder of Hugging Face's: see docs/language.md");
     if (found.length === 0) {
       const tasks = Object.values(MODELS).flatMap((model) => model.tasks);
-      throw new Failure(`there is no model \`${name}\` here, nor one for a task of that name; tasks are ${tasks.join(", ")}`);
+      throw new Failure(`there is no model \`${name}\` here, nor one for a task of that name; tasks are ${[...tasks, ...Object.keys(TASK_OF)].join(", ")}`);
     }
     found.forEach(add);
   }
