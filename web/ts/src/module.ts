@@ -14,9 +14,13 @@ export interface ModuleOptions {
   bytes?: BufferSource;
 }
 
-/** Whether this is Node or a compatible host. */
-export const inNode =
-  (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node !== undefined;
+const { process } = globalThis as { process?: { type?: string; versions?: { node?: string } } };
+
+/**
+ * Whether this is Node or a compatible host. Pages and workers of Electron may have Node's `process` as well, but load
+ * scripts, workers and wasm as pages do.
+ */
+export const inNode = process?.versions?.node !== undefined && !["renderer", "worker", "service-worker"].includes(process.type as string);
 
 /** One of Node's own modules. The name is a parameter so that bundlers for the browser leave the import alone. */
 export const builtin = (name: string): Promise<any> => import(/* @vite-ignore */ /* webpackIgnore: true */ name);

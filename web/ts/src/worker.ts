@@ -67,13 +67,14 @@ function handle(message: Message, stop: () => void): void {
 }
 
 const host = globalThis as unknown as {
-  process?: { versions?: { node?: string } };
+  process?: { type?: string; versions?: { node?: string } };
   onmessage: ((event: { data: Message }) => void) | null;
   postMessage: (message: string) => void;
   close: () => void;
 };
 
-if (host.process?.versions?.node === undefined) {
+// Electron's workers may have Node's `process` too
+if (host.process?.versions?.node === undefined || host.process.type === "worker") {
   host.onmessage = ({ data }) => handle(data, () => host.close());
   reply = (message) => host.postMessage(message);
   reply("ready");
