@@ -10,7 +10,7 @@ const scores = q.matmul(k.transpose(0, 1)).div(Math.sqrt(size));
 const weights = scores.softmax();
 const mixed = weights.matmul(v);
 
-// show() and plot() belong to this page, everything else to the package
+// show() and plot() are this page's, all else the package's
 await show(weights, "who looks at whom");
 await show(mixed, "what each word takes along");
 console.log("rows add up to", await weights.sum([1]).tolist());
