@@ -4,6 +4,7 @@
 //! contractions on vectors: each candidate register tile gets a cost in cycles, from the loads and registers that it
 //! needs, and the cheapest one is taken.
 
+use super::wide::wide_values;
 use super::{Level, Opt, Staging, chain, recurrence, rows};
 use crate::analysis::{Affine, Role, affine};
 use crate::codegen::axes::Kernel;
@@ -12,7 +13,6 @@ use crate::rules::conjuncts;
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
 use crate::util::sort;
-use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 /// A load or store as the cost estimates of this module see it.
@@ -82,19 +82,6 @@ fn shared_by_neighbours(g: &Graph, at: UOp) -> RangeSet {
         }
     }
     divided & !other
-}
-
-/// The values wider than 32 bits: those that compute addresses, and the others.
-pub(super) fn wide_values(k: &Kernel) -> (Vec<UOp>, Vec<UOp>) {
-    let g = &k.g;
-    let nodes = k.nodes();
-    let wide: Vec<UOp> = nodes.iter().copied().filter(|&u| g.dtype(u).size() > 4).collect();
-    if wide.is_empty() {
-        return (wide, Vec::new());
-    }
-    let offsets: Vec<UOp> = nodes.iter().filter(|&&u| g.op(u) == Op::Index).map(|&u| g.src_at(u, 1)).collect();
-    let addresses: FxHashSet<UOp> = g.reachable(&offsets).into_iter().collect();
-    wide.into_iter().partition(|u| addresses.contains(u))
 }
 
 /// Picks opts for a kernel.

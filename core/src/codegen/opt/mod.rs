@@ -24,6 +24,7 @@ mod slide;
 mod software;
 mod text;
 mod tiled;
+mod wide;
 
 /// One transformation that changes how a kernel computes its results, and not what they are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

@@ -4,7 +4,7 @@
 //! Either each reduction and each final loop has lanes of its own (rows that are contiguous in memory), or an output
 //! loop around all of them has lanes (reductions over columns, many short rows).
 
-use super::heuristic::wide_values;
+use super::wide::wide_values;
 use super::{Opt, Part};
 use crate::DType::Bool;
 use crate::analysis::work::work;
