@@ -4,8 +4,7 @@
 //! contractions on vectors: each candidate register tile gets a cost in cycles, from the loads and registers that it
 //! needs, and the cheapest one is taken.
 
-use super::wide::wide_values;
-use super::{Level, Opt, Staging, chain, recurrence, rows};
+use super::{Level, Opt, Staging, chain, recurrence, rows, wide};
 use crate::analysis::{Affine, Role, affine};
 use crate::codegen::axes::Kernel;
 use crate::codegen::live::{self, SampleLengths};
@@ -58,8 +57,7 @@ pub(super) struct View<'a> {
     pub(super) after: usize,
     /// The output axes that may become lanes, if not all of them may.
     pub(super) lanes: Option<RangeSet>,
-    /// The axes on which values depend whose lanes would be computed one by one: addresses of 64 bits and, on targets
-    /// without vectors of them, all values wider than 32 bits. They get no lanes.
+    /// The axes that get no lanes because of wide values ([`wide::scalar_ranges`]).
     pub(super) scalar_ranges: RangeSet,
     /// For strided transposed convolutions on CPUs: the loops over filter taps whose number of iterations depends on
     /// the phase (the output position modulo the stride, `digits.rs`), and the loops over phases. They get no lanes,
@@ -86,9 +84,7 @@ fn shared_by_neighbours(g: &Graph, at: UOp) -> RangeSet {
 
 /// Picks opts for a kernel.
 pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
-    let wide = t.caps.wide_vectors && !wide_values(k).1.is_empty();
-    let for_wide = wide.then(|| t.for_wide_values());
-    let t = for_wide.as_ref().unwrap_or(t);
+    let t = &*wide::target_for(k, t);
     let v = View::new(k, t);
     if let Some(opts) = v.dots().or_else(|| v.dot_bytes()).or_else(|| v.matrix()).or_else(|| v.words_of_rows()) {
         return opts;
@@ -204,9 +200,6 @@ impl<'a> View<'a> {
         let mut axes = vec![(0, 0); ranges.iter().max().map_or(0, |r| r.0 as usize + 1)];
         ranges.iter().for_each(|&r| axes[r.0 as usize] = (g.range_len(r), g.range_arg(r).id));
         let phase_ranges = k.loop_limits.iter().filter(|_| !t.caps.has_local).fold(0, |m, x| m | g.ranges(x.1));
-        let (addresses, values) = wide_values(k);
-        let others = if t.caps.wide_vectors { Vec::new() } else { values };
-        let scalar_ranges = addresses.into_iter().chain(others).fold(0, |m, u| m | g.ranges(u));
         View {
             k,
             t,
@@ -217,7 +210,7 @@ impl<'a> View<'a> {
             may_overlap_and_stage,
             after,
             lanes: None,
-            scalar_ranges,
+            scalar_ranges: wide::scalar_ranges(k, t),
             phase_ranges,
             axes,
             sample_lengths: live::sample_lengths(k),
@@ -238,8 +231,8 @@ impl<'a> View<'a> {
     }
 
     /// Vector code pays, and renderers support it, only where all arithmetic along the lanes is on 32-bit types, or on
-    /// 64-bit ones where the target has vectors of them; narrow types may be loaded, stored and cast. Axes on which wider values depend, such as the rows of a table that 64-bit
-    /// indices choose, have no lanes ([`View::scalar_ranges`]), but others may.
+    /// wider ones that have vectors; narrow types may be loaded, stored and cast. Axes such as the rows of a table that
+    /// 64-bit indices choose have no lanes ([`View::scalar_ranges`]), but others may.
     fn vectorisable(&self) -> bool {
         let g = &self.k.g;
         if self.t.caps.lanes < 2 {

@@ -4,8 +4,24 @@
 //! [`Caps::wide_vectors`]: crate::target::Caps::wide_vectors
 
 use crate::codegen::axes::Kernel;
-use crate::uop::{Op, UOp};
+use crate::target::Target;
+use crate::uop::{Op, RangeSet, UOp};
 use rustc_hash::FxHashSet;
+use std::borrow::Cow;
+
+/// The target as a kernel sees it: with half as many lanes if it computes vectors of wide values.
+pub(super) fn target_for<'a>(k: &Kernel, t: &'a Target) -> Cow<'a, Target> {
+    let wide = t.caps.wide_vectors && !wide_values(k).1.is_empty();
+    if wide { Cow::Owned(t.for_wide_values()) } else { Cow::Borrowed(t) }
+}
+
+/// The axes on which values depend whose lanes would be computed one by one: addresses of 64 bits and, on targets
+/// without vectors of them, all values wider than 32 bits.
+pub(super) fn scalar_ranges(k: &Kernel, t: &Target) -> RangeSet {
+    let (addresses, values) = wide_values(k);
+    let others = if t.caps.wide_vectors { Vec::new() } else { values };
+    addresses.into_iter().chain(others).fold(0, |m, u| m | k.g.ranges(u))
+}
 
 /// The values wider than 32 bits: those that compute addresses, and the others.
 pub(super) fn wide_values(k: &Kernel) -> (Vec<UOp>, Vec<UOp>) {
