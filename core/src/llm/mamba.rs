@@ -262,12 +262,14 @@ fn recurrence(
     }
     let count = Tensor::arange(dt.session(), 0.0, t as f64, 1.0, DType::I32)?;
     let is_before = count.reshape(&[1, t])?.le(count.reshape(&[t, 1])?)?;
+    let is_read = is_before.reshape(&[1, t, t, 1])?;
     // The running sum: `[texts, t, inner]`
-    let sum = is_before.reshape(&[1, t, t, 1])?.select(dt.unsqueeze(1)?, 0.0)?.sum(&[2], false)?.contiguous();
+    let sum = is_read.select(dt.unsqueeze(1)?, 0.0)?.sum(&[2], false)?.contiguous();
     // How much of what token s put there token t reads: `[texts, t, s, inner]`
-    let apart = sum.unsqueeze(2)?.sub(sum.unsqueeze(1)?)?;
+    // What comes later is not read: its power overflows, and an infinite factor of zero has no gradient
+    let apart = is_read.select(sum.unsqueeze(2)?.sub(sum.unsqueeze(1)?)?, 0.0)?;
     let pairs = column(&apart)?.mul(a)?.exp()?.mul(c.unsqueeze(2)?)?.mul(b.unsqueeze(1)?)?.sum(&[-1], false)?;
-    let pairs = is_before.reshape(&[1, t, t, 1])?.select(pairs, 0.0)?.contiguous();
+    let pairs = is_read.select(pairs, 0.0)?.contiguous();
     let own = pairs.mul(put.squeeze(-1)?.unsqueeze(1)?)?.sum(&[2], false)?;
     let old = column(&sum)?.mul(a)?.exp()?.mul(hidden.unsqueeze(1)?)?.mul(c)?.sum(&[-1], false)?;
     let end = sum.narrow(1, t - 1, 1)?;

@@ -9,9 +9,12 @@ use crate::uop::{Op, RangeSet, UOp};
 use rustc_hash::FxHashSet;
 use std::borrow::Cow;
 
+/// Is there a renderer with vectors of wide values? Pages download nothing of what follows from that.
+const COMPILED: bool = cfg!(any(feature = "x86", feature = "llvm", feature = "c"));
+
 /// The target as a kernel sees it: with half as many lanes if it computes vectors of wide values.
 pub(super) fn target_for<'a>(k: &Kernel, t: &'a Target) -> Cow<'a, Target> {
-    let wide = t.caps.wide_vectors && !wide_values(k).1.is_empty();
+    let wide = COMPILED && t.caps.wide_vectors && !wide_values(k).1.is_empty();
     if wide { Cow::Owned(t.for_wide_values()) } else { Cow::Borrowed(t) }
 }
 
@@ -23,12 +26,13 @@ pub(super) fn scalar_ranges(k: &Kernel, t: &Target) -> RangeSet {
     addresses.into_iter().chain(others).fold(0, |m, u| m | k.g.ranges(u))
 }
 
-/// The values wider than 32 bits: those that compute addresses, and the others.
+/// The values wider than 32 bits: those that compute addresses, and the others. Where no target has vectors of them, it
+/// makes no difference, and all are among the first.
 pub(super) fn wide_values(k: &Kernel) -> (Vec<UOp>, Vec<UOp>) {
     let g = &k.g;
     let nodes = k.nodes();
     let wide: Vec<UOp> = nodes.iter().copied().filter(|&u| g.dtype(u).size() > 4).collect();
-    if wide.is_empty() {
+    if wide.is_empty() || !COMPILED {
         return (wide, Vec::new());
     }
     let offsets: Vec<UOp> = nodes.iter().filter(|&&u| g.op(u) == Op::Index).map(|&u| g.src_at(u, 1)).collect();
