@@ -66,20 +66,7 @@ impl RateSchedule {
 }
 
 /// The matrices of a layer that can be adapted, by GGUF's names.
-const MATRICES: &[&str] = &[
-    "attn_q",
-    "attn_k",
-    "attn_v",
-    "attn_qkv",
-    "attn_output",
-    "ffn_gate",
-    "ffn_up",
-    "ffn_down",
-    // Not Mamba's `ssm_out`, of which PEFT reads no adapter
-    "ssm_in",
-    "ssm_x",
-    "ssm_dt",
-];
+const MATRICES: &[&str] = &["attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
 
 /// A model with adapters that are trained.
 pub struct Learner {
@@ -152,8 +139,7 @@ impl Decoder {
             }
         }
         if let Some((target, _)) = lora.targets.iter().zip(&found).find(|f| !f.1) {
-            let known = MATRICES.iter().filter(|p| self.has_weight(&format!("blk.0.{p}.weight")));
-            let known: Vec<String> = known.map(|p| names::module(arch, 0, p, self.is_joined(0))).collect();
+            let known: Vec<String> = MATRICES.iter().map(|p| names::module(arch, 0, p, self.is_joined(0))).collect();
             return Err(bad(format!(
                 "no matrix is called `{target}`; those of the first layer are {}",
                 known.join(", ")

@@ -201,9 +201,6 @@ pub(super) fn is_transposed_in(arch: &Arch) -> bool {
 /// The transformers library's name for the module of a layer's matrix. `is_joined` says that gate and up
 /// projection are one matrix.
 pub(super) fn module(arch: &Arch, layer: usize, part: &str, is_joined: bool) -> String {
-    if arch.recurrent {
-        return mamba::module(layer, part);
-    }
     let (list, layers) = match is_transposed_in(arch) {
         true => (GPT2_PARTS, "transformer.h"),
         false => (PARTS, "model.layers"),
