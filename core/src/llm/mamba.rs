@@ -92,13 +92,6 @@ pub(super) fn translate(name: &str) -> Option<String> {
     Some(format!("blk.{layer}.{}", of(PARTS, part)?))
 }
 
-/// The transformers library's name for the module of a layer's matrix.
-pub(super) fn module(layer: usize, part: &str) -> String {
-    let is = |own: &str| own.strip_suffix(".weight") == Some(part);
-    let theirs = PARTS.iter().find(|p| is(p.1)).and_then(|p| p.0.strip_suffix(".weight"));
-    format!("backbone.layers.{layer}.{}", theirs.unwrap_or(part))
-}
-
 /// Does a model of this many layers read a weight of this name?
 pub(super) fn is_read(layers: usize, name: &str) -> bool {
     match name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) {
