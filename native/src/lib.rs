@@ -1,9 +1,9 @@
 //! gradloom for native programs: devices, an API whose calls block until their result is there, and everything that the
 //! core crate exports.
 
-#[cfg(any(feature = "cuda", feature = "opencl"))]
 #[cfg(feature = "serve")]
 pub mod access;
+#[cfg(any(feature = "cuda", feature = "opencl"))]
 mod binaries;
 pub mod c;
 pub mod cache;

@@ -29,7 +29,7 @@ impl Lower<'_> {
         if w == 1 {
             return self.alu_scalar(u, pt, off);
         }
-        if wide(dt) || wide(sdt) {
+        if wide(dt) || src.iter().any(|&s| wide(g.dtype(s))) {
             return self.alu_wide(u, pt, off, w);
         }
         if !vectorised(op, sdt, dt) {
