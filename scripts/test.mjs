@@ -17,9 +17,9 @@ const stages = {
   fetch: () => fetchData(),
   build: () => buildInParallel(),
   rust: () => {
-    const tests = runInBackground("cargo", ["test", "--workspace", "--no-fail-fast", "--features", "gradloom-tests/wgpu"], { stdio: "inherit" });
+    const tests = runInBackground("cargo", ["test", ...nativePackages, "--no-fail-fast"], { stdio: "inherit" });
     // if the module build fails meanwhile, the tests are ended
-    return Promise.race([tests, wasmBuild?.then(() => tests) ?? tests]);
+    return Promise.race([tests, wasmBuild?.then(() => tests) ?? tests]).then(() => run("cargo", ["test", "--package", "xtask"]));
   },
   wasm: () => {
     if (wasmBuild) return wasmBuild;
@@ -50,6 +50,12 @@ const stages = {
   },
 };
 
+/**
+ * What the native tests are built of. The package xtask is tested by itself: among the others cargo would build its
+ * dependencies, which are large, a second time with other features.
+ */
+const nativePackages = ["--workspace", "--exclude", "xtask", "--features", "gradloom-tests/wgpu"];
+
 /** The build of the wasm modules, if this run has started it. */
 let wasmBuild;
 
@@ -62,7 +68,7 @@ async function buildInParallel() {
   run("cargo", ["build", "--quiet", "--package", "xtask"]);
   const xtask = join(process.env.CARGO_TARGET_DIR ?? join(root, "target"), "debug/xtask");
   wasmBuild = runInBackground(xtask, ["wasm"]).then(() => runInBackground(xtask, ["wasm", "--tests"]));
-  const native = runInBackground("cargo", ["test", "--workspace", "--no-run", "--features", "gradloom-tests/wgpu"], { stdio: "inherit" });
+  const native = runInBackground("cargo", ["test", ...nativePackages, "--no-run"], { stdio: "inherit" });
   await Promise.race([native, wasmBuild.then(() => native)]);
 }
 
@@ -109,7 +115,7 @@ main(async () => {
   process.env.GRADLOOM_LEFT_OUT = skipLog;
   const table = [];
   for (const name of names) {
-    console.log(`\n== ${name} ==`);
+    console.log(`\n== ${name} == (after ${seconds(whole)} s)`);
     const start = performance.now();
     try {
       await { ...stages, ...extraStages }[name]();

@@ -26,11 +26,34 @@ export function chromiumPath() {
   return found;
 }
 
-/** Starts Chromium with a temporary profile. `flags` come after the usual ones. */
+/** A browser that is busy with nothing opens a page in well under a second; one that takes this long never will. */
+const FIRST_PAGE_MS = 60_000;
+
+/** Whether a browser opens a page. */
+async function opensPages(browser) {
+  let timer;
+  const late = new Promise((done) => (timer = setTimeout(done, FIRST_PAGE_MS, false)));
+  const opened = browser.newPage().then((page) => page.close()).then(() => true, () => false);
+  const answer = await Promise.race([opened, late]);
+  clearTimeout(timer);
+  return answer;
+}
+
+/**
+ * Starts Chromium with a temporary profile. `flags` come after the usual ones. On a busy machine a Chromium that has started
+ * may never open a page, and Playwright sets no limit: such a browser is replaced once.
+ */
 export async function launch({ flags = [], webgpu = true } = {}) {
   const { chromium } = await import("playwright-core");
   const args = webgpu ? FLAGS : [...FLAGS.filter((flag) => !flag.includes("webgpu")), "--disable-features=WebGPU"];
-  return chromium.launch({ executablePath: chromiumPath(), headless: true, args: [...args, ...flags] });
+  const start = () => chromium.launch({ executablePath: chromiumPath(), headless: true, args: [...args, ...flags] });
+  const first = await start();
+  if (await opensPages(first)) return first;
+  console.log("chromium: the browser opens no page; starting another one");
+  await Promise.race([first.close().catch(() => {}), new Promise((done) => setTimeout(done, 5_000))]);
+  const second = await start();
+  if (await opensPages(second)) return second;
+  throw new Failure(`Chromium (${chromiumPath()}) starts, but opens no page in ${FIRST_PAGE_MS / 1000} s`);
 }
 
 /** Starts Chromium with a persistent profile in a folder; `extension` is the folder of an extension to load. */

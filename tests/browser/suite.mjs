@@ -113,7 +113,7 @@ export async function runSuite({ path, config, gradloom, grep = "", set = {}, on
     done: () => stop(null),
   };
 
-  try {
+  const open = async () => {
     const page = await browser.newPage();
     await page.exposeFunction("__report", (event) => on[event.kind](event));
     page.on("console", (message) => {
@@ -123,9 +123,12 @@ export async function runSuite({ path, config, gradloom, grep = "", set = {}, on
     page.on("pageerror", (error) => problem(`uncaught: ${error.stack ?? error}`));
     page.on("crash", () => stop("the page crashed"));
     const query = new URLSearchParams({ suite: `/${path}`, config, webgpu, grep, package: `${packageServer?.url ?? ""}/gradloom`, ...set });
-    watch(GRACE_MS);
     await page.goto(`${server.url}/page/index.html?${query}`);
-    await finished;
+  };
+  try {
+    watch(GRACE_MS);
+    // a page that does not even open is late too; what it says after that is not waited for
+    await Promise.race([open().then(() => finished), finished]);
     const ran = rows.filter(({ name }) => name !== "(outside any test)").length;
     if (planned === 0 && !grep && !firefox) close("the suite has no tests", 0);
     else if (planned !== null && ran < planned) close(`only ${ran} of ${planned} tests ran`, 0);

@@ -75,3 +75,4 @@ mod wasm;
 mod weights;
 mod wgsl;
 mod whisper;
+mod wide;
