@@ -99,10 +99,10 @@ fn causal_attention() {
             let mask = triangle(s, rows, keys, 19)?;
             q.attention(&k, &v, &Attention { mask: Some(&mask), ..Attention::default() })
         });
-        // scores of NaN and Inf where they count, for one query or for all
-        for (value, at) in
-            [(f32::NAN, 0), (f32::INFINITY, 3 * width), (f32::NEG_INFINITY, 0), (f32::NAN, width * (rows - 1))]
-        {
+        // scores of NaN and Inf where they count, for one query or for all, in an even and an odd shape
+        let odd_values =
+            [(f32::NAN, 0), (f32::INFINITY, 3 * width), (f32::NEG_INFINITY, 0), (f32::NAN, width * (rows - 1))];
+        for (value, at) in odd_values.into_iter().filter(|_| rows == 64 || rows == 33) {
             check(&format!("{of}, with {value} at {at}"), |s| {
                 let [q, k, v] = parts(s)?;
                 let mut odd = vec![0f32; heads * rows * width];

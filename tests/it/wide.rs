@@ -11,7 +11,7 @@ use gradloom_tests::here;
 const DEVICES: [&str; 5] = ["eval", "cpu", "cpu:avx2", "llvm", "c"];
 
 /// Lengths that fill no vector, one, several, and leave every remainder of four and of eight.
-const LENGTHS: [usize; 16] = [1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 34, 62, 131];
+const LENGTHS: [usize; 11] = [1, 2, 3, 4, 7, 8, 9, 13, 16, 30, 131];
 
 /// Whole numbers, many of them at the edges of narrower types; as floats halves and zeros of both signs too.
 fn numbers(s: &Session, rng: &mut Rng, dtype: DType, shape: &[usize]) -> Result<Tensor> {
@@ -138,7 +138,7 @@ fn check(dtype: DType, make: Make, same: impl Fn(bool, u64, u64) -> bool) {
     for n in LENGTHS {
         let want = run(DEVICES[0], n).expect("the evaluator");
         // compilers that are programs of their own take long
-        for device in &DEVICES[1..if n % 4 == 3 { 5 } else { 3 }] {
+        for device in &DEVICES[1..if n > 99 { 5 } else { 3 }] {
             let Some(got) = run(device, n) else { continue };
             for (at, ((dt, g), (_, w))) in got.iter().zip(&want).enumerate() {
                 let off = g.iter().zip(w).position(|(&a, &b)| !same(dt.is_float(), a, b));
