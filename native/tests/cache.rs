@@ -197,7 +197,7 @@ fn processes_share_a_folder() {
 /// Tunes, and runs what came of it in another process.
 fn tunes(device: &str) {
     let folder = Folder::new(&format!("tuned-{device}"));
-    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/models/hibari_oov");
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/models/zoo_t5_encoder");
     let gradloom = |command: &str, more: &[&str]| {
         let mut c = Command::new(env!("CARGO_BIN_EXE_gradloom"));
         c.args([command, "--json", "--device", device, "--threads", "1"]).args(more).arg(model.join("model.onnx"));
