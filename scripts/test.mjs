@@ -52,9 +52,13 @@ const stages = {
 
 /**
  * What the native tests are built of. The package xtask is tested by itself: among the others cargo would build its
- * dependencies, which are large, a second time with other features.
+ * dependencies, which are large, a second time with other features. Those of the web are tested as the modules that
+ * they become.
  */
-const nativePackages = ["--workspace", "--exclude", "xtask", "--features", "gradloom-tests/wgpu"];
+const nativePackages = [
+  ...["gradloom-core", "gradloom", "gradloom-tests", "gradloom-cuda-emulator"].flatMap((name) => ["--package", name]),
+  ...["--features", "gradloom-tests/wgpu"],
+];
 
 /** The build of the wasm modules, if this run has started it. */
 let wasmBuild;
