@@ -26,7 +26,7 @@ export function chromiumPath() {
   return found;
 }
 
-/** A browser that is busy with nothing opens a page in well under a second; one that takes this long never will. */
+/** How long a browser may take for its first page, which usually takes a fraction of a second. */
 const FIRST_PAGE_MS = 60_000;
 
 /** Whether a browser opens a page. */
@@ -40,19 +40,19 @@ async function opensPages(browser) {
 }
 
 /**
- * Starts Chromium with a temporary profile. `flags` come after the usual ones. On a busy machine a Chromium that has started
- * may never open a page, and Playwright sets no limit: such a browser is replaced once.
+ * Starts Chromium with a temporary profile. `flags` come after the usual ones. Playwright waits without a limit for a
+ * browser that has started but opens no page, so such a browser is replaced once.
  */
 export async function launch({ flags = [], webgpu = true } = {}) {
   const { chromium } = await import("playwright-core");
   const args = webgpu ? FLAGS : [...FLAGS.filter((flag) => !flag.includes("webgpu")), "--disable-features=WebGPU"];
-  const start = () => chromium.launch({ executablePath: chromiumPath(), headless: true, args: [...args, ...flags] });
-  const first = await start();
-  if (await opensPages(first)) return first;
-  console.log("chromium: the browser opens no page; starting another one");
-  await Promise.race([first.close().catch(() => {}), new Promise((done) => setTimeout(done, 5_000))]);
-  const second = await start();
-  if (await opensPages(second)) return second;
+  for (let attempt = 0; attempt < 2; attempt += 1) {
+    const browser = await chromium.launch({ executablePath: chromiumPath(), headless: true, args: [...args, ...flags] });
+    if (await opensPages(browser)) return browser;
+    console.log("chromium: the browser opens no page");
+    // a browser that hangs may not close either
+    await Promise.race([browser.close().catch(() => {}), new Promise((done) => setTimeout(done, 5_000))]);
+  }
   throw new Failure(`Chromium (${chromiumPath()}) starts, but opens no page in ${FIRST_PAGE_MS / 1000} s`);
 }
 
