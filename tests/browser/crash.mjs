@@ -163,8 +163,11 @@ async function look(worker) {
   const blank = await ways.task();
   const [all, lost] = [[], []];
   globalThis.listening = (async () => {
-    // and a second after the loss, when canvases are restored
-    for (let end = Infinity; performance.now() < end; end = globalThis.lost ? Math.min(end, performance.now() + 1000) : end) {
+    // and after the loss until pictures come again from canvases that were restored, however long that takes
+    const isOver = () => performance.now() > restored + 1000 && typeof all.at(-1) !== "string";
+    let restored = Infinity;
+    canvas.addEventListener("contextrestored", () => (restored = performance.now()));
+    for (let until = Infinity; performance.now() < until && !isOver(); until = globalThis.lost ? Math.min(until, performance.now() + 60_000) : until) {
       for (const way of Object.values(ways)) {
         paint();
         // painting does nothing then, and by the time of the call the canvas may be there again, blank

@@ -148,8 +148,8 @@ export interface ImageInput {
   // without types of the DOM, since programs for Node have none
   readonly source: unknown;
   readonly options: object;
-  /** @internal Converts it on a device. */
-  toTensor(options: { device: Device; signal?: AbortSignal }): Promise<Tensor>;
+  /** @internal Converts it on a device. `loss` is the error of an earlier attempt that lost its GPU, and the picture perhaps with it. */
+  toTensor(options: { device: Device; signal?: AbortSignal; loss?: unknown }): Promise<Tensor>;
 }
 
 /**
@@ -277,7 +277,7 @@ export class LocalModel implements Model {
    * Runs the model. If the GPU is lost meanwhile, runs again on its replacement, up to `retries` times, with the inputs
    * that still exist.
    */
-  async #attempt(inputs: Record<string, ModelInput>, options: RunOptions, retries: number): Promise<Record<string, Tensor>> {
+  async #attempt(inputs: Record<string, ModelInput>, options: RunOptions, retries: number, loss?: unknown): Promise<Record<string, Tensor>> {
     const { signal, onProgress } = options;
     signal?.throwIfAborted();
     this.#liveId();
@@ -289,7 +289,7 @@ export class LocalModel implements Model {
       report?.("device");
       await guardAsync(() => (this.#migration ??= this.#migrate()), signal);
     }
-    if (Object.values(inputs).some(isImageInput)) return this.#withPictures(inputs, options, retries);
+    if (Object.values(inputs).some(isImageInput)) return this.#withPictures(inputs, options, retries, loss);
     const pending = Object.entries(inputs).map(([name, value]) => this.#bindInput(name, value, signal));
     const bound = pending.every(isBound) ? pending : await Promise.all(pending);
     const id = options.outputs ? this.#variantFor(options.outputs) : this.#liveId();
@@ -312,19 +312,19 @@ export class LocalModel implements Model {
     return Object.fromEntries(names.map((name, at) => [name, made(host, numbers[TIMING_NUMBERS + at]!)]));
   }
 
-  /** Runs the model with its pictures as tensors, which are disposed afterwards. */
-  async #withPictures(inputs: Record<string, ModelInput>, options: RunOptions, retries: number): Promise<Record<string, Tensor>> {
+  /** Runs the model with its pictures as tensors, which are disposed afterwards. `loss` is the error of the attempt before. */
+  async #withPictures(inputs: Record<string, ModelInput>, options: RunOptions, retries: number, loss: unknown): Promise<Record<string, Tensor>> {
     const { signal } = options;
     const pictures: Tensor[] = [];
     try {
       const values: Record<string, ModelInput> = {};
       for (const [name, value] of Object.entries(inputs)) {
-        values[name] = isImageInput(value) ? (pictures[pictures.length] = await value.toTensor({ device: this.#host, ...(signal && { signal }) })) : value;
+        values[name] = isImageInput(value) ? (pictures[pictures.length] = await value.toTensor({ device: this.#host, loss, ...(signal && { signal }) })) : value;
       }
       return await this.#attempt(values, options, 0);
     } catch (error) {
       if (retries === 0 || !isLost(error) || this.#host.kind !== "webgpu" || signal?.aborted) throw error;
-      return this.#attempt(inputs, options, retries - 1);
+      return this.#attempt(inputs, options, retries - 1, error);
     } finally {
       pictures.forEach((t) => t.dispose());
     }

@@ -78,18 +78,11 @@ export async function pixelsForWorker(source: ImageSource, signal?: AbortSignal)
 /** Whether a posted picture is of a kind that the GPU's process may hold. */
 export const isOnGpu = (picture: unknown): boolean => ["ImageBitmap", "VideoFrame"].includes(classNameOf(picture));
 
-/**
- * Converts a picture again after a GPU was lost while it was posted; `loss` is thrown if the picture may be lost as well.
- * Seen in Chromium 148: when the GPU's process ends, the canvases and bitmaps that it held read as transparent, and its
- * frames as black, without any error.
- */
+/** Converts a picture again after a GPU was lost while it was posted; `loss` is thrown if the picture may be lost as well. */
 export async function pictureAfterLoss(source: ImageSource, loss: unknown, signal?: AbortSignal): Promise<unknown> {
-  const kind = classNameOf(source);
-  const isFilm = /^Video|^HTMLVideo|MediaStream/.test(kind);
-  if (!isFilm && !BITMAP_SOURCES.has(kind)) return pictureForWorker(source, signal);
-  const pixels = await pixelsForWorker(source, signal);
-  if (pixels.data.some((v, at) => v !== 0 && !(isFilm && at % 4 === 3))) return pixels;
-  throw loss;
+  const { readAfterLoss } = await import("../vision/pixels.js");
+  const found = await readAfterLoss(source, loss, signal ? { signal } : {});
+  return found === source ? pictureForWorker(source, signal) : found;
 }
 
 /** Converts a sound: audio buffers to their samples, files like other files. */

@@ -4,11 +4,12 @@ import { loadChunk } from "../chunks.js";
 import { DeviceError, InternalError, ValueError } from "../errors.js";
 import { canRunInWorker } from "../model.js";
 import type { FetchOptions } from "../progress.js";
+import type { ImageSource } from "../vision/pixels.js";
 import type { Opened, TaskName, TaskOptions } from "./recipe.js";
 
 type LocalTasks = typeof import("./implementations.js");
 /** Names of the functions that perform tasks. */
-export type TaskFunction = Exclude<keyof LocalTasks, "disposeKept" | "retryOnDeviceLoss" | "openLocal">;
+export type TaskFunction = Exclude<keyof LocalTasks, "disposeKept" | "retryOnDeviceLoss" | "openLocal" | "readAfterLoss">;
 
 /** An opened model in the page's worker. */
 interface RemoteTasks {
@@ -122,7 +123,10 @@ export async function runTask<N extends TaskFunction>(name: N, task: TaskName, a
   try {
     if (remote) return await remote.run(name, input, more, taskOptions);
     const localTasks = await loadLocalTasks();
-    return await localTasks.retryOnDeviceLoss(taskOptions, (options) => (localTasks[name] as (...all: unknown[]) => Promise<unknown>)(...args, options));
+    const perform = localTasks[name] as (...all: unknown[]) => Promise<unknown>;
+    return await localTasks.retryOnDeviceLoss(taskOptions, async (options, loss) => {
+      return perform(loss ? await localTasks.readAfterLoss(input as ImageSource, loss, options) : input, ...more, options);
+    });
   } catch (error) {
     if (isModelLost(error)) {
       for (const [key, each] of openedModels) if ((await each.catch(() => undefined)) === model) openedModels.delete(key);

@@ -11,3 +11,4 @@ export { transcribe, vad } from "./sounds.js";
 export { detectText } from "./text-boxes.js";
 export { embed } from "./texts.js";
 export { detect } from "./objects.js";
+export { readAfterLoss } from "../vision/pixels.js";

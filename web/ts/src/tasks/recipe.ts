@@ -187,8 +187,9 @@ export function disposeKept({ kept }: Opened): void {
 /**
  * Runs a task, and runs it once more if its device is lost; the objects it kept on that device are made again. If text
  * has already been delivered to `onText`, the loss is reported as an error instead, so that no text is delivered twice.
+ * The second time `body` gets the loss as well, with which its input may have been lost.
  */
-export async function retryOnDeviceLoss<T>(options: TaskOptions, body: (options: TaskOptions) => Promise<T>): Promise<T> {
+export async function retryOnDeviceLoss<T>(options: TaskOptions, body: (options: TaskOptions, loss?: unknown) => Promise<T>): Promise<T> {
   const { onText } = options as { onText?: (text: string) => void };
   let hasEmitted = false;
   const emit = (text: string): void => {
@@ -201,7 +202,7 @@ export async function retryOnDeviceLoss<T>(options: TaskOptions, body: (options:
     if (!isLost(error) || hasEmitted || options.signal?.aborted) throw error;
     disposeKept(openedOf(options));
     options.onProgress?.({ phase: "device", loaded: 0, total: 0 });
-    return body(options);
+    return body(options, error);
   }
 }
 

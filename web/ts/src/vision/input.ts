@@ -1,7 +1,7 @@
 // A picture as a model's input, converted where the model is.
 import type { ImageInput } from "../model.js";
 import { type ImageOptions, fromImage } from "./image.js";
-import type { ImageSource } from "./pixels.js";
+import { type ImageSource, readAfterLoss } from "./pixels.js";
 
 /** The options of `fromImage` that `imageInput` takes. */
 export type ImageInputOptions = Omit<ImageOptions, "device" | "signal" | "fetch" | "onProgress">;
@@ -13,5 +13,8 @@ export type ImageInputOptions = Omit<ImageOptions, "device" | "signal" | "fetch"
  * Errors are those of `fromImage`, at `run`.
  */
 export function imageInput(source: ImageSource, options: ImageInputOptions = {}): ImageInput {
-  return { source, options, toTensor: (extra) => fromImage(source, { ...options, ...extra }) };
+  const toTensor: ImageInput["toTensor"] = async ({ loss, ...extra }) => {
+    return fromImage(loss ? await readAfterLoss(source, loss, extra) : source, { ...options, ...extra });
+  };
+  return { source, options, toTensor };
 }

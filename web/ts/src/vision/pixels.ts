@@ -102,6 +102,22 @@ export async function readPixels(source: ImageSource, options: FetchOptions): Pr
   }
 }
 
+const BITMAP_SOURCES = new Set(["HTMLImageElement", "HTMLVideoElement", "HTMLCanvasElement", "OffscreenCanvas", "ImageBitmap"]);
+
+/**
+ * @internal Reads a picture again after a GPU was lost while it was used. Gives its pixels if the GPU's process may have
+ * held it, else the source itself. `loss` is thrown if the picture may be lost as well. Seen in Chromium 148: when that
+ * process ends, the canvases and bitmaps that it held read as transparent, and its frames as black, without any error.
+ */
+export async function readAfterLoss(source: ImageSource, loss: unknown, options: FetchOptions): Promise<ImageSource> {
+  const kind = classNameOf(source);
+  const isFilm = /^Video|^HTMLVideo/.test(kind) || isStreamClass(kind);
+  if (!isFilm && !BITMAP_SOURCES.has(kind)) return source;
+  const { data, width, height } = await readPixels(source, options);
+  if (data.some((v, at) => v !== 0 && !(isFilm && at % 4 === 3))) return { data, width, height };
+  throw loss;
+}
+
 /** @internal Converts a source to something that the browser can draw, decoding files. Undefined for pixels in memory. */
 export async function toDrawable(source: ImageSource, options: FetchOptions): Promise<Drawable | undefined> {
   options.signal?.throwIfAborted();
