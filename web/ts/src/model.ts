@@ -319,7 +319,8 @@ export class LocalModel implements Model {
     try {
       const values: Record<string, ModelInput> = {};
       for (const [name, value] of Object.entries(inputs)) {
-        values[name] = isImageInput(value) ? (pictures[pictures.length] = await value.toTensor({ device: this.#host, loss, ...(signal && { signal }) })) : value;
+        values[name] = value;
+        if (isImageInput(value)) pictures.push((values[name] = await value.toTensor({ device: this.#host, loss, ...(signal && { signal }) })));
       }
       return await this.#attempt(values, options, 0);
     } catch (error) {
