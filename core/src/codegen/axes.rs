@@ -363,11 +363,12 @@ impl Kernel {
         let (kind, reduce, id) = (self.g.kind(r), self.g.kind(r).is_reduce(), self.g.range_arg(r).id);
         let in_stage =
             || self.nodes().into_iter().any(|u| self.g.op(u) == Op::Stage && self.g.ranges(u) >> id & 1 == 1);
+        let lanes = if t.caps.power_of_two_lanes { 1 << by.trailing_zeros() } else { by };
         match part {
             Part::Lane | Part::Accum | Part::Unroll | Part::Dot | Part::Tile if in_stage() => {
                 return Err("a local array is made in this loop");
             }
-            Part::Lane if !self.lane_fits(r, by) => return Err("there is a lane axis already"),
+            Part::Lane if !self.lane_fits(r, lanes) => return Err("there is a lane axis already"),
             Part::Local if reduce || !t.caps.has_local => return Err("only output axes of a GPU kernel can be local"),
             Part::Group if !t.caps.has_local || !self.can_share(r) => {
                 return Err("only reductions outside of all loops can be shared");
@@ -403,7 +404,13 @@ impl Kernel {
             return self.share_axis(r, threads).ok_or(uneven);
         }
         let overlap = kind == AxisKind::Fill || !reduce && !t.caps.has_local && self.repeatable();
-        self.split(r, by, inner, part == Part::Lane, overlap).ok_or(uneven)
+        if part != Part::Lane || lanes == by {
+            return self.split(r, by, inner, part == Part::Lane, overlap).ok_or(uneven);
+        }
+        let within = if self.g.range_len(r) == by { id } else { self.next_id };
+        let done = self.split(r, by, inner, false, overlap).ok_or(uneven)?;
+        let vectors = self.range_by_id(within).filter(|_| done.is_ok() && lanes > 1);
+        Ok(done.and_then(|()| vectors.and_then(|v| self.split(v, lanes, inner, true, false)).unwrap_or(Ok(()))))
     }
 
     /// May an element be computed and stored twice? Not if the kernel reads what it writes, unless that is what an

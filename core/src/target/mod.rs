@@ -138,6 +138,7 @@ impl Target {
                 lanes: 8,
                 vector_registers: 16,
                 wide_vectors: true,
+                power_of_two_lanes: true,
                 ..Caps::processor()
             },
             limits: Limits::processor(threads),

@@ -1,7 +1,7 @@
 //! How C spells types, constants, memory and loops.
 
 use super::super::cstyle::{Alu, At, Dialect, Ptr, Spelling, literal, memory_type, scalar};
-use super::alu;
+use super::{alu, masked};
 use crate::dtype::Scalar;
 use crate::target::{Target, functions};
 use crate::{DType, Error, Result};
@@ -10,6 +10,8 @@ use std::collections::BTreeSet;
 /// The C dialect, with the vector types that the kernel uses.
 pub(super) struct C {
     vectors: BTreeSet<(DType, usize)>,
+    /// The vector types that are loaded or stored under a mask.
+    masked: BTreeSet<(DType, usize)>,
     spelling: &'static Spelling,
 }
 
@@ -31,7 +33,8 @@ pub(super) fn element(dt: DType) -> DType {
 impl C {
     /// Standard C for a target without vectors.
     pub(super) fn new(t: &Target) -> C {
-        C { vectors: BTreeSet::new(), spelling: if t.caps.lanes > 1 { &GNU } else { &STANDARD } }
+        let spelling = if t.caps.lanes > 1 { &GNU } else { &STANDARD };
+        C { vectors: BTreeSet::new(), masked: BTreeSet::new(), spelling }
     }
 
     /// The name of the vector type of `lanes` values of a dtype, which is recorded as in use.
@@ -46,20 +49,19 @@ impl C {
         if dt == DType::F32 { format!("gl_f32_bits(vars[{i}])") } else { format!("((i32)vars[{i}])") }
     }
 
-    /// Declarations of the vector types.
+    /// Declarations of the vector types, and the functions that load and store under a mask.
     pub(super) fn types(&self) -> Vec<String> {
-        let declare = |&(dt, n): &(DType, usize)| {
-            let (e, v, bytes) = (dt.name(), format!("{}x{n}", dt.name()), dt.size() * n);
-            let xs = vec!["x"; n].join(", ");
-            format!(
-                "#ifndef GL_{v}\n#define GL_{v}\n\
-                 typedef {e} {v} __attribute__((vector_size({bytes})));\n\
-                 typedef {e} {v}u __attribute__((vector_size({bytes}), aligned({}), may_alias));\n\
-                 static inline {v} gl_splat_{v}({e} x) {{ return ({v}){{{xs}}}; }}\n#endif\n",
-                dt.size()
-            )
-        };
-        self.vectors.iter().map(declare).collect()
+        let functions = self.masked.iter().map(|&(dt, n)| masked::functions(dt, n));
+        self.vectors.iter().map(|&(dt, n)| declaration(dt, n)).chain(functions).collect()
+    }
+
+    /// The suffix of the functions that access memory under a mask, if there are any for this type.
+    fn masked(&mut self, dt: DType, lanes: usize) -> Option<String> {
+        let has = element(dt) == dt && dt.size() == 4 && masked::LANES.contains(&lanes);
+        has.then(|| {
+            self.masked.insert((dt, lanes));
+            self.vec(dt, lanes)
+        })
     }
 
     /// Converts a comparison of vectors with elements of `from` to an i32 mask.
@@ -67,6 +69,19 @@ impl C {
         let to = self.vec(DType::I32, lanes);
         if element(from).size() == 4 { format!("({to})({e})") } else { format!("__builtin_convertvector({e}, {to})") }
     }
+}
+
+/// The declaration of a vector type, guarded, so that it may be repeated in a unit.
+pub(super) fn declaration(dt: DType, n: usize) -> String {
+    let (e, v, bytes) = (dt.name(), format!("{}x{n}", dt.name()), dt.size() * n);
+    let xs = vec!["x"; n].join(", ");
+    format!(
+        "#ifndef GL_{v}\n#define GL_{v}\n\
+         typedef {e} {v} __attribute__((vector_size({bytes})));\n\
+         typedef {e} {v}u __attribute__((vector_size({bytes}), aligned({}), may_alias));\n\
+         static inline {v} gl_splat_{v}({e} x) {{ return ({v}){{{xs}}}; }}\n#endif\n",
+        dt.size()
+    )
 }
 
 fn index(at: &At) -> String {
@@ -141,8 +156,9 @@ impl Dialect for C {
         format!("{gate} ? {} : {alt}", self.load(p, at, lanes))
     }
 
-    fn load_masked(&mut self, _p: &Ptr, _at: &At, _lanes: usize, _gate: &str, _alt: &str) -> Option<String> {
-        None
+    fn load_masked(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> Option<String> {
+        let v = self.masked(p.dt, lanes)?;
+        Some(format!("gl_load_{v}({} + {}, {gate}, {alt})", p.name, index(at)))
     }
 
     fn store(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str) -> String {
@@ -156,6 +172,11 @@ impl Dialect for C {
         }
         let v = self.vec(p.dt, lanes);
         format!("*({v}u*)({} + {i}) = {value};", p.name)
+    }
+
+    fn store_masked(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str, gate: &str) -> Option<String> {
+        let v = self.masked(p.dt, lanes)?;
+        Some(format!("gl_store_{v}({} + {}, {gate}, {value});", p.name, index(at)))
     }
 
     fn barrier(&mut self, _pending: Option<u32>) -> Result<&'static str> {

@@ -29,6 +29,11 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef float f32;
 typedef double f64;
+/* GCC 12 and clang: loads and stores of 8 elements under a mask, in pieces of wider vectors. */
+#if defined __AVX__ && !defined GL_STANDARD && (defined __clang__ || __GNUC__ >= 12)
+#define GL_AVX
+typedef float gl_f8 __attribute__((vector_size(32)));
+#endif
 #define GL_FN static inline
 #define GL_F64
 static inline u32 gl_bits_f32(f32 x) { u32 r; GL_COPY(&r, &x, 4); return r; }

@@ -17,6 +17,7 @@
 mod alu;
 mod dialect;
 mod helpers;
+mod masked;
 
 use super::cstyle::{Ptr, Walk, memory_type};
 use super::{Code, Renderer};
