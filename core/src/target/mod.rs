@@ -165,6 +165,7 @@ impl Target {
                 lanes,
                 vector_registers: registers,
                 wide_vectors: true,
+                power_of_two_lanes: true,
                 ..Caps::processor()
             },
             limits: Limits::processor(threads),
