@@ -48,6 +48,7 @@ pub mod tell;
 pub mod text;
 pub mod tune;
 mod upload;
+mod vectors;
 #[cfg(feature = "serve")]
 pub mod viz;
 #[cfg(feature = "vulkan")]

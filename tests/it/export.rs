@@ -162,7 +162,7 @@ fn check_c(style: c::Style, weights: c::Weights, tag: &str, options: &[&str]) {
 fn c_with_vectors_gives_what_is_expected() {
     let options =
         ["-std=gnu11", "-O1", "-march=native", "-fwrapv", "-Wall", "-Wno-psabi", "-Wno-unused-function", "-Werror"];
-    check_c(c::Style::Gnu, c::Weights::BySize, "c", &options);
+    check_c(c::Style::default(), c::Weights::BySize, "c", &options);
 }
 
 #[test]

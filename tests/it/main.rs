@@ -30,6 +30,7 @@ mod hostile;
 #[cfg(target_arch = "x86_64")]
 mod integers;
 mod joins;
+mod lanes;
 mod lengths;
 mod llm;
 mod llm_adapters;

@@ -33,7 +33,7 @@ fn random_opts(ast: &Ast, t: &Target, rng: &mut Rng) -> Vec<Opt> {
             Opt::dot,
             Opt::pad,
         ]);
-        let opt = make(rng.below(8) as u8, rng.pick(&[2, 3, 4, 5, 8, 16]));
+        let opt = make(rng.below(8) as u8, rng.pick(&[2, 3, 4, 5, 8, 16, 24]));
         if opts.len() < 5 && k.apply(&opt, t).is_ok() {
             opts.push(opt);
         }
@@ -154,4 +154,9 @@ fn graphs_agree_on_avx2() {
 #[test]
 fn graphs_agree_through_llvm() {
     check("llvm", 4);
+}
+
+#[test]
+fn graphs_agree_through_c() {
+    check("c", 24);
 }

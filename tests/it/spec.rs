@@ -8,7 +8,7 @@ use gradloom_tests::programs::samples;
 
 #[test]
 fn samples_are_valid_and_round_trip_through_text() {
-    for t in [Target::eval(), Target::wgsl("wgpu"), Target::wasm(true, 1), Target::c(1)] {
+    for t in [Target::eval(), Target::wgsl("wgpu"), Target::wasm(true, 1), Target::c(8, 16, 1)] {
         for s in samples(&t) {
             let p = &s.program;
             verify(&p.g, &p.order, Stage::Program).unwrap_or_else(|e| panic!("{}: {e}", p.name));

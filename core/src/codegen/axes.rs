@@ -5,7 +5,7 @@
 
 use super::in_bounds::stays_inside;
 use super::live::{LaunchDim, NeededIterations};
-use super::opt::{Opt, Part};
+use super::opt::{Opt, Part, lanes_of_a_vector};
 use super::pack::Pack;
 use super::program::ParamInfo;
 use crate::analysis::Role;
@@ -363,7 +363,7 @@ impl Kernel {
         let (kind, reduce, id) = (self.g.kind(r), self.g.kind(r).is_reduce(), self.g.range_arg(r).id);
         let in_stage =
             || self.nodes().into_iter().any(|u| self.g.op(u) == Op::Stage && self.g.ranges(u) >> id & 1 == 1);
-        let lanes = if t.caps.power_of_two_lanes { 1 << by.trailing_zeros() } else { by };
+        let lanes = if part == Part::Lane { lanes_of_a_vector(self, t, by) } else { by };
         match part {
             Part::Lane | Part::Accum | Part::Unroll | Part::Dot | Part::Tile if in_stage() => {
                 return Err("a local array is made in this loop");
@@ -404,13 +404,14 @@ impl Kernel {
             return self.share_axis(r, threads).ok_or(uneven);
         }
         let overlap = kind == AxisKind::Fill || !reduce && !t.caps.has_local && self.repeatable();
-        if part != Part::Lane || lanes == by {
+        if lanes == by {
             return self.split(r, by, inner, part == Part::Lane, overlap).ok_or(uneven);
         }
+        // first all lanes as registers, then vectors inside of them
         let within = if self.g.range_len(r) == by { id } else { self.next_id };
-        let done = self.split(r, by, inner, false, overlap).ok_or(uneven)?;
-        let vectors = self.range_by_id(within).filter(|_| done.is_ok() && lanes > 1);
-        Ok(done.and_then(|()| vectors.and_then(|v| self.split(v, lanes, inner, true, false)).unwrap_or(Ok(()))))
+        let registers = self.split(r, by, inner, false, overlap).ok_or(uneven)?;
+        let vectors = self.range_by_id(within).filter(|_| registers.is_ok() && lanes > 1);
+        Ok(registers.and_then(|()| vectors.and_then(|v| self.split(v, lanes, inner, true, false)).unwrap_or(Ok(()))))
     }
 
     /// May an element be computed and stored twice? Not if the kernel reads what it writes, unless that is what an

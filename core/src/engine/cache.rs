@@ -81,7 +81,7 @@ pub fn opts_space(t: &Target) -> u128 {
         sm: _,
         // follow from the language and what is hashed of the hardware
         arithmetic: _, fma: _, functions: _, copies: _, permutes: _, interleaved_stores: _, half_vectors: _,
-        wide_vectors: _, power_of_two_lanes: _, memory_operands: _, narrow_mask_constants: _, reassociates: _, shared_allocations: _, custom_kernels: _,
+        wide_vectors: _, most_lanes: _, memory_operands: _, narrow_mask_constants: _, reassociates: _, shared_allocations: _, custom_kernels: _,
     } = caps;
     #[rustfmt::skip]
     let Limits {

@@ -308,7 +308,7 @@ mod tests {
     fn no_program_is_cheaper_than_its_multiplications() {
         let mut targets = vec![Target::wasm(true, 1), Target::wasm(false, 1)];
         if cfg!(feature = "c") {
-            targets.push(Target::c(1));
+            targets.push(Target::c(8, 16, 1));
         }
         for t in targets {
             let mut s = Search::new(&matmul(128, &t), &t, render::of(t.lang), None).unwrap();

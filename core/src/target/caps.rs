@@ -12,9 +12,9 @@ pub struct Caps {
     pub vector_registers: usize,
     /// Are 64-bit values computed in vectors too, of half as many lanes? If not, their lanes are computed one by one.
     pub wide_vectors: bool,
-    /// Has a vector value a power of two of lanes? Then a lane axis of another length, as 24 lanes of three vectors of 8,
-    /// becomes one of vectors inside an axis of registers.
-    pub power_of_two_lanes: bool,
+    /// The most lanes of a vector value, a power of two, where a value cannot have any number of them. A lane axis of
+    /// another length, as 24 lanes of three vectors of 8, becomes one of vectors inside an axis of registers.
+    pub most_lanes: Option<usize>,
     /// Instruction set of an x86-64 target.
     pub isa: Option<Isa>,
     /// Compute capability of an NVIDIA GPU.
@@ -122,7 +122,7 @@ impl Caps {
             lanes: 1,
             vector_registers: 16,
             wide_vectors: false,
-            power_of_two_lanes: false,
+            most_lanes: None,
             isa: None,
             sm: None,
             storage: DTypeSet::ALL,

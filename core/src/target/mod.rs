@@ -86,6 +86,9 @@ pub struct Target {
     pub machine: Machine,
 }
 
+/// The most lanes of a vector value in LLVM's text: it splits those that are longer than a register, into halves.
+const LLVM_LANES: usize = 64;
+
 impl Target {
     /// The native CPU through the x86-64 emitter.
     pub fn x86(isa: Isa, threads: usize) -> Target {
@@ -128,21 +131,22 @@ impl Target {
         }
     }
 
-    /// C through the system compiler.
-    pub fn c(threads: usize) -> Target {
+    /// C through the system compiler, for a processor with `registers` vector registers of `lanes` f32. GCC keeps a vector
+    /// that is longer than a register in memory.
+    pub fn c(lanes: usize, registers: usize, threads: usize) -> Target {
         Target {
             name: "c".into(),
             lang: Lang::C,
             caps: Caps {
                 functions: functions::GNU_C,
-                lanes: 8,
-                vector_registers: 16,
+                lanes,
+                vector_registers: registers,
                 wide_vectors: true,
-                power_of_two_lanes: true,
+                most_lanes: Some(lanes),
                 ..Caps::processor()
             },
             limits: Limits::processor(threads),
-            machine: Machine::generic(8, 16),
+            machine: Machine::generic(lanes, registers),
         }
     }
 
@@ -151,6 +155,7 @@ impl Target {
     pub fn for_wide_values(&self) -> Target {
         let mut t = self.clone();
         t.caps.lanes /= 2;
+        t.caps.most_lanes = t.caps.most_lanes.map(|n| n / 2);
         t.caps.permutes = false;
         t
     }
@@ -165,7 +170,7 @@ impl Target {
                 lanes,
                 vector_registers: registers,
                 wide_vectors: true,
-                power_of_two_lanes: true,
+                most_lanes: Some(LLVM_LANES),
                 ..Caps::processor()
             },
             limits: Limits::processor(threads),

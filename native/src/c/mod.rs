@@ -52,7 +52,8 @@ impl CDevice {
     /// # Errors
     /// [`Error::Device`] if there is none.
     pub fn new() -> Result<CDevice> {
-        Ok(CDevice::with(Target::c(1), Compiler::c()?))
+        let (lanes, registers) = crate::vectors::vectors();
+        Ok(CDevice::with(Target::c(lanes, registers, 1), Compiler::c()?))
     }
 
     /// A device for kernels in a GPU language: `metal`, `cuda` or `hip`.

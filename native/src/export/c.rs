@@ -13,11 +13,14 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// The dialect of C.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Style {
     /// With the vector extensions of gcc and clang.
-    #[default]
-    Gnu,
+    Gnu {
+        /// The f32 values in a vector register of the processors that run the code: 4 (SSE, NEON), 8 (AVX2) or 16
+        /// (AVX-512). With less the code runs as well; longer vectors than registers are slow.
+        lanes: usize,
+    },
     /// C99 without extensions.
     Standard,
 }
@@ -40,14 +43,21 @@ const FEW_BYTES: usize = 1 << 20;
 /// The alignment of weights, arenas and scratch memory in bytes.
 const ALIGN: usize = 64;
 
+/// Vectors of this processor, but at most of 8 lanes, which more processors have.
+impl Default for Style {
+    fn default() -> Style {
+        Style::Gnu { lanes: crate::vectors::vectors().0.min(8) }
+    }
+}
+
 impl Style {
     /// The target that kernels are compiled for.
     pub fn target(self) -> Target {
         match self {
-            Style::Gnu => Target::c(1),
+            Style::Gnu { lanes } => Target::c(lanes, if lanes < 16 { 16 } else { 32 }, 1),
             Style::Standard => {
-                let gnu = Target::c(1);
-                let caps = Caps { lanes: 1, functions: functions::C, ..gnu.caps };
+                let gnu = Target::c(8, 16, 1);
+                let caps = Caps { lanes: 1, most_lanes: None, functions: functions::C, ..gnu.caps };
                 Target { caps, machine: Machine::generic(1, 16), ..gnu }
             }
         }

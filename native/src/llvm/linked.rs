@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 /// A device for this machine with `threads` threads (0: one per core).
 pub fn open(threads: usize) -> Result<CpuDevice> {
     Machine::initialize_native(&InitializationConfig::default()).map_err(error)?;
-    let (lanes, registers) = super::vectors();
+    let (lanes, registers) = crate::vectors::vectors();
     let target = Target { name: "inkwell".into(), ..Target::llvm(lanes, registers, crate::cpu::threads(threads)) };
     CpuDevice::made(target, Box::new(Linked))
 }

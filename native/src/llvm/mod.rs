@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// says what was tried.
 pub fn open(threads: usize) -> Result<CpuDevice> {
     let api = Api::get()?;
-    let (lanes, registers) = vectors();
+    let (lanes, registers) = crate::vectors::vectors();
     let target = Target::llvm(lanes, registers, crate::cpu::threads(threads));
     let maker = Llvm { api, host: Host::new(api), jit: Jit::new(api)?, threads: target.limits.threads, made: 0 };
     CpuDevice::made(target, Box::new(maker))
@@ -35,18 +35,6 @@ pub fn open(threads: usize) -> Result<CpuDevice> {
 pub fn description() -> Result<String> {
     let api = Api::get()?;
     Ok(jit::describe(api, &Host::new(api)))
-}
-
-/// The number of f32 lanes in a vector register of this processor, and the number of these registers.
-fn vectors() -> (usize, usize) {
-    #[cfg(target_arch = "x86_64")]
-    return match () {
-        _ if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") => (16, 32),
-        _ if is_x86_feature_detected!("avx2") => (8, 16),
-        _ => (4, 16),
-    };
-    #[cfg(not(target_arch = "x86_64"))]
-    (4, if cfg!(any(target_arch = "aarch64", target_arch = "riscv64")) { 32 } else { 16 })
 }
 
 struct Llvm {

@@ -26,6 +26,8 @@ mod text;
 mod tiled;
 mod wide;
 
+pub(super) use wide::lanes_of_a_vector;
+
 /// One transformation that changes how a kernel computes its results, and not what they are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Opt {

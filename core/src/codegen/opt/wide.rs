@@ -18,6 +18,16 @@ pub(super) fn target_for<'a>(k: &Kernel, t: &'a Target) -> Cow<'a, Target> {
     if wide { Cow::Owned(t.for_wide_values()) } else { Cow::Borrowed(t) }
 }
 
+/// The lanes of a vector where `n` lanes of an axis are computed at once: fewer where a value of the target cannot have as
+/// many ([`Caps::most_lanes`]).
+///
+/// [`Caps::most_lanes`]: crate::target::Caps::most_lanes
+pub(in crate::codegen) fn lanes_of_a_vector(k: &Kernel, t: &Target, n: usize) -> usize {
+    let limited = cfg!(any(feature = "llvm", feature = "c")) && t.caps.most_lanes.is_some();
+    let most = if limited { target_for(k, t).caps.most_lanes } else { None };
+    most.map_or(n, |most| most.min(1 << n.trailing_zeros()))
+}
+
 /// The axes on which values depend whose lanes would be computed one by one: addresses of 64 bits and, on targets
 /// without vectors of them, all values wider than 32 bits.
 pub(super) fn scalar_ranges(k: &Kernel, t: &Target) -> RangeSet {

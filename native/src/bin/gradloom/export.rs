@@ -27,6 +27,10 @@ pub(crate) struct Job {
     /// Generate standard C99, without the vector extensions of gcc and clang
     #[arg(long)]
     standard: bool,
+    /// f32 values in a vector register of the processor that runs the C code: 4 (SSE, NEON), 8 (AVX2) or 16 (AVX-512)
+    /// [default: as this one, at most 8]
+    #[arg(long, conflicts_with = "standard", value_parser = ["4", "8", "16"])]
+    lanes: Option<String>,
     /// Where C code has its weights
     #[arg(long, value_enum, default_value_t)]
     weights: Weights,
@@ -68,7 +72,11 @@ pub(crate) fn export(job: &Job, progress: Progress) -> Outcome<Json> {
     };
     let (folder, made) = match job.target {
         To::C => {
-            let style = if job.standard { c::Style::Standard } else { c::Style::Gnu };
+            let style = match job.lanes.as_ref().and_then(|n| n.parse().ok()) {
+                _ if job.standard => c::Style::Standard,
+                Some(lanes) => c::Style::Gnu { lanes },
+                None => c::Style::default(),
+            };
             let weights = match job.weights {
                 Weights::Auto => c::Weights::BySize,
                 Weights::Array => c::Weights::Array,

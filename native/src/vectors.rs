@@ -1,0 +1,13 @@
+//! The vector registers of this processor, for the compilers that are told of them.
+
+/// The number of f32 lanes in a vector register, and the number of these registers.
+pub(crate) fn vectors() -> (usize, usize) {
+    #[cfg(target_arch = "x86_64")]
+    return match () {
+        _ if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") => (16, 32),
+        _ if is_x86_feature_detected!("avx2") => (8, 16),
+        _ => (4, 16),
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    (4, if cfg!(any(target_arch = "aarch64", target_arch = "riscv64")) { 32 } else { 16 })
+}
