@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// The C dialect, with the vector types that the kernel uses.
 pub(super) struct C {
     vectors: BTreeSet<(DType, usize)>,
-    /// The vector types that are loaded or stored under a mask.
+    /// The vector types that are loaded under a mask.
     masked: BTreeSet<(DType, usize)>,
     spelling: &'static Spelling,
 }
@@ -49,19 +49,10 @@ impl C {
         if dt == DType::F32 { format!("gl_f32_bits(vars[{i}])") } else { format!("((i32)vars[{i}])") }
     }
 
-    /// Declarations of the vector types, and the functions that load and store under a mask.
+    /// Declarations of the vector types, and the functions that load under a mask.
     pub(super) fn types(&self) -> Vec<String> {
-        let functions = self.masked.iter().map(|&(dt, n)| masked::functions(dt, n));
-        self.vectors.iter().map(|&(dt, n)| declaration(dt, n)).chain(functions).collect()
-    }
-
-    /// The suffix of the functions that access memory under a mask, if there are any for this type.
-    fn masked(&mut self, dt: DType, lanes: usize) -> Option<String> {
-        let has = element(dt) == dt && dt.size() == 4 && masked::LANES.contains(&lanes);
-        has.then(|| {
-            self.masked.insert((dt, lanes));
-            self.vec(dt, lanes)
-        })
+        let loads = self.masked.iter().map(|&(dt, n)| masked::load(dt, n));
+        self.vectors.iter().map(|&(dt, n)| declaration(dt, n)).chain(loads).collect()
     }
 
     /// Converts a comparison of vectors with elements of `from` to an i32 mask.
@@ -157,7 +148,11 @@ impl Dialect for C {
     }
 
     fn load_masked(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> Option<String> {
-        let v = self.masked(p.dt, lanes)?;
+        if element(p.dt) != p.dt || p.dt.size() != 4 || !masked::LANES.contains(&lanes) {
+            return None;
+        }
+        self.masked.insert((p.dt, lanes));
+        let v = self.vec(p.dt, lanes);
         Some(format!("gl_load_{v}({} + {}, {gate}, {alt})", p.name, index(at)))
     }
 
@@ -172,11 +167,6 @@ impl Dialect for C {
         }
         let v = self.vec(p.dt, lanes);
         format!("*({v}u*)({} + {i}) = {value};", p.name)
-    }
-
-    fn store_masked(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str, gate: &str) -> Option<String> {
-        let v = self.masked(p.dt, lanes)?;
-        Some(format!("gl_store_{v}({} + {}, {gate}, {value});", p.name, index(at)))
     }
 
     fn barrier(&mut self, _pending: Option<u32>) -> Result<&'static str> {

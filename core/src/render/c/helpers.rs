@@ -29,7 +29,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef float f32;
 typedef double f64;
-/* GCC 12 and clang: loads and stores of 8 elements under a mask, in pieces of wider vectors. */
+/* GCC 12 and clang: loads of 8 elements under a mask, as parts of wider vectors. */
 #if defined __AVX__ && !defined GL_STANDARD && (defined __clang__ || __GNUC__ >= 12)
 #define GL_AVX
 typedef float gl_f8 __attribute__((vector_size(32)));
