@@ -84,8 +84,10 @@ export function apiPages() {
       if (own.length === 0) return "";
       return `<p class="index"><b>${kind}</b> ${own.map(({ heading }) => `<a href="#${heading.id}"><code>${escape(heading.text)}</code></a>`).join(" ")}</p>`;
     });
-    const html = `<h1><code>${name}</code></h1><p class="lead">What <code>import ... from "${name}"</code> can name, made from the package's own types.</p>` +
-      list.join("") + found.map((each) => each.html).join("");
+    const lead = found.length > 0
+      ? `What <code>import ... from "${name}"</code> can name, made from the package's own types.`
+      : `<code>import "${name}"</code> is all there is to write: it exports nothing. <a href="../start/">Getting started</a> says where it is needed.`;
+    const html = `<h1><code>${name}</code></h1><p class="lead">${lead}</p>` + list.join("") + found.map((each) => each.html).join("");
     return { path: `api-${name.replace("/", "-")}`, name, html, headings: [{ level: 1, id: "", text: name, body: "" }, ...found.map((each) => each.heading)] };
   });
 }

@@ -105,7 +105,7 @@ export async function readPixels(source: ImageSource, options: FetchOptions): Pr
 const BITMAP_SOURCES = new Set(["HTMLImageElement", "HTMLVideoElement", "HTMLCanvasElement", "OffscreenCanvas", "ImageBitmap"]);
 
 /**
- * @internal Reads a picture again after a GPU was lost while it was used. Gives its pixels if the GPU's process may have
+ * Reads a picture again after a GPU was lost while it was used. Gives its pixels if the GPU's process may have
  * held it, else the source itself. `loss` is thrown if the picture may be lost as well. Seen in Chromium 148: when that
  * process ends, the canvases and bitmaps that it held read as transparent, and its frames as black, without any error.
  */
