@@ -11,3 +11,9 @@ pub(crate) fn vectors() -> (usize, usize) {
     #[cfg(not(target_arch = "x86_64"))]
     (4, if cfg!(any(target_arch = "aarch64", target_arch = "riscv64")) { 32 } else { 16 })
 }
+
+/// The lanes of vectors in C: those of this processor, but at most 8, which more processors have. With 16 GCC 12 compiled
+/// Basic Pitch five times as long, and it ran as fast (17.7 ms, 17.2 with 8, on an AVX-512 processor).
+pub(crate) fn lanes_in_c() -> usize {
+    vectors().0.min(8)
+}

@@ -52,8 +52,7 @@ impl CDevice {
     /// # Errors
     /// [`Error::Device`] if there is none.
     pub fn new() -> Result<CDevice> {
-        let (lanes, registers) = crate::vectors::vectors();
-        Ok(CDevice::with(Target::c(lanes, registers, 1), Compiler::c()?))
+        Ok(CDevice::with(Target::c(crate::vectors::lanes_in_c(), 16, 1), Compiler::c()?))
     }
 
     /// A device for kernels in a GPU language: `metal`, `cuda` or `hip`.

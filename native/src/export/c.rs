@@ -43,10 +43,10 @@ const FEW_BYTES: usize = 1 << 20;
 /// The alignment of weights, arenas and scratch memory in bytes.
 const ALIGN: usize = 64;
 
-/// Vectors of this processor, but at most of 8 lanes, which more processors have.
+/// Vectors of this processor, but at most of 8 lanes.
 impl Default for Style {
     fn default() -> Style {
-        Style::Gnu { lanes: crate::vectors::vectors().0.min(8) }
+        Style::Gnu { lanes: crate::vectors::lanes_in_c() }
     }
 }
 
