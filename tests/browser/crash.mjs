@@ -163,9 +163,9 @@ async function look(worker) {
   const blank = await ways.task();
   const [all, lost] = [[], []];
   globalThis.listening = (async () => {
-    // and after the loss until pictures come again from canvases that were restored, however long that takes
-    const isOver = () => performance.now() > restored + 1000 && typeof all.at(-1) !== "string";
+    // after the loss it goes on until a restored canvas gives a picture again, for a minute at most
     let restored = Infinity;
+    const isOver = () => performance.now() > restored + 1000 && typeof all.at(-1) !== "string";
     canvas.addEventListener("contextrestored", () => (restored = performance.now()));
     for (let until = Infinity; performance.now() < until && !isOver(); until = globalThis.lost ? Math.min(until, performance.now() + 60_000) : until) {
       for (const way of Object.values(ways)) {

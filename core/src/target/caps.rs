@@ -12,8 +12,9 @@ pub struct Caps {
     pub vector_registers: usize,
     /// Are 64-bit values computed in vectors too, of half as many lanes? If not, their lanes are computed one by one.
     pub wide_vectors: bool,
-    /// The most lanes of a vector value, a power of two, where a value cannot have any number of them. A lane axis of
-    /// another length, as 24 lanes of three vectors of 8, becomes one of vectors inside an axis of registers.
+    /// The largest vector that a value may be, in f32 lanes: a power of two. A longer lane axis, or one whose length is no
+    /// power of two, is split: 24 lanes become an axis of three registers around one of 8 lanes. `None` if the renderer
+    /// itself divides lane axes of any length.
     pub most_lanes: Option<usize>,
     /// Instruction set of an x86-64 target.
     pub isa: Option<Isa>,

@@ -5,11 +5,10 @@
 //! hi, unsigned char* scratch)`; Grid(0) is the loop `lo..hi`. Compile with `-fwrapv -fno-math-errno` and without
 //! `-ffast-math`.
 //!
-//! A value over the lane axis is a GCC vector: [`Caps::most_lanes`] sees to lane counts that are the vector length of the
-//! processor or a smaller power of two. A bool vector is an i32 vector of 0
-//! and -1. f16 and bf16 values are held as their bits (`u16`); only casts interpret them. Preprocessor guards surround
-//! the text of each type and helper function, so that the sources of several kernels can be concatenated into one
-//! compilation unit.
+//! A value over the lane axis is a GCC vector: because of [`Caps::most_lanes`], lane axes have the length of the
+//! processor's vectors or a smaller power of two. A bool vector is an i32 vector of 0 and -1. f16 and bf16 values are held
+//! as their bits (`u16`); only casts interpret them. Preprocessor guards surround the text of each type and helper
+//! function, so that the sources of several kernels can be concatenated into one compilation unit.
 //!
 //! [`Caps::most_lanes`]: crate::target::Caps::most_lanes
 //!

@@ -69,7 +69,7 @@ pub(in crate::render) fn scalar(w: &Spelling, a: Alu, x: &[String]) -> Option<St
         Op::Recip if a.from.is_float() => format!("1 / {}", x[0]),
         Op::Div if a.from.is_float() => format!("{} / {}", x[0], x[1]),
         Op::Max | Op::Min if a.from.is_float() => format!("gl_{}_{from}({}, {})", a.op.name(), x[0], x[1]),
-        // GCC 12.2 takes a chosen bool for 255: the maximum of comparisons becomes one of masks where they fill a vector
+        // not `a > b ? a : b`: GCC 12.2 computes that in vectors of masks, whose true lanes are 255, and stores 255
         Op::Add | Op::Max if a.from == Bool => format!("{} | {}", x[0], x[1]),
         Op::Min if a.from == Bool => format!("{} & {}", x[0], x[1]),
         Op::MulAdd if a.from == Bool => format!("({} & {}) | {}", x[0], x[1], x[2]),
