@@ -10,6 +10,8 @@ export function check(holds, what) {
 /** Opens a page; a console error, an exception or a request to another place fails the test. */
 export async function open(browser, url, path, options = {}) {
   const page = await browser.newPage(options);
+  // a machine that runs other work beside this may take a minute for what takes a second here
+  page.setDefaultTimeout(2 * MINUTE);
   const problems = [];
   page.on("console", (message) => message.type() === "error" && problems.push(message.text()));
   page.on("pageerror", (error) => problems.push(String(error)));
