@@ -54,7 +54,7 @@ fn blocks_are_multiplied_on(device: &str, activations: gguf::Activations) {
         let Some((_, w, Some(packed))) =
             gguf::matrices(rt.session(), &own, &|_| gguf::Use::Product(activations)).unwrap().pop()
         else {
-            continue;
+            panic!("{name}: a kind without blocks to multiply with")
         };
         assert_eq!(packed.shape(), [rows, cols], "{name}");
         assert_eq!(rt.read(&w).unwrap().to_f64(), plain, "{name}, {rows} rows on {device}");
@@ -73,7 +73,7 @@ fn blocks_are_multiplied_on(device: &str, activations: gguf::Activations) {
         assert!(packed.product(&x_t.narrow(0, 0, cols / 2).unwrap()).is_err(), "{name}: half a vector");
         kinds += 1;
     }
-    assert!(kinds >= 9 * 5, "{kinds} matrices");
+    assert!(kinds >= 20 * 5, "{kinds} matrices");
 }
 
 #[test]
@@ -116,8 +116,8 @@ fn rounded_vectors_are_multiplied_on(device: &str, activations: gguf::Activation
         let plain = gguf::decode(entry.kind, &[rows, cols], &raw).unwrap().to_f64();
         let own = gguf::write(&[], &[Data { name: "w", kind: entry.kind, shape: &[rows, cols], bytes: &raw }]).unwrap();
         let list = gguf::matrices(rt.session(), &own.into(), &|_| gguf::Use::Product(activations)).unwrap().pop();
-        let Some((_, w, Some(packed))) = list else { continue };
-        let Some(words) = packed.words() else { continue };
+        let Some((_, w, Some(packed))) = list else { panic!("{name}: a kind without blocks to multiply with") };
+        let Some(words) = packed.words() else { panic!("{name}: a kind without integer products") };
         assert_eq!(rt.read(&w).unwrap().to_f64(), plain, "{name}, {rows} rows on {device}");
         // the last vector is zero, and one of the first has a scale of its own for each 32
         let x = |i: usize| ((i * 7919) % 257) as f32 / 64.0 - 2.0;
@@ -146,7 +146,7 @@ fn rounded_vectors_are_multiplied_on(device: &str, activations: gguf::Activation
         assert!(words.products(&half).is_err(), "{name}: half a vector");
         kinds += 1;
     }
-    assert!(kinds >= 9 * sizes.len(), "{kinds} matrices");
+    assert!(kinds >= 20 * sizes.len(), "{kinds} matrices");
 }
 
 #[test]

@@ -25,6 +25,11 @@ pub fn fold(op: Op, dt: DType, src: &[(Scalar, DType)]) -> Option<Scalar> {
             let sum: i64 = a.iter().zip(b).map(|(&a, b)| i64::from(a) * i64::from(b as i8)).sum();
             Some(wrap(i128::from(c.as_i64() + sum), dt))
         }
+        (Op::LookupBytes, &[(a, _), (t0, _), (t1, _), (t2, _), (t3, _)]) => {
+            let table = [t0, t1, t2, t3].map(|t| (t.as_i64() as u32).to_le_bytes()).concat();
+            let bytes = (a.as_i64() as u32).to_le_bytes().map(|b| table[usize::from(b & 15)]);
+            Some(Scalar::Int(i64::from(i32::from_le_bytes(bytes))))
+        }
         (Op::Cast, [_]) => Some(x.cast(from, dt)),
         (Op::Bitcast, [_]) => bitcast(x, from, dt),
         (_, [_]) if from.is_float() => unary_float(op, dt, x.as_f64()),
@@ -38,7 +43,7 @@ pub fn fold(op: Op, dt: DType, src: &[(Scalar, DType)]) -> Option<Scalar> {
 
 /// The value of the elementwise node `u` if all of its sources are constants.
 pub fn fold_node(g: &Graph, u: UOp) -> Option<Scalar> {
-    let mut vals = [(Scalar::Int(0), DType::Void); 3];
+    let mut vals = [(Scalar::Int(0), DType::Void); 5];
     let src = g.src(u);
     if !g.op(u).is_alu() {
         return None;

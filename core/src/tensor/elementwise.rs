@@ -7,6 +7,7 @@
 use super::{IntoOperand, Operand, Tensor, broadcast_shape, lift};
 use crate::uop::{Arg, Graph, Op, Shape, UOp};
 use crate::{DType, Error, Result};
+use smallvec::SmallVec;
 
 /// The right operand of a binary operation after the checks, with the promoted dtype and the broadcast shape.
 struct CheckedRhs {
@@ -57,6 +58,25 @@ impl Tensor {
         let mut src = [self, y, plus].map(|t| s.node(t.root()));
         src.iter_mut().for_each(|x| *x = lift(&mut s.graph, *x, &shape));
         let node = s.graph.node(Op::DotBytes, DType::I32, &src, Arg::None);
+        let root = s.add_root(node);
+        drop(s);
+        Ok(Tensor { session: self.session().clone(), root })
+    }
+
+    /// Each i32 element is a word of four bytes; each byte is replaced by the entry of `table` that its lower four bits
+    /// choose (`Op::LookupBytes`).
+    pub(crate) fn lookup_bytes(&self, table: &[u8; 16]) -> Result<Tensor> {
+        if self.dtype() != DType::I32 {
+            return Err(Error::DType { op: "lookup_bytes", dtype: self.dtype(), why: "words are i32".into() });
+        }
+        let mut s = self.session().state();
+        let mut src: SmallVec<[UOp; 5]> = SmallVec::from_elem(s.node(self.root()), 1);
+        let shape = s.graph.shape(src[0]).clone();
+        for word in table.as_chunks::<4>().0 {
+            let word = s.graph.int(i64::from(i32::from_le_bytes(*word)), DType::I32);
+            src.push(lift(&mut s.graph, word, &shape));
+        }
+        let node = s.graph.node(Op::LookupBytes, DType::I32, &src, Arg::None);
         let root = s.add_root(node);
         drop(s);
         Ok(Tensor { session: self.session().clone(), root })

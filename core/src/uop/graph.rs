@@ -174,6 +174,25 @@ impl Graph {
         }
     }
 
+    /// The table of a `LookupBytes`, if it is constant.
+    pub(crate) fn lookup_table(&self, u: UOp) -> Option<[u8; 16]> {
+        let mut table = [0; 16];
+        for (i, bytes) in table.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            *bytes = (self.const_int(self.src_at(u, i + 1))? as u32).to_le_bytes();
+        }
+        Some(table)
+    }
+
+    /// The mask for the lower four bits of each byte of an index of a `LookupBytes`; `None` if its upper bits are zero
+    /// already.
+    pub(crate) fn lookup_mask(&self, index: UOp) -> Option<u32> {
+        const LOW: u32 = 0x0F0F_0F0F;
+        let (least, most) = self.bounds(index);
+        let masked = self.op(index) == Op::And
+            && self.src(index).iter().any(|&s| self.const_int(s).is_some_and(|c| c as u32 & !LOW == 0));
+        (!masked && (least < 0 || most > 15)).then_some(LOW)
+    }
+
     /// The range's argument. The node must be a Range.
     pub fn range_arg(&self, u: UOp) -> RangeArg {
         match self.arg(u) {

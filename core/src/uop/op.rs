@@ -127,6 +127,9 @@ pub enum Op {
     /// TKP `DotBytes(a, b, c)`: the dot product of the four bytes of a (unsigned) and the four bytes of b (signed),
     /// plus c; a, b, c and the result are i32, and the sum wraps.
     DotBytes,
+    /// TKP `LookupBytes(a, t0, t1, t2, t3)`: each byte of a is replaced by one of the 16 bytes of t0 to t3 (the lowest
+    /// byte of t0 is the first), chosen by its lower four bits; all are i32.
+    LookupBytes,
     // ---- state and order
     /// T `Contiguous(x, deps..)`: x, materialised after the values `deps` have been computed.
     /// `Contiguous(x, ends..)[Axes]`: x, materialised, with an i32 scalar `end` for each listed axis: only elements
@@ -265,8 +268,8 @@ impl Op {
     pub const ALL: &[Op] = &[
         Const, Buffer, Param, Var, Iota, Reshape, Permute, Expand, Pad, Shrink, Flip, Gather, Scatter, Scan, Recurrence, Reduce,
         Cast, Bitcast, Neg, Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Pow, Idiv, Imod, FloorDiv, FloorMod,
-        Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd, DotBytes, Contiguous, Detach, Store, Custom, After,
-        Sink, Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, Mma, LoadMatrix, End, Scratch, Barrier, Stage,
+        Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd, DotBytes, LookupBytes, Contiguous, Detach, Store, Custom,
+        After, Sink, Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, Mma, LoadMatrix, End, Scratch, Barrier, Stage,
     ];
 
     /// The first and the last elementwise op with one source, in declaration order.
@@ -274,7 +277,7 @@ impl Op {
     /// The first and the last elementwise op with two sources.
     pub const BINARY: (Op, Op) = (Add, CmpNe);
     /// The first and the last elementwise op with any number of sources.
-    pub const ALU: (Op, Op) = (Cast, DotBytes);
+    pub const ALU: (Op, Op) = (Cast, LookupBytes);
 
     const fn is_in(self, (first, last): (Op, Op)) -> bool {
         self as u8 >= first as u8 && self as u8 <= last as u8
@@ -290,7 +293,7 @@ impl Op {
         self.is_in(Op::BINARY)
     }
 
-    /// Is it elementwise: unary, binary, Where, MulAdd or DotBytes?
+    /// Is it elementwise: unary, binary, Where, MulAdd, DotBytes or LookupBytes?
     pub const fn is_alu(self) -> bool {
         self.is_in(Op::ALU)
     }

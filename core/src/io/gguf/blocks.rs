@@ -13,6 +13,22 @@ pub(super) const IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 1
 /// The values of the 16 4-bit floats (e2m1), doubled so that they are integers; block scales are halved to compensate.
 pub(super) const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
+/// The tables with an offset added, so that the entries are unsigned bytes: 127 and 12.
+pub(super) static IQ4_BYTES: [u8; 16] = plus(&IQ4, 127);
+pub(super) static E2M1_BYTES: [u8; 16] = plus(&E2M1, 12);
+
+/// The entries of a table plus a number that leaves none below zero.
+pub(super) const fn plus(table: &[i8; 16], offset: i16) -> [u8; 16] {
+    let (mut out, mut i) = ([0; 16], 0);
+    while i < 16 {
+        let x = table[i] as i16 + offset;
+        assert!(x >= 0 && x < 256);
+        out[i] = x as u8;
+        i += 1;
+    }
+    out
+}
+
 /// The code books of the IQ types, one after the other, 2 or 4 bits a value; written by `tests/fixtures/make_gguf.py`.
 /// The constants below are the byte offsets of the books.
 static GRIDS: &[u8; 9216] = include_bytes!("grids.bin");
@@ -87,15 +103,11 @@ fn block(kind: Kind, b: &[u8], y: &mut [f32]) {
             let high = b[128 + i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
             half(b, 208) * f32::from(b[192 + i / 16] as i8) * f32::from((low | high << 4) as i8 - 32)
         }),
-        Kind::TQ1_0 => fill(y, |i| {
-            const POW: [u8; 5] = [1, 3, 9, 27, 81];
-            let q = match i {
-                0..160 => b[i % 32].wrapping_mul(POW[i / 32]),
-                160..240 => b[32 + i % 16].wrapping_mul(POW[(i - 160) / 16]),
-                _ => b[48 + i % 4].wrapping_mul(POW[(i - 240) / 4]),
-            };
-            half(b, 52) * (f32::from((u16::from(q) * 3) >> 8) - 1.0)
-        }),
+        Kind::TQ1_0 => {
+            let mut codes = [0; 256];
+            ternary_codes(b, &mut codes);
+            fill(y, |i| half(b, 52) * (f32::from(codes[i]) - 1.0));
+        }
         Kind::TQ2_0 => fill(y, |i| {
             let q = b[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
             half(b, 64) * (f32::from(q) - 1.0)
@@ -168,6 +180,98 @@ fn block(kind: Kind, b: &[u8], y: &mut [f32]) {
     }
 }
 
+/// The codes of a block whose kind has a code book, one of at most 16 a byte, for the tables of [`super::packed`]. For
+/// IQ3 the upper bit is the sign and the others are the value; for IQ2 the same with three values; for IQ1 the upper bit
+/// is the sign of the shift, and the others are the value plus one.
+pub(super) fn book_codes(kind: Kind, b: &[u8], out: &mut [u8; 256]) {
+    for (k, out) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        let (part, group) = (k / 4, k % 4);
+        let two = |book: usize, q: usize, j: usize| GRIDS[book + q * 2 + j / 4] >> (j % 4 * 2) & 3;
+        let signed = |signs: u8, j: usize, bits: u32| (signs >> j & 1) << bits;
+        match kind {
+            Kind::IQ2_XXS => {
+                let at = 2 + part * 8;
+                let (q, signs) = (b[at + group].into(), packed_signs(word(b, at + 4), group));
+                *out = std::array::from_fn(|j| two(IQ2_XXS, q, j) | signed(signs, j, 2));
+            }
+            Kind::IQ2_XS => {
+                let q = short(b, 2 + k * 2);
+                let signs = with_parity((q >> 9) as u8);
+                *out = std::array::from_fn(|j| two(IQ2_XS, (q & 511).into(), j) | signed(signs, j, 2));
+            }
+            Kind::IQ2_S => {
+                let q = usize::from(b[2 + k]) | usize::from(b[66 + part] >> (group * 2) & 3) << 8;
+                *out = std::array::from_fn(|j| two(IQ2_S, q, j) | signed(b[34 + k], j, 2));
+            }
+            Kind::IQ3_XXS => {
+                let signs = packed_signs(word(b, 66 + part * 4), group);
+                let value = |j: usize| iq3(IQ3_XXS, b[2 + 2 * k + j / 4].into(), j % 4) as u8;
+                *out = std::array::from_fn(|j| value(j) | signed(signs, j, 3));
+            }
+            Kind::IQ3_S => {
+                let q = |i: usize| usize::from(b[2 + i]) | usize::from(b[66 + i / 8] >> (i % 8) & 1) << 8;
+                let value = |j: usize| iq3(IQ3_S, q(2 * k + j / 4), j % 4) as u8;
+                *out = std::array::from_fn(|j| value(j) | signed(b[74 + k], j, 3));
+            }
+            Kind::IQ1_S => {
+                let h = short(b, 34 + part * 2);
+                let q = usize::from(b[2 + k]) | usize::from(h >> (group * 3) & 7) << 8;
+                *out = std::array::from_fn(|j| two(IQ1, q, j) | (h >> 15 << 2) as u8);
+            }
+            _ => {
+                let h = b[32 + k / 2] >> (k % 2 * 4) & 15;
+                let q = usize::from(b[k]) | usize::from(h & 7) << 8;
+                *out = std::array::from_fn(|j| two(IQ1, q, j) | h >> 3 << 2);
+            }
+        }
+    }
+}
+
+/// The scale of a block whose kind has a code book, and factor `g` of it: the factors are odd numbers, for 16 or 32
+/// elements each. The scale contains the fractions of the kind's formula.
+pub(super) fn book_scale(kind: Kind, b: &[u8]) -> f32 {
+    match kind {
+        Kind::IQ3_XXS => half(b, 0) * 0.25,
+        Kind::IQ3_S => half(b, 0),
+        Kind::IQ1_M => {
+            let s = [short(b, 48), short(b, 50), short(b, 52), short(b, 54)];
+            f16::from_bits(s[0] >> 12 | (s[1] & 0xf000) >> 8 | (s[2] & 0xf000) >> 4 | (s[3] & 0xf000)).to_f32() * 0.125
+        }
+        _ => half(b, 0) * 0.125,
+    }
+}
+
+pub(super) fn book_factor(kind: Kind, b: &[u8], g: usize) -> u8 {
+    let s = match kind {
+        Kind::IQ2_XXS => (word(b, 2 + g * 8 + 4) >> 28) as u8,
+        Kind::IQ2_XS => nibble_of(b[66 + g / 2], g),
+        Kind::IQ2_S => nibble_of(b[74 + g / 2], g),
+        Kind::IQ3_XXS => (word(b, 66 + g * 4) >> 28) as u8,
+        Kind::IQ3_S => nibble_of(b[106 + g / 2], g),
+        Kind::IQ1_S => (short(b, 34 + g * 2) >> 12 & 7) as u8,
+        _ => (short(b, 48 + g / 4 * 2) >> (g % 4 * 3) & 7) as u8,
+    };
+    1 + 2 * s
+}
+
+/// The lower nibble of a byte for an even number, the upper one for an odd number.
+fn nibble_of(byte: u8, number: usize) -> u8 {
+    byte >> (number % 2 * 4) & 15
+}
+
+/// The codes of TQ1_0, 0 to 2.
+pub(super) fn ternary_codes(b: &[u8], out: &mut [u8; 256]) {
+    const POW: [u8; 5] = [1, 3, 9, 27, 81];
+    for (i, out) in out.iter_mut().enumerate() {
+        let q = match i {
+            0..160 => b[i % 32].wrapping_mul(POW[i / 32]),
+            160..240 => b[32 + i % 16].wrapping_mul(POW[(i - 160) / 16]),
+            _ => b[48 + i % 4].wrapping_mul(POW[(i - 240) / 4]),
+        };
+        *out = ((u16::from(q) * 3) >> 8) as u8;
+    }
+}
+
 fn fill(y: &mut [f32], f: impl Fn(usize) -> f32) {
     y.iter_mut().enumerate().for_each(|(i, y)| *y = f(i));
 }
@@ -232,7 +336,7 @@ pub(super) fn e8m0_half(e: u8) -> bf16 {
 }
 
 /// Half of an unsigned e4m3 scale of NVFP4 (the factor 1/2 cancels the doubling of [`E2M1`]).
-fn e4m3_half(x: u8) -> f32 {
+pub(super) fn e4m3_half(x: u8) -> f32 {
     let (e, m) = (i32::from(x >> 3 & 15), f32::from(x & 7));
     match (x, e) {
         (0 | 0x7f, _) => 0.0,

@@ -1,10 +1,9 @@
 //! Quantised tensors as graphs that decode them. At load the fields of a tensor's blocks are separated into planes (all
 //! scales, all low bits, all high bits), which take no more memory than the file. The kernels that read the tensor then
-//! compute its elements from the planes by shifts and multiplications. Kinds with larger lookup tables are decoded to
-//! f32 at load instead.
+//! compute its elements from the planes by shifts, lookups in tables of 16 bytes and multiplications. The
+//! codes of kinds with larger code books are stored as what the book has for them, in 3 or 4 bits an element.
 #![deny(clippy::unwrap_used)]
 
-use super::blocks::{E2M1, IQ4};
 use super::planes::{Order, Plane, group_of, has_signed_codes, planes};
 use super::{Activations, Entry, Gguf, IntegerMatrix, Kind, Packed, Use, decode, err, packed, words};
 use crate::dtype::DType;
@@ -132,10 +131,17 @@ fn elements(kind: Kind, p: &[Tensor]) -> Result<Tensor> {
         Kind::Q4_1 => scaled(&fields(last, 16, 4)?, &p[0], &[32])?.add(p[1].cast(DType::F32)?),
         Kind::Q5_0 => scaled(&sub_offset(&five(last, &p[1])?, 16)?, &p[0], &[32]),
         Kind::Q5_1 => scaled(&five(last, &p[2])?, &p[0], &[32])?.add(p[1].cast(DType::F32)?),
-        Kind::IQ4_NL => scaled(&coded(&fields(last, 16, 4)?, &IQ4)?, &p[0], &[32]),
-        Kind::MXFP4 => scaled(&coded(&fields(last, 16, 4)?, &E2M1)?, &p[0], &[32]),
-        Kind::IQ4_XS => scaled(&coded(&fields(last, 16, 4)?, &IQ4)?, &sub_scales(&p[0], &p[1])?, &[8, 32]),
-        Kind::TQ2_0 => scaled(&sub_offset(&fields(last, 32, 2)?, 1)?, &p[0], &[256]),
+        Kind::IQ4_NL | Kind::MXFP4 => scaled(&coded(kind, &fields(last, 16, 4)?)?, &p[0], &[32]),
+        Kind::NVFP4 => scaled(&coded(kind, &fields(last, 16, 4)?)?, &p[0], &[4, 16]),
+        Kind::IQ4_XS | Kind::IQ3_XXS | Kind::IQ3_S => {
+            scaled(&coded(kind, &fields(last, 16, 4)?)?, &sub_scales(&p[0], &p[1])?, &[8, 32])
+        }
+        Kind::IQ2_XXS | Kind::IQ2_XS | Kind::IQ2_S | Kind::IQ1_S | Kind::IQ1_M => {
+            let q = join(&fields(last, 32, 2)?, &fields(&p[2], 32, 1)?, 2)?;
+            let factors = p[1].shape()[2] as i64;
+            scaled(&coded(kind, &q)?, &sub_scales(&p[0], &p[1])?, &[factors, 256 / factors])
+        }
+        Kind::TQ1_0 | Kind::TQ2_0 => scaled(&sub_offset(&fields(last, 32, 2)?, 1)?, &p[0], &[256]),
         Kind::Q2_K => with_minimum(&fields(last, 32, 2)?, p, &[16, 16]),
         Kind::Q4_K => with_minimum(&fields(last, 32, 4)?, p, &[8, 32]),
         Kind::Q5_K => with_minimum(&join(&fields(last, 32, 4)?, &fields(&p[4], 32, 1)?, 4)?, p, &[8, 32]),
@@ -162,9 +168,9 @@ fn fields(bytes: &Tensor, n: i64, bits: i64) -> Result<Tensor> {
     all.bit_and((1 << bits) - 1)?.reshape(&[r, b, -1, rows])
 }
 
-/// The 5-bit codes of Q5_0 and Q5_1: bit 4 of element `i` is bit `i` of the block's 4 bytes of high bits.
+/// The 5-bit codes of Q5_0 and Q5_1.
 fn five(low: &Tensor, high: &Tensor) -> Result<Tensor> {
-    join(&fields(low, 16, 4)?, &fields(high, 1, 1)?, 4)
+    join(&fields(low, 16, 4)?, &fields(high, 4, 1)?, 4)
 }
 
 fn join(low: &Tensor, high: &Tensor, bits: i64) -> Result<Tensor> {
@@ -175,11 +181,12 @@ fn sub_offset(q: &Tensor, by: i64) -> Result<Tensor> {
     q.sub(by)
 }
 
-/// Looks 4-bit codes up in a table of 16 values.
-fn coded(q: &Tensor, table: &[i8; 16]) -> Result<Tensor> {
-    let t = Tensor::new(q.session(), table, &[16])?;
-    let shape: Vec<i64> = q.shape().iter().map(|&d| d as i64).collect();
-    t.index_select(0, &q.flatten(0, -1)?)?.reshape(&shape)
+/// What the codes of a kind with a table stand for.
+fn coded(kind: Kind, q: &Tensor) -> Result<Tensor> {
+    match packed::layout(kind).and_then(|l| Some((l.table?, l.code_offset))) {
+        Some((table, offset)) => sub_offset(&q.lookup_bytes(table)?.bit_and(255)?, offset.into()),
+        None => Err(err(format!("a table of {}", kind.name()))),
+    }
 }
 
 fn sub_scales(d: &Tensor, scales: &Tensor) -> Result<Tensor> {

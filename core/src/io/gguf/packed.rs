@@ -3,6 +3,7 @@
 //! and one mask decode a whole vector of them. A factor that elements share (a scale, a minimum) is applied to the
 //! products of a run, not to each element.
 
+use super::blocks::{E2M1_BYTES, IQ4_BYTES, plus};
 use super::words::INTEGERS;
 use super::{IntegerMatrix, Kind, err};
 use crate::dtype::DType;
@@ -33,6 +34,9 @@ pub(super) struct Field {
     pub(super) at: usize,
     pub(super) shift: u32,
     pub(super) bits: u32,
+    /// False for a bit field of neighbouring elements in neighbouring bytes. True if all elements of the run are in the
+    /// same four bytes: each four neighbours are one bit above those before them.
+    pub(super) in_one_word: bool,
 }
 
 /// How a block of a kind divides into runs, and how the elements of a run are computed.
@@ -46,9 +50,12 @@ pub(super) struct Layout {
     pub(super) low: fn(usize) -> Field,
     /// The field of the remaining high bits of run `t`, and the bit position where they belong in the code.
     pub(super) high: Option<(fn(usize) -> Field, u32)>,
-    /// Subtracted from each code.
+    /// The bytes that the codes stand for, if these are no numbers themselves.
+    pub(super) table: Option<&'static [u8; 16]>,
+    /// Subtracted from each code, or from each byte of the table.
     pub(super) code_offset: i32,
-    /// Index of the plane with a scale factor for each run, multiplied with the block's own scale.
+    /// Index of the plane with a scale factor for each run or for each few neighbouring runs, multiplied with the
+    /// block's own scale. Plane 0 if there is no scale of the block itself: then these are the scales.
     pub(super) scales: Option<usize>,
     /// Indices of the plane with the block's minimum and of the plane with a factor of it for each run.
     pub(super) minimum: Option<(usize, Option<usize>)>,
@@ -58,22 +65,69 @@ impl Layout {
     /// The most rows that may be interleaved, and so are multiplied at once. Where each run has its own scale there are
     /// too many live values for more rows than one vector register of 16 f32 lanes holds.
     pub(super) fn max_interleaved_rows(&self) -> usize {
-        if self.scales.is_some() { 16 } else { usize::MAX }
+        if self.scales.is_some() && self.parts < 8 { 16 } else { usize::MAX }
     }
 }
 
 fn field(plane: usize, at: usize, shift: usize, bits: u32) -> Field {
-    Field { plane, at, shift: shift as u32, bits }
+    Field { plane, at, shift: shift as u32, bits, in_one_word: false }
 }
+
+/// The fifth bits of the codes of run `t` of 16.
+fn fifth(plane: usize, t: usize) -> Field {
+    Field { in_one_word: true, ..field(plane, 0, 4 * t, 1) }
+}
+
+/// What the codes of IQ3_XXS, IQ3_S, IQ2 and IQ1 stand for ([`book_codes`](super::blocks::book_codes)).
+static IQ3_XXS: [u8; 16] = plus(&[4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62], 62);
+static IQ3_S: [u8; 16] = plus(&[1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15], 15);
+static IQ2: [u8; 16] = plus(&[8, 25, 43, 0, -8, -25, -43, 0, 0, 0, 0, 0, 0, 0, 0, 0], 43);
+static IQ1: [u8; 16] = plus(&[-7, 1, 9, 0, -9, -1, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0], 9);
 
 /// The layout of a kind's blocks; `None` unless shifts and multiplications alone decode them.
 pub(super) fn layout(kind: Kind) -> Option<Layout> {
     let low: fn(usize) -> Field = |t| field(1, 0, 4 * t, 4);
-    let plain = Layout { len: 16, parts: 1, low, high: None, code_offset: 0, scales: None, minimum: None };
+    let plain = Layout { len: 16, parts: 1, low, high: None, table: None, code_offset: 0, scales: None, minimum: None };
+    // 16 bytes have the 4-bit codes of 32 elements; the table and each part's scale are what differs
+    let fours = |parts: usize, table: &'static [u8; 16], code_offset: i32| Layout {
+        parts,
+        low: |t| field(2, t / 2 * 16, t % 2 * 4, 4),
+        table: Some(table),
+        code_offset,
+        scales: Some(1),
+        ..plain
+    };
+    let threes = |table: &'static [u8; 16], code_offset: i32| Layout {
+        low: |t| field(3, t / 8 * 32 + t % 2 * 16, t / 2 % 4 * 2, 2),
+        high: Some((|t| field(2, t % 2 * 16, t / 2, 1), 2)),
+        table: Some(table),
+        code_offset,
+        scales: Some(1),
+        ..plain
+    };
     Some(match kind {
         Kind::Q8_0 => Layout { low: |t| field(1, 16 * t, 0, 8), ..plain },
         Kind::Q4_0 => Layout { code_offset: 8, ..plain },
         Kind::Q4_1 => Layout { low: |t| field(2, 0, 4 * t, 4), minimum: Some((1, None)), ..plain },
+        Kind::Q5_0 => {
+            Layout { low: |t| field(2, 0, 4 * t, 4), high: Some((|t| fifth(1, t), 4)), code_offset: 16, ..plain }
+        }
+        Kind::Q5_1 => Layout {
+            low: |t| field(3, 0, 4 * t, 4),
+            high: Some((|t| fifth(2, t), 4)),
+            minimum: Some((1, None)),
+            ..plain
+        },
+        Kind::IQ4_NL => Layout { table: Some(&IQ4_BYTES), code_offset: 127, ..plain },
+        Kind::MXFP4 => Layout { table: Some(&E2M1_BYTES), code_offset: 12, ..plain },
+        Kind::NVFP4 => {
+            Layout { low: |t| field(1, t / 2 * 16, t % 2 * 4, 4), scales: Some(0), ..fours(2, &E2M1_BYTES, 12) }
+        }
+        Kind::IQ4_XS => fours(8, &IQ4_BYTES, 127),
+        Kind::IQ3_XXS => fours(8, &IQ3_XXS, 62),
+        Kind::IQ3_S => fours(8, &IQ3_S, 15),
+        Kind::IQ2_XXS | Kind::IQ2_XS | Kind::IQ2_S => threes(&IQ2, 43),
+        Kind::IQ1_S | Kind::IQ1_M => threes(&IQ1, 9),
         Kind::Q4_K | Kind::Q5_K => Layout {
             len: 32,
             parts: if kind == Kind::Q4_K { 4 } else { 1 },
@@ -108,7 +162,7 @@ pub(super) fn layout(kind: Kind) -> Option<Layout> {
             scales: Some(1),
             ..plain
         },
-        Kind::TQ2_0 => {
+        Kind::TQ1_0 | Kind::TQ2_0 => {
             Layout { len: 32, parts: 2, low: |t| field(1, t / 4 * 32, t % 4 * 2, 2), code_offset: 1, ..plain }
         }
         _ => return None,
@@ -187,13 +241,20 @@ impl Packed {
             true => p.expand(&[self.rows, all, n / 4])?.reshape(&[self.rows, len[0], 1]),
             false => Ok(p.clone()),
         };
-        let own = wide(&planes[0].cast(DType::F32)?)?;
-        let factor = |plane: usize, t: usize| wide(&planes[plane].narrow(2, t, 1)?.cast(DType::F32)?);
+        // A plane has a factor for each run or for each few runs.
+        let factor = |plane: usize, t: usize| {
+            let each = planes[plane].dim(2)?;
+            wide(&planes[plane].narrow(2, t * each / runs, 1)?.cast(DType::F32)?)
+        };
+        let own = factor(0, 0)?;
         let mut sum: Option<Tensor> = None;
         for t in 0..runs {
             let mut code = self.field(&planes, (l.low)(t), n, 0)?;
             if let Some((high, bits)) = l.high {
                 code = code.bit_or(self.field(&planes, high(t), n, bits)?)?;
+            }
+            if let Some(table) = l.table {
+                code = code.lookup_bytes(table)?.bit_and(255)?;
             }
             let x = x(t)?;
             let mut y = x.mul(code.cast(DType::F32)?)?;
@@ -203,7 +264,8 @@ impl Packed {
                 y = y.add(x.mul(-f64::from(l.code_offset))?)?;
             }
             if let Some(p) = l.scales {
-                y = y.mul(own.mul(factor(p, t)?)?)?;
+                let scale = factor(p, t)?;
+                y = y.mul(if p == 0 { scale } else { own.mul(scale)? })?;
             }
             if let Some((p, factors)) = l.minimum {
                 let least = wide(&planes[p].cast(DType::F32)?)?;
@@ -239,16 +301,31 @@ impl Packed {
     /// The field `f` of the codes of a run, shifted so that its lowest bit is bit `to`, i32: `[rows, blocks, n]`, and
     /// `[rows, blocks * n / 4, 4]` in word order.
     fn field(&self, planes: &[Tensor], f: Field, n: usize, to: u32) -> Result<Tensor> {
+        let s = planes[f.plane].session();
+        // In one word each four neighbours are one bit above those before: the shift differs along this axis.
+        let steps = || Tensor::arange(s, 0.0, (n / 4) as f64, 1.0, DType::I32)?.reshape(&[n as i64 / 4, 1]);
         if self.by_words() {
-            let words = planes[f.plane].narrow(2, f.at / 4, n / 4)?.flatten(1, 2)?.unsqueeze(-1)?;
-            let at = |from: f64, by: f64| Tensor::arange(words.session(), from, from + 4.0 * by, by, DType::I32);
-            return match f.bits {
-                8 => words.shift_left(at(24.0, -8.0)?)?.shift_right(24),
-                bits => {
-                    let code = words.shift_right(at(f64::from(f.shift), 8.0)?)?.bit_and((1i64 << bits) - 1)?;
-                    shift_bits(code, 0, to)
+            let at = |from: f64, by: f64| Tensor::arange(s, from, from + 4.0 * by, by, DType::I32);
+            let bytes = at(f64::from(f.shift), 8.0)?;
+            let code = match f.in_one_word {
+                true => {
+                    let words = planes[f.plane].narrow(2, f.at / 4, 1)?.unsqueeze(-1)?;
+                    words.shift_right(steps()?.add(&bytes)?)?.flatten(1, 2)?
+                }
+                false => {
+                    let words = planes[f.plane].narrow(2, f.at / 4, n / 4)?.flatten(1, 2)?.unsqueeze(-1)?;
+                    if f.bits == 8 {
+                        return words.shift_left(at(24.0, -8.0)?)?.shift_right(24);
+                    }
+                    words.shift_right(&bytes)?
                 }
             };
+            return shift_bits(code.bit_and((1i64 << f.bits) - 1)?, 0, to);
+        }
+        if f.in_one_word {
+            let bytes = planes[f.plane].narrow(2, f.at, 4)?.cast(DType::I32)?.unsqueeze(2)?;
+            let bits = bytes.shift_right(steps()?.add(i64::from(f.shift))?)?.flatten(2, 3)?;
+            return shift_bits(bits.bit_and((1i64 << f.bits) - 1)?, 0, to);
         }
         let code = shift_bits(planes[f.plane].narrow(2, f.at, n)?.cast(DType::I32)?, f.shift, to)?;
         match f.shift + f.bits == 8 && to == 0 {

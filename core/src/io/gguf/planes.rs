@@ -3,10 +3,11 @@
 //! a device's memory, once, by as many threads as the device uses.
 
 use super::Kind;
-use super::blocks::{self, e8m0_half};
+use super::blocks::{self, e4m3_half, e8m0_half};
 use super::packed;
 use crate::dtype::DType;
 use crate::engine::{Bytes, HostBytes};
+use half::bf16;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -44,7 +45,7 @@ impl Plane {
 }
 
 /// The most bytes per block of a computed plane ([`From::Computed`]), the size of the buffer for one block's result.
-const MAX_COMPUTED_BYTES: usize = 16;
+const MAX_COMPUTED_BYTES: usize = 128;
 
 const fn at(dtype: DType, n: usize, at: usize) -> Plane {
     Plane { dtype, n, from: From::At(at) }
@@ -67,14 +68,79 @@ fn four_minima(b: &[u8], out: &mut [u8]) {
     out.copy_from_slice(&blocks::q4_scales(&b[4..]).1);
 }
 
+/// The fifth bits of the codes of 32 elements, bit `e` of element `e` in a file. Here bit `e / 4` of byte `e % 4`, as four
+/// neighbours are in a word of codes.
+fn fifth_bits(b: &[u8], out: &mut [u8]) {
+    out.fill(0);
+    for e in 0..32 {
+        out[e % 4] |= (b[e / 8] >> (e % 8) & 1) << (e / 4);
+    }
+}
+
+/// Bits `from..from + N` of the codes of a block of 256 elements, in the order of ggml's formats: neighbours are in
+/// neighbouring bytes, and a field of the bytes is full after `run` of them.
+fn pack<const N: usize>(codes: &[u8; 256], from: usize, run: usize, out: &mut [u8]) {
+    let (fields, mask) = (8 / N, (1u8 << N) - 1);
+    out.fill(0);
+    for (i, codes) in codes.chunks_exact(run).enumerate() {
+        let (at, shift) = (i / fields * run, i % fields * N);
+        let Some(out) = out.get_mut(at..at + run) else { return };
+        out.iter_mut().zip(codes).for_each(|(out, code)| *out |= (code >> from & mask) << shift);
+    }
+}
+
+fn of_book(kind: Kind, b: &[u8]) -> [u8; 256] {
+    let mut codes = [0; 256];
+    blocks::book_codes(kind, b, &mut codes);
+    codes
+}
+
+/// The planes of a kind with a code book: a scale, its factors, and codes for a table of at most 16 entries, in 4 bits
+/// (IQ3) or in 1 and 2 bits.
+macro_rules! book {
+    ($kind:ident, $factors:literal, [$($codes:expr),+]) => {
+        const {
+            &[
+                computed(DType::F32, 1, |b, out| {
+                    out.copy_from_slice(&blocks::book_scale(Kind::$kind, b).to_le_bytes());
+                }),
+                computed(DType::U8, $factors, |b, out| {
+                    out.iter_mut().enumerate().for_each(|(g, out)| *out = blocks::book_factor(Kind::$kind, b, g));
+                }),
+                $($codes),+
+            ]
+        }
+    };
+    ($kind:ident 4, $factors:literal) => {
+        book!($kind, $factors, [computed(DType::U8, 128, |b, out| pack::<4>(&of_book(Kind::$kind, b), 0, 16, out))])
+    };
+    ($kind:ident 3, $factors:literal) => {
+        book!($kind, $factors, [
+            computed(DType::U8, 32, |b, out| pack::<1>(&of_book(Kind::$kind, b), 2, 32, out)),
+            computed(DType::U8, 64, |b, out| pack::<2>(&of_book(Kind::$kind, b), 0, 32, out))
+        ])
+    };
+}
+
+/// The 4-bit codes of a block of NVFP4, which has 16 elements in 8 bytes, with 32 elements in 16 bytes.
+fn nvfp4_codes(b: &[u8], out: &mut [u8]) {
+    let code = |e: usize| b[4 + e / 16 * 8 + e % 8] >> (e / 8 % 2 * 4) & 15;
+    for (i, out) in out.iter_mut().enumerate() {
+        let e = i / 16 * 32 + i % 16;
+        *out = code(e) | code(e + 16) << 4;
+    }
+}
+
 /// The planes of a kind; empty for a kind that is decoded to f32 at load.
 pub(super) fn planes(kind: Kind) -> &'static [Plane] {
     use DType::{BF16, F16, I8, U8};
     match kind {
         Kind::Q4_0 | Kind::IQ4_NL => const { &[at(F16, 1, 0), at(U8, 16, 2)] },
         Kind::Q4_1 => const { &[at(F16, 1, 0), at(F16, 1, 2), at(U8, 16, 4)] },
-        Kind::Q5_0 => const { &[at(F16, 1, 0), at(U8, 4, 2), at(U8, 16, 6)] },
-        Kind::Q5_1 => const { &[at(F16, 1, 0), at(F16, 1, 2), at(U8, 4, 4), at(U8, 16, 8)] },
+        Kind::Q5_0 => const { &[at(F16, 1, 0), computed(U8, 4, |b, out| fifth_bits(&b[2..], out)), at(U8, 16, 6)] },
+        Kind::Q5_1 => {
+            const { &[at(F16, 1, 0), at(F16, 1, 2), computed(U8, 4, |b, out| fifth_bits(&b[4..], out)), at(U8, 16, 8)] }
+        }
         Kind::Q8_0 => const { &[at(F16, 1, 0), at(I8, 32, 2)] },
         Kind::Q2_K => {
             const {
@@ -122,6 +188,36 @@ pub(super) fn planes(kind: Kind) -> &'static [Plane] {
         }
         Kind::Q6_K => const { &[at(F16, 1, 208), at(I8, 16, 192), at(U8, 64, 128), at(U8, 128, 0)] },
         Kind::TQ2_0 => const { &[at(F16, 1, 64), at(U8, 64, 0)] },
+        Kind::TQ1_0 => {
+            const {
+                &[
+                    at(F16, 1, 52),
+                    computed(U8, 64, |b, out| {
+                        let mut codes = [0; 256];
+                        blocks::ternary_codes(b, &mut codes);
+                        pack::<2>(&codes, 0, 32, out);
+                    }),
+                ]
+            }
+        }
+        Kind::IQ3_XXS => book!(IQ3_XXS 4, 8),
+        Kind::IQ3_S => book!(IQ3_S 4, 8),
+        Kind::IQ2_XXS => book!(IQ2_XXS 3, 8),
+        Kind::IQ2_XS => book!(IQ2_XS 3, 16),
+        Kind::IQ2_S => book!(IQ2_S 3, 16),
+        Kind::IQ1_S => book!(IQ1_S 3, 8),
+        Kind::IQ1_M => book!(IQ1_M 3, 16),
+        Kind::NVFP4 => {
+            const {
+                &[
+                    computed(BF16, 4, |b, out| {
+                        let scales = out.as_chunks_mut::<2>().0.iter_mut().zip(b);
+                        scales.for_each(|(out, s)| *out = bf16::from_f32(e4m3_half(*s)).to_le_bytes());
+                    }),
+                    computed(U8, 32, nvfp4_codes),
+                ]
+            }
+        }
         Kind::IQ4_XS => {
             const {
                 &[

@@ -212,7 +212,9 @@ impl Part<'_> {
         let (l, block) = (&self.layout, self.of.kind.block_elems());
         let runs = block / l.len / l.parts;
         // Runs that share all scales are accumulated in one integer sum.
-        let together = if l.scales.is_some() { 1 } else { ELEMS_PER_SCALE / l.len };
+        let scales_of = |p: usize| self.planes[p].shape()[4];
+        let sharing = l.scales.map_or(runs, |p| runs / scales_of(p));
+        let together = sharing.min(ELEMS_PER_SCALE / l.len);
         let sums = match l.code_offset {
             0 => None,
             code_offset => {
@@ -243,7 +245,10 @@ impl Part<'_> {
             }
             let sum = from_digits(digits)?;
             let scale = match l.scales {
-                Some(p) => own.mul(at(&self.planes[p], first)?.cast(DType::F32)?)?,
+                Some(p) => {
+                    let scale = at(&self.planes[p], first / sharing)?.cast(DType::F32)?;
+                    if p == 0 { scale } else { own.mul(scale)? }
+                }
                 None => own.clone(),
             };
             let shared = at(&self.scales, first * l.len / ELEMS_PER_SCALE)?;
@@ -292,16 +297,20 @@ impl Part<'_> {
         // The field of each byte of the word, with its lowest bit moved to bit `to`. The whole word is shifted at once;
         // bits that cross into other bytes are removed by the mask.
         let field = |f: Field, to: u32| -> Result<Tensor> {
-            let word = shift_bits(at(&self.planes[f.plane], f.at / 4 + j)?, f.shift, to)?;
+            let (word, shift) = if f.in_one_word { (0, f.shift + j as u32) } else { (j, f.shift) };
+            let word = shift_bits(at(&self.planes[f.plane], f.at / 4 + word)?, shift, to)?;
             match f.bits {
                 8 => Ok(word),
                 bits => word.bit_and((((1i64 << bits) - 1) << to) * 0x0101_0101),
             }
         };
-        let low = field((self.layout.low)(t), 0)?;
-        match self.layout.high {
-            Some((high, bits)) => low.bit_or(field(high(t), bits)?),
-            None => Ok(low),
+        let mut code = field((self.layout.low)(t), 0)?;
+        if let Some((high, bits)) = self.layout.high {
+            code = code.bit_or(field(high(t), bits)?)?;
+        }
+        match self.layout.table {
+            Some(table) => code.lookup_bytes(table),
+            None => Ok(code),
         }
     }
 }

@@ -98,6 +98,7 @@ const WORDS: &[(Code, &[u32], u32, &str)] = &[
     (AND_V, &[1, 2, 3], 0x4e231c41, "and v1.16b, v2.16b, v3.16b"),
     (ORR_V, &[1, 2, 3], 0x4ea31c41, "orr v1.16b, v2.16b, v3.16b"),
     (EOR_V, &[1, 2, 3], 0x6e231c41, "eor v1.16b, v2.16b, v3.16b"),
+    (TBL_V, &[1, 2, 3], 0x4e030041, "tbl v1.16b, {v2.16b}, v3.16b"),
     (BIC_V, &[1, 2, 3], 0x4e631c41, "bic v1.16b, v2.16b, v3.16b"),
     (BSL_V, &[1, 2, 3], 0x6e631c41, "bsl v1.16b, v2.16b, v3.16b"),
     (CMEQ_V, &[1, 2, 3], 0x6ea38c41, "cmeq v1.4s, v2.4s, v3.4s"),

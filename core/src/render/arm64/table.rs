@@ -206,6 +206,8 @@ pub(super) const UMIN_V: Code = r3(0x6ea0_6c00);
 pub(super) const AND_V: Code = r3(0x4e20_1c00);
 pub(super) const ORR_V: Code = r3(0x4ea0_1c00);
 pub(super) const EOR_V: Code = r3(0x6e20_1c00);
+/// The bytes of `n` that the bytes of `m` choose.
+pub(super) const TBL_V: Code = r3(0x4e00_0000);
 /// `d = n & !m`.
 pub(super) const BIC_V: Code = r3(0x4e60_1c00);
 /// `d = d ? n : m` for each bit.

@@ -17,6 +17,9 @@ impl Lower<'_> {
         if matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Cos | Op::Tan | Op::Pow | Op::FloorDiv | Op::FloorMod) {
             return Err(self.unsupported(format!("op {}", op.name())));
         }
+        if op == Op::LookupBytes {
+            return self.lookup_bytes(u, pt, off, w);
+        }
         if w == 1 {
             return self.alu_scalar(u, pt, off);
         }
@@ -71,6 +74,26 @@ impl Lower<'_> {
             }
         };
         Ok(Val::R(r))
+    }
+
+    /// The op [`Op::LookupBytes`]; scalars are computed in the first lane of a vector.
+    fn lookup_bytes(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
+        let index = self.g.src_at(u, 0);
+        let Some(table) = self.g.lookup_table(u) else {
+            return Err(self.unsupported("a lookup in a computed table".into()));
+        };
+        let mut at = self.demand_reg(index, pt, off, w)?;
+        if w == 1 {
+            at = self.emit_vector2(table::FMOV_S_W, at);
+        }
+        if let Some(mask) = self.g.lookup_mask(index) {
+            let mask = self.lanes(mask);
+            at = self.emit_vector3(table::AND_V, at, mask);
+        }
+        let (from, bytes) = (self.pool(&table), self.vector());
+        self.move_to(bytes, from, DType::I32, 4);
+        let found = self.emit_vector3(table::TBL_V, bytes, at);
+        Ok(Val::R(if w == 1 { self.emit_general2(table::FMOV_W_S, found) } else { found }))
     }
 
     /// Normalises 32-bit lanes to a narrow dtype: integers wrap to its width, floats are rounded to its precision.

@@ -179,6 +179,16 @@ impl Emit<'_> {
                 self.vec(src[2])?;
                 self.vec_binary(Op::Add, dt)
             }
+            Op::LookupBytes => {
+                let Some(table) = g.lookup_table(u) else {
+                    return Err(unsupported("a lookup in a computed table", self.p));
+                };
+                self.vec_const(words(&table));
+                self.vec(src[0])?;
+                self.mask_lookup(src[0]);
+                self.f.w().i8x16_swizzle();
+                Ok(())
+            }
             Op::Max | Op::Min if dt == DType::F32 => self.vec_max(op, src[0], src[1]),
             Op::Cast => {
                 self.vec(src[0])?;
@@ -222,6 +232,14 @@ impl Emit<'_> {
         }
     }
 
+    /// Clears the upper bits of the index of a lookup on top of the stack: `swizzle` gives 0 for an index above 15.
+    fn mask_lookup(&mut self, index: UOp) {
+        if let Some(mask) = self.p.g.lookup_mask(index) {
+            self.vec_const([mask; 4]);
+            self.f.w().v128_and();
+        }
+    }
+
     fn eval_scalar(&mut self, u: UOp, lane: usize) -> Result<()> {
         let g = &self.p.g;
         let (op, dt, src) = (g.op(u), g.dtype(u), g.srcs(u));
@@ -246,6 +264,18 @@ impl Emit<'_> {
                 self.scalar_binary(Op::Mul, dt)?;
                 self.scalar(src[2], lane)?;
                 self.scalar_binary(Op::Add, dt)
+            }
+            // computed in the first lane of a vector
+            Op::LookupBytes => {
+                let Some(table) = g.lookup_table(u) else {
+                    return Err(unsupported("a lookup in a computed table", self.p));
+                };
+                self.vec_const(words(&table));
+                self.scalar(src[0], lane)?;
+                self.f.w().i32x4_splat();
+                self.mask_lookup(src[0]);
+                self.f.w().i8x16_swizzle().i32x4_extract_lane(0);
+                Ok(())
             }
             Op::Cast => {
                 self.scalar(src[0], lane)?;
@@ -334,4 +364,11 @@ impl Emit<'_> {
         self.tree(mid, hi, push, combine)?;
         combine(self)
     }
+}
+
+/// The words of a table of 16 bytes.
+fn words(table: &[u8; 16]) -> [u32; 4] {
+    let mut words = [0; 4];
+    words.iter_mut().zip(table.as_chunks::<4>().0).for_each(|(word, bytes)| *word = u32::from_le_bytes(*bytes));
+    words
 }

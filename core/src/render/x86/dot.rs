@@ -1,5 +1,5 @@
 //! Dot products: pairs of bf16 into f32 (`vdpbf16ps`, which treats subnormals as zero), and quadruples of unsigned by
-//! signed bytes into i32 (`vpdpbusd`).
+//! signed bytes into i32 (`vpdpbusd`); and lookups of bytes (`vpshufb`).
 
 use super::table::V3;
 use super::{Lower, Opnd};
@@ -73,20 +73,11 @@ impl Lower<'_> {
     pub(super) fn dot_bytes(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
         let src = self.g.srcs(u);
         if w == 1 {
-            // scalars are computed in the first lane of a vector
-            let mut lanes = [VReg(0); 3];
-            for (x, &s) in lanes.iter_mut().zip(&src) {
-                let v = self.demand_reg(s, pt, off, 1)?;
-                *x = self.f.reg(Size::X);
-                self.f.def(Code::VEX_Vmovd_xmm_rm32, &[Opnd::R(*x, Size::X), Opnd::R(v, Size::D)]);
-            }
-            let [a, b, c] = lanes;
-            let d = self.f.reg(Size::X);
+            let [a, b, c] = [src[0], src[1], src[2]].map(|s| self.first_lane(s, pt, off));
+            let (a, b, c, d) = (a?, b?, c?, self.f.reg(Size::X));
             self.move_to(d, Val::R(c), F32, 4);
             self.add_dot(4, d, a, Val::R(b))?;
-            let r = self.f.reg(Size::Q);
-            self.f.emit(Code::VEX_Vmovd_rm32_xmm, &[Opnd::R(r, Size::D), Opnd::R(d, Size::X)], 1, !1, 9);
-            return Ok(Val::R(r));
+            return Ok(self.from_first_lane(d));
         }
         let d = self.f.reg(vec_size(w));
         let c = self.demand(src[2], pt, off, w)?;
@@ -102,6 +93,40 @@ impl Lower<'_> {
         };
         self.add_dot(w, d, a, b)?;
         Ok(Val::R(d))
+    }
+
+    /// A word in the first lane of a vector: scalars are computed there.
+    fn first_lane(&mut self, u: UOp, pt: &Point, off: usize) -> Result<VReg> {
+        let (v, x) = (self.demand_reg(u, pt, off, 1)?, self.f.reg(Size::X));
+        self.f.def(Code::VEX_Vmovd_xmm_rm32, &[Opnd::R(x, Size::X), Opnd::R(v, Size::D)]);
+        Ok(x)
+    }
+
+    fn from_first_lane(&mut self, x: VReg) -> Val {
+        let r = self.f.reg(Size::Q);
+        self.f.emit(Code::VEX_Vmovd_rm32_xmm, &[Opnd::R(r, Size::D), Opnd::R(x, Size::X)], 1, !1, 9);
+        Val::R(r)
+    }
+
+    /// The op [`Op::LookupBytes`]. Each 128 bits of a vector have a copy of the table.
+    pub(super) fn lookup_bytes(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
+        let index = self.g.src_at(u, 0);
+        let Some(table) = self.g.lookup_table(u) else {
+            return Err(self.unsupported("a lookup in a computed table".into()));
+        };
+        let (mut at, lanes) = match w {
+            1 => (self.first_lane(index, pt, off)?, 4),
+            _ => (self.demand_reg(index, pt, off, w)?, w),
+        };
+        if let Some(mask) = self.g.lookup_mask(index) {
+            let (mask, low) = (self.lanes_of(mask, lanes), self.f.reg(vec_size(lanes)));
+            self.v3(V3::And, lanes, low, at, mask);
+            at = low;
+        }
+        let table = self.pool(&table.repeat(lanes / 4));
+        let (table, d) = (self.reg(table, I32, lanes)?, self.f.reg(vec_size(lanes)));
+        self.v3(V3::ShuffleBytes, lanes, d, table, Val::R(at));
+        Ok(if w == 1 { self.from_first_lane(d) } else { Val::R(d) })
     }
 
     /// `d += a . b`.

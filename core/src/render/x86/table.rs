@@ -27,6 +27,8 @@ pub(super) enum V3 {
     Sar,
     Fma231,
     Fma213,
+    /// The bytes of the first operand that the bytes of the second choose, in each 128 bits.
+    ShuffleBytes,
 }
 
 /// Two-operand vector operations; the last operand may be memory.
@@ -100,6 +102,7 @@ pub(super) fn v3(op: V3, w: usize) -> Code {
         V3::Or => by_width!(w, VEX_Vpor_xmm_xmm_xmmm128, VEX_Vpor_ymm_ymm_ymmm256, EVEX_Vpord_zmm_k1z_zmm_zmmm512b32),
         V3::Xor => by_width!(w, VEX_Vpxor_xmm_xmm_xmmm128, VEX_Vpxor_ymm_ymm_ymmm256, EVEX_Vpxord_zmm_k1z_zmm_zmmm512b32),
         V3::AndNot => by_width!(w, VEX_Vpandn_xmm_xmm_xmmm128, VEX_Vpandn_ymm_ymm_ymmm256, EVEX_Vpandnd_zmm_k1z_zmm_zmmm512b32),
+        V3::ShuffleBytes => by_width!(w, VEX_Vpshufb_xmm_xmm_xmmm128, VEX_Vpshufb_ymm_ymm_ymmm256, EVEX_Vpshufb_zmm_k1z_zmm_zmmm512),
         V3::Shl => by_width!(w, VEX_Vpsllvd_xmm_xmm_xmmm128, VEX_Vpsllvd_ymm_ymm_ymmm256, EVEX_Vpsllvd_zmm_k1z_zmm_zmmm512b32),
         V3::Shr => by_width!(w, VEX_Vpsrlvd_xmm_xmm_xmmm128, VEX_Vpsrlvd_ymm_ymm_ymmm256, EVEX_Vpsrlvd_zmm_k1z_zmm_zmmm512b32),
         V3::Sar => by_width!(w, VEX_Vpsravd_xmm_xmm_xmmm128, VEX_Vpsravd_ymm_ymm_ymmm256, EVEX_Vpsravd_zmm_k1z_zmm_zmmm512b32),

@@ -23,8 +23,10 @@ impl Lower<'_> {
         if matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Cos | Op::Tan | Op::Pow | Op::FloorDiv | Op::FloorMod) {
             return Err(self.unsupported(format!("op {}", op.name())));
         }
-        if op == Op::DotBytes {
-            return self.dot_bytes(u, pt, off, w);
+        match op {
+            Op::DotBytes => return self.dot_bytes(u, pt, off, w),
+            Op::LookupBytes => return self.lookup_bytes(u, pt, off, w),
+            _ => {}
         }
         if w == 1 {
             return self.alu_scalar(u, pt, off);

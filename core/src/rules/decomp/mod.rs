@@ -58,6 +58,8 @@ fn lacks(g: &Graph, u: UOp, t: &Target) -> bool {
     let rough = op == Op::Exp2 && *g.arg(u) != Arg::None && t.has_rough_powers();
     op.is_alu() && !moves && !converts && !rough && {
         let dt = operand_dtype(g, u);
-        !t.has_op(op, dt) || (op == Op::Cast && !t.caps.arithmetic.has(g.dtype(u)) && g.dtype(u) == DType::F64)
+        !t.has_op(op, dt)
+            || ops::has_computed_table(g, u)
+            || (op == Op::Cast && !t.caps.arithmetic.has(g.dtype(u)) && g.dtype(u) == DType::F64)
     }
 }

@@ -459,6 +459,28 @@ fn missing_f64_is_a_typed_error() {
 }
 
 #[test]
+fn bytes_are_looked_up_one_by_one_where_there_is_no_instruction() {
+    let (with, without) = (Target::wasm(false, 1), Target::wgsl("webgpu"));
+    let mut g = Graph::new();
+    let table = [0x0302_0180, 0x7F06_05FF, 0x0B0A_0908, -0x0F0E_0D0C].map(|v| g.int(v, DType::I32));
+    let computed = var(&mut g, "t", DType::I32, -9, 9);
+    let fifteen = g.int(15, DType::I32);
+    for word in [0x0F08_0700, -1, 0x8142_C3F4 - (1 << 32), 5] {
+        let index = g.int(word, DType::I32);
+        let masked = g.binary(Op::And, index, fifteen);
+        for (index, first, t) in [(index, table[0], &without), (masked, table[0], &without), (index, computed, &with)] {
+            let u = g.node(Op::LookupBytes, DType::I32, &[index, first, table[1], table[2], table[3]], Arg::None);
+            let out = decompose(&mut g, u, t).expect("it has a lowering");
+            assert!(g.reachable(&[out]).iter().all(|&x| g.op(x) != Op::LookupBytes));
+            let values = eval_exprs(&g, &[u, out], |x| (x == computed).then_some(Scalar::Int(7)));
+            assert!(values[0].is_some() && values[0] == values[1], "{word:x}: {values:?}");
+        }
+        let u = g.node(Op::LookupBytes, DType::I32, &[index, table[0], table[1], table[2], table[3]], Arg::None);
+        assert_eq!(decompose(&mut g, u, &with), Ok(u));
+    }
+}
+
+#[test]
 fn products_of_bytes_are_taken_one_by_one_where_there_is_no_instruction() {
     let t = Target::wasm(false, 1);
     let mut g = Graph::new();

@@ -166,6 +166,9 @@ pub(super) fn alu(op: Op, dt: DType, src: &[&Lanes], sdt: &[DType]) -> Option<La
             Int((0..n).map(|i| a[i].wrapping_mul(b[i]).wrapping_add(c[i])).collect())
         }
         (Op::DotBytes, [Int(a), Int(b), Int(c)]) => Int((0..n).map(|i| c[i] + dot_bytes(a[i], b[i])).collect()),
+        (Op::LookupBytes, [Int(a), Int(t0), Int(t1), Int(t2), Int(t3)]) => {
+            Int((0..n).map(|i| lookup_bytes(a[i], [t0[i], t1[i], t2[i], t3[i]])).collect())
+        }
         _ => return None,
     };
     Some(rounded(out, dt))
@@ -175,6 +178,12 @@ pub(super) fn alu(op: Op, dt: DType, src: &[&Lanes], sdt: &[DType]) -> Option<La
 fn dot_bytes(a: i64, b: i64) -> i64 {
     let (a, b) = ((a as u32).to_le_bytes(), (b as u32).to_le_bytes());
     a.iter().zip(b).map(|(&a, b)| i64::from(a) * i64::from(b as i8)).sum()
+}
+
+/// The bytes of a table of 16 that the lower four bits of each byte of a word choose.
+fn lookup_bytes(word: i64, table: [i64; 4]) -> i64 {
+    let table = table.map(|t| (t as u32).to_le_bytes()).concat();
+    i64::from(i32::from_le_bytes((word as u32).to_le_bytes().map(|b| table[usize::from(b & 15)])))
 }
 
 /// Rounds or wraps freshly computed values to their dtype.
