@@ -9,6 +9,7 @@ use crate::DType;
 use crate::dtype::Scalar;
 use crate::uop::{Graph, Op, UOp};
 use crate::util::trig;
+use crate::util::words::{dot_bytes, lookup_bytes};
 
 /// The value of `op`, with result dtype `dt`, on constants. `None` if the op is not elementwise or its value depends on
 /// the host.
@@ -21,14 +22,10 @@ pub fn fold(op: Op, dt: DType, src: &[(Scalar, DType)]) -> Option<Scalar> {
             fold(Op::Add, dt, &[(product, dt), c])
         }
         (Op::DotBytes, &[(a, _), (b, _), (c, _)]) => {
-            let (a, b) = ((a.as_i64() as u32).to_le_bytes(), (b.as_i64() as u32).to_le_bytes());
-            let sum: i64 = a.iter().zip(b).map(|(&a, b)| i64::from(a) * i64::from(b as i8)).sum();
-            Some(wrap(i128::from(c.as_i64() + sum), dt))
+            Some(wrap(i128::from(c.as_i64() + dot_bytes(a.as_i64(), b.as_i64())), dt))
         }
         (Op::LookupBytes, &[(a, _), (t0, _), (t1, _), (t2, _), (t3, _)]) => {
-            let table = [t0, t1, t2, t3].map(|t| (t.as_i64() as u32).to_le_bytes()).concat();
-            let bytes = (a.as_i64() as u32).to_le_bytes().map(|b| table[usize::from(b & 15)]);
-            Some(Scalar::Int(i64::from(i32::from_le_bytes(bytes))))
+            Some(Scalar::Int(lookup_bytes(a.as_i64(), [t0, t1, t2, t3].map(Scalar::as_i64))))
         }
         (Op::Cast, [_]) => Some(x.cast(from, dt)),
         (Op::Bitcast, [_]) => bitcast(x, from, dt),

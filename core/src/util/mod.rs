@@ -10,6 +10,7 @@ mod rows;
 pub mod sort;
 pub mod sorted;
 pub mod trig;
+pub mod words;
 
 pub use gather::gather;
 pub use rows::rows;

@@ -180,51 +180,74 @@ fn block(kind: Kind, b: &[u8], y: &mut [f32]) {
     }
 }
 
-/// The codes of a block whose kind has a code book, one of at most 16 a byte, for the tables of [`super::packed`]. For
-/// IQ3 the upper bit is the sign and the others are the value; for IQ2 the same with three values; for IQ1 the upper bit
-/// is the sign of the shift, and the others are the value plus one.
+/// The codes of a block whose kind has a code book, for the tables of [`super::packed`]. For IQ3 the upper of four bits
+/// is the sign and the others are the value; for IQ2 the same with three bits; for IQ1 the upper bit is the sign of the
+/// shift, and the others are the value plus one. Eight codes at a time, as the bytes of a word.
 pub(super) fn book_codes(kind: Kind, b: &[u8], out: &mut [u8; 256]) {
     for (k, out) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         let (part, group) = (k / 4, k % 4);
-        let two = |book: usize, q: usize, j: usize| GRIDS[book + q * 2 + j / 4] >> (j % 4 * 2) & 3;
-        let signed = |signs: u8, j: usize, bits: u32| (signs >> j & 1) << bits;
-        match kind {
+        let codes = match kind {
             Kind::IQ2_XXS => {
                 let at = 2 + part * 8;
-                let (q, signs) = (b[at + group].into(), packed_signs(word(b, at + 4), group));
-                *out = std::array::from_fn(|j| two(IQ2_XXS, q, j) | signed(signs, j, 2));
+                twos(IQ2_XXS, b[at + group].into()) | ones(packed_signs(word(b, at + 4), group)) << 2
             }
             Kind::IQ2_XS => {
                 let q = short(b, 2 + k * 2);
-                let signs = with_parity((q >> 9) as u8);
-                *out = std::array::from_fn(|j| two(IQ2_XS, (q & 511).into(), j) | signed(signs, j, 2));
+                twos(IQ2_XS, (q & 511).into()) | ones(with_parity((q >> 9) as u8)) << 2
             }
             Kind::IQ2_S => {
                 let q = usize::from(b[2 + k]) | usize::from(b[66 + part] >> (group * 2) & 3) << 8;
-                *out = std::array::from_fn(|j| two(IQ2_S, q, j) | signed(b[34 + k], j, 2));
+                twos(IQ2_S, q) | ones(b[34 + k]) << 2
             }
             Kind::IQ3_XXS => {
-                let signs = packed_signs(word(b, 66 + part * 4), group);
-                let value = |j: usize| iq3(IQ3_XXS, b[2 + 2 * k + j / 4].into(), j % 4) as u8;
-                *out = std::array::from_fn(|j| value(j) | signed(signs, j, 3));
+                let at = 2 + 2 * k;
+                let values = fours(IQ3_XXS, [b[at].into(), b[at + 1].into()]);
+                values | ones(packed_signs(word(b, 66 + part * 4), group)) << 3
             }
             Kind::IQ3_S => {
                 let q = |i: usize| usize::from(b[2 + i]) | usize::from(b[66 + i / 8] >> (i % 8) & 1) << 8;
-                let value = |j: usize| iq3(IQ3_S, q(2 * k + j / 4), j % 4) as u8;
-                *out = std::array::from_fn(|j| value(j) | signed(b[74 + k], j, 3));
+                fours(IQ3_S, [q(2 * k), q(2 * k + 1)]) | ones(b[74 + k]) << 3
             }
             Kind::IQ1_S => {
                 let h = short(b, 34 + part * 2);
                 let q = usize::from(b[2 + k]) | usize::from(h >> (group * 3) & 7) << 8;
-                *out = std::array::from_fn(|j| two(IQ1, q, j) | (h >> 15 << 2) as u8);
+                twos(IQ1, q) | all((h >> 15) as u8) << 2
             }
             _ => {
                 let h = b[32 + k / 2] >> (k % 2 * 4) & 15;
                 let q = usize::from(b[k]) | usize::from(h & 7) << 8;
-                *out = std::array::from_fn(|j| two(IQ1, q, j) | h >> 3 << 2);
+                twos(IQ1, q) | all(h >> 3) << 2
             }
-        }
+        };
+        *out = codes.to_le_bytes();
     }
+}
+
+/// One number in all bytes of a word.
+fn all(byte: u8) -> u64 {
+    u64::from(byte) * 0x0101_0101_0101_0101
+}
+
+/// The bits of a byte as the bytes of a word.
+fn ones(bits: u8) -> u64 {
+    let each = all(bits) & 0x8040_2010_0804_0201;
+    (each + all(0x7F)) >> 7 & all(1)
+}
+
+/// The eight values of 2 bits of an entry of a code book, as the bytes of a word.
+fn twos(book: usize, q: usize) -> u64 {
+    let x = u64::from(short(GRIDS, book + q * 2));
+    let x = (x | x << 24) & 0x0000_00FF_0000_00FF;
+    let x = (x | x << 12) & 0x000F_000F_000F_000F;
+    (x | x << 6) & 0x0303_0303_0303_0303
+}
+
+/// The four values of each of two entries of a code book whose values have 3 of 4 bits, as the bytes of a word.
+fn fours(book: usize, q: [usize; 2]) -> u64 {
+    let [x, y] = q.map(|q| u64::from(short(GRIDS, book + q * 2)));
+    let x = x | y << 32;
+    let x = (x | x << 8) & 0x00FF_00FF_00FF_00FF;
+    (x | x << 4) & 0x0707_0707_0707_0707
 }
 
 /// The scale of a block whose kind has a code book, and factor `g` of it: the factors are odd numbers, for 16 or 32

@@ -6,6 +6,7 @@ use crate::DType;
 use crate::dtype::Scalar;
 use crate::uop::{Op, ReduceOp};
 use crate::util::trig;
+use crate::util::words::{dot_bytes, lookup_bytes};
 use half::{bf16, f16};
 use std::ops::Range;
 
@@ -172,18 +173,6 @@ pub(super) fn alu(op: Op, dt: DType, src: &[&Lanes], sdt: &[DType]) -> Option<La
         _ => return None,
     };
     Some(rounded(out, dt))
-}
-
-/// The sum of the four products of the bytes of two words: unsigned bytes of `a` times signed bytes of `b`.
-fn dot_bytes(a: i64, b: i64) -> i64 {
-    let (a, b) = ((a as u32).to_le_bytes(), (b as u32).to_le_bytes());
-    a.iter().zip(b).map(|(&a, b)| i64::from(a) * i64::from(b as i8)).sum()
-}
-
-/// The bytes of a table of 16 that the lower four bits of each byte of a word choose.
-fn lookup_bytes(word: i64, table: [i64; 4]) -> i64 {
-    let table = table.map(|t| (t as u32).to_le_bytes()).concat();
-    i64::from(i32::from_le_bytes((word as u32).to_le_bytes().map(|b| table[usize::from(b & 15)])))
 }
 
 /// Rounds or wraps freshly computed values to their dtype.
