@@ -7,6 +7,7 @@
 
 use crate::DType;
 use crate::dtype::Scalar;
+use crate::target::HAS_DOT_BYTES;
 use crate::uop::{Graph, Op, UOp};
 use crate::util::trig;
 use crate::util::words::{dot_bytes, lookup_bytes};
@@ -21,7 +22,7 @@ pub fn fold(op: Op, dt: DType, src: &[(Scalar, DType)]) -> Option<Scalar> {
             let product = fold(Op::Mul, dt, &[a, b])?;
             fold(Op::Add, dt, &[(product, dt), c])
         }
-        (Op::DotBytes, &[(a, _), (b, _), (c, _)]) => {
+        (Op::DotBytes, &[(a, _), (b, _), (c, _)]) if HAS_DOT_BYTES => {
             Some(wrap(i128::from(c.as_i64() + dot_bytes(a.as_i64(), b.as_i64())), dt))
         }
         (Op::LookupBytes, &[(a, _), (t0, _), (t1, _), (t2, _), (t3, _)]) => {

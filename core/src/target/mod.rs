@@ -18,6 +18,10 @@ mod workgroups;
 pub use caches::Caches;
 pub use caps::{Caps, Copies, DTypeSet, Dots};
 pub use functions::Function;
+
+/// True if products of words of bytes (`Op::DotBytes`) are compiled in. Only products with quantised matrices make them,
+/// and builds for the browser leave those out.
+pub const HAS_DOT_BYTES: bool = cfg!(any(test, feature = "integers"));
 pub use limits::Limits;
 pub use machine::Machine;
 pub use prices::Prices;

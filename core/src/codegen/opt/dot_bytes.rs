@@ -5,6 +5,7 @@
 
 use super::Opt;
 use super::heuristic::View;
+use crate::target::HAS_DOT_BYTES;
 use crate::uop::{Op, UOp};
 
 /// The most vectors that share a part of the matrix.
@@ -16,7 +17,7 @@ impl View<'_> {
     /// Opts for a kernel with such products; `None` for other kernels.
     pub(super) fn dot_bytes(&self) -> Option<Vec<Opt>> {
         let g = &self.k.g;
-        if !self.may_overlap_and_stage || self.reduce_axes.is_empty() || self.k.role.is_rows() {
+        if !HAS_DOT_BYTES || !self.may_overlap_and_stage || self.reduce_axes.is_empty() || self.k.role.is_rows() {
             return None;
         }
         let dots: Vec<UOp> = self.k.nodes().into_iter().filter(|&u| g.op(u) == Op::DotBytes).collect();

@@ -127,6 +127,12 @@ const PAGE: usize = 4096;
 /// gather). Within one body the processor overlaps their latencies; in separate loop iterations they would wait for
 /// each other.
 const MAX_GATHERED_LOADS_UNROLLED: usize = 64;
+/// The most loads in a loop body whose tile has more than one row or more than four registers: the code of a long
+/// expression for a larger tile would not stay decoded in the processor.
+const MOST_LOADS: usize = 160;
+/// The most registers of operands that are used as soon as they are loaded: the two sides of a product, each with a
+/// factor or an addend.
+const MOST_PASSING: usize = 4;
 /// A reduction with fewer iterations than this is unrolled anyway, so its loads are in one body already.
 const MIN_GATHER_STEPS: usize = 9;
 /// Factor on the cost of a tile whose rows are 64 kB or more apart: they share no page, and they compete for the same
@@ -402,6 +408,7 @@ impl<'a> View<'a> {
 
     /// Registers needed for operands, beside the accumulators. Multiply-adds run over the tile with its first axis
     /// outermost, and a loaded value stays in a register while an axis that it does not depend on is still running.
+    /// Values that no axis reuses are loaded one after the other as a long expression needs them, a few at a time.
     /// `cheaper` says whether an operand is read from a copy.
     fn operand_registers(&self, tile: &Tile, cheaper: impl Fn(&Access) -> bool) -> usize {
         let mut axes: SmallVec<[(usize, UOp, usize); 2]> = SmallVec::new();
@@ -413,7 +420,8 @@ impl<'a> View<'a> {
             }
         }
         sort::ascending(&mut axes);
-        let one = |a: &Access| {
+        let mut passing = 0;
+        let mut one = |a: &Access| {
             let has = |r: UOp| a.has(self.id(r));
             let vectors = if tile.lane.is_some_and(has) { tile.vectors } else { 1 };
             // lane masks that a copy does not take care of are kept in registers, for each tap
@@ -422,10 +430,14 @@ impl<'a> View<'a> {
             if self.t.machine.hoists_loads {
                 return masks + axes.iter().filter(|x| has(x.1)).map(|x| x.2).product::<usize>() * vectors;
             }
-            let Some(first) = axes.iter().position(|x| !has(x.1)) else { return 1 + masks };
+            let Some(first) = axes.iter().position(|x| !has(x.1)) else {
+                passing += 1;
+                return masks;
+            };
             masks + axes[first..].iter().filter(|x| has(x.1)).map(|x| x.2).product::<usize>() * vectors
         };
-        self.inner.iter().map(one).sum()
+        let kept: usize = self.inner.iter().map(&mut one).sum();
+        kept + passing.min(MOST_PASSING)
     }
 
     /// Estimated cycles per output vector and step of the reduction. `None` if the tile needs more registers than there
@@ -440,7 +452,7 @@ impl<'a> View<'a> {
         let accs = rows * tile.vectors;
         // vectors of half the width can only use the first sixteen registers
         let registers = if tile.width < lanes { 16.min(self.registers()) } else { self.registers() };
-        if accs >= registers {
+        if accs >= registers || accs > tile.vectors.min(4) && accs * self.inner.len() > MOST_LOADS {
             return None;
         }
         // a multiply-add can read one operand from memory, so a tile of seven rows of four of the widest registers may

@@ -14,9 +14,8 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// True if integer products are compiled in. Builds for the browser leave this module's integer products out; there
-/// every matrix uses [`Activations::F32`].
-pub(super) const INTEGERS: bool = cfg!(any(test, feature = "integers"));
+/// True if integer products are compiled in. Where they are not, every matrix uses [`Activations::F32`].
+pub(super) const INTEGERS: bool = crate::target::HAS_DOT_BYTES;
 
 /// The number format of the vectors that quantised matrices are multiplied with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
