@@ -151,7 +151,7 @@ impl LanguageModel {
         options: &LoadOptions,
     ) -> Result<LanguageModel> {
         let &LoadOptions { capacity, texts, activations, cache, ref adapters } = options;
-        let activations = activations.unwrap_or_else(|| best_activations(device.target()));
+        let activations = activations_for(device.target(), activations);
         let mut rt = Runtime::with_host(device, host);
         let session = rt.session().clone();
         let capacity = if capacity == 0 { 4096 } else { capacity };
@@ -478,6 +478,15 @@ fn inputs_of(rt: &Runtime, roots: &[&Tensor], replay: &Replay) -> Vec<Tensor> {
         state.graph.iter().filter(read).filter(|&u| !written(u)).collect()
     };
     nodes.into_iter().map(|u| Tensor::from_node(session, u)).collect()
+}
+
+/// What is asked for, or the best of the device. Integers of 16 bits are multiplied in the form that it has instructions
+/// for.
+fn activations_for(t: &Target, wanted: Option<Activations>) -> Activations {
+    match wanted.unwrap_or_else(|| best_activations(t)) {
+        Activations::I16 if t.caps.dots.is_none() && t.has_op(Op::DotPairs, DType::I32) => Activations::I16Pairs,
+        activations => activations,
+    }
 }
 
 /// On processors with an instruction that accumulates four products of bytes, integers of 16 bits: with 8 bits logits

@@ -151,8 +151,17 @@ fn rounded_vectors_are_multiplied_on(device: &str, activations: gguf::Activation
 
 #[test]
 fn rounded_vectors_are_multiplied_with_blocks() {
-    use gguf::Activations::{I8, I16};
-    for (device, activations) in [("cpu", I8), ("cpu", I16), ("cpu:avx512", I8), ("cpu:avx2", I16), ("eval", I16)] {
+    use gguf::Activations::{I8, I16, I16Pairs};
+    for (device, activations) in [
+        ("cpu", I8),
+        ("cpu", I16),
+        ("cpu", I16Pairs),
+        ("cpu:avx512", I8),
+        ("cpu:avx2", I16),
+        ("cpu:avx2", I16Pairs),
+        ("eval", I16),
+        ("eval", I16Pairs),
+    ] {
         rounded_vectors_are_multiplied_on(device, activations);
     }
     #[cfg(target_os = "linux")]

@@ -26,7 +26,7 @@ pub(crate) fn work(op: Op) -> Work {
         // casts are part of the load or store of the value
         Op::Cast | Op::Bitcast => (0, 1, 1),
         // the index is computed and compared with the bounds
-        Op::Gather | Op::DotBytes => (3, 0, 0),
+        Op::Gather | Op::DotBytes | Op::DotPairs => (3, 0, 0),
         op if op.is_alu() => (1, 1, 1),
         _ => (0, 0, 0),
     };

@@ -14,7 +14,7 @@
 use super::axes::{Kernel, PastEnd};
 use crate::Result;
 use crate::rules::{conjuncts, nonzero_conditions, sum_of_ranges};
-use crate::target::HAS_DOT_BYTES;
+use crate::target::HAS_DOTS;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, RangeSet, ReduceOp, UOp};
 use crate::util::sort;
 use rustc_hash::FxHashMap;
@@ -90,7 +90,7 @@ fn cuts(k: &Kernel) -> Vec<Cut> {
     let g = &k.g;
     let mut out = Vec::new();
     let mut nodes = k.nodes();
-    if HAS_DOT_BYTES && nodes.iter().any(|&u| g.op(u) == Op::DotBytes) {
+    if HAS_DOTS && nodes.iter().any(|&u| g.op(u).is_dot()) {
         // rows that are adjacent in memory become lanes, and what is read once per result must not split their loop:
         // only divisions below the sums count
         let sums: Vec<UOp> = k.reduces().iter().map(|&r| g.src_at(r, 0)).collect();

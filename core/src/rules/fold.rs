@@ -7,10 +7,10 @@
 
 use crate::DType;
 use crate::dtype::Scalar;
-use crate::target::HAS_DOT_BYTES;
+use crate::target::HAS_DOTS;
 use crate::uop::{Graph, Op, UOp};
 use crate::util::trig;
-use crate::util::words::{dot_bytes, lookup_bytes};
+use crate::util::words::{dot_bytes, dot_pairs, lookup_bytes};
 
 /// The value of `op`, with result dtype `dt`, on constants. `None` if the op is not elementwise or its value depends on
 /// the host.
@@ -22,8 +22,11 @@ pub fn fold(op: Op, dt: DType, src: &[(Scalar, DType)]) -> Option<Scalar> {
             let product = fold(Op::Mul, dt, &[a, b])?;
             fold(Op::Add, dt, &[(product, dt), c])
         }
-        (Op::DotBytes, &[(a, _), (b, _), (c, _)]) if HAS_DOT_BYTES => {
+        (Op::DotBytes, &[(a, _), (b, _), (c, _)]) if HAS_DOTS => {
             Some(wrap(i128::from(c.as_i64() + dot_bytes(a.as_i64(), b.as_i64())), dt))
+        }
+        (Op::DotPairs, &[(a, _), (b, _), (c, _)]) if HAS_DOTS => {
+            Some(wrap(i128::from(c.as_i64() + dot_pairs(a.as_i64(), b.as_i64())), dt))
         }
         (Op::LookupBytes, &[(a, _), (t0, _), (t1, _), (t2, _), (t3, _)]) => {
             Some(Scalar::Int(lookup_bytes(a.as_i64(), [t0, t1, t2, t3].map(Scalar::as_i64))))

@@ -48,16 +48,26 @@ pub const EVAL: &[Function] = &[
     row(Op::Pow, FLOATS, ""),
     row(Op::Imod, FLOATS, ""),
     row(Op::DotBytes, I32, ""),
+    row(Op::DotPairs, I32, ""),
     row(Op::LookupBytes, I32, ""),
 ];
 
-/// Instructions of AArch64 and of WebAssembly.
+/// Instructions of AArch64.
 pub const PROCESSOR: &[Function] =
     &[row(Op::Sqrt, FLOATS, ""), row(Op::Trunc, FLOATS, ""), row(Op::LookupBytes, I32, "")];
 
+/// Instructions of WebAssembly.
+pub const WASM: &[Function] =
+    &[row(Op::Sqrt, FLOATS, ""), row(Op::Trunc, FLOATS, ""), row(Op::DotPairs, I32, ""), row(Op::LookupBytes, I32, "")];
+
 /// Instructions of x86-64.
-pub const X86: &[Function] =
-    &[row(Op::Sqrt, FLOATS, ""), row(Op::Trunc, FLOATS, ""), row(Op::DotBytes, I32, ""), row(Op::LookupBytes, I32, "")];
+pub const X86: &[Function] = &[
+    row(Op::Sqrt, FLOATS, ""),
+    row(Op::Trunc, FLOATS, ""),
+    row(Op::DotBytes, I32, ""),
+    row(Op::DotPairs, I32, ""),
+    row(Op::LookupBytes, I32, ""),
+];
 
 /// Functions of WGSL.
 pub const WGSL: &[Function] = &[row(Op::Sqrt, FLOATS, "sqrt"), row(Op::Trunc, FLOATS, "trunc")];

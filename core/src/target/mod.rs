@@ -19,9 +19,9 @@ pub use caches::Caches;
 pub use caps::{Caps, Copies, DTypeSet, Dots};
 pub use functions::Function;
 
-/// True if products of words of bytes (`Op::DotBytes`) are compiled in. Only products with quantised matrices make them,
-/// and builds for the browser leave those out.
-pub const HAS_DOT_BYTES: bool = cfg!(any(test, feature = "integers"));
+/// True if dot products of words (`Op::DotBytes`, `Op::DotPairs`) are compiled in. Only products with quantised matrices
+/// make them.
+pub const HAS_DOTS: bool = cfg!(any(test, feature = "integers"));
 pub use limits::Limits;
 pub use machine::Machine;
 pub use prices::Prices;
@@ -192,6 +192,7 @@ impl Target {
                 // of the engine's sixteen registers, one is reserved by the engine and one holds a product or a broadcast
                 vector_registers: 14,
                 fma: relaxed_simd,
+                functions: functions::WASM,
                 relaxed_simd,
                 interleaved_stores: true,
                 ..Caps::processor()

@@ -46,7 +46,15 @@ impl Tensor {
     /// `y`. Each element of the result is the sum of the four products and of `plus`, in i32 (`Op::DotBytes`); the
     /// three operands broadcast.
     pub(crate) fn dot_bytes(&self, y: &Tensor, plus: &Tensor) -> Result<Tensor> {
-        let name = "dot_bytes";
+        self.dot_words(Op::DotBytes, "dot_bytes", y, plus)
+    }
+
+    /// As [`Tensor::dot_bytes`] for words of two signed integers of 16 bits (`Op::DotPairs`).
+    pub(crate) fn dot_pairs(&self, y: &Tensor, plus: &Tensor) -> Result<Tensor> {
+        self.dot_words(Op::DotPairs, "dot_pairs", y, plus)
+    }
+
+    fn dot_words(&self, op: Op, name: &'static str, y: &Tensor, plus: &Tensor) -> Result<Tensor> {
         Tensor::same_session(name, self, y)?;
         Tensor::same_session(name, self, plus)?;
         if let Some(t) = [self, y, plus].into_iter().find(|t| t.dtype() != DType::I32) {
@@ -57,7 +65,7 @@ impl Tensor {
         let mut s = self.session().state();
         let mut src = [self, y, plus].map(|t| s.node(t.root()));
         src.iter_mut().for_each(|x| *x = lift(&mut s.graph, *x, &shape));
-        let node = s.graph.node(Op::DotBytes, DType::I32, &src, Arg::None);
+        let node = s.graph.node(op, DType::I32, &src, Arg::None);
         let root = s.add_root(node);
         drop(s);
         Ok(Tensor { session: self.session().clone(), root })

@@ -138,7 +138,7 @@ fn checked(g: &Graph, sink: UOp) -> Checked<Vec<(DType, usize)>> {
             }
             (Op::Const | Op::Load | Op::Reduce | Op::Cast | Op::Bitcast, _) => {}
             (Op::Store | Op::Sink, _) if u == store || u == sink => {}
-            (op, _) if op.is_alu() && !matches!(op, Op::MulAdd | Op::DotBytes | Op::LookupBytes) => {}
+            (op, _) if op.is_alu() && !matches!(op, Op::MulAdd | Op::DotBytes | Op::DotPairs | Op::LookupBytes) => {}
             _ => return Err(at(u, "kernels of users have no such op")),
         }
     }

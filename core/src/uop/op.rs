@@ -127,6 +127,9 @@ pub enum Op {
     /// TKP `DotBytes(a, b, c)`: the dot product of the four bytes of a (unsigned) and the four bytes of b (signed),
     /// plus c; a, b, c and the result are i32, and the sum wraps.
     DotBytes,
+    /// TKP `DotPairs(a, b, c)`: the dot product of the two signed halves of a and those of b, plus c; all are i32, and the
+    /// sum wraps.
+    DotPairs,
     /// TKP `LookupBytes(a, t0, t1, t2, t3)`: each byte of a is replaced by one of the 16 bytes of t0 to t3 (the lowest
     /// byte of t0 is the first), chosen by its lower four bits; all are i32.
     LookupBytes,
@@ -268,7 +271,7 @@ impl Op {
     pub const ALL: &[Op] = &[
         Const, Buffer, Param, Var, Iota, Reshape, Permute, Expand, Pad, Shrink, Flip, Gather, Scatter, Scan, Recurrence, Reduce,
         Cast, Bitcast, Neg, Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Pow, Idiv, Imod, FloorDiv, FloorMod,
-        Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd, DotBytes, LookupBytes, Contiguous, Detach, Store, Custom,
+        Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd, DotBytes, DotPairs, LookupBytes, Contiguous, Detach, Store, Custom,
         After, Sink, Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, Mma, LoadMatrix, End, Scratch, Barrier, Stage,
     ];
 
@@ -293,9 +296,14 @@ impl Op {
         self.is_in(Op::BINARY)
     }
 
-    /// Is it elementwise: unary, binary, Where, MulAdd, DotBytes or LookupBytes?
+    /// Is it elementwise: unary, binary, Where, MulAdd, a dot product or LookupBytes?
     pub const fn is_alu(self) -> bool {
         self.is_in(Op::ALU)
+    }
+
+    /// Is it a dot product of the parts of words, plus a third operand?
+    pub const fn is_dot(self) -> bool {
+        matches!(self, DotBytes | DotPairs)
     }
 
     /// Does it give bool whatever the dtype of its sources?

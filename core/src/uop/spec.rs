@@ -130,6 +130,7 @@ impl Node<'_> {
             Where      => checks!(in_tkp sources<3> values first_is_bool sources_are_dt<1> no_arg),
             MulAdd     => checks!(in_p alu<3> numeric),
             DotBytes   => checks!(in_tkp alu<3> i32),
+            DotPairs   => checks!(in_tkp alu<3> i32),
             LookupBytes => checks!(in_tkp alu<5> i32),
             Contiguous => checks!(in_t some_sources keeps_dtype ends_axes),
             Detach     => checks!(in_t some_sources keeps_dtype gradients no_arg),

@@ -6,6 +6,12 @@ pub fn dot_bytes(a: i64, b: i64) -> i64 {
     a.iter().zip(b).map(|(&a, b)| i64::from(a) * i64::from(b as i8)).sum()
 }
 
+/// The sum of the two products of the signed halves of two words.
+pub fn dot_pairs(a: i64, b: i64) -> i64 {
+    let half = |x: i64, at: i64| i64::from((x >> at) as i16);
+    half(a, 0) * half(b, 0) + half(a, 16) * half(b, 16)
+}
+
 /// The bytes of a table of four words that the lower four bits of each byte of a word choose, as an i32.
 pub fn lookup_bytes(word: i64, table: [i64; 4]) -> i64 {
     let byte = |at: i64| {

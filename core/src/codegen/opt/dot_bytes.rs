@@ -1,11 +1,11 @@
-//! Opts for sums of dot products of words of four bytes (`Op::DotBytes`) on CPUs. In: such a kernel, a product of a
+//! Opts for sums of dot products of words (`Op::DotBytes`, `Op::DotPairs`) on CPUs. In: such a kernel, a product of a
 //! quantised matrix with vectors. Out: lanes along the rows of the matrix, several vectors that share what is read and
 //! unpacked of the matrix, and the loop order. Loop bodies are long, so registers are not counted exactly: each digit
 //! of a vector needs one accumulator, and the remaining registers hold the words of a part of a row.
 
 use super::Opt;
 use super::heuristic::View;
-use crate::target::HAS_DOT_BYTES;
+use crate::target::HAS_DOTS;
 use crate::uop::{Op, UOp};
 
 /// The most vectors that share a part of the matrix.
@@ -17,10 +17,10 @@ impl View<'_> {
     /// Opts for a kernel with such products; `None` for other kernels.
     pub(super) fn dot_bytes(&self) -> Option<Vec<Opt>> {
         let g = &self.k.g;
-        if !HAS_DOT_BYTES || !self.may_overlap_and_stage || self.reduce_axes.is_empty() || self.k.role.is_rows() {
+        if !HAS_DOTS || !self.may_overlap_and_stage || self.reduce_axes.is_empty() || self.k.role.is_rows() {
             return None;
         }
-        let dots: Vec<UOp> = self.k.nodes().into_iter().filter(|&u| g.op(u) == Op::DotBytes).collect();
+        let dots: Vec<UOp> = self.k.nodes().into_iter().filter(|&u| g.op(u).is_dot()).collect();
         let ranges = |i: usize| dots.iter().fold(0, |m, &u| m | g.ranges(g.src_at(u, i)));
         let (matrix, vectors) = (ranges(0), ranges(1));
         let has = |m: crate::uop::RangeSet, r: UOp| m >> self.id(r) & 1 == 1;
@@ -38,7 +38,9 @@ impl View<'_> {
         digits.retain(|&u| g.op(u) == Op::Param);
         digits.sort_unstable();
         digits.dedup();
-        let digits = digits.len().max(1);
+        // words of pairs add up in one accumulator
+        let bytes = dots.iter().any(|&u| g.op(u) == Op::DotBytes);
+        let digits = if bytes { digits.len().max(1) } else { 1 };
         let shared = vector.map_or(1, |r| fits(r, MOST_VECTORS.min(self.t.caps.vector_registers / 3) / digits));
         // as many of the adjacent rows as possible, so that whole cache lines are read
         let most = if shared > 2 { 1 } else { MOST_ROWS / shared };

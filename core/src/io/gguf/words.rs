@@ -1,7 +1,8 @@
 //! Integer products of quantised matrices with vectors that are rounded to integers. A vector is rounded in groups of
 //! 32 elements that share a scale ([`Activations`]). Each integer is one digit or two digits to the base 256, as signed
 //! bytes. The codes of the matrix are words of four neighbours along a row. `Op::DotBytes` multiplies and adds four
-//! pairs of bytes at a time, exactly. Scales, and the number `code_offset` that is subtracted from each code, are
+//! pairs of bytes at a time, exactly. Where there is no instruction for it, integers of 16 bits are multiplied as such,
+//! two at a time (`Op::DotPairs`), by codes that are widened to 16 bits. Scales, and the number `code_offset` that is subtracted from each code, are
 //! applied to the integer sums: with the sum of a vector's integers known, `sum((code - code_offset) * x)` is
 //! `sum(code * x) - code_offset * sum(x)`.
 //!
@@ -15,7 +16,7 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 /// True if integer products are compiled in. Where they are not, every matrix uses [`Activations::F32`].
-pub(super) const INTEGERS: bool = crate::target::HAS_DOT_BYTES;
+pub(super) const INTEGERS: bool = crate::target::HAS_DOTS;
 
 /// The number format of the vectors that quantised matrices are multiplied with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -30,6 +31,9 @@ pub enum Activations {
     /// Integers of 16 bits; 32 elements share a scale. The rounding error is at most 1/65278 of the largest magnitude
     /// among them.
     I16,
+    /// The integers of `I16`, multiplied two at a time as 16 bits rather than as digits of 8, for processors without an
+    /// instruction for products of bytes. Results are the same.
+    I16Pairs,
     /// Integers of 8 bits; 32 elements share a scale, as llama.cpp rounds them.
     I8,
 }
@@ -39,7 +43,7 @@ impl Activations {
     /// digit is `(q + 128) >> 8`; it fits a signed byte up to `q = 127 * 256 + 127`.
     fn max_magnitude(self) -> f64 {
         match self {
-            Activations::I16 => 127.0 * 256.0 + 127.0,
+            Activations::I16 | Activations::I16Pairs => 127.0 * 256.0 + 127.0,
             _ => 127.0,
         }
     }
@@ -62,11 +66,13 @@ const ROUND_TO_INTEGER: f64 = 12_582_912.0;
 /// Consecutive elements of a vector that share a scale.
 const ELEMS_PER_SCALE: usize = 32;
 
-/// Vectors rounded to integers: `x = scale * (digits[0] + 256 * digits[1])`.
+/// Vectors rounded to integers: `x = scale * (words[0] + 256 * words[1])`.
 struct Rounded {
     /// Words with a digit of four neighbouring elements each, `[n, elems / 4]`, the lowest digits first; a digit weighs
-    /// 256 times as much as the one before it.
-    digits: Vec<Tensor>,
+    /// 256 times as much as the one before it. As pairs: words with the first and third of four neighbouring elements,
+    /// and words with the second and fourth, as integers of 16 bits.
+    words: Vec<Tensor>,
+    is_pairs: bool,
     /// One scale for each 32 elements: `[n, elems / 32]`, f32.
     scales: Tensor,
     elems: usize,
@@ -90,20 +96,26 @@ impl Rounded {
         // fused multiply-add with a single rounding.
         let scaled = x.mul(inverse)?.minimum(to.max_magnitude())?;
         let all = scaled.add(ROUND_TO_INTEGER)?.bitcast(DType::I32)?.contiguous().reshape(&[n, elems / 4, 4])?;
-        let mut digits = vec![pack_words(&all)?];
-        if to == Activations::I16 {
+        let is_pairs = to == Activations::I16Pairs;
+        let words = match to {
+            Activations::I16Pairs => vec![pack_pairs(&all, 0)?, pack_pairs(&all, 1)?],
             // The lower digit is a signed byte too, so the upper one is rounded rather than truncated.
-            digits.push(pack_words(&all.add(128)?.shift_right(8)?)?);
-        }
-        Ok(Rounded { digits, scales: scales.squeeze(2)?, elems })
+            Activations::I16 => vec![pack_words(&all)?, pack_words(&all.add(128)?.shift_right(8)?)?],
+            _ => vec![pack_words(&all)?],
+        };
+        Ok(Rounded { words, is_pairs, scales: scales.squeeze(2)?, elems })
     }
 
     /// Sums of the integers of each `len` consecutive elements, `[n, elems / len]`, i32.
     fn sums(&self, len: usize) -> Result<Tensor> {
         let (n, s) = (self.scales.dim(0)?, self.scales.session());
-        let (ones, zero) = (Tensor::new(s, &[0x0101_0101i32], &[1])?, Tensor::new(s, &[0i32], &[1])?);
-        let fours = self.digits.iter().map(|d| ones.dot_bytes(d, &zero)).collect::<Result<Vec<_>>>()?;
-        from_digits(fours)?.reshape(&[n, self.elems / len, len / 4])?.sum(&[-1], false)
+        let one = if self.is_pairs { 0x0001_0001i32 } else { 0x0101_0101 };
+        let (ones, zero) = (Tensor::new(s, &[one], &[1])?, Tensor::new(s, &[0i32], &[1])?);
+        let fours = match &self.words[..] {
+            [first, second] if self.is_pairs => ones.dot_pairs(second, &ones.dot_pairs(first, &zero)?)?,
+            digits => from_digits(digits.iter().map(|d| ones.dot_bytes(d, &zero)).collect::<Result<_>>()?)?,
+        };
+        fours.reshape(&[n, self.elems / len, len / 4])?.sum(&[-1], false)
     }
 }
 
@@ -116,6 +128,14 @@ fn pack_words(all: &Tensor) -> Result<Tensor> {
         words = words.bit_or(byte.shift_left(8 * i as i64)?)?;
     }
     Ok(words.squeeze(2)?.contiguous())
+}
+
+/// Packs the lowest 16 bits of the elements `from` and `from + 2` of four neighbours into one word, `[n, words, 4]` to
+/// `[n, words]`.
+fn pack_pairs(all: &Tensor, from: usize) -> Result<Tensor> {
+    let half = |i: usize| all.narrow(2, i, 1);
+    let word = half(from)?.bit_and(0xFFFF)?.bit_or(half(from + 2)?.shift_left(16)?)?;
+    Ok(word.squeeze(2)?.contiguous())
 }
 
 /// The integers with these digits to the base 256, the lowest digit first.
@@ -148,8 +168,8 @@ struct Part<'a> {
     layout: Layout,
     /// The matrix's planes, `[1, rows / group, blocks, parts, n, group]`.
     planes: Vec<Tensor>,
-    /// The vectors' digits, `[n, 1, blocks, parts, words, 1]`.
-    digits: Vec<Tensor>,
+    /// The vectors' words, `[n, 1, blocks, parts, words, 1]`.
+    words: Vec<Tensor>,
     /// The vectors' scales, `[n, 1, blocks, parts, groups, 1]`.
     scales: Tensor,
     vectors: &'a Rounded,
@@ -180,7 +200,7 @@ impl IntegerMatrix {
         let n = x.scales.dim(0)?;
         let part = Part {
             planes: self.planes.iter().map(|p| self.in_parts(p, layout.parts)).collect::<Result<_>>()?,
-            digits: x.digits.iter().map(|d| self.vectors_in_parts(d, layout.parts)).collect::<Result<_>>()?,
+            words: x.words.iter().map(|d| self.vectors_in_parts(d, layout.parts)).collect::<Result<_>>()?,
             scales: self.vectors_in_parts(&x.scales, layout.parts)?,
             vectors: x,
             of: self,
@@ -229,7 +249,8 @@ impl Part<'_> {
                 Some(s) => at(s, first / together)?,
                 None => zero.clone(),
             };
-            let mut digits = vec![zero; self.digits.len()];
+            let is_pairs = self.vectors.is_pairs;
+            let mut digits = vec![zero; if is_pairs { 1 } else { self.words.len() }];
             digits[0] = offset_sum;
             // Codes in the memory order of their words; codes in the same word follow one another, so that it is loaded
             // once.
@@ -237,9 +258,16 @@ impl Part<'_> {
                 (first..first + together).flat_map(|t| (0..l.len / 4).map(move |j| (t, j))).collect();
             codes.sort_by_key(|&(t, j)| ((l.low)(t).at / 4 + j, t));
             for (t, j) in codes {
+                let word = |words: &Tensor| at(words, t * l.len / 4 + j);
+                if is_pairs {
+                    for (words, code) in self.words.iter().zip(self.code_pairs(t, j)?) {
+                        digits[0] = code.dot_pairs(&word(words)?, &digits[0])?;
+                    }
+                    continue;
+                }
                 let code = self.code(t, j)?;
-                for (sum, words) in digits.iter_mut().zip(&self.digits) {
-                    *sum = code.dot_bytes(&at(words, t * l.len / 4 + j)?, sum)?;
+                for (sum, words) in digits.iter_mut().zip(&self.words) {
+                    *sum = code.dot_bytes(&word(words)?, sum)?;
                 }
             }
             let sum = from_digits(digits)?;
@@ -293,23 +321,36 @@ impl Part<'_> {
 
     /// Word `j` of the codes of run `t`, `[1, rows / group, blocks, parts, group]`.
     fn code(&self, t: usize, j: usize) -> Result<Tensor> {
+        let code = self.fields(t, j, 0, 0x0101_0101)?;
+        self.layout.table.map_or(Ok(code.clone()), |table| code.lookup_bytes(table))
+    }
+
+    /// The codes of that word as integers of 16 bits: the first and third, and the second and fourth.
+    fn code_pairs(&self, t: usize, j: usize) -> Result<[Tensor; 2]> {
+        const HALVES: i64 = 0x0001_0001;
+        if self.layout.table.is_some() {
+            let code = self.code(t, j)?;
+            return Ok([code.bit_and(255 * HALVES)?, code.shift_right(8)?.bit_and(255 * HALVES)?]);
+        }
+        Ok([self.fields(t, j, 0, HALVES)?, self.fields(t, j, 8, HALVES)?])
+    }
+
+    /// The bit fields of word `j` of run `t` from bit `from` of the word on, at the places that `each` has ones for.
+    fn fields(&self, t: usize, j: usize, from: u32, each: i64) -> Result<Tensor> {
         // The field of each byte of the word, with its lowest bit moved to bit `to`. The whole word is shifted at once;
         // bits that cross into other bytes are removed by the mask.
         let field = |f: Field, to: u32| -> Result<Tensor> {
             let (word, shift) = if f.in_one_word { (0, f.shift + j as u32) } else { (j, f.shift) };
-            let word = shift_bits(at(&self.planes[f.plane], f.at / 4 + word)?, shift, to)?;
+            let word = shift_bits(at(&self.planes[f.plane], f.at / 4 + word)?, shift + from, to)?;
             match f.bits {
-                8 => Ok(word),
-                bits => word.bit_and((((1i64 << bits) - 1) << to) * 0x0101_0101),
+                8 if each == 0x0101_0101 => Ok(word),
+                bits => word.bit_and((((1i64 << bits) - 1) << to) * each),
             }
         };
-        let mut code = field((self.layout.low)(t), 0)?;
-        if let Some((high, bits)) = self.layout.high {
-            code = code.bit_or(field(high(t), bits)?)?;
-        }
-        match self.layout.table {
-            Some(table) => code.lookup_bytes(table),
-            None => Ok(code),
+        let low = field((self.layout.low)(t), 0)?;
+        match self.layout.high {
+            Some((high, bits)) => low.bit_or(field(high(t), bits)?),
+            None => Ok(low),
         }
     }
 }

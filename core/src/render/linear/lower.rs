@@ -311,7 +311,7 @@ impl<M: Machine> Lower<'_, M> {
     /// accumulators fit in three quarters of the vector registers; the last quarter is for the operands.
     fn chains(&mut self) {
         let g = self.g;
-        let dot = |u: &UOp| g.op(*u) == Op::DotBytes;
+        let dot = |u: &UOp| g.op(*u).is_dot();
         if !self.p.order.iter().any(dot) {
             return;
         }

@@ -179,6 +179,14 @@ impl Emit<'_> {
                 self.vec(src[2])?;
                 self.vec_binary(Op::Add, dt)
             }
+            Op::DotPairs => {
+                self.vec(src[0])?;
+                self.vec(src[1])?;
+                self.f.w().i32x4_dot_i16x8_s();
+                self.vec(src[2])?;
+                self.f.w().i32x4_add();
+                Ok(())
+            }
             Op::LookupBytes => {
                 let Some(table) = g.lookup_table(u) else {
                     return Err(unsupported("a lookup in a computed table", self.p));
@@ -266,6 +274,15 @@ impl Emit<'_> {
                 self.scalar_binary(Op::Add, dt)
             }
             // computed in the first lane of a vector
+            Op::DotPairs => {
+                self.scalar(src[0], lane)?;
+                self.f.w().i32x4_splat();
+                self.scalar(src[1], lane)?;
+                self.f.w().i32x4_splat().i32x4_dot_i16x8_s().i32x4_extract_lane(0);
+                self.scalar(src[2], lane)?;
+                self.f.w().i32_add();
+                Ok(())
+            }
             Op::LookupBytes => {
                 let Some(table) = g.lookup_table(u) else {
                     return Err(unsupported("a lookup in a computed table", self.p));

@@ -1,5 +1,5 @@
 //! Dot products: pairs of bf16 into f32 (`vdpbf16ps`, which treats subnormals as zero), and quadruples of unsigned by
-//! signed bytes into i32 (`vpdpbusd`); and lookups of bytes (`vpshufb`).
+//! signed bytes and pairs of 16-bit integers into i32 (`vpdpbusd`, `vpdpwssd`); and lookups of bytes (`vpshufb`).
 
 use super::table::V3;
 use super::{Lower, Opnd};
@@ -68,15 +68,15 @@ impl Lower<'_> {
     }
 }
 
-/// The op [`Op::DotBytes`]: dot products of words of four bytes.
+/// The ops [`Op::DotBytes`] and [`Op::DotPairs`]: dot products of words.
 impl Lower<'_> {
-    pub(super) fn dot_bytes(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
-        let src = self.g.srcs(u);
+    pub(super) fn dot_words(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
+        let (op, src) = (self.g.op(u), self.g.srcs(u));
         if w == 1 {
             let [a, b, c] = [src[0], src[1], src[2]].map(|s| self.first_lane(s, pt, off));
             let (a, b, c, d) = (a?, b?, c?, self.f.reg(Size::X));
             self.move_to(d, Val::R(c), F32, 4);
-            self.add_dot(4, d, a, Val::R(b))?;
+            self.add_dot(op, 4, d, a, Val::R(b))?;
             return Ok(self.from_first_lane(d));
         }
         let d = self.f.reg(vec_size(w));
@@ -91,7 +91,7 @@ impl Lower<'_> {
             true => Val::M(Mem { broadcast: true, ..self.address(self.g.src_at(src[1], 0), pt, 0)? }),
             false => self.demand(src[1], pt, off, w)?,
         };
-        self.add_dot(w, d, a, b)?;
+        self.add_dot(op, w, d, a, b)?;
         Ok(Val::R(d))
     }
 
@@ -130,11 +130,14 @@ impl Lower<'_> {
     }
 
     /// `d += a . b`.
-    fn add_dot(&mut self, w: usize, d: VReg, a: VReg, b: Val) -> Result<()> {
+    fn add_dot(&mut self, op: Op, w: usize, d: VReg, a: VReg, b: Val) -> Result<()> {
         let size = vec_size(w);
         let z = |r| Opnd::R(r, size);
         if self.m.isa >= Isa::Avx512Vnni {
             let code = match w {
+                16 if op == Op::DotPairs => Code::EVEX_Vpdpwssd_zmm_k1z_zmm_zmmm512b32,
+                8 if op == Op::DotPairs => Code::EVEX_Vpdpwssd_ymm_k1z_ymm_ymmm256b32,
+                _ if op == Op::DotPairs => Code::EVEX_Vpdpwssd_xmm_k1z_xmm_xmmm128b32,
                 16 => Code::EVEX_Vpdpbusd_zmm_k1z_zmm_zmmm512b32,
                 8 => Code::EVEX_Vpdpbusd_ymm_k1z_ymm_ymmm256b32,
                 _ => Code::EVEX_Vpdpbusd_xmm_k1z_xmm_xmmm128b32,
@@ -163,6 +166,15 @@ impl Lower<'_> {
             ),
         };
         let b = self.reg(b, I32, w)?;
+        let add = |l: &mut Self, x: VReg, y: VReg| {
+            let p = l.f.reg(size);
+            l.f.def(multiply, &[z(p), z(x), z(y)]);
+            l.v3(V3::Add, w, d, d, Val::R(p));
+        };
+        if op == Op::DotPairs {
+            add(self, a, b);
+            return Ok(());
+        }
         let shifted = |l: &mut Self, code: Code, x: VReg| {
             let r = l.f.reg(size);
             // the VEX forms of these shifts have no memory operand
@@ -174,11 +186,7 @@ impl Lower<'_> {
         self.v3(V3::And, w, even, a, mask);
         let up = shifted(self, left, b);
         let parts = [(even, shifted(self, signed, up)), (shifted(self, right, a), shifted(self, signed, b))];
-        for (x, y) in parts {
-            let p = self.f.reg(size);
-            self.f.def(multiply, &[z(p), z(x), z(y)]);
-            self.v3(V3::Add, w, d, d, Val::R(p));
-        }
+        parts.into_iter().for_each(|(x, y)| add(self, x, y));
         Ok(())
     }
 }

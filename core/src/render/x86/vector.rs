@@ -24,7 +24,7 @@ impl Lower<'_> {
             return Err(self.unsupported(format!("op {}", op.name())));
         }
         match op {
-            Op::DotBytes => return self.dot_bytes(u, pt, off, w),
+            Op::DotBytes | Op::DotPairs => return self.dot_words(u, pt, off, w),
             Op::LookupBytes => return self.lookup_bytes(u, pt, off, w),
             _ => {}
         }

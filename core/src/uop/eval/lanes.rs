@@ -6,7 +6,7 @@ use crate::DType;
 use crate::dtype::Scalar;
 use crate::uop::{Op, ReduceOp};
 use crate::util::trig;
-use crate::util::words::{dot_bytes, lookup_bytes};
+use crate::util::words::{dot_bytes, dot_pairs, lookup_bytes};
 use half::{bf16, f16};
 use std::ops::Range;
 
@@ -167,6 +167,7 @@ pub(super) fn alu(op: Op, dt: DType, src: &[&Lanes], sdt: &[DType]) -> Option<La
             Int((0..n).map(|i| a[i].wrapping_mul(b[i]).wrapping_add(c[i])).collect())
         }
         (Op::DotBytes, [Int(a), Int(b), Int(c)]) => Int((0..n).map(|i| c[i] + dot_bytes(a[i], b[i])).collect()),
+        (Op::DotPairs, [Int(a), Int(b), Int(c)]) => Int((0..n).map(|i| c[i] + dot_pairs(a[i], b[i])).collect()),
         (Op::LookupBytes, [Int(a), Int(t0), Int(t1), Int(t2), Int(t3)]) => {
             Int((0..n).map(|i| lookup_bytes(a[i], [t0[i], t1[i], t2[i], t3[i]])).collect())
         }
