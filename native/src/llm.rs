@@ -489,11 +489,11 @@ fn activations_for(t: &Target, wanted: Option<Activations>) -> Activations {
     }
 }
 
-/// On processors with an instruction that accumulates four products of bytes, integers of 16 bits: with 8 bits logits
-/// are some hundredths off. On GPUs 16-bit floats if there are matrix tiles for them and asynchronous copies of their
+/// On processors with instructions for sums of products of bytes or of 16-bit integers, integers of 16 bits: with 8 bits
+/// logits are some hundredths off. On GPUs 16-bit floats if there are matrix tiles for them and asynchronous copies of their
 /// factors.
 fn best_activations(t: &Target) -> Activations {
-    match t.caps.isa.is_some() && t.caps.dots.is_some() {
+    match t.caps.isa.is_some() && (t.caps.dots.is_some() || t.has_op(Op::DotPairs, DType::I32)) {
         true => Activations::I16,
         false if t.has_tiles() && t.caps.copies.is_some() => Activations::F16,
         false => Activations::F32,

@@ -652,7 +652,7 @@ impl Decoder {
         }
         let packed = self.packed.get(&key);
         let product = match (packed, packed.and_then(Packed::words)) {
-            (_, Some(words)) => Some(words.products(x)?),
+            (_, Some(words)) if n == 1 || words.suits_several() => Some(words.products(x)?),
             (Some(m), None) if n == 1 => Some(m.product(&x.contiguous().flatten(0, -1)?)?.reshape(&[1, shape[0]])?),
             _ => None,
         };

@@ -185,6 +185,14 @@ impl IntegerMatrix {
         self.shape
     }
 
+    /// True if products with several vectors are faster than with the decoded matrix and f32. As pairs they are not where
+    /// each 16 elements have a scale: integers are added up too few at a time, and too many scales are live.
+    pub fn suits_several(&self) -> bool {
+        let scales = layout(self.kind).and_then(|l| Some(self.planes[l.scales?].shape()[2]));
+        self.activations != Activations::I16Pairs
+            || scales.is_none_or(|n| self.kind.block_elems() / n >= ELEMS_PER_SCALE)
+    }
+
     /// Rounds f32 vectors `[n, cols]` and multiplies the matrix with each: `[n, rows]`, f32.
     ///
     /// # Errors
