@@ -12,6 +12,13 @@ import { tool } from "./lib/tools.mjs";
 
 const dist = join(root, "dist");
 
+/** How the package is published. The path begins with `./` since npm takes a name, a slash and a name for a repository of GitHub. */
+const NPM = ["publish", "./dist/gradloom.tgz", "--access", "public"];
+
+/** How the crates are published: those that others need come first, and cargo waits until the registry has them. */
+const CRATES = ["gradloom-core", "gradloom"];
+const CARGO = ["publish", ...CRATES.flatMap((name) => ["-p", name])];
+
 /** The crates of a package for a target, as CycloneDX JSON. */
 function writeCrateList(folder, target, file) {
   const made = join(root, folder, "gradloom-release.json");
@@ -43,15 +50,19 @@ function checkVersions() {
 async function dryRun() {
   const version = checkVersions();
   if (!existsSync(tarball)) await buildPackage();
+  const workflow = readFileSync(join(root, ".github/workflows/release.yml"), "utf8");
+  for (const command of [`npm ${NPM.join(" ")} --provenance`, `cargo ${CARGO.join(" ")}`]) {
+    if (!workflow.includes(`run: ${command}\n`)) throw new Failure(`release: the workflow lacks a step \`${command}\``);
+  }
   // with these options npm does not contact the registry
-  const [packed] = [JSON.parse(output("npm", ["publish", tarball, "--dry-run", "--json", "--access", "public", "--loglevel=error"]))].flat();
+  const [packed] = [JSON.parse(output("npm", [...NPM, "--dry-run", "--json", "--loglevel=error"]))].flat();
   const { name, version: own, files } = packed.gradloom ?? packed;
   if (name !== "gradloom" || own !== version) throw new Failure(`release: dist/gradloom.tgz is ${name} ${own}, not gradloom ${version}: build it again`);
   for (const wanted of ["package.json", "README.md", "LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY-NOTICES.txt", "dist/index.js", "dist/index.d.ts"]) {
     if (!files.some(({ path }) => path === wanted)) throw new Failure(`release: dist/gradloom.tgz has no ${wanted}`);
   }
   console.log(`release: npm would take gradloom ${version}, ${files.length} files`);
-  for (const crate of ["gradloom-core", "gradloom"]) {
+  for (const crate of CRATES) {
     const list = output("cargo", ["package", "--list", "--allow-dirty", "-p", crate]).split("\n");
     for (const wanted of ["Cargo.toml", "src/lib.rs"]) {
       if (!list.includes(wanted)) throw new Failure(`release: ${crate} would lack ${wanted}`);
@@ -80,7 +91,7 @@ await main(async () => {
   writeFileSync(join(dist, "SHA256SUMS"), sums.join(""));
   process.stdout.write(sums.join(""));
   // builds the crates from their packed files, which must be self-contained
-  run("cargo", ["publish", "--dry-run", "--quiet", "-p", "gradloom-core", "-p", "gradloom", ...(process.argv.includes("--dirty") ? ["--allow-dirty"] : [])]);
-  console.log("release: ready in dist/; from a CI job with an identity token: npm publish dist/gradloom.tgz --provenance --access public");
-  console.log("release: the crates: cargo publish -p gradloom-core -p gradloom");
+  run("cargo", [...CARGO, "--dry-run", "--quiet", ...(process.argv.includes("--dirty") ? ["--allow-dirty"] : [])]);
+  console.log(`release: ready in dist/; from a CI job with an identity token: npm ${NPM.join(" ")} --provenance`);
+  console.log(`release: the crates: cargo ${CARGO.join(" ")}`);
 });
