@@ -7,6 +7,7 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Failure, has, main, output, root, run } from "./lib/run.mjs";
 import { apt } from "./lib/system.mjs";
+import { runTests } from "./lib/tests.mjs";
 
 const TRIPLE = "aarch64-unknown-linux-gnu";
 const PACKAGES = ["qemu-user-static", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
@@ -42,6 +43,5 @@ main(() => {
     // compilers, libraries and drivers of this machine do not work for the emulated one
     GRADLOOM_WITHOUT: ["cpu:avx2", "cpu:avx512", "c", "llvm", "opencl", "vulkan", "cuda", process.env.GRADLOOM_WITHOUT].filter(Boolean).join(","),
   };
-  const args = ["test", "--target", TRIPLE, "-p", "gradloom-tests", "--test", "it", "--"];
-  run("cargo", [...args, ...(filters.length ? filters : TESTS)], { env });
+  runTests(filters.length ? filters : TESTS, { args: ["--target", TRIPLE], env });
 });

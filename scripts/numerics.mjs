@@ -6,6 +6,7 @@
 import { existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { main, root, run } from "./lib/run.mjs";
+import { runTests } from "./lib/tests.mjs";
 
 const PACKAGES = ["torch==2.15.0", "numpy==2.4.6", "onnx==1.23.2", "onnxruntime==1.31.1", "ml_dtypes==0.6.0"];
 const cache = join(root, ".cache/numerics");
@@ -23,5 +24,5 @@ main(() => {
   run("cargo", ["xtask", "wasm", "--tests"]);
   run("node", ["--test", "tests/node/numerics.test.mjs"]);
   run("node", ["tests/browser/numerics.mjs"]);
-  run("cargo", ["test", "-p", "gradloom-tests", "--features", "gradloom-tests/wgpu", "--test", "it", "edges_of_every_type"]);
+  runTests(["edges_of_every_type"], { args: ["--features", "gradloom-tests/wgpu"] });
 });

@@ -8,10 +8,13 @@ import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { Failure, main, root } from "./lib/run.mjs";
 import { apt } from "./lib/system.mjs";
+import { requireTests } from "./lib/tests.mjs";
 
 const LAYERS = ["/usr/share/vulkan/explicit_layer.d", "/etc/vulkan/explicit_layer.d"];
 const SWIFTSHADER = ["/usr/lib/chromium/vk_swiftshader_icd.json", "/opt/google/chrome/vk_swiftshader_icd.json"];
 const ICDS = ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"];
+
+const CARGO = ["test", "-p", "gradloom-tests", "--features", "gradloom-tests/wgpu", "--test", "it", "--"];
 
 const files = (folders) => folders.filter(existsSync).flatMap((dir) => readdirSync(dir).map((file) => join(dir, file)));
 
@@ -19,8 +22,7 @@ function test(name, driver, filters) {
   const layer = "VK_LAYER_KHRONOS_validation";
   const env = { ...process.env, VK_DRIVER_FILES: driver, VK_ICD_FILENAMES: driver, VK_LOADER_DEBUG: "layer", VK_INSTANCE_LAYERS: layer };
   if (process.argv.includes("--models")) env.GRADLOOM_ALL_MODELS = "1";
-  const args = ["test", "-p", "gradloom-tests", "--features", "gradloom-tests/wgpu", "--test", "it", "--", ...filters, "--nocapture"];
-  const done = spawnSync("cargo", args, { cwd: root, env, encoding: "utf8", maxBuffer: 1 << 30 });
+  const done = spawnSync("cargo", [...CARGO, ...filters, "--nocapture"], { cwd: root, env, encoding: "utf8", maxBuffer: 1 << 30 });
   const output = `${done.stdout}${done.stderr}`;
   const lines = output.split("\n");
   const wrong = lines.filter((line) => /VUID-|Validation (Error|Warning)|UNASSIGNED-/.test(line));
@@ -36,6 +38,7 @@ main(() => {
   const mesa = files(ICDS).find((file) => file.includes("lvp_icd"));
   const swift = SWIFTSHADER.find(existsSync);
   const filters = ["devices::vulkan", "devices::a_lost_vulkan", "devices::places_of_vulkan", "on_vulkan"];
+  requireTests(filters, CARGO, process.env);
   if (mesa) test("Mesa's driver", mesa, filters);
   else console.log("Mesa's driver: not installed");
   if (swift) test("SwiftShader", swift, filters);

@@ -4,6 +4,7 @@
 //
 // usage: node scripts/wine.mjs [FILTER..]   (run only tests of `tests/it` whose names contain a filter)
 import { main, run } from "./lib/run.mjs";
+import { runTests } from "./lib/tests.mjs";
 import { TRIPLE, setupWine } from "./lib/wine.mjs";
 
 const TESTS = [
@@ -33,8 +34,7 @@ const TESTS = [
 main(() => {
   const env = setupWine();
   const filters = process.argv.slice(2);
-  const test = (args) => run("cargo", ["test", "--target", TRIPLE, ...args], { env });
   // the other tests of that crate need signals, pipes and permissions of POSIX
-  if (!filters.length) test(["-p", "gradloom", "--lib", "--bins", "--test", "cli"]);
-  test(["-p", "gradloom-tests", "--test", "it", "--", ...(filters.length ? filters : TESTS)]);
+  if (!filters.length) run("cargo", ["test", "--target", TRIPLE, "-p", "gradloom", "--lib", "--bins", "--test", "cli"], { env });
+  runTests(filters.length ? filters : TESTS, { args: ["--target", TRIPLE], env });
 });

@@ -52,7 +52,7 @@ export function output(program, args, options = {}) {
   const done = spawnSync(program, args, { cwd: root, encoding: "utf8", maxBuffer: 1 << 28, ...options });
   if (done.error) throw new Failure(`\`${program}\` did not start: ${done.error.message}`);
   if (done.status !== 0) {
-    const tail = `${done.stdout}${done.stderr}`.trim().split("\n").slice(-20).join("\n");
+    const tail = `${done.stdout}${done.stderr ?? ""}`.trim().split("\n").slice(-20).join("\n");
     throw new Failure(`\`${program} ${args.join(" ")}\` ended with status ${done.status}\n${tail}`);
   }
   return done.stdout;
