@@ -249,7 +249,7 @@ fn on_the_emulated_gpu(number: usize, dtype: DType, [rows, keys, width]: [usize;
 /// On the emulator of NVIDIA's driver, on which a copy is done when somebody waits for it and no sooner: mma.sync of both capabilities.
 #[test]
 fn the_emulated_gpu_gives_what_the_evaluator_gives() {
-    crate::cuda::emulated();
+    crate::emulator::load();
     for number in 0..2 {
         for (sides, causal) in
             [([64, 64, 32], false), ([40, 200, 64], false), ([150, 150, 32], true), ([260, 290, 16], true)]
@@ -263,7 +263,7 @@ fn the_emulated_gpu_gives_what_the_evaluator_gives() {
 /// multiplied.
 #[test]
 fn products_that_go_on_give_what_the_evaluator_gives() {
-    crate::cuda::emulated();
+    crate::emulator::load();
     for dtype in [DType::F16, DType::BF16] {
         for (sides, causal) in [
             ([64, 128, 64], false),

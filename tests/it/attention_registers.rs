@@ -150,7 +150,7 @@ fn others_stay_apart() {
 /// On every driver, with more scores than stay in a cache: beside sums in f64.
 #[test]
 fn devices_give_what_sums_in_f64_are() {
-    crate::cuda::emulated();
+    crate::emulator::load();
     let (heads, shared, width) = (4, 2, 16);
     for name in ["wgpu:hardware", "vulkan:hardware", "opencl:hardware", "cuda", "c:metal", "c:cuda", "c:hip"] {
         for (rows, keys, causal, dt) in

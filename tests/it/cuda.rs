@@ -16,20 +16,9 @@ use gradloom_tests::here;
 use gradloom_tests::networks::{Net, kernels as kernels_of, load};
 use gradloom_tests::programs::{Sample, samples};
 use gradloom_tests::runner;
-use std::sync::Once;
-
-/// Lets the device find the emulator, which cargo builds beside this program.
-pub(crate) fn emulated() {
-    static LOADED: Once = Once::new();
-    LOADED.call_once(|| {
-        let program = std::env::current_exe().expect("this program has a path");
-        let library = program.with_file_name("libgradloom_cuda.so");
-        gradloom::cuda::use_library(&library).expect("the emulator loads");
-    });
-}
 
 fn open() -> Option<CudaDevice> {
-    emulated();
+    crate::emulator::load();
     here::device("cuda", CudaDevice::new(0))
 }
 
@@ -61,7 +50,7 @@ fn a_second_start_compiles_nothing() {
 /// sums of any order. The emulator refuses a product whose factors change while it goes on, or that copies are not fenced from.
 #[test]
 fn products_of_hopper_are_exact() {
-    emulated();
+    crate::emulator::load();
     for (dtype, [m, n, k]) in [
         (DType::F16, [64, 64, 192]),
         (DType::BF16, [64, 128, 64]),
@@ -380,7 +369,7 @@ fn copied(p: &Product) -> Vec<u32> {
 /// a copy is done when somebody waits for it and no sooner.
 #[test]
 fn factors_of_f32_are_copied_ahead() {
-    emulated();
+    crate::emulator::load();
     let Some(mut gpu) = here::device("cuda", Runtime::open("cuda", 0)) else { return };
     let mut eval = Runtime::open("eval", 0).expect("the evaluator");
     for p in products() {

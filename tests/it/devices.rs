@@ -207,7 +207,7 @@ fn vulkan_as_hardware() -> Result<Pair> {
 /// The device with a number over the emulator.
 #[cfg(target_os = "linux")]
 fn cuda_device(number: usize) -> Result<Pair> {
-    crate::cuda::emulated();
+    crate::emulator::load();
     pair(gradloom::cuda::CudaDevice::new(number)?)
 }
 

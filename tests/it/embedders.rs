@@ -16,7 +16,7 @@ fn folder() -> PathBuf {
 fn try_load(path: &Path, device: &str) -> Option<Result<Embedder>> {
     let cuda = device == "cuda";
     if cuda {
-        crate::cuda::emulated();
+        crate::emulator::load();
     }
     let device = here::device(device, gradloom::open(device, 2))?;
     // On CUDA products are of 16 bits unless that is said

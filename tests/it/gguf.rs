@@ -29,9 +29,8 @@ fn blocks_decode_to_the_same_bits() {
 
 /// Products of a vector with each matrix, without its elements.
 fn blocks_are_multiplied_on(device: &str, activations: gguf::Activations) {
-    #[cfg(target_os = "linux")]
     if device == "cuda" {
-        crate::cuda::emulated();
+        crate::emulator::load();
     }
     let Some(dev) = gradloom_tests::here::device(device, gradloom::open(device, 2)) else { return };
     let mut rt = Runtime::with_host(dev, gradloom::NativeHost::without_cache());
@@ -95,9 +94,8 @@ fn vectors_are_multiplied_with_words_of_rows() {
 
 /// Products of rounded vectors with each matrix: as a sum over each 32 integers, exact, with their scale.
 fn rounded_vectors_are_multiplied_on(device: &str, activations: gguf::Activations) {
-    #[cfg(target_os = "linux")]
     if device == "cuda" {
-        crate::cuda::emulated();
+        crate::emulator::load();
     }
     let Some(dev) = gradloom_tests::here::device(device, gradloom::open(device, 2)) else { return };
     let mut rt = Runtime::with_host(dev, gradloom::NativeHost::without_cache());

@@ -72,9 +72,8 @@ fn devices(t: &Target) -> &'static [&'static str] {
 }
 
 fn open(device: &str) -> Result<Runtime> {
-    #[cfg(target_os = "linux")]
     if device == "cuda" {
-        crate::cuda::emulated();
+        crate::emulator::load();
     }
     Runtime::open(device, 1)
 }

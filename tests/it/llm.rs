@@ -34,8 +34,7 @@ fn expected(name: &str) -> Expected {
 fn load(path: &Path, device: &str, capacity: usize) -> Option<LanguageModel> {
     let is_cuda = device == "cuda";
     if is_cuda {
-        #[cfg(target_os = "linux")]
-        crate::cuda::emulated();
+        crate::emulator::load();
     }
     let options = LoadOptions { capacity, activations: is_cuda.then_some(Activations::F32), ..LoadOptions::default() };
     let device = here::device(device, gradloom::open(device, 2))?;
@@ -646,7 +645,7 @@ fn quantised_weights_are_read_as_their_elements() {
             assert!(off <= room, "{name}: {off} off");
             #[cfg(target_os = "linux")]
             if activations == Activations::F16 {
-                crate::cuda::emulated();
+                crate::emulator::load();
                 let got = logits(&packed, "cuda", activations).expect("an emulated GPU");
                 let off = got.iter().zip(&want).fold(0.0f64, |m, (g, w)| m.max((f64::from(*g) - w).abs())) / most;
                 assert!(off <= room, "{name} on cuda: {off} off");

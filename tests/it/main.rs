@@ -17,6 +17,7 @@ mod digits;
 mod dtypes;
 mod efficientnet;
 mod embedders;
+mod emulator;
 mod examples;
 mod export;
 mod failing;

@@ -225,7 +225,7 @@ fn all_models_run_on_opencl_where_asked() {
 #[test]
 #[cfg(target_os = "linux")]
 fn models_run_on_the_emulator_of_cuda() {
-    crate::cuda::emulated();
+    crate::emulator::load();
     check("cuda", &["silero_vad_op15", "zoo_llama_past"]);
 }
 
@@ -233,7 +233,7 @@ fn models_run_on_the_emulator_of_cuda() {
 #[cfg(target_os = "linux")]
 fn more_models_run_on_the_emulator_of_cuda_where_asked() {
     if all_models() {
-        crate::cuda::emulated();
+        crate::emulator::load();
         let wanted =
             ["silero_vad_op18_ifless", "ppocr_cls", "hibari_oov", "zoo_densenet", "zoo_mamba", "zoo_t5_encoder"];
         check("cuda", &wanted);
