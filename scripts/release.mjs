@@ -28,7 +28,8 @@ function writeCrateList(folder, target, file) {
     renameSync(made, join(dist, file));
   } finally {
     // the tool writes one file beside each manifest of the workspace
-    for (const member of ["core", "native", "tests", "tests/web", "web", "web/extra", "xtask"]) {
+    const members = JSON.parse(/^members = (\[.*?\])$/m.exec(readFileSync(join(root, "Cargo.toml"), "utf8"))[1]);
+    for (const member of members) {
       rmSync(join(root, member, "gradloom-release.json"), { force: true });
     }
   }
