@@ -35,6 +35,7 @@ mod lanes;
 mod lengths;
 mod llm;
 mod llm_adapters;
+mod llm_blocks;
 mod llm_caches;
 mod llm_files;
 mod llm_learn;

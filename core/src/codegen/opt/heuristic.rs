@@ -11,7 +11,6 @@ use crate::codegen::live::{self, SampleLengths};
 use crate::rules::conjuncts;
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
-use crate::util::sort;
 use smallvec::SmallVec;
 
 /// A load or store as the cost estimates of this module see it.
@@ -130,9 +129,6 @@ const MAX_GATHERED_LOADS_UNROLLED: usize = 64;
 /// The most loads in a loop body whose tile has more than one row or more than four registers: the code of a long
 /// expression for a larger tile would not stay decoded in the processor.
 const MOST_LOADS: usize = 160;
-/// The most registers of operands that are used as soon as they are loaded: the two sides of a product, each with a
-/// factor or an addend.
-const MOST_PASSING: usize = 4;
 /// A reduction with fewer iterations than this is unrolled anyway, so its loads are in one body already.
 const MIN_GATHER_STEPS: usize = 9;
 /// Factor on the cost of a tile whose rows are 64 kB or more apart: they share no page, and they compete for the same
@@ -404,40 +400,6 @@ impl<'a> View<'a> {
         let stays = row <= self.t.machine.prices.caches[0].0 as usize / 4 * 3;
         let lines = (tile.vectors * self.t.caps.lanes * a.size) as f64 / 64.0;
         if stays { 0.0 } else { lines * self.t.machine.caches.l1_miss_mixed_cycles }
-    }
-
-    /// Registers needed for operands, beside the accumulators. Multiply-adds run over the tile with its first axis
-    /// outermost, and a loaded value stays in a register while an axis that it does not depend on is still running.
-    /// Values that no axis reuses are loaded one after the other as a long expression needs them, a few at a time.
-    /// `cheaper` says whether an operand is read from a copy.
-    fn operand_registers(&self, tile: &Tile, cheaper: impl Fn(&Access) -> bool) -> usize {
-        let mut axes: SmallVec<[(usize, UOp, usize); 2]> = SmallVec::new();
-        for (i, &(r, f)) in tile.ups.iter().enumerate() {
-            if let Some(r) = r.filter(|_| f > 1) {
-                // an axis that becomes a tile axis as a whole keeps its id; the inner part of a split axis gets a new,
-                // higher id
-                axes.push((if f == self.len(r) { self.id(r) as usize } else { 1000 + i }, r, f));
-            }
-        }
-        sort::ascending(&mut axes);
-        let mut passing = 0;
-        let mut one = |a: &Access| {
-            let has = |r: UOp| a.has(self.id(r));
-            let vectors = if tile.lane.is_some_and(has) { tile.vectors } else { 1 };
-            // lane masks that a copy does not take care of are kept in registers, for each tap
-            let masks = self.may_overlap_and_stage && tile.lane.is_some_and(|l| a.gated >> self.id(l) & 1 == 1);
-            let masks = if masks && !cheaper(a) { 3 * tile.vectors } else { 0 };
-            if self.t.machine.hoists_loads {
-                return masks + axes.iter().filter(|x| has(x.1)).map(|x| x.2).product::<usize>() * vectors;
-            }
-            let Some(first) = axes.iter().position(|x| !has(x.1)) else {
-                passing += 1;
-                return masks;
-            };
-            masks + axes[first..].iter().filter(|x| has(x.1)).map(|x| x.2).product::<usize>() * vectors
-        };
-        let kept: usize = self.inner.iter().map(&mut one).sum();
-        kept + passing.min(MOST_PASSING)
     }
 
     /// Estimated cycles per output vector and step of the reduction. `None` if the tile needs more registers than there

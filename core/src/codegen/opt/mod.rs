@@ -18,6 +18,7 @@ mod multi_buffered;
 mod picked;
 pub mod recurrence;
 mod refetch;
+mod registers;
 pub(super) mod reorder;
 pub mod rows;
 mod slide;
