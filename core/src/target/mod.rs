@@ -18,10 +18,6 @@ mod workgroups;
 pub use caches::Caches;
 pub use caps::{Caps, Copies, DTypeSet, Dots};
 pub use functions::Function;
-
-/// True if dot products of words (`Op::DotBytes`, `Op::DotPairs`) are compiled in. Only products with quantised matrices
-/// make them.
-pub const HAS_DOTS: bool = cfg!(any(test, feature = "integers"));
 pub use limits::Limits;
 pub use machine::Machine;
 pub use prices::Prices;
@@ -31,6 +27,10 @@ pub use workgroups::Workgroups;
 
 use crate::uop::Op;
 use crate::{DType, Error, Result};
+
+/// True if dot products of words (`Op::DotBytes`, `Op::DotPairs`) are compiled in. Only products with quantised matrices
+/// make them.
+pub const HAS_DOTS: bool = cfg!(any(test, feature = "integers"));
 
 /// The language a renderer prints.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,5 +1,5 @@
-//! Decodes blocks of ggml's quantised types to f32 on the host. This is the reference for the decoding graphs of
-//! [`super::graph`], and the only decoder for the types whose lookup tables are too large for a kernel.
+//! Decodes blocks of ggml's quantised types to f32 on the host, the reference for the decoding graphs of
+//! [`super::graph`], and extracts the scales and codes that [`super::planes`] stores in another form than the file.
 //!
 //! Each function reads one whole block of its type and writes all of its elements. Lengths come from [`Kind`] and
 //! indices from masked bits, so nothing here depends on what a file claims. The product of a scale and a quantised

@@ -1,7 +1,8 @@
 //! Quantised tensors as graphs that decode them. At load the fields of a tensor's blocks are separated into planes (all
 //! scales, all low bits, all high bits), which take no more memory than the file. The kernels that read the tensor then
-//! compute its elements from the planes by shifts, lookups in tables of 16 bytes and multiplications. The
-//! codes of kinds with larger code books are stored as what the book has for them, in 3 or 4 bits an element.
+//! compute its elements from the planes by shifts, lookups in tables of 16 bytes and multiplications. Kinds
+//! with larger code books (IQ1 to IQ3) are not stored as indices into the books but as what the books say, in 3 or 4 bits
+//! an element, which takes more memory than the file: IQ2_XXS 3.4 bits an element, not 2.1.
 #![deny(clippy::unwrap_used)]
 
 use super::planes::{Order, Plane, group_of, has_signed_codes, planes};

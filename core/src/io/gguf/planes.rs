@@ -131,7 +131,8 @@ fn nvfp4_codes(b: &[u8], out: &mut [u8]) {
     }
 }
 
-/// The planes of a kind; empty for a kind that is decoded to f32 at load.
+/// The planes of a kind; empty for a kind that is decoded to f32 at load, which only formats of intermediate results
+/// (Q8_1, Q8_K) are.
 pub(super) fn planes(kind: Kind) -> &'static [Plane] {
     use DType::{BF16, F16, I8, U8};
     match kind {
