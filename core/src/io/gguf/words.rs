@@ -185,12 +185,18 @@ impl IntegerMatrix {
         self.shape
     }
 
-    /// True if products with several vectors are faster than with the decoded matrix and f32. As pairs they are not where
-    /// each 16 elements have a scale: integers are added up too few at a time, and too many scales are live.
+    /// True if products with several vectors are faster than with the decoded matrix and f32. Integers of 16 bits are
+    /// not where each 16 elements have a scale, as pairs or if codes are looked up: they are added up too few at a time,
+    /// and too many scales are live.
     pub fn suits_several(&self) -> bool {
-        let scales = layout(self.kind).and_then(|l| Some(self.planes[l.scales?].shape()[2]));
-        self.activations != Activations::I16Pairs
-            || scales.is_none_or(|n| self.kind.block_elems() / n >= ELEMS_PER_SCALE)
+        let Some(l) = layout(self.kind) else { return true };
+        let per_scale = |p: usize| self.kind.block_elems() / self.planes[p].shape()[2];
+        let is_short = l.scales.is_some_and(|p| per_scale(p) < ELEMS_PER_SCALE);
+        match self.activations {
+            Activations::I16Pairs => !is_short,
+            Activations::I16 => !is_short || l.table.is_none(),
+            _ => true,
+        }
     }
 
     /// Rounds f32 vectors `[n, cols]` and multiplies the matrix with each: `[n, rows]`, f32.
