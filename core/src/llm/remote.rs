@@ -13,7 +13,7 @@ use super::rope::FACTORS;
 use super::{err, names};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::io::gguf::Gguf;
+use crate::io::gguf::{Activations, Gguf};
 use crate::tensor::Tensor;
 use crate::uop::UOp;
 use std::ops::Range;
@@ -106,6 +106,12 @@ impl Remote {
 
     fn of_files(files: RemoteFiles, ends: Vec<u32>) -> Remote {
         Remote { files, ends, decoder: None, adapters: Vec::new(), learning: None }
+    }
+
+    /// From now on quantised matrices are read for products of pairs of 16-bit integers
+    /// ([`Activations::I16Pairs`](crate::io::gguf::Activations::I16Pairs)), which WebAssembly has an instruction for.
+    pub fn multiply_pairs(&mut self) {
+        self.files.activations = Activations::I16Pairs;
     }
 
     /// Reads a folder's `model.safetensors.index.json`. Gives the names of the files that have to be passed to

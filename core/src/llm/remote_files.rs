@@ -29,6 +29,8 @@ pub(super) struct RemoteFiles {
     pub(super) places: Vec<(usize, Range<u64>)>,
     weights: Vec<Matrix>,
     pub(super) factors: Vec<(String, Vec<f64>)>,
+    /// How matrices of GGUF files are multiplied.
+    pub(super) activations: gguf::Activations,
     /// Numbers of the buffers that the other side has already.
     known: FxHashSet<u32>,
 }
@@ -94,6 +96,7 @@ impl RemoteFiles {
             places: Vec::new(),
             weights: Vec::new(),
             factors: Vec::new(),
+            activations: gguf::Activations::F32,
             known: FxHashSet::default(),
         }
     }
@@ -175,7 +178,7 @@ impl RemoteFiles {
                     self.factors.push((e.name.clone(), gguf::decode(e.kind, &e.shape, bytes)?.to_f64()));
                     return Ok(Vec::new());
                 }
-                let purpose = use_of(&self.index, &e.name, gguf::Activations::F32);
+                let purpose = use_of(&self.index, &e.name, self.activations);
                 let (t, packed) = gguf::matrix_of(&self.session, e, &Bytes::new(bytes.to_vec()), purpose)?;
                 (e.name.clone(), t, packed)
             }

@@ -7,13 +7,13 @@
 
 use crate::DType;
 use crate::dtype::Scalar;
-use crate::target::HAS_DOTS;
+use crate::target::HAS_DOT_BYTES;
 use crate::uop::{Graph, Op, UOp};
 use crate::util::trig;
 use crate::util::words::{dot_bytes, dot_pairs, lookup_bytes};
 
 /// The value of `op`, with result dtype `dt`, on constants. `None` if the op is not elementwise or its value depends on
-/// the host.
+/// the host. Ops on parts of words, whose operands are never all constant, are left out with [`HAS_DOT_BYTES`].
 pub fn fold(op: Op, dt: DType, src: &[(Scalar, DType)]) -> Option<Scalar> {
     let (x, from) = *src.first()?;
     match (op, src) {
@@ -22,13 +22,13 @@ pub fn fold(op: Op, dt: DType, src: &[(Scalar, DType)]) -> Option<Scalar> {
             let product = fold(Op::Mul, dt, &[a, b])?;
             fold(Op::Add, dt, &[(product, dt), c])
         }
-        (Op::DotBytes, &[(a, _), (b, _), (c, _)]) if HAS_DOTS => {
+        (Op::DotBytes, &[(a, _), (b, _), (c, _)]) if HAS_DOT_BYTES => {
             Some(wrap(i128::from(c.as_i64() + dot_bytes(a.as_i64(), b.as_i64())), dt))
         }
-        (Op::DotPairs, &[(a, _), (b, _), (c, _)]) if HAS_DOTS => {
+        (Op::DotPairs, &[(a, _), (b, _), (c, _)]) if HAS_DOT_BYTES => {
             Some(wrap(i128::from(c.as_i64() + dot_pairs(a.as_i64(), b.as_i64())), dt))
         }
-        (Op::LookupBytes, &[(a, _), (t0, _), (t1, _), (t2, _), (t3, _)]) => {
+        (Op::LookupBytes, &[(a, _), (t0, _), (t1, _), (t2, _), (t3, _)]) if HAS_DOT_BYTES => {
             Some(Scalar::Int(lookup_bytes(a.as_i64(), [t0, t1, t2, t3].map(Scalar::as_i64))))
         }
         (Op::Cast, [_]) => Some(x.cast(from, dt)),

@@ -28,9 +28,11 @@ pub use workgroups::Workgroups;
 use crate::uop::Op;
 use crate::{DType, Error, Result};
 
-/// True if dot products of words (`Op::DotBytes`, `Op::DotPairs`) are compiled in. Only products with quantised matrices
-/// make them.
-pub const HAS_DOTS: bool = cfg!(any(test, feature = "integers"));
+/// True if dot products of words are compiled in, those of pairs alone (`Op::DotPairs`) or those of bytes (`Op::DotBytes`)
+/// too, with what devices without an instruction for them need. Only products with quantised matrices make them.
+pub const HAS_DOTS: bool = cfg!(any(test, feature = "pairs"));
+/// See [`HAS_DOTS`].
+pub const HAS_DOT_BYTES: bool = cfg!(any(test, feature = "integers"));
 
 /// The language a renderer prints.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

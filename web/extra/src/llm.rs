@@ -30,6 +30,12 @@ impl RawModel {
         Ok(RawModel(Remote::from_config(config, generation.as_deref()).map_err(throw)?, None))
     }
 
+    /// The device has an instruction for products of pairs of 16-bit integers: before the first weight.
+    #[wasm_bindgen(js_name = multiplyPairs)]
+    pub fn multiply_pairs(&mut self) {
+        self.0.multiply_pairs();
+    }
+
     /// Takes a folder's index of safetensors files, and names these in the order in which they come.
     pub fn shards(&mut self, index: &[u8]) -> std::result::Result<Vec<String>, JsValue> {
         self.0.shards(index).map_err(throw)

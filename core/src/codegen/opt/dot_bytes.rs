@@ -5,7 +5,7 @@
 
 use super::Opt;
 use super::heuristic::View;
-use crate::target::HAS_DOTS;
+use crate::target::{HAS_DOT_BYTES, HAS_DOTS};
 use crate::uop::{Op, UOp};
 
 /// The most vectors that share a part of the matrix.
@@ -33,14 +33,16 @@ impl View<'_> {
         })?;
         let vector = self.out_axes.iter().copied().find(|&r| has(vectors, r) && !has(matrix, r));
         let fits = |r: UOp, most: usize| (1..=most).rev().find(|&f| self.len(r).is_multiple_of(f)).unwrap_or(1);
-        // the digits of a vector are separate parameters, and each has an accumulator of its own
-        let mut digits: Vec<UOp> = dots.iter().flat_map(|&u| g.reachable(&[g.src_at(u, 1)])).collect();
-        digits.retain(|&u| g.op(u) == Op::Param);
-        digits.sort_unstable();
-        digits.dedup();
-        // words of pairs add up in one accumulator
-        let bytes = dots.iter().any(|&u| g.op(u) == Op::DotBytes);
-        let digits = if bytes { digits.len().max(1) } else { 1 };
+        // The digits of a vector are separate parameters, and each has an accumulator of its own. Words of pairs add up
+        // in one.
+        let mut digits = 1;
+        if HAS_DOT_BYTES && dots.iter().any(|&u| g.op(u) == Op::DotBytes) {
+            let mut all: Vec<UOp> = dots.iter().flat_map(|&u| g.reachable(&[g.src_at(u, 1)])).collect();
+            all.retain(|&u| g.op(u) == Op::Param);
+            all.sort_unstable();
+            all.dedup();
+            digits = all.len().max(1);
+        }
         let shared = vector.map_or(1, |r| fits(r, MOST_VECTORS.min(self.t.caps.vector_registers / 3) / digits));
         // as many of the adjacent rows as possible, so that whole cache lines are read
         let most = if shared > 2 { 1 } else { MOST_ROWS / shared };

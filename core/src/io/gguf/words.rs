@@ -13,7 +13,7 @@ use super::packed::{Field, Layout, layout, shift_bits};
 use super::{Kind, err};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::tensor::Tensor;
+use crate::tensor::{Session, Tensor};
 
 /// True if integer products are compiled in. Where they are not, every matrix uses [`Activations::F32`].
 pub(super) const INTEGERS: bool = crate::target::HAS_DOTS;
@@ -106,11 +106,16 @@ impl Rounded {
         Ok(Rounded { words, is_pairs, scales: scales.squeeze(2)?, elems })
     }
 
+    /// One number. For words of bytes it is in a buffer; graphs for another module have none that it does not know.
+    fn number(&self, s: &Session, n: i32) -> Result<Tensor> {
+        if self.is_pairs { Tensor::full(s, n, DType::I32, &[1]) } else { Tensor::new(s, &[n], &[1]) }
+    }
+
     /// Sums of the integers of each `len` consecutive elements, `[n, elems / len]`, i32.
     fn sums(&self, len: usize) -> Result<Tensor> {
         let (n, s) = (self.scales.dim(0)?, self.scales.session());
         let one = if self.is_pairs { 0x0001_0001i32 } else { 0x0101_0101 };
-        let (ones, zero) = (Tensor::new(s, &[one], &[1])?, Tensor::new(s, &[0i32], &[1])?);
+        let (ones, zero) = (self.number(s, one)?, self.number(s, 0)?);
         let fours = match &self.words[..] {
             [first, second] if self.is_pairs => ones.dot_pairs(second, &ones.dot_pairs(first, &zero)?)?,
             digits => from_digits(digits.iter().map(|d| ones.dot_bytes(d, &zero)).collect::<Result<_>>()?)?,
@@ -187,13 +192,13 @@ impl IntegerMatrix {
 
     /// True if products with several vectors are faster than with the decoded matrix and f32. Integers of 16 bits are
     /// not where each 16 elements have a scale, as pairs or if codes are looked up: they are added up too few at a time,
-    /// and too many scales are live.
+    /// and too many scales are live. As pairs they never are in WebAssembly.
     pub fn suits_several(&self) -> bool {
         let Some(l) = layout(self.kind) else { return true };
         let per_scale = |p: usize| self.kind.block_elems() / self.planes[p].shape()[2];
         let is_short = l.scales.is_some_and(|p| per_scale(p) < ELEMS_PER_SCALE);
         match self.activations {
-            Activations::I16Pairs => !is_short,
+            Activations::I16Pairs => crate::target::HAS_DOT_BYTES && !is_short,
             Activations::I16 => !is_short || l.table.is_none(),
             _ => true,
         }
@@ -258,7 +263,7 @@ impl Part<'_> {
         let own = at(&self.planes[0], 0)?.cast(DType::F32)?;
         let mut total: Option<Tensor> = None;
         for first in (0..runs).step_by(together) {
-            let zero = Tensor::new(own.session(), &[0i32], &[1])?;
+            let zero = self.vectors.number(own.session(), 0)?;
             let offset_sum = match &sums {
                 Some(s) => at(s, first / together)?,
                 None => zero.clone(),

@@ -5,7 +5,7 @@ use super::build::{Build, Format};
 use super::remainder::fmod;
 use crate::DType;
 use crate::rewrite::rules;
-use crate::target::{HAS_DOTS, Target};
+use crate::target::{HAS_DOT_BYTES, Target};
 use crate::uop::{Graph, Op, UOp};
 use smallvec::SmallVec;
 
@@ -14,8 +14,8 @@ rules! {
     pub static OPS(g, u, t: Target) = {
         trunc: (Trunc x) if { t.caps.arithmetic.has(g.dtype(x)) && !t.has_op(Op::Trunc, g.dtype(x)) } => { trunc(g, x) };
         fmod:  (Imod x y) if { t.caps.arithmetic.has(g.dtype(x)) && !t.has_op(Op::Imod, g.dtype(x)) } => { fmod(g, x, y, t) };
-        dot_bytes: (DotBytes a b c) if { HAS_DOTS && !t.has_op(Op::DotBytes, g.dtype(c)) } => { dot_bytes(g, a, b, c) };
-        dot_pairs: (DotPairs a b c) if { HAS_DOTS && !t.has_op(Op::DotPairs, g.dtype(c)) } => { dot_pairs(g, a, b, c) };
+        dot_bytes: (DotBytes a b c) if { HAS_DOT_BYTES && !t.has_op(Op::DotBytes, g.dtype(c)) } => { dot_bytes(g, a, b, c) };
+        dot_pairs: (DotPairs a b c) if { HAS_DOT_BYTES && !t.has_op(Op::DotPairs, g.dtype(c)) } => { dot_pairs(g, a, b, c) };
         lookup_bytes: (LookupBytes) if { !t.has_op(Op::LookupBytes, g.dtype(u)) || has_computed_table(g, u) } => { lookup_bytes(g, u) };
     }
 }

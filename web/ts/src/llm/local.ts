@@ -104,6 +104,7 @@ export class LocalModel implements Backend {
     this.#raw = raw;
     this.#Writer = Writer;
     this.#buffers = new ModelBuffers(host);
+    if (host.kind === "wasm") guard(() => raw.multiplyPairs());
     this.metadata = metadata;
     if (tokenizer instanceof Error) this.#tokenizerError = tokenizer.message;
     else this.#tokenizer = tokenizer as RawTokenizer | undefined;
