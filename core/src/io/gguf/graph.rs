@@ -85,7 +85,7 @@ pub(super) fn tensor(
         && group > 1
         && let Some(layout) = packed::layout(kind)
     {
-        let order = Order { kind, group: layout.max_interleaved_rows().min(group), blocks, words: true };
+        let order = Order { kind, group: layout.max_interleaved_rows(activations).min(group), blocks, words: true };
         let planes_of = (0..planes(kind).len()).map(|i| plane(order, i)?.squeeze(3)).collect::<Result<Vec<_>>>()?;
         let codes = |(i, p): (usize, &Tensor)| match packed::has_codes(kind, i) {
             true if has_signed_codes(kind) => sub_offset(&words::bytes(p)?, 128),

@@ -5,7 +5,7 @@
 
 use super::blocks::{E2M1_BYTES, IQ4_BYTES, plus};
 use super::words::INTEGERS;
-use super::{IntegerMatrix, Kind, err};
+use super::{Activations, IntegerMatrix, Kind, err};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -63,9 +63,11 @@ pub(super) struct Layout {
 
 impl Layout {
     /// The most rows that may be interleaved, and so are multiplied at once. Where each run has its own scale there are
-    /// too many live values for more rows than one vector register of 16 f32 lanes holds.
-    pub(super) fn max_interleaved_rows(&self) -> usize {
-        if self.scales.is_some() && self.parts < 8 { 16 } else { usize::MAX }
+    /// too many live values for more rows than one vector register of 16 f32 lanes holds. Products of pairs take no more
+    /// rows at once either, since a word is two operands; with more rows in memory they would read it in strides.
+    pub(super) fn max_interleaved_rows(&self, activations: Activations) -> usize {
+        let is_narrow = self.scales.is_some() && self.parts < 8 || activations == Activations::I16Pairs;
+        if is_narrow { 16 } else { usize::MAX }
     }
 }
 

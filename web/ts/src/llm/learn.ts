@@ -134,5 +134,7 @@ export async function trainAdapter(
       host.raw.free(modelBuffers.tensor(buffer));
       modelBuffers.remove(buffer);
     }
+    // the device keeps the memory of training steps for the next ones, unless it is told that none follow
+    await host.raw.collect();
   }
 }
