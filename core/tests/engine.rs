@@ -390,6 +390,34 @@ fn a_packed_weight_of_a_file_is_on_the_device_once() {
 }
 
 #[test]
+fn memory_of_values_between_kernels_is_given_back_and_taken_again() {
+    let s = Session::new();
+    let mut e = Engine::new(Box::new(EvalDevice::new(Target::eval())));
+    let x = seeded(&s, &[64, 64], 1);
+    let (y, z) = (x.matmul(&x).unwrap(), seeded(&s, &[64, 64], 2));
+    let product = |t: &Tensor| t.matmul(t).unwrap().contiguous().softmax(-1).unwrap().contiguous().matmul(t).unwrap();
+    run(&mut e, &s, &[&x, &z, &y]);
+    let held = |e: &mut Engine| {
+        e.collect(&mut s.state());
+        e.trim();
+        e.counters().bytes
+    };
+    let before = held(&mut e);
+    let first = product(&y);
+    run(&mut e, &s, &[&first]);
+    assert!(e.counters().bytes > before + 4 * 64 * 64, "the plan has values of its own");
+    let want = values(&mut e, &first);
+    assert_eq!(held(&mut e), before + 4 * 64 * 64);
+    // the same plan again, of another value
+    let second = product(&z);
+    run(&mut e, &s, &[&second]);
+    assert_ne!(values(&mut e, &second), want);
+    let again = product(&y);
+    run(&mut e, &s, &[&again]);
+    assert_eq!(values(&mut e, &again), want);
+}
+
+#[test]
 fn attention_over_parts_of_one_tensor_is_one_kernel() {
     let s = Session::new();
     let all = seeded(&s, &[1, 64, 192], 3);

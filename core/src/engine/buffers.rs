@@ -189,8 +189,16 @@ impl Engine {
         self.pool.bytes()
     }
 
-    /// Returns all free device memory that is kept for the next runs to the device.
+    /// Returns all device memory that is kept for the next runs to the device: free buffers, and the arenas of plans.
     pub fn trim(&mut self) {
+        self.trim_pool();
+        self.unbind();
+        let arenas = std::mem::take(&mut self.arenas).into_iter().filter(|a| a.1 > 0).collect();
+        self.free(arenas);
+    }
+
+    /// Returns free buffers to the device. During a run its arenas are in use.
+    fn trim_pool(&mut self) {
         let all = self.pool.clear();
         self.free(all);
     }
@@ -277,7 +285,7 @@ impl Engine {
         }
         let over = |e: &Engine| e.counters.bytes.saturating_add(bytes) > e.memory_limit;
         if over(self) {
-            self.trim();
+            self.trim_pool();
         }
         if over(self) {
             return Err(Error::OutOfMemory { device: self.device.target().name.clone(), bytes: bytes as u64 });
@@ -285,7 +293,7 @@ impl Engine {
         let alloc = if is_filled { <dyn Device>::alloc_to_fill } else { <dyn Device>::alloc };
         let buf = match alloc(&mut *self.device, bytes.max(4)) {
             Err(Error::OutOfMemory { .. }) => {
-                self.trim();
+                self.trim_pool();
                 alloc(&mut *self.device, bytes.max(4))?
             }
             buf => buf?,

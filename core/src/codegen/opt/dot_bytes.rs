@@ -12,6 +12,8 @@ use crate::uop::{Op, UOp};
 const MOST_VECTORS: usize = 8;
 /// The most registers of rows (lanes) if there is only one vector.
 const MOST_ROWS: usize = 4;
+/// The least rows, as lanes of all registers, that share the words of several vectors.
+const LEAST_ROWS: usize = 8;
 
 impl View<'_> {
     /// Opts for a kernel with such products; `None` for other kernels.
@@ -33,19 +35,23 @@ impl View<'_> {
         })?;
         let vector = self.out_axes.iter().copied().find(|&r| has(vectors, r) && !has(matrix, r));
         let fits = |r: UOp, most: usize| (1..=most).rev().find(|&f| self.len(r).is_multiple_of(f)).unwrap_or(1);
-        // The digits of a vector are separate parameters, and each has an accumulator of its own. Words of pairs add up
-        // in one.
-        let mut digits = 1;
+        // The digits of a vector are separate parameters, each a word and with an accumulator of its own. Pairs are two
+        // words that add up in one.
+        let (mut digits, mut words) = (1, 2);
         if HAS_DOT_BYTES && dots.iter().any(|&u| g.op(u) == Op::DotBytes) {
             let mut all: Vec<UOp> = dots.iter().flat_map(|&u| g.reachable(&[g.src_at(u, 1)])).collect();
             all.retain(|&u| g.op(u) == Op::Param);
             all.sort_unstable();
             all.dedup();
             digits = all.len().max(1);
+            words = digits;
         }
         let shared = vector.map_or(1, |r| fits(r, MOST_VECTORS.min(self.t.caps.vector_registers / 3) / digits));
-        // as many of the adjacent rows as possible, so that whole cache lines are read
-        let most = if shared > 2 { 1 } else { MOST_ROWS / shared };
+        // As many of the adjacent rows as possible, so that whole cache lines are read. Several vectors share two
+        // registers of rows if these are narrow, as each word of a vector is loaded for at least eight rows then, or if
+        // accumulators, the words of all vectors and those of the rows fit.
+        let fit = 2 * shared * digits + shared * words + 2 <= self.t.caps.vector_registers;
+        let most = if shared <= 2 { MOST_ROWS / shared } else { 1 + usize::from(fit || 2 * lanes <= LEAST_ROWS) };
         let rows = (1..=most).rev().find(|n| self.len(lane).is_multiple_of(n * lanes)).unwrap_or(1);
         let mut opts = Vec::new();
         if let Some(r) = vector.filter(|_| shared > 1) {
